@@ -19,7 +19,7 @@ impl MacAddr {
         u64::from_be_bytes([0, 0, a, b, c, d, e, f])
     }
 
-    /// The address whose bits are the low 48 of `n`.
+    /// Creates the address from the low 48 bits of `n`.
     pub fn from_u64(n: u64) -> Self {
         let [_, _, a, b, c, d, e, f] = n.to_be_bytes();
         Self([a, b, c, d, e, f])
@@ -35,8 +35,11 @@ impl MacAddr {
         self == Self::ZERO
     }
 
-    /// Whether the address is one that a bridge does not forward: one of 01:80:c2:00:00:00 to :0f (IEEE 802.1Q, table
-    /// 8-1), or one of those that vendors took for protocols between neighbours (ovs-vswitchd.conf.db(5),
+    /// The address of all bridges, which spanning tree protocols send to (IEEE 802.1D, section 7.12.3).
+    pub const STP: Self = Self([0x01, 0x80, 0xc2, 0, 0, 0]);
+
+    /// Returns true if a bridge does not forward the address: 01:80:c2:00:00:00 to :0f (IEEE 802.1Q, table
+    /// 8-1), or an address that vendors chose for link-local protocols (ovs-vswitchd.conf.db(5),
     /// Bridge:other_config:forward-bpdu).
     pub fn is_reserved(self) -> bool {
         match self.0 {

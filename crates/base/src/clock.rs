@@ -27,11 +27,11 @@ impl Millis {
 struct Inner {
     origin: Instant,
     stopped: AtomicBool,
-    /// While stopped: the time that it shows. While running: what is added to the time since `origin`.
+    /// While stopped: its time. While running: the offset of the time since `origin`.
     offset_ms: AtomicU64,
 }
 
-/// A monotonic clock that many owners share; cloning gives another handle to the same clock.
+/// A shared monotonic clock; cloning returns another handle to the same clock.
 #[derive(Clone, Debug)]
 pub struct Clock(Arc<Inner>);
 
@@ -63,8 +63,8 @@ impl Clock {
         self.at(Instant::now())
     }
 
-    /// What the clock shows at `instant`, which was just read: for who has read the time anyway. A stopped clock shows
-    /// the same at all times.
+    /// The clock's time at `instant`, for callers that have read the time already. A stopped clock returns
+    /// the same time for all instants.
     #[inline]
     pub fn at(&self, instant: Instant) -> Millis {
         let offset = self.0.offset_ms.load(Ordering::Acquire);

@@ -56,7 +56,7 @@ macro_rules! coverage {
     }};
 }
 
-/// What was sampled of the counters of one name.
+/// Samples of the counters of one name.
 #[derive(Debug, Clone)]
 struct History {
     sampled: u64,
@@ -174,7 +174,7 @@ pub fn set(name: &'static str, total: u64) {
     lock().reported.insert(name, total);
 }
 
-/// Takes a sample of all counters; to be called every [`TICK_SECONDS`].
+/// Samples all counters; call it every [`TICK_SECONDS`].
 pub fn tick() {
     lock().tick();
 }

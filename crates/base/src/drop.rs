@@ -48,11 +48,11 @@ drop_reasons! {
     TooManyResubmits = "too-many-resubmits",
     /// The tables push more values than a packet's stack has room for.
     StackTooDeep = "stack-too-deep",
-    /// The tables ask for more actions than a datapath takes.
+    /// The tables produce more actions than a datapath accepts.
     TooManyActions = "too-many-actions",
     /// The group that the actions name is gone, or none of its buckets is live.
     NoGroup = "no-group",
-    /// The VLAN of the frame is not one that the port carries.
+    /// The port does not carry the frame's VLAN.
     VlanMismatch = "vlan-mismatch",
     /// Sent to a reserved address that a bridge does not forward.
     ReservedAddress = "reserved-address",
@@ -68,15 +68,23 @@ drop_reasons! {
     Fragment = "fragment",
     /// The packet has no Ethernet header, and only frames leave there.
     NoEthernet = "no-ethernet",
-    /// The packet has more MPLS labels than a flow key tells of, or would get more.
+    /// The packet has, or would get, more MPLS labels than a flow key holds.
     TooManyLabels = "too-many-mpls-labels",
+    /// Both the ingress port and the output port are protected (Port:protected).
+    ProtectedPort = "protected-port",
     /// Headers could not be pushed: no room, or nested too deep.
     NoHeadroom = "no-headroom",
+    /// The inbox of the protocol that the packet is for is full.
+    ProtocolQueueFull = "protocol-queue-full",
+    /// The protocol that the packet is for does not run.
+    NoProtocol = "no-protocol",
+    /// A protocol keeps the port from forwarding.
+    PortBlocked = "port-blocked",
     /// The actions send the packet through the connection tracker, and the datapath has none.
     NoConntrack = "no-conntrack",
 }
 
-/// One counter a [`DropReason`], written by any thread.
+/// One counter a [`DropReason`].
 #[derive(Debug)]
 pub struct DropCounters([AtomicU64; DropReason::ALL.len()]);
 
@@ -90,6 +98,17 @@ impl DropCounters {
     /// Counts `n` packets dropped for `reason`.
     pub fn add(&self, reason: DropReason, n: u64) {
         self.0[reason as usize].fetch_add(n, Ordering::Relaxed);
+    }
+
+    /// The same on the only thread that counts here, without a read-modify-write.
+    pub fn add_own(&self, reason: DropReason, n: u64) {
+        let counter = &self.0[reason as usize];
+        counter.store(counter.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+    }
+
+    /// Adds another set of counts.
+    pub fn add_all(&self, others: &Self) {
+        others.nonzero().for_each(|(reason, n)| self.add(reason, n));
     }
 
     /// Packets dropped for `reason` so far.
@@ -114,5 +133,10 @@ mod tests {
         c.add(DropReason::TooBig, 1);
         assert_eq!(c.nonzero().collect::<Vec<_>>(), [(DropReason::TooBig, 3)]);
         assert_eq!(DropReason::TooBig.name(), "too-big");
+        let sum = DropCounters::default();
+        sum.add_own(DropReason::TooBig, 4);
+        sum.add_own(DropReason::Meter, 1);
+        sum.add_all(&c);
+        assert_eq!(sum.nonzero().collect::<Vec<_>>(), [(DropReason::TooBig, 7), (DropReason::Meter, 1)]);
     }
 }

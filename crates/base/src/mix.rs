@@ -1,4 +1,4 @@
-//! Mixing of words, for hash functions whose seeds nobody outside knows.
+//! Mixing of words, for hash functions with secret seeds.
 
 /// Both halves of a product of 128 bits, in one: each bit of `a` has a say in bits all over the result, by a factor `b`
 /// that has bits all over. Not for factors that others may choose: the product with 0 is 0.

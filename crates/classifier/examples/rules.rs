@@ -1,12 +1,12 @@
-//! Speed and memory of the classifier with random rules in ten tuples (NSDI'15 states 680,000 classifications a second
-//! with half a million rules).
+//! Speed and memory of the classifier with random rules in ten tuples (NSDI'15 reports 680,000 classifications per
+//! second with half a million rules).
 //!
 //!     cargo run --release -p classifier --example rules -- [RULES]...
 //!
-//! Each size (default: 1000 100000 500000) gives lines of JSON: what the index takes of memory beside the rules, what an
-//! update costs (a rule inserted and removed again), and classifications a second on one thread with all optimisations
-//! and with none. Times are processor times of the thread. Half of the keys are made from a random rule, the other half
-//! are random themselves. Priorities are random, so that nearly every look-up has to ask all ten tuples.
+//! Each size (default: 1000 100000 500000) prints lines of JSON: the memory of the index without the rules, the cost of
+//! an update (removing and inserting a rule), and classifications per second on one thread with all optimisations and
+//! with none. Times are CPU times of the thread. Half of the keys are derived from a random rule, the other half are
+//! random. Priorities are random, so nearly every lookup visits all ten tuples.
 
 mod support;
 
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use support::BenchRule;
 
-/// Fields of each tuple, with the bits of prefix that are matched (0: all of the field).
+/// Fields of each tuple, with the prefix length (0: the whole field).
 const TUPLES: [&[(Field, u8)]; 10] = [
     &[(Field::InPortOxm, 0), (Field::EthDst, 0)],
     &[(Field::EthSrc, 0), (Field::EthDst, 0)],
@@ -39,7 +39,7 @@ const TUPLES: [&[(Field, u8)]; 10] = [
     &[(Field::Metadata, 0), (Field::Reg0, 0), (Field::InPortOxm, 0)],
 ];
 
-/// Keys looked up, over and over: 6 MB, so that it is the classifier that misses the caches.
+/// Number of keys looked up in turn: 6 MB, so that the lookups cause cache misses of their own.
 const N_KEYS: usize = 10_000;
 
 fn main() {
@@ -57,7 +57,7 @@ fn main() {
 fn measure(n: usize) {
     let mut rng = Rng::seeded(n as u64);
     let cls = Classifier::new();
-    // One rule for each mask comes first, so that all others share it.
+    // Insert one rule for each mask first, so that all later rules share it.
     (0..TUPLES.len()).for_each(|t| cls.insert(random_rule(&cls, t, &mut rng)));
     let rules: Vec<_> = (0..n).map(|i| random_rule(&cls, i % TUPLES.len(), &mut rng)).collect();
     let before = resident_bytes();
@@ -144,13 +144,13 @@ fn random_match(tuple: usize, rng: &mut Rng) -> Match {
     m
 }
 
-/// The time that this thread has had a processor: others on the machine do not count.
+/// The CPU time of this thread, which excludes other load on the machine.
 fn thread_time() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
-/// Resident memory of this process, in bytes; 0 where the kernel does not tell.
+/// Resident memory of this process in bytes; 0 if unknown.
 fn resident_bytes() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:"));

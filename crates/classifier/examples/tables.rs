@@ -1,11 +1,11 @@
-//! What it costs to look one key up in each of ten small tables, as the translation of a packet does.
+//! The cost of looking up one key in each of ten small tables, as a translation does.
 //!
 //!     cargo run --release -p classifier --example tables -- RULES ROUNDS
 //!
-//! Each table has one to three tuples with RULES rules; most look-ups hit in the first or the second. The keys are UDP
-//! packets from one host that the rules know to another. All keys are looked up ROUNDS times, and a line of JSON tells what
-//! the ten look-ups of one key take (processor time of the thread), and what they read. For instructions and cache misses
-//! run it under a profiler with two numbers of rounds: what differs belongs to the look-ups.
+//! Each table has one to three tuples with RULES rules; most lookups match in the first or second tuple. The keys are
+//! UDP packets between hosts that have rules. All keys are looked up ROUNDS times. A line of JSON reports the CPU time
+//! for the ten lookups of a key, and the number of bits read. To count instructions and cache misses, run it under a
+//! profiler with two values of ROUNDS: the difference belongs to the lookups.
 
 mod support;
 
@@ -17,12 +17,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use support::BenchRule;
 
-/// Keys looked up, over and over.
+/// Number of keys looked up in turn.
 const N_KEYS: usize = 4_000;
 
 type Table = Classifier<BenchRule>;
 
-/// Host number `i` has these.
+/// Addresses and port of host `i`.
 fn mac(i: u64) -> u128 {
     0x0200_0000_0000 | u128::from(i)
 }
@@ -62,7 +62,7 @@ fn tables(n: u64, rng: &mut Rng) -> Vec<Table> {
         rule(&tables[8], 100, &[(Field::Reg0, u128::from(i))]);
         rule(&tables[9], 100, &[ipv4, (Field::Ipv4Dst, ip(i))]);
     }
-    // The other tuples: one goes first and holds nothing for the packets, most go behind.
+    // More tuples: one comes first and matches none of the packets, most come last.
     let arp = (Field::EthType, 0x0806);
     rule(&tables[0], 200, &[(Field::DlVlan, 7)]);
     for i in [1, 7, 9] {
@@ -134,7 +134,7 @@ fn main() {
     );
 }
 
-/// The time that this thread has had a processor: others on the machine do not count.
+/// The CPU time of this thread, which excludes other load on the machine.
 fn thread_time() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)

@@ -1,28 +1,29 @@
-//! Blocks of 2 to 64 places out of one array: buddies, so that what many small blocks leave behind serves larger ones.
+//! A buddy allocator for blocks of 2 to 64 slots in one array, so that adjacent free blocks merge into larger ones.
 //!
-//! Invariants: a block of order `k` has `2^k` places and begins at a multiple of that; the first place of a free block tells
-//! its order and its neighbours in the list of that order, and the first place of a block in use is not taken for a free one.
+//! Invariants: a block of order `k` has `2^k` slots and is aligned to its size; the first slot of a free block stores
+//! its order and its links in the free list of that order, and the first slot of an allocated block cannot be mistaken
+//! for a free one.
 
-/// What stands in the places, and can mark the beginning of a free block.
+/// A slot that can store the header of a free block.
 pub(crate) trait Free: Copy {
-    /// What stands in a place that nobody has written to.
+    /// The content of an unused slot.
     const EMPTY: Self;
-    /// Marks a free block of an order, with the next and the previous one in its list.
+    /// The header of a free block, with the next and the previous block in its free list.
     fn free(order: u8, next: u32, before: u32) -> Self;
-    /// What was marked, if it was.
+    /// The header, if the slot holds one.
     fn as_free(&self) -> Option<(u8, u32, u32)>;
 }
 
-/// Orders of blocks: 1 up to this.
+/// Blocks have orders 1 to this.
 const MAX_ORDER: u8 = 6;
 /// No block.
 const NONE: u32 = u32::MAX;
 
-/// See the top of this file.
+/// The allocator; see the module documentation.
 #[derive(Debug)]
 pub(crate) struct Blocks<S> {
     pub(crate) slots: Vec<S>,
-    /// First free block of each order, from 1 on.
+    /// The first free block of each order, from 1 on.
     free: [u32; MAX_ORDER as usize],
 }
 
@@ -31,13 +32,13 @@ impl<S: Free> Blocks<S> {
         Self { slots: Vec::new(), free: [NONE; MAX_ORDER as usize] }
     }
 
-    /// A block of this order, 1 to 6.
+    /// Allocates a block of order 1 to 6.
     pub(crate) fn take(&mut self, order: u8) -> usize {
         loop {
             if let Some(found) = (order..=MAX_ORDER).find(|o| self.free[usize::from(*o) - 1] != NONE) {
                 let block = self.free[usize::from(found) - 1] as usize;
                 self.unlink(block);
-                // The upper halves of what is too large go back.
+                // Return the upper halves of a larger block.
                 (order..found).rev().for_each(|o| self.link(block + (1 << o), o));
                 return block;
             }
@@ -52,7 +53,7 @@ impl<S: Free> Blocks<S> {
         }
     }
 
-    /// Gives a block of this order back.
+    /// Frees a block of this order.
     pub(crate) fn give(&mut self, mut block: usize, mut order: u8) {
         while order < MAX_ORDER {
             let buddy = block ^ 1 << order;
@@ -96,7 +97,7 @@ impl<S: Free> Blocks<S> {
         self.slots.get(block as usize).and_then(Free::as_free)
     }
 
-    /// Checks the lists; returns how many places are free.
+    /// Checks the free lists; returns the number of free slots.
     #[cfg(test)]
     pub(crate) fn check(&self) -> usize {
         let mut n = 0;

@@ -1,23 +1,24 @@
-//! What all rules of a tuple have in common, by which a look-up passes over it without reading anything.
+//! The bits that all rules of a tuple have in common, so that a lookup can skip the tuple without reading more of the
+//! key.
 //!
-//! A packet that was read to be UDP matches no rule of a tuple in which all are for TCP, and one whose register was written
-//! to be 3 none where all want 4. Only bits are compared that the look-up knows already: nothing is recorded.
+//! A packet known to be UDP matches no rule of a tuple in which all rules match TCP; a register known to be 3 matches
+//! no rule if all rules match 4. Only bits that the lookup has already read are compared, so nothing is recorded.
 //!
-//! Bits that rules do not agree in are left out for as long as the tuple lives, so that a change costs no search among the
-//! rules that stay.
+//! A bit in which rules differ is excluded for the lifetime of the tuple, so that removing a rule needs no search among
+//! the remaining ones.
 
 use crate::MiniMatch;
 use flow::{FlowKey, Reads};
 use smallvec::SmallVec;
 
-/// See the top of this file.
+/// Common bits of a tuple; see the module documentation.
 #[derive(Debug, Default)]
 pub(crate) struct Common(SmallVec<[Word; LIKELY]>);
 
-/// Words in which rules agree, mostly: the one of the Ethernet type and the one of the IP protocol.
+/// Words with common bits in a typical tuple: Ethernet type and IP protocol.
 const LIKELY: usize = 2;
 
-/// What rules agree in, of one word: these bits have these values.
+/// The common bits of one word and their values.
 #[derive(Clone, Copy, Debug)]
 struct Word {
     at: u8,
@@ -26,14 +27,14 @@ struct Word {
 }
 
 impl Common {
-    /// Takes in a rule; `is_first` if it is the only one.
+    /// Adds a rule; `is_first` if it is the tuple's only one.
     pub(crate) fn insert(&mut self, rule: &MiniMatch, is_first: bool) {
         let words = rule.mask().words().zip(rule.values());
         if is_first {
             self.0 = words.map(|((at, bits), value)| Word { at: at as u8, bits, value: *value }).collect();
             return;
         }
-        // Both lists are in the order of the words.
+        // Both lists are in key order.
         let mut words = words;
         self.0.retain(|word| {
             let same = words.by_ref().find(|((at, _), _)| *at == usize::from(word.at));
@@ -42,7 +43,7 @@ impl Common {
         });
     }
 
-    /// Whether no rule can match `key`, by bits of it that are read already, or not the packet's any more.
+    /// Whether no rule of the tuple can match `key`, judging by bits that were already read or overwritten.
     #[inline]
     pub(crate) fn contradicts(&self, key: &FlowKey, reads: &Reads) -> bool {
         self.0.iter().any(|word| {
@@ -64,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn known_bits_in_which_all_rules_differ_from_the_key_rule_them_out() {
+    fn known_bits_that_contradict_all_rules_exclude_the_tuple() {
         let mut common = Common::default();
         common.insert(&rule(&[(Field::EthType, 0x800), (Field::IpProto, 6), (Field::Reg0, 1)]), true);
         common.insert(&rule(&[(Field::EthType, 0x800), (Field::IpProto, 6), (Field::Reg0, 3)]), false);

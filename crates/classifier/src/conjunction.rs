@@ -1,38 +1,37 @@
 //! Conjunctive matches (ovs-fields(7), "conj_id").
 //!
-//! Rules with the action `conjunction(id, k/n)` are clauses: such a rule is never found itself. When a key satisfies all
-//! `n` clauses of an id by rules of one priority, the table is searched once more with `conj_id` set to the id and
-//! without regard to clauses, and what that finds is the answer; if it finds nothing, it is as if the conjunctive match
-//! had not been there.
+//! Rules with the action `conjunction(id, k/n)` are clauses; a lookup never returns such a rule. If a key satisfies all
+//! `n` clauses of an id with rules of one priority, the table is searched again with `conj_id` set to the id, ignoring
+//! clauses, and the rule found is the result. If nothing is found, the conjunctive match has no effect.
 //!
-//! Where the manual leaves the outcome open, it is fixed here, so that it does not depend on the order of tuples: an
-//! ordinary rule goes before a conjunctive match of the same priority; of several ids satisfied at one priority the lowest
-//! goes first; clauses of one id that disagree about `n` belong to different matches.
+//! Cases that the manual leaves open are defined here, so that the result does not depend on the order of tuples: an
+//! ordinary rule precedes a conjunctive match of the same priority; among several ids satisfied at one priority the
+//! lowest comes first; clauses of one id with different `n` belong to different matches.
 
 use std::collections::BTreeMap;
 
 /// One clause of a conjunctive match: the action `conjunction(id, k/n)` of ovs-actions(7).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Conjunction {
-    /// The value that `conj_id` takes when all clauses are satisfied.
+    /// The value of `conj_id` when all clauses are satisfied.
     pub id: u32,
-    /// Which clause, from 0 on: `k - 1`.
+    /// Index of the clause, from 0: `k - 1`.
     pub clause: u8,
-    /// How many there are, 2 to 64.
+    /// Number of clauses, 2 to 64.
     pub n_clauses: u8,
 }
 
-/// Clauses that a key satisfies, with the priorities of their rules.
+/// The clauses that a key satisfies, with the priorities of their rules.
 #[derive(Debug, Default)]
 pub(crate) struct Clauses(Vec<(u32, Conjunction)>);
 
 impl Clauses {
-    /// Adds those of a rule of this priority.
+    /// Adds the clauses of a rule of this priority.
     pub(crate) fn add(&mut self, priority: u32, clauses: &[Conjunction]) {
         self.0.extend(clauses.iter().map(|c| (priority, *c)));
     }
 
-    /// Whether there are none, as in most look-ups.
+    /// Whether there are none, as in most lookups.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -40,7 +39,7 @@ impl Clauses {
     /// The ids whose clauses are all satisfied by rules of one priority higher than `above`, in the order in which they
     /// are to be tried.
     pub(crate) fn satisfied(&self, above: Option<u32>) -> impl Iterator<Item = u32> + use<> {
-        // By descending priority, then id: the clauses satisfied, one bit each.
+        // By descending priority, then id and number of clauses: a bitmap of satisfied clauses.
         let mut seen: BTreeMap<(std::cmp::Reverse<u32>, u32, u8), u64> = BTreeMap::new();
         for (priority, c) in &self.0 {
             if above.is_none_or(|above| *priority > above) && c.clause < c.n_clauses && c.n_clauses <= 64 {

@@ -1,16 +1,16 @@
-//! Values with the number of times each is there, for indexes that a look-up asks "is there any?".
+//! A multiset of values, for indexes that a lookup asks whether a value is present.
 //!
-//! One array, searched from the place of a value's hash on: what an operation touches is one cache line, mostly, where a
-//! table with its tags apart takes two.
+//! It is one array with linear probing from the value's hash: an operation typically touches one cache line, while a
+//! table with separate tags takes two.
 //!
-//! Invariants: a place with a count of 0 is free; at most four in five are taken; between the place of a value's hash and
-//! the value itself none is free.
+//! Invariants: a slot with a count of 0 is free; at most four in five slots are used; no slot between a value's hash
+//! slot and the value is free.
 
 use crate::hash::Seed;
 
-/// What can be counted.
+/// A value that can be counted.
 pub(crate) trait Value: Copy + Eq + Default {
-    /// A number whose lower bits tell values apart.
+    /// A hash whose lower bits distinguish values.
     fn spread(self, seed: Seed) -> u64;
 }
 
@@ -20,16 +20,16 @@ impl Value for u32 {
     }
 }
 
-/// See the top of this file.
+/// The multiset; see the module documentation.
 #[derive(Debug)]
 pub(crate) struct Counts<K> {
-    /// None, or a power of two.
+    /// The length is 0 or a power of two.
     slots: Vec<(K, u32)>,
     used: usize,
     seed: Seed,
 }
 
-/// Places of a table that has any, at least.
+/// Minimum number of slots of a non-empty table.
 const MIN_SLOTS: usize = 4;
 
 impl<K: Value> Counts<K> {
@@ -37,7 +37,7 @@ impl<K: Value> Counts<K> {
         Self { slots: Vec::new(), used: 0, seed }
     }
 
-    /// How many different values there are.
+    /// Number of distinct values.
     pub(crate) fn len(&self) -> usize {
         self.used
     }
@@ -52,7 +52,7 @@ impl<K: Value> Counts<K> {
             return false;
         }
         let last = self.slots.len() - 1;
-        let mut at = self.home(value);
+        let mut at = self.hash_slot(value);
         loop {
             match self.slots[at] {
                 (_, 0) => return false,
@@ -62,7 +62,7 @@ impl<K: Value> Counts<K> {
         }
     }
 
-    /// Adds a value once, and returns how often it is there now.
+    /// Adds a value once, and returns its new count.
     pub(crate) fn insert(&mut self, value: K) -> u32 {
         if 5 * (self.used + 1) > 4 * self.slots.len() {
             self.grow();
@@ -76,7 +76,7 @@ impl<K: Value> Counts<K> {
         n
     }
 
-    /// Takes a value away once, and returns how often it is there still, if it was there.
+    /// Removes a value once, and returns its remaining count; `None` if it was not present.
     pub(crate) fn remove(&mut self, value: K) -> Option<u32> {
         if self.used == 0 {
             return None;
@@ -86,15 +86,15 @@ impl<K: Value> Counts<K> {
         self.slots[at].1 = n;
         if n == 0 {
             self.used -= 1;
-            self.close(at);
+            self.fill_gap(at);
         }
         Some(n)
     }
 
-    /// Where a value is, or where it would go. (There are places, and one of them is free.)
+    /// The slot of a value, or the slot where it would go. (The table has at least one free slot.)
     fn find(&self, value: K) -> usize {
         let last = self.slots.len() - 1;
-        let mut at = self.home(value);
+        let mut at = self.hash_slot(value);
         loop {
             match self.slots[at] {
                 (there, n) if n > 0 && there != value => at = (at + 1) & last,
@@ -103,12 +103,12 @@ impl<K: Value> Counts<K> {
         }
     }
 
-    fn home(&self, value: K) -> usize {
+    fn hash_slot(&self, value: K) -> usize {
         value.spread(self.seed) as usize & (self.slots.len() - 1)
     }
 
-    /// Place `gap` became free: those behind it that are not at home move up.
-    fn close(&mut self, mut gap: usize) {
+    /// Backward-shift deletion: moves values behind slot `gap` forward if they are not in their hash slot.
+    fn fill_gap(&mut self, mut gap: usize) {
         let last = self.slots.len() - 1;
         let mut at = gap;
         loop {
@@ -117,7 +117,7 @@ impl<K: Value> Counts<K> {
             if n == 0 {
                 return;
             }
-            let from_home = at.wrapping_sub(self.home(value)) & last;
+            let from_home = at.wrapping_sub(self.hash_slot(value)) & last;
             if from_home >= at.wrapping_sub(gap) & last {
                 self.slots[gap] = (value, n);
                 self.slots[at].1 = 0;

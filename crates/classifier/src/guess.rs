@@ -1,35 +1,35 @@
-//! Whether a look-up is likely to find something in a tuple, by what became of those before.
+//! Predicts whether a lookup will find a rule in a tuple, from the results of earlier lookups.
 //!
-//! It decides in which order a tuple's table and its indexes are asked, and nothing else: what is found and what is read
-//! does not depend on it.
+//! The prediction only selects the order in which the tuple's table and its indexes are asked. The result and the
+//! recorded reads do not depend on it.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// See the top of this file. Of look-ups at the same time, some may not be counted.
+/// A saturating counter of hits. Concurrent updates may be lost.
 #[derive(Debug)]
 pub(crate) struct Guess(AtomicU8);
 
-/// Counted up to this.
+/// The maximum of the counter.
 const SURE: u8 = 3;
-/// From this on it is likely.
+/// A hit is predicted from this value on.
 const LIKELY: u8 = 2;
 
 impl Guess {
-    /// Nothing is known yet.
+    /// A counter that predicts a hit.
     pub(crate) const fn new() -> Self {
         Self(AtomicU8::new(LIKELY))
     }
 
-    /// Whether something will be found.
+    /// Whether a hit is predicted.
     pub(crate) fn is_likely(&self) -> bool {
         self.0.load(Ordering::Relaxed) >= LIKELY
     }
 
-    /// Takes into account whether something was found.
+    /// Records whether a lookup found a rule.
     pub(crate) fn learn(&self, found: bool) {
         let before = self.0.load(Ordering::Relaxed);
         let after = if found { SURE.min(before + 1) } else { before.saturating_sub(1) };
-        // Mostly it stays as it is, and the line of memory is left to all who read it.
+        // The value rarely changes. Not writing it then leaves the cache line shared among readers.
         if after != before {
             self.0.store(after, Ordering::Relaxed);
         }
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_happens_twice_is_likely() {
+    fn two_equal_results_change_the_prediction() {
         let guess = Guess::new();
         let mut after = |found| {
             guess.learn(found);

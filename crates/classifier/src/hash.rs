@@ -1,8 +1,8 @@
-//! The hash of a key's words: one multiplication a word, from a start and by a factor that nobody outside knows.
+//! The hash of a key's words: one multiplication for each word, with a secret start value and factor.
 
 use base::mix::fold;
 
-/// How to hash. Each classifier has one of its own.
+/// The secret seed of a classifier's hashes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seed {
     /// The hash of no words.
@@ -10,7 +10,7 @@ pub(crate) struct Seed {
     factor: u64,
 }
 
-/// Every other bit of a factor is from here, so that none is weak.
+/// Alternate bits of each factor are taken from this constant, so that no factor is weak.
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 const RANDOM: u64 = 0x5555_5555_5555_5554;
 
@@ -21,7 +21,7 @@ impl Seed {
         Self { start, factor: FACTOR ^ random & RANDOM }
     }
 
-    /// The hash of the words of `hash` and one more.
+    /// Extends `hash` by one word.
     pub(crate) fn add(self, hash: u64, word: u64) -> u64 {
         fold(hash ^ word, self.factor)
     }
@@ -31,7 +31,7 @@ impl Seed {
         self.add(self.start, word)
     }
 
-    /// The hash of all words, of which `hash` is that of those before.
+    /// Extends `hash` by all `words`.
     pub(crate) fn all(self, hash: u64, words: &[u64]) -> u64 {
         words.iter().fold(hash, |hash, word| self.add(hash, *word))
     }
@@ -43,7 +43,7 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
-    fn bits_anywhere_spread_to_both_ends() {
+    fn every_bit_changes_both_ends_of_the_hash() {
         for n in 0..20 {
             let seed = Seed::new(n);
             let words: Vec<u64> = (0..64).flat_map(|shift| (1..16).map(move |v: u64| v.rotate_left(shift))).collect();

@@ -1,46 +1,46 @@
-//! What there is of a classifier in each of its two copies: the tuples in their order, and the tries.
+//! The content of each of a classifier's two copies: the sorted tuples and the prefix tries.
 
 use crate::conjunction::Clauses;
 use crate::hash::Seed;
-use crate::left_right::Apply;
 use crate::options::Enabled;
 use crate::prefixes::Prefixes;
 use crate::tuple::{Search, Tuple};
 use crate::{DEFAULT_PREFIXES, MiniMask, Rule};
+use epoch::Replicated;
 use flow::{Field, FlowKey, Reads};
 use foldhash::fast::FixedState;
 use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// See the top of this file.
+/// The index; see the module documentation.
 ///
-/// Invariants: no tuple is empty; `order` has each of them once, by descending highest priority.
+/// Invariants: no tuple is empty; `order` lists each tuple once, by descending highest priority.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Index<R> {
-    // First what look-ups go through.
-    order: Vec<Place<R>>,
+    // Fields that lookups read come first.
+    order: Vec<SortedTuple<R>>,
     prefixes: Prefixes,
     by_mask: HashMap<Arc<MiniMask>, u32, FixedState>,
-    /// Highest priorities of the tuples, by number.
+    /// Highest priority of each tuple, by tuple number.
     highest: Vec<u32>,
-    /// Numbers of tuples that are gone, to be used again.
+    /// Numbers of removed tuples, for reuse.
     free: Vec<u32>,
     n_rules: usize,
     seed: Seed,
 }
 
-/// A tuple in the order.
+/// A tuple in the sorted list.
 #[derive(Debug)]
-struct Place<R> {
+struct SortedTuple<R> {
     /// Its highest priority.
     highest: u32,
     number: u32,
     tuple: Box<Tuple<R>>,
 }
 
-/// A change of an index.
+/// An operation on an index, applied to both copies.
 #[derive(Debug)]
 pub(crate) enum Change<R> {
     /// A rule more.
@@ -49,17 +49,29 @@ pub(crate) enum Change<R> {
     InsertAll(Vec<Arc<R>>),
     /// This very rule less.
     Remove(Arc<R>),
-    /// These very rules less; whether they are all that there are, once one of the copies has found out.
+    /// Removes these rules. The first copy notes whether they are all rules of the index.
     RemoveAll(Vec<Arc<R>>, OnceCell<bool>),
     /// Other prefix fields.
     SetPrefixes(Vec<Field>),
 }
 
-impl<R: Rule> Apply<Change<R>> for Index<R> {
-    /// Whether there was anything to change.
+impl<R: Rule> Replicated for Index<R> {
+    type Op = Change<R>;
+    /// Whether the operation changed anything.
     type Output = bool;
+    type Ledger = ();
 
-    fn apply(&mut self, change: &Change<R>) -> bool {
+    fn apply(&mut self, change: &mut Change<R>, (): &mut ()) -> bool {
+        self.change(change)
+    }
+
+    fn replay(&mut self, change: Change<R>) {
+        self.change(&change);
+    }
+}
+
+impl<R: Rule> Index<R> {
+    fn change(&mut self, change: &Change<R>) -> bool {
         match change {
             Change::Insert(rule) => {
                 self.insert(rule);
@@ -104,7 +116,7 @@ impl<R: Rule> Index<R> {
         self.prefixes.fields().collect()
     }
 
-    /// Whether nothing is left of rules that were removed.
+    /// Whether removed rules left nothing behind.
     #[cfg(test)]
     pub(crate) fn is_clean(&self) -> bool {
         self.order.is_empty()
@@ -113,13 +125,13 @@ impl<R: Rule> Index<R> {
             && self.prefixes.are_empty()
     }
 
-    /// Makes all tuples expect that something will be found in them, or nothing.
+    /// Makes all tuples predict a hit, or a miss.
     #[cfg(test)]
     pub(crate) fn expect(&self, found: bool) {
         self.tuples().for_each(|tuple| tuple.expect(found));
     }
 
-    /// The shared mask, if there is a rule with it.
+    /// The shared mask, if a rule has it.
     pub(crate) fn mask(&self, mask: &MiniMask) -> Option<&Arc<MiniMask>> {
         self.by_mask.get_key_value(mask).map(|(mask, _)| mask)
     }
@@ -131,10 +143,10 @@ impl<R: Rule> Index<R> {
 
     /// The tuple of a mask.
     pub(crate) fn tuple_of(&self, mask: &MiniMask) -> Option<&Tuple<R>> {
-        self.place_of(mask).map(|i| &*self.order[i].tuple)
+        self.position_of(mask).map(|i| &*self.order[i].tuple)
     }
 
-    /// The rule of the highest priority that is there in `version` and matches `key`.
+    /// The rule of highest priority that is visible in `version` and matches `key`.
     pub(crate) fn lookup(&self, key: &FlowKey, version: u64, options: Enabled, reads: &mut Reads) -> Option<&Arc<R>> {
         let mut clauses = Clauses::default();
         let best = self.search(key, version, options, reads, Some(&mut clauses));
@@ -149,7 +161,7 @@ impl<R: Rule> Index<R> {
         best
     }
 
-    /// Searches again, for a conjunctive match. What is in `conj_id` is not the packet's any more.
+    /// Searches again for a conjunctive match. The bits of `conj_id` then count as overwritten.
     fn search_with_id(
         &self,
         key: &FlowKey,
@@ -167,7 +179,8 @@ impl<R: Rule> Index<R> {
         found
     }
 
-    /// The ordinary rule of the highest priority. Clauses at higher priorities (and some at lower) go to `clauses`.
+    /// The ordinary rule of highest priority. Adds the clauses found at higher priorities (and some at lower ones) to
+    /// `clauses`.
     fn search<'a>(
         &'a self,
         key: &FlowKey,
@@ -178,7 +191,7 @@ impl<R: Rule> Index<R> {
     ) -> Option<&'a Arc<R>> {
         let mut best: Option<&'a Arc<R>> = None;
         let mut search = Search { key, options, prefixes: &self.prefixes, walks: None, reads };
-        for Place { highest, tuple, .. } in &self.order {
+        for SortedTuple { highest, tuple, .. } in &self.order {
             if best.is_some_and(|b| b.priority() >= *highest) && options.priority_sorting() {
                 break;
             }
@@ -193,7 +206,7 @@ impl<R: Rule> Index<R> {
                     clauses.add(rule.priority(), rule.conjunctions());
                 }
             });
-            // Of two tuples with a rule of the same priority, the first one's is found, so that the second may be left out.
+            // At equal priorities the first tuple's rule wins, so later tuples of that priority can be skipped.
             if let Some(rule) = found
                 && best.is_none_or(|b| b.priority() < rule.priority())
             {
@@ -206,7 +219,7 @@ impl<R: Rule> Index<R> {
     fn insert(&mut self, rule: &Arc<R>) {
         let mask = rule.minimatch().mask();
         self.n_rules += 1;
-        if let Some(i) = self.place_of(mask) {
+        if let Some(i) = self.position_of(mask) {
             self.order[i].tuple.insert(Arc::clone(rule), &mut self.prefixes);
             return self.resort(i);
         }
@@ -217,11 +230,11 @@ impl<R: Rule> Index<R> {
             self.highest.push(0);
         }
         self.by_mask.insert(Arc::clone(mask), number);
-        self.put(Place { highest: rule.priority(), number, tuple });
+        self.put(SortedTuple { highest: rule.priority(), number, tuple });
     }
 
     fn remove(&mut self, rule: &Arc<R>) -> bool {
-        let Some(i) = self.place_of(rule.minimatch().mask()) else {
+        let Some(i) = self.position_of(rule.minimatch().mask()) else {
             return false;
         };
         if !self.order[i].tuple.remove(rule, &mut self.prefixes) {
@@ -238,11 +251,11 @@ impl<R: Rule> Index<R> {
         true
     }
 
-    /// Whether all of them were there.
+    /// Returns whether all of the rules were present.
     fn remove_all(&mut self, rules: &[Arc<R>], all: &OnceCell<bool>) -> bool {
-        // Both copies hold the same when it is their turn.
+        // Both copies hold the same rules when the operation is applied to them.
         if *all.get_or_init(|| rules.len() == self.n_rules && self.is_made_of(rules)) {
-            // Nothing stays: one by one, all that leads to the others would be put in order each time.
+            // All rules are removed: drop everything at once instead of updating the indexes for each rule.
             let prefixes = self.prefixes();
             (self.order, self.highest, self.free) = Default::default();
             self.by_mask.clear();
@@ -253,7 +266,7 @@ impl<R: Rule> Index<R> {
         rules.iter().filter(|rule| !self.remove(rule)).count() == 0
     }
 
-    /// Whether these rules, each named once, are all that there are.
+    /// Whether `rules`, without duplicates, are all rules of the index.
     fn is_made_of(&self, rules: &[Arc<R>]) -> bool {
         let mut named = HashSet::with_capacity_and_hasher(rules.len(), FixedState::default());
         rules.iter().all(|rule| named.insert(Arc::as_ptr(rule).addr()))
@@ -267,33 +280,33 @@ impl<R: Rule> Index<R> {
         }
     }
 
-    /// Where the tuple of a mask stands in the order.
-    fn place_of(&self, mask: &MiniMask) -> Option<usize> {
+    /// The position of a mask's tuple in the sorted list.
+    fn position_of(&self, mask: &MiniMask) -> Option<usize> {
         let number = *self.by_mask.get(mask)?;
-        let i = self.place_for(self.highest[number as usize], number);
+        let i = self.position_for(self.highest[number as usize], number);
         self.order.get(i).is_some_and(|place| place.number == number).then_some(i)
     }
 
-    /// Where a tuple belongs; tuples of the same highest priority are in the order of their numbers.
-    fn place_for(&self, highest: u32, number: u32) -> usize {
+    /// The position for a tuple in the sorted list; tuples of equal highest priority are sorted by number.
+    fn position_for(&self, highest: u32, number: u32) -> usize {
         self.order.partition_point(|p| p.highest > highest || p.highest == highest && p.number < number)
     }
 
-    fn put(&mut self, place: Place<R>) {
+    fn put(&mut self, place: SortedTuple<R>) {
         self.highest[place.number as usize] = place.highest;
-        self.order.insert(self.place_for(place.highest, place.number), place);
+        self.order.insert(self.position_for(place.highest, place.number), place);
     }
 
-    /// Moves a tuple, which is not empty, to where its highest priority belongs.
+    /// Moves a tuple, which is not empty, to the position of its highest priority.
     fn resort(&mut self, i: usize) {
         if let Some(highest) = self.order[i].tuple.max_priority().filter(|p| *p != self.order[i].highest) {
             let place = self.order.remove(i);
-            self.put(Place { highest, ..place });
+            self.put(SortedTuple { highest, ..place });
         }
     }
 }
 
-/// Of rules of one priority, those added by later changes go first.
+/// Sort key of rules: among rules of equal priority, those added later win.
 fn rank<R: Rule>(rule: &Arc<R>) -> (u32, u64) {
     (rule.priority(), rule.versions().added())
 }

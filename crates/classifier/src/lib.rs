@@ -1,29 +1,31 @@
-//! Tuple space search with priorities: a rule, and the bits that finding it read.
+//! A tuple space search classifier with priorities: it returns a rule, and the bits that were read to find it.
 //!
-//! Rules whose matches have the same mask share a [`tuple`]: a hash table keyed by the masked words of the key. A look-up
-//! goes through the tuples in the order of their highest priority, stops as soon as none that is left can hold a better
-//! rule (NSDI'15, section 5.2), and passes over those that an [`index`] of theirs tells to hold nothing for its key. What
-//! it reads of the key on the way it records, in order: these bits become the mask of a cached flow, so that the art is to
-//! read little. Each way to read less has a file of its own, and can be switched off ([`Options`]):
+//! Rules whose matches have the same mask share a [`tuple`]: a hash table keyed by the masked words of the key. A
+//! lookup visits the tuples by descending highest priority, stops when no remaining tuple can hold a better rule
+//! (NSDI'15, section 5.2), and skips tuples whose [`index`] shows that they hold no matching rule. It records the bits
+//! of the key that it reads, in order. They become the mask of a megaflow, so reading fewer bits gives wider megaflows.
+//! Each optimisation has a file of its own, and can be disabled ([`Options`]):
 //!
-//! - [`stages`]: the words of a tuple are hashed in four stages, and the first that has no rule ends it;
-//! - [`prefixes`]: tries on address fields tell which prefix lengths can match; [`trie`] is the structure, in [`blocks`];
-//! - [`ports`]: the same for transport ports, by tuple;
-//! - [`partition`]: tuples whose rules all match on `metadata` are passed over by its value, and by what all of their rules
-//!   have in [`common`], as far as the look-up knows it already.
+//! - [`stages`]: the words of a tuple are hashed in four stages, and the lookup ends at the first stage without a
+//!   match;
+//! - [`prefixes`]: tries on address fields show which prefix lengths can match; [`trie`] is the data structure, in
+//!   [`blocks`];
+//! - [`ports`]: the same for transport ports, per tuple;
+//! - [`partition`]: tuples whose rules all match `metadata` exactly are skipped by its value; and [`common`]: tuples
+//!   are skipped if bits that the lookup already knows contradict all of their rules.
 //!
-//! All of that is for tuples that hold nothing for a key. Where a rule is found, the indexes would not have told anything,
-//! and what they would have read is known: where rules are likely ([`guess`]), the table is asked before them.
+//! These indexes only help where a tuple holds no matching rule. Where it does, all of them pass, and the bits that
+//! they would read are known in advance. So if a hit is predicted ([`guess`]), the table is searched first.
 //!
-//! What changes with every rule is laid out so that a change meets few cache misses: [`counts`], [`priorities`] and the
-//! tries. Beside that: [`hash`], [`conjunction`] for conjunctive matches, [`versions`] for changes that are seen whole or
-//! not at all, and [`left_right`], by which look-ups never wait for a change.
+//! Data that changes with every rule is laid out for few cache misses per change: [`counts`], [`priorities`] and the
+//! tries. Other modules: [`hash`]; [`conjunction`] for conjunctive matches; [`versions`] for atomic changes; and
+//! [`epoch::LeftRight`], with which lookups never wait for changes and write no shared cache line.
 //!
 //! Invariants:
-//! - what a look-up finds depends on the bits that it recorded, the version and the rules, and on nothing else; so does
-//!   what it reads next on the bits recorded until then, so that look-ups in fixed rules are walks in one decision tree;
+//! - the result of a lookup depends only on the bits that it recorded, the version and the rules; so does each bit that
+//!   it reads next on the bits recorded before, so that lookups in unchanged rules walk one decision tree;
 //! - options change what is read, never what is found;
-//! - a change takes (expected) time that does not grow with the number of rules.
+//! - a change takes expected time independent of the number of rules.
 
 mod blocks;
 mod common;
@@ -32,7 +34,6 @@ mod counts;
 mod guess;
 mod hash;
 mod index;
-mod left_right;
 mod mini;
 mod options;
 mod partition;
@@ -49,42 +50,42 @@ pub use mini::{MiniMask, MiniMatch};
 pub use options::{DEFAULT_PREFIXES, MAX_PREFIXES, Options, PREFIX_FIELDS, PrefixError};
 pub use versions::{LATEST, Versions};
 
+use epoch::LeftRight;
 use flow::{Field, FlowKey, Match, Reads};
 use index::{Change, Index};
-use left_right::LeftRight;
 use options::AtomicOptions;
 use std::cell::OnceCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tuple::Tuple;
 
-/// What the classifier needs to know of a rule.
+/// The properties of a rule that the classifier uses.
 pub trait Rule {
-    /// What it matches, as made by [`Classifier::compress`] of the same classifier.
+    /// The rule's match, from [`Classifier::compress`] of the same classifier.
     fn minimatch(&self) -> &MiniMatch;
     /// Higher wins.
     fn priority(&self) -> u32;
-    /// In which versions of the table it is there.
+    /// The versions of the table in which the rule is visible.
     fn versions(&self) -> &Versions;
-    /// The clauses that it satisfies. A rule that has some is not found itself.
+    /// The clauses that the rule satisfies. A lookup does not return a rule that has any.
     fn conjunctions(&self) -> &[Conjunction] {
         &[]
     }
 }
 
-/// Bits of word [`flow::layout::TP`] where ports stand, and types and codes of ICMP.
+/// Bits of word [`flow::layout::TP`] that hold transport ports, or types and codes of ICMP.
 const PORTS: u64 = 0xffff_ffff << 32;
 
 fn looks_at_ports<R: Rule>(rule: &R) -> bool {
     rule.minimatch().mask().words().any(|(word, bits)| word == flow::layout::TP && bits & PORTS != 0)
 }
 
-/// A set of rules. See the top of this file.
+/// A set of rules. See the crate documentation.
 #[derive(Debug)]
-pub struct Classifier<R> {
-    index: LeftRight<Index<R>, Change<R>>,
+pub struct Classifier<R: Rule> {
+    index: LeftRight<Index<R>>,
     options: AtomicOptions,
-    /// Rules that look at transport ports.
+    /// Number of rules that match on transport ports.
     n_with_ports: AtomicUsize,
 }
 
@@ -95,17 +96,17 @@ impl<R: Rule> Default for Classifier<R> {
 }
 
 impl<R: Rule> Classifier<R> {
-    /// An empty classifier. Its hashes are seeded at random, so that no sender can aim at one bucket.
+    /// An empty classifier. Its hashes are seeded at random, so that senders cannot construct collisions.
     pub fn new() -> Self {
         let seed = base::rng::Rng::from_entropy().next_u64();
         Self {
-            index: LeftRight::new([Index::new(seed), Index::new(seed)]),
+            index: LeftRight::new([Index::new(seed), Index::new(seed)], ()),
             options: AtomicOptions::default(),
             n_with_ports: AtomicUsize::new(0),
         }
     }
 
-    /// Rules in it, of whatever version.
+    /// Number of rules, of all versions.
     pub fn len(&self) -> usize {
         self.index.read().len()
     }
@@ -125,7 +126,7 @@ impl<R: Rule> Classifier<R> {
         self.options.load()
     }
 
-    /// Switches optimisations on and off, as of the next look-up.
+    /// Enables and disables optimisations from the next lookup on.
     pub fn set_options(&self, options: Options) {
         self.options.store(options);
     }
@@ -135,21 +136,22 @@ impl<R: Rule> Classifier<R> {
         self.index.read().prefixes()
     }
 
-    /// Chooses the fields that have prefix tries, [`MAX_PREFIXES`] at most. Costs time in proportion to the rules.
+    /// Selects the fields that have prefix tries, at most [`MAX_PREFIXES`]. Takes time proportional to the number of
+    /// rules.
     pub fn set_prefixes(&self, fields: &[Field]) -> Result<(), PrefixError> {
         options::check_prefixes(fields)?;
         self.index.write(Change::SetPrefixes(fields.to_vec()));
         Ok(())
     }
 
-    /// The compressed form of a match, which shares its mask with the rules that have the same.
+    /// Compresses a match. The result shares its mask with the rules that have the same mask.
     pub fn compress(&self, m: &Match) -> MiniMatch {
         let mask = MiniMask::new(m.mask());
         let shared = self.index.read().mask(&mask).cloned();
         MiniMatch::with_mask(shared.unwrap_or_else(|| Arc::new(mask)), m.key())
     }
 
-    /// The same, and what [`Classifier::find`] finds of that match: what it takes to add a rule.
+    /// Compresses a match for a new rule and returns the result of [`Classifier::find`] for it, too.
     pub fn compress_and_find(&self, m: &Match, priority: u32, version: u64) -> (MiniMatch, Option<Arc<R>>) {
         let mask = MiniMask::new(m.mask());
         let index = self.index.read();
@@ -161,14 +163,14 @@ impl<R: Rule> Classifier<R> {
         (compressed, found)
     }
 
-    /// Adds a rule, beside rules of the same match and priority.
+    /// Adds a rule; other rules may have the same match and priority.
     pub fn insert(&self, rule: Arc<R>) {
-        // Look-ups in between read more than they need, not less.
+        // Incrementing first makes concurrent lookups read more bits than needed, not fewer.
         self.n_with_ports.fetch_add(usize::from(looks_at_ports(&*rule)), Ordering::SeqCst);
         self.index.write(Change::Insert(rule));
     }
 
-    /// Adds rules, each as [`Classifier::insert`] does: together they cost less.
+    /// Adds rules; cheaper than calling [`Classifier::insert`] for each.
     pub fn insert_all(&self, rules: &[Arc<R>]) {
         let with_ports = rules.iter().filter(|rule| looks_at_ports(&***rule)).count();
         self.n_with_ports.fetch_add(with_ports, Ordering::SeqCst);
@@ -179,55 +181,55 @@ impl<R: Rule> Classifier<R> {
         }
     }
 
-    /// Removes this very rule, for look-ups of all versions. Whether it was there.
+    /// Removes this rule, for lookups of all versions. Returns whether it was present.
     pub fn remove(&self, rule: &Arc<R>) -> bool {
-        let was_there = self.index.write(Change::Remove(Arc::clone(rule)));
+        let (was_there, _) = self.index.write(Change::Remove(Arc::clone(rule)));
         self.n_with_ports.fetch_sub(usize::from(was_there && looks_at_ports(&**rule)), Ordering::SeqCst);
         was_there
     }
 
-    /// Whether a look-up may read transport ports, or what stands in their place.
+    /// Whether a lookup may read transport ports, or ICMP types and codes.
     pub fn looks_at_ports(&self) -> bool {
         self.n_with_ports.load(Ordering::SeqCst) > 0
     }
 
-    /// Removes these very rules. Whether all of them were there. (After `false` it may be said for ever that rules look at
-    /// ports, which costs reads and is never wrong.)
+    /// Removes these rules. Returns whether all of them were present. (After `false`, [`Classifier::looks_at_ports`]
+    /// may stay true for ever, which costs reads but is never wrong.)
     pub fn remove_all(&self, rules: Vec<Arc<R>>) -> bool {
         let with_ports = rules.iter().filter(|rule| looks_at_ports(&***rule)).count();
-        let were_there = self.index.write(Change::RemoveAll(rules, OnceCell::new()));
+        let (were_there, _) = self.index.write(Change::RemoveAll(rules, OnceCell::new()));
         if were_there {
             self.n_with_ports.fetch_sub(with_ports, Ordering::SeqCst);
         }
         were_there
     }
 
-    /// The rule of this match and priority that is there in `version`.
+    /// The rule of this match and priority that is visible in `version`.
     pub fn find(&self, m: &Match, priority: u32, version: u64) -> Option<Arc<R>> {
         self.compress_and_find(m, priority, version).1
     }
 
-    /// The rule of the highest priority that matches `key` among those that are there in `version`, recording what was
-    /// read of the key. Of several with that priority, it is always the same one while the rules are the same.
+    /// The rule of highest priority that matches `key` and is visible in `version`; records the bits read. Among
+    /// several rules of that priority, the choice is stable as long as the rules do not change.
     pub fn lookup(&self, key: &FlowKey, version: u64, reads: &mut Reads) -> Option<Arc<R>> {
         self.index.read().lookup(key, version, self.options.enabled(), reads).cloned()
     }
 
-    /// All rules that are there in `version`, tuple by tuple.
+    /// All rules that are visible in `version`, tuple by tuple.
     pub fn rules(&self, version: u64) -> Vec<Arc<R>> {
         let index = self.index.read();
         index.tuples().flat_map(Tuple::iter).filter(|r| r.versions().visible_in(version)).cloned().collect()
     }
 
-    /// All rules that match a subset of what `m` matches (OpenFlow's non-strict matching, 1.3 section 6.4).
+    /// All rules whose matches are subsets of `m` (OpenFlow's non-strict matching, 1.3 section 6.4).
     pub fn within(&self, m: &Match, version: u64) -> Vec<Arc<R>> {
         let index = self.index.read();
         let rules = index.tuples().filter(|t| t.mask().covers(m.mask())).flat_map(Tuple::iter);
         rules.filter(|r| r.versions().visible_in(version) && r.minimatch().is_within(m)).cloned().collect()
     }
 
-    /// Whether a rule of `priority` exists that some packet could match together with `m`, other than one of the very
-    /// same match (OFPFF_CHECK_OVERLAP).
+    /// Whether a rule of `priority` with a different match overlaps with `m`: some packet could match both
+    /// (OFPFF_CHECK_OVERLAP).
     pub fn overlaps(&self, m: &Match, priority: u32, version: u64) -> bool {
         let index = self.index.read();
         let mut rules = index.tuples().filter(|t| t.has_priority(priority)).flat_map(Tuple::iter);
@@ -240,7 +242,7 @@ impl<R: Rule> Classifier<R> {
     }
 }
 
-/// Of rules of one match, the one of this priority that is there in `version`.
+/// Among rules of one match, the one of this priority that is visible in `version`.
 fn newest<'a, R: Rule + 'a>(rules: impl Iterator<Item = &'a Arc<R>>, priority: u32, version: u64) -> Option<Arc<R>> {
     let there = rules.filter(|r| r.priority() == priority && r.versions().visible_in(version));
     there.max_by_key(|r| r.versions().added()).cloned()

@@ -1,15 +1,15 @@
-//! Compressed matches: only the words in which the mask is not zero, with the mask shared by all rules of a tuple.
+//! Compressed matches: the words with a nonzero mask only. All rules of a tuple share the mask.
 
 use flow::{FlowKey, FlowMask, Match};
 use smallvec::SmallVec;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// A mask, as the list of its nonzero words, in key order.
+/// A mask as the list of its nonzero words, in key order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MiniMask(SmallVec<[(u8, u64); WORDS_LIKELY]>);
 
-/// Words of a mask, mostly: what is looked for is made without asking for memory.
+/// Words of a typical mask, stored inline so that a search for a mask does not allocate.
 const WORDS_LIKELY: usize = 6;
 
 impl Hash for MiniMask {
@@ -30,7 +30,7 @@ impl MiniMask {
     /// Compresses `mask`.
     pub fn new(mask: &FlowMask) -> Self {
         let mut words = SmallVec::new();
-        // Mostly nothing stands in several words together.
+        // Most groups of four words are zero.
         for (i, four) in (0u8..).step_by(4).zip(mask.0.chunks(4)) {
             if four.iter().fold(0, |all, w| all | w) != 0 {
                 words.extend((i..).zip(four.iter().copied()).filter(|(_, w)| *w != 0));
@@ -60,11 +60,11 @@ impl MiniMask {
     }
 }
 
-/// A match, compressed. Equal are those that match the same packets.
+/// A compressed match. Equal values match the same packets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MiniMatch {
     mask: Arc<MiniMask>,
-    // In the rule itself, mostly: a look-up that comes to it compares them.
+    // Typically stored inline in the rule: a lookup that finds the rule compares them.
     values: SmallVec<[u64; 4]>,
 }
 
@@ -85,7 +85,7 @@ impl MiniMatch {
         &self.mask
     }
 
-    /// The values of the mask's nonzero words, in their order.
+    /// The values of the mask's nonzero words, in key order.
     pub fn values(&self) -> &[u64] {
         &self.values
     }
@@ -99,8 +99,8 @@ impl MiniMatch {
         Match::new(&key, self.mask.expand())
     }
 
-    /// Whether everything that matches `self` matches `m`, given that `self`'s mask covers `m`'s.
-    pub(crate) fn is_within(&self, m: &Match) -> bool {
+    /// Whether all keys that match `self` match `m`, provided that `self`'s mask covers `m`'s.
+    pub fn is_within(&self, m: &Match) -> bool {
         self.mask.words().zip(&self.values).all(|((i, _), value)| (value ^ m.key().0[i]) & m.mask().0[i] == 0)
     }
 

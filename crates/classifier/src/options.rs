@@ -1,21 +1,20 @@
-//! What can be switched at run time: the optimisations, and the fields with prefix tries.
+//! Options that can change at run time: the optimisations, and the fields with prefix tries.
 
 use flow::Field;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// Which optimisations a look-up uses. What it finds is the same with each of them on or off; what it reads of the key is
-/// more without.
+/// The optimisations that lookups use. They do not change the rule found; disabling one makes lookups read more bits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Options {
-    /// Tuples in the order of their highest priority, until none left can hold a better rule.
+    /// Visit tuples by descending highest priority, until no remaining tuple can hold a better rule.
     pub priority_sorting: bool,
-    /// Tuples in stages: a tuple that holds nothing for the first words of a key is left after these.
+    /// Staged lookup: leave a tuple after the first stage in which it has no match.
     pub stages: bool,
-    /// Tuples are passed over if the tries of the prefix fields hold nothing for them.
+    /// Skip tuples that the tries of the prefix fields exclude.
     pub prefix_tries: bool,
-    /// The same for transport ports.
+    /// Skip tuples that the tries of transport ports exclude.
     pub ports_trie: bool,
-    /// Tuples are passed over if none of their rules has the key's metadata.
+    /// Skip tuples in which no rule has the key's metadata.
     pub partitions: bool,
 }
 
@@ -25,7 +24,7 @@ impl Options {
     /// None of them.
     pub const NONE: Self = Self::from_bits(0);
 
-    /// Those whose bits are set, in the order of the fields, the first in the lowest bit.
+    /// The options of a bitmap, the first field in the lowest bit.
     pub const fn from_bits(bits: u8) -> Self {
         Self {
             priority_sorting: bits & 1 != 0,
@@ -48,7 +47,7 @@ impl Default for Options {
     }
 }
 
-/// [`Options`] as a look-up asks for them.
+/// [`Options`] as a bitmap, for fast queries by lookups.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Enabled(u8);
 
@@ -74,7 +73,7 @@ impl Enabled {
     }
 }
 
-/// [`Options`] that can be read while they are changed.
+/// [`Options`] that can be read while another thread changes them.
 #[derive(Debug)]
 pub(crate) struct AtomicOptions(AtomicU8);
 
@@ -98,13 +97,13 @@ impl AtomicOptions {
     }
 }
 
-/// Prefix fields of a table at most.
+/// Maximum number of prefix fields of a table.
 pub const MAX_PREFIXES: usize = 4;
 
-/// The prefix fields of a table for which nobody has chosen any.
+/// The default prefix fields of a table.
 pub const DEFAULT_PREFIXES: [Field; MAX_PREFIXES] = [Field::Ipv4Src, Field::Ipv4Dst, Field::Ipv6Src, Field::Ipv6Dst];
 
-/// Fields that can be prefix fields (Flow_Table:prefixes in ovs-vswitchd.conf.db(5)).
+/// Supported prefix fields (Flow_Table:prefixes in ovs-vswitchd.conf.db(5)).
 pub const PREFIX_FIELDS: [Field; 9] = [
     Field::TunId,
     Field::TunSrc,
@@ -117,21 +116,21 @@ pub const PREFIX_FIELDS: [Field; 9] = [
     Field::Ipv6Dst,
 ];
 
-/// Why prefix fields cannot be set.
+/// An error in a list of prefix fields.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PrefixError {
     /// More than [`MAX_PREFIXES`].
     #[error("at most {MAX_PREFIXES} prefix fields are supported")]
     TooMany,
-    /// A field that is none of [`PREFIX_FIELDS`].
+    /// A field that is not in [`PREFIX_FIELDS`].
     #[error("{0} cannot be a prefix field")]
     Unsupported(Field),
-    /// The same field twice.
+    /// A field that occurs twice.
     #[error("prefix field {0} is given twice")]
     Duplicate(Field),
 }
 
-/// Whether these can be the prefix fields of a table.
+/// Checks a list of prefix fields.
 pub(crate) fn check_prefixes(fields: &[Field]) -> Result<(), PrefixError> {
     for (i, field) in fields.iter().enumerate() {
         if !PREFIX_FIELDS.contains(field) {
@@ -149,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_are_kept() {
+    fn options_are_stored() {
         let kept = AtomicOptions::default();
         assert_eq!(kept.load(), Options::ALL);
         for bits in 0..32 {

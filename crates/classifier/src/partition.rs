@@ -1,13 +1,14 @@
-//! Partitions by metadata: a pipeline that keeps its state in `metadata` gives nearly every rule an exact match on it. Of
-//! a tuple whose rules all have one, the values are kept, and a packet with none of these passes the tuple over.
+//! Partitions by metadata. A pipeline that keeps its state in `metadata` gives nearly every rule an exact match on it.
+//! For a tuple with an exact match on `metadata`, the partition stores the values of its rules, and a packet with
+//! another value skips the tuple.
 //!
-//! Nearly always the answer is no, so that this is a table whose tags stand apart: a look-up touches little else.
+//! The answer is nearly always negative, so the table stores its tags separately and a lookup touches little else.
 
 use crate::hash::Seed;
 use flow::{FlowKey, Reads, layout};
 use hashbrown::HashTable;
 
-/// The values of `metadata` in the rules of a tuple, each with the number of rules that have it.
+/// The values of `metadata` in the rules of a tuple, with the number of rules of each.
 #[derive(Debug)]
 pub(crate) struct Partition {
     values: HashTable<(u64, u32)>,
@@ -15,13 +16,14 @@ pub(crate) struct Partition {
 }
 
 impl Partition {
-    /// For a tuple whose mask is `words`, if it matches `metadata` exactly; also where that stands among the words.
+    /// The partition of a tuple with the mask `words`, and the index of `metadata` among them; `None` unless the mask
+    /// has all of `metadata`.
     pub(crate) fn new(words: impl Iterator<Item = (usize, u64)>, seed: Seed) -> Option<(usize, Self)> {
         let at = words.enumerate().find(|(_, word)| *word == (layout::METADATA, u64::MAX))?.0;
         Some((at, Self { values: HashTable::new(), seed }))
     }
 
-    /// Whether no rule of the tuple is for the metadata of `key`, of which that is read.
+    /// Whether no rule of the tuple has the metadata of `key`. Records that it was read.
     pub(crate) fn excludes(&self, key: &FlowKey, reads: &mut Reads) -> bool {
         reads.note(layout::METADATA, u64::MAX);
         let metadata = key.0[layout::METADATA];

@@ -1,50 +1,50 @@
-//! Prefix tracking on transport ports: how much of the ports tells that a tuple holds no rule for them.
+//! Prefix tracking on transport ports: how many leading bits of the ports show that a tuple holds no matching rule.
 //!
-//! Each tuple that matches on ports has a trie of its own, over the leading bits of the source port and then those of the
-//! destination port that its mask has. (One for all tuples would mix up protocols: the type of an ICMP message stands
-//! where a source port does.)
+//! Each tuple that matches on ports has its own trie, over the leading mask bits of the source port followed by those
+//! of the destination port. (One trie for all tuples would mix protocols, as the source port field also holds the ICMP
+//! type.)
 //!
-//! The trie is asked when all stages before L4 have matched: what the ports mean has been read by then.
+//! A lookup asks the trie when all stages before L4 have matched, so the protocol of the ports has been read by then.
 
 use crate::trie::Trie;
 use flow::{FlowKey, FlowMask, Reads, layout};
 
-/// Where the source port stands in [`layout::TP`].
+/// Shift of the source port in [`layout::TP`].
 const SRC_SHIFT: u8 = 48;
-/// Where the destination port stands.
+/// Shift of the destination port.
 const DST_SHIFT: u8 = 32;
 
-/// The values of the ports in the rules of a tuple.
+/// The port values of the rules of a tuple.
 #[derive(Debug)]
 pub(crate) struct PortsTrie {
-    /// Leading bits of the source port that the mask has.
+    /// Number of leading bits of the source port in the mask.
     src_len: u8,
-    /// The same for the destination port.
+    /// Number of leading bits of the destination port in the mask.
     dst_len: u8,
     /// Values, left aligned.
     values: Trie<u32>,
 }
 
 impl PortsTrie {
-    /// For a tuple of this mask, if it has leading bits of a port.
+    /// The trie for a tuple with this mask; `None` if the mask has no leading bits of a port.
     pub(crate) fn new(mask: &FlowMask) -> Option<Self> {
         let len = |shift: u8| ((mask.0[layout::TP] >> shift) as u16).leading_ones() as u8;
         let trie = Self { src_len: len(SRC_SHIFT), dst_len: len(DST_SHIFT), values: Trie::new() };
         (trie.src_len + trie.dst_len > 0).then_some(trie)
     }
 
-    /// Whether no rule of the tuple is for the ports of `key`, recording what of them was read to tell.
+    /// Whether no rule of the tuple has the ports of `key`. Records the bits read to find out.
     pub(crate) fn excludes(&self, key: &FlowKey, reads: &mut Reads) -> bool {
         let len = self.src_len + self.dst_len;
         let common = self.values.common(self.value(key.0[layout::TP])).map(|c| c.min(len));
-        // With no value at all, nothing is read.
+        // In an empty trie, no bit is read.
         let read = common.map_or(0, |c| len.min(c + 1));
         reads.note_prefix(layout::TP, SRC_SHIFT, 16, read.min(self.src_len));
         reads.note_prefix(layout::TP, DST_SHIFT, 16, read.saturating_sub(self.src_len));
         common != Some(len)
     }
 
-    /// Records what is read of ports for which there is a rule.
+    /// Records the bits read for ports that some rule has.
     pub(crate) fn note(&self, reads: &mut Reads) {
         if self.src_len > 0 {
             reads.note_prefix(layout::TP, SRC_SHIFT, 16, self.src_len);
@@ -62,7 +62,7 @@ impl PortsTrie {
         self.values.remove(self.value(tp));
     }
 
-    /// The leading bits of source and destination port in the word [`layout::TP`], one behind the other.
+    /// The masked leading bits of source and destination port of [`layout::TP`], concatenated.
     fn value(&self, tp: u64) -> u32 {
         let leading = |shift: u8, len: u8| u64::from((tp >> shift) as u16) >> (16 - len) << (32 - len);
         (leading(SRC_SHIFT, self.src_len) | leading(DST_SHIFT, self.dst_len) >> self.src_len) as u32
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_decides_is_read() {
+    fn only_deciding_bits_are_read() {
         let mut m = Match::ANY;
         m.set(Field::TcpDst, 80);
         let mut trie = PortsTrie::new(m.mask()).unwrap();

@@ -1,13 +1,13 @@
-//! Prefix tracking (NSDI'15, section 5.4): the tries of a table's prefix fields, and how a look-up uses them.
+//! Prefix tracking (NSDI'15, section 5.4): the tries of a table's prefix fields, and their use in lookups.
 //!
-//! There is a trie for each field and each length: it holds, for every rule that matches this length of the field, these
-//! leading bits. When a tuple's mask has the first `len` bits of the field, a look-up asks the trie of that length how many
-//! bits the key has in common with any of its prefixes: if not all, the tuple holds no rule for the key, and to know that,
-//! these bits and one more are read. What has been read for other tuples may show that without reading more.
+//! Each field has one trie for each prefix length, which holds the prefixes of that length of all rules. If a tuple's
+//! mask has the first `len` bits of the field, a lookup asks the trie of that length how many leading bits the key
+//! shares with any of its prefixes. If it shares fewer than `len`, the tuple holds no matching rule, and only the
+//! shared bits and one more have to be read. If these were read for other tuples, nothing more is read.
 //!
-//! A tuple's fields are asked in an order that depends on nothing but what has been read: first those that answer by what
-//! was read of the field already, then those that have few prefixes of the length, as they are the most likely to exclude
-//! the tuple, and by few bits.
+//! The order in which a tuple's fields are asked depends only on bits already read: first the fields that can answer
+//! from the bits already read, then those with the fewest prefixes of the length, as they are the most likely to
+//! exclude the tuple, and with few bits.
 
 use crate::options::MAX_PREFIXES;
 use crate::trie::{Bits, Trie};
@@ -15,17 +15,17 @@ use flow::{Field, FlowKey, FlowMask, Loc, Reads, Stage};
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// What a tuple's mask has of the table's prefix fields.
+/// The prefixes of the table's prefix fields in a tuple's mask.
 pub(crate) type Lens = SmallVec<[Prefix; MAX_PREFIXES]>;
 
-/// Leading bits of a field.
+/// A prefix of a field in a tuple's mask.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Prefix {
     /// Number of the field.
     field: u8,
     /// Number of the trie.
     trie: u8,
-    /// How many bits, at least 1.
+    /// Length in bits, at least 1.
     len: u8,
 }
 
@@ -33,29 +33,30 @@ pub(crate) struct Prefix {
 #[derive(Debug)]
 pub(crate) struct Prefixes(Vec<PrefixField>);
 
-/// What one look-up knows of each field.
+/// The state of one lookup for each prefix field.
 #[derive(Debug, Default)]
 pub(crate) struct Walks([Walk; MAX_PREFIXES]);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Walk {
-    /// Which tries were found to hold a prefix of the key, by what was read: bit by number, of the first 64 tries.
+    /// Bitmap of the tries, by number, that are known to hold a prefix of the key; of the first 64 tries.
     met: u64,
-    /// Which were found to hold none.
+    /// Bitmap of the tries that are known to hold none.
     absent: u64,
-    /// The trie that was asked last, and how many bits the key has in common with what it holds. (Not all of them need
-    /// have been read.)
+    /// The trie asked last, and the number of leading bits that the key shares with its prefixes. (Not all of them need
+    /// to have been read.)
     last: Option<(u8, u8)>,
 }
 
 impl Walk {
-    /// Whether the trie of `prefix` holds a prefix of the key, if that was told before.
-    fn told(&self, prefix: Prefix) -> Option<bool> {
+    /// Whether the trie of `prefix` holds a prefix of the key, if a result was recorded.
+    fn recorded(&self, prefix: Prefix) -> Option<bool> {
         let bit = bit(prefix);
         ((self.met | self.absent) & bit != 0).then_some(self.met & bit != 0)
     }
 
-    /// How many of the prefix' bits the key has in common with what its trie holds. Nothing: it is empty.
+    /// Number of leading bits, up to the prefix' length, that the key shares with the trie's prefixes; `None` if the
+    /// trie is empty.
     fn common(&mut self, prefix: Prefix, field: &PrefixField, key: &FlowKey) -> Option<u8> {
         match self.last {
             Some((trie, common)) if trie == prefix.trie => Some(common),
@@ -67,42 +68,42 @@ impl Walk {
         }
     }
 
-    /// Whether the trie holds a prefix of the key, if what was read is enough to tell.
+    /// Whether the trie holds a prefix of the key, if the bits already read are enough to decide.
     fn known(&mut self, prefix: Prefix, field: &PrefixField, key: &FlowKey, reads: &Reads) -> Option<bool> {
-        let told = self.told(prefix);
-        if told.is_some() {
-            return told;
+        let recorded = self.recorded(prefix);
+        if recorded.is_some() {
+            return recorded;
         }
         let read = field.place.n_read(reads);
         if read == 0 {
-            // A trie that a tuple is asked for is not empty: something has to be read of the field.
+            // The trie of a tuple is not empty, so a decision needs at least one bit.
             return None;
         }
         let common = self.common(prefix, field, key);
-        (needed(prefix, common) <= read).then(|| self.tell(prefix, common == Some(prefix.len)))
+        (needed(prefix, common) <= read).then(|| self.record(prefix, common == Some(prefix.len)))
     }
 
-    /// Whether the trie holds a prefix of the key, and how many bits it takes to tell, if that was not told before.
+    /// Whether the trie holds a prefix of the key, and the number of bits needed to decide; 0 if a result was recorded.
     fn ask(&mut self, prefix: Prefix, field: &PrefixField, key: &FlowKey) -> (bool, u8) {
-        if let Some(there) = self.told(prefix) {
+        if let Some(there) = self.recorded(prefix) {
             return (there, 0);
         }
         let common = self.common(prefix, field, key);
-        (self.tell(prefix, common == Some(prefix.len)), needed(prefix, common))
+        (self.record(prefix, common == Some(prefix.len)), needed(prefix, common))
     }
 
-    fn tell(&mut self, prefix: Prefix, there: bool) -> bool {
+    fn record(&mut self, prefix: Prefix, there: bool) -> bool {
         *(if there { &mut self.met } else { &mut self.absent }) |= bit(prefix);
         there
     }
 }
 
-/// The bit of a prefix' trie. (None, if there are very many lengths: then the trie is asked again.)
+/// The bit of a prefix' trie in [`Walk`]; 0 if there are more than 64 lengths, so that the trie is asked each time.
 fn bit(prefix: Prefix) -> u64 {
     1u64.checked_shl(prefix.trie.into()).unwrap_or(0)
 }
 
-/// How many bits tell whether the key has the prefix, of which it has `common` in common with what there is.
+/// Number of bits needed to decide whether the key has the prefix, if it shares `common` bits with the trie.
 fn needed(prefix: Prefix, common: Option<u8>) -> u8 {
     common.map_or(0, |c| prefix.len.min(c + 1))
 }
@@ -110,15 +111,15 @@ fn needed(prefix: Prefix, common: Option<u8>) -> u8 {
 #[derive(Debug)]
 struct PrefixField {
     field: Field,
-    place: Place,
-    /// By number, with the length of the prefixes in each.
+    place: FieldLocation,
+    /// The tries and their prefix lengths, by trie number.
     tries: Vec<(u8, FieldTrie)>,
 }
 
-/// Where a field stands.
+/// The location of a field.
 #[derive(Clone, Copy, Debug)]
-enum Place {
-    /// `width` bits of a word, from bit `shift` on.
+enum FieldLocation {
+    /// `width` bits of a word from bit `shift` on.
     Narrow { word: usize, shift: u8, width: u8 },
     /// Two words.
     Wide { word: usize },
@@ -131,7 +132,7 @@ enum FieldTrie {
 }
 
 impl Prefixes {
-    /// Empty tries for these fields. (Fields that stand in no word have none.)
+    /// Empty tries for these fields. (Fields that are not part of a word of the key have none.)
     pub(crate) fn new(fields: &[Field]) -> Self {
         Self(fields.iter().take(MAX_PREFIXES).filter_map(|f| PrefixField::new(*f)).collect())
     }
@@ -145,7 +146,7 @@ impl Prefixes {
         self.0.iter().flat_map(|field| &field.tries).all(|(_, trie)| trie.n() == 0)
     }
 
-    /// What a mask has of the fields in `stage`.
+    /// The prefixes of the fields in `stage` of a mask.
     pub(crate) fn lens(&mut self, mask: &FlowMask, stage: Stage) -> Lens {
         let words = stage.words();
         let here = (0..).zip(&mut self.0).filter(|(_, field)| field.place.is_in(&words));
@@ -156,7 +157,7 @@ impl Prefixes {
         lens.flatten().collect()
     }
 
-    /// Adds what a rule has of the fields.
+    /// Adds the prefixes of a rule.
     pub(crate) fn insert(&mut self, lens: &[Prefix], value: impl Fn(usize) -> u64) {
         for prefix in lens {
             let field = &mut self.0[usize::from(prefix.field)];
@@ -168,7 +169,7 @@ impl Prefixes {
         }
     }
 
-    /// Removes what a rule has of the fields.
+    /// Removes the prefixes of a rule.
     pub(crate) fn remove(&mut self, lens: &[Prefix], value: impl Fn(usize) -> u64) {
         for prefix in lens {
             let field = &mut self.0[usize::from(prefix.field)];
@@ -180,12 +181,13 @@ impl Prefixes {
         }
     }
 
-    /// Whether a trie was found to hold none of the prefixes that a tuple with these lengths has for the key.
+    /// Whether a recorded result excludes the tuple with these prefixes.
     pub(crate) fn excluded(lens: &[Prefix], walks: &Walks) -> bool {
-        lens.iter().any(|prefix| walks.0[usize::from(prefix.field)].told(*prefix) == Some(false))
+        lens.iter().any(|prefix| walks.0[usize::from(prefix.field)].recorded(*prefix) == Some(false))
     }
 
-    /// Whether a trie tells that a tuple with these lengths holds no rule for `key`, recording what was read to tell.
+    /// Whether a trie shows that the tuple with these prefixes holds no rule for `key`. Records the bits read to find
+    /// out.
     pub(crate) fn exclude(&self, lens: &[Prefix], key: &FlowKey, walks: &mut Walks, reads: &mut Reads) -> bool {
         if let [only] = lens {
             return !self.ask(*only, key, walks, reads);
@@ -207,7 +209,7 @@ impl Prefixes {
         false
     }
 
-    /// Records what is read of a key for which a tuple with these lengths holds a rule.
+    /// Records the bits that the tries read for a key that matches a rule of the tuple.
     pub(crate) fn note(&self, lens: &[Prefix], reads: &mut Reads) {
         if let [only] = lens {
             return self.0[usize::from(only.field)].place.note(only.len, reads);
@@ -222,7 +224,7 @@ impl Prefixes {
         }
     }
 
-    /// Whether there is a prefix of the key, recording what was read to tell.
+    /// Whether the trie holds a prefix of the key. Records the bits read to find out.
     fn ask(&self, prefix: Prefix, key: &FlowKey, walks: &mut Walks, reads: &mut Reads) -> bool {
         let i = usize::from(prefix.field);
         let (there, read) = walks.0[i].ask(prefix, &self.0[i], key);
@@ -230,7 +232,7 @@ impl Prefixes {
         there
     }
 
-    /// Which field to ask next: `left` has a bit for each that was not asked and is not read as far as that.
+    /// The field to ask next. `left` is a bitmap of the fields that are still to be asked.
     fn next_to_ask(&self, lens: &[Prefix], left: &mut u8) -> Option<Prefix> {
         let next = if left.count_ones() > 1 {
             let prefixes = (0..).zip(lens).filter(|(i, _)| *left >> i & 1 != 0);
@@ -246,19 +248,19 @@ impl Prefixes {
 impl PrefixField {
     fn new(field: Field) -> Option<Self> {
         let place = match field.info().loc {
-            Loc::Bits { word, shift, width } => Place::Narrow { word: word.into(), shift, width },
-            Loc::Wide(word) => Place::Wide { word },
+            Loc::Bits { word, shift, width } => FieldLocation::Narrow { word: word.into(), shift, width },
+            Loc::Wide(word) => FieldLocation::Wide { word },
             _ => return None,
         };
         Some(Self { field, place, tries: Vec::new() })
     }
 
-    /// Number of the trie for prefixes of `len` bits, which is there from now on.
+    /// The number of the trie for prefixes of `len` bits, creating it if needed.
     fn trie_of(&mut self, len: u8) -> u8 {
         let there = self.tries.iter().position(|(l, _)| *l == len);
         let number = there.unwrap_or_else(|| {
             let trie = match self.place {
-                Place::Narrow { width: ..=32, .. } => FieldTrie::Short(Trie::new()),
+                FieldLocation::Narrow { width: ..=32, .. } => FieldTrie::Short(Trie::new()),
                 _ => FieldTrie::Long(Trie::new()),
             };
             self.tries.push((len, trie));
@@ -269,10 +271,10 @@ impl PrefixField {
 }
 
 impl FieldTrie {
-    /// How many leading bits of a key's field, `len` at most, are those of a prefix here. Nothing: there are no prefixes.
-    fn common(&self, place: Place, key: &FlowKey, len: u8) -> Option<u8> {
+    /// Number of leading bits, `len` at most, that a key's field shares with a prefix; `None` if there are no prefixes.
+    fn common(&self, place: FieldLocation, key: &FlowKey, len: u8) -> Option<u8> {
         let common = match (self, place) {
-            (Self::Short(trie), Place::Narrow { word, shift, width }) => {
+            (Self::Short(trie), FieldLocation::Narrow { word, shift, width }) => {
                 trie.common(((key.0[word] << (64 - shift - width) >> 32) as u32).truncated(len))
             }
             (Self::Short(trie), _) => trie.common(u32::from_top(place.value(key)).truncated(len)),
@@ -281,7 +283,7 @@ impl FieldTrie {
         common.map(|c| c.min(len))
     }
 
-    /// How many different prefixes there are.
+    /// Number of distinct prefixes.
     fn n(&self) -> u32 {
         match self {
             Self::Short(trie) => trie.len(),
@@ -290,7 +292,7 @@ impl FieldTrie {
     }
 }
 
-impl Place {
+impl FieldLocation {
     fn is_in(self, words: &Range<usize>) -> bool {
         let (Self::Narrow { word, .. } | Self::Wide { word }) = self;
         words.contains(&word)
@@ -311,7 +313,7 @@ impl Place {
         }
     }
 
-    /// How many leading bits are read already, or are not the packet's any more.
+    /// Number of leading bits that were already read or overwritten.
     fn n_read(self, reads: &Reads) -> u8 {
         let known = |word: usize| reads.mask().0[word] | reads.written().0[word];
         match self {

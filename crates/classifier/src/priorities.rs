@@ -1,23 +1,24 @@
-//! The priorities of a tuple's rules, and the highest of them.
+//! The priorities of a tuple's rules, and their maximum.
 //!
-//! A heap keeps the order lazily: a priority goes into it when its first rule comes, and stays when its last rule goes,
-//! unless it is on top. So a change appends to an array, where a search tree would lead it through all of its levels.
+//! A heap maintains the order lazily: a priority is pushed with its first rule and stays after its last rule was
+//! removed, unless it is on top. So a change typically appends to an array, where a search tree would follow a path of
+//! nodes.
 //!
-//! Invariants: all priorities that are there are in the heap; the one on its top is there.
+//! Invariants: the heap contains all current priorities; the priority on its top is current.
 
 use crate::counts::Counts;
 use crate::hash::Seed;
 use std::collections::BinaryHeap;
 
-/// See the top of this file.
+/// The priorities; see the module documentation.
 #[derive(Debug)]
 pub(crate) struct Priorities {
-    /// How many rules have each.
+    /// Number of rules of each priority.
     counts: Counts<u32>,
     heap: BinaryHeap<u32>,
 }
 
-/// What the heap may hold of priorities that are gone, beside as many as there are.
+/// Number of stale priorities that the heap may hold in addition to as many as there are current ones.
 const STALE: usize = 32;
 
 impl Priorities {
@@ -34,7 +35,7 @@ impl Priorities {
         self.counts.contains(priority)
     }
 
-    /// One rule more has this priority.
+    /// Adds a rule of this priority.
     pub(crate) fn insert(&mut self, priority: u32) {
         if self.counts.insert(priority) > 1 {
             return;
@@ -46,7 +47,7 @@ impl Priorities {
         }
     }
 
-    /// One rule less has it.
+    /// Removes a rule of this priority.
     pub(crate) fn remove(&mut self, priority: u32) {
         if self.counts.remove(priority) == Some(0) {
             while let Some(top) = self.heap.peek()
@@ -84,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_comes_and_goes_takes_no_memory() {
+    fn repeated_insertion_and_removal_does_not_grow() {
         let mut priorities = Priorities::new(Seed::new(1));
         priorities.insert(9);
         for n in 0..1000 {

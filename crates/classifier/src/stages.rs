@@ -1,6 +1,6 @@
-//! Staged look-up (NSDI'15, section 5.3): a tuple's words are hashed stage by stage, and after each stage but the last a
-//! look-up asks whether the tuple holds any rule whose words agree so far. A stage that has no word in the mask takes no
-//! part, and the last one that has is the tuple's table itself.
+//! Staged lookup (NSDI'15, section 5.3): a tuple's words are hashed stage by stage, and after each stage except the
+//! last the lookup checks whether any rule of the tuple agrees so far. Stages without a word in the mask are left out,
+//! and the tuple's rule table serves as the index of the last stage.
 
 use crate::counts::{Counts, Value};
 use crate::hash::Seed;
@@ -11,13 +11,13 @@ use smallvec::SmallVec;
 /// The words of one stage in a mask.
 #[derive(Debug)]
 pub(crate) struct Part {
-    /// How many of the mask's words they are.
+    /// Number of the mask's words in this stage.
     pub(crate) len: usize,
     /// The stage.
     pub(crate) stage: Stage,
-    /// What is there up to this stage; nothing for the last part.
+    /// Index of the hashes up to this stage; `None` for the last part.
     pub(crate) index: Option<StageIndex>,
-    /// What the mask has of prefix fields in this stage.
+    /// Prefixes of prefix fields in this stage.
     pub(crate) prefixes: Lens,
 }
 
@@ -50,12 +50,12 @@ pub(crate) fn parts(words: impl Iterator<Item = usize>, seed: Seed) -> Parts {
     parts
 }
 
-/// Hashes of the rules' words up to a stage, each with the number of rules that have it. That two values may have the
-/// same hash costs a look-up the next stage, and nothing else.
+/// The hashes of the rules' words up to a stage, with the number of rules of each. A collision makes a lookup go on to
+/// the next stage and has no other effect.
 #[derive(Debug)]
 pub(crate) struct StageIndex(Counts<Hash>);
 
-/// Half of a hash, which is spread already.
+/// Half of a hash, already well distributed.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 struct Hash(u32);
 

@@ -1,27 +1,28 @@
-//! A path-compressed trie of values of one length that tests six bits a level, and tells how much of a key it takes to
-//! know that it is none of the values.
+//! A path-compressed trie of values of one length with a stride of six bits, which reports how many bits of a key show
+//! that it is none of the values.
 //!
-//! Whoever looks for prefixes has one for each length. That makes a level one word that says which of its 64 branches
-//! there are, and the question "how many leading bits has the key in common with any value" a matter of that word: there
-//! is no branch to follow but the key's own. The children of a node stand side by side in the order of their bits, each
-//! with its value and with what there is of children below, so that a level costs one access to memory.
+//! Prefixes take one trie for each length. A level is then one word that marks which of its 64 branches exist, and the
+//! number of leading bits that the key shares with any value follows from that word: only the key's own branch is ever
+//! followed. The children of a node are contiguous, sorted by their digits, each with its value and its own branch
+//! word, so that a level costs one memory access.
 //!
-//! Invariants: a node has two children, at least; it stands at a multiple of six bits, the first in which not all of its
+//! Invariants: a node has at least two children; its depth is a multiple of six bits, the first at which its values
+//! differ; its block has the smallest sufficient size.
 //! values agree; its block has the smallest size that is enough.
 
 use crate::blocks::{Blocks, Free};
 
-/// Bits of a field, left aligned.
+/// A field's value, left aligned.
 pub(crate) trait Bits: Copy + Eq + std::fmt::Debug {
     /// No bit set.
     const ZERO: Self;
-    /// Takes the upper bits of `value`.
+    /// The upper bits of `value`.
     fn from_top(value: u128) -> Self;
     /// Leading bits in common.
     fn common(self, other: Self) -> u8;
     /// The [`STRIDE`] bits from bit `depth` on, counted from the most significant.
     fn digit(self, depth: u8) -> u8;
-    /// With all but the first `len` bits cleared.
+    /// The value with all but the first `len` bits cleared.
     fn truncated(self, len: u8) -> Self;
 }
 
@@ -48,29 +49,29 @@ macro_rules! bits {
 bits!(u32);
 bits!(u128);
 
-/// Bits that a level tests.
+/// Bits tested by a level.
 const STRIDE: u8 = 6;
-/// Depth of what is no node but a value: more than any number of bits in common.
+/// The depth of a leaf: more than any number of shared bits.
 const LEAF: u8 = u8::MAX;
 
-/// A value, or a node.
+/// A leaf, which is a value, or a node.
 #[derive(Clone, Copy, Debug)]
 struct Slot<W> {
-    /// The value; one below the node, of which its first bits matter, up to its depth.
+    /// The value of a leaf; of a node, a value below it, of which the bits up to the node's depth are valid.
     value: W,
     /// The depth in strides, in five bits, and the node's block.
     at: u32,
-    /// Which branches the node has; how often the value is there.
+    /// Bitmap of a node's branches; the count of a leaf's value.
     branches: u64,
 }
 
-/// In place of the depth in strides: no node.
+/// Marks a leaf, in place of the depth in strides.
 const LEAF_MARK: u32 = 31;
 
-/// Where a slot stands: at the root or in a block.
-type Place = Option<usize>;
+/// The index of a slot, or `None` for the root.
+type SlotIndex = Option<usize>;
 
-/// See the top of this file.
+/// The trie; see the module documentation.
 #[derive(Debug)]
 pub(crate) struct Trie<W> {
     root: Option<Slot<W>>,
@@ -89,7 +90,7 @@ impl<W: Bits> Slot<W> {
         slot
     }
 
-    /// The bit from which on the node branches, or [`LEAF`].
+    /// The bit at which the node branches, or [`LEAF`].
     fn depth(&self) -> u8 {
         match self.at & LEAF_MARK {
             LEAF_MARK => LEAF,
@@ -97,7 +98,7 @@ impl<W: Bits> Slot<W> {
         }
     }
 
-    /// Where the node's block begins. (Blocks begin at even places.)
+    /// Index of the node's block. (Blocks begin at even indexes.)
     fn block(&self) -> usize {
         (self.at >> 5 << 1) as usize
     }
@@ -106,7 +107,7 @@ impl<W: Bits> Slot<W> {
         self.at = self.at & LEAF_MARK | (block as u32 >> 1) << 5;
     }
 
-    /// Which of the children a digit leads to, or would lead to, by number; and whether it is there.
+    /// The index of a digit's child within the node, and whether it exists.
     fn child(&self, digit: u8) -> (usize, bool) {
         let lower = self.branches & ((1 << digit) - 1);
         (lower.count_ones() as usize, self.branches >> digit & 1 != 0)
@@ -134,7 +135,7 @@ impl<W: Bits> Free for Slot<W> {
     }
 }
 
-/// In place of the depth in strides: the beginning of a free block.
+/// Marks the header of a free block, in place of the depth in strides.
 const FREE_MARK: u32 = 30;
 
 impl<W: Bits> Trie<W> {
@@ -142,12 +143,12 @@ impl<W: Bits> Trie<W> {
         Self { root: None, blocks: Blocks::new(), n: 0 }
     }
 
-    /// How many different values there are.
+    /// Number of distinct values.
     pub(crate) fn len(&self) -> u32 {
         self.n
     }
 
-    /// How many leading bits `key` has in common with the value that has most; nothing without values.
+    /// The maximum number of leading bits that `key` shares with a value; `None` if there are no values.
     #[inline]
     pub(crate) fn common(&self, key: W) -> Option<u8> {
         let mut at = self.root.as_ref()?;
@@ -193,8 +194,8 @@ impl<W: Bits> Trie<W> {
         }
     }
 
-    /// Puts a node above `at`, whose values have `common` bits in common with a new one.
-    fn fork(&mut self, place: Place, at: Slot<W>, value: W, common: u8) {
+    /// Inserts a node above `at`, whose values share `common` bits with the new value.
+    fn fork(&mut self, place: SlotIndex, at: Slot<W>, value: W, common: u8) {
         let depth = common - common % STRIDE;
         let (old, new) = (at.value.digit(depth), value.digit(depth));
         let block = self.blocks.take(order_for(2));
@@ -204,7 +205,7 @@ impl<W: Bits> Trie<W> {
         self.set(place, Slot::node(value, depth, 1 << old | 1 << new, block));
     }
 
-    fn add_child(&mut self, place: Place, mut node: Slot<W>, value: W) {
+    fn add_child(&mut self, place: SlotIndex, mut node: Slot<W>, value: W) {
         let digit = value.digit(node.depth());
         let n = node.n_children();
         let i = node.child(digit).0;
@@ -216,7 +217,7 @@ impl<W: Bits> Trie<W> {
         self.set(place, node);
     }
 
-    /// Removes a value once, if it is there.
+    /// Removes a value once, if present.
     pub(crate) fn remove(&mut self, value: W) {
         let Some(root) = self.root else { return };
         let mut parent = None;
@@ -244,7 +245,7 @@ impl<W: Bits> Trie<W> {
         }
     }
 
-    fn remove_child(&mut self, place: Place, mut node: Slot<W>, value: W) {
+    fn remove_child(&mut self, place: SlotIndex, mut node: Slot<W>, value: W) {
         let digit = value.digit(node.depth());
         let n = node.n_children();
         let (begin, i) = (node.block(), node.child(digit).0);
@@ -259,14 +260,14 @@ impl<W: Bits> Trie<W> {
         self.set(place, node);
     }
 
-    fn set(&mut self, place: Place, slot: Slot<W>) {
+    fn set(&mut self, place: SlotIndex, slot: Slot<W>) {
         match place {
             Some(i) => self.blocks.slots[i] = slot,
             None => self.root = Some(slot),
         }
     }
 
-    /// Makes a node's block fit for another number of children.
+    /// Resizes a node's block for another number of children.
     fn resize(&mut self, node: &mut Slot<W>, from: usize, to: usize) {
         let (had, needed) = (order_for(from), order_for(to));
         if had != needed {
@@ -278,13 +279,13 @@ impl<W: Bits> Trie<W> {
     }
 }
 
-/// The order of the block for so many children.
+/// The order of the block for this number of children.
 fn order_for(n: usize) -> u8 {
     n.next_power_of_two().trailing_zeros() as u8
 }
 
-/// How many leading bits of a digit are those of the branch that has most in common with it. (There are branches, and
-/// none for the digit itself.)
+/// The maximum number of leading bits of `digit` that a branch shares. (There are branches, and none for the digit
+/// itself.)
 fn nearest(branches: u64, digit: u8) -> u8 {
     let lower = branches & ((1 << digit) - 1);
     let higher = branches ^ lower;
@@ -304,7 +305,7 @@ mod tests {
     use proptest::prelude::*;
 
     impl<W: Bits> Trie<W> {
-        /// Checks the invariants; returns how many values there are.
+        /// Checks the invariants; returns the number of values.
         fn check(&self) -> u32 {
             let mut n = 0;
             let mut slots = 0;
@@ -329,7 +330,7 @@ mod tests {
         }
     }
 
-    /// Values that share parts at the upper end and at the lower.
+    /// Values that share parts at both ends.
     fn spread(v: u16) -> u32 {
         let v = u32::from(v);
         v << 24 & 0xc300_0000 | (v & 0x1c) << 11 | (v & 3) << 4 | v >> 8 << 17
@@ -347,7 +348,7 @@ mod tests {
             let fill = ops.len() / 2;
             for (n, (kind, v)) in ops.into_iter().enumerate() {
                 let value = spread(v).truncated(len);
-                // More is added in the first half, more removed in the second.
+                // The first half mostly inserts, the second half mostly removes.
                 if (kind < 4) == (n < fill) {
                     trie.insert(value);
                     list.push(value);
@@ -388,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_are_used_again() {
+    fn blocks_are_reused() {
         let mut trie = Trie::<u32>::new();
         let value = |i: u32| i.wrapping_mul(0x9e37_79b9);
         (0..5000).for_each(|i| trie.insert(value(i)));

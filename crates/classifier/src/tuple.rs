@@ -1,7 +1,7 @@
 //! One tuple: the rules that share a mask, in a hash table keyed by the masked words.
 //!
-//! The table holds the rules themselves, one word each; rules of the same match (other priorities, other versions) stand
-//! in it side by side. Beside it are the indexes by which a look-up can tell early that there is nothing for its key.
+//! The table holds the rules, one word each; rules of the same match (with other priorities or versions) are separate
+//! entries. Beside it are the indexes with which a lookup finds out early that the tuple has no matching rule.
 
 use crate::common::Common;
 use crate::guess::Guess;
@@ -22,10 +22,10 @@ use std::sync::Arc;
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Tuple<R> {
-    // First what every look-up needs, side by side.
+    // Fields that every lookup reads come first, adjacent.
     rules: HashTable<Arc<R>>,
     seed: Seed,
-    /// How many of the rules have the match of another one.
+    /// Number of rules that share the match of another rule.
     n_same: u32,
     guess: Guess,
     /// The words of the mask.
@@ -34,37 +34,37 @@ pub(crate) struct Tuple<R> {
     parts: Parts,
     mask: Arc<MiniMask>,
     priorities: Priorities,
-    /// With the place of `metadata` among the mask's words.
+    /// With the index of `metadata` among the mask's words.
     partition: Option<(usize, Partition)>,
-    /// With the place of the ports among the mask's words.
+    /// With the index of the ports among the mask's words.
     ports: Option<(usize, PortsTrie)>,
 }
 
-/// Words of a mask, mostly: a match on both addresses and ports has four, and a port or metadata come before them.
+/// Words of a typical mask: a match on both addresses and ports has four, and an ingress port or metadata add one.
 const WORDS_LIKELY: usize = 6;
 
 /// A word of a mask.
 #[derive(Clone, Copy, Debug)]
 struct Word {
     at: u8,
-    /// If it begins a part for which there are tries: the part's number, from 1 on.
+    /// If the word begins a part that has tries: the part's number, from 1 on.
     tried: u8,
     bits: u64,
 }
 
 impl Word {
-    /// What of `key` is under the mask.
+    /// The masked word of `key`.
     fn of(self, key: &FlowKey) -> u64 {
         key.0[usize::from(self.at)] & self.bits
     }
 
-    /// Those of its bits that are not read yet, and the packet's still.
+    /// Its mask bits that were neither read nor overwritten.
     fn unread(self, reads: &Reads) -> u64 {
         let at = usize::from(self.at);
         self.bits & !(reads.mask().0[at] | reads.written().0[at])
     }
 
-    /// Records that it was read.
+    /// Records that its mask bits were read.
     fn note(self, reads: &mut Reads) {
         if self.unread(reads) != 0 {
             reads.note(self.at.into(), self.bits);
@@ -72,12 +72,12 @@ impl Word {
     }
 }
 
-/// What a look-up carries from tuple to tuple.
+/// The state of a lookup across tuples.
 pub(crate) struct Search<'a> {
     pub(crate) key: &'a FlowKey,
     pub(crate) options: Enabled,
     pub(crate) prefixes: &'a Prefixes,
-    /// Nothing until a trie is asked.
+    /// `None` until a trie is asked.
     pub(crate) walks: Option<Walks>,
     pub(crate) reads: &'a mut Reads,
 }
@@ -112,7 +112,7 @@ impl<R: Rule> Tuple<R> {
         self.rules.is_empty()
     }
 
-    /// Highest priority of a rule here.
+    /// Highest priority of a rule in the tuple.
     pub(crate) fn max_priority(&self) -> Option<u32> {
         self.priorities.max()
     }
@@ -125,22 +125,22 @@ impl<R: Rule> Tuple<R> {
         self.rules.iter()
     }
 
-    /// The rules whose match is that of `values`, the masked words.
+    /// The rules whose match has these `values`, the masked words.
     pub(crate) fn same_match<'a>(&'a self, values: &'a [u64]) -> impl Iterator<Item = &'a Arc<R>> {
         self.rules.iter_hash(self.seed.all(self.seed.start, values)).filter(move |r| r.minimatch().values() == values)
     }
 
-    /// Makes it expect that something will be found, or nothing.
+    /// Makes the tuple predict a hit, or a miss.
     #[cfg(test)]
     pub(crate) fn expect(&self, found: bool) {
         (0..4).for_each(|_| self.guess.learn(found));
     }
 
-    /// Visits the rules that match the key, and records what was read of it to find them, or to tell that there are none.
+    /// Visits the rules that match the key, and records the bits read to find them or to exclude the tuple.
     ///
-    /// Where something is not read yet, the indexes are there to tell that there are none. If there are some, all indexes
-    /// have what is theirs, and what the look-up reads by asking them is known without: where rules are likely, they are
-    /// looked for first.
+    /// While some masked bits are unread, the indexes may exclude the tuple with fewer reads. If a rule matches, all
+    /// indexes pass, and the bits that they would have read are known without asking them. So if a hit is predicted,
+    /// the table is searched first.
     #[inline]
     pub(crate) fn visit<'a>(&'a self, search: &mut Search<'_>, mut visit: impl FnMut(&'a Arc<R>)) {
         let words = self.words.as_slice();
@@ -162,7 +162,7 @@ impl<R: Rule> Tuple<R> {
                 *place = value;
             }
         }
-        // What is all read already cannot be read less of: it takes no index to tell.
+        // If all masked bits were read before, only results already recorded can save the table search.
         if unread == 0 && search.walks.is_some() && !ask_first && self.is_excluded(search) {
             return;
         }
@@ -193,20 +193,20 @@ impl<R: Rule> Tuple<R> {
         }
     }
 
-    /// Whether what is known of the key tells that there is no rule for it.
+    /// Whether bits that are already known contradict all rules.
     fn contradicts(&self, search: &Search<'_>) -> bool {
         search.options.partitions() && self.common.contradicts(search.key, search.reads)
     }
 
-    /// Whether a trie has told that there is no rule for the key.
+    /// Whether a recorded result of a trie excludes the tuple.
     #[inline(never)]
     fn is_excluded(&self, search: &Search<'_>) -> bool {
         let Some(walks) = &search.walks else { return false };
         search.options.prefix_tries() && self.parts.iter().any(|part| Prefixes::excluded(&part.prefixes, walks))
     }
 
-    /// Whether one of the indexes tells that there is no rule for the key, of which something is not read yet. Records what
-    /// was read to tell: all, if none of them does.
+    /// Whether one of the indexes excludes the tuple, some of whose masked bits are unread. Records the bits read; if
+    /// no index excludes the tuple, these are all masked bits.
     #[inline(never)]
     fn excludes(&self, search: &mut Search<'_>) -> bool {
         if let Some((_, partition)) = &self.partition
@@ -238,7 +238,7 @@ impl<R: Rule> Tuple<R> {
         false
     }
 
-    /// Whether one of the tries tells it when it comes to a part, of which these are the words.
+    /// Whether one of the tries for a part, which has these words, excludes the tuple.
     #[inline(never)]
     fn tries_exclude(&self, part: &Part, words: &[Word], search: &mut Search<'_>) -> bool {
         let Search { key, options, prefixes, walks, reads } = search;
@@ -254,7 +254,7 @@ impl<R: Rule> Tuple<R> {
         self.ports_in(part, *options).is_some_and(|ports| ports.excludes(key, reads))
     }
 
-    /// Records what is read by asking the indexes for a key for which there are rules.
+    /// Records the bits that the indexes read for a key that matches a rule.
     #[inline(never)]
     fn note(&self, search: &mut Search<'_>) {
         if self.partition.is_some() && search.options.partitions() {
@@ -268,7 +268,7 @@ impl<R: Rule> Tuple<R> {
         }
     }
 
-    /// The same for the tries of a part, by its number.
+    /// Records the bits that the tries of part `number` read for such a key.
     #[inline(never)]
     fn note_tried(&self, number: u8, search: &mut Search<'_>) {
         let Search { options, prefixes, reads, .. } = search;
@@ -281,7 +281,7 @@ impl<R: Rule> Tuple<R> {
         }
     }
 
-    /// The trie to ask about the ports when it comes to a part.
+    /// The ports trie, if it is to be asked at this part.
     fn ports_in(&self, part: &Part, options: Enabled) -> Option<&PortsTrie> {
         match &self.ports {
             Some((_, ports)) if part.stage == Stage::L4 && options.ports_trie() => Some(ports),
@@ -321,12 +321,12 @@ impl<R: Rule> Tuple<R> {
         }
     }
 
-    /// Whether there is a rule of this match, with its hash.
+    /// Whether the tuple has a rule of this match, given its hash.
     fn has(&self, hash: u64, values: &[u64]) -> bool {
         self.rules.find(hash, |r| r.minimatch().values() == values).is_some()
     }
 
-    /// Removes this very rule. Whether it was there.
+    /// Removes this rule. Returns whether it was present.
     pub(crate) fn remove(&mut self, rule: &Arc<R>, prefixes: &mut Prefixes) -> bool {
         let values = rule.minimatch().values();
         let whole = self.seed.all(self.seed.start, values);
@@ -356,7 +356,7 @@ impl<R: Rule> Tuple<R> {
         true
     }
 
-    /// Takes over new prefix fields, into whose tries all rules go.
+    /// Switches to new prefix fields and adds all rules to their tries.
     pub(crate) fn set_prefixes(&mut self, prefixes: &mut Prefixes) {
         let whole = self.mask.expand();
         for part in &mut self.parts {
@@ -376,7 +376,7 @@ impl<R: Rule> Tuple<R> {
     }
 }
 
-/// Whether the masked words of `key` behind the first [`WORDS_LIKELY`] are these values'.
+/// Whether the masked words of `key` after the first [`WORDS_LIKELY`] equal these values.
 #[cold]
 fn are_rest(words: &[Word], values: &[u64], key: &FlowKey) -> bool {
     words.iter().zip(values).skip(WORDS_LIKELY).all(|(word, value)| word.of(key) == *value)

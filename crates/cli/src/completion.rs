@@ -1,7 +1,7 @@
-//! Completion of command lines in a shell: what a word that is begun may become.
+//! Completion of command lines in a shell: the candidates for an incomplete word.
 //!
-//! The shell gives the line up to the cursor and takes words back ([`Line`]). What they may be, the programs tell by the very
-//! tables that they parse their command lines by ([`Vocabulary`]).
+//! The shell passes the line up to the cursor and receives words ([`Line`]). The programs derive the candidates from the
+//! tables by which they parse their command lines ([`Vocabulary`]).
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::options::{Arg, Opt};
 /// The environment variable that says how many seconds completion waits for an answer of a server, instead of
 /// [`PATIENCE`].
 const PATIENCE_VARIABLE: &str = "FLOWSTONE_COMPLETION_TIMEOUT";
-/// How long a user who waits for candidates is made to wait for one answer.
+/// Time limit for one answer while a user waits for candidates.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// How long completion waits for an answer of a server: not zero.
@@ -40,7 +40,7 @@ pub struct Line {
 }
 
 impl Line {
-    /// Cuts a line into words as a shell does: at spaces, but for those within quotes or after a backslash. What follows the
+    /// Splits a line into words as a shell does: at spaces, except within quotes or after a backslash. What follows the
     /// last `;`, `|` or `&` outside of them is the command.
     pub fn parse(line: &str) -> Self {
         let (mut words, mut word) = (Vec::new(), None::<String>);
@@ -64,9 +64,9 @@ impl Line {
         Self { words, current: word.unwrap_or_default() }
     }
 
-    /// The candidates that the current word begins, in order and without duplicates, as the shell wants them: quoted, and
-    /// without what precedes the last of the characters `breaks` in the current word, where readline lets words begin. If it
-    /// begins none as it is typed, then those that it begins without regard to case and with `-` for `_`, as the programs take
+    /// The candidates that start with the current word, in order and without duplicates, as the shell needs them: quoted, and
+    /// without the text up to the last of the characters `breaks` in the current word, where readline starts words. If no
+    /// candidate starts with the word as typed, the comparison ignores case and equates `-` with `_`, as the programs do for
     /// names of tables and columns.
     pub fn answer(&self, candidates: impl IntoIterator<Item = String>, breaks: &str) -> Vec<String> {
         let kept = self.current.rfind(|c: char| breaks.contains(c)).map_or(0, |at| at + 1);
@@ -103,9 +103,9 @@ pub struct Vocabulary {
     pub commands: Vec<String>,
 }
 
-/// Where in its command line a word stands.
+/// The position of a word in its command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum WordPosition {
     /// It is an option, or begins as one.
     Option,
     /// It is the value of the option of this identity.
@@ -135,8 +135,8 @@ impl Vocabulary {
         }
     }
 
-    /// Where the word behind `words`, which are without the program's name, stands.
-    pub fn place(&self, words: &[String], current: &str) -> Place {
+    /// Returns the position of the word behind `words`, which exclude the program's name.
+    pub fn position(&self, words: &[String], current: &str) -> WordPosition {
         let mut positionals = Vec::new();
         let (mut value_of, mut ended) = (None, false);
         for word in words {
@@ -152,14 +152,14 @@ impl Vocabulary {
             }
         }
         match value_of {
-            Some(id) => Place::Value(id),
-            None if !ended && current.starts_with('-') => Place::Option,
-            None if positionals.is_empty() => Place::Command,
-            None => Place::Argument(positionals),
+            Some(id) => WordPosition::Value(id),
+            None if !ended && current.starts_with('-') => WordPosition::Option,
+            None if positionals.is_empty() => WordPosition::Command,
+            None => WordPosition::Argument(positionals),
         }
     }
 
-    /// The options as they are typed; `=` follows those that need a value.
+    /// The options as a user types them; `=` follows options that need a value.
     pub fn option_words(&self) -> impl Iterator<Item = String> {
         let long = self.options.iter().filter(|opt| !opt.long.is_empty());
         long.map(|opt| format!("--{}{}", opt.long, if opt.arg == Arg::Required { "=" } else { "" }))
@@ -214,15 +214,15 @@ mod tests {
         let options: &[Opt] = &[Opt::new("target", Arg::Required).short('t'), Opt::new("help", Arg::None)];
         let vocabulary = Vocabulary::new(&[options], ["list"]);
         for (line, current, place) in [
-            ("", "", Place::Command),
-            ("", "-", Place::Option),
-            ("-t", "x", Place::Value("target")),
-            ("--target", "-x", Place::Value("target")),
-            ("--target=x --help", "l", Place::Command),
-            ("-t x list", "", Place::Argument(words("list"))),
-            ("list --", "-x", Place::Argument(words("list"))),
+            ("", "", WordPosition::Command),
+            ("", "-", WordPosition::Option),
+            ("-t", "x", WordPosition::Value("target")),
+            ("--target", "-x", WordPosition::Value("target")),
+            ("--target=x --help", "l", WordPosition::Command),
+            ("-t x list", "", WordPosition::Argument(words("list"))),
+            ("list --", "-x", WordPosition::Argument(words("list"))),
         ] {
-            assert_eq!(vocabulary.place(&words(line), current), place, "{line}");
+            assert_eq!(vocabulary.position(&words(line), current), place, "{line}");
         }
         assert_eq!(vocabulary.option_words().collect::<Vec<_>>(), ["--target=", "--help"]);
     }

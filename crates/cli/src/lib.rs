@@ -1,9 +1,9 @@
 //! Command lines in the manner of the `ovs-*` programs: options, abbreviations, usage errors, tables.
 //!
-//! - [`options`]: GNU `getopt_long` over a declarative table, with its words for what is wrong;
+//! - [`options`]: GNU `getopt_long` over a declarative table, with its error messages;
 //! - [`table`]: the text tables (`--format`, `--data`, ...) that the database programs print;
 //! - [`json`]: JSON text as the programs print it, compact or `--pretty`;
-//! - [`completion`]: what a word may become that is begun in a shell;
+//! - [`completion`]: candidates for an incomplete word in a shell;
 //! - [`program`]: the name of the running program, its version text, and the one-line fatal error.
 
 pub mod completion;

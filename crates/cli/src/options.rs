@@ -22,7 +22,7 @@ use std::ffi::OsString;
 /// Whether an option takes an argument.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arg {
-    /// It takes none; `--opt=x` is an error.
+    /// No argument; `--opt=x` is an error.
     None,
     /// `--opt x`, `--opt=x`, `-o x` or `-ox`.
     Required,
@@ -33,7 +33,7 @@ pub enum Arg {
 /// One option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Opt {
-    /// What the parser reports; the long name unless set.
+    /// The identity that the parser reports; the long name unless set.
     pub id: &'static str,
     /// The long name without the dashes; empty if there is only a short one.
     pub long: &'static str,
@@ -76,17 +76,17 @@ pub const HELP_AND_VERSION: &[Opt] =
 pub struct Found {
     /// [`Opt::id`].
     pub id: &'static str,
-    /// Its argument; `None` if it takes none, or if it is optional and absent.
+    /// Its argument; `None` for an option without one, or if it is optional and absent.
     pub value: Option<String>,
 }
 
-/// What is wrong with a command line, in the words of GNU `getopt`, which begin with `argv[0]` as it was called.
+/// An error in a command line, worded like GNU `getopt`'s, with the original `argv[0]` in front.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{argv0}: {problem}")]
 pub struct UsageError {
     /// `argv[0]`.
     pub argv0: String,
-    /// What is wrong.
+    /// The error.
     pub problem: Problem,
 }
 
@@ -104,7 +104,7 @@ pub enum Problem {
         /// The long options it may stand for, in the order of the table.
         candidates: Vec<&'static str>,
     },
-    /// An argument to a long option that takes none.
+    /// An argument to a long option without argument.
     #[error("option '--{0}' doesn't allow an argument")]
     UnexpectedArgument(&'static str),
     /// A long option without its argument.
@@ -134,7 +134,7 @@ pub struct Parser {
     args: std::vec::IntoIter<String>,
     table: Vec<Opt>,
     order: Order,
-    /// What remains of a bundle of letters (`-abc`).
+    /// The rest of a bundle of letters (`-abc`).
     bundle: String,
     positionals: Vec<String>,
     done: bool,
@@ -194,7 +194,7 @@ impl Parser {
         Some(Ok(Found { id: opt.id, value }))
     }
 
-    /// `word` has its dashes still.
+    /// `word` still has its dashes.
     fn long(&mut self, word: &str) -> Result<Found, UsageError> {
         let body = word.strip_prefix("--").unwrap_or(word);
         let (name, value) = match body.split_once('=') {

@@ -1,6 +1,6 @@
 //! The name under which a program was called, its version text, and the way it reports a fatal error.
 //!
-//! Scripts read both: `PROG (Open vSwitch) X.Y.Z` on the first line of `--version`, and `PROG: what is wrong` on
+//! Scripts read both: `PROG (Open vSwitch) X.Y.Z` on the first line of `--version`, and `PROG: MESSAGE` on
 //! standard error. `getopt` alone prefixes its errors with the whole of `argv[0]`; everything else uses its base name.
 
 use std::ffi::{OsStr, OsString};
@@ -15,7 +15,7 @@ pub const COMPATIBLE_VERSION: &str = "3.5.0";
 /// The version of Flowstone itself.
 pub const FLOWSTONE_VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// What follows the program's name in the `argv[0]` of a process that watches a daemon, so that listings tell the two
+/// Follows the program's name in the `argv[0]` of a process that watches a daemon, so that listings distinguish the two
 /// apart.
 pub const MONITOR_TITLE: &str = ": monitoring";
 
@@ -34,7 +34,7 @@ pub fn program_name_of(args: &[OsString]) -> String {
     program_name(args.first().map_or(OsStr::new(""), OsString::as_os_str))
 }
 
-/// What `--version` prints and what the control command `version` answers, with its newlines.
+/// The output of `--version` and of the control command `version`, with its newlines.
 pub fn version_text(program: &str) -> String {
     format!("{program} (Open vSwitch) {COMPATIBLE_VERSION}\nFlowstone {FLOWSTONE_VERSION}\n")
 }
@@ -44,7 +44,7 @@ pub fn default_timeout_s() -> u32 {
     std::env::var("OVS_CTL_TIMEOUT").ok().and_then(|value| value.parse().ok()).unwrap_or(0)
 }
 
-/// Prints `PROG: MESSAGE` on standard error and gives the exit code 1, which the programs use for every fatal error.
+/// Prints `PROG: MESSAGE` on standard error and returns the exit code 1, which the programs use for every fatal error.
 pub fn fail(program: &str, message: impl Display) -> ExitCode {
     eprintln!("{program}: {message}");
     ExitCode::FAILURE

@@ -148,7 +148,7 @@ impl Default for Style {
 }
 
 impl Style {
-    /// Takes an option of [`STYLE_OPTIONS`]; `false` if `id` is none of them.
+    /// Sets an option of [`STYLE_OPTIONS`]; `false` if `id` is none of them.
     pub fn accept(&mut self, id: &str, value: Option<&str>) -> Result<bool, StyleError> {
         let value = value.unwrap_or_default();
         match id {
@@ -186,7 +186,7 @@ impl Style {
     }
 }
 
-/// A table: headings, rows of as many cells each, and what stands above it.
+/// A table: an optional caption, headings, and rows with a cell for each heading.
 #[derive(Debug, Default)]
 pub struct Table {
     headings: Vec<String>,
@@ -195,7 +195,7 @@ pub struct Table {
     timestamp: Option<String>,
 }
 
-/// Prints tables one after the other: a blank line stands between two of them.
+/// Prints tables, separated by blank lines.
 #[derive(Debug, Default)]
 pub struct Printer {
     printed: bool,

@@ -56,7 +56,7 @@ fn serve(args: &[OsString], options: DaemonOptions, program: &str) -> Result<(),
         let ended = started.terminated(&commands).await;
         if let Some(server) = server {
             server.abort();
-            // The socket's file goes with the server.
+            // Dropping the server removes the socket's file.
             let _ = server.await;
         }
         ended

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rustix::process::{Signal, getpid, kill_process};
 use tracing::warn;
 
-/// Ends this process by SIGALRM after `seconds`, as the clients' manual pages say; 0 means never.
+/// Ends this process by SIGALRM after `seconds`, as the clients' manual pages document; 0 means never.
 pub fn set(seconds: u32) {
     if seconds == 0 {
         return;

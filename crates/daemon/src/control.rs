@@ -9,7 +9,7 @@ use unixctl::{Call, Commands, OutputFormat};
 
 use crate::Reason;
 
-/// Ends a daemon from anywhere in it; clones end the same one.
+/// A handle that ends the daemon; clones end the same one.
 #[derive(Debug, Clone)]
 pub struct Shutdown(Arc<watch::Sender<Option<Reason>>>);
 
@@ -20,7 +20,7 @@ impl Default for Shutdown {
 }
 
 impl Shutdown {
-    /// Asks for the end; the first reason counts.
+    /// Requests the end; the first reason counts.
     pub fn request(&self, reason: Reason) {
         self.0.send_if_modified(|current| {
             let first = current.is_none();
@@ -29,7 +29,7 @@ impl Shutdown {
         });
     }
 
-    /// Waits until the end is asked for.
+    /// Waits until an end is requested.
     pub async fn requested(&self) -> Reason {
         let mut receiver = self.0.subscribe();
         loop {
@@ -44,9 +44,9 @@ impl Shutdown {
     }
 }
 
-/// Registers the commands. `memory` gives what `memory/show` reports, as names and numbers.
+/// Registers the commands. `memory` returns the contents of `memory/show`, as names and numbers.
 ///
-/// A daemon with an `exit` of its own registers that afterwards, in place of the one made here.
+/// A daemon with its own `exit` registers it afterwards, which replaces this one.
 pub fn register(
     commands: &Commands,
     log: &Arc<vlog::Log>,
@@ -64,7 +64,7 @@ pub fn register(
     register_logging(commands, log);
 }
 
-/// Answers `memory/show` with what memory is used for.
+/// Answers `memory/show` with memory usage.
 pub fn memory_show(call: Call, usage: Vec<(String, u64)>) {
     match call.format() {
         OutputFormat::Text => call.reply(Ok(usage_text(usage))),
@@ -75,7 +75,7 @@ pub fn memory_show(call: Call, usage: Vec<(String, u64)>) {
     }
 }
 
-/// Answers `coverage/show`: the events that were counted, with rates.
+/// Answers `coverage/show`: counted events with their rates.
 pub fn coverage_show(call: Call) {
     if call.format() == OutputFormat::Text {
         return call.reply(Ok(base::coverage::show()));

@@ -1,14 +1,14 @@
-//! What every daemon does: run directories, pid files, detaching, the monitor process, standard options and control
+//! The common part of all daemons: run directories, pid files, detaching, the monitor process, standard options and control
 //! commands.
 //!
 //! A daemon's `main`:
 //!
-//! 1. parses its options with [`OPTIONS`] among them, which go to [`DaemonOptions::accept`];
-//! 2. calls [`start`], which returns in the process that is to do the work (with `--detach` or `--monitor` that is
-//!    another one: see [`stage`]), with the pid file made and the log file open;
+//! 1. parses its options including [`OPTIONS`], and passes these to [`DaemonOptions::accept`];
+//! 2. calls [`start`], which returns in the process that does the work (with `--detach` or `--monitor`
+//!    another one: see [`stage`]), with the pid file created and the log file open;
 //! 3. binds its control socket by [`Started::bind_control`], registers its commands and [`control::register`];
-//! 4. sets itself up, calls [`Started::ready`], which lets the waiting parent go, and serves;
-//! 5. ends when [`Started::terminated`] does. The pid file goes with [`Started`], the socket with its server.
+//! 4. sets itself up, calls [`Started::ready`], which releases the waiting parent, and serves;
+//! 5. ends when [`Started::terminated`] returns. Dropping [`Started`] removes the pid file, dropping the server its socket.
 
 pub mod alarm;
 pub mod control;
@@ -33,7 +33,7 @@ pub use control::Shutdown;
 pub use options::{DaemonOptions, OPTIONS};
 pub use pidfile::{PidFile, PidFileError};
 
-/// How long a daemon that was told to exit goes on to deliver the replies of control commands.
+/// How long an exiting daemon goes on to deliver the replies of control commands.
 const LAST_REPLIES: Duration = Duration::from_secs(1);
 
 /// Why a daemon cannot start; a program prints it after its name and exits with status 1.
@@ -48,9 +48,9 @@ pub enum StartError {
     /// The control socket.
     #[error("could not initialize control socket {path} ({reason})")]
     Control {
-        /// Where it was to be.
+        /// Its path.
         path: PathBuf,
-        /// Why it is not there.
+        /// The cause.
         reason: io::Error,
     },
     /// `--user`.
@@ -63,14 +63,14 @@ pub enum StartError {
 pub enum Reason {
     /// The control command `exit`, with `--cleanup` or without.
     Exit {
-        /// Whether what the daemon made in the kernel is to be removed.
+        /// Whether the daemon removes what it created in the kernel.
         cleanup: bool,
     },
     /// A signal, by its number.
     Signal(i32),
 }
 
-/// A daemon that runs; dropping it removes the pid file.
+/// A running daemon; dropping it removes the pid file.
 #[derive(Debug)]
 pub struct Started {
     log: Arc<vlog::Log>,
@@ -78,11 +78,11 @@ pub struct Started {
     notify: Option<stage::Notify>,
     _pid_file: Option<PidFile>,
     shutdown: Shutdown,
-    /// Caught from [`Started::ready`] on, so that no signal kills a daemon that serves before it can tidy up.
+    /// Caught from [`Started::ready`] on, so that no signal kills a serving daemon before it can clean up.
     signals: Mutex<Option<Signals>>,
 }
 
-/// The signals that a daemon acts on.
+/// The signals that a daemon handles.
 #[derive(Debug)]
 struct Signals {
     terminate: Signal,
@@ -101,19 +101,19 @@ impl Signals {
     }
 }
 
-/// Turns this process into the daemon that `options` ask for. `args` is the command line as it was given, `argv[0]`
-/// first, which starts the process again.
+/// Turns this process into the daemon that `options` describe. `args` is the original command line, `argv[0]`
+/// first, from which the process starts itself again.
 ///
-/// With `--detach` or `--monitor` only the process that does the work returns from here; the others exit. So this
-/// belongs before threads, sockets and everything else that costs.
+/// With `--detach` or `--monitor` only the process that does the work returns from here; the others exit. Call it
+/// before creating threads, sockets and other expensive resources.
 pub fn start(args: &[OsString], options: DaemonOptions, log: &Arc<vlog::Log>) -> Result<Started, StartError> {
-    // The kernel's name for the process is that of the file that runs, which is the same for all our programs.
+    // The kernel names the process after its executable, which all programs share.
     let name = std::ffi::CString::new(log.program().as_bytes()).unwrap_or_default();
-    // A process without a name of its own works as well.
+    // A process without a name of its own works, too.
     let _ = rustix::thread::set_name(&name);
     let notify = stage::enter(args, &options, log)?;
     if notify.is_some() {
-        // Between this line and `ready` only standard error still belongs to whoever started the daemon.
+        // Between this line and `ready`, standard error is still that of the process that started the daemon.
         stage::silence_stdout().map_err(StartError::Spawn)?;
     }
     log.open_file();
@@ -126,7 +126,7 @@ pub fn start(args: &[OsString], options: DaemonOptions, log: &Arc<vlog::Log>) ->
     Ok(Started { log: Arc::clone(log), options, notify, _pid_file: pid_file, shutdown, signals: Mutex::default() })
 }
 
-/// Panics go to the log: a daemon that has left its terminal has no standard error.
+/// Logs panics: a daemon that has left its terminal has no standard error.
 fn log_panics() {
     let print = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -136,7 +136,7 @@ fn log_panics() {
 }
 
 impl Started {
-    /// Binds the control socket for `commands`; `None` if it was turned off by `--unixctl=none`. Its clients wait until
+    /// Binds the control socket for `commands`; `None` for `--unixctl=none`. Its clients wait until
     /// [`unixctl::Server::run`] runs.
     pub fn bind_control(&self, commands: unixctl::Commands) -> Result<Option<unixctl::Server>, StartError> {
         let Some(path) = self.options.control_path(self.log.program()) else { return Ok(None) };
@@ -146,7 +146,7 @@ impl Started {
         }
     }
 
-    /// What the control command `exit` and others end the daemon with.
+    /// A handle by which the control command `exit` and others end the daemon.
     pub fn shutdown(&self) -> &Shutdown {
         &self.shutdown
     }
@@ -156,10 +156,10 @@ impl Started {
         &self.log
     }
 
-    /// Tells the waiting parent that the daemon serves. After `--detach` the daemon leaves its terminal: standard
+    /// Notifies the waiting parent that the daemon is ready. After `--detach` the daemon leaves its terminal: standard
     /// streams go to /dev/null, console logging is off, and the directory is the root unless `--no-chdir` was given.
     ///
-    /// To be called in the runtime in which [`Self::terminated`] will run: signals are caught from here on.
+    /// Call it in the runtime in which [`Self::terminated`] will run: signals are caught from here on.
     pub fn ready(&mut self) {
         if tokio::runtime::Handle::try_current().is_ok() {
             match Signals::catch() {
@@ -172,13 +172,13 @@ impl Started {
             warn!(target: "daemon_unix", "could not leave the terminal: {error}");
         }
         if let Err(error) = notify.ready() {
-            // Whoever waited is gone; the daemon is as good without.
+            // The waiting process is gone, which does not concern the daemon.
             warn!(target: "daemon_unix", "could not tell the parent process: {error}");
         }
     }
 
     /// Waits for the end: SIGTERM, SIGINT or the control command `exit`, whose reply is delivered first (`commands` are
-    /// those that are served). Meanwhile SIGHUP reopens the log file, and event counters are sampled.
+    /// the registered ones). Meanwhile SIGHUP reopens the log file, and event counters are sampled.
     ///
     /// Needs a tokio runtime with I/O and time.
     pub async fn terminated(&self, commands: &unixctl::Commands) -> io::Result<Reason> {
@@ -204,7 +204,7 @@ impl Started {
                     continue;
                 }
                 reason = self.shutdown.requested() => {
-                    // A client that does not read its reply is not waited for.
+                    // The daemon does not wait for a client that does not read its reply.
                     let _ = tokio::time::timeout(LAST_REPLIES, commands.drained()).await;
                     return Ok(reason);
                 }

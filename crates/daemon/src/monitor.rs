@@ -21,11 +21,11 @@ const RESTART_INTERVAL: Duration = Duration::from_secs(10);
 struct End {
     pid: u32,
     status: ExitStatus,
-    /// The monitor was told to end and passed it on.
+    /// The monitor received a signal to end and passed it on.
     asked: bool,
 }
 
-/// Starts the daemon and watches it; tells `notify` when it serves for the first time. Never returns but with an error:
+/// Starts the daemon and watches it; writes to `notify` when it is ready for the first time. Returns only an error:
 /// the process exits when the daemon ends otherwise than by a crash.
 pub(crate) fn run<T>(
     args: &[OsString],
@@ -35,7 +35,7 @@ pub(crate) fn run<T>(
 ) -> Result<T, StartError> {
     log.set_subprogram("monitor");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(StartError::Spawn)?;
-    // A daemon that is started again finds the files that its arguments name relative to where the first one did.
+    // A restarted daemon resolves relative file names of its arguments where the first one did.
     let directory = std::env::current_dir().ok();
     let child = match stage::spawn(args, options, Stage::Monitored, None).map_err(StartError::Spawn)? {
         Beginning::Ready(child) => child,
@@ -45,7 +45,7 @@ pub(crate) fn run<T>(
         warn!(target: "daemon_unix", "could not leave the terminal: {error}");
     }
     if let Some(notify) = notify {
-        // Nobody may be waiting any more; the daemon is to be watched all the same.
+        // The waiting process may be gone; the monitor watches the daemon all the same.
         let _ = notify.ready();
     }
     let mut crashes = 0_u64;
@@ -77,15 +77,15 @@ pub(crate) fn run<T>(
     }
 }
 
-/// Removes what a crashed daemon could not: the socket that has its pid in its name.
+/// Removes a file that a crashed daemon leaves behind: the socket that has its pid in its name.
 fn remove_control_socket(options: &DaemonOptions, program: &str, pid: u32) {
     if options.unixctl.is_none() {
-        // It may have crashed before it made the socket.
+        // It may have crashed before it created the socket.
         let _ = std::fs::remove_file(crate::options::default_control_path(program, pid));
     }
 }
 
-/// Waits for the end of `child`. SIGTERM and SIGINT are passed on to it, and so is SIGHUP, which also reopens the log.
+/// Waits for the end of `child`. Passes SIGTERM and SIGINT on to it, and SIGHUP, which also reopens the log.
 async fn watch(mut child: Child, log: &vlog::Log) -> io::Result<End> {
     let pid = child.id();
     let mut terminate = signal(SignalKind::terminate())?;
@@ -94,7 +94,7 @@ async fn watch(mut child: Child, log: &vlog::Log) -> io::Result<End> {
     let mut died = signal(SignalKind::child())?;
     let mut asked = false;
     loop {
-        // After SIGCHLD is caught, so that no death is missed.
+        // After the handler of SIGCHLD is installed, so that no exit is missed.
         if let Some(status) = child.try_wait()? {
             return Ok(End { pid, status, asked });
         }
@@ -105,7 +105,7 @@ async fn watch(mut child: Child, log: &vlog::Log) -> io::Result<End> {
             _ = hang_up.recv() => Signal::HUP,
         };
         if pass_on == Signal::HUP {
-            // A log that cannot be reopened is reported by the daemon.
+            // The daemon reports a log that cannot be reopened.
             let _ = log.reopen();
         } else {
             asked = true;

@@ -20,7 +20,7 @@ pub const OPTIONS: &[Opt] = &[
     Opt::new("unixctl", Arg::Required),
 ];
 
-/// A pid file that was asked for.
+/// The requested pid file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PidFileName {
     /// PROGRAM.pid.
@@ -29,7 +29,7 @@ pub enum PidFileName {
     Named(PathBuf),
 }
 
-/// What was asked for.
+/// The parsed options.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DaemonOptions {
     /// `--pidfile`.
@@ -44,17 +44,17 @@ pub struct DaemonOptions {
     pub no_chdir: bool,
     /// `--user`: the user and group to run as.
     pub user: Option<String>,
-    /// Not an option but a property of the program: under `--user` it keeps the capabilities that network devices need.
+    /// A property of the program, not an option: under `--user` it keeps the capabilities that network devices need.
     pub datapath_access: bool,
-    /// Not an option either: what the program prints to standard error is its work, and still gets out when it is
-    /// detached. Log messages do not.
+    /// Also a property: the program's output goes to standard error, which stays open when it is
+    /// detached. Log messages do not use it then.
     pub keep_stderr: bool,
     /// `--unixctl`.
     pub unixctl: Option<String>,
 }
 
 impl DaemonOptions {
-    /// Takes an option of [`OPTIONS`]; `false` if `id` is none of them.
+    /// Handles an option of [`OPTIONS`]; returns `false` if `id` is none of them.
     pub fn accept(&mut self, id: &str, value: Option<&str>) -> bool {
         match id {
             "pidfile" => {
@@ -74,7 +74,7 @@ impl DaemonOptions {
         true
     }
 
-    /// Where the pid file is to be, if there is to be one.
+    /// The path of the pid file, if one is requested.
     pub fn pidfile_path(&self, program: &str) -> Option<PathBuf> {
         Some(match self.pidfile.as_ref()? {
             PidFileName::Default => default_pidfile(program),
@@ -82,7 +82,7 @@ impl DaemonOptions {
         })
     }
 
-    /// Where the control socket is to be, unless it is turned off.
+    /// The path of the control socket, unless it is turned off.
     pub fn control_path(&self, program: &str) -> Option<PathBuf> {
         match self.unixctl.as_deref() {
             Some("none") => None,
@@ -96,12 +96,12 @@ fn default_pidfile(program: &str) -> PathBuf {
     dirs::within(&dirs::rundir(), format!("{program}.pid"))
 }
 
-/// Where the control socket of the process `pid` is unless another name was asked for.
+/// The default path of the control socket of the process `pid`.
 pub fn default_control_path(program: &str, pid: u32) -> PathBuf {
     dirs::within(&dirs::rundir(), format!("{program}.{pid}.ctl"))
 }
 
-/// The part of a daemon's `--help` about these options, without `--unixctl`, which stands among the other options.
+/// The part of a daemon's `--help` about these options, without `--unixctl`, which belongs to the other options.
 pub fn usage(program: &str) -> String {
     format!(
         "\nDaemon options:\n\

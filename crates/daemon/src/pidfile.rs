@@ -1,6 +1,6 @@
 //! Pid files: a decimal process id and a newline, locked by fcntl(2) while the process lives.
 //!
-//! The lock, not the file, says that the process runs; it goes with the process however it ends, and `ovs-appctl`
+//! The lock, not the file, proves that the process runs: the kernel releases it however the process ends, and `ovs-appctl`
 //! checks it before it trusts the number. A process loses its lock when it closes *any* descriptor of the file, so
 //! nothing else in the process may open its own pid file.
 
@@ -15,10 +15,10 @@ use rustix::process::{Flock, FlockType, Pid, fcntl_getlk};
 /// Longer than any pid file.
 const CONTENT_BYTES_MAX: u64 = 64;
 
-/// Why there is no pid file.
+/// Why a pid file could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum PidFileError {
-    /// It belongs to a process that runs.
+    /// It belongs to a running process.
     #[error("{path}: already running as pid {pid}, aborting")]
     Running {
         /// The file.
@@ -26,14 +26,14 @@ pub enum PidFileError {
         /// The process.
         pid: i32,
     },
-    /// The file could not be made.
+    /// The file could not be created.
     #[error("{path}: {operation} failed ({reason})")]
     Io {
         /// The file.
         path: PathBuf,
-        /// What failed.
+        /// The operation that failed.
         operation: &'static str,
-        /// Why.
+        /// The cause.
         reason: String,
     },
 }
@@ -47,12 +47,12 @@ pub struct PidFile {
 }
 
 impl PidFile {
-    /// Makes the pid file at `path`; one that belongs to a running process is replaced only if `overwrite`.
+    /// Creates the pid file at `path`; replaces the file of a running process only if `overwrite`.
     pub fn create(path: &Path, overwrite: bool) -> Result<Self, PidFileError> {
         if !overwrite {
             refuse_if_running(path)?;
         }
-        // The file appears under its name when it is whole and locked.
+        // The file appears under its name once it is complete and locked.
         let mut temporary = path.as_os_str().to_owned();
         temporary.push(".tmp");
         let temporary = PathBuf::from(temporary);
@@ -79,7 +79,7 @@ impl PidFile {
 
 impl Drop for PidFile {
     fn drop(&mut self) {
-        // Somebody may have removed it already.
+        // Another process may have removed it already.
         let _ = std::fs::remove_file(&self.path);
     }
 }
@@ -92,7 +92,7 @@ fn refuse_if_running(path: &Path) -> Result<(), PidFileError> {
     }
 }
 
-/// The process that the pid file at `path` belongs to. An error if there is none: `NotFound` without the file, and
+/// Returns the process that the pid file at `path` belongs to. Errors: `NotFound` without the file, and
 /// `ESRCH` for a file that no running process holds.
 pub fn read(path: &Path) -> io::Result<i32> {
     let mut file = OpenOptions::new().read(true).open(path)?;
@@ -104,7 +104,7 @@ pub fn read(path: &Path) -> io::Result<i32> {
     Read::by_ref(&mut file).take(CONTENT_BYTES_MAX).read_to_string(&mut text)?;
     let pid: i32 = text.trim().parse().map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
     match holder.pid.map(Pid::as_raw_pid) {
-        // The holder is not known where it lives in another process namespace.
+        // The kernel does not report a holder in another process namespace.
         None => Ok(pid),
         Some(holder) if holder == pid => Ok(pid),
         Some(_) => Err(rustix::io::Errno::SRCH.into()),

@@ -1,14 +1,14 @@
 //! Detaching without fork: the program starts itself again.
 //!
-//! A process that is asked to `--detach` starts its own executable with the same arguments and an environment variable
-//! that says which part the new process plays, and waits on a pipe, the new process's standard output. The new process
-//! leads a session of its own, does its set-up, and writes a NUL byte when it serves; the waiting process then exits with
-//! status 0. If the pipe ends without that byte, the new process has printed why on the standard error that both share,
+//! A process started with `--detach` starts its own executable with the same arguments and an environment variable
+//! that names the new process's stage, and waits on a pipe, the new process's standard output. The new process
+//! leads a session of its own, does its set-up, and writes a NUL byte when it is ready; the waiting process then exits with
+//! status 0. If the pipe ends without that byte, the new process has printed the reason on the shared standard error,
 //! and the waiting process exits with the same status. `--monitor` puts one more process between the two, which waits
 //! for readiness in the same way and then stays ([`crate::monitor`]).
 //!
-//! The variable names the process that set it, so that a program which the daemon starts, and which inherits the
-//! variable, is not taken for the daemon itself.
+//! The variable also contains the id of the process that set it, so that a program which the daemon starts, and which
+//! inherits the variable, does not take itself for the daemon.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
@@ -24,26 +24,26 @@ use rustix::fd::OwnedFd;
 use crate::options::DaemonOptions;
 use crate::{StartError, monitor, status, user};
 
-/// The environment variable with the part that a process plays.
+/// The environment variable with the stage of a process.
 const VARIABLE: &str = "FLOWSTONE_DAEMON_STAGE";
 
-/// The executable of this process, even if its file was replaced.
+/// The executable of this process, even if its file has been replaced.
 const SELF: &str = "/proc/self/exe";
 
-/// What the C library reads before a program begins, and what in it lets the heap have large pages where the kernel
-/// gives them to who asks (`madvise` in /sys/kernel/mm/transparent_hugepage/enabled): cached flows are many, small and
-/// looked at in no order, so that with small pages most cost a walk of the page table.
+/// The C library's tunables, and the one that backs the heap with large pages where the kernel offers them on request
+/// (`madvise` in /sys/kernel/mm/transparent_hugepage/enabled): cached flows are many, small and accessed in random
+/// order, so that with small pages most accesses cost a walk of the page table.
 const TUNABLES: (&str, &str) = ("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1");
 
-/// What a process writes to its parent when it serves.
+/// A process writes this to its parent when it is ready.
 const READY: u8 = 0;
 
-/// The part that a process plays.
+/// The role of a process in detaching.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
     /// The process that the user started.
     First,
-    /// The same process after it became another user.
+    /// The same process after it changed its user.
     OtherUser,
     /// In the background, watching the daemon.
     Monitor,
@@ -64,7 +64,7 @@ impl Stage {
         }
     }
 
-    /// The stage that the environment tells this process, if its parent said so.
+    /// Reads the stage that the parent passed in the environment, if it passed one.
     fn current() -> Self {
         let value = std::env::var(VARIABLE).unwrap_or_default();
         let parent = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
@@ -80,7 +80,7 @@ impl Stage {
     }
 }
 
-/// The pipe to the process that waits for this one.
+/// The pipe to the process that waits for readiness.
 #[derive(Debug)]
 pub(crate) struct Notify(File);
 
@@ -96,16 +96,16 @@ impl Notify {
     }
 }
 
-/// How a started process began.
+/// The outcome of starting a process.
 #[derive(Debug)]
 pub(crate) enum Beginning {
-    /// It serves.
+    /// It is ready.
     Ready(Child),
-    /// It ended before it served.
+    /// It ended before it was ready.
     Ended { pid: u32, status: ExitStatus },
 }
 
-/// Starts this program again as `stage`, in `directory` if one is given, and waits until it serves or ends. One that
+/// Starts this program again as `stage`, in `directory` if one is given, and waits until it is ready or ends. A process that
 /// forwards packets gets large pages for its heap, unless the user has tuned the heap otherwise.
 pub(crate) fn spawn(
     args: &[OsString],
@@ -116,7 +116,7 @@ pub(crate) fn spawn(
     let mut command = Command::new(SELF);
     let argv0 = args.first().map_or(OsStr::new("flowstone"), OsString::as_os_str);
     command.args(args.iter().skip(1));
-    // The title of a monitor says what it is; `without_title` takes that off again.
+    // `argv[0]` of a monitor names its role; `without_title` removes that again.
     let mut title = without_title(argv0);
     if stage == Stage::Monitor {
         title.push(MONITOR_TITLE);
@@ -139,12 +139,12 @@ pub(crate) fn spawn(
     Ok(Beginning::Ended { pid, status: child.wait()? })
 }
 
-/// `argv[0]` without what marks a monitor.
+/// Returns `argv[0]` without the mark of a monitor.
 fn without_title(argv0: &OsStr) -> OsString {
     argv0.to_str().and_then(|name| name.strip_suffix(MONITOR_TITLE)).map_or_else(|| argv0.to_owned(), OsString::from)
 }
 
-/// Copies what a started process prints until it says that it serves (true) or ends.
+/// Copies the output of a started process until it is ready (true) or ends.
 fn wait_ready(mut pipe: impl Read) -> bool {
     let mut byte = [0];
     loop {
@@ -160,7 +160,7 @@ fn wait_ready(mut pipe: impl Read) -> bool {
     }
 }
 
-/// Plays the part of this process. Returns in the process that does the work, with the pipe to whoever waits for it.
+/// Runs the stage of this process. Returns in the process that does the work, with the pipe to the waiting process.
 pub(crate) fn enter(
     args: &[OsString],
     options: &DaemonOptions,
@@ -196,8 +196,8 @@ pub(crate) fn enter(
     }
 }
 
-/// The status with which a process exits whose child ended before it served: the child's if that tells of a failure,
-/// which the child has explained, and else 1.
+/// Exit status of a process whose child ended before it was ready: the child's if that indicates a failure, which the
+/// child has explained, and otherwise 1.
 pub(crate) fn exit_code(program: &str, status: ExitStatus) -> i32 {
     match status.code() {
         Some(code) if code != 0 => code,
@@ -209,7 +209,7 @@ pub(crate) fn exit_code(program: &str, status: ExitStatus) -> i32 {
 }
 
 fn new_session() {
-    // It fails only for the leader of a process group, which a fresh child is not.
+    // It fails for the leader of a process group only, which a new child is not.
     let _ = rustix::process::setsid();
 }
 
@@ -217,7 +217,7 @@ fn null() -> io::Result<File> {
     OpenOptions::new().read(true).write(true).open("/dev/null")
 }
 
-/// Sends standard output to /dev/null.
+/// Redirects standard output to /dev/null.
 pub(crate) fn silence_stdout() -> io::Result<()> {
     Ok(rustix::stdio::dup2_stdout(null()?)?)
 }

@@ -3,7 +3,7 @@
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
-/// The signals after which a monitor starts a daemon again: those that tell of a programming error.
+/// The signals after which a monitor restarts a daemon: those that indicate a programming error.
 const CRASHES: [i32; 9] = [
     4,  // SIGILL
     6,  // SIGABRT
@@ -57,7 +57,7 @@ pub fn describe(status: ExitStatus) -> String {
     text
 }
 
-/// Whether a daemon that died so is to be started again.
+/// Returns true if a daemon with this exit status is restarted.
 pub fn is_crash(status: ExitStatus) -> bool {
     status.signal().is_some_and(|signal| CRASHES.contains(&signal)) || status.code() == Some(PANICKED)
 }

@@ -1,8 +1,8 @@
-//! `--user`: running as another user than root.
+//! `--user`: run as another user than root.
 //!
-//! Ids are changed on the way into the program's own executable, which the process replaces itself by. The few
-//! capabilities that a daemon keeps are put in the ambient set, which survives that (capabilities(7)); all others are
-//! lost there.
+//! The process changes its ids and then replaces itself by its own executable. The few
+//! capabilities that a daemon keeps are in the ambient set, which survives that (capabilities(7)); the process loses
+//! all others.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -14,17 +14,17 @@ use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets};
 
 use crate::options::DaemonOptions;
 
-/// What every daemon keeps: memory locks and ports below 1024.
+/// Capabilities of every daemon: memory locks and ports below 1024.
 const DAEMON: CapabilitySet = CapabilitySet::IPC_LOCK.union(CapabilitySet::NET_BIND_SERVICE);
 
-/// What a daemon with a datapath keeps besides: network devices and raw packets.
+/// Additional capabilities of a daemon with a datapath: network devices and raw packets.
 const DATAPATH: CapabilitySet =
     CapabilitySet::NET_ADMIN.union(CapabilitySet::NET_BROADCAST).union(CapabilitySet::NET_RAW);
 
-/// Why the user was not changed.
+/// Why the user could not be changed.
 #[derive(Debug, thiserror::Error)]
 pub enum UserError {
-    /// Only root may become somebody else.
+    /// Only root may change to another user.
     #[error("only root can use --user option")]
     NotRoot,
     /// No such user in /etc/passwd.
@@ -33,7 +33,7 @@ pub enum UserError {
     /// No such group in /etc/group.
     #[error("group {0} not found, aborting")]
     NoGroup(String),
-    /// The system refused.
+    /// The system refused the change.
     #[error("could not change the user ({0})")]
     Io(#[from] io::Error),
 }
@@ -51,19 +51,19 @@ struct Ids {
     gid: u32,
 }
 
-/// Line by line, the fields of a file like /etc/passwd.
+/// Splits a file like /etc/passwd into the fields of its lines.
 fn entries(path: &Path) -> io::Result<Vec<Vec<String>>> {
     let text = std::fs::read(path)?;
     let text = String::from_utf8_lossy(&text);
     Ok(text.lines().map(|line| line.split(':').map(str::to_owned).collect()).collect())
 }
 
-/// The number in field `index` of the entry of that name.
+/// Returns the number in field `index` of the entry of that name.
 fn lookup(entries: &[Vec<String>], name: &str, index: usize) -> Option<u32> {
     entries.iter().find(|fields| fields.first().is_some_and(|first| first == name))?.get(index)?.parse().ok()
 }
 
-/// Reads `user`, `user:group` or `:group`. Without a group it is the user's own; without a user it is `current`.
+/// Parses `user`, `user:group` or `:group`. The group defaults to the user's, the user to `current`.
 fn resolve(spec: &str, current: u32, passwd: &[Vec<String>], group: &[Vec<String>]) -> Result<Ids, UserError> {
     let (user_name, group_name) = spec.split_once(':').unwrap_or((spec, ""));
     let no_user = || UserError::NoUser(user_name.to_owned());
@@ -76,7 +76,7 @@ fn resolve(spec: &str, current: u32, passwd: &[Vec<String>], group: &[Vec<String
     Ok(Ids { uid, gid })
 }
 
-/// Keeps `kept`, as far as the process has it, over the change of ids and the new executable.
+/// Keeps the capabilities `kept`, as far as the process has them, over the change of ids and the new executable.
 fn keep_capabilities(kept: CapabilitySet) -> io::Result<()> {
     let sets = rustix::thread::capabilities(None)?;
     let kept = kept & sets.permitted;
@@ -84,12 +84,12 @@ fn keep_capabilities(kept: CapabilitySet) -> io::Result<()> {
     for capability in kept.iter() {
         rustix::thread::configure_capability_in_ambient_set(capability, true)?;
     }
-    // Without this the change of ids would clear the ambient set.
+    // Without this the change of ids clears the ambient set.
     let bits = rustix::thread::capabilities_secure_bits()?;
     Ok(rustix::thread::set_capabilities_secure_bits(bits | CapabilitiesSecureBits::NO_SETUID_FIXUP)?)
 }
 
-/// Replaces this process by the same program under the user `spec`, with `environment` added. Returns only an error.
+/// Replaces this process by the same program under the user `spec`, with `environment` added. Returns only on error.
 pub(crate) fn become_user(
     spec: &str,
     args: &[OsString],

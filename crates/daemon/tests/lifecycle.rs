@@ -10,9 +10,9 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use unixctl::Client;
 
 /// A directory for the pid file, the socket and the log of one daemon.
-struct Place(tempfile::TempDir);
+struct Scratch(tempfile::TempDir);
 
-impl Place {
+impl Scratch {
     fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
@@ -67,8 +67,8 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn detached_until_told_to_exit() {
-    let place = Place::new();
+fn detached_until_exit_is_requested() {
+    let place = Scratch::new();
     let output = place.run(&["--detach", "--pidfile", "--log-file", "-vconsole:off"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert_eq!(text(&output.stdout), "");
@@ -95,7 +95,7 @@ fn detached_until_told_to_exit() {
 
 #[test]
 fn a_signal_ends_it_tidily() {
-    let place = Place::new();
+    let place = Scratch::new();
     assert!(place.run(&["--detach", "--pidfile", "--log-file", "--no-chdir", "-vconsole:off"]).status.success());
     let pid = place.pid();
     assert_eq!(std::fs::read_link(format!("/proc/{pid}/cwd")).unwrap(), place.0.path().canonicalize().unwrap());
@@ -108,7 +108,7 @@ fn a_signal_ends_it_tidily() {
 
 #[test]
 fn errors_before_it_serves_reach_the_user() {
-    let place = Place::new();
+    let place = Scratch::new();
     for args in
         [&["--detach", "--pidfile=/nonexistent/x.pid"][..], &["--detach", "--monitor", "--pidfile=/nonexistent/x.pid"]]
     {
@@ -138,7 +138,7 @@ fn another_user_with_few_capabilities() {
         println!("skipped: only root can become another user");
         return;
     }
-    let place = Place::new();
+    let place = Scratch::new();
     std::fs::set_permissions(place.0.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
     let output = place.run(&["--user=nobody", "--detach", "--monitor", "--pidfile", "--log-file", "-vconsole:off"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
@@ -158,7 +158,7 @@ fn another_user_with_few_capabilities() {
 
 #[test]
 fn a_crashed_daemon_is_started_again() {
-    let place = Place::new();
+    let place = Scratch::new();
     let output = place.run(&["--detach", "--monitor", "--pidfile", "--log-file", "-vconsole:off"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
     let first = place.pid();

@@ -1,7 +1,8 @@
 //! What a packet costs in the datapath alone: `replay WHAT [MILLISECONDS] [INVERSE_PROBABILITY]` plays packets from
 //! memory through a datapath into a port that swallows, on this thread, and prints a line of JSON.
 //!
-//! WHAT is a workload (`masks-200`, `flows-1000`, `victim-4000`, `tse-4000`), or a capture file, whose packets are told
+//! WHAT is a workload (`masks-200`, `flows-1000`, `victim-4000`, `tse-4000`; `tcp-1`, `vlan-1`, `ipv6-1`, `icmp-1` and the
+//! like for other forms of frames), or a capture file, whose packets are told
 //! apart by addresses, protocol and ports; `READS=none` tells them apart by protocol alone, so that one flow covers them
 //! all, as in `p2p-1k` and `ip-100k` of bench/workload.py. One key in INVERSE_PROBABILITY gets into the microflow cache (0, the default:
 //! none, and the cache is off). Time is taken in slices; the cheapest one and the middle one are told, as whatever else
@@ -97,11 +98,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let dp_stats = dp.stats();
     println!(
         "{{\"workload\": \"{what}\", \"packets\": {}, \"ns\": {best:.1}, \"ns_middle\": {middle:.1}{cycles}, \"flows\": {}, \
-         \"masks\": {}, \"exact_hits\": {:.3}, \"probes\": {:.2}, \"misses\": {:.3}}}",
+         \"masks\": {}, \"microflow_hits\": {:.3}, \"probes\": {:.2}, \"misses\": {:.3}}}",
         stats.packets,
         dp_stats.flows,
         dp_stats.masks,
-        of_packets(stats.exact_hits),
+        of_packets(stats.microflow_hits),
         of_packets(stats.probes),
         of_packets(stats.misses),
     );

@@ -8,8 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use base::{Clock, DpPort};
-use datapath::{Config, Cpu, Datapath, ThreadConfig};
-use dpif::{ControllerUpcall, DpAction, DpFlow, DpFlowStats, FlowId, Upcall, UpcallHandler, UpcallReply};
+use datapath::{Config, Datapath};
+use dpif::{
+    ControllerUpcall, Cpu, DpAction, DpFlow, DpFlowStats, FlowId, ThreadConfig, Upcall, UpcallHandler, UpcallReply,
+};
 use flow::{Field, FlowKey};
 use netdev::Options;
 use packet::Packet;

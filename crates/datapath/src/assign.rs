@@ -1,62 +1,26 @@
-//! Which packet thread asks which receive queue: pure functions from queues with their loads and pins, and threads, to
-//! an assignment. What the algorithms are called and do is what `pmd-rxq-assign` and `pmd-rxq-affinity` say in
+//! Which packet thread polls which receive queue: pure functions from threads and queues, with their loads and pins, to an
+//! assignment. Names and behaviour of the algorithms follow `pmd-rxq-assign` and `pmd-rxq-affinity` in
 //! ovs-vswitchd.conf.db(5).
 //!
-//! - A queue that is pinned to a core with a thread is that thread's; the thread is *isolated* by that, which keeps
-//!   queues that are not pinned away from it, unless the policy says otherwise.
-//! - The others are dealt over the threads of their own memory node (NUMA), if there are any that are not isolated, else
-//!   over all that are not isolated, in the way that the algorithm says:
-//!   - `RoundRobin`: in order of queues, over the threads in order, again and again;
-//!   - `Cycles`: in order of loads, the largest first, over the threads forth and back;
-//!   - `Group`: in order of loads, the largest first, each to the thread with the least load so far, queues that are
-//!     pinned there included; of those the one with the fewest queues; of those the first.
+//! - A queue that is pinned to a core with a thread goes to that thread. Unless the policy says otherwise, this *isolates*
+//!   the thread: it gets no queue that is not pinned.
+//! - The other queues go to the threads of their own memory node (NUMA) that are not isolated, or to all threads that are
+//!   not isolated if the node has none, in the order that the algorithm gives:
+//!   - `RoundRobin`: queues in order, threads in order, cyclically;
+//!   - `Cycles`: queues by decreasing load, threads in order and then back in reverse order;
+//!   - `Group`: queues by decreasing load, each to the thread with the least load so far, pinned queues included; ties go
+//!     to the thread with the fewest queues, then to the first.
 //!
-//! Here this differs from Open vSwitch: where all threads are isolated, the others are dealt over all threads as if none
-//! was. Open vSwitch leaves them unasked, but has a main thread that asks ports of the kernel; here that would cut them
-//! off.
+//! This differs from Open vSwitch in one point: where all threads are isolated, queues that are not pinned are assigned as
+//! if no thread was isolated. Open vSwitch does not poll them, but its main thread serves kernel ports; here they would be
+//! cut off.
 
-/// How queues that are not pinned are dealt (`other_config:pmd-rxq-assign`).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Algorithm {
-    /// In order of queues.
-    RoundRobin,
-    /// In order of loads, forth and back.
-    #[default]
-    Cycles,
-    /// In order of loads, to whom has least.
-    Group,
-}
-
-impl Algorithm {
-    /// Its name in the database.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::RoundRobin => "roundrobin",
-            Self::Cycles => "cycles",
-            Self::Group => "group",
-        }
-    }
-}
-
-/// How queues are assigned.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Policy {
-    /// How those are dealt that are not pinned.
-    pub algorithm: Algorithm,
-    /// Whether a thread with a queue that is pinned to it gets no other (`other_config:pmd-rxq-isolate`).
-    pub isolate: bool,
-}
-
-impl Default for Policy {
-    fn default() -> Self {
-        Self { algorithm: Algorithm::default(), isolate: true }
-    }
-}
+use dpif::{Algorithm, Policy};
 
 /// A queue to be assigned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Queue {
-    /// What it costs, in any unit.
+    /// Its cost, in any unit.
     pub load: u64,
     /// The core that it is pinned to.
     pub core: Option<usize>,
@@ -69,25 +33,25 @@ pub struct Queue {
 pub struct Thread {
     /// The core that it is pinned to.
     pub core: Option<usize>,
-    /// Its core's memory node; `None` for one that is near to all.
+    /// Its core's memory node; `None` if it is near to all nodes.
     pub numa: Option<usize>,
 }
 
-/// Who asks what.
+/// Which thread polls which queue.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Assignment {
-    /// For each queue its thread: all have one, if there are threads.
+    /// The thread of each queue: all have one if there are threads.
     pub thread_of: Vec<Option<usize>>,
     /// For each thread, whether it is isolated.
     pub isolated: Vec<bool>,
-    /// Queues that are not pinned stand at isolated threads, as there are no others.
+    /// Queues that are not pinned are at isolated threads, as there are no other threads.
     pub crowded: bool,
-    /// Queues that are pinned to a core without a thread; they are dealt as if they were not.
+    /// Queues that are pinned to a core without a thread; they are assigned as if they were not pinned.
     pub unpinnable: Vec<usize>,
 }
 
 impl Assignment {
-    /// What each thread is to do by this, in the unit of the queues' loads.
+    /// The load of each thread, in the unit of the queues' loads.
     pub fn loads(&self, queues: &[Queue]) -> Vec<u64> {
         let mut loads = vec![0u64; self.isolated.len()];
         for (thread, queue) in self.thread_of.iter().zip(queues) {
@@ -110,7 +74,7 @@ pub fn assign(queues: &[Queue], threads: &[Thread], policy: Policy) -> Assignmen
     if threads.is_empty() {
         return assignment;
     }
-    let mut dealer = Dealer::new(threads);
+    let mut assigner = Assigner::new(threads);
     let mut rest = Vec::new();
     for (at, queue) in queues.iter().enumerate() {
         let Some(core) = queue.core else {
@@ -121,7 +85,7 @@ pub fn assign(queues: &[Queue], threads: &[Thread], policy: Policy) -> Assignmen
             Some(thread) => {
                 assignment.thread_of[at] = Some(thread);
                 assignment.isolated[thread] = policy.isolate;
-                dealer.give(thread, queue.load);
+                assigner.give(thread, queue.load);
             }
             None => {
                 assignment.unpinnable.push(at);
@@ -131,41 +95,41 @@ pub fn assign(queues: &[Queue], threads: &[Thread], policy: Policy) -> Assignmen
     }
     let all_isolated = assignment.isolated.iter().all(|isolated| *isolated);
     assignment.crowded = all_isolated && !rest.is_empty();
-    dealer.open = assignment.isolated.iter().map(|isolated| !isolated || all_isolated).collect();
+    assigner.open = assignment.isolated.iter().map(|isolated| !isolated || all_isolated).collect();
     if policy.algorithm != Algorithm::RoundRobin {
-        // Stable: those of the same load keep their order.
+        // Stable: queues of the same load keep their order.
         rest.sort_by_key(|at| std::cmp::Reverse(queues[*at].load));
     }
     for at in rest {
         let Queue { load, numa, .. } = queues[at];
-        let thread = dealer.next(numa, policy.algorithm);
-        dealer.give(thread, load);
+        let thread = assigner.next(numa, policy.algorithm);
+        assigner.give(thread, load);
         assignment.thread_of[at] = Some(thread);
     }
     assignment
 }
 
-/// How unlike loads are: the mean square of their distances from the mean.
+/// The variance of loads: the mean square of their distances from the mean.
 pub fn variance(loads: &[u64]) -> f64 {
     let n = loads.len().max(1) as f64;
     let mean = loads.iter().map(|load| *load as f64).sum::<f64>() / n;
     loads.iter().map(|load| (*load as f64 - mean).powi(2)).sum::<f64>() / n
 }
 
-/// By how many percent another assignment's loads are more alike: 0 if they are not.
+/// By how many percent the variance of `then` is below that of `now`; 0 if it is not.
 pub fn improvement_percent(now: &[u64], then: &[u64]) -> u64 {
     let (now, then) = (variance(now), variance(then));
     if then >= now { 0 } else { ((now - then) / now * 100.0) as u64 }
 }
 
-/// Deals queues to threads.
-struct Dealer<'a> {
+/// An assignment in the making.
+struct Assigner<'a> {
     threads: &'a [Thread],
-    /// Which of them may get queues that are not pinned.
+    /// Whether each thread may get queues that are not pinned.
     open: Vec<bool>,
-    /// What each has so far: load, and queues.
+    /// Load and number of queues that each thread has so far.
     given: Vec<(u64, usize)>,
-    /// Who is next, for each group of threads among which queues were dealt.
+    /// The next thread, for each group of threads that queues were assigned among.
     turns: Vec<(Vec<usize>, Turn)>,
 }
 
@@ -176,14 +140,14 @@ struct Turn {
 }
 
 impl Turn {
-    /// The next of `n`, from the first on again and again.
+    /// The next of `n` in cyclic order.
     fn around(&mut self, n: usize) -> usize {
         let at = self.at;
         self.at = (at + 1) % n;
         at
     }
 
-    /// The next of `n`, forth and back; those at the ends have two turns.
+    /// The next of `n`, forth and back; the first and the last come twice in a row.
     fn forth_and_back(&mut self, n: usize) -> usize {
         let at = self.at;
         match (self.backwards, at) {
@@ -196,7 +160,7 @@ impl Turn {
     }
 }
 
-impl<'a> Dealer<'a> {
+impl<'a> Assigner<'a> {
     fn new(threads: &'a [Thread]) -> Self {
         Self { threads, open: vec![true; threads.len()], given: vec![(0, 0); threads.len()], turns: Vec::new() }
     }
@@ -207,7 +171,7 @@ impl<'a> Dealer<'a> {
         *queues += 1;
     }
 
-    /// The thread that gets the next queue of node `numa`. There is one that is open.
+    /// The thread that gets the next queue of node `numa`. At least one thread is open.
     fn next(&mut self, numa: Option<usize>, algorithm: Algorithm) -> usize {
         let is_near = |thread: &Thread| thread.numa.is_none() || numa.is_none() || thread.numa == numa;
         let of = |near: bool| -> Vec<usize> {

@@ -7,25 +7,23 @@ use std::thread::JoinHandle;
 
 use base::{Clock, DpPort, DropReason};
 use dpif::{
-    DpActions, DpFlow, DpFlowEntry, DpFlowStats, DpStats, Dpif, DpifError, Execution, FlowId, MeterConfig, MeterId,
-    MeterStats, UpcallHandler,
+    Capabilities, DpActions, DpFlow, DpFlowEntry, DpFlowStats, DpStats, Dpif, DpifError, Execution, FlowId,
+    MeterConfig, MeterId, MeterStats, Meters, OffloadInfo, PortInfo, PortStats, ThreadConfig, ThreadInfo, ThreadStats,
+    UpcallHandler, UpcallStats, Usage,
 };
 use netdev::{Accelerator, Netdev};
 use packet::{Batch, Packet};
 use parking_lot::Mutex;
 
-use crate::crew::{Crew, ThreadConfig, ThreadInfo, Usage};
-use crate::exact::Exact;
-use crate::execute::recirculate::Misses;
-use crate::execute::{self, Executor};
+use crate::execute::{self, Context};
+use crate::forward::Forwarder;
 use crate::megaflow::IndexKind;
-use crate::offload::OffloadInfo;
-use crate::output::Outputs;
-use crate::port::{PORTS_MAX, Port, PortId, PortInfo, PortStats};
+use crate::microflow::MicroflowCache;
+use crate::pmd::PmdThreads;
+use crate::port::{PORTS_MAX, Port, PortId};
 use crate::shared::Shared;
-use crate::stats::ThreadStats;
 use crate::thread::{Ask, Worker};
-use crate::upcall::{Server, UpcallStats};
+use crate::upcall::Server;
 
 /// How a datapath is to be.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -56,29 +54,30 @@ pub struct Datapath {
     shared: Arc<Shared>,
     began: std::time::Instant,
     /// The packet threads. Held while ports are added and removed, too.
-    crew: Mutex<Crew>,
+    pmd_threads: Mutex<PmdThreads>,
     /// The one worker of a datapath without threads.
     stepped: Option<Mutex<(Worker, Server)>>,
     handlers: Mutex<Vec<JoinHandle<()>>>,
-    /// Transmit batches for callers of `execute`, kept for their memory.
-    outputs: Mutex<Vec<Outputs>>,
+    /// For callers of `execute`, one for each that calls at the same time.
+    forwarders: Mutex<Vec<Forwarder>>,
 }
 
 impl Datapath {
     /// A datapath without ports. Fails if a thread cannot be started.
     pub fn new(config: Config, clock: Clock) -> Result<Self, DpifError> {
         let shared = Arc::new(Shared::new(config.clone(), clock));
-        let mut crew = Crew::default();
-        crew.begin(&shared, config.threads)?;
-        let stepped = (config.threads == 0)
-            .then(|| Mutex::new((Worker::new(shared.clone(), Crew::STEPPED_LANE), Server::new(shared.clone(), 0))));
+        let mut pmd_threads = PmdThreads::default();
+        pmd_threads.begin(&shared, config.threads)?;
+        let stepped = (config.threads == 0).then(|| {
+            Mutex::new((Worker::new(shared.clone(), PmdThreads::STEPPED_LANE), Server::new(shared.clone(), 0)))
+        });
         let datapath = Self {
             shared,
             began: std::time::Instant::now(),
-            crew: Mutex::new(crew),
+            pmd_threads: Mutex::new(pmd_threads),
             stepped,
             handlers: Mutex::default(),
-            outputs: Mutex::default(),
+            forwarders: Mutex::default(),
         };
         datapath.set_handlers(config.handlers)?;
         Ok(datapath)
@@ -107,6 +106,11 @@ impl Datapath {
         Ok(())
     }
 
+    /// Handler threads.
+    pub fn n_handlers(&self) -> usize {
+        self.handlers.lock().len()
+    }
+
     /// How long it has been there.
     pub fn uptime(&self) -> std::time::Duration {
         self.began.elapsed()
@@ -133,20 +137,20 @@ impl Datapath {
     }
 
     /// Adds a port for `device`: under the number `requested` if it is free, else under the lowest free one from 1.
-    /// Queues are dealt to packet threads anew, more of which begin if the device has more queues than there are threads.
+    /// Queues are assigned to packet threads; more threads start if the device has more queues than there are threads.
     /// Not to be called from an [`UpcallHandler`], as this may wait for packet threads.
     pub fn port_add(&self, device: Arc<dyn Netdev>, requested: Option<DpPort>) -> Result<DpPort, DpifError> {
-        let mut crew = self.crew.lock();
+        let mut pmd_threads = self.pmd_threads.lock();
         let table = self.shared.ports.load_full();
         let wanted = requested.filter(|n| n.0 < PORTS_MAX && table.port(*n).is_none());
         let number = wanted.or_else(|| table.free_number()).ok_or(DpifError::TooManyPorts)?;
-        let mut port = Port::open(PortId { number, since: table.version + 1 }, device, crew.lanes())?;
-        let is_dealt = crew.is_simple_for(&mut port);
+        let mut port = Port::open(PortId { number, since: table.version + 1 }, device)?;
+        let is_placed = pmd_threads.place(&mut port);
         let port = Arc::new(port);
-        crew.publish(&self.shared, table.with(Arc::clone(&port)));
+        pmd_threads.publish(&self.shared, table.with(Arc::clone(&port)));
         self.shared.flows.offload.port_add(&port);
-        if !is_dealt {
-            self.arrange(&mut crew);
+        if !is_placed {
+            self.reconcile(&mut pmd_threads);
         }
         Ok(number)
     }
@@ -154,13 +158,13 @@ impl Datapath {
     /// Removes a port. Packet threads let go of its device at their next round; [`Datapath::synchronize`] waits for
     /// that.
     pub fn port_del(&self, number: DpPort) -> Result<(), DpifError> {
-        let mut crew = self.crew.lock();
+        let mut pmd_threads = self.pmd_threads.lock();
         let table = self.shared.ports.load_full();
-        let id = table.port(number).ok_or(DpifError::NoPort(number))?.id;
+        let port = table.port(number).ok_or(DpifError::NoPort(number))?;
         self.shared.flows.offload.port_del(number);
-        crew.publish(&self.shared, table.without(number));
-        crew.is_stale = true;
-        let dropped = self.shared.upcalls.forget(id);
+        pmd_threads.publish(&self.shared, table.without(number));
+        pmd_threads.removed(port);
+        let dropped = self.shared.upcalls.forget(port.id);
         self.shared.count_drop(None, DropReason::NoPort, dropped as u64);
         Ok(())
     }
@@ -168,7 +172,7 @@ impl Datapath {
     /// Has a port's queues asked on cores, by queue, and takes over how many queues its device has now. Not to be called
     /// from an [`UpcallHandler`].
     pub fn port_set_queues(&self, number: DpPort, affinity: &BTreeMap<usize, usize>) -> Result<(), DpifError> {
-        let mut crew = self.crew.lock();
+        let mut pmd_threads = self.pmd_threads.lock();
         let table = self.shared.ports.load_full();
         let old = table.port(number).ok_or(DpifError::NoPort(number))?;
         if old.rx.len() == old.device.n_rxq() && *old.affinity == *affinity {
@@ -177,12 +181,12 @@ impl Datapath {
         let mut port = Port::clone(old);
         port.open_queues()?;
         port.affinity = Arc::new(affinity.clone());
-        crew.publish(&self.shared, table.with(Arc::new(port)));
-        self.arrange(&mut crew);
+        pmd_threads.publish(&self.shared, table.with(Arc::new(port)));
+        self.reconcile(&mut pmd_threads);
         Ok(())
     }
 
-    /// Waits until all packet threads use the ports as they are now, and deals queues to threads anew if ports went. Not
+    /// Waits until all packet threads use the ports as they are now, and reassigns queues if ports went. Not
     /// to be called from an [`UpcallHandler`], nor while holding a lock that one takes.
     pub fn synchronize(&self) {
         match &self.stepped {
@@ -192,14 +196,14 @@ impl Datapath {
                 self.shared.wait_seen(version);
             }
         }
-        let mut crew = self.crew.lock();
-        if crew.is_stale {
-            self.arrange(&mut crew);
+        let mut pmd_threads = self.pmd_threads.lock();
+        if pmd_threads.is_stale {
+            self.reconcile(&mut pmd_threads);
         }
     }
 
-    fn arrange(&self, crew: &mut Crew) {
-        if let Err(error) = crew.arrange(&self.shared) {
+    fn reconcile(&self, pmd_threads: &mut PmdThreads) {
+        if let Err(error) = pmd_threads.reconcile(&self.shared) {
             // Those that are there do the work.
             tracing::warn!(target: "dpif_netdev", "{error}");
         }
@@ -208,35 +212,36 @@ impl Datapath {
     /// Says how packet threads are to be from now on. Packets that are under way or wait in devices are not lost by it.
     /// An error if a thread cannot be started; the others do its work then. Not to be called from an [`UpcallHandler`].
     pub fn set_threads(&self, config: &ThreadConfig) -> Result<(), DpifError> {
-        self.crew.lock().configure(&self.shared, config)
+        self.pmd_threads.lock().configure(&self.shared, config)
     }
 
     /// How packet threads are to be.
     pub fn thread_config(&self) -> ThreadConfig {
-        self.crew.lock().config().clone()
+        self.pmd_threads.lock().config().clone()
     }
 
     /// Assigns queues to packet threads anew, by what they cost in the last minute. Not to be called from an
     /// [`UpcallHandler`].
     pub fn rebalance(&self) {
-        self.crew.lock().rebalance(&self.shared);
+        self.pmd_threads.lock().rebalance(&self.shared);
     }
 
-    /// Ends an interval of the history that [`Datapath::usage`] tells of: to be called every
-    /// [`crate::INTERVAL_SECS`]. If that is configured and pays, queues are assigned anew now and then; returns whether
-    /// they were. Not to be called from an [`UpcallHandler`].
+    /// Ends an interval of the history that [`Datapath::usage`] reports: to be called every [`dpif::INTERVAL_SECS`].
+    /// Threads that run anywhere begin and end as the load asks for, and queues are assigned anew now and then where that
+    /// pays (for pinned threads if it is configured). Returns whether queues were assigned anew. Not to be called from an
+    /// [`UpcallHandler`].
     pub fn tick(&self) -> bool {
-        self.crew.lock().tick(&self.shared)
+        self.pmd_threads.lock().tick(&self.shared)
     }
 
     /// The packet threads, by core, and what each has done.
     pub fn threads(&self) -> Vec<(ThreadInfo, ThreadStats)> {
-        self.crew.lock().infos(&self.shared)
+        self.pmd_threads.lock().infos(&self.shared)
     }
 
     /// What packet threads and their queues did in the last `intervals` that are over.
     pub fn usage(&self, intervals: usize) -> Vec<Usage> {
-        self.crew.lock().usage(&self.shared, intervals)
+        self.pmd_threads.lock().usage(&self.shared, intervals)
     }
 
     /// All ports, by number.
@@ -251,7 +256,7 @@ impl Datapath {
 
     /// Packets dropped so far by reason, in total, with those of ports that are gone.
     pub fn drops(&self) -> Vec<(DropReason, u64)> {
-        self.shared.drops.nonzero().collect()
+        self.shared.drops().nonzero().collect()
     }
 
     /// Flows that a miss asked for and that were not remembered, for the limit on flows.
@@ -271,13 +276,13 @@ impl Datapath {
 
     /// Bytes of an entry of the microflow cache, with its key.
     pub const fn microflow_entry_bytes() -> usize {
-        Exact::entry_bytes()
+        MicroflowCache::entry_bytes()
     }
 
     /// Has an accelerator forward what it can of the packets between ports, from now on; or none.
     pub fn set_accelerator(&self, accelerator: Option<Arc<dyn Accelerator>>) {
         // So that no port comes or goes meanwhile.
-        let _crew = self.crew.lock();
+        let _crew = self.pmd_threads.lock();
         self.shared.flows.offload.set(accelerator, &mut self.shared.ports.load().iter().cloned());
     }
 
@@ -316,7 +321,7 @@ impl Datapath {
     /// Ends the packet threads, lets go of the handler and closes all ports. Nothing moves afterwards.
     pub fn shutdown(&self) {
         self.shared.stopping.store(true, Ordering::Release);
-        let threads = self.crew.lock().dismiss();
+        let threads = self.pmd_threads.lock().dismiss();
         for thread in threads {
             // A handler that holds the last reference drops us on a packet thread, which cannot wait for itself.
             if thread.thread().id() != std::thread::current().id() {
@@ -332,10 +337,10 @@ impl Datapath {
         self.shared.upcalls.clear();
         self.shared.set_handler(None);
         self.set_accelerator(None);
-        let crew = self.crew.lock();
+        let pmd_threads = self.pmd_threads.lock();
         let none = self.shared.ports.load().emptied();
-        crew.publish(&self.shared, none);
-        drop(crew);
+        pmd_threads.publish(&self.shared, none);
+        drop(pmd_threads);
         if let Some(stepped) = &self.stepped
             && let Some(mut stepped) = stepped.try_lock()
         {
@@ -350,7 +355,39 @@ impl Drop for Datapath {
     }
 }
 
+impl Meters for Datapath {
+    fn meter_add(&self, config: &MeterConfig) -> Result<MeterId, DpifError> {
+        self.shared.meters.add(config, self.shared.clock.now())
+    }
+
+    fn meter_set(&self, id: MeterId, config: &MeterConfig) -> Result<(), DpifError> {
+        self.shared.meters.set(id, config, self.shared.clock.now())
+    }
+
+    fn meter_get(&self, id: MeterId) -> Result<(MeterConfig, MeterStats), DpifError> {
+        self.shared.meters.entry(id).ok_or(DpifError::NoMeter)
+    }
+
+    fn meter_del(&self, id: MeterId) -> Result<MeterStats, DpifError> {
+        self.shared.meters.del(id)
+    }
+
+    fn meter_run(&self, id: MeterId, packets: &mut Batch) {
+        execute::meter::run(&self.shared, None, id, packets);
+    }
+}
+
 impl Dpif for Datapath {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            sample_nesting_max: 10,
+            hash_algorithm_max: 1,
+            mpls_depth_max: 3,
+            tunnels: false,
+            balance_tcp: false,
+        }
+    }
+
     fn execute(&self, port: DpPort, packet: Packet, actions: &DpActions) -> Result<(), DpifError> {
         let mut failed = Ok(());
         let one = Execution { port, packet, actions: actions.clone() };
@@ -359,25 +396,19 @@ impl Dpif for Datapath {
     }
 
     fn execute_all(&self, executions: &mut Vec<Execution>, failed: &mut dyn FnMut(DpifError)) {
-        let kept = self.outputs.lock().pop();
-        let mut outputs = kept.unwrap_or_else(|| Outputs::new(self.shared.caller_lane()));
-        let ports = self.shared.ports.load_full();
-        let mut one = Batch::with_capacity(1);
+        let kept = self.forwarders.lock().pop();
+        let mut forwarder = kept.unwrap_or_else(Forwarder::for_caller);
+        let shared = &*self.shared;
+        let ports = shared.ports.load_full();
         for Execution { port, packet, actions } in executions.drain(..) {
             let from = ports.port(port).map(|p| &**p);
-            let mut exec = Executor::new(&self.shared, &ports, port, from, &mut outputs);
-            exec.bare = packet.bare.is_some();
-            one.push(packet);
-            exec.run(&mut one, &actions);
-            if !exec.again.is_empty() {
-                exec.recirculate(self.shared.caller_lane(), Misses::Ask);
-            }
-            if let Some(reason) = exec.failed {
+            let context = Context { shared, ports: &ports, in_port: port, from };
+            if let Some(reason) = forwarder.execute(context, packet, &actions) {
                 failed(DpifError::Dropped(reason));
             }
         }
-        outputs.flush(&self.shared, &ports);
-        self.outputs.lock().push(outputs);
+        forwarder.flush(shared, &ports);
+        self.forwarders.lock().push(forwarder);
     }
 
     fn flow_put(&self, id: FlowId, flow: DpFlow) -> Result<(), DpifError> {
@@ -412,26 +443,6 @@ impl Dpif for Datapath {
 
     fn set_generation(&self, generation: u64) {
         self.shared.flows.set_generation(generation);
-    }
-
-    fn meter_add(&self, config: &MeterConfig) -> Result<MeterId, DpifError> {
-        self.shared.meters.add(config, self.shared.clock.now())
-    }
-
-    fn meter_set(&self, id: MeterId, config: &MeterConfig) -> Result<(), DpifError> {
-        self.shared.meters.set(id, config, self.shared.clock.now())
-    }
-
-    fn meter_get(&self, id: MeterId) -> Result<(MeterConfig, MeterStats), DpifError> {
-        self.shared.meters.entry(id).ok_or(DpifError::NoMeter)
-    }
-
-    fn meter_del(&self, id: MeterId) -> Result<MeterStats, DpifError> {
-        self.shared.meters.del(id)
-    }
-
-    fn meter_run(&self, id: MeterId, packets: &mut Batch) {
-        execute::meter::run(&self.shared, None, id, packets);
     }
 
     fn stats(&self) -> DpStats {

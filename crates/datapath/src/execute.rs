@@ -1,14 +1,15 @@
 //! Actions on packets. Packets that share a list of actions run through it together.
 //!
-//! The last action that uses a packet takes it; earlier ones get a copy. Nothing here waits or takes a lock: what is
-//! to be sent gathers in [`Outputs`].
+//! The last action that uses a packet takes it; earlier ones get a copy. Packets to be sent gather in [`Outputs`], recirculated
+//! packets in the [`Worklist`]. Two actions take locks: a meter has one, which its packets share, and packets
+//! for controllers are encoded and queued under those of the connections.
 //!
 //! - [`headers`]: where a frame's headers are;
 //! - [`set`]: writing header fields, with checksums kept right;
 //! - [`encap`]: whatever header comes first;
 //! - [`meter`]: what a meter's bands do;
 //! - [`nested`]: lists of actions within the list;
-//! - [`recirculate`]: looking packets up once more;
+//! - [`recirculate`]: sending packets to another look-up;
 //! - [`vlan`], [`mpls`], [`pbb`]: pushing and popping VLAN tags, MPLS labels and service instance tags.
 
 mod encap;
@@ -23,35 +24,44 @@ mod set_ip;
 mod set_transport;
 pub(crate) mod vlan;
 
-use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
 use base::{DpPort, DropReason};
-use dpif::{ControllerUpcall, DpAction, Observe};
+use dpif::{ControllerUpcall, DpAction, Observe, Protocol};
 use netdev::{pool, software};
+use packet::segment::{longest_frame, shortest_frame};
 use packet::{Batch, Packet};
+use smallvec::SmallVec;
 
 use crate::group::Todo;
 use crate::output::Outputs;
 use crate::port::{Port, PortTable};
 use crate::shared::Shared;
+use crate::worklist::Worklist;
 use headers::Headers;
 
-/// Who executes, and for which port.
-pub(crate) struct Executor<'a> {
+/// Where a batch came in, and what is in force while it is in work.
+#[derive(Clone, Copy)]
+pub(crate) struct Context<'a> {
     pub(crate) shared: &'a Shared,
     pub(crate) ports: &'a PortTable,
     /// Where the packets came in.
     pub(crate) in_port: DpPort,
     /// The same, if there is such a port: it counts the drops.
     pub(crate) from: Option<&'a Port>,
-    pub(crate) outputs: &'a mut Outputs,
+}
+
+/// Executes actions on packets of one port.
+pub(crate) struct Executor<'a> {
+    shared: &'a Shared,
+    ports: &'a PortTable,
+    in_port: DpPort,
+    from: Option<&'a Port>,
+    outputs: &'a mut Outputs,
+    /// Takes what is to be looked up once more.
+    work: &'a mut Worklist,
     /// Some packets may have no Ethernet header.
-    pub(crate) bare: bool,
-    /// The last reason for which a packet was dropped though the actions did not say so.
-    pub(crate) failed: Option<DropReason>,
-    /// Packets that are to be looked up once more ([`Executor::recirculate`]).
-    pub(crate) again: VecDeque<Batch>,
+    pub(crate) any_l3: bool,
 }
 
 /// Where packets have been on their way through a list of actions.
@@ -73,21 +83,15 @@ struct Level {
 }
 
 impl<'a> Executor<'a> {
-    /// For packets that came in at a port, if that is there.
-    pub(crate) fn new(
-        shared: &'a Shared,
-        ports: &'a PortTable,
-        in_port: DpPort,
-        from: Option<&'a Port>,
-        outputs: &'a mut Outputs,
-    ) -> Self {
-        Self { shared, ports, in_port, from, outputs, bare: false, failed: None, again: VecDeque::new() }
+    pub(crate) fn new(context: Context<'a>, outputs: &'a mut Outputs, work: &'a mut Worklist) -> Self {
+        let Context { shared, ports, in_port, from } = context;
+        Self { shared, ports, in_port, from, outputs, work, any_l3: false }
     }
 
     /// Runs `packets` through `actions`, and leaves `packets` empty. Some may be to be looked up once more then.
     pub(crate) fn run(&mut self, packets: &mut Batch, actions: &[DpAction]) {
         self.steps(packets, actions, Level { depth: 0, whole: true }, Fate::Open);
-        self.bare = false;
+        self.any_l3 = false;
         pool::recycle_all(packets);
     }
 
@@ -98,10 +102,11 @@ impl<'a> Executor<'a> {
     }
 
     /// Does with `packets` what is to be done, as [`Executor::run`] says.
-    pub(crate) fn run_todo(&mut self, packets: &mut Batch, todo: &Todo) {
+    pub(crate) fn run_todo(&mut self, packets: &mut Batch, todo: &Todo<'_>) {
         match todo {
             Todo::Output(port) => self.run_output(packets, *port),
             Todo::Run(actions) => self.run(packets, actions),
+            Todo::RunApart(actions) => self.run(packets, actions),
         }
     }
 
@@ -109,11 +114,16 @@ impl<'a> Executor<'a> {
     fn steps(&mut self, packets: &mut Batch, actions: &[DpAction], level: Level, mut fate: Fate) -> Fate {
         let mut trunc = None;
         let mut at = 0;
+        let flood_from = actions.iter().rposition(|a| !matches!(a, DpAction::Output(_))).map_or(0, |i| i + 1);
         while let Some(action) = actions.get(at) {
             let start = at;
             at += 1;
             let last = at == actions.len();
             match action {
+                DpAction::Output(_) if start >= flood_from && !last && trunc.is_none() && !self.any_l3 => {
+                    self.flood(packets, &actions[start..]);
+                    return Fate::Settled;
+                }
                 DpAction::Output(port) => {
                     fate = Fate::Settled;
                     self.output(packets, *port, trunc.take(), last);
@@ -127,7 +137,7 @@ impl<'a> Executor<'a> {
                 DpAction::PushVlan { tpid, tci } => self.keep(packets, |p| vlan::push(p, *tpid, *tci)),
                 DpAction::PopVlan => self.keep(packets, vlan::pop),
                 DpAction::PushMpls { ethertype, lse } => {
-                    self.cut_large(packets);
+                    self.segment(packets);
                     let vlans_max = self.shared.vlans_max.load(Ordering::Relaxed);
                     self.keep(packets, |p| mpls::push(p, *ethertype, *lse, vlans_max));
                 }
@@ -136,7 +146,7 @@ impl<'a> Executor<'a> {
                     self.keep(packets, |p| mpls::pop(p, *ethertype, vlans_max));
                 }
                 DpAction::PushPbb { tci } => {
-                    self.cut_large(packets);
+                    self.segment(packets);
                     self.keep(packets, |p| pbb::push(p, *tci));
                 }
                 DpAction::PopPbb => {
@@ -154,7 +164,7 @@ impl<'a> Executor<'a> {
                 }
                 DpAction::Ct(_) => {
                     // There is no tracker yet: to go on would be to take any packet for one that it let pass.
-                    self.failed = Some(DropReason::NoConntrack);
+                    self.work.failed = Some(DropReason::NoConntrack);
                     self.shared.count_drop(self.from, DropReason::NoConntrack, packets.len() as u64);
                     pool::recycle_all(packets);
                 }
@@ -165,10 +175,17 @@ impl<'a> Executor<'a> {
                     self.controller(packets, what);
                 }
                 DpAction::Observe(what) => self.observe(packets, what),
+                DpAction::Punt(protocol) => {
+                    fate = Fate::Settled;
+                    self.punt(packets, *protocol);
+                }
                 DpAction::Clone(inner) => {
                     fate = self.nested(packets, inner, level, fate, last);
                 }
                 DpAction::CheckPktLen { size, greater, lesser } => {
+                    // The last segment may be the only one that fits.
+                    let size_max = usize::from(*size);
+                    self.segment_if(packets, |p| longest_frame(p) > size_max && shortest_frame(p) <= size_max);
                     fate = self.by_length(packets, usize::from(*size), [greater, lesser], level, fate, last);
                 }
                 DpAction::Sample { probability, actions } => {
@@ -176,18 +193,18 @@ impl<'a> Executor<'a> {
                 }
                 DpAction::PushEth { dst, src } => packets.iter_mut().for_each(|p| encap::push_eth(p, *dst, *src)),
                 DpAction::PopEth => {
-                    self.bare = true;
-                    self.cut_large(packets);
+                    self.any_l3 = true;
+                    self.segment(packets);
                     self.keep(packets, encap::pop_eth);
                 }
                 DpAction::AddMpls { ethertype, lse } => {
-                    self.bare = true;
-                    self.cut_large(packets);
+                    self.any_l3 = true;
+                    self.segment(packets);
                     packets.iter_mut().for_each(|p| encap::add_mpls(p, *ethertype, *lse));
                 }
                 DpAction::PushNsh(what) => {
-                    self.bare = true;
-                    self.cut_large(packets);
+                    self.any_l3 = true;
+                    self.segment(packets);
                     packets.iter_mut().for_each(|p| encap::push_nsh(p, what));
                 }
                 DpAction::PopNsh => self.keep(packets, encap::pop_nsh),
@@ -209,9 +226,12 @@ impl<'a> Executor<'a> {
 
     /// Sends the packets out of a port: themselves if this is their last use, else copies.
     fn output(&mut self, packets: &mut Batch, port: DpPort, trunc: Option<usize>, last: bool) {
-        if self.bare && packets.iter().any(|p| p.bare.is_some()) {
+        if self.any_l3 && packets.iter().any(|p| p.l3_type.is_some()) {
             self.output_frames(packets, port, trunc, last);
             return;
+        }
+        if trunc.is_some() && packets.iter().any(|p| p.offload.gso.is_some()) {
+            return self.output_segments(packets, port, trunc, last);
         }
         let result = if last {
             if let Some(len) = trunc {
@@ -229,15 +249,46 @@ impl<'a> Executor<'a> {
             result
         };
         if let Err(reason) = result {
-            self.failed = Some(reason);
+            self.work.failed = Some(reason);
         }
+    }
+
+    /// Sends the packets out of several ports, with which their list of actions ends, and leaves `packets` empty. The last port
+    /// that takes them gets the packets themselves, the others get copies; a port whose device drops everything gets none.
+    fn flood(&mut self, packets: &mut Batch, outputs: &[DpAction]) {
+        let n = packets.len();
+        let mut ports: SmallVec<[DpPort; 8]> = SmallVec::new();
+        for action in outputs {
+            if let DpAction::Output(port) = action
+                && !self.outputs.refuses(self.shared, *port, n)
+            {
+                ports.push(*port);
+            }
+        }
+        let last = ports.pop();
+        for port in ports {
+            self.output(packets, port, None, false);
+        }
+        match last {
+            Some(port) => self.output(packets, port, None, true),
+            None => pool::recycle_all(packets),
+        }
+    }
+
+    /// As [`Executor::output`] of packets some of which stand for several: each segment is truncated.
+    #[cold]
+    fn output_segments(&mut self, packets: &mut Batch, port: DpPort, trunc: Option<usize>, last: bool) {
+        let mut segments: Batch = if last { std::mem::take(packets) } else { packets.iter().map(pool::copy).collect() };
+        self.segment(&mut segments);
+        self.output(&mut segments, port, trunc, true);
+        pool::recycle_all(&mut segments);
     }
 
     /// As [`Executor::output`] of those that are frames.
     #[cold]
     fn output_frames(&mut self, packets: &mut Batch, port: DpPort, trunc: Option<usize>, last: bool) {
-        let mut frames: Batch = packets.iter().filter(|p| p.bare.is_none()).map(pool::copy).collect();
-        self.failed = Some(DropReason::NoEthernet);
+        let mut frames: Batch = packets.iter().filter(|p| p.l3_type.is_none()).map(pool::copy).collect();
+        self.work.failed = Some(DropReason::NoEthernet);
         self.shared.count_drop(self.from, DropReason::NoEthernet, (packets.len() - frames.len()) as u64);
         if last {
             pool::recycle_all(packets);
@@ -245,50 +296,68 @@ impl<'a> Executor<'a> {
         self.output(&mut frames, port, trunc, true);
     }
 
+    /// Sends the packets to controllers, each segment by itself.
     fn controller(&mut self, packets: &Batch, what: &ControllerUpcall) {
         match self.shared.handler() {
-            Some(handler) => packets.iter().for_each(|p| handler.controller(self.in_port, what, p)),
+            Some(handler) => each_segment(packets, |p| handler.controller(self.in_port, what, p)),
             None => self.shared.count_drop(self.from, DropReason::UpcallQueueFull, packets.len() as u64),
         }
     }
 
-    /// Has collectors told of the packets, of each that one stands for. It changes nothing about where they go.
+    /// Notifies collectors of the packets, of each segment by itself. It changes nothing about where they go.
     #[cold]
     fn observe(&mut self, packets: &Batch, what: &Observe) {
-        let Some(handler) = self.shared.handler() else { return };
-        for packet in packets {
-            if packet.offload.gso.is_none() {
-                handler.observe(self.in_port, what, packet);
-                continue;
-            }
-            let mut cut = Batch::new();
-            if software::finish(pool::copy(packet), &mut cut).is_ok() {
-                cut.iter().for_each(|one| handler.observe(self.in_port, what, one));
-            }
-            pool::recycle_all(&mut cut);
+        if let Some(handler) = self.shared.handler() {
+            each_segment(packets, |p| handler.observe(self.in_port, what, p));
         }
     }
 
-    /// Cuts packets that stand for several, which nobody could behind headers that devices do not look through.
-    fn cut_large(&mut self, packets: &mut Batch) {
-        if packets.iter().all(|p| p.offload.gso.is_none()) {
+    /// Queues the packets for a protocol, each segment by itself. Packets that find no room are dropped and counted.
+    #[cold]
+    fn punt(&mut self, packets: &Batch, protocol: Protocol) {
+        let (handler, mut failed) = (self.shared.handler(), None);
+        let (shared, from, in_port) = (self.shared, self.from, self.in_port);
+        each_segment(packets, |packet| {
+            let queued = match &handler {
+                // Protocols read frames.
+                _ if packet.l3_type.is_some() => Err(DropReason::NoEthernet),
+                Some(handler) => handler.punt(in_port, protocol, packet),
+                None => Err(DropReason::NoProtocol),
+            };
+            if let Err(reason) = queued {
+                failed = Some(reason);
+                shared.count_drop(from, reason, 1);
+            }
+        });
+        self.work.failed = failed.or(self.work.failed);
+    }
+
+    /// Segments GSO packets: before a header is pushed behind which no device could, and where segments part.
+    fn segment(&mut self, packets: &mut Batch) {
+        self.segment_if(packets, |_| true);
+    }
+
+    /// Segments those GSO packets for which `wanted` holds.
+    fn segment_if(&mut self, packets: &mut Batch, wanted: impl Fn(&Packet) -> bool) {
+        let is_wanted = |packet: &Packet| packet.offload.gso.is_some() && wanted(packet);
+        if !packets.iter().any(is_wanted) {
             return;
         }
-        let mut cut = Batch::with_capacity(packets.len());
+        let mut segments = Batch::with_capacity(packets.len());
         for packet in packets.drain(..) {
-            if packet.offload.gso.is_none() {
-                cut.push(packet);
-            } else if let Err(packet) = software::finish(packet, &mut cut) {
+            if !is_wanted(&packet) {
+                segments.push(packet);
+            } else if let Err(packet) = software::finish(packet, &mut segments) {
                 self.refuse(packet, DropReason::TooBig);
             }
         }
-        *packets = cut;
+        *packets = segments;
     }
 
     /// Drops a packet that an action cannot be done to.
     #[cold]
     fn refuse(&mut self, packet: Packet, reason: DropReason) {
-        self.failed = Some(reason);
+        self.work.failed = Some(reason);
         self.shared.count_drop(self.from, reason, 1);
         pool::recycle(packet);
     }
@@ -308,20 +377,39 @@ impl<'a> Executor<'a> {
 /// Applies `Set` actions to a packet. A field of a header that the packet does not have is passed over: the slow path
 /// asks for a field only if the packet's key has it.
 fn set_all(packet: &mut Packet, sets: &[DpAction]) -> Result<(), DropReason> {
-    let headers = Headers::of(packet);
+    let mut headers = None;
     for action in sets {
-        if let DpAction::Set { field, value, mask } = action {
-            set::set(packet, &headers, *field, *value, *mask)?;
+        if let DpAction::Set { field, value, mask } = action
+            && !set::set_metadata(packet, *field, *value, *mask)
+        {
+            let headers = headers.get_or_insert_with(|| Headers::of(packet));
+            set::set(packet, headers, *field, *value, *mask)?;
         }
     }
     Ok(())
+}
+
+/// Calls `each` for the packets: for the segments of a GSO packet, or for it as it is if its flags make no sense.
+fn each_segment(packets: &Batch, mut each: impl FnMut(&Packet)) {
+    for packet in packets {
+        if packet.offload.gso.is_none() {
+            each(packet);
+            continue;
+        }
+        let mut segments = Batch::new();
+        match software::finish(pool::copy(packet), &mut segments) {
+            Ok(()) => segments.iter().for_each(&mut each),
+            Err(whole) => each(&whole),
+        }
+        pool::recycle_all(&mut segments);
+    }
 }
 
 /// A copy of the first `len` bytes.
 fn cut_copy_of(packet: &Packet, len: usize) -> Packet {
     let mut copy = if len < packet.len() { pool::filled(&packet.data()[..len]) } else { pool::copy(packet) };
     let offload = copy.offload;
-    copy.take_marks_of(packet);
+    copy.copy_metadata(packet);
     copy.offload = offload;
     copy
 }

@@ -1,13 +1,19 @@
-//! The installed flows: the index behind its lock, ids, the current generation and the limit.
+//! The installed flows: the index, ids, the current generation and the flow limit.
 //!
-//! Packet threads hold the index's lock shared for the look-ups of one batch, in which they also count, so that the
-//! statistics that a removal returns are the last ones. Writers hold it for one change. Ids stand in shards of their
-//! own, so that a dump never holds up a packet thread for longer than a shard takes to copy.
+//! Packet threads read the index without a lock (see [`crate::megaflow`]), and count packets while they read. Changes
+//! happen concurrently. A thread that removes or replaces a flow waits until no thread reads the state that contains
+//! the flow, and then takes its final statistics. Only threads that may wait do so: packet threads install flows by
+//! [`Flows::put_quickly`], which does not wait and takes bounded time, and leave everything else to handlers.
 //!
-//! Flows that are removed or replaced are taken back from the accelerator ([`Offload`]) before anybody hears of it, with
-//! what it has counted.
+//! Ids are stored in shards, so that a dump delays a change at most for the time that copying a shard takes.
 //!
-//! Invariants: locks are taken in the order shard, index, accelerator, and no two shards at once. The index decides what is
+//! Flows that are removed or replaced are taken back from the accelerator ([`Offload`]), with its counts, before they
+//! are reported: after the wait for readers, as these may have offered them, and without the index's lock.
+//!
+//! Invariants: locks are taken in the order shard, index, accelerator, and never two shards at once. No thread waits
+//! for readers while it reads or holds the index's lock, except for readers of the state before the last one. The index
+//! determines which flows are installed; a shard may briefly contain a flow that was just replaced.
+//! with the index's lock, but for those of the state before the last one, nor while it reads. The index decides what is
 //! installed; a shard may, for a moment, name a flow that has just been replaced.
 
 use std::sync::Arc;
@@ -15,46 +21,51 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::Clock;
 use dpif::{DpFlow, DpFlowEntry, DpFlowStats, DpifError, FlowId};
+use epoch::{Grace, ReadGuard};
 use flow::Words;
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
-use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use parking_lot::Mutex;
 
-use crate::megaflow::{AnyIndex, BATCH, Found, IndexKind, Inserted, Megaflow};
+use crate::megaflow::{BATCH, Change, Found, Index, IndexKind, Megaflow, Outcome, Replica, new_index};
 use crate::offload::Offload;
 use smallvec::SmallVec;
 
-/// Flows at most, whatever is configured: what an index has numbers for.
+/// Upper limit on the number of flows, whatever the configuration: the range of the index's numbers.
 const FLOWS_MAX: u64 = 1 << 24;
 
-/// With 200,000 flows, some 3,000 stand in each.
+/// With 200,000 flows, each shard has some 3,000.
 const SHARDS: usize = 64;
+
+/// Tables of ids up to this size are reallocated quickly.
+const SHARD_SMALL: usize = 512;
 
 type Shard = Mutex<HashMap<FlowId, Arc<Megaflow>>>;
 
 /// All flows of a datapath.
 #[derive(Debug)]
 pub(crate) struct Flows {
-    index: RwLock<AnyIndex>,
+    index: Index,
     by_id: [Shard; SHARDS],
     generation: AtomicU64,
     limit: AtomicU64,
-    /// Those of them that are forwarded below.
+    /// The flows that an accelerator forwards.
     pub(crate) offload: Offload,
 }
 
-/// What became of a flow to be installed.
+/// The result of installing a flow.
 #[derive(Debug)]
 pub(crate) enum Installed {
-    /// It is there, in place of these, which are out. One of the same id goes on in it.
+    /// Installed; these flows were removed. A replaced flow with the same id continues in the new one.
     Yes(SmallVec<[Arc<Megaflow>; 1]>),
-    /// There is no room.
+    /// The flow limit is reached.
     Full,
 }
 
-/// The flows, held still for one batch.
+/// A guard that keeps flows valid while a batch is looked up, counted and executed. Its holder must not wait for a
+/// change.
 pub(crate) struct Reader<'a> {
-    index: RwLockReadGuard<'a, AnyIndex>,
+    index: ReadGuard<'a, Replica>,
     generation: u64,
 }
 
@@ -63,15 +74,13 @@ impl Reader<'_> {
     pub(crate) fn lookup(&self, key: &impl Words, probes: &mut u64) -> Found<'_> {
         self.index.lookup(key, self.generation, probes)
     }
-}
 
-impl Reader<'_> {
-    /// The generation that is current.
+    /// The current generation.
     pub(crate) fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// The current flows that cover the keys at the places `asked`, each written to its key's place in `found`.
+    /// Looks up the keys at the positions `asked`, and writes the current flow of each to the same position of `found`.
     pub(crate) fn lookup_batch<'s: 'f, 'f, K: Words>(
         &'s self,
         keys: &[K],
@@ -86,7 +95,7 @@ impl Reader<'_> {
 impl Flows {
     pub(crate) fn new(kind: IndexKind, limit: u64, clock: Clock) -> Self {
         Self {
-            index: RwLock::new(AnyIndex::new(kind)),
+            index: new_index(kind),
             by_id: std::array::from_fn(|_| Shard::default()),
             generation: AtomicU64::new(0),
             limit: AtomicU64::new(limit.min(FLOWS_MAX)),
@@ -98,13 +107,14 @@ impl Flows {
         &self.by_id[id.0 as usize % SHARDS]
     }
 
-    /// Holds the flows for look-ups, in the generation that is current at this moment.
+    /// A guard for lookups in the current generation. Takes no lock.
+    #[inline]
     pub(crate) fn reader(&self) -> Reader<'_> {
         let index = self.index.read();
         Reader { index, generation: self.generation.load(Ordering::SeqCst) }
     }
 
-    /// Of two threads that move on at the same time the later generation wins, in whichever order they get here.
+    /// If two threads set the generation concurrently, the larger one wins.
     pub(crate) fn set_generation(&self, generation: u64) {
         self.generation.fetch_max(generation, Ordering::SeqCst);
         self.offload.set_generation(generation);
@@ -114,40 +124,72 @@ impl Flows {
         self.limit.store(limit.min(FLOWS_MAX), Ordering::Relaxed);
     }
 
+    fn limit(&self) -> usize {
+        self.limit.load(Ordering::Relaxed) as usize
+    }
+
+    /// Installs a flow. Waits for readers if this removes another flow.
     pub(crate) fn put(&self, id: FlowId, flow: DpFlow) -> Installed {
-        let mut shard = self.shard(id).lock();
-        let place = shard.entry(id);
+        self.put_flow(Arc::new(Megaflow::new(id, flow)))
+    }
+
+    /// Installs a flow that [`Flows::put_quickly`] returned.
+    pub(crate) fn put_flow(&self, flow: Arc<Megaflow>) -> Installed {
+        let mut shard = self.shard(flow.id).lock();
+        let place = shard.entry(flow.id);
         let old = if let Entry::Occupied(old) = &place { Some(Arc::clone(old.get())) } else { None };
-        let limit = self.limit.load(Ordering::Relaxed);
-        let mut index = self.index.write();
-        let old = old.filter(|old| index.remove(old));
-        let flow = match &old {
-            Some(old) => {
-                self.offload.take_back(std::slice::from_ref(old));
-                Megaflow::continuing(old, flow)
-            }
-            None => Megaflow::new(id, flow),
-        };
-        let Inserted { flow, replaced } = index.insert(flow);
-        old.iter().chain(&replaced).for_each(|f| f.set_gone());
-        if old.is_none() && replaced.is_empty() && index.len() as u64 > limit {
-            index.remove(&flow);
+        let ((done, flow), grace) = self.index.write(Change::Put { flow, old: old.clone(), limit: self.limit() });
+        let flow = flow.expect("a change that puts a flow gives it back");
+        let Outcome::Yes { was_there, gone: replaced, .. } = done else {
             flow.set_gone();
-            drop(index);
             if let Entry::Occupied(old) = place {
                 old.remove();
             }
             return Installed::Full;
+        };
+        if let Some(old) = old.filter(|_| was_there) {
+            self.take_out(std::slice::from_ref(&old), grace.clone());
+            flow.continue_from(&old.stats());
         }
-        drop(index);
         place.insert(flow);
         drop(shard);
-        self.offload.take_back(&replaced);
+        self.take_out(&replaced, grace);
         replaced.iter().for_each(|gone| self.forget(gone));
         Installed::Yes(replaced)
     }
 
-    /// Takes the id of a flow that the index has let go of.
+    /// Installs a flow with a new id without waiting and in bounded time. Returns the flow as an error if that is not
+    /// possible or would remove another flow; [`Flows::put_flow`] then installs it on a thread that may wait.
+    pub(crate) fn put_quickly(&self, id: FlowId, flow: DpFlow) -> Result<(), Arc<Megaflow>> {
+        let flow = Arc::new(Megaflow::new(id, flow));
+        let Some(mut shard) = self.shard(id).try_lock() else { return Err(flow) };
+        if shard.contains_key(&id) || shard.len() == shard.capacity() && shard.len() > SHARD_SMALL {
+            return Err(flow);
+        }
+        let (is_there, flow) = match self.index.try_write(Change::PutQuickly { flow, limit: self.limit() }) {
+            Ok(((done, flow), _)) => (matches!(done, Outcome::Yes { .. }), flow),
+            Err(change) => (false, change.flow().cloned()),
+        };
+        let flow = flow.expect("a change that puts a flow gives it back");
+        if !is_there {
+            return Err(flow);
+        }
+        shard.insert(id, flow);
+        Ok(())
+    }
+
+    /// Waits until no thread counts packets of flows that were removed from the index, and takes them back from the
+    /// accelerator, so that their statistics are final. `grace` is that of the change that removed them.
+    fn take_out(&self, gone: &[Arc<Megaflow>], mut grace: Grace) {
+        if gone.is_empty() {
+            return;
+        }
+        grace.wait();
+        let _ = self.index.settle();
+        self.offload.take_back(gone);
+    }
+
+    /// Removes the id of a flow that is no longer in the index.
     fn forget(&self, gone: &Arc<Megaflow>) {
         let mut shard = self.shard(gone.id).lock();
         if shard.get(&gone.id).is_some_and(|f| Arc::ptr_eq(f, gone)) {
@@ -158,14 +200,13 @@ impl Flows {
     pub(crate) fn del(&self, id: FlowId) -> Result<DpFlowStats, DpifError> {
         let mut shard = self.shard(id).lock();
         let flow = shard.remove(&id).ok_or(DpifError::NoFlow)?;
-        let mut index = self.index.write();
-        // If another took its place this moment, whoever put that one reports it.
-        if !index.remove(&flow) {
+        let ((done, _), grace) = self.index.write(Change::Remove(Arc::clone(&flow)));
+        // If another thread replaced it at this moment, that thread reports it.
+        if !matches!(done, Outcome::Yes { was_there: true, .. }) {
             return Err(DpifError::NoFlow);
         }
-        flow.set_gone();
-        drop(index);
-        self.offload.take_back(std::slice::from_ref(&flow));
+        drop(shard);
+        self.take_out(std::slice::from_ref(&flow), grace);
         Ok(flow.stats())
     }
 
@@ -196,21 +237,18 @@ impl Flows {
         flows.iter().map(|f| f.entry()).collect()
     }
 
-    /// Flows, and distinct masks among them.
+    /// Number of flows and of distinct masks.
     pub(crate) fn counts(&self) -> (u64, u64) {
-        let index = self.index.read();
-        (index.len() as u64, index.n_masks() as u64)
+        let flows = self.index.read().len() as u64;
+        (flows, self.index.ledger(|lists| lists.n_masks() as u64))
     }
 
-    /// Tunes the index, if nobody holds it. Returns flows that are out, to be reported, and whether there is more to
-    /// do.
-    pub(crate) fn tune(&self) -> (Vec<Arc<Megaflow>>, bool) {
-        let Some(mut index) = self.index.try_write() else { return (Vec::new(), false) };
-        let gone = index.tune();
-        let more = index.is_untidy();
-        gone.iter().for_each(|f| f.set_gone());
-        drop(index);
-        self.offload.take_back(&gone);
+    /// Maintains the index step by step, while packet threads continue. Returns removed flows, which are to be
+    /// reported, and whether there is more to do.
+    pub(crate) fn tune(&self) -> (SmallVec<[Arc<Megaflow>; 1]>, bool) {
+        let ((done, _), grace) = self.index.write(Change::Tune);
+        let Outcome::Yes { gone, more, .. } = done else { return (SmallVec::new(), false) };
+        self.take_out(&gone, grace);
         gone.iter().for_each(|f| self.forget(f));
         (gone, more)
     }
@@ -271,6 +309,122 @@ mod tests {
         assert_eq!(flows.counts(), (2, 1));
     }
 
+    /// Every packet that threads count is in the final statistics of a removed or replaced flow, whatever the
+    /// interleaving.
+    #[test]
+    fn statistics_of_a_removal_are_the_last_ones() {
+        for kind in KINDS {
+            counting(kind);
+        }
+    }
+
+    fn counting(kind: IndexKind) {
+        let flows = Flows::new(kind, u64::MAX, Clock::stopped());
+        let done = std::sync::atomic::AtomicBool::new(false);
+        let (counted, reported) = std::thread::scope(|scope| {
+            let counters: Vec<_> = (1..3u16)
+                .map(|thread| {
+                    let (flows, done) = (&flows, &done);
+                    scope.spawn(move || {
+                        let (key, mut counted) = (flow(80, 0).key.expand(), 0);
+                        while !done.load(Ordering::Relaxed) {
+                            let reader = flows.reader();
+                            if let Some(flow) = reader.lookup(&key, &mut 0) {
+                                flow.count(std::num::NonZeroU16::new(thread), 1, 60, 0, base::Millis(1));
+                                counted += 1;
+                            }
+                        }
+                        counted
+                    })
+                })
+                .collect();
+            let mut reported = 0;
+            for n in 0..2000 {
+                match n % 4 {
+                    // Puts another id, the same id, or nothing.
+                    0 | 1 => match flows.put(FlowId(n), flow(80, 0)) {
+                        Installed::Yes(gone) => reported += gone.iter().map(|f| f.stats().packets).sum::<u64>(),
+                        Installed::Full => unreachable!("there is no limit"),
+                    },
+                    2 => assert!(
+                        matches!(flows.put(FlowId(n - 1), flow(80, 0)), Installed::Yes(gone) if gone.is_empty())
+                    ),
+                    _ => reported += flows.del(FlowId(n - 2)).map_or(0, |stats| stats.packets),
+                }
+            }
+            done.store(true, Ordering::Relaxed);
+            (counters.into_iter().map(|counter| counter.join().expect("counts")).sum::<u64>(), reported)
+        });
+        assert_eq!(counted, reported);
+    }
+
+    #[test]
+    fn flows_with_equal_reads_share_a_list() {
+        let flows = Flows::new(IndexKind::Tree, u64::MAX, Clock::stopped());
+        for n in 0..4 {
+            flows.put(FlowId(n), flow(n as u16, 0));
+        }
+        while flows.put_quickly(FlowId(4), flow(4, 0)).is_err() {
+            flows.index.settle();
+        }
+        let of = |id| Arc::as_ptr(&flows.shard(FlowId(id)).lock()[&FlowId(id)].reads);
+        assert!((1..5).all(|id| of(id) == of(0)));
+    }
+
+    #[test]
+    fn put_quickly_does_not_wait() {
+        let flows = Flows::new(IndexKind::Tree, u64::MAX, Clock::stopped());
+        // The index is busy: a thread reads the state before the last change.
+        let reader = flows.reader();
+        flows.put(FlowId(1), flow(80, 0));
+        let refused = flows.put_quickly(FlowId(2), flow(81, 0)).expect_err("the other copy has a reader");
+        assert_eq!(flows.counts().0, 1);
+        drop(reader);
+        assert!(matches!(flows.put_flow(refused), Installed::Yes(_)));
+        // Replacing another flow requires a wait for its statistics.
+        let refused = flows.put_quickly(FlowId(3), flow(81, 0)).expect_err("it covers another");
+        assert!(matches!(flows.put_flow(refused), Installed::Yes(gone) if gone[0].id == FlowId(2)));
+        // Readers of other tests delay it, too.
+        while flows.put_quickly(FlowId(4), flow(82, 0)).is_err() {
+            flows.index.settle();
+        }
+        flows.set_limit(3);
+        assert!(flows.put_quickly(FlowId(5), flow(83, 0)).is_err() && flows.counts().0 == 3);
+        let shard = flows.shard(FlowId(6)).lock();
+        assert!(flows.put_quickly(FlowId(6), flow(84, 0)).is_err());
+        drop(shard);
+        assert_eq!(flows.dump().len(), 3);
+    }
+
+    #[test]
+    fn tuning_goes_on_while_others_read() {
+        let flows = Flows::new(IndexKind::Tree, u64::MAX, Clock::stopped());
+        // Flows that match a port narrow flows that do not.
+        for n in 0..64u16 {
+            flows.put(FlowId(n.into()), flow(n, 0));
+        }
+        let by_address = |n: u16| {
+            let (mut key, mut mask) = (FlowKey::ZERO, FlowKey::mask_of(Field::Ipv4Dst));
+            mask.add_mask(Field::EthType, 0xffff);
+            key.set(Field::EthType, 0x0800);
+            key.set(Field::Ipv4Dst, n.into());
+            key.set(Field::TcpDst, u128::from(n) + 1000);
+            DpFlow::by_hand(&key, &mask, Arc::new([]), 0)
+        };
+        for n in 100..200 {
+            flows.put(FlowId(n), by_address(n as u16));
+        }
+        for n in 0..64u64 {
+            flows.del(FlowId(n)).expect("there");
+        }
+        let mask = || flows.dump()[0].mask.get(Field::TcpDst);
+        assert_ne!(mask(), 0);
+        let reader = flows.reader();
+        flows.tune();
+        assert_eq!((flows.counts(), mask()), ((100, 1), 0), "none is narrowed any more");
+        drop(reader);
+    }
+
     #[test]
     fn threads_that_change_flows_leave_ids_and_index_in_agreement() {
         for kind in KINDS {
@@ -304,7 +458,7 @@ mod tests {
         });
         let dump = flows.dump();
         assert_eq!(dump.len() as u64, flows.counts().0);
-        // Each flow is either there or has been reported to have left, once.
+        // Each flow is either installed or was reported exactly once.
         assert_eq!(reported.into_inner() + dump.len() as u64, 20_000);
         assert!(dump.iter().all(|e| flows.del(e.id).is_ok()));
         assert_eq!(flows.counts(), (0, 0));

@@ -64,20 +64,31 @@ pub(crate) struct Groups<'a> {
 
 /// What is to be done with packets.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Todo {
+pub(crate) enum Todo<'a> {
     /// The most frequent: they leave by a port.
     Output(DpPort),
-    /// They run through a list of actions.
-    Run(DpActions),
+    /// They run through a list of actions, borrowed for as long as the flows are held: its reference count is on a cache line
+    /// that all threads read.
+    Run(&'a [DpAction]),
+    /// The same for lists that call the switch above, which may wait for a thread that waits for all who hold the flows.
+    RunApart(DpActions),
 }
 
-impl Todo {
+impl<'a> Todo<'a> {
     /// What a flow says.
     #[inline]
-    pub(crate) fn of(flow: &Megaflow) -> Self {
+    pub(crate) fn of(flow: &'a Megaflow) -> Self {
         match flow.output {
             Some(port) => Self::Output(port),
-            None => Self::Run(Arc::clone(&flow.actions)),
+            None => Self::Run(&flow.actions),
+        }
+    }
+
+    /// The same, to be kept when the flows are let go.
+    pub(crate) fn kept(flow: &Megaflow) -> Todo<'static> {
+        match flow.output {
+            Some(port) => Todo::Output(port),
+            None => Todo::RunApart(Arc::clone(&flow.actions)),
         }
     }
 }
@@ -160,11 +171,28 @@ impl<'a> Groups<'a> {
         }
     }
 
-    /// What is to be done with the packets of each list, in the order in which they are first needed, to be kept when
-    /// the flows are let go.
+    /// What is to be done with the packets of each list, in the order in which they are first needed.
     #[inline]
-    pub(crate) fn todo(&self) -> SmallVec<[Todo; 4]> {
-        self.lists.iter().take(self.n_lists).flatten().map(|flow| Todo::of(flow)).collect()
+    pub(crate) fn todo(&self) -> SmallVec<[Todo<'a>; 4]> {
+        self.flows().map(|flow| Todo::of(flow)).collect()
+    }
+
+    /// Whether some of that calls the switch above: then the flows must be let go before, and [`Groups::todo_kept`] is to be
+    /// carried out.
+    #[inline]
+    pub(crate) fn calls_above(&self) -> bool {
+        self.flows().any(|flow| flow.calls_above)
+    }
+
+    /// [`Groups::todo`], to be kept when the flows are let go.
+    #[cold]
+    pub(crate) fn todo_kept(&self) -> SmallVec<[Todo<'static>; 4]> {
+        self.flows().map(|flow| Todo::kept(flow)).collect()
+    }
+
+    /// A flow of each list.
+    fn flows(&self) -> impl Iterator<Item = &'a Arc<Megaflow>> {
+        self.lists.iter().take(self.n_lists).copied().flatten()
     }
 }
 
@@ -242,9 +270,10 @@ mod tests {
             assert!(misses.iter().map(number).eq((0..n).filter(|i| found[*i].is_none())));
             let mut n_listed = 0;
             for (todo, packets) in groups.todo().into_iter().zip(&lists) {
-                let actions = match todo {
+                let actions: DpActions = match todo {
                     Todo::Output(port) => [DpAction::Output(port)].into(),
-                    Todo::Run(actions) => actions,
+                    Todo::Run(actions) => actions.into(),
+                    Todo::RunApart(_) => unreachable!("the flows are held"),
                 };
                 assert!(packets.iter().is_sorted_by_key(number));
                 for packet in packets {

@@ -1,28 +1,24 @@
-//! How much of a counter came up lately: what it grew by in each of the last intervals.
+//! The recent growth of a counter, in intervals.
 
+use dpif::INTERVALS;
 use std::collections::VecDeque;
 
-/// Seconds of an interval, by the clock of whoever calls [`crate::Datapath::tick`].
-pub const INTERVAL_SECS: u64 = 5;
-/// Intervals that are remembered: a minute.
-pub const INTERVALS: usize = 12;
-
-/// The last intervals of a counter that only grows.
+/// The last intervals of a monotonic counter.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct History {
-    /// What it grew by, the latest last.
+    /// Growth in each interval, the latest last.
     growth: VecDeque<u64>,
-    /// What it was at the end of the last one.
+    /// The value at the end of the last interval.
     last: u64,
 }
 
 impl History {
-    /// A history that begins now, when the counter is `total`.
+    /// A history that starts now, with the counter at `total`.
     pub(crate) fn from(total: u64) -> Self {
         Self { growth: VecDeque::new(), last: total }
     }
 
-    /// Ends an interval, when the counter is `total`.
+    /// Ends an interval, with the counter at `total`.
     pub(crate) fn tick(&mut self, total: u64) {
         if self.growth.len() == INTERVALS {
             self.growth.pop_front();
@@ -31,17 +27,17 @@ impl History {
         self.last = total;
     }
 
-    /// What it grew by in the last `n` intervals that are over.
+    /// Growth in the last `n` complete intervals.
     pub(crate) fn over(&self, n: usize) -> u64 {
         self.growth.iter().rev().take(n).sum()
     }
 
-    /// What it grew by since the first interval that is remembered began; the counter is `total` now.
+    /// Growth since the start of the first interval kept, with the counter at `total` now.
     pub(crate) fn up_to(&self, total: u64) -> u64 {
         self.over(INTERVALS) + total.saturating_sub(self.last)
     }
 
-    /// How many intervals are remembered.
+    /// Number of intervals kept.
     pub(crate) fn len(&self) -> usize {
         self.growth.len()
     }

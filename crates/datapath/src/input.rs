@@ -1,15 +1,17 @@
-//! From frames to keys: counts what came in, refuses what is no frame, extracts the key of the rest.
+//! From packets to keys: counts a received batch, drops packets that are no frames, and extracts the keys of the others; extracts
+//! the keys of recirculated packets for their next pass.
 
 use std::sync::atomic::Ordering;
 
-use base::{DropReason, PortNo};
-use flow::extract::extract_into;
-use flow::plain::extract_plain;
-use flow::{FlowKey, PlainKey};
+use base::{DpPort, DropReason, PortNo};
+use flow::compact::{Compact, extract_compact};
+use flow::extract::{extract_into, extract_with_into};
+use flow::{FlowKey, PlainKey, WideKey};
 use netdev::pool;
 use packet::Batch;
 use packet::buf::BATCH_MAX;
 
+use crate::execute::recirculate::context_of;
 use crate::group::Adds;
 use crate::port::Port;
 use crate::shared::Shared;
@@ -20,10 +22,15 @@ const FRAME_MIN: usize = 14;
 /// The keys of a batch, and what its packets add to statistics; kept for their memory.
 #[derive(Debug)]
 pub(crate) struct Keys {
-    /// Which of the packets are plain, a bit each: their keys stand in `plain`, the others' in `any`.
+    /// The packets whose keys are in `plain`, a bit each.
     pub(crate) are_plain: u32,
+    /// The packets whose keys are in `wide`. All other packets have theirs in `any`.
+    pub(crate) are_wide: u32,
     pub(crate) plain: [PlainKey; BATCH_MAX],
+    pub(crate) wide: [WideKey; BATCH_MAX],
     pub(crate) any: Vec<FlowKey>,
+    /// Which of `any` have metadata beside the ingress port, a bit each.
+    with_metadata: u32,
     pub(crate) adds: [Adds; BATCH_MAX],
 }
 
@@ -31,6 +38,7 @@ pub(crate) struct Keys {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Key<'a> {
     Plain(&'a PlainKey),
+    Wide(&'a WideKey),
     Any(&'a FlowKey),
 }
 
@@ -38,16 +46,46 @@ impl Keys {
     pub(crate) fn new() -> Self {
         Self {
             are_plain: 0,
+            are_wide: 0,
             plain: [PlainKey::default(); BATCH_MAX],
+            wide: [WideKey::default(); BATCH_MAX],
             any: vec![FlowKey::ZERO; BATCH_MAX],
+            with_metadata: 0,
             adds: [Adds::default(); BATCH_MAX],
+        }
+    }
+
+    /// The whole key of packet `i`, which is one of the batch; `room` holds it if it has to be made.
+    pub(crate) fn whole<'a>(&'a self, i: usize, room: &'a mut FlowKey) -> &'a FlowKey {
+        match self.at(i) {
+            Key::Any(key) => key,
+            Key::Plain(key) => {
+                *room = key.expand();
+                room
+            }
+            Key::Wide(key) => {
+                *room = key.expand();
+                room
+            }
         }
     }
 
     /// The key of packet `i`, which is one of the batch.
     #[inline]
     pub(crate) fn at(&self, i: usize) -> Key<'_> {
-        if self.are_plain >> i & 1 != 0 { Key::Plain(&self.plain[i]) } else { Key::Any(&self.any[i]) }
+        if self.are_plain >> i & 1 != 0 {
+            Key::Plain(&self.plain[i])
+        } else if self.are_wide >> i & 1 != 0 {
+            Key::Wide(&self.wide[i])
+        } else {
+            Key::Any(&self.any[i])
+        }
+    }
+
+    /// The packets with compact keys, a bit each.
+    #[inline]
+    pub(crate) fn are_compact(&self) -> u32 {
+        self.are_plain | self.are_wide
     }
 }
 
@@ -57,33 +95,93 @@ pub(crate) fn first(n: usize) -> u32 {
     u32::MAX.checked_shr((BATCH_MAX.saturating_sub(n)) as u32).unwrap_or(0)
 }
 
-/// Makes `keys` those of the packets of `batch`, at most [`BATCH_MAX`], which `lane` received, after dropping those that are no
-/// frames.
+/// Extracts the keys of the packets in `batch`, at most [`BATCH_MAX`], which `lane` received on `port`, and counts them there. Drops
+/// packets that are too short for an Ethernet header.
 pub(crate) fn parse(shared: &Shared, lane: usize, port: &Port, batch: &mut Batch, keys: &mut Keys) {
-    let (received, mut bytes) = (batch.len() as u64, 0);
-    let shortest = batch.iter().fold(usize::MAX, |least, packet| least.min(packet.len()));
-    if shortest < FRAME_MIN {
-        bytes = refuse_short(shared, port, batch);
-    }
-    let vlans_max = shared.vlans_max.load(Ordering::Relaxed);
-    let number = PortNo(port.number.0);
-    keys.are_plain = 0;
-    for (i, packet) in batch.iter_mut().enumerate().take(BATCH_MAX) {
-        let data = packet.fresh();
-        bytes += data.len() as u64;
-        if let Some(key) = extract_plain(data, number) {
-            keys.adds[i] = Adds { len: data.len() as u32, tcp_flags: key.tcp_flags() };
-            keys.plain[i] = key;
-            keys.are_plain |= 1 << i;
-        } else if let Some(key) = keys.any.get_mut(i) {
-            extract_into(key, data, number, vlans_max);
-            keys.adds[i] = Adds::of(data.len(), key);
+    let received = batch.len() as u64;
+    let mut refused = 0;
+    let bytes = loop {
+        match extract_keys(shared, port, batch, keys) {
+            Some(bytes) => break bytes,
+            None => refused += refuse_short(shared, port, batch),
         }
-    }
-    port.count_received(lane, received, bytes);
+    };
+    port.count_received(lane, received, refused + bytes);
 }
 
-/// Drops what is no frame. Returns the bytes of that.
+/// Extracts the keys of a batch and returns its length in bytes, or `None` if a packet is too short.
+#[inline(always)]
+fn extract_keys(shared: &Shared, port: &Port, batch: &mut Batch, keys: &mut Keys) -> Option<u64> {
+    let number = PortNo(port.number.0);
+    let (mut bytes, mut are_plain, mut are_wide) = (0, 0, 0);
+    let places = keys.plain.iter_mut().zip(&mut keys.wide).zip(&mut keys.adds);
+    for (i, (packet, ((plain, wide), adds))) in batch.iter_mut().zip(places).enumerate() {
+        let data = packet.received();
+        bytes += data.len() as u64;
+        let len = data.len() as u32;
+        match extract_compact(data, number, plain, wide) {
+            Some(Compact::Plain) => {
+                are_plain |= 1 << i;
+                *adds = Adds { len, tcp_flags: plain.tcp_flags() };
+            }
+            Some(Compact::Wide) => {
+                are_wide |= 1 << i;
+                *adds = Adds { len, tcp_flags: wide.tcp_flags() };
+            }
+            None if data.len() < FRAME_MIN => return None,
+            None => {
+                let Some(key) = keys.any.get_mut(i) else { break };
+                if keys.with_metadata >> i & 1 != 0 {
+                    key.0.fill(0);
+                    keys.with_metadata &= !(1 << i);
+                }
+                extract_into(key, data, number, shared.vlans_max.load(Ordering::Relaxed));
+                *adds = Adds::of(data.len(), key);
+            }
+        }
+    }
+    (keys.are_plain, keys.are_wide) = (are_plain, are_wide);
+    Some(bytes)
+}
+
+/// Extracts the keys of recirculated packets, at most [`BATCH_MAX`], that were received on `in_port`. Returns true if some have
+/// no Ethernet header.
+pub(crate) fn parse_again(shared: &Shared, in_port: DpPort, batch: &Batch, keys: &mut Keys) -> bool {
+    let number = PortNo(in_port.0);
+    let (mut any_l3, mut are_plain, mut are_wide) = (false, 0, 0);
+    let places = keys.plain.iter_mut().zip(&mut keys.wide).zip(&mut keys.adds);
+    for (i, (packet, ((plain, wide), adds))) in batch.iter().zip(places).enumerate() {
+        let data = packet.data();
+        let is_frame = packet.l3_type.is_none();
+        any_l3 |= !is_frame;
+        let may_be_compact = is_frame && packet.metadata().is_none();
+        let compact = if may_be_compact { extract_compact(data, number, plain, wide) } else { None };
+        let len = data.len() as u32;
+        match compact {
+            Some(Compact::Plain) => {
+                are_plain |= 1 << i;
+                *adds = Adds { len, tcp_flags: plain.tcp_flags() };
+                *plain = plain.with_recirculation(packet.recirc_id, packet.dp_hash);
+            }
+            Some(Compact::Wide) => {
+                are_wide |= 1 << i;
+                *adds = Adds { len, tcp_flags: wide.tcp_flags() };
+                *wide = wide.with_recirculation(packet.recirc_id, packet.dp_hash);
+            }
+            None => {
+                let Some(key) = keys.any.get_mut(i) else { break };
+                let vlans_max = shared.vlans_max.load(Ordering::Relaxed);
+                extract_with_into(key, data, &context_of(packet, in_port), vlans_max);
+                keys.with_metadata |= 1 << i;
+                *adds = Adds::of(data.len(), key);
+            }
+        }
+    }
+    (keys.are_plain, keys.are_wide) = (are_plain, are_wide);
+    any_l3
+}
+
+/// Drops packets that are too short for an Ethernet header. Returns their length in bytes.
 #[cold]
 fn refuse_short(shared: &Shared, port: &Port, batch: &mut Batch) -> u64 {
     let before = batch.len();

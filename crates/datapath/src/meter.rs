@@ -1,13 +1,13 @@
-//! Meters: token buckets that all threads share.
+//! Meters: token buckets shared by all threads.
 //!
-//! The meters stand in a table of pages, each made when it is first needed, so that to find one costs two loads and no
-//! lock. A meter has a lock of its own, which a batch takes once: the rate is that of all threads together. While it is
-//! held, packets are only judged; what is to be done with them is done behind it.
+//! Meters are stored in a table of pages, which are allocated on demand, so that finding a meter takes two loads and no
+//! lock. Each meter has a lock, which is taken once for each batch: the rate applies to all threads together. Under the
+//! lock, packets are only classified; actions on them follow after it is released.
 //!
-//! A bucket counts in integers, so that nothing is lost to rounding: bits, or thousandths of packets, of which a rate in
-//! kilobits or packets a second is just as many each millisecond. It begins full. A packet conforms if a token is left at
-//! all, and may take more than there are: then others wait for as much longer. So the rate is held for packets of any size,
-//! also those that are larger than the bucket.
+//! A bucket counts integers, so that nothing is lost to rounding: bits, or thousandths of packets. A rate in kilobits
+//! or packets per second is the same number of these per millisecond. A bucket starts full. A packet conforms if any
+//! token is left, and may take more than there are, after which others wait for correspondingly longer. So the rate
+//! holds for packets of any size, even larger than the bucket.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -24,10 +24,10 @@ use smallvec::SmallVec;
 
 /// Meters of a page.
 const PAGE: usize = 512;
-/// Tokens of a bucket for a packet.
+/// Tokens of a packet in a bucket.
 const TOKENS_PACKET: i64 = 1000;
 
-/// What is to be done with each packet of a batch: what the band says that acts on it.
+/// The action for each packet of a batch: that of the band that acts on it, if any.
 pub(crate) type Verdicts = SmallVec<[Option<BandKind>; BATCH_MAX]>;
 
 type Page = Box<[ArcSwapOption<Meter>]>;
@@ -36,11 +36,11 @@ type Page = Box<[ArcSwapOption<Meter>]>;
 #[derive(Debug)]
 pub(crate) struct Meters {
     pages: Box<[OnceLock<Page>]>,
-    /// Held while meters come and go.
+    /// Held while meters are added and removed.
     numbers: Mutex<Numbers>,
 }
 
-/// Which numbers are free: these, and all from `next` on.
+/// The free ids: these, and all from `next` on.
 #[derive(Debug, Default)]
 struct Numbers {
     free: BinaryHeap<Reverse<u32>>,
@@ -58,7 +58,7 @@ pub(crate) struct Meter {
 #[derive(Debug)]
 struct State {
     unit: MeterUnit,
-    /// When the buckets were filled up last.
+    /// Time of the last refill.
     filled: Millis,
     buckets: SmallVec<[Bucket; 1]>,
     input: MeterCount,
@@ -70,7 +70,7 @@ struct Bucket {
     /// Tokens a millisecond.
     rate: i64,
     tokens_max: i64,
-    /// Below zero after a packet that took more than there were.
+    /// Negative after a packet that took more tokens than there were.
     tokens: i64,
     count: MeterCount,
 }
@@ -83,7 +83,7 @@ impl Default for Meters {
 }
 
 impl Meters {
-    /// Adds a meter under the lowest number that is free.
+    /// Adds a meter under the lowest free id.
     pub(crate) fn add(&self, config: &MeterConfig, now: Millis) -> Result<MeterId, DpifError> {
         let meter = Meter::new(config, now, MeterCount::default())?;
         let mut numbers = self.numbers.lock();
@@ -101,8 +101,8 @@ impl Meters {
         Ok(MeterId(number))
     }
 
-    /// Makes a meter another, with full buckets. What came in goes on to be counted, bands begin at zero (OpenFlow 1.3,
-    /// "Meter modification messages").
+    /// Reconfigures a meter, with full buckets. Its input counters continue, and its band counters restart at zero
+    /// (OpenFlow 1.3, "Meter modification messages").
     pub(crate) fn set(&self, id: MeterId, config: &MeterConfig, now: Millis) -> Result<(), DpifError> {
         let _changing = self.numbers.lock();
         let place = self.place(id).ok_or(DpifError::NoMeter)?;
@@ -119,16 +119,16 @@ impl Meters {
         Ok(meter.stats())
     }
 
-    /// What a meter does and has done.
+    /// The configuration and statistics of a meter.
     pub(crate) fn entry(&self, id: MeterId) -> Option<(MeterConfig, MeterStats)> {
         let meter = self.place(id)?.load();
         meter.as_ref().map(|meter| (meter.config.clone(), meter.stats()))
     }
 
-    /// Counts a batch and judges its packets; `None` if there is no such meter.
-    pub(crate) fn judge(&self, id: MeterId, packets: &Batch, now: Millis) -> Option<Verdicts> {
+    /// Counts a batch and classifies its packets; `None` if the meter does not exist.
+    pub(crate) fn classify(&self, id: MeterId, packets: &Batch, now: Millis) -> Option<Verdicts> {
         let meter = self.place(id)?.load();
-        Some(meter.as_ref()?.judge(packets.iter().map(packet::Packet::len), now))
+        Some(meter.as_ref()?.classify(packets.iter().map(packet::Packet::len), now))
     }
 
     fn place(&self, id: MeterId) -> Option<&ArcSwapOption<Meter>> {
@@ -146,10 +146,10 @@ impl Meter {
         Ok(Self { config: config.clone(), state: Mutex::new(state) })
     }
 
-    fn judge(&self, lens: impl Iterator<Item = usize>, now: Millis) -> Verdicts {
+    fn classify(&self, lens: impl Iterator<Item = usize>, now: Millis) -> Verdicts {
         let mut state = self.state.lock();
         state.fill(now);
-        lens.map(|bytes| state.judge(bytes)).collect()
+        lens.map(|bytes| state.classify(bytes)).collect()
     }
 
     fn stats(&self) -> MeterStats {
@@ -159,7 +159,7 @@ impl Meter {
 }
 
 impl State {
-    /// Fills the buckets up for the time since the last call. Threads that come late find that done.
+    /// Refills the buckets for the time since the last call. A thread with an older clock reading adds nothing.
     fn fill(&mut self, now: Millis) {
         let elapsed = i64::try_from(now.since(self.filled)).unwrap_or(i64::MAX);
         if elapsed > 0 {
@@ -168,15 +168,15 @@ impl State {
         }
     }
 
-    /// Counts a packet, takes its tokens, and says what the band does that acts on it.
-    fn judge(&mut self, bytes: usize) -> Option<BandKind> {
+    /// Counts a packet, takes its tokens, and returns the action of the band that acts on it, if any.
+    fn classify(&mut self, bytes: usize) -> Option<BandKind> {
         self.input.add(bytes);
         let cost = match self.unit {
             MeterUnit::Kbps => i64::try_from(bytes).unwrap_or(i64::MAX / 8).saturating_mul(8),
             MeterUnit::Pktps => TOKENS_PACKET,
         };
         let lacking = (0..self.buckets.len()).filter(|i| !self.buckets[*i].conforms());
-        // Of equal ones the first.
+        // The first among equal rates.
         let acting = lacking.rev().max_by_key(|i| self.buckets[*i].rate);
         let (kind, rate) = match acting {
             None => (None, 0),
@@ -187,7 +187,8 @@ impl State {
             }
         };
         for bucket in &mut self.buckets {
-            // Buckets of higher rates see all that comes; those of lower ones keep their tokens for what goes on.
+            // Buckets of higher rates count all packets; buckets of lower rates keep their tokens when the packet is
+            // dropped.
             let sees = kind != Some(BandKind::Drop) || bucket.rate > rate;
             if sees && bucket.conforms() {
                 bucket.tokens = bucket.tokens.saturating_sub(cost);
@@ -209,7 +210,7 @@ impl Bucket {
         self.tokens = self.tokens.saturating_add(self.rate.saturating_mul(elapsed_ms)).min(self.tokens_max);
     }
 
-    /// Whether a packet that comes now does not exceed the rate.
+    /// Whether a packet that arrives now conforms to the rate.
     fn conforms(&self) -> bool {
         self.tokens > 0
     }

@@ -1,18 +1,19 @@
-//! Flows that an accelerator below the datapath has ([`netdev::accelerate`]), so that their packets do not come here.
+//! Flows that an accelerator ([`netdev::accelerate`]) forwards below the datapath, so that their packets bypass it.
 //!
-//! A flow is offered when some packets of it have come, on the packet thread that counts them, while the flows are held for
-//! that batch: so whatever removes it comes after, and takes it back. It is taken if it does nothing but send packets from
-//! one port of the accelerator to another, with one VLAN tag more or less or as they are, and plain packets have its bits;
-//! else that is counted with the reason. One that was refused is offered again only after something changed that may make a
-//! difference (the *epoch*).
+//! A packet thread offers a flow after some packets, while it counts them and holds the flows for the batch; a thread that
+//! removes the flow waits until they are released, and then takes the flow back. Offering a flow does not wait for other
+//! threads: if the state is locked, the flow is offered with later packets. A flow is accepted if it only outputs packets
+//! from one port of the accelerator to another, with at most one VLAN tag pushed or popped, and if plain packets can match
+//! it. Otherwise the refusal is counted by reason. A refused flow is offered again only after a change that may make a
+//! difference (a new *epoch*).
 //!
-//! The accelerator has what the computation behind a flow read, not what an index narrowed it to: a flow holds for all
-//! packets that agree in that ([`dpif::DpFlow::reads`]).
+//! The accelerator matches the reads of the flow's translation, not the narrowed mask of the index: the flow is valid for
+//! all packets that agree in these reads ([`dpif::DpFlow::reads`]).
 //!
-//! Invariants: a flow that is here is installed and of the current generation, but for the moment between its removal from
-//! the index and [`Offload::take_back`], and both its ports are the accelerator's. Counters of a flow are the accelerator's
-//! until they are brought; then they are added to the flow's own. So a flow's own never count a packet twice, and after it
-//! was taken back they count all.
+//! Invariants: an offloaded flow is installed and of the current generation, except between its removal from the index and
+//! [`Offload::take_back`], and both of its ports are accelerated. The accelerator counts its packets until the counts are
+//! fetched and added to the flow's own counters. So a flow's counters never count a packet twice, and are complete after it
+//! was taken back. Of two flows with the same id, the later one is only accepted after the earlier one was taken back.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,22 +21,24 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use base::{Clock, DpPort, Millis};
 use dpif::{DpAction, FlowId};
+use dpif::{OffloadInfo, Unfit};
 use flow::extract::ethertype;
 use flow::layout::{ETH_DST, ETH_SRC, IP_MISC, IPV4, IPV6_DST, IPV6_SRC, PORTS, TP, VLAN};
 use hashbrown::HashMap;
-use netdev::accelerate::{
-    AcceleratedPort, Accelerator, Common, Forwarded, Handle, Network, Refusal, Room, Tag, Verdict,
-};
+use netdev::accelerate::{AcceleratedPort, Accelerator, Common, Forwarded, Handle, Network, Refusal, Tag, Verdict};
 use parking_lot::Mutex;
 
 use crate::megaflow::{Found, Megaflow};
 use crate::port::Port;
 
-/// Packets after which a flow is offered. To take one and give it up costs two microseconds in the kernel, less than two
-/// packets in userspace; but room is bounded, and short connections that have flows of their own would fill it.
+/// Packets after which a flow is offered. Adding and removing one costs two microseconds in the kernel, less than two
+/// packets in userspace; but capacity is limited, and flows of short connections would use it up.
 pub const OFFERED_PACKETS: u64 = 16;
 
-/// What a plain packet's key says in its words, in the order of a [`Verdict`]'s, with the bits that vary.
+/// Flows whose counts are fetched without releasing the lock.
+const FLOWS_AT_ONCE: usize = 64;
+
+/// The bits of a plain packet's key that can vary, for each word in the order of a [`Verdict`]'s.
 const IPV4_WORDS: [(usize, u64); Network::Ipv4.words()] =
     [(ETH_DST, !0xffff), (ETH_SRC, !0), (IP_MISC, 0xff_ffff), (TP, PORTS_AND_FLAGS), (IPV4, !0)];
 const IPV6_WORDS: [(usize, u64); Network::Ipv6.words()] = [
@@ -50,55 +53,21 @@ const IPV6_WORDS: [(usize, u64); Network::Ipv6.words()] = [
 ];
 const PORTS_AND_FLAGS: u64 = 0xffff_ffff_0fff_0000;
 
-/// In the word of the Ethernet source: there is a VLAN tag.
+/// The bit in the word of the Ethernet source that marks a VLAN tag as present.
 const TAGGED: u64 = 0x1000;
-/// The place of that word in a [`Common`].
+/// The index of that word in a [`Common`].
 const SOURCE: usize = 1;
 /// Bytes of a tag.
 const TAG_BYTES: u64 = 4;
-/// What the word [`VLAN`] is of a packet that has one.
+/// The word [`VLAN`] of a packet with a tag.
 const TAG_PROTOCOL: u64 = 0x8100 << 48;
-
-/// Why a flow stays here.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, thiserror::Error)]
-pub enum Unfit {
-    /// It does something else than to send packets to one port, with one VLAN tag more or less at most.
-    #[error("actions other than one output")]
-    Actions,
-    /// No plain packet has its bits, or they do not say where it comes in.
-    #[error("not for plain TCP or UDP")]
-    Match,
-    /// It comes from or goes to a port that the accelerator has not.
-    #[error("a port that is not accelerated")]
-    Port,
-    /// The accelerator refused it.
-    #[error("{0}")]
-    Refused(Refusal),
-}
-
-/// What there is of flows below, as a show tells it.
-#[derive(Clone, Debug)]
-pub struct OffloadInfo {
-    /// The accelerator's kind.
-    pub kind: &'static str,
-    /// How much it has.
-    pub room: Room,
-    /// The ports that were offered, by number, and why those are not the accelerator's that are not.
-    pub ports: BTreeMap<DpPort, Result<(), String>>,
-    /// Flows that it took so far.
-    pub taken: u64,
-    /// Packets that it forwarded, and their bytes, as far as they were brought.
-    pub forwarded: (u64, u64),
-    /// Flows that stayed here, by reason; one that is offered again counts again.
-    pub refused: BTreeMap<Unfit, u64>,
-}
 
 /// See the module's text.
 #[derive(Debug)]
 pub(crate) struct Offload {
     /// Whether there is an accelerator.
     on: AtomicBool,
-    /// Moves on when flows may be taken that were refused.
+    /// Advances when refused flows may be accepted.
     epoch: AtomicU32,
     clock: Clock,
     state: Mutex<Option<State>>,
@@ -106,26 +75,26 @@ pub(crate) struct Offload {
 
 #[derive(Debug)]
 struct State {
-    below: Arc<dyn Accelerator>,
+    accelerator: Arc<dyn Accelerator>,
     ports: BTreeMap<DpPort, (Arc<Port>, Result<AcceleratedPort, String>)>,
-    flows: HashMap<FlowId, Below>,
+    flows: HashMap<FlowId, OffloadedFlow>,
     generation: u64,
-    /// Flows were refused for want of room.
+    /// Whether flows were refused because a limit was reached.
     is_full: bool,
     taken: u64,
     forwarded: (u64, u64),
     refused: BTreeMap<Unfit, u64>,
 }
 
-/// A flow that the accelerator has.
+/// An offloaded flow.
 #[derive(Debug)]
-struct Below {
+struct OffloadedFlow {
     flow: Arc<Megaflow>,
     handle: Handle,
     from: DpPort,
     to: DpPort,
     tag: Tag,
-    /// What was brought.
+    /// The counts fetched so far.
     known: Forwarded,
 }
 
@@ -140,18 +109,18 @@ impl Offload {
         self.on.load(Ordering::Relaxed)
     }
 
-    /// Has flows go to an accelerator from now on, for these ports; or to none, and takes back those that one has.
-    pub(crate) fn set(&self, below: Option<Arc<dyn Accelerator>>, ports: &mut dyn Iterator<Item = Arc<Port>>) {
+    /// Sets the accelerator and its ports, or removes it with `None`; takes back the flows of the old one.
+    pub(crate) fn set(&self, accelerator: Option<Arc<dyn Accelerator>>, ports: &mut dyn Iterator<Item = Arc<Port>>) {
         let mut state = self.state.lock();
         if let Some(mut old) = state.take() {
             old.take_back_where(self.clock.now(), |_| true);
             self.on.store(false, Ordering::Relaxed);
             let added = old.ports.values().filter_map(|(_, port)| port.as_ref().ok());
-            added.for_each(|port| old.below.port_del(*port));
+            added.for_each(|port| old.accelerator.port_del(*port));
         }
-        let Some(below) = below else { return };
+        let Some(accelerator) = accelerator else { return };
         let mut new = State {
-            below,
+            accelerator,
             ports: BTreeMap::new(),
             flows: HashMap::new(),
             generation: 0,
@@ -166,12 +135,12 @@ impl Offload {
         self.move_on();
     }
 
-    /// What there is, if there is an accelerator.
+    /// The state, if there is an accelerator.
     pub(crate) fn info(&self) -> Option<OffloadInfo> {
         self.refresh();
         self.state.lock().as_ref().map(|state| OffloadInfo {
-            kind: state.below.kind(),
-            room: state.below.room(),
+            kind: state.accelerator.kind(),
+            capacity: state.accelerator.capacity(),
             ports: state.ports.iter().map(|(n, (_, port))| (*n, port.clone().map(drop))).collect(),
             taken: state.taken,
             forwarded: state.forwarded,
@@ -179,15 +148,15 @@ impl Offload {
         })
     }
 
-    /// The accelerator's kind, or why it does not take the port.
+    /// The accelerator's type, or the reason why it does not support the port.
     pub(crate) fn port(&self, number: DpPort) -> Option<Result<&'static str, String>> {
         let state = self.state.lock();
         let state = state.as_ref()?;
         let (_, added) = state.ports.get(&number)?;
-        Some(added.clone().map(|_| state.below.kind()))
+        Some(added.clone().map(|_| state.accelerator.kind()))
     }
 
-    /// A port is there.
+    /// Adds a port.
     pub(crate) fn port_add(&self, port: &Arc<Port>) {
         if let Some(state) = &mut *self.state.lock() {
             state.port_add(Arc::clone(port));
@@ -195,31 +164,33 @@ impl Offload {
         self.move_on();
     }
 
-    /// A port is about to go: when this returns nothing is forwarded from or to it.
+    /// Removes a port. When this returns, no packet is forwarded from or to it.
     pub(crate) fn port_del(&self, number: DpPort) {
         let mut state = self.state.lock();
         let Some(state) = &mut *state else { return };
-        state.take_back_where(self.clock.now(), |below| below.from == number || below.to == number);
+        state.take_back_where(self.clock.now(), |offloaded| offloaded.from == number || offloaded.to == number);
         if let Some((_, Ok(port))) = state.ports.remove(&number) {
-            state.below.port_del(port);
+            state.accelerator.port_del(port);
         }
     }
 
-    /// Flows of another generation are not used from here on.
+    /// Takes back flows of other generations.
     pub(crate) fn set_generation(&self, generation: u64) {
         if let Some(state) = &mut *self.state.lock() {
             state.generation = state.generation.max(generation);
             let current = state.generation;
-            state.take_back_where(self.clock.now(), |below| below.flow.generation != current);
+            state.take_back_where(self.clock.now(), |offloaded| offloaded.flow.generation != current);
         }
     }
 
-    /// Offers flows that packets were just counted for, all of them current and held.
+    /// Offers flows whose packets were just counted. All of them are current and held by the caller.
     pub(crate) fn offer(&self, found: &[Found<'_>]) {
         let epoch = self.epoch.load(Ordering::Relaxed);
         for flow in found.iter().flatten() {
             let is_new = flow.offered.load(Ordering::Relaxed) != epoch;
-            if is_new && flow.packets_here() >= OFFERED_PACKETS && flow.offered.swap(epoch, Ordering::Relaxed) != epoch
+            if is_new
+                && flow.packets_in_userspace() >= OFFERED_PACKETS
+                && flow.offered.swap(epoch, Ordering::Relaxed) != epoch
             {
                 self.offer_one(flow);
             }
@@ -228,8 +199,12 @@ impl Offload {
 
     #[cold]
     fn offer_one(&self, flow: &Arc<Megaflow>) {
-        let mut state = self.state.lock();
+        let later = || flow.offered.store(0, Ordering::Relaxed);
+        let Some(mut state) = self.state.try_lock() else { return later() };
         let Some(state) = &mut *state else { return };
+        if state.flows.get(&flow.id).is_some_and(|offloaded| !Arc::ptr_eq(&offloaded.flow, flow)) {
+            return later();
+        }
         state.generation = state.generation.max(flow.generation);
         if flow.generation != state.generation || flow.offloaded.load(Ordering::Relaxed) {
             return;
@@ -243,21 +218,25 @@ impl Offload {
         }
     }
 
-    /// Takes back flows that are not installed any more, with all that was counted: when this returns nothing is
-    /// forwarded by them.
+    /// Takes back flows that are no longer installed and adds their final counts. When this returns, they forward no
+    /// packets.
     pub(crate) fn take_back(&self, flows: &[Arc<Megaflow>]) {
         if !flows.iter().any(|flow| flow.offloaded.load(Ordering::Acquire)) {
             return;
         }
         let mut state = self.state.lock();
         let Some(state) = &mut *state else { return };
-        state.take_back(flows.iter().map(|flow| flow.id), self.clock.now());
+        let is_current = |flow: &Arc<Megaflow>| {
+            state.flows.get(&flow.id).is_some_and(|offloaded| Arc::ptr_eq(&offloaded.flow, flow))
+        };
+        let ids: Vec<FlowId> = flows.iter().filter(|flow| is_current(flow)).map(|flow| flow.id).collect();
+        state.take_back(ids.into_iter(), self.clock.now());
         if std::mem::take(&mut state.is_full) {
             self.move_on();
         }
     }
 
-    /// Brings what was counted for a flow.
+    /// Fetches the counts of a flow.
     pub(crate) fn bring_counts(&self, flow: &Megaflow) {
         if !flow.offloaded.load(Ordering::Acquire) {
             return;
@@ -267,20 +246,26 @@ impl Offload {
         }
     }
 
-    /// Brings what was counted for all flows, and looks at devices that changed.
+    /// Fetches the counts of all flows, some at a time, and handles devices that changed.
     pub(crate) fn refresh(&self) {
         if !self.is_on() {
             return;
         }
-        if let Some(state) = &mut *self.state.lock() {
-            state.below.refresh();
-            let ids: Vec<FlowId> = state.flows.keys().copied().collect();
+        let ids: Vec<FlowId> = match &mut *self.state.lock() {
+            Some(state) => {
+                state.accelerator.refresh();
+                state.flows.keys().copied().collect()
+            }
+            None => return,
+        };
+        for ids in ids.chunks(FLOWS_AT_ONCE) {
+            let Some(state) = &mut *self.state.lock() else { return };
             let now = self.clock.now();
-            ids.into_iter().for_each(|id| state.bring(id, now));
+            ids.iter().for_each(|id| state.bring(*id, now));
         }
     }
 
-    /// Flows that were refused are offered again.
+    /// Starts a new epoch, in which refused flows are offered again.
     fn move_on(&self) {
         self.epoch.fetch_add(1, Ordering::Relaxed);
     }
@@ -288,9 +273,9 @@ impl Offload {
 
 impl State {
     fn port_add(&mut self, port: Arc<Port>) {
-        let added = self.below.port_add(&port.device);
+        let added = self.accelerator.port_add(&port.device);
         if let Err(why) = &added {
-            // Whether it is to be expected: of types that no accelerator takes there are many.
+            // Many types of devices are never accelerated, and deserve no warning.
             match port.device.kernel_path() {
                 Some(_) => tracing::warn!(target: "dpif_netdev", "{}: not offloaded: {why}", port.device.name()),
                 None => tracing::debug!(target: "dpif_netdev", "{}: not offloaded: {why}", port.device.name()),
@@ -300,10 +285,10 @@ impl State {
     }
 
     fn take(&mut self, flow: &Arc<Megaflow>) -> Result<(), Unfit> {
-        let (to, tag) = way(&flow.actions).ok_or(Unfit::Actions)?;
+        let (to, tag) = output_and_tag(&flow.actions).ok_or(Unfit::Actions)?;
         let matches = Network::ALL.map(|network| {
             let (from, mut frames) = plain_match(flow, network)?;
-            // Of those that the flow covers, others stay here.
+            // Only a part of the frames that the flow covers may be offloaded.
             match tag {
                 Tag::Keep => {}
                 Tag::Push(_) => add_tagged(&mut frames, false)?,
@@ -321,39 +306,39 @@ impl State {
             return Err(Unfit::Port);
         }
         let verdict = Verdict { from: accelerated(from)?, to: accelerated(to)?, tag, frames };
-        let handle = self.below.put(&verdict).map_err(Unfit::Refused)?;
+        let handle = self.accelerator.put(&verdict).map_err(Unfit::Refused)?;
         flow.offloaded.store(true, Ordering::Release);
         let known = Forwarded::default();
-        self.flows.insert(flow.id, Below { flow: Arc::clone(flow), handle, from, to, tag, known });
+        self.flows.insert(flow.id, OffloadedFlow { flow: Arc::clone(flow), handle, from, to, tag, known });
         Ok(())
     }
 
-    fn take_back_where(&mut self, now: Millis, which: impl Fn(&Below) -> bool) {
-        let ids: Vec<FlowId> = self.flows.iter().filter(|(_, below)| which(below)).map(|(id, _)| *id).collect();
+    fn take_back_where(&mut self, now: Millis, which: impl Fn(&OffloadedFlow) -> bool) {
+        let ids: Vec<FlowId> = self.flows.iter().filter(|(_, offloaded)| which(offloaded)).map(|(id, _)| *id).collect();
         self.take_back(ids.into_iter(), now);
     }
 
     fn take_back(&mut self, ids: impl Iterator<Item = FlowId>, now: Millis) {
-        let mut flows: Vec<Below> = ids.filter_map(|id| self.flows.remove(&id)).collect();
-        let handles: Vec<Handle> = flows.iter().map(|below| below.handle).collect();
+        let mut flows: Vec<OffloadedFlow> = ids.filter_map(|id| self.flows.remove(&id)).collect();
+        let handles: Vec<Handle> = flows.iter().map(|offloaded| offloaded.handle).collect();
         let (ports, forwarded) = (&self.ports, &mut self.forwarded);
-        self.below.remove(&handles, &mut |at, all| {
-            if let Some(below) = flows.get_mut(at) {
-                below.add(all, ports, forwarded, now);
+        self.accelerator.remove(&handles, &mut |at, all| {
+            if let Some(offloaded) = flows.get_mut(at) {
+                offloaded.add(all, ports, forwarded, now);
             }
         });
-        flows.iter().for_each(|below| below.flow.offloaded.store(false, Ordering::Release));
+        flows.iter().for_each(|offloaded| offloaded.flow.offloaded.store(false, Ordering::Release));
     }
 
     fn bring(&mut self, id: FlowId, now: Millis) {
-        let Some(below) = self.flows.get_mut(&id) else { return };
-        let all = self.below.forwarded(below.handle);
-        below.add(all, &self.ports, &mut self.forwarded, now);
+        let Some(offloaded) = self.flows.get_mut(&id) else { return };
+        let all = self.accelerator.forwarded(offloaded.handle);
+        offloaded.add(all, &self.ports, &mut self.forwarded, now);
     }
 }
 
-impl Below {
-    /// Adds to the flow's own counters, and to those of ports, what is not there yet.
+impl OffloadedFlow {
+    /// Adds new counts to the flow's own counters and to those of ports.
     fn add(
         &mut self,
         all: Forwarded,
@@ -363,28 +348,29 @@ impl Below {
     ) {
         let packets = all.packets.wrapping_sub(self.known.packets);
         let bytes = all.bytes.wrapping_sub(self.known.bytes);
-        // A packet may be counted between both reads, so that its bytes are here before it: then they come with it.
+        // A packet may be counted between reading both counters: its bytes are then seen before the packet, and added
+        // with it.
         if packets == 0 {
             return;
         }
         self.known = all;
-        self.flow.count_below(packets, bytes, all.tcp_flags, Millis(now.0.saturating_sub(all.idle_ms)));
+        self.flow.count_offloaded(packets, bytes, all.tcp_flags, Millis(now.0.saturating_sub(all.idle_ms)));
         if let (Some((from, _)), Some((to, _))) = (ports.get(&self.from), ports.get(&self.to)) {
             let sent = match self.tag {
                 Tag::Keep => bytes,
                 Tag::Push(_) => bytes.wrapping_add(packets.wrapping_mul(TAG_BYTES)),
-                // As above, these may be too few or too many now, and are right with those of the next time.
+                // As above, the sum may be off by such a packet now, and is right with the next counts.
                 Tag::Pop => bytes.wrapping_sub(packets.wrapping_mul(TAG_BYTES)),
             };
-            from.count_below(to, packets, (bytes, sent));
+            from.count_offloaded(to, packets, (bytes, sent));
         }
         sum.0 += packets;
         sum.1 += bytes;
     }
 }
 
-/// Where packets leave, and what becomes of their tag on the way; `None` if more is done with them.
-fn way(actions: &[DpAction]) -> Option<(DpPort, Tag)> {
+/// The output port and the change of the tag; `None` for any other actions.
+fn output_and_tag(actions: &[DpAction]) -> Option<(DpPort, Tag)> {
     match *actions {
         [DpAction::Output(to)] => Some((to, Tag::Keep)),
         [DpAction::PushVlan { tpid: ethertype::VLAN, tci }, DpAction::Output(to)] => Some((to, Tag::Push(tci))),
@@ -393,7 +379,7 @@ fn way(actions: &[DpAction]) -> Option<(DpPort, Tag)> {
     }
 }
 
-/// Leaves out frames that have a tag, or those that have none; `None` if there are no others.
+/// Restricts `frames` to tagged or untagged ones; `None` if none are left.
 fn add_tagged(frames: &mut Common, is_tagged: bool) -> Option<()> {
     let bit = if is_tagged { TAGGED } else { 0 };
     let contradicts = (frames.key[SOURCE] ^ bit) & frames.mask[SOURCE] & TAGGED != 0;
@@ -402,8 +388,7 @@ fn add_tagged(frames: &mut Common, is_tagged: bool) -> Option<()> {
     (!contradicts).then_some(())
 }
 
-/// Where packets of a flow come in, and what is asked of plain ones of a network among them: `None` if none of these can match
-/// it.
+/// The ingress port of a flow, and its match on plain packets of a network; `None` if no such packet can match it.
 fn plain_match(flow: &Megaflow, network: Network) -> Option<(DpPort, Common)> {
     let mut frames = Common { key: Default::default(), mask: Default::default() };
     let (words, eth_type): (&[_], u16) = match network {
@@ -412,7 +397,7 @@ fn plain_match(flow: &Megaflow, network: Network) -> Option<(DpPort, Common)> {
     };
     let mut from = None;
     for (word, bits, value) in flow.key.in_mask(flow.reads.mask()) {
-        // What a plain packet's key has in this word: some bits that vary, and the rest as here.
+        // The bits of this word that vary between plain packets, and the values of the others.
         let (varying, fixed) = match words.iter().position(|(of, _)| *of == word) {
             Some(at) => {
                 let varying = words[at].1;
@@ -425,7 +410,7 @@ fn plain_match(flow: &Megaflow, network: Network) -> Option<(DpPort, Common)> {
                 (!0 << 32, 0)
             }
             None if word == VLAN && bits & TAG_PROTOCOL != 0 => {
-                // It varies with the bit that says whether there is a tag.
+                // The tag protocol depends on the bit that marks a tag as present.
                 add_tagged(&mut frames, value != 0)?;
                 (0, if value == 0 { 0 } else { TAG_PROTOCOL })
             }
@@ -447,10 +432,10 @@ mod tests {
     use flow::extract::extract;
     use flow::{Field, FlowKey};
 
-    /// The key of a UDP packet of few values at each place, over this network, and with a tag or without.
+    /// The key of a UDP packet with few values in each field, over this network, with or without a tag.
     fn udp(rng: &mut Rng, network: Network) -> FlowKey {
         let mut frame = vec![0; 80];
-        // Places of few values, behind the Ethernet type; what is behind that.
+        // Offsets of bytes with few values, after the Ethernet type.
         let (places, eth_type): (&[usize], _) = match network {
             Network::Ipv4 => (&[1, 8, 15, 19, 21, 23], ethertype::IPV4),
             Network::Ipv6 => (&[1, 3, 7, 15, 23, 31, 39, 41, 43], ethertype::IPV6),
@@ -476,9 +461,9 @@ mod tests {
         }
     }
 
-    /// What is asked of plain packets is what the flow matches of them.
+    /// The match on plain packets equals the flow's match on them.
     #[test]
-    fn matches_are_those_of_the_flow() {
+    fn matches_equal_those_of_the_flow() {
         let mut rng = Rng::seeded(5);
         let (mut fits, mut agreed, rounds) = ([0; 2], [0; 4], 8000);
         for _ in 0..rounds {
@@ -519,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_that_says_no_port_or_another_type_does_not_fit() {
+    fn a_flow_without_port_or_of_another_type_is_refused() {
         let fits = |change: &dyn Fn(&mut FlowKey, &mut FlowKey)| {
             let (mut key, mut mask) = (udp(&mut Rng::seeded(1), Network::Ipv4), FlowKey::ZERO);
             mask.0[PORTS] = !0;

@@ -1,33 +1,36 @@
 //! Per-port transmit batches: packets gather here during a round and leave together at its end.
 //!
-//! Invariants: a port has a place in `touched` if and only if its batch holds packets; batches are empty, and ways to send
-//! given back, whenever their owner takes over another port table.
+//! Invariants: a port is in `touched` if and only if its batch holds packets. When the owner takes over another port table,
+//! all batches are empty, and the transmit queues of ports that are gone are given back.
+
+use std::sync::Arc;
 
 use base::rng::Rng;
 use base::{DpPort, DropReason};
 use netdev::pool;
 use packet::{Batch, Packet};
 
-use crate::port::{OwnTx, Port, PortTable};
-use crate::shared::Shared;
+use crate::port::{Port, PortTable};
+use crate::shared::{CALLER_LANE, Shared};
+use crate::tx::OwnTx;
 
-/// A port's batch of this many leaves before the end of the round, so that flooding does not pile up memory.
+/// A batch of this many packets is sent before the end of the round, which bounds memory when packets are flooded.
 const EARLY: usize = 64;
 
 /// The batches of one lane.
 #[derive(Debug)]
 pub(crate) struct Outputs {
-    /// Which of the ports' ways to send is ours.
+    /// Selects the transmit queue at each port.
     lane: usize,
-    /// At the port's number.
+    /// Indexed by port number.
     batches: Vec<Batch>,
-    /// At the port's number, the way to send that we took, if we are a packet thread.
+    /// Transmit queues that the lane has taken, indexed by port number.
     own: Vec<Option<OwnTx>>,
     /// Numbers of the ports with packets.
     touched: Vec<DpPort>,
-    /// Empty, kept for its memory, for who makes copies to push.
+    /// Empty buffer for copies that callers make before they push them.
     pub(crate) copies: Batch,
-    /// For who chooses some of the packets.
+    /// Randomness for sampling actions.
     pub(crate) rng: Rng,
 }
 
@@ -43,7 +46,7 @@ impl Outputs {
         }
     }
 
-    /// Takes all of `packets` for port `to`. Returns why some were dropped, if they may not leave there; drops are
+    /// Queues all of `packets` for port `to`. Returns why some were dropped, if the port does not take them; drops are
     /// counted.
     pub(crate) fn push_all(
         &mut self,
@@ -55,7 +58,9 @@ impl Outputs {
     ) -> Result<(), DropReason> {
         let before = packets.len();
         let longest = packets.iter().map(Packet::len).max().unwrap_or(0);
-        let (result, port) = match ports.port(to) {
+        // Translation may know a port that was added after this round took over its table.
+        let newer = if ports.port(to).is_none() { newer_table(shared, ports) } else { None };
+        let (result, port) = match newer.as_deref().unwrap_or(ports).port(to) {
             None => {
                 pool::recycle_all(packets);
                 (Err(DropReason::NoPort), None)
@@ -75,7 +80,16 @@ impl Outputs {
         result
     }
 
-    /// Takes the packets, which are some.
+    /// Counts `n` packets for port `to` as dropped if its device is known to drop them all. Returns whether it is.
+    pub(crate) fn refuses(&mut self, shared: &Shared, to: DpPort, n: usize) -> bool {
+        let Some(Some(own)) = self.own.get_mut(to.0 as usize) else { return false };
+        let Some(reason) = own.refuses(n) else { return false };
+        own.count_drop(reason, n as u64);
+        shared.count_drop(None, reason, n as u64);
+        true
+    }
+
+    /// Appends the packets, at least one, to the port's batch.
     fn queue(&mut self, shared: &Shared, port: &Port, packets: &mut Batch) {
         let at = port.number.0 as usize;
         if at >= self.batches.len() {
@@ -95,17 +109,20 @@ impl Outputs {
         }
     }
 
-    /// Puts the ways to send back, before another port table is taken over.
-    pub(crate) fn release(&mut self) {
-        self.own.iter_mut().for_each(|own| *own = None);
+    /// Gives the transmit queue of a port back, before a port table without that port is taken over.
+    pub(crate) fn release(&mut self, number: DpPort) {
+        if let Some(own) = self.own.get_mut(number.0 as usize) {
+            *own = None;
+        }
     }
 
-    /// Sends all batches. Drops by devices are counted in total and at the port that was to send.
+    /// Sends all batches. Drops by devices are counted in the total and at the sending port.
     pub(crate) fn flush(&mut self, shared: &Shared, ports: &PortTable) {
         for number in self.touched.drain(..) {
             let at = number.0 as usize;
             let batch = &mut self.batches[at];
-            match ports.port(number) {
+            let newer = if ports.port(number).is_none() { newer_table(shared, ports) } else { None };
+            match newer.as_deref().unwrap_or(ports).port(number) {
                 Some(port) => send(shared, port, self.lane, &mut self.own[at], batch),
                 None => {
                     shared.count_drop(None, DropReason::NoPort, batch.len() as u64);
@@ -116,6 +133,12 @@ impl Outputs {
     }
 }
 
+/// The current port table, if `ports` is an older one.
+#[cold]
+fn newer_table(shared: &Shared, ports: &PortTable) -> Option<Arc<PortTable>> {
+    (!shared.is_current(ports)).then(|| shared.ports.load_full())
+}
+
 #[cold]
 fn refuse(packet: &mut Packet) -> bool {
     pool::recycle(std::mem::take(packet));
@@ -123,13 +146,15 @@ fn refuse(packet: &mut Packet) -> bool {
 }
 
 fn send(shared: &Shared, port: &Port, lane: usize, own: &mut Option<OwnTx>, batch: &mut Batch) {
-    if own.is_none() {
-        *own = port.take_tx(lane);
-    }
-    let report = port.send(lane, own.as_mut(), batch);
+    let report = if lane == CALLER_LANE {
+        // Several threads use the lane, and their batches outlive port tables.
+        port.send(&mut port.take_tx(lane), batch)
+    } else {
+        port.send(own.get_or_insert_with(|| port.take_tx(lane)), batch)
+    };
     shared.lanes[lane].count_sent(lane, report.sent);
     for (reason, n) in report.dropped {
-        shared.drops.add(reason, n);
+        shared.count_drop(None, reason, n);
     }
     // Empty by the contract of send_batch; a device that breaks it must not make us send twice.
     pool::recycle_all(batch);

@@ -1,5 +1,5 @@
-//! The loop of a packet thread: rounds while packets come, sleep when they stop. A thread that is pinned to a core is
-//! the core's only user as a rule, and asks again and again instead of sleeping, unless it is told otherwise.
+//! The loop of a packet thread: rounds while packets come, sleep when they stop. A thread that is pinned to a core usually
+//! has the core for itself, and polls instead of sleeping unless it is configured to sleep.
 //!
 //! A thread never waits for the control plane. What changes (ports, flows, the handler) is published, read at the
 //! start of a round, and a write to the thread's event descriptor wakes it if it sleeps.
@@ -17,31 +17,31 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use crate::shared::bump_own;
 use crate::thread::{Ask, Queue, Round, Worker};
 
-/// A queue that rests after an error is asked again after this long.
+/// A queue that rests after an error is polled again after this time.
 const RETRY: Duration = Duration::from_secs(1);
-/// After a descriptor ended this many sleeps in a row without a packet, the descriptors are not trusted until one comes.
+/// After descriptors ended this many sleeps in a row without a packet, the thread ignores them until a packet comes.
 const FUTILE_MAX: u32 = 64;
-/// Queues without a descriptor to poll are asked this often, in microseconds, or more often if that is configured.
+/// Longest time between two polls of a queue without a descriptor, in microseconds; the configuration may shorten it.
 const ASK_US: u64 = 1000;
 
-/// Rounds with packets after which a thread looks at what it otherwise looks at when it has nothing to do.
+/// Rounds with packets after which a thread does the housekeeping that it otherwise does when it is idle.
 const CHORES: u32 = 1024;
 
-/// What a packet thread is told from outside.
+/// Requests to a packet thread from other threads.
 #[derive(Debug)]
 pub(crate) struct Control {
     /// The core that it is pinned to.
     pub(crate) core: Option<usize>,
     /// A write here wakes it.
     pub(crate) wake: OwnedFd,
-    /// It is to end.
+    /// The thread is to end.
     pub(crate) end: AtomicBool,
-    /// Microseconds for which it sleeps at most where it can only ask whether packets are there: 0 for not to sleep at
-    /// all. Where a descriptor tells of packets, it sleeps until then.
+    /// Longest sleep in microseconds while queues have no descriptor to wait for; 0 to poll without sleeping. With
+    /// descriptors the thread sleeps until one is readable.
     pub(crate) sleep_us_max: AtomicU64,
 }
 
-/// Runs `worker` until it is to end or the datapath shuts down.
+/// Runs `worker` until `control` ends it or the datapath shuts down.
 pub(crate) fn run(mut worker: Worker, control: &Control) {
     let (mut empty_rounds, mut busy_rounds, mut futile) = (0, 0, 0);
     if let Some(core) = control.core {
@@ -50,8 +50,8 @@ pub(crate) fn run(mut worker: Worker, control: &Control) {
     let mut since = Instant::now();
     let mut retried = since;
     while !worker.shared.stopping.load(Ordering::Acquire) && !control.end.load(Ordering::Acquire) {
-        // To ask a device may cost a system call: in the second round without packets all are asked, then those that are
-        // likely to have some.
+        // Polling a device may cost a system call: the second round without packets polls all queues, later ones poll the
+        // queues that are likely to have some.
         let ask = if empty_rounds < 2 { Ask::All } else { Ask::Lively };
         let Round { packets, waited_ns } = round(&mut worker, ask, since);
         let now = Instant::now();
@@ -76,7 +76,7 @@ pub(crate) fn run(mut worker: Worker, control: &Control) {
         empty_rounds += 1;
         if empty_rounds > worker.shared.config.empty_rounds_max {
             empty_rounds = 0;
-            // The next round asks all queues.
+            // The next round polls all queues.
             worker.slept();
             let sleep_us_max = control.sleep_us_max.load(Ordering::Relaxed);
             if sleep_us_max == 0 {
@@ -90,16 +90,16 @@ pub(crate) fn run(mut worker: Worker, control: &Control) {
             if sleep(&worker, &control.wake, sleep_us_max, futile > FUTILE_MAX) {
                 futile += 1;
             }
-            // What ended the sleep may be packets: the round that moves them has not taken as long as that.
+            // Packets may have ended the sleep: the round that moves them does not include the time asleep.
             let woke = Instant::now();
             worker.shared.lanes[worker.lane].count_sleep((woke - since).as_nanos() as u64);
             since = woke;
         }
     }
     let (shared, lane) = (Arc::clone(&worker.shared), worker.lane);
-    // Its queues and ways to send are back in their places when others may have them.
+    // Returns receive and transmit queues before other threads may take them.
     drop(worker);
-    // Whoever waits for this thread to take over a port table waits no longer.
+    // Nobody waits for this thread to take over a port table any longer.
     shared.saw_the_last(lane);
 }
 
@@ -117,7 +117,7 @@ fn pin(core: usize) {
     }
 }
 
-/// One round. A panic above the seam costs the packets of its batch, not the thread.
+/// One round. A panic in the upcall handler loses the packets of its batch, not the thread.
 fn round(worker: &mut Worker, ask: Ask, now: Instant) -> Round {
     catch_unwind(AssertUnwindSafe(|| worker.round(ask, now))).unwrap_or_else(|_| {
         let lost = worker.count_lost();
@@ -127,21 +127,22 @@ fn round(worker: &mut Worker, ask: Ask, now: Instant) -> Round {
     })
 }
 
-/// Sleeps until a frame waits or somebody wakes us. With `distrust`, descriptors that said again and again that a
-/// frame waits where none did are not asked, and the sleep is short. Returns whether a queue's descriptor ended it.
-fn sleep(worker: &Worker, wake: &OwnedFd, us_max: u64, distrust: bool) -> bool {
+/// Sleeps until a frame waits or another thread wakes this one. With `ignore_fds`, the queues' descriptors are not polled,
+/// because they were readable again and again without a frame, and the sleep is short. Returns whether a queue's descriptor
+/// ended the sleep.
+fn sleep(worker: &Worker, wake: &OwnedFd, us_max: u64, ignore_fds: bool) -> bool {
     bump_own(&worker.shared.lanes[worker.lane].sleeps, 1);
     let is_broken = |queue: &Queue| queue.receiver.broken.load(Ordering::Relaxed);
     let broken = worker.queues.iter().any(is_broken);
-    let sound: Vec<_> = worker.queues.iter().filter(|queue| !is_broken(queue)).map(Queue::rx).collect();
+    let working: Vec<_> = worker.queues.iter().filter(|queue| !is_broken(queue)).map(Queue::rx).collect();
     let wake_fd = wake.as_fd();
-    let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(sound.len() + 1);
+    let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(working.len() + 1);
     fds.push(PollFd::from_borrowed_fd(wake_fd, PollFlags::IN));
-    let asked = sound.iter().filter(|_| !distrust).filter_map(|rx| rx.and_then(Rx::poll_fd));
-    fds.extend(asked.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
-    let unheard = (fds.len() <= sound.len()).then(|| Duration::from_micros(us_max.min(ASK_US)));
-    let within = sound.iter().filter_map(|rx| rx.and_then(Rx::ask_within));
-    let timeout = within.chain(unheard).chain(broken.then_some(RETRY)).min();
+    let polled = working.iter().filter(|_| !ignore_fds).filter_map(|rx| rx.and_then(Rx::poll_fd));
+    fds.extend(polled.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+    let without_fd = (fds.len() <= working.len()).then(|| Duration::from_micros(us_max.min(ASK_US)));
+    let within = working.iter().filter_map(|rx| rx.and_then(Rx::ask_within));
+    let timeout = within.chain(without_fd).chain(broken.then_some(RETRY)).min();
     let timeout =
         timeout.map(|time| Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) });
     let ready = poll(&mut fds, timeout.as_ref());

@@ -1,30 +1,32 @@
 //! Ports: a device with its number, its queues opened for the packet threads, and its counters; and the table of them
 //! that is published to all threads.
 //!
-//! A [`Port`] opens everything when it is added, so that a device that cannot be opened is an error to whoever added
-//! it. Each receive queue belongs to one thread at most and each thread has its own way to send (a *lane*; one more lane
-//! is for callers of `execute`). A packet thread takes what is its own out of the locks, and puts it back when it takes over
-//! another table: no lock is taken while packets flow.
+//! A [`Port`] opens its receive queues when it is added, so that a device that cannot be opened is an error for the caller
+//! that adds it. Each receive queue belongs to at most one thread. Transmit queues are in [`crate::tx`]: a thread opens
+//! one when it first sends to the port. A packet thread takes its own queues out of their locks and puts them back when
+//! they are no longer its own: it takes no lock while packets flow.
 //!
-//! Invariants: a table never changes. A change publishes a new one with a higher version, in which ports that changed
-//! stand as new values that share queues, ways to send and counters with the old ones; a port lives for as long as some
-//! thread still uses a table with it. Between two tables in which a queue has different owners there is one in which it
-//! has none, and that all threads have taken over ([`crate::crew`]). A port of a published table has an open way to send
-//! for the lane of each thread that runs: it is opened before the thread begins, and closed when the thread has ended.
+//! A [`PortTable`] is split into chunks, so that a change copies one chunk and the list of chunks, and a thread that takes
+//! over a new table visits only the ports that changed ([`PortTable::changes_since`]).
+//!
+//! Invariants: a table never changes. A change publishes a new one with a higher version, in which changed ports are new
+//! values that share queues and counters with the old ones; a port lives for as long as some thread still uses a table
+//! with it. Between two tables in which a queue has different owners there is one in which it has none, and which all
+//! threads have taken over ([`crate::pmd`]).
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use base::drop::DropCounters;
 use base::{DpPort, DropReason};
 use dpif::DpifError;
-use netdev::{Netdev, Rx, SendReport, Tx};
+use dpif::{PortInfo, PortStats, QueueInfo};
+use netdev::{Netdev, Rx, SendReport};
 use parking_lot::Mutex;
 
 use crate::history::History;
-use crate::shared::{CALLER_LANE, bump, bump_own};
+use crate::tx::{OwnTx, TxQueues};
 
 /// Port numbers are below this.
 pub const PORTS_MAX: u32 = 0xffff;
@@ -37,19 +39,19 @@ const VLAN_HEADER: usize = 4;
 pub(crate) struct Receiver {
     /// The owning thread takes it out and puts it back when the queue is no longer its own.
     pub(crate) handle: Mutex<Option<Box<dyn Rx>>>,
-    /// The device reported an error; the queue rests until somebody clears this.
+    /// The device reported an error; the queue is not polled until this is cleared.
     pub(crate) broken: AtomicBool,
     /// Nanoseconds that its packets have taken, written by the owner.
     pub(crate) busy_ns: AtomicU64,
-    /// The same, lately.
+    /// Recent values of `busy_ns`.
     pub(crate) history: Mutex<History>,
 }
 
-/// Which thread asks a queue.
+/// The thread that polls a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Owner {
     pub(crate) lane: usize,
-    /// By what the thread is shown.
+    /// The id of the thread in output.
     pub(crate) core_id: usize,
 }
 
@@ -68,42 +70,7 @@ impl RxQueue {
     }
 }
 
-/// A lane's way to send, with what it has sent and received. Apart from other lanes' cache lines, and written by the lane's
-/// thread only, but for the lane that all other callers share.
-#[derive(Default)]
-#[repr(align(128))]
-struct Sender {
-    /// Nothing where the lane is nobody's, or while its packet thread has it ([`OwnTx`]).
-    handle: Mutex<Option<Box<dyn Tx>>>,
-    packets: AtomicU64,
-    bytes: AtomicU64,
-    batches: AtomicU64,
-    /// What the lane has received.
-    rx_packets: AtomicU64,
-    rx_bytes: AtomicU64,
-}
-
-/// A lane's way to send, taken out by the lane's thread; put back when this is dropped.
-pub(crate) struct OwnTx {
-    sender: Arc<Sender>,
-    tx: Option<Box<dyn Tx>>,
-}
-
-impl Drop for OwnTx {
-    fn drop(&mut self) {
-        if let Some(tx) = self.tx.take() {
-            *self.sender.handle.lock() = Some(tx);
-        }
-    }
-}
-
-impl fmt::Debug for OwnTx {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OwnTx").finish_non_exhaustive()
-    }
-}
-
-/// Which port, and in which of its number's lives.
+/// A port number with the version in which the port was added, as numbers are reused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct PortId {
     pub(crate) number: DpPort,
@@ -118,86 +85,16 @@ pub(crate) struct Port {
     pub(crate) number: DpPort,
     pub(crate) device: Arc<dyn Netdev>,
     pub(crate) rx: Vec<RxQueue>,
-    /// Cores that queues are to be asked on.
+    /// The cores to which queues are pinned.
     pub(crate) affinity: Arc<BTreeMap<usize, usize>>,
-    /// A way to send for each lane.
-    tx: Vec<Arc<Sender>>,
+    tx: Arc<TxQueues>,
     mtu: Arc<Mtu>,
-    pub(crate) counters: Arc<PortCounters>,
 }
 
-/// The largest payload, 0 for no limit, as of `seq`.
+/// The MTU as of `seq`, 0 for no limit.
 struct Mtu {
     bytes: AtomicU32,
     seq: AtomicU64,
-}
-
-/// Counters of a port, written by any thread.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-pub(crate) struct PortCounters {
-    /// Drops of packets that came in here.
-    pub(crate) rx_drops: DropCounters,
-    /// Drops by the device when it was to send.
-    pub(crate) tx_drops: DropCounters,
-}
-
-/// What a port has moved and dropped so far.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct PortStats {
-    /// Packets received.
-    pub rx_packets: u64,
-    /// Bytes in them.
-    pub rx_bytes: u64,
-    /// Packets that the device took to be sent.
-    pub tx_packets: u64,
-    /// Bytes in them.
-    pub tx_bytes: u64,
-    /// Batches that they left in.
-    pub tx_batches: u64,
-    /// Packets that came in here and were dropped, by reason.
-    pub rx_drops: Vec<(DropReason, u64)>,
-    /// Packets that the device dropped when it was to send them, by reason.
-    pub tx_drops: Vec<(DropReason, u64)>,
-}
-
-/// A port, as a list of ports shows it.
-#[derive(Clone, Debug)]
-pub struct PortInfo {
-    /// Its number.
-    pub number: DpPort,
-    /// Its device.
-    pub device: Arc<dyn Netdev>,
-    /// Its counters.
-    pub stats: PortStats,
-    /// Its receive queues, in order.
-    pub queues: Vec<QueueInfo>,
-}
-
-/// A receive queue of a port, as a list of ports shows it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct QueueInfo {
-    /// Which packet thread asks it, by its [`crate::ThreadInfo::core_id`].
-    pub core_id: Option<usize>,
-    /// Whether it is asked: after an error of the device a queue rests for a while.
-    pub enabled: bool,
-}
-
-/// How a lane adds to its counters.
-pub(crate) fn adder(lane: usize) -> fn(&AtomicU64, u64) {
-    if lane == CALLER_LANE { bump } else { bump_own }
-}
-
-fn send(tx: Option<&mut (dyn Tx + 'static)>, batch: &mut packet::Batch) -> SendReport {
-    let mut report = SendReport::default();
-    match tx {
-        Some(tx) => {
-            report = tx.send_batch(batch);
-            report.merge(&tx.flush());
-        }
-        None => report.count_dropped(DropReason::OutputError, batch.len() as u64),
-    }
-    report
 }
 
 fn failed(error: netdev::NetdevError) -> DpifError {
@@ -205,25 +102,17 @@ fn failed(error: netdev::NetdevError) -> DpifError {
 }
 
 impl Port {
-    /// Opens `device` for the senders of `lanes`. Nobody asks its queues yet.
-    pub(crate) fn open(
-        id: PortId,
-        device: Arc<dyn Netdev>,
-        lanes: impl Iterator<Item = usize>,
-    ) -> Result<Self, DpifError> {
+    /// Opens the receive queues of `device`. They have no owner yet.
+    pub(crate) fn open(id: PortId, device: Arc<dyn Netdev>) -> Result<Self, DpifError> {
         let (bytes, seq) = (AtomicU32::new(device.mtu().unwrap_or(0)), AtomicU64::new(device.change_seq()));
         let mtu = Arc::new(Mtu { bytes, seq });
-        let (rx, tx) = (Vec::new(), Vec::new());
-        let mut port =
-            Self { id, number: id.number, device, rx, affinity: Arc::default(), tx, mtu, counters: Arc::default() };
-        for lane in lanes {
-            port.open_lane(lane)?;
-        }
+        let (affinity, tx) = (Arc::default(), Arc::default());
+        let mut port = Self { id, number: id.number, device, rx: Vec::new(), affinity, tx, mtu };
         port.open_queues()?;
         Ok(port)
     }
 
-    /// Opens receive queues that the device has and the port has not, and gives up those that the device has no more.
+    /// Opens receive queues that were added to the device, and drops those that it no longer has.
     pub(crate) fn open_queues(&mut self) -> Result<(), DpifError> {
         let n = self.device.n_rxq();
         self.rx.truncate(n);
@@ -233,34 +122,22 @@ impl Port {
         Ok(())
     }
 
-    /// Opens a way to send for a lane that is nobody's yet.
-    pub(crate) fn open_lane(&mut self, lane: usize) -> Result<(), DpifError> {
-        let handle = self.device.open_tx().map_err(failed)?;
-        if self.tx.len() <= lane {
-            self.tx.resize_with(lane + 1, Arc::default);
-        }
-        *self.tx[lane].handle.lock() = Some(handle);
-        Ok(())
-    }
-
-    /// Closes the way to send of a lane whose thread has ended. What was sent there still counts.
+    /// Closes the transmit queue of a lane whose thread has ended. Its counters stay in the sums.
     pub(crate) fn close_lane(&self, lane: usize) {
-        if let Some(sender) = self.tx.get(lane) {
-            *sender.handle.lock() = None;
-        }
+        self.tx.close(lane);
     }
 
-    /// Whether frames of `len` bytes may leave here whatever else they are.
+    /// Whether any frame of `len` bytes fits.
     #[inline]
     pub(crate) fn fits_len(&self, len: usize) -> bool {
         let mtu = self.mtu.bytes.load(Ordering::Relaxed) as usize;
         mtu == 0 || len <= mtu.saturating_add(ETHERNET_HEADER)
     }
 
-    /// Whether a frame may leave here: it fits the MTU (VLAN tags do not count), or the device will cut it.
+    /// Whether a frame fits the MTU (VLAN tags do not count), or will be segmented.
     pub(crate) fn fits(&self, packet: &packet::Packet) -> bool {
         self.fits_mtu(packet) || {
-            // Perhaps the MTU has grown.
+            // The MTU may have grown.
             self.refresh();
             self.fits_mtu(packet)
         }
@@ -275,32 +152,22 @@ impl Port {
     /// Reads the MTU again if the device changed since.
     fn refresh(&self) {
         let seq = self.device.change_seq();
-        // Who only sends writes no line that others read.
+        // A thread that only sends writes no shared cache line.
         if self.mtu.seq.load(Ordering::Relaxed) != seq && self.mtu.seq.swap(seq, Ordering::Relaxed) != seq {
             self.mtu.bytes.store(self.device.mtu().unwrap_or(0), Ordering::Relaxed);
         }
     }
 
-    /// Takes a lane's way to send for the lane's thread, which is not that of all other callers.
-    pub(crate) fn take_tx(&self, lane: usize) -> Option<OwnTx> {
-        let sender = self.tx.get(lane).filter(|_| lane != CALLER_LANE)?;
-        let tx = sender.handle.lock().take();
-        Some(OwnTx { sender: Arc::clone(sender), tx })
+    /// Takes the transmit queue of `lane` for the lane's thread.
+    pub(crate) fn take_tx(&self, lane: usize) -> OwnTx {
+        self.tx.take(lane)
     }
 
-    /// Sends a batch through a lane and counts. `own` is what the lane's thread has taken.
-    pub(crate) fn send(&self, lane: usize, own: Option<&mut OwnTx>, batch: &mut packet::Batch) -> SendReport {
-        let Some(sender) = self.tx.get(lane) else { return SendReport::default() };
-        let report = match own {
-            Some(own) => send(own.tx.as_deref_mut(), batch),
-            None => send(sender.handle.lock().as_deref_mut(), batch),
-        };
-        let add = adder(lane);
-        add(&sender.packets, report.sent);
-        add(&sender.bytes, report.sent_bytes);
-        add(&sender.batches, 1);
+    /// Sends a batch as `lane` and counts it. `own` is the transmit queue that the lane's thread has taken.
+    pub(crate) fn send(&self, own: &mut OwnTx, batch: &mut packet::Batch) -> SendReport {
+        let report = own.send(&*self.device, batch);
         for (reason, n) in &report.dropped {
-            self.counters.tx_drops.add(*reason, *n);
+            own.count_drop(*reason, *n);
         }
         self.refresh();
         report
@@ -308,23 +175,21 @@ impl Port {
 
     /// Counts packets that a lane has received.
     pub(crate) fn count_received(&self, lane: usize, packets: u64, bytes: u64) {
-        if let Some(of) = self.tx.get(lane) {
-            let add = adder(lane);
-            add(&of.rx_packets, packets);
-            add(&of.rx_bytes, bytes);
-        }
+        self.tx.count_received(lane, packets, bytes);
     }
 
-    /// Counts packets that an accelerator moved from here to another port.
-    pub(crate) fn count_below(&self, to: &Self, packets: u64, (received, sent): (u64, u64)) {
-        self.count_received(CALLER_LANE, packets, received);
-        if let Some(of) = to.tx.get(CALLER_LANE) {
-            bump(&of.packets, packets);
-            bump(&of.bytes, sent);
-        }
+    /// Counts packets that were received here and dropped by a lane.
+    pub(crate) fn count_rx_drop(&self, lane: usize, reason: DropReason, n: u64) {
+        self.tx.count_rx_drop(lane, reason, n);
     }
 
-    /// The port as a list shows it.
+    /// Counts packets that an accelerator forwarded from here to another port.
+    pub(crate) fn count_offloaded(&self, to: &Self, packets: u64, (received, sent): (u64, u64)) {
+        self.tx.count_received(crate::shared::CALLER_LANE, packets, received);
+        to.tx.count_sent_below(packets, sent);
+    }
+
+    /// The port in a list of ports.
     pub(crate) fn info(&self) -> PortInfo {
         let queue = |q: &RxQueue| QueueInfo {
             core_id: q.owner.map(|owner| owner.core_id),
@@ -335,18 +200,15 @@ impl Port {
     }
 
     pub(crate) fn stats(&self) -> PortStats {
-        let c = &self.counters;
-        let sum = |counter: fn(&Sender) -> &AtomicU64| {
-            self.tx.iter().map(|sender| counter(sender).load(Ordering::Relaxed)).sum()
-        };
+        let moved = self.tx.totals();
         PortStats {
-            rx_packets: sum(|s| &s.rx_packets),
-            rx_bytes: sum(|s| &s.rx_bytes),
-            tx_packets: sum(|s| &s.packets),
-            tx_bytes: sum(|s| &s.bytes),
-            tx_batches: sum(|s| &s.batches),
-            rx_drops: c.rx_drops.nonzero().collect(),
-            tx_drops: c.tx_drops.nonzero().collect(),
+            rx_packets: moved.rx_packets,
+            rx_bytes: moved.rx_bytes,
+            tx_packets: moved.tx_packets,
+            tx_bytes: moved.tx_bytes,
+            tx_batches: moved.tx_batches,
+            rx_drops: moved.rx_drops.nonzero().collect(),
+            tx_drops: moved.tx_drops.nonzero().collect(),
         }
     }
 }
@@ -360,66 +222,195 @@ impl fmt::Debug for Port {
     }
 }
 
-/// VLAN tags in front of a frame's Ethernet type, two at most.
+/// Number of VLAN tags before a frame's Ethernet type, at most two.
 fn vlan_tags(frame: &[u8]) -> usize {
     let tag_at = |at: usize| matches!(frame.get(at..at + 2), Some([0x81, 0x00] | [0x88, 0xa8]));
     [12, 16].into_iter().take_while(|at| tag_at(*at)).count()
 }
 
+/// Ports of a chunk of the table: a change copies some √[`PORTS_MAX`] pointers of chunks and as many of ports.
+const CHUNK: usize = 256;
+
+/// Neighbouring ports of a table.
+#[derive(Clone, Debug)]
+struct Chunk {
+    ports: Vec<Option<Arc<Port>>>,
+    /// Number of ports in the chunk.
+    used: usize,
+}
+
+impl Default for Chunk {
+    fn default() -> Self {
+        Self { ports: vec![None; CHUNK], used: 0 }
+    }
+}
+
 /// All ports at one moment.
 #[derive(Debug, Default)]
 pub(crate) struct PortTable {
-    /// Higher than any table's before it.
+    /// Higher than any earlier table's.
     pub(crate) version: u64,
-    /// At each port's number.
-    by_number: Vec<Option<Arc<Port>>>,
+    /// A port is in chunk `number / CHUNK`, at `number % CHUNK`.
+    chunks: Vec<Arc<Chunk>>,
+}
+
+fn place_of(number: DpPort) -> (usize, usize) {
+    let number = number.0 as usize;
+    (number / CHUNK, number % CHUNK)
 }
 
 impl PortTable {
+    #[inline]
     pub(crate) fn port(&self, number: DpPort) -> Option<&Arc<Port>> {
-        self.by_number.get(number.0 as usize)?.as_ref()
+        let (chunk, at) = place_of(number);
+        self.chunks.get(chunk)?.ports.get(at)?.as_ref()
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Port>> {
-        self.by_number.iter().flatten()
+        self.chunks.iter().flat_map(|chunk| chunk.ports.iter().flatten())
     }
 
     /// The lowest number from 1 that no port has.
     pub(crate) fn free_number(&self) -> Option<DpPort> {
-        (1..PORTS_MAX).map(DpPort).find(|n| self.port(*n).is_none())
+        let full = self.chunks.iter().take_while(|chunk| chunk.used == CHUNK).count();
+        let first = (full * CHUNK).max(1) as u32;
+        (first..PORTS_MAX).map(DpPort).find(|n| self.port(*n).is_none())
+    }
+
+    /// Replaces what is at `number`.
+    fn set(&mut self, number: DpPort, port: Option<Arc<Port>>) {
+        let (chunk, at) = place_of(number);
+        if chunk >= self.chunks.len() {
+            if port.is_none() {
+                return;
+            }
+            self.chunks.resize_with(chunk + 1, Arc::default);
+        }
+        let chunk = Arc::make_mut(&mut self.chunks[chunk]);
+        chunk.used += usize::from(port.is_some());
+        chunk.used -= usize::from(std::mem::replace(&mut chunk.ports[at], port).is_some());
+    }
+
+    fn next(&self) -> Self {
+        Self { version: self.version + 1, chunks: self.chunks.clone() }
     }
 
     /// The next table, with `port` at its number.
     pub(crate) fn with(&self, port: Arc<Port>) -> Self {
-        let at = port.number.0 as usize;
-        let mut by_number = self.by_number.clone();
-        by_number.resize(by_number.len().max(at + 1), None);
-        by_number[at] = Some(port);
-        Self { version: self.version + 1, by_number }
+        let mut next = self.next();
+        next.set(port.number, Some(port));
+        next
     }
 
-    /// The next table, with each port that `change` has another value for.
+    /// The next table, in which each port for which `change` returns a new value is replaced by it.
     pub(crate) fn map(&self, mut change: impl FnMut(&Port) -> Option<Port>) -> Self {
-        let mut by_number = self.by_number.clone();
-        for port in by_number.iter_mut().flatten() {
+        let mut next = self.next();
+        for port in self.iter() {
             if let Some(new) = change(port) {
-                *port = Arc::new(new);
+                next.set(port.number, Some(Arc::new(new)));
             }
         }
-        Self { version: self.version + 1, by_number }
+        next
     }
 
     /// The next table, without ports.
     pub(crate) fn emptied(&self) -> Self {
-        Self { version: self.version + 1, by_number: Vec::new() }
+        Self { version: self.version + 1, chunks: Vec::new() }
     }
 
     /// The next table, without the port of this number.
     pub(crate) fn without(&self, number: DpPort) -> Self {
-        let mut by_number = self.by_number.clone();
-        if let Some(place) = by_number.get_mut(number.0 as usize) {
-            *place = None;
+        let mut next = self.next();
+        next.set(number, None);
+        next
+    }
+
+    /// The ports that differ between `old` and this table, each as it was and as it is. Chunks that both tables share are
+    /// not visited.
+    pub(crate) fn changes_since<'a>(
+        &'a self,
+        old: &'a Self,
+    ) -> impl Iterator<Item = (Option<&'a Arc<Port>>, Option<&'a Arc<Port>>)> {
+        let chunks = (0..self.chunks.len().max(old.chunks.len())).filter_map(|chunk| {
+            let (was, is) = (old.chunks.get(chunk), self.chunks.get(chunk));
+            let shared = matches!((was, is), (Some(was), Some(is)) if Arc::ptr_eq(was, is));
+            (!shared).then_some((was, is))
+        });
+        let ports = chunks.flat_map(|(was, is)| {
+            let at = |chunk: Option<&'a Arc<Chunk>>, at: usize| chunk.and_then(|chunk| chunk.ports[at].as_ref());
+            (0..CHUNK).map(move |i| (at(was, i), at(is, i)))
+        });
+        ports.filter(|(was, is)| match (was, is) {
+            (Some(was), Some(is)) => !Arc::ptr_eq(was, is),
+            (None, None) => false,
+            _ => true,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::rng::Rng;
+    use netdev::dummy::Registry;
+
+    /// A port of this number with the `n`-th device.
+    fn port(registry: &Registry, number: u32, n: u64) -> Arc<Port> {
+        let device = registry.open(&format!("p{n}"), "dummy").expect("opens");
+        Arc::new(Port::open(PortId { number: DpPort(number), since: 0 }, device).expect("opens"))
+    }
+
+    #[test]
+    fn a_table_agrees_with_a_map_and_lists_what_changed() {
+        let (mut rng, rounds) = (Rng::seeded(5), 3000);
+        let registry = Registry::new();
+        let mut twin: BTreeMap<u32, Arc<Port>> = BTreeMap::new();
+        let (mut table, mut before) = (PortTable::default(), (PortTable::default(), twin.clone()));
+        for round in 0..rounds {
+            let below = if rng.below(2) == 0 { 30 } else { 3 * CHUNK as u64 };
+            let number = rng.below(below) as u32;
+            match rng.below(4) {
+                0 => {
+                    table = table.without(DpPort(number));
+                    twin.remove(&number);
+                }
+                1 => {
+                    let new = |port: &Port| port.number.0.is_multiple_of(5).then(|| port.clone());
+                    table = table.map(new);
+                    for (number, port) in &mut twin {
+                        if number.is_multiple_of(5) {
+                            *port = Arc::clone(table.port(DpPort(*number)).expect("is there"));
+                        }
+                    }
+                }
+                _ => {
+                    let number = if rng.below(2) == 0 { table.free_number().expect("some").0 } else { number };
+                    twin.entry(number).or_insert_with(|| {
+                        let new = port(&registry, number, round);
+                        table = table.with(Arc::clone(&new));
+                        new
+                    });
+                }
+            }
+            assert!(table.iter().map(|p| p.number.0).eq(twin.keys().copied()));
+            assert_eq!(table.free_number().map(|n| n.0), (1..PORTS_MAX).find(|n| !twin.contains_key(n)));
+            if rng.below(8) == 0 {
+                let (old, old_twin) = &before;
+                let address = |port: &Arc<Port>| Arc::as_ptr(port) as usize;
+                let changed: Vec<_> = table
+                    .changes_since(old)
+                    .map(|(was, is)| (was.or(is).map(|p| p.number.0), was.map(address), is.map(address)))
+                    .collect();
+                let numbers = old_twin.keys().chain(twin.keys()).copied().collect::<std::collections::BTreeSet<_>>();
+                let expected: Vec<_> = numbers
+                    .into_iter()
+                    .map(|n| (Some(n), old_twin.get(&n).map(address), twin.get(&n).map(address)))
+                    .filter(|(_, was, is)| was != is)
+                    .collect();
+                assert_eq!(changed, expected);
+                before = (table.next(), twin.clone());
+            }
         }
-        Self { version: self.version + 1, by_number }
+        tally::report!("{rounds} changes");
     }
 }

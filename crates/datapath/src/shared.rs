@@ -15,11 +15,13 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::datapath::Config;
 use crate::flows::{Flows, Installed};
-use crate::megaflow::Counter;
+use crate::lane;
+use crate::megaflow::{Counter, Megaflow};
 use crate::meter::Meters;
-use crate::port::{Port, PortTable, adder};
-use crate::stats::ThreadStats;
+use crate::port::{Port, PortTable};
+use crate::tx::adder;
 use crate::upcall::Upcalls;
+use dpif::ThreadStats;
 
 /// Hears of a flow that is gone, with its last statistics.
 pub(crate) type Gone<'a> = &'a dyn Fn(FlowId, DpFlowStats);
@@ -36,8 +38,6 @@ pub(crate) struct Shared {
     pub(crate) upcalls: Upcalls,
     pub(crate) meters: Meters,
     handler: ArcSwapOption<Handler>,
-    /// Drops of all ports and of packets that came from none.
-    pub(crate) drops: DropCounters,
     /// Counters of each lane.
     pub(crate) lanes: Lanes,
     /// Flows that were not installed for want of room.
@@ -45,7 +45,7 @@ pub(crate) struct Shared {
     /// VLAN tags that keys tell of.
     pub(crate) vlans_max: AtomicUsize,
     pub(crate) stopping: AtomicBool,
-    /// See [`crate::exact`].
+    /// See [`crate::microflow`].
     pub(crate) inverse_probability: AtomicU32,
     /// Every so many cached packets, one is decided about afresh; 0 for none.
     pub(crate) check_every: AtomicU64,
@@ -113,7 +113,7 @@ pub(crate) struct LaneCounters {
     pub(crate) lost: AtomicU64,
     pub(crate) probes: AtomicU64,
     /// Of `hit`, those that the microflow cache had.
-    pub(crate) exact_hit: AtomicU64,
+    pub(crate) microflow_hit: AtomicU64,
     /// Packets that came back.
     pub(crate) recirculated: AtomicU64,
     /// Packets that no flow covered, lost ones included. (`missed` counts those that were asked about.)
@@ -125,6 +125,8 @@ pub(crate) struct LaneCounters {
     /// Packets and batches that devices took.
     pub(crate) tx_packets: AtomicU64,
     pub(crate) tx_batches: AtomicU64,
+    /// Drops of all ports and of packets that came from none.
+    pub(crate) drops: DropCounters,
     /// Nanoseconds in rounds that moved nothing, and asleep.
     pub(crate) idle_ns: AtomicU64,
     /// Of these, nanoseconds asleep.
@@ -148,6 +150,15 @@ fn bucket(n: u64) -> usize {
 pub(crate) fn bump_own(counter: &AtomicU64, n: u64) {
     if n > 0 {
         counter.store(counter.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+    }
+}
+
+/// Adds to drop counters of a lane.
+pub(crate) fn count_drop_in(counters: &DropCounters, lane: usize, reason: DropReason, n: u64) {
+    if lane == CALLER_LANE {
+        counters.add(reason, n);
+    } else {
+        counters.add_own(reason, n);
     }
 }
 
@@ -187,13 +198,13 @@ impl LaneCounters {
     pub(crate) fn thread_stats(&self) -> ThreadStats {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let hits = load(&self.hit);
-        let exact_hits = load(&self.exact_hit);
+        let microflow_hits = load(&self.microflow_hit);
         ThreadStats {
             packets: load(&self.packets),
             batches: load(&self.batches),
             batch_sizes: self.batch_sizes.iter().map(load).collect(),
-            exact_hits,
-            megaflow_hits: hits.saturating_sub(exact_hits),
+            microflow_hits,
+            megaflow_hits: hits.saturating_sub(microflow_hits),
             probes: load(&self.probes),
             recirculations: load(&self.recirculated),
             misses: load(&self.misses),
@@ -225,12 +236,11 @@ impl Shared {
             upcalls: Upcalls::default(),
             meters: Meters::default(),
             handler: ArcSwapOption::empty(),
-            drops: DropCounters::default(),
             lanes: Lanes::new(),
             flows_refused: AtomicU64::new(0),
             vlans_max: AtomicUsize::new(flow::extract::VLANS),
             stopping: AtomicBool::new(false),
-            inverse_probability: AtomicU32::new(crate::exact::INVERSE_PROBABILITY),
+            inverse_probability: AtomicU32::new(crate::microflow::INVERSE_PROBABILITY),
             check_every: AtomicU64::new(0),
             seen: Mutex::default(),
             seen_moved: Condvar::new(),
@@ -258,17 +268,47 @@ impl Shared {
         self.handler.store(handler.map(|h| Arc::new(Handler(h))));
     }
 
-    /// Counts a drop, in total and at the port where the packet came in, if it is known.
+    /// Counts a drop, in total and at the port where the packet came in, if it is known: in counters of the calling thread's
+    /// lane.
     pub(crate) fn count_drop(&self, from: Option<&Port>, reason: DropReason, n: u64) {
-        self.drops.add(reason, n);
+        let lane = lane::current();
+        count_drop_in(&self.lanes[lane].drops, lane, reason, n);
         if let Some(port) = from {
-            port.counters.rx_drops.add(reason, n);
+            port.count_rx_drop(lane, reason, n);
         }
     }
 
-    /// Installs a flow and says by `gone` which flows left for it. Whether it got in.
+    /// Drops of all ports, those that are gone among them, and of packets that came from none.
+    pub(crate) fn drops(&self) -> DropCounters {
+        let sum = DropCounters::default();
+        self.lanes.iter().for_each(|lane| sum.add_all(&lane.drops));
+        sum
+    }
+
+    /// Installs a flow and says by `gone` which flows left for it. Returns whether it got in. A packet thread leaves it to a
+    /// handler where it would have to wait; then it gets in later, or is reported to have left.
     pub(crate) fn install(&self, id: FlowId, flow: DpFlow, gone: Gone<'_>) -> bool {
-        match self.flows.put(id, flow) {
+        if lane::current() == CALLER_LANE {
+            return self.settle_installed(self.flows.put(id, flow), gone);
+        }
+        match self.flows.put_quickly(id, flow).or_else(|flow| self.upcalls.leave_install(flow)) {
+            Ok(()) => true,
+            Err(flow) => self.settle_installed(self.flows.put_flow(flow), gone),
+        }
+    }
+
+    /// Installs a flow that a packet thread left.
+    pub(crate) fn install_left(&self, flow: Arc<Megaflow>) {
+        let id = flow.id;
+        let gone = |id, stats| self.tell_gone(id, stats);
+        if !self.settle_installed(self.flows.put_flow(flow), &gone) {
+            // Whoever answered takes it for installed: it has left before it came.
+            gone(id, DpFlowStats::default());
+        }
+    }
+
+    fn settle_installed(&self, installed: Installed, gone: Gone<'_>) -> bool {
+        match installed {
             Installed::Yes(replaced) => {
                 replaced.iter().for_each(|old| gone(old.id, old.stats()));
                 true

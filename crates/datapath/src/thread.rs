@@ -4,6 +4,7 @@
 //! A worker is the same with and without a thread around it: [`crate::poll`] drives it as a thread,
 //! [`crate::Datapath::run_once`] steps it.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -15,9 +16,9 @@ use packet::buf::BATCH_MAX;
 use smallvec::SmallVec;
 
 use crate::forward::Forwarder;
-use crate::port::{Port, PortTable, Receiver};
+use crate::last_flow::LastFlow;
+use crate::port::{Port, PortTable, Receiver, RxQueue};
 use crate::shared::{Shared, bump_own};
-use crate::usual::Usual;
 
 /// A receive queue of ours.
 pub(crate) struct Queue {
@@ -33,7 +34,7 @@ pub(crate) struct Queue {
     /// It had something since the thread slept last.
     lively: bool,
     /// The flow that its packets took.
-    usual: Usual,
+    last_flow: LastFlow,
 }
 
 /// Which queues a round asks.
@@ -132,6 +133,7 @@ impl Worker {
     /// `now` is when it begins.
     pub(crate) fn round(&mut self, ask: Ask, now: Instant) -> Round {
         self.sync();
+        let _lane = crate::lane::enter(self.lane);
         let Self { shared, ports, queues, busy, served, forwarder, .. } = self;
         forwarder.begin(shared, now);
         served.clear();
@@ -150,7 +152,7 @@ impl Worker {
                     *until = Some(Instant::now());
                 }
                 served.push((at, None));
-                forwarder.process(shared, ports, &queue.port, &mut queue.usual);
+                forwarder.process(shared, ports, &queue.port, &mut queue.last_flow);
             }
         }
         if served.len() > 1
@@ -191,26 +193,60 @@ impl Worker {
         if self.shared.is_current(&self.ports) {
             return;
         }
-        self.queues.clear();
-        self.forwarder.release();
-        self.ports = self.shared.ports.load_full();
-        for port in self.ports.iter() {
-            let is_ours = |owner: Option<crate::port::Owner>| owner.is_some_and(|owner| owner.lane == self.lane);
-            let ours = port.rx.iter().enumerate().filter(|(_, q)| is_ours(q.owner));
-            self.queues.extend(ours.map(|(index, queue)| Queue {
-                port: port.clone(),
-                receiver: queue.receiver.clone(),
-                rx: queue.receiver.handle.lock().take(),
-                index,
-                rest: 0,
-                rested: 0,
-                lively: false,
-                usual: Usual::default(),
-            }));
-        }
+        let new = self.shared.ports.load_full();
+        self.take_over(&new);
+        self.ports = new;
         // What the last round charged to is gone.
         self.served.clear();
         self.shared.saw(self.lane, self.ports.version);
+    }
+
+    /// Gives up the queues that are not its own any more and takes those that now are, at the ports that changed. What it
+    /// has of other ports stays as it is.
+    fn take_over(&mut self, new: &PortTable) {
+        let old = Arc::clone(&self.ports);
+        // The ports that changed and of which it has queues, by their old values.
+        let mut changed: HashMap<*const Port, Option<&Arc<Port>>> = HashMap::new();
+        for (was, is) in new.changes_since(&old) {
+            let Some(was) = was else { continue };
+            let is = is.filter(|is| is.id == was.id);
+            if was.rx.iter().any(|queue| is_of(self.lane, queue)) {
+                changed.insert(Arc::as_ptr(was), is);
+            }
+            if is.is_none() {
+                self.forwarder.release(was.number);
+            }
+        }
+        let lane = self.lane;
+        if !changed.is_empty() {
+            self.queues.retain_mut(|queue| {
+                let Some(is) = changed.get(&Arc::as_ptr(&queue.port)) else { return true };
+                let is_ours = |rx: &RxQueue| is_of(lane, rx) && Arc::ptr_eq(&rx.receiver, &queue.receiver);
+                let Some(is) = is.filter(|is| is.rx.get(queue.index).is_some_and(is_ours)) else { return false };
+                queue.port = Arc::clone(is);
+                true
+            });
+        }
+        for (was, is) in new.changes_since(&old) {
+            let Some(is) = is else { continue };
+            let was = was.filter(|was| was.id == is.id);
+            for (index, rx) in is.rx.iter().enumerate().filter(|(_, rx)| is_of(lane, rx)) {
+                let had = |was: &RxQueue| is_of(lane, was) && Arc::ptr_eq(&was.receiver, &rx.receiver);
+                if was.is_some_and(|was| was.rx.get(index).is_some_and(had)) {
+                    continue;
+                }
+                self.queues.push(Queue {
+                    port: Arc::clone(is),
+                    receiver: Arc::clone(&rx.receiver),
+                    rx: rx.receiver.handle.lock().take(),
+                    index,
+                    rest: 0,
+                    rested: 0,
+                    lively: false,
+                    last_flow: LastFlow::default(),
+                });
+            }
+        }
     }
 
     /// The thread has slept.
@@ -233,6 +269,11 @@ impl Worker {
     }
 }
 
+/// Whether the thread of `lane` owns a queue.
+fn is_of(lane: usize, queue: &RxQueue) -> bool {
+    queue.owner.is_some_and(|owner| owner.lane == lane)
+}
+
 /// Fills `batch`, which is empty, from a queue. A queue with an error rests.
 fn receive(Queue { port, receiver, rx, index, .. }: &mut Queue, batch: &mut Batch) {
     if receiver.broken.load(Ordering::Relaxed) {
@@ -245,5 +286,74 @@ fn receive(Queue { port, receiver, rx, index, .. }: &mut Queue, batch: &mut Batc
     if let Err(error) = rx.recv_batch(batch, BATCH_MAX) {
         receiver.broken.store(true, Ordering::Relaxed);
         tracing::warn!(port = port.device.name(), queue = index, %error, "cannot receive");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::datapath::Config;
+    use crate::port::{Owner, PortId};
+    use base::rng::Rng;
+    use base::{Clock, DpPort};
+    use netdev::Netdev;
+    use netdev::dummy::Registry;
+    use std::collections::BTreeSet;
+
+    /// Queues of a port at most.
+    const QUEUES: u64 = 3;
+
+    #[test]
+    fn a_thread_has_the_queues_that_the_table_says_and_keeps_those_that_did_not_change() {
+        let (mut rng, rounds) = (Rng::seeded(11), 2000);
+        let shared = Arc::new(Shared::new(Config::default(), Clock::stopped()));
+        shared.lanes.make(1);
+        let mut worker = Worker::new(Arc::clone(&shared), 1);
+        let registry = Registry::new();
+        for round in 0..rounds {
+            // Some changes of the table come between two looks of the thread at it.
+            for _ in 0..rng.below(4) {
+                let table = shared.ports.load_full();
+                let number = DpPort(1 + rng.below(20) as u32);
+                let owner = (rng.below(2) == 0).then_some(Owner { lane: 1, core_id: 0 });
+                let next = match table.port(number).map(|port| Port::clone(port)) {
+                    Some(_) if rng.below(3) == 0 => table.without(number),
+                    Some(mut port) => {
+                        let at = rng.below(port.rx.len() as u64) as usize;
+                        port.rx[at].owner = owner;
+                        table.with(Arc::new(port))
+                    }
+                    None => {
+                        let name = format!("p{round}-{}", table.version);
+                        let device = registry.open(&name, "dummy-pmd").expect("opens");
+                        let n_rxq = 1 + rng.below(QUEUES);
+                        device.set_options(&[("n_rxq".to_owned(), n_rxq.to_string())].into()).expect("options");
+                        let mut port = Port::open(PortId { number, since: table.version + 1 }, device).expect("opens");
+                        port.rx.iter_mut().for_each(|queue| queue.owner = owner);
+                        table.with(Arc::new(port))
+                    }
+                };
+                shared.publish(next);
+            }
+            let handle = |queue: &Queue| queue.rx.as_deref().map(|rx| std::ptr::from_ref(rx).cast::<()>() as usize);
+            let id = |queue: &Queue| (queue.port.id, queue.index, handle(queue));
+            let before: Vec<_> = worker.queues.iter().map(id).collect();
+            worker.sync();
+            let after: Vec<_> = worker.queues.iter().map(id).collect();
+            let table = shared.ports.load_full();
+            let ours = table.iter().flat_map(|port| {
+                let ours = port.rx.iter().enumerate().filter(|(_, queue)| is_of(1, queue));
+                ours.map(|(index, _)| (port.id, index)).collect::<Vec<_>>()
+            });
+            let had: BTreeSet<_> = after.iter().map(|(port, index, _)| (*port, *index)).collect();
+            assert_eq!(ours.collect::<BTreeSet<_>>(), had);
+            assert_eq!(had.len(), after.len());
+            assert!(after.iter().all(|(.., handle)| handle.is_some()));
+            // Queues that stay are in the same order, with the same handles, and belong to the table's value of the port.
+            let stay: Vec<_> = before.iter().filter(|(port, index, _)| had.contains(&(*port, *index))).collect();
+            assert!(after.iter().take(stay.len()).eq(stay));
+            assert!(worker.queues.iter().all(|q| table.port(q.port.number).is_some_and(|p| Arc::ptr_eq(p, &q.port))));
+        }
+        tally::report!("{rounds} rounds");
     }
 }

@@ -4,8 +4,8 @@
 mod common;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 
 use base::rng::Rng;
 use base::{Clock, DpPort, Millis, PortNo, mix::fold};
@@ -15,7 +15,7 @@ use dpif::{DpAction, DpActions, DpFlow, DpFlowStats, Dpif, FlowId};
 use flow::layout::{ETH_DST, ETH_SRC, IP_MISC, IPV4, IPV6_DST, IPV6_SRC, TP};
 use flow::{Field, FlowKey, FlowMask, extract::extract};
 use netdev::accelerate::{
-    AcceleratedPort, Accelerator, Forwarded, Handle, Network, PLAIN_WORDS, Refusal, Room, Tag, Verdict,
+    AcceleratedPort, Accelerator, Capacity, Forwarded, Handle, Network, PLAIN_WORDS, Refusal, Tag, Verdict,
 };
 use netdev::{Netdev, Tx};
 use packet::{Batch, Packet};
@@ -179,8 +179,8 @@ impl Accelerator for Twin {
 
     fn refresh(&self) {}
 
-    fn room(&self) -> Room {
-        Room { flows: self.state.lock().verdicts.len(), flows_max: FLOWS_MAX, masks: 0, masks_max: MASKS_MAX }
+    fn capacity(&self) -> Capacity {
+        Capacity { flows: self.state.lock().verdicts.len(), flows_max: FLOWS_MAX, masks: 0, masks_max: MASKS_MAX }
     }
 }
 
@@ -474,6 +474,94 @@ fn a_flow_is_taken_when_it_has_some_packets_and_shown_so() {
     assert_eq!((info.taken, info.forwarded, info.ports.len()), (1, (1, 60), 2));
     dp.shutdown();
     assert!(twin.state.lock().ports.is_empty());
+}
+
+/// An accelerator that forwards a packet in userspace while it takes a flow back.
+#[derive(Debug)]
+struct Slow {
+    twin: Arc<Twin>,
+    dp: OnceLock<Weak<Datapath>>,
+    port: Arc<TestPort>,
+    frame: Vec<u8>,
+    forwarded: AtomicU64,
+}
+
+impl Accelerator for Slow {
+    fn kind(&self) -> &'static str {
+        "slow"
+    }
+
+    fn port_add(&self, device: &Arc<dyn Netdev>) -> Result<AcceleratedPort, String> {
+        self.twin.port_add(device)
+    }
+
+    fn port_del(&self, port: AcceleratedPort) {
+        self.twin.port_del(port);
+    }
+
+    fn put(&self, verdict: &Verdict) -> Result<Handle, Refusal> {
+        self.twin.put(verdict)
+    }
+
+    fn remove(&self, handles: &[Handle], told: &mut dyn FnMut(usize, Forwarded)) {
+        if let (Some(dp), false) = (self.dp.get().and_then(Weak::upgrade), handles.is_empty()) {
+            self.port.receive(&self.frame);
+            self.forwarded.fetch_add(dp.run_until_idle(10) as u64, Ordering::Relaxed);
+        }
+        self.twin.remove(handles, told);
+    }
+
+    fn forwarded(&self, handle: Handle) -> Forwarded {
+        self.twin.forwarded(handle)
+    }
+
+    fn refresh(&self) {}
+
+    fn capacity(&self) -> Capacity {
+        self.twin.capacity()
+    }
+}
+
+/// To take a flow back from the kernel waits for many: packets are forwarded meanwhile, and by what is in its place.
+#[test]
+fn packets_are_forwarded_while_a_flow_is_taken_back() {
+    let clock = Clock::stopped();
+    let dp = Arc::new(Datapath::new(Config { threads: 0, ..Config::default() }, clock.clone()).expect("no threads"));
+    let (a, b, c) = (TestPort::new("a"), TestPort::new("b"), TestPort::new("c"));
+    for port in [&a, &b, &c] {
+        dp.port_add(port.clone(), None).expect("opens");
+    }
+    dp.set_handler(TestHandler::always(vec![DpAction::Output(DpPort(2))]));
+    let mut udp = vec![0; 60];
+    udp[12..24].copy_from_slice(&[8, 0, 0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17]);
+    let twin = Twin::new(&clock);
+    let (dp_below, forwarded) = (OnceLock::new(), AtomicU64::new(0));
+    let slow = Arc::new(Slow { twin: twin.clone(), dp: dp_below, port: a.clone(), frame: udp.clone(), forwarded });
+    dp.set_accelerator(Some(slow.clone()));
+    slow.dp.set(Arc::downgrade(&dp)).expect("set once");
+    for _ in 0..=OFFERED_PACKETS {
+        a.receive(&udp);
+        dp.run_until_idle(10);
+    }
+    let entry = dp.flow_dump().remove(0);
+    assert!(entry.offloaded && twin.take("a", &udp));
+    // Other actions under the same id.
+    let to_c: DpActions = [DpAction::Output(DpPort(3))].into();
+    dp.flow_put(entry.id, DpFlow::by_hand(&entry.key, &entry.mask, to_c, 0)).expect("there is room");
+    assert_eq!((slow.forwarded.load(Ordering::Relaxed), c.sent().len()), (1, 1));
+    // All that was forwarded below before, and the packet in between, are the flow's.
+    assert!(!twin.take("a", &udp), "nothing is forwarded below by what was replaced");
+    let stats = dp.flow_get(entry.id).expect("there").stats;
+    assert_eq!(stats.packets, entry.stats.packets + 2);
+    // And when it is removed, it has what came meanwhile.
+    for _ in 0..OFFERED_PACKETS {
+        a.receive(&udp);
+        dp.run_until_idle(10);
+    }
+    assert!(dp.flow_get(entry.id).expect("there").offloaded, "it is offered for itself");
+    let last = dp.flow_del(entry.id).expect("there");
+    assert_eq!(last.packets, stats.packets + OFFERED_PACKETS);
+    assert_eq!(slow.forwarded.load(Ordering::Relaxed), 2, "another miss");
 }
 
 /// Batches that are told by their bytes, without keys, count for that as others do.

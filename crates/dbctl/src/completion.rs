@@ -86,7 +86,7 @@ fn cut<P: Program>(words: &[String]) -> Option<(bool, &[String], Option<&str>)> 
 
 /// Options and names of commands.
 fn before_command<P: Program>(global: bool, options: &[String], current: &str) -> Vec<String> {
-    let bare = |option: &str| option.split('=').next().unwrap_or_default().to_owned();
+    let name_of = |option: &str| option.split('=').next().unwrap_or_default().to_owned();
     let local = command::all_options::<P>().into_iter().map(str::to_owned);
     if current.starts_with('-') {
         let mut found: Vec<String> = local.collect();
@@ -103,10 +103,10 @@ fn before_command<P: Program>(global: bool, options: &[String], current: &str) -
         return found;
     }
     // Commands that have all the options that were typed, as far as those are some command's.
-    let locals: Vec<String> = local.map(|option| bare(&option)).collect();
+    let locals: Vec<String> = local.map(|option| name_of(&option)).collect();
     let typed: Vec<String> =
-        options.iter().map(|option| bare(option)).filter(|option| locals.contains(option)).collect();
-    let fits = |spec: &&Spec<P>| typed.iter().all(|option| spec.options.iter().any(|has| bare(has) == *option));
+        options.iter().map(|option| name_of(option)).filter(|option| locals.contains(option)).collect();
+    let fits = |spec: &&Spec<P>| typed.iter().all(|option| spec.options.iter().any(|has| name_of(has) == *option));
     command::all::<P>().filter(fits).map(|spec| spec.name.to_owned()).collect()
 }
 
@@ -167,7 +167,7 @@ impl<P: Program> Database<P> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok();
         // `flowstone complete`, which calls this, has seen that there is no error.
         let patience = cli::completion::patience().unwrap_or_default();
-        // Nobody is to find a listener just because a key was pressed.
+        // A key press must not send a user's request to an unintended listener.
         let asked = runtime.as_ref().filter(|_| !Remote::any_is_passive(remote));
         let opened = asked.and_then(|runtime| {
             let connect = async {

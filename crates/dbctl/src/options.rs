@@ -33,7 +33,7 @@ pub(crate) struct Options {
     pub(crate) words: Vec<String>,
 }
 
-/// What is to be done.
+/// The requested action.
 #[derive(Debug)]
 pub(crate) enum Request {
     /// Run the commands.

@@ -120,7 +120,7 @@ async fn execute<P: Program>(
     }
 }
 
-/// What is left to do after a commit.
+/// The work left after a commit.
 struct Done {
     outputs: Vec<Output>,
     /// The configuration that the daemon must reach.
@@ -220,6 +220,6 @@ fn print(options: &Options, outputs: Vec<Output>) {
         }
     }
     let mut stdout = std::io::stdout().lock();
-    // Whoever reads may have gone away; the transaction is committed nevertheless.
+    // The reader may have gone away; the transaction is committed nevertheless.
     let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
 }

@@ -1,141 +1,143 @@
-//! What a datapath does to a packet: few, simple steps that need no table.
+//! Datapath actions: simple steps that need no table lookup.
 
 use crate::ct::Ct;
 use crate::meter::MeterId;
 use base::{DpPort, DropReason, MacAddr, PortNo};
 use flow::{Field, FlowKey};
 use packet::wire::NshRepr;
+use protocols::Protocol;
 use std::sync::Arc;
 
 /// A shared list of actions, executed in order.
 pub type DpActions = Arc<[DpAction]>;
 
-/// What a hash of a flow is made of.
+/// The fields that a flow hash covers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum HashKind {
-    /// IP addresses and protocol, and transport ports: [`flow::hash::l4`].
+    /// IP addresses, IP protocol and transport ports: [`flow::hash::l4`].
     L4,
-    /// The same for both directions, with Ethernet addresses: [`flow::hash::symmetric_l4`].
+    /// Symmetric in both directions, with Ethernet addresses: [`flow::hash::symmetric_l4`].
     SymmetricL4,
 }
 
 /// One step.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum DpAction {
-    /// Send the packet, as it is now, out of a port.
+    /// Sends the packet in its current state out of a port.
     Output(DpPort),
-    /// Cut copies of the packet that the next output sends to this many bytes.
+    /// Truncates the copies that the next output sends to this many bytes.
     Trunc(u32),
-    /// Set the bits `mask` of `field` to those of `value`, in the packet, mending checksums. Only fields that stand in
-    /// packet headers, and metadata that the datapath carries (`skb_priority`, `pkt_mark`).
+    /// Sets the bits `mask` of `field` to `value` and updates checksums. Supports fields of packet headers, and
+    /// metadata that the datapath carries (`skb_priority`, `pkt_mark`).
     Set {
         /// Which field.
         field: Field,
-        /// The bits' new values, right aligned in the field.
+        /// The new value, right aligned in the field.
         value: u128,
         /// Which bits.
         mask: u128,
     },
-    /// Push an outer VLAN tag.
+    /// Pushes an outer VLAN tag.
     PushVlan {
         /// Tag protocol id, 0x8100 or 0x88a8.
         tpid: u16,
-        /// Priority and VLAN id (bit 0x1000 does not reach the wire).
+        /// TCI: priority and VLAN id (bit 0x1000 is cleared on the wire).
         tci: u16,
     },
-    /// Remove the outer VLAN tag.
+    /// Pops the outer VLAN tag.
     PopVlan,
-    /// Push an MPLS label stack entry behind the Ethernet header and the VLAN tags that keys tell of, in front of entries
-    /// that are there.
+    /// Pushes an MPLS label stack entry behind the Ethernet header and the VLAN tags that are part of the key, in front
+    /// of existing entries.
     PushMpls {
-        /// Ethernet type from then on, 0x8847 or 0x8848.
+        /// The new Ethernet type, 0x8847 or 0x8848.
         ethertype: u16,
         /// The entry as on the wire (RFC 3032): label, traffic class, bottom of stack, time to live.
         lse: u32,
     },
-    /// Remove the outermost MPLS label stack entry, if there is one.
+    /// Pops the outermost MPLS label stack entry, if there is one.
     PopMpls {
-        /// Ethernet type from then on: that of MPLS if entries are left, else that of the payload. If entries came
-        /// first in the packet, 0x6558 says that a frame with an Ethernet header is left.
+        /// The new Ethernet type: MPLS if entries are left, otherwise the payload's. For an L3 packet that began with
+        /// the entry, 0x6558 means that an Ethernet frame is left.
         ethertype: u16,
     },
-    /// Push a service instance tag (IEEE 802.1ah) and an Ethernet header in front of a frame: the new header has the
-    /// frame's addresses, and no VLAN tags.
+    /// Pushes a service instance tag (IEEE 802.1ah) and an Ethernet header in front of a frame. The new header has the
+    /// frame's addresses and no VLAN tags.
     PushPbb {
-        /// The tag's control information as on the wire: priority, drop eligibility, use of customer addresses, number of the
-        /// service instance.
+        /// The tag's control information as on the wire: priority, drop eligibility, use of customer addresses, service
+        /// instance id.
         tci: u32,
     },
-    /// Remove the outermost service instance tag, if there is one: the addresses under it take the place of those in front.
-    /// VLAN tags in front of it stay.
+    /// Pops the outermost service instance tag, if there is one. The inner addresses replace the outer ones; outer VLAN
+    /// tags stay.
     PopPbb,
-    /// Copy the time to live from what is under the outermost MPLS label (another, or IP) to the label, or from there to it
-    /// (OpenFlow 1.3 section 5.12). Packets without the one or the other stay as they are.
+    /// Copies the TTL between the outermost MPLS label and the header below it (another label, or IP), inwards or
+    /// outwards (OpenFlow 1.3 section 5.12). Packets without both headers stay as they are.
     CopyTtl {
         /// To the label.
         outwards: bool,
     },
-    /// Give a packet without an Ethernet header one.
+    /// Pushes an Ethernet header onto an L3 packet.
     PushEth {
         /// Destination.
         dst: MacAddr,
         /// Source.
         src: MacAddr,
     },
-    /// Remove the Ethernet header. Only with another one does the packet leave through a port.
+    /// Pops the Ethernet header. The packet can only leave through a port after another one was pushed.
     PopEth,
-    /// Push an MPLS label stack entry in front of the whole packet, with its Ethernet header if it has one.
+    /// Pushes an MPLS label stack entry in front of the whole packet, including its Ethernet header, if any.
     AddMpls {
-        /// Ethernet type that the packet has then, 0x8847 or 0x8848.
+        /// The packet's new Ethernet type, 0x8847 or 0x8848.
         ethertype: u16,
         /// As in [`DpAction::PushMpls`].
         lse: u32,
     },
-    /// Push a network service header in front of the whole packet, with its Ethernet header if it has one.
+    /// Pushes a network service header in front of the whole packet, including its Ethernet header, if any.
     PushNsh(Arc<PushNsh>),
-    /// Remove the network service header that a packet without an Ethernet header begins with.
+    /// Pops the network service header at the front of an L3 packet.
     PopNsh,
-    /// Compute the hash of the packet's flow, which its key tells from then on (`dp_hash`).
+    /// Computes the hash of the packet's flow and stores it in `dp_hash` of its key.
     Hash(HashKind, u32),
-    /// Have the packet, as it is now, looked up in the datapath's flows once more, with this `recirc_id` in its key; none
-    /// is 0.
+    /// Recirculates the packet: it is looked up again in its current state, with this nonzero `recirc_id` in its key.
     Recirc(u32),
-    /// Send the packet through the connection tracker, which tells in its key what it knows of the connection from then
-    /// on, and may translate addresses and ports.
+    /// Sends the packet through conntrack, which stores the connection's state in the packet's key and may translate
+    /// addresses and ports.
     Ct(Arc<Ct>),
-    /// Forget what the packet's key tells of its connection.
+    /// Clears the connection state in the packet's key.
     CtClear,
-    /// Send the packet, as it is now, to controllers.
+    /// Sends the packet in its current state to controllers.
     Controller(Arc<ControllerUpcall>),
-    /// Tell collectors of the packet, as it is now.
+    /// Samples the packet in its current state for IPFIX collectors.
     Observe(Arc<Observe>),
-    /// Run the steps on a copy of the packet.
+    /// Queues the packet in its current state for a protocol of the switch.
+    Punt(Protocol),
+    /// Executes actions on a copy of the packet.
     Clone(DpActions),
-    /// Run one or the other on a copy of the packet, by its length: of a packet that stands for several, that of the
-    /// longest of them.
+    /// Executes one of two lists of actions on a copy of the packet, depending on its length; for a GSO packet on the
+    /// length of its longest segment.
     CheckPktLen {
-        /// Bytes of the frame, without frame check sequence.
+        /// Frame length in bytes, without frame check sequence.
         size: u16,
-        /// For packets that are longer.
+        /// For longer packets.
         greater: DpActions,
         /// For the others.
         lesser: DpActions,
     },
-    /// Run the steps on a copy of some packets, which chance chooses, each for itself.
+    /// Executes actions on copies of randomly chosen packets; each packet is chosen independently.
     Sample {
-        /// How likely a packet is chosen: 0 never, [`u32::MAX`] always.
+        /// Probability of a packet: 0 is never, [`u32::MAX`] always.
         probability: u32,
-        /// What to do with it.
+        /// The actions for chosen packets.
         actions: DpActions,
     },
-    /// Send the packet through a meter, which may drop it, so that no action behind gets it, or mark it.
+    /// Sends the packet through a meter, which may drop it, so that no later action sees it, or remark it.
     Meter(MeterId),
-    /// Count a drop. An empty list of actions is a drop too, for [`DropReason::Action`].
+    /// Counts a drop. An empty list of actions also drops, with [`DropReason::Action`].
     Drop(DropReason),
 }
 
 impl DpAction {
-    /// Whether all that it does is to change what actions behind it send.
+    /// Whether the action only modifies the packet for later actions.
     pub fn is_preparation(&self) -> bool {
         match self {
             Self::Trunc(_)
@@ -159,6 +161,7 @@ impl DpAction {
             | Self::Ct(_)
             | Self::Controller(_)
             | Self::Observe(_)
+            | Self::Punt(_)
             | Self::Clone(_)
             | Self::CheckPktLen { .. }
             | Self::Sample { .. }
@@ -167,13 +170,13 @@ impl DpAction {
         }
     }
 
-    /// Whether it makes a difference to actions behind it. (A hash is for the look-up that it is computed for.)
+    /// Whether the action affects later actions. (A hash only affects the lookup that it is computed for.)
     pub fn affects_later(&self) -> bool {
         self.is_preparation() && !matches!(self, Self::Hash(..))
             || matches!(self, Self::Meter(_) | Self::Drop(_) | Self::Ct(_))
     }
 
-    /// The lists of actions within it.
+    /// The nested lists of actions.
     pub fn nested(&self) -> impl Iterator<Item = &DpActions> {
         let lists = match self {
             Self::Clone(inner) | Self::Sample { actions: inner, .. } => [Some(inner), None],
@@ -183,7 +186,7 @@ impl DpAction {
         lists.into_iter().flatten()
     }
 
-    /// The same with each list of actions within it replaced by what `change` makes of it.
+    /// A copy in which `change` has replaced each nested list of actions.
     #[must_use]
     pub fn with_nested(&self, mut change: impl FnMut(&[Self]) -> DpActions) -> Self {
         match self {
@@ -199,41 +202,41 @@ impl DpAction {
     }
 }
 
-// Lists of actions are walked for each batch: rare ones have what is large behind a pointer.
+// Lists of actions are walked for each batch, so large and rare variants are boxed.
 const _: () = assert!(size_of::<DpAction>() <= 48);
 
 /// A network service header to be pushed (RFC 8300).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PushNsh {
-    /// The header; context words count if the metadata is of type 1.
+    /// The header. Its context words are used if the metadata has type 1.
     pub header: NshRepr,
     /// Metadata of type 2: a multiple of 4 bytes, at most [`NshRepr::METADATA_MAX`].
     pub tlvs: Vec<u8>,
 }
 
-/// Which collectors are told of a packet, and what beside it.
+/// Where to sample a packet, and the collectors of the sample.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Observe {
-    /// The bridge that has them: its number above the seam.
+    /// The bridge that has the collectors, by its number in the switch.
     pub bridge: u32,
     /// Which of its collectors.
     pub collectors: Collectors,
-    /// The port by which the packet leaves, if it was sampled there.
+    /// The output port, if the packet was sampled on output.
     pub output: Option<DpPort>,
-    /// Whether anything is sent of packets of this flow.
+    /// Whether the actions of this flow send any packet.
     pub forwarded: bool,
 }
 
 /// Collectors of a bridge.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Collectors {
-    /// Those of all its packets.
+    /// The collectors of a bridge that samples all packets.
     Bridge,
-    /// A set that an action of a flow names.
+    /// A collector set, named by an action of a flow.
     Set(SampledFlow),
 }
 
-/// What an action says that samples the packets of a flow.
+/// The parameters of an action that samples the packets of a flow.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SampledFlow {
     /// Packets of 65,535.
@@ -244,43 +247,43 @@ pub struct SampledFlow {
     pub domain: u32,
     /// Observation point.
     pub point: u32,
-    /// Whether it said where the packet is: on its way in or out.
-    pub direction: Option<Way>,
+    /// The explicit direction of the sample, if the action states one.
+    pub direction: Option<SamplePoint>,
 }
 
-/// Into the switch or out of it.
+/// Whether a packet is sampled on input or on output.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Way {
+pub enum SamplePoint {
     /// In.
     Ingress,
     /// Out.
     Egress,
 }
 
-/// What a packet-in needs beside the packet.
+/// Information for a packet-in in addition to the packet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ControllerUpcall {
-    /// Which bridge's controllers: the bridge's number above the seam.
+    /// The bridge whose controllers receive it, by its number in the switch.
     pub bridge: u32,
-    /// Table of the flow that sent it.
+    /// Table of the rule that sent it.
     pub table: u8,
-    /// Cookie of that flow; 0 if none matched, all ones for a packet-out.
+    /// Cookie of that rule; 0 if no rule matched, all ones for a packet-out.
     pub cookie: u64,
     /// `ofp_packet_in_reason`.
     pub reason: u8,
-    /// Bytes at most, 0xffff for all.
+    /// Maximum number of bytes, 0xffff for all.
     pub max_len: u16,
     /// Which controllers.
     pub controller_id: u16,
     /// For NXT_PACKET_IN2.
     pub userdata: Vec<u8>,
-    /// Whether a table-miss flow (OpenFlow 1.3 section 5.4) sent it: to versions before, such a flow is a flow as any
-    /// other, and its reason an action.
+    /// Whether a table-miss flow (OpenFlow 1.3 section 5.4) sent it. Earlier versions know no such flows, and report an
+    /// action as the reason.
     pub table_miss: bool,
-    /// Ingress port in the bridge's numbering.
+    /// Ingress port in the numbering of OpenFlow.
     pub in_port: PortNo,
-    /// The number of what is left to be done when the controller lets the packet go on; 0 if nothing is to wait for that.
+    /// The number of the frozen state that NXT_RESUME continues; 0 if the packet does not wait.
     pub continuation: u32,
-    /// The key at that point: registers, metadata and tunnel fields are reported from it.
+    /// The key at that point, from which registers, metadata and tunnel fields are reported.
     pub metadata: FlowKey,
 }

@@ -1,36 +1,37 @@
-//! The connection tracker as a datapath action: what a packet's connection is to become.
+//! The conntrack action of the datapath.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// Parameters of [`DpAction::Ct`](crate::DpAction::Ct).
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Ct {
-    /// Whether the connection is to be remembered beyond the packet.
+    /// Whether and how to commit the connection to the tracker.
     pub commit: Option<Commit>,
-    /// The zone that the connection is looked up in: the same addresses are other connections in another zone.
+    /// The zone of the connection. Equal addresses in different zones are different connections.
     pub zone: u16,
-    /// New bits of the connection's mark: their values, and which. Values are 0 in other bits.
+    /// Bits to set in the connection's mark, as value and mask. The value is 0 outside of the mask.
     pub mark: Option<(u32, u32)>,
-    /// The same of the connection's label.
+    /// Bits to set in the connection's label, as value and mask.
     pub label: Option<(u128, u128)>,
-    /// The name of the helper that is to follow the connection, as `ftp`.
+    /// The name of an application layer gateway for the connection, as `ftp`.
     pub helper: Option<String>,
-    /// The name of the policy that its timeouts come from.
+    /// The name of the timeout policy.
     pub timeout: Option<String>,
-    /// What is to be translated.
+    /// Address translation.
     pub nat: Option<Nat>,
 }
 
-/// How a connection is remembered.
+/// How to commit a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Commit {
-    /// As it is, if it is known.
+    /// Commits the connection, unless it is already known.
     Plain,
-    /// In the direction of this packet: one that was committed in the other direction is forgotten before.
+    /// Commits it in the direction of this packet; a connection that was committed in the opposite direction is removed
+    /// first.
     Force,
 }
 
-/// Which of a packet's addresses are translated.
+/// The address of a packet that is translated.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum NatKind {
     /// Source address and port.
@@ -39,7 +40,7 @@ pub enum NatKind {
     Dst,
 }
 
-/// Addresses to choose from: the first, and the last if there is more than one.
+/// A range of addresses: the first, and the last if there is more than one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum NatRange {
     /// IPv4.
@@ -48,19 +49,19 @@ pub enum NatRange {
     Ipv6(Ipv6Addr, Option<Ipv6Addr>),
 }
 
-/// How addresses and ports of a connection are translated.
+/// Address and port translation of a connection.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Nat {
-    /// What a new connection is given; `None` to do to a packet what its connection was given.
+    /// The translation of a new connection; `None` only applies the translation of existing connections.
     pub kind: Option<NatKind>,
-    /// Addresses to choose from; `None` for the packet's own.
+    /// The range of addresses; `None` for the packet's own address.
     pub addresses: Option<NatRange>,
-    /// Ports to choose from: the first, not 0, and the last if there is more than one. Only where there are addresses.
+    /// The range of ports: the first, not 0, and the last if there is more than one. Only valid with addresses.
     pub ports: Option<(u16, Option<u16>)>,
-    /// Choose the same address after a restart.
+    /// Map to the same address after a restart.
     pub persistent: bool,
-    /// Choose the port by a hash of addresses and the other port.
+    /// Select the port by a hash of the addresses and the other port.
     pub hash: bool,
-    /// Choose the port at random.
+    /// Select the port at random.
     pub random: bool,
 }

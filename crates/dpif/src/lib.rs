@@ -1,94 +1,109 @@
-//! The seam between datapath and switch: datapath actions, flows, upcalls and the [`Dpif`] trait.
+//! The interface between datapath and switch: datapath actions, flows, upcalls and the [`Dpif`] trait.
 //!
-//! Below the seam a packet is forwarded by a remembered [`DpFlow`]: a key, a mask, and a list of [`DpAction`]s. What no
-//! flow covers goes up through an [`UpcallHandler`], which answers with what to do now and, usually, a flow to remember.
-//! Nothing here knows of OpenFlow tables; nothing above the seam touches packet bytes.
+//! The datapath forwards packets by installed [`DpFlow`]s: a key, a mask, and a list of [`DpAction`]s. A packet that
+//! matches no flow is passed to an [`UpcallHandler`], which replies with actions for the packet and, usually, a flow to
+//! install. Neither side knows the other's terms: the datapath knows no OpenFlow tables, and the switch touches no
+//! packet bytes.
 //!
-//! Keys below the seam hold the datapath's port number ([`DpPort`]) in the place of the ingress port.
+//! Keys in the datapath hold its own port numbers ([`DpPort`]) as ingress port.
 
 pub mod action;
+pub mod backend;
 pub mod ct;
 pub mod meter;
+pub mod offload;
+pub mod port;
 pub mod text;
+pub mod thread;
+mod thread_stats;
+pub mod upcall;
 
-pub use action::{Collectors, ControllerUpcall, DpAction, DpActions, HashKind, Observe, SampledFlow, Way};
+pub use action::{Collectors, ControllerUpcall, DpAction, DpActions, HashKind, Observe, SamplePoint, SampledFlow};
+pub use backend::{Capabilities, Meters, Offload, Ports, Threads, Upcalls};
 pub use ct::{Commit, Ct, Nat, NatKind, NatRange};
 pub use meter::{BandKind, MeterBand, MeterConfig, MeterCount, MeterId, MeterStats, MeterUnit};
+pub use offload::{OffloadInfo, Unfit};
+pub use port::{PortInfo, PortStats, QueueInfo};
+pub use thread::{
+    Algorithm, Balance, Cpu, INTERVAL_SECS, INTERVALS, Policy, QueueUsage, ThreadConfig, ThreadInfo, ThreadStats, Usage,
+};
+pub use upcall::{HandlerStats, PortUpcalls, UpcallStats};
 
 use base::{DpPort, DropReason, Millis};
 use flow::{FlowKey, FlowMask, Sparse, Step, Steps};
-use packet::{Batch, Packet};
+use packet::Packet;
+pub use protocols::Protocol;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-/// Names a datapath flow for as long as it is installed; never used again in the life of a datapath.
+/// The id of a datapath flow. Ids are never reused within the lifetime of a datapath.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct FlowId(pub u64);
 
-/// What a datapath flow matches and does. Flows of one datapath are disjoint: a packet matches at most one that is
-/// current, so that there is no priority.
+/// Match and actions of a datapath flow. Current flows of a datapath are disjoint: a packet matches at most one of
+/// them, so flows have no priority.
 #[derive(Clone, Debug)]
 pub struct DpFlow {
-    /// The whole key of the packet that it was made for. Bits outside of the mask do not matter to the flow, but an
-    /// index may narrow the flow to some of them, and then what it installs still covers that packet.
+    /// The key of the packet that the flow was made for. The flow ignores bits outside of the mask; but an index may
+    /// narrow the flow by some of these bits, and the narrowed flow then still matches that packet.
     pub key: Sparse,
-    /// The bits that matter, and how the computation behind the flow came to look at them, in order: an index may be
-    /// built along it. A flow that was narrowed may be widened again to all that these reads tell. So who finds an
-    /// installed flow still right by a new computation has to put it again, with the new reads, if these are not all
-    /// among the old. The ingress port and `recirc_id` are always matched whole.
+    /// The mask, as the bits that the translation read, in order; an index may use the order. A narrowed flow may later
+    /// be widened to all bits that the reads allow. So if a new translation confirms an installed flow, the caller must
+    /// put it again with the new reads, unless the old reads include all of them. The ingress port and `recirc_id` are
+    /// always matched exactly.
     pub reads: Arc<Steps>,
-    /// What to do.
+    /// The actions of the flow.
     pub actions: DpActions,
-    /// The state of the switch that this was computed from: a flow of another generation than the datapath's current
-    /// one ([`Dpif::set_generation`]) is not used any more, until it is replaced or deleted.
+    /// The generation of the switch's state in which the flow was translated. A flow of another generation than the
+    /// datapath's ([`Dpif::set_generation`]) is not used any more, until it is replaced or deleted.
     pub generation: u64,
 }
 
 impl DpFlow {
-    /// A flow of a computation that read these of the key.
+    /// A flow whose translation read these bits of the key.
     pub fn new(key: &FlowKey, reads: &[Step], actions: DpActions, generation: u64) -> Self {
         Self { key: Sparse::new(key), reads: Arc::new(Steps::new(reads)), actions, generation }
     }
 
-    /// A flow that no computation is behind: put there by hand.
+    /// A flow without a translation, as installed by `dpctl/add-flow`.
     pub fn by_hand(key: &FlowKey, mask: &FlowMask, actions: DpActions, generation: u64) -> Self {
         Self { key: Sparse::new(key), reads: Arc::new(Steps::of_mask(mask)), actions, generation }
     }
 }
 
-/// What a flow has done so far.
+/// Statistics of a flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DpFlowStats {
     /// Packets.
     pub packets: u64,
     /// Bytes of frames, without frame check sequence.
     pub bytes: u64,
-    /// Last use, if it was used.
+    /// Time of the last use, if any.
     pub used: Option<Millis>,
-    /// All TCP flags seen, or'ed.
+    /// All TCP flags seen, combined with OR.
     pub tcp_flags: u16,
 }
 
-/// An installed flow, as a dump shows it.
+/// An installed flow in a dump.
 #[derive(Clone, Debug)]
 pub struct DpFlowEntry {
     /// Its id.
     pub id: FlowId,
-    /// What its packets have in common, zero outside of `mask`.
+    /// The values that it matches, zero outside of `mask`.
     pub key: FlowKey,
-    /// The bits that it matches, as it is installed: it may be narrower than it was put.
+    /// The mask as installed, which may be narrower than requested.
     pub mask: FlowMask,
-    /// What to do.
+    /// The actions of the flow.
     pub actions: DpActions,
     /// See [`DpFlow::generation`].
     pub generation: u64,
-    /// What it has done.
+    /// Its statistics.
     pub stats: DpFlowStats,
-    /// Whether an accelerator below the datapath forwards packets by it.
+    /// Whether an accelerator forwards packets by this flow.
     pub offloaded: bool,
 }
 
-/// A packet that the datapath has no flow for: one that came in, or one that comes back ([`DpAction::Recirc`]).
+/// A packet that matches no flow: a received or a recirculated one ([`DpAction::Recirc`]).
 #[derive(Debug)]
 pub struct Upcall<'a> {
     /// Where it came in.
@@ -99,47 +114,52 @@ pub struct Upcall<'a> {
     pub packet: &'a Packet,
 }
 
-/// The answer to an [`Upcall`].
+/// The reply to an [`Upcall`].
 #[derive(Debug)]
 pub struct UpcallReply {
-    /// What to do with this packet.
+    /// Actions for this packet.
     pub actions: DpActions,
-    /// A flow to remember, with the id that [`UpcallHandler`] chose for it; `None` if this packet's case must not be
-    /// remembered.
+    /// The flow to install, with an id that [`UpcallHandler`] chose; `None` if the result must not be cached.
     pub install: Option<(FlowId, DpFlow)>,
 }
 
-/// The switch above the seam, called on packet threads: it must not block for long, and never on I/O.
+/// The switch's side of upcalls. Packet threads call it: it must not block for long, and never on I/O.
 pub trait UpcallHandler: Send + Sync + Debug {
-    /// No current flow covers the packet.
+    /// Handles a packet that matches no current flow.
     fn miss(&self, upcall: Upcall<'_>) -> UpcallReply;
 
-    /// As [`UpcallHandler::miss`], asked on a packet thread, that other packets wait for: `None` if the answer could not be
-    /// given at once, as somebody else would have to be waited for. Then nothing has happened, and the packet is asked
-    /// about again elsewhere.
-    fn miss_here(&self, upcall: Upcall<'_>) -> Option<UpcallReply> {
+    /// Like [`UpcallHandler::miss`], called on a packet thread while other packets wait. Returns `None` without side effects
+    /// if the reply would have to wait for another thread; the packet is then handled by [`UpcallHandler::miss`] elsewhere.
+    fn try_miss(&self, upcall: Upcall<'_>) -> Option<UpcallReply> {
         let _ = upcall;
         None
     }
 
-    /// An action sends the packet, as it is at that point, to a controller.
+    /// Handles a packet that an action sends to a controller, in its current state.
     fn controller(&self, port: DpPort, what: &ControllerUpcall, packet: &Packet);
 
-    /// An action tells collectors of the packet, as it is at that point.
+    /// Handles a packet that an action samples, in its current state.
     fn observe(&self, port: DpPort, what: &Observe, packet: &Packet) {
         let _ = (port, what, packet);
     }
 
-    /// A flow left the datapath without [`Dpif::flow_del`]: another that covers the packet that it was made for took
-    /// its place, or the datapath found it wrong. Its last statistics. Also called, with statistics of zero, for a flow
-    /// that [`UpcallHandler::miss`] asked for and that was not installed, for the limit on flows. The packet of a miss
-    /// is not in the statistics of its flow. It may wait for others: packet threads leave it to handler threads to call it,
-    /// if there are any.
+    /// Queues the packet, in its state at the action, for a protocol. An error is the reason why it was not queued, for which
+    /// the datapath counts a drop.
+    fn punt(&self, port: DpPort, protocol: Protocol, packet: &Packet) -> Result<(), DropReason> {
+        let _ = (port, protocol, packet);
+        Err(DropReason::NoProtocol)
+    }
+
+    /// Reports the final statistics of a flow that left the datapath without [`Dpif::flow_del`], because a flow that
+    /// covers the packet that it was made for replaced it, or because the datapath found it wrong. Also called with
+    /// zero statistics for a flow that [`UpcallHandler::miss`] returned and that was not installed because of the flow
+    /// limit. The statistics do not include the packet of the miss. The call may wait for other threads: packet threads
+    /// leave it to handler threads if there are any.
     fn flow_gone(&self, id: FlowId, stats: DpFlowStats);
 
-    /// Whether what the datapath is about to do with a packet that a flow covers is what would be decided afresh: asked
-    /// for a sample of packets, to find errors. After `false` the flow is removed, and reported by
-    /// [`UpcallHandler::flow_gone`]; the answer must be `true` where state just changes under the question.
+    /// Checks whether `actions`, about to be executed for a packet that matched a flow, equal the result of a new
+    /// translation. Called for a sample of packets, to find errors. After `false`, the flow is removed and reported by
+    /// [`UpcallHandler::flow_gone`]. Returns `true` if state changed during the check.
     fn check(&self, port: DpPort, key: &FlowKey, id: FlowId, actions: &DpActions) -> bool {
         let _ = (port, key, id, actions);
         true
@@ -149,27 +169,27 @@ pub trait UpcallHandler: Send + Sync + Debug {
 /// Statistics of a datapath.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DpStats {
-    /// Packets that a remembered flow covered.
+    /// Packets that matched a flow.
     pub hit: u64,
     /// Packets that went up.
     pub missed: u64,
-    /// Packets that could not go up.
+    /// Packets dropped because the upcall queue was full.
     pub lost: u64,
     /// Flows installed.
     pub flows: u64,
     /// Distinct masks among them.
     pub masks: u64,
-    /// Mask look-ups made for all packets.
+    /// Mask lookups of all packets.
     pub mask_hits: u64,
 }
 
-/// What can go wrong at the seam.
+/// Errors of the datapath interface.
 #[derive(Debug, thiserror::Error)]
 pub enum DpifError {
-    /// No port of that number.
+    /// The port does not exist.
     #[error("no datapath port {0}")]
     NoPort(DpPort),
-    /// No flow of that id.
+    /// The flow does not exist.
     #[error("no such datapath flow")]
     NoFlow,
     /// The device could not be opened.
@@ -178,10 +198,10 @@ pub enum DpifError {
     /// No number is left.
     #[error("no datapath port number is free")]
     TooManyPorts,
-    /// The limit on flows is reached.
+    /// The flow limit is reached.
     #[error("too many datapath flows")]
     TooManyFlows,
-    /// No meter of that id.
+    /// The meter does not exist.
     #[error("no such meter")]
     NoMeter,
     /// All [`meter::METERS_MAX`] meters are in use.
@@ -190,15 +210,15 @@ pub enum DpifError {
     /// More than [`meter::METER_BANDS_MAX`] bands.
     #[error("too many bands")]
     TooManyBands,
-    /// The packet could not be executed.
+    /// The packet was dropped.
     #[error("packet dropped: {}", .0.name())]
     Dropped(DropReason),
 }
 
-/// A packet that is to go through a list of actions ([`Dpif::execute`]).
+/// A packet for [`Dpif::execute`].
 #[derive(Debug)]
 pub struct Execution {
-    /// Where it is to have come in.
+    /// The packet's ingress port.
     pub port: DpPort,
     /// The packet.
     pub packet: Packet,
@@ -206,65 +226,50 @@ pub struct Execution {
     pub actions: DpActions,
 }
 
-/// Control of one datapath, from above the seam. All methods may be called from any thread.
-///
-/// Ports are added by the owner of the datapath's implementation, as what a device is differs from one to another.
-pub trait Dpif: Send + Sync + Debug {
-    /// Sends `packet` through `actions` as if it had come in on `port` ([`DpPort::NONE`] if on none). An error tells
-    /// why it, or a copy of it, was dropped, if the actions themselves did not say so; all drops are counted.
+/// The interface to one datapath: flows and packets here, the rest in the traits that it comprises. All methods may be
+/// called from any thread.
+pub trait Dpif: Ports + Upcalls + Threads + Offload + Meters + Send + Sync + Debug {
+    /// The datapath's capabilities.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Executes `actions` on `packet` as if it had been received on `port` ([`DpPort::NONE`] if on none). Returns an
+    /// error if the packet or a copy of it was dropped for a reason other than a drop action; all drops are counted.
     fn execute(&self, port: DpPort, packet: Packet, actions: &DpActions) -> Result<(), DpifError>;
 
-    /// The same of several packets, one after the other; those that leave by the same port may leave together. `failed`
-    /// is told of errors. Nothing is left in the list.
+    /// Executes several packets in order; packets to the same port may be sent together. Errors are passed to `failed`.
+    /// Empties the list.
     fn execute_all(&self, executions: &mut Vec<Execution>, failed: &mut dyn FnMut(DpifError)) {
         for Execution { port, packet, actions } in executions.drain(..) {
             self.execute(port, packet, &actions).unwrap_or_else(&mut *failed);
         }
     }
 
-    /// Installs a flow under an id of the caller's. A flow that covers the packet that this one was made for is
-    /// replaced, and reported by [`UpcallHandler::flow_gone`] on the caller's thread. A flow of the same id is replaced
-    /// too, in match, reads and actions, and its statistics go on in the new one.
+    /// Installs a flow under an id chosen by the caller. An existing flow that covers the packet that the new flow was
+    /// made for is replaced, and reported by [`UpcallHandler::flow_gone`] on the caller's thread. A flow with the same
+    /// id is also replaced, in match, reads and actions, and keeps its statistics.
     fn flow_put(&self, id: FlowId, flow: DpFlow) -> Result<(), DpifError>;
 
-    /// Removes a flow and returns its last statistics.
+    /// Removes a flow and returns its final statistics.
     fn flow_del(&self, id: FlowId) -> Result<DpFlowStats, DpifError>;
 
     /// A flow with its statistics, if it is installed.
     fn flow_get(&self, id: FlowId) -> Option<DpFlowEntry>;
 
-    /// The statistics of all flows, in no order. Flows that come or go meanwhile may be left out or told of. No lock is
-    /// held while `each` runs: it may call any method. To be called now and then: the datapath puts its flows in
-    /// order then, and may report some by [`UpcallHandler::flow_gone`] that others took the place of.
+    /// Passes the statistics of all flows to `each`, in no particular order; flows that are added or removed meanwhile may
+    /// be missing. No lock is held while `each` runs, so it may call any method. Call this periodically: the datapath also
+    /// cleans up its flows, and may report flows that were replaced by [`UpcallHandler::flow_gone`].
     fn flow_stats(&self, each: &mut dyn FnMut(FlowId, DpFlowStats));
 
-    /// All flows, each with its statistics: for shows, as each takes the room of a whole key and mask.
+    /// All flows with their statistics. For display only: each entry holds a whole key and mask.
     fn flow_dump(&self) -> Vec<DpFlowEntry>;
 
-    /// Sets how many VLAN tags keys tell of, 1 or 2, from now on: a further tag's protocol id is then the Ethernet type.
-    /// Who changes it moves the generation after it, as keys of before are not keys of after.
+    /// Sets how many VLAN tags are part of a key, 1 or 2; the protocol id of a further tag is then the Ethernet type.
+    /// The caller must then change the generation, as earlier keys differ from later ones.
     fn set_vlans_max(&self, tags: usize);
 
-    /// Makes flows of `generation` the current ones. Generations rise: one below the current one changes nothing.
-    /// A packet that comes in after the call is not forwarded by a flow of another generation.
+    /// Sets the current generation. Generations only increase: a smaller one is ignored. A packet received after the
+    /// call is not forwarded by a flow of another generation.
     fn set_generation(&self, generation: u64);
-
-    /// Adds a meter, and names it by the lowest number that no meter has.
-    fn meter_add(&self, config: &MeterConfig) -> Result<MeterId, DpifError>;
-
-    /// Makes a meter another, with full buckets. What comes in goes on to be counted, bands begin at zero.
-    fn meter_set(&self, id: MeterId, config: &MeterConfig) -> Result<(), DpifError>;
-
-    /// What a meter does, and what it has done.
-    fn meter_get(&self, id: MeterId) -> Result<(MeterConfig, MeterStats), DpifError>;
-
-    /// Removes a meter and returns its last statistics. Its number may be the next one's: who removes it first sees to
-    /// it that no flow sends packets through it any more. Until then they pass.
-    fn meter_del(&self, id: MeterId) -> Result<MeterStats, DpifError>;
-
-    /// Sends packets through a meter that are not under way to a port, as those that go up. It marks some and takes out
-    /// others, which are counted as drops. All pass if there is no such meter.
-    fn meter_run(&self, id: MeterId, packets: &mut Batch);
 
     /// Statistics of the whole datapath.
     fn stats(&self) -> DpStats;

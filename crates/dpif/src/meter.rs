@@ -1,31 +1,30 @@
-//! Meters: how fast packets may come that are sent through one, and what becomes of those that come faster
-//! (OpenFlow 1.3 section 5.7).
+//! Meters: rate limits for the packets that are sent through them (OpenFlow 1.3 section 5.7).
 
-/// Names a meter of a datapath, for as long as it is there.
+/// The id of a datapath's meter while it exists.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct MeterId(pub u32);
 
-/// Meters of a datapath at most.
+/// Maximum number of meters of a datapath.
 pub const METERS_MAX: u32 = 262_144;
-/// Bands of a meter at most.
+/// Maximum number of bands of a meter.
 pub const METER_BANDS_MAX: usize = 8;
 
-/// What a meter counts.
+/// The unit of a meter's rates.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MeterUnit {
-    /// Kilobits (1000 bits) a second, of frames without frame check sequence.
+    /// Kilobits (1000 bits) per second, of frames without frame check sequence.
     Kbps,
     /// Packets a second.
     Pktps,
 }
 
-/// What a band does with a packet that finds its bucket empty.
+/// The action of a band on packets that exceed its rate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BandKind {
     /// Drops it.
     Drop,
-    /// Raises the drop precedence of an IP packet of an assured forwarding class (RFC 2597) by so many levels, to the
-    /// highest at most. Other packets stay as they are.
+    /// Raises the drop precedence of an IP packet in an assured forwarding class (RFC 2597) by this number of levels,
+    /// up to the highest. Other packets stay as they are.
     DscpRemark {
         /// Levels, from 1.
         prec_level: u8,
@@ -35,25 +34,25 @@ pub enum BandKind {
 /// A band of a meter: a token bucket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MeterBand {
-    /// What it does.
+    /// The action on excess packets.
     pub kind: BandKind,
-    /// From which rate on, in the meter's unit.
+    /// The band's rate, in the meter's unit.
     pub rate: u32,
-    /// What may come at once beside that, in kilobits or packets; 0 for what comes in a second at the rate. It is never
-    /// less than what comes in [`BURST_MIN_MS`]. The last packet of a burst may go beyond it, and what follows waits for
-    /// as much longer.
+    /// Burst size in kilobits or packets; 0 for the amount of one second at the rate. It is never less than the amount of
+    /// [`BURST_MIN_MS`]. The last packet of a burst may exceed it, and following packets wait for correspondingly longer.
     pub burst: u32,
 }
 
-/// See [`MeterBand::burst`]: packets come in batches, and clocks have ticks.
+/// The minimum of [`MeterBand::burst`], as packets come in batches and clocks have ticks.
 pub const BURST_MIN_MS: u32 = 10;
 
-/// What a meter does. Of the bands whose buckets a packet finds empty, the one of the highest rate acts.
+/// The configuration of a meter. Among the bands whose bucket is empty for a packet, the one with the highest rate
+/// acts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MeterConfig {
-    /// What it counts.
+    /// The unit of its rates.
     pub unit: MeterUnit,
-    /// Its bands, [`METER_BANDS_MAX`] at most. With none it only counts.
+    /// Its bands, at most [`METER_BANDS_MAX`]. A meter without bands only counts.
     pub bands: Vec<MeterBand>,
 }
 
@@ -74,11 +73,11 @@ impl MeterCount {
     }
 }
 
-/// What a meter has done so far.
+/// Statistics of a meter.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct MeterStats {
-    /// What came in.
+    /// Packets that entered the meter.
     pub input: MeterCount,
-    /// What each band acted on.
+    /// Packets that each band acted on.
     pub bands: Vec<MeterCount>,
 }

@@ -1,5 +1,5 @@
-//! Datapath flows as text. Here are their actions, in the syntax of Open vSwitch: `set(eth(dst=...)),push_vlan(vid=7,pcp=0),2`;
-//! `key` writes keys with their masks and `parse` reads keys.
+//! Datapath flows as text. This file formats actions in Open vSwitch's syntax:
+//! `set(eth(dst=...)),push_vlan(vid=7,pcp=0),2`; `key` formats keys with their masks, and `parse` parses keys.
 
 mod ct;
 mod key;
@@ -10,7 +10,7 @@ pub use key::{Detail, format_key, key_to_string};
 pub use parse::{KeyError, parse_flow, parse_key};
 pub use parse_actions::{ActionsError, parse_actions};
 
-use crate::action::{Collectors, DpAction, HashKind, Observe, PushNsh, Way};
+use crate::action::{Collectors, DpAction, HashKind, Observe, PushNsh, SamplePoint};
 use base::DpPort;
 use flow::extract::ethertype;
 use flow::{Field, FlowKey};
@@ -18,8 +18,8 @@ use key::Header;
 use packet::wire::NshRepr;
 use std::fmt::Write;
 
-/// Writes `actions` for a packet of Ethernet type `eth_type` (which says what `ttl` and the like belong to). `name`
-/// gives the name to print for a port, or `None` for its number.
+/// Formats `actions` for a packet of Ethernet type `eth_type`, which determines the header of fields like `ttl`. `name`
+/// returns the name to print for a port, or `None` for its number.
 pub fn format_actions(actions: &[DpAction], eth_type: u16, name: &dyn Fn(DpPort) -> Option<String>) -> String {
     let mut out = String::new();
     write_list(actions, eth_type, name, &mut out);
@@ -79,6 +79,7 @@ fn write_list(actions: &[DpAction], eth_type: u16, name: &dyn Fn(DpPort) -> Opti
                 c.max_len
             ),
             DpAction::Observe(what) => write_observe(what, out),
+            DpAction::Punt(protocol) => write!(out, "userspace(pid=0,slow_path({protocol}))"),
             DpAction::Hash(HashKind::L4, basis) => write!(out, "hash(l4({basis}))"),
             DpAction::Hash(HashKind::SymmetricL4, basis) => write!(out, "hash(sym_l4({basis}))"),
             DpAction::Ct(ct) => ct::write_ct(ct, out),
@@ -112,7 +113,7 @@ fn write_list(actions: &[DpAction], eth_type: u16, name: &dyn Fn(DpPort) -> Opti
     }
 }
 
-/// A list of actions within one: of no actions, it is a drop.
+/// Writes a nested list of actions; an empty list is written as a drop.
 fn write_nested(
     title: &str,
     actions: &[DpAction],
@@ -134,15 +135,15 @@ fn write_push_pbb(tci: u32, out: &mut String) -> std::fmt::Result {
 }
 
 fn write_observe(what: &Observe, out: &mut String) -> std::fmt::Result {
-    // As it is told where a port is said to be none.
+    // The text of a missing port is the number of no port.
     let port = what.output.map_or(u32::MAX, |port| port.0);
     match &what.collectors {
         Collectors::Bridge => write!(out, "userspace(pid=0,ipfix(output_port={port}))"),
         Collectors::Set(flow) => {
             let way = match flow.direction {
                 None => "",
-                Some(Way::Ingress) => ",ingress",
-                Some(Way::Egress) => ",egress",
+                Some(SamplePoint::Ingress) => ",ingress",
+                Some(SamplePoint::Egress) => ",egress",
             };
             write!(
                 out,
@@ -168,7 +169,7 @@ fn write_push_nsh(what: &PushNsh, out: &mut String) -> std::fmt::Result {
     out.write_char(')')
 }
 
-/// Which header a field is set in.
+/// The header that contains a field.
 fn header_of(field: Field, eth_type: u16) -> Header {
     match field {
         Field::EthSrc | Field::EthDst => Header::Ethernet,
@@ -197,7 +198,7 @@ fn header_of(field: Field, eth_type: u16) -> Header {
     }
 }
 
-/// What these set together in a header, as a key would be written that matches it.
+/// Writes the fields that consecutive set actions change in a header, in the syntax of a key.
 fn write_set(sets: &[DpAction], header: Header, out: &mut String) -> std::fmt::Result {
     let (mut value, mut bits) = (FlowKey::ZERO, FlowKey::ZERO);
     for set in sets {
@@ -226,7 +227,7 @@ mod tests {
         parse_key(text, &|_| None)
     }
 
-    /// Keys that a whole mask writes back as they were.
+    /// Keys that are formatted unchanged under a full mask.
     const KEYS: &[&str] = &[
         "recirc_id(0),in_port(1),packet_type(ns=0,id=0),eth(src=02:00:00:00:00:01,dst=02:00:00:00:00:02),eth_type(0x0800),\
          ipv4(src=10.0.0.1,dst=10.0.0.2,proto=6,tos=0x20,ttl=64,frag=no),tcp(src=1,dst=2),tcp_flags(-fin+syn-rst-psh-ack-urg-ece-cwr-ns-[200]-[400]-[800])",
@@ -248,7 +249,7 @@ mod tests {
     ];
 
     #[test]
-    fn keys_there_and_back() {
+    fn keys_round_trip() {
         for text in KEYS {
             let positive = text.replace("-fin+syn-rst-psh-ack-urg-ece-cwr-ns-[200]-[400]-[800]", "syn");
             let key = parse(&positive).unwrap();
@@ -257,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_matched() {
+    fn only_matched_fields_are_written() {
         let key = parse(
             "in_port(1),eth(src=02:00:00:00:00:01,dst=02:00:00:00:00:02),eth_type(0x0800),\
              ipv4(src=10.0.0.0,proto=17,tos=0x20,frag=no),udp(dst=80)",
@@ -319,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn what_collectors_are_told() {
+    fn sampling_actions() {
         let text = |collectors, output: Option<u32>| {
             let what = Observe { bridge: 1, collectors, output: output.map(DpPort), forwarded: true };
             format_actions(&[DpAction::Observe(what.into())], 0, &|_| Some("p".into()))
@@ -332,12 +333,12 @@ mod tests {
         let plain = "userspace(pid=0,flow_sample(probability=5,collector_set_id=4294967295,obs_domain_id=2,obs_point_id=3,\
                      output_port=";
         assert_eq!(text(flow(None), Some(7)), format!("{plain}7))"));
-        assert_eq!(text(flow(Some(Way::Ingress)), None), format!("{plain}4294967295,ingress))"));
-        assert_eq!(text(flow(Some(Way::Egress)), Some(7)), format!("{plain}7,egress))"));
+        assert_eq!(text(flow(Some(SamplePoint::Ingress)), None), format!("{plain}4294967295,ingress))"));
+        assert_eq!(text(flow(Some(SamplePoint::Egress)), Some(7)), format!("{plain}7,egress))"));
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn errors_name_the_offending_part() {
         let error = |text: &str| parse(text).unwrap_err().to_string();
         assert_eq!(error("in_port(1),eth(src=02:00:00:00:00:04),bogus(1)"), "syntax error at bogus(1)");
         assert_eq!(error("xx"), "syntax error at xx");
@@ -351,14 +352,14 @@ mod tests {
 
     tally::proptest! {
         #[test]
-        fn any_text_is_an_answer(text in "(in_port|eth|vlan|encap|mpls|ipv4|nd|tcp_flags|set|clone|push_vlan|trunc|,|=|/|src|label|0x|[0-9()+-]|.){0,20}") {
+        fn no_text_panics(text in "(in_port|eth|vlan|encap|mpls|ipv4|nd|tcp_flags|set|clone|push_vlan|trunc|,|=|/|src|label|0x|[0-9()+-]|.){0,20}") {
             let _ = parse(&text);
             let _ = parse_flow(&text, &|_| None);
             let _ = parse_actions(&text, &|_| None);
         }
 
         #[test]
-        fn any_key_and_mask_is_a_text(words in proptest::collection::vec(any::<u64>(), layout::WORDS), masks in proptest::collection::vec(any::<u64>(), layout::WORDS)) {
+        fn any_key_and_mask_is_formatted(words in proptest::collection::vec(any::<u64>(), layout::WORDS), masks in proptest::collection::vec(any::<u64>(), layout::WORDS)) {
             let (mut key, mut mask) = (FlowKey::ZERO, FlowKey::ZERO);
             key.0.copy_from_slice(&words);
             mask.0.copy_from_slice(&masks);

@@ -1,4 +1,4 @@
-//! From a key back to a frame that has it: for packets made up from the text of a flow.
+//! Composes a frame from a key, for packets that are given as the text of a flow.
 
 use crate::exthdr;
 use crate::extract::{DL_TYPE_NONE, FRAG_ANY, FRAG_LATER, VLANS, ethertype, ipproto};
@@ -11,14 +11,14 @@ use packet::wire::{
     ArpRepr, IcmpRepr, IgmpRepr, Ipv4Repr, Ipv6Repr, MplsRepr, NshRepr, SctpRepr, TcpRepr, UdpRepr, VlanRepr,
 };
 
-/// Payload at most, so that an IP packet with any headers can state its length.
+/// Maximum payload, so that an IP packet with any headers can state its length.
 const PAYLOAD_MAX: usize = 65_000;
 
-/// A frame whose key (but for metadata) is `key`, with `payload` behind the last header and right checksums.
+/// A frame whose key (except for metadata) is `key`, with `payload` behind the last header and valid checksums.
 ///
-/// The frame of a key without an Ethernet type has type 0, which reads back as [`DL_TYPE_NONE`]; a tag without a tag
-/// protocol has 0x8100. Other keys that no frame can have (ports without a transport protocol, say) lose what does not
-/// fit their protocols. `payload` is cut to 65,000 bytes.
+/// A key without an Ethernet type gives type 0, which reads back as [`DL_TYPE_NONE`]; a tag without a tag protocol gets
+/// 0x8100. Of keys that no frame can have (ports without a transport protocol, say), fields that do not fit the
+/// protocols are lost. `payload` is truncated to 65,000 bytes.
 pub fn compose(key: &FlowKey, payload: &[u8]) -> Vec<u8> {
     let payload = &payload[..payload.len().min(PAYLOAD_MAX)];
     let mut out = Vec::with_capacity(128 + payload.len());
@@ -34,7 +34,7 @@ pub fn compose(key: &FlowKey, payload: &[u8]) -> Vec<u8> {
     let kind = key.eth_type();
     if kind == DL_TYPE_NONE {
         out.extend(((payload.len() + 3).min(0x5ff) as u16).to_be_bytes());
-        // Logical link control for some protocol that is not SNAP.
+        // A logical link control header for a protocol other than SNAP.
         out.extend([0x42, 0x42, 3]);
         out.extend(payload);
         return out;
@@ -57,7 +57,7 @@ pub fn compose(key: &FlowKey, payload: &[u8]) -> Vec<u8> {
         ethertype::PBB => {
             let tag = key.0[layout::MPLS2] & layout::ITAG;
             out.extend((tag as u32).to_be_bytes());
-            // What is under the tag begins with addresses and a type, of which the key tells nothing.
+            // The key does not hold the inner Ethernet header.
             out.extend([0; 12]);
             out.extend(DL_TYPE_NONE.to_be_bytes());
             out.extend(payload);
@@ -66,14 +66,14 @@ pub fn compose(key: &FlowKey, payload: &[u8]) -> Vec<u8> {
             nsh(key, &mut out);
             out.extend(payload);
         }
-        // A tag cut short: anything behind it would complete it.
+        // A truncated tag: any byte behind it would complete it.
         ethertype::VLAN | ethertype::QINQ => {}
         _ => out.extend(payload),
     }
     out
 }
 
-/// In the key the drop eligible bit's place says that there is a tag; on the wire it is clear.
+/// Clears the bit that marks a tag as present in the key. It is the drop eligible bit on the wire.
 fn wire_tci(tci: u16) -> u16 {
     tci & !0x1000
 }
@@ -137,7 +137,7 @@ fn ipv6(key: &FlowKey, payload: &[u8], out: &mut Vec<u8>) {
     let body = body(key, frag, payload, |len| pseudo_v6(&src.to_be_bytes(), &dst.to_be_bytes(), proto, len as u32));
     let later = frag & FRAG_LATER != 0;
     let chain = exthdr::chain(key.get(Field::Ipv6Exthdr) as u16, proto, frag != 0, later);
-    // A later fragment's key tells nothing of what it is part of.
+    // The key of a later fragment does not hold the transport protocol.
     let end = if later { ipproto::NO_NEXT } else { proto };
     let headers = extension_headers(&chain, end, frag);
     let ip = Ipv6Repr {
@@ -153,7 +153,7 @@ fn ipv6(key: &FlowKey, payload: &[u8], out: &mut Vec<u8>) {
     out.extend(body);
 }
 
-/// Extension headers of these kinds in front of `end`. The last fragment header says what `frag` says.
+/// Emits these extension headers in front of `end`. The last fragment header gets the fragment bits of `frag`.
 fn extension_headers(chain: &[u8], end: u8, frag: u8) -> Vec<u8> {
     let mut out = Vec::new();
     let last_fragment = chain.iter().rposition(|kind| *kind == ipproto::FRAGMENT);
@@ -171,7 +171,7 @@ fn extension_headers(chain: &[u8], end: u8, frag: u8) -> Vec<u8> {
                 out.extend(fragment.to_be_bytes());
                 out.extend([0; 4]);
             }
-            // 16 bytes, counted in words of four without the first two (RFC 4302).
+            // 16 bytes; the length counts 32-bit words less two (RFC 4302).
             ipproto::AH => {
                 out.extend([next, 2]);
                 out.extend([0; 14]);
@@ -184,7 +184,7 @@ fn extension_headers(chain: &[u8], end: u8, frag: u8) -> Vec<u8> {
     out
 }
 
-/// The transport header and payload of an IP packet. `pseudo` sums the pseudo-header for their length.
+/// The transport header and payload of an IP packet. `pseudo` returns the sum of the pseudo-header for a given length.
 fn body(key: &FlowKey, frag: u8, payload: &[u8], pseudo: impl Fn(usize) -> Sum) -> Vec<u8> {
     let mut out = Vec::with_capacity(64 + payload.len());
     let proto = if frag & FRAG_LATER == 0 { key.ip_proto() } else { 255 };
@@ -234,8 +234,7 @@ fn body(key: &FlowKey, frag: u8, payload: &[u8], pseudo: impl Fn(usize) -> Sum) 
     out
 }
 
-/// Target and options of a neighbour discovery message. Their end is the end of the message, as any payload would read
-/// as options.
+/// Target and options of a neighbour discovery message. No payload follows, as it would be read as options.
 fn nd(key: &FlowKey, out: &mut Vec<u8>) {
     out.extend(key.get(Field::NdTarget).to_be_bytes());
     let first = key.get(Field::NdOptionsType) as u8;

@@ -1,16 +1,16 @@
-//! What `ipv6_exthdr` tells of an IPv6 packet (OpenFlow 1.3 section 7.2.3.8): which extension headers it has, and whether
-//! they are repeated or stand in an order that RFC 8200 section 4.1 does not recommend.
+//! The bits of `ipv6_exthdr` (OpenFlow 1.3 section 7.2.3.8): the extension headers of an IPv6 packet, and whether they
+//! are repeated or out of the order that RFC 8200 section 4.1 recommends.
 
 use crate::extract::ipproto;
 use std::collections::{HashSet, VecDeque};
 
 /// No next header.
 pub const NO_NEXT: u16 = 1 << 0;
-/// Encrypted payload: nobody sees what follows.
+/// Encapsulating security payload; the headers that follow are encrypted.
 pub const ESP: u16 = 1 << 1;
 /// Authentication.
 pub const AUTH: u16 = 1 << 2;
-/// Options for destinations, one or two headers.
+/// Destination options, one or two headers.
 pub const DEST: u16 = 1 << 3;
 /// Fragment.
 pub const FRAG: u16 = 1 << 4;
@@ -18,17 +18,17 @@ pub const FRAG: u16 = 1 << 4;
 pub const ROUTER: u16 = 1 << 5;
 /// Hop-by-hop options.
 pub const HOP: u16 = 1 << 6;
-/// A header comes once more than it should.
+/// A header is repeated more often than recommended.
 pub const REPEATED: u16 = 1 << 7;
-/// A header stands behind one that should follow it.
+/// The headers are not in the recommended order.
 pub const UNORDERED: u16 = 1 << 8;
 
-/// Where options for the destinations on the way stand, those that a routing header may follow.
+/// Rank of destination options in front of a routing header.
 const RANK_DEST: u8 = 1;
-/// Where options for the last destination stand.
+/// Rank of destination options for the final destination.
 const RANK_LAST: u8 = 6;
 
-/// The extension headers of a packet, as they come.
+/// Collects the extension headers of a packet in their order.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub(crate) struct Seen {
     bits: u16,
@@ -37,7 +37,7 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    /// The next header. What is none of an IPv6 packet's extension headers changes nothing.
+    /// Adds the next header. Protocols other than extension headers are ignored.
     pub(crate) fn add(&mut self, proto: u8) {
         let (bit, rank) = match proto {
             ipproto::HOPOPTS => (HOP, 0),
@@ -49,14 +49,14 @@ impl Seen {
             ipproto::NO_NEXT => (NO_NEXT, RANK_LAST + 1),
             _ => return,
         };
-        let again = if bit == DEST {
+        let repeated = if bit == DEST {
             self.options = self.options.saturating_add(1);
             self.options > 2
         } else {
             self.bits & bit != 0
         };
         self.bits |= bit;
-        if again {
+        if repeated {
             self.bits |= REPEATED;
         }
         if rank < self.rank {
@@ -65,14 +65,14 @@ impl Seen {
         self.rank = self.rank.max(rank);
     }
 
-    /// What was seen.
+    /// The value of `ipv6_exthdr`.
     pub(crate) fn bits(self) -> u16 {
         self.bits
     }
 }
 
-/// The shortest list of extension headers in front of `proto` for which `ipv6_exthdr` is `bits`, as far as there is one.
-/// `fragment` says that there is to be a fragment header at least, and of a later one that this comes last.
+/// The shortest list of extension headers in front of `proto` that gives the `ipv6_exthdr` value `bits`, as far as one
+/// exists. `fragment` asks for a fragment header, and `later` for that header to be the last.
 pub(crate) fn chain(bits: u16, proto: u8, fragment: bool, later: bool) -> Vec<u8> {
     const BEFORE: [(u16, u8); 5] = [
         (HOP, ipproto::HOPOPTS),
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_with_bits() {
+    fn chains_give_the_requested_bits() {
         assert_eq!(chain(0, TCP, false, false), []);
         assert_eq!(chain(0, TCP, true, false), [FRAGMENT]);
         assert_eq!(chain(HOP | AUTH, TCP, false, false), [HOPOPTS, AH]);

@@ -1,15 +1,15 @@
-//! From the bytes of a frame to its flow key: one straight pass, no allocation.
+//! Extracts the flow key from the bytes of a frame, in one pass and without allocating.
 //!
-//! The rules are those of ovs-fields(7) and of what Open vSwitch does with frames that lie:
+//! The rules are those of ovs-fields(7), and Open vSwitch's for malformed frames:
 //!
-//! - a header that is cut short, or whose length fields contradict the frame, ends the pass; what was understood
-//!   before it stays in the key and everything after it is zero;
-//! - an IPv4 or IPv6 header is believed only if its length fields fit the frame; bytes after the length that it
-//!   states are padding and never looked at;
+//! - a header that is truncated, or whose length fields contradict the frame, ends the pass; the fields parsed before
+//!   it stay in the key and all others are zero;
+//! - an IPv4 or IPv6 header is accepted only if its length fields fit the frame; bytes after the stated length are
+//!   padding and ignored;
 //! - a later fragment has no transport header.
 //!
-//! The pass reads each byte once, in order, through a slice that shrinks from the front ([`take`]); each step is a
-//! length check and a few loads. Metadata words are left zero but for the ingress port.
+//! The pass reads each byte once, in order, from a slice that shrinks from the front ([`take`]); each step is a length
+//! check and a few loads. Metadata words except the ingress port stay zero.
 
 use crate::Field;
 use crate::exthdr;
@@ -17,19 +17,21 @@ use crate::key::FlowKey;
 use crate::layout;
 use crate::plain::plain;
 use base::PortNo;
+use packet::metadata::{Connection, Metadata, Tunnel, Tuple};
+use std::net::IpAddr;
 
-/// VLAN tags in a key at most.
+/// Maximum number of VLAN tags in a key.
 pub const VLANS: usize = 2;
 
-/// Ethernet type of a frame that has none (IEEE 802.2 without SNAP), a value that no frame can carry.
+/// Ethernet type of an IEEE 802.2 frame without SNAP, a value that no frame can carry.
 pub const DL_TYPE_NONE: u16 = 0x05ff;
 
-/// A service instance tag's control information.
+/// Length of a service instance tag's control information.
 const ITAG_LEN: usize = 4;
 /// Addresses and type.
 const ETHERNET_LEN: usize = 14;
 
-/// Ethernet types that the pass looks into.
+/// Ethernet types that the parser knows.
 pub mod ethertype {
     /// IPv4.
     pub const IPV4: u16 = 0x0800;
@@ -53,7 +55,7 @@ pub mod ethertype {
     pub const NSH: u16 = 0x894f;
 }
 
-/// IP protocols that the pass looks into.
+/// IP protocols that the parser knows.
 pub mod ipproto {
     /// IPv6 hop-by-hop options.
     pub const HOPOPTS: u8 = 0;
@@ -88,35 +90,35 @@ pub const FRAG_ANY: u8 = 1;
 /// Bit of `ip_frag`: not the first fragment.
 pub const FRAG_LATER: u8 = 2;
 
-/// Where the headers of a frame begin, in bytes from its start; `None` for a header that the frame does not have or
-/// that was not understood.
+/// Offsets of the headers in a frame, in bytes; `None` for a header that is absent or was not parsed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Layers {
     /// The first MPLS label.
     pub l2_5: Option<u16>,
-    /// What follows Ethernet and VLAN headers (and MPLS labels, if the last of them is at the bottom of the stack).
+    /// The network header, after Ethernet and VLAN headers (and after the MPLS labels, if the stack's bottom is in the
+    /// frame).
     pub l3: Option<u16>,
-    /// The transport header of an IP packet that is no later fragment, whole or not.
+    /// The transport header of an IP packet, whole or truncated; `None` in later fragments.
     pub l4: Option<u16>,
-    /// Where the payload of the network layer ends; bytes behind it are Ethernet padding.
+    /// End of the network layer's payload; Ethernet padding follows.
     pub end: usize,
 }
 
-/// The key of `frame`, with two VLAN tags at most.
+/// Extracts the key of `frame`, with at most two VLAN tags.
 pub fn extract(frame: &[u8], in_port: PortNo) -> (FlowKey, Layers) {
     extract_vlans(frame, in_port, VLANS)
 }
 
-/// As [`extract`], looking at `vlans_max` VLAN tags at most (`vlan-limit` of ovs-vswitchd.conf.db(5)); the tag protocol
-/// of a further tag is then the Ethernet type.
+/// Like [`extract`], with at most `vlans_max` VLAN tags (`vlan-limit` of ovs-vswitchd.conf.db(5)); the tag protocol of
+/// a further tag is then the Ethernet type.
 pub fn extract_vlans(frame: &[u8], in_port: PortNo, vlans_max: usize) -> (FlowKey, Layers) {
     let mut key = FlowKey::ZERO;
     let layers = extract_into(&mut key, frame, in_port, vlans_max);
     (key, layers)
 }
 
-/// As [`extract_vlans`], into a key that is used again and again: one whose metadata is zero but for the ingress port.
-/// Nothing else of what stood in it matters.
+/// Like [`extract_vlans`], into a key that is reused: its metadata must be zero except for the ingress port. All other
+/// words are overwritten.
 #[inline]
 pub fn extract_into(key: &mut FlowKey, frame: &[u8], in_port: PortNo, vlans_max: usize) -> Layers {
     key.0[layout::ETH_DST..].fill(0);
@@ -128,39 +130,109 @@ pub fn extract_into(key: &mut FlowKey, frame: &[u8], in_port: PortNo, vlans_max:
     pass(key, frame, vlans_max)
 }
 
-/// What a key tells of a packet that comes back into a datapath's flows, beside its bytes.
+/// Context of a packet that is not in its bytes: a recirculated packet's, or that of an L3 packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Again {
+pub struct PacketContext<'a> {
     /// Where it came in.
     pub in_port: PortNo,
-    /// What goes on with it.
+    /// The recirculation id.
     pub recirc_id: u32,
-    /// The hash that was computed of it; 0 if none was.
+    /// The hash computed by the datapath; 0 if none.
     pub dp_hash: u32,
-    /// Of a packet that has no Ethernet header, the Ethernet type of what it begins with.
-    pub bare: Option<u16>,
+    /// For an L3 packet, the Ethernet type of its first header.
+    pub l3_type: Option<u16>,
+    /// The packet's metadata, if it has any.
+    pub metadata: Option<&'a Metadata>,
 }
 
-/// The key of a packet that comes back, with `vlans_max` VLAN tags at most.
-pub fn extract_again(packet: &[u8], again: Again, vlans_max: usize) -> FlowKey {
+/// Extracts the key of a packet with context, with at most `vlans_max` VLAN tags.
+pub fn extract_with(packet: &[u8], context: &PacketContext<'_>, vlans_max: usize) -> FlowKey {
     let mut key = FlowKey::ZERO;
-    match again.bare {
-        None => _ = pass(&mut key, packet, vlans_max),
+    extract_with_into(&mut key, packet, context, vlans_max);
+    key
+}
+
+/// Like [`extract_with`], into a key that is reused; all words are overwritten.
+pub fn extract_with_into(key: &mut FlowKey, packet: &[u8], context: &PacketContext<'_>, vlans_max: usize) -> Layers {
+    key.0.fill(0);
+    let layers = match context.l3_type {
+        None => pass(key, packet, vlans_max),
         Some(kind) => {
             // The packet type of namespace 1, Ethernet types (OpenFlow 1.5 section 7.2.3.11).
             key.set(Field::PacketType, 1 << 16 | u128::from(kind));
             key.set(Field::EthType, kind.into());
             let mut layers = Layers { end: packet.len(), ..Layers::default() };
-            network(&mut key, &mut layers, packet, packet, kind);
+            network(key, &mut layers, packet, packet, kind);
+            layers
+        }
+    };
+    key.0[layout::PORTS] = u64::from(context.in_port.0) << 32 | u64::from(context.recirc_id);
+    key.set(Field::DpHash, context.dp_hash.into());
+    if let Some(metadata) = context.metadata {
+        put_metadata(key, metadata);
+    }
+    layers
+}
+
+/// Copies a packet's metadata into its key. Tunnel options are left out, as the layers above place them.
+fn put_metadata(key: &mut FlowKey, metadata: &Metadata) {
+    let Metadata { pkt_mark, skb_priority, connection, tunnel } = metadata;
+    key.set(Field::PktMark, (*pkt_mark).into());
+    key.set(Field::SkbPriority, (*skb_priority).into());
+    put_connection(key, connection);
+    if let Some(tunnel) = tunnel {
+        put_tunnel(key, tunnel);
+    }
+}
+
+fn put_connection(key: &mut FlowKey, connection: &Connection) {
+    let Connection { state, zone, mark, label, handle: _, original } = connection;
+    key.set(Field::CtState, (*state).into());
+    key.set(Field::CtZone, (*zone).into());
+    key.set(Field::CtMark, (*mark).into());
+    key.set(Field::CtLabel, *label);
+    let Some(Tuple { src, dst, proto, src_port, dst_port }) = original else { return };
+    key.set(Field::CtNwProto, (*proto).into());
+    key.set(Field::CtTpSrc, (*src_port).into());
+    key.set(Field::CtTpDst, (*dst_port).into());
+    put_addresses(key, (*src, *dst), [Field::CtNwSrc, Field::CtNwDst], [Field::CtIpv6Src, Field::CtIpv6Dst]);
+}
+
+fn put_tunnel(key: &mut FlowKey, tunnel: &Tunnel) {
+    // Options are placed by the layers above; outer ports are not part of a key.
+    let Tunnel { src, dst, key: id, flags, tos, ttl, src_port: _, dst_port: _, group_policy, erspan, gtpu, options: _ } =
+        tunnel;
+    key.set(Field::TunId, (*id).into());
+    key.set(Field::TunFlags, (*flags).into());
+    key.set(Field::TunTos, (*tos).into());
+    key.set(Field::TunTtl, (*ttl).into());
+    key.set(Field::TunGbpId, (group_policy & 0xffff).into());
+    key.set(Field::TunGbpFlags, (group_policy >> 16).into());
+    key.0[layout::TUN_ERSPAN] = *erspan;
+    key.0[layout::TUN_GTPU] = *gtpu;
+    put_addresses(key, (*src, *dst), [Field::TunSrc, Field::TunDst], [Field::TunIpv6Src, Field::TunIpv6Dst]);
+}
+
+/// Sets the address fields of the addresses' family.
+fn put_addresses(key: &mut FlowKey, (src, dst): (IpAddr, IpAddr), v4: [Field; 2], v6: [Field; 2]) {
+    for (address, v4, v6) in [(src, v4[0], v6[0]), (dst, v4[1], v6[1])] {
+        match address {
+            IpAddr::V4(address) => key.set(v4, u32::from(address).into()),
+            IpAddr::V6(address) => key.set(v6, address.into()),
         }
     }
-    key.set_in_port(again.in_port);
-    key.set(Field::RecircId, again.recirc_id.into());
-    key.set(Field::DpHash, again.dp_hash.into());
+}
+
+/// The key by the general parser alone, to compare compact keys with.
+#[cfg(test)]
+pub(crate) fn without_compact_keys(frame: &[u8], in_port: PortNo, vlans_max: usize) -> FlowKey {
+    let mut key = FlowKey::ZERO;
+    pass(&mut key, frame, vlans_max);
+    key.set_in_port(in_port);
     key
 }
 
-/// The pass over any frame.
+/// The general parser, which accepts any frame.
 fn pass(key: &mut FlowKey, frame: &[u8], vlans_max: usize) -> Layers {
     let mut layers = Layers { end: frame.len(), ..Layers::default() };
     let mut rest = frame;
@@ -179,7 +251,7 @@ fn pass(key: &mut FlowKey, frame: &[u8], vlans_max: usize) -> Layers {
     layers
 }
 
-/// What follows the Ethernet header.
+/// Parses the headers after the Ethernet header.
 fn network(key: &mut FlowKey, layers: &mut Layers, frame: &[u8], rest: &[u8], dl_type: u16) {
     let at = frame.len() - rest.len();
     layers.l3 = u16::try_from(at).ok();
@@ -198,7 +270,7 @@ fn network(key: &mut FlowKey, layers: &mut Layers, frame: &[u8], rest: &[u8], dl
     }
 }
 
-/// Takes `N` bytes off the front of `rest`, if it has them.
+/// Takes `N` bytes from the front of `rest`, if it has that many.
 #[inline(always)]
 fn take<'a, const N: usize>(rest: &mut &'a [u8]) -> Option<&'a [u8; N]> {
     let (head, tail) = rest.split_first_chunk::<N>()?;
@@ -234,7 +306,7 @@ fn be128(b: [u8; 16]) -> (u64, u64) {
 
 struct Tags([(u16, u16); VLANS]);
 
-/// Takes VLAN tags while there are any with an Ethernet type behind them.
+/// Takes VLAN tags as long as an Ethernet type follows them.
 #[inline(always)]
 fn vlan_tags(rest: &mut &[u8], max: usize) -> Tags {
     let mut tags = Tags([(0, 0); VLANS]);
@@ -250,7 +322,7 @@ fn vlan_tags(rest: &mut &[u8], max: usize) -> Tags {
     tags
 }
 
-/// Takes the Ethernet type, or the 802.2 and SNAP headers if there is a length in its place.
+/// Takes the Ethernet type, or the 802.2 and SNAP headers if the field is a length.
 #[inline(always)]
 fn ether_type(rest: &mut &[u8]) -> u16 {
     let Some(&t) = take::<2>(rest) else { return DL_TYPE_NONE };
@@ -267,7 +339,7 @@ fn ether_type(rest: &mut &[u8]) -> u16 {
     DL_TYPE_NONE
 }
 
-/// Up to three labels into the key. Returns the number of labels in the stack if its bottom is in the frame.
+/// Reads up to three labels into the key. Returns the number of labels in the stack if its bottom is in the frame.
 fn mpls(key: &mut FlowKey, mut rest: &[u8]) -> Option<usize> {
     let mut n = 0;
     while let Some(&lse) = take::<4>(&mut rest) {
@@ -283,7 +355,7 @@ fn mpls(key: &mut FlowKey, mut rest: &[u8]) -> Option<usize> {
     None
 }
 
-/// The service instance tag (IEEE 802.1ah), if there is a whole Ethernet header under it. What that says is not looked at.
+/// Reads the service instance tag (IEEE 802.1ah), if a whole inner Ethernet header follows. That header is not parsed.
 #[cold]
 #[inline(never)]
 fn itag(key: &mut FlowKey, rest: &[u8]) {
@@ -294,7 +366,7 @@ fn itag(key: &mut FlowKey, rest: &[u8]) {
     }
 }
 
-/// Only Ethernet addresses for IPv4 addresses (RFC 826). An operation above 255 reads as 0.
+/// Reads ARP for Ethernet and IPv4 only (RFC 826). An operation above 255 reads as 0.
 fn arp(key: &mut FlowKey, rest: &[u8]) {
     let Some(h) = rest.first_chunk::<28>() else { return };
     if h[..6] != [0, 1, 8, 0, 6, 4] {
@@ -363,7 +435,7 @@ struct Ipv6End<'a> {
     rest: &'a [u8],
 }
 
-/// What follows the extension headers, which most packets have none of. `None` if one of them is cut short.
+/// Skips extension headers, which few packets have. `None` if one is truncated.
 #[inline(always)]
 fn extension_headers(proto: u8, rest: &[u8]) -> Option<Ipv6End<'_>> {
     match proto {
@@ -407,7 +479,7 @@ fn walk_extension_headers(mut proto: u8, mut rest: &[u8]) -> Option<Ipv6End<'_>>
     }
 }
 
-/// The transport header, over IPv4 or IPv6, also where a protocol only makes sense over the other one.
+/// Parses the transport header. Protocols are accepted over both IP versions, also those defined for one only.
 #[inline(always)]
 fn transport(key: &mut FlowKey, proto: u8, l4: &[u8]) {
     match proto {
@@ -421,7 +493,7 @@ fn transport(key: &mut FlowKey, proto: u8, l4: &[u8]) {
     }
 }
 
-/// Ports and flags, if the header's own length (RFC 9293 section 3.1) fits.
+/// Reads ports and flags, if the stated header length (RFC 9293 section 3.1) fits.
 #[inline(always)]
 fn tcp(key: &mut FlowKey, l4: &[u8]) {
     let Some(h) = l4.first_chunk::<20>() else { return };
@@ -433,7 +505,7 @@ fn tcp(key: &mut FlowKey, l4: &[u8]) {
     key.0[layout::TP] = u64::from(u32::from_be_bytes([h[0], h[1], h[2], h[3]])) << 32 | u64::from(flags) << 16;
 }
 
-/// Ports of a header of at least `whole` bytes.
+/// Reads the ports of a header with a minimum length of `whole` bytes.
 #[inline(always)]
 fn ports(key: &mut FlowKey, l4: &[u8], whole: usize) {
     if let [a, b, c, d, ..] = *l4
@@ -443,7 +515,7 @@ fn ports(key: &mut FlowKey, l4: &[u8], whole: usize) {
     }
 }
 
-/// Type and code stand where ports would, each in 16 bits.
+/// Stores type and code in the port fields, 16 bits each.
 #[inline(always)]
 fn type_and_code(key: &mut FlowKey, kind: u8, code: u8) {
     key.0[layout::TP] = u64::from(kind) << 48 | u64::from(code) << 32;
@@ -462,9 +534,9 @@ fn igmp(key: &mut FlowKey, l4: &[u8]) {
     }
 }
 
-/// ICMPv6, and neighbour solicitations and advertisements with their link-layer address options (RFC 4861 section 4).
-/// Reading ends at a malformed option. A message with a repeated one is read as if it had no target and no addresses. The
-/// options' type is that of the first address.
+/// Reads ICMPv6, with the target and link-layer address options of neighbour solicitations and advertisements (RFC 4861
+/// section 4). A malformed option ends the pass. If an option is repeated, target and addresses read as zero. The
+/// options' type is the type of the first link-layer address option.
 fn icmpv6(key: &mut FlowKey, mut l4: &[u8]) {
     let Some(h) = take::<8>(&mut l4) else { return };
     type_and_code(key, h[0], h[1]);
@@ -507,8 +579,8 @@ fn icmpv6(key: &mut FlowKey, mut l4: &[u8]) {
     w[layout::ARP_THA] = tll << 16;
 }
 
-/// Network service header (RFC 8300 section 2): version 0. Metadata of type 1 is four context words; of other types
-/// nothing but the type is kept.
+/// Reads the network service header (RFC 8300 section 2), version 0. Metadata of type 1 is four context words; of other
+/// types only the type is read.
 fn nsh(key: &mut FlowKey, rest: &[u8]) {
     let Some(h) = rest.first_chunk::<8>() else { return };
     let first = be16([h[0], h[1]]);
@@ -548,6 +620,70 @@ mod tests {
     }
 
     #[test]
+    fn metadata_is_extracted_into_the_key() {
+        let (v4, v6) = (|n: u8| IpAddr::from([10, 0, 0, n]), |n: u16| IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, n]));
+        let tunnel = Tunnel {
+            src: v6(1),
+            dst: v6(2),
+            key: 3,
+            flags: 4,
+            tos: 5,
+            ttl: 6,
+            src_port: 7,
+            dst_port: 8,
+            group_policy: 0x0009_000a,
+            erspan: 11,
+            gtpu: 12,
+            options: [].into(),
+        };
+        let original = Tuple { src: v4(13), dst: v4(14), proto: 15, src_port: 16, dst_port: 17 };
+        let connection = Connection {
+            state: 18,
+            zone: 19,
+            mark: 20,
+            label: 0x15 << 64 | 0x16,
+            handle: 23,
+            original: Some(original),
+        };
+        let metadata = Metadata { pkt_mark: 24, skb_priority: 25, connection, tunnel: Some(tunnel.into()) };
+        let context =
+            PacketContext { in_port: PortNo(1), recirc_id: 26, metadata: Some(&metadata), ..PacketContext::default() };
+        let mut key = FlowKey([u64::MAX; crate::WORDS]);
+        extract_with_into(&mut key, &[0; 60], &context, 2);
+        let expected = [
+            (Field::PktMark, 24),
+            (Field::SkbPriority, 25),
+            (Field::CtState, 18),
+            (Field::CtZone, 19),
+            (Field::CtMark, 20),
+            (Field::CtLabel, 0x15 << 64 | 0x16),
+            (Field::CtNwSrc, 0x0a00_000d),
+            (Field::CtNwDst, 0x0a00_000e),
+            (Field::CtNwProto, 15),
+            (Field::CtTpSrc, 16),
+            (Field::CtTpDst, 17),
+            (Field::TunIpv6Src, 0xfd00 << 112 | 1),
+            (Field::TunIpv6Dst, 0xfd00 << 112 | 2),
+            (Field::TunId, 3),
+            (Field::TunFlags, 4),
+            (Field::TunTos, 5),
+            (Field::TunTtl, 6),
+            (Field::TunGbpId, 10),
+            (Field::TunGbpFlags, 9),
+            (Field::RecircId, 26),
+        ];
+        for (field, value) in expected {
+            assert_eq!(key.get(field), value, "{}", field.info().name);
+            key.set(field, 0);
+        }
+        assert_eq!([key.0[layout::TUN_ERSPAN], key.0[layout::TUN_GTPU]], [11, 12]);
+        key.0[layout::TUN_ERSPAN] = 0;
+        key.0[layout::TUN_GTPU] = 0;
+        key.set_in_port(PortNo(0));
+        assert_eq!(key, extract(&[0; 60], PortNo(0)).0);
+    }
+
+    #[test]
     fn neighbour_discovery() {
         const TARGET: &str = "fe800000000000000000000000000003";
         const SLL: &str = "0101020000000005";
@@ -583,8 +719,8 @@ mod tests {
         ] {
             let head = format!("020000000001020000000002{tags}88e7{tag}");
             let (key, layers) = extract(&hex(&format!("{head}{inner}4500")), PortNo(1));
-            let told = (key.get(Field::PbbIsid), key.get(Field::PbbUca));
-            assert_eq!((key.eth_type(), Some(told)), (0x88e7, instance));
+            let instance_and_uca = (key.get(Field::PbbIsid), key.get(Field::PbbUca));
+            assert_eq!((key.eth_type(), Some(instance_and_uca)), (0x88e7, instance));
             assert_eq!(usize::from(layers.l3.expect("whole")), 14 + tags.len() / 2);
             assert_eq!(key.get(Field::EthDst), 0x0200_0000_0001, "the outer ones");
             // Without a whole Ethernet header under it there is no tag.

@@ -1,4 +1,4 @@
-//! What the columns of the field table mean, and finding a field by name or by OXM header.
+//! The columns of the field table, and fields by name or by OXM header.
 
 use base::PortNo;
 use std::collections::HashMap;
@@ -13,7 +13,7 @@ pub const ONF: u32 = 0x4f4e_4600;
 pub const NICIRA: u32 = 0x0000_2320;
 /// Experimenter id of the NSH fields.
 pub const NSH: u32 = 0x005a_d650;
-/// OXM class that Open vSwitch uses for Ericsson's fields (a class of its own, with no experimenter id).
+/// OXM class of Ericsson's fields in Open vSwitch (a class without experimenter id).
 pub const ERICSSON: u16 = 0x1000;
 
 /// The first OpenFlow version whose OXM has the field: 0x03 is OpenFlow 1.2. 0 for NXM, which any version may carry.
@@ -31,7 +31,7 @@ pub enum Maskable {
     Full,
 }
 
-/// How a field's value is written.
+/// The text format of a field's value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Format {
     /// Decimal number.
@@ -60,7 +60,7 @@ pub enum Format {
     PacketType,
 }
 
-/// What else must be matched before a field means anything.
+/// The prerequisite of a field: what else a match must contain for the field to be valid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Prereq {
     /// Nothing.
@@ -103,7 +103,7 @@ pub enum Prereq {
     Ct,
 }
 
-/// Where a field stands in a flow key.
+/// The location of a field in a flow key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Loc {
     /// `width` bits of one word, the lowest at `shift`.
@@ -115,15 +115,15 @@ pub enum Loc {
         /// Bits, 1 to 64.
         width: u8,
     },
-    /// 128 bits: this word and the next, upper half first.
+    /// 128 bits: this word and the next, most significant half first.
     Wide(usize),
     /// A 16-bit view of the ingress port, in OpenFlow 1.0 numbering.
     InPort16,
-    /// The DSCP bits of the type of service, in place, with the ECN bits as zeros.
+    /// The DSCP bits of the type of service byte, unshifted, with zero ECN bits.
     NwTos,
-    /// The ARP operation: 16 bits on the wire, of which the key keeps the low 8 where `nw_proto` is.
+    /// The ARP operation: 16 bits on the wire. The key holds the low 8 bits, in `nw_proto`.
     ArpOp,
-    /// Tunnel option of this index: placed by the switch's TLV table.
+    /// A tunnel option of this index; the switch's TLV table maps it to a location.
     TunMetadata(u8),
 }
 
@@ -142,14 +142,14 @@ pub struct Nxm {
     pub name: &'static str,
 }
 
-/// One row of the field table.
+/// A row of the field table.
 #[derive(Debug)]
 pub struct FieldInfo {
     /// The field.
     pub id: Field,
-    /// The name that is printed.
+    /// The name used in output.
     pub name: &'static str,
-    /// Another name that is accepted, or "".
+    /// An alternative name accepted in input, or "".
     pub alias: &'static str,
     /// Bits that may be nonzero.
     pub n_bits: u16,
@@ -159,13 +159,14 @@ pub struct FieldInfo {
     pub maskable: Maskable,
     /// How it is written.
     pub format: Format,
-    /// What must be matched beside it.
+    /// The prerequisite.
     pub prereq: Prereq,
     /// Whether actions may write it.
     pub writable: bool,
-    /// Where it stands in a key.
+    /// Location in a key.
     pub loc: Loc,
-    /// Its headers on the wire; for a version the last one that is not newer is used, NXM first for Nicira's formats.
+    /// Its OXM and NXM headers. Encoding uses the last one that the OpenFlow version has; Nicira's formats use NXM
+    /// first.
     pub nxm: &'static [Nxm],
 }
 
@@ -175,15 +176,16 @@ impl FieldInfo {
         usize::from(self.wire_bits / 8)
     }
 
-    /// The mask of all bits that may be nonzero, right aligned. (`tun_metadata` fields, wider than 128 bits: all ones.)
+    /// The mask of all bits that may be nonzero, right aligned. (All ones for `tun_metadata` fields, which are wider
+    /// than 128 bits.)
     pub fn full_mask(&self) -> u128 {
         if self.loc == Loc::NwTos {
             return 0xfc;
         }
         let bits = match self.id {
-            // The presence bit (CFI) is a thirteenth bit of vlan_vid.
+            // The bit that marks a tag as present (CFI) is a thirteenth bit of vlan_vid.
             Field::VlanVid => 13,
-            // The key keeps the low byte only.
+            // The key holds the low byte only.
             Field::ArpOp => 8,
             _ => self.n_bits,
         };
@@ -192,7 +194,7 @@ impl FieldInfo {
 }
 
 impl FieldInfo {
-    /// Whether an action may set the field to `value`: whether it fits, for the fields of which Open vSwitch asks it.
+    /// Whether an action may set the field to `value`. Only fields that Open vSwitch validates are checked.
     pub fn is_valid(&self, value: u128) -> bool {
         match self.id {
             Field::InPort | Field::InPortOxm | Field::ActsetOutput => {
@@ -210,12 +212,12 @@ impl Field {
         &FIELDS[self as usize]
     }
 
-    /// The name that is printed.
+    /// The name used in output.
     pub fn name(self) -> &'static str {
         self.info().name
     }
 
-    /// The field of this name or alias, also by the OXM or NXM name.
+    /// The field of this name, alias, or OXM or NXM name.
     pub fn from_name(name: &str) -> Option<Self> {
         static BY_NAME: LazyLock<HashMap<&'static str, Field>> = LazyLock::new(|| {
             let own = FIELDS.iter().flat_map(|f| [(f.name, f.id), (f.alias, f.id)]);
@@ -237,7 +239,7 @@ impl Field {
             .map(|f| f.id)
     }
 
-    /// Register `n` of 32 bits, if there is one.
+    /// The 32-bit register `n`, if it exists.
     pub fn reg(n: usize) -> Option<Self> {
         FIELDS.get(Self::Reg0 as usize + n).map(|f| f.id).filter(|f| *f < Self::Xreg0)
     }
@@ -271,7 +273,7 @@ pub(crate) const fn exp(experimenter: u32, number: u8, since: u8, name: &'static
     Nxm { class: 0xffff, experimenter, number, since, name }
 }
 
-#[allow(clippy::too_many_arguments, reason = "one argument a column of the table")]
+#[allow(clippy::too_many_arguments, reason = "one argument for each column of the table")]
 pub(crate) const fn row(
     id: Field,
     name: &'static str,
@@ -294,7 +296,7 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
-    fn rows_stand_at_their_ids_and_names_are_unique() {
+    fn rows_are_indexed_by_id_and_names_are_unique() {
         let mut names = HashSet::new();
         let mut headers = HashSet::new();
         for (i, f) in FIELDS.iter().enumerate() {

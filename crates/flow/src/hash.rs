@@ -1,14 +1,14 @@
-//! Hashes of a packet's flow, for datapaths that spread flows by them (`dp_hash` of ovs-fields(7)).
+//! Flow hashes of a packet (`dp_hash` of ovs-fields(7)).
 //!
-//! They are never 0, which says that none was computed. The headers of a flow's packets all count, and nothing that
-//! differs between packets of one flow: fragments, which lack ports after the first, are hashed without.
+//! A hash is never 0, which means "not computed". All packets of a flow have equal hashes, so fields that differ
+//! between them are left out: fragments are hashed without ports, as later fragments have none.
 
 use crate::extract::{ethertype, ipproto};
-use crate::key::FlowKey;
 use crate::layout;
+use crate::plain::Words;
 use base::mix::chain;
 
-/// A factor with bits all over.
+/// An odd factor with well distributed bits.
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
 fn add(hash: u64, word: u64) -> u64 {
@@ -20,46 +20,57 @@ fn finish(hash: u64) -> u32 {
     ((hash ^ hash >> 32) as u32).max(1)
 }
 
-/// By IP addresses, protocol and transport ports; the two directions of a connection differ.
-pub fn l4(key: &FlowKey, basis: u32) -> u32 {
-    let w = &key.0;
-    let hash = add(basis.into(), key.eth_type().into());
-    let hash = match key.eth_type() {
-        ethertype::IPV4 => add(hash, w[layout::IPV4]),
-        ethertype::IPV6 => w[layout::IPV6_SRC..layout::IPV6_SRC + 4].iter().fold(hash, |hash, word| add(hash, *word)),
+/// Hashes IP addresses, protocol and transport ports. The two directions of a connection differ.
+pub fn l4(key: &impl Words, basis: u32) -> u32 {
+    let (w, eth_type, proto) = (|word| key.word(word), eth_type(key), ip_proto(key));
+    let hash = add(basis.into(), eth_type.into());
+    let hash = match eth_type {
+        ethertype::IPV4 => add(hash, w(layout::IPV4)),
+        ethertype::IPV6 => (layout::IPV6_SRC..layout::IPV6_SRC + 4).fold(hash, |hash, word| add(hash, w(word))),
         _ => return finish(hash),
     };
-    let hash = add(hash, key.ip_proto().into());
-    let ported = matches!(key.ip_proto(), ipproto::TCP | ipproto::UDP | ipproto::SCTP) && !is_fragment(key);
-    finish(if ported { add(hash, w[layout::TP] >> 32) } else { hash })
+    let hash = add(hash, proto.into());
+    let ported = matches!(proto, ipproto::TCP | ipproto::UDP | ipproto::SCTP) && !is_fragment(key);
+    finish(if ported { add(hash, w(layout::TP) >> 32) } else { hash })
 }
 
-/// By Ethernet addresses and type, VLAN id, IP addresses and protocol, and ports of TCP and SCTP, such that both
-/// directions of a connection have the same.
-pub fn symmetric_l4(key: &FlowKey, basis: u32) -> u32 {
-    let w = &key.0;
-    let addresses = (w[layout::ETH_SRC] ^ w[layout::ETH_DST]) >> 16;
-    let vid = if key.vlan_tci() & 0x1000 != 0 { key.vlan_tci() & 0xfff } else { 0 };
-    let hash = add(add(basis.into(), addresses), u64::from(key.eth_type()) << 16 | u64::from(vid));
-    let hash = match key.eth_type() {
-        ethertype::IPV4 => add(hash, (w[layout::IPV4] >> 32) ^ (w[layout::IPV4] & 0xffff_ffff)),
-        ethertype::IPV6 => (0..2).fold(hash, |hash, n| add(hash, w[layout::IPV6_SRC + n] ^ w[layout::IPV6_DST + n])),
+/// Hashes Ethernet addresses and type, VLAN id, IP addresses and protocol, and ports of TCP and SCTP. Both directions
+/// of a connection have equal hashes.
+pub fn symmetric_l4(key: &impl Words, basis: u32) -> u32 {
+    let (w, eth_type, proto) = (|word| key.word(word), eth_type(key), ip_proto(key));
+    let addresses = (w(layout::ETH_SRC) ^ w(layout::ETH_DST)) >> 16;
+    let tci = w(layout::ETH_SRC) as u16;
+    let vid = if tci & 0x1000 != 0 { tci & 0xfff } else { 0 };
+    let hash = add(add(basis.into(), addresses), u64::from(eth_type) << 16 | u64::from(vid));
+    let hash = match eth_type {
+        ethertype::IPV4 => add(hash, (w(layout::IPV4) >> 32) ^ (w(layout::IPV4) & 0xffff_ffff)),
+        ethertype::IPV6 => (0..2).fold(hash, |hash, n| add(hash, w(layout::IPV6_SRC + n) ^ w(layout::IPV6_DST + n))),
         _ => return finish(hash),
     };
-    let hash = add(hash, key.ip_proto().into());
-    let ported = matches!(key.ip_proto(), ipproto::TCP | ipproto::SCTP) && !is_fragment(key);
-    finish(if ported { add(hash, (w[layout::TP] >> 48) ^ (w[layout::TP] >> 32 & 0xffff)) } else { hash })
+    let hash = add(hash, proto.into());
+    let ported = matches!(proto, ipproto::TCP | ipproto::SCTP) && !is_fragment(key);
+    finish(if ported { add(hash, (w(layout::TP) >> 48) ^ (w(layout::TP) >> 32 & 0xffff)) } else { hash })
 }
 
-/// Whether it is a fragment, the first or a later one.
-fn is_fragment(key: &FlowKey) -> bool {
-    key.get(crate::Field::IpFrag) != 0
+/// Ethernet type.
+fn eth_type(key: &impl Words) -> u16 {
+    key.word(layout::ETH_DST) as u16
+}
+
+/// IP protocol.
+fn ip_proto(key: &impl Words) -> u8 {
+    key.word(layout::IP_MISC) as u8
+}
+
+/// Whether the packet is a fragment, first or later.
+fn is_fragment(key: &impl Words) -> bool {
+    key.word(layout::IP_MISC) >> 24 & 0xff != 0
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Field;
+    use crate::{Field, FlowKey};
 
     fn key(eth_type: u16, proto: u8, [src, dst]: [u128; 2], [sport, dport]: [u16; 2]) -> FlowKey {
         let mut key = FlowKey::ZERO;
@@ -76,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn directions() {
+    fn only_symmetric_hashes_are_equal_in_both_directions() {
         for eth_type in [ethertype::IPV4, ethertype::IPV6] {
             let there = key(eth_type, 6, [5, 9], [1000, 80]);
             let back = key(eth_type, 6, [9, 5], [80, 1000]);

@@ -5,12 +5,12 @@ use super::layout::{self, WORDS};
 use base::PortNo;
 use std::fmt;
 
-/// The header fields and metadata of one packet: [`WORDS`] words, laid out as [`layout`] says. A field that the packet
-/// does not have is zero.
+/// The header fields and metadata of one packet: [`WORDS`] words, laid out as in [`layout`]. Fields that the packet
+/// does not have are zero.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct FlowKey(pub [u64; WORDS]);
 
-/// Which bits of a key matter: a bit for each of [`FlowKey`]'s.
+/// The bits of a key that a match compares: one bit for each bit of a [`FlowKey`].
 pub type FlowMask = FlowKey;
 
 impl Default for FlowKey {
@@ -23,7 +23,7 @@ impl FlowKey {
     /// All bits zero.
     pub const ZERO: Self = Self([0; WORDS]);
 
-    /// A field's value, right aligned. (0 for `tun_metadata` fields, which have no place without a TLV table.)
+    /// A field's value, right aligned. (0 for `tun_metadata` fields, which have no location without a TLV table.)
     pub fn get(&self, field: Field) -> u128 {
         match field.info().loc {
             Loc::Bits { word, shift, width } => {
@@ -52,14 +52,14 @@ impl FlowKey {
             }
             Loc::InPort16 => self.set(Field::InPortOxm, PortNo::from_of10(value as u16).0.into()),
             Loc::NwTos => self.set(Field::IpDscp, value >> 2),
-            // The high byte is lost, as it is in Open vSwitch (a received operation above 255 reads as 0).
+            // The high byte is lost, as in Open vSwitch: a received operation above 255 reads as 0.
             Loc::ArpOp => self.set(Field::IpProto, value & 0xff),
             Loc::TunMetadata(_) => {}
         }
     }
 
-    /// Sets the bits of a mask that stand for `bits` of `field`: like [`FlowKey::set`], but the 16-bit port view stands
-    /// for the whole port, as port numbers cannot be masked, and bits are added, none removed.
+    /// Adds the mask bits for `bits` of `field`, like [`FlowKey::set`], but without clearing any. The 16-bit view of a port
+    /// adds the mask of the whole port, as port numbers cannot be masked.
     pub fn add_mask(&mut self, field: Field, bits: u128) {
         match field.info().loc {
             Loc::InPort16 if bits != 0 => self.add_mask(Field::InPortOxm, u128::from(u32::MAX)),
@@ -69,7 +69,7 @@ impl FlowKey {
         }
     }
 
-    /// The whole of `field` as a mask.
+    /// The mask of all bits of `field`.
     pub fn mask_of(field: Field) -> FlowMask {
         let mut mask = Self::ZERO;
         mask.add_mask(field, field.info().full_mask());
@@ -81,7 +81,7 @@ impl FlowKey {
         self.0.iter().all(|w| *w == 0)
     }
 
-    /// Whether `self` and `other` agree in all bits of `mask`.
+    /// Whether `self` and `other` are equal under `mask`.
     pub fn eq_masked(&self, other: &Self, mask: &FlowMask) -> bool {
         self.0.iter().zip(&other.0).zip(&mask.0).all(|((a, b), m)| (a ^ b) & m == 0)
     }
@@ -112,18 +112,18 @@ impl FlowKey {
         self.0[layout::IP_MISC] as u8
     }
 
-    /// Control information of the outer VLAN tag with bit 0x1000 set, or 0 without a tag.
+    /// TCI of the outer VLAN tag with bit 0x1000 set, or 0 without a tag.
     pub fn vlan_tci(&self) -> u16 {
         self.0[layout::ETH_SRC] as u16
     }
 
-    /// Sets the control information of the outer VLAN tag (bit 0x1000: a tag is present).
+    /// Sets the TCI of the outer VLAN tag (bit 0x1000: a tag is present).
     pub fn set_vlan_tci(&mut self, tci: u16) {
         self.set(Field::VlanTci, tci.into());
     }
 
-    /// VLAN tag `n` (0: outer, 1: inner) as tag protocol id and control information, zeros if there is none.
-    /// The control information has bit 0x1000 set if the tag is present.
+    /// VLAN tag `n` (0: outer, 1: inner) as tag protocol id and TCI, zeros if absent. The TCI has bit 0x1000 set if the
+    /// tag is present.
     pub fn vlan(&self, n: usize) -> (u16, u16) {
         let w = self.0[layout::VLAN];
         if n == 0 { ((w >> 48) as u16, self.vlan_tci()) } else { ((w >> 32) as u16, (w >> 16) as u16) }

@@ -1,7 +1,7 @@
-//! Where things stand in a flow key: indexes of 64-bit words, in stage order.
+//! Layout of a flow key: indexes of 64-bit words, in stage order.
 //!
-//! A field's place within its word is in the field table. Words before [`METADATA`] are zero in a packet fresh from a
-//! port that is no tunnel, so that the datapath can leave them out.
+//! The field table has each field's bits within its word. Words before [`METADATA`] are zero in a packet from a port
+//! that is no tunnel, so the datapath can skip them.
 
 use std::ops::Range;
 
@@ -13,8 +13,8 @@ pub const REGS: usize = 32;
 pub const METADATA: usize = 40;
 /// Word 41.
 pub const TUN_ID: usize = 41;
-/// Registers and metadata: no part of a packet, and zero where a translation begins.
-pub const GIVEN: Range<usize> = REGS..TUN_ID;
+/// Registers and metadata, which do not come from the packet and are zero when a translation begins.
+pub const REGS_AND_METADATA: Range<usize> = REGS..TUN_ID;
 /// Word 42.
 pub const TUN_IPV6_SRC: usize = 42;
 /// Word 44.
@@ -31,8 +31,7 @@ pub const TUN_GTPU: usize = 49;
 pub const SKB_PKT: usize = 50;
 /// Word 51: `dp_hash` and `actset_output`.
 pub const DPHASH_ACTSET: usize = 51;
-/// Word 52: where a packet is on its way: the ingress port (upper half) and `recirc_id`. Every cached verdict is for one
-/// of these.
+/// Word 52: the ingress port (upper half) and `recirc_id`. Each megaflow matches this word exactly.
 pub const PORTS: usize = 52;
 /// Word 53.
 pub const CONJ_CTMARK: usize = 53;
@@ -58,8 +57,8 @@ pub const VLAN: usize = 65;
 pub const MPLS01: usize = 66;
 /// Word 67: the third label in its upper half, and a service instance tag ([`ITAG`]) in the lower.
 pub const MPLS2: usize = 67;
-/// What a key tells of a service instance tag (IEEE 802.1ah), in word [`MPLS2`], as the tag has it: the bit for customer
-/// addresses, and the number of the instance.
+/// The bits of a service instance tag (IEEE 802.1ah) in word [`MPLS2`], as in the tag: the bit for customer addresses,
+/// and the instance id.
 pub const ITAG: u64 = 0x08ff_ffff;
 /// Word 68.
 pub const IPV4: usize = 68;
@@ -69,7 +68,7 @@ pub const IPV6_SRC: usize = 69;
 pub const IPV6_DST: usize = 71;
 /// Word 73.
 pub const IP_MISC: usize = 73;
-/// Word 74. The lowest 16 bits tell of IPv6 extension headers.
+/// Word 74; also the IPv6 extension header bits in the lowest 16.
 pub const ARP_SHA: usize = 74;
 /// Word 75.
 pub const ARP_THA: usize = 75;
@@ -88,7 +87,7 @@ pub const L4_MISC: usize = 82;
 /// Words in a flow key.
 pub const WORDS: usize = 83;
 
-/// A lookup stage (NSDI'15, section 5.3): a lookup hashes one after the other and stops at the first that misses.
+/// A lookup stage (NSDI'15, section 5.3): a lookup hashes the stages in order and stops at the first without a match.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Stage {
     /// Registers, tunnel, ingress port, connection state.

@@ -1,15 +1,18 @@
 //! The field table, flow keys, masks and matches, extraction from packets, and the text syntax of matches.
 //!
-//! - [`field`], [`table`]: the one table that describes every match field (ovs-fields(7)).
-//! - [`layout`]: where things stand in a key, and the lookup stages.
-//! - [`key`]: [`FlowKey`] and [`FlowMask`]; [`matches`]: [`Match`]; [`options`], [`placed`]: tunnel options; [`reads`]: [`Reads`].
-//! - [`sparse`], [`steps`]: keys, masks and reads in the form in which they are kept.
-//! - [`plain`]: keys of plain packets, which are nearly all; [`alike`]: what a flow asks of a plain frame's bytes.
-//! - [`mod@extract`]: from the bytes of a frame to its key; [`mod@compose`]: and back; [`hash`]: hashes of its flow;
+//! - [`field`], [`table`]: the table of all match fields (ovs-fields(7)).
+//! - [`layout`]: the words of a key, and the lookup stages.
+//! - [`key`]: [`FlowKey`] and [`FlowMask`]; [`matches`]: [`Match`]; [`options`], [`placed`]: tunnel options; [`reads`]:
+//!   [`Reads`].
+//! - [`sparse`], [`steps`]: keys, masks and reads in compressed form.
+//! - [`plain`] and [`compact`]: compact keys of plain packets, nearly all of the traffic; [`byte_pattern`]: a flow's
+//!   match on the bytes of a plain frame.
+//! - [`mod@extract`]: from a frame to its key; [`mod@compose`]: from a key to a frame; [`hash`]: flow hashes;
 //!   [`exthdr`]: IPv6 extension headers.
-//! - [`text`]: matches and keys as `ovs-ofctl` reads and writes them; [`normalize`]: prerequisites.
+//! - [`text`]: matches and keys in the syntax of `ovs-ofctl`; [`normalize`]: prerequisites.
 
-pub mod alike;
+pub mod byte_pattern;
+pub mod compact;
 pub mod compose;
 pub mod exthdr;
 pub mod extract;
@@ -28,9 +31,9 @@ pub mod steps;
 pub mod table;
 pub mod text;
 
-pub use alike::Alike;
+pub use byte_pattern::BytePattern;
 pub use compose::compose;
-pub use extract::{Again, Layers, extract};
+pub use extract::{Layers, PacketContext, extract};
 pub use field::{Field, FieldInfo, Format, Loc, Maskable, Prereq};
 pub use key::{FlowKey, FlowMask};
 pub use layout::{Stage, WORDS};
@@ -38,7 +41,7 @@ pub use matches::Match;
 pub use normalize::Normalized;
 pub use options::TunOption;
 pub use placed::{OptionPlace, OptionTable, PlacedOption};
-pub use plain::{Code, PLAIN_WORDS, PlainKey, Words};
+pub use plain::{Code, PLAIN_WORDS, PlainKey, WIDE_WORDS, WideKey, Words};
 pub use reads::{Reads, Step};
 pub use sparse::Sparse;
 pub use steps::Steps;

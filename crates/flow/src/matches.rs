@@ -1,4 +1,4 @@
-//! A match: which keys a flow is for.
+//! Matches: the keys that a rule applies to.
 
 use super::field::{Field, Loc};
 use super::key::{FlowKey, FlowMask};
@@ -6,8 +6,8 @@ use super::layout;
 use super::options::TunOption;
 use super::placed::PlacedOption;
 
-/// A value and a mask, and tunnel options, whose place in a key only a switch knows. Invariant: bits of `key` outside of
-/// `mask` are zero, and options are in the order of their fields (the methods keep it).
+/// Value and mask, and tunnel options, whose location in a key depends on the switch. Invariants: bits of `key` outside
+/// of `mask` are zero, and options are sorted by field. The methods maintain both.
 #[derive(Clone, PartialEq, Eq, Hash, Default, Debug)]
 pub struct Match {
     key: FlowKey,
@@ -19,12 +19,12 @@ impl Match {
     /// Matches every packet.
     pub const ANY: Self = Self { key: FlowKey::ZERO, mask: FlowKey::ZERO, options: Vec::new() };
 
-    /// Matches keys that agree with `key` in the bits of `mask`.
+    /// Matches keys that equal `key` under `mask`.
     pub fn new(key: &FlowKey, mask: FlowMask) -> Self {
         Self { key: key.masked(&mask), mask, options: Vec::new() }
     }
 
-    /// The values; zero where the mask is.
+    /// The values; zero outside of the mask.
     pub fn key(&self) -> &FlowKey {
         &self.key
     }
@@ -34,12 +34,12 @@ impl Match {
         &self.mask
     }
 
-    /// Tunnel options that are matched, in the order of their fields.
+    /// The tunnel options matched, sorted by field.
     pub fn options(&self) -> &[TunOption] {
         &self.options
     }
 
-    /// Matches a tunnel option. Whether that is new: false, and nothing is changed, if its field is matched already.
+    /// Adds a match on a tunnel option. Returns false, and changes nothing, if its field is already matched.
     pub fn set_option(&mut self, option: TunOption) -> bool {
         match self.options.binary_search_by_key(&option.field(), TunOption::field) {
             Ok(_) => false,
@@ -50,8 +50,8 @@ impl Match {
         }
     }
 
-    /// Matches an option by the bits of the key where a switch keeps it: that the packet has it, and its value as far as that
-    /// matters. Whether it fits there.
+    /// Matches an option in the bits of the key where the switch placed it: its presence, and its value under its mask.
+    /// Returns false if the value is too long for the placed option.
     pub fn place_option(&mut self, option: &TunOption, placed: &PlacedOption) -> bool {
         let (value, mask) = (option.value(), option.mask());
         if value.len() > 4 * placed.places().len() {
@@ -75,13 +75,13 @@ impl Match {
         self.key.0[word] |= bit;
     }
 
-    /// Matches some bits of an option, 64 at most, beside what is matched of it.
+    /// Matches up to 64 bits of an option, in addition to bits already matched.
     pub fn set_option_bits(&mut self, placed: &PlacedOption, offset: u16, n_bits: u16, value: u64) {
         placed.set(&mut self.key, offset, n_bits, value);
         placed.set(&mut self.mask, offset, n_bits, u64::MAX);
     }
 
-    /// An option as it is matched by these bits of the key; `None` if it is not.
+    /// The match on an option, read from the bits of the key; `None` if it is not matched.
     pub fn option_at(&self, placed: &PlacedOption) -> Option<TunOption> {
         let (value, mask) = (placed.bytes(&self.key), placed.bytes(&self.mask));
         let exact = !mask.is_empty() && mask.iter().all(|byte| *byte == 0xff);
@@ -92,7 +92,7 @@ impl Match {
         TunOption::new(placed.field(), &value, (!exact).then_some(&mask))
     }
 
-    /// The options, which are matched no more.
+    /// Removes and returns the options.
     pub fn take_options(&mut self) -> Vec<TunOption> {
         std::mem::take(&mut self.options)
     }
@@ -102,9 +102,9 @@ impl Match {
         self.set_masked(field, value, field.info().full_mask());
     }
 
-    /// Matches the bits `mask` of `field`, replacing what was matched of it before.
-    /// A VLAN id or priority implies that a tag is present; 0xffff as `dl_vlan` that none is (OpenFlow 1.0 section 5.2.3).
-    /// ICMP types and codes are matched in the 16 bits where ports stand, so that all ways to say them are equal.
+    /// Matches the bits `mask` of `field`, replacing an earlier match on the field. A VLAN id or priority implies that
+    /// a tag is present; 0xffff as `dl_vlan` that none is (OpenFlow 1.0 section 5.2.3). ICMP types and codes are
+    /// matched as 16-bit ports, so that equal matches compare equal however they were written.
     pub fn set_masked(&mut self, field: Field, value: u128, mask: u128) {
         let mask = mask & field.info().full_mask();
         let (field, mask) = match as_port(field) {
@@ -116,7 +116,7 @@ impl Match {
         match field {
             Field::DlVlan if mask != 0 && value == 0xffff => return self.set(Field::VlanTci, 0),
             Field::DlVlan | Field::DlVlanPcp | Field::VlanPcp if mask != 0 => self.set_tagged(0x1000, 0x1000),
-            // One of two ways to ask for a tag is gone: it is still asked for if the other is left.
+            // Clearing one VLAN field keeps the tag if another field still needs it.
             Field::DlVlan | Field::DlVlanPcp | Field::VlanPcp | Field::VlanVid if mask == 0 => {
                 let left = self.mask.vlan_tci() & 0xefff != 0;
                 self.set_tagged(if left { tagged.0 } else { 0 }, if left { tagged.1 } else { 0 });
@@ -128,7 +128,7 @@ impl Match {
         self.key.set(field, value & mask);
     }
 
-    /// Sets value and mask of the bit that tells that a VLAN tag is present.
+    /// Sets value and mask of the bit that marks a VLAN tag as present.
     fn set_tagged(&mut self, value: u64, mask: u64) {
         let word = layout::ETH_SRC;
         self.key.0[word] = self.key.0[word] & !0x1000 | value;
@@ -171,29 +171,29 @@ impl Match {
         (self.key.get(field), self.mask.get(field))
     }
 
-    /// Whether the whole of `field` is matched and has this value.
+    /// Whether `field` is matched exactly, with this value.
     pub fn is_exactly(&self, field: Field, value: u128) -> bool {
         self.get(field) == (value, field.info().full_mask())
     }
 
-    /// Whether `key` matches, whatever its tunnel options.
+    /// Whether `key` matches, ignoring tunnel options.
     pub fn matches(&self, key: &FlowKey) -> bool {
         self.key.eq_masked(key, &self.mask)
     }
 
-    /// Whether every key that matches `other` matches `self` too, whatever the tunnel options.
+    /// Whether every key that matches `other` also matches `self`, ignoring tunnel options.
     pub fn contains(&self, other: &Self) -> bool {
         self.mask.0.iter().zip(&other.mask.0).all(|(a, b)| a & !b == 0) && self.key.eq_masked(&other.key, &self.mask)
     }
 
-    /// Whether some key matches both, whatever the tunnel options.
+    /// Whether some key matches both, ignoring tunnel options.
     pub fn overlaps(&self, other: &Self) -> bool {
         let common = self.mask.masked(&other.mask);
         self.key.eq_masked(&other.key, &common)
     }
 }
 
-/// The port in whose place an ICMP type or code stands.
+/// The port field that holds an ICMP type or code.
 fn as_port(field: Field) -> Option<Field> {
     match field {
         Field::Icmpv4Type | Field::Icmpv6Type => Some(Field::TcpSrc),
@@ -253,9 +253,9 @@ mod tests {
             let mut m = Match::ANY;
             assert!(m.place_option(&option, &placed));
             assert_eq!(m.option_at(&placed), Some(option));
-            // One that is not there has no value either.
+            // An absent option has no value.
             assert!(!m.matches(&FlowKey::ZERO));
-            // Another one that stands elsewhere is not matched.
+            // An option placed elsewhere is not matched.
             assert_eq!(m.option_at(&place(Field::TunMetadata4, &[5])), None);
         }
         let long = TunOption::new(Field::TunMetadata3, &[1; 9], None).expect("an option");

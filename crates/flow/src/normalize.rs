@@ -1,4 +1,4 @@
-//! Dropping from a match what it cannot mean: fields whose prerequisites it does not match.
+//! Removes fields from a match whose prerequisites it does not contain.
 
 use crate::extract::{ethertype, ipproto};
 use crate::field::{Field, Prereq};
@@ -6,8 +6,8 @@ use crate::key::{FlowKey, FlowMask};
 use crate::matches::Match;
 use crate::text::{PortNames, match_to_string};
 
-/// The Ethernet type that a match is for, by its Ethernet type or by a packet type of the Ethernet type namespace; 0 if
-/// it matches neither.
+/// The Ethernet type of a match, from its Ethernet type or from a packet type of the Ethernet type namespace; 0 if it
+/// matches neither.
 pub(crate) fn effective_eth_type(key: &FlowKey, mask: &FlowMask) -> u16 {
     let packet_type = key.get(Field::PacketType);
     if mask.get(Field::PacketType) != 0 && packet_type >> 16 == 1 {
@@ -29,7 +29,7 @@ pub struct Normalized {
 }
 
 impl Normalized {
-    /// The three lines of the log, in order.
+    /// The three lines of the log message, in order.
     pub fn lines(&self) -> [String; 3] {
         [
             "normalization changed ofp_match, details:".into(),
@@ -40,24 +40,24 @@ impl Normalized {
 }
 
 impl Match {
-    /// The Ethernet type that the match is for: 0 if it is not said.
+    /// The Ethernet type of the match; 0 if it has none.
     pub fn eth_type(&self) -> u16 {
         effective_eth_type(self.key(), self.mask())
     }
 
-    /// The IP protocol that the match is for, if it says one and IP.
+    /// The IP protocol of the match, if it matches IP and a protocol.
     pub fn ip_proto(&self) -> Option<u8> {
         let ip = matches!(self.eth_type(), ethertype::IPV4 | ethertype::IPV6);
         (ip && self.mask().ip_proto() == 0xff).then(|| self.key().ip_proto())
     }
 
-    /// Whether the match says all that `prereq` asks for.
+    /// Whether the match contains the prerequisite `prereq`.
     pub fn meets(&self, prereq: Prereq) -> bool {
         let eth_type = self.eth_type();
         let v4 = eth_type == ethertype::IPV4;
         let v6 = eth_type == ethertype::IPV6;
         let is_proto = |proto| self.ip_proto() == Some(proto);
-        // Only a match that is for later fragments has no ports; not saying is enough.
+        // Only a match on later fragments excludes ports.
         let not_later = || self.key().get(Field::IpFrag) & self.mask().get(Field::IpFrag) & 2 == 0;
         let nd = |kind| {
             is_proto(ipproto::ICMPV6)
@@ -92,10 +92,10 @@ impl Match {
         }
     }
 
-    /// Removes fields that mean nothing under the Ethernet type and IP protocol that the match says, as Open vSwitch does
-    /// with a flow that it takes from a user. Returns the text for its warning if that removed anything.
+    /// Removes fields that are invalid under the match's Ethernet type and IP protocol, as Open vSwitch does with flows
+    /// of users. Returns the text of its warning if a field was removed.
     pub fn normalize(&mut self, ports: &dyn PortNames) -> Option<Normalized> {
-        // What it was, once something is about to change.
+        // The match before its first change.
         let mut before = None;
         let eth_type = self.eth_type();
         let (v4, v6) = (eth_type == ethertype::IPV4, eth_type == ethertype::IPV6);
@@ -128,13 +128,14 @@ impl Match {
         Some(Normalized { pre: match_to_string(&before, ports), post: match_to_string(self, ports) })
     }
 
-    /// An ICMP type or code given as a 16-bit port: only its low byte is on the wire, and without a mask.
+    /// Limits an ICMP type or code given as a 16-bit port to its low byte, which is all that is on the wire, and drops
+    /// its mask.
     fn narrow_to_byte(&mut self, field: Field) {
         let (value, mask) = self.get(field);
         self.set_masked(field, value, if mask == 0 { 0 } else { 0xff });
     }
 
-    /// Whether these fields may stay. What was is kept before something goes.
+    /// Removes `fields` unless `yes`. Before the first change, stores the match in `before`.
     fn keep(&mut self, yes: bool, fields: &[Field], before: &mut Option<Box<Self>>) {
         for field in fields.iter().filter(|_| !yes) {
             if self.mask().get(*field) != 0 {

@@ -1,19 +1,19 @@
-//! Values of tunnel options (`tun_metadata0` to `63`): numbers of up to 124 bytes, with a mask or without.
+//! Values of tunnel options (`tun_metadata0` to `63`): up to 124 bytes, optionally with a mask.
 //!
-//! Where an option stands in a packet's key, a switch's TLV table says. Whoever has no such table, as `ovs-ofctl`, keeps them
-//! beside the key: as many bytes as they need, as on the wire.
+//! The location of an option in a key is defined by a switch's TLV table. Programs without such a table, like
+//! `ovs-ofctl`, keep options beside the key, in wire format and without leading zeros.
 
 use super::field::{Field, Loc};
 use super::text::{MatchError, Part};
 use std::fmt::Write;
 
-/// Bytes that an option has at most.
+/// Maximum length of an option in bytes.
 pub const OPTION_LEN_MAX: usize = 124;
 
 /// An option's value and mask.
 ///
-/// Invariant: where there is a mask, it is as long as the value; the first byte of the two is not zero in both; the value
-/// has no bits beyond the mask; [`OPTION_LEN_MAX`] bytes at most.
+/// Invariants: a mask is as long as the value; the first byte is not zero in both; the value has no bits outside of the
+/// mask; both have at most [`OPTION_LEN_MAX`] bytes.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct TunOption {
     field: Field,
@@ -22,8 +22,8 @@ pub struct TunOption {
 }
 
 impl TunOption {
-    /// The option of this field, with value and mask as on the wire. `None` if it is no such field, or they are too long,
-    /// or of different lengths. Bits of the value beyond the mask are ignored.
+    /// The option of `field`, with value and mask in wire format. `None` if the field is no tunnel option, or value and
+    /// mask are too long or differ in length. Bits of the value outside of the mask are ignored.
     pub fn new(field: Field, value: &[u8], mask: Option<&[u8]>) -> Option<Self> {
         let fits = matches!(field.info().loc, Loc::TunMetadata(_)) && value.len() <= OPTION_LEN_MAX;
         if !fits || mask.is_some_and(|mask| mask.len() != value.len()) {
@@ -32,13 +32,13 @@ impl TunOption {
         let of = |mask: &[u8]| value.iter().zip(mask).map(|(v, m)| v & m).collect::<Vec<u8>>();
         let value = mask.map_or_else(|| value.to_vec(), of);
         let at = |bytes: &[u8]| bytes.iter().position(|byte| *byte != 0).unwrap_or(bytes.len());
-        // The value lies within the mask.
+        // The value has no bits outside of the mask.
         let start = at(mask.unwrap_or(&value));
         let mask = mask.map(|mask| mask.get(start..).unwrap_or_default().to_vec());
         Some(Self { field, value: value.get(start..).unwrap_or_default().to_vec(), mask })
     }
 
-    /// Some bits of an option, all of them without a mask. `None` if it is no such field, or they are not all within it.
+    /// A match on some bits of an option. `None` if `field` is no tunnel option, or the bits are out of its range.
     pub fn of_bits(field: Field, offset: u16, n_bits: u16, value: &[u8]) -> Option<Self> {
         let (offset, n_bits) = (usize::from(offset), usize::from(n_bits));
         let whole = 8 * OPTION_LEN_MAX;
@@ -61,18 +61,18 @@ impl TunOption {
         self.field
     }
 
-    /// The number of the field, less than 64.
+    /// The index of the field, less than 64.
     pub fn index(&self) -> u8 {
         if let Loc::TunMetadata(index) = self.field.info().loc { index } else { 0 }
     }
 
-    /// The value, most significant byte first, without zeros that neither value nor mask needs.
+    /// The value, most significant byte first, without bytes that are zero in value and mask.
     pub fn value(&self) -> &[u8] {
         &self.value
     }
 
-    /// Which bits of the value matter, as long as the value; `None` for all bits of the option. One without any bit
-    /// matters too: the option is there.
+    /// The mask, as long as the value; `None` matches all bits of the option. An empty mask matches the presence of the
+    /// option.
     pub fn mask(&self) -> Option<&[u8]> {
         self.mask.as_deref()
     }
@@ -100,7 +100,7 @@ impl TunOption {
         option.ok_or_else(|| MatchError::Syntax { text: text.into(), part: Part::Value, field: field.name() })
     }
 
-    /// Appends the option as a match has it: its name, and its value and mask unless any value will do.
+    /// Appends the option in the syntax of a match: its name, and its value and mask unless any value matches.
     pub fn format_match(&self, out: &mut String) {
         out.push_str(self.field.name());
         match &self.mask {
@@ -115,7 +115,7 @@ impl TunOption {
         }
     }
 
-    /// Appends value and mask as an action has them.
+    /// Appends value and mask in the syntax of an action.
     pub fn format_value(&self, out: &mut String) {
         match &self.mask {
             Some(mask) if mask.is_empty() => out.push_str("ANY"),
@@ -129,7 +129,7 @@ impl TunOption {
     }
 }
 
-/// Appends a number after `prefix`: hexadecimal without leading zeros, `0` for none.
+/// Appends a number after `prefix`, hexadecimal without leading zeros; `0` if there is no digit.
 fn number(bytes: &[u8], prefix: &str, out: &mut String) {
     out.push_str(prefix);
     let mut digits = bytes.iter().skip_while(|byte| **byte == 0);
@@ -144,13 +144,13 @@ fn number(bytes: &[u8], prefix: &str, out: &mut String) {
     }
 }
 
-/// Whether a number has more digits than there is room for, or is none.
+/// Why a number is rejected: too many digits, or no number.
 enum Large {
     Yes,
     No,
 }
 
-/// The bytes of a number: hexadecimal of any width that fits, or one of 64 bits in any notation.
+/// The bytes of a number: hexadecimal of any width that fits, or up to 64 bits in any notation.
 fn bytes_of(text: &str) -> Result<Vec<u8>, Large> {
     let Some(hex) = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) else {
         let n = super::text::number_64(text).map_err(|large| if large { Large::Yes } else { Large::No })?;
@@ -160,7 +160,7 @@ fn bytes_of(text: &str) -> Result<Vec<u8>, Large> {
     let digits = digits.ok_or(Large::No)?;
     let zeros = digits.iter().take_while(|digit| **digit == 0).count();
     let digits = digits.get(zeros..).unwrap_or_default();
-    // The first byte may have one digit only.
+    // An odd first digit forms a byte of its own.
     let (first, pairs) = digits.split_at(digits.len() % 2);
     let bytes: Vec<u8> = first
         .iter()
@@ -181,7 +181,7 @@ mod tests {
 
     tally::proptest! {
         #[test]
-        fn text_is_read_again(value in prop::collection::vec(any::<u8>(), 0..=124), masked: bool, bits: u8) {
+        fn text_parses_back(value in prop::collection::vec(any::<u8>(), 0..=124), masked: bool, bits: u8) {
             let mask: Vec<u8> = value.iter().map(|byte| byte.rotate_left(3) ^ bits).collect();
             let option = TunOption::new(FIELD, &value, masked.then_some(&mask[..])).expect("it fits");
             let mut text = String::new();
@@ -197,7 +197,7 @@ mod tests {
         }
 
         #[test]
-        fn bits_are_where_a_number_has_them(offset in 0..=112u16, n_bits in 1..=16u16, value: u16) {
+        fn bits_are_counted_from_the_least_significant(offset in 0..=112u16, n_bits in 1..=16u16, value: u16) {
             let value = value & (u16::MAX >> (16 - n_bits));
             let option = TunOption::of_bits(FIELD, offset, n_bits, &value.to_be_bytes()).expect("it fits");
             let number = |bytes: &[u8]| bytes.iter().fold(0u128, |n, byte| n << 8 | u128::from(*byte));

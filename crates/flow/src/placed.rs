@@ -1,7 +1,7 @@
-//! Tunnel options in a key: where a switch's TLV table has put them.
+//! Tunnel options in a key, at the locations that the switch's TLV table assigned.
 //!
-//! An option's value is kept in pieces of four bytes, and a bit tells whether the packet has the option at all. Invariant of
-//! keys, that whoever writes an option keeps: the value of one that is absent is zero.
+//! An option's value is stored in pieces of four bytes, and a presence bit marks the option as present in the packet.
+//! Every writer keeps this invariant of keys: the value of an absent option is zero.
 
 use super::field::{Field, Loc};
 use super::key::{FlowKey, FlowMask};
@@ -9,18 +9,18 @@ use super::layout;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Where four bytes of a tunnel option stand in a key.
+/// The location of four bytes of a tunnel option in a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OptionPlace(u8);
 
-/// The word of a key that has a bit for each option that the packet has, among those of options.
+/// The word of presence bits, one for each option, relative to the option words.
 const PRESENCE: usize = layout::REGS - layout::TUN_METADATA - 1;
 
 impl OptionPlace {
-    /// How many there are. (The last two are taken by what tells of each option whether the packet has it.)
+    /// Number of locations. (The last word holds the presence bits.)
     pub const COUNT: u8 = 2 * PRESENCE as u8;
 
-    /// Place `n`, if there is one.
+    /// Location `n`, if it exists.
     pub fn new(n: u8) -> Option<Self> {
         (n < Self::COUNT).then_some(Self(n))
     }
@@ -30,21 +30,21 @@ impl OptionPlace {
     }
 }
 
-/// An option that has its place in a key.
+/// A tunnel option with its location in a key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PlacedOption {
     field: Field,
     index: u8,
-    /// The most significant four bytes first.
+    /// Locations, most significant four bytes first.
     places: Arc<[OptionPlace]>,
 }
 
-/// Some bits of an option that stand together in a key.
+/// Contiguous bits of an option in a word of a key.
 struct Piece {
     word: usize,
     shift: u16,
     n_bits: u16,
-    /// How many bits of what was asked for stand before them, from the least significant on.
+    /// Offset of these bits in the requested range, from the least significant bit.
     at: u16,
 }
 
@@ -55,7 +55,7 @@ impl Piece {
 }
 
 impl PlacedOption {
-    /// The option of `field`, the most significant four bytes of its value first. `None` if it is no such field.
+    /// The option of `field` at `places`, most significant four bytes first. `None` if the field is no tunnel option.
     pub fn new(field: Field, places: &[OptionPlace]) -> Option<Self> {
         let Loc::TunMetadata(index) = field.info().loc else { return None };
         Some(Self { field, index, places: places.into() })
@@ -71,17 +71,17 @@ impl PlacedOption {
         &self.places
     }
 
-    /// Bits of its value.
+    /// Length of its value in bits.
     pub fn n_bits(&self) -> u16 {
         32 * self.places.len() as u16
     }
 
-    /// The word and the bit that tell whether a packet has it.
+    /// The word and bit of its presence.
     pub fn presence(&self) -> (usize, u64) {
         (layout::TUN_METADATA + PRESENCE, 1 << (self.index & 63))
     }
 
-    /// Where `n_bits` bits of the value from bit `offset` on stand; fewer, if it has not as many.
+    /// The locations of `n_bits` bits of the value from bit `offset` on, limited to the value's length.
     fn pieces(&self, offset: u16, n_bits: u16) -> impl Iterator<Item = Piece> + '_ {
         let end = offset.saturating_add(n_bits).min(self.n_bits());
         let mut next = offset;
@@ -95,12 +95,12 @@ impl PlacedOption {
         })
     }
 
-    /// `n_bits` bits, 64 at most, of the value from bit `offset` on.
+    /// Reads `n_bits` bits, 64 at most, of the value from bit `offset` on.
     pub fn get(&self, key: &FlowKey, offset: u16, n_bits: u16) -> u64 {
         self.pieces(offset, n_bits.min(64)).fold(0, |value, p| value | (key.0[p.word] >> p.shift & p.ones()) << p.at)
     }
 
-    /// Sets them, and says that the packet has the option.
+    /// Writes these bits and sets the presence bit.
     pub fn set(&self, key: &mut FlowKey, offset: u16, n_bits: u16, value: u64) {
         let (word, bit) = self.presence();
         key.0[word] |= bit;
@@ -114,7 +114,7 @@ impl PlacedOption {
         }
     }
 
-    /// The bits of a key where `n_bits` bits of the value from bit `offset` on stand.
+    /// The mask of `n_bits` bits of the value from bit `offset` on.
     pub fn mask(&self, offset: u16, n_bits: u16) -> FlowMask {
         let mut mask = FlowKey::ZERO;
         for p in self.pieces(offset, n_bits) {
@@ -123,7 +123,7 @@ impl PlacedOption {
         mask
     }
 
-    /// All bits of a key that tell of the option.
+    /// The mask of the option's value and presence bit.
     pub fn whole(&self) -> FlowMask {
         let mut mask = self.mask(0, self.n_bits());
         let (word, bit) = self.presence();
@@ -131,24 +131,24 @@ impl PlacedOption {
         mask
     }
 
-    /// The value's bytes, the most significant first.
+    /// The value's bytes, most significant first.
     pub(crate) fn bytes(&self, key: &FlowKey) -> Vec<u8> {
         let words = (0..self.places.len() as u16).rev().map(|n| self.get(key, 32 * n, 32) as u32);
         words.flat_map(u32::to_be_bytes).collect()
     }
 
-    /// Sets four bytes of the value, counted from the least significant.
+    /// Sets four bytes of the value; `n` counts from the least significant.
     pub(crate) fn put_word(&self, key: &mut FlowKey, n: u16, value: u32) {
         self.put(key, 32 * n, 32, value.into());
     }
 }
 
-/// The options that have a place, by their fields.
+/// Options with a location, by field.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct OptionTable(BTreeMap<u8, PlacedOption>);
 
 impl OptionTable {
-    /// The option of this field; `None` for one without a place, and for other fields.
+    /// The option of this field; `None` if it has no location.
     pub fn get(&self, field: Field) -> Option<&PlacedOption> {
         if let Loc::TunMetadata(index) = field.info().loc { self.0.get(&index) } else { None }
     }
@@ -170,7 +170,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Three pieces that are neither together nor in order.
+    /// Three pieces, neither contiguous nor in order.
     fn option() -> PlacedOption {
         let places: Vec<_> = [60, 7, 8].into_iter().filter_map(OptionPlace::new).collect();
         PlacedOption::new(Field::TunMetadata3, &places).expect("an option")
@@ -178,7 +178,7 @@ mod tests {
 
     tally::proptest! {
         #[test]
-        fn bits_of_the_key_are_those_of_the_number(before: [u32; 3], offset in 0..120u16, n_bits in 1..=64u16, value: u64) {
+        fn bits_read_back_as_a_number(before: [u32; 3], offset in 0..120u16, n_bits in 1..=64u16, value: u64) {
             let (option, mut key) = (option(), FlowKey::ZERO);
             (0..3u16).zip(before).for_each(|(n, word)| option.put_word(&mut key, n, word));
             let number = |key: &FlowKey| option.bytes(key).iter().fold(0u128, |n, byte| n << 8 | u128::from(*byte));
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn only_these_fields_have_places() {
+    fn only_tunnel_options_have_locations() {
         assert_eq!(PlacedOption::new(Field::Reg0, &[]), None);
         assert_eq!(OptionPlace::new(62), None);
         let table: OptionTable = [option()].into_iter().collect();

@@ -1,8 +1,9 @@
-//! Keys of plain packets, in one line of memory.
+//! Compact keys of plain packets, which make up nearly all traffic: TCP, UDP, SCTP and ICMP over IP, without IP options
+//! or fragments, with at most one VLAN tag.
 //!
-//! What nearly all frames are, TCP or UDP over IPv4 without VLAN tags, options or fragments, has six words of a key that
-//! are not zero. A [`PlainKey`] is these: quick to make, and what looks for bits in a key finds them without a search.
-//! Both kinds of key answer to [`Words`], so that who looks flows up is written once.
+//! Over IPv4, at most eight words of such a key are not zero, and they fit in one cache line ([`PlainKey`]); over IPv6,
+//! there are four more ([`WideKey`]). A compact key is cheap to make, and a lookup indexes its words directly. Compact
+//! and whole keys implement [`Words`], so lookups are generic over them.
 
 use base::PortNo;
 
@@ -10,16 +11,32 @@ use crate::FlowKey;
 use crate::extract::{Layers, be16, ethertype, ipproto};
 use crate::layout::{self, WORDS};
 
-/// Words of a plain packet's key that may not be zero: those whose codes are below this.
+/// Number of words in the keys of untagged TCP, UDP and SCTP packets over IPv4. Their codes are below this.
 pub const PLAIN_WORDS: usize = 6;
-/// These words, by their code.
-const PLAIN: [usize; PLAIN_WORDS] =
-    [layout::PORTS, layout::ETH_DST, layout::ETH_SRC, layout::IPV4, layout::IP_MISC, layout::TP];
-/// The code of words that are zero in a plain packet's key is this much more than their index.
-const OTHERS: usize = ZERO + 1;
-/// No word has this code: it stands for zero.
-const ZERO: usize = 7;
+/// The words that a [`PlainKey`] holds, by code.
+const PLAIN: [usize; ZERO] = [
+    layout::PORTS,
+    layout::ETH_DST,
+    layout::ETH_SRC,
+    layout::IPV4,
+    layout::IP_MISC,
+    layout::TP,
+    layout::VLAN,
+    layout::DPHASH_ACTSET,
+];
+/// The code that stands for a zero word.
+const ZERO: usize = 8;
+/// The words that a [`WideKey`] holds besides; their codes follow [`ZERO`].
+const WIDE: [usize; 4] = [layout::IPV6_SRC, layout::IPV6_SRC + 1, layout::IPV6_DST, layout::IPV6_DST + 1];
+/// Offset between the index and the code of any other word.
+const OTHERS: usize = ZERO + 1 + WIDE.len();
 const CODES: usize = 128;
+/// The number of words in [`Words::wide`].
+pub const WIDE_WORDS: usize = 10;
+/// Their codes: the words of plain packets without the IPv4 addresses, the word of the VLAN tag, and the IPv6 addresses.
+const WIDE_PLACES: [usize; WIDE_WORDS] = [0, 1, 2, 4, 5, 6, ZERO + 1, ZERO + 2, ZERO + 3, ZERO + 4];
+/// Shift of `dp_hash` in its word.
+const DP_HASH_SHIFT: u32 = 32;
 
 /// The code of each word.
 const CODE_OF: [u8; WORDS] = {
@@ -34,10 +51,15 @@ const CODE_OF: [u8; WORDS] = {
         codes[PLAIN[code]] = code as u8;
         code += 1;
     }
+    code = 0;
+    while code < WIDE.len() {
+        codes[WIDE[code]] = (ZERO + 1 + code) as u8;
+        code += 1;
+    }
     codes
 };
 
-/// The word of each code; one that no key has, where there is none.
+/// The word of each code; an invalid index for codes without a word.
 static WORD_OF: [u8; CODES] = {
     let mut words = [u8::MAX; CODES];
     let mut word = 0;
@@ -50,26 +72,32 @@ static WORD_OF: [u8; CODES] = {
 
 const _: () = assert!(OTHERS + WORDS <= CODES);
 
-/// A word's number among those of plain packets, which come first; for what asks for the same words of many keys.
+/// The number of a word in an order in which the words of compact keys come first. A lookup that reads the same words
+/// of many keys converts them once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Code(u8);
 
 impl Code {
-    /// Stands for zero in all keys.
+    /// The code of a word that is zero in all keys.
     pub const NONE: Self = Self(ZERO as u8);
 
-    /// The code of a word, which is below [`WORDS`].
+    /// The code of `word`, which is below [`WORDS`].
     pub const fn of(word: usize) -> Self {
         Self(CODE_OF[word])
     }
 
-    /// Its place among the words of plain packets' keys, if it is one of them.
+    /// Its index among the first [`PLAIN_WORDS`] words, if it is one of them.
     pub fn place(self) -> Option<usize> {
         let place = usize::from(self.0);
         (place < PLAIN_WORDS).then_some(place)
     }
 
-    /// The word that has this code, if one has.
+    /// Its index in [`Words::wide`], if it is one of those words.
+    pub fn wide_place(self) -> Option<usize> {
+        WIDE_PLACES.iter().position(|code| *code == usize::from(self.0))
+    }
+
+    /// The word of this code, if it has one.
     #[inline]
     pub fn word(self) -> Option<usize> {
         let word = usize::from(WORD_OF[usize::from(self.0) % CODES]);
@@ -83,7 +111,7 @@ impl Default for Code {
     }
 }
 
-/// A packet's key, by its words.
+/// Access to the words of a key, compact or whole.
 pub trait Words {
     /// A word; `word` is below [`WORDS`].
     fn word(&self, word: usize) -> u64;
@@ -91,9 +119,15 @@ pub trait Words {
     /// The word of a code.
     fn coded(&self, code: Code) -> u64;
 
-    /// Of a plain packet's key, all words that may not be zero, by their codes.
+    /// The first [`PLAIN_WORDS`] words in code order, if the key stores them so.
     #[inline]
     fn plain(&self) -> Option<&[u64; PLAIN_WORDS]> {
+        None
+    }
+
+    /// The words of an IPv6 packet that flows match most often, if the key stores them in a fixed order ([`Code::wide_place`]).
+    #[inline]
+    fn wide(&self) -> Option<[u64; WIDE_WORDS]> {
         None
     }
 }
@@ -113,6 +147,11 @@ impl<K: Words> Words for &K {
     fn plain(&self) -> Option<&[u64; PLAIN_WORDS]> {
         (**self).plain()
     }
+
+    #[inline]
+    fn wide(&self) -> Option<[u64; WIDE_WORDS]> {
+        (**self).wide()
+    }
 }
 
 impl Words for FlowKey {
@@ -127,26 +166,34 @@ impl Words for FlowKey {
     }
 }
 
-/// The key of a plain packet; see the module's text.
+/// The key of a plain packet over IPv4. In code order: ingress port, Ethernet destination and type, Ethernet source and
+/// VLAN tag, IPv4 addresses, the other fields of the IP header, ports or ICMP type and code with TCP flags, the tag
+/// protocol, and the hash computed by the datapath.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(align(64))]
-pub struct PlainKey([u64; ZERO + 1]);
+pub struct PlainKey([u64; ZERO]);
 
 impl PlainKey {
-    /// A key by its words in the order of their codes: ingress port, Ethernet destination and type, Ethernet source, IPv4
-    /// addresses, what else there is of IP, ports and TCP flags.
-    fn new(words: [u64; PLAIN_WORDS]) -> Self {
-        let [a, b, c, d, e, f] = words;
-        Self([a, b, c, d, e, f, 0, 0])
+    pub(crate) fn new(words: [u64; ZERO]) -> Self {
+        Self(words)
     }
 
-    /// The same key, if all its words that are not zero are those of plain packets.
+    /// The key of the packet after recirculation, with this `recirc_id` and the hash computed by the datapath (0 for
+    /// none).
+    #[inline]
+    #[must_use]
+    pub fn with_recirculation(mut self, recirc_id: u32, dp_hash: u32) -> Self {
+        set_recirculation(&mut self.0, recirc_id, dp_hash);
+        self
+    }
+
+    /// `key` in compact form, if all words that this form lacks are zero.
     pub fn of(key: &FlowKey) -> Option<Self> {
         let plain = Self::new(PLAIN.map(|word| key.0[word]));
         (plain.expand() == *key).then_some(plain)
     }
 
-    /// TCP flags, of which other packets have none.
+    /// TCP flags; 0 of other packets.
     #[inline]
     pub fn tcp_flags(&self) -> u16 {
         (self.coded(Code::of(layout::TP)) >> 16) as u16 & 0xfff
@@ -159,7 +206,7 @@ impl PlainKey {
         key
     }
 
-    /// Sets the words of `key` that are not zero in plain packets' keys.
+    /// Writes the words of a plain packet's key into `key`.
     #[inline]
     pub(crate) fn put_into(&self, key: &mut FlowKey) {
         for (word, value) in PLAIN.into_iter().zip(self.0) {
@@ -176,7 +223,8 @@ impl Words for PlainKey {
 
     #[inline]
     fn coded(&self, code: Code) -> u64 {
-        self.0[usize::from(code.0).min(ZERO)]
+        let (code, value) = (usize::from(code.0), self.0[usize::from(code.0) % ZERO]);
+        if code < ZERO { value } else { 0 }
     }
 
     #[inline]
@@ -185,9 +233,84 @@ impl Words for PlainKey {
     }
 }
 
-/// The key of a frame that is plain, as nearly all are: what [`crate::extract()`] says of it, however many VLAN tags it
-/// looks at. `None` of any other.
+/// Sets recirculation id and hash in a compact key's words.
 #[inline]
+fn set_recirculation(words: &mut [u64], recirc_id: u32, dp_hash: u32) {
+    words[usize::from(CODE_OF[layout::PORTS])] |= u64::from(recirc_id);
+    words[usize::from(CODE_OF[layout::DPHASH_ACTSET])] = u64::from(dp_hash) << DP_HASH_SHIFT;
+}
+
+/// The key of a plain packet over IPv6: the words of a [`PlainKey`] with zero IPv4 addresses, and the IPv6 addresses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(align(64))]
+pub struct WideKey([u64; OTHERS + 1]);
+
+impl WideKey {
+    pub(crate) fn new(words: [u64; ZERO], addresses: [u64; WIDE.len()]) -> Self {
+        let [a, b, c, d, e, f, g, h] = words;
+        let [src0, src1, dst0, dst1] = addresses;
+        Self([a, b, c, d, e, f, g, h, 0, src0, src1, dst0, dst1, 0])
+    }
+
+    /// The key of the packet after recirculation, with this `recirc_id` and the hash computed by the datapath (0 for
+    /// none).
+    #[inline]
+    #[must_use]
+    pub fn with_recirculation(mut self, recirc_id: u32, dp_hash: u32) -> Self {
+        set_recirculation(&mut self.0, recirc_id, dp_hash);
+        self
+    }
+
+    /// `key` in compact form, if all words that this form lacks are zero.
+    pub fn of(key: &FlowKey) -> Option<Self> {
+        let wide = Self::new(PLAIN.map(|word| key.0[word]), WIDE.map(|word| key.0[word]));
+        (wide.expand() == *key).then_some(wide)
+    }
+
+    /// TCP flags; 0 of other packets.
+    #[inline]
+    pub fn tcp_flags(&self) -> u16 {
+        (self.coded(Code::of(layout::TP)) >> 16) as u16 & 0xfff
+    }
+
+    /// The whole key.
+    pub fn expand(&self) -> FlowKey {
+        let mut key = FlowKey::ZERO;
+        for (word, value) in PLAIN.into_iter().zip(self.0) {
+            key.0[word] = value;
+        }
+        for (word, value) in WIDE.into_iter().zip(&self.0[ZERO + 1..]) {
+            key.0[word] = *value;
+        }
+        key
+    }
+}
+
+impl Words for WideKey {
+    #[inline]
+    fn word(&self, word: usize) -> u64 {
+        self.coded(CODE_OF.get(word).map_or(Code::NONE, |code| Code(*code)))
+    }
+
+    #[inline]
+    fn coded(&self, code: Code) -> u64 {
+        self.0[usize::from(code.0).min(OTHERS)]
+    }
+
+    #[inline]
+    fn plain(&self) -> Option<&[u64; PLAIN_WORDS]> {
+        self.0.first_chunk()
+    }
+
+    #[inline(always)]
+    fn wide(&self) -> Option<[u64; WIDE_WORDS]> {
+        Some(WIDE_PLACES.map(|code| self.0[code]))
+    }
+}
+
+/// The compact key of a plain IPv4 frame; it equals the result of [`crate::extract()`] under any limit of VLAN tags.
+/// `None` for any other frame.
+#[inline(always)]
 pub fn extract_plain(frame: &[u8], in_port: PortNo) -> Option<PlainKey> {
     plain(frame, in_port).map(|(key, _)| key)
 }
@@ -201,21 +324,22 @@ fn be64(headers: &[u8; HEADERS], at: usize) -> u64 {
     headers[at..].first_chunk::<8>().map_or(0, |bytes| u64::from_be_bytes(*bytes))
 }
 
-/// What tells that a frame is plain, beside what its key has of it.
+/// A frame with checked headers and lengths: untagged TCP or UDP over IPv4.
 pub(crate) struct Checked<'a> {
     headers: &'a [u8; HEADERS],
-    /// Bytes of the IPv4 packet.
+    /// Length of the IPv4 packet in bytes.
     total: usize,
     /// 0 of UDP.
     pub(crate) tcp_flags: u16,
 }
 
-/// Bits that all plain frames have, by their places: Ethernet type, IP version and length of its header, no fragment.
+/// Bits that all untagged TCP and UDP frames over IPv4 without options or fragments share, by offset: Ethernet type, IP
+/// version and header length, fragment offset and flags.
 pub(crate) const ALL_HAVE: [(usize, u8, u8); 5] =
     [(12, 0xff, 0x08), (13, 0xff, 0x00), (14, 0xff, 0x45), (20, 0x3f, 0), (21, 0xff, 0)];
 
-/// TCP or UDP over IPv4 without VLAN tags, options or fragments: `None` if it is anything else, or the lengths in it do not
-/// fit.
+/// Checks a frame for untagged TCP or UDP over IPv4 without options or fragments. `None` for anything else, or if its
+/// lengths contradict each other.
 #[inline(always)]
 fn check(frame: &[u8]) -> Option<Checked<'_>> {
     let h = frame.first_chunk::<HEADERS>()?;
@@ -224,7 +348,7 @@ fn check(frame: &[u8]) -> Option<Checked<'_>> {
     if be64(h, 8) as u32 >> 8 != 0x08_0045 || fragment != 0 { None } else { check_lengths(frame) }
 }
 
-/// What there is to check of a frame that has [`ALL_HAVE`].
+/// The rest of [`check`], for a frame that has the bits of [`ALL_HAVE`].
 #[inline(always)]
 pub(crate) fn check_lengths(frame: &[u8]) -> Option<Checked<'_>> {
     let h = frame.first_chunk::<HEADERS>()?;
@@ -248,9 +372,15 @@ pub(crate) fn check_lengths(frame: &[u8]) -> Option<Checked<'_>> {
     Some(Checked { headers: h, total, tcp_flags })
 }
 
-/// The key of a frame that is plain, read at fixed places. Says what [`pass`] says.
+/// The key of a plain IPv4 frame and its layers, as [`crate::extract()`] returns them.
 #[inline]
 pub(crate) fn plain(frame: &[u8], in_port: PortNo) -> Option<(PlainKey, Layers)> {
+    untagged(frame, in_port).or_else(|| crate::compact::plain_v4(frame, in_port))
+}
+
+/// Like [`plain`], for untagged TCP and UDP, the most frequent frames: reads at fixed offsets.
+#[inline(always)]
+pub(crate) fn untagged(frame: &[u8], in_port: PortNo) -> Option<(PlainKey, Layers)> {
     let Checked { headers: h, total, tcp_flags } = check(frame)?;
     let transport = be64(h, 34) & 0xffff_ffff << 32 | u64::from(tcp_flags) << 16;
     let key = PlainKey([
@@ -266,7 +396,7 @@ pub(crate) fn plain(frame: &[u8], in_port: PortNo) -> Option<(PlainKey, Layers)>
     Some((key, Layers { l2_5: None, l3: Some(14), l4: Some(34), end: 14 + total }))
 }
 
-/// A TCP or UDP packet without tags and options.
+/// A TCP or UDP packet without VLAN tags and IP options.
 #[cfg(test)]
 pub(crate) fn plain_frame(proto: u8, payload: usize) -> Vec<u8> {
     let transport = if proto == ipproto::TCP { 20 } else { 8 };
@@ -284,23 +414,42 @@ pub(crate) fn plain_frame(proto: u8, payload: usize) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::extract::{PacketContext, extract_with};
     use base::rng::Rng;
 
     #[test]
-    fn both_kinds_of_key_tell_the_same() {
+    fn compact_and_whole_keys_agree() {
         let mut rng = Rng::seeded(5);
         let plain = PlainKey::new(std::array::from_fn(|_| rng.next_u64()));
         let key = plain.expand();
+        let wide = WideKey::new(std::array::from_fn(|_| rng.next_u64()), std::array::from_fn(|_| rng.next_u64()));
+        let of_wide = wide.expand();
         for word in 0..WORDS {
             let code = Code::of(word);
             assert_eq!(code.word(), Some(word));
             assert_eq!((plain.word(word), plain.coded(code)), (key.0[word], key.0[word]));
             assert_eq!((key.word(word), key.coded(code)), (key.0[word], key.0[word]));
+            assert_eq!((wide.word(word), wide.coded(code)), (of_wide.0[word], of_wide.0[word]));
+            let wide_words = wide.wide().expect("a wide key has these words");
+            assert!(code.wide_place().is_none_or(|at| wide_words[at] == of_wide.0[word]));
+            assert!(code.place().is_none_or(|at| wide.plain().is_some_and(|words| words[at] == of_wide.0[word])));
         }
         assert_eq!((plain.coded(Code::NONE), key.coded(Code::NONE), Code::NONE.word()), (0, 0, None));
+        assert_eq!(wide.coded(Code::NONE), 0);
+        assert_eq!(of_wide.0.iter().filter(|word| **word != 0).count(), PLAIN.len() + WIDE.len());
+        assert_eq!((WideKey::of(&of_wide), PlainKey::of(&of_wide)), (Some(wide), None));
         assert_eq!(key.0.iter().filter(|word| **word != 0).count(), PLAIN.len());
         assert_eq!(PlainKey::of(&key), Some(plain));
-        let more = FlowKey(std::array::from_fn(|word| if word == layout::VLAN { 1 } else { key.0[word] }));
+        let more = FlowKey(std::array::from_fn(|word| if word == layout::MPLS01 { 1 } else { key.0[word] }));
         assert_eq!(PlainKey::of(&more), None);
+    }
+
+    #[test]
+    fn recirculated_keys_have_their_id_and_hash() {
+        let frame = plain_frame(ipproto::TCP, 20);
+        let context =
+            PacketContext { in_port: PortNo(3), recirc_id: 7, dp_hash: 0x8000_0009, ..PacketContext::default() };
+        let plain = extract_plain(&frame, PortNo(3)).expect("plain").with_recirculation(7, 0x8000_0009);
+        assert_eq!(plain.expand(), extract_with(&frame, &context, 2));
     }
 }

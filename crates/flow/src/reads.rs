@@ -1,10 +1,10 @@
-//! What a translation read of the packet, in the order in which it read it: the megaflow in the making.
+//! The bits of the packet that a translation read, in the order in which it read them: the megaflow's mask.
 
 use super::field::{Field, Loc};
 use super::key::{FlowKey, FlowMask};
 use std::ops::Range;
 
-/// One step of a computation that reads a key: what it looked at next, given all that it had seen before.
+/// One step of a computation that reads a key: the bits that it read next, given the values of all bits read before.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Step {
     /// These bits of a word, all at once.
@@ -14,30 +14,29 @@ pub enum Step {
         /// Which of its bits.
         bits: u64,
     },
-    /// The first `len` bits of the `width` bits that stand in a word from bit `shift` (counted from the least
-    /// significant) on: looked at one after the other, from the most significant down, so that how many were looked at
-    /// is decided by their own values.
+    /// The first `len` of the `width` bits from bit `shift` (counted from the least significant) of a word. They were
+    /// read one by one from the most significant down, and their values decided how many were read.
     Prefix {
         /// Which word.
         word: u8,
-        /// Place of the least significant bit.
+        /// Position of the least significant bit.
         shift: u8,
-        /// Bits in all, 1 to 64.
+        /// Width of the field in bits, 1 to 64.
         width: u8,
-        /// Bits looked at, 1 to `width`.
+        /// Bits read, 1 to `width`.
         len: u8,
     },
 }
 
 impl Step {
-    /// The word that it looks into.
+    /// The word that it reads.
     pub const fn word(self) -> usize {
         match self {
             Self::Bits { word, .. } | Self::Prefix { word, .. } => word as usize,
         }
     }
 
-    /// The bits of that word that it looks at.
+    /// The bits of that word that it reads.
     pub const fn bits(self) -> u64 {
         match self {
             Self::Bits { bits, .. } => bits,
@@ -51,18 +50,25 @@ const fn prefix_bits(shift: u8, width: u8, len: u8) -> u64 {
     if len == 0 { 0 } else { (u64::MAX >> (64 - len)) << (width - len) << shift }
 }
 
-/// Steps of a translation, mostly.
+/// Steps of a typical translation.
 const STEPS_LIKELY: usize = 16;
 
-/// Bits of the packet's key that a computation looked at, each recorded once, when it was first read. Bits that the
-/// computation itself wrote before are not the packet's any more: reading those records nothing.
+/// The bits of the packet's key that a computation read, each recorded at its first read. Bits that the computation
+/// wrote before are not the packet's any more, so reading them records nothing.
 #[derive(Clone, Debug, Default)]
 pub struct Reads {
     mask: FlowMask,
     written: FlowMask,
-    /// Words in which bits may be overwritten, a bit each.
+    /// Bitmap of the words that have overwritten bits.
     written_words: u128,
     order: Vec<Step>,
+}
+
+/// The bits that were overwritten at some moment of a computation, to go back to.
+#[derive(Clone, Debug)]
+pub struct Overwritten {
+    bits: FlowMask,
+    words: u128,
 }
 
 impl Reads {
@@ -88,8 +94,8 @@ impl Reads {
         }
     }
 
-    /// Records that the first `len` bits of the `width` bits from bit `shift` of word `word` on were read one by one, the
-    /// most significant first. Where some of them were overwritten before, the rest is read at once.
+    /// Records a prefix read bit by bit, the most significant first: the first `len` of the `width` bits from bit `shift`
+    /// of word `word`. If some of them were overwritten before, the others count as read at once.
     #[inline]
     pub fn note_prefix(&mut self, word: usize, shift: u8, width: u8, len: u8) {
         let new = prefix_bits(shift, width, len) & !(self.mask.0[word] | self.written.0[word]);
@@ -98,7 +104,7 @@ impl Reads {
         }
     }
 
-    /// Records a prefix, of which these bits are new.
+    /// Records a prefix in which the bits `new` were not read before.
     fn add_prefix(&mut self, new: u64, word: usize, shift: u8, width: u8, len: u8) {
         let written = self.written.0[word];
         if written != 0 && prefix_bits(shift, width, width) & written != 0 {
@@ -133,11 +139,28 @@ impl Reads {
         }
     }
 
-    /// Goes back to an earlier state of what was overwritten, as the computation went back to the key of that time.
+    /// Restores an earlier set of overwritten bits, after the computation restored the key of that time.
     pub fn restore_written(&mut self, written: FlowMask) {
         self.written = FlowMask::ZERO;
         self.written_words = 0;
         self.write_mask(&written);
+    }
+
+    /// The bits overwritten so far, for [`Reads::restore_overwritten`].
+    pub fn overwritten(&self) -> Overwritten {
+        Overwritten { bits: self.written.clone(), words: self.written_words }
+    }
+
+    /// The same, into a value that is there already.
+    pub fn save_overwritten(&self, saved: &mut Overwritten) {
+        saved.bits.clone_from(&self.written);
+        saved.words = self.written_words;
+    }
+
+    /// Goes back to an earlier state of what was overwritten, like [`Reads::restore_written`] but in fewer steps.
+    pub fn restore_overwritten(&mut self, saved: &Overwritten) {
+        self.written.clone_from(&saved.bits);
+        self.written_words = saved.words;
     }
 
     /// Records that the whole of `field` was overwritten.
@@ -166,12 +189,12 @@ impl Reads {
         self.written.0[words].fill(u64::MAX);
     }
 
-    /// The words with bits that are overwritten, a bit each.
+    /// Bitmap of the words that have overwritten bits.
     pub fn written_map(&self) -> u128 {
         self.written_words
     }
 
-    /// The words with bits that are overwritten, in ascending order, each with these bits.
+    /// The overwritten bits of each word that has any, in ascending order.
     pub fn written_words(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
         let mut left = self.written_words;
         std::iter::from_fn(move || {
@@ -181,7 +204,7 @@ impl Reads {
         })
     }
 
-    /// All bits read: what a cached answer must match.
+    /// All bits read, which are the mask of the megaflow.
     pub fn mask(&self) -> &FlowMask {
         &self.mask
     }
@@ -191,13 +214,13 @@ impl Reads {
         &self.written
     }
 
-    /// What was read, in order. Each step looks at a bit, at least, that none before it looked at; a prefix may begin
-    /// with bits that are known already.
+    /// The steps in order. Each step reads at least one bit that no step before it read; a prefix may begin with bits
+    /// that are already known.
     pub fn order(&self) -> &[Step] {
         &self.order
     }
 
-    /// Takes that away: the computation is over.
+    /// Takes the steps, after the computation has finished.
     pub fn take_order(&mut self) -> Vec<Step> {
         std::mem::take(&mut self.order)
     }
@@ -235,7 +258,14 @@ mod tests {
         assert_eq!(r.order(), [step, Step::Prefix { word: 5, shift: 16, width: 32, len: 12 }]);
         let mut written = FlowMask::ZERO;
         written.0[6] = 0x80;
+        let before = r.overwritten();
         r.write_mask(&written);
+        let mut after = before.clone();
+        r.save_overwritten(&mut after);
+        r.restore_overwritten(&before);
+        assert!(r.written().is_zero() && r.written_map() == 0);
+        r.restore_overwritten(&after);
+        assert!(*r.written() == written && r.written_map() == 1 << 6);
         r.note_prefix(6, 0, 8, 3);
         assert_eq!(r.order()[2..], [Step::Bits { word: 6, bits: 0x60 }]);
         written.0[7] = 1;

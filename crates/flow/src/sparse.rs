@@ -1,20 +1,20 @@
-//! Keys and masks in the room of what they say.
+//! Compressed keys and masks.
 
 use crate::FlowKey;
 use crate::layout::WORDS;
 use std::sync::Arc;
 
-/// A key or mask by its words that are not zero. Copies share them.
+/// A key or mask by its nonzero words. Clones share the words.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Sparse {
-    /// Which words are not zero.
+    /// Bitmap of the nonzero words.
     map: [u64; 2],
     words: Arc<[u64]>,
 }
 
 const _: () = assert!(WORDS > 64 && WORDS <= 128);
 
-/// Words that are looked at together.
+/// Words tested together.
 const GROUP: usize = 4;
 
 impl Sparse {
@@ -34,7 +34,7 @@ impl Sparse {
         }
         mark(groups.len(), last);
         let mut left = map;
-        // Of a known length, so that it is made in the place where it is to stay.
+        // The iterator's exact length lets the words be collected into the `Arc` without a copy.
         let n = (map[0].count_ones() + map[1].count_ones()) as usize;
         let words = (0..n).map(|_| {
             let half = usize::from(left[0] == 0);
@@ -56,7 +56,7 @@ impl Sparse {
         self.words[before as usize]
     }
 
-    /// Its words that are not zero, in ascending order, with their indexes.
+    /// The nonzero words in ascending order, with their indexes.
     pub fn iter(&self) -> impl Iterator<Item = (usize, u64)> {
         let mut map = self.map;
         self.words.iter().map(move |word| {
@@ -67,7 +67,7 @@ impl Sparse {
         })
     }
 
-    /// What it has in the bits of a mask: for each word of the mask its index, the bits, and what they are here.
+    /// The bits under a mask: for each nonzero word of the mask its index, its bits, and the value under them.
     pub fn in_mask(&self, mask: &Self) -> impl Iterator<Item = (usize, u64, u64)> {
         let mut own = self.iter();
         let mut next = own.next();
@@ -79,7 +79,7 @@ impl Sparse {
         })
     }
 
-    /// How many words are not zero.
+    /// Number of nonzero words.
     pub fn len(&self) -> usize {
         self.words.len()
     }
@@ -96,14 +96,14 @@ impl Sparse {
         key
     }
 
-    /// Sets the words of `key` that are not zero here.
+    /// Writes the nonzero words into `key`.
     pub fn put_into(&self, key: &mut FlowKey) {
         for (i, word) in self.iter() {
             key.0[i] = word;
         }
     }
 
-    /// Bytes on the heap, which copies share.
+    /// Bytes on the heap, which clones share.
     pub fn heap_bytes(&self) -> usize {
         (2 + self.words.len()) * size_of::<u64>()
     }

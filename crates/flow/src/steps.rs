@@ -1,4 +1,4 @@
-//! What a computation read, in the form in which it is kept: once for all flows that come of the same reads.
+//! Recorded reads in compressed form, shared by all flows with the same reads.
 
 use crate::layout::WORDS;
 use crate::{FlowKey, FlowMask, Sparse, Step};
@@ -8,7 +8,7 @@ use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 use std::sync::OnceLock;
 
-/// Steps in order, with all bits that they look at. Derefs to the list of them.
+/// Steps in order, with the mask of all bits that they read. Dereferences to the steps.
 #[derive(Debug)]
 pub struct Steps {
     hash: u64,
@@ -22,7 +22,7 @@ impl Steps {
         Self { hash: Self::hash_of(list), mask: Sparse::new(&Self::mask_of(list)), list: list.into() }
     }
 
-    /// Keeps these, and behind them all other bits of `mask`, word by word.
+    /// The steps of `list`, followed by all other bits of `mask`, word by word.
     pub fn completed(list: &[Step], mask: &FlowMask) -> Self {
         let read = Self::mask_of(list);
         let left = (0..WORDS).map(|w| Step::Bits { word: w as u8, bits: mask.0[w] & !read.0[w] });
@@ -30,12 +30,12 @@ impl Steps {
         Self::new(&all)
     }
 
-    /// Bits that were read in no order that is known.
+    /// The bits of `mask`, whose order is unknown.
     pub fn of_mask(mask: &FlowMask) -> Self {
         Self::completed(&[], mask)
     }
 
-    /// All bits that steps look at.
+    /// All bits that the steps read.
     pub fn mask_of(list: &[Step]) -> FlowMask {
         let mut mask = FlowKey::ZERO;
         for step in list {
@@ -44,7 +44,7 @@ impl Steps {
         mask
     }
 
-    /// The same number for the same steps, for the life of the process; others cannot tell which.
+    /// A hash of the steps, stable within the process. It is seeded at random, so outsiders cannot predict it.
     pub fn hash_of(list: &[Step]) -> u64 {
         static SEEDS: OnceLock<[u64; 2]> = OnceLock::new();
         let [a, b] = *SEEDS.get_or_init(|| {
@@ -62,7 +62,7 @@ impl Steps {
         })
     }
 
-    /// All bits looked at.
+    /// All bits that the steps read.
     pub fn mask(&self) -> &Sparse {
         &self.mask
     }
@@ -107,7 +107,7 @@ mod tests {
     const PREFIX: Step = Step::Prefix { word: 68, shift: 32, width: 32, len: 9 };
 
     #[test]
-    fn what_is_left_of_a_mask_comes_last() {
+    fn the_rest_of_a_mask_comes_last() {
         let mut mask = FlowKey::ZERO;
         (mask.0[3], mask.0[64], mask.0[68]) = (0xff, 7, 0xff80_0000_0000_0001);
         let steps = Steps::completed(&[Step::Bits { word: 64, bits: 3 }, PREFIX], &mask);
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_that_differ_have_other_hashes() {
+    fn different_steps_have_different_hashes() {
         let lists: [&[Step]; 6] = [
             &[],
             &[PREFIX],

@@ -1,4 +1,4 @@
-//! The rows of the field table: data only. What the columns mean stands with [`FieldInfo`].
+//! The rows of the field table: data only. [`FieldInfo`] documents the columns.
 
 use super::field::Prereq as P;
 use super::field::{
@@ -15,7 +15,7 @@ macro_rules! fields {
         #[allow(missing_docs, reason = "each variant is documented by its row")]
         pub enum Field { $($id,)+ }
 
-        /// All fields, in the order in which they are encoded and printed where no other order is prescribed.
+        /// All fields, in the default order for encoding and printing.
         pub static FIELDS: &[FieldInfo] = &[
             $(row(
                 Field::$id, $name, $alias, $bits, $width, Maskable::$mask, Format::$format, P::$prereq, access!($access),

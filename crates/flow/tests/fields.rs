@@ -1,7 +1,7 @@
-//! Every field of the table: what is printed of a value reads as that value again.
+//! Round trips of every field of the table: a printed value parses to the same value.
 //!
-//! Open vSwitch prints some fields so that they do not, and prints here are the same as its own. Those are named in
-//! [`oddity`], one by one, and held to just that.
+//! Open vSwitch prints some fields in a form that does not parse, and the output here equals Open vSwitch's. [`oddity`]
+//! lists these fields with the exact deviation of each.
 
 use base::rng::Rng;
 use flow::table::FIELDS;
@@ -9,22 +9,22 @@ use flow::text::{NoNames, format_value, match_to_string, parse_match, parse_valu
 use flow::{Field, FieldInfo, Format, Loc, Maskable, Prereq};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// How Open vSwitch prints a field in a match, where that cannot be read as it stands.
+/// Why the printed form of a field does not parse back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Oddity {
-    /// It reads as what it is.
+    /// It parses to the same value.
     None,
     /// The value in hexadecimal without `0x`.
-    BareHex,
+    HexWithoutPrefix,
     /// The value without the mask.
     NoMask,
-    /// Under this name, which is not read; without the mask.
+    /// The value under this name, which does not parse, and without the mask.
     Renamed(&'static str),
 }
 
 fn oddity(field: Field) -> Oddity {
     match field {
-        Field::TunTos => Oddity::BareHex,
+        Field::TunTos => Oddity::HexWithoutPrefix,
         Field::TunGbpFlags | Field::TunErspanIdx | Field::TunErspanVer | Field::TunErspanDir | Field::TunErspanHwid => {
             Oddity::NoMask
         }
@@ -34,12 +34,12 @@ fn oddity(field: Field) -> Oddity {
     }
 }
 
-/// The fields that can be read at all: where an option of a tunnel stands is the switch's to say.
+/// The fields that can be parsed: the locations of tunnel options depend on the switch.
 fn fields() -> impl Iterator<Item = &'static FieldInfo> {
     FIELDS.iter().filter(|f| !matches!(f.loc, Loc::TunMetadata(_)))
 }
 
-/// A text that matches what the field needs.
+/// A match that satisfies a prerequisite.
 fn needed(prereq: Prereq) -> &'static str {
     match prereq {
         Prereq::None | Prereq::Ethernet => "",
@@ -61,7 +61,7 @@ fn needed(prereq: Prereq) -> &'static str {
     }
 }
 
-/// Numbers that look the same in two bases, ends of the range, and others.
+/// Numbers that look the same in two bases, the ends of the range, and others.
 fn numbers(rng: &mut Rng, most: u128) -> Vec<u128> {
     let mut out = vec![0, 1, 7, 8, 9, 10, 11, 16, 32, 50, 80, 100, most, most / 2, most - most / 3];
     out.extend((0..100).map(|_| {
@@ -72,7 +72,7 @@ fn numbers(rng: &mut Rng, most: u128) -> Vec<u128> {
     out
 }
 
-/// One value in each of the ways to write it: all of them are read as the same.
+/// A value in each of its notations, which all parse to the same value.
 fn spellings(f: &FieldInfo, n: u128) -> Vec<String> {
     match f.format {
         Format::Mac => vec![base::MacAddr::from_u64(n as u64).to_string()],
@@ -82,7 +82,7 @@ fn spellings(f: &FieldInfo, n: u128) -> Vec<String> {
             vec![format!("({},{})", n >> 16, n & 0xffff), format!("({:#x},{:#x})", n >> 16, n & 0xffff)]
         }
         Format::Frag => vec![["no", "yes", "first", "later", "not_later"][n as usize % 5].into()],
-        // Numbers of OpenFlow 1.0, as those of later versions have gaps.
+        // Numbers of OpenFlow 1.0, as later versions have gaps.
         Format::OfPort | Format::OfPort32 => vec![(n & 0xffff).to_string()],
         _ if n <= u64::MAX.into() => {
             vec![format!("{n:#x}"), format!("{n}"), format!("0{n:o}"), format!("{n:#X}").replace('X', "x")]
@@ -91,12 +91,12 @@ fn spellings(f: &FieldInfo, n: u128) -> Vec<String> {
     }
 }
 
-/// Values of the field without a mask; each is one or more texts that must be read as the same.
+/// Values of the field without a mask; each has one or more texts that parse to the same value.
 fn values(f: &FieldInfo, rng: &mut Rng) -> Vec<Vec<String>> {
     numbers(rng, f.full_mask()).into_iter().map(|n| spellings(f, n)).collect()
 }
 
-/// Values with masks, if the field takes any.
+/// Values with masks, if the field supports them.
 fn masked(f: &FieldInfo, rng: &mut Rng) -> Vec<Vec<String>> {
     if f.maskable == Maskable::None || f.format == Format::Frag {
         return Vec::new();
@@ -113,7 +113,7 @@ fn masked(f: &FieldInfo, rng: &mut Rng) -> Vec<Vec<String>> {
         .collect()
 }
 
-/// Makes what was printed readable, if the field is one of those that are printed oddly.
+/// Converts the printed form of an odd field into one that parses.
 fn readable(f: &FieldInfo, printed: &str) -> String {
     let replaced = |from: &str, to: &str| {
         assert_eq!(printed.matches(from).count(), 1, "{printed}");
@@ -121,13 +121,13 @@ fn readable(f: &FieldInfo, printed: &str) -> String {
     };
     match oddity(f.id) {
         Oddity::None | Oddity::NoMask => printed.into(),
-        Oddity::BareHex => replaced(&format!("{}=", f.name), &format!("{}=0x", f.name)),
+        Oddity::HexWithoutPrefix => replaced(&format!("{}=", f.name), &format!("{}=0x", f.name)),
         Oddity::Renamed(name) => replaced(&format!("{name}="), &format!("{}=", f.name)),
     }
 }
 
 #[test]
-fn a_match_of_any_field_reads_as_it_was_printed() {
+fn printed_matches_of_all_fields_parse_back() {
     let mut rng = Rng::seeded(6);
     let mut cases = 0;
     for f in fields() {
@@ -158,15 +158,15 @@ fn a_match_of_any_field_reads_as_it_was_printed() {
     tally::report!("{cases} matches of {} fields", fields().count());
 }
 
-/// The exceptions are as named: each is needed.
+/// Each exception is needed.
 #[test]
-fn oddities_cannot_be_read_as_they_stand() {
+fn oddities_do_not_parse_back() {
     for f in fields() {
         let name = f.name;
         let printed = |text: &str| match_to_string(&parse_match(text, &NoNames).expect("a match"), &NoNames);
         match oddity(f.id) {
             Oddity::None => {}
-            Oddity::BareHex => {
+            Oddity::HexWithoutPrefix => {
                 assert_eq!(printed(&format!("{name}=80")), format!("{name}=50"));
                 assert_eq!(printed(&format!("{name}=0xa")), format!("{name}=a"));
                 parse_match(&format!("{name}=a"), &NoNames).expect_err("not decimal");
@@ -180,10 +180,10 @@ fn oddities_cannot_be_read_as_they_stand() {
     }
 }
 
-/// As in `set_field` and `learn`: no field is odd there, but options of tunnels cannot be read without their table. (A
-/// mask of zeros, which is printed as `ANY`, is nothing to set or to learn.)
+/// In the syntax of `set_field` and `learn`, no field is odd, but tunnel options need their table to be parsed. (A mask
+/// of zeros, printed as `ANY`, cannot be set or learned.)
 #[test]
-fn a_value_of_any_field_reads_as_it_was_printed() {
+fn printed_values_of_all_fields_parse_back() {
     let mut rng = Rng::seeded(7);
     let mut cases = 0;
     for f in fields() {

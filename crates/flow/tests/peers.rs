@@ -1,7 +1,7 @@
-//! Our keys and our match text beside those of Open vSwitch's own `ovs-ofctl`, on generated corpora.
+//! Compares keys and match texts with Open vSwitch's `ovs-ofctl` on generated corpora.
 //!
-//! The program is taken from the folder `$FLOWSTONE_PEERS/bin`. Without that variable the tests are skipped, but under
-//! `CI=true` they fail.
+//! The program is in the directory `$FLOWSTONE_PEERS/bin`. Without that variable the tests are skipped, except under
+//! `CI=true`, where they fail.
 
 mod corpus;
 
@@ -19,7 +19,7 @@ fn seeds() -> (u64, usize) {
     (var("FLOWSTONE_SEED", 1), var("FLOWSTONE_CASES", 4000) as usize)
 }
 
-/// Without fields that Open vSwitch does not have.
+/// Removes fields that Open vSwitch does not have.
 fn without_our_own(text: &str) -> String {
     let ours = |field: &&str| ["ipv6_exthdr=", "pbb_isid=", "pbb_uca="].iter().any(|name| field.starts_with(name));
     text.split(',').filter(|field| !ours(field)).collect::<Vec<_>>().join(",")
@@ -51,7 +51,7 @@ fn keys_of_frames() {
     assert_eq!(wrong, 0, "of {}", frames.len());
 }
 
-/// Our canonical text of a match.
+/// The canonical text of a match.
 fn canonical(text: &str) -> Result<String, String> {
     let mut m = parse_match(text, &NoNames).map_err(|e| e.to_string())?;
     m.normalize(&NoNames);
@@ -74,7 +74,7 @@ fn canonical_text_of_matches() {
     assert_eq!(lines.len(), texts.len(), "{}", String::from_utf8_lossy(&out.stderr));
     let (mut wrong, mut compared) = (0, 0);
     for (text, line) in texts.iter().zip(lines) {
-        // The peer refuses some of its own encodings; there is nothing to compare then.
+        // `ovs-ofctl` refuses some of its own encodings, which cannot be compared.
         let Some((_, line)) = line.split_once("): ADD ") else { continue };
         let theirs = line.strip_suffix("actions=drop").unwrap_or(line).trim_end();
         compared += 1;

@@ -1,4 +1,4 @@
-//! What must hold for all frames and all texts.
+//! Properties of all frames and all texts.
 
 mod corpus;
 
@@ -8,11 +8,11 @@ use flow::text::{NoNames, flow_key_to_string, match_to_string, parse_match};
 use flow::{Match, compose, extract};
 use packet::checksum::{Verdict, verify};
 
-/// Frames and matches that are made at random.
+/// Number of random frames and matches.
 const CASES: u32 = 20_000;
 
 #[test]
-fn a_composed_frame_has_the_key_it_was_composed_from() {
+fn composed_frames_have_their_key() {
     let mut rng = Rng::seeded(3);
     for _ in 0..CASES {
         let frame = corpus::frames::frame(&mut rng);
@@ -40,9 +40,9 @@ fn printed_matches_parse_to_the_same_match() {
         let mut m = parse_match(&text, &NoNames).unwrap_or_else(|e| panic!("{text}: {e}"));
         m.normalize(&NoNames);
         let printed = match_to_string(&m, &NoNames);
-        // Fields under another name than they are printed with.
+        // These fields are printed under another name.
         let printed = printed.replace("gtpu_flags", "tun_gtpu_flags").replace("gtpu_msgtype", "tun_gtpu_msgtype");
-        // Their masks are never printed.
+        // The masks of these fields are never printed.
         if text.contains("tun_gbp_flags") {
             continue;
         }
@@ -78,20 +78,20 @@ fn offsets_point_at_the_headers() {
 
 tally::proptest! {
     #[test]
-    fn any_bytes_have_a_key(bytes: Vec<u8>) {
+    fn no_bytes_panic(bytes: Vec<u8>) {
         let (key, _) = extract(&bytes, PortNo(1));
         flow_key_to_string(&key, &NoNames);
     }
 
     #[test]
-    fn any_text_is_a_match_or_an_error(text: String) {
+    fn no_text_panics(text: String) {
         if let Ok(m) = parse_match(&text, &NoNames) {
             match_to_string(&m, &NoNames);
         }
     }
 
     #[test]
-    fn damaged_text_is_a_match_or_an_error(seed: u64) {
+    fn no_damaged_text_panics(seed: u64) {
         if let Ok(mut m) = parse_match(&corpus::matches::damaged(&mut Rng::seeded(seed)), &NoNames) {
             m.normalize(&NoNames);
             match_to_string(&m, &NoNames);
@@ -99,7 +99,7 @@ tally::proptest! {
     }
 
     #[test]
-    fn any_match_prints(words: Vec<u64>) {
+    fn every_match_is_printed(words: Vec<u64>) {
         let mut words = words.iter().copied().cycle();
         let mut key = || flow::FlowKey(std::array::from_fn(|_| words.next().unwrap_or(0)));
         let (value, mask) = (key(), key());

@@ -1,7 +1,7 @@
-//! `ovs-appctl`: one command to a daemon's control socket, its answer on standard output (ovs-appctl(8)).
+//! `ovs-appctl`: sends one command to a daemon's control socket and prints the reply (ovs-appctl(8)).
 //!
-//! Exit codes: 0 if the daemon carried the command out, 1 if it was not reached or the command line is wrong, 2 if the
-//! daemon answered with an error.
+//! Exit codes: 0 if the daemon executed the command, 1 if the daemon is not reachable or the command line is invalid, 2
+//! if the daemon replied with an error.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -20,7 +20,7 @@ const OPTIONS: &[Opt] = &[
     Opt::new("version", Arg::None).short('V'),
 ];
 
-/// The daemon that is meant if none is named.
+/// The default target.
 const DEFAULT_TARGET: &str = "ovs-vswitchd";
 
 /// The command line.
@@ -32,7 +32,7 @@ struct Request {
     args: Vec<String>,
 }
 
-/// The options and commands, for completion in a shell.
+/// The options and commands, for shell completion.
 pub(crate) fn vocabulary() -> cli::completion::Vocabulary {
     cli::completion::Vocabulary::new(&[OPTIONS, vlog::OPTIONS], [])
 }
@@ -57,7 +57,7 @@ pub(crate) fn main(args: Vec<OsString>) -> ExitCode {
     }
 }
 
-/// The request, or the exit code of a command line that asks for none.
+/// Parses the command line. The error is the exit code if it is invalid, or if an option like `--help` was handled.
 fn parse(args: Vec<OsString>, program: &str, log: &vlog::Log) -> Result<Request, ExitCode> {
     let mut parser = Parser::new(args, &[OPTIONS, vlog::OPTIONS]).options_first();
     let mut target = DEFAULT_TARGET.to_owned();

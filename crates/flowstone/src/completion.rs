@@ -1,13 +1,13 @@
-//! Completion of command lines in bash: `flowstone completion bash` prints what bash is to read, which asks
-//! `flowstone complete LINE` for candidates at every press of the key.
+//! Completion of command lines in bash. `flowstone completion bash` prints a script for bash, which runs `flowstone
+//! complete LINE` to get candidates whenever the user presses the completion key.
 //!
-//! The candidates come from the tables by which the programs parse their command lines, and from what runs: bridges, ports,
-//! tables and columns from the database, control commands from the daemon.
+//! Candidates come from the tables with which the programs parse their command lines, and from running daemons:
+//! bridges, ports, tables and columns from the database, control commands from the daemon.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use cli::completion::{Line, Place, Vocabulary};
+use cli::completion::{Line, Vocabulary, WordPosition};
 use ovsdb::jsonrpc::Remote;
 use ovsdb_client::Client;
 use serde_json::{Value, json};
@@ -15,10 +15,10 @@ use serde_json::{Value, json};
 use crate::control::Connection;
 use crate::{PROGRAMS, appctl as appctl_program, run};
 
-/// The environment variable in which bash tells the characters that part words for it.
+/// The environment variable with bash's word separators.
 const BREAKS: &str = "COMP_WORDBREAKS";
 
-/// The subcommands of this binary that are no programs.
+/// Subcommands of this binary that are not programs.
 const SUBCOMMANDS: &[&str] = &["completion", "links", "run", "schema"];
 
 /// `flowstone completion bash`.
@@ -31,7 +31,7 @@ pub(crate) fn script(name: &str, args: &[OsString]) -> ExitCode {
     };
     let executable = executable.display().to_string().replace('\'', "'\\''");
     let names: Vec<&str> = PROGRAMS.iter().map(|program| program.name).chain(["flowstone"]).collect();
-    // A candidate that ends in = or : goes on, so no space follows it. Without candidates bash completes names of files.
+    // A candidate that ends in = or : is not followed by a space. Without candidates, bash completes file names.
     cli::print(&format!(
         "# Completion of Flowstone's command lines in bash: source it, or put it where bash-completion looks.\n\
          _flowstone_complete() {{\n\
@@ -44,7 +44,7 @@ pub(crate) fn script(name: &str, args: &[OsString]) -> ExitCode {
     ))
 }
 
-/// `flowstone complete LINE`: the candidates for the end of a line, one on each line.
+/// `flowstone complete LINE`: prints the candidates for the end of a line, one per line.
 pub(crate) fn main(name: &str, args: &[OsString]) -> ExitCode {
     let [line] = args else {
         return cli::fail(name, "complete: exactly one argument is required, the command line up to the cursor");
@@ -54,10 +54,10 @@ pub(crate) fn main(name: &str, args: &[OsString]) -> ExitCode {
     }
     let mut line = Line::parse(&line.to_string_lossy());
     let candidates = candidates(&mut line);
-    let breaks = std::env::var(BREAKS).unwrap_or_default();
-    // Only those that part words which look like one to the programs.
-    let breaks: String = breaks.chars().filter(|c| ":=".contains(*c)).collect();
-    let answers = line.answer(candidates, &breaks);
+    let separators = std::env::var(BREAKS).unwrap_or_default();
+    // Only the separators that occur within what programs parse as one word.
+    let separators: String = separators.chars().filter(|c| ":=".contains(*c)).collect();
+    let answers = line.answer(candidates, &separators);
     cli::print(&answers.iter().map(|answer| format!("{answer}\n")).collect::<String>())
 }
 
@@ -82,20 +82,20 @@ fn candidates(line: &mut Line) -> Vec<String> {
     }
 }
 
-fn place(vocabulary: &Vocabulary, line: &Line) -> Place {
-    vocabulary.place(line.words.get(1..).unwrap_or_default(), &line.current)
+fn place(vocabulary: &Vocabulary, line: &Line) -> WordPosition {
+    vocabulary.position(line.words.get(1..).unwrap_or_default(), &line.current)
 }
 
-/// Options and commands; arguments are files, which bash knows.
+/// Options and commands; arguments are file names, which bash completes.
 pub(crate) fn options(vocabulary: Vocabulary, line: &Line) -> Vec<String> {
     match place(&vocabulary, line) {
-        Place::Option => vocabulary.option_words().collect(),
-        Place::Command => vocabulary.commands,
-        Place::Value(_) | Place::Argument(_) => Vec::new(),
+        WordPosition::Option => vocabulary.option_words().collect(),
+        WordPosition::Command => vocabulary.commands,
+        WordPosition::Value(_) | WordPosition::Argument(_) => Vec::new(),
     }
 }
 
-/// The names before `suffix` of files in the run directory.
+/// The names before `suffix` of the files in the run directory.
 fn running(suffix: &str) -> Vec<String> {
     let files = std::fs::read_dir(daemon::dirs::rundir()).into_iter().flatten().flatten();
     let name = |file: std::fs::DirEntry| file.file_name().to_str()?.strip_suffix(suffix).map(str::to_owned);
@@ -111,22 +111,22 @@ fn bridges() -> Vec<String> {
 pub(crate) fn ofctl(line: &Line) -> Vec<String> {
     let vocabulary = ofctl::vocabulary();
     match place(&vocabulary, line) {
-        Place::Argument(words) if words.len() == 1 => bridges(),
+        WordPosition::Argument(words) if words.len() == 1 => bridges(),
         _ => options(vocabulary, line),
     }
 }
 
-/// ovs-appctl: commands are the daemon's, whose usage tells where bridges stand.
+/// ovs-appctl: the commands are the daemon's, and their usage shows which arguments are bridges.
 pub(crate) fn appctl(line: &Line) -> Vec<String> {
     let vocabulary = appctl_program::vocabulary();
     let place = place(&vocabulary, line);
     match &place {
-        Place::Option => return vocabulary.option_words().collect(),
-        Place::Value("target") => return running(".pid"),
-        Place::Value("format") => return ["json", "text"].map(str::to_owned).to_vec(),
+        WordPosition::Option => return vocabulary.option_words().collect(),
+        WordPosition::Value("target") => return running(".pid"),
+        WordPosition::Value("format") => return ["json", "text"].map(str::to_owned).to_vec(),
         _ => {}
     }
-    // In the order of the command line: the last one counts.
+    // The last occurrence on the command line wins.
     let words = line.words.iter();
     let mut target = "ovs-vswitchd";
     for (word, next) in words.clone().zip(words.skip(1)) {
@@ -136,30 +136,30 @@ pub(crate) fn appctl(line: &Line) -> Vec<String> {
             target = if value.is_empty() { target } else { value };
         }
     }
-    // [`main`] has seen that there is no error.
+    // [`main`] has checked that there is no error.
     let patience = cli::completion::patience().unwrap_or_default();
     let listed = Connection::open(target).and_then(|mut daemon| {
         daemon.set_patience(patience)?;
         daemon.call("list-commands", &[])
     });
     let Ok(Value::String(text)) = listed else { return Vec::new() };
-    // The first line is a heading; then come the commands with their usage.
+    // The first line is a heading, followed by the commands with their usage.
     let mut commands = text.lines().skip(1).map(|line| line.trim().split_once(' ').unwrap_or((line.trim(), "")));
     match place {
-        Place::Command => commands.map(|(name, _)| name.to_owned()).collect(),
-        Place::Argument(words) => {
+        WordPosition::Command => commands.map(|(name, _)| name.to_owned()).collect(),
+        WordPosition::Argument(words) => {
             let usage = commands.find(|(name, _)| words.first().is_some_and(|word| word == name));
             let names_bridges = usage.is_some_and(|(_, usage)| usage.to_ascii_lowercase().contains("bridge"));
             if names_bridges { bridges() } else { Vec::new() }
         }
-        Place::Option | Place::Value(_) => Vec::new(),
+        WordPosition::Option | WordPosition::Value(_) => Vec::new(),
     }
 }
 
-/// ovsdb-client: the server, databases and tables, columns of a table.
+/// ovsdb-client: completes server, databases, tables, and columns of a table.
 pub(crate) fn ovsdb_client(line: &Line) -> Vec<String> {
     let vocabulary = ovsdb_tools::client::vocabulary();
-    let Place::Argument(words) = place(&vocabulary, line) else { return options(vocabulary, line) };
+    let WordPosition::Argument(words) = place(&vocabulary, line) else { return options(vocabulary, line) };
     let default = format!("unix:{}/db.sock", daemon::dirs::rundir().display());
     let mut args = words.get(1..).unwrap_or_default();
     let named = args.first().filter(|word| word.contains(':'));
@@ -183,9 +183,9 @@ pub(crate) fn ovsdb_client(line: &Line) -> Vec<String> {
 /// Columns by table.
 type Tables = std::collections::BTreeMap<String, Vec<String>>;
 
-/// The databases of a server, and the tables of `database` if it is one of them, or of the usual one.
+/// The databases of a server, and the tables of `database`, or of the default database if the server does not have it.
 fn ask(server: &str, database: Option<&String>) -> Option<(Vec<String>, Tables)> {
-    // Nobody is to find a listener just because a key was pressed.
+    // Completion must not open a listening socket.
     if Remote::any_is_passive(server) {
         return None;
     }
@@ -197,8 +197,8 @@ fn ask(server: &str, database: Option<&String>) -> Option<(Vec<String>, Tables)>
             let list = client.request("list_dbs", Vec::new()).await.unwrap_or_else(|_| json!([]));
             let names = list.as_array().into_iter().flatten().filter_map(Value::as_str);
             let databases: Vec<String> = names.map(str::to_owned).collect();
-            let usual = "Open_vSwitch".to_owned();
-            let database = database.filter(|name| databases.contains(name)).unwrap_or(&usual);
+            let default = "Open_vSwitch".to_owned();
+            let database = database.filter(|name| databases.contains(name)).unwrap_or(&default);
             let mut tables = Tables::new();
             if let Ok(schema) = client.schema(database).await {
                 for table in schema.tables() {

@@ -1,4 +1,4 @@
-//! Finding the control socket of a daemon and calling its commands, for `ovs-appctl` and `ovs-dpctl`.
+//! Locates the control socket of a daemon and calls its commands, for `ovs-appctl` and `ovs-dpctl`.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,18 +9,18 @@ use tracing::warn;
 use unixctl::Client;
 use unixctl::client::CallError;
 
-/// Why a command was not carried out; each kind has its exit code.
+/// Why a command failed; each variant has its exit code.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
-    /// The daemon was not reached, or the conversation broke. Exit code 1.
+    /// The daemon is not reachable, or the connection broke. Exit code 1.
     #[error("{0}")]
     Unreachable(String),
-    /// The daemon answered with an error: the text, to be printed as it is. Exit code 2.
+    /// The daemon replied with an error, whose text is printed unchanged. Exit code 2.
     #[error("{0}")]
     Refused(String),
 }
 
-/// The socket of `target`: a path, or the name of a daemon whose pid file leads to it.
+/// The socket of `target`: a path, or the name of a daemon, whose pid file gives the path.
 fn socket_path(target: &str) -> Result<PathBuf, Failure> {
     if target.starts_with('/') {
         return Ok(PathBuf::from(target));
@@ -44,14 +44,14 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Connects to the daemon that `target` names.
+    /// Connects to the daemon `target`.
     pub(crate) fn open(target: &str) -> Result<Self, Failure> {
         let path = socket_path(target)?;
         let client = connect(&path)?;
         Ok(Self { client, path, target: target.to_owned() })
     }
 
-    /// Has each read and each write of later calls fail after `longest`, which is not zero.
+    /// Sets a timeout, which is not zero, for each read and write of later calls.
     pub(crate) fn set_patience(&self, longest: Duration) -> Result<(), Failure> {
         let set = self.client.set_patience(longest);
         set.map_err(|error| Failure::Unreachable(pidfile::reason_of(&error)))

@@ -1,7 +1,7 @@
-//! `ovs-dpctl`: looks into the datapath (ovs-dpctl(8)).
+//! `ovs-dpctl`: commands on the datapath (ovs-dpctl(8)).
 //!
-//! The datapath lives in ovs-vswitchd, so each command is the `dpctl/*` command of that name on its control socket. What
-//! the switch does not offer there is refused in a line that says so.
+//! The datapath is part of ovs-vswitchd, so each command calls the `dpctl/*` command of that name on its control
+//! socket. Commands that the switch does not support are rejected with an error message.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -28,7 +28,7 @@ const OPTIONS: &[Opt] = &[
 /// The daemon with the datapath.
 const TARGET: &str = "ovs-vswitchd";
 
-/// A command: its name, its arguments as `list-commands` shows them, and how many it takes.
+/// A command: its name, its arguments as `list-commands` prints them, and their minimum and maximum number.
 struct Command {
     name: &'static str,
     usage: &'static str,
@@ -89,7 +89,7 @@ const COMMANDS: &[Command] = &[
     reads("normalize-actions", "actions", 2, usize::MAX),
 ];
 
-/// The options and commands, for completion in a shell.
+/// The options and commands, for shell completion.
 pub(crate) fn vocabulary() -> cli::completion::Vocabulary {
     cli::completion::Vocabulary::new(&[OPTIONS, vlog::OPTIONS], COMMANDS.iter().map(|command| command.name))
 }
@@ -133,10 +133,10 @@ pub(crate) fn main(args: Vec<OsString>) -> ExitCode {
     }
 }
 
-/// The options that concern a command.
+/// The options of a command.
 #[derive(Default)]
 struct Options {
-    /// Those that the switch understands, as it understands them.
+    /// The options to pass to the switch, in its syntax.
     flags: Vec<String>,
     read_only: bool,
 }
@@ -178,7 +178,7 @@ fn call(name: &str, flags: &[String], words: &[String]) -> Result<String, Failur
     let method = format!("dpctl/{name}");
     let mut words = words.to_vec();
     if matches!(name, "add-flows" | "mod-flows" | "del-flows") {
-        // The switch reads the file, and its directory is another one.
+        // The switch reads the file, and has another working directory.
         if let Some(file) = words.last_mut().filter(|file| Path::new(file.as_str()).exists())
             && let Ok(absolute) = std::path::absolute(&*file)
         {

@@ -1,11 +1,11 @@
-//! `flowstone links DIR`: symbolic links by which every program runs under its own name.
+//! `flowstone links DIR`: creates symbolic links so that every program runs under its own name.
 
 use std::ffi::OsString;
 use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Makes the links, in place of links that are there already; a file of another kind is left alone and reported.
+/// Creates the links and replaces existing ones; a file of any other kind is reported and left alone.
 pub(crate) fn main(name: &str, args: &[OsString], programs: impl Iterator<Item = &'static str>) -> ExitCode {
     let [directory] = args else {
         return cli::fail(name, "links: exactly one argument is required, the directory to make the links in");

@@ -1,7 +1,7 @@
-//! The one binary: every `ovs-*` program under its own name (`argv[0]`) or as `flowstone SUBCOMMAND`.
+//! The single binary: every `ovs-*` program under its own name (`argv[0]`) or as `flowstone SUBCOMMAND`.
 //!
-//! [`PROGRAMS`] is the whole dispatch: a program's line names it, its subcommand and its entry point, which takes the
-//! command line with the program's name in front.
+//! [`PROGRAMS`] is the dispatch table: each entry has the program's name, its subcommand and its entry point, whose
+//! first argument is the program's name.
 
 mod appctl;
 mod completion;
@@ -17,14 +17,14 @@ use cli::completion::Line;
 
 /// A program in this binary.
 struct Program {
-    /// The name of the Open vSwitch program that it stands in for.
+    /// The name of the corresponding Open vSwitch program.
     name: &'static str,
-    /// What follows `flowstone` to call it.
+    /// The subcommand of `flowstone`.
     subcommand: &'static str,
-    /// One line of `flowstone --help`.
+    /// Its line in `flowstone --help`.
     summary: &'static str,
     main: fn(Vec<OsString>) -> ExitCode,
-    /// What the last word of its command line may become in a shell.
+    /// Completes the last word of its command line in a shell.
     complete: fn(&Line) -> Vec<String>,
 }
 
@@ -113,7 +113,7 @@ fn main() -> ExitCode {
     };
     if let Some(program) = PROGRAMS.iter().find(|program| program.subcommand == word || program.name == word) {
         args.remove(0);
-        // From here on the program sees the command line that it would see under its own name.
+        // From here on, the program sees the command line as under its own name.
         if let Some(argv0) = args.first_mut() {
             *argv0 = program.name.into();
         }
@@ -138,7 +138,7 @@ fn schema_names() -> String {
     ovsdb::schemas::ALL.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(" or ")
 }
 
-/// `flowstone schema NAME`: the text that `ovsdb-tool create` wants for another database than the switch's.
+/// `flowstone schema NAME`: prints a schema for `ovsdb-tool create` other than the switch's.
 fn schema(name: &str, args: &[OsString]) -> ExitCode {
     let [wanted] = args else {
         return cli::fail(name, format!("schema: exactly one argument is required, {}", schema_names()));

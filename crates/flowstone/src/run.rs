@@ -1,8 +1,7 @@
 //! `flowstone run`: database and switch in one process.
 //!
-//! The database server runs on a thread of its own and serves its socket as it would alone; the switch is its client
-//! like any other. To tools the process looks like both daemons: it holds both pid files and answers on both control
-//! sockets.
+//! The database server runs on a thread of its own and serves its socket as usual; the switch is an ordinary client of
+//! it. To tools the process looks like both daemons: it holds both pid files and serves both control sockets.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -16,23 +15,23 @@ use daemon::options::PidFileName;
 use daemon::{DaemonOptions, PidFile, dirs};
 use ovsdb::schema::DatabaseSchema;
 use tokio::sync::oneshot;
-use vswitchd::devices::Types;
 use vswitchd::run::{Daemon, Options};
+use vswitchd::types::{DummyLevel, Types};
 
 const OPTIONS: &[Opt] = &[
     Opt::new("db", Arg::Required),
     Opt::new("remote", Arg::Required),
-    Opt::new("enable-dummy", Arg::None),
+    Opt::new("enable-dummy", Arg::Optional),
     Opt::new("disable-system", Arg::None),
 ];
 
-/// What the command line says.
+/// The parsed command line.
 struct CommandLine {
     daemon: DaemonOptions,
     types: Types,
     database: PathBuf,
     remotes: Vec<String>,
-    /// A log file in its usual place was asked for.
+    /// Set if a log file at its default path was requested.
     log_dir: Option<PathBuf>,
 }
 
@@ -45,16 +44,16 @@ pub(crate) fn main(args: Vec<OsString>) -> ExitCode {
         Ok(None) => return ExitCode::SUCCESS,
         Err(message) => return cli::fail(program, message),
     };
-    // A process that is started again as the daemon needs the word that was taken out.
-    let mut again = args;
-    again.insert(1, "run".into());
-    match serve(&again, command_line, &log) {
+    // A daemon that re-executes itself needs the subcommand that was removed.
+    let mut full_args = args;
+    full_args.insert(1, "run".into());
+    match serve(&full_args, command_line, &log) {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => cli::fail(program, message),
     }
 }
 
-/// The options, for completion in a shell.
+/// The options, for shell completion.
 pub(crate) fn vocabulary() -> cli::completion::Vocabulary {
     cli::completion::Vocabulary::new(&[OPTIONS, daemon::OPTIONS, vlog::OPTIONS, HELP_AND_VERSION], [])
 }
@@ -82,7 +81,7 @@ fn parse(args: Vec<OsString>, log: &Arc<vlog::Log>) -> Result<Option<CommandLine
             }
             ("db", Some(path)) => line.database = path.into(),
             ("remote", Some(remote)) => line.remotes.push(remote.to_owned()),
-            ("enable-dummy", _) => line.types.dummy = true,
+            ("enable-dummy", level) => line.types.dummy = DummyLevel::parse(level)?,
             ("disable-system", _) => line.types.no_system = true,
             (id, value) if line.daemon.accept(id, value) => {}
             (id, value) => {
@@ -113,7 +112,8 @@ fn usage(log: &vlog::Log) -> String {
          \x20 --db=FILE               the database, made if it is not there\n\
          \x20                         (default: {})\n\
          \x20 --remote=REMOTE         where else the database listens, beside punix:{}\n\
-         \x20 --enable-dummy          allow dummy datapaths and interfaces\n\
+         \x20 --enable-dummy[=LEVEL]  allow dummy datapaths and interfaces; LEVEL \"system\" puts\n\
+         \x20                         them in the place of type \"system\", \"override\" of all\n\
          \x20 --disable-system        no datapath of type \"system\"\n\
          {}{}",
         dirs::dbdir().join("conf.db").display(),
@@ -148,7 +148,7 @@ fn serve(args: &[OsString], line: CommandLine, log: &Arc<vlog::Log>) -> Result<(
     outcome
 }
 
-/// Binds the control socket that tools look for under `program`'s name.
+/// Binds the control socket under `program`'s name.
 fn bind(rundir: &Path, program: &str, commands: &unixctl::Commands) -> Result<unixctl::Server, String> {
     let path = rundir.join(format!("{program}.{}.ctl", std::process::id()));
     unixctl::Server::bind(&path, commands.clone()).map_err(|e| format!("{}: {e}", path.display()))
@@ -161,7 +161,7 @@ struct Database {
 }
 
 impl Database {
-    /// Opens the database, and returns once its socket is there.
+    /// Opens the database, and returns when its socket is listening.
     fn start(
         file: &Path,
         remotes: Vec<String>,
@@ -196,12 +196,12 @@ impl Database {
             runtime.block_on(async move {
                 tokio::spawn(control.run());
                 let mut failed = server.listen().await;
-                // What the database asks for is tried again, and can be changed once the rest is there.
+                // Remotes in the database are retried, and can be changed once everything runs.
                 failed.retain(|problem| given.iter().any(|remote| problem.starts_with(&format!("{remote}: "))));
                 let _ = listening.send(if failed.is_empty() { Ok(()) } else { Err(failed.join("; ")) });
                 server
                     .run(async {
-                        // Ends as well if the other side is gone.
+                        // This also ends when the sender is gone.
                         let _ = stopped.await;
                     })
                     .await;
@@ -215,7 +215,7 @@ impl Database {
         }
     }
 
-    /// Ends the server, after what it has accepted is written.
+    /// Stops the server after it has written the transactions that it accepted.
     fn stop(self) {
         let _ = self.stop.send(());
         if self.thread.join().is_err() {

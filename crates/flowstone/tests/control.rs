@@ -1,6 +1,6 @@
-//! `ovs-appctl` and `ovs-dpctl` against a control socket, ours and the peers'.
+//! Tests `ovs-appctl` and `ovs-dpctl` with control sockets of this project and of Open vSwitch.
 //!
-//! Tests with the programs of Open vSwitch take them from `$FLOWSTONE_PEERS/bin`.
+//! Open vSwitch's programs are in `$FLOWSTONE_PEERS/bin`.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -8,14 +8,14 @@ use std::process::{Command, Output};
 
 use unixctl::{Commands, Server};
 
-/// A served control socket in a directory that is the run directory of the programs started here.
+/// A served control socket in a directory that the started programs use as run directory.
 struct Served {
     directory: tempfile::TempDir,
     _pid_file: daemon::PidFile,
     _end: tokio::sync::oneshot::Sender<()>,
 }
 
-/// Serves as the daemon `ovs-vswitchd` of this process.
+/// Serves as the daemon `ovs-vswitchd` in this process.
 fn served() -> Served {
     let directory = tempfile::tempdir().unwrap();
     let pid_file = daemon::PidFile::create(&directory.path().join("ovs-vswitchd.pid"), false).unwrap();
@@ -47,7 +47,7 @@ impl Served {
     }
 }
 
-/// Our program of that name, through the links.
+/// This project's program of that name, by its link.
 fn ours(directory: &Path, name: &str) -> PathBuf {
     let links = directory.join("links");
     let status = Command::new(env!("CARGO_BIN_EXE_flowstone")).arg("links").arg(&links).status().unwrap();
@@ -55,7 +55,7 @@ fn ours(directory: &Path, name: &str) -> PathBuf {
     links.join(name)
 }
 
-/// Exit code, standard output, and standard error without the time and without the folder in `argv[0]`.
+/// Exit code, standard output, and standard error without times and without the directory in `argv[0]`.
 fn summary(output: &Output) -> String {
     let errors: Vec<String> = String::from_utf8_lossy(&output.stderr)
         .lines()
@@ -92,7 +92,7 @@ fn appctl_answers_and_exit_codes() {
 }
 
 #[test]
-fn dpctl_goes_through_the_switch() {
+fn dpctl_calls_the_switch() {
     let served = served();
     let dpctl = ours(served.directory.path(), "ovs-dpctl");
     let run = |words: &[&str]| summary(&served.run(&dpctl, words));
@@ -107,7 +107,7 @@ fn dpctl_goes_through_the_switch() {
     );
 }
 
-/// Command lines whose outcome is the same whichever `ovs-appctl` runs them.
+/// Command lines with the same result under both `ovs-appctl` programs.
 const SAME: &[&[&str]] = &[
     &["list-commands"],
     &["version"],

@@ -1,12 +1,12 @@
-//! What the show commands print, beside Open vSwitch's own ovs-vswitchd: both run the same bridges with dummy ports and are
-//! asked the same.
+//! Compares the output of show commands with Open vSwitch's ovs-vswitchd: both run the same bridges with dummy ports
+//! and execute the same commands.
 //!
 //! Needs Open vSwitch's programs in `$FLOWSTONE_PEERS/bin` and its schema in `$FLOWSTONE_PEERS/usr/share/openvswitch`.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Two bridges with a patch between them.
+/// Two bridges connected by patch ports.
 const SETUP: &str = "-- add-br br0 -- set bridge br0 datapath_type=dummy fail_mode=secure other_config:hwaddr=02:00:00:00:00:aa \
     -- add-port br0 p1 -- set interface p1 type=dummy ofport_request=1 \
     -- add-port br0 p2 -- set interface p2 type=dummy ofport_request=2 \
@@ -18,7 +18,7 @@ const SETUP: &str = "-- add-br br0 -- set bridge br0 datapath_type=dummy fail_mo
 
 const FLOWS: &[&str] = &[
     "priority=10,in_port=2,actions=output:1",
-    // A table miss over a patch port shows the rules that Open vSwitch keeps for it.
+    // A table miss across a patch port shows the internal rules of Open vSwitch.
     "priority=1,in_port=4,actions=output:3",
     "tcp,in_port=1,tp_dst=1,actions=output:2,output:3",
     "tcp,in_port=1,tp_dst=2,actions=push_vlan:0x8100,set_field:4101->vlan_vid,output:2",
@@ -111,7 +111,7 @@ const SHOWS: &[&str] = &[
     "netdev-dummy/receive p1 in_port(1),bogus(1)",
 ];
 
-/// A database server and a switch in a folder of their own.
+/// A database server and a switch in a temporary directory.
 struct Switch {
     dir: tempfile::TempDir,
     peers: PathBuf,
@@ -168,7 +168,7 @@ impl Switch {
         assert!(output.status.success(), "{program} {args:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
 
-    /// What a control command answers, or its error.
+    /// The reply or error of a control command.
     fn ask(&self, words: &[&str]) -> String {
         let control = self.dir.path().join("switch.ctl");
         let mut command = self.command(&self.peers.join("bin/ovs-appctl"));
@@ -186,9 +186,9 @@ impl Drop for Switch {
     }
 }
 
-/// A trace without what may differ: our megaflows may be wider, and datapath actions may be said otherwise.
+/// A trace without parts that may differ: megaflows may be wider, and datapath actions may be written differently.
 fn comparable(trace: &str) -> String {
-    // With an action set that sends, Open vSwitch takes the key for changed where nothing of it shows.
+    // With an action set that outputs, Open vSwitch considers the key changed although nothing of it shows.
     let flow = trace.lines().find_map(|l| l.strip_prefix("Flow: ")).unwrap_or_default();
     trace
         .replace(&format!("\nFinal flow: {flow}\n"), "\nFinal flow: unchanged\n")
@@ -198,7 +198,7 @@ fn comparable(trace: &str) -> String {
         .join("\n")
 }
 
-/// Lines with the numbers of datapath ports and lookups taken out, in any order: a port of a datapath is its own.
+/// The lines without datapath port numbers and lookup counts, sorted, as each datapath assigns its own port numbers.
 fn without_numbers(text: &str) -> String {
     let line = |line: &str| {
         let line = match line.trim_start().split_once(": ") {
@@ -217,7 +217,7 @@ fn without_numbers(text: &str) -> String {
 }
 
 #[test]
-fn beside_open_vswitch() {
+fn show_commands_equal_open_vswitchs() {
     let Some(peers) = oracle::folder() else { return };
     let links = tempfile::tempdir().unwrap();
     let made = Command::new(env!("CARGO_BIN_EXE_flowstone")).arg("links").arg(links.path()).status().unwrap();

@@ -1,7 +1,7 @@
-//! An exporter: what it is told of packets becomes flows, and flows become messages when they end.
+//! An exporter: it aggregates observed packets into flows, and exports flows as messages when they end.
 //!
-//! Flows are kept in the order in which they began, and leave in it: the oldest when its time is over, or when there is
-//! no room for another. Without a cache each packet is a flow of its own. A message has one record.
+//! Flows are kept in order of their start and end in that order: the oldest when its active timeout expires, or when
+//! the cache is full. Without a cache, each packet is a flow. A message has one record.
 
 use crate::Micros;
 use crate::observation::{Cast, Direction, Observation, write_text};
@@ -9,32 +9,32 @@ use crate::template::{self, L3, L4, Shape};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-/// Seconds after which templates are told again (RFC 7011 section 8.1: UDP loses them).
+/// Interval in seconds after which templates are sent again (RFC 7011 section 8.1, as UDP may lose them).
 pub const TEMPLATE_SECS: u64 = 600;
-/// Flows in a cache at most, whatever is asked for.
+/// Upper limit on the flows in a cache, whatever the configuration.
 pub const FLOWS_MAX: u32 = 1 << 18;
-/// A message with more than this gets no further template: the longest fits into a packet nevertheless.
+/// A message that is longer gets no further template; the longest template still fits into a packet.
 const TEMPLATES_BYTES: usize = 1024;
 const VERSION: u16 = 10;
 const HEADER: usize = 16;
 const SET_HEADER: usize = 4;
 
-/// What an exporter is to do.
+/// The configuration of an exporter.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Config {
-    /// Its number among all of the process.
+    /// Its number, unique in the process.
     pub id: u32,
-    /// The observation domain under which it tells of itself.
+    /// The observation domain of its own statistics.
     pub domain: u32,
-    /// Seconds that a flow is cached at most; 0 for no cache.
+    /// Maximum time in seconds that a flow is cached; 0 for no cache.
     pub active_timeout_secs: u32,
-    /// Flows in the cache at most; 0 for no cache, and [`FLOWS_MAX`] at most.
+    /// Maximum number of flows in the cache; 0 for no cache, limited to [`FLOWS_MAX`].
     pub flows_max: u32,
-    /// An enterprise's name for the observation point, up to 254 bytes.
+    /// The enterprise's name of the observation point, up to 254 bytes.
     pub virtual_obs_id: Option<Vec<u8>>,
 }
 
-/// What an exporter has done.
+/// Statistics of an exporter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stats {
     /// Flows that there were.
@@ -43,23 +43,23 @@ pub struct Stats {
     pub current_flows: u64,
     /// Sampled packets.
     pub packets: u64,
-    /// Of these IPv4 with a transport protocol that records tell of.
+    /// IPv4 packets with a known transport protocol.
     pub ipv4: u64,
-    /// The same of IPv6.
+    /// IPv6 packets with a known transport protocol.
     pub ipv6: u64,
-    /// IP packets of other transport protocols.
+    /// IP packets with other transport protocols.
     pub errors: u64,
     /// Of these IPv4.
     pub ipv4_errors: u64,
     /// Of these IPv6.
     pub ipv6_errors: u64,
-    /// Messages that collectors were sent.
+    /// Messages sent to collectors.
     pub sent: u64,
-    /// Messages that could not be sent, or that there was nobody to send to.
+    /// Messages that could not be sent, or had no collector.
     pub send_errors: u64,
 }
 
-/// Why a flow ended (IANA: flowEndReason).
+/// The reason why a flow ended (IANA: flowEndReason).
 #[derive(Clone, Copy)]
 enum End {
     ActiveTimeout = 2,
@@ -67,12 +67,12 @@ enum End {
     LackOfResources = 5,
 }
 
-/// Counts of all packets so far.
+/// Counters of all packets.
 #[derive(Clone, Copy, Debug, Default)]
 struct Totals {
     dropped: u64,
     packets: u64,
-    /// Ingress to one, a group, all; egress to one, all.
+    /// Ingress unicast, multicast, broadcast; egress unicast, broadcast.
     casts: [u64; 5],
     groups_sent: u64,
     frame_bytes: u64,
@@ -87,7 +87,7 @@ struct Totals {
 /// The bits of TCP flags in the order of [`Totals::tcp`].
 const TCP_FLAGS: [u8; 6] = [0x10, 0x01, 0x08, 0x04, 0x02, 0x20];
 
-/// Counts of the packets of one flow.
+/// Counters of the packets of one flow.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     dropped: u64,
@@ -102,7 +102,7 @@ struct Counts {
     groups_bytes: u64,
 }
 
-/// What tells a flow from others.
+/// The key of a flow.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Key {
     domain: u32,
@@ -117,11 +117,11 @@ struct Flow {
     start: Micros,
     end: Micros,
     counts: Counts,
-    /// Of all packets, when the flow's last one came.
+    /// The totals when the flow's last packet was observed.
     totals: Totals,
 }
 
-/// An exporter. Messages are appended to lists of the caller's, who sends them and tells what became of them.
+/// An exporter. It appends messages to the caller's lists; the caller sends them and reports the result.
 #[derive(Debug)]
 pub struct Exporter {
     config: Config,
@@ -130,14 +130,14 @@ pub struct Exporter {
     order: VecDeque<Arc<Key>>,
     totals: Totals,
     stats: Stats,
-    /// Data records so far, and one.
+    /// Number of data records sent, plus one.
     sequence: u32,
-    /// When templates were told.
-    told: Option<Micros>,
+    /// Time at which templates were last sent.
+    templates_sent: Option<Micros>,
 }
 
 impl Exporter {
-    /// An exporter that has been told nothing.
+    /// A new exporter without any flows.
     pub fn new(config: Config) -> Self {
         Self {
             config,
@@ -146,42 +146,42 @@ impl Exporter {
             totals: Totals::default(),
             stats: Stats::default(),
             sequence: 1,
-            told: None,
+            templates_sent: None,
         }
     }
 
-    /// What it has done.
+    /// The statistics so far.
     pub fn stats(&self) -> Stats {
         Stats { current_flows: self.order.len() as u64, ..self.stats }
     }
 
-    /// Notes what became of a message: how many collectors it was sent to, and how many could not be told.
+    /// Records the result of sending a message: the number of collectors that it was sent to, and of failures.
     pub fn note_sent(&mut self, sent: u64, failed: u64) {
         self.stats.sent += sent;
         self.stats.send_errors += failed;
     }
 
-    /// When [`Exporter::run`] has something to do next.
+    /// The time at which [`Exporter::run`] is due.
     pub fn deadline(&self) -> Option<Micros> {
         let first = self.order.front()?;
         self.flows.get(first).map(|flow| flow.start.after(self.timeout()))
     }
 
-    /// Ends the flows whose time is over.
+    /// Exports the flows whose active timeout has expired.
     pub fn run(&mut self, now: Micros, out: &mut Vec<Vec<u8>>) {
         while self.deadline().is_some_and(|deadline| deadline <= now) {
             self.end_oldest(now, End::ActiveTimeout, out);
         }
     }
 
-    /// Ends all flows, as before an exporter goes.
+    /// Exports all flows, before the exporter is removed.
     pub fn flush(&mut self, now: Micros, out: &mut Vec<Vec<u8>>) {
         while !self.order.is_empty() {
             self.end_oldest(now, End::Forced, out);
         }
     }
 
-    /// Takes in a sampled packet.
+    /// Adds a sampled packet.
     pub fn observe(&mut self, packet: Observation, out: &mut Vec<Vec<u8>>) {
         self.count(&packet);
         let (now, room) = (packet.at, self.config.flows_max.min(FLOWS_MAX) as usize);
@@ -218,7 +218,7 @@ impl Exporter {
         key
     }
 
-    /// Counts a packet among all.
+    /// Adds a packet to the totals.
     fn count(&mut self, packet: &Observation) {
         let (stats, known) = (&mut self.stats, packet.shape.l4 != L4::Other);
         stats.packets += 1;
@@ -268,13 +268,13 @@ impl Exporter {
         }
     }
 
-    /// Tells of a flow, and of templates before if it is time.
+    /// Exports a flow, and templates before it if they are due.
     fn export(&mut self, key: &Key, flow: &Flow, now: Micros, why: End, out: &mut Vec<Vec<u8>>) {
-        // No flow ends before the message that tells of it: part of a second counts as one.
+        // Rounded up, so that no flow ends after its message's time.
         let secs = now.0.max(flow.end.0).div_ceil(Micros::SECOND);
-        if self.told.is_none_or(|told| now.0 >= told.after(TEMPLATE_SECS * Micros::SECOND).0 || now < told) {
-            self.told = Some(now);
-            self.tell_templates(secs, key.domain, out);
+        if self.templates_sent.is_none_or(|sent| now.0 >= sent.after(TEMPLATE_SECS * Micros::SECOND).0 || now < sent) {
+            self.templates_sent = Some(now);
+            self.export_templates(secs, key.domain, out);
         }
         let mut message = self.message(secs, key.domain, key.shape.id());
         message.extend(&key.bytes);
@@ -283,7 +283,7 @@ impl Exporter {
         self.sequence = self.sequence.wrapping_add(1);
     }
 
-    fn tell_templates(&mut self, secs: u64, domain: u32, out: &mut Vec<Vec<u8>>) {
+    fn export_templates(&mut self, secs: u64, domain: u32, out: &mut Vec<Vec<u8>>) {
         let mut message = self.message(secs, domain, template::SET_TEMPLATES);
         for shape in Shape::all() {
             if message.len() > TEMPLATES_BYTES {
@@ -303,7 +303,7 @@ impl Exporter {
         self.sequence = self.sequence.wrapping_add(1);
     }
 
-    /// A message (RFC 7011 section 3.1) that begins a set, both without their lengths.
+    /// A message (RFC 7011 section 3.1) with the header of a set, both without their lengths.
     fn message(&self, secs: u64, domain: u32, set: u16) -> Vec<u8> {
         let mut out = Vec::with_capacity(512);
         out.extend(VERSION.to_be_bytes());
@@ -317,7 +317,7 @@ impl Exporter {
     }
 }
 
-/// Writes the lengths of a message and of the one set in it.
+/// Writes the lengths of a message and of its only set.
 fn finished(mut message: Vec<u8>) -> Vec<u8> {
     let len = message.len();
     debug_assert!((HEADER + SET_HEADER..=usize::from(u16::MAX)).contains(&len), "{len}");
@@ -360,7 +360,7 @@ impl Counts {
 }
 
 impl Flow {
-    /// Times and counts, as the template of `shape` has them.
+    /// Writes times and counters in the order of the template of `shape`.
     fn write(&self, shape: Shape, secs: u64, why: End, out: &mut Vec<u8>) {
         let (counts, totals) = (&self.counts, &self.totals);
         let before = |moment: Micros| {
@@ -380,7 +380,7 @@ impl Flow {
             put(totals.dropped_bytes);
             put(counts.ip_bytes);
             put(totals.ip_bytes);
-            // The element has 64 bits, and wraps.
+            // The element has 64 bits, so the value wraps.
             put(counts.ip_squares as u64);
             put(totals.ip_squares as u64);
             put(counts.ip_least);

@@ -1,23 +1,24 @@
-//! IPFIX (RFC 7011, RFC 7012): packets that were sampled become flow records, in messages for collectors.
+//! IPFIX (RFC 7011, RFC 7012): exports sampled packets as flow records, in messages for collectors.
 //!
-//! - [`template`]: which information elements a record has, by what the packet is;
-//! - [`observation`]: a sampled packet, as far as records tell of it;
+//! - [`template`]: the information elements of a record, by packet type;
+//! - [`observation`]: the properties of a sampled packet that records contain;
 //! - [`exporter`]: the flow cache and the messages.
 //!
-//! Templates, their numbers and what is counted are those of Open vSwitch 3.1, so that collectors see no difference.
-//! Nothing here has a socket or a clock: [`Exporter`] is told what was sampled and when, and says what is to be sent.
+//! Templates, their ids and the counters are those of Open vSwitch 3.1, so that collectors see no difference. This
+//! crate has no sockets and no clock: the caller passes samples with their time to [`Exporter`], and sends the messages
+//! that it returns.
 //!
-//! Invariants: a record is laid out as the template of its set says; an exporter's memory is bounded by the flows that
-//! it may cache ([`exporter::FLOWS_MAX`] at most); every packet that it is told of is in just one record.
+//! Invariants: a record has the layout of its set's template; an exporter's memory is bounded by the flows that it may
+//! cache (at most [`exporter::FLOWS_MAX`]); every observed packet is in exactly one record.
 
 pub mod exporter;
 pub mod observation;
 pub mod template;
 
 pub use exporter::{Config, Exporter, Stats};
-pub use observation::{Direction, Interface, Observation, Place, Tunnel, TunnelKind};
+pub use observation::{Direction, Interface, Observation, ObservationPoint, Tunnel, TunnelKind};
 
-/// A moment in microseconds since the beginning of 1970, UTC: messages tell such.
+/// A time in microseconds since the beginning of 1970, UTC, as in messages.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Micros(pub u64);
 
@@ -25,7 +26,7 @@ impl Micros {
     /// Microseconds in a second.
     pub const SECOND: u64 = 1_000_000;
 
-    /// The moment so much later.
+    /// The time `micros` later.
     #[must_use]
     pub fn after(self, micros: u64) -> Self {
         Self(self.0.saturating_add(micros))

@@ -1,4 +1,4 @@
-//! A sampled packet, as far as records tell of it.
+//! A sampled packet: the properties that records contain.
 
 use crate::Micros;
 use crate::template::{L2, L3, L4, Shape};
@@ -11,10 +11,10 @@ use std::sync::Arc;
 const ETHERNET: u8 = 14;
 /// Bytes of a VLAN tag.
 const VLAN_TAG: u8 = 4;
-/// Bytes of a text in a record at most, told by one byte (RFC 7011 section 7).
+/// Maximum length of a text in a record, which is encoded in one byte (RFC 7011 section 7).
 pub(crate) const TEXT_MAX: usize = 254;
 
-/// Where in the switch a packet was observed (IANA: flowDirection).
+/// The direction in which a packet was observed (IANA: flowDirection).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Direction {
     /// On its way in.
@@ -26,13 +26,13 @@ pub enum Direction {
 /// A port.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Interface {
-    /// The system's number for it (ifIndex); 0 if it has none.
+    /// The system's interface index (ifIndex); 0 if it has none.
     pub index: u32,
     /// Its name.
     pub name: Arc<str>,
 }
 
-/// What is behind a tunnel header (tunnelType).
+/// The tunnel protocol (tunnelType).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum TunnelKind {
     /// VXLAN.
@@ -45,7 +45,7 @@ pub enum TunnelKind {
     Geneve = 7,
 }
 
-/// The outer headers of a packet that comes or goes by a tunnel.
+/// The outer headers of a packet on a tunnel port.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Tunnel {
     /// Source of the outer header.
@@ -54,30 +54,30 @@ pub struct Tunnel {
     pub dst: Ipv4Addr,
     /// Its kind.
     pub kind: TunnelKind,
-    /// The tunnel's key: of GRE 32 bits, of the others 24.
+    /// The tunnel's key: 32 bits for GRE, 24 for others.
     pub key: u64,
-    /// Source port; 0 without ports.
+    /// Source port; 0 if the protocol has no ports.
     pub src_port: u16,
-    /// Destination port; 0 without ports.
+    /// Destination port; 0 if the protocol has no ports.
     pub dst_port: u16,
 }
 
-/// Where a packet was sampled, and for whom.
+/// The observation point of a sample.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Place {
-    /// Observation domain id, which the message tells.
+pub struct ObservationPoint {
+    /// The observation domain id in the message.
     pub domain: u32,
     /// Observation point id.
     pub point: u32,
-    /// On its way in or out.
+    /// Direction of the sample.
     pub direction: Direction,
-    /// The port where it came in.
+    /// The ingress port.
     pub ingress: Interface,
-    /// The port by which it leaves, if the record is to tell of one.
+    /// The egress port, if the record is to contain it.
     pub egress: Option<Interface>,
-    /// What is around it, if records are to tell it.
+    /// The tunnel's headers, if the record is to contain them.
     pub tunnel: Option<Tunnel>,
-    /// Whether nothing is sent of it.
+    /// Whether the packet is dropped.
     pub dropped: bool,
 }
 
@@ -90,20 +90,20 @@ pub struct Observation {
     pub(crate) domain: u32,
     /// Template of its record.
     pub(crate) shape: Shape,
-    /// All that tells its flow from others, as in the record, without the virtual observation id.
+    /// The flow key as encoded in the record, without the virtual observation id.
     pub(crate) key: Vec<u8>,
     pub(crate) direction: Direction,
     pub(crate) cast: Cast,
     pub(crate) dropped: bool,
     /// Bytes of the frame.
     pub(crate) frame_bytes: u64,
-    /// Bytes behind the Ethernet header, with padding as Open vSwitch counts them; 0 if it is no IP packet.
+    /// Bytes after the Ethernet header, with padding as Open vSwitch counts them; 0 if it is no IP packet.
     pub(crate) ip_bytes: u64,
     /// Flags of a TCP packet.
     pub(crate) tcp_flags: u8,
 }
 
-/// To how many an Ethernet destination is.
+/// The kind of an Ethernet destination.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Cast {
     One,
@@ -112,9 +112,9 @@ pub(crate) enum Cast {
 }
 
 impl Observation {
-    /// Of a frame of `frame_bytes` bytes, and its key.
-    pub fn new(at: Micros, place: &Place, key: &FlowKey, frame_bytes: usize) -> Self {
-        let shape = shape(key, place);
+    /// An observation of a frame with this key and length.
+    pub fn new(at: Micros, point: &ObservationPoint, key: &FlowKey, frame_bytes: usize) -> Self {
+        let shape = shape(key, point);
         let frame_bytes = frame_bytes as u64;
         let ip_bytes = match shape.l3 {
             L3::Other => 0,
@@ -129,12 +129,12 @@ impl Observation {
         let tcp_flags = if shape.l4 == L4::Tcp { key.get(Field::TcpFlags) as u8 } else { 0 };
         Self {
             at,
-            domain: place.domain,
+            domain: point.domain,
             shape,
-            key: record_key(shape, place, key),
-            direction: place.direction,
+            key: record_key(shape, point, key),
+            direction: point.direction,
             cast,
-            dropped: place.dropped,
+            dropped: point.dropped,
             frame_bytes,
             ip_bytes,
             tcp_flags,
@@ -142,7 +142,7 @@ impl Observation {
     }
 }
 
-fn shape(key: &FlowKey, place: &Place) -> Shape {
+fn shape(key: &FlowKey, point: &ObservationPoint) -> Shape {
     let l3 = match key.eth_type() {
         ethertype::IPV4 => L3::Ipv4,
         ethertype::IPV6 => L3::Ipv6,
@@ -160,28 +160,28 @@ fn shape(key: &FlowKey, place: &Place) -> Shape {
         l2: if key.vlan_tci() & 0x1000 == 0 { L2::Plain } else { L2::Vlan },
         l3,
         l4,
-        tunnel: place.tunnel.is_some(),
-        egress: place.egress.is_some(),
+        tunnel: point.tunnel.is_some(),
+        egress: point.egress.is_some(),
     }
 }
 
-/// Bytes of the Ethernet header: no more than one tag is known.
+/// Length of the Ethernet header with at most one tag.
 fn ethernet_bytes(shape: Shape) -> u8 {
     if shape.l2 == L2::Vlan { ETHERNET + VLAN_TAG } else { ETHERNET }
 }
 
-/// What [`Shape::key_elements`] names.
-fn record_key(shape: Shape, place: &Place, key: &FlowKey) -> Vec<u8> {
+/// The elements of [`Shape::key_elements`].
+fn record_key(shape: Shape, point: &ObservationPoint, key: &FlowKey) -> Vec<u8> {
     let mut out = Vec::with_capacity(128);
     let mac = |field| (key.get(field) as u64).to_be_bytes();
-    out.extend(place.point.to_be_bytes());
-    out.push(place.direction as u8);
+    out.extend(point.point.to_be_bytes());
+    out.push(point.direction as u8);
     out.extend(&mac(Field::EthSrc)[2..]);
     out.extend(&mac(Field::EthDst)[2..]);
     out.extend(key.eth_type().to_be_bytes());
     out.push(ethernet_bytes(shape));
-    write_interface(&place.ingress, &mut out);
-    if let Some(egress) = &place.egress {
+    write_interface(&point.ingress, &mut out);
+    if let Some(egress) = &point.egress {
         write_interface(egress, &mut out);
     }
     if shape.l2 == L2::Vlan {
@@ -192,7 +192,7 @@ fn record_key(shape: Shape, place: &Place, key: &FlowKey) -> Vec<u8> {
         out.push((tci >> 13) as u8);
     }
     write_ip(shape, key, &mut out);
-    if let Some(tunnel) = &place.tunnel {
+    if let Some(tunnel) = &point.tunnel {
         write_tunnel(tunnel, &mut out);
     }
     out
@@ -215,7 +215,7 @@ fn write_ip(shape: Shape, key: &FlowKey, out: &mut Vec<u8>) {
         out.extend(key.get(Field::Ipv6Dst).to_be_bytes());
         out.extend((key.get(Field::Ipv6Label) as u32).to_be_bytes());
     }
-    // A later fragment has no transport header, and its key zeros there.
+    // A later fragment has no transport header; its key has zeros there.
     let later = key.get(Field::IpFrag) as u8 & FRAG_LATER != 0;
     let port = |field| if later { [0; 2] } else { (key.get(field) as u16).to_be_bytes() };
     let (src, dst) = match (shape.l3, shape.l4) {
@@ -236,13 +236,13 @@ fn write_ip(shape: Shape, key: &FlowKey, out: &mut Vec<u8>) {
 
 fn write_interface(port: &Interface, out: &mut Vec<u8>) {
     out.extend(port.index.to_be_bytes());
-    // Its type, and its description below: none of either is known.
+    // Interface type (unknown) and, below, the description (empty).
     out.extend([0; 4]);
     write_text(port.name.as_bytes(), out);
     write_text(b"", out);
 }
 
-/// A value of variable length.
+/// Writes a value of variable length.
 pub(crate) fn write_text(text: &[u8], out: &mut Vec<u8>) {
     let text = &text[..text.len().min(TEXT_MAX)];
     out.push(text.len() as u8);

@@ -1,17 +1,17 @@
-//! Templates (RFC 7011 section 3.4): the information elements of each kind of record, in order.
+//! Templates (RFC 7011 section 3.4): the information elements of each type of record, in order.
 //!
-//! The number of a template tells what its records are of: by Ethernet header, network and transport protocol, whether
-//! the packet was in a tunnel, and whether the port is known by which it leaves.
+//! The id of a template encodes the type: Ethernet header, network and transport protocol, whether the packet was in a
+//! tunnel, and whether the egress port is known.
 
-/// The first template's number (RFC 7011 section 3.4.1).
+/// The first template id (RFC 7011 section 3.4.1).
 const ID_MIN: u16 = 256;
 /// The options template's number.
 pub const EXPORTER_STATS: u16 = 462;
-/// The enterprise (VMware) whose elements tell of tunnels and virtual observation points.
+/// The enterprise (VMware) whose elements describe tunnels and virtual observation points.
 pub const ENTERPRISE: u32 = 6876;
-/// Length of an element that is as long as its value says (RFC 7011 section 7).
+/// The length of an element of variable length (RFC 7011 section 7).
 pub const VARIABLE: u16 = u16::MAX;
-/// The bit of an element's number that an enterprise number follows.
+/// The bit of an element's id that marks a following enterprise number.
 const ENTERPRISE_BIT: u16 = 0x8000;
 /// Set ids (RFC 7011 section 3.3.2).
 pub(crate) const SET_TEMPLATES: u16 = 2;
@@ -29,7 +29,7 @@ pub enum L2 {
 /// The network protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum L3 {
-    /// None that records tell of.
+    /// No known network protocol.
     Other,
     /// IPv4.
     Ipv4,
@@ -40,7 +40,7 @@ pub enum L3 {
 /// The transport protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum L4 {
-    /// None that records tell of.
+    /// No known transport protocol.
     Other,
     /// TCP.
     Tcp,
@@ -52,7 +52,7 @@ pub enum L4 {
     Icmp,
 }
 
-/// What the records of a template are of.
+/// The type of records that a template describes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Shape {
     /// The Ethernet header.
@@ -63,18 +63,18 @@ pub struct Shape {
     pub l4: L4,
     /// Whether the packet was in a tunnel.
     pub tunnel: bool,
-    /// Whether the port is told by which it leaves.
+    /// Whether records contain the egress port.
     pub egress: bool,
 }
 
-/// An information element (RFC 7012; IANA's registry of them) and its length in records, in bytes.
+/// An information element (RFC 7012, IANA's registry) and its length in records in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Element {
-    /// Its number, in the registry or with its enterprise.
+    /// Its id, in the registry or within the enterprise.
     pub id: u16,
     /// Its length, or [`VARIABLE`].
     pub len: u16,
-    /// Whether it is the enterprise's.
+    /// Whether it belongs to the enterprise.
     pub enterprise: bool,
 }
 
@@ -86,8 +86,8 @@ const fn own(id: u16, len: u16) -> Element {
     Element { id, len, enterprise: true }
 }
 
-/// Observation point, direction, Ethernet addresses, type and header length; number, type, name and description of the
-/// port where the packet came in.
+/// Observation point, direction, Ethernet addresses, type and header length; index, type, name and description of the
+/// ingress port.
 const COMMON: &[Element] = &[
     iana(138, 4),
     iana(61, 1),
@@ -100,7 +100,7 @@ const COMMON: &[Element] = &[
     iana(82, VARIABLE),
     iana(83, VARIABLE),
 ];
-/// The same of the port by which it leaves.
+/// Index, type, name and description of the egress port.
 const EGRESS: &[Element] = &[iana(14, 4), iana(369, 4), iana(82, VARIABLE), iana(83, VARIABLE)];
 /// VLAN id, twice, and priority.
 const VLAN: &[Element] = &[iana(58, 2), iana(243, 2), iana(244, 1)];
@@ -118,9 +118,9 @@ const ICMPV6: &[Element] = &[iana(178, 1), iana(179, 1)];
 const TUNNEL: &[Element] =
     &[own(893, 4), own(894, 4), own(895, 1), own(896, 2), own(897, 2), own(891, 1), own(892, VARIABLE)];
 const VIRTUAL_OBS_ID: &[Element] = &[own(898, VARIABLE)];
-/// Start and end before the export; dropped packets and packets, of the flow and of all; ingress by unicast, multicast
-/// and broadcast, egress by unicast and broadcast; multicast sent, of the flow and of all; bytes of frames, of the flow
-/// and of all; why the flow ended.
+/// Start and end relative to the export; dropped packets and packets, of the flow and total; ingress unicast, multicast
+/// and broadcast, egress unicast and broadcast; multicast sent, of the flow and total; frame bytes, of the flow and
+/// total; reason of the flow's end.
 const COUNTS: &[Element] = &[
     iana(158, 4),
     iana(159, 4),
@@ -139,7 +139,7 @@ const COUNTS: &[Element] = &[
     iana(353, 8),
     iana(136, 1),
 ];
-/// Bytes of IP packets: dropped, all, sums of squares, each of the flow and of all; the least and the most; multicast.
+/// IP bytes: dropped, all, sums of squares, each of the flow and total; minimum and maximum; multicast.
 const IP_COUNTS: &[Element] = &[
     iana(132, 8),
     iana(134, 8),
@@ -152,14 +152,14 @@ const IP_COUNTS: &[Element] = &[
     iana(20, 8),
     iana(175, 8),
 ];
-/// Packets with ACK, FIN, PSH, RST, SYN, URG, of all.
+/// Total packets with ACK, FIN, PSH, RST, SYN, URG.
 const TCP_COUNTS: &[Element] = &[iana(222, 8), iana(219, 8), iana(221, 8), iana(220, 8), iana(218, 8), iana(223, 8)];
 
 const L3_ALL: [L3; 3] = [L3::Other, L3::Ipv4, L3::Ipv6];
 const L4_ALL: [L4; 5] = [L4::Other, L4::Tcp, L4::Udp, L4::Sctp, L4::Icmp];
 
 impl Shape {
-    /// All that there are, by their numbers.
+    /// All types, by their ids.
     pub fn all() -> impl Iterator<Item = Self> {
         [L2::Plain, L2::Vlan].into_iter().flat_map(|l2| {
             L3_ALL.into_iter().flat_map(move |l3| {
@@ -183,7 +183,7 @@ impl Shape {
         ID_MIN + (((l2 * 3 + l3) * 5 + l4) * 2 + u16::from(self.tunnel)) * 2 + u16::from(self.egress)
     }
 
-    /// What tells its flows apart, in order.
+    /// The elements of the flow key, in order.
     pub(crate) fn key_elements(self, virtual_obs_id: bool) -> impl Iterator<Item = Element> {
         let none: &[Element] = &[];
         let l4 = match (self.l3, self.l4) {
@@ -212,7 +212,7 @@ impl Shape {
         .copied()
     }
 
-    /// Times and counts, in order.
+    /// The elements of times and counters, in order.
     fn count_elements(self) -> impl Iterator<Item = Element> {
         let none: &[Element] = &[];
         let ip = if self.l3 == L3::Other { none } else { IP_COUNTS };
@@ -246,13 +246,13 @@ impl Element {
     }
 }
 
-/// The options template record (RFC 7011 section 3.4.2.2): for each exporter, messages that could not be sent.
+/// The options template record (RFC 7011 section 3.4.2.2): for each exporter, the messages that could not be sent.
 pub(crate) fn options_record() -> Vec<u8> {
     let (exporter, not_sent) = (iana(144, 4), iana(167, 8));
     let mut out = Vec::new();
     out.extend(EXPORTER_STATS.to_be_bytes());
     out.extend(2_u16.to_be_bytes());
-    // The first one says what the others are told of.
+    // The first element is the scope.
     out.extend(1_u16.to_be_bytes());
     exporter.write(&mut out);
     not_sent.write(&mut out);

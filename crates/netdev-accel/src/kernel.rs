@@ -1,8 +1,8 @@
-//! The accelerator: maps that all ports share, and a program pair for each.
+//! The accelerator: maps that all ports share, and a pair of programs for each port.
 //!
-//! Invariants: an entry of `flows` exists only while its verdict is there, and under a mask that its port has. What
-//! programs may look at is changed only when none of them can still be at it: after a removal, and after a mask was written,
-//! we wait until no processor is within a program that began before ([`Maps::settle`]).
+//! Invariants: an entry of `flows` exists only while its verdict does, and under a mask of its port. Data that
+//! programs read changes only when none of them can still be using it: after a removal, and after writing a mask,
+//! the accelerator waits until no processor runs a program that began before ([`Maps::settle`]).
 
 use std::collections::HashSet;
 use std::io;
@@ -12,10 +12,10 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::time::Duration;
 
 use netdev::accelerate::{
-    AcceleratedPort, Accelerator, Forwarded, Handle, Network, PLAIN_WORDS, Refusal, Room, Verdict,
+    AcceleratedPort, Accelerator, Capacity, Forwarded, Handle, Network, PLAIN_WORDS, Refusal, Verdict,
 };
 use netdev::{Netdev, device::errno_text};
-use netdev_linux::bpf::{self, Hash, Kind, Mapped, Point};
+use netdev_linux::bpf::{self, Hash, Mapped, Point, ProgramKind};
 use parking_lot::Mutex;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -23,11 +23,11 @@ use crate::program::{
     self, COUNTS_WORDS, FLOWS_MAX, HEADERS, KEY_WORDS, MASKS_MAX, MASKS_WORDS, PORTS_MAX, PROCESSOR_WORDS,
 };
 
-/// Looks at a busy processor before it is waited for in another way.
+/// Polls of a busy processor before another way of waiting.
 const SPINS: usize = 4096;
-/// How long a processor is waited for if the kernel cannot tell when programs have ended.
+/// Time limit for a processor if the kernel cannot report the end of programs.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// An Ethernet header, which no MTU counts.
+/// Length of an Ethernet header, which MTUs exclude.
 const ETHERNET_HEADER: u32 = 14;
 
 /// Forwards socket buffers by programs at tcx (Linux 6.6).
@@ -45,7 +45,7 @@ pub(crate) struct Maps {
     counts: Mapped<COUNTS_WORDS>,
     /// By network.
     flows: [Hash; NETWORKS],
-    /// Ports whose devices changed since they were looked at.
+    /// Ports whose devices changed since their last inspection.
     changed: Vec<AtomicBool>,
 }
 
@@ -55,13 +55,13 @@ struct State {
     ports: Vec<Option<Port>>,
     /// By handle.
     flows: Vec<Option<Flow>>,
-    /// Places in `flows` that nobody has.
+    /// Unused places in `flows`.
     free: Vec<Handle>,
-    /// What there is in the maps of flows, by network.
+    /// Entries in the maps of flows, by network.
     keys: [HashSet<Key>; NETWORKS],
 }
 
-/// The key of an entry, zero behind the words of its network.
+/// The key of an entry, padded with zeros behind the words of its network.
 type Key = [u64; KEY_WORDS];
 
 const NETWORKS: usize = Network::ALL.len();
@@ -71,14 +71,14 @@ struct Port {
     device: Arc<dyn Netdev>,
     /// By network.
     masks: [[Mask; MASKS_MAX]; NETWORKS],
-    /// The program at tcx, while this is open.
+    /// The program at tcx, attached until this is closed.
     forwarder: OwnedFd,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Mask {
     words: [u64; PLAIN_WORDS],
-    /// Verdicts under it; with none the place is free.
+    /// Verdicts under it; without any, the place is free.
     flows: usize,
 }
 
@@ -89,7 +89,7 @@ struct Flow {
     entries: [Option<Entry>; NETWORKS],
 }
 
-/// Where a verdict stands among those of a network.
+/// The position of a verdict among those of a network.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     key: Key,
@@ -118,7 +118,7 @@ impl Maps {
     /// Removes the entries of a verdict.
     fn forget(&self, entries: &[Option<Entry>; NETWORKS]) {
         for (network, entry) in each(entries) {
-            // Fails only for an entry that is not there.
+            // Fails only for an entry that does not exist.
             let _ = self.flows[network as usize].remove(&entry.key[..program::key_words(network)]);
         }
     }
@@ -133,16 +133,16 @@ impl Maps {
         }
     }
 
-    /// Waits until no processor is at a frame that came in before this call.
+    /// Waits until no processor works on a frame that came in before this call.
     fn settle(&self) {
-        // What was removed before is not found by a program that makes its processor busy after we look.
+        // A program that marks its processor as busy after this check does not find entries that were removed before it.
         fence(Ordering::SeqCst);
         let busy: Vec<(usize, u64)> = self.busy().filter(|(_, number)| number % 2 == 1).collect();
         let left = || self.busy().any(|now| busy.contains(&now));
         if (0..SPINS).any(|_| !left()) {
             return;
         }
-        // Its thread waits for the processor, or nobody took the note: the kernel knows.
+        // Its thread waits for the processor, or the note was never taken: ask the kernel.
         if bpf::wait_for_programs().is_err() {
             let since = std::time::Instant::now();
             while left() && since.elapsed() < PATIENCE {
@@ -155,7 +155,7 @@ impl Maps {
         self.processors.entries().iter().map(|words| words[0].load(Ordering::SeqCst)).enumerate()
     }
 
-    /// Takes over what a port's device is like, so that it is sent to, if that is possible.
+    /// Reads the state of a port's device, and enables sending to it if possible.
     fn look_at(&self, port: AcceleratedPort, device: &dyn Netdev) {
         let at = usize::from(port);
         self.changed[at].store(false, Ordering::SeqCst);
@@ -169,7 +169,7 @@ impl Maps {
         }
     }
 
-    /// A port's device changed: nothing is sent there until it is looked at.
+    /// A port's device changed: disable sending to it until the next inspection.
     fn note_change(&self, port: AcceleratedPort) {
         let at = usize::from(port);
         self.changed[at].store(true, Ordering::SeqCst);
@@ -197,12 +197,12 @@ impl Maps {
     }
 }
 
-/// Those that there are, with their networks.
+/// The frame patterns of a verdict, with their networks.
 fn each(entries: &[Option<Entry>; NETWORKS]) -> impl Iterator<Item = (Network, &Entry)> {
     Network::ALL.into_iter().zip(entries).filter_map(|(network, entry)| Some((network, entry.as_ref()?)))
 }
 
-/// The words of a verdict's key or mask as the filter makes them. Ethernet types are not among them: all plain frames of a
+/// The words of a verdict's key or mask as the filter builds them. They exclude the Ethernet type: all plain frames of a
 /// network have the same.
 pub(crate) fn kernel_words(
     network: Network,
@@ -232,9 +232,9 @@ pub(crate) fn kernel_words(
 }
 
 impl Tcx {
-    /// Makes the maps. An error says in a line why the kernel has none.
+    /// Creates the maps. Errors: a line that says why the kernel has none.
     pub fn new() -> Result<Self, String> {
-        // There, what one frame's programs note for each other another frame's could overwrite.
+        // On such a kernel, another frame's programs could overwrite the note that one frame's programs exchange.
         if std::fs::read_to_string("/sys/kernel/realtime").is_ok_and(|text| text.trim() == "1") {
             return Err("not on a kernel with PREEMPT_RT".to_owned());
         }
@@ -246,18 +246,18 @@ impl Tcx {
         let path = device.kernel_path().ok_or_else(|| format!("not for ports of type {}", device.kind()))?;
         let failed = |what: &'static str| move |e: io::Error| format!("{what} ({})", errno_text(&e));
         let descriptors = self.maps.descriptors();
-        let filter = bpf::load(Kind::SocketFilter, &program::filter(number, descriptors), "flowstone_take")
+        let filter = bpf::load(ProgramKind::SocketFilter, &program::filter(number, descriptors), "flowstone_take")
             .map_err(failed("BPF program for packet sockets"))?;
-        let forwarder = bpf::load(Kind::Tcx, &program::forwarder(descriptors), "flowstone_send")
+        let forwarder = bpf::load(ProgramKind::Tcx, &program::forwarder(descriptors), "flowstone_send")
             .map_err(failed("BPF program for tcx"))?;
         let forwarder = bpf::attach(forwarder.as_fd(), path.ifindex(), Point::TcxIngress)
             .map_err(failed("BPF program at tcx, which needs Linux 6.6"))?;
-        // Last, so that there is somebody for each note.
+        // Last, so that each note has a reader.
         path.set_filter(Some(filter.as_fd())).map_err(failed("BPF program on packet sockets"))?;
         Ok(Port { device: Arc::clone(device), masks: Default::default(), forwarder })
     }
 
-    /// Has programs look under the masks of a verdict, those that are not there yet.
+    /// Has programs search under the masks of a verdict, adding the missing ones.
     fn write_masks(&self, number: AcceleratedPort, port: &mut Port, entries: &[Option<Entry>; NETWORKS]) {
         let place = &self.maps.masks.entries()[usize::from(number)];
         let mut is_new = false;
@@ -276,15 +276,15 @@ impl Tcx {
             is_new = true;
         }
         if is_new {
-            // No program looks for the new flow by a half of the mask and a half of what was there.
+            // No program looks up the new flow by a half-written mask.
             self.maps.settle();
         }
     }
 }
 
 impl Port {
-    /// The place among verdicts of a network of one with this mask, but for the words of its key: under a mask that is there,
-    /// or where there is room for one.
+    /// The position, among verdicts of a network, of one with this mask (except the words of its key): under an existing mask,
+    /// or in a free place.
     fn entry(&self, number: AcceleratedPort, network: Network, words: [u64; PLAIN_WORDS]) -> Option<Entry> {
         let masks = &self.masks[network as usize];
         let known = masks.iter().position(|mask| mask.flows > 0 && mask.words == words);
@@ -300,10 +300,10 @@ impl Tcx {
     /// The device of all ports.
     pub(crate) const TEST_IFINDEX: u32 = 1;
 
-    /// With ports for these devices, on which there are no programs.
+    /// Creates ports for these devices, without programs.
     pub(crate) fn for_test(maps: Maps, devices: &[Arc<dyn Netdev>]) -> Self {
         let forwarder =
-            || bpf::load(Kind::Tcx, &program::forwarder(maps.descriptors()), "flowstone_send").expect("valid");
+            || bpf::load(ProgramKind::Tcx, &program::forwarder(maps.descriptors()), "flowstone_send").expect("valid");
         let port = |device: &Arc<dyn Netdev>| {
             Some(Port { device: Arc::clone(device), masks: Default::default(), forwarder: forwarder() })
         };
@@ -356,7 +356,7 @@ impl Accelerator for Tcx {
         let Some(port) = state.ports.get_mut(usize::from(number)).and_then(Option::take) else { return };
         debug_assert!(state.flows.iter().flatten().all(|flow| flow.from != number));
         self.maps.ports.entries()[usize::from(number)][0].store(0, Ordering::SeqCst);
-        // The filter first, so that there is somebody for each note. A device that is gone has neither.
+        // The filter first, so that each note has a reader. A device that is gone has neither program.
         if let Some(path) = port.device.kernel_path() {
             let _ = path.set_filter(None);
         }
@@ -400,7 +400,7 @@ impl Accelerator for Tcx {
             self.maps.flows[network as usize].set(&entry.key[..program::key_words(network)], value)
         });
         if done.is_err() {
-            // One may be there.
+            // One mask may exist.
             self.maps.forget(&entries);
             self.maps.settle();
             state.free.push(handle);
@@ -414,7 +414,7 @@ impl Accelerator for Tcx {
         Ok(handle)
     }
 
-    fn remove(&self, handles: &[Handle], told: &mut dyn FnMut(usize, Forwarded)) {
+    fn remove(&self, handles: &[Handle], report: &mut dyn FnMut(usize, Forwarded)) {
         let state = &mut *self.state.lock();
         let mut removed = Vec::with_capacity(handles.len());
         for (at, handle) in handles.iter().enumerate() {
@@ -437,7 +437,7 @@ impl Accelerator for Tcx {
         }
         self.maps.settle();
         for (at, handle) in removed {
-            told(at, self.maps.forwarded(handle));
+            report(at, self.maps.forwarded(handle));
             state.free.push(handle);
         }
     }
@@ -457,10 +457,10 @@ impl Accelerator for Tcx {
         }
     }
 
-    fn room(&self) -> Room {
+    fn capacity(&self) -> Capacity {
         let state = self.state.lock();
         let masks = state.ports.iter().flatten().flat_map(|port| port.masks.as_flattened());
-        Room {
+        Capacity {
             flows: state.flows.len() - state.free.len(),
             flows_max: FLOWS_MAX,
             masks: masks.filter(|mask| mask.flows > 0).count(),

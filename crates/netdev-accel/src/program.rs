@@ -1,11 +1,11 @@
-//! The two programs of a port, which the kernel runs one after the other for each frame that comes in by its device, on
+//! The two programs of a port. The kernel runs them one after the other for each frame that its device receives, on
 //! one processor and in one call: packet sockets are served just before tc.
 //!
-//! The *filter* stands on the packet sockets of the port. It makes the key of a plain frame (as `flow::extract` does), looks it
+//! The *filter* is attached to the port's packet sockets. It builds the key of a plain frame (as `flow::extract` does), looks it
 //! up under each mask that the port has for frames of its network, and if a verdict covers it, leaves a note for the other
-//! program and has the socket not take the frame. The *forwarder* stands at tcx, takes the note, counts, and sends the socket
-//! buffer out by the other device as it is, unfinished checksum and all, but for a VLAN tag that it gets or loses. Without a note it lets the frame pass to
-//! whoever is next.
+//! program and makes the socket refuse the frame. The *forwarder* at tcx takes the note, counts, and redirects the socket
+//! buffer to the other device as it is, with its partial checksum, except for a VLAN tag to push or pop. Without a note it
+//! passes the frame to the next program.
 //!
 //! ```text
 //! filter:     note the processor as busy (an odd number); no note
@@ -17,28 +17,28 @@
 //!             count at (processor, flow); the processor is not busy any more; tag; redirect
 //! ```
 //!
-//! A note says of which device and length the frame is, so that one that was never taken (as another program at tcx dropped
-//! the frame) is not taken for another's.
+//! A note contains the device and length of its frame, so that a note that was never taken (because another program at tcx
+//! dropped the frame) does not apply to another frame.
 //!
-//! IPv4 and IPv6 have masks and a map of their own, so that frames of the one, whose keys are shorter, pay nothing for the
-//! other: one larger key for both would have each look-up of IPv4 mask and hash eight words instead of five.
+//! IPv4 and IPv6 have separate masks and maps, so that frames of IPv4, whose keys are shorter, do not pay for IPv6:
+//! with one larger key each lookup of IPv4 would mask and hash eight words instead of five.
 //!
-//! The kernel takes the outermost VLAN tag out of the frame before either program sees it: the frame is as without it, and
-//! the tag is told beside it.
+//! The kernel removes the outermost VLAN tag from the frame before either program sees it: the bytes are those of an
+//! untagged frame, and the tag is metadata.
 
 use netdev::accelerate::{Network, PLAIN_WORDS, Tag};
 use netdev_linux::bpf::asm::{If, Op, Width};
 use netdev_linux::bpf::{Assembler, Helper, Label, Reg};
 
-/// Verdicts at most.
+/// Maximum number of verdicts.
 pub(crate) const FLOWS_MAX: usize = 4096;
-/// Ports at most.
+/// Maximum number of ports.
 pub(crate) const PORTS_MAX: usize = 1024;
-/// Masks of a port and network at most: each is one look-up for a frame.
+/// Maximum number of masks of a port and network: each costs a lookup for a frame.
 pub(crate) const MASKS_MAX: usize = 8;
 
 /// Words of an entry of `processors`: busy if odd; the note: device of the target and number of the verdict from 1, 0 for
-/// none; device and length of the frame; its TCP flags; what becomes of its tag ([`tag_word`]). A line of memory.
+/// none; device and length of the frame; its TCP flags; the change of its tag ([`tag_word`]). A cache line.
 pub(crate) const PROCESSOR_WORDS: usize = 8;
 const BUSY_AT: i16 = 0;
 const NOTE_AT: i16 = 8;
@@ -46,10 +46,10 @@ const FRAME_AT: i16 = 16;
 const FLAGS_AT: i16 = 24;
 const TAG_AT: i16 = 32;
 
-/// Words of an entry of `masks`: how many there are of each network, and the masks.
+/// Words of an entry of `masks`: the number of masks of each network, and the masks.
 pub(crate) const MASKS_WORDS: usize = mask_at(Network::Ipv6, MASKS_MAX);
 
-/// Where a mask begins in an entry of `masks`. How many there are of a network stands where its number is.
+/// The offset of a mask in an entry of `masks`. The number of masks of a network is at the network's number.
 pub(crate) const fn mask_at(network: Network, mask: usize) -> usize {
     let first = match network {
         Network::Ipv4 => Network::ALL.len(),
@@ -64,7 +64,7 @@ const BYTES_AT: i16 = 8;
 const USED_AT: i16 = 16;
 const ALL_FLAGS_AT: i16 = 24;
 
-/// Words of a key of `flows` at most: port and mask, and the words of a frame.
+/// Maximum number of words of a key of `flows`: port and mask, and the words of a frame.
 pub(crate) const KEY_WORDS: usize = 1 + PLAIN_WORDS;
 
 /// Words of a key of the `flows` of a network.
@@ -79,16 +79,16 @@ pub(crate) struct Maps {
     pub(crate) processors: i32,
     /// By port.
     pub(crate) masks: i32,
-    /// By port: its device (lower half, 0 while it is not to be sent to) and the longest frame that may leave there.
+    /// By port: its device (lower half, 0 while sending to it is disabled) and the longest frame that may leave there.
     pub(crate) ports: i32,
     /// By processor times [`FLOWS_MAX`] plus verdict.
     pub(crate) counts: i32,
-    /// By network; by [`first_word`] and words of a frame: verdict (lower half), the port where they leave (the next 16
-    /// bits), and what becomes of their tag ([`tag_word`]).
+    /// By network; by [`first_word`] and words of a frame: verdict (lower half), the port of exit (the next 16
+    /// bits), and the change of the tag ([`tag_word`]).
     pub(crate) flows: [i32; Network::ALL.len()],
 }
 
-/// What becomes of a tag, in 16 bits: 0 for nothing, bit 12 and the control information of one that is pushed, 1 to pop it.
+/// The change of a tag, in 16 bits: 0 for none, bit 12 and the control information of a tag to push, 1 to pop it.
 pub(crate) const fn tag_word(tag: Tag) -> u16 {
     match tag {
         Tag::Keep => 0,
@@ -102,7 +102,7 @@ pub(crate) fn first_word(port: u16, mask: usize) -> u64 {
     u64::from(port) << 8 | mask as u64
 }
 
-/// The words of a frame of a network, from the beginning of its bytes: as the filter reads them. The addresses stand before the
+/// The words of a frame of a network, in the order of its bytes, as the filter reads them. The addresses precede the
 /// ports, as in the frame; `tci` is that of a [`Common`](netdev::accelerate::Common).
 pub(crate) fn words(network: Network, headers: &[u8; HEADERS], tci: u16, tcp_flags: u16) -> [u64; PLAIN_WORDS] {
     let u16_at = |at: usize| u64::from(u16::from_ne_bytes([headers[at], headers[at + 1]]));
@@ -120,10 +120,10 @@ pub(crate) fn words(network: Network, headers: &[u8; HEADERS], tci: u16, tcp_fla
     }
 }
 
-/// Bytes of headers at most: Ethernet, IPv6, and TCP as far as its flags.
+/// Maximum length of the headers: Ethernet, IPv6, and TCP up to its flags.
 pub(crate) const HEADERS: usize = FLAGS_6 + 2;
 
-// Where headers have what is looked at.
+// Offsets of the fields in the headers.
 const ADDRESSES: usize = 26;
 const PORTS: usize = 34;
 const TCP_FLAGS: usize = 46;
@@ -145,22 +145,22 @@ const IFINDEX: i16 = 40;
 const GSO_SIZE: i16 = 176;
 /// A frame that the host sends (linux/if_packet.h).
 const PACKET_OUTGOING: i32 = 4;
-/// What a socket filter says to take all of a frame.
+/// Result of a socket filter that accepts the whole frame.
 const TAKE: i32 = -1;
-/// What a program at tcx says to let the next one decide, and to drop the frame.
+/// Results of a program at tcx: let the next one decide, and drop the frame.
 const TCX_NEXT: i32 = -1;
 const TCX_DROP: i32 = 2;
 /// In control information: there is a tag.
 const PRESENT: i32 = 0x1000;
 const VLAN_PROTOCOL: u16 = 0x8100;
 
-// The filter's stack. What is read from it lies so that each load is of a number at a multiple of its length.
+// The filter's stack, laid out so that each load is aligned to its size.
 const INDEX: i16 = -4;
 /// [`KEY_WORDS`].
 const KEY: i16 = -80;
 /// [`PLAIN_WORDS`] and some bytes, as those of IPv6 from the addresses on are those of the frame.
 const WORDS: i16 = -152;
-/// The frame as far as the flags of TCP over IPv4.
+/// The frame up to the flags of TCP over IPv4.
 const FRAME: i16 = -202;
 
 use Helper::{MapLookup, ProcessorId, Redirect, SkbLoadBytes, SkbVlanPop, SkbVlanPush, TimeCoarse};
@@ -172,13 +172,13 @@ fn look_up(code: Assembler, map: i32) -> Assembler {
     code.map(R1, map).register(Op::Mov, R2, R10).constant(Op::Add, R2, INDEX.into()).call(MapLookup)
 }
 
-/// `R7` = this processor's entry, or goes to `none`.
+/// `R7` = this processor's entry, or jumps to `none`.
 fn processor(code: Assembler, maps: Maps, none: Label) -> Assembler {
     let code = code.register(Op::Mov, R6, R1).call(ProcessorId).store(U32, R10, INDEX, R0).register(Op::Mov, R9, R0);
     look_up(code, maps.processors).jump_if(R0, If::Eq, 0, none).register(Op::Mov, R7, R0)
 }
 
-/// `R1` = device and length of the frame, as a note has them.
+/// `R1` = device and length of the frame, in the format of a note.
 fn frame_of(code: Assembler) -> Assembler {
     code.load(U32, R1, R6, LEN).load(U32, R2, R6, IFINDEX).constant(Op::Shl, R2, 32).register(Op::Or, R1, R2)
 }
@@ -188,8 +188,8 @@ pub(crate) fn filter(port: u16, maps: Maps) -> Vec<u8> {
     let mut code = Assembler::default();
     let [pass, take, refuse, hit, fits, untagged, loaded, ipv6] = std::array::from_fn(|_| code.label());
     code = processor(code, maps, take)
-        // The next odd number, also if the last frame's forwarder never ran. The exchange keeps what is read below
-        // behind it: who removes a verdict and then finds an even number knows that it is not in use.
+        // The next odd number, also if the last frame's forwarder never ran. The exchange orders the reads below
+        // behind it: a thread that removes a verdict and then reads an even number knows that the verdict is not in use.
         .load(U64, R1, R7, BUSY_AT)
         .constant(Op::Add, R1, 1)
         .constant(Op::Or, R1, 1)
@@ -272,7 +272,7 @@ pub(crate) fn filter(port: u16, maps: Maps) -> Vec<u8> {
         .finish()
 }
 
-/// `R0` = 0 if the frame has `len` bytes from `at` on, which then stand at `to` in the stack; else zeros stand there.
+/// `R0` = 0 if the frame has `len` bytes from `at` on, which are then at `to` in the stack; else there are zeros.
 fn load_bytes(code: Assembler, at: usize, to: i16, len: usize) -> Assembler {
     code.register(Op::Mov, R1, R6)
         .constant(Op::Mov, R2, at as i32)
@@ -282,8 +282,8 @@ fn load_bytes(code: Assembler, at: usize, to: i16, len: usize) -> Assembler {
         .call(SkbLoadBytes)
 }
 
-/// Goes on with the words of the frame in the stack and its TCP flags in `R9` if it is plain, in the order in which
-/// `flow::plain` looks; else to `pass`.
+/// Continues with the words of the frame in the stack and its TCP flags in `R9` if it is plain, in the order of
+/// the checks in `flow::plain`; else jumps to `pass`.
 fn plain_ipv4(mut code: Assembler, pass: Label) -> Assembler {
     let [udp, keyed] = std::array::from_fn(|_| code.label());
     let at = |offset: usize| FRAME + offset as i16;
@@ -294,7 +294,7 @@ fn plain_ipv4(mut code: Assembler, pass: Label) -> Assembler {
         .load(U16, R1, R10, at(20))
         .be16(R1)
         .jump_if(R1, If::Set, 0x3fff, pass)
-        // The length that it states fits the frame.
+        // The length in the header fits the frame.
         .load(U16, R8, R10, at(16))
         .be16(R8)
         .load(U32, R1, R6, LEN)
@@ -318,7 +318,7 @@ fn plain_ipv4(mut code: Assembler, pass: Label) -> Assembler {
     ports_and_flags(code, at(PORTS), WORDS + 32)
 }
 
-/// Writes a word of the ports that stand at `from` and the TCP flags in `R9` to `to`, both places in the stack.
+/// Writes a word of the ports at `from` and the TCP flags in `R9` to `to`, both offsets in the stack.
 fn ports_and_flags(code: Assembler, from: i16, to: i16) -> Assembler {
     code.load(U32, R1, R10, from)
         .register(Op::Mov, R2, R9)
@@ -347,7 +347,7 @@ fn plain_ipv6(mut code: Assembler, pass: Label) -> Assembler {
         .constant(Op::Shl, R2, 32)
         .register(Op::Or, R1, R2)
         .store(U64, R10, WORDS + 16, R1);
-    // What follows stands as in the frame. A shorter one is not TCP, as above.
+    // The rest is as in the frame. A shorter one is not TCP, as above.
     code = load_bytes(code, ADDRESSES_6, AT, HEADERS - ADDRESSES_6).jump_if(R0, If::Eq, 0, loaded);
     code = load_bytes(code, ADDRESSES_6, AT, SHORTEST_6 - ADDRESSES_6).jump_if(R0, If::Ne, 0, pass).place(loaded);
     code = code
@@ -360,7 +360,7 @@ fn plain_ipv6(mut code: Assembler, pass: Label) -> Assembler {
     ports_and_flags(code, behind(PORTS_6), behind(PORTS_6))
 }
 
-/// `R9`, two bytes of a TCP header, becomes its flags; to `pass` if the length of the header there does not fit `R8` bytes less
+/// Converts `R9`, two bytes of a TCP header, to its flags; jumps to `pass` if the header's length does not fit `R8` bytes less
 /// `before`.
 fn tcp(code: Assembler, before: i32, pass: Label) -> Assembler {
     code.be16(R9)
@@ -373,7 +373,7 @@ fn tcp(code: Assembler, before: i32, pass: Label) -> Assembler {
         .constant(Op::And, R9, 0xfff)
 }
 
-/// Looks the frame up under each mask of the port and network: to `hit` with the entry at `R0`, or to `pass`.
+/// Looks the frame up under each mask of the port and network: jumps to `hit` with the entry at `R0`, or to `pass`.
 fn look_for_flow(code: Assembler, port: u16, network: Network, maps: Maps, pass: Label, hit: Label) -> Assembler {
     let word = |at: usize| 8 * at as i16;
     let code = code.store(U64, R7, FLAGS_AT, R9).constant(Op::Mov, R1, port.into()).store(U32, R10, INDEX, R1);
@@ -445,7 +445,7 @@ pub(crate) fn forwarder(maps: Maps) -> Vec<u8> {
         .register(Op::Or, R1, R2)
         .store(U64, R9, ALL_FLAGS_AT, R1)
         .place(send)
-        // What was counted stands before this.
+        // The counts are ordered before this.
         .load(U64, R1, R7, BUSY_AT)
         .constant(Op::Add, R1, 1)
         .exchange(R7, BUSY_AT, R1)
@@ -460,7 +460,7 @@ pub(crate) fn forwarder(maps: Maps) -> Vec<u8> {
         .constant(Op::Mov, R2, VLAN_PROTOCOL.to_be().into())
         .call(SkbVlanPush)
         .place(tagged)
-        // Both only change what stands beside the frame, and succeed; the kernel would count this drop at the device.
+        // Both change metadata of the frame only, and succeed; the kernel would count this drop at the device.
         .jump_if(R0, If::Eq, 0, redirect)
         .constant(Op::Mov, R0, TCX_DROP)
         .exit()

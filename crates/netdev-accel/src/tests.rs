@@ -9,19 +9,20 @@ use base::PortNo;
 use base::rng::Rng;
 use flow::layout::{ETH_DST, ETH_SRC, IP_MISC, IPV4, IPV6_DST, IPV6_SRC, TP, VLAN};
 use flow::{Field, extract::extract, plain::extract_plain};
-use netdev::accelerate::{Accelerator, Common, Network, PLAIN_WORDS, Refusal, Room, Tag, Verdict};
+use netdev::accelerate::{Accelerator, Capacity, Common, Network, PLAIN_WORDS, Refusal, Tag, Verdict};
 use netdev::{Netdev, Options};
 use netdev_linux::bpf::asm::Op;
-use netdev_linux::bpf::{self, Assembler, Helper, Kind, Reg};
+use netdev_linux::bpf::{self, Assembler, Helper, ProgramKind, Reg};
 
 use crate::kernel::{Maps, Tcx};
 use crate::program;
 
-/// `None`, with a word about it, where the kernel lets us load no programs.
+/// Returns `None` where the kernel refuses BPF maps, and says so. Panics in CI, where these tests must run.
 fn maps() -> Option<Maps> {
     match Maps::new() {
         Ok(maps) => Some(maps),
         Err(e) => {
+            assert!(std::env::var_os("CI").is_none(), "these tests need BPF maps: {e}");
             println!("skipped: no BPF maps ({e})");
             None
         }
@@ -145,7 +146,7 @@ fn with_tag(tag: Option<Control>, program: &[u8]) -> OwnedFd {
             .register(Op::Mov, Reg::R1, Reg::R6);
     }
     let code = [&code.finish(), program].concat();
-    bpf::load(Kind::Tcx, &code, "flowstone_try").expect("a valid program")
+    bpf::load(ProgramKind::Tcx, &code, "flowstone_try").expect("a valid program")
 }
 
 /// The frame with the tag in its bytes.
@@ -208,8 +209,12 @@ fn the_filter_finds_what_a_list_of_verdicts_has() {
             let whole = tagged(&frame, *tag);
             let found = plain(&whole);
             if tag.is_none() {
+                // Compact keys have more kinds of frames than the filter: ICMP, and VLAN tags within the bytes.
+                let compact = extract_plain(&whole, PortNo(1)).map(|key| key.expand()).filter(|key| {
+                    [6, 17].contains(&key.ip_proto()) && (key.0[VLAN], key.0[ETH_SRC] & 0xffff) == (0, 0)
+                });
                 let ipv4 = found.filter(|(network, _)| *network == Network::Ipv4);
-                assert_eq!(ipv4.is_some(), extract_plain(&whole, PortNo(1)).is_some(), "{whole:x?}");
+                assert_eq!(ipv4.is_some(), compact.is_some(), "{whole:x?}");
             }
             let covers = |v: &Verdict, network: Network, words: &[u64; PLAIN_WORDS]| {
                 let frames = v.frames[network as usize];
@@ -235,7 +240,7 @@ fn the_filter_finds_what_a_list_of_verdicts_has() {
         }
         let handles: Vec<u32> = verdicts.iter().map(|(handle, _)| *handle).collect();
         tcx.remove(&handles, &mut |_, _| {});
-        assert_eq!((tcx.room().flows, tcx.room().masks), (0, 0));
+        assert_eq!((tcx.capacity().flows, tcx.capacity().masks), (0, 0));
     }
     assert!(
         (0..2).all(|n| hits[n] > 300 && tags[n] > 100 && plains[n] - hits[n] > 300),
@@ -313,7 +318,8 @@ fn frames_that_do_not_fit_and_ports_that_are_down_are_left_to_userspace() {
 #[test]
 fn the_forwarder_is_accepted_and_lets_frames_pass_without_a_note() {
     let Some(maps) = maps() else { return };
-    let forwarder = bpf::load(Kind::Tcx, &program::forwarder(maps.descriptors()), "flowstone_send").expect("valid");
+    let forwarder =
+        bpf::load(ProgramKind::Tcx, &program::forwarder(maps.descriptors()), "flowstone_send").expect("valid");
     assert_eq!(bpf::test_run(forwarder.as_fd(), &[0; 60], 1).expect("a frame to try it on").result, u32::MAX);
 }
 
@@ -365,5 +371,8 @@ fn there_is_room_for_so_many() {
     handles.iter().for_each(|handle| tcx.remove(&[*handle], &mut |_, _| {}));
     let each = |all: Duration| all.as_nanos() / handles.len() as u128;
     tally::report!("{} ns to take a flow, {} to give it up", each(taken), each(begin.elapsed()));
-    assert_eq!(tcx.room(), Room { flows_max: program::FLOWS_MAX, masks_max: program::MASKS_MAX, ..Room::default() });
+    assert_eq!(
+        tcx.capacity(),
+        Capacity { flows_max: program::FLOWS_MAX, masks_max: program::MASKS_MAX, ..Capacity::default() }
+    );
 }

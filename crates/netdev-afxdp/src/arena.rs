@@ -1,16 +1,16 @@
-//! Umems that sockets share, and the frames in them that nobody uses.
+//! Umems that sockets share, and their free frames.
 //!
-//! An [`Arena`] is a umem with seats for some sockets, on whatever devices and queues: each seat brings as many frames as its
-//! socket's rings hold. A frame that one of them received is sent by another as it lies, and is free when that one's
-//! completion ring names it.
+//! An [`Arena`] is a umem for a number of sockets, on any devices and queues: each socket adds as many frames as its
+//! rings hold. A socket sends a frame that another one received without a copy; the frame is free when the
+//! sender's completion ring returns it.
 //!
-//! Free frames are with the threads, some with each, and the others in a common pool that a thread goes to when it has none
-//! or too many: a lock for some dozens of frames. A packet thread that receives and sends gets by completions what it lends
-//! again, and rarely goes there. So a frame is in one of: a thread's cache, the common pool, a packet, or lent by one side
+//! Each thread caches some free frames; the others are in a common pool, which a thread uses when its cache is empty
+//! or full: a lock for some dozens of frames. A packet thread that receives and sends lends again what completions
+//! return, and rarely needs the pool. So a frame is in one of: a thread's cache, the common pool, a packet, or lent by one side
 //! of one socket ([`crate::frames`]); the right to it moves between these, and is in one of them at any time.
 //!
-//! The kernel cannot make a umem larger, and pins it whole. So there may be several arenas: one that is full is followed by
-//! another, and those whose sockets all closed are used again, as their memory is never unmapped.
+//! The kernel cannot enlarge a umem, and pins all of it. So there may be several arenas: when one is full, another
+//! is created, and arenas whose sockets are all closed are used again, as their memory is never unmapped.
 
 use std::cell::RefCell;
 use std::io;
@@ -24,32 +24,32 @@ use parking_lot::Mutex;
 use crate::frames::Frame;
 use crate::memory::Umem;
 
-/// Frames that a thread keeps at most, and those that it takes from the common pool, or gives to it, at a time.
+/// Maximum number of frames in a thread's cache, and the number that it moves from or to the common pool at a time.
 const KEPT_MAX: usize = 256;
 const CHUNK: usize = 64;
 
-/// All there are, at their umem's number.
+/// All arenas, indexed by their umem's number.
 static ARENAS: Mutex<Vec<&'static Arena>> = Mutex::new(Vec::new());
-/// Numbers of umems that were given so far.
+/// The next number of a umem.
 static NUMBERS: AtomicU32 = AtomicU32::new(0);
 
-/// What the kernel wants to be equal of all sockets of a umem.
+/// Properties that the kernel requires to be equal for all sockets of a umem.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Kind {
+pub(crate) struct UmemMode {
     pub(crate) movers: Movers,
-    /// The kernel says when it is to be woken.
+    /// The kernel reports when it needs a wake-up.
     pub(crate) need_wakeup: bool,
 }
 
-/// Who moves frames from and to the umem.
+/// The part of the system that moves frames from and to the umem.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Movers {
     /// The kernel copies.
     Kernel,
-    /// Drivers, which take frames of so many descriptors: a socket that shares cannot say that its driver takes fewer than
+    /// Drivers, which accept frames of so many descriptors: a socket that shares cannot state that its driver accepts fewer than
     /// the first one's.
     Drivers(u32),
-    /// The driver of this device, of which that is not known.
+    /// The driver of this device, whose limit is unknown.
     Driver(u32),
 }
 
@@ -57,35 +57,35 @@ pub(crate) enum Movers {
 #[derive(Debug)]
 pub(crate) struct Arena {
     pub(crate) umem: Umem,
-    /// Sockets at most.
-    seats: u32,
+    /// Maximum number of sockets.
+    capacity: u32,
     common: Mutex<Vec<Frame>>,
-    /// How many these are, as it was a moment ago.
+    /// Recent length of `common`.
     n_common: AtomicUsize,
     table: Mutex<Table>,
 }
 
-/// Who has seats.
+/// The sockets of an arena.
 #[derive(Debug, Default)]
 struct Table {
     taken: u32,
-    /// Of those who have seats.
-    kind: Option<Kind>,
-    /// Whether frames may have several pieces, as the first socket that was bound found.
+    /// The mode of the reserved sockets.
+    mode: Option<UmemMode>,
+    /// Whether frames may have several pieces, as found when binding the first socket.
     pieces: bool,
     bound: Vec<Bound>,
-    /// What closed sockets had lent to drivers, by device and queue.
+    /// Frames that closed sockets had lent to drivers, by device and queue.
     spent: Vec<(u32, u32, Vec<Frame>)>,
 }
 
-/// A socket that was bound.
+/// A bound socket.
 #[derive(Debug)]
 struct Bound {
     device: String,
     socket: Arc<OwnedFd>,
 }
 
-/// Frames that a thread has at hand.
+/// The free frames of a thread.
 #[derive(Debug)]
 pub(crate) struct Cache {
     arena: &'static Arena,
@@ -93,24 +93,24 @@ pub(crate) struct Cache {
 }
 
 thread_local! {
-    /// At the umem's number.
+    /// Indexed by the umem's number.
     static CACHES: RefCell<Vec<Option<Cache>>> = const { RefCell::new(Vec::new()) };
 }
 
 impl Arena {
-    /// Makes one with `seats` seats of `frames` frames each.
-    pub(crate) fn new(seats: u32, frames: u32) -> io::Result<&'static Self> {
-        packet::lent::set_home(go_home);
-        // SAFETY: each number is given once.
-        let (umem, free) = unsafe { Umem::new(NUMBERS.fetch_add(1, Ordering::Relaxed), seats * frames) }?;
+    /// Creates an arena for `capacity` sockets with `frames` frames each.
+    pub(crate) fn new(capacity: u32, frames: u32) -> io::Result<&'static Self> {
+        packet::lent::set_return_to_pool(reclaim);
+        // SAFETY: each number is used once.
+        let (umem, free) = unsafe { Umem::new(NUMBERS.fetch_add(1, Ordering::Relaxed), capacity * frames) }?;
         let n_common = AtomicUsize::new(free.len());
-        let arena = Self { umem, seats, common: Mutex::new(free), n_common, table: Mutex::default() };
+        let arena = Self { umem, capacity, common: Mutex::new(free), n_common, table: Mutex::default() };
         let arena: &'static Self = Box::leak(Box::new(arena));
         ARENAS.lock().push(arena);
         Ok(arena)
     }
 
-    /// Does something with the frames that this thread has at hand. Packets must not be dropped in it.
+    /// Calls `work` with this thread's cache. `work` must not drop packets.
     pub(crate) fn with_cache<R>(&'static self, work: impl FnOnce(&mut Cache) -> R) -> R {
         CACHES.with_borrow_mut(|caches| {
             let at = self.umem.number() as usize;
@@ -121,14 +121,14 @@ impl Arena {
         })
     }
 
-    /// Puts frames into the common pool, to be used first.
+    /// Adds frames to the common pool, to be used first.
     fn give(&self, frames: impl IntoIterator<Item = Frame>) {
         let mut common = self.common.lock();
         common.extend(frames);
         self.n_common.store(common.len(), Ordering::Relaxed);
     }
 
-    /// Takes frames that a closed socket had lent into the common pool, to be used after all others.
+    /// Adds frames that a closed socket had lent to the common pool, to be used after all others.
     pub(crate) fn give_last(&self, frames: Vec<Frame>) {
         let mut common = self.common.lock();
         common.splice(0..0, frames);
@@ -146,24 +146,24 @@ impl Arena {
         self.n_common.store(common.len(), Ordering::Relaxed);
     }
 
-    /// Keeps frames that a driver may have still, though the socket on queue `queue` that lent them is closed: the kernel
-    /// stops zero-copy behind our back. It has done so when another socket is bound to the queue ([`queue_is_ours`]); until
-    /// then they, and the seat, are of no use.
+    /// Keeps frames that a driver may still use, although the socket on queue `queue` that lent them is closed: the kernel
+    /// stops zero-copy asynchronously. It has done so when another socket is bound to the queue ([`queue_is_ours`]); until
+    /// then neither they nor their socket's share of the umem can be used.
     pub(crate) fn set_aside(&self, ifindex: u32, queue: u32, frames: Vec<Frame>) {
         if !frames.is_empty() {
             self.table.lock().spent.push((ifindex, queue, frames));
         }
     }
 
-    /// Binds a socket by `bind`, which gets one that was bound before, if there is any, and whether frames may have
-    /// several pieces there; it says the latter itself if it is the first.
+    /// Binds a socket by `bind`, which receives a previously bound one, if there is any, and whether frames may have
+    /// several pieces there; for the first socket it determines the latter.
     pub(crate) fn bind<E>(
         &self,
         device: &str,
         socket: &Arc<OwnedFd>,
         bind: impl FnOnce(Option<(&OwnedFd, bool)>) -> Result<bool, E>,
     ) -> Result<bool, E> {
-        // The one that was bound before cannot be closed while the table is locked.
+        // The previously bound socket cannot be closed while the table is locked.
         let mut table = self.table.lock();
         let before = table.bound.first().map(|bound| (&*bound.socket, table.pieces));
         let pieces = bind(before)?;
@@ -172,17 +172,17 @@ impl Arena {
         Ok(pieces)
     }
 
-    /// Whether the umem is registered with the kernel: some socket was bound.
+    /// Returns true if the umem is registered with the kernel: a socket is bound.
     pub(crate) fn is_registered(&self) -> bool {
         !self.table.lock().bound.is_empty()
     }
 
-    /// Forgets a socket that is to be closed.
+    /// Removes a socket that is about to be closed.
     pub(crate) fn unbind(&self, socket: &Arc<OwnedFd>) {
         self.table.lock().bound.retain(|bound| !Arc::ptr_eq(&bound.socket, socket));
     }
 
-    /// The devices with sockets in it, in order, but for `device`.
+    /// The devices with sockets in it, in order, without `device`.
     pub(crate) fn others(&self, device: &str) -> Vec<String> {
         let table = self.table.lock();
         let mut names: Vec<_> = table.bound.iter().map(|b| b.device.clone()).filter(|name| name != device).collect();
@@ -193,7 +193,7 @@ impl Arena {
 }
 
 impl Cache {
-    /// A frame that is free.
+    /// Takes a free frame.
     #[inline]
     pub(crate) fn take(&mut self) -> Option<Frame> {
         if self.free.is_empty() {
@@ -202,7 +202,7 @@ impl Cache {
         self.free.pop()
     }
 
-    /// Whether `n` frames are at hand, if need be from the common pool.
+    /// Returns true if the cache has `n` frames, after refilling it from the common pool if necessary.
     #[inline]
     pub(crate) fn has(&mut self, n: usize) -> bool {
         if self.free.len() < n {
@@ -211,12 +211,12 @@ impl Cache {
         self.free.len() >= n
     }
 
-    /// Frames that are free: at hand, or in the common pool.
+    /// Number of free frames in the cache and the common pool.
     pub(crate) fn in_reach(&self) -> usize {
         self.free.len() + self.arena.n_common.load(Ordering::Relaxed)
     }
 
-    /// Takes a frame that nobody uses any more. The one given last is used first: its memory is most likely in the processor's
+    /// Returns a free frame. The last one returned is used first: its memory is most likely in the processor's
     /// cache.
     #[inline]
     pub(crate) fn give(&mut self, frame: Frame) {
@@ -233,7 +233,7 @@ impl Drop for Cache {
     }
 }
 
-/// A socket was bound to a queue: the kernel has let go of what was lent by an earlier one there.
+/// A socket was bound to a queue: frees the frames that an earlier socket there had lent, as the kernel released them.
 pub(crate) fn queue_is_ours(ifindex: u32, queue: u32) {
     for arena in ARENAS.lock().iter() {
         let mut table = arena.table.lock();
@@ -245,11 +245,11 @@ pub(crate) fn queue_is_ours(ifindex: u32, queue: u32) {
     }
 }
 
-/// Takes the memory of a packet that was dropped, on any thread.
-fn go_home(lent: Lent) {
-    // What is dropped comes here again: so it is held here, whatever becomes of the closure.
+/// Reclaims the memory of a packet that was dropped, on any thread.
+fn reclaim(lent: Lent) {
+    // Dropping a `Lent` calls this function again: so it is kept here, whatever happens to the closure.
     let mut held = Some(lent);
-    // There is no cache on a thread that ends; nor one at hand on a thread that has not had any.
+    // A thread that is ending has no caches, and a thread may not have used any yet.
     let _ = CACHES.try_with(|caches| {
         let (Ok(mut caches), Some(lent)) = (caches.try_borrow_mut(), held.take()) else { return };
         match caches.iter_mut().flatten().find(|cache| cache.arena.umem.has(lent.bytes())) {
@@ -270,33 +270,33 @@ fn go_home(lent: Lent) {
     lent.forget();
 }
 
-/// Seats in an arena for the sockets of a device, which are free again when this is dropped.
+/// A reservation in an arena for the sockets of a device, which ends when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Seats {
+pub(crate) struct Reservation {
     pub(crate) arena: &'static Arena,
     n: u32,
 }
 
-impl Seats {
-    /// Seats for `n` sockets beside others of `kind`, if there is an arena that has so many.
-    pub(crate) fn join(kind: Kind, n: u32) -> Option<Self> {
+impl Reservation {
+    /// Reserves `n` sockets beside others of `mode`, if an arena has the capacity.
+    pub(crate) fn join(mode: UmemMode, n: u32) -> Option<Self> {
         let arenas = ARENAS.lock();
         let arena = arenas.iter().find(|arena| {
             let mut table = arena.table.lock();
-            let joins = table.kind == Some(kind) && !table.bound.is_empty() && arena.seats >= table.occupied() + n;
+            let joins = table.mode == Some(mode) && !table.bound.is_empty() && arena.capacity >= table.occupied() + n;
             table.taken += if joins { n } else { 0 };
             joins
         });
         arena.map(|arena| Self { arena, n })
     }
 
-    /// Seats for `n` sockets in an arena where nobody is, with `all` seats of `frames` frames each.
-    pub(crate) fn found(kind: Kind, n: u32, all: u32, frames: u32) -> io::Result<Self> {
+    /// Reserves `n` sockets in an unused arena with a capacity of `all` sockets with `frames` frames each.
+    pub(crate) fn found(mode: UmemMode, n: u32, all: u32, frames: u32) -> io::Result<Self> {
         let idle = ARENAS.lock().iter().copied().find(|arena| {
             let mut table = arena.table.lock();
-            let fits = arena.seats == all && arena.umem.frames() == all * frames && table.occupied() == 0;
+            let fits = arena.capacity == all && arena.umem.frames() == all * frames && table.occupied() == 0;
             if fits {
-                (table.taken, table.kind) = (n, Some(kind));
+                (table.taken, table.mode) = (n, Some(mode));
             }
             fits
         });
@@ -305,25 +305,25 @@ impl Seats {
         }
         let arena = Arena::new(all, frames)?;
         let mut table = arena.table.lock();
-        // Nobody joins where nobody is bound.
-        (table.taken, table.kind) = (n, Some(kind));
+        // Others join an arena only once it has a bound socket.
+        (table.taken, table.mode) = (n, Some(mode));
         drop(table);
         Ok(Self { arena, n })
     }
 }
 
-impl Drop for Seats {
+impl Drop for Reservation {
     fn drop(&mut self) {
         let mut table = self.arena.table.lock();
         table.taken -= self.n;
         if table.taken == 0 {
-            table.kind = None;
+            table.mode = None;
         }
     }
 }
 
 impl Table {
-    /// Seats that nobody can take: those of sockets, and those whose frames a driver may have still.
+    /// Sockets that cannot be reserved: reserved ones, and closed ones whose frames a driver may still use.
     fn occupied(&self) -> u32 {
         self.taken + self.spent.len() as u32
     }
@@ -335,15 +335,15 @@ mod tests {
     use crate::tests::some;
     use proptest::prelude::*;
 
-    /// Seats and frames as no other test has them.
-    const SEATS: u32 = 7;
+    /// A capacity and frames that no other test uses.
+    const CAPACITY: u32 = 7;
     const FRAMES: u32 = 24;
 
-    fn kind(ifindex: u32) -> Kind {
-        Kind { movers: Movers::Driver(ifindex), need_wakeup: true }
+    fn mode(ifindex: u32) -> UmemMode {
+        UmemMode { movers: Movers::Driver(ifindex), need_wakeup: true }
     }
 
-    /// What stands for a socket, bound.
+    /// Stands for a bound socket.
     fn bound(arena: &Arena, device: &str, first: bool) -> Arc<OwnedFd> {
         let socket = Arc::new(crate::tests::file());
         let pieces = arena.bind::<()>(device, &socket, |before| {
@@ -355,36 +355,36 @@ mod tests {
     }
 
     #[test]
-    fn seats_are_taken_beside_others_of_the_kind_and_used_again() {
-        let first = Seats::found(kind(1), 2, SEATS, FRAMES).expect("memory");
+    fn sockets_are_reserved_beside_others_of_the_mode_and_again() {
+        let first = Reservation::found(mode(1), 2, CAPACITY, FRAMES).expect("memory");
         let arena = first.arena;
-        assert!(Seats::join(kind(1), 1).is_none() && !arena.is_registered());
+        assert!(Reservation::join(mode(1), 1).is_none() && !arena.is_registered());
         let socket = bound(arena, "a", true);
-        assert!(Seats::join(kind(2), 1).is_none() && Seats::join(kind(1), 6).is_none());
-        let second = Seats::join(kind(1), 5).expect("room for five");
+        assert!(Reservation::join(mode(2), 1).is_none() && Reservation::join(mode(1), 6).is_none());
+        let second = Reservation::join(mode(1), 5).expect("capacity for five");
         let others = [bound(arena, "b", false), bound(arena, "b", false)];
-        assert!(std::ptr::eq(second.arena, arena) && Seats::join(kind(1), 1).is_none());
+        assert!(std::ptr::eq(second.arena, arena) && Reservation::join(mode(1), 1).is_none());
         assert_eq!(
             (arena.others("a"), arena.others("b"), arena.others("c").len()),
             (vec!["b".into()], vec!["a".into()], 2)
         );
-        // A driver may have frames still: the seat stays taken until its queue has another socket.
+        // A driver may still use frames: the capacity stays reserved until their queue has another socket.
         let frames = arena.with_cache(|cache| Vec::from_iter(cache.take()));
         arena.set_aside(9, 3, frames);
         others.iter().for_each(|socket| arena.unbind(socket));
         drop(second);
-        assert!(Seats::join(kind(1), 5).is_none());
-        assert!(Seats::join(kind(1), 4).is_some_and(|seats| std::ptr::eq(seats.arena, arena)));
+        assert!(Reservation::join(mode(1), 5).is_none());
+        assert!(Reservation::join(mode(1), 4).is_some_and(|reservation| std::ptr::eq(reservation.arena, arena)));
         arena.unbind(&socket);
         drop(first);
-        let apart = Seats::found(kind(1), 1, SEATS, FRAMES).expect("memory");
+        let apart = Reservation::found(mode(1), 1, CAPACITY, FRAMES).expect("memory");
         assert!(!std::ptr::eq(apart.arena, arena));
         queue_is_ours(9, 2);
         let reach = || arena.with_cache(|cache| cache.in_reach());
-        assert_eq!(reach(), (SEATS * FRAMES) as usize - 1);
+        assert_eq!(reach(), (CAPACITY * FRAMES) as usize - 1);
         queue_is_ours(9, 3);
-        assert_eq!(reach(), (SEATS * FRAMES) as usize);
-        let again = Seats::found(kind(2), 1, SEATS, FRAMES).expect("memory");
+        assert_eq!(reach(), (CAPACITY * FRAMES) as usize);
+        let again = Reservation::found(mode(2), 1, CAPACITY, FRAMES).expect("memory");
         assert!(std::ptr::eq(again.arena, arena));
     }
 
@@ -404,7 +404,7 @@ mod tests {
                     cache.free.len()
                 });
                 let kept = if elsewhere {
-                    // What it kept is in the common pool when it has ended.
+                    // An ended thread has returned its cache to the common pool.
                     std::thread::scope(|scope| scope.spawn(|| work(&mut held)).join()).expect("it ends")
                 } else {
                     work(&mut held)

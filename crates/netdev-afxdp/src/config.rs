@@ -1,4 +1,4 @@
-//! What an Interface row of type `afxdp` asks for (ovs-vswitchd.conf.db(5)).
+//! The options of an Interface row of type `afxdp` (ovs-vswitchd.conf.db(5)).
 
 use std::fmt;
 
@@ -38,7 +38,7 @@ impl fmt::Display for Mode {
     }
 }
 
-/// What is asked for.
+/// The configuration of a port.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Config {
     /// `options:xdp-mode`; `None` is `best-effort`, the first that works.

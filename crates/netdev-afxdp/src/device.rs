@@ -1,9 +1,9 @@
 //! [`AfXdp`]: a device of the kernel as a port, with the sockets on its queues.
 //!
 //! Link state, address, MTU and the driver's counters are those of the device, over netlink and ethtool
-//! ([`netdev_linux::System`]). The sockets are opened together, when the first queue or way to send is, and closed
+//! ([`netdev_linux::System`]). The sockets are opened together, with the first rx or tx queue, and closed
 //! together, when the last of these is dropped; the device itself only looks on. So a port that was taken away has let go
-//! of the queues even if somebody still has the device in his hands.
+//! of the queues even if a caller still holds the device.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -17,33 +17,33 @@ use netdev_linux::{Linux, System};
 use packet::Batch;
 use parking_lot::Mutex;
 
-use crate::arena::{Kind, Movers, Seats};
+use crate::arena::{Movers, Reservation, UmemMode};
 use crate::config::{Config, Mode};
 use crate::explain::{Failure, Step};
 use crate::memory::FRAME_LEN;
 use crate::program::{Attached, Program};
-use crate::socket::{FRAMES, Place, Socket};
-use crate::{send, unfinished};
+use crate::socket::{FRAMES, Socket, SocketAddress};
+use crate::{partial_checksum, send};
 
-/// Sockets that share a umem, or twice those of a device with many queues: 32 MiB.
-const SEATS: u32 = 4;
+/// Capacity of a umem in sockets, or twice the queues of a device with many: 32 MiB.
+const UMEM_SOCKETS: u32 = 4;
 
-/// Sockets, and where they have their frames.
+/// Sockets, and the reservation of their frames.
 #[derive(Debug)]
-struct Seated {
+struct OpenedSockets {
     sockets: Vec<Socket>,
-    seats: Seats,
-    /// Why they do not share with others, though there were others.
+    reservation: Reservation,
+    /// Why they do not share a umem with existing ones.
     alone: Option<String>,
 }
 
-/// A device whose frames come and go over AF_XDP sockets.
+/// A device that receives and sends frames over AF_XDP sockets.
 #[derive(Debug)]
 pub struct AfXdp {
     system: Arc<System>,
     config: Config,
     sockets: Mutex<Weak<Sockets>>,
-    /// Ways to send that were opened so far.
+    /// Number of tx queues opened so far.
     lanes: AtomicUsize,
 }
 
@@ -51,17 +51,17 @@ pub struct AfXdp {
 #[derive(Debug)]
 struct Sockets {
     _program: Attached,
-    seated: Seated,
+    opened: OpenedSockets,
     mode: Mode,
-    /// Why better modes were not taken.
+    /// Why better modes were not used.
     refused: Vec<String>,
-    /// Whether frames are looked at for unfinished checksums.
+    /// Whether frames are checked for partial checksums.
     local: bool,
     system: Arc<System>,
 }
 
 impl AfXdp {
-    /// Opens the device `name` for what `options` ask. The sockets are opened with the first queue.
+    /// Opens the device `name` with `options`. The sockets are opened with the first queue.
     pub fn open(linux: &Linux, name: &str, options: &Options) -> Result<Arc<Self>, NetdevError> {
         let config = Config::read(name, options)?;
         let system = linux.open_link(name)?;
@@ -124,21 +124,21 @@ impl Sockets {
         let mut copying = None;
         for mode in config.modes() {
             let opened = match copying.take() {
-                Some(seated) => Ok(seated),
-                None => Seated::open(system, config, *mode),
+                Some(group) => Ok(group),
+                None => OpenedSockets::open(system, config, *mode),
             };
-            let opened = opened.and_then(|seated| match attach(system, config, *mode, &seated.sockets) {
-                Ok(program) => Ok((program, seated)),
+            let opened = opened.and_then(|group| match attach(system, config, *mode, &group.sockets) {
+                Ok(program) => Ok((program, group)),
                 Err(failure) => {
-                    copying = (*mode != Mode::NativeWithZerocopy).then_some(seated);
+                    copying = (*mode != Mode::NativeWithZerocopy).then_some(group);
                     Err(failure)
                 }
             });
             match opened {
-                Ok((program, seated)) => {
+                Ok((program, group)) => {
                     let local = system.virtual_kind().as_deref() == Some("veth");
                     let system = Arc::clone(system);
-                    return Ok(Self { _program: program, seated, mode: *mode, refused, local, system });
+                    return Ok(Self { _program: program, opened: group, mode: *mode, refused, local, system });
                 }
                 Err(failure) if failure.is_of_mode() => refused.push(failure.text()),
                 Err(failure) => return Err(failure.text()),
@@ -153,13 +153,13 @@ impl Sockets {
         self.local && self.mode != Mode::Generic
     }
 
-    /// The socket for the `nth` way to send.
+    /// The socket for the `nth` tx queue.
     fn lane(&self, nth: usize) -> usize {
-        nth % self.seated.sockets.len()
+        nth % self.opened.sockets.len()
     }
 }
 
-impl Seated {
+impl OpenedSockets {
     /// Sockets on all queues: in a umem beside others if the kernel lets them, or else in one of their own, in which there is
     /// room for others if there is memory for that.
     fn open(system: &System, config: &Config, mode: Mode) -> Result<Self, Failure> {
@@ -171,23 +171,23 @@ impl Seated {
                 None => Movers::Driver(system.ifindex()),
             },
         };
-        let kind = Kind { movers, need_wakeup: config.need_wakeup };
-        let at = |seats: Seats, alone: Option<String>| -> Result<Self, Failure> {
+        let umem_mode = UmemMode { movers, need_wakeup: config.need_wakeup };
+        let at = |reservation: Reservation, alone: Option<String>| -> Result<Self, Failure> {
             let (ifindex, device, need_wakeup) = (system.ifindex(), system.name(), config.need_wakeup);
-            let place = |queue| Place { device, ifindex, queue, mode, need_wakeup };
-            let sockets = config.queues().map(|queue| Socket::open(place(queue), seats.arena));
+            let place = |queue| SocketAddress { device, ifindex, queue, mode, need_wakeup };
+            let sockets = config.queues().map(|queue| Socket::open(place(queue), reservation.arena));
             let sockets = sockets.collect::<Result<_, Failure>>()?;
-            Ok(Self { sockets, seats, alone })
+            Ok(Self { sockets, reservation, alone })
         };
         let mut alone = None;
-        if let Some(seats) = Seats::join(kind, n) {
-            match at(seats, None) {
-                Ok(seated) => return Ok(seated),
+        if let Some(reservation) = Reservation::join(umem_mode, n) {
+            match at(reservation, None) {
+                Ok(group) => return Ok(group),
                 Err(failure) => alone = Some(failure.text()),
             }
         }
-        for all in [SEATS.max(2 * n), n] {
-            let found = Seats::found(kind, n, all, FRAMES);
+        for all in [UMEM_SOCKETS.max(2 * n), n] {
+            let found = Reservation::found(umem_mode, n, all, FRAMES);
             let len = u64::from(all * FRAMES) * FRAME_LEN as u64;
             let opened =
                 found.map_err(|error| Failure { step: Step::Umem(len), error }).and_then(|s| at(s, alone.clone()));
@@ -291,9 +291,9 @@ impl Netdev for AfXdp {
             if !sockets.refused.is_empty() {
                 set("xdp-mode-refused", sockets.refused.join("; "));
             }
-            let others = sockets.seated.seats.arena.others(self.name());
+            let others = sockets.opened.reservation.arena.others(self.name());
             set("umem-shared-with", if others.is_empty() { "none".to_owned() } else { others.join(" ") });
-            if let Some(why) = &sockets.seated.alone {
+            if let Some(why) = &sockets.opened.alone {
                 set("umem-alone", why.clone());
             }
         }
@@ -303,7 +303,7 @@ impl Netdev for AfXdp {
     fn stats(&self) -> NetdevStats {
         let mut stats = self.system.stats();
         let sockets = self.sockets.lock().upgrade();
-        for socket in sockets.iter().flat_map(|sockets| &sockets.seated.sockets) {
+        for socket in sockets.iter().flat_map(|sockets| &sockets.opened.sockets) {
             add_statistics(&mut stats, socket, sockets.iter().any(|sockets| sockets.counts_drops()));
         }
         stats
@@ -340,7 +340,7 @@ fn add_statistics(stats: &mut NetdevStats, socket: &Socket, counted: bool) {
     stats.custom.extend(columns.map(|(name, n)| (format!("xsk_queue_{}_{name}", socket.queue), n)));
 }
 
-/// A receive queue, or a way to send, over one of the sockets.
+/// An rx or tx queue over one of the sockets.
 struct Queue {
     sockets: Arc<Sockets>,
     index: usize,
@@ -348,7 +348,7 @@ struct Queue {
 
 impl Queue {
     fn socket(&self) -> &Socket {
-        &self.sockets.seated.sockets[self.index]
+        &self.sockets.opened.sockets[self.index]
     }
 }
 
@@ -373,7 +373,7 @@ impl Rx for Queue {
                 return Err(io::Error::from_raw_os_error(libc::ENODEV));
             }
         } else if self.sockets.local {
-            out[before..].iter_mut().for_each(unfinished::look_at);
+            out[before..].iter_mut().for_each(partial_checksum::flag);
         }
         Ok(n)
     }

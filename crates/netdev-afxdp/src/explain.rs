@@ -1,4 +1,4 @@
-//! What went wrong, in words: the kernel's error numbers say little of what is to be done.
+//! Explanations of failures: the kernel's error numbers do not suggest a remedy.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use rustix::thread::{CapabilitySet, capabilities};
 
 use crate::config::Mode;
 
-/// What was tried.
+/// The operation that failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
     /// To make an AF_XDP socket and its rings.

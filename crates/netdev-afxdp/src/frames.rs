@@ -1,4 +1,4 @@
-//! Who has which frame of a umem: we, or the kernel.
+//! Ownership of the frames of a umem: the process or the kernel.
 //!
 //! A [`Frame`] is the right to a frame's memory. There is one for each, made with the memory, and it cannot be copied: so
 //! who holds it is the only one of us who can get at the memory ([`crate::memory::Umem::bytes`]; `lend` turns it into memory
@@ -33,7 +33,7 @@ impl Frame {
     }
 }
 
-/// What a side of a socket has lent to the kernel.
+/// Frames that a side of a socket has lent to the kernel.
 #[derive(Debug)]
 pub(crate) struct Lending {
     umem: u32,
@@ -89,7 +89,7 @@ mod tests {
     }
 
     tally::proptest! {
-        /// Two sides over one umem. The naive twin says for each frame who has it.
+        /// Two sides over one umem. The naive twin records the owner of each frame.
         #[test]
         fn a_frame_is_in_one_place(n in 0u32..some(150) as u32, steps in prop::collection::vec(prop_oneof![
             8 => (0usize..2, 0u32..160).prop_map(|(side, frame)| Step::Lend(side, frame)),

@@ -1,13 +1,13 @@
 //! Ports of the Linux kernel over AF_XDP sockets (Linux Documentation/networking/af_xdp.rst): interface type `afxdp`.
 //!
 //! - [`device`]: [`AfXdp`], the port; opens program and sockets in the best mode that works;
-//! - [`config`]: what an Interface row asks for;
+//! - [`config`]: the options of an Interface row;
 //! - `program`: the XDP program, by `netdev_linux::bpf`; `explain`: what errors mean;
 //! - `socket`: one socket on one queue; `receive` and `send`: its two sides;
 //! - `arena`: umems that sockets share, and the frames in them that are free;
-//! - `memory`: rings and frames shared with the kernel; `index` and `frames`: the arithmetic of who has what, without
+//! - `memory`: rings and frames shared with the kernel; `index` and `frames`: the arithmetic of ownership, without
 //!   memory;
-//! - [`unfinished`]: frames whose checksums a local sender left undone.
+//! - [`partial_checksum`]: frames whose checksums a local sender left to the device.
 //!
 //! This is one of the few crates with `unsafe`: in `sys` and `memory`, and in `frames` where the right to a frame is made.
 //!
@@ -25,17 +25,17 @@
 //! meanwhile, into the room that XDP leaves in front (256 bytes), do not matter. It is free again when that one's completion
 //! ring names it, or when the packet is dropped, on whatever thread.
 //!
-//! - Who has a frame holds the one right to it, a value that cannot be copied (`frames`). A port that is taken away takes
-//!   nothing of what others hold along: the kernel keeps the umem for as long as any of its sockets is there, and we
+//! - A frame has one owner, who holds the right to it, a value that cannot be copied (`frames`). A removed port
+//!   does not invalidate frames of others: the kernel keeps the umem for as long as any of its sockets exists, and we
 //!   keep our mapping of it for good.
-//! - Receiving never waits for who keeps packets. They are copied out of the umem where they are kept (`netdev::pool::keep`: misses
+//! - Receiving never waits for owners of packets. Kept packets are copied out of the umem (`netdev::pool::keep`: misses
 //!   that wait for a handler, queues between threads), and at receiving while few frames are free.
 //! - Copied as well are frames that are short (`receive::MOVED_LEN_MIN`, measured), those in several pieces, and those that
 //!   lie in another umem or in none.
 
 pub mod config;
 pub mod device;
-pub mod unfinished;
+pub mod partial_checksum;
 
 mod arena;
 mod explain;

@@ -24,7 +24,7 @@ impl Mapping {
         Ok(Self { base, mapped })
     }
 
-    /// Where it begins. What is there may be accessed for as long as the mapping is borrowed.
+    /// The start of the mapping, whose bytes may be accessed for as long as the mapping is borrowed.
     pub(crate) fn base(&self) -> NonNull<u8> {
         self.base
     }
@@ -75,7 +75,7 @@ mod played {
     use std::collections::BTreeMap;
     use std::os::fd::AsRawFd;
 
-    type Place = (i32, u64);
+    type PieceId = (i32, u64);
 
     struct Piece {
         base: NonNull<u8>,
@@ -86,11 +86,11 @@ mod played {
     // SAFETY: nobody accesses the memory by this.
     unsafe impl Send for Piece {}
 
-    static PIECES: Mutex<BTreeMap<Place, Piece>> = Mutex::new(BTreeMap::new());
+    static PIECES: Mutex<BTreeMap<PieceId, Piece>> = Mutex::new(BTreeMap::new());
 
     /// Which piece it is.
     #[derive(Debug)]
-    pub(super) struct Mapped(Place);
+    pub(super) struct Mapped(PieceId);
 
     impl Mapped {
         pub(super) fn new(socket: BorrowedFd<'_>, offset: u64, len: usize) -> io::Result<(*mut u8, Self)> {

@@ -1,9 +1,9 @@
 //! Memory that is shared with the kernel: the rings of a socket, and the umem with the frames.
 //!
-//! A ring is a mapping of the socket with two indices, a word of flags and the slots, at offsets that the kernel tells.
+//! A ring is a mapping of the socket with two indices, a word of flags and the slots, at offsets from the kernel.
 //! The indices are read with acquire and written with release ordering, so that neither side sees the other's index
-//! before the entries that it stands for. Who may touch which slot is [`crate::index`]'s to say, and which frame,
-//! [`crate::frames`]'; here is only what no arithmetic can go beyond: slots and frames are inside of their mappings.
+//! before the entries that it covers. [`crate::index`] decides which side may access which slot, and
+//! [`crate::frames`] which frame; this module only ensures that slots and frames are inside of their mappings.
 //!
 //! Mappings of rings end before their socket is closed: a mapping keeps the socket, and with it the queue, occupied.
 
@@ -248,7 +248,7 @@ impl Umem {
     /// Memory for `n` frames, at a page's boundary, and the rights to them.
     ///
     /// # Safety
-    /// No other umem has `number`: frames are told by it.
+    /// No other umem has `number`, which identifies frames.
     pub(crate) unsafe fn new(number: u32, n: u32) -> io::Result<(Self, Vec<Frame>)> {
         let len = n as usize * FRAME_LEN;
         // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.

@@ -15,7 +15,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 use netdev_linux::bpf::asm::{Op, Width};
-use netdev_linux::bpf::{self, Assembler, Helper, Kind, Point, Reg, XskMap};
+use netdev_linux::bpf::{self, Assembler, Helper, Point, ProgramKind, Reg, XskMap};
 
 use crate::config::Mode;
 
@@ -56,7 +56,7 @@ impl Program {
     pub(crate) fn load(queues: u32) -> io::Result<Self> {
         let sockets = XskMap::new(queues)?;
         let instructions = instructions(sockets.descriptor());
-        let load = |pieces| bpf::load(Kind::Xdp { pieces }, &instructions, "flowstone_xdp");
+        let load = |pieces| bpf::load(ProgramKind::Xdp { pieces }, &instructions, "flowstone_xdp");
         let program = match load(true) {
             // Linux before 5.18 does not know of pieces.
             Err(e) if e.raw_os_error() == Some(libc::EINVAL) => load(false)?,

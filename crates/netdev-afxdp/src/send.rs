@@ -76,7 +76,7 @@ impl Sender {
         Self { arena, ring, completion, lending, zero_copy, pieces, need_wakeup, waiting, report, bad: 0, moved: 0 }
     }
 
-    /// What is known when the socket is bound.
+    /// Properties known when the socket is bound.
     pub(crate) fn set_pieces(&mut self, pieces: bool) {
         self.pieces = pieces;
     }
@@ -90,7 +90,7 @@ impl Sender {
             self.reap(cache);
             batch.iter_mut().for_each(|packet| self.put_or_drop(cache, socket, packet));
         });
-        // Memory of other umems goes home here.
+        // Memory of other umems is returned to its pool here.
         pool::recycle_all(batch);
         self.kick(socket);
         std::mem::take(&mut self.report)

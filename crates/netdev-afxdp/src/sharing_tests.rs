@@ -1,7 +1,7 @@
 //! Several sockets on one umem, against a kernel that is played: who has which frame, while packets are received on one,
 //! kept, dropped here or on another thread, and sent on another, and while sockets come and go.
 //!
-//! The naive twin says for each frame who has it. Each frame that is seen anywhere must have been with somebody who could
+//! The naive twin records the owner of each frame. Each frame that is seen anywhere must have had an owner that could
 //! give it there.
 
 use std::collections::VecDeque;
@@ -20,10 +20,10 @@ const PORTS: usize = 3;
 /// Frames of a seat: more than the rings hold, so that some are free while all ports are open.
 const FRAMES: u32 = 3 * SLOTS;
 
-/// Who has a frame.
+/// The owner of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Holder {
-    /// Nobody, or a completion ring of whoever may look there.
+    /// None, or a completion ring whose socket may read it.
     Free,
     /// The kernel, of this port: to receive, received, to send.
     Filling(usize),
@@ -195,8 +195,8 @@ impl World {
             }
             self.packets.push_back((packet, bytes));
         }
-        // Those that were copied out are free, and may be in the fill ring already: which ones they were is known by what
-        // is left of this port's.
+        // Frames that were copied out are free, and may be in the fill ring already: the rest of this port's arrivals tells
+        // which ones they were.
         let left = self.ports[at].as_ref().map_or(0, |port| port.arrived.len());
         let mut received: Vec<_> =
             (0..self.holders.len()).filter(|n| self.holders[*n] == Holder::Received(at)).collect();

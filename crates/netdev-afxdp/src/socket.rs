@@ -116,7 +116,7 @@ impl AsFd for Socket {
 
 /// Where a socket is to be bound, and how.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place<'a> {
+pub(crate) struct SocketAddress<'a> {
     pub(crate) device: &'a str,
     pub(crate) ifindex: u32,
     /// The device's number of the queue.
@@ -128,7 +128,7 @@ pub(crate) struct Place<'a> {
 
 impl Socket {
     /// A socket at a place, with a seat in `arena`, whose umem it has the kernel register if it is the first there.
-    pub(crate) fn open(place: Place<'_>, arena: &'static Arena) -> Result<Self, Failure> {
+    pub(crate) fn open(place: SocketAddress<'_>, arena: &'static Arena) -> Result<Self, Failure> {
         let step = |step| move |error: Errno| Failure { step, error: error.into() };
         let io_step = |step| move |error: io::Error| Failure { step, error };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -163,7 +163,7 @@ impl Socket {
             Ok((rx, tx, fill, completion))
         };
         let (rx, tx, fill, completion) = rings().map_err(io_step(Step::Socket))?;
-        let Place { ifindex, queue, mode, need_wakeup, .. } = place;
+        let SocketAddress { ifindex, queue, mode, need_wakeup, .. } = place;
         let zero_copy = mode == Mode::NativeWithZerocopy;
         let setup = Setup { zero_copy, pieces: false, need_wakeup };
         let mut socket = Self {
@@ -188,8 +188,8 @@ impl Socket {
 }
 
 /// Binds a socket. Returns whether frames may have several pieces.
-fn bind_to(place: &Place<'_>, fd: &Arc<OwnedFd>, arena: &'static Arena) -> Result<bool, Errno> {
-    let Place { device, ifindex, queue, mode, need_wakeup } = *place;
+fn bind_to(place: &SocketAddress<'_>, fd: &Arc<OwnedFd>, arena: &'static Arena) -> Result<bool, Errno> {
+    let SocketAddress { device, ifindex, queue, mode, need_wakeup } = *place;
     let own =
         if mode == Mode::NativeWithZerocopy { SocketAddrXdpFlags::XDP_ZEROCOPY } else { SocketAddrXdpFlags::XDP_COPY };
     let address = |flags| SocketAddrXdp::new(flags, ifindex, queue);

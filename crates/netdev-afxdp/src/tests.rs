@@ -70,7 +70,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..some(80))
 }
 
-/// Bytes by which frames are told apart.
+/// Bytes that identify frames.
 pub(crate) fn frame(number: usize, len: usize) -> Vec<u8> {
     (0..len).map(|at| (number * 31 + at) as u8).collect()
 }
@@ -157,7 +157,7 @@ tally::proptest! {
         prop_assert!(fill.peek(SLOTS - 1).is_some());
     }
 
-    /// What is sent is seen by the kernel whole and in order, or is counted as dropped; memory comes back with completions.
+    /// The kernel receives sent frames whole and in order, or they count as dropped; completions return their memory.
     #[test]
     fn sent_frames_are_seen_once(
         steps in prop::collection::vec((prop::collection::vec(0usize..8000, 0..6), 0u32..12, 0usize..20), 1..some(40)),

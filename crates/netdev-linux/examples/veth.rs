@@ -1,8 +1,8 @@
-//! Moves frames through kernel devices as fast as it can, to measure the ports alone.
+//! Moves frames through kernel devices as fast as possible, to measure the ports alone.
 //!
 //! `veth forward A B` moves frames between two devices until it is killed; `veth send A B SECONDS` sends 60-byte frames
-//! out of A and counts those that leave B's receive queue on another thread; `veth through A B C D SECONDS` also
-//! forwards from B to C in between. `veth blast A BYTES SECONDS` sends only.
+//! out of A and counts the frames that another thread receives on B; `veth through A B C D SECONDS` also forwards from
+//! B to C in between. `veth blast A BYTES SECONDS` only sends.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -34,8 +34,8 @@ fn main() {
         ["through", a, b, c, d, seconds] => {
             let (b, c) = (open(b), open(c));
             let stop = Arc::new(AtomicBool::new(false));
-            let told = stop.clone();
-            let thread = std::thread::spawn(move || forward(&*b, &*c, &told));
+            let stop_flag = stop.clone();
+            let thread = std::thread::spawn(move || forward(&*b, &*c, &stop_flag));
             measure(&*open(a), &*open(d), seconds.parse().expect("seconds"));
             stop.store(true, Ordering::Relaxed);
             thread.join().expect("forwarder");
@@ -60,7 +60,7 @@ fn forward(a: &dyn Netdev, b: &dyn Netdev, stop: &AtomicBool) {
     }
 }
 
-/// Sleeps until a queue has frames, or a tenth of a second.
+/// Sleeps until a queue has frames, at most a tenth of a second.
 fn wait<'a>(queues: impl Iterator<Item = &'a dyn Rx>) {
     let mut fds: Vec<_> =
         queues.filter_map(|rx| Some(PollFd::from_borrowed_fd(rx.poll_fd()?, PollFlags::IN))).collect();
@@ -72,10 +72,10 @@ fn measure(from: &dyn Netdev, to: &dyn Netdev, seconds: u64) {
     let stop = Arc::new(AtomicBool::new(false));
     let received = Arc::new(AtomicU64::new(0));
     let mut rx = to.open_rx(0).expect("rx");
-    let (told, count) = (stop.clone(), received.clone());
+    let (stop_flag, count) = (stop.clone(), received.clone());
     let thread = std::thread::spawn(move || {
         let mut batch = Batch::new();
-        while !told.load(Ordering::Relaxed) {
+        while !stop_flag.load(Ordering::Relaxed) {
             match rx.recv_batch(&mut batch, 32).expect("receive") {
                 0 => wait(std::iter::once(&*rx)),
                 n => drop(count.fetch_add(n as u64, Ordering::Relaxed)),
@@ -100,7 +100,7 @@ fn measure(from: &dyn Netdev, to: &dyn Netdev, seconds: u64) {
     println!("{} ns of CPU a frame to send, {} to receive", cpu_ns() / sent.max(1), receiver_ns / received.max(1));
 }
 
-/// CPU time of this thread so far, in nanoseconds, what the kernel does on its behalf included.
+/// CPU time of this thread so far in nanoseconds, including the kernel's work on its behalf.
 fn cpu_ns() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64

@@ -1,5 +1,5 @@
-//! What the driver of a device can do with XDP and AF_XDP, as the kernel tells by the generic netlink family `netdev` (Linux
-//! 6.3, Documentation/netlink/specs/netdev.yaml), and which way of receiving and sending that speaks for.
+//! XDP and AF_XDP features of a device's driver, from the generic netlink family `netdev` (Linux 6.3,
+//! Documentation/netlink/specs/netdev.yaml), and the choice of I/O that follows from them.
 
 use std::fmt;
 use std::io;
@@ -12,7 +12,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, 
 
 use crate::netlink::{attributes, half, word};
 
-/// The family that tells of the families (`GENL_ID_CTRL`), and its request for one by name.
+/// The generic netlink controller family (`GENL_ID_CTRL`), and its request for a family by name.
 const GENL_ID_CTRL: u16 = 16;
 const CTRL_CMD_GETFAMILY: u8 = 3;
 const CTRL_ATTR_FAMILY_ID: u16 = 1;
@@ -28,28 +28,28 @@ const NLM_F_REQUEST: u16 = 1;
 const HEADER_LEN: usize = 16;
 const GENERIC_HEADER_LEN: usize = 4;
 const REPLY_LEN_MAX: usize = 16 * 1024;
-/// The kernel answers within the request; that it does not is a fault that must not hold anybody up.
-const PATIENCE: Duration = Duration::from_millis(200);
+/// The kernel replies within the request. The timeout keeps a fault from blocking the caller.
+const REPLY_TIMEOUT: Duration = Duration::from_millis(200);
 
 const XDP_BASIC: u64 = 1;
 const XSK_ZEROCOPY: u64 = 8;
 const XSK_TX_CHECKSUM: u64 = 2;
-/// Names of the bits of `xdp-features`, and of `xsk-features`, as the kernel's specification has them.
+/// Names of the bits of `xdp-features` and `xsk-features` in the kernel's specification.
 const XDP_NAMES: [&str; 7] = ["basic", "redirect", "ndo-xmit", "xsk-zerocopy", "hw-offload", "rx-sg", "ndo-xmit-sg"];
 const XSK_NAMES: [&str; 3] = ["tx-timestamp", "tx-checksum", "tx-launch-time-fifo"];
 
-/// What a driver can do.
+/// The features of a driver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Abilities {
     /// Bits of `xdp-features`.
     pub xdp: u64,
-    /// Descriptors of one frame at most with zero-copy.
+    /// Maximum number of descriptors of one frame with zero-copy.
     pub zc_max_segs: Option<u32>,
-    /// Bits of `xsk-features`: what metadata a sender may give with a frame.
+    /// Bits of `xsk-features`: the tx metadata that AF_XDP senders may attach to a frame.
     pub xsk: u64,
 }
 
-/// Which way frames of a device of type `system` come and go.
+/// How a device of type `system` receives and sends frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Choice {
     /// Its name.
@@ -59,17 +59,17 @@ pub struct Choice {
 }
 
 impl Abilities {
-    /// Whether it runs XDP programs itself.
+    /// Whether the driver runs XDP programs natively.
     pub fn runs_xdp(self) -> bool {
         self.xdp & XDP_BASIC != 0
     }
 
-    /// Whether it moves frames from and to a socket's memory itself.
+    /// Whether the driver supports zero-copy AF_XDP.
     pub fn has_zero_copy(self) -> bool {
         self.xdp & XSK_ZEROCOPY != 0
     }
 
-    /// Whether it finishes checksums of frames that are sent over AF_XDP.
+    /// Whether the device completes checksums of frames sent over AF_XDP.
     pub fn finishes_checksums(self) -> bool {
         self.xsk & XSK_TX_CHECKSUM != 0
     }
@@ -88,7 +88,7 @@ impl Abilities {
     }
 }
 
-/// The names of the bits that are set; `none` if none is.
+/// Formats the names of the bits that are set, or `none`.
 struct Names(u64, &'static [&'static str]);
 
 impl fmt::Display for Names {
@@ -101,13 +101,12 @@ impl fmt::Display for Names {
     }
 }
 
-/// Decides for a device of which nobody asked more than that it is a port; `abilities` are `None` if the kernel does not
-/// tell.
+/// Chooses the I/O of a device of type `system`; `abilities` is `None` if the kernel does not report them.
 ///
-/// It is packet sockets whatever the device, and the reason says what AF_XDP would be worth there. Where it would
-/// copy, it loses marks and wins nothing but rate for small frames. Where it would not, it still takes the frames away
-/// from the host's stack and from captures, which see a copy of what a packet socket gets, and frames of queues without
-/// socket go to the host instead of the switch: that is nothing to happen to a device because of its driver.
+/// The choice is always packet sockets, and the reason says what AF_XDP would offer. In copy mode, AF_XDP loses offload
+/// flags and only gains rate for small frames. With zero-copy, it still takes frames away from the host's stack and
+/// from captures (a packet socket gets copies), and frames of queues without a socket go to the host instead of the
+/// switch. A driver's features alone do not justify that change.
 pub fn choose(abilities: Option<Abilities>) -> Choice {
     let reason = match abilities {
         Some(abilities) if abilities.has_zero_copy() => {
@@ -123,23 +122,23 @@ pub fn choose(abilities: Option<Abilities>) -> Choice {
 
 /// A socket for questions.
 #[derive(Debug)]
-pub(crate) struct Asking {
+pub(crate) struct Client {
     socket: OwnedFd,
     family: u16,
     seq: u32,
 }
 
-/// Asks the kernel; nothing is told where it has no such family.
+/// Queries driver features; they are unknown if the kernel does not have the family.
 #[derive(Debug, Default)]
-pub(crate) struct Oracle(Mutex<Option<Asking>>);
+pub(crate) struct FeatureQuery(Mutex<Option<Client>>);
 
-impl Oracle {
-    /// In the network namespace of the calling thread.
+impl FeatureQuery {
+    /// Opens a socket in the network namespace of the calling thread.
     pub(crate) fn open() -> Self {
-        Self(Mutex::new(Asking::open().ok()))
+        Self(Mutex::new(Client::open().ok()))
     }
 
-    /// What the driver of a device can do; `None` if the kernel does not tell.
+    /// The features of a device's driver; `None` if the kernel does not report them.
     pub(crate) fn abilities(&self, ifindex: u32) -> Option<Abilities> {
         let mut asking = self.0.lock();
         let asking = asking.as_mut()?;
@@ -148,11 +147,11 @@ impl Oracle {
     }
 }
 
-impl Asking {
+impl Client {
     fn open() -> io::Result<Self> {
         let kind = (AddressFamily::NETLINK, SocketType::RAW);
         let socket = socket_with(kind.0, kind.1, SocketFlags::CLOEXEC, Some(netlink::GENERIC))?;
-        set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;
+        set_socket_timeout(&socket, Timeout::Recv, Some(REPLY_TIMEOUT))?;
         let mut asking = Self { socket, family: 0, seq: 0 };
         let body = asking.exchange(GENL_ID_CTRL, CTRL_CMD_GETFAMILY, CTRL_ATTR_FAMILY_NAME, FAMILY)?;
         let id = attributes(&body).find(|(kind, _)| *kind == CTRL_ATTR_FAMILY_ID).and_then(|(_, id)| half(id, 0));
@@ -160,7 +159,7 @@ impl Asking {
         Ok(asking)
     }
 
-    /// Sends a request with one attribute; returns the attributes of the answer.
+    /// Sends a request with one attribute; returns the attributes of the reply.
     fn exchange(&mut self, family: u16, command: u8, kind: u16, value: &[u8]) -> io::Result<Vec<u8>> {
         self.seq = self.seq.wrapping_add(1);
         send(&self.socket, &request(family, command, self.seq, kind, value), SendFlags::empty())?;
@@ -177,7 +176,7 @@ impl Asking {
     }
 }
 
-/// A request of a generic netlink family, with one attribute.
+/// A request to a generic netlink family, with one attribute.
 fn request(family: u16, command: u8, seq: u32, kind: u16, value: &[u8]) -> Vec<u8> {
     let attribute_len = 4 + value.len();
     let len = HEADER_LEN + GENERIC_HEADER_LEN + attribute_len.next_multiple_of(4);
@@ -195,8 +194,8 @@ fn request(family: u16, command: u8, seq: u32, kind: u16, value: &[u8]) -> Vec<u
     bytes
 }
 
-/// The attributes in the answer to request `seq`, or the error that it was answered by; `None` if the datagram is
-/// none.
+/// The attributes in the reply to request `seq`, or the error that it reports; `None` if the datagram is not a reply to
+/// it.
 fn answer(datagram: &[u8], seq: u32) -> Option<io::Result<&[u8]>> {
     let len = word(datagram, 0)? as usize;
     let message = datagram.get(..len)?;
@@ -211,20 +210,20 @@ fn answer(datagram: &[u8], seq: u32) -> Option<io::Result<&[u8]>> {
     Some(Ok(body.get(GENERIC_HEADER_LEN..)?))
 }
 
-/// What the attributes of an answer say of device `ifindex`.
+/// The features of device `ifindex` in the attributes of a reply.
 fn parse(body: &[u8], ifindex: u32) -> Option<Abilities> {
     let long = |value: &[u8]| Some(u64::from_ne_bytes(*value.first_chunk()?));
-    let (mut abilities, mut of, mut told) = (Abilities::default(), None, false);
+    let (mut abilities, mut of, mut has_features) = (Abilities::default(), None, false);
     for (kind, value) in attributes(body) {
         match kind {
             NETDEV_A_DEV_IFINDEX => of = word(value, 0),
-            NETDEV_A_DEV_XDP_FEATURES => (abilities.xdp, told) = (long(value)?, true),
+            NETDEV_A_DEV_XDP_FEATURES => (abilities.xdp, has_features) = (long(value)?, true),
             NETDEV_A_DEV_XDP_ZC_MAX_SEGS => abilities.zc_max_segs = word(value, 0),
             NETDEV_A_DEV_XSK_FEATURES => abilities.xsk = long(value)?,
             _ => {}
         }
     }
-    (of == Some(ifindex) && told).then_some(abilities)
+    (of == Some(ifindex) && has_features).then_some(abilities)
 }
 
 #[cfg(test)]
@@ -239,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn the_way_is_chosen_by_what_the_driver_can() {
+    fn the_choice_states_the_features_of_the_driver() {
         let xdp = |xdp| Some(Abilities { xdp, ..Abilities::default() });
         for (abilities, says) in [
             (None, "type=afxdp moves more small frames"),
@@ -255,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_read() {
+    fn a_reply_is_parsed() {
         let body = [
             attribute(NETDEV_A_DEV_IFINDEX, &7u32.to_ne_bytes()),
             attribute(2, &[]),
@@ -265,7 +264,7 @@ mod tests {
             attribute(99, &[1, 2, 3]),
         ]
         .concat();
-        let abilities = parse(&body, 7).expect("told");
+        let abilities = parse(&body, 7).expect("features");
         assert_eq!(abilities, Abilities { xdp: 0x10b, zc_max_segs: Some(18), xsk: 3 });
         assert!(abilities.finishes_checksums() && abilities.has_zero_copy() && abilities.runs_xdp());
         let details: Vec<_> = abilities.details().map(|(key, value)| format!("{key}={value}")).collect();
@@ -281,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_of_others_are_no_answers_and_errors_are() {
+    fn other_replies_are_ignored_and_errors_are_reported() {
         let mut bytes = request(30, 1, 5, 1, &[1, 2]);
         assert_eq!((bytes.len(), &bytes[16..]), (28, &[1, 1, 0, 0, 6, 0, 1, 0, 1, 2, 0, 0][..]));
         assert!(answer(&bytes, 4).is_none());
@@ -295,16 +294,16 @@ mod tests {
 
     #[test]
     fn the_loopback_device_has_no_zero_copy() {
-        // Kernels before 6.3 tell nothing; what others tell of this device is known.
-        if let Some(abilities) = Oracle::open().abilities(1) {
+        // Kernels before 6.3 report nothing; the features of this device are known on others.
+        if let Some(abilities) = FeatureQuery::open().abilities(1) {
             assert!(!abilities.has_zero_copy() && !abilities.finishes_checksums());
         }
-        assert_eq!(Oracle::open().abilities(u32::MAX >> 1), None);
+        assert_eq!(FeatureQuery::open().abilities(u32::MAX >> 1), None);
     }
 
     tally::proptest! {
         #[test]
-        fn any_datagram_ends(bytes in prop::collection::vec(any::<u8>(), 0..80), seq: u32, ifindex: u32) {
+        fn no_datagram_panics(bytes in prop::collection::vec(any::<u8>(), 0..80), seq: u32, ifindex: u32) {
             if let Some(Ok(body)) = answer(&bytes, seq) {
                 parse(body, ifindex);
             }
@@ -312,7 +311,7 @@ mod tests {
         }
 
         #[test]
-        fn any_answer_of_ours_ends(mut bytes in prop::collection::vec(any::<u8>(), 20..80)) {
+        fn no_reply_panics(mut bytes in prop::collection::vec(any::<u8>(), 20..80)) {
             let len = bytes.len() as u32;
             bytes[..4].copy_from_slice(&len.to_ne_bytes());
             bytes[8..12].copy_from_slice(&3u32.to_ne_bytes());

@@ -1,14 +1,14 @@
-//! A receive queue that takes memory by what there is to do: frames come out of a socket's own queue, which costs nothing
-//! while it is empty, and while they are many out of a ring, which costs less time for each.
+//! A receive queue that takes memory only under load. Frames come from a socket's own queue, which needs no memory
+//! while it is empty; at high rates they come through a ring, which costs less CPU time per frame.
 //!
-//! The socket and the socket of the ring, if there is one, are a group that shares the frames of the device
-//! (`PACKET_FANOUT`), in which a program of one instruction says who gets them: all go to one or all to the other, and no
-//! frame is lost or doubled when that changes. To make a ring, to redirect the frames and to close a ring takes the kernel
-//! milliseconds, so another thread ([`Workshop`]) does it, and the two hand over to each other step by step ([`Step`]).
+//! The socket and the ring's socket, if there is one, form a group that shares the device's frames (`PACKET_FANOUT`). A
+//! program of one instruction sends all frames to one of them, so no frame is lost or duplicated when it is replaced.
+//! Creating a ring, redirecting frames and closing a ring take the kernel milliseconds, so another thread ([`Worker`])
+//! does it, and the two threads hand over to each other step by step ([`Step`]).
 //!
-//! Frames keep their order. While they may come from both sides, those of the new side are read only after the old side was
-//! found empty, and only those that waited at the new side before: whatever the kernel had put in on the old side before
-//! one of these has been read by then.
+//! Frames keep their order. While frames may arrive on both sides, the receiver reads frames of the new side only after
+//! it found the old side empty, and only frames that were waiting on the new side before that check. Any frame that the
+//! kernel queued on the old side before one of these has been read by then.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -23,59 +23,59 @@ use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::link::Link;
-use crate::pace::{Pace, Tempo};
 use crate::queue::{self, Expected};
+use crate::rate::{Level, RateMeter};
 use crate::receive::{self, Receivers, RingRx};
 use crate::sys::{self, Sharing};
-use crate::workshop::Workshop;
+use crate::worker::Worker;
 
-/// The places of the sockets in their group.
+/// The indexes of the sockets in their group.
 const SOCKET: u32 = 0;
 const RING: u32 = 1;
 
-/// Where none of the frames that came could be had there may be more, but who knows.
+/// Number of attempts when no frame of a batch was valid, as more frames may wait.
 const TRIES: u32 = 64;
 
-/// What both threads know. The receiver makes a step from those that the workshop made, and the workshop from those that
-/// the receiver made.
+/// The state shared by both threads. The receiver moves on from the steps of the worker, and the worker from the steps
+/// of the receiver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 enum Step {
-    /// There is no ring. By the workshop, as are the next three.
+    /// There is no ring. Set by the worker, like the next three.
     None,
-    /// There is one that gets no frames yet.
+    /// The ring exists, and no frames are sent to it yet.
     Made,
-    /// It gets all frames: none comes to the socket any more.
+    /// The ring gets all frames, and the socket none.
     Filling,
-    /// None comes to the ring any more.
+    /// The ring gets no frames any more.
     Left,
-    /// A ring is wanted. By the receiver, as are the next three.
+    /// A ring is requested. Set by the receiver, like the next three.
     Wanted,
     /// The receiver reads both.
     Taken,
-    /// The ring is not wanted any more; both are read.
+    /// The ring is no longer needed; the receiver reads both.
     Unwanted,
-    /// It was given back, empty.
+    /// The receiver has returned the ring, empty.
     Returned,
 }
 
 const STEPS: [Step; 8] =
     [Step::None, Step::Made, Step::Filling, Step::Left, Step::Wanted, Step::Taken, Step::Unwanted, Step::Returned];
 
-/// What the receiver and the workshop share.
+/// State shared by the receiver and the worker.
 #[derive(Debug)]
-struct Exchange {
+struct Handover {
     socket: Arc<OwnedFd>,
     link: Arc<Link>,
     receivers: Arc<Receivers>,
     step: AtomicU8,
-    /// The ring, on its way from one to the other.
+    /// The ring while it is handed over.
     ring: Mutex<Option<RingRx>>,
-    /// The group, once there is one.
+    /// The fanout group, once it exists.
     group: Mutex<Option<u16>>,
 }
 
-impl Exchange {
+impl Handover {
     fn step(&self) -> Step {
         STEPS[usize::from(self.step.load(Ordering::Acquire))]
     }
@@ -84,7 +84,7 @@ impl Exchange {
         self.step.store(step as u8, Ordering::Release);
     }
 
-    /// What the workshop does for the step that the receiver made.
+    /// Does the worker's part of the step that the receiver requested.
     fn work(&self) {
         match self.step() {
             Step::Wanted => match self.make() {
@@ -95,7 +95,7 @@ impl Exchange {
                 Err(error) => {
                     tracing::warn!(
                         target: "netdev_linux",
-                        "{}: no memory to receive faster by, frames come one by one: {error}", self.link.name()
+                        "{}: cannot create a receive ring, frames are read from the socket: {error}", self.link.name()
                     );
                     self.go(Step::None);
                 }
@@ -118,10 +118,10 @@ impl Exchange {
         }
     }
 
-    /// A ring in the group, to which nothing comes yet.
+    /// Creates a ring in the group that gets no frames yet.
     fn make(&self) -> io::Result<RingRx> {
         let group = self.join()?;
-        // Once there is a program, the kernel waits when it is replaced until nobody uses the old one.
+        // Setting a program first makes the kernel wait, when it is replaced, until no CPU uses the old one.
         sys::fanout_to(self.socket.as_fd(), SOCKET)?;
         let ring = RingRx::silent(self.link.clone())?;
         sys::packet_fanout(ring.socket().as_fd(), Some(group), Sharing::ByProgram)?;
@@ -129,7 +129,7 @@ impl Exchange {
         Ok(ring)
     }
 
-    /// The group of the socket, which is founded if need be: kernels before 6.10 have none for a device that is down.
+    /// The socket's group, which is created if needed: kernels before 6.10 cannot create one while the device is down.
     fn join(&self) -> io::Result<u16> {
         let mut group = self.group.lock();
         match *group {
@@ -139,50 +139,56 @@ impl Exchange {
     }
 }
 
-/// Where a receiver stands. What it reads follows from that.
+/// The state of a receiver, which determines what it reads.
 #[derive(Debug)]
 enum Phase {
     /// The socket alone.
     Socket,
-    /// The socket alone, while a ring is being made.
+    /// The socket, while a ring is being created.
     Waiting,
-    /// Both, from the socket to the ring.
+    /// Both, moving from the socket to the ring.
     Growing(RingRx),
     /// The ring.
     Ring(RingRx),
-    /// Both, from the ring to the socket.
+    /// Both, moving from the ring to the socket.
     Shrinking(RingRx),
 }
 
 /// See the module's text.
 #[derive(Debug)]
 pub(crate) struct ElasticRx {
-    exchange: Arc<Exchange>,
-    workshop: Arc<Workshop>,
+    exchange: Arc<Handover>,
+    worker: Arc<Worker>,
     phase: Phase,
     expected: Expected,
-    pace: Pace,
+    rate_meter: RateMeter,
 }
 
 impl ElasticRx {
-    pub(crate) fn new(link: Arc<Link>, receivers: Arc<Receivers>, workshop: Arc<Workshop>) -> io::Result<Self> {
+    pub(crate) fn new(link: Arc<Link>, receivers: Arc<Receivers>, worker: Arc<Worker>) -> io::Result<Self> {
         let socket = Arc::new(receive::socket(receive::QUEUE_LEN)?);
-        // Tags that the kernel took out of frames are told beside them.
+        // The kernel reports the VLAN tags that it removed from frames as auxiliary data.
         sys::set_option(socket.as_fd(), libc::SOL_PACKET, libc::PACKET_AUXDATA, 1)?;
         receivers.add(&socket)?;
         sys::packet_bind(socket.as_fd(), link.ifindex(), libc::ETH_P_ALL as u16)?;
         let (step, ring, group) = (AtomicU8::new(Step::None as u8), Mutex::default(), Mutex::default());
-        let exchange = Arc::new(Exchange { socket, link, receivers, step, ring, group });
-        // Before there is anything to lose; else when a ring is wanted.
+        let exchange = Arc::new(Handover { socket, link, receivers, step, ring, group });
+        // Join the group before frames can be lost; if that fails, try again when a ring is needed.
         let _ = exchange.join();
-        Ok(Self { exchange, workshop, phase: Phase::Socket, expected: Expected::default(), pace: Pace::default() })
+        Ok(Self {
+            exchange,
+            worker,
+            phase: Phase::Socket,
+            expected: Expected::default(),
+            rate_meter: RateMeter::default(),
+        })
     }
 
-    /// Makes a step, for which the workshop has something to do.
+    /// Sets a step that the worker acts on.
     fn go(&self, step: Step) {
         self.exchange.go(step);
         let exchange = Arc::downgrade(&self.exchange);
-        let added = self.workshop.add(move || {
+        let added = self.worker.add(move || {
             if let Some(exchange) = exchange.upgrade() {
                 exchange.work();
             }
@@ -196,20 +202,20 @@ impl ElasticRx {
         }
     }
 
-    /// Reads the socket's own queue; returns how many messages that had.
+    /// Reads the socket's own queue; returns the number of messages read.
     fn read_socket(&mut self, out: &mut Batch, max: usize) -> io::Result<usize> {
         let received = read(&self.exchange, &mut self.expected, out, max)?;
-        // For large frames a ring is of no use.
-        if received.usual > 0 && matches!(self.phase, Phase::Socket) {
-            let many = self.pace.batch(received.taken == max, Instant::now);
-            if self.pace.add(received.usual, Instant::now) == Some(Tempo::Quick) || many {
+        // A ring does not help with large frames.
+        if received.regular > 0 && matches!(self.phase, Phase::Socket) {
+            let queue_is_long = self.rate_meter.batch(received.taken == max, Instant::now);
+            if self.rate_meter.add(received.regular, Instant::now) == Some(Level::High) || queue_is_long {
                 self.want();
             }
         }
         Ok(received.taken)
     }
 
-    /// Has a ring made, unless the last one is still being closed.
+    /// Requests a ring, unless the last one is still being closed.
     fn want(&mut self) {
         if self.exchange.step() == Step::None {
             self.phase = Phase::Waiting;
@@ -217,7 +223,7 @@ impl ElasticRx {
         }
     }
 
-    /// Looks at what the workshop has done.
+    /// Acts on the worker's step.
     fn follow(&mut self) {
         let step = self.exchange.step();
         self.phase = match (std::mem::replace(&mut self.phase, Phase::Socket), step) {
@@ -226,12 +232,12 @@ impl ElasticRx {
                 None => Phase::Waiting,
             },
             (Phase::Waiting, Step::None) => {
-                self.pace.rest();
+                self.rate_meter.rest();
                 Phase::Socket
             }
-            // It could not be redirected to the ring.
+            // Redirecting frames to the ring failed.
             (Phase::Growing(ring), Step::Left) => Phase::Shrinking(ring),
-            // Or not from it.
+            // Redirecting frames back to the socket failed.
             (Phase::Shrinking(ring), Step::Filling) => Phase::Growing(ring),
             (phase, _) => phase,
         };
@@ -240,7 +246,7 @@ impl ElasticRx {
         }
     }
 
-    /// From the socket to the ring.
+    /// Reads both sides while moving from the socket to the ring.
     fn grow(&mut self, out: &mut Batch, max: usize) -> io::Result<usize> {
         let last = self.exchange.step() == Step::Filling;
         let Phase::Growing(ring) = &mut self.phase else { return Ok(0) };
@@ -252,7 +258,7 @@ impl ElasticRx {
         let from_ring = ring.take(out, ready.min(max - taken));
         if last && let Phase::Growing(ring) = std::mem::replace(&mut self.phase, Phase::Socket) {
             self.phase = Phase::Ring(ring);
-            self.pace = Pace::default();
+            self.rate_meter = RateMeter::default();
         }
         Ok(taken + from_ring)
     }
@@ -264,11 +270,11 @@ impl ElasticRx {
         if n > 0 {
             ring.found();
         } else if ring.check()? {
-            // While the device goes down and up, its sockets join the group one after the other.
+            // While the device goes down and up, its sockets rejoin the group one after the other.
             n = read(&self.exchange, &mut self.expected, out, max)?.taken;
             look = true;
         }
-        if look && self.pace.add(n, Instant::now) == Some(Tempo::Slow) {
+        if look && self.rate_meter.add(n, Instant::now) == Some(Level::Low) {
             if let Phase::Ring(ring) = std::mem::replace(&mut self.phase, Phase::Socket) {
                 self.phase = Phase::Shrinking(ring);
             }
@@ -277,11 +283,11 @@ impl ElasticRx {
         Ok(n)
     }
 
-    /// From the ring to the socket.
+    /// Reads both sides while moving from the ring to the socket.
     fn shrink(&mut self, out: &mut Batch, max: usize) -> io::Result<usize> {
         let last = self.exchange.step() == Step::Left;
         let Phase::Shrinking(ring) = &mut self.phase else { return Ok(0) };
-        // How many wait at the socket is not known: one at least, or none.
+        // The number of frames at the socket is unknown: at least one, or none.
         let waits = is_readable(self.exchange.socket.as_fd());
         let from_ring = ring.take(out, max);
         if from_ring == max {
@@ -289,7 +295,7 @@ impl ElasticRx {
         }
         if last && let Phase::Shrinking(ring) = std::mem::replace(&mut self.phase, Phase::Socket) {
             *self.exchange.ring.lock() = Some(ring);
-            self.pace = Pace::default();
+            self.rate_meter = RateMeter::default();
             self.go(Step::Returned);
         }
         let taken = if waits { read(&self.exchange, &mut self.expected, out, 1)?.taken } else { 0 };
@@ -298,7 +304,7 @@ impl ElasticRx {
 }
 
 /// Reads the socket's own queue.
-fn read(exchange: &Exchange, expected: &mut Expected, out: &mut Batch, max: usize) -> io::Result<queue::Received> {
+fn read(exchange: &Handover, expected: &mut Expected, out: &mut Batch, max: usize) -> io::Result<queue::Received> {
     let received = queue::receive(exchange.socket.as_fd(), expected, max, out)?;
     if received.errors > 0 {
         exchange.link.rx_errors.fetch_add(received.errors, Ordering::Relaxed);
@@ -346,7 +352,7 @@ impl Rx for ElasticRx {
         Some(match &self.phase {
             Phase::Socket => return None,
             Phase::Waiting => Duration::from_millis(100),
-            // The descriptor is that of one of both.
+            // The descriptor covers only one of the two sockets.
             Phase::Growing(_) | Phase::Shrinking(_) => Duration::from_millis(1),
             Phase::Ring(_) => Duration::from_secs(1),
         })

@@ -1,4 +1,4 @@
-//! Rate, duplex, medium and driver of a device (`SIOCETHTOOL`, linux/ethtool.h).
+//! Speed, duplex mode, medium and driver of a device (`SIOCETHTOOL`, linux/ethtool.h).
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,18 +18,18 @@ const DRVINFO_WORDS: usize = 49;
 const CHANNELS_WORDS: usize = 9;
 /// Words of `struct ethtool_link_settings` without the three masks behind it.
 const SETTINGS_WORDS: usize = 12;
-/// Words of a mask of link modes at most: the count is a signed byte.
+/// Maximum number of words in a mask of link modes: the count is a signed byte.
 const MASK_WORDS_MAX: usize = 127;
 const SPEED_UNKNOWN: u32 = u32::MAX;
 const PORT_TP: u8 = 0;
 const PORT_FIBRE: u8 = 3;
 
-/// What a driver says of itself.
+/// Information about a driver.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Driver {
     /// The driver's name, as `veth`.
     pub name: String,
-    /// Its version, which for drivers of the kernel's own tree is the kernel's.
+    /// Its version; for in-tree drivers the kernel's version.
     pub version: String,
     /// The device's firmware, or empty.
     pub firmware: String,
@@ -38,20 +38,20 @@ pub struct Driver {
 /// A device's rate and modes.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Settings {
-    /// Bits a second now; `None` if unknown or without carrier.
+    /// Current speed in bits per second; `None` if unknown or without carrier.
     pub speed: Option<u64>,
     /// Duplex now.
     pub duplex: Option<Duplex>,
-    /// The modes, as OpenFlow names them.
+    /// The link modes as OpenFlow features.
     pub features: PortFeatures,
 }
 
-/// A socket to ask by.
+/// A socket for ethtool requests.
 #[derive(Debug)]
 pub struct Ethtool(OwnedFd);
 
 impl Ethtool {
-    /// Opens the socket, in the network namespace of the calling thread.
+    /// Opens the socket in the network namespace of the calling thread.
     pub fn open() -> io::Result<Self> {
         use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
         Ok(Self(socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?))
@@ -72,7 +72,7 @@ impl Ethtool {
         Ok(Driver { name: text(4, 32), version: text(36, 32), firmware: text(68, 32) })
     }
 
-    /// Receive queues of a device now: channels for receiving only, and those for both ways.
+    /// Current number of receive queues: rx channels plus combined channels.
     pub fn rx_channels(&self, device: &str) -> io::Result<u32> {
         let mut channels = [0u32; CHANNELS_WORDS];
         channels[0] = ETHTOOL_GCHANNELS;
@@ -82,7 +82,7 @@ impl Ethtool {
         Ok(rx.saturating_add(combined))
     }
 
-    /// Whether VLAN tags are taken out of frames that the device receives.
+    /// Whether the device strips VLAN tags from received frames.
     pub fn strips_tags(&self, device: &str) -> io::Result<bool> {
         let mut flags = [ETHTOOL_GFLAGS, 0];
         // SAFETY: the answer is a `struct ethtool_value`, whose two words `flags` has.
@@ -90,11 +90,11 @@ impl Ethtool {
         Ok(flags[1] & ETH_FLAG_RXVLAN != 0)
     }
 
-    /// The rate and the modes of a device.
+    /// The speed and link modes of a device.
     pub fn settings(&self, device: &str) -> io::Result<Settings> {
         let mut request = [0u32; SETTINGS_WORDS + 3 * MASK_WORDS_MAX];
         request[0] = ETHTOOL_GLINKSETTINGS;
-        // The first answer tells only how many words a mask has, as a negative number.
+        // The first reply only reports the number of words in a mask, as a negative number.
         // SAFETY: the answer is a `struct ethtool_link_settings` with three masks of at most 127 words, which fit.
         unsafe { sys::ethtool(self.0.as_fd(), device, &mut request) }?;
         let words = Header::new(&request).mask_words.unsigned_abs().min(MASK_WORDS_MAX as u8);
@@ -108,7 +108,7 @@ impl Ethtool {
     }
 }
 
-/// The fields of `struct ethtool_link_settings` that matter here.
+/// The fields of `struct ethtool_link_settings` used here.
 struct Header {
     speed: u32,
     duplex: u8,
@@ -156,7 +156,7 @@ fn parse_settings(words: &[u32]) -> Settings {
     Settings { speed, duplex, features }
 }
 
-/// OpenFlow's features of a mask of link modes (`ETHTOOL_LINK_MODE_*_BIT`).
+/// OpenFlow features of a mask of link modes (`ETHTOOL_LINK_MODE_*_BIT`).
 fn modes(mask: &[u32]) -> Features {
     const MODES: [(std::ops::RangeInclusive<u32>, Features); 17] = [
         (0..=0, Features::MB10_HD),
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn no_answer_is_no_speed() {
+    fn an_empty_reply_has_no_speed() {
         let s = parse_settings(&[0, SPEED_UNKNOWN]);
         assert_eq!((s.speed, s.features.supported), (None, Features::default()));
     }

@@ -1,16 +1,16 @@
-//! What went wrong, in words, where the kernel's error number does not say what is to be done.
+//! Error texts for failures where the kernel's error number does not show the cause: missing capabilities.
 
 use std::io;
 
 use netdev::device::errno_text;
 use rustix::thread::{CapabilitySet, capabilities};
 
-/// What a step needs that not every process has.
+/// The capability that an operation needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Needed {
     /// For packet sockets.
     NetRaw,
-    /// For taps, and to change devices.
+    /// For tap devices, and for changes to devices.
     NetAdmin,
 }
 
@@ -22,14 +22,14 @@ impl Needed {
         }
     }
 
-    /// The error with what the process lacks, if it was refused for that.
+    /// Adds the missing capability to the error, if that is why the operation was refused.
     pub(crate) fn explain(self, error: io::Error) -> io::Error {
         let (name, bit) = self.capability();
         let lacks = || capabilities(None).is_ok_and(|sets| !sets.effective.contains(bit));
         if error.raw_os_error() == Some(libc::EPERM) && lacks() { missing(&error, name) } else { error }
     }
 
-    /// The error of opening the file that the step needs, with its name, and what the process lacks beside that.
+    /// An error of opening the file that the operation needs: adds its name, and the missing capability.
     pub(crate) fn explain_file(self, path: &str, error: io::Error) -> io::Error {
         let (name, bit) = self.capability();
         let lacks = capabilities(None).is_ok_and(|sets| !sets.effective.contains(bit));
@@ -51,13 +51,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn other_errors_stay_what_they_are() {
+    fn other_errors_are_unchanged() {
         let error = Needed::NetRaw.explain(io::Error::from_raw_os_error(libc::ENODEV));
         assert_eq!(error.raw_os_error(), Some(libc::ENODEV));
     }
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn the_missing_capability_is_named() {
         let error = missing(&io::Error::from_raw_os_error(libc::EPERM), "CAP_NET_RAW");
         assert_eq!(errno_text(&error), "Operation not permitted: the process lacks CAP_NET_RAW");
         assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);

@@ -1,8 +1,8 @@
-//! A tap device of our own: the local port of a bridge and other ports of type `internal`.
+//! Tap devices of this process: the local port of a bridge, and other ports of type `internal`.
 //!
-//! The kernel takes and gives one frame a system call, each with a virtio-net header. What the host sends out of the
-//! device is received here, so the kernel's counters are turned around. Somebody may move the device to another network
-//! namespace, and give it another name there: it stays the port that it was.
+//! A system call moves one frame, with a virtio-net header. Frames that the host sends out of the device are received
+//! here, so the kernel's counters are swapped. The device remains the same port when an administrator moves it to
+//! another network namespace and renames it there.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,24 +13,24 @@ use base::{DropReason, MacAddr};
 use netdev::{Changes, LinkStatus, Netdev, NetdevError, NetdevStats, Rx, SendReport, Tx, pool, software};
 use packet::{Batch, Packet};
 
-use crate::host::Shared;
+use crate::host::HostState;
 use crate::link::Link;
 use crate::netlink::{Change, Which};
 use crate::{sys, system, vnet};
 
-/// The largest frame that a tap gives: 64 KiB of IP packet with its Ethernet header and tags, and some room.
+/// Maximum length of a frame from a tap: 64 KiB of IP packet, its Ethernet header and tags, and a margin.
 const FRAME_LEN_MAX: usize = 65536 + 256;
 
-/// A tap device, which ends when this and the queues opened from it are dropped.
+/// A tap device, which exists until this and its queues are dropped.
 #[derive(Debug)]
 pub struct Internal {
-    host: Arc<Shared>,
+    host: Arc<HostState>,
     link: Arc<Link>,
     tap: Arc<OwnedFd>,
 }
 
 impl Internal {
-    pub(crate) fn open(host: Arc<Shared>, name: &str) -> io::Result<Self> {
+    pub(crate) fn open(host: Arc<HostState>, name: &str) -> io::Result<Self> {
         let tap = sys::tap_open(name)?;
         sys::tap_set_offload(tap.as_fd())?;
         let info = host.netlink.link(Which::Name(name))?;
@@ -128,10 +128,10 @@ impl Rx for TapRx {
                 Ok(len) => len,
                 Err(rustix::io::Errno::INTR) => continue,
                 Err(rustix::io::Errno::AGAIN) => break,
-                // The frames read so far are not lost: the next call meets the error again.
+                // Keep the frames read so far: the next call returns the error again.
                 Err(_) if n > 0 => break,
-                // The tap is not attached any more: someone deleted the device, or the namespace that it was moved to,
-                // of which nobody else tells.
+                // The tap is detached: the device, or the namespace that it was moved to, was deleted, and no other
+                // notification reports the latter.
                 Err(rustix::io::Errno::BADFD) => {
                     self.link.set_gone();
                     return Err(io::Error::from_raw_os_error(libc::ENODEV));
@@ -167,22 +167,22 @@ struct TapTx {
     down: Option<Down>,
 }
 
-/// The device was down when it was last tried.
+/// The device was down at the last attempt to send.
 #[derive(Clone, Copy, Debug)]
 struct Down {
     /// As of this change.
     seq: u64,
-    /// Frames that were dropped since without trying.
+    /// Frames dropped since then without an attempt.
     untried: u32,
 }
 
-/// Frames dropped without trying after which one is tried, even if nothing is known to have changed: news of links may get
-/// lost.
+/// Number of frames dropped without an attempt after which one is tried, even without a link change: link notifications
+/// may be lost.
 const UNTRIED_MAX: u32 = 1024;
 
 impl TapTx {
-    /// Whether the device is known to be down, which saves a system call for each frame: a bridge whose own device
-    /// nobody uses floods to it all the same. Counts `n` frames as not tried.
+    /// Whether the device is known to be down, which saves a system call per frame: a bridge also floods to its own
+    /// device when the host does not use it. Counts `n` frames as dropped without an attempt.
     fn is_down(&mut self, n: usize) -> bool {
         let seq = self.link.changes.seq();
         self.down = self.down.filter(|down| down.seq == seq && down.untried < UNTRIED_MAX);
@@ -196,7 +196,7 @@ impl TapTx {
     }
 
     fn send(&mut self, packet: &Packet, report: &mut SendReport) {
-        // Read before the frame is tried, so that no change after that is missed.
+        // Read before the attempt, so that no later change is missed.
         let seq = self.link.changes.seq();
         let header = vnet::emit(packet);
         let buffers = [io::IoSlice::new(&header), io::IoSlice::new(packet.data())];
@@ -208,7 +208,7 @@ impl TapTx {
         };
         match result {
             Ok(_) => report.count_sent(packet.len()),
-            // What a tap says while the device is down.
+            // The error of a tap whose device is down.
             Err(rustix::io::Errno::IO) => {
                 self.down = Some(Down { seq, untried: 0 });
                 report.count_dropped(DropReason::PortDown, 1);
@@ -221,14 +221,14 @@ impl TapTx {
         }
     }
 
-    /// Sends a frame that the kernel refused, with its marks dealt with by us if it has any.
+    /// Sends a frame that the kernel refused, after doing its offload work in software.
     fn send_finished(&mut self, refused: &Packet, report: &mut SendReport) {
         let mut finished = Batch::new();
         if software::is_finished(refused) || software::finish(refused.clone(), &mut finished).is_err() {
             report.count_dropped(DropReason::OutputError, 1);
             return;
         }
-        // Frames without marks do not come here again.
+        // These frames have no offload flags, so this does not recurse again.
         for packet in &finished {
             self.send(packet, report);
         }
@@ -237,6 +237,10 @@ impl TapTx {
 }
 
 impl Tx for TapTx {
+    fn refuses(&mut self, n: usize) -> Option<DropReason> {
+        self.is_down(n).then_some(DropReason::PortDown)
+    }
+
     fn send_batch(&mut self, batch: &mut Batch) -> SendReport {
         let mut report = SendReport::default();
         for (i, packet) in batch.iter().enumerate() {

@@ -1,33 +1,34 @@
 //! Ports of the Linux kernel.
 //!
-//! - [`host`]: [`Linux`], where devices are opened, and which hears of link changes;
-//! - [`system`]: any Ethernet device of the kernel, over a packet socket;
-//! - [`internal`]: a tap device of our own, the local port of a bridge;
-//! - `elastic`: a receive queue that has a ring while there is much to do (`pace` says when, `workshop` is where it is made),
-//!   and otherwise reads the socket's own `queue`; `receive`: through a ring, and what all receive sockets of a device share;
+//! - [`host`]: [`Linux`], which opens devices and monitors links;
+//! - [`system`]: any Ethernet device of the kernel, over packet sockets;
+//! - [`internal`]: tap devices of this process, such as the local port of a bridge;
+//! - `elastic`: a receive queue that uses a ring under load (`rate` decides when, `worker` is the thread that creates
+//!   it), and otherwise reads the socket's own `queue`; `receive`: receiving through a ring, and state shared by all
+//!   receive sockets of a device;
 //! - `ring`: the memory that the kernel writes received frames to; `transmit`: sending over a packet socket;
-//! - `vnet`: the virtio-net header that carries offload marks both ways;
+//! - `vnet`: the virtio-net header, which carries offload flags in both directions;
 //! - [`netlink`] and [`ethtool`]: link state, addresses, counters, speeds;
-//! - [`abilities`]: what drivers can do with XDP, and what ports of type `system` make of that;
-//! - [`bpf`]: programs and maps for the kernel, for crates above;
-//! - `explain`: what a process lacks that is refused something;
+//! - [`abilities`]: XDP features of drivers, and the choice of I/O for ports of type `system`;
+//! - [`bpf`]: BPF programs and maps, for crates above this one;
+//! - `explain`: error texts that name missing capabilities;
 //! - `sys`: the system calls that need `unsafe`, each behind a safe function.
 //!
 //! This is one of the few crates with `unsafe`: in `sys`, `queue`, `ring`, `transmit` and `bpf` only.
 //!
-//! # Why these system calls
+//! # Choice of system calls
 //!
-//! Frames of a veth come with unfinished checksums and up to 64 KiB long. Packet sockets with `PACKET_VNET_HDR` keep
-//! both marks; AF_XDP does not (`netdev-afxdp` has ports over that, whose link is a [`System`] of this crate). Where there is
-//! little to do, received frames are taken out of the socket's queue by `recvmmsg`, straight into their buffers, which takes
-//! no memory while none comes. Where there is much, those of usual size come through a TPACKET_V2 ring, for which the receiving
-//! thread takes little more than half the time. It shows each frame at once (TPACKET_V3 shows a block when it is full or a timer
-//! of at least a millisecond ends, which every round trip would pay); larger ones are read from the socket straight into their
-//! buffer.
+//! Frames of a veth arrive with partial checksums and up to 64 KiB long. Packet sockets with `PACKET_VNET_HDR` preserve
+//! both offload flags; AF_XDP does not (`netdev-afxdp` has ports over AF_XDP, whose link is a [`System`] of this
+//! crate). At low rates, `recvmmsg` reads received frames from the socket's queue directly into their buffers, which
+//! takes no memory while no frames arrive. At high rates, frames of regular size come through a TPACKET_V2 ring, which
+//! takes the receiving thread little more than half the time. TPACKET_V2 delivers each frame at once (TPACKET_V3
+//! delivers a block when it is full or when a timer of at least a millisecond expires, a delay that every round trip
+//! would pay). Larger frames are read from the socket directly into their buffer.
 //!
-//! Sending uses `sendmmsg`, which takes frames of any length and tells of each what became of it. A transmit ring was
-//! measured to cost a third less CPU for frames of 60 bytes and nothing less from 1,500 bytes on; it cannot hold a
-//! frame of 64 KiB in slots of useful size, and checks no MTU when frames carry virtio-net headers.
+//! Sending uses `sendmmsg`, which accepts frames of any length and reports the result of each. A transmit ring was
+//! measured to cost a third less CPU for frames of 60 bytes and nothing less from 1,500 bytes on. It cannot hold a
+//! frame of 64 KiB in slots of reasonable size, and does not check the MTU of frames with virtio-net headers.
 //! `PACKET_QDISC_BYPASS` made no difference on a veth.
 
 pub mod abilities;
@@ -39,8 +40,8 @@ pub mod host;
 pub mod internal;
 mod link;
 pub mod netlink;
-mod pace;
 mod queue;
+mod rate;
 mod receive;
 mod ring;
 mod sys;
@@ -48,7 +49,7 @@ pub mod system;
 mod transmit;
 pub mod tsc;
 mod vnet;
-mod workshop;
+mod worker;
 
 pub use host::Linux;
 pub use internal::Internal;

@@ -1,4 +1,4 @@
-//! What is known of a kernel device between looks: its number, whether it is still there, and changes of its state.
+//! The cached state of a kernel device: its location, whether it still exists, and its last known attributes.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,20 +9,20 @@ use parking_lot::Mutex;
 
 use crate::netlink::LinkInfo;
 
-/// A device of the kernel, as the monitor and its handles share it.
+/// A kernel device, shared by the monitor and the device's handles.
 #[derive(Debug)]
 pub(crate) struct Link {
     name: String,
-    place: Mutex<Place>,
-    /// Of a tap of our own, what it ends with: it is ours in any namespace.
+    location: Mutex<Location>,
+    /// For a tap of this process, its descriptor: the device is followed into any namespace.
     tap: Option<Weak<OwnedFd>>,
     gone: AtomicBool,
-    /// Switched on, as far as is known: for who cannot ask the kernel for each batch.
+    /// Whether the device was last seen enabled, for callers that cannot query the kernel for each batch.
     up: AtomicBool,
     link_resets: AtomicU64,
-    /// Large frames that the socket had no room for.
+    /// Large frames dropped because the socket's buffer was full.
     pub(crate) rx_dropped: AtomicU64,
-    /// Frames that could not be received because their marks made no sense.
+    /// Frames that could not be received because their offload flags were invalid.
     pub(crate) rx_errors: AtomicU64,
     last: Mutex<LinkInfo>,
     pub(crate) changes: Changes,
@@ -30,19 +30,19 @@ pub(crate) struct Link {
 
 /// Where a device is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Place {
-    /// The number of its namespace; `None` for ours.
+pub(crate) struct Location {
+    /// The id of its network namespace; `None` for this process's namespace.
     pub namespace: Option<i32>,
     /// Its own number there.
     pub ifindex: u32,
 }
 
 impl Link {
-    /// The device of `info`, in our namespace; with `tap` if it is one of ours.
+    /// The device `info` in this process's namespace; `tap` is set for a tap of this process.
     pub(crate) fn new(info: LinkInfo, tap: Option<Weak<OwnedFd>>) -> Self {
         Self {
             name: info.name.clone(),
-            place: Mutex::new(Place { namespace: None, ifindex: info.ifindex }),
+            location: Mutex::new(Location { namespace: None, ifindex: info.ifindex }),
             tap,
             gone: AtomicBool::new(false),
             up: AtomicBool::new(info.admin_up()),
@@ -59,35 +59,35 @@ impl Link {
     }
 
     pub(crate) fn ifindex(&self) -> u32 {
-        self.place().ifindex
+        self.location().ifindex
     }
 
-    pub(crate) fn place(&self) -> Place {
-        *self.place.lock()
+    pub(crate) fn location(&self) -> Location {
+        *self.location.lock()
     }
 
-    /// The tap that it is, while that is open.
+    /// The tap's descriptor, while it is open.
     pub(crate) fn tap(&self) -> Option<Arc<OwnedFd>> {
         self.tap.as_ref()?.upgrade()
     }
 
-    /// Somebody has moved it to another namespace, or back, where it is what `info` says.
-    pub(crate) fn moved(&self, place: Place, info: &LinkInfo) {
-        *self.place.lock() = place;
+    /// Records that the device was moved to another namespace, or back, with state `info`.
+    pub(crate) fn moved(&self, location: Location, info: &LinkInfo) {
+        *self.location.lock() = location;
         self.update(info);
     }
 
-    /// Whether the device was deleted, or has another name or namespace now.
+    /// Whether the device was deleted, renamed, or moved to another namespace.
     pub(crate) fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Acquire)
     }
 
-    /// What the kernel last said of the device; `None` if it is gone.
+    /// The last state that the kernel reported; `None` if the device is gone.
     pub(crate) fn last(&self) -> Option<LinkInfo> {
         (!self.is_gone()).then(|| self.last.lock().clone())
     }
 
-    /// Whether the administrator has it switched on, as the kernel last said.
+    /// Whether the administrator has enabled the device, as last reported by the kernel.
     pub(crate) fn is_up(&self) -> bool {
         self.up.load(Ordering::Relaxed)
     }
@@ -96,10 +96,10 @@ impl Link {
         self.link_resets.load(Ordering::Relaxed)
     }
 
-    /// Takes what the kernel says of the device now; tells the listeners if it differs. Where a tap of ours was moved
-    /// to, it may have any name.
+    /// Updates the state and notifies the listeners if it differs. A tap that was moved to another namespace may have
+    /// any name.
     pub(crate) fn update(&self, info: &LinkInfo) {
-        if info.name != self.name && self.place().namespace.is_none() {
+        if info.name != self.name && self.location().namespace.is_none() {
             self.set_gone();
             return;
         }
@@ -118,7 +118,7 @@ impl Link {
         }
     }
 
-    /// The device is not there any more.
+    /// Marks the device as gone.
     pub(crate) fn set_gone(&self) {
         if !self.gone.swap(true, Ordering::AcqRel) {
             self.changes.notify();

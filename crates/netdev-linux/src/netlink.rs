@@ -1,7 +1,6 @@
-//! Links over rtnetlink (rtnetlink(7)): asking for one, setting its address, MTU and state, and the messages that
-//! tell of changes.
+//! Links over rtnetlink(7): queries a link, sets its address, MTU and state, and receives change notifications.
 //!
-//! Messages are in the machine's byte order, padded to four bytes. The reader trusts no length in them.
+//! Messages are in native byte order, padded to four bytes. The parser does not trust the lengths in them.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -34,20 +33,20 @@ const IFLA_INFO_KIND: u16 = 1;
 const NETNSA_NSID: u16 = 1;
 const NETNSA_FD: u16 = 3;
 const RTGENMSG_LEN: usize = 4;
-/// The type bits of an attribute, without the marks for nesting and byte order.
+/// The type bits of an attribute, without the flags for nesting and byte order.
 const NLA_TYPE_MASK: u16 = 0x3fff;
 const IFF_UP: u32 = 1;
 const IFF_LOWER_UP: u32 = 1 << 16;
 const REPLY_LEN_MAX: usize = 64 * 1024;
 
-/// A link as the kernel describes it.
+/// The kernel's description of a link.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct LinkInfo {
-    /// The kernel's number of the device.
+    /// The interface index.
     pub ifindex: u32,
     /// Its name.
     pub name: String,
-    /// `ARPHRD_` type: 1 is Ethernet.
+    /// The `ARPHRD_` type: 1 is Ethernet.
     pub link_type: u16,
     /// `IFF_` flags.
     pub flags: u32,
@@ -55,53 +54,53 @@ pub struct LinkInfo {
     pub mtu: Option<u32>,
     /// The Ethernet address.
     pub mac: MacAddr,
-    /// The number of the device below or, for a veth, at the other end (perhaps in another namespace).
+    /// The index of the lower device or, for a veth, of the peer (possibly in another namespace).
     pub peer_ifindex: Option<u32>,
-    /// The kind of a virtual device, as `veth`, `tun`, `bridge`.
+    /// The type of a virtual device, as `veth`, `tun`, `bridge`.
     pub kind: Option<String>,
-    /// The kernel's counters, as the host sees them.
+    /// The kernel's counters, from the host's view.
     pub stats: NetdevStats,
 }
 
 impl LinkInfo {
-    /// Switched on by the administrator.
+    /// Whether the administrator has enabled the link.
     pub fn admin_up(&self) -> bool {
         self.flags & IFF_UP != 0
     }
 
-    /// The device is on and sees its other end.
+    /// Whether the device is enabled and has a carrier.
     pub fn carrier(&self) -> bool {
         self.flags & IFF_LOWER_UP != 0
     }
 
-    /// What a port's user wants to hear of when it changes.
+    /// The attributes whose changes are reported to listeners.
     pub(crate) fn state(&self) -> (bool, bool, Option<u32>, MacAddr) {
         (self.admin_up(), self.carrier(), self.mtu, self.mac)
     }
 }
 
-/// What a message tells.
+/// The content of a message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// A link is new or changed.
+    /// A link was created or changed.
     Link(LinkInfo),
-    /// A link is gone.
+    /// A link was removed.
     Gone(LinkInfo),
-    /// The number of a namespace; negative if it has none.
+    /// The id of a namespace; negative if it has none.
     Namespace(i32),
-    /// The answer to a request: 0, or the error's number.
+    /// The reply to a request: 0, or an error number.
     Answer {
         /// The request's sequence number.
         seq: u32,
-        /// A positive error number, or 0.
+        /// A positive error number, or 0 for success.
         errno: i32,
     },
 }
 
-/// A change to make to a link.
+/// A change of a link's attribute.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Change {
-    /// The largest payload, in bytes.
+    /// The MTU in bytes.
     Mtu(u32),
     /// The Ethernet address.
     Mac(MacAddr),
@@ -118,7 +117,7 @@ pub enum Which<'a> {
     Name(&'a str),
 }
 
-/// A socket for requests. Each waits for its answer, which the kernel gives at once.
+/// A socket for requests. Each call waits for the reply, which the kernel sends at once.
 #[derive(Debug)]
 pub struct Netlink {
     socket: OwnedFd,
@@ -126,7 +125,7 @@ pub struct Netlink {
 }
 
 impl Netlink {
-    /// Opens the socket, in the network namespace of the calling thread.
+    /// Opens the socket in the network namespace of the calling thread.
     pub fn open() -> io::Result<Self> {
         Ok(Self { socket: sys::netlink_socket(0, 0)?, seq: Mutex::new(0) })
     }
@@ -136,7 +135,7 @@ impl Netlink {
         self.link_in(None, which)
     }
 
-    /// Describes a link of the namespace that has this number here, or of our own.
+    /// Describes a link in the namespace with this id, or in this process's namespace.
     pub fn link_in(&self, namespace: Option<i32>, which: Which<'_>) -> io::Result<LinkInfo> {
         let mut request = Request::new(RTM_GETLINK, 0, which, (0, 0))?;
         if let Some(id) = namespace {
@@ -148,7 +147,7 @@ impl Netlink {
         }
     }
 
-    /// The number that another namespace has here, if it has one.
+    /// The id of another namespace, if it has one in this namespace.
     pub fn namespace_id(&self, namespace: BorrowedFd<'_>) -> io::Result<Option<i32>> {
         let mut request = Request::of_namespace();
         request.attribute(NETNSA_FD, &namespace.as_raw_fd().to_ne_bytes());
@@ -173,7 +172,7 @@ impl Netlink {
         self.exchange(&mut request).map(drop)
     }
 
-    /// Sends a request and reads until it is answered: by what it asks for, or by an error number.
+    /// Sends a request and reads until the reply: the requested information or an error number.
     fn exchange(&self, request: &mut Request) -> io::Result<Option<Event>> {
         let mut seq = self.seq.lock();
         *seq = seq.wrapping_add(1);
@@ -197,23 +196,23 @@ impl Netlink {
     }
 }
 
-/// A socket that hears of all changes to links, also in namespaces that have a number here.
+/// A socket that receives all link changes, also of namespaces with an id here.
 #[derive(Debug)]
 pub struct Monitor {
     socket: OwnedFd,
 }
 
 impl Monitor {
-    /// Opens the socket, in the network namespace of the calling thread.
+    /// Opens the socket in the network namespace of the calling thread.
     pub fn open() -> io::Result<Self> {
         let socket = sys::netlink_socket(libc::RTMGRP_LINK as u32, libc::SOCK_NONBLOCK)?;
-        // Without it devices that move to another namespace are seen less well, and others as ever.
+        // Optional: without it, devices that move to another namespace are tracked less precisely.
         let _ = sys::set_option(socket.as_fd(), libc::SOL_NETLINK, libc::NETLINK_LISTEN_ALL_NSID, 1);
         Ok(Self { socket })
     }
 
-    /// Changes that wait, of one namespace: its number, or `None` for ours; empty if none does. `ENOBUFS` means that some
-    /// were lost.
+    /// The pending changes of one namespace, with its id or `None` for this process's namespace; empty if there are none.
+    /// `ENOBUFS` means that some were lost.
     pub fn events(&self) -> io::Result<(Option<i32>, Vec<Event>)> {
         let mut buffer = vec![0; REPLY_LEN_MAX];
         match sys::netlink_receive(self.socket.as_fd(), &mut buffer) {
@@ -236,7 +235,7 @@ impl Monitor {
 struct Request(Vec<u8>);
 
 impl Request {
-    /// A request about one link with (flags, mask of flags to change).
+    /// A request about one link, with flags to set and the mask of flags to change.
     fn new(kind: u16, flags: u16, which: Which<'_>, (set, mask): (u32, u32)) -> io::Result<Self> {
         let ifindex = match which {
             Which::Index(n) => n,
@@ -258,7 +257,7 @@ impl Request {
         Ok(request)
     }
 
-    /// A request about the number of a namespace.
+    /// A request for the id of a namespace.
     fn of_namespace() -> Self {
         let mut bytes = vec![0; NLMSG_HEADER_LEN + RTGENMSG_LEN];
         bytes[4..6].copy_from_slice(&RTM_GETNSID.to_ne_bytes());
@@ -290,8 +289,7 @@ pub(crate) fn word(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// The messages of a datagram, with the sequence numbers of the requests that they answer; those of kinds that do
-/// not matter here are left out.
+/// The messages of a datagram, with the sequence numbers of their requests; other message types are skipped.
 pub fn messages(mut datagram: &[u8]) -> Vec<(u32, Event)> {
     let mut out = Vec::new();
     while let Some(len) = word(datagram, 0).map(|n| n as usize) {
@@ -311,7 +309,7 @@ pub fn messages(mut datagram: &[u8]) -> Vec<(u32, Event)> {
     out
 }
 
-/// The attributes of a message or of a nested attribute: type and value.
+/// The attributes of a message or of a nested attribute: types and values.
 pub(crate) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let len = usize::from(half(bytes, 0)?);
@@ -390,12 +388,12 @@ mod tests {
 
     tally::proptest! {
         #[test]
-        fn any_datagram_ends(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn no_datagram_panics(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             messages(&bytes);
         }
 
         #[test]
-        fn any_namespace_message_ends(mut bytes in prop::collection::vec(any::<u8>(), 16..60)) {
+        fn no_namespace_message_panics(mut bytes in prop::collection::vec(any::<u8>(), 16..60)) {
             let len = bytes.len() as u32;
             bytes[..4].copy_from_slice(&len.to_ne_bytes());
             bytes[4..6].copy_from_slice(&RTM_NEWNSID.to_ne_bytes());
@@ -403,7 +401,7 @@ mod tests {
         }
 
         #[test]
-        fn any_link_message_ends(mut bytes in prop::collection::vec(any::<u8>(), 32..300)) {
+        fn no_link_message_panics(mut bytes in prop::collection::vec(any::<u8>(), 32..300)) {
             let len = bytes.len() as u32;
             bytes[..4].copy_from_slice(&len.to_ne_bytes());
             bytes[4..6].copy_from_slice(&RTM_NEWLINK.to_ne_bytes());

@@ -1,13 +1,13 @@
-//! Frames out of a packet socket's own queue, many by one system call (`recvmmsg`).
+//! Reads frames from a packet socket's own queue, many per system call (`recvmmsg`).
 //!
-//! Memory is taken only while frames wait: by the kernel for the frames, and here by the thread that receives, which has
-//! room for one batch whatever the number of its sockets. The kernel writes each frame into the buffer of its packet, the
-//! virtio-net header into the headroom before it. Nobody knows how long the next frame is: usual ones have a buffer of
-//! [`USUAL_LEN`] bytes, behind which stands room for the rest of a large one, which is then put together by a copy. Where
-//! large frames came lately, all get large buffers, and it is the small ones that are copied.
+//! Memory is only used while frames wait: by the kernel for the frames, and by the receiving thread, which has buffers
+//! for one batch whatever the number of its sockets. The kernel writes each frame into its packet's buffer, with the
+//! virtio-net header in the headroom before it. The length of the next frame is unknown: by default a packet has
+//! [`REGULAR_LEN`] bytes, followed by overflow space for the rest of a large frame, which is then assembled by a copy.
+//! After large frames were seen, all packets get large buffers, and small frames are copied instead.
 //!
-//! Invariants of a [`Room`]: what its messages point to lives in its vectors and in the memory of its packets, none of
-//! which is moved or replaced without the message being set anew.
+//! Invariants of [`Buffers`]: its messages point into its vectors and into the memory of its packets. Neither is moved
+//! or replaced without setting the message again.
 
 use std::cell::RefCell;
 use std::io;
@@ -19,82 +19,82 @@ use packet::{Batch, Packet};
 
 use crate::{sys, vnet};
 
-/// Bytes of a frame that has room in a buffer of 2 KiB: 1,500 bytes payload with all that goes before it.
-pub(crate) const USUAL_LEN: usize = 2048 - HEADROOM;
-/// Bytes of a frame at most: 64 KiB of IP packet with its Ethernet header, and some room.
+/// Maximum length of a frame in a buffer of 2 KiB: 1,500 bytes of payload with all headers.
+pub(crate) const REGULAR_LEN: usize = 2048 - HEADROOM;
+/// Maximum length of a frame: 64 KiB of IP packet with its Ethernet header, and a margin.
 const LEN_MAX: usize = 65536 + 256;
-/// Batches without a large frame after which large ones are not expected any more.
+/// Batches without a large frame after which small buffers are used again.
 const EXPECTED: u8 = 32;
-/// How often in a row a socket may say that its device was down.
+/// Maximum number of consecutive reports that the device was down.
 const NEWS_MAX: u32 = 8;
-/// Bytes for ancillary data: a header and what packet(7) calls auxiliary data.
+/// Bytes for ancillary data: a header and the auxiliary data of packet(7).
 const CONTROL_LEN: usize = 64;
 
-/// What came out of a socket's queue.
+/// The result of reading a socket's queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Received {
-    /// Messages that were taken out, those that gave no frame among them.
+    /// Messages read, including those without a valid frame.
     pub taken: usize,
-    /// Frames of usual length.
-    pub usual: usize,
-    /// Frames that could not be had: longer than any should be, or with marks that make no sense.
+    /// Frames of regular length.
+    pub regular: usize,
+    /// Invalid frames: too long, or with invalid offload flags.
     pub errors: u64,
 }
 
-/// What is kept of a socket between calls.
+/// State of a socket between calls.
 #[derive(Debug, Default)]
 pub(crate) struct Expected {
-    /// Batches for which large frames are still expected.
+    /// Number of batches for which large buffers are still used.
     large: u8,
 }
 
 thread_local! {
-    static ROOMS: RefCell<[Option<Room>; 2]> = const { RefCell::new([None, None]) };
+    static ROOMS: RefCell<[Option<Buffers>; 2]> = const { RefCell::new([None, None]) };
 }
 
-/// Appends up to `max` frames that wait at a packet socket, which must have `PACKET_VNET_HDR` and `PACKET_AUXDATA`, to
-/// `out`. An error means that nothing more will come.
+/// Appends up to `max` frames that wait at a packet socket to `out`. The socket must have `PACKET_VNET_HDR` and
+/// `PACKET_AUXDATA` set. After an error, no more frames will come.
 pub(crate) fn receive(
     socket: BorrowedFd<'_>,
     expected: &mut Expected,
     max: usize,
     out: &mut Batch,
 ) -> io::Result<Received> {
-    let (at, frame_len) = if expected.large > 0 { (1, LEN_MAX) } else { (0, USUAL_LEN) };
+    let (at, frame_len) = if expected.large > 0 { (1, LEN_MAX) } else { (0, REGULAR_LEN) };
     let received = ROOMS.with_borrow_mut(|rooms| {
-        rooms[at].get_or_insert_with(|| Room::new(frame_len)).receive(socket, max.min(BATCH_MAX), out)
+        rooms[at].get_or_insert_with(|| Buffers::new(frame_len)).receive(socket, max.min(BATCH_MAX), out)
     })?;
     expected.large = match received {
-        Received { taken, usual, errors } if usual + (errors as usize) < taken => EXPECTED,
+        Received { taken, regular, errors } if regular + (errors as usize) < taken => EXPECTED,
         _ => expected.large.saturating_sub(1),
     };
     Ok(received)
 }
 
-/// Room for a batch.
-struct Room {
-    /// Bytes of a frame that its buffer has room for.
+/// Buffers for a batch.
+struct Buffers {
+    /// Bytes of a frame that fit its buffer.
     frame_len: usize,
     packets: Vec<Packet>,
-    /// For what is behind them, [`LEN_MAX`] less `frame_len` bytes for each.
+    /// Overflow space of each frame, [`LEN_MAX`] minus `frame_len` bytes.
     rest: Vec<u8>,
     control: Vec<Control>,
     buffers: Vec<[libc::iovec; 2]>,
     messages: Vec<libc::mmsghdr>,
 }
 
-/// Ancillary data, aligned as its header has to be.
+/// Ancillary data, with the alignment of its header.
 #[repr(align(8))]
 #[derive(Clone, Copy)]
 struct Control([u8; CONTROL_LEN]);
 
-impl Room {
+impl Buffers {
     fn new(frame_len: usize) -> Self {
         let none = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
         let mut room = Self {
             frame_len,
             packets: (0..BATCH_MAX).map(|_| Packet::default()).collect(),
-            // Memory that is never written to is never there.
+            // Zeroed pages that are never written to take no physical memory.
             rest: vec![0; BATCH_MAX * (LEN_MAX - frame_len)],
             control: vec![Control([0; CONTROL_LEN]); BATCH_MAX],
             buffers: vec![[none; 2]; BATCH_MAX],
@@ -108,12 +108,13 @@ impl Room {
         room
     }
 
-    /// Sets message `i` to receive into packet `i`.
+    /// Prepares message `i` to receive into packet `i`.
     fn set(&mut self, i: usize) {
         let rest_len = LEN_MAX - self.frame_len;
         let bytes = self.packets[i].emptied();
         bytes.reserve(self.frame_len);
-        // The header ends where the frame begins. (Of the whole memory, as what is written reaches past the vector's end.)
+        // The header ends where the frame begins. (The pointer covers the whole allocation, as writes go past the
+        // vector's length.)
         let header = bytes.as_mut_ptr().wrapping_add(HEADROOM - vnet::LEN);
         let rest = &mut self.rest[i * rest_len..][..rest_len];
         self.buffers[i] = [
@@ -131,8 +132,8 @@ impl Room {
     fn receive(&mut self, socket: BorrowedFd<'_>, max: usize, out: &mut Batch) -> io::Result<Received> {
         let mut news = 0;
         let taken = loop {
-            // SAFETY: by the invariant each message points to memory of ours: the end of a packet's headroom and the room
-            // reserved behind it, its part of `rest`, and its ancillary data.
+            // SAFETY: by the invariant each message points to memory of this thread: the end of a packet's headroom and
+            // the capacity reserved behind it, its part of `rest`, and its ancillary data.
             let error = match unsafe { sys::receive_messages(socket, &mut self.messages[..max]) } {
                 Ok(n) => break n,
                 Err(error) => error,
@@ -140,10 +141,10 @@ impl Room {
             match error.raw_os_error() {
                 Some(libc::EAGAIN) => break 0,
                 Some(libc::EINTR) => {}
-                // "Network is down" is told once, before the frames that wait, and is no failure.
+                // ENETDOWN is reported once, before the frames that wait, and is no failure.
                 Some(libc::ENETDOWN) if news < NEWS_MAX => news += 1,
-                // What the kernel says when it has no virtio-net header for a frame, which is gone then.
-                Some(libc::EINVAL) => return Ok(Received { taken: 1, usual: 0, errors: 1 }),
+                // The kernel could not build a virtio-net header for a frame, and has dropped the frame.
+                Some(libc::EINVAL) => return Ok(Received { taken: 1, regular: 0, errors: 1 }),
                 _ => return Err(error),
             }
         };
@@ -151,7 +152,7 @@ impl Room {
         for i in 0..taken {
             match self.take(i) {
                 Some(packet) => {
-                    received.usual += usize::from(packet.len() <= USUAL_LEN);
+                    received.regular += usize::from(packet.len() <= REGULAR_LEN);
                     out.push(packet);
                 }
                 None => received.errors += 1,
@@ -161,7 +162,7 @@ impl Room {
         Ok(received)
     }
 
-    /// The frame of message `i`, which was received; `None` if it was cut off or has marks that make no sense.
+    /// The frame of received message `i`; `None` if it was truncated or has invalid offload flags.
     fn take(&mut self, i: usize) -> Option<Packet> {
         let message = &self.messages[i];
         let len = (message.msg_len as usize).checked_sub(vnet::LEN)?;
@@ -173,8 +174,8 @@ impl Room {
         let bytes = self.packets[i].emptied();
         let offload = vnet::parse(*bytes[HEADROOM - vnet::LEN..].first_chunk()?)?;
         let here = len.min(self.frame_len);
-        // SAFETY: room for `frame_len` bytes is reserved behind the headroom, and the kernel has written as many as the
-        // message is long, less its header.
+        // SAFETY: `frame_len` bytes are reserved behind the headroom, and the kernel has written the message's length
+        // minus its header.
         unsafe { bytes.set_len(HEADROOM + here) };
         let mut packet = if len > here {
             let mut whole = pool::empty(len);
@@ -182,21 +183,21 @@ impl Room {
             whole.append(self.packets[i].data());
             whole.append(&self.rest[i * rest_len..][..len - here]);
             whole
-        } else if len <= USUAL_LEN && self.frame_len > USUAL_LEN {
+        } else if len <= REGULAR_LEN && self.frame_len > REGULAR_LEN {
             pool::filled(self.packets[i].data())
         } else {
             std::mem::replace(&mut self.packets[i], pool::empty(self.frame_len))
         };
         packet.offload = offload;
         if let Some((protocol, control)) = vlan {
-            vnet::put_tag_back(&mut packet, protocol, control);
+            vnet::reinsert_tag(&mut packet, protocol, control);
         }
         Some(packet)
     }
 }
 
-/// The VLAN tag that the kernel took out of the frame, protocol and control information, if it tells of one
-/// (`struct tpacket_auxdata`).
+/// The VLAN tag that the kernel stripped from the frame, as protocol and TCI, if it reports one (`struct
+/// tpacket_auxdata`).
 fn tag(control: &[u8]) -> Option<(u16, u16)> {
     let header_len = size_of::<libc::cmsghdr>();
     let word = |at: usize| Some(u32::from_ne_bytes(*control.get(at..)?.first_chunk()?));

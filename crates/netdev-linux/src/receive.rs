@@ -1,5 +1,5 @@
-//! Receiving through a ring, and what all receive sockets of a device have in common: the filter that an accelerator may set
-//! on them, and the count of frames that found no room.
+//! Receiving through a ring, and state shared by all receive sockets of a device: the filter that an accelerator may
+//! attach, and the drop counter.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -11,19 +11,18 @@ use packet::{Batch, Packet, buf::HEADROOM};
 use parking_lot::Mutex;
 
 use crate::link::Link;
-use crate::ring::{self, Place, Ring};
+use crate::ring::{self, FrameBytes, Ring};
 use crate::sys::Sharing;
 use crate::{sys, vnet};
 
-/// Frames that wait in a ring at most; 4 MiB of kernel memory.
+/// Maximum number of frames that wait in a ring; 4 MiB of kernel memory.
 const RING_SLOTS: usize = 2048;
-/// Bytes of frames too large for a ring that wait beside it at most; the kernel counts what it takes for them, and doubles
-/// this.
+/// Receive buffer for frames too large for the ring, in bytes. The kernel doubles this, and counts its overhead.
 const BESIDE_RING_LEN: i32 = 16 << 20;
-/// The same of all frames where there is no ring: about ten thousand small ones, or more than a hundred of 64 KiB.
+/// Receive buffer for all frames without a ring: about ten thousand small frames, or more than a hundred of 64 KiB.
 pub(crate) const QUEUE_LEN: i32 = 4 << 20;
-/// A queue that is found empty so many times in a row is asked for the socket's error, which would keep its descriptor
-/// readable; a thread that polls without sleeping pays for it only this often.
+/// A queue found empty this many times in a row checks the socket's error, which would keep its descriptor readable.
+/// Busy polling threads pay for the check only this often.
 const IDLE_CHECK: u32 = 64;
 
 const fn instruction(code: u32, k: u32, jt: u8, jf: u8) -> libc::sock_filter {
@@ -32,7 +31,7 @@ const fn instruction(code: u32, k: u32, jt: u8, jf: u8) -> libc::sock_filter {
 
 /// Takes no frame.
 const NOTHING: [libc::sock_filter; 1] = [instruction(libc::BPF_RET | libc::BPF_K, 0, 0, 0)];
-/// Takes frames whole but those that the host sends.
+/// Accepts whole frames, except outgoing ones.
 const INCOMING: [libc::sock_filter; 4] = [
     instruction(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, (libc::SKF_AD_OFF + libc::SKF_AD_PKTTYPE) as u32, 0, 0),
     instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, libc::PACKET_OUTGOING as u32, 0, 1),
@@ -40,17 +39,17 @@ const INCOMING: [libc::sock_filter; 4] = [
     instruction(libc::BPF_RET | libc::BPF_K, u32::MAX, 0, 0),
 ];
 
-/// The receive sockets of a device, to ask them for their drops. Asking sets the kernel's counter to 0.
+/// The receive sockets of a device, for reading their drop counters. Reading resets the kernel's counter.
 #[derive(Debug, Default)]
 pub(crate) struct Receivers {
     sockets: Mutex<Vec<Weak<OwnedFd>>>,
     dropped: AtomicU64,
-    /// The program that decides what they get, if not all. Taken before `sockets`.
+    /// The program that filters their frames, if any. Locked before `sockets`.
     filter: Mutex<Option<OwnedFd>>,
 }
 
 impl Receivers {
-    /// Frames that found no room at any of them, those that were closed among them.
+    /// Frames dropped because a socket's buffer was full, including sockets that were closed.
     pub(crate) fn drops(&self) -> u64 {
         let mut sockets = self.sockets.lock();
         sockets.retain(|socket| socket.strong_count() > 0);
@@ -62,7 +61,7 @@ impl Receivers {
         self.dropped.fetch_add(sys::packet_drops(socket.as_fd()).unwrap_or(0), Ordering::Relaxed);
     }
 
-    /// Has a socket that takes nothing, or nothing yet, take what the others take.
+    /// Makes a new or silent socket receive the same frames as the others.
     pub(crate) fn add(&self, socket: &Arc<OwnedFd>) -> io::Result<()> {
         let filter = self.filter.lock();
         take(socket.as_fd(), filter.as_ref().map(AsFd::as_fd))?;
@@ -70,7 +69,7 @@ impl Receivers {
         Ok(())
     }
 
-    /// A socket is about to be closed.
+    /// Removes a socket that is about to be closed.
     pub(crate) fn remove(&self, socket: &Arc<OwnedFd>) {
         let mut sockets = self.sockets.lock();
         sockets.retain(|one| !std::ptr::eq(one.as_ptr(), Arc::as_ptr(socket)));
@@ -83,7 +82,7 @@ impl Receivers {
         let sockets: Vec<_> = self.sockets.lock().iter().filter_map(Weak::upgrade).collect();
         let done = sockets.iter().try_for_each(|socket| take(socket.as_fd(), program));
         if done.is_err() {
-            // Some have it: none keeps it.
+            // Some sockets have it: remove it from all.
             sockets.iter().for_each(|socket| drop(take(socket.as_fd(), None)));
         }
         *filter = if done.is_ok() { kept } else { None };
@@ -91,7 +90,7 @@ impl Receivers {
     }
 }
 
-/// Has a program decide what a socket gets, or all come in that is not sent by the host.
+/// Sets the program that filters a socket's frames, or the default filter for incoming frames.
 fn take(socket: BorrowedFd<'_>, program: Option<BorrowedFd<'_>>) -> io::Result<()> {
     match program {
         Some(program) => sys::set_option(socket, libc::SOL_SOCKET, libc::SO_ATTACH_BPF, program.as_raw_fd()),
@@ -103,19 +102,19 @@ fn take(socket: BorrowedFd<'_>, program: Option<BorrowedFd<'_>>) -> io::Result<(
     }
 }
 
-/// Where sockets share frames, kernels before 5.17 give them those that the host sends, whatever they asked for.
+/// Kernels before 5.17 also deliver outgoing frames to fanout groups, whatever the sockets requested.
 static GROUPS_GET_OUTGOING: LazyLock<bool> =
     LazyLock::new(|| is_before(&rustix::system::uname().release().to_string_lossy(), (5, 17)));
 
-/// Whether a kernel's release is before a version. What cannot be read is.
+/// Whether a kernel release is older than a version. True for a release that cannot be parsed.
 fn is_before(release: &str, version: (u32, u32)) -> bool {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|word| word.parse().unwrap_or(0));
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) < version
 }
 
-/// A socket that is to receive on a device in a group, with room for so many bytes of frames; the caller binds it.
+/// A socket for receiving on a device in a group, with a receive buffer of `queue_len` bytes; the caller binds it.
 pub(crate) fn socket(queue_len: i32) -> io::Result<OwnedFd> {
-    let socket = ring::marked_socket()?;
+    let socket = ring::vnet_socket()?;
     let fd = socket.as_fd();
     sys::set_option(fd, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, 1)?;
     let _ = sys::set_option(fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, queue_len);
@@ -128,12 +127,12 @@ pub(crate) struct RingRx {
     ring: Ring,
     socket: Arc<OwnedFd>,
     link: Arc<Link>,
-    /// Calls in a row that found nothing.
+    /// Number of consecutive calls that found no frame.
     idle: u32,
 }
 
 impl RingRx {
-    /// One of several queues, which share the frames of the device; `group` is of those before.
+    /// One of several queues that share the device's frames; `group` is set if another queue has created it.
     pub(crate) fn sharing(link: Arc<Link>, receivers: &Receivers, group: &mut Option<u16>) -> io::Result<Self> {
         let rx = Self::silent(link)?;
         *group = Some(sys::packet_fanout(rx.socket.as_fd(), *group, Sharing::ByHash)?);
@@ -141,12 +140,12 @@ impl RingRx {
         Ok(rx)
     }
 
-    /// One that takes no frame until it is [added](Receivers::add): until it shares the frames with others it would get all
-    /// of them once more.
+    /// A queue that receives no frames until it is [added](Receivers::add): before it joins the group, it would receive
+    /// duplicates.
     pub(crate) fn silent(link: Arc<Link>) -> io::Result<Self> {
         let socket = socket(BESIDE_RING_LEN)?;
         let fd = socket.as_fd();
-        // Any threshold but 0: frames too large for a slot are queued at the socket.
+        // Any nonzero threshold queues frames that are too large for a slot at the socket.
         sys::set_option(fd, libc::SOL_PACKET, libc::PACKET_COPY_THRESH, 1)?;
         let ring = Ring::new(fd, RING_SLOTS)?;
         sys::attach_filter(fd, &NOTHING)?;
@@ -158,23 +157,23 @@ impl RingRx {
         &self.socket
     }
 
-    /// How many frames wait, as far as `max`.
+    /// Number of waiting frames, up to `max`.
     pub(crate) fn ready(&self, max: usize) -> usize {
         self.ring.ready(max)
     }
 
-    /// The next frame: `None` if none waits, an inner `None` for one that cannot be had, which is counted.
+    /// The next frame: `None` if none waits, an inner `None` for an invalid frame, which is counted.
     fn next(&mut self) -> Option<Option<Packet>> {
         let slot = self.ring.next()?;
         let (len, vlan) = (slot.len, slot.vlan);
         let packet = match slot.place {
-            Place::Ring(header, frame) => vnet::parse(header).map(|offload| {
+            FrameBytes::Ring(header, frame) => vnet::parse(header).map(|offload| {
                 let mut packet = pool::filled(frame);
                 packet.offload = offload;
                 packet
             }),
-            Place::Socket => read_large(self.socket.as_fd(), len),
-            Place::Lost => {
+            FrameBytes::Socket => read_large(self.socket.as_fd(), len),
+            FrameBytes::Lost => {
                 self.ring.release();
                 self.link.rx_dropped.fetch_add(1, Ordering::Relaxed);
                 return Some(None);
@@ -186,14 +185,14 @@ impl RingRx {
         }
         Some(packet.map(|mut packet| {
             if let Some((protocol, control)) = vlan {
-                vnet::put_tag_back(&mut packet, protocol, control);
+                vnet::reinsert_tag(&mut packet, protocol, control);
             }
             packet
         }))
     }
 
-    /// Appends up to `max` frames that wait to `out`; returns how many places of the ring they took, those of frames that
-    /// could not be had among them. Never more than `max`.
+    /// Appends up to `max` waiting frames to `out`; returns the number of ring slots consumed, including invalid
+    /// frames. Never more than `max`.
     pub(crate) fn take(&mut self, out: &mut Batch, max: usize) -> usize {
         let mut n = 0;
         while n < max {
@@ -206,14 +205,14 @@ impl RingRx {
         n
     }
 
-    /// Nothing waits: is there an error that keeps the descriptor readable, and is the device still there? Tells whether
-    /// this was one of the calls that looked closer.
+    /// Called when no frame waits: checks for an error that keeps the descriptor readable, and whether the device still
+    /// exists. Returns whether this call did the check.
     pub(crate) fn check(&mut self) -> io::Result<bool> {
         self.idle += 1;
         let closer = self.idle == 2 || self.idle > IDLE_CHECK;
         if closer {
             self.idle = 2;
-            // "Network is down" while the administrator has it down is no failure.
+            // ENETDOWN while the administrator has disabled the device is no failure.
             sys::take_error(self.socket.as_fd())?;
         }
         if self.link.is_gone() { Err(io::Error::from_raw_os_error(libc::ENODEV)) } else { Ok(closer) }
@@ -256,11 +255,11 @@ impl Rx for RingRx {
 
 /// Reads a frame of `len` bytes from the socket's queue.
 fn read_large(socket: BorrowedFd<'_>, len: usize) -> Option<Packet> {
-    // The virtio-net header goes to the end of the headroom, the frame behind it: one system call, no copy.
+    // The virtio-net header goes to the end of the headroom, followed by the frame: one system call and no copy.
     let before = HEADROOM - vnet::LEN;
     let mut bytes = pool::buffer(HEADROOM + len);
     bytes.resize(before, 0);
-    // A pending error is told first, and the frame stays.
+    // A pending error is reported first, and the frame stays.
     for _ in 0..3 {
         if rustix::io::read(socket, rustix::buffer::spare_capacity(&mut bytes)).is_ok() {
             break;

@@ -1,10 +1,10 @@
-//! The TPACKET_V2 receive ring (Linux Documentation/networking/packet_mmap.rst): memory shared with the kernel, cut
+//! The TPACKET_V2 receive ring (Linux Documentation/networking/packet_mmap.rst): memory shared with the kernel, divided
 //! into slots of one frame each.
 //!
-//! Invariants: the mapping is `slots * SLOT_LEN` bytes. The slot at `head` is the next that the kernel fills. A slot is
-//! ours while its status word has `TP_STATUS_USER` set; the kernel writes to it only after we stored
-//! `TP_STATUS_KERNEL`. The status is read with acquire and written with release ordering, so that neither side sees
-//! the other's word before the bytes that it stands for.
+//! Invariants: the mapping has `slots * SLOT_LEN` bytes. `head` is the slot that the kernel fills next. A slot belongs
+//! to this process while `TP_STATUS_USER` is set in its status word; the kernel writes to it only after this process
+//! has stored `TP_STATUS_KERNEL`. The status is read with acquire and written with release ordering, so that neither
+//! side sees the status before the bytes that it covers.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -13,10 +13,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::{sys, vnet};
 
-/// Bytes of a slot: a frame of 1,500 bytes payload with all that goes before it. Larger frames come through the
-/// socket.
+/// Length of a slot: a frame with 1,500 bytes of payload and all headers. Larger frames are read from the socket.
 pub(crate) const SLOT_LEN: usize = 2048;
-/// Memory that the kernel allocates in one piece.
+/// Memory that the kernel allocates contiguously.
 const BLOCK_LEN: usize = 64 * 1024;
 
 /// A receive ring, mapped.
@@ -27,33 +26,33 @@ pub(crate) struct Ring {
     head: usize,
 }
 
-// SAFETY: the mapping belongs to the ring alone (beside the kernel), so it may move to another thread with it.
+// SAFETY: only the ring (and the kernel) uses the mapping, so it may move to another thread with the ring.
 unsafe impl Send for Ring {}
 
-/// A received frame, in the ring until [`Ring::release`].
+/// A received frame, which occupies its slot until [`Ring::release`].
 #[derive(Debug)]
 pub(crate) struct Slot<'a> {
-    /// Bytes of the frame on the wire.
+    /// Length of the frame on the wire.
     pub len: usize,
-    /// The tag that was taken out of the frame: protocol and control information.
+    /// The VLAN tag that the kernel stripped: protocol and TCI.
     pub vlan: Option<(u16, u16)>,
-    /// Where the frame's bytes are.
-    pub place: Place<'a>,
+    /// The location of the frame's bytes.
+    pub place: FrameBytes<'a>,
 }
 
-/// Where the bytes of a received frame are.
+/// The location of a received frame's bytes.
 #[derive(Debug)]
-pub(crate) enum Place<'a> {
-    /// Here: the virtio-net header and the frame.
+pub(crate) enum FrameBytes<'a> {
+    /// In the ring: the virtio-net header and the frame.
     Ring([u8; vnet::LEN], &'a [u8]),
     /// Too large for a slot: to be read from the socket, virtio-net header first.
     Socket,
-    /// Too large for a slot, and the socket had no room either.
+    /// Too large for a slot, and dropped because the socket's buffer was full.
     Lost,
 }
 
 impl Ring {
-    /// Makes and maps a receive ring of `slots` slots (rounded up to whole blocks) on a packet socket.
+    /// Creates and maps a receive ring of `slots` slots (rounded up to whole blocks) on a packet socket.
     pub(crate) fn new(socket: BorrowedFd<'_>, slots: usize) -> io::Result<Self> {
         let blocks = slots.div_ceil(BLOCK_LEN / SLOT_LEN).max(1);
         let slots = blocks * (BLOCK_LEN / SLOT_LEN);
@@ -67,7 +66,7 @@ impl Ring {
         };
         sys::set_option(socket, packet, libc::PACKET_RX_RING, request)?;
         use rustix::mm::{MapFlags, ProtFlags, mmap};
-        // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.
+        // SAFETY: a new mapping at an address that the kernel chooses overlaps no other memory.
         let base = unsafe {
             mmap(
                 std::ptr::null_mut(),
@@ -78,14 +77,15 @@ impl Ring {
                 0,
             )
         }?;
-        // SAFETY: it was mapped for this, with so many slots.
+        // SAFETY: the mapping was created for this ring, with this number of slots.
         unsafe { Self::over(base.cast(), slots) }
     }
 
     /// A ring of `slots` slots that lie at `base`.
     ///
     /// # Safety
-    /// This is a mapping of `slots * SLOT_LEN` bytes, which is unmapped with the ring and used by nobody else but the kernel.
+    /// The address is a mapping of `slots * SLOT_LEN` bytes, which only the ring and the kernel use, and which the ring
+    /// unmaps.
     unsafe fn over(base: *mut u8, slots: usize) -> io::Result<Self> {
         let base = NonNull::new(base).ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
         Ok(Self { base, slots, head: 0 })
@@ -93,7 +93,7 @@ impl Ring {
 
     fn slot_at(&self, at: usize) -> NonNull<u8> {
         debug_assert!(at < self.slots);
-        // SAFETY: `at < slots` (`head` by the invariant), so the offset is inside of the mapping.
+        // SAFETY: `at < slots` (for `head` by the invariant), so the offset is inside of the mapping.
         unsafe { self.base.add(at * SLOT_LEN) }
     }
 
@@ -111,7 +111,7 @@ impl Ring {
         self.status_at(self.head)
     }
 
-    /// How many frames wait, as far as `max`.
+    /// Number of waiting frames, up to `max`.
     pub(crate) fn ready(&self, max: usize) -> usize {
         let waits = |n: &usize| {
             let at = (self.head + n) % self.slots;
@@ -126,7 +126,8 @@ impl Ring {
         if status & libc::TP_STATUS_USER == 0 {
             return None;
         }
-        // SAFETY: the slot is ours until it is released, which needs `&mut self` and so the end of this borrow.
+        // SAFETY: the slot belongs to this process until it is released, which needs `&mut self` and so ends this
+        // borrow.
         let bytes = unsafe { std::slice::from_raw_parts(self.slot().as_ptr(), SLOT_LEN) };
         // The header follows `struct tpacket2_hdr`.
         let half = |at: usize| u16::from_ne_bytes([bytes[at], bytes[at + 1]]);
@@ -138,18 +139,18 @@ impl Ring {
             (if known { half(26) } else { 0x8100 }, half(24))
         });
         let place = if captured < len {
-            if status & libc::TP_STATUS_COPY != 0 { Place::Socket } else { Place::Lost }
+            if status & libc::TP_STATUS_COPY != 0 { FrameBytes::Socket } else { FrameBytes::Lost }
         } else {
             let header = frame_at.checked_sub(vnet::LEN).and_then(|at| bytes.get(at..)?.first_chunk());
             match (header, bytes.get(frame_at..).and_then(|b| b.get(..captured))) {
-                (Some(header), Some(frame)) => Place::Ring(*header, frame),
-                _ => Place::Lost,
+                (Some(header), Some(frame)) => FrameBytes::Ring(*header, frame),
+                _ => FrameBytes::Lost,
             }
         };
         Some(Slot { len, vlan, place })
     }
 
-    /// Gives the slot that [`Ring::next`] showed back to the kernel and moves on.
+    /// Returns the slot of [`Ring::next`] to the kernel and moves on.
     pub(crate) fn release(&mut self) {
         self.status().store(libc::TP_STATUS_KERNEL, Ordering::Release);
         self.head += 1;
@@ -166,8 +167,8 @@ impl Drop for Ring {
     }
 }
 
-/// A packet socket on a device, with marks both ways; the caller binds it.
-pub(crate) fn marked_socket() -> io::Result<std::os::fd::OwnedFd> {
+/// A packet socket with virtio-net headers in both directions; the caller binds it.
+pub(crate) fn vnet_socket() -> io::Result<std::os::fd::OwnedFd> {
     let socket = sys::packet_socket()?;
     sys::set_option(socket.as_fd(), libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1)?;
     Ok(socket)
@@ -181,7 +182,7 @@ mod tests {
 
     const SLOTS: usize = 4;
 
-    /// What the kernel that is played writes: the words of a slot, and its frame.
+    /// What the simulated kernel writes: the words of a slot, and its frame.
     #[derive(Clone, Debug)]
     struct Written {
         status: u32,
@@ -199,14 +200,14 @@ mod tests {
     }
 
     fn written() -> impl Strategy<Value = Written> {
-        let usual = (40u16..100, 0usize..1500).prop_map(|(at, len)| (at, len as u32, len as u32, len));
+        let regular = (40u16..100, 0usize..1500).prop_map(|(at, len)| (at, len as u32, len as u32, len));
         let nonsense = (any::<u16>(), 0u32..3000, 0u32..3000).prop_map(|(at, len, captured)| (at, len, captured, 0));
         let tags = prop_oneof![
             Just(0),
             Just(libc::TP_STATUS_VLAN_VALID),
             Just(libc::TP_STATUS_VLAN_VALID | libc::TP_STATUS_VLAN_TPID_VALID)
         ];
-        (prop_oneof![3 => usual, 1 => nonsense], tags, any::<bool>(), any::<(u16, u16)>(), any::<u8>()).prop_map(
+        (prop_oneof![3 => regular, 1 => nonsense], tags, any::<bool>(), any::<(u16, u16)>(), any::<u8>()).prop_map(
             |((at, len, captured, bytes), tags, copied, tag, first)| Written {
                 status: libc::TP_STATUS_USER | tags | if copied { libc::TP_STATUS_COPY } else { 0 },
                 len,
@@ -226,14 +227,14 @@ mod tests {
     fn ring() -> Ring {
         use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
         let (protection, len) = (ProtFlags::READ | ProtFlags::WRITE, SLOTS * SLOT_LEN);
-        // SAFETY: a new mapping touches no memory of ours; it is the ring's alone, which is as long.
+        // SAFETY: a new mapping overlaps no other memory; only the ring uses it, and it has the ring's length.
         unsafe {
             let base = mmap_anonymous(std::ptr::null_mut(), len, protection, MapFlags::PRIVATE).expect("memory");
             Ring::over(base.cast(), SLOTS).expect("memory")
         }
     }
 
-    /// Fills slot `at`, unless it is not the kernel's.
+    /// Fills slot `at` if it belongs to the kernel.
     fn write(ring: &Ring, at: usize, written: &Written) -> bool {
         if ring.status_at(at).load(Ordering::Acquire) != libc::TP_STATUS_KERNEL {
             return false;
@@ -248,16 +249,17 @@ mod tests {
         if let Some(place) = slot.get_mut(usize::from(written.at)..).and_then(|s| s.get_mut(..written.bytes.len())) {
             place.copy_from_slice(&written.bytes);
         }
-        // SAFETY: the slot is the kernel's, which this plays, and inside of the mapping; its first word is left alone.
+        // SAFETY: the slot belongs to the simulated kernel and is inside of the mapping; its first word is not written.
         unsafe { ring.slot_at(at).add(4).copy_from_nonoverlapping(NonNull::from(&mut slot[4..]).cast(), SLOT_LEN - 4) };
         ring.status_at(at).store(written.status, Ordering::Release);
         true
     }
 
     tally::proptest! {
-        /// What the kernel writes is read in order, and whatever it writes, nothing beyond the slot is.
+        /// Frames are read in the order in which the kernel wrote them; whatever the kernel writes, no byte beyond the
+        /// slot is read.
         #[test]
-        fn frames_are_those_that_were_written(steps in steps()) {
+        fn frames_are_read_as_written(steps in steps()) {
             let mut ring = ring();
             let (mut queue, mut at) = (VecDeque::new(), 0);
             for step in steps.into_iter().chain([Step::Take(SLOTS)]) {
@@ -282,15 +284,15 @@ mod tests {
                             let whole = usize::from(written.at) >= vnet::LEN
                                 && usize::from(written.at) + written.captured as usize <= SLOT_LEN;
                             match slot.place {
-                                Place::Ring(_, frame) => {
+                                FrameBytes::Ring(_, frame) => {
                                     prop_assert!(whole && written.captured >= written.len);
                                     prop_assert_eq!(frame.len(), written.captured as usize);
                                     prop_assert!(written.bytes.is_empty() || frame == written.bytes);
                                 }
-                                Place::Socket => prop_assert!(
+                                FrameBytes::Socket => prop_assert!(
                                     written.captured < written.len && written.status & libc::TP_STATUS_COPY != 0
                                 ),
-                                Place::Lost => prop_assert!(
+                                FrameBytes::Lost => prop_assert!(
                                     !whole || written.captured < written.len && written.status & libc::TP_STATUS_COPY == 0
                                 ),
                             }

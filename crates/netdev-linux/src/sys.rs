@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use crate::explain::Needed;
 
-/// Bytes of a device's name at most, without the terminating zero.
+/// Maximum length of a device's name, without the terminating zero.
 pub(crate) const NAME_LEN_MAX: usize = libc::IFNAMSIZ - 1;
 
 fn check(result: c_int) -> io::Result<c_int> {
@@ -19,7 +19,7 @@ pub(crate) fn packet_socket() -> io::Result<OwnedFd> {
     // SAFETY: no pointers are passed.
     let fd =
         check(unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK, 0) })?;
-    // SAFETY: the descriptor was just made and nobody else has it.
+    // SAFETY: the kernel has just created the descriptor, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -67,21 +67,21 @@ fn option<T: Plain>(socket: BorrowedFd<'_>, level: c_int, option: c_int, mut val
     Ok(value)
 }
 
-/// Frames that the kernel dropped at a packet socket for want of room, since the last call.
+/// Frames that the kernel dropped at a packet socket for lack of space since the last call.
 pub(crate) fn packet_drops(socket: BorrowedFd<'_>) -> io::Result<u64> {
     let zero = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
     Ok(option(socket, libc::SOL_PACKET, libc::PACKET_STATISTICS, zero)?.tp_drops.into())
 }
 
-/// Has the kernel run `program` (classic BPF, socket(7)) over each frame for the socket, instead of the one before.
+/// Sets the classic BPF program (socket(7)) that filters the socket's frames, replacing an earlier one.
 pub(crate) fn attach_filter(socket: BorrowedFd<'_>, program: &[libc::sock_filter]) -> io::Result<()> {
     set_program(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, program)
 }
 
-/// Sets a socket option that takes a program (classic BPF).
+/// Sets a socket option whose value is a classic BPF program.
 fn set_program(socket: BorrowedFd<'_>, level: c_int, option: c_int, program: &[libc::sock_filter]) -> io::Result<()> {
     let len = u16::try_from(program.len()).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
-    // The kernel reads through this pointer only, though its type says otherwise.
+    // The kernel only reads through this pointer, despite its type.
     let program = libc::sock_fprog { len, filter: program.as_ptr().cast_mut() };
     let size = size_of::<libc::sock_fprog>() as libc::socklen_t;
     // SAFETY: `program` and the `len` instructions that it points to live through the call, which copies them.
@@ -92,19 +92,19 @@ fn set_program(socket: BorrowedFd<'_>, level: c_int, option: c_int, program: &[l
     Ok(())
 }
 
-/// How sockets share the frames of their device.
+/// How the sockets of a fanout group share the frames of their device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Sharing {
-    /// Each flow's frames go to one, by a hash.
+    /// By a hash, so that each flow's frames go to one socket.
     ByHash,
-    /// A program that returns a socket's place in the group says, as [`fanout_to`] sets it; the first one gets all before.
+    /// By a program that returns a socket's index in the group ([`fanout_to`]); before it is set, the first socket gets
+    /// all.
     ByProgram,
 }
 
-/// Has a bound packet socket share the frames of its device with others: those of `group`, or of a new group. Returns
-/// which one.
+/// Adds a bound packet socket to fanout group `group`, or to a new group. Returns the group.
 pub(crate) fn packet_fanout(socket: BorrowedFd<'_>, group: Option<u16>, sharing: Sharing) -> io::Result<u16> {
-    // Of frames that the host sends nothing is wanted; kernels before 5.17 do not know this flag.
+    // Outgoing frames are not wanted; kernels before 5.17 do not know this flag.
     const IGNORE_OUTGOING: u32 = 0x4000;
     const PACKET_FANOUT_CBPF: u32 = 6;
     let unique = if group.is_some() { 0 } else { libc::PACKET_FANOUT_FLAG_UNIQUEID };
@@ -115,8 +115,8 @@ pub(crate) fn packet_fanout(socket: BorrowedFd<'_>, group: Option<u16>, sharing:
     Ok(option(socket, libc::SOL_PACKET, libc::PACKET_FANOUT, 0)? as u16)
 }
 
-/// From here on all frames of a socket's group go to the one at `place`. If there was a program before, no processor is
-/// still delivering a frame by that when this returns, some milliseconds later.
+/// Directs all frames of a socket's group to the socket at index `place`. If a program was set before, this returns
+/// after some milliseconds, when no CPU delivers a frame by the old program any more.
 pub(crate) fn fanout_to(socket: BorrowedFd<'_>, place: u32) -> io::Result<()> {
     const PACKET_FANOUT_DATA: c_int = 22;
     let program = [libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: place }];
@@ -134,13 +134,13 @@ pub(crate) fn packet_join_promisc(socket: BorrowedFd<'_>, ifindex: u32) -> io::R
     set_option(socket, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, request)
 }
 
-/// Takes the error that waits at a socket, if any.
+/// Takes the pending error of a socket, if any.
 pub(crate) fn take_error(socket: BorrowedFd<'_>) -> io::Result<Option<io::Error>> {
     let errno = option(socket, libc::SOL_SOCKET, libc::SO_ERROR, 0)?;
     Ok((errno != 0).then(|| io::Error::from_raw_os_error(errno)))
 }
 
-/// A device's name as the kernel takes it; an error if it is empty, too long or holds a zero byte.
+/// A device's name in the kernel's format; an error if it is empty, too long or contains a zero byte.
 fn device_name(name: &str) -> io::Result<[libc::c_char; libc::IFNAMSIZ]> {
     if name.is_empty() || name.len() > NAME_LEN_MAX || name.contains('\0') {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
@@ -152,11 +152,11 @@ fn device_name(name: &str) -> io::Result<[libc::c_char; libc::IFNAMSIZ]> {
     Ok(out)
 }
 
-/// What taps are made through.
+/// The device file for taps.
 const TUN: &str = "/dev/net/tun";
 
-/// Makes the tap device `name`, or attaches to it if it is a persistent one that nobody holds. Frames carry a
-/// virtio-net header of ten bytes. The device lasts as long as the descriptor.
+/// Creates the tap device `name`, or attaches to a persistent one that no process holds. Frames carry a virtio-net
+/// header of ten bytes. The device exists as long as the descriptor.
 pub(crate) fn tap_open(name: &str) -> io::Result<OwnedFd> {
     let file = std::fs::OpenOptions::new().read(true).write(true).open(TUN);
     let fd = OwnedFd::from(file.map_err(|error| Needed::NetAdmin.explain_file(TUN, error))?);
@@ -170,8 +170,8 @@ pub(crate) fn tap_open(name: &str) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// Tells a tap which marks we take on frames that we read: unfinished checksums, TCP over IPv4 and IPv6 with ECN, and
-/// UDP segmentation if the kernel has it.
+/// Sets the offload flags that this process accepts on frames from a tap: partial checksums, TCP over IPv4 and IPv6
+/// with ECN, and UDP segmentation if the kernel supports it.
 pub(crate) fn tap_set_offload(tap: BorrowedFd<'_>) -> io::Result<()> {
     let tcp = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
     let udp = libc::TUN_F_USO4 | libc::TUN_F_USO6;
@@ -182,56 +182,55 @@ pub(crate) fn tap_set_offload(tap: BorrowedFd<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Asks a device's driver by `SIOCETHTOOL`: `data` begins with the command's number and gets the answer. The command
-/// must be one whose answer is no longer than `data`.
+/// Sends a `SIOCETHTOOL` request: `data` begins with the command's number and receives the reply.
 ///
 /// # Safety
-/// The answer of the command in `data`'s first word must fit `data`.
+/// The reply of the command in `data`'s first word must fit into `data`.
 pub(crate) unsafe fn ethtool(socket: BorrowedFd<'_>, name: &str, data: &mut [u32]) -> io::Result<()> {
     // SAFETY: the structure is an array and a union of integers and a pointer, for which zero is valid.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     request.ifr_name = device_name(name)?;
     request.ifr_ifru.ifru_data = data.as_mut_ptr().cast();
-    // SAFETY: SIOCETHTOOL takes an `ifreq` that points to the command's structure; both live through the call, and
-    // the caller promises that the answer fits.
+    // SAFETY: SIOCETHTOOL takes an `ifreq` that points to the command's structure; both live through the call, and the
+    // caller guarantees that the reply fits.
     check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request) })?;
     Ok(())
 }
 
-/// Sends messages of a socket, each with its buffers, without waiting. Returns how many were sent; an error is that
-/// of the first.
+/// Sends messages on a socket, each with its buffers, without blocking. Returns how many were sent; an error refers to
+/// the first.
 ///
 /// # Safety
-/// The buffers that the messages point to must live through the call.
+/// The buffers of the messages must live through the call.
 pub(crate) unsafe fn send_messages(socket: RawFd, messages: &mut [libc::mmsghdr]) -> io::Result<usize> {
-    // SAFETY: the slice holds as many messages as its length says; the caller promises that what they point to lives.
+    // SAFETY: the slice has the given number of messages; the caller guarantees that their buffers live.
     let n = check(unsafe {
         libc::sendmmsg(socket, messages.as_mut_ptr(), messages.len() as u32, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
     })?;
     Ok(n as usize)
 }
 
-/// Receives what waits at a socket, one message each, without waiting. Returns how many there were; an error is that of
-/// the first.
+/// Receives waiting messages from a socket without blocking. Returns how many were received; an error refers to the
+/// first.
 ///
 /// # Safety
-/// The memory that the messages point to must be writable, and nobody else's, through the call.
+/// The buffers of the messages must be writable and exclusive to this thread during the call.
 pub(crate) unsafe fn receive_messages(socket: BorrowedFd<'_>, messages: &mut [libc::mmsghdr]) -> io::Result<usize> {
     let (first, n) = (messages.as_mut_ptr(), messages.len() as u32);
-    // SAFETY: the slice holds as many messages as its length says; the caller promises what they point to.
+    // SAFETY: the slice has the given number of messages; the caller guarantees their buffers.
     let n =
         check(unsafe { libc::recvmmsg(socket.as_raw_fd(), first, n, libc::MSG_DONTWAIT as _, std::ptr::null_mut()) })?;
     Ok(n as usize)
 }
 
-/// A NETLINK_ROUTE socket that hears the multicast groups of the mask `groups` (`RTMGRP_` bits). Reading and writing
-/// it are plain `recv` and `send`.
+/// A NETLINK_ROUTE socket that joins the multicast groups of the mask `groups` (`RTMGRP_` bits). Read and write it with
+/// plain `recv` and `send`.
 pub(crate) fn netlink_socket(groups: u32, flags: c_int) -> io::Result<OwnedFd> {
     // SAFETY: no pointers are passed.
     let fd = check(unsafe {
         libc::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC | flags, libc::NETLINK_ROUTE)
     })?;
-    // SAFETY: the descriptor was just made and nobody else has it.
+    // SAFETY: the kernel has just created the descriptor, and nothing else owns it.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
     // SAFETY: the structure consists of integers, for which zero is valid.
     let mut address: libc::sockaddr_nl = unsafe { std::mem::zeroed() };
@@ -243,9 +242,9 @@ pub(crate) fn netlink_socket(groups: u32, flags: c_int) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Receives a datagram of a netlink socket, and the number of the namespace that it comes from, if that is another one.
+/// Receives a netlink datagram, and the id of the namespace that it comes from, if that is another one.
 pub(crate) fn netlink_receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<(usize, Option<i32>)> {
-    // Room for one integer, aligned as the headers of ancillary data have to be.
+    // Space for one integer, with the alignment of ancillary data headers.
     let mut control = [0u64; 8];
     let mut io = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
     // SAFETY: the structure consists of integers and pointers, for which zero is valid.
@@ -263,29 +262,29 @@ pub(crate) fn netlink_receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::
     // SAFETY: the kernel has filled `control` and set its length; the first header, if there is one, lies within.
     let header = unsafe { libc::CMSG_FIRSTHDR(&raw const message) };
     if !header.is_null() {
-        // SAFETY: it is not null, so it points to a whole header within `control`, which is aligned for it.
+        // SAFETY: the pointer is not null, so it points to a whole header within `control`, which is aligned for it.
         let found = unsafe { *header };
         // SAFETY: no pointers are passed.
         let whole = found.cmsg_len as usize >= unsafe { libc::CMSG_LEN(size_of::<c_int>() as u32) } as usize;
         if whole && found.cmsg_level == libc::SOL_NETLINK && found.cmsg_type == libc::NETLINK_LISTEN_ALL_NSID {
-            // SAFETY: the header's length says that an integer follows it, of any alignment.
+            // SAFETY: by the header's length, an integer of any alignment follows it.
             namespace = Some(unsafe { libc::CMSG_DATA(header).cast::<c_int>().read_unaligned() });
         }
     }
     Ok((n as usize, namespace))
 }
 
-/// The network namespace that a tap's device is in; an error if the device is gone.
+/// The network namespace of a tap's device; an error if the device is gone.
 pub(crate) fn tap_namespace(tap: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     // `_IO('T', 227)`, since Linux 5.2.
     const TUNGETDEVNETNS: libc::c_ulong = 0x54e3;
     // SAFETY: TUNGETDEVNETNS takes no pointer.
     let fd = check(unsafe { libc::ioctl(tap.as_raw_fd(), TUNGETDEVNETNS as _, 0) })?;
-    // SAFETY: the descriptor was just made and nobody else has it.
+    // SAFETY: the kernel has just created the descriptor, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// What a tap's device is called now; an error if it is gone.
+/// The current name of a tap's device; an error if it is gone.
 pub(crate) fn tap_name(tap: BorrowedFd<'_>) -> io::Result<String> {
     // SAFETY: the structure is an array and a union of integers and a pointer, for which zero is valid.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };

@@ -1,8 +1,8 @@
 //! Any Ethernet device of the kernel, over packet sockets (packet(7)).
 //!
-//! A device has one receive queue, which has a ring while there is much to do (`elastic`). Of several (`options:n_rxq`), each
-//! a socket with a ring, the kernel gives each flow's frames to one, by a hash of addresses and ports, so that they keep
-//! their order.
+//! A device has one receive queue, which uses a ring under load (`elastic`). With several queues (`options:n_rxq`),
+//! each is a socket with a ring, and the kernel assigns each flow to one of them by a hash of addresses and ports,
+//! which preserves the order of each flow.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use crate::abilities::{self, Abilities};
 use crate::elastic::ElasticRx;
 use crate::explain::Needed;
-use crate::host::Shared;
+use crate::host::HostState;
 use crate::link::Link;
 use crate::netlink::{Change, Which};
 use crate::receive::{Receivers, RingRx};
@@ -31,21 +31,21 @@ const ARPHRD_ETHER: u16 = 1;
 /// A device of the kernel.
 #[derive(Debug)]
 pub struct System {
-    host: Arc<Shared>,
+    host: Arc<HostState>,
     link: Arc<Link>,
-    /// Holds the device in promiscuous mode while it is there.
+    /// Keeps the device in promiscuous mode while it is set.
     promisc: Mutex<Option<OwnedFd>>,
     queues: Mutex<Queues>,
     receivers: Arc<Receivers>,
 }
 
-/// The receive queues that are asked for.
+/// The configured receive queues.
 #[derive(Debug)]
 struct Queues {
     n: usize,
-    /// Some were opened: there can be no others then.
+    /// Whether queues were opened; their number is then fixed.
     opened: bool,
-    /// What they share frames in, if they are several.
+    /// The fanout group of several queues.
     fanout: Option<u16>,
 }
 
@@ -60,13 +60,13 @@ impl KernelPath for System {
 }
 
 impl System {
-    pub(crate) fn open(host: Arc<Shared>, name: &str) -> io::Result<Self> {
+    pub(crate) fn open(host: Arc<HostState>, name: &str) -> io::Result<Self> {
         let system = Self::open_link(host, name)?;
         system.join_promisc(true)?;
         Ok(system)
     }
 
-    pub(crate) fn open_link(host: Arc<Shared>, name: &str) -> io::Result<Self> {
+    pub(crate) fn open_link(host: Arc<HostState>, name: &str) -> io::Result<Self> {
         let info = host.netlink.link(Which::Name(name))?;
         if info.link_type != ARPHRD_ETHER {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
@@ -88,37 +88,37 @@ impl System {
         Ok(())
     }
 
-    /// The only receive queue of the device.
+    /// Opens the only receive queue of the device.
     pub(crate) fn elastic_rx(&self) -> io::Result<ElasticRx> {
-        ElasticRx::new(self.link.clone(), self.receivers.clone(), self.host.workshop.clone())
+        ElasticRx::new(self.link.clone(), self.receivers.clone(), self.host.worker.clone())
     }
 
-    /// The kernel's number of the device.
+    /// The interface index.
     pub fn ifindex(&self) -> u32 {
         self.link.ifindex()
     }
 
-    /// Whether the administrator has the device switched on, as the kernel last told. Costs no system call.
+    /// Whether the administrator has enabled the device, as last reported by the kernel. Costs no system call.
     pub fn is_up(&self) -> bool {
         self.link.is_up()
     }
 
-    /// The kind of a virtual device, as `veth`.
+    /// The type of a virtual device, as `veth`.
     pub fn virtual_kind(&self) -> Option<String> {
         self.link.last()?.kind
     }
 
-    /// Receive queues of the device now; `None` if its driver does not tell.
+    /// Current number of receive queues of the device; `None` if its driver does not report it.
     pub fn rx_channels(&self) -> Option<u32> {
         self.host.ethtool.rx_channels(self.link.name()).ok().filter(|n| *n > 0)
     }
 
-    /// What the driver can do with XDP; `None` if the kernel does not tell.
+    /// XDP features of the driver; `None` if the kernel does not report them.
     pub fn abilities(&self) -> Option<Abilities> {
         self.host.oracle.abilities(self.link.ifindex())
     }
 
-    /// Whether the device takes VLAN tags out of frames that it receives, to tell them beside the frame.
+    /// Whether the device strips VLAN tags from received frames and reports them separately.
     pub fn strips_tags(&self) -> bool {
         self.host.ethtool.strips_tags(self.link.name()).unwrap_or(false)
     }
@@ -128,17 +128,17 @@ impl System {
     }
 }
 
-/// Changes a link and hears of it at once.
+/// Changes a link and updates its cached state at once.
 pub(crate) fn set(
-    host: &Shared,
+    host: &HostState,
     link: &Link,
     change: Change,
     operation: impl FnOnce() -> String,
 ) -> Result<(), NetdevError> {
     let result = if link.is_gone() {
         Err(io::Error::from_raw_os_error(libc::ENODEV))
-    } else if link.place().namespace.is_some() {
-        // It is somebody else's to set there; Open vSwitch says the same.
+    } else if link.location().namespace.is_some() {
+        // A device in another namespace is not configured from here; Open vSwitch returns the same error.
         Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP))
     } else {
         host.netlink.set(link.ifindex(), change)
@@ -150,11 +150,11 @@ pub(crate) fn set(
     })
 }
 
-/// What the Interface row's status says of how frames come and go: the way, and why it is this one.
+/// Keys in the Interface row's status: the kind of I/O, and the reason for it.
 pub const IO: [&str; 2] = ["io", "io-reason"];
 
-/// The state of a link, with what its driver says.
-pub(crate) fn status(host: &Shared, link: &Link) -> LinkStatus {
+/// The state of a link, with information about its driver.
+pub(crate) fn status(host: &HostState, link: &Link) -> LinkStatus {
     let Some(info) = host.refresh(link) else {
         return LinkStatus { link_resets: link.link_resets(), ..LinkStatus::default() };
     };

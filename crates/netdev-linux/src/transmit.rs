@@ -1,7 +1,7 @@
-//! Sending over a packet socket: `sendmmsg`, each message a virtio-net header and a frame.
+//! Sends over a packet socket with `sendmmsg`; each message is a virtio-net header and a frame.
 //!
-//! The frames go through the device's queueing discipline (no `PACKET_QDISC_BYPASS`): rates set with tc hold, captures
-//! see them, and a busy device makes them wait instead of losing them.
+//! Frames pass the device's queueing discipline (no `PACKET_QDISC_BYPASS`): rates set with tc apply, captures see the
+//! frames, and a busy device queues them instead of dropping.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -13,39 +13,39 @@ use packet::{Batch, Packet};
 use crate::link::Link;
 use crate::{ring, sys, vnet};
 
-/// Bytes that wait in the device's queue at most: some 60 frames of 64 KiB.
+/// Maximum number of bytes in the device's queue: some 60 frames of 64 KiB.
 const SEND_BUFFER_LEN: i32 = 4 << 20;
-/// Frames passed in one system call.
+/// Frames per system call.
 const MESSAGES: usize = 64;
 
-/// A packet socket to send by.
+/// A packet socket for sending.
 pub(crate) struct PacketTx {
     socket: OwnedFd,
     headers: Vec<[u8; vnet::LEN]>,
 }
 
 impl PacketTx {
-    /// A socket bound to the device.
+    /// Opens a socket bound to the device.
     pub(crate) fn new(link: &Link) -> io::Result<Self> {
-        let socket = ring::marked_socket()?;
-        // Needs CAP_NET_ADMIN, as all of this; where it is refused the usual size serves too.
+        let socket = ring::vnet_socket()?;
+        // Needs CAP_NET_ADMIN. If it is refused, the default size works, too.
         let _ = sys::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, SEND_BUFFER_LEN);
         sys::packet_bind(socket.as_fd(), link.ifindex(), 0)?;
         Ok(Self { socket, headers: Vec::with_capacity(MESSAGES) })
     }
 
-    /// Sends a frame that the kernel refused, with its marks dealt with by us if it has any.
+    /// Sends a frame that the kernel refused, after doing its offload work in software.
     fn send_finished(&mut self, refused: &Packet, report: &mut SendReport) {
         let mut finished = Batch::new();
         if software::is_finished(refused) || software::finish(refused.clone(), &mut finished).is_err() {
             report.count_dropped(DropReason::OutputError, 1);
             return;
         }
-        // Frames without marks do not come here again.
+        // These frames have no offload flags, so this does not recurse again.
         report.merge(&self.send_batch(&mut finished));
     }
 
-    /// Hands frames to the kernel; returns how many it took, or why it refuses the first.
+    /// Passes frames to the kernel; returns how many it accepted, or the error for the first frame.
     fn send(&mut self, packets: &[Packet]) -> io::Result<usize> {
         let packets = &packets[..packets.len().min(MESSAGES)];
         self.headers.clear();
@@ -56,7 +56,7 @@ impl PacketTx {
         let mut messages: [libc::mmsghdr; MESSAGES] = unsafe { std::mem::zeroed() };
         for (i, packet) in packets.iter().enumerate() {
             let frame = packet.data();
-            // The kernel reads through these pointers only, though their type says otherwise.
+            // The kernel only reads through these pointers, despite their type.
             buffers[i] = [
                 libc::iovec { iov_base: self.headers[i].as_ptr().cast_mut().cast(), iov_len: vnet::LEN },
                 libc::iovec { iov_base: frame.as_ptr().cast_mut().cast(), iov_len: frame.len() },
@@ -84,7 +84,7 @@ impl Tx for PacketTx {
             };
             match error.raw_os_error() {
                 Some(libc::EINTR) => {}
-                // The socket remembers that the device was down once and tells it once: ask again how it is now.
+                // The socket reports once that the device was down at some time: retry to learn its current state.
                 Some(libc::ENETDOWN) if !asked_again => asked_again = true,
                 Some(libc::ENETDOWN) => {
                     report.count_dropped(DropReason::PortDown, rest.len() as u64);

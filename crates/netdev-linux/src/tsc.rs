@@ -1,4 +1,4 @@
-//! The processor's time stamp counter, whose cycles other switches state their costs in.
+//! The processor's time stamp counter. Open vSwitch reports its costs in these cycles.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 /// How long the counter is compared with the clock.
 const COMPARED: Duration = Duration::from_millis(20);
 
-/// Cycles of the time stamp counter a nanosecond, measured once; `None` on a processor without one.
+/// Cycles of the time stamp counter per nanosecond, measured once; `None` on a processor without one.
 pub fn cycles_per_ns() -> Option<f64> {
     static MEASURED: OnceLock<Option<f64>> = OnceLock::new();
     *MEASURED.get_or_init(|| {
@@ -20,8 +20,8 @@ pub fn cycles_per_ns() -> Option<f64> {
 #[cfg(target_arch = "x86_64")]
 #[allow(clippy::unnecessary_wraps)]
 fn read() -> Option<u64> {
-    // SAFETY: every x86-64 processor has the instruction. Linux leaves it to programs unless a process asks otherwise
-    // (prctl PR_SET_TSC), which this one does not.
+    // SAFETY: every x86-64 processor has the instruction. Linux permits it to programs unless a process opts out (prctl
+    // PR_SET_TSC), which this one does not.
     Some(unsafe { std::arch::x86_64::_rdtsc() })
 }
 
@@ -33,7 +33,7 @@ fn read() -> Option<u64> {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn a_frequency_that_processors_have() {
+    fn the_frequency_is_plausible() {
         if let Some(per_ns) = super::cycles_per_ns() {
             assert!((0.2..10.0).contains(&per_ns), "{per_ns} cycles a nanosecond");
         }

@@ -1,5 +1,5 @@
-//! The virtio-net header (virtio 1.2, section 5.1.6): ten bytes in front of a frame that carry its offload marks
-//! between the kernel and us. Numbers are in the machine's byte order, which is what packet sockets and taps use.
+//! The virtio-net header (virtio 1.2, section 5.1.6): ten bytes in front of a frame that carry offload flags to and
+//! from the kernel. Packet sockets and taps use native byte order.
 
 use packet::{Checksum, Gso, GsoKind, Offload, Packet};
 
@@ -14,10 +14,10 @@ const GSO_TCPV6: u8 = 4;
 const GSO_UDP_L4: u8 = 5;
 const GSO_ECN: u8 = 0x80;
 
-/// What the kernel is told to keep in one piece of a large frame: more than any headers we forward.
+/// The length of the linear part of a large frame that the kernel allocates: more than any headers in use.
 const HEADERS_LEN: usize = 128;
 
-/// The marks that a header carries; `None` if it asks for something unknown.
+/// The offload flags of a header; `None` if they contain an unknown value.
 pub(crate) fn parse(header: [u8; LEN]) -> Option<Offload> {
     let [flags, gso_type, _, _, g0, g1, s0, s1, o0, o1] = header;
     let checksum = if flags & FLAG_NEEDS_CSUM != 0 {
@@ -57,7 +57,7 @@ pub(crate) fn emit(packet: &Packet) -> [u8; LEN] {
         } | if gso.ecn { GSO_ECN } else { 0 };
         size = gso.size.to_ne_bytes();
     }
-    // Without it the kernel would look for contiguous memory for the whole of a large frame.
+    // Without it, the kernel would allocate contiguous memory for the whole frame.
     let headers = packet.len().min(HEADERS_LEN) as u16;
     let [h0, h1] = headers.to_ne_bytes();
     [flags, gso_type, h0, h1, size[0], size[1], start[0], start[1], offset[0], offset[1]]
@@ -66,8 +66,8 @@ pub(crate) fn emit(packet: &Packet) -> [u8; LEN] {
 const VLAN_TAG_LEN: usize = 4;
 const MACS_LEN: usize = 12;
 
-/// Inserts the VLAN tag that the kernel took out of the frame.
-pub(crate) fn put_tag_back(packet: &mut Packet, protocol: u16, control: u16) {
+/// Reinserts the VLAN tag that the kernel stripped.
+pub(crate) fn reinsert_tag(packet: &mut Packet, protocol: u16, control: u16) {
     if packet.len() >= MACS_LEN {
         let [p0, p1] = protocol.to_be_bytes();
         let [c0, c1] = control.to_be_bytes();
@@ -82,7 +82,7 @@ mod tests {
 
     tally::proptest! {
         #[test]
-        fn marks_survive(partial in any::<Option<(u16, u16)>>(), gso in any::<Option<(u8, u16, bool)>>()) {
+        fn offload_flags_round_trip(partial in any::<Option<(u16, u16)>>(), gso in any::<Option<(u8, u16, bool)>>()) {
             let mut packet = Packet::from_slice(&[0; 60]);
             if let Some((start, offset)) = partial {
                 packet.offload.checksum = Checksum::Partial { start, offset };
@@ -95,7 +95,7 @@ mod tests {
         }
 
         #[test]
-        fn any_header_parses_or_not(header in any::<[u8; LEN]>()) {
+        fn no_header_panics(header in any::<[u8; LEN]>()) {
             let _ = parse(header);
         }
     }
@@ -108,10 +108,10 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_put_back_moves_the_marks() {
+    fn a_reinserted_tag_moves_partial_checksums() {
         let mut packet = Packet::from_slice(&[7; 60]);
         packet.offload.checksum = Checksum::Partial { start: 34, offset: 16 };
-        put_tag_back(&mut packet, 0x88a8, 0x2064);
+        reinsert_tag(&mut packet, 0x88a8, 0x2064);
         assert_eq!(packet.data()[11..17], [7, 0x88, 0xa8, 0x20, 0x64, 7]);
         assert_eq!(packet.offload.checksum, Checksum::Partial { start: 38, offset: 16 });
     }

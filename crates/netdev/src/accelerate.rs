@@ -1,13 +1,13 @@
-//! The seam to what forwards frames below the datapath: an [`Accelerator`] holds some of its verdicts, and frames that
-//! these cover never reach a receive queue.
+//! The interface of accelerators, which forward frames below the datapath: an [`Accelerator`] holds some of the
+//! datapath's verdicts, and frames that these cover never reach a receive queue.
 //!
-//! Verdicts are about *plain* frames only: TCP or UDP over IPv4 or IPv6, without IP options, extension headers or fragments,
-//! and with one VLAN tag of a customer (802.1Q) or none. Every other frame, and whatever no verdict covers, is received as
-//! ever.
+//! Verdicts apply to *plain* frames only: TCP or UDP over IPv4 or IPv6, without IP options, extension headers or
+//! fragments, and with at most one customer VLAN tag (802.1Q). All other frames, and frames without a verdict, are
+//! received as usual.
 //!
-//! - [`Verdict`]: what plain frames of each [`Network`] have in common, and where they go;
-//! - [`Accelerator`]: takes and gives up verdicts, and counts;
-//! - [`KernelPath`]: what an accelerator in the kernel has to know of a device.
+//! - [`Verdict`]: a match on the plain frames of each [`Network`], and their output port;
+//! - [`Accelerator`]: accepts and removes verdicts, and counts packets;
+//! - [`KernelPath`]: the properties of a device that an accelerator in the kernel needs.
 
 use std::fmt::Debug;
 use std::io;
@@ -16,16 +16,16 @@ use std::sync::Arc;
 
 use crate::device::Netdev;
 
-/// Words that say all of a plain frame, in this order; they stand as in a flow key:
+/// Number of words that describe a plain frame. Their layout is that of a flow key:
 ///
 /// 1. Ethernet destination (the upper 48 bits);
-/// 2. Ethernet source, and in the lower 16 bits the control information of the VLAN tag, with bit 12 set, or 0 without one;
+/// 2. Ethernet source, and in the lower 16 bits the TCI of the VLAN tag with bit 12 set, or 0 without a tag;
 /// 3. flow label (IPv6 only, bits 32 to 51), TOS or traffic class with TTL or hop limit and protocol (the lower 24 bits);
 /// 4. ports with TCP flags;
-/// 5. addresses: one word of IPv4, four of IPv6.
+/// 5. addresses: one word for IPv4, four for IPv6.
 pub const PLAIN_WORDS: usize = 8;
 
-/// What plain frames have addresses of.
+/// The network protocol of a plain frame.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Network {
     /// RFC 791.
@@ -38,7 +38,7 @@ impl Network {
     /// Each, by its number.
     pub const ALL: [Self; 2] = [Self::Ipv4, Self::Ipv6];
 
-    /// How many of [`PLAIN_WORDS`] its frames have; the others are zero.
+    /// How many of the [`PLAIN_WORDS`] its frames use; the others are zero.
     pub const fn words(self) -> usize {
         match self {
             Self::Ipv4 => 5,
@@ -47,69 +47,69 @@ impl Network {
     }
 }
 
-/// A port of an accelerator, by a number of its own.
+/// An accelerator's number of a port.
 pub type AcceleratedPort = u16;
 
-/// A verdict that an accelerator has, by a number of its own.
+/// An accelerator's number of a verdict.
 pub type Handle = u32;
 
-/// What some plain frames of a network have in common.
+/// A match on plain frames of a network.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Common {
     /// Zero outside of the mask.
     pub key: [u64; PLAIN_WORDS],
-    /// The bits of that which matter.
+    /// The bits that are compared.
     pub mask: [u64; PLAIN_WORDS],
 }
 
-/// What becomes of a frame's VLAN tag.
+/// What a verdict does with the VLAN tag.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Tag {
-    /// It stays, if there is one.
+    /// Leaves it as it is.
     #[default]
     Keep,
-    /// A frame without one gets one, with this control information; bit 12 of it does not matter, and is 0 in the frame.
+    /// Pushes a tag with this TCI; its bit 12 is ignored, and is 0 in the frame.
     Push(u16),
-    /// It goes.
+    /// Pops the tag.
     Pop,
 }
 
-/// What becomes of some plain frames.
+/// A verdict on some plain frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Verdict {
-    /// Where they come in.
+    /// The ingress port.
     pub from: AcceleratedPort,
-    /// Where they leave, as they are but for the tag.
+    /// The output port. Frames are sent unchanged except for the tag.
     pub to: AcceleratedPort,
-    /// What becomes of their tag: only frames without one get one, and only one that all of them have goes.
+    /// What to do with the tag. Only untagged frames get a tag, and only a tag that all of the frames have is popped.
     pub tag: Tag,
-    /// Which frames of each network, by its number; `None` for none.
+    /// The match on frames of each network, indexed by its number; `None` for no frames.
     pub frames: [Option<Common>; Network::ALL.len()],
 }
 
-/// What a verdict has done so far.
+/// Statistics of a verdict.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Forwarded {
-    /// Packets; one that is to be segmented counts once.
+    /// Packets; a GSO packet counts once.
     pub packets: u64,
-    /// Bytes in them as they came in.
+    /// Bytes of the packets as received.
     pub bytes: u64,
-    /// All TCP flags seen, or'ed.
+    /// All TCP flags seen, combined with OR.
     pub tcp_flags: u16,
-    /// Milliseconds since the last one. Says nothing if there was none.
+    /// Milliseconds since the last packet. Undefined if there was none.
     pub idle_ms: u64,
 }
 
-/// Why a verdict was not taken.
+/// Why an accelerator refused a verdict.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, thiserror::Error)]
 pub enum Refusal {
-    /// It would be one too many.
+    /// The limit on verdicts is reached.
     #[error("no room for another flow")]
     Full,
-    /// Its mask would be one too many of its port and a network.
+    /// The limit on masks of its port and a network is reached.
     #[error("no room for another mask")]
     TooManyMasks,
-    /// Another with the same key and mask in a network is there.
+    /// A verdict with the same key and mask in a network exists.
     #[error("another flow has the same match")]
     Taken,
     /// The kernel refused it.
@@ -117,54 +117,54 @@ pub enum Refusal {
     Failed,
 }
 
-/// How much an accelerator has, and how much it can have.
+/// The current number of verdicts and masks of an accelerator, and their limits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Room {
+pub struct Capacity {
     /// Verdicts.
     pub flows: usize,
     /// Verdicts at most.
     pub flows_max: usize,
-    /// Distinct masks, those of each port and network for themselves.
+    /// Distinct masks, counted separately for each port and network.
     pub masks: usize,
-    /// Masks of a port and network at most.
+    /// Limit on the masks of a port and network.
     pub masks_max: usize,
 }
 
-/// Forwards frames by verdicts, before receive queues get them. Any thread may call its methods; none of them waits for
-/// packets for longer than some milliseconds.
+/// Forwards frames by verdicts before they reach receive queues. Any thread may call its methods, which wait for
+/// packets in flight for a few milliseconds at most.
 pub trait Accelerator: Send + Sync + Debug {
-    /// What it is, for shows: one word.
+    /// Its type, for status output: one word.
     fn kind(&self) -> &'static str;
 
-    /// Begins to look at the frames that come in by a device. An error says in a line why it cannot.
+    /// Starts to process the frames that a device receives. The error says in one line why it cannot.
     fn port_add(&self, device: &Arc<dyn Netdev>) -> Result<AcceleratedPort, String>;
 
-    /// Lets go of a device. No verdict from or to it may be left.
+    /// Stops processing a device's frames. The caller must first remove all verdicts from and to it.
     fn port_del(&self, port: AcceleratedPort);
 
-    /// Takes a verdict, for all networks that it tells of or for none; it counts from zero.
+    /// Installs a verdict, for all of its networks or for none. Its counters start at zero.
     fn put(&self, verdict: &Verdict) -> Result<Handle, Refusal>;
 
-    /// Gives up verdicts, and tells of each, by its place among them, what it has done. From here on none of them forwards
-    /// anything, and what is told is all that they ever did.
-    fn remove(&self, handles: &[Handle], told: &mut dyn FnMut(usize, Forwarded));
+    /// Removes verdicts and reports the final statistics of each, with its index in `handles`. Once this returns, none
+    /// of them forwards a frame any more.
+    fn remove(&self, handles: &[Handle], report: &mut dyn FnMut(usize, Forwarded));
 
-    /// What a verdict has done so far.
+    /// The statistics of a verdict.
     fn forwarded(&self, handle: Handle) -> Forwarded;
 
-    /// Looks again at devices that changed; until then their frames are received as ever. To be called now and then.
+    /// Reinstalls itself on devices that changed; until then their frames are received as usual. Call it periodically.
     fn refresh(&self);
 
-    /// How much there is.
-    fn room(&self) -> Room;
+    /// The current usage and the limits.
+    fn capacity(&self) -> Capacity;
 }
 
-/// A device as programs in the kernel see it.
+/// The kernel's view of a device.
 pub trait KernelPath {
-    /// The kernel's number of the device.
+    /// The kernel's interface index.
     fn ifindex(&self) -> u32;
 
-    /// Has a BPF socket filter decide which frames the receive queues of the device get, those opened later too: it is to
-    /// leave out frames that the host sends. Without one, they get all that come in.
+    /// Attaches a BPF socket filter to all receive queues of the device, present and future. The program must drop
+    /// frames that the host sends. With `None`, the queues receive all incoming frames.
     fn set_filter(&self, program: Option<BorrowedFd<'_>>) -> io::Result<()>;
 }

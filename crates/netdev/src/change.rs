@@ -1,7 +1,7 @@
-//! Who wants to hear that a device's link, address or MTU changed.
+//! Notification about changes of a device's link, address or MTU.
 //!
-//! A counter says *that* something changed, and callbacks wake whoever sleeps. A callback says nothing of what
-//! changed: the woken side compares [`Changes::seq`] with what it saw and reads the device again.
+//! A counter marks *that* something changed, and listeners wake sleeping tasks. A listener gets no details: the woken
+//! task compares [`Changes::seq`] with the value that it saw last, and reads the device again.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,17 +20,17 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// Moves on whenever something changed; starts at 0.
+    /// The number of changes, starting at 0.
     pub fn seq(&self) -> u64 {
         self.seq.load(Ordering::Acquire)
     }
 
-    /// Calls `listener` after each change for as long as the device lives.
+    /// Calls `listener` after each change, for the lifetime of the device.
     pub fn subscribe(&self, listener: Listener) {
         self.listeners.lock().push(listener);
     }
 
-    /// Records a change and calls the listeners.
+    /// Counts a change and calls the listeners.
     pub fn notify(&self) {
         self.seq.fetch_add(1, Ordering::AcqRel);
         let listeners = self.listeners.lock().clone();
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn listeners_hear_each_change() {
+    fn listeners_are_called_for_each_change() {
         let changes = Changes::default();
         let heard = Arc::new(AtomicU64::new(0));
         let ear = heard.clone();

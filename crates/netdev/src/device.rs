@@ -16,7 +16,7 @@ use crate::status::{LinkStatus, NetdevStats};
 /// The `options` column of an Interface row.
 pub type Options = BTreeMap<String, String>;
 
-/// A network device. Any thread may call its methods; none of them is on a packet's way.
+/// A network device. Any thread may call its methods; none of them is called for packets.
 pub trait Netdev: Send + Sync + Debug {
     /// The device's name, unique among the devices of the process.
     fn name(&self) -> &str;
@@ -24,29 +24,28 @@ pub trait Netdev: Send + Sync + Debug {
     /// The interface type: `system`, `internal`, `dummy`, ...
     fn kind(&self) -> &'static str;
 
-    /// Takes the row's options. Options that the kind does not know are ignored, as Open vSwitch does; called again
-    /// whenever the row changes.
+    /// Applies the options of the Interface row, and applies them again whenever the row changes. Unknown options are
+    /// ignored, as in Open vSwitch.
     fn set_options(&self, options: &Options) -> Result<(), NetdevError> {
         let _ = options;
         Ok(())
     }
 
-    /// Receive queues, numbered from 0.
+    /// Number of receive queues.
     fn n_rxq(&self) -> usize {
         1
     }
 
-    /// The memory node (NUMA) that the device is near to, if that is known: threads there ask its queues, if there are
-    /// any.
+    /// The NUMA node of the device, if known. Packet threads on that node are preferred for its queues.
     fn numa_id(&self) -> Option<usize> {
         None
     }
 
-    /// Opens receive queue `queue` for a packet thread to own. From here on the frames that come in wait for it.
-    /// An error if the device has no such queue or cannot be opened.
+    /// Opens receive queue `queue` for a packet thread. From then on, received frames wait in it. Fails if the device
+    /// has no such queue or cannot be opened.
     fn open_rx(&self, queue: usize) -> Result<Box<dyn Rx>, NetdevError>;
 
-    /// Opens a way to send. Each packet thread owns one, as does whoever else sends.
+    /// Opens a tx queue. Each packet thread opens one, as does any other sender.
     fn open_tx(&self) -> Result<Box<dyn Tx>, NetdevError>;
 
     /// The Ethernet address.
@@ -64,34 +63,33 @@ pub trait Netdev: Send + Sync + Debug {
     /// Sets the administrative state.
     fn set_up(&self, up: bool) -> Result<(), NetdevError>;
 
-    /// Receives frames to any address, or only those to the device's own.
+    /// Turns promiscuous mode on or off.
     fn set_promisc(&self, on: bool) -> Result<(), NetdevError> {
         let _ = on;
         Ok(())
     }
 
-    /// Whether the device still exists. One that was deleted or renamed under us never comes back: it is to be
-    /// dropped, and opened again when a device of its name appears. The change counter moves when this changes.
+    /// Whether the device still exists. A device that was deleted or renamed does not come back: drop this value, and
+    /// open the device again when one of its name appears. The change counter advances when this changes.
     fn is_present(&self) -> bool {
         true
     }
 
-    /// The device as programs in the kernel see it, if its frames come through the kernel's receive path and packet
-    /// sockets.
+    /// The kernel's view of the device, if its frames pass through the kernel's receive path and packet sockets.
     fn kernel_path(&self) -> Option<&dyn KernelPath> {
         None
     }
 
-    /// The state of the link, as it is now.
+    /// The current state of the link.
     fn status(&self) -> LinkStatus;
 
-    /// The counters, as they are now, seen from the switch: received is what came into the switch.
+    /// The current counters from the switch's view: received frames are those that came into the switch.
     fn stats(&self) -> NetdevStats;
 
     /// The change counter and its listeners.
     fn changes(&self) -> &Changes;
 
-    /// Moves on when link state, address or MTU changed.
+    /// The number of changes of link state, address and MTU.
     fn change_seq(&self) -> u64 {
         self.changes().seq()
     }
@@ -101,44 +99,51 @@ pub trait Netdev: Send + Sync + Debug {
 pub trait Rx: Send {
     /// Appends up to `max` waiting frames to `out` and returns how many; 0 if none waits. Never blocks.
     ///
-    /// An error means that the device is gone or broken: it will not get better by asking again soon, and
-    /// [`Rx::poll_fd`] may be readable all the time.
+    /// An error means that the device is gone or broken. Retrying soon does not help, and [`Rx::poll_fd`] may stay
+    /// readable.
     fn recv_batch(&mut self, out: &mut Batch, max: usize) -> io::Result<usize>;
 
-    /// A descriptor that is readable while frames wait. `None` if the queue can only be asked.
+    /// A descriptor that is readable while frames wait. `None` if the queue must be polled.
     fn poll_fd(&self) -> Option<BorrowedFd<'_>>;
 
-    /// After how long at the latest it is to be asked again even if its descriptor tells of nothing: because it has
-    /// something of its own to do, or frames may wait that the descriptor does not tell of. `None`: that is not needed.
+    /// The maximum time between calls of [`Rx::recv_batch`], even if the descriptor is not readable: the queue has
+    /// periodic work, or frames may wait without a notification. `None` for no limit.
     fn ask_within(&self) -> Option<Duration> {
         None
     }
 
-    /// Throws away the frames that wait.
+    /// Discards all waiting frames.
     fn drain(&mut self) -> io::Result<()>;
 }
 
-/// A way to send, owned by one thread.
+/// A tx queue, owned by one thread.
 pub trait Tx: Send {
-    /// Sends the frames of `batch` in order, does or offloads the work that their marks ask for, and leaves `batch`
-    /// empty. What cannot be sent is dropped and reported; the call never waits for room.
+    /// Sends the frames of `batch` in order, performs or offloads the work of their offload flags, and leaves `batch`
+    /// empty. Frames that cannot be sent are dropped and reported; the call never waits for space.
     fn send_batch(&mut self, batch: &mut Batch) -> SendReport;
 
-    /// Sends what [`Tx::send_batch`] took and held back, if the device does so. To be called before the thread
-    /// sleeps.
+    /// Returns why the device would drop the next `n` frames, if it knows without seeing them, because it is down for
+    /// instance. The caller then counts these frames as dropped and makes no copies for this device. The device counts them
+    /// as offered.
+    fn refuses(&mut self, n: usize) -> Option<DropReason> {
+        let _ = n;
+        None
+    }
+
+    /// Sends frames that [`Tx::send_batch`] buffered, if the device buffers any. Call it before the thread sleeps.
     fn flush(&mut self) -> SendReport {
         SendReport::default()
     }
 }
 
-/// What became of frames to be sent.
+/// The result of sending frames.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SendReport {
-    /// Frames that the device took (a frame to be segmented counts once).
+    /// Frames that the device accepted (a GSO packet counts once).
     pub sent: u64,
     /// Bytes in them.
     pub sent_bytes: u64,
-    /// Frames dropped, with why; a reason stands once. Empty, and without memory, in the usual case.
+    /// Frames dropped, by reason, each reason once. Usually empty, and then not allocated.
     pub dropped: Vec<(DropReason, u64)>,
 }
 
@@ -158,7 +163,7 @@ impl SendReport {
         }
     }
 
-    /// Adds what another report says.
+    /// Adds the counts of another report.
     pub fn merge(&mut self, other: &Self) {
         self.sent += other.sent;
         self.sent_bytes += other.sent_bytes;
@@ -173,58 +178,59 @@ impl SendReport {
     }
 }
 
-/// Why a device could not be opened or set. The texts are one line each, fit for an Interface row's `error` column.
+/// Why a device could not be opened or configured. Each message is one line, suitable for an Interface row's `error`
+/// column.
 #[derive(thiserror::Error, Debug)]
 pub enum NetdevError {
-    /// The device could not be opened or made.
+    /// The device could not be opened or created.
     #[error("could not open network device {name} ({})", errno_text(.source))]
     Open {
         /// The device.
         name: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// Something could not be set or read.
+    /// A property could not be set or read.
     #[error("{name}: could not {operation} ({})", errno_text(.source))]
     Operation {
         /// The device.
         name: String,
-        /// What was tried, as `set MTU to 9000`.
+        /// The operation, as `set MTU to 9000`.
         operation: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The kind of device has no such ability.
+    /// The type of device does not support the operation.
     #[error("{name}: {kind} devices cannot {operation}")]
     Unsupported {
         /// The device.
         name: String,
         /// Its kind.
         kind: &'static str,
-        /// What was asked.
+        /// The unsupported operation.
         operation: &'static str,
     },
-    /// There is no such receive queue.
+    /// The receive queue does not exist.
     #[error("{name}: no receive queue {queue}, the device has {n_rxq}")]
     NoQueue {
         /// The device.
         name: String,
         /// The queue asked for.
         queue: usize,
-        /// Receive queues of the device.
+        /// Number of receive queues of the device.
         n_rxq: usize,
     },
-    /// A row's option has a value that cannot be used.
+    /// An option of the row has an invalid value.
     #[error("{name}: option {option}: {problem}")]
     Option {
         /// The device.
         name: String,
         /// The option's key.
         option: &'static str,
-        /// What is wrong with the value, and what is expected.
+        /// The problem, and the expected value.
         problem: String,
     },
-    /// Another device of the process has the name.
+    /// Another device of the process already has this name.
     #[error("could not open network device {name} (File exists)")]
     Exists {
         /// The device.
@@ -232,7 +238,7 @@ pub enum NetdevError {
     },
 }
 
-/// The system's text for an error, as `No such device`, without the number that Rust appends.
+/// The system's text of an error, as `No such device`, without the number that Rust appends.
 pub fn errno_text(error: &io::Error) -> String {
     let text = error.to_string();
     match text.rfind(" (os error ") {
@@ -246,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn open_error_reads_as_open_vswitch_says_it() {
+    fn open_error_has_the_text_of_open_vswitch() {
         let error = NetdevError::Open {
             name: "foo".to_owned(),
             source: io::Error::from_raw_os_error(rustix::io::Errno::NODEV.raw_os_error()),

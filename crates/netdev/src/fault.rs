@@ -1,5 +1,5 @@
-//! A wrapper around a device that loses, repeats, reorders and cuts the frames that it receives, by a seed, so that a
-//! test of what follows meets all of it and can be run again exactly.
+//! A wrapper around a device that loses, duplicates, reorders and truncates received frames. The faults follow from a
+//! seed, so that tests of the layers above are reproducible.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -16,20 +16,20 @@ use crate::device::{Netdev, NetdevError, Options, Rx, Tx};
 use crate::pool;
 use crate::status::{LinkStatus, NetdevStats};
 
-/// How often each fault happens, in frames of a thousand.
+/// The rate of each fault, in frames per thousand.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Faults {
     /// The frame is lost.
     pub drop: u64,
-    /// The frame comes twice.
+    /// The frame is delivered twice.
     pub duplicate: u64,
-    /// The frame comes after the one that follows it.
+    /// The frame is delivered after its successor.
     pub reorder: u64,
-    /// The frame ends early, at any byte; it has no offload marks any more.
+    /// The frame is truncated at any byte, which clears its offload flags.
     pub truncate: u64,
 }
 
-/// A device with faults on its receive side; everything else is the inner device's.
+/// A device with faults on its receive side; everything else is delegated to the inner device.
 #[derive(Debug)]
 pub struct Faulty {
     inner: Arc<dyn Netdev>,
@@ -39,12 +39,12 @@ pub struct Faulty {
 }
 
 impl Faulty {
-    /// Puts faults on `inner`. The same seed and frames give the same faults.
+    /// Adds faults to `inner`. The same seed and frames give the same faults.
     pub fn new(inner: Arc<dyn Netdev>, faults: Faults, seed: u64) -> Self {
         Self { inner, faults, seed, happened: Arc::default() }
     }
 
-    /// How often each fault happened so far.
+    /// The number of occurrences of each fault.
     pub fn happened(&self) -> Faults {
         *self.happened.lock()
     }
@@ -127,14 +127,14 @@ impl Netdev for Faulty {
     }
 }
 
-/// A receive queue with faults. A batch may hold a few frames more than asked for, the repeated ones.
+/// A receive queue with faults. Duplicated frames may make a batch longer than requested.
 struct FaultyRx {
     inner: Box<dyn Rx>,
     faults: Faults,
     rng: Rng,
     happened: Arc<Mutex<Faults>>,
     fresh: Batch,
-    /// A frame that waits for its successor, or for a call that finds nothing.
+    /// A reordered frame, delivered after the next frame, or when the queue is empty.
     held: Option<Packet>,
 }
 
@@ -171,7 +171,7 @@ impl FaultyRx {
 impl Rx for FaultyRx {
     fn recv_batch(&mut self, out: &mut Batch, max: usize) -> io::Result<usize> {
         let before = out.len();
-        // 0 means that nothing waits, here either: a batch that lost all its frames is not the end.
+        // Returning 0 means that no frame waits, so continue if all frames of a batch were lost.
         while out.len() == before {
             let mut fresh = std::mem::take(&mut self.fresh);
             let result = self.inner.recv_batch(&mut fresh, max);

@@ -1,21 +1,21 @@
-//! Ports: the trait that every network device implements, and the devices that need no kernel.
+//! Ports: the trait of network devices, and the devices that need no kernel.
 //!
-//! A device ([`Netdev`]) is shared by the control plane, which asks it for status and counters and sets its address,
-//! and is cheap to ask. Frames move through handles that a packet thread owns: an [`Rx`] for each receive queue and a
-//! [`Tx`] for each thread, so that the packet path takes no lock that another thread holds. (The in-process devices
-//! here lock a queue of frames; the devices of netdev-linux do not.)
+//! The control plane shares a device ([`Netdev`]): it reads status and counters, which is cheap, and configures it.
+//! Frames move through handles that a packet thread owns: an [`Rx`] for each receive queue and a [`Tx`] for each
+//! thread, so that the packet path takes no contended lock. (The in-process devices here lock a queue of frames; the
+//! devices of netdev-linux do not.)
 //!
-//! - [`device`]: the traits, what a send reports, and errors;
+//! - [`device`]: the traits, send reports, and errors;
 //! - [`status`]: link state, OpenFlow port features, counters;
-//! - [`accelerate`]: the seam to what forwards frames below the datapath;
-//! - [`change`]: who wants to hear of link changes;
-//! - [`pool`]: frame buffers that a thread uses again;
+//! - [`accelerate`]: the interface of accelerators, which forward frames below the datapath;
+//! - [`change`]: notification about link changes;
+//! - [`pool`]: frame buffers that a thread reuses;
 //! - [`queue`]: a bounded queue of frames with a descriptor to poll;
-//! - [`software`]: what a device cannot do of a frame's marks, done in software;
-//! - [`pcap`]: capture files, read and written;
+//! - [`software`]: checksums and segmentation in software, for devices without offloads;
+//! - [`pcap`]: reads and writes capture files;
 //! - [`dummy`]: Open vSwitch's `dummy` interfaces: injection by command, capture files, sockets between them;
-//! - [`memory`]: two ports with a wire between them, a port that swallows, and a port that plays a capture file;
-//! - [`fault`]: a wrapper that loses, repeats, reorders and cuts frames by a seed.
+//! - [`memory`]: two ports connected by a wire, a port that discards frames, and a port that replays a capture file;
+//! - [`fault`]: a wrapper that loses, duplicates, reorders and truncates frames.
 
 pub mod accelerate;
 pub mod change;

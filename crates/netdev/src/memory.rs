@@ -1,5 +1,5 @@
-//! Ports without anything behind them but memory: two ends of a wire, a port that swallows, and a port that plays
-//! frames. The last two are interface types, `null` and `replay`, with which the datapath alone can be measured.
+//! In-memory ports: the two ends of a wire, a port that discards frames, and a port that replays frames. The last two
+//! are the interface types `null` and `replay`, for measurements of the datapath alone.
 
 use std::io;
 use std::ops::Range;
@@ -19,10 +19,10 @@ use crate::pool;
 use crate::queue::FrameQueue;
 use crate::status::{LinkStatus, NetdevStats};
 
-/// Frames on a wire at most; more are dropped at the sender.
+/// Maximum number of frames on a wire; more are dropped at the sender.
 const WIRE_LEN_MAX: usize = 4096;
 const ETH_HEADER_LEN: usize = 14;
-/// Receive queues of a port of a row at most.
+/// Maximum number of receive queues of a port of a row.
 const N_RXQ_MAX: usize = 64;
 
 /// A port in memory.
@@ -32,14 +32,14 @@ pub struct Memory {
     kind: &'static str,
     config: Mutex<Config>,
     changes: Changes,
-    /// Of each handle there is or was; one that nobody has any more goes on as the next one's.
+    /// Counters of each handle, open or closed. A new handle reuses the counters of a closed one.
     counters: Mutex<Vec<Arc<Counters>>>,
     source: Source,
-    /// Where sent frames go; nowhere if `None`.
+    /// The queue that sent frames go to; `None` discards them.
     sink: Option<Arc<FrameQueue>>,
-    /// Receive queues. Those of a port that plays frames play all of them each; of a wire there is one.
+    /// Number of receive queues. Each queue of a replay port plays all frames; a wire has one queue.
     n_rxq: usize,
-    /// What a port of a row was made from.
+    /// The options that a port of a row was opened with.
     options: Option<Options>,
 }
 
@@ -50,7 +50,7 @@ struct Config {
     up: bool,
 }
 
-/// What one handle has moved, which it alone counts. Apart from others' cache lines.
+/// Counters of one handle, written by its owner alone, on cache lines of their own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Counters {
@@ -67,18 +67,18 @@ enum Source {
     Frames { frames: Arc<Recording>, times: u64 },
 }
 
-/// A line of memory, in bytes.
+/// Length of a cache line in bytes.
 const LINE: usize = 64;
 
-/// Frames to be played. Each begins a line of memory and they follow each other, so that short ones are a line each and
-/// the processor loads ahead of us.
+/// Frames to replay. They are stored contiguously and aligned to cache lines, so that a short frame takes one line and
+/// the hardware prefetcher works.
 #[derive(Debug, Default)]
 struct Recording {
     bytes: Vec<u8>,
     places: Vec<Range<usize>>,
-    /// The length of the longest.
+    /// The length of the longest frame.
     longest: usize,
-    /// What is left to the sender of each frame; of none if there is no such work.
+    /// Offload flags of each frame; empty if no frame has any.
     offloads: Vec<Offload>,
 }
 
@@ -101,7 +101,7 @@ impl Recording {
         recording
     }
 
-    /// Appends copies of up to `max` frames from number `at` on. Returns how many, and their bytes.
+    /// Appends copies of up to `max` frames from index `at` on. Returns their number and their total bytes.
     fn play(&self, at: usize, max: usize, out: &mut Batch) -> (usize, usize) {
         let before = out.len();
         let places = self.places.get(at..).map_or(&[][..], |left| &left[..left.len().min(max)]);
@@ -114,8 +114,7 @@ impl Recording {
     }
 }
 
-/// Two ports with a wire between them: what one sends the other receives, marks included. Fails if the process has no
-/// descriptor left.
+/// Two ports connected by a wire, which keeps offload flags. Fails if the process has no descriptor left.
 pub fn pair(a: &str, b: &str) -> io::Result<(Arc<Memory>, Arc<Memory>)> {
     let (to_a, to_b) = (Arc::new(FrameQueue::new(WIRE_LEN_MAX)?), Arc::new(FrameQueue::new(WIRE_LEN_MAX)?));
     let end = |name, from: &Arc<FrameQueue>, to: &Arc<FrameQueue>| {
@@ -124,13 +123,13 @@ pub fn pair(a: &str, b: &str) -> io::Result<(Arc<Memory>, Arc<Memory>)> {
     Ok((end(a, &to_a, &to_b), end(b, &to_b, &to_a)))
 }
 
-/// A port that receives nothing and swallows what is sent.
+/// A port that receives nothing and discards sent frames.
 pub fn null(name: &str) -> io::Result<Arc<Memory>> {
     Ok(Arc::new(Memory::new(name, "null", Source::Wire(Arc::new(FrameQueue::new(0)?)), None)))
 }
 
-/// A port that receives `frames` in order, `times` times over, as fast as it is asked, and swallows what is sent.
-/// Each receive handle begins anew.
+/// A port that receives `frames` in order, `times` times, at any rate, and discards sent frames. Each receive handle
+/// starts from the beginning.
 pub fn replay(name: &str, frames: &[Packet], times: u64) -> Arc<Memory> {
     play(name, Recording::new(frames.iter().map(|frame| (frame.data(), frame.offload))), times)
 }
@@ -140,16 +139,16 @@ fn play(name: &str, frames: Recording, times: u64) -> Arc<Memory> {
     Arc::new(Memory::new(name, "replay", Source::Frames { frames: Arc::new(frames), times }, None))
 }
 
-/// As [`replay`], with the frames of a capture file.
+/// Like [`replay`], with the frames of a capture file.
 pub fn replay_pcap(name: &str, path: impl AsRef<Path>, times: u64) -> Result<Arc<Memory>, PcapError> {
     let records = pcap::Reader::open(path)?.collect::<Result<Vec<_>, _>>()?;
     let frames = Recording::new(records.iter().map(|record| (&record.frame[..], Offload::default())));
     Ok(play(name, frames, times))
 }
 
-/// Opens a port of interface type `null` or `replay`: `pcap` names the capture file that is read into memory for `replay`,
-/// `times` says how often each queue plays its frames (for ever, if it is not there), and `n_rxq` how many queues there
-/// are (1, if it is not there or 0).
+/// Opens a port of interface type `null` or `replay`. `pcap` names the capture file to load for `replay`, `times` is
+/// how often each queue plays its frames (for ever by default), and `n_rxq` is the number of queues (1 by default or if
+/// 0).
 pub fn open(name: &str, kind: &str, options: &Options) -> Result<Arc<Memory>, NetdevError> {
     let bad = |option, problem: String| NetdevError::Option { name: name.to_owned(), option, problem };
     let mut port = match kind {
@@ -179,7 +178,7 @@ pub fn open(name: &str, kind: &str, options: &Options) -> Result<Arc<Memory>, Ne
 impl Memory {
     fn new(name: &str, kind: &'static str, source: Source, sink: Option<Arc<FrameQueue>>) -> Self {
         use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
-        // The same name gives the same address in every run.
+        // A name gives the same address in every run.
         let seed = BuildHasherDefault::<DefaultHasher>::default().hash_one(name);
         let config = Config { mac: MacAddr::local_from(seed), mtu: 1500, up: true };
         Self {
@@ -293,7 +292,7 @@ impl Netdev for Memory {
     }
 }
 
-/// Adds to a counter of a handle of ours.
+/// Adds to a counter that only this handle writes.
 fn add(counter: &AtomicU64, n: u64) {
     counter.store(counter.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
 }
@@ -412,7 +411,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wire_carries_frames_and_marks() {
+    fn a_wire_carries_frames_and_offload_flags() {
         let (a, b) = pair("a", "b").expect("pair");
         let mut sent = Packet::from_slice(&[1; 60]);
         sent.offload.checksum = packet::Checksum::Partial { start: 34, offset: 16 };
@@ -436,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn replay_plays_so_many_times() {
+    fn replay_plays_the_given_number_of_times() {
         let port = replay("r", &[Packet::from_slice(&[1; 60]), Packet::from_slice(&[2; 61])], 3);
         let (mut rx, mut out) = (port.open_rx(0).expect("rx"), Batch::new());
         assert_eq!(rx.recv_batch(&mut out, 5).expect("receive"), 5);
@@ -447,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_of_all_lengths_are_played_with_their_marks() {
+    fn frames_of_all_lengths_are_played_with_their_offload_flags() {
         let mut frames: Vec<Packet> =
             (0..200u8).map(|n| Packet::from_slice(&vec![n; usize::from(n) * usize::from(n) % 5000])).collect();
         for marked in [false, true] {
@@ -465,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn null_swallows() {
+    fn null_discards_frames() {
         let port = null("n").expect("port");
         assert_eq!(port.open_tx().expect("tx").send_batch(&mut vec![Packet::from_slice(&[1; 60]); 3]).sent, 3);
         assert_eq!(port.open_rx(0).expect("rx").recv_batch(&mut Batch::new(), 1).expect("receive"), 0);

@@ -1,22 +1,22 @@
-//! Capture files in the classic pcap format (draft-ietf-opsawg-pcap): read in both byte orders and with microseconds
-//! or nanoseconds, written in the machine's byte order with microseconds.
+//! Capture files in the classic pcap format (draft-ietf-opsawg-pcap). The reader accepts both byte orders, with
+//! microseconds or nanoseconds; the writer uses native byte order and microseconds.
 //!
-//! The reader takes bytes from outside: it never panics, and allocates no more for a record than [`RECORD_LEN_MAX`]
-//! and what the input holds.
+//! The reader's input is untrusted: it never panics, and for a record it allocates no more than [`RECORD_LEN_MAX`] and
+//! the size of the input.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Bytes that a record may hold at most; a larger length in a file is an error.
+/// Maximum length of a record in bytes; a larger length in a file is an error.
 pub const RECORD_LEN_MAX: u32 = 256 * 1024;
 
 const MAGIC_US: u32 = 0xa1b2_c3d4;
 const MAGIC_NS: u32 = 0xa1b2_3c4d;
 const HEADER_LEN: usize = 24;
 const LINKTYPE_ETHERNET: u32 = 1;
-/// What Open vSwitch writes as the snapshot length; readers take longer records all the same.
+/// The snapshot length that Open vSwitch writes; readers accept longer records.
 const SNAPLEN: u32 = 1518;
 
 /// Why a capture file could not be read.
@@ -25,7 +25,7 @@ pub enum PcapError {
     /// The file could not be read.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// The file's first bytes are not those of a capture file.
+    /// The file does not begin with the magic number of a capture file.
     #[error("not a pcap file: starts with {0:#010x}, expected 0xa1b2c3d4 or 0xa1b23c4d in either byte order")]
     Magic(u32),
     /// The frames are not Ethernet frames.
@@ -34,7 +34,7 @@ pub enum PcapError {
     /// The file ends within its header or a record.
     #[error("the file ends within {0}")]
     Truncated(&'static str),
-    /// A record claims more bytes than one may have.
+    /// The length of a record exceeds the maximum.
     #[error("a record of {0} bytes is longer than {RECORD_LEN_MAX}")]
     RecordTooLong(u32),
 }
@@ -44,7 +44,7 @@ pub enum PcapError {
 pub struct Record {
     /// When, since 1970.
     pub time: Duration,
-    /// Bytes of the frame on the wire, which may be more than were captured.
+    /// Length of the frame on the wire, which may exceed the captured bytes.
     pub wire_len: u32,
     /// The captured bytes.
     pub frame: Vec<u8>,
@@ -82,7 +82,7 @@ impl<R: Read> Reader<R> {
             _ => return Err(PcapError::Magic(magic)),
         };
         let reader = Self { input, big_endian, nanoseconds };
-        // The upper bits tell of a frame check sequence.
+        // The upper bits describe a frame check sequence.
         let link_type = reader.number([l0, l1, l2, l3]) & 0x0fff_ffff;
         if link_type != LINKTYPE_ETHERNET {
             return Err(PcapError::LinkType(link_type));
@@ -125,7 +125,7 @@ impl<R: Read> Iterator for Reader<R> {
     }
 }
 
-/// Fills `buf`; `false` if the input was at its end before the first byte.
+/// Fills `buf`; `false` if the input ended before the first byte.
 fn read_whole(input: &mut impl Read, buf: &mut [u8], what: &'static str) -> Result<bool, PcapError> {
     let mut filled = 0;
     while let Some(rest) = buf.get_mut(filled..).filter(|rest| !rest.is_empty()) {
@@ -140,14 +140,14 @@ fn read_whole(input: &mut impl Read, buf: &mut [u8], what: &'static str) -> Resu
     Ok(true)
 }
 
-/// Writes a capture file. Each record reaches the output whole and at once.
+/// Writes a capture file. Each record is written in one call.
 #[derive(Debug)]
 pub struct Writer<W> {
     output: W,
 }
 
 impl Writer<File> {
-    /// Opens a file to append to, with a header if it is new or empty.
+    /// Opens a file for appending; writes the file header if it is new or empty.
     pub fn append(path: impl AsRef<Path>) -> io::Result<Self> {
         let file = OpenOptions::new().append(true).create(true).open(path)?;
         if file.metadata()?.len() == 0 { Self::new(file) } else { Ok(Self { output: file }) }
@@ -168,7 +168,7 @@ impl<W: Write> Writer<W> {
         Ok(Self { output })
     }
 
-    /// Writes `frame` with the time of the system clock.
+    /// Writes `frame` with the current time.
     pub fn write(&mut self, frame: &[u8]) -> io::Result<()> {
         self.write_at(frame, SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
     }

@@ -1,21 +1,21 @@
-//! Frame buffers that a thread uses again instead of asking the allocator.
+//! Frame buffers that a thread reuses instead of allocating.
 //!
-//! The pool belongs to the thread: an [`crate::Rx`] takes from it, a [`crate::Tx`] and whoever drops frames give back,
-//! and no lock is needed as long as a packet thread both receives and sends. A frame that another thread sends ends
-//! up in that thread's pool. Large buffers are kept apart so that a small frame does not occupy one. Both lists are
-//! bounded, so the pool holds at most 512 * 4 KiB + 128 * 70 KiB, about 11 MB a thread.
+//! Each thread has a pool: an [`crate::Rx`] takes buffers from it, and a [`crate::Tx`] and all code that drops frames
+//! return them. No lock is needed as long as a packet thread both receives and sends. A frame that another thread sends
+//! ends up in that thread's pool. Large buffers, by capacity, are kept separately so that small frames do not use them.
+//! Both lists are bounded, so a pool holds at most 512 * 4 KiB + 128 * 70 KiB, about 11 MB for each thread.
 //!
-//! Packets that lie in memory of a device ([`Packet::lend`]) have none of their own. The memory goes home as soon as they
-//! are given back, and what is left of them waits for other such packets. Who keeps packets for longer than a round copies
-//! them out of such memory ([`keep`]), as the device would have none left to receive into.
+//! Packets in device memory ([`Packet::lend`]) own no buffer. When they are returned, their memory goes back to the
+//! device at once, and the empty packet is kept for the next lent frame. Code that stores packets for longer than a
+//! round copies them out of device memory first ([`keep`]), as the device would run out of buffers.
 
 use std::cell::RefCell;
 
 use packet::{Batch, Lent, Packet};
 
-/// Buffers up to this many bytes, headroom included, are small.
+/// Buffers with a capacity of up to this many bytes, headroom included, are small.
 const SMALL: usize = 4096;
-/// Buffers over this many bytes are not kept.
+/// Buffers of a larger capacity are not kept.
 const LARGE: usize = 70 * 1024;
 const SMALL_KEPT: usize = 512;
 const LARGE_KEPT: usize = 128;
@@ -24,14 +24,14 @@ const LARGE_KEPT: usize = 128;
 struct Pool {
     small: Vec<Packet>,
     large: Vec<Packet>,
-    /// Without memory.
+    /// Without owned memory.
     empty: Vec<Packet>,
 }
 
 impl Pool {
     #[inline]
     fn give(&mut self, mut packet: Packet) {
-        let Some(size) = packet.own_len() else {
+        let Some(size) = packet.own_capacity() else {
             drop(packet.take_lent());
             if self.empty.len() < SMALL_KEPT {
                 self.empty.push(packet);
@@ -52,7 +52,7 @@ thread_local! {
     static POOL: RefCell<Pool> = RefCell::default();
 }
 
-/// A packet with a copy of `frame`, its headroom and no marks, in a buffer of the pool if there is one.
+/// A packet with headroom and a copy of `frame`, without offload flags, in a buffer of the pool if available.
 #[inline]
 pub fn filled(frame: &[u8]) -> Packet {
     let kept = POOL.with_borrow_mut(|pool| {
@@ -68,8 +68,8 @@ pub fn filled(frame: &[u8]) -> Packet {
     }
 }
 
-/// Appends packets with copies of `frames`, none longer than `longest`, their headroom and no marks, in buffers of the pool
-/// as far as there are any. Returns the bytes of all.
+/// Appends packets with headroom and copies of `frames`, none longer than `longest`, without offload flags, in buffers
+/// of the pool as far as available. Returns the total number of bytes.
 #[inline]
 pub fn fill_all<'a>(mut frames: impl ExactSizeIterator<Item = &'a [u8]>, longest: usize, batch: &mut Batch) -> usize {
     let before = batch.len();
@@ -89,7 +89,7 @@ pub fn fill_all<'a>(mut frames: impl ExactSizeIterator<Item = &'a [u8]>, longest
     bytes
 }
 
-/// Moves up to `n` small buffers of the pool to the end of `batch`, whatever is in them.
+/// Moves up to `n` small buffers of the pool to the end of `batch`, with stale content.
 fn take(n: usize, batch: &mut Batch) {
     POOL.with_borrow_mut(|pool| {
         let kept = pool.small.len() - n.min(pool.small.len());
@@ -97,7 +97,7 @@ fn take(n: usize, batch: &mut Batch) {
     });
 }
 
-/// Appends a copy of each of `packets`, marks included, to `batch`, in buffers of the pool as far as there are any.
+/// Appends a copy of each of `packets`, metadata included, to `batch`, in buffers of the pool as far as available.
 pub fn copy_all(packets: &[Packet], batch: &mut Batch) {
     let small = packets.iter().all(|p| packet::buf::HEADROOM + p.len() <= SMALL);
     let before = batch.len();
@@ -107,19 +107,19 @@ pub fn copy_all(packets: &[Packet], batch: &mut Batch) {
     let (reused, new) = packets.split_at(batch.len() - before);
     for (copy, packet) in batch[before..].iter_mut().zip(reused) {
         copy.refill(packet.data());
-        copy.take_marks_of(packet);
+        copy.copy_metadata(packet);
     }
     batch.extend(new.iter().map(copy));
 }
 
-/// A copy of `packet`, marks included, in a buffer of the pool if there is one.
+/// A copy of `packet`, metadata included, in a buffer of the pool if available.
 pub fn copy(packet: &Packet) -> Packet {
     let mut copy = filled(packet.data());
-    copy.take_marks_of(packet);
+    copy.copy_metadata(packet);
     copy
 }
 
-/// A packet that lies in `memory` of a device, from `start` on ([`Packet::lend`]), without marks.
+/// A packet in device memory, whose frame is `memory[start..]` ([`Packet::lend`]), without offload flags.
 #[inline]
 pub fn lent(memory: Lent, start: usize) -> Packet {
     let mut packet = POOL.with_borrow_mut(|pool| pool.empty.pop()).unwrap_or_default();
@@ -127,7 +127,7 @@ pub fn lent(memory: Lent, start: usize) -> Packet {
     packet
 }
 
-/// Copies `packet` to memory of its own, marks included, if it lies in a device's: for who keeps it.
+/// Moves `packet` to owned memory, metadata included, if it is in device memory. Call it before storing a packet.
 #[inline]
 pub fn keep(packet: &mut Packet) {
     if packet.lent().is_some() {
@@ -136,7 +136,7 @@ pub fn keep(packet: &mut Packet) {
     }
 }
 
-/// An empty buffer with room for `len` bytes, of the pool if there is one, for a device to read a frame into.
+/// An empty buffer with room for `len` bytes, from the pool if available, for a device to read a frame into.
 pub fn buffer(len: usize) -> Vec<u8> {
     let kept = POOL.with_borrow_mut(|pool| if len <= SMALL { pool.small.pop() } else { pool.large.pop() });
     let mut bytes = kept.map(Packet::into_vec).unwrap_or_default();
@@ -145,7 +145,7 @@ pub fn buffer(len: usize) -> Vec<u8> {
     bytes
 }
 
-/// A packet without bytes, with its headroom, no marks, and room for a frame of `len` bytes, of the pool if there is one.
+/// An empty packet with headroom and room for a frame of `len` bytes, from the pool if available.
 pub fn empty(len: usize) -> Packet {
     let len = packet::buf::HEADROOM + len;
     let kept = POOL.with_borrow_mut(|pool| if len <= SMALL { pool.small.pop() } else { pool.large.pop() });
@@ -155,19 +155,19 @@ pub fn empty(len: usize) -> Packet {
     packet
 }
 
-/// Gives a packet's buffer back.
+/// Returns a packet's buffer to the pool.
 #[inline]
 pub fn recycle(packet: Packet) {
     POOL.with_borrow_mut(|pool| pool.give(packet));
 }
 
-/// Empties `batch` and gives the buffers back.
+/// Empties `batch` and returns the buffers to the pool.
 pub fn recycle_all(batch: &mut Batch) {
     if batch.is_empty() {
         return;
     }
     POOL.with_borrow_mut(|pool| {
-        let small = batch.iter().all(|p| p.own_len().is_some_and(|n| n <= SMALL));
+        let small = batch.iter().all(|p| p.own_capacity().is_some_and(|n| n <= SMALL));
         if small && pool.small.len() + batch.len() <= SMALL_KEPT {
             pool.small.append(batch);
         } else {
@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_buffer_comes_back_clean() {
+    fn a_reused_buffer_is_clean() {
         let mut p = filled(&[1; 60]);
         p.offload.checksum = packet::Checksum::Good;
         p.insert(0, 4);
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_are_whole_whether_there_are_buffers_or_not() {
+    fn copies_are_complete_with_and_without_pooled_buffers() {
         let mut packets: Vec<Packet> = (1..9).map(|n| Packet::from_slice(&vec![n; usize::from(n) * 20])).collect();
         packets[3].offload.checksum = packet::Checksum::Good;
         let mut out = vec![Packet::from_slice(&[0; 14])];
@@ -222,6 +222,24 @@ mod tests {
         assert_eq!(kept(), (1, 2));
         recycle_all(&mut (0..2000).map(|_| lent()).collect());
         assert_eq!(kept(), (1, SMALL_KEPT));
+    }
+
+    #[test]
+    fn a_large_buffer_is_kept_as_large_after_a_short_frame() {
+        POOL.with_borrow_mut(|pool| *pool = Pool::default());
+        let large = || {
+            let mut packet = Packet::from_slice(&vec![0; 60_000]);
+            packet.truncate(60);
+            packet
+        };
+        recycle(large());
+        recycle_all(&mut (0..2000).map(|_| large()).collect());
+        let kept = POOL.with_borrow(|pool| {
+            let all = pool.small.iter().chain(&pool.large);
+            (pool.small.len(), pool.large.len(), all.filter_map(|p| p.own_capacity()).sum::<usize>())
+        });
+        assert!(kept.2 <= SMALL_KEPT * SMALL + LARGE_KEPT * LARGE, "{kept:?}");
+        assert_eq!((kept.0, kept.1), (0, LARGE_KEPT));
     }
 
     #[test]

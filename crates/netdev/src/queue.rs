@@ -1,7 +1,7 @@
 //! A bounded queue of frames between threads, with a descriptor that is readable while frames wait.
 //!
-//! Invariant: the event descriptor's counter is non-zero exactly while the queue is not empty (both change under the
-//! lock).
+//! Invariant: the counter of the event descriptor is nonzero if and only if the queue is not empty. Both change under
+//! the lock.
 
 use std::collections::VecDeque;
 use std::io;
@@ -22,13 +22,13 @@ pub struct FrameQueue {
 }
 
 impl FrameQueue {
-    /// A queue for at most `len_max` frames. Fails if the process has no descriptor left.
+    /// A queue of at most `len_max` frames. Fails if the process has no descriptor left.
     pub fn new(len_max: usize) -> io::Result<Self> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Self { frames: Mutex::default(), event, len_max })
     }
 
-    /// Appends a frame; gives it back if the queue is full.
+    /// Appends a frame; returns it as an error if the queue is full.
     pub fn push(&self, mut packet: Packet) -> Result<(), Packet> {
         pool::keep(&mut packet);
         let mut frames = self.frames.lock();
@@ -37,7 +37,7 @@ impl FrameQueue {
         }
         frames.push_back(packet);
         if frames.len() == 1 {
-            // The counter is 0, so adding 1 to it cannot fail or block.
+            // The counter is 0, so adding 1 cannot fail or block.
             let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
         }
         Ok(())
@@ -54,7 +54,7 @@ impl FrameQueue {
         n
     }
 
-    /// Throws away all frames and returns how many.
+    /// Discards all frames and returns how many.
     pub fn clear(&self) -> usize {
         let mut gone = Batch::new();
         self.pop(&mut gone, usize::MAX)

@@ -1,17 +1,17 @@
-//! Doing in software what a frame's offload marks leave to the device ([`packet::checksum`], [`packet::segment`]), for
-//! devices, and paths of devices, that cannot take the marks.
+//! Checksums and segmentation in software ([`packet::checksum`], [`packet::segment`]), for devices and paths that do
+//! not support a packet's offload flags.
 
 use packet::{Batch, Checksum, Packet, checksum, segment};
 
 use crate::pool;
 
-/// Whether a frame can go to a wire as it is.
+/// Whether a frame can go on the wire as it is.
 pub fn is_finished(packet: &Packet) -> bool {
     packet.offload.gso.is_none() && !matches!(packet.offload.checksum, Checksum::Partial { .. })
 }
 
-/// Does what the marks of `packet` ask for and appends the frames that a wire takes, one or many, to `out`. A frame
-/// whose marks make no sense for its bytes is given back, and `out` is as it was.
+/// Does the work of `packet`'s offload flags and appends the resulting frames, one or many, to `out`. If the flags do
+/// not fit the frame, returns the packet as an error and leaves `out` unchanged.
 pub fn finish(mut packet: Packet, out: &mut Batch) -> Result<(), Packet> {
     if packet.offload.gso.is_some() {
         return match segment::segment(&packet) {
@@ -40,7 +40,7 @@ mod tests {
 
     tally::proptest! {
         #[test]
-        fn any_bytes_and_marks_end(
+        fn no_bytes_and_flags_panic(
             bytes in prop::collection::vec(any::<u8>(), 0..200), start in 0u16..220, offset in any::<u16>(),
             size in 1u16..99, kind in 0usize..3, gso in any::<bool>(), ip in any::<bool>(),
         ) {
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_beyond_the_frame_are_refused() {
+    fn flags_beyond_the_frame_are_refused() {
         for (start, offset) in [(50, 9), (61, 0)] {
             let mut packet = Packet::from_slice(&[0; 60]);
             packet.offload.checksum = Checksum::Partial { start, offset };

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// What one end of a full-duplex or half-duplex link does.
+/// The duplex mode of a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Duplex {
     /// One end sends at a time.
@@ -46,7 +46,7 @@ impl Features {
     pub const GB100_FD: Self = Self(1 << 8);
     /// 1 Tb/s, full duplex.
     pub const TB1_FD: Self = Self(1 << 9);
-    /// A rate that has no bit of its own.
+    /// A rate without a bit of its own.
     pub const OTHER: Self = Self(1 << 10);
     /// Copper medium.
     pub const COPPER: Self = Self(1 << 11);
@@ -69,7 +69,7 @@ impl Features {
         Self(self.0 | other.0)
     }
 
-    /// The feature of a rate in bits a second; [`Features::OTHER`] where there is none.
+    /// The feature of a rate in bits per second; [`Features::OTHER`] if no bit fits.
     pub fn of_speed(bits_per_second: u64, duplex: Duplex) -> Self {
         match (bits_per_second / 1_000_000, duplex) {
             (10, Duplex::Half) => Self::MB10_HD,
@@ -86,7 +86,7 @@ impl Features {
         }
     }
 
-    /// The highest rate in the set, in bits a second; `None` without any.
+    /// The highest rate in the set in bits per second; `None` if the set has none.
     pub fn max_speed(self) -> Option<u64> {
         const RATES: [(u32, u64); 10] = [
             (1 << 9, 1_000_000),
@@ -109,30 +109,30 @@ impl Features {
 pub struct PortFeatures {
     /// In use now.
     pub current: Features,
-    /// Offered to the other end.
+    /// Advertised to the peer.
     pub advertised: Features,
-    /// What the device can do.
+    /// Supported by the device.
     pub supported: Features,
-    /// What the other end offers.
+    /// Advertised by the peer.
     pub peer: Features,
 }
 
 /// The state of a device's link.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct LinkStatus {
-    /// Switched on by the administrator.
+    /// Enabled by the administrator.
     pub admin_up: bool,
-    /// The other end is there. (A device that is switched off has none.)
+    /// Whether the link has a carrier. (False while the device is disabled.)
     pub carrier: bool,
-    /// How often the carrier was seen to change.
+    /// Number of observed carrier changes.
     pub link_resets: u64,
-    /// Rate now, in bits a second.
+    /// Current rate in bits per second.
     pub speed: Option<u64>,
     /// Duplex now.
     pub duplex: Option<Duplex>,
-    /// The kernel's number of the device; `Some(0)` for devices that pretend to have one.
+    /// The kernel's interface index; `Some(0)` for devices that only simulate one.
     pub ifindex: Option<u32>,
-    /// OpenFlow's view of the rates.
+    /// The rates as OpenFlow features.
     pub features: PortFeatures,
     /// The Interface row's `status` column: `driver_name`, `driver_version`, `firmware_version`, ...
     pub details: BTreeMap<String, String>,
@@ -140,17 +140,16 @@ pub struct LinkStatus {
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $field:ident = $column:literal,)+) => {
-        /// A device's counters. `None` is what the device does not know, which OpenFlow shows as all ones.
+        /// A device's counters. `None` is an unknown counter, which OpenFlow shows as all ones.
         #[derive(Clone, PartialEq, Eq, Debug, Default)]
         pub struct NetdevStats {
             $($(#[$doc])* pub $field: Option<u64>,)+
-            /// Counters that only this kind of device has, by name.
+            /// Counters specific to this type of device, by name.
             pub custom: Vec<(String, u64)>,
         }
 
         impl NetdevStats {
-            /// The counters that are known, by their key in the Interface row's `statistics` column; the device's
-            /// own counters last.
+            /// The known counters, by their key in the Interface row's `statistics` column; custom counters come last.
             pub fn columns(&self) -> Vec<(&str, u64)> {
                 let known = [$(($column, self.$field),)+];
                 let known = known.into_iter().filter_map(|(name, n)| n.map(|n| (name, n)));
@@ -169,19 +168,19 @@ counters! {
     rx_bytes = "rx_bytes",
     /// Bytes in frames sent.
     tx_bytes = "tx_bytes",
-    /// Frames received and dropped for want of room.
+    /// Frames received and dropped for lack of space.
     rx_dropped = "rx_dropped",
-    /// Frames not sent for want of room.
+    /// Frames not sent for lack of space.
     tx_dropped = "tx_dropped",
-    /// Frames received bad, of all kinds.
+    /// Received frames with errors of any kind.
     rx_errors = "rx_errors",
-    /// Frames not sent for an error.
+    /// Frames not sent because of an error.
     tx_errors = "tx_errors",
     /// Received with an alignment error.
     rx_frame_errors = "rx_frame_err",
-    /// Received while the receiver's ring was full.
+    /// Receiver ring overruns.
     rx_over_errors = "rx_over_err",
-    /// Received with a wrong checksum.
+    /// Received with a CRC error.
     rx_crc_errors = "rx_crc_err",
     /// Missed by the receiver.
     rx_missed_errors = "rx_missed_errors",
@@ -196,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_those_that_are_known() {
+    fn columns_contain_the_known_counters() {
         let stats = NetdevStats {
             rx_packets: Some(1),
             collisions: Some(0),

@@ -1,4 +1,4 @@
-//! Changes that a switch makes all at once or not at all: OpenFlow bundles (of OpenFlow 1.3 by extension 230).
+//! Atomic changes: OpenFlow bundles (in OpenFlow 1.3 by extension 230).
 
 use crate::error::{Result, fatal};
 use crate::flow_text::{lines, normalize, read_file};
@@ -16,10 +16,10 @@ use std::collections::HashMap;
 
 const FLAGS: u16 = flag::ATOMIC | flag::ORDERED;
 
-/// One connection does one bundle.
+/// Each connection sends one bundle only.
 const BUNDLE_ID: u32 = 0;
 
-/// Has the switch do all that these messages ask for, in order and at once; prints what it says against it.
+/// Sends `messages` in an ordered, atomic bundle and commits it; prints the errors that the switch reports.
 pub(crate) fn transact(c: &Context, conn: &mut Vconn, messages: &[Vec<u8>]) -> Result {
     let mut errors = Vec::new();
     let mut done = step(conn, BundleStep::Open, &mut errors)?;
@@ -27,7 +27,7 @@ pub(crate) fn transact(c: &Context, conn: &mut Vconn, messages: &[Vec<u8>]) -> R
         for message in messages {
             let add = bundle::wrap(conn.version, BUNDLE_ID, FLAGS, message);
             conn.send(&add).map_err(|e| io_error(&e))?;
-            // A switch with many errors to tell takes no more until some of them are heard.
+            // A switch with many pending errors stops reading until some of them are received.
             while conn.is_flushed()
                 && let Some(msg) = conn.recv_ready().map_err(|e| io_error(&e))?
             {
@@ -40,12 +40,12 @@ pub(crate) fn transact(c: &Context, conn: &mut Vconn, messages: &[Vec<u8>]) -> R
     }
     if !errors.is_empty() {
         let by_xid: HashMap<u32, &Vec<u8>> = messages.iter().map(|m| (xid_of(m), m)).collect();
-        errors.iter().for_each(|error| tell(c, error, &by_xid));
+        errors.iter().for_each(|error| print_error(c, error, &by_xid));
     }
     if done && errors.is_empty() { Ok(()) } else { Err(fatal(format!("talking to {} (Protocol error)", conn.name))) }
 }
 
-/// Takes one step, and collects the errors that come until it is answered. Whether it was done.
+/// Sends a bundle control message and collects errors until its reply. Returns whether the step succeeded.
 fn step(conn: &mut Vconn, step: BundleStep, errors: &mut Vec<Vec<u8>>) -> Result<bool> {
     let control = BundleControl { bundle_id: BUNDLE_ID, ty: step.wire(false), flags: FLAGS };
     let xid = conn.send_message(&Message::BundleControl(control), Options::default())?;
@@ -62,18 +62,18 @@ fn step(conn: &mut Vconn, step: BundleStep, errors: &mut Vec<Vec<u8>>) -> Result
     }
 }
 
-/// Prints an error, with the whole message that it is about where that is one of these.
-fn tell(c: &Context, error: &[u8], messages: &HashMap<u32, &Vec<u8>>) {
+/// Prints an error, with the whole message that it refers to if that is one of `messages`.
+fn print_error(c: &Context, error: &[u8], messages: &HashMap<u32, &Vec<u8>>) {
     let Ok((_, xid, Message::Error(ErrorReport { error: ReportedError::Known(known), data }))) = message::decode(error)
     else {
         eprintln!("***decode error***");
         return;
     };
-    let about = messages.get(&xid).copied().unwrap_or(&data);
-    eprint!("Error {} for: {}", known.name(), print::print(about, Style::plain(c.verbosity + 1)));
+    let request = messages.get(&xid).copied().unwrap_or(&data);
+    eprint!("Error {} for: {}", known.name(), print::print(request, Style::plain(c.verbosity + 1)));
 }
 
-/// Carries out a file of changes of flows and groups, and of packets to be sent, as one bundle.
+/// Executes a file of flow and group changes and packet-outs as one bundle.
 pub fn bundle(c: &Context, a: &[String]) -> Result {
     let file = &a[1];
     let names = accepted_names(c, &a[0])?;
@@ -92,7 +92,7 @@ pub fn bundle(c: &Context, a: &[String]) -> Result {
     transact(c, &mut conn, &messages)
 }
 
-/// One line: a keyword, and what it says of that.
+/// Parses one line: a keyword and its argument.
 fn parse_line(line: &str, names: &Names) -> std::result::Result<(Message, Protocols), String> {
     let (word, rest) = line.split_once([' ', '\t']).unwrap_or((line, ""));
     let rest = rest.trim_start();

@@ -1,6 +1,6 @@
-//! Commands for those who test: matches, actions and errors from bytes to text and back, without a switch.
+//! Test commands that convert matches, actions and errors between bytes and text, without a switch.
 //!
-//! What is read is written again, and the bytes that come out otherwise are listed.
+//! Decoded input is encoded again, and bytes that differ are listed.
 
 use crate::error::{Result, fatal};
 use crate::flow_text::lines;
@@ -11,18 +11,18 @@ use crate::switch::Out;
 use crate::vconn::next_xid;
 use flow::Match;
 use flow::text::{NoNames, match_to_string};
-use openflow::bytes::Reader;
 use openflow::message::{self, Options, encode_with};
 use openflow::of_match::{self, OF10_LEN, OF11_LEN};
 use openflow::print::{Style, print};
 use openflow::switch::{ErrorReport, Hello};
+use openflow::wire::{Reader, Writer};
 use openflow::{
     Action, GroupCommand, Message, OfpError, Version, Versions, actions_to_string, decode_actions, decode_instructions,
     encode_actions, encode_instructions, parse_group_line,
 };
 use std::io::Read;
 
-/// Bytes in lines of 16, without their characters.
+/// Formats bytes in lines of 16, without their characters.
 pub fn hex_lines(bytes: &[u8]) -> String {
     let mut out = String::new();
     for (i, line) in bytes.chunks(16).enumerate() {
@@ -42,7 +42,7 @@ pub fn read_stdin() -> Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Each line of standard input as bytes, without comments and blank lines.
+/// Calls `f` with each line of standard input as bytes, skipping comments and blank lines.
 fn each_line_of_hex(mut f: impl FnMut(&[u8]) -> Result) -> Result {
     for (_, line) in lines(&read_stdin()?) {
         f(&hex(line).ok_or_else(|| fatal("Trailing garbage in hex data"))?)?;
@@ -50,7 +50,7 @@ fn each_line_of_hex(mut f: impl FnMut(&[u8]) -> Result) -> Result {
     Ok(())
 }
 
-/// The bytes in which `b` differs from `a`, a line each.
+/// Lists the bytes in which `b` differs from `a`, one per line.
 fn differences(prefix: &str, a: &[u8], b: &[u8]) -> String {
     let mut out = String::new();
     let text = |byte: Option<&u8>| byte.map_or_else(|| "(none)".to_owned(), |byte| format!("{byte:02x}"));
@@ -65,7 +65,7 @@ fn version(name: &str, what: &str) -> Result<Version> {
     known.ok_or_else(|| fatal(format!("{name}: not a valid {what}")))
 }
 
-/// Reads actions or instructions of a version from standard input.
+/// Decodes actions or instructions of a version from standard input.
 fn parse_ofpacts(
     a: &[String],
     what: &str,
@@ -90,13 +90,13 @@ fn parse_ofpacts(
 /// Actions of a version.
 pub fn parse_actions(_: &Context, a: &[String]) -> Result {
     parse_ofpacts(a, "actions", decode_actions, |actions, version| {
-        let mut out = Vec::new();
+        let mut out = Writer::new();
         encode_actions(&mut out, actions, version, &Match::ANY);
-        out
+        out.to_vec()
     })
 }
 
-/// Instructions of a version; in OpenFlow 1.0, actions.
+/// Instructions of a version; in OpenFlow 1.0 actions.
 pub fn parse_instructions(_: &Context, a: &[String]) -> Result {
     parse_ofpacts(
         a,
@@ -105,13 +105,13 @@ pub fn parse_instructions(_: &Context, a: &[String]) -> Result {
             if version == Version::V10 { decode_actions(bytes, version) } else { decode_instructions(bytes, version) }
         },
         |actions, version| {
-            let mut out = Vec::new();
+            let mut out = Writer::new();
             if version == Version::V10 {
                 encode_actions(&mut out, actions, version, &Match::ANY);
             } else {
                 encode_instructions(&mut out, actions, version, &Match::ANY);
             }
-            out
+            out.to_vec()
         },
     )
 }
@@ -123,16 +123,16 @@ fn expect_length(bytes: &[u8], length: usize) -> Result {
     Err(fatal(format!("Input is {} bytes, expected {length}", bytes.len())))
 }
 
-/// Matches of OpenFlow 1.0, as they are and in normal form.
+/// Matches of OpenFlow 1.0, as given and normalised.
 pub fn parse_ofp10_match(_: &Context, _: &[String]) -> Result {
     let mut out = Out::default();
     each_line_of_hex(|bytes| {
         expect_length(bytes, OF10_LEN)?;
-        let mut matching = of_match::decode_of10(&mut Reader(bytes)).map_err(fatal)?;
+        let mut matching = of_match::decode_of10(&mut Reader::new(bytes)).map_err(fatal)?;
         let encoded = |matching: &Match| {
-            let mut out = Vec::new();
+            let mut out = Writer::new();
             of_match::encode_of10(&mut out, matching);
-            out
+            out.to_vec()
         };
         out.put(&format!("{}\n", match_to_string(&matching, &NoNames)));
         let as_read = encoded(&matching);
@@ -151,10 +151,10 @@ pub fn parse_ofp11_match(_: &Context, _: &[String]) -> Result {
     let mut out = Out::default();
     each_line_of_hex(|bytes| {
         expect_length(bytes, OF11_LEN)?;
-        match of_match::decode_of11(&mut Reader(bytes)) {
+        match of_match::decode_of11(&mut Reader::new(bytes)) {
             Err(e) => out.put(&format!("bad ofp11_match: {e}\n\n")),
             Ok(matching) => {
-                let mut encoded = Vec::new();
+                let mut encoded = Writer::new();
                 of_match::encode_of11(&mut encoded, &matching);
                 out.put(&format!("{}\n", match_to_string(&matching, &NoNames)));
                 out.put(&differences("", bytes, &encoded));
@@ -165,13 +165,13 @@ pub fn parse_ofp11_match(_: &Context, _: &[String]) -> Result {
     })
 }
 
-/// The message that adds a group.
+/// Prints the message that adds a group.
 pub fn parse_group(c: &Context, a: &[String]) -> Result {
     let group = openflow::parse_group(&a[0], GroupCommand::Add, &Names::default()).map_err(fatal)?;
     group_mod(c, group)
 }
 
-/// The messages that a file of groups makes.
+/// Prints the messages for a file of groups.
 pub fn parse_groups(c: &Context, a: &[String]) -> Result {
     let text = crate::flow_text::read_file(&a[0])?;
     for (n, line) in lines(&text) {
@@ -191,7 +191,7 @@ fn group_mod(c: &Context, group: openflow::ParsedGroup) -> Result {
     Ok(())
 }
 
-/// The numbers of an error in each version.
+/// Prints the numbers of an error in each version.
 pub fn print_error(_: &Context, a: &[String]) -> Result {
     let error = error_by_name(&a[0])?;
     for version in Version::ALL {
@@ -207,7 +207,7 @@ fn error_by_name(name: &str) -> Result<OfpError> {
     OfpError::from_name(name).ok_or_else(|| fatal(format!("unknown error \"{name}\"")))
 }
 
-/// The message that reports an error about a request.
+/// Prints the message that reports an error about a request.
 pub fn encode_error_reply(_: &Context, a: &[String]) -> Result {
     let error = error_by_name(&a[0])?;
     let request = hex(&a[1]).ok_or_else(|| fatal("Trailing garbage in hex data"))?;
@@ -224,7 +224,7 @@ pub fn encode_error_reply(_: &Context, a: &[String]) -> Result {
     Ok(())
 }
 
-/// The HELLO of a set of versions, given as the bitmap in it.
+/// Prints the HELLO for a set of versions, given as its bitmap.
 pub fn encode_hello(_: &Context, a: &[String]) -> Result {
     let text = &a[0];
     let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
@@ -239,7 +239,7 @@ pub fn encode_hello(_: &Context, a: &[String]) -> Result {
     Ok(())
 }
 
-/// Keys and values as flows have them.
+/// Prints keys and values in the syntax of flows.
 pub fn parse_key_value(_: &Context, a: &[String]) -> Result {
     for text in a {
         let mut rest = text.as_str();
@@ -260,7 +260,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_and_what_became_of_them() {
+    fn differences_are_listed_by_byte() {
         assert_eq!(
             hex_lines(&[0; 17]),
             format!("00000000 {0}-{1}\n00000010  00\n", " 00".repeat(8), &" 00".repeat(8)[1..])

@@ -1,27 +1,28 @@
-//! Colours of flows (`--color`): put into the text after it is made, by the words in it.
+//! Colours of flows (`--color`), added to the formatted text by its words.
 //!
-//! What is which colour, and the names of colours in `OVS_COLORS`, is as ovs-ofctl(8) has it: `ac` the word `actions=`, `dr`
-//! drop, `le` learn, `pm` names that a value follows, `pr` names that parentheses follow, `sp` some names that matter most,
-//! `vl` names that stand alone.
+//! The colours and their names in `OVS_COLORS` are those of ovs-ofctl(8): `ac` the word `actions=`, `dr` drop, `le`
+//! learn, `pm` names followed by a value, `pr` names followed by parentheses, `sp` some special names, `vl` names
+//! without a value.
 
 use std::io::IsTerminal;
 
-/// Names of actions, and of fields, in the special colour.
+/// Names of actions and fields in the special colour.
 const SPECIAL: [&str; 7] = ["output", "load", "move", "group", "set_field", "resubmit", "exit"];
 const SPECIAL_FIELDS: [&str; 2] = ["table", "priority"];
-/// What a flow has beside its match.
+/// Properties of a flow beside its match.
 const AROUND: [&str; 5] = ["table", "cookie", "idle_timeout", "hard_timeout", "importance"];
-/// Names that stand alone and are no name of an action or a flag of a message.
+/// Names without a value that are neither actions nor flags of a message.
 const PROTOCOLS: [&str; 17] = [
     "ip", "ipv6", "icmp", "icmp6", "tcp", "tcp6", "udp", "udp6", "sctp", "sctp6", "arp", "rarp", "mpls", "mplsm",
     "ipv4", "ip6", "nsh",
 ];
-/// Actions that stand alone in the colour of those with parentheses.
-const BARE: [&str; 7] = ["dec_ttl", "dec_mpls_ttl", "dec_nsh_ttl", "strip_vlan", "pop_vlan", "clear_actions", "decap"];
-/// Words within parentheses that stand alone.
+/// Actions without a value that have the colour of names that parentheses follow.
+const WITHOUT_VALUE: [&str; 7] =
+    ["dec_ttl", "dec_mpls_ttl", "dec_nsh_ttl", "strip_vlan", "pop_vlan", "clear_actions", "decap"];
+/// Words without a value within parentheses.
 const FLAGS: [&str; 8] =
     ["commit", "force", "pause", "random", "persistent", "hash", "send_flow_rem", "delete_learned"];
-/// The same in the colour of names that a value follows.
+/// The directions of `sample`, which have the colour of names that a value follows.
 const DIRECTIONS: [&str; 2] = ["ingress", "egress"];
 
 /// Colours as SGR parameters.
@@ -37,7 +38,7 @@ pub struct Colours {
 }
 
 impl Colours {
-    /// What `--color=WHEN` asks for; the error says that it is none of the words for that. `list` is `OVS_COLORS`.
+    /// The colours for `--color=WHEN`; an error if WHEN is unknown. `list` is `OVS_COLORS`.
     pub fn choose(when: &str, list: &str) -> Result<Option<Self>, String> {
         let wanted = match when {
             "always" | "yes" | "force" => true,
@@ -65,7 +66,7 @@ impl Colours {
         }
     }
 
-    /// Lines of text with the flows in them in colour.
+    /// Adds colours to the flows in lines of text.
     pub fn paint(&self, text: &str) -> String {
         text.split_inclusive('\n').map(|line| self.paint_line(line)).collect()
     }
@@ -73,14 +74,14 @@ impl Colours {
     fn paint_line(&self, line: &str) -> String {
         let Some((head, actions)) = line.split_once("actions=") else { return line.to_owned() };
         let mut out = String::new();
-        // A message's header and a change's sign come before the flow.
+        // The header of a message and the sign of a change precede the flow.
         let start = head.rfind("): ").map_or(0, |at| at + 3);
         let is_message = start > 0;
         let (header, matching) = head.split_at(start);
         out.push_str(header);
         let is_dump = !is_message && head.starts_with(' ');
         self.matching(matching, is_dump, &mut out);
-        // Only dumps have the word in colour.
+        // Only dumps colour the word.
         put(&mut out, if is_dump { &self.actions } else { "" }, "actions=");
         let (actions, end) = actions.split_at(actions.trim_end().len());
         Painter { colours: self, rest: actions, out: &mut out }.actions();
@@ -88,7 +89,7 @@ impl Colours {
         out
     }
 
-    /// Fields and statistics with commas or blanks between.
+    /// Colours fields and statistics separated by commas or blanks.
     fn matching(&self, text: &str, is_dump: bool, out: &mut String) {
         let mut rest = text;
         while !rest.is_empty() {
@@ -103,7 +104,7 @@ impl Colours {
                     out.push('=');
                     out.push_str(value);
                 }
-                // Elsewhere than in dumps these stand around the match.
+                // Except in dumps, these are not coloured beside the match.
                 Some((name, _)) if !is_dump && AROUND.contains(&name) || name == "packet_type" => out.push_str(token),
                 Some((name, value)) => {
                     let special = SPECIAL_FIELDS.contains(&name);
@@ -126,7 +127,7 @@ fn put(out: &mut String, sgr: &str, text: &str) {
     }
 }
 
-/// Goes through a list of actions.
+/// Colours a list of actions.
 struct Painter<'a> {
     colours: &'a Colours,
     rest: &'a str,
@@ -134,7 +135,7 @@ struct Painter<'a> {
 }
 
 impl<'a> Painter<'a> {
-    /// A word, which may be empty, off the front.
+    /// Takes a word, possibly empty, from the front.
     fn word(&mut self) -> &'a str {
         let end = self.rest.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap_or(self.rest.len());
         let (word, rest) = self.rest.split_at(end);
@@ -148,7 +149,7 @@ impl<'a> Painter<'a> {
         found.is_some()
     }
 
-    /// What is left of an item, up to the comma after it or the end of the parentheses that it is in.
+    /// Writes the rest of an item, up to its comma or the end of the enclosing parentheses.
     fn value(&mut self) {
         let mut depth = 0;
         while let Some(c) = self.rest.chars().next() {
@@ -174,7 +175,7 @@ impl<'a> Painter<'a> {
             if self.eat(",") {
                 self.out.push(',');
             } else if !self.rest.is_empty() {
-                // Nothing of ours: a sign without a word before it.
+                // Unknown syntax: a sign without a word before it.
                 self.out.push_str(self.rest);
                 self.rest = "";
             }
@@ -186,7 +187,7 @@ impl<'a> Painter<'a> {
         let word = self.word();
         let special = SPECIAL.contains(&word);
         match self.rest.chars().next() {
-            // Ports by their names are no actions, and an empty word is a value.
+            // Port names are no actions, and an empty word is a value.
             _ if word.is_empty() || word.starts_with(|ch: char| ch.is_ascii_uppercase() || ch.is_ascii_digit()) => {
                 self.out.push_str(word);
                 self.value();
@@ -200,7 +201,7 @@ impl<'a> Painter<'a> {
                 put(self.out, &c.special, word);
                 self.value();
             }
-            // What it writes to is as plain as what it looks at.
+            // The destination is written like the source, without colour.
             Some('(') if word == "check_pkt_larger" => {
                 self.eat("(");
                 put(self.out, &c.param, "check_pkt_larger(");
@@ -231,7 +232,7 @@ impl<'a> Painter<'a> {
                     "drop" => Some(&c.drop),
                     _ if special => Some(&c.special),
                     "ct_clear" | "pop_queue" => Some(&c.value),
-                    _ if BARE.contains(&word) => Some(&c.paren),
+                    _ if WITHOUT_VALUE.contains(&word) => Some(&c.paren),
                     _ => None,
                 };
                 match colour {
@@ -243,7 +244,7 @@ impl<'a> Painter<'a> {
         }
     }
 
-    /// What is in parentheses, up to the one that closes them.
+    /// Colours the content of parentheses up to the closing one.
     fn arguments(&mut self, of: &str) {
         let c = self.colours;
         while !self.rest.is_empty() && !self.rest.starts_with(')') {
@@ -258,7 +259,7 @@ impl<'a> Painter<'a> {
         }
     }
 
-    /// Bits of a field that are matched, by value or by other bits, if they come next.
+    /// Colours the matched bits of a field, given by value or by other bits, if they come next.
     fn bits(&mut self, c: &Colours) -> bool {
         let end = self.rest.find([',', ')', '=', ':', '(']).unwrap_or(self.rest.len());
         let (bits, rest) = self.rest.split_at(end);
@@ -305,7 +306,7 @@ impl<'a> Painter<'a> {
 mod tests {
     use super::*;
 
-    /// Colours as braces, which are easier to read.
+    /// Shows colours as braces, for readability.
     fn painted(text: &str) -> String {
         let painted = Colours::parse("").paint(text);
         painted.replace("\x1b[m\x1b[K", "}").replace("m\x1b[K", " ").replace("\x1b[", "{")
@@ -349,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn chosen_and_named() {
+    fn colours_are_chosen_and_named() {
         assert_eq!(Colours::choose("never", ""), Ok(None));
         assert!(Colours::choose("maybe", "").is_err());
         let chosen = Colours::choose("always", "dr=1;2:vl=x").expect("a word").expect("colours");
@@ -357,7 +358,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Whatever the text, nothing of it is lost.
+        /// No text is lost, whatever the input.
         #[test]
         fn only_colours_are_added(text in "[ ,a-c:=()\\[\\]>-]{0,20}actions=[ ,a-c:=()\\[\\]>-]{0,30}") {
             let mut painted = Colours::parse("").paint(&text);

@@ -7,7 +7,7 @@ use crate::{
     packet_out, packets, ports, query, tables, tlv,
 };
 
-/// Whether a command changes something.
+/// Whether a command modifies the switch.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Access {
     Reads,
@@ -87,7 +87,7 @@ const COMMANDS: &[Command] = &[
     command("ofp-print", 1, 2, Reads, offline::ofp_print),
     command("dump-ipfix-bridge", 1, 1, Reads, query::dump_ipfix_bridge),
     command("dump-ipfix-flow", 1, 1, Reads, query::dump_ipfix_flow),
-    // Works in read only mode, as it changes nothing that is configured.
+    // Allowed in read-only mode, as they change no configuration.
     command("ct-flush-zone", 2, 2, Reads, connections::ct_flush_zone),
     command("ct-flush", 1, 4, Reads, connections::ct_flush),
     command("ofp-parse", 1, 1, Reads, offline::ofp_parse),
@@ -129,7 +129,7 @@ fn help(c: &Context, _: &[String]) -> Result {
     Ok(())
 }
 
-/// What commands take, as `list-commands` says it.
+/// The arguments of commands as `list-commands` prints them.
 #[rustfmt::skip]
 const ARGUMENTS: &[(&str, &str)] = &[
     ("show", "switch"),
@@ -188,7 +188,7 @@ const ARGUMENTS: &[(&str, &str)] = &[
     ("dump-tlv-map", "switch"),
 ];
 
-/// Commands whose output there is as JSON.
+/// Commands with JSON output.
 const AS_JSON: &[&str] = &[
     "show",
     "dump-desc",
@@ -214,13 +214,13 @@ const AS_JSON: &[&str] = &[
     "dump-ipfix-flow",
 ];
 
-/// The options and commands, for completion in a shell.
+/// The options and commands, for shell completion.
 pub(crate) fn vocabulary() -> cli::completion::Vocabulary {
     let fragments = [crate::options::OPTIONS, vlog::OPTIONS, daemon::OPTIONS];
     cli::completion::Vocabulary::new(&fragments, COMMANDS.iter().map(|command| command.name))
 }
 
-/// Runs the command of the command line.
+/// Runs the command given on the command line.
 pub(crate) fn run(mut context: Context) -> Result {
     let mut args = std::mem::take(&mut context.args).into_iter();
     let Some(name) = args.next() else { return Err(fatal("missing command name; use --help for help")) };

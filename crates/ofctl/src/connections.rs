@@ -1,4 +1,4 @@
-//! Commands that make a switch forget tracked connections.
+//! Commands that flush tracked connections.
 
 use crate::error::{Result, fatal};
 use crate::options::Context;
@@ -8,13 +8,13 @@ use openflow::ct_flush::{CtFlush, Direction};
 use openflow::message::Options;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Forgets the connections of a zone.
+/// Flushes the connections of a zone.
 pub fn ct_flush_zone(c: &Context, a: &[String]) -> Result {
     let zone = number(&a[1], u16::MAX.into()).ok_or_else(|| fatal(format!("invalid zone_id \"{}\"", a[1])))?;
     flush(c, &a[0], &Message::CtFlushZone(zone as u16))
 }
 
-/// Forgets connections of which either direction is as told, or all.
+/// Flushes all connections, or those that match the given tuples.
 pub fn ct_flush(c: &Context, a: &[String]) -> Result {
     let wanted = parse(&a[1..]).map_err(fatal)?;
     flush(c, &a[0], &Message::CtFlush(Box::new(wanted)))
@@ -25,7 +25,7 @@ fn flush(c: &Context, switch: &str, message: &Message) -> Result {
     transact_noreply(c, &mut conn, message, Options::default())
 }
 
-/// What `[zone=N] [ORIGINAL [REPLY]]` ask for; words behind these do not count.
+/// Parses `[zone=N] [ORIGINAL [REPLY]]`; further words are ignored.
 fn parse(words: &[String]) -> std::result::Result<CtFlush, String> {
     let mut flush = CtFlush::default();
     let mut words = words.iter().map(String::as_str).peekable();
@@ -41,7 +41,7 @@ fn parse(words: &[String]) -> std::result::Result<CtFlush, String> {
     Ok(flush)
 }
 
-/// Reads addresses and ports of one direction.
+/// Parses addresses and ports of one direction.
 fn tuple(text: &str, reply: bool, flush: &mut CtFlush) -> std::result::Result<(), String> {
     let mut d = Direction::default();
     let mut rest = text;
@@ -83,7 +83,7 @@ fn address(text: &str, is_ipv4: bool) -> Option<Ipv6Addr> {
     if is_ipv4 { text.parse().ok().map(|a: Ipv4Addr| a.to_ipv6_mapped()) } else { text.parse().ok() }
 }
 
-/// A number of at most `max`, as strtol(3) reads it with base 0.
+/// Parses a number of at most `max`, like strtol(3) with base 0.
 fn number(text: &str, max: u64) -> Option<u64> {
     let text = text.trim_start_matches(|c: char| c.is_ascii_whitespace() || c == '\x0b');
     let text = text.strip_prefix('+').unwrap_or(text);
@@ -96,7 +96,7 @@ fn number(text: &str, max: u64) -> Option<u64> {
     (number <= max).then_some(number)
 }
 
-/// The lower bits of the decimal number that a text begins with, as scanf(3) reads it.
+/// The lower bits of the decimal number at the front of a text, like scanf(3).
 fn scanned(text: &str) -> Option<u16> {
     let text = text.trim_start_matches(|c: char| c.is_ascii_whitespace() || c == '\x0b');
     let (negative, text) = match text.strip_prefix('-') {
@@ -117,7 +117,7 @@ mod tests {
         parse(&words.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>())
     }
 
-    /// The bytes behind the header of the message, in hexadecimal.
+    /// The bytes after the header of the message, in hexadecimal.
     fn hex(words: &[&str]) -> String {
         let message = Message::CtFlush(Box::new(parsed(words).expect("words that are right")));
         let bytes = message::encode(Version::V10, 1, &message);
@@ -125,8 +125,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent() {
-        // As Debian's ovs-ofctl sends it.
+    fn messages_equal_open_vswitchs() {
+        // As Open vSwitch's ovs-ofctl sends it.
         for (words, bytes) in [
             (&[][..], "0000000000000000"),
             (&["", ""], "0000000000000000"),
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong() {
+    fn invalid_arguments_are_rejected() {
         assert_eq!(parsed(&["zone=x"]), Err("Failed to parse zone".into()));
         assert_eq!(parsed(&["zone="]), Err("Failed to parse zone".into()));
         for (words, problem) in [

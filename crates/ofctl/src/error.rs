@@ -1,17 +1,17 @@
-//! How a command ends early.
+//! Early exits of a command.
 
 use std::fmt::Display;
 
 /// Why a command ends.
 #[derive(Debug)]
 pub enum Exit {
-    /// With this line after the program's name, and exit code 1.
+    /// Prints this line after the program's name, and exits with code 1.
     Fatal(String),
-    /// With this exit code; all was said.
+    /// Exits with this code; everything was printed before.
     Code(u8),
 }
 
-/// What commands give.
+/// The result of a command.
 pub type Result<T = ()> = std::result::Result<T, Exit>;
 
 /// A fatal error with this text.
@@ -19,7 +19,7 @@ pub fn fatal(message: impl Display) -> Exit {
     Exit::Fatal(message.to_string())
 }
 
-/// The text of an operating system error, as strerror(3) has it.
+/// The text of an operating system error, like strerror(3).
 pub fn strerror(e: &std::io::Error) -> String {
     let text = e.to_string();
     match text.find(" (os error") {

@@ -1,7 +1,7 @@
 //! Commands that change flows.
 //!
-//! Modifications go out one after another, with a barrier after each window of them, so that a hundred thousand take no
-//! longer than the switch does. Transaction ids count as if there were a barrier after each.
+//! Flow modifications are pipelined, with a barrier after each window, so that the switch's speed determines the time
+//! of a hundred thousand. Transaction ids are counted as if a barrier followed each.
 
 use crate::bundles;
 use crate::error::{Exit, Result, fatal};
@@ -16,21 +16,22 @@ use openflow::message::{Options, encode_flow_mod};
 use openflow::types::set_xid;
 use openflow::{FlowMod, FlowModCommand as Cmd, Form, ParsedFlow, Protocols, Version, parse_flow, parse_flow_line};
 
-/// Bytes of modifications between two barriers: below what sockets buffer, so that neither side waits for the other.
+/// Bytes of flow modifications between two barriers: less than sockets buffer, so that neither side waits for the
+/// other.
 const WINDOW_BYTES: usize = 1 << 16;
 
-/// Sends modifications: one after another, or all in a bundle.
+/// Sends flow modifications one by one, or all in a bundle.
 pub struct Sender<'a> {
     c: &'a Context,
     conn: Vconn,
     protocol: Protocols,
     bytes: usize,
-    /// What is to be in the bundle.
+    /// The messages of the bundle.
     kept: Vec<Vec<u8>>,
 }
 
 impl<'a> Sender<'a> {
-    /// On this connection, in this format.
+    /// Sends on this connection, in this flow format.
     pub fn new(c: &'a Context, conn: Vconn, protocol: Protocols) -> Self {
         Self { c, conn, protocol, bytes: 0, kept: Vec::new() }
     }
@@ -40,8 +41,11 @@ impl<'a> Sender<'a> {
         self.send_encoded(encode(fm, self.conn.version, self.protocol))
     }
 
-    /// Queues one that [`encode`] made for this connection and format.
+    /// Queues a message that [`encode`] made for this connection and format.
     fn send_encoded(&mut self, mut msg: Vec<u8>) -> Result {
+        if msg.is_empty() {
+            return Err(fatal("flow modification is too long for OpenFlow"));
+        }
         set_xid(&mut msg, next_xid());
         if self.c.bundle {
             self.kept.push(msg);
@@ -52,7 +56,7 @@ impl<'a> Sender<'a> {
         if self.bytes >= WINDOW_BYTES {
             return self.wait();
         }
-        // The barrier that was not sent.
+        // The transaction id of the barrier that was not sent.
         next_xid();
         Ok(())
     }
@@ -63,7 +67,7 @@ impl<'a> Sender<'a> {
         fail_on_errors(self.c, &errors)
     }
 
-    /// Waits until all is done.
+    /// Waits until all modifications are done.
     pub fn finish(mut self) -> Result {
         if self.c.bundle {
             return bundles::transact(self.c, &mut self.conn, &self.kept);
@@ -72,13 +76,13 @@ impl<'a> Sender<'a> {
     }
 }
 
-/// A modification as its message, but for the transaction id.
+/// Encodes a modification, without its transaction id.
 fn encode(fm: &FlowMod, version: Version, protocol: Protocols) -> Vec<u8> {
     let form = if is_nxm(protocol) { Form::Nicira } else { Form::Standard };
     encode_flow_mod(version, 0, form, fm, Options { flow_mod_table_id: table_id_ext(protocol), ..Options::default() })
 }
 
-/// Changes flows as an argument or a file says.
+/// Changes flows as an argument or a file describes.
 fn change(c: &Context, a: &[String], command: Cmd) -> Result {
     if a.get(1).is_some_and(|f| f == "-") {
         return change_by_file(c, &a[0], "-", Some(command));
@@ -103,13 +107,13 @@ fn at_line(file: &str, n: usize, what: &str) -> Exit {
     fatal(format!("{file}:{n}: {what}"))
 }
 
-/// Changes flows as a file says, one a line; `command` is `None` where lines may name theirs.
+/// Changes flows as a file describes, one per line; with `command` `None`, lines may name their command.
 fn change_by_file(c: &Context, switch: &str, file: &str, command: Option<Cmd>) -> Result {
     let names = accepted_names(c, switch)?;
     let text = read_file(file)?;
-    // All lines are read before anything is changed. In which format they are to be sent is known only then; that they
-    // are written in the one that it most likely is, and read again if it is not, takes less than to keep them as values:
-    // these would take far more room than their text.
+    // Parse all lines before any change. The final format is only known after that, so the lines are encoded in the
+    // most likely format and parsed again if it turns out different. This takes less memory than keeping them as
+    // values, which are far larger than their text.
     let likely = c.versions.newest().map(|version| (version, protocol::initial(version)));
     let mut ahead = Vec::new();
     let mut usable = Protocols::ANY;

@@ -14,19 +14,19 @@ use openflow::print::{FlowStyle, flow_stats};
 use openflow::{FlowMod, Message, Protocols, parse_flow_filter};
 use std::cmp::Ordering;
 
-/// The flows that arguments ask for, and the formats in which that can be asked.
+/// Parses the arguments of a dump into a request, and the formats that can express it.
 pub fn request(c: &Context, a: &[String]) -> Result<(FlowStatsRequest, Protocols)> {
     let Some(text) = a.get(1).filter(|text| !text.is_empty()) else {
         return Ok((FlowStatsRequest::default(), Protocols::ANY));
     };
     let names = accepted_names_ports_first(c, &a[0])?;
     let parsed = parse_flow_filter(text, &names).map_err(fatal)?;
-    // That the table is named does not matter here: all requests name it.
+    // Naming a table does not restrict the formats here, as all requests have a table.
     let fm = parsed.flow_mod;
     Ok((request_of(&fm), requests(parsed.usable)))
 }
 
-/// Requests can name their table in each format, so a format with the extension will do without it.
+/// Requests contain a table in each format, so formats without the table id extension are usable, too.
 pub fn requests(usable: Protocols) -> Protocols {
     let without = |tid: Protocols, plain: Protocols| if usable.contains(tid) { plain } else { Protocols::NONE };
     usable
@@ -45,7 +45,7 @@ fn request_of(fm: &FlowMod) -> FlowStatsRequest {
     }
 }
 
-/// The request in the form of a flow format.
+/// The request in a flow format.
 fn flow_request(q: FlowStatsRequest, p: Protocols) -> StatsRequest {
     if crate::protocol::is_nxm(p) { StatsRequest::NxFlow(q) } else { StatsRequest::Flow(q) }
 }
@@ -62,7 +62,7 @@ pub fn dump_flows(c: &Context, a: &[String]) -> Result {
     let mut out = Out::default();
     let mut names = None;
     let mut print = |flows: &mut [FlowStats]| -> Result {
-        // Without flows, nothing has names.
+        // Names are only needed if there are flows.
         if names.is_none() && !flows.is_empty() {
             names = Some(shown_names(c, &a[0])?);
         }
@@ -77,7 +77,7 @@ pub fn dump_flows(c: &Context, a: &[String]) -> Result {
         style.version = crate::protocol::versions(p).newest().unwrap_or(openflow::Version::V10);
         for f in flows {
             let mut line = String::from(" ");
-            // Ages belong to whole messages only, except where they are statistics like others.
+            // Only whole messages show ages, unless they are regular statistics.
             if style.version < openflow::Version::V15 {
                 f.idle_age = None;
                 f.hard_age = None;
@@ -88,7 +88,7 @@ pub fn dump_flows(c: &Context, a: &[String]) -> Result {
         }
         Ok(())
     };
-    // One document has all of them.
+    // JSON output is a single document with all flows.
     if c.sort.is_empty() && c.format == Format::Text {
         return each_part(&mut conn, flow_request(q, p), |mut flows| print(&mut flows));
     }
@@ -101,7 +101,7 @@ pub fn dump_flows(c: &Context, a: &[String]) -> Result {
     print(&mut all)
 }
 
-/// The order of two flows: those that do not have a field come last.
+/// Compares two flows; flows that lack the field come last.
 fn compare(a: &FlowStats, b: &FlowStats, key: SortKey) -> Ordering {
     let Some(field) = key.field else {
         let order = a.priority.cmp(&b.priority);
@@ -118,7 +118,7 @@ fn compare(a: &FlowStats, b: &FlowStats, key: SortKey) -> Ordering {
     }
 }
 
-/// Asks for flows and hands each part of the answer on.
+/// Requests flows and passes each part of the reply to `take`.
 fn each_part(conn: &mut Vconn, body: StatsRequest, mut take: impl FnMut(Vec<FlowStats>) -> Result) -> Result {
     let xid = conn.send_message(&Message::StatsRequest { more: false, body }, Options::default())?;
     loop {
@@ -138,7 +138,7 @@ fn each_part(conn: &mut Vconn, body: StatsRequest, mut take: impl FnMut(Vec<Flow
     }
 }
 
-/// All flows that a connection in this format gives.
+/// Reads all flows on a connection in this format.
 pub fn all_flows(conn: &mut Vconn, p: Protocols, mut take: impl FnMut(FlowStats)) -> Result {
     each_part(conn, flow_request(FlowStatsRequest::default(), p), |flows| {
         flows.into_iter().for_each(&mut take);

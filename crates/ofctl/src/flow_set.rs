@@ -1,4 +1,4 @@
-//! Sets of flows, from switches and from files: `replace-flows` and `diff-flows`.
+//! Comparison of sets of flows from switches and files: `replace-flows` and `diff-flows`.
 
 use crate::error::{Exit, Result, fatal};
 use crate::flow_change::Sender;
@@ -17,7 +17,7 @@ use openflow::{Action, FlowFlags, FlowMod, FlowModCommand as Cmd, Protocols, par
 use std::collections::HashMap;
 use std::path::Path;
 
-/// What tells flows apart: table, priority and match.
+/// The identity of a flow: table, priority and match.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Id {
     table: u8,
@@ -25,10 +25,10 @@ struct Id {
     matching: Compact,
 }
 
-/// A match without the words that it says nothing of: there may be very many.
+/// A match without its zero words, as there may be very many.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Compact {
-    /// Places, masks and values of its words, in their order.
+    /// Indexes, masks and values of its words, in order.
     words: Box<[(u8, u64, u64)]>,
     options: Vec<TunOption>,
 }
@@ -53,7 +53,7 @@ impl Compact {
     }
 }
 
-/// What else a flow is.
+/// The properties of a flow beside its identity.
 #[derive(Clone, PartialEq, Eq)]
 struct Version {
     cookie: u64,
@@ -68,10 +68,10 @@ struct Version {
 #[derive(Default)]
 struct Set(HashMap<Id, Entry, RandomState>);
 
-/// A flow in the first and in the second source.
+/// A flow's versions in the first and the second source.
 #[derive(Default)]
 struct Entry {
-    /// How many came before it.
+    /// Number of entries added before it.
     number: usize,
     sides: [Option<Version>; 2],
 }
@@ -83,7 +83,7 @@ impl Set {
         entry.sides[side] = Some(version);
     }
 
-    /// By table and priority, and then as they came.
+    /// Sorted by table and priority, then by order of addition.
     fn sorted(&self) -> Vec<(&Id, &[Option<Version>; 2])> {
         let mut all: Vec<_> = self.0.iter().collect();
         all.sort_by_key(|(id, e)| (id.table, u16::MAX - id.priority, e.number));
@@ -99,7 +99,7 @@ fn read_flow_file(file: &str, side: usize, names: &Names, set: &mut Set) -> Resu
         usable = usable & parsed.usable;
         let fm = parsed.flow_mod;
         let mut flags = fm.flags;
-        // Says how to add, not what the flow is.
+        // These flags affect adding a flow, and are no property of it.
         flags.check_overlap = false;
         flags.reset_counts = false;
         let id = Id { table: fm.table_id.unwrap_or(0), priority: fm.priority, matching: Compact::new(fm.matching) };
@@ -148,17 +148,17 @@ fn flow_mod(id: &Id, v: Option<&Version>, command: Cmd) -> FlowMod {
     fm
 }
 
-/// Makes a switch's flows those of a file.
+/// Replaces a switch's flows by those of a file.
 pub fn replace_flows(c: &Context, a: &[String]) -> Result {
     let names = accepted_names_ports_first(c, &a[0])?;
     let mut set = Set::default();
     let usable = read_flow_file(&a[1], 0, &names, &mut set)?;
-    // Dumps name tables in all formats, so that it is no matter here which formats name them in modifications.
+    // Requests name tables in all formats, so formats that only lack it in modifications are usable for dumps.
     let usable = requests(usable);
     let (mut conn, _) = open_for_flow_mods(c, &a[0], usable)?;
     let protocol = set_protocol_for_dump(c, &mut conn, usable)?;
     all_flows(&mut conn, protocol, |f| take_flow(f, 1, &mut set))?;
-    // Flows in other tables than the first are named by the extension.
+    // Modifications of flows in other tables than 0 need the table id extension.
     let mut protocol = protocol;
     if set.0.keys().any(|id| id.table != 0) {
         let want = match protocol {
@@ -171,7 +171,7 @@ pub fn replace_flows(c: &Context, a: &[String]) -> Result {
         }
     }
     let mut sender = Sender::new(c, conn, protocol);
-    // What is to go goes first, so that there is room.
+    // Deletions go first, to free space.
     let all = set.sorted();
     for (id, _) in all.iter().filter(|(_, sides)| sides[0].is_none()) {
         sender.send(&flow_mod(id, None, Cmd::DeleteStrict))?;
@@ -189,7 +189,7 @@ fn is_file(source: &str) -> bool {
     source.starts_with(['/', '.']) || (!source.contains(':') && Path::new(source).is_file())
 }
 
-/// Prints how two sources of flows differ; exit code 2 if they do.
+/// Prints the differences between two sources of flows; exit code 2 if there are any.
 pub fn diff_flows(c: &Context, a: &[String]) -> Result {
     let mut set = Set::default();
     let switch = a.iter().find(|s| !is_file(s));
@@ -227,7 +227,7 @@ pub fn diff_flows(c: &Context, a: &[String]) -> Result {
     if differ { Err(Exit::Code(2)) } else { Ok(()) }
 }
 
-/// Whether a file may name ports: only then is the switch asked for names.
+/// Whether a file may contain port names; only then are names requested from the switch.
 fn file_needs_names(file: &str) -> bool {
     std::fs::metadata(file).is_ok_and(|m| m.len() > 0)
 }

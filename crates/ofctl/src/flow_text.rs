@@ -4,7 +4,7 @@ use crate::error::{Result, fatal, strerror};
 use openflow::ParsedFlow;
 use std::io::Read;
 
-/// The lines of a file of flows without comments and blank lines, with their numbers.
+/// The lines of a flow file without comments and blank lines, with their numbers.
 pub fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     text.lines().enumerate().filter_map(|(i, line)| {
         let line = line.split('#').next().unwrap_or_default().trim();
@@ -12,7 +12,7 @@ pub fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// A file, or standard input for `-`.
+/// Reads a file, or standard input for `-`.
 pub fn read_file(name: &str) -> Result<String> {
     let bytes = if name == "-" {
         let mut bytes = Vec::new();
@@ -26,7 +26,7 @@ pub fn read_file(name: &str) -> Result<String> {
     }
 }
 
-/// Says in the log what a match lost when it was put in normal form.
+/// Normalises a match, and logs the fields that it loses.
 pub fn normalize(flow: &mut ParsedFlow) {
     if let Some(change) = flow.normalized.take() {
         for line in change.lines() {

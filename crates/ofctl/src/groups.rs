@@ -12,7 +12,7 @@ use openflow::message::{Options, encode_with};
 use openflow::multipart::StatsRequest;
 use openflow::{GroupCommand as Cmd, Message, ParsedGroup, Protocols, Version, parse_group, parse_group_line};
 
-/// Sends changes one after another, each with a barrier: the first that fails is the last.
+/// Sends changes one by one, each with a barrier, and stops at the first error.
 fn send(c: &Context, switch: &str, groups: Vec<ParsedGroup>) -> Result {
     let usable = groups.iter().fold(Protocols::ANY, |set, g| set & g.usable);
     let (mut conn, _) = open_for_flow_mods(c, switch, usable)?;
@@ -33,20 +33,20 @@ fn send(c: &Context, switch: &str, groups: Vec<ParsedGroup>) -> Result {
     if c.bundle { bundles::transact(c, &mut conn, &kept) } else { Ok(()) }
 }
 
-/// Changes groups as an argument says, or a file with one a line for `-`.
+/// Changes groups as an argument describes; `-` reads a file with one group per line.
 fn change(c: &Context, a: &[String], command: Cmd) -> Result {
     let text = a.get(1).map(String::as_str);
     if text == Some("-") {
         return change_by_file(c, &a[0], "-", command);
     }
     let names = accepted_names(c, &a[0])?;
-    // To delete without an argument is to delete all.
+    // Deleting without an argument deletes all groups.
     let text = text.unwrap_or(if command == Cmd::Delete { "group_id=all" } else { "" });
     let group = parse_group(text, command, &names).map_err(fatal)?;
     send(c, &a[0], vec![group])
 }
 
-/// Changes groups as a file says; where groups are added, lines may name other commands.
+/// Changes groups as a file describes; when adding groups, lines may name other commands.
 fn change_by_file(c: &Context, switch: &str, file: &str, command: Cmd) -> Result {
     let names = accepted_names(c, switch)?;
     let parse = |line: &str, names: &Names| match command {
@@ -69,7 +69,7 @@ pub fn add_groups(c: &Context, a: &[String]) -> Result {
     change_by_file(c, &a[0], &a[1], Cmd::Add)
 }
 
-/// Changes a group, or makes it with `--may-create`.
+/// Changes a group, or adds it with `--may-create`.
 pub fn mod_group(c: &Context, a: &[String]) -> Result {
     change(c, a, if c.may_create { Cmd::AddOrModify } else { Cmd::Modify })
 }
@@ -79,12 +79,12 @@ pub fn del_groups(c: &Context, a: &[String]) -> Result {
     change(c, a, Cmd::Delete)
 }
 
-/// Puts buckets into a group.
+/// Inserts buckets into a group.
 pub fn insert_buckets(c: &Context, a: &[String]) -> Result {
     change(c, a, Cmd::InsertBucket)
 }
 
-/// Takes buckets out of a group.
+/// Removes buckets from a group.
 pub fn remove_buckets(c: &Context, a: &[String]) -> Result {
     change(c, a, Cmd::RemoveBucket)
 }
@@ -99,7 +99,7 @@ pub fn dump_groups(c: &Context, a: &[String]) -> Result {
     dump_stats(c, &a[0], &mut conn, StatsRequest::GroupDesc(id))
 }
 
-/// A group's number; what is none is logged, and stands for all.
+/// Parses a group id. An invalid one is logged and means all groups.
 fn group_id(text: &str) -> u32 {
     match text.to_ascii_lowercase().as_str() {
         "all" => GROUP_ALL,
@@ -120,12 +120,12 @@ pub fn dump_group_stats(c: &Context, a: &[String]) -> Result {
         None => GROUP_ALL,
     };
     let mut conn = open(c, &a[0], Target::Mgmt)?;
-    // Nothing in them has a name.
+    // The reply contains no names.
     let c = &Context { names: Some(false), ..c.clone() };
     dump_stats(c, &a[0], &mut conn, StatsRequest::Group(id))
 }
 
-/// What groups there could be.
+/// Prints the limits and capabilities of groups.
 pub fn dump_group_features(c: &Context, a: &[String]) -> Result {
     let mut conn = open(c, &a[0], Target::Mgmt)?;
     dump_stats(c, &a[0], &mut conn, StatsRequest::GroupFeatures)

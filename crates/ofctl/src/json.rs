@@ -1,5 +1,5 @@
-//! Answers of a switch as JSON (`--format json`): what the text says, as values. Matches, actions and names of ports are
-//! texts as flows have them; what a switch does not know is null.
+//! A switch's replies as JSON (`--format json`), with the content of the text output. Matches, actions and port names
+//! are strings in the syntax of flows; unknown values are null.
 
 use crate::error::{Result, fatal};
 use crate::names::Names;
@@ -26,13 +26,13 @@ pub fn put(c: &Context, value: &Value) {
     Out::default().put(&format!("{text}\n"));
 }
 
-/// What decides how things are named.
+/// Determines how ports and tables are named.
 struct Naming<'a> {
     ports: &'a dyn PortNames,
     version: Version,
 }
 
-/// An answer, or a part of one. An error if there is no such form of it.
+/// A reply, or a part of one, as JSON. Fails if the reply has no JSON form.
 pub fn of(message: &Message, version: Version, names: Option<&Names>) -> Result<Value> {
     let ports: &dyn PortNames = names.map_or(&NoNames, |names| names);
     let naming = Naming { ports, version };
@@ -71,7 +71,7 @@ pub fn of(message: &Message, version: Version, names: Option<&Names>) -> Result<
             StatsReply::QueueDesc(queues) => queues.iter().map(|q| n.queue_config(q)).collect(),
             StatsReply::IpfixBridge(stats) => ipfix(stats),
             StatsReply::IpfixFlow(sets) => sets.iter().map(ipfix).collect(),
-            // No command asks for these.
+            // No command requests these.
             StatsReply::FlowCounts(_)
             | StatsReply::FlowMonitor(_)
             | StatsReply::ControllerStatus(_)
@@ -84,7 +84,7 @@ pub fn of(message: &Message, version: Version, names: Option<&Names>) -> Result<
     })
 }
 
-/// What exporters of samples have done.
+/// Statistics of IPFIX exporters.
 fn ipfix(stats: &IpfixStats) -> Value {
     json!({
         "collector_set_id": stats.collector_set_id,
@@ -101,12 +101,12 @@ fn ipfix(stats: &IpfixStats) -> Value {
     })
 }
 
-/// Commands without such a form refuse to run.
+/// The error of commands without JSON output.
 pub fn no_form() -> crate::error::Exit {
     fatal("this command has no output as JSON")
 }
 
-/// Lists one behind the other; of anything else the last counts.
+/// Concatenates lists; of other values the last one wins.
 pub fn append(whole: &mut Option<Value>, part: Value) {
     match (whole, part) {
         (Some(Value::Array(whole)), Value::Array(part)) => whole.extend(part),
@@ -114,7 +114,7 @@ pub fn append(whole: &mut Option<Value>, part: Value) {
     }
 }
 
-/// A counter; all ones say that it is not known.
+/// A counter; all ones mean unknown.
 fn count(n: u64) -> Value {
     if n == u64::MAX { Value::Null } else { n.into() }
 }
@@ -266,7 +266,7 @@ fn group_features(f: &GroupFeatures) -> Value {
     json!({ "capabilities": f.capabilities, "types": types })
 }
 
-/// Rates are in kilobits or packets a second, bursts in kilobits or packets.
+/// Rates are in kilobits or packets per second, bursts in kilobits or packets.
 fn meter(m: &MeterConfig) -> Value {
     let band = |band: &Band| {
         let (kind, prec_level) = match band.kind {
@@ -366,7 +366,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_known_is_null() {
+    fn unknown_values_are_null() {
         let reply =
             Message::StatsReply { more: false, body: StatsReply::Port(vec![PortStats::unknown(PortNo::LOCAL)]) };
         let value = of(&reply, Version::V10, None).expect("there is a form");

@@ -1,13 +1,14 @@
 //! The program ovs-ofctl.
 //!
 //! - [`options`](mod@options): the command line; `commands`: the table of commands.
-//! - [`vconn`]: a connection to a switch; [`switch`]: opening one by name, exchanges, names of ports and tables.
-//! - [`protocol`]: flow formats, and which a flow needs.
-//! - `query`, `flow_dump`, `flow_change`, `flow_set`, `packet_out`, `ports`, `connections`, `monitor`: the commands that ask a switch;
-//!   `offline`, `codec`, `nx_match`, `packets`: those that do without. [`colour`]: colours of flows; [`json`]: answers as
-//!   JSON.
+//! - [`vconn`]: a connection to a switch; [`switch`]: opening a connection by name, requests, names of ports and
+//!   tables.
+//! - [`protocol`]: flow formats, and the formats that a flow can use.
+//! - `query`, `flow_dump`, `flow_change`, `flow_set`, `packet_out`, `ports`, `connections`, `monitor`: commands that
+//!   communicate with a switch; `offline`, `codec`, `nx_match`, `packets`: commands without a switch. [`colour`]:
+//!   colours of flows; [`json`]: replies as JSON.
 //!
-//! A command runs from top to bottom on one thread with blocking sockets; only `monitor` and `snoop` have a second one,
+//! A command runs sequentially on one thread with blocking sockets; only `monitor` and `snoop` have a second thread,
 //! for their control socket.
 
 pub mod bundles;
@@ -44,12 +45,12 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 
-/// The options and commands, for completion in a shell.
+/// The options and commands, for shell completion.
 pub fn vocabulary() -> cli::completion::Vocabulary {
     commands::vocabulary()
 }
 
-/// Runs the program with these arguments, the first of which is its name.
+/// Runs the program; the first argument is its name.
 pub fn main(args: Vec<OsString>) -> ExitCode {
     let program = cli::program::program_name_of(&args);
     let log = vlog::init(&program);
@@ -58,7 +59,7 @@ pub fn main(args: Vec<OsString>) -> ExitCode {
         Ok(options::Parsed::Done) => Ok(()),
         Err(exit) => Err(exit),
     };
-    // What was printed before comes first.
+    // Flush the output before printing an error.
     let _ = std::io::stdout().flush();
     match exit {
         Ok(()) => ExitCode::SUCCESS,

@@ -9,7 +9,7 @@ use openflow::meter::{METER_ALL, parse_meter, parse_meter_id};
 use openflow::multipart::StatsRequest;
 use openflow::{Message, MeterCommand, MeterMod, Protocols};
 
-/// A connection of a version that has meters.
+/// Opens a connection in a version that supports meters.
 fn open(c: &Context, switch: &str) -> Result<Vconn> {
     open_for_flow_mods(c, switch, Protocols::OF13_UP).map(|(conn, _)| conn)
 }
@@ -24,7 +24,7 @@ pub fn add_meter(c: &Context, a: &[String]) -> Result {
     change(c, &a[0], parse_meter(&a[1], MeterCommand::Add).map_err(fatal)?.meter_mod)
 }
 
-/// Gives a meter other bands.
+/// Replaces the bands of a meter.
 pub fn mod_meter(c: &Context, a: &[String]) -> Result {
     change(c, &a[0], parse_meter(&a[1], MeterCommand::Modify).map_err(fatal)?.meter_mod)
 }
@@ -44,7 +44,7 @@ pub fn meter_stats(c: &Context, a: &[String]) -> Result {
     dump(c, a, StatsRequest::Meter(which(a)?))
 }
 
-/// What meters there could be.
+/// Prints the limits and capabilities of meters.
 pub fn meter_features(c: &Context, a: &[String]) -> Result {
     dump(c, a, StatsRequest::MeterFeatures)
 }
@@ -54,7 +54,7 @@ fn dump(c: &Context, a: &[String], request: StatsRequest) -> Result {
     dump_stats(c, &a[0], &mut conn, request)
 }
 
-/// The meter that the second argument names; all without one.
+/// The meter in the second argument; all if there is none.
 fn which(a: &[String]) -> Result<u32> {
     match a.get(1).map(String::as_str) {
         None | Some("all") => Ok(METER_ALL),

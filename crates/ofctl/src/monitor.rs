@@ -1,4 +1,4 @@
-//! `monitor` and `snoop`: everything that a switch sends, as text on standard error, with a control socket.
+//! `monitor` and `snoop`: print all messages of a switch on standard error, with a control socket.
 
 use crate::error::{Exit, Result, fatal, strerror};
 use crate::names::Names;
@@ -21,11 +21,11 @@ use std::io::Write;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use unixctl::{Call, Commands};
 
-/// What the control socket and the reader share.
+/// State shared by the control socket and the reader.
 #[derive(Default)]
 struct State {
     writer: Option<Writer>,
-    /// What the connection speaks.
+    /// The version of the connection.
     version: Option<Version>,
     blocked: bool,
     barriers: Vec<(u32, Call)>,
@@ -39,17 +39,17 @@ impl State {
 }
 
 #[derive(Default)]
-struct Shared {
+struct Session {
     state: Mutex<State>,
     changed: Condvar,
 }
 
-impl Shared {
+impl Session {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes text where the output goes.
+    /// Writes text to the configured output.
     fn put(&self, text: &str) {
         match &mut self.lock().output {
             Some(file) => {
@@ -60,7 +60,7 @@ impl Shared {
     }
 }
 
-/// Prints all that a switch sends.
+/// Prints all messages that a switch sends.
 pub fn monitor(c: &Context, a: &[String]) -> Result {
     let started = start(c)?;
     let mut versions = c.versions;
@@ -106,7 +106,7 @@ pub fn monitor(c: &Context, a: &[String]) -> Result {
     print_all(c, &a[0], conn, true, started)
 }
 
-/// Prints what a switch and its controller say to each other.
+/// Prints the messages between a switch and its controller.
 pub fn snoop(c: &Context, a: &[String]) -> Result {
     let started = start(c)?;
     let conn = open(c, &a[0], Target::Snoop)?;
@@ -131,7 +131,7 @@ fn set_packet_in_format(conn: &mut Vconn, format: PacketInFormat) -> Result<bool
     Ok(barrier(conn)?.is_empty())
 }
 
-/// Asks for the changes of flows that `spec` describes, by a monitor of this number.
+/// Requests updates about the flows that `spec` describes, with this monitor id.
 fn watch(c: &Context, switch: &str, conn: &mut Vconn, (id, spec): (u32, &str)) -> Result {
     const FLAGS: [(&str, u16); 6] =
         [("!initial", 1), ("!add", 2), ("!delete", 4), ("!modify", 8), ("!actions", 16), ("!own", 32)];
@@ -139,7 +139,7 @@ fn watch(c: &Context, switch: &str, conn: &mut Vconn, (id, spec): (u32, &str)) -
     let mut flags = 0x3f;
     let mut rest = Vec::new();
     for word in spec.split([',', ' ']).filter(|w| !w.is_empty()) {
-        // Of what can stand in a filter, only this is for monitors.
+        // Of the fields of a filter, monitors only support this one.
         let key = word.split('=').next().unwrap_or(word);
         match FLAGS.iter().find(|(name, _)| *name == word) {
             Some((_, bit)) => flags &= !bit,
@@ -172,10 +172,10 @@ fn watch(c: &Context, switch: &str, conn: &mut Vconn, (id, spec): (u32, &str)) -
     Ok(())
 }
 
-/// What the reader needs to know.
+/// State of the reader.
 struct Reader {
     conn: Vconn,
-    shared: Arc<Shared>,
+    shared: Arc<Session>,
     names: Option<Names>,
     verbosity: u8,
     timestamps: bool,
@@ -224,21 +224,21 @@ impl Reader {
     }
 }
 
-/// Becomes a daemon if that was asked for; the messages still go to standard error then.
+/// Becomes a daemon if requested; messages then still go to standard error.
 fn start(c: &Context) -> Result<daemon::Started> {
     let options = daemon::DaemonOptions { keep_stderr: true, ..c.daemon.clone() };
     daemon::start(&c.command_line, options, &c.log).map_err(fatal)
 }
 
-/// Prints messages on one thread, and answers on the control socket on another, until either ends.
+/// Prints messages on one thread and serves the control socket on another, until either ends.
 fn print_all(c: &Context, switch: &str, conn: Vconn, reply_to_echo: bool, mut started: daemon::Started) -> Result {
-    let shared = Arc::new(Shared::default());
+    let shared = Arc::new(Session::default());
     {
         let mut state = shared.lock();
         (state.writer, state.version) = (Some(conn.writer()?), Some(conn.version));
     }
     let reader = Reader {
-        // Nobody answers on a snooping socket.
+        // A snooping socket does not answer requests.
         names: if reply_to_echo { shown_names(c, switch)? } else { None },
         verbosity: c.verbosity.saturating_add(2),
         timestamps: c.timestamp,
@@ -259,7 +259,7 @@ fn print_all(c: &Context, switch: &str, conn: Vconn, reply_to_echo: bool, mut st
         std::thread::Builder::new()
             .name("reader".into())
             .spawn(move || {
-                // Nobody listens any more when the program ends by itself.
+                // The receiver is gone if the program is exiting.
                 let _ = done.send(reader.run());
             })
             .map_err(cannot)?;
@@ -283,8 +283,8 @@ fn timestamp() -> String {
     format!("{}: ", vlog::pattern::date(jiff::Timestamp::now(), "%Y-%m-%d %H:%M:%S.###", true))
 }
 
-fn register(commands: &Commands, shared: &Arc<Shared>) {
-    let with = |f: fn(&Shared, &[String]) -> std::result::Result<String, String>| {
+fn register(commands: &Commands, shared: &Arc<Session>) {
+    let with = |f: fn(&Session, &[String]) -> std::result::Result<String, String>| {
         let shared = Arc::clone(shared);
         move |args: &[String]| f(&shared, args)
     };
@@ -309,7 +309,7 @@ fn send_bytes(state: &mut State, msg: &[u8]) -> std::result::Result<(), String> 
     state.writer.as_mut().map_or_else(|| Err("not connected".into()), |w| w.send(msg))
 }
 
-fn send(shared: &Shared, args: &[String]) -> std::result::Result<String, String> {
+fn send(shared: &Session, args: &[String]) -> std::result::Result<String, String> {
     for arg in args {
         let msg = hex(arg).filter(|m| m.len() >= 8).ok_or_else(|| format!("{arg}: not an OpenFlow message"))?;
         shared.put(&format!("send: {}", print(&msg, Style::plain(2))));
@@ -318,7 +318,7 @@ fn send(shared: &Shared, args: &[String]) -> std::result::Result<String, String>
     Ok("sent\n".into())
 }
 
-fn packet_out(shared: &Shared, args: &[String]) -> std::result::Result<String, String> {
+fn packet_out(shared: &Session, args: &[String]) -> std::result::Result<String, String> {
     let request = crate::packet_out::parse(&args[0], &Names::default())?;
     let msg = message::encode(shared.lock().version(), next_xid(), &Message::PacketOut(request));
     shared.put(&format!("send: {}", print(&msg, Style::plain(2))));
@@ -326,13 +326,13 @@ fn packet_out(shared: &Shared, args: &[String]) -> std::result::Result<String, S
     Ok(String::new())
 }
 
-fn set_output(shared: &Shared, args: &[String]) -> std::result::Result<String, String> {
+fn set_output(shared: &Session, args: &[String]) -> std::result::Result<String, String> {
     let file = File::create(&args[0]).map_err(|e| strerror(&e))?;
     shared.lock().output = Some(file);
     Ok(String::new())
 }
 
-fn block(shared: &Shared, blocked: bool) -> std::result::Result<String, String> {
+fn block(shared: &Session, blocked: bool) -> std::result::Result<String, String> {
     let mut state = shared.lock();
     if state.blocked == blocked {
         return Err(if blocked { "already blocking" } else { "already unblocked" }.into());

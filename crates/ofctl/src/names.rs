@@ -1,10 +1,10 @@
-//! Names of ports and tables, as the switch tells them.
+//! Names of ports and tables, as reported by the switch.
 
 use base::PortNo;
 use flow::text::PortNames;
 use std::collections::HashMap;
 
-/// Numbers by name and names by number. A name that two things have is no name.
+/// Maps between names and numbers. Ambiguous names are excluded.
 #[derive(Debug, Clone, Default)]
 pub struct Names {
     ports: HashMap<PortNo, String>,

@@ -1,5 +1,6 @@
-//! Matches as text of their NXM or OXM entries, as `NXM_OF_ETH_TYPE(0800), NXM_OF_IP_SRC(0a000001)`, from standard input to
-//! standard output and on the way through bytes and the match that they stand for. And tags of VLANs on the same way.
+//! Test commands that parse matches in the text of NXM or OXM entries, as `NXM_OF_ETH_TYPE(0800),
+//! NXM_OF_IP_SRC(0a000001)`, from standard input, and print them after a round trip through bytes and a match; and a
+//! similar command for VLAN matches.
 
 use crate::codec::{hex_lines, read_stdin};
 use crate::error::{Result, fatal};
@@ -7,13 +8,13 @@ use crate::options::Context;
 use crate::switch::Out;
 use flow::text::{NoNames, match_to_string};
 use flow::{Field, Maskable, Match};
-use openflow::bytes::Reader;
 use openflow::nxm::{self, Cookie, Dialect, Header, Unknown};
+use openflow::wire::{Reader, Writer};
 use openflow::{OfpError, Version, of_match};
 
 const COOKIE: (&str, u16, u8, usize) = ("NXM_NX_COOKIE", 1, 30, 8);
 
-/// The name of a header, without the `_W` of one with a mask.
+/// The name of a header, without the `_W` suffix for masks.
 fn name_of(header: Header) -> Option<&'static str> {
     let (name, class, number, width) = COOKIE;
     if (header.class, header.number, header.payload >> u8::from(header.has_mask)) == (class, number, width) {
@@ -26,15 +27,15 @@ fn name_of(header: Header) -> Option<&'static str> {
     names.iter().find(same).map(|n| n.name)
 }
 
-/// The header of this name, or of these eight digits.
+/// The header with this name, or with this number of eight hexadecimal digits.
 fn header_by_name(name: &str) -> Option<Header> {
-    let (bare, has_mask) = name.strip_suffix("_W").map_or((name, false), |bare| (bare, true));
+    let (base, has_mask) = name.strip_suffix("_W").map_or((name, false), |base| (base, true));
     let (cookie, class, number, width) = COOKIE;
-    if bare == cookie {
+    if base == cookie {
         return Some(Header { class, number, has_mask, payload: width << u8::from(has_mask), experimenter: 0 });
     }
     let found = flow::field::FIELDS.iter().find_map(|info| {
-        let n = info.nxm.iter().find(|n| n.name == bare)?;
+        let n = info.nxm.iter().find(|n| n.name == base)?;
         let payload = info.wire_bytes() << u8::from(has_mask);
         (!has_mask || info.maskable == Maskable::Full).then_some(Header {
             class: n.class,
@@ -46,11 +47,11 @@ fn header_by_name(name: &str) -> Option<Header> {
     });
     found.or_else(|| {
         let word = u32::from_str_radix(name, 16).ok().filter(|_| name.len() == 8)?;
-        Header::decode(&mut Reader(&word.to_be_bytes())).ok()
+        Header::decode(&mut Reader::new(&word.to_be_bytes())).ok()
     })
 }
 
-/// Entries from text. The error is that of Open vSwitch.
+/// Parses entries. The errors are Open vSwitch's.
 fn parse(text: &str) -> std::result::Result<Vec<u8>, String> {
     let mut out = Vec::new();
     if text == "<any>" {
@@ -61,7 +62,9 @@ fn parse(text: &str) -> std::result::Result<Vec<u8>, String> {
     while !rest.is_empty() {
         let (name, value) = rest.split_once('(').ok_or_else(|| format!("{text}: missing ( at end of nx_match"))?;
         let header = header_by_name(name).ok_or_else(|| format!("{text}: unknown field `{name}'"))?;
-        header.encode(&mut out);
+        let mut written = Writer::new();
+        header.encode(&mut written);
+        out.extend_from_slice(&written);
         rest = value;
         let width = header.payload >> u8::from(header.has_mask);
         take_hex(&mut rest, width, &mut out)?;
@@ -77,7 +80,7 @@ fn parse(text: &str) -> std::result::Result<Vec<u8>, String> {
     Ok(out)
 }
 
-/// Takes pairs of digits off the front, which must be `width`.
+/// Takes exactly `width` pairs of hexadecimal digits from the front.
 fn take_hex(rest: &mut &str, width: usize, out: &mut Vec<u8>) -> std::result::Result<(), String> {
     let mut n = 0;
     loop {
@@ -93,10 +96,10 @@ fn take_hex(rest: &mut &str, width: usize, out: &mut Vec<u8>) -> std::result::Re
 
 /// Entries as text.
 pub fn format(bytes: &[u8]) -> String {
-    let mut r = Reader(bytes);
+    let mut r = Reader::new(bytes);
     let mut entries = Vec::new();
     while let Ok(header) = Header::decode(&mut r) {
-        let Some(payload) = r.take(header.payload) else { break };
+        let Ok(payload) = r.bytes(header.payload) else { break };
         let name = name_of(header).map_or_else(
             || format!("{}:{}", header.class, header.number),
             |name| format!("{name}{}", if header.has_mask { "_W" } else { "" }),
@@ -109,20 +112,19 @@ pub fn format(bytes: &[u8]) -> String {
     if entries.is_empty() { "<any>".into() } else { entries.join(", ") }
 }
 
-/// Reads entries as a switch does, which leaves out what it does not know and what other fields would have to come before,
-/// unless it is `strict`.
+/// Decodes entries as a switch does. Unless `strict`, unknown entries and entries with unmet prerequisites are skipped.
 fn decode(bytes: &[u8], strict: bool) -> std::result::Result<(Match, Option<Cookie>), OfpError> {
     if strict {
         return nxm::decode(bytes, Unknown::Refuse);
     }
     let mut kept = Vec::new();
     let mut left_out = false;
-    let mut r = Reader(bytes);
+    let mut r = Reader::new(bytes);
     while !r.is_empty() {
-        let mut entry = r;
+        let mut entry = r.clone();
         let header = Header::decode(&mut entry)?;
-        entry.take(header.payload).ok_or(OfpError::BmcBadLen)?;
-        let whole = r.take(r.len() - entry.len()).unwrap_or_default();
+        entry.skip(header.payload).map_err(|_| OfpError::BmcBadLen)?;
+        let whole = r.bytes(r.len() - entry.len()).unwrap_or_default();
         let length = kept.len();
         kept.extend_from_slice(whole);
         match nxm::decode(&kept, Unknown::Skip) {
@@ -143,7 +145,7 @@ fn decode(bytes: &[u8], strict: bool) -> std::result::Result<(Match, Option<Cook
         }
     }
     let (mut matching, cookie) = nxm::decode(&kept, Unknown::Skip)?;
-    // The fields that were left out are of Ethernet packets.
+    // The skipped fields belong to Ethernet packets.
     if left_out && matching.get(Field::PacketType).1 == 0 {
         matching.set(Field::PacketType, 0);
     }
@@ -166,7 +168,7 @@ fn convert(c: &Context, oxm: Option<Version>) -> Result {
         match decode(&bytes, c.strict) {
             Err(e) => out.put(&format!("nx_pull_match() returned error {e}\n")),
             Ok((matching, cookie)) => {
-                let mut whole = Vec::new();
+                let mut whole = Writer::new();
                 let entries = match oxm {
                     None => {
                         let length = nxm::encode_nx_match(&mut whole, &matching, cookie);
@@ -188,18 +190,18 @@ fn convert(c: &Context, oxm: Option<Version>) -> Result {
     Ok(())
 }
 
-/// Matches as Nicira's messages have them.
+/// Matches in Nicira's format.
 pub fn parse_nxm(c: &Context, _: &[String]) -> Result {
     convert(c, None)
 }
 
-/// Matches as OpenFlow of a version has them.
+/// Matches in the OpenFlow format of a version.
 pub fn parse_oxm(c: &Context, a: &[String]) -> Result {
     let version = Version::ALL.into_iter().find(|v| v.name() == a[0] && *v >= Version::V12);
     convert(c, Some(version.ok_or_else(|| fatal(format!("{}: not a valid version for OXM", a[0])))?))
 }
 
-/// What becomes of a match of a VLAN tag in text and in the four ways to write a match.
+/// Prints a VLAN match after round trips through text and the four match formats.
 pub fn check_vlan(_: &Context, a: &[String]) -> Result {
     let number = |text: &str| u16::from_str_radix(text, 16).unwrap_or(0);
     let (tci, mask) = (number(&a[0]), number(&a[1]));
@@ -215,7 +217,7 @@ pub fn check_vlan(_: &Context, a: &[String]) -> Result {
     let parsed = flow::text::parse_match(&text, &NoNames).map_err(fatal)?;
     out.put(&format!("{text} -> {}\n", tag(&parsed)));
 
-    let mut entries = Vec::new();
+    let mut entries = Writer::new();
     let length = nxm::encode_nx_match(&mut entries, &m, None);
     let entries = entries.get(..length).unwrap_or_default();
     match nxm::decode(entries, Unknown::Refuse) {
@@ -223,7 +225,7 @@ pub fn check_vlan(_: &Context, a: &[String]) -> Result {
         Err(e) => out.put(&format!("NXM: {} -> {e}\n", format(entries))),
     }
 
-    let mut entries = Vec::new();
+    let mut entries = Writer::new();
     nxm::encode(&mut entries, &m, None, Dialect::Oxm(Version::V12));
     match nxm::decode(&entries, Unknown::Refuse) {
         Ok((m, _)) => {
@@ -235,21 +237,21 @@ pub fn check_vlan(_: &Context, a: &[String]) -> Result {
         Err(e) => out.put(&format!("OXM: {} -> {e}\n", format(&entries))),
     }
 
-    let mut bytes = Vec::new();
+    let mut bytes = Writer::new();
     of_match::encode_of10(&mut bytes, &m);
-    let again = of_match::decode_of10(&mut Reader(&bytes)).map_err(fatal)?;
+    let again = of_match::decode_of10(&mut Reader::new(&bytes)).map_err(fatal)?;
     out.put(&fixed("OF1.0", &bytes, (0, 18), (1 << 1, 1 << 20), &tag(&again)));
-    let mut bytes = Vec::new();
+    let mut bytes = Writer::new();
     of_match::encode_of11(&mut bytes, &m);
-    let again = of_match::decode_of11(&mut Reader(&bytes)).map_err(fatal)?;
+    let again = of_match::decode_of11(&mut Reader::new(&bytes)).map_err(fatal)?;
     out.put(&fixed("OF1.1", &bytes, (8, 36), (1 << 1, 1 << 2), &tag(&again)));
     Ok(())
 }
 
-/// Tag and priority of a match of fixed size, which has its wildcards and these at the offsets, each with whether it is a
-/// wildcard.
+/// Prints VLAN id and priority of a match of fixed size. The wildcards and both fields are at the given offsets, with
+/// the wildcard bits of both fields.
 fn fixed(name: &str, bytes: &[u8], (wildcards, vlan): (usize, usize), (vid, pcp): (u32, u32), again: &str) -> String {
-    let at = |n: usize| Reader(bytes.get(n..).unwrap_or_default());
+    let at = |n: usize| Reader::new(bytes.get(n..).unwrap_or_default());
     let wildcards = at(wildcards).u32().unwrap_or(0);
     let wild = |bit: u32| u8::from(wildcards & bit != 0);
     let (id, priority) = (at(vlan).u16().unwrap_or(0), at(vlan + 2).u8().unwrap_or(0));
@@ -282,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn loosely_read() {
+    fn unknown_entries_are_skipped_unless_strict() {
         let read = |text: &str, strict| decode(&parse(text).expect(text), strict).map(|(m, _)| m);
         assert_eq!(read("NXM_OF_IP_SRC(0a000001)", true), Err(OfpError::BmcBadPrereq));
         assert!(read("NXM_OF_IP_SRC(0a000001)", false).is_ok_and(|m| m.is_exactly(Field::PacketType, 0)));

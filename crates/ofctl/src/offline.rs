@@ -1,4 +1,4 @@
-//! Commands that need no switch: messages and flows from arguments and files to text.
+//! Commands without a switch: print messages and flows from arguments and files.
 
 use crate::error::{Result, fatal, strerror};
 use crate::flow_text::{lines, normalize, read_file};
@@ -22,7 +22,7 @@ pub fn ofp_print(c: &Context, a: &[String]) -> Result {
     Ok(())
 }
 
-/// Prints the messages of a file that holds them one after another.
+/// Prints the messages of a file that contains them in sequence.
 pub fn ofp_parse(c: &Context, a: &[String]) -> Result {
     let name = if a[0] == "-" { "stdin" } else { &a[0] };
     let mut input: Box<dyn Read> = if a[0] == "-" {

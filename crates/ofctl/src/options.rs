@@ -1,4 +1,4 @@
-//! The command line: options and what they say.
+//! The command line.
 
 use crate::colour::Colours;
 use crate::error::{Exit, Result, fatal};
@@ -11,16 +11,16 @@ use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::sync::Arc;
 
-/// By what to sort flows.
+/// A sort key of flows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SortKey {
-    /// A field, or the priority.
+    /// A field; `None` for the priority.
     pub field: Option<Field>,
     /// Largest first.
     pub descending: bool,
 }
 
-/// In which form answers are printed.
+/// The output format.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Format {
     /// Text.
@@ -31,7 +31,7 @@ pub enum Format {
     PrettyJson,
 }
 
-/// What the options say.
+/// The options of a command.
 #[derive(Clone, Debug)]
 pub struct Context {
     /// The program's name.
@@ -72,35 +72,35 @@ pub struct Context {
     pub tls: Arc<tls::Tls>,
     /// `--detach` and the like.
     pub daemon: daemon::DaemonOptions,
-    /// The command line as it was given.
+    /// The original command line.
     pub command_line: Vec<OsString>,
     /// The logging.
     pub log: Arc<vlog::Log>,
 }
 
 impl Context {
-    /// Text with the flows in it in colour, if that was asked for.
+    /// Adds colours to the flows in a text, if requested.
     pub fn paint(&self, text: String) -> String {
         self.colours.as_ref().map_or_else(|| text.clone(), |colours| colours.paint(&text))
     }
 
-    /// Whether names of ports and tables are understood.
+    /// Whether to accept names of ports and tables.
     pub fn accept_names(&self) -> bool {
         self.names != Some(false)
     }
 
-    /// Whether names of ports and tables are printed: on a terminal, unless an option says so.
+    /// Whether to print names of ports and tables: on a terminal, unless an option overrides it.
     pub fn show_names(&self) -> bool {
         self.names.unwrap_or_else(|| std::io::stdout().is_terminal())
     }
 }
 
-/// What came of the command line.
+/// The result of parsing the command line.
 #[derive(Debug)]
 pub enum Parsed {
-    /// A command is to be run.
+    /// Run a command.
     Run(Box<Context>),
-    /// `--help` or the like: all is done.
+    /// Exit successfully, after `--help` or the like.
     Done,
 }
 
@@ -234,7 +234,7 @@ pub fn parse(args: Vec<OsString>, program: &str, log: &Arc<vlog::Log>) -> Result
         _ => {}
     }
     c.args = parser.into_positionals();
-    // Flows that no key tells apart come by priority.
+    // Flows with equal keys are sorted by priority.
     if !c.sort.is_empty() {
         c.sort.push(SortKey { field: None, descending: true });
     }
@@ -260,7 +260,7 @@ impl Context {
         self.versions.0 & with_bundles.0 != 0
     }
 
-    /// The same for a command that makes bundles without being told to: in other versions, and in their formats.
+    /// The context of a command that always uses bundles, with the versions and formats that support them.
     #[must_use]
     pub fn with_bundles(&self) -> Self {
         let mut c = self.clone();
@@ -271,7 +271,7 @@ impl Context {
         c
     }
 
-    /// Leaves the versions and flow formats that go together.
+    /// Restricts versions and flow formats to consistent combinations.
     fn narrow(&mut self) -> Result {
         let allowed = self.protocols & protocol::of_versions(self.versions);
         if allowed.is_empty() {

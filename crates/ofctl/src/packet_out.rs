@@ -1,4 +1,4 @@
-//! The command that has a switch send packets.
+//! The `packet-out` command.
 
 use crate::error::{Result, fatal};
 use crate::names::Names;
@@ -11,10 +11,10 @@ use openflow::message::Options;
 use openflow::packet::PacketOut;
 use openflow::{Message, Protocols, parse_actions};
 
-/// Bytes of an Ethernet header, which a packet must have at least.
+/// Length of an Ethernet header, the minimum length of a packet.
 const ETHERNET_LEN: usize = 14;
 
-/// Bytes in hexadecimal, with blanks between at will; `None` where something else comes.
+/// Parses hexadecimal bytes, with optional blanks; `None` if anything else occurs.
 pub fn hex(text: &str) -> Option<Vec<u8>> {
     let digits: Vec<u8> = text.bytes().filter(|b| !b.is_ascii_whitespace()).collect();
     if !digits.len().is_multiple_of(2) {
@@ -59,28 +59,28 @@ pub fn packet_out(c: &Context, a: &[String]) -> Result {
     Ok(())
 }
 
-/// The flow formats that can carry what a request says.
+/// The flow formats that can express a request.
 fn usable(request: &PacketOut) -> Protocols {
-    // The packet's type says what the packet is, and is nothing to be carried.
+    // The packet's type is implied by the packet and not transmitted.
     let said = flow::field::FIELDS.iter().filter(|info| info.id != Field::PacketType);
     let fields = said.map(|info| (info.id, request.metadata.get(info.id).1));
     fields
         .fold(Protocols::of_action_list(&request.actions), |set, (field, mask)| set & Protocols::of_field(field, mask))
 }
 
-/// Whether a packet-out can say what a field of the packet's metadata is to be.
+/// Whether a packet-out can set this field of the packet's metadata.
 fn is_pipeline_field(field: Field) -> bool {
     let name = field.name();
     let register = name.trim_start_matches('x').starts_with("reg");
     register || name.starts_with("tun_") || matches!(field, Field::Metadata | Field::PacketType)
 }
 
-/// Whether a packet can have come in by this port.
+/// Whether packets can be received on this port.
 fn comes_in_by(port: PortNo) -> bool {
     port <= PortNo::MAX || matches!(port, PortNo::LOCAL | PortNo::ANY | PortNo::CONTROLLER)
 }
 
-/// Reads `in_port=PORT packet=HEX actions=ACTIONS`, with fields of the pipeline.
+/// Parses `in_port=PORT packet=HEX actions=ACTIONS` with pipeline fields.
 pub fn parse(text: &str, names: &Names) -> std::result::Result<PacketOut, String> {
     let (fields, actions) = match text.find("action") {
         Some(at) => {

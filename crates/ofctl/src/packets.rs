@@ -1,4 +1,5 @@
-//! Packets without a switch: made up from text, told from bytes, and taken from capture files, with the OpenFlow in them.
+//! Packets without a switch: composed from text, described, and read from capture files with the OpenFlow messages in
+//! them.
 
 use crate::codec::hex_lines;
 use crate::error::{Result, fatal, strerror};
@@ -15,12 +16,12 @@ use std::collections::HashMap;
 use std::io::Read;
 use std::net::{IpAddr, SocketAddr};
 
-/// Bytes of payload unless some are given: 0, 1, 2 and so on.
+/// Default length of the payload: bytes 0, 1, 2 and so on.
 const PAYLOAD: u8 = 64;
-/// Ports whose TCP connections carry OpenFlow, unless others are named.
+/// Default TCP ports of OpenFlow connections.
 const PORTS: [u16; 2] = [6633, 6653];
 
-/// A packet that a flow describes.
+/// Composes a packet from a flow.
 pub fn compose_packet(_: &Context, a: &[String]) -> Result {
     let key = flow::text::parse_exact(&a[0], &NoNames).map_err(|e| fatal(format!("{}: {e}", a[0])))?;
     let payload = match a.get(1) {
@@ -42,7 +43,7 @@ pub fn compose_packet(_: &Context, a: &[String]) -> Result {
     Ok(())
 }
 
-/// Whether a packet with this key has a payload: of UDP, of TCP but where a connection begins or ends, of an echo.
+/// Whether a packet with this key has a payload: UDP, TCP unless it opens or closes a connection, or an echo message.
 fn carries_payload(key: &FlowKey) -> bool {
     let is_ip = matches!(key.eth_type(), 0x0800 | 0x86dd) && key.get(Field::IpFrag) as u8 & FRAG_LATER == 0;
     match key.ip_proto() {
@@ -61,7 +62,7 @@ const FIN: u8 = 1;
 const SYN: u8 = 2;
 const RST: u8 = 4;
 
-/// What a packet on standard input is.
+/// Describes a packet from standard input.
 pub fn parse_packet(_: &Context, _: &[String]) -> Result {
     let mut bytes = Vec::new();
     std::io::stdin().lock().read_to_end(&mut bytes).map_err(|e| fatal(format!("read failed ({})", strerror(&e))))?;
@@ -72,7 +73,7 @@ pub fn parse_packet(_: &Context, _: &[String]) -> Result {
     Ok(())
 }
 
-/// A capture file.
+/// Reads a capture file.
 fn read_pcap(name: &str) -> Result<Vec<u8>> {
     std::fs::read(name).map_err(|e| {
         tracing::warn!(target: "pcap", "{name}: failed to open pcap file for reading ({})", strerror(&e));
@@ -151,7 +152,7 @@ pub fn ofp_parse_pcap(c: &Context, a: &[String]) -> Result {
                     out.put(&print(message, Style::plain(c.verbosity.saturating_add(1))));
                 }
                 Ok(None) => break,
-                // Out of step: there is no next message to be found.
+                // Lost synchronisation: the next message cannot be found.
                 Err(_) => {
                     stream.framer = Framer::default();
                     break;
@@ -166,14 +167,14 @@ pub fn ofp_parse_pcap(c: &Context, a: &[String]) -> Result {
 struct Segment<'a> {
     src: SocketAddr,
     dst: SocketAddr,
-    /// Number of the first byte.
+    /// Sequence number of the first byte.
     number: u32,
     is_syn: bool,
     payload: &'a [u8],
 }
 
 impl<'a> Segment<'a> {
-    /// The segment in a frame, if there is one.
+    /// The TCP segment in a frame, if there is one.
     fn of(frame: &'a [u8]) -> Option<Self> {
         let (key, layers) = flow::extract(frame, PortNo::NONE);
         if key.ip_proto() != TCP || key.get(Field::IpFrag) != 0 {
@@ -189,7 +190,7 @@ impl<'a> Segment<'a> {
         let header = frame.get(start..)?;
         let word: [u8; 4] = header.get(4..8)?.try_into().ok()?;
         let (offset, flags) = (usize::from(header.get(12)? >> 4) * 4, *header.get(13)?);
-        // A frame may be longer than the packet in it.
+        // The frame may be longer than the packet.
         let payload = frame.get(start + offset..layers.end.min(frame.len()))?;
         Some(Self {
             src: SocketAddr::new(address(Field::Ipv4Src, Field::Ipv6Src)?, port(Field::TcpSrc)),
@@ -201,17 +202,16 @@ impl<'a> Segment<'a> {
     }
 }
 
-/// One direction of a connection, put together again. A segment that comes too early is kept, one that comes again is
-/// passed over.
+/// Reassembles one direction of a TCP connection. Early segments are kept, and repeated ones are skipped.
 #[derive(Default)]
 struct TcpStream {
-    /// The number of the next byte, once known.
+    /// Sequence number of the next byte, once known.
     next: Option<u32>,
     early: Vec<(u32, Vec<u8>)>,
     framer: Framer,
 }
 
-/// Segments that are kept for one that is missing; then that one is given up.
+/// Maximum number of early segments; if it is exceeded, the missing segment is given up.
 const EARLY_MAX: usize = 64;
 
 impl TcpStream {
@@ -229,7 +229,7 @@ impl TcpStream {
             self.next = self.early.iter().map(|(number, _)| *number).min();
         }
         while let Some(next) = self.next {
-            // How far a segment begins behind what is known already: less than half of all numbers.
+            // Distance of a segment behind the next byte; less than half of the number space.
             let behind = |number: u32| next.wrapping_sub(number);
             let fits = |(number, _): &(u32, Vec<u8>)| behind(*number) < 1 << 31;
             let Some(at) = self.early.iter().position(fits) else { break };

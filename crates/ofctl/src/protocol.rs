@@ -1,13 +1,13 @@
-//! Flow formats and connections: where a connection begins, and which versions formats need.
+//! Flow formats: the initial format of a connection, and the versions that formats need.
 
 use openflow::{Protocols, Version, Versions};
 
-/// The format in which a connection of `version` begins.
+/// The initial flow format of a connection of `version`.
 pub fn initial(version: Version) -> Protocols {
     Protocols::of_version(version).first().unwrap_or(Protocols::NONE)
 }
 
-/// Whether the sets have a format in common.
+/// Whether two sets have a format in common.
 pub fn intersect(a: Protocols, b: Protocols) -> bool {
     !(a & b).is_empty()
 }
@@ -23,7 +23,7 @@ pub fn versions(protocols: Protocols) -> Versions {
     Versions::of(&protocols.iter().filter_map(Protocols::version).collect::<Vec<_>>())
 }
 
-/// Whether flow modifications in this format name their table by Nicira's extension.
+/// Whether flow modifications in this format use Nicira's table id extension.
 pub fn table_id_ext(p: Protocols) -> bool {
     p == Protocols::OF10_STD_TID || p == Protocols::OF10_NXM_TID
 }
@@ -33,7 +33,7 @@ pub fn is_nxm(p: Protocols) -> bool {
     intersect(p, Protocols::NXM_ANY)
 }
 
-/// Names of versions, as an error lists them.
+/// Names of versions, as listed in an error.
 pub fn version_list(versions: Versions) -> String {
     let names: Vec<&str> = Version::ALL.into_iter().filter(|v| versions.contains(*v)).map(Version::name).collect();
     names.join(", ")

@@ -1,4 +1,4 @@
-//! Commands that ask and print.
+//! Commands that print information.
 
 use crate::error::{Result, fatal};
 use crate::json;
@@ -41,7 +41,7 @@ pub fn show(c: &Context, a: &[String]) -> Result {
     dump(c, &a[0], &mut conn, &Message::GetConfigRequest)
 }
 
-/// The same as one JSON document.
+/// Like `show`, as one JSON document.
 fn show_json(c: &Context, a: &[String], conn: &mut Vconn, features: &[u8]) -> Result {
     let mut whole = decoded(features, None)?;
     let config = open(c, &a[0], Target::Mgmt)?.transact(&Message::GetConfigRequest)?;
@@ -55,7 +55,7 @@ fn show_json(c: &Context, a: &[String], conn: &mut Vconn, features: &[u8]) -> Re
     Ok(())
 }
 
-/// Who made it.
+/// Prints the description of the switch.
 pub fn dump_desc(c: &Context, a: &[String]) -> Result {
     stats(c, a, S::Desc)
 }
@@ -65,12 +65,12 @@ pub fn dump_tables(c: &Context, a: &[String]) -> Result {
     stats(c, a, S::Table)
 }
 
-/// Counters of the exporter of samples of the whole bridge.
+/// Prints statistics of the bridge's IPFIX exporter.
 pub fn dump_ipfix_bridge(c: &Context, a: &[String]) -> Result {
     stats(c, a, S::IpfixBridge)
 }
 
-/// Counters of the exporters of samples that flows take.
+/// Prints statistics of flow-based IPFIX exporters.
 pub fn dump_ipfix_flow(c: &Context, a: &[String]) -> Result {
     stats(c, a, S::IpfixFlow)
 }
@@ -84,7 +84,7 @@ pub fn dump_table_desc(c: &Context, a: &[String]) -> Result {
     dump_stats(c, &a[0], &mut conn, S::TableDesc)
 }
 
-/// Features of tables, as one list.
+/// Prints the features of all tables as one list.
 pub fn dump_table_features(c: &Context, a: &[String]) -> Result {
     let mut conn = open(c, &a[0], Target::Mgmt)?;
     if conn.version < Version::V13 {
@@ -121,7 +121,7 @@ pub fn dump_ports(c: &Context, a: &[String]) -> Result {
 /// Descriptions of ports.
 pub fn dump_ports_desc(c: &Context, a: &[String]) -> Result {
     let mut conn = open(c, &a[0], Target::Mgmt)?;
-    // Before OpenFlow 1.5 the request is for all ports, whatever it says.
+    // Before OpenFlow 1.5, the request always returns all ports.
     let port = match a.get(1) {
         Some(port) => port_by_name(c, &a[0], port)?,
         None => PortNo::ANY,
@@ -143,7 +143,7 @@ pub fn queue_stats(c: &Context, a: &[String]) -> Result {
     dump_stats(c, &a[0], &mut conn, S::Queue(QueueStatsRequest { port_no, queue_id }))
 }
 
-/// The number that a text begins with, 0 if there is none, as atoi(3).
+/// The number at the front of a text, 0 if there is none, like atoi(3).
 fn leading_number(text: &str) -> u32 {
     let end = text.find(|ch: char| !ch.is_ascii_digit()).unwrap_or(text.len());
     text[..end].parse().unwrap_or(0)
@@ -163,9 +163,9 @@ pub fn queue_get_config(c: &Context, a: &[String]) -> Result {
     if conn.version >= Version::V14 {
         return dump_stats(c, &a[0], &mut conn, S::QueueDesc(QueueStatsRequest { port_no: port, queue_id }));
     }
-    // Before OpenFlow 1.4 it is all queues of a port.
+    // Before OpenFlow 1.4, the request returns all queues of a port.
     if port == PortNo::ANY && conn.version == Version::V10 {
-        // OpenFlow 1.0 has no way to ask for all.
+        // OpenFlow 1.0 cannot request all ports at once.
         let mut other = open(c, &a[0], Target::Mgmt)?;
         for p in port_descs(&mut other)?.iter().filter(|p| p.port_no.0 < PortNo::MAX.0) {
             dump(c, &a[0], &mut other, &Message::QueueGetConfigRequest(p.port_no))?;
@@ -184,7 +184,7 @@ pub fn config(conn: &mut Vconn) -> Result<SwitchConfig> {
     }
 }
 
-/// What is done with fragments.
+/// Prints the handling of fragments.
 pub fn get_frags(c: &Context, a: &[String]) -> Result {
     let mut conn = open(c, &a[0], Target::Mgmt)?;
     let mode = openflow::print::frag_name(config(&mut conn)?.frag);
@@ -196,7 +196,7 @@ pub fn get_frags(c: &Context, a: &[String]) -> Result {
     Ok(())
 }
 
-/// Changes what is done with fragments.
+/// Changes the handling of fragments.
 pub fn set_frags(c: &Context, a: &[String]) -> Result {
     use FragHandling as F;
     let modes = [F::Normal, F::Drop, F::Reassemble, F::NxMatch];

@@ -1,4 +1,4 @@
-//! Switches by name, and what commands ask of them.
+//! Connections to switches by name, and requests shared by commands.
 
 use crate::error::{Exit, Result, fatal, strerror};
 use crate::json;
@@ -17,24 +17,24 @@ use std::io::{self, Write};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
-/// Which socket of a bridge to use.
+/// The socket of a bridge to connect to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Target {
     /// Management.
     Mgmt,
-    /// A copy of what goes to and from the controller.
+    /// The snooping socket, a copy of the messages to and from the controller.
     Snoop,
 }
 
-/// An answer may take this many bytes in all: a million flows of the longest kind.
+/// Limit on the total size of a reply: a million flows of maximum length.
 const ANSWER_BYTES_MAX: usize = 1 << 32;
 
-/// Opens a switch by bridge name, socket or remote.
+/// Opens a connection to a bridge, socket or remote.
 pub fn open(c: &Context, name: &str, target: Target) -> Result<Vconn> {
     open_in(c, c.versions, name, target)
 }
 
-/// The same in one of these versions.
+/// Opens a connection with one of these versions.
 pub fn open_in(c: &Context, versions: Versions, name: &str, target: Target) -> Result<Vconn> {
     if name.contains(':') {
         return vconn::open(name, versions, &c.tls).map_err(|e| match e {
@@ -44,9 +44,9 @@ pub fn open_in(c: &Context, versions: Versions, name: &str, target: Target) -> R
     }
     let suffix = if target == Target::Snoop { "snoop" } else { "mgmt" };
     let socket = |name: &str| daemon::dirs::rundir().join(format!("{name}.{suffix}"));
-    // A bridge may be named with the type of its datapath in front, as TYPE@NAME.
-    let bare = name.split_once('@').map_or(name, |(_, bare)| bare);
-    let candidates = [Path::new(name).to_path_buf(), socket(name), socket(bare)];
+    // The name may have the datapath type as prefix: TYPE@NAME.
+    let bridge = name.split_once('@').map_or(name, |(_, bridge)| bridge);
+    let candidates = [Path::new(name).to_path_buf(), socket(name), socket(bridge)];
     for path in candidates {
         let is_socket = fs::metadata(&path).is_ok_and(|m| m.file_type().is_socket());
         if !is_socket {
@@ -62,7 +62,7 @@ pub fn open_in(c: &Context, versions: Versions, name: &str, target: Target) -> R
     Err(fatal(format!("{name} is not a bridge or a socket")))
 }
 
-/// Standard output, buffered, that ends the program quietly when nobody reads.
+/// Buffered standard output. It ends the program silently when the reader is gone.
 #[derive(Debug, Default)]
 pub struct Out(Vec<u8>);
 
@@ -75,7 +75,7 @@ impl Out {
         }
     }
 
-    /// Writes what was added.
+    /// Writes the buffered text.
     pub fn flush(&mut self) {
         let mut stdout = io::stdout().lock();
         if stdout.write_all(&self.0).and_then(|()| stdout.flush()).is_err() {
@@ -91,7 +91,7 @@ impl Drop for Out {
     }
 }
 
-/// The statistics of a message, if it is some and can be read.
+/// The statistics in a message; an error if it contains none or is malformed.
 pub fn stats_of(msg: &[u8]) -> Result<(StatsReply, bool)> {
     match message::decode(msg) {
         Ok((_, _, Message::StatsReply { more, body })) => Ok((body, more)),
@@ -99,12 +99,12 @@ pub fn stats_of(msg: &[u8]) -> Result<(StatsReply, bool)> {
     }
 }
 
-/// A reply that cannot be one.
+/// The error for an invalid reply.
 fn bad_reply(msg: &[u8]) -> Exit {
     fatal(format!("received bad reply: {}", print::print(msg, Style::plain(1))))
 }
 
-/// Asks for statistics and takes in all parts of the answer.
+/// Requests statistics and collects all parts of the reply.
 pub fn stats(conn: &mut Vconn, body: StatsRequest) -> Result<StatsReply> {
     let xid = conn.send_message(&Message::StatsRequest { more: false, body }, Options::default())?;
     let mut whole = Reassembly::new(ANSWER_BYTES_MAX);
@@ -117,13 +117,13 @@ pub fn stats(conn: &mut Vconn, body: StatsRequest) -> Result<StatsReply> {
     }
 }
 
-/// Asks for statistics and prints each part of the answer as it comes.
+/// Requests statistics and prints each part of the reply on arrival.
 pub fn dump_stats(c: &Context, switch: &str, conn: &mut Vconn, body: StatsRequest) -> Result {
     let request = Message::StatsRequest { more: false, body };
     dump_all(c, switch, conn, &request)
 }
 
-/// Sends a request and prints all parts of its answer.
+/// Sends a request and prints all parts of its reply.
 pub fn dump_all(c: &Context, switch: &str, conn: &mut Vconn, request: &Message) -> Result {
     let xid = conn.send_message(request, Options::default())?;
     let mut names = None;
@@ -137,7 +137,7 @@ pub fn dump_all(c: &Context, switch: &str, conn: &mut Vconn, request: &Message) 
         let names = names.as_ref().unwrap_or(const { &None });
         if c.format == Format::Text {
             let text = print::print(&msg, style(c, names.as_ref(), c.verbosity + 1));
-            // Only flows are in colour.
+            // Only flows are coloured.
             out.put(&if text.contains("ST_FLOW reply") { c.paint(text) } else { text });
         } else {
             json::append(&mut document, decoded(&msg, names.as_ref())?);
@@ -164,12 +164,12 @@ pub fn decoded(msg: &[u8], names: Option<&Names>) -> Result<serde_json::Value> {
     json::of(&message, version, names)
 }
 
-/// Sends a request and prints the message that answers it.
+/// Sends a request and prints its reply.
 pub fn dump(c: &Context, switch: &str, conn: &mut Vconn, request: &Message) -> Result {
     dump_all(c, switch, conn, request)
 }
 
-/// How to print, with names if there are any.
+/// The print style, with names if given.
 pub fn style<'a>(c: &Context, names: Option<&'a Names>, verbosity: u8) -> Style<'a> {
     let _ = c;
     match names {
@@ -178,12 +178,12 @@ pub fn style<'a>(c: &Context, names: Option<&'a Names>, verbosity: u8) -> Style<
     }
 }
 
-/// Names of tables and ports to print, if names are printed.
+/// Names of tables and ports for output, if names are shown.
 pub fn shown_names(c: &Context, switch: &str) -> Result<Option<Names>> {
     if c.show_names() { Ok(Some(table_names(c, switch)?.merge(port_names(c, switch)?))) } else { Ok(None) }
 }
 
-/// Names of tables and ports that arguments may use, in the order in which flow changes ask.
+/// Names of tables and ports that arguments may use, requested in the order of flow changes.
 pub fn accepted_names(c: &Context, switch: &str) -> Result<Names> {
     if !c.accept_names() {
         return Ok(Names::default());
@@ -191,7 +191,7 @@ pub fn accepted_names(c: &Context, switch: &str) -> Result<Names> {
     Ok(table_names(c, switch)?.merge(port_names(c, switch)?))
 }
 
-/// The same, with ports asked for first, as flow dumps do.
+/// Like [`accepted_names`], requesting ports first, in the order of flow dumps.
 pub fn accepted_names_ports_first(c: &Context, switch: &str) -> Result<Names> {
     if !c.accept_names() {
         return Ok(Names::default());
@@ -230,7 +230,7 @@ pub fn port_descs(conn: &mut Vconn) -> Result<Vec<openflow::port::PortDesc>> {
     if conn.version < Version::V13 {
         let reply = conn.transact(&Message::FeaturesRequest)?;
         return match message::decode(&reply) {
-            // A list that may have been cut by the message's length is asked for in full.
+            // The reply may have been truncated by the maximum message length: request the full list.
             Ok((_, _, Message::FeaturesReply(f))) if reply.len() < 65_000 => Ok(f.ports),
             Ok((_, _, Message::FeaturesReply(_))) => port_desc_stats(conn),
             _ => Err(fatal(format!("{}: received bad features reply", conn.name))),
@@ -246,7 +246,7 @@ fn port_desc_stats(conn: &mut Vconn) -> Result<Vec<openflow::port::PortDesc>> {
     }
 }
 
-/// The number of the port of this number or name.
+/// The port with this number or name.
 pub fn port_by_name(c: &Context, switch: &str, text: &str) -> Result<PortNo> {
     if let Some(port) = flow::text::parse_port(text, &flow::text::NoNames) {
         return Ok(port);
@@ -259,7 +259,7 @@ pub fn port_by_name(c: &Context, switch: &str, text: &str) -> Result<PortNo> {
     Err(fatal(format!("{switch}: unknown port `{text}'")))
 }
 
-/// Waits until all that was sent is done; gives the errors that came.
+/// Sends a barrier and waits for its reply; returns the errors received before.
 pub fn barrier(conn: &mut Vconn) -> Result<Vec<Vec<u8>>> {
     let xid = conn.send_message(&Message::BarrierRequest, Options::default())?;
     let mut others = Vec::new();
@@ -279,13 +279,13 @@ pub fn is_error(msg: &[u8]) -> bool {
     msg.get(1) == Some(&1)
 }
 
-/// Sends a message that has no answer but errors; an error is printed and ends the program.
+/// Sends a message without a reply; an error is printed and ends the program.
 pub fn transact_noreply(c: &Context, conn: &mut Vconn, message: &Message, options: Options) -> Result {
     conn.send_message(message, options)?;
     fail_on_errors(c, &barrier(conn)?)
 }
 
-/// Prints the first of these errors, if there is one, and ends.
+/// Prints the first of these errors and exits, if there are any.
 pub fn fail_on_errors(c: &Context, errors: &[Vec<u8>]) -> Result {
     match errors.first() {
         Some(e) => {
@@ -296,7 +296,8 @@ pub fn fail_on_errors(c: &Context, errors: &[Vec<u8>]) -> Result {
     }
 }
 
-/// Switches a connection from flow format `from` to `want`; whether it worked, which only Nicira's formats need.
+/// Switches a connection from flow format `from` to `want`. Returns whether it succeeded; only Nicira's formats can
+/// fail.
 pub fn set_protocol(conn: &mut Vconn, from: &mut Protocols, want: Protocols) -> Result<bool> {
     if *from == want {
         return Ok(true);
@@ -331,7 +332,7 @@ fn try_noreply(conn: &mut Vconn, message: &Message) -> Result<bool> {
     Ok(barrier(conn)?.is_empty())
 }
 
-/// Opens a switch for changes of flows that may be written in any of `usable`; gives the format that was chosen.
+/// Opens a connection for flow changes that can be expressed in any of `usable`; returns the chosen format.
 pub fn open_for_flow_mods(c: &Context, switch: &str, usable: Protocols) -> Result<(Vconn, Protocols)> {
     let usable = if c.bundle { usable & Protocols::OF13_UP } else { usable };
     let allowed = usable & c.protocols;
@@ -351,7 +352,7 @@ pub fn open_for_flow_mods(c: &Context, switch: &str, usable: Protocols) -> Resul
     Err(fatal(format!("switch does not support any of the usable flow formats ({usable})")))
 }
 
-/// Puts a connection into the best flow format for a dump.
+/// Switches a connection to the best flow format for a dump.
 pub fn set_protocol_for_dump(c: &Context, conn: &mut Vconn, usable: Protocols) -> Result<Protocols> {
     let allowed = usable & c.protocols;
     let mut current = protocol::initial(conn.version);
@@ -369,7 +370,7 @@ pub fn set_protocol_for_dump(c: &Context, conn: &mut Vconn, usable: Protocols) -
     Err(fatal(format!("switch does not support any of the usable flow formats ({usable})")))
 }
 
-/// No flow format is left.
+/// The error if no flow format is left.
 pub fn not_allowed(usable: Protocols, allowed: Protocols) -> Exit {
     fatal(format!("none of the usable flow formats ({usable}) is among the allowed flow formats ({allowed})"))
 }

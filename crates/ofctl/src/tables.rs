@@ -14,16 +14,16 @@ use openflow::versions::Versions;
 
 /// All tables.
 const ALL: u8 = 0xff;
-/// The last table that a switch may show.
+/// The last table that is visible to controllers.
 const LAST: u8 = 253;
 /// `OFPTFC_MODIFY` (OpenFlow 1.5 section 7.3.5.18.2).
 const MODIFY: u8 = 1;
 /// The longest message.
 const MESSAGE_LEN_MAX: usize = 0xffff;
 
-/// What is to be changed.
+/// A change of a table's configuration.
 enum Setting {
-    /// What a miss does (OpenFlow 1.1 section A.3.3, `ofp_table_config`).
+    /// The behaviour on a table miss (OpenFlow 1.1 section A.3.3, `ofp_table_config`).
     Miss(u32),
     Eviction(bool),
     Vacancy(Option<Vacancy>),
@@ -47,7 +47,7 @@ impl Setting {
         })
     }
 
-    /// The versions that have it.
+    /// The versions that support it.
     fn versions(&self) -> &'static [Version] {
         match self {
             Self::Miss(_) => &[V11, V12],
@@ -93,7 +93,7 @@ pub fn mod_table(c: &Context, a: &[String]) -> Result {
     }
 }
 
-/// The table of a number or name, [`ALL`] for all.
+/// The table with this number or name, [`ALL`] for all.
 fn table_number(c: &Context, a: &[String]) -> Result<u8> {
     let names = if c.accept_names() { table_names(c, &a[0])? } else { Default::default() };
     if a[1].eq_ignore_ascii_case("all") {
@@ -117,7 +117,7 @@ fn vacancy(range: &str) -> Result<Vacancy> {
     Ok(Vacancy { down, up, current: 0 })
 }
 
-/// Changes the configuration that a table has (OpenFlow 1.4 section 7.3.4.4). Whether the table is there.
+/// Changes the configuration of a table (OpenFlow 1.4 section 7.3.4.4). Returns whether the table exists.
 fn configure_table(c: &Context, conn: &mut Vconn, table: u8, setting: &Setting) -> Result<bool> {
     let StatsReply::TableDesc(all) = stats(conn, StatsRequest::TableDesc)? else { return Ok(false) };
     let Some(current) = all.iter().find(|t| t.table_id == table) else { return Ok(false) };
@@ -126,7 +126,7 @@ fn configure_table(c: &Context, conn: &mut Vconn, table: u8, setting: &Setting) 
     Ok(true)
 }
 
-/// The message that changes a table. What is not to be changed is said as it is.
+/// The message that changes a table; other properties keep their current values.
 fn change_of(table_id: u8, setting: &Setting, current: &TableDesc) -> TableMod {
     use table_config::{EVICTION, VACANCY_EVENTS};
     let mut table = TableMod { table_id, config: current.config, properties: TableProperties::default() };
@@ -146,8 +146,8 @@ fn change_of(table_id: u8, setting: &Setting, current: &TableDesc) -> TableMod {
     table
 }
 
-/// A table's name is changed by its features (OpenFlow 1.3 section 7.3.5.5): by those of all tables, or since OpenFlow 1.5
-/// by a request that is for this table only.
+/// Sets a table's name in its features (OpenFlow 1.3 section 7.3.5.5): with those of all tables, or from OpenFlow 1.5
+/// on in a request for this table alone.
 fn name_table(c: &Context, mut conn: Vconn, table: u8, name: String) -> Result {
     let StatsReply::TableFeatures(mut tables) = stats(&mut conn, StatsRequest::TableFeatures(vec![]))? else {
         return Ok(());
@@ -158,7 +158,7 @@ fn name_table(c: &Context, mut conn: Vconn, table: u8, name: String) -> Result {
     let requests = if conn.version >= V15 {
         let &mut TableFeatures { table_id, metadata_match, metadata_write, max_entries, .. } = named;
         let name = named.name.clone();
-        let only = TableFeatures {
+        let renamed = TableFeatures {
             table_id,
             name,
             metadata_match,
@@ -167,7 +167,7 @@ fn name_table(c: &Context, mut conn: Vconn, table: u8, name: String) -> Result {
             command: MODIFY,
             ..TableFeatures::default()
         };
-        vec![vec![only]]
+        vec![vec![renamed]]
     } else {
         in_messages(tables, conn.version)
     };
@@ -181,7 +181,7 @@ fn name_table(c: &Context, mut conn: Vconn, table: u8, name: String) -> Result {
     if is_error(&reply) { fail_on_errors(c, &[reply]) } else { Ok(()) }
 }
 
-/// Splits a list so that each part has room in a message.
+/// Splits a list into parts that each fit into a message.
 fn in_messages(tables: Vec<TableFeatures>, version: Version) -> Vec<Vec<TableFeatures>> {
     let bytes = |tables: Vec<TableFeatures>| {
         let body = StatsRequest::TableFeatures(tables);

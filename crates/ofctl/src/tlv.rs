@@ -1,4 +1,4 @@
-//! Commands about the mapping of tunnel options to fields.
+//! Commands for the mapping of tunnel options to fields.
 
 use crate::error::{Result, fatal};
 use crate::options::Context;
@@ -21,7 +21,7 @@ pub fn add_tlv_map(c: &Context, a: &[String]) -> Result {
     change(c, &a[0], TlvCommand::Add, maps(&a[1])?)
 }
 
-/// Forgets what fields are mapped to, or all mappings.
+/// Deletes mappings, or all mappings.
 pub fn del_tlv_map(c: &Context, a: &[String]) -> Result {
     match a.get(1) {
         Some(text) => change(c, &a[0], TlvCommand::Delete, maps(text)?),
@@ -29,7 +29,7 @@ pub fn del_tlv_map(c: &Context, a: &[String]) -> Result {
     }
 }
 
-/// What is mapped.
+/// Prints the mappings.
 pub fn dump_tlv_map(c: &Context, a: &[String]) -> Result {
     let mut conn = open(c, &a[0], Target::Mgmt)?;
     dump(c, &a[0], &mut conn, &Message::TlvTableRequest)

@@ -1,5 +1,4 @@
-//! A connection to a switch: opening, negotiation of the version, and exchanges of messages. Blocking, as a command does
-//! one thing after another.
+//! A blocking connection to a switch: opening, version negotiation, and exchange of messages.
 
 use crate::error::{Exit, Result, fatal, strerror};
 use openflow::message::{self, Options};
@@ -17,12 +16,12 @@ use tls::Tls;
 /// The port of OpenFlow.
 const OFP_PORT: u16 = 6653;
 
-/// Bytes that are queued before they are written.
+/// Limit on queued bytes, after which they are written.
 const UNSENT_MAX: usize = 1 << 16;
 
 static XID: AtomicU32 = AtomicU32::new(1);
 
-/// The next transaction id; ids count from 1 in the order in which a process makes messages.
+/// The next transaction id. Ids count from 1 in the order in which the process creates messages.
 pub fn next_xid() -> u32 {
     XID.fetch_add(1, Ordering::Relaxed)
 }
@@ -43,7 +42,7 @@ impl Stream {
         }
     }
 
-    /// What can be read at once: nothing is an error.
+    /// Reads available data without blocking; an error if there is none.
     fn read_ready(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         self.set_nonblocking(true)?;
         let n = self.read(buf);
@@ -76,29 +75,29 @@ impl Stream {
     }
 }
 
-/// A connection of which the version is agreed.
+/// A connection with a negotiated version.
 #[derive(Debug)]
 pub struct Vconn {
-    /// `unix:/run/br0.mgmt`, as the log names it.
+    /// The name in log messages, as `unix:/run/br0.mgmt`.
     pub name: String,
     /// The version.
     pub version: Version,
     stream: Stream,
     framer: Framer,
-    /// Messages that are still to be written.
+    /// Messages that are not yet written.
     unsent: Vec<u8>,
 }
 
-/// Why a connection could not be made.
+/// Why a connection could not be established.
 #[derive(Debug)]
 pub enum OpenError {
-    /// There is no such socket, or nobody listens.
+    /// The socket does not exist, or has no listener.
     Connect(io::Error),
-    /// The other side speaks no version of ours, or not OpenFlow.
+    /// The peer supports none of the versions, or does not speak OpenFlow.
     Negotiate(String),
 }
 
-/// Connects to `remote` (`unix:FILE`, `tcp:HOST[:PORT]`, `ssl:HOST[:PORT]`) and agrees on one of `versions`.
+/// Connects to `remote` (`unix:FILE`, `tcp:HOST[:PORT]`, `ssl:HOST[:PORT]`) and negotiates one of `versions`.
 pub fn open(remote: &str, versions: Versions, tls: &Tls) -> std::result::Result<Vconn, OpenError> {
     let stream = connect(remote, tls).map_err(OpenError::Connect)?;
     let mut conn =
@@ -186,26 +185,26 @@ impl Vconn {
         }
     }
 
-    /// Queues a message; [`Vconn::flush`] writes it, and so does waiting for one.
+    /// Queues a message. [`Vconn::flush`] writes it, as does waiting for a message.
     pub fn send(&mut self, msg: &[u8]) -> io::Result<()> {
         self.log("sent (Success): ", msg);
         self.unsent.extend_from_slice(msg);
         if self.unsent.len() >= UNSENT_MAX { self.flush() } else { Ok(()) }
     }
 
-    /// Whether all that was sent is written.
+    /// Whether all queued messages are written.
     pub fn is_flushed(&self) -> bool {
         self.unsent.is_empty()
     }
 
-    /// Writes what was queued.
+    /// Writes all queued messages.
     pub fn flush(&mut self) -> io::Result<()> {
         self.stream.write_all(&self.unsent)?;
         self.unsent.clear();
         Ok(())
     }
 
-    /// The next message; `None` when the other side closed the connection.
+    /// The next message; `None` if the peer closed the connection.
     pub fn recv(&mut self) -> io::Result<Option<Vec<u8>>> {
         self.flush()?;
         let mut buf = [0; 16384];
@@ -222,8 +221,8 @@ impl Vconn {
         }
     }
 
-    /// The next message if it has come already; nothing is waited for, and nothing written. The end of the connection is
-    /// left to be found by [`Vconn::recv`].
+    /// The next message if it has already arrived; neither waits nor writes. [`Vconn::recv`] reports the end of the
+    /// connection.
     pub fn recv_ready(&mut self) -> io::Result<Option<Vec<u8>>> {
         let mut buf = [0; 16384];
         loop {
@@ -240,7 +239,7 @@ impl Vconn {
         }
     }
 
-    /// The next message of what was read.
+    /// The next message in the read buffer.
     fn received(&mut self) -> io::Result<Option<Vec<u8>>> {
         match self.framer.next_message() {
             Ok(Some(msg)) => {
@@ -256,7 +255,7 @@ impl Vconn {
         }
     }
 
-    /// Like [`Vconn::recv`]; the end of the connection is fatal.
+    /// Like [`Vconn::recv`], but the end of the connection is fatal.
     pub fn recv_or_fail(&mut self) -> Result<Vec<u8>> {
         match self.recv() {
             Ok(Some(msg)) => Ok(msg),
@@ -265,24 +264,24 @@ impl Vconn {
         }
     }
 
-    /// Encodes and queues a message; gives its transaction id.
+    /// Encodes and queues a message; returns its transaction id.
     pub fn send_message(&mut self, message: &Message, options: Options) -> Result<u32> {
         let xid = next_xid();
         let msg = message::encode_with(self.version, xid, message, options);
         if msg.is_empty() {
-            return Err(fatal(format!("OpenFlow {} has no such message", self.version)));
+            return Err(fatal(format!("OpenFlow {} has no such message, or it is too long", self.version)));
         }
         self.send(&msg).map_err(|e| io_error(&e))?;
         Ok(xid)
     }
 
-    /// Sends a request and waits for the message that answers it.
+    /// Sends a request and waits for its reply.
     pub fn transact(&mut self, message: &Message) -> Result<Vec<u8>> {
         let xid = self.send_message(message, Options::default())?;
         self.answer(xid)
     }
 
-    /// Waits for the message of this transaction id.
+    /// Waits for the message with this transaction id.
     pub fn answer(&mut self, xid: u32) -> Result<Vec<u8>> {
         loop {
             let msg = self.recv_or_fail()?;
@@ -292,7 +291,7 @@ impl Vconn {
         }
     }
 
-    /// Another handle of the same connection, to write while this one waits.
+    /// A second handle for writing while this one waits.
     pub fn writer(&self) -> Result<Writer> {
         Ok(Writer { name: self.name.clone(), stream: self.stream.try_clone().map_err(|e| io_error(&e))? })
     }

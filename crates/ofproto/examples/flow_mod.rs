@@ -73,7 +73,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let report = bench.switch.pass(Extent::Changes);
         let ms = began.elapsed().as_secs_f64() * 1000.0;
         // A full pass finds none that is stale.
-        let mended = bench.switch.pass(Extent::Full).mended;
+        let fixed_up = bench.switch.pass(Extent::Full).fixed_up;
         let line = json!({
             "change": what,
             "megaflows": flows,
@@ -83,7 +83,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             "translated": report.translated,
             "changed": report.changed,
             "removed": report.removed,
-            "left_stale": mended,
+            "left_stale": fixed_up,
         });
         println!("{line}");
     }

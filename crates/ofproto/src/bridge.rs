@@ -3,8 +3,10 @@
 use crate::conn::Connections;
 use crate::conn::remote::PeerKind;
 use crate::expire::Expirable;
+use crate::gate::Gate;
 use crate::ipfix::Running;
 use crate::revalidate::Change;
+use crate::rule_index::RuleIndex;
 use crate::switch::Switch;
 use crate::table_config::TableConfigs;
 use crate::tlv::TlvTable;
@@ -19,7 +21,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use vlog::{RateLimit, warn_rl};
-use xlate::model::{PriorityTags, new_tables};
+use xlate::model::{PriorityTags, VlanSet, new_tables};
 use xlate::{Bridge, BridgeId, Bundle, MacTable, Port, PortConfig, PortOut, Tables, VlanMode};
 
 /// Messages a minute about fragments that are logged, and in one burst.
@@ -33,6 +35,8 @@ pub struct Ofproto {
     switch: Weak<Switch>,
     pub(crate) tables: Arc<Tables>,
     pub(crate) writer: Mutex<Writer>,
+    pub(crate) gate: Gate,
+    pub(crate) index: RuleIndex,
     macs: Arc<RwLock<MacTable>>,
     state: RwLock<State>,
     pub(crate) expirable: Expirable,
@@ -180,6 +184,8 @@ impl Ofproto {
             switch: Arc::downgrade(switch),
             tables: new_tables(),
             writer: Mutex::default(),
+            gate: Gate::default(),
+            index: RuleIndex::default(),
             macs: Arc::default(),
             state: RwLock::default(),
             expirable: Expirable::default(),
@@ -425,6 +431,11 @@ impl Ofproto {
         self.state.read().ports.get(&no).cloned()
     }
 
+    /// The counters of a patch port, without a copy of the rest of the port.
+    pub(crate) fn patch_counters(&self, no: PortNo) -> Option<Arc<PatchCounters>> {
+        self.state.read().ports.get(&no).map(|port| Arc::clone(&port.patch))
+    }
+
     /// The port of this name.
     pub fn port_named(&self, name: &str) -> Option<OfPort> {
         self.state.read().ports.values().find(|p| p.spec.name == name).cloned()
@@ -435,8 +446,8 @@ impl Ofproto {
         self.state.read().bundles.clone()
     }
 
-    /// What translations see of it.
-    pub(crate) fn view(&self) -> Bridge {
+    /// What translations see of it. Names and VLANs that `old`, its view so far, has are shared with that.
+    pub(crate) fn view(&self, old: Option<&Bridge>) -> Bridge {
         let state = self.state.read();
         let members = state.bundles.iter().enumerate().flat_map(|(i, b)| b.ports.iter().map(move |no| (*no, i)));
         let bundle_of: HashMap<PortNo, usize> = members.collect();
@@ -446,7 +457,7 @@ impl Ofproto {
             .map(|(no, port)| {
                 let view = Port {
                     no: *no,
-                    name: port.spec.name.clone(),
+                    name: shared_name(old.and_then(|old| old.ports.get(no)).map(|p| &p.name), &port.spec.name),
                     out: port.spec.out,
                     config: port.config,
                     live: port.is_live(),
@@ -455,11 +466,14 @@ impl Ofproto {
                 (*no, view)
             })
             .collect();
+        // Bundles rarely move, so the one at the same index is likely the same.
+        let old_bundle = |i: usize| old.and_then(|old| old.bundles.get(i));
+        let bundles = state.bundles.iter().enumerate().map(|(i, b)| bundle_view(b, &state.ports, old_bundle(i)));
         Bridge {
             id: self.id,
-            name: self.name.clone(),
+            name: shared_name(old.map(|old| &old.name), &self.name),
             ports,
-            bundles: state.bundles.iter().map(|b| bundle_view(b, &state.ports)).collect(),
+            bundles: bundles.collect(),
             tables: Arc::clone(&self.tables),
             macs: Arc::clone(&self.macs),
             miss_to_controller: state.miss_to_controller,
@@ -473,17 +487,20 @@ impl Ofproto {
     }
 }
 
-fn bundle_view(spec: &BundleSpec, ports: &BTreeMap<PortNo, OfPort>) -> Bundle {
+/// The name, without a copy of its own if `old` is the same.
+fn shared_name(old: Option<&Arc<str>>, name: &str) -> Arc<str> {
+    old.filter(|old| ***old == *name).map_or_else(|| Arc::from(name), Arc::clone)
+}
+
+fn bundle_view(spec: &BundleSpec, ports: &BTreeMap<PortNo, OfPort>, old: Option<&Bundle>) -> Bundle {
     let trunks = (!spec.trunks.is_empty()).then(|| {
-        let mut set = Box::new([false; 4096]);
-        for vlan in &spec.trunks {
-            set[usize::from(vlan & 0xfff)] = true;
-        }
-        Arc::from(set)
+        let vlans: VlanSet = spec.trunks.iter().copied().collect();
+        let old = old.and_then(|old| old.trunks.as_ref()).filter(|old| ***old == vlans);
+        old.map_or_else(|| Arc::new(vlans), Arc::clone)
     });
     let no_flood = spec.ports.first().and_then(|no| ports.get(no)).is_some_and(|p| p.config.no_flood);
     Bundle {
-        name: spec.name.clone(),
+        name: shared_name(old.map(|old| &old.name), &spec.name),
         ports: spec.ports.clone(),
         mode: spec.mode,
         tag: spec.tag,

@@ -87,11 +87,11 @@ impl Switch {
                     }
                 }
                 Effect::Patch { from, to } => {
-                    if let Some(port) = self.bridge(from.0).and_then(|b| b.port(from.1)) {
-                        port.patch.add_tx(packets, bytes);
+                    if let Some(counters) = self.bridge(from.0).and_then(|b| b.patch_counters(from.1)) {
+                        counters.add_tx(packets, bytes);
                     }
-                    if let Some(port) = self.bridge(to.0).and_then(|b| b.port(to.1)) {
-                        port.patch.add_rx(packets, bytes);
+                    if let Some(counters) = self.bridge(to.0).and_then(|b| b.patch_counters(to.1)) {
+                        counters.add_rx(packets, bytes);
                     }
                 }
             }

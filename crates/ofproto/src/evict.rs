@@ -4,6 +4,7 @@
 //! lowest importance goes that expires soonest. Groups and flows are kept in that order from when a table first overflows
 //! until it has not for a while; as packets put off the end of flows, the order is made anew every second.
 
+use crate::expire::expiry;
 use crate::flow_table::RemovedReason;
 use crate::table_config::Overflow;
 use crate::transaction::Transaction;
@@ -13,7 +14,6 @@ use openflow::action::Subfield;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use xlate::Rule;
 
 /// Milliseconds for which an order is taken for the right one.
@@ -83,14 +83,6 @@ impl Evictable {
     pub(crate) fn is_idle(&self, now: Millis) -> bool {
         now.since(self.used) > IDLE_MS
     }
-}
-
-/// When a flow expires if no packet comes; `None` for never.
-fn expiry(rule: &Rule) -> Option<Millis> {
-    let after = |secs: u16, since: Millis| (secs != 0).then(|| since.after(u64::from(secs) * 1000));
-    let used = Millis(rule.stats().used.load(Ordering::Relaxed)).max(rule.created);
-    let ends = [after(rule.hard_timeout, rule.modified()), after(rule.idle_timeout, used)];
-    ends.into_iter().flatten().min()
 }
 
 /// What a flow has in these fields; 0 in those that it does not match on.

@@ -1,12 +1,14 @@
 //! What the datapath can do, as `dpif/show-dp-features` tells it, and what is refused because it cannot.
 //!
-//! Nobody asks our datapath: what it can is known, but for connections, which it does not track yet. On a datapath for
-//! tests they are taken as if it did, so that tables can be traced.
+//! The datapath reports its capabilities; none tracks connections yet. On a datapath for tests they are taken as if it
+//! did, so that tables can be traced.
 
+use dpif::Capabilities;
 use flow::{Field, Match};
 use openflow::{Action, CtZone, OfpError};
 use serde_json::{Value as Json, json};
 use std::fmt::Write;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use vlog::{RateLimit, warn_rl};
 
@@ -55,7 +57,8 @@ const AS_IF: u32 = (Ct::ZeroSnat.bit() * 2 - 1) & !Ct::Timeout.bit();
 #[derive(Clone, Copy)]
 enum Value {
     Has(bool),
-    Number(u64),
+    Number(fn(&Capabilities) -> u64),
+    Flag(fn(&Capabilities) -> bool),
     /// The VLAN tags that are looked at.
     Vlans,
     Ct(Ct),
@@ -64,22 +67,22 @@ enum Value {
 /// Name for commands, title, value; in the order in which they are shown.
 const FEATURES: [(&str, &str, Value); 26] = [
     ("masked_set_action", "Masked set action", Value::Has(true)),
-    ("tnl_push_pop", "Tunnel push pop", Value::Has(false)),
+    ("tnl_push_pop", "Tunnel push pop", Value::Flag(|c| c.tunnels)),
     ("ufid", "Ufid", Value::Has(true)),
     ("trunc", "Truncate action", Value::Has(true)),
     ("clone", "Clone action", Value::Has(true)),
-    ("sample_nesting", "Sample nesting", Value::Number(10)),
+    ("sample_nesting", "Sample nesting", Value::Number(|c| c.sample_nesting_max)),
     ("ct_eventmask", "Conntrack eventmask", Value::Ct(Ct::EventMask)),
     ("ct_clear", "Conntrack clear", Value::Ct(Ct::Clear)),
-    ("max_hash_alg", "Max dp_hash algorithm", Value::Number(1)),
+    ("max_hash_alg", "Max dp_hash algorithm", Value::Number(|c| c.hash_algorithm_max)),
     ("check_pkt_len", "Check pkt length action", Value::Has(true)),
     ("ct_timeout", "Conntrack timeout policy", Value::Ct(Ct::Timeout)),
     ("explicit_drop_action", "Explicit Drop action", Value::Has(true)),
-    ("lb_output_action", "Optimized Balance TCP mode", Value::Has(false)),
+    ("lb_output_action", "Optimized Balance TCP mode", Value::Flag(|c| c.balance_tcp)),
     ("ct_zero_snat", "Conntrack all-zero IP SNAT", Value::Ct(Ct::ZeroSnat)),
     ("add_mpls", "MPLS Label add", Value::Has(true)),
     ("max_vlan_headers", "Max VLAN headers", Value::Vlans),
-    ("max_mpls_depth", "Max MPLS depth", Value::Number(3)),
+    ("max_mpls_depth", "Max MPLS depth", Value::Number(|c| c.mpls_depth_max)),
     ("recirc", "Recirc", Value::Has(true)),
     ("ct_state", "CT state", Value::Ct(Ct::State)),
     ("ct_zone", "CT zone", Value::Ct(Ct::Zone)),
@@ -96,11 +99,13 @@ const FEATURES: [(&str, &str, Value); 26] = [
 pub(crate) struct Features {
     there: AtomicU32,
     used: AtomicU32,
+    /// Of the datapath, once there is one.
+    capabilities: OnceLock<Capabilities>,
 }
 
 impl Default for Features {
     fn default() -> Self {
-        Self { there: UNTRACKED.into(), used: UNTRACKED.into() }
+        Self { there: UNTRACKED.into(), used: UNTRACKED.into(), capabilities: OnceLock::new() }
     }
 }
 
@@ -120,6 +125,15 @@ impl Features {
         self.used.store(AS_IF, Ordering::Relaxed);
     }
 
+    /// The datapath can do this.
+    pub(crate) fn attach(&self, capabilities: Capabilities) {
+        let _ = self.capabilities.set(capabilities);
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.capabilities.get().copied().unwrap_or_default()
+    }
+
     pub(crate) fn uses(&self, what: Ct) -> bool {
         self.used.load(Ordering::Relaxed) & what.bit() != 0
     }
@@ -128,7 +142,8 @@ impl Features {
     fn values(&self, value: Value, vlans: usize) -> [Json; 2] {
         match value {
             Value::Has(there) => [there.into(), there.into()],
-            Value::Number(n) => [n.into(), n.into()],
+            Value::Number(of) => [of(&self.capabilities()).into(), of(&self.capabilities()).into()],
+            Value::Flag(of) => [of(&self.capabilities()).into(), of(&self.capabilities()).into()],
             Value::Vlans => [vlans.into(), vlans.into()],
             Value::Ct(what) => {
                 [&self.there, &self.used].map(|set| (set.load(Ordering::Relaxed) & what.bit() != 0).into())
@@ -186,7 +201,12 @@ impl Features {
             "false" => Some(false),
             _ => None,
         };
-        match (*value, on) {
+        let capabilities = self.capabilities();
+        let value = match *value {
+            Value::Flag(of) => Value::Has(of(&capabilities)),
+            other => other,
+        };
+        match (value, on) {
             (Value::Has(_) | Value::Ct(_), None) => refused("Boolean value expected"),
             (Value::Ct(what), Some(on)) => {
                 if on && self.there.load(Ordering::Relaxed) & what.bit() == 0 {
@@ -203,8 +223,8 @@ impl Features {
             (Value::Has(there), Some(on)) if there == on => Set::Done,
             (Value::Has(false), Some(_)) => refused("Can not enable features not supported by the datapth"),
             (Value::Number(_) | Value::Vlans, _) if text.parse::<u64>().is_err() => refused("Integer number expected"),
-            (Value::Number(there), _) if text.parse().is_ok_and(|n: u64| n == there) => Set::Done,
-            (Value::Number(there), _) if text.parse().is_ok_and(|n: u64| n > there) => {
+            (Value::Number(of), _) if text.parse().is_ok_and(|n: u64| n == of(&capabilities)) => Set::Done,
+            (Value::Number(of), _) if text.parse().is_ok_and(|n: u64| n > of(&capabilities)) => {
                 refused("Can not set value beyond the datapath capability")
             }
             _ => Set::Refused(format!("{name} can not be changed: the datapath is always used with it as it is")),
@@ -299,6 +319,13 @@ const LISTED: [usize; 26] =
 mod tests {
     use super::*;
 
+    /// The features of a switch with a datapath of these capabilities.
+    fn attached() -> Features {
+        let features = Features::default();
+        features.attach(Capabilities { sample_nesting_max: 10, mpls_depth_max: 3, ..Capabilities::default() });
+        features
+    }
+
     fn lacking(features: &Features, actions: &str) -> Option<OfpError> {
         let actions = openflow::parse_actions(actions, &flow::text::NoNames).expect("actions");
         features.check_actions(&actions).err()
@@ -319,7 +346,7 @@ mod tests {
         let mut places = LISTED;
         places.sort_unstable();
         assert!(places.iter().enumerate().all(|(i, place)| i == *place));
-        let features = Features::default();
+        let features = attached();
         let list = features.list(None, 1).expect("all");
         assert!(
             list.starts_with("sample_nesting (Sample nesting) : [run time]:10, [boot time]:10\nclone (Clone action)")
@@ -339,7 +366,7 @@ mod tests {
 
     #[test]
     fn what_is_set() {
-        let features = Features::default();
+        let features = attached();
         let why = |name, value| match features.set(name, value) {
             Set::Done => String::new(),
             Set::Refused(why) => why,

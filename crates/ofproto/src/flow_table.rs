@@ -91,6 +91,15 @@ impl Criteria {
         }
     }
 
+    /// Whether a rule is one of those in a version of the tables; not for criteria with a priority.
+    pub(crate) fn selects(&self, rule: &Rule, version: u64) -> bool {
+        rule.versions.visible_in(version)
+            && self.table_id.is_none_or(|table| table == rule.table)
+            && self.admits(rule)
+            && (self.matching == Match::ANY
+                || rule.minimatch.mask().covers(self.matching.mask()) && rule.minimatch.is_within(&self.matching))
+    }
+
     fn admits(&self, rule: &Rule) -> bool {
         !rule.is_hidden()
             && (rule.cookie ^ self.cookie) & self.cookie_mask == 0
@@ -158,6 +167,9 @@ impl Ofproto {
 
     /// The same in a version of the tables.
     pub(crate) fn collect_in(&self, criteria: &Criteria, version: u64) -> Vec<Arc<Rule>> {
+        if let Some(found) = self.index.collect(criteria, version) {
+            return found;
+        }
         let mut found = Vec::new();
         let tables = match criteria.table_id {
             Some(t) => usize::from(t)..usize::from(t) + 1,
@@ -187,14 +199,16 @@ impl Ofproto {
         removed.map(|((), removed)| removed).unwrap_or_default()
     }
 
-    /// Counts what the datapath forwarded by flows that are gone, and tells controllers of them. By now nothing more is
-    /// forwarded by them, so that the counts are final.
-    pub(crate) fn finish_removal(&self, removed: &[Removed]) {
-        if removed.iter().any(|r| r.rule.flags.send_flow_rem) {
-            if let Some(switch) = self.switch() {
-                switch.settle_removed();
-            }
-            self.send_flows_removed(removed);
+    /// Reports flows that are gone to the controllers, once nothing more is forwarded by them and their counts are final.
+    pub(crate) fn finish_removal(&self, mut removed: Vec<Removed>) {
+        removed.retain(|removed| removed.rule.flags.send_flow_rem);
+        if removed.is_empty() {
+            return;
+        }
+        if let Some(switch) = self.switch()
+            && let Some(bridge) = switch.bridge(self.id())
+        {
+            switch.after_changes(move || bridge.send_flows_removed(&removed));
         }
     }
 

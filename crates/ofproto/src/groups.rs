@@ -123,15 +123,15 @@ impl Transaction<'_> {
             GROUP_ALL => self.groups.all().iter().map(|group| group.id).collect(),
             id => vec![id],
         };
-        let mut used = false;
+        let mut used = Vec::new();
         for id in ids {
             if Arc::make_mut(&mut self.groups).remove(id).is_some() {
-                used |= self.has_references(Reference::Group(id));
+                used.extend(Some(Reference::Group(id)).filter(|to| self.has_references(*to)));
                 self.note_group(id);
             }
         }
-        if used {
-            self.remove_dangling(RemovedReason::GroupDelete);
+        if !used.is_empty() {
+            self.remove_dangling(&used, RemovedReason::GroupDelete);
         }
     }
 }
@@ -142,7 +142,7 @@ fn led_to(buckets: &[GroupBucket]) -> impl Iterator<Item = u32> {
 }
 
 fn new_bucket(bucket: &Bucket) -> GroupBucket {
-    GroupBucket { bucket: bucket.clone(), counters: Arc::default() }
+    GroupBucket::new(bucket.clone())
 }
 
 fn find_bucket(group: &Group, id: u32) -> Result<usize, OfpError> {

@@ -11,9 +11,9 @@ pub(crate) use worker::Worker;
 use crate::bridge::{OfPort, Ofproto};
 use crate::switch::Switch;
 use base::{DpPort, PortNo};
-use dpif::{Collectors, Observe, Way};
-use flow::extract::{Again, extract_again, extract_vlans};
-use ipfix::{Config, Direction, Exporter, Interface, Micros, Observation, Place};
+use dpif::{Collectors, Observe, SamplePoint};
+use flow::extract::{PacketContext, extract_vlans, extract_with};
+use ipfix::{Config, Direction, Exporter, Interface, Micros, Observation, ObservationPoint};
 use openflow::ipfix::IpfixStats;
 use packet::Packet;
 use std::collections::{BTreeMap, BTreeSet};
@@ -186,10 +186,10 @@ impl Switch {
             }
         };
         let direction = match (way, what.output) {
-            (Some(Way::Egress), _) | (None, Some(_)) => Direction::Egress,
-            (Some(Way::Ingress), _) | (None, None) => Direction::Ingress,
+            (Some(SamplePoint::Egress), _) | (None, Some(_)) => Direction::Egress,
+            (Some(SamplePoint::Ingress), _) | (None, None) => Direction::Ingress,
         };
-        let place = Place {
+        let point = ObservationPoint {
             domain,
             point,
             direction,
@@ -201,16 +201,16 @@ impl Switch {
             tunnel: None,
             dropped: !what.forwarded,
         };
-        self.ipfix.tell(exporting, self.observation(&place, packet));
+        self.ipfix.tell(exporting, self.observation(&point, packet));
     }
 
-    fn observation(&self, place: &Place, packet: &Packet) -> Observation {
+    fn observation(&self, point: &ObservationPoint, packet: &Packet) -> Observation {
         let (data, vlans_max) = (packet.data(), self.vlans_max());
-        let key = match packet.bare {
+        let key = match packet.l3_type {
             None => extract_vlans(data, PortNo::NONE, vlans_max).0,
-            bare => extract_again(data, Again { bare, ..Again::default() }, vlans_max),
+            l3_type => extract_with(data, &PacketContext { l3_type, ..PacketContext::default() }, vlans_max),
         };
-        Observation::new(now(), place, &key, data.len())
+        Observation::new(now(), point, &key, data.len())
     }
 
     /// Looks at the ports that there are now, if exporters are to tell of them.

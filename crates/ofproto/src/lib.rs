@@ -5,7 +5,7 @@
 //! - [`transaction`]: changes of tables and groups, several at once; [`flow_table`]: flow modifications; [`groups`]: the
 //!   group table; [`meters`]: the meter table; [`table_config`]: what is configured of tables; [`evict`]: flows that make
 //!   room for others; [`hidden`]: flows of the switch's own; [`learn`]: flows that packets teach; [`expire`]: timeouts;
-//!   `tlv`: the table of tunnel options;
+//!   `rule_index`: rules by cookie and reference; `tlv`: the table of tunnel options; `gate`: long changes of tables beside the control thread;
 //! - [`trace`] and [`trace_ct`]: traces; [`features`]: what the datapath can do;
 //! - [`conn`]: OpenFlow connections;
 //! - [`upcall`]: packets that the datapath has no flow for; [`effects`]: what a packet causes beside forwarding;
@@ -25,12 +25,15 @@ pub mod expire;
 pub mod features;
 mod flow_change;
 pub mod flow_table;
+mod gate;
 pub mod groups;
 pub mod hidden;
 pub mod ipfix;
 pub mod learn;
 pub mod meters;
+mod protocols;
 pub mod revalidate;
+mod rule_index;
 pub mod show;
 pub mod switch;
 pub mod table_config;

@@ -1,7 +1,6 @@
 //! The meter table of a bridge (OpenFlow 1.3 sections 5.7 and 6.5): changes, and what is told of it. The meters themselves
 //! are the datapath's.
 
-use crate::Extent;
 use crate::bridge::Ofproto;
 use crate::flow_table::RemovedReason;
 use crate::transaction::{Reference, Transaction};
@@ -36,18 +35,18 @@ impl Ofproto {
     /// `OFPMMFC_OUT_OF_BANDS`, `OFPMMFC_OUT_OF_METERS`.
     pub(crate) fn meter_mod(&self, mm: &MeterMod) -> Result<(), OfpError> {
         let (gone, removed) = self.transaction(|t| t.meter_mod(mm))?;
-        self.finish_removal(&removed);
-        self.finish_meters(&gone);
+        self.finish_removal(removed);
+        self.finish_meters(gone);
         Ok(())
     }
 
-    /// Has the datapath forget meters that no flow leads to any more.
-    pub(crate) fn finish_meters(&self, gone: &[MeterId]) {
+    /// Deletes meters of the datapath once no cached flow leads there any more: only then may it give their numbers to
+    /// others.
+    pub(crate) fn finish_meters(&self, gone: Vec<MeterId>) {
         let Some(switch) = self.switch().filter(|_| !gone.is_empty()) else { return };
-        // The datapath may call another one so when none of its flows leads there.
-        switch.pass(Extent::Changes);
-        if let Some(dpif) = switch.dpif() {
-            self.delete_below(&**dpif, gone);
+        if let Some(dpif) = switch.dpif().cloned() {
+            let name = self.name().to_owned();
+            switch.after_changes(move || delete_below(&name, &*dpif, &gone));
         }
     }
 
@@ -66,18 +65,9 @@ impl Ofproto {
         }
     }
 
-    /// Removes all meters, as the bridge goes.
-    pub(crate) fn drop_meters(&self, dpif: &dyn Dpif) {
-        let all = self.tables().view().meters.all();
-        self.delete_below(dpif, &all.iter().map(|meter| meter.below).collect::<Vec<_>>());
-    }
-
-    fn delete_below(&self, dpif: &dyn Dpif, gone: &[MeterId]) {
-        for below in gone {
-            if let Err(e) = dpif.meter_del(*below) {
-                warn_rl!(&LIMIT, target: "ofproto", "{}: a meter could not be deleted: {e}", self.name());
-            }
-        }
+    /// Deletes all meters of the datapath that are the bridge's, as it goes.
+    pub(crate) fn drop_meters(&self) {
+        self.finish_meters(self.tables().view().meters.all().iter().map(|meter| meter.below).collect());
     }
 
     /// The meter of this number, or all of them.
@@ -165,18 +155,26 @@ impl Transaction<'_> {
             METER_ALL => self.meters.all().iter().map(|meter| meter.config.meter_id).collect(),
             id => vec![id],
         };
-        let (mut gone, mut used) = (Vec::new(), false);
+        let (mut gone, mut used) = (Vec::new(), Vec::new());
         for id in ids {
             if let Some(meter) = Arc::make_mut(&mut self.meters).remove(id) {
                 gone.push(meter.below);
-                used |= self.has_references(Reference::Meter(id));
+                used.extend(Some(Reference::Meter(id)).filter(|to| self.has_references(*to)));
                 self.note_meter(id);
             }
         }
-        if used {
-            self.remove_dangling(RemovedReason::MeterDelete);
+        if !used.is_empty() {
+            self.remove_dangling(&used, RemovedReason::MeterDelete);
         }
         gone
+    }
+}
+
+fn delete_below(bridge: &str, dpif: &dyn Dpif, gone: &[MeterId]) {
+    for below in gone {
+        if let Err(e) = dpif.meter_del(*below) {
+            warn_rl!(&LIMIT, target: "ofproto", "{bridge}: a meter could not be deleted: {e}");
+        }
     }
 }
 

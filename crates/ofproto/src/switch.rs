@@ -4,15 +4,18 @@ use crate::bridge::Ofproto;
 use crate::conn::Budget;
 use crate::features::{Ct, Features, Set};
 use crate::ipfix::{IpfixSettings, Worker};
-use crate::revalidate::{Change, Extent, State};
+use crate::protocols::Protocols;
+use crate::revalidate::{Change, State};
 use arc_swap::ArcSwap;
-use base::{Clock, DpPort};
+use base::{Clock, DpPort, PortNo};
 use dpif::{Dpif, FlowId};
+use foldhash::fast::RandomState;
 use parking_lot::{Mutex, RwLock};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use tls::Tls;
+use xlate::model::Bridge;
 use xlate::{BridgeId, Network, PortOut};
 
 /// Bridges, the snapshot made of them, and the datapath below. Shared by the control thread and packet threads.
@@ -27,6 +30,7 @@ pub struct Switch {
     next_flow: AtomicU64,
     /// Held while a snapshot is made and published, so that an older one does not come last.
     rebuilding: Mutex<()>,
+    snapshots: AtomicU64,
     pub(crate) revalidation: State,
     /// Translations made so far.
     pub(crate) translations: AtomicU64,
@@ -36,6 +40,7 @@ pub struct Switch {
     pub(crate) bundle_budget: Arc<Budget>,
     tls: Arc<Tls>,
     pub(crate) ipfix: Worker,
+    pub(crate) protocols: Protocols,
 }
 
 /// See [`Switch::set_bundle_idle_ms`].
@@ -44,15 +49,19 @@ pub const BUNDLE_IDLE_MS: u64 = 10_000;
 impl Switch {
     /// A switch without bridges, on no datapath yet.
     pub fn new(clock: Clock) -> Arc<Self> {
-        Arc::new(Self {
+        let network = Network::default();
+        let overlay = Arc::clone(&network.overlay);
+        Arc::new_cyclic(|switch| Self {
+            protocols: Protocols::new(&clock, overlay, switch.clone()),
             clock,
             dpif: OnceLock::new(),
-            network: ArcSwap::default(),
+            network: ArcSwap::new(Arc::new(network)),
             generation: AtomicU64::new(1),
             bridges: RwLock::default(),
             next_bridge: AtomicU64::new(1),
             next_flow: AtomicU64::new(1),
             rebuilding: Mutex::default(),
+            snapshots: AtomicU64::new(0),
             revalidation: State::default(),
             translations: AtomicU64::new(0),
             vlans_max: AtomicUsize::new(flow::extract::VLANS),
@@ -67,6 +76,7 @@ impl Switch {
     /// Puts the switch on its datapath. To be called once; the datapath's handler should be this switch.
     pub fn attach(&self, dpif: Arc<dyn Dpif>) {
         dpif.set_generation(self.generation());
+        self.features.attach(dpif.capabilities());
         let _ = self.dpif.set(dpif);
     }
 
@@ -144,8 +154,10 @@ impl Switch {
     pub fn set_feature(&self, name: &str, value: &str) -> Set {
         let answer = self.features.set(name, value);
         if answer == Set::Done {
-            for bridge in self.bridges() {
-                self.rebuild(bridge.id());
+            {
+                let _rebuilding = self.rebuilding.lock();
+                let old = self.network.load_full();
+                self.publish(&old, old.bridges.clone(), old.ports.clone());
             }
             self.changed(Change::Everything);
         }
@@ -207,12 +219,8 @@ impl Switch {
         if let Some(bridge) = &bridge {
             bridge.set_ipfix(IpfixSettings::default());
         }
-        if let (Some(bridge), Some(dpif)) = (bridge, self.dpif())
-            && !bridge.tables().view().meters.is_empty()
-        {
-            // No flow leads there any more, behind this.
-            self.pass(Extent::Changes);
-            bridge.drop_meters(&**dpif);
+        if let Some(bridge) = bridge {
+            bridge.drop_meters();
         }
     }
 
@@ -231,30 +239,45 @@ impl Switch {
         self.bridges.read().values().cloned().collect()
     }
 
-    /// Makes a new snapshot from the bridges as they are now, of which `changed` is not as it was, and publishes it.
+    /// Publishes a network in which the bridge `changed` is as it is now, or gone. Other bridges stay as they were and
+    /// are shared with the network so far.
     pub(crate) fn rebuild(&self, changed: BridgeId) {
-        let rebuilding = self.rebuilding.lock();
-        let ct_clear = self.features.uses(Ct::Clear);
-        let mut net = Network { frozen: Arc::clone(&self.network().frozen), ct_clear, ..Network::default() };
-        for (id, bridge) in self.bridges.read().iter() {
-            let view = bridge.view();
-            for port in view.ports.values() {
-                if let PortOut::Device(dp_port) = port.out {
-                    net.ports.insert(dp_port, (*id, port.no));
-                }
+        let others = {
+            let _rebuilding = self.rebuilding.lock();
+            let old = self.network.load_full();
+            let bridge = self.bridge(changed);
+            let before = old.bridges.get(&changed);
+            let view = bridge.map(|bridge| bridge.view(before.map(Arc::as_ref)));
+            self.snapshots.fetch_add(u64::from(view.is_some()), Ordering::Relaxed);
+            let mut bridges = old.bridges.clone();
+            let (ports, others) = map_ports(&old, changed, view.as_ref());
+            match view {
+                Some(view) => drop(bridges.insert(changed, Arc::new(view))),
+                None => drop(bridges.remove(&changed)),
             }
-            net.bridges.insert(*id, Arc::new(view));
-        }
-        self.show_ports_to_exporters();
-        let old = self.network.swap(Arc::new(net));
-        drop(rebuilding);
+            self.publish(&old, bridges, ports);
+            others
+        };
         self.changed(Change::Bridge(changed));
-        // What came in on a port that another bridge has taken was that bridge's until now.
-        let net = self.network();
-        let moved =
-            old.ports.iter().filter(|(port, (bridge, _))| net.ports.get(port).is_none_or(|now| now.0 != *bridge));
-        let others: BTreeSet<BridgeId> = moved.map(|(_, (bridge, _))| *bridge).filter(|id| *id != changed).collect();
+        // Packets on a port that this bridge has taken over were another bridge's until now.
         others.into_iter().for_each(|id| self.changed(Change::Bridge(id)));
+    }
+
+    fn publish(
+        &self,
+        old: &Network,
+        bridges: HashMap<BridgeId, Arc<Bridge>, RandomState>,
+        ports: HashMap<DpPort, (BridgeId, PortNo), RandomState>,
+    ) {
+        let ct_clear = self.features.uses(Ct::Clear);
+        self.show_ports_to_exporters();
+        let (frozen, overlay) = (Arc::clone(&old.frozen), Arc::clone(&old.overlay));
+        self.network.store(Arc::new(Network { bridges, ports, frozen, overlay, ct_clear }));
+    }
+
+    /// Snapshots of bridges made so far.
+    pub fn snapshots(&self) -> u64 {
+        self.snapshots.load(Ordering::Relaxed)
     }
 
     /// Translations made so far.
@@ -266,6 +289,34 @@ impl Switch {
     pub fn port_of(&self, port: DpPort) -> Option<(BridgeId, base::PortNo)> {
         self.network.load().ports.get(&port).copied()
     }
+}
+
+/// The ports of a network after the bridge `changed` looks like `view` (`None` if it is gone), and the other bridges that
+/// lost ports to it.
+fn map_ports(
+    old: &Network,
+    changed: BridgeId,
+    view: Option<&Bridge>,
+) -> (HashMap<DpPort, (BridgeId, PortNo), RandomState>, BTreeSet<BridgeId>) {
+    let devices = |bridge: &Bridge| -> Vec<(DpPort, PortNo)> {
+        let device = |port: &xlate::model::Port| match port.out {
+            PortOut::Device(dp_port) => Some((dp_port, port.no)),
+            PortOut::Patch(..) | PortOut::Nowhere => None,
+        };
+        bridge.ports.values().filter_map(device).collect()
+    };
+    let mut ports = old.ports.clone();
+    for (dp_port, _) in old.bridges.get(&changed).map(|bridge| devices(bridge)).unwrap_or_default() {
+        if ports.get(&dp_port).is_some_and(|(owner, _)| *owner == changed) {
+            ports.remove(&dp_port);
+        }
+    }
+    let mut others = BTreeSet::new();
+    for (dp_port, no) in view.map(devices).unwrap_or_default() {
+        let owner = ports.insert(dp_port, (changed, no));
+        others.extend(owner.map(|(owner, _)| owner).filter(|owner| *owner != changed));
+    }
+    (ports, others)
 }
 
 impl Drop for Switch {

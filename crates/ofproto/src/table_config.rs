@@ -205,7 +205,7 @@ impl Ofproto {
             Ok(())
         });
         if let Ok(((), removed)) = removed {
-            self.finish_removal(&removed);
+            self.finish_removal(removed);
         }
     }
 
@@ -255,7 +255,7 @@ impl Ofproto {
             let message = Message::TableStatus(status);
             self.connections().for_each(|peer| {
                 if peer.wants(|a| a.table_status, status.reason as u32) {
-                    peer.tell_unasked(&message);
+                    peer.notify(&message);
                 }
             });
         }

@@ -150,7 +150,7 @@ impl Ofproto {
         let actions = crate::upcall::dp_actions(&mut verdict);
         let datapath_actions = dpif::text::format_actions(&actions, key.eth_type(), &|dp_port| {
             let (id, no) = net.ports.get(&dp_port)?;
-            names.then(|| net.bridges.get(id)?.ports.get(no).map(|p| p.name.clone())).flatten()
+            names.then(|| net.bridges.get(id)?.ports.get(no).map(|p| p.name.to_string())).flatten()
         });
         let trace = verdict.trace.ok_or("nothing was traced")?;
         let traced = Traced {

@@ -174,6 +174,7 @@ impl Writer {
             while let Some((_, rule)) = self.retired.pop_front_if(|(v, rule)| *v <= oldest && rule.table == table) {
                 rules.push(rule);
             }
+            bridge.index.remove(&rules);
             if let Some(table) = bridge.tables().get(usize::from(table)) {
                 table.rules.remove_all(rules);
             }
@@ -198,6 +199,7 @@ impl Transaction<'_> {
     /// Puts rules that wait for it into their tables: those of one table together, in their order.
     fn place(&mut self) {
         let Some(waiting) = self.added.get(self.placed..).filter(|waiting| !waiting.is_empty()) else { return };
+        self.bridge.index.add(waiting);
         let mut waiting = waiting.to_vec();
         waiting.sort_by_key(|rule| rule.table);
         for of_table in waiting.chunk_by(|a, b| a.table == b.table) {
@@ -264,6 +266,7 @@ impl Transaction<'_> {
                 && let Ok(table) = table_of(self.bridge, rule.table)
             {
                 table.rules.remove(&rule);
+                self.bridge.index.remove(std::slice::from_ref(&rule));
             }
             self.count(&rule, -1);
         }
@@ -408,19 +411,18 @@ impl Transaction<'_> {
         self.changes.push(Change::Meter { bridge: self.bridge.id(), meter });
     }
 
-    /// Whether flows may name this: those before the transaction, or those that it added.
-    pub(crate) fn has_references(&self, to: Reference) -> bool {
-        self.writer.references(to) > 0 || self.added.iter().any(|r| references(&r.actions).contains(&to))
+    /// Returns true if flows may name this: those of before the transaction, or those that it added.
+    pub(crate) fn has_references(&mut self, to: Reference) -> bool {
+        self.place();
+        self.bridge.index.names(to)
     }
 
-    /// Removes the flows that name what is not there any more, which nobody asked for.
-    pub(crate) fn remove_dangling(&mut self, reason: RemovedReason) {
+    /// Removes the flows that name any of these groups and meters, which are gone. No connection requested that.
+    pub(crate) fn remove_dangling(&mut self, gone: &[Reference], reason: RemovedReason) {
         self.requester = None;
-        for rule in self.collect(&Criteria::any()) {
-            if self.check_references(&rule.actions).is_err() {
-                self.remove(&rule, reason);
-            }
-        }
+        self.place();
+        // One that names several of them, or that is gone already, is not removed again.
+        self.bridge.index.naming(gone).iter().for_each(|rule| self.remove(rule, reason));
     }
 
     /// Checks that actions can be carried out, and that all groups and meters that they name are there.
@@ -465,9 +467,9 @@ impl Transaction<'_> {
     }
 
     fn remove_learned(&mut self, table: u8, cookie: u64) {
-        let rules = self.table(table).map(|t| t.rules.rules(LATEST)).unwrap_or_default();
-        for rule in rules.iter().filter(|rule| rule.cookie == cookie && !rule.is_hidden()) {
-            self.remove(rule, RemovedReason::Delete);
+        let criteria = Criteria { table_id: Some(table), cookie, cookie_mask: u64::MAX, ..Criteria::any() };
+        for rule in self.collect(&criteria) {
+            self.remove(&rule, RemovedReason::Delete);
         }
     }
 
@@ -488,7 +490,7 @@ pub(crate) fn groups_of(actions: &[Action]) -> impl Iterator<Item = u32> + use<>
 }
 
 /// What these actions name, each once.
-fn references(actions: &[Action]) -> SmallVec<[Reference; 4]> {
+pub(crate) fn references(actions: &[Action]) -> SmallVec<[Reference; 4]> {
     let mut all = SmallVec::new();
     collect_references(actions, &mut |to| all.push(to));
     all.sort_unstable();

@@ -4,9 +4,10 @@
 use crate::effects::Seen;
 use crate::revalidate::{Basis, Entered, Fresh};
 use crate::switch::Switch;
-use base::{DpPort, Millis};
+use base::{DpPort, DropReason, Millis};
 use dpif::{
-    ControllerUpcall, DpAction, DpActions, DpFlow, DpFlowStats, FlowId, Observe, Upcall, UpcallHandler, UpcallReply,
+    ControllerUpcall, DpAction, DpActions, DpFlow, DpFlowStats, FlowId, Observe, Protocol, Upcall, UpcallHandler,
+    UpcallReply,
 };
 use flow::{FlowKey, Sparse, Steps};
 use packet::Packet;
@@ -37,7 +38,7 @@ impl Switch {
 }
 
 impl Switch {
-    /// The datapath's part of a flow in the book.
+    /// The datapath's part of a megaflow.
     pub(crate) fn dp_flow(&self, key: Sparse, entered: Entered, generation: u64) -> DpFlow {
         let Entered { mut reads, actions } = entered;
         if self.is_exact() {
@@ -49,7 +50,7 @@ impl Switch {
 }
 
 impl Translation {
-    /// What the book is to hold of it.
+    /// What the table of megaflows holds of it.
     pub(crate) fn finish(mut self) -> Fresh {
         let actions = dp_actions(&mut self.verdict);
         let (basis, effects, uses) = Basis::of(self.verdict);
@@ -97,24 +98,25 @@ impl UpcallHandler for Switch {
         // once more. A translation that failed is remembered as any other: it costs the most to repeat.
         let (id, key, generation) = (self.new_flow_id(), Sparse::new(upcall.key), translation.generation);
         let fresh = translation.finish();
-        let remembered = self.revalidation.remember(self.revalidation.book(), id, key.clone(), fresh, now);
+        let remembered = self.revalidation.remember(self.revalidation.lock_shard(id), id, key.clone(), fresh, now);
         self.reply(id, key, generation, remembered)
     }
 
-    fn miss_here(&self, upcall: Upcall<'_>) -> Option<UpcallReply> {
+    fn try_miss(&self, upcall: Upcall<'_>) -> Option<UpcallReply> {
         // Declined, it is translated once more, and counted then.
         let translation = self.translate_uncounted(upcall.key);
         // What changes flow tables waits for whoever is changing them.
         if translation.verdict.effects.iter().any(xlate::Effect::is_transaction) {
             return None;
         }
-        let book = self.revalidation.try_book()?;
+        let id = self.new_flow_id();
+        let shard = self.revalidation.try_lock_shard(id)?;
         self.translations.fetch_add(1, Ordering::Relaxed);
         base::coverage!(flow_extract);
         let now = self.clock().now();
         self.apply(&translation.verdict.effects, 1, upcall.packet.len() as u64, now, Seen::Now);
-        let (id, key, generation) = (self.new_flow_id(), Sparse::new(upcall.key), translation.generation);
-        let remembered = self.revalidation.remember(book, id, key.clone(), translation.finish(), now);
+        let (key, generation) = (Sparse::new(upcall.key), translation.generation);
+        let remembered = self.revalidation.remember(shard, id, key.clone(), translation.finish(), now);
         Some(self.reply(id, key, generation, remembered))
     }
 
@@ -126,6 +128,10 @@ impl UpcallHandler for Switch {
 
     fn observe(&self, port: DpPort, what: &Observe, packet: &Packet) {
         self.tell_collectors(port, what, packet);
+    }
+
+    fn punt(&self, port: DpPort, protocol: Protocol, packet: &Packet) -> Result<(), DropReason> {
+        self.punt_to(protocol, port, packet)
     }
 
     fn flow_gone(&self, id: FlowId, stats: DpFlowStats) {

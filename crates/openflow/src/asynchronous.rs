@@ -6,7 +6,7 @@ use crate::error::OfpError;
 use crate::nxm::Unknown;
 use crate::property;
 use crate::types::Kind;
-use crate::wire::{Put, Reader, Result};
+use crate::wire::{Reader, Result, Writer};
 
 /// A bit for each reason of a kind of message. Index 0: as primary or equal, 1: as secondary.
 pub type Masks = [u32; 2];
@@ -98,7 +98,7 @@ impl AsyncChange {
         Ok(Self { masks })
     }
 
-    pub(crate) fn encode13(&self, out: &mut Vec<u8>) {
+    pub(crate) fn encode13(&self, out: &mut Writer) {
         for (kind, pair) in self.masks.chunks_exact(2).take(3).enumerate() {
             let known = if kind == 0 { PACKET_IN14 } else { KNOWN[kind] };
             pair.iter().rev().for_each(|mask| out.put_u32(mask.unwrap_or(0) & known));
@@ -134,7 +134,7 @@ impl AsyncChange {
         if version < Version::V15 { TYPES14 } else { self.masks.len() }
     }
 
-    pub(crate) fn encode14(&self, version: Version, out: &mut Vec<u8>) {
+    pub(crate) fn encode14(&self, version: Version, out: &mut Writer) {
         for (ty, mask) in (0u16..).zip(self.masks).take(self.n_types(version)) {
             if let Some(mask) = mask {
                 property::put_u32(out, ty, mask);
@@ -174,10 +174,10 @@ mod tests {
 
     #[test]
     fn a_change_leaves_what_it_does_not_name() {
-        let mut out = Vec::new();
+        let mut out = Writer::new();
         property::put_u32(&mut out, 1, 5);
         property::put_u32(&mut out, 8, 0x18);
-        let change = AsyncChange::decode14(Use::Set, (0x3f, Version::V14), &mut Reader(&out)).expect("known");
+        let change = AsyncChange::decode14(Use::Set, (0x3f, Version::V14), &mut Reader::new(&out)).expect("known");
         let mut config = AsyncConfig { packet_in: [1, 2], port_status: [7, 7], ..AsyncConfig::default() };
         change.apply(&mut config);
         assert_eq!((config.packet_in, config.port_status, config.table_status), ([5, 2], [7, 7], [0, 0x18]));

@@ -5,12 +5,11 @@ use crate::action::decode::decode_actions;
 use crate::action::encode::encode_actions;
 use crate::action::instruction::{decode_flow_actions, decode_flow_actions_into, encode_flow_actions};
 use crate::action::{Action, check};
-use crate::bytes;
 use crate::nxm::{self, Dialect, Unknown};
 use crate::of_match;
-use crate::wire::{Put, Reader, Result, pad8};
+use crate::wire::{Reader, Result, Writer};
 use flow::Match;
-use flow::extract::{Again, extract_again};
+use flow::extract::{PacketContext, extract_with};
 use flow::text::PortNames;
 
 /// A match in Nicira's form, with the cookie that may stand among its entries.
@@ -22,26 +21,18 @@ pub(crate) struct NxMatch {
 
 pub(crate) use crate::of_match::encode_of10 as put_match10;
 
-/// Runs a reader of [`bytes`] on what `r` has left.
-fn with<T>(r: &mut Reader<'_>, read: impl FnOnce(&mut bytes::Reader<'_>) -> Result<T>) -> Result<T> {
-    let mut b = bytes::Reader(r.0);
-    let value = read(&mut b)?;
-    r.0 = b.0;
-    Ok(value)
-}
-
 /// `ofp_match` of OpenFlow 1.0.
 pub(crate) fn read_match10(r: &mut Reader<'_>) -> Result<Match> {
-    with(r, of_match::decode_of10)
+    of_match::decode_of10(r)
 }
 
 /// `ofp_match` of OpenFlow 1.1 and later, with its padding.
 pub(crate) fn read_oxm_match(version: Version, r: &mut Reader<'_>) -> Result<Match> {
     // OpenFlow 1.1 has a form of its own, and Open vSwitch uses the later one in it too.
-    if version <= Version::V11 && !r.0.starts_with(&[0, 1]) {
-        return with(r, of_match::decode_of11);
+    if version <= Version::V11 && !r.peek().starts_with(&[0, 1]) {
+        return of_match::decode_of11(r);
     }
-    with(r, |b| nxm::decode_oxm_match(b, Unknown::Refuse))
+    nxm::decode_oxm_match(r, Unknown::Refuse)
 }
 
 /// The same, into a match that is [`Match::ANY`].
@@ -50,10 +41,10 @@ pub(crate) fn read_oxm_match_into(version: Version, r: &mut Reader<'_>, matching
         *matching = read_oxm_match(version, r)?;
         return Ok(());
     }
-    with(r, |b| nxm::decode_oxm_match_into(b, Unknown::Refuse, matching))
+    nxm::decode_oxm_match_into(r, Unknown::Refuse, matching)
 }
 
-pub(crate) fn put_oxm_match(out: &mut Vec<u8>, version: Version, m: &Match) {
+pub(crate) fn put_oxm_match(out: &mut Writer, version: Version, m: &Match) {
     if version <= Version::V11 {
         of_match::encode_of11(out, m);
         return;
@@ -62,52 +53,49 @@ pub(crate) fn put_oxm_match(out: &mut Vec<u8>, version: Version, m: &Match) {
 }
 
 /// A match in the later form, in which Open vSwitch describes flows even in OpenFlow 1.1.
-pub(crate) fn put_oxm_entries(out: &mut Vec<u8>, version: Version, m: &Match) {
+pub(crate) fn put_oxm_entries(out: &mut Writer, version: Version, m: &Match) {
     let start = out.len();
     out.put_u16(1);
     out.put_u16(0);
     nxm::encode(out, m, None, Dialect::Oxm(version));
-    crate::wire::patch_len(out, start, 2);
-    pad8(out, start);
+    out.set_len16(start + 2, start);
+    out.pad8(start);
 }
 
 /// Entries of `len` bytes and padding to a multiple of 8.
 pub(crate) fn read_nxm(r: &mut Reader<'_>, len: usize) -> Result<NxMatch> {
-    let (matching, cookie) = with(r, |b| nxm::decode_nx_match(b, len, Unknown::Refuse))?;
+    let (matching, cookie) = nxm::decode_nx_match(r, len, Unknown::Refuse)?;
     let (cookie, cookie_mask) = cookie.unwrap_or((0, 0));
     Ok(NxMatch { matching, cookie, cookie_mask })
 }
 
 /// The same, into a match that is [`Match::ANY`]. Gives the cookie and its mask.
 pub(crate) fn read_nxm_into(r: &mut Reader<'_>, len: usize, matching: &mut Match) -> Result<(u64, u64)> {
-    let cookie = with(r, |b| nxm::decode_nx_match_into(b, len, Unknown::Refuse, matching))?;
+    let cookie = nxm::decode_nx_match_into(r, len, Unknown::Refuse, matching)?;
     Ok(cookie.unwrap_or((0, 0)))
 }
 
 /// The match of a packet's metadata, from OpenFlow 1.2 on.
 pub(crate) fn read_oxm_metadata(r: &mut Reader<'_>) -> Result<Match> {
-    with(r, |b| nxm::decode_oxm_match(b, Unknown::Metadata))
+    nxm::decode_oxm_match(r, Unknown::Metadata)
 }
 
 /// What a packet that a controller sends is to have.
 pub(crate) fn read_pipeline_fields(r: &mut Reader<'_>) -> Result<Match> {
-    with(r, |b| nxm::decode_oxm_match(b, Unknown::Pipeline))
+    nxm::decode_oxm_match(r, Unknown::Pipeline)
 }
 
 /// The metadata in Nicira's form: entries of `len` bytes and padding.
 pub(crate) fn read_nxm_metadata(r: &mut Reader<'_>, len: usize) -> Result<Match> {
-    with(r, |b| nxm::decode_nx_match(b, len, Unknown::Metadata)).map(|(matching, _)| matching)
+    nxm::decode_nx_match(r, len, Unknown::Metadata).map(|(matching, _)| matching)
 }
 
 /// Writes entries and padding, and their length at `len_at`.
-pub(crate) fn put_nxm(out: &mut Vec<u8>, len_at: usize, m: &Match, cookie: (u64, u64)) {
+pub(crate) fn put_nxm(out: &mut Writer, len_at: usize, m: &Match, cookie: (u64, u64)) {
     let start = out.len();
     nxm::encode(out, m, Some(cookie), Dialect::Nxm);
-    let len = (out.len() - start) as u16;
-    pad8(out, start);
-    if let Some(place) = out.get_mut(len_at..len_at + 2) {
-        place.copy_from_slice(&len.to_be_bytes());
-    }
+    out.set_len16(len_at, start);
+    out.pad8(start);
 }
 
 /// Entries to the end of `bytes`; unknown ones are left out.
@@ -116,9 +104,9 @@ pub(crate) fn decode_loose(_version: Version, bytes: &[u8]) -> Result<Match> {
 }
 
 pub(crate) fn encode_loose(version: Version, m: &Match) -> Vec<u8> {
-    let mut out = Vec::new();
+    let mut out = Writer::new();
     nxm::encode(&mut out, m, None, Dialect::of(version));
-    out
+    out.into_bytes().unwrap_or_default()
 }
 
 /// Actions of a packet-out, to the end of `r`.
@@ -128,7 +116,7 @@ pub(crate) fn read_actions(version: Version, r: &mut Reader<'_>) -> Result<Vec<A
     Ok(actions)
 }
 
-pub(crate) fn put_actions(out: &mut Vec<u8>, version: Version, actions: &[Action]) {
+pub(crate) fn put_actions(out: &mut Writer, version: Version, actions: &[Action]) {
     encode_actions(out, actions, version, &Match::ANY);
 }
 
@@ -143,7 +131,7 @@ pub(crate) fn read_flow_actions_into(version: Version, r: &mut Reader<'_>, actio
     Ok(check::verify(actions, check::Allowed::Flow)?)
 }
 
-pub(crate) fn put_flow_actions(out: &mut Vec<u8>, version: Version, actions: &[Action], m: &Match) {
+pub(crate) fn put_flow_actions(out: &mut Writer, version: Version, actions: &[Action], m: &Match) {
     encode_flow_actions(out, actions, version, m);
 }
 
@@ -156,8 +144,15 @@ pub(crate) fn describe_packet(data: &[u8], packet_type: u32, ports: &dyn PortNam
         return;
     }
     let (key, (data, l4)) = if packet_type >> 16 == 1 {
-        let bare = Some(packet_type as u16);
-        (extract_again(data, Again { in_port: base::PortNo(0), bare, ..Again::default() }, usize::MAX), (data, None))
+        let l3_type = Some(packet_type as u16);
+        (
+            extract_with(
+                data,
+                &PacketContext { in_port: base::PortNo(0), l3_type, ..PacketContext::default() },
+                usize::MAX,
+            ),
+            (data, None),
+        )
     } else {
         let (key, layers) = flow::extract::extract(data, base::PortNo(0));
         // Behind the end of what IP says there is, nothing is looked at.

@@ -5,7 +5,7 @@ use crate::Version;
 use crate::error::OfpError;
 use crate::message::{self, Context, Message};
 use crate::types::{self, HEADER_LEN, Kind};
-use crate::wire::{Put, Reader, Result};
+use crate::wire::{Reader, Result, Writer};
 
 /// What is to be done with a bundle, or has been (`ofp_bundle_ctrl_type`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -63,7 +63,7 @@ impl BundleControl {
         Ok(control)
     }
 
-    pub(crate) fn encode(self, out: &mut Vec<u8>) {
+    pub(crate) fn encode(self, out: &mut Writer) {
         out.put_u32(self.bundle_id);
         out.put_u16(self.ty);
         out.put_u16(self.flags);
@@ -85,8 +85,7 @@ pub struct BundleAdd {
 pub fn wrap(version: Version, bundle_id: u32, flags: u16, message: &[u8]) -> Vec<u8> {
     let Some(mut out) = types::begin(version, types::xid(message), Kind::BundleAdd, false) else { return Vec::new() };
     put_add(bundle_id, flags, message, &mut out);
-    types::finish(&mut out);
-    out
+    types::finish(out).unwrap_or_default()
 }
 
 /// The message inside of an OFPT_BUNDLE_ADD_MESSAGE, as its bytes.
@@ -103,7 +102,7 @@ pub(crate) fn takes(message: &[u8]) -> bool {
     types::head(message).is_ok_and(|head| head.row.kind.is_for_bundles())
 }
 
-fn put_add(bundle_id: u32, flags: u16, message: &[u8], out: &mut Vec<u8>) {
+fn put_add(bundle_id: u32, flags: u16, message: &[u8], out: &mut Writer) {
     out.put_u32(bundle_id);
     out.zeros(2);
     out.put_u16(flags);
@@ -126,7 +125,7 @@ impl BundleAdd {
         let bundle_id = r.u32()?;
         r.skip(2)?;
         let flags = r.u16()?;
-        if r.len() >= HEADER_LEN && r.0.first().copied() != Some(version.wire()) {
+        if r.len() >= HEADER_LEN && r.peek().first().copied() != Some(version.wire()) {
             return Err(OfpError::BfcBadVersion);
         }
         let inner = message::take_inner(r)?;
@@ -136,7 +135,7 @@ impl BundleAdd {
         Ok(((bundle_id, flags), inner))
     }
 
-    pub(crate) fn encode(&self, cx: Context, out: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, cx: Context, out: &mut Writer) {
         let message = message::encode_with(cx.version, cx.xid, &self.message, cx.options);
         put_add(self.bundle_id, self.flags, &message, out);
     }

@@ -2,7 +2,7 @@
 
 use crate::error::OfpError;
 use crate::property::{self, Property};
-use crate::wire::{Put, Reader, Result};
+use crate::wire::{Reader, Result, Writer};
 
 /// A time or a span of time (`ofp_time`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -61,7 +61,7 @@ impl Time {
         Ok(time)
     }
 
-    fn encode(self, out: &mut Vec<u8>) {
+    fn encode(self, out: &mut Writer) {
         out.put_u64(self.seconds);
         out.put_u32(self.nanoseconds);
         out.zeros(4);
@@ -77,7 +77,7 @@ impl TimeFeatures {
         Ok(time)
     }
 
-    fn encode(self, out: &mut Vec<u8>) {
+    fn encode(self, out: &mut Writer) {
         property::put(out, TIME, |out| {
             out.zeros(4);
             [self.accuracy, self.max_future, self.max_past, self.timestamp].into_iter().for_each(|t| t.encode(out));
@@ -105,7 +105,7 @@ impl BundleFeaturesRequest {
         Ok(Self { flags, time: time_of(r, |p| p.unknown(crate::nxm::Unknown::Refuse))? })
     }
 
-    pub(crate) fn encode(self, out: &mut Vec<u8>) {
+    pub(crate) fn encode(self, out: &mut Writer) {
         out.put_u32(self.flags);
         out.zeros(4);
         self.time.into_iter().for_each(|time| time.encode(out));
@@ -119,7 +119,7 @@ impl BundleFeatures {
         Ok(Self { capabilities, time: time_of(r, |_| Ok(()))? })
     }
 
-    pub(crate) fn encode(self, out: &mut Vec<u8>) {
+    pub(crate) fn encode(self, out: &mut Writer) {
         out.put_u16(self.capabilities);
         out.zeros(6);
         self.time.into_iter().for_each(|time| time.encode(out));

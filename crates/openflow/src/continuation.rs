@@ -9,7 +9,7 @@ use crate::action::Action;
 use crate::body::read_actions;
 use crate::error::OfpError;
 use crate::property;
-use crate::wire::{Put, Reader, Result};
+use crate::wire::{Reader, Result, Writer};
 
 // Property types, as Open vSwitch has them.
 const BRIDGE: u16 = 0x8000;
@@ -59,10 +59,10 @@ impl Continuation {
         let mut c = Self::default();
         let mut flow = (0, 0);
         let bytes = bytes.get(PAD..).ok_or(OfpError::BpcBadLen)?;
-        property::each(&mut Reader(bytes), |p| {
+        property::each(&mut Reader::new(bytes), |p| {
             match p.ty {
-                BRIDGE => c.bridge = uuid(p.value.0.try_into().map_err(|_| OfpError::BpcBadLen)?),
-                STACK => c.stack.push(p.value.0.to_vec()),
+                BRIDGE => c.bridge = uuid(p.value.peek().try_into().map_err(|_| OfpError::BpcBadLen)?),
+                STACK => c.stack.push(p.value.peek().to_vec()),
                 MIRRORS => c.mirrors = p.u32()?,
                 CONNTRACKED => c.conntracked = true,
                 TABLE_ID => flow.0 = p.u8()?,
@@ -79,14 +79,15 @@ impl Continuation {
 
     /// The bytes of a continuation that says no more than whose it is, and in which table and by which flow it was made.
     pub fn mark(bridge: u128, (table, cookie): (u8, u64)) -> Vec<u8> {
-        let mut out = vec![0; PAD];
-        let mut properties = Vec::new();
+        let mut out = Writer::new();
+        out.zeros(PAD);
+        let mut properties = Writer::new();
         property::put(&mut properties, BRIDGE, |out| out.put(&uuid(bridge.to_be_bytes()).to_be_bytes()));
         property::put(&mut properties, TABLE_ID, |out| out.put_u8(table));
         property::put_u64(&mut properties, COOKIE, cookie);
         property::put(&mut properties, ACTIONS, |out| out.zeros(PAD));
-        out.put(&properties);
-        out
+        out.append(&properties);
+        out.into_bytes().unwrap_or_default()
     }
 }
 

@@ -4,7 +4,7 @@
 use crate::error::OfpError;
 use crate::property;
 use crate::role::{Role, read_role};
-use crate::wire::{Put, Reader, Result, patch_len};
+use crate::wire::{Reader, Result, Writer};
 
 /// Why a controller is told of (`ofp_controller_status_reason`). Asynchronous messages are chosen by it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -53,7 +53,7 @@ impl ControllerStatus {
     pub(crate) fn decode(r: &mut Reader<'_>) -> Result<Self> {
         const HEAD: usize = 16;
         let len = usize::from(r.clone().u16()?);
-        let mut r = Reader(r.bytes(len)?);
+        let mut r = Reader::new(r.bytes(len)?);
         if len < HEAD || len % 8 != 0 {
             return Err(OfpError::BrcBadLen);
         }
@@ -64,14 +64,14 @@ impl ControllerStatus {
         let mut uri = None;
         property::each(&mut r, |p| {
             if p.ty == URI {
-                uri = Some(p.value.0.to_vec());
+                uri = Some(p.value.peek().to_vec());
             }
             Ok(())
         })?;
         Ok(Self { short_id, role, reason, is_up: channel == 0, uri })
     }
 
-    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, out: &mut Writer) {
         let start = out.len();
         out.put_u16(0);
         out.put_u16(self.short_id);
@@ -82,7 +82,7 @@ impl ControllerStatus {
         if let Some(uri) = &self.uri {
             property::put(out, URI, |out| out.put(uri));
         }
-        patch_len(out, start, 0);
+        out.set_len16(start, start);
     }
 }
 

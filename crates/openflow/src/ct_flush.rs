@@ -5,7 +5,7 @@ use crate::error::OfpError;
 use crate::nxm::Unknown;
 use crate::print::ipv6_to_string;
 use crate::property;
-use crate::wire::{Put, Reader, Result};
+use crate::wire::{Reader, Result, Writer};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 // Properties of the message.
@@ -82,15 +82,16 @@ impl CtFlush {
         Ok(flush)
     }
 
-    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, out: &mut Writer) {
         out.put_u8(self.ip_proto);
         out.zeros(7);
         for (ty, tuple) in [(ORIGINAL, &self.original), (REPLY, &self.reply)] {
             // Of ICMP, type and code are always told.
             if self.is_icmp() || *tuple != Direction::default() {
-                let mut nested = vec![0; PAD];
+                let mut nested = Writer::new();
+                nested.zeros(PAD);
                 self.put_direction(tuple, &mut nested);
-                property::put(out, ty, |out| out.put(&nested));
+                property::put(out, ty, |out| out.append(&nested));
             }
         }
         if let Some(zone) = self.zone {
@@ -98,9 +99,9 @@ impl CtFlush {
         }
     }
 
-    fn put_direction(&self, d: &Direction, nested: &mut Vec<u8>) {
+    fn put_direction(&self, d: &Direction, nested: &mut Writer) {
         // Properties end at multiples of eight bytes of their own.
-        let mut out = Vec::new();
+        let mut out = Writer::new();
         for (ty, address) in [(SRC, d.src), (DST, d.dst)] {
             if !address.is_unspecified() {
                 property::put(&mut out, ty, |out| out.put(&address.octets()));
@@ -118,12 +119,12 @@ impl CtFlush {
                 }
             }
         }
-        nested.put(&out);
+        nested.append(&out);
     }
 }
 
 /// Of 16 bits, unlike of 8, the length counts the padding.
-fn put_u16(out: &mut Vec<u8>, ty: u16, value: u16) {
+fn put_u16(out: &mut Writer, ty: u16, value: u16) {
     property::put(out, ty, |out| {
         out.put_u16(value);
         out.zeros(2);
@@ -172,9 +173,9 @@ mod tests {
             CtFlush { ip_proto: 6, zone: Some(7), original: ports, is_ipv4: Some(true), ..CtFlush::default() },
             CtFlush { ip_proto: 58, reply: echo, is_ipv4: Some(false), ..CtFlush::default() },
         ] {
-            let mut out = Vec::new();
+            let mut out = Writer::new();
             flush.encode(&mut out);
-            assert_eq!(CtFlush::decode(&mut Reader(&out)), Ok(flush));
+            assert_eq!(CtFlush::decode(&mut Reader::new(&out)), Ok(flush));
         }
     }
 
@@ -182,10 +183,10 @@ mod tests {
     fn addresses_are_of_one_family() {
         let mixed = Direction { src: "::1".parse().expect("an address"), ..Direction::default() };
         let v4 = Direction { dst: Ipv4Addr::LOCALHOST.to_ipv6_mapped(), ..Direction::default() };
-        let mut out = Vec::new();
+        let mut out = Writer::new();
         CtFlush { original: mixed, reply: v4, ..CtFlush::default() }.encode(&mut out);
-        assert_eq!(CtFlush::decode(&mut Reader(&out)), Err(OfpError::BpcBadValue));
+        assert_eq!(CtFlush::decode(&mut Reader::new(&out)), Err(OfpError::BpcBadValue));
         out[3] = 1;
-        assert_eq!(CtFlush::decode(&mut Reader(&out)), Err(OfpError::NxbrcMustBeZero));
+        assert_eq!(CtFlush::decode(&mut Reader::new(&out)), Err(OfpError::NxbrcMustBeZero));
     }
 }

@@ -1,6 +1,6 @@
 //! Statistics of IPFIX exporters (NXST_IPFIX_BRIDGE, NXST_IPFIX_FLOW).
 
-use crate::wire::{Put, Reader, Result};
+use crate::wire::{Reader, Result, Writer};
 
 /// What an exporter has done. A count that is not known is `u64::MAX`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -55,7 +55,7 @@ impl IpfixStats {
         Ok(stats)
     }
 
-    pub(crate) fn encode(mut self, out: &mut Vec<u8>) {
+    pub(crate) fn encode(mut self, out: &mut Writer) {
         self.counts().into_iter().for_each(|n| out.put_u64(*n));
         out.put_u32(self.collector_set_id);
         out.zeros(4);

@@ -11,7 +11,7 @@
 //! - [`multipart`]: statistics; answers in parts, written one message at a time and put together again.
 //! - [`nxm`], [`of_match`], [`prereq`]: matches as entries, as fixed structures, and what their fields presuppose.
 //! - [`mod@print`]: messages as text.
-//! - [`bytes`], [`wire`], `property`: reading and writing numbers, and properties.
+//! - [`wire`], `property`: the one reader and the one writer of bytes, and properties.
 //! - [`action`]: what a flow does to a packet, as values ([`Action`]), bytes and text.
 //! - [`flow_mod`], [`flow_text`]: a change to the flow tables, as a value and as text.
 //! - [`protocol`]: the flow formats of `ovs-ofctl -F`, and what each can carry.
@@ -21,7 +21,6 @@ pub mod asynchronous;
 mod body;
 pub mod bundle;
 pub mod bundle_features;
-pub mod bytes;
 pub mod continuation;
 pub mod controller_status;
 pub mod ct_flush;

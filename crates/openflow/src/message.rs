@@ -24,7 +24,7 @@ use crate::switch::{ErrorReport, Features, Hello, SwitchConfig};
 use crate::table::{TableMod, TableStatus};
 use crate::tlv::{TlvTableMod, TlvTableReply};
 use crate::types::{self, Kind};
-use crate::wire::{Reader, Result};
+use crate::wire::{Reader, Result, Writer};
 use base::PortNo;
 
 mod asynchronous;
@@ -203,7 +203,7 @@ pub fn decode_with(msg: &[u8], options: Options) -> std::result::Result<(Version
         && version.is_none()
         && *v != 0
     {
-        let mut r = Reader(msg.get(types::HEADER_LEN..).unwrap_or_default());
+        let mut r = Reader::new(msg.get(types::HEADER_LEN..).unwrap_or_default());
         return Ok((Version::V15, xid, Message::Hello(Hello::decode(*v, &mut r))));
     }
     let head = types::head(msg).map_err(|error| DecodeError { error, xid, version })?;
@@ -258,7 +258,7 @@ pub(crate) fn before_error(msg: &[u8]) -> Option<(Message, usize)> {
     };
     read.err()?;
     let mut before = msg.get(..msg.len() - r.len())?.to_vec();
-    types::finish(&mut before);
+    types::set_length(&mut before);
     let head = types::headers(&before).ok()?;
     let used = head.body.len();
     Some((body(&head, SHOWN).ok()?, used))
@@ -363,7 +363,8 @@ impl Message {
 }
 
 /// Writes a message. A statistics reply must fit into one message; [`StatsReply::encode`] and
-/// [`ReplyWriter`](crate::multipart::ReplyWriter) split longer ones. Empty if `version` has no such message.
+/// [`ReplyWriter`](crate::multipart::ReplyWriter) split longer ones. Empty if `version` has no such message, or if
+/// the message, or a list in it, does not fit into its length field.
 pub fn encode(version: Version, xid: Xid, message: &Message) -> Vec<u8> {
     encode_with(version, xid, message, Options::default())
 }
@@ -391,11 +392,19 @@ pub fn encode_with(version: Version, xid: Xid, message: &Message, options: Optio
         || asynchronous::encode(message, cx, out)
         || stats_encode(message, cx, out);
     debug_assert!(written, "no topic knows {message:?}");
-    types::finish(out);
-    msg
+    if ends_in_data(message) { types::finish_cut(msg) } else { types::finish(msg).unwrap_or_default() }
 }
 
-/// Writes `OFPT_FLOW_MOD` or `NXT_FLOW_MOD` on a connection with these options. Empty if `version` has no such message.
+/// Returns true if a message ends in bytes that may be cut: those of a packet, or of the message that an error quotes.
+fn ends_in_data(message: &Message) -> bool {
+    match message {
+        Message::PacketIn(format, _) => *format != PacketInFormat::Nxt2,
+        Message::Error(_) | Message::EchoRequest(_) | Message::EchoReply(_) => true,
+        _ => false,
+    }
+}
+
+/// Writes `OFPT_FLOW_MOD` or `NXT_FLOW_MOD` on a connection with these options. Empty if `version` has no such message, or if it is too long.
 pub fn encode_flow_mod(version: Version, xid: Xid, form: Form, fm: &FlowMod, options: Options) -> Vec<u8> {
     let kind = if form == Form::Nicira { Kind::NxFlowMod } else { Kind::FlowMod };
     let Some(mut msg) = types::begin(version, xid, kind, false) else { return Vec::new() };
@@ -403,11 +412,10 @@ pub fn encode_flow_mod(version: Version, xid: Xid, form: Form, fm: &FlowMod, opt
         Form::Standard => flow_msg::encode_flow_mod(fm, version, options.flow_mod_table_id, &mut msg),
         Form::Nicira => flow_msg::encode_nx_flow_mod(fm, version, options.flow_mod_table_id, &mut msg),
     }
-    types::finish(&mut msg);
-    msg
+    types::finish(msg).unwrap_or_default()
 }
 
-fn stats_encode(message: &Message, cx: Context, out: &mut Vec<u8>) -> bool {
+fn stats_encode(message: &Message, cx: Context, out: &mut Writer) -> bool {
     if let Message::StatsRequest { body, .. } = message {
         body.encode(cx.version, out);
         return true;

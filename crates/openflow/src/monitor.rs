@@ -8,7 +8,7 @@ use crate::body::{put_flow_actions, put_nxm, put_oxm_match, read_flow_actions, r
 use crate::error::OfpError;
 use crate::flow_mod::GROUP_ANY;
 use crate::flow_msg::{ALL_TABLES, table};
-use crate::wire::{Put, Reader, Result, patch_len};
+use crate::wire::{Reader, Result, Writer};
 use base::PortNo;
 use flow::Match;
 
@@ -117,7 +117,7 @@ impl FlowMonitorRequest {
         Ok(Self { id, command, flags, out_port, out_group, table_id, matching: read_oxm_match(version, r)? })
     }
 
-    pub(crate) fn encode(&self, version: Version, out: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, version: Version, out: &mut Writer) {
         let table_id = self.table_id.unwrap_or(ALL_TABLES);
         out.put_u32(self.id);
         if version >= V14 {
@@ -149,7 +149,7 @@ impl FlowMonitorRequest {
 }
 
 /// Writes a match, and at `len_at` the length that its header says.
-fn put_measured_match(out: &mut Vec<u8>, version: Version, len_at: usize, matching: &Match) {
+fn put_measured_match(out: &mut Writer, version: Version, len_at: usize, matching: &Match) {
     let start = out.len();
     put_oxm_match(out, version, matching);
     out.copy_within(start + 2..start + 4, len_at);
@@ -226,7 +226,7 @@ impl FlowUpdate {
         Ok(update)
     }
 
-    pub(crate) fn encode(&self, version: Version, out: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, version: Version, out: &mut Writer) {
         let event = match self {
             Self::Flow(flow) => match flow.event {
                 FlowEvent::Initial if version >= V14 => INITIAL,
@@ -246,7 +246,7 @@ impl FlowUpdate {
             Self::Abbreviated(xid) => out.put_u32(*xid),
             Self::Paused | Self::Resumed => out.zeros(4),
         }
-        patch_len(out, start, 0);
+        out.set_len16(start, start);
     }
 }
 
@@ -279,7 +279,7 @@ impl MonitoredFlow {
         Ok(Self { event: of(reason), table_id, priority, idle_timeout, hard_timeout, cookie, matching, actions })
     }
 
-    fn encode(&self, version: Version, out: &mut Vec<u8>) {
+    fn encode(&self, version: Version, out: &mut Writer) {
         let reason = if let FlowEvent::Deleted(reason) = self.event { reason } else { 0 };
         if version >= V14 {
             out.put_u8(self.table_id);

@@ -16,7 +16,7 @@ use crate::port::{PortDesc, PortStats, put_port, read_port};
 use crate::queue::{QueueConfig, QueueStats, QueueStatsRequest};
 use crate::table::{TableDesc, TableFeatures, TableStats};
 use crate::types::{self, Kind};
-use crate::wire::{Put, Reader, Result};
+use crate::wire::{Reader, Result, Writer};
 use base::PortNo;
 
 /// Asks for statistics. Nicira's forms begin with `Nx`.
@@ -156,7 +156,7 @@ impl StatsRequest {
         })
     }
 
-    pub(crate) fn encode(&self, version: Version, out: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, version: Version, out: &mut Writer) {
         match self {
             Self::Flow(q) | Self::Aggregate(q) | Self::FlowCounts(q) => q.encode(version, out),
             Self::PortDesc(_) if version < Version::V15 => {}
@@ -245,7 +245,7 @@ impl AggregateStats {
         Ok(Self { packet_count, byte_count, flow_count })
     }
 
-    fn encode(&self, version: Version, out: &mut Vec<u8>) {
+    fn encode(&self, version: Version, out: &mut Writer) {
         if version >= Version::V15 {
             let flow_count = (self.flow_count != u32::MAX).then_some(self.flow_count);
             let (packet_count, byte_count) = (known(self.packet_count), known(self.byte_count));
@@ -479,7 +479,7 @@ pub struct ReplyWriter {
     xid: u32,
     kind: Kind,
     head_len: usize,
-    out: Vec<u8>,
+    out: Writer,
 }
 
 impl ReplyWriter {
@@ -496,26 +496,24 @@ impl ReplyWriter {
         let start = self.out.len();
         self.put(entry);
         let len = self.out.len() - start;
+        if self.out.has_overflowed() || self.head_len + len > usize::from(u16::MAX) {
+            self.out.rewind(start);
+            return None;
+        }
         if u16::try_from(self.out.len()).is_ok() {
             return None;
         }
-        if self.head_len + len > usize::from(u16::MAX) {
-            self.out.truncate(start);
-            return None;
-        }
         let mut next = types::begin(self.version, self.xid, self.kind, false)?;
-        next.extend_from_slice(&self.out[start..]);
-        self.out.truncate(start);
+        next.put(&self.out[start..]);
+        self.out.rewind(start);
         let mut full = std::mem::replace(&mut self.out, next);
         types::set_more(&mut full);
-        types::finish(&mut full);
-        Some(full)
+        types::finish(full).ok()
     }
 
     /// Ends the answer: its last message.
-    pub fn finish(mut self) -> Vec<u8> {
-        types::finish(&mut self.out);
-        self.out
+    pub fn finish(self) -> Vec<u8> {
+        types::finish(self.out).unwrap_or_default()
     }
 
     fn put(&mut self, entry: &Entry<'_>) {

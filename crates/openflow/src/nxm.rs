@@ -3,10 +3,10 @@
 //! Both are lists of header, value and mask; they differ in which header stands for a field where there are several, in how
 //! VLAN tags and ports are written, and in the padding. Which headers exist is the field table's business.
 
-use super::bytes::{Put, Reader};
 use super::error::OfpError;
 use super::version::Version;
 use super::{of_match, prereq};
+use crate::wire::{Reader, Writer};
 use flow::field::FIELDS;
 use flow::{Field, Loc, Maskable, Match, TunOption};
 use std::sync::LazyLock;
@@ -90,11 +90,11 @@ impl Header {
 
     /// Reads a header.
     pub fn decode(r: &mut Reader<'_>) -> Result<Self, OfpError> {
-        let word = r.u32().ok_or(OfpError::BmcBadLen)?;
+        let word = r.u32().map_err(bad_len)?;
         let (class, length) = ((word >> 16) as u16, usize::from(word as u8));
         let (experimenter, payload) = if class == 0xffff {
             let payload = length.checked_sub(4).ok_or(OfpError::BmcBadLen)?;
-            (r.u32().ok_or(OfpError::BmcBadLen)?, payload)
+            (r.u32().map_err(bad_len)?, payload)
         } else {
             (0, length)
         };
@@ -102,14 +102,14 @@ impl Header {
     }
 
     /// Writes the header.
-    pub fn encode(self, out: &mut Vec<u8>) {
+    pub fn encode(self, out: &mut Writer) {
         out.put_u16(self.class);
         out.put_u8(self.number << 1 | u8::from(self.has_mask));
         if self.class == 0xffff {
-            out.put_u8((self.payload + 4) as u8);
+            out.put_len8(self.payload + 4);
             out.put_u32(self.experimenter);
         } else {
-            out.put_u8(self.payload as u8);
+            out.put_len8(self.payload);
         }
     }
 
@@ -173,29 +173,34 @@ pub enum Entry {
     Unknown(Header),
 }
 
+/// A match that is too short, whatever it is in.
+fn bad_len(_: OfpError) -> OfpError {
+    OfpError::BmcBadLen
+}
+
 /// Reads an entry, with no check of its value and mask beyond their lengths.
 ///
 /// Errors: `OFPBMC_BAD_LEN` where bytes are missing, `OFPBMC_BAD_WILDCARDS` for value bits that the mask leaves out.
 pub fn decode_entry(r: &mut Reader<'_>) -> Result<Entry, OfpError> {
     let header = Header::decode(r)?;
-    let mut payload = Reader(r.take(header.payload).ok_or(OfpError::BmcBadLen)?);
+    let mut payload = Reader::reporting(r.bytes(header.payload).map_err(bad_len)?, OfpError::BmcBadLen);
     if header == COOKIE || header == COOKIE_MASKED {
-        let value = payload.u64().ok_or(OfpError::BmcBadLen)?;
+        let value = payload.u64()?;
         let mask = payload.u64().unwrap_or(u64::MAX);
         return if value & !mask == 0 { Ok(Entry::Cookie((value, mask))) } else { Err(OfpError::BmcBadWildcards) };
     }
     let Some(field) = header.field() else {
         // Even of a field that is not known, the value may have no bits beyond the mask.
-        let (value, mask) = payload.0.split_at(header.payload / 2);
+        let (value, mask) = payload.peek().split_at(header.payload / 2);
         let beyond = header.has_mask && value.iter().zip(mask).any(|(v, m)| v & !m != 0);
         return if beyond { Err(OfpError::BmcBadWildcards) } else { Ok(Entry::Unknown(header)) };
     };
     if let Loc::TunMetadata(_) = field.info().loc {
-        return option(field, header.has_mask, payload.0).map(Entry::Option);
+        return option(field, header.has_mask, payload.peek()).map(Entry::Option);
     }
     let n = field.info().wire_bytes();
-    let value = payload.uint(n).ok_or(OfpError::BmcBadLen)?;
-    let mask = if header.has_mask { payload.uint(n).ok_or(OfpError::BmcBadLen)? } else { ones(n) };
+    let value = payload.uint(n)?;
+    let mask = if header.has_mask { payload.uint(n)? } else { ones(n) };
     if value & !mask != 0 {
         return Err(OfpError::BmcBadWildcards);
     }
@@ -250,7 +255,7 @@ pub fn decode(bytes: &[u8], unknown: Unknown) -> Result<(Match, Option<Cookie>),
 /// The same, into a match that is [`Match::ANY`]: matches are long, and this is done for every flow.
 fn decode_into(bytes: &[u8], unknown: Unknown, matching: &mut Match) -> Result<Option<Cookie>, OfpError> {
     let mut cookie = None;
-    let mut r = Reader(bytes);
+    let mut r = Reader::reporting(bytes, OfpError::BmcBadLen);
     while !r.is_empty() {
         match decode_entry(&mut r)? {
             Entry::Field { field, value, mask, .. } => add(matching, field, value, mask, unknown)?,
@@ -328,7 +333,7 @@ pub(crate) fn decode_nx_match_into(
     unknown: Unknown,
     matching: &mut Match,
 ) -> Result<Option<Cookie>, OfpError> {
-    let bytes = r.take(length.next_multiple_of(8)).ok_or(OfpError::BmcBadLen)?;
+    let bytes = r.bytes(length.next_multiple_of(8)).map_err(bad_len)?;
     decode_into(&bytes[..length], unknown, matching)
 }
 
@@ -345,8 +350,8 @@ pub(crate) fn decode_oxm_match_into(
     unknown: Unknown,
     matching: &mut Match,
 ) -> Result<(), OfpError> {
-    let mut header = *r;
-    let (ty, length) = (header.u16().ok_or(OfpError::BmcBadLen)?, header.u16().ok_or(OfpError::BmcBadLen)?);
+    let mut header = r.clone();
+    let (ty, length) = (header.u16().map_err(bad_len)?, header.u16().map_err(bad_len)?);
     // Of metadata there is one form.
     if unknown.is_of_metadata() && length < 4 {
         return Err(OfpError::BmcBadLen);
@@ -360,7 +365,7 @@ pub(crate) fn decode_oxm_match_into(
         return Ok(());
     }
     let length = usize::from(length);
-    let bytes = r.take(length.next_multiple_of(8)).ok_or(OfpError::BmcBadLen)?;
+    let bytes = r.bytes(length.next_multiple_of(8)).map_err(bad_len)?;
     let entries = bytes.get(4..length).ok_or(OfpError::BmcBadLen)?;
     if decode_into(entries, unknown, matching)?.is_some() { Err(OfpError::BmcBadField) } else { Ok(()) }
 }
@@ -445,8 +450,8 @@ fn fields_in(matching: &Match) -> impl Iterator<Item = Field> + use<> {
 }
 
 /// Appends the entries of `matching`, and the cookie's after them, without padding.
-pub fn encode(out: &mut Vec<u8>, matching: &Match, cookie: Option<Cookie>, dialect: Dialect) {
-    let mut entries = Vec::with_capacity(64);
+pub fn encode(out: &mut Writer, matching: &Match, cookie: Option<Cookie>, dialect: Dialect) {
+    let mut entries = Writer::with_capacity(64);
     let mut ethernet = false;
     let wide_registers = dialect == Dialect::Oxm(Version::V15);
     for field in fields_in(matching) {
@@ -475,7 +480,7 @@ pub fn encode(out: &mut Vec<u8>, matching: &Match, cookie: Option<Cookie>, diale
     if mask != 0 && !(ethernet && packet_type == 0) {
         put_entry(out, Field::PacketType, packet_type, mask, dialect);
     }
-    out.extend_from_slice(&entries);
+    out.append(&entries);
     match cookie {
         Some((_, 0)) | None => {}
         Some((value, u64::MAX)) => {
@@ -496,7 +501,7 @@ pub(crate) fn exact_mask(field: Field) -> u128 {
 }
 
 /// Appends one entry, with a mask unless all of the field's bits matter.
-pub fn put_entry(out: &mut Vec<u8>, field: Field, value: u128, mask: u128, dialect: Dialect) {
+pub fn put_entry(out: &mut Writer, field: Field, value: u128, mask: u128, dialect: Dialect) {
     // The tunnel flags and the state of a connection, of which some bits are known, are always written with a mask.
     let some_known = matches!(field, Field::TunFlags | Field::CtState);
     let exact = mask & exact_mask(field) == exact_mask(field) && !some_known;
@@ -504,7 +509,7 @@ pub fn put_entry(out: &mut Vec<u8>, field: Field, value: u128, mask: u128, diale
 }
 
 /// Appends one entry, with a mask if one is given.
-pub fn put_entry_as(out: &mut Vec<u8>, field: Field, value: u128, mask: Option<u128>, dialect: Dialect) {
+pub fn put_entry_as(out: &mut Writer, field: Field, value: u128, mask: Option<u128>, dialect: Dialect) {
     let Some(header) = Header::of(field, mask.is_some(), dialect) else { return };
     let n = field.info().wire_bytes();
     header.encode(out);
@@ -515,17 +520,17 @@ pub fn put_entry_as(out: &mut Vec<u8>, field: Field, value: u128, mask: Option<u
 }
 
 /// Appends a tunnel option, with as many bytes as it needs.
-pub fn put_option(out: &mut Vec<u8>, option: &TunOption) {
+pub fn put_option(out: &mut Writer, option: &TunOption) {
     let mask = option.mask().unwrap_or_default();
     if let Some(header) = Header::of(option.field(), option.mask().is_some(), Dialect::Nxm) {
         Header { payload: option.value().len() + mask.len(), ..header }.encode(out);
-        out.extend_from_slice(option.value());
-        out.extend_from_slice(mask);
+        out.put(option.value());
+        out.put(mask);
     }
 }
 
 /// OXM has the VLAN id (with the tag's presence) and the priority as two fields.
-fn put_vlan(out: &mut Vec<u8>, tci: u128, mask: u128, dialect: Dialect) {
+fn put_vlan(out: &mut Writer, tci: u128, mask: u128, dialect: Dialect) {
     let (vid, vid_mask) = (tci & 0x1fff, mask & 0x1fff);
     if vid_mask != 0 {
         put_entry(out, Field::VlanVid, vid, vid_mask, dialect);
@@ -536,7 +541,7 @@ fn put_vlan(out: &mut Vec<u8>, tci: u128, mask: u128, dialect: Dialect) {
 }
 
 /// Appends an `nx_match` with its padding; returns its length without.
-pub fn encode_nx_match(out: &mut Vec<u8>, matching: &Match, cookie: Option<Cookie>) -> usize {
+pub fn encode_nx_match(out: &mut Writer, matching: &Match, cookie: Option<Cookie>) -> usize {
     let start = out.len();
     encode(out, matching, cookie, Dialect::Nxm);
     let length = out.len() - start;
@@ -545,12 +550,11 @@ pub fn encode_nx_match(out: &mut Vec<u8>, matching: &Match, cookie: Option<Cooki
 }
 
 /// Appends an `ofp_match` of type OXM, with header and padding (OpenFlow 1.2 and later).
-pub fn encode_oxm_match(out: &mut Vec<u8>, matching: &Match, version: Version) {
+pub fn encode_oxm_match(out: &mut Writer, matching: &Match, version: Version) {
     let start = out.len();
     out.put_u16(1);
     out.put_u16(0);
     encode(out, matching, None, Dialect::Oxm(version));
-    let length = out.len() - start;
-    out.set_u16(start + 2, length as u16);
+    out.set_len16(start + 2, start);
     out.pad8(start);
 }

@@ -2,10 +2,10 @@
 //!
 //! A field whose prerequisites the match lacks is ignored in what OpenFlow 1.0 sends, as it says nothing.
 
-use super::bytes::{Put, Reader};
 use super::error::OfpError;
 use super::nxm::exact_mask;
 use super::prereq;
+use crate::wire::{Reader, Writer};
 use base::PortNo;
 use flow::{Field, Match};
 
@@ -41,16 +41,15 @@ const PCP: u16 = 0xe000;
 
 /// Reads an OpenFlow 1.0 match. Error: `OFPBRC_BAD_LEN` if `r` is too short.
 pub fn decode_of10(r: &mut Reader<'_>) -> Result<Match, OfpError> {
-    read_of10(r).ok_or(OfpError::BrcBadLen)
+    read_of10(&mut Reader::new(r.bytes(OF10_LEN).map_err(|_| OfpError::BrcBadLen)?))
 }
 
 /// Whether the 40 bytes wildcard nothing; such a flow has the highest priority, whatever its message says (section 3.4).
 pub fn of10_is_exact(bytes: &[u8]) -> bool {
-    Reader(bytes).u32().is_some_and(|w| w & of10::ALL == 0)
+    Reader::new(bytes).u32().is_ok_and(|w| w & of10::ALL == 0)
 }
 
-fn read_of10(r: &mut Reader<'_>) -> Option<Match> {
-    let mut r = Reader(r.take(OF10_LEN)?);
+fn read_of10(r: &mut Reader<'_>) -> Result<Match, OfpError> {
     let wildcards = r.u32()?;
     let exact = |bit: u32| wildcards & bit == 0;
     let mut m = Match::ANY;
@@ -68,13 +67,13 @@ fn read_of10(r: &mut Reader<'_>) -> Option<Match> {
     let (vlan, pcp) = (r.u16()?, r.u8()?);
     let (tci, mask) = vlan_of10(vlan, pcp, exact(of10::DL_VLAN), exact(of10::DL_VLAN_PCP));
     m.set_masked(Field::VlanTci, tci.into(), mask.into());
-    r.take(1)?;
+    r.skip(1)?;
     let eth_type = r.u16()?;
     if exact(of10::DL_TYPE) {
         m.set(Field::EthType, eth_type.into());
     }
     let (tos, proto) = (r.u8()?, r.u8()?);
-    r.take(2)?;
+    r.skip(2)?;
     let (nw_src, nw_dst, tp_src, tp_dst) = (r.u32()?, r.u32()?, r.u16()?, r.u16()?);
     let ip_mask = |shift: u32| (u64::from(u32::MAX) << (wildcards >> shift & 0x3f).min(32)) as u32;
     let l3 = L3 {
@@ -86,7 +85,7 @@ fn read_of10(r: &mut Reader<'_>) -> Option<Match> {
     let tp = (exact(of10::TP_SRC).then_some(tp_src), exact(of10::TP_DST).then_some(tp_dst));
     l3.add(&mut m);
     add_tp_of10(&mut m, tp);
-    Some(m)
+    Ok(m)
 }
 
 /// Tag control information and mask of what OpenFlow 1.0 says about VLANs.
@@ -155,7 +154,7 @@ fn add_tp_of10(m: &mut Match, (src, dst): (Option<u16>, Option<u16>)) {
 }
 
 /// Writes what OpenFlow 1.0 can say of `matching`; the rest is left out.
-pub fn encode_of10(out: &mut Vec<u8>, matching: &Match) {
+pub fn encode_of10(out: &mut Writer, matching: &Match) {
     let mut wildcards = 0;
     let get = |field: Field| {
         let (value, mask) = matching.get(field);
@@ -197,11 +196,11 @@ pub fn encode_of10(out: &mut Vec<u8>, matching: &Match) {
     out.put_uint(dst, 6);
     out.put_u16(vlan as u16);
     out.put_u8(pcp as u8);
-    out.put_zeros(1);
+    out.zeros(1);
     out.put_u16(eth_type as u16);
     out.put_u8((tos << 2) as u8);
     out.put_u8(proto as u8);
-    out.put_zeros(2);
+    out.zeros(2);
     out.put_u32(nw_src as u32);
     out.put_u32(nw_dst as u32);
     out.put_u16(tp_src as u16);
@@ -210,9 +209,9 @@ pub fn encode_of10(out: &mut Vec<u8>, matching: &Match) {
 
 /// Whether OpenFlow 1.0's match can say all of `matching`; if not, a Nicira message has to.
 pub fn of10_can_express(matching: &Match) -> bool {
-    let mut bytes = Vec::with_capacity(OF10_LEN);
+    let mut bytes = Writer::new();
     encode_of10(&mut bytes, matching);
-    decode_of10(&mut Reader(&bytes)).is_ok_and(|m| m == *matching)
+    decode_of10(&mut Reader::new(&bytes)).is_ok_and(|m| m == *matching)
 }
 
 /// Wildcard bits of OpenFlow 1.1 (`OFPFW11_*`).
@@ -233,25 +232,26 @@ mod of11 {
 ///
 /// Errors: `OFPBMC_BAD_TYPE`, `OFPBMC_BAD_LEN`, `OFPBMC_BAD_VALUE`, `OFPBMC_BAD_FIELD`.
 pub fn decode_of11(r: &mut Reader<'_>) -> Result<Match, OfpError> {
-    let mut header = *r;
-    let (ty, length) = (header.u16().ok_or(OfpError::BmcBadLen)?, header.u16().ok_or(OfpError::BmcBadLen)?);
+    let short = |_| OfpError::BmcBadLen;
+    let mut header = r.clone();
+    let (ty, length) = (header.u16().map_err(short)?, header.u16().map_err(short)?);
     if ty != 0 {
         return Err(OfpError::BmcBadType);
     }
     if usize::from(length) != OF11_LEN {
         return Err(OfpError::BmcBadLen);
     }
-    let mut body = Reader(r.take(OF11_LEN).ok_or(OfpError::BmcBadLen)?);
-    body.take(4).ok_or(OfpError::BmcBadLen)?;
-    read_of11(&mut body).ok_or(OfpError::BmcBadLen)?
+    let mut body = Reader::reporting(r.bytes(OF11_LEN).map_err(short)?, OfpError::BmcBadLen);
+    body.skip(4)?;
+    read_of11(&mut body)
 }
 
-fn read_of11(r: &mut Reader<'_>) -> Option<Result<Match, OfpError>> {
+fn read_of11(r: &mut Reader<'_>) -> Result<Match, OfpError> {
     let mut m = Match::ANY;
     let (in_port, wildcards) = (r.u32()?, r.u32()?);
     let exact = |bit: u32| wildcards & bit == 0;
     if exact(of11::IN_PORT) {
-        let Some(port) = PortNo::from_of11(in_port) else { return Some(Err(OfpError::BmcBadValue)) };
+        let Some(port) = PortNo::from_of11(in_port) else { return Err(OfpError::BmcBadValue) };
         m.set(Field::InPortOxm, port.0.into());
     }
     for field in [Field::EthSrc, Field::EthDst] {
@@ -259,9 +259,9 @@ fn read_of11(r: &mut Reader<'_>) -> Option<Result<Match, OfpError>> {
         m.set_masked(field, value, !wild & field.info().full_mask());
     }
     let (vlan, pcp) = (r.u16()?, r.u8()?);
-    r.take(1)?;
+    r.skip(1)?;
     let Some((tci, mask)) = vlan_of11(vlan, pcp, exact(of11::DL_VLAN), exact(of11::DL_VLAN_PCP)) else {
-        return Some(Err(OfpError::BmcBadValue));
+        return Err(OfpError::BmcBadValue);
     };
     m.set_masked(Field::VlanTci, tci.into(), mask.into());
     let eth_type = r.u16()?;
@@ -272,7 +272,7 @@ fn read_of11(r: &mut Reader<'_>) -> Option<Result<Match, OfpError>> {
     let (src, src_wild, dst, dst_wild) = (r.u32()?, r.u32()?, r.u32()?, r.u32()?);
     let ipv4 = prereq::satisfied(Field::Ipv4Src, &m);
     if exact(of11::NW_TOS) && ipv4 && tos & 3 != 0 {
-        return Some(Err(OfpError::BmcBadValue));
+        return Err(OfpError::BmcBadValue);
     }
     // These fields are of IPv4 and ARP; of IPv6, this match knows nothing.
     if ipv4 || prereq::satisfied(Field::ArpOp, &m) {
@@ -290,12 +290,12 @@ fn read_of11(r: &mut Reader<'_>) -> Option<Result<Match, OfpError>> {
             match value {
                 None => {}
                 Some(v) if u128::from(v) <= field.info().full_mask() => m.set(field, v.into()),
-                Some(_) => return Some(Err(OfpError::BmcBadField)),
+                Some(_) => return Err(OfpError::BmcBadField),
             }
         }
     }
     let (label, tc) = (r.u32()?, r.u8()?);
-    r.take(3)?;
+    r.skip(3)?;
     if prereq::satisfied(Field::MplsLabel, &m) {
         if exact(of11::MPLS_LABEL) {
             m.set(Field::MplsLabel, label.into());
@@ -306,7 +306,7 @@ fn read_of11(r: &mut Reader<'_>) -> Option<Result<Match, OfpError>> {
     }
     let (metadata, wild) = (r.u64()?, r.u64()?);
     m.set_masked(Field::Metadata, metadata.into(), u128::from(!wild));
-    Some(Ok(m))
+    Ok(m)
 }
 
 fn vlan_of11(vlan: u16, pcp: u8, match_vlan: bool, match_pcp: bool) -> Option<(u16, u16)> {
@@ -325,7 +325,7 @@ fn vlan_of11(vlan: u16, pcp: u8, match_vlan: bool, match_pcp: bool) -> Option<(u
 }
 
 /// Writes what OpenFlow 1.1 can say of `matching`, with its header; the rest is left out.
-pub fn encode_of11(out: &mut Vec<u8>, matching: &Match) {
+pub fn encode_of11(out: &mut Writer, matching: &Match) {
     let get = |field: Field| if prereq::satisfied(field, matching) { matching.get(field) } else { (0, 0) };
     let mut wildcards = 0;
     let mut exact = |fields: &[Field], bit: u32| {
@@ -369,7 +369,7 @@ pub fn encode_of11(out: &mut Vec<u8>, matching: &Match) {
     }
     out.put_u16(vlan);
     out.put_u8(if wildcards & of11::DL_VLAN_PCP == 0 { (tci >> 13) as u8 } else { 0 });
-    out.put_zeros(1);
+    out.zeros(1);
     out.put_u16(eth_type as u16);
     out.put_u8(tos as u8);
     out.put_u8(proto as u8);
@@ -382,7 +382,7 @@ pub fn encode_of11(out: &mut Vec<u8>, matching: &Match) {
     out.put_u16(tp_dst as u16);
     out.put_u32(label as u32);
     out.put_u8(tc as u8);
-    out.put_zeros(3);
+    out.zeros(3);
     let (value, mask) = matching.get(Field::Metadata);
     out.put_u64(value as u64);
     out.put_u64(!(mask as u64));

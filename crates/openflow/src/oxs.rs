@@ -1,7 +1,7 @@
 //! Statistics of flows as a list of entries, OXS (OpenFlow 1.5 section 7.2.4).
 
 use crate::error::OfpError;
-use crate::wire::{Put, Reader, Result, pad8, patch_len};
+use crate::wire::{Reader, Result, Writer};
 
 /// `OFPXSC_OPENFLOW_BASIC`.
 const BASIC: u16 = 0x8002;
@@ -32,7 +32,7 @@ impl Counts {
         header.skip(2).map_err(bad)?;
         let len = usize::from(header.u16().map_err(bad)?);
         let whole = r.bytes(len.next_multiple_of(8)).map_err(bad)?;
-        let mut entries = Reader(whole.get(4..len).ok_or(OfpError::BmcBadLen)?);
+        let mut entries = Reader::new(whole.get(4..len).ok_or(OfpError::BmcBadLen)?);
         let mut counts = Self::default();
         while !entries.is_empty() {
             let (class, field, len) =
@@ -46,7 +46,7 @@ impl Counts {
     }
 
     fn set(&mut self, field: u8, value: &mut Reader<'_>) {
-        let eight: Option<[u8; 8]> = value.0.try_into().ok();
+        let eight: Option<[u8; 8]> = value.peek().try_into().ok();
         let halves = eight.map(u64::from_be_bytes).map(|n| ((n >> 32) as u32, n as u32));
         match field {
             DURATION => self.duration = halves.or(self.duration),
@@ -59,13 +59,13 @@ impl Counts {
     }
 
     /// Writes the list with its header and padding.
-    pub(crate) fn encode(self, out: &mut Vec<u8>) {
+    pub(crate) fn encode(self, out: &mut Writer) {
         let start = out.len();
         out.zeros(4);
         let mut entry = |field: u8, value: &[u8]| {
             out.put_u16(BASIC);
             out.put_u8(field << 1);
-            out.put_u8(value.len() as u8);
+            out.put_len8(value.len());
             out.put(value);
         };
         for (field, time) in [(DURATION, self.duration), (IDLE_TIME, self.idle_time)] {
@@ -81,8 +81,8 @@ impl Counts {
         if let Some(n) = self.flow_count {
             entry(FLOW_COUNT, &n.to_be_bytes());
         }
-        patch_len(out, start, 2);
-        pad8(out, start);
+        out.set_len16(start + 2, start);
+        out.pad8(start);
     }
 }
 

@@ -12,7 +12,7 @@ use crate::error::OfpError;
 use crate::nxm::Unknown;
 use crate::port::{put_port, read_port};
 use crate::property;
-use crate::wire::{Put, Reader, Result};
+use crate::wire::{Reader, Result, Writer};
 use base::PortNo;
 use flow::{Field, Match};
 
@@ -97,7 +97,7 @@ impl PacketIn {
         }
     }
 
-    fn empty() -> Self {
+    pub(crate) fn empty() -> Self {
         Self {
             reason: PacketInReason::NoMatch,
             buffer_id: None,
@@ -141,7 +141,7 @@ impl PacketIn {
         Ok(p)
     }
 
-    pub(crate) fn encode(&self, version: Version, out: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, version: Version, out: &mut Writer) {
         out.put_u32(self.buffer_id.unwrap_or(NO_BUFFER));
         if version == V11 {
             out.put_u32(self.in_port().0);
@@ -164,7 +164,7 @@ impl PacketIn {
     }
 
     /// As much of the packet as the message has room for.
-    fn put_data(&self, out: &mut Vec<u8>) {
+    fn put_data(&self, out: &mut Writer) {
         let room = usize::from(u16::MAX) - out.len().min(usize::from(u16::MAX));
         out.put(&self.data[..self.data.len().min(room)]);
     }
@@ -183,7 +183,7 @@ impl PacketIn {
         Ok(p)
     }
 
-    pub(crate) fn encode_nxt(&self, version: Version, out: &mut Vec<u8>) {
+    pub(crate) fn encode_nxt(&self, version: Version, out: &mut Writer) {
         out.put_u32(self.buffer_id.unwrap_or(NO_BUFFER));
         out.put_u16(self.total_len.min(u16::MAX.into()) as u16);
         out.put_u8(wire_reason(version, self.reason));
@@ -202,15 +202,15 @@ impl PacketIn {
         let (mut full_len, mut continues) = (None, false);
         property::each(r, |property| {
             match property.ty {
-                PACKET => p.data = property.value.0.to_vec(),
+                PACKET => p.data = property.value.peek().to_vec(),
                 FULL_LEN => full_len = Some(property.u32()?),
                 BUFFER_ID => p.buffer_id = buffer(property.u32()?),
                 TABLE_ID => p.table_id = property.u8()?,
                 COOKIE => p.cookie = property.u64()?,
                 REASON => p.reason = reason(property.u8()?)?,
-                METADATA => p.metadata = decode_loose(version, property.value.0)?,
-                USERDATA => p.userdata = property.value.0.to_vec(),
-                CONTINUATION => (p.continuation, continues) = (property.value.0.to_vec(), true),
+                METADATA => p.metadata = decode_loose(version, property.value.peek())?,
+                USERDATA => p.userdata = property.value.peek().to_vec(),
+                CONTINUATION => (p.continuation, continues) = (property.value.peek().to_vec(), true),
                 _ => property.unknown(unknown)?,
             }
             Ok(())
@@ -229,7 +229,7 @@ impl PacketIn {
         Ok(p)
     }
 
-    pub(crate) fn encode_nxt2(&self, version: Version, out: &mut Vec<u8>) {
+    pub(crate) fn encode_nxt2(&self, version: Version, out: &mut Writer) {
         let room = 65_000usize.saturating_sub(out.len() + self.userdata.len() + self.continuation.len() + 1024);
         let data = &self.data[..self.data.len().min(room)];
         property::put(out, PACKET, |out| out.put(data));
@@ -297,7 +297,7 @@ impl PacketOut {
         Ok(Self { buffer_id, in_port, metadata, actions, data })
     }
 
-    pub(crate) fn encode(&self, version: Version, out: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, version: Version, out: &mut Writer) {
         out.put_u32(self.buffer_id.unwrap_or(NO_BUFFER));
         let len_at;
         if version >= V15 {
@@ -313,8 +313,7 @@ impl PacketOut {
         }
         let start = out.len();
         put_actions(out, version, &self.actions);
-        let len = (out.len() - start) as u16;
-        out[len_at..len_at + 2].copy_from_slice(&len.to_be_bytes());
+        out.set_len16(len_at, start);
         out.put(&self.data);
     }
 }

@@ -9,7 +9,7 @@ use crate::OfpError;
 use crate::Version::{self, V10, V14};
 use crate::nxm::Unknown;
 use crate::property;
-use crate::wire::{Put, Reader, Result, patch_len};
+use crate::wire::{Reader, Result, Writer};
 use base::{MacAddr, PortNo};
 
 /// Bits of a port's configuration, the same in all versions that have them.
@@ -199,7 +199,7 @@ impl PortDesc {
         Ok(())
     }
 
-    pub(crate) fn encode(&self, version: Version, out: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, version: Version, out: &mut Writer) {
         let start = out.len();
         put_port(out, version, self.port_no);
         out.zeros(if version == V10 { 0 } else { 4 });
@@ -219,18 +219,18 @@ impl PortDesc {
                 out.zeros(4);
                 self.put_ethernet(out);
             });
-            patch_len(out, start, 4);
+            out.set_len16(start + 4, start);
         }
     }
 
-    fn put_ethernet(&self, out: &mut Vec<u8>) {
+    fn put_ethernet(&self, out: &mut Writer) {
         for n in [self.curr, self.advertised, self.supported, self.peer, self.curr_speed, self.max_speed] {
             out.put_u32(n);
         }
     }
 }
 
-pub(crate) fn put_port(out: &mut Vec<u8>, version: Version, port: PortNo) {
+pub(crate) fn put_port(out: &mut Writer, version: Version, port: PortNo) {
     if version == V10 {
         out.put_u16(port.to_of10());
     } else {
@@ -278,7 +278,7 @@ impl PortStatus {
         Ok(Self { reason, desc })
     }
 
-    pub(crate) fn encode(&self, version: Version, out: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, version: Version, out: &mut Writer) {
         out.put_u8(self.reason as u8);
         out.zeros(7);
         self.desc.encode(version, out);
@@ -319,7 +319,7 @@ impl PortMod {
         Ok(Self { port_no, hw_addr, config, mask, advertise })
     }
 
-    pub(crate) fn encode(&self, version: Version, out: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, version: Version, out: &mut Writer) {
         let v10 = version == V10;
         put_port(out, version, self.port_no);
         out.zeros(if v10 { 0 } else { 4 });
@@ -356,7 +356,7 @@ pub(crate) fn read_duration(r: &mut Reader<'_>) -> Result<Option<(u32, u32)>> {
     Ok((d != (u32::MAX, u32::MAX)).then_some(d))
 }
 
-pub(crate) fn put_duration(out: &mut Vec<u8>, duration: Option<(u32, u32)>) {
+pub(crate) fn put_duration(out: &mut Writer, duration: Option<(u32, u32)>) {
     let (sec, nsec) = duration.unwrap_or((u32::MAX, u32::MAX));
     out.put_u32(sec);
     out.put_u32(nsec);

@@ -7,7 +7,7 @@
 
 use crate::error::OfpError;
 use crate::nxm::Unknown;
-use crate::wire::{Put, Reader, Result, pad8, patch_len};
+use crate::wire::{Reader, Result, Writer};
 
 /// The type of properties that an experimenter defines; their values begin with its id and a type of its own.
 pub(crate) const EXPERIMENTER: u16 = 0xffff;
@@ -36,7 +36,7 @@ impl<'a> Property<'a> {
         let mut header = r.clone();
         let (ty, len) = (header.u16().map_err(|_| LEN)?, usize::from(header.u16().map_err(|_| LEN)?));
         let whole = r.bytes(len.next_multiple_of(8)).map_err(|_| LEN)?;
-        let mut value = Reader(whole.get(HEADER_LEN..len).ok_or(LEN)?);
+        let mut value = Reader::new(whole.get(HEADER_LEN..len).ok_or(LEN)?);
         let experimenter = if ty >= experimenters {
             let (who, ty) = (value.u32().map_err(|_| LEN)?, value.u32().map_err(|_| LEN)?);
             if who == 0 {
@@ -56,7 +56,7 @@ impl<'a> Property<'a> {
 
     /// The value, of exactly `N` bytes.
     fn exactly<const N: usize>(self) -> Result<[u8; N]> {
-        self.value.0.try_into().map_err(|_| LEN)
+        self.value.peek().try_into().map_err(|_| LEN)
     }
 
     /// The value as 8 bits. (Some count the bytes after it into the length, others do not.)
@@ -107,17 +107,17 @@ pub(crate) fn each_with<'a>(
 }
 
 /// Appends a property with the value that `value` writes, and its padding.
-pub(crate) fn put(out: &mut Vec<u8>, ty: u16, value: impl FnOnce(&mut Vec<u8>)) {
+pub(crate) fn put(out: &mut Writer, ty: u16, value: impl FnOnce(&mut Writer)) {
     let start = out.len();
     out.put_u16(ty);
     out.put_u16(0);
     value(out);
-    patch_len(out, start, 2);
-    pad8(out, start);
+    out.set_len16(start + 2, start);
+    out.pad8(start);
 }
 
 /// Appends a property of an experimenter's.
-pub(crate) fn put_experimenter(out: &mut Vec<u8>, who: u32, ty: u32, value: impl FnOnce(&mut Vec<u8>)) {
+pub(crate) fn put_experimenter(out: &mut Writer, who: u32, ty: u32, value: impl FnOnce(&mut Writer)) {
     put(out, EXPERIMENTER, |out| {
         out.put_u32(who);
         out.put_u32(ty);
@@ -126,7 +126,7 @@ pub(crate) fn put_experimenter(out: &mut Vec<u8>, who: u32, ty: u32, value: impl
 }
 
 /// Appends a property of 16 bits. The length counts the padding, as Open vSwitch's does.
-pub(crate) fn put_u16(out: &mut Vec<u8>, ty: u16, value: u16) {
+pub(crate) fn put_u16(out: &mut Writer, ty: u16, value: u16) {
     put(out, ty, |out| {
         out.put_u16(value);
         out.zeros(2);
@@ -134,12 +134,12 @@ pub(crate) fn put_u16(out: &mut Vec<u8>, ty: u16, value: u16) {
 }
 
 /// Appends a property of 32 bits.
-pub(crate) fn put_u32(out: &mut Vec<u8>, ty: u16, value: u32) {
+pub(crate) fn put_u32(out: &mut Writer, ty: u16, value: u32) {
     put(out, ty, |out| out.put_u32(value));
 }
 
 /// Appends a property of 64 bits.
-pub(crate) fn put_u64(out: &mut Vec<u8>, ty: u16, value: u64) {
+pub(crate) fn put_u64(out: &mut Writer, ty: u16, value: u64) {
     put(out, ty, |out| {
         out.zeros(4);
         out.put_u64(value);
@@ -152,8 +152,8 @@ mod tests {
 
     fn all(bytes: &[u8]) -> Result<Vec<(u16, Vec<u8>)>> {
         let mut found = Vec::new();
-        each(&mut Reader(bytes), |p| {
-            found.push((p.ty, p.value.0.to_vec()));
+        each(&mut Reader::new(bytes), |p| {
+            found.push((p.ty, p.value.peek().to_vec()));
             Ok(())
         })?;
         Ok(found)
@@ -161,14 +161,14 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        let mut out = Vec::new();
+        let mut out = Writer::new();
         put(&mut out, 1, |_| {});
         put(&mut out, 2, |out| out.put(&[7; 5]));
         put_u64(&mut out, 3, 9);
         assert_eq!(out.len(), 8 + 16 + 16);
         assert_eq!(all(&out).map(|v| v.len()), Ok(3));
         assert_eq!(all(&out).unwrap()[1], (2, vec![7; 5]));
-        let mut r = Reader(&out[24..]);
+        let mut r = Reader::new(&out[24..]);
         assert_eq!(Property::take(&mut r, EXPERIMENTER).and_then(Property::u64), Ok(9));
     }
 
@@ -177,26 +177,26 @@ mod tests {
         for bytes in [&[0, 1, 0][..], &[0, 1, 0, 3, 0, 0, 0, 0], &[0, 1, 0, 9, 0, 0, 0, 0], &[0, 1, 0, 4]] {
             assert_eq!(all(bytes), Err(LEN), "{bytes:?}");
         }
-        let four = || Property { ty: 0, experimenter: None, value: Reader(&[0, 0, 0, 1]) };
+        let four = || Property { ty: 0, experimenter: None, value: Reader::new(&[0, 0, 0, 1]) };
         assert_eq!((four().u32(), four().u16(), four().u8(), four().u64()), (Ok(1), Ok(0), Ok(0), Err(LEN)));
-        let one = || Property { value: Reader(&[0]), ..four() };
+        let one = || Property { value: Reader::new(&[0]), ..four() };
         assert_eq!((one().u32(), one().u16(), one().u8()), (Err(LEN), Err(LEN), Ok(0)));
     }
 
     #[test]
     fn unknown_types() {
         let of = |who: u32| {
-            let mut out = Vec::new();
+            let mut out = Writer::new();
             put(&mut out, EXPERIMENTER, |out| {
                 out.put_u32(who);
                 out.put_u32(1);
             });
-            Property::take(&mut Reader(&out), EXPERIMENTER)
+            Property::take(&mut Reader::new(&out), EXPERIMENTER)
                 .and_then(|p| p.unknown(Unknown::Refuse).and(Ok(p.value.len())))
         };
         assert_eq!(of(0), Err(OfpError::BpcBadExperimenter));
         assert_eq!(of(0x1234), Err(OfpError::BpcBadExpType));
-        let plain = Property { ty: 3, experimenter: None, value: Reader(&[]) };
+        let plain = Property { ty: 3, experimenter: None, value: Reader::new(&[]) };
         assert_eq!(plain.unknown(Unknown::Refuse), Err(OfpError::BpcBadType));
         assert_eq!(plain.unknown(Unknown::Skip), Ok(()));
     }

@@ -6,7 +6,7 @@ use crate::multipart::list;
 use crate::nxm::Unknown;
 use crate::port::{put_duration, put_port, read_duration, read_port};
 use crate::property;
-use crate::wire::{Put, Reader, Result, patch_len};
+use crate::wire::{Reader, Result, Writer};
 use base::PortNo;
 
 /// All queues, in requests.
@@ -29,7 +29,7 @@ impl QueueStatsRequest {
         Ok(Self { port_no, queue_id: r.u32()? })
     }
 
-    pub(crate) fn encode(&self, version: Version, out: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, version: Version, out: &mut Writer) {
         let port = if version == V10 && self.port_no == PortNo::ANY { PortNo::ALL } else { self.port_no };
         put_port(out, version, port);
         out.zeros(if version == V10 { 2 } else { 0 });
@@ -77,7 +77,7 @@ impl QueueStats {
         Ok(stats)
     }
 
-    pub(crate) fn encode(&self, version: Version, out: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, version: Version, out: &mut Writer) {
         let start = out.len();
         out.zeros(if version >= V14 { 8 } else { 0 });
         put_port(out, version, self.port_no);
@@ -90,7 +90,7 @@ impl QueueStats {
             put_duration(out, self.duration);
         }
         if version >= V14 {
-            patch_len(out, start, 0);
+            out.set_len16(start, start);
         }
     }
 }
@@ -136,13 +136,13 @@ impl QueueConfig {
         Ok(q)
     }
 
-    pub(crate) fn encode_desc(&self, out: &mut Vec<u8>) {
+    pub(crate) fn encode_desc(&self, out: &mut Writer) {
         let start = out.len();
         out.put_u32(self.port_no.0);
         out.put_u32(self.queue_id);
         out.zeros(8);
         self.rates().for_each(|(ty, rate)| property::put_u16(out, ty, rate));
-        patch_len(out, start, 8);
+        out.set_len16(start + 8, start);
     }
 }
 
@@ -167,7 +167,7 @@ impl QueueGetConfigReply {
         Ok(Self { port_no, queues: list(r, |r| decode_queue(version, port_no, r))? })
     }
 
-    pub(crate) fn encode(&self, version: Version, out: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, version: Version, out: &mut Writer) {
         put_port(out, version, self.port_no);
         out.zeros(if version == V10 { 6 } else { 4 });
         for q in &self.queues {
@@ -177,8 +177,8 @@ impl QueueGetConfigReply {
             if head == 16 {
                 out.put_u32(q.port_no.0);
             }
-            out.put_u16(head + 16 * q.rates().count() as u16);
-            out.zeros(usize::from(head) - (out.len() - start));
+            out.put_len16(head + 16 * q.rates().count());
+            out.zeros(head - (out.len() - start));
             for (ty, rate) in q.rates() {
                 out.put_u16(ty);
                 out.put_u16(16);

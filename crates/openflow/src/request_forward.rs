@@ -6,7 +6,7 @@ use crate::group::GroupMod;
 use crate::message::{Context, Message, decode_with, encode_with, take_inner};
 use crate::meter::MeterMod;
 use crate::types::{self, Kind};
-use crate::wire::{Put, Reader, Result};
+use crate::wire::{Reader, Result, Writer};
 
 /// A change that another controller made.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -46,7 +46,7 @@ impl RequestForward {
         Ok(Self { xid: head.xid, request })
     }
 
-    pub(crate) fn encode(&self, cx: Context, out: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, cx: Context, out: &mut Writer) {
         out.put(&encode_with(cx.version, self.xid, &self.request.message(), cx.options));
     }
 }

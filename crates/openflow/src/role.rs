@@ -2,7 +2,7 @@
 //! the Open Networking Foundation's forms of the same).
 
 use crate::error::OfpError;
-use crate::wire::{Put, Reader, Result};
+use crate::wire::{Reader, Result, Writer};
 
 /// A controller's role.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -48,7 +48,7 @@ impl RoleMsg {
         Ok(Self { role, generation_id: read_generation(r)? })
     }
 
-    pub(crate) fn encode(self, out: &mut Vec<u8>) {
+    pub(crate) fn encode(self, out: &mut Writer) {
         out.put_u32(self.role as u32);
         out.zeros(4);
         out.put_u64(self.generation_id.unwrap_or(NO_GENERATION));
@@ -65,7 +65,7 @@ impl RoleMsg {
         Ok(Self { role, generation_id: None })
     }
 
-    pub(crate) fn encode_nx(self, out: &mut Vec<u8>) {
+    pub(crate) fn encode_nx(self, out: &mut Writer) {
         out.put_u32(match self.role {
             Role::Primary => 1,
             Role::Secondary => 2,
@@ -129,7 +129,7 @@ impl RoleStatus {
         Ok(Self { role, reason, generation_id })
     }
 
-    pub(crate) fn encode(self, out: &mut Vec<u8>) {
+    pub(crate) fn encode(self, out: &mut Writer) {
         out.put_u32(self.role as u32);
         out.put_u8(self.reason.wire());
         out.zeros(3);

@@ -9,7 +9,7 @@ use crate::error::{ErrorNumber, OfpError};
 use crate::multipart::list;
 use crate::port::PortDesc;
 use crate::versions::Versions;
-use crate::wire::{Put, Reader, Result, pad8, patch_len};
+use crate::wire::{Reader, Result, Writer};
 
 /// The versions that the sender speaks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,7 +32,7 @@ impl Hello {
     }
 
     fn elements(header_version: u8, body: &[u8]) -> (Self, bool) {
-        let mut r = Reader(body);
+        let mut r = Reader::new(body);
         let mut hello = Self { versions: Versions::up_to(header_version) };
         let mut understood = true;
         while !r.is_empty() {
@@ -54,15 +54,15 @@ impl Hello {
         Some((ty, value))
     }
 
-    pub(crate) fn encode(self, header_version: Version, out: &mut Vec<u8>) {
+    pub(crate) fn encode(self, header_version: Version, out: &mut Writer) {
         // The header says it all if the set has no gaps.
         if self.versions != Versions::up_to(header_version.wire()) {
             let start = out.len();
             out.put_u16(VERSION_BITMAP);
             out.put_u16(0);
             out.put_u32(self.versions.0);
-            patch_len(out, start, 2);
-            pad8(out, start);
+            out.set_len16(start + 2, start);
+            out.pad8(start);
         }
     }
 }
@@ -102,7 +102,7 @@ impl ErrorReport {
         Ok(Self { error, data: body.get(used..).unwrap_or_default().to_vec() })
     }
 
-    pub(crate) fn encode(&self, version: Version, out: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, version: Version, out: &mut Writer) {
         let number = match self.error {
             // What a version has no number for is reported by Nicira's error for this case, which all have.
             ReportedError::Known(e) => e.number(version).or(OfpError::NxbrcUnencodableError.number(version)),
@@ -192,7 +192,7 @@ impl Features {
         })
     }
 
-    pub(crate) fn encode(&self, version: Version, out: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, version: Version, out: &mut Writer) {
         out.put_u64(self.datapath_id);
         out.put_u32(self.n_buffers);
         out.put_u8(self.n_tables);
@@ -263,7 +263,7 @@ impl SwitchConfig {
         Ok(Self { frag, invalid_ttl_to_controller, miss_send_len })
     }
 
-    pub(crate) fn encode(self, version: Version, out: &mut Vec<u8>) {
+    pub(crate) fn encode(self, version: Version, out: &mut Writer) {
         let ttl = version < V13 && self.invalid_ttl_to_controller == Some(true);
         out.put_u16(u16::from(self.frag as u8) | if ttl { INVALID_TTL } else { 0 });
         out.put_u16(self.miss_send_len);

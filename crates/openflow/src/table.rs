@@ -8,11 +8,10 @@ pub(crate) use stats::{FIELDS11, fields12};
 pub use stats::{TableAbilities, TableStats};
 
 use crate::Version::{self, V15};
-use crate::bytes;
 use crate::error::OfpError;
 use crate::nxm::{Dialect, Header, Unknown};
 use crate::property::{self, Property};
-use crate::wire::{Put, Reader, Result, patch_len};
+use crate::wire::{Reader, Result, Writer};
 use flow::{Field, FieldInfo};
 use std::sync::LazyLock;
 
@@ -257,7 +256,7 @@ impl TableFeatures {
         Ok(())
     }
 
-    pub(crate) fn encode(&self, version: Version, out: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, version: Version, out: &mut Writer) {
         let start = out.len();
         out.put_u16(0);
         out.put_u8(self.table_id);
@@ -270,7 +269,7 @@ impl TableFeatures {
         out.put_u32(self.config);
         out.put_u32(self.max_entries);
         if !self.any_properties {
-            patch_len(out, start, 0);
+            out.set_len16(start, start);
             return;
         }
         for (odd, f) in [(0, &self.nonmiss), (1, &self.miss)] {
@@ -289,7 +288,7 @@ impl TableFeatures {
         }
         property::put(out, MATCH, |out| put_fields(out, &self.matching, true, version));
         property::put(out, WILDCARDS, |out| put_fields(out, &self.wildcard, false, version));
-        patch_len(out, start, 0);
+        out.set_len16(start, start);
     }
 }
 
@@ -305,7 +304,7 @@ fn read_types(r: &mut Reader<'_>) -> Result<u32> {
 }
 
 /// The list is of headers only, of four bytes each.
-fn put_types(out: &mut Vec<u8>, bits: u32) {
+fn put_types(out: &mut Writer, bits: u32) {
     for ty in 0..32u16 {
         if bits & 1 << ty != 0 {
             out.put_u16(ty);
@@ -317,7 +316,7 @@ fn put_types(out: &mut Vec<u8>, bits: u32) {
 /// A list of OXM headers, which may say that masks are taken, or may not. Gives those that take masks beside all.
 fn read_fields(r: &mut Reader<'_>, masks: bool, unknown: Unknown) -> Result<(FieldSet, FieldSet)> {
     let (mut set, mut masked) = (FieldSet::default(), FieldSet::default());
-    let mut entries = bytes::Reader(r.rest());
+    let mut entries = Reader::new(r.rest());
     while !entries.is_empty() {
         let header = Header::decode(&mut entries).map_err(|_| OfpError::BpcBadLen)?;
         if header.has_mask && !masks {
@@ -337,7 +336,7 @@ fn read_fields(r: &mut Reader<'_>, masks: bool, unknown: Unknown) -> Result<(Fie
     Ok((set, masked))
 }
 
-fn put_fields(out: &mut Vec<u8>, set: &FieldSet, masks: bool, version: Version) {
+fn put_fields(out: &mut Writer, set: &FieldSet, masks: bool, version: Version) {
     for info in set.iter() {
         let mask = masks && info.maskable == flow::Maskable::Full;
         if let Some(header) = Header::of(info.id, mask, Dialect::Oxm(version)) {

@@ -2,7 +2,7 @@
 //! NXT_TLV_TABLE_REQUEST, NXT_TLV_TABLE_REPLY; ovs-fields(7), "Geneve Fields").
 
 use crate::error::OfpError;
-use crate::wire::{Put, Reader, Result};
+use crate::wire::{Reader, Result, Writer};
 
 /// Fields that can be mapped.
 pub const TLV_FIELDS: u16 = 64;
@@ -66,7 +66,7 @@ impl TlvTableMod {
         Ok(Self { command, maps: decode_maps(r, TLV_FIELDS)? })
     }
 
-    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, out: &mut Writer) {
         out.put_u16(self.command as u16);
         out.zeros(6);
         encode_maps(&self.maps, out);
@@ -80,7 +80,7 @@ impl TlvTableReply {
         Ok(Self { max_option_space, max_fields, maps: decode_maps(r, max_fields)? })
     }
 
-    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, out: &mut Writer) {
         out.put_u32(self.max_option_space);
         out.put_u16(self.max_fields);
         out.zeros(10);
@@ -91,7 +91,7 @@ impl TlvTableReply {
 /// Mappings of fields less than `fields`.
 fn decode_maps(r: &mut Reader<'_>, fields: u16) -> Result<Vec<TlvMap>> {
     let mut maps = Vec::new();
-    while !r.0.is_empty() {
+    while !r.is_empty() {
         let map = TlvMap { class: r.u16()?, ty: r.u8()?, len: r.u8()?, index: r.u16()? };
         r.skip(2)?;
         if map.len > TLV_LEN_MAX || !map.len.is_multiple_of(4) {
@@ -105,7 +105,7 @@ fn decode_maps(r: &mut Reader<'_>, fields: u16) -> Result<Vec<TlvMap>> {
     Ok(maps)
 }
 
-fn encode_maps(maps: &[TlvMap], out: &mut Vec<u8>) {
+fn encode_maps(maps: &[TlvMap], out: &mut Writer) {
     for map in maps {
         out.put_u16(map.class);
         out.put_u8(map.ty);

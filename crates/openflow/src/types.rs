@@ -6,7 +6,7 @@
 
 use crate::Version::{self, V10};
 use crate::error::OfpError;
-use crate::wire::{Put, Reader, Result};
+use crate::wire::{Reader, Result, TooLong, Writer};
 use flow::field::{NICIRA, ONF};
 use rows::ROWS;
 use std::sync::LazyLock;
@@ -304,7 +304,7 @@ pub fn may_be_flow_mod(msg: &[u8]) -> bool {
 
 /// The same as [`head`], whatever follows the headers.
 pub(crate) fn headers(msg: &[u8]) -> Result<Head<'_>> {
-    let mut r = Reader(msg);
+    let mut r = Reader::new(msg);
     let version = Version::from_wire(r.u8()?).ok_or(OfpError::BrcBadVersion)?;
     let ty = r.u8()?;
     if usize::from(r.u16()?) != msg.len() {
@@ -398,10 +398,10 @@ fn find_row(place: Place, version: Version) -> Option<&'static Row> {
 
 /// Begins a message of this kind: headers with the length still 0. `None` if the version has no such message.
 /// [`finish`] ends it.
-pub fn begin(version: Version, xid: u32, kind: Kind, more: bool) -> Option<Vec<u8>> {
+pub fn begin(version: Version, xid: u32, kind: Kind, more: bool) -> Option<Writer> {
     let row = row_of_kind(kind, version)?;
-    let mut out = Vec::with_capacity(192);
-    let stats = |out: &mut Vec<u8>, reply: bool, stat: u16| {
+    let mut out = Writer::with_capacity(192);
+    let stats = |out: &mut Writer, reply: bool, stat: u16| {
         out.put_u8(stats_type(version, reply));
         out.put_u16(0);
         out.put_u32(xid);
@@ -440,11 +440,29 @@ pub fn begin(version: Version, xid: u32, kind: Kind, more: bool) -> Option<Vec<u
     Some(out)
 }
 
-/// Writes the length into a message that [`begin`] began. One longer than the header can say (65,535 bytes) is cut there,
-/// so that the stream stays in step; senders keep below by what they put in.
-pub fn finish(out: &mut Vec<u8>) {
-    out.truncate(usize::from(u16::MAX));
-    crate::wire::patch_len(out, 0, 2);
+/// Writes the length into a message that [`begin`] began.
+///
+/// Errors: [`TooLong`] if the message is longer than 65,535 bytes, or a list in it than its length field can say.
+pub fn finish(mut out: Writer) -> std::result::Result<Vec<u8>, TooLong> {
+    out.set_len16(2, 0);
+    out.into_bytes()
+}
+
+/// The same for a message that ends in data of any length: what is beyond 65,535 bytes is cut. Empty if a list in it is
+/// too long.
+pub(crate) fn finish_cut(mut out: Writer) -> Vec<u8> {
+    if out.len() > usize::from(u16::MAX) && !out.has_overflowed() {
+        out.rewind(u16::MAX.into());
+    }
+    finish(out).unwrap_or_default()
+}
+
+/// Writes the length of a whole message of less than 64 KiB into its header.
+pub fn set_length(msg: &mut [u8]) {
+    let len = msg.len() as u16;
+    if let Some(place) = msg.get_mut(2..4) {
+        place.copy_from_slice(&len.to_be_bytes());
+    }
 }
 
 /// Marks a finished statistics reply as one that is followed by another part.

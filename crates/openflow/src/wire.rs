@@ -1,53 +1,88 @@
-//! Reading and writing big-endian structures: a reader that checks every length, and writing into a `Vec`.
+//! Reading and writing the big-endian structures of OpenFlow.
+//!
+//! A [`Reader`] checks every length. A [`Writer`] writes lengths behind what they count, and notes what does not fit into
+//! its length field: such a message is refused as a whole instead of being sent with a length that wrapped around.
 
 use crate::error::OfpError;
 use base::{MacAddr, PortNo};
 
-/// What decoding gives.
+/// The result of decoding.
 pub type Result<T> = std::result::Result<T, OfpError>;
 
-/// Reads from the front of a byte string. Each method fails with [`OfpError::BrcBadLen`] if too little is left.
+/// Reads from the front of a byte string. A read of more than is left fails with the error that the reader was made with,
+/// and consumes nothing.
 #[derive(Clone, Debug)]
-pub struct Reader<'a>(pub &'a [u8]);
+pub struct Reader<'a> {
+    bytes: &'a [u8],
+    short: OfpError,
+}
 
 impl<'a> Reader<'a> {
-    /// Bytes left.
-    pub fn len(&self) -> usize {
-        self.0.len()
+    /// A reader whose error is [`OfpError::BrcBadLen`].
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self::reporting(bytes, OfpError::BrcBadLen)
     }
 
-    /// Whether all was read.
+    /// A reader whose error is `short`, as of the structure that is read.
+    pub fn reporting(bytes: &'a [u8], short: OfpError) -> Self {
+        Self { bytes, short }
+    }
+
+    /// Bytes left.
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Returns true if nothing is left.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.bytes.is_empty()
+    }
+
+    /// Returns true if all that is left is zero.
+    pub fn is_zero(&self) -> bool {
+        self.bytes.iter().all(|b| *b == 0)
+    }
+
+    /// Returns the bytes that are left, without consuming them.
+    pub fn peek(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// Reads with another error for bytes that are missing: that of a structure inside the one that is read.
+    pub fn within<T>(&mut self, short: OfpError, read: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        let outer = std::mem::replace(&mut self.short, short);
+        let value = read(self);
+        self.short = outer;
+        value
     }
 
     /// The next `n` bytes.
     pub fn bytes(&mut self, n: usize) -> Result<&'a [u8]> {
-        let (head, tail) = self.0.split_at_checked(n).ok_or(OfpError::BrcBadLen)?;
-        self.0 = tail;
+        let (head, tail) = self.bytes.split_at_checked(n).ok_or(self.short)?;
+        self.bytes = tail;
         Ok(head)
     }
 
-    /// A reader of the next `n` bytes.
+    /// A reader of the next `n` bytes, with the same error.
     pub fn sub(&mut self, n: usize) -> Result<Self> {
-        self.bytes(n).map(Reader)
+        Ok(Self { bytes: self.bytes(n)?, short: self.short })
     }
 
     /// Everything that is left.
     pub fn rest(&mut self) -> &'a [u8] {
-        std::mem::take(&mut self.0)
+        std::mem::take(&mut self.bytes)
     }
 
     /// The next `N` bytes.
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
-        let (head, tail) = self.0.split_first_chunk::<N>().ok_or(OfpError::BrcBadLen)?;
-        self.0 = tail;
+        let (head, tail) = self.bytes.split_first_chunk::<N>().ok_or(self.short)?;
+        self.bytes = tail;
         Ok(*head)
     }
 
-    /// Passes over `n` bytes.
+    /// Skips `n` bytes.
     pub fn skip(&mut self, n: usize) -> Result<()> {
-        self.bytes(n).map(|_| ())
+        self.bytes(n).map(drop)
     }
 
     /// A byte.
@@ -70,6 +105,12 @@ impl<'a> Reader<'a> {
         self.array().map(u64::from_be_bytes)
     }
 
+    /// The next `n` bytes, at most 16, as a number.
+    pub fn uint(&mut self, n: usize) -> Result<u128> {
+        debug_assert!(n <= 16, "wider numbers do not fit");
+        Ok(self.bytes(n)?.iter().fold(0, |v, b| v << 8 | u128::from(*b)))
+    }
+
     /// An Ethernet address.
     pub fn mac(&mut self) -> Result<MacAddr> {
         self.array().map(MacAddr)
@@ -80,7 +121,9 @@ impl<'a> Reader<'a> {
         self.u16().map(PortNo::from_of10)
     }
 
-    /// A port number of OpenFlow 1.1+; one out of range is an error.
+    /// A port number of OpenFlow 1.1 and later.
+    ///
+    /// Errors: `OFPBAC_BAD_OUT_PORT` for one out of range.
     pub fn port11(&mut self) -> Result<PortNo> {
         PortNo::from_of11(self.u32()?).ok_or(OfpError::BacBadOutPort)
     }
@@ -94,62 +137,178 @@ impl<'a> Reader<'a> {
 
     /// Fails unless everything was read.
     pub fn finish(&self) -> Result<()> {
-        if self.is_empty() { Ok(()) } else { Err(OfpError::BrcBadLen) }
+        if self.is_empty() { Ok(()) } else { Err(self.short) }
     }
 }
 
-/// Writing at the end of a `Vec`.
-pub trait Put {
-    /// 8 bits.
-    fn put_u8(&mut self, v: u8);
+/// A message, or a list or text in it, is longer than its length field can say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("message is too long for OpenFlow")]
+pub struct TooLong;
+
+/// Appends big-endian structures.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Writer {
+    bytes: Vec<u8>,
+    /// A length did not fit into its field.
+    overflowed: bool,
+}
+
+impl Writer {
+    /// A writer of nothing yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The same with room for so many bytes.
+    pub fn with_capacity(n: usize) -> Self {
+        Self { bytes: Vec::with_capacity(n), overflowed: false }
+    }
+
+    /// Returns the bytes that were written.
+    ///
+    /// Errors: [`TooLong`] if a length did not fit into its field.
+    pub fn into_bytes(self) -> std::result::Result<Vec<u8>, TooLong> {
+        if self.overflowed { Err(TooLong) } else { Ok(self.bytes) }
+    }
+
+    /// Returns true if a length did not fit into its field.
+    pub fn has_overflowed(&self) -> bool {
+        self.overflowed
+    }
+
+    /// Removes what was written since the length was `len`, and with it what did not fit.
+    pub fn rewind(&mut self, len: usize) {
+        self.bytes.truncate(len);
+        self.overflowed = false;
+    }
+
     /// Bytes as they are.
-    fn put(&mut self, bytes: &[u8]);
+    pub fn put(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// What another writer wrote, and with it that something did not fit.
+    pub fn append(&mut self, other: &Self) {
+        self.put(&other.bytes);
+        self.overflowed |= other.overflowed;
+    }
+
+    /// 8 bits.
+    pub fn put_u8(&mut self, v: u8) {
+        self.bytes.push(v);
+    }
 
     /// 16 bits.
-    fn put_u16(&mut self, v: u16) {
+    pub fn put_u16(&mut self, v: u16) {
         self.put(&v.to_be_bytes());
     }
+
     /// 32 bits.
-    fn put_u32(&mut self, v: u32) {
+    pub fn put_u32(&mut self, v: u32) {
         self.put(&v.to_be_bytes());
     }
+
     /// 64 bits.
-    fn put_u64(&mut self, v: u64) {
+    pub fn put_u64(&mut self, v: u64) {
         self.put(&v.to_be_bytes());
     }
-    /// `n` zeros.
-    fn zeros(&mut self, n: usize) {
-        for _ in 0..n {
-            self.put_u8(0);
-        }
+
+    /// The low `n` bytes of `v`, at most 16.
+    pub fn put_uint(&mut self, v: u128, n: usize) {
+        self.put(&v.to_be_bytes()[16 - n.min(16)..]);
     }
+
+    /// `n` zero bytes.
+    pub fn zeros(&mut self, n: usize) {
+        self.bytes.resize(self.bytes.len() + n, 0);
+    }
+
+    /// A length or count of 8 bits.
+    pub fn put_len8(&mut self, n: usize) {
+        self.overflowed |= u8::try_from(n).is_err();
+        self.put_u8(n as u8);
+    }
+
+    /// A length or count of 16 bits.
+    pub fn put_len16(&mut self, n: usize) {
+        self.overflowed |= u16::try_from(n).is_err();
+        self.put_u16(n as u16);
+    }
+
     /// A string in a field of `n` bytes, cut to leave a NUL at its end.
-    fn put_str(&mut self, s: &str, n: usize) {
+    pub fn put_str(&mut self, s: &str, n: usize) {
         let len = s.len().min(n.saturating_sub(1));
         self.put(&s.as_bytes()[..len]);
         self.zeros(n - len);
     }
-}
 
-impl Put for Vec<u8> {
-    fn put_u8(&mut self, v: u8) {
-        self.push(v);
+    /// Zero bytes until the length since `start` is a multiple of 8.
+    pub fn pad8(&mut self, start: usize) {
+        let n = self.bytes.len() - start;
+        self.zeros(n.next_multiple_of(8) - n);
     }
-    fn put(&mut self, bytes: &[u8]) {
-        self.extend_from_slice(bytes);
-    }
-}
 
-/// Writes the 16-bit length of what was appended since `start` at `start + offset`.
-pub fn patch_len(out: &mut [u8], start: usize, offset: usize) {
-    let len = (out.len() - start) as u16;
-    if let Some(place) = out.get_mut(start + offset..start + offset + 2) {
-        place.copy_from_slice(&len.to_be_bytes());
+    /// Writes the number of bytes since `start` into the 16 bits at `at`, which were left for it.
+    pub fn set_len16(&mut self, at: usize, start: usize) {
+        let n = self.bytes.len() - start;
+        self.overflowed |= u16::try_from(n).is_err();
+        self.bytes[at..at + 2].copy_from_slice(&(n as u16).to_be_bytes());
     }
 }
 
-/// Appends zeros until the length since `start` is a multiple of 8.
-pub fn pad8(out: &mut Vec<u8>, start: usize) {
-    let n = (out.len() - start).wrapping_neg() % 8;
-    out.zeros(n);
+impl PartialEq<Vec<u8>> for Writer {
+    fn eq(&self, other: &Vec<u8>) -> bool {
+        !self.overflowed && self.bytes == *other
+    }
+}
+
+impl std::ops::Deref for Writer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl std::ops::DerefMut for Writer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_short_read_reports_the_error_of_its_structure_and_consumes_nothing() {
+        let mut r = Reader::reporting(&[1, 2, 3], OfpError::BacBadLen);
+        assert_eq!((r.u32(), r.len()), (Err(OfpError::BacBadLen), 3));
+        assert_eq!(r.within(OfpError::BmcBadLen, Reader::u64), Err(OfpError::BmcBadLen));
+        assert_eq!(
+            (r.u16(), r.sub(2).map(drop), r.u8(), r.finish()),
+            (Ok(0x102), Err(OfpError::BacBadLen), Ok(3), Ok(()))
+        );
+    }
+
+    #[test]
+    fn a_length_that_does_not_fit_is_noted() {
+        let write = |n: usize| {
+            let mut out = Writer::new();
+            out.put_u16(0);
+            out.zeros(n);
+            out.set_len16(0, 0);
+            out
+        };
+        assert_eq!(write(65_533).into_bytes().map(|b| b[..2].to_vec()), Ok(vec![0xff, 0xff]));
+        assert_eq!(write(65_534).into_bytes(), Err(TooLong));
+        let mut out = write(65_534);
+        out.rewind(0);
+        out.put_len8(255);
+        out.put_len16(65_535);
+        assert_eq!(out.clone().into_bytes(), Ok(vec![0xff; 3]));
+        out.put_len8(256);
+        assert!(out.has_overflowed());
+    }
 }

@@ -141,7 +141,7 @@ fn survives(action: Action) -> Result<(), TestCaseError> {
             continue;
         }
         let list = [action.clone()];
-        let mut bytes = Vec::new();
+        let mut bytes = openflow::wire::Writer::new();
         encode_actions(&mut bytes, &list, version, &Match::ANY);
         prop_assert_eq!(decode_actions(&bytes, version), Ok(list.to_vec()), "{:?} {:02x?}", version, bytes);
         let text = actions_to_string(&list, &NoNames, version);
@@ -232,7 +232,7 @@ fn known_bytes_and_text() {
             assert_eq!(actions_to_string(&actions, &NoNames, version), *text);
             let read = parse_instructions(text, &NoNames).map(|read| actions_to_string(&read, &NoNames, version));
             assert_eq!(read, Ok((*text).to_owned()));
-            let mut out = Vec::new();
+            let mut out = openflow::wire::Writer::new();
             encode_actions(&mut out, &actions, version, &Match::ANY);
             assert_eq!(out, bytes(hex), "{text}");
         }

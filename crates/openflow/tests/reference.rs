@@ -250,7 +250,7 @@ fn actions(out: &mut String) {
         let actions = parse_instructions(text, &NoNames).unwrap_or_else(|e| panic!("{text}: {e}"));
         // Carried is what comes out on the other side as anything at all: some versions have another action for it.
         let there = Version::ALL.map(|v| {
-            let mut bytes = Vec::new();
+            let mut bytes = openflow::wire::Writer::new();
             encode_flow_actions(&mut bytes, &actions, v, &flow::Match::ANY);
             decode_flow_actions(&bytes, v).is_ok_and(|read| !read.is_empty())
         });

@@ -1,8 +1,8 @@
 //! Actions and matches from any bytes: no panic, and what is understood survives being written and read again.
 
 use flow::Match;
-use openflow::bytes::Reader;
 use openflow::nxm::{self, Dialect, Unknown};
+use openflow::wire::{Reader, Writer};
 use openflow::{Version, actions_to_string, decode_actions, decode_instructions, encode_actions, encode_instructions};
 use openflow::{of_match, parse_instructions};
 use proptest::prelude::*;
@@ -33,11 +33,11 @@ fn entries() -> impl Strategy<Value = Vec<u8>> {
     let fields = flow::field::FIELDS;
     let entry = (0..fields.len(), any::<bool>(), any::<u128>(), any::<u128>()).prop_map(move |(i, masked, v, m)| {
         let info = &fields[i];
-        let mut out = Vec::new();
+        let mut out = Writer::new();
         let mask = masked.then_some(m & info.full_mask());
         let value = v & info.full_mask() & mask.unwrap_or(u128::MAX);
         nxm::put_entry_as(&mut out, info.id, value, mask, Dialect::Nxm);
-        out
+        out.to_vec()
     });
     prop::collection::vec(entry, 0..6).prop_map(|list| list.concat())
 }
@@ -50,9 +50,9 @@ tally::proptest! {
             let _ = decode_instructions(&bytes, version);
         }
         let _ = nxm::decode(&bytes, Unknown::Skip);
-        let _ = nxm::decode_oxm_match(&mut Reader(&bytes), Unknown::Refuse);
-        let _ = of_match::decode_of10(&mut Reader(&bytes));
-        let _ = of_match::decode_of11(&mut Reader(&bytes));
+        let _ = nxm::decode_oxm_match(&mut Reader::new(&bytes), Unknown::Refuse);
+        let _ = of_match::decode_of10(&mut Reader::new(&bytes));
+        let _ = of_match::decode_of11(&mut Reader::new(&bytes));
     }
 
     #[test]
@@ -62,16 +62,16 @@ tally::proptest! {
             // A tag, so that none is pushed before its fields are set.
             let mut tagged = Match::ANY;
             tagged.set_masked(flow::Field::VlanTci, 0x1000, 0x1000);
-            let mut bytes = Vec::new();
+            let mut bytes = Writer::new();
             encode_actions(&mut bytes, &actions, version, &tagged);
             let again = decode_actions(&bytes, version);
             prop_assert!(again.is_ok(), "{actions:?} becomes {bytes:02x?}: {again:?}");
-            let mut twice = Vec::new();
+            let mut twice = Writer::new();
             encode_actions(&mut twice, &again.unwrap_or_default(), version, &tagged);
             prop_assert_eq!(&twice, &bytes, "{:?}", actions);
             // The instructions around them change nothing.
             if version > Version::V10 {
-                let mut instructions = Vec::new();
+                let mut instructions = Writer::new();
                 encode_instructions(&mut instructions, &actions, version, &tagged);
                 let read = decode_instructions(&instructions, version);
                 prop_assert_eq!(read, decode_actions(&bytes, version));
@@ -82,23 +82,23 @@ tally::proptest! {
     #[test]
     fn matches_survive(bytes in entries()) {
         let Ok((matching, cookie)) = nxm::decode(&bytes, Unknown::Refuse) else { return Ok(()) };
-        let mut out = Vec::new();
+        let mut out = Writer::new();
         nxm::encode(&mut out, &matching, cookie, Dialect::Nxm);
         prop_assert_eq!(nxm::decode(&out, Unknown::Refuse), Ok((matching.clone(), cookie)), "{:02x?}", out);
     }
 
     #[test]
     fn fixed_matches_survive(bytes in prop::collection::vec(any::<u8>(), 88)) {
-        let matching = of_match::decode_of10(&mut Reader(&bytes)).expect("40 bytes are there");
-        let mut out = Vec::new();
+        let matching = of_match::decode_of10(&mut Reader::new(&bytes)).expect("40 bytes are there");
+        let mut out = Writer::new();
         of_match::encode_of10(&mut out, &matching);
-        prop_assert_eq!(of_match::decode_of10(&mut Reader(&out)), Ok(matching));
+        prop_assert_eq!(of_match::decode_of10(&mut Reader::new(&out)), Ok(matching));
         let mut bytes = bytes;
         bytes[..4].copy_from_slice(&[0, 0, 0, 88]);
-        if let Ok(matching) = of_match::decode_of11(&mut Reader(&bytes)) {
-            let mut out = Vec::new();
+        if let Ok(matching) = of_match::decode_of11(&mut Reader::new(&bytes)) {
+            let mut out = Writer::new();
             of_match::encode_of11(&mut out, &matching);
-            prop_assert_eq!(of_match::decode_of11(&mut Reader(&out)), Ok(matching));
+            prop_assert_eq!(of_match::decode_of11(&mut Reader::new(&out)), Ok(matching));
         }
     }
 
@@ -132,13 +132,12 @@ fn a_load_into_a_field_wider_than_a_value_fills_it_with_zeros() {
 
 #[test]
 fn a_packet_type_takes_the_ground_from_fields_of_ethernet_before_it() {
-    use openflow::bytes::Reader;
     use openflow::nxm::{Unknown, decode, decode_oxm_match};
     // eth_dst, then packet_type=(1,0x86dd).
     let entries = [&[0x80, 0, 6, 6][..], &[2; 6], &[0x80, 0, 0x58, 4, 0, 1, 0x86, 0xdd]].concat();
     assert_eq!(decode(&entries, Unknown::Refuse), Err(openflow::OfpError::BmcBadPrereq));
     let whole = [&[0, 1, 0, 22][..], &entries[..], &[0, 0]].concat();
-    assert_eq!(decode_oxm_match(&mut Reader(&whole), Unknown::Refuse), Err(openflow::OfpError::BmcBadPrereq));
+    assert_eq!(decode_oxm_match(&mut Reader::new(&whole), Unknown::Refuse), Err(openflow::OfpError::BmcBadPrereq));
     // A cookie with a mask of zero is no cookie.
     let cookie = [&[0, 1, 0x3d, 0x10][..], &[0; 16]].concat();
     assert_eq!(decode(&cookie, Unknown::Refuse).map(|(_, cookie)| cookie), Ok(None));

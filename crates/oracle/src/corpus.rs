@@ -1,14 +1,13 @@
-//! Runs command lines with a program under test and with Open vSwitch's program of that name, each against a database server
-//! of its own, and compares what they print, how they exit, and at the end what is in the databases.
+//! Compares a program under test with Open vSwitch's program of the same name: both execute the same command lines,
+//! each against its own database server. Compares output, exit codes, and finally the content of the databases.
 //!
-//! The test binary is its own program under test: it runs itself with [`RUN_AS`] set, to the name of the program that it is
-//! to be.
+//! The test binary is the program under test: it runs itself with [`RUN_AS`] set to the program's name.
 
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// Set in the environment of the copies of the test binary that are a program under test.
+/// Environment variable that makes the test binary run as a program under test.
 pub const RUN_AS: &str = "FLOWSTONE_RUN_AS";
 
 /// Whose programs run.
@@ -18,27 +17,28 @@ enum Whose {
     Theirs,
 }
 
-/// What is compared.
+/// The program, schema and corpus of a comparison.
 #[derive(Debug, Clone, Copy)]
 pub struct Comparison<'a> {
     /// The program.
     pub program: &'a str,
-    /// The file of the schema among Open vSwitch's.
+    /// The schema file in Open vSwitch's distribution.
     pub schema: &'a str,
     /// The name of the database.
     pub database: &'a str,
-    /// What precedes each command line.
+    /// Options that precede each command line.
     pub options: &'a [&'a str],
-    /// The folder of files with command lines: words between spaces or in single quotes. `DIR` is the server's folder.
+    /// The directory of files with command lines: words separated by spaces or in single quotes. `DIR` is the server's
+    /// directory.
     pub corpus: &'a Path,
 }
 
-/// Compares all files, or those whose name has the first word of the test binary's command line in it. Returns how many
-/// command lines there were, and how many differed.
+/// Compares all files, or those whose names contain the first argument of the test binary. Returns the number of command
+/// lines, and of differences.
 ///
 /// # Panics
 ///
-/// If a program is not there or a server does not start.
+/// If a program is missing or a server does not start.
 pub fn compare(comparison: &Comparison<'_>, peers: &Path) -> (usize, usize) {
     let files = std::fs::read_dir(comparison.corpus).expect("there is a corpus");
     let mut files: Vec<PathBuf> = files.map(|entry| entry.expect("it can be read").path()).collect();
@@ -71,7 +71,7 @@ fn program(peers: &Path, name: &str, whose: Whose) -> Command {
     command
 }
 
-/// A database server in a folder of its own.
+/// A database server in a temporary directory.
 struct Server {
     dir: tempfile::TempDir,
     process: Child,
@@ -82,8 +82,8 @@ impl Server {
         let dir = tempfile::tempdir().expect("a temporary folder");
         let db = dir.path().join("conf.db");
         let schema = peers.join("usr/share/openvswitch").join(comparison.schema);
-        let made = Command::new(peers.join("bin/ovsdb-tool")).arg("create").args([&db, &schema]).status();
-        assert!(made.expect("ovsdb-tool runs").success());
+        let status = Command::new(peers.join("bin/ovsdb-tool")).arg("create").args([&db, &schema]).status();
+        assert!(status.expect("ovsdb-tool runs").success());
         let mut command = program(peers, "ovsdb-server", whose);
         command.arg(format!("--remote=punix:{}", dir.path().join("db.sock").display())).arg(db).arg("-vconsole:off");
         crate::folders(&mut command, dir.path());
@@ -109,7 +109,7 @@ impl Server {
         }
     }
 
-    /// All that is in the database.
+    /// The whole content of the database.
     fn dump(&self, comparison: &Comparison<'_>, peers: &Path) -> Outcome {
         let mut command = program(peers, "ovsdb-client", Whose::Theirs);
         let socket = format!("unix:{}", self.dir.path().join("db.sock").display());
@@ -132,28 +132,28 @@ struct Outcome {
     err: String,
 }
 
-/// The text without what differs from run to run: UUIDs, folders, times, and the order of records, which is random.
+/// Removes text that differs from run to run: UUIDs, directories, times, and the random order of records.
 fn normal(text: &str, dir: &Path) -> String {
     let text = text.replace(&dir.display().to_string(), "DIR");
-    let mut made = String::new();
+    let mut normalised = String::new();
     let mut rest = text.as_str();
     while let Some(c) = rest.chars().next() {
         if rest.get(..36).is_some_and(is_uuid) {
-            made.push_str("UUID");
+            normalised.push_str("UUID");
             rest = &rest[36..];
         } else {
-            made.push(c);
+            normalised.push(c);
             rest = &rest[c.len_utf8()..];
         }
     }
-    let made = made.replace("\\n", "\n\\n");
-    let mut lines: Vec<String> = made
+    let normalised = normalised.replace("\\n", "\n\\n");
+    let mut lines: Vec<String> = normalised
         .lines()
         .map(|line| match line.splitn(3, '|').collect::<Vec<_>>().as_slice() {
             [time, _, message] if time.len() == 20 && time.ends_with('Z') => format!("LOG|{message}"),
             _ => line.to_owned(),
         })
-        // Which of two rows is the first one is random, too.
+        // Which of two rows comes first is random, too.
         .map(|line| match line.split_once("First row, with UUID") {
             Some((start, _)) => format!("{start}..."),
             None => line,
@@ -163,7 +163,7 @@ fn normal(text: &str, dir: &Path) -> String {
     lines.join("\n")
 }
 
-/// Splits a line into words; single quotes keep what is between them.
+/// Splits a line into words; single quotes keep text together.
 fn split(line: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
@@ -188,7 +188,7 @@ fn is_uuid(text: &str) -> bool {
     text.len() == 36 && text.char_indices().all(is_right)
 }
 
-/// Client and server, as they are compared with Open vSwitch's own.
+/// The combinations of client and server that are compared with Open vSwitch's own.
 const PAIRS: [(Whose, Whose); 3] =
     [(Whose::Ours, Whose::Theirs), (Whose::Ours, Whose::Ours), (Whose::Theirs, Whose::Ours)];
 

@@ -1,8 +1,8 @@
-//! For tests: Open vSwitch's own programs, to be compared with.
+//! For tests: Open vSwitch's own programs, to compare with.
 //!
-//! They are taken from the folder that the environment variable `FLOWSTONE_PEERS` names (`bin/`, and the schema under
-//! `usr/share/openvswitch`), as `tests/peers/unpack.sh` makes it. Without the variable a comparison is left out, and says
-//! so; under `CI=true` it fails.
+//! They are in the directory that the environment variable `FLOWSTONE_PEERS` names (`bin/`, and the schema under
+//! `usr/share/openvswitch`), as `tests/peers/unpack.sh` creates it. Without the variable a comparison is skipped with a
+//! message; under `CI=true` it fails.
 
 pub mod corpus;
 
@@ -10,20 +10,20 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
-/// The environment variable that names the folder.
+/// The environment variable that names the directory.
 pub const FOLDER: &str = "FLOWSTONE_PEERS";
 
-/// The folder of Open vSwitch's programs; `None`, and a word why, if there is nothing to compare with.
+/// The directory of Open vSwitch's programs; `None`, after printing a message, if it is not configured.
 ///
 /// # Panics
 ///
-/// Under `CI=true`, if there is none.
+/// If it is not configured and `CI=true` is set.
 pub fn folder() -> Option<PathBuf> {
     if let Some(folder) = std::env::var_os(FOLDER) {
         return Some(folder.into());
     }
-    let ci = std::env::var("CI").is_ok_and(|value| value == "true");
-    assert!(!ci, "{FOLDER} must name a folder with Open vSwitch's programs in bin/ when CI=true");
+    let is_ci = std::env::var("CI").is_ok_and(|value| value == "true");
+    assert!(!is_ci, "{FOLDER} must name a folder with Open vSwitch's programs in bin/ when CI=true");
     println!("skipped: {FOLDER} is unset, so there is no Open vSwitch to compare with");
     None
 }
@@ -33,16 +33,16 @@ pub fn program(name: &str) -> Option<PathBuf> {
     folder().map(|folder| folder.join("bin").join(name))
 }
 
-/// The schema of the database of switches.
+/// The schema of the Open_vSwitch database.
 pub fn schema(folder: &Path) -> PathBuf {
     folder.join("usr/share/openvswitch/vswitch.ovsschema")
 }
 
-/// Runs a program to its end with this input, however much it and its output are.
+/// Runs a program to its end with this input; input and output may have any size.
 ///
 /// # Panics
 ///
-/// If it cannot be run.
+/// If the program cannot be run.
 pub fn run(program: &Path, args: &[&str], input: &[u8]) -> Output {
     let mut child = Command::new(program)
         .args(args)
@@ -53,27 +53,27 @@ pub fn run(program: &Path, args: &[&str], input: &[u8]) -> Output {
         .expect("the program starts");
     let stdin = child.stdin.take();
     std::thread::scope(|scope| {
-        // It may read no more than it wants to.
+        // The program may exit without reading all input.
         scope.spawn(move || stdin.map(|mut stdin| stdin.write_all(input)));
         child.wait_with_output().expect("it ends")
     })
 }
 
-/// What a program says is wrong, without what it logs.
+/// A program's error output without its log messages.
 pub fn errors(output: &Output) -> String {
     let text = String::from_utf8_lossy(&output.stderr);
     let is_log = |line: &&str| ["|WARN|", "|ERR|", "|INFO|"].iter().any(|level| line.contains(level));
     text.lines().filter(|line| !is_log(line)).collect::<Vec<_>>().join("\n")
 }
 
-/// Has a program keep all that it looks for or leaves behind in this folder.
+/// Makes a program use this directory for all of its run-time files.
 pub fn folders(command: &mut Command, dir: &Path) {
     for name in ["OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVS_SYSCONFDIR"] {
         command.env(name, dir);
     }
 }
 
-/// A running Open vSwitch in a folder of its own, with the bridge `br0` on dummy ports. Ends when dropped.
+/// A running Open vSwitch in a temporary directory, with the bridge `br0` on dummy ports. It ends when this is dropped.
 #[derive(Debug)]
 pub struct Switch {
     bin: PathBuf,
@@ -91,7 +91,7 @@ impl Drop for Switch {
 }
 
 impl Switch {
-    /// Starts it; `setup` are commands of `ovs-vsctl` behind the one that makes the bridge, which forwards nothing by itself.
+    /// Starts a switch. `setup` are further `ovs-vsctl` commands after the creation of the bridge, which has no flows.
     ///
     /// # Panics
     ///
@@ -116,7 +116,7 @@ impl Switch {
         switch
     }
 
-    /// A file in its folder, where its sockets are.
+    /// A file in the switch's directory, which also contains its sockets.
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
@@ -128,7 +128,7 @@ impl Switch {
         command
     }
 
-    /// Any program, there to find the switch and in its folder.
+    /// A command for any program, in the switch's directory and with its environment.
     pub fn client(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
         folders(&mut command, self.dir.path());
@@ -136,15 +136,15 @@ impl Switch {
         command
     }
 
-    /// Runs one of the programs on it: what it prints, or as an error what it says is wrong.
+    /// Runs a program against the switch: returns its output, or its error messages.
     ///
     /// # Errors
     ///
-    /// If the program ends with another code than 0.
+    /// If the program exits with a code other than 0.
     ///
     /// # Panics
     ///
-    /// If there is no such program.
+    /// If the program does not exist.
     pub fn run(&self, program: &str, args: &[&str]) -> Result<String, String> {
         let output = self.command(program, args).stdout(Stdio::piped()).stderr(Stdio::piped()).output().expect("runs");
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn programs_get_more_than_a_pipe_holds_and_may_leave_it() {
+    fn large_input_may_be_left_unread() {
         let input = vec![b'x'; 1 << 20];
         assert_eq!(run(Path::new("/bin/cat"), &[], &input).stdout, input);
         assert!(run(Path::new("/bin/true"), &[], &input).status.success());

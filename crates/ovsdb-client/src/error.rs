@@ -34,7 +34,7 @@ pub enum Error {
     Remote {
         /// The connection method as given.
         remote: String,
-        /// What is wrong with it.
+        /// The error in it.
         problem: String,
     },
     /// The connection could not be made, or broke; the message is the operating system's.
@@ -50,7 +50,7 @@ pub enum Error {
     Protocol {
         /// The connection method.
         remote: String,
-        /// What was wrong.
+        /// The error.
         error: ProtocolError,
     },
     /// The server refused a request; the JSON is the error of its reply.

@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_become_one_are_told() {
+    fn names_that_become_one_are_reported() {
         let column = json!({ "type": "string" });
         let clash = module_of(json!({ "A": { "columns": { "a": column, "A": column } } })).unwrap_err();
         assert_eq!(clash.to_string(), "A.a and A.A are both A in Rust");

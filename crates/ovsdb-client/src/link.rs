@@ -37,7 +37,7 @@ struct Silence {
     probed: Option<Instant>,
 }
 
-/// What is to be done about a silence.
+/// The reaction to silence.
 #[derive(Debug, PartialEq, Eq)]
 enum Remedy {
     /// There was none: some of a message has come meanwhile.

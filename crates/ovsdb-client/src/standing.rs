@@ -6,12 +6,12 @@ use serde_json::Value;
 /// What a server says of a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
-    /// Nothing: it is too old to have `_Server`, or to have these columns.
-    Untold,
-    /// That it does not have it.
+    /// Unknown: the server is too old to have `_Server`, or to have these columns.
+    Unknown,
+    /// The server does not have the database.
     Absent,
-    /// How it has it.
-    Told {
+    /// The server has it.
+    Known {
         /// Whether it is one of the servers of a cluster that keeps the database.
         clustered: bool,
         /// Whether it is connected to its cluster, or to the server that it relays; one without others is.
@@ -24,28 +24,28 @@ pub enum Standing {
 impl Standing {
     /// Reads the answer to a `transact` that selects the database's row of `_Server`.
     pub(crate) fn read(answer: &Result<Value, Value>) -> Self {
-        let Ok(results) = answer else { return Self::Untold };
-        let Some(rows) = results.pointer("/0/rows").and_then(Value::as_array) else { return Self::Untold };
+        let Ok(results) = answer else { return Self::Unknown };
+        let Some(rows) = results.pointer("/0/rows").and_then(Value::as_array) else { return Self::Unknown };
         let Some(row) = rows.first() else { return Self::Absent };
         let truth = |column: &str| row.get(column).and_then(Value::as_bool).unwrap_or(true);
         let clustered = row.get("model").and_then(Value::as_str) == Some("clustered");
-        Self::Told { clustered, connected: truth("connected"), leader: truth("leader") }
+        Self::Known { clustered, connected: truth("connected"), leader: truth("leader") }
     }
 
-    /// Whether the server will do for a replica, for which [`crate::Session::set_leader_only`] was called with this value.
+    /// Returns true if the server is suitable for a replica, for which [`crate::Session::set_leader_only`] was called with this value.
     pub fn suits_a_replica(self, leader_only: bool) -> bool {
         match self {
-            Self::Untold => true,
+            Self::Unknown => true,
             Self::Absent => false,
-            Self::Told { connected, leader, .. } => connected && (leader || !leader_only),
+            Self::Known { connected, leader, .. } => connected && (leader || !leader_only),
         }
     }
 
-    /// Whether the server will do for single requests, where only members of a cluster are looked at more closely: a
-    /// relay will do.
+    /// Returns true if the server is suitable for single requests, where only members of a cluster are examined more closely:
+    /// a relay is suitable.
     pub fn suits_requests(self, leader_only: bool) -> bool {
         match self {
-            Self::Told { clustered: false, .. } => true,
+            Self::Known { clustered: false, .. } => true,
             other => other.suits_a_replica(leader_only),
         }
     }

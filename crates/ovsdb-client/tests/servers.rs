@@ -124,7 +124,7 @@ async fn when_a_server_dies_the_next_one_goes_on() {
     let one = insert(&mut idl, "one", 1).await;
     until(&mut idl, |idl| names(idl) == ["one"]).await;
     drop(relay);
-    // What is read last over one connection is verified over the next.
+    // The last state read over one connection is verified over the next.
     let outcome = idl.transact(|txn| {
         let number = txn.read(one, kid::NUMBER);
         txn.set(one, kid::NUMBER, number + 1);

@@ -137,7 +137,7 @@ async fn when_a_server_is_lost_the_next_one_is_asked() {
     let (_second_dir, second, second_remote) = listen().await;
     let serve = async |listener: Listener, contents: &str| {
         let mut part = Part::accept(&listener).await;
-        // Nobody else is served.
+        // No other client is served.
         drop(listener);
         part.answer("get_schema", schema()).await;
         part.contents(contents).await;

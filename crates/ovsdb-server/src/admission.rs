@@ -1,17 +1,17 @@
-//! How much of what clients ask for may be under way at once: requests that have come and are not answered, since they
-//! wait for something to hold (`wait`), are the source's to do (relays), or have not had their turn.
+//! How many requests of clients may be pending at once: requests that have arrived and are not answered, because they
+//! wait for a condition (`wait`), were forwarded to the source (relays), or have not had their turn.
 //!
-//! Each client has an [`Account`]. Whoever reads its connection asks it for room before a request is handed on, and reads
-//! nothing else until it gets it: a client that asks for too much at once is slowed down, not refused. The room is
-//! given back when the [`Load`] that came with it is dropped, wherever the request has got to by then.
+//! Each client has a [`Quota`]. The task that reads its connection acquires a permit before it passes a request on, and reads
+//! nothing else until it has one: a client that sends too much at once is slowed down, not refused. Dropping the
+//! [`Permit`] releases it, wherever the request is by then.
 //!
-//! A client has room of its own for a few small requests; what goes beyond that comes out of a pool that all share, up to
-//! a share of it, or a single request of any size. Who has nothing under way always gets on, whatever the pool has left, so
-//! that nobody waits for somebody else's requests; that load is marked, and if the request would have to wait for something
-//! to hold, it is refused after all.
+//! A client has a quota of its own for a few small requests; beyond it, permits come out of a pool that all clients share, up to
+//! a share of it, or for a single request of any size. A client without pending requests always gets a permit,
+//! whatever is left in the pool, so that clients do not wait for each other's requests; that permit is marked, and if the
+//! request would have to wait for a condition, it is refused after all.
 //!
-//! Invariant: what waits for something to hold is never more than the pool, or a single request that is larger, and the
-//! clients' own room.
+//! Invariant: requests that wait for a condition never exceed the pool, or a single request that is larger, and the
+//! clients' own quotas.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -24,7 +24,7 @@ const SHORT_BYTES: usize = 64 << 10;
 
 /// How much room there is.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Room {
+pub(crate) struct AdmissionLimits {
     /// Requests of one client.
     pub(crate) client: Amount,
     /// Of these, those that do not come out of the pool.
@@ -56,7 +56,7 @@ impl Amount {
     }
 }
 
-impl Default for Room {
+impl Default for AdmissionLimits {
     fn default() -> Self {
         Self {
             client: Amount { requests: 256, bytes: 16 << 20 },
@@ -69,7 +69,7 @@ impl Default for Room {
 /// What all clients share.
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
-    room: Room,
+    room: AdmissionLimits,
     state: Mutex<State>,
     /// Told when the pool gets room.
     freed: Notify,
@@ -84,17 +84,17 @@ struct State {
 
 /// What one client has under way.
 #[derive(Debug)]
-pub(crate) struct Account {
+pub(crate) struct Quota {
     pool: Arc<Pool>,
     taken: Mutex<Amount>,
     /// Told when the client gets room.
     freed: Notify,
 }
 
-/// Room that is taken; dropped, it is given back. The default takes none.
+/// AdmissionLimits that is taken; dropped, it is given back. The default takes none.
 #[derive(Debug, Default)]
-pub struct Load {
-    account: Option<Arc<Account>>,
+pub struct Permit {
+    quota: Option<Arc<Quota>>,
     bytes: usize,
     /// Out of the pool, and whether it had the room.
     pooled: Option<Pooled>,
@@ -114,7 +114,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Pool {
     /// A pool with so much room.
     #[cfg(test)]
-    pub(crate) fn new(room: Room) -> Self {
+    pub(crate) fn new(room: AdmissionLimits) -> Self {
         Self { room, ..Self::default() }
     }
 
@@ -124,33 +124,33 @@ impl Pool {
     }
 }
 
-impl Account {
-    /// The account of a new client.
+impl Quota {
+    /// The quota of a new client.
     pub(crate) fn new(pool: &Arc<Pool>) -> Arc<Self> {
         Arc::new(Self { pool: Arc::clone(pool), taken: Mutex::default(), freed: Notify::new() })
     }
 
-    /// Room for a message, if there is some.
-    pub(crate) fn try_admit(self: &Arc<Self>, message: &Message) -> Option<Load> {
+    /// AdmissionLimits for a message, if there is some.
+    pub(crate) fn try_admit(self: &Arc<Self>, message: &Message) -> Option<Permit> {
         match needed(message) {
-            None => Some(Load::default()),
+            None => Some(Permit::default()),
             Some(bytes) => self.try_take(bytes),
         }
     }
 
     /// Waits until there is room for a message. Nothing is taken if it is dropped before.
-    pub(crate) async fn admit(self: &Arc<Self>, message: &Message) -> Load {
-        let Some(bytes) = needed(message) else { return Load::default() };
+    pub(crate) async fn admit(self: &Arc<Self>, message: &Message) -> Permit {
+        let Some(bytes) = needed(message) else { return Permit::default() };
         base::coverage!(ovsdb_request_held);
         let _held = Held::begin(&self.pool);
         loop {
             let (own, shared) = (self.freed.notified(), self.pool.freed.notified());
             tokio::pin!(own, shared);
-            // What is freed from here on is heard of.
+            // Registers for releases from here on.
             own.as_mut().enable();
             shared.as_mut().enable();
-            if let Some(load) = self.try_take(bytes) {
-                return load;
+            if let Some(permit) = self.try_take(bytes) {
+                return permit;
             }
             tokio::select! {
                 () = own => {}
@@ -159,8 +159,8 @@ impl Account {
         }
     }
 
-    fn try_take(self: &Arc<Self>, bytes: usize) -> Option<Load> {
-        let Room { client, own, pool } = self.pool.room;
+    fn try_take(self: &Arc<Self>, bytes: usize) -> Option<Permit> {
+        let AdmissionLimits { client, own, pool } = self.pool.room;
         let mut taken = lock(&self.taken);
         let mut state = lock(&self.pool.state);
         let pooled = if own.has_room(*taken, bytes) {
@@ -178,11 +178,11 @@ impl Account {
         if pooled == Some(Pooled::Given) {
             state.taken.add(bytes);
         }
-        Some(Load { account: Some(Arc::clone(self)), bytes, pooled })
+        Some(Permit { quota: Some(Arc::clone(self)), bytes, pooled })
     }
 }
 
-impl Load {
+impl Permit {
     /// Memory that it stands for.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
@@ -194,14 +194,14 @@ impl Load {
     }
 }
 
-impl Drop for Load {
+impl Drop for Permit {
     fn drop(&mut self) {
-        let Some(account) = self.account.take() else { return };
-        lock(&account.taken).sub(self.bytes);
-        account.freed.notify_waiters();
+        let Some(quota) = self.quota.take() else { return };
+        lock(&quota.taken).sub(self.bytes);
+        quota.freed.notify_waiters();
         if self.pooled == Some(Pooled::Given) {
-            lock(&account.pool.state).taken.sub(self.bytes);
-            account.pool.freed.notify_waiters();
+            lock(&quota.pool.state).taken.sub(self.bytes);
+            quota.pool.freed.notify_waiters();
         }
     }
 }

@@ -1,17 +1,17 @@
 //! Compaction: a database's log written anew, with only the present contents, while the database is in service.
 //!
-//! What takes long is done beside the core: it gives out a [`Compaction`], which writes a snapshot into a draft of the new
-//! log in whatever thread runs it, and takes back what became of it ([`Core::compacted`]), when the draft takes the place of
+//! What takes long is done beside the core: it gives out a [`Compaction`], which writes a snapshot into a snapshot of the new
+//! log in whatever thread runs it, and takes back what became of it ([`Core::compacted`]), when the snapshot takes the place of
 //! the log. In between, transactions are committed as ever.
 //!
-//! Each database has one compaction at a time. Who asks for one while one is under way gets the next, which begins when that
+//! Each database has one compaction at a time. A request during one gets the next, which begins when that
 //! has ended: what was asked for is that what was there at that moment is not kept as history. Contents that are replaced
 //! altogether, as by a conversion, leave no history either, and end the compaction.
 
 use crate::core::{Core, Now};
 use crate::database::Database;
 use crate::snapshot::Snapshot;
-use crate::storage::Draft;
+use crate::storage::SnapshotWriter;
 
 /// The comment of the transaction that a compacted log consists of.
 const COMMENT: &str = "compacting database online";
@@ -22,7 +22,7 @@ pub struct Compaction {
     pub(crate) id: u64,
     pub(crate) database: String,
     pub(crate) snapshot: Snapshot,
-    pub(crate) draft: Box<dyn Draft>,
+    pub(crate) snapshot_writer: Box<dyn SnapshotWriter>,
 }
 
 impl std::fmt::Debug for Compaction {
@@ -34,12 +34,12 @@ impl std::fmt::Debug for Compaction {
 impl Compaction {
     /// Writes the new log, and drops the rows that only it still knows.
     pub fn run(self) -> Compacted {
-        let Self { id, database, snapshot, draft } = self;
-        let result = draft.write(&snapshot).map_err(|error| error.to_string());
+        let Self { id, database, snapshot, snapshot_writer } = self;
+        let result = snapshot_writer.write(&snapshot).map_err(|error| error.to_string());
         Compacted { id, database, result }
     }
 
-    /// What is to be brought back if it cannot be run, or not to its end.
+    /// Clean-up if it cannot be run, or not to its end.
     pub fn failure(&self, reason: impl Into<String>) -> Compacted {
         Compacted { id: self.id, database: self.database.clone(), result: Err(reason.into()) }
     }
@@ -90,8 +90,8 @@ impl Core {
         let Some(hosted) = self.databases.get_mut(name) else { return };
         let snapshot = Snapshot::of(&hosted.database, COMMENT, now.unix_ms, style);
         match hosted.begin_compaction(id) {
-            Ok(Some(draft)) => {
-                self.compactions.begun.push(Compaction { id, database: name.to_owned(), snapshot, draft });
+            Ok(Some(snapshot_writer)) => {
+                self.compactions.begun.push(Compaction { id, database: name.to_owned(), snapshot, snapshot_writer });
             }
             Ok(None) => self.compactions.end([id], &Ok(())),
             Err(reason) => self.compactions.end([id], &Err(reason)),

@@ -1,7 +1,7 @@
 //! The server without I/O: databases, sessions, and what each message does to them.
 //!
 //! Time comes in as [`Now`], messages through [`Core::message`], and what is to be sent goes out through
-//! [`Core::flush`], which first makes the batch durable if a transaction in it asked for that: who did is told nothing that a
+//! [`Core::flush`], which first makes the batch durable if a transaction in it requested that: its client receives nothing that a
 //! crash could undo. Transactions that arrive together thus share one sync.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -317,11 +317,11 @@ impl Core {
     fn notify(&mut self, name: &str, changes: &[RowChange]) {
         let Some(hosted) = self.databases.get(name) else { return };
         let last = hosted.database.last_transaction();
-        // Who watches alike is told the same.
-        let mut told: HashMap<*const View, Option<Arc<[u8]>>> = HashMap::new();
+        // Monitors with equal conditions share one update.
+        let mut encoded: HashMap<*const View, Option<Arc<[u8]>>> = HashMap::new();
         for (&id, session) in &self.sessions {
             for (_, monitor) in session.monitors.iter().filter(|(database, _)| database == name) {
-                let updates = told.entry(Arc::as_ptr(&monitor.view));
+                let updates = encoded.entry(Arc::as_ptr(&monitor.view));
                 let updates = updates.or_insert_with(|| monitor.view.updates(&hosted.database, changes).map(Arc::from));
                 if let Some(updates) = updates {
                     self.outputs.push(Output::Write(id, monitor.notification(last, updates.clone())));

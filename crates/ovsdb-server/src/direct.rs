@@ -1,7 +1,7 @@
 //! Records read straight from their text into rows, by the schema: a compacted log is one record, and a tree of its JSON
 //! would be many times as large as the rows.
 //!
-//! What is not just as a server writes it gives nothing, and is read again the long way ([`crate::journal::changes`]).
+//! Input that a server would not write this way returns nothing, and is read again the long way ([`crate::journal::changes`]).
 //! Invariant: where [`changes`] gives changes, that gives the same.
 
 use std::fmt;

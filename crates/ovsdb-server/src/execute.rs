@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashSet};
 
 use ovsdb::condition::Condition;
-use ovsdb::json::{Kind, ObjectParser, as_integer};
+use ovsdb::json::{JsonType, ObjectParser, as_integer};
 use ovsdb::mutation::Mutation;
 use ovsdb::{Datum, Error, Result, Symbols, TableSchema, Uuid, UuidSource};
 use serde_json::{Map, Value, json};
@@ -14,7 +14,7 @@ use crate::rbac::{Role, Verb};
 use crate::row::Row;
 use crate::transaction::Transaction;
 
-/// Who runs a transaction, and under which circumstances.
+/// The client of a transaction, and its circumstances.
 #[derive(Debug, Clone, Copy)]
 pub struct Caller<'a> {
     /// The locks that the session owns.
@@ -36,7 +36,7 @@ pub enum Outcome {
     Done {
         /// The results of the operations: the reply to the client.
         results: Vec<Value>,
-        /// What is to be written and applied.
+        /// The changes to write and apply.
         prepared: Option<Prepared>,
     },
     /// A `wait` operation does not hold yet: try again when the database has changed.
@@ -103,7 +103,7 @@ struct Operation<'a> {
 impl<'a> Execution<'a> {
     fn operation(&mut self, json: &Value, what: String) -> Step {
         let mut operation = Operation { json, parser: ObjectParser::new(json, what) };
-        let name = operation.parser.required("op", Kind::Id).and_then(Value::as_str);
+        let name = operation.parser.required("op", JsonType::Id).and_then(Value::as_str);
         match name {
             None => Err(operation.error().into()),
             Some("insert") => Ok(self.insert(operation)?),
@@ -128,7 +128,7 @@ impl<'a> Execution<'a> {
 
     /// The table that an operation names.
     fn table(&self, operation: &mut Operation<'_>) -> Option<(usize, &'a TableSchema)> {
-        let name = operation.parser.required("table", Kind::Id)?.as_str()?;
+        let name = operation.parser.required("table", JsonType::Id)?.as_str()?;
         let schema = self.transaction.database().schema();
         let found = schema.table_index(name).and_then(|at| Some((at, schema.tables().get(at)?)));
         if found.is_none() {
@@ -182,9 +182,9 @@ impl<'a> Execution<'a> {
 
     fn insert(&mut self, mut operation: Operation<'_>) -> Result<Value> {
         let table = self.table(&mut operation);
-        let uuid_name = operation.parser.optional("uuid-name", Kind::Id);
-        let uuid_json = operation.parser.optional("uuid", Kind::String);
-        let row_json = operation.parser.required("row", Kind::Object);
+        let uuid_name = operation.parser.optional("uuid-name", JsonType::Id);
+        let uuid_json = operation.parser.optional("uuid", JsonType::String);
+        let row_json = operation.parser.required("row", JsonType::Object);
         operation.finish()?;
         let (Some((table, schema)), Some(row_json)) = (table, row_json) else {
             return Err(Error::bare("internal error"));
@@ -236,8 +236,8 @@ impl<'a> Execution<'a> {
 
     fn select(&mut self, mut operation: Operation<'_>) -> Result<Value> {
         let table = self.table(&mut operation);
-        let condition = operation.parser.required("where", Kind::Array);
-        let columns = operation.parser.optional("columns", Kind::Array);
+        let condition = operation.parser.required("where", JsonType::Array);
+        let columns = operation.parser.optional("columns", JsonType::Array);
         operation.finish()?;
         let Some((table, schema)) = table else { return Err(Error::bare("internal error")) };
         let condition = parse_condition(condition, schema, &mut self.symbols)?;
@@ -255,8 +255,8 @@ impl<'a> Execution<'a> {
 
     fn update(&mut self, mut operation: Operation<'_>) -> Result<Value> {
         let table = self.table(&mut operation);
-        let condition = operation.parser.required("where", Kind::Array);
-        let row_json = operation.parser.required("row", Kind::Object);
+        let condition = operation.parser.required("where", JsonType::Array);
+        let row_json = operation.parser.required("row", JsonType::Object);
         let json = operation.json;
         operation.finish()?;
         let (Some((table, schema)), Some(row_json)) = (table, row_json) else {
@@ -287,8 +287,8 @@ impl<'a> Execution<'a> {
 
     fn mutate(&mut self, mut operation: Operation<'_>) -> Result<Value> {
         let table = self.table(&mut operation);
-        let condition = operation.parser.required("where", Kind::Array);
-        let mutations = operation.parser.required("mutations", Kind::Array);
+        let condition = operation.parser.required("where", JsonType::Array);
+        let mutations = operation.parser.required("mutations", JsonType::Array);
         operation.finish()?;
         let Some((table, schema)) = table else { return Err(Error::bare("internal error")) };
         let mutations = mutations.unwrap_or(&Value::Null);
@@ -314,7 +314,7 @@ impl<'a> Execution<'a> {
 
     fn delete(&mut self, mut operation: Operation<'_>) -> Result<Value> {
         let table = self.table(&mut operation);
-        let condition = operation.parser.required("where", Kind::Array);
+        let condition = operation.parser.required("where", JsonType::Array);
         operation.finish()?;
         let Some((table, schema)) = table else { return Err(Error::bare("internal error")) };
         let condition = parse_condition(condition, schema, &mut self.symbols)?;
@@ -328,12 +328,12 @@ impl<'a> Execution<'a> {
     }
 
     fn wait(&mut self, mut operation: Operation<'_>) -> Step {
-        let timeout_json = operation.parser.optional("timeout", Kind::Number);
+        let timeout_json = operation.parser.optional("timeout", JsonType::Number);
         let table = self.table(&mut operation);
-        let condition = operation.parser.required("where", Kind::Array);
-        let columns = operation.parser.optional("columns", Kind::Array);
-        let until_json = operation.parser.required("until", Kind::String);
-        let rows_json = operation.parser.required("rows", Kind::Array);
+        let condition = operation.parser.required("where", JsonType::Array);
+        let columns = operation.parser.optional("columns", JsonType::Array);
+        let until_json = operation.parser.required("until", JsonType::String);
+        let rows_json = operation.parser.required("rows", JsonType::Array);
         operation.finish()?;
         let (Some((table, schema)), Some(until_json)) = (table, until_json) else {
             return Err(Error::bare("internal error").into());
@@ -379,7 +379,7 @@ impl<'a> Execution<'a> {
     }
 
     fn commit(&mut self, mut operation: Operation<'_>) -> Result<Value> {
-        let durable = operation.parser.required("durable", Kind::Boolean).and_then(Value::as_bool);
+        let durable = operation.parser.required("durable", JsonType::Boolean).and_then(Value::as_bool);
         operation.finish()?;
         if durable == Some(true) {
             self.transaction.set_durable();
@@ -388,14 +388,14 @@ impl<'a> Execution<'a> {
     }
 
     fn comment(&mut self, mut operation: Operation<'_>) -> Result<Value> {
-        let comment = operation.parser.required("comment", Kind::String).and_then(Value::as_str);
+        let comment = operation.parser.required("comment", JsonType::String).and_then(Value::as_str);
         operation.finish()?;
         self.transaction.add_comment(comment.unwrap_or_default());
         Ok(json!({}))
     }
 
     fn assert(&mut self, mut operation: Operation<'_>) -> Result<Value> {
-        let lock = operation.parser.required("lock", Kind::Id).and_then(Value::as_str);
+        let lock = operation.parser.required("lock", JsonType::Id).and_then(Value::as_str);
         operation.finish()?;
         let lock = lock.unwrap_or_default();
         if !self.caller.locks.contains(lock) {

@@ -3,9 +3,9 @@
 //! A file whose tail is torn or damaged is cut back to its last whole record, but only after the whole file was copied
 //! to `FILE.damaged-<time>`. Writers hold a lock on `.FILE.~lock~` beside the file, as Open vSwitch's programs do, so
 //! that ours and theirs exclude each other. A log that is to take the place of another is written as `FILE.tmp`
-//! ([`draft`]).
+//! ([`snapshot_writer`]).
 
-pub(crate) mod draft;
+pub(crate) mod snapshot_writer;
 
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
@@ -16,15 +16,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
-use draft::{FileDraft, Shared};
 use rustix::fs::{FlockOperation, fcntl_lock};
+use snapshot_writer::{FileSnapshotWriter, SnapshotProgress};
 use tracing::warn;
 
 use crate::database::Database;
 use crate::log::{self, LogError, Parsed, Record};
 use crate::replay::{self, Loaded};
 use crate::snapshot::Snapshot;
-use crate::storage::{Draft, Storage};
+use crate::storage::{SnapshotWriter, Storage};
 
 /// Permissions of new files, less the umask: what a database holds is not for everyone to read.
 const FILE_MODE: u32 = 0o660;
@@ -54,7 +54,7 @@ pub enum FileError {
     Damaged {
         /// The file.
         path: String,
-        /// What is wrong with it.
+        /// The error in it.
         error: LogError,
     },
     /// The file does not begin as a database file does.
@@ -164,11 +164,11 @@ fn resolve(path: &Path) -> PathBuf {
 pub struct FileStorage {
     path: PathBuf,
     file: Arc<File>,
-    /// Length in bytes of its whole records; whoever writes a draft looks at it.
+    /// Length in bytes of its whole records; whoever writes a snapshot looks at it.
     length: Arc<AtomicU64>,
     syncer: Syncer,
-    /// The draft that was begun last.
-    draft: Option<Arc<Shared>>,
+    /// The snapshot that was begun last.
+    snapshot_writer: Option<Arc<SnapshotProgress>>,
     _lock: Lock,
 }
 
@@ -205,7 +205,7 @@ impl Syncer {
         self.failed().take().map_or(Ok(()), Err)
     }
 
-    /// The error that is to be told, if there is one.
+    /// The error to report, if there is one.
     fn failed(&self) -> std::sync::MutexGuard<'_, Option<io::Error>> {
         self.failed.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -258,8 +258,8 @@ impl FileStorage {
 
     fn new(path: &Path, file: File, length: u64, lock: Lock) -> Self {
         let length = Arc::new(AtomicU64::new(length));
-        let (syncer, draft) = (Syncer::default(), None);
-        Self { path: resolve(path), file: Arc::new(file), length, syncer, draft, _lock: lock }
+        let (syncer, snapshot_writer) = (Syncer::default(), None);
+        Self { path: resolve(path), file: Arc::new(file), length, syncer, snapshot_writer, _lock: lock }
     }
 
     /// Creates a new file with these records; fails if it exists.
@@ -296,11 +296,11 @@ impl FileStorage {
         &self.path
     }
 
-    fn begin_draft(&mut self) -> FileDraft {
+    fn begin_snapshot_writer(&mut self) -> FileSnapshotWriter {
         self.discard();
-        let draft = FileDraft::begin(&self.path, &self.file, &self.length);
-        self.draft = Some(Arc::clone(draft.shared()));
-        draft
+        let snapshot_writer = FileSnapshotWriter::begin(&self.path, &self.file, &self.length);
+        self.snapshot_writer = Some(Arc::clone(snapshot_writer.shared()));
+        snapshot_writer
     }
 }
 
@@ -346,7 +346,7 @@ fn open_directory(path: &Path) -> io::Result<File> {
 
 impl Drop for FileStorage {
     fn drop(&mut self) {
-        // While the lock is still held: a draft is not to meet that of another process.
+        // While the lock is still held: a snapshot is not to meet that of another process.
         self.discard();
     }
 }
@@ -375,25 +375,25 @@ impl Storage for FileStorage {
         self.syncer.sync_soon(&self.file)
     }
 
-    fn draft(&mut self) -> Box<dyn Draft> {
-        Box::new(self.begin_draft())
+    fn snapshot_writer(&mut self) -> Box<dyn SnapshotWriter> {
+        Box::new(self.begin_snapshot_writer())
     }
 
-    fn adopt(&mut self) -> io::Result<()> {
-        let mut adoption = self.adoption()?;
-        while self.step(&mut adoption)?.is_some() {}
+    fn install(&mut self) -> io::Result<()> {
+        let mut installation = self.installation()?;
+        while self.step(&mut installation)?.is_some() {}
         Ok(())
     }
 
     fn discard(&mut self) {
-        if let Some(draft) = self.draft.take() {
-            draft.end();
+        if let Some(snapshot_writer) = self.snapshot_writer.take() {
+            snapshot_writer.end();
         }
     }
 
     fn replace(&mut self, snapshot: &Snapshot) -> io::Result<()> {
-        Box::new(self.begin_draft().at_once()).write(snapshot)?;
-        self.adopt()
+        Box::new(self.begin_snapshot_writer().at_once()).write(snapshot)?;
+        self.install()
     }
 
     fn length(&self) -> u64 {

@@ -15,7 +15,7 @@ use crate::monitor::Views;
 use crate::row::RowChange;
 use crate::server_database::Description;
 use crate::snapshot::Snapshot;
-use crate::storage::{Draft, Storage};
+use crate::storage::{SnapshotWriter, Storage};
 
 /// A log is compacted by itself only if it is at least this long, in bytes...
 const COMPACT_LENGTH_MIN: u64 = 10 * 1024 * 1024;
@@ -194,8 +194,8 @@ impl Hosted {
         elapsed >= COMPACT_INTERVAL_MAX_MS || grown && elapsed >= COMPACT_INTERVAL_MIN_MS
     }
 
-    /// Begins a draft of a log that holds only the present contents; `None` if there is no log.
-    pub(crate) fn begin_compaction(&mut self, id: u64) -> Result<Option<Box<dyn Draft>>, String> {
+    /// Begins a snapshot of a log that holds only the present contents; `None` if there is no log.
+    pub(crate) fn begin_compaction(&mut self, id: u64) -> Result<Option<Box<dyn SnapshotWriter>>, String> {
         if let Some(reason) = &self.failed {
             return Err(reason.clone());
         }
@@ -203,10 +203,10 @@ impl Hosted {
             return Ok(None);
         }
         self.compaction = Some(Running { id, next: None, commits: self.commits, length: self.storage.length() });
-        Ok(Some(self.storage.draft()))
+        Ok(Some(self.storage.snapshot_writer()))
     }
 
-    /// Puts the draft in the place of the log if it was `written`.
+    /// Puts the snapshot in the place of the log if it was `written`.
     pub(crate) fn end_compaction(
         &mut self,
         running: &Running,
@@ -215,11 +215,11 @@ impl Hosted {
     ) -> Result<(), String> {
         let name = &self.database.schema().name;
         let before = self.storage.length();
-        let adopted = written.and_then(|()| match &self.failed {
+        let installed = written.and_then(|()| match &self.failed {
             Some(reason) => Err(reason.clone()),
-            None => self.storage.adopt().map_err(|error| error.to_string()),
+            None => self.storage.install().map_err(|error| error.to_string()),
         });
-        if let Err(reason) = adopted {
+        if let Err(reason) = installed {
             warn!(target: "ovsdb_file", "{name}: compaction failed: {reason}");
             self.storage.discard();
             self.retry_ms = now.monotonic_ms.saturating_add(self.retry_pause_ms);
@@ -229,7 +229,7 @@ impl Hosted {
         let after = self.storage.length();
         info!(target: "ovsdb_file", "{name}: compacted {before} bytes to {after}");
         self.note_new_log();
-        // What was added meanwhile is history still.
+        // Records added meanwhile remain history.
         self.commits -= running.commits;
         self.compacted_ms = now.monotonic_ms;
         self.compacted_length = after.saturating_sub(before.saturating_sub(running.length));

@@ -7,7 +7,7 @@
 //!    [`Role`]: whom these checks let do what.
 //! 2. [`journal`]: transactions as records; [`Snapshot`]: a whole database as one; [`log`]: records as bytes; [`load_log`]:
 //!    both, for whole files; [`storage`] and [`file`]: where the bytes go.
-//! 3. [`Monitor`]: what a client is told of changes; [`Core`]: databases, sessions, locks and waiting transactions, and
+//! 3. [`Monitor`]: how a client sees changes; [`Core`]: databases, sessions, locks and waiting transactions, and
 //!    what each JSON-RPC message does to them.
 //!    Databases that are copied from other servers (backups, relays) are followed there too, by messages of links.
 //!    What takes long is given out as a [`Compaction`], to be done beside.
@@ -75,7 +75,7 @@ mod updates;
 #[cfg(test)]
 mod tests;
 
-pub use admission::Load;
+pub use admission::Permit;
 pub use commit::{Prepared, prepare};
 pub use compaction::{Compacted, Compaction};
 pub use core::{Core, Now, convert, load};

@@ -86,7 +86,7 @@ fn check_length(length: usize) -> io::Result<()> {
 /// header, which says how long it is and what its checksum is, is written last, into the room left for it.
 pub(crate) struct LongRecord<'a, W> {
     out: &'a mut W,
-    /// What is not written yet.
+    /// Bytes not yet written.
     text: Vec<u8>,
     hash: Sha1,
     length: usize,

@@ -7,7 +7,7 @@ use ovsdb::jsonrpc::Message;
 use ovsdb::{DatabaseSchema, Error, Result, Uuid};
 use serde_json::{Value, json};
 
-use crate::admission::Load;
+use crate::admission::Permit;
 use crate::core::{Core, Now};
 use crate::follow::must_be_forwarded;
 use crate::hosted::{Hosted, Role};
@@ -30,11 +30,11 @@ type Written = (Vec<u8>, Arc<[u8]>, &'static [u8]);
 impl Core {
     /// Takes a message from a session's client.
     pub fn message(&mut self, session: SessionId, message: Message, now: Now) {
-        self.admitted(session, message, Load::default(), now);
+        self.admitted(session, message, Permit::default(), now);
     }
 
     /// The same of one that takes of the room for requests under way: it does until it is answered.
-    pub fn admitted(&mut self, session: SessionId, message: Message, load: Load, now: Now) {
+    pub fn admitted(&mut self, session: SessionId, message: Message, permit: Permit, now: Now) {
         if self.is_link(session) {
             self.link_message(session, message, now);
             return;
@@ -43,7 +43,7 @@ impl Core {
             return;
         }
         match message {
-            Message::Request { id, method, params } => self.request((session, load), id, &method, params, now),
+            Message::Request { id, method, params } => self.request((session, permit), id, &method, params, now),
             Message::Notification { method, params } => {
                 if method == "cancel" {
                     self.cancel(session, params.first().unwrap_or(&Value::Null));
@@ -58,7 +58,14 @@ impl Core {
         }
     }
 
-    fn request(&mut self, (session, load): (SessionId, Load), id: Value, method: &str, params: Vec<Value>, now: Now) {
+    fn request(
+        &mut self,
+        (session, permit): (SessionId, Permit),
+        id: Value,
+        method: &str,
+        params: Vec<Value>,
+        now: Now,
+    ) {
         let pending = self.triggers.has(session, &id) || self.is_forwarded(session, &id);
         if pending && matches!(method, "transact" | "convert") {
             let error = Error::syntax(&Value::from(params), format!("{method}: duplicate request ID"));
@@ -66,7 +73,7 @@ impl Core {
             return;
         }
         let answer =
-            self.dispatch((session, load), &id, method, params, now).unwrap_or_else(|e| Answer::Error(e.to_json()));
+            self.dispatch((session, permit), &id, method, params, now).unwrap_or_else(|e| Answer::Error(e.to_json()));
         match answer {
             Answer::Reply(result) => self.answer(session, Message::reply(id, result)),
             Answer::Written(result) => self.outputs.push(Output::Write(session, Text::reply(&id, result))),
@@ -86,7 +93,7 @@ impl Core {
 
     fn dispatch(
         &mut self,
-        (session, load): (SessionId, Load),
+        (session, permit): (SessionId, Permit),
         id: &Value,
         method: &str,
         params: Vec<Value>,
@@ -94,7 +101,7 @@ impl Core {
     ) -> Result<Answer> {
         let reply = |result: Value| Ok(Answer::Reply(result));
         match method {
-            "transact" => self.transact((session, load), id, params, now),
+            "transact" => self.transact((session, permit), id, params, now),
             "echo" => reply(Value::from(params)),
             "list_dbs" => reply(self.database_names().collect()),
             "get_schema" => {
@@ -130,7 +137,7 @@ impl Core {
                     return Err(Error::syntax(&Value::from(params), "array expected"));
                 };
                 if self.must_forward(session, &name) {
-                    self.forward((session, load), id, "convert", params)?;
+                    self.forward((session, permit), id, "convert", params)?;
                     return Ok(Answer::Later);
                 }
                 self.convert_method(session, &name, schema, now)?;
@@ -163,24 +170,24 @@ impl Core {
 
     fn transact(
         &mut self,
-        (session, load): (SessionId, Load),
+        (session, permit): (SessionId, Permit),
         id: &Value,
         params: Vec<Value>,
         now: Now,
     ) -> Result<Answer> {
         let database = self.database_param("transact", &params)?;
         if must_be_forwarded(params.get(1..).unwrap_or_default()) && self.must_forward(session, &database) {
-            self.forward((session, load), id, "transact", params)?;
+            self.forward((session, permit), id, "transact", params)?;
             return Ok(Answer::Later);
         }
         let operations = params.into_iter().skip(1).collect();
         let (created_ms, id) = (now.monotonic_ms, id.clone());
         let mut trigger =
-            Trigger { session, id, database, operations, created_ms, timeout_ms: None, load, tables: None };
+            Trigger { session, id, database, operations, created_ms, timeout_ms: None, permit, tables: None };
         if let Some(result) = self.attempt(&mut trigger, now) {
             return Ok(Answer::Reply(result));
         }
-        check_may_wait(&trigger.load)?;
+        check_may_wait(&trigger.permit)?;
         // What a role allows stands in tables that the operations do not name.
         let has_role = self.sessions.get(&session).is_some_and(|session| session.access.role().is_some());
         let schema = self.database(&trigger.database).map(|database| database.schema()).filter(|_| !has_role);
@@ -354,8 +361,8 @@ impl Core {
 }
 
 /// Refuses a request that must wait for something to hold, and for which there is no room until that does.
-pub(crate) fn check_may_wait(load: &Load) -> Result<()> {
-    if !load.may_not_wait() {
+pub(crate) fn check_may_wait(permit: &Permit) -> Result<()> {
+    if !permit.may_not_wait() {
         return Ok(());
     }
     base::coverage!(ovsdb_request_refused);

@@ -1,4 +1,4 @@
-//! Monitors: which rows and columns a client wants to hear about, and how a change is told in each of the three
+//! Monitors: which rows and columns a client monitors, and the format of a change in each of the three
 //! versions of the protocol (RFC 7047 section 4.1.5 and 4.1.6; ovsdb-server(7), "Monitor_cond" and what follows).
 //!
 //! What a monitor shows of a database is its [`View`]. Clients that watch alike share one, and what it shows is written once
@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Weak};
 
 use ovsdb::condition::Condition;
-use ovsdb::json::{Kind, NoSymbols, ObjectParser};
+use ovsdb::json::{JsonType, NoSymbols, ObjectParser};
 use ovsdb::schema::UUID_COLUMN;
 use ovsdb::write::{self, Object};
 use ovsdb::{ColumnSchema, DatabaseSchema, Datum, Error, Result, TableSchema, Uuid};
@@ -87,7 +87,7 @@ impl Change {
 struct MonitoredTable {
     /// Columns by index, and which kinds of changes of them are wanted.
     columns: Vec<(usize, Select)>,
-    /// Which kinds of changes of rows are told: all that some request wants, though it name no column.
+    /// Which kinds of row changes are reported: those that any request selects, even if it names no column.
     select: Select,
     condition: Condition,
     /// The columns that this condition or an earlier one looks at: a client hears that a row changed in one of these, too.
@@ -103,7 +103,7 @@ enum Form {
     Difference,
 }
 
-/// What is shown of a database, and how.
+/// The selected tables and columns of a database, and the conditions.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct View {
     form: Form,
@@ -115,7 +115,7 @@ pub struct View {
 pub struct Monitor {
     /// The `<json-value>` that the client named it by.
     pub id: Value,
-    /// How it is told of changes.
+    /// The format of its updates.
     pub version: Version,
     /// What it shows.
     pub view: Arc<View>,
@@ -136,7 +136,7 @@ impl View {
         finish(updates, database)
     }
 
-    /// What `changes` look like, as JSON; `None` if there is nothing to be told.
+    /// `changes` as JSON; `None` if there is nothing to report.
     pub fn updates(&self, database: &Database, changes: &[RowChange]) -> Option<Vec<u8>> {
         let mut updates = Tables::default();
         for change in changes {
@@ -308,8 +308,8 @@ fn parse_condition_changes(schema: &TableSchema, version: Version, requests: &Va
     let mut last = None;
     for request in requests {
         let mut parser = ObjectParser::new(request, format!("table {}", schema.name));
-        let columns = parser.optional("columns", Kind::Array);
-        let condition = parser.optional("where", Kind::Array);
+        let columns = parser.optional("columns", JsonType::Array);
+        let condition = parser.optional("where", JsonType::Array);
         parser.finish()?;
         if columns.is_some() {
             return Err(Error::syntax(request, "changing columns is unsupported"));
@@ -366,10 +366,10 @@ impl MonitoredTable {
         let mut parser = ObjectParser::new(json, format!("table {}", schema.name));
         let condition = match version {
             Version::V1 => None,
-            Version::V2 | Version::V3 => parser.optional("where", Kind::Array),
+            Version::V2 | Version::V3 => parser.optional("where", JsonType::Array),
         };
-        let columns = parser.optional("columns", Kind::Array);
-        let select = parser.optional("select", Kind::Object);
+        let columns = parser.optional("columns", JsonType::Array);
+        let select = parser.optional("select", JsonType::Object);
         parser.finish()?;
         let select = match select {
             Some(select) => Select::from_json(select, &schema.name)?,
@@ -507,7 +507,7 @@ impl MonitoredTable {
 impl Select {
     fn from_json(json: &Value, table: &str) -> Result<Self> {
         let mut parser = ObjectParser::new(json, format!("table {table} select"));
-        let mut flag = |name: &str| parser.optional(name, Kind::Boolean).and_then(Value::as_bool).unwrap_or(true);
+        let mut flag = |name: &str| parser.optional(name, JsonType::Boolean).and_then(Value::as_bool).unwrap_or(true);
         let select =
             Select { initial: flag("initial"), insert: flag("insert"), delete: flag("delete"), modify: flag("modify") };
         parser.finish()?;

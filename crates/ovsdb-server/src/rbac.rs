@@ -26,7 +26,7 @@ pub struct Role<'a> {
     pub client: Option<&'a str>,
 }
 
-/// What is to be done to rows of a table.
+/// The permissions for rows of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verb {
     Insert,
@@ -146,19 +146,19 @@ fn datum<'a>(schema: &TableSchema, row: &'a Row, name: &str) -> Option<&'a Datum
     row.column(schema.column_index(name)?)
 }
 
-/// What is in a column that holds at most one string.
+/// The contents of a column that holds at most one string.
 fn string<'a>(schema: &TableSchema, row: &'a Row, name: &str) -> Option<&'a str> {
     let kind = &schema.column(name)?.kind;
     datum(schema, row, name).filter(|_| kind.max == 1 && !kind.is_map()).and_then(Datum::as_str)
 }
 
-/// What is in a column that holds any number of strings.
+/// The contents of a column that holds any number of strings.
 fn strings<'a>(schema: &TableSchema, row: &'a Row, name: &str) -> Option<&'a Datum> {
     let kind = &schema.column(name)?.kind;
     datum(schema, row, name).filter(|_| kind.key.kind == AtomType::String && !kind.is_map())
 }
 
-/// What is in a column that holds any number of pairs of strings.
+/// The contents of a column that holds any number of pairs of strings.
 fn map<'a>(schema: &TableSchema, row: &'a Row, name: &str) -> Option<&'a Datum> {
     let kind = &schema.column(name)?.kind;
     let is_strings = |value: &ovsdb::BaseType| value.kind == AtomType::String;

@@ -9,7 +9,7 @@ use crate::snapshot::Snapshot;
 /// An append-only log of records.
 ///
 /// A record survives the end of the process when [`Storage::append`] has returned. It is durable, and only then may a client
-/// that asked for that be told so, when [`Storage::sync`] has returned after it. After an error, nothing more may be
+/// that requested that be acknowledged, when [`Storage::sync`] has returned after it. After an error, nothing more may be
 /// appended.
 pub trait Storage: Send {
     /// Appends a record.
@@ -18,27 +18,27 @@ pub trait Storage: Send {
     /// Makes all appended records durable.
     fn sync(&mut self) -> io::Result<()>;
 
-    /// Has all appended records made durable soon, without waiting for it. An error is told by a later call.
+    /// Starts making all appended records durable, without waiting for it. A later call returns an error.
     fn sync_soon(&mut self) -> io::Result<()> {
         self.sync()
     }
 
     /// Begins another log, which is to take the place of this one and is written beside it. One that was begun before is
     /// given up.
-    fn draft(&mut self) -> Box<dyn Draft>;
+    fn snapshot_writer(&mut self) -> Box<dyn SnapshotWriter>;
 
-    /// Puts the draft, which has been written, in the place of the log, with all that was appended since it was begun:
+    /// Puts the snapshot, which has been written, in the place of the log, with all that was appended since it was begun:
     /// durably and at once, so that after a crash there is either the old log or the new one. After an error the old one
-    /// is in use, and there is no draft.
-    fn adopt(&mut self) -> io::Result<()>;
+    /// is in use, and there is no snapshot.
+    fn install(&mut self) -> io::Result<()>;
 
-    /// Gives the draft up, if there is one: nothing of it stays, even if another thread is writing it.
+    /// Gives the snapshot up, if there is one: nothing of it stays, even if another thread is writing it.
     fn discard(&mut self);
 
     /// Puts a new log in the place of the old one while the caller waits.
     fn replace(&mut self, snapshot: &Snapshot) -> io::Result<()> {
-        self.draft().write(snapshot)?;
-        self.adopt()
+        self.snapshot_writer().write(snapshot)?;
+        self.install()
     }
 
     /// Length of the log in bytes.
@@ -51,13 +51,13 @@ pub trait Storage: Send {
 }
 
 /// A log in the making.
-pub trait Draft: Send {
+pub trait SnapshotWriter: Send {
     /// Writes it, and makes most of it durable. Takes its time, in any thread, while the other log grows. Fails if it was
     /// given up; nothing of it stays then.
     fn write(self: Box<Self>, snapshot: &Snapshot) -> io::Result<()>;
 }
 
-/// Why a draft does not come to be.
+/// Why a snapshot does not come to be.
 pub(crate) fn given_up() -> io::Error {
     io::Error::other("the new log was given up")
 }
@@ -75,11 +75,11 @@ impl Storage for Nowhere {
         Ok(())
     }
 
-    fn draft(&mut self) -> Box<dyn Draft> {
+    fn snapshot_writer(&mut self) -> Box<dyn SnapshotWriter> {
         Box::new(Self)
     }
 
-    fn adopt(&mut self) -> io::Result<()> {
+    fn install(&mut self) -> io::Result<()> {
         Ok(())
     }
 
@@ -94,7 +94,7 @@ impl Storage for Nowhere {
     }
 }
 
-impl Draft for Nowhere {
+impl SnapshotWriter for Nowhere {
     fn write(self: Box<Self>, _snapshot: &Snapshot) -> io::Result<()> {
         Ok(())
     }
@@ -111,12 +111,12 @@ struct MemoryState {
     bytes: Vec<u8>,
     synced: usize,
     fail_after: Option<usize>,
-    /// How many drafts were begun or given up: only the last one counts.
-    drafts: u64,
-    draft: Option<MemoryLog>,
+    /// How many snapshots were begun or given up: only the last one counts.
+    snapshot_writers: u64,
+    snapshot_writer: Option<MemoryLog>,
 }
 
-/// A draft that was written.
+/// A snapshot that was written.
 #[derive(Debug)]
 struct MemoryLog {
     bytes: Vec<u8>,
@@ -125,7 +125,7 @@ struct MemoryLog {
 }
 
 #[derive(Debug)]
-struct MemoryDraft {
+struct MemorySnapshotWriter {
     memory: Memory,
     number: u64,
     from: usize,
@@ -177,15 +177,15 @@ impl Storage for Memory {
         Ok(())
     }
 
-    fn draft(&mut self) -> Box<dyn Draft> {
+    fn snapshot_writer(&mut self) -> Box<dyn SnapshotWriter> {
         self.discard();
         let state = self.state();
-        Box::new(MemoryDraft { memory: self.clone(), number: state.drafts, from: state.bytes.len() })
+        Box::new(MemorySnapshotWriter { memory: self.clone(), number: state.snapshot_writers, from: state.bytes.len() })
     }
 
-    fn adopt(&mut self) -> io::Result<()> {
+    fn install(&mut self) -> io::Result<()> {
         let mut state = self.state();
-        let MemoryLog { mut bytes, from } = state.draft.take().ok_or_else(given_up)?;
+        let MemoryLog { mut bytes, from } = state.snapshot_writer.take().ok_or_else(given_up)?;
         bytes.extend_from_slice(state.bytes.get(from..).unwrap_or_default());
         if state.fail_after.is_some_and(|length| bytes.len() > length) {
             return Err(io::Error::from(io::ErrorKind::StorageFull));
@@ -197,8 +197,8 @@ impl Storage for Memory {
 
     fn discard(&mut self) {
         let mut state = self.state();
-        state.drafts += 1;
-        state.draft = None;
+        state.snapshot_writers += 1;
+        state.snapshot_writer = None;
     }
 
     fn length(&self) -> u64 {
@@ -206,19 +206,19 @@ impl Storage for Memory {
     }
 }
 
-impl Draft for MemoryDraft {
+impl SnapshotWriter for MemorySnapshotWriter {
     fn write(self: Box<Self>, snapshot: &Snapshot) -> io::Result<()> {
         let mut out = io::Cursor::new(Vec::new());
         snapshot.write_to(&mut out)?;
         let mut state = self.memory.state();
-        if state.drafts != self.number {
+        if state.snapshot_writers != self.number {
             return Err(given_up());
         }
         let bytes = out.into_inner();
         if state.fail_after.is_some_and(|length| bytes.len() > length) {
             return Err(io::Error::from(io::ErrorKind::StorageFull));
         }
-        state.draft = Some(MemoryLog { bytes, from: self.from });
+        state.snapshot_writer = Some(MemoryLog { bytes, from: self.from });
         Ok(())
     }
 }

@@ -11,7 +11,7 @@ use crate::row::RowChange;
 
 /// At most this many changes are logged...
 const LINES_MAX: u32 = 60;
-/// ... in so many milliseconds; how many were left out is told afterwards.
+/// ... in so many milliseconds; the number of suppressed ones is logged afterwards.
 const WINDOW_MS: u64 = 60_000;
 
 /// The logged tables, and how much was logged lately.

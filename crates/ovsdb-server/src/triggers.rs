@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use ovsdb::DatabaseSchema;
 use serde_json::Value;
 
-use crate::admission::Load;
+use crate::admission::Permit;
 use crate::row::RowChange;
 use crate::session::SessionId;
 
@@ -28,7 +28,7 @@ pub(crate) struct Trigger {
     /// When it times out, in milliseconds after it came.
     pub(crate) timeout_ms: Option<u64>,
     /// What it takes of the room for requests under way.
-    pub(crate) load: Load,
+    pub(crate) permit: Permit,
     /// The tables that its operations name, by their indexes; `None` if any change may matter.
     pub(crate) tables: Option<BTreeSet<usize>>,
 }
@@ -57,7 +57,7 @@ pub(crate) type Serial = u64;
 pub(crate) struct Triggers {
     waiting: BTreeMap<Serial, Trigger>,
     of_session: HashMap<SessionId, BTreeSet<Serial>>,
-    /// Those whose tables have changed since they were last tried.
+    /// Triggers whose tables have changed since they were last tried.
     stale: BTreeSet<Serial>,
     deadlines: BTreeSet<(u64, Serial)>,
     last: Serial,
@@ -153,7 +153,7 @@ impl Triggers {
 
     /// What they take of the room for requests under way, in bytes.
     pub(crate) fn bytes(&self) -> usize {
-        self.waiting.values().map(|trigger| trigger.load.bytes()).sum()
+        self.waiting.values().map(|trigger| trigger.permit.bytes()).sum()
     }
 }
 
@@ -229,7 +229,7 @@ mod tests {
             operations: vec![number.into()],
             created_ms: now_ms,
             timeout_ms,
-            load: Load::default(),
+            permit: Permit::default(),
             tables,
         }
     }

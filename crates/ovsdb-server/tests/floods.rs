@@ -1,72 +1,20 @@
 //! Clients that ask for more than can be answered: they are slowed down, the server does not grow, and others are served.
 
-use std::path::Path;
-use std::time::Duration;
+mod common;
 
-use ovsdb::DatabaseSchema;
-use ovsdb::jsonrpc::{Connection, Limits, Message};
-use ovsdb_server::{Handle, Server};
-use serde_json::{Value, json};
+use common::{Client, connect, count, insert, start, transact, until};
+use ovsdb::jsonrpc::{Limits, Message};
+use serde_json::json;
 use tokio::io::AsyncWriteExt;
-use tokio::net::UnixStream;
-
-const SCHEMA: &str = r#"{"name": "T", "tables": {"data": {"isRoot": true, "columns": {"name": {"type": "string"}}}}}"#;
 
 /// More than a client may have under way, by far, and than a socket holds.
 const REQUESTS: u64 = 20_000;
-
-type Client = Connection<UnixStream>;
-
-fn start(directory: &Path) -> Handle {
-    let server = Server::builder()
-        .database_in_memory(DatabaseSchema::parse(SCHEMA).unwrap())
-        .remote(format!("punix:{}", directory.join("sock").display()))
-        .open()
-        .unwrap();
-    let handle = server.handle();
-    tokio::spawn(server.run(std::future::pending()));
-    handle
-}
-
-async fn connect(directory: &Path) -> UnixStream {
-    loop {
-        match UnixStream::connect(directory.join("sock")).await {
-            Ok(stream) => return stream,
-            Err(_) => tokio::task::yield_now().await,
-        }
-    }
-}
-
-async fn transact(client: &mut Client, operation: Value) -> Value {
-    client.send(&Message::request("t", "transact", vec![json!("T"), operation])).await.unwrap();
-    match client.receive().await.unwrap() {
-        Some(Message::Reply { result, .. }) => result,
-        other => panic!("{other:?}"),
-    }
-}
-
-fn insert(name: &str) -> Value {
-    json!({"op": "insert", "table": "data", "row": {"name": name}})
-}
 
 /// A transaction that waits until a row is called like this.
 fn wait(id: u64, name: &str) -> Vec<u8> {
     let wait = json!({"op": "wait", "table": "data", "where": [["name", "==", name]], "columns": ["name"],
                       "until": "==", "rows": [{"name": name}]});
     Message::request(id, "transact", vec![json!("T"), wait]).to_bytes()
-}
-
-/// The number by this name in `memory/show`; 0 if it is not there.
-async fn count(handle: &Handle, name: &str) -> u64 {
-    let report = handle.memory_report().await.unwrap();
-    let found = report.split(' ').find_map(|part| part.strip_prefix(&format!("{name}:")));
-    found.map_or(0, |number| number.parse().unwrap())
-}
-
-async fn until(handle: &Handle, name: &str, expected: u64) {
-    while count(handle, name).await != expected {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
 }
 
 #[tokio::test]
@@ -103,7 +51,7 @@ async fn who_floods_waits_is_slowed_down_and_answered() {
     assert_eq!((count(&handle, "triggers").await, count(&handle, "sessions-held").await), (0, 0));
 }
 
-/// Nobody reads what it has sent after that, and yet it is seen that it has gone.
+/// The server reads nothing after that, and yet detects that the client has gone.
 #[tokio::test]
 async fn who_goes_while_it_is_held_up_is_forgotten() {
     let directory = tempfile::tempdir().unwrap();
@@ -166,35 +114,4 @@ async fn long_requests_fill_the_room_sooner() {
     floods.iter().for_each(tokio::task::JoinHandle::abort);
     until(&handle, "sessions", 1).await;
     assert_eq!(count(&handle, "waiting-bytes").await, 0);
-}
-
-/// A message that does not end is given up at the limit; memory holds no more of it than that.
-#[tokio::test]
-async fn a_message_without_end_ends_its_connection_only() {
-    let directory = tempfile::tempdir().unwrap();
-    let handle = start(directory.path());
-    let mut other = Client::new(connect(directory.path()).await, Limits::default());
-    transact(&mut other, insert("other")).await;
-    let refused = || base::coverage::read("ovsdb_bad_message").unwrap_or_default();
-    let before = refused();
-    let mut stream = connect(directory.path()).await;
-    stream.write_all(b"{\"id\":1,\"method\":\"echo\",\"params\":[\"").await.unwrap();
-    let chunk = vec![b'x'; 1 << 20];
-    let mut sent = 0;
-    while stream.write_all(&chunk).await.is_ok() {
-        sent += chunk.len();
-        assert!(sent <= (1 << 30) + (2 << 20), "it is read past the limit");
-        if sent == 512 << 20 {
-            transact(&mut other, insert("meanwhile")).await;
-        }
-    }
-    assert!(sent >= (1 << 30) - (2 << 20), "it is given up at {sent} bytes");
-    until(&handle, "sessions", 1).await;
-    assert_eq!(refused(), before + 1);
-    transact(&mut other, insert("after")).await;
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-    let peak_kib: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
-    // Other tests of this program run beside.
-    assert!(peak_kib < 2_200_000, "{peak_kib} KiB");
 }

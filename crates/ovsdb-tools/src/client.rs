@@ -25,7 +25,7 @@ mod wait;
 /// The database that is meant if none is named.
 const DEFAULT_DATABASE: &str = "Open_vSwitch";
 
-/// What is said if none of several servers will do.
+/// The error if none of several servers is suitable.
 const NO_SERVER: &str = "no servers were available";
 
 /// What a command fails with: a line for the user.
@@ -66,7 +66,7 @@ impl Call {
     }
 }
 
-/// Prints a line at once. Whoever reads may have gone away, which ends the program.
+/// Prints a line at once. The reader may have gone away, which ends the program.
 fn print_line(line: &str) {
     print_text(&format!("{line}\n"));
 }

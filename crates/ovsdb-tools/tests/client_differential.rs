@@ -250,7 +250,7 @@ impl Server {
         different
     }
 
-    /// What is printed from the background, and by the control commands there.
+    /// The output of the background process, and of its control commands.
     fn compare_background(&self, line: &str) -> usize {
         let outcomes = [self.ours(), self.theirs()].map(|mut command| {
             let (output, pidfile) = (self.dir.path().join("output"), self.dir.path().join("client.pid"));

@@ -1,7 +1,7 @@
 //! Reading values straight from JSON text, without a tree of it: what makes large database files quick to open.
 //!
-//! Only what is right is read; anything else fails, with an error that is not for people. Whoever wants to know what is
-//! wrong reads the same text again, with [`Datum::from_json`].
+//! Only valid input is read; anything else fails, with an error that is not for people. Callers that need to know what is
+//! wrong read the same text again, with [`Datum::from_json`].
 //!
 //! Invariant: what is read here, [`Datum::from_json`] reads as the same value.
 

@@ -77,7 +77,7 @@ impl Error {
         &self.tag
     }
 
-    /// What was wrong, for people.
+    /// A description of the error, for people.
     pub fn details(&self) -> Option<&str> {
         self.details.as_deref()
     }

@@ -69,7 +69,7 @@ fn number_text(number: f64) -> String {
 
 /// Which kinds of JSON values a member may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum JsonType {
     /// An object.
     Object,
     /// An array.
@@ -94,20 +94,20 @@ pub enum Kind {
     Any,
 }
 
-impl Kind {
+impl JsonType {
     fn accepts(self, json: &Value) -> bool {
         match self {
-            Kind::Object => json.is_object(),
-            Kind::Array => json.is_array(),
-            Kind::String => json.is_string(),
-            Kind::Id => json.as_str().is_some_and(is_id),
-            Kind::Boolean => json.is_boolean(),
-            Kind::Integer => as_integer(json).is_some(),
-            Kind::Number => json.is_number(),
-            Kind::StringOrObject => json.is_string() || json.is_object(),
-            Kind::IntegerOrString => json.is_string() || as_integer(json).is_some(),
-            Kind::ArrayOrObject => json.is_array() || json.is_object(),
-            Kind::Any => true,
+            JsonType::Object => json.is_object(),
+            JsonType::Array => json.is_array(),
+            JsonType::String => json.is_string(),
+            JsonType::Id => json.as_str().is_some_and(is_id),
+            JsonType::Boolean => json.is_boolean(),
+            JsonType::Integer => as_integer(json).is_some(),
+            JsonType::Number => json.is_number(),
+            JsonType::StringOrObject => json.is_string() || json.is_object(),
+            JsonType::IntegerOrString => json.is_string() || as_integer(json).is_some(),
+            JsonType::ArrayOrObject => json.is_array() || json.is_object(),
+            JsonType::Any => true,
         }
     }
 }
@@ -159,7 +159,7 @@ impl<'a> ObjectParser<'a> {
     }
 
     /// The member `name`, which must be there.
-    pub fn required(&mut self, name: &str, kind: Kind) -> Option<&'a Value> {
+    pub fn required(&mut self, name: &str, kind: JsonType) -> Option<&'a Value> {
         let value = self.member(name, kind);
         if value.is_none() && !self.has_member(name) {
             self.fail(&format!("Required '{name}' member is missing."));
@@ -168,7 +168,7 @@ impl<'a> ObjectParser<'a> {
     }
 
     /// The member `name`, if it is there.
-    pub fn optional(&mut self, name: &str, kind: Kind) -> Option<&'a Value> {
+    pub fn optional(&mut self, name: &str, kind: JsonType) -> Option<&'a Value> {
         self.member(name, kind)
     }
 
@@ -176,7 +176,7 @@ impl<'a> ObjectParser<'a> {
         self.members.is_some_and(|members| members.contains_key(name))
     }
 
-    fn member(&mut self, name: &str, kind: Kind) -> Option<&'a Value> {
+    fn member(&mut self, name: &str, kind: JsonType) -> Option<&'a Value> {
         let (key, value) = self.members?.get_key_value(name)?;
         self.used.insert(key.as_str());
         if kind.accepts(value) {
@@ -232,7 +232,7 @@ impl SymbolTable for NoSymbols {
     }
 }
 
-/// What is known of one name.
+/// The definition of a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Symbol {
     /// The UUID that the name stands for.

@@ -9,7 +9,7 @@ use foldhash::fast::RandomState;
 use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
-use crate::json::{Kind, ObjectParser, as_integer, is_id};
+use crate::json::{JsonType, ObjectParser, as_integer, is_id};
 use crate::types::{AtomType, BaseType, ColumnType, UNLIMITED};
 
 /// Index of the column `_uuid` in every table.
@@ -35,9 +35,9 @@ pub struct ColumnSchema {
 impl ColumnSchema {
     fn from_json(json: &Value, name: &str) -> Result<Self> {
         let mut parser = ObjectParser::new(json, format!("schema for column {name}"));
-        let mutable = parser.optional("mutable", Kind::Boolean).and_then(Value::as_bool).unwrap_or(true);
-        let ephemeral = parser.optional("ephemeral", Kind::Boolean).and_then(Value::as_bool).unwrap_or(false);
-        let kind = parser.required("type", Kind::StringOrObject);
+        let mutable = parser.optional("mutable", JsonType::Boolean).and_then(Value::as_bool).unwrap_or(true);
+        let ephemeral = parser.optional("ephemeral", JsonType::Boolean).and_then(Value::as_bool).unwrap_or(false);
+        let kind = parser.required("type", JsonType::StringOrObject);
         parser.finish()?;
         let Some(kind) = kind else {
             return Err(Error::syntax(json, "ovsdb type expected"));
@@ -125,10 +125,10 @@ impl TableSchema {
 
     fn from_json(json: &Value, name: &str) -> Result<Self> {
         let mut parser = ObjectParser::new(json, format!("table schema for table {name}"));
-        let columns = parser.required("columns", Kind::Object);
-        let max_rows = parser.optional("maxRows", Kind::Integer);
-        let is_root = parser.optional("isRoot", Kind::Boolean).and_then(Value::as_bool);
-        let indexes = parser.optional("indexes", Kind::Array);
+        let columns = parser.required("columns", JsonType::Object);
+        let max_rows = parser.optional("maxRows", JsonType::Integer);
+        let is_root = parser.optional("isRoot", JsonType::Boolean).and_then(Value::as_bool);
+        let indexes = parser.optional("indexes", JsonType::Array);
         parser.finish()?;
         let mut table = Self::new(name);
         if let Some(given) = max_rows {
@@ -241,11 +241,11 @@ impl DatabaseSchema {
     /// Reads and checks a `<database-schema>`.
     pub fn from_json(json: &Value) -> Result<Self> {
         let mut parser = ObjectParser::new(json, "database schema");
-        let name = parser.required("name", Kind::Id).and_then(Value::as_str);
-        let version = parser.optional("version", Kind::String).and_then(Value::as_str);
-        let cksum = parser.optional("cksum", Kind::String).and_then(Value::as_str);
-        let tables = parser.required("tables", Kind::Object).and_then(Value::as_object);
-        parser.optional("$schema", Kind::String);
+        let name = parser.required("name", JsonType::Id).and_then(Value::as_str);
+        let version = parser.optional("version", JsonType::String).and_then(Value::as_str);
+        let cksum = parser.optional("cksum", JsonType::String).and_then(Value::as_str);
+        let tables = parser.required("tables", JsonType::Object).and_then(Value::as_object);
+        parser.optional("$schema", JsonType::String);
         parser.finish()?;
         if let Some(version) = version.filter(|version| !is_valid_version(version)) {
             return Err(Error::syntax(json, format!("schema version \"{version}\" not in format x.y.z")));

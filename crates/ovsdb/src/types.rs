@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use crate::atom::Atom;
 use crate::datum::Datum;
 use crate::error::{Error, Result};
-use crate::json::{Kind, NoSymbols, ObjectParser, as_integer, is_id};
+use crate::json::{JsonType, NoSymbols, ObjectParser, as_integer, is_id};
 use crate::text;
 
 /// The number of elements that stands for "unlimited".
@@ -179,13 +179,13 @@ impl BaseType {
             return Ok(Self::new(AtomType::from_json(json)?));
         }
         let mut parser = ObjectParser::new(json, "ovsdb type");
-        let kind = match parser.required("type", Kind::String).map(AtomType::from_json) {
+        let kind = match parser.required("type", JsonType::String).map(AtomType::from_json) {
             Some(Ok(kind)) => kind,
             Some(Err(error)) => return Err(error),
             None => return Err(parser.take_error().unwrap_or_else(|| Error::syntax(json, "ovsdb type expected"))),
         };
         let mut base = Self::new(kind);
-        if let Some(allowed) = parser.optional("enum", Kind::Any) {
+        if let Some(allowed) = parser.optional("enum", JsonType::Any) {
             let enumeration = ColumnType::set(Self::new(kind), 1, UNLIMITED);
             base.allowed = Some(Datum::from_json(allowed, &enumeration, &mut NoSymbols)?);
         } else {
@@ -262,8 +262,8 @@ fn check_range<T: PartialOrd>(
 }
 
 fn integer_range(parser: &mut ObjectParser<'_>) -> Constraint {
-    let min = parser.optional("minInteger", Kind::Integer).and_then(as_integer);
-    let max = parser.optional("maxInteger", Kind::Integer).and_then(as_integer);
+    let min = parser.optional("minInteger", JsonType::Integer).and_then(as_integer);
+    let max = parser.optional("maxInteger", JsonType::Integer).and_then(as_integer);
     if min.is_none() && max.is_none() {
         return Constraint::None;
     }
@@ -275,8 +275,8 @@ fn integer_range(parser: &mut ObjectParser<'_>) -> Constraint {
 }
 
 fn real_range(parser: &mut ObjectParser<'_>) -> Constraint {
-    let min = parser.optional("minReal", Kind::Number).and_then(Value::as_f64);
-    let max = parser.optional("maxReal", Kind::Number).and_then(Value::as_f64);
+    let min = parser.optional("minReal", JsonType::Number).and_then(Value::as_f64);
+    let max = parser.optional("maxReal", JsonType::Number).and_then(Value::as_f64);
     if min.is_none() && max.is_none() {
         return Constraint::None;
     }
@@ -289,7 +289,7 @@ fn real_range(parser: &mut ObjectParser<'_>) -> Constraint {
 
 fn length_range(parser: &mut ObjectParser<'_>) -> Constraint {
     let mut length = |name: &str| {
-        let given = parser.optional(name, Kind::Integer).and_then(as_integer)?;
+        let given = parser.optional(name, JsonType::Integer).and_then(as_integer)?;
         let fits = u32::try_from(given).ok();
         if fits.is_none() {
             parser.fail(&format!("{name} out of valid range 0 to {UNLIMITED}"));
@@ -308,10 +308,10 @@ fn length_range(parser: &mut ObjectParser<'_>) -> Constraint {
 }
 
 fn reference(parser: &mut ObjectParser<'_>) -> Constraint {
-    let Some(table) = parser.optional("refTable", Kind::Id).and_then(Value::as_str) else {
+    let Some(table) = parser.optional("refTable", JsonType::Id).and_then(Value::as_str) else {
         return Constraint::None;
     };
-    let kind = match parser.optional("refType", Kind::String).and_then(Value::as_str) {
+    let kind = match parser.optional("refType", JsonType::String).and_then(Value::as_str) {
         None | Some("strong") => RefType::Strong,
         Some("weak") => RefType::Weak,
         Some(other) => {
@@ -395,20 +395,20 @@ impl ColumnType {
         }
         let mut parser = ObjectParser::new(json, "ovsdb type");
         let mut made = Self::scalar(BaseType::new(AtomType::Integer));
-        if let Some(key) = parser.required("key", Kind::StringOrObject) {
+        if let Some(key) = parser.required("key", JsonType::StringOrObject) {
             made.key = BaseType::from_json(key)?;
         }
-        if let Some(value) = parser.optional("value", Kind::StringOrObject) {
+        if let Some(value) = parser.optional("value", JsonType::StringOrObject) {
             made.value = Some(BaseType::from_json(value)?);
         }
         let count = |json: &Value| as_integer(json).and_then(|n| u32::try_from(n).ok());
-        if let Some(min) = parser.optional("min", Kind::Integer) {
+        if let Some(min) = parser.optional("min", JsonType::Integer) {
             match count(min) {
                 Some(min) => made.min = min,
                 None => parser.fail("bad min or max value"),
             }
         }
-        match parser.optional("max", Kind::IntegerOrString) {
+        match parser.optional("max", JsonType::IntegerOrString) {
             Some(Value::String(text)) if text == "unlimited" => made.max = UNLIMITED,
             Some(max) => match count(max) {
                 Some(max) => made.max = max,

@@ -1,5 +1,5 @@
 //! JSON written straight to bytes, the same text as [`Datum::to_json`] and its like make by way of a tree: what many
-//! clients are told, and what goes to disk, is written once and never read by us.
+//! clients receive, and what goes to disk, is written once and never read by us.
 
 use std::io::Write as _;
 

@@ -1,36 +1,40 @@
-//! A frame in memory: its bytes, room in front of them for headers to be pushed, and its offload marks.
+//! A packet in memory: its frame, headroom, offload flags and metadata.
 //!
-//! The memory is the packet's own, or a device lent it ([`Packet::lend`]): then the frame lies where the device put it,
-//! and another port of the device's kind may send it from there. What does not fit there any more is copied to memory of
-//! the packet's own.
+//! A packet owns its memory, or a device has lent it ([`Packet::lend`]). A lent frame stays where the device put it,
+//! and another port of the same kind can send it from there. If the frame outgrows the lent memory, it moves to owned
+//! memory.
 //!
-//! Invariants: `start <= memory.len()`; the frame is `memory[start..]`. Offsets in [`Checksum::Partial`] are relative to
-//! the first byte of the frame, and pushing or popping bytes in front moves them along.
+//! [`Packet::copy_metadata`] is the only function that copies fields other than the bytes. It names each field, so that
+//! a new field needs a decision there about copies, segments and reused packets.
+//!
+//! Invariants: `start <= memory.len()`; the frame is `memory[start..]`. Offsets in [`Checksum::Partial`] are relative
+//! to the first byte of the frame, and pushing or popping bytes in front adjusts them.
 
 use std::ops::{Deref, DerefMut};
 
 use crate::lent::{Lent, Memory};
+use crate::metadata::Metadata;
 
-/// Bytes kept free in front of a new frame, enough for two VLAN tags, three MPLS labels and an outer tunnel header.
-pub const HEADROOM: usize = 128;
+/// Bytes of headroom in a new packet, enough for the outer headers of a tunnel: Ethernet with two VLAN tags, IPv6, UDP,
+/// and Geneve with 252 bytes of options, 330 bytes in all.
+pub const HEADROOM: usize = 384;
 
-/// Frames moved together through the datapath at most.
+/// Maximum number of packets in a batch of the datapath.
 pub const BATCH_MAX: usize = 32;
 
-/// Frames that move together.
+/// A batch of packets.
 pub type Batch = Vec<Packet>;
 
-/// What is known of, or still to be done to, the checksum of the innermost TCP, UDP or SCTP header.
+/// State of the checksum of the innermost TCP, UDP or SCTP header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Checksum {
-    /// Nothing is known: the bytes are what the wire said.
+    /// Not verified: the checksum field is as received.
     #[default]
     Unknown,
-    /// Verified: the checksum in the bytes is right.
+    /// Valid: verified, or computed here.
     Good,
-    /// Unfinished: the checksum field holds the pseudo-header sum only, and whoever sends the frame to a wire must
-    /// store the ones' complement sum of everything from `start` to the end at `start + offset`
-    /// (`VIRTIO_NET_HDR_F_NEEDS_CSUM`, virtio 1.2 section 5.1.6).
+    /// Partial: the checksum field holds only the pseudo-header sum. To complete it, store the complement of the ones'
+    /// complement sum over `start..` at `start + offset` (`VIRTIO_NET_HDR_F_NEEDS_CSUM`, virtio 1.2 section 5.1.6).
     Partial {
         /// Where summing starts, in bytes from the start of the frame.
         start: u16,
@@ -39,7 +43,7 @@ pub enum Checksum {
     },
 }
 
-/// How a large frame is to be cut.
+/// The protocol by which a GSO packet is segmented.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GsoKind {
     /// TCP over IPv4.
@@ -50,57 +54,71 @@ pub enum GsoKind {
     UdpL4,
 }
 
-/// The frame stands for several: its payload is to be cut into segments.
+/// Generic segmentation offload: the packet's payload is to be split into segments.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Gso {
-    /// What kind of segments.
+    /// The kind of its segments.
     pub kind: GsoKind,
-    /// Payload bytes a segment, never 0.
+    /// Payload bytes of each segment, never 0.
     pub size: u16,
-    /// The TCP sender set the congestion-window-reduced mark: only the first segment carries it.
+    /// The TCP sender set the CWR flag: only the first segment carries it.
     pub ecn: bool,
 }
 
-/// Work left to whoever sends the frame out of the host.
+/// Offload flags: work left to the port that sends the packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Offload {
     /// State of the transport checksum.
     pub checksum: Checksum,
-    /// Set if the frame is larger than the wire's MTU and to be segmented.
+    /// Set if the packet is larger than the MTU of the wire and needs segmentation.
     pub gso: Option<Gso>,
 }
 
-/// One Ethernet frame, without its frame check sequence, or a packet that has no Ethernet header for a while.
+/// An Ethernet frame without its frame check sequence, or an L3 packet whose Ethernet header was popped.
 ///
-/// It is a pointer to what it consists of ([`Parts`], which it derefs to), so that batches move at little cost.
-#[derive(Clone, Debug, Default)]
+/// A packet is a pointer to its [`Parts`], to which it dereferences, so that moving batches is cheap.
+#[derive(Debug, Default)]
 pub struct Packet(Box<Parts>);
 
-/// What a [`Packet`] consists of, in a line of memory.
-#[derive(Clone, Debug, Default)]
-#[repr(align(64))]
+/// The fields of a [`Packet`]: one cache line that all packets use, followed by metadata that few packets have.
+#[derive(Debug, Default)]
+#[repr(C, align(64))]
 pub struct Parts {
     memory: Memory,
     start: usize,
-    /// Of a packet without an Ethernet header, the Ethernet type of what it begins with; `None` of a frame.
-    pub bare: Option<u16>,
-    /// Work left to the sender.
-    pub offload: Offload,
-    /// What goes on with a packet that comes back into a datapath's flows; 0 of one that came in.
+    /// The recirculation id; 0 for a received packet.
     pub recirc_id: u32,
-    /// The hash that a datapath computed of it; 0 if none was.
+    /// The hash computed by the datapath; 0 if none.
     pub dp_hash: u32,
-    /// How often it came back.
+    /// For an L3 packet, the Ethernet type of its first header; `None` for an Ethernet frame.
+    pub l3_type: Option<u16>,
+    /// Offload flags.
+    pub offload: Offload,
+    /// Number of recirculations.
     pub passes: u8,
-    /// VLAN tags pushed less those popped, since a key was made of it.
+    /// VLAN tags pushed minus VLAN tags popped since the key was extracted.
     pub tags: i8,
+    /// Whether `metadata` is valid. If not, it may hold metadata of an earlier packet in this buffer.
+    has_metadata: bool,
+    /// Always zero: it fills the word, so that one store resets these four.
+    padding: u8,
+    metadata: Metadata,
 }
 
-const _: () = assert!(size_of::<Parts>() == 64);
+// Fields that all packets use lie in the first cache line.
+const _: () = assert!(std::mem::offset_of!(Parts, has_metadata) < 64 && size_of::<Parts>() <= 192);
+
+impl Clone for Packet {
+    fn clone(&self) -> Self {
+        let mut clone = Self(Box::new(Parts { memory: self.memory.clone(), start: self.start, ..Parts::default() }));
+        clone.copy_metadata(self);
+        clone
+    }
+}
 
 impl PartialEq for Packet {
     fn eq(&self, other: &Self) -> bool {
-        self.data() == other.data() && self.bare == other.bare && self.offload == other.offload
+        self.data() == other.data() && self.l3_type == other.l3_type && self.offload == other.offload
     }
 }
 
@@ -120,7 +138,7 @@ impl DerefMut for Packet {
     }
 }
 
-/// Copies `from` to `to`, which is as long. Frames of the least length, which are many, are copied without a call.
+/// Copies `from` to `to`, which has the same length. Frames of minimum length are common and are copied inline.
 #[inline]
 fn copy(to: &mut [u8], from: &[u8]) {
     const HALF: usize = 32;
@@ -140,7 +158,7 @@ fn copy(to: &mut [u8], from: &[u8]) {
 }
 
 impl Packet {
-    /// A copy of `frame` with [`HEADROOM`] in front.
+    /// Copies `frame` behind [`HEADROOM`] bytes.
     #[inline]
     pub fn from_slice(frame: &[u8]) -> Self {
         let mut bytes = Vec::with_capacity(HEADROOM + frame.len());
@@ -149,7 +167,8 @@ impl Packet {
         Self(Box::new(Parts { memory: Memory::Own(bytes), start: HEADROOM, ..Parts::default() }))
     }
 
-    /// Takes over a buffer whose frame begins at `start`; an error gives the buffer back if `start` is past its end.
+    /// Takes ownership of a buffer whose frame begins at `start`; returns the buffer as an error if `start` is past its
+    /// end.
     pub fn from_vec(bytes: Vec<u8>, start: usize) -> Result<Self, Vec<u8>> {
         if start > bytes.len() {
             return Err(bytes);
@@ -157,12 +176,12 @@ impl Packet {
         Ok(Self(Box::new(Parts { memory: Memory::Own(bytes), start, ..Parts::default() })))
     }
 
-    /// The memory of the packet, headroom included, to be used for another; a copy of what was lent.
+    /// The packet's memory, headroom included, for reuse. Lent memory is copied.
     pub fn into_vec(self) -> Vec<u8> {
         self.0.memory.into_vec()
     }
 
-    /// Empties the packet for reuse, and has it lie in `memory` from now on, the frame from `start` to the end of it.
+    /// Empties the packet for reuse and moves it to `memory`; the frame is `memory[start..]`.
     ///
     /// # Panics
     /// If `start` is past the end.
@@ -173,13 +192,13 @@ impl Packet {
         self.forget(start);
     }
 
-    /// The memory that the packet lies in, if it was lent: from where the lender's began to the end of the frame.
+    /// The lent memory, from the start of the lent slice to the end of the frame; `None` if the packet owns its memory.
     #[inline]
     pub fn lent(&self) -> Option<&[u8]> {
         if let Memory::Lent(lent) = &self.0.memory { Some(lent.bytes()) } else { None }
     }
 
-    /// Takes the memory that was lent, if it was, out of the packet, which is empty then.
+    /// Takes the lent memory out of the packet and leaves the packet empty; `None` if the packet owns its memory.
     #[inline]
     pub fn take_lent(&mut self) -> Option<Lent> {
         if !matches!(self.0.memory, Memory::Lent(_)) {
@@ -192,11 +211,11 @@ impl Packet {
         }
     }
 
-    /// Bytes of the packet's own memory in use, headroom included; `None` if it has none of its own.
+    /// Capacity in bytes of the packet's owned memory, headroom included; `None` if its memory is lent.
     #[inline]
-    pub fn own_len(&self) -> Option<usize> {
+    pub fn own_capacity(&self) -> Option<usize> {
         match &self.0.memory {
-            Memory::Own(bytes) if bytes.capacity() > 0 => Some(bytes.len()),
+            Memory::Own(bytes) if bytes.capacity() > 0 => Some(bytes.capacity()),
             _ => None,
         }
     }
@@ -205,10 +224,11 @@ impl Packet {
     #[inline]
     pub fn refill(&mut self, frame: &[u8]) {
         let bytes = self.0.memory.emptied();
-        // Whatever stands in the headroom is overwritten before it is part of a frame.
-        if let Some(room) = bytes.get_mut(HEADROOM..HEADROOM + frame.len()) {
+        // The headroom may keep stale bytes: it is overwritten before it becomes part of a frame.
+        if bytes.len() == HEADROOM + frame.len()
+            && let Some(room) = bytes.get_mut(HEADROOM..)
+        {
             copy(room, frame);
-            bytes.truncate(HEADROOM + frame.len());
         } else {
             bytes.resize(HEADROOM, 0);
             bytes.extend_from_slice(frame);
@@ -216,18 +236,31 @@ impl Packet {
         self.forget(HEADROOM);
     }
 
-    /// Forgets all that was known of a frame that was there before; the new one begins at `start`.
+    /// Resets all fields except the bytes; the new frame begins at `start`.
     #[inline]
-    fn forget(&mut self, start: usize) {
-        let parts = &mut *self.0;
-        parts.start = start;
-        parts.bare = None;
-        parts.offload = Offload::default();
-        (parts.recirc_id, parts.dp_hash, parts.passes, parts.tags) = (0, 0, 0, 0);
+    fn forget(&mut self, new_start: usize) {
+        let Parts {
+            memory: _,
+            start,
+            recirc_id,
+            dp_hash,
+            l3_type,
+            offload,
+            passes,
+            tags,
+            has_metadata,
+            padding,
+            metadata: _,
+        } = &mut *self.0;
+        *start = new_start;
+        *l3_type = None;
+        *offload = Offload::default();
+        (*recirc_id, *dp_hash) = (0, 0);
+        (*passes, *tags, *has_metadata, *padding) = (0, 0, false, 0);
     }
 
-    /// Empties the packet for reuse and returns its memory, which is [`HEADROOM`] bytes long (what stands in them is nobody's)
-    /// and is to stay at least as long: what comes behind them is the frame.
+    /// Empties the packet for reuse and returns its memory, [`HEADROOM`] bytes of undefined content. The caller appends
+    /// the frame behind them and must not shorten them.
     pub fn emptied(&mut self) -> &mut Vec<u8> {
         self.forget(HEADROOM);
         let bytes = self.0.memory.emptied();
@@ -235,13 +268,31 @@ impl Packet {
         bytes
     }
 
-    /// Takes over what is known of `other` beside its bytes.
+    /// Copies all fields of `other` except the bytes. Every function that copies packets uses this.
     #[inline]
-    pub fn take_marks_of(&mut self, other: &Self) {
-        let (parts, other) = (&mut *self.0, &*other.0);
-        (parts.bare, parts.offload) = (other.bare, other.offload);
-        (parts.recirc_id, parts.dp_hash) = (other.recirc_id, other.dp_hash);
-        (parts.passes, parts.tags) = (other.passes, other.tags);
+    pub fn copy_metadata(&mut self, other: &Self) {
+        // Destructuring makes the compiler reject a new field that is not handled here.
+        let Parts {
+            memory: _,
+            start: _,
+            recirc_id,
+            dp_hash,
+            l3_type,
+            offload,
+            passes,
+            tags,
+            has_metadata,
+            padding: _,
+            metadata,
+        } = &*other.0;
+        let parts = &mut *self.0;
+        (parts.l3_type, parts.offload) = (*l3_type, *offload);
+        (parts.recirc_id, parts.dp_hash) = (*recirc_id, *dp_hash);
+        (parts.passes, parts.tags) = (*passes, *tags);
+        parts.has_metadata = *has_metadata;
+        if *has_metadata {
+            parts.metadata.clone_from(metadata);
+        }
     }
 
     /// The frame.
@@ -250,16 +301,17 @@ impl Packet {
         &self.memory.bytes()[self.start..]
     }
 
-    /// The frame, of a packet that comes in: what a datapath noted at it is forgotten, as a device may hand over what another
-    /// one sent.
+    /// The frame of a received packet. Clears the fields that a datapath set, as a device may hand over a packet that
+    /// another port sent.
     #[inline]
-    pub fn fresh(&mut self) -> &[u8] {
+    pub fn received(&mut self) -> &[u8] {
         let parts = &mut *self.0;
-        (parts.recirc_id, parts.tags) = (0, 0);
+        (parts.recirc_id, parts.dp_hash) = (0, 0);
+        (parts.passes, parts.tags, parts.has_metadata, parts.padding) = (0, 0, false, 0);
         &parts.memory.bytes()[parts.start..]
     }
 
-    /// The frame, to be written.
+    /// The frame, mutable.
     #[inline]
     pub fn data_mut(&mut self) -> &mut [u8] {
         let parts = &mut *self.0;
@@ -284,8 +336,8 @@ impl Packet {
         self.start
     }
 
-    /// Inserts `n` zero bytes `at` bytes into the frame by moving what is before them to the front, and returns them
-    /// to be filled. `at` beyond the end counts as the end.
+    /// Inserts `n` zero bytes at offset `at` of the frame by moving the bytes before it towards the front, and returns
+    /// the inserted bytes. An `at` beyond the end counts as the end.
     pub fn insert(&mut self, at: usize, n: usize) -> &mut [u8] {
         let at = at.min(self.len());
         let parts = &mut *self.0;
@@ -304,8 +356,8 @@ impl Packet {
         hole
     }
 
-    /// Removes `n` bytes `at` bytes into the frame by moving what is before them back. Returns whether the frame was
-    /// long enough; if not, nothing changes.
+    /// Removes `n` bytes at offset `at` of the frame by moving the bytes before it back. Returns false, and changes
+    /// nothing, if the frame is too short.
     pub fn remove(&mut self, at: usize, n: usize) -> bool {
         if at.checked_add(n).is_none_or(|end| end > self.len()) {
             return false;
@@ -317,7 +369,7 @@ impl Packet {
         true
     }
 
-    /// Cuts the frame to at most `len` bytes. What is left of a cut frame has no offload marks.
+    /// Truncates the frame to at most `len` bytes. A truncated frame loses its offload flags.
     pub fn truncate(&mut self, len: usize) {
         if len < self.len() {
             let end = self.start + len;
@@ -333,6 +385,29 @@ impl Packet {
 }
 
 impl Parts {
+    /// The packet's metadata, if it has any.
+    #[inline]
+    pub fn metadata(&self) -> Option<&Metadata> {
+        self.has_metadata.then_some(&self.metadata)
+    }
+
+    /// The packet's metadata, mutable; initialised to zeros if the packet had none.
+    pub fn metadata_mut(&mut self) -> &mut Metadata {
+        if !self.has_metadata {
+            self.metadata = Metadata::default();
+            self.has_metadata = true;
+        }
+        &mut self.metadata
+    }
+
+    /// Drops the packet's metadata and the references in it.
+    pub fn clear_metadata(&mut self) {
+        if self.has_metadata {
+            self.metadata = Metadata::default();
+            self.has_metadata = false;
+        }
+    }
+
     fn shift_offload(&mut self, at: usize, by: isize) {
         if let Checksum::Partial { start, offset } = self.offload.checksum
             && usize::from(start) >= at
@@ -374,20 +449,79 @@ mod tests {
     }
 
     #[test]
-    fn an_emptied_packet_is_as_new() {
+    fn an_emptied_packet_equals_a_new_one() {
         let mut p = Packet::from_slice(&[7; 60]);
         p.offload.checksum = Checksum::Good;
-        (p.bare, p.recirc_id, p.dp_hash, p.passes, p.tags) = (Some(1), 2, 3, 4, 5);
+        (p.l3_type, p.recirc_id, p.dp_hash, p.passes, p.tags) = (Some(1), 2, 3, 4, 5);
+        p.metadata_mut().pkt_mark = 6;
         p.insert(0, 4);
         p.emptied().extend_from_slice(&[1, 2, 3]);
         assert_eq!(p, Packet::from_slice(&[1, 2, 3]));
         assert_eq!((p.headroom(), p.recirc_id, p.dp_hash, p.passes, p.tags), (HEADROOM, 0, 0, 0, 0));
+        assert_eq!(p.metadata(), None);
         let mut short = Packet::default();
         assert_eq!(short.emptied().len(), HEADROOM);
     }
 
+    /// A packet in which every field differs from its default.
+    fn with_all_fields_set() -> Packet {
+        let mut p = Packet::from_slice(&[7; 60]);
+        p.offload = Offload { checksum: Checksum::Good, gso: Some(Gso { kind: GsoKind::UdpL4, size: 9, ecn: true }) };
+        (p.l3_type, p.recirc_id, p.dp_hash, p.passes, p.tags) = (Some(1), 2, 3, 4, 5);
+        p.metadata_mut().skb_priority = 6;
+        p
+    }
+
+    /// All fields of a packet except its bytes.
+    fn fields(p: &Packet) -> String {
+        let Parts {
+            memory: _,
+            start: _,
+            recirc_id,
+            dp_hash,
+            l3_type,
+            offload,
+            passes,
+            tags,
+            has_metadata: _,
+            padding: _,
+            metadata: _,
+        } = &**p;
+        format!("{:?}", (recirc_id, dp_hash, l3_type, offload, passes, tags, p.metadata()))
+    }
+
     #[test]
-    fn truncating_forgets_the_marks() {
+    fn copies_have_all_metadata_and_reused_packets_have_none() {
+        let (original, new) = (with_all_fields_set(), Packet::from_slice(&[8; 60]));
+        let mut copy = Packet::from_slice(&[8; 60]);
+        copy.copy_metadata(&original);
+        assert_eq!([fields(&copy), fields(&original.clone())], [fields(&original), fields(&original)]);
+        copy.copy_metadata(&new);
+        assert_eq!(fields(&copy), fields(&new));
+        let mut refilled = with_all_fields_set();
+        refilled.refill(&[8; 60]);
+        assert_eq!(fields(&refilled), fields(&new));
+        // The earlier metadata stays invalid.
+        assert_eq!(refilled.metadata_mut().skb_priority, 0);
+        // A received packet keeps the offload flags of the device and loses the fields of the datapath.
+        let mut received = with_all_fields_set();
+        received.received();
+        let mut expected = new;
+        (expected.offload, expected.l3_type) = (original.offload, original.l3_type);
+        assert_eq!(fields(&received), fields(&expected));
+    }
+
+    #[test]
+    fn headroom_fits_geneve_with_options_over_ipv6() {
+        let mut p = Packet::from_slice(&[7; 60]);
+        let before = p.data().as_ptr() as usize;
+        let outer = 14 + 2 * 4 + 40 + 8 + 8 + 252;
+        p.insert(0, outer);
+        assert_eq!(p.data().as_ptr() as usize, before - outer);
+    }
+
+    #[test]
+    fn truncating_clears_the_offload_flags() {
         let mut p = Packet::from_slice(&[0; 100]);
         p.offload.checksum = Checksum::Good;
         p.truncate(200);

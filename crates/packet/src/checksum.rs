@@ -1,23 +1,22 @@
 //! The Internet checksum (RFC 1071), its incremental update (RFC 1624), and CRC32c for SCTP.
 //!
-//! A ones' complement sum does not care in which byte order its 16-bit words are added, as long as the result is read
-//! in the same order, nor how they are grouped. So sums run over 64-bit loads in memory order and are folded and
-//! swapped once at the end.
+//! The byte order and the grouping of the 16-bit words do not matter to a ones' complement sum, as long as the result
+//! is read in the same order. So sums run over 64-bit loads in memory order and are folded and swapped once at the end.
 
 use crate::buf::{Checksum, Packet};
 use crate::wire::{self, Transport};
 
-/// A running ones' complement sum of 16-bit words. Pieces of odd length may only come last.
+/// A running ones' complement sum of 16-bit words. Only the last slice added may have an odd length.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sum(u64);
 
 impl Sum {
-    /// Nothing summed yet.
+    /// The sum of no bytes.
     pub const fn new() -> Self {
         Self(0)
     }
 
-    /// Adds bytes; an odd last byte counts as if a zero stood behind it.
+    /// Adds bytes, padding an odd last byte with a zero.
     #[must_use]
     pub fn bytes(mut self, data: &[u8]) -> Self {
         let mut words = data.chunks_exact(8);
@@ -31,7 +30,7 @@ impl Sum {
         let tail = words.remainder();
         last[..tail.len()].copy_from_slice(tail);
         sum += u128::from(u64::from_ne_bytes(last));
-        // Two folds of 128 bits leave 64: the first leaves at most 2^64 - 1 plus a small carry.
+        // Folding 128 bits twice leaves 64: the first fold yields at most 2^64 - 1 plus a small carry.
         let folded = (sum & u128::from(u64::MAX)) + (sum >> 64);
         let folded = (folded as u64).wrapping_add((folded >> 64) as u64);
         self.0 += u64::from(fold(folded));
@@ -50,7 +49,7 @@ impl Sum {
         self.bytes(&n.to_be_bytes())
     }
 
-    /// The sum itself, not complemented: what stands in the checksum field of [`Checksum::Partial`].
+    /// The folded sum, not complemented: the content of the checksum field of a [`Checksum::Partial`] packet.
     pub fn partial(self) -> u16 {
         u16::from_be(fold(self.0))
     }
@@ -61,7 +60,7 @@ impl Sum {
     }
 }
 
-/// 64 bits to 16 by end-around carries.
+/// Folds 64 bits to 16 with end-around carries.
 fn fold(sum: u64) -> u16 {
     let sum = (sum & 0xffff_ffff) + (sum >> 32);
     let sum = (sum & 0xffff) + (sum >> 16 & 0xffff) + (sum >> 32);
@@ -70,14 +69,14 @@ fn fold(sum: u64) -> u16 {
     sum as u16
 }
 
-/// The checksum of `data`, in which the checksum field is zero. Over data with a right checksum in it the result is 0.
+/// The checksum of `data`. The result is 0 if `data` contains its own valid checksum.
 pub fn checksum(data: &[u8]) -> u16 {
     Sum::new().bytes(data).finish()
 }
 
 /// The sum of an IPv4 pseudo-header (RFC 9293 section 3.1).
 pub fn pseudo_v4(src: [u8; 4], dst: [u8; 4], proto: u8, len: u16) -> Sum {
-    // Words in memory order, as `Sum` has them; four of at most 32 bits do not overflow.
+    // Words in memory order, as in `Sum`. Four words of at most 32 bits do not overflow.
     let addresses = u64::from(u32::from_ne_bytes(src)) + u64::from(u32::from_ne_bytes(dst));
     Sum(addresses + u64::from(u16::from(proto).to_be()) + u64::from(len.to_be()))
 }
@@ -87,25 +86,25 @@ pub fn pseudo_v6(src: &[u8; 16], dst: &[u8; 16], proto: u8, len: u32) -> Sum {
     Sum::new().bytes(src).bytes(dst).u32(len).u16(proto.into())
 }
 
-/// The checksum after a 16-bit word that it covers changed from `old` to `new` (RFC 1624, equation 3).
+/// Updates a checksum after a 16-bit word that it covers changed from `old` to `new` (RFC 1624, equation 3).
 pub fn update16(checksum: u16, old: u16, new: u16) -> u16 {
     let sum = u32::from(!checksum) + u32::from(!old) + u32::from(new);
     let sum = (sum & 0xffff) + (sum >> 16);
     !(((sum & 0xffff) + (sum >> 16)) as u16)
 }
 
-/// [`update16`] for 32 bits that stand at an even offset.
+/// Like [`update16`], for 32 bits at an even offset.
 pub fn update32(checksum: u16, old: u32, new: u32) -> u16 {
     let checksum = update16(checksum, (old >> 16) as u16, (new >> 16) as u16);
     update16(checksum, old as u16, new as u16)
 }
 
-/// [`update16`] for 48 bits that stand at an even offset.
+/// Like [`update16`], for 48 bits at an even offset.
 pub fn update48(checksum: u16, old: u64, new: u64) -> u16 {
     update32(update16(checksum, (old >> 32) as u16, (new >> 32) as u16), old as u32, new as u32)
 }
 
-/// [`update16`] for 128 bits that stand at an even offset.
+/// Like [`update16`], for 128 bits at an even offset.
 pub fn update128(checksum: u16, old: u128, new: u128) -> u16 {
     let mut checksum = checksum;
     for shift in [96, 64, 32, 0] {
@@ -114,18 +113,18 @@ pub fn update128(checksum: u16, old: u128, new: u128) -> u16 {
     checksum
 }
 
-/// The field of a [`Checksum::Partial`] frame after 32 bits of its pseudo-header changed: it holds a sum, not a
-/// complement, and covers nothing but the pseudo-header, so that ports and the like do not change it.
+/// Updates the checksum field of a [`Checksum::Partial`] packet after 32 bits of its pseudo-header changed. The field
+/// holds the uncomplemented sum of the pseudo-header alone, so changes of ports and payload leave it as it is.
 pub fn update32_partial(sum: u16, old: u32, new: u32) -> u16 {
     !update32(!sum, old, new)
 }
 
-/// [`update32_partial`] for 128 bits.
+/// Like [`update32_partial`], for 128 bits.
 pub fn update128_partial(sum: u16, old: u128, new: u128) -> u16 {
     !update128(!sum, old, new)
 }
 
-/// CRC32c of RFC 9260 appendix A, as SCTP puts it into its header (little endian there).
+/// CRC32c of RFC 9260 appendix A. SCTP stores it in little endian.
 pub fn crc32c(data: &[u8]) -> u32 {
     !data.iter().fold(u32::MAX, |crc, b| CRC32C[usize::from(crc as u8 ^ b)] ^ crc >> 8)
 }
@@ -146,13 +145,13 @@ const CRC32C: [u32; 256] = {
     table
 };
 
-/// Where SCTP's checksum stands in its header; a partial checksum there is a CRC32c.
+/// Offset of the checksum in the SCTP header; a partial checksum at this offset is a CRC32c.
 const SCTP_OFFSET: u16 = 8;
-/// Where UDP's checksum stands in its header, where 0 says that there is none.
+/// Offset of the checksum in the UDP header, where 0 means that there is none.
 const UDP_OFFSET: u16 = 6;
 
-/// Completes a [`Checksum::Partial`]: stores the checksum and marks the frame as good. A mark that points outside of the
-/// frame is dropped. Frames with other marks stay as they are.
+/// Completes a [`Checksum::Partial`]: stores the checksum and sets the flag to [`Checksum::Good`]. If the range lies
+/// outside of the frame, only the flag is cleared. Packets with other flags stay as they are.
 pub fn finish(packet: &mut Packet) {
     let Checksum::Partial { start, offset } = packet.offload.checksum else { return };
     packet.offload.checksum = Checksum::Unknown;
@@ -167,7 +166,7 @@ pub fn finish(packet: &mut Packet) {
         if covered.len() < at + 2 {
             return;
         }
-        // The field holds the sum of the pseudo-header and is summed with the rest.
+        // The field holds the sum of the pseudo-header, so the checksum over the range covers it, too.
         let mut sum = checksum(covered);
         if sum == 0 && offset == UDP_OFFSET {
             sum = 0xffff;
@@ -177,20 +176,20 @@ pub fn finish(packet: &mut Packet) {
     packet.offload.checksum = Checksum::Good;
 }
 
-/// What the checksums in a frame are worth.
+/// The result of checking the checksums of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// All that there are are right.
+    /// All checksums that are present are valid.
     Good,
-    /// One of them is wrong.
+    /// At least one checksum is wrong.
     Bad,
-    /// There is none that could be checked: no IP packet, a fragment, an IPv6 packet on its way to other
-    /// hops of a routing header, another protocol, a UDP checksum of 0.
+    /// No checksum could be checked: no IP packet, a fragment, an IPv6 packet with segments left in its routing header,
+    /// an unknown transport protocol, or a UDP checksum of 0.
     None,
 }
 
-/// Checks the IPv4 header checksum and the transport checksum of an Ethernet frame, as its bytes stand (offload marks
-/// are not known here).
+/// Checks the IPv4 header checksum and the transport checksum of an Ethernet frame by its bytes alone, without offload
+/// flags.
 pub fn verify(frame: &[u8]) -> Verdict {
     let Some(ip) = wire::ip(frame) else { return Verdict::None };
     if ip.version == 4 && checksum(&frame[ip.at..ip.at + ip.header]) != 0 {
@@ -209,7 +208,7 @@ pub fn verify(frame: &[u8]) -> Verdict {
             return if crc.to_le_bytes() == [a, b, c, d] { Verdict::Good } else { Verdict::Bad };
         }
         Some(Transport::Udp) if l4.get(6..8).is_none_or(|f| f == [0, 0]) => return whole,
-        // Not a protocol of IPv4.
+        // ICMPv6 over IPv4 is undefined.
         Some(Transport::Icmpv6) if ip.version == 4 => return whole,
         Some(Transport::Tcp | Transport::Udp | Transport::Icmpv6) => wire::pseudo(frame, &ip).bytes(l4).finish(),
         Some(Transport::Icmp) => checksum(l4),
@@ -233,14 +232,14 @@ mod tests {
         !(sum as u16)
     }
 
-    /// Both zeros of ones' complement are the same number.
+    /// Compares checksums; 0 and 0xffff are the same number in ones' complement.
     fn same(a: u16, b: u16) -> bool {
         a == b || (a == 0 || a == 0xffff) && (b == 0 || b == 0xffff)
     }
 
     tally::proptest! {
         #[test]
-        fn sums_like_the_naive_one(data: Vec<u8>) {
+        fn equals_the_naive_sum(data: Vec<u8>) {
             prop_assert_eq!(checksum(&data), naive(&data));
         }
 
@@ -262,7 +261,7 @@ mod tests {
         }
 
         #[test]
-        fn the_pseudo_header_is_summed_like_its_bytes(src: [u8; 4], dst: [u8; 4], proto: u8, len: u16) {
+        fn pseudo_header_sum_equals_the_sum_of_its_bytes(src: [u8; 4], dst: [u8; 4], proto: u8, len: u16) {
             let bytes = [&src[..], &dst, &[0, proto], &len.to_be_bytes()].concat();
             prop_assert_eq!(pseudo_v4(src, dst, proto, len).finish(), naive(&bytes));
             prop_assert_eq!(pseudo_v4(src, dst, proto, len).partial(), Sum::new().bytes(&bytes).partial());
@@ -296,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_outside_of_the_frame_are_dropped() {
+    fn ranges_outside_of_the_frame_are_ignored() {
         for (start, offset) in [(100, 0), (2, 3), (2, 8)] {
             let mut packet = Packet::from_slice(&[0; 5]);
             packet.offload.checksum = Checksum::Partial { start, offset };
@@ -306,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn icmpv6_in_ipv4_has_no_checksum_that_could_be_checked() {
+    fn icmpv6_over_ipv4_is_not_verified() {
         let mut frame =
             [vec![2; 12], vec![8, 0, 0x45, 0, 0, 24, 0, 0, 0, 0, 64, 58], vec![0; 10], vec![135, 0, 1, 2]].concat();
         let sum = checksum(&frame[14..34]);

@@ -1,43 +1,43 @@
-//! Memory that packets lie in: their own, or a device's.
+//! The memory of a packet: its own, or lent by a device.
 //!
-//! A device whose frames come in memory that it shares with others (netdev-afxdp) lends it to the packet, as a slice that
-//! nobody else has: so what is safe about it is the language's to check. Whoever drops the packet, wherever that is, sends
-//! the memory home, by the one function that the lender named.
+//! A device whose frames arrive in a shared memory area (netdev-afxdp) lends each frame's slice to the packet,
+//! exclusively, so that the borrow checker covers all accesses. When the packet is dropped, on whatever thread, the
+//! function that the device registered returns the slice to the device's pool.
 
 use std::sync::OnceLock;
 
-/// Takes memory back, by [`Lent::forget`] at last: what is dropped comes again.
-type Home = fn(Lent);
+/// Returns memory to its pool. It must end with [`Lent::forget`], as dropping the value calls it again.
+type Return = fn(Lent);
 
-static HOME: OnceLock<Home> = OnceLock::new();
+static RETURN: OnceLock<Return> = OnceLock::new();
 
-/// Says where all lent memory goes that nobody needs any more. There is one lender in a process: the first call counts.
-/// Without one, that memory is lost.
-pub fn set_home(home: Home) {
-    let _ = HOME.set(home);
+/// Registers the function that returns lent memory to its pool. A process has one lender: further calls have no effect.
+/// Without a registered function, lent memory is leaked.
+pub fn set_return_to_pool(to_pool: Return) {
+    let _ = RETURN.set(to_pool);
 }
 
-/// Memory of a device that a packet lies in. Nobody gets more out of it than borrows: so the lender knows that when it is
-/// back, nobody else has any of it.
+/// A slice of device memory, owned by one packet. The slice itself cannot be taken out, only borrowed, so the lender
+/// has exclusive access again once it gets this value back.
 ///
-/// It is never empty, as its address tells the lender what it is.
+/// It is never empty, as the lender identifies the frame by its address.
 #[derive(Debug)]
 pub struct Lent(&'static mut [u8]);
 
 impl Lent {
-    /// Lends `bytes`, at least one.
+    /// Lends `bytes`, which must not be empty.
     #[inline]
     pub fn new(bytes: &'static mut [u8]) -> Self {
         Self(bytes)
     }
 
-    /// The memory: from where the lender's began to the end of the frame in it.
+    /// The bytes, from the start of the lent slice to the end of the frame.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
         self.0
     }
 
-    /// Ends it without sending it home, for the lender, who has noted its address.
+    /// Drops the value without returning its memory. The lender calls this after taking note of the address.
     #[inline]
     pub fn forget(mut self) {
         self.0 = &mut [];
@@ -48,17 +48,17 @@ impl Drop for Lent {
     #[inline]
     fn drop(&mut self) {
         if !self.0.is_empty()
-            && let Some(home) = HOME.get()
+            && let Some(to_pool) = RETURN.get()
         {
-            home(Self(std::mem::take(&mut self.0)));
+            to_pool(Self(std::mem::take(&mut self.0)));
         }
     }
 }
 
 /// The memory of a packet.
 ///
-/// The slice of a lent one has the place of the vector's pointer and length, so that nothing has to be decided to get at
-/// the bytes.
+/// The pointer and length of a lent slice have the same offsets as the vector's pointer and length, so that access to
+/// the bytes takes no branch.
 #[derive(Debug)]
 pub(crate) enum Memory {
     Own(Vec<u8>),
@@ -73,7 +73,7 @@ impl Default for Memory {
 }
 
 impl Clone for Memory {
-    /// A copy is the packet's own.
+    /// Clones into owned memory.
     fn clone(&self) -> Self {
         Self::Own(self.bytes().to_vec())
     }
@@ -103,7 +103,7 @@ impl Memory {
         }
     }
 
-    /// Own memory with the same bytes.
+    /// Makes the memory owned, copying the bytes if it was lent.
     #[inline]
     pub(crate) fn own(&mut self) -> &mut Vec<u8> {
         if let Self::Lent(lent) = self {
@@ -112,7 +112,7 @@ impl Memory {
         self.emptied()
     }
 
-    /// Own memory; what was there is of no use any more, and is given back if it was lent.
+    /// Makes the memory owned without keeping its content; lent memory returns to its pool.
     #[inline]
     pub(crate) fn emptied(&mut self) -> &mut Vec<u8> {
         if let Self::Lent(_) = self {
@@ -124,7 +124,7 @@ impl Memory {
         }
     }
 
-    /// Cuts off what is behind the first `len` bytes.
+    /// Truncates to the first `len` bytes.
     pub(crate) fn truncate(&mut self, len: usize) {
         match self {
             Self::Own(bytes) => bytes.truncate(len),
@@ -146,12 +146,12 @@ mod tests {
     use std::collections::BTreeSet;
     use std::sync::Mutex;
 
-    /// Addresses of memory that came home.
-    static AT_HOME: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
+    /// Addresses of memory that returned to the pool.
+    static RETURNED: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
 
     fn lent(frame: &[u8], room: usize) -> (Packet, usize) {
-        set_home(|lent| {
-            assert!(AT_HOME.lock().expect("a lock").insert(lent.bytes().as_ptr() as usize));
+        set_return_to_pool(|lent| {
+            assert!(RETURNED.lock().expect("a lock").insert(lent.bytes().as_ptr() as usize));
             lent.forget();
         });
         let memory = [&vec![0; room], frame].concat().leak();
@@ -162,8 +162,8 @@ mod tests {
         (packet, at)
     }
 
-    fn is_home(at: usize) -> bool {
-        AT_HOME.lock().expect("a lock").contains(&at)
+    fn is_returned(at: usize) -> bool {
+        RETURNED.lock().expect("a lock").contains(&at)
     }
 
     #[derive(Clone, Debug)]
@@ -187,9 +187,10 @@ mod tests {
     }
 
     tally::proptest! {
-        /// A packet in lent memory behaves as one in its own; and the memory goes home once, when it is of no use any more.
+        /// A packet in lent memory behaves like one in owned memory, and the lent memory is returned once, when no
+        /// longer used.
         #[test]
-        fn lent_memory_is_as_good_as_own(len in 1usize..90, room in 0usize..60, steps in steps()) {
+        fn lent_memory_behaves_like_owned_memory(len in 1usize..90, room in 0usize..60, steps in steps()) {
             let frame: Vec<u8> = (0..len as u8).collect();
             let ((mut packet, at), mut twin) = (lent(&frame, room), Packet::from_slice(&frame));
             prop_assert_eq!((packet.headroom(), packet.passes), (room, 0));
@@ -204,28 +205,29 @@ mod tests {
                     }
                 }
                 prop_assert_eq!(&packet, &twin);
-                prop_assert_eq!(packet.lent().is_none(), is_home(at));
+                prop_assert_eq!(packet.lent().is_none(), is_returned(at));
                 prop_assert!(packet.clone().lent().is_none());
             }
             drop(packet);
-            prop_assert!(is_home(at));
+            prop_assert!(is_returned(at));
         }
     }
 
     #[test]
-    fn memory_that_is_taken_or_given_back_leaves_an_empty_packet() {
+    fn taking_lent_memory_leaves_an_empty_packet() {
         let (mut packet, at) = lent(b"frame", 3);
         let memory = packet.take_lent().expect("it was lent");
-        assert_eq!((memory.bytes(), packet.len(), is_home(at)), (&b"\0\0\0frame"[..], 0, false));
+        assert_eq!((memory.bytes(), packet.len(), is_returned(at)), (&b"\0\0\0frame"[..], 0, false));
         memory.forget();
-        assert!(!is_home(at));
-        assert!(packet.take_lent().is_none() && packet.own_len().is_none());
+        assert!(!is_returned(at));
+        assert!(packet.take_lent().is_none() && packet.own_capacity().is_none());
         packet.refill(b"next");
-        assert_eq!((packet.data(), packet.own_len()), (&b"next"[..], Some(crate::buf::HEADROOM + 4)));
+        assert_eq!(packet.data(), b"next");
+        assert!(packet.own_capacity() >= Some(crate::buf::HEADROOM + 4));
         let (mut packet, at) = lent(b"frame", 3);
         drop(packet.take_lent());
-        assert!(is_home(at) && packet.is_empty());
+        assert!(is_returned(at) && packet.is_empty());
         let (packet, at) = lent(b"frame", 3);
-        assert_eq!((packet.into_vec(), is_home(at)), (b"\0\0\0frame".to_vec(), true));
+        assert_eq!((packet.into_vec(), is_returned(at)), (b"\0\0\0frame".to_vec(), true));
     }
 }

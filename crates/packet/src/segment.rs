@@ -1,19 +1,19 @@
-//! Cutting a large frame into those that a wire takes: what a network card does with a frame marked for segmentation.
+//! Segments GSO packets in software: what a network card does with a frame that is flagged for segmentation.
 //!
-//! Each segment has the headers of the large frame, VLAN tags and options included, with its own lengths, IPv4
-//! identification, TCP sequence number and flags, and right checksums.
+//! Each segment gets the headers of the large frame, with VLAN tags and options, and its own lengths, IPv4
+//! identification, TCP sequence number and flags, and valid checksums. It also gets the metadata of the large frame.
 
-use crate::buf::{Batch, Checksum, GsoKind, Packet};
+use crate::buf::{Batch, Checksum, GsoKind, Offload, Packet};
 use crate::checksum::checksum;
 use crate::wire::{self, Ip, Ipv4, Ipv6, Tcp, Udp};
 use std::fmt;
 
-/// Why a frame cannot be segmented. Its marks and its bytes disagree, or it has none.
+/// Why a packet cannot be segmented.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SegmentError {
-    /// The frame has no segmentation mark, or a size of 0.
+    /// The packet has no GSO flag, or a segment size of 0.
     NoMark,
-    /// The frame is not of the kind that the mark says, is a fragment, or has lengths that do not fit.
+    /// The GSO kind does not fit the frame: the protocol differs, it is a fragment, or its lengths are inconsistent.
     Mismatch,
 }
 
@@ -31,8 +31,8 @@ impl std::error::Error for SegmentError {}
 const FIN_PSH: u16 = 0x009;
 const CWR: u16 = 0x080;
 
-/// Cuts `packet` into frames with at most the payload that its mark says. The bytes' own length fields are not believed
-/// beyond finding the headers, because a frame above 64 kB cannot state its length.
+/// Segments `packet` by its GSO flag. The length fields of the headers only serve to find the headers, because a packet
+/// above 64 kB cannot state its length.
 pub fn segment(packet: &Packet) -> Result<Batch, SegmentError> {
     let gso = packet.offload.gso.filter(|g| g.size != 0).ok_or(SegmentError::NoMark)?;
     let (ip, headers_len) = find_headers(packet.data(), gso.kind).ok_or(SegmentError::Mismatch)?;
@@ -48,23 +48,37 @@ pub fn segment(packet: &Packet) -> Result<Batch, SegmentError> {
         let chunk = chunks.next().unwrap_or(&[]);
         let mut segment = Packet::from_slice(headers);
         segment.append(chunk);
-        let place = Place { index: i, last: i + 1 == count, done, gso_ecn: gso.ecn };
-        fix_headers(segment.data_mut(), &ip, gso.kind, place);
-        segment.offload.checksum = Checksum::Good;
+        let position = SegmentPosition { index: i, last: i + 1 == count, done, gso_ecn: gso.ecn };
+        fix_headers(segment.data_mut(), &ip, gso.kind, position);
+        segment.copy_metadata(packet);
+        segment.offload = Offload { checksum: Checksum::Good, gso: None };
         out.push(segment);
         done += chunk.len();
     }
     Ok(out)
 }
 
-/// Bytes of the longest frame that a wire sees of the packet: of its segments, if it has a segmentation mark that fits.
+/// Length in bytes of the longest frame that goes on the wire for `packet`: of its segments, if it is a GSO packet.
 pub fn longest_frame(packet: &Packet) -> usize {
     let marked = packet.offload.gso.filter(|g| g.size != 0);
     let segment = marked.and_then(|g| Some(find_headers(packet.data(), g.kind)?.1 + usize::from(g.size)));
     segment.map_or(packet.len(), |longest| longest.min(packet.len()))
 }
 
-/// The IP header of a frame of this kind, and the length of all headers, which are those of each segment.
+/// Length in bytes of the shortest frame that goes on the wire for `packet`: of its last segment, if it is a GSO
+/// packet.
+pub fn shortest_frame(packet: &Packet) -> usize {
+    let marked = packet.offload.gso.filter(|g| g.size != 0);
+    let segment = marked.and_then(|g| {
+        let headers = find_headers(packet.data(), g.kind)?.1;
+        let (payload, size) = (packet.len() - headers, usize::from(g.size));
+        let last = payload % size;
+        Some(headers + if last == 0 { payload.min(size) } else { last })
+    });
+    segment.unwrap_or(packet.len())
+}
+
+/// The IP header of a frame of this GSO kind, and the length of the headers, which each segment repeats.
 fn find_headers(frame: &[u8], kind: GsoKind) -> Option<(Ip, usize)> {
     let ip = find_ip(frame)?;
     let l4 = &frame[ip.l4..];
@@ -76,7 +90,7 @@ fn find_headers(frame: &[u8], kind: GsoKind) -> Option<(Ip, usize)> {
     (least..=l4.len()).contains(&header).then_some((ip, ip.l4 + header))
 }
 
-/// As [`wire::ip`], but for a packet that reaches to the end of the frame, whatever it states.
+/// Like [`wire::ip`], but ignores the stated length: the packet ends with the frame.
 fn find_ip(frame: &[u8]) -> Option<Ip> {
     let (at, kind) = wire::network(frame)?;
     let rest = frame.get(at..)?;
@@ -107,25 +121,25 @@ fn find_ip(frame: &[u8]) -> Option<Ip> {
     (found.header >= 20 && !found.fragment && !found.routed && found.l4 <= frame.len()).then_some(found)
 }
 
-/// Where a segment stands among its siblings.
+/// The position of a segment within the GSO packet.
 #[derive(Clone, Copy)]
-struct Place {
+struct SegmentPosition {
     index: usize,
     last: bool,
-    /// Payload bytes before it.
+    /// Payload bytes in the segments before this one.
     done: usize,
     /// Only the first segment keeps the congestion-window-reduced flag.
     gso_ecn: bool,
 }
 
-fn fix_headers(frame: &mut [u8], ip: &Ip, kind: GsoKind, place: Place) {
+fn fix_headers(frame: &mut [u8], ip: &Ip, kind: GsoKind, position: SegmentPosition) {
     let ip = Ip { end: frame.len(), ..*ip };
     let l3 = &mut frame[ip.at..];
     let len = l3.len();
     if ip.version == 4 {
         let mut h = Ipv4(&mut *l3);
         h.set_total_len(len as u16);
-        h.set_id(h.id().wrapping_add(place.index as u16));
+        h.set_id(h.id().wrapping_add(position.index as u16));
         h.set_checksum(0);
         let sum = checksum(&l3[..ip.header]);
         Ipv4(l3).set_checksum(sum);
@@ -139,12 +153,12 @@ fn fix_headers(frame: &mut [u8], ip: &Ip, kind: GsoKind, place: Place) {
         h.set_checksum(0);
     } else {
         let mut h = Tcp(&mut *l4);
-        h.set_seq(h.seq().wrapping_add(place.done as u32));
+        h.set_seq(h.seq().wrapping_add(position.done as u32));
         let mut flags = h.flags();
-        if !place.last {
+        if !position.last {
             flags &= !FIN_PSH;
         }
-        if place.index > 0 && (place.gso_ecn || flags & CWR != 0) {
+        if position.index > 0 && (position.gso_ecn || flags & CWR != 0) {
             flags &= !CWR;
         }
         h.set_flags(flags);
@@ -207,6 +221,7 @@ mod tests {
             let p = large(kind, v6, tags, &payload, size);
             let segments = segment(&p).expect("fits its mark");
             prop_assert_eq!(Some(longest_frame(&p)), segments.iter().map(Packet::len).max());
+            prop_assert_eq!(Some(shortest_frame(&p)), segments.iter().map(Packet::len).min());
             let mut back: Vec<u8> = Vec::new();
             for (i, s) in segments.iter().enumerate() {
                 let ip = wire::ip(s.data()).expect("an IP packet");
@@ -241,6 +256,19 @@ mod tests {
                 Some(Gso { kind: [GsoKind::TcpV4, GsoKind::TcpV6, GsoKind::UdpL4][kind], size, ecn: true });
             let _ = segment(&p);
             prop_assert!(longest_frame(&p) <= p.len());
+        }
+    }
+
+    #[test]
+    fn segments_have_the_metadata_of_the_packet() {
+        let mut p = large(GsoKind::TcpV4, false, 1, &[0; 100], 50);
+        (p.recirc_id, p.dp_hash, p.passes, p.tags) = (1, 2, 3, 4);
+        p.metadata_mut().pkt_mark = 5;
+        let segments = segment(&p).expect("fits its mark");
+        assert_eq!(segments.len(), 2);
+        for s in segments {
+            assert_eq!((s.recirc_id, s.dp_hash, s.passes, s.tags), (1, 2, 3, 4));
+            assert_eq!(s.metadata(), p.metadata());
         }
     }
 

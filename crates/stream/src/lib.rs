@@ -1,9 +1,9 @@
 //! Byte streams by the names that Open vSwitch has for connections (ovsdb(7), "Connection Methods"): `unix:FILE`,
-//! `tcp:HOST[:PORT]`, `ssl:HOST[:PORT]`, and for those that others make `punix:FILE`, `ptcp:[PORT][:HOST]`,
+//! `tcp:HOST[:PORT]`, `ssl:HOST[:PORT]`, and the passive `punix:FILE`, `ptcp:[PORT][:HOST]`,
 //! `pssl:[PORT][:HOST]`.
 //!
-//! [`connect`] makes a connection, [`listen`] gives a [`Listener`] that takes them. Accepting is done in two steps, so that
-//! a client that is slow at its TLS handshake holds up nobody else; either end of one has [`HANDSHAKE_MAX`] for it.
+//! [`connect`] makes a connection, [`listen`] returns a [`Listener`] that accepts them. Accepting takes two steps, so that
+//! a client with a slow TLS handshake does not delay others; either end has [`HANDSHAKE_MAX`] for a handshake.
 
 use rustix::net::{AddressFamily, sockopt};
 use std::fmt;
@@ -21,23 +21,23 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream};
 mod watch;
 pub use watch::{Watched, watch};
 
-/// The port that OpenFlow uses unless one is named.
+/// The default port of OpenFlow.
 pub const OFP_PORT: u16 = 6653;
-/// The class of packets unless one is named: network control (RFC 4594 section 3.1).
+/// The default DSCP: network control (RFC 4594 section 3.1).
 pub const DSCP: u8 = 48;
-/// Connections that may wait to be accepted.
+/// Backlog of connections to accept.
 const BACKLOG: u32 = 64;
-/// How long setting up TLS may take.
+/// Time limit of a TLS handshake.
 pub const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 
 /// Any kind of stream.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin + fmt::Debug {
-    /// The common name in the certificate that the other end has shown, if a CA that is trusted vouches for it.
+    /// The common name in the peer's certificate, if a trusted CA signed it.
     fn peer_name(&self) -> Option<&str> {
         None
     }
 
-    /// The socket below.
+    /// The underlying socket.
     fn socket(&self) -> BorrowedFd<'_>;
 }
 
@@ -63,7 +63,7 @@ impl Stream for TlsStream<TcpStream> {
     }
 }
 
-/// What a name says.
+/// Connection methods.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Method {
     /// `unix`
@@ -81,7 +81,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// The method that a name begins with, and the rest of the name.
+    /// Splits a name into its method and the rest.
     pub fn of(name: &str) -> Option<(Self, &str)> {
         let (method, rest) = name.split_once(':')?;
         let method = match method {
@@ -96,18 +96,18 @@ impl Method {
         Some((method, rest))
     }
 
-    /// Whether others connect.
+    /// Returns true for methods that listen.
     pub fn is_passive(self) -> bool {
         matches!(self, Self::PassiveUnix | Self::PassiveTcp | Self::PassiveSsl)
     }
 }
 
-/// No such method: what the operating system says of addresses of a kind that it does not know.
+/// An unknown method: the operating system's error for unknown address families.
 fn unknown_method() -> io::Error {
     io::Error::from_raw_os_error(97) // EAFNOSUPPORT
 }
 
-/// `HOST[:PORT]` with the port written out.
+/// `HOST[:PORT]` with an explicit port.
 fn with_port(address: &str, port: u16) -> String {
     match address.rsplit_once(':') {
         Some((host, port)) if !port.is_empty() && (!host.contains(':') || host.ends_with(']')) => address.to_owned(),
@@ -115,7 +115,7 @@ fn with_port(address: &str, port: u16) -> String {
     }
 }
 
-/// The address that `tcp:HOST[:PORT]` or `ssl:HOST[:PORT]` is, if HOST is no name that must be looked up first.
+/// The address of `tcp:HOST[:PORT]` or `ssl:HOST[:PORT]`, unless HOST is a name to resolve.
 pub fn numeric_address(name: &str, default_port: u16) -> Option<SocketAddr> {
     match Method::of(name)? {
         (Method::Tcp | Method::Ssl, address) => with_port(address, default_port).parse().ok(),
@@ -123,7 +123,7 @@ pub fn numeric_address(name: &str, default_port: u16) -> Option<SocketAddr> {
     }
 }
 
-/// A socket for this address whose packets, and those of connections that it accepts, are of this class.
+/// Creates a socket for this address that sends with this DSCP, as do the connections that it accepts.
 fn tcp_socket(address: SocketAddr, dscp: u8) -> io::Result<TcpSocket> {
     let class = u32::from(dscp) << 2;
     if address.is_ipv4() {
@@ -137,8 +137,8 @@ fn tcp_socket(address: SocketAddr, dscp: u8) -> io::Result<TcpSocket> {
     }
 }
 
-/// Has the packets of a connection, or of those that a listening socket accepts from now on, be of this class; does
-/// nothing to a socket that is not of IP.
+/// Sets the DSCP of the packets of a connection, or of connections that a listening socket accepts from now on; does
+/// nothing to a socket that is not an IP socket.
 pub fn set_dscp(socket: BorrowedFd<'_>, dscp: u8) -> io::Result<()> {
     let class = u32::from(dscp) << 2;
     match sockopt::socket_domain(socket)? {
@@ -149,7 +149,7 @@ pub fn set_dscp(socket: BorrowedFd<'_>, dscp: u8) -> io::Result<()> {
     Ok(())
 }
 
-/// Connects to `name`, over TCP with packets of the class `dscp`, and tells of the address on the way.
+/// Connects to `name`, over TCP with the DSCP `dscp`, and passes the address to the callback before connecting.
 pub async fn connect(
     name: &str,
     dscp: u8,
@@ -187,13 +187,13 @@ async fn in_time<T>(handshake: impl Future<Output = io::Result<T>>) -> io::Resul
     done.unwrap_or_else(|_| Err(io::Error::from_raw_os_error(110))) // ETIMEDOUT
 }
 
-/// What others connect to. A socket in the file system stays when it is dropped, as by then another may have its place,
+/// A listening socket. A socket in the file system stays when it is dropped, as another process may have replaced it by then,
 /// unless it is [`Listener::removed_at_end`].
 #[derive(Debug)]
 pub struct Listener {
     socket: Socket,
     tls: Option<Arc<Tls>>,
-    /// The socket in the file system, from the root: a daemon changes its directory once it has detached.
+    /// Absolute path of the socket in the file system: a daemon changes its directory once it has detached.
     path: Option<PathBuf>,
     removed_at_end: bool,
 }
@@ -204,8 +204,8 @@ enum Socket {
     Tcp(TcpListener),
 }
 
-/// Listens at `name`, with packets of the class `dscp` over TCP. A unix socket takes the place of whoever left one there,
-/// and none but its owner and group may connect to it.
+/// Listens at `name`, with the DSCP `dscp` over TCP. A unix socket replaces a left-over one at its path,
+/// and only its owner and group may connect to it.
 pub fn listen(name: &str, dscp: u8, tls: &Arc<Tls>) -> io::Result<Listener> {
     let (method, rest) = Method::of(name).ok_or_else(unknown_method)?;
     if method == Method::PassiveSsl {
@@ -253,21 +253,21 @@ fn listen_tcp(address: &str, dscp: u8) -> io::Result<Socket> {
 impl Drop for Listener {
     fn drop(&mut self) {
         if let Some(path) = self.path.as_ref().filter(|_| self.removed_at_end) {
-            // Nothing can be done if it is gone already.
+            // Nothing can be done about a failure, such as a file that is already gone.
             let _ = std::fs::remove_file(path);
         }
     }
 }
 
 impl Listener {
-    /// The same, of which nothing stays in the file system when it is dropped.
+    /// Has the drop of this listener remove its socket from the file system.
     #[must_use]
     pub fn removed_at_end(mut self) -> Self {
         self.removed_at_end = true;
         self
     }
 
-    /// The port of a TCP socket, which the system may have chosen.
+    /// The port of a TCP socket, which the system may have assigned.
     pub fn port(&self) -> Option<u16> {
         match &self.socket {
             Socket::Unix(_) => None,
@@ -275,7 +275,7 @@ impl Listener {
         }
     }
 
-    /// The socket that listens.
+    /// The listening socket.
     pub fn socket(&self) -> BorrowedFd<'_> {
         match &self.socket {
             Socket::Unix(listener) => listener.as_fd(),
@@ -283,7 +283,7 @@ impl Listener {
         }
     }
 
-    /// The next who connects.
+    /// Accepts the next connection.
     pub async fn accept(&self) -> io::Result<Incoming> {
         Ok(match &self.socket {
             Socket::Unix(listener) => Incoming::Unix(listener.accept().await?.0),
@@ -296,7 +296,7 @@ impl Listener {
     }
 }
 
-/// Somebody who has connected.
+/// An accepted connection.
 #[derive(Debug)]
 pub enum Incoming {
     /// To a unix socket.
@@ -305,9 +305,9 @@ pub enum Incoming {
     Tcp {
         /// The connection.
         stream: TcpStream,
-        /// From where.
+        /// The peer's address.
         address: SocketAddr,
-        /// TLS is to be spoken, by this configuration.
+        /// The TLS configuration, for `pssl`.
         tls: Option<Arc<Tls>>,
     },
 }
@@ -324,12 +324,12 @@ impl fmt::Display for Incoming {
 }
 
 impl Incoming {
-    /// Whether the other end has to do its part before there is a stream.
-    pub fn is_unfinished(&self) -> bool {
+    /// Returns true if a handshake precedes the stream.
+    pub fn needs_handshake(&self) -> bool {
         matches!(self, Self::Tcp { tls: Some(_), .. })
     }
 
-    /// The stream, once the other end has done its part. What goes wrong with TLS is in the log.
+    /// The stream, once the handshake is done. TLS errors are logged.
     pub async fn into_stream(self) -> io::Result<Box<dyn Stream>> {
         let name = self.to_string();
         Ok(match self {
@@ -364,7 +364,7 @@ mod tests {
         assert_eq!((Method::of("udp:x"), Method::of("tcp")), (None, None));
     }
 
-    /// Nobody answers at the first of two addresses that a name has.
+    /// The first of a name's two addresses does not answer.
     #[tokio::test]
     async fn names_have_several_addresses() {
         let listener = listen("ptcp:0:127.0.0.1", DSCP, &Arc::default()).expect("it listens");
@@ -375,7 +375,7 @@ mod tests {
         assert_eq!(stream.peer_name(), None);
     }
 
-    /// The class of a socket's packets.
+    /// The DSCP of a socket's packets.
     fn dscp(socket: BorrowedFd<'_>) -> u8 {
         match sockopt::socket_domain(socket).expect("a socket") {
             AddressFamily::INET => sockopt::ip_tos(socket).expect("it has one") >> 2,
@@ -402,7 +402,7 @@ mod tests {
         set_dscp(one.socket(), 1).expect("it does nothing");
     }
 
-    /// What the other end has sent does not hide that it has gone, and does not look as if it had.
+    /// Unread data does not hide that the peer has closed the connection, and does not look like a close.
     #[tokio::test]
     async fn it_is_seen_who_has_gone() {
         use tokio::io::AsyncWriteExt;
@@ -430,7 +430,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a folder");
         let path = directory.path().join("d".repeat(100));
         std::fs::create_dir(&path).expect("a folder");
-        // A path that a socket address has no room for is as good as any.
+        // Any path that is too long for a socket address will do.
         for path in [directory.path().join("socket"), path.join("socket")] {
             let listener = listen(&format!("punix:{}", path.display()), DSCP, &Arc::default()).expect("it listens");
             let mode = std::fs::metadata(&path).expect("it is there").permissions().mode();

@@ -1,11 +1,11 @@
 //! For tests: how many cases a property was tried on, and how much a comparison compared.
 //!
-//! A test that passes is silent, also about having tried nothing. So each property ([`proptest!`]) and each comparison
-//! with a naive twin or with another program ([`report!`]) leaves a line in the file that the environment variable
-//! `FLOWSTONE_CASE_COUNTS` names, as `datapath::exact::tests::agrees: 2000 cases`; without it, nowhere. `./test` shows
+//! A passing test is silent, also if it tried nothing. So each property ([`proptest!`]) and each comparison
+//! with a naive twin or with another program ([`report!`]) appends a line to the file that the environment variable
+//! `FLOWSTONE_CASE_COUNTS` names, such as `datapath::microflow::tests::agrees: 2000 cases`. `./test` shows
 //! them.
 //!
-//! Invariant: the counts of a thread are written when it ends, which a test's does before its program.
+//! Invariant: a thread writes its counts when it ends, which a test's thread does before its program.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use std::io::Write;
 /// The environment variable that names the file.
 pub const FILE: &str = "FLOWSTONE_CASE_COUNTS";
 
-/// `proptest::proptest!` that counts the cases of each property, those that it threw out included.
+/// `proptest::proptest!` that counts the cases of each property, including rejected ones.
 #[macro_export]
 macro_rules! proptest {
     (@ $config:expr; $($(#[$attribute:meta])* fn $name:ident($($parameters:tt)*) $body:block)*) => {
@@ -38,7 +38,7 @@ macro_rules! proptest {
     };
 }
 
-/// Says what a test compared, as `format!` has it, in a line with the test's name; prints it, too.
+/// Reports the extent of a comparison, formatted like `format!`, in a line with the test's name, and prints it.
 #[macro_export]
 macro_rules! report {
     ($($what:tt)+) => {{
@@ -62,18 +62,18 @@ thread_local! {
     static COUNTS: RefCell<Counts> = const { RefCell::new(Counts(BTreeMap::new())) };
 }
 
-/// Counts a case of the property `name`; [`proptest!`] does so.
+/// Counts a case of the property `name`; for [`proptest!`].
 pub fn case(package: &'static str, name: &'static str) {
     COUNTS.with_borrow_mut(|counts| *counts.0.entry((package, name)).or_default() += 1);
 }
 
-/// Prints `what`, and leaves it with the name of the function in which `place` is named; [`report!`] does so.
+/// Prints `what`, and appends it with the name of the function that contains `place`; for [`report!`].
 pub fn note(package: &str, place: &str, what: &str) {
     println!("{what}");
     write(package, function(place), what);
 }
 
-/// The function around a local item and the closures around that.
+/// The function around a local item and the closures around it.
 fn function(mut place: &str) -> &str {
     place = place.strip_suffix("::here").unwrap_or(place);
     while let Some(outer) = place.strip_suffix("::{{closure}}") {
@@ -85,11 +85,11 @@ fn function(mut place: &str) -> &str {
 fn write(package: &str, name: &str, what: &str) {
     let Some(path) = std::env::var_os(FILE) else { return };
     let file = OpenOptions::new().create(true).append(true).open(path);
-    // One call for the line: other programs append, too. A count that cannot be written fails no test.
+    // A single write for the line, since other programs append, too. A count that cannot be written fails no test.
     let _ = file.and_then(|mut file| file.write_all(format!("{}: {what}\n", full(package, name)).as_bytes()));
 }
 
-/// The name with the package in front, where it does not begin with that anyhow: programs of tests are crates of their
+/// The name prefixed by the package, unless it already begins with it: integration tests are crates of their
 /// own.
 fn full(package: &str, name: &str) -> String {
     let package = package.replace('-', "_");

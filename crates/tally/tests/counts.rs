@@ -1,4 +1,4 @@
-//! What is left in the file, by this program run again with a file named.
+//! The contents of the file, written by this program when it runs again with the variable set.
 
 use proptest::prelude::*;
 use std::process::Command;

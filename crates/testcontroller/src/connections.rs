@@ -1,5 +1,5 @@
-//! Listeners and connections to switches, one task each on one thread. A connection that ends is not made again; the
-//! program ends when there are no connections and no listeners left, or when it is told to.
+//! Listeners and connections to switches: one task for each, on one thread. Connections are not re-established; the
+//! program ends when no connections and listeners are left, or on request.
 
 use crate::learning::Controller;
 use crate::options::Options;
@@ -18,25 +18,25 @@ use tls::Tls;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinSet;
 
-/// Silence after which a switch is asked whether it is there, and after which again it is given up.
+/// Idle time after which a switch is probed, and after which an unanswered probe ends the connection.
 const PROBE: Duration = Duration::from_secs(60);
-/// How long a connection, with TLS if that is spoken, may take to be made.
+/// Maximum time to establish a connection, including TLS.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
-/// How long two ends may take to agree on a version.
+/// Maximum time to negotiate a version.
 const HELLO_MAX: Duration = Duration::from_secs(5);
-/// The id of our first message.
+/// Transaction id of the controller's first message.
 const HELLO_XID: u32 = 1;
 
-/// What all connections have in common.
-struct Shared {
+/// State shared by all connections.
+struct ControllerState {
     options: Options,
     tls: Arc<Tls>,
     clock: Clock,
-    /// Connections to unix sockets so far, for their names.
+    /// Number of connections on unix sockets so far, for their names.
     n_unix: AtomicUsize,
 }
 
-/// Runs the controller until its end.
+/// Runs the controller until it ends.
 pub(crate) fn serve(options: Options, log: &Arc<vlog::Log>) -> Result<(), String> {
     let mut started = daemon::start(&options.command_line, options.daemon.clone(), log).map_err(|e| e.to_string())?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
@@ -55,13 +55,13 @@ pub(crate) fn serve(options: Options, log: &Arc<vlog::Log>) -> Result<(), String
         };
         if let Some(control) = control {
             control.abort();
-            // It was told to end.
+            // The result of a cancelled task does not matter.
             let _ = control.await;
         }
         end
     });
     for socket in sockets {
-        // It is not there if it could not be made.
+        // The socket does not exist if it could not be created.
         let _ = std::fs::remove_file(socket);
     }
     end
@@ -71,10 +71,10 @@ async fn all(mut tasks: JoinSet<()>) {
     while tasks.join_next().await.is_some() {}
 }
 
-/// Opens all that the command line names. An error if none of it can be opened.
+/// Opens all connections and listeners of the command line. Fails if none of them can be opened.
 async fn start(options: Options) -> Result<JoinSet<()>, String> {
     let tls = Tls::new(options.tls.clone());
-    let shared = Arc::new(Shared { options, tls, clock: Clock::real(), n_unix: AtomicUsize::new(0) });
+    let shared = Arc::new(ControllerState { options, tls, clock: Clock::real(), n_unix: AtomicUsize::new(0) });
     let (mut tasks, mut attempts) = (JoinSet::new(), JoinSet::new());
     for name in shared.options.methods.clone() {
         let shared = Arc::clone(&shared);
@@ -97,7 +97,7 @@ async fn start(options: Options) -> Result<JoinSet<()>, String> {
             (name, connected)
         });
     }
-    // Nobody waits for one that does not answer but to know whether there is any.
+    // Wait for all attempts, to find out whether any succeeded.
     while let Some(Ok((name, connected))) = attempts.join_next().await {
         match connected {
             Ok(stream) => {
@@ -110,14 +110,14 @@ async fn start(options: Options) -> Result<JoinSet<()>, String> {
     if tasks.is_empty() { Err("no active or passive switch connections".into()) } else { Ok(tasks) }
 }
 
-/// What the operating system says, without the number.
+/// The operating system's error text, without the number.
 fn reason(e: &io::Error) -> String {
     let text = e.to_string();
     text.split(" (os error").next().unwrap_or_default().to_owned()
 }
 
 /// Takes connections for ever.
-async fn accept(listener: Listener, name: String, shared: Arc<Shared>) {
+async fn accept(listener: Listener, name: String, shared: Arc<ControllerState>) {
     let mut children = JoinSet::new();
     loop {
         let incoming = match listener.accept().await {
@@ -135,7 +135,7 @@ async fn accept(listener: Listener, name: String, shared: Arc<Shared>) {
             if name == "unix" {
                 name = format!("unix#{}", shared.n_unix.fetch_add(1, Ordering::Relaxed));
             }
-            // The log says already what goes wrong with TLS.
+            // TLS errors are already logged.
             if let Ok(Ok(stream)) = tokio::time::timeout(HELLO_MAX, incoming.into_stream()).await {
                 control(&shared, &name, stream).await;
             }
@@ -144,7 +144,7 @@ async fn accept(listener: Listener, name: String, shared: Arc<Shared>) {
 }
 
 /// Controls one switch until the connection ends.
-async fn control(shared: &Shared, name: &str, stream: Box<dyn Stream>) {
+async fn control(shared: &ControllerState, name: &str, stream: Box<dyn Stream>) {
     let mut connection = Connection { name, stream, framer: Framer::default() };
     let ended = match tokio::time::timeout(HELLO_MAX, connection.negotiate(shared.options.versions)).await {
         Ok(Ok(version)) => {
@@ -167,7 +167,7 @@ struct Connection<'a> {
 }
 
 impl Connection<'_> {
-    /// The next message; `None` at the end of the connection.
+    /// The next message; `None` if the connection has ended.
     async fn recv(&mut self) -> io::Result<Option<Vec<u8>>> {
         let mut chunk = vec![0; 16 << 10];
         loop {
@@ -183,7 +183,8 @@ impl Connection<'_> {
         }
     }
 
-    /// Sends whole messages. A switch that does not read is not read from either, so nothing piles up here.
+    /// Sends whole messages. While a switch does not read, nothing is read from it either, so output does not
+    /// accumulate.
     async fn send(&mut self, messages: &[u8]) -> io::Result<()> {
         let mut sent = Framer::default();
         if tracing::enabled!(target: "vconn", tracing::Level::DEBUG) {
@@ -223,7 +224,7 @@ impl Connection<'_> {
         Err(protocol_error())
     }
 
-    async fn run(&mut self, shared: &Shared, version: Version) -> io::Result<()> {
+    async fn run(&mut self, shared: &ControllerState, version: Version) -> io::Result<()> {
         let mut controller = Controller::new(&shared.options.policy, version, HELLO_XID);
         if let Err(e) = controller.begin(&shared.options.flows) {
             tracing::info!(target: "learning_switch", "{}: {e}", self.name);

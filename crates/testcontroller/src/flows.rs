@@ -1,12 +1,12 @@
-//! Flows that every switch gets, from files in the format of `ovs-ofctl add-flows`, and the format in which a connection
-//! can carry them.
+//! The flows that every switch receives, from files in the format of `ovs-ofctl add-flows`, and the flow format that a
+//! connection uses for them.
 
 use flow::text::NoNames;
 use openflow::message::{Form, Options};
 use openflow::{Message, ParsedFlow, Protocols, Version, parse_flow_line};
 use std::io::Read;
 
-/// Reads a file of flows, `-` for the standard input. The error names the line.
+/// Parses a file of flows, `-` for standard input. The error names the line.
 pub(crate) fn read(file: &str) -> Result<Vec<ParsedFlow>, String> {
     let text = if file == "-" {
         let mut text = Vec::new();
@@ -26,17 +26,17 @@ pub(crate) fn read(file: &str) -> Result<Vec<ParsedFlow>, String> {
         .collect()
 }
 
-/// How flow modifications are written on a connection.
+/// A flow format of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Format(Protocols);
 
 impl Format {
-    /// The one in which a connection of `version` begins.
+    /// The initial format of a connection of `version`.
     pub(crate) fn initial(version: Version) -> Self {
         Self(Protocols::of_version(version).first().unwrap_or(Protocols::NONE))
     }
 
-    /// One in which all of `flows` can be written on a connection of `version`.
+    /// A format for a connection of `version` that can express all `flows`.
     pub(crate) fn for_flows(flows: &[ParsedFlow], version: Version) -> Option<Self> {
         let usable = flows.iter().fold(Protocols::of_version(version), |usable, flow| usable & flow.usable);
         usable.first().map(Self)
@@ -50,17 +50,17 @@ impl Format {
         self.0 == Protocols::OF10_STD_TID || self.0 == Protocols::OF10_NXM_TID
     }
 
-    /// The form of flow modifications.
+    /// The encoding of flow modifications.
     pub(crate) fn form(self) -> Form {
         if self.is_nxm() { Form::Nicira } else { Form::Standard }
     }
 
-    /// What else writing them depends on.
+    /// The encoding options of flow modifications.
     pub(crate) fn options(self) -> Options {
         Options { flow_mod_table_id: self.names_tables(), ..Options::default() }
     }
 
-    /// What a switch must be told to understand this format, where it understands `current`.
+    /// The messages that switch a connection from the format `current` to this one.
     pub(crate) fn requests(self, current: Self) -> Vec<Message> {
         let mut requests = Vec::new();
         if self.is_nxm() != current.is_nxm() {
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_plainest_format_that_will_do() {
+    fn the_simplest_sufficient_format_is_chosen() {
         let flows = |text: &str| vec![parse_flow_line(text, &NoNames).unwrap()];
         let v10 = |text| Format::for_flows(&flows(text), Version::V10).unwrap();
         let start = Format::initial(Version::V10);

@@ -1,9 +1,9 @@
-//! One switch's controller: what to tell it when it connects, and what to answer to its messages. No sockets: messages
-//! come and go as bytes, and time is an argument.
+//! The controller of one switch: its initial messages, and its replies to the switch's messages. It has no sockets and
+//! no clock: messages are bytes, and time is an argument.
 //!
-//! A packet from an address tells where the address is. A packet to an address that is known goes there, and with it a flow
-//! that has the switch send the next ones there itself. What goes to an unknown address, or to many, is flooded, and the
-//! controller sees the next one too.
+//! The controller learns the port of each packet's source address. A packet to a known address is sent to its port,
+//! together with a flow that lets the switch forward later packets itself. A packet to an unknown or multicast address
+//! is flooded without a flow.
 
 use crate::flows::Format;
 use crate::macs::Macs;
@@ -19,38 +19,38 @@ use openflow::switch::{FragHandling, SwitchConfig};
 use openflow::{Action, FlowMod, FlowModCommand, Message, ParsedFlow, Version};
 use std::collections::{BTreeMap, HashMap};
 
-/// Bytes of a packet that a switch is to send to the controller.
+/// Number of bytes of a packet that switches send to the controller.
 const MISS_SEND_LEN: u16 = 128;
-/// Priority of flows that are set up.
+/// Priority of the installed flows.
 const PRIORITY: u16 = 1;
 
 /// Where packets go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Mode {
-    /// Where their destination was seen.
+    /// Forward to the port on which the destination was seen.
     #[default]
     Learn,
     /// Everywhere.
     Hub,
-    /// Where their destination was seen, as the switch itself knows (OFPP_NORMAL).
+    /// Let the switch learn and forward by itself (OFPP_NORMAL).
     Normal,
 }
 
-/// What switches are told to do.
+/// The policy for all switches.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Policy {
     pub(crate) mode: Mode,
-    /// Whether the switch gets flows, beside packets.
+    /// Whether to install flows, in addition to sending packets.
     pub(crate) set_up_flows: bool,
-    /// Fields that those flows do not match, as `ofp_flow_wildcards` of OpenFlow 1.0 (section 5.2.3).
+    /// Fields that these flows do not match, as `ofp_flow_wildcards` of OpenFlow 1.0 (section 5.2.3).
     pub(crate) wildcards: u32,
-    /// Seconds without a packet until such a flow goes; 0 for never.
+    /// Idle timeout of these flows in seconds; 0 for none.
     pub(crate) idle_timeout: u16,
-    /// The queue for packets, unless there is another for the port they came from.
+    /// The default queue of packets.
     pub(crate) queue: Option<u32>,
-    /// Queues for packets by the name of the port that they came from.
+    /// Queues of packets by the name of their ingress port.
     pub(crate) port_queues: BTreeMap<String, u32>,
-    /// Whether no message of a switch is answered.
+    /// Whether all messages of switches are ignored.
     pub(crate) mute: bool,
 }
 
@@ -75,31 +75,31 @@ pub(crate) struct Controller<'a> {
     version: Version,
     format: Format,
     macs: Macs,
-    /// Queues by ingress port, as far as names of ports are known.
+    /// Queues by ingress port, for ports whose names are known.
     queues: HashMap<PortNo, u32>,
     last_xid: u32,
     out: Vec<u8>,
 }
 
 impl<'a> Controller<'a> {
-    /// For a switch with which `version` was agreed on. Transaction ids go on after `last_xid`.
+    /// A controller for a switch with negotiated `version`. Transaction ids continue after `last_xid`.
     pub(crate) fn new(policy: &'a Policy, version: Version, last_xid: u32) -> Self {
         let format = Format::initial(version);
         Self { policy, version, format, macs: Macs::default(), queues: HashMap::new(), last_xid, out: Vec::new() }
     }
 
-    /// What is to be sent, and was not yet given out.
+    /// Takes the queued output.
     pub(crate) fn take_output(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.out)
     }
 
-    /// Queues a message that answers none.
+    /// Queues a message with a new transaction id.
     pub(crate) fn send(&mut self, message: &Message) {
         self.last_xid = self.last_xid.wrapping_add(1);
         self.out.extend(encode_with(self.version, self.last_xid, message, self.format.options()));
     }
 
-    /// Queues what a switch is told first. The error says why it does not get `flows`.
+    /// Queues the initial messages. The error states why the switch cannot receive `flows`.
     pub(crate) fn begin(&mut self, flows: &[ParsedFlow]) -> Result<(), &'static str> {
         self.send(&Message::FeaturesRequest);
         self.send(&Message::SetConfig(SwitchConfig {
@@ -112,10 +112,10 @@ impl<'a> Controller<'a> {
         }
         if self.version >= Version::V13 {
             if !self.policy.port_queues.is_empty() {
-                // Features tell no ports any more.
+                // From OpenFlow 1.3 on, features do not list the ports.
                 self.send(&Message::StatsRequest { more: false, body: StatsRequest::PortDesc(PortNo::ANY) });
             }
-            // Without this flow packets that no flow matches are dropped (OpenFlow 1.3 section 5.4).
+            // Without this flow, packets that match no flow are dropped (OpenFlow 1.3 section 5.4).
             let mut miss = FlowMod::new(FlowModCommand::Add);
             miss.priority = 0;
             miss.actions = vec![Action::Output { port: PortNo::CONTROLLER, max_len: MISS_SEND_LEN }];
@@ -135,7 +135,7 @@ impl<'a> Controller<'a> {
         Ok(())
     }
 
-    /// Takes in a message of the switch; the answer is queued. An error is for the log.
+    /// Handles a message of the switch and queues the reply. Errors are to be logged.
     pub(crate) fn receive(&mut self, msg: &[u8], now: Millis) -> Result<(), String> {
         let (version, xid, message) = decode(msg).map_err(|e| e.to_string())?;
         if self.policy.mute {
@@ -166,7 +166,7 @@ impl<'a> Controller<'a> {
     }
 
     fn packet_in(&mut self, packet: &PacketIn, now: Millis) {
-        // What an action sent here is somebody else's business.
+        // Packets sent by an action are not for this controller.
         if packet.reason == PacketInReason::Action {
             return;
         }
@@ -185,7 +185,8 @@ impl<'a> Controller<'a> {
             flow.actions.clone_from(&actions);
             self.send(&Message::FlowMod(self.format.form(), Box::new(flow)));
         }
-        // A buffered packet goes, or is dropped, with the flow; one that came whole, and goes nowhere, is done with.
+        // With the flow, the switch also forwards or drops a buffered packet. An unbuffered packet to nowhere needs no
+        // reply.
         let needs_packet_out = if packet.buffer_id.is_some() { !send_flow } else { !actions.is_empty() };
         if needs_packet_out {
             self.send(&Message::PacketOut(PacketOut {
@@ -198,7 +199,7 @@ impl<'a> Controller<'a> {
         }
     }
 
-    /// Where a packet goes; `None` to drop it. Its source is remembered.
+    /// The output port of a packet; `None` to drop it. Learns its source.
     fn destination(&mut self, key: &FlowKey, in_port: PortNo, now: Millis) -> Option<PortNo> {
         let mac = |field| base::MacAddr::from_u64(key.get(field) as u64);
         let (src, dst) = (mac(Field::EthSrc), mac(Field::EthDst));
@@ -240,12 +241,12 @@ const NW_DST_SHIFT: u32 = 14;
 const DL_VLAN_PCP: u32 = 1 << 20;
 const NW_TOS: u32 = 1 << 21;
 
-/// Bits of a VLAN tag: that there is one, its id, and its priority.
+/// Bits of a VLAN tag: its presence, id, and priority.
 const TAGGED: u128 = 0x1000;
 const VLAN_ID: u128 = 0x1fff;
 const PRIORITY_BITS: u128 = 0xf000;
 
-/// Matches the fields of OpenFlow 1.0 as `key` has them, less `wildcards`.
+/// Matches the OpenFlow 1.0 fields of `key`, except for `wildcards`.
 fn matching(key: &FlowKey, wildcards: u32) -> Match {
     let mut m = Match::ANY;
     let mut set = |bits: u32, fields: &[Field]| {
@@ -269,7 +270,7 @@ fn matching(key: &FlowKey, wildcards: u32) -> Match {
     let wanted = |bit: u32, bits: u128| if wildcards & bit == 0 { bits } else { 0 };
     let mask = wanted(DL_VLAN, VLAN_ID) | wanted(DL_VLAN_PCP, PRIORITY_BITS);
     match tci & TAGGED {
-        // An id says already that there is no tag.
+        // A match on the id already covers the absence of a tag.
         0 if wildcards & DL_VLAN == 0 => m.set(Field::VlanTci, 0),
         0 => {}
         _ => m.set_masked(Field::VlanTci, tci, mask),

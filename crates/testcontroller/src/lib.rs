@@ -1,9 +1,9 @@
-//! The program ovs-testcontroller: a simple controller that has switches learn addresses, or flood like hubs.
+//! The program ovs-testcontroller: a simple controller that makes switches learn addresses, or flood like hubs.
 //!
-//! - `options`: the command line; `flows`: files of flows that each switch gets;
-//! - `learning`: what to answer to a switch's messages: a core without sockets, with time as an argument; `macs`: which
-//!   address was seen where;
-//! - `connections`: listeners and connections, one task each on one thread.
+//! - `options`: the command line; `flows`: files of flows that each switch receives;
+//! - `learning`: the replies to a switch's messages: a core without sockets, with time as an argument; `macs`: the
+//!   table of learned addresses;
+//! - `connections`: listeners and connections, one task for each on one thread.
 
 mod connections;
 mod flows;
@@ -14,7 +14,7 @@ mod options;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-/// The options, for completion in a shell.
+/// The options, for shell completion.
 pub fn vocabulary() -> cli::completion::Vocabulary {
     options::vocabulary()
 }

@@ -1,9 +1,9 @@
-//! Which address was seen on which port.
+//! The table of learned addresses and their ports.
 
 use base::{MacAddr, Millis, PortNo};
 use std::collections::HashMap;
 
-/// Milliseconds for which an address is remembered.
+/// Milliseconds after which an address is forgotten.
 const AGE_MAX_MS: u64 = 300_000;
 /// Addresses that are remembered.
 const MACS_MAX: usize = 8192;
@@ -13,14 +13,14 @@ const MACS_MAX: usize = 8192;
 pub(crate) struct Macs(HashMap<MacAddr, (PortNo, Millis)>);
 
 impl Macs {
-    /// Remembers that `mac` sends from `port`.
+    /// Learns that `mac` sends from `port`.
     pub(crate) fn learn(&mut self, mac: MacAddr, port: PortNo, now: Millis) {
         if mac.is_multicast() {
             return;
         }
         if self.0.len() >= MACS_MAX && !self.0.contains_key(&mac) {
             self.0.retain(|_, (_, seen)| now.since(*seen) < AGE_MAX_MS);
-            // The longest silent one goes.
+            // The least recently seen address is evicted.
             if self.0.len() >= MACS_MAX
                 && let Some(oldest) = self.0.iter().min_by_key(|(_, (_, seen))| *seen).map(|(mac, _)| *mac)
             {
@@ -30,7 +30,7 @@ impl Macs {
         self.0.insert(mac, (port, now));
     }
 
-    /// The port on which `mac` was last seen, not too long ago.
+    /// The port on which `mac` was last seen, unless it is too long ago.
     pub(crate) fn port(&self, mac: MacAddr, now: Millis) -> Option<PortNo> {
         let (port, seen) = self.0.get(&mac)?;
         (now.since(*seen) < AGE_MAX_MS).then_some(*port)
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_forgotten_by_age_and_number() {
+    fn addresses_are_evicted_by_age_and_number() {
         let mac = |n: usize| MacAddr::from_u64(0x0200_0000_0000 + n as u64);
         let mut macs = Macs::default();
         macs.learn(mac(0), PortNo(1), Millis(0));

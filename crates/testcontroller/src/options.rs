@@ -7,7 +7,7 @@ use openflow::{ParsedFlow, Version, Versions};
 use std::ffi::OsString;
 use std::sync::Arc;
 
-/// What the command line says.
+/// The parsed command line.
 #[derive(Debug)]
 pub(crate) struct Options {
     /// The command line as given.
@@ -16,9 +16,9 @@ pub(crate) struct Options {
     pub(crate) tls: tls::Config,
     /// Versions to offer.
     pub(crate) versions: Versions,
-    /// What switches are told to do.
+    /// The policy for all switches.
     pub(crate) policy: Policy,
-    /// Flows that every switch gets.
+    /// Flows that every switch receives.
     pub(crate) flows: Vec<ParsedFlow>,
     /// Connection methods.
     pub(crate) methods: Vec<String>,
@@ -46,16 +46,16 @@ const OPTIONS: &[Opt] = &[
     Opt::new("ssl-server-name", Arg::Required),
 ];
 
-/// The options, for completion in a shell.
+/// The options, for shell completion.
 pub(crate) fn vocabulary() -> cli::completion::Vocabulary {
     cli::completion::Vocabulary::new(&[OPTIONS, daemon::OPTIONS, vlog::OPTIONS, HELP_AND_VERSION], [])
 }
 
-/// Fields that flows do not match with `--wildcards` alone: all above Ethernet, and the priority in the VLAN tag. (The manual
-/// page gives the number without the latter.)
+/// Fields that flows do not match with `--wildcards` alone: all above Ethernet, and the priority in the VLAN tag. (The
+/// number in the manual page lacks the latter.)
 const WILDCARDS: u32 = 0x0038_20f0;
 
-/// Reads the command line; `None` if all is done with it.
+/// Parses the command line; `None` if the program is to exit successfully.
 pub(crate) fn parse(args: Vec<OsString>, program: &str, log: &Arc<vlog::Log>) -> Result<Option<Options>, String> {
     let mut options = Options {
         command_line: args.clone(),
@@ -111,7 +111,7 @@ pub(crate) fn parse(args: Vec<OsString>, program: &str, log: &Arc<vlog::Log>) ->
         }
     }
     if has_queue {
-        // Neither a hub nor what the switch decides itself has a port to queue for.
+        // Queues need an output port, which neither hub nor NORMAL mode has.
         options.policy.mode = Mode::Learn;
     }
     options.methods = parser.into_positionals();

@@ -1,4 +1,4 @@
-//! TLS over a blocking socket, for programs that do one thing after another. One thread may read while another writes.
+//! TLS over a blocking socket, for sequential programs. One thread may read while another writes.
 
 use crate::handshake::{finish, server_name};
 use crate::identity::Tls;
@@ -18,18 +18,18 @@ pub struct Stream(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     socket: TcpStream,
-    /// Held while it is used, and not while the socket is waited for: what is read may be what the other end waits to get
-    /// rid of before it takes what is written.
+    /// Locked for operations on the connection, and not while waiting for the socket: the peer may wait for a read to finish
+    /// before it accepts a write.
     connection: Mutex<ClientConnection>,
-    /// What is sealed and still to be written to the socket. Held by who writes.
+    /// Encrypted bytes to be written to the socket. Locked by the writer.
     sealed: Mutex<Vec<u8>>,
-    /// What was read from the socket and the connection had no room for. Held by who reads.
+    /// Bytes from the socket that the connection has no space for. Locked by the reader.
     arrived: Mutex<Vec<u8>>,
 }
 
 impl Inner {
-    /// Writes what is sealed, and what the connection has to say by then. Nothing of it is lost if the socket fails: what
-    /// is left is written with the next.
+    /// Writes encrypted bytes, including the connection's own messages. If the socket fails, nothing is lost: the
+    /// rest goes out with the next write.
     fn flush(&self, sealed: &mut Vec<u8>) -> io::Result<()> {
         loop {
             let mut connection = self.connection.lock();
@@ -56,12 +56,12 @@ impl Drop for Inner {
     fn drop(&mut self) {
         self.connection.lock().send_close_notify();
         let mut sealed = std::mem::take(&mut *self.sealed.lock());
-        // The other end may be gone.
+        // The peer may be gone.
         let _ = self.flush(&mut sealed);
     }
 }
 
-/// Begins TLS on a connection to the server `name`. What goes wrong is logged in detail, and reported as a protocol error.
+/// Starts TLS on a connection to the server `name`. Errors are logged in detail, and returned as a protocol error.
 pub fn connect(tls: &Tls, name: &str, socket: TcpStream) -> io::Result<Stream> {
     let ready = tls.ready()?;
     let address = socket.peer_addr()?.ip();
@@ -71,7 +71,7 @@ pub fn connect(tls: &Tls, name: &str, socket: TcpStream) -> io::Result<Stream> {
         while connection.is_handshaking() {
             connection.complete_io(&mut &socket)?;
         }
-        // What ends the handshake may be unsent yet.
+        // The last message of the handshake may be unsent yet.
         while connection.wants_write() {
             connection.write_tls(&mut &socket)?;
         }
@@ -87,21 +87,21 @@ pub fn connect(tls: &Tls, name: &str, socket: TcpStream) -> io::Result<Stream> {
 }
 
 impl Stream {
-    /// Whether reading returns at once if nothing is there, with [`io::ErrorKind::WouldBlock`].
+    /// Sets whether a read without data returns at once, with [`io::ErrorKind::WouldBlock`].
     pub fn set_nonblocking(&self, on: bool) -> io::Result<()> {
         self.0.socket.set_nonblocking(on)
     }
 }
 
 impl Read for Stream {
-    /// Waits without holding the connection up, so that another thread may write.
+    /// Waits without the lock on the connection, so that another thread may write.
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let inner = &*self.0;
         let mut arrived = inner.arrived.lock();
         loop {
             match inner.connection.lock().reader().read(buf) {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
-                // Whoever goes without a word is gone as well.
+                // A peer that closes the connection without an alert is gone as well.
                 Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
                 done => return done,
             }
@@ -111,18 +111,18 @@ impl Read for Stream {
                 arrived.extend_from_slice(chunk.get(..n).unwrap_or_default());
             }
             let mut connection = inner.connection.lock();
-            // It takes some, as nothing in it waits to be read; what is left, when the reader has had that. (Of nothing, it
-            // takes that there is no more to come.)
+            // The connection accepts some, as none of its data is unread; the rest, when the reader has consumed that. (An empty
+            // slice marks the end of the stream.)
             let mut left = &arrived[..];
             connection.read_tls(&mut left)?;
             let taken = arrived.len() - left.len();
             arrived.drain(..taken);
             connection.process_new_packets().map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))?;
             drop(connection);
-            // An answer to a message of TLS itself. Whoever writes right now sees to it, too.
+            // A reply to a message of TLS itself. A concurrent writer also sends it.
             if let Some(mut sealed) = inner.sealed.try_lock() {
                 match inner.flush(&mut sealed) {
-                    // It waits for the next that is written.
+                    // It goes out with the next write.
                     Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
                     done => done?,
                 }
@@ -138,7 +138,7 @@ impl Write for Stream {
         inner.flush(&mut sealed)?;
         let n = inner.connection.lock().writer().write(buf)?;
         match inner.flush(&mut sealed) {
-            // It was taken, and is written with the next.
+            // It was accepted, and goes out with the next write.
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(n),
             done => done.map(|()| n),
         }

@@ -1,44 +1,44 @@
-//! Which files and algorithms to use.
+//! Files and algorithms to use.
 
 use crate::handshake::dns_name;
 use crate::suites::{Ciphers, Protocols, SuiteError};
 use std::path::{Path, PathBuf};
 
-/// The CA that vouches for peers.
+/// The CA that signs the certificates of peers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CaCert {
-    /// Everybody is trusted (`--ca-cert=none`).
+    /// All peers are trusted (`--ca-cert=none`).
     None,
-    /// The one whose certificates are in this file.
+    /// The CA whose certificates are in this file.
     File(PathBuf),
-    /// The same, and while there is no such file, the one of the first server, whose certificate is then kept there.
+    /// The same, and while there is no such file, the CA of the first server, whose certificate is then stored there.
     Bootstrap(PathBuf),
 }
 
-/// Which files and algorithms to use, as told by options of the command line or a row of the table SSL.
+/// Files and algorithms to use, from options of the command line or a row of the table SSL.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Config {
     /// PEM file of the private key.
     pub private_key: Option<PathBuf>,
-    /// PEM file of the certificate for that key, and of those that lead to the peer's CA if there are any.
+    /// PEM file of the certificate for that key, and of intermediate certificates up to the peer's CA if there are any.
     pub certificate: Option<PathBuf>,
-    /// Who vouches for peers.
+    /// The CA of peers.
     pub ca_cert: Option<CaCert>,
-    /// PEM file of further certificates to show: the CA's, for peers that are yet to learn it.
+    /// PEM file of further certificates to send: the CA's, for peers that bootstrap.
     pub peer_ca_cert: Option<PathBuf>,
     /// Versions of TLS.
     pub protocols: Protocols,
     /// Cipher suites.
     pub ciphers: Ciphers,
-    /// What servers are told that they were called by (RFC 6066 section 3); if it is not given, the name in their address.
+    /// The server name in handshakes (RFC 6066 section 3); by default, the host in the server's address.
     pub server_name: Option<String>,
 }
 
 impl Config {
-    /// Takes the value of an option by its long name; `false` if the option is none of TLS. Names of files are made
-    /// absolute: a daemon leaves its directory.
+    /// Sets an option by its long name; `false` if it is no TLS option. File names become
+    /// absolute, since a daemon changes its directory.
     ///
-    /// Errors: versions or ciphers of which none is supported, a server's name that is none.
+    /// Errors: versions or ciphers of which none is supported, an invalid server name.
     pub fn accept(&mut self, option: &str, value: &str) -> Result<bool, SuiteError> {
         let path = || absolute(Path::new(value));
         match option {
@@ -57,8 +57,8 @@ impl Config {
         Ok(true)
     }
 
-    /// This one's keys and certificates, with all else as `given` has it: what a row of the database says, over what the
-    /// command line does.
+    /// This configuration's keys and certificates with the other settings of `given`: a row of the database overrides the
+    /// command line.
     #[must_use]
     pub fn over(&self, given: &Self) -> Self {
         let Self { private_key, certificate, ca_cert, .. } = self.clone();
@@ -74,7 +74,7 @@ impl Config {
     }
 }
 
-/// A name that a server may be called by: that of a host, not an address.
+/// A valid server name: a host name, not an address.
 fn checked_name(name: &str) -> Result<String, SuiteError> {
     let is_name = dns_name(name).is_some();
     if is_name { Ok(name.to_owned()) } else { Err(SuiteError::ServerName(name.to_owned())) }

@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 use vlog::{err_rl, warn_rl};
 
-/// A connection by TLS, of which the handshake is done.
+/// A TLS connection after its handshake.
 #[derive(Debug)]
 pub struct TlsStream<S> {
     stream: tokio_rustls::TlsStream<S>,
@@ -22,24 +22,24 @@ pub struct TlsStream<S> {
 
 impl<S> TlsStream<S> {
     fn new(stream: tokio_rustls::TlsStream<S>, trust: &Trust) -> Self {
-        // Of whom nobody vouches for, the name is worth nothing.
+        // Without verification the name proves nothing.
         let shown = stream.get_ref().1.peer_certificates().filter(|_| !matches!(trust, Trust::All));
         let peer_name = shown.and_then(|certificates| common_name(certificates.first()?));
         Self { stream, peer_name }
     }
 
-    /// The stream below.
+    /// The underlying stream.
     pub fn get_ref(&self) -> &S {
         self.stream.get_ref().0
     }
 
-    /// The common name in the peer's certificate, if the CA vouches for it.
+    /// The common name in the peer's certificate, if the CA signed it.
     pub fn peer_name(&self) -> Option<&str> {
         self.peer_name.as_deref()
     }
 }
 
-/// Begins TLS on a connection to the server `name` at `address`. What goes wrong is logged in detail, and reported as a
+/// Starts TLS on a connection to the server `name` at `address`. Errors are logged in detail, and returned as a
 /// protocol error.
 pub async fn connect<S: AsyncRead + AsyncWrite + Unpin>(
     tls: &Tls,
@@ -52,11 +52,11 @@ pub async fn connect<S: AsyncRead + AsyncWrite + Unpin>(
     finish(name, &ready.trust, connected).map(|stream| TlsStream::new(stream.into(), &ready.trust))
 }
 
-/// Begins TLS on a connection from the client `name`. What goes wrong is logged in detail, and reported as a protocol
-/// error. A CA that is yet to be learned is learned from servers only, not from whoever connects.
+/// Starts TLS on a connection from the client `name`. Errors are logged in detail, and returned as a protocol
+/// error. Only servers can supply the CA certificate for bootstrapping, not clients.
 pub async fn accept<S: AsyncRead + AsyncWrite + Unpin>(tls: &Tls, name: &str, stream: S) -> io::Result<TlsStream<S>> {
     let ready = tls.ready().inspect_err(|e| {
-        // What is not configured is logged where that is found.
+        // Missing configuration is logged where it is detected.
         if !matches!(e, TlsError::Missing(_)) {
             err_rl!(&LOG_LIMIT, target: "stream_ssl", "{name}: {e}");
         }
@@ -65,30 +65,30 @@ pub async fn accept<S: AsyncRead + AsyncWrite + Unpin>(tls: &Tls, name: &str, st
     finish(name, &ready.trust, accepted).map(|stream| TlsStream::new(stream.into(), &ready.trust))
 }
 
-/// The name of the server `remote` (`ssl:HOST[:PORT]`) in the handshake: the one that was configured, or HOST. If that is
-/// an address, it is not told to the server (RFC 6066 section 3).
+/// The server name for `remote` (`ssl:HOST[:PORT]`) in the handshake: the configured one, or HOST. An
+/// address is not sent to the server (RFC 6066 section 3).
 pub(crate) fn server_name(ready: &Ready, remote: &str, address: IpAddr) -> ServerName<'static> {
     let name = ready.server_name.clone().or_else(|| dns_name(host(remote)?));
     name.unwrap_or_else(|| ServerName::IpAddress(address.into()))
 }
 
-/// HOST of `ssl:HOST[:PORT]`, unless it is an address of IPv6.
+/// HOST of `ssl:HOST[:PORT]`, unless it is an IPv6 address.
 fn host(remote: &str) -> Option<&str> {
     let target = remote.strip_prefix("ssl:")?;
     let (host, port) = target.split_once(':').unwrap_or((target, ""));
     (!port.contains(':') && !host.starts_with('[')).then_some(host)
 }
 
-/// A name as it is told to servers; `None` if it is an address, or no name.
+/// A server name for the handshake; `None` for an address or an invalid name.
 pub(crate) fn dns_name(name: &str) -> Option<ServerName<'static>> {
     ServerName::try_from(name.to_owned()).ok().filter(|name| matches!(name, ServerName::DnsName(_)))
 }
 
-/// What becomes of a handshake.
+/// Handles the result of a handshake.
 pub(crate) fn finish<T>(name: &str, trust: &Trust, done: io::Result<T>) -> io::Result<T> {
     let stream = done.map_err(|e| {
         warn_rl!(&LOG_LIMIT, target: "stream_ssl", "{name}: TLS handshake failed: {e}");
-        // What the operating system says is said of any connection.
+        // Errors of the operating system are those of any connection.
         if e.raw_os_error().is_some() { e } else { io::Error::from_raw_os_error(EPROTO) }
     })?;
     trust.finish().map(|()| stream)
@@ -97,7 +97,7 @@ pub(crate) fn finish<T>(name: &str, trust: &Trust, done: io::Result<T>) -> io::R
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for TlsStream<S> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match Pin::new(&mut self.get_mut().stream).poll_read(cx, buf) {
-            // Whoever goes without a word is gone as well.
+            // A peer that closes the connection without an alert is gone as well.
             Poll::Ready(Err(e)) if e.kind() == io::ErrorKind::UnexpectedEof => Poll::Ready(Ok(())),
             read => read,
         }
@@ -105,7 +105,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for TlsStream<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TlsStream<S> {
-    /// What was taken may wait in the stream for room in the socket, until it is flushed.
+    /// Accepted data may wait in the stream for space in the socket, until it is flushed.
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.get_mut().stream).poll_write(cx, buf)
     }

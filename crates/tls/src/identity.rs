@@ -1,4 +1,4 @@
-//! A configuration made ready: files read, keys and certificates parsed and checked against each other.
+//! A loaded configuration: files read, keys and certificates parsed and checked against each other.
 
 use crate::LOG_LIMIT;
 use crate::config::{CaCert, Config};
@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use vlog::{err_rl, warn_rl};
 
-/// Why TLS cannot be used.
+/// Why TLS is unavailable.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// An option that TLS needs is missing.
@@ -26,20 +26,20 @@ pub enum TlsError {
     /// A file cannot be read.
     #[error("{}: {error}", path.display())]
     Read {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         error: io::Error,
     },
-    /// A file is not what it should be.
+    /// A file has invalid contents.
     #[error("{}: {problem}", path.display())]
     Contents {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error in it.
         problem: String,
     },
-    /// Key, certificate, versions and ciphers do not fit together.
+    /// Key, certificate, versions and ciphers do not match each other.
     #[error("{0}")]
     Unusable(#[from] rustls::Error),
 }
@@ -53,10 +53,10 @@ impl From<TlsError> for io::Error {
     }
 }
 
-/// The number of this error on Linux: what is reported of connections for which TLS is not configured.
+/// Linux's number of this error, which is reported for connections for which TLS is not configured.
 const ENOPROTOOPT: i32 = 92;
 
-/// What the files hold, to see whether they changed.
+/// The contents of the files, to detect changes.
 #[derive(Clone, PartialEq, Eq)]
 struct Contents {
     private_key: Vec<u8>,
@@ -69,15 +69,15 @@ struct Contents {
 pub(crate) struct Ready {
     pub(crate) client: Arc<ClientConfig>,
     pub(crate) server: Arc<ServerConfig>,
-    /// Whom both trust.
+    /// The trust of both.
     pub(crate) trust: Arc<Trust>,
-    /// What servers are told that they were called by, if that was configured.
+    /// The configured server name for handshakes, if there is one.
     pub(crate) server_name: Option<ServerName<'static>>,
     contents: Contents,
 }
 
-/// TLS as configured. Files are looked at again for each connection; while what is in them cannot be used, for instance
-/// because a key was renewed and its certificate is yet to be, what could be used before stays in use.
+/// The configured TLS. The files are checked for changes before each connection; while their contents are unusable, for
+/// instance because a key was renewed and its certificate is still missing, the previous contents stay in use.
 #[derive(Default)]
 pub struct Tls {
     state: Mutex<State>,
@@ -96,12 +96,12 @@ impl fmt::Debug for Tls {
 }
 
 impl Tls {
-    /// TLS by this configuration. No file is read yet.
+    /// Creates TLS with this configuration. It reads no file yet.
     pub fn new(config: Config) -> Arc<Self> {
         Arc::new(Self { state: Mutex::new(State { config, ready: None }) })
     }
 
-    /// Takes another configuration, for connections that are made from now on; `false` if it is the one that there is.
+    /// Replaces the configuration for connections from now on; `false` if it is equal to the current one.
     pub fn configure(&self, config: Config) -> bool {
         let mut state = self.state.lock();
         let is_new = state.config != config;
@@ -111,8 +111,8 @@ impl Tls {
         is_new
     }
 
-    /// Checks that connections could be made: that all is configured, and all files are in order. What is missing goes to
-    /// the log.
+    /// Checks that connections are possible: that nothing is missing from the configuration, and all files are valid. Logs
+    /// missing settings.
     pub fn check(&self) -> Result<(), TlsError> {
         self.ready().map(|_| ())
     }
@@ -127,7 +127,7 @@ impl Tls {
         });
         match (fresh, &state.ready) {
             (Ok(fresh), _) => {
-                // Whoever is to be believed first is one connection.
+                // Bootstrapping concerns a single connection.
                 state.ready = (!matches!(*fresh.trust, Trust::First(_))).then(|| Arc::clone(&fresh));
                 Ok(fresh)
             }
@@ -140,7 +140,7 @@ impl Tls {
     }
 }
 
-/// Whether all is configured that has no default. Each thing that is missing goes to the log.
+/// Returns true if all settings without a default are present. Logs each missing one.
 fn complete(config: &Config) -> Result<(), TlsError> {
     let given = [
         ("Private key", config.private_key.is_some()),
@@ -179,7 +179,7 @@ impl Contents {
     }
 }
 
-/// The certificates in a PEM file; there must be one.
+/// The certificates in a PEM file, at least one.
 fn certificates(path: Option<&Path>, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let certificates = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
     let wrong = |problem: String| TlsError::Contents { path: path.unwrap_or(Path::new("")).to_owned(), problem };

@@ -1,9 +1,9 @@
-//! Names in certificates (RFC 5280 section 4.1), as far as they are looked at: whose CA one is, and what its owner is
-//! called. `rustls` and `webpki` read certificates to verify them, and leave these names alone.
+//! Names in certificates (RFC 5280 section 4.1), as far as they matter here: whether a certificate is a CA's, and its owner's
+//! name. `rustls` and `webpki` read certificates to verify them, and ignore these names.
 
-/// The type of a common name (RFC 4519 section 2.3), 2.5.4.3.
+/// The object identifier of common names (RFC 4519 section 2.3), 2.5.4.3.
 const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
-/// Tags of strings of which each byte that is ASCII means just that: UTF8String, PrintableString, TeletexString, IA5String.
+/// Tags of strings in which ASCII bytes stand for themselves: UTF8String, PrintableString, TeletexString, IA5String.
 const PLAIN_STRINGS: [u8; 4] = [0x0c, 0x13, 0x14, 0x16];
 
 /// The contents of the issuer's name of a certificate.
@@ -11,7 +11,7 @@ pub(crate) fn issuer(certificate: &[u8]) -> Option<&[u8]> {
     Some(element(from_issuer(certificate)?)?.1)
 }
 
-/// The first common name of whom a certificate is about, if it is text.
+/// The first common name of a certificate's subject, if it is text.
 pub(crate) fn common_name(certificate: &[u8]) -> Option<String> {
     let (_, _, validity_and_subject) = element(from_issuer(certificate)?)?;
     let (_, _, subject) = element(validity_and_subject)?;
@@ -71,7 +71,7 @@ mod tests {
         [head, contents.to_vec()].concat()
     }
 
-    /// A name of one attribute a set: the last byte of its type, the string's tag, and the string.
+    /// A name with one attribute a set: the last byte of its type, the string's tag, and the string.
     fn name(attributes: &[(u8, u8, &[u8])]) -> Vec<u8> {
         let set = |(kind, tag, text): &(u8, u8, &[u8])| {
             der(0x31, &der(0x30, &[der(0x06, &[0x55, 0x04, *kind]), der(*tag, text)].concat()))
@@ -92,7 +92,7 @@ mod tests {
         assert_eq!(called(&[(3, 0x0c, b"one")]).as_deref(), Some("one"));
         assert_eq!(called(&[(10, 0x0c, b"o"), (3, 0x13, b"one"), (3, 0x0c, b"two")]).as_deref(), Some("one"));
         assert_eq!(called(&[(3, 0x0c, &[b'x'; 300])]), Some("x".repeat(300)));
-        // What is no text, or ends early for those who stop at a zero, is no name.
+        // Binary data is no name, nor a string that C programs would cut at a zero byte.
         for none in [&b""[..], b"admin\0.evil", b"\xff"] {
             assert_eq!(called(&[(3, 0x0c, none), (3, 0x0c, b"two")]), None);
         }
@@ -114,7 +114,7 @@ mod tests {
             for byte in [0x00, 0x7f, 0x80, 0x84, 0xff] {
                 let mut changed = whole.clone();
                 changed[at] = byte;
-                // Any answer will do.
+                // Any result will do.
                 let _ = (common_name(&changed), issuer(&changed));
             }
         }

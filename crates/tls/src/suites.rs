@@ -1,22 +1,22 @@
-//! Versions and cipher suites, in the words that OpenSSL has for them.
+//! Protocol versions and cipher suites, by OpenSSL's names.
 //!
-//! Supported are TLS 1.2 and 1.3 with what is still held to be safe: forward secrecy by elliptic curves and authenticated
-//! encryption. A text that leaves none of that is an error; what it names beside that is passed over.
+//! TLS 1.2 and 1.3 are supported, with suites that are considered secure: forward secrecy by elliptic curves and
+//! authenticated encryption. A text that selects none of them is an error; other names in it are ignored.
 
 use rustls::crypto::ring::cipher_suite as suite;
 use rustls::{SupportedCipherSuite, SupportedProtocolVersion};
 use std::str::FromStr;
 
-/// A text that leaves no version or no cipher, or that is no name.
+/// A text that selects no version or no cipher, or that is no host name.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SuiteError {
-    /// Of versions.
+    /// Versions.
     #[error("{0}: no supported TLS version (TLSv1.2 and TLSv1.3 are)")]
     Protocols(String),
-    /// Of cipher suites.
+    /// Cipher suites.
     #[error("{0}: no supported cipher (ECDHE with AES-GCM or ChaCha20-Poly1305, and the suites of TLS 1.3 are)")]
     Ciphers(String),
-    /// Of a server.
+    /// The name of a server.
     #[error("\"{0}\" is no name of a server (a host's, not an address)")]
     ServerName(String),
 }
@@ -40,7 +40,7 @@ const VERSIONS: [&str; 4] = ["TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3"];
 impl FromStr for Protocols {
     type Err = SuiteError;
 
-    /// A list like `TLSv1.2,TLSv1.3`; `TLSv1.2+` is that version and all newer ones, `TLSv1.2-TLSv1.3` is a range.
+    /// Parses a list like `TLSv1.2,TLSv1.3`; `TLSv1.2+` is that version and all newer ones, `TLSv1.2-TLSv1.3` is a range.
     fn from_str(text: &str) -> Result<Self, SuiteError> {
         let wrong = || SuiteError::Protocols(text.to_owned());
         let position = |name: &str| VERSIONS.iter().position(|v| v.eq_ignore_ascii_case(name)).ok_or_else(wrong);
@@ -71,7 +71,7 @@ impl Protocols {
     }
 }
 
-/// A cipher suite with its name and the groups that it belongs to, as OpenSSL has them.
+/// A cipher suite with OpenSSL's name and groups.
 struct Suite {
     suite: SupportedCipherSuite,
     name: &'static str,
@@ -122,7 +122,7 @@ const TLS13: &[Suite] = &[
 ];
 
 impl Suite {
-    /// Whether it is what a word like `ECDHE+AESGCM` means: it belongs to all of these groups, or bears the name.
+    /// Returns true if a word like `ECDHE+AESGCM` selects it: it belongs to all of these groups, or has the name.
     fn is(&self, word: &str) -> bool {
         word.split('+').all(|group| {
             self.name == group || self.groups.contains(&group) || !self.groups.is_empty() && ALL.contains(&group)
@@ -138,13 +138,13 @@ pub struct Ciphers {
 }
 
 impl Ciphers {
-    /// Takes those of TLS 1.2 from a cipher string of OpenSSL, as `HIGH:!aNULL:!MD5`.
+    /// Parses the suites of TLS 1.2 from a cipher string of OpenSSL, such as `HIGH:!aNULL:!MD5`.
     pub(crate) fn set_tls12(&mut self, text: &str) -> Result<(), SuiteError> {
         self.tls12 = Some(select(TLS12, text)?);
         Ok(())
     }
 
-    /// Takes those of TLS 1.3 from a list of their names with colons between.
+    /// Parses the suites of TLS 1.3 from a list of their names, separated by colons.
     pub(crate) fn set_tls13(&mut self, text: &str) -> Result<(), SuiteError> {
         self.tls13 = Some(select(TLS13, text)?);
         Ok(())
@@ -162,7 +162,7 @@ impl Ciphers {
     }
 }
 
-/// What a cipher string selects, in its order: a word adds, `-` takes away, `!` takes away for good, `+` moves to the end.
+/// The selection of a cipher string, in its order: a word adds, `-` removes, `!` removes for good, `+` moves to the end.
 fn select(table: &'static [Suite], text: &str) -> Result<Vec<&'static str>, SuiteError> {
     let mut chosen: Vec<&'static str> = Vec::new();
     let mut banned: Vec<&'static str> = Vec::new();

@@ -1,11 +1,11 @@
-//! Whom to trust.
+//! Verification of peers.
 //!
-//! A certificate is good if it leads to the CA by certificates that are valid now, and may be used by a server or a client
-//! respectively, where it says by whom it may be used. What is in the file of the CA is good by itself, so that two ends
-//! with one certificate each can trust each other without a CA.
+//! A certificate is valid if a chain of currently valid certificates leads from it to the CA, and if its extended key usage,
+//! where present, permits a server or a client respectively. Certificates in the CA's file are trusted themselves, so that two
+//! peers with one self-signed certificate each can trust each other without a CA.
 //!
-//! With [`CaCert::Bootstrap`](crate::CaCert) and no file yet, the first server is believed: the last certificate that it
-//! shows must be of a CA (its subject is its own issuer), and is kept in the file. That connection is then closed, since its
+//! With [`CaCert::Bootstrap`](crate::CaCert) and no file yet, the first server is trusted: the last certificate of its
+//! chain must be a CA's (its subject is its own issuer), and is stored in the file. That connection is then closed, since its
 //! own certificate was not verified.
 
 use crate::LOG_LIMIT;
@@ -25,14 +25,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use vlog::{err_rl, info_rl};
 use webpki::{EndEntityCert, KeyUsage};
 
-/// Whom a connection trusts.
+/// Which peers a connection trusts.
 #[derive(Debug)]
 pub(crate) enum Trust {
-    /// Everybody.
+    /// All of them.
     All,
-    /// Those for whom these certificates vouch.
+    /// Peers whose certificates these CAs signed.
     Roots(Roots),
-    /// Whoever comes first.
+    /// The first peer.
     First(Bootstrap),
 }
 
@@ -45,7 +45,7 @@ pub(crate) struct Roots {
 }
 
 impl Roots {
-    /// Error: one is no certificate.
+    /// Errors: a certificate cannot be parsed.
     pub(crate) fn new(certificates: Vec<CertificateDer<'static>>) -> Result<Self, webpki::Error> {
         let anchors: Vec<_> = certificates
             .iter()
@@ -56,7 +56,7 @@ impl Roots {
     }
 }
 
-/// What the first peer shows of its CA, and where it is to be kept.
+/// The CA certificate of the first peer, and the file for it.
 #[derive(Debug)]
 pub(crate) struct Bootstrap {
     file: PathBuf,
@@ -68,14 +68,14 @@ impl Bootstrap {
         Self { file, shown: Mutex::default() }
     }
 
-    /// Keeps what the peer showed. Always an error, as the connection goes no further.
+    /// Stores the peer's CA certificate. Always returns an error, as the connection ends here.
     fn finish(&self) -> io::Error {
         let protocol_error = || io::Error::from_raw_os_error(EPROTO);
         let Some(certificate) = self.shown.lock().take() else {
             err_rl!(&LOG_LIMIT, target: "stream_ssl", "could not bootstrap CA cert: no certificate presented by peer");
             return protocol_error();
         };
-        // A CA's certificate may be of a version that others may not be: only its names are looked at.
+        // CA certificates may have versions that others may not: only the names are checked.
         let name = webpki::anchor_from_trusted_cert(&certificate).map(|anchor| anchor.subject.as_ref().to_vec());
         let self_signed = name.as_ref().is_ok_and(|subject| issuer(&certificate) == Some(subject));
         if !self_signed {
@@ -87,7 +87,7 @@ impl Bootstrap {
                 info_rl!(&LOG_LIMIT, target: "stream_ssl", "successfully bootstrapped CA cert to {}", self.file.display());
                 protocol_error()
             }
-            // Another connection, or another process, was faster.
+            // Another connection or process was faster.
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => protocol_error(),
             Err(e) => {
                 err_rl!(&LOG_LIMIT, target: "stream_ssl", "could not bootstrap CA cert: creating {} failed: {e}", self.file.display());
@@ -97,7 +97,7 @@ impl Bootstrap {
     }
 }
 
-/// Makes a file that is not there yet, whole or not at all: nobody sees a part of it.
+/// Creates a new file atomically: no reader sees a part of it.
 fn create(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let mut name = path.as_os_str().to_owned();
@@ -107,14 +107,14 @@ fn create(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::R
     let created = file.and_then(|mut file| {
         write(&mut file)?;
         file.sync_all()?;
-        // Unlike a renaming, this leaves what is there.
+        // Unlike a rename, this keeps an existing file.
         std::fs::hard_link(&name, path)
     });
     let _ = std::fs::remove_file(&name);
     created
 }
 
-/// The number of this error on Linux: what is reported of a connection whose TLS failed.
+/// Linux's number of this error, which is reported for connections whose TLS failed.
 pub(crate) const EPROTO: i32 = 71;
 
 /// A certificate as PEM (RFC 7468).
@@ -143,7 +143,7 @@ pub(crate) struct Verifier {
 }
 
 impl Trust {
-    /// To be called when a handshake is over.
+    /// Call it when a handshake is over.
     pub(crate) fn finish(&self) -> io::Result<()> {
         match self {
             Self::First(bootstrap) => Err(bootstrap.finish()),
@@ -176,7 +176,7 @@ impl Verifier {
                         .map(|_| ())
                 });
                 match verified {
-                    // It is of a CA, and in order as far as it has to be: this is looked at after validity.
+                    // It is a CA's and otherwise valid: this is checked after validity.
                     Err(webpki::Error::CaUsedAsEndEntity) if roots.certificates.contains(certificate) => Ok(()),
                     verified => verified.map_err(error),
                 }
@@ -185,7 +185,7 @@ impl Verifier {
     }
 }
 
-/// What the peer is told, and the log says.
+/// The alert for the peer, and the text for the log.
 fn error(e: webpki::Error) -> Error {
     use webpki::Error as W;
     match e {
@@ -234,7 +234,7 @@ impl ServerCertVerifier for Verifier {
 }
 
 impl ClientCertVerifier for Verifier {
-    /// Clients are asked for a certificate unless everybody is trusted.
+    /// Clients must show a certificate unless all peers are trusted.
     fn offer_client_auth(&self) -> bool {
         !matches!(*self.trust, Trust::All)
     }
@@ -252,7 +252,7 @@ impl ClientCertVerifier for Verifier {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
-        // Anybody can connect, and the first to do so is not to say who else may.
+        // Any client can connect, so the first one must not decide which CA is trusted.
         if matches!(*self.trust, Trust::First(_)) {
             return Err(CertificateError::UnknownIssuer.into());
         }
@@ -293,7 +293,7 @@ mod tests {
         let path = directory.path().join("ca.pem");
         let full = |file: &mut File| {
             file.write_all(b"half")?;
-            // While it is written, nobody takes it for the whole.
+            // While it is being written, no reader takes a part for the whole.
             assert!(!path.exists());
             Err(io::ErrorKind::StorageFull.into())
         };

@@ -1,4 +1,4 @@
-//! Both ends of connections, with keys and certificates that the openssl program makes.
+//! Both ends of connections, with keys and certificates from the openssl program.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -13,7 +13,7 @@ fn openssl(words: &[&str]) {
     assert!(done.status.success(), "openssl {words:?}: {}", String::from_utf8_lossy(&done.stderr));
 }
 
-/// A CA in a folder, and the files of identities that it vouches for.
+/// A CA in a folder, and the files of identities that it signs.
 struct Authority(PathBuf);
 
 impl Authority {
@@ -62,7 +62,7 @@ fn serve<T>(listener: &TcpListener, serve: impl AsyncFnOnce(tokio::net::TcpStrea
     })
 }
 
-/// Whether the client got an answer from the server, and the server what the client said.
+/// Returns true if the client got the server's answer, and the server the client's message.
 fn talk(client: &Arc<Tls>, server: &Arc<Tls>) -> bool {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("it has one");
@@ -102,10 +102,10 @@ fn those_that_the_ca_vouches_for_talk() {
     assert!(!talk(&tls(&stranger), &tls(&server)));
     assert!(!talk(&tls(&Config { ca_cert: client.ca_cert.clone(), ..stranger.clone() }), &tls(&server)));
     assert!(!talk(&tls(&client), &tls(&stranger)));
-    // Who trusts everybody talks to strangers that trust everybody.
+    // Two peers that trust all others accept each other's unknown certificates.
     let careless = |config: &Config| tls(&Config { ca_cert: Some(CaCert::None), ..config.clone() });
     assert!(talk(&careless(&client), &careless(&stranger)));
-    // A CA's own certificate is good for who has it for a CA, and for nobody else.
+    // A CA's own certificate is valid for peers with that CA, and for no others.
     let own = Config {
         private_key: Some(ca.file("ca-key.pem").into()),
         certificate: Some(ca.file("ca.pem").into()),
@@ -127,7 +127,7 @@ fn files_that_change_count_at_once() {
         std::fs::copy(from.as_ref().expect("a file"), to.as_ref().expect("a file")).expect("a copy");
     };
     copy(&renewed.private_key, &config.private_key);
-    // The key is another one than the certificate's: what was there before stays in use.
+    // The key does not match the certificate: the previous files stay in use.
     assert!(talk(&Tls::new(before.clone()), &server));
     copy(&renewed.certificate, &config.certificate);
     std::fs::copy(new.file("ca.pem"), old.file("ca.pem")).expect("a copy");
@@ -142,7 +142,7 @@ fn the_first_server_is_believed() {
     let server = Tls::new(Config { peer_ca_cert: Some(ca.file("ca.pem").into()), ..ca.identity("server") });
     let kept = directory.path().join("kept.pem");
     let client = Tls::new(Config { ca_cert: Some(CaCert::Bootstrap(kept.clone())), ..ca.identity("client") });
-    // A peer that does not show its CA teaches nothing.
+    // A peer that does not send its CA's certificate cannot bootstrap.
     assert!(!talk(&client, &Tls::new(ca.identity("silent"))));
     assert!(!kept.exists());
     assert!(!talk(&client, &server));
@@ -150,7 +150,7 @@ fn the_first_server_is_believed() {
     assert!(talk(&client, &server));
     let impostor = Config { peer_ca_cert: Some(other.file("ca.pem").into()), ..other.identity("server") };
     assert!(!talk(&client, &Tls::new(Config { ca_cert: Some(CaCert::None), ..impostor })));
-    // Whoever connects is not.
+    // A client cannot bootstrap either.
     let open = directory.path().join("open.pem");
     let server = Tls::new(Config { ca_cert: Some(CaCert::Bootstrap(open.clone())), ..ca.identity("open") });
     let client = Config { peer_ca_cert: Some(ca.file("ca.pem").into()), ..ca.identity("showing") };
@@ -188,13 +188,13 @@ fn one_thread_reads_while_another_one_cannot_write() {
     let (server, client) = (Tls::new(ca.identity("server")), Tls::new(ca.identity("client")));
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("it has one");
-    // It says all that it has to say before it listens.
+    // It writes all its data before it reads.
     let serving = std::thread::spawn(move || {
         serve(&listener, async |stream| {
             let mut stream = tls::accept(&server, "client", stream).await.expect("a handshake");
             let mut byte = [0];
             stream.read_exact(&mut byte).await.expect("the client writes");
-            // In records of all sizes, so that they come in pieces of all sizes.
+            // In records of all sizes, so that they arrive in pieces of all sizes.
             let all = vec![7; MUCH];
             let mut rest = &all[..];
             for n in (1..).map(|i: usize| i * 7919 % 16_001) {
@@ -214,7 +214,7 @@ fn one_thread_reads_while_another_one_cannot_write() {
         });
     });
     let socket = TcpStream::connect(address).expect("it listens");
-    // That it fails is better than that it never ends.
+    // It fails instead of blocking for ever.
     for set in [TcpStream::set_read_timeout, TcpStream::set_write_timeout] {
         set(&socket, Some(std::time::Duration::from_secs(60))).expect("sockets can be");
     }
@@ -232,7 +232,7 @@ fn one_thread_reads_while_another_one_cannot_write() {
     serving.join().expect("no panic");
 }
 
-/// What a client that calls its server like this says first.
+/// The first message of a client with this server name.
 fn first_words(client: &Arc<Tls>, name: &str) -> Vec<u8> {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("it has one");
@@ -248,9 +248,9 @@ fn first_words(client: &Arc<Tls>, name: &str) -> Vec<u8> {
     listening.join().expect("no panic")
 }
 
-/// RFC 6066 section 3: names of hosts, and no addresses.
+/// RFC 6066 section 3: host names, and no addresses.
 #[test]
-fn servers_are_told_what_they_were_called_by() {
+fn servers_receive_the_name_they_are_called_by() {
     let directory = tempfile::tempdir().expect("a folder");
     let config = Authority::new(directory.path(), "ca").identity("client");
     let named = Config { server_name: Some("other.example.org".into()), ..config.clone() };

@@ -19,7 +19,7 @@ pub enum CallError {
     /// The server closed the connection before it answered.
     #[error("End of file")]
     Closed,
-    /// What came is no reply to the call.
+    /// The message is no reply to the call.
     #[error("{0}")]
     Protocol(String),
 }
@@ -51,7 +51,7 @@ impl Client {
         self.stream.set_write_timeout(Some(longest))
     }
 
-    /// Runs a command and waits for what it answers: the inner result is its result, a string unless JSON was asked
+    /// Runs a command and waits for its reply: the inner result is the command's, a string unless JSON was requested
     /// for, or the text of its error.
     pub fn call(&mut self, method: &str, args: &[String]) -> Result<Result<Value, String>, CallError> {
         let id = json!(self.next_id);

@@ -14,16 +14,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde_json::{Map, Value};
 use tokio::sync::{oneshot, watch};
 
-/// How many arguments a command takes.
+/// The number of arguments of a command.
 pub type Arity = RangeInclusive<usize>;
 
-/// What a connection asked its replies to be (`ovs-appctl --format`).
+/// The format of replies that a connection requested (`ovs-appctl --format`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OutputFormat {
     /// Text for people.
     #[default]
     Text,
-    /// JSON; a command that has only text has it wrapped in an object.
+    /// JSON; a command with a text reply has it wrapped in an object.
     Json,
 }
 
@@ -44,7 +44,7 @@ impl Call {
         &self.args
     }
 
-    /// What the caller wants; only [`OutputFormat::Json`] allows [`Self::reply_json`].
+    /// The requested format; only [`OutputFormat::Json`] allows [`Self::reply_json`].
     pub fn format(&self) -> OutputFormat {
         self.format
     }
@@ -52,11 +52,11 @@ impl Call {
     /// Answers with a text or an error.
     pub fn reply(self, outcome: Result<String, String>) {
         let answer = text_answer(outcome, self.format);
-        // The connection may be gone: then nobody waits for the answer.
+        // The connection may be gone, and with it the need for a reply.
         let _ = self.answer.send(answer);
     }
 
-    /// Answers with JSON to a caller who wants that.
+    /// Replies with JSON to a caller that requested it.
     pub fn reply_json(self, value: Value) {
         let answer = match self.format {
             OutputFormat::Json => Ok(value),
@@ -97,7 +97,7 @@ enum Handler {
     Now(Arc<NowHandler>),
     Async(Arc<AsyncHandler>),
     Call(Arc<dyn Fn(Call) + Send + Sync>),
-    /// `list-commands`, which needs the table it stands in.
+    /// `list-commands`, which needs the table that contains it.
     List,
     /// `set-options`, which changes the connection.
     SetOptions,
@@ -146,7 +146,7 @@ impl Commands {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Command>> {
-        // No handler runs under the lock, so a poisoned table is whole.
+        // No handler runs under the lock, so a poisoned table is consistent.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -191,12 +191,12 @@ impl Commands {
         self.insert(name, usage, arity, Handler::Async(Arc::new(move |args| Box::pin(handler(args)))));
     }
 
-    /// A command whose handler takes the call away and answers it later, or in JSON.
+    /// A command whose handler owns the call and replies later, or in JSON.
     pub fn register_call(&self, name: &str, usage: &str, arity: Arity, handler: impl Fn(Call) + Send + Sync + 'static) {
         self.insert(name, usage, arity, Handler::Call(Arc::new(handler)));
     }
 
-    /// Takes a command away.
+    /// Removes a command.
     pub fn unregister(&self, name: &str) {
         self.lock().remove(name);
     }
@@ -222,7 +222,7 @@ impl Commands {
         }
     }
 
-    /// The handler of `method`, if it takes `params`.
+    /// The handler of `method`, if it accepts `params`.
     fn find(&self, method: &str, params: &[Value]) -> Result<(Handler, Vec<String>), String> {
         let table = self.lock();
         let Some(command) = table.get(method) else {
@@ -248,13 +248,13 @@ impl Commands {
         Pending(Arc::clone(&self.pending))
     }
 
-    /// Waits until no request waits for its reply: what a daemon does before it exits.
+    /// Waits until all requests are answered: a daemon does so before it exits.
     pub async fn drained(&self) {
         // The sender lives as long as `self`, so this ends by the count only.
         let _ = self.pending.subscribe().wait_for(|count| *count == 0).await;
     }
 
-    /// Runs a command for a connection whose replies have `format`, and gives what to reply.
+    /// Runs a command for a connection whose replies have `format`, and returns the reply.
     pub async fn run(&self, method: &str, params: &[Value], format: &mut OutputFormat) -> Answer {
         let (handler, args) = self.find(method, params).map_err(terminated)?;
         match handler {

@@ -4,11 +4,11 @@
 //! request's method is the command, its params are the arguments as strings. The reply has either a `result`, the
 //! text to print, or an `error`, the text to complain with; a text that is not empty ends in a newline.
 //!
-//! - [`message`]: framing and validation of what a client sends ([`message::decode`]), and the replies' bytes;
+//! - [`message`]: framing and validation of clients' messages ([`message::decode`]), and the replies' bytes;
 //! - [`commands`]: the commands of a daemon, by name, with their usage and the number of their arguments;
 //! - [`server`]: the socket and its connections, on tokio; a malformed message ends its own connection only;
 //! - [`client`]: a blocking client;
-//! - [`socket`]: Unix sockets whose path may be longer than the kernel takes.
+//! - [`socket`]: Unix sockets whose path may be longer than the kernel accepts.
 
 pub mod client;
 pub mod commands;

@@ -13,13 +13,13 @@ pub const REQUEST_BYTES_MAX: usize = 4 << 20;
 /// The longest reply that a client reads, in bytes: dumps of large flow tables are long.
 pub const REPLY_BYTES_MAX: usize = 1 << 30;
 
-/// Why bytes are not a request. The texts are those of the log lines that name the reason.
+/// Why bytes are not a request. The texts are those of the log lines with the reason.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// The bytes are not JSON.
     #[error("error parsing stream: {0}")]
     Json(String),
-    /// It is longer than the reader takes.
+    /// It is longer than the reader accepts.
     #[error("message is longer than {0} bytes")]
     TooLong(usize),
     /// It is JSON, but no JSON-RPC message.
@@ -40,7 +40,7 @@ pub struct Request {
     pub method: String,
     /// Its arguments; a command rejects what is not a string.
     pub params: Vec<Value>,
-    /// What the reply repeats; not null.
+    /// The id that the reply repeats; not null.
     pub id: Value,
 }
 
@@ -62,12 +62,12 @@ impl Framer {
         Self { buffer: Vec::new(), scanned: 0, depth: 0, in_string: false, escaped: false, bytes_max }
     }
 
-    /// Adds what arrived.
+    /// Adds received bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// The next whole value, which is an object or an array; `None` until more bytes arrive.
+    /// The next complete value, an object or an array; `None` until more bytes arrive.
     pub fn next_value(&mut self) -> Result<Option<Value>, DecodeError> {
         if self.scanned == 0 {
             self.skip_white_space()?;
@@ -96,7 +96,7 @@ impl Framer {
         }
     }
 
-    /// Goes on counting brackets; where the first value ends, if it does.
+    /// Continues to count brackets; returns the end of the first value, if there is one.
     fn end(&mut self) -> Option<usize> {
         for (i, &byte) in self.buffer.iter().enumerate().skip(self.scanned) {
             if self.in_string {

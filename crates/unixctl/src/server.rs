@@ -1,7 +1,7 @@
 //! The listening socket and its connections.
 //!
 //! Each connection is a task that reads a request, runs it, writes the reply, and only then looks at the next: a slow
-//! reader holds back nobody but itself, and what is buffered for it is one request and one reply.
+//! reader delays only itself, and its buffer is limited to one request and one reply.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ struct SocketFile(PathBuf);
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // It may have been removed already, and nobody can be told that it was not.
+        // It may have been removed already; a failure cannot be reported from here.
         let _ = std::fs::remove_file(&self.0);
     }
 }

@@ -4,7 +4,8 @@
 //! former changes, so that its own reports do not set it to work.
 
 use ovsdb_client::schemas::vswitch::{
-    bridge, controller, flow_sample_collector_set, flow_table, interface, ipfix, manager, open_vswitch, port, ssl,
+    autoattach, bridge, controller, flow_sample_collector_set, flow_table, interface, ipfix, manager, open_vswitch,
+    port, ssl,
 };
 use ovsdb_client::typed::AnyColumn;
 use ovsdb_client::{Change, Wanted, columns};
@@ -16,6 +17,7 @@ const CONFIGURING: &[AnyColumn] = &columns! {
         NAME, DATAPATH_TYPE, PORTS, CONTROLLER, FAIL_MODE, PROTOCOLS, OTHER_CONFIG, MIRRORS, NETFLOW, SFLOW, IPFIX,
         AUTO_ATTACH, FLOW_TABLES, FLOOD_VLANS, STP_ENABLE, RSTP_ENABLE, MCAST_SNOOPING_ENABLE,
     }
+    autoattach { MAPPINGS, SYSTEM_DESCRIPTION, SYSTEM_NAME }
     flow_table { NAME, FLOW_LIMIT, OVERFLOW_POLICY, GROUPS, PREFIXES }
     port { NAME, INTERFACES, TAG, TRUNKS, VLAN_MODE, CVLANS, OTHER_CONFIG, PROTECTED, QOS, LACP, MAC }
     interface {

@@ -1,6 +1,6 @@
 //! The cores of the machine and their memory nodes, as /sys/devices/system says.
 
-use datapath::Cpu;
+use dpif::Cpu;
 use std::collections::BTreeMap;
 use std::path::Path;
 

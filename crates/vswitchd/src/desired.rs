@@ -4,6 +4,7 @@
 //! others. So is one that asks for what is not supported: nothing is ignored without a word. Warnings are collected
 //! ([`Desired::warnings`]), so that each is logged when it comes up and not whenever the rows are read.
 
+use crate::lldp::AutoAttachSpec;
 use crate::threads::parse_affinity;
 use crate::tuning::Tuning;
 use base::MacAddr;
@@ -14,13 +15,14 @@ use openflow::Version;
 use openflow::versions::Versions;
 use ovsdb_client::Replica;
 use ovsdb_client::schemas::vswitch::{
-    self as db, Bridge, Interface, OpenVSwitch, Port, bridge, interface, open_vswitch, port, ssl,
+    self as db, Bridge, Interface, OpenVSwitch, Port, autoattach, bridge, interface, open_vswitch, port, ssl,
 };
 use ovsdb_client::typed::{Column, Elements, Enumeration, Pairs, Ref, Row, Table, Value};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddrV4;
 use std::path::PathBuf;
+use std::sync::Arc;
 use tls::CaCert;
 use xlate::VlanMode;
 use xlate::model::PriorityTags;
@@ -90,6 +92,8 @@ pub struct BridgeSpec {
     pub packet_in_queue: usize,
     /// Exporters of what packets and flows there are.
     pub ipfix: IpfixSettings,
+    /// What ports with LLDP announce, where there is a row for it.
+    pub auto_attach: Option<AutoAttachSpec>,
     /// By name.
     pub ports: BTreeMap<String, PortSpec>,
 }
@@ -136,6 +140,8 @@ pub struct InterfaceSpec {
     pub mac: Option<MacAddr>,
     /// MTU asked for.
     pub mtu_request: Option<u32>,
+    /// Whether LLDP is enabled.
+    pub lldp: bool,
     /// Cores that receive queues are asked on, by queue.
     pub rxq_affinity: BTreeMap<usize, usize>,
 }
@@ -194,6 +200,16 @@ fn tls_config(row: Row<'_, db::Ssl>) -> tls::Config {
     }
 }
 
+/// A row of the table AutoAttach.
+fn auto_attach(row: Row<'_, db::AutoAttach>) -> AutoAttachSpec {
+    let mapping = |(isid, vlan): (i64, i64)| Some((u32::try_from(isid).ok()?, u16::try_from(vlan).ok()?));
+    AutoAttachSpec {
+        system_name: row.get(autoattach::SYSTEM_NAME).to_owned(),
+        system_description: row.get(autoattach::SYSTEM_DESCRIPTION).to_owned(),
+        mappings: Arc::new(row.get(autoattach::MAPPINGS).into_iter().filter_map(mapping).collect()),
+    }
+}
+
 fn owned(pairs: Config<'_>) -> BTreeMap<String, String> {
     pairs.into_iter().map(|(k, v)| (k.to_owned(), v.to_owned())).collect()
 }
@@ -249,7 +265,6 @@ impl Reader<'_> {
         self.unsupported(&what, row, bridge::NETFLOW, "NetFlow");
         self.unsupported(&what, row, bridge::SFLOW, "sFlow");
         self.unsupported(&what, row, bridge::FLOOD_VLANS, "flood_vlans");
-        self.unsupported(&what, row, bridge::AUTO_ATTACH, "Auto Attach");
         for column in [bridge::STP_ENABLE, bridge::RSTP_ENABLE, bridge::MCAST_SNOOPING_ENABLE] {
             if row.get(column) {
                 self.warn(format!("{what}: {} is set, which is not supported", column.name()));
@@ -305,6 +320,7 @@ impl Reader<'_> {
             in_band_queue: self.in_band_queue(&what, config),
             packet_in_queue,
             ipfix: self.ipfix(&what, row),
+            auto_attach: row.get(bridge::AUTO_ATTACH).and_then(|row| self.db.find(row)).map(auto_attach),
             ports,
             name,
         })
@@ -394,6 +410,26 @@ impl Reader<'_> {
         }
     }
 
+    /// Whether LLDP is enabled on an interface of this type.
+    fn lldp(&self, what: &str, row: Row<'_, Interface>, kind: &str) -> bool {
+        let config = row.get(interface::LLDP);
+        for (key, _) in config.into_iter().filter(|(key, _)| *key != "enable") {
+            self.warn(format!("{what}: lldp:{key} is not supported"));
+        }
+        let enabled = match config.get("enable") {
+            None | Some("false") => false,
+            Some("true") => true,
+            Some(other) => {
+                self.warn(format!("{what}: lldp:enable is \"{other}\", which is not true or false"));
+                false
+            }
+        };
+        if enabled && kind == "patch" {
+            self.warn(format!("{what}: lldp:enable is ignored, a patch port has no LLDP"));
+        }
+        enabled && kind != "patch"
+    }
+
     fn interface(&self, bridge: &str, row: Row<'_, Interface>) -> InterfaceSpec {
         let name = row.get(interface::NAME).to_owned();
         let what = format!("interface {name}");
@@ -401,7 +437,6 @@ impl Reader<'_> {
         self.keys::<Interface>(&what, config);
         self.unsupported(&what, row, interface::BFD, "BFD");
         self.unsupported(&what, row, interface::CFM_MPID, "CFM");
-        self.unsupported(&what, row, interface::LLDP, "LLDP");
         if [interface::INGRESS_POLICING_RATE, interface::INGRESS_POLICING_KPKTS_RATE].iter().any(|c| row.get(*c) != 0) {
             self.warn(format!("{what}: ingress policing is configured, which is not supported"));
         }
@@ -426,6 +461,7 @@ impl Reader<'_> {
             ofport: number(interface::OFPORT),
             mac: self.interface_mac(&what, row, kind, name == bridge),
             mtu_request,
+            lldp: self.lldp(&what, row, kind),
             rxq_affinity: affinity.unwrap_or_default(),
             name,
         }
@@ -470,6 +506,7 @@ impl PortSpec {
                 ofport: None,
                 mac: None,
                 mtu_request: None,
+                lldp: false,
                 rxq_affinity: BTreeMap::new(),
             }],
         }

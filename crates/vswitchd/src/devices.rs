@@ -1,7 +1,9 @@
 //! Opening devices by interface type, and the datapaths by type.
 
+use crate::backends;
+use crate::types::{DatapathClass, InterfaceClass, Types};
 use base::{Clock, DpPort};
-use datapath::{Config, Datapath};
+use dpif::{Dpif, UpcallHandler};
 use netdev::Netdev;
 use netdev::dummy::Registry;
 use netdev_accel::Tcx;
@@ -12,21 +14,14 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What datapath and interface types there are (`--enable-dummy`, `--disable-system`).
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Types {
-    /// Dummy datapaths and interfaces.
-    pub dummy: bool,
-    /// No `system` datapath.
-    pub no_system: bool,
-}
-
 /// A datapath with the switch on it.
 #[derive(Clone, Debug)]
 pub struct Dp {
-    /// Below.
-    pub datapath: Arc<Datapath>,
-    /// Above.
+    /// What it is: a dummy or not.
+    pub class: DatapathClass,
+    /// The datapath.
+    pub dpif: Arc<dyn Dpif>,
+    /// The switch on it.
     pub switch: Arc<Switch>,
     offload: Arc<Mutex<Offload>>,
 }
@@ -49,13 +44,13 @@ impl Dp {
             return;
         }
         if !wanted {
-            self.datapath.set_accelerator(None);
+            self.dpif.set_accelerator(None);
             *offload = Offload::Off;
             return;
         }
         *offload = match Tcx::new() {
             Ok(accelerator) => {
-                self.datapath.set_accelerator(Some(Arc::new(accelerator)));
+                self.dpif.set_accelerator(Some(Arc::new(accelerator)));
                 Offload::On
             }
             Err(error) => {
@@ -94,47 +89,24 @@ impl Devices {
         Self { types, clock, dummies: Arc::default(), linux: Mutex::default(), datapaths: Mutex::default(), on_change }
     }
 
-    /// The names of the datapath types, for Open_vSwitch:datapath_types.
-    pub fn datapath_types(&self) -> Vec<&'static str> {
-        let mut types = vec!["netdev"];
-        if !self.types.no_system {
-            types.push("system");
-        }
-        if self.types.dummy {
-            types.push("dummy");
-        }
-        types
-    }
-
-    /// The names of the interface types, for Open_vSwitch:iface_types.
-    pub fn iface_types(&self) -> Vec<&'static str> {
-        let mut types = vec!["afxdp", "internal", "null", "patch", "replay", "system"];
-        if self.types.dummy {
-            types.extend(["dummy", "dummy-internal", "dummy-pmd"]);
-        }
-        types
-    }
-
     /// The datapath of a type, made when it is first asked for.
     pub fn datapath(&self, kind: &str) -> Result<Dp, String> {
-        if !self.datapath_types().contains(&kind) {
-            return Err(format!("could not create datapath of unknown type {kind}"));
-        }
+        let class =
+            self.types.datapath(kind).ok_or_else(|| format!("could not create datapath of unknown type {kind}"))?;
         let mut datapaths = self.datapaths.lock();
         if let Some(dp) = datapaths.get(kind) {
             return Ok(dp.clone());
         }
-        let datapath = Datapath::new(Config::default(), self.clock.clone()).map_err(|e| e.to_string())?;
-        let datapath = Arc::new(datapath);
+        let dpif = backends::open(class, &self.clock).map_err(|e| e.to_string())?;
         let switch = Switch::new(self.clock.clone());
-        if kind == "dummy" {
-            // What is tested there is what tables do, which traces tell.
+        if class == DatapathClass::Dummy {
+            // Tests of such bridges look at what tables do, which traces show.
             switch.pretend_to_track();
         }
-        datapath.set_handler(Arc::clone(&switch) as Arc<dyn dpif::UpcallHandler>);
-        switch.attach(Arc::clone(&datapath) as Arc<dyn dpif::Dpif>);
+        dpif.set_handler(Arc::clone(&switch) as Arc<dyn UpcallHandler>);
+        switch.attach(Arc::clone(&dpif));
         switch.start_revalidator().map_err(|e| format!("could not start revalidator thread: {e}"))?;
-        let dp = Dp { datapath, switch, offload: Arc::default() };
+        let dp = Dp { class, dpif, switch, offload: Arc::default() };
         datapaths.insert(kind.to_owned(), dp.clone());
         Ok(dp)
     }
@@ -156,27 +128,23 @@ impl Devices {
         Ok(opened)
     }
 
-    /// Opens a device for an interface of a bridge on a datapath of type `datapath_type`.
+    /// Opens a device for an interface of type `kind` on a datapath of class `datapath`.
     pub fn open(
         &self,
         name: &str,
         kind: &str,
-        datapath_type: &str,
+        datapath: DatapathClass,
         options: &BTreeMap<String, String>,
     ) -> Result<Arc<dyn Netdev>, String> {
         let text = |e: netdev::NetdevError| e.to_string();
-        let device: Arc<dyn Netdev> = match (kind, datapath_type) {
-            ("internal", "dummy") | ("dummy-internal", _) if self.types.dummy => {
-                self.dummies.open(name, "dummy-internal").map_err(text)?
-            }
-            ("dummy", _) if self.types.dummy => self.dummies.open(name, "dummy").map_err(text)?,
-            ("dummy-pmd", _) if self.types.dummy => self.dummies.open(name, "dummy-pmd").map_err(text)?,
-            ("afxdp", _) => AfXdp::open(&*self.linux()?, name, options).map_err(text)?,
-            ("internal", _) => self.linux()?.open_internal(name).map_err(text)?,
-            ("null" | "replay", _) => netdev::memory::open(name, kind, options).map_err(text)?,
-            ("system", _) => self.linux()?.open_system(name).map_err(text)?,
-            // The text that Open vSwitch has for a type it does not know.
-            _ => {
+        let device: Arc<dyn Netdev> = match self.types.interface(kind, datapath) {
+            Some(InterfaceClass::Dummy(kind)) => self.dummies.open(name, kind).map_err(text)?,
+            Some(InterfaceClass::AfXdp) => AfXdp::open(&*self.linux()?, name, options).map_err(text)?,
+            Some(InterfaceClass::Internal) => self.linux()?.open_internal(name).map_err(text)?,
+            Some(InterfaceClass::Memory(kind)) => netdev::memory::open(name, kind, options).map_err(text)?,
+            Some(InterfaceClass::System) => self.linux()?.open_system(name).map_err(text)?,
+            // The text that Open vSwitch has for a type it does not know. Patch ports have no device.
+            Some(InterfaceClass::Patch) | None => {
                 return Err(format!("could not open network device {name} (Address family not supported by protocol)"));
             }
         };
@@ -195,7 +163,7 @@ pub struct Attached {
     pub device: Arc<dyn Netdev>,
     /// Its number.
     pub port: DpPort,
-    datapath: Arc<Datapath>,
+    dpif: Arc<dyn Dpif>,
 }
 
 impl Attached {
@@ -207,26 +175,26 @@ impl Attached {
         digits.parse::<u32>().ok()?.checked_add(base).filter(|n| *n > 0).map(DpPort)
     }
 
-    /// Adds `device` to `datapath`, under number `requested` if that is free.
-    pub fn new(datapath: &Arc<Datapath>, device: Arc<dyn Netdev>, requested: Option<DpPort>) -> Result<Self, String> {
-        let port = datapath.port_add(Arc::clone(&device), requested).map_err(|e| e.to_string())?;
-        Ok(Self { device, port, datapath: Arc::clone(datapath) })
+    /// Adds `device` to `dpif`, under number `requested` if that is free.
+    pub fn new(dpif: &Arc<dyn Dpif>, device: Arc<dyn Netdev>, requested: Option<DpPort>) -> Result<Self, String> {
+        let port = dpif.port_add(Arc::clone(&device), requested).map_err(|e| e.to_string())?;
+        Ok(Self { device, port, dpif: Arc::clone(dpif) })
     }
 }
 
 impl Attached {
     /// Has receive queues asked on cores, by queue, and takes over how many there are.
     pub fn set_queues(&self, affinity: &BTreeMap<usize, usize>) -> Result<(), String> {
-        self.datapath.port_set_queues(self.port, affinity).map_err(|e| e.to_string())
+        self.dpif.port_set_queues(self.port, affinity).map_err(|e| e.to_string())
     }
 }
 
 impl Drop for Attached {
     fn drop(&mut self) {
         // Fails only if the port is gone already.
-        let _ = self.datapath.port_del(self.port);
+        let _ = self.dpif.port_del(self.port);
         // The device, or its name, may be wanted again at once.
-        self.datapath.synchronize();
+        self.dpif.synchronize();
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::desired::{BridgeSpec, InterfaceSpec, PortSpec};
 use crate::devices::{Attached, Devices, Dp};
+use crate::types::DatapathClass;
 use base::{MacAddr, PortNo};
 use netdev::Netdev;
 use netdev::status::LinkStatus;
@@ -102,7 +103,7 @@ impl RunningInterface {
         if !bond && matches!(self.state, Ok(Behind::Device(_))) {
             return;
         }
-        let state = open(interface, port, bridge, devices, dp);
+        let state = open(interface, port, devices, dp);
         match (&self.state, &state) {
             (Err(old), Err(new)) if old == new => {}
             (_, Err(new)) => tracing::warn!(target: "bridge", "{new}"),
@@ -193,7 +194,7 @@ impl RunningInterface {
         let Ok(Behind::Device(attached)) = &self.state else { return None };
         match dp.offload_error() {
             Some(error) => Some(format!("none: {error}")),
-            None => dp.datapath.port_offload(attached.port).map(|added| match added {
+            None => dp.dpif.port_offload(attached.port).map(|added| match added {
                 Ok(kind) => kind.to_owned(),
                 Err(why) => format!("none: {why}"),
             }),
@@ -234,13 +235,7 @@ fn heals_untold(kind: &str, error: &str) -> bool {
     }
 }
 
-fn open(
-    interface: &InterfaceSpec,
-    port: &PortSpec,
-    bridge: &BridgeSpec,
-    devices: &Devices,
-    dp: &Dp,
-) -> Result<Behind, String> {
+fn open(interface: &InterfaceSpec, port: &PortSpec, devices: &Devices, dp: &Dp) -> Result<Behind, String> {
     if port.interfaces.len() > 1 {
         return Err(format!("port {} has several interfaces: bonds are not supported", port.name));
     }
@@ -252,11 +247,11 @@ fn open(
         };
     }
     devices
-        .open(&interface.name, &interface.kind, &bridge.datapath_type, &interface.options)
+        .open(&interface.name, &interface.kind, dp.class, &interface.options)
         .and_then(|device| {
             let by_name = || Attached::number_by_name(&interface.name);
-            let number = (bridge.datapath_type == "dummy").then(by_name).flatten();
-            Attached::new(&dp.datapath, device, number)
+            let number = (dp.class == DatapathClass::Dummy).then(by_name).flatten();
+            Attached::new(&dp.dpif, device, number)
         })
         .map(Behind::Device)
 }

@@ -13,6 +13,7 @@
 //!
 //! All of this runs on one thread, the control thread; packet threads are the datapath's.
 
+mod backends;
 pub mod bridge;
 pub mod columns;
 pub mod commands;
@@ -22,6 +23,7 @@ pub mod desired;
 pub mod devices;
 pub mod identity;
 pub mod interface;
+mod lldp;
 pub mod ofport;
 mod own_tls;
 pub mod program;
@@ -30,6 +32,7 @@ pub mod run;
 pub mod status;
 pub mod threads;
 pub mod tuning;
+pub mod types;
 
 pub use program::{main, vocabulary};
 

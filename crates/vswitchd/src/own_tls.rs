@@ -1,6 +1,6 @@
 //! TLS of the switch's own connection to its database. Files that the row SSL names take the place of those of the command
 //! line there, too, from the next connection on, as there is one set of keys for all of a program's connections. But a
-//! row that cannot be used must not cut the switch off from where the row could be mended: then what was used before is.
+//! row that cannot be used must not cut the switch off from where the row could be repaired: the previous settings stay in use then.
 
 use std::sync::Arc;
 

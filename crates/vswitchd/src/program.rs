@@ -1,8 +1,8 @@
 //! The program ovs-vswitchd: options, daemonizing, control socket.
 
 use crate::commands;
-use crate::devices::Types;
 use crate::run::{Daemon, Options};
+use crate::types::{DummyLevel, Types};
 use base::Clock;
 use cli::options::HELP_AND_VERSION;
 use cli::{Arg, Opt, Parser};
@@ -71,14 +71,7 @@ fn parse(args: Vec<OsString>, log: &Arc<vlog::Log>) -> Result<Option<CommandLine
                 print!("{}", cli::program::version_text("ovs-vswitchd"));
                 return Ok(None);
             }
-            "enable-dummy" => match value {
-                None => command_line.types.dummy = true,
-                Some(level) => {
-                    return Err(format!(
-                        "--enable-dummy={level}: replacing device types by dummies is not supported; use --enable-dummy"
-                    ));
-                }
-            },
+            "enable-dummy" => command_line.types.dummy = DummyLevel::parse(value)?,
             "disable-system" => command_line.types.no_system = true,
             // Routes are looked up for tunnels only, which there are none of; memory is not locked.
             "disable-system-route" => {}
@@ -106,7 +99,8 @@ fn usage(log: &vlog::Log) -> String {
          usage: ovs-vswitchd [OPTIONS] [DATABASE]\n\
          where DATABASE is a socket on which ovsdb-server is listening\n\x20     (default: \"unix:{}\").\n\
          \nSwitch options:\n\
-         \x20 --enable-dummy          allow dummy datapaths and interfaces\n\
+         \x20 --enable-dummy[=LEVEL]  allow dummy datapaths and interfaces; LEVEL \"system\" puts\n\
+         \x20                         them in the place of type \"system\", \"override\" of all\n\
          \x20 --disable-system        no datapath of type \"system\"\n\
          \x20 --disable-system-route  accepted: there are no tunnels that would need routes\n\
          \x20 --mlockall              keep all memory resident\n\

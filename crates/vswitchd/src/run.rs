@@ -3,10 +3,12 @@
 use crate::bridge::RunningBridge;
 use crate::columns;
 use crate::desired::Desired;
-use crate::devices::{Devices, Types};
+use crate::devices::Devices;
 use crate::interface::RunningInterface;
+use crate::lldp::{self, TrunkVlans};
 use crate::own_tls::OwnTls;
 use crate::status;
+use crate::types::Types;
 use base::Clock;
 use ovsdb_client::schemas::vswitch;
 use ovsdb_client::{Idl, LockState, Outcome};
@@ -59,6 +61,8 @@ pub struct Daemon {
     contended: bool,
     /// Whether the database may not have what was last to be written.
     unwritten: bool,
+    /// VLANs that the database has in Port:trunks for mappings of auto-attach.
+    trunked: TrunkVlans,
 }
 
 /// The clock's work, as a task: whoever waits for the database does not hold it up. Ends when dropped.
@@ -69,14 +73,14 @@ impl Housekeeping {
         Self(tokio::spawn(async move {
             let mut tick = tokio::time::interval(REVALIDATE);
             tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-            let mut usage = tokio::time::interval(Duration::from_secs(datapath::INTERVAL_SECS));
+            let mut usage = tokio::time::interval(Duration::from_secs(dpif::INTERVAL_SECS));
             usage.set_missed_tick_behavior(MissedTickBehavior::Delay);
             // The first one is over at once.
             usage.tick().await;
             loop {
                 tokio::select! {
                     _ = tick.tick() => devices.datapaths().iter().for_each(|(_, dp)| dp.switch.housekeeping()),
-                    _ = usage.tick() => devices.datapaths().iter().for_each(|(_, dp)| _ = dp.datapath.tick()),
+                    _ = usage.tick() => devices.datapaths().iter().for_each(|(_, dp)| _ = dp.dpif.tick()),
                 }
             }
         }))
@@ -115,6 +119,7 @@ impl Daemon {
             active: false,
             contended: false,
             unwritten: false,
+            trunked: TrunkVlans::new(),
         })
     }
 
@@ -136,7 +141,7 @@ impl Daemon {
                     }
                 }
                 _ = in_band.tick() => {
-                    for bridge in self.bridges.values_mut() {
+                    for bridge in self.bridges.values_mut().filter(|bridge| !bridge.ofproto.is_changing()) {
                         bridge.control.refresh_in_band(&bridge.ofproto);
                     }
                 }
@@ -197,7 +202,17 @@ impl Daemon {
             self.desired = Desired::read(self.idl.replica());
             self.warn();
         }
+        let datapaths = self.devices.datapaths();
+        let mut permissions = Vec::new();
+        for (_, dp) in &datapaths {
+            permissions.append(&mut dp.switch.short_changes().await);
+        }
         self.apply();
+        drop(permissions);
+        // The configuration is running when cached flows follow it.
+        for (_, dp) in self.devices.datapaths() {
+            dp.switch.settled().await;
+        }
         self.configured = true;
         self.write(Report::Status).await;
     }
@@ -263,10 +278,7 @@ impl Daemon {
             bridge.control.listen(&bridge.ofproto, spec, &self.options.rundir);
             bridge.control.configure(&bridge.ofproto, spec, &desired.managers);
         }
-        // Who waits for the configuration waits for cached flows to follow it.
-        for (_, dp) in self.devices.datapaths() {
-            dp.switch.pass(ofproto::Extent::Changes);
-        }
+        lldp::apply(desired, &self.bridges, &self.devices);
     }
 
     async fn write(&mut self, report: Report) {
@@ -275,12 +287,19 @@ impl Daemon {
         }
         let mut txn = self.idl.transaction();
         status::write(&mut txn, &self.desired, &self.bridges, &self.failed, &self.devices);
+        let trunked = lldp::wanted_trunks(&self.desired);
+        lldp::write_trunks(&mut txn, &self.trunked, &trunked);
         if report == Report::All {
             status::write_statistics(&mut txn, &self.bridges);
         }
         // Without an outcome, the next change of the database, its coming back at the latest, is the time to try again.
         match txn.commit().await {
-            Ok(outcome) => self.unwritten = matches!(outcome, Outcome::TryAgain),
+            Ok(outcome) => {
+                self.unwritten = matches!(outcome, Outcome::TryAgain);
+                if !self.unwritten {
+                    self.trunked = trunked;
+                }
+            }
             Err(e) => tracing::warn!(target: "bridge", "could not write status to the database: {e}"),
         }
     }

@@ -33,8 +33,8 @@ pub fn write(
         txn.set(root, open_vswitch::OVS_VERSION, Some(cli::program::COMPATIBLE_VERSION));
         txn.set(root, open_vswitch::DB_VERSION, Some(crate::DB_VERSION));
         txn.set(root, open_vswitch::DPDK_INITIALIZED, false);
-        txn.set(root, open_vswitch::DATAPATH_TYPES, devices.datapath_types());
-        txn.set(root, open_vswitch::IFACE_TYPES, devices.iface_types());
+        txn.set(root, open_vswitch::DATAPATH_TYPES, devices.types.datapath_types());
+        txn.set(root, open_vswitch::IFACE_TYPES, devices.types.iface_types());
         let (system_type, system_version) = SYSTEM.get_or_init(system).clone();
         // What the administrator set stays.
         for (column, value) in

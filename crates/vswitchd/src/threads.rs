@@ -3,8 +3,7 @@
 
 use crate::cores::Cores;
 use crate::desired::Config;
-use datapath::assign::{Algorithm, Policy};
-use datapath::{Balance, ThreadConfig};
+use dpif::{Algorithm, Balance, Policy, ThreadConfig};
 use std::collections::BTreeMap;
 
 /// Microseconds that a thread sleeps at most.

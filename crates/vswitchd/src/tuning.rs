@@ -4,7 +4,7 @@ use crate::cores::Cores;
 use crate::desired::Config;
 use crate::devices::Dp;
 use crate::threads;
-use datapath::ThreadConfig;
+use dpif::ThreadConfig;
 use ofproto::Limits;
 
 /// Settings; see ovs-vswitchd.conf.db(5) for the keys, but for `self-check`.
@@ -16,6 +16,8 @@ pub struct Tuning {
     pub microflow_inverse_probability: u32,
     /// `n-handler-threads`: threads that answer misses, 0 for as many as fit the machine.
     pub handlers: usize,
+    /// `n-revalidator-threads`: threads that revalidate flows, 0 for a quarter of the handler threads and one more.
+    pub revalidators: usize,
     /// `pmd-*`: packet threads and their queues.
     pub threads: ThreadConfig,
     /// `flow-limit`, `max-idle`, `max-revalidator`, `min-revalidate-pps`: see [`Limits`].
@@ -34,6 +36,7 @@ impl Default for Tuning {
             vlans_max: 1,
             microflow_inverse_probability: 100,
             handlers: 0,
+            revalidators: 0,
             threads: ThreadConfig::default(),
             limits: Limits::default(),
             bundle_idle_ms: ofproto::BUNDLE_IDLE_MS,
@@ -65,6 +68,7 @@ impl Tuning {
             microflow_inverse_probability: number("emc-insert-inv-prob", u32::MAX.into())
                 .map_or(default.microflow_inverse_probability, |n| n as u32),
             handlers: number("n-handler-threads", 64).map_or(default.handlers, |n| n as usize),
+            revalidators: number("n-revalidator-threads", u32::MAX.into()).map_or(default.revalidators, |n| n as usize),
             threads: threads::read(config, &Cores::of_machine, warn),
             limits: Limits {
                 flow_limit: number("flow-limit", u32::MAX.into()).unwrap_or(default.limits.flow_limit),
@@ -85,17 +89,24 @@ impl Tuning {
     /// Makes a datapath be so.
     pub fn apply(&self, dp: &Dp) {
         dp.switch.set_vlans_max(self.vlans_max);
-        dp.datapath.set_microflow_inverse_probability(self.microflow_inverse_probability);
-        if let Err(e) = dp.datapath.set_threads(&self.threads) {
+        dp.dpif.set_microflow_inverse_probability(self.microflow_inverse_probability);
+        if let Err(e) = dp.dpif.set_threads(&self.threads) {
             tracing::warn!(target: "dpif_netdev", "{e}");
         }
-        dp.datapath.set_self_check(self.self_check);
+        dp.dpif.set_self_check(self.self_check);
         dp.set_offload(self.offload);
-        dp.datapath.set_flow_limit(self.limits.flow_limit);
+        dp.dpif.set_flow_limit(self.limits.flow_limit);
         dp.switch.set_limits(self.limits);
         dp.switch.set_bundle_idle_ms(self.bundle_idle_ms);
-        if let Err(e) = dp.datapath.set_handlers(self.handlers) {
+        if let Err(e) = dp.dpif.set_handlers(self.handlers) {
             tracing::warn!(target: "bridge", "{e}");
+        }
+        let revalidators = match self.revalidators {
+            0 => dp.dpif.n_handlers() / 4 + 1,
+            n => n,
+        };
+        if let Err(e) = dp.switch.set_revalidator_threads(revalidators) {
+            tracing::warn!(target: "bridge", "revalidator thread: {e}");
         }
     }
 }

@@ -4,7 +4,7 @@ use ovsdb::Uuid;
 
 use crate::{Command, Context, Done, Failure, Needs, Output, physical};
 
-/// Who makes copies of packets that go to several receivers.
+/// Where packets to several receivers are copied.
 pub(crate) const MODES: &[&str] = &["service_node", "source_node"];
 
 /// What names are read from.

@@ -1,5 +1,6 @@
 //! Carrying out a list of actions, and the order of an action set.
 
+use crate::scope::Scope;
 use crate::trace::Kind;
 use crate::translate::{MAX_SET, MAX_STACK, Xlate};
 use crate::verdict::TranslationError;
@@ -26,15 +27,15 @@ impl Xlate<'_> {
             Action::OutputTrunc { port, max_len } => self.output_truncated(*port, *max_len),
             Action::Controller(c) => self.send_to_controller(c),
             Action::Enqueue { port, queue } => {
-                let old = self.key.get(Field::SkbPriority);
+                let old = self.packet.key.get(Field::SkbPriority);
                 self.set_queue(*queue);
                 self.output(*port, 0);
                 self.write(Field::SkbPriority, old, u32::MAX.into());
             }
             Action::SetQueue(queue) => self.set_queue(*queue),
             Action::PopQueue => {
-                self.reads.note_field(Field::SkbPriority);
-                let first = self.first_priority;
+                self.out.reads.note_field(Field::SkbPriority);
+                let first = self.packet.first_priority;
                 self.write(Field::SkbPriority, first.into(), u32::MAX.into());
                 self.tracer.note(Kind::Detail, || format!("queue = {first}"));
             }
@@ -70,7 +71,7 @@ impl Xlate<'_> {
             Action::Decap(to) => self.decap(*to),
             Action::Ct(ct) => self.ct(ct),
             // It stands in `ct`, which looks at it.
-            Action::Nat(nat) => self.nat = Some(nat.clone()),
+            Action::Nat(nat) => self.control.nat = Some(nat.clone()),
             Action::CtClear => self.ct_clear(),
             Action::SetTunOption(option) => self.set_option(option),
             Action::DeleteField(field) => self.delete_field(*field),
@@ -97,12 +98,12 @@ impl Xlate<'_> {
                 let value = self.read_bits_of(*src);
                 // Long ones count as several.
                 let most = if src.n_bits > 128 { MAX_STACK / 8 } else { MAX_STACK };
-                if self.stack.len() >= most {
+                if self.pos.stack.len() >= most {
                     return self.fail(TranslationError::Stack);
                 }
-                self.stack.push(value);
+                self.pos.stack.push(value);
             }
-            Action::StackPop(dst) => match self.stack.pop() {
+            Action::StackPop(dst) => match self.pos.stack.pop() {
                 Some(value) => {
                     self.write_bits_of(*dst, &value);
                     self.note_bits(*dst);
@@ -113,25 +114,21 @@ impl Xlate<'_> {
             Action::SetTunnel { id, .. } => self.write(Field::TunId, (*id).into(), u64::MAX.into()),
             Action::Resubmit { in_port, table } => {
                 let port = in_port.filter(|p| *p != PortNo::IN_PORT);
-                self.resubmit(table.unwrap_or(self.table), port, false);
+                self.resubmit(table.unwrap_or(self.pos.table), port, false);
             }
             Action::ResubmitCt { in_port, table } => {
                 let port = in_port.filter(|p| *p != PortNo::IN_PORT);
-                self.resubmit_by_connection(table.unwrap_or(self.table), port);
+                self.resubmit_by_connection(table.unwrap_or(self.pos.table), port);
             }
             Action::Clone(inner) => {
                 if self.is_over_limits() {
                     return;
                 }
-                let (set, stack) = (self.action_set.clone(), self.stack.clone());
-                // The copy's way through the pipeline ends here: its action set is carried out.
-                let runs = std::mem::take(&mut self.runs);
-                self.on_a_copy(|x| {
+                self.on_a_copy(Scope::Copy, |x| {
                     x.do_actions(inner);
+                    // The copy's way through the pipeline ends here.
                     x.execute_set();
                 });
-                // An `exit` in there is one for all of the packet.
-                (self.action_set, self.stack, self.runs) = (set, stack, runs);
             }
             Action::Note(_) => {}
             Action::Group(id) => self.group(*id),
@@ -141,23 +138,25 @@ impl Xlate<'_> {
             Action::FinTimeout { idle_timeout, hard_timeout } => self.fin_timeout(*idle_timeout, *hard_timeout),
             // A rule with this is never found.
             Action::Conjunction { .. } => {}
-            Action::Exit => self.exit = true,
+            Action::Exit => self.control.exit = true,
             Action::Meter(id) => self.meter(*id),
             // It is carried out with all that comes after it.
             Action::CheckPktLarger { .. } => {}
             Action::ClearActions => {
-                self.tracer.note(Kind::Detail, || format!("action set was{}", told_of(&self.action_set)));
-                self.action_set.clear();
+                self.tracer.note(Kind::Detail, || format!("action set was{}", describe_set(&self.pos.action_set)));
+                self.pos.action_set.clear();
+                self.update_actset_output();
             }
             Action::WriteActions(actions) => {
                 for action in actions {
-                    self.action_set.retain(|a| !replaces(action, a));
-                    if self.action_set.len() >= MAX_SET {
+                    self.pos.action_set.retain(|a| !replaces(action, a));
+                    if self.pos.action_set.len() >= MAX_SET {
                         return self.fail(TranslationError::Actions);
                     }
-                    self.action_set.push(action.clone());
+                    self.pos.action_set.push(action.clone());
                 }
-                self.tracer.note(Kind::Detail, || format!("action set is{}", told_of(&self.action_set)));
+                self.update_actset_output();
+                self.tracer.note(Kind::Detail, || format!("action set is{}", describe_set(&self.pos.action_set)));
             }
             Action::WriteMetadata { value, mask } => {
                 self.write(Field::Metadata, (*value).into(), (*mask).into());
@@ -166,9 +165,33 @@ impl Xlate<'_> {
         }
     }
 
+    /// Sets the field `actset_output` to the port of the `output` action in the action set, or to `OFPP_UNSET` if there is
+    /// none or a `group` action takes its place (OpenFlow 1.5 section 7.2.3.8).
+    pub(crate) fn update_actset_output(&mut self) {
+        let mut port = PortNo::UNSET;
+        for action in &self.pos.action_set {
+            match action {
+                Action::Output { port: to, .. } => port = *to,
+                Action::Group(_) => {
+                    port = PortNo::UNSET;
+                    break;
+                }
+                _ => {}
+            }
+        }
+        self.set_actset_output(port);
+    }
+
+    /// The field is a part of the pipeline, not of the packet: it counts as written from the beginning.
+    pub(crate) fn set_actset_output(&mut self, port: PortNo) {
+        self.packet.key.set(Field::ActsetOutput, port.0.into());
+        self.out.reads.write_field(Field::ActsetOutput);
+        self.packet.written = None;
+    }
+
     /// Queues are the datapath's priorities. The packet's own is read, as `pop_queue` gives it back.
     fn set_queue(&mut self, queue: u32) {
-        self.reads.note_field(Field::SkbPriority);
+        self.out.reads.note_field(Field::SkbPriority);
         self.write(Field::SkbPriority, queue.into(), u32::MAX.into());
     }
 
@@ -193,13 +216,13 @@ impl Xlate<'_> {
         if !self.has(Prereq::Ip) {
             return;
         }
-        self.reads.note_field(Field::IpTtl);
-        let ttl = self.key.get(Field::IpTtl);
+        self.out.reads.note_field(Field::IpTtl);
+        let ttl = self.packet.key.get(Field::IpTtl);
         if ttl > 1 {
             self.write(Field::IpTtl, ttl - 1, 0xff);
             return;
         }
-        let version = if self.key.eth_type() == flow::extract::ethertype::IPV6 { "IPv6" } else { "IPv4" };
+        let version = if self.packet.key.eth_type() == flow::extract::ethertype::IPV6 { "IPv6" } else { "IPv4" };
         self.tracer.note(Kind::Warning, || format!("{version} decrement TTL exception"));
         for id in controllers {
             self.send_to_controller(&ControllerAction {
@@ -210,16 +233,16 @@ impl Xlate<'_> {
         }
         self.note_drop(base::DropReason::TtlExpired);
         // Whoever came here by a resubmit goes on.
-        self.stop_list = true;
+        self.control.stop_list = true;
     }
 
     /// Whether the packet has what `prereq` asks for, recording what that is decided by.
     pub(crate) fn has(&mut self, prereq: Prereq) -> bool {
-        let eth = self.key.eth_type();
+        let eth = self.packet.key.eth_type();
         let is_ip = eth == 0x0800 || eth == 0x86dd;
         match prereq {
             Prereq::None | Prereq::Ct => true,
-            Prereq::Ethernet => !self.is_bare(),
+            Prereq::Ethernet => !self.is_l3(),
             Prereq::Arp => eth == 0x0806 || eth == 0x8035,
             Prereq::VlanVid => self.has_vlan(),
             Prereq::Ipv4 => eth == 0x0800,
@@ -241,18 +264,19 @@ impl Xlate<'_> {
 
     /// Whether the packet has a transport header of this protocol: later fragments have none.
     fn has_l4(&mut self, proto: u8) -> bool {
-        self.reads.note_field(Field::IpProto);
-        if self.key.ip_proto() != proto {
+        self.out.reads.note_field(Field::IpProto);
+        if self.packet.key.ip_proto() != proto {
             return false;
         }
-        self.reads.note_field(Field::IpFrag);
-        self.key.get(Field::IpFrag) & 2 == 0
+        self.out.reads.note_field(Field::IpFrag);
+        self.packet.key.get(Field::IpFrag) & 2 == 0
     }
 
     fn nd_type(&mut self, types: &[u8]) -> bool {
-        self.reads.note_field(Field::Icmpv6Type);
-        self.reads.note_field(Field::Icmpv6Code);
-        types.iter().any(|t| self.key.get(Field::Icmpv6Type) == u128::from(*t)) && self.key.get(Field::Icmpv6Code) == 0
+        self.out.reads.note_field(Field::Icmpv6Type);
+        self.out.reads.note_field(Field::Icmpv6Code);
+        types.iter().any(|t| self.packet.key.get(Field::Icmpv6Type) == u128::from(*t))
+            && self.packet.key.get(Field::Icmpv6Code) == 0
     }
 }
 
@@ -320,7 +344,7 @@ pub(crate) fn set_in_order(set: &[Action]) -> Vec<Action> {
 }
 
 /// An action set as traces tell it.
-fn told_of(set: &[Action]) -> String {
+fn describe_set(set: &[Action]) -> String {
     if set.is_empty() {
         return " empty".into();
     }

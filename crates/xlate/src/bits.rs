@@ -71,15 +71,15 @@ pub(crate) fn is_option(field: Field) -> bool {
 impl<'a> Xlate<'a> {
     /// Where the bridge has an option; `None` for other fields.
     pub(crate) fn option(&self, field: Field) -> Option<&'a PlacedOption> {
-        self.bridge.options.get(field)
+        self.pos.bridge.options.get(field)
     }
 
     /// The bits, zero where the packet lacks the field.
     pub(crate) fn read_bits_of(&mut self, sf: Subfield) -> Value {
         if is_option(sf.field) {
             return self.option(sf.field).map_or_else(Value::default, |placed| {
-                self.reads.note_mask(&placed.mask(sf.offset, sf.n_bits));
-                let key = &self.key;
+                self.out.reads.note_mask(&placed.mask(sf.offset, sf.n_bits));
+                let key = &self.packet.key;
                 Value::of_words(pieces(sf).map(|(offset, n_bits, _)| placed.get(key, offset, n_bits)))
             });
         }
@@ -88,8 +88,8 @@ impl<'a> Xlate<'a> {
         }
         let mut mask = FlowKey::ZERO;
         mask.add_mask(sf.field, sf.mask());
-        self.reads.note_mask(&mask);
-        (self.key.get(sf.field) & sf.mask()).checked_shr(sf.offset.into()).unwrap_or(0).into()
+        self.out.reads.note_mask(&mask);
+        (self.packet.key.get(sf.field) & sf.mask()).checked_shr(sf.offset.into()).unwrap_or(0).into()
     }
 
     /// Writes the bits, if the packet has the field. (It has every option from then on.)
@@ -99,7 +99,7 @@ impl<'a> Xlate<'a> {
             return self.set_if_present(sf.field, value & sf.mask(), sf.mask());
         }
         let Some(placed) = self.option(sf.field) else { return };
-        pieces(sf).for_each(|(offset, n_bits, n)| placed.set(&mut self.key, offset, n_bits, value.word(n)));
+        pieces(sf).for_each(|(offset, n_bits, n)| placed.set(&mut self.packet.key, offset, n_bits, value.word(n)));
         self.option_is_written(placed, placed.mask(sf.offset, sf.n_bits));
     }
 
@@ -126,9 +126,9 @@ impl<'a> Xlate<'a> {
     fn value_now(&self, sf: Subfield) -> Value {
         match self.option(sf.field) {
             Some(placed) => {
-                Value::of_words(pieces(sf).map(|(offset, n_bits, _)| placed.get(&self.key, offset, n_bits)))
+                Value::of_words(pieces(sf).map(|(offset, n_bits, _)| placed.get(&self.packet.key, offset, n_bits)))
             }
-            None => (self.key.get(sf.field) & sf.mask()).checked_shr(sf.offset.into()).unwrap_or(0).into(),
+            None => (self.packet.key.get(sf.field) & sf.mask()).checked_shr(sf.offset.into()).unwrap_or(0).into(),
         }
     }
 
@@ -139,7 +139,7 @@ impl<'a> Xlate<'a> {
         // Flows with values that do not fit are refused.
         set.place_option(option, placed);
         for (word, mask) in set.mask().0.iter().enumerate().take(flow::layout::REGS) {
-            self.key.0[word] = self.key.0[word] & !mask | set.key().0[word];
+            self.packet.key.0[word] = self.packet.key.0[word] & !mask | set.key().0[word];
         }
         self.option_is_written(placed, set.mask().clone());
     }
@@ -149,7 +149,7 @@ impl<'a> Xlate<'a> {
         let Some(placed) = self.option(field) else { return };
         let whole = placed.whole();
         for (word, mask) in whole.0.iter().enumerate().take(flow::layout::REGS) {
-            self.key.0[word] &= !mask;
+            self.packet.key.0[word] &= !mask;
         }
         self.option_is_written(placed, whole);
         self.tracer.note(Kind::Detail, || format!("delete {field}"));
@@ -158,16 +158,16 @@ impl<'a> Xlate<'a> {
     fn option_is_written(&mut self, placed: &PlacedOption, mut mask: FlowMask) {
         let (word, bit) = placed.presence();
         mask.0[word] |= bit;
-        self.reads.write_mask(&mask);
-        self.written = None;
+        self.out.reads.write_mask(&mask);
+        self.packet.written = None;
     }
 
     /// Options belong to a bridge and do not cross to its neighbour, whose table may be another.
     pub(crate) fn clear_options(&mut self) {
-        for placed in self.bridge.options.iter() {
+        for placed in self.pos.bridge.options.iter() {
             let whole = placed.whole();
             for (word, mask) in whole.0.iter().enumerate().take(flow::layout::REGS) {
-                self.key.0[word] &= !mask;
+                self.packet.key.0[word] &= !mask;
             }
             self.option_is_written(placed, whole);
         }

@@ -11,7 +11,7 @@ use crate::ct::is_translated;
 use crate::encap::Pushed;
 use crate::translate::Xlate;
 use dpif::DpAction;
-use flow::{Field, FlowKey, FlowMask, Loc, layout};
+use flow::{Field, FlowKey, Loc, layout};
 
 /// The outer tag's protocol id in word [`layout::VLAN`].
 const OUTER_TPID: u64 = 0xffff << 48;
@@ -37,7 +37,7 @@ impl Pending {
     }
 }
 
-/// Whether the datapath has to be told when `field` is written.
+/// Returns true if a write to `field` needs a datapath action.
 fn is_in_packet(field: Field) -> bool {
     match field.info().loc {
         Loc::Bits { word, .. } => {
@@ -68,21 +68,21 @@ impl Xlate<'_> {
         }
         let (field, value, mask) =
             if field == Field::IpDscpShifted { (Field::IpDscp, value >> 2, mask >> 2) } else { (field, value, mask) };
-        let old = self.key.get(field);
-        self.key.set(field, old & !mask | value & mask);
-        self.reads.write_bits(field, mask);
-        self.written = None;
+        let old = self.packet.key.get(field);
+        self.packet.key.set(field, old & !mask | value & mask);
+        self.out.reads.write_bits(field, mask);
+        self.packet.written = None;
         if is_in_packet(field) {
-            self.pending.add(field, mask);
+            self.packet.pending.add(field, mask);
         }
     }
 
     /// Writes a field of the outer tag's control information: setting the presence bit pushes a tag, clearing it pops.
     fn write_vlan(&mut self, field: Field, value: u128, mask: u128) {
-        self.reads.note(layout::ETH_SRC, 0x1000);
-        self.written = None;
-        let before = self.key.vlan_tci();
-        let mut after = self.key.clone();
+        self.out.reads.note(layout::ETH_SRC, 0x1000);
+        self.packet.written = None;
+        let before = self.packet.key.vlan_tci();
+        let mut after = self.packet.key.clone();
         if before & 0x1000 == 0 {
             // Without a tag, nothing else of it was read.
             after.set_vlan_tci(0);
@@ -93,15 +93,15 @@ impl Xlate<'_> {
         let tci = after.vlan_tci() | implied;
         match (before & 0x1000 != 0, tci & 0x1000 != 0) {
             (true, true) => {
-                self.key.set_vlan_tci(tci);
-                self.reads.write_bits(field, mask);
+                self.packet.key.set_vlan_tci(tci);
+                self.out.reads.write_bits(field, mask);
                 // The presence bit is not on the wire.
                 let bits = key_mask(field, mask).0[layout::ETH_SRC] & 0xefff;
-                self.pending.add(Field::VlanTci, bits.into());
+                self.packet.pending.add(Field::VlanTci, bits.into());
             }
             (false, true) => {
                 self.push_vlan(0x8100);
-                self.key.set_vlan_tci(tci);
+                self.packet.key.set_vlan_tci(tci);
             }
             (true, false) => self.pop_vlan(),
             (false, false) => {}
@@ -110,8 +110,8 @@ impl Xlate<'_> {
 
     /// Whether the packet has a VLAN tag.
     pub(crate) fn has_vlan(&mut self) -> bool {
-        self.reads.note(layout::ETH_SRC, 0x1000);
-        self.key.vlan_tci() & 0x1000 != 0
+        self.out.reads.note(layout::ETH_SRC, 0x1000);
+        self.packet.key.vlan_tci() & 0x1000 != 0
     }
 
     /// Pushes a tag with id and priority 0.
@@ -119,28 +119,28 @@ impl Xlate<'_> {
         let tagged = self.has_vlan();
         if tagged {
             // It is known from here on, and stays where it is in the packet.
-            self.reads.note(layout::ETH_SRC, 0xffff);
-            self.reads.note(layout::VLAN, OUTER_TPID);
+            self.out.reads.note(layout::ETH_SRC, 0xffff);
+            self.out.reads.note(layout::VLAN, OUTER_TPID);
             self.read_inner_tag();
         }
         self.begin_vlan_stack();
         // A key has two tags. The third from outside is out of its sight, and must not be lost: the push cannot wait
         // for a commit, which would compare what is in sight.
-        let full = tagged && self.key.vlan(1).1 & 0x1000 != 0;
+        let full = tagged && self.packet.key.vlan(1).1 & 0x1000 != 0;
         if full {
             self.commit();
         }
         // Where there was no tag, what else stands there was not read.
-        let (outer_tpid, outer) = if tagged { self.key.vlan(0) } else { (0, 0) };
-        self.key.set_vlan(1, outer_tpid, outer);
-        self.key.set_vlan(0, tpid, 0x1000);
+        let (outer_tpid, outer) = if tagged { self.packet.key.vlan(0) } else { (0, 0) };
+        self.packet.key.set_vlan(1, outer_tpid, outer);
+        self.packet.key.set_vlan(0, tpid, 0x1000);
         self.tags_are_written();
         if full {
-            self.base.set_vlan(1, outer_tpid, outer);
-            self.base.set_vlan(0, tpid, 0x1000);
+            self.packet.base.set_vlan(1, outer_tpid, outer);
+            self.packet.base.set_vlan(0, tpid, 0x1000);
             self.emit(DpAction::PushVlan { tpid, tci: 0x1000 });
         } else {
-            self.pending.vlan_stack = true;
+            self.packet.pending.vlan_stack = true;
         }
     }
 
@@ -149,81 +149,81 @@ impl Xlate<'_> {
         if self.has_vlan() {
             self.begin_vlan_stack();
             self.read_inner_tag();
-            let tag = self.key.vlan(1);
+            let tag = self.packet.key.vlan(1);
             let (inner_tpid, inner) = if tag.1 & 0x1000 == 0 { (0, 0) } else { tag };
-            self.key.set_vlan(0, inner_tpid, inner);
-            self.key.set_vlan(1, 0, 0);
+            self.packet.key.set_vlan(0, inner_tpid, inner);
+            self.packet.key.set_vlan(1, 0, 0);
             self.tags_are_written();
-            self.pending.vlan_stack = true;
+            self.packet.pending.vlan_stack = true;
         }
     }
 
-    /// Gives the packet the tags of `before` again, of which the bits `written` had been overwritten by then.
-    pub(crate) fn restore_vlans(&mut self, before: &FlowKey, written: &FlowMask) {
-        if (0..2).any(|n| before.vlan(n) != self.key.vlan(n)) {
+    /// Returns the tags, to be restored later: they are read for that.
+    pub(crate) fn save_tags(&mut self) -> [(u16, u16); 2] {
+        self.out.reads.note(layout::ETH_SRC, 0xffff);
+        self.out.reads.note(layout::VLAN, OUTER_TPID | INNER_TAG);
+        [self.packet.key.vlan(0), self.packet.key.vlan(1)]
+    }
+
+    /// Gives the packet the tags that it had.
+    pub(crate) fn restore_tags(&mut self, tags: [(u16, u16); 2]) {
+        if (0..2).any(|n| tags[n] != self.packet.key.vlan(n)) {
             self.begin_vlan_stack();
-            // Tags of the packet come back: from now on they count as read.
-            let now = self.reads.written().clone();
-            self.reads.restore_written(written.clone());
-            self.reads.note(layout::ETH_SRC, 0xffff);
-            self.reads.note(layout::VLAN, OUTER_TPID | INNER_TAG);
-            self.reads.restore_written(now);
-            for n in 0..2 {
-                let (tpid, tci) = before.vlan(n);
-                self.key.set_vlan(n, tpid, tci);
+            for (n, (tpid, tci)) in tags.into_iter().enumerate() {
+                self.packet.key.set_vlan(n, tpid, tci);
             }
             self.tags_are_written();
-            self.pending.vlan_stack = true;
+            self.packet.pending.vlan_stack = true;
         }
     }
 
     /// Before tags are moved: what was written of them without being read is emitted, so that `base` has the tags that
     /// the next commit compares; and it is noted whether all of the outer one is known.
     fn begin_vlan_stack(&mut self) {
-        if self.pending.fields.iter().any(|(f, _)| is_vlan(*f)) {
+        if self.packet.pending.fields.iter().any(|(f, _)| is_vlan(*f)) {
             self.commit();
         }
-        if !self.pending.vlan_stack {
-            let (read, written) = (self.reads.mask(), self.reads.written());
+        if !self.packet.pending.vlan_stack {
+            let (read, written) = (self.out.reads.mask(), self.out.reads.written());
             let unknown = |word: usize, bits: u64| bits & !read.0[word] & !written.0[word] != 0;
-            self.pending.outer_unread = unknown(layout::ETH_SRC, 0xffff) || unknown(layout::VLAN, OUTER_TPID);
+            self.packet.pending.outer_unread = unknown(layout::ETH_SRC, 0xffff) || unknown(layout::VLAN, OUTER_TPID);
         }
     }
 
     /// Reads whether there is an inner tag, and the whole of one that is there.
-    fn read_inner_tag(&mut self) {
-        self.reads.note(layout::VLAN, 0x1000 << 16);
-        if self.key.vlan(1).1 & 0x1000 != 0 {
-            self.reads.note(layout::VLAN, INNER_TAG);
+    pub(crate) fn read_inner_tag(&mut self) {
+        self.out.reads.note(layout::VLAN, 0x1000 << 16);
+        if self.packet.key.vlan(1).1 & 0x1000 != 0 {
+            self.out.reads.note(layout::VLAN, INNER_TAG);
         }
     }
 
     /// Tags that were moved are not where they stand in the packet: they count as written.
     pub(crate) fn tags_are_written(&mut self) {
-        self.written = None;
+        self.packet.written = None;
         for (word, bits) in [(layout::ETH_SRC, 0xffff), (layout::VLAN, OUTER_TPID | INNER_TAG)] {
             let mut mask = FlowKey::ZERO;
             mask.0[word] = bits;
-            self.reads.write_mask(&mask);
+            self.out.reads.write_mask(&mask);
         }
     }
 
     /// Emits what the datapath has to do so that its packet is the key's.
     pub(crate) fn commit(&mut self) {
         self.commit_pushed();
-        if self.pending.vlan_stack {
+        if self.packet.pending.vlan_stack {
             self.commit_vlans();
         }
-        let pending = std::mem::take(&mut self.pending);
+        let pending = std::mem::take(&mut self.packet.pending);
         for (field, mask) in pending.fields {
             if is_vlan(field) && pending.vlan_stack {
                 continue;
             }
-            let (old, new) = (self.base.get(field) & mask, self.key.get(field) & mask);
+            let (old, new) = (self.packet.base.get(field) & mask, self.packet.key.get(field) & mask);
             let bits = key_mask(field, mask);
-            let known = bits.0.iter().zip(&self.reads.mask().0).all(|(b, r)| b & !r == 0);
-            self.base.set(field, self.base.get(field) & !mask | new);
-            if !known || old != new || self.translated && is_translated(field) {
+            let known = bits.0.iter().zip(&self.out.reads.mask().0).all(|(b, r)| b & !r == 0);
+            self.packet.base.set(field, self.packet.base.get(field) & !mask | new);
+            if !known || old != new || self.packet.translated && is_translated(field) {
                 self.emit(DpAction::Set { field, value: new, mask });
             }
         }
@@ -234,12 +234,12 @@ impl Xlate<'_> {
         let tags = |key: &FlowKey| -> Vec<(u16, u16)> {
             (0..2).map(|n| key.vlan(n)).take_while(|(_, tci)| tci & 0x1000 != 0).collect()
         };
-        let (have, want) = (tags(&self.base), tags(&self.key));
+        let (have, want) = (tags(&self.packet.base), tags(&self.packet.key));
         // Tags that are the same, counted from the inside, stay. One that is not known is none of them.
-        let known = have.len() - usize::from(self.pending.outer_unread && !have.is_empty());
+        let known = have.len() - usize::from(self.packet.pending.outer_unread && !have.is_empty());
         let same = have.iter().rev().take(known).zip(want.iter().rev()).take_while(|(a, b)| a == b).count();
         let (n_have, n_want) = (have.len() - same, want.len() - same);
-        if n_have == n_want && n_have == 1 && !self.pending.outer_unread && have[0].0 == want[0].0 {
+        if n_have == n_want && n_have == 1 && !self.packet.pending.outer_unread && have[0].0 == want[0].0 {
             let (old, new) = (have[0].1, want[0].1);
             self.emit(DpAction::Set { field: Field::VlanTci, value: new.into(), mask: (old ^ new).into() });
         } else {
@@ -251,16 +251,16 @@ impl Xlate<'_> {
             }
         }
         for n in 0..2 {
-            let (tpid, tci) = self.key.vlan(n);
-            self.base.set_vlan(n, tpid, tci);
+            let (tpid, tci) = self.packet.key.vlan(n);
+            self.packet.base.set_vlan(n, tpid, tci);
         }
-        self.pending.fields.retain(|(f, _)| !is_vlan(*f));
+        self.packet.pending.fields.retain(|(f, _)| !is_vlan(*f));
     }
 
     /// Appends a datapath action.
     pub(crate) fn emit(&mut self, action: DpAction) {
-        self.action_bytes += size_of_action(&action);
-        self.actions.push(action);
+        self.usage.action_bytes += size_of_action(&action);
+        self.out.actions.push(action);
     }
 }
 
@@ -287,6 +287,7 @@ pub(crate) fn size_of_action(action: &DpAction) -> usize {
         },
         DpAction::Controller(what) => 64 + what.userdata.len(),
         DpAction::Observe(_) => 40,
+        DpAction::Punt(_) => 24,
         // What is inside has been counted.
         DpAction::Clone(_) => 4,
         DpAction::CheckPktLen { .. } => 24,

@@ -1,8 +1,8 @@
 //! Connection tracking: `ct`, `nat` in it, `ct_clear`, and look-ups by a connection's original direction (ovs-actions(7)).
 //!
-//! The tracker is the datapath's. `ct` becomes one of its actions; with `table=N` a copy of the packet comes back behind
-//! that with what is known of its connection in its key, and goes on in table N ([`crate::freeze`]). To what stands behind
-//! `ct` in the list, nothing is known of a connection: the fields are zero from there on.
+//! The tracker belongs to the datapath, and `ct` becomes one of its actions. With `table=N`, a copy of the packet is
+//! recirculated with its connection's fields in the key, and resumes in table N ([`crate::freeze`]). For the actions after
+//! `ct` in the list, the fields of the connection are zero.
 
 use crate::freeze::Frozen;
 use crate::trace::Kind;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 /// `ct_state=+trk`.
 const TRACKED: u128 = 0x20;
 
-/// Bits of a word of the key that tell of the packet's connection.
+/// Bits of a word of the key that hold fields of the packet's connection.
 pub(crate) fn connection_bits(word: usize) -> u64 {
     match word {
         layout::CONJ_CTMARK | layout::PKTTYPE_CTTP => u32::MAX.into(),
@@ -31,10 +31,11 @@ pub(crate) fn connection_bits(word: usize) -> u64 {
 const CONNECTION: std::ops::Range<usize> = layout::CONJ_CTMARK..layout::ETH_DST;
 
 impl Xlate<'_> {
-    /// Whether the tracker has seen the packet. None has that comes from a port: only who asks about a packet may say so.
+    /// Returns true if the tracker has seen the packet. It has not seen a packet from a port; a trace may begin with one that
+    /// it has seen.
     pub(crate) fn is_tracked(&mut self) -> bool {
-        self.tracked.unwrap_or_else(|| {
-            self.key.get(Field::CtState) & TRACKED != 0 && self.read_bits(Field::CtState, TRACKED) != 0
+        self.packet.tracked.unwrap_or_else(|| {
+            self.packet.key.get(Field::CtState) & TRACKED != 0 && self.read_bits(Field::CtState, TRACKED) != 0
         })
     }
 
@@ -45,14 +46,14 @@ impl Xlate<'_> {
             CtZone::Field(part) => self.read_subfield(part) as u16,
         };
         self.commit();
-        self.nat = None;
+        self.control.nat = None;
         if ct.exec.is_empty() {
             self.tracer.note(Kind::Action, || "drop".into());
         } else {
             self.do_actions(&ct.exec);
         }
-        let nat = self.nat.take();
-        if self.error.is_some() {
+        let nat = self.control.nat.take();
+        if self.control.error.is_some() {
             return;
         }
         let commit = if ct.force { Commit::Force } else { Commit::Plain };
@@ -71,10 +72,10 @@ impl Xlate<'_> {
             nat: nat.as_deref().map(translation),
         })));
         if let Some(table) = ct.table {
-            self.come_back_in(table, zone, nat.as_deref());
+            self.recirculate_to(table, zone, nat.as_deref());
         }
         // What the packet has instead of its addresses is not known here.
-        self.translated |= nat.is_some();
+        self.packet.translated |= nat.is_some();
         self.forget_connection();
         self.tracer.note(Kind::Detail, || {
             "Sets the packet to an untracked state, and clears all the conntrack fields.".into()
@@ -88,22 +89,22 @@ impl Xlate<'_> {
             Action::RegLoad { dst, .. } | Action::RegMove { dst, .. } if dst.field == field => mask | dst.mask(),
             _ => mask,
         });
-        (mask != 0).then(|| (self.key.get(field) & mask, mask))
+        (mask != 0).then(|| (self.packet.key.get(field) & mask, mask))
     }
 
-    /// Has a copy of the packet come back, with what is known of its connection, to go on in `table`.
-    fn come_back_in(&mut self, table: u8, zone: u16, nat: Option<&Nat>) {
+    /// Recirculates a copy of the packet, with the fields of its connection, to `table`.
+    fn recirculate_to(&mut self, table: u8, zone: u16, nat: Option<&Nat>) {
         let frozen = Frozen {
-            bridge: self.bridge.id,
-            words: self.words_that_go_along(false),
-            stack: self.stack.clone(),
+            bridge: self.pos.bridge.id,
+            words: self.carried_words(false),
+            stack: self.pos.stack.clone(),
             lists: Vec::new(),
             table: Some(table),
-            action_set: self.action_set.clone(),
+            action_set: self.pos.action_set.clone(),
             in_action_set: false,
             in_group: false,
             packet_out: false,
-            hashed: self.hashed,
+            hashed: self.packet.hashed,
             tracked: true,
             paused: false,
         };
@@ -112,9 +113,11 @@ impl Xlate<'_> {
         };
         self.emit(DpAction::Recirc(kept.id));
         self.tracer.fork(|| {
-            let mut key = self.key.clone();
+            let mut key = self.packet.key.clone();
             key.set(Field::RecircId, kept.id.into());
             key.set(Field::CtZone, zone.into());
+            // The field is no part of a packet: it follows from the action set.
+            key.set(Field::ActsetOutput, 0);
             Fork { key, nat: nat.cloned() }
         });
         self.tracer.note(Kind::Detail, || {
@@ -122,7 +125,7 @@ impl Xlate<'_> {
                 "A clone of the packet is forked to recirculate. The forked pipeline will be resumed at table {table}."
             )
         });
-        self.dependencies.push(Dependency::Frozen(kept));
+        self.out.dependencies.push(Dependency::Frozen(kept));
     }
 
     /// The `ct_clear` action.
@@ -140,28 +143,28 @@ impl Xlate<'_> {
         let mut mask = FlowKey::ZERO;
         for word in CONNECTION {
             let bits = connection_bits(word);
-            self.key.0[word] &= !bits;
-            self.base.0[word] &= !bits;
+            self.packet.key.0[word] &= !bits;
+            self.packet.base.0[word] &= !bits;
             mask.0[word] = bits;
         }
-        self.reads.write_mask(&mask);
-        self.written = None;
-        self.tracked = Some(false);
+        self.out.reads.write_mask(&mask);
+        self.packet.written = None;
+        self.packet.tracked = Some(false);
     }
 
     /// The same as the packet crosses to another bridge.
-    pub(crate) fn leave_connection_behind(&mut self) {
-        self.tracked = Some(false);
-        if CONNECTION.into_iter().any(|word| self.key.0[word] & connection_bits(word) != 0) {
+    pub(crate) fn clear_connection(&mut self) {
+        self.packet.tracked = Some(false);
+        if CONNECTION.into_iter().any(|word| self.packet.key.0[word] & connection_bits(word) != 0) {
             self.forget_connection();
         }
     }
 
-    /// Reads all that is known of the packet's connection, to tell it to somebody.
+    /// Reads all fields of the packet's connection, to report them.
     pub(crate) fn read_connection(&mut self) {
         if self.is_tracked() {
             for word in CONNECTION {
-                self.reads.note(word, connection_bits(word));
+                self.out.reads.note(word, connection_bits(word));
             }
         }
     }
@@ -169,28 +172,28 @@ impl Xlate<'_> {
     /// The `resubmit` action with `ct`: looked up with addresses, protocol and ports of the original direction of the
     /// packet's connection in place of its own.
     pub(crate) fn resubmit_by_connection(&mut self, table: u8, in_port: Option<PortNo>) {
-        if self.error.is_none() && (!self.has(Prereq::Ip) || self.read_bits(Field::CtNwProto, 0xff) == 0) {
+        if self.control.error.is_none() && (!self.has(Prereq::Ip) || self.read_bits(Field::CtNwProto, 0xff) == 0) {
             return self.tracer.note(Kind::Error, || "resubmit(ct) with non-tracked or non-IP packet!".into());
         }
-        self.by_connection = true;
+        self.control.by_connection = true;
         self.resubmit(table, in_port, false);
-        self.by_connection = false;
+        self.control.by_connection = false;
     }
 
     /// Does `look` with what the packet's connection began with in place of the packet's own.
     pub(crate) fn as_connection<R>(&mut self, look: impl FnOnce(&mut Self) -> R) -> R {
-        let ipv4 = self.key.eth_type() == flow::extract::ethertype::IPV4;
-        exchange(&mut self.key, ipv4);
+        let ipv4 = self.packet.key.eth_type() == flow::extract::ethertype::IPV4;
+        exchange(&mut self.packet.key, ipv4);
         let mut reads = Reads::new();
-        let mut written = self.reads.written().clone();
+        let mut written = self.out.reads.written().clone();
         exchange(&mut written, ipv4);
         reads.write_mask(&written);
-        let outer = std::mem::replace(&mut self.reads, reads);
-        let list = self.written.take();
+        let outer = std::mem::replace(&mut self.out.reads, reads);
+        let list = self.packet.written.take();
         let found = look(self);
-        self.written = list;
-        exchange(&mut self.key, ipv4);
-        let mut reads = std::mem::replace(&mut self.reads, outer);
+        self.packet.written = list;
+        exchange(&mut self.packet.key, ipv4);
+        let mut reads = std::mem::replace(&mut self.out.reads, outer);
         for step in reads.take_order() {
             self.note_exchanged(step, ipv4);
         }
@@ -211,10 +214,10 @@ impl Xlate<'_> {
             let whole = moved(u64::MAX >> (64 - u32::from(width)) << shift);
             if let Some(to) = whole.0.iter().position(|bits| bits.count_ones() == u32::from(width)) {
                 let shift = whole.0[to].trailing_zeros() as u8;
-                return self.reads.note_prefix(to, shift, width, len);
+                return self.out.reads.note_prefix(to, shift, width, len);
             }
         }
-        self.reads.note_mask(&moved(bits));
+        self.out.reads.note_mask(&moved(bits));
     }
 }
 

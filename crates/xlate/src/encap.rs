@@ -19,7 +19,7 @@ use openflow::{ControllerAction, PacketInReason};
 use packet::wire::NshRepr;
 use std::sync::Arc;
 
-/// Labels that a key tells of.
+/// Number of labels in a key.
 const LABELS_MAX: usize = 3;
 /// The bottom of the stack, in an entry.
 const BOTTOM: u32 = 0x100;
@@ -44,7 +44,7 @@ pub(crate) struct Pushed {
     ethernet: bool,
 }
 
-/// What a service instance tag has that keys do not tell of: the priority, in the bits where the tag has it.
+/// The part of a service instance tag that keys lack: the priority, in the tag's bits.
 type Itag = u32;
 
 impl Pushed {
@@ -52,7 +52,7 @@ impl Pushed {
         self.labels.is_empty() && self.nsh.is_none() && self.pbb.is_none() && !self.ethernet
     }
 
-    /// Whether `field` is told with the header.
+    /// Returns true if the pushed header includes `field`.
     fn tells(&self, field: Field) -> bool {
         match field {
             Field::MplsLabel | Field::MplsTc | Field::MplsBos | Field::MplsTtl => !self.labels.is_empty(),
@@ -68,19 +68,19 @@ fn is_mpls(eth_type: u16) -> bool {
 }
 
 impl Xlate<'_> {
-    /// Whether the packet has no Ethernet header.
-    pub(crate) fn is_bare(&self) -> bool {
-        self.key.0[layout::PKTTYPE_CTTP] >> 32 != 0
+    /// Returns true for an L3 packet, which has no Ethernet header.
+    pub(crate) fn is_l3(&self) -> bool {
+        self.packet.key.0[layout::PKTTYPE_CTTP] >> 32 != 0
     }
 
     /// Labels on the packet, those that its key tells of; [`LABELS_MAX`] may stand for more.
     fn n_labels(&mut self) -> usize {
-        if !is_mpls(self.key.eth_type()) {
+        if !is_mpls(self.packet.key.eth_type()) {
             return 0;
         }
         for n in 0..LABELS_MAX {
             self.read_label(n, BOTTOM);
-            if self.key.mpls_lse(n) & BOTTOM != 0 {
+            if self.packet.key.mpls_lse(n) & BOTTOM != 0 {
                 return n + 1;
             }
         }
@@ -90,7 +90,7 @@ impl Xlate<'_> {
     fn read_label(&mut self, n: usize, bits: u32) {
         let mut mask = flow::FlowKey::ZERO;
         mask.set_mpls_lse(n, bits);
-        self.reads.note_mask(&mask);
+        self.out.reads.note_mask(&mask);
     }
 
     /// Before labels move: what moves is read, as from then on it does not stand where it did.
@@ -100,31 +100,31 @@ impl Xlate<'_> {
 
     /// Labels that were moved are not where they stand in the packet. A tag is not known of there.
     fn labels_are_written(&mut self) {
-        self.key.0[layout::MPLS2] &= !layout::ITAG;
-        self.reads.write_words(layout::MPLS01..layout::IPV4);
+        self.packet.key.0[layout::MPLS2] &= !layout::ITAG;
+        self.out.reads.write_words(layout::MPLS01..layout::IPV4);
     }
 
     /// What is under the Ethernet type was not there before, or is not known.
     fn clear_under(&mut self, words: std::ops::Range<usize>) {
-        self.key.0[words.clone()].fill(0);
-        self.reads.write_words(words);
+        self.packet.key.0[words.clone()].fill(0);
+        self.out.reads.write_words(words);
     }
 
     fn set_eth_type(&mut self, eth_type: u16) {
-        self.key.set(Field::EthType, eth_type.into());
-        self.reads.write_field(Field::EthType);
-        self.written = None;
+        self.packet.key.set(Field::EthType, eth_type.into());
+        self.out.reads.write_field(Field::EthType);
+        self.packet.written = None;
     }
 
     fn set_packet_type(&mut self, packet_type: u32) {
-        self.key.set(Field::PacketType, packet_type.into());
-        self.reads.write_field(Field::PacketType);
-        self.written = None;
+        self.packet.key.set(Field::PacketType, packet_type.into());
+        self.out.reads.write_field(Field::PacketType);
+        self.packet.written = None;
     }
 
     /// The `push_mpls` action.
     pub(crate) fn push_mpls(&mut self, eth_type: u16) {
-        if !self.is_bare() {
+        if !self.is_l3() {
             self.push_label(eth_type, false);
         }
     }
@@ -134,37 +134,37 @@ impl Xlate<'_> {
         if n >= LABELS_MAX {
             return self.give_up(TranslationError::Labels);
         }
-        if self.pending.pushed.labels.is_empty() {
+        if self.packet.pending.pushed.labels.is_empty() {
             self.commit();
         }
         let entry = if n > 0 {
             self.read_labels(0..n);
-            self.key.mpls_lse(0) & !BOTTOM
+            self.packet.key.mpls_lse(0) & !BOTTOM
         } else {
             self.first_entry(in_front)
         };
         for i in (1..=n).rev() {
-            let below = self.key.mpls_lse(i - 1);
-            self.key.set_mpls_lse(i, below);
+            let below = self.packet.key.mpls_lse(i - 1);
+            self.packet.key.set_mpls_lse(i, below);
         }
-        self.key.set_mpls_lse(0, entry);
+        self.packet.key.set_mpls_lse(0, entry);
         self.labels_are_written();
         self.set_eth_type(eth_type);
         self.clear_under(layout::IPV4..flow::WORDS);
-        self.pending.pushed.labels.push((eth_type, in_front));
+        self.packet.pending.pushed.labels.push((eth_type, in_front));
     }
 
     /// An only label: explicit null of what it is on, with class and time to live of an IP packet under it (OpenFlow 1.3
     /// section 5.11).
     fn first_entry(&mut self, in_front: bool) -> u32 {
         let is_ip = !in_front && self.has(Prereq::Ip);
-        let label = if is_ip && self.key.eth_type() == ethertype::IPV6 { 2 } else { 0 };
+        let label = if is_ip && self.packet.key.eth_type() == ethertype::IPV6 { 2 } else { 0 };
         let (mut class, mut ttl) = (0, TTL);
         if is_ip {
-            self.reads.note_field(Field::IpDscp);
-            self.reads.note_field(Field::IpTtl);
-            class = self.key.get(Field::IpDscp) as u32 & 7;
-            ttl = match self.key.get(Field::IpTtl) as u32 {
+            self.out.reads.note_field(Field::IpDscp);
+            self.out.reads.note_field(Field::IpTtl);
+            class = self.packet.key.get(Field::IpDscp) as u32 & 7;
+            ttl = match self.packet.key.get(Field::IpTtl) as u32 {
                 0 => TTL,
                 ttl => ttl,
             };
@@ -176,11 +176,11 @@ impl Xlate<'_> {
     pub(crate) fn pop_mpls(&mut self, eth_type: u16) {
         let n = self.n_labels();
         if n > 0 {
-            let whole = self.key.mpls_lse(n - 1) & BOTTOM != 0;
+            let whole = self.packet.key.mpls_lse(n - 1) & BOTTOM != 0;
             self.pop_labels(n, whole, eth_type);
             // Nor is anything known of labels below those that a key tells of, or of one that is said to follow the last.
             if !is_mpls(eth_type) || n == 1 || !whole {
-                self.unseen = Unseen::Payload;
+                self.packet.unseen = Unseen::Payload;
             }
         }
     }
@@ -191,7 +191,7 @@ impl Xlate<'_> {
             self.pop_label(n, eth_type);
         } else if whole {
             for left in (2..=n).rev() {
-                self.pop_label(left, self.key.eth_type());
+                self.pop_label(left, self.packet.key.eth_type());
             }
             self.pop_label(1, eth_type);
         } else {
@@ -203,66 +203,66 @@ impl Xlate<'_> {
         if is_mpls(eth_type) {
             self.read_labels(1..n);
         }
-        let unsent = self.pending.pushed.labels.pop().is_some();
+        let unsent = self.packet.pending.pushed.labels.pop().is_some();
         if !unsent {
             self.commit();
         }
         for i in 0..LABELS_MAX {
-            let above = if i + 1 < n { self.key.mpls_lse(i + 1) } else { 0 };
-            self.key.set_mpls_lse(i, above);
+            let above = if i + 1 < n { self.packet.key.mpls_lse(i + 1) } else { 0 };
+            self.packet.key.set_mpls_lse(i, above);
         }
         self.labels_are_written();
         self.set_eth_type(eth_type);
         self.clear_under(layout::IPV4..flow::WORDS);
         if unsent {
-            if let Some((kind, _)) = self.pending.pushed.labels.last_mut().filter(|_| is_mpls(eth_type)) {
+            if let Some((kind, _)) = self.packet.pending.pushed.labels.last_mut().filter(|_| is_mpls(eth_type)) {
                 *kind = eth_type;
             }
         } else {
             self.emit(DpAction::PopMpls { ethertype: eth_type });
-            self.base.clone_from(&self.key);
+            self.packet.base.clone_from(&self.packet.key);
         }
     }
 
     /// The `push_pbb` action: the new tag begins with the service instance of one under it, and with the priority of the
     /// outer VLAN tag (OpenFlow 1.3 section 5.12).
     pub(crate) fn push_pbb(&mut self) {
-        if self.is_bare() {
+        if self.is_l3() {
             return;
         }
         self.commit();
         let mut tag = 0;
         if self.has(Prereq::Pbb) {
-            self.reads.note(layout::MPLS2, layout::ITAG);
-            tag = self.key.0[layout::MPLS2] & layout::ITAG;
+            self.out.reads.note(layout::MPLS2, layout::ITAG);
+            tag = self.packet.key.0[layout::MPLS2] & layout::ITAG;
         }
         let mut priority = 0;
         if self.has_vlan() {
-            self.reads.note(layout::ETH_SRC, 0xe000);
-            priority = self.key.vlan_tci() >> 13;
+            self.out.reads.note(layout::ETH_SRC, 0xe000);
+            priority = self.packet.key.vlan_tci() >> 13;
         }
         // VLAN tags and all that follows is under it.
-        self.key.set_vlan_tci(0);
+        self.packet.key.set_vlan_tci(0);
         self.tags_are_written();
         self.clear_under(layout::VLAN..flow::WORDS);
-        self.key.0[layout::MPLS2] = tag;
+        self.packet.key.0[layout::MPLS2] = tag;
         self.set_eth_type(ethertype::PBB);
         // What is written from here on is written to the new header.
-        self.base.clone_from(&self.key);
-        self.pending.pushed.pbb = Some(u32::from(priority) << 29);
+        self.packet.base.clone_from(&self.packet.key);
+        self.packet.pending.pushed.pbb = Some(u32::from(priority) << 29);
     }
 
     /// The `pop_pbb` action. All that is known of the frame under the tag is that it is one.
     pub(crate) fn pop_pbb(&mut self) {
-        if self.is_bare() || !self.has(Prereq::Pbb) {
+        if self.is_l3() || !self.has(Prereq::Pbb) {
             return;
         }
         self.commit();
         self.emit(DpAction::PopPbb);
         self.clear_under(layout::ETH_DST..flow::WORDS);
-        self.base.clone_from(&self.key);
-        self.written = None;
-        self.unseen = Unseen::Frame;
+        self.packet.base.clone_from(&self.packet.key);
+        self.packet.written = None;
+        self.packet.unseen = Unseen::Frame;
     }
 
     pub(crate) fn dec_mpls_ttl(&mut self) {
@@ -278,8 +278,8 @@ impl Xlate<'_> {
     }
 
     fn dec_ttl_of(&mut self, field: Field, what: &str) {
-        self.reads.note_field(field);
-        let ttl = self.key.get(field);
+        self.out.reads.note_field(field);
+        let ttl = self.packet.key.get(field);
         if ttl > 1 {
             return self.write(field, ttl - 1, 0xff);
         }
@@ -289,7 +289,7 @@ impl Xlate<'_> {
             ..ControllerAction::default()
         });
         self.note_drop(base::DropReason::TtlExpired);
-        self.stop_list = true;
+        self.control.stop_list = true;
     }
 
     /// Copies the time to live between the outer label and what is under it, which only the datapath sees.
@@ -298,29 +298,29 @@ impl Xlate<'_> {
             self.commit();
             self.emit(DpAction::CopyTtl { outwards });
             // One of the two is not known any more.
-            self.unseen = Unseen::Payload;
+            self.packet.unseen = Unseen::Payload;
         }
     }
 
     /// The `encap` action.
     pub(crate) fn encap(&mut self, encap: &Encap) {
-        let packet_type = self.key.get(Field::PacketType) as u32;
+        let packet_type = self.packet.key.get(Field::PacketType) as u32;
         match encap.header {
             EncapHeader::Ethernet if packet_type >> 16 == NAMESPACE => {
                 self.commit();
-                let eth_type = u64::from(self.key.eth_type());
+                let eth_type = u64::from(self.packet.key.eth_type());
                 self.clear_under(layout::ETH_DST..layout::MPLS01);
-                self.key.0[layout::ETH_DST] = eth_type;
+                self.packet.key.0[layout::ETH_DST] = eth_type;
                 self.set_packet_type(0);
-                self.pending.pushed.ethernet = true;
+                self.packet.pending.pushed.ethernet = true;
             }
             EncapHeader::Ethernet => self.refuse("encap(ethernet) is not supported for packet type ethernet."),
             EncapHeader::Nsh => self.push_nsh(packet_type, &encap.properties),
             EncapHeader::Mpls | EncapHeader::MplsMulticast => {
-                if !self.pending.pushed.is_empty() && self.pending.pushed.labels.is_empty() {
+                if !self.packet.pending.pushed.is_empty() && self.packet.pending.pushed.labels.is_empty() {
                     self.commit();
                 }
-                if !self.is_bare() || !is_mpls(self.key.eth_type()) {
+                if !self.is_l3() || !is_mpls(self.packet.key.eth_type()) {
                     // Labels under the Ethernet header are not of the stack in front of it.
                     self.commit();
                     self.clear_under(layout::ETH_DST..layout::IPV4);
@@ -354,53 +354,53 @@ impl Xlate<'_> {
         self.set_packet_type(EncapHeader::Nsh as u32);
         self.set_eth_type(ethertype::NSH);
         for (field, value) in [(Field::NshTtl, 63), (Field::NshMdtype, md_type.into()), (Field::NshSi, 255)] {
-            self.key.set(field, value);
+            self.packet.key.set(field, value);
         }
-        self.key.set(Field::NshNp, (*np).into());
+        self.packet.key.set(Field::NshNp, (*np).into());
         tlvs.truncate(if md_type == 2 { NshRepr::METADATA_MAX } else { 0 });
-        self.pending.pushed.nsh = Some(tlvs);
+        self.packet.pending.pushed.nsh = Some(tlvs);
     }
 
     /// The `decap` action. `to` is the packet type that comes out, if that is said.
     pub(crate) fn decap(&mut self, to: Option<u32>) {
         self.commit();
-        if !self.is_bare() {
+        if !self.is_l3() {
             if self.has_vlan() {
                 return self.refuse_with("cannot decap Ethernet if VLAN is present.", ", ");
             }
-            let eth_type = self.key.eth_type();
+            let eth_type = self.packet.key.eth_type();
             self.clear_under(layout::ETH_DST..layout::MPLS01);
             self.set_packet_type(NAMESPACE << 16 | u32::from(eth_type));
             self.set_eth_type(eth_type);
             self.emit(DpAction::PopEth);
-            self.base.clone_from(&self.key);
+            self.packet.base.clone_from(&self.packet.key);
             return;
         }
-        match self.key.eth_type() {
+        match self.packet.key.eth_type() {
             ethertype::NSH => {
-                self.reads.note_field(Field::NshNp);
-                let np = self.key.get(Field::NshNp) as u8;
+                self.out.reads.note_field(Field::NshNp);
+                let np = self.packet.key.get(Field::NshNp) as u8;
                 let Some((_, kind)) = NSH_NEXT.iter().find(|(next, _)| *next == np) else {
                     return self.refuse_with(&format!("NSH next protocol {np} is not supported"), " as ");
                 };
                 self.set_packet_type(*kind);
                 self.emit(DpAction::PopNsh);
-                self.freeze = Some(Freeze::Look);
+                self.control.freeze = Some(Freeze::Look);
             }
             eth_type if is_mpls(eth_type) => {
                 let n = self.n_labels();
-                let whole = self.key.mpls_lse(n - 1) & BOTTOM != 0;
+                let whole = self.packet.key.mpls_lse(n - 1) & BOTTOM != 0;
                 let kind = match to {
                     Some(kind) => kind,
-                    None if n > 1 => self.key.get(Field::PacketType) as u32,
+                    None if n > 1 => self.packet.key.get(Field::PacketType) as u32,
                     None => return self.refuse("nothing says what is under its MPLS label."),
                 };
                 let eth_type = if kind >> 16 == NAMESPACE { kind as u16 } else { TEB };
                 self.pop_labels(n, whole, eth_type);
                 self.set_packet_type(kind);
-                self.base.clone_from(&self.key);
+                self.packet.base.clone_from(&self.packet.key);
                 if n == 1 || !whole || !is_mpls(eth_type) {
-                    self.freeze = Some(Freeze::Look);
+                    self.control.freeze = Some(Freeze::Look);
                 }
             }
             eth_type => self
@@ -418,22 +418,22 @@ impl Xlate<'_> {
         self.give_up(TranslationError::PacketType);
     }
 
-    /// Gives up, where it is told already why.
+    /// Ends the translation with an error whose reason the trace shows already.
     fn give_up(&mut self, error: TranslationError) {
-        self.error = Some(error);
-        self.exit = true;
+        self.control.error = Some(error);
+        self.control.exit = true;
     }
 
     /// Emits headers that were pushed, and takes note of the fields that this tells.
     pub(crate) fn commit_pushed(&mut self) {
-        if self.pending.pushed.is_empty() {
+        if self.packet.pending.pushed.is_empty() {
             return;
         }
-        let pushed = std::mem::take(&mut self.pending.pushed);
-        self.pending.fields.retain(|(field, _)| !pushed.tells(*field));
+        let pushed = std::mem::take(&mut self.packet.pending.pushed);
+        self.packet.pending.fields.retain(|(field, _)| !pushed.tells(*field));
         let n = pushed.labels.len();
         for (i, (ethertype, in_front)) in pushed.labels.into_iter().enumerate() {
-            let lse = self.key.mpls_lse(n - 1 - i);
+            let lse = self.packet.key.mpls_lse(n - 1 - i);
             self.emit(if in_front {
                 DpAction::AddMpls { ethertype, lse }
             } else {
@@ -441,7 +441,7 @@ impl Xlate<'_> {
             });
         }
         if let Some(tlvs) = pushed.nsh {
-            let get = |field| self.key.get(field);
+            let get = |field| self.packet.key.get(field);
             let header = NshRepr {
                 flags: get(Field::NshFlags) as u8,
                 ttl: get(Field::NshTtl) as u8,
@@ -453,49 +453,50 @@ impl Xlate<'_> {
             self.emit(DpAction::PushNsh(Arc::new(PushNsh { header, tlvs })));
         }
         if let Some(priority) = pushed.pbb {
-            let tci = priority | (self.key.0[layout::MPLS2] & layout::ITAG) as u32;
+            let tci = priority | (self.packet.key.0[layout::MPLS2] & layout::ITAG) as u32;
             self.emit(DpAction::PushPbb { tci });
         }
         if pushed.ethernet {
-            let mac = |field| base::MacAddr::from_u64(self.key.get(field) as u64);
+            let mac = |field| base::MacAddr::from_u64(self.packet.key.get(field) as u64);
             let (dst, src) = (mac(Field::EthDst), mac(Field::EthSrc));
             self.emit(DpAction::PushEth { dst, src });
         }
         // What else is pending is as it was.
-        let mut base = self.key.clone();
-        for (field, mask) in &self.pending.fields {
-            let old = self.base.get(*field) & mask;
+        let mut base = self.packet.key.clone();
+        for (field, mask) in &self.packet.pending.fields {
+            let old = self.packet.base.get(*field) & mask;
             base.set(*field, base.get(*field) & !mask | old);
         }
-        if self.pending.vlan_stack {
+        if self.packet.pending.vlan_stack {
             for n in 0..2 {
-                let (tpid, tci) = self.base.vlan(n);
+                let (tpid, tci) = self.packet.base.vlan(n);
                 base.set_vlan(n, tpid, tci);
             }
         }
-        self.base = base;
+        self.packet.base = base;
     }
 
-    /// The rule that a packet without an Ethernet header finds: those that match on something of such a header are for
-    /// Ethernet packets (ovs-fields(7), `packet_type`).
-    pub(crate) fn find_bare(&mut self, rules: &classifier::Classifier<Rule>) -> Option<Arc<Rule>> {
+    /// Looks up an L3 packet, which has no Ethernet header. Rules that match on such a header match Ethernet packets only
+    /// (ovs-fields(7), `packet_type`).
+    pub(crate) fn find_l3(&mut self, rules: &classifier::Classifier<Rule>) -> Option<Arc<Rule>> {
         let of_ethernet = |rule: &Rule| {
             let mut words = rule.minimatch.mask().words();
             let typed = words.any(|(word, bits)| word == layout::PKTTYPE_CTTP && bits >> 32 != 0);
             !typed && rule.minimatch.mask().words().any(|(word, _)| word >= layout::ETH_DST)
         };
-        let found = rules.lookup(&self.key, self.view.version, &mut self.reads);
+        let version = self.view().version;
+        let found = rules.lookup(&self.packet.key, version, &mut self.out.reads);
         if !found.as_deref().is_some_and(of_ethernet) {
             return found;
         }
         // One that is not meant hides others: all are looked at, which costs the more the more there are.
-        let mut all = rules.rules(self.view.version);
+        let mut all = rules.rules(version);
         all.retain(|rule| !of_ethernet(rule));
         all.sort_by_key(|rule| std::cmp::Reverse(rule.priority));
         all.into_iter().find(|rule| {
             let wanted = rule.minimatch.expand();
-            self.reads.note_mask(wanted.mask());
-            wanted.matches(&self.key)
+            self.out.reads.note_mask(wanted.mask());
+            wanted.matches(&self.packet.key)
         })
     }
 }

@@ -22,19 +22,19 @@ impl Xlate<'_> {
     /// Whether it is a fragment. IP packets are read for that.
     #[inline]
     fn is_fragment(&mut self) -> bool {
-        if ![ethertype::IPV4, ethertype::IPV6].contains(&self.key.eth_type()) {
+        if ![ethertype::IPV4, ethertype::IPV6].contains(&self.packet.key.eth_type()) {
             return false;
         }
-        self.reads.note_field(Field::IpFrag);
-        self.key.get(Field::IpFrag) as u8 & FRAG_ANY != 0
+        self.out.reads.note_field(Field::IpFrag);
+        self.packet.key.get(Field::IpFrag) as u8 & FRAG_ANY != 0
     }
 
     /// Whether the packet is dropped instead of being looked up in this table.
     pub(crate) fn drops_fragment(&mut self, table: u8) -> bool {
-        if self.bridge.fragments != FragHandling::Drop || !self.is_fragment() {
+        if self.pos.bridge.fragments != FragHandling::Drop || !self.is_fragment() {
             return false;
         }
-        self.effects.push(Effect::Lookup { bridge: self.bridge.id, table, rule: None });
+        self.out.effects.push(Effect::Lookup { bridge: self.pos.bridge.id, table, rule: None });
         self.tracer.enter(Kind::Table, || {
             format!("{table:2}. Packets are IP fragments and the fragment handling mode is \"drop\".")
         });
@@ -47,22 +47,22 @@ impl Xlate<'_> {
     /// Whether look-ups in tables that look at ports do not get to see those of this packet.
     #[inline]
     pub(crate) fn hides_ports(&mut self) -> bool {
-        self.bridge.fragments == FragHandling::Normal && self.is_fragment()
+        self.pos.bridge.fragments == FragHandling::Normal && self.is_fragment()
     }
 
     /// A look-up that takes transport ports for zero.
     #[cold]
-    pub(crate) fn look_up_portless(&mut self, rules: &Classifier<Rule>) -> (Written, Option<Arc<Rule>>) {
+    pub(crate) fn look_up_without_ports(&mut self, rules: &Classifier<Rule>) -> (Written, Option<Arc<Rule>>) {
         let (ports, written, list) =
-            (self.key.0[layout::TP] & PORTS, self.reads.written().clone(), self.written.take());
-        self.key.0[layout::TP] &= !PORTS;
+            (self.packet.key.0[layout::TP] & PORTS, self.out.reads.written().clone(), self.packet.written.take());
+        self.packet.key.0[layout::TP] &= !PORTS;
         let mut mask = FlowMask::ZERO;
         mask.0[layout::TP] = PORTS;
-        self.reads.write_mask(&mask);
+        self.out.reads.write_mask(&mask);
         let found = self.look_up_as_is(rules);
-        self.key.0[layout::TP] |= ports;
-        self.reads.restore_written(written);
-        self.written = list;
+        self.packet.key.0[layout::TP] |= ports;
+        self.out.reads.restore_written(written);
+        self.packet.written = list;
         found
     }
 }

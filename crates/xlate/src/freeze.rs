@@ -1,12 +1,12 @@
-//! Recirculation: what is left of a translation when it cannot go on before the datapath has done something.
+//! Recirculation: the frozen state of a translation that has to wait for the datapath.
 //!
-//! After an action as `pop_mpls` nobody knows what the packet carries, and the hash that a group selects by is the
-//! datapath's to compute. Then all that is left is kept as [`Frozen`] under a number, the datapath does what was
-//! decided so far and has the packet looked up once more with that number in its key (`recirc_id`), and the look-up's miss
-//! is translated from where the first one stopped.
+//! After an action like `pop_mpls` the headers are unknown until the packet is parsed again, and only the datapath computes the
+//! hash by which a group selects. The translation then stores its remaining work as [`Frozen`] under a number. The datapath
+//! executes the actions so far and looks the packet up again with that number in its key (`recirc_id`); the miss of that
+//! look-up is translated from where the first translation stopped.
 //!
-//! The same remainder has the same number, as long as somebody holds it or did until lately: so a translation done again
-//! comes to the same actions, and stays a function of what it looks at.
+//! Equal states share one number while a cached flow holds it, and for some time after that. A repeated translation therefore
+//! yields the same actions, and remains a function of its input.
 //!
 //! Remainders that wait for a controller have a share of their own: one that never answers costs others like it, and
 //! no packet that only comes back from the datapath.
@@ -16,7 +16,7 @@ use crate::ct::connection_bits;
 use crate::model::{BridgeId, Network};
 use crate::pipeline::Frame;
 use crate::trace::Kind;
-use crate::translate::{Xlate, nowhere};
+use crate::translate::{Xlate, drop_verdict};
 use crate::verdict::{Dependency, TranslationError, Verdict, WrittenWord};
 use base::{Millis, PortNo};
 use dpif::{DpAction, HashKind};
@@ -28,18 +28,20 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::sync::Arc;
 
-/// How long a remainder is kept that nobody holds, in milliseconds: packets may be under way with its number.
+/// Time for which an unused state is kept, in milliseconds: packets may be in flight with its number.
 const KEPT_MS: u64 = 10_000;
-/// The same where a controller may have the packet.
+/// The same if a controller may have the packet.
 const PAUSED_MS: u64 = 3_600_000;
-/// Remainders at most, those that wait for a controller aside, and what they may take, in bytes.
-const FROZEN_MAX: Share = Share { n: if cfg!(test) { 1 << 10 } else { 1 << 20 }, bytes: 1 << 30 };
-/// The same of those that wait for a controller: more of them than there are cached flows by default.
-const PAUSED_MAX: Share = Share { n: if cfg!(test) { 1 << 6 } else { 1 << 18 }, bytes: 256 << 20 };
-/// Remainders that are looked at for one that is not in use, when one has to give way.
+/// Maximum number and size of the states that do not wait for a controller.
+const FROZEN_MAX: Quota = Quota { n: if cfg!(test) { 1 << 10 } else { 1 << 20 }, bytes: 1 << 30 };
+/// The same of states that wait for a controller: more than the default limit of cached flows.
+const PAUSED_MAX: Quota = Quota { n: if cfg!(test) { 1 << 6 } else { 1 << 18 }, bytes: 256 << 20 };
+/// Number of states examined to find an unused one to evict.
 const TRIED_FOR_ROOM: usize = 16;
-/// Remainders that are looked at together for whether they are needed: translations wait meanwhile.
+/// Number of states swept under one lock: translations wait for it.
 const SWEPT_AT_ONCE: usize = 256;
+/// Number of states that one sweep visits at most; the next one continues.
+const SWEPT_MAX: usize = 1 << 14;
 
 /// What is left of a translation.
 #[derive(Clone, PartialEq, Debug)]
@@ -114,12 +116,14 @@ pub struct FrozenTable(Mutex<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    by_id: HashMap<u32, Entry>,
+    by_id: BTreeMap<u32, Entry>,
+    /// From which number on the next sweep looks.
+    swept: u32,
     by_hash: HashMap<u64, SmallVec<[u32; 1]>>,
     hasher: foldhash::fast::RandomState,
     last: u32,
     /// Those that come back from the datapath, and those that a controller has, together.
-    taken: [Share; 2],
+    taken: [Quota; 2],
     /// Those that a controller has, by when they were last used.
     paused: BTreeMap<u64, u32>,
     last_use: u64,
@@ -127,12 +131,12 @@ struct Inner {
 
 /// How many remainders, and about how many bytes they take.
 #[derive(Clone, Copy, Debug, Default)]
-struct Share {
+struct Quota {
     n: usize,
     bytes: usize,
 }
 
-impl Share {
+impl Quota {
     fn has_room_for(self, bytes: usize, max: Self) -> bool {
         self.n < max.n && self.bytes.saturating_add(bytes) <= max.bytes
     }
@@ -144,7 +148,7 @@ struct Entry {
     hash: u64,
     /// The key in `Inner::paused`, if a controller has it.
     used: u64,
-    /// Since when it is known that nobody holds it.
+    /// The time since which it is unused.
     idle: Option<Millis>,
 }
 
@@ -177,11 +181,22 @@ impl FrozenTable {
         Some(inner.insert(frozen, hash))
     }
 
-    /// Forgets what nobody has held for [`KEPT_MS`], or [`PAUSED_MS`]. To be called now and then.
+    /// Removes states that were unused for [`KEPT_MS`], or [`PAUSED_MS`]. To be called periodically.
     pub fn sweep(&self, now: Millis) {
-        let ids: Vec<u32> = self.0.lock().by_id.keys().copied().collect();
+        self.sweep_some(now, SWEPT_MAX);
+    }
+
+    /// The same of so many at most: the next call goes on behind them.
+    fn sweep_some(&self, now: Millis, most: usize) {
+        let ids: Vec<u32> = {
+            let mut inner = self.0.lock();
+            let next: Vec<u32> = inner.by_id.range(inner.swept..).map(|(id, _)| *id).take(most).collect();
+            // Behind the last one it begins anew.
+            inner.swept = next.last().filter(|_| next.len() == most).and_then(|id| id.checked_add(1)).unwrap_or(0);
+            next
+        };
         for ids in ids.chunks(SWEPT_AT_ONCE) {
-            // Dropped when nobody waits any more.
+            // Dropped after the lock is released.
             let mut forgotten = Vec::new();
             let mut inner = self.0.lock();
             forgotten.extend(ids.iter().filter_map(|id| inner.forget(*id, now)));
@@ -269,7 +284,7 @@ impl Inner {
         room
     }
 
-    /// Takes a remainder out that nobody has held for long.
+    /// Removes a state if it was unused for long enough.
     fn forget(&mut self, id: u32, now: Millis) -> Option<Arc<Kept>> {
         let entry = self.by_id.get_mut(&id)?;
         if Arc::strong_count(&entry.kept) > 1 {
@@ -310,7 +325,7 @@ fn hash_of(frozen: &Frozen, hasher: &foldhash::fast::RandomState) -> u64 {
     state.finish()
 }
 
-/// What of a packet nobody knows until it has been looked into, as a header was popped.
+/// Headers of a packet that are unknown until it is parsed again, because an action popped the header before them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Unseen {
     /// All is known.
@@ -339,8 +354,8 @@ impl Freeze {
     }
 }
 
-/// Bits of a word of the key that go with a packet, and are not told by its headers.
-fn bits_that_go_along(word: usize, connection: bool) -> u64 {
+/// Bits of a word of the key that a recirculated packet keeps, and that do not follow from its headers.
+fn carried_bits(word: usize, connection: bool) -> u64 {
     match word {
         _ if word < layout::DPHASH_ACTSET => u64::MAX,
         _ if connection => connection_bits(word),
@@ -355,7 +370,7 @@ impl Xlate<'_> {
         self.commit();
         let paused = matches!(why, Freeze::Pause(_));
         let sender = self.place();
-        let own = self.runs == 1 && !self.in_action_set;
+        let own = self.pos.runs == 1 && !self.pos.in_action_set;
         let mut lists = Vec::with_capacity(frames.len());
         // As the last list ends, we are where the one before is.
         while let Some(frame) = frames.pop() {
@@ -365,16 +380,16 @@ impl Xlate<'_> {
         }
         lists.reverse();
         let frozen = Frozen {
-            bridge: self.bridge.id,
-            words: if paused { self.words_that_stay() } else { self.words_that_go_along(true) },
-            stack: self.stack.clone(),
+            bridge: self.pos.bridge.id,
+            words: if paused { self.retained_words() } else { self.carried_words(true) },
+            stack: self.pos.stack.clone(),
             lists,
             table: None,
-            action_set: if own { std::mem::take(&mut self.action_set) } else { Vec::new() },
-            in_action_set: self.in_action_set,
-            in_group: self.in_group,
-            packet_out: self.initial_actions_seen,
-            hashed: self.hashed || matches!(why, Freeze::Hash(..)),
+            action_set: if own { std::mem::take(&mut self.pos.action_set) } else { Vec::new() },
+            in_action_set: self.pos.in_action_set,
+            in_group: self.pos.in_group,
+            packet_out: self.pos.packet_out,
+            hashed: self.packet.hashed || matches!(why, Freeze::Hash(..)),
             tracked: self.is_tracked(),
             paused,
         };
@@ -394,39 +409,41 @@ impl Xlate<'_> {
                 self.emit(DpAction::Recirc(kept.id));
             }
         }
-        self.dependencies.push(Dependency::Frozen(kept));
+        self.out.dependencies.push(Dependency::Frozen(kept));
     }
 
     /// What was written of a packet's `connection` goes along unless it comes back from the tracker.
-    pub(crate) fn words_that_go_along(&self, connection: bool) -> Vec<WrittenWord> {
-        let written =
-            self.reads.written_words().map(|(word, bits)| (word, bits & bits_that_go_along(word, connection)));
+    pub(crate) fn carried_words(&self, connection: bool) -> Vec<WrittenWord> {
+        let written = self.out.reads.written_words().map(|(word, bits)| (word, bits & carried_bits(word, connection)));
         let mut words: Vec<WrittenWord> = written
-            .map(|(word, bits)| (word as u8, bits, self.key.0[word] & bits))
-            .filter(|(word, bits, value)| *bits != 0 && (*value != 0 || !layout::GIVEN.contains(&usize::from(*word))))
+            .map(|(word, bits)| (word as u8, bits, self.packet.key.0[word] & bits))
+            .filter(|(word, bits, value)| {
+                *bits != 0 && (*value != 0 || !layout::REGS_AND_METADATA.contains(&usize::from(*word)))
+            })
             .collect();
-        words.push((layout::PORTS as u8, u64::from(u32::MAX) << 32, u64::from(self.key.in_port().0) << 32));
+        words.push((layout::PORTS as u8, u64::from(u32::MAX) << 32, u64::from(self.packet.key.in_port().0) << 32));
         words
     }
 
     /// What a controller does not hand back with the packet.
-    fn words_that_stay(&self) -> Vec<WrittenWord> {
-        let bits = FlowKey::mask_of(Field::SkbPriority).0[layout::SKB_PKT] & self.reads.written().0[layout::SKB_PKT];
-        let word = (layout::SKB_PKT as u8, bits, self.key.0[layout::SKB_PKT] & bits);
+    fn retained_words(&self) -> Vec<WrittenWord> {
+        let bits =
+            FlowKey::mask_of(Field::SkbPriority).0[layout::SKB_PKT] & self.out.reads.written().0[layout::SKB_PKT];
+        let word = (layout::SKB_PKT as u8, bits, self.packet.key.0[layout::SKB_PKT] & bits);
         if bits == 0 { Vec::new() } else { vec![word] }
     }
 
     /// What takes the place of the packet's own metadata.
-    fn put_along(&mut self, words: &[WrittenWord]) {
+    fn restore_words(&mut self, words: &[WrittenWord]) {
         let mut mask = FlowKey::ZERO;
         for (word, bits, value) in words {
             let word = usize::from(*word);
-            for key in [&mut self.key, &mut self.base] {
+            for key in [&mut self.packet.key, &mut self.packet.base] {
                 key.0[word] = key.0[word] & !bits | value;
             }
             mask.0[word] = *bits;
         }
-        self.reads.write_mask(&mask);
+        self.out.reads.write_mask(&mask);
     }
 }
 
@@ -435,7 +452,7 @@ pub(crate) fn resume(net: &Network, key: &FlowKey, trace: bool) -> Verdict {
     // One that waits for a controller is not the datapath's to go on with.
     match net.frozen.get(key.get(Field::RecircId) as u32).filter(|kept| !kept.frozen.paused) {
         Some(kept) => go_on(net, key, &kept, trace),
-        None => nowhere(key, TranslationError::Recirculation, trace),
+        None => drop_verdict(key, TranslationError::Recirculation, trace),
     }
 }
 
@@ -447,7 +464,7 @@ pub fn resume_paused(net: &Network, key: &FlowKey, kept: &Arc<Kept>) -> Verdict 
 
 fn go_on(net: &Network, key: &FlowKey, kept: &Arc<Kept>, trace: bool) -> Verdict {
     let Some(bridge) = net.bridges.get(&kept.frozen.bridge) else {
-        return nowhere(key, TranslationError::Recirculation, trace);
+        return drop_verdict(key, TranslationError::Recirculation, trace);
     };
     Xlate::work(net, bridge, key, trace, |x| x.thaw(kept))
 }
@@ -455,17 +472,18 @@ fn go_on(net: &Network, key: &FlowKey, kept: &Arc<Kept>, trace: bool) -> Verdict
 impl Xlate<'_> {
     /// Goes on with what was left.
     fn thaw(&mut self, kept: &Arc<Kept>) {
-        let (frozen, bridge) = (&kept.frozen, self.bridge);
+        let (frozen, bridge) = (&kept.frozen, self.pos.bridge);
         // It follows from the number, mostly; keys are read accordingly.
-        self.reads.note_field(Field::PacketType);
-        self.put_along(&frozen.words);
-        self.stack.clone_from(&frozen.stack);
-        self.action_set.clone_from(&frozen.action_set);
-        (self.in_action_set, self.in_group) = (frozen.in_action_set, frozen.in_group);
-        self.initial_actions_seen = frozen.packet_out;
-        (self.hashed, self.tracked) = (frozen.hashed, Some(frozen.tracked));
-        self.dependencies.push(Dependency::Bridge(bridge.id));
-        self.dependencies.push(Dependency::Frozen(Arc::clone(kept)));
+        self.out.reads.note_field(Field::PacketType);
+        self.restore_words(&frozen.words);
+        self.pos.stack.clone_from(&frozen.stack);
+        self.pos.action_set.clone_from(&frozen.action_set);
+        self.update_actset_output();
+        (self.pos.in_action_set, self.pos.in_group) = (frozen.in_action_set, frozen.in_group);
+        self.pos.packet_out = frozen.packet_out;
+        (self.packet.hashed, self.packet.tracked) = (frozen.hashed, Some(frozen.tracked));
+        self.out.dependencies.push(Dependency::Bridge(bridge.id));
+        self.out.dependencies.push(Dependency::Frozen(Arc::clone(kept)));
         self.tracer.enter(Kind::Bridge, || format!("bridge(\"{}\")", bridge.name));
         self.tracer.note(Kind::Action, || "thaw".into());
         if let Some(table) = frozen.table.or(frozen.lists.last().map(|list| list.place.table)) {
@@ -475,22 +493,22 @@ impl Xlate<'_> {
             Some(table) => self.begin_in(table),
             None => self.run_frozen(&frozen.lists),
         }
-        self.in_action_set = false;
+        self.pos.in_action_set = false;
         self.do_action_set();
         self.tracer.leave();
     }
 
-    /// Whether an action can only be carried out when the packet has been looked into, as a header was popped. (Of MPLS
-    /// labels, those that cannot tell are the same as in Open vSwitch.)
-    pub(crate) fn must_look_before(&mut self, action: &Action) -> bool {
-        let frame = match self.unseen {
+    /// Returns true if an action needs headers that are unknown until the packet is parsed again. (The actions that do not
+    /// need them after `pop_mpls` are those of Open vSwitch.)
+    pub(crate) fn must_recirculate_before(&mut self, action: &Action) -> bool {
+        let frame = match self.packet.unseen {
             Unseen::Nothing => return false,
             Unseen::Payload => false,
             Unseen::Frame => true,
         };
         match action {
             Action::Output { port, .. } => *port == PortNo::TABLE || frame && *port == PortNo::NORMAL,
-            // It may be told by the frame, or be to go where frames go by what they are.
+            // The register may hold a part of the frame, or name NORMAL.
             Action::OutputReg { .. } => frame,
             Action::OutputTrunc { .. } | Action::Enqueue { .. } => false,
             Action::SetTunnel { .. } | Action::SetQueue(_) | Action::PopQueue => false,
@@ -555,6 +573,24 @@ mod tests {
         assert_eq!((table.len(), table.get(first.id)), (1, Some(Arc::clone(&first))));
         drop(first);
         assert_eq!(table.keep(frozen(1, 6)).map(|kept| kept.id), Some(third + 1), "numbers are not used at once again");
+    }
+
+    #[test]
+    fn a_sweep_looks_at_some_and_the_next_goes_on_behind_them() {
+        let table = FrozenTable::default();
+        for value in 0..10 {
+            assert!(table.keep(frozen(1, value)).is_some());
+        }
+        let sweep_all = |now| {
+            (0..3)
+                .map(|_| {
+                    table.sweep_some(Millis(now), 4);
+                    table.len()
+                })
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(sweep_all(1000), [10, 10, 10]);
+        assert_eq!(sweep_all(1000 + KEPT_MS), [6, 2, 0]);
     }
 
     #[test]

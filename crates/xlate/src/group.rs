@@ -2,6 +2,7 @@
 
 use crate::freeze::Freeze;
 use crate::groups::Group;
+use crate::scope::Scope;
 use crate::select::mix;
 use crate::trace::Kind;
 use crate::translate::Xlate;
@@ -11,7 +12,8 @@ use dpif::HashKind;
 use flow::{Field, FlowKey};
 use openflow::GroupKind;
 use openflow::group::{Bucket, GROUP_ANY};
-use std::collections::HashMap;
+use smallvec::SmallVec;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// What a bucket of this weight scores with a random number. The time until something of rate `weight` first happens is
@@ -33,7 +35,7 @@ impl Xlate<'_> {
         if self.is_over_limits() {
             return;
         }
-        self.effects.push(Effect::Group(Arc::clone(&group)));
+        self.out.effects.push(Effect::Group(Arc::clone(&group)));
         match group.kind {
             GroupKind::All => (0..group.buckets.len()).for_each(|i| self.bucket(&group, i)),
             GroupKind::Indirect => self.bucket(&group, 0),
@@ -42,7 +44,7 @@ impl Xlate<'_> {
                     if group.kind == GroupKind::Select { self.select(&group) } else { self.first_live(&group) };
                 match chosen {
                     // It is chosen when the packet is back.
-                    None if self.freeze.is_some() => _ = self.effects.pop(),
+                    None if self.control.freeze.is_some() => _ = self.out.effects.pop(),
                     Some(i) => {
                         self.tracer.note(Kind::Detail, || format!("using bucket {i}"));
                         self.bucket(&group, i);
@@ -56,31 +58,24 @@ impl Xlate<'_> {
         }
     }
 
-    /// The group of this number, as the verdict depends on it from now on.
+    /// Returns the group of this number, on which the verdict depends from now on.
     pub(crate) fn find_group(&mut self, id: u32) -> Option<Arc<Group>> {
-        let dependency = Dependency::Group { bridge: self.bridge.id, group: id };
-        if !self.dependencies.contains(&dependency) {
-            self.dependencies.push(dependency);
+        let dependency = Dependency::Group { bridge: self.pos.bridge.id, group: id };
+        if !self.out.dependencies.contains(&dependency) {
+            self.out.dependencies.push(dependency);
         }
-        self.view.groups.get(id).cloned()
+        self.view().groups.get(id).cloned()
     }
 
-    /// Carries out a bucket, as an action set, on a copy of the packet. However it ends, the rest goes on.
+    /// Carries out a bucket, as an action set, on a copy of the packet.
     fn bucket(&mut self, group: &Arc<Group>, i: usize) {
         let Some(bucket) = group.buckets.get(i) else { return };
-        if self.exit || !self.count_resubmit() {
+        if self.control.exit || !self.count_resubmit() {
             return;
         }
-        self.effects.push(Effect::Bucket(Arc::clone(group), i));
+        self.out.effects.push(Effect::Bucket(Arc::clone(group), i));
         self.tracer.enter(Kind::Bucket, || format!("bucket {i}"));
-        let in_group = std::mem::replace(&mut self.in_group, true);
-        let stack = self.stack.clone();
-        (self.depth, self.level) = (self.depth + 1, self.level + 1);
-        let actions = crate::action::set_in_order(&bucket.bucket.actions);
-        self.on_a_copy(|x| x.do_actions(&actions));
-        (self.depth, self.level) = (self.depth - 1, self.level - 1);
-        (self.in_group, self.stack) = (in_group, stack);
-        self.exit = self.error.is_some();
+        self.on_a_copy(Scope::Bucket, |x| x.do_actions(&bucket.in_order));
         self.tracer.leave();
     }
 
@@ -97,15 +92,15 @@ impl Xlate<'_> {
             "dp_hash" => HashKind::SymmetricL4,
             _ => return self.select_by_flow(group),
         };
-        let live: Vec<bool> = (0..group.buckets.len()).map(|i| self.is_bucket_live(group, i)).collect();
+        let live: SmallVec<[bool; 16]> = (0..group.buckets.len()).map(|i| self.is_bucket_live(group, i)).collect();
         // Where nothing is to be chosen, there is nothing to be looked at.
         if live.iter().filter(|l| **l).count() < 2 {
             return live.iter().position(|l| *l);
         }
         let Some(spread) = group.spread() else { return self.select_by_flow(group) };
-        if !self.hashed {
+        if !self.packet.hashed {
             // Only the datapath sees packets: flows of all hashes share the megaflow up to here.
-            self.freeze = Some(Freeze::Hash(kind, param as u32));
+            self.control.freeze = Some(Freeze::Hash(kind, param as u32));
             return None;
         }
         let hash = self.read_bits(Field::DpHash, spread.len() as u128 - 1) as usize;
@@ -117,7 +112,7 @@ impl Xlate<'_> {
     /// The same by a hash of its fields: of those that are live, the one with the highest score, which is made of the
     /// flow and the bucket alone, so that a bucket that comes or goes moves no more flows than it has to.
     fn select_by_flow(&mut self, group: &Group) -> Option<usize> {
-        let live: Vec<usize> = (0..group.buckets.len()).filter(|i| self.is_bucket_live(group, *i)).collect();
+        let live: SmallVec<[usize; 16]> = (0..group.buckets.len()).filter(|i| self.is_bucket_live(group, *i)).collect();
         // There is nothing to be chosen, and so nothing to be looked at.
         if live.len() < 2 {
             return live.first().copied();
@@ -137,7 +132,7 @@ impl Xlate<'_> {
     fn is_bucket_live(&mut self, group: &Group, i: usize) -> bool {
         let bucket = &group.buckets[i].bucket;
         let chosen = group.kind != GroupKind::Select || bucket.weight > 0;
-        let live = chosen && self.is_live(bucket, &mut HashMap::new());
+        let live = chosen && self.is_live(bucket);
         if !live {
             self.tracer.note(Kind::Detail, || {
                 let port = bucket.watch_port != PortNo::ANY;
@@ -152,50 +147,33 @@ impl Xlate<'_> {
         live
     }
 
-    /// Whether a bucket may be used. `known` has the groups that were asked before; one that is asked for its own sake
-    /// is not live.
-    fn is_live(&mut self, bucket: &Bucket, known: &mut HashMap<u32, bool>) -> bool {
-        // Asked in lists of lists, not by recursion: chains may be long.
-        let mut open: Vec<(Option<u32>, Vec<Bucket>)> = vec![(None, vec![bucket.clone()])];
-        loop {
-            let Some((group, buckets)) = open.last_mut() else { return false };
-            let Some(bucket) = buckets.last() else {
-                // None of them is.
-                if let Some(id) = *group {
-                    known.insert(id, false);
-                }
-                open.pop();
-                if open.is_empty() {
-                    return false;
-                }
-                continue;
-            };
-            let port_live = self.bridge.ports.get(&bucket.watch_port).is_some_and(|p| p.live);
-            let watched = (bucket.watch_group != GROUP_ANY).then_some(bucket.watch_group);
-            let live = !bucket.has_liveness() || port_live;
-            match watched.map(|id| (id, known.get(&id).copied())) {
-                _ if live => {}
-                Some((_, Some(true))) => {}
-                Some((id, None)) => {
-                    known.insert(id, false);
-                    let buckets = self.find_group(id).map(|g| g.buckets.iter().map(|b| b.bucket.clone()).collect());
-                    open.push((Some(id), buckets.unwrap_or_default()));
-                    continue;
-                }
-                _ => {
-                    buckets.pop();
-                    continue;
-                }
-            }
-            // One is enough, and makes its group live.
-            if let Some(id) = *group {
-                known.insert(id, true);
-            }
-            open.pop();
-            if open.is_empty() {
+    /// Returns true if a bucket may be used: it watches nothing, a live port, or a group with such a bucket.
+    fn is_live(&mut self, bucket: &Bucket) -> bool {
+        self.is_live_by_itself(bucket) || bucket.watch_group != GROUP_ANY && self.is_group_live(bucket.watch_group)
+    }
+
+    /// The same without a look at the group that it watches. (CONTROLLER is no port that could be live, as in Open vSwitch.)
+    fn is_live_by_itself(&mut self, bucket: &Bucket) -> bool {
+        let port = bucket.watch_port;
+        !bucket.has_liveness()
+            || self.pos.bridge.ports.get(&port).is_some_and(|port| port.live) && self.state_of(port).live
+    }
+
+    /// Returns true if a group has a live bucket, or watches a group that has one. A group that only watches itself is not
+    /// live.
+    fn is_group_live(&mut self, id: u32) -> bool {
+        // A list instead of recursion: chains may be long.
+        let mut seen = HashSet::from([id]);
+        let mut left = vec![id];
+        while let Some(id) = left.pop() {
+            let Some(group) = self.find_group(id) else { continue };
+            if group.buckets.iter().any(|b| self.is_live_by_itself(&b.bucket)) {
                 return true;
             }
+            let watched = group.buckets.iter().map(|b| b.bucket.watch_group);
+            left.extend(watched.filter(|id| *id != GROUP_ANY && seen.insert(*id)));
         }
+        false
     }
 
     /// A number made of what tells the packet's flow from others: the fields that the group names, or addresses and
@@ -218,7 +196,7 @@ impl Xlate<'_> {
         let mask = mask & field.info().full_mask();
         let mut bits = FlowKey::ZERO;
         bits.add_mask(field, mask);
-        self.reads.note_mask(&bits);
-        self.key.get(field) & mask
+        self.out.reads.note_mask(&bits);
+        self.packet.key.get(field) & mask
     }
 }

@@ -2,8 +2,8 @@
 
 use crate::numbered::Numbered;
 use base::Millis;
-use openflow::GroupKind;
 use openflow::group::{Bucket, GroupProperties};
+use openflow::{Action, GroupKind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -68,10 +68,20 @@ fn spread(weights: &[u16]) -> Option<Box<[u16]>> {
 /// A bucket and what it has done.
 #[derive(Clone, Debug)]
 pub struct GroupBucket {
-    /// What it is.
+    /// The bucket as the controller has it.
     pub bucket: Bucket,
-    /// What it has done.
+    /// Packets and bytes that it was used for.
     pub counters: Arc<Counters>,
+    /// Its actions in the order in which an action set is carried out.
+    pub(crate) in_order: Arc<[Action]>,
+}
+
+impl GroupBucket {
+    /// A bucket that was not used yet.
+    pub fn new(bucket: Bucket) -> Self {
+        let in_order = crate::action::set_in_order(&bucket.actions).into();
+        Self { bucket, counters: Arc::default(), in_order }
+    }
 }
 
 /// Packets and bytes, counted by any thread.

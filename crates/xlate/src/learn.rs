@@ -14,14 +14,14 @@ const FIN_OR_RST: u128 = 5;
 
 /// A `fin_timeout` that was carried out.
 pub(crate) struct FinTimeout {
-    /// Which of the effects tells of the rule.
+    /// Index of the [`Effect::Lookup`] of the rule.
     lookup: usize,
     idle_timeout: u16,
     hard_timeout: u16,
 }
 
 impl Xlate<'_> {
-    /// The `learn` action: what is to be learned becomes an effect. The packet itself goes on in the tables as they are.
+    /// The `learn` action: the learned flow becomes an effect. The packet itself does not meet it.
     pub(crate) fn learn(&mut self, learn: &Learn) {
         let flow = self.learned_flow(learn);
         self.tracer.enter(Kind::Learned, || crate::text::learned(&flow));
@@ -36,15 +36,15 @@ impl Xlate<'_> {
             }
         }
         self.tracer.leave();
-        let learned = Learned { bridge: self.bridge.id, flow, limit: learn.limit };
-        self.effects.push(Effect::Learn(Arc::new(learned)));
+        let learned = Learned { bridge: self.pos.bridge.id, flow, limit: learn.limit };
+        self.out.effects.push(Effect::Learn(Arc::new(learned)));
     }
 
     /// Whether the limit lets the flow be learned.
     fn is_learnable(&mut self, learn: &Learn, flow: &FlowMod) -> bool {
-        let Some(table) = self.bridge.tables.get(usize::from(learn.table)) else { return false };
-        self.dependencies.push(Dependency::Table { bridge: self.bridge.id, table: learn.table });
-        table.rules.find(&flow.matching, flow.priority.into(), self.view.version).is_some()
+        let Some(table) = self.pos.bridge.tables.get(usize::from(learn.table)) else { return false };
+        self.out.dependencies.push(Dependency::Table { bridge: self.pos.bridge.id, table: learn.table });
+        table.rules.find(&flow.matching, flow.priority.into(), self.view().version).is_some()
             || table.n_with_cookie(learn.cookie) < u64::from(learn.limit)
     }
 
@@ -113,16 +113,16 @@ impl Xlate<'_> {
         if !self.has(Prereq::Tcp) || self.read_bits(flow::Field::TcpFlags, FIN_OR_RST) == 0 {
             return;
         }
-        if let Some(lookup) = self.rule {
-            self.fin_timeouts.push(FinTimeout { lookup, idle_timeout, hard_timeout });
+        if let Some(lookup) = self.pos.rule {
+            self.out.fin_timeouts.push(FinTimeout { lookup, idle_timeout, hard_timeout });
         }
     }
 
     /// Makes effects of the `fin_timeout` actions, when all look-ups have their rules.
     pub(crate) fn end_connections(&mut self) {
-        for FinTimeout { lookup, idle_timeout, hard_timeout } in std::mem::take(&mut self.fin_timeouts) {
-            if let Some(Effect::Lookup { bridge, rule: Some(rule), .. }) = self.effects.get(lookup).cloned() {
-                self.effects.push(Effect::FinTimeout { bridge, rule, idle_timeout, hard_timeout });
+        for FinTimeout { lookup, idle_timeout, hard_timeout } in std::mem::take(&mut self.out.fin_timeouts) {
+            if let Some(Effect::Lookup { bridge, rule: Some(rule), .. }) = self.out.effects.get(lookup).cloned() {
+                self.out.effects.push(Effect::FinTimeout { bridge, rule, idle_timeout, hard_timeout });
             }
         }
     }

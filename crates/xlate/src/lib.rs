@@ -1,14 +1,15 @@
 //! `translate`: one pure function from tables and a flow key to actions, reads and effects.
 //!
-//! - [`model`]: what a translation looks at: bridges, ports, bundles, tables, rules ([`Network`]).
+//! - [`model`]: the input of a translation: bridges, ports, bundles, tables, rules ([`Network`]).
 //! - [`tables`]: flow tables and groups in versions; [`groups`]: groups.
-//! - [`freeze`]: what is left of a translation until the packet comes back.
+//! - [`freeze`]: frozen translations, which resume when the packet is recirculated.
+//! - `state`: the state of a translation; `scope`: saving and restoring it.
 //! - [`mac`]: the MAC learning table.
-//! - [`verdict`]: what comes out: datapath actions, reads in order, effects, and a trace if one was asked for.
+//! - [`verdict`]: the output: datapath actions, reads in order, effects, and a trace on request.
 //! - [`translate`](mod@translate): one translation; `pipeline`: look-ups and lists of actions; `action` and the files
-//!   named after actions: what these do; `bits`: bits of fields and tunnel options; `fragments`: fragments in look-ups.
+//!   named after actions: what these do; `bits`: bits of fields and tunnel options; `fragments`: fragments in look-ups; `punt`: protocols of the switch.
 //!
-//! A translation changes nothing: what should happen beside forwarding is returned as [`Effect`]s, which the caller
+//! A translation changes nothing. It returns side effects as [`Effect`]s, which the caller
 //! applies (live traffic), applies for statistics only (revalidation), or ignores (a trace).
 
 mod action;
@@ -29,8 +30,11 @@ mod normal;
 mod numbered;
 mod output;
 mod pipeline;
+mod punt;
 mod sample;
+mod scope;
 mod select;
+mod state;
 pub mod tables;
 mod text;
 pub mod trace;

@@ -40,10 +40,10 @@ impl Xlate<'_> {
     }
 
     fn find_meter(&mut self, meter: u32) -> Option<MeterId> {
-        let dependency = Dependency::Meter { bridge: self.bridge.id, meter };
-        if !self.dependencies.contains(&dependency) {
-            self.dependencies.push(dependency);
+        let dependency = Dependency::Meter { bridge: self.pos.bridge.id, meter };
+        if !self.out.dependencies.contains(&dependency) {
+            self.out.dependencies.push(dependency);
         }
-        self.view.meters.get(meter).map(|meter| meter.below)
+        self.view().meters.get(meter).map(|meter| meter.below)
     }
 }

@@ -1,4 +1,4 @@
-//! What a translation looks at. A [`Network`] is a snapshot of the configuration: it is replaced as a whole when bridges
+//! The input of a translation. A [`Network`] is a snapshot of the configuration: it is replaced as a whole when bridges
 //! or ports change. Flow tables and MAC tables live longer than a snapshot and are shared by successive ones.
 
 use crate::freeze::FrozenTable;
@@ -13,6 +13,7 @@ use openflow::Action;
 use openflow::flow_mod::FlowFlags;
 use openflow::switch::FragHandling;
 use parking_lot::RwLock;
+use protocols::Overlay;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,7 +30,9 @@ pub struct Network {
     pub ports: HashMap<DpPort, (BridgeId, PortNo), RandomState>,
     /// What is left of translations until their packets come back. It outlives the snapshot.
     pub frozen: Arc<FrozenTable>,
-    /// Whether the datapath is told to forget connections (`ct_clear`).
+    /// What protocols have decided about ports. It outlives the snapshot.
+    pub overlay: Arc<Overlay>,
+    /// Whether `ct_clear` becomes a datapath action.
     pub ct_clear: bool,
 }
 
@@ -39,7 +42,7 @@ pub struct Bridge {
     /// Its number.
     pub id: BridgeId,
     /// Its name.
-    pub name: String,
+    pub name: Arc<str>,
     /// Its ports.
     pub ports: BTreeMap<PortNo, Port>,
     /// What NORMAL forwards between: index is the bundle's id within this snapshot.
@@ -61,11 +64,11 @@ pub struct Bridge {
     pub forward_bpdu: bool,
     /// Whether what DHCP servers say goes to the local port, beside wherever else it goes (in-band control).
     pub dhcp_to_local: bool,
-    /// What is told to collectors, if there are any.
+    /// Sampling for IPFIX collectors, if there are any.
     pub ipfix: Option<Ipfix>,
 }
 
-/// What a bridge tells collectors of packets.
+/// Sampling of all packets of a bridge.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Ipfix {
     /// How likely each packet is sampled where it comes in, [`u32::MAX`] for always; `None` if none is.
@@ -91,7 +94,7 @@ pub struct Port {
     /// Its number.
     pub no: PortNo,
     /// Its name.
-    pub name: String,
+    pub name: Arc<str>,
     /// Where its output goes.
     pub out: PortOut,
     /// Its OpenFlow configuration.
@@ -126,6 +129,10 @@ pub struct PortConfig {
     pub no_fwd: bool,
     /// No packet-in for misses on this port.
     pub no_packet_in: bool,
+    /// Drop 802.1D frames received (OpenFlow 1.0); `no_recv` is about all others.
+    pub no_recv_stp: bool,
+    /// The port takes no part in 802.1D (OpenFlow 1.0). Kept for controllers: nothing is forwarded differently.
+    pub no_stp: bool,
 }
 
 /// How a bundle treats VLAN tags (Port:vlan_mode).
@@ -153,11 +160,31 @@ pub enum PriorityTags {
     Always,
 }
 
+/// A set of VLAN ids, 0 to 4095.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct VlanSet([u64; 64]);
+
+impl VlanSet {
+    /// Whether it has this VLAN; bits above the lower 12 are ignored.
+    pub fn contains(&self, vlan: u16) -> bool {
+        self.0[usize::from(vlan >> 6 & 0x3f)] >> (vlan & 0x3f) & 1 != 0
+    }
+}
+
+impl FromIterator<u16> for VlanSet {
+    /// Ignores bits above the lower 12.
+    fn from_iter<I: IntoIterator<Item = u16>>(vlans: I) -> Self {
+        let mut words = [0; 64];
+        vlans.into_iter().for_each(|vlan| words[usize::from(vlan >> 6 & 0x3f)] |= 1 << (vlan & 0x3f));
+        Self(words)
+    }
+}
+
 /// A port of the database: what NORMAL learns on and sends to.
 #[derive(Clone, Debug)]
 pub struct Bundle {
     /// Its name.
-    pub name: String,
+    pub name: Arc<str>,
     /// Its OpenFlow ports.
     pub ports: Vec<PortNo>,
     /// How it treats tags.
@@ -165,7 +192,7 @@ pub struct Bundle {
     /// Access or native VLAN, 0 to 4095.
     pub tag: u16,
     /// VLANs that a trunk carries; `None` for all.
-    pub trunks: Option<Arc<[bool; 4096]>>,
+    pub trunks: Option<Arc<VlanSet>>,
     /// Tags for priorities.
     pub priority_tags: PriorityTags,
     /// No traffic between two protected bundles.
@@ -185,7 +212,7 @@ impl Bundle {
     }
 
     fn trunks(&self, vlan: u16) -> bool {
-        self.trunks.as_ref().is_none_or(|t| t[usize::from(vlan & 0xfff)])
+        self.trunks.as_ref().is_none_or(|trunks| trunks.contains(vlan))
     }
 }
 
@@ -332,5 +359,17 @@ impl classifier::Rule for Rule {
 
     fn conjunctions(&self) -> &[Conjunction] {
         &self.conjunctions
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::VlanSet;
+
+    #[test]
+    fn a_vlan_set_has_the_vlans_that_it_was_made_of() {
+        let set: VlanSet = [0, 63, 64, 1000, 4095].into_iter().collect();
+        let members: Vec<u16> = (0..4096).filter(|vlan| set.contains(*vlan)).collect();
+        assert_eq!(members, [0, 63, 64, 1000, 4095]);
     }
 }

@@ -7,45 +7,77 @@ use crate::verdict::{Dependency, Effect};
 use base::{DropReason, MacAddr, PortNo};
 use flow::{Field, layout};
 
+/// The VLAN id in a tag's control information.
+const VID: u16 = 0xfff;
+/// The priority in a tag's control information.
+const PCP: u16 = 0xe000;
+/// The bit of a key's tags that says that there is one.
+const PRESENT: u16 = 0x1000;
+
+/// A frame as it is inside of the bridge, between the bundle that it came in on and those that it leaves by.
+struct Classified {
+    in_bundle: Option<usize>,
+    /// The VLAN that the frame belongs to.
+    vlan: u16,
+    /// The priority of its outer tag, in the bits of [`PCP`].
+    pcp: u16,
+    /// It came in with a tag.
+    tagged: bool,
+    /// The id of the inner tag, 0 if there is none.
+    inner_vid: u16,
+    /// An inner tag does not cross the bridge: an access port takes frames of its own VLAN only.
+    strips_inner: bool,
+}
+
 impl Xlate<'_> {
     /// Forwards as a plain learning switch.
     pub(crate) fn normal(&mut self) {
-        let bridge = self.bridge;
-        self.reads.note(layout::ETH_SRC, u64::MAX);
-        self.reads.note_field(Field::EthDst);
-        let in_port = self.key.in_port();
-        let Some(in_bundle) = bridge.ports.get(&in_port).and_then(|p| p.bundle) else {
-            // A packet-out from nowhere is flooded in its own VLAN; anything else has no business here.
-            if in_port == PortNo::ANY || in_port == PortNo::CONTROLLER || in_port == PortNo::LOCAL {
-                return self.normal_forward(None, self.key.vlan_tci() & 0xfff);
-            }
+        let bridge = self.pos.bridge;
+        self.out.reads.note(layout::ETH_SRC, u64::MAX);
+        self.out.reads.note_field(Field::EthDst);
+        let in_port = self.packet.key.in_port();
+        let in_bundle = bridge.ports.get(&in_port).and_then(|p| p.bundle);
+        if in_bundle.is_none() && ![PortNo::ANY, PortNo::CONTROLLER, PortNo::LOCAL].contains(&in_port) {
             self.tracer.note(Kind::Warning, || format!("dropping packet received on unknown port {in_port}"));
             return self.note_drop(DropReason::NoPort);
-        };
-        let bundle = &bridge.bundles[in_bundle];
-        let Some(vlan) = self.input_vlan(bundle) else {
+        }
+        // A packet-out without an ingress port is flooded in its own VLAN.
+        let Some(frame) = self.classify(in_bundle) else {
+            self.tracer.note(Kind::Warning, || "disallowed VLAN VID for this input port, dropping".into());
             return self.note_drop(DropReason::VlanMismatch);
         };
-        let dst = MacAddr::from_u64(self.key.get(Field::EthDst) as u64);
-        if dst.is_reserved() && !bridge.forward_bpdu {
-            self.tracer.note(Kind::Warning, || "dropping packet to reserved address".into());
-            return self.note_drop(DropReason::ReservedAddress);
+        if in_bundle.is_some() {
+            let dst = MacAddr::from_u64(self.packet.key.get(Field::EthDst) as u64);
+            if dst.is_reserved() && !bridge.forward_bpdu {
+                self.tracer.note(Kind::Warning, || "dropping packet to reserved address".into());
+                return self.note_drop(DropReason::ReservedAddress);
+            }
+            let (src, vlan) = (MacAddr::from_u64(self.packet.key.get(Field::EthSrc) as u64), frame.vlan);
+            if !src.is_multicast() && self.state_of(in_port).learning {
+                self.out.effects.push(Effect::LearnMac { bridge: bridge.id, vlan, mac: src, port: in_port });
+                self.out.dependencies.push(Dependency::Mac { bridge: bridge.id, vlan, mac: src });
+            }
         }
-        let src = MacAddr::from_u64(self.key.get(Field::EthSrc) as u64);
-        if !src.is_multicast() {
-            self.effects.push(Effect::LearnMac { bridge: bridge.id, vlan, mac: src, port: in_port });
-            self.dependencies.push(Dependency::Mac { bridge: bridge.id, vlan, mac: src });
-        }
-        self.normal_forward(Some(in_bundle), vlan);
+        self.normal_forward(&frame);
     }
 
-    /// The VLAN of a frame that came in on `bundle`, or `None` if it may not come in with the tag that it has.
-    fn input_vlan(&mut self, bundle: &Bundle) -> Option<u16> {
-        let vid = self.key.vlan_tci() & 0xfff;
-        if bundle.mode == VlanMode::Access {
-            if vid != 0 {
-                let name = &bundle.name;
-                self.tracer.note(Kind::Warning, || {
+    /// Assigns the frame to a VLAN. Returns `None` if the bundle does not admit frames with its tag.
+    fn classify(&mut self, in_bundle: Option<usize>) -> Option<Classified> {
+        let bridge = self.pos.bridge;
+        let tci = self.packet.key.vlan_tci();
+        let tagged = tci & PRESENT != 0;
+        if tagged {
+            self.read_inner_tag();
+        }
+        let (_, inner) = self.packet.key.vlan(1);
+        let inner_vid = if tagged && inner & PRESENT != 0 { inner & VID } else { 0 };
+        let mut frame =
+            Classified { in_bundle, vlan: tci & VID, pcp: tci & PCP, tagged, inner_vid, strips_inner: false };
+        let Some(bundle) = in_bundle.map(|i| &bridge.bundles[i]) else { return Some(frame) };
+        let (vid, name) = (frame.vlan, &bundle.name);
+        match bundle.mode {
+            VlanMode::Access if vid != 0 => {
+                self.tracer.note(Kind::Error, || {
                     format!(
                         "dropping VLAN {vid} tagged packet received on port {name} configured as VLAN {} access port",
                         bundle.tag
@@ -53,34 +85,37 @@ impl Xlate<'_> {
                 });
                 return None;
             }
-            return Some(bundle.tag);
+            VlanMode::Access => {
+                frame.vlan = bundle.tag;
+                (frame.inner_vid, frame.strips_inner) = (0, tagged && inner & PRESENT != 0);
+            }
+            VlanMode::NativeTagged | VlanMode::NativeUntagged if vid == 0 => frame.vlan = bundle.tag,
+            VlanMode::Trunk | VlanMode::NativeTagged | VlanMode::NativeUntagged => {}
         }
-        let native = matches!(bundle.mode, VlanMode::NativeTagged | VlanMode::NativeUntagged);
-        let vlan = if native && vid == 0 { bundle.tag } else { vid };
+        let vlan = frame.vlan;
         if !bundle.carries(vlan) {
-            let name = &bundle.name;
-            self.tracer.note(Kind::Warning, || {
+            self.tracer.note(Kind::Error, || {
                 format!("dropping VLAN {vlan} packet received on port {name} not configured for trunking VLAN {vlan}")
             });
             return None;
         }
-        Some(vlan)
+        Some(frame)
     }
 
-    fn normal_forward(&mut self, in_bundle: Option<usize>, vlan: u16) {
-        let bridge = self.bridge;
-        let dst = MacAddr::from_u64(self.key.get(Field::EthDst) as u64);
+    fn normal_forward(&mut self, frame: &Classified) {
+        let bridge = self.pos.bridge;
+        let dst = MacAddr::from_u64(self.packet.key.get(Field::EthDst) as u64);
         if !dst.is_multicast() {
-            let port = bridge.macs.read().lookup(vlan, dst);
-            self.dependencies.push(Dependency::Mac { bridge: bridge.id, vlan, mac: dst });
+            let port = bridge.macs.read().lookup(frame.vlan, dst);
+            self.out.dependencies.push(Dependency::Mac { bridge: bridge.id, vlan: frame.vlan, mac: dst });
             match port.and_then(|p| bridge.ports.get(&p)).and_then(|p| p.bundle) {
-                Some(out) if Some(out) == in_bundle => {
+                Some(out) if Some(out) == frame.in_bundle => {
                     self.tracer.note(Kind::Detail, || "learned port is input port, dropping".into());
                     return self.note_drop(DropReason::SamePort);
                 }
                 Some(out) => {
                     self.tracer.note(Kind::Detail, || "forwarding to learned port".into());
-                    return self.normal_output(in_bundle, out, vlan);
+                    return self.normal_output(frame, &bridge.bundles[out]);
                 }
                 None => self.tracer.note(Kind::Detail, || "no learned MAC for destination, flooding".into()),
             }
@@ -88,43 +123,71 @@ impl Xlate<'_> {
             self.tracer.note(Kind::Detail, || "multicast traffic, flooding".into());
         }
         for (i, bundle) in bridge.bundles.iter().enumerate() {
-            if Some(i) != in_bundle && bundle.floodable && bundle.carries(vlan) {
-                self.normal_output(in_bundle, i, vlan);
+            if Some(i) != frame.in_bundle && bundle.floodable && frame.may_leave_by(bundle) {
+                self.normal_output(frame, bundle);
             }
         }
     }
 
-    /// Sends to a bundle, with the tag that it wants.
-    fn normal_output(&mut self, in_bundle: Option<usize>, out: usize, vlan: u16) {
-        let bridge = self.bridge;
-        let bundle = &bridge.bundles[out];
-        if bundle.protected && in_bundle.is_some_and(|i| bridge.bundles[i].protected) {
-            return self.note_drop(DropReason::VlanMismatch);
-        }
-        if !bundle.carries(vlan) {
+    /// Sends the frame to a bundle, with the bundle's kind of tag.
+    fn normal_output(&mut self, frame: &Classified, bundle: &Bundle) {
+        if !frame.may_leave_by(bundle) {
             return self.note_drop(DropReason::VlanMismatch);
         }
         let Some(port) = bundle.ports.first().copied() else { return };
-        let (key, written) = (self.key.clone(), self.reads.written().clone());
-        let pcp = key.vlan_tci() & 0xe000;
-        let vid = match bundle.mode {
-            VlanMode::Access => 0,
-            VlanMode::NativeUntagged if vlan == bundle.tag => 0,
-            _ => vlan,
+        let (out, keeps_inner) = frame.tag_for(bundle);
+        let same = match out {
+            None => !frame.tagged,
+            Some(tci) => frame.tagged && tci == self.packet.key.vlan_tci(),
         };
-        let tagged = vid != 0
-            || match bundle.priority_tags {
-                PriorityTags::Never => false,
-                PriorityTags::IfNonzero => pcp != 0,
-                PriorityTags::Always => true,
-            };
-        match (self.has_vlan(), tagged) {
-            (true, true) => self.write(Field::VlanVid, u128::from(vid) | 0x1000, 0x1fff),
-            (true, false) => self.pop_vlan(),
-            (false, true) => self.write(Field::VlanTci, u128::from(vid | pcp) | 0x1000, 0xffff),
-            (false, false) => {}
+        if same && keeps_inner {
+            return self.output_port(port, false);
+        }
+        let before = self.save_tags();
+        let (tpid, _) = before[0];
+        if !keeps_inner {
+            // Both tags of the key.
+            self.pop_vlan();
+            self.pop_vlan();
+        }
+        match (self.has_vlan(), out) {
+            (true, Some(tci)) => self.write(Field::VlanTci, tci.into(), u128::from(VID | PRESENT)),
+            (true, None) => self.pop_vlan(),
+            (false, Some(tci)) => {
+                self.push_vlan(if frame.tagged { tpid } else { flow::extract::ethertype::VLAN });
+                self.write(Field::VlanTci, tci.into(), 0xffff);
+            }
+            (false, None) => {}
         }
         self.output_port(port, false);
-        self.restore_vlans(&key, &written);
+        self.restore_tags(before);
+    }
+}
+
+impl Classified {
+    /// Returns true if a bundle carries the frame. Frames with an inner tag do not leave by access ports: they would be tagged
+    /// there, and of another VLAN for the next switch.
+    fn may_leave_by(&self, bundle: &Bundle) -> bool {
+        bundle.carries(self.vlan) && (bundle.mode != VlanMode::Access || self.inner_vid == 0)
+    }
+
+    /// The outer tag with which the frame leaves by a bundle, if any, and whether the inner tag stays.
+    fn tag_for(&self, bundle: &Bundle) -> (Option<u16>, bool) {
+        let strips = match bundle.mode {
+            VlanMode::Access => true,
+            VlanMode::NativeUntagged => self.vlan == bundle.tag,
+            VlanMode::Trunk | VlanMode::NativeTagged => false,
+        };
+        let (tci, is_tagged) = if strips {
+            // A tag stays for its priority.
+            let pcp = if bundle.priority_tags == PriorityTags::Never { 0 } else { self.pcp };
+            (pcp, pcp != 0)
+        } else {
+            let tci = self.vlan | self.pcp;
+            (tci, tci != 0 || self.tagged && bundle.priority_tags == PriorityTags::Always)
+        };
+        // The inner tag under an empty tag does not belong to the VLAN that the tag stands for.
+        let keeps_inner = !self.strips_inner && (strips || is_tagged || !self.tagged);
+        (is_tagged.then_some(tci | PRESENT), keeps_inner)
     }
 }

@@ -2,8 +2,9 @@
 
 use crate::freeze::Freeze;
 use crate::model::{Port, PortOut};
+use crate::scope::Scope;
 use crate::trace::Kind;
-use crate::translate::{Start, Xlate, bridge_of, trim};
+use crate::translate::{Start, Xlate, bridge_of};
 use crate::verdict::Effect;
 use base::{DropReason, PortNo};
 use dpif::{ControllerUpcall, DpAction};
@@ -15,11 +16,11 @@ use std::sync::Arc;
 const DHCP_SERVER: u128 = 67;
 const DHCP_CLIENT: u128 = 68;
 
-impl<'a> Xlate<'a> {
+impl Xlate<'_> {
     /// The `output` action: to a real port or a reserved one. `max_len` is for CONTROLLER.
     pub(crate) fn output(&mut self, port: PortNo, max_len: u16) {
         match port {
-            PortNo::IN_PORT => self.output_port(self.key.in_port(), true),
+            PortNo::IN_PORT => self.output_port(self.packet.key.in_port(), true),
             // Only in a packet-out: it enters the pipeline, where a miss is a table miss.
             PortNo::TABLE => self.resubmit(0, None, true),
             PortNo::NORMAL => self.normal(),
@@ -28,11 +29,11 @@ impl<'a> Xlate<'a> {
             PortNo::CONTROLLER => {
                 let reason = if self.is_packet_out() {
                     PacketInReason::PacketOut
-                } else if self.in_group {
+                } else if self.pos.in_group {
                     PacketInReason::Group
-                } else if self.in_action_set {
+                } else if self.pos.in_action_set {
                     PacketInReason::ActionSet
-                } else if self.rule_is_miss {
+                } else if self.pos.rule_is_miss {
                     PacketInReason::NoMatch
                 } else {
                     PacketInReason::Action
@@ -45,8 +46,8 @@ impl<'a> Xlate<'a> {
     }
 
     fn output_all(&mut self, flood: bool) {
-        let bridge = self.bridge;
-        let in_port = self.key.in_port();
+        let bridge = self.pos.bridge;
+        let in_port = self.packet.key.in_port();
         for port in bridge.ports.values() {
             if port.no != in_port && !(flood && port.config.no_flood) {
                 self.output_port(port.no, false);
@@ -56,12 +57,12 @@ impl<'a> Xlate<'a> {
 
     /// Sends to a port of this bridge. Back out of the ingress port only if `to_ingress` says so.
     pub(crate) fn output_port(&mut self, no: PortNo, to_ingress: bool) {
-        let bridge = self.bridge;
+        let bridge = self.pos.bridge;
         let Some(port) = bridge.ports.get(&no) else {
             self.tracer.note(Kind::Warning, || "Nonexistent output port".into());
             return self.note_drop(DropReason::NoPort);
         };
-        if no == self.key.in_port() && !to_ingress {
+        if no == self.packet.key.in_port() && !to_ingress {
             self.tracer.note(Kind::Warning, || "skipping output to input port".into());
             return self.note_drop(DropReason::SamePort);
         }
@@ -70,12 +71,21 @@ impl<'a> Xlate<'a> {
             self.tracer.note(Kind::Warning, || format!("{why} set, skipping output"));
             return self.note_drop(DropReason::PortDown);
         }
+        if self.is_between_protected_ports(port) {
+            self.tracer.note(Kind::Warning, || "Flow is between protected ports, skipping output.".into());
+            return self.note_drop(DropReason::ProtectedPort);
+        }
         match port.out {
-            PortOut::Device(_) if self.is_bare() => {
+            PortOut::Device(_) if self.is_l3() => {
                 self.tracer.note(Kind::Warning, || {
                     "Trying to send non-Ethernet packet through legacy L2 port. Dropping packet.".into()
                 });
                 self.note_drop(DropReason::NoEthernet);
+            }
+            PortOut::Device(dp_port) if !self.port_state(dp_port).forwarding => {
+                self.tracer
+                    .note(Kind::Warning, || "port does not forward by decision of a protocol, skipping output".into());
+                self.note_drop(DropReason::PortBlocked);
             }
             PortOut::Device(dp_port) => {
                 self.commit();
@@ -90,23 +100,31 @@ impl<'a> Xlate<'a> {
         }
     }
 
+    /// Returns true if both the ingress port and `port` are protected (Port:protected).
+    fn is_between_protected_ports(&self, port: &Port) -> bool {
+        let bridge = self.pos.bridge;
+        let is_protected =
+            |port: &Port| port.bundle.and_then(|bundle| bridge.bundles.get(bundle)).is_some_and(|b| b.protected);
+        is_protected(port) && bridge.ports.get(&self.packet.key.in_port()).is_some_and(is_protected)
+    }
+
     /// Has what a DHCP server says reach the local port of the bridge that the packet came in on, where that is to have it
     /// in any case: whoever asked may be there, and the flows may not know.
     pub(crate) fn dhcp_to_local(&mut self) {
-        let bridge = self.bridge;
+        let bridge = self.pos.bridge;
         let local = bridge.ports.get(&PortNo::LOCAL).map(|port| port.out);
         let (Some(PortOut::Device(device)), true) = (local, bridge.dhcp_to_local) else { return };
-        if self.error.is_some()
-            || self.key.in_port() == PortNo::LOCAL
-            || self.key.eth_type() != 0x0800
+        if self.control.error.is_some()
+            || self.packet.key.in_port() == PortNo::LOCAL
+            || self.packet.key.eth_type() != 0x0800
             || !self.has(Prereq::Udp)
             || self.read_bits(Field::UdpSrc, 0xffff) != DHCP_SERVER
             || self.read_bits(Field::UdpDst, 0xffff) != DHCP_CLIENT
-            || self.actions.contains(&DpAction::Output(device))
+            || self.out.actions.contains(&DpAction::Output(device))
         {
             return;
         }
-        // It is told of behind what the last table did.
+        // The trace shows it after the last table's actions.
         self.tracer.reenter();
         self.tracer.reenter();
         self.tracer.note(Kind::Detail, || "outputting DHCP packet to local port for in-band control".into());
@@ -123,16 +141,16 @@ impl<'a> Xlate<'a> {
             self.tracer.note(Kind::Error, || format!("output_trunc does not support {what} {port}"));
             return self.note_drop(DropReason::NoPort);
         }
-        if self.bridge.ports.get(&port).is_some_and(|p| !matches!(p.out, PortOut::Device(_))) {
+        if self.pos.bridge.ports.get(&port).is_some_and(|p| !matches!(p.out, PortOut::Device(_))) {
             self.tracer.note(Kind::Error, || format!("output_trunc does not support patch port {port}"));
             return self.note_drop(DropReason::NoPort);
         }
         self.commit();
-        let at = self.actions.len();
+        let at = self.out.actions.len();
         self.output(port, u16::MAX);
-        if self.actions.len() > at {
-            self.actions.insert(at, DpAction::Trunc(max_len));
-            self.action_bytes += crate::commit::size_of_action(&DpAction::Trunc(max_len));
+        if self.out.actions.len() > at {
+            self.out.actions.insert(at, DpAction::Trunc(max_len));
+            self.usage.action_bytes += crate::commit::size_of_action(&DpAction::Trunc(max_len));
         }
     }
 
@@ -144,57 +162,16 @@ impl<'a> Xlate<'a> {
         if !self.count_resubmit() {
             return;
         }
-        self.effects.push(Effect::Patch { from: (self.bridge.id, port.no), to: (peer_bridge, peer_port) });
-        self.commit();
-        let here = (self.bridge, self.table, self.in_action_set, self.in_group);
-        (self.in_action_set, self.in_group) = (false, false);
-        let view = Arc::clone(&self.view);
-        let set = std::mem::take(&mut self.action_set);
-        let rule = (self.rule.take(), self.rule_cookie, self.rule_is_miss);
-        let stack = std::mem::take(&mut self.stack);
-        (self.depth, self.level) = (self.depth + 1, self.level + 1);
-        self.on_a_copy(|x| {
-            x.key.set_in_port(peer_port);
-            x.reads.write_field(flow::Field::InPortOxm);
-            x.written = None;
+        self.out.effects.push(Effect::Patch { from: (self.pos.bridge.id, port.no), to: (peer_bridge, peer_port) });
+        self.on_a_copy(Scope::Patch, |x| {
+            x.packet.key.set_in_port(peer_port);
+            x.out.reads.write_field(flow::Field::InPortOxm);
+            x.packet.written = None;
             x.clear_registers();
             x.clear_options();
-            x.leave_connection_behind();
-            x.in_bridge(peer, Start::Tables);
+            x.clear_connection();
+            x.process_in_bridge(peer, Start::Tables);
         });
-        (self.depth, self.level) = (self.depth - 1, self.level - 1);
-        // An exit over there ends that bridge's processing only.
-        self.exit = self.error.is_some();
-        (self.bridge, self.table, self.in_action_set, self.in_group) = here;
-        (self.view, self.action_set, self.stack) = (view, set, stack);
-        (self.rule, self.rule_cookie, self.rule_is_miss) = rule;
-    }
-
-    /// Runs `inner` such that the packet is afterwards what it was before: if `inner` made the datapath change its
-    /// packet, its actions become a `Clone`.
-    pub(crate) fn on_a_copy(&mut self, inner: impl FnOnce(&mut Xlate<'a>)) {
-        self.commit();
-        let before = Box::new((self.key.clone(), self.base.clone(), self.reads.written().clone()));
-        let (list, unseen) = (self.written, self.unseen);
-        let connection = (self.tracked, self.translated);
-        let outer = std::mem::take(&mut self.actions);
-        self.copies += 1;
-        inner(self);
-        self.copies -= 1;
-        self.unseen = unseen;
-        (self.tracked, self.translated) = connection;
-        let mut actions = std::mem::replace(&mut self.actions, outer);
-        trim(&mut actions);
-        self.pending = crate::commit::Pending::default();
-        if actions.iter().any(DpAction::affects_later) {
-            self.emit(DpAction::Clone(actions.into()));
-        } else {
-            self.actions.extend(actions);
-        }
-        let written;
-        (self.key, self.base, written) = *before;
-        self.reads.restore_written(written);
-        self.written = list;
     }
 
     /// Registers, metadata and tunnel fields belong to a bridge and do not cross to its neighbour.
@@ -202,37 +179,37 @@ impl<'a> Xlate<'a> {
         use flow::layout::{REGS, SKB_PKT};
         let mut mask = flow::FlowKey::ZERO;
         for word in REGS..SKB_PKT {
-            self.key.0[word] = 0;
+            self.packet.key.0[word] = 0;
             mask.0[word] = u64::MAX;
         }
-        self.reads.write_mask(&mask);
-        self.written = None;
+        self.out.reads.write_mask(&mask);
+        self.set_actset_output(PortNo::UNSET);
     }
 
     /// Sends the packet as it is now to controllers.
     pub(crate) fn send_to_controller(&mut self, action: &ControllerAction) {
         if action.pause {
-            self.freeze = Some(Freeze::Pause(Box::new(action.clone())));
+            self.control.freeze = Some(Freeze::Pause(Box::new(action.clone())));
             return;
         }
         self.commit();
         self.send_upcall(action, 0);
     }
 
-    /// Sends it. `continuation` is the number of what is left to be done then, if the controller says so.
+    /// Sends the packet to controllers. `continuation` identifies the frozen rest of the pipeline, 0 for none.
     pub(crate) fn send_upcall(&mut self, action: &ControllerAction, continuation: u32) {
         self.note_tunnel();
         self.read_connection();
         let upcall = ControllerUpcall {
-            bridge: self.bridge.id,
-            table: self.table,
-            cookie: self.rule_cookie,
+            bridge: self.pos.bridge.id,
+            table: self.pos.table,
+            cookie: self.pos.rule_cookie,
             reason: action.reason as u8,
             max_len: action.max_len,
             controller_id: action.controller_id,
             userdata: action.userdata.clone(),
-            table_miss: self.rule_is_miss,
-            in_port: self.key.in_port(),
+            table_miss: self.pos.rule_is_miss,
+            in_port: self.packet.key.in_port(),
             continuation,
             metadata: self.metadata(),
         };
@@ -242,7 +219,7 @@ impl<'a> Xlate<'a> {
             Some(meter) => {
                 self.emit(DpAction::Meter(meter));
                 self.emit(send);
-                let list = self.actions.split_off(self.actions.len() - 2);
+                let list = self.out.actions.split_off(self.out.actions.len() - 2);
                 // All of them: as Open vSwitch has it, and says it in traces.
                 self.emit(DpAction::Sample { probability: u32::MAX, actions: list.into() });
             }
@@ -250,31 +227,33 @@ impl<'a> Xlate<'a> {
         }
     }
 
-    /// The key's metadata as a packet-in reports it: what is known of it without widening what was read. Registers and
+    /// The key's metadata as a packet-in reports it: only bits that were read or written. Registers and
     /// the metadata field are zero unless written.
     fn metadata(&self) -> flow::FlowKey {
         let mut key = flow::FlowKey::ZERO;
-        key.0[..flow::layout::ETH_DST].copy_from_slice(&self.key.0[..flow::layout::ETH_DST]);
+        key.0[..flow::layout::ETH_DST].copy_from_slice(&self.packet.key.0[..flow::layout::ETH_DST]);
         // Between datapath and switch only.
         key.set(Field::RecircId, 0);
         key.set(Field::DpHash, 0);
+        // Follows from the action set.
+        key.set(Field::ActsetOutput, 0);
         key
     }
 
-    /// Reads what packet-ins tell of the tunnel that a packet came by. The ingress port says whether there was one, and that it
-    /// had a destination then: there is nothing to be read of other packets.
+    /// Reads the tunnel metadata that packet-ins report. Packets from other ports than tunnels have none, and nothing is read
+    /// of them: the ingress port implies that.
     fn note_tunnel(&mut self) {
         use flow::layout::{SKB_PKT, TUN_ID, TUN_IPV4, TUN_IPV6_DST};
         let dst = [TUN_IPV4, TUN_IPV6_DST, TUN_IPV6_DST + 1];
-        if dst.iter().all(|word| self.key.0[*word] == 0 && self.reads.written().0[*word] == 0) {
+        if dst.iter().all(|word| self.packet.key.0[*word] == 0 && self.out.reads.written().0[*word] == 0) {
             return;
         }
-        (TUN_ID..SKB_PKT).for_each(|word| self.reads.note(word, u64::MAX));
-        self.bridge.options.iter().for_each(|placed| self.reads.note_mask(&placed.whole()));
+        (TUN_ID..SKB_PKT).for_each(|word| self.out.reads.note(word, u64::MAX));
+        self.pos.bridge.options.iter().for_each(|placed| self.out.reads.note_mask(&placed.whole()));
     }
 
     /// Remembers why nothing was sent, in case nothing is sent at all.
     pub(crate) fn note_drop(&mut self, reason: DropReason) {
-        self.drop.get_or_insert(reason);
+        self.out.drop.get_or_insert(reason);
     }
 }

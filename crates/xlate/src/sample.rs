@@ -1,16 +1,16 @@
-//! Packets that collectors are told of (IPFIX): by the action `sample`, or all that come in or go out of a bridge.
+//! Sampling for IPFIX collectors: by the action `sample`, or of all packets that enter or leave a bridge.
 
 use crate::model::PortOut;
 use crate::trace::Kind;
 use crate::translate::Xlate;
 use base::{DpPort, PortNo};
-use dpif::{Collectors, DpAction, Observe, SampledFlow, Way};
+use dpif::{Collectors, DpAction, Observe, SamplePoint, SampledFlow};
 use openflow::action::{Sample, SampleDirection};
 
 impl Xlate<'_> {
     /// The action `sample`. Which sets of collectors there are is seen when a packet is sampled.
     pub(crate) fn sample(&mut self, action: &Sample) {
-        if self.bridge.ipfix.is_none() {
+        if self.pos.bridge.ipfix.is_none() {
             return;
         }
         let Ok(output) = self.sampling_port(action.sampling_port) else {
@@ -24,8 +24,8 @@ impl Xlate<'_> {
             point: action.obs_point_id,
             direction: match action.direction {
                 SampleDirection::Default => None,
-                SampleDirection::Ingress => Some(Way::Ingress),
-                SampleDirection::Egress => Some(Way::Egress),
+                SampleDirection::Ingress => Some(SamplePoint::Ingress),
+                SampleDirection::Egress => Some(SamplePoint::Egress),
             },
         };
         self.commit();
@@ -36,10 +36,10 @@ impl Xlate<'_> {
 
     /// The datapath's port that an action names. The ingress port is the one that a packet is told of in any case.
     fn sampling_port(&self, port: PortNo) -> Result<Option<DpPort>, ()> {
-        if port == PortNo::ANY || port == self.key.in_port() {
+        if port == PortNo::ANY || port == self.packet.key.in_port() {
             return Ok(None);
         }
-        match self.bridge.ports.get(&port).map(|port| port.out) {
+        match self.pos.bridge.ports.get(&port).map(|port| port.out) {
             Some(PortOut::Device(device)) => Ok(Some(device)),
             _ => Err(()),
         }
@@ -47,8 +47,8 @@ impl Xlate<'_> {
 
     /// Where the packet comes in.
     pub(crate) fn sample_ingress(&mut self) {
-        if let Some(probability) = self.bridge.ipfix.and_then(|ipfix| ipfix.ingress)
-            && self.bridge.ports.contains_key(&self.key.in_port())
+        if let Some(probability) = self.pos.bridge.ipfix.and_then(|ipfix| ipfix.ingress)
+            && self.pos.bridge.ports.contains_key(&self.packet.key.in_port())
         {
             self.observe(probability, Collectors::Bridge, None);
         }
@@ -56,26 +56,26 @@ impl Xlate<'_> {
 
     /// Where it goes out.
     pub(crate) fn sample_egress(&mut self, port: DpPort) {
-        if let Some(probability) = self.bridge.ipfix.and_then(|ipfix| ipfix.egress) {
+        if let Some(probability) = self.pos.bridge.ipfix.and_then(|ipfix| ipfix.egress) {
             self.observe(probability, Collectors::Bridge, Some(port));
         }
     }
 
     fn observe(&mut self, probability: u32, collectors: Collectors, output: Option<DpPort>) {
-        self.observed = true;
-        let what = Observe { bridge: self.bridge.id, collectors, output, forwarded: false };
+        self.out.observed = true;
+        let what = Observe { bridge: self.pos.bridge.id, collectors, output, forwarded: false };
         let tell = DpAction::Observe(what.into());
         if probability == u32::MAX {
             return self.emit(tell);
         }
-        self.action_bytes += crate::commit::size_of_action(&tell);
+        self.usage.action_bytes += crate::commit::size_of_action(&tell);
         self.emit(DpAction::Sample { probability, actions: [tell].into() });
     }
 
-    /// Says, where collectors are told of the packet, whether anything is sent of it: known when all is done.
-    pub(crate) fn tell_fate(&mut self) {
-        if self.observed && self.actions.iter().any(sends) {
-            self.actions.iter_mut().for_each(|action| *action = forwarded(action));
+    /// Marks the sampled packets as forwarded if any copy is sent, which is known at the end only.
+    pub(crate) fn mark_forwarded(&mut self) {
+        if self.out.observed && self.out.actions.iter().any(sends) {
+            self.out.actions.iter_mut().for_each(|action| *action = forwarded(action));
         }
     }
 }

@@ -50,7 +50,7 @@ impl Xlate<'_> {
         match port {
             PortNo::IN_PORT | PortNo::TABLE | PortNo::NORMAL | PortNo::FLOOD | PortNo::ALL => true,
             PortNo::CONTROLLER | PortNo::NONE => false,
-            port => self.bridge.ports.get(&port).is_some_and(|p| p.live),
+            port => self.pos.bridge.ports.get(&port).is_some_and(|p| p.live),
         }
     }
 
@@ -72,7 +72,7 @@ impl Xlate<'_> {
     /// What tells a flow from others, but for the ports of UDP, which may differ in each packet of a tunnel.
     pub(crate) fn hash_flow(&mut self, hash: u64) -> u64 {
         let hash = self.hash_pair(Field::EthSrc, Field::EthDst, hash);
-        let mut hash = mix(hash, self.key.eth_type().into());
+        let mut hash = mix(hash, self.packet.key.eth_type().into());
         if self.has_vlan() {
             hash = mix(hash, self.read_bits(Field::VlanVid, 0xfff) as u64);
         }
@@ -80,7 +80,7 @@ impl Xlate<'_> {
     }
 
     fn hash_l3(&mut self, hash: u64) -> u64 {
-        match self.key.eth_type() {
+        match self.packet.key.eth_type() {
             0x0800 => self.hash_pair(Field::Ipv4Src, Field::Ipv4Dst, hash),
             0x86dd => self.hash_pair(Field::Ipv6Src, Field::Ipv6Dst, hash),
             _ => hash,
@@ -102,7 +102,7 @@ impl Xlate<'_> {
 
     /// A field of IPv4 or its fellow of IPv6, whichever the packet has.
     fn hash_address(&mut self, v4: Field, v6: Field, hash: u64) -> u64 {
-        match self.key.eth_type() {
+        match self.packet.key.eth_type() {
             0x0800 => self.hash_field(v4, hash),
             0x86dd => self.hash_field(v6, hash),
             _ => hash,

@@ -52,7 +52,7 @@ impl Tables {
         self.view.load_full()
     }
 
-    /// Makes `view` the current one, and returns the one before: who holds one of that kind then is all who ever will.
+    /// Makes `view` the current one and returns the previous one, which gets no new holders from then on.
     pub fn publish(&self, view: View) -> Arc<View> {
         self.view.swap(Arc::new(view))
     }
@@ -69,7 +69,7 @@ impl Deref for Tables {
 /// One flow table.
 #[derive(Debug, Default)]
 pub struct Table {
-    /// Its rules, of all versions that somebody may look at.
+    /// Its rules, of all versions that a translation may still use.
     pub rules: Classifier<Rule>,
     /// Packets that found a rule here.
     pub matched: AtomicU64,

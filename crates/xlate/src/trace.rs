@@ -3,7 +3,7 @@
 use crate::verdict::Fork;
 use std::fmt::Write;
 
-/// What a node tells of.
+/// The kind of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// A bridge that the packet entered.
@@ -27,16 +27,16 @@ pub enum Kind {
 /// A step of a translation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Node {
-    /// What it tells of.
+    /// Its kind.
     pub kind: Kind,
-    /// In words.
+    /// Its text.
     pub text: String,
     /// What happened inside: tables in a bridge, actions in a table. The tables and bridges that an action led to
     /// stand behind it, in the same list.
     pub subs: Vec<Node>,
 }
 
-/// What is told of flows that were learned, or, if nothing was to happen for the packet, that they were not.
+/// Replaces the nodes of learned flows: by details if they were learned, by a warning if side effects were suppressed.
 pub fn settle(nodes: Vec<Node>, learned: bool) -> Vec<Node> {
     let mut settled = Vec::with_capacity(nodes.len());
     for mut node in nodes {

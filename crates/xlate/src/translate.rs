@@ -1,45 +1,41 @@
 //! The pipeline: enter a bridge, look up tables, carry out what the rules say.
 //!
-//! [`Xlate`] is the state of one translation. Its parts: the key as the packet would look now (`key`), the key as the
-//! datapath has it after the actions emitted so far (`base`), what was read, what was written but not yet emitted
-//! (`pending`, see [`crate::commit`]), and the output.
+//! [`Xlate`] is the state of one translation; [`crate::state`] has its parts, and [`crate::scope`] saves and restores them.
 
-use crate::bits::Value;
 use crate::commit::Pending;
-use crate::freeze::{Freeze, Unseen};
-use crate::learn::FinTimeout;
-use crate::model::{Bridge, BridgeId, Network};
-use crate::pipeline::Frame;
+use crate::freeze::Unseen;
+use crate::model::{Bridge, BridgeId, Network, PortConfig};
+use crate::scope::Saved;
+use crate::state::{Control, Output, Packet, Position, TYPICAL_LOOKUPS, Usage, WORDS_TYPICAL_WRITTEN};
 use crate::tables::View;
 use crate::trace::{Kind, Tracer};
-use crate::verdict::{Dependency, Effect, Trace, TranslationError, Verdict, Written, WrittenWord};
-use base::{DpPort, DropReason, PortNo};
+use crate::verdict::{Dependency, Trace, TranslationError, Verdict};
+use base::{DpPort, DropReason, MacAddr, PortNo};
 use dpif::DpAction;
 use flow::{Field, FlowKey, Reads, layout};
-use openflow::{Action, Nat};
+use openflow::Action;
+use protocols::Ports;
 use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
 
-/// Steps at most that could be without end, nested in each other: look-ups in the same table or an earlier one, groups,
-/// patch ports (ovs-actions(7), "Recursion too deep").
+/// Maximum nesting of steps that may recurse: look-ups in the same table or an earlier one, groups, patch ports
+/// (ovs-actions(7), "Recursion too deep").
 pub const MAX_DEPTH: u32 = 64;
-/// Look-ups at most, in one translation; buckets of groups count as well.
+/// Maximum number of look-ups, groups' buckets and patch ports in a translation.
 pub const MAX_RESUBMITS: u32 = 4096;
-/// Values on the stack at most.
+/// Maximum number of values on the stack.
 pub const MAX_STACK: usize = 4096;
-/// Size of the datapath actions at most, in bytes as Open vSwitch counts them.
+/// Size of the datapath actions, in bytes as Open vSwitch counts them, beyond which no table, group or patch port is entered
+/// any more. The translation ends there, and its actions stay.
 pub const MAX_ACTION_BYTES: usize = 1 << 16;
-/// Actions carried out at most.
+/// The same limit within a list of actions. (Open vSwitch has none, but a list of floods is long.)
+pub const MAX_LIST_BYTES: usize = 1 << 20;
+/// Maximum number of actions carried out.
 pub const MAX_STEPS: u32 = 1 << 18;
-/// Actions in an action set at most.
+/// Maximum number of actions in an action set.
 pub(crate) const MAX_SET: usize = 1024;
-/// Copies of the packet at most that are worked on inside of each other: what bounds the stack of the thread.
-pub(crate) const MAX_COPIES: u32 = 96;
-
-/// Words that it tells to be written, mostly.
-const WORDS_WRITTEN_LIKELY: usize = 8;
-/// Look-ups in a translation, mostly.
-const LOOKUPS_LIKELY: usize = 16;
+/// Maximum number of nested scopes, which bounds the use of the thread's stack.
+pub(crate) const MAX_SCOPES: u32 = 96;
 
 /// Where a translation begins.
 #[derive(Clone, Copy, Debug)]
@@ -51,7 +47,7 @@ pub enum Start<'a> {
 }
 
 /// Translates a packet that came in on a datapath port. `key` holds the datapath's port number as ingress port.
-/// One that comes back goes on where it was left.
+/// A recirculated packet resumes where it was frozen.
 pub fn translate(net: &Network, key: &FlowKey, trace: bool) -> Verdict {
     if key.get(Field::RecircId) != 0 {
         return crate::freeze::resume(net, key, trace);
@@ -59,12 +55,12 @@ pub fn translate(net: &Network, key: &FlowKey, trace: bool) -> Verdict {
     let dp_port = DpPort(key.in_port().0);
     match net.ports.get(&dp_port).and_then(|(id, port)| net.bridges.get(id).map(|b| (b, *port))) {
         Some((bridge, port)) => translate_key(net, bridge, (key, port), Start::Tables, trace),
-        None => nowhere(key, TranslationError::Port, trace),
+        None => drop_verdict(key, TranslationError::Port, trace),
     }
 }
 
-/// The verdict on a packet that no bridge takes.
-pub(crate) fn nowhere(key: &FlowKey, error: TranslationError, trace: bool) -> Verdict {
+/// The verdict that drops a packet before it enters a bridge.
+pub(crate) fn drop_verdict(key: &FlowKey, error: TranslationError, trace: bool) -> Verdict {
     let mut reads = Reads::new();
     reads.note(layout::PORTS, u64::MAX);
     Verdict {
@@ -79,8 +75,8 @@ pub(crate) fn nowhere(key: &FlowKey, error: TranslationError, trace: bool) -> Ve
     }
 }
 
-/// Translates a packet in `bridge`. `key` holds the bridge's port number as ingress port. One that comes back goes on where
-/// it was left.
+/// Translates a packet in `bridge`. `key` holds the bridge's port number as ingress port. A recirculated packet
+/// resumes where it was frozen.
 pub fn translate_from(net: &Network, bridge: &Bridge, key: &FlowKey, start: Start<'_>, trace: bool) -> Verdict {
     if key.get(Field::RecircId) != 0 {
         return crate::freeze::resume(net, key, trace);
@@ -98,88 +94,35 @@ fn translate_key(
 ) -> Verdict {
     base::coverage!(xlate_actions);
     Xlate::work(net, bridge, key, trace, |x| {
-        x.key.set_in_port(in_port);
-        x.base.set_in_port(in_port);
+        x.packet.key.set_in_port(in_port);
+        x.packet.base.set_in_port(in_port);
+        if matches!(start, Start::Tables) && !x.admit(bridge, in_port) {
+            return;
+        }
         x.sample_ingress();
-        x.in_bridge(bridge, start);
+        x.process_in_bridge(bridge, start);
         x.dhcp_to_local();
+        if matches!(start, Start::Tables) {
+            x.restrict(bridge, in_port);
+        }
     })
 }
 
 /// The state of one translation.
 pub(crate) struct Xlate<'a> {
     pub(crate) net: &'a Network,
-    pub(crate) bridge: &'a Bridge,
-    /// The tables of `bridge` as they are to this translation.
-    pub(crate) view: Arc<View>,
-    /// The same of all bridges so far.
+    /// What protocols have decided about ports, as of the beginning.
+    pub(crate) overlay: Arc<Ports>,
+    /// The views of the tables of all bridges that the packet has entered.
     views: SmallVec<[(BridgeId, Arc<View>); 2]>,
-    /// The packet as it would be now.
-    pub(crate) key: FlowKey,
-    /// The packet as the datapath has it after `actions`.
-    pub(crate) base: FlowKey,
-    pub(crate) reads: Reads,
-    pub(crate) pending: Pending,
-    pub(crate) actions: Vec<DpAction>,
-    /// Size of all actions so far, nested ones included.
-    pub(crate) action_bytes: usize,
-    pub(crate) effects: Vec<Effect>,
-    pub(crate) fin_timeouts: Vec<FinTimeout>,
-    pub(crate) dependencies: Vec<Dependency>,
+    pub(crate) packet: Packet,
+    pub(crate) pos: Position<'a>,
+    pub(crate) out: Output,
+    pub(crate) control: Control,
+    pub(crate) usage: Usage,
+    /// The packets to which the open scopes return, outermost first, and behind these memory for others.
+    pub(crate) saved: Vec<Saved>,
     pub(crate) tracer: Tracer,
-    /// What `pop_queue` gives back.
-    pub(crate) first_priority: u32,
-    pub(crate) table: u8,
-    /// Which of the effects tells of the rule whose actions are carried out.
-    pub(crate) rule: Option<usize>,
-    pub(crate) rule_cookie: u64,
-    /// The rule is a table-miss rule: priority 0, matches all (OpenFlow 1.3 section 5.4).
-    pub(crate) rule_is_miss: bool,
-    pub(crate) action_set: Vec<Action>,
-    pub(crate) stack: Vec<Value>,
-    /// See [`MAX_DEPTH`].
-    pub(crate) depth: u32,
-    /// Rules and buckets inside of which this is.
-    pub(crate) level: u32,
-    /// Lists inside of each other, each with those that it leads to, in this bridge.
-    pub(crate) runs: u32,
-    /// See [`MAX_COPIES`].
-    pub(crate) copies: u32,
-    resubmits: u32,
-    steps: u32,
-    /// What an action asked to be carried out next, before what stands behind it.
-    pub(crate) next: Option<Frame<'static>>,
-    /// The packet has to come back after the action in work.
-    pub(crate) freeze: Option<Freeze>,
-    /// The packet's key has its hash.
-    pub(crate) hashed: bool,
-    /// What was popped that nobody has looked behind.
-    pub(crate) unseen: Unseen,
-    /// The connection tracker has seen the packet, and its key tells so; `None` if that is for the key to say.
-    pub(crate) tracked: Option<bool>,
-    /// It may have translated addresses and ports that the packet has in the datapath.
-    pub(crate) translated: bool,
-    /// The translation that the `ct` in work asks for.
-    pub(crate) nat: Option<Box<Nat>>,
-    /// The next look-up is by the original direction of the packet's connection.
-    pub(crate) by_connection: bool,
-    /// What was written to the key until now, as dependencies tell it; `None` if that has to be told anew.
-    pub(crate) written: Option<Written>,
-    /// What was written until any of the look-ups.
-    pub(crate) all_written: Vec<WrittenWord>,
-    /// An `exit` or an error: nothing more is done in this bridge.
-    pub(crate) exit: bool,
-    /// The list of actions in work is over, not those that it was reached from by a resubmit.
-    pub(crate) stop_list: bool,
-    /// The action set is carried out.
-    pub(crate) in_action_set: bool,
-    /// A group's bucket is.
-    pub(crate) in_group: bool,
-    pub(crate) error: Option<TranslationError>,
-    pub(crate) drop: Option<DropReason>,
-    pub(crate) initial_actions_seen: bool,
-    /// Collectors are told of the packet somewhere.
-    pub(crate) observed: bool,
 }
 
 impl<'a> Xlate<'a> {
@@ -192,176 +135,185 @@ impl<'a> Xlate<'a> {
         work: impl FnOnce(&mut Self),
     ) -> Verdict {
         let mut x = Self::new(net, bridge, key, trace);
-        // Registers, metadata and `conj_id` are no part of a packet: what they start with is given, and looking at them
-        // reads nothing.
-        x.reads.write_words(layout::GIVEN);
-        x.reads.write_field(Field::ConjId);
+        // Registers, metadata, `conj_id` and `actset_output` are not part of a packet: their first values are given, so that
+        // a look at them reads nothing.
+        x.out.reads.write_words(layout::REGS_AND_METADATA);
+        x.out.reads.write_field(Field::ConjId);
+        x.set_actset_output(PortNo::UNSET);
         // Which bridge this is depends on the port, or on what was left; and how headers are read on the Ethernet type.
-        x.reads.note(layout::PORTS, u64::MAX);
-        x.reads.note_field(Field::EthType);
+        x.out.reads.note(layout::PORTS, u64::MAX);
+        x.out.reads.note_field(Field::EthType);
         work(&mut x);
         x.finish()
     }
 
     #[inline(always)]
     fn new(net: &'a Network, bridge: &'a Bridge, key: &FlowKey, trace: bool) -> Self {
-        let view = bridge.tables.view();
-        // None that has just come in has one; whoever asks about a packet may say what it is to be.
-        let key_is_hashed = key.get(Field::DpHash) != 0;
         Self {
             net,
-            bridge,
-            view: Arc::clone(&view),
-            views: smallvec![(bridge.id, view)],
-            first_priority: key.get(Field::SkbPriority) as u32,
-            base: key.clone(),
-            key: key.clone(),
-            reads: Reads::new(),
-            pending: Pending::default(),
-            actions: Vec::new(),
-            action_bytes: 0,
-            effects: Vec::with_capacity(LOOKUPS_LIKELY),
-            fin_timeouts: Vec::new(),
-            dependencies: Vec::with_capacity(LOOKUPS_LIKELY),
+            overlay: net.overlay.load(),
+            views: smallvec![(bridge.id, bridge.tables.view())],
+            packet: Packet {
+                key: key.clone(),
+                base: key.clone(),
+                pending: Pending::default(),
+                // A packet from a port has no hash; a trace may begin with one.
+                hashed: key.get(Field::DpHash) != 0,
+                unseen: Unseen::Nothing,
+                tracked: None,
+                translated: false,
+                written: None,
+                first_priority: key.get(Field::SkbPriority) as u32,
+            },
+            pos: Position::new(bridge),
+            out: Output {
+                reads: Reads::new(),
+                actions: Vec::new(),
+                effects: Vec::with_capacity(TYPICAL_LOOKUPS),
+                fin_timeouts: Vec::new(),
+                dependencies: Vec::with_capacity(TYPICAL_LOOKUPS),
+                all_written: Vec::with_capacity(WORDS_TYPICAL_WRITTEN),
+                drop: None,
+                observed: false,
+            },
+            control: Control::default(),
+            usage: Usage::default(),
+            saved: Vec::new(),
             tracer: Tracer::new(trace),
-            table: 0,
-            rule: None,
-            rule_cookie: u64::MAX,
-            rule_is_miss: false,
-            action_set: Vec::new(),
-            stack: Vec::new(),
-            depth: 0,
-            level: 0,
-            runs: 0,
-            copies: 0,
-            resubmits: 0,
-            steps: 0,
-            next: None,
-            freeze: None,
-            hashed: key_is_hashed,
-            unseen: Unseen::Nothing,
-            tracked: None,
-            translated: false,
-            nat: None,
-            by_connection: false,
-            written: None,
-            all_written: Vec::with_capacity(WORDS_WRITTEN_LIKELY),
-            exit: false,
-            stop_list: false,
-            in_action_set: false,
-            in_group: false,
-            error: None,
-            drop: None,
-            initial_actions_seen: false,
-            observed: false,
         }
     }
 
     /// The verdict, when all is done: nothing of it stays here.
     fn finish(&mut self) -> Verdict {
-        trim(&mut self.actions);
+        trim(&mut self.out.actions);
         self.end_connections();
-        self.tell_fate();
-        if let Some(error) = self.error {
-            self.actions.clear();
-            self.drop = Some(error.drop_reason());
-        } else if self.actions.is_empty() {
-            self.drop = Some(self.drop.unwrap_or(DropReason::Action));
+        self.mark_forwarded();
+        if let Some(error) = self.control.error {
+            self.out.actions.clear();
+            self.out.drop = Some(error.drop_reason());
+        } else if self.out.actions.is_empty() {
+            self.out.drop = Some(self.out.drop.unwrap_or(DropReason::Action));
         } else {
-            self.drop = None;
+            self.out.drop = None;
         }
         let (nodes, forks) = std::mem::take(&mut self.tracer).finish();
-        let trace = nodes.map(|nodes| Box::new(Trace { nodes, final_key: self.key.clone(), forks }));
+        let trace = nodes.map(|nodes| {
+            let mut final_key = self.packet.key.clone();
+            if final_key.get(Field::ActsetOutput) == PortNo::UNSET.0.into() {
+                final_key.set(Field::ActsetOutput, 0);
+            }
+            Box::new(Trace { nodes, final_key, forks })
+        });
         Verdict {
-            actions: std::mem::take(&mut self.actions),
-            reads: self.reads.take_order(),
-            effects: std::mem::take(&mut self.effects),
-            dependencies: std::mem::take(&mut self.dependencies),
-            written: std::mem::take(&mut self.all_written),
-            error: self.error,
-            drop: self.drop,
+            actions: std::mem::take(&mut self.out.actions),
+            reads: self.out.reads.take_order(),
+            effects: std::mem::take(&mut self.out.effects),
+            dependencies: std::mem::take(&mut self.out.dependencies),
+            written: std::mem::take(&mut self.out.all_written),
+            error: self.control.error,
+            drop: self.out.drop,
             trace,
         }
     }
 
-    /// Processes the packet in `bridge`, from its ingress port on. The caller restores what it needs afterwards.
-    pub(crate) fn in_bridge(&mut self, bridge: &'a Bridge, start: Start<'_>) {
-        self.bridge = bridge;
-        self.view = self.view_of(bridge);
-        self.table = 0;
-        let runs = std::mem::take(&mut self.runs);
-        self.dependencies.push(Dependency::Bridge(bridge.id));
+    /// Processes the packet in `bridge`, from its ingress port on.
+    pub(crate) fn process_in_bridge(&mut self, bridge: &'a Bridge, start: Start<'_>) {
+        self.pos.bridge = bridge;
+        self.pos.view = self.view_of(bridge);
+        self.pos.table = 0;
+        self.out.dependencies.push(Dependency::Bridge(bridge.id));
         self.tracer.enter(Kind::Bridge, || format!("bridge(\"{}\")", bridge.name));
-        let in_port = self.key.in_port();
+        let in_port = self.packet.key.in_port();
         let config = bridge.ports.get(&in_port).map(|p| p.config);
         match start {
-            Start::Tables if config.is_some_and(|c| c.no_recv || c.down) => {
+            Start::Tables if config.is_some_and(|c| self.is_refused(c)) => {
                 self.tracer.note(Kind::Warning, || "port is configured not to receive".into());
-                self.drop = Some(DropReason::PortDown);
+                self.out.drop = Some(DropReason::PortDown);
             }
             Start::Tables => self.first_lookup(),
             Start::Actions(actions) => {
-                self.initial_actions_seen = true;
+                self.pos.packet_out = true;
                 self.do_actions(actions);
             }
         }
         self.do_action_set();
-        self.runs = runs;
         self.tracer.leave();
     }
 
-    /// Carries out the action set, at the end of a bridge's pipeline. Nothing is left in it.
+    /// Whether a port of this configuration does not receive the packet.
+    fn is_refused(&mut self, config: PortConfig) -> bool {
+        if config.down || config.no_recv == config.no_recv_stp {
+            return config.down || config.no_recv;
+        }
+        if self.is_stp() { config.no_recv_stp } else { config.no_recv }
+    }
+
+    /// Whether the packet is an 802.1D frame: 802.2 without SNAP, to the address of all bridges.
+    fn is_stp(&mut self) -> bool {
+        self.out.reads.note_field(Field::EthType);
+        if self.packet.key.get(Field::EthType) != u128::from(flow::extract::DL_TYPE_NONE) {
+            return false;
+        }
+        self.out.reads.note_field(Field::EthDst);
+        MacAddr::from_u64(self.packet.key.get(Field::EthDst) as u64) == MacAddr::STP
+    }
+
+    /// Carries out the action set at the end of a bridge's pipeline, and empties it.
     pub(crate) fn do_action_set(&mut self) {
-        if self.action_set.is_empty() || self.error.is_some() || self.exit {
+        if self.pos.action_set.is_empty() || self.control.error.is_some() || self.control.exit {
             return;
         }
-        // It is told of behind what the last table did.
+        // The trace shows it after the last table's actions.
         self.tracer.reenter();
         self.execute_set();
         self.tracer.leave();
     }
 
-    /// The same at the end of a copy's way.
+    /// The same at the end of a clone.
     pub(crate) fn execute_set(&mut self) {
-        if self.action_set.is_empty() || self.error.is_some() || self.exit {
+        if self.pos.action_set.is_empty() || self.control.error.is_some() || self.control.exit {
             return;
         }
         self.tracer.enter(Kind::Table, || "--. Executing action set:".into());
-        let set = std::mem::take(&mut self.action_set);
-        self.in_action_set = true;
+        let set = std::mem::take(&mut self.pos.action_set);
+        self.pos.in_action_set = true;
         self.do_actions(&crate::action::set_in_order(&set));
-        self.in_action_set = false;
+        self.pos.in_action_set = false;
         self.tracer.leave();
     }
 
-    /// Gives the translation up.
+    /// Ends the translation with an error.
     pub(crate) fn fail(&mut self, error: TranslationError) {
         self.tracer.note(Kind::Error, || error.to_string());
-        self.error = Some(error);
-        self.exit = true;
+        self.control.error = Some(error);
+        self.control.exit = true;
     }
 
-    /// The tables of `bridge`, in the version that they had when the packet came there first.
-    fn view_of(&mut self, bridge: &Bridge) -> Arc<View> {
-        if let Some((_, view)) = self.views.iter().find(|(id, _)| *id == bridge.id) {
-            return Arc::clone(view);
-        }
-        let view = bridge.tables.view();
-        self.views.push((bridge.id, Arc::clone(&view)));
-        view
+    /// The tables of the current bridge, in the version that they had when the packet entered it first.
+    pub(crate) fn view(&self) -> &View {
+        &self.views[self.pos.view].1
     }
 
-    /// Gives the translation up if it has used up what it may. Whether it has.
+    /// The index of the view of the tables of `bridge`, which the translation takes when the packet enters it first.
+    fn view_of(&mut self, bridge: &Bridge) -> usize {
+        self.views.iter().position(|(id, _)| *id == bridge.id).unwrap_or_else(|| {
+            self.views.push((bridge.id, bridge.tables.view()));
+            self.views.len() - 1
+        })
+    }
+
+    /// Returns true if the translation has reached a limit, and ends it then.
     pub(crate) fn is_over_limits(&mut self) -> bool {
-        if self.error.is_some() {
+        if self.control.error.is_some() {
             return true;
         }
-        let over = if self.depth >= MAX_DEPTH || self.copies >= MAX_COPIES {
+        let over = if self.pos.depth >= MAX_DEPTH || self.usage.scopes >= MAX_SCOPES {
             TranslationError::Depth
-        } else if self.resubmits >= MAX_RESUBMITS {
+        } else if self.usage.resubmits >= MAX_RESUBMITS {
             TranslationError::Resubmits
-        } else if self.action_bytes > MAX_ACTION_BYTES {
-            TranslationError::Actions
+        } else if self.usage.action_bytes > MAX_ACTION_BYTES {
+            self.stop();
+            return true;
         } else {
             return false;
         };
@@ -369,31 +321,37 @@ impl<'a> Xlate<'a> {
         true
     }
 
-    /// Counts a look-up or what costs as much, and gives the translation up if it may not have another.
+    /// Counts a look-up or an equally expensive step. Returns false, and ends the translation, if a limit is reached.
     pub(crate) fn count_resubmit(&mut self) -> bool {
         let ok = !self.is_over_limits();
-        self.resubmits += 1;
+        self.usage.resubmits += 1;
         ok
     }
 
-    /// Counts an action, and gives the translation up if it may not have another.
+    /// Counts an action. Returns false, and ends the translation, if a limit is reached.
     pub(crate) fn count_step(&mut self) -> bool {
-        self.steps += 1;
-        if self.steps > MAX_STEPS {
+        self.usage.steps += 1;
+        if self.usage.steps > MAX_STEPS {
             self.fail(TranslationError::Steps);
-        } else if self.action_bytes > MAX_ACTION_BYTES {
-            self.fail(TranslationError::Actions);
+        } else if self.usage.action_bytes > MAX_LIST_BYTES {
+            self.stop();
         }
-        self.error.is_none()
+        !self.control.exit
     }
 
-    /// Whether a packet-out's actions are carried out, not a flow's.
+    /// Ends the translation at the limit of datapath actions. The actions before the limit are carried out.
+    fn stop(&mut self) {
+        self.tracer.note(Kind::Error, || format!("resubmits yielded over {} kB of actions", MAX_ACTION_BYTES / 1024));
+        self.control.exit = true;
+    }
+
+    /// Returns true while the actions of a packet-out are carried out, not those of a flow.
     pub(crate) fn is_packet_out(&self) -> bool {
-        self.initial_actions_seen && self.level == 0
+        self.pos.packet_out && self.pos.level == 0
     }
 }
 
-/// Takes changes of the packet off the end of `actions`: nobody gets to see them.
+/// Removes changes of the packet from the end of `actions`: no later action uses them.
 pub(crate) fn trim(actions: &mut Vec<DpAction>) {
     actions.truncate(actions.iter().rposition(|a| !a.is_preparation()).map_or(0, |last| last + 1));
 }

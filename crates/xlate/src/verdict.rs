@@ -4,14 +4,14 @@ use crate::freeze::Kept;
 use crate::groups::Group;
 use crate::model::{BridgeId, Rule};
 use crate::trace::Node;
-use base::{DropReason, MacAddr, PortNo};
+use base::{DpPort, DropReason, MacAddr, PortNo};
 use dpif::DpAction;
 use flow::{FlowKey, FlowMask, Step, Steps};
 use openflow::{FlowMod, Nat};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// The answer to "what becomes of this packet".
+/// The result of a translation.
 #[derive(Debug)]
 pub struct Verdict {
     /// What the datapath does. Empty for a drop.
@@ -24,7 +24,7 @@ pub struct Verdict {
     pub dependencies: Vec<Dependency>,
     /// What the dependencies say was written to the key: [`Lookup::written`] tells which part.
     pub written: Vec<WrittenWord>,
-    /// Set if the translation was given up; the actions are empty then.
+    /// Set if the translation failed; the actions are empty then.
     pub error: Option<TranslationError>,
     /// Why nothing is sent, if so.
     pub drop: Option<DropReason>,
@@ -59,7 +59,7 @@ impl Verdict {
     }
 }
 
-/// Something that a packet causes beside its forwarding.
+/// A side effect of a packet.
 #[derive(Clone, Debug)]
 pub enum Effect {
     /// A table was looked up.
@@ -177,7 +177,7 @@ pub enum Dependency {
     Bridge(BridgeId),
     /// What is in a flow table, as far as this look-up could tell.
     Lookup(Lookup),
-    /// Whatever is in a flow table.
+    /// The whole content of a flow table.
     Table {
         /// Bridge of the table.
         bridge: BridgeId,
@@ -200,6 +200,8 @@ pub enum Dependency {
         /// Its number.
         meter: u32,
     },
+    /// What protocols let a port do.
+    PortState(DpPort),
     /// What is left of a translation until the packet comes back.
     Frozen(Arc<Kept>),
     /// A group, or that there is none of this number.
@@ -222,7 +224,7 @@ pub struct Lookup {
     /// Priority of the rule found. Only one at least as high can take its place. `None` if none was found, and of one that
     /// matches `conj_id` too: it was found by way of clauses that have priorities of their own.
     pub found: Option<u32>,
-    /// What the actions had written to the key until then. Words of [`flow::layout::GIVEN`] are written in any case, and
+    /// What the actions had written to the key until then. Words of [`flow::layout::REGS_AND_METADATA`] are written in any case, and
     /// zero where nothing is said. All else is as in the packet.
     pub written: Written,
 }
@@ -250,22 +252,22 @@ impl Written {
     }
 }
 
-/// Why a translation was given up. As text: the line that stands in a trace where it happened.
+/// The error that ended a translation. Its text is the line in the trace at that place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum TranslationError {
-    /// Tables, groups or patch ports nested too deep.
+    /// Tables, groups or patch ports are nested too deep.
     #[error("over max translation depth {}", crate::translate::MAX_DEPTH)]
     Depth,
     /// Too many look-ups.
     #[error("over {} resubmit actions", crate::translate::MAX_RESUBMITS)]
     Resubmits,
-    /// The stack grew without end.
+    /// The stack is full.
     #[error("resubmits yielded over {} kB of stack", crate::translate::MAX_STACK * 16 / 1024)]
     Stack,
-    /// The list of datapath actions is longer than a datapath takes.
-    #[error("resubmits yielded over {} kB of actions", crate::translate::MAX_ACTION_BYTES / 1024)]
+    /// The action set is full.
+    #[error("over {} actions in the action set", crate::translate::MAX_SET)]
     Actions,
-    /// The tables have more actions carried out than any that make sense.
+    /// The limit of actions carried out is reached.
     #[error("resubmits carried out over {} actions", crate::translate::MAX_STEPS)]
     Steps,
     /// What was left for a packet that came back is not known any more, or too many translations wait for their packets.
@@ -274,7 +276,7 @@ pub enum TranslationError {
     /// The packet came in on a port that no bridge has.
     #[error("unknown ingress port")]
     Port,
-    /// More MPLS labels than a key tells of.
+    /// More MPLS labels than a key holds.
     #[error("too many MPLS labels")]
     Labels,
     /// An action that packets of this type do not allow for.

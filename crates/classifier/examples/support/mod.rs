@@ -1,8 +1,8 @@
-//! What the examples have in common.
+//! Shared by the examples.
 
 use classifier::{MiniMatch, Rule, Versions};
 
-/// A rule that is nothing but what the classifier asks of one.
+/// A rule with only the fields that the classifier requires.
 pub(crate) struct BenchRule {
     pub(crate) minimatch: MiniMatch,
     pub(crate) priority: u32,

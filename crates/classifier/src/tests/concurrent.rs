@@ -1,11 +1,11 @@
-//! Look-ups while rules change.
+//! Lookups while rules change.
 
 use super::*;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-/// A bundle replaces both rules of the table; each look-up of both, in one version, finds two of the same bundle. At any
-/// moment there is a rule to be found.
+/// A bundle replaces both rules of the table. Each pair of lookups in one version finds two rules of the same bundle,
+/// and a rule is visible at any time.
 #[test]
 fn bundles_are_seen_whole() {
     const BUNDLES: u64 = 3_000;
@@ -25,7 +25,7 @@ fn bundles_are_seen_whole() {
                             let rule = cls.lookup(matches[i].key(), version, &mut Reads::new());
                             rule.map(|r| r.versions.added())
                         });
-                        // A version that is over may have lost its rules; the rules of two versions never mix.
+                        // A superseded version may have lost its rules, but rules of two versions never mix.
                         for added in added.into_iter().flatten() {
                             assert_eq!(added, version);
                         }

@@ -1,4 +1,4 @@
-//! What the tests of whole classifiers share: a rule, a linear list of rules as the naive twin, and random tables.
+//! Shared by the tests of whole classifiers: a rule, a linear list of rules as a naive model, and random tables.
 
 mod concurrent;
 mod named;
@@ -42,7 +42,14 @@ impl Rule for TestRule {
 
 type Cls = Classifier<TestRule>;
 
-/// Adds an ordinary rule that is there from the start.
+/// Applies all pending changes to both copies, which readers of other tests may delay.
+fn settle(cls: &Cls) {
+    while !cls.index.settle() {
+        std::thread::yield_now();
+    }
+}
+
+/// Adds an ordinary rule that is visible in all versions.
 fn add(cls: &Cls, full: &Match, priority: u32) -> Arc<TestRule> {
     add_rule(cls, full, priority, 0, Vec::new())
 }
@@ -53,7 +60,7 @@ fn add_rule(cls: &Cls, full: &Match, priority: u32, added: u64, conjunctions: Ve
     rule
 }
 
-/// A rule for a classifier, in which it is not yet.
+/// A rule for a classifier, not yet inserted.
 fn rule_of(cls: &Cls, full: &Match, priority: u32, added: u64, conjunctions: Vec<Conjunction>) -> Arc<TestRule> {
     let minimatch = cls.compress(full);
     assert_eq!(minimatch.expand(), *full);
@@ -68,7 +75,7 @@ fn matching(text: &str) -> Match {
     flow::text::parse_match(text, &flow::NoNames).unwrap_or_else(|e| panic!("{text}: {e}"))
 }
 
-/// All that a look-up may find, by going through a list: several rules only if they overlap at one priority.
+/// All rules that a lookup may return, by linear search: several only if they overlap at one priority.
 fn linear<'a>(list: &'a [Arc<TestRule>], key: &FlowKey, version: u64) -> Vec<&'a Arc<TestRule>> {
     let there: Vec<_> = list.iter().filter(|r| r.versions.visible_in(version) && r.matches(key)).collect();
     let mut priorities: Vec<u32> = there.iter().map(|r| r.priority).collect();
@@ -99,7 +106,7 @@ fn linear<'a>(list: &'a [Arc<TestRule>], key: &FlowKey, version: u64) -> Vec<&'a
     Vec::new()
 }
 
-/// A look-up: what it found, and the steps in which it read.
+/// A lookup: the rule found, and the steps recorded.
 struct Lookup {
     key: FlowKey,
     version: u64,
@@ -119,7 +126,7 @@ impl Lookup {
         self.found.as_ref().map(Arc::as_ptr)
     }
 
-    /// What went wrong if these two, of the same rules, are no walks in one decision tree.
+    /// Describes why two lookups in the same rules are no walks in one decision tree; `None` if they are.
     fn disagreement(&self, other: &Self) -> Option<String> {
         let (mut a, mut b) = (self.reads.order().to_vec(), other.reads.order().to_vec());
         a.reverse();
@@ -134,7 +141,7 @@ impl Lookup {
                     if (self.key.0[usize::from(w)] ^ other.key.0[usize::from(w)]) & x & y != 0 {
                         return None;
                     }
-                    // What is next in the same word was added to the step before.
+                    // Later reads of the same word were merged into this step.
                     a.extend(Some(Step::Bits { word: w, bits: x & !y }).filter(|s| s.bits() != 0));
                     b.extend(Some(Step::Bits { word: w, bits: y & !x }).filter(|s| s.bits() != 0));
                 }
@@ -155,7 +162,7 @@ impl Lookup {
     }
 }
 
-/// Random choices out of a string of bytes, so that a failing case shrinks: zeros stand for the simplest choice.
+/// Random choices from a string of bytes, so that failing cases shrink: zeros are the simplest choice.
 struct Tape<'a>(&'a [u8]);
 
 impl Tape<'_> {
@@ -169,14 +176,14 @@ impl Tape<'_> {
         usize::from(self.byte()) % n
     }
 
-    /// Few values of `width` bits that differ at both ends and in the middle, and share parts.
+    /// A small set of values of `width` bits that differ at both ends and in the middle, and share parts.
     fn value(&mut self, width: u16) -> u128 {
         let b = u128::from(self.byte());
         let shift = |b: u128, by: u16| if by < 128 { b << by } else { 0 };
         shift(b & 3, 0) | shift(b >> 2 & 3, width / 2) | shift(b >> 4 & 3, width.max(2) - 2)
     }
 
-    /// Mostly the fields that the optimisations are about, sometimes any other.
+    /// Usually a field that the optimisations use, sometimes any other.
     fn field(&mut self) -> Field {
         const HOT: [Field; 18] = [
             Field::Ipv4Dst,
@@ -229,7 +236,7 @@ impl Tape<'_> {
                 }
             }
         }
-        // Whatever way a field takes its values, a match has none outside of its mask.
+        // A match has no value bits outside of its mask, whichever way its fields were set.
         Match::new(m.key(), m.mask().clone())
     }
 
@@ -243,7 +250,7 @@ impl Tape<'_> {
             .collect()
     }
 
-    /// A key in the neighbourhood of the rules.
+    /// A key close to the rules.
     fn key(&mut self, list: &[Arc<TestRule>]) -> FlowKey {
         let mut key = FlowKey::ZERO;
         for _ in 0..self.below(5) {
@@ -260,7 +267,7 @@ impl Tape<'_> {
     }
 }
 
-/// Takes the bits of `mask` from `from`.
+/// Copies the bits under `mask` from `from`.
 fn overlay(key: &mut FlowKey, from: &FlowKey, mask: &FlowKey) {
     for (i, word) in key.0.iter_mut().enumerate() {
         *word = *word & !mask.0[i] | from.0[i] & mask.0[i];

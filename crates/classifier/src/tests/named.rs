@@ -1,4 +1,4 @@
-//! Cases with names: the paper's examples, and the manual's.
+//! Examples of the paper and of the manual.
 
 use super::*;
 use flow::layout;
@@ -16,7 +16,7 @@ fn prefix_of(reads: &Reads, field: Field) -> u32 {
 }
 
 #[test]
-fn a_higher_tuple_spares_the_lower_masks() {
+fn a_match_in_a_higher_tuple_skips_lower_masks() {
     let cls = Cls::new();
     let high = matching("in_port=1");
     add(&cls, &high, 10);
@@ -32,7 +32,7 @@ fn a_higher_tuple_spares_the_lower_masks() {
 }
 
 #[test]
-fn whether_ports_are_looked_at() {
+fn rules_that_match_ports_are_counted() {
     let cls = Cls::new();
     add(&cls, &matching("tcp,tcp_flags=+syn"), 5);
     assert!(!cls.looks_at_ports());
@@ -46,9 +46,9 @@ fn whether_ports_are_looked_at() {
     assert!(!cls.looks_at_ports());
 }
 
-/// NSDI'15 section 5.3: a look-up that misses in the L2 stage does not read the rest.
+/// NSDI'15 section 5.3: a lookup that misses in the L2 stage does not read the later stages.
 #[test]
-fn a_stage_that_misses_spares_the_later_ones() {
+fn a_miss_in_a_stage_skips_the_later_ones() {
     let cls = Cls::new();
     add(&cls, &matching("in_port=1,dl_dst=02:00:00:00:00:01,tcp,nw_dst=10.0.0.1,tp_dst=80"), 10);
     add(&cls, &Match::ANY, 0);
@@ -100,7 +100,7 @@ fn the_papers_prefixes() {
 }
 
 #[test]
-fn prefixes_of_ipv6_reach_into_the_second_word_only_if_they_must() {
+fn ipv6_prefixes_read_the_second_word_only_if_needed() {
     let cls = Cls::new();
     add(&cls, &matching("ipv6,ipv6_dst=2001:db8::/32"), 32);
     add(&cls, &matching("ipv6,ipv6_dst=2001:db8:1::/48"), 48);
@@ -115,10 +115,10 @@ fn prefixes_of_ipv6_reach_into_the_second_word_only_if_they_must() {
     assert_eq!(read("2001:db8:1::1"), (Some(128), 128));
 }
 
-/// The bug of which NSDI'15 tells: type and code of an ICMP message stand where TCP has its ports, and one
-/// rule for ICMP made every megaflow of TCP match on its ports.
+/// A bug described in NSDI'15: type and code of ICMP share the key's word with TCP ports, and one ICMP rule made every
+/// TCP megaflow match on its ports.
 #[test]
-fn a_match_on_icmp_leaves_tcp_ports_alone() {
+fn an_icmp_rule_does_not_read_tcp_ports() {
     let cls = Cls::new();
     add(&cls, &matching("icmp,icmp_type=8,icmp_code=0"), 20);
     add(&cls, &matching("icmp6,icmpv6_type=135"), 20);
@@ -129,7 +129,7 @@ fn a_match_on_icmp_leaves_tcp_ports_alone() {
         assert_eq!((found, reads.mask().0[layout::TP]), (Some(1), 0), "{text}");
     }
     assert_eq!(lookup(&cls, "icmp,icmp_type=8,icmp_code=0").0, Some(20));
-    // Nor do rules for ICMP change how much of a port is read when there are rules for ports.
+    // ICMP rules do not change how many bits of a port are read for rules on ports either.
     let bits = |cls: &Cls| lookup(cls, "tcp,tp_src=7,tp_dst=443").1.mask().0[layout::TP];
     let tcp = Cls::new();
     add(&tcp, &matching("ip"), 1);
@@ -140,9 +140,9 @@ fn a_match_on_icmp_leaves_tcp_ports_alone() {
     assert_eq!(lookup(&cls, "tcp,tp_src=7,tp_dst=443").1.mask().get(Field::TcpDst), 0xff00);
 }
 
-/// NSDI'15 section 5.4: few bits of a port tell that it is none of those in an ACL.
+/// NSDI'15 section 5.4: few bits of a port show that it is not one of an ACL's.
 #[test]
-fn ports_are_read_as_far_as_they_decide() {
+fn only_deciding_bits_of_ports_are_read() {
     let cls = Cls::new();
     add(&cls, &matching("tcp,tp_dst=80"), 20);
     add(&cls, &matching("ip"), 1);
@@ -155,7 +155,7 @@ fn ports_are_read_as_far_as_they_decide() {
 }
 
 #[test]
-fn metadata_that_no_rule_of_a_tuple_has_is_all_that_is_read_of_it() {
+fn unknown_metadata_excludes_a_tuple_by_itself() {
     let cls = Cls::new();
     add(&cls, &matching("metadata=1,reg0=5,tcp,tp_dst=80"), 20);
     add(&cls, &matching("metadata=2"), 1);
@@ -180,7 +180,7 @@ fn the_manuals_conjunctive_match() {
         add_rule(&cls, &matching(&format!("ip,nw_dst=10.0.0.{host}")), 10, 0, clause(1234, 1));
     }
     let found = |src: u8, dst: u8| lookup(&cls, &format!("ip,nw_src=10.0.0.{src},nw_dst=10.0.0.{dst}")).0;
-    // Without a rule for the id, it is as if there were no conjunctive match.
+    // Without a rule for the id, the conjunctive match has no effect.
     assert_eq!(found(4, 5), None);
     add(&cls, &matching("nw_src=10.0.0.4,ip"), 5);
     assert_eq!(found(4, 5), Some(5));
@@ -193,7 +193,7 @@ fn the_manuals_conjunctive_match() {
     cls.remove(&by_id);
     add(&cls, &matching("conj_id=1234,ipv6"), 30);
     assert_eq!(found(4, 5), Some(5));
-    // An ordinary rule of the clauses' priority or a higher one goes before, a lower one behind.
+    // An ordinary rule of the clauses' priority or above wins, a lower one loses.
     add(&cls, &matching("conj_id=1234,ip"), 30);
     assert_eq!(found(4, 5), Some(30));
     for (text, priority) in [("ip,nw_src=10.0.0.6", 9), ("ip,nw_dst=10.0.0.7", 10), ("ip,nw_dst=10.0.0.8", 40)] {
@@ -204,12 +204,12 @@ fn the_manuals_conjunctive_match() {
 }
 
 #[test]
-fn a_conjunctive_match_does_not_record_the_id_that_it_set() {
+fn a_conjunctive_match_does_not_record_conj_id() {
     let cls = Cls::new();
     for (text, clause) in [("in_port=1", 0), ("dl_type=0x800", 1)] {
         add_rule(&cls, &matching(text), 10, 0, vec![Conjunction { id: 7, clause, n_clauses: 2 }]);
     }
-    // Lower than the clauses: the first search ends before it.
+    // Its priority is below the clauses', so the first search ends before it.
     add(&cls, &matching("conj_id=7"), 3);
     add(&cls, &matching("in_port=1"), 5);
     let (found, reads) = lookup(&cls, "in_port=1,ip");
@@ -219,7 +219,7 @@ fn a_conjunctive_match_does_not_record_the_id_that_it_set() {
 }
 
 #[test]
-fn a_version_sees_what_was_there() {
+fn a_version_sees_the_rules_of_that_version() {
     let cls = Cls::new();
     let m = matching("in_port=1");
     let old = add_rule(&cls, &m, 5, 1, Vec::new());
@@ -235,5 +235,6 @@ fn a_version_sees_what_was_there() {
     assert_eq!(cls.len(), 2);
     assert!(cls.remove(&old) && !cls.remove(&old));
     assert_eq!((cls.len(), found(1)), (1, None));
+    settle(&cls);
     assert_eq!(Arc::strong_count(&old), 1);
 }

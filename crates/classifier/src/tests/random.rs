@@ -1,15 +1,15 @@
-//! Random tables under random changes, against the linear list: the same rules are found whatever the options, the bits
-//! that were not read do not matter, and all look-ups in the same rules walk one decision tree.
+//! Random tables under random changes, compared with linear search: options do not change the rules found, bits that
+//! were not read do not matter, and all lookups in the same rules walk one decision tree.
 
 use super::*;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use std::cell::Cell;
 
-/// Tables, unless PROPTEST_CASES says otherwise.
+/// Number of tables, unless PROPTEST_CASES overrides it.
 const CASES: u32 = 2000;
 
-/// What was done, to be printed.
+/// Numbers of operations, for the report.
 #[derive(Default)]
 struct Counts {
     tables: Cell<u64>,
@@ -24,14 +24,14 @@ fn count(cell: &Cell<u64>, n: usize) {
     cell.set(cell.get() + n as u64);
 }
 
-/// A classifier and its twin.
+/// A classifier and its naive model.
 struct Table<'a> {
     cls: Cls,
     list: Vec<Arc<TestRule>>,
     version: u64,
-    /// What the look-ups come with as overwritten: it is zero in all keys, and reading it is none.
+    /// The mask of overwritten bits in lookups: zero in all keys, and reading them records nothing.
     written: FlowMask,
-    /// Look-ups since the last change.
+    /// Lookups since the last change.
     recent: Vec<Lookup>,
     counts: &'a Counts,
 }
@@ -50,14 +50,14 @@ impl Table<'_> {
                 prop_assert!(self.cls.remove(&rule) && !self.cls.remove(&rule));
             }
             15 if !self.list.is_empty() => {
-                // Some of them at once, now and then all.
+                // Remove several at once, sometimes all.
                 let from = if tape.below(3) == 0 { 0 } else { tape.below(self.list.len()) };
                 let gone = self.list.split_off(from);
                 prop_assert!(self.cls.remove_all(gone.clone()) && !self.cls.remove_all(gone));
                 prop_assert!(!self.list.is_empty() || self.cls.index.read().is_clean());
             }
             16 => {
-                // Several at once, some of them with masks that no rule had before.
+                // Insert several at once, some of them with new masks.
                 let mut rules = Vec::new();
                 for _ in 0..tape.below(5) {
                     let (full, priority) = (tape.a_match(), tape.below(5) as u32);
@@ -84,7 +84,7 @@ impl Table<'_> {
                 prop_assert_eq!(self.cls.prefixes(), fields);
             }
             11 | 12 => {
-                // All clauses of a match, and a rule for its id.
+                // Insert all clauses of a match, and a rule for its id.
                 let (id, n_clauses, priority) = (tape.below(3) as u32, 2 + tape.below(2) as u8, tape.below(5) as u32);
                 for clause in 0..n_clauses {
                     let conjunction = Conjunction { id, clause, n_clauses };
@@ -97,7 +97,7 @@ impl Table<'_> {
             13 => {
                 let fields = [Field::Ipv4Dst, Field::Metadata, Field::TcpSrc, Field::TunId, Field::Ipv6Dst];
                 self.written = fields.get(tape.below(8)).map_or(FlowKey::ZERO, |f| FlowKey::mask_of(*f));
-                // Often part of the field only.
+                // Often a part of the field only.
                 let part = u64::MAX >> (tape.byte() & 0x3f);
                 self.written.0.iter_mut().for_each(|w| *w &= part);
             }
@@ -116,20 +116,20 @@ impl Table<'_> {
         Ok(())
     }
 
-    /// Adds a rule. What has its match and priority already goes in the same version.
+    /// Adds a rule. A rule with the same match and priority is removed in the same version.
     fn insert(&mut self, full: &Match, priority: u32, added: u64, conjunctions: Vec<Conjunction>) {
         self.replace(full, priority, added);
         self.list.push(add_rule(&self.cls, full, priority, added, conjunctions));
     }
 
-    /// What has this match and priority goes in a version.
+    /// Removes the rule with this match and priority in `version`.
     fn replace(&mut self, full: &Match, priority: u32, version: u64) {
         for old in self.list.iter().filter(|r| r.full == *full && r.priority == priority) {
             old.versions.remove_in(version);
         }
     }
 
-    /// Looks `key` up, then keys that differ in what was not read: all of it, and as `other` has it.
+    /// Looks up `key`, then keys in which bits that were not read differ: all inverted, and copied from `other`.
     fn lookup(&mut self, key: &FlowKey, version: u64, other: &FlowKey) -> Result<(), TestCaseError> {
         let first = self.lookup_one(key, version)?;
         let unread = FlowKey(std::array::from_fn(|i| !first.reads.mask().0[i] & !self.written.0[i]));
@@ -157,7 +157,7 @@ impl Table<'_> {
         let key = &key.masked(&given);
         let want = linear(&self.list, key, version);
         let lookup = Lookup::new(&self.cls, key, version, &self.written);
-        // What tuples expect changes nothing.
+        // Predictions do not change results.
         for likely in [true, false] {
             self.cls.index.read().expect(likely);
             let again = Lookup::new(&self.cls, key, version, &self.written);
@@ -217,7 +217,7 @@ fn agrees_with_a_linear_search() {
         while !tape.0.is_empty() {
             table.step(&mut tape)?;
         }
-        // In the end, all combinations of the optimisations.
+        // Finally, check all combinations of the optimisations.
         let mut tape = Tape(&bytes);
         for bits in 0..32 {
             table.cls.set_options(Options::from_bits(bits));
@@ -227,6 +227,7 @@ fn agrees_with_a_linear_search() {
         }
         for rule in std::mem::take(&mut table.list) {
             prop_assert!(table.cls.remove(&rule));
+            settle(&table.cls);
             prop_assert_eq!(
                 Arc::strong_count(&rule),
                 1 + table.recent.iter().filter(|l| l.found() == Some(Arc::as_ptr(&rule))).count()

@@ -1,4 +1,4 @@
-//! Option parsing: short and long options, abbreviations, and the words for what is wrong.
+//! Option parsing: short and long options, abbreviations, and error messages.
 
 use super::*;
 

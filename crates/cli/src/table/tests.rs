@@ -1,4 +1,4 @@
-//! Tables in each output format, compared with what the `ovs-*` programs print.
+//! Tables in each output format, compared with the output of the `ovs-*` programs.
 
 use super::*;
 

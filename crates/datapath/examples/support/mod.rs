@@ -29,6 +29,40 @@ pub(crate) fn frame(src: u32, dst: u32, sport: u16, dport: u16) -> Packet {
     Packet::from_slice(&frame)
 }
 
+/// A frame of one of the forms that the datapath has compact keys for: `tcp`, `icmp` (echo request), each over IPv4, `ipv6`
+/// (TCP over IPv6), `icmp6`, `vlan` (TCP over IPv4 behind a tag), or `vlan6`. Checksums are left zero: nothing here looks.
+pub(crate) fn frame_of(form: &str, src: u32, dst: u32) -> Option<Packet> {
+    let (tagged, v6, proto) = match form {
+        "tcp" => (false, false, 6),
+        "icmp" => (false, false, 1),
+        "ipv6" => (false, true, 6),
+        "icmp6" => (false, true, 58),
+        "vlan" => (true, false, 6),
+        "vlan6" => (true, true, 6),
+        _ => return None,
+    };
+    let mut bytes = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
+    if tagged {
+        bytes.extend([0x81, 0, 0, 100]);
+    }
+    if v6 {
+        let address = |low: u32| [[0xfd, 0, 0, 0], [0; 4], [0; 4], low.to_be_bytes()].concat();
+        bytes.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 20, proto, 64]);
+        bytes.extend([address(src), address(dst)].concat());
+    } else {
+        bytes.extend([0x08, 0, 0x45, 0, 0, 40, 0, 0, 0, 0, 64, proto, 0, 0]);
+        bytes.extend([src.to_be_bytes(), dst.to_be_bytes()].concat());
+    }
+    let ports = [1000u16.to_be_bytes(), 2000u16.to_be_bytes()].concat();
+    bytes.extend(match proto {
+        6 => [&ports[..], &[0, 0, 0, 1, 0, 0, 0, 1, 0x50, 0x10, 0xff, 0xff, 0, 0, 0, 0]].concat(),
+        58 => [&[128, 0, 0, 0], &[0; 16][..]].concat(),
+        _ => [&[8, 0, 0, 0], &[0; 16][..]].concat(),
+    });
+    bytes.resize(bytes.len().max(60), 0);
+    Some(Packet::from_slice(&bytes))
+}
+
 /// How many of the `width` bits of `value` are read to tell which rules it matches, and whether it matches one.
 pub(crate) fn read_len(value: u32, width: u32, rules: &[(u32, u32)]) -> (u32, bool) {
     let (mut len, mut matched) = (0, false);
@@ -105,7 +139,8 @@ pub(crate) fn fields(fields: &'static [Field]) -> Read {
     Box::new(move |_, reads| fields.iter().for_each(|f| reads.note_field(*f)))
 }
 
-/// Shuffled packets and what is read of them: `masks-N`, `victim-N`, `tse-N`, or `flows-N`: N flows of one mask.
+/// Shuffled packets and what is read of them: `masks-N`, `victim-N`, `tse-N`, or `flows-N`: N flows of one mask; also
+/// `FORM-N`: N flows of frames of the form ([`frame_of`]).
 pub(crate) fn workload(name: &str) -> Option<(Vec<Packet>, Read)> {
     let (kind, n) = name.split_once('-')?;
     let n: u32 = n.parse().ok().filter(|n| (1..=1_000_000).contains(n))?;
@@ -118,7 +153,14 @@ pub(crate) fn workload(name: &str) -> Option<(Vec<Packet>, Read)> {
             let frames = (0..n.max(4096)).map(|i| frame(0x0a00_0000 + i % n, 0x0b00_0000 + i % n, 1000, 2000));
             (frames.collect(), fields(&[Field::Ipv4Src, Field::Ipv4Dst]))
         }
-        _ => return None,
+        form => {
+            let frames = (0..n.max(4096)).map(|i| frame_of(form, 0x0a00_0000 + i % n, 0x0b00_0000 + i % n));
+            let read: &[Field] = match form {
+                "ipv6" | "icmp6" | "vlan6" => &[Field::Ipv6Src, Field::Ipv6Dst],
+                _ => &[Field::Ipv4Src, Field::Ipv4Dst],
+            };
+            (frames.collect::<Option<_>>()?, fields(read))
+        }
     };
     for i in (1..frames.len()).rev() {
         frames.swap(i, rng.below(i as u64 + 1) as usize);

@@ -11,7 +11,7 @@ fn on_cores(cores: &[usize]) -> Vec<Thread> {
     cores.iter().map(|core| Thread { core: Some(*core), numa: Some(0) }).collect()
 }
 
-fn dealt(queues: &[Queue], threads: &[Thread], algorithm: Algorithm) -> Vec<usize> {
+fn assigned(queues: &[Queue], threads: &[Thread], algorithm: Algorithm) -> Vec<usize> {
     let policy = Policy { algorithm, isolate: true };
     assign(queues, threads, policy).thread_of.into_iter().map(|t| t.expect("there are threads")).collect()
 }
@@ -20,12 +20,12 @@ fn dealt(queues: &[Queue], threads: &[Thread], algorithm: Algorithm) -> Vec<usiz
 fn each_algorithm_by_example() {
     let threads = on_cores(&[0, 1, 2]);
     let seven = queues(&[1, 9, 5, 5, 2, 8, 0]);
-    assert_eq!(dealt(&seven, &threads, Algorithm::RoundRobin), [0, 1, 2, 0, 1, 2, 0]);
+    assert_eq!(assigned(&seven, &threads, Algorithm::RoundRobin), [0, 1, 2, 0, 1, 2, 0]);
     // By load: 9 8 5 5 2 1 0 to 0 1 2 2 1 0 0.
-    assert_eq!(dealt(&seven, &threads, Algorithm::Cycles), [0, 0, 2, 2, 1, 1, 0]);
+    assert_eq!(assigned(&seven, &threads, Algorithm::Cycles), [0, 0, 2, 2, 1, 1, 0]);
     // 9 to 0, 8 to 1, 5 and 5 to 2, then 2 to 1 (8), 1 to 0 (9), 0 to any of 10: with two queues each, the first.
-    assert_eq!(dealt(&seven, &threads, Algorithm::Group), [0, 0, 2, 2, 1, 1, 0]);
-    assert_eq!(dealt(&queues(&[0; 5]), &on_cores(&[4, 7]), Algorithm::Group), [0, 1, 0, 1, 0]);
+    assert_eq!(assigned(&seven, &threads, Algorithm::Group), [0, 0, 2, 2, 1, 1, 0]);
+    assert_eq!(assigned(&queues(&[0; 5]), &on_cores(&[4, 7]), Algorithm::Group), [0, 1, 0, 1, 0]);
     assert!(assign(&seven, &[], Policy::default()).thread_of.iter().all(Option::is_none));
 }
 
@@ -36,16 +36,16 @@ fn pins_isolate_their_cores() {
     three[1].core = Some(2);
     let pinned = assign(&three, &threads, Policy::default());
     assert_eq!((pinned.thread_of, pinned.isolated), (vec![Some(0), Some(1), Some(0)], vec![false, true]));
-    // Without isolation what is pinned counts as load.
+    // Without isolation, pinned queues count as load.
     let group = Policy { algorithm: Algorithm::Group, isolate: false };
     let shared = assign(&three, &threads, group);
     assert_eq!((&shared.thread_of[..], shared.crowded), (&[Some(0), Some(1), Some(0)][..], false));
     assert_eq!(shared.loads(&three), [10, 5]);
-    // A core without a thread is as none.
+    // A core without a thread is ignored.
     three[1].core = Some(7);
     let nowhere = assign(&three, &threads, Policy::default());
     assert_eq!((nowhere.unpinnable, nowhere.isolated), (vec![1], vec![false, false]));
-    // When all are isolated, nobody is left without a thread.
+    // If all threads are isolated, the other queues are still assigned.
     let one = on_cores(&[3]);
     three[1].core = Some(3);
     let crowded = assign(&three, &one, Policy::default());
@@ -57,11 +57,11 @@ fn queues_stay_on_their_node_if_it_has_threads() {
     let threads = [(0, 0), (1, 0), (2, 1)].map(|(core, numa)| Thread { core: Some(core), numa: Some(numa) });
     let on = |numa| Queue { load: 0, core: None, numa };
     let all = [on(Some(0)), on(Some(1)), on(Some(0)), on(Some(1)), on(Some(0)), on(Some(2)), on(None)];
-    assert_eq!(dealt(&all, &threads, Algorithm::Cycles), [0, 2, 1, 2, 1, 0, 1]);
+    assert_eq!(assigned(&all, &threads, Algorithm::Cycles), [0, 2, 1, 2, 1, 0, 1]);
 }
 
 #[test]
-fn loads_more_alike() {
+fn improvement_is_a_smaller_variance() {
     assert_eq!(improvement_percent(&[100, 0], &[50, 50]), 100);
     assert_eq!(improvement_percent(&[100, 0], &[75, 25]), 75);
     assert_eq!((improvement_percent(&[50, 50], &[50, 50]), improvement_percent(&[60, 40], &[100, 0])), (0, 0));
@@ -87,7 +87,7 @@ fn arb_policy() -> impl Strategy<Value = Policy> {
     (algorithm, any::<bool>()).prop_map(|(algorithm, isolate)| Policy { algorithm, isolate })
 }
 
-/// The threads that a queue may go to, from the text at the top of the file.
+/// The threads that a queue may be assigned to, by the rules in the module documentation.
 fn candidates(queue: &Queue, threads: &[Thread], isolated: &[bool]) -> Vec<usize> {
     let all_isolated = isolated.iter().all(|i| *i);
     let open: Vec<usize> = (0..threads.len()).filter(|t| all_isolated || !isolated[*t]).collect();
@@ -98,7 +98,7 @@ fn candidates(queue: &Queue, threads: &[Thread], isolated: &[bool]) -> Vec<usize
 
 tally::proptest! {
     #[test]
-    fn every_queue_has_a_thread_that_may_have_it(
+    fn every_queue_gets_an_eligible_thread(
         queues in prop::collection::vec(arb_queue(), 0..30), threads in arb_threads(), policy in arb_policy(),
     ) {
         let assignment = assign(&queues, &threads, policy);
@@ -126,13 +126,13 @@ tally::proptest! {
         prop_assert_eq!(assignment.loads(&queues).iter().sum::<u64>(), queues.iter().map(|q| q.load).sum::<u64>());
     }
 
-    /// On one node, without pins: the definitions as they stand.
+    /// On one node and without pins, the definitions of the algorithms hold literally.
     #[test]
-    fn each_algorithm_is_what_it_is_called(
+    fn each_algorithm_follows_its_definition(
         loads in prop::collection::vec(0u64..20, 0..40), n in 1usize..6, policy in arb_policy(),
     ) {
         let (queues, threads) = (queues(&loads), on_cores(&(0..n).collect::<Vec<_>>()));
-        let thread_of = dealt(&queues, &threads, policy.algorithm);
+        let thread_of = assigned(&queues, &threads, policy.algorithm);
         let mut order: Vec<usize> = (0..queues.len()).collect();
         order.sort_by(|a, b| loads[*b].cmp(&loads[*a]).then(a.cmp(b)));
         match policy.algorithm {

@@ -1,6 +1,6 @@
 //! Pushing and popping the outermost header, whatever it is: Ethernet, the network service header (RFC 8300), MPLS labels.
 //!
-//! A packet whose Ethernet header is popped is [`Packet::bare`] until another is pushed: it knows by itself what it
+//! A packet whose Ethernet header is popped is [`Packet::l3_type`] until another is pushed: it knows by itself what it
 //! begins with. Only frames leave through ports.
 
 use base::{DropReason, MacAddr};
@@ -20,9 +20,9 @@ pub(super) const TEB: u16 = 0x6558;
 const NSH_NEXT: [(u8, u16); 5] =
     [(1, ethertype::IPV4), (2, ethertype::IPV6), (3, TEB), (4, ethertype::NSH), (5, ethertype::MPLS)];
 
-/// Gives a bare packet an Ethernet header. A frame stays as it is.
+/// Gives an L3 packet an Ethernet header. A frame stays as it is.
 pub(super) fn push_eth(packet: &mut Packet, dst: MacAddr, src: MacAddr) {
-    if let Some(kind) = packet.bare.take() {
+    if let Some(kind) = packet.l3_type.take() {
         let header = packet.insert(0, ETHERNET_LEN);
         header[..6].copy_from_slice(&dst.0);
         header[6..12].copy_from_slice(&src.0);
@@ -32,14 +32,14 @@ pub(super) fn push_eth(packet: &mut Packet, dst: MacAddr, src: MacAddr) {
 
 /// Takes the Ethernet header off a frame, which must have no VLAN tags.
 pub(super) fn pop_eth(packet: &mut Packet) -> Result<(), DropReason> {
-    if packet.bare.is_some() {
+    if packet.l3_type.is_some() {
         return Ok(());
     }
     let headers = Headers::of(packet);
     if headers.vlan_tci.is_some() || headers.snap || !packet.remove(0, ETHERNET_LEN) {
         return Err(DropReason::Malformed);
     }
-    packet.bare = Some(headers.ethertype);
+    packet.l3_type = Some(headers.ethertype);
     Ok(())
 }
 
@@ -47,24 +47,24 @@ pub(super) fn pop_eth(packet: &mut Packet) -> Result<(), DropReason> {
 pub(super) fn add_mpls(packet: &mut Packet, ethertype: u16, lse: u32) {
     let entry = lse.to_be_bytes();
     packet.insert(0, entry.len()).copy_from_slice(&entry);
-    packet.bare = Some(ethertype);
+    packet.l3_type = Some(ethertype);
 }
 
 /// Puts a network service header in front of all that there is. It says what follows, if there is a number for that;
 /// else what it is told to.
 pub(super) fn push_nsh(packet: &mut Packet, what: &PushNsh) {
-    let inner = packet.bare.unwrap_or(TEB);
+    let inner = packet.l3_type.unwrap_or(TEB);
     let next = NSH_NEXT.iter().find(|(_, kind)| *kind == inner).map(|(np, _)| *np);
     let header = NshRepr { np: next.unwrap_or(what.header.np), ..what.header };
     let mut bytes = Vec::new();
     header.emit_with(&what.tlvs, &mut bytes);
     packet.insert(0, bytes.len()).copy_from_slice(&bytes);
-    packet.bare = Some(ethertype::NSH);
+    packet.l3_type = Some(ethertype::NSH);
 }
 
 /// Takes the network service header off a packet that begins with one. Others stay as they are.
 pub(super) fn pop_nsh(packet: &mut Packet) -> Result<(), DropReason> {
-    if packet.bare != Some(ethertype::NSH) {
+    if packet.l3_type != Some(ethertype::NSH) {
         return Ok(());
     }
     let header = Nsh::new_checked(packet.data()).map_err(|_| DropReason::Truncated)?;
@@ -73,7 +73,7 @@ pub(super) fn pop_nsh(packet: &mut Packet) -> Result<(), DropReason> {
     if len < NSH_MIN || !packet.remove(0, len) {
         return Err(DropReason::Truncated);
     }
-    packet.bare = (inner != TEB).then_some(inner);
+    packet.l3_type = (inner != TEB).then_some(inner);
     Ok(())
 }
 
@@ -102,7 +102,7 @@ mod tests {
         let before = p.clone();
         push_nsh(&mut p, &header(1, &[]));
         assert_eq!(p.data()[..12], [0x0f, 0xc6, 1, 3, 0, 1, 0x23, 0xff, 0, 0, 0, 1]);
-        assert_eq!((p.bare, p.len()), (Some(ethertype::NSH), 24 + 44));
+        assert_eq!((p.l3_type, p.len()), (Some(ethertype::NSH), 24 + 44));
         push_eth(&mut p, MacAddr([9; 6]), MacAddr([8; 6]));
         assert_eq!(p.data()[..14], [9, 9, 9, 9, 9, 9, 8, 8, 8, 8, 8, 8, 0x89, 0x4f]);
         assert_eq!(p.offload.checksum, Checksum::Partial { start: 34 + 24 + 14, offset: 6 });
@@ -118,14 +118,14 @@ mod tests {
         let mut p = frame(ethertype::IPV6, &[7; 40]);
         pop_eth(&mut p).expect("a frame");
         pop_eth(&mut p).expect("nothing to be done");
-        assert_eq!((p.bare, p.data()), (Some(ethertype::IPV6), &[7; 40][..]));
+        assert_eq!((p.l3_type, p.data()), (Some(ethertype::IPV6), &[7; 40][..]));
         push_nsh(&mut p, &header(2, &[0x10, 0, 1, 3, 2, 1, 0, 0]));
         assert_eq!(p.data()[..4], [0x0f, 0xc4, 2, 2]);
         add_mpls(&mut p, ethertype::MPLS, 0x5140);
-        assert_eq!((p.bare, &p.data()[..4]), (Some(ethertype::MPLS), &[0, 0, 0x51, 0x40][..]));
+        assert_eq!((p.l3_type, &p.data()[..4]), (Some(ethertype::MPLS), &[0, 0, 0x51, 0x40][..]));
         super::super::mpls::pop(&mut p, ethertype::NSH, 2).expect("labelled");
         pop_nsh(&mut p).expect("whole");
-        assert_eq!((p.bare, p.data()), (Some(ethertype::IPV6), &[7; 40][..]));
+        assert_eq!((p.l3_type, p.data()), (Some(ethertype::IPV6), &[7; 40][..]));
         let mut inner = frame(ethertype::IPV4, &[7; 20]);
         add_mpls(&mut inner, ethertype::MPLS, 0x5140);
         super::super::mpls::pop(&mut inner, TEB, 2).expect("labelled");
@@ -137,23 +137,23 @@ mod tests {
         let mut tagged = frame(ethertype::VLAN, &[0, 5, 8, 0, 1]);
         assert_eq!(pop_eth(&mut tagged), Err(DropReason::Malformed));
         assert_eq!(pop_eth(&mut Packet::from_slice(&[0; 13])), Err(DropReason::Malformed));
-        let bare = |bytes: &[u8]| {
+        let l3 = |bytes: &[u8]| {
             let mut p = Packet::from_slice(bytes);
-            p.bare = Some(ethertype::NSH);
+            p.l3_type = Some(ethertype::NSH);
             pop_nsh(&mut p)
         };
-        assert_eq!(bare(&[0, 2, 2, 3, 0, 0, 0]), Err(DropReason::Truncated));
-        assert_eq!(bare(&[0, 1, 2, 3, 0, 0, 0, 0]), Err(DropReason::Truncated));
-        assert_eq!(bare(&[0, 3, 2, 3, 0, 0, 0, 0]), Err(DropReason::Truncated));
-        assert_eq!(bare(&[0, 2, 2, 9, 0, 0, 0, 0]), Err(DropReason::Malformed));
-        assert_eq!(bare(&[0, 2, 2, 3, 0, 0, 0, 0]), Ok(()));
+        assert_eq!(l3(&[0, 2, 2, 3, 0, 0, 0]), Err(DropReason::Truncated));
+        assert_eq!(l3(&[0, 1, 2, 3, 0, 0, 0, 0]), Err(DropReason::Truncated));
+        assert_eq!(l3(&[0, 3, 2, 3, 0, 0, 0, 0]), Err(DropReason::Truncated));
+        assert_eq!(l3(&[0, 2, 2, 9, 0, 0, 0, 0]), Err(DropReason::Malformed));
+        assert_eq!(l3(&[0, 2, 2, 3, 0, 0, 0, 0]), Ok(()));
     }
 
     tally::proptest! {
         #[test]
-        fn any_bytes_do(bytes: Vec<u8>, bare: Option<u16>, steps in prop::collection::vec(0..6usize, 0..9)) {
+        fn any_bytes_do(bytes: Vec<u8>, l3: Option<u16>, steps in prop::collection::vec(0..6usize, 0..9)) {
             let mut p = Packet::from_slice(&bytes);
-            p.bare = bare;
+            p.l3_type = l3;
             for step in steps {
                 match step {
                     0 => push_eth(&mut p, MacAddr::ZERO, MacAddr::ZERO),

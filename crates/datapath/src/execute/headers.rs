@@ -61,7 +61,7 @@ pub(crate) struct Ip {
 impl Headers {
     /// Finds the headers of a packet.
     pub(crate) fn of(packet: &Packet) -> Self {
-        match packet.bare {
+        match packet.l3_type {
             None => Self::of_frame(packet.data(), VLANS_MAX),
             Some(_) => Self::behind_tags(packet, VLANS_MAX),
         }
@@ -71,7 +71,7 @@ impl Headers {
     pub(crate) fn behind_tags(packet: &Packet, vlans_max: usize) -> Self {
         let data = packet.data();
         let vlans_max = vlans_max.saturating_add_signed(packet.tags.into());
-        match packet.bare {
+        match packet.l3_type {
             None => Self::of_frame(data, vlans_max),
             Some(ethertype) => Self { vlan_tci: None, ethertype, l3: 0, snap: false, ip: find_ip(data, ethertype, 0) },
         }

@@ -15,7 +15,7 @@ use crate::shared::Shared;
 /// Sends packets that came in at `from` through a meter, which takes out those that it drops, and counts them. A meter
 /// that is gone lets all pass.
 pub(crate) fn run(shared: &Shared, from: Option<&Port>, id: MeterId, packets: &mut Batch) {
-    let Some(verdicts) = shared.meters.judge(id, packets, shared.clock.now()) else { return };
+    let Some(verdicts) = shared.meters.classify(id, packets, shared.clock.now()) else { return };
     if verdicts.iter().all(Option::is_none) {
         return;
     }

@@ -77,8 +77,8 @@ pub(crate) fn copy_ttl(packet: &mut Packet, outwards: bool, vlans_max: usize) {
 
 /// Says what the packet carries now, and how much, if it is one that says it.
 fn retype(packet: &mut Packet, headers: &Headers, ethertype: u16, length: impl FnOnce(u16) -> u16) {
-    if packet.bare.is_some() {
-        packet.bare = (ethertype != TEB).then_some(ethertype);
+    if packet.l3_type.is_some() {
+        packet.l3_type = (ethertype != TEB).then_some(ethertype);
         return;
     }
     super::set::change16(packet.data_mut(), headers.l3 - 2, |_| ethertype);

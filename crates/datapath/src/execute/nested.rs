@@ -31,7 +31,7 @@ impl Executor<'_> {
     /// Runs the packets through a list within that of `level`, and leaves none.
     fn descend(&mut self, packets: &mut Batch, actions: &[DpAction], level: Level, fate: Fate) -> Fate {
         let fate = if level.depth >= DEPTH_MAX {
-            self.failed = Some(DropReason::TranslationError);
+            self.work.failed = Some(DropReason::TranslationError);
             self.shared.count_drop(self.from, DropReason::TranslationError, packets.len() as u64);
             Fate::Settled
         } else {

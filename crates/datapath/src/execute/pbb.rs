@@ -19,7 +19,7 @@ const SNAP_LEN: usize = 8;
 
 /// Pushes a header with the frame's addresses, and a tag.
 pub(super) fn push(packet: &mut Packet, tci: u32) -> Result<(), DropReason> {
-    let Some(&addresses) = packet.data().first_chunk::<ADDRESSES_LEN>().filter(|_| packet.bare.is_none()) else {
+    let Some(&addresses) = packet.data().first_chunk::<ADDRESSES_LEN>().filter(|_| packet.l3_type.is_none()) else {
         return Err(DropReason::Truncated);
     };
     let header = packet.insert(0, ADDRESSES_LEN + TYPE_LEN + TCI_LEN);
@@ -33,7 +33,7 @@ pub(super) fn push(packet: &mut Packet, tci: u32) -> Result<(), DropReason> {
 /// Removes the tag behind `vlans_max` VLAN tags at most, with the addresses in front. A frame without one is left as it is.
 pub(super) fn pop(packet: &mut Packet, vlans_max: usize) -> Result<(), DropReason> {
     let headers = Headers::behind_tags(packet, vlans_max);
-    if packet.bare.is_some() || !headers.is(ethertype::PBB) {
+    if packet.l3_type.is_some() || !headers.is(ethertype::PBB) {
         return Ok(());
     }
     let inner = headers.l3 + TCI_LEN;

@@ -23,7 +23,7 @@ pub(crate) fn set(
 ) -> Result<(), DropReason> {
     let bits = Bits { value, mask: mask & field.info().full_mask() };
     match field {
-        Field::EthDst | Field::EthSrc if packet.bare.is_some() => Ok(()),
+        Field::EthDst | Field::EthSrc if packet.l3_type.is_some() => Ok(()),
         Field::EthDst => plain(packet, 0, 6, bits),
         Field::EthSrc => plain(packet, 6, 6, bits),
         Field::VlanTci | Field::DlVlan | Field::VlanVid => tci(packet, headers, bits),
@@ -53,9 +53,25 @@ pub(crate) fn set(
             set_ip::set(packet, headers, field, bits)
         }
         Field::IpDscpShifted | Field::IpDscp | Field::IpEcn | Field::IpTtl => set_ip::set(packet, headers, field, bits),
-        // Metadata has no place in a packet; what remains stands in a transport header.
+        // What remains stands in a transport header.
         _ => set_transport::set(packet, headers, field, bits),
     }
+}
+
+/// Sets a field of what a packet carries beside its bytes. Returns `false` if it is another field.
+pub(super) fn set_metadata(packet: &mut Packet, field: Field, value: u128, mask: u128) -> bool {
+    if !matches!(field, Field::PktMark | Field::SkbPriority) {
+        return false;
+    }
+    let known = packet.metadata().map_or((0, 0), |known| (known.pkt_mark, known.skb_priority));
+    let old = if field == Field::PktMark { known.0 } else { known.1 };
+    let new = old & !(mask as u32) | (value & mask) as u32;
+    // A packet without metadata stays one that has none.
+    if new != old {
+        let metadata = packet.metadata_mut();
+        *if field == Field::PktMark { &mut metadata.pkt_mark } else { &mut metadata.skb_priority } = new;
+    }
+    true
 }
 
 /// New bits, right aligned: those of `value` where `mask` is set.

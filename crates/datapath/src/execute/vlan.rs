@@ -11,7 +11,7 @@ pub(crate) const PRESENT: u16 = 0x1000;
 
 /// Pushes a tag in front of what follows the addresses.
 pub(crate) fn push(packet: &mut Packet, tpid: u16, tci: u16) -> Result<(), DropReason> {
-    if packet.bare.is_some() || packet.len() < TAG_AT {
+    if packet.l3_type.is_some() || packet.len() < TAG_AT {
         return Err(DropReason::Truncated);
     }
     let tag = packet.insert(TAG_AT, TAG_LEN);
@@ -23,7 +23,7 @@ pub(crate) fn push(packet: &mut Packet, tpid: u16, tci: u16) -> Result<(), DropR
 
 /// Removes the outer tag. A packet without one is left as it is.
 pub(crate) fn pop(packet: &mut Packet) -> Result<(), DropReason> {
-    if packet.bare.is_some() || !has_tag(packet.data(), TAG_AT) {
+    if packet.l3_type.is_some() || !has_tag(packet.data(), TAG_AT) {
         return Ok(());
     }
     // Behind the tag an Ethernet type must be left.

@@ -1,5 +1,5 @@
-//! An installed flow, in the room of what it says: words of its key and mask that are zero are not kept, and flows
-//! that read or match the same bits share one list of them.
+//! An installed flow in compact form: zero words of key and mask are not stored, and flows with equal reads or masks
+//! share them.
 
 use std::num::NonZeroU16;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
@@ -13,17 +13,17 @@ use parking_lot::Mutex;
 use super::share::Lists;
 use crate::shared::{bump, bump_own};
 
-/// A thread that counts packets, by a number that it alone has; `None` for all those that have no number.
+/// The unique number of a thread that counts packets; `None` for all threads without a number.
 pub(crate) type Counter = Option<NonZeroU16>;
 
 /// An installed flow with its counters, which packet threads write while others read.
 ///
-/// Most flows have the packets of one thread. The first thread with a number that counts *owns* the flow's own counters:
-/// it alone writes them, which takes no locked instruction. Once another thread with a number counts, the flow is *split*:
-/// from then on each thread, the owner too, has counters in a line of memory of its own ([`Part`]), so that what all of them
-/// read of the flow stays in the caches of all. Who has no number uses the second pair.
+/// Most flows receive the packets of one thread. The first numbered thread that counts *owns* the flow's own counters:
+/// it alone writes them, without locked instructions. When a second numbered thread counts, the flow is *split*: from
+/// then on each thread, the owner included, has counters on a cache line of its own ([`ThreadCounters`]), so that the
+/// shared fields of the flow stay in all caches. Threads without a number use the second pair of counters.
 ///
-/// What every packet needs stands first, in one line of memory.
+/// The fields that every packet needs come first, in one cache line.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Megaflow {
@@ -31,54 +31,57 @@ pub struct Megaflow {
     bytes: AtomicU64,
     /// Milliseconds, 0 for never.
     used: AtomicU64,
-    /// What is counted by who has no number.
+    /// Packets and bytes counted by threads without a number.
     others: [AtomicU64; 2],
-    /// The port that its packets leave by, if they do nothing else: so that this can be told without a look at `actions`.
+    /// The output port, if the flow only outputs to one port; saves reading `actions`.
     pub(crate) output: Option<DpPort>,
     tcp_flags: AtomicU16,
-    /// The number of the thread that owns `packets` and `bytes`, 0 if none does yet.
+    /// The number of the thread that owns `packets` and `bytes`, 0 if it has no owner yet.
     owner: AtomicU16,
     gone: AtomicBool,
-    /// Whether threads count in `parts`.
+    /// Whether threads count in `per_thread`.
     split: AtomicBool,
-    /// When it was last offered to the accelerator ([`crate::offload`]); 0 for never.
+    /// Whether `actions` contain an upcall.
+    pub(crate) calls_above: bool,
+    /// The epoch in which it was last offered to the accelerator ([`crate::offload`]); 0 for never.
     pub(crate) offered: AtomicU32,
-    /// Whether the accelerator has it.
+    /// Whether the accelerator has installed it.
     pub(crate) offloaded: AtomicBool,
     /// Its id.
     pub id: FlowId,
-    /// What to do.
+    /// The actions of the flow.
     pub actions: DpActions,
     /// See [`DpFlow::generation`].
     pub generation: u64,
     /// The whole key of the packet that it was made for.
     pub(crate) key: Sparse,
-    /// What it was computed from, in order, with its mask before it is narrowed.
+    /// The reads of its translation, with their mask, which is the flow's mask before narrowing.
     pub(crate) reads: Arc<Steps>,
-    /// What it matches as it is installed, if that is more. An index changes it when it is built anew. Rarely there, so
-    /// that one word has to do for it.
+    /// The mask as installed, if it is narrower than the reads. An index changes it when it is rebuilt. It is rarely
+    /// present, so a single word points to it.
     narrowed: Mutex<Option<Box<Sparse>>>,
-    /// Counters of threads, once it is split.
-    parts: OnceLock<Box<Parts>>,
+    /// Counters of threads, after the flow was split.
+    per_thread: OnceLock<Box<CounterTable>>,
 }
 
-/// Where the counters of threads are, by the thread's number modulo its length: read by all, and hardly ever written.
-type Parts = [OnceLock<Box<Part>>; PLACES];
+/// The counters of threads, indexed by the thread's number modulo the length. All threads read it; it is hardly ever
+/// written.
+type CounterTable = [OnceLock<Box<ThreadCounters>>; TABLE_LEN];
 
-/// What one thread counted of a flow that it shares with others, in a line of memory that nobody else writes.
+/// The counters of one thread of a split flow, on a cache line that no other thread writes.
 #[derive(Debug)]
 #[repr(C, align(64))]
-struct Part {
+struct ThreadCounters {
     thread: NonZeroU16,
     tcp_flags: AtomicU16,
     packets: AtomicU64,
     bytes: AtomicU64,
     used: AtomicU64,
-    /// Of another thread with the same place.
+    /// The next thread with the same index.
     next: OnceLock<Box<Self>>,
 }
 
-impl Part {
+impl ThreadCounters {
     fn new(thread: NonZeroU16) -> Self {
         let [packets, bytes, used] = std::array::from_fn(|_| AtomicU64::new(0));
         Self { thread, tcp_flags: AtomicU16::new(0), packets, bytes, used, next: OnceLock::new() }
@@ -86,14 +89,26 @@ impl Part {
 }
 
 const _: () = assert!(std::mem::offset_of!(Megaflow, id) <= 64);
+
+/// Whether a list of actions contains an upcall to the switch.
+fn calls_above(actions: &[DpAction]) -> bool {
+    actions.iter().any(|action| match action {
+        DpAction::Controller(_) | DpAction::Observe(_) | DpAction::Punt(_) => true,
+        DpAction::Clone(list) | DpAction::Sample { actions: list, .. } => calls_above(list),
+        DpAction::CheckPktLen { greater, lesser, .. } => calls_above(greater) || calls_above(lesser),
+        _ => false,
+    })
+}
+
 /// Places of threads.
-const PLACES: usize = 16;
+const TABLE_LEN: usize = 16;
 
 impl Megaflow {
-    /// A flow that has done nothing yet.
+    /// A new flow with zero counters.
     pub fn new(id: FlowId, flow: DpFlow) -> Self {
         let [packets, bytes, used] = std::array::from_fn(|_| AtomicU64::new(0));
         let DpFlow { key, reads, actions, generation } = flow;
+        let calls_above = calls_above(&actions);
         let output = if let [DpAction::Output(port)] = *actions { Some(port) } else { None };
         Self {
             id,
@@ -105,7 +120,8 @@ impl Megaflow {
             narrowed: Mutex::new(None),
             gone: AtomicBool::new(false),
             split: AtomicBool::new(false),
-            parts: OnceLock::new(),
+            calls_above,
+            per_thread: OnceLock::new(),
             offered: AtomicU32::new(0),
             offloaded: AtomicBool::new(false),
             tcp_flags: AtomicU16::new(0),
@@ -117,19 +133,19 @@ impl Megaflow {
         }
     }
 
-    /// A flow that goes on with the id and the counters of `old`.
+    /// A flow that takes over the id and the counters of `old`, which is no longer counted.
     pub fn continuing(old: &Self, flow: DpFlow) -> Self {
-        let DpFlowStats { packets, bytes, used, tcp_flags } = old.stats();
-        Self {
-            packets: AtomicU64::new(packets),
-            bytes: AtomicU64::new(bytes),
-            used: AtomicU64::new(used.map_or(0, |at| at.0)),
-            tcp_flags: AtomicU16::new(tcp_flags),
-            ..Self::new(old.id, flow)
-        }
+        let new = Self::new(old.id, flow);
+        new.continue_from(&old.stats());
+        new
     }
 
-    /// Whether `thread` may write the flow's own counters, as it is the first or was so.
+    /// Adds the counters of a flow that this one replaces.
+    pub(crate) fn continue_from(&self, old: &DpFlowStats) {
+        self.count_offloaded(old.packets, old.bytes, old.tcp_flags, old.used.unwrap_or_default());
+    }
+
+    /// Whether `thread` owns the flow's own counters; an unowned flow gets it as owner.
     #[inline]
     fn is_own(&self, thread: NonZeroU16) -> bool {
         let owner = self.owner.load(Ordering::Relaxed);
@@ -137,15 +153,15 @@ impl Megaflow {
         owner == thread.get() || owner == 0 && claim()
     }
 
-    /// Counts packets of `bytes` bytes together, with these TCP flags among them, on the thread `by`.
+    /// Counts packets with `bytes` bytes in total, and their combined TCP flags, on thread `by`.
     #[inline]
     pub(crate) fn count(&self, by: Counter, packets: u64, bytes: u64, tcp_flags: u16, now: Millis) {
         let (used, all_flags) = match by {
             Some(thread) if self.split.load(Ordering::Relaxed) || !self.is_own(thread) => {
-                let part = self.part(thread);
-                bump_own(&part.packets, packets);
-                bump_own(&part.bytes, bytes);
-                (&part.used, &part.tcp_flags)
+                let counters = self.counters(thread);
+                bump_own(&counters.packets, packets);
+                bump_own(&counters.bytes, bytes);
+                (&counters.used, &counters.tcp_flags)
             }
             Some(_) => {
                 bump_own(&self.packets, packets);
@@ -166,53 +182,61 @@ impl Megaflow {
         }
     }
 
-    /// The counters of a thread of a flow that is split, or is from now on.
+    /// The counters of a thread of a split flow; splits the flow first if needed.
     #[cold]
     #[inline(never)]
-    fn split(&self, thread: NonZeroU16) -> &Part {
-        self.split.store(true, Ordering::Relaxed);
-        let parts = self.parts.get_or_init(Box::default);
-        let mut part = parts[Self::place(thread)].get_or_init(|| Box::new(Part::new(thread)));
-        while part.thread != thread {
-            part = part.next.get_or_init(|| Box::new(Part::new(thread)));
+    fn split(&self, thread: NonZeroU16) -> &ThreadCounters {
+        // Written only once, as all counting threads read this cache line.
+        if !self.split.load(Ordering::Relaxed) {
+            self.split.store(true, Ordering::Relaxed);
         }
-        part
+        let table = self.per_thread.get_or_init(Box::default);
+        let mut counters = table[Self::index_of(thread)].get_or_init(|| Box::new(ThreadCounters::new(thread)));
+        while counters.thread != thread {
+            counters = counters.next.get_or_init(|| Box::new(ThreadCounters::new(thread)));
+        }
+        counters
     }
 
     #[inline]
-    fn place(thread: NonZeroU16) -> usize {
-        usize::from(thread.get()) % PLACES
+    fn index_of(thread: NonZeroU16) -> usize {
+        usize::from(thread.get()) % TABLE_LEN
     }
 
     #[inline]
-    fn part(&self, thread: NonZeroU16) -> &Part {
-        // Another thread's part is not looked at, but where threads have the same place.
-        match self.parts.get().and_then(|parts| parts[Self::place(thread)].get()) {
-            Some(part) if part.thread == thread => part,
+    fn counters(&self, thread: NonZeroU16) -> &ThreadCounters {
+        // Counters of other threads are only read if they have the same index.
+        match self.per_thread.get().and_then(|table| table[Self::index_of(thread)].get()) {
+            Some(counters) if counters.thread == thread => counters,
             _ => self.split(thread),
         }
     }
 
-    /// The counters of threads, of a flow that is split.
-    fn parts(&self) -> impl Iterator<Item = &Part> {
-        let places = self.parts.get().into_iter().flat_map(|parts| parts.iter());
-        places.flat_map(|first| {
-            std::iter::successors(first.get().map(|part| &**part), |part| part.next.get().map(|next| &**next))
+    /// The counters of all threads of a split flow.
+    fn per_thread(&self) -> impl Iterator<Item = &ThreadCounters> {
+        let slots = self.per_thread.get().into_iter().flat_map(|table| table.iter());
+        slots.flat_map(|first| {
+            std::iter::successors(first.get().map(|counters| &**counters), |counters| {
+                counters.next.get().map(|next| &**next)
+            })
         })
     }
 
-    /// Counts packets that an accelerator forwarded, the last one at `used`: which may be before one that came here.
-    pub(crate) fn count_below(&self, packets: u64, bytes: u64, tcp_flags: u16, used: Millis) {
+    /// Counts packets that an accelerator forwarded, the last one at `used`, which may be before a packet counted here.
+    pub(crate) fn count_offloaded(&self, packets: u64, bytes: u64, tcp_flags: u16, used: Millis) {
         bump(&self.others[0], packets);
         bump(&self.others[1], bytes);
         self.used.fetch_max(used.0, Ordering::Relaxed);
         self.tcp_flags.fetch_or(tcp_flags, Ordering::Relaxed);
     }
 
-    /// Packets so far; those of who has no number may be left out.
+    /// Packets so far.
     #[inline]
-    pub(crate) fn packets_here(&self) -> u64 {
-        if self.split.load(Ordering::Relaxed) { self.stats().packets } else { self.packets.load(Ordering::Relaxed) }
+    pub(crate) fn packets_in_userspace(&self) -> u64 {
+        if self.split.load(Ordering::Relaxed) {
+            return self.stats().packets;
+        }
+        self.packets.load(Ordering::Relaxed) + self.others[0].load(Ordering::Relaxed)
     }
 
     /// Loads what counting needs.
@@ -221,22 +245,22 @@ impl Megaflow {
         self.packets.load(Ordering::Relaxed)
     }
 
-    /// The counters as they are now.
+    /// The current counters.
     pub fn stats(&self) -> DpFlowStats {
         let [mut packets, mut bytes] = [(&self.packets, 0), (&self.bytes, 1)]
             .map(|(own, at)| own.load(Ordering::Relaxed) + self.others[at].load(Ordering::Relaxed));
         let mut used = self.used.load(Ordering::Relaxed);
         let mut tcp_flags = self.tcp_flags.load(Ordering::Relaxed);
-        for part in self.parts() {
-            packets += part.packets.load(Ordering::Relaxed);
-            bytes += part.bytes.load(Ordering::Relaxed);
-            used = used.max(part.used.load(Ordering::Relaxed));
-            tcp_flags |= part.tcp_flags.load(Ordering::Relaxed);
+        for counters in self.per_thread() {
+            packets += counters.packets.load(Ordering::Relaxed);
+            bytes += counters.bytes.load(Ordering::Relaxed);
+            used = used.max(counters.used.load(Ordering::Relaxed));
+            tcp_flags |= counters.tcp_flags.load(Ordering::Relaxed);
         }
         DpFlowStats { packets, bytes, used: (used != 0).then_some(Millis(used)), tcp_flags }
     }
 
-    /// The flow as it is installed, with its counters as they are now.
+    /// The flow as installed, with its current counters.
     pub fn entry(&self) -> DpFlowEntry {
         let mask = self.mask().expand();
         DpFlowEntry {
@@ -250,40 +274,41 @@ impl Megaflow {
         }
     }
 
-    /// The bits that it matches.
+    /// The mask as installed.
     pub fn mask(&self) -> Sparse {
         self.narrowed.lock().as_deref().unwrap_or(self.reads.mask()).clone()
     }
 
-    /// Whether it is not installed any more: what remembers it from a look-up must forget it.
+    /// Whether it is no longer installed: caches must drop their references to it.
     pub fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Acquire)
     }
 
-    /// Says that it is not installed any more.
+    /// Marks it as no longer installed.
     pub(crate) fn set_gone(&self) {
         self.gone.store(true, Ordering::Release);
     }
 
-    /// Bytes that it takes, less what it shares with others, and its actions.
+    /// Memory in bytes, without shared parts and actions.
     pub fn bytes(&self) -> usize {
-        // Behind two counts, in a line of their own.
-        let parts = self.parts.get().map_or(0, |_| size_of::<Parts>()) + self.parts().count() * size_of::<Part>();
-        align_of::<Self>() + size_of::<Self>() + self.key.heap_bytes() + parts
+        // The allocation has two reference counts in front, on a cache line of their own.
+        let per_thread = self.per_thread.get().map_or(0, |_| size_of::<CounterTable>())
+            + self.per_thread().count() * size_of::<ThreadCounters>();
+        align_of::<Self>() + size_of::<Self>() + self.key.heap_bytes() + per_thread
     }
 
-    /// Makes it share its lists with other flows that have the same.
+    /// Makes it share its lists with other flows that have equal ones.
     pub(crate) fn share(&mut self, lists: &mut Lists) {
         self.reads = lists.share(self.reads.clone());
     }
 
-    /// It is to match these bits, or just what it reads.
+    /// Sets the mask as installed; `None` for the mask of the reads.
     pub(crate) fn narrow(&self, mask: Option<Sparse>, lists: &mut Lists) {
         let mut narrowed = self.narrowed.lock();
         *narrowed = lists.narrow(&self.reads, narrowed.as_deref(), mask).map(Box::new);
     }
 
-    /// It shares its lists no more.
+    /// Releases its shared lists.
     pub(crate) fn unshare(&self, lists: &mut Lists) {
         lists.release(&self.reads, self.narrowed.lock().as_deref());
     }
@@ -292,36 +317,55 @@ impl Megaflow {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dpif::{DpActions, Protocol};
     use flow::FlowKey;
 
     #[test]
-    fn threads_that_count_together_lose_nothing() {
+    fn concurrent_counting_loses_nothing() {
         let flow = |id| Megaflow::new(FlowId(id), DpFlow::by_hand(&FlowKey::ZERO, &FlowKey::ZERO, Arc::new([]), 0));
         let counted = flow(1);
         std::thread::scope(|scope| {
             for thread in 0..4 {
                 let counted = &counted;
-                // Two with numbers, two without.
+                // Two numbered threads, and two without a number.
                 let by = NonZeroU16::new(thread).filter(|n| n.get() < 3);
                 scope.spawn(move || (0..10_000).for_each(|n| counted.count(by, 2, 100, 1 << thread, Millis(n + 1))));
             }
         });
         let stats = counted.stats();
         assert_eq!((stats.packets, stats.bytes, stats.tcp_flags), (80_000, 4_000_000, 0b1111));
-        // A flow that takes its place goes on from there, with an owner of its own.
+        // A flow that replaces it continues its counters, and gets an owner of its own.
         let next = Megaflow::continuing(&counted, DpFlow::by_hand(&FlowKey::ZERO, &FlowKey::ZERO, Arc::new([]), 0));
         assert_eq!(next.stats(), stats);
         next.count(NonZeroU16::new(7), 1, 60, 0, Millis(5));
         next.count(NonZeroU16::new(8), 1, 60, 0, Millis(6));
         let own = || next.packets.load(Ordering::Relaxed);
-        assert_eq!((next.stats().packets, own(), next.packets_here()), (80_002, 80_001, 80_002));
-        // Now that there is another thread, the owner counts apart from what all look at.
+        assert_eq!((next.stats().packets, own(), next.packets_in_userspace()), (80_002, 1, 80_002));
+        // With a second thread, the owner also counts in a cache line of its own.
         next.count(NonZeroU16::new(7), 1, 60, 0x100, Millis(4));
-        let parts: Vec<_> =
-            next.parts().map(|part| (part.thread.get(), part.packets.load(Ordering::Relaxed))).collect();
-        assert_eq!((own(), parts), (80_001, vec![(7, 1), (8, 1)]));
+        let per_thread: Vec<_> = next
+            .per_thread()
+            .map(|counters| (counters.thread.get(), counters.packets.load(Ordering::Relaxed)))
+            .collect();
+        assert_eq!((own(), per_thread), (1, vec![(7, 1), (8, 1)]));
         let stats = next.stats();
         assert_eq!((stats.packets, stats.bytes, stats.tcp_flags), (80_003, 4_000_180, 0b1_0000_1111));
         assert_eq!(stats.used, Some(Millis(6)), "the latest of all");
+    }
+
+    #[test]
+    fn lists_that_call_the_handler_are_known() {
+        let nest: [fn(DpActions) -> DpAction; 4] = [
+            DpAction::Clone,
+            |actions| DpAction::Sample { probability: 1, actions },
+            |greater| DpAction::CheckPktLen { size: 1, greater, lesser: [].into() },
+            |lesser| DpAction::CheckPktLen { size: 1, greater: [].into(), lesser },
+        ];
+        let out = DpAction::Output(DpPort(1));
+        for (list, calls) in [([DpAction::Punt(Protocol::LLDP), out.clone()], true), ([DpAction::PopVlan, out], false)]
+        {
+            assert_eq!(calls_above(&list), calls);
+            nest.iter().for_each(|nest| assert_eq!(calls_above(&[nest(list.clone().into())]), calls));
+        }
     }
 }

@@ -1,10 +1,12 @@
-//! The index of cached verdicts: which flow covers a key.
+//! The megaflow index: finds the flow that covers a key.
 //!
-//! [`MegaflowIndex`] is the seam. Behind it stand the decision tree ([`tree`]), and tuple space search ([`tuple_space`])
-//! as its twin in tests and benchmarks.
+//! [`MegaflowIndex`] is the interface. It is implemented by the decision tree ([`tree`]), and by tuple space search
+//! ([`tuple_space`]) for comparison in tests and benchmarks. A datapath keeps an index in two copies, so that packet
+//! threads read one while the other changes ([`replica`]).
 
-mod any;
 pub mod flow;
+mod kind;
+mod replica;
 mod share;
 pub mod tree;
 pub mod tuple_space;
@@ -15,18 +17,18 @@ use std::sync::Arc;
 use ::flow::Words;
 use smallvec::SmallVec;
 
-pub(crate) use any::AnyIndex;
-pub use any::IndexKind;
+pub use kind::IndexKind;
+pub(crate) use replica::{Change, Index, Outcome, Replica, new_index};
 
 pub(crate) use self::flow::Counter;
 pub use self::flow::Megaflow;
 pub use tree::Tree;
 pub use tuple_space::TupleSpace;
 
-/// Keys that are looked up together at most: those of a batch of packets.
+/// Maximum number of keys looked up together: those of a packet batch.
 pub const BATCH: usize = packet::buf::BATCH_MAX;
 
-/// The places of a set of bits, lowest first.
+/// The positions of the bits of a set, lowest first.
 #[inline]
 pub(crate) fn places(mut set: u32) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
@@ -38,26 +40,29 @@ pub(crate) fn places(mut set: u32) -> impl Iterator<Item = usize> {
 
 const _: () = assert!(BATCH == u32::BITS as usize);
 
-/// What an index answers about a key.
+/// The result of a lookup.
 pub type Found<'a> = Option<&'a Arc<Megaflow>>;
 
-/// What came of an insertion.
+/// Flows that are out.
+pub(crate) type Gone = SmallVec<[Arc<Megaflow>; 1]>;
+
+/// The result of an insertion.
 #[derive(Debug)]
 pub struct Inserted {
-    /// The flow, as it is installed.
+    /// The flow as installed.
     pub flow: Arc<Megaflow>,
-    /// What it took the place of.
+    /// The flows that it replaced.
     pub replaced: SmallVec<[Arc<Megaflow>; 1]>,
 }
 
-/// A set of flows that can be asked which of them covers a key.
+/// A set of flows in which keys are looked up.
 pub trait MegaflowIndex: Default + Debug + Send + Sync {
-    /// A flow of `generation` that covers `key`. Flows of other generations are passed over. Adds to `probes` how
-    /// many tables were asked.
+    /// The flow of `generation` that covers `key`; flows of other generations are ignored. Adds the number of nodes or
+    /// tables visited to `probes`.
     fn lookup(&self, key: &impl Words, generation: u64, probes: &mut u64) -> Found<'_>;
 
-    /// Looks up many keys, those at the places that `asked` has bits for: faster than one after the other. Writes an answer
-    /// for each to its place in `found`, and leaves the other places as they are.
+    /// Looks up the keys at the positions of the bits of `asked`, which is faster than one by one. Writes each result
+    /// to the same position of `found`, and leaves other positions unchanged.
     fn lookup_batch<'a, K: Words>(
         &'a self,
         keys: &[K],
@@ -71,19 +76,19 @@ pub trait MegaflowIndex: Default + Debug + Send + Sync {
         }
     }
 
-    /// Adds a flow, as wide as its mask or narrower; what it replaces is out.
+    /// Adds a flow with its mask, or narrowed; removes the flows that it replaces.
     fn insert(&mut self, flow: Megaflow) -> Inserted;
 
-    /// Removes a flow. Returns whether it was there.
+    /// Removes a flow. Returns whether it was present.
     fn remove(&mut self, flow: &Megaflow) -> bool;
 
-    /// All flows, in no order.
+    /// All flows, in no particular order.
     fn iter(&self) -> impl Iterator<Item = &Arc<Megaflow>>;
 
     /// Flows.
     fn len(&self) -> usize;
 
-    /// Whether there is no flow.
+    /// Whether there are no flows.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -91,9 +96,9 @@ pub trait MegaflowIndex: Default + Debug + Send + Sync {
     /// Distinct masks.
     fn n_masks(&self) -> usize;
 
-    /// Bytes of memory, with the flows' ([`Megaflow::bytes`]).
+    /// Bytes of memory, including the flows' ([`Megaflow::bytes`]).
     fn bytes(&self) -> usize;
 
-    /// Puts itself in order. To be called now and then. Returns flows that are not needed beside others, and out.
+    /// Does maintenance; to be called periodically. Removes and returns flows that other flows make redundant.
     fn tune(&mut self) -> Vec<Arc<Megaflow>>;
 }

@@ -1,4 +1,4 @@
-//! What many flows have in common, kept once, and counted.
+//! Reference-counted sharing of equal reads and masks.
 
 use std::sync::Arc;
 
@@ -6,12 +6,12 @@ use flow::{Sparse, Steps};
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
-/// Masks, each with how many share it.
+/// Masks with the number of their users.
 #[derive(Debug, Default)]
-struct Shared(HashMap<Sparse, usize, RandomState>);
+struct SharedMasks(HashMap<Sparse, usize, RandomState>);
 
-impl Shared {
-    /// The one copy of `mask`, which has one sharer more.
+impl SharedMasks {
+    /// The shared copy of `mask`, with one more user.
     fn share(&mut self, mask: Sparse) -> Sparse {
         let entry = self.0.entry(mask);
         let shared = entry.key().clone();
@@ -19,7 +19,7 @@ impl Shared {
         shared
     }
 
-    /// A sharer of `mask` is gone.
+    /// Removes a user of `mask`.
     fn release(&mut self, mask: &Sparse) {
         if let Some(sharers) = self.0.get_mut(mask) {
             *sharers -= 1;
@@ -35,24 +35,24 @@ impl Shared {
     }
 }
 
-/// Flows with the same reads.
+/// The users of equal reads.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sharers {
     flows: usize,
-    /// Those of them that match no more than they read.
+    /// Flows whose mask is exactly that of the reads.
     wide: usize,
 }
 
-/// What the flows of an index have in common.
+/// The reads and masks that the flows of an index share.
 #[derive(Debug, Default)]
 pub(crate) struct Lists {
     reads: HashMap<Arc<Steps>, Sharers, RandomState>,
-    /// What flows match: the mask of reads counts once, however many flows match just that.
-    masks: Shared,
+    /// Masks of flows. The mask of reads counts once, however many flows have exactly that mask.
+    masks: SharedMasks,
 }
 
 impl Lists {
-    /// The one copy of these reads, for one flow more, which matches what it reads.
+    /// The shared copy of `reads`, with one more flow, whose mask is that of the reads.
     pub(crate) fn share(&mut self, reads: Arc<Steps>) -> Arc<Steps> {
         let entry = self.reads.entry(reads);
         let shared = entry.key().clone();
@@ -65,7 +65,7 @@ impl Lists {
         shared
     }
 
-    /// A flow with these reads, narrowed or not, is gone.
+    /// Removes a flow with these reads, narrowed or not.
     pub(crate) fn release(&mut self, reads: &Steps, narrowed: Option<&Sparse>) {
         self.no_longer(reads, narrowed);
         if let Some(sharers) = self.reads.get_mut(reads) {
@@ -76,7 +76,7 @@ impl Lists {
         }
     }
 
-    /// A flow with these reads that was narrowed to `before`, or not narrowed, is to match `mask`, or just what it reads.
+    /// Changes the mask of a flow with these reads from `before` to `mask`; `None` stands for the mask of the reads.
     pub(crate) fn narrow(&mut self, reads: &Steps, before: Option<&Sparse>, mask: Option<Sparse>) -> Option<Sparse> {
         self.no_longer(reads, before);
         if mask.is_none()
@@ -108,7 +108,7 @@ impl Lists {
 
     /// Bytes of all.
     pub(crate) fn bytes(&self) -> usize {
-        // Each list stands behind two counts.
+        // Each list has two reference counts in front.
         let lists = self.reads.keys().map(|list| list.bytes() + 2 * size_of::<usize>());
         self.reads.allocation_size() + lists.sum::<usize>() + self.masks.bytes()
     }

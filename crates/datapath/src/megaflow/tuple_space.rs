@@ -1,9 +1,9 @@
-//! Tuple space search without priorities: a hash table for each mask, asked in turn, the one that hits most often
-//! first. Only the words that a mask reaches are hashed and compared, so that a probe costs what the mask costs and not
-//! what a key is long. What it costs beside [`super::Tree`] is in the benchmarks, and tests compare the two.
+//! Tuple space search without priorities: a hash table for each mask, visited by decreasing number of hits. Only the
+//! words of a mask are hashed and compared, so a probe costs time proportional to the mask, not to the key. Benchmarks
+//! and tests compare it with [`super::Tree`].
 //!
-//! Invariants: `order` names each occupied place of `tuples` once; `by_mask` says where each of their masks stands; no
-//! tuple is empty; `n_flows` counts the flows of all; within a tuple no two flows have the same masked key.
+//! Invariants: `order` lists each occupied entry of `tuples` once; `by_mask` maps each of their masks to its entry; no
+//! tuple is empty; `n_flows` is the total number of flows; within a tuple, masked keys are distinct.
 
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
@@ -15,27 +15,33 @@ use hashbrown::{HashMap, HashTable};
 use smallvec::{SmallVec, smallvec};
 
 use super::share::Lists;
-use super::{Found, Inserted, Megaflow, MegaflowIndex};
+use super::{Found, Gone, Inserted, Megaflow, MegaflowIndex};
 
-/// Tuple space search; see the module's text.
+/// Tuple space search; see the module documentation.
 #[derive(Debug, Default)]
 pub struct TupleSpace {
+    tuples: Tuples,
+    lists: Lists,
+}
+
+/// The part that lookups read.
+#[derive(Debug, Default)]
+pub(crate) struct Tuples {
     tuples: Vec<Option<Tuple>>,
-    /// Places in `tuples`, in the order in which they are asked.
+    /// Indexes into `tuples`, in the order of visits.
     order: Vec<usize>,
     by_mask: HashMap<Sparse, usize, RandomState>,
-    lists: Lists,
     n_flows: usize,
-    /// Seeded anew in each process, so that nobody outside can aim at one bucket.
+    /// Seeded randomly in each process, so that outsiders cannot construct collisions.
     hasher: RandomState,
 }
 
 /// The flows of one mask.
 #[derive(Debug)]
 struct Tuple {
-    /// The words that the mask reaches, and their bits.
+    /// The nonzero words of the mask, by index.
     words: SmallVec<[(u8, u64); 12]>,
-    /// Each with the hash of its masked key, so that growing the table touches no flow.
+    /// Flows with the hash of their masked key, so that growing the table does not touch flows.
     flows: HashTable<(u64, Arc<Megaflow>)>,
     /// Hits since the last [`MegaflowIndex::tune`].
     hits: AtomicU64,
@@ -47,7 +53,7 @@ impl Tuple {
         Self { words, flows: HashTable::new(), hits: AtomicU64::new(0) }
     }
 
-    /// The hash of a key whose words `word` tells.
+    /// The hash of a key, whose words `word` returns.
     fn hash(&self, hasher: &RandomState, word: impl Fn(usize) -> u64) -> u64 {
         let mut h = hasher.build_hasher();
         for (w, bits) in &self.words {
@@ -63,13 +69,13 @@ impl Tuple {
     }
 }
 
-/// Whether two keys, whose difference `differ` tells, agree in the words and bits that a mask reaches.
+/// Whether two keys, whose XOR `differ` returns, are equal under a mask.
 fn same(words: &[(u8, u64)], differ: impl Fn(usize) -> u64) -> bool {
     words.iter().all(|(w, bits)| differ(usize::from(*w)) & bits == 0)
 }
 
-impl TupleSpace {
-    /// Where the tuple of `mask` stands; a new one if there is none.
+impl Tuples {
+    /// The index of the tuple of `mask`, which is created if needed.
     fn place_of(&mut self, mask: &Sparse) -> usize {
         if let Some(place) = self.by_mask.get(mask) {
             return *place;
@@ -83,10 +89,8 @@ impl TupleSpace {
         self.order.push(place);
         place
     }
-}
 
-impl MegaflowIndex for TupleSpace {
-    fn lookup(&self, key: &impl Words, generation: u64, probes: &mut u64) -> Found<'_> {
+    pub(crate) fn lookup(&self, key: &impl Words, generation: u64, probes: &mut u64) -> Found<'_> {
         for place in &self.order {
             let Some(tuple) = &self.tuples[*place] else { continue };
             *probes += 1;
@@ -100,47 +104,95 @@ impl MegaflowIndex for TupleSpace {
         None
     }
 
-    fn insert(&mut self, mut flow: Megaflow) -> Inserted {
-        flow.share(&mut self.lists);
-        let flow = Arc::new(flow);
-        let place = self.place_of(&flow.mask());
+    /// See [`super::tree::Cores::insert`].
+    pub(crate) fn insert(&mut self, flow: &Arc<Megaflow>, lists: Option<&mut Lists>) -> Gone {
+        let place = self.place_of(flow.reads.mask());
         let tuple = self.tuples[place].as_mut().expect("place_of returns an occupied place");
         let hash = tuple.hash(&self.hasher, |w| flow.key.word(w));
         let Tuple { words, flows, .. } = tuple;
         let agrees = |(h, f): &(u64, Arc<Megaflow>)| *h == hash && same(words, |w| f.key.word(w) ^ flow.key.word(w));
         if let Some((_, old)) = flows.find_mut(hash, agrees) {
             let old = std::mem::replace(old, flow.clone());
-            old.unshare(&mut self.lists);
-            return Inserted { flow, replaced: smallvec![old] };
+            if let Some(lists) = lists {
+                old.unshare(lists);
+            }
+            return smallvec![old];
         }
         flows.insert_unique(hash, (hash, flow.clone()), |(h, _)| *h);
         self.n_flows += 1;
-        Inserted { flow, replaced: smallvec![] }
+        smallvec![]
     }
 
-    fn remove(&mut self, flow: &Megaflow) -> bool {
-        let mask = flow.mask();
-        let Some(place) = self.by_mask.get(&mask).copied() else { return false };
+    /// Removes a flow. Returns whether it was present.
+    pub(crate) fn remove(&mut self, flow: &Megaflow, lists: Option<&mut Lists>) -> bool {
+        let mask = flow.reads.mask();
+        let Some(place) = self.by_mask.get(mask).copied() else { return false };
         let Some(tuple) = self.tuples[place].as_mut() else { return false };
         let hash = tuple.hash(&self.hasher, |w| flow.key.word(w));
-        let Ok(found) = tuple.flows.find_entry(hash, |(_, f)| f.id == flow.id) else { return false };
+        let Ok(found) = tuple.flows.find_entry(hash, |(_, f)| std::ptr::eq(Arc::as_ptr(f), flow)) else { return false };
         let ((_, removed), _) = found.remove();
-        removed.unshare(&mut self.lists);
+        if let Some(lists) = lists {
+            removed.unshare(lists);
+        }
         self.n_flows -= 1;
         if tuple.flows.is_empty() {
             self.tuples[place] = None;
-            self.by_mask.remove(&mask);
+            self.by_mask.remove(mask);
             self.order.retain(|p| *p != place);
         }
         true
     }
 
-    fn iter(&self) -> impl Iterator<Item = &Arc<Megaflow>> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Megaflow>> {
         self.tuples.iter().flatten().flat_map(|t| t.flows.iter().map(|(_, flow)| flow))
     }
 
-    fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.n_flows
+    }
+
+    /// Bytes, without the flows.
+    fn bytes(&self) -> usize {
+        let tuples = self.tuples.iter().flatten().map(|t| t.flows.allocation_size() + size_of_val(&*t.words));
+        let own = self.tuples.capacity() * size_of::<Option<Tuple>>() + self.order.capacity() * size_of::<usize>();
+        own + self.by_mask.allocation_size() + tuples.sum::<usize>()
+    }
+
+    /// Sorts tuples by decreasing number of hits.
+    pub(crate) fn tune(&mut self) {
+        let hits = |place: &usize| self.tuples[*place].as_ref().map_or(0, |t| t.hits.load(Ordering::Relaxed));
+        let mut order: Vec<(u64, usize)> = self.order.iter().map(|p| (hits(p), *p)).collect();
+        order.sort_by_key(|(hits, _)| std::cmp::Reverse(*hits));
+        self.order = order.into_iter().map(|(_, place)| place).collect();
+        for tuple in self.tuples.iter().flatten() {
+            // Halved instead of cleared, so that a short pause does not move a tuple to the end.
+            tuple.hits.store(tuple.hits.load(Ordering::Relaxed) / 2, Ordering::Relaxed);
+        }
+    }
+}
+
+impl MegaflowIndex for TupleSpace {
+    fn lookup(&self, key: &impl Words, generation: u64, probes: &mut u64) -> Found<'_> {
+        self.tuples.lookup(key, generation, probes)
+    }
+
+    fn insert(&mut self, mut flow: Megaflow) -> Inserted {
+        flow.share(&mut self.lists);
+        let flow = Arc::new(flow);
+        let replaced = self.tuples.insert(&flow, Some(&mut self.lists));
+        Inserted { flow, replaced }
+    }
+
+    fn remove(&mut self, flow: &Megaflow) -> bool {
+        self.tuples.remove(flow, Some(&mut self.lists))
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Arc<Megaflow>> {
+        self.tuples.iter()
+    }
+
+    fn len(&self) -> usize {
+        self.tuples.len()
     }
 
     fn n_masks(&self) -> usize {
@@ -148,22 +200,11 @@ impl MegaflowIndex for TupleSpace {
     }
 
     fn bytes(&self) -> usize {
-        let tuples = self.tuples.iter().flatten().map(|t| t.flows.allocation_size() + size_of_val(&*t.words));
-        let flows = self.iter().map(|f| f.bytes());
-        let own = self.tuples.capacity() * size_of::<Option<Tuple>>() + self.order.capacity() * size_of::<usize>();
-        let shared = self.lists.bytes();
-        own + self.by_mask.allocation_size() + shared + tuples.chain(flows).sum::<usize>()
+        self.tuples.bytes() + self.lists.bytes() + self.iter().map(|f| f.bytes()).sum::<usize>()
     }
 
     fn tune(&mut self) -> Vec<Arc<Megaflow>> {
-        let hits = |place: &usize| self.tuples[*place].as_ref().map_or(0, |t| t.hits.load(Ordering::Relaxed));
-        let mut order: Vec<(u64, usize)> = self.order.iter().map(|p| (hits(p), *p)).collect();
-        order.sort_by_key(|(hits, _)| std::cmp::Reverse(*hits));
-        self.order = order.into_iter().map(|(_, place)| place).collect();
-        for tuple in self.tuples.iter().flatten() {
-            // Halved, not cleared, so that a short silence does not send a tuple to the end.
-            tuple.hits.store(tuple.hits.load(Ordering::Relaxed) / 2, Ordering::Relaxed);
-        }
+        self.tuples.tune();
         Vec::new()
     }
 }
@@ -175,7 +216,7 @@ mod tests {
     use flow::{FlowKey, FlowMask};
     use proptest::prelude::*;
 
-    /// The twin: a list, searched from one end to the other.
+    /// The naive model: a list with linear search.
     #[derive(Debug, Default)]
     struct List(Vec<(FlowId, DpFlow, Arc<Megaflow>)>);
 
@@ -218,7 +259,7 @@ mod tests {
         DpFlow::by_hand(key, mask, Arc::new([]), generation)
     }
 
-    /// Eight bits spread over four words.
+    /// Spreads eight bits over four words.
     fn spread(bits: u8) -> FlowKey {
         let mut key = FlowKey::ZERO;
         for i in 0..8 {
@@ -263,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tuple_that_hits_is_asked_first() {
+    fn the_tuple_with_most_hits_is_visited_first() {
         let mut index = TupleSpace::default();
         for (id, mask) in [(1, 0x0f), (2, 0xf0)] {
             let mask = spread(mask);

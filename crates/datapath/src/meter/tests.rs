@@ -1,4 +1,4 @@
-//! Meters in virtual time: against a naive twin, and how well rates are held.
+//! Meters in virtual time: comparison with a naive model, and the accuracy of rates.
 
 use super::*;
 use proptest::prelude::*;
@@ -17,7 +17,7 @@ fn meter(unit: MeterUnit, bands: &[MeterBand]) -> Meter {
     Meter::new(&config(unit, bands), Millis(0), MeterCount::default()).expect("few bands")
 }
 
-/// Buckets filled millisecond by millisecond, in tokens of a bit, or of a thousandth of a packet.
+/// Buckets filled millisecond by millisecond, in tokens of a bit or of a thousandth of a packet.
 struct Twin {
     unit: MeterUnit,
     bands: Vec<(MeterBand, i128)>,
@@ -30,7 +30,7 @@ impl Twin {
         (i128::from(burst) * 1000).max(i128::from(band.rate) * 10)
     }
 
-    fn judge(&mut self, bytes: usize, now: u64) -> Option<BandKind> {
+    fn classify(&mut self, bytes: usize, now: u64) -> Option<BandKind> {
         while self.at < now {
             self.at += 1;
             for (band, tokens) in &mut self.bands {
@@ -59,7 +59,7 @@ fn bands() -> impl Strategy<Value = Vec<MeterBand>> {
 
 tally::proptest! {
     #[test]
-    fn verdicts_are_the_twins(
+    fn verdicts_equal_the_naive_models(
         pktps: bool,
         bands in bands(),
         batches in prop::collection::vec((0..90u64, prop::collection::vec(1..4000usize, 1..9)), 1..60),
@@ -71,8 +71,8 @@ tally::proptest! {
         let mut acted = 0;
         for (pause, lens) in batches {
             now += pause;
-            let verdicts = meter.judge(lens.iter().copied(), Millis(now));
-            let expected: Vec<_> = lens.iter().map(|n| twin.judge(*n, now)).collect();
+            let verdicts = meter.classify(lens.iter().copied(), Millis(now));
+            let expected: Vec<_> = lens.iter().map(|n| twin.classify(*n, now)).collect();
             prop_assert_eq!(verdicts.to_vec(), expected.clone());
             lens.iter().for_each(|n| total.add(*n));
             acted += expected.iter().flatten().count() as u64;
@@ -84,23 +84,23 @@ tally::proptest! {
 
     /// No numbers overflow.
     #[test]
-    fn any_numbers_do(rate: u32, burst: u32, pktps: bool, moments: Vec<(u64, u32)>) {
+    fn no_numbers_panic(rate: u32, burst: u32, pktps: bool, moments: Vec<(u64, u32)>) {
         let unit = if pktps { MeterUnit::Pktps } else { MeterUnit::Kbps };
         let meter = meter(unit, &[band(BandKind::Drop, rate, burst)]);
         for (now, bytes) in moments {
-            meter.judge([bytes as usize; 3].into_iter(), Millis(now));
+            meter.classify([bytes as usize; 3].into_iter(), Millis(now));
         }
     }
 }
 
-/// What comes of a load of `batch` packets of `bytes` each `gap_ms`, for so many seconds after two in which bursts are
-/// used up: packets a second that nothing is done to, that are marked, and that are dropped.
+/// Sends `batch` packets of `bytes` bytes every `gap_ms` for two seconds, to use up bursts, and then measures for
+/// `seconds`: packets per second that pass unchanged, are remarked, and are dropped.
 fn steady(meter: &Meter, bytes: usize, batch: usize, gap_ms: u64, seconds: u64) -> [f64; 3] {
     let mut counts = [0u64; 3];
     let began = Millis(2000);
     let mut now = Millis(0);
     while now.since(began) < seconds * 1000 {
-        for verdict in meter.judge(std::iter::repeat_n(bytes, batch), now) {
+        for verdict in meter.classify(std::iter::repeat_n(bytes, batch), now) {
             let at = match verdict {
                 None => 0,
                 Some(BandKind::DscpRemark { .. }) => 1,
@@ -123,7 +123,7 @@ fn rates_are_held() {
     for (unit, bytes) in
         [(MeterUnit::Pktps, 60), (MeterUnit::Kbps, 64), (MeterUnit::Kbps, 1500), (MeterUnit::Kbps, 60_000)]
     {
-        // Of the meter's unit in a packet.
+        // The size of a packet in the meter's unit.
         let size = if unit == MeterUnit::Pktps { 1.0 } else { (bytes * 8) as f64 / 1000.0 };
         for (rate, batch, gap_ms) in [
             (100, 1, 1),
@@ -136,7 +136,7 @@ fn rates_are_held() {
             (100_000, 3000, 10),
         ] {
             let offered = (batch * 1000) as f64 / gap_ms as f64;
-            // So many that a packet more or less makes no difference.
+            // Long enough that a single packet makes no difference.
             let seconds = (size / f64::from(rate) * 100.0).ceil().max(1.0) as u64;
             let wanted = f64::from(rate) / size;
             if offered < wanted * 1.6 || offered * seconds as f64 > 4e5 {
@@ -156,37 +156,37 @@ fn rates_are_held() {
 }
 
 #[test]
-fn what_conforms_passes() {
+fn conforming_packets_pass() {
     let meter = meter(MeterUnit::Pktps, &[band(BandKind::Drop, 1000, 0)]);
     assert_eq!(steady(&meter, 60, 9, 10, 30), [900.0, 0.0, 0.0]);
-    // As a burst, no more than what comes in a second.
-    let burst = meter.judge(std::iter::repeat_n(60, 3000), Millis(100_000));
+    // A burst is limited to the amount of one second.
+    let burst = meter.classify(std::iter::repeat_n(60, 3000), Millis(100_000));
     assert_eq!(burst.iter().filter(|v| v.is_none()).count(), 1000);
     assert_eq!(burst.iter().position(Option::is_some), Some(1000));
 }
 
 #[test]
-fn two_rates_and_three_colours() {
+fn the_band_of_the_highest_exceeded_rate_acts() {
     for bands in
         [[band(REMARK, 1000, 0), band(BandKind::Drop, 2000, 0)], [band(BandKind::Drop, 2000, 0), band(REMARK, 1000, 0)]]
     {
         let [plain, marked, dropped] = steady(&meter(MeterUnit::Pktps, &bands), 60, 30, 10, 5);
         assert!(holds(plain, 1000.0) && holds(marked, 1000.0) && holds(dropped, 1000.0), "{plain} {marked} {dropped}");
     }
-    // Above the higher rate, the band of that acts, whatever it does.
+    // Above the higher rate, that rate's band acts, whatever it does.
     let bands = [band(BandKind::Drop, 1000, 0), band(REMARK, 2000, 0)];
     let [plain, marked, dropped] = steady(&meter(MeterUnit::Pktps, &bands), 60, 30, 10, 5);
     assert!(holds(plain, 1000.0) && holds(marked, 1000.0) && holds(dropped, 1000.0), "{plain} {marked} {dropped}");
-    // A rate of nothing lets nothing pass.
+    // A rate of zero drops everything.
     assert_eq!(steady(&meter(MeterUnit::Kbps, &[band(BandKind::Drop, 0, 0)]), 60, 1, 10, 1), [0.0, 0.0, 100.0]);
 }
 
 #[test]
-fn the_rate_is_that_of_all_threads() {
+fn the_rate_is_shared_by_all_threads() {
     let meter = meter(MeterUnit::Pktps, &[band(BandKind::Drop, 1000, 5000)]);
     let passed = || {
-        let batch = |ms| meter.judge([60; 32].into_iter(), Millis(ms)).iter().filter(|v| v.is_none()).count();
-        // Clocks that are read before others' come after them.
+        let batch = |ms| meter.classify([60; 32].into_iter(), Millis(ms)).iter().filter(|v| v.is_none()).count();
+        // Threads with older clock readings come later.
         (0..1000).map(|n| batch(n % 3) + batch(2)).sum::<usize>()
     };
     let total: usize =
@@ -197,18 +197,18 @@ fn the_rate_is_that_of_all_threads() {
 }
 
 #[test]
-fn meters_come_and_go() {
+fn meter_ids_are_reused() {
     let meters = Meters::default();
     let counts = config(MeterUnit::Pktps, &[]);
     let drops = config(MeterUnit::Pktps, &[band(BandKind::Drop, 1, 1)]);
     let batch = vec![packet::Packet::from_slice(&[0; 60]); 3];
-    assert!(meters.judge(MeterId(0), &batch, Millis(0)).is_none());
+    assert!(meters.classify(MeterId(0), &batch, Millis(0)).is_none());
     let ids: Vec<_> = (0..3).map(|_| meters.add(&counts, Millis(0)).expect("room").0).collect();
     assert_eq!(ids, [0, 1, 2]);
-    assert_eq!(meters.judge(MeterId(1), &batch, Millis(0)).expect("there").to_vec(), [None; 3]);
-    // Another one goes on to count what comes in.
+    assert_eq!(meters.classify(MeterId(1), &batch, Millis(0)).expect("there").to_vec(), [None; 3]);
+    // The input counters continue.
     meters.set(MeterId(1), &drops, Millis(5)).expect("there");
-    let verdicts = meters.judge(MeterId(1), &batch, Millis(5)).expect("there");
+    let verdicts = meters.classify(MeterId(1), &batch, Millis(5)).expect("there");
     assert_eq!(verdicts.to_vec(), [None, Some(BandKind::Drop), Some(BandKind::Drop)]);
     let stats =
         MeterStats { input: MeterCount { packets: 6, bytes: 360 }, bands: vec![MeterCount { packets: 2, bytes: 120 }] };
@@ -222,7 +222,7 @@ fn meters_come_and_go() {
     assert!(matches!(meters.add(&many, Millis(0)), Err(DpifError::TooManyBands)));
     assert!(matches!(meters.set(MeterId(0), &many, Millis(0)), Err(DpifError::TooManyBands)));
 
-    // The number that is free, then all the others.
+    // The free id is used first, then all others.
     assert_eq!(meters.add(&counts, Millis(0)).ok(), Some(MeterId(1)));
     for n in 3..METERS_MAX {
         assert_eq!(meters.add(&counts, Millis(0)).ok(), Some(MeterId(n)));

@@ -1,34 +1,33 @@
-//! Single misses, answered on the packet thread that met them.
+//! Handling of single misses on the packet thread itself.
 //!
-//! A handler thread that sleeps costs a packet two changes of thread and a system call before it has its answer; where
-//! both run on the same processor, that is more than most answers. So while nobody waits for an answer and nobody is
-//! given one, a packet thread asks for the few misses of a batch itself, as long as answers come quickly. It never waits
-//! for anybody else: where [`dpif::UpcallHandler::miss_here`] has no answer at once, the packet goes into the queue of its
-//! port, and so do all of a port with many misses.
+//! Waking a handler thread costs a packet two thread switches and a system call; if both threads share a CPU, that is
+//! more than most translations. So while no miss waits for a handler and no handler is active, a packet thread handles
+//! the few misses of a batch itself, as long as this is fast. It never blocks: if [`dpif::UpcallHandler::try_miss`] has
+//! no immediate reply, the packet goes into the upcall queue, and so do all misses of a batch with many.
 
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use dpif::Upcall;
+use flow::FlowKey;
 use packet::Batch;
 
-use super::{Asker, HandlerStats, Upcalls, settle};
-use crate::execute::Executor;
-use crate::execute::recirculate::{Misses, key_of};
+use super::queue::Served;
+use super::{QueueId, Upcalls, settle};
+use crate::execute::{Context, Executor};
 use crate::forward::hit;
-use crate::output::Outputs;
-use crate::port::{Port, PortId, PortTable};
-use crate::shared::{Shared, bump};
+use crate::input::Keys;
+use crate::port::Port;
+use crate::shared::bump;
+use dpif::HandlerStats;
 
-/// Misses of a batch that a packet thread answers at most: with more of them, a handler has enough to do to be worth
-/// waking.
+/// Maximum number of misses of a batch that a packet thread handles: with more, waking a handler pays off.
 const MISSES_MAX: usize = 2;
-/// Answers that take longer than this on average are left to the handlers, which other packets do not wait for.
+/// If replies take longer than this on average, misses are left to handlers, which do not delay other packets.
 const ANSWER_NS_MAX: u64 = 30_000;
-/// How much of the average the latest answer is, as a power of a half.
+/// The weight of the latest reply in the average, as a power of one half.
 const WEIGHT: u32 = 3;
 
-/// How quickly a packet thread has had its answers lately.
+/// The recent reply times of a packet thread.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Pace {
     /// Nanoseconds, on average.
@@ -36,11 +35,11 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// Whether a batch with so many misses is to be answered here.
+    /// Whether to handle a batch with this number of misses here.
     fn allows(&mut self, misses: usize) -> bool {
         let quick = self.answer_ns <= ANSWER_NS_MAX;
         if !quick {
-            // So that it is tried again some time.
+            // Decays the average, so that handling misses here is tried again.
             self.answer_ns -= self.answer_ns >> 10;
         }
         quick && misses <= MISSES_MAX
@@ -51,68 +50,63 @@ impl Pace {
     }
 }
 
-/// The turn of a port, taken by a packet thread; given back when dropped.
+/// A queue served by a packet thread; released on drop.
 struct Turn<'a> {
     upcalls: &'a Upcalls,
-    port: PortId,
+    queue: QueueId,
     did: HandlerStats,
 }
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         self.did.panics = u64::from(std::thread::panicking());
-        self.upcalls.done(self.port, Asker::PacketThread, self.did);
+        self.upcalls.done(self.queue, Served::ByPacketThread, self.did);
     }
 }
 
-impl Upcalls {
-    /// Has the caller serve `port` for a moment, if there are handlers to leave the rest to, nothing waits, and nobody
-    /// is served.
-    fn take_over(&self, port: PortId) -> Option<Turn<'_>> {
-        let mut state = self.state.lock();
-        if state.n_handlers == 0 || state.waiting > 0 || state.serving > 0 {
-            return None;
-        }
-        state.ports.entry(port).or_default().in_work = true;
-        state.serving += 1;
-        drop(state);
-        Some(Turn { upcalls: self, port, did: HandlerStats { batches: 1, ..HandlerStats::default() } })
+impl<'a> Turn<'a> {
+    fn take(upcalls: &'a Upcalls, queue: QueueId) -> Option<Self> {
+        let did = HandlerStats { batches: 1, ..HandlerStats::default() };
+        upcalls.take_over(queue).then(|| Self { upcalls, queue, did })
     }
 }
 
-/// Answers the misses of a batch that came in at `port` on the calling packet thread, that of `lane`, if they are few.
-/// Takes those that it answers out of `misses`; `one` is an empty batch to work in. `settled` is told of each.
+/// Handles the misses of a batch received on `port` on the calling packet thread, which has `lane`, if there are few.
+/// Removes handled packets from `misses`; their keys are those of `keys` at the bits `missed`. `one` is an empty batch
+/// for temporary use. Calls `settled` for each packet.
 pub(crate) fn answer(
-    (shared, ports, port): (&Shared, &PortTable, &Port),
+    (context, port): (Context<'_>, &Port),
     lane: usize,
-    outputs: &mut Outputs,
+    mut exec: Executor<'_>,
     pace: &mut Pace,
+    (keys, mut missed): (&Keys, u32),
     (misses, one): (&mut Batch, &mut Batch),
     mut settled: impl FnMut(),
 ) {
+    let Context { shared, ports, .. } = context;
     if !pace.allows(misses.len()) {
         return;
     }
     let Some(handler) = shared.handler() else { return };
-    let Some(mut turn) = shared.upcalls.take_over(port.id) else { return };
+    let Some(mut turn) = Turn::take(&shared.upcalls, QueueId { port: port.id, lane }) else { return };
     if !shared.is_current(ports) && shared.ports.load().port(port.number).is_none_or(|now| now.id != port.id) {
-        // What is known of it goes with the turn.
+        // Counters of a removed port are not kept.
         return shared.upcalls.is_gone(port.id);
     }
-    let vlans_max = shared.vlans_max.load(Ordering::Relaxed);
-    let mut exec = Executor::new(shared, ports, port.number, Some(port), outputs);
+    let mut room = FlowKey::ZERO;
     let start = Instant::now();
     while let Some(packet) = misses.first() {
-        let key = key_of(packet, port.number, vlans_max);
-        exec.bare = packet.bare.is_some();
-        // The answer to the one before may cover it.
-        if let Some(actions) = hit(shared, lane, &key, packet) {
+        let key = keys.whole(missed.trailing_zeros() as usize, &mut room);
+        missed &= missed.wrapping_sub(1);
+        exec.any_l3 = packet.l3_type.is_some();
+        // The flow of an earlier miss may cover this packet.
+        if let Some(actions) = hit(shared, lane, key, packet) {
             one.push(misses.remove(0));
             exec.run(one, &actions);
         } else {
-            let Some(reply) = handler.miss_here(Upcall { port: port.number, key: &key, packet }) else { break };
+            let Some(reply) = handler.try_miss(Upcall { port: port.number, key, packet }) else { break };
             bump(&shared.lanes[lane].missed, 1);
-            settle(&mut exec, reply, misses.remove(0), one, &|id, stats| shared.leave_gone(id, stats));
+            settle(&mut exec, shared, reply, misses.remove(0), one, &|id, stats| shared.leave_gone(id, stats));
         }
         turn.did.packets += 1;
         settled();
@@ -120,15 +114,12 @@ pub(crate) fn answer(
     let spent = start.elapsed().as_nanos() as u64;
     turn.did.busy_ns = spent;
     pace.took(spent / turn.did.packets.max(1));
-    drop(turn);
-    if !exec.again.is_empty() {
-        exec.recirculate(lane, Misses::Wait);
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::port::PortId;
     use base::DpPort;
     use packet::Packet;
 
@@ -142,33 +133,35 @@ mod tests {
         assert!(!pace.allows(1));
         let until = (0..1_000_000).find(|_| pace.allows(1));
         assert!(until.is_some_and(|n| n > 1000), "{until:?}");
-        // A single slow one is soon forgiven, and found out again at once.
+        // A single slow reply is soon forgotten, and a second one is noticed at once.
         pace.took(1_000_000);
         assert!(!pace.allows(1));
     }
 
     #[test]
-    fn a_turn_is_taken_only_while_nobody_waits() {
+    fn a_packet_thread_serves_only_while_nothing_waits_for_a_handler() {
         let upcalls = Upcalls::default();
         let id = |n| PortId { number: DpPort(n), since: 1 };
-        assert!(upcalls.take_over(id(1)).is_none(), "there are no handlers");
+        let take = |port, lane| Turn::take(&upcalls, QueueId { port: id(port), lane });
+        assert!(take(1, 1).is_none(), "there are no handlers");
         upcalls.set_handlers(1);
-        let turn = upcalls.take_over(id(1)).expect("nobody waits");
-        assert!(upcalls.take_over(id(2)).is_none(), "one is served");
-        // What comes in meanwhile waits for the turn to end.
-        assert_eq!(upcalls.queue(id(1), &mut vec![Packet::from_slice(&[0; 14])], false), 0);
-        assert_eq!(Upcalls::take(&mut upcalls.state.lock(), &mut Batch::new()), None);
+        let turn = take(1, 1).expect("nothing waits");
+        drop(take(2, 2).expect("another packet thread answers its own misses meanwhile"));
+        // Packets of the same queue wait until it has finished.
+        assert_eq!(upcalls.queue(id(1), 1, &mut vec![Packet::from_slice(&[0; 14])], false), 0);
+        assert_eq!(upcalls.state.lock().take(&mut Batch::new()), None);
         drop(turn);
-        assert!(upcalls.take_over(id(2)).is_none(), "one waits");
-        assert_eq!(Upcalls::take(&mut upcalls.state.lock(), &mut Batch::new()), Some(id(1)));
-        upcalls.done(id(1), Asker::Handler(0), HandlerStats::default());
-        let mut turn = upcalls.take_over(id(2)).expect("nobody waits");
+        assert!(take(2, 2).is_none(), "one waits");
+        let queue = upcalls.state.lock().take(&mut Batch::new()).expect("one waits");
+        assert!(take(2, 2).is_none(), "a handler is at work");
+        upcalls.done(queue, Served::ByHandler(0), HandlerStats::default());
+        let mut turn = take(2, 2).expect("nothing waits");
         turn.did.packets = 2;
-        // The port goes while it is served.
+        // The port is removed while it is served.
         upcalls.forget(id(2));
         drop(turn);
         let stats = upcalls.stats();
         assert_eq!(stats.ports.iter().map(|(port, _)| port.0).collect::<Vec<_>>(), [1]);
-        assert_eq!((stats.here.batches, stats.here.packets), (2, 2));
+        assert_eq!((stats.here.batches, stats.here.packets), (3, 2));
     }
 }

@@ -7,9 +7,11 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use base::{DpPort, MacAddr};
+use base::{Clock, DpPort, DropReason, MacAddr};
+use datapath::{Config, Datapath};
 use dpif::{
-    ControllerUpcall, DpAction, DpActions, DpFlow, DpFlowStats, FlowId, Observe, Upcall, UpcallHandler, UpcallReply,
+    ControllerUpcall, DpAction, DpActions, DpFlow, DpFlowStats, FlowId, Observe, Protocol, Upcall, UpcallHandler,
+    UpcallReply,
 };
 use flow::{Field, FlowKey, FlowMask};
 use netdev::queue::FrameQueue;
@@ -28,6 +30,12 @@ pub struct TestPort {
     pub broken: Arc<AtomicBool>,
     /// How often it was asked for frames.
     pub asked: Arc<AtomicU64>,
+    /// Transmit queues opened so far.
+    pub tx_opened: AtomicU64,
+    /// Whether opening one fails.
+    pub tx_fails: AtomicBool,
+    /// Whether the device drops what it is to send.
+    pub down: Arc<AtomicBool>,
     changes: Changes,
 }
 
@@ -40,6 +48,9 @@ impl TestPort {
             mtu: AtomicU32::new(1500),
             broken: Arc::default(),
             asked: Arc::default(),
+            tx_opened: AtomicU64::default(),
+            tx_fails: AtomicBool::default(),
+            down: Arc::default(),
             changes: Changes::default(),
         })
     }
@@ -79,11 +90,20 @@ impl Rx for TestRx {
     }
 }
 
-struct TestTx(Arc<Mutex<Vec<Packet>>>);
+struct TestTx(Arc<Mutex<Vec<Packet>>>, Arc<AtomicBool>);
 
 impl Tx for TestTx {
+    fn refuses(&mut self, _n: usize) -> Option<DropReason> {
+        self.1.load(Ordering::Relaxed).then_some(DropReason::PortDown)
+    }
+
     fn send_batch(&mut self, batch: &mut Batch) -> SendReport {
         let mut report = SendReport::default();
+        if self.1.load(Ordering::Relaxed) {
+            report.count_dropped(DropReason::PortDown, batch.len() as u64);
+            batch.clear();
+            return report;
+        }
         for p in &*batch {
             report.count_sent(p.len());
         }
@@ -106,7 +126,11 @@ impl Netdev for TestPort {
     }
 
     fn open_tx(&self) -> Result<Box<dyn Tx>, NetdevError> {
-        Ok(Box::new(TestTx(self.output.clone())))
+        if self.tx_fails.load(Ordering::SeqCst) {
+            return Err(NetdevError::Open { name: self.name.clone(), source: io::ErrorKind::OutOfMemory.into() });
+        }
+        self.tx_opened.fetch_add(1, Ordering::SeqCst);
+        Ok(Box::new(TestTx(self.output.clone(), self.down.clone())))
     }
 
     fn mac(&self) -> MacAddr {
@@ -158,6 +182,9 @@ pub struct TestHandler {
     pub answered_here: AtomicU64,
     pub gone: Mutex<Vec<(FlowId, DpFlowStats)>>,
     pub packet_ins: Mutex<Vec<(DpPort, Vec<u8>)>>,
+    /// Packets for protocols, and the answer.
+    pub punted: Mutex<Vec<(DpPort, Protocol, usize)>>,
+    pub punt_says: Mutex<Result<(), DropReason>>,
     pub observed: Mutex<Vec<(DpPort, Observe, usize)>>,
     /// Keys that were asked about by [`UpcallHandler::check`], and the answer.
     pub checked: Mutex<Vec<FlowKey>>,
@@ -175,6 +202,8 @@ impl TestHandler {
             answered_here: AtomicU64::new(0),
             gone: Mutex::default(),
             packet_ins: Mutex::default(),
+            punted: Mutex::default(),
+            punt_says: Mutex::new(Ok(())),
             observed: Mutex::default(),
             checked: Mutex::default(),
             check_says: AtomicBool::new(true),
@@ -206,7 +235,7 @@ impl UpcallHandler for TestHandler {
         UpcallReply { actions, install }
     }
 
-    fn miss_here(&self, upcall: Upcall<'_>) -> Option<UpcallReply> {
+    fn try_miss(&self, upcall: Upcall<'_>) -> Option<UpcallReply> {
         if !self.answers_here.load(Ordering::SeqCst) {
             return None;
         }
@@ -222,6 +251,11 @@ impl UpcallHandler for TestHandler {
         self.observed.lock().push((port, what.clone(), packet.len()));
     }
 
+    fn punt(&self, port: DpPort, protocol: Protocol, packet: &Packet) -> Result<(), DropReason> {
+        self.punted.lock().push((port, protocol, packet.len()));
+        *self.punt_says.lock()
+    }
+
     fn flow_gone(&self, id: FlowId, stats: DpFlowStats) {
         self.gone.lock().push((id, stats));
     }
@@ -230,6 +264,29 @@ impl UpcallHandler for TestHandler {
         self.checked.lock().push(key.clone());
         self.check_says.load(Ordering::SeqCst)
     }
+}
+
+/// Returns a datapath without packet threads, which the test steps.
+pub fn stepped() -> Datapath {
+    Datapath::new(Config { threads: 0, ..Config::default() }, Clock::stopped()).expect("no thread to start")
+}
+
+/// Adds ports 1 and 2.
+pub fn two_ports(dp: &Datapath) -> (Arc<TestPort>, Arc<TestPort>) {
+    let (a, b) = (TestPort::new("a"), TestPort::new("b"));
+    assert_eq!(dp.port_add(a.clone(), None).expect("opens"), DpPort(1));
+    assert_eq!(dp.port_add(b.clone(), Some(DpPort(2))).expect("opens"), DpPort(2));
+    (a, b)
+}
+
+/// A list of one action.
+pub fn only(action: DpAction) -> DpActions {
+    [action].into()
+}
+
+/// Sends to a port.
+pub fn out(port: u32) -> DpAction {
+    DpAction::Output(DpPort(port))
 }
 
 /// Ingress port, VLAN tag and Ethernet type.

@@ -6,7 +6,7 @@ use crate::ct::{Commit, Ct, Nat, NatKind, NatRange};
 use std::fmt::{Display, Write};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// The longest name of a helper or of a timeout policy.
+/// Maximum length of the name of a helper or of a timeout policy.
 const NAME_MAX: usize = 31;
 
 pub(super) fn write_ct(ct: &Ct, out: &mut String) -> std::fmt::Result {
@@ -20,7 +20,7 @@ pub(super) fn write_ct(ct: &Ct, out: &mut String) -> std::fmt::Result {
         parts.push(format!("zone={}", ct.zone));
     }
     if let Some((value, mask)) = ct.mark {
-        // With its mask in any case.
+        // The mask is always written.
         parts.push(format!("mark={}/{}", hex(value.into()), hex(mask.into())));
     }
     match ct.label {
@@ -40,12 +40,12 @@ fn nat_text(nat: &Nat) -> String {
         Some(NatKind::Src) => "nat(src".to_owned(),
         Some(NatKind::Dst) => "nat(dst".to_owned(),
     };
-    // Without an address there is nothing for the rest to say.
+    // Without addresses, there are no other parameters.
     if let Some(addresses) = nat.addresses {
         text.push('=');
         match addresses {
             NatRange::Ipv4(min, max) => text += &range(min, max),
-            // Brackets tell the address from the port.
+            // Brackets separate the address from the port.
             NatRange::Ipv6(min, max) if nat.ports.is_some() => {
                 text += &range(format!("[{min}]"), max.map(|max| format!("[{max}]")));
             }
@@ -72,7 +72,7 @@ fn range(min: impl Display, max: Option<impl Display>) -> String {
     }
 }
 
-/// Reads what stands in the parentheses of `ct`.
+/// Parses the content of the parentheses of `ct`.
 pub(super) fn parse_ct(body: &str) -> Option<Ct> {
     let mut ct = Ct::default();
     each(body, |name, value, inside| {
@@ -120,7 +120,7 @@ fn parse_nat(body: &str) -> Option<Nat> {
 
 type Range = (Option<NatRange>, Option<(u16, Option<u16>)>);
 
-/// `ADDRESS[-ADDRESS][:PORT[-PORT]]`, with an IPv6 address in brackets where a port follows.
+/// Parses `ADDRESS[-ADDRESS][:PORT[-PORT]]`; an IPv6 address is in brackets if a port follows.
 fn parse_range(text: &str) -> Option<Range> {
     let (addresses, ports) = match text.rfind(']') {
         Some(end) => {
@@ -133,13 +133,13 @@ fn parse_range(text: &str) -> Option<Range> {
             None => (text.to_owned(), None),
         },
     };
-    let bare = |address: &str| match address.strip_prefix('[') {
+    let address_of = |address: &str| match address.strip_prefix('[') {
         Some(inside) => inside.strip_suffix(']').map(str::to_owned),
         None => Some(address.to_owned()),
     };
     let (min, max) = match addresses.split_once('-') {
-        Some((min, max)) => (bare(min)?, Some(bare(max)?)),
-        None => (bare(&addresses)?, None),
+        Some((min, max)) => (address_of(min)?, Some(address_of(max)?)),
+        None => (address_of(&addresses)?, None),
     };
     let addresses = match min.parse::<Ipv4Addr>() {
         Ok(min) => NatRange::Ipv4(min, bound(min, max.as_deref())?),
@@ -159,7 +159,7 @@ fn parse_range(text: &str) -> Option<Range> {
     Some((Some(addresses), ports))
 }
 
-/// The end of a range that begins at `min`, none if it is the same.
+/// The end of a range that begins at `min`; `None` if both are equal.
 fn bound<T: std::str::FromStr + PartialOrd>(min: T, max: Option<&str>) -> Option<Option<T>> {
     match max.map(|max| max.parse::<T>().ok()) {
         None => Some(None),
@@ -173,7 +173,7 @@ fn decimal(text: &str) -> Option<u16> {
     text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok())?
 }
 
-/// `VALUE[/MASK]`, both hexadecimal, with `0x` or without. The bits of the value outside of the mask are cleared.
+/// Parses `VALUE[/MASK]`, both hexadecimal with optional `0x`. Bits of the value outside of the mask are cleared.
 fn masked(text: &str, full: u128) -> Option<(u128, u128)> {
     let number = |text: &str| {
         let digits = text.strip_prefix("0x").unwrap_or(text);
@@ -189,7 +189,7 @@ fn name_of(text: &str) -> Option<String> {
     (!text.is_empty() && text.len() <= NAME_MAX).then(|| text.to_owned())
 }
 
-/// Calls `f` with each part of a list, taken apart: `name`, `name=value` or `name(inside)`.
+/// Calls `f` with each part of a list, split into `name`, `name=value` or `name(inside)`.
 fn each<'a>(list: &'a str, mut f: impl FnMut(&'a str, Option<&'a str>, Option<&'a str>) -> Option<()>) -> Option<()> {
     let mut rest = list;
     loop {
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn there_and_back() {
+    fn ct_actions_round_trip() {
         for text in [
             "commit",
             "force_commit,zone=5",
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_says_the_same() {
+    fn equivalent_texts_parse_to_equal_actions() {
         for (text, want) in [
             ("", "ct"),
             ("zone=0", "ct"),
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong() {
+    fn invalid_texts_are_rejected() {
         for text in [
             "bogus",
             "commit,force_commit",

@@ -1,8 +1,8 @@
-//! Key and mask of a datapath flow as text, in the syntax of Open vSwitch's datapath flows:
+//! Formats key and mask of a datapath flow in Open vSwitch's syntax:
 //! `recirc_id(0),in_port(2),packet_type(ns=0,id=0),eth(dst=...),eth_type(0x0800),ipv4(src=...,frag=no)`.
 //!
-//! A header of which no bit is matched is left out, and so is a part of it; with [`Detail::All`] both are written, with
-//! an empty mask behind a `/`. A header that the key's Ethernet type or IP protocol does not have is never written.
+//! Headers and parts of headers without any matched bit are left out; with [`Detail::All`] they are written with an
+//! empty mask behind a `/`. Headers that the key's Ethernet type or IP protocol does not have are never written.
 
 use super::parse::NSH_PARTS;
 use base::{DpPort, MacAddr};
@@ -11,17 +11,17 @@ use flow::{Field, FlowKey, FlowMask, layout};
 use std::fmt::Write;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// How much of a flow to write.
+/// The level of detail.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Detail {
-    /// What is matched.
+    /// Matched fields only.
     Matched,
-    /// What could be matched too, with its empty mask.
+    /// Also fields that are not matched, with their empty mask.
     All,
 }
 
-/// Writes the key and mask of a datapath flow, whose ingress port is the datapath's. `name` gives the name to print for
-/// that port, or `None` for its number.
+/// Formats key and mask of a datapath flow, whose ingress port is a datapath port. `name` returns the name to print for
+/// the port, or `None` for its number.
 pub fn format_key(
     key: &FlowKey,
     mask: &FlowMask,
@@ -40,11 +40,11 @@ pub fn format_key(
     }
 }
 
-/// [`format_key`] of a whole packet's key, with nothing left out that its protocols have.
+/// Formats a packet's key with all fields that its protocols have.
 pub fn key_to_string(key: &FlowKey, name: &dyn Fn(DpPort) -> Option<String>) -> String {
     let mut out = String::new();
     let mut mask = FlowKey([u64::MAX; layout::WORDS]);
-    // Only where there are any is told of extension headers.
+    // Extension headers are only written if there are any.
     if key.get(Field::Ipv6Exthdr) == 0 {
         mask.set(Field::Ipv6Exthdr, 0);
     }
@@ -52,7 +52,7 @@ pub fn key_to_string(key: &FlowKey, name: &dyn Fn(DpPort) -> Option<String>) -> 
     out
 }
 
-/// Where fields stand that are set together.
+/// The header of a field, in the grouping of the text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Header {
     Ethernet,
@@ -72,11 +72,11 @@ pub(super) enum Header {
     Nsh,
     SkbPriority,
     SkbMark,
-    /// No text is known for it.
+    /// A field without a text syntax.
     Other(Field),
 }
 
-/// Writes what is matched of a header, whatever kind of packet the key is of.
+/// Writes the matched fields of a header, independently of the key's protocols.
 pub(super) fn format_header(header: Header, key: &FlowKey, mask: &FlowMask, out: &mut String) {
     let mut w = Writer { key, mask, all: false, out };
     match header {
@@ -107,12 +107,12 @@ pub(super) fn format_header(header: Header, key: &FlowKey, mask: &FlowMask, out:
     }
 }
 
-/// A number as C's `%#x` writes it: zero has no prefix.
+/// Formats a number like C's `%#x`: zero has no prefix.
 pub(super) fn hex(v: u128) -> String {
     if v == 0 { "0".to_owned() } else { format!("{v:#x}") }
 }
 
-/// A label stack entry (RFC 3032): if all bits matter without their masks, else each part with its own.
+/// Formats a label stack entry (RFC 3032): without masks if all bits are matched, otherwise each part with its mask.
 pub(super) fn mpls_entry(lse: u32, mask: u32) -> String {
     let parts = |lse: u32| (lse >> 12, lse >> 9 & 7, lse & 0xff, lse >> 8 & 1);
     let ((label, tc, ttl, bos), (labels, tcs, ttls, boss)) = (parts(lse), parts(mask));
@@ -123,7 +123,7 @@ pub(super) fn mpls_entry(lse: u32, mask: u32) -> String {
     }
 }
 
-/// A number with its prefix, also if it is zero.
+/// Formats a number with its prefix, even if it is zero.
 fn c_hex(v: u128) -> String {
     format!("{v:#x}")
 }
@@ -142,7 +142,7 @@ impl Writer<'_> {
         }
     }
 
-    /// One part of a header, or `None` if it is not to be written.
+    /// Formats one part of a header; `None` if it is left out.
     fn part(
         &self,
         name: &str,
@@ -172,7 +172,7 @@ impl Writer<'_> {
         }
     }
 
-    /// What does not stand in the packet.
+    /// Writes the metadata.
     fn context(&mut self, name: &dyn Fn(DpPort) -> Option<String>) {
         for (title, field) in [("skb_priority", Field::SkbPriority), ("skb_mark", Field::PktMark)] {
             let part = self.unless_zero(field, hex);
@@ -199,9 +199,9 @@ impl Writer<'_> {
         let _ = write!(self.out, ",packet_type(ns={},id={})", packet_type >> 16, hex(packet_type & 0xffff));
     }
 
-    /// Metadata is written where it is matched to be something, or in a partial mask.
+    /// Metadata is written if its value is nonzero or its mask is partial.
     fn unless_zero(&self, field: Field, text: fn(u128) -> String) -> Option<String> {
-        // Of the connection state, only the bits with names are kept.
+        // The key only holds the connection state bits that have names.
         let full = if field == Field::CtState { 0xff } else { field.info().full_mask() };
         if self.mask.get(field) & full == full && self.key.get(field) == 0 {
             return self.all.then(|| text(0));
@@ -217,7 +217,7 @@ impl Writer<'_> {
                 break;
             }
             if tci & 0x1000 == 0 {
-                // That there is no tag follows from an Ethernet type, if that is matched.
+                // A match on the Ethernet type implies that there is no tag.
                 if self.mask.eth_type() == 0 && n == 0 {
                     self.comma();
                     let _ = write!(self.out, "vlan(tci=0x{tci:04x}/0x{mask:04x})");
@@ -249,7 +249,7 @@ impl Writer<'_> {
         self.header(name, &[part]);
     }
 
-    /// The parts of the outer tag that are matched, where that there is one is not.
+    /// Writes the matched parts of the outer tag if the match does not cover the presence of a tag.
     fn tag(&mut self) {
         let (tci, mask) = (self.key.vlan_tci(), self.mask.vlan_tci());
         let (vid, pcp) = (format!("vid={}", tci & 0xfff), format!("pcp={}", tci >> 13));
@@ -313,7 +313,7 @@ impl Writer<'_> {
             f if f & FRAG_LATER != 0 => "later",
             _ => "first",
         };
-        // With its lower bit alone, all fragments are matched, or none.
+        // A match on the lower bit alone matches all fragments or none.
         let part = if mask & 3 == 3 || frag == 0 { String::new() } else { format!("/{}", hex(mask.into())) };
         (mask != 0 || self.all).then(|| format!("frag={name}{part}"))
     }
@@ -341,7 +341,7 @@ impl Writer<'_> {
             self.tos("tclass"),
             self.decimal("hlimit", Field::IpTtl),
             self.frag(),
-            // Open vSwitch's flows have no such part: it is written where it matters only.
+            // Open vSwitch's syntax has no such part, so it is only written if it is matched.
             self.part("exthdr", Field::Ipv6Exthdr, hex, hex).filter(|_| self.mask.get(Field::Ipv6Exthdr) != 0),
         ];
         self.header("ipv6", &parts);
@@ -422,7 +422,7 @@ impl Writer<'_> {
     fn arp(&mut self) {
         let mac = |v: u128| MacAddr::from_u64(v as u64).to_string();
         let ip = |v: u128| Ipv4Addr::from_bits(v as u32).to_string();
-        // The key holds the low byte of the operation alone.
+        // The key only holds the low byte of the operation.
         let op_mask = self.mask.ip_proto();
         let op = self.key.ip_proto();
         let op = match op_mask {
@@ -458,7 +458,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Flags that are matched, with their signs; `0/0` if none is.
+    /// Formats matched flags with their signs; `0/0` if none is matched.
     fn flags(&self, field: Field) -> String {
         let (value, mask) = (self.key.get(field), self.mask.get(field));
         if mask == 0 {

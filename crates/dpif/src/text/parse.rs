@@ -1,5 +1,5 @@
-//! The text of a datapath flow's key back into a key, as `ofproto/trace` and `netdev-dummy/receive` take it, or into a
-//! key and a mask, as `dpctl/add-flow` does.
+//! Parses the text of a datapath flow's key into a key, as in `ofproto/trace` and `netdev-dummy/receive`, or into key
+//! and mask, as in `dpctl/add-flow`.
 
 use super::key::{CT_STATE, TCP_FLAGS};
 use base::{DpPort, MacAddr, PortNo};
@@ -7,19 +7,19 @@ use flow::extract::{DL_TYPE_NONE, FRAG_ANY, FRAG_LATER, ethertype};
 use flow::{Field, FlowKey, FlowMask};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// What could not be read: the text from the header that is wrong to the end. The message is Open vSwitch's.
+/// The text from the invalid header to the end. The message is Open vSwitch's.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("syntax error at {0}")]
 pub struct KeyError(pub String);
 
-/// Reads a key without masks: headers with commas or blanks between, each once. What is not mentioned is zero, but
-/// that the ingress port is [`DpPort::NONE`], and that a packet without an Ethernet type is an 802.2 frame. `port` looks
-/// a port's name up.
+/// Parses a key without masks: headers separated by commas or blanks, each once. Fields that are not given are zero,
+/// except that the ingress port defaults to [`DpPort::NONE`], and that a packet without an Ethernet type is an 802.2
+/// frame. `port` looks up a port by name.
 pub fn parse_key(text: &str, port: &dyn Fn(&str) -> Option<DpPort>) -> Result<FlowKey, KeyError> {
     let mut reader = Reader::new(port, Masks::None);
     reader.headers(text, 0, &mut Vec::new())?;
     let eth_type = match reader.eth_type {
-        // The type of the tag itself, with nothing behind it.
+        // The type of a tag without anything behind it.
         Some(kind) => kind,
         None => DL_TYPE_NONE,
     };
@@ -27,8 +27,8 @@ pub fn parse_key(text: &str, port: &dyn Fn(&str) -> Option<DpPort>) -> Result<Fl
     Ok(reader.key)
 }
 
-/// Reads a flow: a key whose values may each have a mask behind a `/`. What is mentioned without one matters whole, what
-/// is not mentioned does not matter, but for the ingress port. The key is zero where the mask is.
+/// Parses a flow: a key whose values may have masks behind a `/`. A value without a mask is matched exactly, and fields
+/// that are not given are not matched, except for the ingress port. The key is zero outside of the mask.
 pub fn parse_flow(text: &str, port: &dyn Fn(&str) -> Option<DpPort>) -> Result<(FlowKey, FlowMask), KeyError> {
     let mut reader = Reader::new(port, Masks::Some);
     reader.headers(text, 0, &mut Vec::new())?;
@@ -41,7 +41,7 @@ pub fn parse_flow(text: &str, port: &dyn Fn(&str) -> Option<DpPort>) -> Result<(
     Ok((reader.key.masked(&reader.mask), reader.mask))
 }
 
-/// Whether a value may have a mask behind it.
+/// Whether values may have masks.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Masks {
     None,
@@ -59,7 +59,7 @@ pub(super) struct Reader<'a> {
     port: &'a dyn Fn(&str) -> Option<DpPort>,
 }
 
-/// Parts of a network service header, in the order in which they are written.
+/// Parts of a network service header, in text order.
 pub(super) const NSH_PARTS: &[(&str, Field)] = &[
     ("flags", Field::NshFlags),
     ("ttl", Field::NshTtl),
@@ -76,7 +76,7 @@ pub(super) const NSH_PARTS: &[(&str, Field)] = &[
 /// Parts of an MPLS label stack entry (RFC 3032), each with its lowest bit and its width.
 pub(super) const MPLS_PARTS: [(&str, u32, u32); 4] = [("label", 12, 20), ("tc", 9, 3), ("bos", 8, 1), ("ttl", 0, 8)];
 
-/// Behind two tags nothing else is encapsulated.
+/// At most two tags can be nested.
 const DEPTH_MAX: usize = 3;
 
 impl<'a> Reader<'a> {
@@ -86,12 +86,12 @@ impl<'a> Reader<'a> {
         Self { key, mask: FlowKey::ZERO, masks, tags: 0, eth_type: None, labels: 0, port }
     }
 
-    /// Lets a tag come first.
+    /// Accepts headers that follow a tag.
     pub(super) fn behind_a_tag(&mut self) {
         self.eth_type = Some(ethertype::VLAN);
     }
 
-    /// A value, and its mask or `whole`.
+    /// Parses a value with its mask; the mask defaults to `whole`.
     fn masked(&self, text: &str, whole: u128, read: impl Fn(&str) -> Option<u128>) -> Option<(u128, u128)> {
         let (value, mask) = match text.split_once('/') {
             Some((value, mask)) if self.masks == Masks::Some => (read(value)?, read(mask)?),
@@ -183,7 +183,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Ethernet, or an Ethernet type that a packet without such a header begins with.
+    /// Parses `packet_type`: Ethernet, or the Ethernet type of an L3 packet.
     fn packet_type(&mut self, body: &str) -> Option<()> {
         let (mut namespace, mut id) = (0, 0);
         pairs(body, |key, value| {
@@ -243,7 +243,7 @@ impl<'a> Reader<'a> {
         pairs(body, |name, text| {
             let (_, shift, whole) = *all.iter().find(|(known, ..)| *known == name)?;
             let (value, mask) = self.masked(text, whole, number)?;
-            // A tag that is there has this bit.
+            // A present tag always has this bit.
             if name == "cfi" && value != 1 {
                 return None;
             }
@@ -340,7 +340,7 @@ impl<'a> Reader<'a> {
             text.split(['|', '+']).filter(|s| !s.is_empty()).try_fold(0, |all, name| Some(all | bit(name)?))
         };
         let read = |text: &str| number(text).or_else(|| list(text));
-        // `+syn-ack`: these set, those not, the others do not matter.
+        // `+syn-ack`: the first is set, the second is not, and all others are ignored.
         let both = if self.masks == Masks::Some && text.starts_with(['+', '-']) {
             signed(text, bit)?
         } else {
@@ -351,7 +351,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Names with signs before them, as a value and a mask.
+/// Parses names with signs as value and mask.
 fn signed(text: &str, bit: impl Fn(&str) -> Option<u128>) -> Option<(u128, u128)> {
     let (mut value, mut mask) = (0, 0);
     let mut rest = text;
@@ -370,7 +370,7 @@ fn signed(text: &str, bit: impl Fn(&str) -> Option<u128>) -> Option<(u128, u128)
     Some((value, mask))
 }
 
-/// Where the parenthesis that was opened before `text` closes.
+/// The offset of the parenthesis that closes the one before `text`.
 pub(super) fn closing(text: &str) -> Option<usize> {
     let mut depth = 0usize;
     for (i, c) in text.char_indices() {
@@ -384,7 +384,7 @@ pub(super) fn closing(text: &str) -> Option<usize> {
     None
 }
 
-/// Calls `each` for the `name=value` pairs between commas; `None` as soon as one is no pair or `each` says so.
+/// Calls `each` for the `name=value` pairs between commas; `None` if one is no pair or `each` returns `None`.
 pub(super) fn pairs(body: &str, mut each: impl FnMut(&str, &str) -> Option<()>) -> Option<()> {
     for pair in body.split(',').map(str::trim).filter(|p| !p.is_empty()) {
         let (name, value) = pair.split_once('=')?;

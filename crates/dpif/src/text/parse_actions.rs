@@ -1,5 +1,5 @@
-//! The text of datapath actions back into actions, as `dpctl/add-flow` takes them: what [`super::format_actions`]
-//! writes, but for packets that go to controllers, of which the text does not say enough.
+//! Parses the text of datapath actions, as in `dpctl/add-flow`: everything that [`super::format_actions`] writes,
+//! except for controller actions, whose text is incomplete.
 
 use super::parse::{MPLS_PARTS, Masks, Reader, closing, number, pairs};
 use crate::action::{DpAction, DpActions, HashKind, PushNsh};
@@ -13,15 +13,15 @@ use std::sync::Arc;
 /// Parts of a service instance tag (IEEE 802.1ah), each with its lowest bit and its width.
 const PBB_PARTS: [(&str, u32, u32); 4] = [("isid", 0, 24), ("uca", 27, 1), ("dei", 28, 1), ("pcp", 29, 3)];
 
-/// Actions within actions at most.
+/// Maximum nesting depth of actions.
 const DEPTH_MAX: usize = 8;
 
-/// What could not be read: the text from the action that is wrong to the end.
+/// The text from the invalid action to the end.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("syntax error at {0}")]
 pub struct ActionsError(pub String);
 
-/// Reads a list of actions with commas or blanks between. `port` looks a port's name up.
+/// Parses a list of actions separated by commas or blanks. `port` looks up a port by name.
 pub fn parse_actions(text: &str, port: &dyn Fn(&str) -> Option<DpPort>) -> Result<Vec<DpAction>, ActionsError> {
     list(text, port, 0)
 }
@@ -59,7 +59,7 @@ fn list(text: &str, port: &dyn Fn(&str) -> Option<DpPort>, depth: usize) -> Resu
     }
 }
 
-/// An action that has lists of actions within it, which `inner` reads; `None` if it is not written as it should be.
+/// Parses an action with nested lists of actions, which `inner` parses; `None` if its syntax is invalid.
 fn nesting(
     name: &str,
     body: &str,
@@ -85,14 +85,14 @@ fn nesting(
     })
 }
 
-/// What stands between `title` with its parenthesis and the one that closes it, and what follows.
+/// The text between `title` with its parenthesis and the closing one, and the rest.
 fn parenthesised<'a>(title: &str, text: &'a str) -> Option<(&'a str, &'a str)> {
     let inside = text.trim_start().strip_prefix(title)?;
     let end = closing(inside)?;
     Some((&inside[..end], inside[end + 1..].trim()))
 }
 
-/// A percentage as a part of [`u32::MAX`].
+/// Parses a percentage as a fraction of [`u32::MAX`].
 fn probability(percent: &str) -> Option<u32> {
     let plain = percent.bytes().all(|b| b.is_ascii_digit() || b == b'.');
     let percent = plain.then(|| percent.parse::<f64>().ok())?.filter(|p| *p <= 100.0)?;
@@ -198,7 +198,7 @@ fn one(name: &str, body: Option<&str>, port: &dyn Fn(&str) -> Option<DpPort>) ->
     }
 }
 
-/// A header whose parts are what Open vSwitch takes for those that are left out.
+/// Parses a header; parts that are not given have Open vSwitch's defaults.
 fn push_nsh(body: &str) -> Option<DpAction> {
     let mut header = NshRepr { ttl: 63, mdtype: 1, np: 3, path: 0xff, ..NshRepr::default() };
     let mut tlvs = Vec::new();
@@ -228,7 +228,7 @@ fn push_nsh(body: &str) -> Option<DpAction> {
     (fits && tlvs.len() <= NshRepr::METADATA_MAX).then(|| DpAction::PushNsh(Arc::new(PushNsh { header, tlvs })))
 }
 
-/// Pairs of digits, with zeros behind them up to a multiple of 4 bytes.
+/// Parses pairs of digits, padded with zeros to a multiple of 4 bytes.
 fn hex_bytes(text: &str) -> Option<Vec<u8>> {
     let digit = |b: &u8| char::from(*b).to_digit(16);
     let pairs = text.as_bytes().chunks(2);
@@ -242,13 +242,13 @@ fn is_mpls(ethertype: u16) -> bool {
     matches!(ethertype, ethertype::MPLS | ethertype::MPLS_MCAST)
 }
 
-/// A part of a label stack entry in its place.
+/// A part of a label stack entry, shifted to its position.
 fn mpls_part(name: &str, value: u128) -> Option<u32> {
     let (_, shift, width) = MPLS_PARTS.iter().find(|(known, ..)| *known == name)?;
     (value < 1 << width).then_some((value as u32) << shift)
 }
 
-/// Which fields can be set in a header.
+/// The fields of a header that can be set.
 fn fields_of(header: &str) -> Option<&'static [Field]> {
     Some(match header {
         "eth" => &[Field::EthDst, Field::EthSrc],
@@ -289,7 +289,7 @@ fn set(text: &str, port: &dyn Fn(&str) -> Option<DpPort>) -> Option<Vec<DpAction
     reader.headers(text, 0, &mut Vec::new()).ok()?;
     let mut actions = Vec::new();
     for field in fields {
-        // That there is a tag is not to be set.
+        // The presence of a tag cannot be set.
         let settable = if *field == Field::VlanTci { 0xefff } else { u128::MAX };
         let mask = reader.mask.get(*field) & settable;
         if mask != 0 {
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn there_and_back() {
+    fn actions_round_trip() {
         for text in [
             "set(eth(src=00:00:00:00:00:10/00:00:00:00:00:f0,dst=00:00:00:00:00:09)),set(ipv4(ttl=63)),push_vlan(vid=7,pcp=1),2,\
              clone(pop_vlan,3)",
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn errors_name_the_offending_part() {
         let error = |text: &str| parse(text).unwrap_err().to_string();
         assert_eq!(error("1,eth9,2"), "syntax error at eth9,2");
         assert_eq!(error("set(eth())"), "syntax error at set(eth())");

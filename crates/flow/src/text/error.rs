@@ -1,4 +1,4 @@
-//! What can be wrong with the text of a match. The messages are those of `ovs-ofctl`.
+//! Errors in the text of a match. The messages are those of `ovs-ofctl`.
 
 /// An error in the text of a match or of a field's value.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -34,7 +34,7 @@ pub enum MatchError {
     Flag { text: String, what: &'static str },
     #[error("{text}: Each {what} flag can be specified only once")]
     FlagTwice { text: String, what: &'static str },
-    // The missing parenthesis is how scripts know it.
+    // The closing parenthesis is missing in Open vSwitch's message, too, and scripts match on it.
     #[error("{0}: unknown fragment type (valid types are \"no\", \"yes\", \"first\", \"later\", \"not_later\"")]
     Frag(String),
     #[error("{text}: bad syntax for packet type {what}")]
@@ -49,7 +49,7 @@ pub enum MatchError {
     Subfield { text: String, what: String },
 }
 
-/// Which half of `value/mask` is meant.
+/// The half of `value/mask` that an error refers to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Part {
     /// Before the slash.

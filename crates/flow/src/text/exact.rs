@@ -1,5 +1,5 @@
-//! The text of a packet's key, as `ofproto/trace` and `netdev-dummy/receive` take it: each field once, without masks,
-//! after what it needs.
+//! The text of a packet's key in the syntax of `ofproto/trace` and `netdev-dummy/receive`: each field once, without
+//! masks, after its prerequisites.
 
 use super::PortNames;
 use super::error::MatchError;
@@ -12,7 +12,7 @@ use crate::options::TunOption;
 use crate::placed::OptionTable;
 use base::PortNo;
 
-/// What is wrong with the text of a key. The messages are those of Open vSwitch.
+/// Errors in the text of a key. The messages are those of Open vSwitch.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what each is")]
 pub enum ExactError {
@@ -30,18 +30,18 @@ pub enum ExactError {
     Wildcard(String, String),
 }
 
-/// The bit of a tag's control information that says that there is one.
+/// The TCI bit that marks a VLAN tag as present in a key.
 const VLAN_PRESENT: u16 = 0x1000;
 /// Tag protocol id of an IEEE 802.1Q tag.
 const TPID_8021Q: u16 = 0x8100;
 
-/// Reads a key. Fields that are not mentioned are zero, but for the ingress port, which is [`PortNo::NONE`] then.
+/// Parses a key. Fields that are not given are zero, except for the ingress port, which is [`PortNo::NONE`].
 pub fn parse_exact(text: &str, ports: &dyn PortNames) -> Result<FlowKey, ExactError> {
     parse_exact_with(text, ports, &OptionTable::default())
 }
 
-/// [`parse_exact`] where `options` have a place in keys. Others are read, and make no difference; of values that are too long,
-/// the first bytes are lost.
+/// Like [`parse_exact`], with the locations of tunnel options. Options without a location are parsed and ignored;
+/// values that are too long lose their first bytes.
 pub fn parse_exact_with(text: &str, ports: &dyn PortNames, options: &OptionTable) -> Result<FlowKey, ExactError> {
     let mut m = Match::ANY;
     let mut rest = text;
@@ -60,7 +60,7 @@ pub fn parse_exact_with(text: &str, ports: &dyn PortNames, options: &OptionTable
         m.set(Field::InPortOxm, PortNo::NONE.0.into());
     }
     let mut key = m.key().clone();
-    // A packet without an Ethernet header is of the type that it begins with.
+    // The packet type of an L3 packet implies its Ethernet type.
     let packet_type = key.get(Field::PacketType);
     if packet_type >> 16 == 1 {
         key.set(Field::EthType, packet_type & 0xffff);
@@ -74,7 +74,7 @@ pub fn parse_exact_with(text: &str, ports: &dyn PortNames, options: &OptionTable
             }
         }
     }
-    // Text has no word for the protocol id of a tag: it is the usual one.
+    // The text cannot give the tag protocol, so it is IEEE 802.1Q's.
     let (tpid, tci) = key.vlan(0);
     if tci & VLAN_PRESENT != 0 && tpid == 0 {
         key.set_vlan(0, TPID_8021Q, tci);
@@ -106,7 +106,7 @@ fn exact_field(m: &mut Match, name: &str, text: &str, ports: &dyn PortNames) -> 
         };
     }
     let (value, mask) = parse_value(field, text, ports).map_err(|e| ExactError::Value(name.into(), e))?;
-    // Of VLAN tags several fields are views.
+    // Several fields are views of a VLAN tag, so they may be given together.
     let views = [Field::VlanTci, Field::VlanVid, Field::VlanPcp, Field::DlVlan, Field::DlVlanPcp];
     if m.get(field).1 != 0 && !views.contains(&field) {
         return Err(ExactError::Twice(name.into()));

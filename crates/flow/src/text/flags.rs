@@ -5,11 +5,11 @@ use std::fmt::Write;
 
 /// The bits of a field and their names.
 pub(crate) struct Flags {
-    /// What the error messages call them.
+    /// The name of the flags in error messages.
     pub(crate) what: &'static str,
-    /// Bits that may be given.
+    /// Bits that are allowed in input.
     pub(crate) allowed: u32,
-    /// Bits that a mask must have for the field to count as matched whole when it is printed.
+    /// Mask bits that count as an exact match in output.
     pub(crate) whole: u32,
     /// Name by bit.
     pub(crate) names: &'static [(u32, &'static str)],
@@ -115,7 +115,7 @@ impl Flags {
         Ok((value, self.allowed))
     }
 
-    /// `+a-b` for some of the bits, `a|b` (or `0`) for all.
+    /// Writes `+a-b` if some bits are masked, `a|b` (or `0`) for an exact match.
     pub(crate) fn format(&self, value: u32, mask: u32, out: &mut String) {
         if mask & self.whole == self.whole {
             self.format_list(value, out);

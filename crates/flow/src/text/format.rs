@@ -1,4 +1,4 @@
-//! Matches, keys and megaflows out, in the order and forms of `ovs-ofctl` and `ofproto/trace`.
+//! Formats matches, keys and megaflows in the order and syntax of `ovs-ofctl` and `ofproto/trace`.
 
 use super::PortNames;
 use super::flags::{self, Flags};
@@ -13,8 +13,8 @@ use crate::options::TunOption;
 use base::PortNo;
 use std::fmt::Write;
 
-/// Writes a match as `ovs-ofctl dump-flows` does: protocol first, then the fields, with commas between. Nothing for a
-/// match of every packet.
+/// Writes a match like `ovs-ofctl dump-flows`: protocol first, then the fields, separated by commas. A match on all
+/// packets writes nothing.
 pub fn format_match(m: &Match, ports: &dyn PortNames, out: &mut String) {
     let start = out.len();
     Writer { key: m.key(), mask: m.mask(), options: m.options(), ports, out }.all();
@@ -30,8 +30,8 @@ pub fn match_to_string(m: &Match, ports: &dyn PortNames) -> String {
     out
 }
 
-/// The matched fields as pairs of name and value, in the order and forms of [`format_match`]; a protocol's short name has
-/// an empty value. What a JSON object of a match is made of.
+/// The matched fields as pairs of name and value, in the order and syntax of [`format_match`], for JSON output. A
+/// protocol's short name has an empty value.
 pub fn match_fields(m: &Match, ports: &dyn PortNames) -> Vec<(String, String)> {
     let text = match_to_string(m, ports);
     let mut rest = text.as_str();
@@ -40,8 +40,7 @@ pub fn match_fields(m: &Match, ports: &dyn PortNames) -> Vec<(String, String)> {
         .collect()
 }
 
-/// Writes a packet's key in the style of `ofproto/trace`'s "Flow:" line: all fields that its protocols have, and
-/// metadata that is not zero.
+/// Writes a packet's key like the "Flow:" line of `ofproto/trace`: all fields of its protocols, and nonzero metadata.
 pub fn format_flow_key(key: &FlowKey, ports: &dyn PortNames, out: &mut String) {
     format_match(&Match::new(key, applicable(key)), ports, out);
 }
@@ -53,15 +52,15 @@ pub fn flow_key_to_string(key: &FlowKey, ports: &dyn PortNames) -> String {
     out
 }
 
-/// The same with tunnel options, whose places in a key only a switch knows.
+/// Like [`flow_key_to_string`], with tunnel options, whose location in a key depends on the switch.
 pub fn flow_key_to_string_with(key: &FlowKey, options: Vec<TunOption>, ports: &dyn PortNames) -> String {
     let mut m = Match::new(key, applicable(key));
     options.into_iter().for_each(|option| _ = m.set_option(option));
     match_to_string(&m, ports)
 }
 
-/// Writes a megaflow in the style of `ofproto/trace`'s "Megaflow:" line, which always begins with `recirc_id` and
-/// names the packet type.
+/// Writes a megaflow like the "Megaflow:" line of `ofproto/trace`: it always begins with `recirc_id` and includes the
+/// packet type.
 pub fn format_megaflow(m: &Match, ports: &dyn PortNames, out: &mut String) {
     let mut mask = m.mask().clone();
     mask.add_mask(Field::RecircId, 0xffff_ffff);
@@ -78,7 +77,7 @@ pub fn megaflow_to_string(m: &Match, ports: &dyn PortNames) -> String {
     out
 }
 
-/// Writes a port: its name, in quotes if it could be mistaken for something else, or its reserved name, or its number.
+/// Writes a port: its name (quoted if ambiguous), its reserved name, or its number.
 pub fn format_port(port: PortNo, ports: &dyn PortNames, out: &mut String) {
     if let Some(name) = port.reserved_name() {
         out.push_str(name);
@@ -101,21 +100,21 @@ pub fn format_port(port: PortNo, ports: &dyn PortNames, out: &mut String) {
     }
 }
 
-/// Whether a name needs no quotes.
+/// Whether a name can be written without quotes.
 fn is_plain(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.'))
 }
 
-/// The fields that a packet with this key has.
+/// The mask of the fields that a packet with this key has.
 fn applicable(key: &FlowKey) -> FlowMask {
     let mut mask = FlowKey::ZERO;
     let tunnel = key.get(Field::TunDst) != 0 || key.get(Field::TunIpv6Dst) != 0;
     for f in FIELDS.iter().take_while(|f| f.id < Field::EthSrc) {
         let shown = match f.id {
-            // State of a lookup, not of the packet.
+            // Lookup state, not a field of the packet.
             Field::InPort | Field::ConjId | Field::ActsetOutput => false,
-            // Each register by itself, not as half of a wider one.
+            // Registers are written one by one, not as parts of wider ones.
             id if (Field::Xreg0..=Field::Xxreg3).contains(&id) => false,
             Field::TunErspanIdx | Field::TunErspanDir | Field::TunErspanHwid => tunnel && key.get(f.id) != 0,
             id if (Field::TunSrc..=Field::TunGtpuMsgtype).contains(&id) => tunnel,
@@ -126,11 +125,11 @@ fn applicable(key: &FlowKey) -> FlowMask {
         }
     }
     if tunnel {
-        // All flags, so that none being set is written as 0.
+        // All flag bits, so that 0 is written if no flag is set.
         mask.0[layout::TUN_ATTR] |= 0xffff << 48;
     }
     mask.add_mask(Field::InPortOxm, u32::MAX.into());
-    // Without an Ethernet header there are none of its fields; the packet type tells what there is.
+    // An L3 packet has no Ethernet fields and shows its packet type instead.
     if key.get(Field::PacketType) == 0 {
         for f in [Field::EthSrc, Field::EthDst, Field::EthType, Field::VlanTci] {
             mask.add_mask(f, f.info().full_mask());
@@ -171,7 +170,7 @@ fn applicable(key: &FlowKey) -> FlowMask {
                 mask.0[layout::NSH_C12] = u64::MAX;
                 mask.0[layout::NSH_C34] = u64::MAX;
             }
-            // An oddity of the format: the IP header's fields follow, as zeros.
+            // Open vSwitch's format lists the fields of the IP header here too, as zeros.
             ip_mask(key, &mut mask);
         }
         _ => {}
@@ -254,20 +253,20 @@ impl Writer<'_> {
         self.decimal(Field::CtTpDst, "ct_tp_dst");
     }
 
-    /// Packet type and the short name of the protocol. Returns whether the name says the Ethernet type, and whether it
-    /// says the IP protocol.
+    /// Writes packet type and short protocol name. Returns whether the name implies the Ethernet type, and whether it
+    /// implies the IP protocol.
     fn protocol(&mut self) -> (bool, bool) {
         let packet_type = self.key.get(Field::PacketType);
         let matched = self.mask.get(Field::PacketType) != 0;
         if matched && packet_type != 0 {
             self.out.push_str("packet_type=(");
             for (number, end) in [(packet_type >> 16, ","), (packet_type & 0xffff, "),")] {
-                // As one digit both are the same.
+                // A single digit is the same in both bases.
                 let _ =
                     if number > 9 { write!(self.out, "{number:#x}{end}") } else { write!(self.out, "{number}{end}") };
             }
         } else if self.mask.get(Field::RecircId) != 0 {
-            // Only flows of the datapath say that they are for Ethernet packets, which others take for granted.
+            // Only datapath flows state that they match Ethernet packets.
             let ethernet = matched || self.mask.0[layout::ETH_DST..].iter().any(|w| *w != 0);
             if ethernet {
                 self.out.push_str("eth,");
@@ -341,7 +340,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Ethernet type that the match is for, said by the Ethernet type or by the packet type.
+    /// The Ethernet type of the match, from its Ethernet type or packet type.
     fn eth_type(&self) -> u16 {
         crate::normalize::effective_eth_type(self.key, self.mask)
     }
@@ -390,8 +389,8 @@ impl Writer<'_> {
         self.fragment();
     }
 
-    /// By what the bits that are matched say: bit 0 of a fragment, bit 1 of one that is not the first. A later fragment
-    /// that is none has no name.
+    /// Writes the fragment match by its masked bits: bit 0 is any fragment, bit 1 not the first. A later fragment
+    /// without bit 0 has no name.
     fn fragment(&mut self) {
         let value = self.key.get(Field::IpFrag);
         let name = match (self.mask.get(Field::IpFrag), value & 1 != 0, value & 2 != 0) {
@@ -458,7 +457,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Hexadecimal with `0x`, but plain `0`.
+    /// Writes hexadecimal with `0x`, but plain `0`.
     fn hex(&mut self, field: Field) {
         let mask = self.mask.get(field);
         if mask == 0 {
@@ -475,7 +474,7 @@ impl Writer<'_> {
         };
     }
 
-    /// Decimal, or hexadecimal with a mask.
+    /// Writes decimal, or hexadecimal with a mask.
     fn decimal(&mut self, field: Field, name: &str) {
         let mask = self.mask.get(field);
         let value = self.key.get(field);
@@ -486,7 +485,8 @@ impl Writer<'_> {
         }
     }
 
-    /// A type or code in the place of a port: the upper byte is zero, so that matching it or not is the same.
+    /// Writes an ICMP type or code in the place of a port. Its upper byte is zero, so it makes no difference whether it
+    /// is masked.
     fn icmp(&mut self, place: Field, name: &str) {
         if self.mask.get(place) & 0xff == 0xff {
             self.exact(place, name);

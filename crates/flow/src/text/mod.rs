@@ -1,11 +1,11 @@
-//! The text of matches and keys, as `ovs-ofctl` reads and writes it.
+//! The text syntax of matches and keys, compatible with `ovs-ofctl`.
 //!
-//! - `parse`: `key=value` pairs into a [`Match`]; `format`: a [`Match`], a key or a megaflow out.
-//! - `exact`: a packet's key from text, as `ofproto/trace` takes it.
-//! - `value`: one field's value in and out; `flags`: the `+syn-ack` forms.
+//! - `parse`: parses `key=value` pairs into a [`Match`]; `format`: formats a [`Match`], a key or a megaflow.
+//! - `exact`: parses a packet's key in the syntax of `ofproto/trace`.
+//! - `value`: parses and formats one field's value; `flags`: the `+syn-ack` syntax.
 //!
-//! Numbers are decimal, octal with a leading `0`, or hexadecimal with `0x` (of any width). Error messages are the
-//! ones that scripts know from `ovs-ofctl`.
+//! Numbers are decimal, octal with a leading `0`, or hexadecimal with `0x` (of any width). Error messages equal
+//! `ovs-ofctl`'s, as scripts match on them.
 
 mod error;
 mod exact;
@@ -30,7 +30,7 @@ use base::PortNo;
 pub trait PortNames {
     /// The number of the port of this name.
     fn number(&self, name: &str) -> Option<PortNo>;
-    /// The name of the port, or `None` to have its number printed.
+    /// The name of the port, or `None` to print its number.
     fn name(&self, port: PortNo) -> Option<String>;
 
     /// The number of the table of this name.
@@ -38,13 +38,13 @@ pub trait PortNames {
         None
     }
 
-    /// The name of the table, or `None` to have its number printed.
+    /// The name of the table, or `None` to print its number.
     fn table_name(&self, _table: u8) -> Option<String> {
         None
     }
 }
 
-/// Neither port nor table has a name: numbers and reserved names only.
+/// No port or table names: only numbers and reserved names.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoNames;
 

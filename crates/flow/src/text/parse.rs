@@ -1,4 +1,4 @@
-//! `key=value` pairs into a match.
+//! Parses `key=value` pairs into a match.
 
 use super::PortNames;
 use super::error::MatchError;
@@ -8,20 +8,19 @@ use crate::field::{Field, Loc};
 use crate::matches::Match;
 use crate::options::TunOption;
 
-/// What [`parse_field_into`] made of a key.
+/// The kind of key that [`parse_field_into`] found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Parsed {
-    /// It was a field (whole or some bits of it).
+    /// A field, whole or in part.
     Field(Field),
-    /// It was the short name of a protocol.
+    /// The short name of a protocol.
     Protocol,
-    /// It is neither; the match is unchanged. Callers that do not know the key either answer with
-    /// [`MatchError::MissingValue`] if it has no value or an empty one, and with
-    /// [`MatchError::UnknownKeyword`] otherwise.
+    /// Neither; the match is unchanged. A caller that does not know the key either reports [`MatchError::MissingValue`]
+    /// if its value is absent or empty, and [`MatchError::UnknownKeyword`] otherwise.
     Unknown,
 }
 
-/// Reads the text of a match: fields and protocol names, with commas or blanks between.
+/// Parses the text of a match: fields and protocol names, separated by commas or blanks.
 pub fn parse_match(text: &str, ports: &dyn PortNames) -> Result<Match, MatchError> {
     let mut m = Match::ANY;
     let mut rest = text;
@@ -38,7 +37,7 @@ pub fn parse_match(text: &str, ports: &dyn PortNames) -> Result<Match, MatchErro
 
 const BLANK: [char; 5] = [',', ' ', '\t', '\r', '\n'];
 
-/// Takes the next `key`, `key=value`, `key:value` or `key(value)` off the front of `rest`. Commas and blanks inside
+/// Takes the next `key`, `key=value`, `key:value` or `key(value)` from the front of `rest`. Commas and blanks inside
 /// parentheses belong to the value.
 pub fn next_key_value<'a>(rest: &mut &'a str) -> Option<(&'a str, Option<&'a str>)> {
     let text = rest.trim_start_matches(BLANK);
@@ -63,7 +62,7 @@ pub fn next_key_value<'a>(rest: &mut &'a str) -> Option<(&'a str, Option<&'a str
     Some((key, Some(value)))
 }
 
-/// Where the value ends: at a delimiter, or at the parenthesis that closes it, outside of inner parentheses and quotes.
+/// The end of a value: a delimiter or the closing parenthesis, outside of inner parentheses and quotes.
 fn value_end(body: &str, bracketed: bool) -> usize {
     let mut depth = 0usize;
     let mut quoted = false;
@@ -81,7 +80,7 @@ fn value_end(body: &str, bracketed: bool) -> usize {
     body.len()
 }
 
-/// The Ethernet type and IP protocol that a short name stands for.
+/// The Ethernet type and IP protocol of a protocol's short name.
 pub fn parse_protocol(name: &str) -> Option<(Option<u16>, Option<u8>)> {
     use ethertype::*;
     use ipproto::{ICMP, ICMPV6, SCTP, TCP, UDP};
@@ -105,8 +104,8 @@ pub fn parse_protocol(name: &str) -> Option<(Option<u16>, Option<u8>)> {
     })
 }
 
-/// Adds one `key=value` (or `key`) to a match. An Ethernet packet is what a match without a packet type is for, so
-/// `eth` and `packet_type=(0,0)` add nothing.
+/// Adds one `key=value` (or `key`) to a match. A match without a packet type already matches Ethernet packets, so `eth`
+/// and `packet_type=(0,0)` add nothing.
 pub fn parse_field_into(
     m: &mut Match,
     name: &str,
@@ -145,7 +144,7 @@ fn set_option(m: &mut Match, option: TunOption) -> Result<Parsed, MatchError> {
     if m.set_option(option) { Ok(Parsed::Field(field)) } else { Err(MatchError::Twice { field: field.name() }) }
 }
 
-/// By name or alias, but not by OXM or NXM name, which only stand before `[`.
+/// A field by name or alias. OXM and NXM names are only accepted with `[`.
 pub(crate) fn field_by_name(name: &str) -> Option<Field> {
     Field::from_name(name).filter(|f| f.info().name == name || f.info().alias == name)
 }
@@ -178,8 +177,8 @@ fn parse_bits(m: &mut Match, name: &str, value: &str) -> Result<Parsed, MatchErr
     Ok(Parsed::Field(field))
 }
 
-/// Reads `field[]`, `field[bit]` or `field[start..end]`: the field, the first bit and the number of bits. The error
-/// is what is wrong, without the text itself.
+/// Parses `field[]`, `field[bit]` or `field[start..end]`: returns the field, the first bit and the number of bits. The
+/// error does not include the text itself.
 pub fn parse_subfield(text: &str) -> Result<(Field, u32, u32), String> {
     let syntax = || "syntax error expecting [] or [<bit>] or [<start>..<end>]".to_string();
     let (name, range) = text.split_once('[').ok_or_else(|| "missing [ looking for field name".to_string())?;

@@ -1,10 +1,10 @@
-//! Matches as text, in and out, and what is said of text that is wrong.
+//! Tests of parsing and formatting matches, and of the error messages.
 
 use super::*;
 use crate::extract::extract;
 use crate::{Field, Match};
 
-/// `parse_match`, `normalize`, and out again.
+/// Parses, normalizes and formats.
 fn canonical(text: &str) -> Result<String, String> {
     let mut m = parse_match(text, &NoNames).map_err(|e| e.to_string())?;
     m.normalize(&NoNames);
@@ -72,7 +72,7 @@ fn flags_and_fragments() {
     ok("tun_flags=oam", "tun_flags=+oam");
     ok("tun_flags=0", "tun_flags=-oam");
     ok("ip,ip_frag=not_later", "ip,nw_frag=not_later");
-    // Bits of it: names where the whole would have others, and none for a later fragment that is none.
+    // Parts of the field have other names than the whole; a later fragment without bit 0 has none.
     for (bits, name) in [
         ("[0]=0", "no"),
         ("[0]=1", "yes"),

@@ -1,4 +1,4 @@
-//! One field's value and mask in text.
+//! Parses and formats the value and mask of one field.
 
 use super::PortNames;
 use super::error::{MatchError, Part};
@@ -8,9 +8,9 @@ use base::{MacAddr, PortNo};
 use std::fmt::Write;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Reads `value` or `value/mask` of `field`, right aligned. Bits of the value outside of a mask that was given are zero;
-/// without one it may be larger than the field, as long as it fits its bytes: [`FieldInfo::is_valid`] tells. `*` is a mask
-/// of zeros.
+/// Parses `value` or `value/mask` of `field`, right aligned. With a mask, bits of the value outside of it are cleared;
+/// without one, the value may exceed the field's width within its bytes, see [`FieldInfo::is_valid`]. `*` is a mask of
+/// zeros.
 pub fn parse_value(field: Field, text: &str, ports: &dyn PortNames) -> Result<(u128, u128), MatchError> {
     let info = field.info();
     if text == "*" {
@@ -53,8 +53,8 @@ enum NumberError {
     Large,
 }
 
-/// A number of at most `limit`: hexadecimal of any width, or decimal or octal up to 64 bits. What is too
-/// large counts before what stands behind it.
+/// Parses a number of at most `limit`: hexadecimal of any width, or decimal or octal up to 64 bits. A number that is
+/// too large is reported before trailing text.
 fn number(text: &str, limit: u128) -> Result<u128, NumberError> {
     let (negative, unsigned) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
@@ -73,7 +73,7 @@ fn number(text: &str, limit: u128) -> Result<u128, NumberError> {
         n = n.checked_mul(radix.into()).and_then(|n| n.checked_add(digit.into())).ok_or(NumberError::Large)?;
     }
     if negative {
-        // As the C library has it: negative numbers are those of 64 bits that wrap to them.
+        // Like strtoull(3): a negative number wraps around at 64 bits.
         let Ok(positive) = u64::try_from(n) else { return Err(NumberError::Large) };
         n = positive.wrapping_neg().into();
     }
@@ -89,7 +89,7 @@ pub(crate) fn parse_u64(text: &str) -> Option<u64> {
     parse_u128(text).and_then(|n| u64::try_from(n).ok())
 }
 
-/// [`parse_u64`] of the number at the front, whatever is behind it.
+/// Parses the number at the front, like [`parse_u64`], ignoring any trailing text.
 pub(crate) fn leading_u64(text: &str) -> Option<u64> {
     let hex = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
     let end = match hex {
@@ -100,7 +100,7 @@ pub(crate) fn leading_u64(text: &str) -> Option<u64> {
     parse_u64(&text[..end])
 }
 
-/// A number of 64 bits; the error is whether it is too large.
+/// Parses a number of 64 bits; the error says whether it is too large.
 pub(crate) fn number_64(text: &str) -> Result<u64, bool> {
     match number(text, u64::MAX.into()) {
         Ok(n) => Ok(n as u64),
@@ -109,7 +109,7 @@ pub(crate) fn number_64(text: &str) -> Result<u64, bool> {
     }
 }
 
-/// Any number that fits 128 bits.
+/// Parses any number that fits 128 bits.
 pub(crate) fn parse_u128(text: &str) -> Option<u128> {
     if text.is_empty() { None } else { number(text, u128::MAX).ok() }
 }
@@ -130,7 +130,7 @@ fn parse_integer(info: &FieldInfo, text: &str) -> Result<(u128, u128), MatchErro
     }
 }
 
-/// Six hexadecimal numbers with colons between; of each the low 8 bits count.
+/// Parses six hexadecimal numbers separated by colons; only the low 8 bits of each count.
 fn mac(text: &str) -> Option<u64> {
     let mut parts = text.split(':');
     let mut address = 0;
@@ -140,7 +140,7 @@ fn mac(text: &str) -> Option<u64> {
     parts.next().is_none().then_some(address)
 }
 
-/// The low 8 bits of a number of any length, with or without a sign.
+/// The low 8 bits of a number of any length, optionally with a sign.
 fn low_byte(text: &str, radix: u32) -> Option<u64> {
     let (negative, digits) = match text.strip_prefix('-') {
         Some(digits) => (true, digits),
@@ -162,7 +162,7 @@ fn parse_mac(text: &str) -> Result<(u128, u128), MatchError> {
     }
 }
 
-/// Four decimal numbers with dots between; of each the low 8 bits count.
+/// Parses four decimal numbers separated by dots; only the low 8 bits of each count.
 fn ipv4(text: &str) -> Option<u32> {
     let mut parts = text.split('.');
     let mut address = 0;
@@ -181,7 +181,7 @@ fn parse_ipv4(text: &str) -> Result<(u128, u128), MatchError> {
     let mask = match (ipv4(mask), prefix(mask, 32)) {
         (Some(mask), _) => mask,
         (None, Prefix::Bits(n)) => u32::MAX.checked_shl(32 - n).unwrap_or(0),
-        // A mask with something behind it is no prefix length.
+        // A mask with trailing text is no prefix length.
         (None, _) if ipv4(leading(mask, |c| c.is_ascii_digit() || matches!(c, '.' | '+' | '-'))).is_some() => {
             return Err(bad());
         }
@@ -212,16 +212,16 @@ fn parse_ipv6(text: &str) -> Result<(u128, u128), MatchError> {
     Ok((address, mask))
 }
 
-/// The characters at the front for which `is` holds.
+/// The leading characters for which `is` holds.
 fn leading(text: &str, is: impl Fn(char) -> bool) -> &str {
     text.find(|c| !is(c)).map_or(text, |end| &text[..end])
 }
 
-/// What stands where a prefix length is expected.
+/// The result of parsing a prefix length.
 enum Prefix {
     Bits(u32),
     OutOfRange,
-    /// A prefix length, and something behind it.
+    /// A prefix length with trailing text.
     Junk,
     /// No number.
     None,
@@ -255,7 +255,7 @@ fn named_port(info: &FieldInfo, text: &str, ports: &dyn PortNames) -> Result<Por
     })
 }
 
-/// Reads a table: a number up to 255, or a name, maybe in double quotes.
+/// Parses a table: a number up to 255, or a name, optionally in double quotes.
 pub fn parse_table(text: &str, names: &dyn PortNames) -> Option<u8> {
     if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {
         return text.parse().ok();
@@ -266,14 +266,14 @@ pub fn parse_table(text: &str, names: &dyn PortNames) -> Option<u8> {
     }
 }
 
-/// A port by decimal number (OpenFlow 1.0's or later's numbering), by reserved name in any case, or by its own name,
-/// which may stand in double quotes.
+/// Parses a port: a decimal number (in the numbering of OpenFlow 1.0 or later), a reserved name in any case, or its own
+/// name, optionally in double quotes.
 pub fn parse_port(text: &str, ports: &dyn PortNames) -> Option<PortNo> {
     let digits = text.strip_prefix('+').unwrap_or(text);
     if !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()) {
         let n: u32 = digits.parse().ok()?;
         return match u16::try_from(n) {
-            // Reserved numbers of OpenFlow 1.0: 0xfff8 (IN_PORT) and above; those below stay numbers.
+            // Reserved numbers of OpenFlow 1.0 are 0xfff8 (IN_PORT) and above.
             Ok(n) => Some(PortNo::from_of10(n)),
             Err(_) => PortNo::from_of11(n),
         };
@@ -293,7 +293,7 @@ fn unquote(text: &str) -> String {
     out
 }
 
-/// Value and mask by name. Bit 0: a fragment; bit 1: not the first.
+/// Names with value and mask. Bit 0: a fragment; bit 1: not the first.
 pub(crate) const FRAGS: [(&str, u128, u128); 5] =
     [("no", 0, 3), ("yes", 1, 1), ("first", 1, 3), ("later", 3, 3), ("not_later", 0, 2)];
 
@@ -319,8 +319,8 @@ fn parse_packet_type(text: &str) -> Result<u128, MatchError> {
     Ok(u128::from(namespace << 16 | kind))
 }
 
-/// Writes `value`, or `value/mask` if the mask is not the whole of the field, as it stands in `set_field` and
-/// `learn`. A mask of zeros is `ANY`.
+/// Writes `value`, or `value/mask` if the mask is not the whole field, in the syntax of `set_field` and `learn`. A mask
+/// of zeros is `ANY`.
 pub fn format_value(field: Field, value: u128, mask: u128, ports: &dyn PortNames, out: &mut String) {
     let info = field.info();
     if mask == 0 {

@@ -1,8 +1,8 @@
-//! Frames of every protocol that extraction knows: right ones, and damaged ones.
+//! Random frames of every protocol that the parser knows, valid and damaged.
 
 use base::rng::Rng;
 
-/// A frame: whole, or in two of five cases with bytes changed, cut off or added.
+/// A random frame; in two of five cases bytes are changed, cut off or added.
 pub fn frame(rng: &mut Rng) -> Vec<u8> {
     let mut f = whole(rng);
     match rng.below(10) {
@@ -22,7 +22,7 @@ pub fn frame(rng: &mut Rng) -> Vec<u8> {
     f
 }
 
-/// Changes up to four bytes, most of them near the front, where headers are.
+/// Changes up to four bytes, mostly in the headers.
 fn damage(rng: &mut Rng, f: &mut [u8]) {
     for _ in 0..=rng.below(4) {
         let span = if rng.below(3) == 0 { f.len() } else { f.len().min(64) };
@@ -54,7 +54,7 @@ pub fn whole(rng: &mut Rng) -> Vec<u8> {
     }
     let (kind, payload) = network(rng);
     match rng.below(12) {
-        // SNAP, or something near it.
+        // SNAP, or a header similar to it.
         0 => {
             f.extend(((payload.len() + 8) as u16 % 0x600).to_be_bytes());
             f.extend(pick(rng, &[[0xaa, 0xaa, 3, 0, 0, 0], [0xaa, 0xaa, 3, 0, 0, 1], [0x42, 0x42, 3, 0, 0, 0]]));
@@ -103,7 +103,7 @@ fn mpls(rng: &mut Rng) -> Vec<u8> {
     p
 }
 
-/// A service instance tag and a frame, or a part of one, under it.
+/// A service instance tag, followed by all or a part of a frame.
 fn pbb(rng: &mut Rng) -> Vec<u8> {
     let n = 4 + rng.below(40) as usize;
     bytes(rng, n)

@@ -1,4 +1,4 @@
-//! Texts of matches as a user may write them: right ones, and damaged ones.
+//! Random texts of matches, valid and damaged.
 
 use base::rng::Rng;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -58,7 +58,7 @@ fn ipv6(rng: &mut Rng) -> String {
     };
     let value = address(rng);
     match rng.below(5) {
-        // The peer takes a mask that begins with a digit for a prefix length.
+        // `ovs-ofctl` parses a mask that begins with a digit as a prefix length.
         0 => format!("{value}/{}", Ipv6Addr::from(u128::from(address(rng)) | 0xf << 124)),
         1 | 2 => format!("{value}/{}", rng.below(129)),
         _ => value.to_string(),
@@ -150,7 +150,7 @@ fn ethernet(rng: &mut Rng) -> String {
     }
 }
 
-/// A protocol and fields that it has.
+/// A protocol and some of its fields.
 fn protocol(rng: &mut Rng, out: &mut Vec<String>) {
     let name = pick(
         rng,
@@ -269,7 +269,7 @@ fn transport(rng: &mut Rng, name: &str) -> String {
     }
 }
 
-/// A text that is a match, though some of its fields may lack what they need.
+/// A valid match, though some of its fields may lack their prerequisites.
 pub fn valid(rng: &mut Rng) -> String {
     let mut parts = Vec::new();
     if !one_in(rng, 6) {
@@ -301,7 +301,7 @@ pub fn valid(rng: &mut Rng) -> String {
     parts.join(pick(rng, &[",", ",", ",", ", ", " "]))
 }
 
-/// A text that was a match before some of its characters were changed.
+/// A valid match with some of its characters changed.
 pub fn damaged(rng: &mut Rng) -> String {
     let mut text: Vec<char> = valid(rng).chars().collect();
     for _ in 0..=rng.below(3) {
@@ -316,6 +316,6 @@ pub fn damaged(rng: &mut Rng) -> String {
             _ => {}
         }
     }
-    // A text that begins like an option would not be read as a flow.
+    // A text that begins like an option would not be parsed as a flow.
     text.into_iter().collect::<String>().trim_start_matches('-').into()
 }

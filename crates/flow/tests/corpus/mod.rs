@@ -1,5 +1,5 @@
-//! Generators of frames and of match texts, seeded: the same seed gives the same corpus. Shared by the tests against
-//! other implementations and by whatever wants seeds for fuzzing.
+//! Generators of frames and of match texts: equal seeds give equal corpora. Shared by the comparisons with Open vSwitch
+//! and the generator of fuzz seeds.
 #![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
 
 pub mod frames;

@@ -1,22 +1,22 @@
-//! Messages as a collector reads them, in virtual time, and the cache against a naive twin.
+//! Messages from a collector's view, in virtual time, and the cache compared with a naive model.
 
 use super::*;
-use crate::observation::{Interface, Place};
+use crate::observation::{Interface, ObservationPoint};
 use flow::extract::{ethertype, extract};
 use proptest::prelude::*;
 
 const PORT: base::PortNo = base::PortNo(1);
 
-/// A collector: what it knows of templates.
+/// A collector with the templates that it has received.
 #[derive(Default)]
 struct Collector {
     templates: HashMap<u16, Vec<(u32, u16, u16)>>,
 }
 
-/// A record: its set, and its values by enterprise and element, in order.
+/// A record: its set id, and its values by enterprise and element, in order.
 type Record = (u16, Vec<((u32, u16), Vec<u8>)>);
 
-/// Takes so many bytes off the front.
+/// Takes `n` bytes from the front.
 fn take<'a>(rest: &mut &'a [u8], n: usize) -> &'a [u8] {
     let (head, tail) = rest.split_at(n);
     *rest = tail;
@@ -28,7 +28,7 @@ fn number(bytes: &[u8]) -> u64 {
 }
 
 impl Collector {
-    /// Reads a message: its time, sequence number and domain, and its records.
+    /// Parses a message: its time, sequence number and domain, and its records.
     fn read(&mut self, message: &[u8]) -> (u64, u64, u64, Vec<Record>) {
         let mut rest = message;
         assert_eq!(number(take(&mut rest, 2)), 10);
@@ -80,7 +80,7 @@ fn value(record: &Record, id: u16) -> u64 {
     number(&record.1.iter().find(|((_, known), _)| *known == id).unwrap().1)
 }
 
-/// A UDP packet over IPv4 with so many bytes behind its headers.
+/// A UDP packet over IPv4 with this length of payload.
 fn udp(src: u16, payload: usize) -> Vec<u8> {
     let total = (28 + payload) as u16;
     let mut frame = vec![0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 1, 8, 0, 0x45, 0xb8];
@@ -94,9 +94,9 @@ fn udp(src: u16, payload: usize) -> Vec<u8> {
     frame
 }
 
-fn place() -> Place {
+fn point() -> ObservationPoint {
     let port = |index, name: &str| Interface { index, name: name.into() };
-    Place {
+    ObservationPoint {
         domain: 7,
         point: 9,
         direction: Direction::Ingress,
@@ -107,8 +107,8 @@ fn place() -> Place {
     }
 }
 
-fn observe(at: u64, place: &Place, frame: &[u8]) -> Observation {
-    Observation::new(Micros(at), place, &extract(frame, PORT).0, frame.len())
+fn observe(at: u64, point: &ObservationPoint, frame: &[u8]) -> Observation {
+    Observation::new(Micros(at), point, &extract(frame, PORT).0, frame.len())
 }
 
 fn cached(secs: u32, flows: u32) -> Exporter {
@@ -116,10 +116,11 @@ fn cached(secs: u32, flows: u32) -> Exporter {
 }
 
 #[test]
-fn templates_are_told_in_the_messages_of_open_vswitch() {
+fn templates_are_sent_in_the_messages_of_open_vswitch() {
     let (mut exporter, mut out) = (cached(0, 0), Vec::new());
-    exporter.observe(observe(1_500_000, &place(), &udp(8, 64)), &mut out);
-    // As ovs-vswitchd 3.1 sends them: eighteen messages of templates, options, itself, the flow.
+    exporter.observe(observe(1_500_000, &point(), &udp(8, 64)), &mut out);
+    // As ovs-vswitchd 3.1 sends them: eighteen messages of templates, the options template, exporter statistics, the
+    // flow.
     let lengths: Vec<usize> = out.iter().map(Vec::len).collect();
     assert_eq!(
         lengths[..16],
@@ -128,9 +129,9 @@ fn templates_are_told_in_the_messages_of_open_vswitch() {
     assert_eq!(lengths[lengths.len() - 4..], [556, 34, 32, 263]);
     assert_eq!(lengths.len(), 21);
     let mut collector = Collector::default();
-    let heads: Vec<_> = out.iter().map(|m| collector.read(m)).map(|(t, s, d, _)| (t, s, d)).collect();
-    assert_eq!(heads[0], (2, 1, 7));
-    assert_eq!(heads[18..], [(2, 1, 0), (2, 1, 0), (2, 2, 7)]);
+    let headers: Vec<_> = out.iter().map(|m| collector.read(m)).map(|(t, s, d, _)| (t, s, d)).collect();
+    assert_eq!(headers[0], (2, 1, 7));
+    assert_eq!(headers[18..], [(2, 1, 0), (2, 1, 0), (2, 2, 7)]);
     assert_eq!(collector.templates.len(), Shape::all().count() + 1);
     for id in [256, 257, 258, 259, 276, 280, 284, 288, 292, 296, 300, 312, 316, 348, 375] {
         assert!(collector.templates.contains_key(&id), "{id}");
@@ -138,10 +139,10 @@ fn templates_are_told_in_the_messages_of_open_vswitch() {
 }
 
 #[test]
-fn a_record_tells_of_headers_and_counts() {
+fn a_record_contains_headers_and_counters() {
     let (mut exporter, mut collector, mut out) = (cached(0, 0), Collector::default(), Vec::new());
-    exporter.observe(observe(1_500_000, &place(), &udp(8, 64)), &mut out);
-    exporter.observe(observe(1_600_000, &Place { dropped: true, ..place() }, &udp(8, 0)), &mut out);
+    exporter.observe(observe(1_500_000, &point(), &udp(8, 64)), &mut out);
+    exporter.observe(observe(1_600_000, &ObservationPoint { dropped: true, ..point() }, &udp(8, 0)), &mut out);
     let records = collector.flows(&out);
     let [first, second] = &records[..] else { panic!("{records:?}") };
     assert_eq!(first.0, 284);
@@ -193,8 +194,8 @@ fn a_record_tells_of_headers_and_counts() {
         (20, 0),
         (175, 0),
     ];
-    let told: Vec<(u16, u64)> = first.1.iter().map(|((_, id), v)| (*id, number(v))).collect();
-    assert_eq!(told, expected);
+    let exported: Vec<(u16, u64)> = first.1.iter().map(|((_, id), v)| (*id, number(v))).collect();
+    assert_eq!(exported, expected);
     let more = [(133, 1), (135, 1), (86, 2), (353, 148), (132, 28), (134, 28), (85, 120), (199, 92 * 92 + 28 * 28)];
     more.into_iter().for_each(|(id, n)| assert_eq!(value(second, id), n, "{id}"));
 }
@@ -206,7 +207,7 @@ fn every_template_fits_its_records() {
     for proto in [6, 132, 1, 47] {
         let mut frame = udp(8, 40);
         frame[23] = proto;
-        // The header of TCP is as long as it says.
+        // A valid TCP header length.
         frame[46] = 0x50;
         frames.push(frame);
     }
@@ -228,14 +229,14 @@ fn every_template_fits_its_records() {
         for frame in frames.iter().flat_map(|frame| [frame.clone(), vlan(frame)]) {
             for egress in [None, Some(Interface { index: 4, name: "p2".into() })] {
                 for tunnel in [None, tunnel(crate::TunnelKind::Vxlan), tunnel(crate::TunnelKind::Gre)] {
-                    let place = Place { egress: egress.clone(), tunnel, ..place() };
+                    let point = ObservationPoint { egress: egress.clone(), tunnel, ..point() };
                     let mut out = Vec::new();
-                    exporter.observe(observe(5, &place, &frame), &mut out);
+                    exporter.observe(observe(5, &point, &frame), &mut out);
                     let records = collector.flows(&out);
                     assert_eq!(records.len(), 1);
                     assert_eq!((value(&records[0], 138), value(&records[0], 2)), (9, 1));
-                    let told = records[0].1.iter().find(|((_, id), _)| *id == 898).map(|(_, id)| id.clone());
-                    assert_eq!(told, obs_id);
+                    let exported = records[0].1.iter().find(|((_, id), _)| *id == 898).map(|(_, id)| id.clone());
+                    assert_eq!(exported, obs_id);
                     sets.insert(records[0].0);
                 }
             }
@@ -246,13 +247,13 @@ fn every_template_fits_its_records() {
 }
 
 #[test]
-fn the_way_and_the_destination_say_what_is_counted() {
+fn direction_and_destination_select_the_counters() {
     let (mut exporter, mut collector, mut out) = (cached(0, 0), Collector::default(), Vec::new());
     for first in [0, 1, 0xff] {
         let mut frame = udp(8, 0);
         frame[..6].fill(first);
         for direction in [Direction::Ingress, Direction::Egress] {
-            exporter.observe(observe(5, &Place { direction, ..place() }, &frame), &mut out);
+            exporter.observe(observe(5, &ObservationPoint { direction, ..point() }, &frame), &mut out);
         }
     }
     let records = collector.flows(&out);
@@ -269,85 +270,85 @@ fn the_way_and_the_destination_say_what_is_counted() {
 }
 
 #[test]
-fn flows_end_in_time_for_want_of_room_and_at_the_end() {
+fn flows_end_by_timeout_by_a_full_cache_and_by_flush() {
     let (mut exporter, mut collector, mut out) = (cached(3, 2), Collector::default(), Vec::new());
     let second = Micros::SECOND;
     for (at, src) in [(10, 1), (11, 2), (12, 1)] {
-        exporter.observe(observe(at * second, &place(), &udp(src, 0)), &mut out);
+        exporter.observe(observe(at * second, &point(), &udp(src, 0)), &mut out);
     }
     assert!(out.is_empty());
     assert_eq!((exporter.stats().flows, exporter.stats().current_flows), (2, 2));
     assert_eq!(exporter.deadline(), Some(Micros(13 * second)));
-    exporter.observe(observe(12 * second + 1, &place(), &udp(3, 0)), &mut out);
+    exporter.observe(observe(12 * second + 1, &point(), &udp(3, 0)), &mut out);
     exporter.run(Micros(14 * second - 1), &mut out);
     exporter.run(Micros(14 * second), &mut out);
     exporter.flush(Micros(14 * second), &mut out);
-    let told: Vec<_> = collector.flows(&out);
-    let told: Vec<_> = told.iter().map(|r| [7, 2, 86, 136, 158, 159].map(|id| value(r, id))).collect();
+    let exported: Vec<_> = collector.flows(&out);
+    let exported: Vec<_> = exported.iter().map(|r| [7, 2, 86, 136, 158, 159].map(|id| value(r, id))).collect();
     assert_eq!(
-        told,
+        exported,
         [[1, 2, 3, 5, 3 * second, second], [2, 1, 2, 2, 3 * second, 3 * second], [3, 1, 4, 4, 1_999_999, 1_999_999]]
     );
     assert_eq!((exporter.stats().flows, exporter.stats().current_flows, exporter.deadline()), (3, 0, None));
 }
 
 #[test]
-fn templates_are_told_again() {
+fn templates_are_sent_again() {
     let (mut exporter, mut out) = (cached(0, 0), Vec::new());
     let mut messages = |at: u64| {
         out.clear();
-        exporter.observe(observe(at * Micros::SECOND, &place(), &udp(1, 0)), &mut out);
+        exporter.observe(observe(at * Micros::SECOND, &point(), &udp(1, 0)), &mut out);
         out.len()
     };
     assert_eq!([1000, 1001, 1599, 1600, 1601, 2300].map(&mut messages), [21, 1, 1, 21, 1, 21]);
-    // A clock that was set back is no reason to keep silent.
+    // A clock that was set back also triggers sending them.
     assert_eq!([100, 101].map(messages), [21, 1]);
 }
 
 #[test]
-fn what_becomes_of_messages_is_told() {
+fn send_results_are_counted() {
     let (mut exporter, mut collector, mut out) = (cached(0, 0), Collector::default(), Vec::new());
     exporter.note_sent(5, 3);
-    exporter.observe(observe(5, &place(), &udp(1, 0)), &mut out);
+    exporter.observe(observe(5, &point(), &udp(1, 0)), &mut out);
     assert_eq!((exporter.stats().sent, exporter.stats().send_errors), (5, 3));
     let own: Vec<_> = out.iter().flat_map(|m| collector.read(m).3).filter(|(set, _)| *set == 462).collect();
     assert_eq!([144, 167].map(|id| value(&own[0], id)), [2, 3]);
 }
 
 tally::proptest! {
-    /// However packets come, each is in one record, numbers follow each other, and no more is cached than may be.
+    /// For any packets, each is in exactly one record, sequence numbers are consecutive, and the cache limit holds.
     #[test]
-    fn nothing_is_lost_or_told_twice(
+    fn no_packet_is_lost_or_exported_twice(
         room in 0..4_u32,
         secs in 0..4_u32,
         steps in prop::collection::vec((0..5_u16, 0..2_000_000_u64, 0..40_usize, any::<bool>()), 1..60),
     ) {
         let mut exporter = cached(secs, room);
         let (mut now, mut out) = (5 * Micros::SECOND, Vec::new());
-        // The twin: flows in order, each with its start, and what was told.
+        // The naive model: flows in order with their start, and the exported flows.
         let mut twin: Vec<(u16, u64, u64, u64)> = Vec::new();
-        let mut told = Vec::new();
+        let mut exported = Vec::new();
         let (mut bytes, mut dropped) = (0, 0);
         for (src, wait, payload, drop) in &steps {
             now += wait;
             exporter.run(Micros(now), &mut out);
             let over = |start: u64| start + u64::from(secs) * Micros::SECOND <= now;
-            told.extend(twin.iter().filter(|f| over(f.1)).map(|f| (f.0, f.2, f.3)));
+            exported.extend(twin.iter().filter(|f| over(f.1)).map(|f| (f.0, f.2, f.3)));
             twin.retain(|f| !over(f.1));
-            let place = Place { dropped: *drop, ..place() };
-            exporter.observe(observe(now, &place, &udp(*src, *payload)), &mut out);
+            let point = ObservationPoint { dropped: *drop, ..point() };
+            exporter.observe(observe(now, &point, &udp(*src, *payload)), &mut out);
             let ip = 28 + *payload as u64;
             bytes += ip;
             dropped += u64::from(*drop);
             if room == 0 || secs == 0 {
-                told.push((*src, 1, ip));
+                exported.push((*src, 1, ip));
             } else if let Some(flow) = twin.iter_mut().find(|f| f.0 == *src) {
                 flow.2 += 1;
                 flow.3 += ip;
             } else {
                 if twin.len() == room as usize {
                     let (src, _, packets, bytes) = twin.remove(0);
-                    told.push((src, packets, bytes));
+                    exported.push((src, packets, bytes));
                 }
                 twin.push((*src, now, 1, ip));
             }
@@ -355,7 +356,7 @@ tally::proptest! {
             prop_assert!(exporter.stats().current_flows <= u64::from(room));
         }
         exporter.flush(Micros(now), &mut out);
-        told.extend(twin.iter().map(|f| (f.0, f.2, f.3)));
+        exported.extend(twin.iter().map(|f| (f.0, f.2, f.3)));
         let mut collector = Collector::default();
         let mut sequence = 1;
         for message in &out {
@@ -365,13 +366,13 @@ tally::proptest! {
         }
         let records = Collector::default().flows(&out);
         let read: Vec<_> = records.iter().map(|r| (value(r, 7) as u16, value(r, 2), value(r, 1))).collect();
-        prop_assert_eq!(&read, &told);
+        prop_assert_eq!(&read, &exported);
         prop_assert_eq!(records.iter().map(|r| value(r, 1)).sum::<u64>(), bytes);
         prop_assert_eq!(records.iter().map(|r| value(r, 133)).sum::<u64>(), dropped);
-        prop_assert_eq!(exporter.stats().flows, told.len() as u64);
+        prop_assert_eq!(exporter.stats().flows, exported.len() as u64);
     }
 
-    /// Any bytes make an observation, and a record that a collector can read.
+    /// Any bytes make an observation, and a record that a collector can parse.
     #[test]
     fn any_frame_makes_a_record(frame in prop::collection::vec(any::<u8>(), 0..120), kind in 0..4_usize) {
         let mut frame = frame;
@@ -380,7 +381,7 @@ tally::proptest! {
             frame[12..15].copy_from_slice(kind);
         }
         let (mut exporter, mut out) = (cached(0, 0), Vec::new());
-        exporter.observe(observe(5, &place(), &frame), &mut out);
+        exporter.observe(observe(5, &point(), &frame), &mut out);
         prop_assert_eq!(Collector::default().flows(&out).len(), 1);
     }
 }

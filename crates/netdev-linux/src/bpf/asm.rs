@@ -1,16 +1,16 @@
-//! A small assembler for eBPF (RFC 9669): the instructions that programs of ours need, by functions whose types say what
-//! goes where.
+//! A small assembler for eBPF (RFC 9669), limited to the instructions that this project's programs need. Operands are
+//! typed.
 //!
-//! Jumps go forward to labels, which are placed once. A program that jumps to a label that was never placed is refused
-//! by [`Assembler::finish`].
+//! Jumps go forward to labels, which are placed once. [`Assembler::finish`] rejects a program that jumps to a label
+//! without a position.
 
-/// A register of the machine; `R10` is the frame pointer and is not written.
+/// A register of the virtual machine. `R10` is the frame pointer and read-only.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Reg {
-    /// Results of helpers, and of the program.
+    /// Result of helpers and of the program.
     R0 = 0,
-    /// First argument; at the start, the context.
+    /// First argument; the context when the program starts.
     R1 = 1,
     /// Second argument.
     R2 = 2,
@@ -18,9 +18,9 @@ pub enum Reg {
     R3 = 3,
     /// Fourth argument.
     R4 = 4,
-    /// Fifth argument. Calls of helpers leave nothing in R1 to R5.
+    /// Fifth argument. Helper calls clobber R1 to R5.
     R5 = 5,
-    /// Kept over calls, as are the next three.
+    /// Preserved by calls, like the next three.
     R6 = 6,
     /// Kept over calls.
     R7 = 7,
@@ -28,11 +28,11 @@ pub enum Reg {
     R8 = 8,
     /// Kept over calls.
     R9 = 9,
-    /// The end of the stack, which lies below: 512 bytes.
+    /// The upper end of the stack of 512 bytes.
     R10 = 10,
 }
 
-/// Functions of the kernel that programs call (`enum bpf_func_id` of linux/bpf.h).
+/// Kernel functions that programs call (`enum bpf_func_id` of linux/bpf.h).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(i32)]
 pub enum Helper {
@@ -40,22 +40,22 @@ pub enum Helper {
     MapLookup = 1,
     /// `bpf_get_smp_processor_id()`
     ProcessorId = 8,
-    /// `bpf_skb_vlan_push(skb, protocol, tci)`: 0, or an error. The protocol is as it stands in a frame.
+    /// `bpf_skb_vlan_push(skb, protocol, tci)`: 0, or an error. The protocol is in network byte order.
     SkbVlanPush = 18,
     /// `bpf_skb_vlan_pop(skb)`: 0, or an error.
     SkbVlanPop = 19,
-    /// `bpf_redirect(ifindex, flags)`: what the program is to return to send the packet out by another device.
+    /// `bpf_redirect(ifindex, flags)`: the program's return value for sending the packet out of another device.
     Redirect = 23,
-    /// `bpf_skb_load_bytes(skb, offset, to, len)`: 0, or an error if there are not so many.
+    /// `bpf_skb_load_bytes(skb, offset, to, len)`: 0, or an error if the packet is too short.
     SkbLoadBytes = 26,
-    /// `bpf_redirect_map(map, key, flags)`: sends the packet where the map's entry says; without an entry, the answer
-    /// is in the two lowest bits of `flags`.
+    /// `bpf_redirect_map(map, key, flags)`: redirects the packet to the map's entry; without an entry, returns the two
+    /// lowest bits of `flags`.
     RedirectMap = 51,
     /// `bpf_ktime_get_coarse_ns()`: `CLOCK_MONOTONIC_COARSE` in nanoseconds.
     TimeCoarse = 160,
 }
 
-/// How wide a load or a store is.
+/// The width of a load or store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Width {
@@ -69,7 +69,7 @@ pub enum Width {
     U64 = 0x18,
 }
 
-/// What is done to a register with another one or a constant.
+/// An arithmetic operation on a register and another register or a constant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Op {
@@ -83,13 +83,13 @@ pub enum Op {
     And = 0x50,
     /// To the left.
     Shl = 0x60,
-    /// To the right, zeros from the left.
+    /// Logical shift to the right.
     Shr = 0x70,
     /// The value itself.
     Mov = 0xb0,
 }
 
-/// When a jump is made, numbers without sign.
+/// The condition of a jump; comparisons are unsigned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum If {
@@ -97,7 +97,7 @@ pub enum If {
     Eq = 0x10,
     /// Greater.
     Gt = 0x20,
-    /// Any of these bits set.
+    /// Any of these bits is set.
     Set = 0x40,
     /// Not equal.
     Ne = 0x50,
@@ -117,35 +117,35 @@ const BPF_ATOMIC: u8 = 0xc0;
 const BPF_IMM: u8 = 0x00;
 const BPF_X: u8 = 0x08;
 const BPF_END: u8 = 0xd0;
-/// With [`BPF_END`]: between the machine's order and that of networks.
+/// With [`BPF_END`]: converts between native and network byte order.
 const BPF_TO_BE: u8 = 0x08;
 const BPF_XCHG: i32 = 0xe1;
 const BPF_JMP: u8 = 0x05;
 const BPF_JA: u8 = 0x00;
 const BPF_CALL: u8 = 0x80;
 const BPF_EXIT: u8 = 0x90;
-/// The constant is the descriptor of a map, which the kernel replaces by its address.
+/// The constant is a map's descriptor, which the kernel replaces by the map's address.
 const BPF_PSEUDO_MAP_FD: u8 = 1;
 
 /// Bytes of an instruction.
 pub const INSTRUCTION_LEN: usize = 8;
 
-/// A place in a program to jump to.
+/// A jump target.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Label(usize);
 
-/// A program in the making: the kernel's encoding, in the machine's byte order.
+/// A program under construction, in the kernel's encoding and native byte order.
 #[derive(Clone, Debug, Default)]
 pub struct Assembler {
     code: Vec<u8>,
-    /// Where each label is, counted in instructions.
+    /// The position of each label, counted in instructions.
     places: Vec<Option<usize>>,
-    /// Instructions that jump, and where to.
+    /// Jump instructions and their labels.
     jumps: Vec<(usize, Label)>,
 }
 
 impl Assembler {
-    /// A label that is not placed yet.
+    /// Creates a label without a position.
     pub fn label(&mut self) -> Label {
         self.places.push(None);
         Label(self.places.len() - 1)
@@ -170,19 +170,19 @@ impl Assembler {
         self.instruction(BPF_STX | width as u8 | BPF_MEM, to, from as u8, offset, 0)
     }
 
-    /// Exchanges the u64 at `to + offset` and `with` in one step, which no other load or store of this processor passes.
+    /// Atomically exchanges the u64 at `to + offset` with `with`; a full memory barrier on the executing CPU.
     #[must_use]
     pub fn exchange(self, to: Reg, offset: i16, with: Reg) -> Self {
         self.instruction(BPF_STX | Width::U64 as u8 | BPF_ATOMIC, to, with as u8, offset, BPF_XCHG)
     }
 
-    /// `to = to op value`, in 64 bits; the value is extended with its sign.
+    /// `to = to op value` in 64 bits; the value is sign-extended.
     #[must_use]
     pub fn constant(self, op: Op, to: Reg, value: i32) -> Self {
         self.instruction(BPF_ALU64 | op as u8, to, 0, 0, value)
     }
 
-    /// `to = to op from`, in 64 bits.
+    /// `to = to op from` in 64 bits.
     #[must_use]
     pub fn register(self, op: Op, to: Reg, from: Reg) -> Self {
         self.instruction(BPF_ALU64 | BPF_X | op as u8, to, from as u8, 0, 0)
@@ -194,7 +194,7 @@ impl Assembler {
         self.wide(to, 0, value)
     }
 
-    /// Makes the lowest two bytes of a register, which came from a frame, a number, and the others zero.
+    /// Converts the lowest two bytes of a register from network byte order, and clears the others.
     #[must_use]
     pub fn be16(self, to: Reg) -> Self {
         self.instruction(BPF_ALU | BPF_TO_BE | BPF_END, to, 0, 0, 16)
@@ -218,28 +218,28 @@ impl Assembler {
         self.to(label).instruction(BPF_JMP | BPF_JA, Reg::R0, 0, 0, 0)
     }
 
-    /// Goes to a label if a register compares so with a constant.
+    /// Jumps to a label if the comparison of a register with a constant holds.
     #[must_use]
     pub fn jump_if(self, left: Reg, how: If, right: i32, label: Label) -> Self {
         self.to(label).instruction(BPF_JMP | how as u8, left, 0, 0, right)
     }
 
-    /// Goes to a label if a register compares so with another.
+    /// Jumps to a label if the comparison of two registers holds.
     #[must_use]
     pub fn jump_if_register(self, left: Reg, how: If, right: Reg, label: Label) -> Self {
         self.to(label).instruction(BPF_JMP | BPF_X | how as u8, left, right as u8, 0, 0)
     }
 
-    /// Ends with what `R0` holds.
+    /// Exits and returns `R0`.
     #[must_use]
     pub fn exit(self) -> Self {
         self.instruction(BPF_JMP | BPF_EXIT, Reg::R0, 0, 0, 0)
     }
 
-    /// The program's bytes, [`INSTRUCTION_LEN`] for each place.
+    /// The program's bytes, [`INSTRUCTION_LEN`] for each instruction slot.
     ///
     /// # Panics
-    /// If it jumps to a label that has no place, or one before it or too far away: an error of whoever wrote it.
+    /// If it jumps to a label without a position, backwards, or too far: a bug in the program.
     pub fn finish(mut self) -> Vec<u8> {
         for (at, label) in self.jumps {
             let to = self.places[label.0].expect("each label is placed");
@@ -254,13 +254,13 @@ impl Assembler {
         self.code.len() / INSTRUCTION_LEN
     }
 
-    /// The next instruction jumps there.
+    /// The next instruction jumps to `label`.
     fn to(mut self, label: Label) -> Self {
         self.jumps.push((self.len(), label));
         self
     }
 
-    /// One of 64 bits takes two places.
+    /// A 64-bit constant takes two slots.
     fn wide(self, to: Reg, from: u8, value: u64) -> Self {
         self.instruction(BPF_LD | Width::U64 as u8 | BPF_IMM, to, from, 0, value as i32).instruction(
             0,
@@ -272,7 +272,7 @@ impl Assembler {
     }
 
     fn instruction(mut self, code: u8, to: Reg, from: u8, offset: i16, value: i32) -> Self {
-        // Two registers of four bits, which stand in the byte as the machine orders bits.
+        // Two 4-bit fields, whose order in the byte depends on the byte order.
         let to = to as u8;
         let registers = if cfg!(target_endian = "little") { from << 4 | to } else { to << 4 | from };
         self.code.extend([code, registers]);
@@ -287,7 +287,7 @@ impl Assembler {
 mod tests {
     use super::*;
 
-    /// As `llvm-mc` and the examples of RFC 9669 have them.
+    /// Encodings of `llvm-mc` and of the examples in RFC 9669.
     #[test]
     fn instructions_have_the_bytes_of_the_specification() {
         let mut program = Assembler::default();
@@ -323,7 +323,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "each label is placed")]
-    fn a_label_without_a_place_is_an_error() {
+    fn a_label_without_a_position_is_an_error() {
         let mut program = Assembler::default();
         let nowhere = program.label();
         drop(program.jump(nowhere).finish());

@@ -1,7 +1,7 @@
-//! An array that programs and we share as memory (`BPF_F_MMAPABLE`, Linux 5.5).
+//! An array map that is also mapped into this process (`BPF_F_MMAPABLE`, Linux 5.5).
 //!
-//! Entries are of `W` words. Both sides may write at any time, so that all access here is by atomic words; who may write
-//! what when is up to the owner of the map.
+//! Entries have `W` words. Programs and this process may write at any time, so all accesses here are atomic. The map's
+//! owner defines which side may write which words.
 
 use std::ffi::c_int;
 use std::io;
@@ -21,13 +21,13 @@ pub struct Mapped<const W: usize> {
     entries: usize,
 }
 
-// SAFETY: the memory is reached by atomic words only and belongs to the value until it is dropped.
+// SAFETY: the memory is only accessed by atomic words, and belongs to the value until it is dropped.
 unsafe impl<const W: usize> Send for Mapped<W> {}
 // SAFETY: the same.
 unsafe impl<const W: usize> Sync for Mapped<W> {}
 
 impl<const W: usize> Mapped<W> {
-    /// Of so many entries, all zero.
+    /// Creates a map with this number of zeroed entries.
     pub fn new(entries: usize, title: &str) -> io::Result<Self> {
         const BPF_MAP_TYPE_ARRAY: u32 = 2;
         const BPF_F_MMAPABLE: u32 = 1 << 10;
@@ -45,12 +45,12 @@ impl<const W: usize> Mapped<W> {
 
     /// The entries.
     pub fn entries(&self) -> &[[AtomicU64; W]] {
-        // SAFETY: the mapping has so many entries, begins at a page, lives as long as the value, and any bytes are valid;
-        // values of an array stand without gaps, as they are of whole words.
+        // SAFETY: the mapping has this number of entries, is aligned to a page, lives as long as the value, and any
+        // bytes are valid; array elements have no padding, as they consist of whole words.
         unsafe { std::slice::from_raw_parts(self.memory.as_ptr(), self.entries) }
     }
 
-    /// The number of its descriptor, for programs.
+    /// The number of its descriptor, for use in programs.
     pub fn descriptor(&self) -> c_int {
         self.fd.as_raw_fd()
     }
@@ -59,7 +59,7 @@ impl<const W: usize> Mapped<W> {
 impl<const W: usize> Drop for Mapped<W> {
     fn drop(&mut self) {
         let len = self.entries * size_of::<[AtomicU64; W]>();
-        // SAFETY: the mapping was made with this address and length, and nobody has a reference into it any more.
+        // SAFETY: the mapping was created with this address and length, and no reference into it exists any more.
         let _ = unsafe { munmap(self.memory.as_ptr().cast(), len) };
     }
 }

@@ -1,14 +1,15 @@
-//! eBPF of our own (RFC 9669; Linux Documentation/bpf): programs are put together here and given to bpf(2) as they
-//! stand, so that neither a compiler nor a loader of object files is needed.
+//! eBPF programs and maps (RFC 9669; Linux Documentation/bpf). Programs are assembled here and passed to bpf(2)
+//! directly, without a compiler or a loader of object files.
 //!
-//! - [`asm`]: an assembler, by functions whose types say what goes where;
-//! - [`load`], [`attach`], [`test_run`]: programs of a [`Kind`], onto devices, and tried on a frame;
-//! - [`XskMap`], [`Hash`] and [`Mapped`]: maps; the last kind is memory shared with programs.
+//! - [`asm`]: an assembler with typed operands;
+//! - [`load`], [`attach`], [`test_run`]: load programs of a [`ProgramKind`], attach them to devices, and run them on a test
+//!   frame;
+//! - [`XskMap`], [`Hash`] and [`Mapped`]: maps; [`Mapped`] is memory shared with programs.
 //!
-//! Programs are attached by links, which are descriptors: when one is closed, by us or by the kernel when the process
-//! ends, the program is off the device.
+//! Programs are attached by links, which are descriptors. When a link is closed, at the latest when the process exits,
+//! the kernel detaches the program.
 //!
-//! `unsafe` stands in `sys` and `mapped` only.
+//! Only `sys` and `mapped` contain `unsafe`.
 
 pub mod asm;
 mod mapped;
@@ -16,4 +17,4 @@ mod sys;
 
 pub use asm::{Assembler, Helper, INSTRUCTION_LEN, Label, Reg};
 pub use mapped::Mapped;
-pub use sys::{Hash, Kind, Point, TestRun, XskMap, attach, load, processors, test_run, wait_for_programs};
+pub use sys::{Hash, Point, ProgramKind, TestRun, XskMap, attach, load, processors, test_run, wait_for_programs};

@@ -1,4 +1,4 @@
-//! The system calls that `rustix` has no safe function for: bpf(2), and membarrier(2).
+//! System calls without a safe function in `rustix`: bpf(2) and membarrier(2).
 
 use std::ffi::c_int;
 use std::io;
@@ -14,10 +14,10 @@ const BPF_PROG_LOAD: c_int = 5;
 const BPF_PROG_TEST_RUN: c_int = 10;
 const BPF_LINK_CREATE: c_int = 28;
 
-/// Bytes of a name of a map or program, with the zero at its end.
+/// Length of the name of a map or program, with its terminating zero.
 const NAME_LEN: usize = 16;
 
-/// A name in the form that the kernel takes.
+/// Pads a name to the kernel's format.
 const fn name(text: &[u8]) -> [u8; NAME_LEN] {
     let mut name = [0; NAME_LEN];
     let mut i = 0;
@@ -28,11 +28,11 @@ const fn name(text: &[u8]) -> [u8; NAME_LEN] {
     name
 }
 
-/// A command of bpf(2) with its attributes: the beginning of `union bpf_attr` (linux/bpf.h), zero from there on.
+/// A command of bpf(2) with its attributes: the first fields of `union bpf_attr` (linux/bpf.h); the others are zero.
 ///
 /// # Safety
-/// The type must be laid out as the kernel's structure of [`Attributes::command`], without padding, and its addresses
-/// must be those of memory that the kernel may access as that command does, for as long as the value lives.
+/// The type must have the layout of the kernel's structure for [`Attributes::command`], without padding. Addresses in it
+/// must be valid for the accesses of that command for as long as the value lives.
 unsafe trait Attributes {
     fn command(&self) -> c_int;
 }
@@ -56,7 +56,7 @@ unsafe impl Attributes for MapCreate {
     }
 }
 
-/// Of [`BPF_MAP_UPDATE_ELEM`] or [`BPF_MAP_DELETE_ELEM`], which leaves the value alone.
+/// For [`BPF_MAP_UPDATE_ELEM`], or [`BPF_MAP_DELETE_ELEM`], which ignores the value.
 #[repr(C)]
 struct MapElement<const COMMAND: c_int> {
     map_fd: u32,
@@ -66,8 +66,8 @@ struct MapElement<const COMMAND: c_int> {
     flags: u64,
 }
 
-// SAFETY: the layout of the kernel's structure for these commands; `update` and `Hash::remove`, which alone make one, have
-// the addresses from what lives through the call, and as long as the map was made for.
+// SAFETY: the type has the layout of the kernel's structure for these commands. Only `update` and `Hash::remove` create
+// values. Their addresses are of slices that live through the call and have the lengths with which the map was created.
 unsafe impl<const COMMAND: c_int> Attributes for MapElement<COMMAND> {
     fn command(&self) -> c_int {
         COMMAND
@@ -90,8 +90,8 @@ struct ProgramLoad {
     expected_attach_type: u32,
 }
 
-// SAFETY: the layout of the kernel's structure for this command; `load`, which alone makes one, has the addresses from
-// what lives through the call.
+// SAFETY: the type has the layout of the kernel's structure for this command. Only `load` creates values, with addresses of
+// memory that lives through the call.
 unsafe impl Attributes for ProgramLoad {
     fn command(&self) -> c_int {
         BPF_PROG_LOAD
@@ -115,9 +115,9 @@ struct Test {
     ctx_out: u64,
 }
 
-// SAFETY: the layout of the kernel's structure for this command; `test_run`, which alone makes one, has the address from
-// what it borrows during the call. The kernel writes the numbers of the structure, which are behind a shared reference to
-// nobody else: any value is one of them.
+// SAFETY: the type has the layout of the kernel's structure for this command. Only `test_run` creates a value, with the
+// address of a frame that it borrows during the call. The kernel writes fields of the structure through the cell, to which
+// no other reference exists, and any value of them is valid.
 unsafe impl Attributes for std::cell::UnsafeCell<Test> {
     fn command(&self) -> c_int {
         BPF_PROG_TEST_RUN
@@ -130,7 +130,7 @@ struct LinkCreate {
     target_ifindex: u32,
     attach_type: u32,
     flags: u32,
-    /// For tc: another program or link that this one stands beside, none; and a revision to insist on, any.
+    /// For tcx: the program or link to be placed next to, which is none, and the expected revision, which is any.
     relative: u32,
     padding: u32,
     expected_revision: u64,
@@ -143,7 +143,7 @@ unsafe impl Attributes for LinkCreate {
     }
 }
 
-/// Carries out a command; the result is a descriptor or 0, as the command has it.
+/// Executes a command; returns a descriptor or 0, depending on the command.
 fn bpf<A: Attributes>(attributes: &A) -> io::Result<c_int> {
     let len = size_of::<A>();
     // SAFETY: the attributes live through the call, are as long as we say, and are what the command takes by the
@@ -153,7 +153,7 @@ fn bpf<A: Attributes>(attributes: &A) -> io::Result<c_int> {
 }
 
 fn owned(fd: c_int) -> OwnedFd {
-    // SAFETY: the descriptor was just made by the kernel and nobody else has it.
+    // SAFETY: the kernel has just created the descriptor, and nothing else owns it.
     unsafe { OwnedFd::from_raw_fd(fd) }
 }
 
@@ -170,39 +170,39 @@ pub(crate) fn create_map(
         .map(owned)
 }
 
-/// Sets an entry; key and value must have the lengths that the map was made with.
+/// Sets an entry. Key and value must have the lengths of the map.
 fn update(map: &OwnedFd, key: &[u8], value: &[u8]) -> io::Result<()> {
     let map_fd = map.as_raw_fd() as u32;
     let (key, value) = (key.as_ptr() as u64, value.as_ptr() as u64);
     bpf(&MapElement::<BPF_MAP_UPDATE_ELEM> { map_fd, padding: 0, key, value, flags: 0 }).map(drop)
 }
 
-/// A map from queue numbers to AF_XDP sockets.
+/// A map from queue numbers to AF_XDP sockets (`BPF_MAP_TYPE_XSKMAP`).
 #[derive(Debug)]
 pub struct XskMap(OwnedFd);
 
 impl XskMap {
-    /// For the queues below `entries`.
+    /// A map for the queues below `entries`.
     pub fn new(entries: u32) -> io::Result<Self> {
         const BPF_MAP_TYPE_XSKMAP: u32 = 17;
         create_map(BPF_MAP_TYPE_XSKMAP, (4, 4), entries, 0, "flowstone_xsks").map(Self)
     }
 
-    /// Has frames of a queue go to a socket.
+    /// Redirects the frames of a queue to a socket.
     pub fn set(&self, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
         update(&self.0, &queue.to_ne_bytes(), &(socket.as_raw_fd() as u32).to_ne_bytes())
     }
 
-    /// The number of its descriptor, for programs.
+    /// The number of its descriptor, for use in programs.
     pub fn descriptor(&self) -> c_int {
         self.0.as_raw_fd()
     }
 }
 
-/// A hash map from some words to one.
+/// A hash map from keys of several words to one word.
 ///
-/// The place of an entry that was removed may be another's at once, while programs still look at it: who removes one waits
-/// for them before adding another.
+/// The kernel may reuse a removed entry at once, while programs still access it: after a removal, wait for running
+/// programs before adding an entry.
 #[derive(Debug)]
 pub struct Hash {
     fd: OwnedFd,
@@ -210,31 +210,31 @@ pub struct Hash {
 }
 
 impl Hash {
-    /// For so many entries with keys of so many words.
+    /// A map of at most `entries` entries, with keys of `key_words` words.
     pub fn new(key_words: usize, entries: u32, title: &str) -> io::Result<Self> {
         const BPF_MAP_TYPE_HASH: u32 = 1;
         let fd = create_map(BPF_MAP_TYPE_HASH, (8 * key_words as u32, 8), entries, 0, title)?;
         Ok(Self { fd, key_words })
     }
 
-    /// Sets an entry. An error if the key has another length than the map's.
+    /// Sets an entry. Fails if the key has the wrong length.
     pub fn set(&self, key: &[u64], value: u64) -> io::Result<()> {
         update(&self.fd, &self.key(key)?, &value.to_ne_bytes())
     }
 
-    /// Removes an entry. An error if it is not there, or the key has another length than the map's.
+    /// Removes an entry. Fails if it does not exist or the key has the wrong length.
     pub fn remove(&self, key: &[u64]) -> io::Result<()> {
         let bytes = self.key(key)?;
         let (map_fd, key) = (self.fd.as_raw_fd() as u32, bytes.as_ptr() as u64);
         bpf(&MapElement::<BPF_MAP_DELETE_ELEM> { map_fd, padding: 0, key, value: 0, flags: 0 }).map(drop)
     }
 
-    /// The number of its descriptor, for programs.
+    /// The number of its descriptor, for use in programs.
     pub fn descriptor(&self) -> c_int {
         self.fd.as_raw_fd()
     }
 
-    /// The bytes of a key, as many as the kernel reads.
+    /// The bytes of a key; fails if it has the wrong length.
     fn key(&self, words: &[u64]) -> io::Result<Vec<u8>> {
         let fits = words.len() == self.key_words;
         fits.then(|| words.iter().flat_map(|word| word.to_ne_bytes()).collect())
@@ -242,17 +242,17 @@ impl Hash {
     }
 }
 
-/// What a program is for.
+/// The type of a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
-    /// Frames that a driver has received, before anything else is done with them.
+pub enum ProgramKind {
+    /// Runs on frames in the driver, before all other processing.
     Xdp {
-        /// It takes frames in several pieces (Linux 5.18).
+        /// Accepts frames in several fragments (Linux 5.18).
         pieces: bool,
     },
-    /// Socket buffers that a device has received, behind packet sockets.
+    /// Runs on received socket buffers, after packet sockets.
     Tcx,
-    /// Whether a socket takes a frame (`SO_ATTACH_BPF`).
+    /// Decides whether a socket receives a frame (`SO_ATTACH_BPF`).
     SocketFilter,
 }
 
@@ -260,15 +260,15 @@ const BPF_XDP: u32 = 37;
 const BPF_TCX_INGRESS: u32 = 46;
 
 /// Loads a program from its instructions.
-pub fn load(kind: Kind, instructions: &[u8], title: &str) -> io::Result<OwnedFd> {
+pub fn load(kind: ProgramKind, instructions: &[u8], title: &str) -> io::Result<OwnedFd> {
     const BPF_PROG_TYPE_SOCKET_FILTER: u32 = 1;
     const BPF_PROG_TYPE_SCHED_CLS: u32 = 3;
     const BPF_PROG_TYPE_XDP: u32 = 6;
     const BPF_F_XDP_HAS_FRAGS: u32 = 1 << 5;
     let (prog_type, expected_attach_type, prog_flags) = match kind {
-        Kind::Xdp { pieces } => (BPF_PROG_TYPE_XDP, BPF_XDP, if pieces { BPF_F_XDP_HAS_FRAGS } else { 0 }),
-        Kind::Tcx => (BPF_PROG_TYPE_SCHED_CLS, BPF_TCX_INGRESS, 0),
-        Kind::SocketFilter => (BPF_PROG_TYPE_SOCKET_FILTER, 0, 0),
+        ProgramKind::Xdp { pieces } => (BPF_PROG_TYPE_XDP, BPF_XDP, if pieces { BPF_F_XDP_HAS_FRAGS } else { 0 }),
+        ProgramKind::Tcx => (BPF_PROG_TYPE_SCHED_CLS, BPF_TCX_INGRESS, 0),
+        ProgramKind::SocketFilter => (BPF_PROG_TYPE_SOCKET_FILTER, 0, 0),
     };
     let license = c"Apache-2.0";
     let attributes = ProgramLoad {
@@ -288,18 +288,18 @@ pub fn load(kind: Kind, instructions: &[u8], title: &str) -> io::Result<OwnedFd>
     bpf(&attributes).map(owned)
 }
 
-/// Where a program is attached.
+/// The attachment point of a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Point {
     /// XDP, with `XDP_FLAGS_` bits.
     Xdp(u32),
-    /// tcx, on the way in, before programs that are there (Linux 6.6).
+    /// tcx ingress, before all other programs there (Linux 6.6).
     TcxIngress,
 }
 
 /// Attaches a program to a device for as long as the returned descriptor is open.
 pub fn attach(program: BorrowedFd<'_>, ifindex: u32, point: Point) -> io::Result<OwnedFd> {
-    /// Beside nothing: at the very front.
+    /// Without a relative program: before all others.
     const BPF_F_BEFORE: u32 = 1 << 3;
     let (attach_type, flags) = match point {
         Point::Xdp(flags) => (BPF_XDP, flags),
@@ -311,16 +311,16 @@ pub fn attach(program: BorrowedFd<'_>, ifindex: u32, point: Point) -> io::Result
     bpf(&LinkCreate { prog_fd, target_ifindex, attach_type, flags, relative, padding, expected_revision }).map(owned)
 }
 
-/// What came of trying a program.
+/// The result of a test run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TestRun {
-    /// What it returned.
+    /// The program's return value.
     pub result: u32,
-    /// Nanoseconds of one run, on average.
+    /// Average time of a run in nanoseconds.
     pub ns: u32,
 }
 
-/// Runs a program on a frame, `repeat` times, attached to nothing (`BPF_PROG_TEST_RUN`).
+/// Runs a program on a frame `repeat` times without attaching it (`BPF_PROG_TEST_RUN`).
 pub fn test_run(program: BorrowedFd<'_>, frame: &[u8], repeat: u32) -> io::Result<TestRun> {
     let test = std::cell::UnsafeCell::new(Test {
         prog_fd: program.as_raw_fd() as u32,
@@ -334,7 +334,7 @@ pub fn test_run(program: BorrowedFd<'_>, frame: &[u8], repeat: u32) -> io::Resul
     Ok(TestRun { result: test.retval, ns: test.duration })
 }
 
-/// Waits until every program that runs at this moment has ended: some milliseconds.
+/// Waits until every program that is running now has ended, for some milliseconds.
 pub fn wait_for_programs() -> io::Result<()> {
     const MEMBARRIER_CMD_GLOBAL: c_int = 1;
     // SAFETY: no pointers are passed.
@@ -342,9 +342,9 @@ pub fn wait_for_programs() -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Processors that the machine can have: programs see numbers below this.
+/// Number of possible CPUs; programs see CPU numbers below this.
 pub fn processors() -> io::Result<usize> {
-    // As `0-3` or `0`, in ascending order.
+    // The format is `0-3` or `0`, in ascending order.
     let text = std::fs::read_to_string("/sys/devices/system/cpu/possible")?;
     let last = text.trim().rsplit(['-', ',']).next().and_then(|n| n.parse::<usize>().ok());
     last.map(|n| n + 1).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
@@ -355,8 +355,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn attributes_are_as_long_as_the_kernel_has_them() {
-        // Offsets of the field behind each, of linux/bpf.h.
+    fn attributes_have_the_lengths_of_the_kernel() {
+        // Offsets of the next fields in linux/bpf.h.
         assert_eq!(size_of::<MapCreate>(), 44);
         assert_eq!(size_of::<MapElement<0>>(), 32);
         assert_eq!(size_of::<ProgramLoad>(), 72);
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_cut_and_end() {
+    fn names_are_truncated_and_terminated() {
         assert_eq!(&name(b"ab")[..3], b"ab\0");
         assert_eq!(name(&[b'x'; 40])[NAME_LEN - 1], 0);
     }

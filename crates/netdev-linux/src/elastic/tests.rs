@@ -1,4 +1,4 @@
-//! A receiver on a veth device, told when to have a ring.
+//! A receiver on a veth device that moves to a ring and back on request.
 
 use std::sync::atomic::{AtomicBool, AtomicU32};
 
@@ -14,7 +14,7 @@ mod net;
 
 use net::{Net, run, up};
 
-/// Two devices that frames of ours alone pass, and what removes them.
+/// Two devices that carry only the test's frames, and the guard that removes them.
 type Veth = (Net, [String; 2]);
 
 fn veth() -> Veth {
@@ -47,8 +47,8 @@ fn send(tx: &mut dyn Tx, packets: impl Iterator<Item = Packet>) -> u64 {
     tx.send_batch(&mut packets.collect()).sent
 }
 
-/// Has the ring made, or given back.
-fn turn(rx: &mut ElasticRx) {
+/// Requests a ring, or returns it.
+fn toggle_ring(rx: &mut ElasticRx) {
     match std::mem::replace(&mut rx.phase, Phase::Socket) {
         Phase::Socket => rx.want(),
         Phase::Ring(ring) => {
@@ -63,7 +63,7 @@ fn is_settled(rx: &ElasticRx) -> bool {
     matches!(rx.phase, Phase::Ring(_)) || matches!(rx.phase, Phase::Socket) && rx.exchange.step() == Step::None
 }
 
-/// Waits, reading, until a change is over; appends what came.
+/// Receives until a change is complete; appends the frames to `out`.
 fn settle(rx: &mut ElasticRx, out: &mut Batch) {
     while !is_settled(rx) {
         rx.recv_batch(out, BATCH_MAX).expect("receive");
@@ -77,15 +77,15 @@ fn frames_keep_their_order_through_all_changes() {
     let (_linux, a, b) = open(&veth);
     let mut rx = b.elastic_rx().expect("rx");
     let (read, stop) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicBool::new(false)));
-    let (told, until, mut tx) = (read.clone(), stop.clone(), a.open_tx().expect("tx"));
+    let (n_read, until, mut tx) = (read.clone(), stop.clone(), a.open_tx().expect("tx"));
     let sender = std::thread::spawn(move || {
         let mut sent = 0;
         while !until.load(Ordering::Relaxed) {
-            if sent - told.load(Ordering::Relaxed) > 1000 {
+            if sent - n_read.load(Ordering::Relaxed) > 1000 {
                 std::thread::yield_now();
                 continue;
             }
-            // Batches of all sizes; some frames have no room in a slot.
+            // Batches of all sizes; some frames are too long for a slot.
             let n = sent % 33 + 1;
             let len = |number| if number % 50 == 7 { 6000 } else { 60 };
             let number = sent;
@@ -107,7 +107,7 @@ fn frames_keep_their_order_through_all_changes() {
         read.store(next, Ordering::Relaxed);
         if is_settled(&rx) && next > since + 3000 {
             (turns, since) = (turns + 1, next);
-            turn(&mut rx);
+            toggle_ring(&mut rx);
         }
     }
     stop.store(true, Ordering::Relaxed);
@@ -120,7 +120,7 @@ fn frames_keep_their_order_through_all_changes() {
 }
 
 #[test]
-fn what_finds_no_room_is_counted_on_both_sides_and_after_them() {
+fn overflows_of_socket_and_ring_are_counted_and_kept() {
     let veth = veth();
     let (_linux, a, b) = open(&veth);
     let (mut rx, mut tx) = (b.elastic_rx().expect("rx"), a.open_tx().expect("tx"));
@@ -130,8 +130,8 @@ fn what_finds_no_room_is_counted_on_both_sides_and_after_them() {
             sent += send(&mut *tx, (0..50).map(|number| frame(number, 60)));
         }
         let before = batch.len();
-        // The last of a ring's drops are told by the ring only, which is about to go.
-        turn(&mut rx);
+        // Only the ring can report its last drops, and it is about to be closed.
+        toggle_ring(&mut rx);
         settle(&mut rx, &mut batch);
         while rx.recv_batch(&mut batch, BATCH_MAX).expect("receive") > 0 {}
         assert!(batch.len() - before < n, "nothing was dropped");
@@ -141,7 +141,7 @@ fn what_finds_no_room_is_counted_on_both_sides_and_after_them() {
 }
 
 #[test]
-fn a_device_that_was_down_has_its_frames_whole() {
+fn no_frame_is_lost_or_duplicated_after_a_device_was_down() {
     let veth = veth();
     let (_net, [above, below]) = &veth;
     run(&format!("ip link set {below} down"));
@@ -155,8 +155,8 @@ fn a_device_that_was_down_has_its_frames_whole() {
             rx.recv_batch(&mut batch, BATCH_MAX).expect("receive");
         }
         assert_eq!(batch.drain(..).map(|packet| number(&packet)).collect::<Vec<_>>(), [0, 1, 2, 3, 4], "{turns}");
-        // It may be gone, too, while there is a ring and while there is none.
-        turn(&mut rx);
+        // The device may also disappear, with and without a ring.
+        toggle_ring(&mut rx);
         settle(&mut rx, &mut batch);
         run(&format!("ip link set {below} down"));
         assert_eq!(rx.recv_batch(&mut batch, BATCH_MAX).expect("receive"), 0);
@@ -164,13 +164,13 @@ fn a_device_that_was_down_has_its_frames_whole() {
 }
 
 #[test]
-fn a_device_that_is_deleted_is_told_in_every_phase() {
+fn a_deleted_device_is_reported_in_every_phase() {
     for turns in 0..2 {
         let veth = veth();
         let (_linux, _a, b) = open(&veth);
         let mut rx = b.elastic_rx().expect("rx");
         for _ in 0..turns {
-            turn(&mut rx);
+            toggle_ring(&mut rx);
             settle(&mut rx, &mut Batch::new());
         }
         drop(veth);

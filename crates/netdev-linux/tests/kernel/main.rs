@@ -1,5 +1,5 @@
-//! Real frames through devices of the kernel: needs root, `ip` and python3. Each test makes veth pairs and network
-//! namespaces with names of its own and removes them.
+//! Real frames through kernel devices; needs root, `ip` and python3. Each test creates veth pairs and network
+//! namespaces with unique names, and removes them.
 
 mod net;
 mod python;

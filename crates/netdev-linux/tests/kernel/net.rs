@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
-/// Runs a command line of words without spaces; panics with its errors if it fails.
+/// Runs a command line of words without spaces; panics with its error output if it fails.
 pub(crate) fn run(line: &str) -> Output {
     let mut words = line.split_whitespace();
     let program = words.next().expect("a program");
@@ -25,7 +25,7 @@ pub(crate) struct Net {
 }
 
 impl Net {
-    /// Names that no other test or run has.
+    /// Names that no other test or run uses.
     pub(crate) fn new() -> Self {
         assert!(rustix::process::geteuid().is_root(), "these tests make network devices: run them as root");
         let prefix = format!("f{:x}{:x}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
@@ -37,7 +37,7 @@ impl Net {
         format!("{}{suffix}", self.prefix)
     }
 
-    /// A veth pair in this namespace, both ends up, with IPv6 off.
+    /// A veth pair in this namespace, both ends up, with IPv6 disabled.
     pub(crate) fn veth(&mut self, a: &str, b: &str) -> (String, String) {
         let (a, b) = (self.name(a), self.name(b));
         run(&format!("ip link add {a} type veth peer name {b}"));
@@ -49,7 +49,7 @@ impl Net {
         (a, b)
     }
 
-    /// A namespace with nothing in it.
+    /// An empty namespace.
     pub(crate) fn namespace(&mut self, suffix: &str) -> String {
         let namespace = self.name(suffix);
         run(&format!("ip netns add {namespace}"));
@@ -57,8 +57,8 @@ impl Net {
         namespace
     }
 
-    /// A host in a namespace of its own: its device `e` has `address` and the MTU. Returns the namespace and the
-    /// device at this end.
+    /// A host in a namespace of its own, whose device `e` has this address and MTU. Returns the namespace and the local
+    /// device.
     pub(crate) fn host(&mut self, suffix: &str, address: &str, mtu: u32) -> (String, String) {
         let (port, inside) = self.veth(&format!("p{suffix}"), &format!("h{suffix}"));
         let namespace = self.namespace(suffix);
@@ -82,8 +82,8 @@ impl Drop for Net {
     }
 }
 
-/// Sets both ends of a veth pair up, and returns when frames pass. The kernel begins to send some time after the carrier is
-/// there, and loses without an error what it is given before.
+/// Sets both ends of a veth pair up, and returns when frames pass. The kernel starts to send some time after the
+/// carrier is up, and silently drops earlier frames.
 pub(crate) fn up(a: &str, b: &str) {
     for end in [a, b] {
         run(&format!("ip link set {end} up"));
@@ -96,11 +96,11 @@ pub(crate) fn up(a: &str, b: &str) {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
-    // Whoever told the state holds the lock that this needs until there is a way out.
+    // Setting the link up again takes the lock that is held until transmission has started.
     run(&format!("ip link set {a} up"));
 }
 
-/// Keeps the host's own IPv6 stack off a device, so that only the test's frames pass it.
+/// Disables the host's own IPv6 stack on a device, so that only the test's frames pass it.
 pub(crate) fn no_ipv6(device: &str) {
     let path = format!("/proc/sys/net/ipv6/conf/{device}/disable_ipv6");
     let _ = std::fs::write(path, "1");

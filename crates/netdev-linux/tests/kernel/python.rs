@@ -1,4 +1,4 @@
-//! Programs in namespaces, for what a host does.
+//! Python programs in namespaces, which act as hosts.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
@@ -25,7 +25,7 @@ impl Python {
         line.trim_end().to_owned()
     }
 
-    /// Everything that the program still prints, when it has ended well.
+    /// The remaining output of the program, after it has exited successfully.
     pub(crate) fn finish(mut self) -> String {
         let mut rest = String::new();
         self.1.read_to_string(&mut rest).expect("read");

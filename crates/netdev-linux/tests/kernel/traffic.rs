@@ -1,5 +1,5 @@
-//! Hosts in namespaces that talk through a forward loop of ours: what their kernels send, checksums unfinished and
-//! segments merged, arrives whole.
+//! Hosts in namespaces that communicate through a forwarding loop: frames with partial checksums and merged segments
+//! arrive intact.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -15,7 +15,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use crate::net::{Net, run};
 use crate::python::Python;
 
-/// What a forward loop saw pass.
+/// Statistics of a forwarding loop.
 #[derive(Default, Debug)]
 struct Seen {
     frames: u64,
@@ -40,7 +40,7 @@ impl Seen {
     }
 }
 
-/// Where frames come from, what is done to them, and where they go.
+/// One direction of a loop: a receive queue, an edit, and a tx queue.
 struct Way {
     rx: Box<dyn Rx>,
     edit: fn(&mut Batch),
@@ -53,7 +53,7 @@ impl Way {
     }
 }
 
-/// A thread that moves frames until it is told to stop.
+/// A thread that moves frames until it is stopped.
 struct Forwarder {
     stop: Arc<OwnedFd>,
     thread: JoinHandle<Seen>,
@@ -67,10 +67,10 @@ impl Forwarder {
 
     fn start(mut ways: Vec<Way>) -> Self {
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).expect("eventfd"));
-        let told = stop.clone();
+        let stop_event = stop.clone();
         let thread = std::thread::spawn(move || {
             let mut seen = Seen::default();
-            while !forward(&mut ways, &told, &mut seen) {}
+            while !forward(&mut ways, &stop_event, &mut seen) {}
             seen
         });
         Self { stop, thread }
@@ -82,7 +82,7 @@ impl Forwarder {
     }
 }
 
-/// Moves what waits, then sleeps until more comes. Returns whether the loop is to end.
+/// Moves waiting frames, then sleeps until more arrive. Returns whether the loop is to end.
 fn forward(ways: &mut [Way], stop: &OwnedFd, seen: &mut Seen) -> bool {
     let mut batch = Batch::new();
     let mut moved = 0;
@@ -156,18 +156,18 @@ fn segment(batch: &mut Batch) {
     *batch = finished;
 }
 
-/// What happens between two hosts.
+/// The path between two hosts.
 #[derive(Clone, Copy, PartialEq)]
 enum Between {
     /// Nothing.
     Wire,
-    /// A wire on which the frames are tagged.
+    /// A wire with tagged frames.
     TaggedWire,
-    /// Checksums and segments in software.
+    /// Checksums and segmentation in software.
     Software,
 }
 
-/// A TCP stream from one host to the other, through the loop.
+/// Sends a TCP stream from one host to the other through the loop.
 fn tcp_between_hosts(mtu: u32, between: Between) -> Seen {
     let mut net = Net::new();
     let (ns_a, port_a) = net.host("A", "198.18.1.1/24", mtu);
@@ -221,7 +221,7 @@ fn tcp_tagged() {
 }
 
 #[test]
-fn udp_with_an_unfinished_checksum() {
+fn udp_with_a_partial_checksum() {
     let mut net = Net::new();
     let (ns_a, port_a) = net.host("A", "198.18.1.1/24", 1500);
     let (ns_b, port_b) = net.host("B", "198.18.1.2/24", 1500);
@@ -296,7 +296,7 @@ fn tcp_between_a_tap_and_a_veth() {
 }
 
 #[test]
-fn a_tap_that_is_deleted_or_down_is_told() {
+fn a_deleted_or_disabled_tap_is_reported() {
     let net = Net::new();
     let linux = Linux::new().expect("netlink");
     let name = net.name("t");
@@ -304,7 +304,7 @@ fn a_tap_that_is_deleted_or_down_is_told() {
     let (mut tx, mut rx) = (tap.open_tx().expect("tx"), tap.open_rx(0).expect("rx"));
     let report = tx.send_batch(&mut vec![Packet::from_slice(&[2; 60])]);
     assert_eq!(report.dropped, [(base::DropReason::PortDown, 1)]);
-    // While nothing changes, it is not tried again; what comes then is counted all the same.
+    // Without a link change, no further attempt is made; frames are counted all the same.
     for n in [1, 32] {
         let report = tx.send_batch(&mut vec![Packet::from_slice(&[2; 60]); n]);
         assert_eq!(report.dropped, [(base::DropReason::PortDown, n as u64)]);
@@ -326,7 +326,7 @@ fn a_tap_that_is_deleted_or_down_is_told() {
 }
 
 #[test]
-fn a_tap_that_is_moved_to_another_namespace_stays_ours() {
+fn a_tap_moved_to_another_namespace_stays_the_same_port() {
     let mut net = Net::new();
     let linux = Linux::new().expect("netlink");
     let namespace = net.namespace("n");
@@ -348,7 +348,7 @@ fn a_tap_that_is_moved_to_another_namespace_stays_ours() {
     assert!(tap.stats().tx_packets > Some(0), "counters of the other namespace");
     let error = tap.set_mtu(1300).expect_err("it is not ours to set");
     assert!(error.to_string().ends_with("(Operation not supported)"), "{error}");
-    // And back, under the number that it is given then.
+    // And back, under a new index.
     run(&format!("ip -n {namespace} link set eth0 netns {} name {name}", std::process::id()));
     until("it is back", &mut || linux.link(&name).is_ok());
     run(&format!("ip link set {name} mtu 1200"));

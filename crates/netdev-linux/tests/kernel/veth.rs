@@ -1,4 +1,4 @@
-//! Both ends of a veth pair in our hands: what is sent at one is received at the other, and state is seen.
+//! Both ends of a veth pair: frames sent at one end are received at the other, and state changes are seen.
 
 use std::io;
 use std::sync::{Arc, mpsc};
@@ -23,7 +23,7 @@ fn next_frame(rx: &mut dyn Rx) -> Packet {
     batch.remove(0)
 }
 
-/// A frame of a local experimental EtherType (0x88b5), whose bytes count up.
+/// A frame with a local experimental EtherType (0x88b5) and ascending bytes.
 fn frame(len: usize) -> Vec<u8> {
     let mut frame = [&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xb5][..]].concat();
     frame.extend((frame.len()..len).map(|n| n as u8));
@@ -61,7 +61,7 @@ fn frames_pass_byte_for_byte() {
     let mut pair = pair();
     run(&format!("ip link set {} mtu 9000", pair.a.name()));
     run(&format!("ip link set {} mtu 9000", pair.b.name()));
-    // Below and above what fits a slot of the ring, with the tags that the kernel takes out on the way.
+    // Shorter and longer than a ring slot, with tags that the kernel strips on the way.
     let frames = [
         frame(14),
         frame(60),
@@ -87,7 +87,7 @@ fn frames_pass_byte_for_byte() {
 }
 
 #[test]
-fn what_we_send_is_not_received_again() {
+fn sent_frames_are_not_received() {
     let mut pair = pair();
     let mut own = pair.a.open_rx(0).expect("rx");
     pair.tx.send_batch(&mut vec![Packet::from_slice(&frame(60))]);
@@ -108,7 +108,7 @@ fn frames_that_cannot_be_sent_have_a_reason() {
     let report = pair.tx.send_batch(&mut vec![Packet::from_slice(&frame(60)); 3]);
     assert_eq!((report.sent, &report.dropped[..]), (0, &[(DropReason::PortDown, 3)][..]));
     pair.a.set_up(true).expect("up");
-    // The socket still remembers the time when the device was down, which must cost no frame.
+    // The socket still reports that the device was down, which must not cost a frame.
     assert_eq!(pair.tx.send_batch(&mut vec![Packet::from_slice(&frame(60)); 3]).sent, 3);
     run(&format!("ip link del {}", pair.a.name()));
     let report = pair.tx.send_batch(&mut vec![Packet::from_slice(&frame(60)); 3]);
@@ -116,7 +116,7 @@ fn frames_that_cannot_be_sent_have_a_reason() {
 }
 
 #[test]
-fn a_full_queue_is_counted() {
+fn drops_of_a_full_queue_are_counted() {
     let mut pair = pair();
     let n = 60_000;
     for _ in 0..n / 50 {
@@ -128,7 +128,7 @@ fn a_full_queue_is_counted() {
     assert!(batch.len() >= 2000, "{}", batch.len());
     let stats = pair.b.stats();
     assert_eq!(stats.rx_dropped, Some(n - batch.len() as u64));
-    // Asked again, it is the same.
+    // Reading again gives the same value.
     assert_eq!(pair.b.stats().rx_dropped, stats.rx_dropped);
 }
 
@@ -150,7 +150,7 @@ fn state_is_set_and_seen() {
     assert!(pair.b.change_seq() >= 2);
     let error = pair.b.set_mtu(1).expect_err("too small");
     assert_eq!(error.to_string(), format!("{}: could not set MTU to 1 (Invalid argument)", pair.b.name()));
-    // The other end going down takes our carrier away: nobody tells us but the monitor.
+    // When the other end goes down, the carrier is lost, and only the monitor reports it.
     let before = pair.b.change_seq();
     run(&format!("ip link set {} down", pair.a.name()));
     while pair.b.change_seq() == before {
@@ -211,7 +211,7 @@ fn a_device_that_is_down_does_not_keep_its_descriptor_readable() -> io::Result<(
     Ok(())
 }
 
-/// A UDP packet of the flow with this source port, which carries `number`.
+/// A UDP packet of the flow with this source port, containing `number`.
 fn datagram(port: u16, number: u8) -> Vec<u8> {
     let mut frame = [&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0][..]].concat();
     frame.extend([0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
@@ -236,14 +236,14 @@ fn several_queues_share_flows_and_keep_their_order() {
     assert_eq!(a.n_rxq(), 3);
     let mut queues: Vec<_> = (0..3).map(|queue| a.open_rx(queue).expect("rx")).collect();
     assert!(a.open_rx(3).is_err());
-    // With queues open there cannot be others.
+    // The number of open queues is fixed.
     assert!(a.set_options(&options("3")).is_ok() && a.set_options(&options("2")).is_err());
     let (mut own, mut other) = (a.open_tx().expect("tx"), b.open_tx().expect("tx"));
     for number in 0..FRAMES {
         let packets = |port: u16| Packet::from_slice(&datagram(port, number));
         let report = other.send_batch(&mut (1000..1000 + FLOWS).map(packets).collect());
         assert_eq!(report.sent, u64::from(FLOWS));
-        // What the device sends is none of theirs.
+        // Frames that the device sends are not received.
         assert_eq!(own.send_batch(&mut vec![Packet::from_slice(&datagram(7, number))]).sent, 1);
     }
     let total = usize::from(FLOWS) * usize::from(FRAMES);

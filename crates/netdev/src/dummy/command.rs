@@ -1,8 +1,8 @@
-//! The control commands of dummies: `netdev-dummy/receive`, `netdev-dummy/set-admin-state` and
+//! The control commands of dummy devices: `netdev-dummy/receive`, `netdev-dummy/set-admin-state` and
 //! `netdev-dummy/conn-state`.
 //!
-//! Each takes the arguments after the command's name and returns the reply, or the error text; the texts are Open
-//! vSwitch's. Counts of arguments are the command table's business (see [`Registry::COMMANDS`]).
+//! Each takes the arguments after the command's name and returns the reply or an error text; the texts are Open
+//! vSwitch's. The command table checks the number of arguments (see [`Registry::COMMANDS`]).
 
 use std::fmt::Write;
 
@@ -11,12 +11,12 @@ use packet::Packet;
 use super::{Dummy, ETH_HEADER_LEN, Registry};
 use crate::device::Netdev;
 
-/// Makes frames of a flow's text, as `in_port(1),eth(...),...`: the frames, or an error text. The number is the
-/// length that the frame is to have, 0 for as long as the headers ask.
+/// Composes a frame from the text of a flow, as `in_port(1),eth(...),...`. The number is the length of the frame, or 0
+/// for the minimum that the headers need.
 pub type ComposeFlow<'a> = &'a dyn Fn(&str, usize) -> Result<Packet, String>;
 
 impl Registry {
-    /// The commands: name, usage, least and most arguments.
+    /// The commands: name, usage, minimum and maximum number of arguments.
     pub const COMMANDS: [(&'static str, &'static str, usize, usize); 3] = [
         ("netdev-dummy/receive", "name [--qid queue_id] packet|flow [--len packet_len]", 2, usize::MAX),
         ("netdev-dummy/set-admin-state", "[netdev] up|down", 1, 2),
@@ -72,7 +72,7 @@ impl Registry {
         Ok("OK".to_owned())
     }
 
-    /// `netdev-dummy/conn-state [NAME]`: a line for each device that connects to another over a socket, or for one.
+    /// `netdev-dummy/conn-state [NAME]`: prints a line for each device with an outgoing connection, or for one device.
     pub fn command_conn_state(&self, args: &[String]) -> Result<String, String> {
         let word = |device: &Dummy| match device.connected() {
             Some(true) => Some("connected"),
@@ -94,8 +94,8 @@ impl Registry {
     }
 }
 
-/// The bytes that pairs of hexadecimal digits spell, with spaces and full stops between them ignored; `None` if
-/// `text` is something else or too short for an Ethernet header.
+/// The bytes of pairs of hexadecimal digits, ignoring spaces and full stops between them; `None` if `text` is anything
+/// else or too short for an Ethernet header.
 fn frame_from_hex(text: &str) -> Option<Vec<u8>> {
     let digits: Option<Vec<u8>> =
         text.chars().filter(|c| !matches!(c, ' ' | '.')).map(|c| c.to_digit(16).map(|d| d as u8)).collect();
@@ -105,7 +105,7 @@ fn frame_from_hex(text: &str) -> Option<Vec<u8>> {
         .then(|| pairs.iter().map(|[high, low]| high << 4 | low).collect())
 }
 
-/// The number that `text` begins with, and 0 if it begins with none, as C's `atoi` has it.
+/// The number at the front of `text`, or 0 if there is none, like atoi(3).
 fn leading_number(text: &str) -> i64 {
     let text = text.trim_start();
     let end = text.char_indices().find(|(i, c)| !(c.is_ascii_digit() || (*i == 0 && *c == '-'))).map(|(i, _)| i);

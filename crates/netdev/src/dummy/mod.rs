@@ -1,11 +1,11 @@
-//! Open vSwitch's `dummy` interfaces: ports whose frames come from a control command, a capture file's reader on the
-//! other side, or another dummy over a socket, and whose sent frames go to capture files and sockets.
+//! Open vSwitch's `dummy` interfaces. Their frames come from a control command or from another dummy device over a
+//! socket, and the frames that they send go to capture files and sockets.
 //!
 //! Options: `pcap` (all frames), `rxq_pcap` (frames received), `tx_pcap` (frames sent), `stream` and `pstream`
-//! (sockets, see [`stream`]), `ifindex`, and for the kind `dummy-pmd` also `n_rxq` and `numa_id`. A dummy without a socket counts
-//! what it sends as sent. Frames are received and sent whatever the administrative state says, as Open vSwitch does.
+//! (sockets, see [`stream`]), `ifindex`, and for type `dummy-pmd` also `n_rxq` and `numa_id`. Without a socket, frames
+//! count as sent. The administrative state does not stop frames, as in Open vSwitch.
 //!
-//! Addresses are given out in sequence, aa:55:aa:55:NN:NN, by the [`Registry`] that opens the devices.
+//! The [`Registry`] that opens the devices assigns addresses in sequence, aa:55:aa:55:NN:NN.
 
 use std::collections::{BTreeMap, btree_map};
 use std::io;
@@ -30,14 +30,14 @@ pub mod stream;
 
 use stream::Streams;
 
-/// Frames that wait in a receive queue at most; more are dropped and counted.
+/// Maximum number of frames that wait in a receive queue; more are dropped and counted.
 const QUEUE_LEN_MAX: usize = 1024;
-/// Receive queues of a `dummy-pmd` device at most.
+/// Maximum number of receive queues of a `dummy-pmd` device.
 const N_RXQ_MAX: usize = 64;
 const ETH_HEADER_LEN: usize = 14;
 const VLAN_TAG_LEN: usize = 4;
 
-/// The dummies of a process, by name.
+/// The dummy devices of a process, by name.
 #[derive(Debug, Default)]
 pub struct Registry {
     devices: Mutex<BTreeMap<String, Weak<Dummy>>>,
@@ -45,12 +45,12 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// A registry without devices, whose first device gets the address aa:55:aa:55:00:00.
+    /// An empty registry. The first device gets the address aa:55:aa:55:00:00.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Makes the device `name`, which lasts as long as the `Arc`. `kind` is the interface type it stands for: `dummy`,
+    /// Creates the device `name`, which exists as long as the `Arc`. `kind` is its interface type: `dummy`,
     /// `dummy-pmd`, or `internal` for the local port of a bridge with `datapath_type=dummy`.
     pub fn open(&self, name: &str, kind: &'static str) -> Result<Arc<Dummy>, NetdevError> {
         let mut devices = self.devices.lock();
@@ -70,7 +70,7 @@ impl Registry {
         self.devices.lock().get(name).and_then(Weak::upgrade)
     }
 
-    /// All open devices, in order of their names.
+    /// All open devices, sorted by name.
     pub fn devices(&self) -> Vec<Arc<Dummy>> {
         self.devices.lock().values().filter_map(Weak::upgrade).collect()
     }
@@ -95,7 +95,7 @@ struct Config {
     numa_id: usize,
 }
 
-/// The part of a dummy that frames touch, shared with its queues and its sockets' thread.
+/// The state of a dummy device that frames use, shared with its queues and its sockets' thread.
 #[derive(Debug)]
 pub(crate) struct Port {
     name: String,
@@ -126,7 +126,7 @@ impl Counter {
     }
 }
 
-/// The capture files of a dummy. One file under two options is opened once.
+/// The capture files of a dummy device. A file that two options name is opened once.
 #[derive(Debug, Default)]
 struct Captures {
     files: Vec<(PathBuf, crate::pcap::Writer<std::fs::File>)>,
@@ -135,7 +135,7 @@ struct Captures {
 }
 
 impl Captures {
-    /// Opens what the options name, and keeps open what is open already.
+    /// Opens the files that the options name; files that are already open stay open.
     fn set(&mut self, device: &str, options: &Options) {
         let mut old = std::mem::take(self);
         let both = options.get("pcap");
@@ -165,7 +165,7 @@ impl Captures {
         }
     }
 
-    /// Writes a frame to a file; a file that cannot be written is given up, with one line in the log.
+    /// Writes a frame to a file. If that fails, logs a line and closes the file.
     fn write(&mut self, device: &str, at: Option<usize>, frame: &[u8]) {
         let Some((path, file)) = at.and_then(|at| self.files.get_mut(at)) else { return };
         if let Err(e) = file.write(frame) {
@@ -181,7 +181,7 @@ impl Captures {
 }
 
 impl Port {
-    /// Puts a frame into receive queue `queue`. Returns whether there is such a queue.
+    /// Adds a frame to receive queue `queue`. Returns whether the queue exists.
     pub(crate) fn receive(&self, packet: Packet, queue: usize) -> bool {
         let mut state = self.state.lock();
         let PortState { queues, captures, rx_dropped, .. } = &mut *state;
@@ -243,7 +243,7 @@ impl Dummy {
         })
     }
 
-    /// Puts a frame into receive queue `queue`, as if it had come in. Returns whether there is such a queue.
+    /// Adds a frame to receive queue `queue` as if it had been received. Returns whether the queue exists.
     pub fn receive(&self, packet: Packet, queue: usize) -> bool {
         self.port.receive(packet, queue)
     }
@@ -281,7 +281,7 @@ impl Dummy {
         if streams.as_ref().is_some_and(|s| s.is_for(active, passive)) {
             return Ok(());
         }
-        // The old sockets are closed before the new ones are opened: they may have the same path.
+        // Close the old sockets before opening new ones, as they may have the same path.
         self.port.state.lock().links = None;
         *streams = None;
         if active.is_some() || passive.is_some() {
@@ -382,7 +382,7 @@ impl Netdev for Dummy {
         }
         custom.push(("tx_q0_packets".to_owned(), state.tx.packets));
         custom.push(("tx_q0_bytes".to_owned(), state.tx.bytes));
-        // A dummy of Open vSwitch does not know its drops, so they are shown only when there are any.
+        // Open vSwitch's dummy devices do not count drops, so drops are shown only if there are any.
         let nonzero = |n: u64| (n > 0).then_some(n);
         NetdevStats {
             rx_packets: Some(rx.packets),
@@ -430,7 +430,7 @@ impl Tx for DummyTx {
                 pool::recycle(packet);
                 continue;
             }
-            // What leaves a dummy is read by others, who know no marks.
+            // Capture files and peers cannot carry offload flags, so the work is done here.
             if let Err(packet) = software::finish(packet, &mut finished) {
                 report.count_dropped(DropReason::OutputError, 1);
                 pool::recycle(packet);

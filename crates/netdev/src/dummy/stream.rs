@@ -1,11 +1,12 @@
-//! Sockets between dummies: each frame is a 16-bit big-endian length and the frame's bytes.
+//! Sockets between dummy devices. A frame is sent as a 16-bit big-endian length followed by its bytes.
 //!
-//! `stream=unix:PATH` and `stream=tcp:HOST:PORT` connect, and connect again after 1, 2, 4 and then every 8 seconds
-//! when that fails; `pstream=punix:PATH` and `pstream=ptcp:PORT[:HOST]` listen and take any number of peers. A frame
-//! sent goes to all peers; a frame that any peer sends is received in queue 0. A peer that sends a frame too short
-//! for an Ethernet header is cut off.
+//! `stream=unix:PATH` and `stream=tcp:HOST:PORT` connect; after a failure they retry after 1, 2, 4 and then every 8
+//! seconds. `pstream=punix:PATH` and `pstream=ptcp:PORT[:HOST]` listen and accept several peers. A sent frame goes to
+//! all peers; a frame from any peer is received in queue 0. A peer that sends a frame too short for an Ethernet header
+//! is disconnected.
 //!
-//! One thread a device does the waiting. It holds the device weakly and ends when the device's [`Streams`] is dropped.
+//! Each device has one thread that waits for its sockets. The thread holds the device weakly and ends when the device's
+//! [`Streams`] is dropped.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
@@ -25,18 +26,18 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use super::{ETH_HEADER_LEN, Port};
 use crate::device::{NetdevError, errno_text};
 
-/// Bytes that wait for a slow peer at most; frames beyond are dropped for that peer.
+/// Maximum number of bytes that wait for a slow peer; more frames for that peer are dropped.
 const BACKLOG_LEN_MAX: usize = 1 << 20;
-/// Peers of a passive socket at most.
+/// Maximum number of peers of a passive socket.
 const PEERS_MAX: usize = 64;
 const BACKOFF_MAX: Duration = Duration::from_secs(8);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The peers that are connected now.
+/// The connected peers.
 #[derive(Debug)]
 pub(crate) struct Links {
     peers: Mutex<Vec<Peer>>,
-    /// Written to end the thread's sleep.
+    /// Wakes the thread when written to.
     wake: OwnedFd,
     stop: AtomicBool,
     connected: AtomicBool,
@@ -45,7 +46,7 @@ pub(crate) struct Links {
 #[derive(Debug)]
 struct Peer {
     socket: Arc<OwnedFd>,
-    /// Whether this is the connection that option `stream` asked for.
+    /// Whether this is the connection of option `stream`.
     active: bool,
     received: Vec<u8>,
     unsent: VecDeque<u8>,
@@ -53,7 +54,7 @@ struct Peer {
 }
 
 impl Links {
-    /// Sends a frame to all peers. Never blocks: a peer that does not read loses frames.
+    /// Sends a frame to all peers. Never blocks: a slow peer loses frames.
     pub(crate) fn send(&self, frame: &[u8]) {
         let Ok(len) = u16::try_from(frame.len()) else { return };
         let mut wake = false;
@@ -72,7 +73,7 @@ impl Links {
     }
 
     fn wake(&self) {
-        // A counter that is full already wakes the thread.
+        // A write fails only if the counter is full, and then the thread is awake.
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
     }
 }
@@ -90,7 +91,7 @@ impl Peer {
         }
     }
 
-    /// Reads what waits, and returns the frames that are whole.
+    /// Reads available data and returns the complete frames.
     fn read(&mut self) -> Vec<Packet> {
         let mut chunk = [0; 16 * 1024];
         match rustix::io::read(&self.socket, &mut chunk) {
@@ -117,7 +118,7 @@ impl Peer {
     }
 }
 
-/// The sockets of one dummy, open until this is dropped.
+/// The sockets of one dummy device; dropping this closes them.
 #[derive(Debug)]
 pub(crate) struct Streams {
     links: Arc<Links>,
@@ -127,7 +128,7 @@ pub(crate) struct Streams {
 }
 
 impl Streams {
-    /// Opens the sockets that the options `stream` and `pstream` of `device` name, and starts their thread.
+    /// Opens the sockets of the options `stream` and `pstream` of `device`, and starts their thread.
     pub(crate) fn start(
         device: &str,
         active: Option<String>,
@@ -162,7 +163,7 @@ impl Streams {
         Ok(Self { links, active, passive, thread: Some(thread.map_err(failed)?) })
     }
 
-    /// Whether these are the sockets of those two options.
+    /// Whether these are the sockets of the given options.
     pub(crate) fn is_for(&self, active: Option<&String>, passive: Option<&String>) -> bool {
         self.active.as_ref() == active && self.passive.as_ref() == passive
     }
@@ -172,7 +173,7 @@ impl Streams {
         self.links.clone()
     }
 
-    /// Whether the active socket is connected; `None` if there is none.
+    /// Whether the active socket is connected; `None` if there is no such socket.
     pub(crate) fn connected(&self) -> Option<bool> {
         self.active.as_ref().map(|_| self.links.connected.load(Ordering::Acquire))
     }
@@ -182,8 +183,8 @@ impl Drop for Streams {
     fn drop(&mut self) {
         self.links.stop.store(true, Ordering::Release);
         self.links.wake();
-        // A listening socket must be closed before another takes its place. A thread that may be waiting for a
-        // connection is let go: it ends by itself.
+        // A listening socket must be closed before another can bind to its path. A thread that may be blocked in
+        // connecting is detached: it ends by itself.
         if let Some(thread) = self.thread.take().filter(|_| self.passive.is_some()) {
             let _ = thread.join();
         }
@@ -197,7 +198,7 @@ struct Worker {
     target: Option<String>,
     listener: Option<Listener>,
     backoff: Duration,
-    /// When to connect again; `None` while nothing failed.
+    /// When to reconnect; `None` if no attempt has failed.
     retry_at: Option<Instant>,
 }
 
@@ -237,7 +238,7 @@ impl Worker {
         self.backoff = (self.backoff * 2).min(BACKOFF_MAX);
     }
 
-    /// Sleeps until a socket is ready, it is time to connect, or someone wakes the thread.
+    /// Sleeps until a socket is ready, a reconnect is due, or the thread is woken.
     fn wait(&self) {
         let sockets: Vec<_> = {
             let peers = self.links.peers.lock();
@@ -284,7 +285,7 @@ impl Worker {
             self.links.connected.store(false, Ordering::Release);
             self.retry_later();
         }
-        // Out of the lock: receiving takes the port's, and sending takes the port's and then the peers'.
+        // Without the lock: receiving takes the port's lock, and sending takes the port's and then the peers'.
         if let Some(port) = self.port.upgrade() {
             for frame in frames {
                 port.receive(frame, 0);
@@ -303,7 +304,7 @@ fn invalid(text: String) -> io::Error {
     io::Error::new(ErrorKind::InvalidInput, text)
 }
 
-/// Connects to `unix:PATH` or `tcp:HOST:PORT` and returns the socket, which does not block.
+/// Connects to `unix:PATH` or `tcp:HOST:PORT` and returns a nonblocking socket.
 fn connect(target: &str) -> io::Result<OwnedFd> {
     if let Some(path) = target.strip_prefix("unix:") {
         let socket = UnixStream::connect(path)?;
@@ -320,7 +321,7 @@ fn connect(target: &str) -> io::Result<OwnedFd> {
     Ok(socket.into())
 }
 
-/// A listening socket. A Unix socket's path is removed when it is closed.
+/// A listening socket. Closing it removes the path of a Unix socket.
 #[derive(Debug)]
 enum Listener {
     Unix(UnixListener, PathBuf),
@@ -332,7 +333,7 @@ impl Listener {
     fn open(name: &str) -> io::Result<Self> {
         if let Some(path) = name.strip_prefix("punix:") {
             let path = PathBuf::from(path);
-            // A socket that another run left behind would make binding fail.
+            // Remove a stale socket of an earlier run, which would make binding fail.
             if UnixStream::connect(&path).is_err_and(|e| e.kind() == ErrorKind::ConnectionRefused) {
                 std::fs::remove_file(&path)?;
             }

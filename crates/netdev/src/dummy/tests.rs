@@ -1,4 +1,4 @@
-//! Dummy devices: injection, capture files, sockets between them.
+//! Dummy devices: injection, capture files, and sockets between them.
 
 use super::*;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -16,7 +16,7 @@ fn no_flow(text: &str, _len: usize) -> Result<Packet, String> {
     Err(format!("syntax error at {text}"))
 }
 
-/// Waits for one frame; blocks until it comes.
+/// Waits for one frame, without a timeout.
 fn next_frame(rx: &mut dyn Rx) -> Packet {
     let mut batch = Batch::new();
     while rx.recv_batch(&mut batch, 1).expect("receive") == 0 {
@@ -27,7 +27,7 @@ fn next_frame(rx: &mut dyn Rx) -> Packet {
 }
 
 #[test]
-fn addresses_in_sequence_and_names_once() {
+fn addresses_are_sequential_and_names_unique() {
     let registry = Registry::new();
     let p0 = registry.open("p0", "dummy").expect("p0");
     let p1 = registry.open("p1", "internal").expect("p1");
@@ -99,7 +99,7 @@ fn sent_frames_go_to_the_capture_file() {
     assert_eq!((report.sent, report.sent_bytes), (2, 1574));
     assert_eq!(report.dropped, [(DropReason::TooBig, 1), (DropReason::Malformed, 1)]);
     assert!(p1.receive(Packet::from_slice(&[5; 60]), 0));
-    // One file for both directions, and options that stay the same keep their files.
+    // One file for both directions. Unchanged options keep their files open.
     let both = options(&[("pcap", &path("both"))]);
     p1.set_options(&both).expect("options");
     p1.set_options(&both).expect("options");
@@ -115,7 +115,7 @@ fn sent_frames_go_to_the_capture_file() {
 }
 
 #[test]
-fn marks_are_dealt_with_before_frames_leave() {
+fn offload_work_is_done_before_frames_leave() {
     let registry = Registry::new();
     let p1 = registry.open("p1", "dummy").expect("p1");
     let dir = tempfile::tempdir().expect("directory");
@@ -170,13 +170,13 @@ fn exchange(passive: &str, active: &str) {
     tx_b.send_batch(&mut vec![Packet::from_slice(&[1; 60]), Packet::from_slice(&[2; 1514])]);
     assert_eq!(next_frame(&mut *rx_a).data(), [1; 60]);
     assert_eq!(next_frame(&mut *rx_a).data(), [2; 1514]);
-    // What came in proves that the passive side knows its peer.
+    // The received frame proves that the passive side has accepted its peer.
     tx_a.send_batch(&mut vec![Packet::from_slice(&[3; 60])]);
     assert_eq!(next_frame(&mut *rx_b).data(), [3; 60]);
     let state = |words: &[&str]| registry.command_conn_state(&args(words)).expect("state");
     assert_eq!(state(&[]), "b: connected\n");
     assert_eq!((state(&["a"]), state(&["x"])), ("a: unknown\n".to_owned(), "x: unknown\n".to_owned()));
-    // The peer's end is seen; the listener can be opened again at the same place.
+    // The active side notices that the peer is gone; the listener can be opened again at the same address.
     a.set_options(&options(&[])).expect("close");
     while b.connected() != Some(false) {
         std::thread::yield_now();
@@ -215,7 +215,7 @@ fn a_short_frame_ends_the_connection() {
 }
 
 #[test]
-fn listeners_hear_of_changes() {
+fn listeners_are_called_for_changes() {
     let registry = Registry::new();
     let p1 = registry.open("p1", "dummy").expect("p1");
     let (sender, heard) = mpsc::channel();

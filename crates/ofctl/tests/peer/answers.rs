@@ -1,5 +1,5 @@
-//! What is printed of a switch's answers, and of what it says by itself, in the forms that options ask for: the same of
-//! both programs for the same bytes.
+//! Compares the output of both programs for a switch's replies and asynchronous messages, with the same bytes and
+//! options.
 
 use crate::exceptions::{self, Difference};
 use crate::fake::{Fake, News, Script};
@@ -8,7 +8,7 @@ use crate::messages::{self, Pool};
 use openflow::Version;
 use std::path::Path;
 
-/// A command line, what the switch answers to it, and which kind and version of message that is.
+/// A command line, the switch's reply to it, and the type and version of that message.
 struct Case {
     args: Vec<String>,
     script: Script,
@@ -17,7 +17,7 @@ struct Case {
     message: Vec<u8>,
 }
 
-/// The command that asks for this reply.
+/// The command that requests this reply.
 fn command(message: &[u8]) -> Option<&'static str> {
     let statistics = [
         "dump-desc",
@@ -39,7 +39,7 @@ fn command(message: &[u8]) -> Option<&'static str> {
     ];
     let number =
         |at: usize, n: usize| message.get(at..at + n)?.iter().try_fold(0, |all, b| Some(all << 8 | usize::from(*b)));
-    // Where an experimenter's number stands.
+    // Offset of an experimenter's number.
     let vendor = if message[0] == 1 { 12 } else { 16 };
     match (message[0], message[1]) {
         (1, 21) | (2..=4, 23) => return Some("queue-get-config"),
@@ -66,11 +66,11 @@ fn options(g: &mut Gen, command: &str) -> Vec<String> {
     for _ in 0..g.below(3) {
         all.push(g.of(&["-m", "--more", "--names", "--no-names", "-mm"]).to_owned());
     }
-    // Where features of tables are shown, names are asked for earlier by one program than by the other.
+    // For features of tables, the programs request names at different times.
     if command == "dump-table-features" {
         all.retain(|option| option != "--names");
     }
-    // Other dumps are in colour only where they have actions.
+    // Other dumps are only coloured where they contain actions.
     if command == "dump-flows" && g.once_in(4) {
         all.push("--color=always".to_owned());
     }
@@ -93,7 +93,7 @@ fn cases(g: &mut Gen, n: usize) -> Vec<Case> {
     let mut all = Vec::new();
     for (kind, version, message) in messages::corpus(g, &pool, 4000) {
         let Some(command) = command(&message) else { continue };
-        // What cannot be read is compared as such by itself.
+        // Malformed replies are compared separately.
         if openflow::message::decode(&message).is_err() {
             continue;
         }
@@ -106,12 +106,12 @@ fn cases(g: &mut Gen, n: usize) -> Vec<Case> {
         let script = Script { reply: Some(message.clone()), news: None };
         all.push(Case { args, script, kind, version, message });
     }
-    // Of all kinds as many as there are places for.
+    // Choose evenly from all types.
     let step = (all.len() / n).max(1);
     all.into_iter().step_by(step).take(n).collect()
 }
 
-/// What the switch says by itself, and to whom.
+/// Asynchronous messages and the commands that print them.
 fn news(g: &mut Gen, n: usize) -> Vec<Case> {
     let pool = Pool::new(g);
     let of_monitors = [
@@ -161,7 +161,7 @@ fn plain(text: &str) -> String {
     out
 }
 
-/// Which cases are printed in another way, without an exception of the messages for it.
+/// The cases whose output differs without a matching exception.
 fn compare(theirs: &Path, ours: &Path, cases: &[Case]) -> (Vec<String>, usize) {
     let fake = Fake::new();
     let (mut wrong, mut excepted) = (Vec::new(), 0);
@@ -171,7 +171,7 @@ fn compare(theirs: &Path, ours: &Path, cases: &[Case]) -> (Vec<String>, usize) {
         if theirs == ours {
             continue;
         }
-        // In colour, Open vSwitch ends lists of actions in others with a comma.
+        // In colour, Open vSwitch ends nested lists of actions with a comma.
         let (ours_said, theirs_said) = (plain(&ours.said), plain(&theirs.said).replace(",)", ")"));
         let (ours_said, theirs_said) = (ours_said.as_str(), theirs_said.as_str());
         if theirs.sent == ours.sent && ours_said == theirs_said && plain(&theirs.said).contains("),)") {
@@ -205,7 +205,7 @@ fn compare(theirs: &Path, ours: &Path, cases: &[Case]) -> (Vec<String>, usize) {
     (wrong, excepted)
 }
 
-fn all_alike(cases: &[Case]) {
+fn assert_equal_output(cases: &[Case]) {
     let Some(theirs) = oracle::program("ovs-ofctl") else { return };
     let ours = crate::our_program();
     let middle = cases.len() / 2;
@@ -219,11 +219,11 @@ fn all_alike(cases: &[Case]) {
 }
 
 #[test]
-fn answers_are_printed_alike() {
-    all_alike(&cases(&mut Gen::new(5), 500));
+fn replies_are_printed_equally() {
+    assert_equal_output(&cases(&mut Gen::new(5), 500));
 }
 
 #[test]
-fn news_is_printed_alike() {
-    all_alike(&news(&mut Gen::new(6), 60));
+fn asynchronous_messages_are_printed_equally() {
+    assert_equal_output(&news(&mut Gen::new(6), 60));
 }

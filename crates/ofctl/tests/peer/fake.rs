@@ -1,5 +1,5 @@
-//! A made-up switch: it agrees on the newest version that it is offered, answers what a client waits for, and keeps all
-//! that it is sent.
+//! A fake switch: it negotiates the newest version offered, answers all requests that clients wait for, and records the
+//! messages that it receives.
 
 use openflow::Version;
 use std::fs;
@@ -13,32 +13,32 @@ use std::thread::JoinHandle;
 const NICIRA: [u8; 4] = [0, 0, 0x23, 0x20];
 const ONF: [u8; 4] = [0x4f, 0x4e, 0x46, 0];
 
-/// What the switch answers beside the usual.
+/// Replies of the switch other than the default.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Script {
-    /// A statistics reply in place of its own.
+    /// A statistics reply in place of the default one.
     pub(crate) reply: Option<Vec<u8>>,
-    /// What it sends by itself before it ends the connection.
+    /// Asynchronous messages before it closes the connection.
     pub(crate) news: Option<News>,
 }
 
-/// Messages that nobody asked for, and when they come: at once, or when the client has chosen a format of packet-ins.
+/// Asynchronous messages, sent at once or after the client has selected a packet-in format.
 #[derive(Clone, Debug)]
 pub(crate) enum News {
     AtOnce(Vec<Vec<u8>>),
     OnceChosen(Vec<Vec<u8>>),
 }
 
-/// What a program did.
+/// The result of running a program.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Deed {
-    /// The messages of its connections, in hexadecimal.
+    /// The messages on its connections, in hexadecimal.
     pub(crate) sent: Vec<String>,
-    /// What it printed, and how it ended.
+    /// Its output and exit status.
     pub(crate) said: String,
 }
 
-/// A switch, and a folder for it.
+/// A fake switch and its directory.
 pub(crate) struct Fake {
     dir: tempfile::TempDir,
     listener: UnixListener,
@@ -51,18 +51,18 @@ impl Fake {
         Self { dir, listener }
     }
 
-    /// A file in its folder, in which programs run.
+    /// A file in the switch's directory, in which programs run.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    /// Runs the program with these arguments, of which `unix:sw` is the switch, and this input.
+    /// Runs the program with these arguments, in which `unix:sw` is the switch, and this input.
     pub(crate) fn run(&self, program: &Path, args: &[String], input: &str, script: &Script) -> Deed {
         let kept = Arc::new(Mutex::new(Vec::new()));
         let output = std::thread::scope(|scope| {
             let serving = scope.spawn(|| self.serve(&kept, script));
             let output = self.output(program, args, input);
-            // Connections are taken up in their order: behind this one there is none.
+            // Connections are accepted in order, so this one is the last.
             let mut last = UnixStream::connect(self.path("sw")).expect("it listens");
             last.write_all(&[0]).expect("it reads");
             serving.join().expect("it serves");
@@ -82,7 +82,7 @@ impl Fake {
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).output().expect("ovs-ofctl runs")
     }
 
-    /// Serves connections until one begins with a zero.
+    /// Serves connections until one begins with a zero byte.
     fn serve(&self, kept: &Arc<Mutex<Vec<String>>>, script: &Script) {
         let mut threads: Vec<JoinHandle<()>> = Vec::new();
         loop {
@@ -108,7 +108,7 @@ impl Fake {
     }
 }
 
-/// Serves one connection, of which one byte was read, to its end. Gives what was sent to it.
+/// Serves one connection, whose first byte is already read, to its end. Returns the messages received.
 fn connection(mut stream: UnixStream, mut header: [u8; 8], script: &Script) -> String {
     let mut kept = String::new();
     let (mut first, mut chosen, mut xids) = (true, false, Vec::new());
@@ -142,13 +142,13 @@ fn connection(mut stream: UnixStream, mut header: [u8; 8], script: &Script) -> S
     }
 }
 
-/// Whether a message asks for an answer when all before it is done.
+/// Whether a message requests a barrier reply.
 fn is_barrier(message: &[u8]) -> bool {
     matches!((message[0], message[1]), (1, 18) | (2.., 20)) && message.len() == 8
 }
 
-/// The message with its transaction id, and that of a message in a bundle, counted as they come: which numbers a program
-/// takes is its own affair.
+/// The message with its transaction ids, including those of bundled messages, replaced by their order of appearance, as
+/// programs choose ids freely.
 fn numbered(message: &[u8], xids: &mut Vec<[u8; 4]>) -> Vec<u8> {
     let mut message = message.to_vec();
     let inner = match (message[0], message[1]) {
@@ -178,7 +178,7 @@ fn reply(request: &[u8], ty: u8, body: &[u8]) -> Vec<u8> {
     [&[request[0], ty], &length[..], &request[4..8], body].concat()
 }
 
-/// What the switch says to a message.
+/// The switch's replies to a message.
 fn answer(message: &[u8], script: &Script) -> Vec<Vec<u8>> {
     let old = message[0] == 1;
     let body = &message[8..];
@@ -200,7 +200,7 @@ fn answer(message: &[u8], script: &Script) -> Vec<Vec<u8>> {
         (4, _) if body.get(..8) == Some(&[&ONF[..], &[0, 0, 8, 0xfc]].concat()) => {
             one(4, &[&body[..8], &bundle(&body[8..])].concat())
         }
-        // What TLVs there are.
+        // A request for the TLV mappings.
         (4, _) if vendor(25) => {
             let map = [0, 0, 1, 0, 0, 64, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 1, 4, 0, 0, 0, 0];
             one(4, &[&NICIRA[..], &[0, 0, 0, 26], &map].concat())
@@ -210,7 +210,7 @@ fn answer(message: &[u8], script: &Script) -> Vec<Vec<u8>> {
     }
 }
 
-/// A bundle's control message with the type that answers it.
+/// A bundle control message with the type of its reply.
 fn bundle(body: &[u8]) -> Vec<u8> {
     let mut body = body.to_vec();
     if let Some(ty) = body.get_mut(5) {
@@ -219,7 +219,7 @@ fn bundle(body: &[u8]) -> Vec<u8> {
     body
 }
 
-/// This reply as one to that request, and no more of it to come.
+/// `reply` as the last reply to `request`.
 fn with_xid(reply: &[u8], request: &[u8]) -> Vec<u8> {
     let mut reply = reply.to_vec();
     reply[4..8].copy_from_slice(&request[4..8]);
@@ -231,7 +231,7 @@ fn with_xid(reply: &[u8], request: &[u8]) -> Vec<u8> {
 
 fn statistics(request: &[u8], script: &Script) -> Vec<u8> {
     let ty = [request[8], request[9]];
-    // Experimenters' statistics are told apart by what stands behind their number.
+    // Experimenter statistics are distinguished by the fields after the experimenter's number.
     let kind = |message: &[u8]| {
         let vendor = if message[0] == 1 { 12..20 } else { 16..24 };
         (message[8..10].to_vec(), (message[8..10] == [0xff, 0xff]).then(|| message.get(vendor).map(<[u8]>::to_vec)))
@@ -262,7 +262,7 @@ fn statistics(request: &[u8], script: &Script) -> Vec<u8> {
     reply(request, request[1] + 1, &body)
 }
 
-/// How many bytes of numbers are in one of Nicira's statistics replies, if that cannot be empty.
+/// Length of the counters in one of Nicira's statistics replies that cannot be empty.
 fn numbers(subtype: u8) -> usize {
     match subtype {
         1 => 24,
@@ -272,7 +272,7 @@ fn numbers(subtype: u8) -> usize {
     }
 }
 
-/// A table that can do nothing: eight properties that say so.
+/// A table without any features: eight empty properties.
 fn table() -> Vec<u8> {
     let mut table = vec![0; 64];
     table[1] = 128;

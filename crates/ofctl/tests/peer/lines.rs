@@ -1,9 +1,9 @@
-//! Command lines that send something to a switch, from random choices; some of them with something wrong.
+//! Random command lines that send something to a switch; some of them with errors.
 
 use crate::make::Gen;
 use std::fmt::Write;
 
-/// A command line for the switch `unix:sw`, and its input.
+/// A command line for the switch `unix:sw`, with its input.
 pub(crate) struct Line {
     pub(crate) args: Vec<String>,
     pub(crate) input: String,
@@ -63,7 +63,7 @@ fn version(g: &mut Gen) -> String {
     }
 }
 
-/// Something wrong with a text.
+/// Introduces an error into a text.
 fn damage(g: &mut Gen, text: &mut String) {
     let at = g.below(text.len() as u64 + 1) as usize;
     match g.below(4) {
@@ -167,7 +167,7 @@ fn joined(parts: &[String]) -> String {
     parts.iter().filter(|p| !p.is_empty()).cloned().collect::<Vec<_>>().join(",")
 }
 
-/// Settings that stand in such a flow most of the time, and a match.
+/// Settings that are present in most such flows, and a match.
 fn spec(g: &mut Gen, likely: &[&str]) -> String {
     let mut parts = Vec::new();
     for _ in 0..g.of(&[0, 1, 1, 2]) {
@@ -299,13 +299,13 @@ fn group_text(g: &mut Gen, command: &str) -> String {
     let n = if g.once_in(10) { 8 } else { 5 };
     let id = format!("group_id={}", g.of(&["1", "5", "0", "4294967040", "0x10", "all", "any", "x"][..n]));
     let mut parts = vec![id];
-    let bare = command.starts_with("delete") || command.starts_with("del") || command.starts_with("remove");
+    let no_buckets = command.starts_with("delete") || command.starts_with("del") || command.starts_with("remove");
     let insert = command.starts_with("insert");
-    if (bare || insert) && !command.starts_with("del") || g.once_in(25) {
+    if (no_buckets || insert) && !command.starts_with("del") || g.once_in(25) {
         let id = g.of(&["first", "last", "all", "5", "4294967295", "4294967041", "x"]);
         parts.push(format!("command_bucket_id={id}"));
     }
-    if !bare && !insert || g.once_in(25) {
+    if !no_buckets && !insert || g.once_in(25) {
         parts.push(format!("type={}", g.of(&["all", "select", "indirect", "ff", "fast_failover", "select", "foo"])));
         if g.once_in(4) {
             parts.push("selection_method=hash".to_owned());
@@ -326,7 +326,7 @@ fn group_text(g: &mut Gen, command: &str) -> String {
             parts.push("selection_method=dp_hash".to_owned());
         }
     }
-    if !bare || g.once_in(25) {
+    if !no_buckets || g.once_in(25) {
         for _ in 0..g.of(&[0, 1, 1, 2, 3]) {
             parts.push(bucket(g));
         }

@@ -1,13 +1,13 @@
-//! Our ovs-ofctl beside Debian's: the same output, errors and exit codes for the same command lines, against Debian's
-//! switch with dummy ports, and against a made-up one that keeps what is sent to it. Runs if `FLOWSTONE_PEERS` names a
-//! folder with `bin/` of Open vSwitch's programs.
+//! Compares output, errors and exit codes of this ovs-ofctl with Open vSwitch's for the same command lines, against
+//! Open vSwitch's switch with dummy ports and against a fake switch that records its input. Runs if `FLOWSTONE_PEERS`
+//! names a directory with Open vSwitch's programs in `bin/`.
 
 mod answers;
 mod fake;
 mod lines;
 mod sent;
 
-// What makes up messages for the comparisons of the codec.
+// Generates the messages for the comparisons of the codec.
 #[allow(dead_code, reason = "these tests use a part of it")]
 #[path = "../../../openflow/tests/corpus/bodies.rs"]
 mod bodies;
@@ -33,7 +33,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
-/// Runs a program; what follows the word `<` is its input, with `\\n` for line ends.
+/// Runs a program; the text after the word `<` is its input, with `\\n` for line ends.
 fn ofctl(switch: &Switch, program: &Path, args: &[String]) -> Output {
     let at = args.iter().position(|word| word == "<").unwrap_or(args.len());
     let input = args.get(at + 1).map(|text| text.replace("\\n", "\n")).unwrap_or_default();
@@ -47,12 +47,12 @@ const SETUP: &str = "set bridge br0 protocols=OpenFlow10,OpenFlow13 other_config
     -- add-port br0 p1 -- set interface p1 type=dummy ofport_request=1 \
     -- add-port br0 p2 -- set interface p2 type=dummy ofport_request=2";
 
-/// Times, rates and the program's path differ from run to run.
+/// Replaces times, rates and the program's path, which differ between runs.
 fn normalized(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text);
     let mut out = String::new();
     for line in text.lines() {
-        // Times may be in colour.
+        // Times may be coloured.
         let mut line = line.replace("duration=\x1b[m\x1b[K", "duration=");
         for (key, end) in [("duration=", "s"), ("duration", "s"), ("idle_age=", ","), ("time=", " ")] {
             if let Some(at) = line.find(key) {
@@ -84,7 +84,7 @@ fn normalized(text: &[u8]) -> String {
     out
 }
 
-/// What a program printed, and how it ended.
+/// A program's output and exit status.
 fn text(output: &Output) -> String {
     let (stdout, stderr) = (normalized(&output.stdout), normalized(&output.stderr));
     format!("{stdout}{stderr}exit {:?}", output.status.code())
@@ -103,7 +103,7 @@ fn our_program() -> PathBuf {
     debug.join("examples/ovs-ofctl")
 }
 
-/// Words with blanks between; quotes keep blanks together.
+/// Splits words at blanks; quotes keep blanks.
 fn words(line: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut quoted = false;
@@ -118,7 +118,7 @@ fn words(line: &str) -> Vec<String> {
     words
 }
 
-/// A capture file of a TCP connection with HELLO, and a request for features in two pieces.
+/// A capture file of a TCP connection with a HELLO, and a features request in two segments.
 fn capture() -> Vec<u8> {
     let mut file = Vec::new();
     for word in [0xa1b2_c3d4u32, 0x0004_0002, 0, 0, 0xffff, 1] {
@@ -141,7 +141,7 @@ fn capture() -> Vec<u8> {
 }
 
 #[test]
-fn same_as_debians() {
+fn output_equals_open_vswitchs() {
     let Some(peers) = oracle::folder() else { return };
     let theirs = peers.join("bin/ovs-ofctl");
     let switch = Switch::start(&peers, SETUP);

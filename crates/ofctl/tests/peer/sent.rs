@@ -1,11 +1,12 @@
-//! What requests and changes send: for the same command lines the same bytes, and the same words where they are wrong.
+//! Compares the messages that requests and changes send: equal command lines send equal bytes, and invalid ones print
+//! equal errors.
 
 use crate::fake::{Deed, Fake, Script};
 use crate::lines::{self, Line};
 use crate::make::Gen;
 use std::path::Path;
 
-/// One difference on purpose, with its reason.
+/// An intended difference with its reason.
 struct Exception {
     reason: &'static str,
     applies: fn(&Line, theirs: &Deed, ours: &Deed) -> bool,
@@ -51,10 +52,10 @@ fn without_barriers(deed: &Deed) -> Vec<String> {
     deed.sent.iter().map(|sent| sent.lines().filter(|l| !is_barrier(l)).collect::<Vec<_>>().join("\n")).collect()
 }
 
-/// What a program does without what it logs: Open vSwitch warns in more cases.
+/// The result of a program without its log messages, as Open vSwitch warns in more cases.
 pub(crate) fn without_warnings(mut deed: Deed) -> Deed {
     let is_warning = |line: &str| matches!(line.split('|').nth(1), Some("WARN" | "INFO"));
-    // Bytes behind a warning, which stand by themselves there, belong to it.
+    // A hex dump after a warning belongs to the warning.
     let is_dump = |line: &str| line.get(8..10) == Some("  ") && !line.ends_with('|');
     let mut warned = false;
     let keep = |line: &&str| {
@@ -65,7 +66,7 @@ pub(crate) fn without_warnings(mut deed: Deed) -> Deed {
     deed
 }
 
-/// Runs a part of the command lines: which differ, and how many fall under each exception.
+/// Runs some of the command lines; returns the differences, and the number of uses of each exception.
 fn compare(theirs: &Path, ours: &Path, lines: &[Line]) -> (Vec<String>, Vec<usize>) {
     let fake = Fake::new();
     let (mut wrong, mut counts) = (Vec::new(), vec![0; EXCEPTIONS.len()]);
@@ -92,7 +93,7 @@ fn compare(theirs: &Path, ours: &Path, lines: &[Line]) -> (Vec<String>, Vec<usiz
 }
 
 #[test]
-fn the_same_is_sent() {
+fn the_messages_sent_are_equal() {
     let Some(theirs) = oracle::program("ovs-ofctl") else { return };
     let ours = crate::our_program();
     let lines = lines::lines(&mut Gen::new(4), 1560);

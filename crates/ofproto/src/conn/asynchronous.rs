@@ -8,11 +8,12 @@ use flow::{Field, Match, TunOption};
 use netdev::LinkStatus;
 use openflow::continuation::Continuation;
 use openflow::flow_msg::{FlowRemoved, FlowRemovedReason};
-use openflow::message::{Form, Message};
+use openflow::message::{Form, Message, encode};
 use openflow::packet::{PacketIn, PacketInFormat};
 use openflow::port::{PortDesc, PortReason, PortStatus, config, state};
 use openflow::{OfpError, PacketInReason, Version};
 use packet::Packet;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use xlate::PortConfig;
 
@@ -108,10 +109,27 @@ impl Ofproto {
             };
             self.connections().for_each(|peer| {
                 if peer.wants(|a| a.flow_removed, *reason as u32) {
-                    peer.tell_unasked(&Message::FlowRemoved(flow_removed_form(peer), Box::new(message.clone())));
+                    peer.notify(&Message::FlowRemoved(flow_removed_form(peer), Box::new(message.clone())));
                 }
             });
         }
+    }
+
+    /// Sends the port status after `requester` changed the configuration of a port from `before`: to connections in whose
+    /// version of OpenFlow the port looks different now. The requester gets one from OpenFlow 1.5 on (section 7.4.3, EXT-338).
+    pub(super) fn send_port_modified(&self, requester: &Peer, before: &PortDesc, port: &OfPort) {
+        let status = |desc| Message::PortStatus(PortStatus { reason: PortReason::Modify, desc });
+        let (old, new) = (status(before.clone()), status(port_desc(port)));
+        self.connections().for_each(|peer| {
+            let Some(version) = peer.version() else { return };
+            let is_requester = std::ptr::eq(Arc::as_ptr(peer), requester);
+            if peer.wants(|a| a.port_status, PortReason::Modify as u32)
+                && !(is_requester && version < Version::V15)
+                && encode(version, 0, &old) != encode(version, 0, &new)
+            {
+                peer.notify(&new);
+            }
+        });
     }
 
     /// Tells controllers of ports that came, went or changed.
@@ -128,7 +146,7 @@ impl Ofproto {
             let message = Message::PortStatus(PortStatus { reason, desc: port_desc(port) });
             self.connections().for_each(|peer| {
                 if peer.wants(|a| a.port_status, reason as u32) {
-                    peer.tell_unasked(&message);
+                    peer.notify(&message);
                 }
             });
         }
@@ -226,7 +244,7 @@ pub(crate) fn port_desc(port: &OfPort) -> PortDesc {
 }
 
 fn config_bits(port: &OfPort, status: Option<&LinkStatus>) -> u32 {
-    let PortConfig { down, no_recv, no_flood, no_fwd, no_packet_in } = port.config;
+    let PortConfig { down, no_recv, no_flood, no_fwd, no_packet_in, no_recv_stp, no_stp } = port.config;
     let down = down || status.is_some_and(|s| !s.admin_up);
     [
         (down, config::PORT_DOWN),
@@ -234,6 +252,8 @@ fn config_bits(port: &OfPort, status: Option<&LinkStatus>) -> u32 {
         (no_flood, config::NO_FLOOD),
         (no_fwd, config::NO_FWD),
         (no_packet_in, config::NO_PACKET_IN),
+        (no_recv_stp, config::NO_RECV_STP),
+        (no_stp, config::NO_STP),
     ]
     .iter()
     .filter(|(on, _)| *on)

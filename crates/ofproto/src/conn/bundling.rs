@@ -189,14 +189,14 @@ impl Ofproto {
             Ok(rest)
         });
         let (rest, removed) = done.map_err(|error| failed(error, at))?;
-        self.finish_removal(&removed);
-        self.finish_meters(&rest.meters);
+        self.finish_removal(removed);
+        self.finish_meters(rest.meters);
         for (xid, change) in rest.groups {
             self.forward_group_change(peer, xid, change);
         }
         for (at, message) in rest.messages {
             let done = match &message {
-                Message::PortMod(pm) => self.port_mod(pm),
+                Message::PortMod(pm) => self.port_mod(peer, pm),
                 Message::PacketOut(out) => {
                     self.packet_out(out, version).map(|packet| self.execute(&mut packet.into_iter().collect()))
                 }

@@ -45,7 +45,7 @@ impl Ofproto {
         let message = Message::ControllerStatus(Box::new(status));
         self.connections().for_each(|peer| {
             if peer.wants(|a| a.controller_status, reason) {
-                peer.send(0, &message);
+                peer.notify(&message);
             }
         });
     }

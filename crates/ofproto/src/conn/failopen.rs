@@ -106,6 +106,9 @@ impl Ofproto {
 
     /// Does what it is time for. To be called now and then.
     pub(crate) fn see_to_fail_open(&self, now: Millis) {
+        if self.is_changing() {
+            return;
+        }
         let controllers = self.controllers();
         let step = self.connections().fail_open.lock().step(controllers, now);
         match step {

@@ -70,7 +70,7 @@ impl Ofproto {
             if reason == METER_MOD && version < Version::V13 {
                 return;
             }
-            peer.tell_unasked(&Message::RequestForward(Box::new(RequestForward { xid, request: request(version) })));
+            peer.notify(&Message::RequestForward(Box::new(RequestForward { xid, request: request(version) })));
         });
     }
 }

@@ -5,7 +5,7 @@ use super::failopen::shows_control;
 use super::peer::{Peer, Unfinished};
 use super::stats::{Statistics, counts_packets};
 use super::table_features::ACTIONS10;
-use crate::bridge::{OfPort, Ofproto, PortChange};
+use crate::bridge::{OfPort, Ofproto};
 use crate::transaction::{Transaction, check_references};
 use base::PortNo;
 use dpif::Execution;
@@ -18,7 +18,7 @@ use openflow::port::{PortMod, config};
 use openflow::queue::QueueGetConfigReply;
 use openflow::role::{Role, RoleMsg};
 use openflow::switch::{Features, SwitchConfig, capability};
-use openflow::{Limits, OfpError, Version, check, check_tables};
+use openflow::{Limits, MeterCommand, OfpError, Version, check, check_tables};
 use packet::Packet;
 use std::sync::Arc;
 use vlog::{RateLimit, info_rl, warn_rl};
@@ -90,6 +90,7 @@ impl Ofproto {
                     Some(Unfinished::Bundle(commit)) => self.finish_commit(peer, &commit),
                     Some(Unfinished::Barrier(xid)) => self.barrier(peer, xid),
                     Some(Unfinished::Stats(request)) => self.finish_stats(peer, *request),
+                    Some(Unfinished::Settle) => self.settle_here(),
                     _ => {}
                 }
                 return peer.unfinished.lock().is_some();
@@ -103,15 +104,16 @@ impl Ofproto {
 
     /// Answers a barrier when what came before it has been carried out: in the cached flows too.
     fn barrier(&self, peer: &Peer, xid: u32) {
-        if let Some(switch) = self.switch() {
-            switch.pass(crate::Extent::Changes);
-        }
+        self.settle_here();
         peer.send(xid, &Message::BarrierReply);
     }
 
-    /// Whether so much is cached that bringing its statistics to the flows, or changes to it, would hold up others.
-    fn has_much_cached(&self) -> bool {
-        self.switch().is_some_and(|switch| !switch.has_few_flows())
+    /// Deals with changes on this thread if no other does. Otherwise the connection has waited for that
+    /// ([`Peer::awaits`]).
+    fn settle_here(&self) {
+        if let Some(switch) = self.switch().filter(|switch| !switch.has_revalidator()) {
+            switch.pass(crate::Extent::Changes);
+        }
     }
 
     fn dispatch(
@@ -136,10 +138,8 @@ impl Ofproto {
                 let settled = self.switch().is_none_or(|switch| switch.is_settled());
                 if settled {
                     peer.send(xid, &Message::BarrierReply);
-                } else if self.has_much_cached() {
-                    *peer.unfinished.lock() = Some(Unfinished::Barrier(xid));
                 } else {
-                    self.barrier(peer, xid);
+                    *peer.unfinished.lock() = Some(Unfinished::Barrier(xid));
                 }
             }
             Message::PacketOut(out) => {
@@ -155,7 +155,7 @@ impl Ofproto {
             }
             Message::PortMod(pm) => {
                 writable(peer)?;
-                self.port_mod(&pm)?;
+                self.port_mod(peer, &pm)?;
             }
             Message::TableMod(tm) => {
                 writable(peer)?;
@@ -164,12 +164,15 @@ impl Ofproto {
             Message::GroupMod(gm) => {
                 writable(peer)?;
                 let (change, removed) = self.transaction(|t| self.change_groups(t, peer, &gm))?;
-                self.finish_removal(&removed);
+                self.finish_removal(removed);
                 self.forward_group_change(peer, xid, change);
             }
             Message::MeterMod(mm) => {
                 writable(peer)?;
                 self.meter_mod(&mm)?;
+                if mm.command == MeterCommand::Delete {
+                    *peer.unfinished.lock() = Some(Unfinished::Settle);
+                }
                 self.forward_meter_change(peer, xid, &mm);
             }
             Message::QueueGetConfigRequest(port_no) => {
@@ -214,7 +217,7 @@ impl Ofproto {
             Message::StatsRequest { more, body } => {
                 let whole = peer.parts.lock().add((xid, more), body, bytes, self.now())?;
                 match whole {
-                    Some(body) if counts_packets(&body) && self.has_much_cached() => {
+                    Some(body) if counts_packets(&body) => {
                         let request = Statistics { version, xid, body, request: bytes.into() };
                         *peer.unfinished.lock() = Some(Unfinished::Stats(Box::new(request)));
                     }
@@ -303,7 +306,7 @@ impl Ofproto {
             return self.bundle_flow_mod(peer, bundle, fm, bytes);
         }
         let (result, removed) = self.transaction(|t| Ok(self.modify_flows(t, peer, head, fm)))?;
-        self.finish_removal(&removed);
+        self.finish_removal(removed);
         result
     }
 
@@ -391,8 +394,9 @@ impl Ofproto {
         if port.spec.mac == pm.hw_addr { Ok(port) } else { Err(OfpError::PmfcBadHwAddr) }
     }
 
-    pub(super) fn port_mod(&self, pm: &PortMod) -> Handled {
+    pub(super) fn port_mod(&self, peer: &Peer, pm: &PortMod) -> Handled {
         let port = self.port_to_modify(pm)?;
+        let before = port_desc(&port);
         let mut new = port.config;
         for (bit, value) in [
             (config::PORT_DOWN, &mut new.down),
@@ -400,6 +404,8 @@ impl Ofproto {
             (config::NO_FLOOD, &mut new.no_flood),
             (config::NO_FWD, &mut new.no_fwd),
             (config::NO_PACKET_IN, &mut new.no_packet_in),
+            (config::NO_RECV_STP, &mut new.no_recv_stp),
+            (config::NO_STP, &mut new.no_stp),
         ] {
             if pm.mask & bit != 0 {
                 *value = pm.config & bit != 0;
@@ -415,9 +421,9 @@ impl Ofproto {
             return Err(OfpError::PmfcEperm);
         }
         if new != port.config
-            && let Some(port) = self.set_port_config(pm.port_no, new)
+            && let Some(changed) = self.set_port_config(pm.port_no, new)
         {
-            self.send_port_changes(&[PortChange::Modified(port)]);
+            self.send_port_modified(peer, &before, &changed);
         }
         Ok(())
     }

@@ -12,7 +12,7 @@
 //! - [`monitors`]: who hears of which changes of flows, [`watches`]: found by flow, [`monitoring`]: on connections;
 //! - [`asynchronous`]: packet-ins, flow-removed and port-status messages;
 //! - [`failopen`]: what a bridge does without its controllers; [`inband`]: how it reaches them through itself;
-//! - [`service`]: listeners, active connections; [`guests`]: who connects to listeners.
+//! - [`service`]: listeners, active connections; [`passive`]: connections to listeners.
 //!
 //! Messages are handled on the control thread, one after the other, and connections in turns. What takes long does not
 //! keep the others from theirs: flow statistics are told message by message, as they are read, and a bundle of many
@@ -26,13 +26,13 @@ mod controllers;
 mod errors;
 mod failopen;
 mod forward;
-pub(crate) mod guests;
 mod handle;
 pub mod inband;
 mod limits;
 mod monitoring;
 mod monitors;
 mod parts;
+pub(crate) mod passive;
 pub mod peer;
 pub mod pinsched;
 pub mod rconn;

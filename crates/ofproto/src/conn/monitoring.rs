@@ -30,6 +30,17 @@ pub(crate) struct MonitorAnswer {
     rules: std::vec::IntoIter<Arc<Rule>>,
     /// Until the last message is sent.
     reply: Option<ReplyWriter>,
+    /// The end of a pause that had to wait for this.
+    resumption: Option<Resumption>,
+}
+
+/// What paused monitors missed and are told when they go on.
+#[derive(Debug)]
+pub(crate) struct Resumption {
+    dump: Dump,
+    rules: std::vec::IntoIter<Arc<Rule>>,
+    /// All rules have been told of; changes that had to wait for that follow.
+    is_told: bool,
 }
 
 impl Ofproto {
@@ -52,7 +63,7 @@ impl Ofproto {
             let rules = if dump.is_empty() { Vec::new() } else { self.collect_in(&Criteria::any(), LATEST) };
             (dump, rules)
         };
-        let answer = MonitorAnswer { dump, rules: rules.into_iter(), reply: Some(reply) };
+        let answer = MonitorAnswer { dump, rules: rules.into_iter(), reply: Some(reply), resumption: None };
         *peer.unfinished.lock() = Some(Unfinished::Monitors(Box::new(answer)));
         Ok(())
     }
@@ -60,7 +71,7 @@ impl Ofproto {
     /// Tells new monitors of some of the flows that there are, or of changes that had to wait for the end of that. Whether
     /// there is more.
     pub(super) fn go_on_dumping(&self, peer: &Peer, answer: &mut MonitorAnswer) -> bool {
-        let MonitorAnswer { dump, rules, reply } = answer;
+        let MonitorAnswer { dump, rules, reply, resumption } = answer;
         if let Some(writer) = reply {
             for rule in rules.by_ref().take(AT_ONCE) {
                 let update = dump.tell(&rule).map(|update| self.with_options(update));
@@ -73,12 +84,15 @@ impl Ofproto {
             }
             peer.send_bytes(reply.take().map(ReplyWriter::finish).unwrap_or_default());
         }
-        let more = self.go_on_monitoring(peer, AT_ONCE);
-        if !more {
-            // It could not end while this went on.
-            self.resume_monitors(peer);
+        if let Some(resumption) = resumption {
+            return self.go_on_resuming(peer, resumption);
         }
-        more
+        if self.go_on_monitoring(peer, AT_ONCE) {
+            return true;
+        }
+        // A pause could not end while this went on.
+        *resumption = self.begin_resuming(peer);
+        resumption.is_some()
     }
 
     /// An update as it is told of: with the tunnel options that the flow matches.
@@ -111,13 +125,14 @@ impl Ofproto {
         });
     }
 
-    /// A connection has taken all that its monitors had to tell: if they are paused, they go on.
-    pub(crate) fn resume_monitors(&self, peer: &Peer) {
+    /// A connection has taken all that its monitors had to tell: if they are paused, they go on. Returns what they missed, to
+    /// be told by [`Ofproto::go_on_resuming`].
+    pub(crate) fn begin_resuming(&self, peer: &Peer) -> Option<Resumption> {
         let (dump, mut rules) = {
             let _writer = self.writer.lock();
             let mut monitors = peer.monitors.lock();
             if !monitors.is_paused() || monitors.is_dumping() || peer.monitored_bytes() > 0 {
-                return;
+                return None;
             }
             let dump = monitors.resume();
             peer.set_watching(&monitors);
@@ -127,11 +142,39 @@ impl Ofproto {
         rules.retain(|rule| dump.concerns(rule));
         // In the order in which they came.
         rules.sort_by_key(|rule| rule.versions.added());
-        let mut updates = Updates::new(peer, Peer::send_bytes);
-        rules.iter().filter_map(|rule| dump.tell(rule)).for_each(|update| updates.push(&self.with_options(update)));
-        updates.finish();
-        peer.send_mark(FlowUpdate::Resumed);
-        self.go_on_monitoring(peer, usize::MAX);
+        Some(Resumption { dump, rules: rules.into_iter(), is_told: false })
+    }
+
+    /// Tells monitors some of what they missed during a pause, and then of what happened meanwhile. Returns true if there is
+    /// more.
+    pub(crate) fn go_on_resuming(&self, peer: &Peer, resumption: &mut Resumption) -> bool {
+        let Resumption { dump, rules, is_told } = resumption;
+        if !*is_told {
+            let mut updates = Updates::new(peer, Peer::send_bytes);
+            for rule in rules.by_ref().take(AT_ONCE) {
+                dump.tell(&rule).into_iter().for_each(|update| updates.push(&self.with_options(update)));
+            }
+            updates.finish();
+            if rules.len() > 0 {
+                return true;
+            }
+            peer.send_mark(FlowUpdate::Resumed);
+            *is_told = true;
+        }
+        self.go_on_monitoring(peer, AT_ONCE)
+    }
+
+    /// Tells monitors all of what is left.
+    pub(super) fn finish_resuming(&self, peer: &Peer, mut resumption: Resumption) {
+        while self.go_on_resuming(peer, &mut resumption) {}
+    }
+
+    /// Resumes paused monitors to the end.
+    #[cfg(test)]
+    pub(crate) fn resume_monitors(&self, peer: &Peer) {
+        if let Some(resumption) = self.begin_resuming(peer) {
+            self.finish_resuming(peer, resumption);
+        }
     }
 
     /// Tells the monitors of a connection of the changes that led to this version of the tables, and has them pause if that

@@ -11,8 +11,9 @@ use std::collections::HashMap;
 
 /// Bytes of requests that are not whole yet, for a connection.
 const BYTES_MAX: usize = 4 << 20;
-/// Milliseconds until what is missing is not waited for any more.
-const PATIENCE_MS: u64 = 1000;
+/// How long a request waits for its next part, in milliseconds. Every part starts this anew, as in Open vSwitch: a long request
+/// takes as long as it needs.
+const PART_TIMEOUT_MS: u64 = 1000;
 
 /// A connection's requests that are not whole yet, by transaction id.
 #[derive(Debug, Default)]
@@ -22,7 +23,8 @@ pub(super) struct Parts(HashMap<u32, Part>);
 struct Part {
     features: Vec<TableFeatures>,
     bytes: usize,
-    since: Millis,
+    /// When the latest part came.
+    latest: Millis,
     /// The first message.
     first: Vec<u8>,
 }
@@ -46,10 +48,11 @@ impl Parts {
             _ if more => return Err(OfpError::BrcMultipartBufferOverflow),
             whole => return Ok(Some(whole)),
         };
-        let new = || Part { features: Vec::new(), bytes: 0, since: now, first: message.to_vec() };
+        let new = || Part { features: Vec::new(), bytes: 0, latest: now, first: message.to_vec() };
         let mut part = before.unwrap_or_else(new);
         part.features.extend(features);
         part.bytes += message.len();
+        part.latest = now;
         if !more {
             return Ok(Some(StatsRequest::TableFeatures(part.features)));
         }
@@ -63,16 +66,16 @@ impl Parts {
 }
 
 impl Ofproto {
-    /// Forgets requests whose missing parts are overdue, and tells who began them.
+    /// Forgets requests whose next part is overdue, and answers them with an error.
     pub(crate) fn expire_parts(&self, now: Millis) {
-        let tell = |peer: &Peer, xid, part: &Part| {
+        let refuse = |peer: &Peer, xid, part: &Part| {
             peer.send_error(xid, OfpError::BrcMultipartRequestTimeout, &part.first);
         };
         self.connections().for_each(|peer| {
             peer.parts.lock().0.retain(|xid, part| {
-                let stays = now.since(part.since) < PATIENCE_MS;
+                let stays = now.since(part.latest) < PART_TIMEOUT_MS;
                 if !stays {
-                    tell(peer, *xid, part);
+                    refuse(peer, *xid, part);
                 }
                 stays
             });

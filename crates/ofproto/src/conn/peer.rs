@@ -8,7 +8,7 @@ use super::monitors::Monitors;
 use super::parts::Parts;
 use super::remote::{PeerKind, Remote, Settings};
 use super::run::Run;
-use super::stats::{FlowAnswer, Statistics};
+use super::stats::{FlowDump, Statistics};
 use crate::flow_change::Requester;
 use base::{Millis, PortNo};
 use openflow::asynchronous::AsyncConfig;
@@ -27,9 +27,9 @@ use vlog::{RateLimit, warn_rl};
 pub const QUEUE_BYTES_MAX: usize = 4 << 20;
 /// Bytes queued to a peer above which a long answer is not gone on with.
 const ANSWER_BYTES_MAX: usize = 512 << 10;
-/// Bytes of what a peer is told without having asked, packet-ins aside, that may wait to be sent. Of these, none may be
-/// lost: one that lets more of them wait is disconnected.
-pub(crate) const TOLD_BYTES_MAX: usize = 16 << 20;
+/// Bytes of asynchronous messages, packet-ins aside, that may wait to be sent. None of these may be lost: a peer that lets
+/// more of them wait is disconnected.
+pub(crate) const UNSOLICITED_BYTES_MAX: usize = 16 << 20;
 /// Packet-ins that may wait for the control thread to take them, while the connection takes all that it is given.
 const HAND_OVER_MAX: usize = 1024;
 
@@ -56,47 +56,72 @@ pub struct Peer {
     watching: AtomicBool,
     /// Packet-ins that wait for their turn.
     pub(crate) limits: PacketInLimits,
-    /// Told when the connection is to be closed.
+    /// Notified when the connection is to be closed.
     pub(super) hang_up: Notify,
-    /// Told when versions are agreed on.
+    /// Notified when versions are agreed on.
     pub(super) agreed: Notify,
     connected_at: Millis,
     /// The task that serves it.
     pub(super) task: Option<tokio::task::Id>,
     /// Whether it has shown that it controls the bridge.
     admitted: AtomicBool,
-    /// Whether it was told too much, and is being disconnected.
+    /// Set if too many asynchronous messages wait: it is being disconnected.
     overwhelmed: AtomicBool,
     out: UnboundedSender<Queued>,
-    load: Arc<Load>,
+    usage: Arc<QueueUse>,
 }
 
 /// A request that takes too long to be served without a break, or beside which others are to be served.
 #[derive(Debug)]
 pub(crate) enum Unfinished {
     /// Flow statistics, message by message.
-    Flows(FlowAnswer),
+    Flows(Box<FlowDump>),
     /// What new flow monitors are told of the flows that there are.
     Monitors(Box<MonitorAnswer>),
     /// A bundle to be committed: for another thread.
     Bundle(Box<Commit>),
-    /// A barrier that waits for many cached flows, by the number of its request: for another thread.
+    /// A barrier, by the number of its request. It waits until cached flows follow all changes.
     Barrier(u32),
-    /// Statistics that are to be brought from many cached flows first: for another thread.
+    /// A request for statistics, which are pushed first. For another thread, as there may be many flows.
     Stats(Box<Statistics>),
+    /// The next message waits until cached flows follow all changes.
+    Settle,
+}
+
+/// Where a request is gone on with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Place {
+    /// There is nothing left to do.
+    Nowhere,
+    /// On the control thread.
+    Here,
+    /// On a worker thread.
+    Worker,
+    /// On a worker thread, as a long change of tables.
+    Changer,
+}
+
+/// What the connection waits for before it goes on with a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Awaited {
+    Nothing,
+    /// Cached flows follow all changes.
+    Changes,
+    /// Statistics have been pushed.
+    Statistics,
 }
 
 /// What waits to be sent.
 #[derive(Debug, Default)]
-struct Load {
+struct QueueUse {
     bytes: AtomicUsize,
     packet_ins: AtomicUsize,
     /// Bytes of what flow monitors tell.
     monitored: AtomicUsize,
-    /// Told when something has left.
+    /// Notified when something has left.
     left: Notify,
-    /// Bytes of what the peer is told without having asked.
-    told: AtomicUsize,
+    /// Bytes of asynchronous messages, packet-ins aside.
+    unsolicited: AtomicUsize,
     /// Whether the socket did not take what it was last given.
     stalled: AtomicBool,
 }
@@ -114,8 +139,8 @@ enum QueuedKind {
     PacketIn,
     /// What flow monitors tell.
     Monitored,
-    /// What the peer is told without having asked.
-    Told,
+    /// Asynchronous messages, packet-ins aside.
+    Unsolicited,
     Other,
 }
 
@@ -137,13 +162,13 @@ pub(crate) struct PeerState {
 #[derive(Debug)]
 pub(crate) struct Outgoing {
     receiver: UnboundedReceiver<Queued>,
-    load: Arc<Load>,
+    usage: Arc<QueueUse>,
     /// Packet-ins that were taken and have not left.
     packet_ins: usize,
     /// Bytes of what flow monitors tell that were taken and have not left.
     monitored: usize,
-    /// The same of what the peer is told without having asked.
-    told: usize,
+    /// The same of asynchronous messages.
+    unsolicited: usize,
 }
 
 impl Outgoing {
@@ -161,7 +186,7 @@ impl Outgoing {
         match queued.kind {
             QueuedKind::PacketIn => self.packet_ins += 1,
             QueuedKind::Monitored => self.monitored += queued.bytes.len(),
-            QueuedKind::Told => self.told += queued.bytes.len(),
+            QueuedKind::Unsolicited => self.unsolicited += queued.bytes.len(),
             QueuedKind::Other => {}
         }
         queued.bytes
@@ -174,17 +199,17 @@ impl Outgoing {
 
     /// All that was taken has left: `n` bytes. Whether nothing is left of what flow monitors tell, and there was something.
     pub(crate) fn sent(&mut self, n: usize) -> bool {
-        self.load.bytes.fetch_sub(n, Ordering::Relaxed);
-        self.load.left.notify_one();
-        self.load.packet_ins.fetch_sub(std::mem::take(&mut self.packet_ins), Ordering::Relaxed);
-        self.load.told.fetch_sub(std::mem::take(&mut self.told), Ordering::Relaxed);
+        self.usage.bytes.fetch_sub(n, Ordering::Relaxed);
+        self.usage.left.notify_one();
+        self.usage.packet_ins.fetch_sub(std::mem::take(&mut self.packet_ins), Ordering::Relaxed);
+        self.usage.unsolicited.fetch_sub(std::mem::take(&mut self.unsolicited), Ordering::Relaxed);
         let monitored = std::mem::take(&mut self.monitored);
-        monitored > 0 && self.load.monitored.fetch_sub(monitored, Ordering::Relaxed) == monitored
+        monitored > 0 && self.usage.monitored.fetch_sub(monitored, Ordering::Relaxed) == monitored
     }
 
     /// Whether the socket has not taken what it was given.
     pub(crate) fn set_stalled(&self, stalled: bool) {
-        self.load.stalled.store(stalled, Ordering::Relaxed);
+        self.usage.stalled.store(stalled, Ordering::Relaxed);
     }
 }
 
@@ -192,7 +217,7 @@ impl Peer {
     /// A connection that begins `now`; what its bundles take comes out of `budget`.
     pub(crate) fn new(remote: Arc<Remote>, now: Millis, budget: Arc<Budget>) -> (Arc<Self>, Outgoing) {
         let (out, receiver) = unbounded_channel();
-        let load = Arc::new(Load::default());
+        let usage = Arc::new(QueueUse::default());
         let state = PeerState {
             version: None,
             role: Role::Equal,
@@ -221,9 +246,9 @@ impl Peer {
             admitted: AtomicBool::new(false),
             overwhelmed: AtomicBool::new(false),
             out,
-            load: Arc::clone(&load),
+            usage: Arc::clone(&usage),
         };
-        (Arc::new(peer), Outgoing { receiver, load, packet_ins: 0, monitored: 0, told: 0 })
+        (Arc::new(peer), Outgoing { receiver, usage, packet_ins: 0, monitored: 0, unsolicited: 0 })
     }
 
     /// Notes the version that was agreed on, which says of what else a peer hears that has not asked.
@@ -251,17 +276,17 @@ impl Peer {
 
     /// Queues a message that the peer has not asked for. If too many wait, it is disconnected: it would not know what it
     /// missed otherwise, and those that wait take no end of memory.
-    pub(crate) fn tell_unasked(&self, message: &Message) {
+    pub(crate) fn notify(&self, message: &Message) {
         if self.overwhelmed.load(Ordering::Relaxed) {
             return;
         }
-        if self.load.told.load(Ordering::Relaxed) < TOLD_BYTES_MAX {
+        if self.usage.unsolicited.load(Ordering::Relaxed) < UNSOLICITED_BYTES_MAX {
             let (version, options) = {
                 let state = self.state.lock();
                 (state.version, state.options)
             };
             if let Some(version) = version {
-                self.queue(Queued { bytes: encode_with(version, 0, message, options), kind: QueuedKind::Told });
+                self.queue(Queued { bytes: encode_with(version, 0, message, options), kind: QueuedKind::Unsolicited });
             }
         } else if !self.overwhelmed.swap(true, Ordering::Relaxed) {
             let target = &self.remote.target;
@@ -289,11 +314,11 @@ impl Peer {
         if self.version().is_some() {
             self.remote.snoop(&queued.bytes);
         }
-        self.load.bytes.fetch_add(queued.bytes.len(), Ordering::Relaxed);
+        self.usage.bytes.fetch_add(queued.bytes.len(), Ordering::Relaxed);
         match queued.kind {
-            QueuedKind::PacketIn => _ = self.load.packet_ins.fetch_add(1, Ordering::Relaxed),
-            QueuedKind::Monitored => _ = self.load.monitored.fetch_add(queued.bytes.len(), Ordering::Relaxed),
-            QueuedKind::Told => _ = self.load.told.fetch_add(queued.bytes.len(), Ordering::Relaxed),
+            QueuedKind::PacketIn => _ = self.usage.packet_ins.fetch_add(1, Ordering::Relaxed),
+            QueuedKind::Monitored => _ = self.usage.monitored.fetch_add(queued.bytes.len(), Ordering::Relaxed),
+            QueuedKind::Unsolicited => _ = self.usage.unsolicited.fetch_add(queued.bytes.len(), Ordering::Relaxed),
             QueuedKind::Other => {}
         }
         // An error means that the connection is being closed: nobody is left to read it.
@@ -351,9 +376,9 @@ impl Peer {
 
     /// Whether few enough packet-ins wait: `queue_max` if the connection does not take what it is given.
     fn has_room_for_packet_in(&self, queue_max: usize) -> bool {
-        let stalled = self.load.stalled.load(Ordering::Relaxed);
+        let stalled = self.usage.stalled.load(Ordering::Relaxed);
         let max = if stalled { queue_max } else { queue_max.max(HAND_OVER_MAX) };
-        self.has_room() && self.load.packet_ins.load(Ordering::Relaxed) < max
+        self.has_room() && self.usage.packet_ins.load(Ordering::Relaxed) < max
     }
 
     /// Notes a message, which shows that the peer controls the bridge or does not; so does staying for `settled_ms`.
@@ -375,12 +400,12 @@ impl Peer {
 
     /// Bytes that wait to be sent.
     pub fn queued(&self) -> usize {
-        self.load.bytes.load(Ordering::Relaxed)
+        self.usage.bytes.load(Ordering::Relaxed)
     }
 
     /// Bytes of what flow monitors tell that wait to be sent.
     pub(super) fn monitored_bytes(&self) -> usize {
-        self.load.monitored.load(Ordering::Relaxed)
+        self.usage.monitored.load(Ordering::Relaxed)
     }
 
     /// Whether its flow monitors are to hear of changes of flows.
@@ -406,7 +431,7 @@ impl Peer {
     /// Packet-ins that wait, for their turn or to be sent.
     pub fn packet_ins_waiting(&self) -> u64 {
         let limited: u64 = self.limits.stats().iter().flatten().map(|stats| stats.backlog).sum();
-        limited + self.load.packet_ins.load(Ordering::Relaxed) as u64
+        limited + self.usage.packet_ins.load(Ordering::Relaxed) as u64
     }
 
     /// Whether there is room for messages that may be lost.
@@ -414,15 +439,36 @@ impl Peer {
         self.queued() < QUEUE_BYTES_MAX
     }
 
-    /// Whether something is left to do that is for another thread.
-    pub(super) fn has_work(&self) -> bool {
-        use Unfinished::{Barrier, Bundle, Stats};
-        matches!(*self.unfinished.lock(), Some(Bundle(_) | Barrier(_) | Stats(_)))
+    /// Where the unfinished request is gone on with.
+    pub(super) fn place(&self) -> Place {
+        match *self.unfinished.lock() {
+            Some(Unfinished::Bundle(_)) => Place::Changer,
+            Some(Unfinished::Stats(_)) => Place::Worker,
+            Some(Unfinished::Flows(ref dump)) if dump.is_parked() => Place::Worker,
+            Some(_) => Place::Here,
+            None => Place::Nowhere,
+        }
+    }
+
+    /// What the unfinished request waits for.
+    pub(super) fn awaits(&self) -> Awaited {
+        match *self.unfinished.lock() {
+            Some(Unfinished::Barrier(_) | Unfinished::Settle) => Awaited::Changes,
+            Some(Unfinished::Stats(_)) => Awaited::Statistics,
+            _ => Awaited::Nothing,
+        }
     }
 
     /// Has [`Peer::wait_for_room`] look again whether an answer is to go on.
     pub(super) fn hurry(&self) {
-        self.load.left.notify_one();
+        self.usage.left.notify_one();
+    }
+
+    /// Lets go of what a dump holds, as the peer does not read.
+    pub(super) fn park_dump(&self) {
+        if let Some(Unfinished::Flows(dump)) = &mut *self.unfinished.lock() {
+            dump.park();
+        }
     }
 
     /// Waits until few enough bytes are queued for a request to be served: an answer that is gone on with waits earlier,
@@ -430,7 +476,7 @@ impl Peer {
     pub(crate) async fn wait_for_room(&self, going_on: bool) {
         let max = if going_on { ANSWER_BYTES_MAX } else { QUEUE_BYTES_MAX };
         while self.queued() > max && !(going_on && self.monitors.lock().is_overdue()) {
-            self.load.left.notified().await;
+            self.usage.left.notified().await;
         }
     }
 
@@ -461,7 +507,7 @@ impl Peer {
         }
         let reason = RoleReason::PrimaryRequest;
         if self.wants(|a| a.role_status, reason.wire().into()) {
-            self.tell_unasked(&Message::RoleStatus(RoleStatus { role: Role::Secondary, reason, generation_id }));
+            self.notify(&Message::RoleStatus(RoleStatus { role: Role::Secondary, reason, generation_id }));
         }
         true
     }

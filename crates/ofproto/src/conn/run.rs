@@ -116,7 +116,7 @@ impl Ofproto {
                 self.send_error(peer, error, message);
             }
         }
-        self.finish_removal(&removed);
+        self.finish_removal(removed);
         n
     }
 }

@@ -4,8 +4,9 @@
 //! as a task until it is dropped. The task does what [`super::rconn`] says, by the switch's clock.
 
 use super::errors;
-use super::guests::passive;
-use super::peer::{Outgoing, Peer};
+use super::monitoring::Resumption;
+use super::passive::serve_all;
+use super::peer::{Awaited, Outgoing, Peer, Place};
 use super::pinsched::PacketInStats;
 use super::rconn::{Due, Rconn};
 use super::remote::{PeerKind, Remote, Settings};
@@ -17,6 +18,7 @@ use openflow::message::{Message, decode, encode};
 use openflow::print::{Style, print};
 use openflow::stream::{Framer, StreamError};
 use openflow::switch::{ErrorReport, Hello, Role};
+use openflow::types::Kind;
 use openflow::versions::Versions;
 use openflow::{OfpError, Version};
 use parking_lot::Mutex;
@@ -39,6 +41,8 @@ pub use stream::{DSCP, OFP_PORT, numeric_address};
 pub const SUPPORTED: [Version; 6] = Version::ALL;
 /// How long a connection that is over may take for what was queued before.
 const LAST_WORDS_MAX: Duration = Duration::from_secs(1);
+/// How long a write may take before it is looked at what waits behind it.
+const STALL: Duration = Duration::from_millis(100);
 /// Messages a minute that are logged, and in one burst.
 static MESSAGE_LIMIT: RateLimit = RateLimit::new(600, 600);
 /// The same for what is wrong with how connections begin, or with where messages end.
@@ -102,7 +106,7 @@ impl Service {
         let (for_task, bridge) = (Arc::clone(&remote), Arc::clone(bridge));
         let task = if method.is_passive() {
             let listener = stream::listen(target, remote.dscp, &tls).map_err(|e| format!("{target}: {e}"))?;
-            tokio::spawn(passive(Arc::clone(&bridge), for_task, listener))
+            tokio::spawn(serve_all(Arc::clone(&bridge), for_task, listener))
         } else {
             if let Some(address) = numeric_address(target, OFP_PORT) {
                 remote.set_address(address);
@@ -407,8 +411,19 @@ async fn read_all(
                 bridge.execute(&mut packets);
                 peer.wait_for_room(false).await;
             }
-            let (messages, bytes) = run(bridge, peer, &framer);
+            let short = match framer.messages().next() {
+                Some(message) if may_change_tables(message) => {
+                    if bridge.is_changing() {
+                        bridge.execute(&mut packets);
+                    }
+                    Some(bridge.short_change().await)
+                }
+                _ => None,
+            };
+            // A message that needs no permission is handled by itself.
+            let (messages, bytes) = if short.is_some() { run(bridge, peer, &framer) } else { (0, 0) };
             if messages > 0 {
+                drop(short);
                 framer.take(bytes);
                 if turn.is_over(messages) {
                     bridge.execute(&mut packets);
@@ -429,6 +444,7 @@ async fn read_all(
             log_message(peer, "received", message);
             if peer.version().is_some() {
                 bridge.handle(peer, message, &mut packets);
+                drop(short);
                 finish(bridge, peer).await?;
             } else {
                 negotiate(bridge, peer, message)?;
@@ -448,6 +464,16 @@ async fn read_all(
     }
 }
 
+/// Whether handling a message may change tables, or waits for who does.
+fn may_change_tables(message: &[u8]) -> bool {
+    use Kind::{BarrierRequest, EchoReply, EchoRequest, Error, FeaturesRequest, GetConfigRequest};
+    let kind = openflow::types::head(message).map(|head| head.row.kind);
+    !matches!(
+        kind,
+        Ok(Kind::Hello | Error | EchoRequest | EchoReply | FeaturesRequest | GetConfigRequest | BarrierRequest)
+    )
+}
+
 /// Has flow modifications carried out that are there one behind the other. How many messages that were, and bytes.
 fn run(bridge: &Ofproto, peer: &Peer, framer: &Framer) -> (u32, usize) {
     let taken = bridge.handle_run(peer, framer.messages());
@@ -463,18 +489,46 @@ fn run(bridge: &Ofproto, peer: &Peer, framer: &Framer) -> (u32, usize) {
 /// Does what is left of a request, while others have their turn.
 async fn finish(bridge: &Arc<Ofproto>, peer: &Arc<Peer>) -> io::Result<()> {
     loop {
-        let more = if peer.has_work() {
-            let (bridge, peer) = (Arc::clone(bridge), Arc::clone(peer));
-            let work = tokio::task::spawn_blocking(move || bridge.finish_some(&peer));
-            work.await.map_err(io::Error::other)?
-        } else {
-            bridge.finish_some(peer)
+        if let Some(switch) = bridge.switch() {
+            match peer.awaits() {
+                Awaited::Nothing => {}
+                Awaited::Changes => switch.settled().await,
+                Awaited::Statistics => switch.counted().await,
+            }
+        }
+        let permission = match peer.place() {
+            Place::Nowhere => return Ok(()),
+            Place::Here => {
+                let _short = bridge.short_change().await;
+                if !bridge.finish_some(peer) {
+                    return Ok(());
+                }
+                None
+            }
+            Place::Worker => Some(None),
+            Place::Changer => Some(Some(bridge.long_change().await)),
+        };
+        let more = match permission {
+            None => true,
+            Some(long) => {
+                let (bridge, peer) = (Arc::clone(bridge), Arc::clone(peer));
+                let work = tokio::task::spawn_blocking(move || {
+                    let _long = long;
+                    bridge.finish_some(&peer)
+                });
+                work.await.map_err(io::Error::other)?
+            }
         };
         if !more {
             return Ok(());
         }
         tokio::task::yield_now().await;
-        peer.wait_for_room(true).await;
+        let room = peer.wait_for_room(true);
+        tokio::pin!(room);
+        if tokio::time::timeout(STALL, &mut room).await.is_err() {
+            peer.park_dump();
+            room.await;
+        }
     }
 }
 
@@ -534,7 +588,14 @@ async fn write_all(
     closing: &Notify,
 ) -> io::Result<()> {
     let mut writer = std::pin::pin!(writer);
+    // What flow monitors missed while they were paused, between what else there is to send.
+    let mut resuming: Option<Resumption> = None;
     loop {
+        if let Some(resumption) = &mut resuming
+            && !bridge.go_on_resuming(peer, resumption)
+        {
+            resuming = None;
+        }
         let next = tokio::select! {
             biased;
             () = closing.notified() => {
@@ -542,6 +603,7 @@ async fn write_all(
                 continue;
             }
             next = outgoing.next() => next,
+            () = tokio::task::yield_now(), if resuming.is_some() => continue,
         };
         let Some(mut bytes) = next else {
             // TLS says goodbye.
@@ -557,11 +619,25 @@ async fn write_all(
             bytes.extend_from_slice(&more);
             messages += 1;
         }
-        write(writer.as_mut(), &bytes, |stalled| outgoing.set_stalled(stalled)).await?;
+        {
+            let mut written = std::pin::pin!(write(writer.as_mut(), &bytes, |stalled| outgoing.set_stalled(stalled)));
+            loop {
+                tokio::select! {
+                    biased;
+                    done = &mut written => break done?,
+                    () = tokio::time::sleep(STALL), if resuming.is_some() => {}
+                }
+                // What happens meanwhile waits for the end of this, and must not take memory without end.
+                if let Some(resumption) = resuming.take_if(|_| peer.monitors.lock().is_overdue()) {
+                    bridge.finish_resuming(peer, resumption);
+                }
+            }
+        }
         base::coverage!(vconn_sent, messages);
         base::coverage!(rconn_sent, messages);
         if outgoing.sent(bytes.len()) {
-            bridge.resume_monitors(peer);
+            let _short = bridge.short_change().await;
+            resuming = bridge.begin_resuming(peer);
         }
     }
 }

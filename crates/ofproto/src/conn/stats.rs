@@ -16,12 +16,52 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use xlate::Rule;
 
-/// Flow statistics that are being told: the flows that are left, and the message that they go into.
+/// A dump of flows in progress, in the order of [`Position`].
+///
+/// While the peer reads, the dump holds the flows that are left. As soon as the peer stalls, it holds its position only
+/// ([`FlowDump::park`]), and collects the flows behind that again when the peer goes on.
 #[derive(Debug)]
-pub(crate) struct FlowAnswer {
-    rules: std::vec::IntoIter<Arc<Rule>>,
+pub(crate) struct FlowDump {
+    criteria: Criteria,
+    /// The version of the tables that is dumped. Flows that were removed since may be missing; later ones are not there.
+    version: u64,
+    /// `None` while the dump is parked.
+    rules: Option<std::vec::IntoIter<Arc<Rule>>>,
+    last: Option<Position>,
     /// Until the last message is sent.
     writer: Option<ReplyWriter>,
+}
+
+/// Where a rule stands in a dump: its table, the version that added it, and its address, which tells rules of one version
+/// apart. An address that is used again belongs to a later version.
+type Position = (u8, u64, usize);
+
+fn position(rule: &Arc<Rule>) -> Position {
+    (rule.table, rule.versions.added(), Arc::as_ptr(rule).addr())
+}
+
+impl FlowDump {
+    /// Lets go of the flows that are left, which a peer that does not read would keep in memory.
+    pub(super) fn park(&mut self) {
+        self.rules = None;
+    }
+
+    /// Returns true if the flows that are left have to be collected again.
+    pub(super) fn is_parked(&self) -> bool {
+        self.rules.is_none()
+    }
+
+    /// The flows that are left.
+    fn rules(&mut self, bridge: &Ofproto) -> &mut std::vec::IntoIter<Arc<Rule>> {
+        let Self { criteria, version, last, .. } = self;
+        let collect = || {
+            let mut rules = bridge.collect(criteria);
+            rules.retain(|rule| rule.versions.added() <= *version && last.is_none_or(|last| position(rule) > last));
+            rules.sort_unstable_by_key(position);
+            rules.into_iter()
+        };
+        self.rules.get_or_insert_with(collect)
+    }
 }
 
 /// A request for statistics, to be answered beside what other connections ask for.
@@ -149,17 +189,24 @@ impl Ofproto {
         self.place_options(&mut criteria.matching)?;
         let writer = ReplyWriter::new(version, xid, kind).ok_or(OfpError::BrcBadStat)?;
         self.push_stats();
-        let rules = self.collect(&criteria).into_iter();
-        *peer.unfinished.lock() = Some(Unfinished::Flows(FlowAnswer { rules, writer: Some(writer) }));
+        let version = self.tables().view().version;
+        let mut dump = FlowDump { criteria, version, rules: None, last: None, writer: Some(writer) };
+        dump.rules(self);
+        *peer.unfinished.lock() = Some(Unfinished::Flows(Box::new(dump)));
         Ok(())
     }
 
     /// Adds the next message of an answer to what is sent. Whether there is more to come.
-    pub(super) fn go_on_answering(&self, peer: &Peer, answer: &mut FlowAnswer) -> bool {
-        let FlowAnswer { rules, writer } = answer;
-        let full = rules.find_map(|rule| writer.as_mut()?.push(&Entry::Flow(&self.flow_stats_of(&rule))));
+    pub(super) fn go_on_answering(&self, peer: &Peer, dump: &mut FlowDump) -> bool {
+        let mut full = None;
+        while full.is_none()
+            && let Some(rule) = dump.rules(self).next()
+        {
+            dump.last = Some(position(&rule));
+            full = dump.writer.as_mut().and_then(|writer| writer.push(&Entry::Flow(&self.flow_stats_of(&rule))));
+        }
         let more = full.is_some();
-        peer.send_bytes(full.or_else(|| writer.take().map(ReplyWriter::finish)).unwrap_or_default());
+        peer.send_bytes(full.or_else(|| dump.writer.take().map(ReplyWriter::finish)).unwrap_or_default());
         more
     }
 
@@ -200,9 +247,10 @@ impl Ofproto {
         })
     }
 
-    /// Brings what the datapath counted to the rules, so that what is shown is what was forwarded.
+    /// Pushes statistics on this thread if no other does. Otherwise the connection has waited for that
+    /// ([`Peer::awaits`]).
     pub(super) fn push_stats(&self) {
-        if let Some(switch) = self.switch() {
+        if let Some(switch) = self.switch().filter(|switch| !switch.has_revalidator()) {
             switch.revalidate();
         }
     }

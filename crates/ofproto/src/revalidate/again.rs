@@ -1,22 +1,22 @@
 //! One flow, translated again.
 
-use super::book::{Fresh, Known};
 use super::essence::same_essence;
-use super::plan::{Effects, Plan, Uses};
+use super::translation::{Effects, SharedTranslation, Uses};
+use super::ukeys::{Fresh, Ukey};
 use crate::switch::Switch;
 use dpif::{DpActions, DpFlowEntry, Dpif, FlowId};
 use flow::{FlowKey, FlowMask, Sparse, Steps};
 use std::sync::Arc;
 use xlate::Network;
 
-/// A flow as the book has it.
+/// A flow as the table of megaflows has it.
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) id: FlowId,
     pub(crate) key: FlowKey,
-    /// The same, as the book keeps it.
+    /// The same, as the table keeps it.
     sparse: Sparse,
-    pub(crate) plan: Arc<Plan>,
+    pub(crate) translation: Arc<SharedTranslation>,
     pub(crate) effects: Effects,
     pub(crate) uses: Uses,
     pub(crate) actions: DpActions,
@@ -40,12 +40,12 @@ pub(crate) enum Outcome {
 }
 
 impl Job {
-    pub(crate) fn of(id: FlowId, known: &Known) -> Self {
+    pub(crate) fn of(id: FlowId, known: &Ukey) -> Self {
         Self {
             id,
             key: known.key.expand(),
             sparse: known.key.clone(),
-            plan: Arc::clone(&known.plan),
+            translation: Arc::clone(&known.translation),
             effects: Arc::clone(&known.effects),
             uses: Arc::clone(&known.uses),
             actions: Arc::clone(&known.actions),
@@ -62,7 +62,7 @@ impl Switch {
         (fresh, learned)
     }
 
-    /// Translates a flow again that a change can affect, and makes book and datapath agree with what comes out.
+    /// Translates a flow again that a change can affect, and makes the table of megaflows and the datapath agree with what comes out.
     pub(crate) fn again(&self, dpif: &Arc<dyn Dpif>, job: &Job) -> Outcome {
         let (fresh, learned) = self.translate_again(&job.key);
         if !self.is_there(dpif, job.id) {
@@ -75,13 +75,13 @@ impl Switch {
         // The bits that it read, which the flow may match more closely than.
         let mask = Steps::mask_of(&fresh.basis.reads);
         let same = fresh.actions == job.actions[..];
-        if same && mask == job.plan.reads.mask().expand() {
+        if same && mask == job.translation.reads.mask().expand() {
             if fresh.uses != job.uses || fresh.effects != job.effects[..] {
                 // Other rules are to be told of its packets from now on.
                 let entry = dpif.flow_get(job.id);
                 entry.iter().for_each(|entry| self.settle(entry));
             }
-            self.revalidation.book.lock().update(job.id, fresh);
+            self.revalidation.ukeys.lock(job.id).update(job.id, fresh);
             return Outcome::Kept;
         }
         let Some(entry) = dpif.flow_get(job.id) else {
@@ -108,10 +108,10 @@ impl Switch {
             // What is new may come from what has just changed: the next pass knows.
             return None;
         }
-        let installed = job.plan.reads.mask().expand();
+        let installed = job.translation.reads.mask().expand();
         let as_known = (fresh.actions == job.actions[..]
             || same_essence((&job.actions, &installed), (&fresh.actions, &mask), &job.key))
-            && job.plan.rests_on_same(&fresh.basis)
+            && job.translation.rests_on_same(&fresh.basis)
             && fresh.uses == job.uses
             && fresh.effects == job.effects[..];
         if learned && as_known {
@@ -122,52 +122,54 @@ impl Switch {
             self.settle(&dpif.flow_get(job.id)?);
             return self.replace(dpif, job, fresh).then_some(Outcome::Widened);
         }
-        // Only what is in the datapath can be wrong, and if the book has it otherwise it is another by now.
+        // Only what is in the datapath can be wrong, and if the table has it otherwise it is another by now.
         let entry = dpif.flow_get(job.id)?;
         if !self.is_as_known(job) {
             return None;
         }
-        self.report_mended(job, &fresh, &entry, learned);
+        self.report_fixed_up(job, &fresh, &entry, learned);
         self.remove_flow(dpif, job.id).then_some(Outcome::Removed)
     }
 
-    /// Whether the book still has a flow as it was.
+    /// Whether the table still has a flow as it was.
     fn is_as_known(&self, job: &Job) -> bool {
-        let book = self.revalidation.book.lock();
-        book.get(job.id).is_some_and(|k| Arc::ptr_eq(&k.plan, &job.plan) && Arc::ptr_eq(&k.actions, &job.actions))
+        let shard = self.revalidation.ukeys.lock(job.id);
+        shard
+            .get(job.id)
+            .is_some_and(|k| Arc::ptr_eq(&k.translation, &job.translation) && Arc::ptr_eq(&k.actions, &job.actions))
     }
 
     /// Whether the datapath has a flow by now, if it was late.
     fn is_there(&self, dpif: &Arc<dyn Dpif>, id: FlowId) -> bool {
-        if !self.revalidation.book.lock().late.contains(&id) {
+        if !self.revalidation.ukeys.lock(id).late.contains(&id) {
             return true;
         }
         let there = dpif.flow_get(id).is_some();
         if there {
-            self.revalidation.book.lock().late.remove(&id);
+            self.revalidation.ukeys.lock(id).late.remove(&id);
         }
         there
     }
 
     /// Pushes what a flow did until now to the rules that it was made by.
     fn settle(&self, entry: &DpFlowEntry) {
-        let mut book = self.revalidation.book.lock();
-        let Some(known) = book.get_mut(entry.id) else { return };
+        let mut shard = self.revalidation.ukeys.lock(entry.id);
+        let Some(known) = shard.get_mut(entry.id) else { return };
         let (packets, bytes) = known.take(entry.stats);
         known.recent += packets;
         let (effects, uses, installed) = (Arc::clone(&known.effects), Arc::clone(&known.uses), known.installed);
-        drop(book);
+        drop(shard);
         self.push(&effects, &uses, packets, bytes, crate::upcall::used_or(&entry.stats, installed));
     }
 
     /// Puts another flow in the place of the one of this id. `false` if that one has left meanwhile.
     fn replace(&self, dpif: &Arc<dyn Dpif>, job: &Job, fresh: Fresh) -> bool {
         let (state, id, generation) = (&self.revalidation, job.id, fresh.generation);
-        let updated = state.book.lock().update(id, fresh);
+        let updated = state.ukeys.lock(id).update(id, fresh);
         let Some(entered) = updated else { return false };
         let flow = self.dp_flow(job.sparse.clone(), entered, generation);
         let put = dpif.flow_put(id, flow);
-        if put.is_ok() && state.book.lock().get(id).is_some() {
+        if put.is_ok() && state.ukeys.lock(id).get(id).is_some() {
             return true;
         }
         // It left between the two, with its last statistics: this one has none yet to speak of.

@@ -1,6 +1,6 @@
 //! What can change under a remembered verdict.
 
-use base::MacAddr;
+use base::{DpPort, MacAddr};
 use std::sync::Arc;
 use xlate::{BridgeId, Rule};
 
@@ -51,6 +51,8 @@ pub enum Change {
         /// Its number.
         meter: u32,
     },
+    /// What protocols let a port do, where a protocol that decides is enabled.
+    PortState(DpPort),
     /// Anything else of a bridge: its ports, its settings, many of its addresses at once.
     Bridge(BridgeId),
     /// Anything at all.

@@ -1,8 +1,8 @@
 //! Cached verdicts held against fresh ones, and the words for a difference: all that it takes to do it again.
 
 use super::again::Job;
-use super::book::Fresh;
 use super::essence::{essence, union};
+use super::ukeys::Fresh;
 use crate::switch::Switch;
 use dpif::{DpAction, DpActions, DpFlowEntry, FlowId};
 use flow::text::NoNames;
@@ -27,9 +27,9 @@ impl Switch {
             return true;
         }
         // Put there by hand, or it is another by now.
-        let known = state.book.lock().get(id).map(|known| Job::of(id, known));
+        let known = state.ukeys.lock(id).get(id).map(|known| Job::of(id, known));
         let Some(job) = known.filter(|job| job.actions == *actions) else { return true };
-        let known = union(&job.plan.reads.mask().expand(), &Steps::mask_of(&fresh.basis.reads));
+        let known = union(&job.translation.reads.mask().expand(), &Steps::mask_of(&fresh.basis.reads));
         let of_flow = |actions: &[DpAction]| essence(actions, key, &known);
         if same_for_other_packet(&of_flow(&fresh.actions), &of_flow(actions)) {
             return true;
@@ -48,7 +48,7 @@ impl Switch {
     }
 
     /// Logs a flow that a full pass found wrong.
-    pub(crate) fn report_mended(&self, job: &Job, fresh: &Fresh, entry: &DpFlowEntry, learned: bool) {
+    pub(crate) fn report_fixed_up(&self, job: &Job, fresh: &Fresh, entry: &DpFlowEntry, learned: bool) {
         let more = if learned { "" } else { "; it would teach an address that is not known to be there" };
         tracing::error!(
             target: "ofproto_dpif_upcall",
@@ -61,7 +61,7 @@ impl Switch {
     /// A packet's key, its flow, what is done and what should be, and how to see it.
     fn tell(&self, key: &FlowKey, job: &Job, cached: &DpActions, fresh: &Fresh) -> String {
         let actions = |a: &[DpAction]| dpif::text::format_actions(a, key.eth_type(), &|_| None);
-        let flow = Match::new(&job.key, job.plan.reads.mask().expand());
+        let flow = Match::new(&job.key, job.translation.reads.mask().expand());
         let mut out = format!(
             "packet {}; flow {} {}; cached actions {}; fresh actions {}; rests on {:?} {:?}; would rest on {:?}",
             flow::text::flow_key_to_string(key, &NoNames),
@@ -69,7 +69,7 @@ impl Switch {
             flow::text::megaflow_to_string(&flow, &NoNames),
             actions(cached),
             actions(&fresh.actions),
-            job.plan.rests_on,
+            job.translation.rests_on,
             job.uses,
             fresh.basis.rests_on,
         );

@@ -1,51 +1,55 @@
 //! Flows that the datapath remembers, seen from above: those that a change can affect are translated again, their
 //! statistics are brought to the rules that made them, and those that are idle or too many are removed.
 //!
-//! - [`change`]: what can change; [`plan`]: what a verdict rests on; [`book`]: the installed flows, found by that;
-//! - [`pass`]: one pass: changes first, then statistics; [`again`]: one flow, translated again;
-//! - [`limits`]: how many flows there may be; [`thread`]: when passes run; [`check`]: verdicts held against fresh ones, by their [`essence`];
+//! - [`change`]: what can change; [`translation`]: what a verdict rests on; [`ukeys`]: the table of megaflows, found by that;
+//! - [`pass`]: one pass: changes first, then statistics; [`workers`]: threads that share it; [`again`]: one flow,
+//!   translated again;
+//! - [`limits`]: how many flows there may be; [`thread`]: when passes run; [`waiting`]: work that waits for a pass; [`check`]: verdicts held against fresh ones, by their [`essence`];
 //! - [`status`]: what there is to be seen of it.
 //!
-//! Every change has a number. A flow is entered into the book with the number of the last change before its
-//! translation began. A pass takes the changes since the one before together, forbids the book flows that are older than
-//! these, and translates again what the book finds under them: so no flow that rests on something older outlives the
-//! pass, however the threads interleave. Until then, which is a matter of milliseconds, packets may be forwarded as they
+//! Every change has a number. A flow is entered into the table of megaflows with the number of the last change before
+//! its translation began. A pass takes all changes since the one before, has every shard of the table refuse flows that
+//! are older than these, and translates again what the shards find under them: no flow that depends on something older
+//! outlives the pass, however the threads interleave. Until then, for some milliseconds, packets may be forwarded as they
 //! were before the change, as they would have been had they come a little earlier.
 
 mod again;
-mod book;
 mod change;
 mod check;
 pub(crate) mod essence;
 mod limits;
 mod pass;
-mod plan;
 mod status;
 mod thread;
+mod translation;
+mod ukeys;
+mod waiting;
+mod workers;
 
 pub use change::{Change, RuleChange};
 pub use limits::Limits;
 pub use pass::{Extent, PassReport};
 pub use status::RevalidatorStatus;
 
-pub(crate) use book::{Entered, Fresh};
-pub(crate) use plan::{Basis, RULES_MAX, Uses};
+pub(crate) use translation::{Basis, RULES_MAX, Uses};
+pub(crate) use ukeys::{Entered, Fresh};
+pub use workers::THREADS_MAX as REVALIDATORS_MAX;
 
 use crate::switch::Switch;
 use base::Millis;
-use book::Book;
 use dpif::{DpAction, DpFlowStats, FlowId};
 use flow::Sparse;
 use limits::Limiter;
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use plan::Changes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use translation::Changes;
+use ukeys::{Shard, Ukeys};
 
 /// Everything that revalidation keeps.
 #[derive(Debug)]
 pub(crate) struct State {
-    book: Mutex<Book>,
+    ukeys: Ukeys,
     pending: Mutex<Changes>,
     /// The number of the last change.
     seq: AtomicU64,
@@ -60,14 +64,19 @@ pub(crate) struct State {
     /// Held while statistics are brought to rules: how often that was.
     counting: Mutex<u64>,
     limiter: Limiter,
+    workers: Arc<workers::Workers>,
     signal: Arc<thread::Signal>,
+    /// Wakes the statistics thread.
+    counting_signal: Arc<thread::Signal>,
+    after_changes: waiting::Jobs,
+    after_statistics: waiting::Jobs,
     paused: AtomicBool,
     exact: AtomicBool,
     counters: status::Counters,
 }
 
-/// The book, held by who is about to enter a flow.
-pub(crate) struct BookHeld<'a>(MutexGuard<'a, Book>);
+/// The lock of a shard, held in order to enter a flow.
+pub(crate) struct ShardLock<'a>(MutexGuard<'a, Shard>);
 
 /// How often changes were dealt with, for those who wait for it: a long pass does so in between.
 #[derive(Debug, Default)]
@@ -90,7 +99,7 @@ struct Passing {
 impl Default for State {
     fn default() -> Self {
         Self {
-            book: Mutex::default(),
+            ukeys: Ukeys::default(),
             pending: Mutex::default(),
             seq: AtomicU64::new(1),
             done: AtomicU64::new(1),
@@ -99,7 +108,11 @@ impl Default for State {
             moved: Condvar::new(),
             counting: Mutex::default(),
             limiter: Limiter::default(),
+            workers: Arc::default(),
             signal: Arc::default(),
+            counting_signal: Arc::default(),
+            after_changes: waiting::Jobs::default(),
+            after_statistics: waiting::Jobs::default(),
             paused: AtomicBool::new(false),
             exact: AtomicBool::new(false),
             counters: status::Counters::default(),
@@ -132,42 +145,50 @@ impl State {
         self.seq.load(Ordering::SeqCst)
     }
 
-    /// The book, held.
-    pub(crate) fn book(&self) -> BookHeld<'_> {
-        BookHeld(self.book.lock())
+    /// Locks the shard that a flow belongs to.
+    pub(crate) fn lock_shard(&self, id: FlowId) -> ShardLock<'_> {
+        ShardLock(self.ukeys.lock(id))
     }
 
-    /// The book, held, if nobody else holds it.
-    pub(crate) fn try_book(&self) -> Option<BookHeld<'_>> {
-        self.book.try_lock().map(BookHeld)
+    /// Locks the shard that a flow belongs to, unless another thread holds the lock.
+    pub(crate) fn try_lock_shard(&self, id: FlowId) -> Option<ShardLock<'_>> {
+        self.ukeys.try_lock(id).map(ShardLock)
+    }
+
+    /// Locks the whole table of megaflows.
+    #[cfg(test)]
+    pub(crate) fn lock_all_shards(&self) -> Vec<ShardLock<'_>> {
+        self.ukeys.each_shard().map(ShardLock).collect()
     }
 
     /// Notes that a flow made for a packet with `key` is about to be installed. It may not be if it may be out of date
     /// already, nor if there are too many flows: then its actions come back.
     pub(crate) fn remember(
         &self,
-        BookHeld(mut book): BookHeld<'_>,
+        ShardLock(mut shard): ShardLock<'_>,
         id: FlowId,
         key: Sparse,
         fresh: Fresh,
         now: Millis,
     ) -> Result<Entered, Vec<DpAction>> {
-        if book.len() as u64 >= self.limiter.flow_limit() {
-            drop(book);
+        if self.ukeys.len() as u64 >= self.limiter.flow_limit() {
+            drop(shard);
             base::coverage!(upcall_flow_limit_hit);
             return Err(fresh.actions);
         }
-        book.enter(id, key, fresh, now)
+        shard.enter(id, key, fresh, now)
     }
 
-    /// Ends the thread, if there is one.
+    /// Ends the threads, if there are any.
     pub(crate) fn stop(&self) {
         self.signal.stop();
+        self.counting_signal.stop();
+        self.workers.stop();
     }
 
     /// Whether passes have dealt with all changes, as far as they can by now.
     fn is_settled(&self) -> bool {
-        self.done.load(Ordering::SeqCst) >= self.seq() && self.book.lock().late.is_empty()
+        self.done.load(Ordering::SeqCst) >= self.seq() && self.after_changes.is_empty() && !self.ukeys.has_late()
     }
 
     /// The changes since the last call, and the number of the last of them.
@@ -180,7 +201,7 @@ impl State {
 impl Switch {
     /// Notes that a flow is gone, and pushes what it did since the last time.
     pub(crate) fn forget(&self, id: FlowId, stats: DpFlowStats) {
-        let known = self.revalidation.book.lock().remove(id);
+        let known = self.revalidation.ukeys.lock(id).remove(id);
         if let Some(mut known) = known {
             let (packets, bytes) = known.take(stats);
             let used = crate::upcall::used_or(&stats, known.installed);
@@ -188,16 +209,10 @@ impl Switch {
         }
     }
 
-    /// Brings to rules that have been removed what cached flows did by them: those are translated again for the change.
-    pub(crate) fn settle_removed(&self) {
-        let paused = self.revalidation.paused.load(Ordering::SeqCst);
-        self.pass(if paused { Extent::Round } else { Extent::Changes });
-    }
-
     /// The rules that a cached flow comes from, in the order in which they were found, each once; `None` if there is no
     /// such flow, or it was put there by hand.
     pub fn detrace(&self, id: FlowId) -> Option<Vec<Arc<xlate::Rule>>> {
-        let effects = Arc::clone(&self.revalidation.book.lock().get(id)?.effects);
+        let effects = Arc::clone(&self.revalidation.ukeys.lock(id).get(id)?.effects);
         let mut rules: Vec<Arc<xlate::Rule>> = Vec::new();
         for effect in effects.iter() {
             if let xlate::Effect::Lookup { rule: Some(rule), .. } = effect
@@ -209,21 +224,35 @@ impl Switch {
         Some(rules)
     }
 
-    /// What the clock asks for: statistics pushed, idle flows and those out of time removed.
+    /// Periodic work of the control thread. Statistics and timeouts have threads of their own, or are part of this without
+    /// them.
     pub fn housekeeping(&self) {
-        let now = self.clock().now();
-        // A thread of its own sees to the rest, but timeouts are told by the latest statistics.
-        let due = || self.bridges().iter().any(|b| b.is_due(now));
-        if !self.revalidation.signal.has_thread() || due() {
-            self.revalidate();
+        if !self.has_revalidator() {
+            self.run_timers();
         }
+        let now = self.clock().now();
         self.network().frozen.sweep(now);
         for bridge in self.bridges() {
-            let removed = bridge.expire(now);
-            bridge.finish_removal(&removed);
+            bridge.tidy(now);
             bridge.expire_bundles(now, self.bundle_idle_ms());
             bridge.expire_parts(now);
             bridge.see_to_fail_open(now);
+        }
+    }
+
+    /// Pushes statistics, then removes flows and addresses whose time is over, on this thread.
+    pub fn run_timers(&self) {
+        let now = self.clock().now();
+        self.revalidate();
+        self.expire(now);
+    }
+
+    /// Removes flows and addresses whose time was over at `now`, up to which statistics have been pushed.
+    fn expire(&self, now: Millis) {
+        // The flows of a bridge in a long change expire a turn later.
+        for bridge in self.bridges().into_iter().filter(|bridge| !bridge.is_changing()) {
+            let removed = bridge.expire(now);
+            bridge.finish_removal(removed);
         }
     }
 

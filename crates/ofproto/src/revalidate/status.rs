@@ -17,18 +17,18 @@ pub struct RevalidatorStatus {
     pub limit: u64,
     /// Milliseconds that the last dump of statistics took.
     pub dump_duration_ms: u64,
-    /// Whether the thread is stopped by `revalidator/pause`.
+    /// Whether the threads are stopped by `revalidator/pause`.
     pub paused: bool,
     /// Whether flows match as little as they can.
     pub megaflows: bool,
-    /// Flows that each revalidator thread looks after.
+    /// Flows of the shards that each revalidator thread is home to.
     pub keys: Vec<u64>,
     /// Passes over all flows' statistics.
     pub rounds: u64,
     /// Passes that held all flows against fresh translations.
     pub full_passes: u64,
     /// Flows that a full pass found wrong with nothing to explain it. Each is an error of this program.
-    pub mended: u64,
+    pub fixed_up: u64,
     /// Flows translated again because a change could affect them.
     pub translated: u64,
     /// Of these, how many got other actions.
@@ -49,7 +49,7 @@ pub struct RevalidatorStatus {
 pub(crate) struct Counters {
     rounds: AtomicU64,
     full_passes: AtomicU64,
-    mended: AtomicU64,
+    fixed_up: AtomicU64,
     translated: AtomicU64,
     changed: AtomicU64,
     removed: AtomicU64,
@@ -59,18 +59,22 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
+    /// Counts a pass over all flows' statistics.
+    pub(crate) fn add_round(&self) {
+        self.rounds.fetch_add(1, Ordering::Relaxed);
+    }
+
     pub(crate) fn add(&self, extent: Extent, report: &PassReport) {
         let add = |counter: &AtomicU64, n: usize| _ = counter.fetch_add(n as u64, Ordering::Relaxed);
-        add(&self.rounds, usize::from(extent >= Extent::Round));
         add(&self.full_passes, usize::from(extent == Extent::Full));
-        add(&self.mended, report.mended);
+        add(&self.fixed_up, report.fixed_up);
         add(&self.translated, report.translated);
         add(&self.changed, report.changed);
         add(&self.removed, report.removed);
         add(&self.widened, report.widened);
         base::coverage!(revalidate_flows_translated, report.translated as u64);
-        if report.mended > 0 {
-            base::coverage!(revalidate_flows_mended, report.mended as u64);
+        if report.fixed_up > 0 {
+            base::coverage!(revalidate_flows_mended, report.fixed_up as u64);
         }
     }
 }
@@ -79,10 +83,12 @@ impl Switch {
     /// How revalidation is doing.
     pub fn revalidator_status(&self) -> RevalidatorStatus {
         let state = &self.revalidation;
-        let (flows, plans) = {
-            let book = state.book.lock();
-            (book.len() as u64, book.n_plans() as u64)
-        };
+        let n_threads = state.workers.n_threads();
+        let mut keys = vec![0; n_threads];
+        for (number, shard) in state.ukeys.each_shard().enumerate() {
+            keys[number % n_threads] += shard.len() as u64;
+        }
+        let (flows, plans) = (keys.iter().sum(), state.ukeys.n_translations() as u64);
         let (seen, c) = (state.limiter.seen(), &state.counters);
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         RevalidatorStatus {
@@ -93,10 +99,10 @@ impl Switch {
             dump_duration_ms: seen.dump_ms,
             paused: state.paused.load(Ordering::Relaxed),
             megaflows: !self.is_exact(),
-            keys: vec![flows],
+            keys,
             rounds: of(&c.rounds),
             full_passes: of(&c.full_passes),
-            mended: of(&c.mended),
+            fixed_up: of(&c.fixed_up),
             translated: of(&c.translated),
             changed: of(&c.changed),
             removed: of(&c.removed),
@@ -109,6 +115,6 @@ impl Switch {
 
     /// Bytes that are taken by what is known of flows, roughly. Looks at each of them.
     pub fn remembered_bytes(&self) -> usize {
-        self.revalidation.book.lock().bytes()
+        self.revalidation.ukeys.bytes()
     }
 }

@@ -364,7 +364,7 @@ fn very_many_flows_go_at_once() {
     assert_eq!((br.n_flows(), learned(&br).len()), (MANY as usize, 0));
     let report = lab.switch.pass(crate::Extent::Changes);
     assert!(report.candidates > 0, "{report:?}");
-    assert_eq!(lab.switch.pass(crate::Extent::Full).mended, 0);
+    assert_eq!(lab.switch.pass(crate::Extent::Full).fixed_up, 0);
     br.tidy(lab.clock.now());
     assert_eq!(br.tables().iter().map(|table| table.rules.len()).sum::<usize>(), MANY as usize);
     br.flow_mod(&delete).expect("deletes");

@@ -1,13 +1,12 @@
 //! Connections: packet-ins, roles, negotiation, malformed messages, ports.
 
 use super::*;
-use crate::conn::guests::GUESTS_MAX;
+use crate::conn::passive::CONNECTIONS_MAX;
 use crate::conn::rconn::Rconn;
 use crate::conn::service::{Service, serve};
 use openflow::PacketInReason;
 use openflow::action::ControllerAction;
 use openflow::packet::{PacketInFormat, PacketOut};
-use openflow::port::{PortMod, PortReason, config};
 use openflow::switch::{FragHandling, Hello, Role, RoleMsg, SwitchConfig};
 use proptest::prelude::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -178,6 +177,7 @@ fn packets_of_several_messages_leave_together_and_before_anything_else_is_done()
     br.handle(&c.peer, &bytes(&Message::BarrierRequest), &mut packets);
     let sent = |port| lab.received(port).iter().map(|p| p.data()[11]).collect::<Vec<_>>();
     assert_eq!((packets.len(), sent("br-1"), sent("br-2")), (0, vec![2], vec![1, 3]));
+    while br.finish_some(&c.peer) {}
     assert_eq!(c.waiting(), [Message::BarrierReply]);
 }
 
@@ -211,33 +211,6 @@ fn packets_out_and_where_they_come_from() {
 }
 
 #[test]
-fn port_modifications() {
-    let mut lab = Lab::new();
-    let br = lab.bridge("br", 2);
-    let c = Client::new(&br, PeerKind::Controller, Version::V13);
-    br.flow_mod(&add(Match::ANY, 1, vec![output(2)])).expect("adds");
-    let port = br.port(PortNo(1)).expect("there");
-    let change = |no, hw_addr, config, mask| {
-        c.send(&Message::PortMod(PortMod { port_no: PortNo(no), hw_addr, config, mask, advertise: 0 }))
-    };
-    assert_eq!(error_of(&change(7, port.spec.mac, 0, 1)), Some(OfpError::PmfcBadPort));
-    assert_eq!(error_of(&change(1, MAC_A, 0, 1)), Some(OfpError::PmfcBadHwAddr));
-    let told = change(1, port.spec.mac, config::NO_RECV, config::NO_RECV);
-    assert!(
-        matches!(&told[..], [Message::PortStatus(s)] if s.reason == PortReason::Modify && s.desc.config == config::NO_RECV)
-    );
-    lab.send("br-1", &[frame(1, 2)]);
-    assert!(lab.received("br-2").is_empty());
-    // What changes nothing is told to nobody.
-    assert!(change(1, port.spec.mac, config::NO_RECV, config::NO_RECV).is_empty());
-    assert_eq!(change(1, port.spec.mac, 0, config::NO_RECV).len(), 1);
-    // A device that was taken down behind our back can be brought up.
-    lab.wire("br-1").near.set_up(false).expect("can");
-    change(1, port.spec.mac, 0, config::PORT_DOWN);
-    assert!(lab.wire("br-1").near.status().admin_up);
-}
-
-#[test]
 fn malformed_messages_get_their_errors_and_the_connection_goes_on() {
     let mut lab = Lab::new();
     let br = lab.bridge("br", 1);
@@ -257,7 +230,7 @@ pub(super) fn listening(versions: &[Version]) -> ServiceConfig {
 }
 
 /// Serves a connection of this configuration.
-async fn serve_one(
+pub(super) async fn serve_one(
     bridge: &Arc<Ofproto>,
     config: &ServiceConfig,
     stream: tokio::io::DuplexStream,
@@ -328,11 +301,74 @@ async fn requests_in_one_piece_wait_for_each_others_answers() {
     let (config, bridge) = (listening(&[Version::V10]), Arc::clone(&br));
     let serving = tokio::spawn(async move { serve_one(&bridge, &config, theirs).await });
     ours.write_all(&bytes).await.expect("taken");
+    let queued = || br.connections().all().iter().map(|p| p.queued()).collect::<Vec<_>>();
+    // Another thread collects the flows: this ends with what is waited for, or not at all.
+    while queued().first().is_none_or(|queued| *queued < 100_000) {
+        tokio::task::yield_now().await;
+    }
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }
-    let queued: Vec<_> = br.connections().all().iter().map(|p| p.queued()).collect();
-    assert!(queued[0] > 0 && queued[0] < 2 * crate::conn::peer::QUEUE_BYTES_MAX, "{queued:?}");
+    let queued = queued();
+    assert!(queued[0] < 2 * crate::conn::peer::QUEUE_BYTES_MAX, "{queued:?}");
+    serving.abort();
+}
+
+#[tokio::test]
+async fn a_dump_that_is_not_read_holds_no_flows() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 1);
+    let flow = |n: u32, priority| {
+        let mut m = Match::ANY;
+        m.set(Field::EthDst, n.into());
+        add(m, priority, vec![output(1)])
+    };
+    for n in 0..20_000 {
+        br.flow_mod(&flow(n, 1)).expect("adds");
+    }
+    let mut rules = br.collect(&crate::flow_table::Criteria::any());
+    rules.sort_unstable_by_key(|rule| rule.versions.added());
+    let kept: Vec<_> = rules.iter().map(Arc::downgrade).collect();
+    drop(rules);
+    let (mut ours, theirs) = tokio::io::duplex(1 << 12);
+    let (config, bridge) = (listening(&[Version::V10]), Arc::clone(&br));
+    let serving = tokio::spawn(async move { serve_one(&bridge, &config, theirs).await });
+    let mut request = encode(Version::V10, 1, &Message::Hello(Hello { versions: Versions::of(&[Version::V10]) }));
+    let body = StatsRequest::Flow(Default::default());
+    request.extend(encode(Version::V10, 2, &Message::StatsRequest { more: false, body }));
+    ours.write_all(&request).await.expect("taken");
+    while br.connections().all().first().is_none_or(|peer| peer.queued() < 512 << 10) {
+        tokio::task::yield_now().await;
+    }
+    // The last thousand go while the dump waits for its reader, which holds on to none of them.
+    for n in 19_000..20_000 {
+        br.flow_mod(&FlowMod { priority: 1, ..command(FlowModCommand::DeleteStrict, flow(n, 1).matching) })
+            .expect("deletes");
+        br.flow_mod(&flow(n, 2)).expect("adds another");
+    }
+    while kept[19_000..].iter().any(|rule| rule.strong_count() > 0) {
+        br.tidy(lab.clock.now());
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    }
+    // Once it is read again, the others come, each once, and none that came later.
+    let mut seen = vec![0; 20_000];
+    loop {
+        let mut message = vec![0; 8];
+        ours.read_exact(&mut message).await.expect("a message");
+        message.resize(u16::from_be_bytes([message[2], message[3]]).into(), 0);
+        ours.read_exact(&mut message[8..]).await.expect("the rest of it");
+        let Message::StatsReply { more, body: StatsReply::Flow(flows) } = decode(&message).expect("decodes").2 else {
+            continue;
+        };
+        for flow in flows {
+            assert_eq!(flow.priority, 1);
+            seen[flow.matching.key().get(Field::EthDst) as usize] += 1;
+        }
+        if !more {
+            break;
+        }
+    }
+    assert!(seen[..19_000].iter().all(|n| *n == 1) && seen[19_000..].iter().all(|n| *n == 0));
     serving.abort();
 }
 
@@ -368,7 +404,7 @@ async fn who_connects_without_a_word_gives_way_and_too_many_are_refused() {
     let ended = async |end: &mut UnixStream| end.read_to_end(&mut Vec::new()).await.is_ok_and(|n| n <= 16);
     let mut silent = connect().await;
     let mut speaking = Vec::new();
-    for _ in 1..GUESTS_MAX {
+    for _ in 1..CONNECTIONS_MAX {
         let mut end = connect().await;
         assert!(speak(&mut end).await);
         speaking.push(end);
@@ -381,7 +417,7 @@ async fn who_connects_without_a_word_gives_way_and_too_many_are_refused() {
     assert!(ended(&mut refused).await);
     // Whoever leaves makes room.
     drop(last);
-    while br.connections().all().len() == GUESTS_MAX {
+    while br.connections().all().len() == CONNECTIONS_MAX {
         tokio::task::yield_now().await;
     }
     assert!(speak(&mut connect().await).await);

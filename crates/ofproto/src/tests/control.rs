@@ -3,7 +3,7 @@
 use super::*;
 use crate::bridge::PortChange;
 use crate::conn::inband::InBand;
-use crate::conn::peer::TOLD_BYTES_MAX;
+use crate::conn::peer::UNSOLICITED_BYTES_MAX;
 use crate::conn::rconn::Rconn;
 use crate::conn::service::{Service, serve};
 use crate::{PacketInStats, RateLimit};
@@ -376,9 +376,9 @@ async fn who_does_not_read_what_it_is_told_is_disconnected() {
     let br = lab.bridge("br", 1);
     let mut served = Served::new(&br, Settings { probe_ms: 0, ..Settings::default() }).await;
     let peer = br.connections().all().pop().expect("connected");
-    (0..2000).for_each(|_| peer.tell_unasked(&Message::EchoRequest(vec![0; 60_000])));
+    (0..2000).for_each(|_| peer.notify(&Message::EchoRequest(vec![0; 60_000])));
     let queued = peer.queued();
-    assert!((TOLD_BYTES_MAX..TOLD_BYTES_MAX + 60_008).contains(&queued), "{queued}");
+    assert!((UNSOLICITED_BYTES_MAX..UNSOLICITED_BYTES_MAX + 60_008).contains(&queued), "{queued}");
     let mut told = Vec::new();
     served.end.read_to_end(&mut told).await.expect("an end");
     assert_eq!(told.len(), queued);
@@ -467,4 +467,23 @@ async fn the_database_is_told_why_a_connection_ended() {
         tokio::task::yield_now().await;
     }
     assert_eq!(running.status().rconn.last_error, None);
+}
+
+#[test]
+fn controller_status_messages_that_nobody_reads_are_bounded() {
+    use openflow::asynchronous::{AsyncConfig, AsyncForm};
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 1);
+    let [reader, idle] = [1, 2].map(|_| Client::new(&br, PeerKind::Controller, Version::V15));
+    let asynchronous = AsyncConfig { controller_status: [0x7f; 2], ..reader.peer.state.lock().asynchronous };
+    for client in [&reader, &idle] {
+        assert!(client.send(&Message::SetAsync(AsyncForm::Standard, asynchronous.into())).is_empty());
+    }
+    let short = Client::new(&br, PeerKind::Controller, Version::V15);
+    while idle.peer.queued() < UNSOLICITED_BYTES_MAX {
+        idle.peer.notify(&Message::EchoRequest(vec![0; 60_000]));
+    }
+    let queued = idle.peer.queued();
+    (1..=1000).for_each(|id| _ = short.send(&Message::SetControllerId(id)));
+    assert_eq!((idle.peer.queued(), reader.waiting().len()), (queued, 1000));
 }

@@ -330,7 +330,7 @@ impl World {
             if fails { Err(OfpError::BfcMsgFailed) } else { Ok(()) }
         });
         match result {
-            Ok(((), removed)) => bridge.finish_removal(&removed),
+            Ok(((), removed)) => bridge.finish_removal(removed),
             Err(_) => assert_eq!(flows(), before, "{}", self.done),
         }
     }
@@ -372,8 +372,9 @@ impl World {
     }
 
     fn configure_port(&mut self, bridge: usize) {
-        let bits = self.rng.below(8);
+        let bits = self.rng.below(16);
         let config = PortConfig {
+            no_recv_stp: bits & 8 != 0,
             no_recv: bits & 1 != 0,
             no_flood: bits & 2 != 0,
             no_fwd: bits & 4 != 0,
@@ -411,7 +412,7 @@ impl World {
     fn check(&mut self, extent: Extent) {
         let _ = writeln!(self.done, "pass {extent:?}");
         let report = self.lab.switch.pass(extent);
-        assert_eq!(report.mended, 0, "{}", self.done);
+        assert_eq!(report.fixed_up, 0, "{}", self.done);
         // What statistics tell of may teach flows, which is a change for the next pass.
         let switch = &self.lab.switch;
         let mut last = None;
@@ -497,7 +498,7 @@ fn what_is_cached_is_what_would_be_decided_afresh() {
         compared = (compared.0 + world.compared.0, compared.1 + world.compared.1);
         flows = (flows.0 + now, flows.1 + anew);
         let status = world.lab.switch.revalidator_status();
-        assert_eq!((status.mended, status.self_check_failed), (0, 0), "{}", world.done);
+        assert_eq!((status.fixed_up, status.self_check_failed), (0, 0), "{}", world.done);
         translated += status.translated;
         tracked += world.tracked;
         checks += status.self_checks;

@@ -196,3 +196,121 @@ fn hidden_flows_are_out_of_openflows_reach() {
     lab.send("br-1", &[frame(1, 2)]);
     assert_eq!((lab.received("br-2").len(), lab.received("br-3").len()), (1, 0));
 }
+
+proptest::proptest! {
+    /// Against a scan of all flows, in committed and failed transactions.
+    #[test]
+    fn indexes_find_what_a_scan_finds(steps in proptest::collection::vec((0u8..6, 0u64..3, 0u32..3, 0u16..12), 1..60)) {
+        let mut lab = Lab::new();
+        let br = lab.bridge("br", 1);
+        for id in 0..3 {
+            let group = openflow::GroupMod::new(openflow::GroupCommand::Add, id);
+            br.transaction(|t| t.group_mod(&group)).expect("adds");
+        }
+        let mut there = [true; 3];
+        for (what, cookie, group, n) in steps {
+            let matching = in_port(u32::from(n % 4));
+            let actions = if n % 3 == 0 || !there[group as usize] { vec![] } else { vec![Action::Group(group)] };
+            let put = FlowMod { table_id: Some((n % 2) as u8), new_cookie: cookie, ..add(matching.clone(), n, actions) };
+            let by_cookie = FlowMod { cookie, cookie_mask: u64::MAX, ..command(FlowModCommand::Delete, Match::ANY) };
+            match what {
+                0..3 => _ = br.flow_mod(&put).expect("adds"),
+                3 if n % 4 == 0 => {
+                    let of_group = FlowMod { out_group: group, cookie_mask: 0, ..by_cookie };
+                    br.flow_mod(&of_group).expect("deletes");
+                }
+                3 => _ = br.flow_mod(&FlowMod { matching, ..by_cookie }).expect("deletes"),
+                4 => {
+                    let failed = br.transaction(|t| {
+                        t.flow_mod(&put)?;
+                        t.flow_mod(&by_cookie)?;
+                        Err::<(), _>(OfpError::FmfcUnknown)
+                    });
+                    proptest::prop_assert!(failed.is_err());
+                }
+                _ => {
+                    let change = if there[group as usize] { openflow::GroupCommand::Delete } else { openflow::GroupCommand::Add };
+                    there[group as usize] ^= true;
+                    let naming = |rules: Vec<Arc<xlate::Rule>>| rules.iter().filter(|r| r.actions.contains(&Action::Group(group))).count();
+                    let before = naming(br.collect(&crate::flow_table::Criteria::any()));
+                    let ((), removed) = br.transaction(|t| t.group_mod(&openflow::GroupMod::new(change, group))).expect("changes");
+                    proptest::prop_assert_eq!(removed.len(), before);
+                }
+            }
+            let all = br.collect(&crate::flow_table::Criteria::any());
+            for cookie in 0..3 {
+                for matching in [Match::ANY, in_port(1)] {
+                    let criteria = crate::flow_table::Criteria { cookie, cookie_mask: u64::MAX, matching: matching.clone(), ..crate::flow_table::Criteria::any() };
+                    let mut found: Vec<_> = br.collect(&criteria).iter().map(|r| Arc::as_ptr(r).addr()).collect();
+                    let is_it = |r: &&Arc<xlate::Rule>| r.cookie == cookie && (matching == Match::ANY || r.minimatch.expand() == matching);
+                    let mut scanned: Vec<_> = all.iter().filter(is_it).map(|r| Arc::as_ptr(r).addr()).collect();
+                    found.sort_unstable();
+                    scanned.sort_unstable();
+                    proptest::prop_assert_eq!(found, scanned);
+                }
+            }
+            for group in 0..3 {
+                let of_group = crate::flow_table::Criteria { out_group: group, ..crate::flow_table::Criteria::any() };
+                proptest::prop_assert!(br.index.collect(&of_group, u64::MAX - 1).is_some(), "no scan");
+                let mut found: Vec<_> = br.collect(&of_group).iter().map(|r| Arc::as_ptr(r).addr()).collect();
+                let naming = all.iter().filter(|r| r.actions.contains(&Action::Group(group)));
+                let mut scanned: Vec<_> = naming.map(|r| Arc::as_ptr(r).addr()).collect();
+                found.sort_unstable();
+                scanned.sort_unstable();
+                proptest::prop_assert_eq!(found, scanned);
+            }
+        }
+        br.flush_flows();
+        br.tidy(lab.clock.now());
+        proptest::prop_assert!(br.index.is_empty(), "nothing stays behind");
+    }
+}
+
+proptest::proptest! {
+    /// Against a look at all flows, in virtual time.
+    #[test]
+    fn the_timer_wheel_finds_what_a_scan_finds(
+        steps in proptest::collection::vec((0u8..5, 0u16..8, 0u16..4, 0u16..4, 1u64..1500), 1..80)
+    ) {
+        let mut lab = Lab::new();
+        let br = lab.bridge("br", 1);
+        for (what, priority, idle_timeout, hard_timeout, ms) in steps {
+            let now = lab.clock.now();
+            match what {
+                0 => {
+                    let flow = FlowMod { idle_timeout, hard_timeout, ..add(Match::ANY, priority, vec![]) };
+                    br.flow_mod(&flow).expect("adds");
+                }
+                1 => {
+                    let delete = FlowMod { priority, ..command(FlowModCommand::DeleteStrict, Match::ANY) };
+                    br.flow_mod(&delete).expect("deletes");
+                }
+                2 => br.collect(&crate::flow_table::Criteria::any()).iter().take(usize::from(priority)).for_each(|rule| {
+                    rule.stats().add(1, 60, now);
+                }),
+                _ => {
+                    lab.clock.warp(ms);
+                    let now = lab.clock.now();
+                    let mut scanned: Vec<_> = br.scan_expired(now).iter().map(|r| r.priority).collect();
+                    let mut found: Vec<_> = br.expire(now).iter().map(|removed| removed.rule.priority).collect();
+                    scanned.sort_unstable();
+                    found.sort_unstable();
+                    proptest::prop_assert_eq!(found, scanned);
+                }
+            }
+        }
+        lab.clock.warp(10_000);
+        br.expire(lab.clock.now());
+        proptest::prop_assert_eq!(br.armed_timers(), 0);
+    }
+}
+
+#[test]
+fn rules_that_are_gone_do_not_fill_the_timer_wheel() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 1);
+    for _ in 0..5000 {
+        br.flow_mod(&FlowMod { hard_timeout: u16::MAX, ..add(Match::ANY, 1, vec![]) }).expect("adds");
+    }
+    assert!(br.armed_timers() < 1100, "{}", br.armed_timers());
+}

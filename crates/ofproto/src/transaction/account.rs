@@ -55,7 +55,9 @@ impl Transaction<'_> {
                     });
                 }
                 if !writer.references.is_empty() {
-                    references(&rule.actions).into_iter().for_each(|to| _ = take_one(&mut writer.references, to));
+                    for to in references(&rule.actions) {
+                        take_one(&mut writer.references, to);
+                    }
                 }
             }
             if let [rule, ..] = of_table {

@@ -7,17 +7,16 @@ use super::encode::{is_long, nicira, pack, put_header};
 use super::nat::{self, Nat};
 use super::parse::{ActionError, Parser, error, parse_uint};
 use super::{Action, Subfield};
-use crate::bytes::{Put, Reader};
 use crate::error::OfpError;
 use crate::nxm::Dialect;
 use crate::print::format_table;
 use crate::version::Version;
+use crate::wire::{Reader, Writer};
 use flow::text::next_key_value;
 use flow::text::parse_table;
 use flow::{Match, PortNames, Prereq};
 use std::fmt::Write;
 
-const LEN: OfpError = OfpError::BacBadLen;
 const ARGUMENT: OfpError = OfpError::BacBadArgument;
 
 const COMMIT: u16 = 1;
@@ -65,13 +64,13 @@ impl Default for Ct {
 
 /// The body of NXAST_CT.
 pub(super) fn decode(mut r: Reader<'_>, version: Version, depth: usize) -> Result<Action, OfpError> {
-    let flags = r.u16().ok_or(LEN)?;
+    let flags = r.u16()?;
     let (commit, force) = (flags & COMMIT != 0, flags & FORCE != 0);
     if force && !commit {
         return Err(ARGUMENT);
     }
-    let mut header = Reader(r.take(4).ok_or(LEN)?);
-    let zone = r.u16().ok_or(LEN)?;
+    let mut header = r.sub(4)?;
+    let zone = r.u16()?;
     let zone = if header.is_zero() {
         CtZone::Immediate(zone)
     } else {
@@ -81,10 +80,10 @@ pub(super) fn decode(mut r: Reader<'_>, version: Version, depth: usize) -> Resul
             _ => return Err(OfpError::BacBadSetLen),
         }
     };
-    let table = Some(r.u8().ok_or(LEN)?).filter(|table| *table != NO_TABLE);
-    r.take(3).ok_or(LEN)?;
-    let alg = r.u16().ok_or(LEN)?;
-    let exec = decode_list(r.0, version, depth + 1)?;
+    let table = Some(r.u8()?).filter(|table| *table != NO_TABLE);
+    r.skip(3)?;
+    let alg = r.u16()?;
+    let exec = decode_list(r.rest(), version, depth + 1)?;
     if !commit && !exec.is_empty() && !matches!(&exec[..], [Action::Nat(nat)] if nat.is_bare()) {
         return Err(ARGUMENT);
     }
@@ -92,12 +91,12 @@ pub(super) fn decode(mut r: Reader<'_>, version: Version, depth: usize) -> Resul
 }
 
 /// Appends NXAST_CT. `list` appends the actions in it.
-pub(super) fn encode(out: &mut Vec<u8>, ct: &Ct, list: impl FnOnce(&mut Vec<u8>, &[Action])) {
+pub(super) fn encode(out: &mut Writer, ct: &Ct, list: impl FnOnce(&mut Writer, &[Action])) {
     nicira(out, 35, |b| {
         b.put_u16(if ct.commit { COMMIT } else { 0 } | if ct.force { FORCE } else { 0 });
         match ct.zone {
             CtZone::Immediate(zone) => {
-                b.put_zeros(4);
+                b.zeros(4);
                 b.put_u16(zone);
             }
             CtZone::Field(part) => {
@@ -106,7 +105,7 @@ pub(super) fn encode(out: &mut Vec<u8>, ct: &Ct, list: impl FnOnce(&mut Vec<u8>,
             }
         }
         b.put_u8(ct.table.unwrap_or(NO_TABLE));
-        b.put_zeros(3);
+        b.zeros(3);
         b.put_u16(ct.alg);
         list(b, &ct.exec);
     });

@@ -7,12 +7,11 @@
 use super::check::{Allowed, verify};
 use super::{Action, ControllerAction, PacketInReason, SampleForm, Subfield};
 use super::{ct, encap, learn, nat, sample, select};
-use crate::bytes::Reader;
 use crate::error::OfpError;
 use crate::nxm::{self, Entry, Header, Unknown};
 use crate::property;
 use crate::version::Version;
-use crate::wire;
+use crate::wire::Reader;
 use base::PortNo;
 use flow::extract::ethertype::PBB;
 use flow::{Field, TunOption, field};
@@ -62,23 +61,23 @@ pub(super) fn decode_list_into(
     if !bytes.len().is_multiple_of(8) {
         return Err(OfpError::BrcBadLen);
     }
-    let mut r = Reader(bytes);
+    let mut r = Reader::reporting(bytes, LEN);
     while !r.is_empty() {
-        let mut header = r;
-        let (ty, length) = (header.u16().ok_or(LEN)?, usize::from(header.u16().ok_or(LEN)?));
+        let mut header = r.clone();
+        let (ty, length) = (header.u16()?, usize::from(header.u16()?));
         let known = Known::find(ty, header, version)?;
-        let whole = r.take(length).ok_or(LEN)?;
+        let whole = r.bytes(length)?;
         if !length.is_multiple_of(8) || !known.lengths().contains(&length) {
             return Err(LEN);
         }
-        let mut body = Reader(whole);
-        body.take(if ty == VENDOR { 10 } else { 4 }).ok_or(LEN)?;
+        let mut body = Reader::reporting(whole, LEN);
+        body.skip(if ty == VENDOR { 10 } else { 4 })?;
         actions.push(match known {
             Known::Of10(n) => of10(n, body)?,
             Known::Of11(n) => of11(n, body, version)?,
             Known::Nicira(n) => nicira(n, body, version, depth)?,
             Known::OnfCopyField => {
-                body.take(2).ok_or(LEN)?;
+                body.skip(2)?;
                 copy_field(body)?
             }
         });
@@ -100,11 +99,11 @@ impl Known {
     fn find(ty: u16, mut rest: Reader<'_>, version: Version) -> Result<Self, OfpError> {
         if ty == VENDOR {
             // What others define is of any length.
-            let vendor = rest.u32().ok_or(LEN)?;
+            let vendor = rest.u32()?;
             if !matches!(vendor, field::NICIRA | field::ONF) {
                 return Err(OfpError::BacBadVendor);
             }
-            return match (vendor, rest.u16().ok_or(LEN)?) {
+            return match (vendor, rest.u16()?) {
                 (field::NICIRA, n) if Self::is_nicira(n, version) => Ok(Self::Nicira(n)),
                 // An extension of these two; before them Nicira has one, and after them OpenFlow.
                 (field::ONF, 3200) if matches!(version, Version::V13 | Version::V14) => Ok(Self::OnfCopyField),
@@ -162,13 +161,13 @@ impl Known {
 /// An action of OpenFlow 1.0. (Lengths were checked, so that nothing is missing.)
 fn of10(n: u16, mut r: Reader<'_>) -> Result<Action, OfpError> {
     if n == 0 {
-        let (port, max_len) = (r.u16().ok_or(LEN)?, r.u16().ok_or(LEN)?);
+        let (port, max_len) = (r.u16()?, r.u16()?);
         return Ok(Action::Output { port: PortNo::from_of10(port), max_len });
     }
     if n == 11 {
-        let port = PortNo::from_of10(r.u16().ok_or(LEN)?);
-        r.take(6).ok_or(LEN)?;
-        return Ok(Action::Enqueue { port, queue: r.u32().ok_or(LEN)? });
+        let port = PortNo::from_of10(r.u16()?);
+        r.skip(6)?;
+        return Ok(Action::Enqueue { port, queue: r.u32()? });
     }
     match n {
         // In OpenFlow 1.0 these push a tag if there is none.
@@ -182,32 +181,32 @@ fn of10(n: u16, mut r: Reader<'_>) -> Result<Action, OfpError> {
 }
 
 fn set_vlan_vid(mut r: Reader<'_>, push_if_needed: bool) -> Result<Action, OfpError> {
-    let vid = r.u16().ok_or(LEN)?;
+    let vid = r.u16()?;
     if vid > 0xfff { Err(OfpError::BacBadArgument) } else { Ok(Action::SetVlanVid { vid, push_if_needed }) }
 }
 
 fn set_vlan_pcp(mut r: Reader<'_>, push_if_needed: bool) -> Result<Action, OfpError> {
-    let pcp = r.u8().ok_or(LEN)?;
+    let pcp = r.u8()?;
     if pcp > 7 { Err(OfpError::BacBadArgument) } else { Ok(Action::SetVlanPcp { pcp, push_if_needed }) }
 }
 
 /// `OFPAT_SET_*` of OpenFlow 1.1, which 1.0 has with other numbers.
 fn set_header_field(n: u16, mut r: Reader<'_>) -> Result<Action, OfpError> {
     Ok(match n {
-        3 => Action::SetEthSrc(r.mac().ok_or(LEN)?),
-        4 => Action::SetEthDst(r.mac().ok_or(LEN)?),
-        5 => Action::SetIpv4Src(Ipv4Addr::from(r.u32().ok_or(LEN)?)),
-        6 => Action::SetIpv4Dst(Ipv4Addr::from(r.u32().ok_or(LEN)?)),
-        7 => match r.u8().ok_or(LEN)? {
+        3 => Action::SetEthSrc(r.mac()?),
+        4 => Action::SetEthDst(r.mac()?),
+        5 => Action::SetIpv4Src(Ipv4Addr::from(r.u32()?)),
+        6 => Action::SetIpv4Dst(Ipv4Addr::from(r.u32()?)),
+        7 => match r.u8()? {
             tos if tos & 3 != 0 => return Err(OfpError::BacBadArgument),
             tos => Action::SetIpDscp(tos),
         },
-        8 => match r.u8().ok_or(LEN)? {
+        8 => match r.u8()? {
             ecn if ecn > 3 => return Err(OfpError::BacBadArgument),
             ecn => Action::SetIpEcn(ecn),
         },
-        9 => Action::SetL4Src(r.u16().ok_or(LEN)?),
-        10 => Action::SetL4Dst(r.u16().ok_or(LEN)?),
+        9 => Action::SetL4Src(r.u16()?),
+        10 => Action::SetL4Dst(r.u16()?),
         _ => return Err(OfpError::BacBadType),
     })
 }
@@ -216,36 +215,36 @@ fn set_header_field(n: u16, mut r: Reader<'_>) -> Result<Action, OfpError> {
 fn of11(n: u16, mut r: Reader<'_>, version: Version) -> Result<Action, OfpError> {
     Ok(match n {
         0 => {
-            let port = PortNo::from_of11(r.u32().ok_or(LEN)?).ok_or(OfpError::BacBadOutPort)?;
-            Action::Output { port, max_len: r.u16().ok_or(LEN)? }
+            let port = PortNo::from_of11(r.u32()?).ok_or(OfpError::BacBadOutPort)?;
+            Action::Output { port, max_len: r.u16()? }
         }
         1 => return set_vlan_vid(r, false),
         2 => return set_vlan_pcp(r, false),
         11 => Action::CopyTtlOut,
         12 => Action::CopyTtlIn,
-        13 => Action::SetMplsLabel(r.u32().ok_or(LEN)?),
-        14 => Action::SetMplsTc(r.u8().ok_or(LEN)?),
-        15 => Action::SetMplsTtl(r.u8().ok_or(LEN)?),
+        13 => Action::SetMplsLabel(r.u32()?),
+        14 => Action::SetMplsTc(r.u8()?),
+        15 => Action::SetMplsTtl(r.u8()?),
         16 => Action::DecMplsTtl,
-        17 => match r.u16().ok_or(LEN)? {
+        17 => match r.u16()? {
             tpid @ (0x8100 | 0x88a8) => Action::PushVlan(tpid),
             _ => return Err(OfpError::BacBadArgument),
         },
         18 => Action::PopVlan,
         19 => return push_mpls(r),
-        20 => Action::PopMpls(r.u16().ok_or(LEN)?),
-        21 => Action::SetQueue(r.u32().ok_or(LEN)?),
-        22 => Action::Group(r.u32().ok_or(LEN)?),
-        23 => Action::SetIpTtl(r.u8().ok_or(LEN)?),
+        20 => Action::PopMpls(r.u16()?),
+        21 => Action::SetQueue(r.u32()?),
+        22 => Action::Group(r.u32()?),
+        23 => Action::SetIpTtl(r.u8()?),
         24 => Action::DecTtl(vec![0]),
         25 => return set_field(r, if version >= Version::V15 { SetForm::Masked } else { SetForm::Plain }),
-        26 => match r.u16().ok_or(LEN)? {
+        26 => match r.u16()? {
             PBB => Action::PushPbb,
             _ => return Err(OfpError::BacBadArgument),
         },
         27 => Action::PopPbb,
         28 => return copy_field(r),
-        29 => Action::Meter(r.u32().ok_or(LEN)?),
+        29 => Action::Meter(r.u32()?),
         _ => return set_header_field(n, r),
     })
 }
@@ -264,7 +263,7 @@ enum SetForm {
 /// `OFPAT_SET_FIELD`, and `NXAST_REG_LOAD2`, which may have a mask in every version.
 fn set_field(mut r: Reader<'_>, form: SetForm) -> Result<Action, OfpError> {
     let may_mask = form != SetForm::Plain;
-    let mut header = r;
+    let mut header = r.clone();
     let header = Header::decode(&mut header)?;
     if header.field().is_none() {
         // A header with a length of 0 names no field. An experimenter's counts its id.
@@ -306,7 +305,7 @@ fn header_field(r: &mut Reader<'_>) -> Result<Field, OfpError> {
 
 /// A field named by four bytes of header, in the older of Nicira's actions, which do not care for the mask bit.
 pub(super) fn short_header_field(r: &mut Reader<'_>) -> Result<Field, OfpError> {
-    let mut word = Reader(r.take(4).ok_or(LEN)?);
+    let mut word = r.sub(4)?;
     let header = Header::decode(&mut word).map_err(|_| OfpError::BacBadSetType)?;
     header.field().ok_or(OfpError::BacBadSetType)
 }
@@ -329,8 +328,8 @@ fn offset_and_width(packed: u16) -> (u16, u16) {
 
 /// The body of `OFPAT_COPY_FIELD` and of `NXAST_REG_MOVE`, which differ in two bytes of padding.
 fn copy_field(mut r: Reader<'_>) -> Result<Action, OfpError> {
-    let (n_bits, src_offset, dst_offset) = (r.u16().ok_or(LEN)?, r.u16().ok_or(LEN)?, r.u16().ok_or(LEN)?);
-    r.take(2).ok_or(LEN)?;
+    let (n_bits, src_offset, dst_offset) = (r.u16()?, r.u16()?, r.u16()?);
+    r.skip(2)?;
     move_fields(r, n_bits, src_offset, dst_offset)
 }
 
@@ -345,24 +344,24 @@ fn move_fields(mut r: Reader<'_>, n_bits: u16, src_offset: u16, dst_offset: u16)
 /// One of Nicira's actions; `r` starts after the subtype.
 fn nicira(n: u16, mut r: Reader<'_>, version: Version, depth: usize) -> Result<Action, OfpError> {
     match n {
-        1 => Ok(resubmit(r.u16().ok_or(LEN)?, 0xff)),
+        1 => Ok(resubmit(r.u16()?, 0xff)),
         2 => {
-            r.take(2).ok_or(LEN)?;
-            Ok(Action::SetTunnel { id: r.u32().ok_or(LEN)?.into(), wide: false })
+            r.skip(2)?;
+            Ok(Action::SetTunnel { id: r.u32()?.into(), wide: false })
         }
         4 => {
-            r.take(2).ok_or(LEN)?;
-            Ok(Action::SetQueue(r.u32().ok_or(LEN)?))
+            r.skip(2)?;
+            Ok(Action::SetQueue(r.u32()?))
         }
         5 => Ok(Action::PopQueue),
         6 => {
-            let (n_bits, src_offset, dst_offset) = (r.u16().ok_or(LEN)?, r.u16().ok_or(LEN)?, r.u16().ok_or(LEN)?);
+            let (n_bits, src_offset, dst_offset) = (r.u16()?, r.u16()?, r.u16()?);
             move_fields(r, n_bits, src_offset, dst_offset)
         }
         7 => {
-            let (offset, n_bits) = offset_and_width(r.u16().ok_or(LEN)?);
+            let (offset, n_bits) = offset_and_width(r.u16()?);
             let dst = writable(subfield(short_header_field(&mut r)?, offset, n_bits)?)?;
-            let value = r.u64().ok_or(LEN)?;
+            let value = r.u64()?;
             let fits = n_bits >= 64 || value >> n_bits == 0;
             let option = TunOption::of_bits(dst.field, offset, n_bits, &value.to_be_bytes());
             match option {
@@ -371,26 +370,26 @@ fn nicira(n: u16, mut r: Reader<'_>, version: Version, depth: usize) -> Result<A
                 None => Ok(Action::RegLoad { dst, value }),
             }
         }
-        8 => Ok(Action::Note(r.0.to_vec())),
+        8 => Ok(Action::Note(r.rest().to_vec())),
         9 => {
-            r.take(6).ok_or(LEN)?;
-            Ok(Action::SetTunnel { id: r.u64().ok_or(LEN)?, wide: true })
+            r.skip(6)?;
+            Ok(Action::SetTunnel { id: r.u64()?, wide: true })
         }
         10 => select::decode_multipath(r),
         12 | 13 => select::decode_bundle(r, n == 13),
         14 => {
-            let (port, table) = (r.u16().ok_or(LEN)?, r.u8().ok_or(LEN)?);
+            let (port, table) = (r.u16()?, r.u8()?);
             if r.is_zero() { Ok(resubmit(port, table)) } else { Err(OfpError::BacBadArgument) }
         }
         44 => {
-            let (port, table) = (r.u16().ok_or(LEN)?, r.u8().ok_or(LEN)?);
+            let (port, table) = (r.u16()?, r.u8()?);
             let (in_port, table) = resubmit_to(port, table);
             if r.is_zero() { Ok(Action::ResubmitCt { in_port, table }) } else { Err(OfpError::BacBadArgument) }
         }
         15 => {
-            let (offset, n_bits) = offset_and_width(r.u16().ok_or(LEN)?);
-            let mut header = Reader(r.take(4).ok_or(LEN)?);
-            let max_len = r.u16().ok_or(LEN)?;
+            let (offset, n_bits) = offset_and_width(r.u16()?);
+            let mut header = r.sub(4)?;
+            let max_len = r.u16()?;
             if !r.is_zero() {
                 return Err(OfpError::BacBadArgument);
             }
@@ -400,36 +399,36 @@ fn nicira(n: u16, mut r: Reader<'_>, version: Version, depth: usize) -> Result<A
         17 => Ok(Action::Exit),
         18 => Ok(Action::DecTtl(vec![0])),
         19 => {
-            let (idle_timeout, hard_timeout) = (r.u16().ok_or(LEN)?, r.u16().ok_or(LEN)?);
+            let (idle_timeout, hard_timeout) = (r.u16()?, r.u16()?);
             Ok(Action::FinTimeout { idle_timeout, hard_timeout })
         }
         20 => {
-            let (max_len, controller_id, reason) = (r.u16().ok_or(LEN)?, r.u16().ok_or(LEN)?, r.u8().ok_or(LEN)?);
+            let (max_len, controller_id, reason) = (r.u16()?, r.u16()?, r.u8()?);
             let reason = PacketInReason::from_wire(reason).ok_or(OfpError::BacBadArgument)?;
             let rest = ControllerAction::default();
             Ok(Action::Controller(Box::new(ControllerAction { max_len, controller_id, reason, ..rest })))
         }
         21 => {
-            let n = r.u16().ok_or(LEN)?;
-            if !Reader(r.take(4).ok_or(LEN)?).is_zero() {
+            let n = r.u16()?;
+            if !r.sub(4)?.is_zero() {
                 return Err(MUST_BE_ZERO);
             }
-            (0..n).map(|_| r.u16().ok_or(LEN)).collect::<Result<_, _>>().map(Action::DecTtl)
+            (0..n).map(|_| r.u16()).collect::<Result<_, _>>().map(Action::DecTtl)
         }
         22 => {
-            if !Reader(r.take(6).ok_or(LEN)?).is_zero() {
+            if !r.sub(6)?.is_zero() {
                 return Err(MUST_BE_ZERO);
             }
-            Ok(Action::WriteMetadata { value: r.u64().ok_or(LEN)?, mask: r.u64().ok_or(LEN)? })
+            Ok(Action::WriteMetadata { value: r.u64()?, mask: r.u64()? })
         }
         23 => push_mpls(r),
-        24 => Ok(Action::PopMpls(r.u16().ok_or(LEN)?)),
-        25 => Ok(Action::SetMplsTtl(r.u8().ok_or(LEN)?)),
+        24 => Ok(Action::PopMpls(r.u16()?)),
+        25 => Ok(Action::SetMplsTtl(r.u8()?)),
         26 => Ok(Action::DecMplsTtl),
         27 | 28 => {
-            let offset = r.u16().ok_or(LEN)?;
+            let offset = r.u16()?;
             let field = header_field(&mut r)?;
-            let n_bits = r.u16().ok_or(LEN)?;
+            let n_bits = r.u16()?;
             if !r.is_zero() {
                 return Err(MUST_BE_ZERO);
             }
@@ -440,13 +439,13 @@ fn nicira(n: u16, mut r: Reader<'_>, version: Version, depth: usize) -> Result<A
         38 => sample::decode(r, SampleForm::Port),
         41 => sample::decode(r, SampleForm::Direction),
         30 => {
-            r.take(2).ok_or(LEN)?;
-            Ok(Action::SetMplsLabel(r.u32().ok_or(LEN)?))
+            r.skip(2)?;
+            Ok(Action::SetMplsLabel(r.u32()?))
         }
-        31 => Ok(Action::SetMplsTc(r.u8().ok_or(LEN)?)),
+        31 => Ok(Action::SetMplsTc(r.u8()?)),
         32 => {
-            let (offset, n_bits) = offset_and_width(r.u16().ok_or(LEN)?);
-            let max_len = r.u16().ok_or(LEN)?;
+            let (offset, n_bits) = offset_and_width(r.u16()?);
+            let max_len = r.u16()?;
             let field = header_field(&mut r)?;
             if !r.is_zero() {
                 return Err(MUST_BE_ZERO);
@@ -457,20 +456,20 @@ fn nicira(n: u16, mut r: Reader<'_>, version: Version, depth: usize) -> Result<A
         34 => conjunction(r),
         37 => controller2(r),
         39 => {
-            let port = PortNo::from_of10(r.u16().ok_or(LEN)?);
-            let max_len = r.u32().ok_or(LEN)?;
+            let port = PortNo::from_of10(r.u16()?);
+            let max_len = r.u32()?;
             if max_len < 14 {
                 return Err(OfpError::BacBadArgument);
             }
             Ok(Action::OutputTrunc { port, max_len })
         }
         40 => {
-            r.take(2).ok_or(LEN)?;
-            Ok(Action::Group(r.u32().ok_or(LEN)?))
+            r.skip(2)?;
+            Ok(Action::Group(r.u32()?))
         }
         42 if depth < MAX_DEPTH => {
-            r.take(6).ok_or(LEN)?;
-            decode_list(r.0, version, depth + 1).map(Action::Clone)
+            r.skip(6)?;
+            decode_list(r.rest(), version, depth + 1).map(Action::Clone)
         }
         42 => Err(OfpError::BacTooMany),
         35 if depth < MAX_DEPTH => ct::decode(r, version, depth),
@@ -482,7 +481,7 @@ fn nicira(n: u16, mut r: Reader<'_>, version: Version, depth: usize) -> Result<A
         47 => encap::decode_decap(r),
         48 => Ok(Action::DecNshTtl),
         49 => {
-            let (len, offset) = (r.u16().ok_or(LEN)?, r.u16().ok_or(LEN)?);
+            let (len, offset) = (r.u16()?, r.u16()?);
             let dst = writable(subfield(header_field(&mut r)?, offset, 1)?)?;
             if r.is_zero() { Ok(Action::CheckPktLarger { len, dst }) } else { Err(MUST_BE_ZERO) }
         }
@@ -507,32 +506,32 @@ fn delete_field(mut r: Reader<'_>) -> Result<Action, OfpError> {
 }
 
 fn push_mpls(mut r: Reader<'_>) -> Result<Action, OfpError> {
-    match r.u16().ok_or(LEN)? {
+    match r.u16()? {
         eth_type @ (0x8847 | 0x8848) => Ok(Action::PushMpls(eth_type)),
         _ => Err(OfpError::BacBadArgument),
     }
 }
 
 fn conjunction(mut r: Reader<'_>) -> Result<Action, OfpError> {
-    let (clause, n_clauses) = (r.u8().ok_or(LEN)?, r.u8().ok_or(LEN)?);
+    let (clause, n_clauses) = (r.u8()?, r.u8()?);
     if !N_CLAUSES.contains(&n_clauses) || clause >= n_clauses {
         return Err(OfpError::NxbacBadConjunction);
     }
-    Ok(Action::Conjunction { id: r.u32().ok_or(LEN)?, clause, n_clauses })
+    Ok(Action::Conjunction { id: r.u32()?, clause, n_clauses })
 }
 
 /// `NXAST_CONTROLLER2`: a list of properties.
 fn controller2(mut r: Reader<'_>) -> Result<Action, OfpError> {
     let mut action = ControllerAction::default();
-    if !Reader(r.take(6).ok_or(LEN)?).is_zero() {
+    if !r.sub(6)?.is_zero() {
         return Err(MUST_BE_ZERO);
     }
-    property::each(&mut wire::Reader(r.0), |p| {
+    property::each(&mut Reader::new(r.rest()), |p| {
         match p.ty {
             0 => action.max_len = p.u16()?,
             1 => action.controller_id = p.u16()?,
             2 => action.reason = PacketInReason::from_wire(p.u8()?).ok_or(OfpError::BpcBadValue)?,
-            3 => action.userdata = p.value.0.to_vec(),
+            3 => action.userdata = p.value.peek().to_vec(),
             4 => action.pause = true,
             5 => action.meter_id = Some(p.u32()?).filter(|id| *id != NO_METER),
             _ => p.unknown(Unknown::Refuse)?,

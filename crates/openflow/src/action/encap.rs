@@ -4,8 +4,8 @@
 use super::Action;
 use super::encode::nicira;
 use super::parse::{ActionError, error, u8_of, u16_of};
-use crate::bytes::{Put, Reader};
 use crate::error::OfpError;
+use crate::wire::{Reader, Writer};
 use flow::text::next_key_value;
 use std::fmt::Write;
 
@@ -76,7 +76,7 @@ pub struct Encap {
 
 /// The body of NXAST_ENCAP.
 pub(super) fn decode_encap(mut r: Reader<'_>) -> Result<Action, OfpError> {
-    let (header_len, packet_type) = (r.u16().ok_or(LEN)?, r.u32().ok_or(LEN)?);
+    let (header_len, packet_type) = (r.u16()?, r.u32()?);
     let known = EncapHeader::ALL.iter().find(|(header, _)| *header as u32 == packet_type);
     let (header, _) = *known.ok_or(OfpError::NxbacBadHeaderType)?;
     let mut properties = Vec::new();
@@ -87,25 +87,25 @@ pub(super) fn decode_encap(mut r: Reader<'_>) -> Result<Action, OfpError> {
 }
 
 fn decode_property(r: &mut Reader<'_>) -> Result<EncapProperty, OfpError> {
-    let mut header = *r;
-    let (class, ty) = (header.u16().ok_or(LEN)?, header.u8().ok_or(LEN)?);
-    let len = usize::from(header.u8().ok_or(LEN)?);
+    let mut header = r.clone();
+    let (class, ty) = (header.u16()?, header.u8()?);
+    let len = usize::from(header.u8()?);
     if len < 4 {
         return Err(LEN);
     }
     // Properties stand at multiples of 8 bytes.
-    let mut whole = Reader(r.take(len.next_multiple_of(8)).ok_or(LEN)?);
-    whole.take(4).ok_or(LEN)?;
+    let mut whole = r.sub(len.next_multiple_of(8))?;
+    whole.skip(4)?;
     match (class, ty) {
         (CLASS_NSH, MD_TYPE) if len > 8 => Err(OfpError::NxbacBadEdProp),
-        (CLASS_NSH, MD_TYPE) => Ok(EncapProperty::MdType(whole.u8().ok_or(LEN)?)),
+        (CLASS_NSH, MD_TYPE) => Ok(EncapProperty::MdType(whole.u8()?)),
         (CLASS_NSH, TLV) => {
-            let (class, ty) = (whole.u16().ok_or(LEN)?, whole.u8().ok_or(LEN)?);
-            let n = usize::from(whole.u8().ok_or(LEN)?);
+            let (class, ty) = (whole.u16()?, whole.u8()?);
+            let n = usize::from(whole.u8()?);
             if (8 + n).next_multiple_of(8) != len {
                 return Err(OfpError::NxbacBadEdProp);
             }
-            Ok(EncapProperty::Tlv { class, ty, value: whole.take(n).ok_or(LEN)?.to_vec() })
+            Ok(EncapProperty::Tlv { class, ty, value: whole.bytes(n)?.to_vec() })
         }
         _ => Err(OfpError::NxbacUnknownEdProp),
     }
@@ -113,15 +113,15 @@ fn decode_property(r: &mut Reader<'_>) -> Result<EncapProperty, OfpError> {
 
 /// The body of NXAST_DECAP.
 pub(super) fn decode_decap(mut r: Reader<'_>) -> Result<Action, OfpError> {
-    r.take(2).ok_or(LEN)?;
-    let packet_type = r.u32().ok_or(LEN)?;
+    r.skip(2)?;
+    let packet_type = r.u32()?;
     if !r.is_empty() {
         return Err(OfpError::NxbacUnknownEdProp);
     }
     Ok(Action::Decap((packet_type != NEXT_PROTO).then_some(packet_type)))
 }
 
-pub(super) fn encode_encap(out: &mut Vec<u8>, encap: &Encap) {
+pub(super) fn encode_encap(out: &mut Writer, encap: &Encap) {
     nicira(out, 46, |b| {
         b.put_u16(encap.header_len);
         b.put_u32(encap.header as u32);
@@ -129,24 +129,24 @@ pub(super) fn encode_encap(out: &mut Vec<u8>, encap: &Encap) {
             b.put_u16(CLASS_NSH);
             match property {
                 EncapProperty::MdType(md_type) => {
-                    b.extend_from_slice(&[MD_TYPE, 5, *md_type, 0, 0, 0]);
+                    b.put(&[MD_TYPE, 5, *md_type, 0, 0, 0]);
                 }
                 EncapProperty::Tlv { class, ty, value } => {
                     let padded = value.len().next_multiple_of(8);
-                    b.extend_from_slice(&[TLV, (8 + padded) as u8]);
+                    b.put(&[TLV, (8 + padded) as u8]);
                     b.put_u16(*class);
-                    b.extend_from_slice(&[*ty, value.len() as u8]);
-                    b.extend_from_slice(value);
-                    b.put_zeros(padded - value.len());
+                    b.put(&[*ty, value.len() as u8]);
+                    b.put(value);
+                    b.zeros(padded - value.len());
                 }
             }
         }
     });
 }
 
-pub(super) fn encode_decap(out: &mut Vec<u8>, packet_type: Option<u32>) {
+pub(super) fn encode_decap(out: &mut Writer, packet_type: Option<u32>) {
     nicira(out, 47, |b| {
-        b.put_zeros(2);
+        b.zeros(2);
         b.put_u32(packet_type.unwrap_or(NEXT_PROTO));
     });
 }
@@ -280,7 +280,7 @@ mod tests {
                 let actions = decode_actions(&bytes(hex), version).expect(text);
                 assert_eq!(actions_to_string(&actions, &NoNames, version), text);
                 assert_eq!(parse_instructions(text, &NoNames), Ok(actions.clone()));
-                let mut out = Vec::new();
+                let mut out = Writer::new();
                 encode_actions(&mut out, &actions, version, &Match::ANY);
                 assert_eq!(out, bytes(hex), "{text}");
             }
@@ -300,7 +300,7 @@ mod tests {
             let actions = decode_actions(&bytes(hex), version).expect(text);
             assert_eq!(actions_to_string(&actions, &NoNames, version), text);
             assert_eq!(parse_instructions(text, &NoNames), Ok(actions.clone()));
-            let mut out = Vec::new();
+            let mut out = Writer::new();
             encode_actions(&mut out, &actions, version, &Match::ANY);
             assert_eq!(out, bytes(hex), "{version:?}");
         }

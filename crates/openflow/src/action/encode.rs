@@ -5,16 +5,16 @@
 //! port is set. That is what the match is for.
 
 use super::{Action, ControllerAction, PacketInReason, Subfield, ct, encap, nat, sample, select};
-use crate::bytes::Put;
 use crate::nxm::{self, Dialect, Header};
 use crate::property;
 use crate::version::Version;
+use crate::wire::Writer;
 use base::PortNo;
 use flow::extract::ethertype::PBB;
 use flow::{Field, Match, TunOption, field};
 
 /// Appends a list of actions, without the instructions in it that are no actions (OpenFlow 1.0 has extensions for some).
-pub fn encode_actions(out: &mut Vec<u8>, actions: &[Action], version: Version, matching: &Match) {
+pub fn encode_actions(out: &mut Writer, actions: &[Action], version: Version, matching: &Match) {
     Encoder::new(version, matching).list(out, actions);
 }
 
@@ -31,7 +31,7 @@ impl Encoder {
         Self { version, tagged: key.vlan_tci() & 0x1000 != 0, ip_proto: key.ip_proto() }
     }
 
-    pub(super) fn list(&mut self, out: &mut Vec<u8>, actions: &[Action]) {
+    pub(super) fn list(&mut self, out: &mut Writer, actions: &[Action]) {
         for action in actions {
             self.action(out, action);
             match action {
@@ -49,7 +49,7 @@ impl Encoder {
         self.version == Version::V10
     }
 
-    fn action(&mut self, out: &mut Vec<u8>, action: &Action) {
+    fn action(&mut self, out: &mut Writer, action: &Action) {
         match action {
             Action::Output { port, max_len } => self.output(out, *port, *max_len),
             Action::OutputReg { src, max_len } => output_reg(out, *src, *max_len),
@@ -60,7 +60,7 @@ impl Encoder {
             Action::Controller(c) => controller(out, c),
             Action::Enqueue { port, queue } if self.of10() => standard(out, 11, |b| {
                 b.put_u16(port.to_of10());
-                b.put_zeros(6);
+                b.zeros(6);
                 b.put_u32(*queue);
             }),
             Action::Enqueue { port, queue } => {
@@ -69,7 +69,7 @@ impl Encoder {
                 self.action(out, &Action::PopQueue);
             }
             Action::SetQueue(queue) if self.of10() => nicira(out, 4, |b| {
-                b.put_zeros(2);
+                b.zeros(2);
                 b.put_u32(*queue);
             }),
             Action::SetQueue(queue) => standard(out, 21, |b| b.put_u32(*queue)),
@@ -142,11 +142,11 @@ impl Encoder {
             }
             Action::SetTunnel { id, wide } => match u32::try_from(*id) {
                 Ok(id) if !wide => nicira(out, 2, |b| {
-                    b.put_zeros(2);
+                    b.zeros(2);
                     b.put_u32(id);
                 }),
                 _ => nicira(out, 9, |b| {
-                    b.put_zeros(6);
+                    b.zeros(6);
                     b.put_u64(*id);
                 }),
             },
@@ -162,10 +162,10 @@ impl Encoder {
             Action::Sample(s) => sample::encode(out, s),
             Action::DeleteField(field) => nicira(out, 50, |b| {
                 put_header(b, *field, Dialect::Nxm);
-                b.put_zeros(if is_long(*field) { 6 } else { 10 });
+                b.zeros(if is_long(*field) { 6 } else { 10 });
             }),
             Action::Group(id) if self.of10() => nicira(out, 40, |b| {
-                b.put_zeros(2);
+                b.zeros(2);
                 b.put_u32(*id);
             }),
             Action::Group(id) => standard(out, 22, |b| b.put_u32(*id)),
@@ -179,7 +179,7 @@ impl Encoder {
                 b.put_u16(*len);
                 b.put_u16(dst.offset);
                 put_header(b, dst.field, Dialect::Nxm);
-                b.put_zeros(if is_long(dst.field) { 2 } else { 6 });
+                b.zeros(if is_long(dst.field) { 2 } else { 6 });
             }),
             Action::Multipath(m) => select::encode_multipath(out, m),
             Action::Bundle(bundle) => select::encode_bundle(out, bundle),
@@ -188,14 +188,14 @@ impl Encoder {
                 b.put_u16(*hard_timeout);
             }),
             Action::Clone(actions) => nicira(out, 42, |b| {
-                b.put_zeros(6);
+                b.zeros(6);
                 Self { version: self.version, tagged: self.tagged, ip_proto: self.ip_proto }.list(b, actions);
             }),
-            Action::Note(bytes) => nicira(out, 8, |b| b.extend_from_slice(bytes)),
+            Action::Note(bytes) => nicira(out, 8, |b| b.put(bytes)),
             Action::Exit => nicira(out, 17, |_| {}),
             // Of the instructions, OpenFlow 1.0 has these as extensions; elsewhere they do not stand in lists.
             Action::WriteMetadata { value, mask } if self.of10() => nicira(out, 22, |b| {
-                b.put_zeros(6);
+                b.zeros(6);
                 b.put_u64(*value);
                 b.put_u64(*mask);
             }),
@@ -209,7 +209,7 @@ impl Encoder {
         }
     }
 
-    fn output(&self, out: &mut Vec<u8>, port: PortNo, max_len: u16) {
+    fn output(&self, out: &mut Writer, port: PortNo, max_len: u16) {
         standard(out, 0, |b| {
             if self.of10() {
                 b.put_u16(port.to_of10());
@@ -221,23 +221,23 @@ impl Encoder {
     }
 
     /// Pushes a tag, where setting its fields does not do so by itself.
-    fn push_tag_if(&mut self, out: &mut Vec<u8>, push_if_needed: bool) {
+    fn push_tag_if(&mut self, out: &mut Writer, push_if_needed: bool) {
         if push_if_needed && !self.tagged && !self.of10() {
             standard(out, 17, |b| b.put_u16(0x8100));
         }
     }
 
     /// An action that OpenFlow has from 1.1 on, and before that Nicira.
-    fn extended(&self, out: &mut Vec<u8>, subtype: u16, ty: u16, body: impl FnOnce(&mut Vec<u8>)) {
+    fn extended(&self, out: &mut Writer, subtype: u16, ty: u16, body: impl FnOnce(&mut Writer)) {
         if self.of10() { nicira(out, subtype, body) } else { standard(out, ty, body) }
     }
 
     /// A label or its traffic class: actions of their own up to 1.1, `set_field` later.
-    fn set_mpls(&self, out: &mut Vec<u8>, field: Field, value: u32) {
+    fn set_mpls(&self, out: &mut Writer, field: Field, value: u32) {
         let label = field == Field::MplsLabel;
         match self.version {
             Version::V10 | Version::V11 if label => self.extended(out, 30, 13, |b| {
-                b.put_zeros(if self.of10() { 2 } else { 0 });
+                b.zeros(if self.of10() { 2 } else { 0 });
                 b.put_u32(value);
             }),
             Version::V10 | Version::V11 => self.extended(out, 31, 14, |b| b.put_u8(value as u8)),
@@ -250,7 +250,7 @@ impl Encoder {
     }
 
     /// An action of its own in OpenFlow 1.0 and 1.1, `set_field` later.
-    fn set(&mut self, out: &mut Vec<u8>, set: &SetHeader) {
+    fn set(&mut self, out: &mut Writer, set: &SetHeader) {
         let ty = match self.version {
             Version::V10 => set.of10,
             Version::V11 => set.of11,
@@ -272,7 +272,7 @@ impl Encoder {
         });
     }
 
-    fn set_port(&mut self, out: &mut Vec<u8>, ty: u16, port: u16, [tcp, udp, sctp]: [Field; 3]) {
+    fn set_port(&mut self, out: &mut Writer, ty: u16, port: u16, [tcp, udp, sctp]: [Field; 3]) {
         let field = match self.ip_proto {
             17 => udp,
             132 => sctp,
@@ -281,7 +281,7 @@ impl Encoder {
         self.set(out, &SetHeader { of10: ty, of11: ty, field, value: port.into() });
     }
 
-    fn set_field(&mut self, out: &mut Vec<u8>, field: Field, value: u128, mask: u128) {
+    fn set_field(&mut self, out: &mut Writer, field: Field, value: u128, mask: u128) {
         let whole = mask & field.info().full_mask() == field.info().full_mask();
         match self.version {
             Version::V10 | Version::V11 if whole => self.set_field_legacy(out, field, value),
@@ -294,7 +294,7 @@ impl Encoder {
     }
 
     /// `set_field` of a whole field where there is no such action.
-    fn set_field_legacy(&mut self, out: &mut Vec<u8>, field: Field, value: u128) {
+    fn set_field_legacy(&mut self, out: &mut Writer, field: Field, value: u128) {
         let set = |of10, of11, field| SetHeader { of10, of11, field, value: value as u64 };
         match field {
             Field::VlanTci if value & 0x1000 != 0 => {
@@ -319,13 +319,13 @@ impl Encoder {
         }
     }
 
-    fn dec_ttl(&self, out: &mut Vec<u8>, ids: &[u16]) {
+    fn dec_ttl(&self, out: &mut Writer, ids: &[u16]) {
         match ids {
             [0] if self.of10() => nicira(out, 18, |_| {}),
             [0] => standard(out, 24, |_| {}),
             _ => nicira(out, 21, |b| {
-                b.put_u16(ids.len() as u16);
-                b.put_zeros(4);
+                b.put_len16(ids.len());
+                b.zeros(4);
                 for id in ids {
                     b.put_u16(*id);
                 }
@@ -346,7 +346,7 @@ struct SetHeader {
 const NONE: u16 = u16::MAX;
 
 /// Appends an action of OpenFlow's own, padded to 8 bytes.
-pub(super) fn standard(out: &mut Vec<u8>, ty: u16, body: impl FnOnce(&mut Vec<u8>)) {
+pub(super) fn standard(out: &mut Writer, ty: u16, body: impl FnOnce(&mut Writer)) {
     let start = out.len();
     out.put_u16(ty);
     out.put_u16(0);
@@ -354,7 +354,7 @@ pub(super) fn standard(out: &mut Vec<u8>, ty: u16, body: impl FnOnce(&mut Vec<u8
     finish(out, start);
 }
 
-pub(super) fn nicira(out: &mut Vec<u8>, subtype: u16, body: impl FnOnce(&mut Vec<u8>)) {
+pub(super) fn nicira(out: &mut Writer, subtype: u16, body: impl FnOnce(&mut Writer)) {
     standard(out, 0xffff, |b| {
         b.put_u32(field::NICIRA);
         b.put_u16(subtype);
@@ -362,11 +362,10 @@ pub(super) fn nicira(out: &mut Vec<u8>, subtype: u16, body: impl FnOnce(&mut Vec
     });
 }
 
-/// Pads and writes the length. (An action of more than 65,535 bytes cannot be parsed or decoded in the first place.)
-fn finish(out: &mut Vec<u8>, start: usize) {
+/// Pads and writes the length.
+fn finish(out: &mut Writer, start: usize) {
     out.pad8(start);
-    let length = out.len() - start;
-    out.set_u16(start + 2, length as u16);
+    out.set_len16(start + 2, start);
 }
 
 pub(super) fn pack(part: Subfield) -> u16 {
@@ -378,7 +377,7 @@ fn header(field: Field, dialect: Dialect) -> Option<Header> {
     Header::of(field, false, dialect)
 }
 
-pub(super) fn put_header(out: &mut Vec<u8>, field: Field, dialect: Dialect) {
+pub(super) fn put_header(out: &mut Writer, field: Field, dialect: Dialect) {
     if let Some(header) = header(field, dialect) {
         header.encode(out);
     }
@@ -388,7 +387,7 @@ pub(super) fn is_long(field: Field) -> bool {
     header(field, Dialect::Nxm).is_some_and(|h| h.class == 0xffff)
 }
 
-fn output_reg(out: &mut Vec<u8>, src: Subfield, max_len: u16) {
+fn output_reg(out: &mut Writer, src: Subfield, max_len: u16) {
     if is_long(src.field) {
         return nicira(out, 32, |b| {
             b.put_u16(pack(src));
@@ -400,16 +399,16 @@ fn output_reg(out: &mut Vec<u8>, src: Subfield, max_len: u16) {
         b.put_u16(pack(src));
         put_header(b, src.field, Dialect::Nxm);
         b.put_u16(max_len);
-        b.put_zeros(6);
+        b.zeros(6);
     });
 }
 
-fn set_field_entry(out: &mut Vec<u8>, field: Field, value: u128, mask: Option<u128>, version: Version) {
+fn set_field_entry(out: &mut Writer, field: Field, value: u128, mask: Option<u128>, version: Version) {
     standard(out, 25, |b| nxm::put_entry_as(b, field, value, mask, Dialect::of(version)));
 }
 
 /// `set_field` as Nicira's loads: one for each run of bits in the mask, lowest first, 64 bits at most.
-fn set_field_parts(out: &mut Vec<u8>, field: Field, value: u128, mask: u128, version: Version) {
+fn set_field_parts(out: &mut Writer, field: Field, value: u128, mask: u128, version: Version) {
     if is_long(field) {
         let whole = mask & field.info().full_mask() == field.info().full_mask();
         return nicira(out, 33, |b| nxm::put_entry_as(b, field, value, (!whole).then_some(mask), Dialect::Nxm));
@@ -428,12 +427,12 @@ fn set_field_parts(out: &mut Vec<u8>, field: Field, value: u128, mask: u128, ver
 }
 
 /// `set_field` of a tunnel option, as OpenFlow's own action or Nicira's.
-fn set_option(out: &mut Vec<u8>, option: &TunOption, is_standard: bool) {
-    let body = |b: &mut Vec<u8>| nxm::put_option(b, option);
+fn set_option(out: &mut Writer, option: &TunOption, is_standard: bool) {
+    let body = |b: &mut Writer| nxm::put_option(b, option);
     if is_standard { standard(out, 25, body) } else { nicira(out, 33, body) }
 }
 
-fn reg_load(out: &mut Vec<u8>, dst: Subfield, value: u64, version: Version) {
+fn reg_load(out: &mut Writer, dst: Subfield, value: u64, version: Version) {
     if let Some(option) = TunOption::of_bits(dst.field, dst.offset, dst.n_bits, &value.to_be_bytes()) {
         return set_option(out, &option, version >= Version::V15);
     }
@@ -454,8 +453,8 @@ fn reg_load(out: &mut Vec<u8>, dst: Subfield, value: u64, version: Version) {
     });
 }
 
-fn reg_move(out: &mut Vec<u8>, src: Subfield, dst: Subfield, version: Version) {
-    let parts = |b: &mut Vec<u8>| {
+fn reg_move(out: &mut Writer, src: Subfield, dst: Subfield, version: Version) {
+    let parts = |b: &mut Writer| {
         b.put_u16(src.n_bits);
         b.put_u16(src.offset);
         b.put_u16(dst.offset);
@@ -463,7 +462,7 @@ fn reg_move(out: &mut Vec<u8>, src: Subfield, dst: Subfield, version: Version) {
     if version >= Version::V15 {
         return standard(out, 28, |b| {
             parts(b);
-            b.put_zeros(2);
+            b.zeros(2);
             put_header(b, src.field, Dialect::Oxm(version));
             put_header(b, dst.field, Dialect::Oxm(version));
         });
@@ -475,16 +474,16 @@ fn reg_move(out: &mut Vec<u8>, src: Subfield, dst: Subfield, version: Version) {
     });
 }
 
-fn stack(out: &mut Vec<u8>, subtype: u16, part: Subfield) {
+fn stack(out: &mut Writer, subtype: u16, part: Subfield) {
     nicira(out, subtype, |b| {
         b.put_u16(part.offset);
         put_header(b, part.field, Dialect::Nxm);
         b.put_u16(part.n_bits);
-        b.put_zeros(if is_long(part.field) { 2 } else { 6 });
+        b.zeros(if is_long(part.field) { 2 } else { 6 });
     });
 }
 
-fn resubmit(out: &mut Vec<u8>, subtype: u16, in_port: PortNo, table: u8) {
+fn resubmit(out: &mut Writer, subtype: u16, in_port: PortNo, table: u8) {
     nicira(out, subtype, |b| {
         b.put_u16(in_port.to_of10());
         b.put_u8(table);
@@ -492,7 +491,7 @@ fn resubmit(out: &mut Vec<u8>, subtype: u16, in_port: PortNo, table: u8) {
 }
 
 /// `NXAST_CONTROLLER`, or `NXAST_CONTROLLER2` with a property for each parameter that is not the default.
-fn controller(out: &mut Vec<u8>, c: &ControllerAction) {
+fn controller(out: &mut Writer, c: &ControllerAction) {
     if c.userdata.is_empty() && !c.pause && c.meter_id.is_none() {
         return nicira(out, 20, |b| {
             b.put_u16(c.max_len);
@@ -501,7 +500,7 @@ fn controller(out: &mut Vec<u8>, c: &ControllerAction) {
         });
     }
     nicira(out, 37, |b| {
-        b.put_zeros(6);
+        b.zeros(6);
         if c.max_len != 0xffff {
             property::put_u16(b, 0, c.max_len);
         }
@@ -509,10 +508,10 @@ fn controller(out: &mut Vec<u8>, c: &ControllerAction) {
             property::put_u16(b, 1, c.controller_id);
         }
         if c.reason != PacketInReason::Action {
-            property::put(b, 2, |b| b.push(c.reason as u8));
+            property::put(b, 2, |b| b.put_u8(c.reason as u8));
         }
         if !c.userdata.is_empty() {
-            property::put(b, 3, |b| b.extend_from_slice(&c.userdata));
+            property::put(b, 3, |b| b.put(&c.userdata));
         }
         if c.pause {
             property::put(b, 4, |_| {});

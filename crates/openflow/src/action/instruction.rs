@@ -5,9 +5,9 @@
 use super::decode::{decode_list, decode_list_into};
 use super::encode::{Encoder, standard};
 use super::{Action, check};
-use crate::bytes::{Put, Reader};
 use crate::error::OfpError;
 use crate::version::Version;
+use crate::wire::{Reader, Writer};
 use flow::Match;
 
 const LEN: OfpError = OfpError::BicBadLen;
@@ -50,12 +50,12 @@ fn decode_instructions_into(bytes: &[u8], version: Version, actions: &mut Vec<Ac
     }
     // By type, in the order in which they are executed: apply, clear, write actions, write metadata, goto; and meter, which
     // comes before them all.
-    let mut found: [Option<Reader<'_>>; 6] = [None; 6];
-    let mut r = Reader(bytes);
+    let mut found: [Option<Reader<'_>>; 6] = [const { None }; 6];
+    let mut r = Reader::reporting(bytes, LEN);
     while !r.is_empty() {
-        let mut header = r;
-        let (ty, length) = (header.u16().ok_or(LEN)?, usize::from(header.u16().ok_or(LEN)?));
-        let whole = r.take(length).ok_or(LEN)?;
+        let mut header = r.clone();
+        let (ty, length) = (header.u16()?, usize::from(header.u16()?));
+        let whole = r.bytes(length)?;
         if length < 8 || !length.is_multiple_of(8) {
             return Err(LEN);
         }
@@ -76,42 +76,42 @@ fn decode_instructions_into(bytes: &[u8], version: Version, actions: &mut Vec<Ac
         if found[slot].is_some() {
             return Err(OfpError::BicDupInst);
         }
-        found[slot] = Some(Reader(whole.get(4..).unwrap_or_default()));
+        found[slot] = Some(Reader::reporting(whole.get(4..).unwrap_or_default(), LEN));
     }
 
     let [apply, clear, write, metadata, goto, meter] = found;
     // Behind padding.
-    fn list(r: Reader<'_>) -> &[u8] {
-        r.0.get(4..).unwrap_or_default()
+    fn list<'a>(r: &Reader<'a>) -> &'a [u8] {
+        r.peek().get(4..).unwrap_or_default()
     }
     if let Some(mut r) = meter {
-        actions.push(Action::Meter(r.u32().ok_or(LEN)?));
+        actions.push(Action::Meter(r.u32()?));
     }
     if let Some(r) = apply {
-        decode_list_into(list(r), version, 0, actions)?;
+        decode_list_into(list(&r), version, 0, actions)?;
     }
     if clear.is_some() {
         actions.push(Action::ClearActions);
     }
     if let Some(r) = write {
-        let set = decode_list(list(r), version, 0)?;
+        let set = decode_list(list(&r), version, 0)?;
         if !set.iter().all(check::is_allowed_in_set) {
             return Err(OfpError::BacBadType);
         }
         actions.push(Action::WriteActions(set));
     }
     if let Some(mut r) = metadata {
-        r.take(4).ok_or(LEN)?;
-        actions.push(Action::WriteMetadata { value: r.u64().ok_or(LEN)?, mask: r.u64().ok_or(LEN)? });
+        r.skip(4)?;
+        actions.push(Action::WriteMetadata { value: r.u64()?, mask: r.u64()? });
     }
     if let Some(mut r) = goto {
-        actions.push(Action::GotoTable(r.u8().ok_or(LEN)?));
+        actions.push(Action::GotoTable(r.u8()?));
     }
     Ok(())
 }
 
 /// Appends what a flow of this match does: a list of actions in OpenFlow 1.0, of instructions later.
-pub fn encode_flow_actions(out: &mut Vec<u8>, actions: &[Action], version: Version, matching: &Match) {
+pub fn encode_flow_actions(out: &mut Writer, actions: &[Action], version: Version, matching: &Match) {
     if version == Version::V10 {
         Encoder::new(version, matching).list(out, actions);
     } else {
@@ -120,32 +120,32 @@ pub fn encode_flow_actions(out: &mut Vec<u8>, actions: &[Action], version: Versi
 }
 
 /// Appends instructions (OpenFlow 1.1 and later): Apply-Actions with all that is no instruction, then the others.
-pub fn encode_instructions(out: &mut Vec<u8>, actions: &[Action], version: Version, matching: &Match) {
+pub fn encode_instructions(out: &mut Writer, actions: &[Action], version: Version, matching: &Match) {
     let mut encoder = Encoder::new(version, matching);
     if let (Version::V13 | Version::V14, Some(Action::Meter(id))) = (version, actions.first()) {
         standard(out, 6, |b| b.put_u32(*id));
     }
     let applied = |a: &Action| !a.is_instruction() || version >= Version::V15 && matches!(a, Action::Meter(_));
     if actions.iter().any(applied) {
-        let mut list = Vec::new();
+        let mut list = Writer::new();
         // The instructions among them write nothing; and where all actions come to nothing, so does the instruction.
         encoder.list(&mut list, actions);
         if !list.is_empty() {
             standard(out, 4, |b| {
-                b.put_zeros(4);
-                b.extend_from_slice(&list);
+                b.zeros(4);
+                b.append(&list);
             });
         }
     }
     for action in actions {
         match action {
-            Action::ClearActions => standard(out, 5, |b| b.put_zeros(4)),
+            Action::ClearActions => standard(out, 5, |b| b.zeros(4)),
             Action::WriteActions(actions) => standard(out, 3, |b| {
-                b.put_zeros(4);
+                b.zeros(4);
                 encoder.list(b, actions);
             }),
             Action::WriteMetadata { value, mask } => standard(out, 2, |b| {
-                b.put_zeros(4);
+                b.zeros(4);
                 b.put_u64(*value);
                 b.put_u64(*mask);
             }),

@@ -6,11 +6,11 @@ use super::decode::{short_header_field, subfield};
 use super::encode::{nicira, put_header};
 use super::parse::{ActionError, error, parse_u128};
 use super::{Action, Subfield};
-use crate::bytes::{Put, Reader};
 use crate::error::OfpError;
 use crate::flow_mod::FlowMod;
 use crate::nxm::{Dialect, Header};
 use crate::print::format_table;
+use crate::wire::{Reader, Writer};
 use flow::text::{format_value, next_key_value, parse_table, parse_value};
 use flow::{Field, Loc, Match, PortNames};
 use std::fmt::Write;
@@ -128,17 +128,17 @@ fn ones(n_bits: u16) -> u128 {
 /// Reads the action's body, after the subtype.
 pub(super) fn decode(mut r: Reader<'_>, second: bool) -> Result<Action, OfpError> {
     let mut learn = Learn {
-        idle_timeout: r.u16().ok_or(LEN)?,
-        hard_timeout: r.u16().ok_or(LEN)?,
-        priority: r.u16().ok_or(LEN)?,
-        cookie: r.u64().ok_or(LEN)?,
+        idle_timeout: r.u16()?,
+        hard_timeout: r.u16()?,
+        priority: r.u16()?,
+        cookie: r.u64()?,
         ..Learn::default()
     };
-    let flags = r.u16().ok_or(LEN)?;
-    learn.table = r.u8().ok_or(LEN)?;
-    let pad = r.u8().ok_or(LEN)?;
-    learn.fin_idle_timeout = r.u16().ok_or(LEN)?;
-    learn.fin_hard_timeout = r.u16().ok_or(LEN)?;
+    let flags = r.u16()?;
+    learn.table = r.u8()?;
+    let pad = r.u8()?;
+    learn.fin_idle_timeout = r.u16()?;
+    learn.fin_hard_timeout = r.u16()?;
     let known = SEND_FLOW_REM | DELETE_LEARNED | if second { WRITE_RESULT } else { 0 };
     if pad != 0 || learn.table == 0xff || flags & !known != 0 {
         return Err(OfpError::BacBadArgument);
@@ -146,9 +146,9 @@ pub(super) fn decode(mut r: Reader<'_>, second: bool) -> Result<Action, OfpError
     learn.send_flow_rem = flags & SEND_FLOW_REM != 0;
     learn.delete_learned = flags & DELETE_LEARNED != 0;
     if second {
-        learn.limit = r.u32().ok_or(LEN)?;
-        let offset = r.u16().ok_or(LEN)?;
-        if r.u16().ok_or(LEN)? != 0 {
+        learn.limit = r.u32()?;
+        let offset = r.u16()?;
+        if r.u16()? != 0 {
             return Err(OfpError::NxbacMustBeZero);
         }
         if flags & WRITE_RESULT != 0 {
@@ -163,8 +163,8 @@ pub(super) fn decode(mut r: Reader<'_>, second: bool) -> Result<Action, OfpError
         }
     }
     while r.len() >= 2 {
-        let mut rest = r;
-        let header = rest.u16().ok_or(LEN)?;
+        let mut rest = r.clone();
+        let header = rest.u16()?;
         if header == 0 {
             break;
         }
@@ -191,10 +191,10 @@ fn decode_spec(header: u16, r: &mut Reader<'_>) -> Result<LearnSpec, OfpError> {
         if is_too_wide(field, n_bits) {
             return Err(OfpError::NxfmfcInvalidTlvField);
         }
-        subfield(field, r.u16().ok_or(LEN)?, n_bits)
+        subfield(field, r.u16()?, n_bits)
     };
     let src = if immediate {
-        let bytes = r.take(immediate_len).ok_or(LEN)?;
+        let bytes = r.bytes(immediate_len)?;
         let value = bytes.iter().fold(0u128, |v, b| v << 8 | u128::from(*b));
         LearnSrc::Immediate(value & ones(n_bits))
     } else {
@@ -210,7 +210,7 @@ fn decode_spec(header: u16, r: &mut Reader<'_>) -> Result<LearnSpec, OfpError> {
 
 impl Learn {
     /// Appends the action; the second form if the first cannot say it all.
-    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+    pub(super) fn encode(&self, out: &mut Writer) {
         let second = self.limit != 0 || self.result_dst.is_some();
         nicira(out, if second { NXAST_LEARN2 } else { NXAST_LEARN }, |b| {
             for n in [self.idle_timeout, self.hard_timeout, self.priority] {
@@ -266,8 +266,8 @@ impl Learn {
 }
 
 impl LearnSpec {
-    fn encode(self, out: &mut Vec<u8>) {
-        let part = |out: &mut Vec<u8>, part: Subfield| {
+    fn encode(self, out: &mut Writer) {
+        let part = |out: &mut Writer, part: Subfield| {
             put_header(out, part.field, Dialect::Nxm);
             out.put_u16(part.offset);
         };

@@ -3,14 +3,13 @@
 use super::Action;
 use super::encode::nicira;
 use super::parse::{ActionError, error};
-use crate::bytes::{Put, Reader};
 use crate::error::OfpError;
 use crate::print::ipv6_to_string;
+use crate::wire::{Reader, Writer};
 use flow::text::next_key_value;
 use std::fmt::Write;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-const LEN: OfpError = OfpError::BacBadLen;
 const ARGUMENT: OfpError = OfpError::BacBadArgument;
 
 /// `NX_NAT_F_*`.
@@ -104,8 +103,8 @@ impl Nat {
 
 /// The body of NXAST_NAT.
 pub(super) fn decode(mut r: Reader<'_>) -> Result<Action, OfpError> {
-    r.take(2).ok_or(LEN)?;
-    let (flags, present) = (r.u16().ok_or(LEN)?, r.u16().ok_or(LEN)?);
+    r.skip(2)?;
+    let (flags, present) = (r.u16()?, r.u16()?);
     let has = |bits| flags & bits == bits;
     if flags > 0x1f || has(flag::SRC | flag::DST) || has(flag::HASH | flag::RANDOM) {
         return Err(ARGUMENT);
@@ -120,8 +119,8 @@ pub(super) fn decode(mut r: Reader<'_>) -> Result<Action, OfpError> {
         (false, false) => None,
         (true, _) if addresses == NatAddresses::None => return Err(ARGUMENT),
         (true, to) => {
-            let min = r.u16().filter(|min| *min != 0).ok_or(ARGUMENT)?;
-            let max = if to { Some(r.u16().filter(|max| *max >= min).ok_or(ARGUMENT)?) } else { None };
+            let min = r.u16().ok().filter(|min| *min != 0).ok_or(ARGUMENT)?;
+            let max = if to { Some(r.u16().ok().filter(|max| *max >= min).ok_or(ARGUMENT)?) } else { None };
             Some((min, max))
         }
         (false, true) => return Err(ARGUMENT),
@@ -136,20 +135,20 @@ fn decode_addresses(r: &mut Reader<'_>, present: u16) -> Result<NatAddresses, Of
     match (v4, v6) {
         ((false, false), (false, false)) => Ok(NatAddresses::None),
         ((true, to), (false, false)) => {
-            let min = r.u32().filter(|min| *min != 0).ok_or(ARGUMENT)?;
-            let max = if to { Some(r.u32().filter(|max| *max >= min).ok_or(ARGUMENT)?) } else { None };
+            let min = r.u32().ok().filter(|min| *min != 0).ok_or(ARGUMENT)?;
+            let max = if to { Some(r.u32().ok().filter(|max| *max >= min).ok_or(ARGUMENT)?) } else { None };
             Ok(NatAddresses::Ipv4(min.into(), max.map(Into::into)))
         }
         ((false, false), (true, to)) => {
-            let min = r.uint(16).filter(|min| *min != 0).ok_or(ARGUMENT)?;
-            let max = if to { Some(r.uint(16).filter(|max| *max >= min).ok_or(ARGUMENT)?) } else { None };
+            let min = r.uint(16).ok().filter(|min| *min != 0).ok_or(ARGUMENT)?;
+            let max = if to { Some(r.uint(16).ok().filter(|max| *max >= min).ok_or(ARGUMENT)?) } else { None };
             Ok(NatAddresses::Ipv6(min.into(), max.map(Into::into)))
         }
         _ => Err(ARGUMENT),
     }
 }
 
-pub(super) fn encode(out: &mut Vec<u8>, nat: &Nat) {
+pub(super) fn encode(out: &mut Writer, nat: &Nat) {
     let both = |min, max, to: bool| min | if to { max } else { 0 };
     let addresses = match nat.addresses {
         NatAddresses::None => 0,
@@ -158,7 +157,7 @@ pub(super) fn encode(out: &mut Vec<u8>, nat: &Nat) {
     };
     let ports = nat.ports.map_or(0, |(_, max)| both(range::PROTO_MIN, range::PROTO_MAX, max.is_some()));
     nicira(out, 36, |b| {
-        b.put_zeros(2);
+        b.zeros(2);
         b.put_u16(nat.flags());
         b.put_u16(addresses | ports);
         match nat.addresses {

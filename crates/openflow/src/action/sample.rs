@@ -3,14 +3,13 @@
 use super::Action;
 use super::encode::nicira;
 use super::parse::{ActionError, error, u16_of, u32_of_low};
-use crate::bytes::{Put, Reader};
 use crate::error::OfpError;
+use crate::wire::{Reader, Writer};
 use base::PortNo;
 use flow::PortNames;
 use flow::text::{format_port, next_key_value, parse_port};
 use std::fmt::Write;
 
-const LEN: OfpError = OfpError::BacBadLen;
 const ARGUMENT: OfpError = OfpError::BacBadArgument;
 
 /// How much the action can say.
@@ -56,14 +55,14 @@ pub struct Sample {
 
 /// The body of one of the three actions.
 pub(super) fn decode(mut r: Reader<'_>, form: SampleForm) -> Result<Action, OfpError> {
-    let probability = r.u16().ok_or(LEN)?;
-    let ids = [r.u32().ok_or(LEN)?, r.u32().ok_or(LEN)?, r.u32().ok_or(LEN)?];
+    let probability = r.u16()?;
+    let ids = [r.u32()?, r.u32()?, r.u32()?];
     let (mut sampling_port, mut direction) = (PortNo::NONE, SampleDirection::Default);
     if form >= SampleForm::Port {
-        sampling_port = PortNo::from_of10(r.u16().ok_or(LEN)?);
+        sampling_port = PortNo::from_of10(r.u16()?);
     }
     if form == SampleForm::Direction {
-        direction = match r.u8().ok_or(LEN)? {
+        direction = match r.u8()? {
             0 => SampleDirection::Default,
             1 => SampleDirection::Ingress,
             2 => SampleDirection::Egress,
@@ -81,7 +80,7 @@ pub(super) fn decode(mut r: Reader<'_>, form: SampleForm) -> Result<Action, OfpE
     Ok(Action::Sample(Box::new(sample)))
 }
 
-pub(super) fn encode(out: &mut Vec<u8>, sample: &Sample) {
+pub(super) fn encode(out: &mut Writer, sample: &Sample) {
     let needed = match (sample.direction, sample.sampling_port) {
         (SampleDirection::Default, PortNo::NONE) => SampleForm::Plain,
         (SampleDirection::Default, _) => SampleForm::Port,

@@ -6,15 +6,14 @@ use super::decode::{short_header_field, subfield, writable};
 use super::encode::{is_long, nicira, pack, put_header};
 use super::parse::{ActionError, error, parse_uint};
 use super::{Action, Subfield};
-use crate::bytes::{Put, Reader};
 use crate::error::OfpError;
 use crate::nxm::Dialect;
+use crate::wire::{Reader, Writer};
 use base::PortNo;
 use flow::text::{format_port, parse_port};
 use flow::{Match, PortNames};
 use std::fmt::Write;
 
-const LEN: OfpError = OfpError::BacBadLen;
 const ARGUMENT: OfpError = OfpError::BacBadArgument;
 
 /// What is hashed of a packet (`NX_HASH_FIELDS_*`).
@@ -134,13 +133,13 @@ fn decode_dst(r: &mut Reader<'_>, packed: u16) -> Result<Subfield, OfpError> {
 
 /// The body of NXAST_MULTIPATH.
 pub(super) fn decode_multipath(mut r: Reader<'_>) -> Result<Action, OfpError> {
-    let fields = numbered(&HashFields::ALL, r.u16().ok_or(LEN)?);
-    let basis = r.u16().ok_or(LEN)?;
-    r.take(2).ok_or(LEN)?;
-    let algorithm = numbered(&LinkAlgorithm::ALL, r.u16().ok_or(LEN)?);
-    let (max_link, arg) = (r.u16().ok_or(LEN)?, r.u32().ok_or(LEN)?);
-    r.take(2).ok_or(LEN)?;
-    let packed = r.u16().ok_or(LEN)?;
+    let fields = numbered(&HashFields::ALL, r.u16()?);
+    let basis = r.u16()?;
+    r.skip(2)?;
+    let algorithm = numbered(&LinkAlgorithm::ALL, r.u16()?);
+    let (max_link, arg) = (r.u16()?, r.u32()?);
+    r.skip(2)?;
+    let packed = r.u16()?;
     let dst = decode_dst(&mut r, packed)?;
     if dst.n_bits < 16 && usize::from(max_link) >= 1 << dst.n_bits {
         return Err(ARGUMENT);
@@ -150,13 +149,13 @@ pub(super) fn decode_multipath(mut r: Reader<'_>) -> Result<Action, OfpError> {
 
 /// The body of NXAST_BUNDLE, or of NXAST_BUNDLE_LOAD if it `loads`.
 pub(super) fn decode_bundle(mut r: Reader<'_>, loads: bool) -> Result<Action, OfpError> {
-    let algorithm = numbered(&MemberAlgorithm::ALL, r.u16().ok_or(LEN)?);
-    let fields = numbered(&HashFields::ALL, r.u16().ok_or(LEN)?);
-    let basis = r.u16().ok_or(LEN)?;
-    let member_type = r.u32().ok_or(LEN)?;
-    let (n_members, packed) = (r.u16().ok_or(LEN)?, r.u16().ok_or(LEN)?);
-    let mut dst = Reader(r.take(4).ok_or(LEN)?);
-    let reserved = Reader(r.take(4).ok_or(LEN)?);
+    let algorithm = numbered(&MemberAlgorithm::ALL, r.u16()?);
+    let fields = numbered(&HashFields::ALL, r.u16()?);
+    let basis = r.u16()?;
+    let member_type = r.u32()?;
+    let (n_members, packed) = (r.u16()?, r.u16()?);
+    let mut dst = r.sub(4)?;
+    let reserved = r.sub(4)?;
     let dst = if loads {
         let dst = decode_dst(&mut dst, packed)?;
         if dst.n_bits < 16 {
@@ -171,40 +170,40 @@ pub(super) fn decode_bundle(mut r: Reader<'_>, loads: bool) -> Result<Action, Of
     if member_type != MEMBER_TYPE || !reserved.is_zero() {
         return Err(ARGUMENT);
     }
-    let members: Option<Vec<PortNo>> = (0..n_members).map(|_| r.u16().map(PortNo::from_of10)).collect();
-    let members = members.ok_or(LEN)?;
+    let members: Result<Vec<PortNo>, OfpError> = (0..n_members).map(|_| r.u16().map(PortNo::from_of10)).collect();
+    let members = members?;
     Ok(Action::Bundle(Box::new(BundleAction { fields: fields?, basis, algorithm: algorithm?, members, dst })))
 }
 
-pub(super) fn encode_multipath(out: &mut Vec<u8>, m: &Multipath) {
+pub(super) fn encode_multipath(out: &mut Writer, m: &Multipath) {
     nicira(out, 10, |b| {
         b.put_u16(m.fields as u16);
         b.put_u16(m.basis);
-        b.put_zeros(2);
+        b.zeros(2);
         b.put_u16(m.algorithm as u16);
         b.put_u16(m.max_link);
         b.put_u32(m.arg);
-        b.put_zeros(2);
+        b.zeros(2);
         b.put_u16(pack(m.dst));
         put_header(b, m.dst.field, Dialect::Nxm);
     });
 }
 
-pub(super) fn encode_bundle(out: &mut Vec<u8>, bundle: &BundleAction) {
+pub(super) fn encode_bundle(out: &mut Writer, bundle: &BundleAction) {
     nicira(out, if bundle.dst.is_some() { 13 } else { 12 }, |b| {
         b.put_u16(bundle.algorithm as u16);
         b.put_u16(bundle.fields as u16);
         b.put_u16(bundle.basis);
         b.put_u32(MEMBER_TYPE);
-        b.put_u16(bundle.members.len() as u16);
+        b.put_len16(bundle.members.len());
         match bundle.dst {
             Some(dst) => {
                 b.put_u16(pack(dst));
                 put_header(b, dst.field, Dialect::Nxm);
             }
-            None => b.put_zeros(6),
+            None => b.zeros(6),
         }
-        b.put_zeros(4);
+        b.zeros(4);
         bundle.members.iter().for_each(|port| b.put_u16(port.to_of10()));
     });
 }
@@ -356,7 +355,7 @@ mod tests {
                 let actions = decode_actions(&bytes(hex), version).expect(text);
                 assert_eq!(actions_to_string(&actions, &NoNames, version), text);
                 assert_eq!(parse_instructions(text, &NoNames), Ok(actions.clone()));
-                let mut out = Vec::new();
+                let mut out = crate::wire::Writer::new();
                 encode_actions(&mut out, &actions, version, &Match::ANY);
                 assert_eq!(out, bytes(hex), "{text}");
             }

@@ -10,7 +10,7 @@ use crate::body::{
 use crate::error::OfpError;
 use crate::flow_mod::{FlowMod, FlowModCommand};
 use crate::of_match::{OF10_LEN, of10_is_exact};
-use crate::wire::{Put, Reader, Result};
+use crate::wire::{Reader, Result, Writer};
 
 /// Bytes of the fields before the match, from OpenFlow 1.1 on.
 const FIELDS_LEN: usize = 40;
@@ -55,7 +55,7 @@ fn read_common10(r: &mut Reader<'_>, table_id_ext: bool, fm: &mut FlowMod) -> Re
     r.u16()
 }
 
-fn put_common10(fm: &FlowMod, version: Version, table_id_ext: bool, out: &mut Vec<u8>) {
+fn put_common10(fm: &FlowMod, version: Version, table_id_ext: bool, out: &mut Writer) {
     out.put_u64(fm.new_cookie);
     out.put_u16(command_field10(fm, table_id_ext));
     out.put_u16(fm.idle_timeout);
@@ -88,7 +88,7 @@ pub(crate) fn decode_flow_mod(
 ) -> Result<()> {
     fm.reset(FlowModCommand::Add);
     if version == V10 {
-        let exact = r.0.get(..OF10_LEN).is_some_and(of10_is_exact);
+        let exact = r.peek().get(..OF10_LEN).is_some_and(of10_is_exact);
         fm.matching = read_match10(r)?;
         let flags = read_common10(r, table_id_ext, fm)?;
         if exact {
@@ -149,7 +149,7 @@ fn adds_what_is_not_there(version: Version, command: FlowModCommand, cookie_mask
 }
 
 /// Writes `OFPT_FLOW_MOD`.
-pub(crate) fn encode_flow_mod(fm: &FlowMod, version: Version, table_id_ext: bool, out: &mut Vec<u8>) {
+pub(crate) fn encode_flow_mod(fm: &FlowMod, version: Version, table_id_ext: bool, out: &mut Writer) {
     if version == V10 {
         put_match10(out, &fm.matching);
         put_common10(fm, V10, table_id_ext, out);
@@ -198,7 +198,7 @@ pub(crate) fn decode_nx_flow_mod(
 }
 
 /// Writes `NXT_FLOW_MOD`.
-pub(crate) fn encode_nx_flow_mod(fm: &FlowMod, version: Version, table_id_ext: bool, out: &mut Vec<u8>) {
+pub(crate) fn encode_nx_flow_mod(fm: &FlowMod, version: Version, table_id_ext: bool, out: &mut Writer) {
     put_common10(fm, version, table_id_ext, out);
     let len_at = out.len();
     out.zeros(8);

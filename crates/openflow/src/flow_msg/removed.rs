@@ -4,7 +4,7 @@ use super::{ALL_TABLES, table};
 use crate::Version::{self, V10, V15};
 use crate::body::{put_match10, put_nxm, put_oxm_match, read_match10, read_nxm, read_oxm_match};
 use crate::oxs::{Counts, known, known_duration};
-use crate::wire::{Put, Reader, Result};
+use crate::wire::{Reader, Result, Writer};
 use flow::Match;
 
 /// Why a flow is gone (`ofp_flow_removed_reason`).
@@ -131,7 +131,7 @@ impl FlowRemoved {
         })
     }
 
-    fn encode15(&self, out: &mut Vec<u8>) {
+    fn encode15(&self, out: &mut Writer) {
         out.put_u8(self.table_id.unwrap_or(ALL_TABLES));
         out.put_u8(self.reason.wire());
         out.put_u16(self.priority);
@@ -148,7 +148,7 @@ impl FlowRemoved {
         counts.encode(out);
     }
 
-    pub(crate) fn encode(&self, version: Version, out: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, version: Version, out: &mut Writer) {
         if version >= V15 {
             return self.encode15(out);
         }
@@ -192,7 +192,7 @@ impl FlowRemoved {
         })
     }
 
-    pub(crate) fn encode_nx(&self, out: &mut Vec<u8>) {
+    pub(crate) fn encode_nx(&self, out: &mut Writer) {
         out.put_u64(self.cookie);
         out.put_u16(self.priority);
         // Who asks for this form speaks OpenFlow 1.0.

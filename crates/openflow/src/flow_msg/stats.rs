@@ -10,7 +10,7 @@ use crate::body::{
 use crate::error::OfpError;
 use crate::flow_mod::{FlowFlags, FlowMod, GROUP_ANY};
 use crate::oxs::{Counts, known, known_duration};
-use crate::wire::{Put, Reader, Result, patch_len};
+use crate::wire::{Reader, Result, Writer};
 use base::PortNo;
 use flow::Match;
 
@@ -65,7 +65,7 @@ impl FlowStatsRequest {
         Ok(Self { matching, table_id, out_port, out_group, cookie, cookie_mask })
     }
 
-    pub(crate) fn encode(&self, version: Version, out: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, version: Version, out: &mut Writer) {
         let table = self.table_id.unwrap_or(ALL_TABLES);
         if version == V10 {
             put_match10(out, &self.matching);
@@ -99,7 +99,7 @@ impl FlowStatsRequest {
         })
     }
 
-    pub(crate) fn encode_nx(&self, out: &mut Vec<u8>) {
+    pub(crate) fn encode_nx(&self, out: &mut Writer) {
         out.put_u16(self.out_port.to_of10());
         let len_at = out.len();
         out.put_u16(0);
@@ -210,7 +210,7 @@ impl FlowStats {
         Ok(s)
     }
 
-    pub(crate) fn encode_counts(&self, out: &mut Vec<u8>) {
+    pub(crate) fn encode_counts(&self, out: &mut Writer) {
         let start = out.len();
         out.zeros(4);
         out.put_u8(self.table_id);
@@ -218,10 +218,10 @@ impl FlowStats {
         out.put_u16(self.priority);
         put_oxm_entries(out, V15, &self.matching);
         self.counts().encode(out);
-        patch_len(out, start, 0);
+        out.set_len16(start, start);
     }
 
-    fn encode15(&self, out: &mut Vec<u8>) {
+    fn encode15(&self, out: &mut Writer) {
         let start = out.len();
         out.zeros(4);
         out.put_u8(self.table_id);
@@ -235,10 +235,10 @@ impl FlowStats {
         put_oxm_entries(out, V15, &self.matching);
         self.counts().encode(out);
         put_flow_actions(out, V15, &self.actions, &self.matching);
-        patch_len(out, start, 0);
+        out.set_len16(start, start);
     }
 
-    pub(crate) fn encode(&self, version: Version, out: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, version: Version, out: &mut Writer) {
         if version >= V15 {
             return self.encode15(out);
         }
@@ -270,7 +270,7 @@ impl FlowStats {
             put_oxm_entries(out, version, &self.matching);
             put_flow_actions(out, version, &self.actions, &self.matching);
         }
-        patch_len(out, start, 0);
+        out.set_len16(start, start);
     }
 
     pub(crate) fn decode_nx(r: &mut Reader<'_>) -> Result<Self> {
@@ -287,7 +287,7 @@ impl FlowStats {
         Ok(s)
     }
 
-    pub(crate) fn encode_nx(&self, out: &mut Vec<u8>) {
+    pub(crate) fn encode_nx(&self, out: &mut Writer) {
         let start = out.len();
         out.put_u16(0);
         out.put_u8(self.table_id);
@@ -307,7 +307,7 @@ impl FlowStats {
         out.put_u64(self.byte_count);
         put_nxm(out, len_at, &self.matching, (0, 0));
         put_flow_actions(out, V10, &self.actions, &self.matching);
-        patch_len(out, start, 0);
+        out.set_len16(start, start);
     }
 
     /// A flow of nothing known but its table and match.

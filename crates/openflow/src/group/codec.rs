@@ -7,13 +7,12 @@ use super::{
 use crate::action::Action;
 use crate::action::check::check_ports;
 use crate::body::{put_actions, read_actions};
-use crate::bytes;
 use crate::error::OfpError;
 use crate::message::Form;
 use crate::nxm::{self, Dialect, Entry, Unknown};
 use crate::property;
 use crate::version::Version;
-use crate::wire::{Put, Reader, Result, patch_len};
+use crate::wire::{Reader, Result, Writer};
 use base::PortNo;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -101,7 +100,7 @@ impl GroupMod {
         if version == Version::V10 || lacks { Form::Nicira } else { Form::Standard }
     }
 
-    pub(crate) fn encode(&self, version: Version, out: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, version: Version, out: &mut Writer) {
         out.put_u16(self.command as u16);
         out.put_u8(self.kind as u8);
         out.put_u8(0);
@@ -116,16 +115,8 @@ impl GroupMod {
         out.put_u32(self.command_bucket_id);
         let start = out.len();
         self.buckets.iter().for_each(|b| put_extended_bucket(b, self.kind, version, out));
-        set_len(out, len_at, start);
+        out.set_len16(len_at, start);
         self.properties.encode(version, out);
-    }
-}
-
-/// Writes the length of what was appended since `start` at `at`.
-fn set_len(out: &mut [u8], at: usize, start: usize) {
-    let len = (out.len() - start) as u16;
-    if let Some(place) = out.get_mut(at..at + 2) {
-        place.copy_from_slice(&len.to_be_bytes());
     }
 }
 
@@ -177,7 +168,7 @@ fn read_buckets(version: Version, r: &mut Reader<'_>) -> Result<Vec<Bucket>> {
     Ok(buckets)
 }
 
-fn put_bucket(bucket: &Bucket, version: Version, out: &mut Vec<u8>) {
+fn put_bucket(bucket: &Bucket, version: Version, out: &mut Writer) {
     let start = out.len();
     out.put_u16(0);
     out.put_u16(bucket.weight);
@@ -185,7 +176,7 @@ fn put_bucket(bucket: &Bucket, version: Version, out: &mut Vec<u8>) {
     out.put_u32(bucket.watch_group);
     out.zeros(4);
     put_actions(out, version, &bucket.actions);
-    patch_len(out, start, 0);
+    out.set_len16(start, start);
 }
 
 /// Buckets of OpenFlow 1.5, to the end of `r`.
@@ -215,13 +206,13 @@ fn read_extended_buckets(version: Version, kind: GroupKind, r: &mut Reader<'_>) 
     Ok(buckets)
 }
 
-fn put_extended_bucket(bucket: &Bucket, kind: GroupKind, version: Version, out: &mut Vec<u8>) {
+fn put_extended_bucket(bucket: &Bucket, kind: GroupKind, version: Version, out: &mut Writer) {
     let start = out.len();
     out.zeros(4);
     out.put_u32(bucket.bucket_id);
     let actions = out.len();
     put_actions(out, version, &bucket.actions);
-    set_len(out, start + 2, actions);
+    out.set_len16(start + 2, actions);
     if kind == GroupKind::Select || bucket.weight != 0 {
         property::put_u16(out, WEIGHT, bucket.weight);
     }
@@ -231,7 +222,7 @@ fn put_extended_bucket(bucket: &Bucket, kind: GroupKind, version: Version, out: 
     if bucket.watch_group != super::GROUP_ANY {
         property::put_u32(out, WATCH_GROUP, bucket.watch_group);
     }
-    patch_len(out, start, 0);
+    out.set_len16(start, start);
 }
 
 // ---- properties ----
@@ -270,7 +261,7 @@ impl GroupProperties {
             return Err(OfpError::BpcBadValue);
         }
         let mut fields = Vec::new();
-        let mut entries = bytes::Reader(r.rest());
+        let mut entries = Reader::new(r.rest());
         while !entries.is_empty() {
             let Entry::Field { field, value, has_mask: false, .. } = nxm::decode_entry(&mut entries)? else {
                 return Err(OfpError::BmcBadField);
@@ -289,7 +280,7 @@ impl GroupProperties {
         Ok(Self { selection_method: method.to_owned(), selection_method_param, fields })
     }
 
-    fn encode(&self, version: Version, out: &mut Vec<u8>) {
+    fn encode(&self, version: Version, out: &mut Writer) {
         if self.selection_method.is_empty() {
             return;
         }
@@ -340,7 +331,7 @@ impl GroupDesc {
         Ok(desc)
     }
 
-    pub(crate) fn encode(&self, version: Version, out: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, version: Version, out: &mut Writer) {
         let start = out.len();
         out.put_u16(0);
         out.put_u8(self.kind as u8);
@@ -350,12 +341,12 @@ impl GroupDesc {
             out.zeros(8);
             let buckets = out.len();
             self.buckets.iter().for_each(|b| put_extended_bucket(b, self.kind, version, out));
-            set_len(out, start + 8, buckets);
+            out.set_len16(start + 8, buckets);
             self.properties.encode(version, out);
         } else {
             self.buckets.iter().for_each(|b| put_bucket(b, version, out));
         }
-        patch_len(out, start, 0);
+        out.set_len16(start, start);
     }
 }
 
@@ -386,7 +377,7 @@ impl GroupStats {
         Ok(Self { group_id, ref_count, packet_count, byte_count, duration_sec, duration_nsec, buckets })
     }
 
-    pub(crate) fn encode(&self, version: Version, out: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, version: Version, out: &mut Writer) {
         let start = out.len();
         out.zeros(4);
         out.put_u32(self.group_id);
@@ -402,7 +393,7 @@ impl GroupStats {
             out.put_u64(bucket.packet_count);
             out.put_u64(bucket.byte_count);
         }
-        patch_len(out, start, 0);
+        out.set_len16(start, start);
     }
 }
 
@@ -415,7 +406,7 @@ impl GroupFeatures {
         Ok(Self { types, capabilities, max_groups, actions })
     }
 
-    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, out: &mut Writer) {
         out.put_u32(self.types);
         out.put_u32(self.capabilities);
         for n in self.max_groups.into_iter().chain(self.actions) {

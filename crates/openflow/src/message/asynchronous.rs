@@ -12,7 +12,7 @@ use crate::request_forward::RequestForward;
 use crate::role::RoleStatus;
 use crate::table::TableStatus;
 use crate::types::Kind;
-use crate::wire::{Put, Reader, Result};
+use crate::wire::{Reader, Result, Writer};
 
 pub(super) fn decode(kind: Kind, cx: Context, r: &mut Reader<'_>) -> Option<Result<Message>> {
     let v = cx.version;
@@ -53,7 +53,7 @@ pub(super) fn decode(kind: Kind, cx: Context, r: &mut Reader<'_>) -> Option<Resu
 }
 
 /// Whether the message is of this topic.
-pub(super) fn encode(message: &Message, cx: Context, out: &mut Vec<u8>) -> bool {
+pub(super) fn encode(message: &Message, cx: Context, out: &mut Writer) -> bool {
     let v = cx.version;
     match message {
         M::PacketIn(Format::Standard, m) => m.encode(v, out),

@@ -15,7 +15,7 @@ use crate::queue::QueueGetConfigReply;
 use crate::table::TableMod;
 use crate::tlv::{TlvTableMod, TlvTableReply};
 use crate::types::Kind;
-use crate::wire::{Put, Reader, Result};
+use crate::wire::{Reader, Result, Writer};
 use base::PortNo;
 
 pub(super) fn decode(kind: Kind, cx: Context, r: &mut Reader<'_>) -> Option<Result<Message>> {
@@ -49,7 +49,7 @@ pub(super) fn decode(kind: Kind, cx: Context, r: &mut Reader<'_>) -> Option<Resu
 }
 
 /// Whether the message is of this topic.
-pub(super) fn encode(message: &Message, cx: Context, out: &mut Vec<u8>) -> bool {
+pub(super) fn encode(message: &Message, cx: Context, out: &mut Writer) -> bool {
     let (v, table_id) = (cx.version, cx.options.flow_mod_table_id);
     match message {
         M::PacketOut(m) => m.encode(v, out),

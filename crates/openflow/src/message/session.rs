@@ -7,7 +7,7 @@ use crate::packet::PacketInFormat;
 use crate::role::RoleMsg;
 use crate::switch::{ErrorReport, Features, Hello, SwitchConfig};
 use crate::types::Kind;
-use crate::wire::{Put, Reader, Result};
+use crate::wire::{Reader, Result, Writer};
 
 pub(super) fn decode(kind: Kind, cx: Context, r: &mut Reader<'_>) -> Option<Result<Message>> {
     let v = cx.version;
@@ -37,7 +37,7 @@ pub(super) fn decode(kind: Kind, cx: Context, r: &mut Reader<'_>) -> Option<Resu
 }
 
 /// Whether the message is of this topic.
-pub(super) fn encode(message: &Message, cx: Context, out: &mut Vec<u8>) -> bool {
+pub(super) fn encode(message: &Message, cx: Context, out: &mut Writer) -> bool {
     let v = cx.version;
     match message {
         M::Hello(m) => m.encode(v, out),

@@ -268,7 +268,7 @@ fn of13() -> impl Strategy<Value = Message> {
         Just(Message::RoleRequest(Form::Standard, RoleMsg { role: Role::Primary, generation_id: Some(5) })),
         any::<[u8; 24]>().prop_map(|masks| {
             let change =
-                AsyncChange::decode13(crate::asynchronous::PACKET_IN13, &mut Reader(&masks)).expect("24 bytes");
+                AsyncChange::decode13(crate::asynchronous::PACKET_IN13, &mut Reader::new(&masks)).expect("24 bytes");
             Message::SetAsync(AsyncForm::Standard, change)
         }),
         Just(Message::StatsReply { more: false, body: StatsReply::TableFeatures(vec![features.clone(), features]) }),
@@ -529,12 +529,12 @@ fn what_a_bundle_does_not_take_is_told() {
     assert!(matches!(decode(&add), Ok((Version::V13, 9, Message::BundleAdd(add))) if add.bundle_id == 1));
     // Properties may follow.
     let mut longer = [&add[..], &[0; 8]].concat();
-    types::finish(&mut longer);
+    types::set_length(&mut longer);
     assert_eq!(decode(&longer), decode(&add));
     let damaged = |f: &dyn Fn(&mut Vec<u8>)| {
         let mut bytes = add.clone();
         f(&mut bytes);
-        types::finish(&mut bytes);
+        types::set_length(&mut bytes);
         error_of(&bytes)
     };
     assert_eq!(damaged(&|b| b[31] = 8), OfpError::BfcMsgBadXid);
@@ -591,4 +591,43 @@ fn actions_that_do_not_fit_the_match_are_refused_as_they_are_read() {
             assert_eq!(read.map(drop), expected, "{version:?}");
         }
     }
+}
+
+#[test]
+fn a_message_that_does_not_fit_is_not_written() {
+    let outputs = |n| vec![Action::Output { port: PortNo(1), max_len: 0 }; n];
+    let flow = |n, form| {
+        let fm = FlowMod { actions: outputs(n), ..FlowMod::new(FlowModCommand::Add) };
+        encode(Version::V13, 1, &Message::FlowMod(form, Box::new(fm)))
+    };
+    // 16 bytes each, in an instruction whose length field has 16 bits.
+    assert!(flow(4000, Form::Standard).len() > 64_000);
+    assert!(decode(&flow(4000, Form::Standard)).is_ok());
+    assert!(flow(4100, Form::Standard).is_empty(), "the instruction is too long");
+    assert!(flow(4092, Form::Standard).is_empty(), "the instruction fits, but the message is too long");
+    // A list that is too long cannot hide in a message that is cut at its end.
+    let mut gm = GroupMod::new(GroupCommand::Add, 1);
+    gm.buckets = vec![crate::Bucket { actions: outputs(4100).into(), ..crate::Bucket::new(gm.kind) }];
+    assert!(encode(Version::V13, 1, &Message::GroupMod(gm)).is_empty());
+    // Text has a length of its own, too: flows of a dump are left out if they do not fit.
+    let note = FlowStats { actions: vec![Action::Note(vec![1; 70_000])], ..FlowStats::blank(0, Match::ANY) };
+    let mut writer = ReplyWriter::new(Version::V13, 1, Kind::FlowReply).expect("a reply");
+    assert!(writer.push(&Entry::Flow(&note)).is_none());
+    assert!(writer.push(&Entry::Flow(&FlowStats::blank(0, Match::ANY))).is_none());
+    let Ok((_, _, Message::StatsReply { body: StatsReply::Flow(flows), .. })) = decode(&writer.finish()) else {
+        panic!("a whole message");
+    };
+    assert_eq!(flows.len(), 1);
+}
+
+#[test]
+fn the_packet_of_a_packet_in_is_cut_to_what_fits() {
+    let packet_in = PacketIn { data: vec![7; 70_000], total_len: 70_000, ..PacketIn::empty() };
+    let bytes = encode(Version::V13, 1, &Message::PacketIn(PacketInFormat::Standard, Box::new(packet_in.clone())));
+    assert_eq!(bytes.len(), 65_535);
+    assert!(matches!(decode(&bytes), Ok((_, _, Message::PacketIn(..)))));
+    // In a list of properties, the packet leaves room for the others.
+    let bytes = encode(Version::V13, 1, &Message::PacketIn(PacketInFormat::Nxt2, Box::new(packet_in)));
+    let Ok((_, _, Message::PacketIn(_, read))) = decode(&bytes) else { panic!("a whole message") };
+    assert!(read.total_len == 70_000 && read.data.len() > 60_000);
 }

@@ -6,7 +6,7 @@ mod text;
 pub use text::{MeterTextError, ParsedMeter, parse_meter, parse_meter_id};
 
 use crate::error::OfpError;
-use crate::wire::{Put, Reader, Result};
+use crate::wire::{Reader, Result, Writer};
 
 /// All meters, in requests (`OFPM_ALL`).
 pub const METER_ALL: u32 = 0xffff_ffff;
@@ -74,7 +74,7 @@ impl Band {
         Ok(Self { kind, rate, burst_size })
     }
 
-    fn encode(self, out: &mut Vec<u8>) {
+    fn encode(self, out: &mut Writer) {
         let (ty, prec_level) = match self.kind {
             BandKind::Drop => (1, 0),
             BandKind::DscpRemark { prec_level } => (2, prec_level),
@@ -116,9 +116,9 @@ impl MeterConfig {
         Ok(Self { meter_id, flags, bands: decode_bands(&mut r)? })
     }
 
-    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, out: &mut Writer) {
         // (A message has room for 4,094 bands at most.)
-        out.put_u16(8 + BAND_LEN.wrapping_mul(self.bands.len() as u16));
+        out.put_len16(8 + usize::from(BAND_LEN) * self.bands.len());
         out.put_u16(self.flags);
         out.put_u32(self.meter_id);
         self.bands.iter().for_each(|band| band.encode(out));
@@ -170,7 +170,7 @@ impl MeterMod {
         Ok(Self { command, meter: MeterConfig { meter_id, flags, bands: decode_bands(r)? } })
     }
 
-    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, out: &mut Writer) {
         out.put_u16(self.command as u16);
         out.put_u16(self.meter.flags);
         out.put_u32(self.meter.meter_id);
@@ -218,9 +218,9 @@ impl MeterStats {
         Ok(stats)
     }
 
-    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, out: &mut Writer) {
         out.put_u32(self.meter_id);
-        out.put_u16(STATS_LEN.wrapping_add(16u16.wrapping_mul(self.bands.len() as u16)));
+        out.put_len16(usize::from(STATS_LEN) + 16 * self.bands.len());
         out.zeros(6);
         out.put_u32(self.flow_count);
         out.put_u64(self.packet_in_count);
@@ -265,7 +265,7 @@ impl MeterFeatures {
         Ok(Self { max_meters, band_types, capabilities, max_bands, max_color, features })
     }
 
-    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, out: &mut Writer) {
         out.put_u32(self.max_meters);
         out.put_u32(self.band_types);
         out.put_u32(self.capabilities);

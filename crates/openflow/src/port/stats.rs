@@ -6,7 +6,7 @@ use crate::OfpError;
 use crate::Version::{self, V10, V13, V14};
 use crate::nxm::Unknown;
 use crate::property;
-use crate::wire::{Put, Reader, Result, patch_len};
+use crate::wire::{Reader, Result, Writer};
 use base::PortNo;
 
 /// Bytes of an entry from OpenFlow 1.4 on, without properties.
@@ -167,7 +167,7 @@ impl PortStats {
         Ok(stats)
     }
 
-    pub(crate) fn encode(&self, version: Version, out: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, version: Version, out: &mut Writer) {
         let mut counters = self.clone();
         if version >= V14 {
             return counters.encode14(out);
@@ -181,7 +181,7 @@ impl PortStats {
         }
     }
 
-    fn encode14(&mut self, out: &mut Vec<u8>) {
+    fn encode14(&mut self, out: &mut Writer) {
         let start = out.len();
         out.zeros(4);
         out.put_u32(self.port_no.0);
@@ -200,7 +200,7 @@ impl PortStats {
         if !self.custom.is_empty() {
             property::put_experimenter(out, INTEL, CUSTOM, |out| put_custom(out, &self.custom));
         }
-        patch_len(out, start, 0);
+        out.set_len16(start, start);
     }
 }
 
@@ -211,7 +211,7 @@ fn read_all<'a>(counters: impl IntoIterator<Item = &'a mut u64>, r: &mut Reader<
     })
 }
 
-fn put_all<'a>(counters: impl IntoIterator<Item = &'a mut u64>, out: &mut Vec<u8>) {
+fn put_all<'a>(counters: impl IntoIterator<Item = &'a mut u64>, out: &mut Writer) {
     counters.into_iter().for_each(|n| out.put_u64(*n));
 }
 
@@ -228,12 +228,12 @@ fn read_custom(r: &mut Reader<'_>) -> Result<Vec<(String, u64)>> {
     Ok(counters)
 }
 
-fn put_custom(out: &mut Vec<u8>, counters: &[(String, u64)]) {
+fn put_custom(out: &mut Writer, counters: &[(String, u64)]) {
     out.zeros(2);
-    out.put_u16(counters.len() as u16);
+    out.put_len16(counters.len());
     for (name, n) in counters {
         let name = &name[..name.floor_char_boundary(NAME_LEN_MAX)];
-        out.put_u8(name.len() as u8);
+        out.put_len8(name.len());
         out.put(name.as_bytes());
         out.put_u64(*n);
     }

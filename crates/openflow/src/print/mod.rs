@@ -120,11 +120,11 @@ struct Part<'a, 's> {
 /// Of an error report, the message that it quotes, behind the text of the report itself; `None`, and no text, of others.
 fn quoted_by<'a>(Part { msg, .. }: Part<'a, '_>, out: &mut String) -> Option<&'a [u8]> {
     let head = types::head(msg).ok().filter(|head| head.row.kind == Kind::Error)?;
-    let (number, used) = ErrorNumber::decode(head.version, head.body.0)?;
+    let (number, used) = ErrorNumber::decode(head.version, head.body.peek())?;
     let known = OfpError::from_number(head.version, number).filter(|e| !quotes_text(*e))?;
     header(head.row.name, head.version, head.xid, out);
     put!(out, " {}\n", known.name());
-    head.body.0.get(used..)
+    head.body.peek().get(used..)
 }
 
 /// Whether a report of this error says something in words.
@@ -146,7 +146,7 @@ fn print_part(Part { msg, style }: Part<'_, '_>, out: &mut String) {
         Ordering::Greater => {
             // What kind of message it is shows as soon as its headers are there.
             let mut whole = msg.to_vec();
-            types::finish(&mut whole);
+            types::set_length(&mut whole);
             if let Ok(head) = types::headers(&whole) {
                 self::header(head.row.name, head.version, head.xid, out);
                 out.push('\n');
@@ -192,7 +192,7 @@ fn print_decodable(msg: &[u8], style: Style<'_>, out: &mut String) {
                 }
                 _ => body(version, xid, &message, style, out),
             }
-            if matches!(message, Message::Hello(_)) && !Hello::is_understood(head.body.0) {
+            if matches!(message, Message::Hello(_)) && !Hello::is_understood(head.body.peek()) {
                 out.push_str(" unknown data in hello:\n");
                 hex_dump(msg, 0, out);
             }

@@ -5,7 +5,7 @@ use crate::OfpError;
 use crate::Version::{self, V14};
 use crate::nxm::Unknown;
 use crate::property;
-use crate::wire::{Put, Reader, Result, patch_len};
+use crate::wire::{Reader, Result, Writer};
 
 /// Bits of a table's configuration (`ofp_table_config`) from OpenFlow 1.4 on.
 pub mod table_config {
@@ -64,7 +64,7 @@ impl TableProperties {
         Ok(all)
     }
 
-    fn encode(self, out: &mut Vec<u8>) {
+    fn encode(self, out: &mut Writer) {
         if let Some(flags) = self.eviction_flags {
             property::put_u32(out, EVICTION, flags);
         }
@@ -95,7 +95,7 @@ impl TableMod {
         Ok(Self { table_id, config, properties })
     }
 
-    pub(crate) fn encode(self, version: Version, out: &mut Vec<u8>) {
+    pub(crate) fn encode(self, version: Version, out: &mut Writer) {
         out.put_u8(self.table_id);
         out.zeros(3);
         out.put_u32(self.config);
@@ -126,14 +126,14 @@ impl TableDesc {
         Ok(Self { table_id, config, properties: TableProperties::decode(&mut r, Unknown::Skip)? })
     }
 
-    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, out: &mut Writer) {
         let start = out.len();
         out.put_u16(0);
         out.put_u8(self.table_id);
         out.put_u8(0);
         out.put_u32(self.config);
         self.properties.encode(out);
-        patch_len(out, start, 0);
+        out.set_len16(start, start);
     }
 }
 
@@ -170,7 +170,7 @@ impl TableStatus {
         Ok(Self { reason, desc })
     }
 
-    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, out: &mut Writer) {
         out.put_u8(self.reason as u8);
         out.zeros(7);
         self.desc.encode(out);

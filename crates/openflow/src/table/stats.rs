@@ -3,7 +3,7 @@
 use super::{FieldSet, TableFeatures};
 use crate::Version::{self, V10, V11, V12};
 use crate::nxm::{Dialect, Header};
-use crate::wire::{Put, Reader, Result};
+use crate::wire::{Reader, Result, Writer};
 use flow::{Field, FieldInfo};
 
 /// A table's counters.
@@ -68,7 +68,7 @@ impl TableStats {
         Ok(s)
     }
 
-    pub(crate) fn encode(&self, version: Version, out: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, version: Version, out: &mut Writer) {
         out.put_u8(self.table_id);
         out.zeros(if version == V11 || version == V12 { 7 } else { 3 });
         if version <= V12 {
@@ -163,7 +163,7 @@ impl TableAbilities {
         Ok(a)
     }
 
-    fn encode(self, version: Version, out: &mut Vec<u8>) {
+    fn encode(self, version: Version, out: &mut Writer) {
         if version == V11 {
             out.put_u32(self.wildcards as u32);
             out.put_u32(self.matching as u32);

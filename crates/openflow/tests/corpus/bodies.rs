@@ -382,7 +382,7 @@ pub(crate) fn flow_request(g: &mut Gen, pool: &Pool, version: Version) -> (Place
 }
 
 pub(crate) fn nx_flow_request(g: &mut Gen, pool: &Pool) -> Vec<u8> {
-    let mut bytes = Vec::new();
+    let mut bytes = openflow::wire::Writer::new();
     let cookie = g.once_in(3).then(|| (5 & g.u64(), 0xff));
     let length = encode_nx_match(&mut bytes, &pool.any(g).0, cookie) as u16;
     cat(&[&g.port(V10), &length.to_be_bytes(), &[g.u8()], &g.pad(3), &bytes])
@@ -474,11 +474,11 @@ pub(crate) fn update(g: &mut Gen, pool: &Pool, version: Version) -> Vec<u8> {
     let cookie = g.u64().to_be_bytes();
     let instructions = |g: &mut Gen| {
         let actions: Vec<Action> = actions.iter().filter(|a| !a.is_instruction()).cloned().collect();
-        let mut out = Vec::new();
+        let mut out = openflow::wire::Writer::new();
         if g.once_in(2) {
             encode_instructions(&mut out, &actions, version, &matching);
         }
-        out
+        out.to_vec()
     };
     if old {
         let (bytes, length, does) = if version == V13 {

@@ -10,10 +10,10 @@ use openflow::types::Place;
 
 /// Header, value and perhaps a mask, each of these as often as the field is wide.
 fn entry(header: Header, value: &[u8]) -> Vec<u8> {
-    let mut out = Vec::new();
+    let mut out = openflow::wire::Writer::new();
     header.encode(&mut out);
-    out.extend(value);
-    out
+    out.put(value);
+    out.to_vec()
 }
 
 /// Fields that Open vSwitch has not, and those of which it looks neither at the values nor, in matches, at the masks.

@@ -382,20 +382,20 @@ pub(crate) fn several(g: &mut Gen, most: u64, mut one: impl FnMut(&mut Gen) -> V
 
 /// As `version` has it in its own messages.
 pub(crate) fn of_match(matching: &Match, version: Version) -> Vec<u8> {
-    let mut out = Vec::new();
+    let mut out = openflow::wire::Writer::new();
     match version {
         V10 => encode_of10(&mut out, matching),
         V11 => encode_of11(&mut out, matching),
         _ => encode_oxm_match(&mut out, matching, version),
     }
-    out
+    out.to_vec()
 }
 
 /// Nicira's, and its length.
 pub(crate) fn nx_match(matching: &Match) -> (Vec<u8>, u16) {
-    let mut out = Vec::new();
+    let mut out = openflow::wire::Writer::new();
     let length = encode_nx_match(&mut out, matching, None);
-    (out, length as u16)
+    (out.to_vec(), length as u16)
 }
 
 /// A match in OpenFlow 1.0's form with any bits.
@@ -455,9 +455,9 @@ pub(crate) fn flow(g: &mut Gen, pool: &Pool, version: Version) -> (Vec<u8>, Matc
 
 /// What a flow does, as `version` writes it. What is an instruction is left out where there are none.
 pub(crate) fn flow_actions(matching: &Match, actions: &[Action], version: Version) -> Vec<u8> {
-    let mut out = Vec::new();
+    let mut out = openflow::wire::Writer::new();
     encode_flow_actions(&mut out, actions, version, matching);
-    out
+    out.to_vec()
 }
 
 /// A list of actions, with no instructions.
@@ -467,9 +467,9 @@ pub(crate) fn action_list(g: &mut Gen, pool: &Pool, version: Version) -> Vec<u8>
         if actions.iter().any(|a| a.is_instruction() || matches!(a, Action::Conjunction { .. })) {
             continue;
         }
-        let mut out = Vec::new();
+        let mut out = openflow::wire::Writer::new();
         encode_actions(&mut out, &actions, version, &matching);
-        return out;
+        return out.to_vec();
     }
 }
 

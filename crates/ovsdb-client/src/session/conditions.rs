@@ -55,7 +55,7 @@ impl Conditions {
         self.held.get(table).map(|condition| to_json(schema, table, condition))
     }
 
-    /// What is wanted of `tables` and not held, as `<monitor-cond-update-requests>`; `None` if there is no such thing, or
+    /// The wanted but missing parts of `tables`, as `<monitor-cond-update-requests>`; `None` if there is no such thing, or
     /// a request is under way.
     pub(crate) fn next_request(&self, schema: &DatabaseSchema, tables: &[&str]) -> Option<Value> {
         if self.requested.is_some() {

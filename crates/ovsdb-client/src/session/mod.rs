@@ -203,7 +203,7 @@ impl Session {
 
     /// Asks the server, which is the right one, for all that is wanted of it.
     fn begin(&mut self) {
-        // A schema that was told over this very connection is still good; one of an earlier connection may not be.
+        // A schema that arrived over this very connection is still valid; one of an earlier connection may not be.
         if self.schema.is_some() && self.last_transaction.is_none() && self.changes == 1 {
             self.ask_contents(Monitor::CondSince);
         } else {
@@ -383,7 +383,7 @@ impl Session {
         {
             if let ("update2", [_, updates]) = (method, params) {
                 server.update(updates)?;
-                self.judge();
+                self.check_server();
             }
             return Ok(());
         }
@@ -459,15 +459,15 @@ impl Session {
             return Ok(());
         };
         server.contents(&contents)?;
-        self.judge();
+        self.check_server();
         if self.unfit().is_none() {
             self.begin();
         }
         Ok(())
     }
 
-    /// Looks whether the server is the right one still.
-    fn judge(&mut self) {
+    /// Checks whether the server is still suitable.
+    fn check_server(&mut self) {
         let Some(reason) = self.server.as_ref().and_then(|server| server.why_not(&self.database)) else { return };
         if self.unfit().is_none() {
             self.state = State::Unfit(reason);

@@ -22,7 +22,7 @@ impl Talk {
         (talk, id)
     }
 
-    /// What is asked of a server before anything else; gives the id of the request about itself.
+    /// Answers the first requests to a server; returns the id of the request about itself.
     fn expect_server(&mut self) -> Value {
         let [aware, monitor] = self.0.take_outgoing().try_into().unwrap();
         assert_eq!(aware.method(), Some("set_db_change_aware"));
@@ -64,11 +64,11 @@ fn a_leader_that_leads_no_longer_is_left() {
     let (mut talk, id) = Talk::leader_only();
     talk.0.set_lock(None);
     talk.reply(id, json!({ "Database": { A: { "initial": database(true, true) } } }));
-    talk.tell_schema();
+    talk.send_schema();
     let (_, id) = talk.expect("monitor_cond_since");
     talk.reply(id, json!([false, R, {}]));
     assert!(talk.0.is_live());
-    // What is no news changes nothing.
+    // A repetition changes nothing.
     talk.notify("update2", json!([["monid", "_Server"], { "Database": { B: { "insert": { "name": "U" } } } }]))
         .unwrap();
     assert!(talk.0.is_live());
@@ -76,13 +76,13 @@ fn a_leader_that_leads_no_longer_is_left() {
     let before = talk.0.sequence();
     talk.notify("update2", json!([["monid", "_Server"], demoted])).unwrap();
     assert!(!talk.0.is_live() && talk.0.unfit().is_some() && talk.0.sequence() > before);
-    // What is on its way still is of no interest, nor is it wrong.
+    // Messages still under way are ignored, and are no error.
     talk.notify("update3", json!([["monid", "T"], B, { "Kid": { A: { "insert": { "name": "a" } } } }])).unwrap();
     assert_eq!(talk.0.replica().rows("Kid").count(), 0);
 }
 
 #[test]
-fn a_server_that_cannot_tell_leads() {
+fn a_server_without_status_leads() {
     let (mut talk, id) = Talk::leader_only();
     talk.0.receive(Message::error(id, json!({ "error": "unknown database" }))).unwrap();
     assert_eq!(talk.methods(), ["get_schema", "lock"]);
@@ -105,7 +105,7 @@ fn conditions_are_part_of_the_first_request() {
     session.set_condition("Nope", named("a"));
     session.connected();
     let mut talk = Talk(session);
-    talk.tell_schema();
+    talk.send_schema();
     let (params, id) = talk.expect("monitor_cond_since");
     assert_eq!(params[2]["Kid"][0]["where"], json!([["name", "==", "a"]]));
     assert_eq!(params[2]["Root"][0].get("where"), None);
@@ -132,7 +132,7 @@ fn conditions_change_while_the_session_is_live() {
     talk.0.disconnected();
     talk.0.set_condition("Kid", Condition::All);
     talk.0.connected();
-    talk.tell_schema();
+    talk.send_schema();
     let (params, id) = talk.expect("monitor_cond_since");
     assert_eq!((&params[2]["Kid"][0]["where"], &params[3]), (&json!([["name", "==", "b"]]), &json!(B)));
     talk.reply(id, json!([true, B, {}]));
@@ -141,7 +141,7 @@ fn conditions_change_while_the_session_is_live() {
     // Whether this was carried out nobody knows: all is asked for anew.
     talk.0.disconnected();
     talk.0.connected();
-    talk.tell_schema();
+    talk.send_schema();
     let (params, _) = talk.expect("monitor_cond_since");
     assert_eq!((params[2]["Kid"][0].get("where"), &params[3]), (None, &json!(ovsdb::Uuid::ZERO.to_string())));
 }
@@ -157,7 +157,7 @@ fn refused_conditions_end_the_connection_and_old_servers_know_none() {
     session.set_condition("Kid", named("b"));
     session.connected();
     let mut talk = Talk(session);
-    talk.tell_schema();
+    talk.send_schema();
     for method in ["monitor_cond_since", "monitor_cond"] {
         let (_, id) = talk.expect(method);
         talk.0.receive(Message::error(id, json!("unknown method"))).unwrap();
@@ -184,7 +184,7 @@ fn a_canceled_monitor_takes_the_request_for_conditions_with_it() {
             Err(error) => Message::error(id, error),
         };
         talk.0.receive(answer).unwrap();
-        talk.tell_schema();
+        talk.send_schema();
         let (params, id) = talk.expect("monitor_cond_since");
         assert_eq!(params[2]["Kid"][0]["where"], json!([["name", "==", "c"]]));
         talk.reply(id, json!([false, R, {}]));

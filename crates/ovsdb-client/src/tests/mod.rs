@@ -191,7 +191,7 @@ fn changes_become_operations() {
     );
     let locked = changes.operations(&replica, Some("l")).unwrap();
     assert_eq!(locked[0], json!({ "op": "assert", "lock": "l" }));
-    // What was changed is seen through the changes.
+    // The changed row is visible through the changes.
     assert_eq!(changes.rows(&replica, "Kid"), [uuid(A), uuid(B)]);
     assert_eq!(changes.datum(&replica, "Root", uuid(R), "kids"), Some(&Datum::set([uuid(A), uuid(B)])));
     assert_eq!(changes.datum(&replica, "Kid", uuid(A), "tag"), Some(&Datum::scalar(9)));
@@ -290,7 +290,7 @@ impl Talk {
         self.0.receive(Message::reply(id, result)).unwrap();
     }
 
-    fn tell_schema(&mut self) {
+    fn send_schema(&mut self) {
         let (params, id) = self.expect("get_schema");
         assert_eq!(params, [json!("T")]);
         self.reply(id, schema().to_json());
@@ -298,7 +298,7 @@ impl Talk {
 
     fn live() -> Self {
         let mut talk = Self::new();
-        talk.tell_schema();
+        talk.send_schema();
         let (_, id) = talk.expect("monitor_cond_since");
         talk.reply(id, json!([false, R, { "Kid": { A: { "initial": { "name": "a" } } } }]));
         assert!(talk.0.is_live());
@@ -327,7 +327,7 @@ fn after_a_reconnection_only_what_is_new_is_asked_for() {
     assert!(!talk.0.is_live());
     assert_eq!(talk.0.replica().rows("Kid").count(), 1);
     talk.0.connected();
-    talk.tell_schema();
+    talk.send_schema();
     let (params, id) = talk.expect("monitor_cond_since");
     assert_eq!(params[3], json!(R));
     talk.reply(id, json!([true, B, { "Kid": { A: { "modify": { "name": "z" } } } }]));
@@ -338,7 +338,7 @@ fn after_a_reconnection_only_what_is_new_is_asked_for() {
 #[test]
 fn old_servers_are_asked_in_older_ways() {
     let mut talk = Talk::new();
-    talk.tell_schema();
+    talk.send_schema();
     for method in ["monitor_cond_since", "monitor_cond"] {
         let (_, id) = talk.expect(method);
         talk.0.receive(Message::error(id, json!({ "error": "unknown method" }))).unwrap();
@@ -356,7 +356,7 @@ fn nonsense_from_the_server_makes_the_next_contents_full() {
     assert!(talk.notify("update3", json!([["monid", "T"], B, { "Kid": { B: { "modify": {} } } }])).is_err());
     talk.0.disconnected();
     talk.0.connected();
-    talk.tell_schema();
+    talk.send_schema();
     let (params, _) = talk.expect("monitor_cond_since");
     assert_eq!(params[3], json!(Uuid::ZERO.to_string()));
 }
@@ -366,7 +366,7 @@ fn a_canceled_monitor_begins_anew() {
     let mut talk = Talk::live();
     talk.notify("monitor_canceled", json!([["monid", "T"]])).unwrap();
     assert!(!talk.0.is_live());
-    talk.tell_schema();
+    talk.send_schema();
     talk.expect("monitor_cond_since");
 }
 
@@ -410,13 +410,13 @@ fn transactions_are_answered_once_even_by_a_lost_connection() {
 #[test]
 fn an_answer_that_nobody_waited_for_takes_no_later_one() {
     let mut talk = Talk::live();
-    // Whoever sent this has gone away, and so has the connection.
+    // The sender has gone away, and so has the connection.
     talk.0.transact(&[]);
     let (_, dropped) = talk.expect("transact");
     talk.0.disconnected();
     talk.0.connected();
     let mut ids = vec![dropped];
-    talk.tell_schema();
+    talk.send_schema();
     let (_, id) = talk.expect("monitor_cond_since");
     talk.reply(id.clone(), json!([true, B, {}]));
     ids.push(id);
@@ -442,7 +442,7 @@ fn requests_of_the_server_are_answered() {
 }
 
 #[test]
-fn a_refused_database_is_told() {
+fn a_refused_database_is_reported() {
     let mut talk = Talk::new();
     let (_, id) = talk.expect("get_schema");
     talk.0.receive(Message::error(id, json!({ "error": "unknown database" }))).unwrap();
@@ -519,7 +519,7 @@ tally::proptest! {
         }
         let want = Datum::set(twin.iter().copied());
         prop_assert_eq!(changes.datum(&replica, "Kid", uuid(A), "trunks").cloned(), Some(want.clone()));
-        // What is sent does the same to the server's copy: deletions, then insertions.
+        // The sent operations do the same to the server's copy: deletions, then insertions.
         let mut server = Datum::set(old.iter().copied());
         for operation in operations(&changes, &replica) {
             for mutation in operation["mutations"].as_array().into_iter().flatten() {

@@ -172,7 +172,7 @@ impl World {
 
 type Columns = BTreeMap<String, Datum>;
 
-/// A condition, to be told to the server and to be looked at here.
+/// A condition, for the server and for evaluation here.
 #[derive(Debug, Clone)]
 enum Chosen {
     All,

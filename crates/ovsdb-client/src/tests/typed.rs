@@ -61,7 +61,7 @@ fn columns_read_as_what_they_hold() {
 }
 
 #[test]
-fn columns_of_another_type_are_left_out_and_told() {
+fn columns_of_another_type_are_left_out_and_reported() {
     let old = json!({ "name": "Open_vSwitch", "version": "1.0.0", "tables": {
         "Bridge": { "columns": { "name": { "type": { "key": "string", "min": 0, "max": 2 } } } },
         "Port": { "columns": { "tag": { "type": "string" }, "trunks": { "type": "integer" }, "name": { "type": "string" } } },
@@ -71,9 +71,9 @@ fn columns_of_another_type_are_left_out_and_told() {
         &columns! { bridge { NAME } port { TAG, TRUNKS, NAME, VLAN_MODE } sflow { AGENT } },
     ));
     let misfits = db.bind(&schema);
-    let told: Vec<String> = misfits.iter().map(ToString::to_string).collect();
+    let reported: Vec<String> = misfits.iter().map(ToString::to_string).collect();
     assert_eq!(
-        told,
+        reported,
         [
             "Bridge.name is a set of up to 2 strings in the server's schema and not a string, and is left out",
             "Port.tag is a string in the server's schema and not a integer, and is left out",
@@ -151,7 +151,7 @@ fn changes_of_rows_know_their_table() {
 }
 
 #[test]
-fn listed_strings_are_told_apart() {
+fn listed_strings_are_distinguished() {
     for role in controller::Role::ALL {
         assert_eq!(controller::Role::from_name(role.name()), Ok(*role));
     }

@@ -26,7 +26,7 @@
 //! }
 //! ```
 //!
-//! What is wrong does not compile. A column that there is not:
+//! Errors do not compile. A missing column:
 //!
 //! ```compile_fail,E0425
 //! # use ovsdb_client::schemas::vswitch::{Bridge, bridge};

@@ -38,7 +38,7 @@ pub type Listed<'a, E> = Result<E, &'a str>;
 
 /// A type of atoms.
 pub trait Atomic: 'static {
-    /// What is read.
+    /// The type of a value that is read.
     type Read<'a>: Copy + fmt::Debug + PartialEq;
 
     /// Its type in schemas.
@@ -47,7 +47,7 @@ pub trait Atomic: 'static {
     /// The value of an atom; `None` if the atom is of another type.
     fn read(atom: &Atom) -> Option<Self::Read<'_>>;
 
-    /// What is read where nothing is.
+    /// The value of an absent datum.
     fn missing<'a>() -> Self::Read<'a>;
 }
 
@@ -160,7 +160,7 @@ impl fmt::Display for Shape {
 
 /// A type of columns: an atom, `Option` of one, [`Set`] or [`Map`].
 pub trait Value: 'static {
-    /// What is read.
+    /// The type of a value that is read.
     type Read<'a>;
 
     /// The type without constraints.

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::*;
 
-const ROOM: Room = Room {
+const ROOM: AdmissionLimits = AdmissionLimits {
     client: Amount { requests: 5, bytes: 1000 },
     own: Amount { requests: 2, bytes: 200 },
     pool: Amount { requests: 8, bytes: 2500 },
@@ -17,19 +17,19 @@ tally::proptest! {
         steps in proptest::collection::vec((0usize..4, 0usize..1500, any::<u8>()), 1..200),
     ) {
         let pool = Arc::new(Pool::new(ROOM));
-        let accounts: Vec<Arc<Account>> = (0..4).map(|_| Account::new(&pool)).collect();
-        let mut loads: Vec<(usize, Load)> = Vec::new();
+        let quotas: Vec<Arc<Quota>> = (0..4).map(|_| Quota::new(&pool)).collect();
+        let mut permits: Vec<(usize, Permit)> = Vec::new();
         for (client, bytes, choice) in steps {
-            if choice % 3 == 0 && !loads.is_empty() {
-                loads.remove(usize::from(choice) % loads.len());
+            if choice % 3 == 0 && !permits.is_empty() {
+                permits.remove(usize::from(choice) % permits.len());
                 continue;
             }
-            let of = |client: usize| loads.iter().filter(move |(owner, _)| *owner == client);
-            let sum = |loads: &mut dyn Iterator<Item = &(usize, Load)>| {
-                loads.fold((0, 0), |(count, bytes), (_, load)| (count + 1, bytes + load.bytes()))
+            let of = |client: usize| permits.iter().filter(move |(owner, _)| *owner == client);
+            let sum = |permits: &mut dyn Iterator<Item = &(usize, Permit)>| {
+                permits.fold((0, 0), |(count, bytes), (_, permit)| (count + 1, bytes + permit.bytes()))
             };
             let (count, taken) = sum(&mut of(client));
-            let (pooled, pooled_bytes) = sum(&mut loads.iter().filter(|(_, load)| load.pooled == Some(Pooled::Given)));
+            let (pooled, pooled_bytes) = sum(&mut permits.iter().filter(|(_, permit)| permit.pooled == Some(Pooled::Given)));
             let fits_own = count < 2 && taken + bytes <= 200;
             let fits_client = count == 0 || count < 5 && taken + bytes <= 1000;
             let fits_pool = fits_client && (pooled == 0 || pooled < 8 && pooled_bytes + bytes <= 2500);
@@ -39,14 +39,14 @@ tally::proptest! {
                 (false, false, 0) => Some(Some(Pooled::Beyond)),
                 _ => None,
             };
-            let load = accounts[client].try_take(bytes);
-            prop_assert_eq!(load.as_ref().map(|load| load.pooled), expected);
-            loads.extend(load.map(|load| (client, load)));
+            let permit = quotas[client].try_take(bytes);
+            prop_assert_eq!(permit.as_ref().map(|permit| permit.pooled), expected);
+            permits.extend(permit.map(|permit| (client, permit)));
         }
-        drop(loads);
+        drop(permits);
         prop_assert_eq!(lock(&pool.state).taken, Amount::default());
-        for account in accounts {
-            prop_assert_eq!(*lock(&account.taken), Amount::default());
+        for quota in quotas {
+            prop_assert_eq!(*lock(&quota.taken), Amount::default());
         }
     }
 }
@@ -79,8 +79,11 @@ fn json_weighs_what_it_takes() {
 
 #[tokio::test]
 async fn who_waits_for_room_gets_it_when_others_give_theirs_back() {
-    let pool = Arc::new(Pool::new(Room { pool: Amount { requests: 1, bytes: 1 << 20 }, ..Room::default() }));
-    let (first, second) = (Account::new(&pool), Account::new(&pool));
+    let pool = Arc::new(Pool::new(AdmissionLimits {
+        pool: Amount { requests: 1, bytes: 1 << 20 },
+        ..AdmissionLimits::default()
+    }));
+    let (first, second) = (Quota::new(&pool), Quota::new(&pool));
     let long = transact(&"x".repeat(100_000));
     let given = first.try_admit(&long).expect("the pool has room");
     assert!(!given.may_not_wait());
@@ -92,26 +95,26 @@ async fn who_waits_for_room_gets_it_when_others_give_theirs_back() {
     assert!(futures_poll(&mut held).is_none());
     assert_eq!(pool.held(), 1);
     drop(given);
-    let load = futures_poll(&mut held).expect("the pool has room again");
-    assert!(!load.may_not_wait());
+    let permit = futures_poll(&mut held).expect("the pool has room again");
+    assert!(!permit.may_not_wait());
     // A single request may be of any size.
-    drop(load);
-    let third = Account::new(&pool);
+    drop(permit);
+    let third = Quota::new(&pool);
     let huge = third.try_take(1 << 30).expect("it has nothing under way");
     assert!(!huge.may_not_wait(), "the pool is empty");
     assert!(second.try_take(1 << 30).is_none(), "it has one under way");
     drop(huge);
-    let load = second.try_admit(&long).expect("there is room");
-    assert!(!load.may_not_wait());
+    let permit = second.try_admit(&long).expect("there is room");
+    assert!(!permit.may_not_wait());
     drop((held, beyond));
     assert_eq!((pool.held(), lock(&pool.state).taken.requests), (0, 1));
     let mut held = Box::pin(first.admit(&long));
-    assert!(futures_poll(&mut held).is_some_and(|load| load.may_not_wait()));
+    assert!(futures_poll(&mut held).is_some_and(|permit| permit.may_not_wait()));
 }
 
-fn futures_poll(future: &mut std::pin::Pin<Box<impl Future<Output = Load>>>) -> Option<Load> {
+fn futures_poll(future: &mut std::pin::Pin<Box<impl Future<Output = Permit>>>) -> Option<Permit> {
     match future.as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop())) {
-        std::task::Poll::Ready(load) => Some(load),
+        std::task::Poll::Ready(permit) => Some(permit),
         std::task::Poll::Pending => None,
     }
 }

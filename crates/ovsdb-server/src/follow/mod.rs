@@ -28,7 +28,7 @@ pub(crate) use relay::{Relay, must_be_forwarded};
 pub use settings::Excluded;
 pub(crate) use settings::Sync;
 
-use crate::admission::Load;
+use crate::admission::Permit;
 use crate::commit::prepare;
 use crate::core::{Core, Now};
 use crate::database::Database;
@@ -296,10 +296,10 @@ impl Core {
 
     /// Has the next contents asked for in full.
     #[cfg(test)]
-    pub(crate) fn distrust_sources(&mut self) {
+    pub(crate) fn invalidate_sources(&mut self) {
         for link in &mut self.links {
             if let Follower::Relay(relay) = &mut link.follower {
-                relay.distrust();
+                relay.invalidate();
             }
         }
     }
@@ -310,7 +310,7 @@ impl Core {
         connections.into_iter().for_each(|connection| self.close(connection, reason));
     }
 
-    /// Nobody knows what became of these requests.
+    /// Answers requests whose outcome is unknown.
     fn cancel_forwards(&mut self, lost: Vec<(SessionId, Value)>) {
         for (session, id) in lost {
             self.send(session, Message::error(id, "canceled"));
@@ -352,7 +352,7 @@ impl Core {
             link.trouble = Some(reason.to_owned());
         }
         if let Follower::Relay(relay) = &mut link.follower {
-            relay.distrust();
+            relay.invalidate();
         }
         self.close(connection, reason);
     }
@@ -455,7 +455,7 @@ impl Core {
     /// that are so long.
     pub(crate) fn forward(
         &mut self,
-        (session, load): (SessionId, Load),
+        (session, permit): (SessionId, Permit),
         id: &Value,
         method: &'static str,
         params: Vec<Value>,
@@ -464,14 +464,14 @@ impl Core {
         let Some(link) = self.links.iter_mut().find(|link| link.database == name) else { return Ok(()) };
         let Follower::Relay(relay) = &mut link.follower else { return Ok(()) };
         if relay::may_wait(&params) {
-            check_may_wait(&load)?;
-            check_fits(load.bytes() <= relay::WAITS_BYTES_MAX)?;
+            check_may_wait(&permit)?;
+            check_fits(permit.bytes() <= relay::WAITS_BYTES_MAX)?;
         } else if !relay.is_live() {
-            check_may_wait(&load)?;
+            check_may_wait(&permit)?;
         }
         // One that is longer than there is room for goes to the source alone.
-        check_fits(!load.may_not_wait() || relay.forwarded().1 <= FORWARDED_BYTES_MAX)?;
-        relay.forward((session, load), id.clone(), method, params, &mut link.wire);
+        check_fits(!permit.may_not_wait() || relay.forwarded().1 <= FORWARDED_BYTES_MAX)?;
+        relay.forward((session, permit), id.clone(), method, params, &mut link.wire);
         if let Some(connection) = link.wire.connection {
             self.send_out(connection);
         }

@@ -21,7 +21,7 @@ use ovsdb::{DatabaseSchema, Datum, Error, Uuid, UuidSource};
 use serde_json::{Map, Value, json};
 
 use super::{Contents, Received, Step, Trouble, Wire, trouble};
-use crate::admission::Load;
+use crate::admission::Permit;
 use crate::commit::prepare;
 use crate::database::Database;
 use crate::monitor::Version;
@@ -67,7 +67,7 @@ struct Forward {
     /// Whether it may wait there.
     waits: bool,
     /// What it takes of the room for requests under way.
-    load: Load,
+    permit: Permit,
 }
 
 /// The state of one relayed database.
@@ -122,7 +122,7 @@ impl Relay {
     }
 
     /// The next contents are to be asked for in full.
-    pub(super) fn distrust(&mut self) {
+    pub(super) fn invalidate(&mut self) {
         self.last_transaction = None;
     }
 
@@ -330,12 +330,12 @@ impl Relay {
         }
         let mut all: usize = waits.values().sum();
         let waiting = self.forwards.iter().filter(|forward| forward.waits && forward.sent.is_some());
-        let mut bytes: usize = waiting.map(|forward| forward.load.bytes()).sum();
+        let mut bytes: usize = waiting.map(|forward| forward.permit.bytes()).sum();
         for forward in self.forwards.iter_mut().filter(|forward| forward.sent.is_none()) {
             if forward.waits {
                 let of_client = waits.entry(forward.session).or_default();
                 let most = if *of_client == 0 { ONLY_WAITS_MAX } else { WAITS_MAX };
-                let more = forward.load.bytes();
+                let more = forward.permit.bytes();
                 if *of_client >= CLIENT_WAITS_MAX || all >= most || bytes.saturating_add(more) > WAITS_BYTES_MAX {
                     continue;
                 }
@@ -343,7 +343,7 @@ impl Relay {
                 all += 1;
                 bytes += more;
             }
-            // What is on its way need not be kept: it is never sent twice.
+            // A request under way need not be kept: it is never sent twice.
             forward.sent = Some(wire.request(forward.method, std::mem::take(&mut forward.params)));
         }
     }
@@ -351,14 +351,14 @@ impl Relay {
     /// Takes a client's request; it is sent when the source is there.
     pub(super) fn forward(
         &mut self,
-        (session, load): (SessionId, Load),
+        (session, permit): (SessionId, Permit),
         id: Value,
         method: &'static str,
         params: Vec<Value>,
         wire: &mut Wire,
     ) {
         let waits = may_wait(&params);
-        self.forwards.push(Forward { session, id, method, params, sent: None, canceled: false, waits, load });
+        self.forwards.push(Forward { session, id, method, params, sent: None, canceled: false, waits, permit });
         self.send_next(wire);
     }
 
@@ -369,7 +369,7 @@ impl Relay {
 
     /// How many requests are not answered, and what they take of the room for requests under way, in bytes.
     pub(super) fn forwarded(&self) -> (usize, usize) {
-        (self.forwards.len(), self.forwards.iter().map(|forward| forward.load.bytes()).sum())
+        (self.forwards.len(), self.forwards.iter().map(|forward| forward.permit.bytes()).sum())
     }
 
     pub(super) fn has_forward(&self, session: SessionId, id: &Value) -> bool {

@@ -144,7 +144,7 @@ impl Core {
     /// What `ovsdb-server/sync-status` prints: whether the server is active or a backup, and how each copy fares.
     pub fn sync_status(&self) -> String {
         let mut lines = Vec::new();
-        // Databases that fare alike are told of together.
+        // Databases in the same state share a line.
         let mut copies: BTreeMap<String, (Vec<&str>, Vec<String>)> = BTreeMap::new();
         for link in &self.links {
             let Follower::Backup(backup) = &link.follower else { continue };

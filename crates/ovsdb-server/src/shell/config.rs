@@ -22,7 +22,7 @@ pub(super) struct Config {
     databases: BTreeMap<String, DatabaseConfig>,
 }
 
-/// What is given for one remote.
+/// The options of one remote.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct GivenOptions {
     inactivity_probe_ms: Option<u64>,
@@ -44,7 +44,7 @@ pub(super) enum DatabaseConfig {
 }
 
 impl GivenOptions {
-    /// Puts what is given in the place of what goes without saying.
+    /// Overrides the defaults with the given options.
     pub(super) fn apply(&self, options: &mut RemoteOptions) {
         options.inactivity_probe_ms = self.inactivity_probe_ms.unwrap_or(options.inactivity_probe_ms);
         options.max_backoff_ms = self.max_backoff_ms.unwrap_or(options.max_backoff_ms);

@@ -22,7 +22,7 @@ use tracing::{debug, warn};
 use super::halves::{ReadHalf, WriteHalf, split};
 use super::listeners::Stream;
 use super::server::Event;
-use crate::admission::{Account, Load};
+use crate::admission::{Permit, Quota};
 use crate::session::{SessionId, Text};
 
 /// A client with this many bytes of replies to read gets no more of its requests handled.
@@ -53,7 +53,7 @@ struct QueueState {
     pieces: VecDeque<Piece>,
     /// How much of the first piece was written.
     written: usize,
-    /// What is not written yet.
+    /// Data not yet written.
     bytes: usize,
     /// Whether the stream may have something in buffers of its own.
     unflushed: bool,
@@ -158,7 +158,7 @@ impl Queue {
     }
 
     /// Writes what the client takes at once. The task does the rest, which has the stream while it waits for it: whoever
-    /// asks a stream last is told when it has room.
+    /// polls a stream last is woken when it has space.
     fn flush(&self) {
         let mut state = self.state();
         if state.waiting || state.failed.is_some() {
@@ -208,10 +208,10 @@ impl Peer {
         stream: Stream,
         (id, name, remote): (SessionId, String, String),
         probe_ms: u64,
-        account: Arc<Account>,
+        quota: Arc<Quota>,
         events: mpsc::Sender<Event>,
     ) -> Self {
-        let pace = Pace { probe_ms: watch::channel(probe_ms).1, account: Some(account) };
+        let pace = Pace { probe_ms: watch::channel(probe_ms).1, quota: Some(quota) };
         Self::start_at_pace(stream, (id, name, remote), pace, events)
     }
 
@@ -224,7 +224,7 @@ impl Peer {
         probe_ms: watch::Receiver<u64>,
         events: mpsc::Sender<Event>,
     ) -> Self {
-        let pace = Pace { probe_ms, account: None };
+        let pace = Pace { probe_ms, quota: None };
         Self::start_at_pace(stream, (id, name, String::new()), pace, events)
     }
 
@@ -273,7 +273,7 @@ impl Peer {
         self.queue.flush();
     }
 
-    /// Closes the connection. What is queued is still sent, if the client takes it soon.
+    /// Closes the connection. Queued data is still sent, if the client reads it soon.
     pub(super) fn close(self, linger: bool) {
         self.reader.abort();
         if !linger {
@@ -320,7 +320,7 @@ struct Pace {
     probe_ms: watch::Receiver<u64>,
     /// What the peer may have under way, if it is a client. Then nothing is read, either, while it does not take what is
     /// queued for it.
-    account: Option<Arc<Account>>,
+    quota: Option<Arc<Quota>>,
 }
 
 impl Pace {
@@ -338,7 +338,7 @@ impl Pace {
             tokio::select! {
                 () = &mut pause => return probe_ms,
                 changed = self.probe_ms.changed() => if changed.is_err() {
-                    // Nobody is left who could change it.
+                    // The sender is gone: it will not change any more.
                     pause.await;
                     return probe_ms;
                 }
@@ -377,7 +377,7 @@ impl Reader {
     async fn read(&mut self, receiver: &mut Receiver<ReadHalf>) -> End {
         let mut probed = false;
         loop {
-            if self.pace.account.is_some() && !self.queue.wait_for_room().await {
+            if self.pace.quota.is_some() && !self.queue.wait_for_room().await {
                 return End::Known;
             }
             let received = tokio::select! {
@@ -387,11 +387,11 @@ impl Reader {
             match received {
                 Ok(Ok(Some(message))) => {
                     probed = false;
-                    let load = match self.admit(&message).await {
-                        Ok(load) => load,
+                    let permit = match self.admit(&message).await {
+                        Ok(permit) => permit,
                         Err(end) => return end,
                     };
-                    if self.events.send(Event::Message(self.id, message, load)).await.is_err() {
+                    if self.events.send(Event::Message(self.id, message, permit)).await.is_err() {
                         return End::Known;
                     }
                 }
@@ -420,18 +420,18 @@ impl Reader {
 
     /// Waits until a client may have this under way, too. As nothing is read meanwhile, that it goes is seen on the
     /// socket; answers to probes are not, but that these cannot be delivered is.
-    async fn admit(&mut self, message: &Message) -> Result<Load, End> {
-        let Some(account) = self.pace.account.clone() else { return Ok(Load::default()) };
-        if let Some(load) = account.try_admit(message) {
-            return Ok(load);
+    async fn admit(&mut self, message: &Message) -> Result<Permit, End> {
+        let Some(quota) = self.pace.quota.clone() else { return Ok(Permit::default()) };
+        if let Some(permit) = quota.try_admit(message) {
+            return Ok(permit);
         }
         debug!(target: "ovsdb_jsonrpc_server", "{}: not read from while its requests wait", self.name);
-        let admitted = account.admit(message);
+        let admitted = quota.admit(message);
         let gone = self.socket.hung_up();
         tokio::pin!(admitted, gone);
         loop {
             tokio::select! {
-                load = &mut admitted => return Ok(load),
+                permit = &mut admitted => return Ok(permit),
                 () = &mut gone => return Err(End::Closed("connection closed by peer".to_owned())),
                 _ = self.pace.silence() => {}
             }

@@ -1,4 +1,4 @@
-//! What is asked of a running server through its [`super::Handle`]: the substance of its control commands.
+//! Requests to a running server through its [`super::Handle`]: the substance of its control commands.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ impl Server {
             action => self.act(action).await,
         };
         self.deliver();
-        // Who asked may have gone.
+        // The caller may have gone.
         let _ = answer.send(result);
     }
 
@@ -99,7 +99,7 @@ impl Server {
             Action::ConnectActive => self.core.connect_active().map(|()| String::new()),
             Action::DisconnectActive => {
                 self.core.disconnect_active();
-                // What was not written into a copy is written now.
+                // Records missing in a copy are written now.
                 self.reports.clear();
                 Ok(String::new())
             }
@@ -179,7 +179,7 @@ impl Server {
         for waiting in self.asked_compactions.extract_if(.., |waiting| waiting.asked.is_empty()) {
             let failures = waiting.failures;
             let answer = if failures.is_empty() { Ok(String::new()) } else { Err(failures) };
-            // Who asked may have gone.
+            // The caller may have gone.
             let _ = waiting.answer.send(answer);
         }
     }
@@ -188,7 +188,7 @@ impl Server {
 /// A request for compactions that is answered when they have ended.
 #[derive(Debug)]
 pub(super) struct AskedCompactions {
-    /// Those that have not, with their databases.
+    /// The remaining ones, with their databases.
     asked: BTreeMap<u64, String>,
     failures: String,
     answer: oneshot::Sender<Result<String, String>>,
@@ -198,7 +198,7 @@ pub(super) struct AskedCompactions {
 fn run_beside(compaction: Compaction, events: mpsc::Sender<Event>) -> std::io::Result<()> {
     let thread = std::thread::Builder::new().name("ovsdb-compact".to_owned());
     thread.spawn(move || {
-        // Who serves comes first. If that is refused, it does no harm.
+        // The owner of the service comes first. If that is refused, it does no harm.
         let _ = rustix::process::nice(NICENESS);
         let panicked = compaction.failure("it panicked");
         let run = std::panic::AssertUnwindSafe(|| compaction.run());

@@ -11,15 +11,15 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::listeners::Stream;
 
-type Shared = Arc<Mutex<Stream>>;
+type SharedStream = Arc<Mutex<Stream>>;
 
 /// What comes in.
 #[derive(Debug, Clone)]
-pub(super) struct ReadHalf(Shared);
+pub(super) struct ReadHalf(SharedStream);
 
 /// What goes out.
 #[derive(Debug)]
-pub(super) struct WriteHalf(Shared);
+pub(super) struct WriteHalf(SharedStream);
 
 /// Parts the directions.
 pub(super) fn split(stream: Stream) -> (ReadHalf, WriteHalf) {
@@ -27,7 +27,7 @@ pub(super) fn split(stream: Stream) -> (ReadHalf, WriteHalf) {
     (ReadHalf(Arc::clone(&shared)), WriteHalf(shared))
 }
 
-fn lock(shared: &Shared) -> MutexGuard<'_, Stream> {
+fn lock(shared: &SharedStream) -> MutexGuard<'_, Stream> {
     // If a poll panicked, the stream is the one to say what it can still do.
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }

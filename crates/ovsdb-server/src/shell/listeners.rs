@@ -129,7 +129,7 @@ impl Drop for Endpoint {
 async fn accept(listener: Listener, remote: String, events: mpsc::Sender<Event>) {
     let mut handshakes = JoinSet::new();
     // In the order in which they began.
-    let mut unfinished: VecDeque<AbortHandle> = VecDeque::new();
+    let mut pending: VecDeque<AbortHandle> = VecDeque::new();
     loop {
         let accepted = match listener.accept().await {
             Ok(accepted) => accepted,
@@ -139,19 +139,19 @@ async fn accept(listener: Listener, remote: String, events: mpsc::Sender<Event>)
                 continue;
             }
         };
-        if !accepted.is_unfinished() {
+        if !accepted.needs_handshake() {
             bring(accepted, remote.clone(), events.clone()).await;
             continue;
         }
         while handshakes.try_join_next().is_some() {}
-        unfinished.retain(|handshake| !handshake.is_finished());
-        if unfinished.len() >= HANDSHAKES_MAX
-            && let Some(longest) = unfinished.pop_front()
+        pending.retain(|handshake| !handshake.is_finished());
+        if pending.len() >= HANDSHAKES_MAX
+            && let Some(longest) = pending.pop_front()
         {
             debug!(target: "ovsdb_jsonrpc_server", "{remote}: {HANDSHAKES_MAX} TLS handshakes, ending one");
             longest.abort();
         }
-        unfinished.push_back(handshakes.spawn(bring(accepted, remote.clone(), events.clone())));
+        pending.push_back(handshakes.spawn(bring(accepted, remote.clone(), events.clone())));
     }
 }
 

@@ -19,7 +19,7 @@ const MAX_BACKOFF_MS: u64 = 8000;
 /// The greatest class of packets.
 pub(super) const DSCP_MAX: u8 = 63;
 
-/// What is particular to one address.
+/// The settings of one address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RemoteOptions {
     /// After how much silence a peer is probed; 0 for never.

@@ -21,7 +21,7 @@ use super::pki::Pki;
 use super::remotes::{self, RemoteOptions, Report};
 use super::sources::{Reached, Sources};
 use super::upgrade::upgrade;
-use crate::admission::{Account, Load, Pool};
+use crate::admission::{Permit, Pool, Quota};
 use crate::compaction::Compacted;
 use crate::core::{Core, Now, load};
 use crate::database::Database;
@@ -44,7 +44,7 @@ const HOUSEKEEPING_MS: u64 = 60_000;
 pub(super) enum Event {
     Connected(Incoming),
     Reached(Reached),
-    Message(SessionId, Message, Load),
+    Message(SessionId, Message, Permit),
     Probe(SessionId, Message),
     Closed(SessionId, String),
     Compacted(Compacted),
@@ -268,9 +268,9 @@ pub struct Server {
     sources: Sources,
     /// What tells the tasks that made connections that these have ended.
     active: BTreeMap<SessionId, oneshot::Sender<()>>,
-    /// Whom something was queued for.
+    /// Clients with queued output.
     unflushed: Vec<SessionId>,
-    /// What was last written into the rows of addresses.
+    /// The last contents written to the rows of addresses.
     pub(super) reports: BTreeMap<String, Report>,
     /// Complaints about addresses that were logged already.
     complaints: BTreeSet<String>,
@@ -289,7 +289,7 @@ pub struct Server {
     command_queue: mpsc::Receiver<Command>,
     started: Instant,
     serial: u64,
-    /// The databases' last transactions when the addresses in them were last looked at.
+    /// The databases' last transactions when their addresses were last read.
     seen: Option<Vec<ovsdb::Uuid>>,
 }
 
@@ -421,7 +421,7 @@ impl Server {
         match event {
             Event::Connected(incoming) => self.connected(incoming),
             Event::Reached(reached) => self.reached(reached),
-            Event::Message(id, message, load) => self.core.admitted(id, message, load, now),
+            Event::Message(id, message, permit) => self.core.admitted(id, message, permit, now),
             Event::Probe(id, message) => {
                 if let Some(peer) = self.peers.get(&id) {
                     // If the queue is full, the client is cut off for want of a reply.
@@ -451,8 +451,8 @@ impl Server {
         self.serial += 1;
         let probe_ms = endpoint.options.inactivity_probe_ms;
         debug!(target: "ovsdb_jsonrpc_server", "{name}: connected");
-        let account = Account::new(&self.pool);
-        self.peers.insert(id, Peer::start(stream, (id, name, remote), probe_ms, account, self.events.clone()));
+        let quota = Quota::new(&self.pool);
+        self.peers.insert(id, Peer::start(stream, (id, name, remote), probe_ms, quota, self.events.clone()));
         if let Some(ended) = ended {
             self.active.insert(id, ended);
         }

@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 
 use super::{Bench, schema};
 use crate::file::FileStorage;
-use crate::file::draft::Step;
+use crate::file::snapshot_writer::Step;
 use crate::journal::{self, Style};
 use crate::log::{self, Record};
-use crate::storage::{Draft, Memory, Storage};
+use crate::storage::{Memory, SnapshotWriter, Storage};
 use crate::{Compaction, Database, Now, Output, SessionId, Snapshot};
 
 const MINUTE_MS: u64 = 60_000;
@@ -125,7 +125,7 @@ fn a_database_that_is_removed_takes_its_compaction_with_it() {
         assert!(bench.core.remove_database("T", now));
         let gone = || Err("the database was removed".to_owned());
         assert_eq!(bench.core.ended_compactions(), [(1, gone()), (2, gone())]);
-        // At once, since others may have a draft of their own from now on.
+        // At once, since others may have a snapshot of their own from now on.
         assert_eq!(served.names(), [".t.db.~lock~", "t.db"]);
         // It comes back before the compaction has ended, and has one of its own.
         let opened = FileStorage::open(&served.path, 0).unwrap();
@@ -255,16 +255,16 @@ fn if_the_rename_may_not_be_durable_nothing_more_is_promised() {
     let path = directory.path().join("t.db");
     let mut storage = FileStorage::create(&path, &[Record::from(&schema().to_json())]).unwrap();
     let snapshot = Snapshot::of(&Database::new(schema()), "", 0, Style::Difference);
-    storage.draft().write(&snapshot).unwrap();
-    let mut adoption = storage.adoption().unwrap();
-    while adoption.next() != Step::SyncDirectory {
-        storage.step(&mut adoption).unwrap();
+    storage.snapshot_writer().write(&snapshot).unwrap();
+    let mut installation = storage.installation().unwrap();
+    while installation.next() != Step::SyncDirectory {
+        storage.step(&mut installation).unwrap();
     }
-    adoption.lose_directory();
-    assert_eq!(storage.step(&mut adoption).unwrap(), None);
+    installation.lose_directory();
+    assert_eq!(storage.step(&mut installation).unwrap(), None);
     storage.append(&Record::from(&json!({}))).unwrap();
     assert!(storage.sync().is_err());
-    // What was written is in the file that has the name.
+    // The written contents are in the file that has the name.
     assert_eq!(log::parse(&std::fs::read(&path).unwrap()).records.len(), 2);
 }
 
@@ -280,17 +280,17 @@ impl Storage for Nameless {
         self.0.sync()
     }
 
-    fn draft(&mut self) -> Box<dyn Draft> {
-        self.0.draft()
+    fn snapshot_writer(&mut self) -> Box<dyn SnapshotWriter> {
+        self.0.snapshot_writer()
     }
 
-    fn adopt(&mut self) -> std::io::Result<()> {
-        let mut adoption = self.0.adoption()?;
+    fn install(&mut self) -> std::io::Result<()> {
+        let mut installation = self.0.installation()?;
         loop {
-            if adoption.next() == Step::SyncDirectory {
-                adoption.lose_directory();
+            if installation.next() == Step::SyncDirectory {
+                installation.lose_directory();
             }
-            if self.0.step(&mut adoption)?.is_none() {
+            if self.0.step(&mut installation)?.is_none() {
                 return Ok(());
             }
         }
@@ -306,7 +306,7 @@ impl Storage for Nameless {
 }
 
 #[test]
-fn nobody_is_told_of_what_is_in_a_file_whose_name_may_not_be_durable() {
+fn contents_of_a_file_without_a_durable_name_are_not_announced() {
     for converts in [false, true] {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("t.db");
@@ -350,7 +350,7 @@ fn a_full_disk_fails_it_and_no_more() {
         bench.core.compacted(compacted, now);
         assert!(bench.core.ended_compactions()[0].1.is_err());
         assert_eq!(memory.bytes(), before);
-        assert!(memory.adopt().is_err(), "there is no draft any more");
+        assert!(memory.install().is_err(), "there is no draft any more");
         memory.fail_after(usize::MAX);
     }
     insert(&mut bench, session, "b");

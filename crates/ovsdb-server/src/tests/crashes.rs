@@ -16,9 +16,9 @@ use super::replica::{Replica, Rows};
 use super::twin::{Op, Row, TABLES, Twin, transactions};
 use super::{Bench, schema};
 use crate::file::FileStorage;
-use crate::file::draft::{Adoption, Step};
+use crate::file::snapshot_writer::{Installation, Step};
 use crate::log::Record;
-use crate::storage::{Draft, Storage};
+use crate::storage::{SnapshotWriter, Storage};
 use crate::{Compacted, Output, SessionId};
 
 /// What becomes of a transaction's place in the run.
@@ -96,20 +96,20 @@ struct Watched(FileStorage, Arc<Mutex<Seen>>);
 
 impl Watched {
     /// Takes the steps as the storage itself does, and sees what is on disk between them.
-    fn adopt_by_steps(&mut self, seen: &mut Seen) -> std::io::Result<()> {
+    fn install_by_steps(&mut self, seen: &mut Seen) -> std::io::Result<()> {
         let path = self.0.path().to_owned();
-        let mut adoption: Adoption = self.0.adoption()?;
+        let mut installation: Installation = self.0.installation()?;
         let mut synced = 0;
         seen.found = vec![(std::fs::read(&path).unwrap(), seen.synced as usize)];
         loop {
-            let step = adoption.next();
+            let step = installation.next();
             if seen.stop == Some(step) {
                 return Err(std::io::Error::from(std::io::ErrorKind::StorageFull));
             }
-            let next = self.0.step(&mut adoption)?;
+            let next = self.0.step(&mut installation)?;
             match step {
                 Step::Copy => {}
-                Step::Sync => synced = adoption.file().unwrap().metadata().unwrap().len() as usize,
+                Step::Sync => synced = installation.file().unwrap().metadata().unwrap().len() as usize,
                 Step::Rename => seen.found.push((std::fs::read(&path).unwrap(), synced)),
                 Step::SyncDirectory => _ = seen.found.remove(0),
             }
@@ -136,13 +136,13 @@ impl Storage for Watched {
         Ok(())
     }
 
-    fn draft(&mut self) -> Box<dyn Draft> {
-        self.0.draft()
+    fn snapshot_writer(&mut self) -> Box<dyn SnapshotWriter> {
+        self.0.snapshot_writer()
     }
 
-    fn adopt(&mut self) -> std::io::Result<()> {
+    fn install(&mut self) -> std::io::Result<()> {
         let seen = Arc::clone(&self.1);
-        self.adopt_by_steps(&mut seen.lock().unwrap())
+        self.install_by_steps(&mut seen.lock().unwrap())
     }
 
     fn discard(&mut self) {
@@ -294,7 +294,7 @@ impl World {
         self.check();
     }
 
-    /// What was done so far is durable.
+    /// All records so far are durable.
     fn settle(&mut self) {
         self.states.drain(..self.states.len() - 1);
     }
@@ -308,7 +308,7 @@ impl World {
     }
 
     fn change_conditions(&mut self, least: i64) {
-        // What is due is heard under the old conditions.
+        // Pending updates follow the old conditions.
         self.flush();
         self.least = least;
         for at in [1, 3] {

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::schema;
 use super::twin::{Op, transactions};
-use crate::admission::{Account, Amount, Pool, Room};
+use crate::admission::{AdmissionLimits, Amount, Pool, Quota};
 use crate::storage::Nowhere;
 use crate::{Access, Excluded, Now};
 use net::{Net, server, source, with_database};
@@ -162,9 +162,9 @@ tally::proptest! {
             net.nodes[1].core.message(id, message, net.now);
             net.flush(1);
         }
-        // What was said is believed if it can be; only a new conversation need bring the truth.
+        // A consistent message is believed; only a new conversation need bring the truth.
         net.cut(1);
-        net.nodes[1].core.distrust_sources();
+        net.nodes[1].core.invalidate_sources();
         net.settle();
         prop_assert_eq!(net.state(1), net.state(0));
     }
@@ -186,7 +186,7 @@ fn a_relay_answers_as_its_source_does() {
     net.run(100);
     assert!(net.answer(1, client, asked).unwrap()[0]["uuid"].is_array());
     assert_eq!(names(&net.state(0)), names(&net.state(1)));
-    // The change is told before the answer.
+    // The update arrives before the reply.
     let heard = &net.nodes[1].clients[&client];
     assert!(matches!(&heard[heard.len() - 2], Message::Notification { method, .. } if method == "update"));
     // Reading needs no source, and a transaction that fails there fails here.
@@ -331,7 +331,7 @@ fn requests_that_wait_go_to_the_source_a_few_at_a_time() {
     net.run(10_000);
     assert!(asked.iter().all(|&id| net.answer(1, flooding, id).is_some()));
     assert_eq!(net.nodes[1].core.memory_report().get("forwards"), None);
-    // Whoever goes takes what it has asked for along.
+    // A client that disconnects takes its requests along.
     let never = json!({"op": "wait", "table": "root", "where": [], "columns": ["name"], "until": "==", "rows": []});
     net.transact(1, flooding, &[never, insert("never")]);
     net.run(10_000);
@@ -348,15 +348,15 @@ fn long_requests_that_wait_do_not_fill_the_room_at_the_source() {
     let mut net = Net::relays(1);
     net.settle();
     let (flooding, other) = (net.client(1), net.client(1));
-    let account = Account::new(&Arc::default());
+    let quota = Quota::new(&Arc::default());
     let wait = |mib: usize| {
         json!({"op": "wait", "table": "root", "where": [], "columns": ["name"], "until": "==",
                "rows": [{"name": "x".repeat(mib << 20)}]})
     };
     let ask = |net: &mut Net, id: u64, mib: usize| {
         let message = Message::request(id, "transact", vec![json!("T"), wait(mib), insert("never")]);
-        let load = account.try_admit(&message).expect("there is room here");
-        net.nodes[1].core.admitted(flooding, message, load, net.now);
+        let permit = quota.try_admit(&message).expect("there is room here");
+        net.nodes[1].core.admitted(flooding, message, permit, net.now);
         net.flush(1);
         net.run(10_000);
     };
@@ -388,27 +388,27 @@ fn requests_without_room_do_not_wait_for_the_source() {
     let mut net = Net::relays(1);
     net.settle();
     let client = net.client(1);
-    let pool = Arc::new(Pool::new(Room {
+    let pool = Arc::new(Pool::new(AdmissionLimits {
         client: Amount { requests: 1, bytes: 100 },
         own: Amount { requests: 0, bytes: 0 },
         pool: Amount { requests: 1, bytes: 100 },
     }));
-    let (first, account) = (Account::new(&pool), Account::new(&pool));
-    let ask = |net: &mut Net, account: &Arc<Account>, id: u64| {
+    let (first, quota) = (Quota::new(&pool), Quota::new(&pool));
+    let ask = |net: &mut Net, quota: &Arc<Quota>, id: u64| {
         let message = Message::request(id, "transact", vec![json!("T"), insert("row")]);
-        let load = account.try_admit(&message).expect("it is the only one");
-        net.nodes[1].core.admitted(client, message, load, net.now);
+        let permit = quota.try_admit(&message).expect("it is the only one");
+        net.nodes[1].core.admitted(client, message, permit, net.now);
         net.flush(1);
     };
     net.cut(1);
     ask(&mut net, &first, 1001);
-    ask(&mut net, &account, 1002);
+    ask(&mut net, &quota, 1002);
     assert_eq!(net.answer(1, client, 1001), None);
     assert_eq!(net.answer(1, client, 1002).expect("it is refused")["error"], "resources exhausted");
     // Once it is back, so long a request gets there beside others.
     net.settle();
     assert!(net.answer(1, client, 1001).is_some_and(|answer| answer.is_array()));
-    ask(&mut net, &account, 1003);
+    ask(&mut net, &quota, 1003);
     net.run(10_000);
     assert!(net.answer(1, client, 1003).is_some_and(|answer| answer.is_array()));
 }

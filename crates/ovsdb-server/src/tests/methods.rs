@@ -136,7 +136,7 @@ fn the_server_describes_its_databases() {
 }
 
 #[test]
-fn databases_that_go_disconnect_clients_that_cannot_be_told() {
+fn removed_databases_disconnect_clients_that_are_not_aware() {
     let mut bench = Bench::new();
     let (aware, unaware) = (bench.connect(), bench.connect());
     bench.call(aware, "set_db_change_aware", json!([true]));

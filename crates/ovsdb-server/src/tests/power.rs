@@ -8,7 +8,7 @@ use super::{Bench, contents};
 use crate::file::{FileError, FileStorage, Lock};
 use crate::journal::Style;
 use crate::log::{self, Record, encode};
-use crate::storage::{Draft, Memory, Storage};
+use crate::storage::{Memory, SnapshotWriter, Storage};
 use crate::{Output, core};
 
 fn run(bench: &mut Bench, transactions: &[Vec<Op>], mut after: impl FnMut(&Bench)) {
@@ -95,12 +95,12 @@ impl Storage for Unsyncable {
         Err(std::io::Error::other("sync"))
     }
 
-    fn draft(&mut self) -> Box<dyn Draft> {
-        self.0.draft()
+    fn snapshot_writer(&mut self) -> Box<dyn SnapshotWriter> {
+        self.0.snapshot_writer()
     }
 
-    fn adopt(&mut self) -> std::io::Result<()> {
-        self.0.adopt()
+    fn install(&mut self) -> std::io::Result<()> {
+        self.0.install()
     }
 
     fn discard(&mut self) {
@@ -154,7 +154,7 @@ fn a_file_has_one_writer() {
 }
 
 #[test]
-fn files_that_are_no_databases_are_told_from_damaged_ones() {
+fn files_that_are_no_databases_differ_from_damaged_ones() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("x");
     for (bytes, message) in [

@@ -285,7 +285,7 @@ tally::proptest! {
             }
             let database = bench.core.database("T").unwrap();
             twin.assert_same(database);
-            // What is kept up to date by little steps is what a fresh start would compute.
+            // The incrementally maintained state equals the state computed from the start.
             let mut fresh = Database::new(schema());
             fresh.apply_changes(&journal::all_rows(database));
             prop_assert!(database.same_bookkeeping(&fresh));

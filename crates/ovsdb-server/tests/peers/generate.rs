@@ -252,7 +252,7 @@ impl Generator {
         let mut keys: Vec<Value> = Vec::new();
         for _ in 0..count {
             let key = self.atom(&kind.key);
-            // 1 and 1.0 are one key; so are two names of one row, which are not to be told apart here.
+            // 1 and 1.0 are one key; so are two names of one row, which need not be distinguished here.
             let same = |other: &Value| *other == key || other.as_f64().is_some_and(|n| Some(n) == key.as_f64());
             if keys.iter().any(same) && !self.errs(20) {
                 continue;

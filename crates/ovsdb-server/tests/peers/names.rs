@@ -15,7 +15,7 @@ pub(crate) struct Names {
     to_theirs: HashMap<String, String>,
     /// How often an error named another one of several rows or columns that were wrong.
     pub(crate) accidents: u64,
-    /// Whether many rows are looked at for what does not fit, in the order of their random UUIDs: which of them is named
+    /// Whether many rows are checked for errors, in the order of their random UUIDs: which of them is named
     /// is an accident.
     pub(crate) any_row: bool,
 }

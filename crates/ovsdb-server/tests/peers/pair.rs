@@ -101,7 +101,7 @@ pub(crate) struct Pair {
     pub(crate) owners: BTreeSet<(usize, String)>,
     /// A fault of Open vSwitch that was met, after which nothing is compared, as the databases may differ.
     pub(crate) fault_of_peer: Option<&'static str>,
-    /// What was said otherwise by one than by the other.
+    /// The difference between both answers.
     pub(crate) differences: Vec<Difference>,
     /// Whether the last of these is of two errors.
     pub(crate) differ_in_errors: bool,

@@ -246,7 +246,7 @@ async fn databases_are_converted_as_by_open_vswitch() {
 }
 
 #[tokio::test]
-async fn sessions_that_cannot_be_told_of_a_conversion_are_closed() {
+async fn sessions_not_aware_of_a_conversion_are_closed() {
     let Some(bin) = bin() else { return };
     let mut pair = Pair::start(&bin, SCHEMA, 2).await;
     pair.ask(0, "set_db_change_aware", &json!([true])).await;

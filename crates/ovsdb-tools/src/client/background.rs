@@ -25,7 +25,7 @@ impl Background {
         Ok(Self(Some((started, commands))))
     }
 
-    /// Waits until the daemon is told to end; for ever if there is none.
+    /// Waits until the daemon is asked to end; for ever if there is none.
     pub(super) async fn ended(&self) {
         let Some((started, commands)) = &self.0 else { return std::future::pending().await };
         if let Err(error) = started.terminated(commands).await {

@@ -37,7 +37,7 @@ struct Watched<'a> {
     columns: Vec<&'a ColumnSchema>,
 }
 
-/// What is monitored.
+/// The monitored tables and columns.
 struct Watch<'a> {
     tables: BTreeMap<&'a str, Watched<'a>>,
     requests: Map<String, Value>,
@@ -336,7 +336,7 @@ pub(super) async fn lock(mut call: Call, method: &str) -> Done {
         for method in ["lock", "steal", "unlock"] {
             let sender = sender.clone();
             commands.register(method, "LOCK", 1..=1, move |args| {
-                // Nobody listens any more when the program ends.
+                // Output has no reader any more when the program ends.
                 let _ = sender.send((method, args.first().cloned().unwrap_or_default()));
                 Ok(String::new())
             });

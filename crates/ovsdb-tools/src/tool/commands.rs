@@ -194,7 +194,7 @@ fn run(context: &Context, database: &Database, transaction: &Value) -> (Value, O
         return (Error::syntax(transaction, "database name expected as first parameter").to_json(), None);
     };
     let locks = BTreeSet::new();
-    // Who runs this program has no certificate.
+    // The user of this program has no certificate.
     let role = context.role.as_deref().map(|name| Role { name, client: None });
     let caller = Caller { locks: &locks, read_only: false, server_read_only: false, role, elapsed_ms: 0 };
     match ovsdb_server::execute(database, operations, caller, &mut UuidSource::os()) {

@@ -49,7 +49,7 @@ pub struct Framer {
     buffer: Vec<u8>,
     /// Start of the message being read.
     start: usize,
-    /// First byte not yet looked at.
+    /// The first unexamined byte.
     position: usize,
     depth: usize,
     in_string: bool,

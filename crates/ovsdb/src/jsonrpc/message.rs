@@ -34,7 +34,7 @@ pub enum Message {
     Error {
         /// The request's id.
         id: Value,
-        /// What was wrong; not null.
+        /// The error; not null.
         error: Value,
     },
 }

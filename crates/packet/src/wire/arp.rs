@@ -11,7 +11,7 @@ view! {
     protocol / set_protocol: u16 = 2;
     /// Lengths of a hardware and of a protocol address: 6 and 4.
     lengths / set_lengths: u16 = 4;
-    /// Operation: 1 request, 2 reply, 3 and 4 those of RARP.
+    /// Operation: 1 request, 2 reply; RARP: 3 request, 4 reply.
     op / set_op: u16 = 6;
     /// Sender's IPv4 address.
     spa / set_spa: u32 = 14;
@@ -30,7 +30,7 @@ impl<T: AsRef<[u8]>> Arp<T> {
         MacAddr(std::array::from_fn(|i| self.0.as_ref()[18 + i]))
     }
 
-    /// Whether the addresses are Ethernet's and IPv4's.
+    /// Whether the hardware type is Ethernet and the protocol IPv4, with their address lengths.
     pub fn is_ethernet_ipv4(&self) -> bool {
         self.hardware() == 1 && self.protocol() == 0x0800 && self.lengths() == 0x0604
     }
@@ -64,7 +64,7 @@ pub struct ArpRepr {
 }
 
 impl ArpRepr {
-    /// Reads the packet; `None` if it is cut short or for other addresses.
+    /// Reads the packet; `None` if it is truncated or has other address types.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let h = Arp::new_checked(bytes).ok().filter(Arp::is_ethernet_ipv4)?;
         Some(Self { op: h.op(), sha: h.sha(), spa: h.spa(), tha: h.tha(), tpa: h.tpa() })

@@ -11,7 +11,7 @@ view! {
     code / set_code: u8 = 1;
     /// Checksum; ICMPv6's covers a pseudo-header, ICMP's does not.
     checksum / set_checksum: u16 = 2;
-    /// What the type makes of the next 32 bits.
+    /// Rest of the header; its meaning depends on the type.
     rest / set_rest: u32 = 4;
 }
 
@@ -22,7 +22,7 @@ pub struct IcmpRepr {
     pub kind: u8,
     /// Code.
     pub code: u8,
-    /// What the type makes of the last 32 bits.
+    /// Rest of the header; its meaning depends on the type.
     pub rest: u32,
 }
 

@@ -29,7 +29,7 @@ view! {
 }
 
 impl<T: AsRef<[u8]>> Ipv4<T> {
-    /// Bytes of the header with options, as it states; may be less than 20 or more than there are.
+    /// Bytes of the header with options, as stated in it: may be less than 20 or more than the packet has.
     pub fn header_len(&self) -> usize {
         usize::from(self.version_ihl() & 0xf) * 4
     }
@@ -55,7 +55,7 @@ pub struct Ipv4Repr {
 }
 
 impl Ipv4Repr {
-    /// Reads the header; options are skipped by the caller, who knows [`Ipv4::header_len`].
+    /// Reads the header. The caller skips options by [`Ipv4::header_len`].
     pub fn parse(bytes: &[u8]) -> Result<Self, Truncated> {
         let h = Ipv4::new_checked(bytes)?;
         Ok(Self {

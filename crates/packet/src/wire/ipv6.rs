@@ -9,7 +9,7 @@ view! {
     version_class_label / set_version_class_label: u32 = 0;
     /// Bytes after this header.
     payload_len / set_payload_len: u16 = 4;
-    /// Protocol of what follows.
+    /// Protocol of the header that follows.
     next_header / set_next_header: u8 = 6;
     /// Hop limit.
     hop_limit / set_hop_limit: u8 = 7;
@@ -43,21 +43,21 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Ipv6<T> {
     }
 }
 
-/// What the extension headers of a packet amount to.
+/// Summary of a packet's extension headers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Extensions {
-    /// Protocol after them (44 for a later fragment).
+    /// Protocol of the payload (44 for a fragment that is not the first).
     pub proto: u8,
     /// Whether the packet is a fragment, first or later.
     pub fragment: bool,
-    /// Whether there is a routing header with segments left: the destination in the header is not the final one, which
-    /// is what checksums cover.
+    /// Whether a routing header has segments left. Checksums then cover the final destination, not the one in the IPv6
+    /// header.
     pub routed: bool,
-    /// Bytes of them.
+    /// Total length in bytes.
     pub len: usize,
 }
 
-/// Walks the extension headers of a payload that begins with protocol `next`; `None` if one is cut short.
+/// Walks the extension headers of a payload that begins with protocol `next`; `None` if one is truncated.
 pub fn extensions(next: u8, payload: &[u8]) -> Option<Extensions> {
     let mut ext = Extensions { proto: next, fragment: false, routed: false, len: 0 };
     loop {
@@ -92,7 +92,7 @@ pub struct Ipv6Repr {
     pub src: u128,
     /// Destination.
     pub dst: u128,
-    /// Protocol of what follows.
+    /// Protocol of the header that follows.
     pub next_header: u8,
     /// Traffic class.
     pub class: u8,

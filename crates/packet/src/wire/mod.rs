@@ -1,8 +1,8 @@
-//! Headers: one file a protocol, each with a checked view of bytes and a meaningful value ("repr").
+//! Headers: one file for each protocol, with a checked view of bytes and a value ("repr").
 //!
-//! A view (`Header<T>`) wraps bytes that `new_checked` found long enough for the fixed part of the header, and reads and
-//! writes its fields in place; that check is what the accessors' freedom from panics rests on. A repr is the header as
-//! a value: `parse` reads it, `emit` writes it. Lengths and checksums that depend on the payload are arguments.
+//! A view (`Header<T>`) wraps bytes that `new_checked` found long enough for the fixed part of the header, and reads
+//! and writes its fields in place. Its accessors rely on that check and cannot panic. A repr is the header as a value:
+//! `parse` reads it, `emit` writes it. Lengths and checksums that depend on the payload are arguments.
 
 #[macro_use]
 mod view;
@@ -36,7 +36,7 @@ pub use view::Truncated;
 
 use crate::checksum::{Sum, pseudo_v4, pseudo_v6};
 
-/// Protocols whose checksums we know.
+/// Transport protocols whose checksum this crate computes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Transport {
     /// TCP (6).
@@ -70,24 +70,24 @@ impl Transport {
 pub struct Ip {
     /// 4 or 6.
     pub version: u8,
-    /// Where the IP header begins.
+    /// Offset of the IP header in the frame.
     pub at: usize,
-    /// Its length, without IPv6 extension headers.
+    /// Length of the IP header, without IPv6 extension headers.
     pub header: usize,
     /// Protocol after extension headers.
     pub proto: u8,
     /// Whether it is a fragment, first or later.
     pub fragment: bool,
-    /// Whether an IPv6 routing header names another final destination, which transport checksums cover instead of the one
-    /// in the header.
+    /// Whether an IPv6 routing header has segments left. Transport checksums then cover the final destination, not the
+    /// destination in the header.
     pub routed: bool,
-    /// Where the transport header begins.
+    /// Offset of the transport header.
     pub l4: usize,
-    /// Where the packet ends; padding follows.
+    /// End of the IP packet; Ethernet padding follows.
     pub end: usize,
 }
 
-/// Where the network header begins and which Ethernet type it has, after any number of VLAN tags.
+/// Offset and Ethernet type of the network header, after any number of VLAN tags.
 pub fn network(frame: &[u8]) -> Option<(usize, u16)> {
     let mut at = 12;
     loop {
@@ -99,7 +99,7 @@ pub fn network(frame: &[u8]) -> Option<(usize, u16)> {
     }
 }
 
-/// The IP packet in an Ethernet frame, if its lengths fit.
+/// The IP packet in an Ethernet frame, if its length fields fit the frame.
 pub fn ip(frame: &[u8]) -> Option<Ip> {
     let (at, kind) = network(frame)?;
     let rest = frame.get(at..)?;
@@ -138,8 +138,8 @@ pub fn ip(frame: &[u8]) -> Option<Ip> {
     }
 }
 
-/// The sum of the pseudo-header of the IP packet `ip` of `frame`, for a transport header and payload up to its end. (Of a
-/// routed packet it is not the sum that the checksum covers.)
+/// The sum of the pseudo-header of IP packet `ip`, for a transport header and payload up to its end. (If `ip.routed` is
+/// set, the transport checksum covers another destination.)
 pub fn pseudo(frame: &[u8], ip: &Ip) -> Sum {
     let len = ip.end - ip.l4;
     if ip.version == 4 {

@@ -16,7 +16,7 @@ pub struct MplsRepr {
     pub label: u32,
     /// Traffic class, 3 bits.
     pub tc: u8,
-    /// Whether it is the last of the stack.
+    /// Whether the bottom of stack bit is set.
     pub bottom: bool,
     /// Time to live.
     pub ttl: u8,

@@ -16,7 +16,7 @@ view! {
 }
 
 impl<T: AsRef<[u8]>> Nsh<T> {
-    /// Bytes of the header with its metadata, as it states; may be less than 8 or more than there are.
+    /// Bytes of the header with its metadata, as stated in it: may be less than 8 or more than the packet has.
     pub fn header_len(&self) -> usize {
         usize::from(self.base() & 0x3f) * 4
     }
@@ -45,14 +45,14 @@ pub struct NshRepr {
     pub np: u8,
     /// Service path id and index.
     pub path: u32,
-    /// Metadata type; `context` counts for type 1 only.
+    /// Metadata type; `context` is valid for type 1 only.
     pub mdtype: u8,
     /// Context words.
     pub context: [u32; 4],
 }
 
 impl NshRepr {
-    /// Bytes of metadata that the length of a header has room for.
+    /// Maximum bytes of metadata, limited by the header's length field.
     pub const METADATA_MAX: usize = (0x3f - 2) * 4;
 
     /// Reads the header.
@@ -75,7 +75,7 @@ impl NshRepr {
         self.emit_with(&[], out);
     }
 
-    /// Appends the header, which, if its metadata is not of type 1, has this metadata: a multiple of 4 bytes, at most
+    /// Appends the header. If its metadata type is not 1, `metadata` follows: a multiple of 4 bytes, at most
     /// [`NshRepr::METADATA_MAX`].
     pub fn emit_with(&self, metadata: &[u8], out: &mut Vec<u8>) {
         let words = if self.mdtype == 1 { 6 } else { (2 + (metadata.len() / 4) as u16) & 0x3f };

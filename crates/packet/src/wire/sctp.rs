@@ -11,7 +11,7 @@ view! {
     dst / set_dst: u16 = 2;
     /// Verification tag.
     tag / set_tag: u32 = 4;
-    /// CRC32c, which stands in little endian: swap its bytes.
+    /// CRC32c, stored in little endian: swap its bytes.
     checksum / set_checksum: u32 = 8;
 }
 

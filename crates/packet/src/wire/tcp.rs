@@ -24,7 +24,7 @@ view! {
 }
 
 impl<T: AsRef<[u8]>> Tcp<T> {
-    /// Bytes of the header with options, as it states; may be less than 20 or more than there are.
+    /// Bytes of the header with options, as stated in it: may be less than 20 or more than the packet has.
     pub fn header_len(&self) -> usize {
         usize::from(self.offset_flags() >> 12) * 4
     }

@@ -1,4 +1,4 @@
-//! Each header parsed, emitted and truncated.
+//! Parses, emits and truncates each header.
 
 use super::*;
 use base::MacAddr;
@@ -11,7 +11,7 @@ fn emitted(f: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_emitted_parses_back() {
+fn emitted_headers_parse_back() {
     let mac = MacAddr([2, 0, 0, 0, 0, 9]);
     let eth = EthernetRepr { dst: MacAddr::BROADCAST, src: mac, ethertype: 0x0800 };
     assert_eq!(EthernetRepr::parse(&emitted(|o| eth.emit(o))), Ok(eth));

@@ -1,8 +1,8 @@
-//! What all views have in common.
+//! The macro that defines views, and their error.
 
 use std::fmt;
 
-/// The bytes end before the header does.
+/// The bytes end within the header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Truncated {
     /// Bytes that the header needs.
@@ -30,7 +30,7 @@ macro_rules! view {
             /// Bytes of the fixed part.
             pub const LEN: usize = $len;
 
-            /// A view of `bytes`, which are at least as long as the fixed part.
+            /// A view of `bytes`; an error if they are shorter than the fixed part.
             pub fn new_checked(bytes: T) -> Result<Self, $crate::wire::Truncated> {
                 let present = bytes.as_ref().len();
                 if present < $len {

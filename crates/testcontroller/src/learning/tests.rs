@@ -1,4 +1,4 @@
-//! What a controller answers, as text.
+//! The controller's replies, as text.
 
 use super::*;
 use openflow::packet::PacketInFormat;
@@ -31,7 +31,7 @@ fn packet_in(controller: &mut Controller<'_>, port: u32, data: Vec<u8>, buffer_i
     controller.receive(&bytes, Millis(0)).expect("a message");
 }
 
-/// What was sent, one line a message, less ids and lengths.
+/// The messages sent, one per line, without ids and lengths.
 fn sent(controller: &mut Controller<'_>) -> Vec<String> {
     let mut framer = Framer::default();
     framer.push(&controller.take_output());
@@ -67,7 +67,7 @@ fn addresses_are_learned() {
         assert_eq!(sent(c), [format!("{flow} actions=output:1"), "OFPT_PACKET_OUT in_port=2 actions=output:1".into()]);
         packet_in(c, 2, frame(A, B, OTHER), Some(7));
         assert_eq!(sent(c), [format!("{flow} buf:0x7 actions=output:1")]);
-        // Where it came from it does not go.
+        // Packets are not sent back to their ingress port.
         packet_in(c, 1, frame(A, B, OTHER), None);
         assert_eq!(sent(c), [format!("{flow} actions=drop").replace("in_port=2", "in_port=1")]);
         packet_in(c, 1, frame([0xff; 6], A, OTHER), Some(8));
@@ -78,7 +78,7 @@ fn addresses_are_learned() {
 }
 
 #[test]
-fn other_ways_to_answer() {
+fn other_modes() {
     let hub = Policy { mode: Mode::Hub, set_up_flows: false, ..Policy::default() };
     with(Version::V13, &hub, |c| {
         packet_in(c, 1, frame(B, A, OTHER), None);
@@ -113,7 +113,7 @@ fn other_ways_to_answer() {
 }
 
 #[test]
-fn queues_go_by_the_name_of_the_port() {
+fn queues_are_selected_by_port_name() {
     let policy = Policy { port_queues: [("p1".to_owned(), 7)].into(), queue: Some(3), ..Policy::default() };
     let mut controller = Controller::new(&policy, Version::V13, 1);
     controller.begin(&[]).expect("no flows");

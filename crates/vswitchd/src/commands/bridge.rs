@@ -1,6 +1,6 @@
 //! `fdb/`, `ofproto/list` and `bridge/`.
 
-use super::{act, all_bridges, find_bridge, show};
+use super::{act, all_bridges, find_bridge, show, show_blocking};
 use crate::devices::Devices;
 use flow::text::{NoNames, PortNames};
 use ofproto::{Ofproto, show as texts};
@@ -51,7 +51,7 @@ pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
         }
         Ok(String::new())
     });
-    show(commands, devices, ("bridge/dump-flows", "[--offload-stats] [--names] bridge", 1..=3), dump_flows);
+    show_blocking(commands, devices, ("bridge/dump-flows", "[--offload-stats] [--names] bridge", 1..=3), dump_flows);
 }
 
 /// One bridge's table, or the tables of several, each under its bridge's name.
@@ -81,7 +81,7 @@ fn dump_flows(devices: &Devices, args: &[String], format: OutputFormat) -> Resul
         match option.as_str() {
             "--names" => with_names = true,
             // Without offloaded flows there is nothing to tell apart; with them, rules do not.
-            "--offload-stats" if devices.datapaths().iter().all(|(_, dp)| dp.datapath.offload().is_none()) => {}
+            "--offload-stats" if devices.datapaths().iter().all(|(_, dp)| dp.dpif.offload().is_none()) => {}
             "--offload-stats" => return Err("--offload-stats: packets of rules are not counted apart".to_owned()),
             other => return Err(format!("{other}: unknown option")),
         }
@@ -89,7 +89,8 @@ fn dump_flows(devices: &Devices, args: &[String], format: OutputFormat) -> Resul
     let [name] = names.as_slice() else { return Err("Unknown bridge".to_owned()) };
     let bridge = find_bridge(devices, name).ok_or("Unknown bridge")?;
     if let Some(switch) = bridge.switch() {
-        switch.revalidate();
+        // Dumps that are requested together share one pass over the statistics.
+        tokio::runtime::Handle::current().block_on(switch.counted());
     }
     let ports: &dyn PortNames = if with_names { &*bridge } else { &NoNames };
     Ok(match format {

@@ -113,7 +113,7 @@ fn dump_flows(devices: &Devices, args: &[String], format: OutputFormat) -> Resul
         .into_iter()
         .find(|(_, dp)| dp.switch.bridge(bridge.id()).is_some_and(|b| Arc::ptr_eq(&b, &bridge)))
         .ok_or("no such bridge")?;
-    let entries = dpif::Dpif::flow_dump(&*dp.datapath).into_iter().filter(|entry| {
+    let entries = dp.dpif.flow_dump().into_iter().filter(|entry| {
         let port = base::DpPort(entry.key.in_port().0);
         dp.switch.port_of(port).is_some_and(|(id, _)| id == bridge.id())
     });

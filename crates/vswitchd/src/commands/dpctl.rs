@@ -4,7 +4,7 @@
 use super::{dp_name, is_dp, port_name, show};
 use crate::devices::{Devices, Dp};
 use dpif::text::{Detail, format_actions, format_key};
-use dpif::{DpFlowEntry, DpFlowStats, Dpif, FlowId};
+use dpif::{DpFlowEntry, DpFlowStats, FlowId};
 use flow::Match;
 use flow::text::MatchError;
 use serde_json::{Map, Value, json};
@@ -69,18 +69,23 @@ fn show_datapaths(devices: &Devices, args: &[String], format: OutputFormat) -> R
 }
 
 /// Packets that a port dropped, coming in and going out.
-fn dropped(stats: &datapath::PortStats) -> (u64, u64) {
+fn dropped(stats: &dpif::PortStats) -> (u64, u64) {
     let sum = |drops: &[(base::DropReason, u64)]| drops.iter().map(|(_, n)| n).sum();
     (sum(&stats.rx_drops), sum(&stats.tx_drops))
 }
 
 fn datapath_text(name: &str, dp: &Dp, statistics: bool, out: &mut String) {
-    let stats = dp.datapath.stats();
+    let stats = dp.dpif.stats();
     let _ = writeln!(out, "{name}:");
     let _ = writeln!(out, "  lookups: hit:{} missed:{} lost:{}", stats.hit, stats.missed, stats.lost);
     let _ = writeln!(out, "  flows: {}", stats.flows);
-    for port in dp.datapath.ports() {
-        let _ = writeln!(out, "  port {}: {} ({})", port.number, port.device.name(), port.device.kind());
+    for port in dp.dpif.ports() {
+        let _ = write!(out, "  port {}: {}", port.number, port.device.name());
+        // As Open vSwitch does: the usual type goes without saying.
+        let _ = match port.device.kind() {
+            "system" => writeln!(out),
+            kind => writeln!(out, " ({kind})"),
+        };
         if statistics {
             let s = &port.stats;
             let (rx_dropped, tx_dropped) = dropped(s);
@@ -107,8 +112,8 @@ fn short(bytes: u64) -> String {
 }
 
 fn datapath_json(dp: &Dp) -> Value {
-    let stats = dp.datapath.stats();
-    let port = |port: datapath::PortInfo| {
+    let stats = dp.dpif.stats();
+    let port = |port: dpif::PortInfo| {
         let (rx_dropped, tx_dropped) = dropped(&port.stats);
         json!({
             "port_no": port.number.0,
@@ -125,7 +130,7 @@ fn datapath_json(dp: &Dp) -> Value {
     json!({
         "lookups": {"hit": stats.hit, "missed": stats.missed, "lost": stats.lost},
         "flows": stats.flows,
-        "ports": dp.datapath.ports().into_iter().map(port).collect::<Value>(),
+        "ports": dp.dpif.ports().into_iter().map(port).collect::<Value>(),
     })
 }
 
@@ -252,7 +257,7 @@ fn dump_flows(devices: &Devices, args: &[String], format: OutputFormat) -> Resul
     let mut lines = Vec::new();
     let mut objects = Vec::new();
     for (_, dp) in selected(devices, name.map(String::as_str))? {
-        let mut entries = dp.datapath.flow_dump();
+        let mut entries = dp.dpif.flow_dump();
         entries.retain(|entry| kinds.has(entry) && filter.as_ref().is_none_or(|f| within(&dp, entry, f)));
         if !entries.is_empty() {
             lines.push("flow-dump from the main thread:".to_owned());
@@ -329,7 +334,7 @@ fn get_flow(devices: &Devices, args: &[String], format: OutputFormat) -> Result<
     };
     let id = parse_ufid(id).ok_or("ovs-vswitchd: parsing flow ufid")?;
     for (_, dp) in selected(devices, name.map(String::as_str))? {
-        if let Some(entry) = dp.datapath.flow_get(id) {
+        if let Some(entry) = dp.dpif.flow_get(id) {
             let how = FlowFormat { more: true, names: Some(false), thread: false };
             return Ok(match format {
                 OutputFormat::Text => flow_line(&dp, &entry, how).into(),

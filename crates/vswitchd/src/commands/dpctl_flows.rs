@@ -1,10 +1,10 @@
 //! `dpctl/add-flow` and its relatives: datapath flows put, changed and taken away by hand (ovs-dpctl(8)).
 
 use super::dpctl::{flow_stats_text, selected};
-use super::{act, port_number};
+use super::{act, port_number, show_blocking};
 use crate::devices::{Devices, Dp};
 use dpif::text::{parse_actions, parse_flow};
-use dpif::{DpFlow, DpFlowEntry, Dpif};
+use dpif::{DpFlow, DpFlowEntry};
 use flow::{FlowKey, FlowMask};
 use std::sync::Arc;
 use unixctl::Commands;
@@ -32,22 +32,23 @@ pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
     act(commands, devices, ("dpctl/del-flow", "[dp] flow", options.clone()), |d, a| one(d, Change::Delete, a));
     act(commands, devices, ("dpctl/add-flows", "[dp] file", options.clone()), |d, a| file(d, Change::Add, a));
     act(commands, devices, ("dpctl/mod-flows", "[dp] file", options.clone()), |d, a| file(d, Change::Modify, a));
-    act(commands, devices, ("dpctl/del-flows", "[dp] [file]", options), |d, args| {
+    show_blocking(commands, devices, ("dpctl/del-flows", "[dp] [file]", options), |d, args, _| {
         let (options, words) = parse_options(args)?;
-        match words[..] {
+        let done = match words[..] {
             [] => purge(d, None),
             [name] if selected(d, Some(name)).is_ok() => purge(d, Some(name)),
             _ => lines(d, Change::Delete, options, &words),
-        }
+        };
+        done.map(Into::into)
     });
 }
 
 fn purge(devices: &Devices, name: Option<&str>) -> Result<String, String> {
     for (_, dp) in selected(devices, name)? {
         dp.switch.purge();
-        for entry in dp.datapath.flow_dump() {
+        for entry in dp.dpif.flow_dump() {
             // One that is gone meanwhile is gone.
-            let _ = dp.datapath.flow_del(entry.id);
+            let _ = dp.dpif.flow_del(entry.id);
         }
     }
     Ok(String::new())
@@ -130,7 +131,7 @@ fn lines(devices: &Devices, change: Change, options: Options, words: &[&str]) ->
 /// The flow of this very match, as it is installed.
 fn find(dp: &Dp, key: &FlowKey, mask: &FlowMask) -> Option<DpFlowEntry> {
     let same = |e: &DpFlowEntry| e.mask == *mask && e.key.eq_masked(key, mask);
-    dp.datapath.flow_dump().into_iter().find(same)
+    dp.dpif.flow_dump().into_iter().find(same)
 }
 
 fn apply(dp: &Dp, change: Change, options: Options, flow: &str, actions: &str) -> Result<String, String> {
@@ -145,7 +146,7 @@ fn apply(dp: &Dp, change: Change, options: Options, flow: &str, actions: &str) -
     };
     if change == Change::Delete {
         let mut old = old.ok_or_else(|| missing("deleting flow") + "\nPerhaps you need to specify a UFID?")?;
-        old.stats = dp.datapath.flow_del(old.id).map_err(|_| missing("deleting flow"))?;
+        old.stats = dp.dpif.flow_del(old.id).map_err(|_| missing("deleting flow"))?;
         return Ok(statistics(&old));
     }
     let actions: dpif::DpActions = parse_actions(actions, &number).map_err(|_| invalid("actions"))?.into();
@@ -154,13 +155,13 @@ fn apply(dp: &Dp, change: Change, options: Options, flow: &str, actions: &str) -
         (Change::Modify, None) if !options.may_create => return Err(missing("updating flow table")),
         (Change::Modify, Some(old)) if !options.clear => old.id,
         (_, Some(old)) => {
-            let _ = dp.datapath.flow_del(old.id);
+            let _ = dp.dpif.flow_del(old.id);
             dp.switch.new_flow_id()
         }
         (_, None) => dp.switch.new_flow_id(),
     };
     let generation = dp.switch.generation();
     let flow = DpFlow::by_hand(&key, &mask, actions, generation);
-    dp.datapath.flow_put(id, flow).map_err(|e| format!("ovs-vswitchd: updating flow table ({e})"))?;
+    dp.dpif.flow_put(id, flow).map_err(|e| format!("ovs-vswitchd: updating flow table ({e})"))?;
     Ok(old.as_ref().map(statistics).unwrap_or_default())
 }

@@ -28,8 +28,8 @@ pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
 /// Reasons that dropped something are listed; a port that dropped nothing is not.
 fn text(name: &str, dp: &Dp) -> String {
     let mut out = format!("{name}:\n");
-    list(&mut out, "  ", &dp.datapath.drops());
-    for port in dp.datapath.ports() {
+    list(&mut out, "  ", &dp.dpif.drops());
+    for port in dp.dpif.ports() {
         let title = format!("  port {} ({}) ", port.number, port.device.name());
         let (by_device_rx, by_device_tx) = by_device(&*port.device).unwrap_or_default();
         for (way, drops, by_device) in
@@ -63,7 +63,7 @@ fn json(dp: &Dp) -> Value {
         drops.iter().map(|(reason, n)| (reason.name().to_owned(), Value::from(*n))).collect::<Map<_, _>>().into()
     };
     let ports: Map<_, _> = dp
-        .datapath
+        .dpif
         .ports()
         .into_iter()
         .map(|port| {
@@ -78,5 +78,5 @@ fn json(dp: &Dp) -> Value {
             (port.device.name().to_owned(), drops)
         })
         .collect();
-    json!({"total": object(&dp.datapath.drops()), "ports": ports})
+    json!({"total": object(&dp.dpif.drops()), "ports": ports})
 }

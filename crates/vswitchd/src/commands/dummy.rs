@@ -2,6 +2,7 @@
 
 use super::{act, compose};
 use crate::devices::Devices;
+use crate::types::DummyLevel;
 use flow::text::NoNames;
 use std::sync::Arc;
 use unixctl::Commands;
@@ -15,7 +16,7 @@ pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
         Ok(String::new())
     });
     act(commands, devices, ("time/warp", "[large_msecs] msecs", 1..=2), warp);
-    if !devices.types.dummy {
+    if devices.types.dummy == DummyLevel::Off {
         return;
     }
     for (name, usage, least, most) in netdev::dummy::Registry::COMMANDS {
@@ -47,6 +48,7 @@ fn warp(devices: &Devices, args: &[String]) -> Result<String, String> {
         let by = left.min(step);
         devices.clock.warp(by);
         for (_, dp) in devices.datapaths() {
+            dp.switch.run_timers();
             dp.switch.housekeeping();
         }
         left -= by;

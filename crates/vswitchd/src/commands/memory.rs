@@ -26,7 +26,7 @@ pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
 
 /// Drops under the names of Open vSwitch where it counts the same, and `datapath_drop_` with our reason otherwise.
 fn count_drops(devices: &Devices) {
-    let drops: Vec<_> = devices.datapaths().iter().flat_map(|(_, dp)| dp.datapath.drops()).collect();
+    let drops: Vec<_> = devices.datapaths().iter().flat_map(|(_, dp)| dp.dpif.drops()).collect();
     for reason in DropReason::ALL {
         let total: u64 = drops.iter().filter(|(r, _)| r == reason).map(|(_, n)| n).sum();
         if total > 0 {
@@ -61,7 +61,11 @@ fn drop_name(reason: DropReason) -> &'static str {
         DropReason::Fragment => "datapath_drop_fragment",
         DropReason::NoEthernet => "datapath_drop_no_ethernet",
         DropReason::TooManyLabels => "drop_action_too_many_mpls_labels",
+        DropReason::ProtectedPort => "datapath_drop_protected_port",
         DropReason::NoHeadroom => "datapath_drop_no_headroom",
+        DropReason::ProtocolQueueFull => "datapath_drop_protocol_queue_full",
+        DropReason::NoProtocol => "datapath_drop_no_protocol",
+        DropReason::PortBlocked => "datapath_drop_port_blocked",
         DropReason::NoConntrack => "datapath_drop_no_conntrack",
     }
 }
@@ -71,8 +75,8 @@ pub fn usage(devices: &Devices) -> Vec<(String, u64)> {
     let (mut ports, mut rules, mut flows, mut handlers, mut connections, mut macs) = (0, 0, 0, 0, 0, 0);
     let (mut packets, mut bundled, mut remainders) = (0, 0, 0);
     for (_, dp) in devices.datapaths() {
-        flows += dpif::Dpif::stats(&*dp.datapath).flows;
-        handlers += dp.datapath.thread_stats().len() as u64;
+        flows += dp.dpif.stats().flows;
+        handlers += dp.dpif.threads().len() as u64;
         bundled += dp.switch.bundle_bytes() as u64;
         remainders += dp.switch.network().frozen.len() as u64;
         for bridge in dp.switch.bridges() {

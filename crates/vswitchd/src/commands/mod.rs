@@ -1,12 +1,13 @@
 //! The control commands of the switch (ovs-vswitchd(8)), beside those of every daemon.
 //!
-//! - [`bridge`]: learned addresses, flows and lists of bridges; [`classifier`]: how tables are searched; [`trace`]: `ofproto/trace`; [`upcall`]: `upcall/` and `revalidator/`;
+//! - [`autoattach`]: LLDP; [`bridge`]: learned addresses, flows and lists of bridges; [`classifier`]: how tables are searched; [`trace`]: `ofproto/trace`; [`upcall`]: `upcall/` and `revalidator/`;
 //! - [`datapath`]: datapaths by bridge (`dpif/`); [`dpctl`]: datapaths by themselves, [`dpctl_flows`]: their flows changed by hand; [`conntrack`]: connections; [`drops`]: why packets were dropped; [`offload`]: what is forwarded below;
 //! - [`pmd`]: packet threads; [`memory`]: `coverage/` and `memory/show`; [`dummy`]: dummy devices and the clock, for tests.
 //!
 //! Texts and errors are those of Open vSwitch, as scripts match them. A command that shows something has JSON for those
 //! who ask for it (`ovs-appctl --format json`).
 
+mod autoattach;
 mod bridge;
 mod classifier;
 mod conntrack;
@@ -32,6 +33,7 @@ pub use memory::usage;
 
 /// Registers the commands.
 pub fn register(commands: &Commands, devices: &Arc<Devices>) {
+    autoattach::register(commands, devices);
     bridge::register(commands, devices);
     classifier::register(commands, devices);
     trace::register(commands, devices);
@@ -73,11 +75,32 @@ fn show(
     handler: impl Fn(&Devices, &[String], OutputFormat) -> Result<Shown, String> + Send + Sync + 'static,
 ) {
     let devices = Arc::clone(devices);
-    commands.register_call(name, usage, arity, move |call: Call| match handler(&devices, call.args(), call.format()) {
+    commands.register_call(name, usage, arity, move |call: Call| {
+        reply(handler(&devices, call.args(), call.format()), call);
+    });
+}
+
+/// Registers a command that may take long: it runs on a thread of the blocking pool, so that the control thread goes on.
+/// The caller's next command waits for the reply.
+fn show_blocking(
+    commands: &Commands,
+    devices: &Arc<Devices>,
+    (name, usage, arity): (&str, &str, Arity),
+    handler: impl Fn(&Devices, &[String], OutputFormat) -> Result<Shown, String> + Send + Sync + 'static,
+) {
+    let (devices, handler) = (Arc::clone(devices), Arc::new(handler));
+    commands.register_call(name, usage, arity, move |call: Call| {
+        let (devices, handler) = (Arc::clone(&devices), Arc::clone(&handler));
+        tokio::task::spawn_blocking(move || reply(handler(&devices, call.args(), call.format()), call));
+    });
+}
+
+fn reply(outcome: Result<Shown, String>, call: Call) {
+    match outcome {
         Ok(Shown::Text(text)) => call.reply(Ok(text)),
         Ok(Shown::Json(value)) => call.reply_json(value),
         Err(error) => call.reply(Err(error)),
-    });
+    }
 }
 
 /// Registers a command that does something, and has a word for it at most.
@@ -121,7 +144,7 @@ fn port_name(dp: &Dp, port: DpPort) -> Option<String> {
 
 /// The number of the datapath port of that name.
 fn port_number(dp: &Dp, name: &str) -> Option<DpPort> {
-    dp.datapath.ports().into_iter().find(|p| p.device.name() == name).map(|p| p.number)
+    dp.dpif.ports().into_iter().find(|p| p.device.name() == name).map(|p| p.number)
 }
 
 /// A packet with this key and `payload` behind its headers.

@@ -3,7 +3,7 @@
 use super::dpctl::selected;
 use super::{dp_name, port_name, show};
 use crate::devices::{Devices, Dp};
-use datapath::OffloadInfo;
+use dpif::OffloadInfo;
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
 use std::sync::Arc;
@@ -33,15 +33,15 @@ fn ports<'a>(dp: &'a Dp, info: &'a OffloadInfo) -> impl Iterator<Item = (u32, St
 
 fn text(name: &str, dp: &Dp) -> String {
     let mut out = format!("{name}:\n");
-    let info = match (dp.datapath.offload(), dp.offload_error()) {
+    let info = match (dp.dpif.offload(), dp.offload_error()) {
         (Some(info), _) => info,
         (None, Some(error)) => return out + &format!("  not available: {error}\n"),
         (None, None) => return out + "  off\n",
     };
-    let room = info.room;
+    let capacity = info.capacity;
     let _ = writeln!(out, "  by: {}", info.kind);
-    let _ = writeln!(out, "  flows: {} of {}, taken so far: {}", room.flows, room.flows_max, info.taken);
-    let _ = writeln!(out, "  masks: {}, at most {} a port", room.masks, room.masks_max);
+    let _ = writeln!(out, "  flows: {} of {}, taken so far: {}", capacity.flows, capacity.flows_max, info.taken);
+    let _ = writeln!(out, "  masks: {}, at most {} a port", capacity.masks, capacity.masks_max);
     let _ = writeln!(out, "  forwarded: packets:{}, bytes:{}", info.forwarded.0, info.forwarded.1);
     for (why, n) in &info.refused {
         let _ = writeln!(out, "  left to userspace: {n} ({why})");
@@ -56,7 +56,7 @@ fn text(name: &str, dp: &Dp) -> String {
 }
 
 fn object(dp: &Dp) -> Value {
-    let Some(info) = dp.datapath.offload() else {
+    let Some(info) = dp.dpif.offload() else {
         return json!({"enabled": false, "error": dp.offload_error()});
     };
     let ports =
@@ -64,11 +64,11 @@ fn object(dp: &Dp) -> Value {
     json!({
         "enabled": true,
         "kind": info.kind,
-        "flows": info.room.flows,
-        "flows_max": info.room.flows_max,
+        "flows": info.capacity.flows,
+        "flows_max": info.capacity.flows_max,
         "flows_taken": info.taken,
-        "masks": info.room.masks,
-        "masks_max_of_port": info.room.masks_max,
+        "masks": info.capacity.masks,
+        "masks_max_of_port": info.capacity.masks_max,
         "packets": info.forwarded.0,
         "bytes": info.forwarded.1,
         "refused": info.refused.iter().map(|(why, n)| (why.to_string(), Value::from(*n))).collect::<Map<_, _>>(),

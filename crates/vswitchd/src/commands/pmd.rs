@@ -15,7 +15,7 @@ mod tests;
 
 use super::{act, dp_name, is_dp, show};
 use crate::devices::{Devices, Dp};
-use datapath::{ThreadInfo, ThreadStats};
+use dpif::{ThreadInfo, ThreadStats};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -64,7 +64,7 @@ pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
         for (kind, dp) in named(d, request.dp)? {
             let served = served(&dp);
             // Of threads that are gone nothing is asked any more.
-            let threads = dp.datapath.threads();
+            let threads = dp.dpif.threads();
             cleared.retain(|(of, id), _| *of != kind || threads.iter().any(|(thread, _)| thread.id == *id));
             for (thread, stats) in threads.into_iter().filter(|(thread, _)| is_asked(&request, thread)) {
                 cleared.insert((kind.clone(), thread.id), Start { at: Instant::now(), stats, served });
@@ -151,7 +151,7 @@ fn named(devices: &Devices, name: Option<&String>) -> Result<Vec<(String, Dp)>, 
 
 /// Packets that handler threads have served, and nanoseconds that it took them.
 fn served(dp: &Dp) -> (u64, u64) {
-    let handlers = dp.datapath.upcall_stats().handlers;
+    let handlers = dp.dpif.upcall_stats().handlers;
     (handlers.iter().map(|h| h.packets).sum(), handlers.iter().map(|h| h.busy_ns).sum())
 }
 
@@ -190,7 +190,7 @@ fn measured(devices: &Devices, cleared: &Cleared, request: &Request<'_>) -> Resu
     let mut all = Vec::new();
     for (kind, dp) in datapaths {
         let served = served(&dp);
-        for (thread, stats) in dp.datapath.threads().into_iter().filter(|(thread, _)| is_asked(request, thread)) {
+        for (thread, stats) in dp.dpif.threads().into_iter().filter(|(thread, _)| is_asked(request, thread)) {
             let kind = kind.clone();
             let start = cleared.get(&(kind.clone(), thread.id));
             all.push(match start {
@@ -253,7 +253,7 @@ impl Measured {
             "seconds": self.seconds,
             "packets_received": s.packets,
             "recirculations": s.recirculations,
-            "emc_hits": s.exact_hits,
+            "emc_hits": s.microflow_hits,
             "smc_hits": 0,
             "megaflow_hits": s.megaflow_hits,
             "lookups_per_megaflow_hit": ratio(s.probes, s.megaflow_hits),
@@ -291,7 +291,7 @@ fn stats_text(m: &Measured) -> String {
          miss with failed upcall: {lost}\n  avg. packets per output batch: {:.2}\n",
         s.packets,
         s.recirculations,
-        s.exact_hits,
+        s.microflow_hits,
         s.megaflow_hits,
         ratio(s.probes, s.megaflow_hits),
         ratio(s.tx_packets, s.tx_batches),

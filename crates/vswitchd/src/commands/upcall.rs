@@ -1,6 +1,6 @@
 //! `upcall/` and `revalidator/`: what goes up, which flows come of it, and the passes over them.
 
-use super::{act, dp_name, show};
+use super::{dp_name, show, show_blocking};
 use crate::devices::{Devices, Dp};
 use ofproto::Extent;
 use serde_json::{Map, Value, json};
@@ -27,9 +27,9 @@ pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
         ("upcall/disable-megaflows", false, "megaflows disabled"),
         ("upcall/enable-megaflows", true, "megaflows enabled"),
     ] {
-        act(commands, devices, (name, "", 0..=0), move |d, _| {
+        show_blocking(commands, devices, (name, "", 0..=0), move |d, _, _| {
             d.datapaths().iter().for_each(|(_, dp)| dp.switch.set_megaflows(on));
-            Ok(done.to_owned())
+            Ok(done.to_owned().into())
         });
     }
     show(commands, devices, ("upcall/set-flow-limit", "flow-limit-number", 1..=1), |d, args, format| {
@@ -46,14 +46,14 @@ pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
     let commands_to_each: [(&str, ToEach); 4] = [
         ("revalidator/purge", |dp| dp.switch.purge()),
         ("revalidator/wait", |dp| {
-            dp.datapath.settle();
+            dp.dpif.settle();
             _ = dp.switch.revalidate();
         }),
         ("revalidator/pause", |dp| dp.switch.pause_revalidators()),
         ("revalidator/resume", |dp| dp.switch.resume_revalidators()),
     ];
     for (name, what) in commands_to_each {
-        show(commands, devices, (name, "", 0..=0), move |d, _, format| {
+        show_blocking(commands, devices, (name, "", 0..=0), move |d, _, format| {
             d.datapaths().iter().for_each(|(_, dp)| what(dp));
             Ok(match format {
                 OutputFormat::Text => String::new().into(),
@@ -61,11 +61,11 @@ pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
             })
         });
     }
-    show(commands, devices, ("revalidator/check", "", 0..=0), |d, _, format| {
-        let mended: usize = d.datapaths().iter().map(|(_, dp)| dp.switch.pass(Extent::Full).mended).sum();
+    show_blocking(commands, devices, ("revalidator/check", "", 0..=0), |d, _, format| {
+        let fixed_up: usize = d.datapaths().iter().map(|(_, dp)| dp.switch.pass(Extent::Full).fixed_up).sum();
         Ok(match format {
-            OutputFormat::Text => format!("{mended} flows were wrong").into(),
-            OutputFormat::Json => json!({"wrong": mended, "datapaths": brief(d)}).into(),
+            OutputFormat::Text => format!("{fixed_up} flows were wrong").into(),
+            OutputFormat::Json => json!({"wrong": fixed_up, "datapaths": brief(d)}).into(),
         })
     });
 }
@@ -102,7 +102,7 @@ fn text(name: &str, dp: &Dp) -> String {
     let _ = writeln!(
         out,
         "\n  passes        : {} of statistics, {} over all flows, which found {} wrong",
-        s.rounds, s.full_passes, s.mended
+        s.rounds, s.full_passes, s.fixed_up
     );
     let _ = writeln!(
         out,
@@ -110,7 +110,7 @@ fn text(name: &str, dp: &Dp) -> String {
         s.translated, s.changed, s.removed, s.widened
     );
     let _ = writeln!(out, "  self-checks   : {}, {} failed", s.self_checks, s.self_check_failed);
-    let upcalls = dp.datapath.upcall_stats();
+    let upcalls = dp.dpif.upcall_stats();
     for (port, p) in &upcalls.ports {
         let name = super::port_name(dp, *port).unwrap_or_else(|| port.to_string());
         let _ = writeln!(
@@ -135,8 +135,8 @@ fn text(name: &str, dp: &Dp) -> String {
 
 fn json(dp: &Dp) -> Value {
     let s = dp.switch.revalidator_status();
-    let upcalls = dp.datapath.upcall_stats();
-    let port = |(port, p): &(base::DpPort, datapath::PortUpcalls)| {
+    let upcalls = dp.dpif.upcall_stats();
+    let port = |(port, p): &(base::DpPort, dpif::PortUpcalls)| {
         json!({
             "port_no": port.0,
             "name": super::port_name(dp, *port),
@@ -147,14 +147,14 @@ fn json(dp: &Dp) -> Value {
             "dropped": p.dropped,
         })
     };
-    let handler = |h: &datapath::HandlerStats| json!({"packets": h.packets, "batches": h.batches, "busy_ns": h.busy_ns, "panics": h.panics});
+    let handler = |h: &dpif::HandlerStats| json!({"packets": h.packets, "batches": h.batches, "busy_ns": h.busy_ns, "panics": h.panics});
     json!({
         "flows": {"current": s.flows, "avg": s.average, "max": s.maximum, "limit": s.limit},
         "dump_duration_ms": s.dump_duration_ms,
         "paused": s.paused,
         "megaflows": s.megaflows,
         "keys": s.keys,
-        "passes": {"statistics": s.rounds, "full": s.full_passes, "mended": s.mended},
+        "passes": {"statistics": s.rounds, "full": s.full_passes, "fixed_up": s.fixed_up},
         "changes": {"translated": s.translated, "changed": s.changed, "removed": s.removed, "widened": s.widened},
         "self_checks": {"made": s.self_checks, "failed": s.self_check_failed},
         "memory": {"dependency_sets": s.plans, "bytes": dp.switch.remembered_bytes()},

@@ -168,7 +168,6 @@ fn what_is_not_supported_is_said() {
         json!({"mirrors": uuid}),
         json!({"netflow": uuid}),
         json!({"sflow": uuid}),
-        json!({"auto_attach": uuid}),
         json!({"flood_vlans": 3}),
         json!({"protocols": "OpenFlow16"}),
         other_config(&[("in-band-queue", "3")]),
@@ -189,7 +188,9 @@ fn what_is_not_supported_is_said() {
         json!({"ingress_policing_rate": 1000}),
         json!({"bfd": ["map", [["enable", "true"]]]}),
         json!({"cfm_mpid": 7}),
-        json!({"lldp": ["map", [["enable", "true"]]]}),
+        json!({"lldp": ["map", [["enable", "perhaps"]]]}),
+        json!({"lldp": ["map", [["status", "rx"]]]}),
+        json!({"type": "patch", "lldp": ["map", [["enable", "true"]]]}),
         json!({"mac": "00:11:22:33:44:55"}),
         json!({"type": "internal", "mac": "01:11:22:33:44:55"}),
         json!({"type": "patch", "mtu_request": 1400}),
@@ -377,8 +378,7 @@ fn cores_of_queues() {
 
 #[test]
 fn packet_threads() {
-    use datapath::assign::{Algorithm, Policy};
-    use datapath::{Balance, Cpu};
+    use dpif::{Algorithm, Balance, Cpu, Policy};
     let read = |pairs: &[(&str, &str)]| {
         let root = json!({ "00000000-0000-4000-8000-000000000001": { "initial": {
             "bridges": ["set", []], "other_config": ["map", pairs],
@@ -387,7 +387,7 @@ fn packet_threads() {
         let desired = Desired::read(&replica);
         (desired.tuning.threads, desired.warnings.into_iter().collect::<Vec<_>>())
     };
-    assert_eq!(read(&[]), (datapath::ThreadConfig::default(), vec![]));
+    assert_eq!(read(&[]), (dpif::ThreadConfig::default(), vec![]));
     let core = crate::cores::Cores::of_machine();
     let (online, offline) = ((0..64).find_map(|n| core.core(n)).unwrap(), (0..512).find(|n| core.core(*n).is_none()));
     let offline = offline.unwrap();

@@ -1,7 +1,6 @@
 //! Interfaces: numbers, types, patch ports, errors, settings and status.
 
 use crate::lab::{Lab, insert_port};
-use dpif::Dpif;
 use ovsdb::Datum;
 use xlate::PortOut;
 
@@ -215,7 +214,7 @@ fn frames_of_a_file_are_replayed_into_a_port_that_swallows() {
     lab.set("Interface", "in", &[("options", Datum::map(options))]);
     assert_eq!(lab.error("in"), "");
     lab.wait_for("the frames", |devices| {
-        let stats = |dp: &vswitchd::devices::Dp| dp.datapath.stats();
+        let stats = |dp: &vswitchd::devices::Dp| dp.dpif.stats();
         devices.datapaths().iter().any(|(_, dp)| stats(dp).hit + stats(dp).missed == 5)
     });
 }

@@ -11,8 +11,9 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::oneshot;
-use vswitchd::devices::{Devices, Types};
+use vswitchd::devices::Devices;
 use vswitchd::run::{Daemon, Options};
+use vswitchd::types::{DummyLevel, Types};
 
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -66,7 +67,7 @@ pub(crate) fn start_database(dir: &Path) -> Running<()> {
 
 /// A switch on the database in `dir`, with its sockets in `rundir`.
 pub(crate) fn start_switch(dir: &Path, rundir: &Path) -> Running<Arc<Devices>> {
-    let types = Types { dummy: true, ..Types::default() };
+    let types = Types { dummy: DummyLevel::Beside, ..Types::default() };
     let remote = format!("unix:{}", dir.join("db.sock").display());
     let options = Options { remote, rundir: rundir.to_owned(), types, tls: tls::Config::default() };
     let (stop, stopped) = oneshot::channel::<()>();

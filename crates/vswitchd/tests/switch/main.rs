@@ -2,6 +2,7 @@
 //! from the running switch.
 
 mod bridges;
+mod commands;
 mod controllers;
 mod interfaces;
 mod kernel;

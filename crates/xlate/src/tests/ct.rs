@@ -98,7 +98,7 @@ fn a_copy_comes_back_and_the_packet_goes_on() {
     let back = |state: u128| {
         let mut key = fork.key.clone();
         // Of registers, the datapath knows nothing.
-        key.0[layout::GIVEN].fill(0);
+        key.0[layout::REGS_AND_METADATA].fill(0);
         key.set(Field::CtState, state);
         translate(&net, &key, false)
     };

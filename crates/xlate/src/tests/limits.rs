@@ -65,8 +65,13 @@ fn each_limit_has_its_own_reason() {
     let (drop, summary, text) = many(Action::StackPush(Subfield::whole(Field::Reg0)));
     assert_eq!((drop, summary), (Some(base::DropReason::StackTooDeep), Some("Stack too deep")));
     assert!(text.ends_with(">>>> resubmits yielded over 64 kB of stack <<<<\n"), "{text}");
-    let (drop, summary, text) = many(Action::Controller(Box::default()));
+    let (drop, summary, text) =
+        many(Action::WriteActions(vec![Action::RegLoad { dst: Subfield::whole(Field::Reg0), value: 1 }; 99]));
     assert_eq!((drop, summary), (Some(base::DropReason::TooManyActions), Some("Too many actions")));
+    assert!(text.ends_with(">>>> over 1024 actions in the action set <<<<\n"), "{text}");
+    // Beyond so many datapath actions, the rest is left out.
+    let (drop, summary, text) = many(Action::Controller(Box::default()));
+    assert_eq!((drop, summary), (None, None));
     assert!(text.ends_with(">>>> resubmits yielded over 64 kB of actions <<<<\n"), "{text}");
     let (drop, ..) = many(output(PortNo(2)));
     assert_eq!(drop, None);
@@ -76,8 +81,96 @@ fn each_limit_has_its_own_reason() {
 fn bridges_that_send_to_each_other_end() {
     let back = [output(PortNo::IN_PORT)];
     let net = network_and_peer(&[(0, Match::ANY, 0, vec![output(PortNo(3)), output(PortNo::IN_PORT)])], &back);
-    let verdict = translate(&net, &at_port(1), false);
-    assert_eq!((verdict.error, verdict.actions.len()), (Some(TranslationError::Depth), 0));
+    // The error stays behind the patch port at which it happens.
+    let verdict = translate(&net, &at_port(1), true);
+    assert_eq!((verdict.error, verdict.actions), (None, vec![DpAction::Output(DpPort(1))]));
+    assert!(text_of(verdict.trace).contains(">>>> over max translation depth 64 <<<<"));
+}
+
+fn text_of(trace: Option<Box<Trace>>) -> String {
+    let mut text = String::new();
+    trace::format(&trace.expect("asked for").nodes, &mut text);
+    text
+}
+
+#[test]
+fn an_error_behind_a_patch_port_stays_there() {
+    let labels = [output(PortNo(1)), Action::PushMpls(0x8847), Action::PushMpls(0x8847), Action::PushMpls(0x8847)];
+    let labels = [&labels[..], &[Action::PushMpls(0x8847), output(PortNo(2))]].concat();
+    let mut key = at_port(1);
+    key.set(Field::EthType, 0x800);
+    // As Open vSwitch 4.0.0 traces it: `6,2`.
+    let net = network_and_peer(&[(0, Match::ANY, 0, vec![output(PortNo(3)), output(PortNo(2))])], &labels);
+    let verdict = translate(&net, &key, false);
+    assert_eq!((verdict.error, verdict.drop), (None, None));
+    assert_eq!(verdict.actions, [DpAction::Output(DpPort(11)), DpAction::Output(DpPort(2))]);
+    // Where nothing is sent, the reason remains.
+    let net = network_and_peer(&[(0, Match::ANY, 0, vec![output(PortNo(3))])], &labels[1..]);
+    let verdict = translate(&net, &key, false);
+    assert_eq!((verdict.error, verdict.drop), (None, Some(base::DropReason::TooManyLabels)));
+    // In the bridge itself, the packet is lost.
+    let verdict = translate(&network(&[(0, Match::ANY, 0, labels)]), &key, false);
+    assert_eq!((verdict.error, verdict.actions.len()), (Some(TranslationError::Labels), 0));
+}
+
+#[test]
+fn an_error_of_a_bucket_stays_there_unless_it_is_a_limit() {
+    let to_table = [to(1)];
+    let mut group = group_of(1, &to_table, 2);
+    group.buckets[1] = group_of(2, &[output(PortNo(2))], 1).buckets.remove(0);
+    let of = |table: Vec<Action>| {
+        let mut key = at_port(1);
+        key.set(Field::EthType, 0x800);
+        let mut group = group_of(1, &to_table, 2);
+        group.buckets[1] = group_of(2, &[output(PortNo(2))], 1).buckets.remove(0);
+        let rules = [
+            (0, Match::ANY, 0, vec![Action::Group(1), output(PortNo(1)), output(PortNo::IN_PORT)]),
+            (1, Match::ANY, 0, table),
+        ];
+        let verdict = translate(&network_with(&rules, vec![group], &[]), &key, false);
+        (verdict.error, verdict.actions)
+    };
+    let out = |port| DpAction::Output(DpPort(port));
+    let mut labels = vec![output(PortNo(4))];
+    labels.extend(vec![Action::PushMpls(0x8847); 4]);
+    // As Open vSwitch 4.0.0 traces it: `2,5,3,4` for buckets of 2, the error, and 3.
+    assert_eq!(of(labels), (None, vec![out(4), out(2), out(1)]));
+    let encap = openflow::action::Encap {
+        header: openflow::action::EncapHeader::Ethernet,
+        header_len: 0,
+        properties: Vec::new(),
+    };
+    assert_eq!(of(vec![output(PortNo(4)), Action::Encap(Box::new(encap))]), (None, vec![out(4), out(2), out(1)]));
+    assert_eq!(of(vec![output(PortNo(4)), to(1)]), (Some(TranslationError::Depth), vec![]));
+}
+
+#[test]
+fn a_bucket_or_copy_whose_pipeline_forks_leaves_the_position_alone() {
+    let check = Action::CheckPktLarger { len: 100, dst: Subfield { field: Field::Reg0, offset: 0, n_bits: 1 } };
+    let asks = Action::Controller(Box::default());
+    for inner in [Action::Clone(vec![to(1)]), Action::Group(1)] {
+        let rules =
+            [(0, Match::ANY, 0, vec![inner, asks.clone()]), (1, Match::ANY, 0, vec![check.clone(), output(PortNo(2))])];
+        let verdict = translate(&network_with(&rules, vec![group_of(1, &[to(1)], 1)], &[]), &at_port(1), false);
+        let Some(DpAction::Controller(upcall)) = verdict.actions.last() else { panic!("{:?}", verdict.actions) };
+        assert_eq!((upcall.table, verdict.error), (0, None));
+    }
+}
+
+#[test]
+fn the_actions_up_to_the_limit_are_carried_out() {
+    let n_of = |verdict: &Verdict| verdict.actions.iter().filter(|a| matches!(a, DpAction::Output(_))).count();
+    let of = |first: Vec<Action>, second: Vec<Action>| {
+        translate(&network(&[(0, Match::ANY, 0, first), (1, Match::ANY, 0, second)]), &at_port(1), false)
+    };
+    // The list that passes 64 KiB goes on to its end, and the next resubmit ends the translation, as in Open vSwitch.
+    let mut list = vec![output(PortNo(2)); 9000];
+    list.extend([to(1), output(PortNo(4))]);
+    let verdict = of(list, vec![output(PortNo(2))]);
+    assert_eq!((verdict.error, verdict.drop, n_of(&verdict)), (None, None, 9000));
+    // One list may not go on without end.
+    let long = of(vec![output(PortNo(2)); 1 << 18], vec![]);
+    assert_eq!((long.error, n_of(&long)), (None, translate::MAX_LIST_BYTES / 8 + 1));
 }
 
 fn group_of(id: u32, actions: &[Action], n: usize) -> Group {
@@ -85,7 +178,7 @@ fn group_of(id: u32, actions: &[Action], n: usize) -> Group {
     Group {
         id,
         kind: openflow::GroupKind::All,
-        buckets: vec![GroupBucket { bucket, counters: Arc::default() }; n],
+        buckets: vec![GroupBucket::new(bucket); n],
         properties: openflow::group::GroupProperties::default(),
         created: Millis(0),
         counters: Arc::default(),

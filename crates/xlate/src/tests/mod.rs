@@ -6,6 +6,8 @@ mod cases;
 mod ct;
 mod limits;
 mod naive;
+mod overlay;
+mod ports;
 mod properties;
 mod regions;
 
@@ -116,12 +118,22 @@ fn network_with(rules: &[(u8, Match, u16, Vec<Action>)], groups: Vec<Group>, pee
             .map(|n| {
                 let no = PortNo(n);
                 let bundle = Some(n as usize - 1);
-                (no, Port { no, name: format!("p{n}"), out: out(n), config: PortConfig::default(), live: true, bundle })
+                (
+                    no,
+                    Port {
+                        no,
+                        name: format!("p{n}").into(),
+                        out: out(n),
+                        config: PortConfig::default(),
+                        live: true,
+                        bundle,
+                    },
+                )
             })
             .collect();
         let bundles = (1..5u32)
             .map(|n| Bundle {
-                name: format!("p{n}"),
+                name: format!("p{n}").into(),
                 ports: vec![PortNo(n)],
                 mode: if n == 4 { VlanMode::Access } else { VlanMode::Trunk },
                 tag: if n == 4 { 5 } else { 0 },
@@ -136,7 +148,7 @@ fn network_with(rules: &[(u8, Match, u16, Vec<Action>)], groups: Vec<Group>, pee
         }
         let bridge = Bridge {
             id,
-            name: format!("br{id}"),
+            name: format!("br{id}").into(),
             ports,
             bundles,
             tables,

@@ -1,4 +1,5 @@
-//! A twin of `translate` that is as simple as can be: tables one rule after the other, each action at once.
+//! A naive twin of `translate`: it tries the rules of a table one after the other, and carries out each action at once on the
+//! packet itself.
 
 use super::*;
 use crate::ct::{connection_bits, exchange};
@@ -7,11 +8,11 @@ use openflow::{Ct, CtZone, GroupKind};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Leaves what the naive interpreter knows: no NORMAL or controller, and look-ups in later tables only.
+/// Leaves what the naive twin supports: no truncation, and look-ups in later tables only.
 pub(super) fn for_naive(mut rules: Vec<(u8, Match, u16, Vec<Action>)>) -> Vec<(u8, Match, u16, Vec<Action>)> {
     fn filter(actions: &mut Vec<Action>, table: u8) {
         actions.retain_mut(|a| match a {
-            Action::Output { port: PortNo::NORMAL | PortNo::CONTROLLER, .. } | Action::OutputTrunc { .. } => false,
+            Action::OutputTrunc { .. } => false,
             Action::Resubmit { table: t, .. } | Action::ResubmitCt { table: t, .. } => {
                 *t = t.map(|t| t + table);
                 true
@@ -221,6 +222,7 @@ pub(super) fn execute(net: Option<&Network>, actions: &[DpAction], wire: &mut Wi
             DpAction::PushPbb { tci } => wire.push_pbb(Some(*tci)),
             DpAction::PopPbb => wire.pop_pbb(),
             DpAction::Controller(_) => out.push(wire.sent(u32::MAX)),
+            DpAction::Punt(protocol) => out.push(wire.sent(u32::MAX - 2 - protocol.index() as u32)),
             DpAction::Clone(inner) | DpAction::Sample { actions: inner, probability: u32::MAX } => {
                 execute(net, inner, &mut wire.clone(), out);
             }
@@ -304,6 +306,8 @@ pub(super) struct Naive<'a> {
     pub(super) rules: &'a [(u8, Match, u16, Vec<Action>)],
     pub(super) groups: &'a [Group],
     pub(super) fragments: FragHandling,
+    /// Its bundles and learned addresses are used.
+    pub(super) bridge: Option<&'a Bridge>,
     pub(super) at: Wire,
     pub(super) stack: Vec<Vec<bool>>,
     pub(super) set: Vec<Action>,
@@ -319,6 +323,7 @@ impl<'a> Naive<'a> {
             rules: &[],
             groups: &[],
             fragments: FragHandling::Normal,
+            bridge: None,
             at: Wire::new(&FlowKey::ZERO),
             stack: vec![],
             set: vec![],
@@ -341,6 +346,7 @@ impl<'a> Naive<'a> {
     /// whose clauses are all there, by descending priority and ascending id.
     fn find(&self, table: u8) -> Option<&'a [Action]> {
         let mut seen = self.at.clone();
+        seen.key.set(Field::ActsetOutput, actset_output(&self.set).0.into());
         if seen.key.get(Field::IpFrag) != 0 {
             match self.fragments {
                 FragHandling::Normal => [Field::TcpSrc, Field::TcpDst].iter().for_each(|f| seen.key.set(*f, 0)),
@@ -377,8 +383,8 @@ impl<'a> Naive<'a> {
             CtZone::Immediate(zone) => zone,
             CtZone::Field(part) => (self.at.key.get(part.field) & part.mask()) as u16,
         };
-        let (rules, groups, fragments) = (self.rules, self.groups, self.fragments);
-        let mut copy = Naive { rules, groups, fragments, at: self.at.clone(), ..Naive::new() };
+        let Self { rules, groups, fragments, bridge, .. } = *self;
+        let mut copy = Naive { rules, groups, fragments, bridge, at: self.at.clone(), ..Naive::new() };
         let (mut mark, mut label) = (0, 0);
         for action in &ct.exec {
             let (field, mask) = match action {
@@ -446,8 +452,17 @@ impl<'a> Naive<'a> {
         self.actions(&group);
     }
 
+    fn bundle_of(&self, port: u32) -> Option<&'a Bundle> {
+        self.bridge?.bundles.iter().find(|bundle| bundle.ports.contains(&PortNo(port)))
+    }
+
     fn output(&mut self, port: u32) {
+        let protected = |port| self.bundle_of(port).is_some_and(|bundle| bundle.protected);
+        if protected(self.at.key.in_port().0) && protected(port) {
+            return;
+        }
         match port {
+            0xffff_fffd => self.out.push(self.at.sent(u32::MAX)),
             1 | 2 | 4 => self.out.push(self.at.sent(port)),
             3 => {
                 let mut there = self.at.clone();
@@ -455,6 +470,69 @@ impl<'a> Naive<'a> {
                 self.out.push(there.sent(11));
             }
             _ => {}
+        }
+    }
+
+    /// Forwards between bundles. All tags of the packet are in a list, outermost first.
+    fn normal(&mut self) {
+        let Some(bridge) = self.bridge else { return };
+        let in_port = self.at.key.in_port().0;
+        let Some(from) = self.bundle_of(in_port) else { return };
+        let mut tags = self.at.tags();
+        let tag = |vid: u16, tci: u16| vid | tci & 0xe000 | 0x1000;
+        let first = tags.first().copied();
+        let (tpid, tci) = first.unwrap_or((0x8100, 0));
+        let mut vlan = tci & 0xfff;
+        let native = matches!(from.mode, VlanMode::NativeTagged | VlanMode::NativeUntagged);
+        if from.mode == VlanMode::Access && vlan != 0 {
+            return;
+        }
+        if from.mode == VlanMode::Access || native && vlan == 0 {
+            vlan = from.tag;
+        }
+        if !from.carries(vlan) {
+            return;
+        }
+        // Two tags are seen of a packet. An access port has none inside of its own VLAN.
+        if from.mode == VlanMode::Access {
+            tags.drain(..tags.len().min(2));
+        } else {
+            tags.drain(..tags.len().min(1));
+        }
+        let second = if from.mode == VlanMode::Access { None } else { tags.first().copied() };
+        let inside = first.and(second).is_some_and(|(_, tci)| tci & 0xfff != 0);
+        let mac = |field| MacAddr::from_u64(self.at.key.get(field) as u64);
+        let dst = mac(Field::EthDst);
+        if dst.is_reserved() {
+            return;
+        }
+        let known = bridge.macs.read().lookup(vlan, dst).filter(|_| !dst.is_multicast());
+        let to: Vec<&Bundle> = match known {
+            Some(port) => bridge.bundles.iter().filter(|b| b.ports.contains(&port)).collect(),
+            None => bridge.bundles.iter().filter(|b| b.floodable).collect(),
+        };
+        let before = self.at.clone();
+        for bundle in to {
+            let access = bundle.mode == VlanMode::Access;
+            if std::ptr::eq(bundle, from) || !bundle.carries(vlan) || access && inside {
+                continue;
+            }
+            let strips = access || bundle.mode == VlanMode::NativeUntagged && vlan == bundle.tag;
+            let mut out = tags.clone();
+            match bundle.priority_tags {
+                model::PriorityTags::Never if strips => {}
+                _ if strips && tci & 0xe000 == 0 => {}
+                _ if strips => out.insert(0, (tpid, tag(0, tci))),
+                _ if vlan != 0 || tci & 0xe000 != 0 => out.insert(0, (tpid, tag(vlan, tci))),
+                model::PriorityTags::Always if first.is_some() => out.insert(0, (tpid, tag(0, tci))),
+                // Both tags go.
+                _ if first.is_some() && second.is_some() => _ = out.remove(0),
+                _ => {}
+            }
+            let headers = self.at.key.clone();
+            self.at.set_headers(&headers, &out);
+            self.output(bundle.ports[0].0);
+            self.at = before.clone();
         }
     }
 
@@ -475,6 +553,7 @@ impl<'a> Naive<'a> {
         let has_ports = is_ip && [6, 17, 132].contains(&key.ip_proto()) && key.get(Field::IpFrag) & 2 == 0;
         let tagged = key.vlan_tci() & 0x1000 != 0;
         match action {
+            Action::Output { port: PortNo::NORMAL, .. } => self.normal(),
             Action::Output { port: PortNo::FLOOD, .. } => {
                 (1..5).filter(|n| *n != in_port.0).for_each(|n| self.output(n));
             }
@@ -504,9 +583,10 @@ impl<'a> Naive<'a> {
             }
             Action::PopVlan if tagged => self.at.pop(),
             Action::PushVlan(tpid) => self.at.push(*tpid, 0x1000),
-            Action::DecTtl(_) if is_ip => {
+            Action::DecTtl(controllers) if is_ip => {
                 let ttl = key.get(Field::IpTtl);
                 if ttl <= 1 {
+                    controllers.iter().for_each(|_| self.out.push(self.at.sent(u32::MAX)));
                     return false;
                 }
                 key.set(Field::IpTtl, ttl - 1);
@@ -573,6 +653,16 @@ fn clauses(actions: &[Action]) -> impl Iterator<Item = (u32, u8, u8)> + '_ {
         Action::Conjunction { id, clause, n_clauses } => Some((*id, *clause, *n_clauses)),
         _ => None,
     })
+}
+
+/// The port of the `output` action in an action set, if no group takes its place.
+fn actset_output(set: &[Action]) -> PortNo {
+    let port = set.iter().rev().find_map(|action| match action {
+        Action::Output { port, .. } => Some(*port),
+        _ => None,
+    });
+    let group = set.iter().any(|action| matches!(action, Action::Group(_)));
+    port.filter(|_| !group).unwrap_or(PortNo::UNSET)
 }
 
 fn is_live(groups: &[Group], bucket: &Bucket, depth: u32) -> bool {

@@ -187,7 +187,11 @@ fn random_match(rng: &mut Rng) -> Match {
             m.set(Field::Icmpv6Type, like.get(Field::Icmpv6Type));
             m.set(Field::Icmpv6Code, 0);
         }
-        m.set_masked(f.id, like.get(f.id), mask);
+        let value = match f.id {
+            Field::ActsetOutput => pick(rng, &[2, 4, u128::from(PortNo::UNSET.0)]),
+            id => like.get(id),
+        };
+        m.set_masked(f.id, value, mask);
     }
     if rng.below(4) == 0 {
         m.set_option(option(rng));
@@ -214,6 +218,27 @@ pub(super) struct World {
     pub(super) rules: Vec<(u8, Match, u16, Vec<Action>)>,
     pub(super) groups: Vec<Group>,
     fragments: FragHandling,
+    bundles: Vec<Bundle>,
+}
+
+/// The bundle of one port, with any VLAN mode.
+fn bundle(rng: &mut Rng, port: u32) -> Bundle {
+    use model::PriorityTags::{Always, IfNonzero, Never};
+    let trunks: [Option<&[u16]>; 4] = [None, None, Some(&[0, 5]), Some(&[5, 9])];
+    let trunks = pick(rng, &trunks).map(|vlans| Arc::new(vlans.iter().copied().collect()));
+    Bundle {
+        name: format!("p{port}").into(),
+        ports: vec![PortNo(port)],
+        mode: pick(
+            rng,
+            &[VlanMode::Access, VlanMode::Trunk, VlanMode::Trunk, VlanMode::NativeTagged, VlanMode::NativeUntagged],
+        ),
+        tag: pick(rng, &[0, 5, 5, 9]),
+        trunks,
+        priority_tags: pick(rng, &[Never, IfNonzero, Always]),
+        protected: rng.below(3) == 0,
+        floodable: rng.below(8) != 0,
+    }
 }
 
 const HASH_FIELDS: [HashFields; 7] = [
@@ -250,7 +275,7 @@ fn actions(rng: &mut Rng, table: u8, exact: bool) -> Vec<Action> {
         16 => Action::SetL4Dst(l4(rng)),
         17 => Action::RegLoad { dst: Subfield::whole(Field::Reg1), value: rng.below(3) },
         18..20 => Action::Group(1 + rng.below(5) as u32),
-        20 if !exact => output(pick(rng, &[PortNo::NORMAL, PortNo::FLOOD, PortNo::CONTROLLER])),
+        20 => output(pick(rng, &[PortNo::NORMAL, PortNo::NORMAL, PortNo::NORMAL, PortNo::FLOOD, PortNo::CONTROLLER])),
         23 if !exact => Action::Multipath(Box::new(Multipath {
             fields: pick(rng, &HASH_FIELDS),
             basis: 1,
@@ -326,7 +351,7 @@ fn group(rng: &mut Rng, id: u32, exact: bool) -> Group {
             list.push(Action::Group(id + 1));
         }
         bucket.actions = list.into();
-        GroupBucket { bucket, counters: Arc::default() }
+        GroupBucket::new(bucket)
     };
     let mut properties = GroupProperties::default();
     if rng.below(2) == 0 {
@@ -373,7 +398,8 @@ impl World {
         }
         let fragments =
             pick(rng, &[FragHandling::Normal, FragHandling::Normal, FragHandling::NxMatch, FragHandling::Drop]);
-        Self { rules, groups: (1..5).map(|id| group(rng, id, exact)).collect(), fragments }
+        let groups = (1..5).map(|id| group(rng, id, exact)).collect();
+        Self { rules, groups, fragments, bundles: (1..5).map(|port| bundle(rng, port)).collect() }
     }
 
     pub(super) fn network(&self) -> Network {
@@ -388,12 +414,26 @@ impl World {
         let mut net = network_with(&self.rules, self.groups.iter().map(copy).collect(), &peer);
         let first = net.bridges.get_mut(&0).and_then(Arc::get_mut).expect("nobody else has it");
         first.fragments = self.fragments;
+        first.bundles.clone_from(&self.bundles);
+        let mut macs = first.macs.write();
+        for (n, vlan) in [0, 5, 9].into_iter().enumerate() {
+            (0..3u8).for_each(|mac| {
+                _ = macs.learn(
+                    vlan,
+                    MacAddr([2, 0, 0, 0, 0, mac]),
+                    PortNo(1 + (u32::from(mac) + n as u32) % 4),
+                    Millis(1),
+                );
+            });
+        }
+        drop(macs);
         net
     }
 
-    fn naive(&self, key: &FlowKey) -> Option<Vec<Sent>> {
+    fn naive(&self, bridge: &Bridge, key: &FlowKey) -> Option<Vec<Sent>> {
         let (rules, groups, fragments) = (&self.rules[..], &self.groups[..], self.fragments);
-        let mut naive = Naive { rules, groups, fragments, at: Wire::new(key), ..Naive::new() };
+        let at = Wire::new(key);
+        let mut naive = Naive { rules, groups, fragments, bridge: Some(bridge), at, ..Naive::new() };
         naive.table(0);
         naive.action_set();
         (naive.left > 0).then_some(naive.out)
@@ -450,7 +490,7 @@ tally::proptest! {
                 prop_assert_eq!(&again.reads, &verdict.reads);
                 prop_assert_eq!(&again.dependencies.len(), &verdict.dependencies.len());
                 SAMPLES.fetch_add(1, Ordering::Relaxed);
-                if let Some(want) = exact.then(|| world.naive(key)).flatten().filter(|_| verdict.error.is_none()) {
+                if let Some(want) = exact.then(|| world.naive(&net.bridges[&0], key)).flatten().filter(|_| verdict.error.is_none()) {
                     let mut got = Vec::new();
                     execute(Some(&net), &again.actions, &mut Wire::new(key), &mut got);
                     prop_assert_eq!(got, want, "options {}", bits);
@@ -491,9 +531,12 @@ tally::proptest! {
     fn what_no_dependency_names_does_not_matter(seed: u64) {
         let rng = &mut Rng::seeded(seed);
         let net = World::new(rng, false).network();
+        overlay::enable(rng, &net);
+        overlay::decide(rng, &net, |_| true);
         let key = packet(rng, None);
         let before = translate(&net, &key, false);
         let bridge = &net.bridges[&0];
+        overlay::decide(rng, &net, |port| !before.dependencies.contains(&Dependency::PortState(port)));
         // Rules that nothing says could be found, any group that is not named, any address that is not.
         for i in 0..6u64 {
             let (table, priority) = (rng.below(4) as u8, (rng.below(9) * 100 + 1 + i * 2) as u16);

@@ -1,19 +1,19 @@
-//! A node that tests a group of bits: its children by a hash of their values.
+//! A node that tests groups of bits: a table of children by a hash of their values.
 //!
-//! Only hashes of 64 bits are stored and compared, as leaves compare all bits of their flows anyway. The hashes of a node's
-//! children are distinct: should two collide when it is split, it gets another seed. A key whose values no child has may be
-//! led to a leaf by accident, and does not match it; a flow that is put there by such an accident, whose chance is one in
-//! 2^64, is told from the others by what is tested below, or takes the place of one of them, which then has to come again.
+//! Only 64-bit hashes are stored and compared, as leaves compare all bits of their flows anyway. The hashes of a node's
+//! children are distinct: if two collide in a split, the node gets another seed. A key with values of no child may
+//! still lead to a leaf by a collision, and then fails the comparison. A flow inserted by such a collision, with a
+//! probability of 2^-64, is separated from the others further down, or replaces one of them, which then causes a miss.
 //!
-//! A look-up leaves out what it need not hash: tests in which all children have the same values ([`Bits::hash_fast`]). A
-//! key that has others there is led to one of the children and does not match its leaves.
+//! Lookups skip tests in which all children have the same values ([`Bits::shortcut_hash`]). A key with other values
+//! there leads to one of the children and does not match its leaves.
 
 use base::mix::fold;
 use flow::{Code, Words};
 
-use super::slab::Ref;
+use super::slab::{Ref, SMALL};
 
-/// Tests at most; more follow in a node below.
+/// Maximum number of tests; further tests go to a node below.
 pub(super) const TESTS_MAX: usize = 6;
 
 const SLOTS_MIN: usize = 4;
@@ -21,7 +21,7 @@ const SLOTS_MIN: usize = 4;
 /// Tests are hashed in pairs.
 const PAIRS: usize = TESTS_MAX / 2;
 const ALL_PAIRS: u8 = (1 << PAIRS) - 1;
-/// What tells the tests of a hash apart.
+/// Makes the positions of tests distinct in the hash.
 const MIX: [u64; TESTS_MAX] = [
     0x9e37_79b9_7f4a_7c15,
     0xc2b2_ae3d_27d4_eb4f,
@@ -34,48 +34,49 @@ const MIX: [u64; TESTS_MAX] = [
 /// Bits of a word.
 pub(super) type Test = (u8, u64);
 
-/// See the module's text. Invariants: children are in `table` if there are two or more, and in `only` if there is one;
-/// places in `table` up to a child's own are occupied, and at most half of all are.
+/// A node that tests bits; see the module documentation. Invariants: two or more children are in `table`, a single
+/// child is in `only`; slots in `table` from a child's hash slot to its own are occupied, and at most half of all slots
+/// are.
 #[derive(Debug)]
 pub(super) struct Bits {
     /// Children.
     pub(super) n: u32,
-    /// The child, if there is one.
+    /// The only child, if there is exactly one.
     pub(super) only: Ref,
-    /// The hash of its values. Of two or more children: what the pairs of tests in which all have the same values are for
-    /// their hashes.
+    /// The hash of the only child. With two or more children, the contribution of the pairs of tests in which all of
+    /// them have the same values.
     pub(super) only_hash: u64,
     n_tests: u8,
-    /// A bit for each test in which all children have the same values.
+    /// Bitmap of the tests in which all children have the same values.
     same: u8,
-    /// Of two or more children: a bit for each pair of tests in which they have different values.
+    /// With two or more children: bitmap of the pairs of tests in which their values differ.
     differing: u8,
     words: [Code; TESTS_MAX],
     bits: [u64; TESTS_MAX],
     seed: u64,
     table: Box<[Slot]>,
-    /// Of two or more children: the values in tests in which all have the same.
+    /// With two or more children: the values of the tests in which all have the same.
     values: Option<Box<[u64; TESTS_MAX]>>,
     /// See [`super::prefix::Prefix`].
-    pub(super) top: Ref,
+    pub(super) chain_head: Ref,
     /// See [`super::prefix::Prefix`].
-    pub(super) above: u64,
+    pub(super) path_bits: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     hash: u64,
-    /// None: the place is free.
+    /// `Ref::NONE` in a free slot.
     child: Ref,
-    /// Where look-ups go on.
-    fast: Ref,
+    /// Where lookups go on.
+    shortcut: Ref,
 }
 
-const FREE: Slot = Slot { hash: 0, child: Ref::NONE, fast: Ref::NONE };
+const FREE: Slot = Slot { hash: 0, child: Ref::NONE, shortcut: Ref::NONE };
 
 impl Bits {
-    /// A node with one child, whose values `word` tells. `tests` are at most [`TESTS_MAX`], in the order in which they may
-    /// be split.
+    /// A node with one child, whose values are those of `word`. `tests` has at most [`TESTS_MAX`] entries, in the order
+    /// of possible splits.
     pub(super) fn new(tests: &[Test], only: Ref, seed: u64, word: impl Fn(usize) -> u64) -> Self {
         let mut node = Self {
             n: 1,
@@ -89,8 +90,8 @@ impl Bits {
             seed,
             table: Box::default(),
             values: None,
-            top: Ref::NONE,
-            above: 0,
+            chain_head: Ref::NONE,
+            path_bits: 0,
         };
         for (i, (word, bits)) in tests.iter().enumerate() {
             (node.words[i], node.bits[i]) = (Code::of((*word).into()), *bits);
@@ -99,9 +100,9 @@ impl Bits {
         node
     }
 
-    /// Where another node was that had these.
-    pub(super) fn in_place_of(self, top: Ref, above: u64) -> Self {
-        Self { top, above, ..self }
+    /// Takes over the position of a node that had these fields.
+    pub(super) fn in_place_of(self, chain_head: Ref, path_bits: u64) -> Self {
+        Self { chain_head, path_bits, ..self }
     }
 
     pub(super) fn tests(&self) -> impl Iterator<Item = Test> + '_ {
@@ -113,8 +114,8 @@ impl Bits {
         self.words[test].word().unwrap_or(0)
     }
 
-    /// Notes where the values of a new child, whose key's words `new` tells, differ from those of the others; `first` tells
-    /// the words of the one that is there, if it is the only one.
+    /// Records in which tests the values of a new child, by its key's words `new`, differ from the others'; `first`
+    /// gives the words of the existing child if it is the only one.
     pub(super) fn note_values(&mut self, first: impl Fn(usize) -> u64, new: impl Fn(usize) -> u64) {
         if self.same & (u8::MAX >> (8 - self.n_tests)) == 0 {
             self.values = None;
@@ -129,11 +130,11 @@ impl Bits {
         }
     }
 
-    /// Sets what look-ups may leave out; of two or more children.
+    /// Computes the tests that lookups skip; for two or more children.
     fn settle(&mut self) {
         (self.only_hash, self.differing) = (0, 0);
         for pair in 0..PAIRS {
-            // Past the last test, bits are zero for all.
+            // Bits past the last test are zero for all keys.
             match self.values.as_deref().filter(|_| self.same >> (2 * pair) & 3 == 3) {
                 Some(values) => self.only_hash ^= self.pair(pair, |i| values[i] & self.bits[i]),
                 None => self.differing |= 1 << pair,
@@ -146,8 +147,7 @@ impl Bits {
         self.same.trailing_ones() as usize >= n
     }
 
-    /// The hash of a key's values. Pairs of words are mixed side by side, each by a product of two factors that nobody
-    /// outside knows.
+    /// The hash of a key's values. Pairs of words are mixed independently, each by a product with two secret factors.
     #[inline]
     pub(super) fn hash(&self, word: impl Fn(usize) -> u64) -> u64 {
         let masked = |i: usize| if self.bits[i] == 0 { 0 } else { word(self.word(i)) & self.bits[i] };
@@ -155,9 +155,9 @@ impl Bits {
         fold(hash ^ self.seed, MIX[0])
     }
 
-    /// The hash that the child of `key` has, if there is one; of two or more children.
+    /// The hash of `key`'s child, if it exists; for two or more children.
     #[inline]
-    pub(super) fn hash_fast(&self, key: &impl Words) -> u64 {
+    pub(super) fn shortcut_hash(&self, key: &impl Words) -> u64 {
         let mut hash = self.only_hash;
         for pair in 0..PAIRS {
             if self.differing >> pair & 1 != 0 {
@@ -167,22 +167,22 @@ impl Bits {
         fold(hash ^ self.seed, MIX[0])
     }
 
-    /// What two tests are for a hash, by what a key has in their bits. Past the last test, that is zero.
+    /// The contribution of two tests to a hash, from a key's masked values. It is zero past the last test.
     #[inline]
     fn pair(&self, pair: usize, masked: impl Fn(usize) -> u64) -> u64 {
         let i = 2 * pair;
         fold(masked(i) ^ self.seed ^ MIX[i], masked(i + 1) ^ self.seed.rotate_left(32) ^ MIX[i + 1])
     }
 
-    /// The child of a key; of two or more children.
+    /// The child for a hash; for two or more children.
     pub(super) fn find(&self, hash: u64) -> Ref {
         self.slot(hash).map_or(Ref::NONE, |slot| slot.child)
     }
 
-    /// Where a look-up goes on; of two or more children.
+    /// The shortcut of the child for a hash; for two or more children.
     #[inline]
-    pub(super) fn find_fast(&self, hash: u64) -> Ref {
-        self.slot(hash).map_or(Ref::NONE, |slot| slot.fast)
+    pub(super) fn find_shortcut(&self, hash: u64) -> Ref {
+        self.slot(hash).map_or(Ref::NONE, |slot| slot.shortcut)
     }
 
     /// The slot of a hash, or a free one.
@@ -199,10 +199,10 @@ impl Bits {
         None
     }
 
-    /// Says where look-ups of a child go on.
-    pub(super) fn set_fast(&mut self, hash: u64, fast: Ref) {
+    /// Sets the shortcut of a child.
+    pub(super) fn set_shortcut(&mut self, hash: u64, shortcut: Ref) {
         if let Some(at) = self.position(hash) {
-            self.table[at].fast = fast;
+            self.table[at].shortcut = shortcut;
         }
     }
 
@@ -212,7 +212,7 @@ impl Bits {
         self.table.get(hash as usize & self.table.len().wrapping_sub(1)).map_or(0, |slot| slot.hash)
     }
 
-    /// The child that has the values of this hash, of any number.
+    /// The child for a hash, for any number of children.
     pub(super) fn child(&self, hash: u64) -> Ref {
         match self.n {
             1 if self.only_hash == hash => self.only,
@@ -221,18 +221,22 @@ impl Bits {
         }
     }
 
-    /// Adds a child, with where look-ups go on from it. `first` is where they go on from the child that is there already,
-    /// if it is the only one.
+    /// Adds a child with its shortcut. `first` is the shortcut of the existing child if it is the only one.
     pub(super) fn add(&mut self, hash: u64, child: (Ref, Ref), first: Ref) {
         if self.n == 1 {
             self.table = vec![FREE; SLOTS_MIN].into();
-            self.put(Slot { hash: self.only_hash, child: self.only, fast: first });
+            self.put(Slot { hash: self.only_hash, child: self.only, shortcut: first });
         } else if (self.n as usize + 1) * 2 > self.table.len() {
             self.resize(self.table.len() * 2);
         }
-        self.put(Slot { hash, child: child.0, fast: child.1 });
+        self.put(Slot { hash, child: child.0, shortcut: child.1 });
         self.n += 1;
         self.settle();
+    }
+
+    /// Whether adding a child would resize a large table.
+    pub(super) fn is_full(&self) -> bool {
+        self.n as usize > SMALL && (self.n as usize + 1) * 2 > self.table.len()
     }
 
     fn resize(&mut self, slots: usize) {
@@ -263,16 +267,16 @@ impl Bits {
         None
     }
 
-    /// Puts `new` in the place of a child. (Where look-ups go on from it is to be said again.)
+    /// Replaces a child by `new`. (The caller must set its shortcut again.)
     pub(super) fn replace(&mut self, hash: u64, new: Ref) {
         if self.n == 1 {
             self.only = new;
         } else if let Some(at) = self.position(hash) {
-            (self.table[at].child, self.table[at].fast) = (new, new);
+            (self.table[at].child, self.table[at].shortcut) = (new, new);
         }
     }
 
-    /// Removes a child of two or more.
+    /// Removes one of at least two children.
     pub(super) fn remove(&mut self, hash: u64) {
         let Some(mut hole) = self.position(hash) else { return };
         let mask = self.table.len() - 1;
@@ -283,7 +287,7 @@ impl Bits {
             if child.is_none() {
                 break;
             }
-            // It may move back to the hole unless its own place lies between the two.
+            // An entry may move into the hole unless its hash slot lies between the hole and the entry.
             if (at.wrapping_sub(hash as usize) & mask) >= (at.wrapping_sub(hole) & mask) {
                 self.table[hole] = self.table[at];
                 hole = at;
@@ -305,10 +309,10 @@ impl Bits {
         only.into_iter().chain(self.table.iter().map(|s| s.child).filter(|c| !c.is_none()))
     }
 
-    /// Children of two or more, with where look-ups go on from them.
+    /// The children and their shortcuts; for two or more children.
     #[cfg(test)]
-    pub(super) fn fast(&self) -> impl Iterator<Item = (Ref, Ref)> + '_ {
-        self.table.iter().filter(|s| !s.child.is_none()).map(|s| (s.child, s.fast))
+    pub(super) fn shortcut(&self) -> impl Iterator<Item = (Ref, Ref)> + '_ {
+        self.table.iter().filter(|s| !s.child.is_none()).map(|s| (s.child, s.shortcut))
     }
 
     /// Bytes on the heap.

@@ -1,21 +1,22 @@
-//! The tree itself: nodes, leaves, and the way to a flow's place, which changes nodes on the way.
+//! The tree itself: nodes, leaves, and the path to a flow's position, along which an insertion changes nodes.
 //!
 //! Invariants:
 //!
-//! 1. What the nodes on the way to a leaf test are bits of its flow's mask, and the flow's key has the values that lead
-//!    there. So a key that a flow covers is led to its leaf.
-//! 2. Any two leaves part at a node, where their flows have different values in bits of both masks. So flows are
+//! 1. The tests on the path to a leaf are bits of its flow's mask, and the flow's key has the values on that path. So a
+//!    key that a flow covers leads to its leaf.
+//! 2. Any two leaves diverge at a node, where their flows have different values in bits of both masks. So flows are
 //!    disjoint.
-//! 3. A leaf is compared in all bits of its flow's mask. So no look-up answers with a flow that does not cover its key,
-//!    even where 1 or 2 were broken.
-//! 4. Beside a reference to a child stands where look-ups go on from it ([`Core::fast`]): past nodes of one child and
-//!    prefix nodes, at the next node of bits that tells flows apart, inner node of a trie, or leaf.
-//! 5. The only child of a node is no leaf: what tells flows apart is needed for two at least. (Nodes with one child
-//!    keep the order of reads for flows to come. A look-up passes them without a test.)
-//! 6. A prefix node of two or more children holds of each only where look-ups go on from it (4): a leaf, which is the child
-//!    itself, or a node or trie whose node knows the child as its `top`. A node that is such a child knows the bits that
-//!    lead to it (`above`). So an insertion goes down by the same lines of memory as the look-up that missed, and needs
-//!    no flow below to tell where the new one parts from the others.
+//! 3. A leaf compares all bits of its flow's mask. So no lookup returns a flow that does not cover its key, even if 1 or
+//!    2 were violated.
+//! 4. A reference to a child is stored with its *shortcut* ([`Core::shortcut`]), at which lookups continue: it skips nodes
+//!    with a single child and the heads of prefix nodes, and points to the next node of bits with several children, inner
+//!    node of a trie, or leaf.
+//! 5. The only child of a node is no leaf, as a test only separates two or more flows. (Nodes with one child preserve the
+//!    order of reads for later flows. Lookups skip them.)
+//! 6. A prefix node with two or more children stores of each child only its shortcut (4). If that is a leaf, it is the
+//!    child itself; otherwise the node at the end of the shortcut stores the child as its `chain_head`. A node that is such
+//!    a child stores the bits that lead to it (`path_bits`). So an insertion touches the same cache lines as the lookup
+//!    that missed, and needs no flow further down to find where the new flow diverges from the others.
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -28,13 +29,16 @@ use smallvec::SmallVec;
 
 use super::super::Megaflow;
 use super::bits::{Bits, TESTS_MAX, Test};
-use super::leaf::Leaves;
-use super::part::{Piece, part};
+use super::insertion::Insertion;
+use super::leaf::{Leaves, New};
+use super::part::{Piece, separate};
 use super::prefix::{Prefix, Probe, Tries};
-use super::slab::{Kind, Ref, Slab};
-use super::wanted::Wanted;
+use super::slab::{Ref, RefKind, SMALL, Slab};
 
-/// A node. Two lines of memory.
+/// Maximum number of nodes that a typical insertion adds: more than reads have steps.
+const NODES_MAX: usize = 32;
+
+/// A node. It takes two cache lines.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(super) enum Node {
@@ -46,7 +50,7 @@ pub(super) enum Node {
 }
 
 impl Node {
-    /// Its child, if it has one.
+    /// The only child, if there is exactly one.
     fn only(&self) -> Option<Ref> {
         match self {
             Self::Bits(b) if b.n == 1 => Some(b.only),
@@ -56,16 +60,16 @@ impl Node {
     }
 }
 
-/// See the module's text.
+/// See the module documentation.
 #[derive(Debug)]
 pub(super) struct Core {
     pub(super) root: Ref,
-    /// Where look-ups begin.
-    pub(super) entrance: Ref,
+    /// Where lookups begin.
+    pub(super) root_shortcut: Ref,
     pub(super) nodes: Slab<Node>,
     pub(super) leaves: Leaves,
     pub(super) tries: Tries,
-    /// Seeds come from here, different in each process.
+    /// The source of seeds, different in each process.
     seeds: RandomState,
     n_seeds: u64,
 }
@@ -74,7 +78,7 @@ impl Default for Core {
     fn default() -> Self {
         Self {
             root: Ref::NONE,
-            entrance: Ref::NONE,
+            root_shortcut: Ref::NONE,
             nodes: Slab::default(),
             leaves: Leaves::default(),
             tries: Tries::default(),
@@ -86,7 +90,7 @@ impl Default for Core {
 
 /// Where a flow belongs.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Spot {
+pub(super) enum Position {
     /// The tree is empty.
     Root,
     /// A child of this node of bits.
@@ -98,6 +102,25 @@ pub(super) enum Spot {
 }
 
 impl Core {
+    /// An empty tree that continues with the same seeds: two trees made from equal ones stay equal.
+    pub(super) fn emptied(&self) -> Self {
+        Self { seeds: self.seeds.clone(), n_seeds: self.n_seeds, ..Self::default() }
+    }
+
+    /// Whether a flow can be added without reallocating large tables.
+    pub(super) fn has_room(&self) -> bool {
+        self.nodes.has_room(NODES_MAX) && self.tries.have_room() && self.leaves.have_room()
+    }
+
+    /// Whether inserting at this position takes many steps, or replaces another flow.
+    pub(super) fn takes_long(&self, position: Position) -> bool {
+        match position {
+            Position::Covered(_) => true,
+            Position::Bits(node) => matches!(&self.nodes.items[node], Node::Bits(bits) if bits.is_full()),
+            Position::Root | Position::Prefix { .. } => false,
+        }
+    }
+
     fn seed(&mut self) -> u64 {
         self.n_seeds += 1;
         self.seeds.hash_one(self.n_seeds)
@@ -107,102 +130,107 @@ impl Core {
     pub(super) fn any(&self, mut at: Ref) -> Option<usize> {
         loop {
             at = match at.kind() {
-                Kind::Leaf(leaf) => return Some(leaf),
-                Kind::Node(node) => match &self.nodes.items[node] {
+                RefKind::Leaf(leaf) => return Some(leaf),
+                RefKind::Node(node) => match &self.nodes.items[node] {
                     Node::Bits(b) => b.children().next()?,
                     Node::Prefix(p) => self.tries.any(p.root),
                     Node::Free => return None,
                 },
-                Kind::Inner(_) => self.tries.any(at),
-                Kind::None => return None,
+                RefKind::Inner(_) => self.tries.any(at),
+                RefKind::None => return None,
             };
         }
     }
 
-    /// A word of the key of any flow below a reference, in the bits that nodes on the way to it test.
+    /// A word of the key of any flow below a reference, limited to bits that nodes on the path to it test.
     fn word(&self, at: Ref, word: usize) -> u64 {
         self.word_of(self.any(at), word)
     }
 
-    /// A word of the key of a leaf's flow, in the bits that nodes on the way to it test: all are of its mask.
+    /// A word of the key of a leaf's flow, limited to bits that nodes on the path to it test: all of them are in its
+    /// mask.
     fn word_of(&self, leaf: Option<usize>, word: usize) -> u64 {
         leaf.map_or(0, |leaf| self.leaves.value(leaf, word))
     }
 
-    /// The leaf that a key is led to, and covers it.
+    /// The leaf that covers a key.
     pub(super) fn covering(&self, key: &FlowKey) -> Option<usize> {
         match self.descend(key, &mut 0).kind() {
-            Kind::Leaf(leaf) if self.leaves.covers(leaf, key) => Some(leaf),
+            RefKind::Leaf(leaf) if self.leaves.covers(leaf, key) => Some(leaf),
             _ => None,
         }
     }
 
-    /// Goes to the place of a flow, narrowing it by what it has to be narrowed by, and splitting nodes where it reads
-    /// on in another way than the flows below them. Unless it is covered, [`Core::fill`] must follow.
-    pub(super) fn place(&mut self, wanted: &mut Wanted) -> Spot {
+    /// Finds the position of a flow. Narrows the flow where needed, and splits nodes where its order of reads differs
+    /// from that of the flows below. [`Core::fill`] must follow, unless the flow is covered.
+    pub(super) fn locate(&mut self, insertion: &mut Insertion) -> Position {
         let mut parent = None;
         let mut at = self.root;
         loop {
             match at.kind() {
-                Kind::Leaf(leaf) => {
-                    // What has grown tells the two apart. Were it not so, the new flow would win, and no harm be done.
-                    debug_assert!(!wanted.grown, "parted from {:?} by nothing", self.leaves.flow(leaf));
-                    if wanted.grown || self.leaves.covers(leaf, &wanted.key) {
-                        return Spot::Covered(leaf);
+                RefKind::Leaf(leaf) => {
+                    // The nodes added by `grow` separate the two. If they did not, the new flow would replace the
+                    // other, which is harmless.
+                    debug_assert!(!insertion.grown, "parted from {:?} by nothing", self.leaves.flow(leaf));
+                    if insertion.grown || self.leaves.covers(leaf, &insertion.key) {
+                        return Position::Covered(leaf);
                     }
-                    (wanted.grown, wanted.changed) = (true, true);
-                    let new = self.grow(leaf, wanted);
-                    self.replace(parent, |w| wanted.key.0[w], new);
+                    (insertion.grown, insertion.changed) = (true, true);
+                    let new = self.grow(leaf, insertion);
+                    self.replace(parent, |w| insertion.key.0[w], new);
                     at = new;
                 }
-                Kind::Node(node) => match self.enter(node, wanted) {
+                RefKind::Node(node) => match self.enter(node, insertion) {
                     Ok(child) => {
                         parent = Some(node);
                         at = child;
                     }
-                    Err(spot) => return spot,
+                    Err(position) => return position,
                 },
-                Kind::Inner(_) | Kind::None => return Spot::Root,
+                RefKind::Inner(_) | RefKind::None => return Position::Root,
             }
         }
     }
 
-    /// One step down from a node, or where in it the flow belongs.
-    fn enter(&mut self, node: usize, wanted: &mut Wanted) -> Result<Ref, Spot> {
+    /// Descends one step from a node, or returns the flow's position in it.
+    fn enter(&mut self, node: usize, insertion: &mut Insertion) -> Result<Ref, Position> {
         match &self.nodes.items[node] {
             Node::Bits(_) => {
-                self.agree(node, wanted);
-                let Node::Bits(bits) = &self.nodes.items[node] else { return Err(Spot::Root) };
-                let child = bits.child(bits.hash(|w| wanted.key.0[w]));
-                if child.is_none() { Err(Spot::Bits(node)) } else { Ok(child) }
+                self.agree(node, insertion);
+                let Node::Bits(bits) = &self.nodes.items[node] else { return Err(Position::Root) };
+                if insertion.is_refused {
+                    return Err(Position::Bits(node));
+                }
+                let child = bits.child(bits.hash(|w| insertion.key.0[w]));
+                if child.is_none() { Err(Position::Bits(node)) } else { Ok(child) }
             }
             Node::Prefix(prefix) => {
                 let field = prefix.field;
                 let word = usize::from(field.word);
-                let value = field.value(wanted.key.0[word]);
-                match self.tries.probe(prefix, value, |child| self.above_end(prefix, child)) {
+                let value = field.value(insertion.key.0[word]);
+                match self.tries.probe(prefix, value, |child| self.path_bits_of(prefix, child)) {
                     Probe::Covered(child, len) => {
-                        wanted.test(word, field.bits(len));
-                        Ok(if prefix.n == 1 { child } else { self.top(child) })
+                        insertion.test(word, field.bits(len));
+                        Ok(if prefix.n == 1 { child } else { self.chain_head(child) })
                     }
                     Probe::Apart(apart) => {
-                        let len = wanted.len_of(field).max(apart + 1);
-                        wanted.test(word, field.bits(len));
-                        Err(Spot::Prefix { node, len, apart })
+                        let len = insertion.len_of(field).max(apart + 1);
+                        insertion.test(word, field.bits(len));
+                        Err(Position::Prefix { node, len, apart })
                     }
                 }
             }
-            Node::Free => Err(Spot::Root),
+            Node::Free => Err(Position::Root),
         }
     }
 
-    /// Makes a node of bits one that tests nothing that the flow does not match, nor in another order than the flow
-    /// reads: splits it after what they have in common. Where they disagree at once, the node's first test goes before
-    /// what the flow reads, and narrows it if it does not match these bits at all.
+    /// Splits a node of bits so that it tests only bits that the flow matches, in the order in which the flow reads
+    /// them. If already the first test differs from the flow's next read, that test stays first, and the flow is
+    /// narrowed if it does not match these bits.
     ///
-    /// (Were a flow let through that matches the node's bits but reads them late, flows that agree with it so far and
-    /// do not get to read them would be narrowed for nothing.)
-    fn agree(&mut self, node: usize, wanted: &mut Wanted) {
+    /// (Accepting a flow that matches the node's bits but reads them later would needlessly narrow other flows that
+    /// agree with it so far and never read them.)
+    fn agree(&mut self, node: usize, insertion: &mut Insertion) {
         let Node::Bits(bits) = &self.nodes.items[node] else { return };
         let mut upper: SmallVec<[Test; TESTS_MAX]> = SmallVec::new();
         let mut lower: SmallVec<[Test; TESTS_MAX]> = SmallVec::new();
@@ -212,12 +240,13 @@ impl Core {
                 lower.push((word, bits));
                 continue;
             }
-            // What was tested above may be tested again.
-            let bits = bits & !wanted.tested.0[usize::from(word)];
-            // In nodes that grew for this flow, all that they test is its own.
-            let next = bits & if wanted.grown { wanted.mask.0[usize::from(word)] } else { wanted.next_bits(word) };
+            // Tests of nodes above may be repeated.
+            let bits = bits & !insertion.tested.0[usize::from(word)];
+            // Nodes that grew for this flow only test bits of its mask.
+            let next =
+                bits & if insertion.grown { insertion.mask.0[usize::from(word)] } else { insertion.next_bits(word) };
             let there = if next == 0 && upper.is_empty() { bits } else { next };
-            wanted.test(word.into(), there);
+            insertion.test(word.into(), there);
             if there != 0 {
                 upper.push((word, there));
                 at += 1;
@@ -229,30 +258,37 @@ impl Core {
             }
         }
         if !lower.is_empty() {
+            if insertion.quickly && bits.n as usize > SMALL && !bits.all_same(at) {
+                insertion.is_refused = true;
+                return;
+            }
             self.split(node, &upper, &lower, at);
-            wanted.changed = true;
+            insertion.changed = true;
         }
     }
 
-    /// Splits a node of bits in two levels, in the `at`-th of its tests.
+    /// Splits a node of bits into two levels, at test `at`.
     fn split(&mut self, node: usize, upper: &[Test], lower: &[Test], at: usize) {
         let Node::Bits(old) = std::mem::take(&mut self.nodes.items[node]) else { return };
-        let (top, above) = (old.top, old.above);
+        let (chain_head, path_bits) = (old.chain_head, old.path_bits);
         if old.n > 1 && old.all_same(at) {
-            // However many children it has, they stay in it, and are not told apart above it.
+            // The children have equal values in the upper tests, so they all stay in the lower node.
             let below = Ref::node(self.nodes.add(Node::Bits(old)));
             let seed = self.seed();
             let upper = Bits::new(upper, below, seed, |w| self.word(below, w));
-            self.nodes.items[node] = Node::Bits(upper.in_place_of(top, above));
+            self.nodes.items[node] = Node::Bits(upper.in_place_of(chain_head, path_bits));
             return;
         }
-        let mut groups: HashMap<SmallVec<[u64; TESTS_MAX]>, Vec<Ref>, RandomState> = HashMap::default();
+        // Uses the tree's seeds, so that both copies iterate in the same order.
+        let mut groups: HashMap<SmallVec<[u64; TESTS_MAX]>, Vec<Ref>, RandomState> =
+            HashMap::with_hasher(self.seeds.clone());
         for child in old.children() {
             let values = upper.iter().map(|(word, bits)| self.word(child, usize::from(*word)) & bits);
             groups.entry(values.collect()).or_default().push(child);
         }
         let below = groups.into_values().map(|children| {
-            // A leaf alone compares the rest itself; the order of reads above other nodes is kept.
+            // A single leaf compares the remaining bits itself. Above other nodes, the tests are kept for the order of
+            // reads.
             if let [leaf] = children[..]
                 && leaf.is_leaf()
             {
@@ -264,10 +300,10 @@ impl Core {
         });
         let children: Vec<Ref> = below.collect();
         let seed = self.seed();
-        self.nodes.items[node] = Node::Bits(self.bits_node(upper, &children, seed).in_place_of(top, above));
+        self.nodes.items[node] = Node::Bits(self.bits_node(upper, &children, seed).in_place_of(chain_head, path_bits));
     }
 
-    /// A node with children of different values, of which there are some. Takes another seed until no hashes collide.
+    /// A node for at least one child with distinct values. Tries seeds until no hashes collide.
     fn bits_node(&mut self, tests: &[Test], children: &[Ref], mut seed: u64) -> Bits {
         let first = children.first().copied().unwrap_or(Ref::NONE);
         'seed: loop {
@@ -279,21 +315,21 @@ impl Core {
                     continue 'seed;
                 }
                 node.note_values(|w| self.word(first, w), |w| self.word(*child, w));
-                node.add(hash, (*child, self.fast(*child)), self.fast(first));
+                node.add(hash, (*child, self.shortcut(*child)), self.shortcut(first));
             }
             return node;
         }
     }
 
-    /// Nodes that tell a leaf from a flow that it does not cover, with the leaf below.
-    fn grow(&mut self, leaf: usize, wanted: &mut Wanted) -> Ref {
-        let Some(flow) = self.leaves.flow(leaf) else { return Ref::leaf(leaf) };
-        let mut pieces = part(flow, wanted);
+    /// Adds nodes above a leaf that separate it from a flow that it does not cover.
+    fn grow(&mut self, leaf: usize, insertion: &mut Insertion) -> Ref {
+        let Some((flow, mask)) = self.leaves.flow_and_mask(leaf) else { return Ref::leaf(leaf) };
+        let mut pieces = separate((flow, mask), insertion);
         let mut below = Ref::leaf(leaf);
         while let Some(piece) = pieces.pop() {
             let node = match piece {
                 Piece::Prefix(field, len) => {
-                    self.set_above(below, field.value(self.word_of(Some(leaf), field.word.into())));
+                    self.set_path_bits(below, field.value(self.word_of(Some(leaf), field.word.into())));
                     Node::Prefix(Prefix::new(field, len, below))
                 }
                 Piece::Bits(test) => {
@@ -315,59 +351,59 @@ impl Core {
         below
     }
 
-    /// Puts a flow to its place, which is that of `wanted`. Returns the flow that it replaces.
-    pub(super) fn fill(&mut self, spot: Spot, wanted: &Wanted, flow: Arc<Megaflow>) -> Option<Arc<Megaflow>> {
-        let mut changed = wanted.changed;
-        if let Spot::Covered(old) = spot {
-            let old = self.leaves.replace(old, flow, wanted.narrowed);
-            self.refresh_if_changed(wanted);
+    /// Puts a flow at the position that `insertion` found. Returns the flow that it replaces.
+    pub(super) fn fill(&mut self, position: Position, insertion: &Insertion, flow: New) -> Option<Arc<Megaflow>> {
+        let mut changed = insertion.changed;
+        if let Position::Covered(old) = position {
+            let old = self.leaves.replace(old, flow);
+            self.refresh_if_changed(insertion);
             return old;
         }
-        let index = self.leaves.add(flow, wanted.narrowed);
+        let index = self.leaves.add(flow);
         let new = Ref::leaf(index);
         let mut parted = None;
-        match spot {
-            Spot::Root => (self.root, changed) = (new, true),
-            Spot::Bits(node) => {
+        match position {
+            Position::Root => (self.root, changed) = (new, true),
+            Position::Bits(node) => {
                 let Node::Bits(mut bits) = std::mem::take(&mut self.nodes.items[node]) else { return None };
-                let hash = bits.hash(|w| wanted.key.0[w]);
+                let hash = bits.hash(|w| insertion.key.0[w]);
                 let first = if bits.n == 1 { self.any(bits.only) } else { None };
-                bits.note_values(|w| self.word_of(first, w), |w| wanted.key.0[w]);
-                // With a second child it is not passed over any more.
+                bits.note_values(|w| self.word_of(first, w), |w| insertion.key.0[w]);
+                // With a second child, lookups do not skip this node any more.
                 changed |= bits.n == 1;
-                bits.add(hash, (new, new), self.fast(bits.only));
+                bits.add(hash, (new, new), self.shortcut(bits.only));
                 self.nodes.items[node] = Node::Bits(bits);
             }
-            Spot::Prefix { node, len, apart } => {
+            Position::Prefix { node, len, apart } => {
                 let Node::Prefix(mut prefix) = std::mem::take(&mut self.nodes.items[node]) else { return None };
                 let field = prefix.field;
                 let word = usize::from(field.word);
-                let value = field.value(wanted.key.0[word]);
+                let value = field.value(insertion.key.0[word]);
                 let (first, alone) = (prefix.root, prefix.n == 1);
                 let beside = self.tries.beside(&prefix, value, apart);
-                let beside = beside.map(|child| self.above_end(&prefix, child));
+                let beside = beside.map(|child| self.path_bits_of(&prefix, child));
                 self.tries.add(&mut prefix, (value, len), new, apart, beside.unwrap_or(0));
                 changed |= prefix.root != first;
                 if alone {
-                    let end = self.fast(first);
-                    self.tries.set_fast(&prefix, self.above(field, first), end);
+                    let end = self.shortcut(first);
+                    self.tries.set_shortcut(&prefix, self.path_bits(field, first), end);
                     parted = Some((end, first));
                 }
                 self.nodes.items[node] = Node::Prefix(prefix);
             }
-            Spot::Covered(_) => {}
+            Position::Covered(_) => {}
         }
         if changed {
-            self.refresh(|w| wanted.key.0[w]);
+            self.refresh(|w| insertion.key.0[w]);
         }
-        // Where look-ups go on from a child that was alone, they come from there from now on, and not from above.
+        // The chain of the former only child now begins at that child, not at a node further up.
         if let Some((end, first)) = parted {
-            self.set_top(end, first);
+            self.set_chain_head(end, first);
         }
         None
     }
 
-    /// Puts `new` in the place of a child of `parent`, or of the root. `word` tells the values that lead there.
+    /// Replaces a child of `parent`, or the root, by `new`. `word` gives the values on the path.
     fn replace(&mut self, parent: Option<usize>, word: impl Fn(usize) -> u64, new: Ref) {
         let Some(parent) = parent else {
             self.root = new;
@@ -378,25 +414,25 @@ impl Core {
             Node::Prefix(prefix) => {
                 let value = prefix.field.value(word(prefix.field.word.into()));
                 self.tries.replace(prefix, value, new);
-                self.set_above(new, value);
+                self.set_path_bits(new, value);
             }
             Node::Free => {}
         }
     }
 
-    /// Takes a flow out, and nodes that are not needed any more.
+    /// Removes a flow, and nodes that are no longer needed.
     pub(super) fn remove(&mut self, flow: &Megaflow) -> Option<Arc<Megaflow>> {
         let word = |w: usize| flow.key.word(w);
         let mut path: SmallVec<[usize; 16]> = SmallVec::new();
         let mut at = self.root;
         let leaf = loop {
             match at.kind() {
-                Kind::Leaf(leaf) => break leaf,
-                Kind::Node(node) => {
+                RefKind::Leaf(leaf) => break leaf,
+                RefKind::Node(node) => {
                     path.push(node);
                     at = self.child(node, word);
                 }
-                Kind::Inner(_) | Kind::None => return None,
+                RefKind::Inner(_) | RefKind::None => return None,
             }
         };
         if !self.leaves.flow(leaf).is_some_and(|f| std::ptr::eq(Arc::as_ptr(f), flow)) {
@@ -404,7 +440,7 @@ impl Core {
         }
         let removed = self.leaves.take(leaf);
         let Some(parent) = path.last() else {
-            (self.root, self.entrance) = (Ref::NONE, Ref::NONE);
+            (self.root, self.root_shortcut) = (Ref::NONE, Ref::NONE);
             return removed;
         };
         match &mut self.nodes.items[*parent] {
@@ -414,15 +450,15 @@ impl Core {
                 self.tries.remove(prefix, value);
                 if prefix.n == 1 {
                     let only = prefix.root;
-                    let top = self.top(only);
+                    let chain_head = self.chain_head(only);
                     if let Node::Prefix(prefix) = &mut self.nodes.items[*parent] {
-                        prefix.root = top;
+                        prefix.root = chain_head;
                     }
                 }
             }
             Node::Free => {}
         }
-        // A leaf that is left alone moves up, to the first node that tells it from others.
+        // A leaf without siblings moves up to the first node that separates it from others.
         while let Some(node) = path.pop()
             && let Some(only) = self.nodes.items[node].only()
             && only.is_leaf()
@@ -434,18 +470,18 @@ impl Core {
         removed
     }
 
-    /// The child of a node that values lead to.
+    /// The child of a node for these values.
     fn child(&self, node: usize, word: impl Fn(usize) -> u64) -> Ref {
         match &self.nodes.items[node] {
             Node::Bits(bits) if bits.n == 1 => bits.only,
             Node::Bits(bits) => bits.find(bits.hash(word)),
             Node::Prefix(prefix) if prefix.n == 1 => prefix.root,
-            Node::Prefix(prefix) => self.top(self.tries.find(prefix, word(prefix.field.word.into()))),
+            Node::Prefix(prefix) => self.chain_head(self.tries.find(prefix, word(prefix.field.word.into()))),
             Node::Free => Ref::NONE,
         }
     }
 
-    /// Takes out all that is left, leaf by leaf from the end on: the flow of the last leaf.
+    /// Removes the flow of the last leaf, to empty the tree from the end.
     pub(super) fn pop(&mut self) -> Option<Arc<Megaflow>> {
         let flow = self.leaves.last()?.clone();
         self.remove(&flow)

@@ -1,15 +1,15 @@
-//! Where look-ups go on from a child, past nodes that tell nothing apart, and the way back: invariants 4 and 6 of
+//! Shortcuts past nodes that do not branch, and the way back to the skipped nodes: invariants 4 and 6 of
 //! [`super::core`].
 
 use super::core::{Core, Node};
+use super::insertion::Insertion;
 use super::prefix::{Prefix, PrefixField};
-use super::slab::{Kind, Ref};
-use super::wanted::Wanted;
+use super::slab::{Ref, RefKind};
 
 impl Core {
-    /// Where look-ups go on from a child.
-    pub(super) fn fast(&self, mut at: Ref) -> Ref {
-        while let Kind::Node(node) = at.kind() {
+    /// The shortcut of a child.
+    pub(super) fn shortcut(&self, mut at: Ref) -> Ref {
+        while let RefKind::Node(node) = at.kind() {
             at = match &self.nodes.items[node] {
                 Node::Bits(b) if b.n == 1 => b.only,
                 Node::Prefix(p) if p.n == 1 => p.root,
@@ -20,59 +20,59 @@ impl Core {
         at
     }
 
-    /// The node at which look-ups that go on here stop, if it is no leaf.
-    fn end(&self, fast: Ref) -> Option<usize> {
-        match fast.kind() {
-            Kind::Node(node) => Some(node),
-            Kind::Inner(inner) => Some(self.tries.owner(inner)),
-            Kind::Leaf(_) | Kind::None => None,
+    /// The node at the end of a shortcut; `None` for a leaf.
+    fn end(&self, shortcut: Ref) -> Option<usize> {
+        match shortcut.kind() {
+            RefKind::Node(node) => Some(node),
+            RefKind::Inner(inner) => Some(self.tries.owner(inner)),
+            RefKind::Leaf(_) | RefKind::None => None,
         }
     }
 
-    /// A child of a prefix node of two or more, by where look-ups of it go on.
-    pub(super) fn top(&self, fast: Ref) -> Ref {
-        let Some(end) = self.end(fast) else { return fast };
+    /// The child with this shortcut, for a prefix node of two or more children.
+    pub(super) fn chain_head(&self, shortcut: Ref) -> Ref {
+        let Some(end) = self.end(shortcut) else { return shortcut };
         match &self.nodes.items[end] {
-            Node::Bits(bits) => bits.top,
-            Node::Prefix(prefix) => prefix.top,
+            Node::Bits(bits) => bits.chain_head,
+            Node::Prefix(prefix) => prefix.chain_head,
             Node::Free => Ref::NONE,
         }
     }
 
-    /// Says which child of a prefix node leads to where look-ups go on.
-    pub(super) fn set_top(&mut self, fast: Ref, top: Ref) {
-        let Some(end) = self.end(fast) else { return };
+    /// Stores the child of a prefix node whose shortcut this is.
+    pub(super) fn set_chain_head(&mut self, shortcut: Ref, chain_head: Ref) {
+        let Some(end) = self.end(shortcut) else { return };
         match &mut self.nodes.items[end] {
-            Node::Bits(bits) => bits.top = top,
-            Node::Prefix(prefix) => prefix.top = top,
+            Node::Bits(bits) => bits.chain_head = chain_head,
+            Node::Prefix(prefix) => prefix.chain_head = chain_head,
             Node::Free => {}
         }
     }
 
-    /// The bits of `field` that lead to a child of a prefix node.
-    pub(super) fn above(&self, field: PrefixField, child: Ref) -> u64 {
+    /// The bits of `field` on the path to a child of a prefix node.
+    pub(super) fn path_bits(&self, field: PrefixField, child: Ref) -> u64 {
         match child.kind() {
-            Kind::Leaf(leaf) => field.value(self.leaves.value(leaf, field.word.into())),
-            Kind::Node(node) => match &self.nodes.items[node] {
-                Node::Bits(bits) => bits.above,
-                Node::Prefix(prefix) => prefix.above,
+            RefKind::Leaf(leaf) => field.value(self.leaves.value(leaf, field.word.into())),
+            RefKind::Node(node) => match &self.nodes.items[node] {
+                Node::Bits(bits) => bits.path_bits,
+                Node::Prefix(prefix) => prefix.path_bits,
                 Node::Free => 0,
             },
-            Kind::Inner(_) | Kind::None => 0,
+            RefKind::Inner(_) | RefKind::None => 0,
         }
     }
 
-    /// The same, by where look-ups of the child go on, unless it is the only one.
-    pub(super) fn above_end(&self, prefix: &Prefix, child: Ref) -> u64 {
-        self.above(prefix.field, if prefix.n == 1 { child } else { self.top(child) })
+    /// The bits on the path to a child, given by its shortcut, or directly if it is the only child.
+    pub(super) fn path_bits_of(&self, prefix: &Prefix, child: Ref) -> u64 {
+        self.path_bits(prefix.field, if prefix.n == 1 { child } else { self.chain_head(child) })
     }
 
-    /// Says which bits lead to a node.
-    pub(super) fn set_above(&mut self, child: Ref, value: u64) {
-        if let Kind::Node(node) = child.kind() {
+    /// Stores the bits on the path to a node.
+    pub(super) fn set_path_bits(&mut self, child: Ref, value: u64) {
+        if let RefKind::Node(node) = child.kind() {
             match &mut self.nodes.items[node] {
-                Node::Bits(bits) => bits.above = value,
-                Node::Prefix(prefix) => prefix.above = value,
+                Node::Bits(bits) => bits.path_bits = value,
+                Node::Prefix(prefix) => prefix.path_bits = value,
                 Node::Free => {}
             }
         }
@@ -82,46 +82,46 @@ impl Core {
         let index = self.nodes.add(node);
         let new = Ref::node(index);
         match &mut self.nodes.items[index] {
-            Node::Bits(bits) => bits.top = new,
-            Node::Prefix(prefix) => (prefix.top, prefix.index) = (new, index as u32),
+            Node::Bits(bits) => bits.chain_head = new,
+            Node::Prefix(prefix) => (prefix.chain_head, prefix.index) = (new, index as u32),
             Node::Free => {}
         }
         new
     }
 
-    /// Says anew where look-ups go on, all along the way that a key's words lead.
+    /// Recomputes the shortcuts along the path of a key's words.
     pub(super) fn refresh(&mut self, word: impl Fn(usize) -> u64 + Copy) {
         let mut at = self.root;
-        self.entrance = self.fast(at);
-        let mut top = at;
-        while let Kind::Node(node) = at.kind() {
-            // Not through `self.child`: what that goes by is what is to be said here.
+        self.root_shortcut = self.shortcut(at);
+        let mut chain_head = at;
+        while let RefKind::Node(node) = at.kind() {
+            // Not through `self.child`, which relies on the shortcuts.
             at = match &mut self.nodes.items[node] {
                 Node::Bits(bits) if bits.n == 1 => bits.only,
                 Node::Prefix(prefix) if prefix.n == 1 => prefix.root,
                 Node::Bits(bits) => {
-                    bits.top = top;
+                    bits.chain_head = chain_head;
                     let hash = bits.hash(word);
                     let child = bits.find(hash);
-                    let fast = self.fast(child);
+                    let shortcut = self.shortcut(child);
                     if let Node::Bits(bits) = &mut self.nodes.items[node] {
-                        bits.set_fast(hash, fast);
+                        bits.set_shortcut(hash, shortcut);
                     }
-                    top = child;
+                    chain_head = child;
                     child
                 }
                 Node::Prefix(prefix) => {
-                    prefix.top = top;
+                    prefix.chain_head = chain_head;
                     let value = prefix.field.value(word(prefix.field.word.into()));
                     let end = self.tries.find(prefix, word(prefix.field.word.into()));
-                    let child = self.top(end);
-                    let fast = self.fast(child);
+                    let child = self.chain_head(end);
+                    let shortcut = self.shortcut(child);
                     if let Node::Prefix(prefix) = &self.nodes.items[node]
                         && !child.is_none()
                     {
-                        self.tries.set_fast(prefix, value, fast);
+                        self.tries.set_shortcut(prefix, value, shortcut);
                     }
-                    top = child;
+                    chain_head = child;
                     child
                 }
                 Node::Free => Ref::NONE,
@@ -129,10 +129,10 @@ impl Core {
         }
     }
 
-    /// Does so for a flow that changed nodes on its way.
-    pub(super) fn refresh_if_changed(&mut self, wanted: &Wanted) {
-        if wanted.changed {
-            self.refresh(|w| wanted.key.0[w]);
+    /// Recomputes the shortcuts if an insertion changed nodes.
+    pub(super) fn refresh_if_changed(&mut self, insertion: &Insertion) {
+        if insertion.changed {
+            self.refresh(|w| insertion.key.0[w]);
         }
     }
 }

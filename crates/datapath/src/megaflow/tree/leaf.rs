@@ -1,28 +1,32 @@
-//! Leaves: a flow each, beside all that a look-up compares.
+//! Leaves: flows with everything that a lookup compares.
 //!
-//! A leaf is one line of memory, as a look-up among many flows waits for memory more than for anything else. So what many
-//! leaves have in common stands apart, once, under a number: masks, and generations. What does not fit into a leaf is
-//! read from its flow's key.
+//! A leaf is one cache line, as cache misses dominate lookups among many flows. Values that many leaves share are
+//! stored once and referenced by number: masks and generations. Words that do not fit into a leaf are read from its
+//! flow's key.
 
 use std::hash::Hash;
 use std::sync::Arc;
 
-use flow::{Code, PLAIN_WORDS, Sparse, Words};
+use flow::{Code, PLAIN_WORDS, Sparse, WIDE_WORDS, Words};
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 
 use super::super::Megaflow;
-use super::slab::Slab;
+use super::slab::{SMALL, Slab};
 
-/// Words of a mask that stand in the leaf itself.
+/// Words of the masked key stored in the leaf.
 const INLINE: usize = PLAIN_WORDS;
-/// In the number of a leaf's mask: the mask is more than the flow's own reads.
+/// Words stored beside the leaf ([`Overflow`]): matches on both IPv6 addresses need up to four.
+const BESIDE: usize = WIDE_WORDS - INLINE;
+/// Leaves in one chunk of [`Overflow`].
+const CHUNK: usize = 256;
+/// Flag in the number of a leaf's mask: the mask is narrower than the flow's reads.
 const NARROWED: u32 = 1 << 31;
-/// No generation has this number.
+/// An invalid generation number.
 const NO_GENERATION: u32 = u32::MAX;
 
-/// A leaf. `flow` is `None` in a free place.
+/// A leaf. `flow` is `None` in a free entry.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Leaf {
@@ -34,55 +38,108 @@ struct Leaf {
 
 const _: () = assert!(size_of::<Leaf>() == 64);
 
-/// A mask, as look-ups want it.
+/// A mask in the form that lookups compare with.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-struct Shape {
-    /// Where no word is, bits are zero.
+struct MaskLayout {
+    /// Bits are zero in unused entries.
     bits: [u64; INLINE],
     words: [Code; INLINE],
-    /// All words of the mask are among those of plain packets' keys, and stand here in their order.
+    /// Whether all words of the mask are words of plain packets' keys; they are then stored in that order.
     ordered: bool,
-    /// There are more words than have room.
+    /// Whether all words of the mask are words of IPv6 packets ([`Words::wide`]); they are then stored in that order.
+    wide: bool,
+    /// Whether words are stored beside the leaf.
     more: bool,
+    /// Whether the mask has more words than the leaf and the overflow store.
+    rest: bool,
+    words_beside: [Code; BESIDE],
+    bits_beside: [u64; BESIDE],
 }
 
-impl Shape {
+impl MaskLayout {
     fn new(mask: &Sparse) -> Self {
-        let mut shape = Self { more: false, ..Self::default() };
-        shape.ordered = mask.iter().all(|(word, _)| Code::of(word).place().is_some());
+        let mut layout = Self::default();
+        layout.ordered = mask.iter().all(|(word, _)| Code::of(word).place().is_some());
+        layout.wide = !layout.ordered && mask.iter().all(|(word, _)| Code::of(word).wide_place().is_some());
         for (i, (word, bits)) in mask.iter().enumerate() {
-            match shape.place(i, word) {
-                Some(at) => (shape.words[at], shape.bits[at]) = (Code::of(word), bits),
-                None => shape.more = true,
+            match layout.position(i, word) {
+                WordPosition::Leaf(at) => (layout.words[at], layout.bits[at]) = (Code::of(word), bits),
+                WordPosition::Beside(at) => {
+                    layout.more = true;
+                    (layout.words_beside[at], layout.bits_beside[at]) = (Code::of(word), bits);
+                }
+                WordPosition::Key => (layout.more, layout.rest) = (true, true),
             }
         }
-        shape
+        layout
     }
 
-    /// Where the `i`-th word of the mask stands, if there is room.
-    fn place(&self, i: usize, word: usize) -> Option<usize> {
-        if self.ordered { Code::of(word).place() } else { Some(i).filter(|i| *i < INLINE) }
+    /// The position of the `i`-th word of the mask.
+    fn position(&self, i: usize, word: usize) -> WordPosition {
+        let code = Code::of(word);
+        let at = match (self.ordered, self.wide) {
+            (true, _) => code.place(),
+            (_, true) => code.wide_place(),
+            _ => None,
+        };
+        match at.unwrap_or(i) {
+            at if at < INLINE => WordPosition::Leaf(at),
+            at if at < INLINE + BESIDE => WordPosition::Beside(at - INLINE),
+            _ => WordPosition::Key,
+        }
     }
 }
 
-/// Values that leaves share, each under a number for as long as a leaf has it.
+/// Where the value of a mask's word is stored.
+enum WordPosition {
+    Leaf(usize),
+    Beside(usize),
+    /// Only in the flow's key.
+    Key,
+}
+
+/// Words of masked keys that do not fit in their leaves, by leaf index. Storage grows by one chunk at a time, and only for
+/// chunks with such leaves.
+#[derive(Debug, Default)]
+struct Overflow(Vec<Option<Box<[[u64; BESIDE]; CHUNK]>>>);
+
+impl Overflow {
+    #[inline]
+    fn get(&self, index: usize) -> Option<&[u64; BESIDE]> {
+        self.0.get(index / CHUNK)?.as_ref()?.get(index % CHUNK)
+    }
+
+    fn set(&mut self, index: usize, values: [u64; BESIDE]) {
+        if self.0.len() <= index / CHUNK {
+            self.0.resize_with(index / CHUNK + 1, || None);
+        }
+        self.0[index / CHUNK].get_or_insert_with(|| Box::new([[0; BESIDE]; CHUNK]))[index % CHUNK] = values;
+    }
+
+    fn bytes(&self) -> usize {
+        let chunks = self.0.iter().flatten().count() * CHUNK * size_of::<[u64; BESIDE]>();
+        chunks + self.0.capacity() * size_of::<Option<Box<[[u64; BESIDE]; CHUNK]>>>()
+    }
+}
+
+/// Values that leaves share, by number, with reference counts.
 #[derive(Debug)]
-struct Shared<T> {
+struct Numbered<T> {
     numbers: HashMap<T, u32, RandomState>,
-    /// By number, with how many have it.
+    /// By number, with the number of users.
     values: Vec<(T, usize)>,
     free: Vec<u32>,
 }
 
-impl<T> Default for Shared<T> {
+impl<T> Default for Numbered<T> {
     fn default() -> Self {
         Self { numbers: HashMap::default(), values: Vec::new(), free: Vec::new() }
     }
 }
 
-impl<T: Clone + Eq + Hash> Shared<T> {
-    /// The number of a value that one leaf more has, and whether it is new.
+impl<T: Clone + Eq + Hash> Numbered<T> {
+    /// The number of a value, with one more user, and whether the value is new.
     fn share(&mut self, value: &T) -> (u32, bool) {
         match self.numbers.entry(value.clone()) {
             Entry::Occupied(known) => {
@@ -103,7 +160,7 @@ impl<T: Clone + Eq + Hash> Shared<T> {
         }
     }
 
-    /// A leaf that had a number is gone.
+    /// Removes a user of a number.
     fn release(&mut self, number: u32) {
         let (value, sharers) = &mut self.values[number as usize];
         *sharers -= 1;
@@ -120,48 +177,51 @@ impl<T: Clone + Eq + Hash> Shared<T> {
     }
 }
 
-/// All leaves of a tree, by their indexes.
+/// A flow for a leaf, with its mask if it is narrower than its reads.
+pub(super) type New = (Arc<Megaflow>, Option<Sparse>);
+
+/// All leaves of a tree, by index.
 #[derive(Debug, Default)]
 pub(super) struct Leaves {
     slab: Slab<Leaf>,
-    masks: Shared<Sparse>,
+    overflow: Overflow,
+    masks: Numbered<Sparse>,
     /// By the numbers of masks.
-    shapes: Vec<Shape>,
-    generations: Shared<u64>,
-    /// Leaves whose flows are narrower than their own reads.
+    layouts: Vec<MaskLayout>,
+    generations: Numbered<u64>,
+    /// Number of leaves whose flows are narrowed.
     pub(super) n_narrowed: usize,
 }
 
 impl Leaves {
-    /// A leaf for `flow` as it is to be installed, its mask narrowed if it is to be.
-    fn leaf(&mut self, flow: Arc<Megaflow>, narrowed: bool) -> Leaf {
-        let own;
-        let mask = if narrowed {
-            own = flow.mask();
-            &own
-        } else {
-            flow.reads.mask()
-        };
+    /// A leaf for `flow` with its narrowed mask, or the mask of its reads. Also returns the words to be stored beside it, if
+    /// there are any.
+    fn leaf(&mut self, (flow, narrowed): New) -> (Leaf, Option<[u64; BESIDE]>) {
+        let mask = narrowed.as_ref().unwrap_or(flow.reads.mask());
         let (number, is_new) = self.masks.share(mask);
         if is_new {
-            if self.shapes.len() <= number as usize {
-                self.shapes.resize_with(number as usize + 1, Shape::default);
+            if self.layouts.len() <= number as usize {
+                self.layouts.resize_with(number as usize + 1, MaskLayout::default);
             }
-            self.shapes[number as usize] = Shape::new(mask);
+            self.layouts[number as usize] = MaskLayout::new(mask);
         }
-        let shape = &self.shapes[number as usize];
-        let mut values = [0; INLINE];
+        let layout = &self.layouts[number as usize];
+        let (mut values, mut beside) = ([0; INLINE], [0; BESIDE]);
         for (i, (word, _, value)) in flow.key.in_mask(mask).enumerate() {
-            if let Some(at) = shape.place(i, word) {
-                values[at] = value;
+            match layout.position(i, word) {
+                WordPosition::Leaf(at) => values[at] = value,
+                WordPosition::Beside(at) => beside[at] = value,
+                WordPosition::Key => {}
             }
         }
+        let beside = layout.more.then_some(beside);
         let (generation, _) = self.generations.share(&flow.generation);
-        self.n_narrowed += usize::from(narrowed);
-        Leaf { values, mask: number | if narrowed { NARROWED } else { 0 }, generation, flow: Some(flow) }
+        self.n_narrowed += usize::from(narrowed.is_some());
+        let mask = number | if narrowed.is_some() { NARROWED } else { 0 };
+        (Leaf { values, mask, generation, flow: Some(flow) }, beside)
     }
 
-    /// Lets go of a leaf's parts that are shared. Returns its flow.
+    /// Releases a leaf's shared values. Returns its flow.
     fn take_apart(&mut self, leaf: Leaf) -> Option<Arc<Megaflow>> {
         let flow = leaf.flow?;
         self.masks.release(leaf.mask & !NARROWED);
@@ -171,14 +231,21 @@ impl Leaves {
     }
 
     /// Adds a leaf.
-    pub(super) fn add(&mut self, flow: Arc<Megaflow>, narrowed: bool) -> usize {
-        let leaf = self.leaf(flow, narrowed);
-        self.slab.add(leaf)
+    pub(super) fn add(&mut self, flow: New) -> usize {
+        let (leaf, beside) = self.leaf(flow);
+        let index = self.slab.add(leaf);
+        if let Some(values) = beside {
+            self.overflow.set(index, values);
+        }
+        index
     }
 
-    /// Puts a flow in the place of another one, which is returned.
-    pub(super) fn replace(&mut self, index: usize, flow: Arc<Megaflow>, narrowed: bool) -> Option<Arc<Megaflow>> {
-        let new = self.leaf(flow, narrowed);
+    /// Replaces the flow of a leaf, and returns the old one.
+    pub(super) fn replace(&mut self, index: usize, flow: New) -> Option<Arc<Megaflow>> {
+        let (new, beside) = self.leaf(flow);
+        if let Some(values) = beside {
+            self.overflow.set(index, values);
+        }
         let old = std::mem::replace(&mut self.slab.items[index], new);
         self.take_apart(old)
     }
@@ -189,7 +256,7 @@ impl Leaves {
         self.take_apart(leaf)
     }
 
-    /// The flow of the last leaf. Free places behind it are forgotten: nothing may be added any more.
+    /// The flow of the last leaf. Discards free entries behind it, so nothing may be added any more.
     pub(super) fn last(&mut self) -> Option<&Arc<Megaflow>> {
         while self.slab.items.last()?.flow.is_none() {
             self.slab.pop_free();
@@ -202,56 +269,98 @@ impl Leaves {
         self.slab.items.get(index)?.flow.as_ref()
     }
 
-    fn shape(&self, leaf: &Leaf) -> Option<&Shape> {
-        self.shapes.get((leaf.mask & !NARROWED) as usize)
+    /// The flow of a leaf and its mask in this copy.
+    pub(super) fn flow_and_mask(&self, index: usize) -> Option<(&Arc<Megaflow>, &Sparse)> {
+        let leaf = self.slab.items.get(index)?;
+        let (mask, _) = self.masks.values.get((leaf.mask & !NARROWED) as usize)?;
+        Some((leaf.flow.as_ref()?, mask))
     }
 
-    /// Whether the flow of a leaf covers `key`, whatever its generation.
+    /// Whether a leaf, possibly with a new mask, can be added without reallocating large tables.
+    pub(super) fn have_room(&self) -> bool {
+        let masks = self.masks.values.len();
+        let room = masks < self.masks.values.capacity().min(self.layouts.capacity()) || masks < SMALL;
+        room && self.slab.has_room(1) && self.masks.numbers.len() < SMALL.max(self.masks.numbers.capacity())
+    }
+
+    fn layout(&self, leaf: &Leaf) -> Option<&MaskLayout> {
+        self.layouts.get((leaf.mask & !NARROWED) as usize)
+    }
+
+    /// Whether the flow of a leaf covers `key`, in any generation.
     #[inline]
     pub(super) fn covers(&self, index: usize, key: &impl Words) -> bool {
-        self.slab.items.get(index).is_some_and(|leaf| self.leaf_covers(leaf, key))
+        self.slab.items.get(index).is_some_and(|leaf| self.leaf_covers(index, leaf, key))
     }
 
     #[inline]
-    fn leaf_covers(&self, leaf: &Leaf, key: &impl Words) -> bool {
-        let Some(shape) = self.shape(leaf) else { return false };
+    fn leaf_covers(&self, index: usize, leaf: &Leaf, key: &impl Words) -> bool {
+        let Some(layout) = self.layout(leaf) else { return false };
         let mut differ = 0;
         if let Some(plain) = key.plain()
-            && shape.ordered
+            && layout.ordered
         {
-            for ((word, value), bits) in plain.iter().zip(&leaf.values).zip(&shape.bits) {
+            for ((word, value), bits) in plain.iter().zip(&leaf.values).zip(&layout.bits) {
                 differ |= (word ^ value) & bits;
             }
             return differ == 0;
         }
-        for i in 0..INLINE {
-            differ |= (key.coded(shape.words[i]) ^ leaf.values[i]) & shape.bits[i];
+        if layout.wide
+            && let Some(wide) = key.wide()
+        {
+            for ((word, value), bits) in wide.iter().zip(&leaf.values).zip(&layout.bits) {
+                differ |= (word ^ value) & bits;
+            }
+            if layout.more {
+                let Some(beside) = self.overflow.get(index) else { return false };
+                for ((word, value), bits) in wide[INLINE..].iter().zip(beside).zip(&layout.bits_beside) {
+                    differ |= (word ^ value) & bits;
+                }
+            }
+            return differ == 0;
         }
-        differ == 0 && (!shape.more || self.rest_covers(leaf, key))
+        for i in 0..INLINE {
+            differ |= (key.coded(layout.words[i]) ^ leaf.values[i]) & layout.bits[i];
+        }
+        differ == 0 && (!layout.more || self.covers_beside(index, leaf, layout, key))
     }
 
-    /// Whether the words that have no room in the leaf are the same in `key`.
+    /// Whether the words stored beside the leaf, and any further ones, are equal in `key`.
+    #[inline(never)]
+    fn covers_beside(&self, index: usize, leaf: &Leaf, layout: &MaskLayout, key: &impl Words) -> bool {
+        let Some(values) = self.overflow.get(index) else { return false };
+        let mut differ = 0;
+        for ((word, bits), value) in layout.words_beside.iter().zip(&layout.bits_beside).zip(values) {
+            differ |= (key.coded(*word) ^ value) & bits;
+        }
+        differ == 0 && (!layout.rest || self.rest_covers(leaf, key))
+    }
+
+    /// Whether `key` also matches in the words that do not fit into the leaf.
     #[cold]
     fn rest_covers(&self, leaf: &Leaf, key: &impl Words) -> bool {
         let (Some(flow), Some((mask, _))) = (&leaf.flow, self.masks.values.get((leaf.mask & !NARROWED) as usize))
         else {
             return false;
         };
-        flow.key.in_mask(mask).skip(INLINE).all(|(word, bits, value)| key.word(word) & bits == value)
+        flow.key.in_mask(mask).skip(INLINE + BESIDE).all(|(word, bits, value)| key.word(word) & bits == value)
     }
 
-    /// What a leaf's flow's key has of a word, in the bits of its mask.
+    /// A word of the key of a leaf's flow, under its mask.
     #[inline]
     pub(super) fn value(&self, index: usize, word: usize) -> u64 {
-        let Some((leaf, shape)) = self.slab.items.get(index).and_then(|leaf| Some((leaf, self.shape(leaf)?))) else {
+        let Some((leaf, layout)) = self.slab.items.get(index).and_then(|leaf| Some((leaf, self.layout(leaf)?))) else {
             return 0;
         };
         let code = Code::of(word);
-        if let Some(i) = (0..INLINE).find(|i| shape.words[*i] == code && shape.bits[*i] != 0) {
+        if let Some(i) = (0..INLINE).find(|i| layout.words[*i] == code && layout.bits[*i] != 0) {
             return leaf.values[i];
         }
+        if let Some(i) = (0..BESIDE).find(|i| layout.words_beside[*i] == code && layout.bits_beside[*i] != 0) {
+            return self.overflow.get(index).map_or(0, |values| values[i]);
+        }
         match (&leaf.flow, self.masks.values.get((leaf.mask & !NARROWED) as usize)) {
-            (Some(flow), Some((mask, _))) if shape.more => flow.key.word(word) & mask.word(word),
+            (Some(flow), Some((mask, _))) if layout.rest => flow.key.word(word) & mask.word(word),
             _ => 0,
         }
     }
@@ -262,20 +371,21 @@ impl Leaves {
         self.generations.numbers.get(&generation).copied().unwrap_or(NO_GENERATION)
     }
 
-    /// Loads what [`Leaves::answer`] looks at.
+    /// Loads the cache line that [`Leaves::answer`] needs.
     #[inline]
     pub(super) fn touch(&self, index: usize) -> u64 {
-        self.slab.items.get(index).map_or(0, |leaf| leaf.values[0])
+        let beside = self.overflow.get(index).map_or(0, |values| values[0]);
+        self.slab.items.get(index).map_or(0, |leaf| leaf.values[0]) ^ beside
     }
 
-    /// The flow of a leaf, if it is of the generation of this number and covers `key`.
+    /// The flow of a leaf, if it has this generation number and covers `key`.
     #[inline]
     pub(super) fn answer(&self, index: usize, key: &impl Words, generation: u32) -> Option<&Arc<Megaflow>> {
         let leaf = self.slab.items.get(index)?;
-        if leaf.generation == generation && self.leaf_covers(leaf, key) { leaf.flow.as_ref() } else { None }
+        if leaf.generation == generation && self.leaf_covers(index, leaf, key) { leaf.flow.as_ref() } else { None }
     }
 
-    /// Whether there are more places than `n`.
+    /// Whether there are more than `n` entries.
     #[inline]
     pub(super) fn are_more_than(&self, n: usize) -> bool {
         self.slab.items.len() > n
@@ -292,10 +402,10 @@ impl Leaves {
     /// Bytes, without the flows.
     pub(super) fn bytes(&self) -> usize {
         let shared = self.masks.bytes() + self.generations.bytes();
-        self.slab.bytes() + self.shapes.capacity() * size_of::<Shape>() + shared
+        self.slab.bytes() + self.overflow.bytes() + self.layouts.capacity() * size_of::<MaskLayout>() + shared
     }
 
-    /// What is counted and shared, counted anew.
+    /// Checks counts and shared values against a recount.
     #[cfg(test)]
     pub(super) fn check(&self) {
         let there = || self.slab.items.iter().filter(|leaf| leaf.flow.is_some());
@@ -304,7 +414,7 @@ impl Leaves {
         for leaf in there() {
             let flow = leaf.flow.as_ref().expect("it is there");
             let (mask, generation) = ((leaf.mask & !NARROWED) as usize, leaf.generation as usize);
-            assert_eq!(self.masks.values[mask].0, flow.mask());
+            assert_eq!(self.masks.values[mask].0, flow.mask(), "the copy is as new as the flow");
             assert_eq!(self.generations.values[generation].0, flow.generation);
             masks[mask] += 1;
             generations[generation] += 1;

@@ -1,34 +1,34 @@
-//! The way down for packets.
+//! Lookups.
 //!
-//! Nodes with one child are passed without a test: the leaf compares everything. A batch goes down a level at a time, so
-//! that the loads of one key's walk overlap with those of others.
+//! Nodes with one child are skipped: the leaf compares everything. A batch descends one level at a time, so that the
+//! loads of its keys overlap.
 
 use flow::Words;
 
 use super::super::{BATCH, Found, places};
 use super::core::{Core, Node};
-use super::slab::{Kind, Ref};
+use super::slab::{Ref, RefKind};
 
-/// With more children or leaves than this, a batch first loads what all of its keys need there, and then looks at it:
-/// so that the loads, which miss the caches, wait together and not one after the other for a branch on the one before.
+/// With more children or leaves than this, a batch first loads all entries that its keys need, and then uses them, so
+/// that cache misses overlap instead of waiting for branches that depend on earlier loads.
 const LARGE: usize = 2048;
 
 impl Core {
-    /// What a key is led to by a node, or by an inner node and those below it. Counts levels.
+    /// The next reference for a key from a node, or from an inner node and the inner nodes below it. Counts levels.
     #[inline]
     fn step(&self, at: Ref, key: &impl Words, probes: &mut u64) -> Ref {
-        let Kind::Node(node) = at.kind() else { return self.tries.descend(at, |w| key.word(w), probes) };
+        let RefKind::Node(node) = at.kind() else { return self.tries.descend(at, |w| key.word(w), probes) };
         *probes += 1;
         match self.nodes.items.get(node) {
-            Some(Node::Bits(bits)) => bits.find_fast(bits.hash_fast(key)),
+            Some(Node::Bits(bits)) => bits.find_shortcut(bits.shortcut_hash(key)),
             _ => Ref::NONE,
         }
     }
 
-    /// The leaf that a key is led to, or none. Counts levels.
+    /// The leaf for a key, or none. Counts levels.
     #[inline]
     pub(super) fn descend(&self, key: &impl Words, probes: &mut u64) -> Ref {
-        let mut at = self.entrance;
+        let mut at = self.root_shortcut;
         while !at.is_end() {
             at = self.step(at, key, probes);
         }
@@ -38,7 +38,7 @@ impl Core {
     #[inline]
     fn answer(&self, at: Ref, key: &impl Words, generation: u32) -> Found<'_> {
         match at.kind() {
-            Kind::Leaf(leaf) => self.leaves.answer(leaf, key, generation),
+            RefKind::Leaf(leaf) => self.leaves.answer(leaf, key, generation),
             _ => None,
         }
     }
@@ -48,7 +48,7 @@ impl Core {
         self.answer(self.descend(key, probes), key, self.leaves.number_of(generation))
     }
 
-    /// Looks up the keys at the places `asked`, all below [`BATCH`]. Returns the places of those that have no answer.
+    /// Looks up the keys at positions `asked`, all below [`BATCH`]. Returns the positions without a result.
     #[inline]
     pub(super) fn lookup_batch<'a, K: Words>(
         &'a self,
@@ -60,13 +60,13 @@ impl Core {
     ) -> u32 {
         *probes += u64::from(asked.count_ones());
         let generation = self.leaves.number_of(generation);
-        let mut at = [self.entrance; BATCH];
-        let (mut walking, mut entering) = (if self.entrance.is_end() { 0 } else { asked }, true);
+        let mut at = [self.root_shortcut; BATCH];
+        let (mut walking, mut entering) = (if self.root_shortcut.is_end() { 0 } else { asked }, true);
         while walking != 0 {
             let here = places(walking).next().map_or(Ref::NONE, |i| at[i]);
             let mut ended = 0;
-            // Most often all are still together: what the node says of itself is then looked at once.
-            if let Kind::Node(node) = here.kind()
+            // Usually all keys are still at the same node, which is then read once.
+            if let RefKind::Node(node) = here.kind()
                 && let Some(Node::Bits(bits)) = self.nodes.items.get(node)
                 && (entering || places(walking).all(|i| at[i] == here))
             {
@@ -75,17 +75,17 @@ impl Core {
                     let mut hashes = [0; BATCH];
                     let mut touched = 0;
                     for i in places(walking) {
-                        hashes[i] = keys.get(i).map_or(0, |key| bits.hash_fast(key));
+                        hashes[i] = keys.get(i).map_or(0, |key| bits.shortcut_hash(key));
                         touched ^= bits.touch(hashes[i]);
                     }
                     std::hint::black_box(touched);
                     for i in places(walking) {
-                        at[i] = bits.find_fast(hashes[i]);
+                        at[i] = bits.find_shortcut(hashes[i]);
                         ended |= u32::from(at[i].is_end()) << i;
                     }
                 } else {
                     for i in places(walking) {
-                        at[i] = keys.get(i).map_or(Ref::NONE, |key| bits.find_fast(bits.hash_fast(key)));
+                        at[i] = keys.get(i).map_or(Ref::NONE, |key| bits.find_shortcut(bits.shortcut_hash(key)));
                         ended |= u32::from(at[i].is_end()) << i;
                     }
                 }
@@ -97,11 +97,11 @@ impl Core {
             entering = false;
         }
         if self.leaves.are_more_than(LARGE) {
-            let touch = |i: usize| if let Kind::Leaf(leaf) = at[i].kind() { self.leaves.touch(leaf) } else { 0 };
+            let touch = |i: usize| if let RefKind::Leaf(leaf) = at[i].kind() { self.leaves.touch(leaf) } else { 0 };
             std::hint::black_box(places(asked).fold(0, |touched, i| touched ^ touch(i)));
         }
         let mut missed = 0;
-        if let Kind::Leaf(leaf) = self.entrance.kind() {
+        if let RefKind::Leaf(leaf) = self.root_shortcut.kind() {
             for i in places(asked) {
                 found[i] = keys.get(i).and_then(|key| self.leaves.answer(leaf, key, generation));
                 missed |= u32::from(found[i].is_none()) << i;
@@ -115,7 +115,7 @@ impl Core {
         missed
     }
 
-    /// A step for each key that is on its way, which stand in different places.
+    /// Descends one step for each key that has not reached a leaf; the keys are at different nodes.
     fn apart<K: Words>(&self, keys: &[K], walking: u32, at: &mut [Ref; BATCH], probes: &mut u64) {
         let (mut hashes, mut pending, mut touched) = ([0; BATCH], 0u32, 0);
         for i in places(walking) {
@@ -123,11 +123,11 @@ impl Core {
                 at[i] = Ref::NONE;
                 continue;
             };
-            if let Kind::Node(node) = at[i].kind()
+            if let RefKind::Node(node) = at[i].kind()
                 && let Some(Node::Bits(bits)) = self.nodes.items.get(node)
                 && bits.n as usize > LARGE
             {
-                hashes[i] = bits.hash_fast(key);
+                hashes[i] = bits.shortcut_hash(key);
                 touched ^= bits.touch(hashes[i]);
                 pending |= 1 << i;
                 *probes += 1;
@@ -137,10 +137,10 @@ impl Core {
         }
         std::hint::black_box(touched);
         for i in places(pending) {
-            if let Kind::Node(node) = at[i].kind()
+            if let RefKind::Node(node) = at[i].kind()
                 && let Some(Node::Bits(bits)) = self.nodes.items.get(node)
             {
-                at[i] = bits.find_fast(hashes[i]);
+                at[i] = bits.find_shortcut(hashes[i]);
             }
         }
     }

@@ -1,17 +1,17 @@
-//! What tells a new flow from one whose leaf it was led to.
+//! Separates a new flow from the flow of the leaf that it reached.
 
-use flow::Step;
+use flow::{Sparse, Step};
 
 use super::super::Megaflow;
 use super::bits::Test;
+use super::insertion::{Insertion, len_at};
 use super::prefix::PrefixField;
-use super::wanted::{Wanted, len_at};
 
-/// What a node on the way to both flows is to test.
+/// A test for a node on the path to both flows.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Piece {
     Bits(Test),
-    /// A prefix; the flow that is there already stands in it with the first so many bits.
+    /// A prefix, with the prefix length of the existing flow.
     Prefix(PrefixField, u32),
 }
 
@@ -20,16 +20,16 @@ fn field_of(word: u8, shift: u8, width: u8) -> PrefixField {
     PrefixField { word, shift, width }
 }
 
-/// The tests that lead from where `wanted` is to where it parts from `there`, in the order in which `wanted` reads,
-/// over bits that both match. If they do not part in those, `wanted` is narrowed by the first step in which `there`
-/// tells them apart: it does, as it does not cover `wanted`'s key.
-pub(super) fn part(there: &Megaflow, wanted: &mut Wanted) -> Vec<Piece> {
-    let mask = there.mask();
-    let mut tested = wanted.tested.clone();
+/// The tests from the current position of `insertion` to where it diverges from `there`, in the order of the new flow's
+/// reads, over bits in both masks. If the flows do not differ in these, `insertion` is narrowed by the first step of
+/// `there` in which they differ; there is one, as `there` does not cover its key. `mask` is the mask of `there` in this
+/// copy of the tree, which may be older than the flow's own.
+pub(super) fn separate((there, mask): (&Megaflow, &Sparse), insertion: &mut Insertion) -> Vec<Piece> {
+    let mut tested = insertion.tested.clone();
     let mut pieces = Vec::new();
-    for step in wanted.steps.iter() {
+    for step in insertion.steps.iter() {
         let word = step.word();
-        let differ = wanted.key.0[word] ^ there.key.word(word);
+        let differ = insertion.key.0[word] ^ there.key.word(word);
         match *step {
             Step::Bits { word: w, bits } => {
                 let common = bits & mask.word(word) & !tested.0[word];
@@ -57,43 +57,44 @@ pub(super) fn part(there: &Megaflow, wanted: &mut Wanted) -> Vec<Piece> {
             }
         }
     }
-    // In another order than this one's.
+    // The difference is in bits that both match, but not within a common step.
     for (word, bits) in mask.iter() {
-        let common = bits & wanted.mask.0[word];
-        if (wanted.key.0[word] ^ there.key.word(word)) & common != 0 {
+        let common = bits & insertion.mask.0[word];
+        if (insertion.key.0[word] ^ there.key.word(word)) & common != 0 {
             pieces.push(Piece::Bits((word as u8, common & !tested.0[word])));
             return pieces;
         }
     }
-    pieces.push(narrow(there, wanted));
+    pieces.push(narrow((there, mask), insertion));
     pieces
 }
 
-/// Narrows `wanted` by what tells it from `there`: bits that it does not match itself, as those that both match agree.
-fn narrow(there: &Megaflow, wanted: &mut Wanted) -> Piece {
+/// Narrows `insertion` by bits that separate it from `there`. It does not match them itself, as the flows agree in all
+/// bits that both match.
+fn narrow((there, mask): (&Megaflow, &Sparse), insertion: &mut Insertion) -> Piece {
     for step in there.reads.iter() {
         let word = step.word();
-        let differ = (wanted.key.0[word] ^ there.key.word(word)) & step.bits();
+        let differ = (insertion.key.0[word] ^ there.key.word(word)) & step.bits();
         if differ == 0 {
             continue;
         }
         return match *step {
             Step::Bits { word: w, bits } => {
-                let new = bits & !wanted.mask.0[word];
-                wanted.narrow(word, new);
+                let new = bits & !insertion.mask.0[word];
+                insertion.narrow(word, new);
                 Piece::Bits((w, new))
             }
             Step::Prefix { word: w, shift, width, len } => {
                 let field = field_of(w, shift, width);
-                wanted.narrow(word, field.bits(field.value(differ).leading_zeros() + 1));
+                insertion.narrow(word, field.bits(field.value(differ).leading_zeros() + 1));
                 Piece::Prefix(field, len.into())
             }
         };
     }
-    // Only in what the other was narrowed to.
-    let tells = |(w, bits): &(usize, u64)| (wanted.key.0[*w] ^ there.key.word(*w)) & bits != 0;
-    let (word, bits) = there.mask().iter().find(tells).unwrap_or_default();
-    let new = bits & !wanted.mask.0[word];
-    wanted.narrow(word, new);
+    // They only differ in bits by which the other flow was narrowed.
+    let differs = |(w, bits): &(usize, u64)| (insertion.key.0[*w] ^ there.key.word(*w)) & bits != 0;
+    let (word, bits) = mask.iter().find(differs).unwrap_or_default();
+    let new = bits & !insertion.mask.0[word];
+    insertion.narrow(word, new);
     Piece::Bits((word as u8, new))
 }

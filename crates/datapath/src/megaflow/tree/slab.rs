@@ -1,15 +1,15 @@
-//! References of the tree: 32 bits instead of pointers, and the slabs that they point into.
+//! References within the tree, which are 32 bits instead of pointers, and the slabs that they index.
 
-/// What stands at the end of an edge: a node, a leaf, an inner node of a prefix node's trie, or nothing.
+/// A reference to a node, a leaf, an inner node of a prefix node's trie, or nothing.
 ///
-/// Two bits say which. An inner node's reference also says, in four bits, which four bits of the value it tests, so
-/// that the way down needs one load a level.
+/// Two bits encode the type. A reference to an inner node also has the index of the four bits that it tests, so that a
+/// descent takes one load per level.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Ref(u32);
 
 /// A [`Ref`] taken apart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
+pub(super) enum RefKind {
     Node(usize),
     Leaf(usize),
     Inner(usize),
@@ -35,19 +35,19 @@ impl Ref {
         Self(LEAF | index as u32)
     }
 
-    /// Tests the `nibble`-th four bits, counted from the most significant.
+    /// Tests four bits of index `nibble`, counted from the most significant.
     pub(super) fn inner(index: usize, nibble: u32) -> Self {
         debug_assert!(index <= INNER_INDEX as usize && nibble < 16);
         Self(INNER | nibble << 26 | index as u32)
     }
 
     #[inline]
-    pub(super) fn kind(self) -> Kind {
+    pub(super) fn kind(self) -> RefKind {
         match self.0 >> 30 {
-            0 => Kind::Node((self.0 & INDEX) as usize),
-            1 => Kind::Leaf((self.0 & INDEX) as usize),
-            2 => Kind::Inner((self.0 & INNER_INDEX) as usize),
-            _ => Kind::None,
+            0 => RefKind::Node((self.0 & INDEX) as usize),
+            1 => RefKind::Leaf((self.0 & INDEX) as usize),
+            2 => RefKind::Inner((self.0 & INNER_INDEX) as usize),
+            _ => RefKind::None,
         }
     }
 
@@ -66,27 +66,44 @@ impl Ref {
         self.0 >> 30 == 1
     }
 
-    /// Whether a way down ends here: at a leaf, or nowhere.
+    /// Whether a descent ends here: at a leaf, or at nothing.
     #[inline]
     pub(super) fn is_end(self) -> bool {
-        // Of all kinds, just these two have this bit.
+        // Only these two types have this bit.
         self.0 & LEAF != 0
     }
 
-    /// Of an inner node: its index.
+    /// The index of an inner node.
     #[inline]
     pub(super) fn inner_index(self) -> usize {
         (self.0 & INNER_INDEX) as usize
     }
 
-    /// Of an inner node: which four bits it tests.
+    /// The index of the four bits that an inner node tests.
     #[inline]
     pub(super) fn nibble(self) -> u32 {
         self.0 >> 26 & 15
     }
 }
 
-/// Values that keep their index for as long as they are there. A place that is free holds the default.
+/// Tables up to this size are reallocated quickly.
+pub(super) const SMALL: usize = 512;
+
+/// Whether `n` more values fit into `items`, or reallocating it is quick.
+pub(super) fn has_room<T>(items: &Vec<T>, free: usize, n: usize) -> bool {
+    items.capacity() - items.len() + free >= n || items.len() < SMALL
+}
+
+/// Appends a value. Large tables grow by a quarter, as an index has two copies of them. The more frequent reallocations
+/// do not delay lookups.
+pub(super) fn push<T>(items: &mut Vec<T>, item: T) {
+    if items.len() == items.capacity() && items.len() >= SMALL {
+        items.reserve_exact(items.len() / 4);
+    }
+    items.push(item);
+}
+
+/// Values with stable indexes. Free entries hold the default.
 #[derive(Debug, Default)]
 pub(super) struct Slab<T> {
     pub(super) items: Vec<T>,
@@ -101,10 +118,15 @@ impl<T: Default> Slab<T> {
                 index as usize
             }
             None => {
-                self.items.push(item);
+                push(&mut self.items, item);
                 self.items.len() - 1
             }
         }
+    }
+
+    /// Whether `n` more values can be added without reallocating a large table.
+    pub(super) fn has_room(&self, n: usize) -> bool {
+        has_room(&self.items, self.free.len(), n)
     }
 
     pub(super) fn take(&mut self, index: usize) -> T {
@@ -112,7 +134,7 @@ impl<T: Default> Slab<T> {
         std::mem::take(&mut self.items[index])
     }
 
-    /// Forgets the last place, which is free. Nothing may be added any more.
+    /// Discards the last entry, which is free. Nothing may be added any more.
     pub(super) fn pop_free(&mut self) {
         self.items.pop();
         self.free.pop();
@@ -123,7 +145,7 @@ impl<T: Default> Slab<T> {
         self.items.len() - self.free.len()
     }
 
-    /// Bytes, without what items hold on the heap.
+    /// Bytes, without the heap memory of items.
     pub(super) fn bytes(&self) -> usize {
         self.items.capacity() * size_of::<T>() + self.free.capacity() * size_of::<u32>()
     }

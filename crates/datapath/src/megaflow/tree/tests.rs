@@ -1,5 +1,6 @@
-//! Random decision procedures ("programs") stand for translations: they read bits and prefixes of a key, each next read
-//! chosen by what was read before. Twins are a linear search over what is installed, and tuple space search.
+//! Random decision procedures ("programs") act as translations: they read bits and prefixes of a key, and earlier
+//! values determine the next read. The naive models are a linear search over the installed flows, and tuple space
+//! search.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -11,14 +12,14 @@ use flow::{FlowKey, PlainKey, Reads, Step};
 
 use super::core::Node;
 use super::prefix::{Prefix, PrefixField, Probe, Tries};
-use super::slab::{Kind, Ref};
+use super::slab::{Ref, RefKind};
 use super::*;
 use crate::megaflow::TupleSpace;
 
 const WORDS: [usize; 9] = [52, 63, 68, 79, 40, 64, 73, 80, 82];
 const WIDTH: u8 = 6;
 
-/// A number made of others.
+/// Hashes numbers.
 fn mix(parts: &[u64]) -> u64 {
     parts.iter().fold(0x243f_6a88_85a3_08d3, |h, p| {
         let product = u128::from(h ^ p ^ 0x9e37_79b9_7f4a_7c15) * 0xd6e8_feb8_6659_fd93;
@@ -26,8 +27,8 @@ fn mix(parts: &[u64]) -> u64 {
     })
 }
 
-/// A decision procedure. Two with different `late` decide alike until they have read something that `late` is mixed
-/// with, in about half of all cases.
+/// A decision procedure. Programs with different `late` behave the same until they mix `late` into their state, in
+/// about half of all cases.
 #[derive(Clone, Copy, Debug)]
 struct Program {
     seed: u64,
@@ -35,9 +36,9 @@ struct Program {
 }
 
 impl Program {
-    /// What it reads of a key, and what it decides.
+    /// The reads and the result for a key.
     fn run(self, key: &FlowKey) -> (Reads, u64) {
-        // Some read few words, others many, more than a node or a leaf has room for.
+        // Some read few words, others more than fit into a node or a leaf.
         let (words, depth_max) = if self.seed.is_multiple_of(3) { (&WORDS[..], 14) } else { (&WORDS[..4], 7) };
         let mut reads = Reads::new();
         let mut state = mix(&[self.seed]);
@@ -47,7 +48,7 @@ impl Program {
                 state = mix(&[state, self.late]);
             }
             let choice = mix(&[state, 1]);
-            // Adjacent reads of one word are one step, whose order is lost: a program here has none.
+            // Adjacent reads of one word merge into one unordered step, so programs avoid them.
             let at = choice as usize % words.len();
             let word = words[if words[at] == last { (at + 1) % words.len() } else { at }];
             last = word;
@@ -81,7 +82,7 @@ impl Program {
     }
 }
 
-/// A key whose relevant bits are random, mostly of few values, and whose others are random too.
+/// A key whose relevant bits are random, mostly with few values, and whose other bits are random, too.
 fn random_key(rng: &mut Rng) -> FlowKey {
     let mut key = FlowKey::ZERO;
     let few = rng.below(2) == 0;
@@ -90,29 +91,29 @@ fn random_key(rng: &mut Rng) -> FlowKey {
         key.0[word] = value << 8 | rng.below(4) << 40;
     }
     if rng.below(3) == 0 {
-        // As of a plain packet.
+        // Like the key of a plain packet.
         [40, 80, 82].into_iter().for_each(|word: usize| key.0[word] = 0);
     }
     key
 }
 
-/// What is installed, as a list.
+/// The installed flows that cover a key, by linear search.
 fn covering(tree: &Tree, key: &FlowKey, generation: u64) -> Vec<FlowId> {
     let entries = tree.iter().filter(|f| f.generation == generation).map(|f| f.entry());
     entries.filter(|e| e.key.eq_masked(key, &e.mask)).map(|e| e.id).collect()
 }
 
-/// Checks the invariants of the tree's text.
+/// Checks the invariants of the tree.
 fn check(tree: &Tree) {
-    for core in tree.cores() {
+    for core in tree.cores.both() {
         let (mut leaves, mut nodes) = (0, 0);
-        assert_eq!(core.entrance, core.fast(core.root));
+        assert_eq!(core.root_shortcut, core.shortcut(core.root));
         let mut todo = vec![(core.root, FlowKey::ZERO, false)];
         while let Some((at, tested, alone)) = todo.pop() {
             match at.kind() {
-                Kind::None => assert_eq!(core.leaves.len(), 0),
-                Kind::Inner(_) => panic!("an inner node outside of a prefix node"),
-                Kind::Leaf(leaf) => {
+                RefKind::None => assert_eq!(core.leaves.len(), 0),
+                RefKind::Inner(_) => panic!("an inner node outside of a prefix node"),
+                RefKind::Leaf(leaf) => {
                     assert!(!alone, "a node for one leaf");
                     leaves += 1;
                     let flow = core.leaves.flow(leaf).expect("a leaf has a flow");
@@ -121,7 +122,7 @@ fn check(tree: &Tree) {
                     assert!(flow.reads.iter().all(|s| s.bits() & !mask.0[s.word()] == 0), "wider than its reads");
                     assert_eq!(core.descend(&flow.key.expand(), &mut 0), at);
                 }
-                Kind::Node(node) => {
+                RefKind::Node(node) => {
                     nodes += 1;
                     let mut tested = tested.clone();
                     match &core.nodes.items[node] {
@@ -129,7 +130,7 @@ fn check(tree: &Tree) {
                         Node::Bits(bits) => {
                             bits.tests().for_each(|(w, b)| tested.0[usize::from(w)] |= b);
                             assert_eq!(bits.children().count(), bits.n as usize);
-                            assert!(bits.fast().all(|(child, fast)| core.fast(child) == fast));
+                            assert!(bits.shortcut().all(|(child, shortcut)| core.shortcut(child) == shortcut));
                             todo.extend(bits.children().map(|c| (c, tested.clone(), bits.n == 1)));
                         }
                         Node::Prefix(prefix) => {
@@ -137,9 +138,9 @@ fn check(tree: &Tree) {
                             assert_eq!(children.len(), prefix.n as usize);
                             assert_eq!(prefix.index as usize, node);
                             for (end, len) in children {
-                                let child = if prefix.n == 1 { end } else { core.top(end) };
-                                assert!(prefix.n == 1 || core.fast(child) == end);
-                                assert!(same_above(core, prefix.field, child, len));
+                                let child = if prefix.n == 1 { end } else { core.chain_head(end) };
+                                assert!(prefix.n == 1 || core.shortcut(child) == end);
+                                assert!(path_bits_match(core, prefix.field, child, len));
                                 let mut tested = tested.clone();
                                 tested.0[usize::from(prefix.field.word)] |= prefix.field.bits(len);
                                 todo.push((child, tested, prefix.n == 1));
@@ -157,16 +158,16 @@ fn check(tree: &Tree) {
     assert_eq!(tree.iter().count(), tree.len());
 }
 
-/// Whether the bits that lead to a child of a prefix node are those of the flows below.
-fn same_above(core: &Core, field: PrefixField, child: Ref, len: u32) -> bool {
+/// Whether the bits stored for a child of a prefix node are those of the flows below it.
+fn path_bits_match(core: &Core, field: PrefixField, child: Ref, len: u32) -> bool {
     let leaf = core.any(child).expect("a node has leaves");
     let value = field.value(core.leaves.value(leaf, field.word.into()));
-    (value ^ core.above(field, child)).leading_zeros() >= len
+    (value ^ core.path_bits(field, child)).leading_zeros() >= len
 }
 
 /// Checks that no key matches two flows.
 fn check_disjoint(tree: &Tree) {
-    for core in tree.cores() {
+    for core in tree.cores.both() {
         let flows: Vec<DpFlowEntry> = core.iter().map(|f| f.entry()).collect();
         for (i, a) in flows.iter().enumerate() {
             for b in &flows[..i] {
@@ -177,13 +178,13 @@ fn check_disjoint(tree: &Tree) {
     }
 }
 
-/// Looks up `key`, alone and in a batch, and installs what `program` decides if nothing covers it.
+/// Looks up `key`, alone and in a batch, and installs the result of `program` on a miss.
 fn ask(tree: &mut Tree, program: Program, key: &FlowKey, generation: u64, next: &mut u64) -> FlowId {
     let mut found = [None; BATCH];
     tree.lookup_batch(&[&FlowKey::ZERO, key, key], 0b111, generation, &mut found, &mut 0);
     let alone = tree.lookup(key, generation, &mut 0).map(|f| f.id);
     assert_eq!([found[1], found[2]].map(|f| f.map(|f| f.id)), [alone, alone]);
-    // What is not asked about stays as it is.
+    // Other positions stay unchanged.
     let before = found[1].map(|f| f.id);
     tree.lookup_batch(
         &[&FlowKey([u64::MAX; flow::layout::WORDS]), &FlowKey::ZERO],
@@ -205,7 +206,7 @@ fn ask(tree: &mut Tree, program: Program, key: &FlowKey, generation: u64, next: 
     })
 }
 
-/// Runs a test with many seeds. A failure names its seed.
+/// Runs a test with many seeds. A failure reports its seed.
 fn cases(n: u64, case: impl Fn(u64) + std::panic::RefUnwindSafe) -> u64 {
     let n = std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(n);
     for seed in 0..n {
@@ -217,13 +218,13 @@ fn cases(n: u64, case: impl Fn(u64) + std::panic::RefUnwindSafe) -> u64 {
     n
 }
 
-/// A flow that is what this one is as it is installed.
+/// The flow with its mask as installed.
 fn as_installed(flow: &Megaflow) -> DpFlow {
     let DpFlowEntry { key, mask, actions, generation, .. } = flow.entry();
     DpFlow::by_hand(&key, &mask, actions, generation)
 }
 
-/// Keys from all over what a flow covers lead to it.
+/// Random keys that a flow covers lead to it.
 fn check_region(tree: &Tree, flow: &Megaflow, rng: &mut Rng) {
     let DpFlowEntry { key, mask, .. } = flow.entry();
     for _ in 0..4 {
@@ -235,7 +236,7 @@ fn check_region(tree: &Tree, flow: &Megaflow, rng: &mut Rng) {
     }
 }
 
-/// Under one program the tree is that program: nothing is narrowed, each answer is right.
+/// With one program the tree equals the program: no flow is narrowed, and all results are right.
 #[test]
 fn a_tree_of_one_program() {
     tally::report!("{} trees", cases(40, one_program));
@@ -276,21 +277,21 @@ fn one_program(seed: u64) {
     assert_eq!((tree.shape().nodes, tree.shape().inner, tree.len()), (0, 0, 0));
 }
 
-/// Programs, generations and flows put by hand change between look-ups, flows leave, the tree is built anew: each
-/// flow covers what its reads say or less, its own packet always, and no other's.
+/// Programs, generations and manually installed flows change between lookups, flows are removed, and the tree is
+/// rebuilt. Each flow covers its own packet, no more than its reads, and no packet of another flow.
 #[test]
 fn a_tree_of_changing_programs() {
     tally::report!("{} trees, {TURNS} turns each", cases(40, changing_programs));
 }
 
-/// Changes and look-ups of a program that changes.
+/// Number of changes and lookups of a changing program.
 const TURNS: u64 = 400;
 
 fn changing_programs(seed: u64) {
     let mut rng = Rng::seeded(seed);
     let (mut tree, mut next, mut generation) = (Tree::default(), 0, 0);
     let mut program = Program { seed, late: 0 };
-    // What must be installed.
+    // The flows that must be installed.
     let mut live: HashMap<FlowId, DpFlow> = HashMap::new();
     let gone =
         |live: &mut HashMap<FlowId, DpFlow>, out: &[Arc<Megaflow>]| out.iter().all(|f| live.remove(&f.id).is_some());
@@ -310,7 +311,7 @@ fn changing_programs(seed: u64) {
                 assert!(gone(&mut live, &out));
             }
             10..=14 if !live.is_empty() => {
-                // Put again with fresh reads, and its old id.
+                // Put again with new reads under its old id.
                 let flow = tree.iter().nth(rng.below(live.len() as u64) as usize).cloned().expect("there");
                 assert!(tree.remove(&flow));
                 let fresh = program.flow(&flow.key.expand(), generation);
@@ -349,7 +350,7 @@ fn changing_programs(seed: u64) {
     }
     check(&tree);
     check_disjoint(&tree);
-    // Tuple space search over the same flows, as narrow as they are installed.
+    // Tuple space search over the same flows, as narrowed.
     let mut tuples = TupleSpace::default();
     for flow in tree.iter() {
         assert!(tuples.insert(Megaflow::new(flow.id, as_installed(flow))).replaced.is_empty());
@@ -370,9 +371,132 @@ fn changing_programs(seed: u64) {
     }
 }
 
-/// After tables changed, and each flow was computed afresh, the tree is about as large as one of these tables alone.
+/// Two copies of a tree that receive the same changes, the second one change later, are equal down to their nodes.
 #[test]
-fn an_aged_tree_becomes_young() {
+fn copies_of_a_tree_stay_equal() {
+    tally::report!("{} seeds", cases(12, twins));
+}
+
+fn twins(seed: u64) {
+    let mut rng = Rng::seeded(seed);
+    let mut program = Program { seed, late: 0 };
+    let (mut first, mut lists) = (Cores::default(), Lists::default());
+    let mut second = first.twin();
+    /// Changes that the second copy has not seen.
+    enum Late {
+        Put(Arc<Megaflow>),
+        Quickly(Arc<Megaflow>, bool),
+        Remove(Arc<Megaflow>),
+        Tune,
+        Rebuild,
+    }
+    let replay = |second: &mut Cores, late: Option<Late>| match late {
+        Some(Late::Put(flow)) => _ = second.insert(&flow, None),
+        Some(Late::Quickly(flow, done)) => assert_eq!(second.insert_quickly(&flow, None), done),
+        Some(Late::Remove(flow)) => assert!(second.remove(&flow, None)),
+        Some(Late::Tune) => _ = second.tune(None),
+        Some(Late::Rebuild) => second.rebuild(),
+        None => {}
+    };
+    let mut late: Option<Late> = None;
+    let same = |first: &Cores, second: &Cores, rng: &mut Rng| {
+        for (a, b) in first.both().zip(second.both()) {
+            assert!(a.iter().map(|f| f.id).eq(b.iter().map(|f| f.id)));
+            assert_eq!(
+                (a.nodes.len(), a.tries.len(), a.root_shortcut),
+                (b.nodes.len(), b.tries.len(), b.root_shortcut)
+            );
+            a.leaves.check();
+            b.leaves.check();
+        }
+        assert_eq!((first.len(), first.is_rebuilding()), (second.len(), second.is_rebuilding()));
+        for _ in 0..8 {
+            let key = random_key(rng);
+            let found = [first, second].map(|copy| {
+                let mut probes = 0;
+                (copy.lookup(&key, 0, &mut probes).map(|f| f.id), probes)
+            });
+            assert_eq!(found[0], found[1]);
+        }
+    };
+    for n in 0..TURNS {
+        let pick =
+            |cores: &Cores, rng: &mut Rng| cores.iter().nth(rng.below(cores.len().max(1) as u64) as usize).cloned();
+        let next = match rng.below(24) {
+            0 => {
+                program.late = rng.below(1 << 40);
+                continue;
+            }
+            1..=4 => match pick(&first, &mut rng) {
+                Some(flow) => {
+                    assert!(first.remove(&flow, Some(&mut lists)));
+                    Late::Remove(flow)
+                }
+                None => continue,
+            },
+            5 => {
+                first.rebuild();
+                Late::Rebuild
+            }
+            6 | 7 => {
+                first.tune(Some(&mut lists));
+                Late::Tune
+            }
+            kind => {
+                let mut flow = Megaflow::new(FlowId(n), program.flow(&random_key(&mut rng), 0));
+                flow.share(&mut lists);
+                let flow = Arc::new(flow);
+                if kind > 15 {
+                    first.insert(&flow, Some(&mut lists));
+                    Late::Put(flow)
+                } else {
+                    let done = first.insert_quickly(&flow, Some(&mut lists));
+                    if !done {
+                        flow.unshare(&mut lists);
+                    }
+                    Late::Quickly(flow, done)
+                }
+            }
+        };
+        replay(&mut second, late.replace(next));
+        if rng.below(8) == 0 {
+            replay(&mut second, late.take());
+            same(&first, &second, &mut rng);
+        }
+    }
+    let tree = Tree { cores: first, lists };
+    check(&tree);
+    check_disjoint(&tree);
+}
+
+/// Tables double, so few insertions are refused because they take long; the test makes those by a full insertion.
+#[test]
+fn few_insertions_take_long() {
+    const FLOWS: u64 = 5000;
+    let (mut cores, mut lists, mut refused) = (Cores::default(), Lists::default(), 0);
+    for n in 0..FLOWS {
+        let mut key = FlowKey::ZERO;
+        key.0[WORDS[0]] = n;
+        let mut mask = FlowKey::ZERO;
+        mask.0[WORDS[0]] = u64::MAX;
+        let mut flow = Megaflow::new(FlowId(n), DpFlow::by_hand(&key, &mask, Arc::new([]), 0));
+        flow.share(&mut lists);
+        let flow = Arc::new(flow);
+        if !cores.insert_quickly(&flow, Some(&mut lists)) {
+            refused += 1;
+            cores.insert(&flow, Some(&mut lists));
+        }
+        // Replacing a flow takes a wait for readers, so a quick insertion is refused.
+        assert!(!cores.insert_quickly(&flow, Some(&mut lists)));
+    }
+    assert!((3..20).contains(&refused), "{refused} of {FLOWS}");
+    check(&Tree { cores, lists });
+}
+
+/// After tables changed and each flow was translated again, the tree is about as large as for one of these tables
+/// alone.
+#[test]
+fn an_aged_tree_shrinks_when_rebuilt() {
     tally::report!("{} trees", cases(40, ageing));
 }
 
@@ -406,7 +530,7 @@ fn ageing(seed: u64) {
     assert!(tree.len() <= 2 * fresh.len() + NARROWED_MIN, "{} flows, fresh {}", tree.len(), fresh.len());
 }
 
-/// The children of a prefix node, against a list.
+/// Compares the children of a prefix node with a list.
 #[test]
 fn prefixes_agree_with_a_list() {
     let mut cases = 0;
@@ -466,7 +590,7 @@ fn prefixes_agree_with_a_list() {
     tally::report!("{cases} look-ups");
 }
 
-/// A table of children by hash, with hashes that crowd together.
+/// Compares a table of children with a map, with clustered hashes.
 #[test]
 fn a_table_agrees_with_a_map() {
     let mut rng = Rng::seeded(1);
@@ -496,7 +620,7 @@ fn a_table_agrees_with_a_map() {
 }
 
 #[test]
-fn flows_by_hand_and_in_the_way_of_others() {
+fn manually_installed_flows_narrow_or_replace_others() {
     let step = |word, bits| Step::Bits { word, bits };
     let flow = |id, key: [u64; 2], steps: &[Step]| {
         let mut wide = FlowKey::ZERO;
@@ -507,16 +631,16 @@ fn flows_by_hand_and_in_the_way_of_others() {
     let both = [step(52, 0xff), step(68, 0xff)];
     assert!(tree.insert(flow(1, [1, 1], &both)).replaced.is_empty());
     assert!(tree.insert(flow(2, [1, 2], &both)).replaced.is_empty());
-    // Wider than what is there, and beside it: narrowed until it is apart.
+    // Wider than the existing flows: narrowed until it is disjoint.
     let wide = tree.insert(flow(3, [1, 3], &both[..1]));
     assert!(wide.replaced.is_empty());
     assert_eq!(wide.flow.entry().mask.0[68], 0xff);
     assert_eq!(tree.shape().narrowed, 1);
-    // A flow whose packet another covers takes its place.
+    // A flow whose packet another flow covers replaces that flow.
     let inserted = tree.insert(flow(4, [1, 1], &both[..1]));
     assert_eq!(inserted.replaced.iter().map(|f| f.id).collect::<Vec<_>>(), [FlowId(1)]);
     check(&tree);
-    // Built anew, one of the two that read the same is enough, and it covers what the narrow one does.
+    // After a rebuild, one of the two flows with equal reads is left, and covers the narrower one.
     tree.rebuild();
     let mut out = tree.tune();
     out.sort_by_key(|f| f.id);

@@ -12,7 +12,7 @@ mod script;
 use super::connections::{listening, talk};
 use super::*;
 use crate::TableSettings;
-use dpif::Dpif;
+use dpif::Meters;
 use openflow::error::ErrorNumber;
 use openflow::types::{HEADER_LEN, xid};
 use script::{Case, Outcome, Step, XID, cases, steps};

@@ -14,7 +14,7 @@ use openflow::error::ErrorNumber;
 use openflow::message::encode;
 use openflow::nxm::{Dialect, Header};
 use openflow::switch::Hello;
-use openflow::types::{HEADER_LEN, begin, finish, rows, xid};
+use openflow::types::{HEADER_LEN, begin, finish, rows, set_length, xid};
 use openflow::{Message, OfpError, Version, Versions};
 use proptest::prelude::*;
 use std::path::PathBuf;
@@ -93,7 +93,7 @@ impl Damage {
             Self::Version(version) => msg[0] = version,
         }
         msg.truncate(u16::MAX.into());
-        finish(msg);
+        set_length(msg);
     }
 }
 
@@ -105,8 +105,8 @@ static MESSAGES: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
         for row in rows().iter().filter(|row| row.is_in(version)) {
             let shortest = (0..=80).find_map(|n| {
                 let mut msg = begin(version, 0x5eed, row.kind, false)?;
-                msg.resize(msg.len() + n, 0);
-                finish(&mut msg);
+                msg.zeros(n);
+                let msg = finish(msg).ok()?;
                 openflow::types::head(&msg).is_ok().then_some(msg)
             });
             all.extend(shortest);
@@ -237,10 +237,10 @@ tally::proptest! {
             if again {
                 fields.push(fields[0]);
             }
-            let mut entries = Vec::new();
+            let mut entries = openflow::wire::Writer::new();
             for (_, header) in &fields {
                 header.encode(&mut entries);
-                entries.extend((0..header.payload).map(|i| value[i % value.len()] & 1));
+                (0..header.payload).for_each(|i| entries.put_u8(value[i % value.len()] & 1));
             }
             let hex: String = entries.iter().map(|byte| format!("{byte:02x}")).collect();
             let Some(Step::Message(msg)) = steps(&format!("flow match={hex}"), client.version).pop() else { continue };

@@ -20,7 +20,7 @@
 
 use openflow::flow_mod::FlowMod;
 use openflow::message::{Form, Message, encode};
-use openflow::types::{Kind, begin, finish};
+use openflow::types::{Kind, begin, finish, set_length};
 use openflow::{FlowModCommand, GroupCommand, MeterCommand, OfpError, Version};
 use std::path::PathBuf;
 
@@ -157,7 +157,7 @@ fn typed(version: Version, ty: u8, body: &[u8]) -> Vec<u8> {
     let mut msg = vec![version.wire(), ty, 0, 0];
     msg.extend(XID.to_be_bytes());
     msg.extend_from_slice(body);
-    finish(&mut msg);
+    set_length(&mut msg);
     msg
 }
 
@@ -220,9 +220,8 @@ fn message(version: Version, line: &str) -> Vec<u8> {
 /// A message whose place is known.
 fn finished(version: Version, kind: Kind, body: &[u8]) -> Vec<u8> {
     let mut msg = begin(version, XID, kind, false).unwrap_or_else(|| panic!("{kind:?} is not in {version}"));
-    msg.extend_from_slice(body);
-    finish(&mut msg);
-    msg
+    msg.put(body);
+    finish(msg).expect("less than 64 KiB")
 }
 
 /// A change in the words of `ovs-ofctl`.

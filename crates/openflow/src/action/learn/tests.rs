@@ -57,10 +57,10 @@ tally::proptest! {
     fn bytes_and_text_survive(learn in learn()) {
         let actions = [Action::Learn(Arc::new(learn))];
         for version in [Version::V10, Version::V13, Version::V15] {
-            let mut bytes = Vec::new();
+            let mut bytes = crate::wire::Writer::new();
             encode_actions(&mut bytes, &actions, version, &Match::ANY);
             let again = decode_actions(&bytes, version);
-            prop_assert_eq!(again.as_deref(), Ok(&actions[..]), "{:02x?}", bytes);
+            prop_assert_eq!(again.as_deref(), Ok(&actions[..]), "{:02x?}", &bytes[..]);
         }
         let text = actions_to_string(&actions, &NoNames, Version::V13);
         let again = parse_actions(&text, &NoNames);

@@ -106,7 +106,7 @@ impl Net {
         }
     }
 
-    /// One end closes a connection; what it sent before still arrives, and the other end is told at once after it.
+    /// One end closes a connection; sent messages still arrive, and the other end sees the end directly after them.
     pub(super) fn hang_up(&mut self, at: usize, id: SessionId) {
         let Some((peer, session)) = self.other_end(at, id) else { return };
         while self.deliver(peer, session) {}

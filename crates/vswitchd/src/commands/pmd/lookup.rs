@@ -11,7 +11,7 @@ pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
     for name in ["dpif-netdev/subtable-lookup-prio-get", "dpif-netdev/subtable-lookup-info-get"] {
         show(commands, devices, (name, "", 0..=0), |d, _, format| {
             // Each thread looks flows up in the tree of its datapath.
-            let threads: usize = d.datapaths().iter().map(|(_, dp)| dp.datapath.threads().len()).sum();
+            let threads: usize = d.datapaths().iter().map(|(_, dp)| dp.dpif.threads().len()).sum();
             Ok(match format {
                 OutputFormat::Text => format!(
                     "Available dpcls implementations:\n  decision tree (Use count: {threads}, Priority: 1)\n\

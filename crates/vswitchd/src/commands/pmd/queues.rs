@@ -3,7 +3,7 @@
 
 use super::{Header, Request, act, dp_name, is_asked, named, ratio, show};
 use crate::devices::Devices;
-use datapath::{INTERVAL_SECS, INTERVALS, Usage};
+use dpif::{INTERVAL_SECS, INTERVALS, Usage};
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
     });
     act(commands, devices, ("dpif-netdev/pmd-rxq-rebalance", "[dp]", 0..=1), |d, args| {
         for (_, dp) in named(d, args.first())? {
-            dp.datapath.rebalance();
+            dp.dpif.rebalance();
         }
         Ok("pmd rxq rebalance requested.\n".to_owned())
     });
@@ -60,7 +60,7 @@ fn text(devices: &Devices, request: &Request<'_>) -> Result<String, String> {
     let mut out = String::new();
     for (kind, dp) in &datapaths {
         let header = Header { kind, several: datapaths.len() > 1 };
-        for usage in dp.datapath.usage(intervals).iter().filter(|usage| is_asked(request, &usage.thread)) {
+        for usage in dp.dpif.usage(intervals).iter().filter(|usage| is_asked(request, &usage.thread)) {
             let (queues, overhead) = percentages(usage);
             let _ = writeln!(out, "{}\n  isolated : {}", header.text(&usage.thread), usage.thread.is_isolated);
             for (queue, share) in usage.queues.iter().zip(queues) {
@@ -82,9 +82,9 @@ fn json(devices: &Devices, request: &Request<'_>) -> Result<Value, String> {
     let intervals = intervals(request);
     let mut threads = Vec::new();
     for (kind, dp) in named(devices, request.dp)? {
-        for usage in dp.datapath.usage(intervals).iter().filter(|usage| is_asked(request, &usage.thread)) {
+        for usage in dp.dpif.usage(intervals).iter().filter(|usage| is_asked(request, &usage.thread)) {
             let (shares, overhead) = percentages(usage);
-            let queue = |(queue, share): (&datapath::QueueUsage, Option<f64>)| {
+            let queue = |(queue, share): (&dpif::QueueUsage, Option<f64>)| {
                 json!({
                     "port": queue.port,
                     "queue_id": queue.queue,
@@ -113,8 +113,8 @@ fn sleep_text(devices: &Devices, request: &Request<'_>) -> Result<String, String
     let mut out = String::new();
     for (kind, dp) in &datapaths {
         let header = Header { kind, several: datapaths.len() > 1 };
-        let _ = writeln!(out, "Default max sleep: {:4} us", dp.datapath.thread_config().sleep_us_max);
-        for (thread, _) in dp.datapath.threads() {
+        let _ = writeln!(out, "Default max sleep: {:4} us", dp.dpif.thread_config().sleep_us_max);
+        for (thread, _) in dp.dpif.threads() {
             let _ = match thread.sleep_us_max {
                 Some(us) => writeln!(out, "{}\n  max sleep: {us:4} us", header.text(&thread)),
                 None => writeln!(out, "{}\n  max sleep: none (not pinned)", header.text(&thread)),
@@ -127,7 +127,7 @@ fn sleep_text(devices: &Devices, request: &Request<'_>) -> Result<String, String
 fn sleep_json(devices: &Devices, request: &Request<'_>) -> Result<Value, String> {
     let datapaths = named(devices, request.dp)?.into_iter();
     let all = datapaths.map(|(kind, dp)| {
-        let thread = |(thread, _): (datapath::ThreadInfo, datapath::ThreadStats)| {
+        let thread = |(thread, _): (dpif::ThreadInfo, dpif::ThreadStats)| {
             json!({
                 "numa_id": thread.numa_id,
                 "core_id": thread.core_id,
@@ -137,8 +137,8 @@ fn sleep_json(devices: &Devices, request: &Request<'_>) -> Result<Value, String>
         };
         json!({
             "datapath": dp_name(&kind),
-            "default_max_sleep_us": dp.datapath.thread_config().sleep_us_max,
-            "threads": dp.datapath.threads().into_iter().map(thread).collect::<Value>(),
+            "default_max_sleep_us": dp.dpif.thread_config().sleep_us_max,
+            "threads": dp.dpif.threads().into_iter().map(thread).collect::<Value>(),
         })
     });
     Ok(all.collect())

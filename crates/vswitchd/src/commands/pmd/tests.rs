@@ -43,7 +43,7 @@ fn a_thread() -> Measured {
     let stats = ThreadStats {
         packets: 100,
         batches: 5,
-        exact_hits: 60,
+        microflow_hits: 60,
         megaflow_hits: 30,
         probes: 60,
         misses: 10,

@@ -1,0 +1,115 @@
+//! The datapath behind the traits of the seam ([`dpif::backend`]).
+
+use crate::Datapath;
+use base::{DpPort, DropReason};
+use dpif::{
+    DpifError, Offload, OffloadInfo, PortInfo, PortStats, Ports, ThreadConfig, ThreadInfo, ThreadStats, Threads,
+    UpcallHandler, UpcallStats, Upcalls, Usage,
+};
+use netdev::{Accelerator, Netdev};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+impl Ports for Datapath {
+    fn port_add(&self, device: Arc<dyn Netdev>, requested: Option<DpPort>) -> Result<DpPort, DpifError> {
+        self.port_add(device, requested)
+    }
+
+    fn port_del(&self, port: DpPort) -> Result<(), DpifError> {
+        self.port_del(port)
+    }
+
+    fn port_set_queues(&self, port: DpPort, affinity: &BTreeMap<usize, usize>) -> Result<(), DpifError> {
+        self.port_set_queues(port, affinity)
+    }
+
+    fn synchronize(&self) {
+        self.synchronize();
+    }
+
+    fn ports(&self) -> Vec<PortInfo> {
+        self.ports()
+    }
+
+    fn port_stats(&self, port: DpPort) -> Result<PortStats, DpifError> {
+        self.port_stats(port)
+    }
+
+    fn drops(&self) -> Vec<(DropReason, u64)> {
+        self.drops()
+    }
+}
+
+impl Upcalls for Datapath {
+    fn set_handler(&self, handler: Arc<dyn UpcallHandler>) {
+        self.set_handler(handler);
+    }
+
+    fn set_handlers(&self, wanted: usize) -> Result<(), DpifError> {
+        self.set_handlers(wanted)
+    }
+
+    fn n_handlers(&self) -> usize {
+        self.n_handlers()
+    }
+
+    fn settle(&self) {
+        self.settle();
+    }
+
+    fn upcall_stats(&self) -> UpcallStats {
+        self.upcall_stats()
+    }
+}
+
+impl Threads for Datapath {
+    fn set_threads(&self, config: &ThreadConfig) -> Result<(), DpifError> {
+        self.set_threads(config)
+    }
+
+    fn thread_config(&self) -> ThreadConfig {
+        self.thread_config()
+    }
+
+    fn rebalance(&self) {
+        self.rebalance();
+    }
+
+    fn tick(&self) -> bool {
+        self.tick()
+    }
+
+    fn threads(&self) -> Vec<(ThreadInfo, ThreadStats)> {
+        self.threads()
+    }
+
+    fn usage(&self, intervals: usize) -> Vec<Usage> {
+        self.usage(intervals)
+    }
+
+    fn set_microflow_inverse_probability(&self, n: u32) {
+        self.set_microflow_inverse_probability(n);
+    }
+
+    fn set_flow_limit(&self, limit: u64) {
+        self.set_flow_limit(limit);
+    }
+
+    fn set_self_check(&self, every: u64) {
+        self.set_self_check(every);
+    }
+}
+
+impl Offload for Datapath {
+    fn set_accelerator(&self, accelerator: Option<Arc<dyn Accelerator>>) {
+        self.set_accelerator(accelerator);
+    }
+
+    fn offload(&self) -> Option<OffloadInfo> {
+        self.offload()
+    }
+
+    fn port_offload(&self, port: DpPort) -> Option<Result<&'static str, String>> {
+        self.port_offload(port)
+    }
+}

@@ -1,0 +1,171 @@
+//! Batches that are to be looked up once more: what recirculation leaves to be done on behalf of a batch that came in.
+//!
+//! They are taken depth first: whatever the packets of a batch bring back is done before the batch behind it. So what waits
+//! is bounded by how often packets may come back times how many copies one list of actions makes, not by its power. Beyond
+//! that, packets, bytes and the work for one batch are limited; whoever has no room drops the packet and counts that.
+//!
+//! Invariants: no batch is empty, none is longer than [`BATCH_MAX`]; `packets` and `bytes` are those of all batches.
+
+use base::DropReason;
+use netdev::pool;
+use packet::buf::BATCH_MAX;
+use packet::{Batch, Packet};
+
+/// How often a packet may come back (as in Open vSwitch's userspace datapath since version 3.4).
+pub(crate) const PASSES_MAX: u8 = 8;
+/// Packets that wait at most.
+const PACKETS_MAX: usize = 16_384;
+/// Their bytes at most.
+const BYTES_MAX: usize = 64 << 20;
+/// Times that packets may come back for one that came in: as often as a translation may look into tables.
+const WORK_MAX: usize = 4096;
+
+/// See the module's text.
+#[derive(Debug, Default)]
+pub(crate) struct Worklist {
+    /// The last one is the next.
+    stack: Vec<Batch>,
+    /// Where in it the batches begin that the batch in work has brought back, in the order in which it did.
+    mark: usize,
+    packets: usize,
+    bytes: usize,
+    /// How many packets may still come back.
+    work: usize,
+    /// Without packets, kept for their memory.
+    spare: Vec<Batch>,
+    /// The last reason for which a packet was dropped though its actions did not say so.
+    pub(crate) failed: Option<DropReason>,
+}
+
+impl Worklist {
+    /// Begins the work for `n` packets that came in. Nothing waits.
+    #[inline]
+    pub(crate) fn begin(&mut self, n: usize) {
+        self.work = n * WORK_MAX;
+        self.failed = None;
+    }
+
+    /// Whether nothing waits.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.stack.is_empty()
+    }
+
+    /// Whether a packet may come back, or a copy of it.
+    pub(crate) fn admits(&self, packet: &Packet) -> bool {
+        packet.passes < PASSES_MAX
+            && self.work > 0
+            && self.packets < PACKETS_MAX
+            && self.bytes + packet.len() <= BYTES_MAX
+    }
+
+    /// Takes a packet that [`Worklist::admits`], to be looked up with this number.
+    pub(crate) fn push(&mut self, mut packet: Packet, recirc_id: u32) {
+        packet.recirc_id = recirc_id;
+        packet.passes += 1;
+        packet.tags = 0;
+        self.work -= 1;
+        self.packets += 1;
+        self.bytes += packet.len();
+        if self.stack.len() == self.mark || self.stack.last().is_none_or(|batch| batch.len() >= BATCH_MAX) {
+            self.stack.push(self.spare.pop().unwrap_or_default());
+        }
+        if let Some(batch) = self.stack.last_mut() {
+            batch.push(packet);
+        }
+    }
+
+    /// The batch in work is done: what it has brought back is next, the first of it first.
+    pub(crate) fn settle(&mut self) {
+        self.stack[self.mark..].reverse();
+        self.mark = self.stack.len();
+    }
+
+    /// Takes the next batch, in exchange for an empty one, if there is one.
+    pub(crate) fn pop(&mut self, batch: &mut Batch) -> bool {
+        let Some(next) = self.stack.pop() else { return false };
+        self.mark = self.stack.len();
+        self.packets -= next.len();
+        self.bytes -= next.iter().map(|packet| packet.len()).sum::<usize>();
+        self.spare.push(std::mem::replace(batch, next));
+        true
+    }
+
+    /// Forgets all. Returns how many packets waited.
+    pub(crate) fn clear(&mut self) -> usize {
+        self.stack.iter_mut().for_each(pool::recycle_all);
+        self.stack.clear();
+        (self.mark, self.bytes) = (0, 0);
+        std::mem::take(&mut self.packets)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::rng::Rng;
+
+    fn packet(n: u64) -> Packet {
+        Packet::from_slice(&n.to_be_bytes())
+    }
+
+    fn number(packet: &Packet) -> u64 {
+        u64::from_be_bytes(packet.data().try_into().expect("8 bytes"))
+    }
+
+    /// The order of a naive recursion: all that a batch brings back before what waits behind it.
+    #[test]
+    fn what_a_batch_brings_back_is_done_first_and_in_order() {
+        let mut rng = Rng::seeded(5);
+        for _ in 0..300 {
+            let (mut list, mut twin) = (Worklist::default(), Vec::<u64>::new());
+            let (mut batch, mut next, mut done) = (Batch::new(), 0, 0);
+            list.begin(1000);
+            loop {
+                let n = if next < 2000 { rng.below(90) } else { 0 };
+                let new: Vec<u64> = (next..next + n).collect();
+                next += n;
+                for n in &new {
+                    list.push(packet(*n), 7);
+                }
+                list.settle();
+                twin.splice(0..0, new);
+                assert_eq!((list.packets, list.bytes), (twin.len(), 8 * twin.len()));
+                batch.clear();
+                if !list.pop(&mut batch) {
+                    break;
+                }
+                assert!((1..=BATCH_MAX).contains(&batch.len()));
+                assert!(batch.iter().all(|p| (p.recirc_id, p.passes) == (7, 1)));
+                done += batch.len() as u64;
+                assert!(batch.iter().map(number).eq(twin.drain(..batch.len())));
+            }
+            assert!(twin.is_empty() && list.is_empty() && done == next);
+        }
+    }
+
+    #[test]
+    fn packets_passes_and_work_are_bounded() {
+        let mut list = Worklist::default();
+        list.begin(1);
+        let mut old = packet(1);
+        old.passes = PASSES_MAX;
+        assert!(!list.admits(&old) && list.admits(&packet(1)));
+        let mut n = 0;
+        while list.admits(&packet(1)) {
+            list.push(packet(1), 1);
+            n += 1;
+        }
+        assert_eq!((n, list.clear(), list.packets), (WORK_MAX, WORK_MAX, 0));
+        list.begin(1000);
+        while list.admits(&packet(1)) {
+            list.push(packet(1), 1);
+        }
+        assert_eq!(list.clear(), PACKETS_MAX);
+        let large = Packet::from_slice(&vec![0; 1 << 20]);
+        while list.admits(&large) {
+            list.push(Packet::from_slice(large.data()), 1);
+        }
+        assert_eq!(list.clear(), 64);
+    }
+}

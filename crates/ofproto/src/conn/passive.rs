@@ -1,0 +1,71 @@
+//! Passive connections: each connection that a listener accepts is served by a task of its own. Their number is bounded.
+
+use super::rconn::Rconn;
+use super::remote::{PeerKind, Remote};
+use super::service::{HELLO_LIMIT, serve};
+use crate::bridge::Ofproto;
+use parking_lot::Mutex;
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+use stream::Listener;
+use tokio::task::{AbortHandle, JoinSet};
+use vlog::warn_rl;
+
+/// Connections to one listener.
+pub(crate) const CONNECTIONS_MAX: usize = if cfg!(test) { 4 } else { 256 };
+
+/// Serves all connections that a listener accepts, for ever.
+pub(super) async fn serve_all(bridge: Arc<Ofproto>, remote: Arc<Remote>, listener: Listener) {
+    let mut children = JoinSet::new();
+    // In the order in which they came.
+    let mut connections: VecDeque<AbortHandle> = VecDeque::new();
+    loop {
+        let incoming = match listener.accept().await {
+            Ok(incoming) => incoming,
+            Err(e) => {
+                warn_rl!(&HELLO_LIMIT, target: "connmgr", "{}: accept failed: {e}", remote.target);
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        while children.try_join_next().is_some() {}
+        connections.retain(|connection| !connection.is_finished());
+        if connections.len() >= CONNECTIONS_MAX && !make_room(&bridge, &remote, &mut connections) {
+            continue;
+        }
+        let (bridge, remote) = (Arc::clone(&bridge), Arc::clone(&remote));
+        let connection = children.spawn(async move {
+            // What goes wrong with TLS is logged already.
+            let Ok(stream) = incoming.into_stream().await else { return };
+            let rconn = Mutex::new(Rconn::new());
+            rconn.lock().connected(bridge.now());
+            if let Err(e) = serve(&bridge, &remote, &rconn, stream).await {
+                tracing::debug!(target: "connmgr", "{}<->{}: {e}", bridge.name(), remote.target);
+            }
+        });
+        connections.push_back(connection);
+    }
+}
+
+/// Ends a connection to a listener that has too many: the one that waits for its handshake, or a version to be agreed on,
+/// for longest. If all speak OpenFlow, whoever comes now is refused: `false`.
+fn make_room(bridge: &Ofproto, remote: &Arc<Remote>, connections: &mut VecDeque<AbortHandle>) -> bool {
+    let (name, target) = (bridge.name(), &remote.target);
+    let mut speaking = HashSet::new();
+    bridge.connections().for_each(|peer| {
+        if Arc::ptr_eq(&peer.remote, remote) && (peer.version().is_some() || remote.kind == PeerKind::Snoop) {
+            speaking.extend(peer.task);
+        }
+    });
+    let silent = connections.iter().position(|connection| !speaking.contains(&connection.id()));
+    if let Some(connection) = silent.and_then(|at| connections.remove(at)) {
+        connection.abort();
+        base::coverage!(pvconn_evicted);
+        warn_rl!(&HELLO_LIMIT, target: "connmgr", "{name}<->{target}: {CONNECTIONS_MAX} connections, ending one without HELLO");
+        return true;
+    }
+    base::coverage!(pvconn_refused);
+    warn_rl!(&HELLO_LIMIT, target: "connmgr", "{name}<->{target}: {CONNECTIONS_MAX} connections, refusing another");
+    false
+}

@@ -1,0 +1,54 @@
+//! The gate in front of a bridge's tables: nobody on the control thread waits for a long change of them.
+//!
+//! A change that takes long, such as the commit of a large bundle, runs on a worker thread while it holds the gate
+//! exclusively. Tasks of the control thread pass the gate, which they await, before they begin a change of their own, so
+//! that they find the lock of the tables free, or held for microseconds by a packet thread.
+
+use crate::bridge::Ofproto;
+use crate::switch::Switch;
+use std::sync::Arc;
+use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub(crate) struct Gate(Arc<RwLock<()>>);
+
+/// Permission to change tables for a short time. To be held across no `await`.
+#[derive(Debug)]
+pub struct ShortChange {
+    _guard: OwnedRwLockReadGuard<()>,
+}
+
+/// Permission to change tables for a long time, beside which no task of the control thread begins a change.
+#[derive(Debug)]
+pub(crate) struct LongChange {
+    _guard: OwnedRwLockWriteGuard<()>,
+}
+
+impl Ofproto {
+    /// Waits until no long change of the tables goes on.
+    pub async fn short_change(&self) -> ShortChange {
+        ShortChange { _guard: Arc::clone(&self.gate.0).read_owned().await }
+    }
+
+    /// Waits until no other change goes on, and keeps the control thread from beginning one.
+    pub(crate) async fn long_change(&self) -> LongChange {
+        LongChange { _guard: Arc::clone(&self.gate.0).write_owned().await }
+    }
+
+    /// Whether a long change of the tables goes on or is about to begin. What can wait is tried again later then.
+    pub fn is_changing(&self) -> bool {
+        self.gate.0.try_read().is_err()
+    }
+}
+
+impl Switch {
+    /// Waits until no long change goes on in any bridge. None begins until the permissions are dropped.
+    pub async fn short_changes(&self) -> Vec<ShortChange> {
+        let mut all = Vec::new();
+        for bridge in self.bridges() {
+            all.push(bridge.short_change().await);
+        }
+        all
+    }
+}

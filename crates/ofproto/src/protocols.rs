@@ -1,0 +1,116 @@
+//! Protocols of the switch: the engine that runs them, the way of punted packets there and of their frames to ports, and
+//! what a change of the overlay makes invalid.
+
+use crate::revalidate::Change;
+use crate::switch::Switch;
+use base::{Clock, DpPort, DropReason};
+use dpif::{DpAction, DpActions};
+use lldp::{Lldp, PortStatus};
+use packet::Packet;
+use parking_lot::Mutex;
+use protocols::{Engine, InboxStats, Outlet, Overlay, Protocol, Refused};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Weak};
+use xlate::BridgeId;
+
+/// The protocols of a switch.
+#[derive(Debug)]
+pub(crate) struct Protocols {
+    pub(crate) engine: Arc<Engine>,
+    lldp: Arc<Mutex<Lldp>>,
+    /// The settings in force.
+    lldp_settings: Mutex<lldp::Settings>,
+    /// Whether the engine's thread runs.
+    runs: Mutex<bool>,
+}
+
+impl Protocols {
+    /// Protocols that are enabled nowhere.
+    pub(crate) fn new(clock: &Clock, overlay: Arc<Overlay>, switch: Weak<Switch>) -> Self {
+        let engine = Engine::new(clock.clone(), overlay, switch);
+        let lldp = Arc::new(Mutex::new(Lldp::new()));
+        let machine: Arc<Mutex<Lldp>> = Arc::clone(&lldp);
+        engine.register(Protocol::LLDP, machine);
+        Self { engine, lldp, lldp_settings: Mutex::default(), runs: Mutex::default() }
+    }
+}
+
+impl Drop for Protocols {
+    fn drop(&mut self) {
+        self.engine.stop();
+    }
+}
+
+impl Switch {
+    /// Enables LLDP on just these ports. The engine's thread starts with the first; an error is that it could not.
+    pub fn set_lldp(&self, settings: lldp::Settings) -> std::io::Result<()> {
+        let mut runs = self.protocols.runs.lock();
+        if !*runs && !settings.ports.is_empty() {
+            self.protocols.engine.start()?;
+            *runs = true;
+        }
+        self.configure_lldp(settings);
+        Ok(())
+    }
+
+    /// The same without a thread.
+    pub(crate) fn configure_lldp(&self, settings: lldp::Settings) {
+        let Protocols { engine, lldp, lldp_settings, .. } = &self.protocols;
+        let mut current = lldp_settings.lock();
+        if *current == settings {
+            return;
+        }
+        current.clone_from(&settings);
+        let ports = settings.ports.keys().copied().collect();
+        lldp.lock().configure(settings, self.clock().now());
+        engine.changed(Protocol::LLDP);
+        self.enable_protocol(Protocol::LLDP, &ports);
+    }
+
+    /// Has packets for `protocol` punted on just these ports.
+    pub(crate) fn enable_protocol(&self, protocol: Protocol, ports: &BTreeSet<DpPort>) {
+        let changed = self.protocols.engine.overlay().enable(protocol, ports);
+        let net = self.network();
+        // Which protocols a port takes part in is configuration of its bridge. A port without a bridge has no flows.
+        let bridges: BTreeSet<BridgeId> = changed.iter().filter_map(|port| Some(net.ports.get(port)?.0)).collect();
+        self.changed_all(bridges.into_iter().map(Change::Bridge).collect());
+    }
+
+    /// The state of LLDP on its ports, by number.
+    pub fn lldp_status(&self) -> Vec<PortStatus> {
+        self.protocols.lldp.lock().status()
+    }
+
+    /// Counters of the queue of frames for a protocol.
+    pub fn protocol_inbox(&self, protocol: Protocol) -> InboxStats {
+        self.protocols.engine.inbox(protocol)
+    }
+
+    /// Queues a frame for a protocol.
+    pub(crate) fn punt_to(&self, protocol: Protocol, port: DpPort, packet: &Packet) -> Result<(), DropReason> {
+        self.protocols.engine.punt(protocol, port, packet.data()).map_err(|refused| match refused {
+            Refused::NoProtocol => DropReason::NoProtocol,
+            Refused::Full => DropReason::ProtocolQueueFull,
+            Refused::TooBig => DropReason::TooBig,
+        })
+    }
+}
+
+impl Outlet for Switch {
+    fn send(&self, port: DpPort, frame: Vec<u8>) {
+        let Some(dpif) = self.dpif() else { return };
+        // Protocols send where they forbid others to: past the overlay, and past the tables.
+        let actions: DpActions = [DpAction::Output(port)].into();
+        if let Err(e) = dpif.execute(DpPort::NONE, Packet::from_slice(&frame), &actions) {
+            tracing::debug!(target: "ofproto_dpif", "port {port}: {e}");
+        }
+    }
+
+    fn ports_changed(&self, ports: &BTreeSet<DpPort>) {
+        self.changed_all(ports.iter().copied().map(Change::PortState).collect());
+    }
+
+    fn log(&self, protocol: Protocol, line: &str) {
+        tracing::info!(target: "ovs_lldp", "{protocol}: {line}");
+    }
+}

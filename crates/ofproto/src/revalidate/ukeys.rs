@@ -1,0 +1,520 @@
+//! The table of megaflows (Open vSwitch calls their entries ukeys): the flows installed in the datapath, each with what
+//! its translation depends on, and indexed by that.
+//!
+//! The table is sharded by flow id, so that handlers and revalidators hold up each other little. Megaflows whose
+//! translations depend on the same things share one [`SharedTranslation`], across shards.
+//!
+//! Invariants of a shard:
+//! - each flow is listed by its translation, at the flow's `place` there, and, under each of its addresses, in `by_mac`, and
+//!   nowhere else;
+//! - each translation in `translations` has a flow, and is indexed under each of its places in `by_dependency`;
+//! - a flow is entered only if its translation began after all changes whose pass has begun (`begun`): a pass that asks
+//!   the shard which flows its changes can affect misses none.
+
+use super::translation::{Basis, Changes, DependencyKey, Effects, SharedTranslation, Uses};
+use base::mix::chain;
+use base::{MacAddr, Millis};
+use dpif::{DpAction, DpActions, DpFlowStats, FlowId};
+use flow::{Sparse, Steps};
+use foldhash::fast::RandomState;
+use hashbrown::HashTable;
+use parking_lot::{Mutex, MutexGuard};
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use xlate::{BridgeId, Effect};
+
+/// What is known of an installed flow.
+#[derive(Debug)]
+pub(crate) struct Ukey {
+    pub(crate) translation: Arc<SharedTranslation>,
+    pub(crate) effects: Effects,
+    pub(crate) uses: Uses,
+    /// Of the packet that it was made for.
+    pub(crate) key: Sparse,
+    pub(crate) actions: DpActions,
+    /// Packets and bytes that were brought to the rules already. They only rise: of two dumps that are worked through at
+    /// the same time, the older one brings nothing.
+    pushed: (u64, u64),
+    pub(crate) installed: Millis,
+    /// Packets since the pass before.
+    pub(crate) recent: u64,
+    /// The last change before the translation began.
+    pub(crate) seq: u64,
+    pub(crate) generation: u64,
+    /// The last pass that saw it in the datapath.
+    pub(crate) seen: u64,
+    /// Where it stands among the flows of its translation.
+    place: usize,
+}
+
+/// A flow as its translation made it, to be entered.
+#[derive(Debug)]
+pub(crate) struct Fresh {
+    pub(crate) basis: Basis,
+    pub(crate) effects: Vec<Effect>,
+    pub(crate) uses: Uses,
+    pub(crate) actions: Vec<DpAction>,
+    pub(crate) seq: u64,
+    pub(crate) generation: u64,
+}
+
+/// What a flow in the book has in common with others.
+#[derive(Debug)]
+pub(crate) struct Entered {
+    pub(crate) reads: Arc<Steps>,
+    pub(crate) actions: DpActions,
+}
+
+impl Ukey {
+    /// What `stats` have beyond what was brought to the rules, which they are from now on.
+    pub(crate) fn take(&mut self, stats: DpFlowStats) -> (u64, u64) {
+        let new = (stats.packets.saturating_sub(self.pushed.0), stats.bytes.saturating_sub(self.pushed.1));
+        self.pushed = (self.pushed.0 + new.0, self.pushed.1 + new.1);
+        new
+    }
+}
+
+#[derive(Debug)]
+struct Sharing {
+    translation: Arc<SharedTranslation>,
+    flows: Vec<FlowId>,
+    /// The effects of some of them, to be shared by others, with their hashes: lists that differ are not looked into.
+    effects: Recent<(u64, Effects)>,
+    /// The actions of some of them.
+    actions: Recent<DpActions>,
+}
+
+/// A few of many values, mostly the last ones.
+#[derive(Debug)]
+struct Recent<T> {
+    values: Vec<T>,
+    /// Which was pushed last.
+    last: usize,
+    /// How often in turn none was found.
+    misses: u32,
+}
+
+impl<T: Clone> Recent<T> {
+    const MAX: usize = 8;
+    /// As long as none is found, only one in so many is pushed.
+    const SELDOM: u32 = 8;
+
+    fn new() -> Self {
+        Self { values: Vec::new(), last: 0, misses: 0 }
+    }
+
+    /// The one that is the `same` as `wanted`; else one that is made of it, which may take the place of the oldest.
+    fn find_or<W>(&mut self, wanted: W, same: impl Fn(&T, &W) -> bool, make: impl FnOnce(W) -> T) -> T {
+        if let Some(found) = self.values.iter().find(|value| same(value, &wanted)) {
+            self.misses = 0;
+            return found.clone();
+        }
+        self.misses = self.misses.wrapping_add(1);
+        let value = make(wanted);
+        if self.values.len() < Self::MAX {
+            self.values.push(value.clone());
+        } else if self.misses < Self::SELDOM || self.misses.is_multiple_of(Self::SELDOM) {
+            self.last = (self.last + 1) % Self::MAX;
+            self.values[self.last] = value.clone();
+        }
+        value
+    }
+}
+
+/// A number for effects.
+fn effects_hash(effects: &[Effect]) -> u64 {
+    struct Folded(u64);
+    impl Hasher for Folded {
+        fn finish(&self) -> u64 {
+            self.0
+        }
+        fn write(&mut self, bytes: &[u8]) {
+            bytes.iter().for_each(|byte| self.write_u64((*byte).into()));
+        }
+        fn write_u64(&mut self, word: u64) {
+            self.0 = chain(self.0, word, 0x9e37_79b9_7f4a_7c15);
+        }
+        fn write_usize(&mut self, word: usize) {
+            self.write_u64(word as u64);
+        }
+    }
+    let mut hasher = Folded(effects.len() as u64);
+    effects.iter().for_each(|effect| effect.hash(&mut hasher));
+    hasher.finish()
+}
+
+impl Sharing {
+    /// Enters a flow, its effects and actions, which come back as others have them too, with its place among the flows.
+    fn add(&mut self, id: FlowId, effects: Vec<Effect>, actions: Vec<DpAction>) -> (Effects, DpActions, usize) {
+        let place = self.flows.len();
+        self.flows.push(id);
+        let hash = effects_hash(&effects);
+        let same = |(h, known): &(u64, Effects), effects: &Vec<Effect>| *h == hash && known[..] == *effects;
+        let (_, effects) = self.effects.find_or(effects, same, |effects| (hash, effects.into()));
+        let actions = self.actions.find_or(actions, |known, actions| known[..] == *actions, DpActions::from);
+        (effects, actions, place)
+    }
+}
+
+/// How many parts the table has, each with a lock of its own. Flows are dealt out by their ids.
+pub(super) const SHARDS: usize = 16;
+
+/// The table of megaflows.
+#[derive(Debug)]
+pub(crate) struct Ukeys {
+    shards: [Mutex<Shard>; SHARDS],
+    common: Arc<Common>,
+}
+
+/// What the shards have in common. Its lock is taken while a shard's lock is held, never the other way round.
+#[derive(Debug, Default)]
+struct Common {
+    /// Megaflows in all shards.
+    len: AtomicUsize,
+    /// The translations that megaflows share, each with the number of shards that use it.
+    translations: Mutex<HashTable<(Arc<SharedTranslation>, usize)>>,
+}
+
+/// One part of the table.
+#[derive(Debug)]
+pub(crate) struct Shard {
+    common: Arc<Common>,
+    flows: HashMap<FlowId, Box<Ukey>, RandomState>,
+    /// By what verdicts rest on.
+    translations: HashTable<Sharing>,
+    by_dependency: HashMap<DependencyKey, HashSet<ByAddress, RandomState>, RandomState>,
+    by_mac: HashMap<(BridgeId, u16, MacAddr), HashSet<FlowId>>,
+    /// The last change whose pass has begun.
+    begun: u64,
+    /// Flows that the datapath did not have yet when a pass was to change them.
+    pub(crate) late: HashSet<FlowId>,
+}
+
+impl Default for Ukeys {
+    fn default() -> Self {
+        let common = Arc::<Common>::default();
+        let shard = || Shard {
+            common: Arc::clone(&common),
+            flows: HashMap::default(),
+            translations: HashTable::new(),
+            by_dependency: HashMap::default(),
+            by_mac: HashMap::new(),
+            begun: 0,
+            late: HashSet::new(),
+        };
+        Self { shards: std::array::from_fn(|_| Mutex::new(shard())), common }
+    }
+}
+
+impl Ukeys {
+    /// The number of the shard that a flow belongs to.
+    pub(crate) fn shard_of(id: FlowId) -> usize {
+        id.0 as usize % SHARDS
+    }
+
+    /// Locks the shard that a flow belongs to.
+    pub(crate) fn lock(&self, id: FlowId) -> MutexGuard<'_, Shard> {
+        self.shards[Self::shard_of(id)].lock()
+    }
+
+    /// Locks the shard that a flow belongs to, unless another thread holds the lock.
+    pub(crate) fn try_lock(&self, id: FlowId) -> Option<MutexGuard<'_, Shard>> {
+        self.shards[Self::shard_of(id)].try_lock()
+    }
+
+    /// Locks one shard after the other.
+    pub(crate) fn each_shard(&self) -> impl Iterator<Item = MutexGuard<'_, Shard>> {
+        self.shards.iter().map(Mutex::lock)
+    }
+
+    /// Megaflows in the table.
+    pub(crate) fn len(&self) -> usize {
+        self.common.len.load(Ordering::Relaxed)
+    }
+
+    /// Returns true if a flow is late.
+    pub(crate) fn has_late(&self) -> bool {
+        self.each_shard().any(|shard| !shard.late.is_empty())
+    }
+
+    /// Translations that megaflows share.
+    pub(crate) fn n_translations(&self) -> usize {
+        self.common.translations.lock().len()
+    }
+
+    /// Bytes that megaflows and their translations take, roughly: without the slack of the hash tables, and without keys,
+    /// which are shared with the datapath's flows.
+    pub(crate) fn bytes(&self) -> usize {
+        let flows: usize = self.each_shard().map(|shard| shard.bytes()).sum();
+        flows + self.common.translations.lock().iter().map(|(translation, _)| translation.bytes()).sum::<usize>()
+    }
+}
+
+impl Common {
+    /// The translation with this basis, for one more shard.
+    fn share(&self, basis: Basis) -> Arc<SharedTranslation> {
+        let mut translations = self.translations.lock();
+        if let Some((translation, shards)) =
+            translations.find_mut(basis.hash(), |(translation, _)| translation.is(&basis))
+        {
+            *shards += 1;
+            return Arc::clone(translation);
+        }
+        let translation = Arc::new(SharedTranslation::new(basis));
+        translations
+            .insert_unique(translation.hash(), (Arc::clone(&translation), 1), |(translation, _)| translation.hash());
+        translation
+    }
+
+    /// Ends the use of a translation by a shard.
+    fn release(&self, translation: &Arc<SharedTranslation>) {
+        let mut translations = self.translations.lock();
+        let Ok(mut found) = translations.find_entry(translation.hash(), |(known, _)| Arc::ptr_eq(known, translation))
+        else {
+            return;
+        };
+        let (_, shards) = found.get_mut();
+        *shards -= 1;
+        if *shards == 0 {
+            found.remove();
+        }
+    }
+}
+
+/// What a flow has in common with others, and its place among them.
+struct Adopted {
+    translation: Arc<SharedTranslation>,
+    effects: Effects,
+    actions: DpActions,
+    place: usize,
+}
+
+impl Adopted {
+    fn entered(&self) -> Entered {
+        Entered { reads: Arc::clone(&self.translation.reads), actions: Arc::clone(&self.actions) }
+    }
+}
+
+/// A translation, compared by where it is kept: no two equal ones are in the table.
+#[derive(Clone, Debug)]
+struct ByAddress(Arc<SharedTranslation>);
+
+impl PartialEq for ByAddress {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for ByAddress {}
+
+impl std::hash::Hash for ByAddress {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        Arc::as_ptr(&self.0).addr().hash(state);
+    }
+}
+
+impl Shard {
+    /// Enters a flow made for a packet with `key`. It may not be installed if a pass has begun over a change that its
+    /// translation may not have seen: then its actions come back.
+    pub(crate) fn enter(
+        &mut self,
+        id: FlowId,
+        key: Sparse,
+        fresh: Fresh,
+        now: Millis,
+    ) -> Result<Entered, Vec<DpAction>> {
+        let Fresh { basis, effects, uses, actions, seq, generation } = fresh;
+        if seq < self.begun {
+            return Err(actions);
+        }
+        let adopted = self.adopt(id, basis, effects, actions, &uses);
+        let entered = adopted.entered();
+        let Adopted { translation, effects, actions, place } = adopted;
+        let (pushed, installed, recent, seen) = ((0, 0), now, 0, 0);
+        let known =
+            Ukey { translation, effects, uses, key, actions, pushed, installed, recent, seq, generation, seen, place };
+        if self.flows.insert(id, Box::new(known)).is_none() {
+            self.common.len.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(entered)
+    }
+
+    /// Enters a flow anew that was translated again. What it has in common with others now, if it is (still) in the table.
+    pub(crate) fn update(&mut self, id: FlowId, fresh: Fresh) -> Option<Entered> {
+        let Fresh { basis, effects, uses, actions, seq, generation } = fresh;
+        let known = self.flows.get_mut(&id)?;
+        if known.translation.is(&basis) && known.uses == uses && known.effects[..] == effects {
+            if known.actions[..] != actions {
+                known.actions = actions.into();
+            }
+            (known.seq, known.generation) = (seq, generation);
+            return Some(Entered { reads: Arc::clone(&known.translation.reads), actions: Arc::clone(&known.actions) });
+        }
+        let (translation, old_uses, place) = (Arc::clone(&known.translation), Arc::clone(&known.uses), known.place);
+        self.release(id, &translation, place, &old_uses);
+        let adopted = self.adopt(id, basis, effects, actions, &uses);
+        let entered = adopted.entered();
+        let known = self.flows.get_mut(&id)?;
+        (known.seq, known.generation, known.uses) = (seq, generation, uses);
+        let Adopted { translation, effects, actions, place } = adopted;
+        (known.translation, known.effects, known.actions, known.place) = (translation, effects, actions, place);
+        Some(entered)
+    }
+
+    /// Takes a flow out.
+    pub(crate) fn remove(&mut self, id: FlowId) -> Option<Ukey> {
+        let known = self.flows.remove(&id)?;
+        self.common.len.fetch_sub(1, Ordering::Relaxed);
+        self.late.remove(&id);
+        self.release(id, &known.translation, known.place, &known.uses);
+        Some(*known)
+    }
+
+    /// Enters a flow with its translation and its addresses.
+    fn adopt(
+        &mut self,
+        id: FlowId,
+        basis: Basis,
+        effects: Vec<Effect>,
+        actions: Vec<DpAction>,
+        uses: &Uses,
+    ) -> Adopted {
+        for mac in uses.iter() {
+            self.by_mac.entry(mac.mac).or_default().insert(id);
+        }
+        let entry = match self.translations.find_mut(basis.hash(), |entry| entry.translation.is(&basis)) {
+            Some(entry) => entry,
+            None => self.new_translation(basis),
+        };
+        let (effects, actions, place) = entry.add(id, effects, actions);
+        Adopted { translation: Arc::clone(&entry.translation), effects, actions, place }
+    }
+
+    fn new_translation(&mut self, basis: Basis) -> &mut Sharing {
+        let translation = self.common.share(basis);
+        for place in translation.places() {
+            self.by_dependency.entry(place).or_default().insert(ByAddress(Arc::clone(&translation)));
+        }
+        let entry = Sharing { translation, flows: Vec::new(), effects: Recent::new(), actions: Recent::new() };
+        self.translations.insert_unique(entry.translation.hash(), entry, |entry| entry.translation.hash()).into_mut()
+    }
+
+    fn release(&mut self, id: FlowId, translation: &Arc<SharedTranslation>, place: usize, uses: &Uses) {
+        for mac in uses.iter() {
+            if let Entry::Occupied(mut flows) = self.by_mac.entry(mac.mac) {
+                flows.get_mut().remove(&id);
+                if flows.get().is_empty() {
+                    flows.remove();
+                }
+            }
+        }
+        let this = |entry: &Sharing| Arc::ptr_eq(&entry.translation, translation);
+        let Ok(mut found) = self.translations.find_entry(translation.hash(), this) else { return };
+        let entry = found.get_mut();
+        entry.flows.swap_remove(place);
+        if let Some(moved) = entry.flows.get(place)
+            && let Some(known) = self.flows.get_mut(moved)
+        {
+            known.place = place;
+        }
+        if !entry.flows.is_empty() {
+            return;
+        }
+        found.remove();
+        self.common.release(translation);
+        for place in translation.places() {
+            if let Entry::Occupied(mut translations) = self.by_dependency.entry(place) {
+                translations.get_mut().remove(&ByAddress(Arc::clone(translation)));
+                if translations.get().is_empty() {
+                    translations.remove();
+                }
+            }
+        }
+    }
+
+    /// Notes that a pass begins over all changes up to `seq`.
+    pub(crate) fn begin(&mut self, seq: u64) {
+        self.begun = self.begun.max(seq);
+    }
+
+    /// A flow.
+    pub(crate) fn get(&self, id: FlowId) -> Option<&Ukey> {
+        self.flows.get(&id).map(Box::as_ref)
+    }
+
+    /// A flow, to take its statistics.
+    pub(crate) fn get_mut(&mut self, id: FlowId) -> Option<&mut Ukey> {
+        self.flows.get_mut(&id).map(Box::as_mut)
+    }
+
+    /// Megaflows in this shard.
+    pub(crate) fn len(&self) -> usize {
+        self.flows.len()
+    }
+
+    /// All flows' ids.
+    pub(crate) fn ids(&self) -> Vec<FlowId> {
+        self.flows.keys().copied().collect()
+    }
+
+    /// Flows that `changes` may affect; those with a `true` certainly have to be translated again, of the others
+    /// [`Shard::affects`] knows. Beside them, how many flows rest on something of the kind that changed.
+    pub(crate) fn candidates(&self, changes: &Changes) -> (Vec<(FlowId, bool)>, usize) {
+        if changes.everything {
+            return (self.flows.keys().map(|id| (*id, true)).collect(), self.flows.len());
+        }
+        let of_place = |place: &DependencyKey| {
+            let translations = self.by_dependency.get(place).into_iter().flatten();
+            translations.filter_map(|ByAddress(translation)| {
+                self.translations.find(translation.hash(), |entry| Arc::ptr_eq(&entry.translation, translation))
+            })
+        };
+        let (mut ids, mut passed_over) = (HashMap::new(), 0);
+        for (table, rules) in &changes.rules {
+            for entry in of_place(&DependencyKey::Table(table.0, table.1)) {
+                if rules.iter().any(|(rule, what)| entry.translation.rule_may_matter(*table, (rule, *what))) {
+                    ids.extend(entry.flows.iter().map(|id| (*id, false)));
+                } else {
+                    passed_over += entry.flows.len();
+                }
+            }
+        }
+        let certain = changes.places.iter().flat_map(of_place).flat_map(|entry| &entry.flows);
+        let by_mac = changes.macs.iter().filter_map(|mac| self.by_mac.get(mac)).flatten();
+        ids.extend(certain.chain(by_mac).chain(&self.late).map(|id| (*id, true)));
+        let n = ids.len() + passed_over;
+        (ids.into_iter().collect(), n)
+    }
+
+    /// Whether a flow may be another after these changes of rules.
+    pub(crate) fn affects(&self, id: FlowId, changes: &Changes) -> bool {
+        let Some(known) = self.flows.get(&id) else { return false };
+        let key = |word| known.key.word(word);
+        changes.rules.iter().any(|(table, rules)| {
+            rules.iter().any(|(rule, what)| known.translation.rule_matters(*table, (rule, *what), &key))
+        })
+    }
+
+    /// Removes flows that are not in the datapath, as of pass `pass`, and were announced before `before`.
+    pub(crate) fn remove_unseen(&mut self, pass: u64, before: Millis) {
+        let unseen = self.flows.iter().filter(|(_, k)| k.seen != pass && k.installed < before);
+        let unseen: Vec<FlowId> = unseen.map(|(id, _)| *id).collect();
+        for id in unseen {
+            self.remove(id);
+        }
+    }
+
+    /// Bytes that the megaflows take, without the translations that they share.
+    fn bytes(&self) -> usize {
+        let of = |k: &Ukey| {
+            size_of::<(FlowId, Ukey)>()
+                + size_of::<FlowId>() * (1 + k.uses.len())
+                + size_of_val(&*k.uses)
+                + size_of_val(&*k.effects) / Arc::strong_count(&k.effects).saturating_sub(1).max(1)
+        };
+        self.flows.values().map(|k| of(k)).sum()
+    }
+}

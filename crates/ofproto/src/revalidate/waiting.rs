@@ -1,0 +1,102 @@
+//! Waiting for revalidation without blocking a thread.
+//!
+//! The control thread never runs a pass. It posts a [`Job`] instead, which the revalidator runs once it has dealt with
+//! all changes made before, or which the statistics thread runs once it has pushed all statistics. Jobs run in the order
+//! in which they were posted, and all jobs that wait when a pass begins share that pass.
+//!
+//! Without these threads, as in tests in virtual time, the pass runs on the caller's thread.
+
+use super::Extent;
+use crate::switch::Switch;
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::sync::oneshot;
+
+/// Work to do after a pass.
+type Job = Box<dyn FnOnce() + Send>;
+
+/// Jobs that wait for one kind of pass.
+#[derive(Default)]
+pub(crate) struct Jobs {
+    waiting: Mutex<Vec<Job>>,
+    /// Jobs posted and not finished yet.
+    unfinished: AtomicU64,
+}
+
+impl std::fmt::Debug for Jobs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Jobs").field("unfinished", &self.unfinished).finish_non_exhaustive()
+    }
+}
+
+impl Jobs {
+    fn post(&self, job: Job) {
+        self.unfinished.fetch_add(1, Ordering::SeqCst);
+        self.waiting.lock().push(job);
+    }
+
+    /// The jobs that a pass which begins now may finish.
+    pub(super) fn take(&self) -> Vec<Job> {
+        std::mem::take(&mut *self.waiting.lock())
+    }
+
+    /// Runs jobs whose pass is over.
+    pub(super) fn finish(&self, jobs: Vec<Job>) {
+        for job in jobs {
+            job();
+            self.unfinished.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Returns true if no job waits or runs.
+    pub(super) fn is_empty(&self) -> bool {
+        self.unfinished.load(Ordering::SeqCst) == 0
+    }
+}
+
+impl Switch {
+    /// Runs `job` once cached flows follow all changes made so far, on the revalidator thread.
+    pub(crate) fn after_changes(&self, job: impl FnOnce() + Send + 'static) {
+        let state = &self.revalidation;
+        if state.signal.has_thread() {
+            state.after_changes.post(Box::new(job));
+            state.signal.urge();
+        } else {
+            self.pass(if state.paused.load(Ordering::SeqCst) { Extent::Round } else { Extent::Changes });
+            job();
+        }
+    }
+
+    /// Runs `job` once rules and groups have counted all packets forwarded so far, on the statistics thread.
+    pub(crate) fn after_statistics(&self, job: impl FnOnce() + Send + 'static) {
+        let state = &self.revalidation;
+        if state.counting_signal.has_thread() {
+            state.after_statistics.post(Box::new(job));
+            state.counting_signal.urge();
+        } else {
+            self.revalidate();
+            job();
+        }
+    }
+
+    /// Waits until cached flows follow all changes made before the call.
+    pub fn settled(&self) -> impl Future<Output = ()> + Send + use<> {
+        let (done, settled) = oneshot::channel();
+        // Nobody may wait any more.
+        self.after_changes(move || _ = done.send(()));
+        // An error means that the switch has gone.
+        async move { _ = settled.await }
+    }
+
+    /// Waits until rules and groups have counted all packets forwarded before the call.
+    pub fn counted(&self) -> impl Future<Output = ()> + Send + use<> {
+        let (done, counted) = oneshot::channel();
+        self.after_statistics(move || _ = done.send(()));
+        async move { _ = counted.await }
+    }
+
+    /// Whether threads of their own revalidate and push statistics.
+    pub(crate) fn has_revalidator(&self) -> bool {
+        self.revalidation.signal.has_thread()
+    }
+}

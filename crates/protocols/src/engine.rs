@@ -1,0 +1,210 @@
+//! The engine: one thread that runs the machines of all protocols.
+//!
+//! A turn gives each protocol up to [`BATCH`] frames of its inbox, in a fixed order, then polls the machines whose timers
+//! have gone off, and carries out what they want. Frames that are left wait for the next turn: a flood of one protocol
+//! delays another by one batch at most. The thread sleeps until a frame comes or a timer goes off.
+//!
+//! Machines stand behind a lock of their own, which the engine holds for one batch at a time and the control thread
+//! to configure a machine or to read its status. The engine waits for nothing else: not for a reconfiguration, a
+//! revalidation pass or the database.
+
+use crate::inbox::{InboxStats, Inboxes, Refused};
+use crate::number::Protocol;
+use crate::overlay::{Overlay, PortState};
+use crate::wheel::Wheel;
+use base::{Clock, DpPort, Millis};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// Frames of one protocol in a turn.
+pub const BATCH: usize = 32;
+/// How long the thread sleeps at most if nothing is due.
+const IDLE: Duration = Duration::from_secs(60);
+/// The same while the clock is moved by hand.
+const STOPPED: Duration = Duration::from_millis(10);
+
+/// A protocol as a state machine without I/O: time is an argument, and what is to be done is returned.
+pub trait Machine: Send + Debug {
+    /// Takes a frame that `port` received.
+    fn input(&mut self, port: DpPort, frame: &[u8], now: Millis);
+
+    /// Does what is due, and appends what the caller has to do to `effects`.
+    fn poll(&mut self, now: Millis, effects: &mut Vec<Effect>);
+
+    /// When [`Machine::poll`] has something to do next, if anything.
+    fn next_deadline(&self) -> Option<Millis>;
+}
+
+/// What a machine has the engine do.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Effect {
+    /// Send a frame out of a port, without frame check sequence.
+    Send {
+        /// The port.
+        port: DpPort,
+        /// The frame.
+        frame: Vec<u8>,
+    },
+    /// Let a port do this and not more.
+    Port {
+        /// The port.
+        port: DpPort,
+        /// What it may do.
+        state: PortState,
+    },
+    /// Write a line to the log.
+    Log(String),
+}
+
+/// Where effects go.
+pub trait Outlet: Send + Sync + Debug {
+    /// Sends a frame out of a port.
+    fn send(&self, port: DpPort, frame: Vec<u8>);
+
+    /// The state of these ports in the overlay has changed.
+    fn ports_changed(&self, ports: &BTreeSet<DpPort>);
+
+    /// Writes a line about a protocol to the log.
+    fn log(&self, protocol: Protocol, line: &str);
+}
+
+type SharedMachine = Arc<Mutex<dyn Machine>>;
+
+/// The engine of a switch.
+#[derive(Debug)]
+pub struct Engine {
+    clock: Clock,
+    inboxes: Inboxes,
+    overlay: Arc<Overlay>,
+    outlet: Weak<dyn Outlet>,
+    machines: Mutex<BTreeMap<Protocol, SharedMachine>>,
+    timers: Mutex<Wheel<Protocol>>,
+    stopped: AtomicBool,
+}
+
+impl Engine {
+    /// An engine without protocols, whose thread does not run yet.
+    pub fn new(clock: Clock, overlay: Arc<Overlay>, outlet: Weak<dyn Outlet>) -> Arc<Self> {
+        let timers = Mutex::new(Wheel::new(clock.now()));
+        let (machines, stopped) = (Mutex::default(), AtomicBool::new(false));
+        Arc::new(Self { clock, inboxes: Inboxes::default(), overlay, outlet, machines, timers, stopped })
+    }
+
+    /// Starts the thread, which ends with [`Engine::stop`].
+    pub fn start(self: &Arc<Self>) -> std::io::Result<()> {
+        let engine = Arc::clone(self);
+        std::thread::Builder::new().name("protocols".into()).spawn(move || engine.run()).map(|_| ())
+    }
+
+    /// Ends the thread, after the turn that it may be in.
+    pub fn stop(&self) {
+        self.stopped.store(true, Ordering::Release);
+        self.inboxes.wake();
+    }
+
+    fn run(&self) {
+        while !self.stopped.load(Ordering::Acquire) {
+            let now = self.clock.now();
+            let timeout = match self.turn(now) {
+                Some(next) if next <= now => continue,
+                Some(next) => Duration::from_millis(next.since(now)).min(IDLE),
+                None => IDLE,
+            };
+            self.inboxes.wait(if self.clock.is_stopped() { STOPPED } else { timeout });
+        }
+    }
+
+    /// Runs a protocol from now on, in place of another machine of that number if there is one.
+    pub fn register(&self, protocol: Protocol, machine: SharedMachine) {
+        self.machines.lock().insert(protocol, machine);
+        self.inboxes.open(protocol);
+        self.changed(protocol);
+    }
+
+    /// To be called after a machine was configured: it may have other deadlines.
+    pub fn changed(&self, protocol: Protocol) {
+        self.timers.lock().set(protocol, Millis(0));
+        self.inboxes.wake();
+    }
+
+    /// Queues a frame for a protocol.
+    pub fn punt(&self, protocol: Protocol, port: DpPort, frame: &[u8]) -> Result<(), Refused> {
+        self.inboxes.push(protocol, port, frame)
+    }
+
+    /// Counters of a protocol's inbox.
+    pub fn inbox(&self, protocol: Protocol) -> InboxStats {
+        self.inboxes.stats(protocol)
+    }
+
+    /// What the protocols have decided about ports.
+    pub fn overlay(&self) -> &Arc<Overlay> {
+        &self.overlay
+    }
+
+    /// Runs one turn; returns when the next one is to be, which is not later than `now` if frames are left. For the
+    /// engine's thread, and for tests in its place.
+    pub fn turn(&self, now: Millis) -> Option<Millis> {
+        let machines: Vec<_> = self.machines.lock().iter().map(|(p, machine)| (*p, Arc::clone(machine))).collect();
+        let mut due = Vec::new();
+        self.timers.lock().advance(now, &mut due);
+        let mut rest = false;
+        for (protocol, machine) in machines {
+            let (frames, more) = self.inboxes.take(protocol, BATCH);
+            rest |= more;
+            if frames.is_empty() && !due.contains(&protocol) {
+                continue;
+            }
+            let mut effects = Vec::new();
+            let mut machine = machine.lock();
+            frames.iter().for_each(|frame| machine.input(frame.port, &frame.bytes, now));
+            machine.poll(now, &mut effects);
+            // Under the machine's lock: a change that is made meanwhile is heard of after this.
+            let next = machine.next_deadline();
+            let mut timers = self.timers.lock();
+            match next {
+                Some(next) => timers.set(protocol, next),
+                None => timers.cancel(&protocol),
+            }
+            drop(timers);
+            drop(machine);
+            self.carry_out(protocol, effects);
+        }
+        if rest { Some(now) } else { self.timers.lock().next() }
+    }
+
+    fn carry_out(&self, protocol: Protocol, effects: Vec<Effect>) {
+        let Some(outlet) = self.outlet.upgrade() else { return };
+        // Neighbouring states are published together.
+        let mut states = Vec::new();
+        for effect in effects {
+            match effect {
+                Effect::Port { port, state } => states.push((port, state)),
+                Effect::Send { port, frame } => {
+                    self.publish(protocol, &mut states, &*outlet);
+                    outlet.send(port, frame);
+                }
+                Effect::Log(line) => outlet.log(protocol, &line),
+            }
+        }
+        self.publish(protocol, &mut states, &*outlet);
+    }
+
+    fn publish(&self, protocol: Protocol, states: &mut Vec<(DpPort, PortState)>, outlet: &dyn Outlet) {
+        if states.is_empty() {
+            return;
+        }
+        let changed = self.overlay.set_state(protocol, states);
+        states.clear();
+        if !changed.is_empty() {
+            outlet.ports_changed(&changed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

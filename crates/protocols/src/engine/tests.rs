@@ -1,0 +1,182 @@
+//! The engine with machines that note what they are asked, turn by turn in virtual time.
+
+use super::*;
+use crate::inbox::CAPACITY;
+use proptest::prelude::*;
+
+const A: Protocol = Protocol::new(3).unwrap();
+const B: Protocol = Protocol::new(1).unwrap();
+const P: DpPort = DpPort(1);
+
+/// Sends each frame back, and something else at each deadline.
+#[derive(Debug, Default)]
+struct Echo {
+    received: Vec<(Millis, Vec<u8>)>,
+    polls: Vec<Millis>,
+    deadlines: Vec<Millis>,
+    effects: Vec<Effect>,
+}
+
+impl Machine for Echo {
+    fn input(&mut self, port: DpPort, frame: &[u8], now: Millis) {
+        self.received.push((now, frame.to_vec()));
+        self.effects.push(Effect::Send { port, frame: frame.to_vec() });
+    }
+
+    fn poll(&mut self, now: Millis, effects: &mut Vec<Effect>) {
+        self.polls.push(now);
+        self.deadlines.retain(|deadline| *deadline > now);
+        effects.append(&mut self.effects);
+    }
+
+    fn next_deadline(&self) -> Option<Millis> {
+        self.deadlines.iter().min().copied()
+    }
+}
+
+#[derive(Debug, Default)]
+struct Outside {
+    sent: Mutex<Vec<(DpPort, Vec<u8>)>>,
+    changed: Mutex<Vec<BTreeSet<DpPort>>>,
+    lines: Mutex<Vec<String>>,
+}
+
+impl Outlet for Outside {
+    fn send(&self, port: DpPort, frame: Vec<u8>) {
+        self.sent.lock().push((port, frame));
+    }
+
+    fn ports_changed(&self, ports: &BTreeSet<DpPort>) {
+        self.changed.lock().push(ports.clone());
+    }
+
+    fn log(&self, protocol: Protocol, line: &str) {
+        self.lines.lock().push(format!("{protocol}: {line}"));
+    }
+}
+
+fn engine() -> (Arc<Engine>, Arc<Outside>, [Arc<Mutex<Echo>>; 2]) {
+    let outside = Arc::new(Outside::default());
+    let outlet: Weak<Outside> = Arc::downgrade(&outside);
+    let engine = Engine::new(Clock::stopped(), Arc::default(), outlet);
+    let machines: [Arc<Mutex<Echo>>; 2] = Default::default();
+    for (protocol, machine) in [A, B].into_iter().zip(&machines) {
+        let machine: SharedMachine = Arc::clone(machine) as SharedMachine;
+        engine.register(protocol, machine);
+    }
+    (engine, outside, machines)
+}
+
+#[test]
+fn a_flood_of_one_protocol_delays_no_other() {
+    let (engine, outside, [a, b]) = engine();
+    let mut now = Millis(1_000_000);
+    for turn in 0..100u64 {
+        now = now.after(1);
+        // More than a turn takes, so that the queue stays full.
+        (0..CAPACITY).for_each(|_| _ = engine.punt(A, P, b"flood"));
+        let frame = turn.to_be_bytes();
+        assert_eq!(engine.punt(B, P, &frame), Ok(()));
+        assert_eq!(engine.turn(now), Some(now), "frames of the flood are left");
+        assert_eq!(b.lock().received.last(), Some(&(now, frame.to_vec())), "in the turn behind the frame");
+    }
+    assert_eq!(a.lock().received.len(), 100 * BATCH);
+    let (flooded, other) = (engine.inbox(A), engine.inbox(B));
+    assert_eq!((flooded.accepted + flooded.full, flooded.waiting), (100 * CAPACITY as u64, CAPACITY - BATCH));
+    assert_eq!(other, InboxStats { accepted: 100, ..InboxStats::default() });
+    assert_eq!(outside.sent.lock().len(), 100 * BATCH + 100);
+}
+
+#[test]
+fn what_is_not_taken_is_counted() {
+    let (engine, _outside, _machines) = engine();
+    assert_eq!(engine.punt(Protocol::new(2).unwrap(), P, b"x"), Err(Refused::NoProtocol));
+    assert_eq!(engine.punt(A, P, &vec![0; crate::inbox::FRAME_MAX + 1]), Err(Refused::TooBig));
+    let refused = (0..CAPACITY + 3).filter(|_| engine.punt(A, P, b"x") == Err(Refused::Full)).count();
+    let stats = engine.inbox(A);
+    assert_eq!((refused, stats.full, stats.too_big, stats.waiting), (3, 3, 1, CAPACITY));
+}
+
+#[test]
+fn a_machine_is_polled_at_its_deadline() {
+    let (engine, _outside, [a, b]) = engine();
+    let start = Millis(1_000_000);
+    a.lock().deadlines = vec![start.after(3), start.after(5000)];
+    engine.turn(start);
+    let mut now = start;
+    while let Some(next) = engine.turn(now) {
+        assert!(next > now);
+        now = next;
+    }
+    assert_eq!(a.lock().polls, [start, start.after(3), start.after(5000)]);
+    assert_eq!(b.lock().polls, [start]);
+    // One that was configured is asked again.
+    b.lock().deadlines = vec![now.after(7)];
+    engine.changed(B);
+    engine.turn(now);
+    assert_eq!(engine.turn(now), Some(now.after(7)));
+}
+
+#[test]
+fn states_of_ports_are_published_and_reported_once() {
+    let (engine, outside, [a, _b]) = engine();
+    engine.overlay().enable(A, &[P, DpPort(2)].into());
+    let blocked = PortState { forwarding: false, ..PortState::default() };
+    let state = |port, state| Effect::Port { port, state };
+    a.lock().effects = vec![
+        state(P, blocked),
+        state(DpPort(2), blocked),
+        state(DpPort(3), blocked),
+        Effect::Log("both are blocked".into()),
+        Effect::Send { port: P, frame: b"after".to_vec() },
+        state(P, blocked),
+    ];
+    engine.turn(Millis(1_000_000));
+    assert_eq!(*outside.changed.lock(), [BTreeSet::from([P, DpPort(2)])]);
+    assert_eq!(*outside.lines.lock(), ["3: both are blocked"]);
+    assert!(!engine.overlay().load()[&P].state.forwarding);
+}
+
+#[test]
+fn the_thread_handles_frames_and_ends() {
+    let (engine, outside, _machines) = engine();
+    engine.start().unwrap();
+    engine.punt(A, P, b"hello").unwrap();
+    while outside.sent.lock().is_empty() {
+        std::thread::yield_now();
+    }
+    engine.stop();
+    while Arc::strong_count(&engine) > 1 {
+        std::thread::yield_now();
+    }
+}
+
+tally::proptest! {
+    /// However frames come, each is handled once, in the order of its protocol, or counted; and none waits for more turns
+    /// than its own queue has batches.
+    #[test]
+    fn frames_are_handled_in_order_or_counted(bursts in prop::collection::vec((any::<bool>(), 0usize..400), 1..30)) {
+        let (engine, _outside, machines) = engine();
+        let mut now = Millis(1_000_000);
+        let (mut number, mut accepted) = (0u32, [vec![], vec![]]);
+        for (second, n) in bursts {
+            let which = usize::from(second);
+            for _ in 0..n {
+                number += 1;
+                if engine.punt([A, B][which], P, &number.to_be_bytes()).is_ok() {
+                    accepted[which].push(number.to_be_bytes().to_vec());
+                }
+            }
+            now = now.after(1);
+            engine.turn(now);
+        }
+        let waiting = engine.inbox(A).waiting.max(engine.inbox(B).waiting);
+        (0..waiting.div_ceil(BATCH)).for_each(|_| _ = engine.turn(now));
+        for (machine, accepted) in machines.iter().zip(accepted) {
+            let received: Vec<_> = machine.lock().received.iter().map(|(_, frame)| frame.clone()).collect();
+            prop_assert_eq!(received, accepted);
+        }
+        let counted = |stats: InboxStats| stats.accepted + stats.full;
+        prop_assert_eq!(counted(engine.inbox(A)) + counted(engine.inbox(B)), u64::from(number));
+    }
+}

@@ -1,0 +1,90 @@
+//! Protocol numbers: what a datapath action punts to.
+
+use std::fmt;
+
+/// A protocol that runs in the switch.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Protocol(u8);
+
+impl Protocol {
+    /// How many numbers there are.
+    pub const COUNT: usize = 16;
+    /// LLDP (IEEE 802.1AB).
+    pub const LLDP: Self = Self(0);
+
+    /// The protocol of this number, which must be less than [`Protocol::COUNT`].
+    pub const fn new(number: u8) -> Option<Self> {
+        if (number as usize) < Self::COUNT { Some(Self(number)) } else { None }
+    }
+
+    /// Whether it decides what ports may do ([`crate::PortState`]). One that does not leaves translations as they are.
+    pub const fn decides(self) -> bool {
+        !matches!(self, Self::LLDP)
+    }
+
+    /// Its number.
+    pub fn index(self) -> usize {
+        usize::from(self.0)
+    }
+
+    /// As datapath flows show it, in `slow_path(...)`.
+    pub fn name(self) -> Option<&'static str> {
+        match self {
+            Self::LLDP => Some("lldp"),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.name() {
+            Some(name) => f.write_str(name),
+            None => write!(f, "{}", self.0),
+        }
+    }
+}
+
+impl fmt::Debug for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Protocol({self})")
+    }
+}
+
+/// A set of protocols.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct ProtocolSet(u16);
+
+const _: () = assert!(Protocol::COUNT <= u16::BITS as usize);
+
+impl ProtocolSet {
+    /// The set without members.
+    pub const EMPTY: Self = Self(0);
+
+    /// The same with `protocol`.
+    #[must_use]
+    pub fn with(self, protocol: Protocol) -> Self {
+        Self(self.0 | 1 << protocol.0)
+    }
+
+    /// The same without `protocol`.
+    #[must_use]
+    pub fn without(self, protocol: Protocol) -> Self {
+        Self(self.0 & !(1 << protocol.0))
+    }
+
+    /// Returns true if `protocol` is a member.
+    pub fn contains(self, protocol: Protocol) -> bool {
+        self.0 & 1 << protocol.0 != 0
+    }
+
+    /// Returns true if a member decides what ports may do.
+    pub fn decides(self) -> bool {
+        (0..Protocol::COUNT as u8).map(Protocol).any(|protocol| self.contains(protocol) && protocol.decides())
+    }
+
+    /// Returns true if there is no member.
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+}

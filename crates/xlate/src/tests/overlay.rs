@@ -1,0 +1,173 @@
+//! Protocols on ports: what is punted, what they forbid, and what translations depend on.
+
+use super::*;
+use base::DropReason;
+use base::rng::Rng;
+use protocols::{PortState, Protocol};
+use std::collections::BTreeSet;
+
+/// A protocol that decides about ports.
+const DECIDING: Protocol = Protocol::new(5).unwrap();
+const ALL: PortState = PortState { learning: true, forwarding: true, live: true };
+const LEARNING: PortState = PortState { forwarding: false, ..ALL };
+const BLOCKED: PortState = PortState { learning: false, ..LEARNING };
+
+/// Enables the protocol on some ports of both bridges.
+pub(super) fn enable(rng: &mut Rng, net: &Network) {
+    let ports: BTreeSet<DpPort> = net.ports.keys().copied().collect();
+    net.overlay.enable(DECIDING, &ports.into_iter().filter(|_| rng.below(2) == 0).collect());
+}
+
+/// Has the protocol decide at random about ports that `wanted` names, where it is enabled.
+pub(super) fn decide(rng: &mut Rng, net: &Network, wanted: impl Fn(DpPort) -> bool) {
+    let ports: BTreeSet<DpPort> = net.ports.keys().copied().collect();
+    let mut flag = || rng.below(3) > 0;
+    let states: Vec<_> = ports
+        .into_iter()
+        .filter(|port| wanted(*port))
+        .map(|port| (port, PortState { learning: flag(), forwarding: flag(), live: flag() }))
+        .collect();
+    net.overlay.set_state(DECIDING, &states);
+}
+
+fn on(ports: &[u32]) -> BTreeSet<DpPort> {
+    ports.iter().map(|port| DpPort(*port)).collect()
+}
+
+/// A frame of this type that came in on a datapath port.
+fn frame(port: u32, eth_type: u16) -> FlowKey {
+    let mut key = FlowKey::ZERO;
+    key.set_in_port(PortNo(port));
+    key.set(Field::EthType, eth_type.into());
+    key.set(Field::EthDst, 0x0180_c200_000e);
+    key.set(Field::EthSrc, 0x0200_0000_0077);
+    key
+}
+
+fn everywhere() -> Network {
+    network(&[(0, Match::ANY, 1, vec![output(PortNo::ALL)])])
+}
+
+fn states(verdict: &Verdict) -> BTreeSet<DpPort> {
+    let port = |d: &Dependency| if let Dependency::PortState(port) = d { Some(*port) } else { None };
+    verdict.dependencies.iter().filter_map(port).collect()
+}
+
+#[test]
+fn a_frame_of_an_enabled_protocol_goes_to_it_and_nowhere_else() {
+    let net = observed(everywhere(), Ipfix { ingress: Some(u32::MAX), egress: None });
+    let normal = translate(&net, &frame(1, 0x88cc), false);
+    assert!(normal.actions.contains(&DpAction::Output(DpPort(2))));
+    net.overlay.enable(Protocol::LLDP, &on(&[1]));
+    let punted = translate(&net, &frame(1, 0x88cc), true);
+    // Neither sampled nor looked up, and of the key only the port and the type were read.
+    assert_eq!((&punted.actions[..], punted.effects.len()), (&[DpAction::Punt(Protocol::LLDP)][..], 0));
+    assert_eq!(punted.dependencies, [Dependency::Bridge(0)]);
+    let mut mask = flow::FlowKey::mask_of(Field::EthType);
+    mask.0[layout::PORTS] = u64::MAX;
+    assert!(punted.mask().0 == mask.0, "{:?}", punted.mask());
+    // Other types, and other ports.
+    for key in [frame(1, 0x0806), frame(2, 0x88cc)] {
+        assert!(!translate(&net, &key, false).actions.contains(&DpAction::Punt(Protocol::LLDP)));
+    }
+    // Also on a port that receives nothing else.
+    let mut net = net;
+    let bridge = Arc::get_mut(net.bridges.get_mut(&0).unwrap()).unwrap();
+    bridge.ports.get_mut(&PortNo(1)).unwrap().config.no_recv = true;
+    assert_eq!(translate(&net, &frame(1, 0x88cc), false).actions, [DpAction::Punt(Protocol::LLDP)]);
+}
+
+#[test]
+fn a_packet_out_is_not_punted() {
+    let net = everywhere();
+    net.overlay.enable(Protocol::LLDP, &on(&[1]));
+    let mut key = frame(1, 0x88cc);
+    key.set_in_port(PortNo(1));
+    let verdict = translate_from(&net, &net.bridges[&0], &key, Start::Actions(&[output(PortNo(2))]), false);
+    assert_eq!(verdict.actions, [DpAction::Output(DpPort(2))]);
+}
+
+#[test]
+fn ports_with_lldp_share_translations_as_without() {
+    let (plain, with) = (everywhere(), everywhere());
+    with.overlay.enable(Protocol::LLDP, &on(&[1, 2, 4, 11]));
+    for port in [1, 2, 4] {
+        let [plain, with] = [&plain, &with].map(|net| translate(net, &frame(port, 0x0800), false));
+        assert_eq!((&plain.reads, &plain.actions), (&with.reads, &with.actions));
+        assert_eq!(states(&with), on(&[]));
+    }
+}
+
+#[test]
+fn a_translation_depends_on_the_ports_it_asks_about() {
+    let net = everywhere();
+    net.overlay.enable(DECIDING, &on(&[2, 4, 12]));
+    // The ports of the flood, in the bridge behind the patch port too, if the protocol is enabled there.
+    assert_eq!(states(&translate(&net, &frame(1, 0x0800), false)), on(&[2, 4]));
+    let one = network(&[(0, Match::ANY, 1, vec![output(PortNo(2))])]);
+    one.overlay.enable(DECIDING, &on(&[2, 4, 12]));
+    assert_eq!(states(&translate(&one, &frame(1, 0x0800), false)), on(&[2]));
+    // The ingress port decides itself.
+    assert_eq!(states(&translate(&one, &frame(4, 0x0800), false)), on(&[2, 4]));
+}
+
+#[test]
+fn a_port_that_does_not_forward_sends_nothing() {
+    let net = everywhere();
+    net.overlay.enable(DECIDING, &on(&[2]));
+    net.overlay.set_state(DECIDING, &[(DpPort(2), LEARNING)]);
+    let sent = translate(&net, &frame(1, 0x0800), false).actions;
+    assert!(!sent.contains(&DpAction::Output(DpPort(2))) && sent.contains(&DpAction::Output(DpPort(4))));
+    let one = network(&[(0, Match::ANY, 1, vec![output(PortNo(2))])]);
+    one.overlay.enable(DECIDING, &on(&[2]));
+    one.overlay.set_state(DECIDING, &[(DpPort(2), BLOCKED)]);
+    assert_eq!(translate(&one, &frame(1, 0x0800), false).drop, Some(DropReason::PortBlocked));
+}
+
+#[test]
+fn a_port_receives_what_its_state_allows() {
+    let net = network(&[(0, Match::ANY, 1, vec![output(PortNo::NORMAL)])]);
+    net.overlay.enable(DECIDING, &on(&[1]));
+    let key = {
+        let mut key = frame(1, 0x0800);
+        key.set(Field::EthDst, 0x0200_0000_0099);
+        key
+    };
+    let outcome = |state| {
+        net.overlay.set_state(DECIDING, &[(DpPort(1), state)]);
+        let verdict = translate(&net, &key, false);
+        let learns = verdict.effects.iter().any(|e| matches!(e, Effect::LearnMac { bridge: 0, .. }));
+        assert_eq!(states(&verdict), on(&[1]));
+        (verdict.actions.is_empty(), learns, verdict.drop)
+    };
+    assert_eq!(outcome(ALL), (false, true, None));
+    assert_eq!(outcome(LEARNING), (true, true, Some(DropReason::PortBlocked)));
+    assert_eq!(outcome(BLOCKED), (true, false, Some(DropReason::PortBlocked)));
+    assert_eq!(outcome(PortState { learning: false, ..ALL }), (false, false, None));
+}
+
+#[test]
+fn a_group_watches_what_protocols_say() {
+    let kind = openflow::GroupKind::FastFailover;
+    let bucket =
+        |port| openflow::Bucket { watch_port: port, actions: [output(port)].into(), ..openflow::Bucket::new(kind) };
+    let group = Group {
+        id: 1,
+        kind,
+        buckets: [PortNo(2), PortNo(4)].map(|port| GroupBucket::new(bucket(port))).into(),
+        properties: openflow::group::GroupProperties::default(),
+        created: Millis(0),
+        counters: Arc::default(),
+        spread: crate::groups::Spread::default(),
+    };
+    let net = network_with(&[(0, Match::ANY, 1, vec![Action::Group(1)])], vec![group], &[]);
+    net.overlay.enable(DECIDING, &on(&[2, 4]));
+    let sent = |live| {
+        net.overlay.set_state(DECIDING, &[(DpPort(2), PortState { live, ..ALL })]);
+        let verdict = translate(&net, &frame(1, 0x0800), false);
+        assert!(states(&verdict).contains(&DpPort(2)));
+        verdict.actions
+    };
+    assert_eq!(sent(true), [DpAction::Output(DpPort(2))]);
+    assert_eq!(sent(false), [DpAction::Output(DpPort(4))]);
+}
