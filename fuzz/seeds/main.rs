@@ -62,10 +62,34 @@ fn main() -> io::Result<()> {
     }
     seeds.put_all(
         "database_file",
-        texts::logs().into_iter().map(|log| log.iter().flat_map(|record| ovsdb_server::log::encode(&record.into())).collect::<Vec<u8>>()),
+        texts::logs()
+            .into_iter()
+            .map(|log| log.iter().flat_map(|record| ovsdb_server::log::encode(&record.into())).collect::<Vec<u8>>()),
     )?;
     seeds.put_all("netlink", (0..20).map(|_| link_message(&mut rng)))?;
+    seeds.put_all("lldp", lldp_frames())?;
     dictionaries(Path::new(&dir))
+}
+
+/// Three LLDP frames with length prefixes: a new neighbour, its shutdown, and a neighbour that answers mappings.
+fn lldp_frames() -> Vec<Vec<u8>> {
+    let pdu = |ttl_s, statuses: &[u8]| lldp::Pdu {
+        chassis_id: vec![4, 2, 0, 0, 0, 0, 1],
+        port_id: b"\x05eth9".to_vec(),
+        ttl_s,
+        system_name: Some(b"peer".to_vec()),
+        element: (!statuses.is_empty()).then(lldp::Element::default),
+        assignments: (statuses.iter())
+            .map(|s| lldp::Assignment { status: lldp::AssignmentStatus(*s), vlan: 200, isid: 100 })
+            .collect(),
+        ..lldp::Pdu::default()
+    };
+    let frame = |pdu: lldp::Pdu| pdu.write(base::MacAddr::default()).0;
+    let frames = [pdu(120, &[]), pdu(0, &[]), pdu(1, &[2]), pdu(120, &[2, 3, 4])].map(frame);
+    let with_length = |frame: &Vec<u8>| [&(frame.len() as u16).to_be_bytes()[..], frame].concat();
+    let each = frames.iter().map(with_length).collect::<Vec<_>>();
+    let all = each.concat();
+    each.into_iter().chain([all]).collect()
 }
 
 fn flow_of(n: usize, rng: &mut Rng) -> String {

@@ -24,12 +24,12 @@ fuzz::target!(|bytes: &[u8]| {
     }
     let _ = verify(bytes);
     marks(bytes);
-    unfinished(bytes);
+    partial_checksum(bytes);
 });
 
 /// A checksum that was taken for one left undone is right once it is done.
-fn unfinished(bytes: &[u8]) {
-    let Some(mark) = netdev_afxdp::unfinished::mark(bytes) else { return };
+fn partial_checksum(bytes: &[u8]) {
+    let Some(mark) = netdev_afxdp::partial_checksum::mark(bytes) else { return };
     let mut packet = Packet::from_slice(bytes);
     packet.offload.checksum = mark;
     finish(&mut packet);

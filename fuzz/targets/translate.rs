@@ -50,7 +50,7 @@ fn network(input: &mut Input<'_>) -> Network {
         let out = |n| if n == 3 { PortOut::Patch(1 - id, PortNo(3)) } else { PortOut::Device(DpPort(10 * id + n)) };
         let port = |n: u32| Port {
             no: PortNo(n),
-            name: format!("p{n}"),
+            name: format!("p{n}").into(),
             out: out(n),
             config: PortConfig::default(),
             live: true,
@@ -62,7 +62,7 @@ fn network(input: &mut Input<'_>) -> Network {
         network.ports.extend([1, 2, 4].map(|n| (DpPort(10 * id + n), (id, PortNo(n)))));
         let bridge = Bridge {
             id,
-            name: format!("br{id}"),
+            name: format!("br{id}").into(),
             ports: (1..5).map(|n| (PortNo(n), port(n))).collect(),
             bundles: (1..5).map(bundle).collect(),
             tables,
@@ -94,7 +94,7 @@ fn options() -> flow::OptionTable {
 
 fn bundle(n: u32) -> Bundle {
     Bundle {
-        name: format!("p{n}"),
+        name: format!("p{n}").into(),
         ports: vec![PortNo(n)],
         mode: if n == 4 { VlanMode::Access } else { VlanMode::Trunk },
         tag: if n == 4 { 5 } else { 0 },

@@ -96,10 +96,11 @@ class Server:
     def client(self, *words, check=True):
         return run([self.servers.peers / "ovsdb-client", *words], check=check, env=self.servers.environment)
 
-    def transact(self, *operations, database="T"):
-        """Runs a transaction and returns its results."""
+    def transact(self, *operations, database="T", check=True):
+        """Runs a transaction and returns its results; without `check`, None if the client failed."""
         words = ["--timeout=60", "transact", self.remote, json.dumps([database, *operations])]
-        return json.loads(self.client(*words).out)
+        output = self.client(*words, check=check)
+        return json.loads(output.out) if output.code == 0 else None
 
     def insert(self, name, table="a"):
         return self.transact({"op": "insert", "table": table, "row": {"name": name}})
@@ -114,9 +115,17 @@ class Server:
         return sorted(row["name"] for row in rows)
 
     def described(self):
+        """What `_Server` says of the database; None if the server closed the connection.
+
+        A server disconnects clients that are not aware of changes of databases when a database is added, and when a relay
+        receives its schema: a client that connects at that moment fails ("Broken pipe").
+        """
         columns = ["model", "connected", "leader", "schema"]
         select = {"op": "select", "table": "Database", "where": [["name", "==", "T"]], "columns": columns}
-        [row] = self.transact(select, database="_Server")[0]["rows"]
+        results = self.transact(select, database="_Server", check=False)
+        if results is None:
+            return None
+        [row] = results[0]["rows"]
         return row["model"], row["connected"], row["leader"], isinstance(row["schema"], str)
 
     def status(self):

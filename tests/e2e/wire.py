@@ -33,9 +33,9 @@ class Wire:
 
     def cut(self):
         """Ends all connections, and refuses others until `mend`."""
-        self.listener.shutdown(socket.SHUT_RDWR)
-        self.listener.close()
         with self.lock:
+            self.listener.shutdown(socket.SHUT_RDWR)
+            self.listener.close()
             for end in self.sockets:
                 _end(end)
             self.sockets.clear()
@@ -53,6 +53,11 @@ class Wire:
                 near.close()
                 continue
             with self.lock:
+                # Cut in between: this connection ends like the others.
+                if self.listener is not listener or listener.fileno() < 0:
+                    _end(near)
+                    _end(far)
+                    return
                 self.sockets += [near, far]
             for source, sink in ((near, far), (far, near)):
                 threading.Thread(target=_pump, args=(source, sink), daemon=True).start()

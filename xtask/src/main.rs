@@ -1,28 +1,39 @@
-//! Chores of the tree: `cargo run -p xtask -- tidy` checks that it keeps its own rules.
+//! Chores of the tree: `cargo run -p xtask -- tidy` checks that it keeps its own rules, and `licences` the licences and
+//! sources of the packages that it is built from.
 //!
-//! The same checks run as a test, so that `cargo test` fails where `tidy` would complain.
+//! The checks of `tidy` run as a test, too, so that `cargo test` fails where `tidy` would complain.
 
+mod licences;
 mod tidy;
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if arguments != ["tidy"] {
-        eprintln!("usage: cargo run -p xtask -- tidy");
-        return ExitCode::from(2);
-    }
-    match tidy::check(&tidy::root()) {
-        Ok(findings) if findings.is_empty() => {
-            println!("tidy: nothing found");
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let (name, found) = match arguments[..] {
+        ["tidy"] => {
+            let lines = |findings: Vec<_>| findings.iter().map(tidy::Finding::to_string).collect();
+            ("tidy", tidy::check(&tidy::root()).map(lines))
+        }
+        ["tidy", "--write-baseline"] => ("tidy", tidy::write_baseline(&tidy::root()).map(|()| Vec::new())),
+        ["licences"] => ("licences", licences::check(&tidy::root())),
+        _ => {
+            eprintln!("usage: cargo run -p xtask -- tidy [--write-baseline] | licences");
+            return ExitCode::from(2);
+        }
+    };
+    match found {
+        Ok(lines) if lines.is_empty() => {
+            println!("{name}: nothing found");
             ExitCode::SUCCESS
         }
-        Ok(findings) => {
-            findings.iter().for_each(|finding| println!("{finding}"));
+        Ok(lines) => {
+            lines.iter().for_each(|line| println!("{line}"));
             ExitCode::FAILURE
         }
         Err(error) => {
-            eprintln!("tidy: {error}");
+            eprintln!("{name}: {error}");
             ExitCode::FAILURE
         }
     }

@@ -1,16 +1,22 @@
-//! The rules of the tree, checked: crate levels ([`levels`]), habits of files ([`files`]), and the code map.
+//! The rules of the tree, checked: crate levels ([`levels`]), habits of files ([`files`]), language ([`language`]),
+//! subjects of commits ([`commits`]), and the code map.
 //!
 //! Only files that git tracks are looked at, so that what a build or a run leaves behind is never a finding.
 
+mod commits;
 mod files;
+mod language;
 mod levels;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// The document that lists the crates.
+const CODE_MAP: &str = "ARCHITECTURE.md";
+
 /// One thing that breaks a rule.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Finding {
     /// Relative to the root of the tree.
     file: String,
@@ -43,31 +49,64 @@ pub(crate) fn check(root: &Path) -> Result<Vec<Finding>, String> {
     let mut findings = Vec::new();
     let crates = levels::crates(root)?;
     levels::check(&crates, &mut findings);
-    check_code_map(root, &crates, &mut findings)?;
+    let map = read(root, CODE_MAP)?;
+    check_code_map(root, &map, &crates, &mut findings);
+    let with_unsafe = files::with_unsafe(&map)?;
+    for name in with_unsafe.iter().filter(|name| crates.iter().all(|member| member.name != **name)) {
+        findings.push(Finding::new(
+            CODE_MAP,
+            1,
+            format!("lets crate `{name}` have unsafe code, which is none of the tree"),
+        ));
+    }
     for file in tracked_files(root)? {
         // A file may be tracked and deleted, not committed yet.
         if let Ok(bytes) = std::fs::read(root.join(&file)) {
-            files::check(&file, &bytes, &mut findings);
+            files::check(&file, &bytes, &with_unsafe, &mut findings);
         }
     }
+    findings.extend(language::beyond(of_language(root)?, &language::parse(&read(root, language::BASELINE)?)?));
+    commits::check(root, &mut findings)?;
     findings.sort();
     Ok(findings)
 }
 
+/// Accepts the findings of language as they are now. An error names the parts of the tree that have more than before, which
+/// are not accepted.
+pub(crate) fn write_baseline(root: &Path) -> Result<(), String> {
+    let path = root.join(language::BASELINE);
+    let counts = language::count(&of_language(root)?);
+    if path.exists() {
+        language::check_shrinks(&counts, &language::parse(&read(root, language::BASELINE)?)?)?;
+    }
+    std::fs::write(path, language::format(&counts)).map_err(|error| format!("{}: {error}", language::BASELINE))
+}
+
+fn read(root: &Path, name: &str) -> Result<String, String> {
+    std::fs::read_to_string(root.join(name)).map_err(|error| format!("{name}: {error}"))
+}
+
+fn of_language(root: &Path) -> Result<Vec<Finding>, String> {
+    let mut findings = Vec::new();
+    for file in tracked_files(root)? {
+        if let Ok(text) = std::fs::read_to_string(root.join(&file)) {
+            language::check(&file, &text, &mut findings);
+        }
+    }
+    Ok(findings)
+}
+
 /// Each crate has a root file, and a line in ARCHITECTURE.md that names it in backquotes.
-fn check_code_map(root: &Path, crates: &[levels::Crate], findings: &mut Vec<Finding>) -> Result<(), String> {
-    let name = "ARCHITECTURE.md";
-    let map = std::fs::read_to_string(root.join(name)).map_err(|error| format!("{name}: {error}"))?;
+fn check_code_map(root: &Path, map: &str, crates: &[levels::Crate], findings: &mut Vec<Finding>) {
     for member in crates {
         if !map.contains(&format!("`{}`", member.name)) {
-            findings.push(Finding::new(name, 1, format!("does not name crate `{}`", member.name)));
+            findings.push(Finding::new(CODE_MAP, 1, format!("does not name crate `{}`", member.name)));
         }
         let source = Path::new(&member.manifest).with_file_name("src");
         if !["lib.rs", "main.rs"].iter().any(|file| root.join(&source).join(file).is_file()) {
             findings.push(Finding::new(&member.manifest, 1, "has neither src/lib.rs nor src/main.rs"));
         }
     }
-    Ok(())
 }
 
 fn tracked_files(root: &Path) -> Result<Vec<String>, String> {
