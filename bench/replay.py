@@ -92,6 +92,10 @@ class Replay:
     def add_flows(self, path):
         self.switch("ovs-ofctl", "-O", "OpenFlow13", "add-flows", "br0", path)
 
+    def add_groups(self, groups):
+        for group in groups:
+            self.switch("ovs-ofctl", "-O", "OpenFlow13", "add-group", "br0", group)
+
     def add_output(self):
         """Port 2, which swallows packets."""
         options = ["type=null"]
@@ -134,10 +138,11 @@ def remove_devices():
         common.wait_for(lambda: gone(name), f"the device {name} to be gone")
 
 
-def measure(which, pcap, flows, seconds=5.0, inverse_probability=INVERSE_PROBABILITY):
+def measure(which, pcap, flows, seconds=5.0, inverse_probability=INVERSE_PROBABILITY, groups=()):
     """Packets a second and what they cost, once caches have filled."""
     with Replay(which, inverse_probability) as replay:
         replay.add_output()
+        replay.add_groups(groups)
         replay.add_flows(flows)
         replay.add_input(pcap)
         settle(replay, 2 * workload.packets_in(pcap))
@@ -162,11 +167,12 @@ def settle(replay, packets):
 def in_turns(name, directory, options, inverse_probability):
     """One workload, both switches in turns: for each the medians of cycles a packet and Mpps, and every single figure."""
     pcap, flows = workload.write(name, directory)
+    groups = workload.GROUPS.get(name.partition("-")[0], ())
     turns = {PEER: [], OURS: []}
     for round_number in range(options.rounds):
         for which, found in turns.items():
             common.say(f"{name}, inverse probability {inverse_probability}, round {round_number + 1}: {which}")
-            found.append(measure(which, pcap, flows, options.seconds, inverse_probability))
+            found.append(measure(which, pcap, flows, options.seconds, inverse_probability, groups))
     return {
         which: {
             "cycles_per_packet": middle(one["cycles_per_packet"] for one in found),

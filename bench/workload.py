@@ -16,6 +16,8 @@ bytes everywhere, so that figures of different switches and days can be compared
   tse-N      the same flows and packets, and N more of an attacker: each differs from what the flows ask for at a bit
              position of its own in each of the three fields, so that each denial is another mask (tuple space explosion)
   ct-N       N connections through connection tracking
+  mpls-N     N packets with an MPLS label; the flows pop the label, hash the packet for a group of eight buckets (group 1,
+             GROUPS), and resubmit to the table that sends it: three passes through the datapath
   setups-N   a pipeline of ten tables with N/10 flows each, whose flows ask for every bit of both MAC addresses, both IP
              addresses and both ports; 200,000 packets, no two of which one cached flow can serve
 
@@ -55,10 +57,13 @@ class Packet:
     destination_port: int
     source_mac: int = 1
     destination_mac: int = 2
+    label: int | None = None
 
     def frame(self):
         """The packet's bytes."""
-        udp_len = UDP_LEN + PAYLOAD_LEN
+        stack = b"" if self.label is None else struct.pack("!I", self.label << 12 | 0x140)
+        payload_len = PAYLOAD_LEN - len(stack)
+        udp_len = UDP_LEN + payload_len
         addresses = struct.pack("!II", self.source, self.destination)
         ports = struct.pack("!HHH", self.source_port, self.destination_port, udp_len)
         start = struct.pack("!BBHHHBB", 0x45, 0, IPV4_LEN + udp_len, 0, 0, 64, PROTOCOL_UDP)
@@ -67,10 +72,10 @@ class Packet:
         udp_checksum = internet_checksum(pseudo_header + ports) or 0xFFFF
         return b"".join(
             (
-                mac(self.destination_mac) + mac(self.source_mac) + b"\x08\x00",
+                mac(self.destination_mac) + mac(self.source_mac) + (b"\x88\x47" if stack else b"\x08\x00") + stack,
                 start + struct.pack("!H", internet_checksum(start + addresses)) + addresses,
                 ports + struct.pack("!H", udp_checksum),
-                bytes(PAYLOAD_LEN),
+                bytes(payload_len),
             )
         )
 
@@ -103,6 +108,10 @@ def keep_first(bits, value, width=32):
     """`value` with all but its first `bits` bits cleared."""
     shift = max(0, width - bits)
     return value >> shift << shift
+
+
+# The groups that flows of a kind refer to.
+GROUPS = {"mpls": ["group_id=1,type=select," + ",".join(8 * ["bucket=resubmit(,2)"])]}
 
 
 # ---- The kinds. Every draw from `rng` is part of a workload's definition: its order must not change.
@@ -222,6 +231,12 @@ def connections(n, _rng):
 SETUPS_PACKETS = 200_000
 
 
+def mpls(n, _rng):
+    packets = [Packet(SOURCES + i, DESTINATIONS + 7 * i, 1000 + i % 50_000, 2000, label=16 + i % 16) for i in range(n)]
+    flows = ["table=0,mpls,actions=pop_mpls:0x0800,resubmit(,1)", "table=1,ip,actions=group:1", "table=2,actions=output:2"]
+    return Workload(packets, flows)
+
+
 def setups(n, rng):
     """Each packet picks a source host, a destination host, a source port and a destination port, and in each table one
     of the flows asks for exactly one of these (or, in the table of denials, for none)."""
@@ -277,6 +292,7 @@ KINDS = {
     "victim": victim,
     "tse": tuple_space_explosion,
     "ct": connections,
+    "mpls": mpls,
     "setups": setups,
 }
 
