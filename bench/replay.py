@@ -75,7 +75,7 @@ class Replay:
             "dpdk-init": "true",
             "dpdk-socket-mem": memory_mib,
             "dpdk-lcore-mask": hex(1 << control_core),
-            "dpdk-extra": f"--no-pci --huge-dir={pages} --file-prefix={self.switch.dir.name}",
+            "dpdk-extra": f"--no-pci --huge-dir={pages} --file-prefix={self.switch.dir.name}{drivers_of(common.PEERS)}",
         }
 
     def _unmount(self, pages):
@@ -124,6 +124,11 @@ class Replay:
     def stats(self):
         """What the packet thread counted since `clear_stats`."""
         return parse_stats(self.appctl("dpif-netdev/pmd-stats-show"))
+
+
+def drivers_of(peers):
+    """DPDK's option that names its drivers, if they are unpacked with the peer: an installed DPDK finds its own."""
+    return "".join(f" -d {folder}" for folder in sorted(peers.resolve().glob("usr/lib/*/dpdk/pmds-*")))
 
 
 def remove_devices():
@@ -197,17 +202,37 @@ def figures(which, stats, elapsed_s):
     }
 
 
+# The counters of Open vSwitch 4.0 by the names that they had before.
+NAMES_OF_4_0 = {
+    "Rx packets": "packets received",
+    "EMC hits": "emc hits",
+    "SMC hits": "smc hits",
+    "Megaflow hits": "megaflow hits",
+    "Upcalls": "miss with success upcall",
+    "Lost upcalls": "miss with failed upcall",
+}
+# What 4.0 has in parentheses behind a counter.
+DETAILS_OF_4_0 = {
+    "avg cycles per packet": re.compile(r"(\d+) cycles/pkt"),
+    "avg. subtable lookups per megaflow hit": re.compile(r"([\d.]+) subtbl lookups/hit"),
+}
+
+
 def parse_stats(text):
-    """The counters in `dpif-netdev/pmd-stats-show`, of the thread that received most."""
+    """The counters in `dpif-netdev/pmd-stats-show`, of the thread that received most; by their names before 4.0."""
     threads = []
     for line in text.splitlines():
         if not line.startswith((" ", "\t")):
             threads.append({})
             continue
-        name, _, value = line.strip().partition(": ")
-        number = re.match(r"\d+(\.\d+)?", value)
-        if number and threads:
-            threads[-1][name] = float(number[0]) if number[1] else int(number[0])
+        name, _, value = line.strip().removeprefix("- ").partition(":")
+        number = re.match(r"\s*(\d+(\.\d+)?)", value)
+        if not number or not threads:
+            continue
+        threads[-1][NAMES_OF_4_0.get(name, name)] = float(number[1]) if number[2] else int(number[1])
+        for detail, pattern in DETAILS_OF_4_0.items():
+            if found := pattern.search(value):
+                threads[-1][detail] = float(found[1])
     return max(threads, key=lambda thread: thread.get("packets received", 0), default={})
 
 

@@ -91,6 +91,32 @@ main thread:
   emc hits: 3
 """
 
+PMD_STATS_4_0 = """
+Time: 12:03:40.505
+Measurement duration: 2.028 s
+
+pmd thread numa_id 0 core_id 1:
+
+  Iterations:               564548  (3.59 us/it)
+  - Used TSC cycles:    5264301820  (100.0 % of total cycles)
+  Rx packets:             18065568  (8908 Kpps, 291 cycles/pkt)
+  Datapath passes:        18065568  (1.00 passes/pkt)
+  - EMC hits:             17563221  ( 97.2 %)
+  - SMC hits:                    0  (  0.0 %)
+  - Megaflow hits:          502315  (  2.8 %, 18.97 subtbl lookups/hit)
+  - Upcalls:                     5  (  0.0 %, 0.0 us/upcall)
+  - Lost upcalls:                0  (  0.0 %)
+  Tx packets:             18065536  (8908 Kpps)
+
+Time: 12:03:40.505
+Measurement duration: 2.028 s
+
+main thread:
+
+  Rx packets:                    3
+  Tx packets:                    0
+"""
+
 
 @pytest.mark.parametrize("name", PINNED)
 def test_workload_bytes(name):
@@ -124,6 +150,16 @@ def test_pmd_stats():
         "megaflow_hits": 4788352,
         "subtable_lookups_per_hit": 5.5,
         "misses": 7,
+    }
+    assert replay.figures("ovs-dpdk", replay.parse_stats(PMD_STATS_4_0), 2.0) == {
+        "peer": "ovs-dpdk",
+        "mpps": 9.0328,
+        "cycles_per_packet": 291,
+        "emc_hits": 17563221,
+        "smc_hits": 0,
+        "megaflow_hits": 502315,
+        "subtable_lookups_per_hit": 18.97,
+        "misses": 5,
     }
     assert replay.parse_stats("") == {}
     assert replay.parse_stats("  packets received: 1\n") == {}
