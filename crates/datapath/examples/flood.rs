@@ -1,6 +1,6 @@
-//! What a flood of misses on one port leaves of another's flow set-ups: `flood [SECONDS] [FLOWS_A_SECOND] [MISS_US]`
-//! offers packets of that many new flows a second to one port, first alone and then while another port offers new ones
-//! as fast as the datapath takes them, and prints a line of JSON. A translation is told to take MISS_US microseconds.
+//! How a flood of misses on one port affects flow set-ups of another: `flood [SECONDS] [FLOWS_A_SECOND] [MISS_US]`
+//! offers packets of FLOWS_A_SECOND new flows a second to one port, first alone and then while another port offers
+//! new flows as fast as the datapath takes them, and prints a line of JSON. A translation takes MISS_US microseconds.
 
 #[path = "support/mod.rs"]
 #[allow(dead_code, reason = "each example uses its part of this")]
@@ -19,7 +19,7 @@ use packet::{Batch, Packet};
 
 use support::{Forward, fields, frame};
 
-/// Forwards as another handler, takes its time, and counts by port.
+/// Forwards like any other handler, takes a fixed time for each miss, and counts misses by port.
 #[derive(Debug)]
 struct Slow {
     forward: Arc<Forward>,
@@ -46,7 +46,7 @@ impl UpcallHandler for Slow {
     fn flow_gone(&self, _id: FlowId, _stats: DpFlowStats) {}
 }
 
-/// Offers new flows to port 1 for some time. Returns how many, and how many were set up.
+/// Offers new flows to port 1 for some time. Returns the number of flows offered and of flows set up.
 fn offer(dp: &Datapath, wire: &memory::Memory, handler: &Slow, rate: f64, time: Duration) -> (u64, u64) {
     let mut tx = wire.open_tx().expect("a wire opens");
     let before = handler.answered[1].load(Ordering::Relaxed);

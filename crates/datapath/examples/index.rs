@@ -1,14 +1,14 @@
-//! Look-up cost of both megaflow indexes over workloads that are known for their masks: `index [SECONDS [NAME]]` prints a
-//! line of JSON for each index and workload (whose name begins with NAME).
+//! Look-up cost of both megaflow indexes over workloads that stress masks: `index [SECONDS [NAME]]` prints a line of
+//! JSON for each index and workload (whose name begins with NAME).
 //!
-//! - `masks-N`: N rules that each match prefixes of source and destination addresses of a length of their own;
+//! - `masks-N`: N rules that each match source and destination prefixes of different lengths;
 //! - `victim`, `tse`: a whitelist by source address, destination port and source port, without and with 4,000 packets
-//!   that each differ from it in bits of their own, mixed 1:1 with the victim's (tuple space explosion);
+//!   that each differ from it in other bits, mixed 1:1 with the victim's (tuple space explosion);
 //! - `exact-N`: N flows of one mask; `prefix-N`: N destination prefixes of a routing table.
 //!
-//! Keys are copied to a batch before they are looked up, as a datapath has just extracted them; what the copy costs
-//! alone is taken off. Reads are those that a translation of the rules makes. `MHZ=...` in the environment tells the
-//! processor's clock, to get cycles beside nanoseconds.
+//! Keys are copied to a batch before each look-up, as a datapath has just extracted them; the cost of the copy alone
+//! is subtracted. Reads are those of a translation of the rules. `MHZ=...` in the environment sets the clock
+//! frequency of the processor, to print cycles beside nanoseconds.
 
 #[path = "support/mod.rs"]
 #[allow(dead_code, reason = "each example uses its part of this")]
@@ -26,10 +26,10 @@ use support::{Rules, read_len, read_prefix};
 
 const BATCH: usize = 32;
 
-/// A translation, by what it reads.
+/// The reads of a translation.
 type Read = Box<dyn Fn(&FlowKey, &mut Reads)>;
 
-/// What is looked up, and what a translation reads of it after the port, Ethernet type, VLAN and protocol.
+/// Keys to look up, and the reads of a translation after the port, Ethernet type, VLAN and protocol.
 struct Workload {
     name: String,
     keys: Vec<FlowKey>,
@@ -59,7 +59,7 @@ fn dst(key: &FlowKey) -> u32 {
     key.get(Field::Ipv4Dst) as u32
 }
 
-/// A 32-bit value whose first bits say `i`, for prefixes that stay apart.
+/// A 32-bit value whose first bits are `i`, for disjoint prefixes.
 fn top(bits: u32, i: u32) -> u32 {
     (i + 1).wrapping_mul(2_654_435_761) >> (32 - bits) << (32 - bits)
 }
@@ -134,7 +134,7 @@ fn prefix(n: u32, rng: &mut Rng) -> Workload {
     Workload { name: format!("prefix-{n}"), keys, read: Box::new(read) }
 }
 
-/// Installs what each key needs that nothing covers. Returns nanoseconds for each.
+/// Installs the flows for keys that no flow covers. Returns nanoseconds for each flow.
 fn install<I: MegaflowIndex>(index: &mut I, work: &Workload) -> f64 {
     let (mut spent, mut n) = (Duration::ZERO, 0);
     for key in &work.keys {
@@ -157,9 +157,9 @@ fn install<I: MegaflowIndex>(index: &mut I, work: &Workload) -> f64 {
     spent.as_nanos() as f64 / n as f64
 }
 
-/// Nanoseconds that `each` takes for a key, in batches, the best of some turns.
+/// Nanoseconds that `each` takes for a key, in batches: the minimum over several turns.
 fn measure(keys: &[FlowKey], seconds: f64, mut each: impl FnMut(&[FlowKey])) -> f64 {
-    // Words that are not zero, as an extraction writes no others.
+    // Words that are not zero, as extraction writes no others.
     let words: Vec<usize> = (0..layout::WORDS).filter(|w| keys.iter().any(|k| k.0[*w] != 0)).collect();
     let packed: Vec<u64> = keys.iter().flat_map(|k| words.iter().map(|w| k.0[*w])).collect();
     let mut batch = vec![FlowKey::ZERO; BATCH];

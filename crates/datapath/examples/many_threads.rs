@@ -1,7 +1,7 @@
-//! How many packet threads a machine bears: `many_threads [SECONDS [THREADS]]` plays packets from memory on as many threads as
-//! there are processors and on THREADS (64), in turns, and prints packets a second of all threads together. Each thread
-//! polls a port of its own and sends to one port that all share. A ratio below 1 is what threads cost that wait for each
-//! other or for a processor.
+//! The cost of more packet threads than processors: `many_threads [SECONDS [THREADS]]` plays packets from memory,
+//! alternately on as many threads as there are processors and on THREADS (64), and prints packets a second of all
+//! threads together. Each thread polls a port of its own and sends to one port that all share. A ratio below 1 is the
+//! cost of waiting for other threads or for a processor.
 
 #[path = "support/mod.rs"]
 #[allow(dead_code, reason = "each example uses its part of this")]
@@ -16,9 +16,9 @@ use flow::Field;
 use netdev::memory;
 use support::{Forward, fields, workload};
 
-/// Turns of each number of threads.
+/// Turns with each number of threads.
 const TURNS: usize = 5;
-/// Flows of the packets.
+/// The workload.
 const FLOWS: &str = "flows-256";
 
 /// Packets a second of `threads` threads together.
@@ -31,7 +31,7 @@ fn rate(threads: u32, time: Duration) -> Result<f64, Box<dyn std::error::Error>>
         dp.port_add(memory::replay(&format!("in{n}"), &frames, u64::MAX), Some(DpPort(2 + n)))?;
         dp.port_set_queues(DpPort(2 + n), &[(0, n as usize)].into())?;
     }
-    // Threads of cores that the machine has not run anywhere.
+    // Threads of cores that the machine does not have run on any core.
     let cpus = (0..threads as usize).map(|core| Cpu { core, numa: 0 }).collect();
     dp.set_threads(&ThreadConfig { cpus, ..ThreadConfig::default() })?;
     std::thread::sleep(time / 4);

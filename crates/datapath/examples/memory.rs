@@ -1,10 +1,11 @@
 //! Bytes a megaflow and a microflow entry: `memory [--masks N[,N]...] [FLOWS]...` prints a line of JSON for each index,
 //! number of masks and number of megaflows. Without arguments: 1, 10 and 200 masks, and 1,000, 10,000 and 100,000 flows.
 //!
-//! Bytes are those that a datapath without packets has asked its allocator for, beyond what it has without flows; what
-//! the allocator adds is not in them. Flows are spread evenly over tenants, whose Ethernet address comes first, and each
-//! of which has prefixes of source and destination addresses of lengths of its own: a mask each. That is a consistent
-//! translation: what is read next depends on what was read. The trees' own estimate stands beside it (`estimate`).
+//! Bytes are those that a datapath without packets has requested from its allocator, beyond those without flows;
+//! overhead of the allocator is not included. Flows are spread evenly over tenants. The tenant's Ethernet address is
+//! read first, and each tenant has source and destination prefixes of different lengths: a mask each. That is a
+//! consistent translation: each read depends on the values read before. The line also has the trees' own estimate
+//! (`estimate`).
 
 #[path = "support/mod.rs"]
 #[allow(dead_code, reason = "each example uses its part of this")]
@@ -27,12 +28,12 @@ use support::read_prefix;
 #[global_allocator]
 static ALLOCATOR: Cap<System> = Cap::new(System, usize::MAX);
 
-/// Pairs of prefix lengths there are, and so masks.
+/// The number of pairs of prefix lengths, and so of masks.
 const MASKS_MAX: usize = 256;
-/// Flows for which every mask has room.
+/// The maximum number of flows that every mask has room for.
 const FLOWS_MAX: usize = 10_000_000;
 
-/// Lengths of the prefixes of source and destination addresses of a tenant.
+/// The source and destination prefix lengths of a tenant.
 fn lengths(tenant: usize) -> (u8, u8) {
     (32 - (tenant % 16) as u8, 32 - (tenant / 16 % 16) as u8)
 }
@@ -66,7 +67,7 @@ fn flow(tenant: usize, (src, dst): (u32, u32)) -> DpFlow {
     DpFlow::new(&key, reads.order(), actions, 0)
 }
 
-/// Tenants and addresses of `flows` flows, of which no two match the same packet.
+/// Returns tenants and addresses of `flows` flows, no two of which match the same packet.
 fn places(flows: usize, masks: usize) -> Vec<(usize, (u32, u32))> {
     let mut rng = Rng::seeded(1);
     let mut taken = HashSet::new();
@@ -103,7 +104,7 @@ fn measure(index: IndexKind, masks: usize, flows: usize) -> Result<(), dpif::Dpi
     for (n, (tenant, addresses)) in (1..).zip(&places) {
         datapath.flow_put(FlowId(n), flow(*tenant, *addresses))?;
     }
-    // Puts the index in order, as asking for statistics does.
+    // Statistics requests maintain the index.
     datapath.flow_stats(&mut |_, _| {});
     let used = bytes().saturating_sub(empty);
     let stats = datapath.stats();

@@ -1,10 +1,11 @@
-//! What it costs that packets come back: `passes [MILLISECONDS]` plays labelled packets from memory through a datapath, on
-//! this thread, and prints a line of JSON. In the first run one flow pops the MPLS label, computes the hash of the packet,
-//! and sends it; in the second the same work takes three passes, as translation has it: the label is popped, the hash is
-//! computed of the IP packet under it, and a bucket is chosen by the hash. `ratio` is the cost of three passes by that of one.
+//! The cost of recirculation: `passes [MILLISECONDS]` plays labelled packets from memory through a datapath, on this
+//! thread, and prints a line of JSON. In the first run one flow pops the MPLS label, computes the hash of the packet,
+//! and sends it; in the second run the same work takes three passes, as after a translation: the first pops the
+//! label, the second computes the hash of the IP packet under it, and the third selects a bucket by the hash. `ratio`
+//! is the cost of three passes divided by that of one.
 //!
-//! `passes one SLICES` or `passes three SLICES` does one of the runs with a fixed amount of work, to be counted by `perf stat`
-//! or `valgrind --tool=callgrind`.
+//! `passes one SLICES` or `passes three SLICES` does one of the runs with a fixed amount of work, for `perf stat` or
+//! `valgrind --tool=callgrind`.
 
 #[path = "support/mod.rs"]
 #[allow(dead_code, reason = "each example uses its part of this")]
@@ -59,7 +60,7 @@ impl UpcallHandler for Passes {
     fn flow_gone(&self, _id: FlowId, _stats: DpFlowStats) {}
 }
 
-/// A datapath whose packets take `lists`, one a pass, ready to be measured.
+/// Returns a datapath whose packets take `lists`, one in each pass, ready to be measured.
 fn prepared(lists: &[&[DpAction]]) -> Result<Datapath, Box<dyn std::error::Error>> {
     let frames: Vec<Packet> = (0..1024u32)
         .map(|i| {

@@ -1,14 +1,15 @@
-//! What a packet costs in the datapath alone: `replay WHAT [MILLISECONDS] [INVERSE_PROBABILITY]` plays packets from
-//! memory through a datapath into a port that swallows, on this thread, and prints a line of JSON.
+//! The cost of a packet in the datapath alone: `replay WHAT [MILLISECONDS] [INVERSE_PROBABILITY]` plays packets from
+//! memory through a datapath into a port that discards them, on this thread, and prints a line of JSON.
 //!
-//! WHAT is a workload (`masks-200`, `flows-1000`, `victim-4000`, `tse-4000`; `tcp-1`, `vlan-1`, `ipv6-1`, `icmp-1` and the
-//! like for other forms of frames), or a capture file, whose packets are told
-//! apart by addresses, protocol and ports; `READS=none` tells them apart by protocol alone, so that one flow covers them
-//! all, as in `p2p-1k` and `ip-100k` of bench/workload.py. One key in INVERSE_PROBABILITY gets into the microflow cache (0, the default:
-//! none, and the cache is off). Time is taken in slices; the cheapest one and the middle one are told, as whatever else
-//! runs on the machine only adds to them. Cycles are those of the time stamp counter, by the frequency in /proc/cpuinfo,
-//! or by `MHZ=...` in the environment. `CPU=...` pins the thread; `SLICES=...` instead of a time gives a fixed amount of
-//! work, to be counted by `perf stat` or `valgrind --tool=callgrind`; `INDEX=tuple-space` takes the other index.
+//! WHAT is a workload (`masks-200`, `flows-1000`, `victim-4000`, `tse-4000`; `tcp-1`, `vlan-1`, `ipv6-1`, `icmp-1`
+//! and the like for other forms of frames), or a capture file, whose flows are distinguished by addresses, protocol
+//! and ports; `READS=none` distinguishes them by protocol alone, so that one flow covers them all, as in `p2p-1k` and
+//! `ip-100k` of bench/workload.py. One key in INVERSE_PROBABILITY gets into the microflow cache (0, the default:
+//! none, and the cache is off). Time is measured in slices; the program prints the cheapest slice and the median, as
+//! other load on the machine only adds to them. Cycles are those of the time stamp counter, by the frequency in
+//! /proc/cpuinfo, or by `MHZ=...` in the environment. `CPU=...` pins the thread; `SLICES=...` instead of a time sets
+//! a fixed amount of work, for `perf stat` or `valgrind --tool=callgrind`; `INDEX=tuple-space` selects the other
+//! index.
 
 #[path = "support/mod.rs"]
 #[allow(dead_code, reason = "each example uses its part of this")]
@@ -26,7 +27,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 
 use support::{Forward, fields, workload};
 
-/// Packets of a slice, about: short, so that some slices are not disturbed by anything.
+/// The approximate number of packets of a slice: few, so that some slices are not disturbed.
 const SLICE: usize = 4096;
 
 const TUPLE: &[Field] = &[Field::EthSrc, Field::EthDst, Field::Ipv4Src, Field::Ipv4Dst, Field::UdpSrc, Field::UdpDst];
@@ -71,7 +72,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     dp.port_add(input, None)?;
     dp.port_add(memory::null("out")?, None)?;
 
-    // Until every packet has a flow, and the index has been tuned to them.
+    // Until every packet has a flow, and the index has been maintained.
     let warm: usize = variable("WARM").unwrap_or(100 * SLICE);
     let mut n = 0;
     let mut missed = u64::MAX;

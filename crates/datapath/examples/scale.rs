@@ -1,7 +1,8 @@
-//! How packet threads scale: `scale [SECONDS [WAY]]` plays packets from memory on one thread and on two, each pinned to a core,
-//! in the ways in which two threads may share something (or only in the one of this number, from 0), and prints nanoseconds of processor time a packet. Time is taken
-//! in slices; the cheapest one and the middle one are told, as whatever else runs on the machine only adds to them. As
-//! many times as a packet costs more on two threads, less than twice as many are forwarded.
+//! How packet threads scale: `scale [SECONDS [WAY]]` plays packets from memory on one thread and on two, each pinned
+//! to a core, for several ways in which two threads share state (or only for the one with number WAY, from 0), and
+//! prints nanoseconds of processor time a packet. Time is measured in slices; the program prints the cheapest slice
+//! and the median, as other load on the machine only adds to them. By the factor by which a packet costs more on two
+//! threads, throughput stays below twice that of one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,14 +17,14 @@ use flow::{Field, FlowKey};
 use netdev::Options;
 use packet::Packet;
 
-/// Flows of a port, by the last byte of the destination address; each has so many streams.
+/// Flows of a port, by the last byte of the destination address, and streams of each flow.
 const FLOWS: u8 = 16;
 const STREAMS: u8 = 16;
 
-/// The port out of which packets go, by the one that they came in at.
+/// The output port of packets, by their ingress port.
 type To = fn(DpPort) -> DpPort;
 
-/// Sends what comes in at each port to another one.
+/// Forwards packets from each port to another one.
 #[derive(Debug)]
 struct Wires {
     to: To,
@@ -63,7 +64,7 @@ fn frames() -> Vec<Packet> {
 /// A slice of a measurement.
 const SLICE: Duration = Duration::from_millis(40);
 
-/// Nanoseconds that packet threads have been on a processor (/proc/PID/task/TID/schedstat).
+/// Nanoseconds that packet threads have run on processors (/proc/PID/task/TID/schedstat).
 fn on_processors_ns() -> u64 {
     let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     let of = |path: std::path::PathBuf| {
@@ -74,8 +75,8 @@ fn on_processors_ns() -> u64 {
     tasks.filter_map(|task| of(task.path())).sum()
 }
 
-/// Nanoseconds a packet of `threads` threads, at best and in the middle: from `ports` ports of `queues` queues each to
-/// where `to` says.
+/// Nanoseconds a packet of `threads` threads, minimum and median: from `ports` ports of `queues` queues each to the
+/// port that `to` returns.
 fn run(threads: usize, (ports, queues): (u32, usize), to: To, time: Duration, pcap: &str) -> (f64, f64) {
     let dp = Datapath::new(Config::default(), Clock::real()).expect("starts");
     dp.set_handler(Arc::new(Wires { to, next_id: AtomicU64::new(1) }));

@@ -1,10 +1,11 @@
-//! How long packets wait while flows change: `stalls [FLOWS]` forwards packets from memory on one thread, first alone and then
-//! while another thread installs FLOWS megaflows (a million, unless said otherwise) and removes them, and prints a histogram
-//! of the gaps between rounds of the forwarding thread for both, in microseconds: lines of JSON.
+//! How long packets wait while flows change: `stalls [FLOWS]` forwards packets from memory on one thread, first alone
+//! and then while another thread installs FLOWS megaflows (by default a million) and removes them, and prints a
+//! histogram of the gaps between rounds of the forwarding thread for both, in microseconds: lines of JSON.
 //!
-//! The time that the thread was ready to run but had no processor (`/proc/thread-self/schedstat`) is taken off gaps above 50
-//! microseconds: that is the machine's, as are interrupts and what a hypervisor takes away, which stand in both histograms.
-//! What is left is work, faults of memory, and waiting for others. Hosts with fewer processors than threads show the machine.
+//! From gaps above 50 microseconds the program subtracts the time in which the thread was ready to run but had no
+//! processor (`/proc/thread-self/schedstat`). Interrupts and time that a hypervisor takes remain, in both histograms.
+//! The rest is work, page faults, and waiting for other threads. On hosts with fewer processors than threads, the
+//! result mostly shows the machine.
 
 #[path = "support/mod.rs"]
 #[allow(dead_code, reason = "each example uses its part of this")]
@@ -22,7 +23,7 @@ use netdev::memory;
 
 use support::{Forward, workload};
 
-/// Gaps longer than this have the time taken off in which the thread was not let run.
+/// From longer gaps, the time in which the thread was ready but did not run is subtracted.
 const LONG_US: u64 = 50;
 /// Up to 1 microsecond, 2, 4, and so on.
 const BUCKETS: usize = 22;
@@ -41,13 +42,13 @@ impl Histogram {
     }
 }
 
-/// Nanoseconds for which the calling thread was ready and did not run.
+/// Nanoseconds in which the calling thread was ready but did not run.
 fn waited_ns() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     text.split_whitespace().nth(1).and_then(|n| n.parse().ok()).unwrap_or(0)
 }
 
-/// Forwards until `done`.
+/// Forwards until `done` returns true.
 fn forward(dp: &Datapath, done: impl Fn() -> bool) -> Histogram {
     let mut gaps = Histogram::default();
     let mut waited = waited_ns();
@@ -69,7 +70,7 @@ fn forward(dp: &Datapath, done: impl Fn() -> bool) -> Histogram {
     gaps
 }
 
-/// A flow of packets that nobody sends.
+/// A flow of packets that never arrive.
 fn flow(n: u32) -> DpFlow {
     let mut key = FlowKey::ZERO;
     let fields = [

@@ -1,4 +1,4 @@
-//! The datapath behind the traits of the seam ([`dpif::backend`]).
+//! Implements the traits of [`dpif::backend`] for the datapath.
 
 use crate::Datapath;
 use base::{DpPort, DropReason};

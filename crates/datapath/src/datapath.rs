@@ -21,24 +21,24 @@ use crate::megaflow::IndexKind;
 use crate::microflow::MicroflowCache;
 use crate::pmd::PmdThreads;
 use crate::port::{PORTS_MAX, Port, PortId};
-use crate::shared::Shared;
-use crate::thread::{Ask, Worker};
+use crate::shared::SharedState;
+use crate::thread::{PollScope, Worker};
 use crate::upcall::Server;
 
-/// How a datapath is to be.
+/// The configuration of a datapath.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Config {
-    /// Packet threads at least, while they are pinned to no cores. With 0 there are none ever, and nothing moves but by
-    /// [`Datapath::run_once`].
+    /// Minimum number of packet threads while they are not pinned to cores. With 0 the datapath never starts any, and
+    /// the caller moves packets by [`Datapath::run_once`].
     pub threads: usize,
-    /// Flows at most; further misses are forwarded but not remembered.
+    /// Maximum number of flows; packets of further misses are forwarded, but no flow is installed for them.
     pub flow_limit: u64,
-    /// Rounds without a packet after which a thread sleeps.
+    /// Number of rounds without a packet after which a thread sleeps.
     pub empty_rounds_max: u32,
-    /// Threads that answer misses, where there are packet threads; 0 for as many as the machine has processors beside
-    /// one, one at least.
+    /// Number of handler threads, if there are packet threads; 0 for one less than the number of processors, but at
+    /// least one.
     pub handlers: usize,
-    /// Which structure finds flows.
+    /// The data structure of the flow index.
     pub index: IndexKind,
 }
 
@@ -48,24 +48,24 @@ impl Default for Config {
     }
 }
 
-/// A datapath; see the crate's text.
+/// A datapath; see the crate documentation.
 #[derive(Debug)]
 pub struct Datapath {
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
     began: std::time::Instant,
-    /// The packet threads. Held while ports are added and removed, too.
+    /// The packet threads. This lock is also held while ports are added and removed.
     pmd_threads: Mutex<PmdThreads>,
-    /// The one worker of a datapath without threads.
+    /// The only worker of a datapath without threads.
     stepped: Option<Mutex<(Worker, Server)>>,
     handlers: Mutex<Vec<JoinHandle<()>>>,
-    /// For callers of `execute`, one for each that calls at the same time.
+    /// Forwarders of callers of `execute`, one for each concurrent call.
     forwarders: Mutex<Vec<Forwarder>>,
 }
 
 impl Datapath {
-    /// A datapath without ports. Fails if a thread cannot be started.
+    /// Returns a datapath without ports. Fails if a thread cannot be started.
     pub fn new(config: Config, clock: Clock) -> Result<Self, DpifError> {
-        let shared = Arc::new(Shared::new(config.clone(), clock));
+        let shared = Arc::new(SharedState::new(config.clone(), clock));
         let mut pmd_threads = PmdThreads::default();
         pmd_threads.begin(&shared, config.threads)?;
         let stepped = (config.threads == 0).then(|| {
@@ -83,8 +83,8 @@ impl Datapath {
         Ok(datapath)
     }
 
-    /// Sets how many threads answer misses, from now on: 0 for as many as the machine has processors beside one, one at
-    /// least. (Without packet threads there are none.) Not to be called from an [`UpcallHandler`].
+    /// Sets the number of handler threads: 0 for one less than the number of processors, but at least one. (Without
+    /// packet threads there are none.) Must not be called from an [`UpcallHandler`].
     pub fn set_handlers(&self, wanted: usize) -> Result<(), DpifError> {
         if self.stepped.is_some() {
             return Ok(());
@@ -106,39 +106,39 @@ impl Datapath {
         Ok(())
     }
 
-    /// Handler threads.
+    /// Returns the number of handler threads.
     pub fn n_handlers(&self) -> usize {
         self.handlers.lock().len()
     }
 
-    /// How long it has been there.
+    /// Returns the time since the datapath was created.
     pub fn uptime(&self) -> std::time::Duration {
         self.began.elapsed()
     }
 
-    /// Waits until no packet waits to go up. Packets that packet threads have not looked at yet do not count.
+    /// Waits until no packet waits for an upcall. Packets that packet threads have not yet processed do not count.
     pub fn settle(&self) {
         self.shared.upcalls.wait_idle();
     }
 
-    /// What went up, by port, and who answers.
+    /// Returns upcall counters by port, and the counters of handlers.
     pub fn upcall_stats(&self) -> UpcallStats {
         self.shared.upcalls.stats()
     }
 
-    /// Says who answers misses from now on.
+    /// Sets the handler of misses.
     pub fn set_handler(&self, handler: Arc<dyn UpcallHandler>) {
         self.shared.set_handler(Some(handler));
     }
 
-    /// Flows at most, from now on.
+    /// Sets the maximum number of flows.
     pub fn set_flow_limit(&self, flows: u64) {
         self.shared.flows.set_limit(flows);
     }
 
     /// Adds a port for `device`: under the number `requested` if it is free, else under the lowest free one from 1.
-    /// Queues are assigned to packet threads; more threads start if the device has more queues than there are threads.
-    /// Not to be called from an [`UpcallHandler`], as this may wait for packet threads.
+    /// Its queues are assigned to packet threads; more threads start if the device has more queues than there are
+    /// threads. Must not be called from an [`UpcallHandler`], as this may wait for packet threads.
     pub fn port_add(&self, device: Arc<dyn Netdev>, requested: Option<DpPort>) -> Result<DpPort, DpifError> {
         let mut pmd_threads = self.pmd_threads.lock();
         let table = self.shared.ports.load_full();
@@ -155,7 +155,7 @@ impl Datapath {
         Ok(number)
     }
 
-    /// Removes a port. Packet threads let go of its device at their next round; [`Datapath::synchronize`] waits for
+    /// Removes a port. Packet threads release its device in their next round; [`Datapath::synchronize`] waits for
     /// that.
     pub fn port_del(&self, number: DpPort) -> Result<(), DpifError> {
         let mut pmd_threads = self.pmd_threads.lock();
@@ -169,8 +169,8 @@ impl Datapath {
         Ok(())
     }
 
-    /// Has a port's queues asked on cores, by queue, and takes over how many queues its device has now. Not to be called
-    /// from an [`UpcallHandler`].
+    /// Pins a port's queues to cores, by queue index, and applies the current number of queues of its device. Must
+    /// not be called from an [`UpcallHandler`].
     pub fn port_set_queues(&self, number: DpPort, affinity: &BTreeMap<usize, usize>) -> Result<(), DpifError> {
         let mut pmd_threads = self.pmd_threads.lock();
         let table = self.shared.ports.load_full();
@@ -186,14 +186,14 @@ impl Datapath {
         Ok(())
     }
 
-    /// Waits until all packet threads use the ports as they are now, and reassigns queues if ports went. Not
-    /// to be called from an [`UpcallHandler`], nor while holding a lock that one takes.
+    /// Waits until all packet threads use the current ports, and reassigns queues if ports were removed. Must not be
+    /// called from an [`UpcallHandler`], nor while holding a lock that one takes.
     pub fn synchronize(&self) {
         match &self.stepped {
             Some(stepped) => stepped.lock().0.sync(),
             None => {
                 let version = self.shared.ports.load().version;
-                self.shared.wait_seen(version);
+                self.shared.wait_acknowledged(version);
             }
         }
         let mut pmd_threads = self.pmd_threads.lock();
@@ -204,126 +204,129 @@ impl Datapath {
 
     fn reconcile(&self, pmd_threads: &mut PmdThreads) {
         if let Err(error) = pmd_threads.reconcile(&self.shared) {
-            // Those that are there do the work.
+            // The present threads do the work.
             tracing::warn!(target: "dpif_netdev", "{error}");
         }
     }
 
-    /// Says how packet threads are to be from now on. Packets that are under way or wait in devices are not lost by it.
-    /// An error if a thread cannot be started; the others do its work then. Not to be called from an [`UpcallHandler`].
+    /// Applies a new configuration of packet threads. No packet in transit or in a device queue is lost. Returns an
+    /// error if a thread cannot be started; the other threads then do its work. Must not be called from an
+    /// [`UpcallHandler`].
     pub fn set_threads(&self, config: &ThreadConfig) -> Result<(), DpifError> {
         self.pmd_threads.lock().configure(&self.shared, config)
     }
 
-    /// How packet threads are to be.
+    /// Returns the configuration of packet threads.
     pub fn thread_config(&self) -> ThreadConfig {
         self.pmd_threads.lock().config().clone()
     }
 
-    /// Assigns queues to packet threads anew, by what they cost in the last minute. Not to be called from an
+    /// Reassigns queues to packet threads, by their cost in the last minute. Must not be called from an
     /// [`UpcallHandler`].
     pub fn rebalance(&self) {
         self.pmd_threads.lock().rebalance(&self.shared);
     }
 
-    /// Ends an interval of the history that [`Datapath::usage`] reports: to be called every [`dpif::INTERVAL_SECS`].
-    /// Threads that run anywhere begin and end as the load asks for, and queues are assigned anew now and then where that
-    /// pays (for pinned threads if it is configured). Returns whether queues were assigned anew. Not to be called from an
+    /// Ends an interval of the history that [`Datapath::usage`] reports; to be called every [`dpif::INTERVAL_SECS`].
+    /// Unpinned threads start and end as the load demands, and queues are reassigned from time to time if that pays
+    /// (for pinned threads only if configured). Returns whether queues were reassigned. Must not be called from an
     /// [`UpcallHandler`].
     pub fn tick(&self) -> bool {
         self.pmd_threads.lock().tick(&self.shared)
     }
 
-    /// The packet threads, by core, and what each has done.
+    /// Returns the packet threads by core, with their counters.
     pub fn threads(&self) -> Vec<(ThreadInfo, ThreadStats)> {
         self.pmd_threads.lock().infos(&self.shared)
     }
 
-    /// What packet threads and their queues did in the last `intervals` that are over.
+    /// Returns the load of packet threads and their queues in the last `intervals` complete intervals.
     pub fn usage(&self, intervals: usize) -> Vec<Usage> {
         self.pmd_threads.lock().usage(&self.shared, intervals)
     }
 
-    /// All ports, by number.
+    /// Returns all ports, by number.
     pub fn ports(&self) -> Vec<PortInfo> {
         self.shared.ports.load().iter().map(|p| p.info()).collect()
     }
 
-    /// Counters of a port.
+    /// Returns the counters of a port.
     pub fn port_stats(&self, number: DpPort) -> Result<PortStats, DpifError> {
         self.shared.ports.load().port(number).map(|p| p.stats()).ok_or(DpifError::NoPort(number))
     }
 
-    /// Packets dropped so far by reason, in total, with those of ports that are gone.
+    /// Returns the number of dropped packets by reason, over all ports, including removed ones.
     pub fn drops(&self) -> Vec<(DropReason, u64)> {
         self.shared.drops().nonzero().collect()
     }
 
-    /// Flows that a miss asked for and that were not remembered, for the limit on flows.
+    /// Returns the number of flows that were not installed because of the flow limit.
     pub fn flows_refused(&self) -> u64 {
         self.shared.flows_refused.load(Ordering::Relaxed)
     }
 
-    /// What each packet thread has done.
+    /// Returns the counters of each packet thread.
     pub fn thread_stats(&self) -> Vec<ThreadStats> {
         self.threads().into_iter().map(|(_, stats)| stats).collect()
     }
 
-    /// Takes one packet in so many into the microflow cache, from now on; 0 turns the cache off.
+    /// Sets the inverse probability of insertion into the microflow cache; 0 turns the cache off.
     pub fn set_microflow_inverse_probability(&self, n: u32) {
         self.shared.inverse_probability.store(n, Ordering::Relaxed);
     }
 
-    /// Bytes of an entry of the microflow cache, with its key.
+    /// Returns the size of an entry of the microflow cache with its key, in bytes.
     pub const fn microflow_entry_bytes() -> usize {
         MicroflowCache::entry_bytes()
     }
 
-    /// Has an accelerator forward what it can of the packets between ports, from now on; or none.
+    /// Sets the accelerator that forwards flows between ports; `None` removes it.
     pub fn set_accelerator(&self, accelerator: Option<Arc<dyn Accelerator>>) {
-        // So that no port comes or goes meanwhile.
-        let _crew = self.pmd_threads.lock();
+        // No port is added or removed meanwhile.
+        let _pmd_threads = self.pmd_threads.lock();
         self.shared.flows.offload.set(accelerator, &mut self.shared.ports.load().iter().cloned());
     }
 
-    /// What the accelerator has, if there is one.
+    /// Returns the state of the accelerator, if there is one.
     pub fn offload(&self) -> Option<OffloadInfo> {
         self.shared.flows.offload.info()
     }
 
-    /// The kind of the accelerator that a port is given to, or why it does not take it; `None` if there is no accelerator.
+    /// Returns the type of the accelerator that a port is added to, or the reason why the accelerator does not
+    /// support it; `None` without an accelerator.
     pub fn port_offload(&self, number: DpPort) -> Option<Result<&'static str, String>> {
         self.shared.flows.offload.port(number)
     }
 
-    /// Has every `every`-th packet that a flow covers decided about afresh, from now on, to find errors
-    /// ([`UpcallHandler::check`]); 0 for none.
+    /// Sets the self-check, which translates every `every`-th packet that a flow covers again to find wrong flows
+    /// ([`UpcallHandler::check`]); 0 turns it off.
     pub fn set_self_check(&self, every: u64) {
         self.shared.check_every.store(every, Ordering::Relaxed);
     }
 
-    /// Without threads: one round over all ports, on the caller's thread. Returns how many packets came in. (With
-    /// threads it does nothing.) Not to be called from an [`UpcallHandler`].
+    /// Without threads: runs one round over all ports on the caller's thread. Returns the number of packets received.
+    /// (With threads it does nothing.) Must not be called from an [`UpcallHandler`].
     pub fn run_once(&self) -> usize {
         let Some(stepped) = &self.stepped else { return 0 };
         let (worker, server) = &mut *stepped.lock();
         worker.retry_broken();
-        let received = worker.round(Ask::All, std::time::Instant::now()).packets;
+        let received = worker.round(PollScope::All, std::time::Instant::now()).packets;
         server.drain();
         received
     }
 
-    /// Without threads: rounds until one brings no packet, at most `rounds_max`. Returns how many packets came in.
+    /// Without threads: runs rounds until one receives no packet, at most `rounds_max`. Returns the number of packets
+    /// received.
     pub fn run_until_idle(&self, rounds_max: usize) -> usize {
         (0..rounds_max).map(|_| self.run_once()).take_while(|n| *n > 0).sum()
     }
 
-    /// Ends the packet threads, lets go of the handler and closes all ports. Nothing moves afterwards.
+    /// Ends the packet threads, drops the handler and closes all ports. Afterwards no packet moves.
     pub fn shutdown(&self) {
         self.shared.stopping.store(true, Ordering::Release);
         let threads = self.pmd_threads.lock().dismiss();
         for thread in threads {
-            // A handler that holds the last reference drops us on a packet thread, which cannot wait for itself.
+            // If a handler holds the last reference, this runs on a packet thread, which cannot join itself.
             if thread.thread().id() != std::thread::current().id() {
                 let _ = thread.join();
             }
@@ -412,7 +415,7 @@ impl Dpif for Datapath {
     }
 
     fn flow_put(&self, id: FlowId, flow: DpFlow) -> Result<(), DpifError> {
-        if self.shared.install(id, flow, &|id, stats| self.shared.tell_gone(id, stats)) {
+        if self.shared.install(id, flow, &|id, stats| self.shared.report_gone(id, stats)) {
             Ok(())
         } else {
             Err(DpifError::TooManyFlows)
@@ -429,8 +432,8 @@ impl Dpif for Datapath {
 
     fn flow_stats(&self, each: &mut dyn FnMut(FlowId, DpFlowStats)) {
         self.shared.flows.stats(each);
-        // Who asks does so now and then, and is no packet thread.
-        while self.shared.tune(&|id, stats| self.shared.tell_gone(id, stats)) {}
+        // The caller is no packet thread and calls this rarely.
+        while self.shared.tune(&|id, stats| self.shared.report_gone(id, stats)) {}
     }
 
     fn flow_dump(&self) -> Vec<DpFlowEntry> {

@@ -1,16 +1,16 @@
-//! Actions on packets. Packets that share a list of actions run through it together.
+//! Execution of actions. Packets that share a list of actions run through it together.
 //!
-//! The last action that uses a packet takes it; earlier ones get a copy. Packets to be sent gather in [`Outputs`], recirculated
-//! packets in the [`Worklist`]. Two actions take locks: a meter has one, which its packets share, and packets
-//! for controllers are encoded and queued under those of the connections.
+//! The last action that uses a packet takes it; earlier ones get a copy. Packets to be sent gather in [`Outputs`],
+//! recirculated packets in the [`Worklist`]. Two actions take locks: a meter has one, taken once for a batch, and
+//! packets for controllers are encoded and queued under the locks of the connections.
 //!
-//! - [`headers`]: where a frame's headers are;
-//! - [`set`]: writing header fields, with checksums kept right;
-//! - [`encap`]: whatever header comes first;
-//! - [`meter`]: what a meter's bands do;
-//! - [`nested`]: lists of actions within the list;
-//! - [`recirculate`]: sending packets to another look-up;
-//! - [`vlan`], [`mpls`], [`pbb`]: pushing and popping VLAN tags, MPLS labels and service instance tags.
+//! - [`headers`]: finds the headers of a frame;
+//! - [`set`]: writes header fields and updates checksums;
+//! - [`encap`]: pushes and pops the outermost header;
+//! - [`meter`]: applies the bands of a meter;
+//! - [`nested`]: runs nested lists of actions;
+//! - [`recirculate`]: sends packets to another look-up;
+//! - [`vlan`], [`mpls`], [`pbb`]: push and pop VLAN tags, MPLS labels and service instance tags.
 
 mod encap;
 pub(crate) mod headers;
@@ -36,49 +36,49 @@ use smallvec::SmallVec;
 use crate::group::Todo;
 use crate::output::Outputs;
 use crate::port::{Port, PortTable};
-use crate::shared::Shared;
+use crate::shared::SharedState;
 use crate::worklist::Worklist;
 use headers::Headers;
 
-/// Where a batch came in, and what is in force while it is in work.
+/// The origin of a batch, and the state that its execution uses.
 #[derive(Clone, Copy)]
 pub(crate) struct Context<'a> {
-    pub(crate) shared: &'a Shared,
+    pub(crate) shared: &'a SharedState,
     pub(crate) ports: &'a PortTable,
-    /// Where the packets came in.
+    /// The ingress port.
     pub(crate) in_port: DpPort,
-    /// The same, if there is such a port: it counts the drops.
+    /// The ingress port in the table, if it exists: it counts the drops.
     pub(crate) from: Option<&'a Port>,
 }
 
 /// Executes actions on packets of one port.
 pub(crate) struct Executor<'a> {
-    shared: &'a Shared,
+    shared: &'a SharedState,
     ports: &'a PortTable,
     in_port: DpPort,
     from: Option<&'a Port>,
     outputs: &'a mut Outputs,
-    /// Takes what is to be looked up once more.
+    /// Takes recirculated packets.
     work: &'a mut Worklist,
     /// Some packets may have no Ethernet header.
     pub(crate) any_l3: bool,
 }
 
-/// Where packets have been on their way through a list of actions.
+/// Whether some action of a list has consumed the packets.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fate {
-    /// Nowhere yet: at the end of the list this is a drop.
+    /// No action has sent or counted them: at the end of the list this is a drop.
     Open,
-    /// Some action sent or counted them.
+    /// An action sent or counted them.
     Settled,
 }
 
-/// Where a list of actions stands.
+/// The position of a list of actions in the nesting.
 #[derive(Clone, Copy)]
 struct Level {
-    /// In so many others.
+    /// The number of enclosing lists.
     depth: usize,
-    /// The packets go nowhere but through it, and what is still [`Fate::Open`] at its end is dropped.
+    /// No enclosing list uses the packets afterwards: packets that are still [`Fate::Open`] at its end are dropped.
     whole: bool,
 }
 
@@ -88,20 +88,20 @@ impl<'a> Executor<'a> {
         Self { shared, ports, in_port, from, outputs, work, any_l3: false }
     }
 
-    /// Runs `packets` through `actions`, and leaves `packets` empty. Some may be to be looked up once more then.
+    /// Runs `packets` through `actions`, and leaves `packets` empty. The worklist may then hold recirculated packets.
     pub(crate) fn run(&mut self, packets: &mut Batch, actions: &[DpAction]) {
         self.steps(packets, actions, Level { depth: 0, whole: true }, Fate::Open);
         self.any_l3 = false;
         pool::recycle_all(packets);
     }
 
-    /// As [`Executor::run`], with an output as only action.
+    /// As [`Executor::run`], with an output as the only action.
     fn run_output(&mut self, packets: &mut Batch, port: DpPort) {
         self.output(packets, port, None, true);
         pool::recycle_all(packets);
     }
 
-    /// Does with `packets` what is to be done, as [`Executor::run`] says.
+    /// Runs `packets` through the actions of `todo`, as [`Executor::run`] does.
     pub(crate) fn run_todo(&mut self, packets: &mut Batch, todo: &Todo<'_>) {
         match todo {
             Todo::Output(port) => self.run_output(packets, *port),
@@ -110,7 +110,7 @@ impl<'a> Executor<'a> {
         }
     }
 
-    /// Runs packets with a fate through a list. Some may be left behind in `packets`.
+    /// Runs packets with a fate through a list. Packets that no action took stay in `packets`.
     fn steps(&mut self, packets: &mut Batch, actions: &[DpAction], level: Level, mut fate: Fate) -> Fate {
         let mut trunc = None;
         let mut at = 0;
@@ -130,7 +130,7 @@ impl<'a> Executor<'a> {
                 }
                 DpAction::Trunc(len) => trunc = Some(*len as usize),
                 DpAction::Set { .. } => {
-                    // Neighbouring sets share one look at the headers.
+                    // Adjacent sets parse the headers once.
                     at += actions[at..].iter().take_while(|a| matches!(a, DpAction::Set { .. })).count();
                     self.keep(packets, |packet| set_all(packet, &actions[start..at]));
                 }
@@ -163,7 +163,7 @@ impl<'a> Executor<'a> {
                     self.recirc(packets, *id, last);
                 }
                 DpAction::Ct(_) => {
-                    // There is no tracker yet: to go on would be to take any packet for one that it let pass.
+                    // There is no connection tracker yet, and a packet must not continue as if one had accepted it.
                     self.work.failed = Some(DropReason::NoConntrack);
                     self.shared.count_drop(self.from, DropReason::NoConntrack, packets.len() as u64);
                     pool::recycle_all(packets);
@@ -224,7 +224,7 @@ impl<'a> Executor<'a> {
         fate
     }
 
-    /// Sends the packets out of a port: themselves if this is their last use, else copies.
+    /// Sends the packets to a port: the packets themselves if this is their last use, otherwise copies.
     fn output(&mut self, packets: &mut Batch, port: DpPort, trunc: Option<usize>, last: bool) {
         if self.any_l3 && packets.iter().any(|p| p.l3_type.is_some()) {
             self.output_frames(packets, port, trunc, last);
@@ -241,7 +241,7 @@ impl<'a> Executor<'a> {
         } else {
             let mut copies = std::mem::take(&mut self.outputs.copies);
             match trunc {
-                Some(len) => copies.extend(packets.iter().map(|p| cut_copy_of(p, len))),
+                Some(len) => copies.extend(packets.iter().map(|p| truncated_copy(p, len))),
                 None => pool::copy_all(packets, &mut copies),
             }
             let result = self.outputs.push_all(self.shared, self.ports, self.from, port, &mut copies);
@@ -253,8 +253,9 @@ impl<'a> Executor<'a> {
         }
     }
 
-    /// Sends the packets out of several ports, with which their list of actions ends, and leaves `packets` empty. The last port
-    /// that takes them gets the packets themselves, the others get copies; a port whose device drops everything gets none.
+    /// Sends the packets to the ports with which their list of actions ends, and leaves `packets` empty. The last
+    /// port that accepts them gets the packets themselves, the others get copies; a port whose device drops
+    /// everything gets none.
     fn flood(&mut self, packets: &mut Batch, outputs: &[DpAction]) {
         let n = packets.len();
         let mut ports: SmallVec<[DpPort; 8]> = SmallVec::new();
@@ -275,7 +276,7 @@ impl<'a> Executor<'a> {
         }
     }
 
-    /// As [`Executor::output`] of packets some of which stand for several: each segment is truncated.
+    /// As [`Executor::output`], but segments GSO packets first and truncates each segment.
     #[cold]
     fn output_segments(&mut self, packets: &mut Batch, port: DpPort, trunc: Option<usize>, last: bool) {
         let mut segments: Batch = if last { std::mem::take(packets) } else { packets.iter().map(pool::copy).collect() };
@@ -284,7 +285,7 @@ impl<'a> Executor<'a> {
         pool::recycle_all(&mut segments);
     }
 
-    /// As [`Executor::output`] of those that are frames.
+    /// As [`Executor::output`], but drops packets without an Ethernet header.
     #[cold]
     fn output_frames(&mut self, packets: &mut Batch, port: DpPort, trunc: Option<usize>, last: bool) {
         let mut frames: Batch = packets.iter().filter(|p| p.l3_type.is_none()).map(pool::copy).collect();
@@ -296,7 +297,7 @@ impl<'a> Executor<'a> {
         self.output(&mut frames, port, trunc, true);
     }
 
-    /// Sends the packets to controllers, each segment by itself.
+    /// Sends the packets to controllers; GSO packets by segments.
     fn controller(&mut self, packets: &Batch, what: &ControllerUpcall) {
         match self.shared.handler() {
             Some(handler) => each_segment(packets, |p| handler.controller(self.in_port, what, p)),
@@ -304,7 +305,7 @@ impl<'a> Executor<'a> {
         }
     }
 
-    /// Notifies collectors of the packets, of each segment by itself. It changes nothing about where they go.
+    /// Reports the packets to collectors, GSO packets by segments. This does not affect forwarding.
     #[cold]
     fn observe(&mut self, packets: &Batch, what: &Observe) {
         if let Some(handler) = self.shared.handler() {
@@ -312,7 +313,8 @@ impl<'a> Executor<'a> {
         }
     }
 
-    /// Queues the packets for a protocol, each segment by itself. Packets that find no room are dropped and counted.
+    /// Queues the packets for a protocol, GSO packets by segments. Packets that do not fit into the inbox are dropped
+    /// and counted.
     #[cold]
     fn punt(&mut self, packets: &Batch, protocol: Protocol) {
         let (handler, mut failed) = (self.shared.handler(), None);
@@ -332,12 +334,13 @@ impl<'a> Executor<'a> {
         self.work.failed = failed.or(self.work.failed);
     }
 
-    /// Segments GSO packets: before a header is pushed behind which no device could, and where segments part.
+    /// Segments GSO packets, before a push of a header that no device can segment behind, and where actions depend on
+    /// segments.
     fn segment(&mut self, packets: &mut Batch) {
         self.segment_if(packets, |_| true);
     }
 
-    /// Segments those GSO packets for which `wanted` holds.
+    /// Segments the GSO packets for which `wanted` returns true.
     fn segment_if(&mut self, packets: &mut Batch, wanted: impl Fn(&Packet) -> bool) {
         let is_wanted = |packet: &Packet| packet.offload.gso.is_some() && wanted(packet);
         if !packets.iter().any(is_wanted) {
@@ -354,7 +357,7 @@ impl<'a> Executor<'a> {
         *packets = segments;
     }
 
-    /// Drops a packet that an action cannot be done to.
+    /// Drops a packet that an action does not apply to.
     #[cold]
     fn refuse(&mut self, packet: Packet, reason: DropReason) {
         self.work.failed = Some(reason);
@@ -362,7 +365,7 @@ impl<'a> Executor<'a> {
         pool::recycle(packet);
     }
 
-    /// Changes each packet; those that cannot be changed are dropped and counted.
+    /// Changes each packet; packets for which that fails are dropped and counted.
     fn keep(&mut self, packets: &mut Batch, mut change: impl FnMut(&mut Packet) -> Result<(), DropReason>) {
         packets.retain_mut(|packet| match change(packet) {
             Ok(()) => true,
@@ -374,8 +377,8 @@ impl<'a> Executor<'a> {
     }
 }
 
-/// Applies `Set` actions to a packet. A field of a header that the packet does not have is passed over: the slow path
-/// asks for a field only if the packet's key has it.
+/// Applies `Set` actions to a packet. Fields of headers that the packet does not have are skipped: the slow path only
+/// sets fields that the packet's key has.
 fn set_all(packet: &mut Packet, sets: &[DpAction]) -> Result<(), DropReason> {
     let mut headers = None;
     for action in sets {
@@ -389,7 +392,8 @@ fn set_all(packet: &mut Packet, sets: &[DpAction]) -> Result<(), DropReason> {
     Ok(())
 }
 
-/// Calls `each` for the packets: for the segments of a GSO packet, or for it as it is if its flags make no sense.
+/// Calls `each` for each packet: for the segments of a GSO packet, or for the packet as it is if its offload flags
+/// are invalid.
 fn each_segment(packets: &Batch, mut each: impl FnMut(&Packet)) {
     for packet in packets {
         if packet.offload.gso.is_none() {
@@ -405,8 +409,8 @@ fn each_segment(packets: &Batch, mut each: impl FnMut(&Packet)) {
     }
 }
 
-/// A copy of the first `len` bytes.
-fn cut_copy_of(packet: &Packet, len: usize) -> Packet {
+/// Returns a copy of the first `len` bytes.
+fn truncated_copy(packet: &Packet, len: usize) -> Packet {
     let mut copy = if len < packet.len() { pool::filled(&packet.data()[..len]) } else { pool::copy(packet) };
     let offload = copy.offload;
     copy.copy_metadata(packet);

@@ -13,8 +13,6 @@
 //! Invariants: locks are taken in the order shard, index, accelerator, and never two shards at once. No thread waits
 //! for readers while it reads or holds the index's lock, except for readers of the state before the last one. The index
 //! determines which flows are installed; a shard may briefly contain a flow that was just replaced.
-//! with the index's lock, but for those of the state before the last one, nor while it reads. The index decides what is
-//! installed; a shard may, for a moment, name a flow that has just been replaced.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

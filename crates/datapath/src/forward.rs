@@ -1,9 +1,9 @@
-//! A batch on its way: its flows looked up, its packets counted, those of the same flow executed together, and those
-//! that no flow covers handed on to go up.
+//! Forwarding of a batch: looks up its flows, counts its packets, executes packets of the same flow together, and
+//! hands misses to upcalls.
 //!
-//! All packets go this way, in each of their passes: those that a port received ([`Forwarder::process`]), those that
-//! waited for an answer ([`Forwarder::answer`]), those that somebody sends with actions of his own
-//! ([`Forwarder::execute`]), and what comes back of any of them ([`Worklist`]).
+//! All packets take this path, in each of their passes: packets that a port received ([`Forwarder::process`]),
+//! packets that waited for an upcall ([`Forwarder::answer`]), packets that a caller sends with actions of its own
+//! ([`Forwarder::execute`]), and packets that any of them recirculated ([`Worklist`]).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,54 +25,54 @@ use crate::megaflow::{Found, Megaflow};
 use crate::microflow::{CachePolicy, Chance, MicroflowCache};
 use crate::output::Outputs;
 use crate::port::{Port, PortTable};
-use crate::shared::{CALLER_LANE, LaneCounters, Shared, bump, bump_own};
+use crate::shared::{CALLER_LANE, LaneCounters, SharedState, bump, bump_own, counter_of};
 use crate::upcall::{here, settle};
 use crate::worklist::Worklist;
 
-/// A flow that all packets of so large a batch take is the last_flow one from then on.
+/// The last-flow cache records the flow of a batch of at least this number of packets.
 const LAST_FLOW_MIN: usize = 8;
 
-/// What becomes of packets that no flow covers.
+/// The handling of packets that no flow covers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Misses {
-    /// They are answered here if that needs no waiting, and else put into the queue of their port.
+    /// This thread handles them if that does not block; otherwise they are queued at their port.
     Queue,
-    /// They are asked about at once, however long that takes.
-    Ask,
+    /// This thread handles them at once, however long that takes.
+    PollScope,
 }
 
-/// What a thread needs to move batches.
+/// The state of a thread that forwards batches.
 #[derive(Debug)]
 pub(crate) struct Forwarder {
-    /// Which lane.
+    /// The thread's lane.
     lane: usize,
     outputs: Outputs,
     work: Worklist,
-    /// When the round began.
+    /// The start of the round.
     now: Millis,
     microflows: MicroflowCache,
     chance: Chance,
     policy: CachePolicy,
-    /// Packets since the last one that was checked.
+    /// Packets since the last self-check.
     unchecked: u64,
-    /// Nanoseconds that it let others run, as nothing could be done until they had.
+    /// Nanoseconds in which this thread yielded the processor, as it could not continue.
     waited_ns: u64,
-    /// Packets of the batch in work that have not run through their actions yet.
+    /// Packets of the current batch whose actions have not run yet.
     unsettled: usize,
-    // Kept for their memory.
+    // Empty buffers, kept for their memory.
     batch: Batch,
     keys: Box<Keys>,
-    /// Packets by what is to be done with them.
+    /// Packets by list of actions.
     lists: Vec<Batch>,
     misses: Batch,
-    /// Which packets of the batch these are, a bit each.
+    /// Bitmap of the positions of these packets in the batch.
     missed: u32,
     one: Batch,
     pace: here::Pace,
 }
 
 impl Forwarder {
-    /// For the packet thread of a lane.
+    /// A forwarder for the packet thread of a lane.
     pub(crate) fn new(lane: usize) -> Self {
         Self {
             lane,
@@ -95,15 +95,15 @@ impl Forwarder {
         }
     }
 
-    /// For a thread that is no packet thread: it has no microflow cache.
+    /// A forwarder for a thread that is no packet thread. It has no microflow cache.
     pub(crate) fn for_caller() -> Self {
         let mut forwarder = Self::new(CALLER_LANE);
         forwarder.chance.set_inverse_probability(0);
         forwarder
     }
 
-    /// Begins a round: takes over what is configured, and the time.
-    pub(crate) fn begin(&mut self, shared: &Shared, now: Instant) {
+    /// Begins a round: reads the configuration and the time.
+    pub(crate) fn begin(&mut self, shared: &SharedState, now: Instant) {
         self.now = shared.clock.at(now);
         if self.chance.set_inverse_probability(shared.inverse_probability.load(Ordering::Relaxed)) {
             self.microflows.clear();
@@ -111,18 +111,18 @@ impl Forwarder {
         }
     }
 
-    /// The batch to be filled and then processed, empty.
+    /// Returns the empty batch that the caller fills for [`Forwarder::process`].
     pub(crate) fn batch(&mut self) -> &mut Batch {
         pool::recycle_all(&mut self.batch);
         &mut self.batch
     }
 
-    /// Nanoseconds since the last call that it let others run.
+    /// Returns the nanoseconds in which this thread yielded the processor since the last call.
     pub(crate) fn take_waited_ns(&mut self) -> u64 {
         std::mem::take(&mut self.waited_ns)
     }
 
-    /// Forgets the batch in work, and what came back of it. Returns how many packets had not run through their actions.
+    /// Drops the current batch and what it recirculated. Returns the number of packets whose actions had not run.
     pub(crate) fn give_up(&mut self) -> u64 {
         [&mut self.batch, &mut self.misses, &mut self.one]
             .into_iter()
@@ -131,19 +131,18 @@ impl Forwarder {
         (std::mem::take(&mut self.unsettled) + self.work.clear()) as u64
     }
 
-    /// Gives back what it took from a port that is gone, before another port table is taken over.
+    /// Releases the transmit queue of a removed port, before another port table is taken over.
     pub(crate) fn release(&mut self, port: DpPort) {
         self.outputs.release(port);
     }
 
-    /// Sends what processing has gathered.
-    pub(crate) fn flush(&mut self, shared: &Shared, ports: &PortTable) {
+    /// Sends the packets that processing has gathered.
+    pub(crate) fn flush(&mut self, shared: &SharedState, ports: &PortTable) {
         self.outputs.flush(shared, ports);
     }
 
-    /// Moves the packets of the batch, which came in at `port`, to where they are to go. `last_flow` is of the queue that they
-    /// came from.
-    pub(crate) fn process(&mut self, shared: &Shared, ports: &PortTable, port: &Port, last_flow: &mut LastFlow) {
+    /// Forwards the packets of the batch, which `port` received. `last_flow` belongs to the receive queue.
+    pub(crate) fn process(&mut self, shared: &SharedState, ports: &PortTable, port: &Port, last_flow: &mut LastFlow) {
         let context = Context { shared, ports, in_port: port.number, from: Some(port) };
         let n = match self.forward_by_bytes(context, port, last_flow) {
             Some(n) => n,
@@ -153,26 +152,27 @@ impl Forwarder {
             return;
         }
         if !self.work.is_empty() {
-            self.come_back(context, Misses::Queue);
+            self.run_recirculated(context, Misses::Queue);
         }
         let counters = &shared.lanes[self.lane];
         bump_own(&counters.batches, 1);
         bump_own(&counters.batch_sizes[n - 1], 1);
     }
 
-    /// Moves packets that came in at `port` and waited for an answer, and leaves `packets`, at most [`BATCH_MAX`], empty.
-    /// They are sent by the next [`Forwarder::flush`].
-    pub(crate) fn answer(&mut self, shared: &Shared, ports: &PortTable, port: &Port, packets: &mut Batch) {
+    /// Forwards packets that `port` received and that waited for an upcall, at most [`BATCH_MAX`], and leaves
+    /// `packets` empty. The next [`Forwarder::flush`] sends them.
+    pub(crate) fn answer(&mut self, shared: &SharedState, ports: &PortTable, port: &Port, packets: &mut Batch) {
         let context = Context { shared, ports, in_port: port.number, from: Some(port) };
         self.now = shared.clock.now();
         std::mem::swap(&mut self.batch, packets);
         self.work.begin(self.batch.len());
-        self.pass_again(context, Misses::Ask);
-        self.come_back(context, Misses::Ask);
+        self.pass_again(context, Misses::PollScope);
+        self.run_recirculated(context, Misses::PollScope);
     }
 
-    /// Runs a packet through `actions`, and what comes back of it through those of its flows. It is sent by the next
-    /// [`Forwarder::flush`]. Returns the last reason for which it, or a copy, was dropped though the actions did not say so.
+    /// Runs a packet through `actions`, and recirculated packets through the actions of their flows. The next
+    /// [`Forwarder::flush`] sends it. Returns the last reason for which it or a copy was dropped, unless an action
+    /// demanded the drop.
     pub(crate) fn execute(&mut self, context: Context<'_>, packet: Packet, actions: &DpActions) -> Option<DropReason> {
         self.now = context.shared.clock.now();
         self.work.begin(1);
@@ -180,12 +180,12 @@ impl Forwarder {
         exec.any_l3 = packet.l3_type.is_some();
         self.one.push(packet);
         exec.run(&mut self.one, actions);
-        self.come_back(context, Misses::Ask);
+        self.run_recirculated(context, Misses::PollScope);
         self.work.failed.take()
     }
 
-    /// Does with packets that come back what their flows say, until none is left.
-    fn come_back(&mut self, context: Context<'_>, misses: Misses) {
+    /// Forwards recirculated packets until none is left.
+    fn run_recirculated(&mut self, context: Context<'_>, misses: Misses) {
         self.work.settle();
         while self.work.pop(&mut self.batch) {
             self.count(&context.shared.lanes[self.lane].recirculated, self.batch.len());
@@ -194,7 +194,7 @@ impl Forwarder {
         }
     }
 
-    /// One pass of a batch that has been here before.
+    /// Runs one pass of a recirculated batch.
     fn pass_again(&mut self, context: Context<'_>, misses: Misses) {
         self.unsettled = self.batch.len();
         let any_l3 = input::parse_again(context.shared, context.in_port, &self.batch, &mut self.keys);
@@ -204,18 +204,18 @@ impl Forwarder {
         }
         match (misses, context.from) {
             (Misses::Queue, Some(port)) => self.queue_misses(context, port, false),
-            _ => self.ask(context),
+            _ => self.upcall_misses(context),
         }
     }
 
-    /// Adds to a counter of our lane.
+    /// Adds to a counter of this thread's lane.
     #[inline]
     fn count(&self, counter: &AtomicU64, n: usize) {
         if self.lane == CALLER_LANE { bump(counter, n as u64) } else { bump_own(counter, n as u64) }
     }
 
-    /// If all packets of the batch take the last_flow flow, and that is seen at a glance: counts them and runs them through its
-    /// actions. Returns how many they were.
+    /// Counts the batch and runs it through the actions of the last flow, if all of its bytes match that flow.
+    /// Returns the number of packets.
     #[inline]
     fn forward_by_bytes(&mut self, context: Context<'_>, port: &Port, last_flow: &mut LastFlow) -> Option<usize> {
         let shared = context.shared;
@@ -226,11 +226,11 @@ impl Forwarder {
         }
         let reader = shared.flows.reader();
         let flow = last_flow.flow(reader.generation())?;
-        flow.count(shared.counter_of(self.lane), n as u64, bytes.into(), tcp_flags, self.now);
+        flow.count(counter_of(self.lane), n as u64, bytes.into(), tcp_flags, self.now);
         if shared.flows.offload.is_on() {
             shared.flows.offload.offer(&[Some(flow)]);
         }
-        // The queue holds the flow itself.
+        // The worklist holds the flow itself.
         let todo = Todo::of(flow);
         drop(reader);
         self.unsettled = n;
@@ -244,7 +244,7 @@ impl Forwarder {
         Some(n)
     }
 
-    /// Does so with a key for each packet. Returns how many frames there were.
+    /// Forwards a batch with a key for each packet. Returns the number of frames.
     fn forward_each(&mut self, context: Context<'_>, port: &Port, last_flow: &mut LastFlow) -> usize {
         let shared = context.shared;
         input::parse(shared, self.lane, port, &mut self.batch, &mut self.keys);
@@ -257,28 +257,28 @@ impl Forwarder {
         self.check_some(shared, &shared.lanes[self.lane], port);
         self.pass(context, Some(last_flow), false);
         if !self.misses.is_empty() {
-            // In a batch of nothing but misses, no packet that a flow covers has to wait.
+            // In a batch of misses only, no other packet waits.
             let may_wait = self.misses.len() == n;
             self.queue_misses(context, port, may_wait);
         }
         n
     }
 
-    /// Answers the misses of the batch, if they are few and nobody has to be waited for, or puts them into the queue of their
-    /// port.
+    /// Handles the misses of the batch on this thread, if they are few and that does not block, or queues them at
+    /// their port.
     #[cold]
     fn queue_misses(&mut self, context: Context<'_>, port: &Port, may_wait: bool) {
         let shared = context.shared;
         let counters = &shared.lanes[self.lane];
         bump_own(&counters.misses, self.misses.len() as u64);
-        self.answer_here(context, port);
+        self.handle_misses_here(context, port);
         if self.misses.is_empty() {
             return;
         }
         self.unsettled -= self.misses.len();
         let mut left = shared.upcalls.queue(port.id, self.lane, &mut self.misses, may_wait);
         if left > 0 && may_wait {
-            // Nothing can be done until others have answered, and they may share our processor.
+            // Nothing can continue until handlers have replied, and they may share this processor.
             let mut timer = Instant::now();
             std::thread::yield_now();
             self.waited_ns += lap(&mut timer);
@@ -291,11 +291,11 @@ impl Forwarder {
         }
     }
 
-    /// Looks up the packets of the batch, counts them and runs those that a flow covers through its actions, those with
-    /// the same actions together and in their order; the others become misses. Packets are looked up and counted in the
-    /// same state of the flows: whatever a control thread removes has its last statistics. Actions run while the flows
-    /// are held, as their lists are borrowed, unless they call the switch above. Some packets may have no Ethernet header (`any_l3`). `last_flow` is for
-    /// a batch that was received.
+    /// Looks up the packets of the batch, counts them and runs covered packets through their actions; packets with
+    /// the same actions run together, in order. The others become misses. Packets are looked up and counted in the
+    /// same state of the flows, so that the final statistics of a removed flow are complete. Actions run while the
+    /// reader is held, as their lists are borrowed from the flows, unless they contain upcalls. With `any_l3`, some
+    /// packets may have no Ethernet header. `last_flow` is given for a received batch only.
     fn pass(&mut self, context: Context<'_>, last_flow: Option<&mut LastFlow>, any_l3: bool) {
         let shared = context.shared;
         let n = self.batch.len().min(BATCH_MAX);
@@ -335,7 +335,7 @@ impl Forwarder {
             while let Some(i) = self.chance.next_of(n, &mut at, consulted) {
                 if let (1, Some(flow)) = (asked >> i & 1, found[i]) {
                     let hash = if consulted { hashes[i] } else { self.microflows.hash_of(keys.at(i)) };
-                    // All threads that use the flow would write its reference count.
+                    // Cloning writes the reference count, which all threads that use the flow share.
                     if !self.microflows.knows(hash, flow) {
                         learned.push((hash, Arc::clone(flow)));
                     }
@@ -343,7 +343,7 @@ impl Forwarder {
             }
         }
         let looked_up_ns = timer.as_mut().map_or(0, lap);
-        let groups = Groups::count(&found[..n], &keys.adds, shared.counter_of(self.lane), self.now);
+        let groups = Groups::count(&found[..n], &keys.adds, counter_of(self.lane), self.now);
         if shared.flows.offload.is_on() {
             shared.flows.offload.offer(&found[..n]);
         }
@@ -388,17 +388,17 @@ impl Forwarder {
         }
     }
 
-    /// Has misses answered on this thread, if they are few and it need not wait.
-    fn answer_here(&mut self, context: Context<'_>, port: &Port) {
+    /// Handles misses on this thread, if they are few and it does not block.
+    fn handle_misses_here(&mut self, context: Context<'_>, port: &Port) {
         let Self { lane, outputs, work, pace, keys, misses, missed, one, unsettled, .. } = self;
         let exec = Executor::new(context, outputs, work);
         here::answer((context, port), *lane, exec, pace, (keys, *missed), (misses, one), || *unsettled -= 1);
     }
 
-    /// Asks the switch above about each miss of the batch, remembers the flows that it answers with, and runs the packets
-    /// through their actions.
+    /// Makes an upcall for each miss of the batch, installs the flows of the replies, and runs the packets through
+    /// their actions.
     #[cold]
-    fn ask(&mut self, context: Context<'_>) {
+    fn upcall_misses(&mut self, context: Context<'_>) {
         let Self { lane, outputs, work, keys, misses, missed, one, unsettled, .. } = self;
         let (shared, counters) = (context.shared, &context.shared.lanes[*lane]);
         let mut exec = Executor::new(context, outputs, work);
@@ -408,14 +408,14 @@ impl Forwarder {
             *unsettled -= misses.len();
             return pool::recycle_all(misses);
         };
-        let mut room = FlowKey::ZERO;
+        let mut buffer = FlowKey::ZERO;
         let mut first = true;
         misses.reverse();
         while let Some(packet) = misses.pop() {
-            let key = keys.whole(missed.trailing_zeros() as usize, &mut room);
+            let key = keys.whole(missed.trailing_zeros() as usize, &mut buffer);
             *missed &= missed.wrapping_sub(1);
             exec.any_l3 = packet.l3_type.is_some();
-            // The answer to one before may cover it.
+            // The flow of an earlier miss may cover this packet.
             let known = if first { None } else { hit(shared, *lane, key, &packet) };
             first = false;
             if let Some(actions) = known {
@@ -430,9 +430,9 @@ impl Forwarder {
         }
     }
 
-    /// Has the switch above decide about every so many packets of the batch afresh, if that is configured, and removes
-    /// flows that are wrong: before any packet takes them.
-    fn check_some(&mut self, shared: &Shared, counters: &LaneCounters, port: &Port) {
+    /// Runs the self-check on one in `check_every` packets of the batch, if configured, and removes wrong flows
+    /// before any packet takes them.
+    fn check_some(&mut self, shared: &SharedState, counters: &LaneCounters, port: &Port) {
         let every = shared.check_every.load(Ordering::Relaxed);
         if every == 0 {
             return;
@@ -446,10 +446,10 @@ impl Forwarder {
         self.unchecked = every - 1 - (at - n);
     }
 
-    fn check(&self, shared: &Shared, counters: &LaneCounters, port: &Port, at: usize) {
+    fn check(&self, shared: &SharedState, counters: &LaneCounters, port: &Port, at: usize) {
         let hash = self.microflows.hash_of(self.keys.at(at));
-        let mut room = FlowKey::ZERO;
-        let key = self.keys.whole(at, &mut room);
+        let mut buffer = FlowKey::ZERO;
+        let key = self.keys.whole(at, &mut buffer);
         let reader = shared.flows.reader();
         let known = if self.policy.consults() { self.microflows.get(key, hash, reader.generation()) } else { None };
         let Some(flow) = known.or_else(|| reader.lookup(key, &mut 0)).cloned() else { return };
@@ -461,12 +461,12 @@ impl Forwarder {
         }
         bump_own(&counters.checks_failed, 1);
         if let Ok(stats) = shared.flows.del(flow.id) {
-            shared.leave_gone(flow.id, stats);
+            shared.defer_gone(flow.id, stats);
         }
     }
 }
 
-/// Nanoseconds since `timer`, which begins anew.
+/// Returns the nanoseconds since `timer`, and restarts it.
 fn lap(timer: &mut Instant) -> u64 {
     let now = Instant::now();
     let spent = now - std::mem::replace(timer, now);
@@ -474,7 +474,7 @@ fn lap(timer: &mut Instant) -> u64 {
 }
 
 /// Looks up a single packet and counts it.
-pub(crate) fn hit(shared: &Shared, lane: usize, key: &FlowKey, packet: &Packet) -> Option<DpActions> {
+pub(crate) fn hit(shared: &SharedState, lane: usize, key: &FlowKey, packet: &Packet) -> Option<DpActions> {
     let counters = &shared.lanes[lane];
     let mut probes = 0;
     let reader = shared.flows.reader();
@@ -482,7 +482,7 @@ pub(crate) fn hit(shared: &Shared, lane: usize, key: &FlowKey, packet: &Packet) 
     bump(&counters.probes, probes);
     let flow = flow?;
     let Adds { len, tcp_flags } = Adds::of(packet.len(), key);
-    flow.count(shared.counter_of(lane), 1, len.into(), tcp_flags, shared.clock.now());
+    flow.count(counter_of(lane), 1, len.into(), tcp_flags, shared.clock.now());
     bump(&counters.hit, 1);
     Some(flow.actions.clone())
 }

@@ -1,5 +1,4 @@
-//! Which packets of a batch take the same flow, to be counted together, and which of them the same actions, to be
-//! executed together.
+//! Groups the packets of a batch: by flow, to count them together, and by actions, to execute them together.
 
 use std::sync::Arc;
 
@@ -12,16 +11,16 @@ use smallvec::SmallVec;
 
 use crate::megaflow::{Counter, Found, Megaflow};
 
-/// No list: the packet is a miss.
+/// The packet is a miss and has no list.
 const NONE: u8 = u8::MAX;
-/// Lists among which an equal one is looked for: beyond that, actions of different flows run apart from each other.
+/// Number of lists that an equal one is searched among; further flows run their actions separately.
 const LISTS_COMPARED: usize = 8;
 
 const PROTO_TCP: u64 = 6;
 const ETH_TYPE_IPV4: u64 = 0x0800;
 const ETH_TYPE_IPV6: u64 = 0x86dd;
 
-/// What a packet adds to its flow's statistics.
+/// The contribution of a packet to its flow's statistics.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Adds {
     /// Bytes.
@@ -30,7 +29,7 @@ pub(crate) struct Adds {
 }
 
 impl Adds {
-    /// Of a packet of `len` bytes with this key. Flags are those of TCP.
+    /// The contribution of a packet of `len` bytes with this key. Flags are those of TCP.
     #[inline]
     pub(crate) fn of(len: usize, key: &impl Words) -> Self {
         let eth_type = key.word(layout::ETH_DST) & 0xffff;
@@ -40,42 +39,42 @@ impl Adds {
     }
 }
 
-/// Packets of the same flow that follow each other.
+/// Consecutive packets of the same flow.
 struct Run<'a> {
     flow: &'a Arc<Megaflow>,
-    /// The list of their actions.
+    /// The number of their list of actions.
     list: u8,
     packets: u64,
     bytes: u64,
     tcp_flags: u16,
 }
 
-/// See the module's text.
+/// See the module documentation.
 pub(crate) struct Groups<'a> {
     /// A flow of each list of actions.
     lists: [Found<'a>; BATCH_MAX],
     n_lists: usize,
     /// The list of each packet.
     list_of: [u8; BATCH_MAX],
-    /// Packets of the same flow that follow each other, so many times.
+    /// Number of runs of consecutive packets of the same flow.
     runs: usize,
     misses: bool,
 }
 
-/// What is to be done with packets.
+/// The actions to run on packets.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Todo<'a> {
-    /// The most frequent: they leave by a port.
+    /// The most frequent case: output to one port.
     Output(DpPort),
-    /// They run through a list of actions, borrowed for as long as the flows are held: its reference count is on a cache line
-    /// that all threads read.
+    /// A list of actions, borrowed while the reader of the flows is held. Its reference count is on a cache line that
+    /// all threads read.
     Run(&'a [DpAction]),
-    /// The same for lists that call the switch above, which may wait for a thread that waits for all who hold the flows.
+    /// A list that contains upcalls, which may wait for a thread that waits for all readers.
     RunApart(DpActions),
 }
 
 impl<'a> Todo<'a> {
-    /// What a flow says.
+    /// The actions of a flow.
     #[inline]
     pub(crate) fn of(flow: &'a Megaflow) -> Self {
         match flow.output {
@@ -84,7 +83,7 @@ impl<'a> Todo<'a> {
         }
     }
 
-    /// The same, to be kept when the flows are let go.
+    /// The actions of a flow, valid after the reader is dropped.
     pub(crate) fn kept(flow: &Megaflow) -> Todo<'static> {
         match flow.output {
             Some(port) => Todo::Output(port),
@@ -94,11 +93,11 @@ impl<'a> Todo<'a> {
 }
 
 impl<'a> Groups<'a> {
-    /// Of a batch's packets, by what was found for them. Counts them for their flows, each with what it adds, on the thread
-    /// `by`.
+    /// Groups the packets of a batch by the flows found for them. Counts them for their flows, with `adds` for each
+    /// packet, as counter `by`.
     #[inline]
     pub(crate) fn count(found: &[Found<'a>], adds: &[Adds], by: Counter, now: Millis) -> Self {
-        // Loads that miss the caches wait together.
+        // Touches all flows first, so that their cache misses overlap.
         std::hint::black_box(found.iter().flatten().fold(0, |touched, flow| touched ^ flow.touch()));
         let mut groups =
             Self { lists: [None; BATCH_MAX], n_lists: 0, list_of: [NONE; BATCH_MAX], runs: 0, misses: false };
@@ -134,12 +133,12 @@ impl<'a> Groups<'a> {
         groups
     }
 
-    /// The flow that all packets take, if there is one.
+    /// Returns the flow that all packets take, if there is exactly one.
     pub(crate) fn only(&self) -> Found<'a> {
         self.lists[0].filter(|_| self.runs == 1 && !self.misses)
     }
 
-    /// The list of a flow's actions.
+    /// Returns the list of a flow's actions.
     fn list(&mut self, flow: &'a Arc<Megaflow>) -> u8 {
         let compared = &self.lists[..self.n_lists.min(LISTS_COMPARED)];
         let list = compared.iter().position(|other| other.is_some_and(|other| same(other, flow)));
@@ -151,8 +150,8 @@ impl<'a> Groups<'a> {
         list as u8
     }
 
-    /// Moves a batch's packets to those of their lists of actions, which are empty, or to the misses. Packets keep their
-    /// order.
+    /// Moves the packets of a batch to the batches of their lists, which are empty, or to the misses. Packets keep
+    /// their order.
     #[inline]
     pub(crate) fn sort(&self, batch: &mut Batch, lists: &mut Vec<Batch>, misses: &mut Batch) {
         if lists.len() < self.n_lists {
@@ -171,32 +170,32 @@ impl<'a> Groups<'a> {
         }
     }
 
-    /// What is to be done with the packets of each list, in the order in which they are first needed.
+    /// The actions for each list, in order of first use.
     #[inline]
     pub(crate) fn todo(&self) -> SmallVec<[Todo<'a>; 4]> {
         self.flows().map(|flow| Todo::of(flow)).collect()
     }
 
-    /// Whether some of that calls the switch above: then the flows must be let go before, and [`Groups::todo_kept`] is to be
-    /// carried out.
+    /// Returns true if some actions contain upcalls: then the reader must be dropped first, and [`Groups::todo_kept`]
+    /// gives the actions.
     #[inline]
     pub(crate) fn calls_above(&self) -> bool {
         self.flows().any(|flow| flow.calls_above)
     }
 
-    /// [`Groups::todo`], to be kept when the flows are let go.
+    /// As [`Groups::todo`], but valid after the reader is dropped.
     #[cold]
     pub(crate) fn todo_kept(&self) -> SmallVec<[Todo<'static>; 4]> {
         self.flows().map(|flow| Todo::kept(flow)).collect()
     }
 
-    /// A flow of each list.
+    /// Returns a flow of each list.
     fn flows(&self) -> impl Iterator<Item = &'a Arc<Megaflow>> {
         self.lists.iter().take(self.n_lists).copied().flatten()
     }
 }
 
-/// Whether two flows are known to have the same actions at a glance.
+/// Returns true if two flows are known to have equal actions without comparing long lists.
 #[inline]
 fn same(a: &Arc<Megaflow>, b: &Arc<Megaflow>) -> bool {
     if Arc::ptr_eq(a, b) {
@@ -225,7 +224,7 @@ mod tests {
         Arc::new(Megaflow::new(FlowId(id), DpFlow::by_hand(&FlowKey::ZERO, &FlowKey::ZERO, actions, 0)))
     }
 
-    /// Flows with few different lists, or each with its own.
+    /// Flows with few different lists, or with a list for each flow.
     fn flows(rng: &mut Rng) -> Vec<Arc<Megaflow>> {
         let shared: DpActions = [DpAction::PopVlan, DpAction::Output(DpPort(9))].into();
         let lists = rng.below(2) == 0;
@@ -240,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn batches_are_parted_as_one_by_one() {
+    fn a_batch_is_grouped_like_single_packets() {
         let mut rng = Rng::seeded(3);
         let batches = 2000u64;
         for round in 0..batches {
@@ -287,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_are_those_of_the_field() {
+    fn tcp_flags_equal_those_of_the_key() {
         let mut key = FlowKey::ZERO;
         key.set(flow::Field::EthType, 0x86dd);
         key.set(flow::Field::IpProto, 6);

@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_minute_is_remembered() {
+    fn a_history_covers_a_minute() {
         let mut history = History::from(1000);
         assert_eq!((history.over(12), history.up_to(1003), history.len()), (0, 3, 0));
         let mut total = 1000;

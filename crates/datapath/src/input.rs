@@ -1,5 +1,5 @@
-//! From packets to keys: counts a received batch, drops packets that are no frames, and extracts the keys of the others; extracts
-//! the keys of recirculated packets for their next pass.
+//! From packets to keys: counts a received batch, drops packets that are too short for a frame, and extracts the keys
+//! of the others; extracts the keys of recirculated packets for their next pass.
 
 use std::sync::atomic::Ordering;
 
@@ -14,22 +14,22 @@ use packet::buf::BATCH_MAX;
 use crate::execute::recirculate::context_of;
 use crate::group::Adds;
 use crate::port::Port;
-use crate::shared::Shared;
+use crate::shared::SharedState;
 
-/// An Ethernet header, in bytes: less is no frame.
+/// Minimum length of a frame in bytes: an Ethernet header.
 const FRAME_MIN: usize = 14;
 
-/// The keys of a batch, and what its packets add to statistics; kept for their memory.
+/// The keys of a batch, and the contributions of its packets to statistics. Reused to keep the memory.
 #[derive(Debug)]
 pub(crate) struct Keys {
-    /// The packets whose keys are in `plain`, a bit each.
+    /// Bitmap of the packets with keys in `plain`.
     pub(crate) are_plain: u32,
-    /// The packets whose keys are in `wide`. All other packets have theirs in `any`.
+    /// Bitmap of the packets with keys in `wide`. All other packets have keys in `any`.
     pub(crate) are_wide: u32,
     pub(crate) plain: [PlainKey; BATCH_MAX],
     pub(crate) wide: [WideKey; BATCH_MAX],
     pub(crate) any: Vec<FlowKey>,
-    /// Which of `any` have metadata beside the ingress port, a bit each.
+    /// Bitmap of the keys in `any` that have metadata besides the ingress port.
     with_metadata: u32,
     pub(crate) adds: [Adds; BATCH_MAX],
 }
@@ -55,22 +55,22 @@ impl Keys {
         }
     }
 
-    /// The whole key of packet `i`, which is one of the batch; `room` holds it if it has to be made.
-    pub(crate) fn whole<'a>(&'a self, i: usize, room: &'a mut FlowKey) -> &'a FlowKey {
+    /// Returns the whole key of packet `i` of the batch; `buffer` holds it if it has to be built.
+    pub(crate) fn whole<'a>(&'a self, i: usize, buffer: &'a mut FlowKey) -> &'a FlowKey {
         match self.at(i) {
             Key::Any(key) => key,
             Key::Plain(key) => {
-                *room = key.expand();
-                room
+                *buffer = key.expand();
+                buffer
             }
             Key::Wide(key) => {
-                *room = key.expand();
-                room
+                *buffer = key.expand();
+                buffer
             }
         }
     }
 
-    /// The key of packet `i`, which is one of the batch.
+    /// Returns the key of packet `i` of the batch.
     #[inline]
     pub(crate) fn at(&self, i: usize) -> Key<'_> {
         if self.are_plain >> i & 1 != 0 {
@@ -82,28 +82,28 @@ impl Keys {
         }
     }
 
-    /// The packets with compact keys, a bit each.
+    /// Returns a bitmap of the packets with compact keys.
     #[inline]
     pub(crate) fn are_compact(&self) -> u32 {
         self.are_plain | self.are_wide
     }
 }
 
-/// The places of a batch's first `n` packets.
+/// Returns a bitmap of the first `n` packets of a batch.
 #[inline]
 pub(crate) fn first(n: usize) -> u32 {
     u32::MAX.checked_shr((BATCH_MAX.saturating_sub(n)) as u32).unwrap_or(0)
 }
 
-/// Extracts the keys of the packets in `batch`, at most [`BATCH_MAX`], which `lane` received on `port`, and counts them there. Drops
-/// packets that are too short for an Ethernet header.
-pub(crate) fn parse(shared: &Shared, lane: usize, port: &Port, batch: &mut Batch, keys: &mut Keys) {
+/// Extracts the keys of the packets in `batch`, at most [`BATCH_MAX`], which `lane` received on `port`, and counts
+/// them at the port. Drops packets that are too short for an Ethernet header.
+pub(crate) fn parse(shared: &SharedState, lane: usize, port: &Port, batch: &mut Batch, keys: &mut Keys) {
     let received = batch.len() as u64;
     let mut refused = 0;
     let bytes = loop {
         match extract_keys(shared, port, batch, keys) {
             Some(bytes) => break bytes,
-            None => refused += refuse_short(shared, port, batch),
+            None => refused += drop_short(shared, port, batch),
         }
     };
     port.count_received(lane, received, refused + bytes);
@@ -111,7 +111,7 @@ pub(crate) fn parse(shared: &Shared, lane: usize, port: &Port, batch: &mut Batch
 
 /// Extracts the keys of a batch and returns its length in bytes, or `None` if a packet is too short.
 #[inline(always)]
-fn extract_keys(shared: &Shared, port: &Port, batch: &mut Batch, keys: &mut Keys) -> Option<u64> {
+fn extract_keys(shared: &SharedState, port: &Port, batch: &mut Batch, keys: &mut Keys) -> Option<u64> {
     let number = PortNo(port.number.0);
     let (mut bytes, mut are_plain, mut are_wide) = (0, 0, 0);
     let places = keys.plain.iter_mut().zip(&mut keys.wide).zip(&mut keys.adds);
@@ -146,7 +146,7 @@ fn extract_keys(shared: &Shared, port: &Port, batch: &mut Batch, keys: &mut Keys
 
 /// Extracts the keys of recirculated packets, at most [`BATCH_MAX`], that were received on `in_port`. Returns true if some have
 /// no Ethernet header.
-pub(crate) fn parse_again(shared: &Shared, in_port: DpPort, batch: &Batch, keys: &mut Keys) -> bool {
+pub(crate) fn parse_again(shared: &SharedState, in_port: DpPort, batch: &Batch, keys: &mut Keys) -> bool {
     let number = PortNo(in_port.0);
     let (mut any_l3, mut are_plain, mut are_wide) = (false, 0, 0);
     let places = keys.plain.iter_mut().zip(&mut keys.wide).zip(&mut keys.adds);
@@ -181,9 +181,9 @@ pub(crate) fn parse_again(shared: &Shared, in_port: DpPort, batch: &Batch, keys:
     any_l3
 }
 
-/// Drops packets that are too short for an Ethernet header. Returns their length in bytes.
+/// Drops packets that are too short for an Ethernet header. Returns the length of the others in bytes.
 #[cold]
-fn refuse_short(shared: &Shared, port: &Port, batch: &mut Batch) -> u64 {
+fn drop_short(shared: &SharedState, port: &Port, batch: &mut Batch) -> u64 {
     let before = batch.len();
     let (whole, short): (Vec<_>, Vec<_>) = batch.drain(..).partition(|p| p.len() >= FRAME_MIN);
     batch.extend(whole);
@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_of_packets() {
+    fn bitmaps_of_positions() {
         assert_eq!([0, 1, 5, 31, 32, 40].map(first), [0, 1, 31, u32::MAX >> 1, u32::MAX, u32::MAX]);
     }
 }

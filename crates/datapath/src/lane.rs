@@ -1,6 +1,6 @@
 //! The lane of the calling thread: that of its packet thread, or the one that all other threads share.
 //!
-//! Rare events deep in the call tree, such as drops, find their counters by this instead of by an argument.
+//! Rare events deep in the call tree, such as drops, find their counters through this instead of an argument.
 
 use std::cell::Cell;
 
@@ -10,7 +10,7 @@ thread_local! {
     static LANE: Cell<usize> = const { Cell::new(CALLER_LANE) };
 }
 
-/// The calling thread's lane.
+/// Returns the calling thread's lane.
 #[inline]
 pub(crate) fn current() -> usize {
     LANE.get()

@@ -1,27 +1,26 @@
-//! The userspace datapath: ports, packet threads, the cache of verdicts, and the execution of actions.
+//! The userspace datapath: ports, packet threads, the flow cache, and the execution of actions.
 //!
-//! A packet's way, one file a step, top to bottom:
+//! The path of a packet, one file for each step, top to bottom:
 //!
-//! - [`poll`]: the loop of a packet thread; [`thread`]: what a thread owns and one round of its work;
-//! - [`pmd`]: the packet threads begin, end and get their queues; [`assign`]: which one gets which; [`history`], by what
-//!   queues cost lately; [`stats`]: what threads have done;
-//! - [`forward`]: a batch from its keys to its actions; [`group`]: what of it belongs together;
-//! - [`worklist`]: what of it comes back, to be looked up once more;
-//! - [`last_flow`]: whole batches of one flow, by their bytes, without keys;
-//! - [`input`]: a batch of frames becomes keys;
-//! - [`microflow`]: the microflow cache, a hint which megaflow an exact key takes;
+//! - [`poll`]: the loop of a packet thread; [`thread`]: the state of a thread and one round of its work;
+//! - [`pmd`]: packet threads start, end and get receive queues; [`assign`]: the assignment of queues to threads;
+//!   [`history`]: the recent cost of queues; [`stats`]: thread counters;
+//! - [`forward`]: a batch from its keys to its actions; [`group`]: grouping its packets by flow and by actions;
+//! - [`worklist`]: recirculated packets that wait for another look-up;
+//! - [`last_flow`]: the last-flow cache, which matches whole batches of one flow by their bytes, without keys;
+//! - [`input`]: extracts keys from a batch of frames;
+//! - [`microflow`]: the microflow cache, a hint from an exact key to a megaflow;
 //! - [`flows`], [`megaflow`]: the index of cached flows, in two copies, which packet threads read without a lock;
-//! - [`offload`]: flows that an accelerator below has, so that their packets do not come here;
-//! - [`upcall`]: what no flow covers goes up through a bounded queue of its port, to threads that ask the
-//!   [`dpif::UpcallHandler`];
-//! - [`execute`]: actions on packets, those of the same verdict together;
-//! - [`meter`]: token buckets that packets may be sent through;
+//! - [`offload`]: flows that an accelerator forwards below the datapath, so that their packets bypass it;
+//! - [`upcall`]: misses go through bounded queues of their ports to threads that call the [`dpif::UpcallHandler`];
+//! - [`execute`]: actions on packets, run together for packets with the same verdict;
+//! - [`meter`]: token buckets for the meter action;
 //! - [`output`]: per-port transmit batches; [`tx`]: the transmit queues of a port.
 //!
-//! Locks taken while packets flow: a meter's, once a batch that is sent through it; the accelerator's, once for a flow that
-//! is offered to it. Packet threads read the flows, the list of ports and the handler through published snapshots and write
-//! no cache line that they share. Every received packet leaves through a device, goes up, or is counted by its
-//! [`base::DropReason`].
+//! The fast path takes two kinds of locks: that of a meter, once for each batch sent through it, and that of the
+//! accelerator, once for each flow offered to it. Packet threads read the flows, the port table and the handler
+//! through published snapshots, and write no cache line that they share. Every received packet leaves through a
+//! device, goes to an upcall, or is counted by its [`base::DropReason`].
 
 pub mod assign;
 mod backend;

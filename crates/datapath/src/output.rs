@@ -11,7 +11,7 @@ use netdev::pool;
 use packet::{Batch, Packet};
 
 use crate::port::{Port, PortTable};
-use crate::shared::{CALLER_LANE, Shared};
+use crate::shared::{CALLER_LANE, SharedState};
 use crate::tx::OwnTx;
 
 /// A batch of this many packets is sent before the end of the round, which bounds memory when packets are flooded.
@@ -50,7 +50,7 @@ impl Outputs {
     /// counted.
     pub(crate) fn push_all(
         &mut self,
-        shared: &Shared,
+        shared: &SharedState,
         ports: &PortTable,
         from: Option<&Port>,
         to: DpPort,
@@ -58,7 +58,7 @@ impl Outputs {
     ) -> Result<(), DropReason> {
         let before = packets.len();
         let longest = packets.iter().map(Packet::len).max().unwrap_or(0);
-        // Translation may know a port that was added after this round took over its table.
+        // Translation may use a port that was added after this round read its port table.
         let newer = if ports.port(to).is_none() { newer_table(shared, ports) } else { None };
         let (result, port) = match newer.as_deref().unwrap_or(ports).port(to) {
             None => {
@@ -81,7 +81,7 @@ impl Outputs {
     }
 
     /// Counts `n` packets for port `to` as dropped if its device is known to drop them all. Returns whether it is.
-    pub(crate) fn refuses(&mut self, shared: &Shared, to: DpPort, n: usize) -> bool {
+    pub(crate) fn refuses(&mut self, shared: &SharedState, to: DpPort, n: usize) -> bool {
         let Some(Some(own)) = self.own.get_mut(to.0 as usize) else { return false };
         let Some(reason) = own.refuses(n) else { return false };
         own.count_drop(reason, n as u64);
@@ -90,7 +90,7 @@ impl Outputs {
     }
 
     /// Appends the packets, at least one, to the port's batch.
-    fn queue(&mut self, shared: &Shared, port: &Port, packets: &mut Batch) {
+    fn queue(&mut self, shared: &SharedState, port: &Port, packets: &mut Batch) {
         let at = port.number.0 as usize;
         if at >= self.batches.len() {
             self.batches.resize_with(at + 1, Batch::new);
@@ -117,7 +117,7 @@ impl Outputs {
     }
 
     /// Sends all batches. Drops by devices are counted in the total and at the sending port.
-    pub(crate) fn flush(&mut self, shared: &Shared, ports: &PortTable) {
+    pub(crate) fn flush(&mut self, shared: &SharedState, ports: &PortTable) {
         for number in self.touched.drain(..) {
             let at = number.0 as usize;
             let batch = &mut self.batches[at];
@@ -135,7 +135,7 @@ impl Outputs {
 
 /// The current port table, if `ports` is an older one.
 #[cold]
-fn newer_table(shared: &Shared, ports: &PortTable) -> Option<Arc<PortTable>> {
+fn newer_table(shared: &SharedState, ports: &PortTable) -> Option<Arc<PortTable>> {
     (!shared.is_current(ports)).then(|| shared.ports.load_full())
 }
 
@@ -145,7 +145,7 @@ fn refuse(packet: &mut Packet) -> bool {
     false
 }
 
-fn send(shared: &Shared, port: &Port, lane: usize, own: &mut Option<OwnTx>, batch: &mut Batch) {
+fn send(shared: &SharedState, port: &Port, lane: usize, own: &mut Option<OwnTx>, batch: &mut Batch) {
     let report = if lane == CALLER_LANE {
         // Several threads use the lane, and their batches outlive port tables.
         port.send(&mut port.take_tx(lane), batch)
@@ -156,6 +156,6 @@ fn send(shared: &Shared, port: &Port, lane: usize, own: &mut Option<OwnTx>, batc
     for (reason, n) in report.dropped {
         shared.count_drop(None, reason, n);
     }
-    // Empty by the contract of send_batch; a device that breaks it must not make us send twice.
+    // `send_batch` leaves the batch empty by contract; a device that breaks it must not cause a second transmission.
     pool::recycle_all(batch);
 }

@@ -24,7 +24,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use crate::history::History;
 use crate::poll::{self, Control};
 use crate::port::{Owner, Port, PortTable};
-use crate::shared::{CALLER_LANE, LANES_MAX, Shared};
+use crate::shared::{CALLER_LANE, LANES_MAX, SharedState};
 use crate::thread::Worker;
 
 mod rxq;
@@ -35,7 +35,7 @@ struct PacketThread {
     id: u64,
     lane: usize,
     /// Its core, or its number if it is not pinned.
-    place: Place,
+    place: CpuPlacement,
     control: Arc<Control>,
     /// `None` where the caller does the thread's work.
     handle: Option<JoinHandle<()>>,
@@ -66,12 +66,12 @@ impl PacketThread {
 
 /// Where a thread runs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Place {
+enum CpuPlacement {
     Core(Cpu),
     Anywhere(usize),
 }
 
-impl Place {
+impl CpuPlacement {
     fn core_id(self) -> usize {
         match self {
             Self::Core(cpu) => cpu.core,
@@ -115,12 +115,12 @@ pub(crate) struct PmdThreads {
 
 impl PmdThreads {
     /// Starts the first `threads` threads; with 0, registers the caller as the only one.
-    pub(crate) fn begin(&mut self, shared: &Arc<Shared>, threads: usize) -> Result<(), DpifError> {
+    pub(crate) fn begin(&mut self, shared: &Arc<SharedState>, threads: usize) -> Result<(), DpifError> {
         self.least = threads;
         if threads > 0 {
             return self.reconcile(shared);
         }
-        self.register(shared, Place::Anywhere(0), CALLER_LANE + 1, new_control(None, u64::MAX)?);
+        self.register(shared, CpuPlacement::Anywhere(0), CALLER_LANE + 1, new_control(None, u64::MAX)?);
         Ok(())
     }
 
@@ -133,7 +133,7 @@ impl PmdThreads {
     }
 
     /// Applies a new configuration.
-    pub(crate) fn configure(&mut self, shared: &Arc<Shared>, config: &ThreadConfig) -> Result<(), DpifError> {
+    pub(crate) fn configure(&mut self, shared: &Arc<SharedState>, config: &ThreadConfig) -> Result<(), DpifError> {
         if self.config == *config {
             return Ok(());
         }
@@ -159,7 +159,7 @@ impl PmdThreads {
 
     /// Starts and ends threads as the published ports and the load demand, and assigns all queues. Returns an error if a
     /// thread cannot be started; the other threads then do its work.
-    pub(crate) fn reconcile(&mut self, shared: &Arc<Shared>) -> Result<(), DpifError> {
+    pub(crate) fn reconcile(&mut self, shared: &Arc<SharedState>) -> Result<(), DpifError> {
         if shared.stopping.load(Ordering::Acquire) {
             return Ok(());
         }
@@ -216,22 +216,28 @@ impl PmdThreads {
         self.is_stale |= is_pinned || port.rx.len() > 1;
     }
 
-    fn wanted(&self, ports: &PortTable) -> BTreeSet<Place> {
+    fn wanted(&self, ports: &PortTable) -> BTreeSet<CpuPlacement> {
         if !self.config.cpus.is_empty() {
-            return self.config.cpus.iter().copied().map(Place::Core).collect();
+            return self.config.cpus.iter().copied().map(CpuPlacement::Core).collect();
         }
         let queues = ports.iter().map(|port| port.rx.len()).max().unwrap_or(0);
-        (0..queues.max(self.by_load).min(processors()).max(self.least)).map(Place::Anywhere).collect()
+        (0..queues.max(self.by_load).min(processors()).max(self.least)).map(CpuPlacement::Anywhere).collect()
     }
 
-    fn sleep_us_max(&self, place: Place) -> u64 {
+    fn sleep_us_max(&self, place: CpuPlacement) -> u64 {
         match place {
-            Place::Core(cpu) => *self.config.sleep_us_max_of.get(&cpu.core).unwrap_or(&self.config.sleep_us_max),
-            Place::Anywhere(_) => u64::MAX,
+            CpuPlacement::Core(cpu) => *self.config.sleep_us_max_of.get(&cpu.core).unwrap_or(&self.config.sleep_us_max),
+            CpuPlacement::Anywhere(_) => u64::MAX,
         }
     }
 
-    fn register(&mut self, shared: &Shared, place: Place, lane: usize, control: Arc<Control>) -> &mut PacketThread {
+    fn register(
+        &mut self,
+        shared: &SharedState,
+        place: CpuPlacement,
+        lane: usize,
+        control: Arc<Control>,
+    ) -> &mut PacketThread {
         shared.lanes.make(lane);
         let before = shared.lanes[lane].thread_stats();
         let thread = PacketThread {
@@ -253,7 +259,7 @@ impl PmdThreads {
         &mut self.threads[at]
     }
 
-    fn start(&mut self, shared: &Arc<Shared>, place: Place) -> Result<(), DpifError> {
+    fn start(&mut self, shared: &Arc<SharedState>, place: CpuPlacement) -> Result<(), DpifError> {
         let failed = |e: std::io::Error| DpifError::Device(format!("packet thread: {e}"));
         let used: BTreeSet<usize> = self.lanes().collect();
         let Some(lane) = (0..LANES_MAX).find(|lane| !used.contains(lane)) else {
@@ -261,19 +267,19 @@ impl PmdThreads {
         };
         let control = new_control(place.core(), self.sleep_us_max(place))?;
         let thread = self.register(shared, place, lane, Arc::clone(&control));
-        shared.saw(lane, 0);
+        shared.acknowledge(lane, 0);
         let worker = Worker::new(Arc::clone(shared), lane);
         let name = format!("packet{}", place.core_id());
         match std::thread::Builder::new().name(name).spawn(move || poll::run(worker, &control)) {
             Ok(handle) => {
                 thread.handle = Some(handle);
-                if let Place::Core(Cpu { core, numa }) = place {
+                if let CpuPlacement::Core(Cpu { core, numa }) = place {
                     tracing::info!(target: "dpif_netdev", "PMD thread on numa_id: {numa}, core id: {core:2} created.");
                 }
                 Ok(())
             }
             Err(e) => {
-                shared.saw_the_last(lane);
+                shared.acknowledge_end(lane);
                 self.threads.retain(|t| t.lane != lane);
                 shared.ports.load().iter().for_each(|port| port.close_lane(lane));
                 Err(failed(e))
@@ -282,7 +288,7 @@ impl PmdThreads {
     }
 
     /// Ends the threads at the places for which `leave` returns true. They own no queue.
-    fn end(&mut self, shared: &Shared, leave: &dyn Fn(Place) -> bool) {
+    fn end(&mut self, shared: &SharedState, leave: &dyn Fn(CpuPlacement) -> bool) {
         let leaving: Vec<PacketThread> = self.threads.extract_if(.., |t| leave(t.place)).collect();
         for thread in &leaving {
             thread.control.end.store(true, Ordering::Release);
@@ -293,14 +299,14 @@ impl PmdThreads {
             let ended = thread.handle.map(JoinHandle::join);
             debug_assert!(ended.is_none_or(|joined| joined.is_ok()), "panics are caught");
             ports.iter().for_each(|port| port.close_lane(thread.lane));
-            if let Place::Core(Cpu { core, numa }) = thread.place {
+            if let CpuPlacement::Core(Cpu { core, numa }) = thread.place {
                 tracing::info!(target: "dpif_netdev", "PMD thread on numa_id: {numa}, core id: {core:2} destroyed.");
             }
         }
     }
 
     /// Publishes `table` and wakes all threads.
-    pub(crate) fn publish(&self, shared: &Shared, table: PortTable) {
+    pub(crate) fn publish(&self, shared: &SharedState, table: PortTable) {
         shared.publish(table);
         self.wake();
     }
@@ -316,14 +322,14 @@ impl PmdThreads {
     }
 
     /// All threads with their counters.
-    pub(crate) fn infos(&self, shared: &Shared) -> Vec<(ThreadInfo, ThreadStats)> {
+    pub(crate) fn infos(&self, shared: &SharedState) -> Vec<(ThreadInfo, ThreadStats)> {
         let one =
             |thread: &PacketThread| (thread.info(), shared.lanes[thread.lane].thread_stats().since(&thread.before));
         self.threads.iter().map(one).collect()
     }
 
     /// Load of each thread and its queues in the last `intervals`.
-    pub(crate) fn usage(&self, shared: &Shared, intervals: usize) -> Vec<Usage> {
+    pub(crate) fn usage(&self, shared: &SharedState, intervals: usize) -> Vec<Usage> {
         let ports = shared.ports.load_full();
         let of = |thread: &PacketThread| {
             let queues = ports.iter().flat_map(|port| port.rx.iter().enumerate().map(move |(i, q)| (port, i, q)));

@@ -15,7 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::shared::bump_own;
-use crate::thread::{Ask, Queue, Round, Worker};
+use crate::thread::{PollScope, Queue, Round, Worker};
 
 /// A queue that rests after an error is polled again after this time.
 const RETRY: Duration = Duration::from_secs(1);
@@ -25,7 +25,7 @@ const FUTILE_MAX: u32 = 64;
 const ASK_US: u64 = 1000;
 
 /// Rounds with packets after which a thread does the housekeeping that it otherwise does when it is idle.
-const CHORES: u32 = 1024;
+const HOUSEKEEPING_ROUNDS: u32 = 1024;
 
 /// Requests to a packet thread from other threads.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub(crate) struct Control {
     pub(crate) core: Option<usize>,
     /// A write here wakes it.
     pub(crate) wake: OwnedFd,
-    /// The thread is to end.
+    /// The thread must end.
     pub(crate) end: AtomicBool,
     /// Longest sleep in microseconds while queues have no descriptor to wait for; 0 to poll without sleeping. With
     /// descriptors the thread sleeps until one is readable.
@@ -52,8 +52,8 @@ pub(crate) fn run(mut worker: Worker, control: &Control) {
     while !worker.shared.stopping.load(Ordering::Acquire) && !control.end.load(Ordering::Acquire) {
         // Polling a device may cost a system call: the second round without packets polls all queues, later ones poll the
         // queues that are likely to have some.
-        let ask = if empty_rounds < 2 { Ask::All } else { Ask::Lively };
-        let Round { packets, waited_ns } = round(&mut worker, ask, since);
+        let scope = if empty_rounds < 2 { PollScope::All } else { PollScope::Active };
+        let Round { packets, waited_ns } = round(&mut worker, scope, since);
         let now = Instant::now();
         let began = std::mem::replace(&mut since, now);
         let spent_ns = ((now - began).as_nanos() as u64).saturating_sub(waited_ns);
@@ -64,7 +64,7 @@ pub(crate) fn run(mut worker: Worker, control: &Control) {
         if packets > 0 {
             (empty_rounds, futile) = (0, 0);
             busy_rounds += 1;
-            if busy_rounds >= CHORES {
+            if busy_rounds >= HOUSEKEEPING_ROUNDS {
                 busy_rounds = 0;
                 if now - retried > RETRY {
                     retried = now;
@@ -99,8 +99,8 @@ pub(crate) fn run(mut worker: Worker, control: &Control) {
     let (shared, lane) = (Arc::clone(&worker.shared), worker.lane);
     // Returns receive and transmit queues before other threads may take them.
     drop(worker);
-    // Nobody waits for this thread to take over a port table any longer.
-    shared.saw_the_last(lane);
+    // Other threads no longer wait for this thread to take over a port table.
+    shared.acknowledge_end(lane);
 }
 
 /// Pins the calling packet thread to a core.
@@ -118,8 +118,8 @@ fn pin(core: usize) {
 }
 
 /// One round. A panic in the upcall handler loses the packets of its batch, not the thread.
-fn round(worker: &mut Worker, ask: Ask, now: Instant) -> Round {
-    catch_unwind(AssertUnwindSafe(|| worker.round(ask, now))).unwrap_or_else(|_| {
+fn round(worker: &mut Worker, scope: PollScope, now: Instant) -> Round {
+    catch_unwind(AssertUnwindSafe(|| worker.round(scope, now))).unwrap_or_else(|_| {
         let lost = worker.count_lost();
         bump_own(&worker.shared.lanes[worker.lane].panics, 1);
         tracing::error!(lane = worker.lane, "packet processing panicked; the packets of its batch are lost");

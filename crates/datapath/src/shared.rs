@@ -1,4 +1,4 @@
-//! What all threads of a datapath share: the published port table, the flows, the handler above the seam, counters.
+//! State shared by all threads of a datapath: the published port table, the flows, the upcall handler, counters.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU16;
@@ -23,16 +23,16 @@ use crate::tx::adder;
 use crate::upcall::Upcalls;
 use dpif::ThreadStats;
 
-/// Hears of a flow that is gone, with its last statistics.
+/// A callback that receives each removed flow with its final statistics.
 pub(crate) type Gone<'a> = &'a dyn Fn(FlowId, DpFlowStats);
 
-/// Shared state; see the module's text.
+/// SharedState state; see the module documentation.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct SharedState {
     pub(crate) config: Config,
     pub(crate) clock: Clock,
     pub(crate) ports: ArcSwap<PortTable>,
-    /// The version of that table, told when it is there.
+    /// The version of `ports`, stored after the table itself.
     ports_version: AtomicU64,
     pub(crate) flows: Flows,
     pub(crate) upcalls: Upcalls,
@@ -40,31 +40,31 @@ pub(crate) struct Shared {
     handler: ArcSwapOption<Handler>,
     /// Counters of each lane.
     pub(crate) lanes: Lanes,
-    /// Flows that were not installed for want of room.
+    /// Flows that were not installed because of the flow limit.
     pub(crate) flows_refused: AtomicU64,
-    /// VLAN tags that keys tell of.
+    /// Maximum number of VLAN tags in keys.
     pub(crate) vlans_max: AtomicUsize,
     pub(crate) stopping: AtomicBool,
     /// See [`crate::microflow`].
     pub(crate) inverse_probability: AtomicU32,
-    /// Every so many cached packets, one is decided about afresh; 0 for none.
+    /// The self-check translates one in this number of cached packets again; 0 turns it off.
     pub(crate) check_every: AtomicU64,
-    /// The version of the port table that each thread uses, by its lane.
-    seen: Mutex<BTreeMap<usize, u64>>,
-    seen_moved: Condvar,
+    /// The version of the port table that each thread uses, by lane.
+    acknowledged: Mutex<BTreeMap<usize, u64>>,
+    acknowledgement: Condvar,
 }
 
-/// A sized cell for the handler, as `ArcSwap` wants one.
+/// A sized wrapper of the handler, as `ArcSwap` needs a sized type.
 #[derive(Debug)]
 struct Handler(Arc<dyn UpcallHandler>);
 
 /// The lane of callers that are no packet threads.
 pub(crate) const CALLER_LANE: usize = 0;
-/// Lanes at most.
+/// Maximum number of lanes.
 pub(crate) const LANES_MAX: usize = 1025;
 
-/// Counters of all lanes: that of other callers, then the packet threads'. They are made when a lane is first used and
-/// stay, so that what threads have counted that ended is in the sums; a lane is one thread's at a time.
+/// Counters of all lanes: first that of callers, then those of packet threads. A lane's counters are allocated when
+/// it is first used, and stay when its thread ends, so that sums include them. Only one thread has a lane at a time.
 #[derive(Debug)]
 pub(crate) struct Lanes(Box<[OnceLock<Box<LaneCounters>>]>);
 
@@ -75,14 +75,14 @@ impl Lanes {
         lanes
     }
 
-    /// Makes a lane's counters, if there are none yet. Whoever gives a lane to a thread does that before.
+    /// Allocates a lane's counters, if needed; to be called before a thread gets the lane.
     pub(crate) fn make(&self, lane: usize) {
         if let Some(place) = self.0.get(lane) {
             place.get_or_init(Box::default);
         }
     }
 
-    /// All that were ever used.
+    /// Counters of all lanes that were ever used.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &LaneCounters> {
         self.0.iter().filter_map(OnceLock::get).map(|lane| &**lane)
     }
@@ -93,12 +93,12 @@ impl Index<usize> for Lanes {
 
     #[inline]
     fn index(&self, lane: usize) -> &LaneCounters {
-        self.0[lane].get().expect("made before anybody had the lane")
+        self.0[lane].get().expect("allocated before a thread got the lane")
     }
 }
 
-/// What one lane did: written by its packet thread only ([`bump_own`]), but for the first one, which is of all others
-/// ([`bump`]). Apart from other lanes' cache lines.
+/// Counters of one lane. Its packet thread alone writes them ([`bump_own`]), except for lane 0, which all other
+/// threads share ([`bump`]). They share no cache line with other lanes.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct LaneCounters {
@@ -112,40 +112,42 @@ pub(crate) struct LaneCounters {
     pub(crate) missed: AtomicU64,
     pub(crate) lost: AtomicU64,
     pub(crate) probes: AtomicU64,
-    /// Of `hit`, those that the microflow cache had.
+    /// Hits of the microflow cache, included in `hit`.
     pub(crate) microflow_hit: AtomicU64,
-    /// Packets that came back.
+    /// Recirculated packets.
     pub(crate) recirculated: AtomicU64,
-    /// Packets that no flow covered, lost ones included. (`missed` counts those that were asked about.)
+    /// Packets that no flow covered, including lost ones. (`missed` counts upcalls.)
     pub(crate) misses: AtomicU64,
     pub(crate) checks: AtomicU64,
     pub(crate) checks_failed: AtomicU64,
-    /// Batches of one packet, of two, and so on.
+    /// Batches by number of packets: of one packet, of two, and so on.
     pub(crate) batch_sizes: [AtomicU64; BATCH_MAX],
-    /// Packets and batches that devices took.
+    /// Packets and batches accepted by devices.
     pub(crate) tx_packets: AtomicU64,
     pub(crate) tx_batches: AtomicU64,
-    /// Drops of all ports and of packets that came from none.
+    /// Drops of packets from all ports, and of packets without an ingress port.
     pub(crate) drops: DropCounters,
-    /// Nanoseconds in rounds that moved nothing, and asleep.
+    /// Nanoseconds in rounds without packets, including time asleep.
     pub(crate) idle_ns: AtomicU64,
-    /// Of these, nanoseconds asleep.
+    /// Nanoseconds asleep.
     pub(crate) sleep_ns: AtomicU64,
-    /// Rounds that moved packets, by [`bucket`]s of how many, of their nanoseconds, and of those a packet.
+    /// Rounds with packets, by [`bucket`] of the number of packets, of the nanoseconds, and of the nanoseconds a
+    /// packet.
     pub(crate) rounds_by_packets: [AtomicU64; BUCKETS],
     pub(crate) rounds_by_ns: [AtomicU64; BUCKETS],
     pub(crate) rounds_by_packet_ns: [AtomicU64; BUCKETS],
 }
 
-/// Buckets of a histogram.
+/// Number of buckets of a histogram.
 pub(crate) const BUCKETS: usize = 32;
 
-/// The bucket that counts `n`: each reaches to twice as far as the one before, and the last to all that is beyond.
+/// Returns the bucket of `n`: the upper bound of each bucket is twice that of the one before; the last one is
+/// unbounded.
 fn bucket(n: u64) -> usize {
     ((u64::BITS - n.leading_zeros()) as usize).min(BUCKETS - 1)
 }
 
-/// Adds to a counter of a packet thread's lane, which nobody but that thread writes.
+/// Adds to a counter of a packet thread's lane. Only that thread may call this.
 #[inline]
 pub(crate) fn bump_own(counter: &AtomicU64, n: u64) {
     if n > 0 {
@@ -153,7 +155,13 @@ pub(crate) fn bump_own(counter: &AtomicU64, n: u64) {
     }
 }
 
-/// Adds to drop counters of a lane.
+/// Returns the number under which the thread of a lane counts packets of flows.
+#[inline]
+pub(crate) fn counter_of(lane: usize) -> Counter {
+    if lane == CALLER_LANE { None } else { u16::try_from(lane).ok().and_then(NonZeroU16::new) }
+}
+
+/// Adds to a lane's drop counters.
 pub(crate) fn count_drop_in(counters: &DropCounters, lane: usize, reason: DropReason, n: u64) {
     if lane == CALLER_LANE {
         counters.add(reason, n);
@@ -162,7 +170,7 @@ pub(crate) fn count_drop_in(counters: &DropCounters, lane: usize, reason: DropRe
     }
 }
 
-/// Adds to a counter that others write too.
+/// Adds to a counter that several threads write.
 pub(crate) fn bump(counter: &AtomicU64, n: u64) {
     if n > 0 {
         counter.fetch_add(n, Ordering::Relaxed);
@@ -170,7 +178,7 @@ pub(crate) fn bump(counter: &AtomicU64, n: u64) {
 }
 
 impl LaneCounters {
-    /// Takes note of a round of the lane's own thread: packets that came in, and nanoseconds since the one before.
+    /// Records a round of the lane's own thread: the packets received, and the nanoseconds since the round before.
     pub(crate) fn count_round(&self, packets: u64, ns: u64) {
         if packets == 0 {
             return bump_own(&self.idle_ns, ns);
@@ -181,20 +189,20 @@ impl LaneCounters {
         bump_own(&self.rounds_by_packet_ns[bucket(ns / packets)], 1);
     }
 
-    /// Takes note of a batch of which a device took so many packets; we are `lane`'s.
+    /// Records a batch of which a device accepted `packets` packets. The calling thread has `lane`.
     pub(crate) fn count_sent(&self, lane: usize, packets: u64) {
         let add = adder(lane);
         add(&self.tx_packets, packets);
         add(&self.tx_batches, 1);
     }
 
-    /// Takes note of a sleep of the lane's own thread.
+    /// Records a sleep of the lane's own thread.
     pub(crate) fn count_sleep(&self, ns: u64) {
         bump_own(&self.idle_ns, ns);
         bump_own(&self.sleep_ns, ns);
     }
 
-    /// What a packet thread has done.
+    /// Returns the counters of a packet thread.
     pub(crate) fn thread_stats(&self) -> ThreadStats {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let hits = load(&self.hit);
@@ -226,7 +234,7 @@ impl LaneCounters {
     }
 }
 
-impl Shared {
+impl SharedState {
     pub(crate) fn new(config: Config, clock: Clock) -> Self {
         Self {
             flows: Flows::new(config.index, config.flow_limit, clock.clone()),
@@ -242,22 +250,10 @@ impl Shared {
             stopping: AtomicBool::new(false),
             inverse_probability: AtomicU32::new(crate::microflow::INVERSE_PROBABILITY),
             check_every: AtomicU64::new(0),
-            seen: Mutex::default(),
-            seen_moved: Condvar::new(),
+            acknowledged: Mutex::default(),
+            acknowledgement: Condvar::new(),
             config,
         }
-    }
-
-    /// The lane of callers that are no packet threads.
-    #[expect(clippy::unused_self, reason = "who asks need not know how lanes are numbered")]
-    pub(crate) fn caller_lane(&self) -> usize {
-        CALLER_LANE
-    }
-
-    /// Under which number who works on a lane counts packets of flows.
-    #[inline]
-    pub(crate) fn counter_of(&self, lane: usize) -> Counter {
-        if lane == self.caller_lane() { None } else { u16::try_from(lane).ok().and_then(NonZeroU16::new) }
     }
 
     pub(crate) fn handler(&self) -> Option<Arc<dyn UpcallHandler>> {
@@ -268,8 +264,7 @@ impl Shared {
         self.handler.store(handler.map(|h| Arc::new(Handler(h))));
     }
 
-    /// Counts a drop, in total and at the port where the packet came in, if it is known: in counters of the calling thread's
-    /// lane.
+    /// Counts a drop in the counters of the calling thread's lane: in total, and at the ingress port if it is known.
     pub(crate) fn count_drop(&self, from: Option<&Port>, reason: DropReason, n: u64) {
         let lane = lane::current();
         count_drop_in(&self.lanes[lane].drops, lane, reason, n);
@@ -278,31 +273,32 @@ impl Shared {
         }
     }
 
-    /// Drops of all ports, those that are gone among them, and of packets that came from none.
+    /// Returns the drops of packets from all ports, including removed ones, and of packets without an ingress port.
     pub(crate) fn drops(&self) -> DropCounters {
         let sum = DropCounters::default();
         self.lanes.iter().for_each(|lane| sum.add_all(&lane.drops));
         sum
     }
 
-    /// Installs a flow and says by `gone` which flows left for it. Returns whether it got in. A packet thread leaves it to a
-    /// handler where it would have to wait; then it gets in later, or is reported to have left.
+    /// Installs a flow, and passes the flows that it replaces to `gone`. Returns whether it was installed. On a
+    /// packet thread, an installation that would block is deferred to a handler; the flow is then installed later, or
+    /// reported as removed.
     pub(crate) fn install(&self, id: FlowId, flow: DpFlow, gone: Gone<'_>) -> bool {
         if lane::current() == CALLER_LANE {
             return self.settle_installed(self.flows.put(id, flow), gone);
         }
-        match self.flows.put_quickly(id, flow).or_else(|flow| self.upcalls.leave_install(flow)) {
+        match self.flows.put_quickly(id, flow).or_else(|flow| self.upcalls.defer_install(flow)) {
             Ok(()) => true,
             Err(flow) => self.settle_installed(self.flows.put_flow(flow), gone),
         }
     }
 
-    /// Installs a flow that a packet thread left.
-    pub(crate) fn install_left(&self, flow: Arc<Megaflow>) {
+    /// Installs a flow whose installation a packet thread deferred.
+    pub(crate) fn install_deferred(&self, flow: Arc<Megaflow>) {
         let id = flow.id;
-        let gone = |id, stats| self.tell_gone(id, stats);
+        let gone = |id, stats| self.report_gone(id, stats);
         if !self.settle_installed(self.flows.put_flow(flow), &gone) {
-            // Whoever answered takes it for installed: it has left before it came.
+            // The switch considers the flow as installed, so report that it is gone.
             gone(id, DpFlowStats::default());
         }
     }
@@ -320,7 +316,7 @@ impl Shared {
         }
     }
 
-    /// Puts the flows' index in order, a part at a time, and says by `gone` which flows left for it. Returns whether
+    /// Does one step of maintenance of the flow index, and passes flows that this removes to `gone`. Returns whether
     /// there is more to do.
     pub(crate) fn tune(&self, gone: Gone<'_>) -> bool {
         let (out, more) = self.flows.tune();
@@ -328,51 +324,51 @@ impl Shared {
         more
     }
 
-    /// Tells the handler that a flow is gone, which may wait for others.
-    pub(crate) fn tell_gone(&self, id: FlowId, stats: DpFlowStats) {
+    /// Reports a removed flow to the handler, which may block.
+    pub(crate) fn report_gone(&self, id: FlowId, stats: DpFlowStats) {
         if let Some(handler) = self.handler() {
             handler.flow_gone(id, stats);
         }
     }
 
-    /// The same on a packet thread: where there are handler threads, one of them tells.
-    pub(crate) fn leave_gone(&self, id: FlowId, stats: DpFlowStats) {
-        if !self.upcalls.leave_gone(id, stats) {
-            self.tell_gone(id, stats);
+    /// Reports a removed flow from a packet thread: a handler thread does it, if there is one.
+    pub(crate) fn defer_gone(&self, id: FlowId, stats: DpFlowStats) {
+        if !self.upcalls.defer_gone(id, stats) {
+            self.report_gone(id, stats);
         }
     }
 
-    /// Makes `table` the port table. Whoever does so is the only one.
+    /// Publishes `table` as the port table. Only one thread may do so at a time.
     pub(crate) fn publish(&self, table: PortTable) {
         let version = table.version;
         self.ports.store(Arc::new(table));
         self.ports_version.store(version, Ordering::Release);
     }
 
-    /// Whether the port table is still this one.
+    /// Returns true if `table` is the current port table.
     #[inline]
     pub(crate) fn is_current(&self, table: &PortTable) -> bool {
         self.ports_version.load(Ordering::Acquire) == table.version
     }
 
-    /// Says that the thread of `lane` uses the port table of `version` from now on; before it begins, that it uses that
-    /// of version 0, and so is waited for.
-    pub(crate) fn saw(&self, lane: usize, version: u64) {
-        self.seen.lock().insert(lane, version);
-        self.seen_moved.notify_all();
+    /// Records that the thread of `lane` uses the port table of `version` from now on. Version 0, recorded before the
+    /// thread starts, makes [`SharedState::wait_acknowledged`] wait for it.
+    pub(crate) fn acknowledge(&self, lane: usize, version: u64) {
+        self.acknowledged.lock().insert(lane, version);
+        self.acknowledgement.notify_all();
     }
 
-    /// Says that the thread of `lane` has ended.
-    pub(crate) fn saw_the_last(&self, lane: usize) {
-        self.seen.lock().remove(&lane);
-        self.seen_moved.notify_all();
+    /// Records that the thread of `lane` has ended.
+    pub(crate) fn acknowledge_end(&self, lane: usize) {
+        self.acknowledged.lock().remove(&lane);
+        self.acknowledgement.notify_all();
     }
 
-    /// Waits until every thread uses the port table of `version` or a later one, or ends.
-    pub(crate) fn wait_seen(&self, version: u64) {
-        let mut seen = self.seen.lock();
-        while seen.values().any(|s| *s < version) {
-            self.seen_moved.wait(&mut seen);
+    /// Waits until every thread uses the port table of `version` or a later one, or has ended.
+    pub(crate) fn wait_acknowledged(&self, version: u64) {
+        let mut acknowledged = self.acknowledged.lock();
+        while acknowledged.values().any(|s| *s < version) {
+            self.acknowledgement.wait(&mut acknowledged);
         }
     }
 }
@@ -382,7 +378,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rounds_by_what_they_cost() {
+    fn rounds_are_counted_by_size_and_duration() {
         assert_eq!([0, 1, 2, 3, 4, 7, 8, 1 << 30, u64::MAX].map(bucket), [0, 1, 2, 2, 3, 3, 4, 31, 31]);
         let counters = LaneCounters::default();
         let before = counters.thread_stats();

@@ -1,7 +1,7 @@
-//! What one packet thread owns, and one round of its work: a batch from each of its queues in turn, looked up,
+//! The state of one packet thread, and one round of its work: a batch from each of its queues in turn is looked up,
 //! executed and sent.
 //!
-//! A worker is the same with and without a thread around it: [`crate::poll`] drives it as a thread,
+//! A worker is the same with and without a thread around it: [`crate::poll`] runs it as a thread,
 //! [`crate::Datapath::run_once`] steps it.
 
 use std::collections::HashMap;
@@ -18,36 +18,36 @@ use smallvec::SmallVec;
 use crate::forward::Forwarder;
 use crate::last_flow::LastFlow;
 use crate::port::{Port, PortTable, Receiver, RxQueue};
-use crate::shared::{Shared, bump_own};
+use crate::shared::{SharedState, bump_own};
 
-/// A receive queue of ours.
+/// A receive queue that this thread owns.
 pub(crate) struct Queue {
     pub(crate) port: Arc<Port>,
     pub(crate) receiver: Arc<Receiver>,
-    /// The handle, which is taken out of the receiver for as long as the queue is ours.
+    /// The handle, taken out of the receiver while the thread owns the queue.
     rx: Option<Box<dyn Rx>>,
-    /// Its index at the port.
+    /// The index of the queue at its port.
     index: usize,
-    /// Rounds for which it is passed over from now on, and for how many it was last.
+    /// The number of rounds for which the queue is skipped from now on, and the last such number.
     rest: u32,
     rested: u32,
-    /// It had something since the thread slept last.
-    lively: bool,
-    /// The flow that its packets took.
+    /// The queue had packets since the thread last slept.
+    active: bool,
+    /// The last-flow cache of the queue.
     last_flow: LastFlow,
 }
 
-/// Which queues a round asks.
+/// The queues that a round polls.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Ask {
-    /// All of them; while others have packets, not those that had nothing lately.
+pub(crate) enum PollScope {
+    /// All queues; while other queues have packets, queues that had none recently are skipped.
     All,
-    /// Those that had something since the thread slept last: nothing came in a round before, in which the others were
-    /// asked, and the sleep ends if they have something.
-    Lively,
+    /// The queues that had packets since the thread last slept: an earlier round polled the others without success,
+    /// and packets for them end the sleep.
+    Active,
 }
 
-/// Rounds for which a queue without packets is passed over at most, while others have some.
+/// Maximum number of rounds for which a queue without packets is skipped while others have some.
 const REST_MAX: u32 = 8;
 
 impl Drop for Queue {
@@ -59,13 +59,13 @@ impl Drop for Queue {
 }
 
 impl Queue {
-    /// The handle, which nobody else has while the queue is ours.
+    /// Returns the handle. No other thread has it while this thread owns the queue.
     pub(crate) fn rx(&self) -> Option<&dyn Rx> {
         self.rx.as_deref()
     }
 
-    /// Whether it is passed over in this round: it had nothing lately, while others had (`busy`). To ask a device costs
-    /// a system call. Before the thread sleeps, all are asked.
+    /// Returns true if the queue is skipped in this round: it had no packets recently while others had (`busy`).
+    /// Polling a device costs a system call. Before the thread sleeps, it polls all queues.
     fn is_resting(&mut self, busy: bool) -> bool {
         if !busy {
             (self.rest, self.rested) = (0, 0);
@@ -75,32 +75,32 @@ impl Queue {
         rests
     }
 
-    /// Takes note of whether something was there.
-    fn asked(&mut self, found: bool, busy: bool) {
-        self.lively |= found;
+    /// Records whether a poll of the queue found packets.
+    fn polled(&mut self, found: bool, busy: bool) {
+        self.active |= found;
         self.rested = if found || !busy { 0 } else { (self.rested * 2 + 1).min(REST_MAX) };
         self.rest = self.rested;
     }
 }
 
-/// What a round moved.
+/// The result of a round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Round {
-    /// Packets that came in.
+    /// Packets received.
     pub(crate) packets: usize,
-    /// Nanoseconds in which others were let run.
+    /// Nanoseconds in which the thread yielded the processor.
     pub(crate) waited_ns: u64,
 }
 
-/// Which queues had packets in a round, and when their packets had been processed.
+/// The queues that had packets in a round, and the time at which their packets had been processed.
 type Served = SmallVec<[(usize, Option<Instant>); 8]>;
 
-/// What one packet thread owns.
+/// The state of one packet thread.
 pub(crate) struct Worker {
-    pub(crate) shared: Arc<Shared>,
-    /// Which lane.
+    pub(crate) shared: Arc<SharedState>,
+    /// The thread's lane.
     pub(crate) lane: usize,
-    /// The port table in use, and the queues in it that are ours.
+    /// The port table in use, and the queues in it that this thread owns.
     ports: Arc<PortTable>,
     pub(crate) queues: Vec<Queue>,
     /// The last round moved packets.
@@ -116,7 +116,7 @@ impl std::fmt::Debug for Worker {
 }
 
 impl Worker {
-    pub(crate) fn new(shared: Arc<Shared>, lane: usize) -> Self {
+    pub(crate) fn new(shared: Arc<SharedState>, lane: usize) -> Self {
         Self {
             shared,
             lane,
@@ -128,10 +128,10 @@ impl Worker {
         }
     }
 
-    /// One round: at most one batch from each queue that is asked.
+    /// Runs one round: at most one batch from each polled queue.
     ///
-    /// `now` is when it begins.
-    pub(crate) fn round(&mut self, ask: Ask, now: Instant) -> Round {
+    /// `now` is the start of the round.
+    pub(crate) fn round(&mut self, scope: PollScope, now: Instant) -> Round {
         self.sync();
         let _lane = crate::lane::enter(self.lane);
         let Self { shared, ports, queues, busy, served, forwarder, .. } = self;
@@ -139,15 +139,15 @@ impl Worker {
         served.clear();
         let mut received = 0;
         for (at, queue) in queues.iter_mut().enumerate() {
-            if ask == Ask::Lively && !queue.lively || queue.is_resting(*busy) {
+            if scope == PollScope::Active && !queue.active || queue.is_resting(*busy) {
                 continue;
             }
             let batch = forwarder.batch();
             receive(queue, batch);
-            queue.asked(!batch.is_empty(), *busy);
+            queue.polled(!batch.is_empty(), *busy);
             if !batch.is_empty() {
                 received += batch.len();
-                // The clock is read only where several queues share the round.
+                // The clock is read only if several queues share the round.
                 if let Some((_, until)) = served.last_mut() {
                     *until = Some(Instant::now());
                 }
@@ -168,8 +168,9 @@ impl Worker {
         Round { packets: received, waited_ns: forwarder.take_waited_ns() }
     }
 
-    /// Charges the last round, which began at `since` and took `spent_ns` nanoseconds, to the queues that had packets in
-    /// it. To process them takes as long as it takes, and each pays in proportion for the rest, sending above all.
+    /// Charges the last round, which began at `since` and took `spent_ns` nanoseconds, to the queues that had packets
+    /// in it. Each pays the processing time of its own packets, and a proportional share of the rest, which is mostly
+    /// sending.
     pub(crate) fn charge(&mut self, since: Instant, spent_ns: u64) {
         if let [(only, _)] = self.served[..] {
             return bump_own(&self.queues[only].receiver.busy_ns, spent_ns);
@@ -188,7 +189,7 @@ impl Worker {
         }
     }
 
-    /// Takes over the published port table, if it is another than ours.
+    /// Takes over the published port table, if it has changed.
     pub(crate) fn sync(&mut self) {
         if self.shared.is_current(&self.ports) {
             return;
@@ -196,16 +197,16 @@ impl Worker {
         let new = self.shared.ports.load_full();
         self.take_over(&new);
         self.ports = new;
-        // What the last round charged to is gone.
+        // The queues that the last round would be charged to are gone.
         self.served.clear();
-        self.shared.saw(self.lane, self.ports.version);
+        self.shared.acknowledge(self.lane, self.ports.version);
     }
 
-    /// Gives up the queues that are not its own any more and takes those that now are, at the ports that changed. What it
-    /// has of other ports stays as it is.
+    /// Releases queues that the thread no longer owns and takes those that it now owns, at changed ports only. Queues
+    /// of other ports stay as they are.
     fn take_over(&mut self, new: &PortTable) {
         let old = Arc::clone(&self.ports);
-        // The ports that changed and of which it has queues, by their old values.
+        // The changed ports of which it owns queues, by their old values.
         let mut changed: HashMap<*const Port, Option<&Arc<Port>>> = HashMap::new();
         for (was, is) in new.changes_since(&old) {
             let Some(was) = was else { continue };
@@ -242,34 +243,34 @@ impl Worker {
                     index,
                     rest: 0,
                     rested: 0,
-                    lively: false,
+                    active: false,
                     last_flow: LastFlow::default(),
                 });
             }
         }
     }
 
-    /// The thread has slept.
+    /// Records that the thread has slept.
     pub(crate) fn slept(&mut self) {
-        self.queues.iter_mut().for_each(|queue| queue.lively = false);
+        self.queues.iter_mut().for_each(|queue| queue.active = false);
     }
 
-    /// After a panic in the middle of a batch: counts the packets that it took along. (Of the list of actions in which
-    /// it happened some may have been sent.) Returns how many they are.
+    /// After a panic in the middle of a batch: counts the lost packets. (Some packets of the list of actions that
+    /// panicked may have been sent.) Returns their number.
     pub(crate) fn count_lost(&mut self) -> usize {
         let n = self.forwarder.give_up();
         self.shared.count_drop(None, DropReason::TranslationError, n);
         n as usize
     }
 
-    /// Asks queues that rest after an error again. Returns whether there are any.
+    /// Polls queues again that rest after an error. Returns whether there are any.
     pub(crate) fn retry_broken(&self) -> bool {
         let broken = self.queues.iter().filter(|q| q.receiver.broken.swap(false, Ordering::Relaxed));
         broken.count() > 0
     }
 }
 
-/// Whether the thread of `lane` owns a queue.
+/// Returns true if the thread of `lane` owns the queue.
 fn is_of(lane: usize, queue: &RxQueue) -> bool {
     queue.owner.is_some_and(|owner| owner.lane == lane)
 }
@@ -300,18 +301,18 @@ mod tests {
     use netdev::dummy::Registry;
     use std::collections::BTreeSet;
 
-    /// Queues of a port at most.
+    /// Maximum number of queues of a port.
     const QUEUES: u64 = 3;
 
     #[test]
-    fn a_thread_has_the_queues_that_the_table_says_and_keeps_those_that_did_not_change() {
+    fn a_thread_owns_its_assigned_queues_and_keeps_unchanged_ones() {
         let (mut rng, rounds) = (Rng::seeded(11), 2000);
-        let shared = Arc::new(Shared::new(Config::default(), Clock::stopped()));
+        let shared = Arc::new(SharedState::new(Config::default(), Clock::stopped()));
         shared.lanes.make(1);
         let mut worker = Worker::new(Arc::clone(&shared), 1);
         let registry = Registry::new();
         for round in 0..rounds {
-            // Some changes of the table come between two looks of the thread at it.
+            // The table may change several times between two updates of the thread.
             for _ in 0..rng.below(4) {
                 let table = shared.ports.load_full();
                 let number = DpPort(1 + rng.below(20) as u32);
@@ -349,7 +350,7 @@ mod tests {
             assert_eq!(ours.collect::<BTreeSet<_>>(), had);
             assert_eq!(had.len(), after.len());
             assert!(after.iter().all(|(.., handle)| handle.is_some()));
-            // Queues that stay are in the same order, with the same handles, and belong to the table's value of the port.
+            // Queues that stay keep their order and handles, and refer to the new value of their port.
             let stay: Vec<_> = before.iter().filter(|(port, index, _)| had.contains(&(*port, *index))).collect();
             assert!(after.iter().take(stay.len()).eq(stay));
             assert!(worker.queues.iter().all(|q| table.port(q.port.number).is_some_and(|p| Arc::ptr_eq(p, &q.port))));

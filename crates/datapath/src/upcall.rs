@@ -23,13 +23,13 @@ use parking_lot::MutexGuard;
 use crate::execute::Executor;
 use crate::forward::Forwarder;
 use crate::port::PortId;
-use crate::shared::{Gone, Shared, bump};
+use crate::shared::{CALLER_LANE, Gone, SharedState, bump};
 use queue::{Deferred, Served, State};
 
 /// A server of queues: a handler thread, or the caller of `run_once`.
 #[derive(Debug)]
 pub(crate) struct Server {
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
     index: usize,
     forwarder: Forwarder,
     /// Kept for its memory.
@@ -37,7 +37,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    pub(crate) fn new(shared: Arc<Shared>, index: usize) -> Self {
+    pub(crate) fn new(shared: Arc<SharedState>, index: usize) -> Self {
         Self { shared, index, forwarder: Forwarder::for_caller(), batch: Batch::new() }
     }
 
@@ -77,8 +77,8 @@ impl Server {
         let done = self.shared.upcalls.do_deferred(state, |deferred| {
             let work = || {
                 deferred.into_iter().for_each(|work| match work {
-                    Deferred::Gone(id, stats) => self.shared.tell_gone(id, stats),
-                    Deferred::Install(flow) => self.shared.install_left(flow),
+                    Deferred::Gone(id, stats) => self.shared.report_gone(id, stats),
+                    Deferred::Install(flow) => self.shared.install_deferred(flow),
                 });
             };
             catch_unwind(AssertUnwindSafe(work))
@@ -107,7 +107,7 @@ impl Server {
         let served = catch_unwind(AssertUnwindSafe(|| self.answer(queue.port)));
         if served.is_err() {
             self.shared.count_drop(None, DropReason::TranslationError, self.forwarder.give_up());
-            bump(&self.shared.lanes[self.shared.caller_lane()].panics, 1);
+            bump(&self.shared.lanes[CALLER_LANE].panics, 1);
             tracing::error!(handler = self.index, "a miss panicked; the rest of its batch is lost");
         }
         let busy_ns = start.elapsed().as_nanos() as u64;
@@ -132,7 +132,7 @@ impl Server {
 /// batch for temporary use.
 pub(crate) fn settle(
     exec: &mut Executor<'_>,
-    shared: &Shared,
+    shared: &SharedState,
     reply: UpcallReply,
     packet: Packet,
     one: &mut Batch,

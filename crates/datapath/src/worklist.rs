@@ -1,57 +1,59 @@
-//! Batches that are to be looked up once more: what recirculation leaves to be done on behalf of a batch that came in.
+//! The worklist: recirculated batches that wait for another look-up on behalf of a received batch.
 //!
-//! They are taken depth first: whatever the packets of a batch bring back is done before the batch behind it. So what waits
-//! is bounded by how often packets may come back times how many copies one list of actions makes, not by its power. Beyond
-//! that, packets, bytes and the work for one batch are limited; whoever has no room drops the packet and counts that.
+//! Batches are taken depth first: all packets that a batch recirculates are processed before the next batch. So the
+//! number of waiting packets is bounded by the number of passes times the number of copies that one list of actions
+//! makes, not by its power. In addition, packets, bytes and the work for one received batch are limited; a packet
+//! beyond a limit is dropped and counted.
 //!
-//! Invariants: no batch is empty, none is longer than [`BATCH_MAX`]; `packets` and `bytes` are those of all batches.
+//! Invariants: no batch is empty, none is longer than [`BATCH_MAX`]; `packets` and `bytes` are the sums over all
+//! batches.
 
 use base::DropReason;
 use netdev::pool;
 use packet::buf::BATCH_MAX;
 use packet::{Batch, Packet};
 
-/// How often a packet may come back (as in Open vSwitch's userspace datapath since version 3.4).
+/// Maximum number of recirculations of a packet (as in Open vSwitch's userspace datapath since version 3.4).
 pub(crate) const PASSES_MAX: u8 = 8;
-/// Packets that wait at most.
+/// Maximum number of waiting packets.
 const PACKETS_MAX: usize = 16_384;
-/// Their bytes at most.
+/// Maximum number of bytes of waiting packets.
 const BYTES_MAX: usize = 64 << 20;
-/// Times that packets may come back for one that came in: as often as a translation may look into tables.
+/// Maximum number of recirculations for each received packet: as many as a translation may look up tables.
 const WORK_MAX: usize = 4096;
 
-/// See the module's text.
+/// See the module documentation.
 #[derive(Debug, Default)]
 pub(crate) struct Worklist {
-    /// The last one is the next.
+    /// The last batch is the next one.
     stack: Vec<Batch>,
-    /// Where in it the batches begin that the batch in work has brought back, in the order in which it did.
+    /// The index of the first batch that the current batch recirculated, in the order of recirculation.
     mark: usize,
     packets: usize,
     bytes: usize,
-    /// How many packets may still come back.
+    /// The number of recirculations left.
     work: usize,
-    /// Without packets, kept for their memory.
+    /// Empty batches, kept for their memory.
     spare: Vec<Batch>,
-    /// The last reason for which a packet was dropped though its actions did not say so.
+    /// The last reason for which a packet was dropped, unless an action demanded the drop.
     pub(crate) failed: Option<DropReason>,
 }
 
 impl Worklist {
-    /// Begins the work for `n` packets that came in. Nothing waits.
+    /// Begins the work for `n` received packets. The worklist is empty.
     #[inline]
     pub(crate) fn begin(&mut self, n: usize) {
         self.work = n * WORK_MAX;
         self.failed = None;
     }
 
-    /// Whether nothing waits.
+    /// Returns true if no packet waits.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.stack.is_empty()
     }
 
-    /// Whether a packet may come back, or a copy of it.
+    /// Returns true if the packet, or a copy of it, may recirculate.
     pub(crate) fn admits(&self, packet: &Packet) -> bool {
         packet.passes < PASSES_MAX
             && self.work > 0
@@ -59,7 +61,7 @@ impl Worklist {
             && self.bytes + packet.len() <= BYTES_MAX
     }
 
-    /// Takes a packet that [`Worklist::admits`], to be looked up with this number.
+    /// Takes a packet that [`Worklist::admits`], for a look-up with `recirc_id`.
     pub(crate) fn push(&mut self, mut packet: Packet, recirc_id: u32) {
         packet.recirc_id = recirc_id;
         packet.passes += 1;
@@ -75,13 +77,13 @@ impl Worklist {
         }
     }
 
-    /// The batch in work is done: what it has brought back is next, the first of it first.
+    /// Ends the current batch: the batches that it recirculated are next, in their order.
     pub(crate) fn settle(&mut self) {
         self.stack[self.mark..].reverse();
         self.mark = self.stack.len();
     }
 
-    /// Takes the next batch, in exchange for an empty one, if there is one.
+    /// Takes the next batch in exchange for an empty one. Returns false if there is none.
     pub(crate) fn pop(&mut self, batch: &mut Batch) -> bool {
         let Some(next) = self.stack.pop() else { return false };
         self.mark = self.stack.len();
@@ -91,7 +93,7 @@ impl Worklist {
         true
     }
 
-    /// Forgets all. Returns how many packets waited.
+    /// Drops all batches. Returns the number of packets that waited.
     pub(crate) fn clear(&mut self) -> usize {
         self.stack.iter_mut().for_each(pool::recycle_all);
         self.stack.clear();
@@ -113,9 +115,9 @@ mod tests {
         u64::from_be_bytes(packet.data().try_into().expect("8 bytes"))
     }
 
-    /// The order of a naive recursion: all that a batch brings back before what waits behind it.
+    /// The order of a naive recursion: everything that a batch recirculates precedes the next batch.
     #[test]
-    fn what_a_batch_brings_back_is_done_first_and_in_order() {
+    fn recirculated_packets_run_depth_first_and_in_order() {
         let mut rng = Rng::seeded(5);
         for _ in 0..300 {
             let (mut list, mut twin) = (Worklist::default(), Vec::<u64>::new());

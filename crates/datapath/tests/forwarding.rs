@@ -1,4 +1,4 @@
-//! Packets through a whole datapath, stepped by hand: no threads, no waiting.
+//! Forwarding through a whole datapath, stepped by the test: without threads and waiting.
 
 mod common;
 
@@ -27,7 +27,7 @@ fn ten_thousand_packets_with_vlans_flooded() {
     let (a, b) = two_ports(&dp);
     let c = TestPort::new("c");
     dp.port_add(c.clone(), None).expect("opens");
-    // From port 1 to 2 with a tag, to 3 without; odd frames come in tagged.
+    // From port 1 to port 2 with a tag and to port 3 without; odd frames arrive tagged.
     let handler = TestHandler::new(Box::new(|_, key| {
         let mut actions = Vec::new();
         if key.vlan_tci() != 0 {
@@ -58,7 +58,7 @@ fn ten_thousand_packets_with_vlans_flooded() {
         assert_eq!((&t.data()[..12], &t.data()[16..]), (&p.data()[..12], &p.data()[12..]));
         assert!(!std::mem::replace(&mut seen[n as usize], true));
     }
-    // Within each of the two flows the order is kept.
+    // Within each of the two flows, the order is kept.
     for odd in [0, 1] {
         let of_flow = plain.iter().map(|p| number_at(p.data(), 14)).filter(|n| n % 2 == odd);
         assert!(of_flow.is_sorted());
@@ -135,7 +135,7 @@ fn drops_are_counted_by_reason_and_port() {
 }
 
 #[test]
-fn floods_reach_the_ports_that_are_up_and_count_at_the_others() {
+fn floods_reach_ports_that_are_up_and_count_drops_at_others() {
     let dp = stepped();
     let (a, _) = two_ports(&dp);
     let ports: Vec<_> = (3..7).map(|n| TestPort::new(&format!("p{n}"))).collect();
@@ -145,7 +145,7 @@ fn floods_reach_the_ports_that_are_up_and_count_at_the_others() {
     dp.set_handler(TestHandler::always(
         [vec![DpAction::PushVlan { tpid: 0x8100, tci: 7 }], (3..7).map(out).collect()].concat(),
     ));
-    // The devices are opened by what they send first.
+    // The first flood opens the devices.
     a.receive(&numbered_frame(0, 60));
     dp.run_until_idle(10);
     let mut dropped = [0; 4];
@@ -213,15 +213,15 @@ fn execute_trunc_clone_and_controller() {
     assert_eq!(handler.packet_ins.lock()[0].1, sent[0].data());
     assert_eq!(dp.drops(), []);
 
-    // An empty list is a drop that the tables want; a missing port is an error.
-    dp.execute(DpPort::NONE, Packet::from_slice(&frame), &DpActions::from([])).expect("dropped as told");
+    // An empty list is an intended drop; a missing port is an error.
+    dp.execute(DpPort::NONE, Packet::from_slice(&frame), &DpActions::from([])).expect("the drop is intended");
     let nowhere = dp.execute(DpPort(1), Packet::from_slice(&frame), &only(DpAction::Output(DpPort(77))));
     assert!(matches!(nowhere, Err(DpifError::Dropped(DropReason::NoPort))));
     assert_eq!(dp.drops(), [(DropReason::Action, 1), (DropReason::NoPort, 1)]);
 }
 
-/// A TCP packet of 2500 bytes of payload that stands for three.
-fn large_packet() -> Packet {
+/// A GSO packet with 2500 bytes of TCP payload, which has three segments.
+fn gso_packet() -> Packet {
     let mut frame = Vec::new();
     EthernetRepr { ethertype: 0x800, ..EthernetRepr::default() }.emit(&mut frame);
     Ipv4Repr { proto: 6, ttl: 9, ..Ipv4Repr::default() }.emit(20 + 2500, &mut frame);
@@ -234,10 +234,10 @@ fn large_packet() -> Packet {
 }
 
 #[test]
-fn large_packets_are_cut_before_labels_hide_what_they_are() {
+fn gso_packets_are_segmented_before_labels_are_pushed() {
     let dp = stepped();
     let (_, b) = two_ports(&dp);
-    let large = large_packet();
+    let large = gso_packet();
     let push = DpAction::PushMpls { ethertype: 0x8847, lse: 0x5140 };
     let actions = [
         push.clone(),
@@ -252,7 +252,7 @@ fn large_packets_are_cut_before_labels_hide_what_they_are() {
     assert!(sent[..3].iter().all(|p| p.data()[12..18] == [0x88, 0x47, 0, 0, 0x51, 0x40] && p.offload.gso.is_none()));
     assert!(sent[3..].iter().all(|p| verify(p.data()) == Verdict::Good));
 
-    // Marks that make no sense.
+    // Invalid offload flags.
     let mut odd = Packet::from_slice(&numbered_frame(1, 60));
     odd.offload.gso = Some(Gso { kind: GsoKind::TcpV4, size: 1000, ecn: false });
     let result = dp.execute(DpPort(1), odd, &[push.clone(), DpAction::Output(DpPort(2))].into());
@@ -263,14 +263,14 @@ fn large_packets_are_cut_before_labels_hide_what_they_are() {
     assert_eq!(dp.drops(), [(DropReason::Truncated, 1), (DropReason::TooBig, 1)]);
 }
 
-/// As they could not be sent back otherwise, whole or by a device that segments them.
+/// Otherwise neither the host nor a segmenting device could send them back.
 #[test]
 fn controllers_get_the_segments_of_large_packets() {
     let dp = stepped();
     let (_, b) = two_ports(&dp);
     let handler = TestHandler::always(Vec::new());
     dp.set_handler(handler.clone());
-    dp.execute(DpPort(1), large_packet(), &only(DpAction::Controller(Arc::new(to_controller())))).expect("goes up");
+    dp.execute(DpPort(1), gso_packet(), &only(DpAction::Controller(Arc::new(to_controller())))).expect("goes up");
     let ins = std::mem::take(&mut *handler.packet_ins.lock());
     assert_eq!(ins.iter().map(|(_, frame)| frame.len()).collect::<Vec<_>>(), [1054, 1054, 554]);
     for (_, frame) in ins {
@@ -281,7 +281,7 @@ fn controllers_get_the_segments_of_large_packets() {
     assert_eq!(dp.drops(), []);
 }
 
-/// Has packets of these lengths take `actions` together, as one batch from port 1.
+/// Sends packets of these lengths through `actions`, as one batch from port 1.
 fn batch_through(dp: &Datapath, port: &TestPort, actions: &[DpAction], lens: &[usize]) {
     let (mut key, mask) = (FlowKey::ZERO, FlowKey::mask_of(Field::InPortOxm));
     key.set(Field::InPortOxm, 1);
@@ -295,7 +295,7 @@ fn lens(port: &TestPort) -> Vec<usize> {
 }
 
 #[test]
-fn packets_part_by_their_length() {
+fn check_pkt_len_splits_a_batch() {
     let dp = stepped();
     let (a, b) = two_ports(&dp);
     let out = |n| DpAction::Output(DpPort(n));
@@ -306,23 +306,23 @@ fn packets_part_by_their_length() {
         lesser: lesser.into(),
     };
     let frames = [99, 100, 101, 102, 100];
-    // Behind it packets are what they were.
+    // Behind the check, packets are unchanged.
     batch_through(&dp, &a, &[check(&[push.clone(), out(1)], &[out(2)]), out(2)], &frames);
     assert_eq!((lens(&a), lens(&b)), (vec![105, 106], vec![99, 100, 100, 99, 100, 101, 102, 100]));
     assert_eq!(dp.drops(), []);
-    // Nothing becomes of the longer ones, and of tagged ones.
+    // Longer packets and tagged ones are dropped.
     batch_through(&dp, &a, &[check(std::slice::from_ref(&push), &[out(2)])], &frames);
     assert_eq!((lens(&b), dp.drops()), (vec![99, 100, 100], vec![(DropReason::Action, 2)]));
     batch_through(&dp, &a, &[push.clone(), DpAction::Clone([check(&[], &[out(2)])].into())], &frames);
     assert_eq!((lens(&b), dp.drops()), (vec![], vec![(DropReason::Action, 7)]));
-    // They have gone somewhere before, or do later.
+    // An earlier or later action sends them.
     batch_through(&dp, &a, &[out(2), check(&[], &[])], &frames);
     batch_through(&dp, &a, &[check(&[], &[]), out(2)], &frames);
     assert_eq!((lens(&b).len(), dp.drops()), (10, vec![(DropReason::Action, 7)]));
 }
 
 #[test]
-fn chance_chooses_packets() {
+fn sample_selects_packets_at_random() {
     let dp = stepped();
     let (a, b) = two_ports(&dp);
     let sample = |probability| DpAction::Sample { probability, actions: [DpAction::Output(DpPort(2))].into() };
@@ -341,27 +341,27 @@ fn chance_chooses_packets() {
 }
 
 #[test]
-fn collectors_are_told_of_packets_on_their_way() {
+fn observed_packets_are_reported_and_still_forwarded() {
     let dp = stepped();
     let (a, b) = two_ports(&dp);
     let handler = TestHandler::always(vec![]);
     dp.set_handler(handler.clone());
     let what = Observe { bridge: 1, collectors: Collectors::Bridge, output: Some(DpPort(2)), forwarded: true };
-    let tell = DpAction::Observe(what.clone().into());
-    let told = || std::mem::take(&mut *handler.observed.lock());
-    batch_through(&dp, &a, &[tell.clone(), DpAction::Output(DpPort(2))], &[60, 70]);
+    let observe = DpAction::Observe(what.clone().into());
+    let observed = || std::mem::take(&mut *handler.observed.lock());
+    batch_through(&dp, &a, &[observe.clone(), DpAction::Output(DpPort(2))], &[60, 70]);
     assert_eq!(lens(&b), [60, 70]);
-    assert_eq!(told(), [(DpPort(1), what.clone(), 60), (DpPort(1), what.clone(), 70)]);
-    // To be told of is not to be sent.
-    let sample = |probability| DpAction::Sample { probability, actions: [tell.clone()].into() };
+    assert_eq!(observed(), [(DpPort(1), what.clone(), 60), (DpPort(1), what.clone(), 70)]);
+    // A report does not count as output.
+    let sample = |probability| DpAction::Sample { probability, actions: [observe.clone()].into() };
     batch_through(&dp, &a, &[sample(u32::MAX)], &[80]);
-    assert_eq!((lens(&b).len(), dp.drops(), told().len()), (0, vec![(DropReason::Action, 1)], 1));
+    assert_eq!((lens(&b).len(), dp.drops(), observed().len()), (0, vec![(DropReason::Action, 1)], 1));
     batch_through(&dp, &a, &[sample(u32::MAX / 4), DpAction::Output(DpPort(2))], &vec![60; 3200]);
-    let chosen = told().len();
+    let chosen = observed().len();
     assert!(chosen.abs_diff(800) < 147 && lens(&b).len() == 3200, "{chosen}");
-    // One that stands for several is each of these.
-    dp.execute(DpPort(1), large_packet(), &[tell, DpAction::Output(DpPort(2))].into()).expect("sent");
-    assert_eq!(told().iter().map(|(_, _, len)| *len).collect::<Vec<_>>(), [1054, 1054, 554]);
+    // A GSO packet is reported by segments.
+    dp.execute(DpPort(1), gso_packet(), &[observe, DpAction::Output(DpPort(2))].into()).expect("sent");
+    assert_eq!(observed().iter().map(|(_, _, len)| *len).collect::<Vec<_>>(), [1054, 1054, 554]);
     assert_eq!(lens(&b), [2554]);
 }
 
@@ -371,7 +371,7 @@ fn punted_packets_reach_the_protocol_or_are_counted() {
     let (a, b) = two_ports(&dp);
     let handler = TestHandler::always(vec![]);
     let punt = DpAction::Punt(Protocol::LLDP);
-    // No handler, and so no protocol.
+    // Without a handler there is no protocol.
     batch_through(&dp, &a, std::slice::from_ref(&punt), &[60]);
     assert_eq!(dp.drops(), [(DropReason::NoProtocol, 1)]);
     dp.set_handler(handler.clone());
@@ -379,7 +379,7 @@ fn punted_packets_reach_the_protocol_or_are_counted() {
     batch_through(&dp, &a, &[punt.clone(), DpAction::Output(DpPort(2))], &[60, 70]);
     assert_eq!(lens(&b), [60, 70]);
     assert_eq!(punted(), [(DpPort(1), Protocol::LLDP, 60), (DpPort(1), Protocol::LLDP, 70)]);
-    // To be punted is no drop; to be refused is.
+    // An accepted packet is not dropped; a refused one is.
     batch_through(&dp, &a, std::slice::from_ref(&punt), &[60]);
     assert_eq!(dp.drops(), [(DropReason::NoProtocol, 1)]);
     *handler.punt_says.lock() = Err(DropReason::ProtocolQueueFull);
@@ -389,7 +389,7 @@ fn punted_packets_reach_the_protocol_or_are_counted() {
     // A GSO packet is punted by segments.
     punted();
     *handler.punt_says.lock() = Ok(());
-    dp.execute(DpPort(1), large_packet(), &[punt].into()).expect("queued");
+    dp.execute(DpPort(1), gso_packet(), &[punt].into()).expect("queued");
     assert_eq!(punted().iter().map(|(_, _, len)| *len).collect::<Vec<_>>(), [1054, 1054, 554]);
 }
 
@@ -401,7 +401,7 @@ fn meters_drop_and_count() {
     let drop = MeterBand { kind: BandKind::Drop, rate: 100, burst: 20 };
     let id = dp.meter_add(&MeterConfig { unit: MeterUnit::Pktps, bands: vec![drop] }).expect("room");
     let out = |n| DpAction::Output(DpPort(n));
-    // Before the meter all go, behind it those that it lets pass.
+    // Before the meter all packets are sent, behind it those that pass.
     let actions = [out(1), DpAction::Meter(id), out(2)];
     batch_through(&dp, &a, &actions, &[60; 30]);
     assert_eq!((a.sent().len(), b.sent().len()), (30, 20));
@@ -410,17 +410,17 @@ fn meters_drop_and_count() {
     assert_eq!((a.sent().len(), b.sent().len()), (30, 5));
     assert_eq!(dp.drops(), [(DropReason::Meter, 35)]);
     assert_eq!(dp.port_stats(DpPort(1)).expect("there").rx_drops, [(DropReason::Meter, 35)]);
-    // In a copy it does not touch the packet.
+    // A meter in a clone does not affect the packet.
     batch_through(&dp, &a, &[DpAction::Clone([DpAction::Meter(id), out(1)].into()), out(2)], &[60; 2]);
     assert_eq!((a.sent().len(), b.sent().len(), dp.drops()), (0, 2, vec![(DropReason::Meter, 37)]));
-    // What goes up.
+    // Packets for upcalls.
     clock.warp(10);
     let mut batch = vec![Packet::from_slice(&numbered_frame(1, 60)); 2];
     dp.meter_run(id, &mut batch);
     assert_eq!((batch.len(), dp.drops()), (1, vec![(DropReason::Meter, 38)]));
     let (_, stats) = dp.meter_get(id).expect("there");
     assert_eq!((stats.input.packets, stats.input.bytes, stats.bands[0].packets), (64, 64 * 60, 38));
-    // A meter that is gone lets all pass.
+    // A meter that does not exist passes all packets.
     assert_eq!(dp.meter_del(id).expect("there"), stats);
     batch_through(&dp, &a, &actions, &[60; 30]);
     assert_eq!((a.sent().len(), b.sent().len()), (30, 30));
@@ -444,7 +444,7 @@ fn only_frames_leave() {
     assert!(a.sent().iter().map(Packet::data).eq([&frame[..]; 3]));
     assert!(b.sent().iter().map(Packet::data).eq([&framed[..]; 3]));
     assert_eq!(dp.drops(), [(DropReason::NoEthernet, 3)]);
-    // What is set in the header that is gone is nowhere; copies that are cut are none of frames.
+    // A set field of the removed header has no effect; truncated packets are no frames.
     let set = DpAction::Set { field: Field::EthDst, value: 7, mask: u128::MAX };
     let labelled = DpAction::AddMpls { ethertype: 0x8847, lse: 0x5140 };
     let actions = [labelled, set, DpAction::Trunc(20), out(1), push, DpAction::Trunc(30), out(2)];
@@ -452,7 +452,7 @@ fn only_frames_leave() {
     let expected = [&[9; 6], &[8; 6], &[0x88, 0x47, 0, 0, 0x51, 0x40][..], &frame[..12]].concat();
     assert!(a.sent().is_empty() && b.sent().iter().map(Packet::data).eq([&expected[..]]));
     assert_eq!(dp.drops(), [(DropReason::NoEthernet, 4)]);
-    // A packet that comes so.
+    // A packet that arrives without an Ethernet header.
     let mut packet = Packet::from_slice(&[0x45; 40]);
     packet.l3_type = Some(0x800);
     let result = dp.execute(DpPort(1), packet, &only(out(2)));
@@ -460,7 +460,7 @@ fn only_frames_leave() {
 }
 
 #[test]
-fn times_to_live_are_copied() {
+fn ttls_are_copied() {
     let dp = stepped();
     let (a, b) = two_ports(&dp);
     let ip = Ipv4Repr { src: 1, dst: 2, proto: 99, tos: 0, ttl: 64, id: 0, flags_offset: 0 };
@@ -489,7 +489,7 @@ fn times_to_live_are_copied() {
 }
 
 #[test]
-fn ports_come_and_go() {
+fn ports_are_added_and_removed() {
     let dp = stepped();
     let (a, b) = two_ports(&dp);
     dp.set_handler(TestHandler::always(vec![DpAction::Output(DpPort(2))]));
@@ -499,18 +499,18 @@ fn ports_come_and_go() {
     dp.port_del(DpPort(2)).expect("there");
     assert!(matches!(dp.port_del(DpPort(2)), Err(DpifError::NoPort(DpPort(2)))));
     dp.synchronize();
-    // Nobody but the test holds the device's ends now.
+    // Only the test holds the device's ends now.
     assert_eq!((Arc::strong_count(&b), Arc::strong_count(&b.output)), (1, 1));
     a.receive(&numbered_frame(2, 60));
     dp.run_until_idle(10);
     assert_eq!(dp.drops(), [(DropReason::NoPort, 1)]);
     assert_eq!(dp.ports().len(), 1);
-    // A number that is taken gives the lowest free one.
+    // If the number is taken, the port gets the lowest free one.
     assert_eq!(dp.port_add(b.clone(), Some(DpPort(1))).expect("opens"), DpPort(2));
 }
 
 #[test]
-fn beyond_the_limit_packets_go_but_are_not_remembered() {
+fn beyond_the_flow_limit_packets_are_forwarded_without_flows() {
     let dp = stepped();
     let (a, b) = two_ports(&dp);
     dp.set_flow_limit(1);
@@ -562,7 +562,7 @@ fn a_port_gets_one_batch_a_round() {
 }
 
 #[test]
-fn every_so_many_packets_one_is_decided_about_afresh() {
+fn the_self_check_translates_every_nth_packet_again() {
     for (every, batches) in [(1, 1), (7, 3), (32, 2), (100, 5)] {
         let dp = stepped();
         let (a, b) = two_ports(&dp);
@@ -577,7 +577,7 @@ fn every_so_many_packets_one_is_decided_about_afresh() {
         assert_eq!(handler.checked.lock().len() as u64, expected);
         assert_eq!((dp.thread_stats()[0].checks, dp.thread_stats()[0].checks_failed), (expected, 0));
 
-        // One that is wrong is not used for the packet that showed it, nor later.
+        // A wrong flow is used neither for the packet that revealed it nor for later ones.
         handler.check_says.store(false, Ordering::SeqCst);
         let (misses, failed) = (handler.misses.load(Ordering::Relaxed), dp.thread_stats()[0].checks_failed);
         b.sent();
@@ -627,7 +627,7 @@ fn verdicts_do_not_depend_on_the_microflow_cache() {
     for probability in [1, 100] {
         let (with, hits) = run(probability);
         assert!(probability > 1 || hits > 1000, "{hits} hits");
-        // What went up takes its place behind what did not: the order between flows is not fixed.
+        // Packets of upcalls follow packets of flows, so the order between flows is not fixed.
         let sorted = |packets: &[Packet]| {
             let mut all: Vec<Vec<u8>> = packets.iter().map(|p| p.data().to_vec()).collect();
             all.sort();

@@ -1,5 +1,5 @@
-//! Batches of one flow, of several, and of frames of all kinds, while what flows say and what they match changes: each packet
-//! goes where the switch above says of it alone, and is counted once.
+//! Batches of one flow, of several flows, and of all kinds of frames, while verdicts and masks change: each packet
+//! goes where the handler sends it alone, and is counted once.
 
 mod common;
 
@@ -18,21 +18,21 @@ use flow::extract::extract;
 use flow::{Field, FlowKey, FlowMask};
 use packet::Packet;
 
-/// Ports that packets leave by: the first so many behind the two that they come in at.
+/// Output ports, which follow the two ingress ports.
 const OUTPUTS: u32 = 3;
 
-/// A switch whose verdict depends on the generation, and on fields of the packet that the generation chooses.
+/// A handler whose verdict depends on the generation, and on fields of the packet that the generation selects.
 #[derive(Debug, Default)]
 struct Chooser {
     generation: AtomicU64,
     next_id: AtomicU64,
-    /// What missed: packets and bytes.
+    /// Packets and bytes that missed.
     missed: [AtomicU64; 2],
-    /// What flows had counted that are gone.
+    /// Packets and bytes counted by removed flows.
     gone: [AtomicU64; 2],
 }
 
-/// What is looked at, and the verdict.
+/// Returns the mask that a verdict reads, and the verdict.
 fn choose(generation: u64, key: &FlowKey) -> (FlowMask, DpActions) {
     let mut mask = FlowKey::mask_of(Field::InPortOxm);
     mask.add_mask(Field::VlanTci, 0xffff);
@@ -99,7 +99,7 @@ impl UpcallHandler for Chooser {
     }
 }
 
-/// A frame with a few values of each field: most often TCP or UDP over IPv4, else one of the other forms of plain frames.
+/// A frame with a few values of each field: most often TCP or UDP over IPv4, otherwise another form of plain frames.
 fn frame(rng: &mut Rng) -> Vec<u8> {
     let mut frame = match rng.below(4) {
         0 => frame_v6(rng),
@@ -147,7 +147,7 @@ fn frame_v4(rng: &mut Rng) -> Vec<u8> {
     frame
 }
 
-/// Something about it is otherwise: mostly it is not plain any more, or of another flow.
+/// Changes a frame so that it is mostly no longer plain, or belongs to another flow.
 fn spoil(frame: &mut Vec<u8>, rng: &mut Rng) {
     match rng.below(6) {
         0 => frame.truncate(14 + rng.below(46) as usize),
@@ -159,7 +159,7 @@ fn spoil(frame: &mut Vec<u8>, rng: &mut Rng) {
     }
 }
 
-fn forwards_as_told(index: IndexKind, seed: u64, inverse_probability: u32) -> [u64; 2] {
+fn forwards_each_packet_right(index: IndexKind, seed: u64, inverse_probability: u32) -> [u64; 2] {
     let config = Config { threads: 0, index, ..Config::default() };
     let dp = Datapath::new(config, Clock::stopped()).expect("no thread to start");
     dp.set_microflow_inverse_probability(inverse_probability);
@@ -171,7 +171,7 @@ fn forwards_as_told(index: IndexKind, seed: u64, inverse_probability: u32) -> [u
     dp.set_handler(chooser.clone());
     let mut rng = Rng::seeded(seed);
     let (mut sent, mut bytes, mut generation) = (0, 0, 0);
-    let mut usual = frame(&mut rng);
+    let mut template = frame(&mut rng);
     for _ in 0..400 {
         match rng.below(20) {
             0 => {
@@ -186,14 +186,14 @@ fn forwards_as_told(index: IndexKind, seed: u64, inverse_probability: u32) -> [u
                     chooser.flow_gone(FlowId(0), gone);
                 }
             }
-            2..6 => usual = frame(&mut rng),
+            2..6 => template = frame(&mut rng),
             _ => {}
         }
         let mut expected = vec![Vec::new(); ports.len()];
         let from = rng.below(2) as usize;
         let noise = [0, 0, 0, 30, 3][rng.below(5) as usize];
         for _ in 0..=rng.below(70) {
-            let mut one = usual.clone();
+            let mut one = template.clone();
             one[25] = rng.below(256) as u8;
             if noise != 0 && rng.below(noise) == 0 {
                 spoil(&mut one, &mut rng);
@@ -231,11 +231,11 @@ fn forwards_as_told(index: IndexKind, seed: u64, inverse_probability: u32) -> [u
 }
 
 #[test]
-fn packets_go_where_the_switch_says_of_each_alone() {
+fn packets_follow_their_own_verdicts() {
     let (mut packets, mut misses) = (0, 0);
     for seed in 0..24 {
         let index = if seed % 3 == 0 { IndexKind::TupleSpace } else { IndexKind::Tree };
-        let [sent, missed] = forwards_as_told(index, seed, [0, 1, 100][seed as usize % 3]);
+        let [sent, missed] = forwards_each_packet_right(index, seed, [0, 1, 100][seed as usize % 3]);
         (packets, misses) = (packets + sent, misses + missed);
     }
     tally::report!("{packets} packets, of which {misses} missed");

@@ -1,5 +1,5 @@
-//! Flows below the datapath, beside a datapath that has none: a naive accelerator in memory, random traffic, and changes of
-//! everything.
+//! A datapath with an accelerator compared with one without: a naive accelerator in memory, random traffic, and
+//! changes of the ports, flows and accelerator.
 
 mod common;
 
@@ -21,7 +21,7 @@ use netdev::{Netdev, Tx};
 use packet::{Batch, Packet};
 use parking_lot::Mutex;
 
-/// A list of verdicts, asked one after the other.
+/// A naive accelerator: a list of verdicts, searched in order.
 #[derive(Debug)]
 struct Twin {
     clock: Clock,
@@ -34,16 +34,16 @@ struct State {
     verdicts: BTreeMap<Handle, (Verdict, Forwarded, Millis)>,
     next: Handle,
     forwarded: u64,
-    /// The same of each network, without a tag and with one.
+    /// Forwarded packets of each network, without and with a tag.
     by_kind: [u64; 4],
-    /// Those that got or lost a tag.
+    /// Packets that got or lost a tag.
     tags: u64,
 }
 
 const FLOWS_MAX: usize = 7;
 const MASKS_MAX: usize = 2;
 
-/// The network of a plain frame, and its words.
+/// Returns the network of a plain frame, and its words.
 fn plain(frame: &[u8]) -> Option<(Network, [u64; PLAIN_WORDS])> {
     let (key, layers) = extract(frame, PortNo(1));
     let (l3, l4) = (usize::from(layers.l3?), usize::from(layers.l4?));
@@ -76,7 +76,7 @@ impl Twin {
         Arc::new(Self { clock: clock.clone(), state: Mutex::default() })
     }
 
-    /// Does with a frame what the kernel would; says whether it is done with.
+    /// Processes a frame as the kernel would. Returns true if it forwarded the frame.
     fn take(&self, device: &str, frame: &[u8]) -> bool {
         let state = &mut *self.state.lock();
         let Some((from, _)) = state.ports.iter().find(|(_, port)| port.name() == device) else { return false };
@@ -164,11 +164,11 @@ impl Accelerator for Twin {
         Ok(state.next)
     }
 
-    fn remove(&self, handles: &[Handle], told: &mut dyn FnMut(usize, Forwarded)) {
+    fn remove(&self, handles: &[Handle], report: &mut dyn FnMut(usize, Forwarded)) {
         for (at, handle) in handles.iter().enumerate() {
             let all = self.forwarded(*handle);
             assert!(self.state.lock().verdicts.remove(handle).is_some(), "removed twice");
-            told(at, all);
+            report(at, all);
         }
     }
 
@@ -184,7 +184,7 @@ impl Accelerator for Twin {
     }
 }
 
-/// What the tables say: a number that decides about everything, and of which keys more is read.
+/// Returns the verdict on a key, which depends on the version, and the mask of further bits read.
 fn decide(version: u64, key: &FlowKey) -> (DpActions, FlowMask) {
     let mut mask = FlowKey::mask_of(Field::InPortOxm);
     mask.0[flow::layout::PORTS] = u64::MAX;
@@ -232,7 +232,7 @@ fn decide(version: u64, key: &FlowKey) -> (DpActions, FlowMask) {
     (actions, mask)
 }
 
-/// A frame of few values at each place.
+/// A frame with few values in each field.
 fn frame(rng: &mut Rng) -> Vec<u8> {
     let mut frame = vec![0; 80 + rng.below(3) as usize];
     frame[5] = rng.below(3) as u8;
@@ -251,11 +251,11 @@ fn frame(rng: &mut Rng) -> Vec<u8> {
     (frame[l4 + 12], frame[l4 + 13]) = (0x50, 1 << rng.below(5));
     match rng.below(16) {
         0 => frame[13] = 6,
-        // A fragment, or a strange protocol over IPv6.
+        // A fragment, or an unsupported protocol over IPv6.
         1 => frame[20] = 0x20,
-        // Options, or a strange traffic class over IPv6.
+        // IPv4 options, or an unsupported IPv6 traffic class.
         2 => frame[14] ^= 3,
-        // Extension headers of IPv6.
+        // IPv6 extension headers.
         3 if l4 == 54 => frame[20] = [0, 44, 60][rng.below(3) as usize],
         _ => {}
     }
@@ -266,7 +266,7 @@ fn frame(rng: &mut Rng) -> Vec<u8> {
     frame
 }
 
-/// A datapath with five ports, of which an accelerator may take four.
+/// A datapath with five ports, four of which an accelerator may support.
 struct Side {
     dp: Datapath,
     handler: Arc<TestHandler>,
@@ -312,7 +312,7 @@ impl Side {
         assert!(twin.state.lock().verdicts.is_empty());
     }
 
-    /// Receives a frame, and says what left by each port.
+    /// Receives frames and returns the frames sent to each port.
     fn receive(&self, port: usize, frames: &[Vec<u8>]) -> Vec<Vec<Vec<u8>>> {
         if self.present[port] {
             for frame in frames {
@@ -363,7 +363,7 @@ impl Side {
 }
 
 #[test]
-fn with_and_without_an_accelerator_all_is_the_same() {
+fn an_accelerator_changes_nothing_visible() {
     let (mut forwarded, mut taken, mut steps) = (0, 0, 0);
     let (mut refused, mut by_kind, mut tags) = (BTreeMap::new(), [0; 4], 0);
     for seed in 0..24 {
@@ -444,7 +444,7 @@ fn with_and_without_an_accelerator_all_is_the_same() {
 }
 
 #[test]
-fn a_flow_is_taken_when_it_has_some_packets_and_shown_so() {
+fn a_flow_is_offloaded_after_some_packets() {
     let clock = Clock::stopped();
     let dp = Datapath::new(Config { threads: 0, ..Config::default() }, clock.clone()).expect("no threads");
     let (a, b) = (TestPort::new("a"), TestPort::new("b"));
@@ -464,7 +464,7 @@ fn a_flow_is_taken_when_it_has_some_packets_and_shown_so() {
         }
         dp.flow_dump()[0].offloaded
     };
-    // The packet of the miss is not its flow's.
+    // The packet of the miss does not count for its flow.
     assert!((0..OFFERED_PACKETS).all(|_| !receive()));
     assert!(receive());
     assert!(receive());
@@ -503,12 +503,12 @@ impl Accelerator for Slow {
         self.twin.put(verdict)
     }
 
-    fn remove(&self, handles: &[Handle], told: &mut dyn FnMut(usize, Forwarded)) {
+    fn remove(&self, handles: &[Handle], report: &mut dyn FnMut(usize, Forwarded)) {
         if let (Some(dp), false) = (self.dp.get().and_then(Weak::upgrade), handles.is_empty()) {
             self.port.receive(&self.frame);
             self.forwarded.fetch_add(dp.run_until_idle(10) as u64, Ordering::Relaxed);
         }
-        self.twin.remove(handles, told);
+        self.twin.remove(handles, report);
     }
 
     fn forwarded(&self, handle: Handle) -> Forwarded {
@@ -522,7 +522,7 @@ impl Accelerator for Slow {
     }
 }
 
-/// To take a flow back from the kernel waits for many: packets are forwarded meanwhile, and by what is in its place.
+/// Taking a flow back from the kernel waits for other threads: meanwhile packets are forwarded, by the new flow.
 #[test]
 fn packets_are_forwarded_while_a_flow_is_taken_back() {
     let clock = Clock::stopped();
@@ -549,11 +549,11 @@ fn packets_are_forwarded_while_a_flow_is_taken_back() {
     let to_c: DpActions = [DpAction::Output(DpPort(3))].into();
     dp.flow_put(entry.id, DpFlow::by_hand(&entry.key, &entry.mask, to_c, 0)).expect("there is room");
     assert_eq!((slow.forwarded.load(Ordering::Relaxed), c.sent().len()), (1, 1));
-    // All that was forwarded below before, and the packet in between, are the flow's.
+    // Packets forwarded below before, and the packet in between, count for the flow.
     assert!(!twin.take("a", &udp), "nothing is forwarded below by what was replaced");
     let stats = dp.flow_get(entry.id).expect("there").stats;
     assert_eq!(stats.packets, entry.stats.packets + 2);
-    // And when it is removed, it has what came meanwhile.
+    // A removed flow includes packets that were forwarded meanwhile.
     for _ in 0..OFFERED_PACKETS {
         a.receive(&udp);
         dp.run_until_idle(10);
@@ -564,14 +564,14 @@ fn packets_are_forwarded_while_a_flow_is_taken_back() {
     assert_eq!(slow.forwarded.load(Ordering::Relaxed), 2, "another miss");
 }
 
-/// Batches that are told by their bytes, without keys, count for that as others do.
+/// Batches that the last-flow cache recognizes, without keys, count for the offer as well.
 #[test]
-fn a_usual_flow_is_offered_too() {
+fn a_flow_of_the_last_flow_cache_is_offered_too() {
     let (clock, version) = (Clock::stopped(), Arc::new(AtomicU64::new(0)));
     let mut rng = Rng::seeded(4);
     let mut side = Side::new(IndexKind::Tree, &clock, &version, true);
     side.toggle_accelerator();
-    // Some frame whose flow an accelerator would take, in batches until it is the usual one.
+    // A frame whose flow an accelerator accepts, in batches until the last-flow cache holds it.
     let one = loop {
         let one = frame(&mut rng);
         let batch = vec![one.clone(); 32];

@@ -1,5 +1,5 @@
-//! Packet threads that come and go, and queues that they hand over, while packets flow. Threads are told to sleep, so
-//! that they share a machine with others; cores that the machine has not are as good as any here.
+//! Packet threads that start and end, and receive queues that move, while packets flow. Threads sleep when idle, as
+//! they share the machine with other tests; cores need not exist here.
 
 mod common;
 
@@ -15,7 +15,7 @@ use netdev::Netdev;
 use netdev::dummy::{Dummy, Registry};
 use packet::Packet;
 
-/// Frames on their way at most: a dummy's queue holds some more.
+/// Maximum number of frames in transit: fewer than a dummy's queue holds.
 const UNDER_WAY: u64 = 500;
 
 fn wait_until(done: impl Fn() -> bool) {
@@ -39,7 +39,7 @@ fn on_cores(cores: &[usize]) -> ThreadConfig {
     ThreadConfig { cpus, sleep_us_max: 1000, ..ThreadConfig::default() }
 }
 
-/// For each thread its core and its queues.
+/// Returns the core and the queues of each thread.
 fn assigned(dp: &Datapath) -> Vec<(usize, Vec<(String, usize)>)> {
     let queues = |usage: &dpif::Usage| usage.queues.iter().map(|q| (q.port.clone(), q.queue)).collect();
     dp.usage(1).iter().map(|usage| (usage.thread.core_id, queues(usage))).collect()
@@ -50,7 +50,7 @@ fn of(port: &str, queues: &[usize]) -> Vec<(String, usize)> {
 }
 
 #[test]
-fn packets_survive_whatever_becomes_of_threads() {
+fn no_packet_is_lost_while_threads_change() {
     const QUEUES: usize = 4;
     let registry = Registry::new();
     let dp = Arc::new(Datapath::new(Config::default(), Clock::real()).expect("starts"));
@@ -58,7 +58,7 @@ fn packets_survive_whatever_becomes_of_threads() {
     let (input, out) = (dummy(&registry, "in", QUEUES), TestPort::new("out"));
     dp.port_add(input.clone(), None).expect("opens");
     dp.port_add(out.clone(), None).expect("opens");
-    // The flow comes before the others, which then stay in order.
+    // The flow is installed before the other frames, which then stay in order.
     input.receive(Packet::from_slice(&numbered_frame(0, 60)), 0);
     wait_until(|| out.output.lock().len() == 1);
     let (stop, sent) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(1)));
@@ -118,24 +118,24 @@ fn queues_are_assigned_as_configured() {
     let (a, b) = (dummy(&registry, "a", 4), dummy(&registry, "b", 1));
     dp.port_add(a.clone(), None).expect("opens");
     let processors = std::thread::available_parallelism().expect("of this machine").get();
-    // Without cores: as many threads as the port has queues, if there are so many processors.
+    // Without cores: as many threads as the port has queues, if there are enough processors.
     assert_eq!(assigned(&dp).len(), processors.min(4));
     dp.set_threads(&on_cores(&[3, 5])).expect("starts");
     dp.port_add(b, None).expect("opens");
     let by_cycles = [(3, [of("a", &[0, 3]), of("b", &[0])].concat()), (5, of("a", &[1, 2]))];
     assert_eq!(assigned(&dp), by_cycles);
     assert!(dp.threads().iter().all(|(thread, _)| thread.is_pinned && !thread.is_isolated));
-    // A queue that is pinned isolates its core.
+    // A pinned queue isolates its core.
     dp.port_set_queues(DpPort(1), &[(2, 3)].into()).expect("there");
     assert_eq!(assigned(&dp), [(3, of("a", &[2])), (5, [of("a", &[0, 1, 3]), of("b", &[0])].concat())]);
     assert_eq!(dp.threads().iter().map(|(t, _)| t.is_isolated).collect::<Vec<_>>(), [true, false]);
-    // That can be switched off for one algorithm.
+    // One algorithm can work without isolation.
     for (algorithm, queues) in [(Algorithm::Group, 3), (Algorithm::Cycles, 1)] {
         let policy = Policy { algorithm, isolate: false };
         dp.set_threads(&ThreadConfig { policy, ..on_cores(&[3, 5]) }).expect("starts");
         assert_eq!(assigned(&dp)[0].1.len(), queues, "{algorithm:?}");
     }
-    // A core without a thread, and a device with other queues.
+    // A core without a thread, and a device whose number of queues changes.
     dp.port_set_queues(DpPort(1), &[(2, 9)].into()).expect("there");
     set_queues(&a, 2);
     dp.port_set_queues(DpPort(1), &BTreeMap::new()).expect("there");
@@ -155,22 +155,22 @@ fn queues_are_assigned_as_configured() {
     let before = ids();
     dp.set_threads(&on_cores(&[0])).expect("starts");
     assert_ne!(ids(), before);
-    // A port that goes on: it is served by whoever has it now.
+    // A port that stays is served by its new thread.
     dp.set_handler(TestHandler::always(vec![DpAction::Output(DpPort(1))]));
     a.receive(Packet::from_slice(&numbered_frame(1, 60)), 0);
     wait_until(|| a.stats().tx_packets == Some(1));
-    // What is counted when a round is over may come after what it sent.
+    // Counters of a round may lag behind the packets that it sent.
     wait_until(|| dp.threads()[0].1.packets == 1);
 }
 
 #[test]
-fn what_queues_cost_is_remembered_and_balanced() {
+fn queue_costs_are_recorded_and_balanced() {
     let registry = Registry::new();
     let dp = Datapath::new(Config::default(), Clock::real()).expect("starts");
     dp.set_handler(TestHandler::always(vec![DpAction::Output(DpPort(1))]));
     let device = dummy(&registry, "a", 4);
     dp.port_add(device.clone(), None).expect("opens");
-    // By order: 0 and 2, 1 and 3.
+    // In order: 0 and 2, 1 and 3.
     let policy = Policy { algorithm: Algorithm::RoundRobin, isolate: true };
     dp.set_threads(&ThreadConfig { policy, ..on_cores(&[0, 1]) }).expect("starts");
     assert!(dp.usage(12).iter().all(|usage| usage.elapsed_ns == 0), "no interval is over");
@@ -182,7 +182,7 @@ fn what_queues_cost_is_remembered_and_balanced() {
         }
         wait_until(|| device.stats().tx_packets == Some(sent));
     }
-    // What is counted when a round is over may come after what it sent.
+    // Counters of a round may lag behind the packets that it sent.
     let cost =
         |intervals: usize| dp.usage(intervals).iter().flat_map(|u| u.queues.clone()).map(|q| q.busy_ns).sum::<u64>();
     wait_until(|| {
@@ -194,7 +194,8 @@ fn what_queues_cost_is_remembered_and_balanced() {
     assert!(costs[&0] + costs[&2] > 0 && costs[&1] + costs[&3] == 0, "{costs:?}");
     assert!(usage.iter().all(|u| u.elapsed_ns > 0 && u.queues.iter().map(|q| q.busy_ns).sum::<u64>() <= u.busy_ns));
 
-    // By itself queues are reassigned after the configured time, if it pays: both busy ones stand at one thread.
+    // Queues are reassigned automatically after the configured time if that pays: both busy queues belong to one
+    // thread.
     let balance = |improvement_percent| Balance { load_percent: 0, improvement_percent, ..Balance::default() };
     let plan = |algorithm, balance| {
         let policy = Policy { algorithm, isolate: true };
@@ -203,7 +204,7 @@ fn what_queues_cost_is_remembered_and_balanced() {
     let ticks = || (0..INTERVALS).map(|_| dp.tick()).collect::<Vec<_>>();
     plan(Algorithm::RoundRobin, Some(balance(0)));
     assert!(!ticks().contains(&true), "not with this algorithm");
-    // A minute without packets: there is nothing to gain, but it is allowed.
+    // After a minute without packets, a reassignment gains nothing, but is allowed.
     plan(Algorithm::Group, Some(balance(1)));
     assert!(!ticks().contains(&true));
     plan(Algorithm::Group, Some(balance(0)));

@@ -1,4 +1,4 @@
-//! Ports that come and go beside others, and their transmit queues.
+//! Ports that are added and removed beside others, and their transmit queues.
 
 mod common;
 
@@ -13,9 +13,9 @@ use netdev::Netdev;
 use netdev::dummy::Registry;
 use packet::Packet;
 
-/// Threads that share transmit handles, most of them.
+/// Many threads, most of which share transmit handles.
 const MANY_THREADS: usize = 40;
-/// Handles of a port at most: 15 threads have one each, all others share 8.
+/// Maximum number of handles of a port: 15 threads have one each, all others share 8.
 const HANDLES_MAX: u64 = 23;
 
 fn wait_until(done: impl Fn() -> bool) {
@@ -39,12 +39,12 @@ fn a_transmit_queue_is_opened_by_the_first_packet_and_closed_with_the_port() {
         dp.run_once();
     }
     assert_eq!(ports[1].sent().len(), 3);
-    // One of the packet thread, and one of the handler that answered the miss.
+    // One handle of the packet thread, and one of the handler thread that served the miss.
     assert_eq!(opened(), [0, 2, 0]);
     dp.port_del(DpPort(2)).expect("there");
     dp.synchronize();
     assert_eq!(Arc::strong_count(&ports[1].output), 1);
-    // The number's next life has handles of its own.
+    // The next port of this number has handles of its own.
     let other = TestPort::new("d");
     dp.port_add(other.clone(), Some(DpPort(2))).expect("opens");
     ports[0].receive(&numbered_frame(3, 60));
@@ -86,7 +86,7 @@ fn many_threads_share_a_few_transmit_queues_and_keep_the_order_of_each_queue() {
     dp.port_add(out.clone(), None).expect("opens");
     let cpus = (0..MANY_THREADS).map(|core| Cpu { core, numa: 0 }).collect();
     dp.set_threads(&ThreadConfig { cpus, sleep_us_max: 1000, ..ThreadConfig::default() }).expect("starts");
-    // The flow comes before the others, which then stay in order.
+    // The flow is installed before the other frames, which then stay in order.
     input.receive(Packet::from_slice(&numbered_frame(0, 60)), 0);
     wait_until(|| out.output.lock().len() == 1);
     let total = 50 * MANY_THREADS;
@@ -107,7 +107,7 @@ fn many_threads_share_a_few_transmit_queues_and_keep_the_order_of_each_queue() {
 }
 
 #[test]
-fn threads_that_run_anywhere_share_single_queue_ports_without_dealing_them_anew() {
+fn unpinned_threads_share_single_queue_ports_without_reassignment() {
     let dp = Datapath::new(Config { threads: 3, ..Config::default() }, Clock::real()).expect("starts");
     let ports: Vec<_> = (0..30).map(|n| TestPort::new(&format!("p{n}"))).collect();
     for port in &ports {

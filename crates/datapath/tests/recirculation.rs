@@ -1,4 +1,4 @@
-//! Packets that pass through the datapath several times, stepped by hand.
+//! Packets that pass through the datapath several times, stepped by the test.
 
 mod common;
 
@@ -8,9 +8,9 @@ use dpif::{DpAction, Dpif, HashKind};
 use flow::Field;
 use packet::Packet;
 
-/// The first look-up takes the VLAN tag off and computes a hash, the second one goes by both.
+/// The first pass pops the VLAN tag and computes a hash, the second one matches on both.
 #[test]
-fn packets_come_back() {
+fn packets_recirculate() {
     let dp = stepped();
     let (a, b) = two_ports(&dp);
     let handler = TestHandler::new(Box::new(|_, key| {
@@ -48,7 +48,7 @@ fn packets_come_back() {
     assert_eq!(dp.drops(), []);
 }
 
-/// All packets of a pass.
+/// A mask that covers all packets of a pass.
 fn pass_mask() -> flow::FlowMask {
     let mut mask = plain_mask();
     mask.add_mask(Field::RecircId, u32::MAX.into());
@@ -56,7 +56,7 @@ fn pass_mask() -> flow::FlowMask {
 }
 
 #[test]
-fn packets_come_back_eight_times() {
+fn packets_recirculate_at_most_eight_times() {
     for (passes, drops) in [(8, 0), (9, 5)] {
         let dp = stepped();
         let (a, b) = two_ports(&dp);
@@ -74,9 +74,9 @@ fn packets_come_back_eight_times() {
     }
 }
 
-/// A group of all buckets, each of which sends its copy back: every pass makes seven of one.
+/// A group of type all in which each bucket recirculates its copy: every pass makes seven copies of one packet.
 #[test]
-fn copies_that_come_back_multiply_within_bounds() {
+fn recirculated_copies_are_bounded() {
     const BUCKETS: u32 = 7;
     let dp = stepped();
     let (a, b) = two_ports(&dp);
@@ -90,17 +90,17 @@ fn copies_that_come_back_multiply_within_bounds() {
         dp.run_until_idle(10);
         let sent = b.sent().len() as u64;
         let stats = dp.thread_stats().remove(0);
-        // One that came in may come back 4096 times; what would come back beyond that is counted.
+        // Each received packet may recirculate 4096 times; further recirculations are counted as drops.
         assert_eq!(sent, 4097, "{stats:?}");
         let drops = dp.drops();
         assert!(matches!(drops[..], [(DropReason::Recirculation, _)]), "{drops:?}");
     }
 }
 
-/// The metadata that actions set is in the keys of later passes, of the packet and of its copies, and of a packet that
-/// waited for an answer; and it is no other packet's.
+/// Keys of later passes contain the metadata that actions set: those of the packet, of its copies, and of a packet
+/// that waited for an upcall. They contain no other packet's metadata.
 #[test]
-fn marks_that_are_set_go_along() {
+fn metadata_survives_recirculation() {
     let dp = stepped();
     let (a, b) = two_ports(&dp);
     let set = |field, value, mask| DpAction::Set { field, value, mask };

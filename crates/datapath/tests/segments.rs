@@ -1,5 +1,4 @@
-//! A packet that stands for several segments leaves as the frames that the segments, each by itself, would have left as:
-//! whatever the actions are.
+//! A GSO packet leaves as the same frames that its segments would have left as, for all lists of actions.
 
 mod common;
 
@@ -13,7 +12,7 @@ use packet::wire::{EthernetRepr, Ipv4Repr, Ipv6Repr, TcpRepr, UdpRepr, VlanRepr}
 use packet::{Batch, Gso, GsoKind, Packet, segment};
 use proptest::prelude::*;
 
-/// A packet of this kind, with VLAN tags.
+/// A GSO packet of this kind, with VLAN tags.
 fn large(kind: GsoKind, v6: bool, tags: usize, payload: &[u8], size: u16) -> Packet {
     let mut f = Vec::new();
     EthernetRepr { ethertype: 0, ..EthernetRepr::default() }.emit(&mut f);
@@ -65,7 +64,7 @@ fn set() -> impl Strategy<Value = DpAction> {
     })
 }
 
-/// Steps that follow each other, so that pairs which need each other are together.
+/// Consecutive steps, so that pairs which depend on each other are together.
 fn steps() -> impl Strategy<Value = Vec<DpAction>> {
     let one = prop_oneof![
         3 => set(),
@@ -104,7 +103,7 @@ fn list() -> impl Strategy<Value = Vec<DpAction>> {
     })
 }
 
-/// The same list, with packets going to list `next` when they come back, if there is one.
+/// The list, with recirculation to list `next` if there is one.
 fn in_turn(list: &[DpAction], next: Option<u32>) -> DpActions {
     let one = |action: &DpAction| match (action, next) {
         (DpAction::Recirc(_), Some(next)) => DpAction::Recirc(next),
@@ -114,7 +113,8 @@ fn in_turn(list: &[DpAction], next: Option<u32>) -> DpActions {
     list.iter().map(one).collect()
 }
 
-/// What leaves for some packets that take `lists[0]`, and the other lists when they come back: frames and marks, sorted.
+/// Returns the sorted frames and metadata sent for packets that take `lists[0]`, and then the other lists when they
+/// recirculate.
 fn frames(packets: Vec<Packet>, lists: &[Vec<DpAction>], vlans_max: usize) -> Vec<(Vec<u8>, u32, u32)> {
     let dp = Datapath::new(Config { threads: 0, ..Config::default() }, Clock::stopped()).expect("no thread to start");
     dp.set_vlans_max(vlans_max);
@@ -127,7 +127,7 @@ fn frames(packets: Vec<Packet>, lists: &[Vec<DpAction>], vlans_max: usize) -> Ve
         let mut mask = plain_mask();
         mask.add_mask(Field::RecircId, u32::MAX.into());
         mask.add_mask(Field::PktMark, u32::MAX.into());
-        // What the packet carries shows in the frames.
+        // The metadata of the packet is visible in the frames.
         let mark = key.get(Field::PktMark) ^ key.get(Field::SkbPriority) << 8;
         let noted = DpAction::Set { field: Field::EthSrc, value: mark, mask: 0xffff_ffff_ffff };
         mask.add_mask(Field::SkbPriority, u32::MAX.into());
@@ -150,7 +150,7 @@ fn frames(packets: Vec<Packet>, lists: &[Vec<DpAction>], vlans_max: usize) -> Ve
 
 tally::proptest! {
     #[test]
-    fn a_large_packet_leaves_as_its_segments_would(
+    fn a_gso_packet_leaves_as_its_segments_would(
         which in 0..4usize, tags in 0..3usize, len in 0..3000usize, size in 30..900u16, vlans_max in 1..3usize,
         lists in prop::collection::vec(list(), 1..4),
     ) {
@@ -163,9 +163,9 @@ tally::proptest! {
     }
 }
 
-/// The case that was found first: the label stood in front of the tag that the flow had pushed.
+/// A regression: the label was pushed in front of the tag that the flow had pushed.
 #[test]
-fn labels_are_pushed_behind_tags_that_were_pushed_before() {
+fn labels_are_pushed_behind_pushed_tags() {
     let list = vec![
         DpAction::PushVlan { tpid: 0x8100, tci: 9 },
         DpAction::PushMpls { ethertype: 0x8847, lse: 0x5140 },

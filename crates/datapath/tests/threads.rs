@@ -1,4 +1,4 @@
-//! A datapath with packet threads: ends are joined by condition variables and counters, never by time.
+//! A datapath with packet threads: tests wait on condition variables and counters, never for a time.
 
 mod common;
 
@@ -12,7 +12,7 @@ use dpif::{Cpu, DpAction, DpActions, Dpif, ThreadConfig};
 use netdev::Netdev;
 use packet::Packet;
 
-/// Waits, giving way to other threads, until `done` says so.
+/// Waits until `done` returns true, and yields to other threads meanwhile.
 fn wait_until(done: impl Fn() -> bool) {
     while !done() {
         std::thread::yield_now();
@@ -29,7 +29,7 @@ fn a_sleeping_thread_wakes_for_frames_and_ports() {
             dp.port_add(port.clone(), None).expect("opens");
         }
         wait_until(|| dp.thread_stats().iter().all(|t| t.sleeps > 0));
-        // The first brings the flow for the others, which stay in order.
+        // The first frame installs the flow for the others, which stay in order.
         a.receive(&numbered_frame(0, 100));
         wait_until(|| b.output.lock().len() == 1);
         let n_packets = 10_000;
@@ -49,14 +49,14 @@ fn a_sleeping_thread_wakes_for_frames_and_ports() {
 }
 
 #[test]
-fn a_thread_about_to_sleep_asks_only_ports_that_had_something() {
+fn a_thread_about_to_sleep_polls_only_active_ports() {
     let dp = Datapath::new(Config::default(), Clock::real()).expect("starts");
     dp.set_handler(TestHandler::always(vec![DpAction::Output(DpPort(2))]));
     let (a, b) = (TestPort::new("a"), TestPort::new("b"));
     for port in [&a, &b] {
         dp.port_add(port.clone(), None).expect("opens");
     }
-    // Packet threads take the ports over in their next rounds.
+    // Packet threads take over the ports in their next rounds.
     dp.synchronize();
     let sleeps = || dp.thread_stats()[0].sleeps;
     wait_until(|| sleeps() > 0);
@@ -70,7 +70,7 @@ fn a_thread_about_to_sleep_asks_only_ports_that_had_something() {
     let [a_asked, b_asked] = [&a, &b].map(|port| port.asked.load(Ordering::Relaxed));
     let (busy, idle) = (a_asked - before[0], b_asked - before[1]);
     assert!(idle > 0 && 2 * idle < busy, "{idle} {busy}");
-    // It is served as any other.
+    // Afterwards it is served like any other port.
     b.receive(&numbered_frame(100, 60));
     wait_until(|| dp.stats().missed + dp.stats().hit == 101);
 }
@@ -92,7 +92,7 @@ fn an_old_generation_is_never_used_under_traffic() {
     for port in [&a, &b] {
         dp.port_add(port.clone(), None).expect("opens");
     }
-    // Packet threads take the ports over in their next rounds.
+    // Packet threads take over the ports in their next rounds.
     dp.synchronize();
     let stop = Arc::new(AtomicBool::new(false));
     let dumper = std::thread::spawn({
@@ -103,8 +103,8 @@ fn an_old_generation_is_never_used_under_traffic() {
             }
         }
     });
-    // The handler reads its generation before it computes, so the order here is the switch's: first the state, then
-    // the handler's stamp, then the datapath's.
+    // The handler reads its generation before it translates, so the order of changes here is that of the switch:
+    // first the state, then the handler's generation, then the datapath's.
     let n_packets = 5000u32;
     for n in 0..n_packets {
         if n % 50 == 0 {
@@ -115,7 +115,7 @@ fn an_old_generation_is_never_used_under_traffic() {
         }
         a.receive(&numbered_frame(n, 60));
     }
-    // More may go up after a change than the queue has room for.
+    // After a change there may be more misses than the upcall queue holds.
     let lost = || dp.stats().lost as usize;
     wait_until(|| b.output.lock().len() + lost() == n_packets as usize);
     stop.store(true, Ordering::Relaxed);
@@ -128,7 +128,7 @@ fn an_old_generation_is_never_used_under_traffic() {
 }
 
 #[test]
-fn a_panic_above_the_seam_costs_a_batch_and_no_thread() {
+fn a_panic_in_the_handler_costs_a_batch_but_no_thread() {
     let dp = Datapath::new(Config::default(), Clock::real()).expect("starts");
     dp.set_handler(TestHandler::new(Box::new(|_, key| {
         assert!(key.vlan_tci() == 0, "this test's handler cannot bear tags");
@@ -138,7 +138,7 @@ fn a_panic_above_the_seam_costs_a_batch_and_no_thread() {
     for port in [&a, &b] {
         dp.port_add(port.clone(), None).expect("opens");
     }
-    // Packet threads take the ports over in their next rounds.
+    // Packet threads take over the ports in their next rounds.
     dp.synchronize();
     let mut tagged = numbered_frame(1, 60);
     tagged[12..14].copy_from_slice(&[0x81, 0]);
@@ -150,7 +150,7 @@ fn a_panic_above_the_seam_costs_a_batch_and_no_thread() {
 }
 
 #[test]
-fn a_packet_thread_asks_itself_while_it_need_not_wait() {
+fn a_packet_thread_handles_misses_that_do_not_block() {
     let dp = Datapath::new(Config { threads: 1, ..Config::default() }, Clock::real()).expect("starts");
     let handler = TestHandler::new(Box::new(|_, key| {
         assert!(key.vlan_tci() == 0, "this test's handler cannot bear tags");
@@ -162,14 +162,14 @@ fn a_packet_thread_asks_itself_while_it_need_not_wait() {
     for port in [&a, &b] {
         dp.port_add(port.clone(), None).expect("opens");
     }
-    // Packet threads take the ports over in their next rounds.
+    // Packet threads take over the ports in their next rounds.
     dp.synchronize();
     let here = || handler.answered_here.load(Ordering::SeqCst);
     let send = |n: u32| {
         a.receive(&numbered_frame(n, 60));
         wait_until(|| b.output.lock().len() == n as usize);
     };
-    // A packet thread answers as long as answers come quickly, which a busy machine may prevent for a while.
+    // A packet thread handles misses while replies are quick, which a busy machine may prevent for a while.
     let mut n = 0;
     while n < 100 || here() == 0 {
         n += 1;
@@ -181,14 +181,14 @@ fn a_packet_thread_asks_itself_while_it_need_not_wait() {
     assert_eq!((stats.ports[0].1.queued, stats.ports[0].1.served), (all, all));
     assert_eq!((dp.stats().missed, dp.stats().lost), (all, 0));
 
-    // Who would have to wait leaves it to the handlers.
+    // If the reply would block, handlers serve the miss.
     handler.answers_here.store(false, Ordering::SeqCst);
     let before = here();
     (n + 1..=n + 100).for_each(send);
     assert_eq!((here(), dp.stats().missed), (before, all + 100));
     assert!(b.sent().iter().zip(1..).all(|(p, n)| p.data() == numbered_frame(n, 60)));
 
-    // A panic costs the batch, wherever it was answered, and leaves the turn to others.
+    // A panic costs the batch on any thread, and releases the turn.
     handler.answers_here.store(true, Ordering::SeqCst);
     let mut tagged = numbered_frame(1, 60);
     tagged[12..14].copy_from_slice(&[0x81, 0]);
@@ -202,8 +202,8 @@ fn a_packet_thread_asks_itself_while_it_need_not_wait() {
 }
 
 #[test]
-fn a_packet_thread_does_not_wait_to_tell_of_the_end_of_a_flow() {
-    // One handler tells of ends, the other one answers.
+fn a_packet_thread_does_not_wait_for_reports_of_removed_flows() {
+    // One handler thread reports removed flows, the other one serves misses.
     let config = Config { threads: 1, handlers: 2, ..Config::default() };
     let dp = Datapath::new(config, Clock::real()).expect("starts");
     let handler = TestHandler::always(vec![DpAction::Output(DpPort(2))]);
@@ -213,7 +213,7 @@ fn a_packet_thread_does_not_wait_to_tell_of_the_end_of_a_flow() {
     for port in [&a, &b] {
         dp.port_add(port.clone(), None).expect("opens");
     }
-    // Packet threads take the ports over in their next rounds.
+    // Packet threads take over the ports in their next rounds.
     dp.synchronize();
     let (misses, here) = (|| handler.misses.load(Ordering::SeqCst), || handler.answered_here.load(Ordering::SeqCst));
     let by_handler = || misses().saturating_sub(here());
@@ -224,7 +224,7 @@ fn a_packet_thread_does_not_wait_to_tell_of_the_end_of_a_flow() {
         wait_until(|| b.output.lock().len() == sent as usize || by_handler() > handled);
     };
     send(1);
-    // Whoever hears of flows that are gone is held up. Each answer takes the place of the flow of the generation before.
+    // The report of a removed flow blocks. Each reply replaces the flow of the previous generation.
     let held = handler.gone.lock();
     let handled = by_handler();
     for generation in 1..=10 {
@@ -232,26 +232,27 @@ fn a_packet_thread_does_not_wait_to_tell_of_the_end_of_a_flow() {
         dp.set_generation(generation);
         send(handled);
         if by_handler() > handled {
-            // The machine was so busy that a handler answered, which has to wait now.
+            // The machine was so busy that a handler thread replied, which now has to wait.
             break;
         }
         send(handled);
     }
     drop(held);
-    // All are told of.
+    // All removed flows are reported.
     wait_until(|| handler.gone.lock().len() as u64 + 1 == misses());
 }
 
 #[test]
-fn nothing_is_kept_of_a_port_that_goes_while_its_packets_are_looked_up() {
+fn a_port_removed_during_an_upcall_leaves_no_state() {
     let dp = Arc::new(Datapath::new(Config { threads: 1, ..Config::default() }, Clock::real()).expect("starts"));
     let (a, b) = (TestPort::new("a"), TestPort::new("b"));
     for port in [&a, &b] {
         dp.port_add(port.clone(), None).expect("opens");
     }
-    // Packet threads take the ports over in their next rounds.
+    // Packet threads take over the ports in their next rounds.
     dp.synchronize();
-    // Whoever answers a packet of the first port has another one of the second come in, and that port go.
+    // While the handler serves a packet of the first port, another one arrives at the second port, which is then
+    // removed.
     let (late, switch) = (b.clone(), Arc::downgrade(&dp));
     let handler = TestHandler::new(Box::new(move |port, _| {
         if port == DpPort(1)
@@ -273,7 +274,7 @@ fn nothing_is_kept_of_a_port_that_goes_while_its_packets_are_looked_up() {
 
 #[test]
 fn a_port_with_many_misses_does_not_hold_up_another() {
-    // A handler that waits to be let go, so that misses pile up.
+    // A handler that blocks until released, so that misses pile up.
     let (locked, open) = (Arc::new(parking_lot::Mutex::new(())), Arc::new(parking_lot::Mutex::new(Vec::new())));
     let (gate, order) = (locked.clone(), open.clone());
     let dp = Datapath::new(Config { handlers: 1, ..Config::default() }, Clock::real()).expect("starts");
@@ -286,14 +287,14 @@ fn a_port_with_many_misses_does_not_hold_up_another() {
     for port in &ports {
         dp.port_add(port.clone(), None).expect("opens");
     }
-    // Packet threads take the ports over in their next rounds.
+    // Packet threads take over the ports in their next rounds.
     dp.synchronize();
     let closed = locked.lock();
     let queued = |port: u32| {
         let stats = dp.upcall_stats();
         stats.ports.iter().find(|(p, _)| p.0 == port).map_or((0, 0), |(_, s)| (s.queued, s.dropped))
     };
-    // More than a queue holds, whatever is in work already.
+    // More misses than a queue holds, including those that are being served.
     for n in 0..2000 {
         ports[0].receive(&numbered_frame(n, 60));
     }
@@ -308,7 +309,7 @@ fn a_port_with_many_misses_does_not_hold_up_another() {
     dp.settle();
     let order = open.lock();
     assert_eq!(order.len() as u64, taken + 40);
-    // The quiet port's two batches come after three of the other's at most.
+    // The two batches of the quiet port follow at most three of the other port.
     let last = order.iter().rposition(|port| port.0 == 2).expect("served");
     assert!(last < 40 + 3 * 32, "the last of the quiet port's was number {last}");
     assert_eq!(dp.drops(), [(DropReason::UpcallQueueFull, dropped)]);
@@ -317,7 +318,7 @@ fn a_port_with_many_misses_does_not_hold_up_another() {
 }
 
 #[test]
-fn what_waits_at_a_port_goes_with_it() {
+fn waiting_packets_are_dropped_with_their_port() {
     let gate = Arc::new(parking_lot::Mutex::new(()));
     let asked = Arc::new(AtomicU64::new(0));
     let dp = Datapath::new(Config { handlers: 1, ..Config::default() }, Clock::real()).expect("starts");
@@ -331,7 +332,7 @@ fn what_waits_at_a_port_goes_with_it() {
     for port in [&old, &out] {
         dp.port_add(port.clone(), None).expect("opens");
     }
-    // Packet threads take the ports over in their next rounds.
+    // Packet threads take over the ports in their next rounds.
     dp.synchronize();
     let closed = gate.lock();
     (0..200).for_each(|n| old.receive(&numbered_frame(n, 60)));
@@ -347,7 +348,7 @@ fn what_waits_at_a_port_goes_with_it() {
     wait_until(|| of(1).is_some_and(|s| s.queued == 1) || dp.upcall_stats().ports.len() > 1);
     drop(closed);
     dp.settle();
-    // What was in work already, and the new port's.
+    // Packets that were already being served, and the new port's packet.
     assert_eq!((asked.load(Ordering::SeqCst), out.sent().len() as u64), (200 - waiting + 1, 200 - waiting + 1));
     assert_eq!(dp.drops(), [(DropReason::NoPort, waiting)]);
     assert_eq!(of(1).map(|s| (s.waiting, s.queued, s.served)), Some((0, 1, 1)));
@@ -355,14 +356,14 @@ fn what_waits_at_a_port_goes_with_it() {
 }
 
 #[test]
-fn handlers_come_and_go() {
+fn handler_threads_start_and_end() {
     let dp = Datapath::new(Config { handlers: 1, ..Config::default() }, Clock::real()).expect("starts");
     dp.set_handler(TestHandler::new(Box::new(|_, _| ([DpAction::Output(DpPort(2))].into(), None))));
     let (a, b) = (TestPort::new("a"), TestPort::new("b"));
     for port in [&a, &b] {
         dp.port_add(port.clone(), None).expect("opens");
     }
-    // Packet threads take the ports over in their next rounds.
+    // Packet threads take over the ports in their next rounds.
     dp.synchronize();
     let mut sent = 0;
     for handlers in [4, 1, 3, 2] {
@@ -384,7 +385,7 @@ fn dummies_are_served_promptly() {
     for name in ["p1", "p2"] {
         dp.port_add(registry.open(name, "dummy").expect("opens"), None).expect("opens");
     }
-    // Packet threads take the ports over in their next rounds.
+    // Packet threads take over the ports in their next rounds.
     dp.synchronize();
     let (p1, p2) = (registry.find("p1").expect("open"), registry.find("p2").expect("open"));
     wait_until(|| dp.thread_stats()[0].sleeps > 0);
@@ -398,7 +399,7 @@ fn dummies_are_served_promptly() {
 }
 
 #[test]
-fn a_thread_that_is_never_idle_still_does_its_chores() {
+fn a_thread_that_is_never_idle_still_does_housekeeping() {
     let dp = Datapath::new(Config::default(), Clock::real()).expect("starts");
     dp.set_handler(TestHandler::always(vec![DpAction::Output(DpPort(2))]));
     let (a, b) = (TestPort::new("a"), TestPort::new("b"));
@@ -409,7 +410,7 @@ fn a_thread_that_is_never_idle_still_does_its_chores() {
     for port in [endless as Arc<dyn Netdev>, null, a.clone(), b] {
         dp.port_add(port, None).expect("opens");
     }
-    // Packet threads take the ports over in their next rounds.
+    // Packet threads take over the ports in their next rounds.
     dp.synchronize();
     wait_until(|| dp.thread_stats()[0].packets > 100_000);
     let pinned = |list: &str| {

@@ -1,5 +1,4 @@
-//! Packets and the verdicts on them, for the examples that measure: what bench/workload.py makes for the whole switch,
-//! without a switch.
+//! Packets and verdicts for the examples that measure: the workloads of bench/workload.py, without a switch.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +9,7 @@ use dpif::{ControllerUpcall, DpAction, DpActions, DpFlow, DpFlowStats, FlowId, U
 use flow::{Field, FlowKey, Reads, layout};
 use packet::Packet;
 
-/// What is read of a key after ingress port, Ethernet type, VLAN, protocol and fragment bits.
+/// The bits read of a key after ingress port, Ethernet type, VLAN, protocol and fragment bits.
 pub(crate) type Read = Box<dyn Fn(&FlowKey, &mut Reads) + Send + Sync>;
 
 /// Prefix rules on a field: value (aligned to the right) and length.
@@ -29,8 +28,8 @@ pub(crate) fn frame(src: u32, dst: u32, sport: u16, dport: u16) -> Packet {
     Packet::from_slice(&frame)
 }
 
-/// A frame of one of the forms that the datapath has compact keys for: `tcp`, `icmp` (echo request), each over IPv4, `ipv6`
-/// (TCP over IPv6), `icmp6`, `vlan` (TCP over IPv4 behind a tag), or `vlan6`. Checksums are left zero: nothing here looks.
+/// A frame of a form that has a compact key: `tcp`, `icmp` (echo request), each over IPv4, `ipv6` (TCP over IPv6),
+/// `icmp6`, `vlan` (TCP over IPv4 behind a tag), or `vlan6`. Checksums are zero, as nothing here verifies them.
 pub(crate) fn frame_of(form: &str, src: u32, dst: u32) -> Option<Packet> {
     let (tagged, v6, proto) = match form {
         "tcp" => (false, false, 6),
@@ -63,7 +62,8 @@ pub(crate) fn frame_of(form: &str, src: u32, dst: u32) -> Option<Packet> {
     Some(Packet::from_slice(&bytes))
 }
 
-/// How many of the `width` bits of `value` are read to tell which rules it matches, and whether it matches one.
+/// Returns the number of leading bits of `value`, which has `width` bits, that determine the rules it matches, and
+/// whether it matches one.
 pub(crate) fn read_len(value: u32, width: u32, rules: &[(u32, u32)]) -> (u32, bool) {
     let (mut len, mut matched) = (0, false);
     for (rule, plen) in rules {
@@ -74,7 +74,7 @@ pub(crate) fn read_len(value: u32, width: u32, rules: &[(u32, u32)]) -> (u32, bo
     (len, matched)
 }
 
-/// Records the first `len` bits of `field`, which stands in one word.
+/// Records the first `len` bits of `field`, which lies within one word.
 pub(crate) fn read_prefix(reads: &mut Reads, field: Field, len: u32) {
     let mask = FlowKey::mask_of(field);
     let (word, bits) = mask.0.iter().enumerate().find(|(_, b)| **b != 0).expect("a field has bits");
@@ -102,8 +102,8 @@ fn masks(n: u32, rng: &mut Rng) -> (Vec<Packet>, Read) {
     (frames, Box::new(read))
 }
 
-/// A list that allows by source address, destination port or source port: `n` packets that the first of them allows,
-/// and `attack` that differ from each of the three in a bit of their own.
+/// A whitelist by source address, destination port or source port: `n` packets that the first rule allows, and
+/// `attack` packets that each differ from the three rules in other bits.
 fn whitelist(n: u32, attack: u32, rng: &mut Rng) -> (Vec<Packet>, Read) {
     let (allow, dport, sport) = (0x0a00_000a, 80, 12345);
     let mut frames: Vec<_> =
@@ -134,13 +134,13 @@ fn any_port(rng: &mut Rng) -> u16 {
     1024 + rng.below(64_000) as u16
 }
 
-/// Reads the whole of some fields.
+/// Reads some fields completely.
 pub(crate) fn fields(fields: &'static [Field]) -> Read {
     Box::new(move |_, reads| fields.iter().for_each(|f| reads.note_field(*f)))
 }
 
-/// Shuffled packets and what is read of them: `masks-N`, `victim-N`, `tse-N`, or `flows-N`: N flows of one mask; also
-/// `FORM-N`: N flows of frames of the form ([`frame_of`]).
+/// Shuffled packets and their reads: `masks-N`, `victim-N`, `tse-N`, or `flows-N`: N flows of one mask; also
+/// `FORM-N`: N flows of frames of a form ([`frame_of`]).
 pub(crate) fn workload(name: &str) -> Option<(Vec<Packet>, Read)> {
     let (kind, n) = name.split_once('-')?;
     let n: u32 = n.parse().ok().filter(|n| (1..=1_000_000).contains(n))?;
@@ -168,7 +168,7 @@ pub(crate) fn workload(name: &str) -> Option<(Vec<Packet>, Read)> {
     Some((frames, read))
 }
 
-/// Forwards all packets to one port, remembering what a list of reads says.
+/// Forwards all packets to one port, and installs flows with the bits that a function reads.
 pub(crate) struct Forward {
     read: Read,
     actions: DpActions,
@@ -176,7 +176,7 @@ pub(crate) struct Forward {
 }
 
 impl Forward {
-    /// All to `port`.
+    /// Forwards all packets to `port`.
     pub(crate) fn to(port: DpPort, read: Read) -> Arc<Self> {
         Arc::new(Self { read, actions: [DpAction::Output(port)].into(), next_id: AtomicU64::new(1) })
     }

@@ -1,7 +1,7 @@
-//! Pushing and popping the outermost header, whatever it is: Ethernet, the network service header (RFC 8300), MPLS labels.
+//! Pushing and popping the outermost header: Ethernet, the network service header (RFC 8300), MPLS labels.
 //!
-//! A packet whose Ethernet header is popped is [`Packet::l3_type`] until another is pushed: it knows by itself what it
-//! begins with. Only frames leave through ports.
+//! Without an Ethernet header, a packet stores the Ethernet type of its outermost header in [`Packet::l3_type`] until
+//! another one is pushed. Only frames leave through ports.
 
 use base::{DropReason, MacAddr};
 use dpif::action::PushNsh;
@@ -11,16 +11,16 @@ use packet::wire::{Nsh, NshRepr};
 
 use super::headers::Headers;
 
-/// Addresses and type.
+/// Ethernet header: addresses and type.
 const ETHERNET_LEN: usize = 14;
 /// Transparent Ethernet bridging: the Ethernet type of a whole frame.
 pub(super) const TEB: u16 = 0x6558;
 
-/// What may follow a network service header (RFC 8300 section 2.2), and its Ethernet type.
+/// The next protocol numbers of a network service header (RFC 8300 section 2.2), and their Ethernet types.
 const NSH_NEXT: [(u8, u16); 5] =
     [(1, ethertype::IPV4), (2, ethertype::IPV6), (3, TEB), (4, ethertype::NSH), (5, ethertype::MPLS)];
 
-/// Gives an L3 packet an Ethernet header. A frame stays as it is.
+/// Gives an L3 packet an Ethernet header. A frame stays unchanged.
 pub(super) fn push_eth(packet: &mut Packet, dst: MacAddr, src: MacAddr) {
     if let Some(kind) = packet.l3_type.take() {
         let header = packet.insert(0, ETHERNET_LEN);
@@ -30,7 +30,7 @@ pub(super) fn push_eth(packet: &mut Packet, dst: MacAddr, src: MacAddr) {
     }
 }
 
-/// Takes the Ethernet header off a frame, which must have no VLAN tags.
+/// Removes the Ethernet header of a frame, which must have no VLAN tags.
 pub(super) fn pop_eth(packet: &mut Packet) -> Result<(), DropReason> {
     if packet.l3_type.is_some() {
         return Ok(());
@@ -43,15 +43,15 @@ pub(super) fn pop_eth(packet: &mut Packet) -> Result<(), DropReason> {
     Ok(())
 }
 
-/// Puts a label stack entry in front of all that there is, also of an Ethernet header.
+/// Pushes a label stack entry in front of all headers, including an Ethernet header.
 pub(super) fn add_mpls(packet: &mut Packet, ethertype: u16, lse: u32) {
     let entry = lse.to_be_bytes();
     packet.insert(0, entry.len()).copy_from_slice(&entry);
     packet.l3_type = Some(ethertype);
 }
 
-/// Puts a network service header in front of all that there is. It says what follows, if there is a number for that;
-/// else what it is told to.
+/// Pushes a network service header in front of all headers. Its next protocol is that of the payload if it has a
+/// number, otherwise the one in `what`.
 pub(super) fn push_nsh(packet: &mut Packet, what: &PushNsh) {
     let inner = packet.l3_type.unwrap_or(TEB);
     let next = NSH_NEXT.iter().find(|(_, kind)| *kind == inner).map(|(np, _)| *np);
@@ -62,7 +62,7 @@ pub(super) fn push_nsh(packet: &mut Packet, what: &PushNsh) {
     packet.l3_type = Some(ethertype::NSH);
 }
 
-/// Takes the network service header off a packet that begins with one. Others stay as they are.
+/// Removes the network service header of a packet that begins with one. Other packets stay unchanged.
 pub(super) fn pop_nsh(packet: &mut Packet) -> Result<(), DropReason> {
     if packet.l3_type != Some(ethertype::NSH) {
         return Ok(());
@@ -77,7 +77,7 @@ pub(super) fn pop_nsh(packet: &mut Packet) -> Result<(), DropReason> {
     Ok(())
 }
 
-/// Base and service path headers.
+/// Length of the base and service path headers.
 const NSH_MIN: usize = 8;
 
 #[cfg(test)]
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_in_a_service_header_in_a_frame() {
+    fn nsh_carries_a_frame_within_a_frame() {
         let mut p = frame(ethertype::IPV4, &[7; 30]);
         p.offload.checksum = Checksum::Partial { start: 34, offset: 6 };
         let before = p.clone();
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn it_says_what_follows() {
+    fn nsh_names_the_payload() {
         let mut p = frame(ethertype::IPV6, &[7; 40]);
         pop_eth(&mut p).expect("a frame");
         pop_eth(&mut p).expect("nothing to be done");
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_popped() {
+    fn missing_and_truncated_headers_are_not_popped() {
         let mut tagged = frame(ethertype::VLAN, &[0, 5, 8, 0, 1]);
         assert_eq!(pop_eth(&mut tagged), Err(DropReason::Malformed));
         assert_eq!(pop_eth(&mut Packet::from_slice(&[0; 13])), Err(DropReason::Malformed));
@@ -151,7 +151,7 @@ mod tests {
 
     tally::proptest! {
         #[test]
-        fn any_bytes_do(bytes: Vec<u8>, l3: Option<u16>, steps in prop::collection::vec(0..6usize, 0..9)) {
+        fn arbitrary_bytes_never_panic(bytes: Vec<u8>, l3: Option<u16>, steps in prop::collection::vec(0..6usize, 0..9)) {
             let mut p = Packet::from_slice(&bytes);
             p.l3_type = l3;
             for step in steps {

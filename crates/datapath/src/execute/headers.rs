@@ -1,16 +1,16 @@
-//! Where a packet's headers are, for actions that write them: by the rules of key extraction, but nothing is read
-//! beyond what places the headers.
+//! Finds the headers of a packet for actions that write them. It follows the rules of key extraction, but reads only
+//! the fields that locate headers.
 
 use flow::extract::ethertype;
 use packet::{Packet, wire};
 
 use super::vlan::has_tag;
 
-/// IP protocols that key extraction does not look into.
+/// IP protocols that key extraction does not parse.
 pub(crate) mod proto {
     /// Datagram Congestion Control Protocol (RFC 4340).
     pub(crate) const DCCP: u8 = 33;
-    /// Stands in an IPv6 fragment that has no transport header.
+    /// The protocol of an IPv6 fragment without a transport header.
     pub(crate) const FRAGMENT: u8 = 44;
     /// No next header (RFC 8200 section 4.7).
     pub(crate) const NONE: u8 = 59;
@@ -18,9 +18,9 @@ pub(crate) mod proto {
     pub(crate) const UDPLITE: u8 = 136;
 }
 
-/// VLAN tags that are looked through.
+/// Maximum number of VLAN tags that are parsed.
 const VLANS_MAX: usize = 2;
-/// Below this the field is a length (IEEE 802.3).
+/// Smaller values of the field are a length (IEEE 802.3).
 const ETHERTYPE_MIN: u16 = 0x600;
 const IPV6_HEADER: usize = 40;
 const IPV4_HEADER_MIN: usize = 20;
@@ -28,30 +28,30 @@ const IPV4_HEADER_MIN: usize = 20;
 /// The headers of a frame. Offsets are bytes from its start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Headers {
-    /// The outer tag's control information, if there is a whole tag.
+    /// The control information of the outer tag, if the tag is complete.
     pub(crate) vlan_tci: Option<usize>,
-    /// Type of what follows the tags; 0 if there is none.
+    /// The Ethernet type behind the tags; 0 if there is none.
     pub(crate) ethertype: u16,
-    /// What follows Ethernet and VLAN headers.
+    /// The payload of the Ethernet and VLAN headers.
     pub(crate) l3: usize,
-    /// The type stands behind 802.2 and SNAP headers, and a length in its place.
+    /// The type follows 802.2 and SNAP headers, and a length is in its usual position.
     pub(crate) snap: bool,
-    /// The IP header, if it is one that is believed.
+    /// The IP header, if it is valid.
     pub(crate) ip: Option<Ip>,
 }
 
-/// An IP header and what follows it.
+/// An IP header and the header that follows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Ip {
     /// Protocol of the transport header.
     pub(crate) proto: u8,
-    /// The transport header; behind the end of the frame if it is cut off.
+    /// The transport header; past the end of the frame if it is truncated.
     pub(crate) l4: usize,
-    /// Where the IP packet ends; what is behind is padding.
+    /// The end of the IP packet; padding follows.
     pub(crate) end: usize,
-    /// Part of a larger packet.
+    /// A fragment of a larger packet.
     pub(crate) fragment: bool,
-    /// Not the first part: there is no transport header.
+    /// A later fragment, which has no transport header.
     pub(crate) later: bool,
     /// A routing header has segments left, so that the destination is not yet the one in the pseudo-header
     /// (RFC 8200 section 8.1).
@@ -67,7 +67,7 @@ impl Headers {
         }
     }
 
-    /// Finds the headers of a packet of whose VLAN tags so many are looked through, not counting those pushed since.
+    /// Finds the headers of a packet behind `vlans_max` VLAN tags at most, not counting tags pushed since.
     pub(crate) fn behind_tags(packet: &Packet, vlans_max: usize) -> Self {
         let data = packet.data();
         let vlans_max = vlans_max.saturating_add_signed(packet.tags.into());
@@ -81,7 +81,7 @@ impl Headers {
     fn of_frame(frame: &[u8], vlans_max: usize) -> Self {
         let mut at = 12;
         for _ in 0..vlans_max {
-            // A tag counts if an Ethernet type follows it.
+            // A tag counts only if an Ethernet type follows it.
             if !has_tag(frame, at) || frame.len() < at + 6 {
                 break;
             }
@@ -93,7 +93,7 @@ impl Headers {
         Self { vlan_tci: (at > 12).then_some(14), ethertype, l3, snap, ip }
     }
 
-    /// Whether the frame's network header is of this type.
+    /// Returns true if the frame's network header has this type.
     pub(crate) fn is(&self, ethertype: u16) -> bool {
         self.ethertype == ethertype
     }
@@ -107,7 +107,7 @@ fn find_ip(frame: &[u8], ethertype: u16, l3: usize) -> Option<Ip> {
     }
 }
 
-/// The Ethernet type at `at` and where its payload begins, also behind 802.2 and SNAP headers.
+/// Returns the Ethernet type at `at` and the offset of its payload, also behind 802.2 and SNAP headers.
 fn ether_type(frame: &[u8], at: usize) -> (u16, usize) {
     let first = be16(frame, at).unwrap_or(0);
     if first < ETHERTYPE_MIN
@@ -151,7 +151,7 @@ fn ipv6(frame: &[u8], l3: usize) -> Option<Ip> {
     let end = at + usize::from(be16(header, 4)?);
     let payload = frame.get(at..end)?;
     let Some(ext) = wire::extensions(header[6], payload) else {
-        // The chain is cut off: there is no transport header to write to.
+        // The header chain is truncated: there is no transport header to write to.
         return Some(Ip { proto: proto::NONE, l4: end, end, fragment: false, later: false, routed: false });
     };
     let later = ext.proto == proto::FRAGMENT;
@@ -196,7 +196,7 @@ mod tests {
 
     tally::proptest! {
         #[test]
-        fn any_bytes_do(bytes in prop::collection::vec(any::<u8>(), 0..100), kind in 0..4usize) {
+        fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..100), kind in 0..4usize) {
             let mut f = bytes;
             let head: &[u8] = [&[][..], &[8, 0, 0x45], &[0x86, 0xdd, 0x60, 0, 0, 0, 0, 40, 0], &[0x81, 0]][kind];
             for (i, b) in head.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Sending packets through a meter: what its bands say is done to them.
+//! The meter action: applies the bands of a meter to packets.
 
 use base::DropReason;
 use dpif::{BandKind, MeterId};
@@ -10,11 +10,11 @@ use packet::{Batch, Packet};
 use super::headers::Headers;
 use super::set;
 use crate::port::Port;
-use crate::shared::Shared;
+use crate::shared::SharedState;
 
-/// Sends packets that came in at `from` through a meter, which takes out those that it drops, and counts them. A meter
-/// that is gone lets all pass.
-pub(crate) fn run(shared: &Shared, from: Option<&Port>, id: MeterId, packets: &mut Batch) {
+/// Sends packets received on `from` through a meter, which removes and counts the packets that it drops. A meter that
+/// does not exist passes all packets.
+pub(crate) fn run(shared: &SharedState, from: Option<&Port>, id: MeterId, packets: &mut Batch) {
     let Some(verdicts) = shared.meters.classify(id, packets, shared.clock.now()) else { return };
     if verdicts.iter().all(Option::is_none) {
         return;
@@ -49,8 +49,8 @@ fn remark(packet: &mut Packet, levels: u8) {
     }
 }
 
-/// A codepoint of assured forwarding (RFC 2597 section 6) at a higher drop precedence: its class, from 1 to 4, stands in
-/// the upper three bits, its precedence, from 1 to 3, in the next two.
+/// Returns an assured forwarding codepoint (RFC 2597 section 6) with a higher drop precedence; `None` for other
+/// codepoints. The class, 1 to 4, is in the upper three bits, and the precedence, 1 to 3, in the next two.
 fn raised(dscp: u8, levels: u8) -> Option<u8> {
     let (class, precedence) = (dscp >> 3, dscp >> 1 & 3);
     let assured = (1..=4).contains(&class) && precedence >= 1 && dscp & 1 == 0;
@@ -64,17 +64,17 @@ mod tests {
     use packet::wire::{EthernetRepr, Ipv4Repr, Ipv6Repr};
 
     #[test]
-    fn assured_forwarding_gets_worse() {
+    fn remarking_raises_the_drop_precedence() {
         // AF21, AF22, AF23.
         assert_eq!([18, 20, 22].map(|dscp| raised(dscp, 1)), [Some(20), Some(22), Some(22)]);
         assert_eq!([10, 38].map(|dscp| raised(dscp, 255)), [Some(14), Some(38)]);
-        // Best effort, class selectors, expedited forwarding, odd ones.
+        // Best effort, class selectors, expedited forwarding, odd codepoints.
         assert_eq!([0, 8, 40, 46, 19, 42].map(|dscp| raised(dscp, 1)), [None; 6]);
         assert_eq!((0..64).filter(|dscp| raised(*dscp, 1).is_some()).count(), 12);
     }
 
     #[test]
-    fn only_ip_packets_are_marked() {
+    fn only_ip_packets_are_remarked() {
         let packet = |ethertype, header: &dyn Fn(&mut Vec<u8>)| {
             let mut frame = Vec::new();
             EthernetRepr { ethertype, ..EthernetRepr::default() }.emit(&mut frame);

@@ -1,4 +1,4 @@
-//! Pushing and popping MPLS label stack entries (RFC 3032), between the Ethernet and VLAN headers and what they carry.
+//! Pushing and popping MPLS label stack entries (RFC 3032), between the Ethernet and VLAN headers and their payload.
 
 use base::DropReason;
 use flow::extract::ethertype;
@@ -10,15 +10,15 @@ use super::headers::Headers;
 const ENTRY_LEN: usize = 4;
 /// 802.2 and SNAP headers, up to the Ethernet type in them.
 const SNAP_LEN: usize = 8;
-/// A number above this in the place of an 802.3 length would be a type.
+/// The largest 802.3 length; larger numbers in its place are Ethernet types.
 const LENGTH_MAX: u16 = 0x5ff;
 
-/// Whether label stack entries follow an Ethernet type.
+/// Returns true if label stack entries follow this Ethernet type.
 pub(crate) fn is_mpls(ethertype: u16) -> bool {
     matches!(ethertype, ethertype::MPLS | ethertype::MPLS_MCAST)
 }
 
-/// Pushes an entry in front of what the packet carries behind `vlans_max` tags at most: those that its key tells of.
+/// Pushes an entry behind the VLAN tags, at most `vlans_max`: those that the packet's key contains.
 pub(crate) fn push(packet: &mut Packet, ethertype: u16, lse: u32, vlans_max: usize) -> Result<(), DropReason> {
     let headers = Headers::behind_tags(packet, vlans_max);
     if packet.len() < headers.l3 {
@@ -29,7 +29,7 @@ pub(crate) fn push(packet: &mut Packet, ethertype: u16, lse: u32, vlans_max: usi
     Ok(())
 }
 
-/// Removes the outermost entry behind `vlans_max` tags at most. A packet without one is left as it is.
+/// Removes the outermost entry behind `vlans_max` tags at most. A packet without one stays unchanged.
 pub(crate) fn pop(packet: &mut Packet, ethertype: u16, vlans_max: usize) -> Result<(), DropReason> {
     let headers = Headers::behind_tags(packet, vlans_max);
     if !is_mpls(headers.ethertype) {
@@ -42,7 +42,7 @@ pub(crate) fn pop(packet: &mut Packet, ethertype: u16, vlans_max: usize) -> Resu
     Ok(())
 }
 
-/// Copies the time to live between the outermost entry, behind `vlans_max` tags at most, and what is under it.
+/// Copies the TTL between the outermost entry, behind `vlans_max` tags at most, and the header below it.
 pub(crate) fn copy_ttl(packet: &mut Packet, outwards: bool, vlans_max: usize) {
     const BOTTOM: u8 = 1;
     const ENTRY_TTL: usize = 3;
@@ -53,7 +53,7 @@ pub(crate) fn copy_ttl(packet: &mut Packet, outwards: bool, vlans_max: usize) {
     let data = packet.data_mut();
     let under = headers.l3 + ENTRY_LEN;
     let &[_, _, flags, ..] = data.get(headers.l3..).unwrap_or_default() else { return };
-    // What is under the last entry says by its first bits what it is.
+    // The first bits of the payload below the last entry tell its IP version.
     let (place, v4) = match data.get(under).map(|b| b >> 4) {
         Some(_) if flags & BOTTOM == 0 => (under + ENTRY_TTL, false),
         Some(4) => (under + 8, true),
@@ -66,7 +66,7 @@ pub(crate) fn copy_ttl(packet: &mut Packet, outwards: bool, vlans_max: usize) {
     if outwards {
         data[headers.l3 + ENTRY_TTL] = inner;
     } else if v4 {
-        // The header checksum covers it, as the upper half of a word.
+        // The header checksum covers the TTL as the upper half of a word.
         super::set::change16(data, place, |word| word & 0xff | u16::from(outer) << 8);
         let by = (u16::from(inner) << 8, u16::from(outer) << 8);
         super::set::change16(data, under + 10, |sum| packet::checksum::update16(sum, by.0, by.1));
@@ -75,7 +75,7 @@ pub(crate) fn copy_ttl(packet: &mut Packet, outwards: bool, vlans_max: usize) {
     }
 }
 
-/// Says what the packet carries now, and how much, if it is one that says it.
+/// Sets the type of the packet's payload, and its length if the frame has one.
 fn retype(packet: &mut Packet, headers: &Headers, ethertype: u16, length: impl FnOnce(u16) -> u16) {
     if packet.l3_type.is_some() {
         packet.l3_type = (ethertype != TEB).then_some(ethertype);
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_stand_behind_tags() {
+    fn labels_are_pushed_behind_vlan_tags() {
         for tags in [&[][..], &[0x81, 0, 0, 5], &[0x88, 0xa8, 0, 5, 0x81, 0, 0, 6]] {
             let mut p = Packet::from_slice(&frame(tags, IPV4, &[7; 20]));
             let l4 = 14 + tags.len() + 20;
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_with_a_length_keep_it_right() {
+    fn pushes_and_pops_update_the_802_3_length() {
         let llc = [0xaa, 0xaa, 3, 0, 0, 0, 8, 0, 1, 2, 3];
         let mut p = Packet::from_slice(&frame(&[], llc.len() as u16, &llc));
         push(&mut p, MPLS, lse(1, true)).expect("whole");
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_is_an_error() {
+    fn truncated_frames_are_errors() {
         assert_eq!(push(&mut Packet::from_slice(&[0; 13]), MPLS, 1), Err(DropReason::Truncated));
         let mut p = Packet::from_slice(&frame(&[], MPLS, &[0; 3]));
         assert_eq!(pop(&mut p, IPV4), Err(DropReason::Truncated));
@@ -165,9 +165,9 @@ mod tests {
     }
 
     tally::proptest! {
-        /// A stack of entries as a list, which the frame is to agree with after each step.
+        /// Compares a label stack with a list after each step.
         #[test]
-        fn a_stack_is_a_list(
+        fn a_label_stack_agrees_with_a_list(
             tags in 0..3usize,
             payload in prop::collection::vec(any::<u8>(), 0..40),
             steps in prop::collection::vec(prop_oneof![any::<u32>().prop_map(Some), Just(None)], 0..20),
@@ -193,7 +193,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_do(bytes in prop::collection::vec(any::<u8>(), 0..60), kind in 0..4usize, pops: bool) {
+        fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..60), kind in 0..4usize, pops: bool) {
             let mut bytes = bytes;
             let head: &[u8] = [&[][..], &[0x88, 0x47], &[0x81, 0], &[0, 9, 0xaa, 0xaa, 3, 0, 0, 0]][kind];
             for (at, b) in bytes.iter_mut().skip(12).zip(head) {

@@ -1,4 +1,4 @@
-//! Lists of actions within a list: on copies of the packets, of all or of some, by length or by chance.
+//! Nested lists of actions: for copies of the packets, for some of them by length, or for some of them at random.
 
 use base::DropReason;
 use dpif::DpAction;
@@ -8,11 +8,12 @@ use packet::{Batch, Packet};
 
 use super::{Executor, Fate, Level};
 
-/// Lists may stand in lists this deep; packets for deeper ones are dropped.
+/// Maximum nesting depth of lists; packets for deeper ones are dropped.
 const DEPTH_MAX: usize = 16;
 
 impl Executor<'_> {
-    /// Runs copies of the packets, or themselves if this is their last use, through a list within that of `level`.
+    /// Runs copies of the packets, or the packets themselves if this is their last use, through a list nested in that
+    /// of `level`.
     pub(super) fn nested(
         &mut self,
         packets: &mut Batch,
@@ -28,7 +29,7 @@ impl Executor<'_> {
         self.descend(&mut copies, actions, Level { whole: false, ..level }, fate)
     }
 
-    /// Runs the packets through a list within that of `level`, and leaves none.
+    /// Runs the packets through a list nested in that of `level`, and leaves none.
     fn descend(&mut self, packets: &mut Batch, actions: &[DpAction], level: Level, fate: Fate) -> Fate {
         let fate = if level.depth >= DEPTH_MAX {
             self.work.failed = Some(DropReason::TranslationError);
@@ -41,7 +42,7 @@ impl Executor<'_> {
         fate
     }
 
-    /// Runs packets that are longer than `size` through one list, and the others through the other, as
+    /// Runs packets longer than `size` through the first list and the others through the second, as
     /// [`Executor::nested`] does.
     pub(super) fn by_length(
         &mut self,
@@ -53,11 +54,11 @@ impl Executor<'_> {
         last: bool,
     ) -> Fate {
         let lists = [greater, lesser];
-        let parts = parted(packets, lists, last, |p| longest_frame(p) > size);
+        let parts = split_batch(packets, lists, last, |p| longest_frame(p) > size);
         self.parts(parts, lists, level, fate, last)
     }
 
-    /// Runs packets that chance chooses through a list, as [`Executor::nested`] does.
+    /// Runs a random sample of the packets through a list, as [`Executor::nested`] does.
     pub(super) fn by_chance(
         &mut self,
         packets: &mut Batch,
@@ -68,15 +69,15 @@ impl Executor<'_> {
         last: bool,
     ) -> Fate {
         let rng = &mut self.outputs.rng;
-        // A number below the probability, or equal to its greatest value, which stands for certainty.
+        // Compares with a random number below 2^32; the maximum probability always holds.
         let certain = u64::from(probability == u32::MAX);
         let lists = [actions, &[]];
-        let parts = parted(packets, lists, last, |_| rng.next_u64() >> 32 < u64::from(probability) + certain);
+        let parts = split_batch(packets, lists, last, |_| rng.next_u64() >> 32 < u64::from(probability) + certain);
         self.parts(parts, lists, level, fate, last)
     }
 
-    /// Runs the parts of a batch, each through its list. If nothing but one of the parts was sent, all of it counts as
-    /// sent, but where these lists come last.
+    /// Runs each part of a batch through its list. The batch counts as sent if one of its parts was sent, except
+    /// where these lists come last.
     fn parts(&mut self, parts: [Batch; 2], lists: [&[DpAction]; 2], level: Level, fate: Fate, last: bool) -> Fate {
         let level = Level { whole: level.whole && last, ..level };
         let mut settled = fate;
@@ -89,9 +90,9 @@ impl Executor<'_> {
     }
 }
 
-/// The packets for which `is_first` holds and the others, for two lists. If this is not their last use, copies of them,
-/// and none for a list that does nothing.
-fn parted(
+/// Splits packets into those for which `is_first` returns true and the others, for two lists. If this is not their
+/// last use, the parts are copies, and the part for an empty list is empty.
+fn split_batch(
     packets: &mut Batch,
     lists: [&[DpAction]; 2],
     last: bool,

@@ -1,7 +1,7 @@
 //! Pushing and popping the service instance tags of provider backbone bridges (IEEE 802.1ah).
 //!
-//! Such a tag stands in front of a whole frame, behind an Ethernet header of its own, which may have VLAN tags:
-//! addresses, tags, type 0x88e7, four bytes, then addresses, tags and type of the customer's frame.
+//! Such a tag precedes a whole frame, and follows an Ethernet header of its own, which may have VLAN tags: addresses,
+//! tags, type 0x88e7, four bytes, then addresses, tags and type of the customer's frame.
 
 use base::DropReason;
 use flow::extract::ethertype;
@@ -14,10 +14,10 @@ const ADDRESSES_LEN: usize = 12;
 const TYPE_LEN: usize = 2;
 /// The tag's control information.
 const TCI_LEN: usize = 4;
-/// A length, and 802.2 and SNAP headers without the type in them.
+/// A length, and 802.2 and SNAP headers without their type.
 const SNAP_LEN: usize = 8;
 
-/// Pushes a header with the frame's addresses, and a tag.
+/// Pushes a header with the frame's addresses and a tag.
 pub(super) fn push(packet: &mut Packet, tci: u32) -> Result<(), DropReason> {
     let Some(&addresses) = packet.data().first_chunk::<ADDRESSES_LEN>().filter(|_| packet.l3_type.is_none()) else {
         return Err(DropReason::Truncated);
@@ -30,7 +30,8 @@ pub(super) fn push(packet: &mut Packet, tci: u32) -> Result<(), DropReason> {
     Ok(())
 }
 
-/// Removes the tag behind `vlans_max` VLAN tags at most, with the addresses in front. A frame without one is left as it is.
+/// Removes the tag behind `vlans_max` VLAN tags at most, with the addresses in front of it. A frame without one stays
+/// unchanged.
 pub(super) fn pop(packet: &mut Packet, vlans_max: usize) -> Result<(), DropReason> {
     let headers = Headers::behind_tags(packet, vlans_max);
     if packet.l3_type.is_some() || !headers.is(ethertype::PBB) {
@@ -41,7 +42,7 @@ pub(super) fn pop(packet: &mut Packet, vlans_max: usize) -> Result<(), DropReaso
     let Some(addresses) = addresses.filter(|_| packet.len() >= inner + ADDRESSES_LEN + TYPE_LEN) else {
         return Err(DropReason::Truncated);
     };
-    // Where what is removed begins: behind the VLAN tags.
+    // The start of the removed bytes: behind the VLAN tags.
     let begin = headers.l3 - TYPE_LEN - if headers.snap { SNAP_LEN } else { 0 };
     if !packet.remove(begin, inner + ADDRESSES_LEN - begin) {
         return Err(DropReason::Truncated);
@@ -77,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_those_under_the_tag_and_tags_in_front_stay() {
+    fn pop_restores_inner_addresses_and_keeps_outer_tags() {
         let inner = frame(2, &[0x81, 0, 0, 5], &[8, 0, 1, 2, 3]);
         let tag = [0x88, 0xe7, 0, 0, 0, 1];
         for outer in [&[][..], &[0x88, 0xa8, 0, 7], &[0x88, 0xa8, 0, 7, 0x81, 0, 0, 6]] {
@@ -92,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_is_an_error() {
+    fn truncated_frames_are_errors() {
         assert_eq!(push(&mut Packet::from_slice(&[0; 11]), 1), Err(DropReason::Truncated));
         let short = frame(1, &[0x88, 0xe7], &[0; 17]);
         let mut p = Packet::from_slice(&short);
@@ -105,7 +106,7 @@ mod tests {
 
     tally::proptest! {
         #[test]
-        fn any_bytes_do(bytes in prop::collection::vec(any::<u8>(), 0..60), kind in 0..4usize) {
+        fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..60), kind in 0..4usize) {
             let mut bytes = bytes;
             let head: &[u8] = [&[][..], &[0x88, 0xe7], &[0x81, 0, 0, 5, 0x88, 0xe7], &[0, 9, 0xaa, 0xaa, 3, 0, 0, 0, 0x88, 0xe7]][kind];
             for (at, b) in bytes.iter_mut().skip(12).zip(head) {

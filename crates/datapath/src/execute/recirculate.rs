@@ -1,4 +1,4 @@
-//! Actions that have to do with another look-up: computing the hash that its key tells of, and sending packets to it.
+//! Actions for another look-up: computing the hash that the key then contains, and recirculation.
 
 use std::sync::atomic::Ordering;
 
@@ -11,9 +11,9 @@ use netdev::pool;
 use packet::{Batch, Packet};
 
 use super::Executor;
-use crate::shared::Shared;
+use crate::shared::SharedState;
 
-/// What the key of a packet that came in at a port says of it beside its bytes.
+/// Returns the part of a packet's key that is not in its bytes, for a packet received on `in_port`.
 pub(crate) fn context_of(packet: &Packet, in_port: DpPort) -> PacketContext<'_> {
     let parts = &**packet;
     PacketContext {
@@ -26,7 +26,7 @@ pub(crate) fn context_of(packet: &Packet, in_port: DpPort) -> PacketContext<'_> 
 }
 
 /// Computes the hash of each packet.
-pub(super) fn hash(shared: &Shared, in_port: DpPort, packets: &mut Batch, kind: HashKind, basis: u32) {
+pub(super) fn hash(shared: &SharedState, in_port: DpPort, packets: &mut Batch, kind: HashKind, basis: u32) {
     let vlans_max = shared.vlans_max.load(Ordering::Relaxed);
     for packet in packets {
         let plain = if packet.l3_type.is_none() { extract_plain(packet.data(), PortNo(in_port.0)) } else { None };
@@ -45,8 +45,8 @@ fn hash_of(key: &impl Words, kind: HashKind, basis: u32) -> u32 {
 }
 
 impl Executor<'_> {
-    /// Takes packets, or copies of them, to be looked up once more with this number. Those that came back too often, or that
-    /// there is no room for, are dropped.
+    /// Takes packets, or copies of them, for another look-up with this recirculation id. Packets that exceed a limit
+    /// of the worklist are dropped.
     pub(super) fn recirc(&mut self, packets: &mut Batch, id: u32, last: bool) {
         let before = packets.len();
         let mut taken = 0;

@@ -1,7 +1,7 @@
-//! Writing header fields: which field stands where, by the kind of header.
+//! Writing header fields: the position of each field, by the type of header.
 //!
-//! Checksums are mended by the difference that a write makes (RFC 1624), never computed afresh, so that a checksum
-//! that was wrong stays wrong by as much and the receiver still sees it.
+//! Checksums are updated incrementally (RFC 1624) and never recomputed, so that a wrong checksum stays wrong by the
+//! same difference, and the receiver detects it.
 
 use base::DropReason;
 use flow::Field;
@@ -12,8 +12,8 @@ use packet::checksum::{Sum, update16};
 use super::headers::Headers;
 use super::{set_ip, set_transport, vlan};
 
-/// Sets the bits `mask` of `field` to those of `value`. Does nothing if the packet has no such header; an error if it
-/// has one that is cut off.
+/// Sets the bits `mask` of `field` to those of `value`. Does nothing if the packet has no such header. Returns an
+/// error if the header is truncated.
 pub(crate) fn set(
     packet: &mut Packet,
     headers: &Headers,
@@ -34,7 +34,8 @@ pub(crate) fn set(
         Field::MplsTtl => mpls(packet, headers, bits),
         Field::PbbIsid => pbb(packet, headers, bits),
         Field::PbbUca => pbb(packet, headers, bits.shl(27)),
-        // Keys have the low byte of the operation only; setting it whole sets both bytes, as larger ones are no more.
+        // Keys only have the low byte of the operation. Setting all of it sets both bytes, as larger operations are
+        // not in use.
         Field::ArpOp if bits.mask == 0xff => arp(packet, headers, 6, 2, Bits { value: value & 0xff, mask: 0xffff }),
         Field::ArpOp => arp(packet, headers, 6, 2, bits),
         Field::ArpSha => arp(packet, headers, 8, 6, bits),
@@ -53,12 +54,12 @@ pub(crate) fn set(
             set_ip::set(packet, headers, field, bits)
         }
         Field::IpDscpShifted | Field::IpDscp | Field::IpEcn | Field::IpTtl => set_ip::set(packet, headers, field, bits),
-        // What remains stands in a transport header.
+        // All other fields are in a transport header.
         _ => set_transport::set(packet, headers, field, bits),
     }
 }
 
-/// Sets a field of what a packet carries beside its bytes. Returns `false` if it is another field.
+/// Sets a metadata field of the packet. Returns `false` for other fields.
 pub(super) fn set_metadata(packet: &mut Packet, field: Field, value: u128, mask: u128) -> bool {
     if !matches!(field, Field::PktMark | Field::SkbPriority) {
         return false;
@@ -66,7 +67,7 @@ pub(super) fn set_metadata(packet: &mut Packet, field: Field, value: u128, mask:
     let known = packet.metadata().map_or((0, 0), |known| (known.pkt_mark, known.skb_priority));
     let old = if field == Field::PktMark { known.0 } else { known.1 };
     let new = old & !(mask as u32) | (value & mask) as u32;
-    // A packet without metadata stays one that has none.
+    // A packet without metadata gets none unless the value changes.
     if new != old {
         let metadata = packet.metadata_mut();
         *if field == Field::PktMark { &mut metadata.pkt_mark } else { &mut metadata.skb_priority } = new;
@@ -74,7 +75,7 @@ pub(super) fn set_metadata(packet: &mut Packet, field: Field, value: u128, mask:
     true
 }
 
-/// New bits, right aligned: those of `value` where `mask` is set.
+/// New bits, right-aligned: `value` where `mask` is set.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bits {
     pub(super) value: u128,
@@ -91,9 +92,9 @@ impl Bits {
     }
 }
 
-/// Writes `bits` into the `n` bytes of `frame` at `at`, big-endian, `n` at most 16. Returns by how much a checksum's
-/// sum over these bytes grows, if they are an even number at an even distance from where it starts; `None` if nothing
-/// changed.
+/// Writes `bits` into the `n` bytes of `frame` at `at`, big-endian, `n` at most 16. Returns the growth of the sum of
+/// these bytes under a checksum, if their number is even and so is their distance from the start of the checksum;
+/// `None` if nothing changed.
 pub(super) fn write(frame: &mut [u8], at: usize, n: usize, bits: Bits) -> Result<Option<u16>, DropReason> {
     let place = frame.get_mut(at..).and_then(|rest| rest.get_mut(..n)).ok_or(DropReason::Truncated)?;
     let old = place.iter().fold(0u128, |v, b| v << 8 | u128::from(*b));
@@ -107,13 +108,13 @@ pub(super) fn write(frame: &mut [u8], at: usize, n: usize, bits: Bits) -> Result
     Ok(Some(Sum::new().bytes(&(!old).to_be_bytes()).bytes(&new.to_be_bytes()).partial()))
 }
 
-/// A checksum after the sum under it grew by `delta` (RFC 1624, equation 3).
-pub(super) fn mended(checksum: u16, delta: u16) -> u16 {
-    // All ones is a zero in ones' complement: a word that was nothing became `delta`.
+/// Returns a checksum after its sum grew by `delta` (RFC 1624, equation 3).
+pub(super) fn adjusted(checksum: u16, delta: u16) -> u16 {
+    // In ones' complement all ones is zero: a word changes from zero to `delta`.
     update16(checksum, u16::MAX, delta)
 }
 
-/// Reads the 16 bits at `at`, changes them and writes them back; nothing if they are not there.
+/// Changes the 16 bits at `at`; does nothing if they are past the end.
 pub(super) fn change16(frame: &mut [u8], at: usize, change: impl FnOnce(u16) -> u16) {
     if let Some(place) = frame.get_mut(at..).and_then(|rest| rest.first_chunk_mut::<2>()) {
         *place = change(u16::from_be_bytes(*place)).to_be_bytes();
@@ -132,7 +133,7 @@ fn tci(packet: &mut Packet, headers: &Headers, bits: Bits) -> Result<(), DropRea
     }
 }
 
-/// The outermost label stack entry (RFC 3032).
+/// Writes the outermost label stack entry (RFC 3032).
 fn mpls(packet: &mut Packet, headers: &Headers, bits: Bits) -> Result<(), DropReason> {
     if !super::mpls::is_mpls(headers.ethertype) {
         return Ok(());
@@ -140,7 +141,7 @@ fn mpls(packet: &mut Packet, headers: &Headers, bits: Bits) -> Result<(), DropRe
     plain(packet, headers.l3, 4, bits)
 }
 
-/// The service instance tag (IEEE 802.1ah).
+/// Writes the service instance tag (IEEE 802.1ah).
 fn pbb(packet: &mut Packet, headers: &Headers, bits: Bits) -> Result<(), DropReason> {
     if !headers.is(ethertype::PBB) {
         return Ok(());
@@ -148,21 +149,21 @@ fn pbb(packet: &mut Packet, headers: &Headers, bits: Bits) -> Result<(), DropRea
     plain(packet, headers.l3, 4, bits)
 }
 
-/// A field of an ARP packet for IPv4 over Ethernet (RFC 826), `at` bytes into it.
+/// Writes a field of an ARP packet for IPv4 over Ethernet (RFC 826), `at` bytes into it.
 fn arp(packet: &mut Packet, headers: &Headers, at: usize, n: usize, bits: Bits) -> Result<(), DropReason> {
     if !headers.is(ethertype::ARP) && !headers.is(ethertype::RARP) {
         return Ok(());
     }
     match packet.data().get(headers.l3..).and_then(|rest| rest.first_chunk::<28>()) {
         None => Err(DropReason::Truncated),
-        // Of another kind of network: such a packet's key has no ARP fields.
+        // The key of an ARP packet for other networks has no ARP fields.
         Some(arp) if arp[..6] != [0, 1, 8, 0, 6, 4] => Ok(()),
         Some(_) => plain(packet, headers.l3 + at, n, bits),
     }
 }
 
-/// A 32-bit word of the network service header, `at` bytes into it (the first 16 bits for `at` 0; RFC 8300 section 2).
-/// The context headers are there only in metadata of type 1.
+/// Writes a 32-bit word of the network service header, `at` bytes into it (the first 16 bits for `at` 0; RFC 8300
+/// section 2). Only metadata of type 1 has context headers.
 fn nsh(packet: &mut Packet, headers: &Headers, at: usize, bits: Bits) -> Result<(), DropReason> {
     if !headers.is(ethertype::NSH) {
         return Ok(());

@@ -7,9 +7,9 @@ use flow::extract::{ethertype, ipproto};
 use packet::{Checksum, Packet};
 
 use super::headers::{Headers, Ip, proto};
-use super::set::{Bits, change16, mended, write};
+use super::set::{Bits, adjusted, change16, write};
 
-/// Sets a field of the IP header; nothing if the packet is of the other version or no IP at all.
+/// Sets a field of the IP header. Does nothing if the packet has the other IP version or is not IP.
 pub(super) fn set(packet: &mut Packet, headers: &Headers, field: Field, bits: Bits) -> Result<(), DropReason> {
     let v4 = headers.is(ethertype::IPV4);
     if !v4 && !headers.is(ethertype::IPV6) {
@@ -27,7 +27,7 @@ pub(super) fn set(packet: &mut Packet, headers: &Headers, field: Field, bits: Bi
         Field::Ipv6Src if !v4 => ipv6_address(packet, l3 + 8, &ip, true, bits),
         Field::Ipv6Dst if !v4 => ipv6_address(packet, l3 + 24, &ip, !ip.routed, bits),
         Field::Ipv6Label if !v4 => write(packet.data_mut(), l3, 4, bits.and(0xf_ffff)).map(|_| ()),
-        // The traffic class stands 4 bits further left than in IPv4.
+        // The traffic class is 4 bits further left than in IPv4.
         Field::IpDscpShifted if !v4 => write(packet.data_mut(), l3, 2, bits.and(0xfc).shl(4)).map(|_| ()),
         Field::IpDscp if !v4 => write(packet.data_mut(), l3, 2, bits.shl(6)).map(|_| ()),
         Field::IpEcn if !v4 => write(packet.data_mut(), l3, 2, bits.shl(4)).map(|_| ()),
@@ -36,11 +36,11 @@ pub(super) fn set(packet: &mut Packet, headers: &Headers, field: Field, bits: Bi
     }
 }
 
-/// Writes into the IPv4 header and mends its checksum. Returns the change of the sum.
+/// Writes into the IPv4 header and updates its checksum. Returns the change of the sum.
 fn ipv4(packet: &mut Packet, l3: usize, at: usize, n: usize, bits: Bits) -> Result<Option<u16>, DropReason> {
     let delta = write(packet.data_mut(), l3 + at, n, bits)?;
     if let Some(delta) = delta {
-        change16(packet.data_mut(), l3 + 10, |c| mended(c, delta));
+        change16(packet.data_mut(), l3 + 10, |c| adjusted(c, delta));
     }
     Ok(delta)
 }
@@ -61,8 +61,8 @@ fn ipv6_address(packet: &mut Packet, at: usize, ip: &Ip, covered: bool, bits: Bi
     Ok(())
 }
 
-/// Mends the transport checksum after the sum of the pseudo-header grew by `delta`. A header that is cut off before
-/// its checksum is left alone.
+/// Updates the transport checksum after the sum of the pseudo-header grew by `delta`. A header that is truncated
+/// before its checksum stays unchanged.
 fn pseudo_header(packet: &mut Packet, ip: &Ip, version: u16, delta: u16) {
     if ip.later {
         return;
@@ -79,25 +79,25 @@ fn pseudo_header(packet: &mut Packet, ip: &Ip, version: u16, delta: u16) {
     }
     let partial = is_partial(packet, ip.l4);
     let optional = ip.proto == ipproto::UDP;
-    change16(packet.data_mut(), ip.l4 + at, |checksum| mend_transport(checksum, delta, partial, optional));
+    change16(packet.data_mut(), ip.l4 + at, |checksum| adjust_transport(checksum, delta, partial, optional));
 }
 
-/// Whether the checksum of the transport header at `l4` is left to the sender, so that its field holds the sum of the
-/// pseudo-header only.
+/// Returns true if the transport header at `l4` has a partial checksum, whose field only holds the sum of the
+/// pseudo-header.
 pub(super) fn is_partial(packet: &Packet, l4: usize) -> bool {
     matches!(packet.offload.checksum, Checksum::Partial { start, .. } if usize::from(start) == l4)
 }
 
-/// A transport checksum after the sum under it grew by `delta`. The field of an unfinished one (`partial`) is the sum
-/// itself; an `optional` one (UDP) is absent if 0, and a computed 0 is sent as all ones (RFC 768).
-pub(super) fn mend_transport(checksum: u16, delta: u16, partial: bool, optional: bool) -> u16 {
+/// Returns a transport checksum after its sum grew by `delta`. The field of a partial checksum is the sum itself; an
+/// `optional` one (UDP) is absent if 0, and a computed 0 is sent as all ones (RFC 768).
+pub(super) fn adjust_transport(checksum: u16, delta: u16, partial: bool, optional: bool) -> u16 {
     if partial {
-        return !mended(!checksum, delta);
+        return !adjusted(!checksum, delta);
     }
     if optional && checksum == 0 {
         return 0;
     }
-    match mended(checksum, delta) {
+    match adjusted(checksum, delta) {
         0 if optional => 0xffff,
         new => new,
     }

@@ -1,5 +1,5 @@
-//! Set actions against a naive twin: a frame as a struct, whose fields are set one by one and which is then emitted
-//! whole, with all checksums computed afresh.
+//! Set actions against a naive twin: a frame as a struct whose fields are set one by one, and which is then emitted
+//! as a whole with all checksums recomputed.
 
 use super::set_all;
 use base::DropReason;
@@ -17,9 +17,9 @@ struct Frame {
     /// Behind 802.2 and SNAP headers.
     snap: bool,
     net: Net,
-    /// Behind the end of the IP packet.
+    /// Bytes past the end of the IP packet.
     padding: Vec<u8>,
-    /// The transport checksum is left to the sender.
+    /// The transport checksum is partial.
     partial: bool,
 }
 
@@ -35,7 +35,7 @@ enum Net {
 #[derive(Clone, Debug, PartialEq)]
 enum Frag {
     No,
-    /// What other fragments hold.
+    /// The payload of the other fragments.
     First(Vec<u8>),
     Later,
 }
@@ -43,7 +43,7 @@ enum Frag {
 #[derive(Clone, Debug)]
 enum L4 {
     Tcp { ports: [u16; 2], rest: [u8; 12], payload: Vec<u8> },
-    Udp { ports: [u16; 2], summed: bool, payload: Vec<u8> },
+    Udp { ports: [u16; 2], with_checksum: bool, payload: Vec<u8> },
     Sctp { ports: [u16; 2], tag: u32, payload: Vec<u8> },
     Icmp { kind: u8, code: u8, payload: Vec<u8> },
     Nd { kind: u8, code: u8, reserved: u32, target: u128, options: Vec<(u8, u64)> },
@@ -82,7 +82,7 @@ impl L4 {
         }
     }
 
-    /// The header with a checksum of zero and the payload, and where the checksum stands.
+    /// Returns the header with a zero checksum and the payload, and the offset of the checksum.
     fn plain(&self) -> (Vec<u8>, usize) {
         let ports = |p: &[u16; 2]| [p[0].to_be_bytes(), p[1].to_be_bytes()].concat();
         match self {
@@ -111,8 +111,8 @@ impl L4 {
         }
     }
 
-    /// The bytes with the checksum; `pseudo` is the pseudo-header without its length, `hidden` what follows in other
-    /// fragments.
+    /// Returns the bytes with the checksum; `pseudo` is the pseudo-header without its length, `hidden` the payload of
+    /// other fragments.
     fn emit(&self, v6: bool, pseudo: &[u8], hidden: &[u8], partial: bool) -> Vec<u8> {
         let (mut bytes, at) = self.plain();
         let len = bytes.len() + hidden.len();
@@ -126,7 +126,7 @@ impl L4 {
                 bytes[8..12].copy_from_slice(&crc.to_le_bytes());
                 return bytes;
             }
-            Self::Udp { summed: false, .. } if !partial => return bytes,
+            Self::Udp { with_checksum: false, .. } if !partial => return bytes,
             _ => {}
         }
         let mut checksum =
@@ -174,7 +174,7 @@ impl L4 {
 }
 
 impl Frame {
-    /// The bytes, and where the transport header starts with its checksum's place in it.
+    /// Returns the bytes, the offset of the transport header, and the offset of the checksum in it.
     fn emit(&self) -> (Vec<u8>, usize, usize) {
         let mut b = [mac(self.dst), mac(self.src)].concat();
         for (tpid, tci) in &self.tags {
@@ -277,7 +277,7 @@ impl Frame {
     }
 
     fn set(&mut self, field: Field, value: u128, mask: u128) {
-        // `at` is where the field's lowest bit stands in the number.
+        // `at` is the position of the field's lowest bit in the number.
         let put = |old: u128, at: u32, bits: u128| {
             let m = (mask & bits) << at;
             old & !m | (value << at) & m
@@ -300,7 +300,7 @@ impl Frame {
         let v6 = matches!(self.net, Net::V6 { .. });
         match &mut self.net {
             Net::Arp { op, sha, spa, tha, tpa } => match field {
-                // The low byte; the whole of it makes the operation, whatever it was.
+                // Setting the low byte sets the whole operation, whatever it was.
                 Field::ArpOp if mask & 0xff == 0xff => *op = value as u16 & 0xff,
                 Field::ArpOp => *op = put((*op).into(), 0, 0xff) as u16,
                 Field::ArpSha => *sha = put((*sha).into(), 0, (1 << 48) - 1) as u64,
@@ -428,7 +428,11 @@ fn l4() -> impl Strategy<Value = L4> {
     let ports = any::<[u16; 2]>;
     prop_oneof![
         (ports(), any::<[u8; 12]>(), bytes(40)).prop_map(|(ports, rest, payload)| L4::Tcp { ports, rest, payload }),
-        (ports(), any::<bool>(), bytes(40)).prop_map(|(ports, summed, payload)| L4::Udp { ports, summed, payload }),
+        (ports(), any::<bool>(), bytes(40)).prop_map(|(ports, with_checksum, payload)| L4::Udp {
+            ports,
+            with_checksum,
+            payload
+        }),
         (ports(), any::<u32>(), bytes(40)).prop_map(|(ports, tag, payload)| L4::Sctp { ports, tag, payload }),
         (0..100u8, any::<u8>(), bytes(40)).prop_map(|(kind, code, payload)| L4::Icmp { kind, code, payload }),
         (135..137u8, any::<u32>(), any::<u128>(), prop::collection::vec((0..4u8, any::<u64>()), 0..4)).prop_map(
@@ -473,8 +477,8 @@ fn frames() -> impl Strategy<Value = Frame> {
             let [dst, src] = macs.map(|m| m & 0xffff_ffff_ffff);
             let mut whole = false;
             if let Net::V4 { frag, l4, .. } | Net::V6 { frag, l4, .. } = &mut net {
-                // Ports of SCTP fragments are not written, hidden bytes follow an even number of seen ones, and only
-                // whole packets of the common protocols have unfinished checksums.
+                // Ports of SCTP fragments are not written, hidden bytes follow an even number of visible ones, and
+                // only whole packets of the common protocols have partial checksums.
                 if matches!(l4, L4::Sctp { .. }) || l4.plain().0.len() % 2 == 1 {
                     *frag = Frag::No;
                 }
@@ -509,7 +513,7 @@ tally::proptest! {
     }
 
     #[test]
-    fn cut_frames_never_panic_and_lose_no_byte(frame in frames(), sets in sets(), keep in 0.0..1.0f64) {
+    fn truncated_frames_never_panic_and_lose_no_byte(frame in frames(), sets in sets(), keep in 0.0..1.0f64) {
         let whole = frame.emit().0;
         let cut = &whole[..(whole.len() as f64 * keep) as usize];
         let mut packet = Packet::from_slice(cut);
@@ -522,13 +526,13 @@ tally::proptest! {
 tally::proptest! {
     #![proptest_config(ProptestConfig { max_global_rejects: u32::MAX, ..ProptestConfig::with_cases(1000) })]
 
-    /// Key extraction sees exactly the change that was asked for, or none if the packet has no such header.
+    /// Key extraction sees exactly the requested change, or none if the packet has no such header.
     #[test]
     fn extraction_sees_what_was_set(frame in frames(), set in sets()) {
         let (field, value, mask) = set[0];
-        // Another type of message gives other fields a meaning.
+        // Another message type changes the meaning of other fields.
         prop_assume!(!matches!(field, Field::Icmpv6Type | Field::Icmpv6Code | Field::NdOptionsType | Field::NshFlags | Field::ArpOp | Field::MplsBos));
-        // Of two addresses of a kind, the key has none, unless one of them is zero.
+        // If an address option occurs twice, the key has none, unless one of the addresses is zero.
         prop_assume!(!frame.repeats_an_address());
         let key = |p: &Packet| flow::extract::extract(p.data(), base::PortNo(1)).0;
         let mut packet = frame.packet();
@@ -539,7 +543,7 @@ tally::proptest! {
             mask &= 0xefff;
         }
         if field == Field::NshTtl {
-            // Of eight bits of the key, the header has six.
+            // The header has only six of the eight bits of the key.
             mask &= 0x3f;
         }
         let mut expected = before.clone();
@@ -571,7 +575,7 @@ fn a_wrong_checksum_stays_wrong() {
 }
 
 #[test]
-fn a_cut_transport_header_is_an_error() {
+fn a_truncated_transport_header_is_an_error() {
     let mut frame = tcp_frame();
     if let Net::V4 { l4, .. } = &mut frame.net {
         *l4 = L4::Raw { proto: 6, payload: vec![0; 19] };
@@ -584,7 +588,7 @@ fn a_cut_transport_header_is_an_error() {
     assert_eq!(set_all(&mut short, &actions(&[(Field::IpTtl, 9, 0xff)])), Err(DropReason::Truncated));
 }
 
-/// All values of a port pass through all values of a checksum, also those that are written in two ways.
+/// For all values of a checksum, sets a port to all values, including the two representations of zero.
 #[test]
 fn every_checksum_is_the_right_one_of_two_zeros() {
     for udp in [false, true] {
@@ -592,7 +596,7 @@ fn every_checksum_is_the_right_one_of_two_zeros() {
         if let Net::V4 { l4, .. } = &mut frame.net
             && udp
         {
-            *l4 = L4::Udp { ports: [1, 2], summed: true, payload: vec![1, 2, 3] };
+            *l4 = L4::Udp { ports: [1, 2], with_checksum: true, payload: vec![1, 2, 3] };
         }
         let field = if udp { Field::UdpDst } else { Field::TcpDst };
         let mut packet = frame.packet();

@@ -3,13 +3,13 @@
 use base::DropReason;
 use packet::Packet;
 
-/// Where a tag stands: behind both addresses.
+/// The offset of a tag: behind both addresses.
 const TAG_AT: usize = 12;
 const TAG_LEN: usize = 4;
-/// The bit by which keys say that there is a tag; on the wire it has another meaning (DEI), and is left zero.
+/// The bit that marks a tag as present in keys; on the wire it is DEI, and is written as zero.
 pub(crate) const PRESENT: u16 = 0x1000;
 
-/// Pushes a tag in front of what follows the addresses.
+/// Pushes a tag behind the addresses.
 pub(crate) fn push(packet: &mut Packet, tpid: u16, tci: u16) -> Result<(), DropReason> {
     if packet.l3_type.is_some() || packet.len() < TAG_AT {
         return Err(DropReason::Truncated);
@@ -21,12 +21,12 @@ pub(crate) fn push(packet: &mut Packet, tpid: u16, tci: u16) -> Result<(), DropR
     Ok(())
 }
 
-/// Removes the outer tag. A packet without one is left as it is.
+/// Removes the outer tag. A packet without one stays unchanged.
 pub(crate) fn pop(packet: &mut Packet) -> Result<(), DropReason> {
     if packet.l3_type.is_some() || !has_tag(packet.data(), TAG_AT) {
         return Ok(());
     }
-    // Behind the tag an Ethernet type must be left.
+    // An Ethernet type must follow the tag.
     if packet.len() < TAG_AT + TAG_LEN + 2 || !packet.remove(TAG_AT, TAG_LEN) {
         return Err(DropReason::Truncated);
     }
@@ -34,7 +34,7 @@ pub(crate) fn pop(packet: &mut Packet) -> Result<(), DropReason> {
     Ok(())
 }
 
-/// Whether the Ethernet type at `at` is that of a VLAN tag.
+/// Returns true if the Ethernet type at `at` is that of a VLAN tag.
 pub(crate) fn has_tag(frame: &[u8], at: usize) -> bool {
     matches!(frame.get(at..at + 2), Some([0x81, 0x00] | [0x88, 0xa8]))
 }
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_that_is_cut_off() {
+    fn a_truncated_tag_is_an_error() {
         let mut p = Packet::from_slice(&[[0; 12].as_slice(), &[0x81, 0, 0, 1]].concat());
         assert_eq!(pop(&mut p), Err(DropReason::Truncated));
         assert_eq!(push(&mut Packet::from_slice(&[0; 11]), 0x8100, 1), Err(DropReason::Truncated));

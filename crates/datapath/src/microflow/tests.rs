@@ -1,4 +1,4 @@
-//! The cache against the index alone, and the parts that decide for it.
+//! The cache against the index alone, and its policy and probability.
 
 use super::*;
 use crate::megaflow::{Megaflow, MegaflowIndex, Tree, TupleSpace};
@@ -30,7 +30,7 @@ fn put(cache: &mut MicroflowCache, n: u64, flow: &Arc<Megaflow>) {
 }
 
 #[test]
-fn what_left_or_is_old_is_no_answer() {
+fn removed_and_outdated_flows_are_not_returned() {
     let mut cache = MicroflowCache::new();
     let (a, b) = (megaflow(1, 5), megaflow(2, 5));
     put(&mut cache, 1, &a);
@@ -47,7 +47,7 @@ fn what_left_or_is_old_is_no_answer() {
 }
 
 #[test]
-fn a_hash_is_never_trusted() {
+fn a_hash_match_alone_is_not_a_hit() {
     let mut cache = MicroflowCache::new();
     let mut mask = FlowKey::ZERO;
     mask.add_mask(Field::EthDst, 1);
@@ -92,7 +92,7 @@ fn an_entry_is_small() {
 }
 
 #[test]
-fn chance_is_as_configured() {
+fn the_insertion_probability_is_as_configured() {
     for one_in in [1, 10, 100] {
         let mut chance = Chance::new();
         chance.set_inverse_probability(one_in);
@@ -112,19 +112,19 @@ fn chance_is_as_configured() {
     assert_eq!(chance.next_of(32, &mut 0, true), None);
 }
 
-/// How often a judge consults in a million packets, by what a batch costs without and with the cache.
-fn consulted(judge: &mut CachePolicy, cost: impl Fn(usize, bool) -> u64) -> usize {
+/// How often a policy consults the cache in a million packets, by the cost of a batch without and with the cache.
+fn consulted(policy: &mut CachePolicy, cost: impl Fn(usize, bool) -> u64) -> usize {
     let mut n = 0;
     for batch in 0..1_000_000 / 32 {
-        let consults = judge.consults();
+        let consults = policy.consults();
         n += usize::from(consults) * 32;
-        judge.count(32, cost(batch, consults));
+        policy.count(32, cost(batch, consults));
     }
     n
 }
 
 #[test]
-fn what_costs_less_is_done() {
+fn the_policy_chooses_the_cheaper_way() {
     let cheaper = consulted(&mut CachePolicy::default(), |_, consults| if consults { 500 } else { 1000 });
     let dearer = consulted(&mut CachePolicy::default(), |_, consults| if consults { 1000 } else { 500 });
     let same = consulted(&mut CachePolicy::default(), |_, _| 700);
@@ -141,12 +141,12 @@ fn what_costs_less_is_done() {
     let disturbed = consulted(&mut CachePolicy::default(), disturbed);
     assert!(cheaper > 900_000, "{cheaper}");
     assert!([dearer, same, disturbed].into_iter().all(|n| n < 40_000), "{dearer} {same} {disturbed}");
-    let mut judge = CachePolicy::default();
-    consulted(&mut judge, |_, consults| if consults { 500 } else { 1000 });
-    assert!(consulted(&mut judge, |_, consults| if consults { 1000 } else { 500 }) < 200_000);
+    let mut policy = CachePolicy::default();
+    consulted(&mut policy, |_, consults| if consults { 500 } else { 1000 });
+    assert!(consulted(&mut policy, |_, consults| if consults { 1000 } else { 500 }) < 200_000);
 }
 
-/// What a switch decides about a key at one time, and what it reads for that.
+/// The verdict on a key at one time, and the bits that it reads.
 fn translate(key: &FlowKey, generation: u64) -> DpFlow {
     let mut reads = Reads::new();
     let mut verdict = generation * 8;
@@ -181,7 +181,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec(op, 1..400)
 }
 
-/// Packets through a cache in front of an index, and flows that come and go as a switch lets them.
+/// Sends packets through a cache in front of an index while flows are added and removed as a switch does.
 fn run<I: MegaflowIndex>(ops: &[Op], n_sets: usize, one_in: u32) -> Result<u64, TestCaseError> {
     let (mut cache, mut index, mut chance) = (MicroflowCache::with_sets(n_sets), I::default(), Chance::new());
     chance.set_inverse_probability(one_in);
@@ -225,7 +225,7 @@ fn run<I: MegaflowIndex>(ops: &[Op], n_sets: usize, one_in: u32) -> Result<u64, 
 
 tally::proptest! {
     #[test]
-    fn verdicts_are_those_without_the_cache(ops in ops(), sets in 0..5u32, one_in in 0..4u32) {
+    fn verdicts_do_not_depend_on_the_cache(ops in ops(), sets in 0..5u32, one_in in 0..4u32) {
         let with_tree = run::<Tree>(&ops, 1 << sets, one_in)?;
         run::<TupleSpace>(&ops, 1 << sets, one_in)?;
         prop_assert!(one_in != 0 || with_tree == 0);
@@ -233,9 +233,9 @@ tally::proptest! {
 }
 
 #[test]
-fn the_cache_is_of_use() {
+fn the_cache_has_hits() {
     let ops: Vec<_> = (0..10_000).map(|i| Op::Packet(i * 7 % 96)).collect();
-    // Room enough that no set of places has more flows than it takes, whatever the hashes.
+    // Large enough that no set has more flows than ways, whatever the hashes.
     let hits = run::<Tree>(&ops, 4096, 1).expect("right verdicts");
     assert!(hits > 9000, "{hits} hits");
 }

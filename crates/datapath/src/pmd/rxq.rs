@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::{PacketThread, Place, PmdThreads};
+use super::{CpuPlacement, PacketThread, PmdThreads};
 use crate::assign::{self, Assignment};
 use crate::port::{Owner, Port, PortTable};
-use crate::shared::Shared;
+use crate::shared::SharedState;
 use dpif::{Algorithm, Balance, INTERVAL_SECS, INTERVALS, Policy};
 
 impl PmdThreads {
@@ -19,7 +19,11 @@ impl PmdThreads {
 
     /// Computes an assignment of the queues of `ports`, in table order, to the threads whose places pass `may`, by the
     /// queues' cost in the last minute. Returns the queues, the indexes of these threads, and the assignment.
-    fn compute(&self, ports: &PortTable, may: &dyn Fn(Place) -> bool) -> (Vec<assign::Queue>, Vec<usize>, Assignment) {
+    fn compute(
+        &self,
+        ports: &PortTable,
+        may: &dyn Fn(CpuPlacement) -> bool,
+    ) -> (Vec<assign::Queue>, Vec<usize>, Assignment) {
         let is_choice = self.threads.len() > 1;
         let queue = |port: &Port, index: usize| {
             let receiver = &port.rx[index].receiver;
@@ -39,7 +43,7 @@ impl PmdThreads {
     }
 
     /// Assigns the queues of the published ports to the threads whose places pass `may`.
-    pub(super) fn assign_all(&mut self, shared: &Shared, may: &dyn Fn(Place) -> bool) {
+    pub(super) fn assign_all(&mut self, shared: &SharedState, may: &dyn Fn(CpuPlacement) -> bool) {
         self.is_stale = false;
         let ports = shared.ports.load_full();
         let (_, places, assignment) = self.compute(&ports, may);
@@ -73,13 +77,13 @@ impl PmdThreads {
         }
         if moves {
             let ports = shared.ports.load_full();
-            shared.wait_seen(ports.version);
+            shared.wait_acknowledged(ports.version);
             self.publish(shared, owned(&ports, &owners, |_, new| new));
         }
     }
 
     /// Reassigns all queues.
-    pub(crate) fn rebalance(&mut self, shared: &Shared) {
+    pub(crate) fn rebalance(&mut self, shared: &SharedState) {
         self.assign_all(shared, &|_| true);
     }
 
@@ -109,7 +113,7 @@ impl PmdThreads {
     }
 
     /// Ends an interval of the history. Returns whether queues were reassigned.
-    pub(crate) fn tick(&mut self, shared: &Arc<Shared>) -> bool {
+    pub(crate) fn tick(&mut self, shared: &Arc<SharedState>) -> bool {
         for thread in &mut self.threads {
             thread.elapsed.tick(thread.began.elapsed().as_nanos() as u64);
             thread.busy.tick(shared.lanes[thread.lane].busy_ns.load(Ordering::Relaxed));
@@ -136,7 +140,7 @@ impl PmdThreads {
     }
 
     /// Returns true if a thread that is not isolated is busy and another assignment would be better by the configured margin.
-    fn balancing_pays(&self, shared: &Shared, balance: Balance) -> bool {
+    fn balancing_pays(&self, shared: &SharedState, balance: Balance) -> bool {
         let ports = shared.ports.load_full();
         let open: Vec<usize> = (0..self.threads.len()).filter(|t| !self.threads[*t].is_isolated).collect();
         if self.policy().algorithm == Algorithm::RoundRobin || open.len() < 2 {

@@ -1,38 +1,38 @@
-//! How many packet threads the load asks for, where threads run anywhere.
+//! The number of unpinned packet threads for the current load.
 //!
-//! Threads begin quickly and end slowly: when a thread that has several queues is busy for most of an interval, there are
-//! twice as many threads from then on, since nobody knows how much work waits in the devices; a thread ends when the work
-//! of a whole minute would have left the others idle for half of their time. There are never more threads than queues or
-//! processors, nor fewer than one.
+//! Threads start quickly and end slowly. When a thread with several queues is busy for most of an interval, the
+//! number of threads doubles, since the amount of work that waits in the devices is unknown. A thread ends when the
+//! work of a whole minute would have left the others idle for half of their time. There are never more threads than
+//! queues or processors, and never fewer than one.
 
 use std::sync::Arc;
 
 use super::{PmdThreads, processors};
-use crate::shared::Shared;
+use crate::shared::SharedState;
 use dpif::INTERVALS;
 
-/// A thread that is busy for so many percent of an interval is at its limit.
+/// A thread that is busy for this percentage of an interval is saturated.
 const BUSY_PERCENT: u64 = 80;
-/// The percentage of their time for which the remaining threads would be busy at most when one ends.
+/// A thread ends only if the remaining threads would be busy for at most this percentage of their time.
 const SPARE_PERCENT: u64 = 50;
 
-/// What a thread has done lately, in nanoseconds.
+/// The recent load of a thread, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default)]
-struct Load {
+struct ThreadLoad {
     /// Queues that it owns.
     queues: usize,
-    /// In the last interval.
+    /// Busy time in the last interval.
     busy_ns: u64,
     elapsed_ns: u64,
-    /// In the last [`INTERVALS`]; `None` for a thread that is younger.
+    /// Busy time in the last [`INTERVALS`]; `None` for a younger thread.
     busy_ns_of_all: Option<u64>,
     elapsed_ns_of_all: u64,
 }
 
-/// How many threads there are to be, with these there now and `most` at most.
-fn threads_for(loads: &[Load], most: usize) -> usize {
+/// Returns the wanted number of threads, given the load of the present ones, at most `most`.
+fn threads_for(loads: &[ThreadLoad], most: usize) -> usize {
     let (n, queues) = (loads.len(), loads.iter().map(|load| load.queues).sum::<usize>());
-    let is_at_limit = |load: &Load| load.queues > 1 && load.busy_ns * 100 > load.elapsed_ns * BUSY_PERCENT;
+    let is_at_limit = |load: &ThreadLoad| load.queues > 1 && load.busy_ns * 100 > load.elapsed_ns * BUSY_PERCENT;
     if loads.iter().any(is_at_limit) {
         return (2 * n).min(most).min(queues).max(n);
     }
@@ -45,16 +45,16 @@ fn threads_for(loads: &[Load], most: usize) -> usize {
 }
 
 impl PmdThreads {
-    /// At the end of an interval: begins or ends threads as the load asks for. Returns whether it did.
-    pub(super) fn follow_load(&mut self, shared: &Arc<Shared>) -> bool {
-        let load = |thread: &super::PacketThread| Load {
+    /// Starts or ends threads at the end of an interval, as the load demands. Returns whether it did.
+    pub(super) fn follow_load(&mut self, shared: &Arc<SharedState>) -> bool {
+        let load = |thread: &super::PacketThread| ThreadLoad {
             queues: thread.n_queues,
             busy_ns: thread.busy.over(1),
             elapsed_ns: thread.elapsed.over(1),
             busy_ns_of_all: (thread.elapsed.len() == INTERVALS).then(|| thread.busy.over(INTERVALS)),
             elapsed_ns_of_all: thread.elapsed.over(INTERVALS),
         };
-        let loads: Vec<Load> = self.threads.iter().map(load).collect();
+        let loads: Vec<ThreadLoad> = self.threads.iter().map(load).collect();
         self.by_load = threads_for(&loads, processors());
         if self.wanted(&shared.ports.load()).len() == self.threads.len() {
             return false;
@@ -71,9 +71,9 @@ mod tests {
     use super::*;
 
     /// A thread with `queues` that was busy for `percent` of the last interval and `of_all` percent of the last minute.
-    fn load(queues: usize, percent: u64, of_all: Option<u64>) -> Load {
+    fn load(queues: usize, percent: u64, of_all: Option<u64>) -> ThreadLoad {
         let busy_ns_of_all = of_all.map(|percent| percent * INTERVALS as u64);
-        Load {
+        ThreadLoad {
             queues,
             busy_ns: percent,
             elapsed_ns: 100,
@@ -83,15 +83,15 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_at_its_limit_has_their_number_doubled() {
+    fn a_saturated_thread_doubles_the_number_of_threads() {
         assert_eq!(threads_for(&[load(10, 95, None)], 8), 2);
         assert_eq!(threads_for(&[load(5, 95, None), load(5, 10, None)], 8), 4);
         assert_eq!(threads_for(&[load(5, 95, None), load(5, 10, None)], 3), 3);
-        // There is nothing to share.
+        // A single queue cannot be shared.
         assert_eq!(threads_for(&[load(1, 100, None)], 8), 1);
         assert_eq!(threads_for(&[load(2, 100, None), load(1, 0, None)], 8), 3);
         assert_eq!(threads_for(&[load(10, 80, None)], 8), 1);
-        // As many as there are processors, or more, stay.
+        // As many threads as processors, or more, stay.
         assert_eq!(threads_for(&[load(10, 95, None)], 1), 1);
     }
 

@@ -106,7 +106,7 @@ pub(crate) fn answer(
         } else {
             let Some(reply) = handler.try_miss(Upcall { port: port.number, key, packet }) else { break };
             bump(&shared.lanes[lane].missed, 1);
-            settle(&mut exec, shared, reply, misses.remove(0), one, &|id, stats| shared.leave_gone(id, stats));
+            settle(&mut exec, shared, reply, misses.remove(0), one, &|id, stats| shared.defer_gone(id, stats));
         }
         turn.did.packets += 1;
         settled();

@@ -282,7 +282,7 @@ impl Upcalls {
         let n_handlers = state.n_handlers.max(1);
         let stats = match by {
             Served::ByPacketThread => Some(&mut state.here),
-            // A handler that is to end has no counters any more.
+            // A handler that is about to end has no counters any more.
             Served::ByHandler(handler) if handler >= n_handlers => None,
             Served::ByHandler(handler) => {
                 if state.handlers.len() <= handler {
@@ -317,12 +317,12 @@ impl Upcalls {
     }
 
     /// Defers reporting a removed flow to a handler thread. Returns false if there is no handler.
-    pub(crate) fn leave_gone(&self, id: FlowId, stats: DpFlowStats) -> bool {
+    pub(crate) fn defer_gone(&self, id: FlowId, stats: DpFlowStats) -> bool {
         self.defer(Deferred::Gone(id, stats)).is_ok()
     }
 
     /// Defers installing a flow to a handler thread. Returns the flow as an error if there is no handler.
-    pub(crate) fn leave_install(&self, flow: Arc<Megaflow>) -> Result<(), Arc<Megaflow>> {
+    pub(crate) fn defer_install(&self, flow: Arc<Megaflow>) -> Result<(), Arc<Megaflow>> {
         match self.defer(Deferred::Install(flow)) {
             Err(Deferred::Install(flow)) => Err(flow),
             _ => Ok(()),

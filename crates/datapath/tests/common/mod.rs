@@ -1,4 +1,4 @@
-//! A port whose two ends a test holds, and handlers that answer misses.
+//! A port with both ends in the hands of a test, and handlers that serve misses.
 
 #![allow(dead_code, unreachable_pub, missing_docs, reason = "each test program uses its part of this")]
 
@@ -19,7 +19,7 @@ use netdev::{Changes, LinkStatus, Netdev, NetdevError, NetdevStats, Rx, SendRepo
 use packet::{Batch, Packet};
 use parking_lot::Mutex;
 
-/// A device: frames pushed into `input` come in, frames sent stand in `output`.
+/// A device: frames pushed into `input` are received, sent frames are in `output`.
 #[derive(Debug)]
 pub struct TestPort {
     name: String,
@@ -28,13 +28,13 @@ pub struct TestPort {
     mtu: AtomicU32,
     /// Whether receiving fails.
     pub broken: Arc<AtomicBool>,
-    /// How often it was asked for frames.
+    /// The number of times that frames were requested.
     pub asked: Arc<AtomicU64>,
     /// Transmit queues opened so far.
     pub tx_opened: AtomicU64,
-    /// Whether opening one fails.
+    /// Whether opening a transmit queue fails.
     pub tx_fails: AtomicBool,
-    /// Whether the device drops what it is to send.
+    /// Whether the device drops packets to be sent.
     pub down: Arc<AtomicBool>,
     changes: Changes,
 }
@@ -63,7 +63,7 @@ impl TestPort {
         self.input.push(packet).expect("the test's queue has room");
     }
 
-    /// What was sent since the last call.
+    /// Returns the packets sent since the last call.
     pub fn sent(&self) -> Vec<Packet> {
         std::mem::take(&mut self.output.lock())
     }
@@ -168,25 +168,25 @@ impl Netdev for TestPort {
     }
 }
 
-/// What a test's handler answers: actions, and the mask of the flow to remember.
+/// The reply of a test handler: actions, and the mask of the flow to install.
 pub type Answer = Box<dyn Fn(DpPort, &FlowKey) -> (DpActions, Option<FlowMask>) + Send + Sync>;
 
-/// A handler that answers by a closure and writes down what it hears.
+/// A handler that replies by a closure and records its calls.
 pub struct TestHandler {
     answer: Answer,
     pub generation: AtomicU64,
     pub next_id: AtomicU64,
     pub misses: AtomicU64,
-    /// Whether packet threads get answers, and how many they got.
+    /// Whether packet threads get replies, and the number of these.
     pub answers_here: AtomicBool,
     pub answered_here: AtomicU64,
     pub gone: Mutex<Vec<(FlowId, DpFlowStats)>>,
     pub packet_ins: Mutex<Vec<(DpPort, Vec<u8>)>>,
-    /// Packets for protocols, and the answer.
+    /// Packets for protocols, and the result returned for them.
     pub punted: Mutex<Vec<(DpPort, Protocol, usize)>>,
     pub punt_says: Mutex<Result<(), DropReason>>,
     pub observed: Mutex<Vec<(DpPort, Observe, usize)>>,
-    /// Keys that were asked about by [`UpcallHandler::check`], and the answer.
+    /// Keys checked by [`UpcallHandler::check`], and the result returned for them.
     pub checked: Mutex<Vec<FlowKey>>,
     pub check_says: AtomicBool,
 }
@@ -210,7 +210,7 @@ impl TestHandler {
         })
     }
 
-    /// A handler that always answers with `actions`, for all packets of a port, VLAN and Ethernet type.
+    /// A handler that always replies with `actions`, for all packets of a port, VLAN and Ethernet type.
     pub fn always(actions: Vec<DpAction>) -> Arc<Self> {
         let actions: DpActions = actions.into();
         Self::new(Box::new(move |_, _| (actions.clone(), Some(plain_mask()))))
@@ -284,12 +284,12 @@ pub fn only(action: DpAction) -> DpActions {
     [action].into()
 }
 
-/// Sends to a port.
+/// Outputs to a port.
 pub fn out(port: u32) -> DpAction {
     DpAction::Output(DpPort(port))
 }
 
-/// Ingress port, VLAN tag and Ethernet type.
+/// A mask of ingress port, VLAN tag and Ethernet type.
 pub fn plain_mask() -> FlowMask {
     let mut mask = FlowKey::mask_of(Field::InPortOxm);
     mask.add_mask(Field::VlanTci, 0xffff);

@@ -171,7 +171,7 @@ impl Core {
                 RefKind::Leaf(leaf) => {
                     // The nodes added by `grow` separate the two. If they did not, the new flow would replace the
                     // other, which is harmless.
-                    debug_assert!(!insertion.grown, "parted from {:?} by nothing", self.leaves.flow(leaf));
+                    debug_assert!(!insertion.grown, "nothing separates it from {:?}", self.leaves.flow(leaf));
                     if insertion.grown || self.leaves.covers(leaf, &insertion.key) {
                         return Position::Covered(leaf);
                     }
