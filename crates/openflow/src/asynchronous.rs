@@ -1,17 +1,17 @@
-//! Which asynchronous messages a connection gets: as fixed masks (OpenFlow 1.3 section 7.3.10; Nicira's
+//! The asynchronous messages that a connection receives: as fixed masks (OpenFlow 1.3 section 7.3.10; Nicira's
 //! NXT_SET_ASYNC_CONFIG) and as properties (OpenFlow 1.4 section 7.3.10; NXT_SET_ASYNC_CONFIG2).
 
 use crate::Version;
 use crate::error::OfpError;
 use crate::nxm::Unknown;
 use crate::property;
-use crate::types::Kind;
+use crate::types::MessageKind;
 use crate::wire::{Reader, Result, Writer};
 
-/// A bit for each reason of a kind of message. Index 0: as primary or equal, 1: as secondary.
+/// For one type of message, a bit for each reason. Index 0: for primary and equal controllers, 1: for secondary ones.
 pub type Masks = [u32; 2];
 
-/// Which asynchronous messages a connection gets.
+/// The asynchronous messages that a connection receives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct AsyncConfig {
     /// Packet-in, bits by `PacketInReason`.
@@ -24,13 +24,13 @@ pub struct AsyncConfig {
     pub role_status: Masks,
     /// Table status, bits by `TableReason` (OpenFlow 1.4).
     pub table_status: Masks,
-    /// Forwarded requests: changes of groups 1, of meters 2 (OpenFlow 1.4).
+    /// Forwarded requests: bit 0 for group mods, bit 1 for meter mods (OpenFlow 1.4).
     pub request_forward: Masks,
     /// Controller status, bits by `ControllerReason` (OpenFlow 1.5).
     pub controller_status: Masks,
 }
 
-/// A form of the messages that set it.
+/// The forms of the message that sets the configuration.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum AsyncForm {
     /// OFPT_SET_ASYNC.
@@ -42,46 +42,46 @@ pub enum AsyncForm {
 }
 
 impl AsyncForm {
-    pub(crate) fn kind(self) -> Kind {
+    pub(crate) fn kind(self) -> MessageKind {
         match self {
-            Self::Standard => Kind::SetAsync,
-            Self::Nicira => Kind::NxSetAsyncConfig,
-            Self::Nicira2 => Kind::NxSetAsyncConfig2,
+            Self::Standard => MessageKind::SetAsync,
+            Self::Nicira => MessageKind::NxSetAsyncConfig,
+            Self::Nicira2 => MessageKind::NxSetAsyncConfig2,
         }
     }
 }
 
-/// Whether masks are to be set, or are told: only then is what is not known nothing to complain of.
+/// The use of a list of masks: a request refuses unknown properties, a reply ignores them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Use {
-    Set,
-    Told,
+pub(crate) enum MaskUse {
+    Request,
+    Reply,
 }
 
-/// The bits of each kind that there are, by half the number of the property's type.
+/// The known bits of each message type, by half the number of the property's type.
 const KNOWN: [u32; 7] = [PACKET_IN14, 0x07, 0x3f, 0x07, 0x18, 0x03, 0x7f];
-/// Types of properties that there are before OpenFlow 1.5.
+/// The number of property types before OpenFlow 1.5.
 const TYPES14: usize = 12;
-/// Bits of packet-in from OpenFlow 1.4 on.
+/// Known packet-in bits from OpenFlow 1.4 on.
 pub(crate) const PACKET_IN14: u32 = 0x3f;
-/// The same before.
+/// Known packet-in bits before that.
 pub(crate) const PACKET_IN13: u32 = 0x07;
-/// `OFPACPT_EXPERIMENTER_SECONDARY`; the other one is that of all experimenters' properties.
+/// `OFPACPT_EXPERIMENTER_SECONDARY`; the type for primary controllers is that of all experimenter properties.
 const EXPERIMENTER_SECONDARY: u16 = 0xfffe;
 
-/// A change of the configuration, or all of it: a mask that is not there stays what it is.
+/// A change of the configuration, or all of it: a mask that is missing stays unchanged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct AsyncChange {
-    /// By the types of OpenFlow 1.4's properties: for each kind of message in the order of [`AsyncConfig`], the mask as
-    /// secondary and the mask as primary.
+    /// By the property types of OpenFlow 1.4: for each message type in the order of [`AsyncConfig`], the mask for secondary
+    /// controllers and the mask for primary ones.
     masks: [Option<u32>; 14],
 }
 
 impl AsyncChange {
-    /// Carries out the change.
+    /// Applies the change.
     pub fn apply(&self, config: &mut AsyncConfig) {
         for (pair, masks) in self.masks.chunks_exact(2).zip(config.kinds()) {
-            // Secondaries' properties come first.
+            // The property for secondary controllers comes first.
             for (mask, new) in masks.iter_mut().rev().zip(pair) {
                 *mask = new.unwrap_or(*mask);
             }
@@ -105,23 +105,27 @@ impl AsyncChange {
         }
     }
 
-    /// Errors: `OFPACFC_INVALID` for reasons that are not known, `OFPACFC_UNSUPPORTED` for other kinds of messages.
-    pub(crate) fn decode14(usage: Use, (known_packet_in, version): (u32, Version), r: &mut Reader<'_>) -> Result<Self> {
+    /// Errors: `OFPACFC_INVALID` for unknown reasons, `OFPACFC_UNSUPPORTED` for other message types.
+    pub(crate) fn decode14(
+        usage: MaskUse,
+        (known_packet_in, version): (u32, Version),
+        r: &mut Reader<'_>,
+    ) -> Result<Self> {
         let mut change = Self::default();
         property::each_with(property::OTHER_EXPERIMENTER, r, |p| {
             let ty = usize::from(p.ty);
             let n_types = change.n_types(version);
             let Some(slot) = change.masks.get_mut(ty).filter(|_| ty < n_types) else {
                 return match (usage, p.ty) {
-                    (Use::Told, _) => Ok(()),
-                    (Use::Set, EXPERIMENTER_SECONDARY) => Err(OfpError::BpcBadExpType),
-                    (Use::Set, _) if p.experimenter.is_some() => p.unknown(Unknown::Refuse),
-                    (Use::Set, _) => Err(OfpError::AcfcUnsupported),
+                    (MaskUse::Reply, _) => Ok(()),
+                    (MaskUse::Request, EXPERIMENTER_SECONDARY) => Err(OfpError::BpcBadExpType),
+                    (MaskUse::Request, _) if p.experimenter.is_some() => p.unknown(Unknown::Refuse),
+                    (MaskUse::Request, _) => Err(OfpError::AcfcUnsupported),
                 };
             };
             let mask = p.u32()?;
             let known = if ty < 2 { known_packet_in } else { KNOWN[ty / 2] };
-            if usage == Use::Set && mask & !known != 0 {
+            if usage == MaskUse::Request && mask & !known != 0 {
                 return Err(OfpError::AcfcInvalid);
             }
             *slot = Some(mask & known);
@@ -177,7 +181,8 @@ mod tests {
         let mut out = Writer::new();
         property::put_u32(&mut out, 1, 5);
         property::put_u32(&mut out, 8, 0x18);
-        let change = AsyncChange::decode14(Use::Set, (0x3f, Version::V14), &mut Reader::new(&out)).expect("known");
+        let change =
+            AsyncChange::decode14(MaskUse::Request, (0x3f, Version::V14), &mut Reader::new(&out)).expect("known");
         let mut config = AsyncConfig { packet_in: [1, 2], port_status: [7, 7], ..AsyncConfig::default() };
         change.apply(&mut config);
         assert_eq!((config.packet_in, config.port_status, config.table_status), ([5, 2], [7, 7], [0, 0x18]));

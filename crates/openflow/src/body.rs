@@ -1,4 +1,4 @@
-//! Matches and actions inside of messages: the forms that they have in each version, behind names that the messages use.
+//! Matches and actions in messages: hides the forms that each version has for them.
 
 use crate::Version;
 use crate::action::decode::decode_actions;
@@ -12,7 +12,7 @@ use flow::Match;
 use flow::extract::{PacketContext, extract_with};
 use flow::text::PortNames;
 
-/// A match in Nicira's form, with the cookie that may stand among its entries.
+/// A match in Nicira's form, with the cookie that may be among its entries.
 pub(crate) struct NxMatch {
     pub(crate) matching: Match,
     pub(crate) cookie: u64,
@@ -21,21 +21,21 @@ pub(crate) struct NxMatch {
 
 pub(crate) use crate::of_match::encode_of10 as put_match10;
 
-/// `ofp_match` of OpenFlow 1.0.
+/// Reads `ofp_match` of OpenFlow 1.0.
 pub(crate) fn read_match10(r: &mut Reader<'_>) -> Result<Match> {
     of_match::decode_of10(r)
 }
 
-/// `ofp_match` of OpenFlow 1.1 and later, with its padding.
+/// Reads `ofp_match` of OpenFlow 1.1 and later, with its padding.
 pub(crate) fn read_oxm_match(version: Version, r: &mut Reader<'_>) -> Result<Match> {
-    // OpenFlow 1.1 has a form of its own, and Open vSwitch uses the later one in it too.
+    // OpenFlow 1.1 has a form of its own, but Open vSwitch uses the later one in it too.
     if version <= Version::V11 && !r.peek().starts_with(&[0, 1]) {
         return of_match::decode_of11(r);
     }
     nxm::decode_oxm_match(r, Unknown::Refuse)
 }
 
-/// The same, into a match that is [`Match::ANY`].
+/// Does the same into `matching`, which must be [`Match::ANY`].
 pub(crate) fn read_oxm_match_into(version: Version, r: &mut Reader<'_>, matching: &mut Match) -> Result<()> {
     if version <= Version::V11 {
         *matching = read_oxm_match(version, r)?;
@@ -52,7 +52,7 @@ pub(crate) fn put_oxm_match(out: &mut Writer, version: Version, m: &Match) {
     put_oxm_entries(out, version, m);
 }
 
-/// A match in the later form, in which Open vSwitch describes flows even in OpenFlow 1.1.
+/// Appends a match in the later form, in which Open vSwitch describes flows even in OpenFlow 1.1.
 pub(crate) fn put_oxm_entries(out: &mut Writer, version: Version, m: &Match) {
     let start = out.len();
     out.put_u16(1);
@@ -62,30 +62,30 @@ pub(crate) fn put_oxm_entries(out: &mut Writer, version: Version, m: &Match) {
     out.pad8(start);
 }
 
-/// Entries of `len` bytes and padding to a multiple of 8.
+/// Reads entries of `len` bytes and padding to a multiple of 8.
 pub(crate) fn read_nxm(r: &mut Reader<'_>, len: usize) -> Result<NxMatch> {
     let (matching, cookie) = nxm::decode_nx_match(r, len, Unknown::Refuse)?;
     let (cookie, cookie_mask) = cookie.unwrap_or((0, 0));
     Ok(NxMatch { matching, cookie, cookie_mask })
 }
 
-/// The same, into a match that is [`Match::ANY`]. Gives the cookie and its mask.
+/// Does the same into `matching`, which must be [`Match::ANY`]. Returns the cookie and its mask.
 pub(crate) fn read_nxm_into(r: &mut Reader<'_>, len: usize, matching: &mut Match) -> Result<(u64, u64)> {
     let cookie = nxm::decode_nx_match_into(r, len, Unknown::Refuse, matching)?;
     Ok(cookie.unwrap_or((0, 0)))
 }
 
-/// The match of a packet's metadata, from OpenFlow 1.2 on.
+/// Reads a packet's metadata as a match, from OpenFlow 1.2 on.
 pub(crate) fn read_oxm_metadata(r: &mut Reader<'_>) -> Result<Match> {
     nxm::decode_oxm_match(r, Unknown::Metadata)
 }
 
-/// What a packet that a controller sends is to have.
+/// Reads the pipeline fields of a packet-out.
 pub(crate) fn read_pipeline_fields(r: &mut Reader<'_>) -> Result<Match> {
     nxm::decode_oxm_match(r, Unknown::Pipeline)
 }
 
-/// The metadata in Nicira's form: entries of `len` bytes and padding.
+/// Reads the metadata in Nicira's form: entries of `len` bytes and padding.
 pub(crate) fn read_nxm_metadata(r: &mut Reader<'_>, len: usize) -> Result<Match> {
     nxm::decode_nx_match(r, len, Unknown::Metadata).map(|(matching, _)| matching)
 }
@@ -98,7 +98,7 @@ pub(crate) fn put_nxm(out: &mut Writer, len_at: usize, m: &Match, cookie: (u64, 
     out.pad8(start);
 }
 
-/// Entries to the end of `bytes`; unknown ones are left out.
+/// Reads entries to the end of `bytes`, skipping unknown ones.
 pub(crate) fn decode_loose(_version: Version, bytes: &[u8]) -> Result<Match> {
     nxm::decode(bytes, Unknown::Metadata).map(|(m, _)| m)
 }
@@ -109,7 +109,7 @@ pub(crate) fn encode_loose(version: Version, m: &Match) -> Vec<u8> {
     out.into_bytes().unwrap_or_default()
 }
 
-/// Actions of a packet-out, to the end of `r`.
+/// Reads the actions of a packet-out, to the end of `r`.
 pub(crate) fn read_actions(version: Version, r: &mut Reader<'_>) -> Result<Vec<Action>> {
     let actions = decode_actions(r.rest(), version)?;
     check::verify(&actions, check::Allowed::Actions)?;
@@ -120,12 +120,12 @@ pub(crate) fn put_actions(out: &mut Writer, version: Version, actions: &[Action]
     encode_actions(out, actions, version, &Match::ANY);
 }
 
-/// What a flow does, to the end of `r`: actions in OpenFlow 1.0 and Nicira's messages, instructions later.
+/// Reads a flow's actions, to the end of `r`: actions in OpenFlow 1.0 and Nicira's messages, instructions later.
 pub(crate) fn read_flow_actions(version: Version, r: &mut Reader<'_>) -> Result<Vec<Action>> {
     decode_flow_actions(r.rest(), version)
 }
 
-/// The same, behind what `actions` has, which is nothing.
+/// Does the same into `actions`, which must be empty.
 pub(crate) fn read_flow_actions_into(version: Version, r: &mut Reader<'_>, actions: &mut Vec<Action>) -> Result<()> {
     decode_flow_actions_into(r.rest(), version, actions)?;
     Ok(check::verify(actions, check::Allowed::Flow)?)
@@ -135,10 +135,10 @@ pub(crate) fn put_flow_actions(out: &mut Writer, version: Version, actions: &[Ac
     encode_flow_actions(out, actions, version, m);
 }
 
-/// What is in a packet, on one line. `packet_type`: namespace and type of what it begins with, zero for an Ethernet header.
+/// Appends a packet's headers, on one line. `packet_type`: namespace and type of the outermost header, zero for Ethernet.
 pub(crate) fn describe_packet(data: &[u8], packet_type: u32, ports: &dyn PortNames, out: &mut String) {
     if packet_type != 0 && packet_type >> 16 != 1 {
-        // What it is nobody knows.
+        // The contents of this type are unknown.
         let digits = |n: u32| if n > 9 { format!("{n:#x}") } else { n.to_string() };
         out.push_str(&format!("packet_type=({},{})\n", digits(packet_type >> 16), digits(packet_type & 0xffff)));
         return;
@@ -155,21 +155,21 @@ pub(crate) fn describe_packet(data: &[u8], packet_type: u32, ports: &dyn PortNam
         )
     } else {
         let (key, layers) = flow::extract::extract(data, base::PortNo(0));
-        // Behind the end of what IP says there is, nothing is looked at.
+        // The text leaves out bytes beyond the length that the IP header states.
         let data = data.get(..layers.end).unwrap_or(data);
-        // A later fragment has no such header, but it is taken for one.
+        // Only a first fragment has this header, but as in Open vSwitch a later one is printed as if it had it.
         let later = || Some(layers.l3?).filter(|_| key.eth_type() == 0x0800 && key.ip_proto() != 0);
         let behind_ipv4 = || later().and_then(|at| Some(at + 4 * u16::from(data.get(usize::from(at))? & 0xf)));
         let l4 = layers.l4.or_else(behind_ipv4);
         (key, (data, l4))
     };
-    // The packet by itself came in nowhere.
+    // A packet without metadata has no ingress port.
     out.push_str(&flow::text::flow_key_to_string(&key, ports).replacen("in_port=0,", "", 1));
     checksum(data, &key, l4, out);
     out.push('\n');
 }
 
-/// The checksum of the transport header, if the packet has one, whole.
+/// Appends the transport header's checksum, if the packet has that header in full.
 fn checksum(data: &[u8], key: &flow::FlowKey, l4: Option<u16>, out: &mut String) {
     let ip = matches!(key.eth_type(), 0x0800 | 0x86dd);
     let (name, at, header_len) = match key.ip_proto() {

@@ -1,10 +1,10 @@
-//! What a switch can do with bundles: OFPMP_BUNDLE_FEATURES (OpenFlow 1.5 section 7.3.5.21).
+//! The bundle features of a switch: OFPMP_BUNDLE_FEATURES (OpenFlow 1.5 section 7.3.5.21).
 
 use crate::error::OfpError;
 use crate::property::{self, Property};
 use crate::wire::{Reader, Result, Writer};
 
-/// A time or a span of time (`ofp_time`).
+/// A time or a duration (`ofp_time`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Time {
@@ -12,42 +12,42 @@ pub struct Time {
     pub nanoseconds: u32,
 }
 
-/// How well times are kept at which bundles are to be carried out (`ofp_bundle_features_prop_time`).
+/// The precision of scheduled bundles (`ofp_bundle_features_prop_time`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TimeFeatures {
-    /// How precisely.
+    /// The accuracy of execution times.
     pub accuracy: Time,
-    /// How far ahead they may be.
+    /// The largest offset into the future.
     pub max_future: Time,
-    /// How far back.
+    /// The largest offset into the past.
     pub max_past: Time,
-    /// What time it is.
+    /// The sender's current time.
     pub timestamp: Time,
 }
 
-/// Bits of what is asked (`ofp_bundle_feature_flags`).
+/// Bits of a request's flags (`ofp_bundle_feature_flags`).
 pub mod flag {
-    /// The request says what time it is.
+    /// The request includes the sender's time.
     pub const TIMESTAMP: u32 = 1;
-    /// The request sets how far ahead and back times may be.
+    /// The request sets the largest offsets of times.
     pub const TIME_SET_SCHED: u32 = 2;
 }
 
-/// A request.
+/// A request for bundle features.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct BundleFeaturesRequest {
     /// [`flag`]s.
     pub flags: u32,
-    /// Times, if there are any.
+    /// Times, if the request has any.
     pub time: Option<TimeFeatures>,
 }
 
-/// An answer.
+/// The reply with bundle features.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct BundleFeatures {
-    /// Which of [`crate::bundle::flag`] bundles may have.
+    /// The flags of [`crate::bundle::flag`] that bundles may have.
     pub capabilities: u16,
-    /// How times are kept, if they are.
+    /// The precision of times, if the switch schedules bundles.
     pub time: Option<TimeFeatures>,
 }
 
@@ -139,7 +139,7 @@ mod tests {
         let time = TimeFeatures { max_past: Time { seconds: 5, nanoseconds: 7 }, ..TimeFeatures::default() };
         let body = StatsRequest::BundleFeatures(BundleFeaturesRequest { flags: 1, time: Some(time) });
         let request = encode(V15, 1, &Message::StatsRequest { more: false, body });
-        // A header, what is asked, and four times (OpenFlow 1.5 section 7.3.5.21).
+        // A header, flags, and four times (OpenFlow 1.5 section 7.3.5.21).
         assert_eq!(request.len(), 16 + 8 + 72);
         let text = "flags=timestamp accuracy=0.000000000s max_future=0.000000000s max_past=5.000000007s timestamp=0.000000000s";
         let header = "OFPST_BUNDLE_FEATURES request (OF1.5) (xid=0x1): ";

@@ -1,8 +1,8 @@
-//! Where a `controller` action with `pause` stopped: what a packet-in hands to the controller and NXT_RESUME hands back
-//! (ovs-actions(7), "The controller action").
+//! Continuations: the state of a packet at a `controller` action with `pause`, which a packet-in passes to the controller and
+//! NXT_RESUME passes back (ovs-actions(7), "The controller action").
 //!
-//! To a controller it is bytes that it must not look into. It is read here to be printed, and so that the switch that
-//! sent it finds its own mark in it.
+//! To a controller a continuation is opaque. This module reads it to print it, and to let the switch that sent it recognise
+//! its own mark.
 
 use crate::Version;
 use crate::action::Action;
@@ -22,34 +22,34 @@ const ACTIONS: u16 = 0x8006;
 const ACTION_SET: u16 = 0x8007;
 const ODP_PORT: u16 = 0x8008;
 
-/// What follows the header of the property that holds it, so that the properties in it stand on a multiple of 8.
+/// Padding after the header of the outer property, which aligns the inner ones to 8 bytes.
 const PAD: usize = 4;
 
-/// A list of actions that is left, and in whose name it is carried out.
+/// The rest of an action list, and the flow that it belongs to.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Left {
-    /// Table and cookie of the flow, as they were told last.
+    /// Table and cookie of the flow, from the last property that stated them.
     pub flow: (u8, u64),
-    /// What is left of its actions.
+    /// The remaining actions.
     pub actions: Vec<Action>,
 }
 
-/// What is left to be done with a packet.
+/// The state of a paused packet.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Continuation {
-    /// An UUID by which the switch knows what is its own.
+    /// A UUID by which the switch recognises its own continuations.
     pub bridge: u128,
-    /// Values on the stack, the top one first, as they are on the wire.
+    /// Values on the stack, the top one first, in wire format.
     pub stack: Vec<Vec<u8>>,
-    /// Mirrors that have the packet.
+    /// A bit for each mirror that has received the packet.
     pub mirrors: u32,
-    /// Whether it has been through connection tracking.
+    /// True if the packet has passed connection tracking.
     pub conntracked: bool,
-    /// Lists of actions, the innermost first.
+    /// The remaining action lists, the innermost first.
     pub left: Vec<Left>,
     /// The action set.
     pub action_set: Vec<Action>,
-    /// The datapath's port where it came in.
+    /// The ingress port's number in the datapath.
     pub odp_port: Option<u32>,
 }
 
@@ -77,7 +77,7 @@ impl Continuation {
         Ok(c)
     }
 
-    /// The bytes of a continuation that says no more than whose it is, and in which table and by which flow it was made.
+    /// Returns the bytes of a continuation that contains no more than the switch's UUID, and the table and cookie of the flow.
     pub fn mark(bridge: u128, (table, cookie): (u8, u64)) -> Vec<u8> {
         let mut out = Writer::new();
         out.zeros(PAD);
@@ -91,8 +91,8 @@ impl Continuation {
     }
 }
 
-/// An UUID from the bytes in which Open vSwitch keeps it, or the number of these bytes from an UUID: four words in the order
-/// of the machine's bytes, which is little-endian wherever it runs.
+/// Converts a UUID from or to the bytes in which Open vSwitch keeps it: four words in the byte order of the machine, which is
+/// little-endian on all supported ones.
 fn uuid(bytes: [u8; 16]) -> u128 {
     bytes.chunks_exact(4).flat_map(|word| word.iter().rev()).fold(0, |n, b| n << 8 | u128::from(*b))
 }
@@ -115,7 +115,7 @@ mod tests {
         let c = Continuation::decode(V10, &bytes).expect("well-formed");
         assert_eq!((c.bridge, c.left), (u128::MAX - 5, vec![Left { flow: (3, 0x99), actions: vec![] }]));
         for len in 0..bytes.len() {
-            // Cut short it may be one that says less.
+            // A prefix may be a valid, shorter continuation.
             drop(Continuation::decode(V10, &bytes[..len]));
         }
         assert_eq!(Continuation::decode(V10, &[0; 3]), Err(OfpError::BpcBadLen));

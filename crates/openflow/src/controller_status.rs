@@ -1,4 +1,4 @@
-//! What a switch tells of its controllers: of one when something about it changed, and of all when asked (OpenFlow 1.5
+//! Controller status: sent when a controller's state changes, and for all controllers on request (OpenFlow 1.5
 //! sections 7.3.5.20 and 7.4.7).
 
 use crate::error::OfpError;
@@ -6,23 +6,23 @@ use crate::property;
 use crate::role::{Role, read_role};
 use crate::wire::{Reader, Result, Writer};
 
-/// Why a controller is told of (`ofp_controller_status_reason`). Asynchronous messages are chosen by it.
+/// The reason for a controller status (`ofp_controller_status_reason`). Asynchronous messages are filtered by it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum ControllerReason {
-    /// Somebody asked.
+    /// The receiver requested it.
     Request = 0,
-    /// It connected, or its connection is gone.
+    /// The controller connected, or its connection ended.
     Channel = 1,
-    /// It has another role.
+    /// The controller's role changed.
     Role = 2,
-    /// It was configured.
+    /// The controller was added to the configuration.
     Added = 3,
-    /// It is configured no more.
+    /// The controller was removed from the configuration.
     Removed = 4,
-    /// It has another number.
+    /// The controller's number changed.
     ShortId = 5,
-    /// What experimenters keep changed.
+    /// Experimenter data changed.
     Experimenter = 6,
 }
 
@@ -31,18 +31,18 @@ impl ControllerReason {
         [Self::Request, Self::Channel, Self::Role, Self::Added, Self::Removed, Self::ShortId, Self::Experimenter];
 }
 
-/// A controller (`ofp_controller_status`).
+/// A controller's status (`ofp_controller_status`).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ControllerStatus {
-    /// Its number, by which packets are sent to it.
+    /// The number by which packets are addressed to it.
     pub short_id: u16,
     /// Its role.
     pub role: Role,
-    /// Why it is told of.
+    /// The reason for the message.
     pub reason: ControllerReason,
-    /// Whether it is connected.
+    /// True if it is connected.
     pub is_up: bool,
-    /// Where it is, as `tcp:10.0.0.1:6653`.
+    /// Its address, as `tcp:10.0.0.1:6653`.
     pub uri: Option<Vec<u8>>,
 }
 
@@ -104,7 +104,7 @@ mod tests {
             "OFPT_CONTROLLER_STATUS (OF1.5) (xid=0x1): short_id=3 role=primary reason=role channel=up \
              uri=tcp:10.0.0.1:6653\\012"
         );
-        // The length that is told of the entry, a reason that there is not, and a role.
+        // The length of the entry, an unknown reason, and a role.
         for (at, byte) in [(9, 8), (9, 44), (16, 9), (15, 9)] {
             let mut wrong = bytes.clone();
             wrong[at] = byte;

@@ -1,5 +1,5 @@
-//! Forgetting tracked connections (NXT_CT_FLUSH, NXT_CT_FLUSH_ZONE): all of a zone, or those of which the addresses and
-//! ports of either direction are these.
+//! Flushing connection tracking entries (NXT_CT_FLUSH, NXT_CT_FLUSH_ZONE): all of a zone, or those that match addresses and
+//! ports of either direction.
 
 use crate::error::OfpError;
 use crate::nxm::Unknown;
@@ -20,16 +20,16 @@ const DST_PORT: u16 = 3;
 const ICMP_ID: u16 = 4;
 const ICMP_TYPE: u16 = 5;
 const ICMP_CODE: u16 = 6;
-/// Bytes in front of properties within a property.
+/// Padding before properties within a property.
 const PAD: usize = 4;
 
-/// Addresses and ports of packets of one direction of a connection; what is zero can be any. ICMP's identifier stands for
-/// the source port, its type and code for the destination port.
+/// Addresses and ports of packets of one direction of a connection; zero matches any value. For ICMP the identifier takes
+/// the place of the source port, type and code that of the destination port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Direction {
-    /// IPv4 addresses as IPv6 writes them: `::ffff:10.0.0.1`.
+    /// Source address; IPv4 addresses are mapped to IPv6: `::ffff:10.0.0.1`.
     pub src: Ipv6Addr,
-    /// The same.
+    /// Destination address, likewise.
     pub dst: Ipv6Addr,
     /// Source port, or ICMP's identifier.
     pub src_port: u16,
@@ -43,23 +43,23 @@ impl Default for Direction {
     }
 }
 
-/// Which connections are to be forgotten.
+/// The connections to flush.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CtFlush {
-    /// Their IP protocol; 0 for any.
+    /// The IP protocol of the connections; 0 for any.
     pub ip_proto: u8,
-    /// Their zone; any if the message does not name one.
+    /// The zone of the connections; any if the message does not name one.
     pub zone: Option<u16>,
-    /// Packets of the direction of the first one.
+    /// The original direction.
     pub original: Direction,
-    /// Packets of the other direction.
+    /// The reply direction.
     pub reply: Direction,
-    /// Whether addresses are IPv4's; `None` if there are none.
+    /// True if the addresses are IPv4; `None` if there are none.
     pub is_ipv4: Option<bool>,
 }
 
 impl CtFlush {
-    /// Whether the protocol is ICMP or ICMPv6.
+    /// Returns true if the protocol is ICMP or ICMPv6.
     pub fn is_icmp(&self) -> bool {
         matches!(self.ip_proto, 1 | 58)
     }
@@ -86,7 +86,7 @@ impl CtFlush {
         out.put_u8(self.ip_proto);
         out.zeros(7);
         for (ty, tuple) in [(ORIGINAL, &self.original), (REPLY, &self.reply)] {
-            // Of ICMP, type and code are always told.
+            // For ICMP, type and code are always included.
             if self.is_icmp() || *tuple != Direction::default() {
                 let mut nested = Writer::new();
                 nested.zeros(PAD);
@@ -100,7 +100,7 @@ impl CtFlush {
     }
 
     fn put_direction(&self, d: &Direction, nested: &mut Writer) {
-        // Properties end at multiples of eight bytes of their own.
+        // Nested properties are aligned relative to their own start.
         let mut out = Writer::new();
         for (ty, address) in [(SRC, d.src), (DST, d.dst)] {
             if !address.is_unspecified() {
@@ -123,7 +123,7 @@ impl CtFlush {
     }
 }
 
-/// Of 16 bits, unlike of 8, the length counts the padding.
+/// Unlike for 8 bits, the length of a 16-bit property includes the padding.
 fn put_u16(out: &mut Writer, ty: u16, value: u16) {
     property::put(out, ty, |out| {
         out.put_u16(value);
@@ -131,7 +131,7 @@ fn put_u16(out: &mut Writer, ty: u16, value: u16) {
     });
 }
 
-/// Reads one direction, of which something may have been told before; the family of its addresses is that of others before it.
+/// Reads one direction into `d`, which may have values already; its addresses must have the same family as earlier ones.
 fn direction(r: &mut Reader<'_>, d: &mut Direction, is_ipv4: &mut Option<bool>) -> Result<()> {
     r.skip(PAD)?;
     let mut address = |p: property::Property<'_>| -> Result<Ipv6Addr> {
@@ -154,7 +154,7 @@ fn direction(r: &mut Reader<'_>, d: &mut Direction, is_ipv4: &mut Option<bool>) 
     })
 }
 
-/// An address as text; IPv4's in its own form.
+/// Formats an address; an IPv4 address in its own notation.
 pub fn address_to_string(address: Ipv6Addr) -> String {
     address.to_ipv4_mapped().as_ref().map_or_else(|| ipv6_to_string(address), Ipv4Addr::to_string)
 }
@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn a_flush_round_trips() {
         let v4 = |n: u8| Ipv4Addr::new(10, 0, 0, n).to_ipv6_mapped();
         let ports = Direction { src: v4(1), dst: v4(2), src_port: 5, dst_port: 6 };
         let echo = Direction { src: "fe80::1".parse().expect("an address"), dst_port: 0x0308, ..Direction::default() };

@@ -1,12 +1,12 @@
 //! OpenFlow errors: every error that the specifications and Nicira's extensions define, with its name and its numbers in
 //! each version (OpenFlow 1.0 section 5.4.4, 1.3 section 7.5.4, 1.5 section 7.5.4).
 //!
-//! An error that a version does not define has no number there; what to send instead is the sender's business.
+//! A version in which an error is not defined has no number for it; the sender chooses a substitute.
 
 use super::version::Version;
 use std::fmt;
 
-/// What an error is on the wire.
+/// An error's numbers on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ErrorNumber {
     /// 0 for errors of OpenFlow itself, else the experimenter's id.
@@ -18,7 +18,7 @@ pub struct ErrorNumber {
 }
 
 impl ErrorNumber {
-    /// The first bytes of an error message's body: type and code, and for an experimenter's error what the version puts
+    /// Returns the first bytes of an error message's body: type and code, and for an experimenter's error what the version puts
     /// after them. (OpenFlow 1.0 and 1.1: `NXET_VENDOR`, `NXVC_VENDOR_ERROR`, vendor, type, code; later:
     /// `OFPET_EXPERIMENTER`, type, vendor.)
     pub fn encode(self, version: Version) -> Vec<u8> {
@@ -36,7 +36,7 @@ impl ErrorNumber {
     }
 
     /// Reads the body of an error message: the number, and how many bytes it took. The rest is the offending message.
-    /// There is no experimenter 0, whose errors would be taken for OpenFlow's own.
+    /// `None` for experimenter 0, whose errors would be taken for OpenFlow's own.
     pub fn decode(version: Version, body: &[u8]) -> Option<(Self, usize)> {
         let u16_at = |i: usize| Some(u16::from_be_bytes(body.get(i..i + 2)?.try_into().ok()?));
         let u32_at = |i: usize| Some(u32::from_be_bytes(body.get(i..i + 4)?.try_into().ok()?));
@@ -71,20 +71,20 @@ const fn f(ty: u16, code: u16) -> Option<ErrorNumber> {
 }
 
 impl OfpError {
-    /// How many there are.
+    /// The number of errors.
     pub const COUNT: usize = TABLE.len();
 
-    /// All of them.
+    /// Returns all errors.
     pub fn all() -> impl Iterator<Item = Self> {
         TABLE.iter().map(|row| row.0)
     }
 
-    /// Its number in `version`, if that version has it.
+    /// Returns the error's number in `version`, if that version defines it.
     pub fn number(self, version: Version) -> Option<ErrorNumber> {
         TABLE[self as usize].2[version as usize - 1]
     }
 
-    /// The error of this number in `version`.
+    /// Returns the error with this number in `version`.
     pub fn from_number(version: Version, number: ErrorNumber) -> Option<Self> {
         TABLE.iter().find(|row| row.2[version as usize - 1] == Some(number)).map(|row| row.0)
     }
@@ -94,7 +94,7 @@ impl OfpError {
         TABLE[self as usize].1
     }
 
-    /// The error of this name.
+    /// Returns the error with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         TABLE.iter().find(|row| row.1 == name).map(|row| row.0)
     }
@@ -110,7 +110,7 @@ impl std::error::Error for OfpError {}
 
 macro_rules! errors {
     ($($id:ident, $name:literal, $v10:expr, $v11:expr, $v12:expr, $v13:expr, $v14:expr, $v15:expr;)+) => {
-        /// An error of OpenFlow, named as in the specifications less `OFP` and underscores.
+        /// An error of OpenFlow, named as in the specifications without `OFP` and underscores.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         #[allow(missing_docs, reason = "each variant is documented by its row")]
         pub enum OfpError { $($id,)+ }
@@ -334,7 +334,7 @@ mod tests {
             assert_eq!(OfpError::from_name(name), Some(*error));
             for (version, number) in Version::ALL.into_iter().zip(numbers) {
                 let Some(number) = *number else { continue };
-                // A few errors share a number in the versions that do not tell them apart.
+                // A few errors share a number in the versions that do not distinguish them.
                 let same = OfpError::from_number(version, number).and_then(|e| e.number(version));
                 assert_eq!(same, Some(number), "{name} {version}");
                 let bytes = number.encode(version);

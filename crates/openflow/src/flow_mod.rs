@@ -1,32 +1,32 @@
-//! A flow modification as a value: what the text of `ovs-ofctl` and the messages of all versions have in common.
+//! A flow mod as a value: the common content of the text of `ovs-ofctl` and the messages of all versions.
 
 use super::action::Action;
 use base::PortNo;
 use flow::Match;
 
-/// What to do with flows (OpenFlow `ofp_flow_mod_command`, the discriminant is the number on the wire).
+/// A command on flows (OpenFlow `ofp_flow_mod_command`, the discriminant is the number on the wire).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum FlowModCommand {
-    /// Add a flow, replacing one of the same match and priority.
+    /// Add a flow, replacing one with the same match and priority.
     Add = 0,
-    /// Change the actions of all flows that the match contains.
+    /// Change the actions of all flows whose match is contained in this one.
     Modify = 1,
-    /// Change the actions of the flow of this very match and priority.
+    /// Change the actions of the flow with exactly this match and priority.
     ModifyStrict = 2,
-    /// Delete all flows that the match contains.
+    /// Delete all flows whose match is contained in this one.
     Delete = 3,
-    /// Delete the flow of this very match and priority.
+    /// Delete the flow with exactly this match and priority.
     DeleteStrict = 4,
 }
 
 impl FlowModCommand {
-    /// Whether it brings actions, and does not delete.
+    /// Returns true if the command has actions, and does not delete.
     pub fn adds(self) -> bool {
         !matches!(self, Self::Delete | Self::DeleteStrict)
     }
 
-    /// The command of this number.
+    /// Returns the command with this number.
     pub fn from_wire(n: u8) -> Option<Self> {
         [Self::Add, Self::Modify, Self::ModifyStrict, Self::Delete, Self::DeleteStrict]
             .into_iter()
@@ -37,45 +37,45 @@ impl FlowModCommand {
 /// Flags of a flow (OpenFlow 1.3 section 7.3.4.1).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct FlowFlags {
-    /// Tell the controllers when the flow goes.
+    /// Send a flow-removed message when the flow is removed.
     pub send_flow_rem: bool,
-    /// Refuse to add the flow if one of the same priority overlaps.
+    /// Refuse to add the flow if it overlaps another one of the same priority.
     pub check_overlap: bool,
-    /// Start counting anew (OpenFlow 1.2; always done by `Add` before).
+    /// Reset the counters (OpenFlow 1.2; before, `Add` always does).
     pub reset_counts: bool,
-    /// No packet counter needed (OpenFlow 1.3).
+    /// The flow needs no packet counter (OpenFlow 1.3).
     pub no_packet_counts: bool,
-    /// No byte counter needed (OpenFlow 1.3).
+    /// The flow needs no byte counter (OpenFlow 1.3).
     pub no_byte_counts: bool,
 }
 
 /// Any group, in requests.
 pub const GROUP_ANY: u32 = 0xffff_ffff;
 
-/// One modification of the flow tables.
+/// A flow mod.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FlowMod {
-    /// What to do.
+    /// The command.
     pub command: FlowModCommand,
-    /// Which table; `None` for all of them (delete), or for the switch to choose (add).
+    /// The table; `None` for all of them (delete), or to let the switch choose (add).
     pub table_id: Option<u8>,
-    /// Larger goes first.
+    /// Priority: a larger number takes precedence.
     pub priority: u16,
-    /// Which packets.
+    /// The match.
     pub matching: Match,
     /// The cookie that existing flows must have in the bits of `cookie_mask`.
     pub cookie: u64,
     /// See `cookie`.
     pub cookie_mask: u64,
-    /// The cookie of a new flow, and of changed ones if `modify_cookie`.
+    /// The cookie of a new flow, and of modified ones if `modify_cookie`.
     pub new_cookie: u64,
-    /// Whether a modification changes the cookie of flows that exist.
+    /// True if a modification also changes the cookie of existing flows.
     pub modify_cookie: bool,
-    /// Seconds without a packet until the flow goes; 0: never.
+    /// Idle timeout in seconds; 0: none.
     pub idle_timeout: u16,
-    /// Seconds until the flow goes; 0: never.
+    /// Hard timeout in seconds; 0: none.
     pub hard_timeout: u16,
-    /// Larger stays longer when flows are evicted (OpenFlow 1.4).
+    /// Eviction removes flows of lower importance first (OpenFlow 1.4).
     pub importance: u16,
     /// A buffered packet to which to apply the flow.
     pub buffer_id: Option<u32>,
@@ -85,7 +85,7 @@ pub struct FlowMod {
     pub out_group: u32,
     /// Flags of a new flow.
     pub flags: FlowFlags,
-    /// What the flow does.
+    /// The flow's actions.
     pub actions: Vec<Action>,
 }
 
@@ -96,12 +96,12 @@ impl Default for FlowMod {
 }
 
 impl FlowMod {
-    /// As the new cookie of a modification: cookies stay what they are, and what is not there is not added.
+    /// As the new cookie of a modification: keeps the cookies of existing flows, and adds no flow.
     pub const KEEP_COOKIE: u64 = u64::MAX;
-    /// Priority of flows whose text names none.
+    /// The priority of flows whose text has none.
     pub const DEFAULT_PRIORITY: u16 = 0x8000;
 
-    /// `command` on all packets and all tables, with nothing else set.
+    /// Returns `command` on all packets and all tables, with nothing else set.
     pub fn new(command: FlowModCommand) -> Self {
         Self {
             command,
@@ -123,7 +123,7 @@ impl FlowMod {
         }
     }
 
-    /// Makes it what [`FlowMod::new`] gives, in the memory that it has: matches are long.
+    /// Resets all fields to those of [`FlowMod::new`] in place: matches are large.
     pub(crate) fn reset(&mut self, to: FlowModCommand) {
         let Self {
             command,
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_reset_is_new() {
+    fn a_reset_flow_mod_equals_a_new_one() {
         let mut fm = FlowMod {
             command: FlowModCommand::Delete,
             table_id: Some(3),

@@ -17,7 +17,7 @@ use crate::wire::Result;
 /// All tables, in requests.
 pub(crate) const ALL_TABLES: u8 = 0xff;
 
-/// A table's number on the wire; `None` for all.
+/// A table's number on the wire; `None` for all tables.
 pub(crate) fn table(n: u8) -> Option<u8> {
     (n != ALL_TABLES).then_some(n)
 }

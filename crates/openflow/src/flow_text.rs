@@ -1,7 +1,7 @@
-//! The flow syntax of `ovs-ofctl`: `table=0,priority=1,tcp,actions=output:2`.
+//! Parses the flow syntax of `ovs-ofctl`: `table=0,priority=1,tcp,actions=output:2`.
 //!
-//! What a line may say depends on the command: an addition has actions and timeouts, a deletion has an output port to
-//! restrict it. The messages are those of `ovs-ofctl`, which scripts match.
+//! The keys that a line may have depend on the command: an addition has actions and timeouts, a deletion may be restricted to
+//! an output port. The messages are those of `ovs-ofctl`, which scripts match.
 
 use super::action::parse::{parse_instructions, parse_uint};
 use super::error::OfpError;
@@ -11,7 +11,7 @@ use flow::text::{Parsed, next_key_value, parse_field_into, parse_port, parse_sub
 use flow::{Field, Loc, Maskable, Match, Normalized, PortNames, Prereq};
 use std::borrow::Cow;
 
-/// What is wrong with the text of a flow.
+/// An error in the text of a flow.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct FlowTextError(pub String);
@@ -20,18 +20,18 @@ fn error<T>(message: impl Into<String>) -> Result<T, FlowTextError> {
     Err(FlowTextError(message.into()))
 }
 
-/// A flow mod from text, and in which formats it can be sent.
+/// A flow mod parsed from text, and the formats that can carry it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ParsedFlow {
-    /// What to do.
+    /// The flow mod.
     pub flow_mod: FlowMod,
     /// Formats that can carry all of it.
     pub usable: Protocols,
-    /// What `ovs-ofctl` logs: that fields were dropped from the match because it lacks what they presuppose.
+    /// Fields dropped from the match because their prerequisites are missing, which `ovs-ofctl` logs.
     pub normalized: Option<Normalized>,
 }
 
-/// Reads a flow for `command`.
+/// Parses a flow for `command`.
 pub fn parse_flow(text: &str, command: FlowModCommand, ports: &dyn PortNames) -> Result<ParsedFlow, FlowTextError> {
     let has_actions = !matches!(command, FlowModCommand::Delete | FlowModCommand::DeleteStrict);
     let (spec, actions) = if has_actions {
@@ -50,7 +50,7 @@ pub fn parse_flow(text: &str, command: FlowModCommand, ports: &dyn PortNames) ->
     }
     let modifies = matches!(command, FlowModCommand::Modify | FlowModCommand::ModifyStrict);
     if modifies && !parser.fm.modify_cookie && parser.fm.cookie_mask != 0 {
-        // Flows chosen by their cookie keep it. (Without such a choice a flow may be added, which gets cookie 0.)
+        // Flows selected by their cookie keep it. (Without a cookie match the modification may add a flow, which gets cookie 0.)
         parser.fm.new_cookie = u64::MAX;
     }
     parser.restrict(of_ipv6(&parser.fm.matching));
@@ -58,7 +58,7 @@ pub fn parse_flow(text: &str, command: FlowModCommand, ports: &dyn PortNames) ->
     Ok(ParsedFlow { flow_mod: parser.fm, usable: parser.usable, normalized })
 }
 
-/// Reads a line of `add-flows` or of a bundle, which may start with a command: `add`, `modify`, `modify_strict`,
+/// Parses a line of `add-flows` or of a bundle, which may start with a command: `add`, `modify`, `modify_strict`,
 /// `delete` or `delete_strict`.
 pub fn parse_flow_line(line: &str, ports: &dyn PortNames) -> Result<ParsedFlow, FlowTextError> {
     let line = line.trim_start();
@@ -77,12 +77,12 @@ pub fn parse_flow_line(line: &str, ports: &dyn PortNames) -> Result<ParsedFlow, 
     parse_flow(if followed { rest } else { line }, if followed { command } else { FlowModCommand::Add }, ports)
 }
 
-/// Reads what `dump-flows` and other requests take to choose flows; `None` is everything.
+/// Parses the filter of `dump-flows` and other requests; `None` selects all flows.
 pub fn parse_flow_filter(text: &str, ports: &dyn PortNames) -> Result<ParsedFlow, FlowTextError> {
     parse_flow(text, FlowModCommand::Delete, ports)
 }
 
-/// What stands before `actions=` and what after it.
+/// Splits the text at `actions=`.
 fn split_actions(text: &str) -> Option<(&str, &str)> {
     let (spec, rest) = text.split_at(text.find("action")?);
     Some((spec, rest.split_once('=')?.1))
@@ -125,7 +125,7 @@ impl Parser<'_> {
         }
     }
 
-    /// A flag of the flow; only additions and modifications have them.
+    /// Sets a flag of the flow; only additions and modifications have flags.
     fn flag(&mut self, key: &str) -> bool {
         if matches!(self.fm.command, FlowModCommand::Delete | FlowModCommand::DeleteStrict) {
             return false;
@@ -185,7 +185,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// A cookie with a mask chooses flows, one without is given to them.
+    /// A cookie with a mask selects flows; one without is their new cookie.
     fn cookie(&mut self, text: &str) -> Result<(), FlowTextError> {
         let number = |s: &str| match s.strip_prefix('-').map_or_else(|| parse_uint(s, 64), negated) {
             Some(n) => Ok(n),
@@ -216,7 +216,7 @@ impl Parser<'_> {
     fn actions(&mut self, text: &str) -> Result<(), FlowTextError> {
         let fm = &mut self.fm;
         fm.actions = parse_instructions(text, self.ports).map_err(|e| FlowTextError(e.to_string()))?;
-        // Here a packet type says what an Ethernet type would, also once there is an Ethernet header.
+        // For the actions, a packet type acts as an Ethernet type, even after an Ethernet header is pushed.
         let mut matching = Cow::Borrowed(&fm.matching);
         let eth_type = fm.matching.eth_type();
         if eth_type != 0 && matching.mask().get(Field::EthType) == 0 {
@@ -236,35 +236,35 @@ impl Parser<'_> {
     }
 }
 
-/// What the C library makes of a minus sign before an unsigned number.
+/// Applies a minus sign to an unsigned number like the C library.
 fn negated(digits: &str) -> Option<u64> {
     parse_uint(digits, 64).map(u64::wrapping_neg)
 }
 
-/// The formats that can match on what follows an IPv6 header: the fixed matches have these fields for IPv4 only.
+/// The formats that can match on the headers after IPv6: the fixed matches have these fields for IPv4 only.
 fn of_ipv6(matching: &Match) -> Protocols {
     let fields = [Field::IpProto, Field::IpDscp, Field::IpEcn, Field::TcpSrc, Field::TcpDst];
     let beyond = fields.into_iter().any(|f| matching.get(f).1 != 0);
     if matching.meets(Prereq::Ipv6) && beyond { Protocols::EXTENDED } else { Protocols::ANY }
 }
 
-/// Whether a match on `field[..]`, after which it looks at the bits of `mask`, is one that a format can say: for a field
-/// that takes no mask only if that is all of its bytes.
+/// Returns true if some format can carry a match on `field[..]` with this mask: a field that takes no mask must be matched in
+/// full.
 fn bits_can_be_matched(key: &str, field: Field, mask: u128) -> bool {
     let info = field.info();
     if info.maskable == Maskable::Full {
         return true;
     }
     let whole = parse_subfield(key).is_ok_and(|(_, _, bits)| bits == u32::from(info.wire_bits));
-    // Of the others the match does not keep the bits that are on the wire.
+    // For the other fields the match does not keep all bits that are on the wire.
     let kept = info.wire_bits == info.n_bits && !matches!(field, Field::InPort | Field::ArpOp | Field::IpDscpShifted);
     whole || kept && mask == info.full_mask()
 }
 
-/// The bits of `field` that the match looks at, as the text gave them.
+/// The bits of `field` that the match covers, as the text gave them.
 fn mask_of(matching: &Match, field: Field) -> u128 {
     let mask = matching.get(field).1;
-    // The match holds of the ARP operation only its low byte, and says of a packet that it has no tag with the whole of
-    // the tag's control information.
+    // The match keeps only the low byte of the ARP operation, and expresses the absence of a tag with the whole of the tag's
+    // control information.
     if field == Field::ArpOp && mask != 0 { field.info().full_mask() } else { mask }
 }

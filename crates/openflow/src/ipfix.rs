@@ -2,30 +2,30 @@
 
 use crate::wire::{Reader, Result, Writer};
 
-/// What an exporter has done. A count that is not known is `u64::MAX`.
+/// The counters of an exporter. An unknown count is `u64::MAX`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct IpfixStats {
-    /// Flows that there were.
+    /// Flows seen so far.
     pub flows: u64,
-    /// Flows that there are.
+    /// Flows in the cache.
     pub current_flows: u64,
     /// Sampled packets.
     pub packets: u64,
-    /// Of these IPv4.
+    /// IPv4 packets among them.
     pub ipv4: u64,
-    /// Of these IPv6.
+    /// IPv6 packets among them.
     pub ipv6: u64,
-    /// Packets that could not be sampled.
+    /// Packets whose sampling failed.
     pub errors: u64,
-    /// Of these IPv4.
+    /// IPv4 packets among these.
     pub ipv4_errors: u64,
-    /// Of these IPv6.
+    /// IPv6 packets among these.
     pub ipv6_errors: u64,
-    /// Messages to collectors.
+    /// Messages sent to collectors.
     pub sent: u64,
-    /// Messages that could not be sent.
+    /// Messages whose sending failed.
     pub send_errors: u64,
-    /// Which set of collectors; 0 for the bridge's.
+    /// The collector set; 0 for the bridge's.
     pub collector_set_id: u32,
 }
 

@@ -1,20 +1,20 @@
 //! OpenFlow messages, actions and their text.
 //!
-//! A message is a value of [`Message`], the same for all versions; [`decode`] and [`encode`] are its way from and to bytes.
-//! [`stream`] cuts a byte stream into messages. Nothing here does I/O.
+//! A message is a value of [`Message`], the same for all versions; [`decode`] and [`encode`] convert from and to bytes.
+//! [`stream`] splits a byte stream into messages. This crate does no I/O.
 //!
 //! - [`version`], [`versions`], [`error`]: versions, sets of them, and errors with their numbers and names.
 //! - [`message`], [`types`]: all messages as values, and the table of their numbers in each version.
 //! - [`switch`], [`role`], [`asynchronous`], [`request_forward`], [`bundle`],
 //!   [`bundle_features`], [`controller_status`], [`port`], [`queue`], [`packet`], [`flow_msg`],
 //!   [`monitor`], [`table`], [`tlv`], [`group`], [`meter`]: the messages' contents, by topic.
-//! - [`multipart`]: statistics; answers in parts, written one message at a time and put together again.
-//! - [`nxm`], [`of_match`], [`prereq`]: matches as entries, as fixed structures, and what their fields presuppose.
+//! - [`multipart`]: statistics; replies in several parts, written one message at a time, and their reassembly.
+//! - [`nxm`], [`of_match`], [`prereq`]: matches as entries and as fixed structures, and the prerequisites of their fields.
 //! - [`mod@print`]: messages as text.
-//! - [`wire`], `property`: the one reader and the one writer of bytes, and properties.
-//! - [`action`]: what a flow does to a packet, as values ([`Action`]), bytes and text.
-//! - [`flow_mod`], [`flow_text`]: a change to the flow tables, as a value and as text.
-//! - [`protocol`]: the flow formats of `ovs-ofctl -F`, and what each can carry.
+//! - [`wire`], `property`: the reader and the writer of bytes, and properties.
+//! - [`action`]: actions and instructions as values ([`Action`]), bytes and text.
+//! - [`flow_mod`], [`flow_text`]: flow mods, as a value and as text.
+//! - [`protocol`]: the flow formats of `ovs-ofctl -F`, and what each of them can carry.
 
 pub mod action;
 pub mod asynchronous;

@@ -1,7 +1,7 @@
 //! A message as a value, the same for all versions, and its way from and to bytes.
 //!
-//! What messages contain is read and written by topic: a topic gives `None` for a kind of message that is not its own. A
-//! further message is a variant of [`Message`], its [`Kind`], and lines in its topic's `decode` and `encode`.
+//! Submodules read and write the messages' contents, by topic; a topic returns `None` for a kind of message that is not its
+//! own. A further message is a variant of [`Message`], its [`MessageKind`], and lines in its topic's `decode` and `encode`.
 
 use crate::Version;
 use crate::asynchronous::{AsyncChange, AsyncForm};
@@ -23,7 +23,7 @@ use crate::role::{RoleMsg, RoleStatus};
 use crate::switch::{ErrorReport, Features, Hello, SwitchConfig};
 use crate::table::{TableMod, TableStatus};
 use crate::tlv::{TlvTableMod, TlvTableReply};
-use crate::types::{self, Kind};
+use crate::types::{self, MessageKind};
 use crate::wire::{Reader, Result, Writer};
 use base::PortNo;
 
@@ -34,7 +34,7 @@ mod session;
 /// Transaction id.
 pub type Xid = u32;
 
-/// Which form a message has where OpenFlow and Nicira both have one.
+/// The form of a message for which both OpenFlow and Nicira have one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Form {
     /// OpenFlow's.
@@ -51,65 +51,65 @@ pub enum Message {
     Hello(Hello),
     /// An error report.
     Error(ErrorReport),
-    /// Are you there?
+    /// OFPT_ECHO_REQUEST: checks that the peer is alive.
     EchoRequest(Vec<u8>),
-    /// Yes, with the bytes of the request.
+    /// OFPT_ECHO_REPLY, with the bytes of the request.
     EchoReply(Vec<u8>),
-    /// What are you?
+    /// Asks for the switch's features.
     FeaturesRequest,
-    /// This.
+    /// The switch's features.
     FeaturesReply(Box<Features>),
-    /// How are you configured?
+    /// Asks for the switch's configuration.
     GetConfigRequest,
-    /// Like this.
+    /// The switch's configuration.
     GetConfigReply(SwitchConfig),
-    /// Be configured like this.
+    /// Sets the switch's configuration.
     SetConfig(SwitchConfig),
     /// A packet for the controller.
     PacketIn(PacketInFormat, Box<PacketIn>),
-    /// NXT_RESUME: a packet that a `controller` action with `pause` sent goes on, as it is here.
+    /// NXT_RESUME: resumes a packet that a `controller` action with `pause` sent, with this state.
     Resume(Box<PacketIn>),
-    /// A flow is gone.
+    /// A flow was removed.
     FlowRemoved(Form, Box<FlowRemoved>),
-    /// A port came, went or changed.
+    /// A port was added, removed or changed.
     PortStatus(PortStatus),
-    /// The controller's role changed without its asking (OpenFlow 1.4).
+    /// The controller's role changed without a request of its own (OpenFlow 1.4).
     RoleStatus(RoleStatus),
-    /// Another controller changed something (OpenFlow 1.4).
+    /// Another controller changed groups or meters (OpenFlow 1.4).
     RequestForward(Box<RequestForward>),
-    /// A table fills, or no longer (OpenFlow 1.4).
+    /// A table's vacancy crossed a threshold (OpenFlow 1.4).
     TableStatus(TableStatus),
-    /// Something about a controller changed (OpenFlow 1.5).
+    /// A controller's state changed (OpenFlow 1.5).
     ControllerStatus(Box<ControllerStatus>),
     /// Send a packet.
     PacketOut(PacketOut),
-    /// Change flows.
+    /// Changes flows.
     FlowMod(Form, Box<FlowMod>),
-    /// Change groups.
+    /// Changes groups.
     GroupMod(GroupMod),
-    /// Change a port.
+    /// Changes a port.
     PortMod(PortMod),
-    /// Change a table.
+    /// Changes a table.
     TableMod(TableMod),
-    /// Change meters.
+    /// Changes meters.
     MeterMod(MeterMod),
-    /// Say when all before is done.
+    /// Asks for a reply when all earlier messages are processed.
     BarrierRequest,
-    /// It is.
+    /// The switch has processed all messages before the request.
     BarrierReply,
-    /// Which queues has this port?
+    /// Asks for the queues of a port.
     QueueGetConfigRequest(PortNo),
-    /// These.
+    /// The queues of a port.
     QueueGetConfigReply(QueueGetConfigReply),
-    /// Let me have this role.
+    /// Asks for a role.
     RoleRequest(Form, RoleMsg),
-    /// You have it.
+    /// The controller's role.
     RoleReply(Form, RoleMsg),
-    /// Which asynchronous messages do I get?
+    /// Asks for the filter of asynchronous messages.
     GetAsyncRequest,
-    /// These.
+    /// The filter of asynchronous messages.
     GetAsyncReply(AsyncChange),
-    /// Send me these.
+    /// Sets the filter of asynchronous messages.
     SetAsync(AsyncForm, AsyncChange),
     /// NXT_SET_FLOW_FORMAT: 0 for OpenFlow 1.0, 2 for NXM.
     SetFlowFormat(u32),
@@ -117,88 +117,87 @@ pub enum Message {
     FlowModTableId(bool),
     /// NXT_SET_PACKET_IN_FORMAT.
     SetPacketInFormat(PacketInFormat),
-    /// NXT_FLOW_AGE: flow statistics tell ages.
+    /// NXT_FLOW_AGE: flow statistics include ages.
     FlowAge,
     /// NXT_SET_CONTROLLER_ID.
     SetControllerId(u16),
     /// NXT_FLOW_MONITOR_CANCEL of the monitor of this number.
     FlowMonitorCancel(u32),
-    /// Flow monitors tell no more for now: their messages are not taken fast enough.
+    /// The switch pauses flow monitors, because the controller reads their messages too slowly.
     FlowMonitorPaused,
-    /// Flow monitors tell again.
+    /// The switch resumes flow monitors.
     FlowMonitorResumed,
-    /// Open a bundle, close it, carry it out or forget it; and the reply to that.
+    /// Opens, closes, commits or discards a bundle; also the reply.
     BundleControl(BundleControl),
-    /// Keep a message in a bundle.
+    /// Adds a message to a bundle.
     BundleAdd(Box<BundleAdd>),
-    /// Change which tunnel options fields stand for (Nicira's).
+    /// Changes the mapping of fields to tunnel options (Nicira's).
     TlvTableMod(TlvTableMod),
-    /// Which do they stand for?
+    /// Asks for the mapping of fields to tunnel options.
     TlvTableRequest,
-    /// These.
+    /// The mapping of fields to tunnel options.
     TlvTableReply(TlvTableReply),
-    /// NXT_CT_FLUSH_ZONE: forget the tracked connections of this zone.
+    /// NXT_CT_FLUSH_ZONE: flushes the tracked connections of this zone.
     CtFlushZone(u16),
-    /// NXT_CT_FLUSH: forget these tracked connections.
+    /// NXT_CT_FLUSH: flushes the matching tracked connections.
     CtFlush(Box<CtFlush>),
-    /// Ask for statistics. `more`: the request has further parts (OpenFlow 1.3).
+    /// A statistics request. `more`: further parts of the request follow (OpenFlow 1.3).
     StatsRequest {
-        /// Whether a further part follows.
+        /// True if a further part follows.
         more: bool,
-        /// What is asked.
+        /// The request.
         body: StatsRequest,
     },
-    /// Statistics.
+    /// A statistics reply.
     StatsReply {
-        /// Whether a further part follows.
+        /// True if a further part follows.
         more: bool,
-        /// This part.
+        /// The contents of this part.
         body: StatsReply,
     },
 }
 
-/// What a connection agreed on that changes how bytes are read and written.
+/// Settings of a connection that change how bytes are read and written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Options {
-    /// Flow modifications in OpenFlow 1.0 name their table (NXT_FLOW_MOD_TABLE_ID).
+    /// Flow mods in OpenFlow 1.0 name their table (NXT_FLOW_MOD_TABLE_ID).
     pub flow_mod_table_id: bool,
-    /// The message is only to be shown: what is not known among a request's properties is passed over, where a switch
-    /// refuses it.
+    /// The message is only to be printed: unknown properties of a request are skipped, where a switch refuses them.
     pub shown: bool,
 }
 
 impl Options {
-    /// What becomes of a request's properties that are not known.
+    /// The treatment of unknown properties of a request.
     pub(crate) fn unknown(self) -> Unknown {
         if self.shown { Unknown::Skip } else { Unknown::Refuse }
     }
 }
 
-/// How messages are read that are to be shown, which may name a table where there is none.
+/// The options for messages that are only printed, whose flow mods may name a table even without the extension.
 pub(crate) const SHOWN: Options = Options { flow_mod_table_id: true, shown: true };
 
-/// A message that cannot be understood.
+/// A message that cannot be decoded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct DecodeError {
-    /// What is wrong with it: what a switch answers.
+    /// The error with which a switch replies.
     pub error: OfpError,
-    /// Its transaction id, 0 if it is too short to have one.
+    /// Its transaction id, 0 if the message is too short to have one.
     pub xid: Xid,
-    /// Its version, if that is a known one.
+    /// Its version, if known.
     pub version: Option<Version>,
 }
 
-/// Reads one whole message. Flow modifications of OpenFlow 1.0 are read without the table_id extension.
+/// Decodes one whole message. Flow mods of OpenFlow 1.0 are read without the table_id extension.
 pub fn decode(msg: &[u8]) -> std::result::Result<(Version, Xid, Message), DecodeError> {
     decode_with(msg, Options::default())
 }
 
-/// Reads one whole message on a connection with these options.
+/// Decodes one whole message on a connection with these options.
 pub fn decode_with(msg: &[u8], options: Options) -> std::result::Result<(Version, Xid, Message), DecodeError> {
     let version = msg.first().and_then(|v| Version::from_wire(*v));
     let xid = types::xid(msg);
-    // HELLO is read in any version: it is what leads to a common one.
+    // HELLO is decoded in any version, as it negotiates the common one.
     if let [v, 0, ..] = msg
         && version.is_none()
         && *v != 0
@@ -211,31 +210,31 @@ pub fn decode_with(msg: &[u8], options: Options) -> std::result::Result<(Version
     Ok((head.version, head.xid, message))
 }
 
-/// A flow modification, by itself or to be kept in a bundle.
+/// The headers of a flow mod, which may be part of a bundle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FlowModHead {
     /// Version.
     pub version: Version,
     /// Transaction id.
     pub xid: Xid,
-    /// The bundle that it is for, with the flags.
+    /// The bundle that it belongs to, and the bundle's flags.
     pub bundle: Option<(u32, u16)>,
 }
 
-/// Reads a whole message into `fm` if it is `OFPT_FLOW_MOD`, or `OFPT_BUNDLE_ADD_MESSAGE` around one: these come by the
-/// hundred thousand, and this way they take no memory of their own. `None` for other messages, and for those that
-/// [`decode_with`] fails on; `fm` is anything then.
+/// Decodes a whole message into `fm` if it is `OFPT_FLOW_MOD`, or `OFPT_BUNDLE_ADD_MESSAGE` around one. Flow mods come by the
+/// hundred thousand, and decoding them in place allocates no memory for each. `None` for other messages, and if
+/// [`decode_with`] fails; the contents of `fm` are unspecified then.
 pub fn decode_flow_mod_into(msg: &[u8], options: Options, fm: &mut FlowMod) -> Option<FlowModHead> {
     let head = types::head(msg).ok()?;
     let (inner, bundle) = match head.row.kind {
-        Kind::FlowMod => (head.clone(), None),
-        Kind::BundleAdd => {
+        MessageKind::FlowMod => (head.clone(), None),
+        MessageKind::BundleAdd => {
             let (bundle, inner) = BundleAdd::open(head.version, head.xid, &mut head.body.clone()).ok()?;
             (types::head(inner).ok()?, Some(bundle))
         }
         _ => return None,
     };
-    if inner.row.kind != Kind::FlowMod {
+    if inner.row.kind != MessageKind::FlowMod {
         return None;
     }
     let mut body = inner.body;
@@ -243,15 +242,15 @@ pub fn decode_flow_mod_into(msg: &[u8], options: Options, fm: &mut FlowMod) -> O
     body.is_empty().then_some(FlowModHead { version: head.version, xid: head.xid, bundle })
 }
 
-/// Of a message with a list in which an entry cannot be read: the message with those before it, and how many bytes they
-/// have.
+/// Decodes a message with a list in which an entry is malformed: returns the message with the entries before that one, and
+/// the number of bytes that they take.
 pub(crate) fn before_error(msg: &[u8]) -> Option<(Message, usize)> {
     let head = types::headers(msg).ok()?;
     let mut r = head.body.clone();
     let read = match head.row.kind {
-        Kind::FeaturesReply => Features::decode(head.version, &mut r).map(drop),
-        Kind::QueueGetConfigReply => QueueGetConfigReply::decode(head.version, &mut r).map(drop),
-        kind @ (Kind::TableFeaturesRequest | Kind::FlowMonitorRequest) => {
+        MessageKind::FeaturesReply => Features::decode(head.version, &mut r).map(drop),
+        MessageKind::QueueGetConfigReply => QueueGetConfigReply::decode(head.version, &mut r).map(drop),
+        kind @ (MessageKind::TableFeaturesRequest | MessageKind::FlowMonitorRequest) => {
             StatsRequest::decode(kind, head.version, SHOWN.unknown(), &mut r)?.map(drop)
         }
         kind => StatsReply::decode(kind, head.version, &mut r)?.map(drop),
@@ -264,7 +263,7 @@ pub(crate) fn before_error(msg: &[u8]) -> Option<(Message, usize)> {
     Some((body(&head, SHOWN).ok()?, used))
 }
 
-/// What reading and writing a body depends on.
+/// The connection's parameters for reading and writing a body.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Context {
     pub(crate) version: Version,
@@ -272,7 +271,7 @@ pub(crate) struct Context {
     pub(crate) options: Options,
 }
 
-/// Reads a body: each topic knows its kinds.
+/// Decodes a body: passes it to each topic in turn.
 fn body(head: &types::Head<'_>, options: Options) -> Result<Message> {
     let cx = Context { version: head.version, xid: head.xid, options };
     let (kind, more) = (head.row.kind, head.more);
@@ -290,8 +289,7 @@ fn body(head: &types::Head<'_>, options: Options) -> Result<Message> {
     Ok(message)
 }
 
-/// Takes the message that another one is around off the front of `r`. What comes after it is properties, of which none is
-/// known.
+/// Takes the inner message off the front of `r`. The rest is properties, none of which are known.
 pub(crate) fn take_inner<'a>(r: &mut Reader<'a>) -> Result<&'a [u8]> {
     let rest = r.rest();
     let length = rest.get(2..4).and_then(|b| b.try_into().ok()).map_or(0, u16::from_be_bytes).into();
@@ -299,77 +297,77 @@ pub(crate) fn take_inner<'a>(r: &mut Reader<'a>) -> Result<&'a [u8]> {
 }
 
 impl Message {
-    /// Which message this is. (Of a change to groups, Nicira's form is a kind of its own, but that depends on the version.)
-    pub fn kind(&self) -> Kind {
+    /// Returns the kind of message. (Nicira's form of a group mod is a kind of its own, but that depends on the version.)
+    pub fn kind(&self) -> MessageKind {
         use Form::{Nicira, Standard};
         match self {
-            Self::Hello(_) => Kind::Hello,
-            Self::Error(_) => Kind::Error,
-            Self::EchoRequest(_) => Kind::EchoRequest,
-            Self::EchoReply(_) => Kind::EchoReply,
-            Self::FeaturesRequest => Kind::FeaturesRequest,
-            Self::FeaturesReply(_) => Kind::FeaturesReply,
-            Self::GetConfigRequest => Kind::GetConfigRequest,
-            Self::GetConfigReply(_) => Kind::GetConfigReply,
-            Self::SetConfig(_) => Kind::SetConfig,
-            Self::PacketIn(PacketInFormat::Standard, _) => Kind::PacketIn,
-            Self::PacketIn(PacketInFormat::Nxt, _) => Kind::NxPacketIn,
-            Self::PacketIn(PacketInFormat::Nxt2, _) => Kind::NxPacketIn2,
-            Self::Resume(_) => Kind::NxResume,
-            Self::FlowRemoved(Standard, _) => Kind::FlowRemoved,
-            Self::FlowRemoved(Nicira, _) => Kind::NxFlowRemoved,
-            Self::PortStatus(_) => Kind::PortStatus,
-            Self::RoleStatus(_) => Kind::RoleStatus,
-            Self::RequestForward(_) => Kind::RequestForward,
-            Self::TableStatus(_) => Kind::TableStatus,
-            Self::ControllerStatus(_) => Kind::ControllerStatus,
-            Self::PacketOut(_) => Kind::PacketOut,
-            Self::FlowMod(Standard, _) => Kind::FlowMod,
-            Self::FlowMod(Nicira, _) => Kind::NxFlowMod,
-            Self::GroupMod(_) => Kind::GroupMod,
-            Self::PortMod(_) => Kind::PortMod,
-            Self::TableMod(_) => Kind::TableMod,
-            Self::MeterMod(_) => Kind::MeterMod,
-            Self::BarrierRequest => Kind::BarrierRequest,
-            Self::BarrierReply => Kind::BarrierReply,
-            Self::QueueGetConfigRequest(_) => Kind::QueueGetConfigRequest,
-            Self::QueueGetConfigReply(_) => Kind::QueueGetConfigReply,
-            Self::RoleRequest(Standard, _) => Kind::RoleRequest,
-            Self::RoleRequest(Nicira, _) => Kind::NxRoleRequest,
-            Self::RoleReply(Standard, _) => Kind::RoleReply,
-            Self::RoleReply(Nicira, _) => Kind::NxRoleReply,
-            Self::GetAsyncRequest => Kind::GetAsyncRequest,
-            Self::GetAsyncReply(_) => Kind::GetAsyncReply,
+            Self::Hello(_) => MessageKind::Hello,
+            Self::Error(_) => MessageKind::Error,
+            Self::EchoRequest(_) => MessageKind::EchoRequest,
+            Self::EchoReply(_) => MessageKind::EchoReply,
+            Self::FeaturesRequest => MessageKind::FeaturesRequest,
+            Self::FeaturesReply(_) => MessageKind::FeaturesReply,
+            Self::GetConfigRequest => MessageKind::GetConfigRequest,
+            Self::GetConfigReply(_) => MessageKind::GetConfigReply,
+            Self::SetConfig(_) => MessageKind::SetConfig,
+            Self::PacketIn(PacketInFormat::Standard, _) => MessageKind::PacketIn,
+            Self::PacketIn(PacketInFormat::Nxt, _) => MessageKind::NxPacketIn,
+            Self::PacketIn(PacketInFormat::Nxt2, _) => MessageKind::NxPacketIn2,
+            Self::Resume(_) => MessageKind::NxResume,
+            Self::FlowRemoved(Standard, _) => MessageKind::FlowRemoved,
+            Self::FlowRemoved(Nicira, _) => MessageKind::NxFlowRemoved,
+            Self::PortStatus(_) => MessageKind::PortStatus,
+            Self::RoleStatus(_) => MessageKind::RoleStatus,
+            Self::RequestForward(_) => MessageKind::RequestForward,
+            Self::TableStatus(_) => MessageKind::TableStatus,
+            Self::ControllerStatus(_) => MessageKind::ControllerStatus,
+            Self::PacketOut(_) => MessageKind::PacketOut,
+            Self::FlowMod(Standard, _) => MessageKind::FlowMod,
+            Self::FlowMod(Nicira, _) => MessageKind::NxFlowMod,
+            Self::GroupMod(_) => MessageKind::GroupMod,
+            Self::PortMod(_) => MessageKind::PortMod,
+            Self::TableMod(_) => MessageKind::TableMod,
+            Self::MeterMod(_) => MessageKind::MeterMod,
+            Self::BarrierRequest => MessageKind::BarrierRequest,
+            Self::BarrierReply => MessageKind::BarrierReply,
+            Self::QueueGetConfigRequest(_) => MessageKind::QueueGetConfigRequest,
+            Self::QueueGetConfigReply(_) => MessageKind::QueueGetConfigReply,
+            Self::RoleRequest(Standard, _) => MessageKind::RoleRequest,
+            Self::RoleRequest(Nicira, _) => MessageKind::NxRoleRequest,
+            Self::RoleReply(Standard, _) => MessageKind::RoleReply,
+            Self::RoleReply(Nicira, _) => MessageKind::NxRoleReply,
+            Self::GetAsyncRequest => MessageKind::GetAsyncRequest,
+            Self::GetAsyncReply(_) => MessageKind::GetAsyncReply,
             Self::SetAsync(form, _) => form.kind(),
-            Self::SetFlowFormat(_) => Kind::NxSetFlowFormat,
-            Self::FlowModTableId(_) => Kind::NxFlowModTableId,
-            Self::SetPacketInFormat(_) => Kind::NxSetPacketInFormat,
-            Self::FlowAge => Kind::NxFlowAge,
-            Self::SetControllerId(_) => Kind::NxSetControllerId,
-            Self::FlowMonitorCancel(_) => Kind::FlowMonitorCancel,
-            Self::FlowMonitorPaused => Kind::FlowMonitorPaused,
-            Self::FlowMonitorResumed => Kind::FlowMonitorResumed,
-            Self::BundleControl(_) => Kind::BundleControl,
-            Self::BundleAdd(_) => Kind::BundleAdd,
-            Self::TlvTableMod(_) => Kind::TlvTableMod,
-            Self::TlvTableRequest => Kind::TlvTableRequest,
-            Self::TlvTableReply(_) => Kind::TlvTableReply,
-            Self::CtFlushZone(_) => Kind::NxCtFlushZone,
-            Self::CtFlush(_) => Kind::NxCtFlush,
+            Self::SetFlowFormat(_) => MessageKind::NxSetFlowFormat,
+            Self::FlowModTableId(_) => MessageKind::NxFlowModTableId,
+            Self::SetPacketInFormat(_) => MessageKind::NxSetPacketInFormat,
+            Self::FlowAge => MessageKind::NxFlowAge,
+            Self::SetControllerId(_) => MessageKind::NxSetControllerId,
+            Self::FlowMonitorCancel(_) => MessageKind::FlowMonitorCancel,
+            Self::FlowMonitorPaused => MessageKind::FlowMonitorPaused,
+            Self::FlowMonitorResumed => MessageKind::FlowMonitorResumed,
+            Self::BundleControl(_) => MessageKind::BundleControl,
+            Self::BundleAdd(_) => MessageKind::BundleAdd,
+            Self::TlvTableMod(_) => MessageKind::TlvTableMod,
+            Self::TlvTableRequest => MessageKind::TlvTableRequest,
+            Self::TlvTableReply(_) => MessageKind::TlvTableReply,
+            Self::CtFlushZone(_) => MessageKind::NxCtFlushZone,
+            Self::CtFlush(_) => MessageKind::NxCtFlush,
             Self::StatsRequest { body, .. } => body.kind(),
             Self::StatsReply { body, .. } => body.kind(),
         }
     }
 }
 
-/// Writes a message. A statistics reply must fit into one message; [`StatsReply::encode`] and
+/// Encodes a message. A statistics reply must fit into one message; [`StatsReply::encode`] and
 /// [`ReplyWriter`](crate::multipart::ReplyWriter) split longer ones. Empty if `version` has no such message, or if
 /// the message, or a list in it, does not fit into its length field.
 pub fn encode(version: Version, xid: Xid, message: &Message) -> Vec<u8> {
     encode_with(version, xid, message, Options::default())
 }
 
-/// Writes a message on a connection with these options.
+/// Encodes a message on a connection with these options.
 pub fn encode_with(version: Version, xid: Xid, message: &Message, options: Options) -> Vec<u8> {
     let v = version;
     if let Message::StatsReply { more, body } = message {
@@ -381,7 +379,7 @@ pub fn encode_with(version: Version, xid: Xid, message: &Message, options: Optio
     }
     let more = matches!(message, Message::StatsRequest { more: true, .. });
     let kind = match message {
-        Message::GroupMod(m) if m.form(v) == Form::Nicira => Kind::NxGroupMod,
+        Message::GroupMod(m) if m.form(v) == Form::Nicira => MessageKind::NxGroupMod,
         _ => message.kind(),
     };
     let Some(mut msg) = types::begin(v, xid, kind, more) else { return Vec::new() };
@@ -395,7 +393,7 @@ pub fn encode_with(version: Version, xid: Xid, message: &Message, options: Optio
     if ends_in_data(message) { types::finish_cut(msg) } else { types::finish(msg).unwrap_or_default() }
 }
 
-/// Returns true if a message ends in bytes that may be cut: those of a packet, or of the message that an error quotes.
+/// Returns true if a message ends in bytes that may be truncated: those of a packet, or of the message that an error quotes.
 fn ends_in_data(message: &Message) -> bool {
     match message {
         Message::PacketIn(format, _) => *format != PacketInFormat::Nxt2,
@@ -404,9 +402,10 @@ fn ends_in_data(message: &Message) -> bool {
     }
 }
 
-/// Writes `OFPT_FLOW_MOD` or `NXT_FLOW_MOD` on a connection with these options. Empty if `version` has no such message, or if it is too long.
+/// Encodes `OFPT_FLOW_MOD` or `NXT_FLOW_MOD` on a connection with these options. Empty if `version` has no such message, or if
+/// it is too long.
 pub fn encode_flow_mod(version: Version, xid: Xid, form: Form, fm: &FlowMod, options: Options) -> Vec<u8> {
-    let kind = if form == Form::Nicira { Kind::NxFlowMod } else { Kind::FlowMod };
+    let kind = if form == Form::Nicira { MessageKind::NxFlowMod } else { MessageKind::FlowMod };
     let Some(mut msg) = types::begin(version, xid, kind, false) else { return Vec::new() };
     match form {
         Form::Standard => flow_msg::encode_flow_mod(fm, version, options.flow_mod_table_id, &mut msg),

@@ -1,4 +1,4 @@
-//! Flow monitors: what a controller wants to be told of the flow tables, and what it is told (OpenFlow 1.4 section
+//! Flow monitors: a controller's subscriptions to changes of the flow tables, and the updates (OpenFlow 1.4 section
 //! 7.3.5.17; for 1.3 the Open Networking Foundation's extension 187; Nicira's before).
 
 use crate::Version::{self, V12, V14};
@@ -14,18 +14,18 @@ use flow::Match;
 
 /// Bits of a monitor's flags, as Nicira numbers them.
 pub mod flag {
-    /// All flows that there are at first.
+    /// Report the existing flows at first.
     pub const INITIAL: u16 = 1 << 0;
-    /// Flows that are added.
+    /// Report added flows.
     pub const ADD: u16 = 1 << 1;
-    /// Flows that are deleted.
+    /// Report deleted flows.
     pub const DELETE: u16 = 1 << 2;
-    /// Flows that are modified.
+    /// Report modified flows.
     pub const MODIFY: u16 = 1 << 3;
-    /// Tell of actions too.
+    /// Include the flows' actions.
     pub const ACTIONS: u16 = 1 << 4;
-    /// Tell of one's own changes in full too. (OpenFlow 1.4 has one bit for that, and one for nothing but these, which
-    /// Open vSwitch takes for this.)
+    /// Report the controller's own changes in full. (OpenFlow 1.4 has one bit for that, and one that selects own changes only,
+    /// which Open vSwitch treats as this one.)
     pub const OWN: u16 = 1 << 5;
 
     pub(super) const EVENTS: u16 = ADD | DELETE | MODIFY;
@@ -34,35 +34,35 @@ pub mod flag {
     pub(super) const OWN14: u16 = 1 << 6;
 }
 
-/// What a request does with a monitor (`ofp_flow_monitor_command`).
+/// A command on a monitor (`ofp_flow_monitor_command`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(u8)]
 pub enum MonitorCommand {
-    /// Set it up.
+    /// Create the monitor.
     #[default]
     Add = 0,
-    /// Change it.
+    /// Change the monitor.
     Modify = 1,
-    /// End it.
+    /// Delete the monitor.
     Delete = 2,
 }
 
 /// One monitor of a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FlowMonitorRequest {
-    /// The requester's number for it.
+    /// The controller's number for the monitor.
     pub id: u32,
-    /// What to do with it; before OpenFlow 1.4 there are only additions.
+    /// The command; before OpenFlow 1.4 always an addition.
     pub command: MonitorCommand,
     /// Bits of [`flag`].
     pub flags: u16,
-    /// Flows that output here only.
+    /// Selects flows that output to this port.
     pub out_port: PortNo,
-    /// Flows that output to this group only (OpenFlow 1.4).
+    /// Selects flows that output to this group (OpenFlow 1.4).
     pub out_group: u32,
-    /// This table only.
+    /// Selects flows of this table; `None` for all.
     pub table_id: Option<u8>,
-    /// Flows that this contains.
+    /// Selects flows whose match is contained in this one.
     pub matching: Match,
 }
 
@@ -110,7 +110,7 @@ impl FlowMonitorRequest {
             return Err(OfpError::MofcBadFlags);
         }
         let command = command?;
-        // What is deleted has only a number.
+        // A deletion ignores everything except the number.
         let out_port = if command == MonitorCommand::Delete { out_port.unwrap_or(PortNo::ANY) } else { out_port? };
         let own = if flags & flag::OWN14 != 0 { flag::OWN } else { 0 };
         let flags = flags & flag::ALL & !flag::OWN | own;
@@ -148,27 +148,27 @@ impl FlowMonitorRequest {
     }
 }
 
-/// Writes a match, and at `len_at` the length that its header says.
+/// Writes a match, and its length at `len_at`.
 fn put_measured_match(out: &mut Writer, version: Version, len_at: usize, matching: &Match) {
     let start = out.len();
     put_oxm_match(out, version, matching);
     out.copy_within(start + 2..start + 4, len_at);
 }
 
-/// What happened to a flow.
+/// An event of a flow.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum FlowEvent {
-    /// It was there when the monitor was set up (OpenFlow 1.4; an addition before).
+    /// The flow existed when the monitor was created (OpenFlow 1.4; an addition before).
     Initial,
-    /// It was added.
+    /// The flow was added.
     Added,
-    /// It was deleted, with this reason (`FlowRemovedReason`).
+    /// The flow was deleted, with this reason (`FlowRemovedReason`).
     Deleted(u16),
-    /// It was modified.
+    /// The flow was modified.
     Modified,
 }
 
-/// A flow to which something happened.
+/// A flow and its event.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "named as the specification names them")]
 pub struct MonitoredFlow {
@@ -179,20 +179,20 @@ pub struct MonitoredFlow {
     pub hard_timeout: u16,
     pub cookie: u64,
     pub matching: Match,
-    /// None if the monitor did not ask for them.
+    /// Empty if the monitor did not ask for actions.
     pub actions: Vec<Action>,
 }
 
-/// What a monitor tells.
+/// An update from a monitor.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum FlowUpdate {
-    /// Something happened to a flow.
+    /// An event of a flow.
     Flow(Box<MonitoredFlow>),
-    /// What the receiver's own request of this transaction id asked for happened.
+    /// A change that the controller itself requested with this transaction id.
     Abbreviated(u32),
-    /// There is nothing more for now (OpenFlow 1.4; a message of its own before).
+    /// Updates pause (OpenFlow 1.4; a message of its own before).
     Paused,
-    /// From here on there is again.
+    /// Updates resume.
     Resumed,
 }
 
@@ -273,7 +273,7 @@ impl MonitoredFlow {
         let (matching, actions) = if version > V12 {
             (read_oxm_match(version, r)?, read_flow_actions(version, r)?)
         } else {
-            // What a flow does is a list of actions, even where flows have instructions.
+            // A flow's actions come as a list of actions even in versions with instructions.
             (read_nxm(r, len)?.matching, crate::decode_actions(r.rest(), version)?)
         };
         Ok(Self { event: of(reason), table_id, priority, idle_timeout, hard_timeout, cookie, matching, actions })

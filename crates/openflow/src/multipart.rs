@@ -1,4 +1,4 @@
-//! Statistics, called multipart from OpenFlow 1.3 on: requests, replies, replies written in parts below 64 KB, and their
+//! Statistics, called multipart from OpenFlow 1.3 on: requests, replies, writing of replies in parts below 64 KB, and their
 //! reassembly (OpenFlow 1.0 section 5.3.5, 1.3 section 7.3.5).
 
 use crate::Version::{self, V10};
@@ -15,14 +15,14 @@ use crate::oxs::{Counts, known};
 use crate::port::{PortDesc, PortStats, put_port, read_port};
 use crate::queue::{QueueConfig, QueueStats, QueueStatsRequest};
 use crate::table::{TableDesc, TableFeatures, TableStats};
-use crate::types::{self, Kind};
+use crate::types::{self, MessageKind};
 use crate::wire::{Reader, Result, Writer};
 use base::PortNo;
 
-/// Asks for statistics. Nicira's forms begin with `Nx`.
+/// A statistics request. Nicira's forms begin with `Nx`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum StatsRequest {
-    /// Who made the switch.
+    /// The switch's description.
     Desc,
     /// Flows.
     Flow(FlowStatsRequest),
@@ -34,21 +34,21 @@ pub enum StatsRequest {
     Port(PortNo),
     /// Queues.
     Queue(QueueStatsRequest),
-    /// A group's counters, [`GROUP_ALL`] for all.
+    /// A group's counters; [`GROUP_ALL`] for all.
     Group(u32),
-    /// A group, [`GROUP_ALL`] for all, which OpenFlow 1.1 to 1.4 always ask for.
+    /// A group's description; [`GROUP_ALL`] for all, as always in OpenFlow 1.1 to 1.4.
     GroupDesc(u32),
-    /// What groups there could be.
+    /// Group features.
     GroupFeatures,
-    /// A meter's counters, [`METER_ALL`] for all.
+    /// A meter's counters; [`METER_ALL`] for all.
     Meter(u32),
-    /// Meters.
+    /// A meter's configuration; [`METER_ALL`] for all.
     MeterConfig(u32),
-    /// What meters there could be.
+    /// Meter features.
     MeterFeatures,
-    /// Table features; a request with a body would change them, if a switch could.
+    /// Table features; a request with a body asks to change them.
     TableFeatures(Vec<TableFeatures>),
-    /// A port's description, [`PortNo::ANY`] for all, which OpenFlow 1.0 to 1.4 always ask for.
+    /// A port's description; [`PortNo::ANY`] for all, as always in OpenFlow 1.0 to 1.4.
     PortDesc(PortNo),
     /// Descriptions of queues (OpenFlow 1.4).
     QueueDesc(QueueStatsRequest),
@@ -58,21 +58,21 @@ pub enum StatsRequest {
     NxFlow(FlowStatsRequest),
     /// NXST_AGGREGATE.
     NxAggregate(FlowStatsRequest),
-    /// What flows counted, without what they do (OpenFlow 1.5: there, [`Self::Flow`] asks for the descriptions).
+    /// Counters of flows without descriptions (OpenFlow 1.5, where [`Self::Flow`] asks for the descriptions).
     FlowCounts(FlowStatsRequest),
-    /// Flow monitors, to be set up.
+    /// Flow monitors to create.
     FlowMonitor(Vec<FlowMonitorRequest>),
     /// NXST_IPFIX_BRIDGE.
     IpfixBridge,
     /// NXST_IPFIX_FLOW.
     IpfixFlow,
-    /// Controllers (OpenFlow 1.5).
+    /// Controller status (OpenFlow 1.5).
     ControllerStatus,
-    /// What bundles there could be (OpenFlow 1.5).
+    /// Bundle features (OpenFlow 1.5).
     BundleFeatures(BundleFeaturesRequest),
 }
 
-/// Reads a list to its end. If that fails, `r` is left in front of the entry that could not be read.
+/// Reads a list to its end. On an error, `r` is left in front of the malformed entry.
 pub(crate) fn list<'a, T>(r: &mut Reader<'a>, mut one: impl FnMut(&mut Reader<'a>) -> Result<T>) -> Result<Vec<T>> {
     let mut all = Vec::new();
     while !r.is_empty() {
@@ -84,38 +84,43 @@ pub(crate) fn list<'a, T>(r: &mut Reader<'a>, mut one: impl FnMut(&mut Reader<'a
 }
 
 impl StatsRequest {
-    /// Which message this is.
-    pub fn kind(&self) -> Kind {
+    /// Returns the kind of message.
+    pub fn kind(&self) -> MessageKind {
         match self {
-            Self::Desc => Kind::DescRequest,
-            Self::Flow(_) => Kind::FlowRequest,
-            Self::Aggregate(_) => Kind::AggregateRequest,
-            Self::Table => Kind::TableRequest,
-            Self::Port(_) => Kind::PortRequest,
-            Self::Queue(_) => Kind::QueueRequest,
-            Self::Group(_) => Kind::GroupRequest,
-            Self::GroupDesc(_) => Kind::GroupDescRequest,
-            Self::GroupFeatures => Kind::GroupFeaturesRequest,
-            Self::Meter(_) => Kind::MeterRequest,
-            Self::MeterConfig(_) => Kind::MeterConfigRequest,
-            Self::MeterFeatures => Kind::MeterFeaturesRequest,
-            Self::TableFeatures(_) => Kind::TableFeaturesRequest,
-            Self::PortDesc(_) => Kind::PortDescRequest,
-            Self::QueueDesc(_) => Kind::QueueDescRequest,
-            Self::TableDesc => Kind::TableDescRequest,
-            Self::NxFlow(_) => Kind::NxFlowRequest,
-            Self::NxAggregate(_) => Kind::NxAggregateRequest,
-            Self::IpfixBridge => Kind::NxIpfixBridgeRequest,
-            Self::IpfixFlow => Kind::NxIpfixFlowRequest,
-            Self::FlowMonitor(_) => Kind::FlowMonitorRequest,
-            Self::FlowCounts(_) => Kind::FlowCountsRequest,
-            Self::ControllerStatus => Kind::ControllerStatusRequest,
-            Self::BundleFeatures(_) => Kind::BundleFeaturesRequest,
+            Self::Desc => MessageKind::DescRequest,
+            Self::Flow(_) => MessageKind::FlowRequest,
+            Self::Aggregate(_) => MessageKind::AggregateRequest,
+            Self::Table => MessageKind::TableRequest,
+            Self::Port(_) => MessageKind::PortRequest,
+            Self::Queue(_) => MessageKind::QueueRequest,
+            Self::Group(_) => MessageKind::GroupRequest,
+            Self::GroupDesc(_) => MessageKind::GroupDescRequest,
+            Self::GroupFeatures => MessageKind::GroupFeaturesRequest,
+            Self::Meter(_) => MessageKind::MeterRequest,
+            Self::MeterConfig(_) => MessageKind::MeterConfigRequest,
+            Self::MeterFeatures => MessageKind::MeterFeaturesRequest,
+            Self::TableFeatures(_) => MessageKind::TableFeaturesRequest,
+            Self::PortDesc(_) => MessageKind::PortDescRequest,
+            Self::QueueDesc(_) => MessageKind::QueueDescRequest,
+            Self::TableDesc => MessageKind::TableDescRequest,
+            Self::NxFlow(_) => MessageKind::NxFlowRequest,
+            Self::NxAggregate(_) => MessageKind::NxAggregateRequest,
+            Self::IpfixBridge => MessageKind::NxIpfixBridgeRequest,
+            Self::IpfixFlow => MessageKind::NxIpfixFlowRequest,
+            Self::FlowMonitor(_) => MessageKind::FlowMonitorRequest,
+            Self::FlowCounts(_) => MessageKind::FlowCountsRequest,
+            Self::ControllerStatus => MessageKind::ControllerStatusRequest,
+            Self::BundleFeatures(_) => MessageKind::BundleFeaturesRequest,
         }
     }
 
-    /// `unknown`: what becomes of properties that are not known.
-    pub(crate) fn decode(kind: Kind, version: Version, unknown: Unknown, r: &mut Reader<'_>) -> Option<Result<Self>> {
+    /// `unknown`: the treatment of unknown properties.
+    pub(crate) fn decode(
+        kind: MessageKind,
+        version: Version,
+        unknown: Unknown,
+        r: &mut Reader<'_>,
+    ) -> Option<Result<Self>> {
         let fixed = |r: &Reader<'_>, v: Self| r.finish().map(|()| v);
         let id = |r: &mut Reader<'_>| -> Result<u32> {
             let id = r.u32()?;
@@ -124,34 +129,38 @@ impl StatsRequest {
             Ok(id)
         };
         Some(match kind {
-            Kind::DescRequest => fixed(r, Self::Desc),
-            Kind::FlowRequest => FlowStatsRequest::decode(version, r).map(Self::Flow),
-            Kind::FlowCountsRequest => FlowStatsRequest::decode(version, r).map(Self::FlowCounts),
-            Kind::AggregateRequest => FlowStatsRequest::decode(version, r).map(Self::Aggregate),
-            Kind::TableRequest => fixed(r, Self::Table),
-            Kind::PortRequest => decode_port_request(version, r).map(Self::Port),
-            Kind::QueueRequest => QueueStatsRequest::decode(version, r).map(Self::Queue),
-            Kind::GroupRequest => id(r).map(Self::Group),
-            Kind::GroupDescRequest if names_groups(version) => id(r).map(Self::GroupDesc),
-            Kind::GroupDescRequest => fixed(r, Self::GroupDesc(GROUP_ALL)),
-            Kind::GroupFeaturesRequest => fixed(r, Self::GroupFeatures),
-            Kind::MeterRequest => id(r).map(Self::Meter),
-            Kind::MeterConfigRequest => id(r).map(Self::MeterConfig),
-            Kind::MeterFeaturesRequest => fixed(r, Self::MeterFeatures),
-            Kind::TableFeaturesRequest => {
+            MessageKind::DescRequest => fixed(r, Self::Desc),
+            MessageKind::FlowRequest => FlowStatsRequest::decode(version, r).map(Self::Flow),
+            MessageKind::FlowCountsRequest => FlowStatsRequest::decode(version, r).map(Self::FlowCounts),
+            MessageKind::AggregateRequest => FlowStatsRequest::decode(version, r).map(Self::Aggregate),
+            MessageKind::TableRequest => fixed(r, Self::Table),
+            MessageKind::PortRequest => decode_port_request(version, r).map(Self::Port),
+            MessageKind::QueueRequest => QueueStatsRequest::decode(version, r).map(Self::Queue),
+            MessageKind::GroupRequest => id(r).map(Self::Group),
+            MessageKind::GroupDescRequest if names_groups(version) => id(r).map(Self::GroupDesc),
+            MessageKind::GroupDescRequest => fixed(r, Self::GroupDesc(GROUP_ALL)),
+            MessageKind::GroupFeaturesRequest => fixed(r, Self::GroupFeatures),
+            MessageKind::MeterRequest => id(r).map(Self::Meter),
+            MessageKind::MeterConfigRequest => id(r).map(Self::MeterConfig),
+            MessageKind::MeterFeaturesRequest => fixed(r, Self::MeterFeatures),
+            MessageKind::TableFeaturesRequest => {
                 list(r, |r| TableFeatures::decode(version, unknown, r)).map(Self::TableFeatures)
             }
-            Kind::PortDescRequest if version >= Version::V15 => decode_port_request(version, r).map(Self::PortDesc),
-            Kind::PortDescRequest => fixed(r, Self::PortDesc(PortNo::ANY)),
-            Kind::QueueDescRequest => QueueStatsRequest::decode(version, r).map(Self::QueueDesc),
-            Kind::TableDescRequest => fixed(r, Self::TableDesc),
-            Kind::NxIpfixBridgeRequest => fixed(r, Self::IpfixBridge),
-            Kind::NxIpfixFlowRequest => fixed(r, Self::IpfixFlow),
-            Kind::ControllerStatusRequest => fixed(r, Self::ControllerStatus),
-            Kind::BundleFeaturesRequest => BundleFeaturesRequest::decode(r).map(Self::BundleFeatures),
-            Kind::NxFlowRequest => FlowStatsRequest::decode_nx(r).map(Self::NxFlow),
-            Kind::NxAggregateRequest => FlowStatsRequest::decode_nx(r).map(Self::NxAggregate),
-            Kind::FlowMonitorRequest => list(r, |r| FlowMonitorRequest::decode(version, r)).map(Self::FlowMonitor),
+            MessageKind::PortDescRequest if version >= Version::V15 => {
+                decode_port_request(version, r).map(Self::PortDesc)
+            }
+            MessageKind::PortDescRequest => fixed(r, Self::PortDesc(PortNo::ANY)),
+            MessageKind::QueueDescRequest => QueueStatsRequest::decode(version, r).map(Self::QueueDesc),
+            MessageKind::TableDescRequest => fixed(r, Self::TableDesc),
+            MessageKind::NxIpfixBridgeRequest => fixed(r, Self::IpfixBridge),
+            MessageKind::NxIpfixFlowRequest => fixed(r, Self::IpfixFlow),
+            MessageKind::ControllerStatusRequest => fixed(r, Self::ControllerStatus),
+            MessageKind::BundleFeaturesRequest => BundleFeaturesRequest::decode(r).map(Self::BundleFeatures),
+            MessageKind::NxFlowRequest => FlowStatsRequest::decode_nx(r).map(Self::NxFlow),
+            MessageKind::NxAggregateRequest => FlowStatsRequest::decode_nx(r).map(Self::NxAggregate),
+            MessageKind::FlowMonitorRequest => {
+                list(r, |r| FlowMonitorRequest::decode(version, r)).map(Self::FlowMonitor)
+            }
             _ => return None,
         })
     }
@@ -185,18 +194,18 @@ impl StatsRequest {
         }
     }
 
-    /// All groups' counters.
+    /// Returns a request for the counters of all groups.
     pub fn all_groups() -> Self {
         Self::Group(GROUP_ALL)
     }
 
-    /// All meters' counters.
+    /// Returns a request for the counters of all meters.
     pub fn all_meters() -> Self {
         Self::Meter(METER_ALL)
     }
 }
 
-/// Whether a request for descriptions of groups says of which.
+/// Returns true if a request for group descriptions names a group.
 fn names_groups(version: Version) -> bool {
     version == V10 || version >= Version::V15
 }
@@ -208,7 +217,7 @@ fn decode_port_request(version: Version, r: &mut Reader<'_>) -> Result<PortNo> {
     Ok(port)
 }
 
-/// Who made the switch; strings of at most 255 bytes (the serial number: 31).
+/// The switch's description; strings of at most 255 bytes (the serial number: 31).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[allow(missing_docs, reason = "named as the specification names them")]
 pub struct SwitchDesc {
@@ -219,7 +228,7 @@ pub struct SwitchDesc {
     pub datapath: String,
 }
 
-/// Sums over flows. A count that the switch does not know is `u64::MAX`.
+/// Sums over flows. An unknown count is `u64::MAX`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[allow(missing_docs, reason = "named as the specification names them")]
 pub struct AggregateStats {
@@ -258,10 +267,10 @@ impl AggregateStats {
     }
 }
 
-/// Statistics: one message, or all parts of an answer put together.
+/// A statistics reply: one message, or all parts of a reply reassembled.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum StatsReply {
-    /// Who made the switch.
+    /// The switch's description.
     Desc(Box<SwitchDesc>),
     /// Flows.
     Flow(Vec<FlowStats>),
@@ -269,37 +278,37 @@ pub enum StatsReply {
     Aggregate(AggregateStats),
     /// Tables.
     Table(Vec<TableStats>),
-    /// Ports' counters.
+    /// Port counters.
     Port(Vec<PortStats>),
     /// Queues.
     Queue(Vec<QueueStats>),
-    /// Groups' counters.
+    /// Group counters.
     Group(Vec<GroupStats>),
-    /// Groups.
+    /// Group descriptions.
     GroupDesc(Vec<GroupDesc>),
-    /// What groups there could be.
+    /// Group features.
     GroupFeatures(GroupFeatures),
-    /// Meters' counters.
+    /// Meter counters.
     Meter(Vec<MeterStats>),
-    /// Meters.
+    /// Meter configurations.
     MeterConfig(Vec<MeterConfig>),
-    /// What meters there could be.
+    /// Meter features.
     MeterFeatures(MeterFeatures),
     /// Table features.
     TableFeatures(Vec<TableFeatures>),
     /// Port descriptions.
     PortDesc(Vec<PortDesc>),
-    /// Queues.
+    /// Queue descriptions.
     QueueDesc(Vec<QueueConfig>),
-    /// Tables' configurations.
+    /// Table descriptions.
     TableDesc(Vec<TableDesc>),
-    /// What flows counted: of each, the table, the priority, the match and the counts (OpenFlow 1.5).
+    /// Counters of flows: each entry has table, priority, match and counts (OpenFlow 1.5).
     FlowCounts(Vec<FlowStats>),
-    /// What happened to flows.
+    /// Updates of flow monitors.
     FlowMonitor(Vec<FlowUpdate>),
-    /// Controllers.
+    /// Controller status.
     ControllerStatus(Vec<ControllerStatus>),
-    /// What bundles there could be.
+    /// Bundle features.
     BundleFeatures(BundleFeatures),
     /// NXST_FLOW.
     NxFlow(Vec<FlowStats>),
@@ -312,69 +321,69 @@ pub enum StatsReply {
 }
 
 impl StatsReply {
-    /// Which message this is.
-    pub fn kind(&self) -> Kind {
+    /// Returns the kind of message.
+    pub fn kind(&self) -> MessageKind {
         match self {
-            Self::Desc(_) => Kind::DescReply,
-            Self::Flow(_) => Kind::FlowReply,
-            Self::Aggregate(_) => Kind::AggregateReply,
-            Self::Table(_) => Kind::TableReply,
-            Self::Port(_) => Kind::PortReply,
-            Self::Queue(_) => Kind::QueueReply,
-            Self::Group(_) => Kind::GroupReply,
-            Self::GroupDesc(_) => Kind::GroupDescReply,
-            Self::GroupFeatures(_) => Kind::GroupFeaturesReply,
-            Self::Meter(_) => Kind::MeterReply,
-            Self::MeterConfig(_) => Kind::MeterConfigReply,
-            Self::MeterFeatures(_) => Kind::MeterFeaturesReply,
-            Self::TableFeatures(_) => Kind::TableFeaturesReply,
-            Self::PortDesc(_) => Kind::PortDescReply,
-            Self::QueueDesc(_) => Kind::QueueDescReply,
-            Self::FlowMonitor(_) => Kind::FlowMonitorReply,
-            Self::FlowCounts(_) => Kind::FlowCountsReply,
-            Self::ControllerStatus(_) => Kind::ControllerStatusReply,
-            Self::BundleFeatures(_) => Kind::BundleFeaturesReply,
-            Self::TableDesc(_) => Kind::TableDescReply,
-            Self::NxFlow(_) => Kind::NxFlowReply,
-            Self::NxAggregate(_) => Kind::NxAggregateReply,
-            Self::IpfixBridge(_) => Kind::NxIpfixBridgeReply,
-            Self::IpfixFlow(_) => Kind::NxIpfixFlowReply,
+            Self::Desc(_) => MessageKind::DescReply,
+            Self::Flow(_) => MessageKind::FlowReply,
+            Self::Aggregate(_) => MessageKind::AggregateReply,
+            Self::Table(_) => MessageKind::TableReply,
+            Self::Port(_) => MessageKind::PortReply,
+            Self::Queue(_) => MessageKind::QueueReply,
+            Self::Group(_) => MessageKind::GroupReply,
+            Self::GroupDesc(_) => MessageKind::GroupDescReply,
+            Self::GroupFeatures(_) => MessageKind::GroupFeaturesReply,
+            Self::Meter(_) => MessageKind::MeterReply,
+            Self::MeterConfig(_) => MessageKind::MeterConfigReply,
+            Self::MeterFeatures(_) => MessageKind::MeterFeaturesReply,
+            Self::TableFeatures(_) => MessageKind::TableFeaturesReply,
+            Self::PortDesc(_) => MessageKind::PortDescReply,
+            Self::QueueDesc(_) => MessageKind::QueueDescReply,
+            Self::FlowMonitor(_) => MessageKind::FlowMonitorReply,
+            Self::FlowCounts(_) => MessageKind::FlowCountsReply,
+            Self::ControllerStatus(_) => MessageKind::ControllerStatusReply,
+            Self::BundleFeatures(_) => MessageKind::BundleFeaturesReply,
+            Self::TableDesc(_) => MessageKind::TableDescReply,
+            Self::NxFlow(_) => MessageKind::NxFlowReply,
+            Self::NxAggregate(_) => MessageKind::NxAggregateReply,
+            Self::IpfixBridge(_) => MessageKind::NxIpfixBridgeReply,
+            Self::IpfixFlow(_) => MessageKind::NxIpfixFlowReply,
         }
     }
 
-    pub(crate) fn decode(kind: Kind, version: Version, r: &mut Reader<'_>) -> Option<Result<Self>> {
+    pub(crate) fn decode(kind: MessageKind, version: Version, r: &mut Reader<'_>) -> Option<Result<Self>> {
         Some(match kind {
-            Kind::DescReply => decode_desc(r).map(|d| Self::Desc(Box::new(d))),
-            Kind::FlowReply => list(r, |r| FlowStats::decode(version, r)).map(Self::Flow),
-            Kind::FlowCountsReply => list(r, FlowStats::decode_counts).map(Self::FlowCounts),
-            Kind::AggregateReply => AggregateStats::decode(version, r).map(Self::Aggregate),
-            Kind::TableReply => list(r, |r| TableStats::decode(version, r)).map(Self::Table),
-            Kind::PortReply => list(r, |r| PortStats::decode(version, r)).map(Self::Port),
-            Kind::QueueReply => list(r, |r| QueueStats::decode(version, r)).map(Self::Queue),
-            Kind::GroupReply => list(r, |r| GroupStats::decode(version, r)).map(Self::Group),
-            Kind::GroupDescReply => list(r, |r| GroupDesc::decode(version, r)).map(Self::GroupDesc),
-            Kind::GroupFeaturesReply => GroupFeatures::decode(r).map(Self::GroupFeatures),
-            Kind::MeterReply => list(r, MeterStats::decode).map(Self::Meter),
-            Kind::MeterConfigReply => list(r, MeterConfig::decode).map(Self::MeterConfig),
-            Kind::MeterFeaturesReply => MeterFeatures::decode(r).map(Self::MeterFeatures),
-            Kind::TableFeaturesReply => {
+            MessageKind::DescReply => decode_desc(r).map(|d| Self::Desc(Box::new(d))),
+            MessageKind::FlowReply => list(r, |r| FlowStats::decode(version, r)).map(Self::Flow),
+            MessageKind::FlowCountsReply => list(r, FlowStats::decode_counts).map(Self::FlowCounts),
+            MessageKind::AggregateReply => AggregateStats::decode(version, r).map(Self::Aggregate),
+            MessageKind::TableReply => list(r, |r| TableStats::decode(version, r)).map(Self::Table),
+            MessageKind::PortReply => list(r, |r| PortStats::decode(version, r)).map(Self::Port),
+            MessageKind::QueueReply => list(r, |r| QueueStats::decode(version, r)).map(Self::Queue),
+            MessageKind::GroupReply => list(r, |r| GroupStats::decode(version, r)).map(Self::Group),
+            MessageKind::GroupDescReply => list(r, |r| GroupDesc::decode(version, r)).map(Self::GroupDesc),
+            MessageKind::GroupFeaturesReply => GroupFeatures::decode(r).map(Self::GroupFeatures),
+            MessageKind::MeterReply => list(r, MeterStats::decode).map(Self::Meter),
+            MessageKind::MeterConfigReply => list(r, MeterConfig::decode).map(Self::MeterConfig),
+            MessageKind::MeterFeaturesReply => MeterFeatures::decode(r).map(Self::MeterFeatures),
+            MessageKind::TableFeaturesReply => {
                 list(r, |r| TableFeatures::decode(version, Unknown::Skip, r)).map(Self::TableFeatures)
             }
-            Kind::PortDescReply => list(r, |r| PortDesc::decode(version, r)).map(Self::PortDesc),
-            Kind::FlowMonitorReply => list(r, |r| FlowUpdate::decode(version, r)).map(Self::FlowMonitor),
-            Kind::QueueDescReply => list(r, QueueConfig::decode_desc).map(Self::QueueDesc),
-            Kind::TableDescReply => list(r, TableDesc::decode).map(Self::TableDesc),
-            Kind::NxIpfixBridgeReply => IpfixStats::decode(r).map(|s| Self::IpfixBridge(Box::new(s))),
-            Kind::NxIpfixFlowReply => list(r, IpfixStats::decode).map(Self::IpfixFlow),
-            Kind::ControllerStatusReply => list(r, ControllerStatus::decode).map(Self::ControllerStatus),
-            Kind::BundleFeaturesReply => BundleFeatures::decode(r).map(Self::BundleFeatures),
-            Kind::NxFlowReply => list(r, |r| FlowStats::decode_nx(r)).map(Self::NxFlow),
-            Kind::NxAggregateReply => AggregateStats::decode(version, r).map(Self::NxAggregate),
+            MessageKind::PortDescReply => list(r, |r| PortDesc::decode(version, r)).map(Self::PortDesc),
+            MessageKind::FlowMonitorReply => list(r, |r| FlowUpdate::decode(version, r)).map(Self::FlowMonitor),
+            MessageKind::QueueDescReply => list(r, QueueConfig::decode_desc).map(Self::QueueDesc),
+            MessageKind::TableDescReply => list(r, TableDesc::decode).map(Self::TableDesc),
+            MessageKind::NxIpfixBridgeReply => IpfixStats::decode(r).map(|s| Self::IpfixBridge(Box::new(s))),
+            MessageKind::NxIpfixFlowReply => list(r, IpfixStats::decode).map(Self::IpfixFlow),
+            MessageKind::ControllerStatusReply => list(r, ControllerStatus::decode).map(Self::ControllerStatus),
+            MessageKind::BundleFeaturesReply => BundleFeatures::decode(r).map(Self::BundleFeatures),
+            MessageKind::NxFlowReply => list(r, |r| FlowStats::decode_nx(r)).map(Self::NxFlow),
+            MessageKind::NxAggregateReply => AggregateStats::decode(version, r).map(Self::NxAggregate),
             _ => return None,
         })
     }
 
-    /// Writes the answer as one message or several, each below 64 KB.
+    /// Encodes the reply as one message or several, each below 64 KB.
     pub fn encode(&self, version: Version, xid: u32) -> Vec<Vec<u8>> {
         let mut parts = Vec::new();
         let Some(mut writer) = ReplyWriter::new(version, xid, self.kind()) else { return parts };
@@ -408,7 +417,7 @@ impl StatsReply {
         parts
     }
 
-    /// Appends the entries of a later part of the same answer.
+    /// Appends the entries of a later part of the same reply.
     fn append(&mut self, part: Self) -> Result<()> {
         match (self, part) {
             (Self::Flow(a), Self::Flow(b))
@@ -446,7 +455,7 @@ fn decode_desc(r: &mut Reader<'_>) -> Result<SwitchDesc> {
     Ok(d)
 }
 
-/// One entry of an answer.
+/// One entry of a reply.
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs, reason = "named as the answers")]
 pub enum Entry<'a> {
@@ -472,25 +481,25 @@ pub enum Entry<'a> {
     BundleFeatures(&'a BundleFeatures),
 }
 
-/// Writes an answer entry by entry, and hands out each message that is full: memory stays at one message.
+/// Writes a reply entry by entry, and returns each full message: memory stays at one message.
 #[derive(Debug)]
 pub struct ReplyWriter {
     version: Version,
     xid: u32,
-    kind: Kind,
+    kind: MessageKind,
     head_len: usize,
     out: Writer,
 }
 
 impl ReplyWriter {
-    /// Begins an answer of this kind (`Kind::FlowReply`...). `None` if the version does not have it.
-    pub fn new(version: Version, xid: u32, kind: Kind) -> Option<Self> {
+    /// Begins a reply of this kind (`MessageKind::FlowReply`...). `None` if the version does not have it.
+    pub fn new(version: Version, xid: u32, kind: MessageKind) -> Option<Self> {
         let out = types::begin(version, xid, kind, false)?;
         Some(Self { version, xid, kind, head_len: out.len(), out })
     }
 
-    /// Adds an entry. Gives a finished message if that entry did not fit into it. (An entry that is too long for any
-    /// message is left out.)
+    /// Adds an entry. Returns a finished message if the entry did not fit into it. (Leaves out an entry that is too long for any
+    /// message.)
     #[must_use = "the message that is full must be sent"]
     pub fn push(&mut self, entry: &Entry<'_>) -> Option<Vec<u8>> {
         let start = self.out.len();
@@ -511,7 +520,7 @@ impl ReplyWriter {
         types::finish(full).ok()
     }
 
-    /// Ends the answer: its last message.
+    /// Ends the reply: returns its last message.
     pub fn finish(self) -> Vec<u8> {
         types::finish(self.out).unwrap_or_default()
     }
@@ -526,8 +535,8 @@ impl ReplyWriter {
                 out.put_str(&d.serial_number, 32);
                 out.put_str(&d.datapath, 256);
             }
-            Entry::Flow(f) if self.kind == Kind::NxFlowReply => f.encode_nx(out),
-            Entry::Flow(f) if self.kind == Kind::FlowCountsReply => f.encode_counts(out),
+            Entry::Flow(f) if self.kind == MessageKind::NxFlowReply => f.encode_nx(out),
+            Entry::Flow(f) if self.kind == MessageKind::FlowCountsReply => f.encode_counts(out),
             Entry::Flow(f) => f.encode(version, out),
             Entry::Aggregate(a) => a.encode(version, out),
             Entry::Table(t) => t.encode(version, out),
@@ -551,7 +560,7 @@ impl ReplyWriter {
     }
 }
 
-/// Puts the parts of an answer together, on the side that asked.
+/// Reassembles the parts of a reply, on the requester's side.
 #[derive(Debug)]
 pub struct Reassembly {
     parts: Option<StatsReply>,
@@ -560,14 +569,14 @@ pub struct Reassembly {
 }
 
 impl Reassembly {
-    /// Takes at most `bytes_max` bytes of messages.
+    /// Accepts at most `bytes_max` bytes of messages.
     pub fn new(bytes_max: usize) -> Self {
         Self { parts: None, bytes: 0, bytes_max }
     }
 
-    /// Takes in a part of `len` bytes; gives the whole answer after the last one.
+    /// Adds a part of `len` bytes; returns the whole reply after the last one.
     ///
-    /// Errors: `OFPBRC_BAD_STAT` for a part of another kind, `OFPBRC_MULTIPART_BUFFER_OVERFLOW` beyond the bound.
+    /// Errors: `OFPBRC_BAD_STAT` for a part of another kind, `OFPBRC_MULTIPART_BUFFER_OVERFLOW` beyond `bytes_max`.
     pub fn push(&mut self, part: StatsReply, more: bool, len: usize) -> Result<Option<StatsReply>> {
         self.bytes = self.bytes.saturating_add(len);
         if self.bytes > self.bytes_max {
@@ -589,7 +598,7 @@ impl Reassembly {
     }
 }
 
-/// Whether `version` has statistics of this kind at all, so that a client can say so before it asks.
-pub fn has(version: Version, kind: Kind) -> bool {
+/// Returns true if `version` has statistics of this kind, so that a client can report an error before it asks.
+pub fn has(version: Version, kind: MessageKind) -> bool {
     types::begin(version, 0, kind, false).is_some()
 }

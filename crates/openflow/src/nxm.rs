@@ -1,7 +1,7 @@
 //! Matches as lists of NXM or OXM entries (OpenFlow 1.3 section 7.2.3, and Nicira's extended match for OpenFlow 1.0).
 //!
-//! Both are lists of header, value and mask; they differ in which header stands for a field where there are several, in how
-//! VLAN tags and ports are written, and in the padding. Which headers exist is the field table's business.
+//! Both are lists of header, value and mask. They differ in the header used for a field with several, in the encoding of
+//! VLAN tags and ports, and in the padding. The field table lists the headers.
 
 use super::error::OfpError;
 use super::version::Version;
@@ -14,17 +14,17 @@ use std::sync::LazyLock;
 /// A cookie and its mask, which Nicira's requests carry among the match's entries.
 pub type Cookie = (u64, u64);
 
-/// What to do with an entry whose header is unknown.
+/// The treatment of unknown entries and properties.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unknown {
-    /// Refuse the match: what a switch does with a request.
+    /// Refuse the message, as a switch does with a request.
     Refuse,
-    /// Leave it out: what a reader of replies does.
+    /// Skip the entry, as a reader of replies does.
     Skip,
-    /// Leave it out, and ask of no field what it presupposes: what is done with the metadata of packets.
+    /// Skip the entry, and require no prerequisites: for the metadata of packets.
     Metadata,
-    /// The same of what a packet that a controller sends is to have: fields of the pipeline only, none that is in packets
-    /// or that the switch finds out (OpenFlow 1.5 section 7.3.6).
+    /// As [`Self::Metadata`], but accept pipeline fields only, not header fields or fields that the switch computes: for the
+    /// metadata of packet-outs (OpenFlow 1.5 section 7.3.6).
     Pipeline,
 }
 
@@ -34,7 +34,7 @@ impl Unknown {
     }
 }
 
-/// Which of a field's headers to write.
+/// The set of headers to write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Dialect {
     /// Nicira's, in OpenFlow 1.0 and 1.1.
@@ -57,7 +57,7 @@ pub struct Header {
     pub class: u16,
     /// Field number within the class, 7 bits.
     pub number: u8,
-    /// Whether a mask follows the value.
+    /// True if a mask follows the value.
     pub has_mask: bool,
     /// Bytes of value and mask together, without the experimenter id.
     pub payload: usize,
@@ -65,12 +65,12 @@ pub struct Header {
     pub experimenter: u32,
 }
 
-/// `NXM_NX_COOKIE` and `NXM_NX_COOKIE_W`: number 30 is told from the MPLS TTL by the length.
+/// `NXM_NX_COOKIE` and `NXM_NX_COOKIE_W`: number 30 is also the MPLS TTL, which has another length.
 const COOKIE: Header = Header { class: 1, number: 30, has_mask: false, payload: 8, experimenter: 0 };
 const COOKIE_MASKED: Header = Header { has_mask: true, payload: 16, ..COOKIE };
 
 impl Header {
-    /// The header of `field` in `dialect`; `None` if the field has no number.
+    /// Returns the header of `field` in `dialect`; `None` if the field has no number.
     pub fn of(field: Field, has_mask: bool, dialect: Dialect) -> Option<Self> {
         let version = match dialect {
             Dialect::Nxm => 0,
@@ -113,22 +113,22 @@ impl Header {
         }
     }
 
-    /// The field that this header names, whatever its length.
+    /// Returns the field that this header names, whatever its length.
     pub fn named_field(self) -> Option<Field> {
         lookup(self.class, self.experimenter, self.number)
     }
 
-    /// The field that this header is for, if there is one whose length agrees.
+    /// Returns the field that this header names, if its length agrees.
     pub fn field(self) -> Option<Field> {
         let field = self.named_field()?;
         let variable = matches!(field.info().loc, Loc::TunMetadata(_));
         let n = field.info().wire_bytes() << u8::from(self.has_mask);
-        // Options have the number of bytes that they have, up to those of the field.
+        // A tunnel option may be shorter than its field.
         (n == self.payload || variable && self.payload < n).then_some(field)
     }
 }
 
-/// The common classes as arrays, as this is asked for every entry of every flow.
+/// Looks up a field. The common classes are arrays, as every entry of every flow needs a look-up.
 fn lookup(class: u16, experimenter: u32, number: u8) -> Option<Field> {
     static CLASSES: LazyLock<[[Option<Field>; 128]; 3]> = LazyLock::new(|| {
         let mut classes = [[None; 128]; 3];
@@ -156,31 +156,31 @@ fn class_index(class: u16) -> Option<usize> {
 pub enum Entry {
     /// A field's value and mask (all of the field's bits if the entry has no mask).
     Field {
-        /// Which field.
+        /// The field.
         field: Field,
         /// Its value, right aligned.
         value: u128,
-        /// Which bits matter, right aligned; wider than the field if the sender said so.
+        /// The mask, right aligned; wider than the field if the sender wrote it so.
         mask: u128,
-        /// Whether the entry has a mask.
+        /// True if the entry has a mask.
         has_mask: bool,
     },
     /// A tunnel option.
     Option(TunOption),
     /// The flow's cookie.
     Cookie(Cookie),
-    /// A header that is not known.
+    /// An unknown header.
     Unknown(Header),
 }
 
-/// A match that is too short, whatever it is in.
+/// The error for a match that is too short, whatever message contains it.
 fn bad_len(_: OfpError) -> OfpError {
     OfpError::BmcBadLen
 }
 
-/// Reads an entry, with no check of its value and mask beyond their lengths.
+/// Reads an entry, and checks only the lengths of its value and mask.
 ///
-/// Errors: `OFPBMC_BAD_LEN` where bytes are missing, `OFPBMC_BAD_WILDCARDS` for value bits that the mask leaves out.
+/// Errors: `OFPBMC_BAD_LEN` where bytes are missing, `OFPBMC_BAD_WILDCARDS` for value bits outside of the mask.
 pub fn decode_entry(r: &mut Reader<'_>) -> Result<Entry, OfpError> {
     let header = Header::decode(r)?;
     let mut payload = Reader::reporting(r.bytes(header.payload).map_err(bad_len)?, OfpError::BmcBadLen);
@@ -190,7 +190,7 @@ pub fn decode_entry(r: &mut Reader<'_>) -> Result<Entry, OfpError> {
         return if value & !mask == 0 { Ok(Entry::Cookie((value, mask))) } else { Err(OfpError::BmcBadWildcards) };
     }
     let Some(field) = header.field() else {
-        // Even of a field that is not known, the value may have no bits beyond the mask.
+        // Even for an unknown field, the value must not have bits outside of the mask.
         let (value, mask) = payload.peek().split_at(header.payload / 2);
         let beyond = header.has_mask && value.iter().zip(mask).any(|(v, m)| v & !m != 0);
         return if beyond { Err(OfpError::BmcBadWildcards) } else { Ok(Entry::Unknown(header)) };
@@ -207,7 +207,7 @@ pub fn decode_entry(r: &mut Reader<'_>) -> Result<Entry, OfpError> {
     Ok(Entry::Field { field, value, mask, has_mask: header.has_mask })
 }
 
-/// A tunnel option, of any length.
+/// Reads a tunnel option of any length.
 fn option(field: Field, has_mask: bool, payload: &[u8]) -> Result<TunOption, OfpError> {
     if has_mask && !payload.len().is_multiple_of(2) {
         return Err(OfpError::BmcBadLen);
@@ -224,19 +224,19 @@ fn ones(n: usize) -> u128 {
     if n >= 16 { u128::MAX } else { (1 << (8 * n)) - 1 }
 }
 
-/// Whether a field can have this value, as a match or a `set_field` gives it.
+/// Returns true if the value is valid for the field, in a match or a `set_field`.
 pub fn value_is_valid(field: Field, value: u128) -> bool {
     match field {
         Field::InPortOxm | Field::ActsetOutput => base::PortNo::from_of11(value as u32).is_some(),
         Field::ArpOp => value <= 0xff,
         Field::NshMdtype => value == 1 || value == 2,
-        // Six bits of the header.
+        // The header has six bits for it.
         Field::NshTtl => value <= 63,
         _ => value & !field.info().full_mask() == 0,
     }
 }
 
-/// Whether a field can be matched with this mask: exactly or not at all, unless it takes any mask.
+/// Returns true if the field accepts this mask: all bits or none, unless it accepts any mask.
 pub fn mask_is_valid(field: Field, mask: u128) -> bool {
     let info = field.info();
     info.maskable == Maskable::Full || mask == 0 || mask == ones(info.wire_bytes())
@@ -252,7 +252,7 @@ pub fn decode(bytes: &[u8], unknown: Unknown) -> Result<(Match, Option<Cookie>),
     Ok((matching, cookie))
 }
 
-/// The same, into a match that is [`Match::ANY`]: matches are long, and this is done for every flow.
+/// Does the same into `matching`, which must be [`Match::ANY`]: matches are large, and every flow needs this.
 fn decode_into(bytes: &[u8], unknown: Unknown, matching: &mut Match) -> Result<Option<Cookie>, OfpError> {
     let mut cookie = None;
     let mut r = Reader::reporting(bytes, OfpError::BmcBadLen);
@@ -270,28 +270,28 @@ fn decode_into(bytes: &[u8], unknown: Unknown, matching: &mut Match) -> Result<O
             Entry::Unknown(_) => return Err(OfpError::BmcBadField),
         }
     }
-    // A packet type that is not Ethernet's may come behind fields of Ethernet, which it takes the ground from.
+    // A packet type other than Ethernet may follow Ethernet fields, and invalidates them.
     if !unknown.is_of_metadata()
         && !prereq::satisfied(Field::EthType, matching)
         && ETHERNET.iter().any(|f| matching.mask().get(*f) != 0)
     {
         return Err(OfpError::BmcBadPrereq);
     }
-    // A cookie of which no bit matters is none; twice is twice all the same.
+    // A cookie with an empty mask counts as none; a second cookie is still a duplicate.
     Ok(cookie.filter(|(_, mask)| *mask != 0))
 }
 
-/// Fields that only an Ethernet packet has.
+/// Fields of Ethernet packets only.
 const ETHERNET: [Field; 4] = [Field::EthSrc, Field::EthDst, Field::EthType, Field::VlanTci];
 
 fn add(matching: &mut Match, field: Field, value: u128, mask: u128, unknown: Unknown) -> Result<(), OfpError> {
     if !mask_is_valid(field, mask) {
         return Err(OfpError::BmcBadMask);
     }
-    // Of ERSPAN's fields, nobody asks.
-    let asked =
+    // The values of ERSPAN fields are not checked.
+    let is_checked =
         !matches!(field, Field::TunErspanIdx | Field::TunErspanVer | Field::TunErspanDir | Field::TunErspanHwid);
-    if asked && !value_is_valid(field, value) {
+    if is_checked && !value_is_valid(field, value) {
         return Err(OfpError::BmcBadValue);
     }
     if unknown == Unknown::Pipeline && !is_of_pipeline(field) {
@@ -307,8 +307,8 @@ fn add(matching: &mut Match, field: Field, value: u128, mask: u128, unknown: Unk
     Ok(())
 }
 
-/// Whether a field belongs to the pipeline rather than to the packet: ports, registers, metadata, tunnels and the type of
-/// the packet.
+/// Returns true for fields of the pipeline rather than of the packet: ports, registers, metadata, tunnels and the packet
+/// type.
 fn is_of_pipeline(field: Field) -> bool {
     use Field as F;
     let ranges = [(F::TunId, F::TunGtpuMsgtype), (F::Metadata, F::InPortOxm), (F::Reg0, F::Xxreg3)];
@@ -326,7 +326,7 @@ pub fn decode_nx_match(
     Ok((matching, cookie))
 }
 
-/// The same, into a match that is [`Match::ANY`].
+/// Does the same into `matching`, which must be [`Match::ANY`].
 pub(crate) fn decode_nx_match_into(
     r: &mut Reader<'_>,
     length: usize,
@@ -337,14 +337,15 @@ pub(crate) fn decode_nx_match_into(
     decode_into(&bytes[..length], unknown, matching)
 }
 
-/// Reads an `ofp_match`, of type OXM or of OpenFlow 1.1's, with header and padding, off the front of `r` (OpenFlow 1.2 and later).
+/// Reads an `ofp_match`, of type OXM or of OpenFlow 1.1's, with header and padding, off the front of `r` (OpenFlow 1.2 and
+/// later).
 pub fn decode_oxm_match(r: &mut Reader<'_>, unknown: Unknown) -> Result<Match, OfpError> {
     let mut matching = Match::ANY;
     decode_oxm_match_into(r, unknown, &mut matching)?;
     Ok(matching)
 }
 
-/// The same, into a match that is [`Match::ANY`].
+/// Does the same into `matching`, which must be [`Match::ANY`].
 pub(crate) fn decode_oxm_match_into(
     r: &mut Reader<'_>,
     unknown: Unknown,
@@ -352,7 +353,7 @@ pub(crate) fn decode_oxm_match_into(
 ) -> Result<(), OfpError> {
     let mut header = r.clone();
     let (ty, length) = (header.u16().map_err(bad_len)?, header.u16().map_err(bad_len)?);
-    // Of metadata there is one form.
+    // Metadata has a single form.
     if unknown.is_of_metadata() && length < 4 {
         return Err(OfpError::BmcBadLen);
     }
@@ -360,7 +361,7 @@ pub(crate) fn decode_oxm_match_into(
         return Err(OfpError::BmcBadType);
     }
     if ty == 0 {
-        // OFPMT_STANDARD, which stays allowed.
+        // OFPMT_STANDARD, which is still accepted.
         *matching = of_match::decode_of11(r)?;
         return Ok(());
     }
@@ -370,7 +371,7 @@ pub(crate) fn decode_oxm_match_into(
     if decode_into(entries, unknown, matching)?.is_some() { Err(OfpError::BmcBadField) } else { Ok(()) }
 }
 
-/// Fields in the order in which Open vSwitch writes them, so that bytes agree.
+/// Fields in the order in which Open vSwitch writes them, which makes the bytes equal.
 #[rustfmt::skip]
 const ORDER: &[Field] = {
     use Field::{
@@ -402,9 +403,9 @@ const ORDER: &[Field] = {
     ]
 };
 
-/// Whether a field of `matching` is written: if it means something. A field of the connection's original direction is
-/// written even where the connection's state does not say that there is one, so that the receiver refuses the match and
-/// no wider one takes its place; its ports follow its protocol.
+/// Returns true if a field of `matching` is written: if its prerequisites are met. Fields of the connection's original
+/// direction are written even if the match lacks the connection state that they need, so that the receiver refuses the match
+/// instead of installing a wider one; their ports need the protocol.
 fn is_written(field: Field, matching: &Match) -> bool {
     match field {
         Field::CtTpSrc | Field::CtTpDst => matching.get(Field::CtNwProto).1 != 0,
@@ -413,11 +414,11 @@ fn is_written(field: Field, matching: &Match) -> bool {
     }
 }
 
-/// Places in [`ORDER`], a bit each.
+/// A set of indices into [`ORDER`], a bit each.
 type Places = [u64; 4];
 const _: () = assert!(ORDER.len() <= size_of::<Places>() * 8);
 
-/// For each word of a key the fields that have something in it: most matches have something in a few words only.
+/// For each word of a key the fields with bits in it: most matches have bits in a few words only.
 static FIELDS_OF_WORDS: LazyLock<[Places; flow::WORDS]> = LazyLock::new(|| {
     std::array::from_fn(|word| {
         let mut key = flow::FlowKey::ZERO;
@@ -430,7 +431,8 @@ static FIELDS_OF_WORDS: LazyLock<[Places; flow::WORDS]> = LazyLock::new(|| {
     })
 });
 
-/// The fields in which `matching` may have something, and those before which options are to be written, in their order.
+/// Returns the fields that may have bits in `matching`, and the one before which options are written, in the order of
+/// writing.
 fn fields_in(matching: &Match) -> impl Iterator<Item = Field> + use<> {
     let mut places = Places::default();
     for (of_word, _) in FIELDS_OF_WORDS.iter().zip(&matching.mask().0).filter(|(_, mask)| **mask != 0) {
@@ -449,7 +451,7 @@ fn fields_in(matching: &Match) -> impl Iterator<Item = Field> + use<> {
     })
 }
 
-/// Appends the entries of `matching`, and the cookie's after them, without padding.
+/// Appends the entries of `matching`, and then those of the cookie, without padding.
 pub fn encode(out: &mut Writer, matching: &Match, cookie: Option<Cookie>, dialect: Dialect) {
     let mut entries = Writer::with_capacity(64);
     let mut ethernet = false;
@@ -475,7 +477,7 @@ pub fn encode(out: &mut Writer, matching: &Match, cookie: Option<Cookie>, dialec
             _ => put_entry(&mut entries, field, value, mask, dialect),
         }
     }
-    // That the packet is an Ethernet packet is implied by every field of one.
+    // Every Ethernet field implies that the packet is an Ethernet packet.
     let (packet_type, mask) = matching.get(Field::PacketType);
     if mask != 0 && !(ethernet && packet_type == 0) {
         put_entry(out, Field::PacketType, packet_type, mask, dialect);
@@ -500,15 +502,15 @@ pub(crate) fn exact_mask(field: Field) -> u128 {
     if field == Field::ArpOp { 0xff } else { field.info().full_mask() }
 }
 
-/// Appends one entry, with a mask unless all of the field's bits matter.
+/// Appends one entry, with a mask unless it covers all of the field's bits.
 pub fn put_entry(out: &mut Writer, field: Field, value: u128, mask: u128, dialect: Dialect) {
-    // The tunnel flags and the state of a connection, of which some bits are known, are always written with a mask.
+    // The tunnel flags and the connection state, of which only some bits are defined, always have a mask.
     let some_known = matches!(field, Field::TunFlags | Field::CtState);
     let exact = mask & exact_mask(field) == exact_mask(field) && !some_known;
     put_entry_as(out, field, value, (!exact).then_some(mask), dialect);
 }
 
-/// Appends one entry, with a mask if one is given.
+/// Appends one entry, with a mask if `mask` has one.
 pub fn put_entry_as(out: &mut Writer, field: Field, value: u128, mask: Option<u128>, dialect: Dialect) {
     let Some(header) = Header::of(field, mask.is_some(), dialect) else { return };
     let n = field.info().wire_bytes();
@@ -519,7 +521,7 @@ pub fn put_entry_as(out: &mut Writer, field: Field, value: u128, mask: Option<u1
     }
 }
 
-/// Appends a tunnel option, with as many bytes as it needs.
+/// Appends a tunnel option, with as many bytes as its value needs.
 pub fn put_option(out: &mut Writer, option: &TunOption) {
     let mask = option.mask().unwrap_or_default();
     if let Some(header) = Header::of(option.field(), option.mask().is_some(), Dialect::Nxm) {
@@ -529,7 +531,7 @@ pub fn put_option(out: &mut Writer, option: &TunOption) {
     }
 }
 
-/// OXM has the VLAN id (with the tag's presence) and the priority as two fields.
+/// Appends the VLAN id (with the tag's presence) and the priority, which are two fields in OXM.
 fn put_vlan(out: &mut Writer, tci: u128, mask: u128, dialect: Dialect) {
     let (vid, vid_mask) = (tci & 0x1fff, mask & 0x1fff);
     if vid_mask != 0 {
@@ -540,7 +542,7 @@ fn put_vlan(out: &mut Writer, tci: u128, mask: u128, dialect: Dialect) {
     }
 }
 
-/// Appends an `nx_match` with its padding; returns its length without.
+/// Appends an `nx_match` with its padding; returns its length without padding.
 pub fn encode_nx_match(out: &mut Writer, matching: &Match, cookie: Option<Cookie>) -> usize {
     let start = out.len();
     encode(out, matching, cookie, Dialect::Nxm);

@@ -1,6 +1,6 @@
 //! Matches of fixed size: the 40 bytes of OpenFlow 1.0 (section 5.2.3) and the 88 bytes of OpenFlow 1.1 (section A.2.3).
 //!
-//! A field whose prerequisites the match lacks is ignored in what OpenFlow 1.0 sends, as it says nothing.
+//! In OpenFlow 1.0, a field whose prerequisites the match lacks is ignored, as it has no meaning.
 
 use super::error::OfpError;
 use super::nxm::exact_mask;
@@ -44,7 +44,7 @@ pub fn decode_of10(r: &mut Reader<'_>) -> Result<Match, OfpError> {
     read_of10(&mut Reader::new(r.bytes(OF10_LEN).map_err(|_| OfpError::BrcBadLen)?))
 }
 
-/// Whether the 40 bytes wildcard nothing; such a flow has the highest priority, whatever its message says (section 3.4).
+/// Returns true if the 40 bytes wildcard nothing; such a flow has the highest priority, whatever its message says (section 3.4).
 pub fn of10_is_exact(bytes: &[u8]) -> bool {
     Reader::new(bytes).u32().is_ok_and(|w| w & of10::ALL == 0)
 }
@@ -88,7 +88,7 @@ fn read_of10(r: &mut Reader<'_>) -> Result<Match, OfpError> {
     Ok(m)
 }
 
-/// Tag control information and mask of what OpenFlow 1.0 says about VLANs.
+/// Returns tag control information and mask for the VLAN fields of OpenFlow 1.0.
 fn vlan_of10(vlan: u16, pcp: u8, match_vlan: bool, match_pcp: bool) -> (u16, u16) {
     let pcp = u16::from(pcp) << 13 & PCP;
     match (match_vlan, match_pcp) {
@@ -108,7 +108,7 @@ struct L3 {
 }
 
 impl L3 {
-    /// Adds what the Ethernet type lets mean something.
+    /// Adds the fields whose prerequisite the Ethernet type meets.
     fn add(&self, m: &mut Match) {
         let mut put = |field: Field, value: u128, mask: u128| {
             if mask != 0 && prereq::satisfied(field, m) {
@@ -132,7 +132,7 @@ impl L3 {
     }
 }
 
-/// The fields that stand for ports and ICMP type and code, 16 bits wide on the wire.
+/// The fields for ports, and for ICMP type and code, which are 16 bits wide on the wire.
 const TP: [(Field, Field); 5] = [
     (Field::TcpSrc, Field::TcpDst),
     (Field::UdpSrc, Field::UdpDst),
@@ -146,14 +146,14 @@ fn add_tp_of10(m: &mut Match, (src, dst): (Option<u16>, Option<u16>)) {
     for (field, whole, value) in [(src_field, Field::TcpSrc, src), (dst_field, Field::TcpDst, dst)] {
         match value {
             Some(v) if u128::from(v) <= field.info().full_mask() => m.set(field, v.into()),
-            // An ICMP type beyond eight bits, which no packet has.
+            // An ICMP type beyond eight bits: matches no packet.
             Some(v) => m.set(whole, v.into()),
             None => {}
         }
     }
 }
 
-/// Writes what OpenFlow 1.0 can say of `matching`; the rest is left out.
+/// Appends the part of `matching` that OpenFlow 1.0 can express.
 pub fn encode_of10(out: &mut Writer, matching: &Match) {
     let mut wildcards = 0;
     let get = |field: Field| {
@@ -207,7 +207,7 @@ pub fn encode_of10(out: &mut Writer, matching: &Match) {
     out.put_u16(tp_dst as u16);
 }
 
-/// Whether OpenFlow 1.0's match can say all of `matching`; if not, a Nicira message has to.
+/// Returns true if OpenFlow 1.0's match can express all of `matching`; if not, it needs a Nicira message.
 pub fn of10_can_express(matching: &Match) -> bool {
     let mut bytes = Writer::new();
     encode_of10(&mut bytes, matching);
@@ -274,7 +274,7 @@ fn read_of11(r: &mut Reader<'_>) -> Result<Match, OfpError> {
     if exact(of11::NW_TOS) && ipv4 && tos & 3 != 0 {
         return Err(OfpError::BmcBadValue);
     }
-    // These fields are of IPv4 and ARP; of IPv6, this match knows nothing.
+    // These fields belong to IPv4 and ARP; the match has none for IPv6.
     if ipv4 || prereq::satisfied(Field::ArpOp, &m) {
         L3 {
             tos: exact(of11::NW_TOS).then_some(tos),
@@ -324,7 +324,7 @@ fn vlan_of11(vlan: u16, pcp: u8, match_vlan: bool, match_pcp: bool) -> Option<(u
     }
 }
 
-/// Writes what OpenFlow 1.1 can say of `matching`, with its header; the rest is left out.
+/// Appends the part of `matching` that OpenFlow 1.1 can express, with header.
 pub fn encode_of11(out: &mut Writer, matching: &Match) {
     let get = |field: Field| if prereq::satisfied(field, matching) { matching.get(field) } else { (0, 0) };
     let mut wildcards = 0;

@@ -11,12 +11,12 @@ const FLOW_COUNT: u8 = 3;
 const PACKET_COUNT: u8 = 4;
 const BYTE_COUNT: u8 = 5;
 
-/// What is told of a flow, or of several.
+/// The statistics of one flow or of several.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Counts {
-    /// How long the flow has been there, in seconds and nanoseconds.
+    /// How long the flow has existed, in seconds and nanoseconds.
     pub(crate) duration: Option<(u32, u32)>,
-    /// How long no packet has come, in seconds and nanoseconds.
+    /// The time since the last packet, in seconds and nanoseconds.
     pub(crate) idle_time: Option<(u32, u32)>,
     pub(crate) packet_count: Option<u64>,
     pub(crate) byte_count: Option<u64>,
@@ -24,8 +24,8 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// Reads the list with its header and padding. Entries that are not known, or of another length than they should
-    /// have, are passed over.
+    /// Reads the list with its header and padding. Skips entries that are unknown, or of another length than the
+    /// specification's.
     pub(crate) fn decode(r: &mut Reader<'_>) -> Result<Self> {
         let bad = |_| OfpError::BmcBadLen;
         let mut header = r.clone();
@@ -58,7 +58,7 @@ impl Counts {
         }
     }
 
-    /// Writes the list with its header and padding.
+    /// Appends the list with its header and padding.
     pub(crate) fn encode(self, out: &mut Writer) {
         let start = out.len();
         out.zeros(4);
@@ -86,12 +86,12 @@ impl Counts {
     }
 }
 
-/// A counter as other versions have it: all ones if it is not known.
+/// Converts a counter of other versions, where all ones mean that it is unknown.
 pub(crate) fn known(n: u64) -> Option<u64> {
     (n != u64::MAX).then_some(n)
 }
 
-/// A duration as other versions have it.
+/// Converts a duration of other versions.
 pub(crate) fn known_duration(sec: u32, nsec: u32) -> Option<(u32, u32)> {
     ((sec, nsec) != (u32::MAX, u32::MAX)).then_some((sec, nsec))
 }

@@ -16,11 +16,11 @@ use crate::wire::{Reader, Result, Writer};
 use base::PortNo;
 use flow::{Field, Match};
 
-/// How packet-ins are written (`NXT_SET_PACKET_IN_FORMAT`).
+/// The format of packet-ins (`NXT_SET_PACKET_IN_FORMAT`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum PacketInFormat {
-    /// OpenFlow's own, different in each version.
+    /// OpenFlow's own, which differs from version to version.
     Standard = 0,
     /// `NXT_PACKET_IN`.
     Nxt = 1,
@@ -29,7 +29,7 @@ pub enum PacketInFormat {
 }
 
 impl PacketInFormat {
-    /// The format of this number.
+    /// Returns the format with this number.
     pub fn from_wire(n: u32) -> Option<Self> {
         [Self::Standard, Self::Nxt, Self::Nxt2].into_iter().find(|f| *f as u32 == n)
     }
@@ -38,23 +38,23 @@ impl PacketInFormat {
 /// A packet for the controller.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PacketIn {
-    /// Why.
+    /// The reason.
     pub reason: PacketInReason,
-    /// Where the switch keeps the whole packet, if it does.
+    /// The id under which the switch buffers the whole packet, if it does.
     pub buffer_id: Option<u32>,
-    /// Bytes of the whole packet.
+    /// Length of the whole packet in bytes.
     pub total_len: u32,
     /// Table of the flow, 0 if unknown.
     pub table_id: u8,
-    /// Cookie of the flow; all ones if there is none or the format does not tell.
+    /// Cookie of the flow; all ones if there is none or the format lacks it.
     pub cookie: u64,
     /// Ingress port and other metadata.
     pub metadata: Match,
     /// The first bytes of the packet, or all.
     pub data: Vec<u8>,
-    /// What the `controller` action handed through (NXT_PACKET_IN2).
+    /// The user data of the `controller` action (NXT_PACKET_IN2).
     pub userdata: Vec<u8>,
-    /// What NXT_RESUME needs, opaque (NXT_PACKET_IN2).
+    /// The opaque state for NXT_RESUME (NXT_PACKET_IN2).
     pub continuation: Vec<u8>,
 }
 
@@ -71,7 +71,7 @@ fn reason(n: u8) -> Result<PacketInReason> {
     all.into_iter().find(|r| *r as u8 == n).ok_or(OfpError::NxbrcBadReason)
 }
 
-/// The reason as a version has it: what OpenFlow 1.4 added is "action" before.
+/// The reason in a version: before OpenFlow 1.4, the reasons that it added are "action".
 fn wire_reason(version: Version, r: PacketInReason) -> u8 {
     let later = r as u8 > PacketInReason::InvalidTtl as u8;
     (if later && version < Version::V14 { PacketInReason::Action } else { r }) as u8
@@ -89,7 +89,7 @@ const USERDATA: u16 = 7;
 const CONTINUATION: u16 = 8;
 
 impl PacketIn {
-    /// The ingress port, [`PortNo::NONE`] if the metadata does not say.
+    /// The ingress port; [`PortNo::NONE`] if the metadata has none.
     pub fn in_port(&self) -> PortNo {
         match self.metadata.get(Field::InPortOxm) {
             (_, 0) => PortNo::NONE,
@@ -163,7 +163,7 @@ impl PacketIn {
         self.put_data(out);
     }
 
-    /// As much of the packet as the message has room for.
+    /// Appends as much of the packet as the message has space for.
     fn put_data(&self, out: &mut Writer) {
         let room = usize::from(u16::MAX) - out.len().min(usize::from(u16::MAX));
         out.put(&self.data[..self.data.len().min(room)]);
@@ -196,7 +196,7 @@ impl PacketIn {
         self.put_data(out);
     }
 
-    /// `unknown`: what becomes of properties that are not known.
+    /// `unknown`: the treatment of unknown properties.
     pub(crate) fn decode_nxt2(version: Version, unknown: Unknown, r: &mut Reader<'_>) -> Result<Self> {
         let mut p = Self::empty();
         let (mut full_len, mut continues) = (None, false);
@@ -221,7 +221,7 @@ impl PacketIn {
         if continues {
             Continuation::decode(version, &p.continuation)?;
         }
-        // As a length of the whole packet, 0 says nothing.
+        // A length of 0 counts as absent.
         p.total_len = full_len.filter(|len| *len != 0).unwrap_or(p.data.len() as u32);
         if (p.total_len as usize) < p.data.len() {
             return Err(OfpError::BpcBadLen);
@@ -256,16 +256,16 @@ impl PacketIn {
     }
 }
 
-/// A packet that the switch is to send.
+/// A packet-out: a packet for the switch to send.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PacketOut {
-    /// A packet that the switch keeps, instead of `data`.
+    /// The id of a buffered packet, which replaces `data`.
     pub buffer_id: Option<u32>,
-    /// The port that the actions are to take for the ingress port.
+    /// The ingress port for the actions.
     pub in_port: PortNo,
-    /// What else they are to take for the packet's metadata (OpenFlow 1.5).
+    /// Further metadata for the actions (OpenFlow 1.5).
     pub metadata: Match,
-    /// What to do with the packet.
+    /// The actions.
     pub actions: Vec<Action>,
     /// The packet.
     pub data: Vec<u8>,
@@ -292,7 +292,7 @@ impl PacketOut {
         {
             return Err(OfpError::BrcBadPort);
         }
-        // With a buffer there is nothing to say of the packet.
+        // Data beside a buffer id is ignored.
         let data = Some(r.rest()).filter(|_| buffer_id.is_none()).unwrap_or_default().to_vec();
         Ok(Self { buffer_id, in_port, metadata, actions, data })
     }
@@ -318,7 +318,7 @@ impl PacketOut {
     }
 }
 
-/// The ingress port, and the rest, of what OpenFlow 1.5 says of a packet to be sent.
+/// Splits the metadata of an OpenFlow 1.5 packet-out into the ingress port and the rest.
 fn split_metadata(mut metadata: Match) -> Result<(PortNo, Match)> {
     let (port, mask) = metadata.get(Field::InPortOxm);
     metadata.clear(Field::InPortOxm);
@@ -328,10 +328,10 @@ fn split_metadata(mut metadata: Match) -> Result<(PortNo, Match)> {
     Ok((PortNo(port as u32), metadata))
 }
 
-/// The name of a reason for a packet-in, by its number.
+/// Returns the name of a packet-in reason, by its number.
 pub fn reason_name(n: u32) -> Option<&'static str> {
     REASONS.get(n as usize).copied()
 }
 
-/// Names of reasons for packet-ins, by number.
+/// Names of packet-in reasons, by number.
 pub(crate) const REASONS: [&str; 6] = ["no_match", "action", "invalid_ttl", "action_set", "group", "packet_out"];

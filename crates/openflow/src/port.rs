@@ -16,17 +16,17 @@ use base::{MacAddr, PortNo};
 pub mod config {
     /// Administratively down.
     pub const PORT_DOWN: u32 = 1 << 0;
-    /// No 802.1D (OpenFlow 1.0).
+    /// No spanning tree (OpenFlow 1.0).
     pub const NO_STP: u32 = 1 << 1;
-    /// Drop what comes in.
+    /// Drop received packets.
     pub const NO_RECV: u32 = 1 << 2;
-    /// Drop 802.1D packets that come in (OpenFlow 1.0).
+    /// Drop received 802.1D packets (OpenFlow 1.0).
     pub const NO_RECV_STP: u32 = 1 << 3;
-    /// Not part of flooding (OpenFlow 1.0).
+    /// Exclude from flooding (OpenFlow 1.0).
     pub const NO_FLOOD: u32 = 1 << 4;
-    /// Drop what would go out.
+    /// Drop packets to send.
     pub const NO_FWD: u32 = 1 << 5;
-    /// No packet-in for what comes in.
+    /// Send no packet-ins for received packets.
     pub const NO_PACKET_IN: u32 = 1 << 6;
 }
 
@@ -38,7 +38,7 @@ pub mod state {
     pub const BLOCKED: u32 = 1 << 1;
     /// Usable in fast failover (OpenFlow 1.1).
     pub const LIVE: u32 = 1 << 2;
-    /// Spanning tree: learning (OpenFlow 1.0; two bits tell the state, zeros mean listening).
+    /// Spanning tree: learning (OpenFlow 1.0; the state takes two bits, and zeros mean listening).
     pub const STP_LEARN: u32 = 1 << 8;
     /// Spanning tree: forwarding.
     pub const STP_FORWARD: u32 = 2 << 8;
@@ -76,17 +76,17 @@ pub mod features {
     /// Asymmetric pause.
     pub const PAUSE_ASYM: u32 = 1 << 15;
 
-    /// The fastest of the modes, in bits per second, or `default` if they name none.
+    /// Returns the fastest of the modes, in bits per second, or `default` if there is none.
     pub fn bps(modes: u32, default: u64) -> u64 {
         SPEEDS.iter().rev().find(|(bit, _)| modes & 1 << bit != 0).map_or(default, |(_, bps)| *bps)
     }
 
-    /// From OpenFlow 1.0, which lacks the rates above 10 Gb/s.
+    /// Converts from OpenFlow 1.0, which lacks the rates above 10 Gb/s.
     pub(crate) fn from_of10(modes: u32) -> u32 {
         modes & 0x7f | (modes & 0xf80) << 4
     }
 
-    /// To OpenFlow 1.0. Modes that it lacks are left out.
+    /// Converts to OpenFlow 1.0, leaving out modes that it lacks.
     pub(crate) fn to_of10(modes: u32) -> u32 {
         modes & 0x7f | modes >> 4 & 0xf80
     }
@@ -112,7 +112,7 @@ pub struct PortDesc {
     pub port_no: PortNo,
     /// Ethernet address.
     pub hw_addr: MacAddr,
-    /// Name, of at most 15 bytes on the wire.
+    /// Name; at most 15 bytes are sent.
     pub name: String,
     /// Bits of [`config`].
     pub config: u32,
@@ -122,17 +122,17 @@ pub struct PortDesc {
     pub curr: u32,
     /// Advertised modes.
     pub advertised: u32,
-    /// Modes that the port can do.
+    /// Supported modes.
     pub supported: u32,
-    /// Modes that the other end advertises.
+    /// Modes that the link partner advertises.
     pub peer: u32,
-    /// Current speed in kb/s. (OpenFlow 1.0 has it by `curr` only.)
+    /// Current speed in kb/s. (OpenFlow 1.0 has only the mode in `curr`.)
     pub curr_speed: u32,
     /// Highest speed in kb/s.
     pub max_speed: u32,
 }
 
-/// The property with what Ethernet knows (`OFPPDPT_ETHERNET`, `OFPPMPT_ETHERNET`).
+/// The property of Ethernet ports (`OFPPDPT_ETHERNET`, `OFPPMPT_ETHERNET`).
 const ETHERNET: u16 = 0;
 /// Bytes of a port from OpenFlow 1.4 on, without properties.
 const LEN14: usize = 40;
@@ -160,7 +160,7 @@ impl PortDesc {
         Ok(port)
     }
 
-    /// From OpenFlow 1.4 on, what is Ethernet's is a property, and a port has a length (section 7.2.1).
+    /// Reads a port from OpenFlow 1.4 on, which has a length and a property for Ethernet (section 7.2.1).
     fn decode14(r: &mut Reader<'_>) -> Result<Self> {
         let mut port = Self { port_no: r.port11()?, ..Self::default() };
         let len = usize::from(r.u16()?);
@@ -242,24 +242,24 @@ pub(crate) fn read_port(version: Version, r: &mut Reader<'_>) -> Result<PortNo> 
     if version == V10 { r.port10() } else { r.port11() }
 }
 
-/// What happened to a port (`ofp_port_reason`).
+/// A change of a port (`ofp_port_reason`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum PortReason {
-    /// It is new.
+    /// The port was added.
     Add = 0,
-    /// It is gone.
+    /// The port was removed.
     Delete = 1,
-    /// Something about it changed.
+    /// The port's attributes changed.
     Modify = 2,
 }
 
-/// A port came, went or changed.
+/// A port was added, removed or changed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PortStatus {
-    /// What happened.
+    /// The change.
     pub reason: PortReason,
-    /// The port as it is, or was.
+    /// The port's description, after the change or before its removal.
     pub desc: PortDesc,
 }
 
@@ -273,7 +273,7 @@ impl PortStatus {
         };
         r.skip(7)?;
         let desc = PortDesc::decode(version, r)?;
-        // Nothing is known to come after it.
+        // No known field follows.
         r.rest();
         Ok(Self { reason, desc })
     }
@@ -288,9 +288,9 @@ impl PortStatus {
 /// A request to change a port.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PortMod {
-    /// Which port.
+    /// The port.
     pub port_no: PortNo,
-    /// Its Ethernet address, as a safeguard.
+    /// The port's Ethernet address, as a safeguard.
     pub hw_addr: MacAddr,
     /// New values of the bits in `mask`.
     pub config: u32,
@@ -301,7 +301,7 @@ pub struct PortMod {
 }
 
 impl PortMod {
-    /// `unknown`: what becomes of properties that are not known.
+    /// `unknown`: the treatment of unknown properties.
     pub(crate) fn decode(version: Version, unknown: Unknown, r: &mut Reader<'_>) -> Result<Self> {
         let v10 = version == V10;
         let port_no = read_port(version, r)?;
@@ -336,7 +336,7 @@ impl PortMod {
         out.zeros(if version < V14 { 4 } else { 0 });
     }
 
-    /// The modes to advertise are a property from OpenFlow 1.4 on (section 7.3.4.3).
+    /// Reads the modes to advertise, which are a property from OpenFlow 1.4 on (section 7.3.4.3).
     fn read_advertise(unknown: Unknown, r: &mut Reader<'_>) -> Result<u32> {
         let mut advertise = 0;
         property::each(r, |p| {
@@ -350,7 +350,7 @@ impl PortMod {
     }
 }
 
-/// A duration on the wire: all ones in both words if it is unknown.
+/// Reads a duration: all ones in both words if it is unknown.
 pub(crate) fn read_duration(r: &mut Reader<'_>) -> Result<Option<(u32, u32)>> {
     let d = (r.u32()?, r.u32()?);
     Ok((d != (u32::MAX, u32::MAX)).then_some(d))

@@ -1,8 +1,8 @@
-//! Which fields a match makes meaningful: the prerequisites of ovs-fields(7).
+//! The prerequisites of match fields in ovs-fields(7).
 
 use flow::{Field, Match, Prereq};
 
-/// Whether `matching` satisfies what `field` presupposes.
+/// Returns true if `matching` meets the prerequisites of `field`.
 pub fn satisfied(field: Field, matching: &Match) -> bool {
     match field.info().prereq {
         Prereq::Ct => connection_tracked(field, matching),
@@ -10,8 +10,8 @@ pub fn satisfied(field: Field, matching: &Match) -> bool {
     }
 }
 
-/// Whether the connection's original direction is known: a tracked connection that is not invalid, of the family that the
-/// field is for.
+/// Returns true if the match implies that the connection's original direction is known: a tracked connection that is not
+/// invalid, of the address family of the field.
 fn connection_tracked(field: Field, matching: &Match) -> bool {
     connection_is_known(matching)
         && match field {
@@ -21,7 +21,7 @@ fn connection_tracked(field: Field, matching: &Match) -> bool {
         }
 }
 
-/// Whether the match is for packets of a tracked connection that is not invalid.
+/// Returns true if the match implies a tracked connection that is not invalid.
 pub(crate) fn connection_is_known(matching: &Match) -> bool {
     const NEW_EST_REL_RPL: u128 = 0x0f;
     const INVALID: u128 = 0x10;

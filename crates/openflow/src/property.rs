@@ -1,17 +1,17 @@
-//! Properties: a type, a length and a value, padded to a multiple of 8 bytes, by which OpenFlow 1.4 and later, and
-//! messages of Nicira's, leave room for more (OpenFlow 1.4 section 7.2.1 and others that say "TLV format").
+//! Properties: a type, a length and a value, padded to a multiple of 8 bytes. OpenFlow 1.4 and later, and some messages of
+//! Nicira's, use them for extensible parts (OpenFlow 1.4 section 7.2.1 and others that say "TLV format").
 //!
-//! The length counts type, length and value, not the padding. Wherever properties are read, they are read here, so that
-//! what is wrong with one leads to the same errors: `OFPBPC_BAD_LEN`, `OFPBPC_BAD_TYPE`, `OFPBPC_BAD_EXPERIMENTER`
+//! The length counts type, length and value, not the padding. All messages read properties with this module, so that
+//! malformed ones cause the same errors everywhere: `OFPBPC_BAD_LEN`, `OFPBPC_BAD_TYPE`, `OFPBPC_BAD_EXPERIMENTER`
 //! and `OFPBPC_BAD_EXP_TYPE`.
 
 use crate::error::OfpError;
 use crate::nxm::Unknown;
 use crate::wire::{Reader, Result, Writer};
 
-/// The type of properties that an experimenter defines; their values begin with its id and a type of its own.
+/// The type of experimenter properties; their values begin with the experimenter id and a type of its own.
 pub(crate) const EXPERIMENTER: u16 = 0xffff;
-/// The same where there are two of each kind: for secondaries, or for table misses.
+/// The second experimenter type, in lists that have two: for secondary controllers, or for table misses.
 pub(crate) const OTHER_EXPERIMENTER: u16 = 0xfffe;
 
 /// Bytes of type and length.
@@ -22,64 +22,64 @@ const LEN: OfpError = OfpError::BpcBadLen;
 /// A property.
 #[derive(Clone, Debug)]
 pub(crate) struct Property<'a> {
-    /// Its type, of which the message says what it means.
+    /// Its type, whose meaning depends on the message.
     pub(crate) ty: u16,
-    /// Of an experimenter's property: whose it is, and the type that it has there.
+    /// For an experimenter property: the experimenter id, and its type.
     pub(crate) experimenter: Option<(u32, u32)>,
-    /// What comes after all that, without padding.
+    /// The value after these headers, without padding.
     pub(crate) value: Reader<'a>,
 }
 
 impl<'a> Property<'a> {
-    /// Takes a property with its padding off the front of `r`. Those of types from `experimenters` on are experimenters'.
+    /// Takes a property with its padding off the front of `r`. Types from `experimenters` on are experimenter properties.
     pub(crate) fn take(r: &mut Reader<'a>, experimenters: u16) -> Result<Self> {
         let mut header = r.clone();
         let (ty, len) = (header.u16().map_err(|_| LEN)?, usize::from(header.u16().map_err(|_| LEN)?));
         let whole = r.bytes(len.next_multiple_of(8)).map_err(|_| LEN)?;
         let mut value = Reader::new(whole.get(HEADER_LEN..len).ok_or(LEN)?);
         let experimenter = if ty >= experimenters {
-            let (who, ty) = (value.u32().map_err(|_| LEN)?, value.u32().map_err(|_| LEN)?);
-            if who == 0 {
+            let (experimenter, ty) = (value.u32().map_err(|_| LEN)?, value.u32().map_err(|_| LEN)?);
+            if experimenter == 0 {
                 return Err(OfpError::BpcBadExperimenter);
             }
-            Some((who, ty))
+            Some((experimenter, ty))
         } else {
             None
         };
         Ok(Self { ty, experimenter, value })
     }
 
-    /// What `read` takes off the front of the value.
+    /// Reads the front of the value with `read`.
     pub(crate) fn read<T>(mut self, read: impl FnOnce(&mut Reader<'a>) -> Result<T>) -> Result<T> {
         read(&mut self.value).map_err(|e| if e == OfpError::BrcBadLen { LEN } else { e })
     }
 
-    /// The value, of exactly `N` bytes.
+    /// Returns the value, of exactly `N` bytes.
     fn exactly<const N: usize>(self) -> Result<[u8; N]> {
         self.value.peek().try_into().map_err(|_| LEN)
     }
 
-    /// The value as 8 bits. (Some count the bytes after it into the length, others do not.)
+    /// Returns the value as 8 bits. (Some senders count the bytes after it into the length, others do not.)
     pub(crate) fn u8(self) -> Result<u8> {
         self.read(Reader::u8)
     }
 
-    /// The value as 16 bits, of which the same holds.
+    /// Returns the value as 16 bits, with the same leniency.
     pub(crate) fn u16(self) -> Result<u16> {
         self.read(Reader::u16)
     }
 
-    /// The value as 32 bits.
+    /// Returns the value as 32 bits.
     pub(crate) fn u32(self) -> Result<u32> {
         self.exactly().map(u32::from_be_bytes)
     }
 
-    /// The value as 64 bits, which stand on a multiple of 8.
+    /// Returns the value as 64 bits, which are aligned to 8 bytes.
     pub(crate) fn u64(self) -> Result<u64> {
         self.exactly().map(|b: [u8; 12]| b[4..].iter().fold(0, |v, b| v << 8 | u64::from(*b)))
     }
 
-    /// What a property that the message does not know leads to.
+    /// Skips a property that the message does not know, or returns the error for it.
     pub(crate) fn unknown(&self, unknown: Unknown) -> Result<()> {
         match (unknown, self.experimenter) {
             (Unknown::Skip | Unknown::Metadata | Unknown::Pipeline, _) => Ok(()),
@@ -89,12 +89,12 @@ impl<'a> Property<'a> {
     }
 }
 
-/// Reads properties to the end of `r`, each by `one`.
+/// Reads properties to the end of `r`, each with `one`.
 pub(crate) fn each<'a>(r: &mut Reader<'a>, one: impl FnMut(Property<'a>) -> Result<()>) -> Result<()> {
     each_with(EXPERIMENTER, r, one)
 }
 
-/// The same where experimenters have types from `experimenters` on.
+/// Does the same where types from `experimenters` on are experimenter properties.
 pub(crate) fn each_with<'a>(
     experimenters: u16,
     r: &mut Reader<'a>,
@@ -116,10 +116,10 @@ pub(crate) fn put(out: &mut Writer, ty: u16, value: impl FnOnce(&mut Writer)) {
     out.pad8(start);
 }
 
-/// Appends a property of an experimenter's.
-pub(crate) fn put_experimenter(out: &mut Writer, who: u32, ty: u32, value: impl FnOnce(&mut Writer)) {
+/// Appends an experimenter property.
+pub(crate) fn put_experimenter(out: &mut Writer, experimenter: u32, ty: u32, value: impl FnOnce(&mut Writer)) {
     put(out, EXPERIMENTER, |out| {
-        out.put_u32(who);
+        out.put_u32(experimenter);
         out.put_u32(ty);
         value(out);
     });
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn properties_round_trip() {
         let mut out = Writer::new();
         put(&mut out, 1, |_| {});
         put(&mut out, 2, |out| out.put(&[7; 5]));
@@ -185,10 +185,10 @@ mod tests {
 
     #[test]
     fn unknown_types() {
-        let of = |who: u32| {
+        let of = |experimenter: u32| {
             let mut out = Writer::new();
             put(&mut out, EXPERIMENTER, |out| {
-                out.put_u32(who);
+                out.put_u32(experimenter);
                 out.put_u32(1);
             });
             Property::take(&mut Reader::new(&out), EXPERIMENTER)

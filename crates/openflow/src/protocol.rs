@@ -1,5 +1,5 @@
-//! Flow formats: an OpenFlow version together with the way in which matches and tables are written in it, as
-//! `ovs-ofctl -F` names them, and which of them can carry a field, an action, a flow.
+//! Flow formats: an OpenFlow version together with its form of matches and tables, as `ovs-ofctl -F` names them, and the
+//! formats that can carry a field, an action or a flow.
 
 use super::action::Action;
 use super::action::check::{Limits, check};
@@ -18,11 +18,11 @@ impl Protocols {
     pub const NONE: Self = Self(0);
     /// OpenFlow 1.0 with the standard match, without table ids in flow mods.
     pub const OF10_STD: Self = Self(1);
-    /// The same with table ids (`NXT_FLOW_MOD_TABLE_ID`).
+    /// OpenFlow 1.0 with the standard match and table ids (`NXT_FLOW_MOD_TABLE_ID`).
     pub const OF10_STD_TID: Self = Self(1 << 1);
     /// OpenFlow 1.0 with Nicira's messages.
     pub const OF10_NXM: Self = Self(1 << 2);
-    /// The same with table ids.
+    /// OpenFlow 1.0 with Nicira's messages and table ids.
     pub const OF10_NXM_TID: Self = Self(1 << 3);
     /// OpenFlow 1.1.
     pub const OF11_STD: Self = Self(1 << 4);
@@ -44,34 +44,34 @@ impl Protocols {
     pub const OF13_UP: Self = Self(0b1_1100_0000);
     /// OpenFlow 1.1 and later.
     pub const OF11_UP: Self = Self(0b1_1111_0000);
-    /// Those that name a table in a flow mod.
+    /// Formats whose flow mods name a table.
     pub const TID: Self = Self(0b1_1111_1010);
-    /// Nicira's and OXM: those that can carry every field.
+    /// Nicira's and OXM: the formats that can carry every field.
     pub const EXTENDED: Self = Self(0b1_1110_1100);
-    /// All of them.
+    /// All formats.
     pub const ANY: Self = Self(0b1_1111_1111);
 
-    /// Whether the set is empty.
+    /// Returns true if the set is empty.
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Whether all of `other` is in the set.
+    /// Returns true if the set contains all of `other`.
     pub fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// The format of the set that is preferred: of the oldest version, the plainest.
+    /// Returns the preferred format of the set: of the oldest version, the plainest.
     pub fn first(self) -> Option<Self> {
         (self.0 != 0).then(|| Self(1 << self.0.trailing_zeros()))
     }
 
-    /// The formats of the set, one at a time, in order of preference.
+    /// Returns the formats of the set, one at a time, in order of preference.
     pub fn iter(self) -> impl Iterator<Item = Self> {
         (0..9).map(|i| Self(1 << i)).filter(move |p| self.contains(*p))
     }
 
-    /// The formats that a connection of this version can carry.
+    /// Returns the formats that a connection of this version can carry.
     pub fn of_version(version: Version) -> Self {
         match version {
             Version::V10 => Self::OF10_ANY | Self::NXM_ANY,
@@ -83,13 +83,13 @@ impl Protocols {
         }
     }
 
-    /// The version of a single format; `None` for an empty set.
+    /// Returns the version of a single format; `None` for an empty set.
     pub fn version(self) -> Option<Version> {
         Version::ALL.into_iter().find(|v| !(Self::of_version(*v) & self).is_empty())
     }
 
-    /// The formats named by `text`, a list with commas of `any`, `OpenFlow10`, `NXM-table_id` and the like, in any case.
-    /// The error is the name that is none of them.
+    /// Parses a list of format names separated by commas: `any`, `OpenFlow10`, `NXM-table_id` and the like, in any case.
+    /// The error is the name that is unknown.
     pub fn from_names(text: &str) -> Result<Self, String> {
         text.split([',', ' ']).filter(|name| !name.is_empty()).try_fold(Self::NONE, |set, name| {
             let known = NAMES.iter().find(|(n, _)| n.eq_ignore_ascii_case(name));
@@ -97,7 +97,7 @@ impl Protocols {
         })
     }
 
-    /// The formats that can carry this part of a match. (ovs-fields(7): which version has the field, and with which masks.)
+    /// Returns the formats that can carry this part of a match. (ovs-fields(7) lists versions and masks of each field.)
     pub fn of_field(field: Field, mask: u128) -> Self {
         let full = field.info().full_mask();
         let exact = mask & full == full;
@@ -123,15 +123,15 @@ impl Protocols {
             Field::Icmpv4Type | Field::Icmpv4Code => any_version,
             Field::SctpSrc | Field::SctpDst if exact => from_11,
             Field::InPortOxm | Field::IpEcn | Field::MplsLabel | Field::MplsTc | Field::Metadata => from_11,
-            // Only packets have them.
+            // Only packets have these fields.
             Field::TunTos | Field::TunTtl | Field::SkbPriority => Self::NONE,
             _ => Self::EXTENDED,
         }
     }
 
-    /// The formats that can carry these actions, less those whose rules the actions break for a flow of this match.
+    /// Returns the formats that can carry these actions, without those whose rules the actions break for a flow of this match.
     ///
-    /// Errors: those of [`check`] that no version forgives.
+    /// Errors: those of [`check`] that apply in all versions.
     pub fn of_actions(actions: &[Action], matching: &Match, table: u8) -> Result<Self, OfpError> {
         let limits = |version| Limits { n_tables: 255, ..Limits::new(version, table) };
         check(actions, matching, &limits(Version::V10))?;
@@ -142,7 +142,7 @@ impl Protocols {
         Ok(consistent & Self::of_each(actions))
     }
 
-    /// The formats that can carry these actions where there are no instructions, whatever the match.
+    /// Returns the formats that can carry these actions in a context without instructions, whatever the match.
     pub fn of_action_list(actions: &[Action]) -> Self {
         let metered = actions.iter().any(|a| matches!(a, Action::Meter(_)));
         Self::of_each(actions) & if metered { Self::OF15_OXM } else { Self::ANY }
@@ -166,7 +166,7 @@ impl Protocols {
     }
 }
 
-/// Names of sets that have one, larger sets first, as they are printed.
+/// Names of sets, larger sets first, in the order of printing.
 const NAMES: [(&str, Protocols); 13] = [
     ("any", Protocols::ANY),
     ("OpenFlow10", Protocols::OF10_ANY),
@@ -200,7 +200,7 @@ impl BitOr for Protocols {
 }
 
 impl fmt::Display for Protocols {
-    /// As `any` or `NXM,OXM,OpenFlow11`; `none` for the empty set.
+    /// Formats as `any` or `NXM,OXM,OpenFlow11`; `none` for the empty set.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_empty() {
             return f.write_str("none");

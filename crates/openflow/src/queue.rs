@@ -12,12 +12,12 @@ use base::PortNo;
 /// All queues, in requests.
 pub const QUEUE_ALL: u32 = 0xffff_ffff;
 
-/// Asks for a queue's statistics.
+/// A queue statistics request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct QueueStatsRequest {
-    /// Of this port; [`PortNo::ANY`] for all. (OpenFlow 1.0 writes ALL.)
+    /// The port; [`PortNo::ANY`] for all. (OpenFlow 1.0 writes ALL.)
     pub port_no: PortNo,
-    /// This queue; [`QUEUE_ALL`] for all.
+    /// The queue; [`QUEUE_ALL`] for all.
     pub queue_id: u32,
 }
 
@@ -40,9 +40,9 @@ impl QueueStatsRequest {
 /// A queue's counters.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct QueueStats {
-    /// Of this port.
+    /// The port.
     pub port_no: PortNo,
-    /// This queue.
+    /// The queue's number.
     pub queue_id: u32,
     /// Bytes sent.
     pub tx_bytes: u64,
@@ -50,7 +50,7 @@ pub struct QueueStats {
     pub tx_packets: u64,
     /// Packets dropped.
     pub tx_errors: u64,
-    /// How long it has been there, in seconds and nanoseconds, if known.
+    /// How long the queue has existed, in seconds and nanoseconds, if known.
     pub duration: Option<(u32, u32)>,
 }
 
@@ -67,7 +67,7 @@ impl QueueStats {
         Ok(Self { port_no, queue_id, tx_bytes, tx_packets, tx_errors, duration })
     }
 
-    /// From OpenFlow 1.4 on, an entry has a length, and properties, of which none is known (section 7.3.5.8).
+    /// Reads an entry from OpenFlow 1.4 on, which has a length, and properties of which none are known (section 7.3.5.8).
     fn decode14(r: &mut Reader<'_>) -> Result<Self> {
         let len = usize::from(r.u16()?);
         let mut r = r.sub(len.checked_sub(2).ok_or(OfpError::BrcBadLen)?)?;
@@ -98,9 +98,9 @@ impl QueueStats {
 /// A queue's configuration.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct QueueConfig {
-    /// Of this port.
+    /// The port.
     pub port_no: PortNo,
-    /// This queue.
+    /// The queue's number.
     pub queue_id: u32,
     /// Guaranteed rate in tenths of a percent.
     pub min_rate: Option<u16>,
@@ -109,7 +109,7 @@ pub struct QueueConfig {
 }
 
 impl QueueConfig {
-    /// The rates with the types that properties have for them.
+    /// The rates with their property types.
     fn rates(&self) -> impl Iterator<Item = (u16, u16)> {
         [(MIN_RATE, self.min_rate), (MAX_RATE, self.max_rate)].into_iter().filter_map(|(ty, rate)| Some((ty, rate?)))
     }
@@ -122,7 +122,7 @@ impl QueueConfig {
         }
     }
 
-    /// A queue as OpenFlow 1.4 describes it (section 7.3.5.15).
+    /// Reads a queue description of OpenFlow 1.4 (section 7.3.5.15).
     pub(crate) fn decode_desc(r: &mut Reader<'_>) -> Result<Self> {
         let (port_no, queue_id) = (r.port11()?, r.u32()?);
         let len = usize::from(r.u16()?);
@@ -149,7 +149,7 @@ impl QueueConfig {
 /// All queues of a port.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct QueueGetConfigReply {
-    /// The port asked for.
+    /// The port of the request.
     pub port_no: PortNo,
     /// Its queues.
     pub queues: Vec<QueueConfig>,
@@ -160,7 +160,7 @@ const MAX_RATE: u16 = 2;
 
 impl QueueGetConfigReply {
     pub(crate) fn decode(version: Version, r: &mut Reader<'_>) -> Result<Self> {
-        // Without queues it says nothing.
+        // A reply without queues does not state its port.
         let port_no = read_port(version, &mut r.clone());
         let port_no = if r.len() == 8 { port_no.unwrap_or(PortNo::ANY) } else { port_no? };
         r.skip(8)?;
@@ -192,7 +192,7 @@ impl QueueGetConfigReply {
 
 fn decode_queue(version: Version, port_no: PortNo, r: &mut Reader<'_>) -> Result<QueueConfig> {
     let queue_id = r.u32()?;
-    // Later versions tell the port again; it matters to nobody.
+    // Later versions repeat the port, which is ignored.
     let (port_no, head) =
         if version < Version::V12 { (port_no, 8) } else { (PortNo::from_of11(r.u32()?).unwrap_or(port_no), 16) };
     let len = usize::from(r.u16()?);

@@ -5,37 +5,37 @@ use crate::error::OfpError;
 use crate::group::GroupMod;
 use crate::message::{Context, Message, decode_with, encode_with, take_inner};
 use crate::meter::MeterMod;
-use crate::types::{self, Kind};
+use crate::types::{self, MessageKind};
 use crate::wire::{Reader, Result, Writer};
 
 /// A change that another controller made.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RequestForward {
-    /// The transaction id that it had.
+    /// The transaction id of the request.
     pub xid: u32,
-    /// What it was.
+    /// The request.
     pub request: ForwardedRequest,
 }
 
-/// What is forwarded.
+/// The forwarded request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ForwardedRequest {
-    /// A change of groups.
+    /// A group mod.
     Group(GroupMod),
-    /// A change of meters.
+    /// A meter mod.
     Meter(MeterMod),
 }
 
 impl RequestForward {
-    /// Errors are those of bundles, and of the request inside.
+    /// Returns errors like those of bundles, and those of the inner request.
     pub(crate) fn decode(cx: Context, r: &mut Reader<'_>) -> Result<Self> {
         let inner = take_inner(r)?;
         if inner.first().copied() != Some(cx.version.wire()) {
             return Err(OfpError::BrcBadVersion);
         }
-        // Of others nothing but the headers is read.
+        // For other messages only the headers are read.
         let head = types::head(inner)?;
-        if !matches!(head.row.kind, Kind::GroupMod | Kind::NxGroupMod | Kind::MeterMod) {
+        if !matches!(head.row.kind, MessageKind::GroupMod | MessageKind::NxGroupMod | MessageKind::MeterMod) {
             return Err(OfpError::BfcMsgUnsup);
         }
         let request = match decode_with(inner, cx.options).map_err(|e| e.error)?.2 {
@@ -52,7 +52,7 @@ impl RequestForward {
 }
 
 impl ForwardedRequest {
-    /// The message that it was.
+    /// Returns the request as a message.
     pub fn message(&self) -> Message {
         match self {
             Self::Group(m) => Message::GroupMod(m.clone()),

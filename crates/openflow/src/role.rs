@@ -1,5 +1,5 @@
-//! Roles of controllers: requests, answers, and news of them (OpenFlow 1.3 section 7.3.9, 1.4 section 7.4.4; Nicira's and
-//! the Open Networking Foundation's forms of the same).
+//! Roles of controllers: requests, replies, and role status messages (OpenFlow 1.3 section 7.3.9, 1.4 section 7.4.4; Nicira's
+//! and the Open Networking Foundation's forms of them).
 
 use crate::error::OfpError;
 use crate::wire::{Reader, Result, Writer};
@@ -8,26 +8,26 @@ use crate::wire::{Reader, Result, Writer};
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum Role {
-    /// Only asks which it has (OpenFlow 1.2).
+    /// In requests: keep the current role, and return it (OpenFlow 1.2).
     NoChange = 0,
-    /// Like the others.
+    /// Full access, like all other equal controllers.
     Equal = 1,
-    /// In charge.
+    /// Full access; at most one controller has it.
     Primary = 2,
-    /// May look, not change.
+    /// Read-only access.
     Secondary = 3,
 }
 
-/// A request for a role, or the answer.
+/// A role request or reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RoleMsg {
     /// The role.
     pub role: Role,
-    /// Orders elections (OpenFlow 1.2); `None` if there is none.
+    /// Orders primary elections (OpenFlow 1.2); `None` if there has been none.
     pub generation_id: Option<u64>,
 }
 
-/// As a generation id: there is none.
+/// The generation id for "none".
 const NO_GENERATION: u64 = u64::MAX;
 
 pub(crate) fn read_role(r: &mut Reader<'_>) -> Result<Role> {
@@ -74,21 +74,21 @@ impl RoleMsg {
     }
 }
 
-/// Why a controller's role changed without its asking (`ofp_controller_role_reason`).
+/// The reason for a role change without a request of the controller (`ofp_controller_role_reason`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum RoleReason {
-    /// Another one asked to be in charge.
+    /// Another controller requested the primary role.
     PrimaryRequest,
-    /// The switch was configured so.
+    /// The switch's configuration changed.
     Config,
-    /// What experimenters keep changed.
+    /// Experimenter data changed.
     Experimenter,
-    /// One that is not known.
+    /// An unknown reason.
     Other(u8),
 }
 
 impl RoleReason {
-    /// Its number.
+    /// The reason's number.
     pub fn wire(self) -> u8 {
         match self {
             Self::PrimaryRequest => 0,
@@ -108,14 +108,14 @@ impl RoleReason {
     }
 }
 
-/// A controller's role changed without its asking (OpenFlow 1.4; the Open Networking Foundation's extension of 1.3).
+/// A controller's role changed without its request (OpenFlow 1.4; the Open Networking Foundation's extension of 1.3).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RoleStatus {
-    /// What it is now.
+    /// The new role.
     pub role: Role,
-    /// Why.
+    /// The reason.
     pub reason: RoleReason,
-    /// Of the request that led to it, if there is one.
+    /// The generation id of the request that caused it, if there is one.
     pub generation_id: Option<u64>,
 }
 
@@ -124,7 +124,7 @@ impl RoleStatus {
         let (role, reason) = (read_role(r)?, RoleReason::from_wire(r.u8()?));
         r.skip(3)?;
         let generation_id = read_generation(r)?;
-        // Properties, of which none is known.
+        // Properties, none of which are known.
         r.rest();
         Ok(Self { role, reason, generation_id })
     }

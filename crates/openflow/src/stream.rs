@@ -1,20 +1,20 @@
-//! Cuts a byte stream into OpenFlow messages, without I/O of its own: bytes in, whole messages out.
+//! Splits a byte stream into OpenFlow messages, without I/O of its own: bytes in, whole messages out.
 //!
-//! Memory is bounded by one message (the header's length has 16 bits) and what the caller pushes at once. A header that
-//! cannot be (a length below 8) ends the stream: there is no way to find the next message.
+//! Memory is bounded by one message (the header's length has 16 bits) and what the caller pushes at once. An invalid header
+//! (with a length below 8) ends the stream: there is no way to find the next message.
 
 use crate::types::HEADER_LEN;
 use thiserror::Error;
 
-/// The stream is out of step.
+/// The stream lost synchronisation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum StreamError {
-    /// A header gives a length below that of a header.
+    /// A header states a length below its own.
     #[error("received too-short OpenFlow message ({0} bytes)")]
     TooShort(u16),
 }
 
-/// Collects bytes and gives out messages.
+/// Collects bytes and returns messages.
 #[derive(Debug, Default)]
 pub struct Framer {
     buf: Vec<u8>,
@@ -22,7 +22,7 @@ pub struct Framer {
 }
 
 impl Framer {
-    /// Takes in bytes that arrived.
+    /// Appends bytes that arrived.
     pub fn push(&mut self, bytes: &[u8]) {
         if self.start > 0 && (self.start == self.buf.len() || self.start >= 1 << 16) {
             self.buf.drain(..self.start);
@@ -31,7 +31,7 @@ impl Framer {
         self.buf.extend_from_slice(bytes);
     }
 
-    /// The next whole message, if it is there.
+    /// Returns the next message if it is complete.
     pub fn next_message(&mut self) -> Result<Option<&[u8]>, StreamError> {
         let rest = self.buf.get(self.start..).unwrap_or_default();
         let Some([_, _, hi, lo]) = rest.first_chunk::<4>() else { return Ok(None) };
@@ -47,8 +47,8 @@ impl Framer {
         Ok(self.buf.get(start..self.start))
     }
 
-    /// The whole messages that are there, none of which is taken: to [`Framer::take`] those that were used. What can be no
-    /// message ends them.
+    /// Returns the complete messages without consuming them: the caller passes the length of those that it used to
+    /// [`Framer::take`]. Ends at an invalid header.
     pub fn messages(&self) -> impl Iterator<Item = &[u8]> + Clone {
         let mut rest = self.buf.get(self.start..).unwrap_or_default();
         std::iter::from_fn(move || {
@@ -60,12 +60,12 @@ impl Framer {
         })
     }
 
-    /// Takes so many bytes, which must be those of whole messages.
+    /// Consumes so many bytes, which must form whole messages.
     pub fn take(&mut self, bytes: usize) {
         self.start = (self.start + bytes).min(self.buf.len());
     }
 
-    /// Bytes that wait for the rest of their message.
+    /// The number of bytes that wait for the rest of their message.
     pub fn pending(&self) -> usize {
         self.buf.len() - self.start
     }
@@ -78,7 +78,7 @@ mod tests {
 
     tally::proptest! {
         #[test]
-        fn cuts_do_not_matter(bodies in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..300), 0..20),
+        fn messages_do_not_depend_on_segmentation(bodies in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..300), 0..20),
                               step in 1..500usize) {
             let mut bytes = Vec::new();
             for b in &bodies {
@@ -91,7 +91,7 @@ mod tests {
             let mut got = Vec::new();
             for chunk in bytes.chunks(step) {
                 framer.push(chunk);
-                // Some are looked at before they are taken.
+                // The test peeks at some messages before it consumes them.
                 let seen: Vec<_> = framer.messages().take(3).map(<[u8]>::to_vec).collect();
                 framer.take(seen.iter().map(Vec::len).sum());
                 got.extend(seen.iter().map(|m| m[8..].to_vec()));

@@ -11,7 +11,7 @@ use crate::port::PortDesc;
 use crate::versions::Versions;
 use crate::wire::{Reader, Result, Writer};
 
-/// The versions that the sender speaks.
+/// The versions that the sender supports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Hello {
     /// The set.
@@ -25,8 +25,8 @@ impl Hello {
         Self::elements(header_version, r.rest()).0
     }
 
-    /// Whether all elements of a HELLO of which this is the body make sense. Those that do not are passed over: HELLO must
-    /// get through between any two versions.
+    /// Returns true if all elements of a HELLO with this body are well-formed. The decoder skips malformed ones: HELLO must
+    /// work between any two versions.
     pub(crate) fn is_understood(body: &[u8]) -> bool {
         Self::elements(1, body).1
     }
@@ -55,7 +55,7 @@ impl Hello {
     }
 
     pub(crate) fn encode(self, header_version: Version, out: &mut Writer) {
-        // The header says it all if the set has no gaps.
+        // The header suffices if the set has no gaps.
         if self.versions != Versions::up_to(header_version.wire()) {
             let start = out.len();
             out.put_u16(VERSION_BITMAP);
@@ -67,13 +67,13 @@ impl Hello {
     }
 }
 
-/// Bytes of a message that a report on it can quote: behind the header, and the numbers of an experimenter's error.
+/// The number of bytes that a report can quote of a message: without the headers of an experimenter error.
 const QUOTED_MAX: usize = 65_535 - 20;
 
 /// An error report.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ErrorReport {
-    /// Which error; a number that this crate has no name for is kept.
+    /// The error; numbers without a name are kept.
     pub error: ReportedError,
     /// The start of the offending message (for HELLO_FAILED: text).
     pub data: Vec<u8>,
@@ -82,14 +82,14 @@ pub struct ErrorReport {
 /// The error of a report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReportedError {
-    /// A known one.
+    /// A known error.
     Known(OfpError),
-    /// One of which only the number is known.
+    /// An unknown error, by its number.
     Unknown(ErrorNumber),
 }
 
 impl ErrorReport {
-    /// The report on a message that led to `error`: with all of it that there is room for, as Open vSwitch sends it.
+    /// Returns a report of `error` that quotes as much of the offending message as fits, like Open vSwitch.
     pub fn on(error: OfpError, offending: &[u8]) -> Self {
         let quoted = offending.get(..QUOTED_MAX).unwrap_or(offending);
         Self { error: ReportedError::Known(error), data: quoted.to_vec() }
@@ -104,7 +104,7 @@ impl ErrorReport {
 
     pub(crate) fn encode(&self, version: Version, out: &mut Writer) {
         let number = match self.error {
-            // What a version has no number for is reported by Nicira's error for this case, which all have.
+            // For an error without a number in this version, Nicira has an error that all versions can carry.
             ReportedError::Known(e) => e.number(version).or(OfpError::NxbrcUnencodableError.number(version)),
             ReportedError::Unknown(number) => Some(number),
         };
@@ -113,7 +113,7 @@ impl ErrorReport {
     }
 }
 
-/// Bits of [`Features::capabilities`], as OpenFlow 1.3 numbers them, beside one of 1.0.
+/// Bits of [`Features::capabilities`], in the numbering of OpenFlow 1.3, with one more for 1.0.
 pub mod capability {
     /// Flow statistics.
     pub const FLOW_STATS: u32 = 1 << 0;
@@ -127,7 +127,7 @@ pub mod capability {
     pub const IP_REASM: u32 = 1 << 5;
     /// Queue statistics.
     pub const QUEUE_STATS: u32 = 1 << 6;
-    /// Matches addresses in ARP (OpenFlow 1.0 and 1.1).
+    /// Matches IP addresses in ARP (OpenFlow 1.0 and 1.1).
     pub const ARP_MATCH_IP: u32 = 1 << 7;
     /// Blocks looping ports itself (OpenFlow 1.2).
     pub const PORT_BLOCKED: u32 = 1 << 8;
@@ -139,20 +139,20 @@ pub mod capability {
     pub const STP: u32 = 1 << 31;
 }
 
-/// What a switch is.
+/// The features of a switch.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Features {
     /// Datapath id.
     pub datapath_id: u64,
-    /// Packets that it buffers for controllers.
+    /// The number of packets that it buffers for controllers.
     pub n_buffers: u32,
-    /// Flow tables.
+    /// The number of flow tables.
     pub n_tables: u8,
-    /// Which of the controller's connections this is, 0 for the main one (OpenFlow 1.3).
+    /// The number of this connection among those of the controller, 0 for the main one (OpenFlow 1.3).
     pub auxiliary_id: u8,
     /// Bits of [`capability`].
     pub capabilities: u32,
-    /// Actions: a bit for each action type of OpenFlow 1.0 (in that version only).
+    /// A bit for each action type of OpenFlow 1.0 (in that version only).
     pub actions: u32,
     /// The ports (in OpenFlow 1.0 to 1.2; later by port description statistics).
     pub ports: Vec<PortDesc>,
@@ -173,7 +173,7 @@ impl Features {
     pub(crate) fn decode(version: Version, r: &mut Reader<'_>) -> Result<Self> {
         let (datapath_id, n_buffers, n_tables, auxiliary_id) = (r.u64()?, r.u32()?, r.u8()?, r.u8()?);
         r.skip(2)?;
-        // What OpenFlow 1.0 has in another place is in none of its own there.
+        // OpenFlow 1.0 uses the bit of another capability for it.
         let mut caps = r.u32()? & !capability::STP;
         if version == V10 && caps & capability::GROUP_STATS != 0 {
             caps |= capability::STP;
@@ -210,37 +210,37 @@ impl Features {
     }
 }
 
-/// What to do with IP fragments.
+/// The treatment of IP fragments.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(u8)]
 pub enum FragHandling {
-    /// Like other packets, with ports of zero.
+    /// Process like other packets, with zero ports.
     #[default]
     Normal = 0,
     /// Drop them.
     Drop = 1,
     /// Reassemble them.
     Reassemble = 2,
-    /// Like other packets, with the ports of first fragments (Nicira's extension).
+    /// Process like other packets, with the ports of first fragments (Nicira's extension).
     NxMatch = 3,
 }
 
 /// A switch's configuration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SwitchConfig {
-    /// Fragments.
+    /// The treatment of IP fragments.
     pub frag: FragHandling,
-    /// Send packets of which the TTL ran out to the controllers (OpenFlow 1.1 and 1.2, and Open vSwitch in 1.0). `None` in
-    /// versions that do not say.
+    /// Send packets with an expired TTL to the controllers (OpenFlow 1.1 and 1.2, and Open vSwitch in 1.0). `None` in
+    /// versions without this flag.
     pub invalid_ttl_to_controller: Option<bool>,
-    /// Bytes of a packet that no flow matched for the controllers.
+    /// The number of bytes that a packet-in has of a packet that no flow matched.
     pub miss_send_len: u16,
 }
 
 const INVALID_TTL: u16 = 1 << 2;
 
 impl SwitchConfig {
-    /// A request to set it.
+    /// Reads a request to set the configuration.
     pub(crate) fn decode(version: Version, r: &mut Reader<'_>) -> Result<Self> {
         let known = 3 | if version < V13 { INVALID_TTL } else { 0 };
         if r.clone().u16()? & !known != 0 {
@@ -249,7 +249,7 @@ impl SwitchConfig {
         Self::decode_reply(version, r)
     }
 
-    /// What it is; flags that mean nothing are passed over.
+    /// Reads the configuration of a reply; skips unknown flags.
     pub(crate) fn decode_reply(version: Version, r: &mut Reader<'_>) -> Result<Self> {
         let (flags, miss_send_len) = (r.u16()?, r.u16()?);
         r.finish()?;

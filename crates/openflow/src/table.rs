@@ -25,12 +25,12 @@ impl FieldSet {
         self.0[field as usize / 64] |= 1 << (field as usize % 64);
     }
 
-    /// Whether the field is in.
+    /// Returns true if the set has the field.
     pub fn contains(&self, field: Field) -> bool {
         self.0[field as usize / 64] & 1 << (field as usize % 64) != 0
     }
 
-    /// The fields, in the order in which Open vSwitch lists them.
+    /// Returns the fields in the order in which Open vSwitch lists them.
     pub fn iter(&self) -> impl Iterator<Item = &'static FieldInfo> + '_ {
         static LIST: LazyLock<Vec<&'static FieldInfo>> = LazyLock::new(|| {
             let mut list: Vec<_> = flow::field::FIELDS.iter().collect();
@@ -40,18 +40,18 @@ impl FieldSet {
         LIST.iter().copied().filter(|f| self.contains(f.id))
     }
 
-    /// How many there are.
+    /// The number of fields.
     pub fn len(&self) -> usize {
         self.0.iter().map(|w| w.count_ones() as usize).sum()
     }
 
-    /// Whether there are none.
+    /// Returns true if the set is empty.
     pub fn is_empty(&self) -> bool {
         self.0 == [0; 4]
     }
 }
 
-/// Where a field stands in a list: mostly as in the field table.
+/// A field's rank in lists: mostly its position in the field table.
 fn rank(field: Field) -> (usize, usize) {
     use Field as F;
     const FIRST: [F; 4] = [F::DpHash, F::RecircId, F::PacketType, F::ConjId];
@@ -93,7 +93,7 @@ impl std::fmt::Debug for FieldSet {
     }
 }
 
-/// What actions may do: in the action set, or right away.
+/// The features of actions: of those in the action set, or of those applied at once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ActionFeatures {
     /// A bit for each standard action type of OpenFlow 1.1+.
@@ -102,23 +102,23 @@ pub struct ActionFeatures {
     pub set_fields: FieldSet,
 }
 
-/// What the flows of a table may do; of ordinary flows or of the table-miss flow.
+/// The features of a table's flows: of ordinary flows or of the table-miss flow.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct FlowFeatures {
     /// A bit for each standard instruction type.
     pub instructions: u32,
-    /// Tables that goto_table may name, a bit each.
+    /// A bit for each table that goto_table may name.
     pub next_tables: [u64; 4],
-    /// Of write_actions.
+    /// The features of write_actions.
     pub write: ActionFeatures,
-    /// Of apply_actions.
+    /// The features of apply_actions.
     pub apply: ActionFeatures,
 }
 
 /// A table's features.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TableFeatures {
-    /// Which table.
+    /// The table.
     pub table_id: u8,
     /// Name, of at most 31 bytes.
     pub name: String,
@@ -126,25 +126,25 @@ pub struct TableFeatures {
     pub metadata_match: u64,
     /// Bits of the metadata that it can write.
     pub metadata_write: u64,
-    /// What a request does with the tables (`ofp_table_features_command`, OpenFlow 1.5): replace 0, modify 1, enable 2,
+    /// The command of a request on the tables (`ofp_table_features_command`, OpenFlow 1.5): replace 0, modify 1, enable 2,
     /// disable 3.
     pub command: u8,
     /// Bits of `ofp_table_feature_flag` (OpenFlow 1.5).
     pub flags: u32,
-    /// Bits of `ofp_table_config` (OpenFlow 1.1 and 1.2: what is done with packets that no flow matches); from OpenFlow
-    /// 1.4 on those that can be set.
+    /// Bits of `ofp_table_config` (OpenFlow 1.1 and 1.2: the action on a table miss); from OpenFlow 1.4 on the bits that can be
+    /// set.
     pub config: u32,
     /// Largest number of flows.
     pub max_entries: u32,
-    /// Whether the rest is said at all, which requests of OpenFlow 1.5 may leave out.
+    /// True if the message has the properties below, which requests of OpenFlow 1.5 may leave out.
     pub any_properties: bool,
-    /// Of ordinary flows.
+    /// The features of ordinary flows.
     pub nonmiss: FlowFeatures,
-    /// Of the table-miss flow.
+    /// The features of the table-miss flow.
     pub miss: FlowFeatures,
     /// Fields that can be matched.
     pub matching: FieldSet,
-    /// Of those, the fields that need not be.
+    /// Among the fields of `matching`, those that can be wildcarded.
     pub wildcard: FieldSet,
 }
 
@@ -155,12 +155,12 @@ const WILDCARDS: u16 = 10;
 const ALL_TABLES: u8 = 0xff;
 /// `OFPTFC_DISABLE`.
 const COMMAND_MAX: u8 = 3;
-/// Properties that a table must have: all that tell of flows that are no table misses. (Since OpenFlow 1.5 a request may
-/// have none at all.)
+/// The required properties: all those of ordinary flows. (From OpenFlow 1.5 on a request may have no properties at
+/// all.)
 const REQUIRED: u32 = 0x5555;
 
 impl TableFeatures {
-    /// `unknown`: what properties lead to that are not known.
+    /// `unknown`: the treatment of unknown properties.
     pub(crate) fn decode(version: Version, unknown: Unknown, r: &mut Reader<'_>) -> Result<Self> {
         let len = usize::from(r.u16()?);
         let mut r = r
@@ -183,7 +183,7 @@ impl TableFeatures {
         let (mut seen, mut masked) = (0u32, FieldSet::default());
         property::each_with(property::OTHER_EXPERIMENTER, &mut r, |p| {
             let bit = 1u32.checked_shl(p.ty.into()).unwrap_or(0);
-            // There is one of each kind.
+            // Each property may appear once.
             if seen & bit != 0 {
                 return Err(OfpError::TffcBadFeatures);
             }
@@ -195,13 +195,13 @@ impl TableFeatures {
         }
         t.any_properties = seen != 0;
         t.complete(seen);
-        // What takes masks can be left out; what cannot be matched at all is nothing to leave out.
+        // A field that accepts masks can be wildcarded; a field that cannot be matched cannot be wildcarded either.
         t.wildcard =
             t.matching.iter().map(|f| f.id).filter(|f| masked.contains(*f) || t.wildcard.contains(*f)).collect();
         Ok(t)
     }
 
-    /// What is not told of the table-miss flow is as of the others.
+    /// Copies the features of ordinary flows to those of the table-miss flow that are missing.
     fn complete(&mut self, seen: u32) {
         let missing = |ty: u32| seen & 1 << ty == 0;
         if missing(1) {
@@ -224,20 +224,20 @@ impl TableFeatures {
         }
     }
 
-    /// `masked`: fields that can be matched with masks.
+    /// `masked`: fields that accept masks.
     fn decode_property(&mut self, property: Property<'_>, unknown: Unknown, masked: &mut FieldSet) -> Result<()> {
         let (ty, body) = (property.ty, &mut property.value.clone());
         match ty {
             MATCH => (self.matching, *masked) = read_fields(body, true, unknown)?,
             WILDCARDS => self.wildcard = read_fields(body, false, unknown)?.0,
-            // Odd numbers are of the table-miss flow.
+            // Odd numbers are those of the table-miss flow.
             0..=7 | 12..=15 => {
                 let flows = if ty & 1 == 0 { &mut self.nonmiss } else { &mut self.miss };
                 match ty & !1 {
                     0 => flows.instructions = read_types(body)?,
                     2 => {
                         for t in body.rest() {
-                            // There is none of this number.
+                            // No table has this number.
                             if *t == ALL_TABLES {
                                 return Err(OfpError::BpcBadValue);
                             }
@@ -292,7 +292,7 @@ impl TableFeatures {
     }
 }
 
-/// A list of instruction or action headers: type and length, of which only the types matter.
+/// Reads a list of instruction or action headers, type and length, and returns the types.
 fn read_types(r: &mut Reader<'_>) -> Result<u32> {
     let mut bits = 0;
     while !r.is_empty() {
@@ -303,7 +303,7 @@ fn read_types(r: &mut Reader<'_>) -> Result<u32> {
     Ok(bits)
 }
 
-/// The list is of headers only, of four bytes each.
+/// Appends a list of headers of four bytes each.
 fn put_types(out: &mut Writer, bits: u32) {
     for ty in 0..32u16 {
         if bits & 1 << ty != 0 {
@@ -313,7 +313,7 @@ fn put_types(out: &mut Writer, bits: u32) {
     }
 }
 
-/// A list of OXM headers, which may say that masks are taken, or may not. Gives those that take masks beside all.
+/// Reads a list of OXM headers, which may have the mask bit. Returns all fields, and those with the bit.
 fn read_fields(r: &mut Reader<'_>, masks: bool, unknown: Unknown) -> Result<(FieldSet, FieldSet)> {
     let (mut set, mut masked) = (FieldSet::default(), FieldSet::default());
     let mut entries = Reader::new(r.rest());

@@ -1,28 +1,28 @@
-//! Which tunnel option each of the fields `tun_metadata0` to `tun_metadata63` stands for (NXT_TLV_TABLE_MOD,
+//! The mapping of the fields `tun_metadata0` to `tun_metadata63` to tunnel options (NXT_TLV_TABLE_MOD,
 //! NXT_TLV_TABLE_REQUEST, NXT_TLV_TABLE_REPLY; ovs-fields(7), "Geneve Fields").
 
 use crate::error::OfpError;
 use crate::wire::{Reader, Result, Writer};
 
-/// Fields that can be mapped.
+/// The number of fields that can be mapped.
 pub const TLV_FIELDS: u16 = 64;
-/// Bytes that the value of an option has at most.
+/// The largest value of an option in bytes.
 pub const TLV_LEN_MAX: u8 = 124;
 
 /// One mapping.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct TlvMap {
-    /// Class of the option.
+    /// The option's class.
     pub class: u16,
-    /// Type within the class.
+    /// The option's type within the class.
     pub ty: u8,
-    /// Bytes of its value: a multiple of 4, [`TLV_LEN_MAX`] at most.
+    /// The length of its value in bytes: a multiple of 4, [`TLV_LEN_MAX`] at most.
     pub len: u8,
-    /// The number of the field.
+    /// The field's number.
     pub index: u16,
 }
 
-/// What to do to the table.
+/// A command on the mappings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TlvCommand {
     /// Add mappings.
@@ -36,20 +36,20 @@ pub enum TlvCommand {
 /// `NXT_TLV_TABLE_MOD`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TlvTableMod {
-    /// What to do.
+    /// The command.
     pub command: TlvCommand,
-    /// With these.
+    /// The mappings to add or delete.
     pub maps: Vec<TlvMap>,
 }
 
 /// `NXT_TLV_TABLE_REPLY`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TlvTableReply {
-    /// Bytes that the values of all options together can have.
+    /// The total size that the values of all options may have, in bytes.
     pub max_option_space: u32,
-    /// Fields that can be mapped.
+    /// The number of fields that can be mapped.
     pub max_fields: u16,
-    /// What is mapped.
+    /// The current mappings.
     pub maps: Vec<TlvMap>,
 }
 
@@ -88,7 +88,7 @@ impl TlvTableReply {
     }
 }
 
-/// Mappings of fields less than `fields`.
+/// Reads mappings of fields below `fields`.
 fn decode_maps(r: &mut Reader<'_>, fields: u16) -> Result<Vec<TlvMap>> {
     let mut maps = Vec::new();
     while !r.is_empty() {
@@ -115,13 +115,13 @@ fn encode_maps(maps: &[TlvMap], out: &mut Writer) {
     }
 }
 
-/// Reads `{class=CLASS,type=TYPE,len=LENGTH}->tun_metadataN,...`; `None` if it is not that. Of each number, as many low bits
-/// count as it has.
+/// Parses `{class=CLASS,type=TYPE,len=LENGTH}->tun_metadataN,...`, keeping the low bits of each number; `None` if the text is
+/// malformed.
 pub fn parse_tlv_maps(text: &str) -> Option<Vec<TlvMap>> {
     if text.is_empty() {
         return Some(Vec::new());
     }
-    // Commas stand within braces too.
+    // Commas appear within braces too.
     text.split(",{").enumerate().map(|(n, map)| parse_map(if n == 0 { map.strip_prefix('{')? } else { map })).collect()
 }
 
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong() {
+    fn malformed_input_is_refused() {
         for (body, error) in [
             ("0003000000000000", OfpError::NxttmfcBadCommand),
             ("0000000000000000 ffff010500000000", OfpError::NxttmfcBadOptLen),

@@ -1,8 +1,8 @@
-//! Which messages there are: one row for each form that a message has on the wire, with the versions that have it.
+//! The table of messages: one row for each form that a message has on the wire, with the versions that have it.
 //!
-//! Decoding finds the row of the bytes' header, encoding the row of a kind and a version. A further version is a matter of
-//! the rows' version ranges, and of what the bodies of the messages look like in it. A row also says which lengths there
-//! can be: a message of another is refused before anything in it is read.
+//! Decoding finds the row for the headers' numbers, encoding the row for a kind and a version. Supporting a further version
+//! takes changes to the rows' version ranges and to the messages' bodies. A row also has the valid lengths of the body: a
+//! message of another length is refused before its body is read.
 
 use crate::Version::{self, V10};
 use crate::error::OfpError;
@@ -16,10 +16,10 @@ mod rows;
 /// Bytes of the header that every message begins with: version, type, length, xid (OpenFlow 1.0 section 5.1).
 pub const HEADER_LEN: usize = 8;
 
-/// A kind of message. Nicira's forms of what OpenFlow has too are kinds of their own.
+/// A kind of message. Nicira's forms of OpenFlow's messages are kinds of their own.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[allow(missing_docs, reason = "named as the specifications name the messages")]
-pub enum Kind {
+pub enum MessageKind {
     Hello,
     Error,
     EchoRequest,
@@ -126,10 +126,10 @@ pub enum Kind {
     BundleFeaturesReply,
 }
 
-impl Kind {
-    /// Whether these are messages that only switches send: answers, and what they tell of their own accord.
+impl MessageKind {
+    /// Returns true for messages that only switches send: replies and asynchronous messages.
     pub fn is_from_switch(self) -> bool {
-        use Kind as K;
+        use MessageKind as K;
         matches!(
             self,
             K::FeaturesReply
@@ -174,9 +174,9 @@ impl Kind {
         )
     }
 
-    /// Whether bundles take such messages: what changes flows, groups, meters and ports, and packets to be sent.
+    /// Returns true for messages that bundles accept: changes of flows, groups, meters and ports, and packet-outs.
     pub fn is_for_bundles(self) -> bool {
-        use Kind as K;
+        use MessageKind as K;
         matches!(
             self,
             K::FlowMod | K::NxFlowMod | K::GroupMod | K::NxGroupMod | K::MeterMod | K::PortMod | K::PacketOut
@@ -184,9 +184,9 @@ impl Kind {
     }
 }
 
-/// Where a kind of message stands in the numbering.
+/// The numbers that identify a message on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum WireNumber {
     /// A message type of OpenFlow.
     Type(u8),
     /// A subtype of Nicira's experimenter messages.
@@ -207,33 +207,32 @@ pub enum Place {
     OnfReply(u32),
 }
 
-/// A form that a message has on the wire.
+/// One form of a message on the wire.
 #[derive(Debug)]
 pub struct Row {
-    /// What it is.
-    pub kind: Kind,
-    /// As it is printed: `OFPT_HELLO`, `OFPST_FLOW reply`.
+    /// The kind of message.
+    pub kind: MessageKind,
+    /// The printed name: `OFPT_HELLO`, `OFPST_FLOW reply`.
     pub name: &'static str,
-    place: Place,
+    number: WireNumber,
     first: Version,
     last: Version,
     length: Length,
 }
 
-/// All kinds of messages in all versions: several rows of a kind differ in versions, numbers or lengths.
+/// Returns all kinds of messages in all versions: several rows of a kind differ in versions, numbers or lengths.
 pub fn rows() -> &'static [Row] {
     ROWS
 }
 
 impl Row {
-    /// Whether the row is for messages of this version.
+    /// Returns true if this version has the row.
     pub fn is_in(&self, version: Version) -> bool {
         self.first <= version && version <= self.last
     }
 }
 
-/// How long what follows a message's headers is: at least so many bytes, and beyond that a multiple of the unit; a unit
-/// of 0 means that there is nothing beyond.
+/// The valid lengths of a body: a minimum, plus a multiple of the unit; a unit of 0 means exactly the minimum.
 #[derive(Clone, Copy, Debug)]
 struct Length {
     min: u16,
@@ -253,20 +252,20 @@ const STATS_EXPERIMENTER: u16 = 0xffff;
 /// `OFPSF_REPLY_MORE`: more replies follow.
 const MORE: u16 = 1;
 
-/// What a message's headers say.
+/// The contents of a message's headers.
 #[derive(Clone, Debug)]
 pub struct Head<'a> {
     /// Version.
     pub version: Version,
     /// Transaction id.
     pub xid: u32,
-    /// Which message.
+    /// The message's row.
     pub row: &'static Row,
-    /// Of statistics: another part follows.
+    /// For statistics: another part follows.
     pub more: bool,
-    /// Of statistics: flags that mean nothing.
+    /// For statistics: unknown flags.
     pub unknown_flags: u16,
-    /// What comes after all headers.
+    /// The bytes after all headers.
     pub body: Reader<'a>,
 }
 
@@ -274,20 +273,20 @@ fn stats_type(version: Version, reply: bool) -> u8 {
     (if version == V10 { 16 } else { 18 }) + u8::from(reply)
 }
 
-/// The transaction id of a message; 0 if it is too short to have one.
+/// Returns the transaction id of a message; 0 if it is too short to have one.
 pub fn xid(msg: &[u8]) -> u32 {
     msg.get(4..8).and_then(|b| b.try_into().ok()).map_or(0, u32::from_be_bytes)
 }
 
-/// Gives a message another transaction id, if it is long enough to have one.
+/// Sets a message's transaction id, if it is long enough to have one.
 pub fn set_xid(msg: &mut [u8], xid: u32) {
     if let Some(place) = msg.get_mut(4..8) {
         place.copy_from_slice(&xid.to_be_bytes());
     }
 }
 
-/// Reads the headers of one message, which must be exactly as long as its header says, and of a length that its kind can
-/// have.
+/// Reads the headers of one message, which must be exactly as long as its header says, with a length that is valid for its
+/// kind.
 pub fn head(msg: &[u8]) -> Result<Head<'_>> {
     let head = headers(msg)?;
     if head.row.length.allows(head.body.len()) { Ok(head) } else { Err(OfpError::BrcBadLen) }
@@ -297,12 +296,12 @@ pub fn head(msg: &[u8]) -> Result<Head<'_>> {
 const TYPE_FLOW_MOD: u8 = 14;
 const TYPE_BUNDLE_ADD: u8 = 34;
 
-/// Whether a message may be one that modifies flows, by itself or in a bundle. (All others are not.)
+/// Returns false if a message is certainly no flow mod, by itself or in a bundle.
 pub fn may_be_flow_mod(msg: &[u8]) -> bool {
     matches!(msg.get(1), Some(&(TYPE_FLOW_MOD | TYPE_BUNDLE_ADD | TYPE_EXPERIMENTER)))
 }
 
-/// The same as [`head`], whatever follows the headers.
+/// Does the same as [`head`] without checking the length of the body.
 pub(crate) fn headers(msg: &[u8]) -> Result<Head<'_>> {
     let mut r = Reader::new(msg);
     let version = Version::from_wire(r.u8()?).ok_or(OfpError::BrcBadVersion)?;
@@ -312,17 +311,17 @@ pub(crate) fn headers(msg: &[u8]) -> Result<Head<'_>> {
     }
     let xid = r.u32()?;
     let (mut more, mut unknown_flags) = (false, 0);
-    let place = if ty == TYPE_EXPERIMENTER {
+    let number = if ty == TYPE_EXPERIMENTER {
         match (r.u32()?, r.u32()?) {
-            (NICIRA, subtype) => Place::Nicira(subtype),
-            (ONF, subtype) => Place::Onf(subtype),
+            (NICIRA, subtype) => WireNumber::Nicira(subtype),
+            (ONF, subtype) => WireNumber::Onf(subtype),
             _ => return Err(OfpError::BrcBadVendor),
         }
     } else if ty == stats_type(version, false) || ty == stats_type(version, true) {
         let reply = ty == stats_type(version, true);
         let stat = r.u16()?;
         let flags = r.u16()?;
-        // Requests of several parts came with OpenFlow 1.3.
+        // OpenFlow 1.3 introduced requests of several parts.
         let known = if reply || version >= Version::V13 { MORE } else { 0 };
         more = flags & known != 0;
         unknown_flags = flags & !known;
@@ -332,7 +331,7 @@ pub(crate) fn headers(msg: &[u8]) -> Result<Head<'_>> {
         match (stat, reply) {
             (STATS_EXPERIMENTER, _) => {
                 let experimenter = r.u32()?;
-                // Before OpenFlow 1.1 an experimenter's statistics need not have a type.
+                // Before OpenFlow 1.1 an experimenter's statistics need no type.
                 if version == V10 && experimenter != NICIRA {
                     return Err(OfpError::BrcBadVendor);
                 }
@@ -341,44 +340,44 @@ pub(crate) fn headers(msg: &[u8]) -> Result<Head<'_>> {
                     r.skip(4)?;
                 }
                 match (experimenter, reply) {
-                    (NICIRA, false) => Place::NiciraRequest(subtype),
-                    (NICIRA, true) => Place::NiciraReply(subtype),
-                    (ONF, false) => Place::OnfRequest(subtype),
-                    (ONF, true) => Place::OnfReply(subtype),
+                    (NICIRA, false) => WireNumber::NiciraRequest(subtype),
+                    (NICIRA, true) => WireNumber::NiciraReply(subtype),
+                    (ONF, false) => WireNumber::OnfRequest(subtype),
+                    (ONF, true) => WireNumber::OnfReply(subtype),
                     _ => return Err(OfpError::BrcBadVendor),
                 }
             }
-            (_, true) => Place::Reply(stat),
-            (_, false) => Place::Request(stat),
+            (_, true) => WireNumber::Reply(stat),
+            (_, false) => WireNumber::Request(stat),
         }
     } else {
-        Place::Type(ty)
+        WireNumber::Type(ty)
     };
-    let row = row_of(place, version);
-    let unknown = match place {
-        Place::Type(_) => OfpError::BrcBadType,
-        Place::Request(_) | Place::Reply(_) => OfpError::BrcBadStat,
+    let row = row_of(number, version);
+    let unknown = match number {
+        WireNumber::Type(_) => OfpError::BrcBadType,
+        WireNumber::Request(_) | WireNumber::Reply(_) => OfpError::BrcBadStat,
         _ => OfpError::BrcBadSubtype,
     };
     Ok(Head { version, xid, row: row.ok_or(unknown)?, more, unknown_flags, body: r })
 }
 
-/// The row of a place in a version.
-fn row_of(place: Place, version: Version) -> Option<&'static Row> {
-    /// Rows by version and type: the messages that are there in great numbers have types of their own.
+/// Returns the row with these numbers in a version.
+fn row_of(number: WireNumber, version: Version) -> Option<&'static Row> {
+    /// Rows by version and type: frequent messages have types of their own, which this array finds without a search.
     static BY_TYPE: LazyLock<[[Option<&'static Row>; 64]; Version::ALL.len()]> = LazyLock::new(|| {
-        Version::ALL.map(|version| std::array::from_fn(|ty| find_row(Place::Type(ty as u8), version)))
+        Version::ALL.map(|version| std::array::from_fn(|ty| find_row(WireNumber::Type(ty as u8), version)))
     });
-    if let Place::Type(ty @ ..64) = place
+    if let WireNumber::Type(ty @ ..64) = number
         && let Some(rows) = BY_TYPE.get(version as usize - 1)
     {
         return rows[usize::from(ty)];
     }
-    find_row(place, version)
+    find_row(number, version)
 }
 
-/// The row of a kind in a version.
-fn row_of_kind(kind: Kind, version: Version) -> Option<&'static Row> {
+/// Returns the row of a kind in a version.
+fn row_of_kind(kind: MessageKind, version: Version) -> Option<&'static Row> {
     static BY_KIND: LazyLock<[[Option<&'static Row>; 128]; Version::ALL.len()]> = LazyLock::new(|| {
         Version::ALL.map(|version| {
             let mut rows = [None; 128];
@@ -388,17 +387,17 @@ fn row_of_kind(kind: Kind, version: Version) -> Option<&'static Row> {
             rows
         })
     });
-    const _: () = assert!((Kind::BundleFeaturesReply as usize) < 128);
+    const _: () = assert!((MessageKind::BundleFeaturesReply as usize) < 128);
     BY_KIND.get(version as usize - 1)?.get(kind as usize).copied()?
 }
 
-fn find_row(place: Place, version: Version) -> Option<&'static Row> {
-    ROWS.iter().find(|r| r.place == place && r.is_in(version))
+fn find_row(number: WireNumber, version: Version) -> Option<&'static Row> {
+    ROWS.iter().find(|r| r.number == number && r.is_in(version))
 }
 
-/// Begins a message of this kind: headers with the length still 0. `None` if the version has no such message.
+/// Begins a message of this kind: writes headers with a length of 0. `None` if the version has no such message.
 /// [`finish`] ends it.
-pub fn begin(version: Version, xid: u32, kind: Kind, more: bool) -> Option<Writer> {
+pub fn begin(version: Version, xid: u32, kind: MessageKind, more: bool) -> Option<Writer> {
     let row = row_of_kind(kind, version)?;
     let mut out = Writer::with_capacity(192);
     let stats = |out: &mut Writer, reply: bool, stat: u16| {
@@ -410,27 +409,27 @@ pub fn begin(version: Version, xid: u32, kind: Kind, more: bool) -> Option<Write
         out.zeros(if version == V10 { 0 } else { 4 });
     };
     out.put_u8(version.wire());
-    match row.place {
-        Place::Type(ty) => {
+    match row.number {
+        WireNumber::Type(ty) => {
             out.put_u8(ty);
             out.put_u16(0);
             out.put_u32(xid);
         }
-        Place::Nicira(subtype) | Place::Onf(subtype) => {
+        WireNumber::Nicira(subtype) | WireNumber::Onf(subtype) => {
             out.put_u8(TYPE_EXPERIMENTER);
             out.put_u16(0);
             out.put_u32(xid);
-            out.put_u32(if matches!(row.place, Place::Onf(_)) { ONF } else { NICIRA });
+            out.put_u32(if matches!(row.number, WireNumber::Onf(_)) { ONF } else { NICIRA });
             out.put_u32(subtype);
         }
-        Place::Request(stat) => stats(&mut out, false, stat),
-        Place::Reply(stat) => stats(&mut out, true, stat),
-        Place::NiciraRequest(subtype)
-        | Place::NiciraReply(subtype)
-        | Place::OnfRequest(subtype)
-        | Place::OnfReply(subtype) => {
-            let reply = matches!(row.place, Place::NiciraReply(_) | Place::OnfReply(_));
-            let onf = matches!(row.place, Place::OnfRequest(_) | Place::OnfReply(_));
+        WireNumber::Request(stat) => stats(&mut out, false, stat),
+        WireNumber::Reply(stat) => stats(&mut out, true, stat),
+        WireNumber::NiciraRequest(subtype)
+        | WireNumber::NiciraReply(subtype)
+        | WireNumber::OnfRequest(subtype)
+        | WireNumber::OnfReply(subtype) => {
+            let reply = matches!(row.number, WireNumber::NiciraReply(_) | WireNumber::OnfReply(_));
+            let onf = matches!(row.number, WireNumber::OnfRequest(_) | WireNumber::OnfReply(_));
             stats(&mut out, reply, STATS_EXPERIMENTER);
             out.put_u32(if onf { ONF } else { NICIRA });
             out.put_u32(subtype);
@@ -440,16 +439,16 @@ pub fn begin(version: Version, xid: u32, kind: Kind, more: bool) -> Option<Write
     Some(out)
 }
 
-/// Writes the length into a message that [`begin`] began.
+/// Writes the length of a message that [`begin`] began.
 ///
-/// Errors: [`TooLong`] if the message is longer than 65,535 bytes, or a list in it than its length field can say.
+/// Errors: [`TooLong`] if the message is longer than 65,535 bytes, or a list in it is longer than its length field allows.
 pub fn finish(mut out: Writer) -> std::result::Result<Vec<u8>, TooLong> {
     out.set_len16(2, 0);
     out.into_bytes()
 }
 
-/// The same for a message that ends in data of any length: what is beyond 65,535 bytes is cut. Empty if a list in it is
-/// too long.
+/// Does the same for a message that ends in data of any length, and cuts it at 65,535 bytes. Empty if a list in it is too
+/// long.
 pub(crate) fn finish_cut(mut out: Writer) -> Vec<u8> {
     if out.len() > usize::from(u16::MAX) && !out.has_overflowed() {
         out.rewind(u16::MAX.into());
@@ -460,12 +459,12 @@ pub(crate) fn finish_cut(mut out: Writer) -> Vec<u8> {
 /// Writes the length of a whole message of less than 64 KiB into its header.
 pub fn set_length(msg: &mut [u8]) {
     let len = msg.len() as u16;
-    if let Some(place) = msg.get_mut(2..4) {
-        place.copy_from_slice(&len.to_be_bytes());
+    if let Some(field) = msg.get_mut(2..4) {
+        field.copy_from_slice(&len.to_be_bytes());
     }
 }
 
-/// Marks a finished statistics reply as one that is followed by another part.
+/// Sets the flag of a finished statistics reply that another part follows.
 pub fn set_more(msg: &mut [u8]) {
     if let Some(flags) = msg.get_mut(HEADER_LEN + 2..HEADER_LEN + 4) {
         flags.copy_from_slice(&MORE.to_be_bytes());

@@ -24,7 +24,7 @@ impl Version {
     /// All versions, oldest first.
     pub const ALL: [Self; 6] = [Self::V10, Self::V11, Self::V12, Self::V13, Self::V14, Self::V15];
 
-    /// The version of this number on the wire.
+    /// Returns the version with this number on the wire.
     pub fn from_wire(n: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|v| *v as u8 == n)
     }
@@ -34,12 +34,12 @@ impl Version {
         self as u8
     }
 
-    /// The name that `-O` takes and database rows hold, as `OpenFlow13`.
+    /// The name in `-O` and database rows, as `OpenFlow13`.
     pub fn name(self) -> &'static str {
         ["OpenFlow10", "OpenFlow11", "OpenFlow12", "OpenFlow13", "OpenFlow14", "OpenFlow15"][self as usize - 1]
     }
 
-    /// The version of this name, in any case, with or without a point between the digits (`OpenFlow1.3`).
+    /// Returns the version with this name, in any case, with or without a point between the digits (`OpenFlow1.3`).
     pub fn from_name(name: &str) -> Option<Self> {
         let name = name.to_ascii_lowercase().replace("1.", "1");
         Self::ALL.into_iter().find(|v| v.name().eq_ignore_ascii_case(&name))

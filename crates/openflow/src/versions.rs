@@ -1,4 +1,4 @@
-//! Sets of versions, and the choice that two HELLOs lead to (OpenFlow 1.3 section 7.5.1).
+//! Sets of versions, and the negotiation by two HELLOs (OpenFlow 1.3 section 7.5.1).
 
 use crate::Version;
 use std::fmt;
@@ -8,34 +8,34 @@ use std::fmt;
 pub struct Versions(pub u32);
 
 impl Versions {
-    /// The versions from 1.0 to `max` on the wire (a HELLO without a bitmap means these).
+    /// Returns the versions from 1.0 to `max` on the wire (the meaning of a HELLO without a bitmap).
     pub fn up_to(max: u8) -> Self {
         Self(((1u64 << (u32::from(max).min(31) + 1)) - 2) as u32)
     }
 
-    /// Exactly these.
+    /// Returns the set of exactly these versions.
     pub fn of(versions: &[Version]) -> Self {
         Self(versions.iter().fold(0, |set, v| set | 1 << v.wire()))
     }
 
-    /// Whether `version` is in the set.
+    /// Returns true if `version` is in the set.
     pub fn contains(self, version: Version) -> bool {
         self.0 & 1 << version.wire() != 0
     }
 
-    /// The newest version of the set that this crate knows.
+    /// Returns the newest version of the set that this crate knows.
     pub fn newest(self) -> Option<Version> {
         Version::ALL.into_iter().rev().find(|v| self.contains(*v))
     }
 
-    /// The version that two sides with these sets speak: the newest that both have.
+    /// Returns the negotiated version of two sides with these sets: the newest common one.
     pub fn negotiate(self, peer: Self) -> Option<Version> {
         Self(self.0 & peer.0).newest()
     }
 }
 
 impl fmt::Display for Versions {
-    /// `version 0x01`, `versions 0x01, 0x04`, as log messages and HELLO print it.
+    /// Formats as `version 0x01`, `versions 0x01, 0x04`, as in log messages and HELLO.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let list: Vec<String> = (0..32).filter(|n| self.0 & 1 << n != 0).map(|n| format!("0x{n:02x}")).collect();
         f.write_str(&list.join(", "))

@@ -1,7 +1,7 @@
-//! Reading and writing the big-endian structures of OpenFlow.
+//! Reads and writes the big-endian structures of OpenFlow.
 //!
-//! A [`Reader`] checks every length. A [`Writer`] writes lengths behind what they count, and notes what does not fit into
-//! its length field: such a message is refused as a whole instead of being sent with a length that wrapped around.
+//! A [`Reader`] checks every length. A [`Writer`] writes lengths after what they count, and records if one does not fit its
+//! length field: the message is then refused as a whole instead of being sent with a length that wrapped around.
 
 use crate::error::OfpError;
 use base::{MacAddr, PortNo};
@@ -9,7 +9,7 @@ use base::{MacAddr, PortNo};
 /// The result of decoding.
 pub type Result<T> = std::result::Result<T, OfpError>;
 
-/// Reads from the front of a byte string. A read of more than is left fails with the error that the reader was made with,
+/// Reads from the front of a byte string. A read beyond its end fails with the error that the reader was created with,
 /// and consumes nothing.
 #[derive(Clone, Debug)]
 pub struct Reader<'a> {
@@ -18,17 +18,17 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// A reader whose error is [`OfpError::BrcBadLen`].
+    /// Creates a reader whose error is [`OfpError::BrcBadLen`].
     pub fn new(bytes: &'a [u8]) -> Self {
         Self::reporting(bytes, OfpError::BrcBadLen)
     }
 
-    /// A reader whose error is `short`, as of the structure that is read.
+    /// Creates a reader whose error is `short`, that of the structure to read.
     pub fn reporting(bytes: &'a [u8], short: OfpError) -> Self {
         Self { bytes, short }
     }
 
-    /// Bytes left.
+    /// The number of bytes left.
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
@@ -38,7 +38,7 @@ impl<'a> Reader<'a> {
         self.bytes.is_empty()
     }
 
-    /// Returns true if all that is left is zero.
+    /// Returns true if all bytes left are zero.
     pub fn is_zero(&self) -> bool {
         self.bytes.iter().all(|b| *b == 0)
     }
@@ -48,7 +48,7 @@ impl<'a> Reader<'a> {
         self.bytes
     }
 
-    /// Reads with another error for bytes that are missing: that of a structure inside the one that is read.
+    /// Reads with another error for missing bytes: that of a nested structure.
     pub fn within<T>(&mut self, short: OfpError, read: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         let outer = std::mem::replace(&mut self.short, short);
         let value = read(self);
@@ -56,24 +56,24 @@ impl<'a> Reader<'a> {
         value
     }
 
-    /// The next `n` bytes.
+    /// Reads the next `n` bytes.
     pub fn bytes(&mut self, n: usize) -> Result<&'a [u8]> {
         let (head, tail) = self.bytes.split_at_checked(n).ok_or(self.short)?;
         self.bytes = tail;
         Ok(head)
     }
 
-    /// A reader of the next `n` bytes, with the same error.
+    /// Returns a reader of the next `n` bytes, with the same error.
     pub fn sub(&mut self, n: usize) -> Result<Self> {
         Ok(Self { bytes: self.bytes(n)?, short: self.short })
     }
 
-    /// Everything that is left.
+    /// Reads everything that is left.
     pub fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.bytes)
     }
 
-    /// The next `N` bytes.
+    /// Reads the next `N` bytes.
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
         let (head, tail) = self.bytes.split_first_chunk::<N>().ok_or(self.short)?;
         self.bytes = tail;
@@ -85,63 +85,63 @@ impl<'a> Reader<'a> {
         self.bytes(n).map(drop)
     }
 
-    /// A byte.
+    /// Reads a byte.
     pub fn u8(&mut self) -> Result<u8> {
         self.array::<1>().map(|[b]| b)
     }
 
-    /// 16 bits.
+    /// Reads 16 bits.
     pub fn u16(&mut self) -> Result<u16> {
         self.array().map(u16::from_be_bytes)
     }
 
-    /// 32 bits.
+    /// Reads 32 bits.
     pub fn u32(&mut self) -> Result<u32> {
         self.array().map(u32::from_be_bytes)
     }
 
-    /// 64 bits.
+    /// Reads 64 bits.
     pub fn u64(&mut self) -> Result<u64> {
         self.array().map(u64::from_be_bytes)
     }
 
-    /// The next `n` bytes, at most 16, as a number.
+    /// Reads the next `n` bytes, at most 16, as a number.
     pub fn uint(&mut self, n: usize) -> Result<u128> {
         debug_assert!(n <= 16, "wider numbers do not fit");
         Ok(self.bytes(n)?.iter().fold(0, |v, b| v << 8 | u128::from(*b)))
     }
 
-    /// An Ethernet address.
+    /// Reads an Ethernet address.
     pub fn mac(&mut self) -> Result<MacAddr> {
         self.array().map(MacAddr)
     }
 
-    /// A port number of OpenFlow 1.0.
+    /// Reads a port number of OpenFlow 1.0.
     pub fn port10(&mut self) -> Result<PortNo> {
         self.u16().map(PortNo::from_of10)
     }
 
-    /// A port number of OpenFlow 1.1 and later.
+    /// Reads a port number of OpenFlow 1.1 and later.
     ///
-    /// Errors: `OFPBAC_BAD_OUT_PORT` for one out of range.
+    /// Errors: `OFPBAC_BAD_OUT_PORT` for a number out of range.
     pub fn port11(&mut self) -> Result<PortNo> {
         PortNo::from_of11(self.u32()?).ok_or(OfpError::BacBadOutPort)
     }
 
-    /// A string in a field of `n` bytes, up to the first NUL. Bytes that are not UTF-8 are replaced.
+    /// Reads a string in a field of `n` bytes, up to the first NUL. Bytes that are not UTF-8 are replaced.
     pub fn string(&mut self, n: usize) -> Result<String> {
         let bytes = self.bytes(n)?;
         let end = bytes.iter().position(|b| *b == 0).unwrap_or(n);
         Ok(String::from_utf8_lossy(&bytes[..end]).into_owned())
     }
 
-    /// Fails unless everything was read.
+    /// Fails unless all bytes were read.
     pub fn finish(&self) -> Result<()> {
         if self.is_empty() { Ok(()) } else { Err(self.short) }
     }
 }
 
-/// A message, or a list or text in it, is longer than its length field can say.
+/// A message, or a list or text in it, is longer than its length field allows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("message is too long for OpenFlow")]
 pub struct TooLong;
@@ -155,12 +155,12 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// A writer of nothing yet.
+    /// Creates an empty writer.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The same with room for so many bytes.
+    /// Creates an empty writer with memory for `n` bytes.
     pub fn with_capacity(n: usize) -> Self {
         Self { bytes: Vec::with_capacity(n), overflowed: false }
     }
@@ -177,79 +177,79 @@ impl Writer {
         self.overflowed
     }
 
-    /// Removes what was written since the length was `len`, and with it what did not fit.
+    /// Removes everything written since the length was `len`, and resets an overflow in it.
     pub fn rewind(&mut self, len: usize) {
         self.bytes.truncate(len);
         self.overflowed = false;
     }
 
-    /// Bytes as they are.
+    /// Appends bytes.
     pub fn put(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// What another writer wrote, and with it that something did not fit.
+    /// Appends the output of another writer, with its overflow.
     pub fn append(&mut self, other: &Self) {
         self.put(&other.bytes);
         self.overflowed |= other.overflowed;
     }
 
-    /// 8 bits.
+    /// Appends 8 bits.
     pub fn put_u8(&mut self, v: u8) {
         self.bytes.push(v);
     }
 
-    /// 16 bits.
+    /// Appends 16 bits.
     pub fn put_u16(&mut self, v: u16) {
         self.put(&v.to_be_bytes());
     }
 
-    /// 32 bits.
+    /// Appends 32 bits.
     pub fn put_u32(&mut self, v: u32) {
         self.put(&v.to_be_bytes());
     }
 
-    /// 64 bits.
+    /// Appends 64 bits.
     pub fn put_u64(&mut self, v: u64) {
         self.put(&v.to_be_bytes());
     }
 
-    /// The low `n` bytes of `v`, at most 16.
+    /// Appends the low `n` bytes of `v`, at most 16.
     pub fn put_uint(&mut self, v: u128, n: usize) {
         self.put(&v.to_be_bytes()[16 - n.min(16)..]);
     }
 
-    /// `n` zero bytes.
+    /// Appends `n` zero bytes.
     pub fn zeros(&mut self, n: usize) {
         self.bytes.resize(self.bytes.len() + n, 0);
     }
 
-    /// A length or count of 8 bits.
+    /// Appends a length or count of 8 bits.
     pub fn put_len8(&mut self, n: usize) {
         self.overflowed |= u8::try_from(n).is_err();
         self.put_u8(n as u8);
     }
 
-    /// A length or count of 16 bits.
+    /// Appends a length or count of 16 bits.
     pub fn put_len16(&mut self, n: usize) {
         self.overflowed |= u16::try_from(n).is_err();
         self.put_u16(n as u16);
     }
 
-    /// A string in a field of `n` bytes, cut to leave a NUL at its end.
+    /// Appends a string in a field of `n` bytes, cut to leave a NUL at its end.
     pub fn put_str(&mut self, s: &str, n: usize) {
         let len = s.len().min(n.saturating_sub(1));
         self.put(&s.as_bytes()[..len]);
         self.zeros(n - len);
     }
 
-    /// Zero bytes until the length since `start` is a multiple of 8.
+    /// Appends zero bytes until the length since `start` is a multiple of 8.
     pub fn pad8(&mut self, start: usize) {
         let n = self.bytes.len() - start;
         self.zeros(n.next_multiple_of(8) - n);
     }
 
-    /// Writes the number of bytes since `start` into the 16 bits at `at`, which were left for it.
+    /// Writes the number of bytes since `start` into the 16 bits at `at`, which the caller reserved.
     pub fn set_len16(&mut self, at: usize, start: usize) {
         let n = self.bytes.len() - start;
         self.overflowed |= u16::try_from(n).is_err();

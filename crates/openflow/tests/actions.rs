@@ -1,5 +1,5 @@
-//! Actions on headers around a packet, on connections, and samples: what is encoded is decoded again, in every version that
-//! has the action, and what is printed is read again.
+//! Round trips of actions on outer headers, on connections, and of samples: through the bytes of every version that has the
+//! action, and through text.
 
 use base::PortNo;
 use flow::text::parse_match;
@@ -51,7 +51,7 @@ fn nat() -> impl Strategy<Value = Nat> {
     let kind = prop::option::of(prop::sample::select(vec![NatKind::Src, NatKind::Dst]));
     (kind, any::<bool>(), 0..3u8, addresses, ports).prop_map(
         |(kind, persistent, choice, addresses, ports)| match kind {
-            // What the text of a bare `nat`, and of one without addresses, leaves out.
+            // The text of a `nat` without parameters or without addresses leaves these out.
             None => Nat::default(),
             Some(_) if addresses == NatAddresses::None => Nat { kind, ..Nat::default() },
             Some(_) => Nat {
@@ -66,7 +66,7 @@ fn nat() -> impl Strategy<Value = Nat> {
     )
 }
 
-/// A `ct`; what its text does not keep is the place of a `nat` among several actions, so that there is one at most.
+/// A `ct` with at most one `nat`, as the text does not keep its position among several actions.
 fn ct() -> impl Strategy<Value = Action> {
     let exec = prop_oneof![
         any::<u32>().prop_map(|value| Action::RegLoad { dst: Subfield::whole(Field::CtMark), value: value.into() }),
@@ -124,7 +124,7 @@ fn other() -> impl Strategy<Value = Action> {
     ]
 }
 
-/// The versions in which the action's bytes are read.
+/// The versions that can decode the action.
 fn versions(action: &Action) -> Vec<Version> {
     let first = match action {
         Action::CopyTtlOut | Action::CopyTtlIn => Version::V11,
@@ -136,7 +136,7 @@ fn versions(action: &Action) -> Vec<Version> {
 
 fn survives(action: Action) -> Result<(), TestCaseError> {
     for version in versions(&action) {
-        // OpenFlow 1.5 writes loads as fields that are set.
+        // OpenFlow 1.5 encodes loads as set_field.
         if version == Version::V15 && matches!(&action, Action::Ct(ct) if !ct.exec.is_empty()) {
             continue;
         }
@@ -145,10 +145,10 @@ fn survives(action: Action) -> Result<(), TestCaseError> {
         encode_actions(&mut bytes, &list, version, &Match::ANY);
         prop_assert_eq!(decode_actions(&bytes, version), Ok(list.to_vec()), "{:?} {:02x?}", version, bytes);
         let text = actions_to_string(&list, &NoNames, version);
-        // The form of a sample is told by what it says.
+        // The text's parameters decide the form of a sample.
         let read = parse_instructions(&text, &NoNames).map(|read| actions_to_string(&read, &NoNames, version));
         prop_assert_eq!(read, Ok(text));
-        // Cut off at any action's end or within it, it is refused.
+        // A list that ends early, after an action or within one, is refused.
         let cut = bytes.len() - 8;
         prop_assert!(decode_actions(&bytes[..cut], version).is_err() || cut == 0);
     }
@@ -177,7 +177,7 @@ fn bytes(hex: &str) -> Vec<u8> {
     digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect()
 }
 
-/// Bytes that Open vSwitch sends, and their text.
+/// Bytes from Open vSwitch, and their text.
 const KNOWN: &[(&str, &str)] = &[
     ("ffff0018 00002320 00230000 00000000 0000ff00 00000000", "ct()"),
     ("ffff0018 00002320 00230003 00000000 00050300 00000000", "ct(commit,force,table=3,zone=5)"),
@@ -245,7 +245,7 @@ fn bad_bytes() {
     let in_ct =
         |nat: &str| format!("ffff0030 00002320 00230001 00000000 0000ff00 00000000 ffff0018 00002320 0024 {nat}");
     for (hex, error) in [
-        // Force without commit; fields of another width, and that there are not; a list without commit.
+        // Force without commit; fields of a wrong width or that do not exist; a list without commit.
         ("ffff0018 00002320 00230002 00000000 0000ff00 00000000".into(), BacBadArgument),
         ("ffff0018 00002320 00230000 00010004 001eff00 00000000".into(), BacBadSetLen),
         ("ffff0018 00002320 00230000 0001ff04 000fff00 00000000".into(), BacBadSetType),
@@ -253,7 +253,7 @@ fn bad_bytes() {
             "ffff0028 00002320 00230000 00000000 0000ff00 00000000 ffff0010 00002320 00240000 00010000".into(),
             BacBadArgument,
         ),
-        // Actions that have no place in a ct, and one that has none outside.
+        // Actions that a ct does not allow, and one that is allowed only there.
         (
             "ffff0028 00002320 00230001 00000000 0000ff00 00000000 ffff0010 00002320 00110000 00000000".into(),
             BacBadArgument,
@@ -263,7 +263,7 @@ fn bad_bytes() {
             BacBadArgument,
         ),
         ("ffff0010 00002320 00240000 00000000".into(), BacBadSetArgument),
-        // Both of two flags, an unknown one; an end without a beginning, before it, of another family, and zeros.
+        // Conflicting flags, an unknown flag; a range without a beginning, reversed, of another family, and of zeros.
         (in_ct("0000 00030000 00000000 00000000"), BacBadArgument),
         (in_ct("0000 00190000 00000000 00000000"), BacBadArgument),
         (in_ct("0000 00210000 00000000 00000000"), BacBadArgument),

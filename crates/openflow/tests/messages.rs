@@ -1,11 +1,11 @@
-//! Messages from the wire, by topic, in the folder `messages`: each is printed as Open vSwitch's `ovs-ofctl ofp-print`
-//! prints it, and written again as the same bytes.
+//! Captured messages, by topic, in the folder `messages`: each is printed like Open vSwitch's `ovs-ofctl ofp-print` prints
+//! it, and encoded to the same bytes again.
 //!
-//! A file is a list of cases with empty lines between them: bytes in hexadecimal, and the text in lines that begin with
-//! `| `. `#` begins a remark. `!` before the bytes says that they are not written the same: Open vSwitch would not send
-//! them so, or they are refused. `FLOWSTONE_REFRESH=1` writes the texts as they are now.
+//! A file is a list of cases separated by empty lines: bytes in hexadecimal, and the text in lines that begin with
+//! `| `. `#` begins a remark. `!` before the bytes marks a message that is encoded differently: Open vSwitch would not send
+//! it in this form, or it is refused. `FLOWSTONE_REFRESH=1` rewrites the texts from the current output.
 //!
-//! Where there is an `ovs-ofctl` (see `peers.rs`), the texts are compared with what it says.
+//! If there is an `ovs-ofctl` (see `peers.rs`), the texts are compared with its output.
 
 use base::rng::Rng;
 use openflow::message::{Options, decode_with, encode_with};
@@ -48,7 +48,7 @@ fn cases(file: &Path) -> Vec<Case> {
     cases
 }
 
-/// Writes the texts anew; everything else stays.
+/// Rewrites the texts; everything else stays.
 fn refresh(file: &Path) {
     let mut out = String::new();
     for line in std::fs::read_to_string(file).expect("readable").lines().filter(|l| !l.starts_with('|')) {
@@ -62,7 +62,7 @@ fn refresh(file: &Path) {
     std::fs::write(file, out).expect("writable");
 }
 
-/// Lines without the blanks at their ends, which editors do not keep.
+/// Removes blanks at the ends of lines, which editors do not keep.
 fn trimmed(text: &str) -> String {
     text.lines().fold(String::new(), |mut out, line| {
         let _ = writeln!(out, "{}", line.trim_end());
@@ -100,7 +100,7 @@ fn messages_are_written_as_they_were_read() {
     }
 }
 
-/// No cut of a message is a reason to stop, and none is understood that could not be written.
+/// A truncated message causes no panic, and every one that is decoded can be encoded.
 #[test]
 fn messages_cut_short_are_answered() {
     for case in files().iter().flat_map(|f| cases(f)) {
@@ -115,8 +115,7 @@ fn messages_cut_short_are_answered() {
     }
 }
 
-/// Damaged messages are printed, and what is understood of them can be written, and is written the same after it was read
-/// again.
+/// Damaged messages are printed without a panic, and those that are decoded round-trip through bytes.
 #[test]
 fn messages_that_are_damaged_do_no_harm() {
     let mut rng = Rng::seeded(1);
@@ -124,7 +123,7 @@ fn messages_that_are_damaged_do_no_harm() {
         for _ in 0..60 {
             let mut bytes = case.bytes.clone();
             for _ in 0..=rng.below(3) {
-                // Version, type and length stay: other messages are other cases.
+                // Version, type and length stay: messages of other types are separate cases.
                 let at = 4 + rng.below(bytes.len() as u64 - 4) as usize;
                 bytes[at] = [rng.next_u64() as u8, 0, 1, 0xff][rng.below(4) as usize];
             }
@@ -154,7 +153,7 @@ fn the_texts_are_those_of_open_vswitch() {
 
 #[test]
 fn errors_that_quote_errors_are_printed_however_deep() {
-    // Each quotes the one before it; as many as fit one message.
+    // Each message quotes the one before it; as many as fit one message.
     let mut message = vec![4, 2, 0, 8, 0, 0, 0, 9];
     let mut depth = 0;
     while let Ok(length) = u16::try_from(message.len() + 12) {

@@ -1,5 +1,5 @@
-//! Flows in text and bytes against Open vSwitch's own `ovs-ofctl`: what it accepts, what it says of what it does not, and
-//! that it reads our bytes as it reads its own.
+//! Flows in text and bytes compared with Open vSwitch's own `ovs-ofctl`: the flows that it accepts, its errors for the
+//! others, and its reading of our bytes.
 //!
 //! The program is taken from the folder `$FLOWSTONE_PEERS/bin`. Without that variable the tests are skipped, but under
 //! `CI=true` they fail.
@@ -10,13 +10,13 @@ use openflow::message::{Form, Message, Options, decode_with, encode_with};
 use openflow::{FlowModCommand, Limits, Protocols, Version, check, parse_flow};
 use std::path::Path;
 
-/// Runs the program; its output, and its errors.
+/// Runs the program; returns its standard output and standard error.
 fn run(program: &Path, args: &[&str], input: &str) -> (String, String) {
     let output = oracle::run(program, args, input.as_bytes());
     (String::from_utf8_lossy(&output.stdout).into_owned(), oracle::errors(&output))
 }
 
-/// A way to send flows.
+/// A flow format of `ovs-ofctl`.
 struct Wire {
     version: Version,
     form: Form,
@@ -53,7 +53,7 @@ const WIRES: [Wire; 4] = [
 
 const OPTIONS: Options = Options { flow_mod_table_id: true, shown: true };
 
-/// Matches, to be combined with actions.
+/// Matches to combine with actions.
 const MATCHES: &[&str] = &[
     "",
     "in_port=1",
@@ -86,7 +86,7 @@ const MATCHES: &[&str] = &[
     "actset_output=3",
 ];
 
-/// Actions that need no particular match but IP, TCP or a tag.
+/// Actions without prerequisites beyond IP, TCP or a tag.
 const ACTIONS: &[&str] = &[
     "output:1",
     "LOCAL",
@@ -193,7 +193,7 @@ fn pick<'a>(rng: &mut Rng, list: &[&'a str]) -> &'a str {
     list[rng.below(list.len() as u64) as usize]
 }
 
-/// Actions that stand alone, or need what a flow of TCP has.
+/// Lists of actions that cannot be combined with others, or need a TCP flow.
 const WHOLE_LISTS: &[&str] = &[
     "conjunction(5,1/2)",
     "conjunction(5,1/2),conjunction(4294967295,64/64),note:03",
@@ -204,7 +204,7 @@ const WHOLE_LISTS: &[&str] = &[
     "write_actions(group:5,output:1)",
 ];
 
-/// Flows that are well-formed: fields and actions of the lists, with settings of all kinds.
+/// Well-formed flows: fields and actions of the lists, with settings of all kinds.
 fn flows(n: usize) -> Vec<String> {
     let mut rng = Rng::seeded(7);
     let settings = ["", "priority=5", "table=3", "cookie=0x1234", "idle_timeout=5,hard_timeout=6", "send_flow_rem"];
@@ -243,7 +243,7 @@ fn flows(n: usize) -> Vec<String> {
         .collect()
 }
 
-/// The lines of the messages in what `parse-flows` or `ofp-parse` prints, without the transaction id.
+/// Extracts the lines of the messages from the output of `parse-flows` or `ofp-parse`, without the transaction id.
 fn messages(output: &str) -> Vec<String> {
     let lines = output.lines().filter(|l| l.contains("FLOW_MOD"));
     lines.map(|l| l.split_once("): ").map_or(l, |(_, text)| text).to_owned()).collect()
@@ -262,11 +262,11 @@ fn bytes_mean_the_same_to_both() {
                 (text, flow.unwrap_or_else(|e| panic!("{text}: {e}")))
             })
             .filter(|(_, flow)| flow.usable.contains(wire.protocol))
-            // In OpenFlow 1.0 goto_table becomes a resubmit, which cannot stand after write_metadata.
+            // In OpenFlow 1.0 goto_table becomes a resubmit, which is not allowed after write_metadata.
             .filter(|(t, _)| wire.version > Version::V10 || !(t.contains("write_metadata") && t.contains("goto_table")))
-            // There ovs-ofctl ignores the mask with which a port is set.
+            // For this format ovs-ofctl ignores the mask of a port to set.
             .filter(|(t, _)| wire.version > Version::V10 || !t.contains("/0xf0->tcp_dst"))
-            // A load of 128 bits is two actions of ours, in OpenFlow 1.5 too.
+            // We encode a load of 128 bits as two actions, in OpenFlow 1.5 too.
             .filter(|(t, _)| wire.version < Version::V15 || !t.contains("->xxreg1"))
             .collect();
         let input = parsed.iter().map(|(text, _)| text.as_str()).collect::<Vec<_>>().join("\n");
@@ -304,7 +304,7 @@ fn bytes_mean_the_same_to_both() {
     assert!(wrong.is_empty(), "{} differences:\n{}", wrong.len(), wrong[..wrong.len().min(20)].join("\n"));
 }
 
-/// What `parse-flows` says of one line: the formats, or the error.
+/// The result of `parse-flows` for one line: the formats, or the error.
 fn their_verdict(ofctl: &Path, text: &str) -> String {
     let (output, errors) = run(ofctl, &["parse-flows", "-"], &format!("{text}\n"));
     match output.lines().find_map(|l| l.strip_prefix("usable protocols: ")) {
@@ -329,7 +329,7 @@ fn compare_verdicts(ofctl: &Path, texts: impl IntoIterator<Item = String>) {
     assert!(wrong.is_empty(), "{} differences:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// Flows that are wrong in some way, or look so. What is not supported is not among them.
+/// Flows with errors, and flows that resemble errors. They use no unsupported features.
 const DOUBTFUL: &[&str] = &[
     "tcp",
     "actions",
@@ -530,7 +530,7 @@ const DOUBTFUL: &[&str] = &[
     "actions=write_actions(learn())",
     "actions=1,2 3",
     "actions=output:1,,2",
-    // Bits of fields that take no mask, and fields of packets only.
+    // Masked fields that take no mask, and fields of packets only.
     "ip,nw_ttl[1]=1,actions=drop",
     "ip,nw_ttl[]=3,actions=drop",
     "ip,nw_ttl[0..7]=3,actions=drop",
@@ -599,7 +599,7 @@ fn formats_that_can_carry_a_flow() {
     tally::report!("{} flows", MATCHES.len() + matches.len() * lists.iter().copied().flatten().count());
 }
 
-/// What a switch makes of a message: `ok` or the name of the error.
+/// A switch's answer to a message: `ok` or the name of the error.
 fn our_answer(bytes: &[u8], version: Version) -> String {
     match decode_with(bytes, OPTIONS) {
         Err(e) => e.error.to_string(),
@@ -611,12 +611,12 @@ fn our_answer(bytes: &[u8], version: Version) -> String {
     }
 }
 
-/// Ours and theirs where the difference is on purpose or of no use to anyone.
+/// Pairs of our answer and theirs whose difference is intended or irrelevant.
 const TOLERATED: [(&str, &str); 13] = [
-    // Which of the two an unknown field gets there depends on a hash table's buckets.
+    // Open vSwitch's choice of error for an unknown field depends on a hash table's buckets.
     ("OFPBAC_BAD_SET_TYPE", "OFPBAC_BAD_SET_LEN"),
     ("OFPBAC_BAD_SET_LEN", "OFPBAC_BAD_SET_TYPE"),
-    // Entries with a mask and an odd length, whose last byte is ignored there.
+    // Entries with a mask and an odd length, whose last byte Open vSwitch ignores.
     ("OFPBAC_BAD_SET_LEN", "ok"),
     ("OFPBMC_BAD_FIELD", "OFPBMC_BAD_WILDCARDS"),
     // Reasons and properties of the controller action that do not exist.
@@ -626,10 +626,10 @@ const TOLERATED: [(&str, &str); 13] = [
     ("OFPBPC_BAD_TYPE", "OFPBPC_BAD_LEN"),
     // Unknown flags together with the emergency flag of OpenFlow 1.0.
     ("OFPFMFC_TABLE_FULL", "OFPFMFC_BAD_FLAGS"),
-    // The same flags, or bits beyond a field, where the actions are in the wrong order besides.
+    // The same flags, or bits beyond a field, in messages whose actions are in the wrong order too.
     ("OFPFMFC_BAD_FLAGS", "OFPBAC_UNSUPPORTED_ORDER"),
     ("OFPBAC_BAD_SET_LEN", "OFPBAC_UNSUPPORTED_ORDER"),
-    // Actions of provider backbone bridges, which are none there.
+    // Actions of provider backbone bridges, which Open vSwitch lacks.
     ("OFPBAC_BAD_LEN", "OFPBAC_BAD_TYPE"),
     ("OFPBAC_BAD_ARGUMENT", "OFPBAC_BAD_TYPE"),
 ];
@@ -645,7 +645,7 @@ fn answers_to_damaged_messages() {
             let Ok(flow) = parse_flow(&text, FlowModCommand::Add, &NoNames) else { continue };
             let message = Message::FlowMod(wire.form, Box::new(flow.flow_mod));
             let mut bytes = encode_with(wire.version, 1, &message, OPTIONS);
-            // The last 80 bytes at most, of match and actions.
+            // At most the last 80 bytes, which hold match and actions.
             let span = (bytes.len() - 48).min(80) as u64;
             let at = bytes.len() - 1 - rng.below(span) as usize;
             bytes[at] = match rng.below(4) {
@@ -667,7 +667,7 @@ fn answers_to_damaged_messages() {
             let error = theirs.split_once("decode error: ").and_then(|(_, e)| e.split_once("***"));
             let theirs = error.map_or("ok", |(e, _)| e);
             let ours = our_answer(bytes, wire.version);
-            // What is not supported, or what a reader of messages may read and a switch may not do.
+            // Unsupported features, and messages that a printer accepts but a switch does not.
             let unsupported = ["OFPBAC_BAD_VENDOR_TYPE", "OFPBAC_BAD_TYPE", "NXFMFC_INVALID_TLV_FIELD"];
             if ours != theirs && !unsupported.contains(&ours.as_str()) && !TOLERATED.contains(&(&ours, theirs)) {
                 wrong.push(format!("ours {ours} theirs {theirs} {text} {bytes:02x?}"));

@@ -1,10 +1,10 @@
-//! The tables of docs/openflow.md: what of OpenFlow there is in which version, and which test has it, made from the tables
-//! by which messages, fields and actions are read and written. `UPDATE_DOCS=1 cargo test -p openflow --test reference`
+//! The tables of docs/openflow.md: the messages, fields and actions of OpenFlow by version, and the test of each. This test
+//! generates them from the tables of the decoder and encoder. `UPDATE_DOCS=1 cargo test -p openflow --test reference`
 //! writes them.
 
 use flow::table::FIELDS;
 use flow::{Field, NoNames};
-use openflow::types::{Kind, rows};
+use openflow::types::{MessageKind, rows};
 use openflow::{
     Action, Protocols, Version, actions_to_string, decode_flow_actions, encode_flow_actions, parse_instructions,
 };
@@ -23,9 +23,9 @@ fn line(out: &mut String, name: &str, versions: [bool; 6], test: &str) {
     let _ = writeln!(out, "| {name} | {marks} | {test} |");
 }
 
-/// Where a message is tried beyond its bytes and its text.
-fn test_of_message(kind: Kind) -> &'static str {
-    use Kind as K;
+/// The test of a message beyond its bytes and its text.
+fn test_of_message(kind: MessageKind) -> &'static str {
+    use MessageKind as K;
     match kind {
         K::Hello | K::Error | K::EchoRequest | K::EchoReply => "test_bad_input, test_controller",
         K::FlowMonitorRequest
@@ -91,10 +91,10 @@ fn test_of_message(kind: Kind) -> &'static str {
 
 fn messages(out: &mut String) {
     out.push_str(&heading("message"));
-    let mut told: Vec<&str> = Vec::new();
+    let mut listed: Vec<&str> = Vec::new();
     for row in rows() {
-        if !told.contains(&row.name) {
-            told.push(row.name);
+        if !listed.contains(&row.name) {
+            listed.push(row.name);
             let there = Version::ALL.map(|v| rows().iter().any(|r| r.name == row.name && r.is_in(v)));
             line(out, &format!("`{}`", row.name), there, test_of_message(row.kind));
         }
@@ -116,7 +116,7 @@ fn fields(out: &mut String) {
     }
 }
 
-/// The test in which an action is carried out, or, if none is, the reason.
+/// The test that executes an action, or the reason why there is none.
 fn test_of_action(action: &Action) -> &'static str {
     use Action as A;
     match action {
@@ -171,7 +171,7 @@ fn test_of_action(action: &Action) -> &'static str {
     }
 }
 
-/// One of each.
+/// One example of each action.
 const ACTIONS: &[&str] = &[
     "output:1",
     "output:NXM_NX_REG0[]",
@@ -248,7 +248,7 @@ fn actions(out: &mut String) {
     out.push_str(&heading("action or instruction"));
     for text in ACTIONS {
         let actions = parse_instructions(text, &NoNames).unwrap_or_else(|e| panic!("{text}: {e}"));
-        // Carried is what comes out on the other side as anything at all: some versions have another action for it.
+        // A version supports an action if it encodes to anything: some versions encode it as another action.
         let there = Version::ALL.map(|v| {
             let mut bytes = openflow::wire::Writer::new();
             encode_flow_actions(&mut bytes, &actions, v, &flow::Match::ANY);
@@ -310,7 +310,7 @@ fn the_tables_of_the_document_are_those_of_the_code() {
     }
 }
 
-/// The files of a test as the tables name it: `test_x` is of the end-to-end tests, `fuzz x` a fuzz target, all others are a
+/// The files of a test by its name in the tables: `test_x` is an end-to-end test, `fuzz x` a fuzz target; all others are a
 /// crate and a file of it, `tests/x` beside its sources, `tests::x` or `x` among them.
 fn files_of(test: &str) -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -339,7 +339,7 @@ fn files_of(test: &str) -> Vec<PathBuf> {
     found
 }
 
-/// The tests of a cell; behind a semicolon is a remark.
+/// The tests of a cell; a remark may follow a semicolon.
 fn tests_of(cell: &str) -> impl Iterator<Item = &str> {
     cell.split(';').next().unwrap_or(cell).split(',').map(str::trim)
 }
@@ -370,7 +370,7 @@ fn actions_are_in_the_tests_that_are_named_for_them() {
         let has = |file: &PathBuf| {
             std::fs::read_to_string(file).is_ok_and(|source| words.iter().any(|word| source.contains(word)))
         };
-        // The cases of the conformance tester are in its package.
+        // The conformance tester has its cases in its package.
         if !cell.contains("test_conformance") && !files.iter().any(has) {
             missing.push(format!("{} is not in {cell}", words[0]));
         }

@@ -1,5 +1,5 @@
-//! Requests that a switch refuses, each with the error that it answers: what is wrong is one thing in a message that is
-//! else in order. Where there is an `ovs-ofctl` (see `corpus`), such messages are compared with what it says.
+//! Requests that a switch refuses, each with its error: messages that are well-formed except for one error. If there is an
+//! `ovs-ofctl` (see `corpus`), such messages are compared with its output.
 
 use openflow::message::{Options, decode, decode_with};
 use openflow::print::{Style, print};
@@ -10,7 +10,7 @@ fn bytes(hex: &str) -> Vec<u8> {
     digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect()
 }
 
-/// A message of this type, whose length is what it is.
+/// A message of this type, with the right length.
 fn message(version: Version, ty: u8, body: &str) -> Vec<u8> {
     let body = bytes(body);
     let length = (8 + body.len() as u16).to_be_bytes();
@@ -25,7 +25,7 @@ fn shown(message: &[u8]) -> bool {
     decode_with(message, Options { shown: true, ..Options::default() }).is_ok()
 }
 
-/// A flow mod that adds a flow to table 3, with these entries of a match and these instructions.
+/// A flow mod that adds a flow to table 3, with these match entries and instructions.
 fn flow_mod(version: Version, matching: &str, instructions: &str) -> Vec<u8> {
     let n = bytes(matching).len();
     let padding = "00".repeat((4 + n).next_multiple_of(8) - 4 - n);
@@ -34,7 +34,7 @@ fn flow_mod(version: Version, matching: &str, instructions: &str) -> Vec<u8> {
 }
 
 #[test]
-fn a_vlan_is_set_with_the_bit_that_says_that_there_is_one() {
+fn setting_a_vlan_id_requires_the_presence_bit() {
     let set = |version, entry: &str| {
         error(&flow_mod(version, "80000c02 1005", &format!("0004 0018 00000000 0019 0010 {entry}")))
     };
@@ -58,8 +58,8 @@ fn reserved_bytes_of_bundle_are_zero() {
 }
 
 #[test]
-fn who_defines_an_action_is_looked_at_first() {
-    // Of 8 bytes, as no action of Nicira's is.
+fn the_vendor_of_an_action_is_checked_first() {
+    // 8 bytes, which is too short for any action of Nicira's.
     let apply = |action: &str| error(&flow_mod(Version::V13, "", &format!("0004 0010 00000000 {action}")));
     assert_eq!(apply("ffff 0008 00000007"), Some(OfpError::BacBadVendor));
     assert_eq!(apply("ffff 0008 00002320"), Some(OfpError::BacBadLen));
@@ -85,7 +85,7 @@ fn packets_are_sent_with_fields_of_the_pipeline() {
     for field in ["80000408 0000000000000005", "00010204 00000001", "80005804 00010800", "00012008 0000000000000007"] {
         assert_eq!(sent(field), None, "{field}");
     }
-    // The mark of a packet, the state of its connection, a conjunction's number, an Ethernet type.
+    // The packet mark, the connection state, a conjunction id, an Ethernet type.
     for field in ["00014204 00000001", "0001d204 00000000", "00014a04 00000001", "80000a02 0800"] {
         assert_eq!(sent(field), Some(OfpError::BrcPipelineFieldsOnly), "{field}");
     }
@@ -103,7 +103,7 @@ fn a_method_of_selection_is_for_groups_as_a_whole() {
     }
 }
 
-/// Features of table 1 with the properties that there must be, and these.
+/// Features of table 1 with the required properties and `more`.
 fn table_features(version: Version, more: &str) -> Vec<u8> {
     let required: String = (0..8).map(|n| format!("{:04x} 0004 00000000", 2 * n)).collect();
     let length = 64 + bytes(&required).len() + bytes(more).len();
@@ -118,7 +118,7 @@ fn features_of_tables_have_each_property_once_and_known_fields() {
         assert_eq!(error(&table_features(version, "0000 0004 00000000")), Some(OfpError::TffcBadFeatures));
         // No table has the number 255.
         assert_eq!(error(&table_features(version, "0003 0005 ff 000000")), Some(OfpError::BpcBadValue));
-        // To be shown, what is not known is passed over.
+        // Printing skips unknown properties.
         let property = table_features(version, "0018 0004 00000000");
         let field = table_features(version, "000d 0008 80007c04");
         assert_eq!((error(&property), error(&field)), (Some(OfpError::BpcBadType), Some(OfpError::BmcBadField)));
@@ -144,14 +144,14 @@ fn an_experimenters_statistics_of_openflow_10_need_no_type() {
 }
 
 #[test]
-fn flags_of_monitors_are_looked_at_before_their_ports() {
-    // A port that there is not, and no event.
+fn flags_of_monitors_are_checked_before_their_ports() {
+    // A port that does not exist, and no event.
     let request = "ffff 0000 00000000 4f4e4600 0000074e 00000001 0000 0004 fffffe00 ff 000000 0001 0004 00000000";
     assert_eq!(error(&message(Version::V13, 18, request)), Some(OfpError::MofcBadFlags));
 }
 
 #[test]
-fn what_openflow_10_has_elsewhere_is_no_capability_there() {
+fn bits_of_other_versions_are_no_capability_in_openflow_10() {
     let features = message(Version::V10, 6, "0000000000000001 00000000 01 00 0000 80000000 00000000");
     assert!(print(&features, Style::plain(0)).contains("capabilities: 0\n"));
 }

@@ -1,4 +1,4 @@
-//! Actions and matches from any bytes: no panic, and what is understood survives being written and read again.
+//! Actions and matches from any bytes: no panic, and everything that is decoded round-trips.
 
 use flow::Match;
 use openflow::nxm::{self, Dialect, Unknown};
@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 const VERSIONS: [Version; 4] = [Version::V10, Version::V11, Version::V13, Version::V15];
 
-/// One action of Nicira's or of OpenFlow's own with a length that fits and otherwise any bytes.
+/// One action of Nicira's or of OpenFlow's own with a valid length and otherwise random bytes.
 fn action() -> impl Strategy<Value = Vec<u8>> {
     let nicira = (0u16..52, 0usize..5, prop::collection::vec(any::<u8>(), 40)).prop_map(|(subtype, n, bytes)| {
         let length = 16 + 8 * n;
@@ -28,7 +28,7 @@ fn action() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![nicira, standard]
 }
 
-/// Entries with headers of fields that exist and any values.
+/// Entries with headers of existing fields and random values.
 fn entries() -> impl Strategy<Value = Vec<u8>> {
     let fields = flow::field::FIELDS;
     let entry = (0..fields.len(), any::<bool>(), any::<u128>(), any::<u128>()).prop_map(move |(i, masked, v, m)| {
@@ -59,7 +59,7 @@ tally::proptest! {
     fn actions_survive_in_their_own_version(list in prop::collection::vec(action(), 1..4)) {
         for version in VERSIONS {
             let Ok(actions) = decode_actions(&list.concat(), version) else { continue };
-            // A tag, so that none is pushed before its fields are set.
+            // A tag in the match, so that the encoder pushes none before it sets the tag's fields.
             let mut tagged = Match::ANY;
             tagged.set_masked(flow::Field::VlanTci, 0x1000, 0x1000);
             let mut bytes = Writer::new();
@@ -69,7 +69,7 @@ tally::proptest! {
             let mut twice = Writer::new();
             encode_actions(&mut twice, &again.unwrap_or_default(), version, &tagged);
             prop_assert_eq!(&twice, &bytes, "{:?}", actions);
-            // The instructions around them change nothing.
+            // The enclosing instructions make no difference.
             if version > Version::V10 {
                 let mut instructions = Writer::new();
                 encode_instructions(&mut instructions, &actions, version, &tagged);
@@ -131,7 +131,7 @@ fn a_load_into_a_field_wider_than_a_value_fills_it_with_zeros() {
 }
 
 #[test]
-fn a_packet_type_takes_the_ground_from_fields_of_ethernet_before_it() {
+fn a_packet_type_invalidates_ethernet_fields_before_it() {
     use openflow::nxm::{Unknown, decode, decode_oxm_match};
     // eth_dst, then packet_type=(1,0x86dd).
     let entries = [&[0x80, 0, 6, 6][..], &[2; 6], &[0x80, 0, 0x58, 4, 0, 1, 0x86, 0xdd]].concat();

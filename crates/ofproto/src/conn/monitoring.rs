@@ -13,7 +13,7 @@ use classifier::LATEST;
 use openflow::message::Message;
 use openflow::monitor::{FlowMonitorRequest, FlowUpdate};
 use openflow::multipart::{Entry, ReplyWriter};
-use openflow::types::Kind;
+use openflow::types::MessageKind;
 use openflow::{OfpError, Version};
 use std::sync::Arc;
 use xlate::Rule;
@@ -54,7 +54,7 @@ impl Ofproto {
         mut requests: Vec<FlowMonitorRequest>,
     ) -> Result<(), OfpError> {
         requests.iter_mut().try_for_each(|request| self.place_options(&mut request.matching))?;
-        let reply = ReplyWriter::new(version, xid, Kind::FlowMonitorReply).ok_or(OfpError::BrcBadStat)?;
+        let reply = ReplyWriter::new(version, xid, MessageKind::FlowMonitorReply).ok_or(OfpError::BrcBadStat)?;
         let (dump, rules) = {
             let _writer = self.writer.lock();
             let mut monitors = peer.monitors.lock();
@@ -217,7 +217,7 @@ impl<'a> Updates<'a> {
     fn push(&mut self, update: &FlowUpdate) {
         if self.message.is_none() {
             let version = self.peer.version();
-            self.message = version.and_then(|version| ReplyWriter::new(version, 0, Kind::FlowMonitorReply));
+            self.message = version.and_then(|version| ReplyWriter::new(version, 0, MessageKind::FlowMonitorReply));
         }
         if let Some(full) = self.message.as_mut().and_then(|message| message.push(&Entry::FlowUpdate(update))) {
             (self.send)(self.peer, full);

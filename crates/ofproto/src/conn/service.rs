@@ -18,7 +18,7 @@ use openflow::message::{Message, decode, encode};
 use openflow::print::{Style, print};
 use openflow::stream::{Framer, StreamError};
 use openflow::switch::{ErrorReport, Hello, Role};
-use openflow::types::Kind;
+use openflow::types::MessageKind;
 use openflow::versions::Versions;
 use openflow::{OfpError, Version};
 use parking_lot::Mutex;
@@ -466,11 +466,11 @@ async fn read_all(
 
 /// Whether handling a message may change tables, or waits for who does.
 fn may_change_tables(message: &[u8]) -> bool {
-    use Kind::{BarrierRequest, EchoReply, EchoRequest, Error, FeaturesRequest, GetConfigRequest};
+    use MessageKind::{BarrierRequest, EchoReply, EchoRequest, Error, FeaturesRequest, GetConfigRequest};
     let kind = openflow::types::head(message).map(|head| head.row.kind);
     !matches!(
         kind,
-        Ok(Kind::Hello | Error | EchoRequest | EchoReply | FeaturesRequest | GetConfigRequest | BarrierRequest)
+        Ok(MessageKind::Hello | Error | EchoRequest | EchoReply | FeaturesRequest | GetConfigRequest | BarrierRequest)
     )
 }
 

@@ -10,7 +10,7 @@ use base::PortNo;
 use openflow::flow_msg::{FlowStats, FlowStatsRequest};
 use openflow::multipart::{AggregateStats, Entry, ReplyWriter, StatsReply, StatsRequest, SwitchDesc};
 use openflow::port::PortStats;
-use openflow::types::Kind;
+use openflow::types::MessageKind;
 use openflow::{OfpError, Version};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -105,9 +105,9 @@ impl Ofproto {
                     datapath: id.dp_desc,
                 })));
             }
-            StatsRequest::Flow(q) => self.flow_stats(peer, version, xid, &q, Kind::FlowReply)?,
-            StatsRequest::NxFlow(q) => self.flow_stats(peer, version, xid, &q, Kind::NxFlowReply)?,
-            StatsRequest::FlowCounts(q) => self.flow_stats(peer, version, xid, &q, Kind::FlowCountsReply)?,
+            StatsRequest::Flow(q) => self.flow_stats(peer, version, xid, &q, MessageKind::FlowReply)?,
+            StatsRequest::NxFlow(q) => self.flow_stats(peer, version, xid, &q, MessageKind::NxFlowReply)?,
+            StatsRequest::FlowCounts(q) => self.flow_stats(peer, version, xid, &q, MessageKind::FlowCountsReply)?,
             StatsRequest::Aggregate(q) => reply(StatsReply::Aggregate(self.aggregate(&q)?)),
             StatsRequest::NxAggregate(q) => reply(StatsReply::NxAggregate(self.aggregate(&q)?)),
             StatsRequest::Table => reply(StatsReply::Table(self.table_stats(version))),
@@ -183,7 +183,7 @@ impl Ofproto {
         version: Version,
         xid: u32,
         q: &FlowStatsRequest,
-        kind: Kind,
+        kind: MessageKind,
     ) -> Result<(), OfpError> {
         let mut criteria = criteria(q)?;
         self.place_options(&mut criteria.matching)?;

@@ -1,7 +1,7 @@
-//! Whether a list of actions makes sense: by itself ([`verify`]) and for a flow's match ([`check`]), as ovs-actions(7) says
-//! under "Inconsistencies".
+//! Checks lists of actions: by themselves ([`verify`]) and against a flow's match ([`check`]), by the rules of ovs-actions(7),
+//! "Inconsistencies".
 //!
-//! The check follows the list, as actions change what the packet is: a pushed tag can be set and popped.
+//! The check follows the list, as each action changes the packet: a pushed tag can be set and popped.
 
 use super::{Action, EncapHeader, Subfield, ct, select};
 use crate::error::OfpError;
@@ -12,21 +12,21 @@ use base::PortNo;
 use flow::extract::ethertype::PBB;
 use flow::{Field, Loc, Match, Prereq};
 
-/// Where a list of actions stands.
+/// The context of a list of actions, which decides which actions it may hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Allowed {
     /// In a flow: instructions too.
     Flow,
     /// In a packet-out: actions only.
     Actions,
-    /// In a `ct`: only what changes the connection.
+    /// In a `ct`: only actions that change the connection.
     Connection,
 }
 
-/// What a flow is added to.
+/// The properties of a switch and a flow that [`check`] depends on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// The version by whose rules to judge: OpenFlow 1.0 lets a flow's actions not fit its match.
+    /// The version whose rules apply: OpenFlow 1.0 accepts actions that do not fit the flow's match.
     pub version: Version,
     /// The flow's table; 255 if it is not known.
     pub table: u8,
@@ -37,37 +37,37 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// For a flow of `table` in a switch with all of the tables 0 to 253.
+    /// Limits for a flow of `table` in a switch that has all of the tables 0 to 253.
     pub fn new(version: Version, table: u8) -> Self {
         Self { version, table, n_tables: 254, max_ports: PortNo::MAX.0 }
     }
 }
 
-/// What is wrong with a list of actions, whatever the match. The messages are those of `ovs-ofctl`.
+/// An error in a list of actions that does not depend on the match. The messages are those of `ovs-ofctl`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Misplaced {
-    /// An instruction where only actions can be.
+    /// An instruction in a list that may hold actions only.
     #[error("{0} instruction not allowed here")]
     Instruction(&'static str),
-    /// An instruction is there twice.
+    /// An instruction that appears twice.
     #[error("duplicate {0} instruction not allowed, for OpenFlow 1.1+ compatibility")]
     Duplicate(&'static str),
     /// An instruction or action after an instruction that is executed later.
     #[error("invalid instruction ordering: {0} must appear before {1}, for OpenFlow 1.1+ compatibility")]
     Order(&'static str, &'static str),
-    /// An action stands in another that does not take it.
+    /// An action nested in another one that does not accept it.
     #[error("{0} action doesn't support nested action {1}")]
     Nested(&'static str, &'static str),
-    /// An action in a `ct` writes a field that is not of the connection.
+    /// An action in a `ct` that writes a field which does not belong to the connection.
     #[error("ct action doesn't support nested modification of {0}")]
     NestedField(&'static str),
-    /// A `nat` stands by itself.
+    /// A `nat` outside of a `ct`.
     #[error("Cannot have NAT action outside of \"ct\" action")]
     Nat,
-    /// A field of connection tracking is set, which only `ct` may do.
+    /// An action outside of a `ct` that sets a field of connection tracking.
     #[error("cannot set CT fields outside of ct action")]
     ConnectionField,
-    /// A flow of conjunctions does something else besides.
+    /// A flow with `conjunction` actions that has other actions too.
     #[error(
         "\"conjunction\" actions may be used along with \"note\" but not any other kind of action (such as the \"{0}\" action used here)"
     )]
@@ -86,7 +86,7 @@ impl From<Misplaced> for OfpError {
     }
 }
 
-/// Checks what needs no match: which instructions may stand where, in which order and how often.
+/// Checks the rules that need no match: which instructions a list may hold, in which order and how often.
 pub fn verify(actions: &[Action], allowed: Allowed) -> Result<(), Misplaced> {
     if allowed == Allowed::Connection {
         return actions.iter().try_for_each(verify_in_ct);
@@ -127,7 +127,7 @@ pub fn verify(actions: &[Action], allowed: Allowed) -> Result<(), Misplaced> {
     Ok(())
 }
 
-/// Whether a `ct` may hold this action.
+/// Checks that a `ct` may hold this action.
 fn verify_in_ct(action: &Action) -> Result<(), Misplaced> {
     let field = match action {
         Action::Nat(_) => return Ok(()),
@@ -178,7 +178,7 @@ impl Stage {
     }
 }
 
-/// Whether an action set can hold the action.
+/// Returns true if an action set can hold the action.
 pub fn is_allowed_in_set(action: &Action) -> bool {
     let header = matches!(
         action,
@@ -237,10 +237,10 @@ pub fn check(actions: &[Action], matching: &Match, limits: &Limits) -> Result<()
     check_verified(actions, matching, limits)
 }
 
-/// The same of actions that [`verify`] has passed.
+/// Does the same for actions that have passed [`verify`].
 pub(crate) fn check_verified(actions: &[Action], matching: &Match, limits: &Limits) -> Result<(), OfpError> {
     let checker = Checker { limits, strict: limits.version >= Version::V11 };
-    // Most flows do nothing but send packets, which changes nothing of what they are.
+    // Most flows only output packets, which leaves the match as it is.
     let first = actions.iter().position(|action| !matches!(action, Action::Output { .. })).unwrap_or(actions.len());
     let (outputs, rest) = actions.split_at(first);
     for output in outputs {
@@ -253,7 +253,7 @@ pub(crate) fn check_verified(actions: &[Action], matching: &Match, limits: &Limi
 
 pub(super) struct Checker<'a> {
     limits: &'a Limits,
-    /// Whether an action that does nothing to the flow's packets is an error.
+    /// Makes an action that has no effect on the flow's packets an error.
     strict: bool,
 }
 
@@ -266,7 +266,7 @@ impl Checker<'_> {
         if consistent || !self.strict { Ok(()) } else { Err(OfpError::BacMatchInconsistent) }
     }
 
-    /// Judges one action, and makes `m` what it is after it.
+    /// Checks one action, and changes `m` to the packet after it.
     fn action(&self, action: &Action, m: &mut Match) -> Result<(), OfpError> {
         let tagged = m.key().vlan_tci() & 0x1000 != 0;
         let ip = |m: &Match| m.meets(Prereq::Ip);
@@ -291,7 +291,7 @@ impl Checker<'_> {
             Action::PushMpls(eth_type) => {
                 self.consistent(m.meets(Prereq::Ethernet))?;
                 m.set(Field::EthType, (*eth_type).into());
-                // What is under a label is not looked at.
+                // The check does not know the header below a label.
                 m.clear(Field::IpProto);
                 Ok(())
             }
@@ -304,7 +304,7 @@ impl Checker<'_> {
                 self.consistent(m.meets(Prereq::Ethernet))?;
                 m.set(Field::EthType, PBB.into());
                 m.clear(Field::IpProto);
-                // The packet's tags are under it.
+                // The new label comes before the packet's tags.
                 while m.key().vlan_tci() & 0x1000 != 0 {
                     pop_tag(m);
                 }
@@ -313,7 +313,7 @@ impl Checker<'_> {
             }
             Action::PopPbb => {
                 self.consistent(m.meets(Prereq::Ethernet) && m.meets(Prereq::Pbb))?;
-                // What the packet holds then is known only when it is there. A tag in front stays.
+                // The next header is known only once the packet is there. A tag in front stays.
                 m.set(Field::EthType, u16::MAX.into());
                 m.clear(Field::IpProto);
                 if !tagged {
@@ -361,7 +361,7 @@ impl Checker<'_> {
             Action::SetTunOption(_) => Ok(()),
             Action::ResubmitCt { .. } | Action::CtClear | Action::Sample(_) | Action::DeleteField(_) => Ok(()),
             Action::Clone(nested) => self.list(nested, &mut m.clone()),
-            // What the packet is when the action set is executed cannot be known.
+            // The packet to which the action set will apply is not known yet.
             Action::WriteActions(set) => Checker { strict: false, ..*self }.list(set, &mut m.clone()),
             Action::GotoTable(table) => {
                 let back = self.limits.table != 255 && *table <= self.limits.table;
@@ -385,7 +385,7 @@ impl Checker<'_> {
     }
 }
 
-/// Checks where a flow of this table goes on, in a switch with so many tables.
+/// Checks the tables that a flow of `table` continues in, for a switch with `n_tables` tables.
 ///
 /// Errors: `OFPBIC_BAD_TABLE_ID`.
 pub fn check_tables(actions: &[Action], table: u8, n_tables: u8) -> Result<(), OfpError> {
@@ -393,7 +393,7 @@ pub fn check_tables(actions: &[Action], table: u8, n_tables: u8) -> Result<(), O
     if actions.iter().any(beyond) { Err(OfpError::BicBadTableId) } else { Ok(()) }
 }
 
-/// Checks the ports of a list that has no match to be checked against.
+/// Checks the ports of a list without a match.
 ///
 /// Errors: `OFPBAC_BAD_OUT_PORT`.
 pub(crate) fn check_ports(actions: &[Action]) -> Result<(), OfpError> {
@@ -428,7 +428,7 @@ pub(super) fn destination(part: Subfield, m: &Match) -> Result<(), OfpError> {
 }
 
 fn set_field(field: Field, value: u128, m: &mut Match) -> Result<(), OfpError> {
-    // A match needs no tag to look at the VLAN id, but a tag must be there for its id to be set.
+    // A match on the VLAN id needs no match on a tag, but setting the id needs a tag.
     let untagged = field == Field::VlanVid && m.key().vlan_tci() & 0x1000 == 0;
     if !prereq::satisfied(field, m) || untagged {
         return Err(OfpError::BacMatchInconsistent);
@@ -440,7 +440,7 @@ fn set_field(field: Field, value: u128, m: &mut Match) -> Result<(), OfpError> {
     Ok(())
 }
 
-/// Two tags at most fit a flow key.
+/// A flow key holds two tags at most.
 fn push_tag(m: &mut Match, tpid: u16) -> Result<(), OfpError> {
     let mut key = m.key().clone();
     if key.vlan(1).1 & 0x1000 != 0 {
@@ -470,7 +470,7 @@ fn encapsulate(m: &mut Match, header: EncapHeader) {
     }
 }
 
-/// What an Ethernet packet holds is known; what anything else does, only when it is there.
+/// The contents of an Ethernet packet are known; those of any other packet only once it is there.
 fn decapsulate(m: &mut Match) {
     if m.meets(Prereq::Ethernet) {
         let eth_type = u128::from(m.eth_type());
@@ -482,7 +482,7 @@ fn decapsulate(m: &mut Match) {
     }
 }
 
-/// `m` with the values of `key`'s tags, taken as known.
+/// Returns `m` with the values of `key`'s tags, matched exactly.
 fn with_tags(m: &Match, key: &flow::FlowKey) -> Match {
     let mut mask = m.mask().clone();
     mask.set_vlan(0, 0xffff, 0xffff);

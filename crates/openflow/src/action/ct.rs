@@ -1,4 +1,4 @@
-//! `ct` and what may stand in it: the connection tracker as an action (ovs-actions(7); NXAST_CT, NXAST_NAT). Address
+//! `ct` and the actions in it: the connection tracker as an action (ovs-actions(7); NXAST_CT, NXAST_NAT). Address
 //! translation has a file of its own.
 
 use super::check::{Checker, source};
@@ -21,7 +21,7 @@ const ARGUMENT: OfpError = OfpError::BacBadArgument;
 
 const COMMIT: u16 = 1;
 const FORCE: u16 = 2;
-/// Stands for no table.
+/// The value for "no table".
 const NO_TABLE: u8 = 255;
 
 /// The port that names the helper for FTP.
@@ -29,40 +29,40 @@ pub const ALG_FTP: u16 = 21;
 /// The port that names the helper for TFTP.
 pub const ALG_TFTP: u16 = 69;
 
-/// Where a connection's zone comes from.
+/// The source of a connection's zone.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum CtZone {
-    /// This one.
+    /// A constant.
     Immediate(u16),
-    /// The one whose number stands here, in 16 bits.
+    /// A field whose 16 bits hold the number.
     Field(Subfield),
 }
 
 /// Parameters of `ct`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Ct {
-    /// The connection is to be remembered.
+    /// Commits the connection to the tracker.
     pub commit: bool,
-    /// It is to be in the direction of this packet, even if it was committed in the other one.
+    /// Commits the connection in the direction of this packet, even if it was committed in the other one.
     pub force: bool,
     /// The zone.
     pub zone: CtZone,
-    /// The table in which a copy of the packet goes on once its connection is known.
+    /// The table in which a copy of the packet continues once the tracker knows its connection.
     pub table: Option<u8>,
-    /// The port of the protocol whose helper is to follow the connection; 0 for none.
+    /// The port of the protocol whose helper (ALG) follows the connection; 0 for none.
     pub alg: u16,
-    /// What to do with the connection: changes of `ct_mark` and `ct_label`, and [`Action::Nat`].
+    /// Actions on the connection: changes of `ct_mark` and `ct_label`, and [`Action::Nat`].
     pub exec: Vec<Action>,
 }
 
 impl Default for Ct {
-    /// What `ct` means without parameters.
+    /// The parameters of a bare `ct`.
     fn default() -> Self {
         Self { commit: false, force: false, zone: CtZone::Immediate(0), table: None, alg: 0, exec: Vec::new() }
     }
 }
 
-/// The body of NXAST_CT.
+/// Reads the body of NXAST_CT.
 pub(super) fn decode(mut r: Reader<'_>, version: Version, depth: usize) -> Result<Action, OfpError> {
     let flags = r.u16()?;
     let (commit, force) = (flags & COMMIT != 0, flags & FORCE != 0);
@@ -84,13 +84,13 @@ pub(super) fn decode(mut r: Reader<'_>, version: Version, depth: usize) -> Resul
     r.skip(3)?;
     let alg = r.u16()?;
     let exec = decode_list(r.rest(), version, depth + 1)?;
-    if !commit && !exec.is_empty() && !matches!(&exec[..], [Action::Nat(nat)] if nat.is_bare()) {
+    if !commit && !exec.is_empty() && !matches!(&exec[..], [Action::Nat(nat)] if nat.has_no_flags()) {
         return Err(ARGUMENT);
     }
     Ok(Action::Ct(Box::new(Ct { commit, force, zone, table, alg, exec })))
 }
 
-/// Appends NXAST_CT. `list` appends the actions in it.
+/// Appends NXAST_CT. `list` appends the nested actions.
 pub(super) fn encode(out: &mut Writer, ct: &Ct, list: impl FnOnce(&mut Writer, &[Action])) {
     nicira(out, 35, |b| {
         b.put_u16(if ct.commit { COMMIT } else { 0 } | if ct.force { FORCE } else { 0 });
@@ -111,7 +111,7 @@ pub(super) fn encode(out: &mut Writer, ct: &Ct, list: impl FnOnce(&mut Writer, &
     });
 }
 
-/// `ct(ARGUMENT,...)`.
+/// Reads `ct(ARGUMENT,...)`.
 pub(super) fn parse(text: &str, parser: &Parser<'_>) -> Result<Action, ActionError> {
     let (mut ct, mut rest) = (Ct::default(), text);
     while let Some((key, value)) = next_key_value(&mut rest) {
@@ -154,7 +154,7 @@ fn parse_zone(text: &str) -> Result<CtZone, ActionError> {
     Ok(CtZone::Field(part))
 }
 
-/// Appends the text. `list` appends the text of actions in it.
+/// Appends the text. `list` appends the text of nested actions.
 pub(super) fn format(out: &mut String, ct: &Ct, names: &dyn PortNames, list: impl Fn(&mut String, &[Action])) {
     let mut parts = Vec::new();
     if ct.commit {
@@ -173,7 +173,7 @@ pub(super) fn format(out: &mut String, ct: &Ct, names: &dyn PortNames, list: imp
         CtZone::Immediate(zone) => parts.push(format!("zone={zone}")),
         CtZone::Field(part) => parts.push(format!("zone={part}")),
     }
-    // A translation of addresses that comes first stands by itself.
+    // The text gives a `nat` that comes first outside of `exec`.
     let (first, exec) = match &ct.exec[..] {
         [Action::Nat(nat), rest @ ..] => (Some(nat), rest),
         rest => (None, rest),
@@ -210,7 +210,7 @@ impl Checker<'_> {
             return Err(OfpError::BacMatchInconsistent);
         }
         match ct.zone {
-            // As in Open vSwitch, what is in there is then taken as it is.
+            // As in Open vSwitch, the nested actions are then accepted unchecked.
             CtZone::Field(part) => source(part, m),
             CtZone::Immediate(_) => self.list(&ct.exec, m),
         }

@@ -1,8 +1,8 @@
 //! Actions from bytes: the lists of OpenFlow 1.0 (section 5.2.4) and of 1.1 and later (1.3 section 7.2.5), with Nicira's
 //! extensions in all of them.
 //!
-//! What cannot be a flow's action whatever the flow is refused here; what depends on the flow is [`super::check`]'s
-//! business. An unknown type is told from a bad length, as Open vSwitch tells them: type first.
+//! This module refuses actions that no flow can have; [`super::check`] refuses those that do not fit a flow's match. As in
+//! Open vSwitch, an unknown type is reported before a bad length.
 
 use super::check::{Allowed, verify};
 use super::{Action, ControllerAction, PacketInReason, SampleForm, Subfield};
@@ -18,7 +18,7 @@ use flow::{Field, TunOption, field};
 use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
 
-/// How deep `clone` may nest, which bounds the stack; no flow that is of any use comes near.
+/// The depth to which `clone` may nest, which bounds the stack; no useful flow comes near.
 const MAX_DEPTH: usize = 16;
 
 const VENDOR: u16 = 0xffff;
@@ -27,16 +27,16 @@ const LEN: OfpError = OfpError::BacBadLen;
 /// `OFPVID_PRESENT`.
 const VID_PRESENT: u128 = 0x1000;
 
-/// What stands for no meter in `NXAST_CONTROLLER2`.
+/// The value for "no meter" in `NXAST_CONTROLLER2`.
 const NO_METER: u32 = u32::MAX;
 
-/// How many clauses a conjunction may have.
+/// The number of clauses that a conjunction may have.
 pub(super) const N_CLAUSES: RangeInclusive<u8> = 2..=64;
 const MUST_BE_ZERO: OfpError = OfpError::NxbrcMustBeZero;
 
 /// Reads a list of actions to the end of `bytes`.
 ///
-/// Errors: `OFPBAC_BAD_TYPE`, `OFPBAC_BAD_VENDOR` and `OFPBAC_BAD_VENDOR_TYPE` for what is unknown or unsupported,
+/// Errors: `OFPBAC_BAD_TYPE`, `OFPBAC_BAD_VENDOR` and `OFPBAC_BAD_VENDOR_TYPE` for unknown or unsupported actions,
 /// `OFPBAC_BAD_LEN`, `OFPBAC_BAD_ARGUMENT`, `OFPBAC_BAD_OUT_PORT`, `NXBRC_MUST_BE_ZERO`, and those of `set_field`.
 pub fn decode_actions(bytes: &[u8], version: Version) -> Result<Vec<Action>, OfpError> {
     let actions = decode_list(bytes, version, 0)?;
@@ -44,14 +44,14 @@ pub fn decode_actions(bytes: &[u8], version: Version) -> Result<Vec<Action>, Ofp
     Ok(actions)
 }
 
-/// Reads a list that stands so deep in others, without a look at what may stand where.
+/// Reads a list nested `depth` lists deep, without [`verify`](super::check::verify).
 pub(super) fn decode_list(bytes: &[u8], version: Version, depth: usize) -> Result<Vec<Action>, OfpError> {
     let mut actions = Vec::new();
     decode_list_into(bytes, version, depth, &mut actions)?;
     Ok(actions)
 }
 
-/// The same, behind what `actions` has.
+/// Does the same, appending to `actions`.
 pub(super) fn decode_list_into(
     bytes: &[u8],
     version: Version,
@@ -85,7 +85,7 @@ pub(super) fn decode_list_into(
     Ok(())
 }
 
-/// Which action a header names: the numbers are those on the wire.
+/// The action that a header names, by its number on the wire.
 #[derive(Clone, Copy, Debug)]
 enum Known {
     Of10(u16),
@@ -98,21 +98,21 @@ enum Known {
 impl Known {
     fn find(ty: u16, mut rest: Reader<'_>, version: Version) -> Result<Self, OfpError> {
         if ty == VENDOR {
-            // What others define is of any length.
+            // Actions of other vendors may have any length.
             let vendor = rest.u32()?;
             if !matches!(vendor, field::NICIRA | field::ONF) {
                 return Err(OfpError::BacBadVendor);
             }
             return match (vendor, rest.u16()?) {
                 (field::NICIRA, n) if Self::is_nicira(n, version) => Ok(Self::Nicira(n)),
-                // An extension of these two; before them Nicira has one, and after them OpenFlow.
+                // ONF defines this extension for these two versions; before them there is Nicira's, after them OpenFlow's own.
                 (field::ONF, 3200) if matches!(version, Version::V13 | Version::V14) => Ok(Self::OnfCopyField),
                 _ => Err(OfpError::BacBadVendorType),
             };
         }
         match (ty, version) {
             (0..=11, Version::V10) => Ok(Self::Of10(ty)),
-            // The actions of 1.1 that 1.2 has replaced by set_field still work there.
+            // OpenFlow 1.2 replaced these actions of 1.1 by set_field, but they still work there.
             (ty, _) if ty <= 24 && version >= Version::V11 => Ok(Self::Of11(ty)),
             (25, _) if version >= Version::V12 => Ok(Self::Of11(ty)),
             (26 | 27, _) if version >= Version::V13 => Ok(Self::Of11(ty)),
@@ -121,7 +121,7 @@ impl Known {
         }
     }
 
-    /// Whether `version` has this action of Nicira's: some gave way to actions of OpenFlow's own.
+    /// Returns true if `version` has this action of Nicira's: later versions replace some by actions of OpenFlow's own.
     fn is_nicira(n: u16, version: Version) -> bool {
         match n {
             4 | 18 | 23..=26 | 30 | 31 | 40 => version == Version::V10,
@@ -132,7 +132,7 @@ impl Known {
         }
     }
 
-    /// How long the action may be, in bytes with its header.
+    /// The lengths that the action may have, in bytes with its header.
     fn lengths(self) -> RangeInclusive<usize> {
         const MAX: usize = u16::MAX as usize;
         match self {
@@ -158,7 +158,7 @@ impl Known {
     }
 }
 
-/// An action of OpenFlow 1.0. (Lengths were checked, so that nothing is missing.)
+/// Reads an action of OpenFlow 1.0. (The caller has checked the length, so that no byte is missing.)
 fn of10(n: u16, mut r: Reader<'_>) -> Result<Action, OfpError> {
     if n == 0 {
         let (port, max_len) = (r.u16()?, r.u16()?);
@@ -190,7 +190,7 @@ fn set_vlan_pcp(mut r: Reader<'_>, push_if_needed: bool) -> Result<Action, OfpEr
     if pcp > 7 { Err(OfpError::BacBadArgument) } else { Ok(Action::SetVlanPcp { pcp, push_if_needed }) }
 }
 
-/// `OFPAT_SET_*` of OpenFlow 1.1, which 1.0 has with other numbers.
+/// Reads `OFPAT_SET_*` of OpenFlow 1.1, which 1.0 has with other numbers.
 fn set_header_field(n: u16, mut r: Reader<'_>) -> Result<Action, OfpError> {
     Ok(match n {
         3 => Action::SetEthSrc(r.mac()?),
@@ -211,7 +211,7 @@ fn set_header_field(n: u16, mut r: Reader<'_>) -> Result<Action, OfpError> {
     })
 }
 
-/// An action of OpenFlow 1.1 or later.
+/// Reads an action of OpenFlow 1.1 or later.
 fn of11(n: u16, mut r: Reader<'_>, version: Version) -> Result<Action, OfpError> {
     Ok(match n {
         0 => {
@@ -249,24 +249,24 @@ fn of11(n: u16, mut r: Reader<'_>, version: Version) -> Result<Action, OfpError>
     })
 }
 
-/// Which of the actions that set a field.
+/// The actions that set a field.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum SetForm {
     /// `OFPAT_SET_FIELD` before OpenFlow 1.5, which has no masks.
     Plain,
     /// `OFPAT_SET_FIELD`.
     Masked,
-    /// `NXAST_REG_LOAD2`: it loads bits, which need not make a value that the field can have.
+    /// `NXAST_REG_LOAD2`, which loads bits that need not form a valid value of the field.
     Load,
 }
 
-/// `OFPAT_SET_FIELD`, and `NXAST_REG_LOAD2`, which may have a mask in every version.
+/// Reads `OFPAT_SET_FIELD`, or `NXAST_REG_LOAD2`, which may have a mask in every version.
 fn set_field(mut r: Reader<'_>, form: SetForm) -> Result<Action, OfpError> {
     let may_mask = form != SetForm::Plain;
     let mut header = r.clone();
     let header = Header::decode(&mut header)?;
     if header.field().is_none() {
-        // A header with a length of 0 names no field. An experimenter's counts its id.
+        // A header with a length of 0 names no field. An experimenter's header counts its id as well.
         let known = header.named_field().is_some() && (header.payload > 0 || header.experimenter != 0);
         return Err(if known { OfpError::BacBadSetLen } else { OfpError::BacBadSetType });
     }
@@ -278,15 +278,15 @@ fn set_field(mut r: Reader<'_>, form: SetForm) -> Result<Action, OfpError> {
         Entry::Option(_) => return Err(OfpError::BacBadSetArgument),
         Entry::Cookie(_) | Entry::Unknown(_) => return Err(OfpError::BacBadSetType),
     };
-    // Actions may write some bits of fields that are matched as a whole.
+    // Actions may write some bits of fields that take no mask in matches.
     if has_mask && !may_mask {
         return Err(OfpError::BacBadSetMask);
     }
     if !r.is_zero() {
         return Err(OfpError::BacBadSetArgument);
     }
-    // OpenFlow says expressly that OXM_OF_IN_PORT may not be set, and that the id of a VLAN is set with the bit that says
-    // that there is a tag (1.5 section 7.2.6.7).
+    // OpenFlow forbids setting OXM_OF_IN_PORT, and requires the bit for a tag's presence when the VLAN id is set
+    // (1.5 section 7.2.6.7).
     let fits = value & !field.info().full_mask() == 0;
     let tagged = field != Field::VlanVid || value & mask & VID_PRESENT != 0;
     let valid = if form == SetForm::Load { fits } else { nxm::value_is_valid(field, value) && tagged };
@@ -296,37 +296,37 @@ fn set_field(mut r: Reader<'_>, form: SetForm) -> Result<Action, OfpError> {
     Ok(Action::SetField { field, value, mask: mask & field.info().full_mask() })
 }
 
-/// A field named by a header alone.
+/// Reads a field named by its header alone.
 fn header_field(r: &mut Reader<'_>) -> Result<Field, OfpError> {
     let header = Header::decode(r)?;
     let field = header.field().ok_or(OfpError::BmcBadField)?;
     if header.has_mask { Err(OfpError::BmcBadMask) } else { Ok(field) }
 }
 
-/// A field named by four bytes of header, in the older of Nicira's actions, which do not care for the mask bit.
+/// Reads a field named by four bytes of header, in Nicira's older actions, which ignore the mask bit.
 pub(super) fn short_header_field(r: &mut Reader<'_>) -> Result<Field, OfpError> {
     let mut word = r.sub(4)?;
     let header = Header::decode(&mut word).map_err(|_| OfpError::BacBadSetType)?;
     header.field().ok_or(OfpError::BacBadSetType)
 }
 
-/// The subfield, if it lies within its field.
+/// Returns the subfield if it lies within its field.
 pub(super) fn subfield(field: Field, offset: u16, n_bits: u16) -> Result<Subfield, OfpError> {
     let fits = n_bits > 0 && usize::from(offset) + usize::from(n_bits) <= usize::from(field.info().n_bits.max(offset));
     if fits { Ok(Subfield { field, offset, n_bits }) } else { Err(OfpError::BacBadSetLen) }
 }
 
-/// A subfield to be written.
+/// Returns the subfield if actions may write it.
 pub(super) fn writable(dst: Subfield) -> Result<Subfield, OfpError> {
     if dst.field.info().writable { Ok(dst) } else { Err(OfpError::BacBadSetArgument) }
 }
 
-/// Offset and width in 16 bits.
+/// Unpacks offset and width from 16 bits.
 fn offset_and_width(packed: u16) -> (u16, u16) {
     (packed >> 6, (packed & 0x3f) + 1)
 }
 
-/// The body of `OFPAT_COPY_FIELD` and of `NXAST_REG_MOVE`, which differ in two bytes of padding.
+/// Reads the body of `OFPAT_COPY_FIELD` or of `NXAST_REG_MOVE`, which differ in two bytes of padding.
 fn copy_field(mut r: Reader<'_>) -> Result<Action, OfpError> {
     let (n_bits, src_offset, dst_offset) = (r.u16()?, r.u16()?, r.u16()?);
     r.skip(2)?;
@@ -341,7 +341,7 @@ fn move_fields(mut r: Reader<'_>, n_bits: u16, src_offset: u16, dst_offset: u16)
     Ok(Action::RegMove { src: subfield(src, src_offset, n_bits)?, dst: writable(subfield(dst, dst_offset, n_bits)?)? })
 }
 
-/// One of Nicira's actions; `r` starts after the subtype.
+/// Reads one of Nicira's actions; `r` starts after the subtype.
 fn nicira(n: u16, mut r: Reader<'_>, version: Version, depth: usize) -> Result<Action, OfpError> {
     match n {
         1 => Ok(resubmit(r.u16()?, 0xff)),
@@ -520,7 +520,7 @@ fn conjunction(mut r: Reader<'_>) -> Result<Action, OfpError> {
     Ok(Action::Conjunction { id: r.u32()?, clause, n_clauses })
 }
 
-/// `NXAST_CONTROLLER2`: a list of properties.
+/// Reads `NXAST_CONTROLLER2`: a list of properties.
 fn controller2(mut r: Reader<'_>) -> Result<Action, OfpError> {
     let mut action = ControllerAction::default();
     if !r.sub(6)?.is_zero() {

@@ -1,5 +1,5 @@
-//! `encap` and `decap`: headers added and removed, so that a packet becomes one of another type (ovs-actions(7);
-//! NXAST_ENCAP and NXAST_DECAP, from OpenFlow 1.3 on).
+//! `encap` and `decap`, which add and remove headers and so change the packet's type (ovs-actions(7); NXAST_ENCAP and
+//! NXAST_DECAP, from OpenFlow 1.3 on).
 
 use super::Action;
 use super::encode::nicira;
@@ -11,20 +11,20 @@ use std::fmt::Write;
 
 const LEN: OfpError = OfpError::BacBadLen;
 
-/// The packet type in `NXAST_DECAP` that stands for whatever comes out.
+/// The packet type in `NXAST_DECAP` that leaves the new type to the header.
 const NEXT_PROTO: u32 = 0xfffe;
 /// The last of OpenFlow's namespaces of packet types (OpenFlow 1.5 section 7.2.3.11).
 const NAMESPACE_MAX: u16 = 4;
-/// The class of properties that NSH has.
+/// The property class of NSH.
 const CLASS_NSH: u16 = 4;
 const MD_TYPE: u8 = 1;
 const TLV: u8 = 2;
 
-/// A header to add. The values are packet types as on the wire: a namespace of 16 bits and a type of 16 bits.
+/// A header to push. The values are packet types as on the wire: a namespace of 16 bits and a type of 16 bits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u32)]
 pub enum EncapHeader {
-    /// An Ethernet header, with addresses of zeros.
+    /// An Ethernet header with zero addresses.
     Ethernet = 0,
     /// A network service header.
     Nsh = 0x1_894f,
@@ -38,18 +38,18 @@ impl EncapHeader {
     const ALL: [(Self, &str); 4] =
         [(Self::Ethernet, "ethernet"), (Self::Nsh, "nsh"), (Self::Mpls, "mpls"), (Self::MplsMulticast, "mpls_mc")];
 
-    /// The type of the packet that begins with the header: its namespace and its type.
+    /// The type of a packet that begins with the header: namespace and type.
     pub fn packet_type(self) -> (u16, u16) {
         ((self as u32 >> 16) as u16, self as u32 as u16)
     }
 }
 
-/// What a header to add is to hold.
+/// The contents of a pushed header.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum EncapProperty {
-    /// The type of an NSH header's metadata: 1, or 2 for metadata of variable length.
+    /// The metadata type of an NSH header: 1, or 2 for metadata of variable length.
     MdType(u8),
-    /// Metadata of type 2.
+    /// A TLV of metadata type 2.
     Tlv {
         /// Class of its type.
         class: u16,
@@ -60,21 +60,21 @@ pub enum EncapProperty {
     },
 }
 
-/// Bytes that the value of a TLV may have, so that the length of its property fits 8 bits.
+/// The largest value of a TLV in bytes, so that the length of its property fits 8 bits.
 const MAX_TLV: usize = 240;
 
 /// Parameters of `encap`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Encap {
-    /// Which header.
+    /// The header.
     pub header: EncapHeader,
-    /// A length that the sender names for it, in bytes. It is kept and means nothing.
+    /// A header length that the sender states, in bytes. It has no effect and is kept.
     pub header_len: u16,
-    /// What it is to hold.
+    /// The header's contents.
     pub properties: Vec<EncapProperty>,
 }
 
-/// The body of NXAST_ENCAP.
+/// Reads the body of NXAST_ENCAP.
 pub(super) fn decode_encap(mut r: Reader<'_>) -> Result<Action, OfpError> {
     let (header_len, packet_type) = (r.u16()?, r.u32()?);
     let known = EncapHeader::ALL.iter().find(|(header, _)| *header as u32 == packet_type);
@@ -93,7 +93,7 @@ fn decode_property(r: &mut Reader<'_>) -> Result<EncapProperty, OfpError> {
     if len < 4 {
         return Err(LEN);
     }
-    // Properties stand at multiples of 8 bytes.
+    // Properties are aligned to 8 bytes.
     let mut whole = r.sub(len.next_multiple_of(8))?;
     whole.skip(4)?;
     match (class, ty) {
@@ -111,7 +111,7 @@ fn decode_property(r: &mut Reader<'_>) -> Result<EncapProperty, OfpError> {
     }
 }
 
-/// The body of NXAST_DECAP.
+/// Reads the body of NXAST_DECAP.
 pub(super) fn decode_decap(mut r: Reader<'_>) -> Result<Action, OfpError> {
     r.skip(2)?;
     let packet_type = r.u32()?;
@@ -151,7 +151,7 @@ pub(super) fn encode_decap(out: &mut Writer, packet_type: Option<u32>) {
     });
 }
 
-/// `encap(HEADER)` or `encap(HEADER(PROPERTY,...))`.
+/// Reads `encap(HEADER)` or `encap(HEADER(PROPERTY,...))`.
 pub(super) fn parse_encap(text: &str) -> Result<Action, ActionError> {
     let mut rest = text;
     let Some((name, inner)) = next_key_value(&mut rest) else { return error("Missing encap hdr: ") };
@@ -181,8 +181,8 @@ fn parse_property(key: &str, value: &str) -> Result<EncapProperty, ActionError> 
     }
 }
 
-/// `0xCLASS,TYPE,0xVALUE`: of class and type the low bits count, of the value the leading pairs of digits. One without
-/// any, as it is printed, is `0`.
+/// Reads `0xCLASS,TYPE,0xVALUE`, keeping the low bits of class and type and the leading digit pairs of the value. An empty
+/// value is printed as `0`.
 fn parse_tlv(text: &str) -> Option<EncapProperty> {
     let (class, rest) = text.split_once(',')?;
     let (ty, value) = rest.split_once(',')?;
@@ -197,7 +197,7 @@ fn parse_tlv(text: &str) -> Option<EncapProperty> {
     (!digits.is_empty() && value.len() <= MAX_TLV).then_some(EncapProperty::Tlv { class, ty, value })
 }
 
-/// `decap`, or `decap(packet_type(ns=NAMESPACE,type=TYPE))`.
+/// Reads `decap`, or `decap(packet_type(ns=NAMESPACE,type=TYPE))`.
 pub(super) fn parse_decap(text: &str) -> Result<Action, ActionError> {
     let mut rest = text;
     let mut inner = match next_key_value(&mut rest) {
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_packet_is_follows_the_list() {
+    fn the_packet_type_follows_the_list() {
         const BAD: Result<(), OfpError> = Err(OfpError::BacMatchInconsistent);
         for (matching, actions, verdict) in [
             ("", "push_mpls:0x8847,dec_mpls_ttl,pop_mpls:0x800,dec_ttl", Ok(())),

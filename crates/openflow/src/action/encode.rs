@@ -1,8 +1,8 @@
-//! Actions to bytes, for every version: an action that a version lacks becomes Nicira's extension or an equivalent
+//! Writes actions as bytes for every version: an action that a version lacks becomes Nicira's extension or an equivalent
 //! sequence, as ovs-actions(7) says under "Inter-Version Compatibility".
 //!
-//! Some translations depend on the flow: whether a tag must be pushed before its VLAN id is set, and which protocol's
-//! port is set. That is what the match is for.
+//! Some translations depend on the flow's match: whether a tag must be pushed before its VLAN id is set, and which protocol's
+//! port is set.
 
 use super::{Action, ControllerAction, PacketInReason, Subfield, ct, encap, nat, sample, select};
 use crate::nxm::{self, Dialect, Header};
@@ -13,12 +13,12 @@ use base::PortNo;
 use flow::extract::ethertype::PBB;
 use flow::{Field, Match, TunOption, field};
 
-/// Appends a list of actions, without the instructions in it that are no actions (OpenFlow 1.0 has extensions for some).
+/// Appends a list of actions without the instructions in it, apart from those that OpenFlow 1.0 has as extensions.
 pub fn encode_actions(out: &mut Writer, actions: &[Action], version: Version, matching: &Match) {
     Encoder::new(version, matching).list(out, actions);
 }
 
-/// What is known of the packet at this point of the list.
+/// The state of the packet at the current action of the list.
 pub(super) struct Encoder {
     version: Version,
     tagged: bool,
@@ -193,7 +193,7 @@ impl Encoder {
             }),
             Action::Note(bytes) => nicira(out, 8, |b| b.put(bytes)),
             Action::Exit => nicira(out, 17, |_| {}),
-            // Of the instructions, OpenFlow 1.0 has these as extensions; elsewhere they do not stand in lists.
+            // OpenFlow 1.0 has these instructions as extensions; in later versions lists do not hold them.
             Action::WriteMetadata { value, mask } if self.of10() => nicira(out, 22, |b| {
                 b.zeros(6);
                 b.put_u64(*value);
@@ -220,19 +220,19 @@ impl Encoder {
         });
     }
 
-    /// Pushes a tag, where setting its fields does not do so by itself.
+    /// Pushes a tag if setting its fields does not do so by itself.
     fn push_tag_if(&mut self, out: &mut Writer, push_if_needed: bool) {
         if push_if_needed && !self.tagged && !self.of10() {
             standard(out, 17, |b| b.put_u16(0x8100));
         }
     }
 
-    /// An action that OpenFlow has from 1.1 on, and before that Nicira.
+    /// Appends an action that OpenFlow has from 1.1 on, and Nicira before that.
     fn extended(&self, out: &mut Writer, subtype: u16, ty: u16, body: impl FnOnce(&mut Writer)) {
         if self.of10() { nicira(out, subtype, body) } else { standard(out, ty, body) }
     }
 
-    /// A label or its traffic class: actions of their own up to 1.1, `set_field` later.
+    /// Appends the setting of a label or its traffic class: actions of their own up to 1.1, `set_field` later.
     fn set_mpls(&self, out: &mut Writer, field: Field, value: u32) {
         let label = field == Field::MplsLabel;
         match self.version {
@@ -241,7 +241,7 @@ impl Encoder {
                 b.put_u32(value);
             }),
             Version::V10 | Version::V11 => self.extended(out, 31, 14, |b| b.put_u8(value as u8)),
-            // A field that is set has no bits beyond its width.
+            // A value to set has no bits beyond the field's width.
             _ => {
                 let value = u128::from(value) & field.info().full_mask();
                 set_field_entry(out, field, value, None, self.version);
@@ -249,7 +249,7 @@ impl Encoder {
         }
     }
 
-    /// An action of its own in OpenFlow 1.0 and 1.1, `set_field` later.
+    /// Appends an action of its own in OpenFlow 1.0 and 1.1, `set_field` later.
     fn set(&mut self, out: &mut Writer, set: &SetHeader) {
         let ty = match self.version {
             Version::V10 => set.of10,
@@ -293,7 +293,7 @@ impl Encoder {
         }
     }
 
-    /// `set_field` of a whole field where there is no such action.
+    /// Writes `set_field` of a whole field in versions without that action.
     fn set_field_legacy(&mut self, out: &mut Writer, field: Field, value: u128) {
         let set = |of10, of11, field| SetHeader { of10, of11, field, value: value as u64 };
         match field {
@@ -342,7 +342,7 @@ struct SetHeader {
     value: u64,
 }
 
-/// No such action in that version.
+/// The version has no such action.
 const NONE: u16 = u16::MAX;
 
 /// Appends an action of OpenFlow's own, padded to 8 bytes.
@@ -372,7 +372,7 @@ pub(super) fn pack(part: Subfield) -> u16 {
     part.offset << 6 | part.n_bits.saturating_sub(1) & 0x3f
 }
 
-/// The header by which Nicira's actions name a field; `None` for a field that has none.
+/// The header by which Nicira's actions name a field; `None` if the field has none.
 fn header(field: Field, dialect: Dialect) -> Option<Header> {
     Header::of(field, false, dialect)
 }
@@ -407,13 +407,13 @@ fn set_field_entry(out: &mut Writer, field: Field, value: u128, mask: Option<u12
     standard(out, 25, |b| nxm::put_entry_as(b, field, value, mask, Dialect::of(version)));
 }
 
-/// `set_field` as Nicira's loads: one for each run of bits in the mask, lowest first, 64 bits at most.
+/// Appends `set_field` as Nicira's loads: one for each run of bits in the mask, lowest first, 64 bits at most.
 fn set_field_parts(out: &mut Writer, field: Field, value: u128, mask: u128, version: Version) {
     if is_long(field) {
         let whole = mask & field.info().full_mask() == field.info().full_mask();
         return nicira(out, 33, |b| nxm::put_entry_as(b, field, value, (!whole).then_some(mask), Dialect::Nxm));
     }
-    // Of the ARP operation, 16 bits on the wire, the key keeps 8.
+    // The key keeps 8 of the 16 bits that the ARP operation has on the wire.
     let mask = if field == Field::ArpOp && mask == field.info().full_mask() { 0xffff } else { mask };
     let mut offset = 0;
     while offset < 128 && mask >> offset != 0 {
@@ -426,7 +426,7 @@ fn set_field_parts(out: &mut Writer, field: Field, value: u128, mask: u128, vers
     }
 }
 
-/// `set_field` of a tunnel option, as OpenFlow's own action or Nicira's.
+/// Appends `set_field` of a tunnel option, as OpenFlow's own action or Nicira's.
 fn set_option(out: &mut Writer, option: &TunOption, is_standard: bool) {
     let body = |b: &mut Writer| nxm::put_option(b, option);
     if is_standard { standard(out, 25, body) } else { nicira(out, 33, body) }
@@ -437,7 +437,7 @@ fn reg_load(out: &mut Writer, dst: Subfield, value: u64, version: Version) {
         return set_option(out, &option, version >= Version::V15);
     }
     let shifted = u128::from(value).checked_shl(dst.offset.into()).unwrap_or(0);
-    // What is loaded are bits: all of them need no mask only where they are all that the wire has.
+    // A load names bits: it needs no mask only if it covers all the bits that the field has on the wire.
     let whole = dst == Subfield::whole(dst.field) && dst.n_bits == dst.field.info().wire_bits;
     let mask = (!whole).then(|| dst.mask());
     if version >= Version::V15 {
@@ -490,7 +490,7 @@ fn resubmit(out: &mut Writer, subtype: u16, in_port: PortNo, table: u8) {
     });
 }
 
-/// `NXAST_CONTROLLER`, or `NXAST_CONTROLLER2` with a property for each parameter that is not the default.
+/// Appends `NXAST_CONTROLLER`, or `NXAST_CONTROLLER2` with a property for each parameter that is not the default.
 fn controller(out: &mut Writer, c: &ControllerAction) {
     if c.userdata.is_empty() && !c.pause && c.meter_id.is_none() {
         return nicira(out, 20, |b| {

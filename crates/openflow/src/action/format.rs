@@ -1,4 +1,4 @@
-//! The text of actions, as `ovs-ofctl dump-flows` prints it.
+//! Formats actions as `ovs-ofctl dump-flows` prints them.
 
 use super::{Action, ControllerAction, PacketInReason, ct, encap, nat, sample, select};
 use crate::print::format_table;
@@ -10,7 +10,7 @@ use flow::extract::ethertype::PBB;
 use flow::text::{format_port, format_value};
 use std::fmt::Write;
 
-/// Appends a list of actions; `drop` if it is empty. Over OpenFlow 1.0, the removal of a tag is called `strip_vlan`.
+/// Appends a list of actions; `drop` if it is empty. For OpenFlow 1.0, popping a tag is called `strip_vlan`.
 pub fn format_actions(out: &mut String, actions: &[Action], ports: &dyn PortNames, version: Version) {
     if actions.is_empty() {
         out.push_str("drop");
@@ -23,7 +23,7 @@ pub fn format_actions(out: &mut String, actions: &[Action], ports: &dyn PortName
     }
 }
 
-/// A list of actions as text; see [`format_actions`].
+/// Returns a list of actions as text; see [`format_actions`].
 pub fn actions_to_string(actions: &[Action], ports: &dyn PortNames, version: Version) -> String {
     let mut out = String::new();
     format_actions(&mut out, actions, ports, version);
@@ -87,7 +87,7 @@ pub fn format_action(out: &mut String, action: &Action, ports: &dyn PortNames, v
         Action::SetL4Dst(port) => put!("mod_tp_dst:{port}"),
         Action::SetField { field, value, mask } => {
             out.push_str("set_field:");
-            // Some bits of a port are no port.
+            // A masked port number names no port.
             if *field == Field::InPort && *mask != field.info().full_mask() {
                 put!("{}", if *mask == 0 { "ANY".to_owned() } else { format!("{value}/{mask:#x}") });
             } else {
@@ -185,7 +185,7 @@ fn hex(n: u64) -> String {
     if n == 0 { "0".into() } else { format!("{n:#x}") }
 }
 
-/// Pairs of hexadecimal digits with points between.
+/// Appends pairs of hexadecimal digits separated by dots.
 fn format_bytes(out: &mut String, bytes: &[u8]) {
     for (i, byte) in bytes.iter().enumerate() {
         let _ = write!(out, "{}{byte:02x}", if i > 0 { "." } else { "" });

@@ -12,7 +12,7 @@ use flow::Match;
 
 const LEN: OfpError = OfpError::BicBadLen;
 
-/// Reads what a flow does: a list of actions in OpenFlow 1.0, of instructions later. `bytes` is all that is left of the
+/// Reads a flow's actions: a list of actions in OpenFlow 1.0, of instructions later. `bytes` is the rest of the
 /// message or of the flow's entry.
 pub fn decode_flow_actions(bytes: &[u8], version: Version) -> Result<Vec<Action>, OfpError> {
     let mut actions = Vec::new();
@@ -21,7 +21,7 @@ pub fn decode_flow_actions(bytes: &[u8], version: Version) -> Result<Vec<Action>
     Ok(actions)
 }
 
-/// The same, behind what `actions` has, which is nothing; whether they may stand as they do is not looked at.
+/// Does the same into `actions`, which must be empty, without [`verify`](super::check::verify).
 pub(crate) fn decode_flow_actions_into(
     bytes: &[u8],
     version: Version,
@@ -65,7 +65,7 @@ fn decode_instructions_into(bytes: &[u8], version: Version, actions: &mut Vec<Ac
             3 => (2, None),
             2 => (3, Some(24)),
             1 => (4, Some(8)),
-            // OpenFlow 1.5 has an action instead; before 1.3 it is understood, as in Open vSwitch, but never said.
+            // OpenFlow 1.5 replaces it by an action. Before 1.3 we accept it, as Open vSwitch does, but never send it.
             6 if version < Version::V15 || length != 8 => (5, Some(8)),
             0xffff => return Err(OfpError::BicBadExperimenter),
             _ => return Err(OfpError::BicUnknownInst),
@@ -80,7 +80,7 @@ fn decode_instructions_into(bytes: &[u8], version: Version, actions: &mut Vec<Ac
     }
 
     let [apply, clear, write, metadata, goto, meter] = found;
-    // Behind padding.
+    // Skips the padding.
     fn list<'a>(r: &Reader<'a>) -> &'a [u8] {
         r.peek().get(4..).unwrap_or_default()
     }
@@ -110,7 +110,7 @@ fn decode_instructions_into(bytes: &[u8], version: Version, actions: &mut Vec<Ac
     Ok(())
 }
 
-/// Appends what a flow of this match does: a list of actions in OpenFlow 1.0, of instructions later.
+/// Appends a flow's actions: a list of actions in OpenFlow 1.0, of instructions later.
 pub fn encode_flow_actions(out: &mut Writer, actions: &[Action], version: Version, matching: &Match) {
     if version == Version::V10 {
         Encoder::new(version, matching).list(out, actions);
@@ -119,7 +119,7 @@ pub fn encode_flow_actions(out: &mut Writer, actions: &[Action], version: Versio
     }
 }
 
-/// Appends instructions (OpenFlow 1.1 and later): Apply-Actions with all that is no instruction, then the others.
+/// Appends instructions (OpenFlow 1.1 and later): Apply-Actions with all actions, then the others.
 pub fn encode_instructions(out: &mut Writer, actions: &[Action], version: Version, matching: &Match) {
     let mut encoder = Encoder::new(version, matching);
     if let (Version::V13 | Version::V14, Some(Action::Meter(id))) = (version, actions.first()) {
@@ -128,7 +128,7 @@ pub fn encode_instructions(out: &mut Writer, actions: &[Action], version: Versio
     let applied = |a: &Action| !a.is_instruction() || version >= Version::V15 && matches!(a, Action::Meter(_));
     if actions.iter().any(applied) {
         let mut list = Writer::new();
-        // The instructions among them write nothing; and where all actions come to nothing, so does the instruction.
+        // The encoder skips instructions; if it writes nothing at all, Apply-Actions is left out.
         encoder.list(&mut list, actions);
         if !list.is_empty() {
             standard(out, 4, |b| {

@@ -1,5 +1,5 @@
-//! The `learn` action, which adds or changes a flow as packets pass (NXAST_LEARN and NXAST_LEARN2): its value, bytes and
-//! text, and what of it depends on the flow.
+//! The `learn` action, which adds or changes a flow as packets pass (NXAST_LEARN and NXAST_LEARN2): value, bytes, text, and
+//! the checks against the flow's match.
 
 use super::check::{destination, source};
 use super::decode::{short_header_field, subfield};
@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 const LEN: OfpError = OfpError::BacBadLen;
 
-/// The numbers of the two forms on the wire. The second has a limit and a place for the result.
+/// The subtypes of the two forms. The second one has a limit and a destination for the result.
 pub(super) const NXAST_LEARN: u16 = 16;
 pub(super) const NXAST_LEARN2: u16 = 45;
 
@@ -26,19 +26,19 @@ const SEND_FLOW_REM: u16 = 1;
 const DELETE_LEARNED: u16 = 2;
 const WRITE_RESULT: u16 = 4;
 
-/// Bits of a specification's header: its width, where the value comes from, and what is done with it.
+/// Bits of a specification's header: width, source and destination.
 const N_BITS: u16 = 0x3ff;
 const SRC_IMMEDIATE: u16 = 1 << 13;
 const DST_LOAD: u16 = 1 << 11;
 const DST_OUTPUT: u16 = 2 << 11;
 const DST: u16 = 3 << 11;
 
-/// What `learn` adds: a flow's settings, and how its match and actions come about.
+/// The parameters of `learn`: the settings of the flow to add, and the specifications of its match and actions.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Learn {
-    /// Seconds without a packet until the learned flow goes; 0: never.
+    /// Idle timeout of the learned flow in seconds; 0: none.
     pub idle_timeout: u16,
-    /// Seconds until the learned flow goes; 0: never.
+    /// Hard timeout of the learned flow in seconds; 0: none.
     pub hard_timeout: u16,
     /// Priority of the learned flow.
     pub priority: u16,
@@ -50,51 +50,51 @@ pub struct Learn {
     pub fin_idle_timeout: u16,
     /// The hard timeout in seconds once a TCP connection ends; 0: unchanged.
     pub fin_hard_timeout: u16,
-    /// Whether controllers are told when the learned flow goes.
+    /// Sends flow-removed messages to controllers when the learned flow is removed.
     pub send_flow_rem: bool,
-    /// Whether what was learned goes with the last flow that has this action.
+    /// Deletes the learned flows together with the last flow that has this action.
     pub delete_learned: bool,
-    /// How many flows of this cookie the table may have for another to be learned; 0: any number.
+    /// The number of flows with this cookie up to which the table learns another; 0: no limit.
     pub limit: u32,
-    /// The bit that tells whether the limit let the flow be learned.
+    /// A bit that the switch sets to 1 if it learned the flow, and to 0 if the limit prevented it.
     pub result_dst: Option<Subfield>,
     /// Match and actions.
     pub specs: Vec<LearnSpec>,
 }
 
-/// A part of a learned flow's match, or one of its actions.
+/// A specification: a part of a learned flow's match, or one of its actions.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct LearnSpec {
-    /// Where the value comes from.
+    /// The source of the value.
     pub src: LearnSrc,
-    /// What is done with it.
+    /// The destination of the value.
     pub dst: LearnDst,
-    /// How many bits it has: those of the subfields in `src` and `dst`.
+    /// The width in bits, that of the subfields in `src` and `dst`.
     pub n_bits: u16,
 }
 
-/// Where a value of [`LearnSpec`] comes from.
+/// The source of the value of a [`LearnSpec`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum LearnSrc {
-    /// From the packet that is learned from.
+    /// A field of the packet that triggers the learning.
     Field(Subfield),
-    /// Always the same, right aligned.
+    /// A constant, right aligned.
     Immediate(u128),
 }
 
-/// What is done with a value of [`LearnSpec`].
+/// The use of the value of a [`LearnSpec`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum LearnDst {
     /// The learned flow matches it.
     Match(Subfield),
     /// The learned flow writes it (`load`).
     Load(Subfield),
-    /// The learned flow sends to the port of this number.
+    /// The learned flow outputs to the port of this number.
     Output,
 }
 
 impl Default for Learn {
-    /// What `learn()` means without arguments.
+    /// The parameters of a `learn()` without arguments.
     fn default() -> Self {
         Self {
             idle_timeout: 0,
@@ -113,7 +113,7 @@ impl Default for Learn {
     }
 }
 
-/// Whether Nicira's actions can name `field` in four bytes, as specifications do.
+/// Returns true if Nicira's actions can name `field` in four bytes, as specifications do.
 fn has_short_header(field: Field) -> bool {
     Header::of(field, false, Dialect::Nxm).is_some_and(|h| h.class != 0xffff)
 }
@@ -180,7 +180,7 @@ fn decode_spec(header: u16, r: &mut Reader<'_>) -> Result<LearnSpec, OfpError> {
     if dst == DST || dst == DST_OUTPUT && immediate {
         return Err(OfpError::BacBadArgument);
     }
-    // In units of 16 bits; an immediate value that is too wide for any field is refused with its destination.
+    // The length is in units of 16 bits. The destination's check refuses an immediate value that is too wide for any field.
     let immediate_len = usize::from(n_bits.div_ceil(16)) * 2;
     let min_len = if immediate { immediate_len } else { 6 } + if dst == DST_OUTPUT { 0 } else { 6 };
     if r.len() < min_len {
@@ -209,7 +209,7 @@ fn decode_spec(header: u16, r: &mut Reader<'_>) -> Result<LearnSpec, OfpError> {
 }
 
 impl Learn {
-    /// Appends the action; the second form if the first cannot say it all.
+    /// Appends the action, in the second form if the first lacks a parameter.
     pub(super) fn encode(&self, out: &mut Writer) {
         let second = self.limit != 0 || self.result_dst.is_some();
         nicira(out, if second { NXAST_LEARN2 } else { NXAST_LEARN }, |b| {
@@ -239,8 +239,8 @@ impl Learn {
         });
     }
 
-    /// Checks the action for a flow that matches `m`, and makes of the specifications one after another what the
-    /// learned flow matches, as each may need what those before it match.
+    /// Checks the action for a flow that matches `m`, and builds the learned flow's match from the specifications in order, as
+    /// each may depend on the match of those before it.
     ///
     /// Errors: `OFPBAC_MATCH_INCONSISTENT`, `OFPBAC_BAD_SET_LEN`, `OFPBAC_BAD_SET_ARGUMENT`.
     pub(super) fn check(&self, m: &Match) -> Result<(), OfpError> {
@@ -291,7 +291,7 @@ impl LearnSpec {
 
 // ---- text ----
 
-/// A number as the C library's `strtoull` has it: what stands at the front, 0 if that is none.
+/// Parses a number like the C library's `strtoull`: the leading digits, 0 if there are none.
 fn leading_number(text: &str, radix: u32) -> u64 {
     let (negative, digits) = match text.strip_prefix('-') {
         Some(digits) => (true, digits),
@@ -310,7 +310,7 @@ fn cookie_of(text: &str) -> u64 {
     }
 }
 
-/// Reads the arguments of `learn`. Numbers are taken as far as they are numbers, as `ovs-ofctl` does.
+/// Parses the arguments of `learn`. As in `ovs-ofctl`, numbers end at the first other character.
 pub(super) fn parse(text: &str, ports: &dyn PortNames) -> Result<Action, ActionError> {
     let mut learn = Learn::default();
     let u16_of = |text: &str| leading_number(text, 10) as u16;
@@ -361,12 +361,12 @@ fn parse_spec(all: &str, name: &str, value: &str, ports: &dyn PortNames) -> Resu
     }
 }
 
-/// Whether this is more of a tunnel option than a specification's value has room for.
+/// Returns true if a specification's value cannot hold that many bits of a tunnel option.
 fn is_too_wide(field: Field, n_bits: u16) -> bool {
     matches!(field.info().loc, Loc::TunMetadata(_)) && n_bits > 128
 }
 
-/// The subfield, if specifications can name its field.
+/// Returns the subfield if specifications can name its field.
 fn short(all: &str, part: Subfield) -> Result<Subfield, ActionError> {
     if is_too_wide(part.field, part.n_bits) {
         let what = format!("more than 128 bits of {} are not supported", part.field.name());
@@ -378,7 +378,7 @@ fn short(all: &str, part: Subfield) -> Result<Subfield, ActionError> {
     error(format!("{all}: experimenter OXM field '{}' not supported", part.field.name()))
 }
 
-/// `FIELD`, `FIELD=FIELD` or `FIELD=VALUE`.
+/// Parses `FIELD`, `FIELD=FIELD` or `FIELD=VALUE`.
 fn parse_match(
     all: &str,
     name: &str,
@@ -394,7 +394,7 @@ fn parse_match(
     let not_a_field = match Subfield::parse(value) {
         Ok(src) if src.n_bits == dst.n_bits => return Ok(spec(LearnSrc::Field(short(all, src)?))),
         Ok(src) => {
-            // The widths stand the wrong way around, as in `ovs-ofctl`.
+            // `ovs-ofctl` prints the widths in the wrong order, too.
             let (a, b) = (src.n_bits, dst.n_bits);
             return error(format!("{all}: bit widths of {name} ({a}) and {value} ({b}) differ"));
         }
@@ -409,7 +409,7 @@ fn parse_match(
     }
 }
 
-/// The value of a whole field as the field is written, of some of its bits as a number.
+/// Parses an immediate value: for a whole field in the field's own format, for some of its bits as a number.
 fn immediate(all: &str, dst: Subfield, text: &str, ports: &dyn PortNames) -> Result<u128, ActionError> {
     let info = dst.field.info();
     if dst == Subfield::whole(dst.field) {
@@ -433,7 +433,7 @@ fn immediate(all: &str, dst: Subfield, text: &str, ports: &dyn PortNames) -> Res
     Ok(value)
 }
 
-/// `VALUE->FIELD` or `FIELD->FIELD`.
+/// Parses `VALUE->FIELD` or `FIELD->FIELD`.
 fn parse_load(name: &str, text: &str) -> Result<LearnSpec, ActionError> {
     let Some((value, dst)) = text.split_once("->") else {
         return error(format!("{name}: missing `->' in `{text}'"));

@@ -1,4 +1,4 @@
-//! Actions and instructions as values: one list a flow, instructions of OpenFlow 1.1+ in line with the actions, in the
+//! Actions and instructions as values: one list per flow, with the instructions of OpenFlow 1.1+ among the actions, in the
 //! order in which the specification executes them (OpenFlow 1.3 section 5.9).
 
 pub mod check;
@@ -39,17 +39,17 @@ pub struct Subfield {
 }
 
 impl Subfield {
-    /// The whole of `field`.
+    /// Returns the whole of `field`.
     pub fn whole(field: Field) -> Self {
         Self { field, offset: 0, n_bits: Self::width(field) }
     }
 
-    /// Bits of a field of which parts can be named: of the state of a connection, also those that are never set.
+    /// The number of bits that subfields can name: for the connection state that includes bits which are never set.
     fn width(field: Field) -> u16 {
         if field == Field::CtState { field.info().wire_bits } else { field.info().n_bits }
     }
 
-    /// The subfield's bits as a mask over the field's value, right aligned in the field. (128-bit fields at most.)
+    /// Returns the subfield's bits as a mask over the field's value, right aligned in the field. (128-bit fields at most.)
     pub fn mask(self) -> u128 {
         let ones = if self.n_bits >= 128 { u128::MAX } else { (1 << self.n_bits) - 1 };
         ones.checked_shl(self.offset.into()).unwrap_or(0)
@@ -75,19 +75,19 @@ pub enum PacketInReason {
 }
 
 impl PacketInReason {
-    /// The reason of this number.
+    /// Returns the reason with this number.
     pub fn from_wire(n: u8) -> Option<Self> {
         [Self::NoMatch, Self::Action, Self::InvalidTtl, Self::ActionSet, Self::Group, Self::PacketOut]
             .into_iter()
             .find(|r| *r as u8 == n)
     }
 
-    /// The name in text, as `no_match`.
+    /// Returns the name in text, as `no_match`.
     pub fn name(self) -> &'static str {
         ["no_match", "action", "invalid_ttl", "action_set", "group", "packet_out"][self as usize]
     }
 
-    /// The reason of this name.
+    /// Returns the reason with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         (0..6).filter_map(Self::from_wire).find(|r| r.name() == name)
     }
@@ -96,23 +96,22 @@ impl PacketInReason {
 /// Parameters of the `controller` action.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct ControllerAction {
-    /// Bytes of the packet to send at most; 0xffff for all of it.
+    /// The largest number of the packet's bytes to send; 0xffff for all of them.
     pub max_len: u16,
-    /// Which controllers, by their connection's controller id.
+    /// Sends to connections with this controller id.
     pub controller_id: u16,
-    /// Reported as the reason.
+    /// The reason in the packet-in.
     pub reason: PacketInReason,
-    /// Handed through to the controller (NXAST_CONTROLLER2).
+    /// Data that the packet-in passes to the controller (NXAST_CONTROLLER2).
     pub userdata: Vec<u8>,
-    /// Stop here and let the controller resume (NXAST_CONTROLLER2).
+    /// Stops here until the controller resumes the packet (NXAST_CONTROLLER2).
     pub pause: bool,
-    /// The meter that decides whether it is sent (NXAST_CONTROLLER2); the one for controllers if there is none of this
-    /// number.
+    /// The meter that limits these packets (NXAST_CONTROLLER2); if no such meter exists, the controller meter applies.
     pub meter_id: Option<u32>,
 }
 
 impl Default for ControllerAction {
-    /// What `controller` means without parameters.
+    /// The parameters of a bare `controller`.
     fn default() -> Self {
         Self {
             max_len: 0xffff,
@@ -125,26 +124,26 @@ impl Default for ControllerAction {
     }
 }
 
-/// One action or instruction. What is not here is not supported, and is refused when it is parsed or decoded.
+/// An action or instruction. Parsing and decoding refuse all others as unsupported.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Action {
     /// Send the packet to a port. `max_len` is for CONTROLLER only, in bytes.
     Output {
-        /// Where to.
+        /// The port.
         port: PortNo,
-        /// Bytes for the controller at most, 0xffff for all (the encoding of OpenFlow 1.0 and `output` of 1.1+).
+        /// The largest number of bytes for the controller, 0xffff for all (the encoding of OpenFlow 1.0 and `output` of 1.1+).
         max_len: u16,
     },
     /// Send the packet to the port whose number a field holds (NXAST_OUTPUT_REG, NXAST_OUTPUT_REG2).
     OutputReg {
-        /// Where the number stands.
+        /// The field that holds the number.
         src: Subfield,
-        /// Bytes for the controller at most.
+        /// The largest number of bytes for the controller.
         max_len: u16,
     },
     /// Send the packet's first `max_len` bytes (NXAST_OUTPUT_TRUNC).
     OutputTrunc {
-        /// Where to.
+        /// The port.
         port: PortNo,
         /// Bytes, at least 14.
         max_len: u32,
@@ -153,14 +152,14 @@ pub enum Action {
     Controller(Box<ControllerAction>),
     /// Send through a queue of a port (OpenFlow 1.0 OFPAT_ENQUEUE).
     Enqueue {
-        /// Where to.
+        /// The port.
         port: PortNo,
         /// Queue of that port.
         queue: u32,
     },
     /// Set the queue for later outputs.
     SetQueue(u32),
-    /// Back to the default queue (NXAST_POP_QUEUE).
+    /// Reset to the default queue (NXAST_POP_QUEUE).
     PopQueue,
     /// `mod_vlan_vid`: set the VLAN id, pushing a tag if there is none (OpenFlow 1.0), or only if there is one (1.1).
     SetVlanVid {
@@ -182,12 +181,12 @@ pub enum Action {
     PushVlan(u16),
     /// Push an MPLS label, with this Ethernet type (0x8847 or 0x8848).
     PushMpls(u16),
-    /// Remove the outer MPLS label; the packet is then of this Ethernet type.
+    /// Pop the outer MPLS label; the packet then has this Ethernet type.
     PopMpls(u16),
     /// Push a service instance tag of a provider backbone bridge, and in front of it an Ethernet header with the packet's
     /// addresses (OpenFlow 1.3).
     PushPbb,
-    /// Remove the outer service instance tag; the addresses under it are the packet's then (OpenFlow 1.3).
+    /// Pop the outer service instance tag; the inner addresses become the packet's (OpenFlow 1.3).
     PopPbb,
     /// `set_mpls_label`: 20 bits.
     SetMplsLabel(u32),
@@ -203,10 +202,10 @@ pub enum Action {
     CopyTtlIn,
     /// Decrement the TTL of the network service header (NXAST_DEC_NSH_TTL).
     DecNshTtl,
-    /// Add a header, so that the packet is of another type (NXAST_ENCAP).
+    /// Push a header, which changes the packet's type (NXAST_ENCAP).
     Encap(Box<Encap>),
-    /// Remove the outer header; the packet is then of this packet type, namespace and type of 16 bits each, or of the one
-    /// that the header tells (NXAST_DECAP).
+    /// Pop the outer header; the packet then has this packet type, namespace and type of 16 bits each, or the one that the
+    /// header states (NXAST_DECAP).
     Decap(Option<u32>),
     /// `mod_dl_src`.
     SetEthSrc(MacAddr),
@@ -228,103 +227,103 @@ pub enum Action {
     SetL4Dst(u16),
     /// `set_field:VALUE/MASK->FIELD`.
     SetField {
-        /// Which field.
+        /// The field.
         field: Field,
         /// New value of the bits in `mask`; 0 elsewhere.
         value: u128,
-        /// Which bits to set.
+        /// The bits to set.
         mask: u128,
     },
     /// `set_field` of a tunnel option, or of some of its bits.
     SetTunOption(Box<TunOption>),
     /// `load:VALUE->FIELD[a..b]` (NXAST_REG_LOAD).
     RegLoad {
-        /// What to write.
+        /// The destination.
         dst: Subfield,
         /// The value, right aligned.
         value: u64,
     },
     /// `move:SRC->DST` (NXAST_REG_MOVE, OpenFlow 1.5 copy_field).
     RegMove {
-        /// Where from.
+        /// The source.
         src: Subfield,
-        /// Where to, of the same number of bits.
+        /// The destination, of the same number of bits.
         dst: Subfield,
     },
     /// `push:SRC` (NXAST_STACK_PUSH).
     StackPush(Subfield),
     /// `pop:DST` (NXAST_STACK_POP).
     StackPop(Subfield),
-    /// `dec_ttl`, with the ids of the controllers to tell when it runs out (`[0]` if none were named).
+    /// `dec_ttl`, with the ids of the controllers to notify when the TTL expires (`[0]` if the text names none).
     DecTtl(Vec<u16>),
     /// `set_tunnel` or `set_tunnel64`.
     SetTunnel {
         /// Tunnel key.
         id: u64,
-        /// Whether it was written as the 64-bit form.
+        /// True for the 64-bit form.
         wide: bool,
     },
     /// Look the packet up again.
     Resubmit {
-        /// With this ingress port instead of the packet's.
+        /// The ingress port to use instead of the packet's.
         in_port: Option<PortNo>,
-        /// In this table instead of the current one.
+        /// The table to use instead of the current one.
         table: Option<u8>,
     },
-    /// The same with the addresses and ports of the original direction of the packet's connection in place of the
+    /// Resubmit with the addresses and ports of the original direction of the packet's connection in place of the
     /// packet's (NXAST_RESUBMIT_TABLE_CT).
     ResubmitCt {
-        /// With this ingress port instead of the packet's.
+        /// The ingress port to use instead of the packet's.
         in_port: Option<PortNo>,
-        /// In this table instead of the current one.
+        /// The table to use instead of the current one.
         table: Option<u8>,
     },
     /// Send the packet through the connection tracker (NXAST_CT).
     Ct(Box<Ct>),
     /// Translate the addresses of a connection (NXAST_NAT). Stands in [`Ct::exec`] only.
     Nat(Box<Nat>),
-    /// Forget what is known of the packet's connection (NXAST_CT_CLEAR).
+    /// Clear the packet's connection tracking state (NXAST_CT_CLEAR).
     CtClear,
-    /// Tell collectors of one of so many packets (NXAST_SAMPLE, NXAST_SAMPLE2, NXAST_SAMPLE3).
+    /// Report a random sample of packets to IPFIX collectors (NXAST_SAMPLE, NXAST_SAMPLE2, NXAST_SAMPLE3).
     Sample(Box<Sample>),
     /// Remove a tunnel option (NXAST_DELETE_FIELD).
     DeleteField(Field),
-    /// Run a group (OpenFlow 1.1; in OpenFlow 1.0 an action of Nicira's).
+    /// Execute a group (OpenFlow 1.1; Nicira's action in OpenFlow 1.0).
     Group(u32),
-    /// Write whether the packet has more than so many bytes, with Ethernet header and without VLAN tag
+    /// Write whether the packet is larger than `len` bytes, with Ethernet header and without VLAN tag
     /// (NXAST_CHECK_PKT_LARGER).
     CheckPktLarger {
         /// Bytes.
         len: u16,
-        /// The bit that is 1 if so, and 0 if not.
+        /// The bit to write: 1 if the packet is larger, 0 if not.
         dst: Subfield,
     },
-    /// Write the number of a link that is chosen by a hash (NXAST_MULTIPATH).
+    /// Write the number of a link that a hash selects (NXAST_MULTIPATH).
     Multipath(Box<Multipath>),
-    /// Choose a port, and send the packet there or write the port's number (NXAST_BUNDLE, NXAST_BUNDLE_LOAD).
+    /// Select a port, and output to it or write its number (NXAST_BUNDLE, NXAST_BUNDLE_LOAD).
     Bundle(Box<BundleAction>),
-    /// The flow is a clause of a conjunctive match: `conjunction(id,k/n)` (NXAST_CONJUNCTION). Stands with others of its
-    /// kind and notes only.
+    /// The flow is a clause of a conjunctive match: `conjunction(id,k/n)` (NXAST_CONJUNCTION). Its list may hold only other
+    /// `conjunction` actions and notes.
     Conjunction {
-        /// The `conj_id` of the flow that the whole conjunction leads to.
+        /// The `conj_id` that the flow of the whole conjunction matches.
         id: u32,
-        /// Which clause: k - 1.
+        /// The clause: k - 1.
         clause: u8,
-        /// How many clauses there are: 2 to 64.
+        /// The number of clauses: 2 to 64.
         n_clauses: u8,
     },
     /// Add or change a flow (NXAST_LEARN, NXAST_LEARN2).
     Learn(Arc<Learn>),
-    /// When a FIN or RST of TCP passes, the flow's timeouts become these if they are longer (NXAST_FIN_TIMEOUT).
+    /// When a TCP FIN or RST passes, lower the flow's timeouts to these values (NXAST_FIN_TIMEOUT).
     FinTimeout {
-        /// Seconds without a packet; 0: unchanged.
+        /// Idle timeout in seconds; 0: unchanged.
         idle_timeout: u16,
-        /// Seconds; 0: unchanged.
+        /// Hard timeout in seconds; 0: unchanged.
         hard_timeout: u16,
     },
     /// Run the actions on a copy of the packet.
     Clone(Vec<Action>),
-    /// Nothing; carries bytes (NXAST_NOTE).
+    /// A no-op that carries bytes (NXAST_NOTE).
     Note(Vec<u8>),
     /// Stop processing the packet (NXAST_EXIT).
     Exit,
@@ -339,15 +338,15 @@ pub enum Action {
     WriteMetadata {
         /// Value.
         value: u64,
-        /// Which bits.
+        /// The bits to set.
         mask: u64,
     },
-    /// Instruction: go on in a later table.
+    /// Instruction: continue in a later table.
     GotoTable(u8),
 }
 
 impl Action {
-    /// What Open vSwitch calls the action where it names one.
+    /// The action's name in Open vSwitch's messages.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Output { .. } => "output",
@@ -383,7 +382,7 @@ impl Action {
             Self::SetIpTtl(_) => "mod_nw_ttl",
             Self::SetL4Src(_) => "mod_tp_src",
             Self::SetL4Dst(_) => "mod_tp_dst",
-            // Open vSwitch makes no difference between the two.
+            // Open vSwitch uses one name for both.
             Self::SetField { .. } | Self::SetTunOption(_) | Self::RegLoad { .. } => "set_field",
             Self::RegMove { .. } => "move",
             Self::StackPush(_) => "push",
@@ -402,7 +401,7 @@ impl Action {
             Self::Learn(_) => "learn",
             Self::CheckPktLarger { .. } => "check_pkt_larger",
             Self::Multipath(_) => "multipath",
-            // Open vSwitch makes no difference between the two.
+            // Open vSwitch uses one name for both.
             Self::Bundle(_) => "bundle",
             Self::FinTimeout { .. } => "fin_timeout",
             Self::Clone(_) => "clone",
@@ -416,8 +415,8 @@ impl Action {
         }
     }
 
-    /// Calls `found` with each tunnel option that the action reads or writes, also in actions within it, and how many bits
-    /// the option must have for that (0 where any number will do).
+    /// Calls `found` with each tunnel option that the action reads or writes, including nested actions, and the number of bits
+    /// that the option must have for that (0 if any number will do).
     pub fn tunnel_options(&self, found: &mut dyn FnMut(Field, u16)) {
         let mut field = |field: Field, n_bits: u16| {
             if let Loc::TunMetadata(_) = field.info().loc {
@@ -460,7 +459,7 @@ impl Action {
         }
     }
 
-    /// Whether this is an instruction rather than an action of a list.
+    /// Returns true if this is an instruction rather than an action of a list.
     pub fn is_instruction(&self) -> bool {
         matches!(
             self,
@@ -473,7 +472,7 @@ impl Action {
     }
 }
 
-/// Bytes as tests write them: hexadecimal digits, whatever stands between them.
+/// Decodes the hexadecimal digits of a test's text, ignoring all other characters.
 #[cfg(test)]
 fn bytes_of_hex(hex: &str) -> Vec<u8> {
     let digits: Vec<u8> = hex.chars().filter_map(|c| c.to_digit(16)).map(|d| d as u8).collect();

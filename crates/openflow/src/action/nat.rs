@@ -1,4 +1,4 @@
-//! `nat`, which stands in `ct` only: how addresses and ports of a connection are translated (ovs-actions(7); NXAST_NAT).
+//! `nat`, which only `ct` may hold: translates addresses and ports of a connection (ovs-actions(7); NXAST_NAT).
 
 use super::Action;
 use super::encode::nicira;
@@ -21,7 +21,7 @@ mod flag {
     pub(super) const RANDOM: u16 = 16;
 }
 
-/// `NX_NAT_RANGE_*`: which bounds of ranges are there.
+/// `NX_NAT_RANGE_*`: the bounds that are present.
 mod range {
     pub(super) const IPV4_MIN: u16 = 1;
     pub(super) const IPV4_MAX: u16 = 2;
@@ -31,7 +31,7 @@ mod range {
     pub(super) const PROTO_MAX: u16 = 32;
 }
 
-/// Which of a packet's addresses are translated.
+/// The address to translate.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum NatKind {
     /// Source address and port.
@@ -49,7 +49,7 @@ impl NatKind {
     }
 }
 
-/// The addresses to choose from: the first, and the last if there is more than one.
+/// The address range to choose from: the first address, and the last one if they differ.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum NatAddresses {
     /// The packet's own.
@@ -63,7 +63,7 @@ pub enum NatAddresses {
 /// Parameters of `nat`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Nat {
-    /// What a new connection is given; `None` to do to a packet what its connection was given.
+    /// The address of new connections to translate; `None` to apply the translation of an existing connection.
     pub kind: Option<NatKind>,
     /// Choose the same address after a restart.
     pub persistent: bool,
@@ -73,20 +73,20 @@ pub struct Nat {
     pub random: bool,
     /// Addresses to choose from.
     pub addresses: NatAddresses,
-    /// Ports to choose from: the first, not 0, and the last if there is more than one. Only where there are addresses.
+    /// Port range to choose from: the first port, not 0, and the last one if they differ. Needs an address range.
     pub ports: Option<(u16, Option<u16>)>,
 }
 
 impl Default for Nat {
-    /// What `nat` means without parameters.
+    /// The parameters of a bare `nat`.
     fn default() -> Self {
         Self { kind: None, persistent: false, hash: false, random: false, addresses: NatAddresses::None, ports: None }
     }
 }
 
 impl Nat {
-    /// Whether the action is without any flag.
-    pub(super) fn is_bare(&self) -> bool {
+    /// Returns true if no flag is set.
+    pub(super) fn has_no_flags(&self) -> bool {
         self.flags() == 0
     }
 
@@ -101,7 +101,7 @@ impl Nat {
     }
 }
 
-/// The body of NXAST_NAT.
+/// Reads the body of NXAST_NAT.
 pub(super) fn decode(mut r: Reader<'_>) -> Result<Action, OfpError> {
     r.skip(2)?;
     let (flags, present) = (r.u16()?, r.u16()?);
@@ -173,7 +173,7 @@ pub(super) fn encode(out: &mut Writer, nat: &Nat) {
     });
 }
 
-/// `nat` or `nat(src=ADDRESSES:PORTS,FLAG...)`.
+/// Parses `nat` or `nat(src=ADDRESSES:PORTS,FLAG...)`.
 pub(super) fn parse(text: &str) -> Result<Action, ActionError> {
     let (mut nat, mut rest) = (Nat::default(), text);
     while let Some((key, value)) = next_key_value(&mut rest) {
@@ -203,7 +203,7 @@ pub(super) fn parse(text: &str) -> Result<Action, ActionError> {
             (nat.addresses, nat.ports) = parse_range(value)?;
         }
     }
-    if nat.kind.is_none() && !nat.is_bare() {
+    if nat.kind.is_none() && !nat.has_no_flags() {
         return error("Flags allowed only with \"src\" or \"dst\".");
     }
     if nat.hash && nat.random {
@@ -214,8 +214,8 @@ pub(super) fn parse(text: &str) -> Result<Action, ActionError> {
 
 type Range = (NatAddresses, Option<(u16, Option<u16>)>);
 
-/// `ADDRESS[-ADDRESS][:PORT[-PORT]]`; an IPv6 address before a port stands in brackets. An address of zeros stands for
-/// none, and a port 0 as well.
+/// Parses `ADDRESS[-ADDRESS][:PORT[-PORT]]`; an IPv6 address before a port needs brackets. A zero address means none, and
+/// so does port 0.
 fn parse_range(text: &str) -> Result<Range, ActionError> {
     let invalid = || ActionError(format!("invalid nat range \"{text}\""));
     let (first, rest) = address(text);
@@ -251,7 +251,7 @@ fn parse_range(text: &str) -> Result<Range, ActionError> {
     Ok((addresses, ports))
 }
 
-/// The end of a range that begins at `min`, which is none if it is the same; `None` if it is no such value or comes before.
+/// Parses the end of a range that begins at `min`: no end if both are equal; `None` if it is invalid or less than `min`.
 fn bound<T: std::str::FromStr + PartialOrd + Copy>(text: Option<&str>, min: T) -> Option<Option<T>> {
     match text.map(|text| text.parse::<T>().ok()) {
         None => Some(None),
@@ -261,12 +261,12 @@ fn bound<T: std::str::FromStr + PartialOrd + Copy>(text: Option<&str>, min: T) -
     }
 }
 
-/// Takes an address off the front of `text`, in brackets or not.
+/// Takes an address off the front of `text`, with or without brackets.
 fn address(text: &str) -> (&str, &str) {
     if let Some((address, rest)) = text.strip_prefix('[').and_then(|text| text.split_once(']')) {
         return (address, rest);
     }
-    // Of colons, an IPv6 address has more than one.
+    // An IPv6 address has more than one colon.
     let v6 = text.split('-').next().is_some_and(|first| first.matches(':').count() > 1);
     let end = |c: char| !(c.is_ascii_hexdigit() && (v6 || c.is_ascii_digit()) || c == '.' || v6 && c == ':');
     text.split_at(text.find(end).unwrap_or(text.len()))
@@ -286,7 +286,7 @@ pub(super) fn format(out: &mut String, nat: &Nat) {
         }
         NatAddresses::Ipv6(min, max) => {
             let max = max.filter(|max| *max != min);
-            // Brackets tell the address from the port.
+            // Brackets separate the address from the port.
             let (open, close) = if nat.ports.is_some() { ("[", "]") } else { ("", "") };
             let [min, max] = [Some(min), max].map(|address| address.map(ipv6_to_string));
             let (min, max) = (min.unwrap_or_default(), max.map(|max| format!("{open}{max}{close}")));

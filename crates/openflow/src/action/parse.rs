@@ -1,4 +1,4 @@
-//! Actions from text, in all the spellings of ovs-actions(7).
+//! Parses actions from text, in all the spellings of ovs-actions(7).
 //!
 //! The messages are those of `ovs-ofctl`, which scripts match: one line that names the offending part.
 
@@ -11,25 +11,25 @@ use flow::text::{format_value, next_key_value, parse_port, parse_table, parse_va
 use flow::{Field, Format, Loc, PortNames, TunOption};
 use std::net::Ipv4Addr;
 
-/// What is wrong with the text of an action.
+/// An error in the text of an action.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct ActionError(pub String);
 
-/// How deep `clone` and `write_actions` may nest.
+/// The depth to which `clone` and `write_actions` may nest.
 const MAX_DEPTH: usize = 16;
 
-/// Reads the actions and instructions of a flow.
+/// Parses the actions and instructions of a flow.
 pub fn parse_instructions(text: &str, ports: &dyn PortNames) -> Result<Vec<Action>, ActionError> {
     Parser { ports, depth: 0 }.list(text, Allowed::Flow)
 }
 
-/// Reads actions where no instruction can be, as in a packet-out.
+/// Parses actions in a context without instructions, as in a packet-out.
 pub fn parse_actions(text: &str, ports: &dyn PortNames) -> Result<Vec<Action>, ActionError> {
     Parser { ports, depth: 0 }.list(text, Allowed::Actions)
 }
 
-/// An unsigned number of `bits` bits: decimal, octal with a leading 0, or hexadecimal with 0x.
+/// Parses an unsigned number of `bits` bits: decimal, octal with a leading 0, or hexadecimal with 0x.
 pub(crate) fn parse_uint(text: &str, bits: u32) -> Option<u64> {
     let hex = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
     let (digits, radix) = match hex {
@@ -55,7 +55,7 @@ pub(super) fn u16_of(text: &str, what: &str) -> Result<u16, ActionError> {
     parse_uint(text, 16).map_or_else(|| error(format!("invalid {what} \"{text}\"")), |n| Ok(n as u16))
 }
 
-/// The low 32 bits of a number.
+/// Parses a number and keeps its low 32 bits.
 pub(super) fn u32_of_low(text: &str) -> Result<u32, ActionError> {
     let number = match text.strip_prefix('-') {
         Some(digits) => parse_uint(digits, 64).map(u64::wrapping_neg),
@@ -72,7 +72,7 @@ fn u64_of(text: &str) -> Result<u64, ActionError> {
     parse_uint(text, 64).map_or_else(|| error(format!("invalid numeric format {text}")), Ok)
 }
 
-/// Names of actions and instructions that are known and not supported.
+/// Names of known actions and instructions that are not supported.
 const UNSUPPORTED: &[&str] = &["debug_recirc", "debug_slow"];
 
 pub(super) struct Parser<'a> {
@@ -90,7 +90,7 @@ impl Parser<'_> {
             if key.eq_ignore_ascii_case("drop") {
                 drop = true;
             } else if key.eq_ignore_ascii_case("check_pkt_larger") {
-                // Of this one, a part stands behind the parenthesis.
+                // The destination of this action follows the parenthesis.
                 let behind = rest.strip_prefix("->");
                 let end = behind.map_or(0, |text| text.find([',', ' ', '\t', '\r', '\n']).unwrap_or(text.len()));
                 let dst = behind.and_then(|text| text.get(..end));
@@ -111,12 +111,12 @@ impl Parser<'_> {
         Self { ports: self.ports, depth: self.depth + 1 }.list(text, Allowed::Actions)
     }
 
-    /// Reads what stands in a `ct`.
+    /// Parses the nested actions of a `ct`.
     pub(super) fn in_ct(&self, text: &str) -> Result<Vec<Action>, ActionError> {
         Self { ports: self.ports, depth: self.depth + 1 }.list(text, Allowed::Connection)
     }
 
-    /// Appends what `key:value` says; a wide `load` is more than one action.
+    /// Appends the actions of `key:value`; a wide `load` becomes several.
     fn action(&self, key: &str, value: &str, out: &mut Vec<Action>) -> Result<(), ActionError> {
         let name = key.to_ascii_lowercase();
         let action = match name.as_str() {
@@ -282,7 +282,7 @@ impl Parser<'_> {
             return Ok(Action::SetTunOption(Box::new(option)));
         }
         let (value, mask) = parse_value(field, text, self.ports).map_err(|e| ActionError(e.to_string()))?;
-        // What is read as a number has lost the bits that the field does not have.
+        // Parsing as a number dropped the bits beyond the field's width.
         let given = text.split('/').next().and_then(parse_u128);
         let integer = matches!(field.info().format, Format::Decimal | Format::Hex);
         let given = given.filter(|_| integer).unwrap_or(value);
@@ -322,7 +322,7 @@ impl Parser<'_> {
     }
 }
 
-/// `check_pkt_larger(LEN)->DST`.
+/// Parses `check_pkt_larger(LEN)->DST`.
 fn check_pkt_larger(len: &str, dst: Option<&str>) -> Result<Action, ActionError> {
     let Some(dst) = dst else { return error(format!("{len}: missing `->'")) };
     let len = u16_of(len, "length")?;
@@ -333,7 +333,7 @@ fn check_pkt_larger(len: &str, dst: Option<&str>) -> Result<Action, ActionError>
     }
 }
 
-/// `output` to a port: a controller gets all of the packet.
+/// Returns `output` to a port: a controller receives the whole packet.
 fn output_to(port: PortNo) -> Action {
     Action::Output { port, max_len: if port == PortNo::CONTROLLER { 0xffff } else { 0 } }
 }
@@ -364,7 +364,7 @@ fn controller(value: &str) -> Result<Action, ActionError> {
             _ => return error(format!("unknown key \"{key}\" parsing controller action")),
         }
     }
-    // Plain output says it all unless some other parameter is not the default.
+    // A plain output suffices unless another parameter differs from the default.
     let plain = ControllerAction { max_len: c.max_len, ..ControllerAction::default() };
     if c == plain {
         return Ok(Action::Output { port: PortNo::CONTROLLER, max_len: c.max_len });
@@ -386,7 +386,7 @@ fn vlan_pcp(value: &str) -> Result<Action, ActionError> {
     }
 }
 
-/// The number of a label: of one of more than 32 bits, the low bits count.
+/// Parses the number of a label, keeping its low 32 bits.
 fn mpls_label(value: &str) -> Result<u32, ActionError> {
     if value.is_empty() {
         return error("set_mpls_label: expected label.");
@@ -405,7 +405,7 @@ fn ipv4(value: &str) -> Result<Ipv4Addr, ActionError> {
     value.parse().map_err(|_| ActionError(format!("{value}: could not convert to IP address")))
 }
 
-/// `load:VALUE->DST`; a destination of more than 64 bits takes several actions, lowest bits first.
+/// Parses `load:VALUE->DST`; a destination of more than 64 bits takes several actions, lowest bits first.
 fn load(text: &str, out: &mut Vec<Action>) -> Result<(), ActionError> {
     let Some((value_text, dst)) = text.split_once("->") else {
         return error(format!("{text}: missing `->'"));
@@ -433,7 +433,7 @@ fn load(text: &str, out: &mut Vec<Action>) -> Result<(), ActionError> {
     Ok(())
 }
 
-/// A load into more bits of a tunnel option than a number has elsewhere.
+/// Parses a load into more bits of a tunnel option than other loads can have.
 fn load_option(text: &str, value: &str, dst: Subfield) -> Result<Action, ActionError> {
     let number = TunOption::parse(dst.field, value).ok().filter(|option| option.mask().is_none());
     let Some(number) = number else { return error(format!("{text}: cannot parse integer value")) };
@@ -456,7 +456,7 @@ fn move_fields(text: &str) -> Result<Action, ActionError> {
     move_parts(text).map(|(src, dst)| Action::RegMove { src, dst })
 }
 
-/// `SRC->DST`, of the same width.
+/// Parses `SRC->DST`, which have the same width.
 pub(super) fn move_parts(text: &str) -> Result<(Subfield, Subfield), ActionError> {
     let (src, rest) = Subfield::parse_front(text)?;
     let Some(dst) = rest.strip_prefix("->") else {
@@ -470,7 +470,7 @@ pub(super) fn move_parts(text: &str) -> Result<(Subfield, Subfield), ActionError
     Ok((src, dst))
 }
 
-/// The number of a group: of one of more than 32 bits, the low bits count.
+/// Parses the number of a group, keeping its low 32 bits.
 fn group(text: &str) -> Result<u32, ActionError> {
     if text.is_empty() {
         return error("missing required numeric argument");
@@ -478,7 +478,7 @@ fn group(text: &str) -> Result<u32, ActionError> {
     u64_of(text).map(|n| n as u32)
 }
 
-/// `ID,K/N`, with blanks between if the writer likes.
+/// Parses `ID,K/N`, with optional blanks between them.
 fn conjunction(text: &str) -> Result<Action, ActionError> {
     let Some((id, k, n_clauses)) = conjunction_parts(text) else {
         return error("\"conjunction\" syntax is \"conjunction(id,i/n)\"");
@@ -492,7 +492,7 @@ fn conjunction(text: &str) -> Result<Action, ActionError> {
     }
 }
 
-/// The three numbers, of which as many low bits count as they have.
+/// Parses the three numbers, keeping the low bits of each.
 fn conjunction_parts(text: &str) -> Option<(u32, u8, u8)> {
     let (id, rest) = text.split_once(',')?;
     let (k, n) = rest.split_once('/')?;
@@ -525,7 +525,7 @@ fn stack(text: &str) -> Result<Subfield, ActionError> {
     }
 }
 
-/// The ids of controllers, by their leading digits; what has none is 0.
+/// Parses the ids of controllers by their leading digits; 0 if there are none.
 fn dec_ttl(value: &str) -> Action {
     let id = |s: &str| {
         let digits = s.bytes().take_while(u8::is_ascii_digit);
@@ -535,7 +535,7 @@ fn dec_ttl(value: &str) -> Action {
     Action::DecTtl(if ids.is_empty() { vec![0] } else { ids })
 }
 
-/// Pairs of hexadecimal digits, with points between pairs where the writer likes.
+/// Parses pairs of hexadecimal digits with optional dots between them.
 fn hex_bytes(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     let mut rest = text.as_bytes();
@@ -552,7 +552,7 @@ fn hex_bytes(text: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// A note, with the zeros that the encoding puts after it: 6 bytes more than a multiple of 8.
+/// Parses a note, and adds the zeros of its encoding: 6 bytes more than a multiple of 8.
 fn note(value: &str) -> Result<Action, ActionError> {
     let Some(mut bytes) = hex_bytes(value) else {
         return error("bad hex digit in `note' argument");

@@ -1,4 +1,5 @@
-//! `sample`: one of so many packets is told to collectors (ovs-actions(7); NXAST_SAMPLE, NXAST_SAMPLE2, NXAST_SAMPLE3).
+//! `sample`: reports a random sample of packets to IPFIX collectors (ovs-actions(7); NXAST_SAMPLE, NXAST_SAMPLE2,
+//! NXAST_SAMPLE3).
 
 use super::Action;
 use super::encode::nicira;
@@ -12,7 +13,7 @@ use std::fmt::Write;
 
 const ARGUMENT: OfpError = OfpError::BacBadArgument;
 
-/// How much the action can say.
+/// The forms of the action on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum SampleForm {
     /// NXAST_SAMPLE: neither port nor direction.
@@ -23,37 +24,37 @@ pub enum SampleForm {
     Direction,
 }
 
-/// Where a packet is sampled.
+/// The point at which a packet is sampled.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum SampleDirection {
-    /// Where the port says.
+    /// The port decides.
     Default,
-    /// On its way into the switch.
+    /// As it enters the switch.
     Ingress,
-    /// On its way out.
+    /// As it leaves the switch.
     Egress,
 }
 
 /// Parameters of `sample`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Sample {
-    /// In which form it was said; what it says may need more.
+    /// The form that the sender used; the other parameters may need a larger one.
     pub form: SampleForm,
-    /// Packets of 65,535; at least 1.
+    /// Sampling rate: packets of 65,535, at least 1.
     pub probability: u16,
-    /// Which collectors.
+    /// The collector set.
     pub collector_set_id: u32,
-    /// The observation domain to be told.
+    /// The observation domain id to report.
     pub obs_domain_id: u32,
-    /// The observation point to be told.
+    /// The observation point id to report.
     pub obs_point_id: u32,
     /// The port at which the packet is sampled; [`PortNo::NONE`] for none.
     pub sampling_port: PortNo,
-    /// Where it is sampled.
+    /// The sampling point.
     pub direction: SampleDirection,
 }
 
-/// The body of one of the three actions.
+/// Reads the body of one of the three actions.
 pub(super) fn decode(mut r: Reader<'_>, form: SampleForm) -> Result<Action, OfpError> {
     let probability = r.u16()?;
     let ids = [r.u32()?, r.u32()?, r.u32()?];
@@ -99,7 +100,7 @@ pub(super) fn encode(out: &mut Writer, sample: &Sample) {
     });
 }
 
-/// `sample(probability=PACKETS,...)`.
+/// Parses `sample(probability=PACKETS,...)`.
 pub(super) fn parse(text: &str, ports: &dyn PortNames) -> Result<Action, ActionError> {
     let mut sample = Sample {
         form: SampleForm::Plain,

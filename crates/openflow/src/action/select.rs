@@ -1,4 +1,4 @@
-//! Actions that choose by a hash of the packet's flow: `multipath`, `bundle` and `bundle_load` (ovs-actions(7);
+//! Actions that select by a hash of the packet's flow: `multipath`, `bundle` and `bundle_load` (ovs-actions(7);
 //! NXAST_MULTIPATH, NXAST_BUNDLE, NXAST_BUNDLE_LOAD).
 
 use super::check::destination;
@@ -16,22 +16,22 @@ use std::fmt::Write;
 
 const ARGUMENT: OfpError = OfpError::BacBadArgument;
 
-/// What is hashed of a packet (`NX_HASH_FIELDS_*`).
+/// The fields to hash (`NX_HASH_FIELDS_*`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum HashFields {
     /// The Ethernet source address.
     EthSrc,
     /// Addresses, types and ports from Ethernet to TCP and SCTP; the same for both directions.
     SymmetricL4,
-    /// The same without Ethernet.
+    /// The fields of `SymmetricL4` without Ethernet.
     SymmetricL3L4,
-    /// The same with the ports of UDP.
+    /// The fields of `SymmetricL3L4` with the ports of UDP.
     SymmetricL3L4Udp,
     /// The IPv4 or IPv6 source address.
     NwSrc,
     /// The IPv4 or IPv6 destination address.
     NwDst,
-    /// Both of these; the same for both directions.
+    /// Both IP addresses; the same for both directions.
     SymmetricL3,
 }
 
@@ -51,16 +51,16 @@ impl HashFields {
     }
 }
 
-/// How a link is chosen by a hash (`NX_MP_ALG_*`; the first three are of RFC 2992).
+/// The algorithm that selects a link by a hash (`NX_MP_ALG_*`; the first three are those of RFC 2992).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum LinkAlgorithm {
-    /// The rest of a division.
+    /// The hash modulo the number of links.
     ModuloN,
-    /// A range of hashes for each link.
+    /// Equal ranges of hashes, one for each link.
     HashThreshold,
     /// The link for which a hash of flow and link is the highest.
     HighestRandomWeight,
-    /// Hashes of flow and count, until one is a link's number.
+    /// Hashes of flow and a counter, until one is a link's number.
     IterHash,
 }
 
@@ -73,12 +73,12 @@ impl LinkAlgorithm {
     ];
 }
 
-/// How a port is chosen (`NX_BD_ALG_*`).
+/// The algorithm that selects a port (`NX_BD_ALG_*`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum MemberAlgorithm {
-    /// The first that is live.
+    /// The first live port.
     ActiveBackup,
-    /// The live one for which a hash of flow and place is the highest (RFC 2992).
+    /// The live port for which a hash of flow and index is the highest (RFC 2992).
     HighestRandomWeight,
 }
 
@@ -89,49 +89,49 @@ impl MemberAlgorithm {
 /// Parameters of `multipath`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Multipath {
-    /// What is hashed.
+    /// The fields to hash.
     pub fields: HashFields,
-    /// Makes hashes differ.
+    /// Seeds the hash.
     pub basis: u16,
-    /// How a link is chosen.
+    /// The algorithm.
     pub algorithm: LinkAlgorithm,
-    /// The highest link; there is a link 0.
+    /// The number of the last link; the first is 0.
     pub max_link: u16,
     /// A parameter of [`LinkAlgorithm::IterHash`].
     pub arg: u32,
-    /// Where the link's number goes, which has bits enough.
+    /// The destination of the link's number, which is wide enough for it.
     pub dst: Subfield,
 }
 
 /// Parameters of `bundle` and `bundle_load`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct BundleAction {
-    /// What is hashed.
+    /// The fields to hash.
     pub fields: HashFields,
-    /// Makes hashes differ.
+    /// Seeds the hash.
     pub basis: u16,
-    /// How a port is chosen.
+    /// The algorithm.
     pub algorithm: MemberAlgorithm,
     /// The ports.
     pub members: Vec<PortNo>,
-    /// Where the port's number goes, 16 bits at least; the packet is sent there if there is none.
+    /// The destination of the port's number, at least 16 bits; `None` to output the packet there.
     pub dst: Option<Subfield>,
 }
 
 /// `NXM_OF_IN_PORT`: members are ports.
 const MEMBER_TYPE: u32 = 0x0000_0002;
 
-/// A value by its number on the wire.
+/// Returns the value with this number on the wire.
 fn numbered<T: Copy>(all: &[(T, &str)], n: u16) -> Result<T, OfpError> {
     all.get(usize::from(n)).map(|(value, _)| *value).ok_or(ARGUMENT)
 }
 
-/// Where a packed subfield of a short header goes.
+/// Reads the destination of a packed subfield of a short header.
 fn decode_dst(r: &mut Reader<'_>, packed: u16) -> Result<Subfield, OfpError> {
     writable(subfield(short_header_field(r)?, packed >> 6, (packed & 0x3f) + 1)?)
 }
 
-/// The body of NXAST_MULTIPATH.
+/// Reads the body of NXAST_MULTIPATH.
 pub(super) fn decode_multipath(mut r: Reader<'_>) -> Result<Action, OfpError> {
     let fields = numbered(&HashFields::ALL, r.u16()?);
     let basis = r.u16()?;
@@ -147,7 +147,7 @@ pub(super) fn decode_multipath(mut r: Reader<'_>) -> Result<Action, OfpError> {
     Ok(Action::Multipath(Box::new(Multipath { fields: fields?, basis, algorithm: algorithm?, max_link, arg, dst })))
 }
 
-/// The body of NXAST_BUNDLE, or of NXAST_BUNDLE_LOAD if it `loads`.
+/// Reads the body of NXAST_BUNDLE, or of NXAST_BUNDLE_LOAD if `loads` is set.
 pub(super) fn decode_bundle(mut r: Reader<'_>, loads: bool) -> Result<Action, OfpError> {
     let algorithm = numbered(&MemberAlgorithm::ALL, r.u16()?);
     let fields = numbered(&HashFields::ALL, r.u16()?);
@@ -208,7 +208,7 @@ pub(super) fn encode_bundle(out: &mut Writer, bundle: &BundleAction) {
     });
 }
 
-/// A value by its name in text.
+/// Returns the value with this name.
 fn named<T: Copy>(all: &[(T, &str)], text: &str, whole: &str, what: &str) -> Result<T, ActionError> {
     let found = all.iter().find(|(_, name)| name.eq_ignore_ascii_case(text));
     found.map_or_else(|| error(format!("{whole}: unknown {what} `{text}'")), |(value, _)| Ok(*value))
@@ -218,7 +218,7 @@ fn number(text: &str, bits: u32) -> Result<u64, ActionError> {
     parse_uint(text, bits).map_or_else(|| error(format!("invalid numeric format {text}")), Ok)
 }
 
-/// A subfield that has room for four bytes of header only.
+/// Parses a subfield whose field has a four-byte header.
 fn parse_dst(text: &str, whole: &str) -> Result<Subfield, ActionError> {
     let dst = Subfield::parse(text).map_err(|e| ActionError(format!("{whole}: {e}")))?;
     if is_long(dst.field) {
@@ -227,7 +227,7 @@ fn parse_dst(text: &str, whole: &str) -> Result<Subfield, ActionError> {
     Ok(dst)
 }
 
-/// `multipath(FIELDS,BASIS,ALGORITHM,N_LINKS,ARG,DST)`.
+/// Parses `multipath(FIELDS,BASIS,ALGORITHM,N_LINKS,ARG,DST)`.
 pub(super) fn parse_multipath(text: &str) -> Result<Action, ActionError> {
     let words: Vec<&str> = text.split([',', ' ']).filter(|word| !word.is_empty()).collect();
     let [fields, basis, algorithm, n_links, arg, dst] = words[..] else {
@@ -251,7 +251,7 @@ pub(super) fn parse_multipath(text: &str) -> Result<Action, ActionError> {
     Ok(Action::Multipath(Box::new(Multipath { fields, basis, algorithm, max_link: (n - 1) as u16, arg, dst })))
 }
 
-/// `bundle(FIELDS,BASIS,ALGORITHM,ofport,members:PORT...)`, and `bundle_load` with `DST` before the members.
+/// Parses `bundle(FIELDS,BASIS,ALGORITHM,ofport,members:PORT...)`, and `bundle_load` with `DST` before the members.
 pub(super) fn parse_bundle(text: &str, loads: bool, ports: &dyn PortNames) -> Result<Action, ActionError> {
     let mut words = text.split([',', ' ']).filter(|word| !word.is_empty());
     let few = || format!("{text}: not enough arguments to bundle action");
@@ -260,7 +260,7 @@ pub(super) fn parse_bundle(text: &str, loads: bool, ports: &dyn PortNames) -> Re
     let dst = if loads { Some(next()?) } else { None };
     let first = next()?;
     let Some(first) = ["members:", "slaves:"].iter().find_map(|name| first.strip_prefix(name)) else {
-        // What is told of is all from there on.
+        // The message quotes everything from this word on.
         let at = first.as_ptr().addr() - text.as_ptr().addr();
         let rest = text.get(at..).unwrap_or(first);
         return error(format!("{text}: missing member delimiter, expected `members', got `{rest}'"));
@@ -365,13 +365,13 @@ mod tests {
     #[test]
     fn bad_bytes() {
         for (hex, error) in [
-            // An algorithm, fields, links and a destination that there are not.
+            // An algorithm, fields, links and a destination that do not exist.
             ("ffff 0020 00002320 000a 0001 0400 0000 0004 0003 00000000 0000 0001 00010004", OfpError::BacBadArgument),
             ("ffff 0020 00002320 000a 0007 0400 0000 0000 0003 00000000 0000 0001 00010004", OfpError::BacBadArgument),
             ("ffff 0020 00002320 000a 0001 0400 0000 0000 0010 00000000 0000 0001 00010004", OfpError::BacBadArgument),
             ("ffff 0020 00002320 000a 0001 0400 0000 0000 0003 00000000 0000 0001 80ff0a04", OfpError::BacBadSetType),
-            // A destination that is none of bundle's, members of another type, more of them than there are, 15 bits,
-            // and something where there must be nothing.
+            // A destination in a bundle without one, members of another type, more members than there are bytes for, 15 bits,
+            // and padding that is not zero.
             (
                 "ffff 0028 00002320 000c 0001 0000 0000 00000002 0002 0000 00000001 00000000 0017 0020 00000000",
                 OfpError::BacBadArgument,
@@ -422,8 +422,8 @@ mod tests {
             ),
         ] {
             let inner = text.split_once('(').and_then(|(_, t)| t.strip_suffix(')')).expect("an argument");
-            let told = parse_instructions(text, &NoNames).map_err(|e| e.0);
-            assert_eq!(told, Err(format!("{inner}: {message}")), "{text}");
+            let result = parse_instructions(text, &NoNames).map_err(|e| e.0);
+            assert_eq!(result, Err(format!("{inner}: {message}")), "{text}");
         }
     }
 }

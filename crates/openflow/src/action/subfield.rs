@@ -6,7 +6,7 @@ use flow::Field;
 use std::fmt;
 
 impl Subfield {
-    /// Reads a subfield off the front of `text`; returns it and what follows. The messages are those of `ovs-ofctl`.
+    /// Parses a subfield off the front of `text`; returns it and the rest. The messages are those of `ovs-ofctl`.
     pub(super) fn parse_front(text: &str) -> Result<(Self, &str), ActionError> {
         let (name, rest) = text.split_at(text.find(['[', '-']).unwrap_or(text.len()));
         let field = Field::from_name(name).ok_or_else(|| ActionError(format!("{text}: unknown field `{name}'")))?;
@@ -34,7 +34,7 @@ impl Subfield {
         Ok((Self { field, offset: start, n_bits: end - start + 1 }, rest))
     }
 
-    /// Reads a subfield that is all of `text`.
+    /// Parses a subfield that takes all of `text`.
     pub fn parse(text: &str) -> Result<Self, ActionError> {
         match Self::parse_front(text)? {
             (part, "") => Ok(part),
@@ -44,7 +44,7 @@ impl Subfield {
 }
 
 impl fmt::Display for Subfield {
-    /// By the first of the field's OXM or NXM names, as `NXM_NX_REG0[0..3]`.
+    /// Formats the field by the first of its OXM or NXM names, as `NXM_NX_REG0[0..3]`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let info = self.field.info();
         f.write_str(info.nxm.first().map_or(info.name, |n| n.name))?;

@@ -1,4 +1,4 @@
-//! Changes to the flow tables.
+//! Flow mods.
 
 use super::{ALL_TABLES, EMERGENCY, read_flags, table, wire_flags};
 use crate::Version::{self, V10, V14};
@@ -14,7 +14,7 @@ use crate::wire::{Reader, Result, Writer};
 
 /// Bytes of the fields before the match, from OpenFlow 1.1 on.
 const FIELDS_LEN: usize = 40;
-/// Bytes of what OpenFlow 1.0's and Nicira's form share.
+/// Bytes of the fields that OpenFlow 1.0's and Nicira's form share.
 const COMMON10_LEN: usize = 24;
 const NO_BUFFER: u32 = u32::MAX;
 
@@ -26,8 +26,8 @@ fn is_delete(c: FlowModCommand) -> bool {
     matches!(c, FlowModCommand::Delete | FlowModCommand::DeleteStrict)
 }
 
-/// Command and table of the 16-bit command field of OpenFlow 1.0: with Nicira's table_id extension the upper byte is the
-/// table, 0xff for none.
+/// Splits the 16-bit command field of OpenFlow 1.0 into command and table: with Nicira's table_id extension the upper byte is
+/// the table, 0xff for none.
 fn command10(field: u16, table_id_ext: bool) -> Result<(FlowModCommand, Option<u8>)> {
     if !table_id_ext {
         return Ok((command(field)?, None));
@@ -40,7 +40,7 @@ fn command_field10(fm: &FlowMod, table_id_ext: bool) -> u16 {
     u16::from(table) << 8 | fm.command as u16
 }
 
-/// The part that OpenFlow 1.0's and Nicira's form share, from the cookie to the flags. Gives these as they are on the wire.
+/// Reads the part that OpenFlow 1.0's and Nicira's form share, from the cookie to the flags. Returns the flags as on the wire.
 fn read_common10(r: &mut Reader<'_>, table_id_ext: bool, fm: &mut FlowMod) -> Result<u16> {
     fm.new_cookie = r.u64()?;
     (fm.command, fm.table_id) = command10(r.u16()?, table_id_ext)?;
@@ -50,7 +50,7 @@ fn read_common10(r: &mut Reader<'_>, table_id_ext: bool, fm: &mut FlowMod) -> Re
     fm.priority = r.u16()?;
     let buffer = r.u32()?;
     fm.buffer_id = (buffer != NO_BUFFER).then_some(buffer);
-    // It matters to deletions only, but is told of others too.
+    // Only deletions use it, but other commands report a bad one too.
     fm.out_port = r.port10()?;
     r.u16()
 }
@@ -66,20 +66,20 @@ fn put_common10(fm: &FlowMod, version: Version, table_id_ext: bool, out: &mut Wr
     out.put_u16(wire_flags(version, fm.flags));
 }
 
-/// Takes the flags, and refuses actions that cannot be those of a flow with this match, whatever the switch.
+/// Sets the flags, and refuses actions that no switch could accept for a flow with this match.
 fn finish(fm: &mut FlowMod, flags: u16, version: Version) -> Result<()> {
     fm.flags = read_flags(version, flags)?;
     if version == V10 && flags & EMERGENCY != 0 {
-        // There are no emergency flows. What is told of those with timeouts is told in any case (OpenFlow 1.0 section 5.3.3).
-        let timed = fm.idle_timeout != 0 || fm.hard_timeout != 0;
-        return Err(if timed { OfpError::FmfcBadEmergTimeout } else { OfpError::FmfcTableFull });
+        // There are no emergency flows, and OpenFlow 1.0 has an error of its own for those with timeouts (section 5.3.3).
+        let has_timeout = fm.idle_timeout != 0 || fm.hard_timeout != 0;
+        return Err(if has_timeout { OfpError::FmfcBadEmergTimeout } else { OfpError::FmfcTableFull });
     }
     let limits = Limits { n_tables: ALL_TABLES, ..Limits::new(version, fm.table_id.unwrap_or(ALL_TABLES)) };
     check_verified(&fm.actions, &fm.matching, &limits)
 }
 
-/// Reads `OFPT_FLOW_MOD` into `fm`, whatever that was. `table_id_ext`: whether Nicira's table_id extension is on (OpenFlow 1.0
-/// only). After an error `fm` is anything.
+/// Reads `OFPT_FLOW_MOD` into `fm`, replacing its contents. `table_id_ext`: whether Nicira's table_id extension is on (OpenFlow
+/// 1.0 only). After an error the contents of `fm` are unspecified.
 pub(crate) fn decode_flow_mod(
     version: Version,
     table_id_ext: bool,
@@ -92,13 +92,13 @@ pub(crate) fn decode_flow_mod(
         fm.matching = read_match10(r)?;
         let flags = read_common10(r, table_id_ext, fm)?;
         if exact {
-            // A flow without wildcards has the highest priority, whatever it says (section 3.4).
+            // A flow without wildcards has the highest priority, whatever the message says (section 3.4).
             fm.priority = u16::MAX;
         }
         read_flow_actions_into(V10, r, &mut fm.actions)?;
         return finish(fm, flags, V10);
     }
-    // What is wrong with the match is told before what is wrong with the fields that stand before it.
+    // Errors in the match are reported before errors in the fields that precede it.
     let mut fields = r.sub(FIELDS_LEN)?;
     read_oxm_match_into(version, r, &mut fm.matching)?;
     let flags = read_fields(version, &mut fields, fm)?;
@@ -106,18 +106,18 @@ pub(crate) fn decode_flow_mod(
     finish(fm, flags, version)
 }
 
-/// The fields before the match, from OpenFlow 1.1 on. Gives the flags as they are on the wire.
+/// Reads the fields before the match, from OpenFlow 1.1 on. Returns the flags as on the wire.
 fn read_fields(version: Version, r: &mut Reader<'_>, fm: &mut FlowMod) -> Result<u16> {
     let (cookie, cookie_mask) = (r.u64()?, r.u64()?);
     let (table_id, command) = (table(r.u8()?), command(r.u8()?.into()));
-    // All tables: of OpenFlow 1.2 on, and to delete.
+    // OpenFlow 1.2 and later accept "all tables", for deletions only.
     if table_id.is_none() && !(version > Version::V11 && command.is_ok_and(is_delete)) {
         return Err(OfpError::FmfcBadTableId);
     }
     let out_port = r.clone().sub(14).and_then(|mut r| r.skip(10).and_then(|()| r.port11()))?;
     let command = command?;
     fm.command = command;
-    if command == FlowModCommand::Add || adds_what_is_not_there(version, command, cookie_mask) {
+    if command == FlowModCommand::Add || adds_if_missing(version, command, cookie_mask) {
         fm.new_cookie = cookie;
     } else {
         (fm.cookie, fm.cookie_mask, fm.new_cookie) = (cookie, cookie_mask, FlowMod::KEEP_COOKIE);
@@ -130,7 +130,7 @@ fn read_fields(version: Version, r: &mut Reader<'_>, fm: &mut FlowMod) -> Result
     fm.buffer_id = (buffer != NO_BUFFER).then_some(buffer);
     r.skip(4)?;
     let out_group = r.u32()?;
-    // It matters to deletions only, but is told of others too.
+    // Only deletions use it, but other commands report a bad one too.
     fm.out_port = out_port;
     if is_delete(command) {
         fm.out_group = out_group;
@@ -141,9 +141,9 @@ fn read_fields(version: Version, r: &mut Reader<'_>, fm: &mut FlowMod) -> Result
     Ok(flags)
 }
 
-/// Whether a modification adds the flow that it does not find: in OpenFlow 1.1, unless it is for certain cookies (section
-/// 4.6). (In 1.0 as well, where the message has another form.)
-fn adds_what_is_not_there(version: Version, command: FlowModCommand, cookie_mask: u64) -> bool {
+/// Returns true if a modification that finds no flow adds it: in OpenFlow 1.1, unless it matches on cookies (section
+/// 4.6). (OpenFlow 1.0 does so too, but its message has another form.)
+fn adds_if_missing(version: Version, command: FlowModCommand, cookie_mask: u64) -> bool {
     let modifies = matches!(command, FlowModCommand::Modify | FlowModCommand::ModifyStrict);
     version == Version::V11 && modifies && cookie_mask == 0
 }
@@ -157,11 +157,10 @@ pub(crate) fn encode_flow_mod(fm: &FlowMod, version: Version, table_id_ext: bool
         return;
     }
     let add = fm.command == FlowModCommand::Add;
-    let new =
-        add || adds_what_is_not_there(version, fm.command, fm.cookie_mask) && fm.new_cookie != FlowMod::KEEP_COOKIE;
+    let new = add || adds_if_missing(version, fm.command, fm.cookie_mask) && fm.new_cookie != FlowMod::KEEP_COOKIE;
     out.put_u64(if new { fm.new_cookie } else { fm.cookie & fm.cookie_mask });
     out.put_u64(if add { 0 } else { fm.cookie_mask });
-    // Only deletion goes over all tables, and that only from OpenFlow 1.2 on.
+    // Only deletions cover all tables, and only from OpenFlow 1.2 on.
     out.put_u8(fm.table_id.unwrap_or(if is_delete(fm.command) && version > Version::V11 { ALL_TABLES } else { 0 }));
     out.put_u8(fm.command as u8);
     out.put_u16(fm.idle_timeout);
@@ -176,7 +175,7 @@ pub(crate) fn encode_flow_mod(fm: &FlowMod, version: Version, table_id_ext: bool
     put_flow_actions(out, version, &fm.actions, &fm.matching);
 }
 
-/// Reads `NXT_FLOW_MOD`, of which flags and what a flow does depend on the version, in the way of [`decode_flow_mod`].
+/// Reads `NXT_FLOW_MOD`, whose flags and actions depend on the version, in the same way as [`decode_flow_mod`].
 pub(crate) fn decode_nx_flow_mod(
     version: Version,
     table_id_ext: bool,
@@ -184,7 +183,7 @@ pub(crate) fn decode_nx_flow_mod(
     fm: &mut FlowMod,
 ) -> Result<()> {
     fm.reset(FlowModCommand::Add);
-    // What is wrong with the match is told before what is wrong with the fields that stand before it.
+    // Errors in the match are reported before errors in the fields that precede it.
     let mut fields = r.sub(COMMON10_LEN)?;
     let match_len = usize::from(r.u16()?);
     r.skip(6)?;

@@ -1,4 +1,4 @@
-//! Flows that are gone.
+//! Flow-removed messages.
 
 use super::{ALL_TABLES, table};
 use crate::Version::{self, V10, V15};
@@ -7,12 +7,12 @@ use crate::oxs::{Counts, known, known_duration};
 use crate::wire::{Reader, Result, Writer};
 use flow::Match;
 
-/// Why a flow is gone (`ofp_flow_removed_reason`).
+/// The reason for a flow's removal (`ofp_flow_removed_reason`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum FlowRemovedReason {
-    /// No packet for as long as its idle timeout.
+    /// The idle timeout expired.
     IdleTimeout,
-    /// Its hard timeout.
+    /// The hard timeout expired.
     HardTimeout,
     /// A controller deleted it.
     Delete,
@@ -20,9 +20,9 @@ pub enum FlowRemovedReason {
     GroupDelete,
     /// Its meter was deleted (OpenFlow 1.4).
     MeterDelete,
-    /// It made room for another (OpenFlow 1.4; Nicira's before).
+    /// The switch evicted it to make room for another flow (OpenFlow 1.4; Nicira's before).
     Eviction,
-    /// One of this number, which has no name.
+    /// A reason without a name, by its number.
     Other(u8),
 }
 
@@ -34,8 +34,8 @@ impl FlowRemovedReason {
         Self::ALL.get(usize::from(n)).copied().unwrap_or(Self::Other(n))
     }
 
-    /// The number in messages of `version`. That a meter was deleted came with OpenFlow 1.4; before it the flow was
-    /// deleted, as Open vSwitch says it.
+    /// The number in messages of `version`. OpenFlow 1.4 introduced the removal of a meter as a reason; earlier versions report
+    /// a deletion, as Open vSwitch does.
     fn wire_in(self, version: Version) -> u8 {
         match self {
             Self::MeterDelete if version < Version::V14 => Self::Delete,
@@ -53,7 +53,7 @@ impl FlowRemovedReason {
     }
 }
 
-/// A flow is gone.
+/// A flow was removed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "named as the specification names them")]
 pub struct FlowRemoved {
@@ -61,14 +61,14 @@ pub struct FlowRemoved {
     pub cookie: u64,
     pub priority: u16,
     pub reason: FlowRemovedReason,
-    /// `None` if the message does not tell.
+    /// `None` if the message does not include it.
     pub table_id: Option<u8>,
-    /// How long it was there, whole seconds.
+    /// How long the flow existed, whole seconds.
     pub duration_sec: u32,
-    /// And nanoseconds.
+    /// The rest of that in nanoseconds.
     pub duration_nsec: u32,
     pub idle_timeout: u16,
-    /// 0 in OpenFlow 1.0 and Nicira's form, which do not tell. (Nor does 1.1, but for Open vSwitch.)
+    /// 0 in OpenFlow 1.0 and Nicira's form, which do not include it. (Neither does 1.1, except in Open vSwitch.)
     pub hard_timeout: u16,
     pub packet_count: u64,
     pub byte_count: u64,
@@ -87,7 +87,7 @@ impl FlowRemoved {
         let (packet_count, byte_count) = (r.u64()?, r.u64()?);
         if !v10 {
             matching = read_oxm_match(version, r)?;
-            // Nothing is known to come after it.
+            // No known field follows.
             r.rest();
         }
         r.finish()?;
@@ -107,13 +107,13 @@ impl FlowRemoved {
         })
     }
 
-    /// OpenFlow 1.5 tells counts as a list (section 7.4.2).
+    /// Reads the message of OpenFlow 1.5, which lists counts as OXS (section 7.4.2).
     fn decode15(r: &mut Reader<'_>) -> Result<Self> {
         let (table_id, reason, priority) = (table(r.u8()?), FlowRemovedReason::from_wire(r.u8()?), r.u16()?);
         let (idle_timeout, hard_timeout, cookie) = (r.u16()?, r.u16()?, r.u64()?);
         let matching = read_oxm_match(V15, r)?;
         let counts = Counts::decode(r)?;
-        // Nothing is known to come after it.
+        // No known field follows.
         r.rest();
         let (duration_sec, duration_nsec) = counts.duration.unwrap_or((u32::MAX, u32::MAX));
         Ok(Self {
@@ -195,7 +195,7 @@ impl FlowRemoved {
     pub(crate) fn encode_nx(&self, out: &mut Writer) {
         out.put_u64(self.cookie);
         out.put_u16(self.priority);
-        // Who asks for this form speaks OpenFlow 1.0.
+        // A controller that asks for this form uses OpenFlow 1.0.
         out.put_u8(self.reason.wire_in(V10));
         out.put_u8(self.table_id.map_or(0, |t| t.wrapping_add(1)));
         out.put_u32(self.duration_sec);
@@ -215,7 +215,7 @@ mod tests {
     use crate::message::{Form, Message, decode, encode};
 
     #[test]
-    fn that_a_meter_was_deleted_is_told_from_openflow_14_on() {
+    fn meter_deletion_is_a_reason_from_openflow_14_on() {
         let gone = FlowRemoved {
             matching: Match::ANY,
             cookie: 5,
@@ -229,15 +229,15 @@ mod tests {
             packet_count: 3,
             byte_count: 4,
         };
-        let told =
+        let decoded_reason =
             |version, form| match decode(&encode(version, 1, &Message::FlowRemoved(form, Box::new(gone.clone())))) {
-                Ok((_, _, Message::FlowRemoved(_, told))) => told.reason,
+                Ok((_, _, Message::FlowRemoved(_, decoded))) => decoded.reason,
                 other => panic!("{other:?}"),
             };
         for version in Version::ALL {
             let meter = if version < Version::V14 { FlowRemovedReason::Delete } else { FlowRemovedReason::MeterDelete };
-            assert_eq!(told(version, Form::Standard), meter, "{version}");
+            assert_eq!(decoded_reason(version, Form::Standard), meter, "{version}");
         }
-        assert_eq!(told(V10, Form::Nicira), FlowRemovedReason::Delete);
+        assert_eq!(decoded_reason(V10, Form::Nicira), FlowRemovedReason::Delete);
     }
 }

@@ -1,4 +1,4 @@
-//! Statistics of flows: requests, and entries of the answers.
+//! Statistics of flows: requests, and entries of the replies.
 
 use super::{ALL_TABLES, read_flags, table, wire_flags};
 use crate::Version::{self, V10, V13, V14, V15};
@@ -14,18 +14,18 @@ use crate::wire::{Reader, Result, Writer};
 use base::PortNo;
 use flow::Match;
 
-/// Which flows a flow or aggregate statistics request asks for.
+/// A flow or aggregate statistics request: selects flows.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FlowStatsRequest {
-    /// Those that this contains.
+    /// Selects flows whose match is contained in this one.
     pub matching: Match,
-    /// In this table; `None` for all.
+    /// Selects flows of this table; `None` for all.
     pub table_id: Option<u8>,
-    /// Those that output here; [`PortNo::ANY`] for no such limit.
+    /// Selects flows that output to this port; [`PortNo::ANY`] for no such limit.
     pub out_port: PortNo,
-    /// Those that output to this group (OpenFlow 1.1); [`GROUP_ANY`] for no such limit.
+    /// Selects flows that output to this group (OpenFlow 1.1); [`GROUP_ANY`] for no such limit.
     pub out_group: u32,
-    /// Those with these bits of the cookie (OpenFlow 1.1 and NXM).
+    /// Selects flows with these bits of the cookie (OpenFlow 1.1 and NXM).
     pub cookie: u64,
     /// See `cookie`.
     pub cookie_mask: u64,
@@ -60,7 +60,7 @@ impl FlowStatsRequest {
         r.skip(4)?;
         let (cookie, cookie_mask) = (r.u64()?, r.u64()?);
         let matching = read_oxm_match(version, r)?;
-        // Nothing is known to come after it.
+        // No known field follows.
         r.rest();
         Ok(Self { matching, table_id, out_port, out_group, cookie, cookie_mask })
     }
@@ -162,7 +162,7 @@ impl FlowStats {
         Ok(s)
     }
 
-    /// OpenFlow 1.5 describes flows (`OFPMP_FLOW_DESC`), with counts as a list (section 7.3.5.2).
+    /// Reads a flow description of OpenFlow 1.5 (`OFPMP_FLOW_DESC`), with counts as OXS (section 7.3.5.2).
     fn decode15(r: &mut Reader<'_>) -> Result<Self> {
         let before = r.len();
         let end = before.wrapping_sub(r.u16()?.into());
@@ -196,7 +196,7 @@ impl FlowStats {
         }
     }
 
-    /// Counts alone (`OFPMP_FLOW_STATS`, OpenFlow 1.5 section 7.3.5.4), asked for or sent by themselves.
+    /// Reads counts alone (`OFPMP_FLOW_STATS`, OpenFlow 1.5 section 7.3.5.4), sent on request or unsolicited.
     pub(crate) fn decode_counts(r: &mut Reader<'_>) -> Result<Self> {
         let len = usize::from(r.u16()?);
         let mut r = r.sub(len.checked_sub(2).ok_or(OfpError::BrcBadLen)?)?;
@@ -214,7 +214,7 @@ impl FlowStats {
         let start = out.len();
         out.zeros(4);
         out.put_u8(self.table_id);
-        out.put_u8(0); // OFPFSR_STATS_REQUEST: somebody asked
+        out.put_u8(0); // OFPFSR_STATS_REQUEST: the reply to a request
         out.put_u16(self.priority);
         put_oxm_entries(out, V15, &self.matching);
         self.counts().encode(out);
@@ -279,7 +279,7 @@ impl FlowStats {
         (s.duration_sec, s.duration_nsec) = (r.u32()?, r.u32()?);
         (s.priority, s.idle_timeout, s.hard_timeout) = (r.u16()?, r.u16()?, r.u16()?);
         let len = usize::from(r.u16()?);
-        // Ages are one more than they say, so that 0 stands for unknown.
+        // On the wire an age is one more than its value, and 0 means unknown.
         (s.idle_age, s.hard_age) = (r.u16()?.checked_sub(1), r.u16()?.checked_sub(1));
         (s.cookie, s.packet_count, s.byte_count) = (r.u64()?, r.u64()?, r.u64()?);
         s.matching = read_nxm(r, len)?.matching;
@@ -310,7 +310,7 @@ impl FlowStats {
         out.set_len16(start, start);
     }
 
-    /// A flow of nothing known but its table and match.
+    /// Returns a flow with only its table and match set.
     pub fn blank(table_id: u8, matching: Match) -> Self {
         Self {
             table_id,
@@ -332,8 +332,8 @@ impl FlowStats {
     }
 }
 
-/// The length and table that an entry begins with: how many bytes are left where it ends (if that is beyond the end, a number
-/// that is too large), and the table.
+/// Reads the length and table that begin an entry. Returns how many bytes are left where it ends (a number that is too large
+/// if that is beyond the end), and the table.
 fn entry(r: &mut Reader<'_>) -> Result<(usize, u8)> {
     let before = r.len();
     let end = before.wrapping_sub(r.u16()?.into());
@@ -342,7 +342,7 @@ fn entry(r: &mut Reader<'_>) -> Result<(usize, u8)> {
     Ok((end, table))
 }
 
-/// What is left of the entry that ends where `end` bytes are left.
+/// Returns the rest of the entry that ends where `end` bytes are left.
 fn rest_of_entry<'a>(version: Version, end: usize, r: &mut Reader<'a>) -> Result<Reader<'a>> {
     let too_long = if version == V10 { OfpError::BrcBadLen } else { OfpError::BicBadLen };
     if end > isize::MAX as usize {

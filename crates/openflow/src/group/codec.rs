@@ -1,4 +1,4 @@
-//! Groups as bytes: the two forms of changes and descriptions, counters, and features.
+//! Groups as bytes: the two forms of group mods and descriptions, counters, and features.
 
 use super::{
     BUCKET_ALL, BUCKET_FIRST, BUCKET_LAST, BUCKET_MAX, Bucket, BucketStats, GroupCommand, GroupDesc, GroupFeatures,
@@ -17,28 +17,28 @@ use base::PortNo;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Netronome's experimenter id, and the number of its property of groups.
+/// Netronome's experimenter id, and the number of its group property.
 const NTR: u32 = 0x154d;
 const NTR_SELECTION_METHOD: u32 = 1;
-/// Bytes of a selection method's name, with the zero at its end.
+/// Bytes of a selection method's name, with the terminating zero.
 const METHOD_LEN: usize = 16;
 
 const WEIGHT: u16 = 0;
 const WATCH_PORT: u16 = 1;
 const WATCH_GROUP: u16 = 2;
 
-/// Whether groups have the form of OpenFlow 1.5 in messages of `version`. (In OpenFlow 1.0 they are Nicira's.)
+/// Returns true if groups have the form of OpenFlow 1.5 in messages of `version`. (In OpenFlow 1.0 they are Nicira's.)
 fn is_extended(version: Version) -> bool {
     version == Version::V10 || version >= Version::V15
 }
 
 impl GroupMod {
-    /// Reads a change in this form of the message.
+    /// Reads a group mod in this form of the message.
     ///
     /// Errors: `OFPGMFC_BAD_TYPE`, `OFPGMFC_BAD_COMMAND`, `OFPGMFC_BAD_BUCKET`, `OFPGMFC_BAD_WATCH`,
     /// `OFPGMFC_INVALID_GROUP`, `OFPGMFC_WATCH_UNSUPPORTED`, those of properties and of actions.
     pub(crate) fn decode(version: Version, form: Form, r: &mut Reader<'_>) -> Result<Self> {
-        // The form of OpenFlow 1.1 is in units of 8 bytes.
+        // The form of OpenFlow 1.1 comes in units of 8 bytes.
         if !r.len().is_multiple_of(8) {
             return Err(OfpError::BrcBadLen);
         }
@@ -75,14 +75,14 @@ impl GroupMod {
         Ok(gm)
     }
 
-    /// Checks what its kind asks of a group's buckets.
+    /// Checks the buckets against the group's type.
     ///
     /// Errors: `OFPGMFC_INVALID_GROUP`, `OFPGMFC_BAD_BUCKET`, `OFPGMFC_WATCH_UNSUPPORTED`.
     fn check(&self) -> Result<()> {
         if self.command == GroupCommand::RemoveBucket && !self.buckets.is_empty() {
             return Err(OfpError::GmfcBadBucket);
         }
-        // Of buckets that are to be inserted, the group's kind is not told.
+        // A command that inserts buckets does not know the group's type.
         let inserts = self.command == GroupCommand::InsertBucket;
         self.buckets.iter().try_for_each(|bucket| match self.kind {
             GroupKind::Select => Ok(()),
@@ -93,8 +93,8 @@ impl GroupMod {
         })
     }
 
-    /// In which form `version` has the message: OpenFlow 1.0 in Nicira's, and so the versions up to 1.4 the commands that
-    /// they lack.
+    /// The form in which `version` has the message: Nicira's in OpenFlow 1.0, and up to 1.4 for the commands that those
+    /// versions lack.
     pub(crate) fn form(&self, version: Version) -> Form {
         let lacks = version < Version::V15 && self.command.is_of_buckets();
         if version == Version::V10 || lacks { Form::Nicira } else { Form::Standard }
@@ -120,7 +120,7 @@ impl GroupMod {
     }
 }
 
-/// Which bucket a command can be about.
+/// Checks the bucket id of a command.
 fn check_command_bucket(command: u16, id: u32) -> Result<()> {
     let ok = match GroupCommand::from_wire(command) {
         Some(GroupCommand::RemoveBucket) => id <= BUCKET_MAX || id >= BUCKET_FIRST,
@@ -132,7 +132,7 @@ fn check_command_bucket(command: u16, id: u32) -> Result<()> {
 
 // ---- buckets ----
 
-/// A bucket's bytes, without the length that they begin with.
+/// Reads a bucket's bytes after its length.
 fn bucket_body<'a>(r: &mut Reader<'a>, head_len: usize) -> Result<Reader<'a>> {
     let bad = |_| OfpError::GmfcBadBucket;
     let len = usize::from(r.clone().u16().map_err(bad)?);
@@ -154,7 +154,7 @@ fn watched_port(n: u32) -> Result<PortNo> {
     PortNo::from_of11(n).ok_or(OfpError::GmfcBadWatch)
 }
 
-/// Buckets of OpenFlow 1.1 to 1.4, to the end of `r`.
+/// Reads buckets of OpenFlow 1.1 to 1.4, to the end of `r`.
 fn read_buckets(version: Version, r: &mut Reader<'_>) -> Result<Vec<Bucket>> {
     let mut buckets = Vec::new();
     while !r.is_empty() {
@@ -179,7 +179,7 @@ fn put_bucket(bucket: &Bucket, version: Version, out: &mut Writer) {
     out.set_len16(start, start);
 }
 
-/// Buckets of OpenFlow 1.5, to the end of `r`.
+/// Reads buckets of OpenFlow 1.5, to the end of `r`.
 fn read_extended_buckets(version: Version, kind: GroupKind, r: &mut Reader<'_>) -> Result<Vec<Bucket>> {
     let mut buckets = Vec::new();
     let mut ids = HashSet::new();
@@ -228,8 +228,8 @@ fn put_extended_bucket(bucket: &Bucket, kind: GroupKind, version: Version, out: 
 // ---- properties ----
 
 impl GroupProperties {
-    /// Reads properties to the end of `r`, which `command` has for a group of `kind`: how a group selects is said where
-    /// one is made or changed as a whole.
+    /// Reads the properties of `command` for a group of `kind`, to the end of `r`. Only commands that make or change a group
+    /// as a whole have a selection method.
     fn decode(r: &mut Reader<'_>, kind: GroupKind, command: GroupCommand) -> Result<Self> {
         let takes_method = kind == GroupKind::Select && command != GroupCommand::Delete && !command.is_of_buckets();
         let mut properties = Self::default();
@@ -266,7 +266,7 @@ impl GroupProperties {
             let Entry::Field { field, value, has_mask: false, .. } = nxm::decode_entry(&mut entries)? else {
                 return Err(OfpError::BmcBadField);
             };
-            // What stands for a value is a mask.
+            // The place of the value holds a mask.
             let mask = value & field.info().full_mask();
             if mask == 0 || !nxm::mask_is_valid(field, value) {
                 return Err(OfpError::BmcBadMask);
@@ -350,7 +350,7 @@ impl GroupDesc {
     }
 }
 
-/// Whether counters of groups say how long the group has existed.
+/// Returns true if group counters include the group's duration.
 fn has_duration(version: Version) -> bool {
     !matches!(version, Version::V11 | Version::V12)
 }
@@ -370,7 +370,7 @@ impl GroupStats {
         let (duration_sec, duration_nsec) =
             if has_duration(version) { (body.u32()?, body.u32()?) } else { (u32::MAX, u32::MAX) };
         let mut buckets = Vec::new();
-        // What is left behind the last whole one is nothing.
+        // Bytes after the last whole entry are ignored.
         while body.len() >= 16 {
             buckets.push(BucketStats { packet_count: body.u64()?, byte_count: body.u64()? });
         }

@@ -1,8 +1,8 @@
-//! Groups (OpenFlow 1.3 sections 5.6, 7.3.4.2 and 7.3.5.9 to 7.3.5.11): changes, descriptions, counters.
+//! Groups (OpenFlow 1.3 sections 5.6, 7.3.4.2 and 7.3.5.9 to 7.3.5.11): group mods, descriptions, counters.
 //!
 //! A group is the same value in all versions. On the wire it has two forms, which `codec` reads and writes: that of
-//! OpenFlow 1.1 to 1.4, and that of OpenFlow 1.5, which Nicira's messages for OpenFlow 1.0 have too. Only the second can
-//! say buckets' ids, change single buckets, and carry [`GroupProperties`].
+//! OpenFlow 1.1 to 1.4, and that of OpenFlow 1.5, which Nicira's messages for OpenFlow 1.0 have too. Only the second form
+//! has bucket ids, commands on single buckets, and [`GroupProperties`].
 
 mod codec;
 mod text;
@@ -26,62 +26,62 @@ pub const GROUP_ANY: u32 = crate::flow_mod::GROUP_ANY;
 
 /// Largest id of a bucket.
 pub const BUCKET_MAX: u32 = 0xffff_ff00;
-/// Before the first bucket, or the first.
+/// The position before the first bucket; in removals the first bucket.
 pub const BUCKET_FIRST: u32 = 0xffff_fffd;
-/// Behind the last bucket, or the last.
+/// The position after the last bucket; in removals the last bucket.
 pub const BUCKET_LAST: u32 = 0xffff_fffe;
-/// All buckets; also where a command is not about single buckets.
+/// All buckets; also the value in commands that are not about single buckets.
 pub const BUCKET_ALL: u32 = 0xffff_ffff;
 
-/// What to do with a group; the discriminant is the number on the wire.
+/// A command on a group; the discriminant is the number on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u16)]
 pub enum GroupCommand {
-    /// Add it; an error if it exists.
+    /// Add the group; an error if it exists.
     Add = 0,
-    /// Change it; an error if it does not exist.
+    /// Change the group; an error if it does not exist.
     Modify = 1,
-    /// Delete it, or all.
+    /// Delete the group, or all groups.
     Delete = 2,
-    /// Put buckets in (OpenFlow 1.5, and Nicira's message).
+    /// Insert buckets (OpenFlow 1.5, and Nicira's message).
     InsertBucket = 3,
-    /// Take a bucket out, or all (OpenFlow 1.5, and Nicira's message).
+    /// Remove a bucket, or all buckets (OpenFlow 1.5, and Nicira's message).
     RemoveBucket = 5,
-    /// Change it, or add it (an extension of Open vSwitch's).
+    /// Change the group, or add it if it does not exist (an extension of Open vSwitch's).
     AddOrModify = 0x8000,
 }
 
 impl GroupCommand {
-    /// The command of this number.
+    /// Returns the command with this number.
     pub fn from_wire(n: u16) -> Option<Self> {
         [Self::Add, Self::Modify, Self::Delete, Self::InsertBucket, Self::RemoveBucket, Self::AddOrModify]
             .into_iter()
             .find(|c| *c as u16 == n)
     }
 
-    /// Whether the command is about single buckets, which OpenFlow 1.1 to 1.4 cannot say.
+    /// Returns true if the command is about single buckets, which OpenFlow 1.1 to 1.4 do not have.
     pub fn is_of_buckets(self) -> bool {
         matches!(self, Self::InsertBucket | Self::RemoveBucket)
     }
 }
 
-/// What a group does with its buckets; the discriminant is the number on the wire.
+/// The type of a group; the discriminant is the number on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(u8)]
 pub enum GroupKind {
-    /// Runs all of them, each on a copy of the packet.
+    /// Executes all buckets, each on a copy of the packet.
     #[default]
     All = 0,
-    /// Runs one, chosen for the packet's flow by weight.
+    /// Executes one bucket, selected for the packet's flow by weight.
     Select = 1,
-    /// Has one, and runs it.
+    /// Has a single bucket, and executes it.
     Indirect = 2,
-    /// Runs the first that is live.
+    /// Executes the first live bucket.
     FastFailover = 3,
 }
 
 impl GroupKind {
-    /// The kind of this number.
+    /// Returns the type with this number.
     pub fn from_wire(n: u8) -> Option<Self> {
         [Self::All, Self::Select, Self::Indirect, Self::FastFailover].into_iter().find(|k| *k as u8 == n)
     }
@@ -91,7 +91,7 @@ impl GroupKind {
         ["all", "select", "indirect", "ff"][self as usize]
     }
 
-    /// The weight of buckets for which none is named.
+    /// The weight of a bucket without an explicit one.
     pub fn default_weight(self) -> u16 {
         u16::from(self == Self::Select)
     }
@@ -100,20 +100,20 @@ impl GroupKind {
 /// A list of actions of a group.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Bucket {
-    /// Its share in a group of kind [`GroupKind::Select`], where 0 is never chosen; 0 elsewhere.
+    /// Its weight in a group of kind [`GroupKind::Select`], where weight 0 is never selected; 0 elsewhere.
     pub weight: u16,
-    /// It is live while this port is, [`PortNo::ANY`] for no such condition.
+    /// The bucket is live only while this port is, [`PortNo::ANY`] for no such condition.
     pub watch_port: PortNo,
-    /// It is live while this group is, [`GROUP_ANY`] for no such condition.
+    /// The bucket is live only while this group is, [`GROUP_ANY`] for no such condition.
     pub watch_group: u32,
-    /// What it does with the packet, in this order.
+    /// Its action list.
     pub actions: Arc<[Action]>,
     /// Its id within the group. OpenFlow 1.1 to 1.4 number buckets from 0.
     pub bucket_id: u32,
 }
 
 impl Bucket {
-    /// A bucket of a group of `kind` that does nothing.
+    /// Returns a bucket for a group of `kind`, without actions.
     pub fn new(kind: GroupKind) -> Self {
         Self {
             weight: kind.default_weight(),
@@ -124,42 +124,42 @@ impl Bucket {
         }
     }
 
-    /// Whether its being live depends on something.
+    /// Returns true if its liveness depends on a port or group.
     pub fn has_liveness(&self) -> bool {
         self.watch_port != PortNo::ANY || self.watch_group != GROUP_ANY
     }
 }
 
-/// How a group of kind [`GroupKind::Select`] selects (Netronome's extension of OpenFlow 1.5).
+/// The selection method of a group of kind [`GroupKind::Select`] (Netronome's extension of OpenFlow 1.5).
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct GroupProperties {
-    /// `hash` or `dp_hash`; empty if the switch is to choose. At most 15 bytes.
+    /// `hash` or `dp_hash`; empty to leave the choice to the switch. At most 15 bytes.
     pub selection_method: String,
     /// A parameter of the method.
     pub selection_method_param: u64,
-    /// What `hash` looks at, in the order of the field table: fields, and which of their bits. Empty for the default.
+    /// The fields that `hash` covers, in the order of the field table, with masks. Empty for the default.
     pub fields: Vec<(Field, u128)>,
 }
 
-/// A change to the group table.
+/// A group mod.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GroupMod {
-    /// What to do.
+    /// The command.
     pub command: GroupCommand,
-    /// What the group does with its buckets; of no meaning where the command does not make a group.
+    /// The group's type; ignored by commands that do not make a group.
     pub kind: GroupKind,
-    /// Which group; [`GROUP_ALL`] to delete all.
+    /// The group; [`GROUP_ALL`] to delete all.
     pub group_id: u32,
-    /// Its buckets, or those to put in.
+    /// The group's buckets, or the buckets to insert.
     pub buckets: Vec<Bucket>,
-    /// Which bucket a command of buckets is about: one's id, [`BUCKET_FIRST`], [`BUCKET_LAST`] or [`BUCKET_ALL`].
+    /// The bucket of a command on buckets: an id, [`BUCKET_FIRST`], [`BUCKET_LAST`] or [`BUCKET_ALL`].
     pub command_bucket_id: u32,
-    /// How it selects.
+    /// The selection method.
     pub properties: GroupProperties,
 }
 
 impl GroupMod {
-    /// `command` on a group of kind `All` without buckets.
+    /// Returns `command` on a group of kind `All` without buckets.
     pub fn new(command: GroupCommand, group_id: u32) -> Self {
         Self {
             command,
@@ -172,20 +172,20 @@ impl GroupMod {
     }
 }
 
-/// What a group is.
+/// A group's description.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GroupDesc {
-    /// What it does with its buckets.
+    /// Its type.
     pub kind: GroupKind,
     /// Its number.
     pub group_id: u32,
     /// Its buckets.
     pub buckets: Vec<Bucket>,
-    /// How it selects.
+    /// Its selection method.
     pub properties: GroupProperties,
 }
 
-/// What a group's bucket has counted.
+/// The counters of a bucket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct BucketStats {
     /// Packets; `u64::MAX` if the switch does not know.
@@ -194,26 +194,26 @@ pub struct BucketStats {
     pub byte_count: u64,
 }
 
-/// What a group has counted.
+/// The counters of a group.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct GroupStats {
     /// Its number.
     pub group_id: u32,
-    /// How many flows and groups lead to it.
+    /// The number of flows and groups that reference it.
     pub ref_count: u32,
     /// Packets; `u64::MAX` if the switch does not know.
     pub packet_count: u64,
     /// Bytes; likewise.
     pub byte_count: u64,
-    /// How long it has existed: seconds, `u32::MAX` if that is not known (OpenFlow 1.1 and 1.2 do not say).
+    /// How long it has existed: seconds, `u32::MAX` if unknown (OpenFlow 1.1 and 1.2 do not include it).
     pub duration_sec: u32,
     /// Nanoseconds beside the seconds.
     pub duration_nsec: u32,
-    /// What its buckets have counted, in their order.
+    /// The counters of its buckets, in their order.
     pub buckets: Vec<BucketStats>,
 }
 
-/// What groups the switch could have. Indices: all, select, indirect, fast failover.
+/// The group features of a switch. Indices: all, select, indirect, fast failover.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct GroupFeatures {
     /// A bit for each group type.
@@ -222,6 +222,6 @@ pub struct GroupFeatures {
     pub capabilities: u32,
     /// Largest number of groups of each type.
     pub max_groups: [u32; 4],
-    /// A bit for each action type, of each group type.
+    /// For each group type, a bit for each action type.
     pub actions: [u32; 4],
 }

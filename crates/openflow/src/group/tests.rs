@@ -1,4 +1,4 @@
-//! Groups survive their bytes in every version that can say them, and their text; what is wrong is refused.
+//! Groups round-trip through the bytes of every version that can carry them, and through text; malformed ones are refused.
 
 use super::*;
 use crate::message::{Message, decode, encode};
@@ -21,7 +21,7 @@ fn kind() -> impl Strategy<Value = GroupKind> {
     (0..4u8).prop_map(|n| GroupKind::from_wire(n).expect("a kind"))
 }
 
-/// Buckets that a group of `kind` can have, numbered from 0.
+/// Buckets that fit a group of `kind`, numbered from 0.
 fn buckets(kind: GroupKind) -> impl Strategy<Value = Vec<Bucket>> {
     let count = if kind == GroupKind::Indirect { 1..2 } else { 0..5usize };
     let watch_port = prop_oneof![Just(PortNo::ANY), (1..0xff00u32).prop_map(PortNo)];
@@ -61,15 +61,15 @@ fn group_mod() -> impl Strategy<Value = GroupMod> {
         })
 }
 
-/// What `version` can say of `properties`.
-fn said(properties: GroupProperties, version: Version) -> GroupProperties {
+/// The part of `properties` that `version` can carry.
+fn expressible(properties: GroupProperties, version: Version) -> GroupProperties {
     if version == Version::V10 || version == Version::V15 { properties } else { GroupProperties::default() }
 }
 
 tally::proptest! {
     #[test]
     fn changes_survive(gm in group_mod(), version in prop::sample::select(Version::ALL.to_vec())) {
-        let message = Message::GroupMod(GroupMod { properties: said(gm.properties.clone(), version), ..gm });
+        let message = Message::GroupMod(GroupMod { properties: expressible(gm.properties.clone(), version), ..gm });
         let bytes = encode(version, 5, &message);
         prop_assert_eq!(decode(&bytes), Ok((version, 5, message)));
     }
@@ -81,7 +81,7 @@ tally::proptest! {
             kind: g.kind,
             group_id: g.group_id,
             buckets: g.buckets,
-            properties: said(g.properties, version),
+            properties: expressible(g.properties, version),
         };
         let body = StatsReply::GroupDesc(all.into_iter().map(describe).collect());
         let message = Message::StatsReply { more: false, body };
@@ -107,7 +107,7 @@ tally::proptest! {
         }
     }
 
-    /// The text of a change is understood as the same change.
+    /// The text of a group mod parses to the same group mod.
     #[test]
     fn text_is_read_again(gm in group_mod()) {
         let gm = GroupMod { group_id: gm.group_id % GROUP_MAX, ..gm };

@@ -14,7 +14,7 @@ use flow::{Field, PortNames};
 use std::collections::HashSet;
 use std::fmt::Write;
 
-/// What is wrong with the text of a group.
+/// An error in the text of a group.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct GroupTextError(pub String);
@@ -25,20 +25,20 @@ fn error<T>(message: impl Into<String>) -> Result<T> {
     Err(GroupTextError(message.into()))
 }
 
-/// A group mod from text, and in which formats it can be sent.
+/// A group mod parsed from text, and the formats that can carry it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ParsedGroup {
-    /// What to do.
+    /// The group mod.
     pub group_mod: GroupMod,
-    /// Formats that can carry it. (That OpenFlow 1.1 to 1.4 have no commands of buckets is not among what they say if
-    /// there are buckets; a sender has to look at [`GroupCommand::is_of_buckets`].)
+    /// Formats that can carry it. (OpenFlow 1.1 to 1.4 are included even for commands on buckets, which they lack; a sender
+    /// has to check [`GroupCommand::is_of_buckets`].)
     pub usable: Protocols,
 }
 
-/// Longest name of a selection method, in bytes.
+/// Largest length of a selection method's name, in bytes.
 const METHOD_MAX: usize = 15;
 
-/// Reads a group for `command`.
+/// Parses a group for `command`.
 pub fn parse_group(text: &str, command: GroupCommand, ports: &dyn PortNames) -> Result<ParsedGroup> {
     let (settings, buckets) = match text.find("bucket=") {
         Some(at) => (text.get(..at).unwrap_or_default(), text.get(at..).unwrap_or_default()),
@@ -59,7 +59,7 @@ pub fn parse_group(text: &str, command: GroupCommand, ports: &dyn PortNames) -> 
     let needs_newest = command.is_of_buckets() || !gm.properties.selection_method.is_empty();
     let mut usable = if needs_newest { newest } else { Protocols::ANY };
     for text in buckets.split("bucket=").skip(1) {
-        // What the last bucket allows is what counts, as in `ovs-ofctl`.
+        // As in `ovs-ofctl`, only the formats of the last bucket count.
         let bucket = parse_bucket(text, gm.kind, ports)?;
         usable = Protocols::of_action_list(&bucket.actions);
         if gm.kind == GroupKind::FastFailover && !bucket.has_liveness() {
@@ -77,7 +77,7 @@ pub fn parse_group(text: &str, command: GroupCommand, ports: &dyn PortNames) -> 
     Ok(ParsedGroup { group_mod: gm, usable })
 }
 
-/// Reads a line of `add-groups`, which may start with a command: `add`, `modify`, `add_or_mod`, `delete`,
+/// Parses a line of `add-groups`, which may start with a command: `add`, `modify`, `add_or_mod`, `delete`,
 /// `insert_bucket` or `remove_bucket`.
 pub fn parse_group_line(line: &str, ports: &dyn PortNames) -> Result<ParsedGroup> {
     let line = line.trim_start();
@@ -94,7 +94,7 @@ pub fn parse_group_line(line: &str, ports: &dyn PortNames) -> Result<ParsedGroup
     parse_group(rest, command, ports)
 }
 
-/// Gives each bucket that has no id the smallest that none has.
+/// Gives each bucket without an id the smallest free id.
 fn number_buckets(buckets: &mut [Bucket]) {
     let given: HashSet<u32> = buckets.iter().map(|b| b.bucket_id).collect();
     let mut next = 0;
@@ -107,7 +107,7 @@ fn number_buckets(buckets: &mut [Bucket]) {
     }
 }
 
-/// A number as the C library has it: of what does not fit 32 bits, the low bits count.
+/// Parses a number like the C library, keeping its low 32 bits.
 fn u64_of(text: &str) -> Result<u64> {
     if text.is_empty() {
         return error("missing required numeric argument");
@@ -126,7 +126,7 @@ struct Parser {
 }
 
 impl Parser {
-    /// Whether the command makes a group.
+    /// Returns true if the command makes a group.
     fn takes_kind(&self) -> bool {
         matches!(self.gm.command, GroupCommand::Add | GroupCommand::Modify | GroupCommand::AddOrModify)
     }
@@ -189,12 +189,12 @@ impl Parser {
         Ok(())
     }
 
-    /// `FIELD` or `FIELD=MASK`, several with commas between.
+    /// Parses `FIELD` or `FIELD=MASK`, several separated by commas.
     fn fields(&mut self, text: &str, ports: &dyn PortNames) -> Result<()> {
         let fields = &mut self.gm.properties.fields;
         let mut rest = text;
         while let Some((name, value)) = next_key_value(&mut rest) {
-            // Errors quote what is still to be read, as in `ovs-ofctl`.
+            // As in `ovs-ofctl`, errors quote the text that is not parsed yet.
             let left = rest.strip_prefix([',', ' ', '\t', '\r', '\n']).unwrap_or(rest);
             let Some(field) = Field::from_name(name) else {
                 return error(format!("{left}: unknown field {name}"));
@@ -225,7 +225,7 @@ impl Parser {
         Ok(())
     }
 
-    /// What the settings must be together.
+    /// Checks the settings against each other.
     fn finish_settings(&self) -> Result<()> {
         let properties = &self.gm.properties;
         if self.gm.group_id == GROUP_ANY {
@@ -267,7 +267,7 @@ fn kind(text: &str) -> Result<GroupKind> {
     }
 }
 
-/// One bucket: settings, and actions by themselves or behind `actions=`.
+/// Parses one bucket: settings, and actions by themselves or after `actions=`.
 fn parse_bucket(text: &str, kind: GroupKind, ports: &dyn PortNames) -> Result<Bucket> {
     let mut bucket = Bucket::new(kind);
     let (mut actions, mut rest) = (String::new(), text);

@@ -1,8 +1,8 @@
-//! What a switch tells unasked, and which of that a controller gets (OpenFlow 1.3 sections 7.4 and 7.3.10).
+//! Asynchronous messages of a switch, and their filters (OpenFlow 1.3 sections 7.4 and 7.3.10).
 
 use super::{Context, Form, Message, Message as M};
 use crate::Version::V14;
-use crate::asynchronous::{AsyncChange, AsyncForm, PACKET_IN13, PACKET_IN14, Use};
+use crate::asynchronous::{AsyncChange, AsyncForm, MaskUse, PACKET_IN13, PACKET_IN14};
 use crate::controller_status::ControllerStatus;
 use crate::flow_msg::FlowRemoved;
 use crate::nxm::Unknown;
@@ -11,48 +11,52 @@ use crate::port::PortStatus;
 use crate::request_forward::RequestForward;
 use crate::role::RoleStatus;
 use crate::table::TableStatus;
-use crate::types::Kind;
+use crate::types::MessageKind;
 use crate::wire::{Reader, Result, Writer};
 
-pub(super) fn decode(kind: Kind, cx: Context, r: &mut Reader<'_>) -> Option<Result<Message>> {
+pub(super) fn decode(kind: MessageKind, cx: Context, r: &mut Reader<'_>) -> Option<Result<Message>> {
     let v = cx.version;
     Some(match kind {
-        Kind::PacketIn => PacketIn::decode(v, r).map(|m| M::PacketIn(Format::Standard, Box::new(m))),
-        Kind::NxPacketIn => PacketIn::decode_nxt(r).map(|m| M::PacketIn(Format::Nxt, Box::new(m))),
-        Kind::NxPacketIn2 => PacketIn::decode_nxt2(v, Unknown::Skip, r).map(|m| M::PacketIn(Format::Nxt2, Box::new(m))),
-        Kind::NxResume => PacketIn::decode_nxt2(v, cx.options.unknown(), r).map(|m| M::Resume(Box::new(m))),
-        Kind::FlowRemoved => FlowRemoved::decode(v, r).map(|m| M::FlowRemoved(Form::Standard, Box::new(m))),
-        Kind::NxFlowRemoved => FlowRemoved::decode_nx(r).map(|m| M::FlowRemoved(Form::Nicira, Box::new(m))),
-        Kind::PortStatus => PortStatus::decode(v, r).map(M::PortStatus),
-        Kind::TableStatus => TableStatus::decode(r).map(M::TableStatus),
-        Kind::GetAsyncRequest => Ok(M::GetAsyncRequest),
-        Kind::GetAsyncReply if v < V14 => AsyncChange::decode13(PACKET_IN13, r).map(M::GetAsyncReply),
-        Kind::GetAsyncReply => AsyncChange::decode14(Use::Told, (PACKET_IN14, v), r).map(M::GetAsyncReply),
-        Kind::SetAsync if v < V14 => AsyncChange::decode13(PACKET_IN13, r).map(|m| M::SetAsync(AsyncForm::Standard, m)),
-        Kind::SetAsync => {
-            AsyncChange::decode14(Use::Set, (PACKET_IN14, v), r).map(|m| M::SetAsync(AsyncForm::Standard, m))
+        MessageKind::PacketIn => PacketIn::decode(v, r).map(|m| M::PacketIn(Format::Standard, Box::new(m))),
+        MessageKind::NxPacketIn => PacketIn::decode_nxt(r).map(|m| M::PacketIn(Format::Nxt, Box::new(m))),
+        MessageKind::NxPacketIn2 => {
+            PacketIn::decode_nxt2(v, Unknown::Skip, r).map(|m| M::PacketIn(Format::Nxt2, Box::new(m)))
         }
-        Kind::NxSetAsyncConfig => {
+        MessageKind::NxResume => PacketIn::decode_nxt2(v, cx.options.unknown(), r).map(|m| M::Resume(Box::new(m))),
+        MessageKind::FlowRemoved => FlowRemoved::decode(v, r).map(|m| M::FlowRemoved(Form::Standard, Box::new(m))),
+        MessageKind::NxFlowRemoved => FlowRemoved::decode_nx(r).map(|m| M::FlowRemoved(Form::Nicira, Box::new(m))),
+        MessageKind::PortStatus => PortStatus::decode(v, r).map(M::PortStatus),
+        MessageKind::TableStatus => TableStatus::decode(r).map(M::TableStatus),
+        MessageKind::GetAsyncRequest => Ok(M::GetAsyncRequest),
+        MessageKind::GetAsyncReply if v < V14 => AsyncChange::decode13(PACKET_IN13, r).map(M::GetAsyncReply),
+        MessageKind::GetAsyncReply => AsyncChange::decode14(MaskUse::Reply, (PACKET_IN14, v), r).map(M::GetAsyncReply),
+        MessageKind::SetAsync if v < V14 => {
+            AsyncChange::decode13(PACKET_IN13, r).map(|m| M::SetAsync(AsyncForm::Standard, m))
+        }
+        MessageKind::SetAsync => {
+            AsyncChange::decode14(MaskUse::Request, (PACKET_IN14, v), r).map(|m| M::SetAsync(AsyncForm::Standard, m))
+        }
+        MessageKind::NxSetAsyncConfig => {
             let known = if v < V14 { PACKET_IN13 } else { PACKET_IN14 };
             AsyncChange::decode13(known, r).map(|m| M::SetAsync(AsyncForm::Nicira, m))
         }
-        Kind::NxSetAsyncConfig2 => {
-            AsyncChange::decode14(Use::Set, (PACKET_IN13, V14), r).map(|m| M::SetAsync(AsyncForm::Nicira2, m))
+        MessageKind::NxSetAsyncConfig2 => {
+            AsyncChange::decode14(MaskUse::Request, (PACKET_IN13, V14), r).map(|m| M::SetAsync(AsyncForm::Nicira2, m))
         }
-        Kind::ControllerStatus => {
+        MessageKind::ControllerStatus => {
             let status = ControllerStatus::decode(r).and_then(|m| r.finish().map(|()| m));
             status.map(|m| M::ControllerStatus(Box::new(m)))
         }
-        Kind::RoleStatus => RoleStatus::decode(r).map(M::RoleStatus),
-        Kind::RequestForward => RequestForward::decode(cx, r).map(|m| M::RequestForward(Box::new(m))),
-        Kind::FlowMonitorPaused => Ok(M::FlowMonitorPaused),
-        Kind::FlowMonitorResumed => Ok(M::FlowMonitorResumed),
-        Kind::FlowMonitorCancel => r.u32().map(M::FlowMonitorCancel),
+        MessageKind::RoleStatus => RoleStatus::decode(r).map(M::RoleStatus),
+        MessageKind::RequestForward => RequestForward::decode(cx, r).map(|m| M::RequestForward(Box::new(m))),
+        MessageKind::FlowMonitorPaused => Ok(M::FlowMonitorPaused),
+        MessageKind::FlowMonitorResumed => Ok(M::FlowMonitorResumed),
+        MessageKind::FlowMonitorCancel => r.u32().map(M::FlowMonitorCancel),
         _ => return None,
     })
 }
 
-/// Whether the message is of this topic.
+/// Encodes the message's body; returns false if the message is not of this topic.
 pub(super) fn encode(message: &Message, cx: Context, out: &mut Writer) -> bool {
     let v = cx.version;
     match message {

@@ -1,4 +1,4 @@
-//! What a controller changes or sends, and bundles of that (OpenFlow 1.3 sections 7.3.4, 7.3.6 and 7.3.7).
+//! Changes and packet-outs of a controller, and bundles of them (OpenFlow 1.3 sections 7.3.4, 7.3.6 and 7.3.7).
 
 use super::{Context, Form, Message, Message as M};
 use crate::Version::V10;
@@ -14,41 +14,41 @@ use crate::port::{PortMod, put_port, read_port};
 use crate::queue::QueueGetConfigReply;
 use crate::table::TableMod;
 use crate::tlv::{TlvTableMod, TlvTableReply};
-use crate::types::Kind;
+use crate::types::MessageKind;
 use crate::wire::{Reader, Result, Writer};
 use base::PortNo;
 
-pub(super) fn decode(kind: Kind, cx: Context, r: &mut Reader<'_>) -> Option<Result<Message>> {
+pub(super) fn decode(kind: MessageKind, cx: Context, r: &mut Reader<'_>) -> Option<Result<Message>> {
     let (v, table_id) = (cx.version, cx.options.flow_mod_table_id);
     Some(match kind {
-        Kind::PacketOut => PacketOut::decode(v, r).map(M::PacketOut),
-        Kind::FlowMod => {
+        MessageKind::PacketOut => PacketOut::decode(v, r).map(M::PacketOut),
+        MessageKind::FlowMod => {
             let mut fm = Box::<FlowMod>::default();
             flow_msg::decode_flow_mod(v, table_id, r, &mut fm).map(|()| M::FlowMod(Form::Standard, fm))
         }
-        Kind::NxFlowMod => {
+        MessageKind::NxFlowMod => {
             let mut fm = Box::<FlowMod>::default();
             flow_msg::decode_nx_flow_mod(v, table_id, r, &mut fm).map(|()| M::FlowMod(Form::Nicira, fm))
         }
-        Kind::GroupMod => GroupMod::decode(v, Form::Standard, r).map(M::GroupMod),
-        Kind::NxGroupMod => GroupMod::decode(v, Form::Nicira, r).map(M::GroupMod),
-        Kind::PortMod => PortMod::decode(v, cx.options.unknown(), r).map(M::PortMod),
-        Kind::TableMod => TableMod::decode(v, r).map(M::TableMod),
-        Kind::MeterMod => MeterMod::decode(r).map(M::MeterMod),
-        Kind::QueueGetConfigRequest => queues_of(cx, r).map(M::QueueGetConfigRequest),
-        Kind::QueueGetConfigReply => QueueGetConfigReply::decode(v, r).map(M::QueueGetConfigReply),
-        Kind::BundleControl => BundleControl::decode(r).map(M::BundleControl),
-        Kind::BundleAdd => BundleAdd::decode(cx, r).map(|m| M::BundleAdd(Box::new(m))),
-        Kind::NxCtFlushZone => zone(r).map(M::CtFlushZone),
-        Kind::NxCtFlush => CtFlush::decode(r).map(|m| M::CtFlush(Box::new(m))),
-        Kind::TlvTableMod => TlvTableMod::decode(r).map(M::TlvTableMod),
-        Kind::TlvTableRequest => Ok(M::TlvTableRequest),
-        Kind::TlvTableReply => TlvTableReply::decode(r).map(M::TlvTableReply),
+        MessageKind::GroupMod => GroupMod::decode(v, Form::Standard, r).map(M::GroupMod),
+        MessageKind::NxGroupMod => GroupMod::decode(v, Form::Nicira, r).map(M::GroupMod),
+        MessageKind::PortMod => PortMod::decode(v, cx.options.unknown(), r).map(M::PortMod),
+        MessageKind::TableMod => TableMod::decode(v, r).map(M::TableMod),
+        MessageKind::MeterMod => MeterMod::decode(r).map(M::MeterMod),
+        MessageKind::QueueGetConfigRequest => queues_of(cx, r).map(M::QueueGetConfigRequest),
+        MessageKind::QueueGetConfigReply => QueueGetConfigReply::decode(v, r).map(M::QueueGetConfigReply),
+        MessageKind::BundleControl => BundleControl::decode(r).map(M::BundleControl),
+        MessageKind::BundleAdd => BundleAdd::decode(cx, r).map(|m| M::BundleAdd(Box::new(m))),
+        MessageKind::NxCtFlushZone => zone(r).map(M::CtFlushZone),
+        MessageKind::NxCtFlush => CtFlush::decode(r).map(|m| M::CtFlush(Box::new(m))),
+        MessageKind::TlvTableMod => TlvTableMod::decode(r).map(M::TlvTableMod),
+        MessageKind::TlvTableRequest => Ok(M::TlvTableRequest),
+        MessageKind::TlvTableReply => TlvTableReply::decode(r).map(M::TlvTableReply),
         _ => return None,
     })
 }
 
-/// Whether the message is of this topic.
+/// Encodes the message's body; returns false if the message is not of this topic.
 pub(super) fn encode(message: &Message, cx: Context, out: &mut Writer) -> bool {
     let (v, table_id) = (cx.version, cx.options.flow_mod_table_id);
     match message {
@@ -89,6 +89,6 @@ fn zone(r: &mut Reader<'_>) -> Result<u16> {
 fn queues_of(cx: Context, r: &mut Reader<'_>) -> Result<PortNo> {
     let port = read_port(cx.version, r)?;
     r.skip(if cx.version == V10 { 2 } else { 4 })?;
-    // Of one port, or of all of them; there are no other names for these.
+    // A request names one port or ANY; other reserved numbers are invalid.
     if port < PortNo::MAX || port == PortNo::ANY { Ok(port) } else { Err(OfpError::QofcBadPort) }
 }

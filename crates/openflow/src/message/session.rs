@@ -1,4 +1,4 @@
-//! What a connection lives by: HELLO, errors, echo, features and configuration, barriers, roles, and Nicira's settings of
+//! Messages about the session: HELLO, errors, echo, features and configuration, barriers, roles, and Nicira's settings of
 //! a connection (OpenFlow 1.3 sections 7.3.1, 7.3.2, 7.3.8, 7.3.9 and 7.5).
 
 use super::{Context, Form, Message, Message as M};
@@ -6,37 +6,37 @@ use crate::error::OfpError;
 use crate::packet::PacketInFormat;
 use crate::role::RoleMsg;
 use crate::switch::{ErrorReport, Features, Hello, SwitchConfig};
-use crate::types::Kind;
+use crate::types::MessageKind;
 use crate::wire::{Reader, Result, Writer};
 
-pub(super) fn decode(kind: Kind, cx: Context, r: &mut Reader<'_>) -> Option<Result<Message>> {
+pub(super) fn decode(kind: MessageKind, cx: Context, r: &mut Reader<'_>) -> Option<Result<Message>> {
     let v = cx.version;
     Some(match kind {
-        Kind::Hello => Ok(M::Hello(Hello::decode(v.wire(), r))),
-        Kind::Error => ErrorReport::decode(v, r).map(M::Error),
-        Kind::EchoRequest => Ok(M::EchoRequest(r.rest().to_vec())),
-        Kind::EchoReply => Ok(M::EchoReply(r.rest().to_vec())),
-        Kind::FeaturesRequest => Ok(M::FeaturesRequest),
-        Kind::FeaturesReply => Features::decode(v, r).map(|f| M::FeaturesReply(Box::new(f))),
-        Kind::GetConfigRequest => Ok(M::GetConfigRequest),
-        Kind::GetConfigReply => SwitchConfig::decode_reply(v, r).map(M::GetConfigReply),
-        Kind::SetConfig => SwitchConfig::decode(v, r).map(M::SetConfig),
-        Kind::BarrierRequest => Ok(M::BarrierRequest),
-        Kind::BarrierReply => Ok(M::BarrierReply),
-        Kind::RoleRequest => RoleMsg::decode(r).map(|m| M::RoleRequest(Form::Standard, m)),
-        Kind::RoleReply => RoleMsg::decode(r).map(|m| M::RoleReply(Form::Standard, m)),
-        Kind::NxRoleRequest => RoleMsg::decode_nx(r).map(|m| M::RoleRequest(Form::Nicira, m)),
-        Kind::NxRoleReply => RoleMsg::decode_nx(r).map(|m| M::RoleReply(Form::Nicira, m)),
-        Kind::NxSetFlowFormat => r.u32().map(M::SetFlowFormat),
-        Kind::NxFlowModTableId => flow_mod_table_id(r).map(M::FlowModTableId),
-        Kind::NxSetPacketInFormat => packet_in_format(r).map(M::SetPacketInFormat),
-        Kind::NxFlowAge => Ok(M::FlowAge),
-        Kind::NxSetControllerId => controller_id(r).map(M::SetControllerId),
+        MessageKind::Hello => Ok(M::Hello(Hello::decode(v.wire(), r))),
+        MessageKind::Error => ErrorReport::decode(v, r).map(M::Error),
+        MessageKind::EchoRequest => Ok(M::EchoRequest(r.rest().to_vec())),
+        MessageKind::EchoReply => Ok(M::EchoReply(r.rest().to_vec())),
+        MessageKind::FeaturesRequest => Ok(M::FeaturesRequest),
+        MessageKind::FeaturesReply => Features::decode(v, r).map(|f| M::FeaturesReply(Box::new(f))),
+        MessageKind::GetConfigRequest => Ok(M::GetConfigRequest),
+        MessageKind::GetConfigReply => SwitchConfig::decode_reply(v, r).map(M::GetConfigReply),
+        MessageKind::SetConfig => SwitchConfig::decode(v, r).map(M::SetConfig),
+        MessageKind::BarrierRequest => Ok(M::BarrierRequest),
+        MessageKind::BarrierReply => Ok(M::BarrierReply),
+        MessageKind::RoleRequest => RoleMsg::decode(r).map(|m| M::RoleRequest(Form::Standard, m)),
+        MessageKind::RoleReply => RoleMsg::decode(r).map(|m| M::RoleReply(Form::Standard, m)),
+        MessageKind::NxRoleRequest => RoleMsg::decode_nx(r).map(|m| M::RoleRequest(Form::Nicira, m)),
+        MessageKind::NxRoleReply => RoleMsg::decode_nx(r).map(|m| M::RoleReply(Form::Nicira, m)),
+        MessageKind::NxSetFlowFormat => r.u32().map(M::SetFlowFormat),
+        MessageKind::NxFlowModTableId => flow_mod_table_id(r).map(M::FlowModTableId),
+        MessageKind::NxSetPacketInFormat => packet_in_format(r).map(M::SetPacketInFormat),
+        MessageKind::NxFlowAge => Ok(M::FlowAge),
+        MessageKind::NxSetControllerId => controller_id(r).map(M::SetControllerId),
         _ => return None,
     })
 }
 
-/// Whether the message is of this topic.
+/// Encodes the message's body; returns false if the message is not of this topic.
 pub(super) fn encode(message: &Message, cx: Context, out: &mut Writer) -> bool {
     let v = cx.version;
     match message {

@@ -1,4 +1,4 @@
-//! Messages to bytes and back in each version, and bytes that are wrong.
+//! Round trips of messages in each version, and malformed bytes.
 
 use super::*;
 use crate::action::{Action, PacketInReason};
@@ -95,7 +95,7 @@ fn flow_mod() -> impl Strategy<Value = FlowMod> {
         |(matching, actions, (priority, idle, cookie), send)| {
             let mut fm = FlowMod::new(FlowModCommand::Add);
             fm.matching = matching;
-            // No tag is matched.
+            // The match has no VLAN tag.
             fm.actions = actions.into_iter().filter(|action| *action != Action::PopVlan).collect();
             fm.priority = priority;
             fm.idle_timeout = idle;
@@ -106,7 +106,7 @@ fn flow_mod() -> impl Strategy<Value = FlowMod> {
     )
 }
 
-/// Messages that all versions have.
+/// Messages of all versions.
 fn common() -> impl Strategy<Value = Message> {
     prop_oneof![
         any::<Vec<u8>>().prop_map(Message::EchoRequest),
@@ -381,7 +381,7 @@ fn round_trip(version: Version, message: &Message) -> std::result::Result<(), Te
     }
     let (v, xid, mut again) = decode(&bytes).map_err(|e| TestCaseError::fail(format!("{e} of {message:?}")))?;
     prop_assert_eq!((v, xid), (version, 0x1234_5678));
-    // An addition to no table in particular is one to table 0, and an old form always says what the cookie is to be.
+    // An addition without a table is decoded with table 0, and the old form always states a new cookie.
     if let (Message::FlowMod(_, got), Message::FlowMod(_, sent)) = (&mut again, message) {
         got.table_id = got.table_id.filter(|t| *t != 0);
         got.modify_cookie = sent.modify_cookie;
@@ -413,7 +413,7 @@ tally::proptest! {
         round_trip(Version::V15, &m)?;
     }
 
-    /// Reading into a modification that is there is reading, whatever that was before.
+    /// Decoding into an existing flow mod gives the same result as decoding into a new one.
     #[test]
     fn flow_mods_are_read_in_place(fm in flow_mod(), before in flow_mod(), version in 0..6usize, in_bundle: bool,
                                    damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..3)) {
@@ -444,7 +444,7 @@ tally::proptest! {
         prop_assert_eq!(head.map(|head| (head, Box::new(place))), expected);
     }
 
-    /// Damaged messages are refused or understood, and printed, without a panic.
+    /// Damaged messages are refused or decoded, and printed, without a panic.
     #[test]
     fn damage_does_no_harm(m in prop_oneof![common(), of13()], v13: bool,
                            damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
@@ -469,7 +469,7 @@ tally::proptest! {
     #[test]
     fn answers_in_parts_come_together(flows in prop::collection::vec(flow_stats(), 0..4), copies in 0..1500usize) {
         let all: Vec<FlowStats> = flows.iter().cloned().cycle().take(if flows.is_empty() { 0 } else { copies }).collect();
-        let mut writer = ReplyWriter::new(Version::V13, 9, Kind::FlowReply).expect("1.3 has it");
+        let mut writer = ReplyWriter::new(Version::V13, 9, MessageKind::FlowReply).expect("1.3 has it");
         let mut parts: Vec<Vec<u8>> = all.iter().filter_map(|f| writer.push(&Entry::Flow(f))).collect();
         parts.push(writer.finish());
         let mut whole = Reassembly::new(1 << 26);
@@ -523,11 +523,11 @@ fn malformed_messages_get_their_errors() {
 }
 
 #[test]
-fn what_a_bundle_does_not_take_is_told() {
+fn messages_that_bundles_refuse_get_errors() {
     let group = encode(Version::V13, 9, &Message::GroupMod(GroupMod::new(GroupCommand::Delete, 5)));
     let add = crate::bundle::wrap(Version::V13, 1, 3, &group);
     assert!(matches!(decode(&add), Ok((Version::V13, 9, Message::BundleAdd(add))) if add.bundle_id == 1));
-    // Properties may follow.
+    // Properties may follow the inner message.
     let mut longer = [&add[..], &[0; 8]].concat();
     types::set_length(&mut longer);
     assert_eq!(decode(&longer), decode(&add));
@@ -549,7 +549,7 @@ fn what_a_bundle_does_not_take_is_told() {
 fn hello_is_read_in_any_version() {
     let (_, _, m) = decode(&[9, 0, 0, 8, 0, 0, 0, 1]).expect("HELLO");
     assert_eq!(m, Message::Hello(Hello { versions: Versions::up_to(9) }));
-    // Elements that make no sense do not stand in the way.
+    // Malformed elements do not prevent the negotiation.
     let (_, _, m) = decode(&[4, 0, 0, 12, 0, 0, 0, 1, 0, 1, 0, 0]).expect("HELLO");
     assert_eq!(m, Message::Hello(Hello { versions: Versions::up_to(4) }));
 }
@@ -562,10 +562,10 @@ fn table_id_extension_takes_the_upper_byte() {
     let m = Message::FlowMod(Form::Nicira, Box::new(fm));
     let on = Options { flow_mod_table_id: true, ..Options::default() };
     let bytes = encode_with(Version::V10, 1, &m, on);
-    assert_eq!(decode_with(&bytes, on).expect("own bytes").2.kind(), Kind::NxFlowMod);
+    assert_eq!(decode_with(&bytes, on).expect("own bytes").2.kind(), MessageKind::NxFlowMod);
     // Without the extension the table is part of an unknown command.
     assert_eq!(error_of(&bytes), OfpError::FmfcBadCommand);
-    // OpenFlow 1.0 without the extension has no table.
+    // OpenFlow 1.0 without the extension does not state a table.
     let Ok((_, _, Message::FlowMod(_, fm))) = decode(&encode(Version::V10, 1, &m)) else { panic!("own bytes") };
     assert_eq!(fm.table_id, None);
 }
@@ -586,7 +586,7 @@ fn actions_that_do_not_fit_the_match_are_refused_as_they_are_read() {
         for version in Version::ALL {
             let message = Message::FlowMod(form, Box::new(fm.clone()));
             let read = decode(&encode(version, 1, &message)).map(|(_, _, message)| message).map_err(|e| e.error);
-            // OpenFlow 1.0 lets them do nothing.
+            // OpenFlow 1.0 accepts actions without effect.
             let expected = if version == Version::V10 { Ok(()) } else { Err(OfpError::BacMatchInconsistent) };
             assert_eq!(read.map(drop), expected, "{version:?}");
         }
@@ -605,13 +605,13 @@ fn a_message_that_does_not_fit_is_not_written() {
     assert!(decode(&flow(4000, Form::Standard)).is_ok());
     assert!(flow(4100, Form::Standard).is_empty(), "the instruction is too long");
     assert!(flow(4092, Form::Standard).is_empty(), "the instruction fits, but the message is too long");
-    // A list that is too long cannot hide in a message that is cut at its end.
+    // A list that is too long is an error even in a message whose end may be truncated.
     let mut gm = GroupMod::new(GroupCommand::Add, 1);
     gm.buckets = vec![crate::Bucket { actions: outputs(4100).into(), ..crate::Bucket::new(gm.kind) }];
     assert!(encode(Version::V13, 1, &Message::GroupMod(gm)).is_empty());
-    // Text has a length of its own, too: flows of a dump are left out if they do not fit.
+    // Flow text has a length field of its own: dumps leave out flows that do not fit it.
     let note = FlowStats { actions: vec![Action::Note(vec![1; 70_000])], ..FlowStats::blank(0, Match::ANY) };
-    let mut writer = ReplyWriter::new(Version::V13, 1, Kind::FlowReply).expect("a reply");
+    let mut writer = ReplyWriter::new(Version::V13, 1, MessageKind::FlowReply).expect("a reply");
     assert!(writer.push(&Entry::Flow(&note)).is_none());
     assert!(writer.push(&Entry::Flow(&FlowStats::blank(0, Match::ANY))).is_none());
     let Ok((_, _, Message::StatsReply { body: StatsReply::Flow(flows), .. })) = decode(&writer.finish()) else {
@@ -626,7 +626,7 @@ fn the_packet_of_a_packet_in_is_cut_to_what_fits() {
     let bytes = encode(Version::V13, 1, &Message::PacketIn(PacketInFormat::Standard, Box::new(packet_in.clone())));
     assert_eq!(bytes.len(), 65_535);
     assert!(matches!(decode(&bytes), Ok((_, _, Message::PacketIn(..)))));
-    // In a list of properties, the packet leaves room for the others.
+    // In a list of properties, the packet is cut so that the other properties fit.
     let bytes = encode(Version::V13, 1, &Message::PacketIn(PacketInFormat::Nxt2, Box::new(packet_in)));
     let Ok((_, _, Message::PacketIn(_, read))) = decode(&bytes) else { panic!("a whole message") };
     assert!(read.total_len == 70_000 && read.data.len() > 60_000);

@@ -1,5 +1,5 @@
-//! Meters (OpenFlow 1.3 sections 5.7, 7.3.4.4 and 7.3.5.12 to 7.3.5.14): changes, descriptions, counters, and their text
-//! as ovs-ofctl(8) has it under "Meter Syntax".
+//! Meters (OpenFlow 1.3 sections 5.7, 7.3.4.4 and 7.3.5.12 to 7.3.5.14): meter mods, descriptions, counters, and their text
+//! in the syntax of ovs-ofctl(8), "Meter Syntax".
 
 mod text;
 
@@ -10,11 +10,11 @@ use crate::wire::{Reader, Result, Writer};
 
 /// All meters, in requests (`OFPM_ALL`).
 pub const METER_ALL: u32 = 0xffff_ffff;
-/// The meter of packets that go to controllers (`OFPM_CONTROLLER`).
+/// The meter of packets for controllers (`OFPM_CONTROLLER`).
 pub const METER_CONTROLLER: u32 = 0xffff_fffe;
-/// The meter of packets that the datapath leaves to the switch (`OFPM_SLOWPATH`).
+/// The meter of packets that the datapath sends to the slow path (`OFPM_SLOWPATH`).
 pub const METER_SLOWPATH: u32 = 0xffff_fffd;
-/// The last number that a meter of flows can have (`OFPM_MAX`); 0 is none.
+/// The largest number that a flow meter can have (`OFPM_MAX`); 0 is not a meter.
 pub const METER_MAX: u32 = 0xffff_0000;
 
 /// `OFPMF_*`.
@@ -23,9 +23,9 @@ pub mod flag {
     pub const KBPS: u16 = 1;
     /// Rates are in packets a second.
     pub const PKTPS: u16 = 1 << 1;
-    /// Bands say how large bursts may be.
+    /// Bands have a burst size.
     pub const BURST: u16 = 1 << 2;
-    /// Statistics are wanted.
+    /// The meter collects statistics.
     pub const STATS: u16 = 1 << 3;
 }
 
@@ -34,25 +34,26 @@ const BAND_LEN: u16 = 16;
 /// Bytes of a meter's counters without its bands.
 const STATS_LEN: u16 = 40;
 
-/// What happens to packets above a rate.
+/// A meter band: acts on packets above a rate.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Band {
-    /// What.
+    /// The action.
     pub kind: BandKind,
     /// The rate, in the meter's unit.
     pub rate: u32,
-    /// In kilobits or packets: what may come at once; 0 for what a second brings. Counts with [`flag::BURST`] only.
+    /// In kilobits or packets: the burst that may pass at once; 0 for what the rate allows in a second. Requires
+    /// [`flag::BURST`].
     pub burst_size: u32,
 }
 
-/// What a band does.
+/// The action of a band.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum BandKind {
-    /// Drops them (`OFPMBT_DROP`).
+    /// Drops packets (`OFPMBT_DROP`).
     Drop,
-    /// Raises their drop precedence in the DSCP by so much (`OFPMBT_DSCP_REMARK`).
+    /// Raises the drop precedence in the DSCP (`OFPMBT_DSCP_REMARK`).
     DscpRemark {
-        /// How much.
+        /// The number of levels to raise it by.
         prec_level: u8,
     },
 }
@@ -88,7 +89,7 @@ impl Band {
     }
 }
 
-/// The bands to the end of `r`.
+/// Reads bands to the end of `r`.
 fn decode_bands(r: &mut Reader<'_>) -> Result<Vec<Band>> {
     let mut bands = Vec::new();
     while !r.is_empty() {
@@ -97,7 +98,7 @@ fn decode_bands(r: &mut Reader<'_>) -> Result<Vec<Band>> {
     Ok(bands)
 }
 
-/// A meter as it is configured.
+/// A meter's configuration.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MeterConfig {
     /// Its number: [`METER_MAX`] at most, or one of the virtual ones.
@@ -117,7 +118,7 @@ impl MeterConfig {
     }
 
     pub(crate) fn encode(&self, out: &mut Writer) {
-        // (A message has room for 4,094 bands at most.)
+        // (A message fits 4,094 bands at most.)
         out.put_len16(8 + usize::from(BAND_LEN) * self.bands.len());
         out.put_u16(self.flags);
         out.put_u32(self.meter_id);
@@ -125,28 +126,28 @@ impl MeterConfig {
     }
 }
 
-/// What to do with the meter table (`OFPMC_*`).
+/// A command on the meter table (`OFPMC_*`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum MeterCommand {
-    /// A meter more.
+    /// Add a meter.
     Add = 0,
-    /// Other bands for one that is there.
+    /// Change the bands of an existing meter.
     Modify = 1,
-    /// A meter less, or all of them.
+    /// Delete a meter, or all meters.
     Delete = 2,
 }
 
-/// A change to the meter table.
+/// A meter mod.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MeterMod {
-    /// What to do.
+    /// The command.
     pub command: MeterCommand,
-    /// The meter; to delete one, the number alone counts.
+    /// The meter; a deletion uses its number only.
     pub meter: MeterConfig,
 }
 
 impl MeterMod {
-    /// Deletes a meter, or [`METER_ALL`].
+    /// Returns a command that deletes a meter, or [`METER_ALL`].
     pub fn delete(meter_id: u32) -> Self {
         Self { command: MeterCommand::Delete, meter: MeterConfig { meter_id, flags: 0, bands: Vec::new() } }
     }
@@ -157,7 +158,7 @@ impl MeterMod {
             0 => MeterCommand::Add,
             1 => MeterCommand::Modify,
             2 => {
-                // What would be its bands is nobody's.
+                // A deletion ignores bands.
                 r.rest();
                 return Ok(Self::delete(meter_id));
             }
@@ -178,22 +179,22 @@ impl MeterMod {
     }
 }
 
-/// What a meter has done.
+/// A meter's counters.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct MeterStats {
     /// Its number.
     pub meter_id: u32,
-    /// Flows that send packets through it.
+    /// The number of flows that send packets through it.
     pub flow_count: u32,
-    /// Packets that came in.
+    /// Packets received.
     pub packet_in_count: u64,
-    /// Bytes that came in.
+    /// Bytes received.
     pub byte_in_count: u64,
-    /// How long it has been there: seconds.
+    /// How long it has existed: seconds.
     pub duration_sec: u32,
-    /// And nanoseconds.
+    /// The rest of that in nanoseconds.
     pub duration_nsec: u32,
-    /// Packets and bytes that each band acted on.
+    /// For each band, the packets and bytes that it acted on.
     pub bands: Vec<(u64, u64)>,
 }
 
@@ -234,7 +235,7 @@ impl MeterStats {
     }
 }
 
-/// What meters the switch could have.
+/// The meter features of a switch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MeterFeatures {
     /// Largest number of meters.
@@ -243,12 +244,12 @@ pub struct MeterFeatures {
     pub band_types: u32,
     /// [`flag`]s.
     pub capabilities: u32,
-    /// Bands a meter.
+    /// The largest number of bands of a meter.
     pub max_bands: u8,
-    /// Colours.
+    /// The largest colour value.
     pub max_color: u8,
-    /// Where actions may name meters (`ofp_meter_feature_flags`), for who says so: the specification of OpenFlow 1.5 has
-    /// it, Open vSwitch has and takes the shorter form of the versions before.
+    /// The places in which actions may name meters (`ofp_meter_feature_flags`): part of the OpenFlow 1.5 specification. `None`
+    /// for the shorter form of earlier versions, which Open vSwitch sends and accepts in 1.5 too.
     pub features: Option<u32>,
 }
 

@@ -1,4 +1,4 @@
-//! Meters from text: `meter=1,kbps,burst,stats,bands=type=drop,rate=1000,burst_size=100`.
+//! Parses meters from text: `meter=1,kbps,burst,stats,bands=type=drop,rate=1000,burst_size=100`.
 //!
 //! The messages are those of `ovs-ofctl`, which scripts match.
 
@@ -8,7 +8,7 @@ use super::{
 use crate::action::parse::parse_uint;
 use crate::protocol::Protocols;
 
-/// What is wrong with the text of a meter.
+/// An error in the text of a meter.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct MeterTextError(pub String);
@@ -19,23 +19,23 @@ fn error<T>(message: impl Into<String>) -> Result<T> {
     Err(MeterTextError(message.into()))
 }
 
-/// A meter mod from text, and in which formats it can be sent.
+/// A meter mod parsed from text, and the formats that can carry it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ParsedMeter {
-    /// What to do.
+    /// The meter mod.
     pub meter_mod: MeterMod,
-    /// Formats that can carry it: those that have meters.
+    /// Formats that can carry it: those with meters.
     pub usable: Protocols,
 }
 
-/// Reads a meter for `command`. To delete one, its number is all that is said.
+/// Parses a meter for `command`. A deletion takes the number only.
 pub fn parse_meter(text: &str, command: MeterCommand) -> Result<ParsedMeter> {
     if command == MeterCommand::Delete {
         let meter = MeterConfig { meter_id: parse_meter_id(text)?, flags: 0, bands: Vec::new() };
         return Ok(ParsedMeter { meter_mod: MeterMod { command, meter }, usable: Protocols::OF13_UP });
     }
     let (settings, bands) = match text.find("band") {
-        // "band=", "bands=" and the like: all that follows the sign is bands.
+        // "band=", "bands=" and the like: everything after the equals sign is bands.
         Some(at) => {
             let (settings, rest) = text.split_at(at);
             let Some((_, bands)) = rest.split_once('=') else { return error("must specify bands") };
@@ -60,7 +60,7 @@ pub fn parse_meter(text: &str, command: MeterCommand) -> Result<ParsedMeter> {
         }
     }
     let Some(meter_id) = meter_id else { return error("must specify 'meter'") };
-    // Any flag will do, as with `ovs-ofctl`.
+    // As with `ovs-ofctl`, any flag suffices.
     if flags == 0 {
         return error("meter must specify either 'kbps' or 'pktps'");
     }
@@ -69,7 +69,7 @@ pub fn parse_meter(text: &str, command: MeterCommand) -> Result<ParsedMeter> {
     Ok(ParsedMeter { meter_mod: MeterMod { command, meter }, usable: Protocols::OF13_UP })
 }
 
-/// Reads which meter a request is about: `meter=1`, `meter=all`, or nothing for all.
+/// Parses the meter of a request: `meter=1`, `meter=all`, or nothing for all.
 pub fn parse_meter_id(text: &str) -> Result<u32> {
     let mut meter_id = None;
     let mut words = Words(text);
@@ -146,7 +146,7 @@ fn parse_bands(text: &str, flags: u16) -> Result<Vec<Band>> {
     Ok(bands)
 }
 
-/// A number that was not said is zero.
+/// Checks that the parameters the band needs are not zero, which missing numbers are.
 fn check_band(band: &Band, flags: u16) -> Result<()> {
     if band.kind == (BandKind::DscpRemark { prec_level: 0 }) {
         return error("'dscp_remark' band must have 'prec_level'");
@@ -160,7 +160,7 @@ fn check_band(band: &Band, flags: u16) -> Result<()> {
     Ok(())
 }
 
-/// Words with equals signs, commas or blanks between.
+/// Words separated by equals signs, commas or blanks.
 struct Words<'a>(&'a str);
 
 impl<'a> Iterator for Words<'a> {
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong() {
+    fn malformed_input_is_refused() {
         for (text, message) in [
             ("meter=0,pktps,bands=type=drop,rate=5", "invalid value for meter"),
             ("meter=4294901761,kbps,bands=type=drop,rate=5", "invalid value for meter"),
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn which_meter() {
+    fn a_request_names_a_meter() {
         assert_eq!(parse_meter_id("meter=7"), Ok(7));
         assert_eq!(parse_meter_id("meter=all"), Ok(METER_ALL));
         assert_eq!(parse_meter_id("meter=slowpath"), Ok(METER_SLOWPATH));

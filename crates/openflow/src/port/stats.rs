@@ -1,4 +1,4 @@
-//! Ports' counters (OpenFlow 1.0 section 5.3.5, 1.3 and 1.4 section 7.3.5.6), with those that Open vSwitch adds as
+//! Port counters (OpenFlow 1.0 section 5.3.5, 1.3 and 1.4 section 7.3.5.6), with the counters that Open vSwitch adds as
 //! experimenter properties.
 
 use super::{ETHERNET, put_duration, put_port, read_duration, read_port};
@@ -11,15 +11,15 @@ use base::PortNo;
 
 /// Bytes of an entry from OpenFlow 1.4 on, without properties.
 const LEN14: usize = 80;
-/// The experimenter id of Intel, who defined these properties.
+/// The experimenter id of Intel, which defined these properties.
 const INTEL: u32 = 0xaa01;
 const RFC2819: u32 = 1;
 const CUSTOM: u32 = 2;
-/// Bytes of the name of a counter.
+/// Largest name of a counter in bytes.
 const NAME_LEN_MAX: usize = 63;
 const N_RFC2819: usize = 21;
 
-/// Counters of RFC 2819, in the order of the wire. `u64::MAX` means that the switch does not know.
+/// Counters of RFC 2819, in the order of the wire. `u64::MAX` means unknown.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rfc2819([u64; N_RFC2819]);
 
@@ -39,7 +39,7 @@ impl Rfc2819 {
         sizes.chain(rest).map(|(i, name)| (name, self.0[i])).collect()
     }
 
-    /// Of what came in: names and counts.
+    /// Names and counts of received packets.
     pub fn rx(&self) -> Vec<(&'static str, u64)> {
         let rest = [
             (15, "broadcast_packets"),
@@ -51,13 +51,13 @@ impl Rfc2819 {
         self.named(rest, 0)
     }
 
-    /// Of what went out.
+    /// Names and counts of sent packets.
     pub fn tx(&self) -> Vec<(&'static str, u64)> {
         self.named([(14, "multicast_packets"), (16, "broadcast_packets")], 7)
     }
 }
 
-/// A port's counters. `u64::MAX` means that the switch does not know.
+/// A port's counters. `u64::MAX` means unknown.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "named as the specification names them")]
 pub struct PortStats {
@@ -74,16 +74,16 @@ pub struct PortStats {
     pub rx_over_err: u64,
     pub rx_crc_err: u64,
     pub collisions: u64,
-    /// How long the port has been there, in seconds and nanoseconds; `None` if unknown (OpenFlow 1.0).
+    /// How long the port has existed, in seconds and nanoseconds; `None` if unknown (OpenFlow 1.0).
     pub duration: Option<(u32, u32)>,
-    /// Packets by size and what was wrong with them (OpenFlow 1.4, as Open vSwitch tells it).
+    /// Packets by size and error (OpenFlow 1.4, in Open vSwitch's form).
     pub rfc2819: Option<Box<Rfc2819>>,
-    /// Counters that only this kind of port has, with their names of at most 63 bytes (likewise).
+    /// Counters specific to the type of port, with their names of at most 63 bytes (likewise).
     pub custom: Vec<(String, u64)>,
 }
 
 impl PortStats {
-    /// Counters of a port of which nothing is known.
+    /// Returns the counters of a port with all of them unknown.
     pub fn unknown(port_no: PortNo) -> Self {
         let no = u64::MAX;
         Self {
@@ -106,7 +106,7 @@ impl PortStats {
         }
     }
 
-    /// Those that every kind of port has, in the order of the wire.
+    /// The counters that every type of port has, in the order of the wire.
     fn common(&mut self) -> [&mut u64; 8] {
         [
             &mut self.rx_packets,
@@ -120,7 +120,7 @@ impl PortStats {
         ]
     }
 
-    /// Ethernet's.
+    /// The counters of Ethernet.
     fn ethernet(&mut self) -> [&mut u64; 4] {
         [&mut self.rx_frame_err, &mut self.rx_over_err, &mut self.rx_crc_err, &mut self.collisions]
     }
@@ -137,7 +137,7 @@ impl PortStats {
         Ok(stats)
     }
 
-    /// From OpenFlow 1.4 on, what not every kind of port has is in properties (section 7.3.5.6).
+    /// From OpenFlow 1.4 on, properties hold the counters that some types of ports lack (section 7.3.5.6).
     fn decode14(r: &mut Reader<'_>) -> Result<Self> {
         let len = usize::from(r.u16()?);
         let mut r = r.sub(len.checked_sub(2).filter(|_| len >= LEN14).ok_or(OfpError::BrcBadLen)?)?;

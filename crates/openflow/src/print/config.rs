@@ -1,4 +1,4 @@
-//! Features, configuration, roles and the like.
+//! Prints features, configuration, roles and related messages.
 
 use super::{Style, bit_names};
 use crate::Version::{self, V10, V11};
@@ -42,7 +42,7 @@ pub(super) const ACTIONS10: [&str; 12] = [
     "enqueue",
 ];
 
-/// Names of actions in the order in which they are listed, with the type's number in OpenFlow 1.1+.
+/// Names of actions in the order of printing, with the type's number in OpenFlow 1.1+.
 const ACTIONS11: [(u32, &str); 26] = [
     (0, "output"),
     (22, "group"),
@@ -72,16 +72,16 @@ const ACTIONS11: [(u32, &str); 26] = [
     (27, "pop_pbb"),
 ];
 
-/// Actions of OpenFlow 1.1 that `set_field` took the place of.
+/// Actions of OpenFlow 1.1 that later versions replaced by `set_field`.
 const ONLY_IN_11: u32 = 0b0110_0111_1111_1110;
 
-/// Names of the actions of a bitmap in the numbering of `version`, which is not OpenFlow 1.0.
+/// Returns the names of the actions of a bitmap in the numbering of `version`, which is not OpenFlow 1.0.
 pub(super) fn action_names(version: Version, bits: u32) -> Vec<&'static str> {
     let bits = if version == V11 { bits & 0x01ff_ffff } else { bits & !ONLY_IN_11 };
     ACTIONS11.iter().filter(|(bit, _)| bits & 1 << bit != 0).map(|(_, name)| *name).collect()
 }
 
-/// The actions of a bitmap in the numbering of `version`, with blanks between.
+/// Appends the actions of a bitmap in the numbering of `version`, separated by blanks.
 pub(super) fn actions(version: Version, bits: u32, out: &mut String) {
     let names: Vec<&str> = if version == V10 {
         // enqueue is listed with output.
@@ -109,7 +109,7 @@ pub(super) fn features(version: Version, f: &Features, style: Style<'_>, out: &m
     super::ports::port_descs(&f.ports, style, out);
 }
 
-/// The name of a way to handle fragments.
+/// Returns the name of a fragment handling mode.
 pub fn frag_name(frag: FragHandling) -> &'static str {
     match frag {
         FragHandling::Normal => "normal",
@@ -138,7 +138,7 @@ fn role_name(role: Role) -> &'static str {
 
 pub(super) fn role(r: RoleMsg, reply: bool, out: &mut String) {
     put!(out, " role={}", role_name(r.role));
-    // A request that changes nothing has no use for one.
+    // The generation id of a request without a role change has no effect.
     if let Some(id) = r.generation_id.filter(|_| reply || r.role != Role::NoChange) {
         put!(out, " generation_id={id}");
     }
@@ -243,7 +243,7 @@ pub(super) fn bundle_id(id: u32, out: &mut String) {
     put!(out, "\n bundle_id={}", if id == 0 { "0".to_owned() } else { format!("0x{id:x}") });
 }
 
-/// ` flags=atomic ordered`, ` flags=0`.
+/// Appends ` flags=atomic ordered` or ` flags=0`.
 pub(super) fn bundle_flags(flags: u16, out: &mut String) {
     out.push_str(" flags=");
     let mut words: Vec<String> = [(flag::ATOMIC, "atomic"), (flag::ORDERED, "ordered")]
@@ -274,9 +274,9 @@ pub(super) fn async_config(change: &AsyncChange, out: &mut String) {
         ("REQUESTFORWARD", a.request_forward, &FORWARD),
         ("CONT_STATUS", a.controller_status, &CONTROLLER_REASONS),
     ];
-    for (i, who) in ["primary", "secondary"].into_iter().enumerate() {
-        put!(out, "\n {who}:\n");
-        // The last is told of where there is any, as it came with OpenFlow 1.5.
+    for (i, role) in ["primary", "secondary"].into_iter().enumerate() {
+        put!(out, "\n {role}:\n");
+        // OpenFlow 1.5 added the last type, which is printed only if some mask of it is set.
         for (what, masks, names) in
             kinds.into_iter().filter(|(what, masks, _)| *what != "CONT_STATUS" || *masks != [0; 2])
         {

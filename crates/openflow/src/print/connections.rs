@@ -1,4 +1,4 @@
-//! Connections to be forgotten, and IPFIX exporters.
+//! Prints flushes of connections, and IPFIX exporters.
 
 use super::counter;
 use crate::ct_flush::{CtFlush, Direction, address_to_string};

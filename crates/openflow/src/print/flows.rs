@@ -1,4 +1,4 @@
-//! Flows.
+//! Prints flows.
 
 use super::{Style, duration};
 use crate::action::Action;
@@ -9,16 +9,16 @@ use flow::Match;
 use flow::text::format_match;
 use std::fmt::Write;
 
-/// What is printed of a flow.
+/// The parts of a flow to print.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FlowStyle {
-    /// All.
+    /// Everything.
     WithStats,
     /// No counters and times; cookie and table only if they are not zero.
     NoStats,
 }
 
-/// Match with priority before it: the priority only if it is not the default one.
+/// Appends the match after the priority, which is left out if it is the default.
 fn match_and_priority(m: &Match, priority: u16, style: Style<'_>, out: &mut String) {
     let start = out.len();
     if priority != FlowMod::DEFAULT_PRIORITY {
@@ -47,7 +47,7 @@ fn actions(actions: &[Action], style: Style<'_>, out: &mut String) {
     crate::action::format::format_actions(out, actions, style.ports, style.version);
 }
 
-/// A flow of a statistics reply on one line, without a newline.
+/// Appends a flow of a statistics reply on one line, without a newline.
 pub fn flow_stats(f: &FlowStats, show: FlowStyle, style: Style<'_>, out: &mut String) {
     let stats = show == FlowStyle::WithStats;
     if stats || f.cookie != 0 {
@@ -96,7 +96,7 @@ pub fn flow_stats(f: &FlowStats, show: FlowStyle, style: Style<'_>, out: &mut St
     actions(&f.actions, style, out);
 }
 
-/// A flow on one line as a comparison of flows shows it: what tells it apart first.
+/// Appends a flow on one line in the form of `diff-flows`: table, priority and match first.
 pub fn flow_difference(f: &FlowStats, style: Style<'_>, out: &mut String) {
     if f.table_id != 0 {
         out.push_str("table=");
@@ -117,7 +117,7 @@ pub fn flow_difference(f: &FlowStats, style: Style<'_>, out: &mut String) {
     actions(&f.actions, style, out);
 }
 
-/// A flow modification on one line.
+/// Appends a flow mod on one line.
 pub fn flow_mod(fm: &FlowMod, style: Style<'_>, out: &mut String) {
     out.push_str(match fm.command {
         FlowModCommand::Add => "ADD",
@@ -126,7 +126,7 @@ pub fn flow_mod(fm: &FlowMod, style: Style<'_>, out: &mut String) {
         FlowModCommand::Delete => "DEL",
         FlowModCommand::DeleteStrict => "DEL_STRICT",
     });
-    // All tables is a table id too: OpenFlow 1.0 is read as if it had them, and then says table 0 where it has none.
+    // All tables is a table id as well: for OpenFlow 1.0, which has none, the decoder sets table 0.
     match fm.table_id.unwrap_or(0xff) {
         0 => {}
         id => {
@@ -196,13 +196,13 @@ pub(super) fn flow_removed(f: &FlowRemoved, style: Style<'_>, out: &mut String) 
     duration(f.duration_sec, f.duration_nsec, out);
     put!(out, "s idle{}", f.idle_timeout);
     if f.hard_timeout != 0 {
-        // Only messages that tell it have it.
+        // Only messages that include the timeout have one.
         put!(out, " hard{}", f.hard_timeout);
     }
     put!(out, " pkts{} bytes{}\n", f.packet_count, f.byte_count);
 }
 
-/// What a flow counted, and which it is, on one line without a newline.
+/// Appends a flow's counters and match, on one line without a newline.
 pub(super) fn flow_counts(f: &FlowStats, style: Style<'_>, out: &mut String) {
     out.push_str("duration=");
     duration(f.duration_sec, f.duration_nsec, out);

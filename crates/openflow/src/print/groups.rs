@@ -1,4 +1,4 @@
-//! Groups: changes, descriptions, counters, features.
+//! Prints groups: group mods, descriptions, counters, features.
 
 use super::{Style, duration};
 use crate::Version::{self, V10, V15};
@@ -11,7 +11,7 @@ use base::PortNo;
 use flow::text::format_value;
 use std::fmt::Write;
 
-/// A group's number in a request.
+/// Appends a group's number in a request.
 pub(super) fn group_id(id: u32, out: &mut String) {
     match id {
         GROUP_ALL => out.push_str("ALL"),
@@ -61,7 +61,7 @@ fn properties(p: &GroupProperties, style: Style<'_>, out: &mut String) {
         out.push_str(field.name());
         let full = field.info().full_mask();
         if *mask != full {
-            // The mask is written as a value of the field.
+            // The mask is printed as a value of the field.
             out.push('=');
             format_value(*field, *mask, full, style.ports, out);
         }
@@ -140,7 +140,7 @@ pub(super) fn group_features(version: Version, f: &GroupFeatures, out: &mut Stri
     }
 }
 
-/// `0x10`, `0`.
+/// Formats as `0x10`, `0`.
 fn hex_or_zero(n: u32) -> String {
     if n == 0 { "0".to_owned() } else { format!("0x{n:x}") }
 }

@@ -1,4 +1,4 @@
-//! Meters.
+//! Prints meters.
 
 use super::bit_names;
 use crate::meter::{
@@ -7,7 +7,7 @@ use crate::meter::{
 };
 use std::fmt::Write;
 
-/// `meter=1`, with what stands between.
+/// Appends `meter=1`, with `between` as the separator.
 pub(super) fn meter_id(id: u32, between: char, out: &mut String) {
     put!(out, "meter{between}");
     match id {

@@ -1,4 +1,4 @@
-//! Messages as text, laid out as `ovs-ofctl` and Open vSwitch's log print them.
+//! Prints messages as text, laid out as by `ovs-ofctl` and Open vSwitch's log.
 //!
 //! The first line names the message, its version unless that is 1.0, and the transaction id. Every text ends with a newline.
 
@@ -31,7 +31,7 @@ use crate::error::{ErrorNumber, OfpError};
 use crate::message::{DecodeError, Message, SHOWN, Xid, decode_with, encode_with};
 use crate::multipart::{StatsReply, StatsRequest};
 use crate::switch::{ErrorReport, Hello, ReportedError};
-use crate::types::{self, Kind};
+use crate::types::{self, MessageKind};
 use base::PortNo;
 use flow::Field;
 use flow::text::{NoNames, PortNames, format_port, format_value};
@@ -39,19 +39,19 @@ use std::cmp::Ordering;
 use std::fmt::Write;
 use std::net::Ipv6Addr;
 
-/// What decides how messages are printed.
+/// Parameters of printing.
 #[derive(Clone, Copy)]
 pub struct Style<'a> {
     /// Names of ports and tables to print instead of numbers.
     pub ports: &'a dyn PortNames,
-    /// The version, which some actions' names depend on. Whole messages say it themselves.
+    /// The version, on which the names of some actions depend. Whole messages use their own.
     pub version: Version,
-    /// 0 as in the log, 1 to say what is in packets, 2 to dump bytes, 3 more.
+    /// 0 as in the log, 1 to print packet headers, 2 to dump bytes, 3 for more.
     pub verbosity: u8,
 }
 
 impl Style<'static> {
-    /// Numbers, and this much.
+    /// Returns a style with numbers instead of names.
     pub fn plain(verbosity: u8) -> Self {
         Self { ports: &NoNames, version: Version::V10, verbosity }
     }
@@ -73,7 +73,7 @@ impl Style<'_> {
     }
 }
 
-/// An IPv6 address as the C library writes it: the last four bytes of one that is nothing else as an IPv4 address.
+/// Formats an IPv6 address as the C library does: the last four bytes of an IPv4-compatible one as an IPv4 address.
 pub(crate) fn ipv6_to_string(address: Ipv6Addr) -> String {
     let mut out = String::new();
     format_value(Field::Ipv6Src, address.into(), u128::MAX, &NoNames, &mut out);
@@ -88,18 +88,18 @@ pub(crate) fn format_table(id: u8, names: &dyn PortNames, out: &mut String) {
     }
 }
 
-/// A name, in double quotes unless it is a letter followed by letters, digits and underscores.
+/// Returns the name, in double quotes unless it is a letter followed by letters, digits and underscores.
 pub fn quoted_if_needed(name: &str) -> String {
     let plain = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.'));
     if plain { name.to_owned() } else { format!("{name:?}") }
 }
 
-/// The text of a message's bytes; of several messages, the first.
+/// Returns the text of a message's bytes; of several messages, that of the first.
 pub fn print(msg: &[u8], style: Style<'_>) -> String {
     let mut out = String::new();
     let mut part = Part { msg, style };
-    // An error quotes a message, which may be an error itself: one after the other, however deep they stand.
+    // An error quotes a message, which may be an error itself: the loop prints them one after the other, at any depth.
     while let Some(quoted) = quoted_by(part, &mut out) {
         part = Part { msg: quoted, style: Style { verbosity: 1, ..style } };
     }
@@ -110,16 +110,17 @@ pub fn print(msg: &[u8], style: Style<'_>) -> String {
     out
 }
 
-/// A message and how it is printed.
+/// A message and its style.
 #[derive(Clone, Copy)]
 struct Part<'a, 's> {
     msg: &'a [u8],
     style: Style<'s>,
 }
 
-/// Of an error report, the message that it quotes, behind the text of the report itself; `None`, and no text, of others.
+/// Appends the text of an error report and returns the message that it quotes; does nothing and returns `None` for other
+/// messages.
 fn quoted_by<'a>(Part { msg, .. }: Part<'a, '_>, out: &mut String) -> Option<&'a [u8]> {
-    let head = types::head(msg).ok().filter(|head| head.row.kind == Kind::Error)?;
+    let head = types::head(msg).ok().filter(|head| head.row.kind == MessageKind::Error)?;
     let (number, used) = ErrorNumber::decode(head.version, head.body.peek())?;
     let known = OfpError::from_number(head.version, number).filter(|e| !quotes_text(*e))?;
     header(head.row.name, head.version, head.xid, out);
@@ -127,7 +128,7 @@ fn quoted_by<'a>(Part { msg, .. }: Part<'a, '_>, out: &mut String) -> Option<&'a
     head.body.peek().get(used..)
 }
 
-/// Whether a report of this error says something in words.
+/// Returns true if a report of this error contains text.
 fn quotes_text(error: OfpError) -> bool {
     matches!(error, OfpError::HfcIncompatible | OfpError::HfcEperm)
 }
@@ -144,7 +145,7 @@ fn print_part(Part { msg, style }: Part<'_, '_>, out: &mut String) {
     let length = usize::from(u16::from_be_bytes([header[2], header[3]]));
     match length.cmp(&msg.len()) {
         Ordering::Greater => {
-            // What kind of message it is shows as soon as its headers are there.
+            // The name of the message is printed as soon as its headers are complete.
             let mut whole = msg.to_vec();
             types::set_length(&mut whole);
             if let Ok(head) = types::headers(&whole) {
@@ -166,7 +167,7 @@ fn decode_error(error: OfpError) -> String {
     format!("***decode error: {}***\n", error.name())
 }
 
-/// A message of which the headers are known to be right.
+/// Prints a message whose headers are valid.
 fn print_decodable(msg: &[u8], style: Style<'_>, out: &mut String) {
     let Ok(head) = types::head(msg) else { return };
     header(head.row.name, head.version, head.xid, out);
@@ -178,7 +179,7 @@ fn print_decodable(msg: &[u8], style: Style<'_>, out: &mut String) {
     }
     let start = out.len();
     let decoded = match decode_with(msg, SHOWN) {
-        // Without a name for the error there is nothing to say.
+        // An error without a name prints nothing more.
         Ok((v, xid, Message::Error(ErrorReport { error: ReportedError::Unknown(_), .. }))) => {
             Err(DecodeError { error: OfpError::BrcBadLen, xid, version: Some(v) })
         }
@@ -203,7 +204,7 @@ fn print_decodable(msg: &[u8], style: Style<'_>, out: &mut String) {
                 hex_dump(msg, 0, out);
             }
         }
-        Err(_) if print_kept(&head, style, out) => {}
+        Err(_) if print_bundle_add(&head, style, out) => {}
         Err(DecodeError { error, .. }) => {
             out.truncate(start);
             before_error(msg, &head, Style { version: head.version, ..style }, out);
@@ -218,9 +219,10 @@ fn print_decodable(msg: &[u8], style: Style<'_>, out: &mut String) {
     }
 }
 
-/// Prints an OFPT_BUNDLE_ADD_MESSAGE around a message that cannot be read, which says so by itself. Whether it is one.
-fn print_kept(head: &types::Head<'_>, style: Style<'_>, out: &mut String) -> bool {
-    if head.row.kind != Kind::BundleAdd {
+/// Prints an OFPT_BUNDLE_ADD_MESSAGE whose inner message is malformed, which prints the error. Returns false for other
+/// messages.
+fn print_bundle_add(head: &types::Head<'_>, style: Style<'_>, out: &mut String) -> bool {
+    if head.row.kind != MessageKind::BundleAdd {
         return false;
     }
     let opened = BundleAdd::open(head.version, head.xid, &mut head.body.clone());
@@ -231,22 +233,22 @@ fn print_kept(head: &types::Head<'_>, style: Style<'_>, out: &mut String) -> boo
     true
 }
 
-/// What stands in front of an error: of a list, the entries before the one that cannot be read.
+/// Prints the part before an error: for a list, the entries before the malformed one.
 fn before_error(msg: &[u8], head: &types::Head<'_>, style: Style<'_>, out: &mut String) {
     let Some((message, used)) = crate::message::before_error(msg) else { return };
     let kind = head.row.kind;
-    // These say how many entries there are, or begin with a line of their own.
-    let tells_of_none = matches!(kind, Kind::PortReply | Kind::QueueReply | Kind::PortDescReply);
-    if used > 0 || tells_of_none {
+    // These print the number of entries, or begin with a line of their own.
+    let prints_if_empty = matches!(kind, MessageKind::PortReply | MessageKind::QueueReply | MessageKind::PortDescReply);
+    if used > 0 || prints_if_empty {
         body(head.version, head.xid, &message, style, out);
     }
-    if kind == Kind::GroupReply {
+    if kind == MessageKind::GroupReply {
         out.truncate(out.trim_end_matches('\n').len());
         out.push_str(" ***parse error***\n");
     }
 }
 
-/// `OFPT_HELLO (OF1.3) (xid=0x1):`
+/// Appends `OFPT_HELLO (OF1.3) (xid=0x1):`.
 fn header(name: &str, version: Version, xid: u32, out: &mut String) {
     out.push_str(name);
     if version != Version::V10 {
@@ -255,12 +257,12 @@ fn header(name: &str, version: Version, xid: u32, out: &mut String) {
     put!(out, " (xid=0x{xid:x}):");
 }
 
-/// `1.3`.
+/// Returns the version as `1.3`.
 pub fn digits(version: Version) -> &'static str {
     ["1.0", "1.1", "1.2", "1.3", "1.4", "1.5"][version as usize - 1]
 }
 
-/// What follows the header line's colon.
+/// Appends the text after the header line's colon.
 pub fn body(version: Version, xid: Xid, message: &Message, style: Style<'_>, out: &mut String) {
     use Message as M;
     let style = Style { version, ..style };
@@ -327,7 +329,7 @@ pub fn body(version: Version, xid: Xid, message: &Message, style: Style<'_>, out
     }
 }
 
-/// `inner`: the message to be kept, as it came.
+/// `inner`: the bytes of the inner message.
 fn bundle_add((bundle_id, flags): (u32, u16), inner: &[u8], style: Style<'_>, out: &mut String) {
     config::bundle_id(bundle_id, out);
     config::bundle_flags(flags, out);
@@ -339,7 +341,7 @@ fn hello(h: &Hello, out: &mut String) {
     put!(out, "\n version bitmap: {}\n", h.versions);
 }
 
-/// What [`quoted_by`] leaves: a report in words.
+/// Prints the reports that [`quoted_by`] leaves: those with text.
 fn error(e: &ErrorReport, style: Style<'_>, out: &mut String) {
     if let ReportedError::Known(known) = e.error {
         put!(out, " {}\n", known.name());
@@ -384,7 +386,7 @@ fn stats_request(_version: Version, request: &StatsRequest, style: Style<'_>, ou
     }
 }
 
-/// A statistics answer without its header.
+/// Appends a statistics reply without its header.
 pub fn stats_reply(version: Version, reply: &StatsReply, style: Style<'_>, out: &mut String) {
     use StatsReply as S;
     match reply {
@@ -443,7 +445,7 @@ pub fn stats_reply(version: Version, reply: &StatsReply, style: Style<'_>, out: 
     }
 }
 
-/// Text from outside: all but printable ASCII in octal.
+/// Escapes text from outside: all except printable ASCII in octal.
 fn printable(bytes: &[u8]) -> String {
     let mut out = String::new();
     for b in bytes {
@@ -455,7 +457,7 @@ fn printable(bytes: &[u8]) -> String {
     out
 }
 
-/// A counter, `?` if it is not known.
+/// Appends a counter, `?` if it is unknown.
 fn counter(n: u64, out: &mut String) {
     if n == u64::MAX {
         out.push('?');
@@ -464,7 +466,7 @@ fn counter(n: u64, out: &mut String) {
     }
 }
 
-/// Names of the bits that are set, with blanks between; `0` if none is. Bits without a name are in hexadecimal at the end.
+/// Appends the names of the set bits, separated by blanks; `0` if none is set. Bits without a name follow in hexadecimal.
 fn bit_names(bits: u32, names: &[(u32, &str)], out: &mut String) {
     if bits == 0 {
         out.push('0');
@@ -482,7 +484,7 @@ fn bit_names(bits: u32, names: &[(u32, &str)], out: &mut String) {
     }
 }
 
-/// Seconds, with three digits after the point for whole milliseconds, and else as many as are not zero.
+/// Appends seconds, with three decimals for whole milliseconds, and else without trailing zeros.
 fn duration(sec: u32, nsec: u32, out: &mut String) {
     put!(out, "{sec}");
     if nsec == 0 {
@@ -494,7 +496,7 @@ fn duration(sec: u32, nsec: u32, out: &mut String) {
     }
 }
 
-/// Bytes in lines of 16, with their offset, in hexadecimal only.
+/// Appends bytes in lines of 16, with their offset, in hexadecimal only.
 pub fn hex_lines(bytes: &[u8], out: &mut String) {
     for (i, line) in bytes.chunks(16).enumerate() {
         put!(out, "{:08x} ", 16 * i);
@@ -506,7 +508,7 @@ pub fn hex_lines(bytes: &[u8], out: &mut String) {
     }
 }
 
-/// Bytes in lines of 16, with their offset, in hexadecimal and as characters.
+/// Appends bytes in lines of 16, with their offset, in hexadecimal and as characters.
 pub fn hex_dump(bytes: &[u8], first: usize, out: &mut String) {
     for (i, line) in bytes.chunks(16).enumerate() {
         put!(out, "{:08x} ", first + 16 * i);

@@ -1,4 +1,4 @@
-//! Flow monitors.
+//! Prints flow monitors.
 
 use super::Style;
 use crate::action::format::format_actions;
@@ -33,7 +33,7 @@ fn request(m: &FlowMonitorRequest, style: Style<'_>, out: &mut String) {
         style.port(m.out_port, out);
     }
     if m.out_group != GROUP_ANY && m.out_group != 0 {
-        // Reserved numbers are written as negative ones.
+        // Reserved numbers are printed as negative ones.
         put!(out, " out_group={}", m.out_group.cast_signed());
     }
     if let Some(id) = m.table_id {

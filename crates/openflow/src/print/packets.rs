@@ -1,4 +1,4 @@
-//! Packets to and from controllers.
+//! Prints packets to and from controllers.
 
 use super::{Style, hex_lines};
 use crate::continuation::Continuation;
@@ -7,7 +7,7 @@ use flow::Field;
 use flow::text::format_match;
 use std::fmt::Write;
 
-/// The name of a packet-in format.
+/// Returns the name of a packet-in format.
 pub fn format_name(format: PacketInFormat) -> &'static str {
     match format {
         PacketInFormat::Standard => "standard",
@@ -68,12 +68,12 @@ pub(super) fn packet_in(p: &PacketIn, style: Style<'_>, out: &mut String) {
     }
 }
 
-/// What the packet begins with, if the metadata says that it is not an Ethernet header.
+/// The type of the outermost header, if the metadata says that it is not Ethernet.
 fn packet_type(metadata: &flow::Match) -> u32 {
     metadata.get(Field::PacketType).0 as u32
 }
 
-/// What is left to be done with a packet.
+/// Appends the state of a paused packet.
 fn left(c: &Continuation, style: Style<'_>, out: &mut String) {
     let b = c.bridge.to_be_bytes().map(|b| format!("{b:02x}")).concat();
     if c.bridge != 0 {
@@ -123,7 +123,7 @@ pub(super) fn packet_out(p: &PacketOut, style: Style<'_>, out: &mut String) {
     if p.metadata != flow::Match::ANY {
         let start = out.len();
         format_match(&p.metadata, style.ports, out);
-        // Of a type of packets by itself, nothing may be left to say.
+        // The metadata may have printed nothing but the packet type.
         out.push_str(if out.len() > start { "," } else { "" });
     }
     out.push_str("in_port=");

@@ -1,4 +1,4 @@
-//! Ports and queues.
+//! Prints ports and queues.
 
 use super::{Style, bit_names, counter, duration};
 use crate::port::{PortDesc, PortMod, PortReason, PortStats, PortStatus, config as pc, features as pf, state as ps};
@@ -37,9 +37,9 @@ const FEATURES: [(u32, &str); 16] = [
     (pf::PAUSE_ASYM, "AUTO_PAUSE_ASYM"),
 ];
 
-/// A port's description, over several lines.
+/// Appends a port's description, over several lines.
 pub fn port_desc(p: &PortDesc, _style: Style<'_>, out: &mut String) {
-    // As much of the name as can be printed, and as there is room for.
+    // Up to the first character that is not printable, and at most as many as fit the field.
     let name: String = p.name.chars().take_while(|c| matches!(c, ' '..='~')).take(15).collect();
     out.push(' ');
     flow::text::format_port(p.port_no, &flow::NoNames, out);
@@ -48,7 +48,7 @@ pub fn port_desc(p: &PortDesc, _style: Style<'_>, out: &mut String) {
     out.push_str("\n     state:      ");
     let tree = p.state & ps::STP_MASK;
     if tree != 0 {
-        // The two bits of the spanning tree's state are one name, which has no blank after it.
+        // The two bits of the spanning tree state are one name, without a blank after it.
         out.push_str(match tree {
             ps::STP_LEARN => "STP_LEARN",
             ps::STP_FORWARD => "STP_FORWARD",
@@ -73,7 +73,7 @@ pub fn port_desc(p: &PortDesc, _style: Style<'_>, out: &mut String) {
     put!(out, "     speed: {} Mbps now, {} Mbps max\n", p.curr_speed / 1000, p.max_speed / 1000);
 }
 
-/// All of these, by number.
+/// Appends the descriptions, by port number.
 pub(super) fn port_descs(all: &[PortDesc], style: Style<'_>, out: &mut String) {
     let mut sorted: Vec<_> = all.iter().collect();
     sorted.sort_by_key(|p| p.port_no);
@@ -117,7 +117,7 @@ pub(super) fn port_stats(all: &[PortStats], style: Style<'_>, out: &mut String) 
         };
         let mut port = String::new();
         style.port(s.port_no, &mut port);
-        // Numbers of one digit are aligned with those of two, also where they are shown by name.
+        // Numbers of one digit are aligned with those of two, even if the port is printed by name.
         let blank = if s.port_no.0 < 10 { " " } else { "" };
         item(&format!("  port {blank}{port}: rx pkts="), s.rx_packets, false);
         item("bytes=", s.rx_bytes, false);
@@ -144,7 +144,7 @@ pub(super) fn port_stats(all: &[PortStats], style: Style<'_>, out: &mut String) 
     }
 }
 
-/// Those of them that are known, on a line.
+/// Appends the known counters of a direction on one line.
 fn rfc2819(direction: &str, counters: &[(&str, u64)], out: &mut String) {
     let known: Vec<_> = counters.iter().filter(|(_, n)| *n != u64::MAX).collect();
     if known.is_empty() {
@@ -207,12 +207,12 @@ pub(super) fn queue_stats(all: &[QueueStats], style: Style<'_>, out: &mut String
     }
 }
 
-/// Queues by port and number, each port on a line before its queues.
+/// Appends queues by port and number, with a line for each port before its queues.
 pub(super) fn queue_configs(queues: &[QueueConfig], style: Style<'_>, out: &mut String) {
     let mut queues: Vec<_> = queues.iter().collect();
     queues.sort_by_key(|q| (q.port_no, q.queue_id));
     out.push_str(if queues.is_empty() { "" } else { " " });
-    // There is no port 0, so it has no line.
+    // Port 0 does not exist, so it has no line.
     let mut port_no = PortNo(0);
     for q in queues {
         if port_no != q.port_no {
@@ -233,7 +233,7 @@ pub(super) fn queue_configs(queues: &[QueueConfig], style: Style<'_>, out: &mut 
     }
 }
 
-/// Those of an answer from before OpenFlow 1.4, under the port that was asked for.
+/// Appends the queues of a reply before OpenFlow 1.4, below the port of the request.
 pub(super) fn queue_config(reply: &QueueGetConfigReply, style: Style<'_>, out: &mut String) {
     let queues: Vec<_> = reply.queues.iter().map(|q| QueueConfig { port_no: reply.port_no, ..q.clone() }).collect();
     queue_configs(&queues, style, out);

@@ -1,11 +1,11 @@
-//! Tables' configurations.
+//! Prints table configurations.
 
 use super::Style;
 use crate::Version::{self, V11, V12, V14};
 use crate::table::{TableDesc, TableMod, TableReason, TableStatus, table_config as tc};
 use std::fmt::Write;
 
-/// What OpenFlow 1.1 and 1.2 do with packets that no flow matches.
+/// The name of the action on a table miss in OpenFlow 1.1 and 1.2.
 pub(super) fn miss(config: u32) -> &'static str {
     match config & 3 {
         1 => "continue",
@@ -30,7 +30,7 @@ pub(super) fn table_mod(version: Version, m: &TableMod, style: Style<'_>, out: &
 }
 
 fn mod_properties(m: &TableMod, out: &mut String) {
-    // Where flags are given, Open vSwitch takes their number for that of a setting.
+    // If the message has flags, Open vSwitch prints their number as the setting.
     let eviction = match m.properties.eviction_flags {
         None if m.config & tc::EVICTION != 0 => Some("on"),
         None => Some("off"),

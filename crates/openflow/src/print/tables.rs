@@ -1,4 +1,4 @@
-//! Tables: statistics and features, where what is the same as in the table before is said in a word.
+//! Prints tables: statistics and features, abbreviated if they equal those of the table before.
 
 use super::Style;
 use super::config::action_names;
@@ -11,16 +11,16 @@ use crate::table::{
 use flow::{Field, Maskable};
 use std::fmt::Write;
 
-/// Prints tables one by one; [`TableFormatter::finish`] says how many of the last were like the one before.
+/// Prints tables one by one; [`TableFormatter::finish`] prints how many at the end equalled the one before.
 #[derive(Debug, Default)]
 pub struct TableFormatter {
     previous: Option<(TableFeatures, Option<TableStats>)>,
     ditto: Option<(u8, u8)>,
-    /// The table before was one with a name and nothing else of its own; no blank line follows it.
+    /// The table before had a name and nothing else of its own; no blank line follows it.
     named_ditto: bool,
 }
 
-/// All of `features`, with `stats` of the same tables if there are any.
+/// Appends all of `features`, with `stats` of the same tables if there are any.
 pub fn tables(features: &[TableFeatures], stats: &[TableStats], style: Style<'_>, out: &mut String) {
     let mut formatter = TableFormatter::default();
     for (i, f) in features.iter().enumerate() {
@@ -29,7 +29,7 @@ pub fn tables(features: &[TableFeatures], stats: &[TableStats], style: Style<'_>
     formatter.finish(out);
 }
 
-/// What the statistics of OpenFlow 1.0 say about a table's features.
+/// Converts the statistics of OpenFlow 1.0 to table features.
 pub(super) fn features_of_stats(version: Version, s: &TableStats) -> TableFeatures {
     const WILDCARDS: [(u32, &[Field]); 10] = [
         (1 << 0, &[Field::InPort]),
@@ -67,12 +67,12 @@ pub(super) fn features_of_stats(version: Version, s: &TableStats) -> TableFeatur
     t
 }
 
-/// Fields in the numbering of OpenFlow 1.1's match.
+/// Converts fields in the numbering of OpenFlow 1.1's match.
 fn of_bits11(bits: u64) -> FieldSet {
     FIELDS11.iter().filter(|(bit, _)| bits >> bit & 1 != 0).flat_map(|(_, fields)| fields.iter().copied()).collect()
 }
 
-/// Fields in the numbering of OXM.
+/// Converts fields in the numbering of OXM.
 fn of_bits12(bits: u64) -> FieldSet {
     fields12().filter(|(bit, _)| bits >> bit & 1 != 0).map(|(_, field)| field).collect()
 }
@@ -81,23 +81,23 @@ fn features_of_abilities(version: Version, a: &TableAbilities, t: &mut TableFeat
     let fields = if version == V11 { of_bits11 } else { of_bits12 };
     (t.metadata_match, t.metadata_write, t.config) = (a.metadata_match, a.metadata_write, a.config);
     t.nonmiss = FlowFeatures {
-        // Meters came later.
+        // Meters came with OpenFlow 1.3.
         instructions: a.instructions & !(1 << 6),
         next_tables: [0; 4],
         write: ActionFeatures { actions: a.write_actions, set_fields: of_bits12(a.write_set_fields) },
         apply: ActionFeatures { actions: a.apply_actions, set_fields: of_bits12(a.apply_set_fields) },
     };
     if version == V11 {
-        // Open vSwitch shows those of write_actions for both.
+        // Open vSwitch prints the fields of write_actions for both.
         t.nonmiss.apply = t.nonmiss.write;
     }
     t.miss = t.nonmiss.clone();
-    // What can be left out can be matched.
+    // A field that can be wildcarded can be matched.
     (t.matching, t.wildcard) = (fields(a.matching | a.wildcards), fields(a.wildcards));
 }
 
-/// What a table's flows may do as far as it is compared with the table before: of the tables that flows can go to, those
-/// after `table_id`, as the others change with each table.
+/// The features of a table's flows in the form for the comparison with the table before: limited to next tables after
+/// `table_id`, as the others differ for each table.
 fn comparable(f: &FlowFeatures, table_id: u8) -> FlowFeatures {
     let mut f = f.clone();
     for t in 0..=table_id {
@@ -106,7 +106,7 @@ fn comparable(f: &FlowFeatures, table_id: u8) -> FlowFeatures {
     f
 }
 
-/// Whether the flows of `b` may do what those of `a`, the table before, may.
+/// Returns true if the flows of `b` have the features of those of `a`, the table before.
 fn same_flows(a: &TableFeatures, b: &TableFeatures) -> bool {
     let same = |a, b: &FlowFeatures, id| comparable(a, id) == comparable(b, id);
     same(&a.nonmiss, &b.nonmiss, b.table_id) && same(&a.miss, &b.miss, b.table_id)
@@ -119,7 +119,7 @@ fn same_features(a: &TableFeatures, b: &TableFeatures) -> bool {
 }
 
 impl TableFormatter {
-    /// Adds a table.
+    /// Appends a table.
     pub fn table(&mut self, f: &TableFeatures, stats: Option<&TableStats>, style: Style<'_>, out: &mut String) {
         let same = self.previous.as_ref().is_some_and(|(p, _)| same_features(p, f));
         let same_stats = match (&self.previous, stats) {
@@ -151,7 +151,7 @@ impl TableFormatter {
         if let Some(s) = stats {
             put!(out, "    active={}, lookup={}, matched={}\n", s.active_count, s.lookup_count, s.matched_count);
         }
-        // OpenFlow 1.3 and later tell of features elsewhere.
+        // OpenFlow 1.3 and later report features in another message.
         if stats.is_some() && *f == (TableFeatures { table_id: f.table_id, ..TableFeatures::default() }) {
             self.previous = Some((f.clone(), stats.cloned()));
             return;
@@ -181,7 +181,7 @@ impl TableFormatter {
     }
 }
 
-/// What a request of OpenFlow 1.5 does with the tables, unless it replaces them.
+/// Appends the command of an OpenFlow 1.5 request, unless it replaces the tables.
 fn command(command: u8, out: &mut String) {
     match command {
         0 => {}
@@ -232,7 +232,7 @@ fn table_features(f: &TableFeatures, previous: Option<&TableFeatures>, style: St
         return;
     }
     out.push_str("    matching:\n");
-    // Before OpenFlow 1.3, no table says which fields take a mask.
+    // Before OpenFlow 1.3, tables do not report which fields accept a mask.
     let masks = style.version >= Version::V13;
     let masked = |i: &&flow::FieldInfo| f.wildcard.contains(i.id);
     let groups: [(&str, Vec<&str>); 3] = [
@@ -275,7 +275,7 @@ fn flow_features(f: &FlowFeatures, previous: Option<&FlowFeatures>, style: Style
     if (f.write, f.apply) == <(ActionFeatures, ActionFeatures)>::default() {
         return;
     }
-    // Only where fields can be set does Open vSwitch see that the actions are the same.
+    // Open vSwitch recognises equal actions only if some field can be set.
     let sets = !f.write.set_fields.is_empty() || !f.apply.set_fields.is_empty();
     if sets && previous.is_some_and(|p| (p.write, p.apply) == (f.write, f.apply)) {
         out.push_str("      (same actions)\n");
@@ -300,7 +300,7 @@ fn action_features(f: &ActionFeatures, style: Style<'_>, out: &mut String) {
     }
 }
 
-/// `1-5,7`.
+/// Formats as `1-5,7`.
 fn ranges(bits: &[u64; 4]) -> String {
     let mut list: Vec<(u8, u8)> = Vec::new();
     for t in 0..=255u8 {
@@ -316,7 +316,7 @@ fn ranges(bits: &[u64; 4]) -> String {
     list.iter().map(text).collect::<Vec<_>>().join(",")
 }
 
-/// Names with what they begin with in common said once: `eth_{src,dst}`, `reg0...reg15`.
+/// Abbreviates names with a common prefix: `eth_{src,dst}`, `reg0...reg15`.
 fn squeeze(names: &[&str]) -> Vec<String> {
     let mut list = Vec::new();
     let mut i = 0;
@@ -341,7 +341,7 @@ fn squeeze(names: &[&str]) -> Vec<String> {
     list
 }
 
-/// How many names from the first on are the same word with consecutive numbers after it.
+/// Returns how many names, from the first on, are the same word with consecutive numbers after it.
 fn number_run(names: &[&str]) -> usize {
     let split = |n: &str| {
         let at = n.trim_end_matches(|c: char| c.is_ascii_digit()).len();

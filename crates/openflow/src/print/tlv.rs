@@ -1,4 +1,4 @@
-//! Mappings of tunnel options.
+//! Prints mappings of tunnel options.
 
 use crate::tlv::{TlvCommand, TlvMap, TlvTableMod, TlvTableReply};
 use std::fmt::Write;
@@ -18,7 +18,7 @@ fn maps(maps: &[TlvMap], out: &mut String) {
     }
 }
 
-/// A change.
+/// Appends a change of the mappings.
 pub(super) fn table_mod(m: &TlvTableMod, out: &mut String) {
     out.push_str(match m.command {
         TlvCommand::Add => "\n ADD",
@@ -30,7 +30,7 @@ pub(super) fn table_mod(m: &TlvTableMod, out: &mut String) {
     }
 }
 
-/// What is mapped.
+/// Appends the current mappings.
 pub(super) fn reply(reply: &TlvTableReply, out: &mut String) {
     let allocated: u32 = reply.maps.iter().map(|map| u32::from(map.len)).sum();
     put!(out, "\n max option space={} max fields={}", reply.max_option_space, reply.max_fields);

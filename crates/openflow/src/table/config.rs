@@ -1,4 +1,4 @@
-//! Tables' configurations: changes, descriptions, and news of them (OpenFlow 1.1 section A.3.3, 1.4 sections 7.3.4.4,
+//! Table configurations: changes, descriptions, and status messages (OpenFlow 1.1 section A.3.3, 1.4 sections 7.3.4.4,
 //! 7.3.5.16 and 7.4.5).
 
 use crate::OfpError;
@@ -9,9 +9,9 @@ use crate::wire::{Reader, Result, Writer};
 
 /// Bits of a table's configuration (`ofp_table_config`) from OpenFlow 1.4 on.
 pub mod table_config {
-    /// Flows may be evicted when the table is full.
+    /// The switch may evict flows when the table is full.
     pub const EVICTION: u32 = 1 << 2;
-    /// Controllers are told when the table gets full, and when it no longer is.
+    /// The switch sends a table status when the table's vacancy crosses a threshold.
     pub const VACANCY_EVENTS: u32 = 1 << 3;
 }
 
@@ -20,37 +20,37 @@ const EVICTION: u16 = 2;
 /// `OFPTMPT_VACANCY`.
 const VACANCY: u16 = 3;
 
-/// When controllers are told of a table's vacancy, in percent of its entries.
+/// Thresholds of vacancy events, in percent of the table's entries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Vacancy {
-    /// Below this.
+    /// The switch sends an event when the vacancy falls below this.
     pub down: u8,
-    /// Above this, after it was below the other.
+    /// The switch sends an event when the vacancy rises above this after an event for `down`.
     pub up: u8,
-    /// What it is; 0 in changes.
+    /// The current vacancy; 0 in changes.
     pub current: u8,
 }
 
-/// What OpenFlow 1.4 added to a table's configuration.
+/// The properties that OpenFlow 1.4 added to a table's configuration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TableProperties {
-    /// By what flows to evict are chosen, bits of `ofp_table_mod_prop_eviction_flag`.
+    /// The criteria for eviction, bits of `ofp_table_mod_prop_eviction_flag`.
     pub eviction_flags: Option<u32>,
-    /// When to tell of vacancies.
+    /// The thresholds of vacancy events.
     pub vacancy: Option<Vacancy>,
 }
 
 impl TableProperties {
-    /// `unknown`: what becomes of those that are not known; where they are refused, so are values that cannot be set.
+    /// `unknown`: the treatment of unknown properties; if they are refused, so are values that cannot be set.
     fn decode(r: &mut Reader<'_>, unknown: Unknown) -> Result<Self> {
         let mut all = Self::default();
         property::each(r, |p| {
             match p.ty {
-                // All bits at once is none of them.
+                // All ones stand for an absent value.
                 EVICTION => all.eviction_flags = Some(p.u32()?).filter(|flags| *flags != u32::MAX),
                 VACANCY => {
                     let [down, up, current, _] = p.u32()?.to_be_bytes();
-                    // What the vacancy is cannot be set.
+                    // A request cannot set the current vacancy.
                     if unknown == Unknown::Refuse && (down > up || current != 0) {
                         return Err(OfpError::BpcBadValue);
                     }
@@ -77,9 +77,9 @@ impl TableProperties {
 /// A change to a table's configuration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TableMod {
-    /// Which table; 0xff for all.
+    /// The table; 0xff for all.
     pub table_id: u8,
-    /// Bits of `ofp_table_config` (OpenFlow 1.1 and 1.2: what a miss does; 1.3: nothing is left; later [`table_config`]).
+    /// Bits of `ofp_table_config` (OpenFlow 1.1 and 1.2: the action on a table miss; 1.3: unused; later [`table_config`]).
     pub config: u32,
     /// OpenFlow 1.4.
     pub properties: TableProperties,
@@ -105,14 +105,14 @@ impl TableMod {
     }
 }
 
-/// A table's configuration as it is.
+/// A table's current configuration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TableDesc {
-    /// Which table.
+    /// The table.
     pub table_id: u8,
     /// Bits of [`table_config`].
     pub config: u32,
-    /// The rest.
+    /// Further properties.
     pub properties: TableProperties,
 }
 
@@ -137,22 +137,22 @@ impl TableDesc {
     }
 }
 
-/// Why a table's status is told (`ofp_table_reason`).
+/// The reason for a table status (`ofp_table_reason`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum TableReason {
-    /// Its vacancy went below the threshold.
+    /// The vacancy fell below the threshold.
     VacancyDown = 3,
-    /// Its vacancy went above the threshold.
+    /// The vacancy rose above the threshold.
     VacancyUp = 4,
 }
 
-/// News of a table (OpenFlow 1.4 section 7.4.5).
+/// A table status message (OpenFlow 1.4 section 7.4.5).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TableStatus {
-    /// What happened.
+    /// The reason.
     pub reason: TableReason,
-    /// The table.
+    /// The table's configuration.
     pub desc: TableDesc,
 }
 
@@ -165,7 +165,7 @@ impl TableStatus {
         };
         r.skip(7)?;
         let desc = TableDesc::decode(r)?;
-        // Nothing is known to come after it.
+        // No known field follows.
         r.rest();
         Ok(Self { reason, desc })
     }

@@ -1,4 +1,4 @@
-//! Tables' counters (OpenFlow 1.0 section 5.3.5, 1.1 section A.3.5, 1.2 section A.3.5.4, 1.3 section 7.3.5.4).
+//! Table counters (OpenFlow 1.0 section 5.3.5, 1.1 section A.3.5, 1.2 section A.3.5.4, 1.3 section 7.3.5.4).
 
 use super::{FieldSet, TableFeatures};
 use crate::Version::{self, V10, V11, V12};
@@ -11,41 +11,41 @@ use flow::{Field, FieldInfo};
 #[allow(missing_docs, reason = "named as the specification names them")]
 pub struct TableStats {
     pub table_id: u8,
-    /// Of at most 31 bytes; OpenFlow 1.0 to 1.2 only (later with the features).
+    /// Name, at most 31 bytes; OpenFlow 1.0 to 1.2 only (later part of the features).
     pub name: String,
-    /// Wildcards that it supports, as OpenFlow 1.0 has them.
+    /// Wildcards that the table supports, in the form of OpenFlow 1.0.
     pub wildcards: u32,
     /// OpenFlow 1.0 to 1.2 only.
     pub max_entries: u32,
     pub active_count: u32,
     pub lookup_count: u64,
     pub matched_count: u64,
-    /// What OpenFlow 1.1 and 1.2 have instead of table features.
+    /// The table's abilities, which OpenFlow 1.1 and 1.2 have instead of table features.
     pub abilities: Option<Box<TableAbilities>>,
 }
 
-/// What a table can do, as OpenFlow 1.1 and 1.2 tell it among its counters.
+/// A table's abilities, which OpenFlow 1.1 and 1.2 include in its counters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TableAbilities {
-    /// Fields that it can match: in OpenFlow 1.1 a bit as `ofp_flow_match_fields` numbers them, in 1.2 as OXM does.
+    /// Fields that can be matched: OpenFlow 1.1 numbers them as in `ofp_flow_match_fields`, 1.2 as in OXM.
     pub matching: u64,
-    /// Those of which it can do without.
+    /// Among these, the fields that can be wildcarded.
     pub wildcards: u64,
     /// A bit for each instruction type.
     pub instructions: u32,
-    /// A bit for each action type that write_actions takes.
+    /// A bit for each action type that write_actions accepts.
     pub write_actions: u32,
-    /// The same of apply_actions.
+    /// A bit for each action type that apply_actions accepts.
     pub apply_actions: u32,
     /// Fields that `set_field` may write in write_actions (OpenFlow 1.2).
     pub write_set_fields: u64,
-    /// The same of apply_actions.
+    /// Fields that `set_field` may write in apply_actions.
     pub apply_set_fields: u64,
-    /// Bits of the metadata that it can match (OpenFlow 1.2).
+    /// Bits of the metadata that can be matched (OpenFlow 1.2).
     pub metadata_match: u64,
-    /// Bits of the metadata that it can write.
+    /// Bits of the metadata that can be written.
     pub metadata_write: u64,
-    /// `OFPTC_TABLE_MISS_*`: what is done with packets that no flow matches.
+    /// `OFPTC_TABLE_MISS_*`: the action on a table miss.
     pub config: u32,
 }
 
@@ -110,14 +110,14 @@ pub(crate) const FIELDS11: [(u32, &[Field]); 15] = [
     (15, &[Field::Metadata]),
 ];
 
-/// Fields in the numbering of OXM, of which OpenFlow 1.2 has 36.
+/// Fields in the numbering of OXM; OpenFlow 1.2 has 36.
 pub(crate) fn fields12() -> impl Iterator<Item = (u32, Field)> {
     let header = |number| Header { class: OXM_BASIC, number, has_mask: false, payload: 0, experimenter: 0 };
     (0..36u8).filter_map(move |number| Some((number.into(), header(number).named_field()?)))
 }
 
 impl TableAbilities {
-    /// What OpenFlow 1.1 or 1.2 can say of these features, but for what a miss does.
+    /// Returns the part of these features that OpenFlow 1.1 or 1.2 can express, without the action on a table miss.
     pub fn of(version: Version, features: &TableFeatures) -> Self {
         let bits = |set: &FieldSet| -> u64 {
             if version == V11 {
@@ -133,7 +133,7 @@ impl TableAbilities {
         let can_be_set = |set| if version == V11 { 0 } else { bits(set) };
         Self {
             matching: bits(&features.matching),
-            // All that can be matched can be left out.
+            // Every field that can be matched can be wildcarded.
             wildcards: bits(&features.matching),
             instructions: flows.instructions,
             write_actions: flows.write.actions,
@@ -146,7 +146,7 @@ impl TableAbilities {
         }
     }
 
-    /// The bytes of OpenFlow 1.1 (section A.3.5) and 1.2 (section A.3.5.4) from after the name to before the number of
+    /// Reads the bytes of OpenFlow 1.1 (section A.3.5) and 1.2 (section A.3.5.4) after the name and before the number of
     /// entries.
     fn decode(version: Version, r: &mut Reader<'_>) -> Result<Self> {
         let mut a = Self::default();

@@ -1,15 +1,22 @@
-//! The rows of the table: kind, name, number, versions, and how long the body is.
+//! The rows of the table: kind, name, numbers, versions, and lengths of the body.
 
-use super::Kind as K;
-use super::Place::{
+use super::MessageKind as K;
+use super::WireNumber::{
     Nicira as Nx, NiciraReply as NxRep, NiciraRequest as NxReq, Onf, OnfReply as OnfRep, OnfRequest as OnfReq,
     Reply as Rep, Request as Req, Type as T,
 };
-use super::{Kind, Length, Place, Row};
+use super::{Length, MessageKind, Row, WireNumber};
 use crate::Version::{self, V10, V11, V12, V13, V14, V15};
 
-const fn row(kind: Kind, name: &'static str, place: Place, first: Version, last: Version, length: Length) -> Row {
-    Row { kind, name, place, first, last, length }
+const fn row(
+    kind: MessageKind,
+    name: &'static str,
+    number: WireNumber,
+    first: Version,
+    last: Version,
+    length: Length,
+) -> Row {
+    Row { kind, name, number, first, last, length }
 }
 
 const fn exactly(bytes: u16) -> Length {

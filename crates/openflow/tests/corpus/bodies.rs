@@ -9,7 +9,7 @@ use openflow::Action;
 use openflow::Version;
 use openflow::encode_instructions;
 use openflow::nxm::encode_nx_match;
-use openflow::types::Place;
+use openflow::types::WireNumber;
 
 // Ports and queues.
 
@@ -89,7 +89,7 @@ pub(crate) fn port_stats(g: &mut Gen, version: Version) -> Vec<u8> {
                     let n = 4 * g.below(9) as usize;
                     (g.choice(2) as u16, g.some(n))
                 }
-                // Open vSwitch's counts of RFC 2819, and its own.
+                // Open vSwitch's counters of RFC 2819, and its custom ones.
                 2 => (0xffff, cat(&[&INTEL.to_be_bytes(), &1u32.to_be_bytes(), &g.pad(4), &numbers(g, 21)])),
                 3 => (0xffff, cat(&[&INTEL.to_be_bytes(), &2u32.to_be_bytes(), &custom(g)])),
                 _ => g.experimenter(),
@@ -99,7 +99,7 @@ pub(crate) fn port_stats(g: &mut Gen, version: Version) -> Vec<u8> {
     }
 }
 
-/// Statistics with names.
+/// Counters with names.
 fn custom(g: &mut Gen) -> Vec<u8> {
     let n = g.below(4);
     let mut out = cat(&[&g.pad(2), &(n as u16).to_be_bytes()]);
@@ -182,7 +182,7 @@ fn buffer(g: &mut Gen) -> Vec<u8> {
     id.to_be_bytes().to_vec()
 }
 
-/// A length of the whole packet that goes with the part that is there.
+/// The length of a whole packet that begins with `data`.
 fn total(g: &mut Gen, data: &[u8]) -> u16 {
     match g.below(4) {
         0 => g.u16(),
@@ -248,7 +248,7 @@ pub(crate) fn packet_in2(g: &mut Gen, pool: &Pool, version: Version) -> Vec<u8> 
     out
 }
 
-/// NXPINT_CONTINUATION: what Open vSwitch's switch puts there.
+/// NXPINT_CONTINUATION, in the form of Open vSwitch.
 fn continuation(g: &mut Gen, pool: &Pool, version: Version) -> (u16, Vec<u8>) {
     let inner = g.properties(5, &mut |g| match g.below(9) {
         0 => (0x8000, g.some(16)),
@@ -368,17 +368,17 @@ pub(crate) fn stats_list(g: &mut Gen) -> Vec<u8> {
     property(0, &body)
 }
 
-pub(crate) fn flow_request(g: &mut Gen, pool: &Pool, version: Version) -> (Place, Vec<u8>) {
+pub(crate) fn flow_request(g: &mut Gen, pool: &Pool, version: Version) -> (WireNumber, Vec<u8>) {
     let (matching, ..) = flow(g, pool, version);
     let ty = 1 + g.below(2) as u16;
     let table = g.u8();
     let port = g.port(version);
     if version == V10 {
-        return (Place::Request(ty), cat(&[&matching, &[table], &g.pad(1), &port]));
+        return (WireNumber::Request(ty), cat(&[&matching, &[table], &g.pad(1), &port]));
     }
     let mask = g.of(&[0, u64::MAX, 0xff]).to_be_bytes();
     let body = cat(&[&[table], &g.pad(3), &port, &group_id(g), &g.pad(4), &g.u64().to_be_bytes(), &mask, &matching]);
-    (Place::Request(ty), body)
+    (WireNumber::Request(ty), body)
 }
 
 pub(crate) fn nx_flow_request(g: &mut Gen, pool: &Pool) -> Vec<u8> {
@@ -441,7 +441,7 @@ pub(crate) fn monitor10(g: &mut Gen, pool: &Pool) -> Vec<u8> {
     cat(&[&head, &bytes])
 }
 
-/// As the Open Networking Foundation's extension of OpenFlow 1.3 has it.
+/// In the form of the Open Networking Foundation's extension of OpenFlow 1.3.
 pub(crate) fn monitor13(g: &mut Gen, pool: &Pool) -> Vec<u8> {
     let matching = if g.once_in(2) { Match::ANY } else { pool.any(g).0 };
     let bytes = of_match(&matching, V13);

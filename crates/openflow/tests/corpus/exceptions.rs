@@ -1,5 +1,5 @@
-//! Where what we print or send is not what Open vSwitch 3.1 does, on purpose: each rule with its reason. One that no longer
-//! applies to anything fails the test.
+//! Intended differences from the output and bytes of Open vSwitch 3.1: each rule with its reason. The test fails if a rule no
+//! longer applies.
 
 use openflow::Version;
 use std::fmt::Write;
@@ -7,10 +7,10 @@ use std::fmt::Write;
 /// One difference.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Difference<'a> {
-    /// What kind of message, or which format of flows.
+    /// The kind of message, or the format of flows.
     pub(crate) kind: &'a str,
     pub(crate) version: Option<Version>,
-    /// Whether something was damaged on purpose; of a flow, whether fields were left out that lack what they presuppose.
+    /// True if the test damaged the message; for a flow, if fields were dropped because their prerequisites are missing.
     pub(crate) damaged: bool,
     /// The message, or the text of the flow.
     pub(crate) given: &'a [u8],
@@ -21,12 +21,12 @@ pub(crate) struct Difference<'a> {
 pub(crate) struct Exception {
     pub(crate) reason: &'static str,
     pub(crate) applies: fn(&Difference<'_>) -> bool,
-    /// How many there may be at most: where two things are wrong, few.
+    /// The largest number of differences of the rule: small for messages with two errors.
     pub(crate) most: usize,
 }
 
 impl Exception {
-    /// Prints what falls under the rule if the environment variable `CORPUS_SHOW` has words of its reason.
+    /// Prints the differences of the rule if the environment variable `CORPUS_SHOW` has words of its reason.
     pub(crate) fn show(&self, d: &Difference<'_>) {
         if std::env::var("CORPUS_SHOW").is_ok_and(|words| self.reason.contains(&words)) {
             let given = match std::str::from_utf8(d.given) {
@@ -42,12 +42,12 @@ const fn because(reason: &'static str, applies: fn(&Difference<'_>) -> bool) -> 
     Exception { reason, applies, most: usize::MAX }
 }
 
-/// The error that a text tells.
+/// The error in a text.
 fn error(text: &str) -> Option<&str> {
     text.split_once("***decode error: ")?.1.split_once("***").map(|(e, _)| e)
 }
 
-/// The text without masks of `set_field` that are all of a field which is not all of its bytes.
+/// The text without masks of `set_field` that cover all of a field which does not fill its bytes.
 fn without_whole_masks(text: &str) -> String {
     let mut out = String::new();
     let mut rest = text;
@@ -65,7 +65,7 @@ fn without_whole_masks(text: &str) -> String {
     out + rest
 }
 
-/// The text without matches of these fields, and without what stands between fields.
+/// The text without matches on these fields, and without the separators between fields.
 fn without(text: &str, fields: &[&str]) -> String {
     let text = &without_whole_masks(text);
     let words = text.split([',', ' ', '\n']).filter(|w| !w.is_empty());
@@ -140,7 +140,7 @@ pub(crate) const MESSAGES: &[Exception] = &[
     because("all bits at once say nothing of how flows are evicted", |d| d.theirs.contains("eviction=***error***")),
     because("quoted messages of versions that there are not are not named", |d| d.theirs.contains("(OF 0x")),
     Exception {
-        reason: "several things are wrong with a damaged message: which of them is told, and what was read before",
+        reason: "several errors in a damaged message: the choice of the reported one, and the fields read before",
         applies: |d| d.damaged && (error(d.ours).is_some() || error(d.theirs).is_some()),
         most: 130,
     },
@@ -149,10 +149,10 @@ pub(crate) const MESSAGES: &[Exception] = &[
     }),
 ];
 
-/// Flows that are wrong: here `ours` and `theirs` are what is said of them, nothing of those that are taken.
+/// Flows with errors: `ours` and `theirs` are the error messages, empty for accepted flows.
 pub(crate) const DAMAGED_FLOWS: &[Exception] = &[
     Exception {
-        reason: "several things are wrong, or one is told in other words: both refuse",
+        reason: "several errors, or one error in other words: both refuse",
         applies: |d| !d.ours.is_empty() && !d.theirs.is_empty(),
         most: 20,
     },
@@ -163,12 +163,12 @@ pub(crate) const DAMAGED_FLOWS: &[Exception] = &[
     },
 ];
 
-/// The first rule that a difference falls under.
+/// Returns the first rule that covers a difference.
 pub(crate) fn find(rules: &[Exception], d: &Difference<'_>) -> Option<usize> {
     rules.iter().position(|rule| (rule.applies)(d))
 }
 
-/// Says how many fell under each, and that there are neither too many nor none.
+/// Reports each rule with too many or no differences.
 pub(crate) fn settle(rules: &[Exception], counts: &[usize]) -> Vec<String> {
     let mut wrong = Vec::new();
     for (rule, n) in rules.iter().zip(counts) {
@@ -180,13 +180,13 @@ pub(crate) fn settle(rules: &[Exception], counts: &[usize]) -> Vec<String> {
     wrong
 }
 
-/// Whether the text of a flow has one of these words.
+/// Returns true if the text of a flow has one of these words.
 fn says(d: &Difference<'_>, words: &[&str]) -> bool {
     let text = std::str::from_utf8(d.given).unwrap_or_default();
     words.iter().any(|w| text.contains(w))
 }
 
-/// The entry of a match that says that packets begin with an Ethernet header.
+/// The match entry for a packet that begins with an Ethernet header.
 const IS_ETHERNET: &str = "8000580400000000";
 
 pub(crate) const FLOWS: &[Exception] = &[

@@ -1,4 +1,4 @@
-//! Where single fields may stand, and with which values: each of them in messages of its own, held against Open vSwitch.
+//! The contexts and values that single fields allow: each field in messages of its own, compared with Open vSwitch.
 
 use crate::make::{cat, message, padded};
 use flow::Field;
@@ -6,9 +6,9 @@ use flow::field::FIELDS;
 use openflow::Version::{self, V12, V13, V14, V15};
 use openflow::nxm::{Dialect, Header};
 use openflow::print::{Style, print};
-use openflow::types::Place;
+use openflow::types::WireNumber;
 
-/// Header, value and perhaps a mask, each of these as often as the field is wide.
+/// Header, value and perhaps a mask, each repeated to the width of the field.
 fn entry(header: Header, value: &[u8]) -> Vec<u8> {
     let mut out = openflow::wire::Writer::new();
     header.encode(&mut out);
@@ -16,18 +16,18 @@ fn entry(header: Header, value: &[u8]) -> Vec<u8> {
     out.to_vec()
 }
 
-/// Fields that Open vSwitch has not, and those of which it looks neither at the values nor, in matches, at the masks.
+/// Fields that Open vSwitch lacks, and fields whose values and match masks it does not check.
 fn is_excepted(field: Field) -> bool {
     matches!(field, Field::PbbIsid | Field::PbbUca | Field::Ipv6Exthdr)
         || (Field::TunErspanIdx..=Field::TunGtpuMsgtype).contains(&field)
 }
 
-/// All fields that have a number in `version`, with values and masks that some of them take.
+/// All fields with a number in `version`, with some values and masks.
 fn entries(version: Version) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     for info in FIELDS.iter().filter(|info| !is_excepted(info.id)) {
         let Some(exact) = Header::of(info.id, false, Dialect::Oxm(version)) else { continue };
-        // Options have no width of their own.
+        // Tunnel options have no fixed width.
         let n = if info.wire_bytes() > 16 { 8 } else { info.wire_bytes() };
         let low = |byte: u8| [vec![0; n - 1], vec![byte]].concat();
         let mut high = low(5);
@@ -51,10 +51,11 @@ fn with_match(entries: &[u8]) -> Vec<u8> {
 
 fn flow_mod(version: Version, instructions: &[u8]) -> Vec<u8> {
     let head = cat(&[&[0; 16], &[3, 0], &[0; 6], &[0xff; 12], &[0; 4]]);
-    message(version, 1, Place::Type(14), false, &cat(&[&head, &with_match(&[]), instructions]))
+    message(version, 1, WireNumber::Type(14), false, &cat(&[&head, &with_match(&[]), instructions]))
 }
 
-/// Compares what is printed of messages, but for those of which `excepted` is told what we and they print.
+/// Compares the text of messages. `excepted` gets our text and that of Open vSwitch, and returns true for intended
+/// differences.
 fn compare(messages: &[Vec<u8>], excepted: impl Fn(&str, &str) -> bool) {
     let Some(ofctl) = oracle::program("ovs-ofctl") else { return };
     let bytes: Vec<&[u8]> = messages.iter().map(Vec::as_slice).collect();
@@ -81,7 +82,7 @@ fn packets_are_sent_with_the_same_fields() {
         .iter()
         .map(|entry| {
             let metadata = with_match(&cat(&[&IN_PORT, entry]));
-            message(V15, 1, Place::Type(13), false, &cat(&[&[0xff; 4], &[0; 4], &metadata, &[1; 14]]))
+            message(V15, 1, WireNumber::Type(13), false, &cat(&[&[0xff; 4], &[0; 4], &metadata, &[1; 14]]))
         })
         .collect();
     compare(&messages, |_, _| false);
@@ -97,7 +98,7 @@ fn the_same_values_are_set() {
     };
     let messages: Vec<Vec<u8>> =
         [V12, V13, V14, V15].iter().flat_map(|v| entries(*v).iter().map(|e| set(*v, e)).collect::<Vec<_>>()).collect();
-    // Of lengths that no field has, Open vSwitch tells the one or the other by accident.
+    // For lengths that no field has, Open vSwitch's choice between the two errors is accidental.
     let refused = |text: &str| text.contains("OFPBAC_BAD_SET_LEN") || text.contains("OFPBAC_BAD_SET_TYPE");
     compare(&messages, move |ours, theirs| refused(ours) && refused(theirs));
 }

@@ -1,4 +1,4 @@
-//! Flows from text to bytes, in each format that can carry them.
+//! Flows as text and as bytes, in each format that can carry them.
 
 use crate::make::Gen;
 use crate::texts;
@@ -7,7 +7,7 @@ use openflow::message::{Form, Message, Options, encode_with};
 use openflow::{FlowModCommand, ParsedFlow, Protocols, Version, parse_flow};
 use std::path::Path;
 
-/// A way to send flows.
+/// A flow format of `ovs-ofctl`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wire {
     pub(crate) name: &'static str,
@@ -33,7 +33,7 @@ pub(crate) const WIRES: [Wire; 9] = [
     wire("OXM-OpenFlow15", Version::V15, Form::Standard, false, Protocols::OF15_OXM),
 ];
 
-/// Flows that we take, and what we make of them.
+/// Flows that our parser accepts, as text and as parsed.
 pub(crate) fn accepted(g: &mut Gen, n: usize) -> Vec<(String, ParsedFlow)> {
     let mut all = Vec::new();
     while all.len() < n {
@@ -45,21 +45,21 @@ pub(crate) fn accepted(g: &mut Gen, n: usize) -> Vec<(String, ParsedFlow)> {
     all
 }
 
-/// The bytes that we send.
+/// The bytes of our encoder.
 pub(crate) fn ours(wire: Wire, flow: &ParsedFlow) -> Vec<u8> {
     let options = Options { flow_mod_table_id: wire.table_id, ..Options::default() };
     encode_with(wire.version, 0, &Message::FlowMod(wire.form, Box::new(flow.flow_mod.clone())), options)
 }
 
-/// What the program says of one flow.
+/// The program's result for one flow.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Theirs {
-    /// It sends these bytes, here with the transaction id 0.
+    /// The bytes that it sends, with the transaction id set to 0.
     Bytes(Vec<u8>),
     Error(String),
 }
 
-/// The messages in what `parse-flows -mmmmm` prints.
+/// Extracts the messages from the output of `parse-flows -mmmmm`.
 fn messages(output: &str) -> Vec<Vec<u8>> {
     let mut all: Vec<Vec<u8>> = Vec::new();
     for line in output.lines() {
@@ -76,10 +76,11 @@ fn messages(output: &str) -> Vec<Vec<u8>> {
     all
 }
 
-/// What the program makes of these lines in this format. One that it does not take ends it, and the next goes on after it.
+/// The program's results for these lines in this format. The program stops at a line that it refuses; a further run continues
+/// after it.
 pub(crate) fn theirs(program: &Path, format: &str, version: &str, lines: &[&str]) -> Vec<Theirs> {
     let mut all = Vec::new();
-    // Lines that stand together; those that cannot be sent in one format with others are halved.
+    // Ranges of lines for one run; a range that no single format can carry is halved.
     let mut parts: Vec<_> = std::iter::once(0..lines.len()).collect();
     let mut runs = 0;
     while let Some(part) = parts.pop() {
@@ -109,7 +110,7 @@ pub(crate) fn theirs(program: &Path, format: &str, version: &str, lines: &[&str]
                 all.push(Theirs::Error(error.to_owned()));
                 parts.extend((part.len() > 1).then_some(part.start + 1..part.end));
             }
-            // What comes before the line is tried by itself, and the line as the first of the rest.
+            // The lines before the refused one form a range of their own, and the refused line begins the next.
             (Some(n), _) => {
                 let at = part.start + n - 1;
                 parts.extend([at..part.end, part.start..at]);
@@ -125,7 +126,7 @@ pub(crate) fn theirs(program: &Path, format: &str, version: &str, lines: &[&str]
     all
 }
 
-/// A flow with something wrong in it, most of the time.
+/// A flow that has an error most of the time.
 pub(crate) fn damaged(g: &mut Gen) -> String {
     let mut bytes = texts::flow(g).into_bytes();
     for _ in 0..=g.below(2) {
@@ -136,7 +137,7 @@ pub(crate) fn damaged(g: &mut Gen) -> String {
             2 => bytes[at] = g.of(b",=()[]:/->.0x9 qf"),
             3 => bytes.truncate(at.max(1)),
             4 => {
-                // A word of another place.
+                // A word of another flow.
                 let other = texts::flow(g);
                 let words: Vec<&str> = other.split([',', '=', ':', '(', ')']).filter(|w| !w.is_empty()).collect();
                 let word = g.of(&words);

@@ -1,4 +1,4 @@
-//! Bodies of messages: groups and meters, tables, and what is Nicira's.
+//! Bodies of messages: groups and meters, tables, and Nicira's extensions.
 
 use crate::bodies::{duration, numbers};
 use crate::make::{Gen, cat, entry, padded, property};
@@ -242,7 +242,7 @@ pub(crate) fn table_features(g: &mut Gen, version: Version) -> Vec<u8> {
                     (ty, several(g, 6, |g| cat(&[&g.of(&list).to_be_bytes(), &[0, 4]])))
                 }
                 8 | 10 | 12..=15 => {
-                    // Fields that take masks, and how long they are; and others.
+                    // Fields that accept masks, with their lengths; and others.
                     let maskable = [(0x02u8, 8u8), (0x03, 6), (0x06, 2), (0x0b, 4), (0x0d, 2), (0x1a, 16), (0x1b, 16)];
                     let mut headers: Vec<[u8; 4]> = vec![
                         [0x80, 0, 0, 4],
@@ -269,7 +269,7 @@ pub(crate) fn table_features(g: &mut Gen, version: Version) -> Vec<u8> {
     entry(&cat(&[&head, &caps.to_be_bytes(), &most.to_be_bytes(), &properties]))
 }
 
-// Nicira's.
+// Nicira's extensions.
 
 pub(crate) fn tlv_maps(g: &mut Gen) -> Vec<u8> {
     several(g, 4, |g| {

@@ -1,8 +1,8 @@
-//! Generated corpora held against Open vSwitch's `ovs-ofctl`: messages of every kind and version as text, and flows,
+//! Generated corpora compared with Open vSwitch's `ovs-ofctl`: messages of every kind and version as text, and flows,
 //! groups and meters from text to bytes, well-formed and damaged.
 //!
 //! The program is taken from the folder `$FLOWSTONE_PEERS/bin`. Without that variable the tests are skipped, but under
-//! `CI=true` they fail. All that is generated is the same in each run.
+//! `CI=true` they fail. The generated data is the same in each run.
 
 mod bodies;
 mod exceptions;
@@ -26,7 +26,7 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// What is wrong: how much, and the first few.
+/// Formats the number of differences, and the first few of them.
 fn some(wrong: &[String]) -> String {
     format!(
         "{} differences:\n{}",
@@ -41,7 +41,7 @@ fn some(wrong: &[String]) -> String {
 }
 
 #[test]
-fn messages_are_printed_alike() {
+fn messages_are_printed_as_by_open_vswitch() {
     let Some(ofctl) = oracle::program("ovs-ofctl") else { return };
     let mut g = make::Gen::new(1);
     let pool = messages::Pool::new(&mut g);
@@ -59,9 +59,9 @@ fn messages_are_printed_alike() {
         let theirs = printed::texts(&ofctl, args, &bytes);
         for ((kind, version, message, damaged), theirs) in all.iter().zip(theirs) {
             let ours = print(message, Style::plain(verbosity));
-            // Bytes that are not text are the same to both, but replaced in what we have of theirs.
+            // Both print bytes that are not UTF-8 unchanged, but reading the program's output replaced them.
             let theirs = theirs.unwrap_or_else(|| "it crashes".to_owned());
-            // With more words, it writes matches of flow mods as they are on the wire.
+            // At this verbosity, it prints the matches of flow mods in wire format.
             let raw = verbosity > 2 && theirs.contains("FLOW_MOD");
             if theirs.trim_end() == ours.trim_end() || raw {
                 continue;
@@ -93,7 +93,7 @@ fn messages_are_printed_alike() {
 }
 
 #[test]
-fn flows_are_sent_alike() {
+fn flows_are_encoded_as_by_open_vswitch() {
     let Some(ofctl) = oracle::program("ovs-ofctl") else { return };
     let mut g = make::Gen::new(2);
     let flows = flows::accepted(&mut g, 3200);
@@ -101,7 +101,7 @@ fn flows_are_sent_alike() {
     let mut wrong = Vec::new();
     let mut compared = 0;
     for wire in flows::WIRES {
-        // A match on an Ethernet header needs more than these, says Open vSwitch, which tells it from none.
+        // Open vSwitch does not send a match on the Ethernet packet type in these formats, as it distinguishes it from no match.
         let old = [Protocols::OF10_STD, Protocols::OF10_STD_TID, Protocols::OF11_STD].contains(&wire.protocol);
         let says_ethernet =
             |text: &str| text.contains("packet_type=(0,0)") || text.split(',').any(|word| word == "eth");
@@ -147,7 +147,7 @@ fn flows_are_sent_alike() {
 }
 
 #[test]
-fn damaged_flows_are_refused_alike() {
+fn damaged_flows_are_refused_as_by_open_vswitch() {
     let Some(ofctl) = oracle::program("ovs-ofctl") else { return };
     let mut g = make::Gen::new(3);
     let lines: Vec<String> = (0..600).map(|_| flows::damaged(&mut g)).collect();
@@ -162,7 +162,7 @@ fn damaged_flows_are_refused_alike() {
         };
         let theirs = match theirs {
             flows::Theirs::Bytes(_) => String::new(),
-            // It is well-formed, but nothing that is allowed by default carries it.
+            // The flow is well-formed, but no format that is allowed by default can carry it.
             flows::Theirs::Error(e) if e == "no usable protocol" => String::new(),
             flows::Theirs::Error(e) => e,
         };

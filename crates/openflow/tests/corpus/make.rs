@@ -2,14 +2,14 @@
 
 use base::rng::Rng;
 use openflow::Version;
-use openflow::types::Place;
+use openflow::types::WireNumber;
 
 pub(crate) const NICIRA: u32 = 0x2320;
-/// Who defined counters of ports that Open vSwitch tells.
+/// The experimenter that defined the port counters which Open vSwitch adds.
 pub(crate) const INTEL: u32 = 0xaa01;
 pub(crate) const ONF: u32 = 0x4f4e_4600;
 
-/// What chooses.
+/// A generator of random choices.
 pub(crate) struct Gen {
     rng: Rng,
 }
@@ -65,12 +65,12 @@ impl Gen {
         (0..n).map(|_| self.rng.next_u64() as u8).collect()
     }
 
-    /// Padding: zeros, but for a few.
+    /// Padding: zeros, except for a few bytes.
     pub(crate) fn pad(&mut self, n: usize) -> Vec<u8> {
         if self.once_in(40) { self.some(n) } else { vec![0; n] }
     }
 
-    /// Flags, of which those in `known` are likely.
+    /// Flags, most often some of `known`.
     pub(crate) fn flags(&mut self, known: u64) -> u64 {
         match self.below(12) {
             0 => self.u64(),
@@ -163,7 +163,7 @@ impl Gen {
         out
     }
 
-    /// Properties, each of one of these types with this body.
+    /// Properties with types and bodies from `one`.
     pub(crate) fn properties(&mut self, most: u64, one: &mut dyn FnMut(&mut Self) -> (u16, Vec<u8>)) -> Vec<u8> {
         let mut out = Vec::new();
         for _ in 0..self.below(most + 1) {
@@ -173,7 +173,7 @@ impl Gen {
         out
     }
 
-    /// An experimenter's property.
+    /// An experimenter property.
     pub(crate) fn experimenter(&mut self) -> (u16, Vec<u8>) {
         let vendor = self.of(&[NICIRA, ONF, 7]);
         let subtype = self.below(3) as u32;
@@ -182,12 +182,12 @@ impl Gen {
     }
 }
 
-/// Several pieces of bytes as one.
+/// Concatenates bytes.
 pub(crate) fn cat(parts: &[&[u8]]) -> Vec<u8> {
     parts.concat()
 }
 
-/// Zeros up to a multiple of eight bytes.
+/// Appends zeros up to a multiple of eight bytes.
 pub(crate) fn padded(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes.resize(bytes.len().next_multiple_of(8), 0);
     bytes
@@ -198,7 +198,7 @@ pub(crate) fn property(ty: u16, body: &[u8]) -> Vec<u8> {
     padded(cat(&[&ty.to_be_bytes(), &(body.len() as u16 + 4).to_be_bytes(), body]))
 }
 
-/// The same with the length of all in front: an entry of a list, whose length is the first that it says.
+/// An entry of a list: `body` after its length.
 pub(crate) fn entry(body: &[u8]) -> Vec<u8> {
     cat(&[&(body.len() as u16 + 2).to_be_bytes(), body])
 }
@@ -209,8 +209,8 @@ pub(crate) fn hex(text: &str) -> Vec<u8> {
     digits.chunks_exact(2).map(|pair| digit(pair[0]) << 4 | digit(pair[1])).collect()
 }
 
-/// The whole message.
-pub(crate) fn message(version: Version, xid: u32, place: Place, more: bool, body: &[u8]) -> Vec<u8> {
+/// A whole message.
+pub(crate) fn message(version: Version, xid: u32, wire_number: WireNumber, more: bool, body: &[u8]) -> Vec<u8> {
     let old = version == Version::V10;
     let stats = |reply: bool, ty: u16, vendor: Option<(u32, u32)>| {
         let number = if old { 16 } else { 18 } + u8::from(reply);
@@ -218,29 +218,29 @@ pub(crate) fn message(version: Version, xid: u32, place: Place, more: bool, body
         let mut out = cat(&[&ty.to_be_bytes(), &u16::from(more).to_be_bytes(), pad]);
         if let Some((vendor, subtype)) = vendor {
             out.extend(cat(&[&vendor.to_be_bytes(), &subtype.to_be_bytes()]));
-            // In OpenFlow 1.0 these 16 bytes are eight less of header and eight of padding more.
+            // In OpenFlow 1.0 these 16 bytes are eight bytes of header and eight of padding.
             out.resize(16, 0);
         }
         (number, out)
     };
     let vendor = |vendor: u32, subtype: u32| (4, cat(&[&vendor.to_be_bytes(), &subtype.to_be_bytes()]));
-    let (number, headers) = match place {
-        Place::Type(n) => (n, Vec::new()),
-        Place::Nicira(n) => vendor(NICIRA, n),
-        Place::Onf(n) => vendor(ONF, n),
-        Place::Request(n) => stats(false, n, None),
-        Place::Reply(n) => stats(true, n, None),
-        Place::NiciraRequest(n) => stats(false, 0xffff, Some((NICIRA, n))),
-        Place::NiciraReply(n) => stats(true, 0xffff, Some((NICIRA, n))),
-        Place::OnfRequest(n) => stats(false, 0xffff, Some((ONF, n))),
-        Place::OnfReply(n) => stats(true, 0xffff, Some((ONF, n))),
+    let (number, headers) = match wire_number {
+        WireNumber::Type(n) => (n, Vec::new()),
+        WireNumber::Nicira(n) => vendor(NICIRA, n),
+        WireNumber::Onf(n) => vendor(ONF, n),
+        WireNumber::Request(n) => stats(false, n, None),
+        WireNumber::Reply(n) => stats(true, n, None),
+        WireNumber::NiciraRequest(n) => stats(false, 0xffff, Some((NICIRA, n))),
+        WireNumber::NiciraReply(n) => stats(true, 0xffff, Some((NICIRA, n))),
+        WireNumber::OnfRequest(n) => stats(false, 0xffff, Some((ONF, n))),
+        WireNumber::OnfReply(n) => stats(true, 0xffff, Some((ONF, n))),
     };
     let mut out = cat(&[&[version.wire(), number, 0, 0], &xid.to_be_bytes(), &headers, body]);
     set_length(&mut out);
     out
 }
 
-/// Puts the length into the header.
+/// Sets the length in the header.
 pub(crate) fn set_length(message: &mut Vec<u8>) {
     message.truncate(0xfff8);
     let length = (message.len() as u16).to_be_bytes();

@@ -24,9 +24,9 @@ use openflow::nxm::encode_oxm_match;
 use openflow::of_match::encode_of10;
 use openflow::of_match::encode_of11;
 use openflow::parse_flow;
-use openflow::types::Place;
+use openflow::types::WireNumber;
 
-/// Matches and actions to put into messages.
+/// Matches and actions to use in messages.
 pub(crate) struct Pool {
     flows: Vec<(Match, Vec<Action>)>,
 }
@@ -48,12 +48,12 @@ impl Pool {
     }
 }
 
-/// One kind of message: in which versions it is, and how to make one.
-pub(crate) struct Kind {
+/// One kind of message: its versions, and a function that makes one.
+pub(crate) struct MessageGenerator {
     pub(crate) name: &'static str,
     versions: &'static [Version],
-    make: fn(&mut Gen, &Pool, Version) -> (Place, Vec<u8>),
-    /// How many of these for one of another kind.
+    make: fn(&mut Gen, &Pool, Version) -> (WireNumber, Vec<u8>),
+    /// The number of these messages for each message of weight 1.
     weight: usize,
 }
 
@@ -67,20 +67,20 @@ const fn kind(
     name: &'static str,
     versions: &'static [Version],
     weight: usize,
-    make: fn(&mut Gen, &Pool, Version) -> (Place, Vec<u8>),
-) -> Kind {
-    Kind { name, versions, make, weight }
+    make: fn(&mut Gen, &Pool, Version) -> (WireNumber, Vec<u8>),
+) -> MessageGenerator {
+    MessageGenerator { name, versions, make, weight }
 }
 
-fn t(n: u8, body: Vec<u8>) -> (Place, Vec<u8>) {
-    (Place::Type(n), body)
+fn t(n: u8, body: Vec<u8>) -> (WireNumber, Vec<u8>) {
+    (WireNumber::Type(n), body)
 }
 
-fn nx(n: u32, body: Vec<u8>) -> (Place, Vec<u8>) {
-    (Place::Nicira(n), body)
+fn nx(n: u32, body: Vec<u8>) -> (WireNumber, Vec<u8>) {
+    (WireNumber::Nicira(n), body)
 }
 
-pub(crate) const KINDS: &[Kind] = &[
+pub(crate) const KINDS: &[MessageGenerator] = &[
     kind("hello", ALL, 1, |g, _, _| t(0, hello(g))),
     kind("error", ALL, 6, |g, p, v| t(1, error(g, p, v))),
     kind("echo", ALL, 1, |g, _, _| {
@@ -132,13 +132,13 @@ pub(crate) const KINDS: &[Kind] = &[
     kind("request forward", FROM14, 2, |g, p, v| t(32, request_forward(g, p, v))),
     kind("bundle control", FROM14, 1, |g, _, _| t(33, bundle_control(g))),
     kind("bundle add", FROM14, 3, |g, p, v| t(34, bundle_add(g, p, v))),
-    kind("ONF role status", &[V13], 1, |g, _, _| (Place::Onf(1911), role_status(g))),
-    kind("ONF bundle control", &[V13], 2, |g, _, _| (Place::Onf(2300), bundle_control(g))),
-    kind("ONF bundle add", &[V13], 4, |g, p, v| (Place::Onf(2301), bundle_add(g, p, v))),
-    kind("ONF request forward", &[V13], 2, |g, p, v| (Place::Onf(2350), request_forward(g, p, v))),
+    kind("ONF role status", &[V13], 1, |g, _, _| (WireNumber::Onf(1911), role_status(g))),
+    kind("ONF bundle control", &[V13], 2, |g, _, _| (WireNumber::Onf(2300), bundle_control(g))),
+    kind("ONF bundle add", &[V13], 4, |g, p, v| (WireNumber::Onf(2301), bundle_add(g, p, v))),
+    kind("ONF request forward", &[V13], 2, |g, p, v| (WireNumber::Onf(2350), request_forward(g, p, v))),
     kind("ONF monitor", &[V13], 1, |g, _, _| {
         let n = g.below(3) as u32;
-        (Place::Onf(1870 + n), if n == 0 { g.u32().to_be_bytes().to_vec() } else { Vec::new() })
+        (WireNumber::Onf(1870 + n), if n == 0 { g.u32().to_be_bytes().to_vec() } else { Vec::new() })
     }),
     kind("NX role", ALL, 1, |g, _, _| {
         let n = 10 + g.below(2) as u32;
@@ -171,110 +171,121 @@ pub(crate) const KINDS: &[Kind] = &[
     kind("NX flush", ALL, 3, |g, _, _| nx(32, ct_flush(g))),
     kind("NX request forward", &[V10, V11, V12], 1, |g, p, v| nx(132, request_forward(g, p, v))),
     kind("flow request", ALL, 2, flow_request),
-    kind("flow reply", ALL, 8, |g, p, v| (Place::Reply(1), flow_reply(g, p, v))),
+    kind("flow reply", ALL, 8, |g, p, v| (WireNumber::Reply(1), flow_reply(g, p, v))),
     kind("desc reply", ALL, 1, |g, _, _| {
-        (Place::Reply(0), cat(&[&g.name(256), &g.name(256), &g.name(256), &g.name(32), &g.name(256)]))
+        (WireNumber::Reply(0), cat(&[&g.name(256), &g.name(256), &g.name(256), &g.name(32), &g.name(256)]))
     }),
     kind("aggregate reply", &[V10, V11, V12, V13, V14], 1, |g, _, _| {
-        (Place::Reply(2), cat(&[&g.u64().to_be_bytes(), &g.u64().to_be_bytes(), &g.u32().to_be_bytes(), &g.pad(4)]))
+        (
+            WireNumber::Reply(2),
+            cat(&[&g.u64().to_be_bytes(), &g.u64().to_be_bytes(), &g.u32().to_be_bytes(), &g.pad(4)]),
+        )
     }),
-    kind("aggregate reply of 1.5", &[V15], 2, |g, _, _| (Place::Reply(2), stats_list(g))),
-    kind("table reply", ALL, 3, |g, _, v| (Place::Reply(3), table_stats(g, v))),
+    kind("aggregate reply of 1.5", &[V15], 2, |g, _, _| (WireNumber::Reply(2), stats_list(g))),
+    kind("table reply", ALL, 3, |g, _, v| (WireNumber::Reply(3), table_stats(g, v))),
     kind("port request", ALL, 1, |g, _, v| {
         let n = if v == V10 { 6 } else { 4 };
-        (Place::Request(4), cat(&[&g.port(v), &g.pad(n)]))
+        (WireNumber::Request(4), cat(&[&g.port(v), &g.pad(n)]))
     }),
-    kind("port reply", ALL, 3, |g, _, v| (Place::Reply(4), several(g, 3, |g| port_stats(g, v)))),
-    kind("queue request", ALL, 1, |g, _, v| (Place::Request(5), queue_request(g, v))),
-    kind("queue reply", ALL, 3, |g, _, v| (Place::Reply(5), several(g, 3, |g| queue_stats(g, v)))),
+    kind("port reply", ALL, 3, |g, _, v| (WireNumber::Reply(4), several(g, 3, |g| port_stats(g, v)))),
+    kind("queue request", ALL, 1, |g, _, v| (WireNumber::Request(5), queue_request(g, v))),
+    kind("queue reply", ALL, 3, |g, _, v| (WireNumber::Reply(5), several(g, 3, |g| queue_stats(g, v)))),
     kind("group request", FROM11, 1, |g, _, _| {
         let ty = g.of(&[6, 6, 6, 7]);
-        (Place::Request(ty), cat(&[&group_id(g), &g.pad(4)]))
+        (WireNumber::Request(ty), cat(&[&group_id(g), &g.pad(4)]))
     }),
-    kind("group reply", FROM11, 3, |g, _, v| (Place::Reply(6), several(g, 3, |g| group_stats(g, v >= V13)))),
-    kind("group desc reply", FROM11, 4, |g, p, v| (Place::Reply(7), several(g, 3, |g| group_desc(g, p, v, v == V15)))),
-    kind("group features reply", FROM12, 1, |g, _, _| (Place::Reply(8), group_features(g))),
+    kind("group reply", FROM11, 3, |g, _, v| (WireNumber::Reply(6), several(g, 3, |g| group_stats(g, v >= V13)))),
+    kind("group desc reply", FROM11, 4, |g, p, v| {
+        (WireNumber::Reply(7), several(g, 3, |g| group_desc(g, p, v, v == V15)))
+    }),
+    kind("group features reply", FROM12, 1, |g, _, _| (WireNumber::Reply(8), group_features(g))),
     kind("meter request", FROM13, 1, |g, _, _| {
         let ty = 9 + g.below(2) as u16;
-        (Place::Request(ty), cat(&[&meter_id(g), &g.pad(4)]))
+        (WireNumber::Request(ty), cat(&[&meter_id(g), &g.pad(4)]))
     }),
-    kind("meter reply", FROM13, 2, |g, _, _| (Place::Reply(9), several(g, 3, meter_stats))),
-    kind("meter config reply", FROM13, 2, |g, _, _| (Place::Reply(10), several(g, 3, meter_config))),
+    kind("meter reply", FROM13, 2, |g, _, _| (WireNumber::Reply(9), several(g, 3, meter_stats))),
+    kind("meter config reply", FROM13, 2, |g, _, _| (WireNumber::Reply(10), several(g, 3, meter_config))),
     kind("meter features reply", FROM13, 1, |g, _, _| {
         let (types, flags) = (g.flags(6) as u32, g.flags(15) as u32);
         let numbers = cat(&[&g.u32().to_be_bytes(), &types.to_be_bytes(), &flags.to_be_bytes()]);
-        (Place::Reply(11), cat(&[&numbers, &[g.u8(), g.u8()], &g.pad(2)]))
+        (WireNumber::Reply(11), cat(&[&numbers, &[g.u8(), g.u8()], &g.pad(2)]))
     }),
     kind("table features", FROM13, 6, |g, _, v| {
-        let place = if g.once_in(3) { Place::Request(12) } else { Place::Reply(12) };
-        (place, several(g, 2, |g| table_features(g, v)))
+        let number = if g.once_in(3) { WireNumber::Request(12) } else { WireNumber::Reply(12) };
+        (number, several(g, 2, |g| table_features(g, v)))
     }),
-    kind("port desc request", &[V15], 1, |g, _, v| (Place::Request(13), cat(&[&g.port(v), &g.pad(4)]))),
-    kind("port desc reply", ALL, 4, |g, _, v| (Place::Reply(13), several(g, 3, |g| port_desc(g, v)))),
-    kind("table desc reply", FROM14, 3, |g, _, v| (Place::Reply(14), several(g, 2, |g| table_desc(g, v)))),
-    kind("queue desc request", FROM14, 1, |g, _, v| (Place::Request(15), queue_request(g, v))),
-    kind("queue desc reply", FROM14, 2, |g, _, _| (Place::Reply(15), several(g, 3, queue_desc))),
-    kind("flow monitor request", FROM14, 2, |g, p, v| (Place::Request(16), several(g, 2, |g| monitor14(g, p, v)))),
-    kind("flow monitor reply", FROM14, 3, |g, p, v| (Place::Reply(16), several(g, 3, |g| update(g, p, v)))),
+    kind("port desc request", &[V15], 1, |g, _, v| (WireNumber::Request(13), cat(&[&g.port(v), &g.pad(4)]))),
+    kind("port desc reply", ALL, 4, |g, _, v| (WireNumber::Reply(13), several(g, 3, |g| port_desc(g, v)))),
+    kind("table desc reply", FROM14, 3, |g, _, v| (WireNumber::Reply(14), several(g, 2, |g| table_desc(g, v)))),
+    kind("queue desc request", FROM14, 1, |g, _, v| (WireNumber::Request(15), queue_request(g, v))),
+    kind("queue desc reply", FROM14, 2, |g, _, _| (WireNumber::Reply(15), several(g, 3, queue_desc))),
+    kind("flow monitor request", FROM14, 2, |g, p, v| (WireNumber::Request(16), several(g, 2, |g| monitor14(g, p, v)))),
+    kind("flow monitor reply", FROM14, 3, |g, p, v| (WireNumber::Reply(16), several(g, 3, |g| update(g, p, v)))),
     kind("ONF flow monitor request", &[V13], 2, |g, p, _| {
-        (Place::OnfRequest(1870), several(g, 2, |g| monitor13(g, p)))
+        (WireNumber::OnfRequest(1870), several(g, 2, |g| monitor13(g, p)))
     }),
-    kind("ONF flow monitor reply", &[V13], 3, |g, p, v| (Place::OnfReply(1870), several(g, 3, |g| update(g, p, v)))),
+    kind("ONF flow monitor reply", &[V13], 3, |g, p, v| {
+        (WireNumber::OnfReply(1870), several(g, 3, |g| update(g, p, v)))
+    }),
     kind("NX flow monitor request", &[V10, V11, V12], 1, |g, p, _| {
-        (Place::NiciraRequest(2), several(g, 2, |g| monitor10(g, p)))
+        (WireNumber::NiciraRequest(2), several(g, 2, |g| monitor10(g, p)))
     }),
     kind("NX flow monitor reply", &[V10, V11, V12], 2, |g, p, v| {
-        (Place::NiciraReply(2), several(g, 3, |g| update(g, p, v)))
+        (WireNumber::NiciraReply(2), several(g, 3, |g| update(g, p, v)))
     }),
     kind("NX flow request", &[V10], 4, |g, p, _| {
         let n = g.below(2) as u32;
-        (Place::NiciraRequest(n), nx_flow_request(g, p))
+        (WireNumber::NiciraRequest(n), nx_flow_request(g, p))
     }),
-    kind("NX flow reply", &[V10], 10, |g, p, _| (Place::NiciraReply(0), several(g, 3, |g| nx_flow_stats(g, p)))),
+    kind("NX flow reply", &[V10], 10, |g, p, _| (WireNumber::NiciraReply(0), several(g, 3, |g| nx_flow_stats(g, p)))),
     kind("NX aggregate reply", &[V10], 1, |g, _, _| {
         (
-            Place::NiciraReply(1),
+            WireNumber::NiciraReply(1),
             cat(&[&g.u64().to_be_bytes(), &g.u64().to_be_bytes(), &g.u32().to_be_bytes(), &g.pad(4)]),
         )
     }),
     kind("NX group request", &[V10], 2, |g, _, _| {
         let n = 7 + g.below(2) as u32;
-        (Place::NiciraRequest(n), cat(&[&group_id(g), &g.pad(4)]))
+        (WireNumber::NiciraRequest(n), cat(&[&group_id(g), &g.pad(4)]))
     }),
-    kind("NX group reply", &[V10], 3, |g, _, _| (Place::NiciraReply(7), several(g, 3, |g| group_stats(g, true)))),
+    kind("NX group reply", &[V10], 3, |g, _, _| (WireNumber::NiciraReply(7), several(g, 3, |g| group_stats(g, true)))),
     kind("NX group desc reply", &[V10], 5, |g, p, v| {
-        (Place::NiciraReply(8), several(g, 3, |g| group_desc(g, p, v, true)))
+        (WireNumber::NiciraReply(8), several(g, 3, |g| group_desc(g, p, v, true)))
     }),
     kind("NX group features", &[V10, V11], 1, |g, _, _| {
-        if g.once_in(3) { (Place::NiciraRequest(9), Vec::new()) } else { (Place::NiciraReply(9), group_features(g)) }
+        if g.once_in(3) {
+            (WireNumber::NiciraRequest(9), Vec::new())
+        } else {
+            (WireNumber::NiciraReply(9), group_features(g))
+        }
     }),
     kind("NX ipfix", ALL, 2, |g, _, v| {
         let n = 3 + g.below(2) as u32;
         if g.once_in(3) {
-            return (Place::NiciraRequest(n), Vec::new());
+            return (WireNumber::NiciraRequest(n), Vec::new());
         }
         let one = |g: &mut Gen| {
             let numbers: Vec<u8> = (0..10).flat_map(|_| g.u64().to_be_bytes()).collect();
             cat(&[&numbers, &g.u32().to_be_bytes(), &g.pad(4)])
         };
         let _ = v;
-        (Place::NiciraReply(n), if n == 3 { one(g) } else { several(g, 3, one) })
+        (WireNumber::NiciraReply(n), if n == 3 { one(g) } else { several(g, 3, one) })
     }),
 ];
 
-/// A message of each kind in each of its versions, and so on in turn, `n` in all. The transaction ids count.
+/// Messages of each kind in each of its versions, round robin, `n` in all, with consecutive transaction ids.
 pub(crate) fn corpus(g: &mut Gen, pool: &Pool, n: usize) -> Vec<(&'static str, Version, Vec<u8>)> {
     let mut all = Vec::new();
     while all.len() < n {
         for kind in KINDS {
             for version in kind.versions {
                 for _ in 0..kind.weight {
-                    let (place, body) = (kind.make)(g, pool, *version);
+                    let (number, body) = (kind.make)(g, pool, *version);
                     let more = g.once_in(10);
                     let xid = all.len() as u32 + 1;
-                    let mut made = message(*version, xid, place, more, &body);
+                    let mut made = message(*version, xid, number, more, &body);
                     if kind.name.ends_with("bundle add") && !g.once_in(12) {
-                        // The message inside has the transaction id of the one around it.
+                        // The inner message has the transaction id of the outer one.
                         let inner = made.len() - body.len() + 8;
                         made[inner + 4..inner + 8].copy_from_slice(&xid.to_be_bytes());
                     }
@@ -287,12 +298,12 @@ pub(crate) fn corpus(g: &mut Gen, pool: &Pool, n: usize) -> Vec<(&'static str, V
     all
 }
 
-/// One of these messages with something wrong: cut, longer, of another type, or with some bytes that are not as they were.
+/// Damages a message: cuts or extends it, changes its type, or changes some bytes.
 pub(crate) fn damage(g: &mut Gen, message: &[u8]) -> Vec<u8> {
     let mut bytes = message.to_vec();
     match g.below(8) {
         0 | 1 => bytes.truncate(8 + g.below(bytes.len() as u64 - 7) as usize),
-        // What comes behind statistics is another or the beginning of one.
+        // Bytes after a statistics message would be another entry.
         2 if !(16..=19).contains(&bytes[1]) => {
             let n = g.of(&[1, 4, 8, 16]);
             let zeros = g.once_in(2);
@@ -319,8 +330,8 @@ pub(crate) fn damage(g: &mut Gen, message: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// One of these messages with a structure in it that is not as it was: a length, a piece twice, missing, elsewhere, or from
-/// another message, and bits where there were none.
+/// Damages a structure in a message: changes a length; duplicates, removes or moves a piece, or takes it from another
+/// message; or sets bits that were zero.
 pub(crate) fn tear(g: &mut Gen, message: &[u8], other: &[u8]) -> Vec<u8> {
     let mut bytes = message.to_vec();
     for _ in 0..=g.below(2) / 2 {
@@ -328,7 +339,7 @@ pub(crate) fn tear(g: &mut Gen, message: &[u8], other: &[u8]) -> Vec<u8> {
         if len < 16 {
             break;
         }
-        // Most of what has a length of its own stands at multiples of 4 or 8.
+        // Most structures with a length are aligned to 4 or 8 bytes.
         let at = 8 + (g.below(len as u64 - 8) as usize & !g.of(&[1, 3, 7, 7]));
         let n = g.of(&[4, 8, 8, 8, 16, 16, 24, 32, 40]).min(len - at);
         match g.below(9) {
@@ -361,7 +372,7 @@ pub(crate) fn tear(g: &mut Gen, message: &[u8], other: &[u8]) -> Vec<u8> {
                 bytes.splice(at..at, piece);
             }
             7 => {
-                // Padding is zero.
+                // Padding consists of zeros.
                 let zeros: Vec<usize> = (8..len).filter(|i| bytes[*i] == 0).collect();
                 if !zeros.is_empty() {
                     bytes[g.of(&zeros)] = g.of(&[1, 0x80, 0xff]);
@@ -380,7 +391,7 @@ pub(crate) fn several(g: &mut Gen, most: u64, mut one: impl FnMut(&mut Gen) -> V
 
 // Matches and actions.
 
-/// As `version` has it in its own messages.
+/// A match in the form of `version`.
 pub(crate) fn of_match(matching: &Match, version: Version) -> Vec<u8> {
     let mut out = openflow::wire::Writer::new();
     match version {
@@ -391,14 +402,14 @@ pub(crate) fn of_match(matching: &Match, version: Version) -> Vec<u8> {
     out.to_vec()
 }
 
-/// Nicira's, and its length.
+/// A match in Nicira's form, and its length.
 pub(crate) fn nx_match(matching: &Match) -> (Vec<u8>, u16) {
     let mut out = openflow::wire::Writer::new();
     let length = encode_nx_match(&mut out, matching, None);
     (out.to_vec(), length as u16)
 }
 
-/// A match in OpenFlow 1.0's form with any bits.
+/// An OpenFlow 1.0 match with random bits.
 fn raw10(g: &mut Gen) -> Vec<u8> {
     let wildcards = g.flags(0x3f_ffff) as u32;
     let (port, vlan) = (g.port(V10), g.of(&[0xffff, 5, 0, 0xfff, 0x1fff]) as u16);
@@ -442,7 +453,7 @@ fn raw11(g: &mut Gen) -> Vec<u8> {
     cat(&[&head, &net, &label.to_be_bytes(), &[g.choice(7) as u8], &g.pad(3), &g.u64().to_be_bytes(), &mask(g, 8)])
 }
 
-/// A match, of our writing or with any bits, and actions that go with the former.
+/// A match, encoded by us or with random bits, and actions that fit the encoded one.
 pub(crate) fn flow(g: &mut Gen, pool: &Pool, version: Version) -> (Vec<u8>, Match, Vec<Action>) {
     let (matching, actions) = pool.any(g);
     let bytes = match version {
@@ -453,14 +464,14 @@ pub(crate) fn flow(g: &mut Gen, pool: &Pool, version: Version) -> (Vec<u8>, Matc
     (bytes, matching, actions)
 }
 
-/// What a flow does, as `version` writes it. What is an instruction is left out where there are none.
+/// A flow's actions in the form of `version`, without instructions if it has none.
 pub(crate) fn flow_actions(matching: &Match, actions: &[Action], version: Version) -> Vec<u8> {
     let mut out = openflow::wire::Writer::new();
     encode_flow_actions(&mut out, actions, version, matching);
     out.to_vec()
 }
 
-/// A list of actions, with no instructions.
+/// A list of actions, without instructions.
 pub(crate) fn action_list(g: &mut Gen, pool: &Pool, version: Version) -> Vec<u8> {
     loop {
         let (matching, actions) = pool.any(g);
@@ -506,8 +517,8 @@ fn error(g: &mut Gen, pool: &Pool, version: Version) -> Vec<u8> {
         }
         _ => {
             let kind = &KINDS[5 + g.below(8) as usize];
-            let (place, body) = (kind.make)(g, pool, version);
-            let mut inner = message(version, 77, place, false, &body);
+            let (number, body) = (kind.make)(g, pool, version);
+            let mut inner = message(version, 77, number, false, &body);
             if g.once_in(2) {
                 inner.truncate(64);
             }
@@ -517,42 +528,42 @@ fn error(g: &mut Gen, pool: &Pool, version: Version) -> Vec<u8> {
     cat(&[&number, &data])
 }
 
-fn unknown(g: &mut Gen, _: &Pool, _: Version) -> (Place, Vec<u8>) {
+fn unknown(g: &mut Gen, _: &Pool, _: Version) -> (WireNumber, Vec<u8>) {
     let n = 8 * g.below(5) as usize;
     let body = g.some(n);
     let small = g.below(40) as u32;
-    let place = match g.below(8) {
-        0 => Place::Type(g.u8()),
-        1 => Place::Nicira(small),
-        2 => Place::Onf(small),
-        3 => Place::Request(small as u16),
-        4 => Place::Reply(small as u16),
-        5 => Place::NiciraRequest(small),
-        6 => Place::NiciraReply(small),
-        _ => Place::OnfReply(small),
+    let number = match g.below(8) {
+        0 => WireNumber::Type(g.u8()),
+        1 => WireNumber::Nicira(small),
+        2 => WireNumber::Onf(small),
+        3 => WireNumber::Request(small as u16),
+        4 => WireNumber::Reply(small as u16),
+        5 => WireNumber::NiciraRequest(small),
+        6 => WireNumber::NiciraReply(small),
+        _ => WireNumber::OnfReply(small),
     };
-    (place, body)
+    (number, body)
 }
 
-/// Messages that are only headers.
-fn empty(g: &mut Gen, _: &Pool, version: Version) -> (Place, Vec<u8>) {
+/// Messages that consist of headers only.
+fn empty(g: &mut Gen, _: &Pool, version: Version) -> (WireNumber, Vec<u8>) {
     let barrier = if version == V10 { 18 } else { 20 };
     let places = [
-        Place::Type(5),
-        Place::Type(7),
-        Place::Type(barrier),
-        Place::Type(barrier + 1),
-        Place::Type(26),
-        Place::Nicira(18),
-        Place::Nicira(25),
-        Place::Request(0),
-        Place::Request(3),
-        Place::Request(8),
-        Place::Request(11),
-        Place::Request(13),
-        Place::Request(14),
-        Place::Request(7),
-        Place::Request(12),
+        WireNumber::Type(5),
+        WireNumber::Type(7),
+        WireNumber::Type(barrier),
+        WireNumber::Type(barrier + 1),
+        WireNumber::Type(26),
+        WireNumber::Nicira(18),
+        WireNumber::Nicira(25),
+        WireNumber::Request(0),
+        WireNumber::Request(3),
+        WireNumber::Request(8),
+        WireNumber::Request(11),
+        WireNumber::Request(13),
+        WireNumber::Request(14),
+        WireNumber::Request(7),
+        WireNumber::Request(12),
     ];
     (g.of(&places), Vec::new())
 }
@@ -595,13 +606,13 @@ fn async14(g: &mut Gen) -> Vec<u8> {
 fn request_forward(g: &mut Gen, pool: &Pool, version: Version) -> Vec<u8> {
     let meter = version >= V13 && g.once_in(3);
     let body = if meter { meter_mod(g) } else { group_mod(g, pool, version, version == V15) };
-    let place = match version {
-        _ if meter => Place::Type(29),
-        V10 => return message(version, 5, Place::Nicira(31), false, &group_mod(g, pool, version, true)),
-        _ if g.once_in(20) => Place::Type(18),
-        _ => Place::Type(15),
+    let number = match version {
+        _ if meter => WireNumber::Type(29),
+        V10 => return message(version, 5, WireNumber::Nicira(31), false, &group_mod(g, pool, version, true)),
+        _ if g.once_in(20) => WireNumber::Type(18),
+        _ => WireNumber::Type(15),
     };
-    message(version, 5, place, false, &body)
+    message(version, 5, number, false, &body)
 }
 
 fn bundle_control(g: &mut Gen) -> Vec<u8> {
@@ -624,8 +635,8 @@ fn bundle_add(g: &mut Gen, pool: &Pool, version: Version) -> Vec<u8> {
     ];
     let name = g.of(&names);
     let kind = KINDS.iter().find(|k| k.name == name).expect("there is one");
-    let (place, body) = (kind.make)(g, pool, version);
-    let inner = message(version, 5, place, false, &body);
+    let (number, body) = (kind.make)(g, pool, version);
+    let inner = message(version, 5, number, false, &body);
     let (id, flags) = (g.u32(), g.flags(3) as u16);
     cat(&[&id.to_be_bytes(), &g.pad(2), &flags.to_be_bytes(), &inner])
 }

@@ -1,18 +1,18 @@
-//! Messages printed by Open vSwitch's `ovs-ofctl`, many at once.
+//! Messages printed by Open vSwitch's `ovs-ofctl`, many in one run.
 
 use std::path::Path;
 
-/// A message whose text ends that of the one before.
+/// A message whose text marks the end of the text before it.
 const MARK: [u8; 8] = [1, 2, 0, 8, 0xc0, 0xde, 0, 0];
 
-/// The texts of messages, each of which has the length that its header says; `None` where the program ends in the middle
-/// of one.
+/// The texts of messages, each of which must have the length in its header; `None` if the program crashes while it prints
+/// one.
 pub(crate) fn texts(program: &Path, verbosity: &[&str], messages: &[&[u8]]) -> Vec<Option<String>> {
     let mut texts = Vec::new();
     while texts.len() < messages.len() {
         let rest = &messages[texts.len()..];
         let stream: Vec<u8> = rest.iter().flat_map(|m| m.iter().chain(&MARK)).copied().collect();
-        // Line by line, so that what was printed is there when the program is not.
+        // Line buffering keeps the output before a crash.
         let args = [verbosity, &["ofp-parse", "-"]].concat();
         let output = oracle::run(program, &args, &stream);
         let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -24,7 +24,7 @@ pub(crate) fn texts(program: &Path, verbosity: &[&str], messages: &[&[u8]]) -> V
             if !dump {
                 return text.to_owned();
             }
-            // The mark's own dump stands in front of the next text.
+            // The mark's own hex dump precedes the next text.
             text.strip_prefix("00000000  01 02 00 08 c0 de 00 00-                        |........        |\n")
                 .unwrap_or(text)
                 .to_owned()

@@ -1,5 +1,5 @@
-//! Flows, groups and meters in text: any field of ovs-fields(7) and any action of ovs-actions(7), with arguments of every
-//! form that they take.
+//! Flows, groups and meters as text: any field of ovs-fields(7) and any action of ovs-actions(7), with arguments in every
+//! form.
 
 use crate::make::Gen;
 use flow::field::{FIELDS, FieldInfo, Format};
@@ -7,7 +7,7 @@ use flow::{Field, Loc, Maskable, Prereq};
 use std::fmt::Write;
 use std::sync::LazyLock;
 
-/// What a packet is, and so which fields it has.
+/// A protocol stack, which determines the packet's fields.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Stack {
     pub(crate) text: &'static str,
@@ -136,9 +136,9 @@ fn mask(g: &mut Gen, f: &FieldInfo) -> String {
     }
 }
 
-/// A few fields of a tunnel option each: all look alike.
+/// Skips most of the tunnel option fields, which are all similar.
 fn is_of_interest(g: &mut Gen, f: &FieldInfo) -> bool {
-    // Of the last ones, Open vSwitch makes something else.
+    // Open vSwitch misprints the last ones.
     let wrong =
         (Field::TunErspanVer..=Field::TunGtpuMsgtype).contains(&f.id) || (Field::NshC1..=Field::NshC4).contains(&f.id);
     let narrow = f.loc == Loc::TunMetadata(0) || f.loc == Loc::TunMetadata(63) || wrong;
@@ -149,13 +149,13 @@ fn is_of_interest(g: &mut Gen, f: &FieldInfo) -> bool {
     }
 }
 
-/// The fields that Open vSwitch has too: others are not to be compared with it.
+/// The fields that Open vSwitch has too.
 static SHARED: LazyLock<Vec<&FieldInfo>> = LazyLock::new(|| {
     let ours = |f: &FieldInfo| matches!(f.id, Field::PbbIsid | Field::PbbUca | Field::Ipv6Exthdr);
     FIELDS.iter().filter(|f| !ours(f)).collect()
 });
 
-/// A field that packets of this stack have.
+/// A field of packets with this stack.
 fn field(g: &mut Gen, stack: Stack) -> &'static FieldInfo {
     let special = stack.prereqs.len();
     loop {
@@ -182,7 +182,7 @@ fn field_match(g: &mut Gen, stack: Stack) -> String {
         let value = number(g, n as u32);
         return format!("{}[{first}..{}]={value:#x}", if g.once_in(2) { nxm.name } else { name }, first + n - 1);
     }
-    // Fields with prerequisites of several values keep what the stack says.
+    // Fields that are prerequisites of others keep the stack's value.
     if matches!(f.id, Field::EthType | Field::IpProto | Field::Icmpv6Type | Field::Icmpv6Code | Field::CtNwProto)
         && !stack.prereqs.is_empty()
     {
@@ -242,7 +242,7 @@ pub(crate) fn matching(g: &mut Gen) -> (String, Stack) {
     (parts.join(","), stack)
 }
 
-/// A field that actions may write, or part of one.
+/// A field that actions may write, or a part of one.
 fn subfield(g: &mut Gen, stack: Stack, writable: bool, most: u64) -> (String, u64) {
     loop {
         let f =
@@ -267,7 +267,7 @@ fn subfield(g: &mut Gen, stack: Stack, writable: bool, most: u64) -> (String, u6
     }
 }
 
-/// Part of a register of exactly so many bits.
+/// A part of a register with exactly so many bits.
 fn register_part(g: &mut Gen, bits: u64) -> String {
     let (name, width) = match bits {
         0..=32 => (format!("reg{}", g.below(16)), 32),
@@ -490,7 +490,7 @@ fn transport(stack: Stack) -> bool {
     [Prereq::Tcp, Prereq::Udp, Prereq::Sctp].iter().any(|p| stack.prereqs.contains(p))
 }
 
-/// An action that needs something of the packet, if the stack has it.
+/// An action that needs a header of the stack, if the stack has it.
 fn of_stack(g: &mut Gen, stack: Stack) -> Option<String> {
     let has = |p: Prereq| stack.prereqs.contains(&p);
     Some(match g.below(7) {
@@ -556,7 +556,7 @@ fn plain(g: &mut Gen) -> String {
     g.of(&list).to_owned()
 }
 
-/// Any action, of those that may stand among others.
+/// Any action that may stand among others.
 pub(crate) fn action(g: &mut Gen, stack: Stack, depth: u64) -> String {
     match g.below(30) {
         0..=2 => format!("output:{}", port(g)),
@@ -666,7 +666,7 @@ fn settings(g: &mut Gen) -> String {
     (0..n).map(|_| g.of(&list)).collect::<Vec<_>>().join(",")
 }
 
-/// A flow as `parse-flow` takes it.
+/// A flow as the argument of `parse-flow`.
 pub(crate) fn flow(g: &mut Gen) -> String {
     let settings = settings(g);
     let (matching, stack) = matching(g);

@@ -20,7 +20,7 @@
 
 use openflow::flow_mod::FlowMod;
 use openflow::message::{Form, Message, encode};
-use openflow::types::{Kind, begin, finish, set_length};
+use openflow::types::{MessageKind, begin, finish, set_length};
 use openflow::{FlowModCommand, GroupCommand, MeterCommand, OfpError, Version};
 use std::path::PathBuf;
 
@@ -193,12 +193,12 @@ fn message(version: Version, line: &str) -> Vec<u8> {
             let fields: Vec<u64> = rest.split(' ').map(number).collect();
             let [id, step, flags] = fields[..] else { panic!("{line}") };
             let body = [&(id as u32).to_be_bytes()[..], &(step as u16).to_be_bytes(), &(flags as u16).to_be_bytes()];
-            finished(version, Kind::BundleControl, &body.concat())
+            finished(version, MessageKind::BundleControl, &body.concat())
         }
         "bundle-add" => {
             let (flags, inner) = after.split_once(' ').expect("what to add");
             let body = [&(number(first) as u32).to_be_bytes()[..], &[0; 2], &(number(flags) as u16).to_be_bytes()];
-            finished(version, Kind::BundleAdd, &[body.concat(), message(version, inner)].concat())
+            finished(version, MessageKind::BundleAdd, &[body.concat(), message(version, inner)].concat())
         }
         "role" => {
             let roles = if version < V12 {
@@ -218,7 +218,7 @@ fn message(version: Version, line: &str) -> Vec<u8> {
 }
 
 /// A message whose place is known.
-fn finished(version: Version, kind: Kind, body: &[u8]) -> Vec<u8> {
+fn finished(version: Version, kind: MessageKind, body: &[u8]) -> Vec<u8> {
     let mut msg = begin(version, XID, kind, false).unwrap_or_else(|| panic!("{kind:?} is not in {version}"));
     msg.put(body);
     finish(msg).expect("less than 64 KiB")

@@ -1,11 +1,11 @@
-//! What `learn` says survives its bytes and its text.
+//! `learn` round-trips through bytes and text.
 
 use super::*;
 use crate::{Version, actions_to_string, decode_actions, encode_actions, parse_actions};
 use flow::NoNames;
 use proptest::prelude::*;
 
-/// Some bits of fields of several widths, that can be matched without anything else and written.
+/// A subfield of some width that can be matched without prerequisites, and written.
 fn part() -> impl Strategy<Value = Subfield> {
     let fields = vec![Field::InPort, Field::VlanTci, Field::EthSrc, Field::Reg3, Field::Metadata, Field::Xxreg1];
     (prop::sample::select(fields), any::<u16>(), any::<u16>(), any::<bool>()).prop_map(|(field, a, b, whole)| {
@@ -17,7 +17,7 @@ fn part() -> impl Strategy<Value = Subfield> {
 
 fn spec() -> impl Strategy<Value = LearnSpec> {
     (part(), part(), any::<u128>(), 0..5u8).prop_map(|(dst, src, value, shape)| {
-        // As wide as the destination, somewhere in a field that is wide enough.
+        // As wide as the destination, within a field that is wide enough.
         let wide = Subfield { field: Field::Xxreg0, offset: src.offset.min(128 - dst.n_bits), n_bits: dst.n_bits };
         let value = LearnSrc::Immediate(value & ones(dst.n_bits));
         let (src, dst, n_bits) = match shape {
@@ -69,7 +69,7 @@ tally::proptest! {
 }
 
 #[test]
-fn a_specification_can_need_what_stands_before_it() {
+fn a_specification_may_depend_on_earlier_ones() {
     let verdict = |text: &str| {
         let actions = parse_actions(text, &NoNames).expect("actions");
         let Some(Action::Learn(learn)) = actions.first() else { panic!("{text}") };
@@ -77,7 +77,7 @@ fn a_specification_can_need_what_stands_before_it() {
     };
     assert_eq!(verdict("learn(eth_type=0x800,nw_proto=6,tcp_src=5)"), Ok(()));
     assert_eq!(verdict("learn(eth_type=0x800,tcp_src=5,nw_proto=6)"), Err(OfpError::BacMatchInconsistent));
-    // What the flow itself matches is a matter of the source.
+    // A field's prerequisites come from the flow's own match if it is a source.
     assert_eq!(verdict("learn(eth_type=0x800,ip_dst=ip_src)"), Err(OfpError::BacMatchInconsistent));
     assert_eq!(verdict("learn(load:5->eth_type)"), Err(OfpError::BacBadSetArgument));
 }
