@@ -1,8 +1,8 @@
 //! The cost of a packet in the datapath alone: `replay WHAT [MILLISECONDS] [INVERSE_PROBABILITY]` plays packets from
 //! memory through a datapath into a port that discards them, on this thread, and prints a line of JSON.
 //!
-//! WHAT is a workload (`masks-200`, `flows-1000`, `victim-4000`, `tse-4000`; `tcp-1`, `vlan-1`, `ipv6-1`, `icmp-1`
-//! and the like for other forms of frames), or a capture file, whose flows are distinguished by addresses, protocol
+//! WHAT is a workload (`masks-200`, `flows-1000`, `victim-4000`, `tse-4000`; `normal-1000`, which goes to two such
+//! ports; `tcp-1`, `vlan-1`, `ipv6-1`, `icmp-1` and the like for other forms of frames), or a capture file, whose flows are distinguished by addresses, protocol
 //! and ports; `READS=none` distinguishes them by protocol alone, so that one flow covers them all, as in `p2p-1k` and
 //! `ip-100k` of bench/workload.py. One key in INVERSE_PROBABILITY gets into the microflow cache (0, the default:
 //! none, and the cache is off). Time is measured in slices; the program prints the cheapest slice and the median, as
@@ -68,9 +68,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let dp = Datapath::new(Config { threads: 0, index, flow_limit: 2_000_000, ..Config::default() }, Clock::real())?;
     dp.set_microflow_inverse_probability(inverse_probability);
-    dp.set_handler(Forward::to(DpPort(2), read));
+    let out: &[DpPort] = if what.starts_with("normal-") { &[DpPort(2), DpPort(3)] } else { &[DpPort(2)] };
+    dp.set_handler(Forward::to_all(out, read));
     dp.port_add(input, None)?;
-    dp.port_add(memory::null("out")?, None)?;
+    for (i, _) in out.iter().enumerate() {
+        dp.port_add(memory::null(&format!("out{i}"))?, None)?;
+    }
 
     // Until every packet has a flow, and the index has been maintained.
     let warm: usize = variable("WARM").unwrap_or(100 * SLICE);

@@ -370,6 +370,32 @@ mod tests {
     }
 
     #[test]
+    fn flows_with_equal_actions_share_a_list() {
+        for kind in KINDS {
+            let flows = Flows::new(kind, u64::MAX, Clock::stopped());
+            // Two lists, of which each flow brings a copy.
+            let put = |n: u16| {
+                let actions: Vec<_> =
+                    (0..2 + n % 2).map(|port| dpif::DpAction::Output(base::DpPort(port.into()))).collect();
+                let DpFlow { key, reads, generation, .. } = flow(n, 0);
+                flows.put(FlowId(n.into()), DpFlow { key, reads, actions: actions.into(), generation })
+            };
+            (0..20).for_each(|n| _ = put(n));
+            let of = |id| Arc::clone(&flows.shard(FlowId(id)).lock()[&FlowId(id)].actions);
+            assert!((0..20).all(|id| Arc::ptr_eq(&of(id), &of(id % 2))));
+            assert_eq!([of(0).len(), of(1).len()], [2, 3]);
+            let n_lists = || flows.index.ledger(|lists| lists.n_actions());
+            assert_eq!(n_lists(), 2);
+            // Replacing a flow releases its list, too.
+            (0..20).for_each(|n| _ = put(n));
+            (0..10).for_each(|id| assert!(flows.del(FlowId(2 * id)).is_ok()));
+            assert_eq!(n_lists(), 1);
+            (0..10).for_each(|id| assert!(flows.del(FlowId(2 * id + 1)).is_ok()));
+            assert_eq!(n_lists(), 0);
+        }
+    }
+
+    #[test]
     fn put_quickly_does_not_wait() {
         let flows = Flows::new(IndexKind::Tree, u64::MAX, Clock::stopped());
         // The index is busy: a thread reads the state before the last change.

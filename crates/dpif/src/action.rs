@@ -21,7 +21,7 @@ pub enum HashKind {
 }
 
 /// One step.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum DpAction {
     /// Sends the packet in its current state out of a port.
     Output(DpPort),
@@ -206,7 +206,7 @@ impl DpAction {
 const _: () = assert!(size_of::<DpAction>() <= 48);
 
 /// A network service header to be pushed (RFC 8300).
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct PushNsh {
     /// The header. Its context words are used if the metadata has type 1.
     pub header: NshRepr,
@@ -215,7 +215,7 @@ pub struct PushNsh {
 }
 
 /// Where to sample a packet, and the collectors of the sample.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Observe {
     /// The bridge that has the collectors, by its number in the switch.
     pub bridge: u32,
@@ -228,7 +228,7 @@ pub struct Observe {
 }
 
 /// Collectors of a bridge.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Collectors {
     /// The collectors of a bridge that samples all packets.
     Bridge,
@@ -237,7 +237,7 @@ pub enum Collectors {
 }
 
 /// The parameters of an action that samples the packets of a flow.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct SampledFlow {
     /// Packets of 65,535.
     pub probability: u16,
@@ -252,7 +252,7 @@ pub struct SampledFlow {
 }
 
 /// Whether a packet is sampled on input or on output.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum SamplePoint {
     /// In.
     Ingress,
@@ -261,7 +261,7 @@ pub enum SamplePoint {
 }
 
 /// Information for a packet-in in addition to the packet.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct ControllerUpcall {
     /// The bridge whose controllers receive it, by its number in the switch.
     pub bridge: u32,

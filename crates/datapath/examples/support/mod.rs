@@ -140,7 +140,7 @@ pub(crate) fn fields(fields: &'static [Field]) -> Read {
 }
 
 /// Shuffled packets and their reads: `masks-N`, `victim-N`, `tse-N`, or `flows-N`: N flows of one mask; also
-/// `FORM-N`: N flows of frames of a form ([`frame_of`]).
+/// `FORM-N`: N flows of frames of a form ([`frame_of`]), and `normal-N`: N pairs of Ethernet addresses.
 pub(crate) fn workload(name: &str) -> Option<(Vec<Packet>, Read)> {
     let (kind, n) = name.split_once('-')?;
     let n: u32 = n.parse().ok().filter(|n| (1..=1_000_000).contains(n))?;
@@ -152,6 +152,15 @@ pub(crate) fn workload(name: &str) -> Option<(Vec<Packet>, Read)> {
         "flows" => {
             let frames = (0..n.max(4096)).map(|i| frame(0x0a00_0000 + i % n, 0x0b00_0000 + i % n, 1000, 2000));
             (frames.collect(), fields(&[Field::Ipv4Src, Field::Ipv4Dst]))
+        }
+        "normal" => {
+            let frames = (0..n.max(4096)).map(|i| {
+                let mut packet = frame(0x0a00_0000, 0x0b00_0000, 1000, 2000);
+                packet.data_mut()[2..6].copy_from_slice(&(0x8000_0000 + i % n).to_be_bytes());
+                packet.data_mut()[8..12].copy_from_slice(&(i % n).to_be_bytes());
+                packet
+            });
+            (frames.collect(), fields(&[Field::EthSrc, Field::EthDst]))
         }
         form => {
             let frames = (0..n.max(4096)).map(|i| frame_of(form, 0x0a00_0000 + i % n, 0x0b00_0000 + i % n));
@@ -168,17 +177,23 @@ pub(crate) fn workload(name: &str) -> Option<(Vec<Packet>, Read)> {
     Some((frames, read))
 }
 
-/// Forwards all packets to one port, and installs flows with the bits that a function reads.
+/// Forwards all packets to the same ports, and installs flows with the bits that a function reads.
 pub(crate) struct Forward {
     read: Read,
-    actions: DpActions,
+    actions: Vec<DpAction>,
     next_id: AtomicU64,
 }
 
 impl Forward {
     /// Forwards all packets to `port`.
     pub(crate) fn to(port: DpPort, read: Read) -> Arc<Self> {
-        Arc::new(Self { read, actions: [DpAction::Output(port)].into(), next_id: AtomicU64::new(1) })
+        Self::to_all(&[port], read)
+    }
+
+    /// Forwards all packets to each of `ports`.
+    pub(crate) fn to_all(ports: &[DpPort], read: Read) -> Arc<Self> {
+        let actions = ports.iter().map(|port| DpAction::Output(*port)).collect();
+        Arc::new(Self { read, actions, next_id: AtomicU64::new(1) })
     }
 }
 
@@ -198,8 +213,10 @@ impl UpcallHandler for Forward {
         reads.note_field(Field::IpFrag);
         (self.read)(upcall.key, &mut reads);
         let id = FlowId(self.next_id.fetch_add(1, Ordering::Relaxed));
-        let flow = DpFlow::new(upcall.key, reads.order(), self.actions.clone(), 0);
-        UpcallReply { actions: self.actions.clone(), install: Some((id, flow)) }
+        // A list of its own, as flows of different shards have them.
+        let actions = DpActions::from(&self.actions[..]);
+        let flow = DpFlow::new(upcall.key, reads.order(), Arc::clone(&actions), 0);
+        UpcallReply { actions, install: Some((id, flow)) }
     }
 
     fn controller(&self, _port: DpPort, _what: &ControllerUpcall, _packet: &Packet) {}

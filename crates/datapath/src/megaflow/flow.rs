@@ -1,5 +1,5 @@
-//! An installed flow in compact form: zero words of key and mask are not stored, and flows with equal reads or masks
-//! share them.
+//! An installed flow in compact form: zero words of key and mask are not stored, and flows with equal reads, masks or
+//! actions share them.
 
 use std::num::NonZeroU16;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
@@ -300,6 +300,7 @@ impl Megaflow {
     /// Makes it share its lists with other flows that have equal ones.
     pub(crate) fn share(&mut self, lists: &mut Lists) {
         self.reads = lists.share(self.reads.clone());
+        self.actions = lists.share_actions(&self.actions);
     }
 
     /// Sets the mask as installed; `None` for the mask of the reads.
@@ -310,7 +311,7 @@ impl Megaflow {
 
     /// Releases its shared lists.
     pub(crate) fn unshare(&self, lists: &mut Lists) {
-        lists.release(&self.reads, self.narrowed.lock().as_deref());
+        lists.release(&self.reads, self.narrowed.lock().as_deref(), &self.actions);
     }
 }
 

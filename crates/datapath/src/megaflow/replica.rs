@@ -192,7 +192,10 @@ fn share(flow: &mut Arc<Megaflow>, lists: Option<&mut Lists>) {
     let Some(lists) = lists else { return };
     match Arc::get_mut(flow) {
         Some(flow) => flow.share(lists),
-        None => _ = lists.share(flow.reads.clone()),
+        None => {
+            let _ = lists.share(flow.reads.clone());
+            let _ = lists.share_actions(&flow.actions);
+        }
     }
 }
 

@@ -1,7 +1,11 @@
-//! Reference-counted sharing of equal reads and masks.
+//! Reference-counted sharing of equal reads, masks and lists of actions.
+//!
+//! The switch above keeps flows in shards, and each shard brings its own copy of equal lists of actions. The index keeps
+//! one copy, so that a comparison of pointers finds packets with equal actions ([`crate::group`]).
 
 use std::sync::Arc;
 
+use dpif::DpActions;
 use flow::{Sparse, Steps};
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
@@ -43,10 +47,12 @@ struct Sharers {
     wide: usize,
 }
 
-/// The reads and masks that the flows of an index share.
+/// The reads, masks and actions that the flows of an index share.
 #[derive(Debug, Default)]
 pub(crate) struct Lists {
     reads: HashMap<Arc<Steps>, Sharers, RandomState>,
+    /// Lists of actions with the number of their flows.
+    actions: HashMap<DpActions, usize, RandomState>,
     /// Masks of flows. The mask of reads counts once, however many flows have exactly that mask.
     masks: SharedMasks,
 }
@@ -65,8 +71,24 @@ impl Lists {
         shared
     }
 
-    /// Removes a flow with these reads, narrowed or not.
-    pub(crate) fn release(&mut self, reads: &Steps, narrowed: Option<&Sparse>) {
+    /// The shared copy of `actions`, with one more flow.
+    pub(crate) fn share_actions(&mut self, actions: &DpActions) -> DpActions {
+        if let Some((shared, flows)) = self.actions.get_key_value_mut(actions) {
+            *flows += 1;
+            return Arc::clone(shared);
+        }
+        self.actions.insert(Arc::clone(actions), 1);
+        Arc::clone(actions)
+    }
+
+    /// Removes a flow with these actions and reads, narrowed or not.
+    pub(crate) fn release(&mut self, reads: &Steps, narrowed: Option<&Sparse>, actions: &DpActions) {
+        if let Some(flows) = self.actions.get_mut(actions) {
+            *flows -= 1;
+            if *flows == 0 {
+                self.actions.remove(actions);
+            }
+        }
         self.no_longer(reads, narrowed);
         if let Some(sharers) = self.reads.get_mut(reads) {
             sharers.flows -= 1;
@@ -106,10 +128,16 @@ impl Lists {
         self.masks.0.len()
     }
 
+    /// Distinct lists of actions.
+    #[cfg(test)]
+    pub(crate) fn n_actions(&self) -> usize {
+        self.actions.len()
+    }
+
     /// Bytes of all.
     pub(crate) fn bytes(&self) -> usize {
         // Each list has two reference counts in front.
         let lists = self.reads.keys().map(|list| list.bytes() + 2 * size_of::<usize>());
-        self.reads.allocation_size() + lists.sum::<usize>() + self.masks.bytes()
+        self.reads.allocation_size() + lists.sum::<usize>() + self.masks.bytes() + self.actions.allocation_size()
     }
 }

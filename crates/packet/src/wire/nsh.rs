@@ -35,7 +35,7 @@ impl<T: AsRef<[u8]> + AsMut<[u8]>> Nsh<T> {
 }
 
 /// A network service header with metadata of type 1 (four words of context), or none.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct NshRepr {
     /// Two flag bits.
     pub flags: u8,
