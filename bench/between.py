@@ -1,9 +1,9 @@
-"""Two hosts with a switch between them, over the port types that there are, and what the switch takes of the processors.
+"""Two hosts with a switch between them, over the available port types, and the switch's use of the processors.
 
-Ports that sleep until packets come (`system`) have their whole daemon on one core, and there the kernel does its part of
-receiving too (receive packet steering). Ports that AF_XDP serves (`afxdp`) are polled by a packet thread, which has that
-core; the rest of the daemon stays on the other, beside the senders, and the kernel receives where a sender is, as veth
-devices with XDP do it.
+Ports that sleep until packets arrive (`system`) have their whole daemon on one core, which also does the kernel's
+part of receiving (receive packet steering). A packet thread polls AF_XDP ports (`afxdp`) on that core; the rest of
+the daemon runs on the other core, beside the senders, and the kernel receives on the sender's core, as veth devices
+with XDP do.
 """
 
 import contextlib
@@ -47,13 +47,14 @@ class NoSuchType(Exception):
 
 
 def chosen(options):
-    """The switches among what `--switches` names, in its order."""
+    """The switches named by `--switches`, in its order."""
     return [BY_NAME[name] for name in options.switches if BY_NAME[name].which]
 
 
 class Between:
-    """A switch of a kind with ports 1 and 2 to two hosts, for a `with` block. Without `pinned` only packet threads are bound
-    to a core; without `polls` it is as the switch has it by itself. `NoSuchType` if the switch does not know the type of port."""
+    """A switch of a kind with ports 1 and 2 to two hosts, for a `with` block. Without `pinned` only packet threads
+    are pinned to a core; without `polls` the switch keeps its default. `NoSuchType` if the switch does not know
+    the port type."""
 
     def __init__(self, kind, flows=STRAIGHT, pinned=True, config=(), polls=True):
         self.kind = kind
@@ -86,17 +87,17 @@ class Between:
         remove_devices()
         system = self.kind.type == "system"
         self.switch.start(core=(PACKET_CORE if system else CONTROL_CORE) if pinned else None)
-        # Both list the types that they make by themselves; `system` needs none.
+        # Both list the types that they create by themselves; `system` needs none.
         if not system and self.kind.type not in self._types():
             raise NoSuchType(self.kind.name)
         if not system:
-            # A frame of a local socket has an unfinished checksum, and AF_XDP has no mark that says so.
+            # A frame of a local socket has a partial checksum, and AF_XDP has no flag for that.
             common.need_programs("ethtool")
             for host in self.hosts:
                 common.run("ip", "netns", "exec", host, "ethtool", "-K", "e0", "tx", "off")
 
     def _types(self):
-        """The types of port that the switch says it has, once it has said so."""
+        """The port types that the switch reports, once it has done so."""
         asked = lambda: self.vsctl("get", "Open_vSwitch", ".", "iface_types").strip().strip("[]").replace('"', "")
         common.wait_for(asked, f"{self.kind.name} to say which types of port it has")
         return asked().split(", ")
@@ -118,7 +119,7 @@ class Between:
         return self.switch("ovs-vsctl", "--timeout=60", *words)
 
     def frames(self, program, *options, seconds):
-        """Runs `frames` from the first host to the second on the senders' core; what it printed."""
+        """Runs `frames` from the first host to the second on the senders' core; returns its output."""
         words = self._frames(program, options, seconds)
         return json.loads(common.run(*words, timeout=seconds + 30))
 
@@ -131,7 +132,7 @@ class Between:
         return [*map(str, ("taskset", "-c", CONTROL_CORE, program, *options, "-t", seconds, a, "e0", b, "e0"))]
 
     def used(self):
-        """What has been used and done so far: `Use` minus an earlier one is what was between."""
+        """Totals so far: the difference of two `Use` values is the use between them."""
         packets = json.loads(common.run("ip", "-n", self.hosts[1], "-j", "-s", "link", "show", "e0"))
         switch_ns = run_time_ns(self.switch.pid()) if self.switch else 0
         return Use(time.monotonic(), packets[0]["stats64"]["rx"]["packets"], switch_ns, softirq_ns())
@@ -139,9 +140,9 @@ class Between:
 
 @dataclasses.dataclass(frozen=True)
 class Use:
-    """Seconds, packets at the receiver, run time of the switch daemon's threads, and of all processors in soft interrupts.
-    The kernel has no clock for interrupts here and counts them by its ticks; those that come while a thread runs are in
-    the thread's run time as well."""
+    """Seconds, packets at the receiver, run time of the switch daemon's threads, and time of all processors in soft
+    interrupts. The kernel has no clock for interrupts here and counts them by its ticks; interrupts while a
+    thread runs are in the thread's run time as well."""
 
     s: float
     packets: int
@@ -174,8 +175,8 @@ def softirq_ns():
 
 @contextlib.contextmanager
 def cable(steer=False):
-    """Two namespaces with the ends e0 of one veth pair (10.98.0.1 and .2); with `steer` the kernel receives on the core that
-    a switch would have."""
+    """Two namespaces with the ends e0 of one veth pair (10.98.0.1 and .2); with `steer` the kernel receives on the
+    core that a switch would have."""
     names = [f"fb{os.getpid() % 100000}h{i}" for i in range(2)]
     try:
         for name in names:

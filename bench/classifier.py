@@ -1,5 +1,5 @@
-"""The classifier of a flow table alone, on one core: half a million random rules in ten tuples, and what adding and
-removing a rule costs as the table grows.
+"""The classifier of a flow table alone, on one core: half a million random rules in ten tuples, and the cost of
+adding and removing a rule as the table grows.
 
 The example `rules` of the crate classifier measures; every object that it prints becomes a row.
 """

@@ -1,4 +1,4 @@
-"""What the benchmarks share: hosts in namespaces, switches started in a directory of their own, and clean-up."""
+"""Shared parts of the benchmarks: hosts in namespaces, switches started in a directory of their own, and clean-up."""
 
 import atexit
 import contextlib
@@ -16,17 +16,17 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 PEERS = pathlib.Path(os.environ.get("FLOWSTONE_PEERS", ROOT / ".cache" / "peers"))
 
 
-# A benchmark that is told to end takes down what it made, as after Ctrl-C.
-def _told_to_end(*_):
+# A benchmark that receives SIGTERM cleans up, as after Ctrl-C.
+def _on_sigterm(*_):
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     sys.exit(143)
 
 
-signal.signal(signal.SIGTERM, _told_to_end)
+signal.signal(signal.SIGTERM, _on_sigterm)
 
 
 def run(*args, env=None, check=True, timeout=600):
-    """Runs a command and gives its standard output."""
+    """Runs a command and returns its standard output."""
     done = subprocess.run([str(a) for a in args], capture_output=True, text=True, env=env, timeout=timeout, check=False)
     if check and done.returncode != 0:
         raise SystemExit(f"{' '.join(map(str, args))}: exit status {done.returncode}\n{done.stdout}{done.stderr}")
@@ -34,14 +34,14 @@ def run(*args, env=None, check=True, timeout=600):
 
 
 def need_root():
-    """Namespaces, packet sockets and huge pages are for root alone."""
+    """Namespaces, packet sockets and huge pages need root."""
     if os.geteuid() != 0:
         raise SystemExit("run this as root (namespaces, packet sockets and huge pages need it)")
 
 
 def own_network():
-    """Starts this program again in a network namespace of its own: devices that switches make do not meet those of
-    another switch, and are gone with the last process."""
+    """Starts this program again in a network namespace of its own: devices of switches do not conflict with those of
+    another switch, and are removed with the last process."""
     if os.environ.get("FLOWSTONE_BENCH_NETWORK") != "own":
         need_root()
         need_programs("unshare", "ip", "taskset")
@@ -51,12 +51,12 @@ def own_network():
 
 
 def need_peer_with_dpdk():
-    """Unpacks the peer into its usual place if it is not there; a folder that was named has to be complete."""
+    """Unpacks the peer into its default folder if it is missing; a folder given by the user must be complete."""
     need_peer("ovs-vswitchd-dpdk", "dpdk")
 
 
 def need_peer(daemon="ovs-vswitchd", *extra):
-    """The same of one of the peer's daemons, which `unpack.sh` brings with these words."""
+    """The same for one of the peer's daemons, which `unpack.sh` installs with these arguments."""
     if (PEERS / "bin" / daemon).exists():
         return
     if "FLOWSTONE_PEERS" in os.environ:
@@ -66,21 +66,21 @@ def need_peer(daemon="ovs-vswitchd", *extra):
 
 
 def need_programs(*names):
-    """Says which program is missing before anything is set up."""
+    """Reports missing programs before anything is set up."""
     missing = [name for name in names if shutil.which(name) is None]
     if missing:
         raise SystemExit(f"not installed: {', '.join(missing)}")
 
 
 def need_package(program, package):
-    """Installs the Debian package of a program that few machines have, if it is missing, as `./test` does with its own."""
+    """Installs the Debian package of a program if it is missing, as `./test` does."""
     if shutil.which(program) is None:
         say(f"installing {package}")
         run("bash", "-c", '. "$0" && install_packages "$1"', ROOT / "tests/packages.sh", package)
 
 
 def say(text):
-    """Progress, for whoever waits."""
+    """Prints progress."""
     print(text, file=sys.stderr, flush=True)
 
 
@@ -99,7 +99,7 @@ def programs(which):
 
 
 def our_binary():
-    """The path of the binary under measurement: FLOWSTONE, or the release build, which is made if it is missing."""
+    """The path of the binary under measurement: FLOWSTONE, or the release build, which is built if it is missing."""
     if "FLOWSTONE" in os.environ:
         binary = pathlib.Path(os.environ["FLOWSTONE"]).resolve()
         if not binary.exists():
@@ -155,7 +155,7 @@ class Switch:
         return int((self.dir / f"{daemon or self.daemon}.pid").read_text())
 
     def cpu_s(self):
-        """Processor time that the switch daemon has had, of all threads, in seconds."""
+        """Processor time of all threads of the switch daemon, in seconds."""
         ticks = pathlib.Path(f"/proc/{self.pid()}/stat").read_text().rsplit(") ", 1)[1].split()[11:13]
         return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
 
@@ -178,7 +178,7 @@ class Switch:
 
 
 def end_process(pid, patience_s=10):
-    """Ends a process: kindly, then not."""
+    """Ends a process: by SIGTERM, then by SIGKILL."""
 
     def lives():
         try:
@@ -197,7 +197,7 @@ def end_process(pid, patience_s=10):
 
 @contextlib.contextmanager
 def beside(*words):
-    """Starts a program that says when it is ready; what is given holds what it found, after the block."""
+    """Starts a program and waits until it reports readiness; the yielded object has its output after the block."""
     found = {}
     process = subprocess.Popen([str(w) for w in words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
@@ -232,9 +232,9 @@ def hosts(n):
 
 
 def receive_on(core, devices):
-    """Has the kernel's part of receiving from `devices` done on `core`, and not on that of whoever sends there."""
+    """Makes the kernel receive from `devices` on `core`, and not on the sender's core."""
     with tempfile.TemporaryDirectory(prefix="flowstone-bench-sys-") as sysfs:
-        # /sys may show another network namespace than this process is in.
+        # /sys may show another network namespace than that of this process.
         run("mount", "-t", "sysfs", "none", sysfs)
         try:
             for device in devices:
@@ -262,7 +262,7 @@ def wait_for_ping(name, address):
 
 
 def tcp_gbps(client, server, address, seconds, streams=1):
-    """TCP streams by iperf3: what the receiver got of all, in Gb/s."""
+    """TCP streams by iperf3: the total rate received, in Gb/s."""
     daemon = subprocess.Popen(["ip", "netns", "exec", server, "iperf3", "-s", "-1"], stdout=subprocess.DEVNULL)
     try:
         time.sleep(0.5)

@@ -1,9 +1,10 @@
-"""The database server: small transactions a second, many rows at once, one change told to many clients, many clients that
-come back to a large database, its memory, how long it takes to start, and how long compaction keeps a client waiting.
+"""The database server: small transactions a second, many rows at once, one change sent to many clients, many clients
+that reconnect to a large database, its memory, its start time, and the longest wait of a client during
+compaction.
 
-The large database has a schema like that of logical flows: each row refers to one of 500 datapaths. It is written here,
-as a file in the documented format, so that both servers begin with the same bytes. The server has one core, the clients the
-other.
+The large database has a schema like that of logical flows: each row refers to one of 500 datapaths. It is written
+here, as a file in the documented format, so that both servers begin with the same bytes. The server has one core,
+the clients have the other one.
 """
 
 import contextlib
@@ -23,7 +24,7 @@ from report import Report, Table, middle, ratio
 
 CLIENT_CORE, SERVER_CORE = "0", "1"
 CLIENTS, WRITERS, SHARERS = 500, 50, 50
-# Clients that ask for everything, each of which has the whole of it on its way.
+# Clients that request everything, each of which has all of it in transit.
 COPIES = 10
 CHANGES = 50
 ROWS = 100_000
@@ -58,7 +59,7 @@ EVERYTHING = {name: [{"columns": list(table["columns"])}] for name, table in SCH
 
 
 def uuid(kind, i):
-    """A row's name: made of the table's number and the row's, as random as any to whoever hashes or sorts it."""
+    """A row's UUID: derived from the numbers of table and row, and random enough for hashing and sorting."""
     digits = hashlib.md5(f"{kind} {i}".encode()).hexdigest()
     return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-8{digits[17:20]}-{digits[20:]}"
 
@@ -82,7 +83,7 @@ def flow(i):
 
 
 def write_database(path, megabytes):
-    """A database with counters, datapaths and, if it is to have some size, flows; returns its length in bytes."""
+    """Writes a database with counters, datapaths and, for a given size, flows; returns its length in bytes."""
     first = {"Counter": {uuid("counter", i): {"name": f"c{i}"} for i in range(CLIENTS)}}
     first["Datapath"] = {uuid("datapath", i): {"tunnel_key": i} for i in range(DATAPATHS)}
     if megabytes:
@@ -102,7 +103,7 @@ class Server:
         self.env = dict(os.environ, OVS_SYSLOG_METHOD="null", OVS_RUNDIR=str(self.dir), OVS_LOGDIR=str(self.dir))
         self.socket = self.dir / "db.sock"
         shutil.copy(database, self.dir / "bench.db")
-        # Nobody is to wait for the disk because of the copy.
+        # The disk must not be busy with the copy during the measurement.
         os.sync()
         words = [self.bin / "ovsdb-server", self.dir / "bench.db", f"--remote=punix:{self.socket}", f"--pidfile={self.dir}/pid"]
         words += [f"--unixctl={self.dir}/ctl", f"--log-file={self.dir}/log"]
@@ -116,7 +117,7 @@ class Server:
         self.start_s = time.monotonic() - start
 
     def ask(self, method, params):
-        """The result of one request."""
+        """Returns the result of one request."""
         deadline = time.monotonic() + 300
         while True:
             try:
@@ -154,7 +155,7 @@ class Server:
         return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
 
     def rss_mib(self, which="VmRSS"):
-        """Resident memory now; with `VmHWM` the most there was, since the start or `forget_peak`."""
+        """Resident memory now; with `VmHWM` its peak since the start or `forget_peak`."""
         for line in pathlib.Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
             if line.startswith(f"{which}:"):
                 return int(line.split()[1]) / 1024
@@ -174,7 +175,7 @@ class Server:
 
 
 class Bench:
-    """What a part measures with."""
+    """The tools and options of a part."""
 
     def __init__(self, directory, sizes):
         self.directory = directory
@@ -206,7 +207,7 @@ def count_up(i, durable):
 
 
 def transactions(bench, which, options):
-    """Small transactions in a closed loop, each with the promise that it is on disk, or without."""
+    """Small transactions in a closed loop, durable or not."""
     found = {}
     for durable in (True, False):
         path = bench.lines(count_up(i, durable) for i in range(WRITERS))
@@ -239,7 +240,7 @@ def rows(bench, which, _options):
 
 
 def changes(bench, which, _options):
-    """One change told to many clients, each of which watches the whole of a small database."""
+    """One change sent to many clients, each of which monitors the whole of a small database."""
     watch = bench.lines([("monitor_cond_since", ["Bench", None, EVERYTHING, ZERO])])
     change = bench.lines(count_up(i, False) for i in range(CHANGES))
     with server_of(which, bench.small) as server:
@@ -253,7 +254,8 @@ def changes(bench, which, _options):
 
 
 def large(bench, which, _options):
-    """A large database: from start to its first answer, its memory, and clients that come (back) to it."""
+    """A large database: time from start to its first reply, its memory, and clients that connect and reconnect to
+    it."""
     found = {}
     with server_of(which, bench.large) as server:
         found[f"seconds to start with {bench.large_bytes / 1e6:.0f} MB"] = server.start_s
@@ -276,7 +278,7 @@ def large(bench, which, _options):
         ]
         for what, n, requests in loads:
             if n == CLIENTS and requests is returning and last == ZERO:
-                # It has no history, and would send all of it to each: more than there is memory.
+                # It has no history, and would send all of it to each client: more than fits into memory.
                 found[f"seconds until {what}"] = found[f"seconds of the server's processor while {what}"] = None
                 continue
             before = server.cpu_s()
@@ -289,8 +291,8 @@ def large(bench, which, _options):
 
 
 def compaction(bench, which, _options):
-    """The longest that a client waits for an answer while the large database is compacted, and the most memory that takes. The
-    client sends small transactions all the time: first without, then with the promise that each is on disk."""
+    """The longest wait of a client for a reply while the large database is compacted, and the peak of memory. The
+    client sends small transactions continuously: first without, then with `durable`."""
     with server_of(which, bench.large) as server:
         server.forget_peak()
         before_mib = server.rss_mib()
@@ -301,7 +303,7 @@ def compaction(bench, which, _options):
 
 
 def waits(bench, server, durable):
-    """The longest wait of a client for its transactions, without and with a compaction beside it."""
+    """The longest wait of a client for its transactions, without and with a concurrent compaction."""
     path = bench.lines(count_up(i, durable) for i in range(WRITERS))
     with common.beside(*bench.clients(server, 1, path, "gaps")) as quiet:
         time.sleep(1)
@@ -366,7 +368,7 @@ def report(rounds):
     table = []
     for what, theirs in medians["peer"].items():
         ours = medians["ours"][what]
-        # More is better of what is counted a second, less of everything else.
+        # Higher is better for rates, lower for everything else.
         better = ratio(ours, theirs) if "a second" in what else ratio(theirs, ours)
         table.append([what, theirs, ours, better])
     notes = [f"{CLIENTS} clients of one program on core {CLIENT_CORE}, the server on core {SERVER_CORE}; all over a unix socket."]

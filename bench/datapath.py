@@ -1,5 +1,5 @@
-"""What forwarding costs in the datapath alone, by workload, against what is wanted of Flowstone: so many times the rate of
-Open vSwitch with DPDK, on one core, packets from memory (`bench/workload.py` says what each workload is).
+"""The cost of forwarding in the datapath alone, by workload, with its targets: multiples of the rate of Open vSwitch
+with DPDK, on one core, packets from memory (`bench/workload.py` describes the workloads).
 """
 
 import pathlib
@@ -9,7 +9,7 @@ from replay import INVERSE_PROBABILITY, OURS, PEER, in_turns
 from report import Report, Table, ratio
 
 AS_IT_COMES, OFF = "as it comes", "off"
-# Workload, microflow cache, and how many times the peer's rate is wanted.
+# Workload, microflow cache, and the target as a multiple of the peer's rate.
 TARGETS = (
     ("p2p-1", AS_IT_COMES, 2),
     ("p2p-1k", AS_IT_COMES, 2),

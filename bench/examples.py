@@ -7,12 +7,12 @@ import subprocess
 import common
 from report import Table
 
-# What the daemons set for themselves when they start: memory in huge pages, where the kernel has them.
+# Settings that the daemons choose for themselves at start: memory in huge pages, where the kernel has them.
 AS_DAEMONS = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 
 
 def run(package, example, *words, core=None):
-    """Builds an example, runs it (with `core`, on that one core), and gives the objects that it printed."""
+    """Builds an example, runs it (with `core`, on that core), and returns the objects that it printed."""
     which = ["--release", "-q", "-p", package, "--example", example, "--manifest-path", common.ROOT / "Cargo.toml"]
     source = f"the example {example} of {package}"
     common.say(f"building and running {source}")
@@ -22,7 +22,7 @@ def run(package, example, *words, core=None):
 
 
 def finish(command, source, settings=None):
-    """Runs a command to its end and gives what it printed; what it has to say besides goes through."""
+    """Runs a command to its end and returns its output; its standard error passes through."""
     env = {**os.environ, **(settings or {})}
     done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, text=True, check=False, env=env)
     if done.returncode != 0:
@@ -31,7 +31,7 @@ def finish(command, source, settings=None):
 
 
 def objects(text, source):
-    """The objects in lines of JSON; SystemExit names a line that is none."""
+    """The objects in lines of JSON; SystemExit names an invalid line."""
     found = []
     for line in text.splitlines():
         if not line.strip():
@@ -48,7 +48,7 @@ def objects(text, source):
 
 
 def tables(title, found):
-    """Tables of objects, one for each set of keys (and each `measure`, if they say what it is), as they came."""
+    """Tables of objects in their order, one for each set of keys (and each `measure`, if present)."""
     kinds = {}
     for one in found:
         measure = one.get("measure")

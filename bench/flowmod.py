@@ -1,5 +1,5 @@
-"""One flow-mod while 100,000 megaflows are cached: how long stale ones stay, and how many were translated again against
-how many could have changed.
+"""One flow-mod while 100,000 megaflows are cached: the time until stale ones are gone, and the number translated
+again beside the number that could have changed.
 
 The example `flow_mod` of the crate ofproto measures; every object that it prints becomes a row.
 """

@@ -1,10 +1,10 @@
-"""What a switch takes that has nothing to do: memory, by port too, and processor time; and how long the first packet after
-a pause takes, when its flow is still cached and when it is not any more.
+"""The cost of an idle switch: memory, also by port, and processor time; and the latency of the first packet after a
+pause, with its flow still cached and expired.
 
-Packet threads are as the switch has them by itself: no core is given to them.
+Packet threads have the switch's defaults: they are not pinned.
 
-Memory is what is resident, without huge pages. Ports are of the kind that is measured, each a veth device; beside what the
-daemon grows by with each stands what the machine loses (MemAvailable), in which is what the kernel takes for sockets.
+Memory is resident memory, without huge pages. Ports are of the measured kind, each a veth device; beside the growth
+of the daemon for each port, the machine's loss (MemAvailable) includes the kernel's memory for sockets.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from report import Report, Table, middle
 PORTS = 200
 SETTLE_S = 3
 PAUSE_S = 2
-# A flow that no packet used for so long goes, long before a pause is over.
+# A flow without packets for this time expires, long before a pause is over.
 MAX_IDLE_MS = 500
 PACKETS = 5
 
@@ -61,23 +61,23 @@ def rss_bytes(pid):
 
 
 def percent(between, seconds):
-    """Processor time of the switch daemon that nothing is asked of."""
+    """Processor time of an idle switch daemon."""
     start_s, start_ns = time.monotonic(), run_time_ns(between.switch.pid())
     time.sleep(seconds)
     return round((run_time_ns(between.switch.pid()) - start_ns) / (time.monotonic() - start_s) / 1e7, 3)
 
 
 def first_packets(between, frames):
-    """Times under way of single packets with a pause before each, in microseconds; the first of all is a miss anyway, and
-    not among them."""
+    """Latencies of single packets with a pause before each, in microseconds; without the first one, which always
+    misses."""
     between.frames(frames, "-r", 1000, seconds=0.1)
     time.sleep(PAUSE_S)
     return between.frames(frames, "-r", 1 / PAUSE_S, seconds=PACKETS * PAUSE_S - 0.5)["us"]
 
 
 def bytes_a_port(between):
-    """What the daemon's resident memory grows by when it gets many ports, once each has been there for a while, and what the
-    machine has less then."""
+    """The growth of the daemon's resident memory with many ports, once each has existed for a while, and the
+    machine's loss of memory."""
     pairs = [(f"many{number}", f"far{number}") for number in range(PORTS)]
     with contextlib.ExitStack() as made:
         for near, far in pairs:

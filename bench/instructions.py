@@ -1,6 +1,7 @@
-"""Instructions a packet in the datapath alone, and how many of them are atomic read-modify-writes, which other threads may
-have to wait for. Counted, not timed: `valgrind --tool=callgrind` over the example `replay` of the crate datapath, which plays
-packets from memory, once with a few slices of packets and once with more; the difference is the steady state.
+"""Instructions a packet in the datapath alone, and the number of atomic read-modify-writes among them, which other
+threads may have to wait for. Counted, not timed: `valgrind --tool=callgrind` over the example `replay` of the
+crate datapath, which plays packets from memory, once with a few slices of packets and once with more; the
+difference is the steady state.
 
 --baseline compares with another build of the example, --microflow counts with the microflow cache.
 """
@@ -23,7 +24,7 @@ WORKLOADS = (
 # Forms of frames beside TCP over IPv4 without a tag.
 FORM = re.compile(r"(?!tcp)(vlan|ipv6|icmp|icmp6|vlan6)-(\d+)")
 FEW_SLICES, MANY_SLICES = 10, 40
-# An instruction that locks a cache line: with the prefix, or an exchange with memory, which has it unsaid.
+# An instruction that locks a cache line: with the prefix, or an exchange with memory, where the lock is implicit.
 ATOMIC = re.compile(r"^\s*([0-9a-f]+):\s+(?:lock\b|xchg\s+.*\()", re.MULTILINE)
 
 
@@ -106,7 +107,7 @@ def costs(path, binary, atomics):
     with open(path) as lines:
         for line in lines:
             if line.startswith("0x"):
-                # What follows a call is the cost of what was called, which is counted there.
+                # The line after a call is the cost of the callee, which is counted there.
                 if skip:
                     skip = False
                     continue

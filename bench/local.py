@@ -1,4 +1,5 @@
-"""Ways from one container to another on one host, by TCP (one stream, eight, short transactions): the kernel's bridge, the smallest BPF programs that forward (XDP, tc with two kinds of redirection), and Flowstone without
+"""TCP between two containers of one host (one stream, eight, short transactions): the kernel's bridge, minimal forwarding
+BPF programs (XDP, tc with two kinds of redirection), and Flowstone without
 and with its accelerator (`other_config:hw-offload=true`). MTU 1500; no thread is bound to a core.
 """
 
@@ -16,7 +17,7 @@ def add_arguments(arguments):
     arguments.add_argument("--exchanges", type=int, default=1, help="bytes there and back in each connection (1)")
 
 
-# Reads both ports of a packet, so that each connection has flows of its own; then forwards as without it.
+# Matches both ports of a packet, so that each connection has flows of its own; otherwise forwards the same way.
 EACH = "tcp,actions=move:NXM_OF_TCP_SRC[]->NXM_NX_REG0[0..15],move:NXM_OF_TCP_DST[]->NXM_NX_REG0[16..31],NORMAL"
 
 
@@ -35,11 +36,11 @@ def measure(options):
 
 @contextlib.contextmanager
 def joined(programs, how):
-    """Two hosts whose devices one of the programs of redirect.c joins."""
+    """Two hosts whose devices one of the programs of redirect.c connects."""
     with common.hosts(2) as (hosts, devices):
         if how == "xdp":
-            # A veth takes redirected frames only where its peer receives by NAPI, which `gro` turns on; and XDP forgets that a
-            # frame's checksum is still to be finished, so that TCP gets through only if senders finish it themselves.
+            # A veth accepts redirected frames only if its peer receives by NAPI, which `gro` turns on; and XDP loses
+            # the metadata of partial checksums, so that TCP works only if senders complete checksums themselves.
             for host in hosts:
                 common.run("ip", "netns", "exec", host, "ethtool", "-K", "e0", "gro", "on", "tx", "off")
         with common.beside(programs / "redirect", how, *devices):

@@ -1,4 +1,4 @@
-"""What a look-up costs when the cached flows have many different masks; the microflow cache is off.
+"""The cost of a look-up when the cached flows have many different masks; the microflow cache is off.
 
 Tuple space search tries one mask after another, so its cost grows with their number; a look-up structure over all
 flows need not.

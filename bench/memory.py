@@ -1,7 +1,7 @@
-"""Bytes a rule and a megaflow: what the resident memory of the switch daemon grows by, ours beside the peer's.
+"""Bytes a rule and a megaflow: the growth of the switch daemon's resident memory, ours beside the peer's.
 
-Rules are 5-tuple flows; megaflows are those of the workload setups-N, one for each packet. What a microflow entry takes
-is a matter of its type: the example `memory` of the crate datapath prints it, and what else it knows.
+Rules are 5-tuple flows; megaflows are those of the workload setups-N, one for each packet. The size of a microflow
+entry is fixed by its type: the example `memory` of the crate datapath prints it, with other figures.
 """
 
 import pathlib
@@ -51,7 +51,7 @@ def measure(options):
 
 
 def five_tuples(count):
-    """Flows that differ in all five fields' values and share a mask, as an access list has them."""
+    """Flows that differ in the values of all five fields and share a mask, as in an access list."""
     rng = random.Random(1)
     lines = (
         f"priority={100 + i % 50},tcp,nw_src={workload.dotted(workload.SOURCES + i)},"

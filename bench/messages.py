@@ -1,5 +1,5 @@
-"""OpenFlow 1.4 messages, made as bytes beforehand: flow-mods of several shapes, bundles, requests to flood with; and the
-same flows as text."""
+"""OpenFlow 1.4 messages, generated as bytes beforehand: flow-mods of several shapes, bundles, requests for floods;
+and the same flows as text."""
 
 import random
 import struct
@@ -55,7 +55,7 @@ def flow_mod(command, table=0, priority=0x8000, fields=(), actions=b""):
 
 
 def flow(shape, i, change=0):
-    """Flow number `i` of a shape: table, priority, fields and action, as numbers. With `change` its action is another."""
+    """Flow number `i` of a shape: table, priority, fields and action, as numbers. `change` selects another action."""
     port = 1 + (i + change) % 2
     if shape == "l2":
         return 0, 0x8000, (("dl_dst", 0x020000000000 | i, None),), port
@@ -63,7 +63,7 @@ def flow(shape, i, change=0):
     src, dst = 10 << 24 | a << 16 | b << 8 | c, 11 << 24 | c << 16 | a << 8 | b
     if shape == "tables":
         return i % N_TABLES, 0x8000, (("ip", None, None), ("nw_dst", dst, None)), port
-    # An access list: most of it exact, the rest with prefixes and without some of the fields.
+    # An access list: most rules exact, the others with prefixes and without some of the fields.
     parts = [("tcp", None, None), ("nw_src", src, None), ("nw_dst", dst, None)]
     parts += [("tp_src", 1024 + i % 60000, None), ("tp_dst", i % 1000, None)]
     kind = i % 8
@@ -78,7 +78,7 @@ def flow(shape, i, change=0):
 
 
 def goes_on(shape, table, change):
-    """Whether the action is to look into the next table."""
+    """Whether the action continues in the next table."""
     return shape == "tables" and table + 1 < N_TABLES and not change
 
 
@@ -136,7 +136,7 @@ def packet_out(data, port):
 
 
 def garbage(n, seed=1):
-    """Messages with a right length and nothing right behind it."""
+    """Messages with a correct length and random contents."""
     chance = random.Random(seed)
     kinds = [kind for kind in range(36) if kind not in (0, 2, 3)]
     return b"".join(message(chance.choice(kinds), chance.randbytes(8 * chance.randrange(1, 20))) for _ in range(n))

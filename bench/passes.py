@@ -1,6 +1,6 @@
-"""What it costs that packets come back: a pipeline of three passes (an MPLS label is popped, a group hashes the packet, its bucket
-resubmits) beside the peer's, and in the datapath alone beside one pass that does the same work (the example `passes` of the
-crate datapath).
+"""The cost of recirculation: a pipeline of three passes (the first pops an MPLS label, in the second a group hashes
+the packet, and its bucket resubmits) beside the peer's, and in the datapath alone beside one pass that does the
+same work (the example `passes` of the crate datapath).
 """
 
 import pathlib

@@ -1,10 +1,10 @@
-"""Packets between two real ports (veth devices to hosts): how many a second, at what cost, and how long they take.
+"""Packets between two real ports (veth devices to hosts): rate, cost, and latency.
 
-For each switch and size of frame: what comes through while a sender offers as much as it can (a flood), the highest rate
-without loss, the most that came through at any rate, and the time under way of a thousand packets a second, between which the
-switch sleeps if it can (idle), and of 80 % of the rate without loss (load). What a packet takes of the processors is the
-lesser of what it takes in the flood and under load: a flooded switch also works on packets that it drops then, and one that
-polls takes its core whole under any load.
+For each switch and size of frame: the received rate while a sender sends as fast as it can (a flood), the highest
+rate without loss, the highest received rate in any trial, and the latency of a thousand packets a second, between
+which the switch sleeps if it can (idle), and of 80 % of the rate without loss (load). The processor time a packet is
+the lesser of flood and load: a flooded switch also works on packets that it drops then, and a polling one uses its
+whole core under any load.
 """
 
 import json
@@ -50,7 +50,7 @@ def measure(options):
 
 
 def one(between, frames, size, options):
-    """One turn: all figures of one switch and size."""
+    """Runs one turn; returns all figures of one switch and size."""
     run = lambda *words, seconds=options.seconds: between.frames(frames, "-s", size, "-n", FLOWS, *words, seconds=seconds)
     run("-r", IDLE_PPS, seconds=0.5)  # flows are cached from here on
     costs = lambda *words: watched(between, options.seconds, frames, "-s", size, "-n", FLOWS, *words)
@@ -73,7 +73,7 @@ def one(between, frames, size, options):
 
 
 def watched(between, seconds, *words):
-    """What `frames` finds, with the packets a second in the middle of its run, and what each of them costs then."""
+    """The results of `frames`, with the rate in the middle of its run, and the cost of each packet then."""
     process = between.frames_beside(*words, seconds=seconds + 2 * BEGUN_S)
     try:
         time.sleep(BEGUN_S)
@@ -91,8 +91,8 @@ def watched(between, seconds, *words):
     return json.loads(out) | costs
 
 
-def under_way(case, part):
-    """Reads a time under way out of a turn; None where it was not measured."""
+def latency(case, part):
+    """Reads a latency out of a turn; None if it was not measured."""
     return lambda one: one[case]["us"][part] if case in one and one[case]["us"] else None
 
 
@@ -106,12 +106,12 @@ COLUMNS = {
     "without loss": lambda one: one.get("loss_free_pps"),
     "ns of the switch": lambda one: one["switch_ns_per_packet"],
     "ns of softirqs": lambda one: one["softirq_ns_per_packet"],
-    "idle, µs 50 %": under_way("idle", "p50"),
-    "idle, 90 %": under_way("idle", "p90"),
-    "idle, 99 %": under_way("idle", "p99"),
-    "load, µs 50 %": under_way("load", "p50"),
-    "load, 90 %": under_way("load", "p90"),
-    "load, 99 %": under_way("load", "p99"),
+    "idle, µs 50 %": latency("idle", "p50"),
+    "idle, 90 %": latency("idle", "p90"),
+    "idle, 99 %": latency("idle", "p99"),
+    "load, µs 50 %": latency("load", "p50"),
+    "load, 90 %": latency("load", "p90"),
+    "load, 99 %": latency("load", "p99"),
     "load, % lost": lambda one: lost_percent(one.get("load")),
 }
 

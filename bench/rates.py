@@ -1,20 +1,20 @@
-"""The highest rate that passes without loss, by bisection: what `tse` and `ports` ask on real ports."""
+"""The highest rate without loss, by bisection, for `tse` and `ports`."""
 
 import common
 
-# A rate counts as free of loss below this part; with none at all, one stray packet would decide.
+# The loss below which a rate counts as free of loss; at zero, one stray packet would decide.
 LOSS_MAX = 0.001
-# The search for a rate ends when its bounds are as near as this.
+# The search ends when its bounds are this close.
 PRECISION = 0.03
 RATE_FIRST, RATE_LAST = 50_000.0, 100.0
 TRIES = 3
-# A sender that misses its rate by more than this cannot show that the rate is free of loss.
+# A sender that misses its rate by more than this cannot test that rate.
 SENDER_SLACK = 0.02
 
 
 def loss_free_pps(trial, first=RATE_FIRST):
-    """The highest rate that arrives whole, between one that does and one that does not, packets a second. `trial(rate)`
-    sends and gives the rate that the sender reached, and the part of the packets that did not arrive."""
+    """The highest rate without loss, between one that passes and one that does not, in packets a second.
+    `trial(rate)` sends and returns the rate that the sender reached, and the lost share of the packets."""
     good, bad, rate = 0.0, None, max(first, RATE_LAST)
     while bad is None or (bad - good > PRECISION * bad and bad > RATE_LAST):
         reached, passed = best_trial(trial, rate)
@@ -27,8 +27,8 @@ def loss_free_pps(trial, first=RATE_FIRST):
 
 
 def best_trial(trial, rate):
-    """The rate reached, and whether it was free of loss in one of a few tries: what else the machine does takes its
-    moments from each."""
+    """The rate reached, and whether one of a few tries was free of loss: other load on the machine disturbs some of
+    them."""
     best = 0.0, False
     for _ in range(TRIES):
         reached, lost = trial(rate)

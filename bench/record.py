@@ -1,7 +1,7 @@
-"""Figures of runs, kept: a file of JSON lines, each of one benchmark with date, commit and processor.
+"""Figures of runs: a file of JSON lines, each of one benchmark with date, commit and processor.
 
-A figure has a name: the benchmark, and the keys under which it stands in the JSON of `bench/run --json`, with slashes
-between (`datapath/ip-1k/ratio`). `rounds`, the single figures behind a median, have numbers as keys.
+The name of a figure consists of the benchmark and its keys in the JSON of `bench/run --json`, joined by slashes
+(`datapath/ip-1k/ratio`). `rounds`, the single figures behind a median, have numbers as keys.
 """
 
 import datetime
@@ -12,7 +12,7 @@ import common
 
 
 def append(path, benchmark, report):
-    """Adds one line to a history, which is begun if it is not there."""
+    """Appends one line to a history, which is created if it is missing."""
     line = {
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "commit": commit(),
@@ -25,7 +25,7 @@ def append(path, benchmark, report):
 
 
 def commit():
-    """The commit that is checked out, and whether anything differs from it."""
+    """The checked out commit, and whether the tree differs from it."""
     top = ["git", "-C", common.ROOT]
     number = common.run(*top, "rev-parse", "--short=12", "HEAD", check=False).strip()
     if not number:
@@ -42,7 +42,7 @@ def cpu_model():
 
 
 def lines(path):
-    """The lines of a history; SystemExit names one that is none."""
+    """The lines of a history; SystemExit names an invalid one."""
     found = []
     for number, text in enumerate(pathlib.Path(path).read_text(encoding="utf-8").splitlines(), 1):
         try:
@@ -67,7 +67,7 @@ def flat(figures, name):
 
 
 def names(history):
-    """The names of all figures of a history, single rounds left out."""
+    """The names of all figures of a history, without single rounds."""
     found = {}
     for line in history:
         found |= flat(line["figures"], line["benchmark"])
@@ -75,7 +75,7 @@ def names(history):
 
 
 def trend(history, name):
-    """A figure through a history: lists of date, commit, processor and value."""
+    """The history of a figure: lists of date, commit, processor and value."""
     rows = []
     for line in history:
         value = flat(line["figures"], line["benchmark"]).get(name)

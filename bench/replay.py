@@ -1,7 +1,7 @@
-"""A switch whose packets come from memory: port 1 replays a capture file for ever, port 2 swallows all it gets, and one
-pinned thread carries packets from the one to the other. What is measured is the datapath, without any device.
+"""A switch whose packets come from memory: port 1 replays a capture file endlessly, port 2 discards all packets, and
+one pinned thread forwards from one to the other. This measures the datapath, without any device.
 
-Ours and Open vSwitch with DPDK are set up and read out by the same code; only the ports differ.
+The same code sets up and reads out our switch and Open vSwitch with DPDK; only the ports differ.
 """
 
 import contextlib
@@ -15,10 +15,11 @@ from report import middle
 
 PEER, OURS = "ovs-dpdk", "flowstone"
 
-# The thread that moves packets; everything else of the switch is kept off it unless a benchmark wants otherwise.
+# The thread that moves packets; everything else of the switch is kept off its core unless a benchmark decides
+# otherwise.
 PACKET_CORE = 1
 CONTROL_CORE = 0
-# What Open vSwitch as it comes uses: one packet in 100 puts its flow into the microflow cache.
+# Open vSwitch's default: one packet in 100 inserts its flow into the microflow cache.
 INVERSE_PROBABILITY = 100
 
 SETTLE_S_MIN, SETTLE_S_MAX = 2, 30
@@ -30,11 +31,11 @@ COMPACT_MEMORY = pathlib.Path("/proc/sys/vm/compact_memory")
 
 
 class Replay:
-    """One bridge between a replaying port and a swallowing one; `which` is `OURS` or `PEER`."""
+    """One bridge between a replaying port and a discarding one; `which` is `OURS` or `PEER`."""
 
     def __init__(self, which, inverse_probability=INVERSE_PROBABILITY, one_core=False, memory_mib=512):
-        """With `one_core` the whole daemon stays on the core of the packet thread, which shows what a core can do in
-        all; `memory_mib` is DPDK's, and has to hold the packets."""
+        """With `one_core` the whole daemon stays on the core of the packet thread, which shows the total capacity of
+        a core; `memory_mib` is DPDK's, and has to hold the packets."""
         self.which = which
         self.made = contextlib.ExitStack()
         with contextlib.ExitStack() as made:
@@ -65,7 +66,8 @@ class Replay:
         self.made.close()
 
     def _dpdk(self, made, memory_mib, control_core):
-        """DPDK's options. Its files go into the switch's own directory, so that runs do not meet and nothing stays."""
+        """DPDK's options. Its files go into the switch's own directory, so that runs do not conflict and no file
+        remains."""
         pages = self.switch.dir / "pages"
         pages.mkdir()
         common.run("mount", "-t", "hugetlbfs", "none", pages)
@@ -79,7 +81,7 @@ class Replay:
         }
 
     def _unmount(self, pages):
-        # The daemon has to let go of the pages before they can be unmounted.
+        # The daemon has to release the pages before they can be unmounted.
         self.switch.end(self.switch.daemon)
         common.run("umount", pages, check=False)
 
@@ -97,14 +99,14 @@ class Replay:
             self.switch("ovs-ofctl", "-O", "OpenFlow13", "add-group", "br0", group)
 
     def add_output(self):
-        """Port 2, which swallows packets."""
+        """Port 2, which discards packets."""
         options = ["type=null"]
         if self.which == PEER:
             options = ["type=dpdk", "options:dpdk-devargs=net_null0,no-rx=1", "options:n_rxq=1"]
         self._add_port("out0", 2, options)
 
     def add_input(self, pcap):
-        """Port 1, which replays; packets come from this moment on."""
+        """Port 1, which replays; packets arrive from this moment on."""
         pcap = pathlib.Path(pcap).resolve()
         options = ["type=replay", f"options:pcap={pcap}"]
         if self.which == PEER:
@@ -122,7 +124,7 @@ class Replay:
         self.appctl("dpif-netdev/pmd-stats-clear")
 
     def stats(self):
-        """What the packet thread counted since `clear_stats`."""
+        """Counters of the packet thread since `clear_stats`."""
         return parse_stats(self.appctl("dpif-netdev/pmd-stats-show"))
 
 
@@ -132,8 +134,8 @@ def drivers_of(peers):
 
 
 def remove_devices():
-    """Removes what a switch before has left, in this benchmark's own network: Open vSwitch keeps its taps, which stay
-    busy for a moment after it has ended."""
+    """Removes devices that an earlier switch has left, in this benchmark's own network: Open vSwitch keeps its taps,
+    which stay busy for a moment after it has ended."""
 
     def gone(name):
         common.run("ip", "link", "del", name, check=False)
@@ -144,7 +146,7 @@ def remove_devices():
 
 
 def measure(which, pcap, flows, seconds=5.0, inverse_probability=INVERSE_PROBABILITY, groups=()):
-    """Packets a second and what they cost, once caches have filled."""
+    """Packets a second and their cost, once caches have filled."""
     with Replay(which, inverse_probability) as replay:
         replay.add_output()
         replay.add_groups(groups)
@@ -162,7 +164,7 @@ def measure(which, pcap, flows, seconds=5.0, inverse_probability=INVERSE_PROBABI
 
 
 def settle(replay, packets):
-    """Two seconds, and longer where so many packets take longer: every packet is to have been there more than once."""
+    """Waits two seconds, and longer for many packets: every packet must have passed more than once."""
     start = time.monotonic()
     time.sleep(SETTLE_S_MIN)
     while replay.stats().get("packets received", 0) < packets and time.monotonic() - start < SETTLE_S_MAX:
@@ -189,7 +191,7 @@ def in_turns(name, directory, options, inverse_probability):
 
 
 def figures(which, stats, elapsed_s):
-    """The measurement as it is printed; `None` for what a switch does not count."""
+    """The printed figures; `None` for values that a switch does not count."""
     return {
         "peer": which,
         "mpps": round(stats["packets received"] / elapsed_s / 1e6, 4),
@@ -238,7 +240,7 @@ def parse_stats(text):
 
 @contextlib.contextmanager
 def huge_pages(mib):
-    """At least so much memory in free huge pages; what had to be reserved for it is given back."""
+    """Provides at least this much memory in free huge pages; pages reserved for it are returned."""
     reserved = int(HUGE_PAGES.read_text())
     free = int(re.search(r"HugePages_Free:\s+(\d+)", pathlib.Path("/proc/meminfo").read_text())[1])
     missing = -(-mib // HUGE_PAGE_MIB) - free
@@ -250,7 +252,7 @@ def huge_pages(mib):
             HUGE_PAGES.write_text(str(reserved + missing))
             if int(HUGE_PAGES.read_text()) >= reserved + missing:
                 break
-            # Free memory may be there in pieces only.
+            # Free memory may be fragmented.
             COMPACT_MEMORY.write_text("1")
             time.sleep(1)
         else:

@@ -1,4 +1,4 @@
-"""What a benchmark found, as tables for people or as JSON for programs."""
+"""The results of a benchmark, as tables for people or as JSON for programs."""
 
 import dataclasses
 import json
@@ -15,7 +15,7 @@ class Table:
     def text(self):
         cells = [[str(word) for word in self.header], *([cell(value) for value in row] for row in self.rows)]
         widths = [max(len(row[i]) for row in cells) for i in range(len(self.header))]
-        # Figures to the right, words to the left; the first row that has a value says which a column is.
+        # Figures are right-aligned, words left-aligned; the first row with a value decides for its column.
         kinds = [next((row[i] for row in self.rows if row[i] is not None), "") for i in range(len(self.header))]
         lines = []
         for row in cells:
@@ -30,7 +30,7 @@ class Table:
 
 @dataclasses.dataclass
 class Report:
-    """The tables, remarks that belong to them, and the figures that they were made from."""
+    """The tables, their remarks, and the underlying figures."""
 
     tables: list
     figures: dict
@@ -44,7 +44,7 @@ class Report:
 
 
 def cell(value):
-    """A value as it stands in a table: thousands apart, and no more digits than mean something."""
+    """A value in the form of a table cell: with thousands separators and significant digits only."""
     if value is None:
         return "-"
     if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -55,7 +55,7 @@ def cell(value):
 
 
 def ratio(a, b):
-    """a / b to three digits, `None` where one of them is missing or b is 0."""
+    """a / b to three digits, `None` if one of them is missing or b is 0."""
     return float(f"{a / b:.3g}") if a is not None and b else None
 
 

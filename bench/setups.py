@@ -1,11 +1,11 @@
-"""Flow set-ups a second: every packet is of a connection that the switch has not seen and that no cached flow covers, so
-it goes through ten tables, and what that finds is cached.
+"""Flow set-ups a second: every packet belongs to a new connection that no cached flow covers, so it is translated
+through ten tables, and the result is cached.
 
-The whole daemon is pinned to one core: packet thread, upcalls, cached flows' upkeep (or, with --spread, the packet thread
-to a core of its own: a switch that translates on other threads then need not share theirs with the endless replay). The packets come from memory; what
-is counted is the misses that were answered, from the first that are seen until nine tenths of the packets are known
-(then the replay begins again, and packets start to hit). They are told by the seconds of processor time that the daemon
-had: what other programs take of the core does not count against it.
+The whole daemon is pinned to one core: packet thread, upcalls, maintenance of cached flows (or, with --spread, the
+packet thread to a core of its own: a switch that translates on other threads then need not share theirs with the
+endless replay). The packets come from memory; the count is of misses that were answered, from the first one until
+nine tenths of the packets are known (then the replay begins again, and packets start to hit). The rate is per second
+of processor time of the daemon, so that other programs on the core do not count against it.
 """
 
 import pathlib
@@ -19,9 +19,9 @@ from replay import OURS, PEER, Replay
 from report import Report, Table, middle, ratio
 
 RULES = (1_000, 10_000, 100_000)
-# More than the packets can make: neither switch is to refuse or evict a flow while it is measured.
+# More than the packets need: neither switch may refuse or evict a flow during the measurement.
 FLOW_LIMIT = 1_000_000
-# DPDK's memory for so many packets.
+# DPDK's memory for this number of packets.
 MEMORY_MIB = 1024
 PATIENCE_S = 120
 
@@ -75,7 +75,7 @@ def setups(which, pcap, flows, one_core=True):
 
 
 def raise_limits(replay):
-    """Makes room for all flows, and keeps them."""
+    """Raises the flow limits and timeouts."""
     limits = {"flow-limit": FLOW_LIMIT, "max-idle": 1000 * PATIENCE_S}
     replay.vsctl("set", "Open_vSwitch", ".", *(f"other_config:{k}={v}" for k, v in limits.items()))
     # In Open vSwitch the limit in force starts low and grows with time.
@@ -84,7 +84,7 @@ def raise_limits(replay):
 
 
 def cached_flows(replay):
-    """How many megaflows there are."""
+    """The number of megaflows."""
     text = replay.appctl("dpctl/show")
     flows = re.search(r"^\s+flows: (\d+)", text, re.MULTILINE)
     if flows is None:
@@ -99,7 +99,7 @@ def watch(replay):
     while time.monotonic() < give_up_s:
         before_s = time.monotonic()
         stats = replay.stats()
-        # The counters are read when the command is answered, somewhere in between.
+        # The switch reads the counters when it replies, somewhere between the two times.
         at_s = (before_s + time.monotonic()) / 2
         misses = stats.get("miss with success upcall", 0)
         if misses > 0.9 * workload.SETUPS_PACKETS and samples:
@@ -107,6 +107,6 @@ def watch(replay):
         if misses:
             hits = sum(stats.get(f"{cache} hits", 0) for cache in ("emc", "smc", "megaflow"))
             samples.append((at_s, replay.switch.cpu_s(), misses, hits))
-        # The switch is not to be busy with answers.
+        # Frequent requests would load the switch.
         time.sleep(0.02)
     raise SystemExit(f"{replay.which}: only {samples[-1:]} in {PATIENCE_S} seconds\n{replay.switch.log_tail()}")

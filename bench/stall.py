@@ -1,9 +1,9 @@
-"""The longest stall of forwarding while the switch's control plane has something large to do, in microseconds: 100,000 flows
-are replaced in a bundle, 100 ports come and go, the database is compacted.
+"""The longest stall of forwarding during large operations of the switch's control plane, in microseconds: a bundle
+replaces 100,000 flows, 100 ports are added and removed, the database is compacted.
 
-A steady stream of numbered packets of one known flow passes meanwhile. A stall is a time in which none of it comes in, less
-what the sender itself paused (`traffic gaps`); packets that are lost count as not coming. What any stream has of that on this
-machine is the case in which nothing happens.
+A steady stream of numbered packets of one known flow passes meanwhile. A stall is a time without a received packet,
+less the sender's own pauses (`traffic gaps`); a lost packet is not received. The case without an operation shows the
+machine's own stalls.
 """
 
 import time
@@ -19,7 +19,7 @@ PORTS = 100
 STREAM_PPS = 20_000
 STREAM = "table=0,priority=65535,in_port=1,udp,nw_src=10.99.0.1,actions=output:2"
 QUIET_S = 3
-# What a load leaves to do is not to be part of the next one.
+# Deferred work of one load must not be part of the next one.
 BETWEEN_S = 2
 
 
@@ -83,7 +83,7 @@ def change_ports(between, what):
 
 
 def stream(traffic, hosts):
-    """Numbered packets from one host to the other; what became of them is there after the block."""
+    """Sends numbered packets from one host to the other; the result is available after the block."""
     words = ["taskset", "-c", CONTROL_CORE, traffic, "gaps", STREAM_PPS, "known", hosts[0], "e0", hosts[1], "e0"]
     return common.beside(*words)
 

@@ -1,8 +1,8 @@
-"""Tables as pictures: a panel for each column of figures, in it a bar for each row. Columns that say the same of several
-switches ("Open vSwitch, Mpps" and "Flowstone, Mpps") share a panel and its scale. Plain SVG that follows the reader's
-choice of light or dark.
+"""Tables as pictures: a panel for each column of figures, with a bar for each row. Columns of the same quantity for
+several switches ("Open vSwitch, Mpps" and "Flowstone, Mpps") share a panel and its scale. Plain SVG that follows
+the reader's choice of light or dark.
 
-Figures of a panel that differ by more than a hundred times stand on a logarithmic scale, and the panel says so.
+Figures of a panel that differ by more than a factor of a hundred have a logarithmic scale, and the panel says so.
 """
 
 import math
@@ -14,13 +14,13 @@ from report import cell
 BAR, GAP, PANEL_HEAD, PANEL_GAP = 18, 6, 26, 18
 TITLE, MARGIN = 30, 16
 BARS_WIDTH, FIGURE_WIDTH = 420, 110
-# What a letter takes, on average.
+# The average width of a letter.
 LETTER = 7
 LABEL_MAX = 60
 SPREAD_FOR_LOG = 100
-# The shortest bar of a logarithmic scale, as a part of the longest.
+# The shortest bar of a logarithmic scale, relative to the longest.
 LOG_FLOOR = 0.04
-# Whom columns speak of, as their headers begin; in lower case.
+# The switches that column headers begin with, in lower case.
 SWITCHES = ("open vswitch", "ovs-dpdk", "flowstone")
 
 STYLE = """
@@ -39,7 +39,7 @@ STYLE = """
 
 
 def write(report, name, directory):
-    """A file for each table that has figures, NAME.svg or NAME-N.svg; their paths."""
+    """Writes a file for each table with figures, NAME.svg or NAME-N.svg; returns their paths."""
     directory = pathlib.Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     paths = []
@@ -79,10 +79,10 @@ def chart(table):
 
 
 def panels_of(table):
-    """What is drawn: panels by name, each a list of labels with values (None: there is none)."""
+    """The panels by name, each a list of labels with values (None for a missing value)."""
     columns = [i for i in range(len(table.header)) if any(is_figure(row[i]) for row in table.rows)]
     first = columns[0] if columns else 0
-    # A row is called what stands before its first figure, or its first figure, as in a table by numbers of rules.
+    # A row's label is the text before its first figure, or its first figure, as in a table by numbers of rules.
     called = list(range(first)) or columns[:1]
     columns = [i for i in columns if i not in called]
     panels = {}
@@ -102,7 +102,7 @@ def panels_of(table):
 
 
 def of_switch(header):
-    """The switch that a column is of, and what it says of it; ("", header) of one that is of none."""
+    """The switch of a column, and the rest of its header; ("", header) for other columns."""
     switch, _, what = header.partition(", ")
     return (switch, what) if switch.lower() in SWITCHES else ("", header)
 
@@ -128,7 +128,7 @@ def panel(name, bars, left, y):
 
 
 def scale(values):
-    """The part of the longest bar's length that each value gets, and whether by its logarithm."""
+    """The length of each bar relative to the longest, and whether the scale is logarithmic."""
     positive = [value for value in values if value is not None and value > 0]
     if not positive:
         return [0.0] * len(values), False

@@ -1,8 +1,9 @@
-"""What ports of type `system` take of the host, with many of them: file descriptors while idle and after traffic, resident
-memory, and the time to add and remove one beside all others. Each port is a veth device; the switch daemon's limit on open
-files is LIMIT.
+"""The cost of many ports of type `system`: file descriptors while idle and after traffic, resident memory, and the
+time to add and remove one beside all others. Each port is a veth device; the switch daemon's limit on open files
+is LIMIT.
 
-Every port sends and receives before "after traffic" is taken: a broadcast frame that one port receives leaves by all others.
+Every port sends and receives before "after traffic" is measured: a broadcast frame that one port receives leaves by
+all others.
 """
 
 import contextlib
@@ -40,7 +41,7 @@ def measure(options):
 
 
 def limit_open_files():
-    """Gives the switches LIMIT open files, as service managers do, whatever limit this shell has."""
+    """Gives the switches LIMIT open files, as service managers do, whatever the shell's limit."""
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (LIMIT, LIMIT))
     except ValueError:
@@ -50,7 +51,7 @@ def limit_open_files():
 
 @contextlib.contextmanager
 def devices(n):
-    """Veth devices; the names of their near ends, and of some more that are added singly."""
+    """Creates veth devices; returns the names of their near ends, and of some more that are added singly."""
     names = [(f"near{number}", f"far{number}") for number in range(n + SINGLES)]
     with tempfile.NamedTemporaryFile("w", suffix=".ip") as batch:
         for near, far in names:
@@ -87,7 +88,7 @@ def one(which, names):
         found["descriptors_used"] = round((descriptors(pid) - before) / len(many), 2)
         found["add_ms"] = each_ms(switch, "add-port", single)
         found["del_ms"] = each_ms(switch, "del-port", single)
-        # Its device outlives Open vSwitch otherwise.
+        # Otherwise its device outlives Open vSwitch.
         switch("ovs-vsctl", "del-br", "br0")
         return found
     finally:
@@ -95,7 +96,8 @@ def one(which, names):
 
 
 def each_ms(switch, command, names):
-    """Milliseconds of an ovs-vsctl that changes a port and waits for the switch, less those of one that changes nothing."""
+    """Milliseconds of an ovs-vsctl command that changes a port and waits for the switch, less those of one without a
+    change."""
     times = []
     for near, _ in names:
         began = time.monotonic()

@@ -1,10 +1,10 @@
-"""TCP between two hosts: what one stream and eight get through, and short transactions a second (connect, a byte there, a
-byte back, reset) by sixteen clients. MTU 1500; segments may stay together where a switch lets them.
+"""TCP between two hosts: the rates of one stream and of eight, and short transactions a second (connect, one byte in
+each direction, reset) by sixteen clients. MTU 1500; a switch may forward large segments.
 
-Beside a cable, the kernel's bridge, the same with a rule that filters control frames of bridges, and Open vSwitch's userspace
-datapath: as it comes, for which hosts have to finish checksums and segments themselves, and with segmentation left to the
-receiver (`userspace-tso-enable`, which is off by default and called experimental); Flowstone without and with flows in the kernel
-(`hw-offload`). No thread is bound to a core.
+Compared are a cable, the kernel's bridge, the same with a rule that filters control frames of bridges, and Open
+vSwitch's userspace datapath: in its default configuration, for which hosts must complete checksums and segment
+themselves, and with segmentation by the receiver (`userspace-tso-enable`, which is off by default and experimental);
+Flowstone without and with flows in the kernel (`hw-offload`). No thread is pinned to a core.
 """
 
 import contextlib
@@ -64,7 +64,7 @@ def transactions(hosts, crr, seconds, exchanges):
         server.stdout.close()
 
 
-# ---- Switches, each a context that gives two hosts.
+# ---- Switches, each a context that yields two hosts.
 
 
 @contextlib.contextmanager
@@ -91,8 +91,8 @@ def linux_bridge(rule=None):
 
 @contextlib.contextmanager
 def userspace(which, *config, offloads=True, flows=()):
-    """A switch as it comes, but for these settings, with both hosts at its NORMAL bridge, where flows may stand in front.
-    Without `offloads` the hosts leave neither checksums nor segments to anybody."""
+    """A switch in its default configuration except for these settings, with both hosts at its NORMAL bridge, which
+    may have flows in front. Without `offloads` the hosts compute checksums and segments themselves."""
     with common.hosts(2) as (hosts, devices):
         if not offloads:
             common.need_programs("ethtool")

@@ -1,5 +1,5 @@
-"""The tuple space explosion attack: packets that each make the switch cache a denial under a mask of its own, so that a
-search through masks slows down for everybody.
+"""The tuple space explosion attack: each packet makes the switch cache a denial under another mask, so that a search
+through masks slows down for all traffic.
 
 In memory: cycles a packet without and with the attack, with and without microflow cache. On real ports: the highest
 rate at which a victim's packets pass without loss, alone and while an attacker sends 10,000 packets a second.
@@ -101,7 +101,8 @@ def on_ports(directory, options, figures, notes):
 
 
 def write_packets(directory):
-    """The victim's and the attacker's packets of the attack's workload apart, and its flows: the path of these."""
+    """Writes the victim's and the attacker's packets of the attack's workload separately, and its flows: returns the
+    path of these."""
     made = workload.tuple_space_explosion(ATTACKERS, random.Random(1))
     for name, packets in (("victim", made.packets[:ATTACKERS]), ("attack", made.packets[ATTACKERS:])):
         (directory / f"{name}.pcap").write_bytes(workload.pcap(packets, random.Random(1)))
@@ -111,8 +112,8 @@ def write_packets(directory):
 
 
 class Ports:
-    """A switch over kernel devices: the victim sends to port 1, what is forwarded leaves by port 2, and port 3 is another
-    sender's."""
+    """A switch over kernel devices: the victim sends to port 1, forwarded packets leave by port 2, and port 3
+    belongs to another sender."""
 
     def __init__(self, which, flows):
         with contextlib.ExitStack() as made:
@@ -137,7 +138,7 @@ class Ports:
 
     @contextlib.contextmanager
     def attack(self, traffic, pcap, case):
-        """The attacker at work, long enough already that all of its packets are known; for "alone", nobody."""
+        """Runs the attacker, long enough that all of its packets are known; for "alone", no attacker."""
         if case == ALONE:
             yield
             return
@@ -149,11 +150,11 @@ class Ports:
                 raise SystemExit(f"the attacker ended: {attacker.communicate()}")
 
     def loss_free_pps(self, traffic, pcap, seconds):
-        """The highest rate that arrives whole."""
+        """The highest rate without loss."""
         return rates.loss_free_pps(lambda rate: self.trial(traffic, pcap, rate, seconds))
 
     def trial(self, traffic, pcap, rate, seconds):
-        """Sends at `rate`; the rate reached, and the part of the packets that did not arrive."""
+        """Sends at `rate`; returns the rate reached, and the lost share of the packets."""
         with inside(self.receiver, traffic, "count", "e0") as counter:
             counter.stdout.readline()  # ready
             sender = common.run(*beginning(self.sender), traffic, "send", "e0", pcap, rate, seconds)
@@ -166,7 +167,7 @@ class Ports:
 
 
 def beginning(namespace):
-    """How a command in a namespace starts; senders stay off the core of the switch."""
+    """The prefix of a command in a namespace; senders stay off the core of the switch."""
     return ["ip", "netns", "exec", namespace, "taskset", "-c", str(CONTROL_CORE)]
 
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Makes a datapath workload: packets in DIR/NAME.pcap, and the flow table that they meet in DIR/NAME.flows.
+"""Generates a datapath workload: packets in DIR/NAME.pcap, and their flow table in DIR/NAME.flows.
 
 usage: bench/workload.py NAME DIR [--seed S]
 
-A name is a kind and a size N, as in masks-200 or ip-100k (k: thousands, m: millions). The same name and seed give the same
-bytes everywhere, so that figures of different switches and days can be compared.
+A name is a kind and a size N, as in masks-200 or ip-100k (k: thousands, m: millions). The same name and seed give
+the same bytes everywhere, so that figures of different switches and days can be compared.
 
   p2p-N      packets between N source and N destination addresses; one flow forwards all that comes in at port 1
   ip-N       the same packets; the flow wants a destination in 11.0.0.0/8, so a switch has to look at the address
@@ -21,8 +21,8 @@ bytes everywhere, so that figures of different switches and days can be compared
   setups-N   a pipeline of ten tables with N/10 flows each, whose flows ask for every bit of both MAC addresses, both IP
              addresses and both ports; 200,000 packets, no two of which one cached flow can serve
 
-Packets are UDP in IPv4 in Ethernet, 60 bytes without frame check sequence (64 on a wire), checksums right. They come in
-at OpenFlow port 1; what is forwarded leaves by port 2.
+Packets are UDP in IPv4 in Ethernet, 60 bytes without frame check sequence (64 on a wire), with correct checksums.
+They arrive at OpenFlow port 1; forwarded packets leave by port 2.
 """
 
 import argparse
@@ -33,7 +33,7 @@ import random
 import re
 import struct
 
-# What is in the pcap at least; fewer distinct packets are repeated, in another order each time.
+# The minimum number of packets in the pcap; fewer distinct packets are repeated, in another order each time.
 PACKETS_MIN = 4096
 FRAME_LEN = 60
 
@@ -43,13 +43,13 @@ PROTOCOL_UDP = 17
 
 SOURCES = 0x0A00_0000  # 10.0.0.0
 DESTINATIONS = 0x0B00_0000  # 11.0.0.0
-# What a random port is drawn from: nothing below 1024, and not the last.
+# The range of random ports: nothing below 1024, and not the last.
 PORTS = (1024, 65535)
 
 
 @dataclasses.dataclass(frozen=True)
 class Packet:
-    """One UDP packet by what differs between packets; MAC addresses are given by number."""
+    """One UDP packet by its variable fields; MAC addresses are given by number."""
 
     source: int
     destination: int
@@ -68,7 +68,7 @@ class Packet:
         ports = struct.pack("!HHH", self.source_port, self.destination_port, udp_len)
         start = struct.pack("!BBHHHBB", 0x45, 0, IPV4_LEN + udp_len, 0, 0, 64, PROTOCOL_UDP)
         pseudo_header = addresses + struct.pack("!HH", PROTOCOL_UDP, udp_len)
-        # In UDP a checksum of 0 says that there is none; its other form, all ones, stands for it.
+        # In UDP a checksum of 0 means that there is none; all ones stand for a computed 0.
         udp_checksum = internet_checksum(pseudo_header + ports) or 0xFFFF
         return b"".join(
             (
@@ -82,7 +82,7 @@ class Packet:
 
 @dataclasses.dataclass
 class Workload:
-    """Distinct packets, in the order in which they were made, and flows in the syntax of ovs-ofctl."""
+    """Distinct packets, in the order of their generation, and flows in the syntax of ovs-ofctl."""
 
     packets: list
     flows: list
@@ -238,8 +238,8 @@ def mpls(n, _rng):
 
 
 def setups(n, rng):
-    """Each packet picks a source host, a destination host, a source port and a destination port, and in each table one
-    of the flows asks for exactly one of these (or, in the table of denials, for none)."""
+    """Each packet picks a source host, a destination host, a source port and a destination port, and in each table
+    one of the flows matches exactly one of these (or, in the table of denials, none)."""
     per_table = n // 10
     if not 30 <= per_table <= 10_000:
         raise ValueError("setups-N: N is from 300 to 100,000")
@@ -317,7 +317,7 @@ def pcap(packets, rng):
 
 
 def packets_in(path):
-    """How many packets a capture file in little-endian byte order holds."""
+    """The number of packets in a capture file in little-endian byte order."""
     data = pathlib.Path(path).read_bytes()
     count, at = 0, 24
     while at + 16 <= len(data):
@@ -327,7 +327,7 @@ def packets_in(path):
 
 
 def files(name, seed=1):
-    """The bytes of NAME.pcap and of NAME.flows; ValueError for a name that means nothing."""
+    """The bytes of NAME.pcap and of NAME.flows; ValueError for an unknown name."""
     parts = re.fullmatch(r"([a-z0-9]+)-([1-9][0-9]*)([km]?)", name)
     if parts is None or parts[1] not in KINDS:
         raise ValueError(f"no workload {name!r}: it is one of {', '.join(f'{kind}-N' for kind in KINDS)}")

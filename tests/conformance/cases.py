@@ -1,17 +1,16 @@
-"""The case files of os-ken's conformance tester, and how they are put together so that a run takes little time.
+"""The case files of os-ken's conformance tester, and their distribution over runs that take little time.
 
-A case is one JSON file: a description, then tests, each with a verdict of its own. The tester takes a folder of them,
-sorts them by description and drops all but one of those with equal descriptions, so such files go into different
-parcels.
-"""
+A case is one JSON file: a description, then tests, each with a verdict of its own. The tester takes a folder of
+cases, sorts them by description and drops all but one of those with equal descriptions, so such files go into
+different parcels."""
 
 import importlib.util
 import json
 from pathlib import Path
 
 VERSIONS = ("of10", "of13", "of14")
-# What a test costs, in seconds, to judge by how long a parcel takes: a look at a table that missed waits a second, and
-# a measured stream goes on for as long as its file says.
+# The cost of a test in seconds, to estimate the duration of a parcel: checking a table for misses waits a second, and a
+# measured stream lasts as long as its file says.
 PLAIN_S, MISS_S, STREAM_S = 0.1, 1.2, 32
 PARCEL_S = 45
 
@@ -33,7 +32,7 @@ class Case:
 
 
 class Part:
-    """Tests of one case, by their places in its file."""
+    """Tests of one case, by their positions in its file."""
 
     def __init__(self, case, places):
         self.case = case
@@ -46,7 +45,7 @@ class Part:
         self.cost_s = len(steps) * PLAIN_S + misses * MISS_S + len(streams) * STREAM_S
 
     def put_into(self, folder, name):
-        """Gives the tester the file, or one with these of its tests."""
+        """Writes the file for the tester, or one with these tests only."""
         path = folder / f"{name}.json"
         if len(self.places) == len(self.case.tests):
             path.symlink_to(self.case.path)
@@ -55,7 +54,7 @@ class Part:
 
 
 def folder():
-    """Where the installed os-ken has its case files."""
+    """The folder of the installed os-ken's case files."""
     return Path(importlib.util.find_spec("os_ken").origin).parent / "tests/switch"
 
 
@@ -70,8 +69,8 @@ def find(versions):
 
 
 def parcels(parts):
-    """Groups of parts that one start of the tester goes through: of one version, without two equal descriptions, none
-    much longer than PARCEL_S; the long ones first, so that none is left over at the end."""
+    """Groups of parts for one start of the tester: of one version, without two equal descriptions, none much longer
+    than PARCEL_S; the long ones first, so that none is left over at the end."""
     made = []
     for part in sorted(parts, key=lambda part: -part.cost_s):
         for parcel in made:

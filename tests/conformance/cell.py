@@ -5,9 +5,9 @@
                              3 ---- 3
                              control
 
-Each has a database of its own. Both have the tester program as their controller, which runs beside the tester switch;
-the target reaches it over a fourth link that is no port of a switch. (Two of Debian's switches in one namespace would
-quarrel about devices.)
+Each has a database of its own. Both have the tester program as their controller, which runs beside the tester
+switch; the target reaches it over a fourth link that is no port of a switch. (Two of Debian's switches in one
+namespace would conflict over devices.)
 """
 
 import contextlib
@@ -32,7 +32,7 @@ from switch import Switch, run  # noqa: E402
 PORT = 6653
 CONTROLLER, FAR_END = "192.0.2.1", "192.0.2.2"
 PROTOCOLS = {"of10": ("OpenFlow10", "openflow10"), "of13": ("OpenFlow13", "openflow13"), "of14": ("OpenFlow14", "openflow14")}
-# The longest that the tester is silent when all is well is a stream of 30 s and a few waits of 3 s each.
+# In a run without errors the tester is silent at most for a stream of 30 s and a few waits of 3 s each.
 SILENCE_S_MAX = 75
 VERDICT = re.compile(r"^ {4}(\S.*?) +(OK|ERROR)$")
 
@@ -59,7 +59,7 @@ class Cell:
             raise
 
     def _namespace(self, word):
-        """The name of a new one in which the kernel sends no packets of its own over the links."""
+        """Creates a namespace in which the kernel sends no packets of its own over the links, and returns its name."""
         namespace = Namespace(word)
         self.namespaces.append(namespace)
         for which in ("all", "default"):
@@ -75,9 +75,9 @@ class Cell:
         switch.create_database()
         switch.start_database()
         switch.vsctl("--no-wait", "init")
-        # Not every message into the log, as in other tests: there are thousands a second.
+        # Unlike in other tests, not every message is logged: there are thousands a second.
         switch.start_switch("--disable-system", "-vvconn:info")
-        # The tester reads counters at the end of a stream, which are brought to flows every half second otherwise.
+        # The tester reads counters at the end of a stream, which are otherwise updated every half second.
         switch.vsctl("set", "open_vswitch", ".", "other-config:max-revalidator=100")
         words = ["add-br", name, "--", "set", "bridge", name, "datapath_type=netdev", "fail-mode=secure"]
         words += [f"other-config:datapath-id={number:016x}", "other-config:disable-in-band=true"]
@@ -90,7 +90,7 @@ class Cell:
         return switch
 
     def use(self, version):
-        """Has both switches speak that version with a tester that starts soon."""
+        """Configures both switches for that version with a tester that starts soon."""
         for switch, name in ((self.target, "target"), (self.tester, "tester")):
             words = ["del-controller", name, "--", "set", "bridge", name, f"protocols={PROTOCOLS[version][0]}"]
             words += ["--", "set-controller", name, f"tcp:{CONTROLLER}:{PORT}"]
@@ -101,7 +101,7 @@ class Cell:
         return all(switch.lives(pid) for switch in self.switches for pid in switch.started)
 
     def wrong(self):
-        """What the daemons' logs have to say that a run must not pass over."""
+        """Errors in the daemons' logs."""
         return [
             line
             for switch in self.switches
@@ -119,7 +119,7 @@ class Cell:
 
 
 class Tester:
-    """One run of the tester program over a folder of case files; a sequence of what it prints."""
+    """One run of the tester program over a folder of case files; iterates over its output."""
 
     def __init__(self, cell, version, folder, log):
         word = PROTOCOLS[version][1]
@@ -128,11 +128,11 @@ class Tester:
         command += ["--test-switch-dir", folder, "--test-switch-target-version", word, "--test-switch-tester-version", word]
         self.log = log
         self.lines = queue.Queue()
-        # Dots for progress go to standard output, everything else to standard error. A session of its own lets what
-        # `ip netns exec` starts be ended together with it.
+        # Dots for progress go to standard output, everything else to standard error. A session of its own includes the
+        # processes that `ip netns exec` starts, so that all end together.
         self.process = subprocess.Popen(
             cell.tester.inside(command),
-            # Streams are sent with sleeps of 10 ms, which other ways of waiting round up to the next millisecond.
+            # Streams are sent with sleeps of 10 ms, which other hubs round up to the next millisecond.
             env=dict(os.environ, EVENTLET_HUB="selects", PYTHONUNBUFFERED="1"),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -141,7 +141,7 @@ class Tester:
             errors="replace",
             start_new_session=True,
         )
-        # On time even where something else uses all processors; it uses little of one.
+        # A real-time priority keeps it on time on a busy machine; it uses little of one processor.
         with contextlib.suppress(PermissionError, ProcessLookupError):
             os.sched_setscheduler(self.process.pid, os.SCHED_FIFO, os.sched_param(1))
         threading.Thread(target=self._read, daemon=True).start()
@@ -153,8 +153,8 @@ class Tester:
         self.lines.put(None)
 
     def verdicts(self, stop, alive):
-        """(test, "OK" or "ERROR", reason) in the order of the tests; ends when the tester ends, or when it cannot go on:
-        then the last item is (None, "broke off", why)."""
+        """Yields (test, "OK" or "ERROR", reason) in the order of the tests; ends when the tester ends, or when it
+        cannot continue: then the last item is (None, "broke off", reason)."""
         pending = None
         last = time.monotonic()
         while True:
@@ -192,7 +192,7 @@ class Tester:
                 return
 
     def _exception(self):
-        """The last line of the traceback that is being printed: the tester's thread ended by it."""
+        """The last line of the traceback that is being printed: an exception ended the tester's thread."""
         line = ""
         try:
             while (text := self.lines.get(timeout=2)) is not None:

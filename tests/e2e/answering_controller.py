@@ -1,4 +1,4 @@
-"""A controller on a host: listens on a TCP port, greets, and answers echo requests.
+"""A controller on a host: listens on a TCP port, sends HELLO, and answers echo requests.
 
 usage: answering_controller.py PORT
 """

@@ -1,5 +1,5 @@
-"""An IPFIX collector (RFC 7011) over UDP: as a program, one that writes what it receives to a file, a line of hex digits
-for each message; as a module, what starts it in a namespace and reads its messages."""
+"""An IPFIX collector (RFC 7011) over UDP. As a program, it writes the messages that it receives to a file, a line of
+hex digits for each; as a module, it starts the program in a namespace and reads its messages."""
 
 import socket
 import struct
@@ -15,7 +15,7 @@ FLOW_START, FLOW_END = 158, 159
 
 
 def serve(path):
-    """Receives for ever. The first line is the port."""
+    """Receives until killed. The first line is the port."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp, open(path, "w", encoding="ascii") as out:
         udp.bind(("127.0.0.1", 0))
         print(udp.getsockname()[1], file=out, flush=True)
@@ -24,7 +24,7 @@ def serve(path):
 
 
 class Collector:
-    """A collector in the namespace of a switch, which takes it with it in the end."""
+    """A collector in the namespace of a switch, which ends it."""
 
     def __init__(self, switch, name="collector"):
         self.path = switch.directory / name
@@ -37,7 +37,7 @@ class Collector:
         self.seen = 1
 
     def messages(self, count):
-        """Waits for `count` messages more than it was asked for before."""
+        """Waits for `count` messages beyond those already requested."""
         lines = lambda: self.path.read_text().splitlines()
         until(lambda: len(lines()) >= self.seen + count, lambda: f"{count} messages, only {len(lines()) - self.seen}")
         new = lines()[self.seen : self.seen + count]
@@ -45,11 +45,11 @@ class Collector:
         return [bytes.fromhex(line) for line in new]
 
     def pending(self):
-        """Messages that came and were not asked for."""
+        """Messages received and not yet requested."""
         return len(self.path.read_text().splitlines()) - self.seen
 
     def read(self, count):
-        """The same, without times: of each message its length, sequence number, domain and sets."""
+        """As `messages`, without times: length, sequence number, domain and sets of each message."""
         return [self.parse(message) for message in self.messages(count)]
 
     def parse(self, message):

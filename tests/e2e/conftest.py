@@ -16,7 +16,7 @@ from switch import TOP, Switch
 
 @pytest.fixture(scope="session", autouse=True)
 def root():
-    """Namespaces and packet sockets need it; a run without it would show nothing."""
+    """Namespaces and packet sockets need root; a run without it would test nothing."""
     assert os.geteuid() == 0, "the end-to-end tests run as root"
 
 
@@ -39,7 +39,7 @@ def peers():
 
 
 class Making:
-    """What a test made, taken down in the reverse order; checks that no daemon died or panicked under the test."""
+    """Resources of a test, removed in reverse order; checks that no daemon died or panicked."""
 
     def __init__(self, programs, peers, tmp_path_factory):
         self.programs = programs
@@ -47,7 +47,7 @@ class Making:
         self.tmp_path_factory = tmp_path_factory
         self.switches = []
         self.namespaces = []
-        # Whether flows go to the kernel where it takes them.
+        # Whether the kernel forwards the flows that it supports.
         self.offload = False
 
     def switch(self, start=True, maker=None, directory=None):
@@ -73,7 +73,7 @@ class Making:
         return host
 
     def end(self):
-        """Takes everything down, then says what was wrong with it."""
+        """Removes everything, then reports errors."""
         wrong = []
         for switch in self.switches:
             wrong += [f"process {pid} died" for pid in switch.started if not switch.lives(pid)]
@@ -95,7 +95,7 @@ def making(programs, peers, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def module_making(programs, peers, tmp_path_factory):
-    """The same for what the tests of a file share."""
+    """The same for resources shared by the tests of a file."""
     made = Making(programs, peers, tmp_path_factory)
     yield made
     made.end()
@@ -103,7 +103,7 @@ def module_making(programs, peers, tmp_path_factory):
 
 @pytest.fixture
 def switch(making):
-    """Running daemons that know dummy ports only."""
+    """Running daemons that support dummy ports only."""
     return making.switch()
 
 

@@ -1,4 +1,4 @@
-"""A controller that does what the test says: raw OpenFlow 1.0 over a socket, every message kept."""
+"""A controller under control of the test: raw OpenFlow 1.0 over a socket, which records every message."""
 
 import collections
 import contextlib
@@ -45,7 +45,7 @@ class Connection:
         return [message for message in list(self.messages) if message.type == kind]
 
     def wait(self, kind, count=1):
-        """Waits until `count` messages of a type are there, and returns them."""
+        """Waits for `count` messages of a type, and returns them."""
         until(lambda: len(self.of_type(kind)) >= count, lambda: f"{count} of type {kind} in {self.messages}")
         return self.of_type(kind)
 
@@ -56,7 +56,7 @@ class Connection:
 
 
 class Controller:
-    """A listening controller at a path; `accept` gives its connections."""
+    """A controller that listens at a path; `accept` returns its connections."""
 
     def __init__(self, path):
         self.path = path
@@ -75,7 +75,7 @@ class Controller:
         return self.connections[-1]
 
     def stop(self):
-        """Nobody can connect any more; connections stay."""
+        """Stops listening; connections stay."""
         if self.listener:
             self.listener.close()
             self.listener = None

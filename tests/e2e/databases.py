@@ -1,4 +1,4 @@
-"""Database servers without a switch: their files, their processes, and what is in them."""
+"""Database servers without a switch: their files, their processes, and their contents."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from waiting import until
 
 
 def plain(value):
-    """A `<value>` of RFC 7047 in a form that equal values share: sets and maps sorted, a set of one as its element."""
+    """A `<value>` of RFC 7047 in a normal form: sets and maps sorted, a set of one as its element."""
     match value:
         case ["set", [only]]:
             return plain(only)
@@ -23,7 +23,7 @@ def plain(value):
 
 
 class DatabaseServer:
-    """A database server in the foreground, with files in a folder of its own; it may be killed and started again."""
+    """A database server in the foreground, with files in a folder of its own; it can be killed and restarted."""
 
     def __init__(self, programs, peers, directory, schemas):
         self.programs = Path(programs)
@@ -70,7 +70,7 @@ class DatabaseServer:
         self.process = None
 
     def stop(self):
-        """Ends the process, if it was started, and says whether it was well until then."""
+        """Ends the process, if it was started, and returns whether it was running without errors until then."""
         if self.process is None:
             return
         code = self.process.poll()
@@ -87,7 +87,7 @@ class DatabaseServer:
         return self.run("ovs-appctl", "-t", self.directory / "ctl", *words).out.rstrip("\n")
 
     def transact(self, database, *operations):
-        """The results of a transaction."""
+        """Returns the results of a transaction."""
         request = json.dumps([database, *operations])
         return json.loads(self.run("ovsdb-client", "--timeout=60", "transact", self.remote, request).out)
 

@@ -1,4 +1,4 @@
-"""Dummy ports: putting frames in, and seeing which frames came out of which port."""
+"""Dummy ports: injecting frames, and reading the frames that each port sent."""
 
 import itertools
 import re
@@ -31,7 +31,7 @@ class Dummies:
         self.switch.ofctl("-O", version, "add-flows", self.bridge, "-", input=text)
 
     def all_frames(self, port):
-        """Every frame that the port ever sent."""
+        """All frames that the port ever sent."""
         return pcap.packets(self.switch.directory / f"{port}-tx.pcap")
 
     def sent(self, port, count):
@@ -45,14 +45,14 @@ class Dummies:
         return frames
 
     def new_frames(self, port):
-        """What the port sent since it was last asked by `sent` or `exchange`."""
+        """Frames that the port sent since the last `sent` or `exchange`."""
         return self.all_frames(port)[self.seen[port] :]
 
     def exchange(self, port, *frames):
-        """Has the port receive frames and returns what each port sent for them, {port: [bytes]}.
+        """Has the port receive frames and returns the frames that each port sent for them, {port: [bytes]}.
 
-        A marker frame follows that a flow of the highest priority sends everywhere, so that ports that stay silent
-        are known to have stayed silent."""
+        A marker frame follows, which a flow of the highest priority sends to all ports: after it, a silent port is
+        known to have sent nothing."""
         number = next(_markers)
         marker = bytes.fromhex("ffffffffffff0200000000ee") + MARKER_TYPE.to_bytes(2, "big") + number.to_bytes(46, "big")
         marking = f"priority=65535,dl_type={MARKER_TYPE:#x}"
@@ -75,8 +75,8 @@ class Dummies:
         return result
 
     def traced_outputs(self, port, frame, bridge=None):
-        """The ports that ofproto/trace says the frame goes out of, sorted, each as often as it is sent there; the
-        local port of a bridge has no capture file and is left out."""
+        """The output ports of a frame by ofproto/trace, sorted, once for each output; the local port of a bridge has
+        no capture file and is left out."""
         number = self.ports.index(port) + 1
         text = self.switch.appctl("ofproto/trace", bridge or self.bridge, f"in_port={number}", bytes(frame).hex())
         actions = re.search(r"^Datapath actions: (.*)$", text, re.MULTILINE).group(1)
@@ -96,7 +96,7 @@ def on_both(making, *ports):
 
 
 def is_marker(frame, number=None):
-    """Whether this is a marker frame, or the one of that number."""
+    """Whether this is a marker frame, or the marker of that number."""
     if frame[12:14] != MARKER_TYPE.to_bytes(2, "big"):
         return False
     return number is None or int.from_bytes(frame[14:60], "big") == number

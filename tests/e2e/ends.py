@@ -1,4 +1,4 @@
-"""Hosts behind ports of every type: whatever the type, a namespace with an interface e0, and a name to add to a bridge."""
+"""Hosts behind ports of every type: each has a namespace with an interface e0, and a name to add to a bridge."""
 
 import contextlib
 import json
@@ -14,9 +14,9 @@ PORT = 6000
 
 
 class End(Host):
-    """A host behind a veth, over packet sockets, with addresses in four networks: 10.1 untagged and 10.5 tagged on both sides
-    of a pair; in 10.6 the first of a pair is untagged, as an access port would have it, and the second tags, in 10.7 the
-    other way round. While it is watched it has addresses of IPv6 too, in the first two of them."""
+    """A host behind a veth, over packet sockets, with addresses in four networks: 10.1 untagged and 10.5 tagged on
+    both sides of a pair; in 10.6 the first of a pair is untagged, as behind an access port, and the second one
+    tags; in 10.7 the other way round. While it is watched, it also has IPv6 addresses in the first two."""
 
     settings = ()
 
@@ -30,12 +30,12 @@ class End(Host):
         self.plug()
 
     def move_in(self):
-        """A new namespace."""
+        """Creates a new namespace."""
         Namespace.__init__(self, f"h{self.number}")
         self.making.namespaces.append(self)
 
     def make_device(self):
-        """Makes what is there before the port, if anything is."""
+        """Creates devices that must exist before the port, if any."""
         mac = f"02:00:00:00:00:{self.number:02x}"
         run(
             ["ip", "link", "add", self.port, "netns", self.switch.namespace, "mtu", MTU, "type", "veth"]
@@ -50,7 +50,7 @@ class End(Host):
         assert self.switch.vsctl("get", "interface", self.port, "error") == "[]"
 
     def plug(self):
-        """Gives the host its interface, where that is made after the port."""
+        """Gives the host its interface, if that is created after the port."""
         self.run("ip", "link", "set", "e0", "mtu", MTU, "up")
 
     def delete_port(self):
@@ -60,16 +60,16 @@ class End(Host):
         run(["ip", "-n", self.switch.namespace, "link", "delete", self.port])
 
     def delete_host(self):
-        """The namespace ends, and what was in it a little later; then there is a new one."""
+        """Deletes the namespace, whose contents disappear a little later, and creates a new one."""
         self.delete()
         self.move_in()
         until(lambda: run(["ip", "-n", self.switch.namespace, "link", "show", self.port], check=False).code, "the device's end")
 
     def replug(self):
-        """What is to be done when the port was taken away and added again."""
+        """Restores the host after the port was removed and added again."""
 
     def revive(self):
-        """Makes the device again."""
+        """Creates the device again."""
         self.make_device()
         until(lambda: self.switch.vsctl("get", "interface", self.port, "error") == "[]", f"{self.port} opened again")
         self.plug()
@@ -87,7 +87,7 @@ class End(Host):
 
     @contextlib.contextmanager
     def watched(self, first):
-        """Watches what comes in while the host has its addresses, and has its VLAN device; `seen` is what was seen, at the
+        """Watches received frames while the host has its addresses and its VLAN device; `seen` is the result at the
         end."""
         watch = self.start_python("watch.py", "e0", VID, f"e{VID}", stdin=subprocess.PIPE)
         server = self.start_python("transfer.py", "serve", PORT, stdin=subprocess.PIPE)
@@ -114,7 +114,7 @@ class Native(End):
 
 
 class Generic(End):
-    """Large frames would come whole in this mode, and without the mark that says how to cut them."""
+    """Large frames would arrive whole in this mode, and without the metadata for segmenting them."""
 
     settings = ("type=afxdp", "options:xdp-mode=generic")
 
@@ -124,7 +124,7 @@ class Generic(End):
 
 
 class Patched(End):
-    """A veth on a bridge of its own, which a patch joins to the others."""
+    """A veth on a bridge of its own, which a patch port connects to the others."""
 
     def add_port(self):
         if self.bridge == "br0":
@@ -155,14 +155,14 @@ class Internal(End):
         self.move_in()
 
     def revive(self):
-        """The switch makes the device again, where it is itself."""
+        """The switch creates the device again, in its own namespace."""
         here = ["ip", "-n", self.switch.namespace, "link", "show", self.port]
         until(lambda: run(here, check=False).code == 0, "the device made again")
         super().revive()
 
 
 class Local(Internal):
-    """The port that a bridge has by itself. A macvlan on it is the host's end, so that the device stays where it is."""
+    """The local port of a bridge. The host's end is a macvlan on it, so that the device stays in its namespace."""
 
     def add_port(self):
         self.port = self.bridge = add_bridge(self.switch, self.number)
@@ -172,7 +172,7 @@ class Local(Internal):
         inside = ["ip", "-n", self.switch.namespace, "link"]
         run([*inside, "set", self.port, "up"])
         words = [*inside, "add", "link", self.port, "name", "e0", "netns", self.name, "type", "macvlan", "mode", "passthru"]
-        # There can be one, and that of a namespace that was deleted goes when the kernel finds time.
+        # Only one can exist, and the kernel deletes that of a deleted namespace later.
         until(lambda: run(words, check=False).code == 0, "the host's interface")
         End.plug(self)
 
@@ -184,7 +184,7 @@ class Local(Internal):
 
 
 class Tap(End):
-    """A tap device of somebody else, as that of a virtual machine."""
+    """A tap device of another process, as of a virtual machine."""
 
     def make_device(self):
         inside, other = self.switch.namespace, f"o{self.number}"
@@ -199,7 +199,7 @@ class Tap(End):
 
 
 def add_bridge(switch, number):
-    """A bridge that a patch joins to br0."""
+    """A bridge that a patch port connects to br0."""
     name, here, there = f"br{number}", f"to{number}", f"from{number}"
     words = ["add-br", name, "--", "set", "bridge", name, "datapath_type=netdev"]
     for bridge, port, peer in ((name, here, there), ("br0", there, here)):

@@ -1,4 +1,4 @@
-"""A switch that is nothing but its side of an OpenFlow connection, to see what a controller answers."""
+"""The switch's side of an OpenFlow connection alone, to record the replies of a controller."""
 
 import socket
 import struct
@@ -34,7 +34,7 @@ class FakeSwitch:
         return xid
 
     def next(self):
-        """The next message of the controller; requests for features and ports are answered on the way."""
+        """The next message of the controller; answers requests for features and ports before it."""
         while len(self.bytes) < 8 or len(self.bytes) < int.from_bytes(self.bytes[2:4], "big"):
             received = self.socket.recv(65536)
             assert received, "the controller closed the connection"
@@ -50,7 +50,7 @@ class FakeSwitch:
         return message
 
     def answers(self):
-        """What the controller has to say to all that it was sent: all that comes before the answer to an echo."""
+        """All messages of the controller before its reply to an echo request."""
         marker = self.send(ECHO_REQUEST, b"marker")
         messages = []
         while True:
@@ -74,7 +74,7 @@ class FakeSwitch:
         return struct.pack("!IH2x6s2x16s8x", number, 40, mac, name.encode())
 
     def packet_in(self, port, frame, buffer_id=NO_BUFFER, reason=0):
-        """The controller gets a packet."""
+        """Sends a packet-in to the controller."""
         if self.version == 1:
             body = struct.pack("!IHHBx", buffer_id, len(frame), port, reason)
         elif self.version == 2:

@@ -15,12 +15,12 @@ _numbers = itertools.count(1)
 
 
 def unique(word):
-    """A name for something system-wide that no other run of the tests uses at the same time."""
+    """A system-wide unique name among concurrent runs of the tests."""
     return f"fs{word}{os.getpid()}x{next(_numbers)}"
 
 
 class Namespace:
-    """A network namespace that is gone at the end, with all that is in it."""
+    """A network namespace, deleted at the end with all of its contents."""
 
     def __init__(self, word):
         self.name = unique(word)
@@ -34,7 +34,7 @@ class Namespace:
         return run(self.words(*words), **options)
 
     def delete(self):
-        """Ends what still runs inside, then removes the namespace."""
+        """Ends the processes inside, then removes the namespace."""
         pids = run(["ip", "netns", "pids", self.name], check=False).out.split()
         for pid in pids:
             run(["kill", "-9", pid], check=False)
@@ -62,29 +62,29 @@ class Host(Namespace):
             self.run("ethtool", "-K", "e0", "tx", "off", "tso", "off", "gso", "off", "gro", "off")
 
     def ping(self, address, *words):
-        """One echo request that is answered, with as many tries as a busy machine may need."""
+        """Expects an answer to an echo request, with as many tries as a busy machine may need."""
         deadline = time.monotonic() + 30
         while True:
             output = self.run("ping", "-c", "1", "-w", "30", "-i", "0.2", *words, address, check=False)
-            # Who hears that the address is out of reach, as nobody has said yet where it is, does not try again by itself.
+            # After a host-unreachable error, as long as the address is unresolved, ping does not try again by itself.
             if output.code != 1 or " errors" not in output.out or time.monotonic() > deadline:
                 break
         assert output.code == 0, str(output)
         return output
 
     def cannot_ping(self, address):
-        """No answer to a few echo requests."""
+        """Expects no answer to a few echo requests."""
         output = self.run("ping", "-c", "3", "-i", "0.2", "-W", "1", address, check=False)
         assert output.code == 1 and " 0 received" in output.out, str(output)
 
     def start(self, *words, **options):
-        """Starts a program in the background, with pipes; the namespace's end is its end too."""
+        """Starts a program in the background, with pipes; it ends with the namespace."""
         options.setdefault("stdout", subprocess.PIPE)
         options.setdefault("stderr", subprocess.PIPE)
         return subprocess.Popen(self.words(*words), text=True, **options)
 
     def start_python(self, script, *words, **options):
-        """Starts one of the programs beside this file and waits for the line in which it says that it is ready."""
+        """Starts one of the programs beside this file and waits for its line that reports readiness."""
         process = self.start(sys.executable, HERE / script, *words, **options)
         line = process.stdout.readline()
         assert line == "ready\n", f"{script} is not ready: {line}{process.stderr.read()}"
@@ -97,9 +97,9 @@ class Host(Namespace):
 class TaggingHost(Host):
     """A host whose cable carries tagged frames.
 
-    Kernels without VLAN devices are common enough in test machines, so an edge bridge of the switch puts the tags on,
-    and a veth pair in the switch's namespace is the cable: `port` is its end for the bridge under test, over which the
-    frames go tagged, through the kernel."""
+    Some kernels of test machines have no VLAN devices, so an edge bridge of the switch adds the tags, and a veth
+    pair in the switch's namespace is the cable: `port` is its end for the bridge under test, over which the frames
+    pass the kernel tagged."""
 
     def __init__(self, switch, number, mtu=1500, offloads=True):
         super().__init__(switch, number, mtu=mtu, offloads=offloads)
@@ -116,7 +116,7 @@ class TaggingHost(Host):
         switch.vsctl("add-br", self.edge, "--", "add-port", self.edge, uplink, "--", "add-port", self.edge, plain)
 
     def add_vlan(self, vid):
-        """An interface whose frames go tagged, with an address in a network of its own, which is returned."""
+        """Adds an interface whose frames are tagged, in a network of its own, and returns its address."""
         address = f"10.{vid % 250 + 2}.0.{self.number}"
         port, device = f"p{self.number}v{vid}", f"e{vid}"
         namespace = self.switch.namespace
@@ -134,7 +134,7 @@ class TaggingHost(Host):
 
 
 def start_by(switch, *words):
-    """Starts a switch's daemons, the one that forwards by another program, which lacks or limits something."""
+    """Starts a switch's daemons, the forwarding one through a wrapper program that removes or limits a resource."""
     switch.create_database()
     switch.start_database()
     switch.ours.vsctl("--no-wait", "init")
@@ -145,7 +145,7 @@ def start_by(switch, *words):
 
 
 def finish(process, words="", check=True, timeout=300):
-    """Waits for the end of what `start` started and returns its `Output`."""
+    """Waits for the end of a process started by `start` and returns its `Output`."""
     out, err = process.communicate(timeout=timeout)
     done = subprocess.CompletedProcess(words, process.returncode, out, err)
     output = Output([words or "background process"], done)

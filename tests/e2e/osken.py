@@ -1,4 +1,4 @@
-"""Controllers that other people wrote, run as they are beside a switch: os-ken's applications, and REST calls to them."""
+"""Third-party controllers, run unmodified beside a switch: os-ken's applications, and REST calls to them."""
 
 import json
 import os
@@ -21,7 +21,7 @@ def applications():
 
 
 class Program:
-    """A controller's program in the namespace of a switch, for the length of a `with`."""
+    """A controller program in the namespace of a switch, for the duration of a `with`."""
 
     def __init__(self, switch, words, name="controller", environment=None):
         self.switch = switch
@@ -58,7 +58,7 @@ class Program:
         self.kill()
 
     def control(self, *bridges):
-        """Makes it the controller of bridges and waits until they are connected."""
+        """Configures it as the controller of bridges and waits until they are connected."""
         for bridge in bridges:
             self.switch.vsctl(
                 "set-controller", bridge, f"tcp:127.0.0.1:{PORT}", "--", "set", "controller", bridge, "max_backoff=1000"
@@ -85,7 +85,7 @@ class Application(Program):
         super().__init__(switch, words)
 
     def rest(self, method, path, body=None, status=200):
-        """What a REST call answers: from JSON if it is, otherwise as text."""
+        """Returns the reply to a REST call: parsed if it is JSON, otherwise as text."""
         words = [sys.executable, HERE / "rest.py", method, f"http://127.0.0.1:{REST_PORT}{path}"]
         if body is not None:
             words.append(json.dumps(body))

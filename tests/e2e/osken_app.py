@@ -1,16 +1,16 @@
-"""Starts one application of os-ken as a controller, as its own program once did, which the package no longer brings.
+"""Starts one application of os-ken as a controller, as os-ken's former program did, which the package no longer has.
 
 usage: osken_app.py [--applications FOLDER] MODULE [OPTION OF OS-KEN]...
 
 MODULE is the application's module (os_ken.app.simple_switch_13, os_ken.tests.switch.tester). FOLDER is the unpacked
-wheel of os-ken 1.4.0, the last that came with the stock applications; they run under the os-ken that is installed.
+wheel of os-ken 1.4.0, the last release with the stock applications; they run under the installed os-ken.
 """
 
 import os
 import sys
 from pathlib import Path
 
-# Several of the applications use what os-ken does not offer on top of threads.
+# Several of the applications use functions that os-ken does not support on threads.
 os.environ.setdefault("OSKEN_HUB_TYPE", "eventlet")
 
 import os_ken.lib.hub  # noqa: E402, after the choice above
@@ -27,9 +27,10 @@ from os_ken.base.app_manager import AppManager  # noqa: E402
 def main(words):
     log.early_init_log()
     if words[0] == "--applications":
-        # Behind the installed ones: of the old release, only what is not there any more is taken.
+        # Behind the installed modules: only modules that were removed since come from the old release.
         os_ken.app.__path__.append(str(Path(words[1]) / "os_ken/app"))
-        # Their web server names what eventlet has replaced since; only websockets use it, which none of them opens here.
+        # Their web server uses a name that eventlet has replaced; only websockets need it, which no application opens
+        # here.
         if not hasattr(eventlet.wsgi, "ALREADY_HANDLED"):
             eventlet.wsgi.ALREADY_HANDLED = object()
         words = words[2:]

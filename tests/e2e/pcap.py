@@ -7,7 +7,7 @@ RECORD_HEADER_LEN = 16
 
 
 def packets(path):
-    """The frames in a capture file so far; a record that is not whole yet is not there yet."""
+    """The frames in a capture file so far, without an incomplete record at the end."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:

@@ -18,7 +18,7 @@ class Authority:
         run(["openssl", "req", "-x509", *words, "-keyout", self.key, "-out", self.certificate])
 
     def issue(self, name, algorithm="ec", days="3650"):
-        """The files of a new identity that the CA vouches for: (key, certificate)."""
+        """Returns the files of a new identity with a certificate by the CA: (key, certificate)."""
         key, request, certificate = (self.directory / f"{name}-{what}.pem" for what in ("key", "request", "cert"))
         how = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"] if algorithm == "ec" else ["-newkey", "rsa:2048"]
         run(["openssl", "req", *how, "-nodes", "-subj", f"/CN={name}", "-keyout", key, "-out", request])
@@ -29,6 +29,6 @@ class Authority:
         return key, certificate
 
     def options(self, name, **how):
-        """Options of a program that has such an identity and trusts the CA."""
+        """The options of a program with such an identity that trusts the CA."""
         key, certificate = self.issue(name, **how)
         return ["-p", key, "-c", certificate, "-C", self.certificate]

@@ -1,9 +1,11 @@
-"""A virtual machine's network card, as a switch sees it: the one who reads and writes a tap device.
+"""The network card of a virtual machine, from the switch's point of view: the process that reads and writes a tap
+device.
 
 usage: relay.py TAP HOST        until standard input or one of them ends
 
-TAP is the device that becomes a port; what is read from it is written to the tap HOST, and the other way round. The card has
-no offloads: the kernel finishes checksums and cuts frames before they are read, and nothing written is marked as checked.
+TAP is the device that becomes a port; frames read from it are written to the tap HOST, and the other way round. The
+card has no offloads: the kernel completes checksums and segments frames before they are read, and no written frame
+is marked as checked.
 """
 
 import errno
@@ -17,12 +19,12 @@ BATCH = 64
 
 
 def pump(source, target):
-    """Moves some frames; returns whether both devices are there."""
+    """Moves some frames; returns whether both devices exist."""
     try:
         for _ in range(BATCH):
             os.write(target, os.read(source, FRAME_LEN_MAX))
     except OSError as problem:
-        # A device that is down takes nothing, one that is gone is an error for ever.
+        # Writing to a device that is down fails temporarily; to a deleted one, permanently.
         return problem.errno != errno.EBADFD
     return True
 

@@ -2,7 +2,7 @@
 
 usage: rest.py METHOD URL [BODY]
 
-Prints the status and, on the lines after it, what was answered.
+Prints the status and, on the lines after it, the reply.
 """
 
 import sys

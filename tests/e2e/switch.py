@@ -1,8 +1,8 @@
 """A switch under test: the daemons under their Open vSwitch names, in a run directory and a network namespace of their
 own, and the command line programs that talk to them.
 
-The namespace keeps the names of bridges and ports apart from those of the machine and of other tests, and takes
-whatever is left of them with it.
+The namespace separates the names of bridges and ports from those of the machine and of other tests, and deletes the
+remaining ones with it.
 """
 
 import os
@@ -19,7 +19,7 @@ COMMAND_SECONDS_MAX = 300
 
 
 class Output:
-    """What a command left behind; equal outputs of two programs are equal strings."""
+    """The result of a command; equal outputs of two programs are equal strings."""
 
     def __init__(self, words, done):
         self.words = [str(word) for word in words]
@@ -41,7 +41,7 @@ def run(words, check=True, **options):
 
 
 class Tools:
-    """The command line programs of one maker, pointed at one switch."""
+    """The command line programs of one maker, configured for one switch."""
 
     def __init__(self, switch, directory):
         self.switch = switch
@@ -52,7 +52,7 @@ class Tools:
         return run(self.switch.inside(words), check=check, env=self.switch.environment, **options)
 
     def vsctl(self, *words, **options):
-        """Runs ovs-vsctl and returns what it printed, without the last line end."""
+        """Runs ovs-vsctl and returns its output, without the last line end."""
         return self.run("ovs-vsctl", "--timeout=60", *words, **options).out.rstrip("\n")
 
     def ofctl(self, *words, **options):
@@ -65,13 +65,13 @@ class Tools:
         return self.run("ovsdb-client", *words, **options).out.rstrip("\n")
 
     def flows(self, bridge, *words):
-        """The flows of a bridge as text, less what changes by itself (durations, counters, ages)."""
+        """The flows of a bridge as text, without fields that change by themselves (durations, counters, ages)."""
         text = self.ofctl("dump-flows", bridge, *words)
         lines = [line.strip() for line in text.splitlines() if "actions=" in line]
         return sorted(re.sub(r"(duration|n_packets|n_bytes|idle_age|hard_age)=[^,]*, ?", "", line) for line in lines)
 
     def n_packets(self, bridge, match):
-        """Packets counted by the flows that `match` selects."""
+        """The packet count of the flows that `match` selects."""
         text = self.ofctl("dump-aggregate", bridge, match)
         return int(re.search(r"packet_count=(\d+)", text).group(1))
 
@@ -85,7 +85,7 @@ class Switch:
         self.namespace = namespace
         self.socket = self.directory / "db.sock"
         self.database = self.directory / "conf.db"
-        # Every directory is named, so that nothing falls back to the system's own places.
+        # Every directory is explicit, so that no program uses the system's own.
         self.environment = dict(
             os.environ,
             OVS_RUNDIR=str(self.directory),
@@ -96,7 +96,7 @@ class Switch:
         )
         self.ours = Tools(self, self.programs)
         self.peers = Tools(self, peers)
-        # The programs of Open vSwitch are the judges; a test that wants ours says so.
+        # The programs of Open vSwitch test ours; a test that needs our clients says so.
         self.vsctl = self.peers.vsctl
         self.ofctl = self.peers.ofctl
         self.appctl = self.peers.appctl
@@ -120,11 +120,11 @@ class Switch:
         self._start("ovs-vswitchd", *words, command=command)
 
     def start_both(self, binary, *words):
-        """Database and switch in one process."""
+        """Starts database and switch in one process."""
         self._start("ovs-vswitchd", *words, "--detach", "--log-file", "-vconsole:warn", command=[binary, "run"])
 
     def _start(self, program, *words, command=None):
-        # The output goes to a file: a daemon that kept the pipe open would hold up whoever reads it to its end.
+        # The output goes to a file: a daemon that keeps a pipe open would block a reader until it ends.
         with open(self.directory / f"{program}.start", "wb+") as log:
             command = self.inside([*(command or [self.programs / program]), *words])
             done = subprocess.run(
@@ -139,7 +139,7 @@ class Switch:
         return int((self.directory / f"{program}.pid").read_text())
 
     def kill(self, program):
-        """kill -9, and waits until the process is gone."""
+        """Sends SIGKILL, and waits until the process is gone."""
         pid = self.pid(program)
         os.kill(pid, signal.SIGKILL)
         self.wait_gone(pid)
@@ -150,7 +150,7 @@ class Switch:
             self.started.remove(pid)
 
     def lives(self, pid):
-        """Whether the process is there, is no zombie, and is one of ours (ids are used again)."""
+        """Whether the process exists, is no zombie, and is ours (process ids are reused)."""
         try:
             state = Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1][0]
             program = Path(os.readlink(f"/proc/{pid}/exe")).name
@@ -159,7 +159,7 @@ class Switch:
             return False
 
     def stop(self):
-        """Ends the daemons: kindly, then not."""
+        """Ends the daemons: by command, then by signal."""
         for pid in reversed(list(self.started)):
             if self.lives(pid):
                 os.kill(pid, signal.SIGTERM)
@@ -182,11 +182,11 @@ class Switch:
         """The OpenFlow socket of a bridge."""
         return self.directory / f"{bridge}.mgmt"
 
-    # Ways of setting things up that many tests share.
+    # Set-ups that many tests share.
 
     def add_dummy_bridge(self, bridge, *ports):
-        """A bridge of dummy ports p1, p2, ... in the order of their OpenFlow numbers, each writing what it sends to
-        NAME-tx.pcap."""
+        """A bridge of dummy ports p1, p2, ... in the order of their OpenFlow numbers, each with a capture of sent
+        frames in NAME-tx.pcap."""
         words = ["--", "add-br", bridge, "--", "set", "bridge", bridge, "datapath_type=dummy", "fail-mode=secure"]
         for number, port in enumerate(ports, 1):
             words += ["--", "add-port", bridge, port]
@@ -196,7 +196,7 @@ class Switch:
 
 
 def known_to_both(text):
-    """What ovs-ofctl says, without the actions and fields that Open vSwitch's has no names for and leaves out."""
+    """The output of ovs-ofctl without actions and fields that Open vSwitch's version does not know and leaves out."""
     for name in (" push_pbb", " pop_pbb", " pbb_{isid,uca}", " pbb_isid", " pbb_uca"):
         text = text.replace(name, "")
     return text.replace("label,exthdr}", "label}")

@@ -1,5 +1,5 @@
-"""Traffic between two hosts that the kernel forwards (`other_config:hw-offload`): every byte of it, and what changes of flows,
-ports and the daemon do to it."""
+"""Traffic between two hosts that the kernel forwards (`other_config:hw-offload`): every byte is checked, while
+flows, ports and the daemon change."""
 
 import json
 import re
@@ -16,7 +16,7 @@ from waiting import until
 
 
 def offload(switch):
-    """What the accelerator says of itself."""
+    """The accelerator's status."""
     return json.loads(switch.ours.appctl("--format=json", "dpctl/offload-show"))["system@ovs-system"]
 
 
@@ -49,7 +49,7 @@ def pair(making, switch):
 
 @pytest.fixture(params=[4, 6])
 def network(request):
-    """Which addresses hosts have, and the words for them in flows."""
+    """The addresses of hosts, and the fields for them in flows."""
     return Network(request.param)
 
 
@@ -67,7 +67,7 @@ class Network:
         return address
 
     def received(self, host):
-        """UDP datagrams that came in, whether anybody reads them or not."""
+        """UDP datagrams received, whether a process reads them or not."""
         lines = [line.split() for line in host.run("cat", "/proc/net/snmp").out.splitlines()]
         counts = {}
         for names, values in zip(lines[::2], lines[1::2]):
@@ -79,7 +79,7 @@ class Network:
 
 
 def straight(switch, *between):
-    """What comes in by one of two ports leaves by the other; `between` stands before `output`."""
+    """Forwards between two ports; `between` precedes `output`."""
     before = "".join(f"{action}," for action in between)
     flows = [f"priority=1,in_port={a},actions={before}output:{b}" for a, b in ((1, 2), (2, 1))]
     switch.ofctl("del-flows", "br0")
@@ -98,11 +98,11 @@ def test_transfers_are_whole_and_the_kernel_forwards_them(switch, pair, network)
     found = offloaded(switch)
     assert found and all("offloaded:yes, dp:tc" in line for line in found)
     assert all("offloaded" not in line for line in switch.ours.appctl("dpctl/dump-flows", "-m", "type=ovs").splitlines())
-    # Echo requests and ARP are left to userspace, beside.
+    # Userspace forwards echo requests and ARP.
     one.ping(address)
 
 
-def test_one_flow_for_both_networks(switch, pair):
+def test_one_flow_covers_both_networks(switch, pair):
     one, two = pair
     straight(switch)
     for network in (Network(4), Network(6)):
@@ -117,8 +117,8 @@ def test_one_flow_for_both_networks(switch, pair):
     tcp_transfer(one, two, two.address, 5_000_000)
 
 
-def test_rules_that_read_much_of_ipv6(switch, pair):
-    """Addresses, traffic class, hop limit and flow label: what the kernel has is no more than the rules say."""
+def test_rules_that_match_many_ipv6_fields(switch, pair):
+    """Addresses, traffic class, hop limit and flow label: the kernel matches exactly the fields of the rules."""
     one, two = pair
     network = Network(6)
     addresses = [network.address(host) for host in pair]
@@ -177,7 +177,7 @@ def test_tagged_frames_from_trunk_to_trunk(switch, trunks):
     one.ping(address)
     tcp_transfer(one, two, address)
     assert [line for line in offloaded(switch, "--names") if "in_port(t1)" in line]
-    # Only flows that leave the tag as it is are the kernel's, so these are on the trunk.
+    # The kernel only forwards flows that do not change the tag, so these use the trunk.
     switch.ofctl("add-flow", "br0", "priority=7,udp,in_port=1,dl_vlan=7,actions=output:2")
     sink = two.start_python("transfer.py", "udp-sink", address, 5100)
     before, count = offload(switch)["packets"], 3000
@@ -186,7 +186,7 @@ def test_tagged_frames_from_trunk_to_trunk(switch, trunks):
     assert offload(switch)["packets"] > before + count / 2
     tagged = lambda: counted(switch, "udp,in_port=1,dl_vlan=7")
     until(lambda: tagged()[0] > count, "the rule to count them")
-    # Some end marks of four bytes are among them; all have a tag.
+    # The count includes some end marks of four bytes; all frames are tagged.
     packets, size = tagged()
     headers = 14 + 4 + 20 + 8
     assert size == count * (headers + 700) + (packets - count) * (headers + 4)
@@ -198,8 +198,8 @@ def test_tagged_frames_from_trunk_to_trunk(switch, trunks):
     tcp_transfer(one, two, other, 5_000_000)
 
 
-def test_a_tag_is_no_other_tag(switch, trunks):
-    """Flows of untagged frames and of those with a tag, in turns, and the bridge that learns."""
+def test_flows_distinguish_tags(switch, trunks):
+    """Alternates flows of untagged and of tagged frames, and the learning bridge."""
     one, two, address = trunks
     switch.ofctl("del-flows", "br0")
     switch.ofctl("add-flow", "br0", "actions=normal")
@@ -212,7 +212,7 @@ def test_a_tag_is_no_other_tag(switch, trunks):
 
 
 def counted(switch, match):
-    """Packets and bytes of the one flow that matches so."""
+    """Packets and bytes of the single flow with this match."""
     line = [line for line in switch.ofctl("dump-flows", "br0", match).splitlines() if "n_packets" in line][0]
     return tuple(int(re.search(rf"{name}=(\d+)", line).group(1)) for name in ("n_packets", "n_bytes"))
 
@@ -225,7 +225,7 @@ def test_large_mtu(making, switch):
     assert offload(switch)["packets"] > 100
 
 
-def test_frames_too_long_for_the_target_are_counted_by_the_switch(making, switch):
+def test_the_switch_counts_frames_over_the_mtu(making, switch):
     one, two = making.host(switch, 1, mtu=3000), making.host(switch, 2)
     connect(switch, one, two)
     straight(switch)
@@ -237,7 +237,7 @@ def test_frames_too_long_for_the_target_are_counted_by_the_switch(making, switch
 
 
 def test_a_flow_that_drops_takes_effect_at_once(switch, pair, network):
-    """After the barrier nothing passes, though the kernel forwarded it the moment before."""
+    """After the barrier no packet passes, although the kernel forwarded packets just before."""
     one, two = pair
     address = network.address(two)
     network.address(one)
@@ -274,14 +274,14 @@ def test_rules_count_what_the_kernel_forwarded(switch, pair, network):
     sent = int(one.run("cat", "/sys/class/net/e0/statistics/tx_packets").out) - before
     assert count <= switch.ours.n_packets("br0", f"{udp},in_port=1") <= sent
     assert offload(switch)["packets"] > count / 2
-    # Flows that are taken away leave what they counted.
+    # Deleted flows report their counts.
     switch.ours.appctl("revalidator/purge")
     assert offload(switch)["flows"] == 0
     until(lambda: count <= switch.ours.n_packets("br0", f"{udp},in_port=1") <= sent, "the rule to count them still")
 
 
 def test_counts_are_exact_while_flows_change(switch, pair, network):
-    """Each datagram that came to a host was counted by the rule that let it pass, whoever forwarded it."""
+    """The rule that passed a datagram has counted it, whichever side forwarded it."""
     one, two = pair
     address, udp = network.address(two), network.udp
     network.address(one)
@@ -302,13 +302,13 @@ def test_counts_are_exact_while_flows_change(switch, pair, network):
     assert offload(switch)["packets"] > 100
     until(lambda: switch.ours.n_packets("br0", f"{udp},in_port=1") == sent, "the rule to have counted each")
     assert network.received(two) - before == sent
-    # Whoever hears of the rule's end hears of all of them.
+    # The report of the rule's removal includes all of them.
     switch.ofctl("del-flows", "br0", f"{udp},in_port=1,tp_dst=5100")
     removed.wait(rf"FLOW_REMOVED.*{udp},.*reason=delete .*pkts{sent} ")
     removed.end()
 
 
-# As transfer.py does, but slow enough that no queue overflows.
+# Like transfer.py, but slow enough that no queue overflows.
 SLOWLY = """
 import socket, struct, sys, time
 s = socket.socket(socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET, socket.SOCK_DGRAM)
@@ -342,7 +342,7 @@ def test_transfers_survive_changes_of_flows(switch, pair):
 
 
 def test_idle_timeout(switch, pair, network):
-    """A rule that the kernel's packets use does not time out, and does when they end."""
+    """A rule whose packets the kernel forwards does not expire, and expires when they stop."""
     one, two = pair
     address, udp = network.address(two), network.udp
     network.address(one)
@@ -369,7 +369,7 @@ def test_tags_are_added_and_removed_on_the_way(making, switch):
     tcp_transfer(one, two, address)
     for port, action in (("p1", "push_vlan(vid=7"), ("t2", "pop_vlan")):
         assert [line for line in offloaded(switch, "--names") if f"in_port({port})" in line and action in line]
-    # Counted as they came in by the flow, and as they left by the port.
+    # The flow counts received bytes, and the port counts sent bytes.
     until(lambda: offload(switch)["packets"] > 100, "packets that the kernel forwarded")
     flow = "priority=7,udp,in_port=1,actions=push_vlan:0x8100,set_field:4103->vlan_vid,output:2"
     switch.ofctl("-OOpenFlow13", "add-flow", "br0", flow)
@@ -389,7 +389,7 @@ def test_tags_are_added_and_removed_on_the_way(making, switch):
     assert Network(4).received(two) == arrived
 
 
-def test_what_the_kernel_cannot_do_is_left_to_userspace(switch, pair):
+def test_userspace_forwards_unsupported_packets(switch, pair):
     one, two = pair
     straight(switch, "mod_nw_tos:32")
     tcp_transfer(one, two, two.address, 5_000_000)
@@ -397,7 +397,7 @@ def test_what_the_kernel_cannot_do_is_left_to_userspace(switch, pair):
     assert not [line for line in offloaded(switch) if "proto=6" in line]
 
 
-def test_ports_come_and_go(switch, pair):
+def test_ports_are_added_and_removed(switch, pair):
     one, two = pair
     straight(switch)
     tcp_transfer(one, two, two.address, 5_000_000)
@@ -408,7 +408,7 @@ def test_ports_come_and_go(switch, pair):
     switch.vsctl("add-port", "br0", "p2", "--", "set", "interface", "p2", "ofport_request=2")
     tcp_transfer(one, two, two.address, 5_000_000)
     assert offload(switch)["flows"] > 0
-    # A device that is taken away, and comes again.
+    # A device that is deleted and created again.
     run(["ip", "-n", switch.namespace, "link", "del", "p2"])
     until(lambda: offload(switch)["flows"] == 0, "flows to be taken back")
     until(lambda: len(programs(switch)) == 1, "its program to be gone")
@@ -439,13 +439,13 @@ def test_switched_off_and_on(switch, pair):
     assert len(programs(switch)) == 2 and offload(switch)["packets"] > 0
 
 
-def test_a_killed_daemon_leaves_no_program(switch, pair):
+def test_a_killed_daemon_leaves_no_bpf_program(switch, pair):
     one, two = pair
     straight(switch)
     tcp_transfer(one, two, two.address, 5_000_000)
     assert offload(switch)["packets"] > 0
     switch.kill("ovs-vswitchd")
-    # Nobody forwards, and nobody takes frames away from other programs on the device.
+    # Forwarding stops, and no program takes frames away from other programs on the device.
     one.cannot_ping(two.address)
     out = one.start("python3", "-c", SLOWLY.replace("+ 4", "+ 1"), two.address)
     before = Network(4).received(two)
@@ -486,7 +486,7 @@ def test_without_the_capability_userspace_forwards_and_says_why(making):
     switch.create_database()
     switch.start_database()
     switch.ours.vsctl("--no-wait", "init", "--", "set", "Open_vSwitch", ".", "other_config:hw-offload=true")
-    # Root without these two, as in a container.
+    # Root without these two capabilities, as in a container.
     less = ["setpriv", "--bounding-set=-bpf,-sys_admin", switch.programs / "ovs-vswitchd"]
     switch.start_switch(command=less)
     one, two = hosts = [making.host(switch, number) for number in (1, 2)]

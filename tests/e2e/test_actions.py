@@ -1,5 +1,5 @@
-"""Actions of all kinds on Debian's switch and on ours: what ofproto/trace says of each, the frames that come out, and the
-flow as it is dumped."""
+"""Actions of all kinds on Debian's switch and on ours: the ofproto/trace of each, the output frames, and the dumped
+flow."""
 
 import re
 
@@ -23,7 +23,7 @@ FRAMES = [
     Ether(**HOSTS) / ARP(op=1, psrc="10.0.0.1", pdst="10.0.0.2") / Raw(bytes(18)),
 ]
 
-# What each flow has behind "actions=", or whole flows; OpenFlow 1.3 may say it, if not told otherwise.
+# The part of each flow behind "actions=", or whole flows; over OpenFlow 1.3 unless stated otherwise.
 CASES = {
     "output": ["output:2,output:3"],
     "output to a register": ["load:2->NXM_NX_REG0[],output:NXM_NX_REG0[]"],
@@ -84,7 +84,7 @@ CASES = {
     "write_metadata": ["write_metadata:0x50/0xf0,goto_table:1", "table=1,metadata=0x50/0x70,actions=2"],
 }
 
-# Cases whose frames are the same by other actions of the datapath, and why.
+# Cases with the same frames but other datapath actions, and why.
 OTHER_ACTIONS = {
     "set_mpls_label, set_mpls_tc, set_mpls_ttl": "only what was written is set, whatever the rest was",
     "dec_mpls_ttl": "the same",
@@ -94,11 +94,11 @@ OTHER_ACTIONS = {
     "clone": "a copy is changed, and what was not copied stays as it was",
     "dec_ttl": "the numbers of the remainders that go along with packets to controllers",
 }
-# Cases whose final flow Open vSwitch tells in full though nothing is changed: it popped a tag that is not there.
+# Cases whose final flow Open vSwitch prints in full although nothing changed: it popped a tag that does not exist.
 UNCHANGED = {"clear_actions, write_actions, goto_table"}
-# Open vSwitch sends the packet that brings the flow twice.
+# Cases in which Open vSwitch sends the packet that installs the flow twice.
 SENT_TWICE = {"check_pkt_larger"}
-# The hash that chooses a link is each switch's own.
+# Each switch has its own hash for choosing a link.
 HASHED = {"multipath"}
 
 
@@ -114,7 +114,7 @@ def whole(flow):
 
 def traced(bench, case, frame):
     text = bench.switch.appctl("ofproto/trace", "br0", "in_port=1", bytes(frame).hex())
-    # What is read of a packet is less with us, as what is only written is not read; and that it is no fragment.
+    # Our translation reads less of a packet, as written fields need not be read; nor that it is no fragment.
     lines = [line for line in text.splitlines() if not line.startswith("Megaflow: ")]
     if case in OTHER_ACTIONS:
         lines = [line for line in lines if not line.startswith("Datapath actions: ")]
@@ -122,20 +122,20 @@ def traced(bench, case, frame):
         lines = [line for line in lines if not line.startswith("Final flow: ")]
     if case in HASHED:
         lines = [re.sub(r"0x[0-3]\b", "LINK", line) for line in lines]
-    # The header of ARP that is set by hand there, and by the datapath here.
+    # Open vSwitch sets the header of ARP in the slow path, our datapath by an action.
     slow = ("This flow is handled by the userspace slow path", "  - Uses action(s) not supported by datapath")
     return [line for line in lines if not line.startswith(slow)]
 
 
 def outcome(bench, case):
-    """The flows as they are dumped, then of each frame the trace, and what comes out of which port, twice."""
+    """The dumped flows, then for each frame the trace, and the output of each port, twice."""
     bench.flows(*[whole(flow) for flow in CASES[case]], version="OpenFlow13")
     bench.switch.appctl("revalidator/wait")
     bench.switch.appctl("revalidator/purge")
     told = [sorted(bench.switch.ofctl("-O", "OpenFlow13", "--no-stats", "dump-flows", "br0").splitlines())]
     told += [traced(bench, case, frame) for frame in FRAMES]
     for again in range(2):
-        # Frames of different flows may pass each other.
+        # Frames of different flows may overtake each other.
         frames = {port: sorted(f.hex() for f in sent) for port, sent in bench.exchange("p1", *FRAMES).items()}
         if again or case not in SENT_TWICE:
             told.append(frames)
@@ -143,6 +143,6 @@ def outcome(bench, case):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_same_on_both(benches, case):
+def test_both_switches_agree(benches, case):
     theirs, ours = (outcome(bench, case) for bench in benches)
     assert ours == theirs, case

@@ -43,7 +43,7 @@ def statistics(switch, port):
 
 
 def open_descriptors(switch):
-    """What descriptors of the switch's process are of, and how many of each."""
+    """The types of open descriptors of the switch's process, with their number."""
     folder = Path(f"/proc/{switch.pid('ovs-vswitchd')}/fd")
     kinds = Counter()
     for descriptor in folder.iterdir():
@@ -53,18 +53,18 @@ def open_descriptors(switch):
 
 
 def has_program(namespace, port):
-    """Whether the kernel says that an XDP program is on a device."""
+    """Whether an XDP program is attached to a device."""
     link = json.loads(namespace.run("ip", "-j", "link", "show", "dev", port).out)[0]
     return "xdp" in link
 
 
 def channels(namespace, port, n):
-    """Gives a veth so many queues each way."""
+    """Gives a veth `n` queues in each direction."""
     namespace.run("ethtool", "-L", port, "rx", n, "tx", n)
 
 
 class Pings:
-    """A host that pings another all the while."""
+    """A host that pings another continuously."""
 
     def __init__(self, host, address):
         self.host, self.address = host, address
@@ -79,8 +79,8 @@ class Pings:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_mode_that_is_asked_for(making, mode):
-    """Which frames get through stands in test_pairs.py."""
+def test_requested_mode(making, mode):
+    """test_pairs.py tests which frames pass."""
     switch = making.switch(start="kernel")
     one, two = (making.host(switch, number) for number in (1, 2))
     connect(switch, one, two, xdp_mode=mode)
@@ -91,7 +91,7 @@ def test_mode_that_is_asked_for(making, mode):
 
 
 def test_best_mode_that_works(making):
-    """A veth has no zero-copy; the row says so, and what was taken instead."""
+    """A veth has no zero-copy; the row says so, and names the mode in use."""
     switch = making.switch(start="kernel")
     one, two = (making.host(switch, number) for number in (1, 2))
     connect(switch, one, two)
@@ -109,8 +109,8 @@ def test_best_mode_that_works(making):
 
 
 @pytest.mark.parametrize("kind", ["system", "afxdp"])
-def test_what_the_driver_can_do(making, kind):
-    """The row tells it as the kernel does, if that does (from Linux 6.3 on), and what was made of it."""
+def test_driver_capabilities(making, kind):
+    """The row reports the driver's capabilities as the kernel does (from Linux 6.3 on), and the resulting choice."""
     switch = making.switch(start="kernel")
     one = making.host(switch, 1)
     connect(switch, one, kind=kind)
@@ -122,7 +122,7 @@ def test_what_the_driver_can_do(making, kind):
 
 
 def assert_cable_is_tagged(namespace, sender, address, vid):
-    """Another eye on the cable, at the end that is no AF_XDP port: what these ports take and send no capture sees."""
+    """Watches the cable at the end that is no AF_XDP port, as captures do not see frames of AF_XDP ports."""
     words = ["tcpdump", "-i", f"u{sender.number}", "-n", "-e", "-c", "1", "--immediate-mode", f"vlan {vid} and icmp"]
     capture = subprocess.Popen(namespace.words(*words), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     until(lambda: sender.ping(address) and capture.poll() is not None, "a tagged packet on the cable")
@@ -140,7 +140,7 @@ def assert_cable_is_tagged(namespace, sender, address, vid):
     ],
 )
 def test_transfers(making, mtu, tagged, offloads, wakeup):
-    """Every byte arrives, in frames of one piece and of several; also of senders that leave checksums undone."""
+    """Every byte arrives, in frames of one piece and of several; also from senders with partial checksums."""
     switch = making.switch(start="kernel")
     kind = TaggingHost if tagged else Host
     one, two = (making.host(switch, number, kind, mtu=mtu, offloads=offloads) for number in (1, 2))
@@ -157,7 +157,7 @@ def test_transfers(making, mtu, tagged, offloads, wakeup):
 
 @pytest.mark.parametrize("mode", MODES)
 def test_losses_are_counted_once(making, mode):
-    """What comes in while the switch does not look is lost when the ring is full, and counted, once."""
+    """Frames that arrive while the switch does not poll are lost when the ring is full, and counted once."""
     switch = making.switch(start="kernel")
     one, two = (making.host(switch, number, offloads=False) for number in (1, 2))
     connect(switch, one, two, xdp_mode=mode)
@@ -180,12 +180,12 @@ def test_losses_are_counted_once(making, mode):
 
 
 def moved(switch, *ports):
-    """Frames that the ports sent from where others had received them."""
+    """Number of frames that the ports sent without a copy from another port."""
     return sum(statistics(switch, port).get("xsk_queue_0_tx_moved", 0) for port in ports)
 
 
 def assert_no_bad_frames(switch, *ports):
-    """The kernel named no frame that it did not have."""
+    """The kernel returned no invalid frame address."""
     for port in ports:
         until(lambda port=port: "xsk_queue_0_tx_bad_completions" in statistics(switch, port), "counters in the row")
         counters = statistics(switch, port)
@@ -197,7 +197,7 @@ def shared_with(switch, port):
 
 
 def test_ports_share_a_umem(making):
-    """What one received goes out of another as it lies; all payloads are right."""
+    """One port sends frames of another without a copy; all payloads are right."""
     switch = making.switch(start="kernel")
     one, two, three = (making.host(switch, number) for number in (1, 2, 3))
     connect(switch, one, two, three)
@@ -209,8 +209,8 @@ def test_ports_share_a_umem(making):
     assert_no_bad_frames(switch, "p1", "p2", "p3")
 
 
-def test_tags_are_put_into_frames_that_move(making):
-    """And taken out of them: the frame does not lie any more where it was received."""
+def test_tags_are_pushed_into_moved_frames(making):
+    """Tags are removed, too: the frame then begins at another offset than where it was received."""
     switch = making.switch(start="kernel")
     one, two = making.host(switch, 1, offloads=False), making.host(switch, 2, TaggingHost, offloads=False)
     connect(switch, one, two)
@@ -226,8 +226,9 @@ def test_tags_are_put_into_frames_that_move(making):
     assert_no_bad_frames(switch, one.port, two.port)
 
 
-def test_flooding_over_ports_that_share(making):
-    """Each host gets each frame, whole: one of them as it lies, the others as copies; and so it is with the bridge's own port."""
+def test_flooding_over_ports_that_share_a_umem(making):
+    """Each host gets each frame complete: one of them without a copy, the others as copies; so does the bridge's own
+    port."""
     switch = making.switch(start="kernel")
     hosts = one, two, three = [making.host(switch, number) for number in (1, 2, 3)]
     connect(switch, *hosts)
@@ -241,8 +242,8 @@ def test_flooding_over_ports_that_share(making):
     assert_no_bad_frames(switch, "p1", "p2", "p3")
 
 
-def test_a_port_goes_while_its_frames_are_under_way(making):
-    """The frames of a port that is gone are the others' to send, and the port that comes back takes its seat again."""
+def test_a_port_is_removed_while_its_frames_are_in_transit(making):
+    """The other ports still send frames of a removed port, and a port that is added again takes its place again."""
     switch = making.switch(start="kernel")
     hosts = one, two, three = [making.host(switch, number) for number in (1, 2, 3)]
     connect(switch, *hosts)
@@ -261,7 +262,7 @@ def test_a_port_goes_while_its_frames_are_under_way(making):
 
 
 def test_a_killed_switch_leaves_no_umem(making):
-    """Of a switch that was killed while frames were under way nothing is left that keeps the next one from sharing."""
+    """A killed switch leaves nothing that keeps the next one from sharing, even with frames in transit."""
     switch = making.switch(start="kernel")
     one, two = (making.host(switch, number) for number in (1, 2))
     connect(switch, one, two)
@@ -273,8 +274,8 @@ def test_a_killed_switch_leaves_no_umem(making):
     tcp_transfer(one, two, two.address, 1_000_000)
 
 
-def test_more_ports_than_seats(making):
-    """Ports beyond those that a umem has room for share the next one, and frames between both are copied."""
+def test_more_ports_than_a_umem_serves(making):
+    """Ports beyond the capacity of a umem share the next one, and frames between both are copied."""
     switch = making.switch(start="kernel")
     hosts = [making.host(switch, number) for number in range(1, 6)]
     connect(switch, *hosts)
@@ -312,7 +313,7 @@ def test_two_queues(making):
     one.ping(two.address)
 
 
-def test_ports_come_and_go_under_traffic(making):
+def test_ports_are_added_and_removed_under_traffic(making):
     switch = making.switch(start="kernel")
     one, two, three = (making.host(switch, number) for number in (1, 2, 3))
     connect(switch, one, two, three)
@@ -331,12 +332,12 @@ def test_ports_come_and_go_under_traffic(making):
             assert (error(switch, "p3"), has_program(making.namespaces[0], "p3")) == ("[]", kind == "afxdp")
     for a, b in ((one, two), (two, three), (three, one)):
         a.ping(b.address)
-    # Sockets, maps, programs and links of ports that are gone are gone too.
+    # Sockets, maps, programs and links of removed ports are gone.
     until(lambda: open_descriptors(switch) == descriptors, "the descriptors' end")
 
 
 def test_no_program_outlives_the_switch(making):
-    """Not after the end of a port, nor of the process, however it ends; and a new one finds the queues free."""
+    """This holds after the removal of a port, and of the process by any signal; a new process finds the queues free."""
     switch = making.switch(start="kernel")
     one, two = (making.host(switch, number) for number in (1, 2))
     namespace = making.namespaces[0]
@@ -383,7 +384,7 @@ def test_no_ethernet_and_no_device(making):
         assert error(switch, name) == f'"could not open network device {name} ({expected})"'
 
 
-def test_device_goes_and_comes_back(making):
+def test_device_is_deleted_and_recreated(making):
     switch = making.switch(start="kernel")
     one, two = (making.host(switch, number) for number in (1, 2))
     namespace = making.namespaces[0]
@@ -415,7 +416,7 @@ def test_device_goes_and_comes_back(making):
 
 
 def test_channels_change(making):
-    """The kernel keeps queues that have sockets; more of them are none of ours, until that is asked for."""
+    """The kernel keeps queues with sockets; the port does not use additional queues until configured to."""
     switch = making.switch(start="kernel")
     one, two = (making.host(switch, number) for number in (1, 2))
     namespace = making.namespaces[0]
@@ -429,7 +430,7 @@ def test_channels_change(making):
 
 
 def test_driver_that_refuses(making):
-    """A veth whose other end sends by more queues than it receives by runs no program of its own."""
+    """A veth whose peer has more tx queues than it has rx queues accepts no native program."""
     switch = making.switch(start="kernel")
     one, two = (making.host(switch, number) for number in (1, 2))
     one.run("ethtool", "-L", "e0", "tx", "2")
@@ -446,8 +447,8 @@ def test_driver_that_refuses(making):
 
 
 @pytest.mark.parametrize("queue", [0, 1], ids=["socket", "program"])
-def test_somebody_else_has_the_device(making, queue):
-    """A socket or a program of another process is told of, and the port opens when it is gone."""
+def test_another_process_has_the_device(making, queue):
+    """The port reports a socket or program of another process, and opens when it is gone."""
     switch, other = (making.switch(start="kernel") for _ in range(2))
     one, two = (making.host(switch, number) for number in (1, 2))
     channels(making.namespaces[0], "p1", 2)
@@ -486,7 +487,7 @@ def test_somebody_else_has_the_device(making, queue):
     ids=["net_raw", "bpf", "ipc_lock"],
 )
 def test_missing_capabilities(making, words, expected):
-    """What the process lacks is named."""
+    """The error names the missing capability."""
     switch = making.switch(start=False)
     making.host(switch, 1)
     start_by(switch, *words)

@@ -1,6 +1,6 @@
-"""Provider backbone bridges (IEEE 802.1ah): service instance tags are pushed, matched, set and popped, and what is under
-them is looked up. Open vSwitch has none of it, so the frames that come out are said here. With them, the field for IPv6
-extension headers, which it has neither."""
+"""Provider backbone bridges (IEEE 802.1ah): service instance tags are pushed, matched, set and popped, and the inner
+frame is looked up. Open vSwitch does not support this, so the tests list the expected frames. Also the field for
+IPv6 extension headers, which Open vSwitch lacks too."""
 
 import pytest
 from dummies import Dummies
@@ -18,7 +18,7 @@ VERSION = "OpenFlow13"
 
 
 def carried(frame, isid, pcp=0, uca=0, tags=(), addresses=None):
-    """A frame under a service instance tag; the addresses in front are its own unless others are given."""
+    """A frame under a service instance tag; the outer addresses are its own unless given."""
     head = bytes(Ether(**addresses))[:12] if addresses else frame[:12]
     tci = pcp << 29 | uca << 27 | isid
     return head + b"".join(tags) + b"\x88\xe7" + tci.to_bytes(4, "big") + frame
@@ -36,13 +36,13 @@ def bench(module_making):
 
 
 def set_flows(bench, *flows):
-    """By our ovs-ofctl: Open vSwitch's knows none of this."""
+    """Uses our ovs-ofctl: Open vSwitch's does not know these actions."""
     text = "".join(f"{line}\n" for line in ["delete", *(f"add {flow}" for flow in flows)])
     bench.switch.ours.ofctl("-O", VERSION, "add-flows", "br0", "-", input=text)
 
 
 def outcome(bench, flows, *frames):
-    """What comes out for the frames, the first time and by cached flows: the same."""
+    """The output for the frames, which must be the same for the first packets and by cached flows."""
     set_flows(bench, *flows)
     first, again = (bench.exchange("p1", *frames) for _ in range(2))
     assert first == again
@@ -106,13 +106,14 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_frames_that_come_out(bench, case):
+def test_output_frames(bench, case):
     flows, frame, expected = CASES[case]
     assert outcome(bench, flows, frame) == expected
 
 
 def test_a_backbone_from_end_to_end(bench):
-    """Frames are pushed, sent around by the number of the instance, and popped at the other side, in tables of one bridge."""
+    """Frames are pushed, forwarded by the service instance id, and popped at the other side, in tables of one
+    bridge."""
     flows = [
         "table=0,in_port=1,dl_type=0x0800,actions=push_pbb:0x88e7,set_field:0x100->pbb_isid,resubmit(,1)",
         "table=0,in_port=1,dl_type=0x86dd,actions=push_pbb:0x88e7,set_field:0x201->pbb_isid,resubmit(,1)",
@@ -169,7 +170,7 @@ def outcome_port(bench, frame):
 
 
 def test_tags_of_providers(bench):
-    """Two tags in front of the service instance are those of the outer header."""
+    """Two tags in front of the service instance belong to the outer header."""
     frame = carried(TAGGED, 9, tags=[tag(3), tag(4, 0x8100)])
     assert bytes(Ether(frame)[Dot1AD])[:2] == (3).to_bytes(2, "big")
     flows = ["priority=2,dl_vlan=3,dl_type=0x88e7,pbb_isid=9,actions=output:2", "priority=1,actions=output:3"]

@@ -1,4 +1,4 @@
-"""Bad messages on every socket end, at most, the connection that they came on."""
+"""A bad message on any socket ends at most its own connection."""
 
 import json
 import socket
@@ -31,7 +31,7 @@ class Connection:
             pass
 
     def exactly(self, count):
-        """So many bytes, or fewer at the end of the connection."""
+        """Reads `count` bytes, or fewer at the end of the connection."""
         data = b""
         while len(data) < count:
             try:
@@ -101,7 +101,7 @@ def test_malformed_openflow_gets_an_error(bridge, version, bad, expected):
     assert error is not None, "the connection ended"
     assert error[0] == version and error[2] == 7
     assert struct.unpack_from("!HH", error[3]) == expected
-    # The offending message follows, and the connection goes on.
+    # The error contains the offending message, and the connection stays open.
     assert error[3][4:] == bad[: len(error[3]) - 4]
     connection.send(message(version, ECHO_REQUEST, b"still there"))
     assert connection.reply(ECHO_REPLY)[3] == b"still there"
@@ -123,7 +123,7 @@ def test_garbage_ends_its_connection_only(bridge, garbage, first):
     other = greeted(bridge, VERSION_13)
     connection = greeted(bridge, VERSION_10) if first == "hello" else Connection(bridge.management("br0"))
     connection.send(garbage)
-    # Whatever the switch may still have waited for is over too.
+    # The switch no longer waits for the rest of a message.
     connection.socket.shutdown(socket.SHUT_WR)
     assert connection.is_ended()
     other.send(message(VERSION_13, ECHO_REQUEST, b"x"))
@@ -131,7 +131,7 @@ def test_garbage_ends_its_connection_only(bridge, garbage, first):
     assert "OFPST_DESC" in bridge.ofctl("dump-desc", "br0")
 
 
-def test_a_version_that_nobody_speaks(bridge):
+def test_an_unknown_version(bridge):
     connection = Connection(bridge.management("br0"))
     connection.send(message(0x70, HELLO, struct.pack("!HHI", 1, 8, 1 << 30)))
     got = connection.reply(ERROR)
@@ -162,7 +162,7 @@ def test_malformed_json_ends_its_connection_only(bridge, socket_of, garbage):
     connection.send(garbage)
     connection.socket.shutdown(socket.SHUT_WR)
     assert connection.is_ended()
-    # The daemons answer others.
+    # The daemons still answer other clients.
     assert bridge.vsctl("list-br") == "br0"
     bridge.appctl("version")
     bridge.appctl("-t", "ovsdb-server", "version")
@@ -198,7 +198,7 @@ def test_bad_transactions_get_an_error(bridge, operations):
 
 
 def test_a_client_that_never_reads(bridge):
-    """A connection whose answers pile up does not hold up the others."""
+    """A connection whose replies pile up does not delay the others."""
     lazy = Connection(bridge.socket)
     lazy.socket.setblocking(False)
     request = json.dumps({"method": "get_schema", "params": ["Open_vSwitch"], "id": 1}).encode()

@@ -1,4 +1,4 @@
-"""What the benchmarks stand on: workloads are the same bytes everywhere, and what switches print is understood."""
+"""The foundations of the benchmarks: workloads have the same bytes everywhere, and outputs of switches are parsed."""
 
 import hashlib
 import sys
@@ -66,7 +66,7 @@ PINNED = {
     ),
 }
 
-# As Open vSwitch 3.1 with DPDK prints it.
+# As printed by Open vSwitch 3.1 with DPDK.
 PMD_STATS = """\
 pmd thread numa_id 0 core_id 1:
   packets received: 4789376

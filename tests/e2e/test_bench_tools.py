@@ -1,4 +1,4 @@
-"""What the benchmarks on real ports stand on."""
+"""The foundations of the benchmarks on real ports."""
 
 import json
 import random
@@ -37,7 +37,8 @@ def test_histogram_beside_sorting(frames, seed):
     found = histogram(frames, times_ns)
     ordered = sorted(times_ns)
     for name, part in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999)):
-        # The first value that at least this part of all does not exceed; the bucket's end is never a 64th above it.
+        # The smallest value that at least this share of all does not exceed; the bucket's end exceeds it by at most a
+        # 64th.
         exact = next(ns for i, ns in enumerate(ordered, 1) if i >= part * len(ordered))
         assert exact / 1e3 - 0.006 <= found[name] <= exact * (1 + 1 / 64) / 1e3 + 0.006
     assert found["max"] == pytest.approx(ordered[-1] / 1e3, abs=0.006)
@@ -64,7 +65,7 @@ def test_rate_without_loss(limit, first):
     assert limit * (1 - 2 * rates.PRECISION) <= found <= limit / (1 - rates.LOSS_MAX)
 
 
-def test_rate_that_the_sender_cannot_show():
+def test_rate_above_that_of_the_sender():
     assert rates.loss_free_pps(lambda rate: (min(rate, 70_000), 0.0)) == pytest.approx(70_000)
     assert rates.loss_free_pps(lambda rate: (rate, 0.5)) == 0
 
@@ -97,7 +98,7 @@ def test_history(tmp_path):
         record.lines(path)
 
 
-def test_pictures_are_those_of_their_tables(tmp_path):
+def test_pictures_agree_with_their_tables(tmp_path):
     pictures = [sys.executable, TOP / "bench/pictures"]
     subprocess.run([*pictures, "--check"], check=True)
     document = tmp_path / "page.md"

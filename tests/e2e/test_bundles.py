@@ -1,4 +1,4 @@
-"""OpenFlow bundles by Debian's ovs-ofctl and ours: changes that are made all at once or not at all."""
+"""OpenFlow bundles by Debian's ovs-ofctl and ours: all changes apply, or none."""
 
 import re
 import socket
@@ -19,7 +19,7 @@ packet-out in_port=1,packet=ffffffffffff0200000000010806,actions=table
 
 @pytest.fixture
 def bridge(tools, tmp_path):
-    """ovs-ofctl with a file of text, on br0 with ports 1 and 2: its exit code and what it says on standard error."""
+    """Runs ovs-ofctl with a file of text, on br0 with ports 1 and 2; returns its exit code and standard error."""
     tools.vsctl("add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=dummy", "fail-mode=secure")
     for port in ("p1", "p2"):
         tools.vsctl("add-port", "br0", port, "--", "set", "interface", port, "type=dummy")
@@ -39,7 +39,7 @@ def bridge(tools, tmp_path):
     return ofctl
 
 
-def test_flows_all_or_none(bridge):
+def test_bundles_are_atomic(bridge):
     assert bridge("--bundle", "add-flows", "br0", text=FIRST) == (0, "")
     flows = bridge.flows()
     assert flows == ["priority=2,ip actions=output:1", "priority=1 actions=drop"]
@@ -74,10 +74,10 @@ def test_flows_groups_and_packets_together(bridge):
     bridge("add-flows", "br0", text=FIRST)
     assert bridge("bundle", "br0", text=MIXED) == (0, "")
     assert bridge.flows() == ["priority=9,in_port=1 actions=group:7", "priority=2,ip actions=output:1"]
-    # The packet went through the group that came with it.
+    # The packet used the group of the same bundle.
     stats = bridge.tools.run("ovs-ofctl", "-O", "OpenFlow13", "dump-ports", "br0", "2").out
     assert "tx pkts=1," in stats
-    # Nothing of it a second time: the group is there already.
+    # A second time, nothing applies: the group exists already.
     code, told = bridge("bundle", "br0", text=MIXED)
     assert code == 1 and told.startswith("Error OFPGMFC_GROUP_EXISTS for: OFPT_GROUP_MOD (OF1.3)")
     assert bridge.flows() == ["priority=9,in_port=1 actions=group:7", "priority=2,ip actions=output:1"]
@@ -86,7 +86,7 @@ def test_flows_groups_and_packets_together(bridge):
     assert bridge.flows() == ["priority=2,ip actions=output:1"]
 
 
-def test_lines_that_are_no_changes(bridge, tmp_path):
+def test_lines_without_changes(bridge, tmp_path):
     for line, what in [
         ("foo bar", "Unsupported bundle message type: foo"),
         ("flow", "must specify an action"),
@@ -97,9 +97,9 @@ def test_lines_that_are_no_changes(bridge, tmp_path):
 
 
 def test_many_flows_at_once(bridge, tmp_path):
-    """100,000 flows in one bundle, in memory that stays near that of the flows themselves."""
+    """100,000 flows in one bundle, in memory close to that of the flows themselves."""
     path = tmp_path / "many"
-    # Ours takes its time where it is not optimized, and it is the switch that this is about.
+    # Our unoptimized client is slow, and this tests the switch.
     count = 100_000 if bridge.tools is bridge.tools.switch.peers else 10_000
     with open(path, "w") as file:
         for n in range(count):
@@ -111,7 +111,7 @@ def test_many_flows_at_once(bridge, tmp_path):
             return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
 
     before = peak_kb()
-    # On a busy machine Open vSwitch's program says that it took long.
+    # On a busy machine Open vSwitch's program reports long poll intervals.
     status, said = bridge("--bundle", "add-flows", "br0", path)
     assert status == 0 and not [line for line in said.splitlines() if not re.search(r"\|(timeval|coverage)\|", line)]
     grown_kb = peak_kb() - before
@@ -121,7 +121,7 @@ def test_many_flows_at_once(bridge, tmp_path):
 
 
 def test_an_idle_bundle_ends(bridge):
-    """ovs-ofctl never leaves a bundle alone: a connection of our own does."""
+    """ovs-ofctl never leaves a bundle open, so this uses a raw connection."""
     switch = bridge.tools.switch
     switch.vsctl("set", "Open_vSwitch", ".", "other_config:bundle-idle-timeout=1")
     with socket.socket(socket.AF_UNIX) as connection:
@@ -140,7 +140,7 @@ def test_an_idle_bundle_ends(bridge):
 
 
 def test_more_errors_than_fit_into_a_queue(bridge):
-    """Each error brings its message back; who has sent a bundle whole must have listened meanwhile."""
+    """Each error contains its message; a client that sends the whole bundle must read meanwhile."""
     actions = ",".join(["mod_dl_src:02:00:00:00:00:01"] * 100)
     code, told = bridge("--bundle", "add-flows", "br0", text=f"table=254,actions={actions}\n" * 4000)
     assert code == 1

@@ -1,4 +1,4 @@
-"""The jobs of everyday use, by Debian's unmodified programs and by ours, against our daemons."""
+"""Everyday tasks, by Debian's unmodified programs and by ours, against our daemons."""
 
 import json
 import re
@@ -36,7 +36,7 @@ def test_bridges_and_ports(tools):
     text = tools.vsctl("show")
     assert re.search(r"^    Bridge br0\n        datapath_type: dummy\n        Port ", text, re.MULTILINE), text
     assert "        Port p1\n            Interface p1\n                type: dummy\n" in text
-    # What the switch reports back stands in the rows once add-port returned.
+    # When add-port returns, the rows contain the switch's status.
     assert tools.vsctl("get", "interface", "p1", "ofport", "error", "admin_state", "link_state") == "1\n[]\nup\nup"
     assert tools.vsctl("get", "interface", "p2", "ofport") == "2"
     assert re.fullmatch(r'"([0-9a-f]{2}:){5}[0-9a-f]{2}"', tools.vsctl("get", "interface", "p1", "mac_in_use"))
@@ -102,7 +102,7 @@ def test_a_port_that_cannot_be_opened(tools):
     error = tools.vsctl("get", "interface", "nosuch0", "error")
     assert "nosuch0" in error, error
     assert re.search(r"\|WARN\|.*nosuch0", tools.switch.log())
-    # The others go on working, and the port does when it can.
+    # The other ports continue to work, and the port opens when possible.
     tools.vsctl("add-port", "br0", "p1", "--", "set", "interface", "p1", "type=dummy")
     tools.vsctl("set", "interface", "nosuch0", "type=dummy")
     assert tools.vsctl("get", "interface", "nosuch0", "error") == "[]"
@@ -202,12 +202,12 @@ def test_ofctl_failures(bridge):
         lines = output.err.rstrip("\n").split("\n")
         assert output.code == 1 and len(lines) == 1 and part in lines[0] and lines[0].startswith("ovs-ofctl: "), str(output)
     assert bridge.flows("br0") == []
-    # The line of a file is named.
+    # The error names the line of the file.
     output = bridge.run("ovs-ofctl", "add-flows", "br0", "-", input="actions=1\nactions=nosuch\n", check=False)
     assert output.code == 1 and re.search(r":2: .*nosuch", output.err), str(output)
 
 
-def test_connections_are_forgotten(bridge):
+def test_flushing_connections(bridge):
     tracked = "ct_nw_src=10.0.0.1,ct_nw_dst=10.0.0.2,ct_nw_proto=6,ct_tp_src=1,ct_tp_dst=2"
     for version in ("OpenFlow10", "OpenFlow13"):
         option = f"-O{version}"

@@ -1,11 +1,12 @@
-"""Completion in bash, by what `flowstone completion bash` prints: a bash is asked what it would offer at the end of a line."""
+"""Completion in bash with the output of `flowstone completion bash`: a bash process returns its candidates for a
+line."""
 
 import os
 import subprocess
 
 import pytest
 
-# Sources the completion and has bash call it as readline would; prints what is offered, and "nospace" if no space is to follow.
+# Sources the completion and calls it as readline would; prints the candidates, and "nospace" if no space is to follow.
 ASK = r"""
 source "$1"
 COMP_LINE=$2; COMP_POINT=${#COMP_LINE}; COMP_WORDS=(); COMP_CWORD=0; COMPREPLY=()
@@ -21,10 +22,10 @@ printf '%s\n' "${COMPREPLY[@]}"
 
 
 class Shell:
-    """A bash in which the programs are completed."""
+    """A bash with completion for the programs."""
 
     def __init__(self, environment, directory):
-        # A machine with other things to do may take longer than a user is made to wait.
+        # A busy machine may need longer than the default for users.
         self.environment = environment | {"FLOWSTONE_COMPLETION_TIMEOUT": "30"}
         self.script = directory / "completion.bash"
         flowstone = environment["FLOWSTONE_BINARY"]
@@ -50,7 +51,7 @@ def shell(programs, switch, tmp_path):
 
 def test_commands_and_options(shell):
     assert shell.offers("ovs-vsctl add-") == ["add-aa-mapping", "add-bond", "add-bond-iface", "add-br", "add-port", "add-zone-tp"]
-    # Only what has the option that was typed.
+    # Only options with the typed prefix.
     assert shell.offers("ovs-vsctl -- --with-iface ") == ["del-port"]
     assert shell.offers("ovs-vsctl --no-w") == ["--no-wait"]
     assert shell.offers("ovs-vsctl --db") == ["--db=", "nospace"]
@@ -62,7 +63,7 @@ def test_commands_and_options(shell):
     assert shell.offers("ovs-dpctl dump-d") == ["dump-dps"]
 
 
-def test_what_is_in_the_database(shell):
+def test_completion_from_the_database(shell):
     assert shell.offers("ovs-vsctl list-ports ") == ["br0", "br1"]
     assert shell.offers("ovs-vsctl del-port br0 ") == ["--", "br0", "br1", "p1"]
     assert shell.offers("ovs-vsctl iface-to-br p") == ["p1"]
@@ -71,7 +72,7 @@ def test_what_is_in_the_database(shell):
     assert shell.offers("ovs-vsctl list open_vswitch ") == ["--", "."]
     assert shell.offers("ovs-vsctl get bridge br0 fail") == ["fail_mode"]
     assert shell.offers("ovs-vsctl set bridge br0 fail") == ["fail_mode=", "nospace"]
-    # Readline begins words behind = and :, so that is all that it is given.
+    # Readline starts words behind = and :, so candidates only contain the part behind them.
     assert shell.offers("ovs-vsctl set bridge br0 fail_mode=") == ["secure", "standalone"]
     assert shell.offers("ovs-vsctl set bridge br0 other_config:") == ["hwaddr=", "nospace"]
     assert shell.offers("ovs-vsctl add-port br0 p9 vlan_mode=dot") == ["dot1q-tunnel"]
@@ -94,13 +95,13 @@ def test_without_anything_running(programs, tmp_path):
     environment = os.environ | {"OVS_RUNDIR": str(tmp_path), "FLOWSTONE_BINARY": os.path.realpath(programs / "ovs-vsctl")}
     shell = Shell(environment, tmp_path)
     assert shell.offers("ovs-vsctl list-ports ") == []
-    # The schema that the binary has.
+    # The schema in the binary.
     assert shell.offers("ovs-vsctl list Flow_T") == ["Flow_Table"]
     assert shell.offers("vtep-ctl list Logical_") == ["Logical_Binding_Stats", "Logical_Router", "Logical_Switch"]
     assert shell.offers("flowstone vsctl add-p") == ["add-port"]
     assert shell.offers("flowstone sch") == ["schema"]
     assert shell.offers("flowstone schema hard") == ["hardware_vtep"]
-    # Nothing is listened for: that would take 30 seconds, and leave a socket.
+    # Completion does not listen: that would take 30 seconds, and leave a socket.
     listener = tmp_path / "listener"
     assert shell.offers(f"ovs-vsctl --db=unix:/nonexistent,punix:{listener} list Flow_T") == ["Flow_Table"]
     assert shell.offers(f"ovsdb-client dump punix:{listener} ") == []

@@ -1,7 +1,7 @@
-"""os-ken's conformance tester finds nothing in the switch but what tests/conformance/known.txt lists.
+"""os-ken's conformance tester fails only in the cases that tests/conformance/known.txt lists.
 
-These are all cases that take no more than a few seconds, and one of those that measure a stream for half a minute at a
-time; `tests/conformance/run` without options goes through the rest too, which takes the better part of an hour."""
+These are all cases that take a few seconds at most, and one that measures streams, each for half a minute;
+`tests/conformance/run` without options also runs the others, which takes most of an hour."""
 
 import json
 import os
@@ -10,14 +10,14 @@ import sys
 
 from switch import TOP
 
-# Cells side by side: the tester sleeps most of the time.
+# Cells run in parallel: the tester sleeps most of the time.
 JOBS = 8
-# A meter: what passes it depends on the meter, whatever the tester's own rate is on a busy machine.
+# A meter: its rate does not depend on the tester's own rate on a busy machine.
 STREAMS = ("of13/meter/01_DROP_01_PKTPS_00_100",)
 
 
 def run(tmp_path, peers, *words):
-    """Runs the tester's driver and gives its results."""
+    """Runs the tester's driver and returns its results."""
     results = tmp_path / "results.json"
     command = [sys.executable, TOP / "tests/conformance/run", "--jobs", str(JOBS), "--json", results, *words]
     command += ["--known", TOP / "tests/conformance/known.txt", "--seconds", "600"]
@@ -26,7 +26,7 @@ def run(tmp_path, peers, *words):
     print(done.stdout)
     complaints = [line for line in done.stdout.splitlines() if line.startswith(("unexpected", "wrong"))]
     assert done.returncode == 0, "\n".join(complaints) or done.stdout + done.stderr
-    # What is listed still fails, or else it has to go from the list.
+    # A listed case must still fail, otherwise it has to be removed from the list.
     outdated = [line for line in done.stdout.splitlines() if line.startswith("nothing that only this")]
     assert not outdated, "\n".join(outdated)
     return json.loads(results.read_text())

@@ -1,6 +1,7 @@
-"""Tables that send packets through the connection tracker, traced here and with Debian's Open vSwitch: the same text.
+"""Tables that send packets through the connection tracker, traced here and with Debian's Open vSwitch: the texts are
+equal.
 
-What comes back from the tracker is what `--ct-next` says; numbers under which packets come back are the switch's own.
+`--ct-next` sets the state of packets that return from the tracker; each switch has its own recirculation ids.
 """
 
 import json
@@ -21,7 +22,7 @@ ICMP4 = f"in_port=1,icmp,{ETH},nw_src=10.0.0.1,nw_dst=10.0.0.2,nw_ttl=64,icmp_ty
 ARP = f"in_port=1,arp,{ETH},arp_spa=10.0.0.1,arp_tpa=10.0.0.2,arp_op=1"
 KNOWN4 = "ct_state=trk|est,ct_nw_src=1.1.1.1,ct_nw_dst=1.1.1.2,ct_nw_proto=6,ct_tp_src=8,ct_tp_dst=9"
 
-# Security groups as OpenStack's agent has them: known connections pass, new ones by rules, marked ones are dead.
+# Security groups as in OpenStack's agent: known connections pass, new ones by rules, marked ones are dropped.
 OPENSTACK = [
     "table=0,priority=100,in_port=1,actions=set_field:0x1->reg5,set_field:0x7->reg6,resubmit(,71)",
     "table=0,priority=90,in_port=2,actions=set_field:0x2->reg5,set_field:0x7->reg6,resubmit(,81)",
@@ -37,7 +38,7 @@ OPENSTACK = [
     "table=94,priority=1,actions=output:2",
 ]
 
-# A logical switch and a router as OVN has them: defragmentation, load balancing, addresses translated.
+# A logical switch and a router as in OVN: defragmentation, load balancing, address translation.
 OVN = [
     "table=0,priority=100,in_port=1,actions=set_field:0x8->reg13,set_field:0x5->metadata,set_field:0x1->reg14,resubmit(,8)",
     "table=8,priority=100,ip,metadata=0x5,actions=ct(table=9,zone=NXM_NX_REG13[0..15])",
@@ -116,7 +117,7 @@ CASES = [
 
 @pytest.fixture(scope="module")
 def both(module_making, peers):
-    """A bridge here and one of Debian's, alike."""
+    """The same bridge here and on Debian's switch."""
     switches = [module_making.switch(), module_making.switch(maker=peers)]
     for switch in switches:
         switch.dummies = Dummies(switch, "br0", "p1", "p2", "p3")
@@ -133,12 +134,12 @@ def fill(switch, flows):
 
 
 def alike(trace):
-    """The trace without what may differ: numbers of packets that come back, which are named by their order, and what
-    of the packet was looked at, where each classifier has its own way."""
+    """The trace without legitimate differences: recirculation ids are replaced by their order, and the bits read are
+    removed, as classifiers differ in these."""
     names = {}
     number = re.compile(r"(recirc_id=|recirc\()(0x[0-9a-f]+)")
     trace = number.sub(lambda m: m[1] + names.setdefault(m[2], f"#{len(names)}"), trace)
-    # A bucket's changes stay within it here, also those that only the tracker makes.
+    # Changes within a bucket stay within it here, also those by the tracker.
     trace = re.sub(r"(?m)^(Datapath actions: )clone\((.*)\)$", r"\1\2", trace)
     return re.sub(r"(?m)^Megaflow: .*\n", "", trace)
 
@@ -149,7 +150,7 @@ def traced(switch, flows, words):
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case[0] for case in CASES])
-def test_traces_are_alike(both, case):
+def test_traces_agree(both, case):
     _, flows, words = case
     ours, theirs = (
         traced(switch, flows, words) for switch in both
@@ -169,8 +170,8 @@ def test_a_trace_as_json(both):
     assert second["datapath-actions"].isdigit()
 
 
-def test_packets_are_not_passed_as_if_they_were_tracked(both):
-    """There is no tracker: what would go through it is dropped, and counted."""
+def test_packets_for_the_missing_tracker_are_dropped(both):
+    """There is no tracker: packets for it are dropped and counted."""
     ours = both[0]
     fill(ours, ["tcp,actions=ct(commit),2", "udp,actions=ct_clear,2"])
     bridge = ours.dummies
@@ -181,7 +182,7 @@ def test_packets_are_not_passed_as_if_they_were_tracked(both):
 
 
 def test_features(both):
-    """The same names and titles in the same order; what each datapath can is its own."""
+    """The same names and titles in the same order; the supported features differ by datapath."""
     def shown(switch, *words):
         text = switch.appctl(*words)
         return re.sub(r"(?m)(: |:)(Yes|No|true|false|\d+)", r"\1*", text)
@@ -200,7 +201,7 @@ def test_features(both):
 
 
 def refusal(switch, flow):
-    """What adding a flow fails with."""
+    """The error of adding a flow."""
     return switch.peers.run("ovs-ofctl", "-O", "OpenFlow13", "add-flow", "br0", flow, check=False).err
 
 
@@ -227,7 +228,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("feature,flow", REFUSED)
-def test_what_the_datapath_lacks_is_refused(both, feature, flow):
+def test_missing_datapath_features_are_refused(both, feature, flow):
     answers = []
     for switch in both:
         switch.appctl("dpif/set-dp-features", "br0", feature, "false")

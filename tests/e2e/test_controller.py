@@ -1,4 +1,4 @@
-"""Stock controllers decide where packets go: os-ken's learning switches for each version of OpenFlow."""
+"""Unmodified controllers decide about packets: os-ken's learning switches for each version of OpenFlow."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from osken import Application
 from test_hosts import connect, tcp_transfer
 from waiting import until
 
-# The application, the version that it speaks, and whether it sets a flow for packets that nothing matches.
+# The application, its OpenFlow version, and whether it sets a table-miss flow.
 SWITCHES = [
     ("simple_switch", "OpenFlow10", False),
     ("simple_switch_13", "OpenFlow13", True),
@@ -38,5 +38,5 @@ def test_simple_switch(making, name, version, sets_miss):
         assert "packet in" in controller.log()
         assert "is_connected: true" in switch.vsctl("show")
     until(lambda: switch.vsctl("get", "controller", "br0", "is_connected") == "false", "the connection lost")
-    # In secure mode what the controller left goes on.
+    # In secure mode, flows stay when the controller disconnects.
     hosts[0].ping(hosts[1].address)

@@ -1,6 +1,6 @@
-"""Bridges and their controllers: what happens without them, through which bridge they are reached, what they are sent.
+"""Bridges and their controllers: loss of controllers, in-band control, and asynchronous messages.
 
-Tests on dummy ports run on Debian's Open vSwitch as well: what they expect is what that does."""
+Tests on dummy ports also run on Debian's Open vSwitch, whose behaviour they expect."""
 
 import os
 import re
@@ -29,7 +29,7 @@ def controller(either):
 
 
 def hidden(switch):
-    """Matches and actions of the flows that OpenFlow does not show, by priority, highest first."""
+    """Matches and actions of hidden flows, by priority, highest first."""
     lines = switch.appctl("bridge/dump-flows", "br0").splitlines()
     found = [re.search(r"priority=(\d{6,}),(.*)", line) for line in lines]
     return sorted(((int(m.group(1)), m.group(2)) for m in found if m), reverse=True)
@@ -43,7 +43,7 @@ def status(switch, column="status"):
 
 
 def connect(switch, controller, *settings, mode="secure"):
-    """A bridge of two dummy ports with this controller, which is connected; returns the connection."""
+    """A bridge of two dummy ports, connected to this controller; returns the connection."""
     controller.listen()
     switch.add_dummy_bridge("br0", "p1", "p2")
     switch.vsctl("set-fail-mode", "br0", mode)
@@ -58,20 +58,20 @@ def receive(switch, port, count=1):
 
 
 def test_standalone(either, controller):
-    """Out of reach of its controller a bridge forwards by itself, until the controller shows itself."""
+    """A bridge out of reach of its controller forwards by itself, until the controller becomes active."""
     either.add_dummy_bridge("br0", "p1", "p2")
     either.vsctl("set-fail-mode", "br0", "standalone")
     either.vsctl("set-controller", "br0", controller.target, "--", "set", "controller", "br0", "inactivity_probe=1000")
     either.ofctl("add-flow", "br0", "in_port=1,actions=drop")
     until(lambda: hidden(either) == [FAIL_OPEN], lambda: f"the flow in {hidden(either)}")
-    # Whatever was there is gone. OpenFlow neither sees the new flow nor does anything to it.
+    # All flows are gone. OpenFlow neither shows the new flow nor changes it.
     assert either.flows("br0") == []
     assert "active=0" in either.ofctl("dump-tables", "br0").split("table 1")[0]
     either.ofctl("del-flows", "br0")
     either.ofctl("add-flow", "br0", "in_port=2,actions=drop")
     receive(either, "p2")
     until(lambda: "n_packets=1, n_bytes=94, priority=15790320" in either.appctl("bridge/dump-flows", "br0"), "the packet")
-    # A connection is not enough, nor what any connection begins with: it is asked to show itself.
+    # A connection with its initial messages is not enough: the switch asks the controller to become active.
     controller.listen()
     silent = controller.accept(greets=False)
     assert hidden(either) == [FAIL_OPEN]
@@ -80,7 +80,7 @@ def test_standalone(either, controller):
     connection = controller.accept()
     connection.send(FEATURES_REQUEST)
     first = connection.wait(PACKET_IN, 2)[0]
-    # The datapath id's own bits aside, a frame of the reverse ARP from the local port.
+    # Apart from the datapath id's bits, a reverse ARP frame from the local port.
     assert first.body[:10].hex() == "ffffffff002afffe0000"
     assert first.body[10:16] == b"\xff" * 6 and first.body[22:32].hex() == "80350001080006040003"
     assert hidden(either) == [FAIL_OPEN]
@@ -92,7 +92,7 @@ def test_standalone(either, controller):
     controller.stop()
     connection.close()
     until(lambda: hidden(either) == [FAIL_OPEN], "the flow again")
-    # Who is to be secure is, at once.
+    # A bridge switched to secure mode is secure at once.
     either.vsctl("set-fail-mode", "br0", "secure")
     assert hidden(either) == []
     either.vsctl("set-fail-mode", "br0", "standalone")
@@ -105,7 +105,7 @@ REMOTES = [("10.1.1.2", 6653), ("10.1.1.3", 6654)]
 
 
 def in_band_flows(*remotes, queue=""):
-    """The flows that Open vSwitch has for these; the bridge's address is fixed."""
+    """The hidden flows that Open vSwitch has for these remotes; the bridge's address is fixed."""
     flows = []
     if remotes:
         mac = "aa:55:aa:55:00:01"
@@ -136,7 +136,7 @@ def test_in_band(either):
     becomes(in_band_flows(*REMOTES))
     either.ofctl("del-flows", "br0")
     becomes(in_band_flows(*REMOTES))
-    # Replies of DHCP servers come to the local port as well, and nothing else does.
+    # DHCP replies also reach the local port, and nothing else does.
     def trace(source, destination):
         packet = f"in_port=1,udp,dl_dst=02:00:00:00:00:77,udp_src={source},udp_dst={destination}"
         text = either.appctl("ofproto/trace", "br0", packet)
@@ -172,7 +172,8 @@ def test_packet_in_rate(either, controller):
     connection = connect(either, controller, "controller_rate_limit=100", "controller_burst_limit=30")
     either.ofctl("add-flow", "br0", "actions=controller")
     until(lambda: counters(either, "action") == [0, 0, 0, 0], lambda: f"counters in {status(either)}")
-    # Some go, some wait and go, and what is dropped is counted. None needs to wait where 100 packets take a second.
+    # Some packet-ins are sent, some are delayed, and dropped ones are counted. None is delayed at a limit of 100
+    # packets a second.
     count = queued = 0
     while not queued:
         receive(either, "p1", 100)
@@ -184,7 +185,7 @@ def test_packet_in_rate(either, controller):
     until(lambda: counters(either, "action")[3] == 0, "an empty queue")
     assert counters(either, "miss") == [0, 0, 0, 0]
     assert len(connection.of_type(PACKET_IN)) == count - counters(either, "action")[2]
-    # The limit is changed and taken away on the same connection.
+    # The limit changes on the same connection, and is removed.
     either.vsctl("remove", "controller", "br0", "controller_rate_limit", "100")
     until(lambda: counters(either, "action") is None, "no counters")
     assert not connection.closed
@@ -192,7 +193,7 @@ def test_packet_in_rate(either, controller):
 
 def test_no_asynchronous_messages(either, controller):
     connection = connect(either, controller, "enable_async_messages=false")
-    # Set before or after the connection was made: it holds for the next one.
+    # Set before or after connecting, the option applies to the next connection.
     connection.close()
     connection = controller.accept()
     either.ofctl("add-flow", "br0", "in_port=1,actions=controller")
@@ -243,10 +244,10 @@ def lives(pid):
 
 def test_snoop(either, controller):
     either.add_dummy_bridge("br0", "p1")
-    # Nobody to listen to.
+    # No controller is configured.
     refused = either.peers.run("ovs-ofctl", "snoop", "br0", check=False, timeout=60)
     assert refused.code == 1
-    # What is to come of a controller that is not connected yet can be waited for.
+    # A snoop may wait for messages of a controller that is not connected yet.
     either.vsctl("set-controller", "br0", controller.target)
     log = either.directory / "snoop.log"
     words = ["snoop", "br0", "--detach", "--no-chdir", "--pidfile"]
@@ -259,7 +260,7 @@ def test_snoop(either, controller):
     connection.send(FEATURES_REQUEST, xid=0x77)
     for what in (r"OFPT_FEATURES_REQUEST \(xid=0x77\)", r"OFPT_FEATURES_REPLY \(xid=0x77\)"):
         until(lambda what=what: re.search(what, log.read_text()), lambda: f"{what} in {log.read_text()}")
-    # Without the controller there is nothing more to hear.
+    # Without the controller, no messages follow.
     either.vsctl("del-controller", "br0")
     until(lambda: not lives(snooper), "the end of the snooper")
 
@@ -269,7 +270,7 @@ PORT = 6653
 
 @pytest.fixture
 def reached_through_the_bridge(making):
-    """A switch that has no way but its bridge, which forwards nothing, to a host on which a controller listens."""
+    """A switch whose only path to a host with a listening controller is its bridge, which forwards nothing."""
     switch = making.switch(start="kernel")
     host = making.host(switch, 1)
     connect_hosts(switch, host)
@@ -285,29 +286,29 @@ def test_in_band_reaches_a_controller(reached_through_the_bridge):
     switch, host = reached_through_the_bridge
     switch.vsctl("set-controller", "br0", f"tcp:{host.address}:{PORT}")
     until(lambda: status(switch, "is_connected") == "true", lambda: f"the connection: {status(switch)}")
-    # No flow of anybody's: what is not control traffic does not pass.
+    # There are no other flows: only control traffic passes.
     assert switch.flows("br0") == []
     run(switch.inside(["ping", "-c", "1", "-W", "1", host.address]), check=False)
-    # The neighbour is known by now: its ARP passes as well.
+    # The neighbour is resolved by now: its ARP passes as well.
     until(
         lambda: (180003, f"arp,dl_dst={host.mac},arp_op=2,actions=NORMAL") in hidden(switch),
         lambda: f"the next hop in {hidden(switch)}",
     )
     assert (180004, f"arp,dl_src={host.mac},arp_op=1,actions=NORMAL") in hidden(switch)
-    # Out-of-band there is no way.
+    # Out-of-band, there is no path.
     switch.vsctl("set", "controller", "br0", "connection_mode=out-of-band", "inactivity_probe=1000")
     until(lambda: hidden(switch) == [], "no more flows")
     until(lambda: status(switch, "is_connected") == "false", lambda: f"the loss: {status(switch)}")
 
 
 def test_class_of_control_traffic(reached_through_the_bridge):
-    """What goes to a controller is network control, unless its row says otherwise (RFC 2474)."""
+    """Packets to a controller have the class of network control, unless the row says otherwise (RFC 2474)."""
     switch, host = reached_through_the_bridge
     switch.vsctl("set", "bridge", "br0", "other-config:disable-in-band=true")
     for dscp in (48, 10):
         words = [] if dscp == 48 else ["--", "set", "controller", "br0", f"other-config:dscp={dscp}"]
         switch.vsctl("del-controller", "br0", "--", "set-controller", "br0", f"tcp:{host.address}:{PORT}", *words)
-        # A controller that is new empties the tables.
+        # A new controller empties the tables.
         flows = f"add arp,actions=normal\nadd in_port=1,actions=local\nadd in_port=local,ip,nw_tos={dscp << 2},actions=1\n"
         switch.ofctl("add-flows", "br0", "-", input="delete\n" + flows)
         until(lambda: status(switch, "is_connected") == "true", lambda: f"the connection: {status(switch)}")

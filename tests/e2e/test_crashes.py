@@ -1,4 +1,4 @@
-"""kill -9 of the daemons, and a damaged database file."""
+"""kill -9 of the daemons, and damaged database files."""
 
 import json
 import os
@@ -25,7 +25,7 @@ class Client:
         self.number = 0
 
     def call(self, method, *params):
-        """The answer, or None if the server is gone before it came whole."""
+        """Returns the reply, or None if the server ended before it was complete."""
         self.number += 1
         try:
             self.socket.sendall(json.dumps({"method": method, "params": params, "id": self.number}).encode())
@@ -52,7 +52,7 @@ def names(path):
 
 
 def test_no_acknowledged_transaction_is_lost(making):
-    """The server is killed while transactions run, over and over; each that was acknowledged is there in the end."""
+    """The server is killed repeatedly while transactions run; each acknowledged transaction exists in the end."""
     switch = making.switch(start=False)
     switch.create_database()
     switch.start_database()
@@ -65,12 +65,12 @@ def test_no_acknowledged_transaction_is_lost(making):
         switch.start_database()
         client = Client(switch.socket)
         pid = switch.pid("ovsdb-server")
-        # The kill meets the server in another state each time: it comes after some answers, while the next are due.
+        # Each kill finds the server in another state: it follows some replies, while others are pending.
         limit = number + 1 + rounds % 9
         killer = None
         while True:
             number += 1
-            # What no row of the root refers to would be collected.
+            # Rows without a reference from a root row would be collected.
             name = f"row{number}"
             operations = [
                 {"op": "insert", "table": "AutoAttach", "row": {"system_name": name}, "uuid-name": "a"},
@@ -91,11 +91,11 @@ def test_no_acknowledged_transaction_is_lost(making):
     switch.start_database()
     found = names(switch.socket)
     assert acknowledged <= found, f"lost: {sorted(acknowledged - found)}"
-    # Whatever else is there was sent; no row is a broken one.
+    # All other rows were sent; no row is incomplete.
     assert found <= {f"row{n}" for n in range(1, number + 1)}
 
 
-def test_switch_comes_back(making):
+def test_the_switch_restarts(making):
     switch = making.switch(start="kernel")
     hosts = [making.host(switch, number) for number in (1, 2)]
     connect(switch, *hosts)
@@ -111,11 +111,11 @@ def test_switch_comes_back(making):
         if "ovs-vswitchd" in killed:
             switch.start_switch("--enable-dummy")
         else:
-            # The switch goes on without a database, and finds it again.
+            # The switch runs without a database, and reconnects when it is back.
             hosts[0].ping(hosts[1].address)
         assert switch.vsctl("list-br") == "br0\nbr1"
         hosts[0].ping(hosts[1].address)
-        # The database does not keep these, so the switch says them anew.
+        # The database does not store these columns, so the switch writes them again.
         for table, row, column, value in (
             ("bridge", "br0", "datapath_id", identity),
             ("interface", "p1", "ofport", "1"),
@@ -139,7 +139,7 @@ def test_damaged_database(making):
     for program in ("ovs-vswitchd", "ovsdb-server"):
         switch.kill(program)
     whole = switch.database.read_bytes()
-    # A record cut in the middle: what stood before it is there again, and the damaged file is kept.
+    # The last record is truncated: earlier contents are restored, and the damaged file is kept.
     damaged = whole[:-7]
     switch.database.write_bytes(damaged)
     switch.start_database()
@@ -156,7 +156,7 @@ def test_damaged_database(making):
     until(lambda: switch.vsctl("get", "interface", "p1", "ofport") == "1", "the port")
 
 
-def test_a_file_that_is_no_database(making):
+def test_an_invalid_database_file(making):
     switch = making.switch(start=False)
     switch.database.write_bytes(b"this is somebody's letter\n")
     output = switch.ours.run("ovsdb-server", switch.database, f"--remote=punix:{switch.socket}", "--unixctl=none", check=False)

@@ -25,7 +25,7 @@ def test_files_and_exit(making):
 
 
 def test_large_pages_for_the_switch(making):
-    """The heap of a switch in the background may have large pages; the database's is left as it is."""
+    """The heap of a background switch may use large pages; that of the database does not."""
     switch = making.switch()
     tunables = {
         program: re.findall(rb"GLIBC_TUNABLES=([^\0]*)", open(f"/proc/{switch.pid(program)}/environ", "rb").read())
@@ -37,8 +37,8 @@ def test_large_pages_for_the_switch(making):
     assert tunables["ovsdb-server"] == expected * (given is not None), tunables
 
 
-def test_two_of_a_kind(making):
-    """A second daemon does not take the place of one that runs."""
+def test_a_second_daemon_is_refused(making):
+    """A second daemon does not replace a running one."""
     switch = making.switch()
     words = ["ovs-vswitchd", "--enable-dummy", "--disable-system", "--pidfile", "--detach"]
     output = switch.ours.run(*words, check=False)
@@ -78,7 +78,7 @@ def test_monitor_restarts_a_crashed_daemon(making):
         switch.started.append(switch.pid(program))
         until(lambda: switch.peers.run("ovs-vsctl", "--timeout=5", "list-br", check=False).out == "br0\n", "the switch")
     until(lambda: switch.vsctl("get", "interface", "p1", "ofport") == "1", "the port")
-    # The processes that watch end with what they watch, when that is told to.
+    # The monitor processes end with their daemons, when those exit by command.
     for program in ("ovs-vswitchd", "ovsdb-server"):
         pid = switch.pid(program)
         switch.appctl("-t", program, "exit")
@@ -87,7 +87,7 @@ def test_monitor_restarts_a_crashed_daemon(making):
 
 
 def test_a_switch_goes_on_with_another_database_server(making):
-    """Of two servers that a switch was told of, the one that it is connected to dies, and the other comes."""
+    """A switch is configured with two servers; the connected one dies, and the switch connects to the other."""
     switch = making.switch(start=False)
     switch.create_database()
     first, second = (f"unix:{switch.directory}/{name}.sock" for name in ("first", "second"))
@@ -102,10 +102,10 @@ def test_a_switch_goes_on_with_another_database_server(making):
     assert connections() == [first]
     switch.kill("ovsdb-server")
     switch.start_database(f"--remote=p{second}")
-    # The command returns when the switch has done it.
+    # The command returns when the switch has applied it.
     switch.vsctl("add-port", "br0", "p2", "--", "set", "interface", "p2", "type=dummy")
     assert connections() == [first, second]
-    # A command line program likewise tries one after the other, in any order.
+    # Command line programs also try servers in turn, in any order.
     for _ in range(4):
         assert switch.ours.vsctl(f"--db={first},{second}", "get", "interface", "p2", "ofport") == "2"
 
@@ -126,7 +126,7 @@ def test_both_in_one_process(making):
     os.kill(pid, signal.SIGTERM)
     switch.wait_gone(pid)
     assert not [path for path in switch.directory.iterdir() if path.suffix in (".pid", ".ctl")]
-    # Started again, it is what it was; killed, too.
+    # After a restart, also by SIGKILL, the state is the same.
     switch.start_both(binary, "--enable-dummy", "--disable-system")
     until(lambda: switch.vsctl("list-ports", "br0") == "p1\np2", "the ports")
     switch.vsctl("add-br", "br1", "--", "set", "bridge", "br1", "datapath_type=dummy")

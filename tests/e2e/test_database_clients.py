@@ -1,4 +1,4 @@
-"""Other people's clients of databases: Python's Idl and ovsdbapp, Go's libovsdb, and OVN with its two databases."""
+"""Third-party database clients: Python's Idl and ovsdbapp, Go's libovsdb, and OVN with its two databases."""
 
 import json
 import random
@@ -20,7 +20,7 @@ TABLES = ("root", "bound", "top", "kid", "needy", "few", "unique")
 
 @pytest.fixture
 def serve(programs, peers, tmp_path_factory):
-    """Makes and starts a server of databases with these schemas, of ours unless `maker` is another folder."""
+    """Creates and starts a database server with these schemas: ours, unless `maker` is another folder."""
     servers = []
 
     def make(*schemas, maker=None):
@@ -37,15 +37,15 @@ def serve(programs, peers, tmp_path_factory):
 # Python's Idl.
 
 
-def bare(value):
-    """JSON of the Idl, which leaves objects of its own in maps that it filled with default values."""
+def plain_json(value):
+    """JSON of the Idl, which leaves its own objects in maps with default values."""
     if isinstance(value, list):
-        return [bare(element) for element in value]
-    return bare(value.to_json()) if hasattr(value, "to_json") else value
+        return [plain_json(element) for element in value]
+    return plain_json(value.to_json()) if hasattr(value, "to_json") else value
 
 
 class Replica:
-    """A database as a Python client sees it."""
+    """A database as seen by a Python client."""
 
     def __init__(self, server, condition=None):
         helper = ovs.db.idl.SchemaHelper(str(SCHEMA))
@@ -57,7 +57,7 @@ class Replica:
         self.run_until(self.idl.has_ever_connected, "a connection")
 
     def run_until(self, check, what):
-        """Lets the client work until something is true of it."""
+        """Runs the client until a condition holds."""
 
         def step():
             self.idl.run()
@@ -72,7 +72,7 @@ class Replica:
             columns = self.idl.tables[table].columns
             rows = self.idl.tables[table].rows
             found[table] = {
-                str(uuid): {name: plain(bare(rows[uuid]._data[name].to_json())) for name in columns} for uuid in rows.keys()
+                str(uuid): {name: plain(plain_json(rows[uuid]._data[name].to_json())) for name in columns} for uuid in rows.keys()
             }
         return found
 
@@ -84,7 +84,7 @@ class Replica:
 
 
 def change(replica, dice):
-    """A random transaction of a Python client; how it ended."""
+    """Runs a random transaction of a Python client; returns its result."""
     idl = replica.idl
     transaction = ovs.db.idl.Transaction(idl)
     tables = idl.tables
@@ -128,7 +128,7 @@ def change(replica, dice):
                 unique.a = [dice.randrange(3)]
             case 8 if len(tops) > 4:
                 dice.choice(tops).delete()
-                # Nothing may be done with a row that is gone.
+                # A deleted row must not be used any more.
                 break
     transaction.add_comment("random")
     return transaction.commit_block()
@@ -154,10 +154,10 @@ def test_python_idl(serve, peers, maker):
         reader.run_until(lambda: reader.contents() == expected, "the reader's replica")
         wanted = {u: row for u, row in expected["few"].items() if (row["n"] >= 5) == (step < 60)}
         part.run_until(lambda: part.contents()["few"] == wanted, "the replica with a condition")
-    # Both ways to end were met: rows past a limit and doubles are refused.
+    # Both kinds of failure occurred: rows beyond a limit and duplicates are refused.
     assert ended[ovs.db.idl.Transaction.SUCCESS] > 40 and ended[ovs.db.idl.Transaction.ERROR] > 5, ended
 
-    # Locks, from one client to another.
+    # A lock moves from one client to another.
     writer.idl.set_lock("lock")
     writer.run_until(lambda: writer.idl.has_lock, "the lock")
     reader.idl.set_lock("lock")
@@ -169,7 +169,7 @@ def test_python_idl(serve, peers, maker):
         replica.close()
 
 
-def test_python_idl_comes_again(serve):
+def test_python_idl_reconnects(serve):
     server = serve(SCHEMA)
     replica = Replica(server)
     dice = random.Random(11)
@@ -199,7 +199,7 @@ def test_ovsdbapp(switch):
         transaction.add(api.add_port("br0", "p1", type="dummy"))
         transaction.add(api.set_fail_mode("br0", "secure"))
         transaction.add(api.db_set("Bridge", "br0", ("other_config", {"a": "b"}), ("protocols", ["OpenFlow13", "OpenFlow15"])))
-    # The switch has carried out what a transaction asks for when it returns.
+    # When a transaction returns, the switch has applied it.
     assert "1(p1)" in switch.ofctl("-O", "OpenFlow13", "show", "br0")
     assert api.list_br().execute(check_error=True) == ["br0"]
     assert api.list_ports("br0").execute(check_error=True) == ["p1"]
@@ -217,7 +217,7 @@ def test_ovsdbapp(switch):
         api.add_port("nowhere", "p3").execute(check_error=True)
     api.del_port("p1").execute(check_error=True)
     assert switch.vsctl("list-ports", "br0") == "p2"
-    # What others do reaches this client.
+    # This client receives changes by others.
     switch.vsctl("add-br", "br1", "--", "set", "bridge", "br1", "datapath_type=dummy")
     until(lambda: sorted(api.list_br().execute(check_error=True)) == ["br0", "br1"], "the bridge that ovs-vsctl made")
     api.del_br("br0").execute(check_error=True)
@@ -247,7 +247,7 @@ def test_libovsdb(serve, libovsdb):
 # OVN: northd makes logical flows of the northbound database in the southbound one.
 
 NETWORK = [
-    # Addresses that OVN chooses begin with random bytes.
+    # Addresses allocated by OVN begin with random bytes.
     "init -- set nb_global . options:mac_prefix='\"0a:00:00\"'",
     "ls-add sw0",
     "lsp-add sw0 sw0-p1 -- lsp-set-addresses sw0-p1 '00:00:00:00:00:01 10.0.0.1'",
@@ -288,7 +288,7 @@ class Ovn:
         self.process = subprocess.Popen([str(word) for word in words], env=server.environment, stdin=subprocess.DEVNULL)
 
     def nbctl(self, words):
-        """Runs ovn-nbctl with words as a shell has them, and waits until northd has carried them out."""
+        """Runs ovn-nbctl with shell words, and waits until northd has processed the change."""
         line = f"'{self.server.peers / 'ovn-nbctl'}' --timeout=60 --db={self.server.remote} --wait=sb {words}"
         return run(["sh", "-c", line], env=self.server.environment).out
 
@@ -342,7 +342,7 @@ def test_ovn(ovn, peers):
     ports = [sorted(each.nbctl(" ".join(columns)).strip().split("\n\n")) for each in (ours, theirs)]
     assert ports[0] == ports[1]
 
-    # northd goes on with a server that was killed and came again.
+    # northd continues with a server that was killed and restarted.
     ours.server.kill()
     ours.server.start()
     for each in (ours, theirs):

@@ -1,4 +1,4 @@
-"""Compaction of a database in service: clients are answered while the new file is written, and nothing is lost by it."""
+"""Compaction of a database in service: clients get replies while the new file is written, and no data is lost."""
 
 import json
 import os
@@ -43,7 +43,7 @@ def fill(client, rows, batch=1000):
 
 
 class Compaction:
-    """The command, running."""
+    """A running compaction command."""
 
     def __init__(self, server):
         words = [server.peers / "ovs-appctl", "-t", server.directory / "ctl", "ovsdb-server/compact", "A"]
@@ -55,20 +55,20 @@ class Compaction:
         return self.process.poll() is not None
 
     def wait(self):
-        """Its exit code and what it said."""
+        """Its exit code and output."""
         out, err = self.process.communicate(timeout=90)
         return self.process.returncode, out + err
 
 
 def begin(server):
-    """A compaction that is writing its file."""
+    """Starts a compaction and returns while it writes its file."""
     compaction = Compaction(server)
     until(lambda: server.temporary.exists() or compaction.is_over(), "a new file", interval_s=0.001)
     return compaction
 
 
 def stopped_while_compacting(server):
-    """Whether the server stands still now, and has a new file unfinished; otherwise it runs on."""
+    """Whether the server is stopped now with an incomplete new file; otherwise it continues."""
     if not server.temporary.exists():
         return False
     server.process.send_signal(signal.SIGSTOP)
@@ -91,11 +91,11 @@ def test_clients_are_answered_while_the_new_file_is_written(server):
     server.start()
     client = Client(server.directory / "sock")
     fill(client, 8_000)
-    # History, which is to go.
+    # History, which compaction removes.
     client.call("transact", "A", {"op": "update", "table": "root", "where": [], "row": {"i": 7}})
     before = server.file.stat()
     names, during = [], 0
-    # A machine with other things to do may not let a whole transaction come in between the first time.
+    # On a busy machine, the first compaction may end before a whole transaction.
     for _ in range(TRIES):
         old = inode(server.file)
         compaction = Compaction(server)
@@ -118,7 +118,7 @@ def test_clients_are_answered_while_the_new_file_is_written(server):
     assert after.st_mode == before.st_mode
     contents = server.contents("A", ("root", "top", "kid"))
     assert sorted(row["name"] for row in contents["top"].values()) == sorted(names)
-    # Open vSwitch reads the same in it: the first transaction holds what was there when compaction began.
+    # Open vSwitch reads the same contents: the first transaction is the state at the start of the compaction.
     copy = server.directory / "copy.db"
     shutil.copy(server.file, copy)
     select = json.dumps(["A", {"op": "select", "table": "root", "where": []}, {"op": "select", "table": "top", "where": []}])
@@ -151,7 +151,7 @@ class Compactor(threading.Thread):
 
 
 def test_kill_while_compacting_under_several_writers(server):
-    """Whatever a client was told of is there afterwards, and no transaction by half, whenever the process is killed."""
+    """Acknowledged transactions survive a kill at any time, and no transaction is partial."""
     dice = random.Random(10)
     server.start()
     fill(Client(server.directory / "sock"), 4_000)
@@ -166,8 +166,8 @@ def test_kill_while_compacting_under_several_writers(server):
             thread.start()
         enough = before + dice.randrange(20, 300)
         until(lambda: len(acknowledged) >= enough or any(w.wrong for w in writers), "acknowledged transactions", interval_s=0.001)
-        # In every other turn in the midst of a compaction, and otherwise at any time after one; that one has also put the
-        # file away which the turn before may have left.
+        # Every other round kills during a compaction, the others at any time after one; that compaction also removed
+        # the file that the round before may have left.
         until(lambda: compactor.done or compactor.wrong, "a compaction", interval_s=0.001)
         if turn % 2 == 0:
             until(lambda: compactor.wrong or stopped_while_compacting(server), "a new file", interval_s=0.0005)
@@ -186,14 +186,15 @@ def test_kill_while_compacting_under_several_writers(server):
         told = acknowledged | watcher.seen
         assert told <= tops.keys(), f"lost: {sorted(told - tops.keys())}"
         acknowledged |= tops.keys()
-    # The next one finds what a killed one left, and leaves nothing.
+    # The next compaction replaces a file left by a killed one, and leaves none.
     assert server.appctl("ovsdb-server/compact") == ""
     assert not server.temporary.exists()
     assert len(server.contents("A", ["root"])["root"]) == 4_000
 
 
-def test_what_may_come_in_between(server):
-    """Another compaction waits; a conversion, the end of the database's service and that of the server end one at once."""
+def test_compaction_is_cancelled_or_queued(server):
+    """A second compaction waits; a conversion, removing the database or ending the server cancels the running one at
+    once."""
     server.start()
     fill(Client(server.directory / "sock"), 8_000)
     compactions = [begin(server), Compaction(server), Compaction(server)]
@@ -217,7 +218,7 @@ def test_what_may_come_in_between(server):
     assert not server.temporary.exists()
     code, said = compaction.wait()
     assert code == 0 or "the database was removed" in said
-    # The file is free at once, also for others.
+    # The file is unlocked at once, also for other processes.
     server.run("ovsdb-tool", "compact", server.file)
     server.appctl("ovsdb-server/add-db", server.file)
     assert len(server.contents("A", ["root"])["root"]) == 8_000

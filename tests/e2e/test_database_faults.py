@@ -1,4 +1,4 @@
-"""Database servers under kill -9, on a full disk, and with clients that do not behave."""
+"""Database servers under kill -9, on a full disk, and with misbehaving clients."""
 
 import json
 import random
@@ -27,7 +27,7 @@ def server(programs, peers, tmp_path_factory):
 
 
 class Writer(threading.Thread):
-    """Inserts pairs of rows, a top and its kid, until the server is gone."""
+    """Inserts pairs of rows, a parent and its child, until the server is gone."""
 
     def __init__(self, server, number, first, acknowledged):
         super().__init__()
@@ -56,7 +56,7 @@ class Writer(threading.Thread):
 
 
 class Watcher(threading.Thread):
-    """Follows the tops by a monitor until the server is gone."""
+    """Monitors the parents until the server is gone."""
 
     def __init__(self, server):
         super().__init__()
@@ -87,7 +87,7 @@ class Watcher(threading.Thread):
 
 
 def test_kill_under_several_writers(server):
-    """Whatever a client was told of, by a reply or by a monitor, is there afterwards, and no transaction by half."""
+    """Everything reported to a client by a reply or monitor survives, and no transaction is partial."""
     dice = random.Random(9)
     acknowledged = set()
     first = 1
@@ -112,14 +112,14 @@ def test_kill_under_several_writers(server):
         assert tops == kids, "a transaction is there by half"
         told = acknowledged | watcher.seen
         assert told <= tops.keys(), f"lost: {sorted(told - tops.keys())}"
-        # What else is there was sent, and each writer had one transaction under way in each round.
+        # All other rows were sent, and each writer had one transaction in flight in each round.
         assert len(tops) == len(contents["top"]) <= len(acknowledged) + ROUNDS * WRITERS
         acknowledged |= tops.keys()
         server.kill()
 
 
 class SmallDiskServer(DatabaseServer):
-    """A server whose files are on a small file system that only it sees, in a mount namespace of its own."""
+    """A server whose files are on a small file system in a mount namespace of its own."""
 
     SIZE = "1m"
 
@@ -167,15 +167,15 @@ def test_full_disk(programs, peers, tmp_path_factory):
             written += 1
         assert 10 < written < 60
         assert results[-1]["error"] == "I/O error" and "No space left" in results[-1]["io-error"], results[-1]
-        # Reading goes on, nothing of the transaction is there, and small ones may still fit.
+        # Reading continues, the transaction has no effect, and small ones may still fit.
         assert len(server.contents("A", ["root"])["root"]) == written
         assert server.transact("A", {"op": "insert", "table": "root", "row": {"s": "y" * 60_000}})[-1]["error"] == "I/O error"
         assert len(server.contents("A", ["root"])["root"]) == written
-        # A compaction has no room either and leaves the file as it was.
+        # A compaction finds no space either and leaves the file as it was.
         compacted = server.run("ovs-appctl", "-t", server.directory / "ctl", "ovsdb-server/compact", check=False)
         assert compacted.code != 0 and "No space left" in compacted.err, compacted
         assert len(server.contents("A", ["root"])["root"]) == written
-        # With room again, the server goes on.
+        # With space again, the server continues.
         server.inside("mount", "-o", "remount,size=4m", server.disk)
         assert "error" not in server.transact("A", insert)[-1]
         assert server.appctl("ovsdb-server/compact") == ""
@@ -190,19 +190,19 @@ def test_full_disk(programs, peers, tmp_path_factory):
 
 
 def count(server, name):
-    """A counter of events; 0 if it never counted."""
+    """An event counter; 0 if it does not exist yet."""
     done = server.run("ovs-appctl", "-t", server.directory / "ctl", "coverage/read-counter", name, check=False)
     return int(done.out) if done.code == 0 else 0
 
 
-def test_a_client_that_does_not_read_is_cut_off_and_counted(server):
+def test_a_client_that_does_not_read_is_disconnected_and_counted(server):
     server.start()
     lazy = Connection(server.directory / "sock")
     lazy.send(json.dumps({"method": "monitor", "params": ["A", None, {"root": {"columns": ["s"]}}], "id": 0}).encode())
     assert lazy.exactly(1) == b"{"
     writer = Client(server.directory / "sock")
     assert count(server, "ovsdb_backlog_disconnect") == 0
-    # The bound is 64 MiB.
+    # The limit is 64 MiB.
     row = {"op": "insert", "table": "root", "row": {"s": "x" * (1 << 22)}, "uuid-name": "row"}
     delete = {"op": "delete", "table": "root", "where": [["_uuid", "==", ["named-uuid", "row"]]]}
     for _ in range(40):
@@ -247,8 +247,8 @@ def test_bad_messages_end_their_connection_only(server, garbage):
     assert other.call("echo", "there")["result"] == ["there"]
 
 
-def test_a_large_message_is_no_bad_one(server):
-    """What is long but sound is carried out, or refused with an error, on a connection that goes on."""
+def test_a_large_valid_message_is_accepted(server):
+    """A large valid message is executed, or refused with an error, and its connection stays open."""
     server.start()
     client = Client(server.directory / "sock")
     numbers = ["set", list(range(300_000))]

@@ -1,5 +1,5 @@
-"""Files and programs of both makers: what one's server has written the other's serves, and each's tools read; and whoever's
-program asks, either's server gives the same answer.
+"""Files and programs of both makers: the servers and tools of each read the files of the other, and the server of
+each gives the same replies to the programs of both.
 """
 
 import json
@@ -46,12 +46,12 @@ ANIMALS = {
     },
 }
 TABLES = list(ANIMALS["tables"])
-# What it takes for a text to come through.
+# Values that exercise the encoding of strings.
 NAMES = ["plain", 'quoted "\\" \n\t', "naïve ☃ 𝄞", "", "x" * 5000]
 
 
 def fill(server, turn):
-    """Transactions of all kinds of change."""
+    """Transactions with all kinds of change."""
     name = f"cage {turn}"
     animals = [
         {
@@ -84,7 +84,7 @@ def fill(server, turn):
         {"op": "mutate", "table": "Cage", "where": this, "mutations": [["numbers", "delete", turn], ["notes", "insert", ["map", [["more", "é"]]]]]},
         {"op": "update", "table": "Animal", "where": [["name", "==", "plain"]], "row": {"weight": turn + 0.25}},
     )
-    # Who is in no cage is gone, and what referred to it weakly.
+    # Rows in no cage are collected, and weak references to them removed.
     server.transact("Zoo", {"op": "mutate", "table": "Cage", "where": this, "mutations": [["animals", "delete", ["set", [favourite(server, name)]]]]})
     if turn:
         server.transact("Zoo", {"op": "delete", "table": "Cage", "where": [["name", "==", f"cage {turn - 1}"]]}, {"op": "commit", "durable": True})
@@ -130,16 +130,16 @@ def test_a_file_goes_back_and_forth(programs, peers, tmp_path, first):
             ]
         ]
         for ours, theirs in tell:
-            # (Columns and rows come in an order of the program's own.)
+            # (The programs order columns and rows differently.)
             assert sorted(ours.splitlines()) == sorted(theirs.splitlines()), f"{maker} in turn {turn}"
         if turn == 3:
-            # As when the machine lost its power in the middle of a record.
+            # As after a power loss in the middle of a record.
             with open(file, "ab") as log:
                 log.write(b"OVSDB JSON 57 0123456789abcdef0123456789abcdef01234567\n{")
 
 
 def answers(tools, server, vsctl):
-    """What the programs say about a database, without what differs by itself."""
+    """The output of the programs about a database, without legitimate differences."""
     remote, folder = server.remote, server.directory
     client = lambda *words, **options: run([tools / "ovsdb-client", "--timeout=30", *words], env=server.environment, **options)
     dump = lambda *words: client("-f", "csv", "dump", remote, *words)
@@ -175,7 +175,7 @@ def answers(tools, server, vsctl):
     said.append(vsctl("list-br"))
     said.append(client("restore", remote, "Open_vSwitch", stdin=open(folder / "backup")))
     said += [vsctl("list-br"), vsctl("list-ports", "br0"), dump("Open_vSwitch", "Interface", "name", "type")]
-    # Rows come in the order of their UUIDs, which are random.
+    # Rows are ordered by their UUIDs, which are random.
     lines = lambda text: sorted(UUID.sub("UUID", text).splitlines())
     return [(lines(output.out), lines(output.err), output.code) for output in said]
 

@@ -1,4 +1,4 @@
-"""Databases that are copied from other servers: backups and relays, of ours and of Debian's servers."""
+"""Databases copied from other servers: backups and relays of our and Debian's servers."""
 
 import json
 import os
@@ -31,7 +31,7 @@ SCHEMA = {
 
 
 class Server:
-    """One ovsdb-server as a process of its own."""
+    """One ovsdb-server process."""
 
     def __init__(self, servers, name, maker):
         self.servers, self.name, self.maker = servers, name, maker
@@ -50,12 +50,12 @@ class Server:
         return self
 
     def start(self, *words, database=None):
-        """Starts it in the background, with its own file unless another database is named."""
+        """Starts it in the background, with its own file unless another database is given."""
         database = database or self.directory / f"{self.name}.db"
         return self.launch(database, f"--remote=punix:{self.socket}", *words)
 
     def launch(self, *words):
-        """Starts it with these arguments and those about its own files."""
+        """Starts it with these arguments and those for its own files."""
         path = self.directory / self.name
         words = [
             self.maker / "ovsdb-server",
@@ -106,7 +106,7 @@ class Server:
         return self.transact({"op": "insert", "table": table, "row": {"name": name}})
 
     def state(self):
-        """The contents without the versions of rows; None where there are none to be had."""
+        """The contents without row versions; None if they are unavailable."""
         output = self.client("--timeout=10", "dump", "--format=json", "--data=json", self.remote, "T", check=False)
         return output.out if output.code == 0 else None
 
@@ -115,10 +115,10 @@ class Server:
         return sorted(row["name"] for row in rows)
 
     def described(self):
-        """What `_Server` says of the database; None if the server closed the connection.
+        """The row of `_Server` for the database; None if the server closed the connection.
 
-        A server disconnects clients that are not aware of changes of databases when a database is added, and when a relay
-        receives its schema: a client that connects at that moment fails ("Broken pipe").
+        A server disconnects clients that are not aware of database changes when a database is added, and when a
+        relay receives its schema: a client that connects at that moment fails ("Broken pipe").
         """
         columns = ["model", "connected", "leader", "schema"]
         select = {"op": "select", "table": "Database", "where": [["name", "==", "T"]], "columns": columns}
@@ -196,7 +196,7 @@ def connected(relay):
 
 
 def fill(server):
-    """Some rows with references and maps."""
+    """Inserts some rows with references and maps."""
     server.transact(
         {"op": "insert", "table": "b", "uuid-name": "x", "row": {"name": "b"}},
         {"op": "insert", "table": "a", "row": {"name": "a", "n": 1, "to": ["named-uuid", "x"]}},
@@ -220,12 +220,12 @@ def test_a_backup_follows_and_takes_over(servers, backup_of, active_of):
     active.transact({"op": "delete", "table": "a", "where": [["name", "==", "a"]]})
     same(backup, active)
     assert active.names("b") == []
-    # Its clients may only read.
+    # Clients of the backup may only read.
     refused = backup.insert("no")
     assert refused == [
         {"error": "not allowed", "details": "insert operation not allowed when database server is in read only mode"}
     ]
-    # The active server dies; the backup is made active, and the other one comes back as its backup.
+    # The active server dies; the backup is made active, and the other server returns as its backup.
     active.kill()
     if backup_of == "ours":
         until(lambda: "connecting" in backup.status(), backup.status)
@@ -260,7 +260,7 @@ def test_tables_that_are_not_copied(servers, backup_of, active_of):
 
 
 def test_a_backup_keeps_its_copy(servers):
-    """What was copied is in the file, and the link may be cut and the server killed at any time."""
+    """The file contains the copy, and the link may be cut and the server killed at any time."""
     active = servers.theirs("active").create().start()
     wire = servers.wire(active)
     backup = servers.ours("backup").create().start(f"--sync-from={wire.remote}")
@@ -278,7 +278,7 @@ def test_a_backup_keeps_its_copy(servers):
     same(backup, active)
 
 
-def test_what_cannot_be_copied(servers):
+def test_databases_that_cannot_be_copied(servers):
     schema = {**SCHEMA, "tables": {**SCHEMA["tables"], "d": {"columns": {"x": {"type": "string"}}}}}
     other = servers.theirs("other").create(schema).start()
     backup = servers.ours("backup").create().start(f"--sync-from={other.remote}")
@@ -289,12 +289,12 @@ def test_what_cannot_be_copied(servers):
     backup.appctl("ovsdb-server/connect-active-ovsdb-server")
     until(lambda: "Self replicating is not allowed" in backup.status(), backup.status)
     assert "Self replicating is not allowed" in backup.log()
-    # It stays one that may only be read, rather than become a second active server by itself.
+    # It stays read-only, instead of becoming a second active server by itself.
     assert "read only mode" in str(backup.insert("no"))
 
 
-def test_commands_as_theirs(servers):
-    """The control commands of both, one after another, say the same."""
+def test_commands_agree_with_debians(servers):
+    """The control commands of both servers, in sequence, have the same output."""
     active = servers.theirs("active").create().start()
     pair = [servers.ours("ours").create().start(), servers.theirs("theirs").create().start()]
     commands = [
@@ -314,21 +314,21 @@ def test_commands_as_theirs(servers):
     for command, *words in commands:
         told = []
         for server in pair:
-            if command == "sync-status" and told_backup(server):
+            if command == "sync-status" and sync_state(server):
                 server.replicates()
             output = server.appctl(f"ovsdb-server/{command}", *words, check=False)
             told.append((output.code, output.out.strip(), output.err.splitlines()[:1]))
         assert told[0] == told[1], (command, words)
 
 
-def test_no_backup_of_nothing(servers):
+def test_a_backup_without_an_active_server(servers):
     server = servers.ours("server").create().start()
     output = server.appctl("ovsdb-server/connect-active-ovsdb-server", check=False)
     assert output.code == 2 and "Unable to connect: active server is not specified." in output.err
     assert server.status() == "state: active\n"
 
 
-def told_backup(server):
+def sync_state(server):
     return "backup" in server.status()
 
 
@@ -339,14 +339,14 @@ def test_a_relay_forwards(servers, relay_of, source_of):
     relay = getattr(servers, relay_of)("relay").relay(source.remote)
     connected(relay)
     same(relay, source)
-    # What is done at the relay is done at the source, and seen at the relay when the answer comes.
+    # The source executes a transaction of the relay, and the relay shows its effect when the reply arrives.
     [inserted, comment] = relay.transact(
         {"op": "insert", "table": "a", "row": {"name": "forwarded"}}, {"op": "comment", "comment": "by relay"}
     )
     assert inserted["uuid"] and comment == {}
     assert relay.names() == ["a", "forwarded"]
     same(relay, source)
-    # Errors come back as the source gives them.
+    # Errors are those of the source.
     bad = {"op": "insert", "table": "a", "row": {"n": "x"}}
     assert relay.transact(bad) == source.transact(bad)
     wait = {"op": "wait", "table": "c", "where": [], "columns": ["name"], "until": "==", "rows": [{"name": "x"}]}
@@ -365,7 +365,7 @@ def test_a_chain_of_relays(servers):
     for relay in (first, second, third):
         same(relay, source)
     assert source.names() == ["a"]
-    # The last ones hear that the first has lost the source, and serve what they have.
+    # The last relays are informed that the first has lost the source, and serve their copies.
     source.kill()
     until(lambda: not second.described()[1], "the loss of the source")
     assert second.names() == ["a"]
@@ -376,7 +376,7 @@ def test_a_chain_of_relays(servers):
     same(second, source)
 
 
-def test_a_relay_goes_to_another_source(servers):
+def test_a_relay_fails_over_to_another_source(servers):
     source = servers.ours("source").create().start()
     wire, other = servers.wire(source), servers.wire(source)
     other.cut()
@@ -390,7 +390,7 @@ def test_a_relay_goes_to_another_source(servers):
     connected(relay)
     relay.insert("three")
     assert source.names() == ["one", "three", "two"]
-    # Commands add and remove relays while the server runs.
+    # Commands add and remove relays at run time.
     relay.appctl("ovsdb-server/set-relay-source-probe-interval", "5000")
     relay.appctl("ovsdb-server/remove-db", "T")
     assert relay.appctl("ovsdb-server/list-dbs").out.split() == ["_Server"]
@@ -416,7 +416,7 @@ def test_bad_command_lines(servers):
 
 
 def test_logged_transactions(servers):
-    """The same transactions leave the same lines in the logs of both."""
+    """The same transactions write the same lines to the logs of both."""
     lines = []
     for server in (servers.ours("ours"), servers.theirs("theirs")):
         server.create().start()
@@ -432,7 +432,7 @@ def test_logged_transactions(servers):
             for words in (("T:z", "on"), ("Z:a", "on"), ("T", "on"), ("T:a", "x"))
         ]
         logged = [line.partition("|transaction|INFO|")[2] for line in server.log().splitlines()]
-        # The order of columns is no one's business, nor are the versions of rows.
+        # The order of columns and the row versions may differ.
         columns = [sorted(part for part in line.split(",") if "_version" not in part) for line in logged if line]
         lines.append((listed, refused, columns))
     assert lines[0] == lines[1]
@@ -457,10 +457,10 @@ def test_a_configuration_file(servers):
     server.replicates()
     same(server, active)
     until(lambda: server.transact({"op": "comment", "comment": "x"}, database="U") == [{}], "the relay")
-    # Commands do not contradict the file.
+    # Commands that contradict the file are refused.
     refused = server.appctl("ovsdb-server/add-remote", "ptcp:0", check=False)
     assert refused.code == 2 and refused.err.startswith(f"Update the {path} and use ovsdb-server/reload instead")
-    # The file is read again: the backup becomes active, and the relay is gone.
+    # After a reload, the backup is active, and the relay is gone.
     write({own: {**backup, "backup": False}})
     server.appctl("ovsdb-server/reload")
     assert server.status() == "state: active\n"
@@ -472,8 +472,8 @@ def test_a_configuration_file(servers):
     assert server.names() == ["a", "own"]
 
 
-def test_a_relay_listens_where_its_database_says(servers):
-    """The column is there only when the source has told the schema."""
+def test_a_relay_listens_on_the_remotes_in_its_database(servers):
+    """The column only exists after the source has sent the schema."""
     source = servers.ours("source").create().start()
     place = source.directory / "told.sock"
     source.insert(f"punix:{place}", "c")

@@ -1,4 +1,4 @@
-"""The database over TLS, beside Debian's programs, which use OpenSSL; and what roles of remotes allow."""
+"""The database over TLS, with Debian's programs, which use OpenSSL; and the permissions of roles of remotes."""
 
 import json
 import re
@@ -45,25 +45,25 @@ def serving(making, peers, makers, *words):
 
 
 def fails(tools, program, *words):
-    """What a program that fails says."""
+    """The error output of a failing program."""
     output = tools.run(program, "-t", "30", *words, check=False)
     assert output.code == 1 and output.out == "", str(output)
     return output.err
 
 
 def is_connected(switch):
-    """What the database says of its one manager."""
+    """The connection state of the only manager in the database."""
     return switch.vsctl("--columns=is_connected", "--bare", "list", "manager") == "true"
 
 
 @MAKERS
 @pytest.mark.parametrize("algorithm", ["ec", "rsa"])
-def test_programs_ask_a_server(making, peers, authority, stranger, makers, algorithm):
+def test_programs_connect_to_a_server(making, peers, authority, stranger, makers, algorithm):
     options = authority.options("server", algorithm=algorithm)
     switch, tools = serving(making, peers, makers, f"--remote={LISTEN}", *options)
     me = authority.options("operator", algorithm=algorithm)
     assert tools.ovsdb_client(*me, "list-dbs", TARGET) == "Open_vSwitch\n_Server"
-    # More than one record of TLS holds, both ways.
+    # More than a TLS record holds, in both directions.
     operations = ["Open_vSwitch", {"op": "insert", "table": "SSL", "row": {"private_key": "x" * 100_000}}]
     operations += [{"op": "select", "table": "SSL", "where": [], "columns": ["private_key"]}]
     assert "x" * 100_000 in tools.ovsdb_client(*me, "transact", TARGET, json.dumps(operations))
@@ -72,14 +72,14 @@ def test_programs_ask_a_server(making, peers, authority, stranger, makers, algor
     tools.vsctl("--no-wait", f"--db={TARGET}", *me, *many)
     assert len(tools.vsctl(f"--db={TARGET}", *me, "list-br").splitlines()) == 50
     assert tools.ovsdb_client(*me, "dump", TARGET, "Open_vSwitch", "Bridge").count("y" * 1000) == 50
-    # Who is not vouched for is not let in, and does not let itself in.
+    # A peer without a certificate of the CA is rejected, and rejects the server.
     other = stranger.options("stranger")
     for wrong in (other, [*me[:4], *other[4:]], [*other[:4], *me[4:]]):
         assert fails(tools, "ovsdb-client", *wrong, "list-dbs", TARGET)
         assert fails(tools, "ovs-vsctl", f"--db={TARGET}", *wrong, "show")
-    # Who trusts everybody is let in all the same.
+    # A client that trusts all servers is accepted.
     assert tools.ovsdb_client(*me[:4], "-C", "none", "list-dbs", TARGET)
-    # Others are served meanwhile, and after.
+    # Other clients are served at the same time, and afterwards.
     assert tools.vsctl("list-br").count("br") == 50
 
 
@@ -91,7 +91,7 @@ def test_without_a_certificate(making, peers, authority, makers):
         for what in ("Private key", "Certificate", "CA certificate"):
             assert f"stream_ssl|ERR|{what} must be configured to use SSL" in error
         assert "Protocol not available" in error
-    # One that keeps its certificate for itself gets no answer.
+    # A client without a certificate gets no reply.
     ask = json.dumps({"id": 1, "method": "list_dbs", "params": []})
     for version in ("-tls1_2", "-tls1_3"):
         words = ["openssl", "s_client", "-quiet", version, "-connect", f"127.0.0.1:{PORT}", "-CAfile", authority.certificate]
@@ -120,7 +120,7 @@ def test_a_switch_on_a_remote_database(making, peers, authority, makers):
     switch.start_switch("--enable-dummy", "--disable-system", *authority.options("switch"), TARGET)
     switch.vsctl("add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=dummy")
     assert switch.vsctl("get", "interface", "br0", "ofport") == "65534"
-    # A server that was away is found again.
+    # The client finds a restarted server again.
     database.kill("ovsdb-server")
     database.start_database(f"--remote={LISTEN}", *authority.options("server"))
     switch.vsctl("add-br", "br1", "--", "set", "bridge", "br1", "datapath_type=dummy")
@@ -128,7 +128,7 @@ def test_a_switch_on_a_remote_database(making, peers, authority, makers):
 
 
 @MAKERS
-def test_files_that_the_database_names(making, peers, authority, stranger, makers):
+def test_certificate_files_named_in_the_database(making, peers, authority, stranger, makers):
     switch, tools = serving(making, peers, makers, *COLUMNS)
     assert switch.appctl("-t", "ovsdb-server", "ovsdb-server/list-remotes").splitlines() == [
         COLUMNS[3].removeprefix("--remote="), f"punix:{switch.socket}"
@@ -146,19 +146,19 @@ def test_files_that_the_database_names(making, peers, authority, stranger, maker
     with subprocess.Popen(monitor, env=switch.environment, stdout=subprocess.PIPE, text=True) as watching:
         until(lambda: is_connected(switch), "the connection reported")
         watching.kill()
-    # Another CA, key and certificate count at once.
+    # Another CA, key and certificate apply at once.
     renewed = stranger.options("operator")
     assert not answers(renewed)
     switch.vsctl("--no-wait", "set-ssl", *stranger.issue("server"), stranger.certificate)
     until(lambda: answers(renewed), lambda: switch.log("ovsdb-server"))
     assert not answers(options)
-    # And so do the files when others are put in their place.
+    # So do replaced files.
     key, certificate = authority.issue("server")
     for new, old in ((key, "server-key.pem"), (certificate, "server-cert.pem"), (authority.certificate, stranger.certificate.name)):
         (stranger.directory / old).write_bytes(new.read_bytes())
     until(lambda: answers(options), lambda: switch.log("ovsdb-server"))
     assert not answers(renewed)
-    # Without any, nobody is let in; Debian's goes on with those that it had.
+    # Without files, no client is accepted; Debian's server keeps the previous ones.
     if makers.startswith("peers"):
         return
     switch.vsctl("--no-wait", "del-ssl")
@@ -167,7 +167,7 @@ def test_files_that_the_database_names(making, peers, authority, stranger, maker
 
 
 @MAKERS
-def test_a_manager_that_is_connected_to(making, peers, authority, makers):
+def test_an_active_manager_connection(making, peers, authority, makers):
     switch, tools = serving(making, peers, makers, *COLUMNS)
     switch.vsctl("--no-wait", "set-ssl", *authority.issue("server"), authority.certificate)
     words = [tools.directory / "ovsdb-client", *authority.options("manager"), "monitor", LISTEN, "Open_vSwitch", "Open_vSwitch", "next_cfg"]
@@ -181,21 +181,21 @@ def test_a_manager_that_is_connected_to(making, peers, authority, makers):
 
 @MAKERS
 def test_the_ca_is_learned_from_the_server(making, peers, authority, stranger, makers):
-    # By who connects, and by nobody else: the server, which does not know it either, lets nobody in.
+    # Only the connecting side learns the CA: the server, which does not know it either, rejects all clients.
     learned, mine = (authority.directory / f"{who}-learned.pem" for who in ("server", "client"))
     key, certificate = authority.issue("server")
     words = ["-p", key, "-c", certificate, f"--bootstrap-ca-cert={learned}", f"--peer-ca-cert={authority.certificate}"]
     switch, tools = serving(making, peers, makers, f"--remote={LISTEN}", *words)
     key, certificate = authority.issue("client")
     me = ["-p", key, "-c", certificate, f"--bootstrap-ca-cert={mine}", f"--peer-ca-cert={authority.certificate}"]
-    # The connection by which it is learned goes no further.
+    # The connection that learns the CA ends.
     assert fails(tools, "ovs-vsctl", f"--db={TARGET}", *me, "show")
     assert certificate_bytes(mine) == certificate_bytes(authority.certificate)
     assert fails(tools, "ovs-vsctl", f"--db={TARGET}", *me, "show")
     assert not learned.exists()
     learned.write_bytes(authority.certificate.read_bytes())
     assert tools.vsctl(f"--db={TARGET}", *me, "show")
-    # From then on, no other is trusted.
+    # Afterwards no other CA is trusted.
     for file, old in zip(stranger.issue("server"), ("server-key.pem", "server-cert.pem")):
         (authority.directory / old).write_bytes(file.read_bytes())
     assert fails(tools, "ovsdb-client", *me[:5], "list-dbs", TARGET)
@@ -217,16 +217,16 @@ def test_versions_and_ciphers(making, peers, authority):
     assert started.code == 1 and "no supported TLS version" in started.err
 
 
-def test_a_silent_client_holds_up_nobody_and_is_cut_off(making, peers, authority):
+def test_a_silent_client_delays_no_other_and_is_disconnected(making, peers, authority):
     switch, tools = serving(making, peers, "ours-peers", f"--remote={LISTEN}", *authority.options("server"))
     silent = [str(word) for word in switch.inside(["bash", "-c", f"exec 3<>/dev/tcp/127.0.0.1/{PORT}; echo; exec cat <&3"])]
-    # More than may be at their handshakes.
+    # More connections than the limit of handshakes.
     many = [subprocess.Popen(silent, stdout=subprocess.PIPE) for _ in range(70)]
     for one in many:
         assert one.stdout.readline() == b"\n"
     assert tools.ovsdb_client(*authority.options("operator"), "list-dbs", TARGET)
     for one in many:
-        # It ends when the server closes the connection.
+        # The loop ends when the server closes the connection.
         assert one.communicate(timeout=90)[0] == b""
     assert tools.ovsdb_client(*authority.options("operator"), "list-dbs", TARGET)
 
@@ -234,7 +234,7 @@ def test_a_silent_client_holds_up_nobody_and_is_cut_off(making, peers, authority
 def test_both_in_one_process_take_files_from_the_database(making, peers, programs, authority):
     switch = making.switch(start=False)
     binary = (programs / "ovs-vsctl").resolve()
-    # What cannot listen yet does not keep the rest from starting.
+    # A remote that cannot listen yet does not prevent the start.
     switch.start_both(binary, "--enable-dummy", "--disable-system")
     switch.vsctl("set-manager", LISTEN)
     switch.vsctl("set-ssl", *authority.issue("switch"), authority.certificate)
@@ -344,12 +344,12 @@ SET_UP = [
 
 
 def permit(*names, **more):
-    """An operation of the administrator's: who owns rows of A."""
+    """An operation of the administrator: sets the owner of rows of A."""
     return update("RBAC_Permission", [["insert_delete", "==", True]], authorization=members(*names), **more)
 
 
 N1, N100, OWN = [["n", "==", 1]], [["n", "==", 100]], [["owner", "==", "alice"]]
-# Who does what, one after another: the client's name or remote, and the operations.
+# Steps in sequence: the client's name or remote, and the operations.
 STEPS = [
     ("alice", insert("A", owner="alice", n=1)),
     ("alice", insert("A", owner="bob")),
@@ -399,12 +399,12 @@ STEPS = [
     ("alice", delete("Kid")),
     ("bob", update("A", N100, other="by bob")),
     ("bob", insert("A", owner="alice")),
-    # Nobody, by a remote with a role.
+    # A client without a name, by a remote with a role.
     ("unix", insert("A", owner="alice")),
     ("unix", update("B", [], name="bb")),
     ("unix", delete("Kid")),
     ("unix", {"op": "comment", "comment": "x"}),
-    # A role that there is none of, and reading only.
+    # A role that does not exist, and a read-only remote.
     ("unknown", insert("A", owner="unknown")),
     ("read", insert("A", owner="read")),
     ("read", insert("A", owner="bob")),
@@ -414,7 +414,7 @@ STEPS = [
     ("read", mutate("A", [["n", "==", 777]])),
     ("read", delete("B")),
     ("read", delete("B", ["name", "==", "nothing"])),
-    # Ways to say who owns a row.
+    # Ways to name the owner of a row.
     *(
         step
         for names in ([], ["", "owner"], ["nothing", "owner"], ["ids::k"], ["ids:k:x"], [":owner"], ["owner:"], [":"], ["_uuid"],
@@ -432,7 +432,7 @@ STEPS = [
     ("alice", update("A", [], ids=pairs(["k", "alice"]))),
     ("alice", mutate("A", [], ["ids", "insert", pairs(["k", "alice"])])),
     ("alice", update("A", [], n=5)),
-    # The administrator does as he likes, and a role can be lost.
+    # The administrator has no restrictions, and a role can be revoked.
     ("admin", {"op": "select", "table": "A", "where": [["owner", "==", "bob"]], "columns": ["n", "other"]}),
     ("admin", delete("RBAC_Role")),
     ("alice", insert("A", owner="alice")),
@@ -440,7 +440,7 @@ STEPS = [
 
 
 def answers(making, maker, authority, directory):
-    """What a server answers to all the steps, less UUIDs."""
+    """The replies of a server to all steps, without UUIDs."""
     switch = making.switch(start=False, maker=maker)
     schema = directory / "schema"
     schema.write_text(json.dumps(SCHEMA))
@@ -480,8 +480,8 @@ def test_roles(making, peers, authority, tmp_path):
     assert 30 < refused < len(STEPS) - 30
 
 
-def test_a_role_that_a_remote_gets_counts_for_those_who_came_by_it(making, authority, tmp_path):
-    """Debian's goes on with the role that the remote had first."""
+def test_a_changed_role_applies_to_open_connections(making, authority, tmp_path):
+    """Debian's server keeps the first role of the remote."""
     switch = making.switch(start=False)
     schema = tmp_path / "schema"
     schema.write_text(json.dumps(SCHEMA))
@@ -500,7 +500,7 @@ def test_a_role_that_a_remote_gets_counts_for_those_who_came_by_it(making, autho
     with subprocess.Popen([str(word) for word in words], env=switch.environment, stdout=subprocess.PIPE) as monitor:
         until(monitor.stdout.readline, "the contents")
         ask(admin, update("Connection", [], role="worker"))
-        # It is cut off: what it was allowed does not go on.
+        # The server disconnects the client: its former permissions end.
         monitor.wait(timeout=90)
     assert "permission error" in ask(TARGET, insert("B", name="x"))
     ask(admin, update("Connection", [], role="", read_only=True))
@@ -508,7 +508,7 @@ def test_a_role_that_a_remote_gets_counts_for_those_who_came_by_it(making, autho
 
 
 def server_name(switch, *words):
-    """What a program that connects says of the server's name in its first message of TLS (RFC 6066 section 3)."""
+    """The server name in a client's first TLS message (RFC 6066 section 3)."""
     listen = [
         "import socket, sys",
         "listener = socket.create_server(('127.0.0.1', int(sys.argv[1])))",
@@ -520,7 +520,7 @@ def server_name(switch, *words):
         assert listener.stdout.readline() == "\n"
         switch.ours.run(*words, check=False)
         hello = bytes.fromhex(listener.stdout.read())
-    # One name (0), of a host, in the extension 0.
+    # One name of type host (0), in extension 0.
     found = re.search(rb"\0\0(..)(..)\0(..)", hello, re.DOTALL)
     while found:
         sizes = [int.from_bytes(size) for size in found.groups()]
@@ -530,7 +530,7 @@ def server_name(switch, *words):
     return None
 
 
-def test_servers_are_told_their_names(making, authority):
+def test_server_name_indication(making, authority):
     switch = making.switch(start=False)
     me = authority.options("operator")
     named = f"ssl:localhost:{PORT}"
@@ -557,14 +557,14 @@ def test_servers_are_told_their_names(making, authority):
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])
-def test_packets_of_managers_are_of_their_class(making, host):
+def test_dscp_of_manager_connections(making, host):
     switch = making.switch(start=False)
     switch.create_database()
     switch.start_database("--remote=db:Open_vSwitch,Open_vSwitch,manager_options")
     switch.vsctl("--no-wait", "init")
 
     def of_port(port):
-        """The classes of packets from a port: of who listens there, and of connections."""
+        """The classes of packets from a port: of the listener, and of connections."""
         lines = run(switch.inside(["ss", "-tanH", "--tos", f"sport = :{port}"])).out
         lines = re.sub(r"\n\s+", " ", lines).splitlines()
         word = "tclass" if host.startswith("[") else "tos"
@@ -577,7 +577,7 @@ def test_packets_of_managers_are_of_their_class(making, host):
     monitor = [str(word) for word in switch.inside(words)]
     with subprocess.Popen(monitor, env=switch.environment, stdout=subprocess.DEVNULL) as watching:
         until(lambda: of_port(PORT) == {"LISTEN": 48, "ESTAB": 48}, lambda: switch.log("ovsdb-server"))
-        # What changes does for connections that are there, too.
+        # Changes apply to open connections, too.
         switch.vsctl("--no-wait", "set", "manager", ".", "other_config:dscp=10")
         until(lambda: of_port(PORT) == {"LISTEN": 10, "ESTAB": 10}, lambda: switch.log("ovsdb-server"))
         switch.vsctl("--no-wait", "set", "manager", ".", "other_config:dscp=64")
@@ -585,7 +585,7 @@ def test_packets_of_managers_are_of_their_class(making, host):
         until(lambda: of_port(PORT) == {"LISTEN": 48, "ESTAB": 48}, lambda: switch.log("ovsdb-server"))
         assert watching.poll() is None
         watching.kill()
-    # And of a manager that is connected to.
+    # The same for a manager to which the server connects.
     words = [tools.directory / "ovsdb-client", "monitor", f"ptcp:{PORT + 1}:{host}", "Open_vSwitch", "Bridge", "name"]
     monitor = [str(word) for word in switch.inside(words)]
     with subprocess.Popen(monitor, env=switch.environment, stdout=subprocess.DEVNULL) as manager:
@@ -601,8 +601,8 @@ def test_packets_of_managers_are_of_their_class(making, host):
 
 
 @pytest.mark.parametrize("maker", ["ours", "peers"])
-def test_the_switch_takes_the_files_of_the_row_for_its_own_connection(making, peers, authority, stranger, maker):
-    """The row SSL is for all connections of the program, that to the database as well, from the next one on."""
+def test_the_switch_uses_the_ssl_row_for_its_own_connection(making, peers, authority, stranger, maker):
+    """The row SSL applies to all connections of the program, including the next one to the database."""
     switch = making.switch(start=False, maker=peers if maker == "peers" else None)
     switch.create_database()
     database = making.switch(start=False, directory=switch.directory)
@@ -611,13 +611,13 @@ def test_the_switch_takes_the_files_of_the_row_for_its_own_connection(making, pe
     switch.ours.vsctl("--no-wait", "init")
     switch.start_switch("--enable-dummy", "--disable-system", *authority.options("switch"), TARGET)
     switch.vsctl("add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=dummy")
-    # Files that are not there change nothing.
+    # Missing files change nothing.
     switch.vsctl("--no-wait", "set-ssl", "/none/key", "/none/cert", "/none/ca")
     switch.vsctl("set", "bridge", "br0", "other_config:x=1")
     database.kill("ovsdb-server")
     database.start_database(f"--remote={LISTEN}", *authority.options("server"))
     switch.vsctl("set", "bridge", "br0", "other_config:x=2")
-    # From here on it is the other CA's.
+    # From here on the other CA is in use.
     switch.vsctl("set-ssl", *stranger.issue("switch"), stranger.certificate)
     database.kill("ovsdb-server")
     database.start_database(f"--remote={LISTEN}", *stranger.options("server"))

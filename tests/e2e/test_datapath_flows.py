@@ -1,4 +1,4 @@
-"""Datapath flows put, changed and taken away by hand: `dpctl/add-flow` and its relatives, by ovs-appctl."""
+"""Datapath flows added, changed and deleted manually: `dpctl/add-flow` and related commands of ovs-appctl."""
 
 import json
 import re
@@ -26,7 +26,7 @@ def refused(switch, *words):
     return str(getattr(error.value, "stderr", None) or error.value)
 
 
-def test_flows_by_hand(dummies, switch):
+def test_manual_flows(dummies, switch):
     dummies.flows("actions=drop")
     assert switch.appctl("dpctl/add-flow", FLOW, "set(ipv4(ttl=9)),2") == ""
     assert "File exists" in refused(switch, "dpctl/add-flow", FLOW, "2")
@@ -63,7 +63,7 @@ def test_files_of_flows(dummies, switch, tmp_path):
 
 
 def test_packet_outs_are_traced(dummies, switch):
-    """As the peer does it: without a table, and with the pipeline behind it."""
+    """As in Open vSwitch: without a table, and with the pipeline behind it."""
     dummies.flows("in_port=1,actions=2")
     trace = switch.appctl("ofproto/trace-packet-out", "br0", "in_port=1,tcp", "output:2")
     assert trace.endswith("-------------\n    output:2\n\nFinal flow: unchanged\n"
@@ -84,7 +84,7 @@ def as_json(switch, *words):
     return shown
 
 
-def test_what_is_shown_has_json(dummies, switch):
+def test_show_commands_have_json(dummies, switch):
     dummies.flows("in_port=1,actions=2")
     dummies.exchange("p1", FRAME)
     cached = as_json(switch, "dpctl/dump-flows")
@@ -109,7 +109,7 @@ def test_what_is_shown_has_json(dummies, switch):
     assert [one["flows"] for one in as_json(switch, "revalidator/purge").values()] == [0]
 
 
-def test_threads_and_searches_can_be_seen(dummies, switch):
+def test_threads_and_lookups_are_shown(dummies, switch):
     dummies.flows("ip,nw_dst=10.0.0.0/8,actions=2", "in_port=1,actions=2")
     dummies.exchange("p1", FRAME, FRAME)
     (thread,) = json.loads(switch.ours.appctl("--format=json", "dpif-netdev/pmd-stats-show"))
@@ -138,7 +138,7 @@ def test_threads_and_searches_can_be_seen(dummies, switch):
     assert "prefixes ip_dst\n" in switch.appctl("classifier/show", "br0") + "\n"
 
 
-def test_prefixes_are_no_longer_than_they_need_be(dummies, switch):
+def test_megaflow_prefixes_are_minimal(dummies, switch):
     """The four flows of the NSDI'15 paper's experiment, and one like its example of prefixes (sections 5.4 and 7)."""
 
     def prefix(packet):
@@ -165,7 +165,7 @@ def test_prefixes_are_no_longer_than_they_need_be(dummies, switch):
     assert prefix("ip,nw_dst=10.1.9.9") == "10.1.8.0/21"
 
 
-def test_a_cached_flow_tells_where_it_comes_from(dummies, switch):
+def test_detrace_of_a_cached_flow(dummies, switch):
     dummies.flows("cookie=0x12,in_port=1,ip,actions=resubmit(,3)", "cookie=0x34,table=3,priority=7,udp,actions=2")
     dummies.exchange("p1", FRAME, FRAME)
     line = next(line for line in switch.appctl("dpctl/dump-flows", "-m").splitlines() if "eth_type(0x0800)" in line)

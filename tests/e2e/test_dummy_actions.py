@@ -1,4 +1,4 @@
-"""A packet put into a dummy port comes out where, and as, the flows say, and ofproto/trace says the same."""
+"""A dummy port receives a packet, and the ports send the frames that the flows and ofproto/trace say."""
 
 import pytest
 from scapy.layers.inet import ICMP, IP, TCP, UDP
@@ -33,7 +33,7 @@ def vlan(vid, prio=0, dei=0):
 
 
 class Case:
-    """A frame into p1, flows, and what each port must send (None: just what ofproto/trace says)."""
+    """A frame for p1, flows, and the frames that each port must send (None: as ofproto/trace says)."""
 
     def __init__(self, name, flows, frame, out, version="OpenFlow10"):
         self.version = version
@@ -200,7 +200,7 @@ def dummies(module_making):
 def test_case(dummies, case):
     dummies.flows(*case.flows, version=case.version)
     traced = dummies.traced_outputs("p1", case.frame)
-    # Twice: the second packet finds the verdict of the first in the cache.
+    # Twice: the second packet takes the cached flow of the first.
     for _ in range(2):
         out = dummies.exchange("p1", case.frame)
         assert sorted(port for port, frames in out.items() for _ in frames) == traced
@@ -211,7 +211,7 @@ def test_case(dummies, case):
             }
 
 
-def test_changed_flows_change_what_is_cached(dummies):
+def test_changed_flows_update_the_cache(dummies):
     for target in ("p2", "p3", "p4", "p2"):
         dummies.flows(f"tcp,actions={target[1]}")
         assert list(dummies.exchange("p1", tcp())) == [target]
@@ -244,7 +244,7 @@ def test_normal_learns(dummies):
     assert sorted(dummies.exchange("p2", between(B, A))) == ["p1"]
     assert sorted(dummies.exchange("p1", between(A, B))) == ["p2"]
     assert sorted(dummies.exchange("p1", between(A, everyone))) == ["p2", "p3", "p4"]
-    # A moves: the next frame to it goes to its new place.
+    # A moves: the next frame to it goes to its new port.
     dummies.exchange("p3", between(A, everyone))
     assert sorted(dummies.exchange("p2", between(B, A))) == ["p3"]
     table = [line.split() for line in dummies.switch.appctl("fdb/show", "br0").splitlines()]
@@ -275,7 +275,7 @@ def test_normal_vlans(vlans):
     assert vlans.exchange("p3", plain) == {"p4": [bytes(tagged20)]}
     assert vlans.exchange("p4", tagged10) == {"p1": [bytes(plain)], "p2": [bytes(plain)]}
     assert vlans.exchange("p4", tagged20) == {"p3": [bytes(plain)]}
-    # Untagged frames of the trunk are in VLAN 0, where nobody else is; tagged ones do not enter an access port.
+    # Untagged frames of the trunk are in VLAN 0, which no other port is in; tagged frames do not enter an access port.
     assert vlans.exchange("p4", plain) == {}
     assert vlans.exchange("p1", tagged20) == {}
     vlans.switch.vsctl("set", "port", "p4", "trunks=20")

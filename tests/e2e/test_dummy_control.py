@@ -1,4 +1,4 @@
-"""What a bridge of dummy ports tells a controller, and flows that end by themselves, in stopped time."""
+"""Messages of a bridge of dummy ports to a controller, and flow timeouts in stopped time."""
 
 import os
 import re
@@ -17,7 +17,7 @@ FRAME = bytes(Ether(src="02:00:00:00:00:0a", dst="02:00:00:00:00:0b") / IP(src="
 
 
 class Monitor:
-    """`ovs-ofctl monitor` of one maker in the background, and what it printed."""
+    """`ovs-ofctl monitor` of one maker in the background, and its output."""
 
     def __init__(self, tools, bridge, *words):
         self.tools = tools
@@ -35,7 +35,7 @@ class Monitor:
         return self.path.read_text()
 
     def wait(self, pattern):
-        """Waits until what was printed matches, and returns the match."""
+        """Waits until the output matches, and returns the match."""
         return until(lambda: re.search(pattern, self.text()), lambda: f"{pattern} in {self.text()}")
 
     def end(self):
@@ -72,7 +72,7 @@ def test_packet_in(dummies, monitor):
 
 
 def test_packet_in_of_a_miss(dummies, monitor):
-    """A packet for the table-miss flow says so."""
+    """A packet-in by the table-miss flow has that reason."""
     dummies.flows("priority=0,actions=controller", version="OpenFlow13")
     seen = monitor("br0", "65534", "-OOpenFlow13")
     dummies.receive("p2", FRAME)
@@ -107,7 +107,7 @@ def test_timeouts_in_stopped_time(dummies, monitor):
         "send_flow_rem,idle_timeout=10,cookie=2,in_port=2,actions=1",
         "cookie=3,priority=1,actions=drop",
     )
-    # A packet at 6 s keeps the idle flow, and not the hard one, at 12 s.
+    # At 12 s, a packet at 6 s has kept the idle flow, but not the hard one.
     switch.appctl("time/warp", "6000")
     assert dummies.exchange("p2", FRAME) == {"p1": [FRAME]}
     assert dummies.exchange("p1", FRAME) == {"p2": [FRAME]}

@@ -1,25 +1,25 @@
-"""`--enable-dummy` and its levels, compared with Open vSwitch's daemon of the same options."""
+"""`--enable-dummy` and its levels, compared with Open vSwitch's daemon with the same options."""
 
 import re
 
 import pytest
 
-# The interface types that both makers have at every level, without those that need a device of the kernel.
+# The interface types of both makers at every level, without those that need a kernel device.
 TYPES = ["dummy", "dummy-internal", "dummy-pmd"]
-# More of them where dummies replace everything.
+# Additional types where dummies replace all types.
 OVERRIDDEN = ["", "system", "internal", "afxdp", "tap", "geneve", "vxlan", "bogus"]
 
 
 def describe(switch, datapath, *types):
-    """What a bridge of that datapath type becomes, with a port of each interface type."""
+    """The state of a bridge of that datapath type, with a port of each interface type."""
     add = ["add-br", "br0", "--", "set", "bridge", "br0", f"datapath_type={datapath}", "fail-mode=secure"]
     for number, kind in enumerate(types, 1):
         add += ["--", "add-port", "br0", f"p{number}", "--", "set", "interface", f"p{number}", f'type="{kind}"']
         add += [f"ofport_request={number}"]
-    # A port that cannot be opened makes the command fail, whoever serves it.
+    # A port that cannot be opened makes the command fail, with either daemon.
     code = switch.peers.run("ovs-vsctl", *add, check=False).code
     interfaces = switch.vsctl("--format=csv", "--columns=name,type,ofport,error", "list", "interface")
-    # What is shown of a dummy with queues differs between versions of Open vSwitch.
+    # The status of a dummy with queues differs between versions of Open vSwitch.
     shown = re.sub(r"\(dummy-pmd: .*\)", "(dummy-pmd)", switch.appctl("dpctl/show", f"{datapath}@ovs-{datapath}"))
     # Open vSwitch has a port for the datapath itself.
     ports = [line for line in shown.splitlines() if line.startswith("  port") and "ovs-" not in line]

@@ -1,6 +1,6 @@
-"""What devices of the kernel and taps do to a switch that they belong to: they vanish, go down, change, fill up, or may not be
-had. Each is told in the interface row and the log, packets lost are counted, and all is well again when the cause is gone.
-(tests/e2e/test_afxdp.py has the same of ports over AF_XDP.)"""
+"""Failures of kernel devices and taps under a switch: they vanish, go down, change, fill up, or cannot be opened.
+The interface row and the log report each failure, lost packets are counted, and the port recovers with its
+device. (tests/e2e/test_afxdp.py tests the same for ports over AF_XDP.)"""
 
 import os
 import re
@@ -34,7 +34,7 @@ def drops(switch, port, way, reason):
 
 
 def flood(sender, receiver, count=3000, length=1000):
-    """Datagrams to a host whose address is known, without waiting for anybody."""
+    """Sends datagrams to a host whose address is resolved, without flow control."""
     mac = receiver.run("cat", "/sys/class/net/e0/address").out.strip()
     sender.run("ip", "neigh", "replace", receiver.at(1), "lladdr", mac, "dev", "e0", "nud", "permanent")
     sender.python("transfer.py", "udp-flood", receiver.at(1), 5100, count, length)
@@ -68,7 +68,7 @@ def test_down_and_up(place, index):
 
 @pytest.mark.parametrize("index", [1, 2, 3], ids=["system", "internal", "tap"])
 def test_mtu(place, index):
-    """Changed by somebody, and asked for in the row."""
+    """The MTU changes outside the switch, and by the row."""
     switch, ends = place
     one, end = ends[0], ends[index]
     one.ping(end.at(1), "-s", "4000", "-M", "do")
@@ -80,14 +80,14 @@ def test_mtu(place, index):
     too_big = lambda: int(re.search(r"  too-big: (\d+)|$", switch.appctl("dpif/show-drops")).group(1) or 0)
     before = too_big()
     one.run("ping", "-c", "3", "-i", "0.1", "-W", "1", "-s", "4000", "-M", "do", end.at(1), check=False)
-    # The first finds out; a tap does not mind.
+    # The first packet detects the change; a tap accepts any size.
     until(lambda: too_big() >= before + 2, lambda: switch.appctl("dpif/show-drops"))
     switch.vsctl("set", "interface", end.port, "mtu_request=9000")
     until(lambda: row(switch, end.port, "mtu") == "9000", "the larger MTU")
-    # What was over the device has followed it down.
+    # The overlying device has followed.
     until(lambda: end.run("ip", "link", "set", "e0", "mtu", 9000, check=False).code == 0, "the host's MTU")
     one.ping(end.at(1), "-s", "4000", "-M", "do")
-    # One that the device cannot have is refused, and told once.
+    # An unsupported value is refused, and reported once.
     switch.vsctl("set", "interface", end.port, "mtu_request=70000")
     text = f"{end.port}: could not set MTU to 70000 ("
     until(lambda: text in switch.log(), "the refusal")
@@ -97,7 +97,7 @@ def test_mtu(place, index):
     one.ping(end.at(1), "-s", "4000", "-M", "do")
 
 
-def test_device_goes_and_comes_back(place):
+def test_device_is_deleted_and_recreated(place):
     switch, ends = place
     one, end = ends[:2]
     end.delete_device()
@@ -107,7 +107,7 @@ def test_device_goes_and_comes_back(place):
     end.settle("e0", 1)
     assert int(row(switch, end.port, "ofport")) > 0
     one.ping(end.at(1))
-    # The same by another name, and back.
+    # The same under another name, and back.
     link(switch, end.port, "down")
     link(switch, end.port, "name", "other")
     until(lambda: "No such device" in error(switch, end.port), "the loss")
@@ -117,8 +117,8 @@ def test_device_goes_and_comes_back(place):
     one.ping(end.at(1))
 
 
-def test_a_reader_that_stops(place):
-    """A tap that nobody reads from fills up: what finds no room is counted, and others are not held up."""
+def test_a_tap_whose_reader_stops(place):
+    """A tap without a reader fills up: overflowing packets are counted, and other ports are not delayed."""
     switch, ends = place
     one, two, _, tap = ends
     one.ping(tap.at(1))
@@ -126,7 +126,7 @@ def test_a_reader_that_stops(place):
     try:
         flood(one, tap)
         one.ping(two.at(1))
-        # The kernel takes frames for the device, and finds no room behind that.
+        # The kernel accepts frames for the device, and drops them behind it.
         until(lambda: statistics(switch, tap.port).get("tx_dropped", 0) > 0, lambda: row(switch, tap.port, "statistics"))
         assert drops(switch, tap.port, "tx", "device") > 0
     finally:
@@ -134,8 +134,8 @@ def test_a_reader_that_stops(place):
     one.ping(tap.at(1))
 
 
-def test_a_queue_that_is_full(place):
-    """Frames wait for a device whose rate somebody limits, and what finds no room is counted; others are not held up."""
+def test_a_full_device_queue(place):
+    """Frames wait for a rate-limited device, and overflowing packets are counted; other ports are not delayed."""
     switch, ends = place
     one, two, three, _ = ends
     one.ping(two.at(1))
@@ -146,7 +146,7 @@ def test_a_queue_that_is_full(place):
     try:
         flood(one, two)
         one.ping(three.at(1))
-        # Most of them: some wait, and the first ones may have been too many for the slow path.
+        # Most of them: some wait, and the first ones may have overflowed the slow path.
         until(lambda: full() - before > 1000, lambda: switch.appctl("dpif/show-drops"))
     finally:
         run([*tc, "delete", "dev", two.port, "root"])
@@ -156,7 +156,7 @@ def test_a_queue_that_is_full(place):
 
 @pytest.mark.parametrize("index", [0, 2], ids=["system", "internal"])
 def test_a_switch_that_does_not_read(place, index):
-    """What comes in meanwhile and finds no room is counted, once."""
+    """Frames that overflow while the switch does not poll are counted once."""
     switch, ends = place
     end, two = ends[index], ends[1]
     end.ping(two.at(1))
@@ -174,7 +174,7 @@ def test_a_switch_that_does_not_read(place, index):
 
 
 def test_queues_of_the_device_change(place):
-    """What a packet socket gives does not depend on them."""
+    """The queues of a packet socket do not depend on them."""
     switch, ends = place
     one, two = ends[:2]
     for n in (2, 1):
@@ -184,7 +184,7 @@ def test_queues_of_the_device_change(place):
 
 
 def test_too_many_open_files(place):
-    """Nothing tells when there are fewer, so it is tried again now and then."""
+    """No event reports free descriptors, so the switch retries from time to time."""
     switch, ends = place
     one, two = ends[:2]
     pid = switch.pid("ovs-vswitchd")
@@ -204,7 +204,7 @@ def test_too_many_open_files(place):
 
 
 def test_no_memory_for_a_port(place):
-    """Neither for sockets of type afxdp, which need it, nor for a ring, without which a busy port goes on."""
+    """Neither for sockets of type afxdp, which need memory, nor for a ring, without which a busy port continues."""
     switch, ends = place
     one, two = ends[:2]
     pid = switch.pid("ovs-vswitchd")
@@ -232,7 +232,7 @@ RAW, ADMIN = (f"Operation not permitted: the process lacks CAP_NET_{word}" for w
     ids=["net_raw", "net_admin", "both"],
 )
 def test_missing_capabilities(making, lacking, errors):
-    """What the process lacks is named, in the row and in the log; what needs nothing of it works."""
+    """The row and the log name the missing capability; ports that do not need it work."""
     switch = making.switch(start=False)
     making.host(switch, 1)
     start_by(switch, "setpriv", f"--bounding-set=-{lacking}")
@@ -248,14 +248,15 @@ NOBODY = 65534
 
 @pytest.fixture
 def open_directory():
-    """One that others may look into, which those that pytest makes are not."""
+    """A directory that other users may enter, unlike those of pytest."""
     with tempfile.TemporaryDirectory(prefix="flowstone-") as directory:
         os.chmod(directory, 0o755)
         yield Path(directory)
 
 
 def test_another_user(open_directory, making):
-    """Where the switch may not write it says so and ends; where it may, it runs, and each device says what it lacks."""
+    """Without permission to write, the switch reports that and ends; with it, the switch runs, and each device
+    reports the missing capability."""
     run_directory, binary = open_directory / "run", open_directory / "ovs-vswitchd"
     run_directory.mkdir()
     run_directory.chmod(0o755)
@@ -273,7 +274,7 @@ def test_another_user(open_directory, making):
     switch.start_switch("--enable-dummy", command=as_nobody)
     switch.vsctl("add-br", "br0", "--", "add-port", "br0", "p1", check=False)
     assert error(switch, "p1") == f'"could not open network device p1 ({RAW})"'
-    # Not every machine lets everybody open the file of taps.
+    # Some machines restrict the tap device file.
     told = error(switch, "br0")
     assert "the process lacks CAP_NET_ADMIN" in told and ("Operation not permitted: " in told or "/dev/net/tun: " in told)
     assert "panic" not in switch.log()

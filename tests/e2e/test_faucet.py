@@ -1,4 +1,5 @@
-"""Faucet, unmodified: two VLANs with a route between them, access lists, and a restart that nobody forwarding notices."""
+"""Faucet, unmodified: two VLANs with a route between them, access lists, and a restart without an interruption of
+traffic."""
 
 import re
 import signal
@@ -15,7 +16,7 @@ from test_hosts import connect, tcp_transfer
 from waiting import until
 
 OFFICE, GUEST = 100, 200
-# Fewer than it ever sets for this configuration.
+# Fewer flows than it ever sets for this configuration.
 FLOWS_MIN = 20
 # The addresses of TaggingHost for these VLANs.
 NETWORKS = {OFFICE: "10.102.0", GUEST: "10.202.0"}
@@ -81,19 +82,19 @@ class Faucet(Program):
         )
 
     def own_log(self):
-        """What it logs of its switches."""
+        """Its log about the switches."""
         path = self.switch.directory / "faucet-own.log"
         return path.read_text() if path.exists() else ""
 
     def errors(self):
-        """What it wrote of exceptions, and of errors that the switch sent."""
+        """Its exceptions, and errors sent by the switch."""
         exceptions = self.switch.directory / "faucet-exceptions.log"
         text = self.own_log() + self.log() + (exceptions.read_text() if exceptions.exists() else "")
         return [line for line in text.splitlines() if re.search(r"Traceback|OFPError|ERROR|exception", line)]
 
 
 def settle(host, address):
-    """An address in one of the networks and a way to the other through Faucet."""
+    """Adds an address in one of the networks and a route to the other through Faucet."""
     host.run("ip", "addr", "flush", "dev", "e0")
     host.run("ip", "addr", "add", f"{address}/24", "dev", "e0")
     host.run("ip", "route", "add", "default", "via", f"{address.rsplit('.', 1)[0]}.254")
@@ -102,7 +103,7 @@ def settle(host, address):
 
 @pytest.fixture
 def network(making):
-    """Two hosts in the office, one guest, and a host with a tagged cable in both; the configured controller's program,
+    """Two hosts in the office, one guest, and a host with a tagged cable in both; the configured controller program,
     not yet started."""
     switch = making.switch(start="kernel")
     hosts = [making.host(switch, number) for number in (1, 2, 3)]
@@ -136,7 +137,7 @@ def test_two_vlans_with_a_route(network):
     assert "ttl=63" in one.ping(guest.address).out
     assert "ttl=63" in guest.ping(two.address).out
     tcp_transfer(two, guest, guest.address, 1_000_000)
-    # The access list: this way not, the other way, other ports and other hosts yes.
+    # The access list: not in this direction; the other direction, other ports and other hosts pass.
     one.cannot_ping(two.address)
     tcp_transfer(one, two, two.address, 100_000)
     server = guest.start_python("transfer.py", "tcp-sink", guest.address, 8080)
@@ -151,7 +152,7 @@ def test_two_vlans_with_a_route(network):
 
 
 def losses(ping):
-    """Ends a running ping and gives the numbers of the requests that were not answered; the last may be on its way."""
+    """Ends a running ping and returns the numbers of unanswered requests, without the last, which may be in transit."""
     ping.send_signal(signal.SIGINT)
     text = finish(ping, check=False).out
     sent = int(re.search(r"(\d+) packets transmitted", text).group(1))
@@ -160,8 +161,8 @@ def losses(ping):
 
 
 def test_restart_of_the_controller(network):
-    """What was established goes on: without a loss while the controller is away. When it is back it deletes all flows and
-    sets them again, which costs a packet or two on any switch; connections outlive that."""
+    """Established connections continue without a loss while the controller is disconnected. When it reconnects it
+    deletes all flows and sets them again, which costs a packet or two on any switch; connections survive that."""
     switch, (one, two, guest), _, faucet = network
     one.ping(guest.address)
     two.ping(one.address)
@@ -174,7 +175,7 @@ def test_restart_of_the_controller(network):
 
     faucet.kill()
     until(lambda: switch.vsctl("get", "controller", "br0", "is_connected") == "false", "the connection lost")
-    # Long enough for anything that only the controller kept alive to be gone.
+    # Long enough for all state that depends on the controller to expire.
     for ping in pings("-c", "80"):
         assert " 0% packet loss" in finish(ping, check=False).out
     running = pings()
@@ -186,7 +187,7 @@ def test_restart_of_the_controller(network):
     guest.ping(two.address)
     two.ping(one.address)
     two.ping(guest.address)
-    # How many are lost while there are no flows is a matter of the machine's speed.
+    # The number of losses while there are no flows depends on the machine's speed.
     for ping in running:
         print(f"pings lost under the restart: {losses(ping)}")
     assert int(finish(steady).out.split()[0]) > 0

@@ -1,5 +1,5 @@
-"""Groups, conjunctive matches and learned flows over OpenFlow: what ovs-ofctl is told, where frames go, and what
-ofproto/trace says of it, as Open vSwitch 3.1 words it."""
+"""Groups, conjunctive matches and learned flows over OpenFlow: replies to ovs-ofctl, output ports of frames, and
+ofproto/trace, in the words of Open vSwitch 3.1."""
 
 import re
 
@@ -37,7 +37,7 @@ def ofctl(request, switch):
 
 
 def refusal(switch, command, *words, version="OpenFlow13"):
-    """The error that the switch answers a command with."""
+    """The error with which the switch refuses a command."""
     output = switch.peers.run("ovs-ofctl", "-O", version, command, "br0", *words, check=False)
     return re.search(r"OFP\w+", output.err.split(":", 1)[1]).group(0)
 
@@ -52,7 +52,7 @@ def groups(text):
     return sorted(line.strip() for line in text.splitlines() if "group_id" in line)
 
 
-def test_groups_come_and_go(dummies, switch, ofctl):
+def test_groups_are_added_and_deleted(dummies, switch, ofctl):
     ofctl("add-group", "group_id=1,type=all,bucket=mod_dl_src:00:00:00:00:00:01,output:2,bucket=output:3")
     ofctl("add-group", "group_id=2,type=select,bucket=weight:10,output:2,bucket=weight:20,output:3")
     ofctl("add-group", "group_id=3,type=indirect,bucket=output:3")
@@ -110,7 +110,7 @@ def test_selection_keeps_flows_together(dummies, switch, ofctl):
     ofctl("add-flow", "in_port=1,actions=group:1")
     frames = [frame(sport=1000 + n) for n in range(40)]
     rounds = [dummies.exchange("p1", *frames) for _ in range(2)]
-    # What has to wait for its flow may come after what does not.
+    # Packets that wait for their flow may arrive after others.
     once, again = ({port: sorted(sent) for port, sent in each.items()} for each in rounds)
     assert once == again
     assert set(once) == {"p2", "p3"}

@@ -1,5 +1,5 @@
-"""Headers pushed and popped, packets that come back into the datapath, and packets that wait for a controller: the same
-flows and frames on Debian's switch and on ours, and the same frames come out."""
+"""Headers pushed and popped, recirculated packets, and packets paused for a controller: for the same flows and
+frames, Debian's switch and ours output the same frames."""
 
 import re
 import signal
@@ -51,21 +51,21 @@ FRAMES = [
     service(PLAIN, ttl=1),
 ]
 
-# Where Open vSwitch does something else: the frames are left out whose summary has this.
+# Deviations of Open vSwitch: frames whose summary contains this are skipped.
 LEFT_OUT = {
-    # It writes the bottom-of-stack bit with the other fields, of whichever packet came first.
+    # It sets the bottom-of-stack bit with the other fields, from the first packet of the flow.
     "labels change": "MPLS / MPLS",
-    # It drops what has more labels than its keys tell of, and takes what is no label for one.
+    # It drops packets with more labels than its keys contain, and parses other headers as labels.
     "pop to another label": r"MPLS / MPLS / MPLS / MPLS|Ether / MPLS / IP",
-    # It takes labels under the Ethernet header for those in front of it.
+    # It confuses labels under the Ethernet header with those in front of it.
     "label in front": "MPLS",
-    # Nothing that stands behind the copy is done if that comes back.
+    # It skips all actions behind the copy if that recirculates.
     "pop in a copy": "MPLS",
-    # It does not know by then that the packet is one of IP.
+    # It does not recognise the packet as IP any more.
     "packet out of a label": "MPLS",
 }
 
-# Flows of table 0 from priority 10 on, and what stands in later tables for all of them.
+# Flows of table 0 from priority 10 on, and flows of later tables for all of them.
 LATER = [
     "table=1,priority=9,tcp,actions=dec_ttl,output:3",
     "table=1,priority=8,ipv6,actions=set_field:33->ip_dscp,output:3",
@@ -112,10 +112,10 @@ def benches(module_making):
 
 
 def outcome(bench, flow, frames):
-    """What comes out of which port for the frames: the first time, and by what is remembered of that."""
+    """The output of each port for the frames: the first time, and by cached flows."""
     later = [*LATER, "table=3,packet_type=(1,0x800),actions=encap(ethernet),output:2"]
     bench.flows(f"priority=10,{flow}", *later, version="OpenFlow13")
-    # What Open vSwitch remembers of flows that are gone may stay for half a second.
+    # Open vSwitch may keep cached flows of deleted flows for half a second.
     bench.switch.appctl("revalidator/wait")
     bench.switch.appctl("revalidator/purge")
     rounds = [bench.exchange("p1", *frames) for _ in range(2)]
@@ -123,7 +123,7 @@ def outcome(bench, flow, frames):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_same_frames_come_out(benches, case):
+def test_both_switches_send_the_same_frames(benches, case):
     frames = [f for f in FRAMES if case not in LEFT_OUT or not re.search(LEFT_OUT[case], f.summary())]
     theirs, ours = (outcome(bench, CASES[case], frames) for bench in benches)
     assert ours == theirs, case
@@ -160,7 +160,7 @@ def test_a_group_selects_by_the_hash_of_the_datapath(benches):
     bench.switch.ofctl("-O", "OpenFlow13", "del-groups", "br0")
 
 
-def test_a_packet_waits_for_its_controller(benches, tmp_path):
+def test_a_packet_is_paused_for_its_controller(benches, tmp_path):
     for bench in benches:
         switch = bench.switch
         bench.flows(

@@ -1,4 +1,4 @@
-"""Real hosts in network namespaces: pings, VLANs, and transfers of which every byte is checked, while flows change."""
+"""Real hosts in network namespaces: pings, VLANs, and transfers with every byte checked, while flows change."""
 
 import json
 import subprocess
@@ -15,7 +15,7 @@ UDP_DATAGRAMS = 2000
 
 @pytest.fixture(params=["userspace", "kernel"])
 def making(request, making):
-    """All of this with cached flows in userspace alone, and with those in the kernel that it takes."""
+    """All of this with cached flows in userspace alone, and with the flows that the kernel supports in the kernel."""
     making.offload = request.param == "kernel"
     return making
 
@@ -30,7 +30,7 @@ def connect(switch, *hosts, bridge="br0"):
 
 
 class Churn:
-    """Flows added and deleted all the while, by two programs one after the other; none of them takes a packet away."""
+    """Adds and deletes flows continuously, by two programs in turn; none of them redirects a packet."""
 
     def __init__(self, switch):
         self.switch = switch
@@ -40,8 +40,8 @@ class Churn:
         self.thread = threading.Thread(target=self._run)
 
     def _run(self):
-        # More specific and less specific than the traffic's own megaflows, with another way to the same place.
-        # Where some resubmit to comes first, and stays.
+        # More specific and less specific than the traffic's own megaflows, with another path to the same port.
+        # The target of a resubmit is added first, and stays.
         flows = "table=5,cookie=9,actions=normal\n"
         flows += "".join(
             f"table=0,priority={1000 + n % 7},cookie=9,tcp,tp_dst={n},actions=normal\n"
@@ -79,7 +79,7 @@ def udp_transfer(sender, receiver, address, length, count=UDP_DATAGRAMS):
     sink = receiver.start_python("transfer.py", "udp-sink", address, 5100)
     sender.python("transfer.py", "udp-source", address, 5100, count, length)
     whole, spoilt, doubled = map(int, finish(sink).out.split())
-    # The sender waits for the receiver, so that there is no reason for one to be lost but a flow that just changes.
+    # The sender waits for the receiver, so that only a changing flow could lose a datagram.
     print(f"{whole} of {count} datagrams of {length} bytes arrived")
     assert (spoilt, doubled) == (0, 0) and whole >= count - count // 100, f"{whole} of {count} datagrams arrived"
 
@@ -93,7 +93,7 @@ def iperf3(sender, receiver, address, *words):
 
 
 def assert_tagged(namespace, sender, address, vid):
-    """Another eye on the cable: pings of the sender pass there with the tag."""
+    """Watches the cable: pings of the sender pass with the tag."""
     words = ["tcpdump", "-i", sender.port, "-n", "-e", "-c", "1", "--immediate-mode", f"vlan {vid} and icmp"]
     capture = subprocess.Popen(
         namespace.words(*words), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
@@ -102,7 +102,7 @@ def assert_tagged(namespace, sender, address, vid):
     assert f"vlan {vid}," in capture.communicate()[0]
 
 
-def test_a_flow_and_a_port_in_the_way(making):
+def test_a_blocking_flow_and_a_removed_port(making):
     switch = making.switch(start="kernel")
     hosts = [making.host(switch, number) for number in (1, 2, 3)]
     connect(switch, *hosts)
@@ -111,13 +111,13 @@ def test_a_flow_and_a_port_in_the_way(making):
     table = switch.appctl("fdb/show", "br0")
     for host in hosts:
         assert f"{host.mac}" in table
-    # A flow stands in the way, and no longer.
+    # A flow blocks the traffic only while it exists.
     switch.ofctl("add-flow", "br0", "priority=40000,icmp,in_port=1,actions=drop")
     hosts[0].cannot_ping(hosts[1].address)
     hosts[1].ping(hosts[2].address)
     switch.ofctl("del-flows", "br0", "icmp")
     hosts[0].ping(hosts[1].address)
-    # A port that is taken away and comes back.
+    # A port that is removed and added again.
     switch.vsctl("del-port", "br0", "p2")
     hosts[0].cannot_ping(hosts[1].address)
     switch.vsctl("add-port", "br0", "p2")
@@ -151,18 +151,18 @@ def test_transfers_under_changing_flows(making, mtu, tagged, offloads):
         if tagged:
             assert_tagged(making.namespaces[0], one, address, 5)
         tcp_transfer(one, two, address)
-        # Whole datagrams, and datagrams that the sender cuts into fragments.
+        # Whole datagrams, and datagrams that the sender fragments.
         udp_transfer(one, two, address, mtu - 100)
         udp_transfer(one, two, address, 2 * mtu)
         end = iperf3(one, two, address)
         assert end["sum_received"]["bytes"] > 0
-        # This one waits for nobody: how many get through is a matter of the machine's speed.
+        # Without flow control, the number of received datagrams depends on the machine's speed.
         end = iperf3(one, two, address, "--udp", "--bitrate", "5M")
         assert end["sum"]["packets"] > end["sum"]["lost_packets"]
 
 
 def test_access_and_trunk_ports(making):
-    """Host 1 is in VLAN 5 without knowing it, host 2 tags; host 3 is in VLAN 6."""
+    """Host 1 is in VLAN 5 without tags, host 2 tags; host 3 is in VLAN 6."""
     switch = making.switch(start="kernel")
     one, two, three = (making.host(switch, n, TaggingHost if n == 2 else Host) for n in (1, 2, 3))
     connect(switch, one, two, three)

@@ -1,5 +1,5 @@
-"""Packets told to IPFIX collectors: the same packets through Open vSwitch's daemon and ours make the same messages, but for
-times, and the same statistics and traces."""
+"""IPFIX: the same packets through Open vSwitch's daemon and ours produce the same messages, except for times, and
+the same statistics and traces."""
 
 import difflib
 import pprint
@@ -19,7 +19,7 @@ from waiting import until
 
 A, B = "50:54:00:00:00:05", "50:54:00:00:00:07"
 MULTICAST, BROADCAST = "51:54:00:00:00:07", "ff:ff:ff:ff:ff:ff"
-# Messages that come before the first record: templates, and the exporter of itself.
+# Messages before the first record: templates, and the exporter's own record.
 FIRST = 20
 
 
@@ -85,8 +85,8 @@ class Exporting:
         self.switch.vsctl("--", *self.ipfix(*columns), "--", "set", "bridge", "br0", "ipfix=@i")
 
     def receive(self, *frames):
-        """Each frame is the first of its cached flow: of others, Open vSwitch knows no actions, and takes them for
-        dropped."""
+        """Each frame is the first of its cached flow: for others, Open vSwitch does not know the actions, and treats
+        them as dropped."""
         for frame in frames:
             self.switch.appctl("revalidator/purge")
             self.dummies.receive("p1", frame)
@@ -105,12 +105,12 @@ class Exporting:
 
 @pytest.fixture
 def both(making, peers):
-    """Open vSwitch's daemon and ours, set up alike."""
+    """Open vSwitch's daemon and ours, with the same configuration."""
     return [Exporting(making.switch(maker=peers)), Exporting(making.switch())]
 
 
 def alike(both, what):
-    """Does the same with both, and returns what came of it, which must be the same."""
+    """Runs a function on both, and returns its result, which must be equal."""
     theirs, ours = (what(each) for each in both)
     lines = [pprint.pformat(result, width=60).splitlines() for result in (theirs, ours)]
     assert ours == theirs, "\n".join(difflib.unified_diff(*lines, "Open vSwitch", "ours", lineterm="", n=20))
@@ -155,14 +155,14 @@ ACTIONS = {
 def test_records_of_actions(both, name):
     records = sum(actions.count("collector_set_id=1,") for actions in ACTIONS.values())
 
-    def told(each):
+    def reported(each):
         each.collector_set()
         for actions in ACTIONS.values():
             each.dummies.flows(f"in_port=1,actions={actions}", version="OpenFlow13")
             each.receive(FRAMES[name])
         return each.collector.read(FIRST + records)
 
-    alike(both, told)
+    alike(both, reported)
     assert alike(both, lambda each: each.collector.pending()) == 0
 
 
@@ -190,12 +190,12 @@ def test_traces(both):
 
 
 def test_a_cache(both):
-    """Flows end for want of room, and at the latest with their exporter."""
+    """Flows are exported when the cache is full, and at the latest with the end of their exporter."""
 
     def tcp(port, flags, size=0):
         return eth() / ip(6) / TCP(sport=8, dport=port, flags=flags) / Raw(b"z" * size)
 
-    def told(each):
+    def reported(each):
         each.collector_set("cache_active_timeout=4200", "cache_max_flows=2", "other_config:virtual_obs_id=abc")
         each.dummies.flows(f"in_port=1,actions={sample()},2")
         each.receive(tcp(1, "A"), tcp(2, "PA", 50), tcp(1, "A", 10), tcp(1, "FA"), tcp(2, "A"))
@@ -205,7 +205,7 @@ def test_a_cache(both):
         each.switch.vsctl("--all", "destroy", "Flow_Sample_Collector_Set")
         return before, full, each.collector.read(2), each.statistics("flow")
 
-    alike(both, told)
+    alike(both, reported)
 
 
 def test_time_ends_flows(making):
@@ -220,14 +220,14 @@ def test_time_ends_flows(making):
 
 
 def test_all_packets_of_a_bridge(both):
-    def told(each):
+    def reported(each):
         each.sample_bridge("sampling=1", "obs_domain_id=3", "obs_point_id=4")
         each.dummies.flows("in_port=1,actions=2,LOCAL,3")
         frames = [FRAMES[name] for name in ("udp", "tcp6", "vlan", "multicast", "broadcast", "gre")]
         each.receive(*frames)
         return each.collector.read(FIRST + 4 * len(frames)), each.wait_statistics("bridge", "sampled pkts=24")
 
-    messages, statistics = alike(both, told)
+    messages, statistics = alike(both, reported)
     assert "bridge ipfix: flows=24" in statistics
     for each in both:
         each.switch.vsctl("clear", "bridge", "br0", "ipfix")
@@ -236,7 +236,7 @@ def test_all_packets_of_a_bridge(both):
 
 
 def test_two_bridges(both):
-    """A packet is told of where it comes in, and where it goes out."""
+    """A packet is reported at ingress and at egress."""
 
     def traces(each):
         each.sample_bridge("sampling=1")
@@ -257,7 +257,7 @@ def test_two_bridges(both):
 
 
 def test_two_collectors_and_none(both):
-    """Messages that nobody takes are counted."""
+    """Messages that cannot be delivered are counted."""
 
     def statistics(each):
         second = Collector(each.switch, "second")
@@ -272,8 +272,8 @@ def test_two_collectors_and_none(both):
     alike(both, statistics)
 
 
-def test_one_of_so_many(making):
-    """Each packet is sampled with the probability that its action says; the rest pass."""
+def test_sampling_probability(making):
+    """Each packet is sampled with the probability of its action; the others pass unsampled."""
     each = Exporting(making.switch())
     each.collector_set()
     each.dummies.flows(f"in_port=1,actions={sample(probability=65535 // 4)},2")
@@ -285,5 +285,5 @@ def test_one_of_so_many(making):
     # Six standard deviations: 6 * sqrt(2000 * 1/4 * 3/4).
     until(lambda: abs(sampled() - count / 4) < 117, lambda: f"a fourth of {count}, not {sampled()}")
     told = FIRST + sampled()
-    for message in each.collector.messages(told):
+    for message in each.collector.messages(reported):
         assert struct.unpack_from("!H", message)[0] == 10

@@ -1,4 +1,4 @@
-"""ovs-ofctl prints JSON that says what its text says."""
+"""The JSON of ovs-ofctl agrees with its text."""
 
 import json
 

@@ -1,4 +1,5 @@
-"""LLDP and auto-attach: with Debian's lldpd at the other end of a cable, and beside Open vSwitch's daemon on the same frames."""
+"""LLDP and auto-attach: with Debian's lldpd at the other end of a cable, and compared with Open vSwitch's daemon on
+the same frames."""
 
 import json
 import re
@@ -22,7 +23,7 @@ class Lldpd:
 
     def __init__(self, host):
         self.host = host
-        # lldpcli gives its privileges up before it connects: the directory is open to all.
+        # lldpcli drops its privileges before it connects: the directory is open to all.
         self.directory = Path(tempfile.mkdtemp(prefix="fslldp", dir="/tmp"))
         self.directory.chmod(0o755)
         self.socket = self.directory / "socket"
@@ -40,7 +41,7 @@ class Lldpd:
         return shown["lldp"][0].get("interface", [])
 
     def stop(self):
-        """Ends it as a service is ended, and waits for that."""
+        """Ends it by SIGTERM like a service, and waits for its end."""
         if self.process.poll() is None:
             self.process.terminate()
         self.process.wait()
@@ -55,18 +56,18 @@ def neighbours(switch, port):
     return json.loads(switch.ours.appctl("--format", "json", "autoattach/status"))[port]
 
 
-def test_lldpd_and_the_switch_know_each_other(making):
+def test_lldpd_and_the_switch_are_neighbours(making):
     switch = making.switch(start="kernel")
     one, other = making.host(switch, 1), making.host(switch, 2)
     switch.vsctl("add-br", "br0", "--", "add-port", "br0", one.port, "--", "add-port", "br0", other.port)
-    # All frames go to the other port, even those of LLDP, unless the switch takes them itself.
+    # The flow sends all frames to the other port, even LLDP, unless the switch takes them first.
     switch.ofctl("add-flow", "br0", f"priority=9,in_port={one.port},actions={other.port}")
     switch.ours.vsctl("set", "interface", one.port, "lldp:enable=true")
     words = ["--", "--id=@a", "create", "AutoAttach", "system_name=a-switch", "system_description=of-tests"]
     switch.ours.vsctl("set", "bridge", "br0", "auto_attach=@a", *words)
     lldpd, beside = Lldpd(one), Lldpd(other)
     try:
-        # What the switch says, as lldpd understands it.
+        # The switch's LLDPDU, as decoded by lldpd.
         seen = until(lldpd.neighbours, "the switch as a neighbour of lldpd")[0]
         mac = switch.vsctl("get", "interface", one.port, "mac_in_use").strip('"')
         chassis, port = seen["chassis"][0], seen["port"][0]
@@ -74,7 +75,7 @@ def test_lldpd_and_the_switch_know_each_other(making):
         assert chassis["name"][0]["value"] == "a-switch" and chassis["descr"][0]["value"] == "of-tests"
         assert (port["id"][0]["type"], port["id"][0]["value"]) == ("ifname", one.port)
         assert port["ttl"][0]["value"] == "120"
-        # What lldpd says, as the switch understands it.
+        # lldpd's LLDPDU, as decoded by the switch.
         [known] = until(lambda: neighbours(switch, one.port), "lldpd as a neighbour of the switch")
         assert known["system_description"] == "a host of the tests" and known["ttl"] == 4
         assert known["port_id"] == one.mac, known
@@ -83,17 +84,17 @@ def test_lldpd_and_the_switch_know_each_other(making):
         )
         assert (counts["rx_discarded"], counts["insert"], counts["drop"]) == (0, 1, 0)
         assert "slow_path(lldp)" in switch.ours.appctl("dpctl/dump-flows")
-        # The frames of one went nowhere else, and the port without LLDP has no state.
+        # The frames of one were not forwarded, and the port without LLDP has no state.
         assert not beside.neighbours()
         assert one.port in switch.ours.appctl("autoattach/status") and other.port not in switch.ours.appctl(
             "autoattach/status"
         )
-        # It says goodbye when it ends.
+        # It sends a shutdown LLDPDU when it ends.
         lldpd.stop()
         until(lambda: not neighbours(switch, one.port), "the end of the neighbour")
         counts = statistics(switch, one.port)
         assert counts["delete"] + counts["ageout"] == 1, counts
-        # Disabled, its frames go where the tables say.
+        # With LLDP disabled, its frames follow the tables.
         switch.ours.vsctl("clear", "interface", one.port, "lldp")
         assert switch.ours.appctl("autoattach/status") == ""
         lldpd = Lldpd(one)
@@ -136,8 +137,8 @@ FRAMES = {
 }
 
 
-# What Open vSwitch 4.0.0 shows after each of these frames in turn, and the end of the frame that it sends. Older versions
-# count and write some of this differently, so they are no reference for it.
+# The output of Open vSwitch 4.0.0 after each of these frames in turn, and the end of the frame that it sends. Older
+# versions count and print some of this differently, so they are no reference.
 RECORDED = json.loads((Path(__file__).parent / "lldp_of_open_vswitch.json").read_text())
 
 
@@ -152,13 +153,13 @@ def both(module_making, peers):
 
 
 def is_reference(switch):
-    """Whether it is Open vSwitch of a version whose behaviour is recorded here."""
+    """Whether the version of Open vSwitch is the one recorded here."""
     version = re.search(r"Open vSwitch\) (\d+)", switch.ours.run("ovs-vswitchd", "--version").out)
     return version is not None and int(version[1]) >= 4
 
 
 def test_frames(both):
-    """Neighbours, mappings and counters after each frame, without what the daemons sent meanwhile."""
+    """Neighbours, mappings and counters after each frame, without frames that the daemons sent meanwhile."""
 
     def shown(switch, name):
         def received():
@@ -196,7 +197,7 @@ def test_vlans_of_mappings_are_trunked(both):
 
 
 def test_frames_sent(both):
-    """But for the description, both send the same, once they send the last mapping alone."""
+    """Except for the description, both send the same, once they send the last mapping alone."""
     heads = []
     for switch, name in zip(both, (b"openvswitch", b"Flowstone")):
 

@@ -1,4 +1,4 @@
-"""Meters by Debian's ovs-ofctl and ours: what they say of them, and what becomes of packets."""
+"""Meters by Debian's ovs-ofctl and ours: configuration, statistics, and their effect on packets."""
 
 import pytest
 
@@ -7,7 +7,7 @@ ARP = "in_port(1),eth(src=50:54:00:00:00:09,dst=ff:ff:ff:ff:ff:ff),eth_type(0x08
 
 @pytest.fixture
 def ofctl(tools):
-    """ovs-ofctl over OpenFlow 1.3, on br0 with ports 1 and 2: its exit code, and what it says."""
+    """Runs ovs-ofctl over OpenFlow 1.3, on br0 with ports 1 and 2; returns its exit code and output."""
     tools.vsctl("add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=dummy", "fail-mode=secure")
     for number, port in enumerate(("p1", "p2"), 1):
         tools.vsctl("add-port", "br0", port, "--", "set", "interface", port, "type=dummy", f"ofport_request={number}")
@@ -47,7 +47,7 @@ def test_meters_are_added_changed_shown_and_deleted(ofctl):
     assert ofctl("dump-meters")[1] == "OFPST_METER_CONFIG reply (OF1.3) (xid=0x2):\n"
 
 
-def test_what_is_no_meter(ofctl):
+def test_invalid_meters(ofctl):
     for text, what in [
         ("meter=0,pktps,bands=type=drop,rate=5", "invalid value for meter"),
         ("meter=5,bands=type=drop,rate=5", "meter must specify either 'kbps' or 'pktps'"),

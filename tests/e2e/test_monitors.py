@@ -1,5 +1,5 @@
-"""Flow monitors: what ovs-ofctl, Debian's and ours, hears of changes of flows over each version's form of them; who is told
-of changes of groups and meters; and groups that lead to themselves."""
+"""Flow monitors: the reports of flow changes to Debian's ovs-ofctl and ours in each version's format; reports of
+group and meter changes; and groups that lead to themselves."""
 
 import re
 import socket
@@ -16,7 +16,7 @@ BARRIER = re.compile(r"OFPT_BARRIER_REPLY[^\n]*:?\n")
 
 
 class Monitor:
-    """`ovs-ofctl monitor` of one maker in the background, and what it prints."""
+    """`ovs-ofctl monitor` of one maker in the background, and its output."""
 
     def __init__(self, tools, number, *words):
         self.switch = tools.switch
@@ -36,8 +36,8 @@ class Monitor:
         self.call("ofctl/send", message.hex())
 
     def events(self):
-        """Everything that was told so far: headers and what follows, less transaction ids."""
-        # What the switch has done before the barrier, it has told.
+        """All reports so far: headers and the lines after them, without transaction ids."""
+        # Before its barrier reply, the switch has reported all earlier changes.
         before = len(BARRIER.findall(self.path.read_text()))
         self.call("ofctl/barrier")
         until(lambda: len(BARRIER.findall(self.path.read_text())) > before, "the answer to a barrier")
@@ -58,7 +58,7 @@ def bridge(switch):
 
 @pytest.fixture
 def monitor(bridge, tools):
-    """Starts a monitor of the maker that the test is for."""
+    """Starts a monitor of the test's maker."""
     started = []
 
     def start(*words):
@@ -87,7 +87,7 @@ def headers(version):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_changes_are_told(monitor, ofctl, bridge, version):
+def test_changes_are_reported(monitor, ofctl, bridge, version):
     ofctl("add-flow", "priority=1,cookie=0x5,actions=2")
     watch = monitor("-O", version, "watch:")
     first = "INITIAL" if version == "OpenFlow14" else "ADDED"
@@ -118,7 +118,7 @@ def test_changes_are_told(monitor, ofctl, bridge, version):
     bridge.appctl("netdev-dummy/receive", "p2", frame)
     learned = "ADDED table=7 hard_timeout=1000 cookie=0x9 dl_dst=50:54:00:00:00:0a"
     until(lambda: learned in watch.events(), "the learned flow")
-    # It goes with the flow that taught it.
+    # It is deleted with the flow that learned it.
     ofctl("del-flows", "priority=30,in_port=2", strict=True)
     told = watch.events()
     assert told[len(want)].startswith(header) and "DELETED reason=delete table=7" in told[-1]
@@ -128,7 +128,7 @@ def test_changes_are_told(monitor, ofctl, bridge, version):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_what_a_monitor_asks_for(monitor, ofctl, version):
+def test_monitor_requests(monitor, ofctl, version):
     ofctl("add-flow", "priority=1,actions=2")
     ofctl("add-flow", "table=1,priority=1,ip,actions=1")
     quiet = monitor("-O", version, "watch:!initial,!modify,!actions,table=1")
@@ -185,8 +185,8 @@ SPECS = ["watch:", "watch:!own,!actions,out_port=2", "watch:!add,table=4", "watc
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_open_vswitch_tells_the_same(making, version):
-    """Debian's switch and ours, each heard by Debian's ovs-ofctl."""
+def test_open_vswitch_reports_the_same(making, version):
+    """Debian's switch and ours, each monitored by Debian's ovs-ofctl."""
     told = []
     for maker in (None, making.peers):
         switch = making.switch(maker=maker)
@@ -200,7 +200,7 @@ def test_open_vswitch_tells_the_same(making, version):
             monitor.end()
     ours, theirs = told
     for spec, one, other in zip(SPECS, ours, theirs):
-        # Which of several flows of one change is told first is nobody's business.
+        # The order of reports of several flows of one change is unspecified.
         assert by_message(one) == by_message(other), spec
         assert len(one) > 3, spec
 
@@ -214,7 +214,7 @@ def by_message(events):
     return [[first, *sorted(rest)] for first, *rest in messages]
 
 
-def test_ones_own_changes_are_told_in_short(monitor, ofctl):
+def test_own_changes_are_abbreviated(monitor, ofctl):
     watch = monitor("-O", "OpenFlow13", "watch:!own")
     flow_mod = struct.pack("!BBHI", 4, 14, 56, 0x1234) + struct.pack(
         "!QQBBHHHIIIHHHHI", 0, 0, 0, 0, 0, 0, 9, 0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0, 0, 1, 4, 0
@@ -252,7 +252,7 @@ class Connection:
         return data
 
     def until_barrier(self):
-        """What has come when a barrier is answered."""
+        """All messages before the reply to a barrier."""
         request = 18 if self.version == 1 else 20
         self.send(request, xid=0x7777)
         messages = []
@@ -269,8 +269,8 @@ def printed(switch, messages):
     return switch.peers.run("ovs-ofctl", "ofp-parse", path).out
 
 
-def test_who_does_not_read_is_paused_and_told_later(bridge, ofctl):
-    """As to how much is queued before the pause, Open vSwitch has the same limit."""
+def test_a_slow_reader_is_paused_and_resumed(bridge, ofctl):
+    """Open vSwitch has the same limit for the queue before a pause."""
     connection = Connection(bridge, 5)
     match_all = struct.pack("!HHI", 1, 4, 0)
     monitor = struct.pack("!IIIHBB", 1, 0xFFFFFFFF, 0xFFFFFFFF, 0x1F, 0xFF, 0) + match_all

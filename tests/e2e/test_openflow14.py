@@ -1,4 +1,4 @@
-"""OpenFlow 1.4: Debian's ovs-ofctl and ours, the same words to the same switch."""
+"""OpenFlow 1.4: Debian's ovs-ofctl and ours, with the same command lines and the same switch."""
 
 import re
 
@@ -8,7 +8,7 @@ from switch import known_to_both
 
 @pytest.fixture
 def both(switch):
-    """Runs ovs-ofctl over OpenFlow 1.4 on br0 with ports 1 and 2, Debian's and ours, and gives what both of them say."""
+    """Runs Debian's ovs-ofctl and ours over OpenFlow 1.4 on br0 with ports 1 and 2, and returns their common output."""
     vsctl = switch.peers.vsctl
     vsctl("add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=dummy", "fail-mode=secure")
     for number, port in enumerate(("p1", "p2"), 1):
@@ -29,7 +29,7 @@ def both(switch):
     return run
 
 
-def test_what_the_switch_tells_of_itself(both):
+def test_switch_description(both):
     for command in ("show", "dump-ports-desc", "dump-ports", "dump-tables", "dump-table-desc"):
         code, told = both(command)
         assert code == 0 and "OF1.4" in told, command

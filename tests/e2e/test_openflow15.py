@@ -1,4 +1,4 @@
-"""All versions of OpenFlow on one switch: Debian's ovs-ofctl and ours, the same words to the same switch."""
+"""All versions of OpenFlow on one switch: Debian's ovs-ofctl and ours, with the same command lines."""
 
 import re
 
@@ -9,7 +9,7 @@ VERSIONS = ["OpenFlow10", "OpenFlow11", "OpenFlow12", "OpenFlow13", "OpenFlow14"
 
 
 def normal(text):
-    """What a command said, less what changes by itself."""
+    """The output of a command, without fields that change by themselves."""
     text = re.sub(r"xid=0x[0-9a-f]+", "xid", text)
     text = re.sub(r"(duration[=: ])[0-9.]*s", r"\1", text)
     return known_to_both(re.sub(r"20[0-9T:.Z-]*\|[0-9]*\|", "", text))
@@ -32,13 +32,13 @@ class Both:
         return done.code, normal(done.out + done.err)
 
     def __call__(self, version, *words):
-        """What both say, which must be the same."""
+        """The output of both, which must be equal."""
         first, second = (self.said(tools, version, words) for tools in (self.switch.peers, self.switch.ours))
         assert first == second, (version, words)
         return first
 
     def ok(self, version, *words):
-        """Debian's alone, without a word in answer."""
+        """Runs Debian's alone, and expects no output."""
         assert self.said(self.switch.peers, version, words) == (0, ""), (version, words)
 
 
@@ -70,9 +70,9 @@ def test_flows_and_packets_in_every_version(both):
         both.ok(version, "mod-flows", "tcp,actions=output:2")
         both.ok(version, "mod-flows", "udp,actions=output:2")
         flows = both(version, "--no-stats", "dump-flows")[1]
-        # The oldest two add what there is not to be modified.
+        # In the oldest two versions, modifying missing flows adds them.
         assert ("udp" in flows) == (version in VERSIONS[:2]), version
-        # OpenFlow 1.0 always says what the cookie is to be.
+        # OpenFlow 1.0 always sets the cookie.
         cookie = "" if version == "OpenFlow10" else "cookie=0x5, "
         assert f" {cookie}idle_timeout=60, priority=9,tcp,tp_dst=80 actions=output:2" in flows
         assert both(version, "dump-aggregate")[1].endswith(f"flow_count={flows.count('actions=')}\n")

@@ -1,5 +1,5 @@
-"""Every type of port against every other: pings, TCP and UDP of IPv4 and IPv6 with all bytes checked, frames of 9,000 bytes,
-fragments, VLAN tags set by hosts and by the switch, and every checksum summed up by the receiver."""
+"""Every type of port against every other: pings, TCP and UDP over IPv4 and IPv6 with all bytes checked, frames of
+9,000 bytes, fragments, VLAN tags set by hosts and by the switch, and every checksum verified by the receiver."""
 
 import itertools
 
@@ -14,17 +14,17 @@ from watch import NEEDS_CSUM, total, wrong
 
 TCP_BYTES = 1_500_000
 DATAGRAMS = 64
-# Of IPv6, which takes the same ways.
+# Lengths for IPv6, which takes the same paths.
 TCP6_BYTES = 300_000
 DATAGRAMS6 = 16
 
-# Those whose hosts' large frames reach the switch whole, and leave it so.
+# Types whose hosts' large frames reach the switch unsegmented, and leave it so.
 WHOLE = {"system", "internal", "local", "patch"}
 
 
 @pytest.fixture(scope="module")
 def ends(module_making):
-    """Two hosts of each kind on one switch, made when they are first asked for."""
+    """Two hosts of each kind on one switch, created on first use."""
     switch = module_making.switch(start="kernel")
     switch.vsctl("add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=netdev")
     made = {}
@@ -38,7 +38,7 @@ def ends(module_making):
 
 
 def exchange(one, two, network, *lengths):
-    """Pings with frames of all sizes, then TCP and datagrams of these lengths, to there and back."""
+    """Pings with frames of all sizes, then TCP and datagrams of these lengths, in both directions."""
     address = two.at(network)
     one.ping(address)
     one.ping(address, "-s", MTU - 28, "-M", "do")
@@ -47,7 +47,7 @@ def exchange(one, two, network, *lengths):
 
 
 def exchange6(one, two, network):
-    """The same of IPv6, in less."""
+    """The same over IPv6, with less traffic."""
     address = two.at6(network)
     one.ping(address)
     one.ping(address, "-s", 3 * MTU)
@@ -59,7 +59,7 @@ PAIRS = list(itertools.combinations_with_replacement(KINDS, 2))
 
 @pytest.mark.parametrize(("a", "b"), PAIRS, ids=map("-".join, PAIRS))
 def test_pair(ends, a, b):
-    """Checksums and large frames survive on every way, also those that the switch has to finish and to cut."""
+    """Checksums and large frames survive on every path, also those that the switch must complete and segment."""
     one, two = ends(a, 0), ends(b, 1)
     switch = one.switch
     with one.watched(first=True), two.watched(first=False):
@@ -85,8 +85,8 @@ LAYERS = [(TCP(sport=5, dport=6, flags="PA"), 16), (UDP(sport=5, dport=6), 6)]
 
 @pytest.mark.parametrize(("layer", "field"), LAYERS, ids=["tcp", "udp"])
 @pytest.mark.parametrize("version", [4, 6])
-def test_the_watch_sees_what_is_wrong(layer, field, version):
-    """Whoever judges the checksums is judged by scapy's: each byte that differs is found, and each mark that is misplaced."""
+def test_the_verifier_finds_errors(layer, field, version):
+    """Tests the verifier with scapy: it finds each changed byte, and each misplaced partial checksum."""
     network = IP(src="10.0.0.1", dst="10.0.0.2") if version == 4 else IPv6(src="fd00::1", dst="fd00::2")
     kind = type(layer).__name__.lower() + ("" if version == 4 else "6")
     frame = bytes(Ether() / network / layer / Raw(b"odd number of bytes"))

@@ -1,5 +1,4 @@
-"""Packet threads and receive queues: which thread asks which queue, as configured, and what becomes of packets while that
-changes."""
+"""Packet threads and receive queues: the configured assignment, and packets while it changes."""
 
 import json
 import os
@@ -14,13 +13,14 @@ from waiting import until
 
 CORES = sorted(os.sched_getaffinity(0))
 two_cores = pytest.mark.skipif(CORES[:2] != [0, 1], reason="needs the cores 0 and 1")
-# Threads that are pinned to cores share them with everything else here: they are to sleep.
+# Pinned threads share their cores with other processes here, so they sleep when idle.
 SLEEP = "other_config:pmd-maxsleep=10000"
 ROUND_ROBIN = ["set", "open_vswitch", ".", "other_config:pmd-rxq-assign=roundrobin"]
 
 
 def dummy_pmds(switch, **queues):
-    """A bridge with ports of type dummy-pmd with so many queues, numbered from 1, each writing what it sends to a file."""
+    """A bridge with ports of type dummy-pmd with the given numbers of queues, numbered from 1, each with a capture
+    of sent frames."""
     switch.vsctl("add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=dummy", "fail-mode=secure")
     switch.vsctl("set", "open_vswitch", ".", SLEEP)
     for number, (port, n) in enumerate(queues.items(), 1):
@@ -49,14 +49,14 @@ def queues_by_core(switch, *words):
 
 
 def shown(switch, *words):
-    """pmd-rxq-show without how busy all is; of ports that Open vSwitch asks in its main thread it tells nothing."""
+    """pmd-rxq-show without loads; without ports that Open vSwitch polls in its main thread, which it does not list."""
     lines = switch.appctl("dpif-netdev/pmd-rxq-show", *words).splitlines()
     lines = [line for line in lines if "port: br0 " not in line]
     return [re.sub(r"(usage|overhead): .*", r"\1", line) for line in lines]
 
 
 @two_cores
-def test_queues_are_dealt_as_open_vswitch_deals_them(making):
+def test_queues_are_assigned_as_in_open_vswitch(making):
     theirs, ours = (making.switch(maker=maker) for maker in (making.peers, None))
     affinity = "other_config:pmd-rxq-affinity"
     steps = [
@@ -77,7 +77,7 @@ def test_queues_are_dealt_as_open_vswitch_deals_them(making):
     for switch in (theirs, ours):
         dummy_pmds(switch, p1=4, p2=1)
     for step in steps:
-        # With all cores isolated Open vSwitch leaves queues unasked, here they share.
+        # With all cores isolated, Open vSwitch leaves queues unpolled; here they share cores.
         for switch in (theirs, ours):
             switch.vsctl(*step)
         if '"0:1,2:0"' in step[-1]:
@@ -88,7 +88,7 @@ def test_queues_are_dealt_as_open_vswitch_deals_them(making):
             continue
         expected = until_steady(lambda: shown(theirs))
         if step in steps[steps.index(ROUND_ROBIN) :]:
-            # With that Open vSwitch takes ports in the order of a hash table: the numbers are alike, not the queues.
+            # In this mode Open vSwitch takes ports in the order of a hash table: the numbers are equal, not the queues.
             count = lambda lines: sorted(line for line in lines if "port:" not in line)
             assert count(shown(ours)) == count(expected), step
             assert sum("port:" in line for line in shown(ours)) == sum("port:" in line for line in expected)
@@ -106,7 +106,7 @@ def test_queues_are_dealt_as_open_vswitch_deals_them(making):
 
 
 def until_steady(look):
-    """What `look` sees twice in a row."""
+    """Polls `look` until it returns the same value twice in a row."""
     seen = [None]
 
     def again():
@@ -122,7 +122,7 @@ def test_the_core_of_a_queue_forwards_its_packets(switch):
     switch.ofctl("add-flow", "br0", "in_port=1,actions=2")
     configure(switch, "pmd-cpu-mask=3")
     switch.vsctl("set", "interface", "p1", 'other_config:pmd-rxq-affinity="0:0,1:1,2:7"')
-    # Queue 2 cannot have core 7, and both others are isolated.
+    # Queue 2 cannot have core 7, and both other cores are isolated.
     by_core = queues_by_core(switch)
     assert ("p1", 0) in by_core[0] and ("p1", 1) in by_core[1]
     text = "Core  7 cannot be pinned with port 'p1' rx queue 2. Use pmd-cpu-mask to enable a pmd on core 7. An alternative"
@@ -137,14 +137,14 @@ def test_the_core_of_a_queue_forwards_its_packets(switch):
     stats = switch.appctl("dpif-netdev/pmd-stats-show", "-pmd", "1")
     assert stats.startswith("pmd thread numa_id 0 core_id 1:\n  packets received: 10\n")
     assert "core_id 1:" in switch.appctl("dpif-netdev/pmd-perf-show", "-nh", "-pmd", "1")
-    # A thread that ends takes nothing along from the sums.
+    # Counters of an ended thread stay in the sums.
     hits = lambda: sum(map(int, re.search(r"hit:(\d+) missed:(\d+)", switch.appctl("dpif/show")).groups()))
     before = hits()
     configure(switch, "pmd-cpu-mask=1")
     assert received() == {0: 5} and hits() == before
     configure(switch, "pmd-cpu-mask=3")
     assert received() == {0: 5, 1: 0}, "a thread begins from zero"
-    # After an interval it is known what a queue costs.
+    # After an interval the cost of queues is known.
     percent = lambda: [q["usage_percent"] for q in as_json(switch, "dpif-netdev/pmd-rxq-show", "-pmd", "0")[0]["queues"]]
     until(lambda: all(p is not None and 0 <= p <= 100 for p in percent()), percent)
     text = switch.appctl("dpif-netdev/pmd-rxq-show", "-pmd", "0")
@@ -163,7 +163,7 @@ def inject(switch, queue, numbers):
 def test_no_packet_is_lost_while_threads_and_ports_change(switch):
     dummy_pmds(switch, p1=4, p2=1)
     switch.ofctl("add-flow", "br0", "in_port=1,actions=2")
-    # The flow is there before the others, which then stay in order.
+    # The flow is installed before the other frames, which then stay in order.
     inject(switch, 0, [0])
     frames = lambda: pcap.packets(switch.directory / "p2-tx.pcap")
     until(lambda: len(frames()) == 1, "the first frame")
@@ -204,14 +204,14 @@ def test_no_packet_is_lost_while_threads_and_ports_change(switch):
     assert "drop" not in switch.appctl("dpif/show-drops").replace("No drops", "")
 
 
-def test_what_cannot_be_is_said(switch):
+def test_invalid_settings_are_reported(switch):
     dummy_pmds(switch, p1=2)
     beyond = 60
     assert beyond > max(CORES)
     configure(switch, f"pmd-cpu-mask={1 << beyond:x}")
     assert f"pmd-cpu-mask has core {beyond}, which this machine has not, or not online" in switch.log()
     assert "packet threads run anywhere" in switch.log()
-    # As many threads as a port has queues, if there are processors.
+    # As many threads as a port has queues, if there are enough processors.
     threads = as_json(switch, "dpif-netdev/pmd-rxq-show")
     assert len(threads) == min(2, len(CORES)) and not any(thread["pinned"] for thread in threads)
     configure(switch, "pmd-rxq-assign=best", "pmd-auto-lb=maybe", "pmd-auto-lb-load-threshold=101", "pmd-sleep-max=long")
@@ -245,7 +245,7 @@ def test_sleep_is_shown(switch):
     (shown,) = as_json(switch, "dpif-netdev/pmd-sleep-show")
     assert (shown["default_max_sleep_us"], shown["threads"][0]["max_sleep_us"]) == (50, 7)
     assert shown["threads"][0] | {"pinned": True, "core_id": CORES[0]} == shown["threads"][0]
-    # A thread on a core does not sleep unless it is told to.
+    # A pinned thread does not sleep unless configured.
     configure(switch, "pmd-sleep-max=0")
     perf = lambda: as_json(switch, "dpif-netdev/pmd-perf-show", "-nh")[0]
     before = perf()
@@ -277,10 +277,10 @@ def test_a_device_of_the_kernel_with_several_queues(making, kernel_switch):
     assert [q for q in sorted(queues()) if q[0] == "p1"] == [("p1", 0), ("p1", 1)]
     hosts[0].ping(hosts[1].address)
     hosts[1].ping(hosts[0].address)
-    # Each frame comes once.
+    # Each frame arrives once.
     answers = hosts[0].run("ping", "-c", "20", "-i", "0.01", hosts[1].address).out
     assert "20 received" in answers and "duplicates" not in answers, answers
-    # With other queues the device is opened anew, under the same number.
+    # With another number of queues the device is opened again, under the same number.
     switch.vsctl("set", "interface", "p1", "options:n_rxq=4")
     assert len([q for q in queues() if q[0] == "p1"]) == 4
     assert switch.vsctl("get", "interface", "p1", "ofport") == "1"

@@ -1,5 +1,5 @@
-"""Ports that come, go and die while others have traffic: connections of third parties outlive that, whatever the type, and
-the port works again when its device does."""
+"""Ports that are added, removed and fail while others have traffic: connections of other hosts survive, for all
+types, and the port works again when its device does."""
 
 import subprocess
 
@@ -11,7 +11,7 @@ from waiting import until
 
 
 class Bystanders:
-    """Connections between hosts that nothing happens to, in packets that never stop."""
+    """Connections between unaffected hosts, with continuous packets."""
 
     def __init__(self, pairs):
         self.pairs = pairs
@@ -32,7 +32,7 @@ class Bystanders:
 
 
 class Pings:
-    """A host that pings another all the while, whatever becomes of it."""
+    """A host that pings another continuously, whether answered or not."""
 
     def __init__(self, host, address):
         self.host, self.address = host, address
@@ -58,7 +58,7 @@ def place(module_making):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_port_comes_goes_and_dies(place, kind):
+def test_a_port_is_added_removed_and_fails(place, kind):
     making, switch, pairs = place
     (one, _), (other, _) = pairs
     number = 10 + list(KINDS).index(kind)
@@ -70,7 +70,7 @@ def test_a_port_comes_goes_and_dies(place, kind):
             victim.run("ip", "addr", "flush", "dev", "e0")
             victim.settle("e0", 1)
             for host in (one, other):
-                # A new device has a new address, perhaps.
+                # A new device may have a new address.
                 host.run("ip", "neigh", "flush", "dev", "e0")
                 host.ping(victim_address)
                 victim.ping(host.at(1))
@@ -90,7 +90,7 @@ def test_a_port_comes_goes_and_dies(place, kind):
         victim.delete_port()
 
 
-def test_the_switch_is_killed_and_comes_back(place):
+def test_the_switch_is_killed_and_restarted(place):
     _, switch, pairs = place
     with Bystanders(pairs):
         for _ in range(2):

@@ -1,5 +1,4 @@
-"""os-ken's applications with a REST interface, unmodified: a router, and everything that OpenFlow's statistics and
-changes offer."""
+"""os-ken's applications with a REST interface, unmodified: a router, and all of OpenFlow's statistics and changes."""
 
 import pytest
 
@@ -11,7 +10,7 @@ WEST, EAST = "0000000000000001", "0000000000000002"
 
 
 def give_address(host, address, gateway):
-    """The only address of a host, and where packets to elsewhere go."""
+    """Sets the only address of a host, and its default gateway."""
     host.run("ip", "addr", "flush", "dev", "e0")
     host.run("ip", "addr", "add", address, "dev", "e0")
     host.run("ip", "route", "add", "default", "via", gateway)
@@ -19,7 +18,7 @@ def give_address(host, address, gateway):
 
 @pytest.mark.parametrize("version", ["OpenFlow10", "OpenFlow12", "OpenFlow13"])
 def test_rest_router(making, version):
-    """Two routers with a network between them: addresses and routes are set by REST, and packets take them."""
+    """Two routers with a network between them: REST calls set addresses and routes, and packets follow them."""
     switch = making.switch(start="kernel")
     west, east = (making.host(switch, number) for number in (1, 2))
     connect(switch, west, bridge="west")
@@ -48,7 +47,7 @@ def test_rest_router(making, version):
         post(WEST, address="192.168.10.1/30")
         post(EAST, address="172.16.30.1/24")
         post(EAST, address="192.168.10.2/30")
-        # The router answers for its own address, and has no way to the other network yet.
+        # The router answers for its own address, and has no route to the other network yet.
         west.ping("172.16.20.1")
         west.run("ping", "-c", "2", "-W", "2", "172.16.30.10", check=False)
         (answer,) = router.rest("GET", f"/router/{WEST}")
@@ -60,7 +59,7 @@ def test_rest_router(making, version):
         west.ping("172.16.30.10")
         east.ping("172.16.20.10")
         tcp_transfer(west, east, "172.16.30.10", 1_000_000)
-        # Routers on the way: two of them, in OpenFlow versions that can take from the time to live.
+        # Routers on the path: two, in OpenFlow versions that can decrement the TTL.
         output = west.ping("172.16.30.10").out
         assert "ttl=62" in output or version == "OpenFlow10", output
         (answer,) = router.rest("GET", f"/router/{WEST}")
@@ -69,16 +68,16 @@ def test_rest_router(making, version):
         (answer,) = router.rest("DELETE", f"/router/{WEST}", {"route_id": str(route["route_id"])})
         assert answer["command_result"][0]["result"] == "success", answer
         until(lambda: west.run("ping", "-c", "1", "-W", "1", "172.16.30.10", check=False).code != 0, "no way any more")
-        # What makes no sense is refused by the application, not passed on.
+        # The application refuses nonsense instead of passing it on.
         router.rest("POST", "/router/00000000000000ff", {"address": "1.1.1.1/8"}, status=404)
 
 
-# Where flows have instructions in the words of the application, and ports properties.
+# Versions with instructions in the application's syntax, and ports with properties.
 WITH_PROPERTIES = ("OpenFlow14", "OpenFlow15")
 
 
 def flow(version, in_port, *actions, **more):
-    """A flow in the words of the application, which are not the same for all versions."""
+    """A flow in the application's syntax, which differs by version."""
     body = {"dpid": 1, "priority": 10, "match": {"in_port": in_port}, **more}
     if version in WITH_PROPERTIES:
         return {**body, "instructions": [{"type": "APPLY_ACTIONS", "actions": list(actions)}]}
@@ -91,7 +90,7 @@ def output(port):
 
 @pytest.mark.parametrize("version", ["OpenFlow10", "OpenFlow12", "OpenFlow13", "OpenFlow14", "OpenFlow15"])
 def test_ofctl_rest(making, version):
-    """Flows, groups, meters, ports and all statistics over REST, and the packets that tell of them."""
+    """Flows, groups, meters, ports and all statistics over REST, and packets that show their effect."""
     switch = making.switch(start="kernel")
     one, two = (making.host(switch, number) for number in (1, 2))
     connect(switch, one, two)
@@ -106,9 +105,9 @@ def test_ofctl_rest(making, version):
         def stats(what):
             return controller.rest("GET", f"/stats/{what}/1")["1"]
 
-        # Counts are in a list of their own in OpenFlow 1.5, "stats".
+        # In OpenFlow 1.5, counters are in a list of their own, "stats".
         def in_ports():
-            """Where the flows that are there take packets from."""
+            """The ingress ports of the present flows."""
             flows = stats("flow")
             return {each["match"]["in_port"] for each in flows}
 
@@ -155,11 +154,11 @@ def test_ofctl_rest(making, version):
         until(lambda: in_ports() == set(), "no flows")
         change("flowentry/add", flow(version, 1, output(2)), flow(version, 2, output(1)))
         forwards()
-        # A port that is closed by the controller, and opened again.
+        # A port that the controller closes and opens again.
         closed = 1  # OFPPC_PORT_DOWN
         port = {"dpid": 1, "port_no": 2, "mask": closed}
         if version in WITH_PROPERTIES:
-            # Without them the application stumbles over its own.
+            # Without these fields the application fails.
             port["properties"] = [{"type": "ETHERNET", "advertise": 0}]
         change("portdesc/modify", {**port, "config": closed})
         blocks()
@@ -170,7 +169,7 @@ def test_ofctl_rest(making, version):
 
 
 def groups_and_roles(version, change, stats, in_ports, forwards, blocks):
-    """What is there from OpenFlow 1.2 on."""
+    """Features from OpenFlow 1.2 on."""
     group = {"dpid": 1, "type": "ALL", "group_id": 5}
     if version == "OpenFlow15":
         group["command_bucket_id"] = 0xFFFFFFFF  # OFPG_BUCKET_ALL
@@ -193,7 +192,7 @@ def groups_and_roles(version, change, stats, in_ports, forwards, blocks):
 
 
 def meters(version, change, stats, forwards):
-    """What is there from OpenFlow 1.3 on."""
+    """Features from OpenFlow 1.3 on."""
     band = {"type": "DROP", "rate": 100_000}
     change("meterentry/add", {"dpid": 1, "flags": ["KBPS"], "meter_id": 3, "bands": [band]})
     if version != "OpenFlow15":  # whose answers to this the application does not take

@@ -27,7 +27,7 @@ def test_many_flows(making, record_property):
     assert f"flow_count={FLOWS + 1}" in switch.ofctl("dump-aggregate", "br0")
     switch.ofctl("del-flows", "br0", "tcp")
     assert len(switch.flows("br0")) == 1
-    # The packets still go where they did, and with this answer those to all earlier ones are there.
+    # The packets still follow their flows; this reply confirms all earlier packets.
     one.ping(two.address)
     pings.send_signal(2)
     report = finish(pings)

@@ -1,4 +1,4 @@
-"""Flow tables as the database and controllers have them: names, limits, eviction and vacancies."""
+"""Flow tables as configured by the database and controllers: names, limits, eviction and vacancies."""
 
 import re
 import socket
@@ -34,14 +34,14 @@ def test_names(bridge):
         for version in ("OpenFlow10", "OpenFlow11", "OpenFlow12"):
             assert names_of(bridge, "-O", version, "dump-tables", "br0") == [("0", "main"), ("7", "acl")]
         assert names_of(bridge, "-O", "OpenFlow13", "dump-table-features", "br0") == [("0", "main"), ("7", "acl")]
-        # Names stand for numbers in flows, and are shown.
+        # Names replace numbers in flows, and are shown.
         ours.ofctl("add-flow", "br0", "table=main,actions=goto_table:7", "-O", "OpenFlow13")
         ours.ofctl("add-flow", "br0", "table=acl,actions=drop", "-O", "OpenFlow13")
         for program in tools:
             flows = program.ofctl("-O", "OpenFlow13", "--names", "--no-stats", "dump-flows", "br0")
             assert flows.split("\n") == [" table=main, actions=goto_table:acl", " table=acl, actions=drop"], flows
             assert "table acl:\n" in program.ofctl("-O", "OpenFlow14", "--names", "dump-table-desc", "br0")
-        # The database goes before.
+        # The database takes precedence.
         refused = ours.run("ovs-ofctl", "-O", "OpenFlow14", "mod-table", "br0", "0", "name:x", check=False)
         assert refused.code == 1 and "OFPTFFC_EPERM" in refused.err
         ours.ofctl("-O", "OpenFlow13", "mod-table", "br0", "acl", "name:")
@@ -57,13 +57,13 @@ def test_limits_and_eviction(bridge):
         add(bridge, f"priority={n},in_port={n % 2},idle_timeout={90 + n},importance={n % 3},actions=drop")
     refused = add(bridge, "priority=5,actions=drop", check=False)
     assert refused.code == 1 and "OFPFMFC_TABLE_FULL" in refused.err
-    # Two and two by port; of the least important, the one that expires first.
+    # Two for each port; of the least important, the one that expires first.
     set_table(bridge, "overflow_policy=evict", 'groups="NXM_OF_IN_PORT[]"')
     add(bridge, "priority=5,in_port=1,hard_timeout=500,importance=9,actions=drop")
     assert priorities(bridge) == [1, 2, 4, 5]
     add(bridge, "priority=6,actions=drop")
     assert priorities(bridge) == [2, 4, 5, 6] or priorities(bridge) == [1, 2, 5, 6]
-    # What is never to go does not make room, and a smaller limit holds at once.
+    # A flow that must not be evicted stays, and a smaller limit applies at once.
     set_table(bridge, "flow_limit=2")
     assert len(priorities(bridge)) == 2 and 6 in priorities(bridge)
     bridge.vsctl("clear", "flow_table", "main", "overflow_policy")
@@ -81,7 +81,7 @@ def priorities(switch):
 
 
 class Controller:
-    """OpenFlow 1.4 on the management socket, byte by byte: Debian's monitor does not ask for tables' news."""
+    """OpenFlow 1.4 on the management socket, byte by byte: Debian's monitor does not request table status messages."""
 
     def __init__(self, switch):
         self.socket = socket.socket(socket.AF_UNIX)
@@ -107,7 +107,7 @@ class Controller:
         return data
 
     def news(self):
-        """What has come: up to the answer to a barrier."""
+        """All messages before the reply to a barrier."""
         self.send(20)
         messages = []
         while (message := self.next())[0] != 21:
@@ -115,7 +115,7 @@ class Controller:
         return messages
 
 
-def test_vacancies_and_evictions_are_told(bridge):
+def test_vacancies_and_evictions_are_reported(bridge):
     set_table(bridge, "flow_limit=5", "overflow_policy=evict")
     bridge.ofctl("-O", "OpenFlow14", "mod-table", "br0", "0", "vacancy:20,80")
     controller = Controller(bridge)
@@ -123,12 +123,12 @@ def test_vacancies_and_evictions_are_told(bridge):
     for n in range(5):
         add(bridge, f"priority={n},send_flow_rem,hard_timeout={50 - n},actions=drop")
     (kind, body), *rest = controller.news()
-    # Table 0 has vacancy events; below 20, above 80, and now nothing is free.
+    # Table 0 has vacancy events at 20 and 80 percent; now it is full.
     assert (kind, body[0], body[8:]) == (31, 3, bytes.fromhex("0018000000000008 0002000800000007 0003000814500000"))
     assert rest == []
     add(bridge, "priority=9,actions=drop")
     ((kind, body),) = controller.news()
-    # The one that was to expire first: priority 4, evicted.
+    # The flow that would expire first: priority 4, evicted.
     assert (kind, body[8:11]) == (11, bytes([0, 4, 5]))
     bridge.ofctl("del-flows", "br0")
     news = controller.news()

@@ -1,4 +1,4 @@
-"""ovs-testcontroller: beside Debian's with a switch that only talks, and with real switches."""
+"""ovs-testcontroller: compared with Debian's on a simulated switch, and with real switches."""
 
 import os
 import re
@@ -38,7 +38,7 @@ class Running:
 
 
 def frames():
-    """Packets as a switch with hosts A and C on port 1, and B on port 2, has them for its controller."""
+    """Packet-ins of a switch with hosts A and C on port 1, and B on port 2."""
     ip = IP(src="10.0.0.1", dst="10.0.0.2", tos=0xB9)
     yield 1, Ether(src=A, dst=B) / ip / UDP(sport=1000, dport=53) / Raw(b"x" * 20), {}
     to_a = Ether(src=B, dst=A)
@@ -65,7 +65,7 @@ def frames():
 
 
 def conversation(program, directory, version, words, peers):
-    """All that a controller says, one text a message."""
+    """All messages of a controller, as texts."""
     path = directory / unique("c")
     names = ["OpenFlow10", "OpenFlow11", "OpenFlow12", "OpenFlow13", "OpenFlow14", "OpenFlow15"]
     with Running(program, directory, ["-O", names[version - 1], *words, f"punix:{path}"]) as controller:
@@ -86,7 +86,7 @@ def conversation(program, directory, version, words, peers):
     every = directory / unique("messages")
     every.write_bytes(b"".join(messages))
     text = run([peers / "ovs-ofctl", "ofp-parse", every]).out
-    # Other processes' numbers of messages need not be ours.
+    # Transaction ids may differ between the programs.
     return re.sub(r"\(xid=[^)]*\)", "", text)
 
 
@@ -94,12 +94,12 @@ def conversation(program, directory, version, words, peers):
     "words",
     ["", "-n", "-H", "-H -n", "-w", "--wildcards=0x2000EC", "-q 3", "-q 3 -Q p1:7", "--max-idle=permanent", "--with-flows FLOWS"],
 )
-def test_says_what_debians_says(programs, peers, tmp_path, words):
+def test_messages_agree_with_debians(programs, peers, tmp_path, words):
     flows = tmp_path / "flows"
     flows.write_text("table=0,ip,actions=2\n# a comment\n\narp,reg1=5,actions=normal\n")
     words = [str(flows) if word == "FLOWS" else word for word in words.split()]
     for version in (1, 4, 2, 3, 5, 6):
-        # Debian's asks for no names of ports where features do not tell them.
+        # Debian's does not request port descriptions in versions whose features lack them.
         if "-Q" in words and version >= 4:
             continue
         theirs = conversation(peers / "ovs-testcontroller", tmp_path, version, words, peers)
@@ -153,13 +153,13 @@ def test_debians_switch(making, peers, programs):
         until(lambda: found in switch.ofctl("-OOpenFlow15", "dump-flows", "br0", "--names"), found)
 
 
-def test_a_switch_that_does_not_answer_holds_up_no_other(programs, tmp_path):
+def test_an_unresponsive_switch_delays_no_other(programs, tmp_path):
     path = tmp_path / "c"
     with socket.create_server(("127.0.0.1", 0)) as silent:
         words = [*Authority(tmp_path / "pki").options("controller"), f"ssl:127.0.0.1:{silent.getsockname()[1]}", f"punix:{path}"]
         with Running(programs / "ovs-testcontroller", tmp_path / "run", words) as controller:
             until(path.exists, lambda: controller.log.read_text())
-            # What it says at first comes at once.
+            # Its first messages arrive at once.
             switch = FakeSwitch(path, 1)
             assert switch.hello[1] == 0
             switch.close()

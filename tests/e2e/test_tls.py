@@ -1,4 +1,4 @@
-"""OpenFlow over TLS, beside Debian's programs, which use OpenSSL."""
+"""OpenFlow over TLS, with Debian's programs, which use OpenSSL."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def authority(tmp_path):
 
 
 def listening(switch, authority, algorithm="ec"):
-    """A bridge of the switch that OpenFlow over TLS reaches at PORT."""
+    """A bridge of the switch that accepts OpenFlow over TLS at PORT."""
     key, certificate = authority.issue("switch", algorithm)
     switch.vsctl("set-ssl", key, certificate, authority.certificate)
     switch.vsctl("add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=dummy", "fail-mode=secure")
@@ -32,7 +32,7 @@ def switch_sockets(switch):
 
 @pytest.mark.parametrize("makers", ["ours-peers", "peers-ours", "ours-ours"])
 @pytest.mark.parametrize("algorithm", ["ec", "rsa"])
-def test_programs_ask_a_switch(making, peers, authority, makers, algorithm):
+def test_programs_connect_to_a_switch(making, peers, authority, makers, algorithm):
     switch_maker, tool_maker = makers.split("-")
     switch = making.switch(maker=peers if switch_maker == "peers" else None)
     tools = getattr(switch, tool_maker)
@@ -44,12 +44,12 @@ def test_programs_ask_a_switch(making, peers, authority, makers, algorithm):
     tools.ofctl(*options, "add-flows", target, "-", input=many)
     assert len(switch.flows("br0")) == 3000
     assert len(tools.ofctl(*options, "dump-flows", target).splitlines()) >= 3000
-    # Who is not vouched for is not let in, and does not let itself in.
+    # A peer without a certificate of the CA is rejected, and rejects the switch.
     other = Authority(authority.directory / "other", "other")
     stranger = other.options("stranger")
     for wrong in (stranger, [*options[:4], *stranger[4:]], [*stranger[:4], *options[4:]]):
         assert tools.ofctl(*wrong, "show", target, check=False) == ""
-    # Who trusts everybody does.
+    # A client that trusts all peers is accepted.
     assert "n_tables:254" in tools.ofctl(*options[:4], "-C", "none", "show", target)
 
 
@@ -63,7 +63,7 @@ def test_switches_connect_to_a_controller(making, peers, programs, authority, ma
     learned = authority.directory / "learned.pem"
     with Running(program, switch.directory / "tc", words, switch.inside) as controller:
         switch.vsctl("add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=dummy", "fail-mode=secure")
-        # The CA's certificate is taken from the first connection.
+        # The first connection provides the CA's certificate.
         switch.vsctl("--bootstrap", "set-ssl", key, certificate, learned)
         switch.vsctl("set-controller", "br0", f"ssl:127.0.0.1:{PORT}")
         until(
@@ -79,14 +79,14 @@ def certificate_bytes(path):
     return "".join(lines[start + 1 : end])
 
 
-def test_renewed_files_count_at_once(switch, authority):
+def test_renewed_files_apply_at_once(switch, authority):
     target = listening(switch, authority)
     options = authority.options("operator")
     assert "n_tables" in switch.ofctl(*options, "show", target)
     renewed = Authority(authority.directory / "renewed", "renewed")
     renewed_options = renewed.options("operator")
     assert switch.ofctl(*renewed_options, "show", target, check=False) == ""
-    # Halfway, the switch goes on with what it had.
+    # With only one file replaced, the switch keeps the previous pair.
     key, certificate = renewed.issue("switch")
     (authority.directory / "switch-key.pem").write_bytes(key.read_bytes())
     assert "n_tables" in switch.ofctl(*options, "show", target)
@@ -95,7 +95,7 @@ def test_renewed_files_count_at_once(switch, authority):
     assert "n_tables" in switch.ofctl(*renewed_options, "show", target)
 
 
-def test_what_is_missing_is_said(switch, authority):
+def test_missing_files_are_reported(switch, authority):
     switch.vsctl("add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=dummy")
     switch.vsctl("set-controller", "br0", f"ssl:127.0.0.1:{PORT}")
     until(lambda: "Protocol not available" in switch.vsctl("get", "controller", "br0", "status"), switch.log)
@@ -108,6 +108,6 @@ def test_what_is_missing_is_said(switch, authority):
 
 
 @pytest.mark.parametrize("words, error", [("--ssl-protocols=TLSv1", "TLS version"), ("--ssl-ciphers=RC4-SHA", "cipher")])
-def test_what_is_not_supported_is_refused(switch, words, error):
+def test_unsupported_options_are_refused(switch, words, error):
     output = switch.ours.run("ovs-ofctl", words, "show", "ssl:127.0.0.1:1", check=False)
     assert output.code == 1 and error in output.err, str(output)

@@ -1,5 +1,5 @@
-"""The same flows and packets in ofproto/trace on Debian's switch and on ours: what is said of each step, the key that comes
-out, and the datapath's actions."""
+"""ofproto/trace for the same flows and packets on Debian's switch and on ours: the text of each step, the final key,
+and the datapath's actions."""
 
 import re
 
@@ -8,7 +8,7 @@ from dummies import Dummies
 
 TLVS = "{class=0xffff,type=0,len=4}->tun_metadata0,{class=0xffff,type=1,len=8}->tun_metadata1,{class=0xff00,type=2,len=124}->tun_metadata2"
 
-# Flows, and packets in two of which a tunnel's options are.
+# Flows, and packets, two of which have tunnel options.
 OPTIONS = {
     "set, match, move, push, delete": [
         "table=0,actions=set_field:0x5->tun_metadata0,set_field:0x12/0xff->tun_metadata1,resubmit(,1)",
@@ -39,7 +39,7 @@ OPTIONS = {
 }
 OF_TUNNELS = ["", ",tun_metadata0=7,tun_metadata1=0x1122334455667788", ",tun_dst=5.5.5.5,tun_metadata0=6"]
 
-# What is refused, and why.
+# Refused flows, and the reasons.
 REFUSED = {
     "set_field:1->tun_metadata9": "NXFMFC_INVALID_TLV_FIELD",
     "delete_field:tun_metadata9": "NXFMFC_INVALID_TLV_FIELD",
@@ -50,7 +50,7 @@ REFUSED = {
 }
 
 
-# Flows that look at transport ports, and packets that have some in their first part only.
+# Flows that match transport ports, and packets that only have some in their first fragment.
 FRAGMENT_FLOWS = [
     "table=0,priority=9,tcp,tp_dst=80,actions=2",
     "table=0,priority=8,tcp,tp_dst=0,actions=resubmit(,1)",
@@ -91,9 +91,9 @@ def benches(module_making):
 def traced(bench, packet):
     text = bench.switch.appctl("ofproto/trace", "br0", packet)
     if "tun_dst" in packet:
-        # What is read of every packet of a tunnel is up to the tunnel's port, which this is none of.
+        # A tunnel port decides which bits of its packets are read; this is no tunnel port.
         text = re.sub(r"^Megaflow: .*$", "", text, flags=re.MULTILINE)
-    # Whether the packet had a key is told by the tunnel's port, too.
+    # The tunnel port also sets whether the packet has a key.
     return re.sub(r"\btun_id=\w+,", "", text)
 
 
@@ -107,7 +107,7 @@ def test_tunnel_options(benches, name):
 
 
 @pytest.mark.parametrize("actions", REFUSED)
-def test_options_that_are_not_there(benches, actions):
+def test_unmapped_options(benches, actions):
     for bench in benches:
         result = bench.switch.ours.run("ovs-ofctl", "add-flow", "br0", f"actions={actions},2", check=False)
         assert REFUSED[actions] in result.err
@@ -125,7 +125,7 @@ def test_fragments(benches, mode):
     for packet in FRAGMENTED:
         for part in ("no", "first", "later"):
             theirs, ours = (traced(bench, f"in_port=1,{packet},nw_frag={part},nw_ttl=7") for bench in benches)
-            # Ours often asks for less of a packet. The key is what was asked for, which no packet may have.
+            # Ours often reads less of a packet. The printed key consists of the bits read, which no packet may have.
             theirs, ours = (re.sub(r"^(Megaflow|Flow): .*$", "", text, flags=re.MULTILINE) for text in (theirs, ours))
             assert ours == theirs, (packet, part)
 
@@ -145,6 +145,6 @@ def test_packets_without_an_ethernet_header(benches, flow):
         bench.flows(flow, version="OpenFlow15")
     for packet in ("", ",nw_src=1.2.3.4"):
         theirs, ours = (traced(bench, f"in_port=1,packet_type=(1,0x800){packet}") for bench in benches)
-        # Open vSwitch tells of fields of tracked connections too, where there is no such header, and reads more.
+        # Open vSwitch also prints fields of tracked connections without such a header, and reads more.
         theirs, ours = (re.sub(r"^Megaflow: .*$|ct_nw_(src|dst)=0.0.0.0,", "", text, flags=re.MULTILINE) for text in (theirs, ours))
         assert ours == theirs, packet

@@ -1,5 +1,5 @@
-"""vtep-ctl on a database made from the schema that the binary has. That it says and does what Open vSwitch's program says and
-does is compared in crates/vtepctl; here is how it is reached, and what it does otherwise on purpose."""
+"""vtep-ctl on a database with the schema in the binary. crates/vtepctl compares its commands with Open vSwitch's
+program; these tests cover how it is started, and its intended deviations."""
 
 import os
 import signal
@@ -9,7 +9,7 @@ import pytest
 
 
 class Vtep:
-    """A database server for a VTEP, and programs on it."""
+    """A database server for a VTEP, and programs that use it."""
 
     def __init__(self, programs, peers, directory):
         self.programs, self.peers, self.directory = programs, peers, directory
@@ -69,7 +69,7 @@ def test_a_switch_is_configured_and_shown(vtep, peers):
         assert "02:00:00:00:00:01 -> vxlan_over_ipv4/192.0.2.1" in vtep.ctl("list-remote-macs", "ls0", folder=folder)
 
 
-def test_what_the_manual_page_says_and_open_vswitch_does_not_do(vtep):
+def test_commands_follow_the_manual_page(vtep):
     vtep.ctl("add-ps", "a", "--", "add-ps", "b", "--", "add-port", "a", "x", "--", "add-port", "b", "x", "--", "add-port", "b", "y")
     vtep.ctl("del-port", "y")
     assert vtep.refused("del-port", "y") == "vtep-ctl: no port named y\n"

@@ -6,15 +6,15 @@ usage: transfer.py tcp-sink ADDRESS PORT        receives one connection, prints 
        transfer.py tcp-steady ADDRESS PORT      sends a number every 20 ms and waits for it to come back, until its standard
                                                 input ends; prints how many came back, and the longest wait in seconds
        transfer.py udp-sink ADDRESS PORT        receives until the end mark, prints whole, spoilt and doubled datagrams
-       transfer.py udp-source ADDRESS PORT COUNT LENGTH    sends as fast as the sink says that they come
-       transfer.py udp-flood ADDRESS PORT COUNT LENGTH     sends without waiting for anybody
+       transfer.py udp-source ADDRESS PORT COUNT LENGTH    sends as fast as the sink acknowledges
+       transfer.py udp-flood ADDRESS PORT COUNT LENGTH     sends without flow control
        transfer.py serve PORT                   sends back what comes over TCP connections and in datagrams, of IPv4 and IPv6,
                                                 until its standard input ends
        transfer.py exchange ADDRESS PORT BYTES COUNT LENGTH...    that many bytes over TCP, then for each length that many
                                                 datagrams, to there and back; fails unless all come back whole
 
-A datagram is its number followed by bytes that follow from the number. The sink answers each by the number that it waits
-for next, and the source has no more than a few under way: none is lost to a queue that is full because a machine is slow.
+A datagram is its number followed by bytes derived from the number. The sink acknowledges each by the number that it
+expects next, and the source has only a few in flight: no queue overflows because a machine is slow.
 """
 
 import hashlib
@@ -28,9 +28,9 @@ import time
 
 CHUNK_LEN = 1 << 16
 END = 0xFFFFFFFF
-# Datagrams under way at most: far fewer than any queue on the way holds, fragments included.
+# Maximum number of datagrams in flight: far fewer than any queue on the path holds, fragments included.
 WINDOW = 32
-# Without an answer for so long, those under way count as lost.
+# After this time without an acknowledgement, datagrams in flight count as lost.
 ANSWER_S = 5
 END_S = 60
 SO_RCVBUFFORCE = 33
@@ -110,7 +110,7 @@ def udp_sink(address, port):
             data, source = sink.recvfrom(CHUNK_LEN)
             number = struct.unpack_from("!I", data)[0] if len(data) >= 4 else None
             if number == END:
-                # Should this answer get lost, the next end mark finds nobody, which is an answer too.
+                # If this acknowledgement is lost, the next end mark finds no listener, which is an answer too.
                 sink.sendto(data, source)
                 break
             if number is not None and data == datagram(number, len(data)):
@@ -124,7 +124,7 @@ def udp_sink(address, port):
 
 
 def answer(source, wait_s):
-    """The number that the sink waits for next, or None if it says nothing for so long."""
+    """The number that the sink expects next, or None without a reply within `wait_s`."""
     source.settimeout(wait_s)
     try:
         return struct.unpack("!I", source.recv(CHUNK_LEN))[0]
@@ -137,11 +137,11 @@ def udp_source(address, port, count, length):
     with socket.socket(family(address), socket.SOCK_DGRAM) as source:
         source.connect((address, int(port)))
         for number in range(count):
-            done = under_way(source, number, done, WINDOW - 1)
+            done = wait_in_flight(source, number, done, WINDOW - 1)
             source.settimeout(None)
             source.send(datagram(number, int(length)))
-        # The end mark is not to overtake those that went in fragments.
-        under_way(source, count, done, 0)
+        # The end mark must not overtake datagrams in fragments.
+        wait_in_flight(source, count, done, 0)
         deadline = time.monotonic() + END_S
         try:
             while time.monotonic() < deadline:
@@ -154,8 +154,9 @@ def udp_source(address, port, count, length):
     sys.exit("no answer to the end mark")
 
 
-def under_way(source, sent, done, most):
-    """Waits until `most` of the datagrams sent are under way; all before `done`, which is returned, have come or are lost."""
+def wait_in_flight(source, sent, done, most):
+    """Waits until at most `most` of the datagrams sent are in flight; all before `done`, which is returned, have
+    arrived or are lost."""
     while sent - done > most:
         heard = answer(source, ANSWER_S)
         done = sent if heard is None else max(done, heard)
@@ -214,28 +215,28 @@ def exchange(address, port, count, datagrams, *lengths):
 
 
 def exchange_datagrams(address, port, count, length):
-    """Sends datagrams that are sent back, a few at a time; returns how many did not come back."""
-    under_way, there = set(), set()
+    """Sends datagrams to an echo, a few at a time; returns the number of those that did not return."""
+    wait_in_flight, there = set(), set()
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as source:
         source.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 1 << 22)
         source.connect((address, int(port)))
         source.settimeout(ANSWER_S)
         for number in range(count + 1):
-            while len(under_way) >= (WINDOW if number < count else 1):
+            while len(wait_in_flight) >= (WINDOW if number < count else 1):
                 try:
                     data = source.recv(CHUNK_LEN)
                 except TimeoutError:
-                    under_way.clear()
+                    wait_in_flight.clear()
                     break
                 came = struct.unpack_from("!I", data)[0] if len(data) >= 4 else None
-                # One that was given up may come yet; what comes is whole, and comes once.
+                # A datagram that was given up may still return; each returns whole, and once.
                 assert came is not None and data == datagram(came, length), f"{len(data)} bytes of {length} came back spoilt"
                 assert came not in there, f"datagram {came} came twice"
                 there.add(came)
-                under_way.discard(came)
+                wait_in_flight.discard(came)
             if number < count:
-                under_way.add(number)
+                wait_in_flight.add(number)
                 source.send(datagram(number, length))
     return count - len(there)
 

@@ -1,15 +1,15 @@
-"""Waiting for something to become true: the tests poll with a generous deadline and never sleep for a guessed time."""
+"""Waiting for a condition: the tests poll with a generous deadline and never sleep for a guessed time."""
 
 import os
 import time
 
-# Long enough for a loaded machine with two processors; nothing that works comes near it. A smaller one saves time while
-# a test that fails is looked into.
+# Long enough for a loaded machine with two processors; no working test comes near it. A smaller value saves time while
+# a failing test is being investigated.
 DEADLINE_S = float(os.environ.get("FLOWSTONE_DEADLINE_S", 90))
 
 
 def until(check, what, deadline_s=DEADLINE_S, interval_s=0.05):
-    """Calls `check` until it returns something true, and returns that; fails by naming `what` after the deadline."""
+    """Calls `check` until it returns a true value, and returns that; after the deadline it fails and names `what`."""
     end = time.monotonic() + deadline_s
     while True:
         found = check()

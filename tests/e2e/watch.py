@@ -1,13 +1,13 @@
-"""Another eye on what a host receives, and its VLAN device: a program for the hosts' namespaces.
+"""Verifies the frames that a host receives, and provides its VLAN device: a program for the hosts' namespaces.
 
-usage: watch.py DEVICE VID NAME        until standard input ends, then prints what was seen as JSON
+usage: watch.py DEVICE VID NAME        until standard input ends, then prints the result as JSON
 
-Every IP packet that comes in on DEVICE has its checksums summed up here, whatever was claimed about them: those that are
-finished have to be right, those that are marked unfinished (virtio-net header, NEEDS_CSUM) have to be marked in the right
-place and to hold the pseudo-header's sum. Nothing of the switch's own code has a part in that.
+It verifies the checksums of every IP packet received on DEVICE, whatever the metadata claims: complete checksums
+must be right, and partial ones (virtio-net header, NEEDS_CSUM) must have the right offsets and contain the
+pseudo-header's sum. None of the switch's own code takes part in that.
 
-What comes tagged with VID goes to a tap device NAME, with its marks, and what the host sends there goes out tagged, large
-frames whole: kernels without VLAN devices are common enough in test machines.
+Frames tagged with VID go to a tap device NAME, with their metadata, and frames that the host sends there leave
+tagged, large frames whole: some kernels of test machines have no VLAN devices.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ ETH_P_ALL = 3
 VLAN_VALID = 1 << 4
 TUNSETIFF, TUNSETOFFLOAD, SIOCSIFHWADDR, SIOCGIFHWADDR = 0x400454CA, 0x400454D0, 0x8924, 0x8927
 IFF_TAP, IFF_NO_PI, IFF_VNET_HDR = 2, 0x1000, 0x4000
-# Unfinished checksums; TCP over IPv4, over IPv6, with ECN.
+# Partial checksums; TCP over IPv4, over IPv6, with ECN.
 TUN_OFFLOADS = 1 | 2 | 4 | 8
 VNET = struct.Struct("=BBHHHH")
 NEEDS_CSUM = 1
@@ -41,7 +41,7 @@ def open_tap(name, offloads=TUN_OFFLOADS, flags=IFF_TAP | IFF_NO_PI | IFF_VNET_H
 
 
 def wrong(frame, vnet):
-    """What is wrong with the checksums of a frame without VLAN tags, or None; and what kind of packet it is."""
+    """Returns an error in the checksums of a frame without VLAN tags, or None; and the kind of packet."""
     if frame[12:14] == b"\x08\x00" and len(frame) >= 34:
         header_len = (frame[14] & 15) * 4
         length, fragment, protocol = struct.unpack_from("!xxHxxHxB", frame, 14)
@@ -61,7 +61,7 @@ def wrong(frame, vnet):
 
 
 def wrong_transport(frame, vnet, place, addresses, protocol, kind, field):
-    """The same of what is in an IP packet: where it begins and ends, and where its checksum stands."""
+    """The same for the contents of an IP packet: their range, and the position of the checksum."""
     flags, gso, _, _, start, offset = vnet
     if field is None:
         return None, kind
@@ -132,7 +132,7 @@ class Watch:
         if problem and len(self.bad) < 5:
             self.bad.append(f"{problem}: {vnet} {frame[:74].hex()} of {len(frame)} bytes")
         if tagged and tci & 0xFFF == self.vid:
-            # It is not up yet, perhaps.
+            # It may not be up yet.
             with contextlib.suppress(OSError):
                 os.write(self.tap, data)
 
@@ -142,7 +142,7 @@ class Watch:
         at = VNET.size + 12
         tag = struct.pack("!HH", 0x8100, self.vid)
         header = VNET.pack(flags, gso, header_len and header_len + 4, size, start, offset)
-        # A queue that is full may lose it, as that of any device.
+        # A full queue may lose it, as with any device.
         with contextlib.suppress(OSError):
             self.socket.sendmsg([header, data[VNET.size : at], tag, data[at:]])
 

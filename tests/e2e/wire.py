@@ -1,11 +1,11 @@
-"""A link between two programs that a test can cut: a TCP port that passes everything on to another one."""
+"""A link between two programs that a test can cut: a TCP port that forwards all data to another one."""
 
 import socket
 import threading
 
 
 class Wire:
-    """Listens on a port of its own and passes connections on to `target`, a path of a unix socket."""
+    """Listens on a port of its own and forwards connections to `target`, a path of a unix socket."""
 
     def __init__(self, target):
         self.target = str(target)
@@ -53,7 +53,7 @@ class Wire:
                 near.close()
                 continue
             with self.lock:
-                # Cut in between: this connection ends like the others.
+                # If the wire was cut in between, this connection ends like the others.
                 if self.listener is not listener or listener.fileno() < 0:
                     _end(near)
                     _end(far)
