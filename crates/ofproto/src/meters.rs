@@ -46,18 +46,18 @@ impl Ofproto {
         let Some(switch) = self.switch().filter(|_| !gone.is_empty()) else { return };
         if let Some(dpif) = switch.dpif().cloned() {
             let name = self.name().to_owned();
-            switch.after_changes(move || delete_below(&name, &*dpif, &gone));
+            switch.after_changes(move || delete_datapath_meters(&name, &*dpif, &gone));
         }
     }
 
     /// Takes back what a transaction that failed did to the datapath's meters.
-    pub(crate) fn undo_meters(&self, done: Vec<BelowChange>) {
+    pub(crate) fn undo_meters(&self, done: Vec<MeterChange>) {
         let Some(switch) = self.switch().filter(|_| !done.is_empty()) else { return };
         let Some(dpif) = switch.dpif() else { return };
         for change in done.into_iter().rev() {
             let undone = match change {
-                BelowChange::Added(below) => dpif.meter_del(below).map(drop),
-                BelowChange::Set(below, old) => dpif.meter_set(below, &old),
+                MeterChange::Added(id) => dpif.meter_del(id).map(drop),
+                MeterChange::Set(id, old) => dpif.meter_set(id, &old),
             };
             if let Err(e) = undone {
                 warn_rl!(&LIMIT, target: "ofproto", "{}: a meter could not be set back: {e}", self.name());
@@ -67,7 +67,7 @@ impl Ofproto {
 
     /// Deletes all meters of the datapath that are the bridge's, as it goes.
     pub(crate) fn drop_meters(&self) {
-        self.finish_meters(self.tables().view().meters.all().iter().map(|meter| meter.below).collect());
+        self.finish_meters(self.tables().view().meters.all().iter().map(|meter| meter.datapath_id).collect());
     }
 
     /// The meter of this number, or all of them.
@@ -91,17 +91,17 @@ impl Ofproto {
         let dpif = switch.as_ref().and_then(|switch| switch.dpif());
         let (now, writer) = (self.now(), self.writer.lock());
         let stats = |meter: &Arc<Meter>| {
-            let below = dpif.and_then(|dpif| dpif.meter_get(meter.below).ok()).map(|(_, stats)| stats);
-            let below = below.unwrap_or_default();
+            let stats = dpif.and_then(|dpif| dpif.meter_get(meter.datapath_id).ok()).map(|(_, stats)| stats);
+            let stats = stats.unwrap_or_default();
             let age = now.since(meter.created);
             MeterStats {
                 meter_id: meter.config.meter_id,
                 flow_count: writer.references(Reference::Meter(meter.config.meter_id)).try_into().unwrap_or(u32::MAX),
-                packet_in_count: below.input.packets,
-                byte_in_count: below.input.bytes,
+                packet_in_count: stats.input.packets,
+                byte_in_count: stats.input.bytes,
                 duration_sec: (age / 1000) as u32,
                 duration_nsec: (age % 1000) as u32 * 1_000_000,
-                bands: below.bands.iter().map(|count| (count.packets, count.bytes)).collect(),
+                bands: stats.bands.iter().map(|count| (count.packets, count.bytes)).collect(),
             }
         };
         Ok(meters.iter().map(stats).collect())
@@ -110,7 +110,7 @@ impl Ofproto {
 
 /// Something that was done to a meter of the datapath.
 #[derive(Debug)]
-pub(crate) enum BelowChange {
+pub(crate) enum MeterChange {
     /// It was added.
     Added(MeterId),
     /// It was changed from this.
@@ -134,14 +134,14 @@ impl Transaction<'_> {
                 if !matches!(id, 1..=METER_MAX | METER_CONTROLLER | METER_SLOWPATH) {
                     return Err(OfpError::MmfcInvalidMeter);
                 }
-                let below = dpif.meter_add(&below(&mm.meter)?).map_err(error_of)?;
-                self.below.push(BelowChange::Added(below));
-                Meter { config: mm.meter.clone(), below, created: self.now }
+                let datapath_id = dpif.meter_add(&datapath_config(&mm.meter)?).map_err(error_of)?;
+                self.meter_changes.push(MeterChange::Added(datapath_id));
+                Meter { config: mm.meter.clone(), datapath_id, created: self.now }
             }
             (MeterCommand::Modify, Some(old)) => {
-                dpif.meter_set(old.below, &below(&mm.meter)?).map_err(error_of)?;
-                self.below.push(BelowChange::Set(old.below, below(&old.config)?));
-                Meter { config: mm.meter.clone(), below: old.below, created: old.created }
+                dpif.meter_set(old.datapath_id, &datapath_config(&mm.meter)?).map_err(error_of)?;
+                self.meter_changes.push(MeterChange::Set(old.datapath_id, datapath_config(&old.config)?));
+                Meter { config: mm.meter.clone(), datapath_id: old.datapath_id, created: old.created }
             }
         };
         self.note_meter(id);
@@ -158,7 +158,7 @@ impl Transaction<'_> {
         let (mut gone, mut used) = (Vec::new(), Vec::new());
         for id in ids {
             if let Some(meter) = Arc::make_mut(&mut self.meters).remove(id) {
-                gone.push(meter.below);
+                gone.push(meter.datapath_id);
                 used.extend(Some(Reference::Meter(id)).filter(|to| self.has_references(*to)));
                 self.note_meter(id);
             }
@@ -170,16 +170,16 @@ impl Transaction<'_> {
     }
 }
 
-fn delete_below(bridge: &str, dpif: &dyn Dpif, gone: &[MeterId]) {
-    for below in gone {
-        if let Err(e) = dpif.meter_del(*below) {
+fn delete_datapath_meters(bridge: &str, dpif: &dyn Dpif, gone: &[MeterId]) {
+    for id in gone {
+        if let Err(e) = dpif.meter_del(*id) {
             warn_rl!(&LIMIT, target: "ofproto", "{bridge}: a meter could not be deleted: {e}");
         }
     }
 }
 
-/// What the datapath is to do.
-fn below(meter: &MeterConfig) -> Result<dpif::MeterConfig, OfpError> {
+/// Converts a meter's configuration to the datapath's.
+fn datapath_config(meter: &MeterConfig) -> Result<dpif::MeterConfig, OfpError> {
     if meter.flags & !FLAGS != 0 {
         return Err(OfpError::MmfcBadFlags);
     }

@@ -9,8 +9,8 @@ use flow::{FlowKey, Match};
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::sync::Arc;
-use xlate::freeze::Kept;
-use xlate::trace::{Kind, Node};
+use xlate::freeze::RecircState;
+use xlate::trace::{Node, NodeKind};
 use xlate::{Bridge, Effect, Fork, Network, Start, translate_from};
 
 /// What a trace found.
@@ -78,13 +78,13 @@ impl Traced {
 
 fn nodes_json(nodes: &[Node]) -> Value {
     let kind = |kind| match kind {
-        Kind::Bridge => "bridge",
-        Kind::Table => "table",
-        Kind::Bucket => "bucket",
-        Kind::Action => "action",
-        Kind::Learned | Kind::Detail => "detail",
-        Kind::Warning => "warning",
-        Kind::Error => "error",
+        NodeKind::Bridge => "bridge",
+        NodeKind::Table => "table",
+        NodeKind::Bucket => "bucket",
+        NodeKind::Action => "action",
+        NodeKind::Learned | NodeKind::Detail => "detail",
+        NodeKind::Warning => "warning",
+        NodeKind::Error => "error",
     };
     nodes
         .iter()
@@ -203,7 +203,7 @@ impl Ofproto {
     }
 
     /// Has a packet go on that a controller had.
-    pub(crate) fn go_on(&self, kept: &Arc<Kept>, key: &FlowKey, packet: packet::Packet) {
+    pub(crate) fn go_on(&self, kept: &Arc<RecircState>, key: &FlowKey, packet: packet::Packet) {
         let Some(switch) = self.switch() else { return };
         let net = switch.network();
         let Some(bridge) = net.bridges.get(&self.id()) else { return };
@@ -275,9 +275,9 @@ mod tests {
         let traced = Traced {
             flow: "in_port=1".to_owned(),
             nodes: vec![node(
-                Kind::Bridge,
+                NodeKind::Bridge,
                 "bridge(\"br0\")",
-                vec![node(Kind::Table, " 0. priority 0", vec![node(Kind::Action, "drop", vec![])])],
+                vec![node(NodeKind::Table, " 0. priority 0", vec![node(NodeKind::Action, "drop", vec![])])],
             )],
             final_flow: None,
             megaflow: "recirc_id=0,eth".to_owned(),

@@ -15,7 +15,7 @@ use crate::bridge::Ofproto;
 use crate::evict::Evictable;
 use crate::flow_change::{FlowChange, Requester, What};
 use crate::flow_table::{Criteria, Removed, RemovedReason};
-use crate::meters::BelowChange;
+use crate::meters::MeterChange;
 use crate::revalidate::{Change, RuleChange};
 use base::Millis;
 use classifier::{LATEST, MiniMatch};
@@ -105,7 +105,7 @@ pub struct Transaction<'a> {
     history: Option<Vec<FlowChange>>,
     requester: Option<Requester>,
     /// What was done to meters of the datapath.
-    pub(crate) below: Vec<BelowChange>,
+    pub(crate) meter_changes: Vec<MeterChange>,
 }
 
 impl Ofproto {
@@ -138,7 +138,7 @@ impl Ofproto {
             tables: SmallVec::new(),
             history: self.is_watched().then(Vec::new),
             requester: None,
-            below: Vec::new(),
+            meter_changes: Vec::new(),
         };
         drop(current);
         match f(&mut transaction) {
@@ -474,8 +474,8 @@ impl Transaction<'_> {
     }
 
     fn roll_back(mut self) {
-        let below = std::mem::take(&mut self.below);
-        self.bridge.undo_meters(below);
+        let meter_changes = std::mem::take(&mut self.meter_changes);
+        self.bridge.undo_meters(meter_changes);
         self.take_back(0, 0);
     }
 }

@@ -1,4 +1,5 @@
-//! What a translation costs: `translate CASE N` translates a packet N times. To count instructions, run it under callgrind with
+//! Measures the cost of a translation: `translate CASE N` translates a packet N times. To count instructions, run it under
+//! callgrind with
 //! two values of N: `valgrind --tool=callgrind target/release/examples/translate group 1000`.
 
 use base::{DpPort, MacAddr, Millis, PortNo};

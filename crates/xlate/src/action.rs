@@ -1,7 +1,7 @@
-//! Carrying out a list of actions, and the order of an action set.
+//! Executes a list of actions, and orders an action set.
 
 use crate::scope::Scope;
-use crate::trace::Kind;
+use crate::trace::NodeKind;
 use crate::translate::{MAX_SET, MAX_STACK, Xlate};
 use crate::verdict::TranslationError;
 use base::PortNo;
@@ -9,19 +9,19 @@ use flow::{Field, Prereq};
 use openflow::{Action, ControllerAction, PacketInReason};
 
 impl Xlate<'_> {
-    /// Carries out one action.
+    /// Executes one action.
     pub(crate) fn do_action(&mut self, action: &Action) {
         match action {
             Action::Output { port, max_len } => self.output(*port, *max_len),
             Action::OutputReg { src, max_len } => {
                 let port = self.read_subfield(*src);
-                // Numbers are those of OpenFlow 1.0, however wide the field.
+                // As in Open vSwitch, the register holds an OpenFlow 1.0 port number, whatever the width of the field.
                 match u16::try_from(port) {
                     Ok(n) => {
-                        self.tracer.note(Kind::Detail, || format!("output port is {n}"));
+                        self.tracer.note(NodeKind::Detail, || format!("output port is {n}"));
                         self.output(PortNo::from_of10(n), *max_len);
                     }
-                    Err(_) => self.tracer.note(Kind::Warning, || format!("output port {port} is out of range")),
+                    Err(_) => self.tracer.note(NodeKind::Warning, || format!("output port {port} is out of range")),
                 }
             }
             Action::OutputTrunc { port, max_len } => self.output_truncated(*port, *max_len),
@@ -37,7 +37,7 @@ impl Xlate<'_> {
                 self.out.reads.note_field(Field::SkbPriority);
                 let first = self.packet.first_priority;
                 self.write(Field::SkbPriority, first.into(), u32::MAX.into());
-                self.tracer.note(Kind::Detail, || format!("queue = {first}"));
+                self.tracer.note(NodeKind::Detail, || format!("queue = {first}"));
             }
             Action::SetVlanVid { vid, push_if_needed } => {
                 if *push_if_needed || self.has_vlan() {
@@ -70,7 +70,7 @@ impl Xlate<'_> {
             Action::Encap(encap) => self.encap(encap),
             Action::Decap(to) => self.decap(*to),
             Action::Ct(ct) => self.ct(ct),
-            // It stands in `ct`, which looks at it.
+            // `ct` applies it.
             Action::Nat(nat) => self.control.nat = Some(nat.clone()),
             Action::CtClear => self.ct_clear(),
             Action::SetTunOption(option) => self.set_option(option),
@@ -96,7 +96,7 @@ impl Xlate<'_> {
             }
             Action::StackPush(src) => {
                 let value = self.read_bits_of(*src);
-                // Long ones count as several.
+                // A long value counts as several.
                 let most = if src.n_bits > 128 { MAX_STACK / 8 } else { MAX_STACK };
                 if self.pos.stack.len() >= most {
                     return self.fail(TranslationError::Stack);
@@ -108,7 +108,7 @@ impl Xlate<'_> {
                     self.write_bits_of(*dst, &value);
                     self.note_bits(*dst);
                 }
-                None => self.tracer.note(Kind::Error, || "stack underflow".into()),
+                None => self.tracer.note(NodeKind::Error, || "stack underflow".into()),
             },
             Action::DecTtl(controllers) => self.dec_ttl(controllers),
             Action::SetTunnel { id, .. } => self.write(Field::TunId, (*id).into(), u64::MAX.into()),
@@ -126,7 +126,7 @@ impl Xlate<'_> {
                 }
                 self.on_a_copy(Scope::Copy, |x| {
                     x.do_actions(inner);
-                    // The copy's way through the pipeline ends here.
+                    // The copy's pipeline ends here.
                     x.execute_set();
                 });
             }
@@ -136,14 +136,14 @@ impl Xlate<'_> {
             Action::Multipath(multipath) => self.multipath(multipath),
             Action::Bundle(bundle) => self.bundle(bundle),
             Action::FinTimeout { idle_timeout, hard_timeout } => self.fin_timeout(*idle_timeout, *hard_timeout),
-            // A rule with this is never found.
+            // No look-up returns a rule with this action.
             Action::Conjunction { .. } => {}
             Action::Exit => self.control.exit = true,
             Action::Meter(id) => self.meter(*id),
-            // It is carried out with all that comes after it.
+            // The caller executes it together with the actions after it.
             Action::CheckPktLarger { .. } => {}
             Action::ClearActions => {
-                self.tracer.note(Kind::Detail, || format!("action set was{}", describe_set(&self.pos.action_set)));
+                self.tracer.note(NodeKind::Detail, || format!("action set was{}", describe_set(&self.pos.action_set)));
                 self.pos.action_set.clear();
                 self.update_actset_output();
             }
@@ -156,7 +156,7 @@ impl Xlate<'_> {
                     self.pos.action_set.push(action.clone());
                 }
                 self.update_actset_output();
-                self.tracer.note(Kind::Detail, || format!("action set is{}", describe_set(&self.pos.action_set)));
+                self.tracer.note(NodeKind::Detail, || format!("action set is{}", describe_set(&self.pos.action_set)));
             }
             Action::WriteMetadata { value, mask } => {
                 self.write(Field::Metadata, (*value).into(), (*mask).into());
@@ -189,7 +189,7 @@ impl Xlate<'_> {
         self.packet.written = None;
     }
 
-    /// Queues are the datapath's priorities. The packet's own is read, as `pop_queue` gives it back.
+    /// Sets the packet's priority, which selects a queue in the datapath. The packet's own is read, as `pop_queue` restores it.
     fn set_queue(&mut self, queue: u32) {
         self.out.reads.note_field(Field::SkbPriority);
         self.write(Field::SkbPriority, queue.into(), u32::MAX.into());
@@ -205,7 +205,7 @@ impl Xlate<'_> {
         }
     }
 
-    /// Sets bits of a field if the packet has the header that it is in.
+    /// Sets bits of a field if the packet has the header of the field.
     pub(crate) fn set_if_present(&mut self, field: Field, value: u128, mask: u128) {
         if self.has(field.info().prereq) {
             self.write(field, value, mask);
@@ -223,7 +223,7 @@ impl Xlate<'_> {
             return;
         }
         let version = if self.packet.key.eth_type() == flow::extract::ethertype::IPV6 { "IPv6" } else { "IPv4" };
-        self.tracer.note(Kind::Warning, || format!("{version} decrement TTL exception"));
+        self.tracer.note(NodeKind::Warning, || format!("{version} decrement TTL exception"));
         for id in controllers {
             self.send_to_controller(&ControllerAction {
                 controller_id: *id,
@@ -232,11 +232,11 @@ impl Xlate<'_> {
             });
         }
         self.note_drop(base::DropReason::TtlExpired);
-        // Whoever came here by a resubmit goes on.
+        // After a resubmit, the list before it continues.
         self.control.stop_list = true;
     }
 
-    /// Whether the packet has what `prereq` asks for, recording what that is decided by.
+    /// Returns true if the packet meets `prereq`, and records the bits that decide this.
     pub(crate) fn has(&mut self, prereq: Prereq) -> bool {
         let eth = self.packet.key.eth_type();
         let is_ip = eth == 0x0800 || eth == 0x86dd;
@@ -262,7 +262,7 @@ impl Xlate<'_> {
         }
     }
 
-    /// Whether the packet has a transport header of this protocol: later fragments have none.
+    /// Returns true if the packet has a transport header of this protocol: later fragments have none.
     fn has_l4(&mut self, proto: u8) -> bool {
         self.out.reads.note_field(Field::IpProto);
         if self.packet.key.ip_proto() != proto {
@@ -280,10 +280,10 @@ impl Xlate<'_> {
     }
 }
 
-/// Of the actions from here on, the one with the highest number is carried out, and no other.
+/// Only one of the actions from here on is executed: the one with the highest number.
 const POSITION_LAST: u8 = 16;
 
-/// Where an action stands in an action set (OpenFlow 1.3 section 5.10, and ovs-actions(7) for what is not in there).
+/// The position of an action in an action set (OpenFlow 1.3 section 5.10, and ovs-actions(7) for actions that it lacks).
 fn set_position(action: &Action) -> u8 {
     match action {
         Action::CopyTtlIn => 0,
@@ -314,7 +314,7 @@ fn set_position(action: &Action) -> u8 {
     }
 }
 
-/// Whether writing `new` into an action set replaces `old`: an action of the same type, or of the same field.
+/// Returns true if writing `new` into an action set replaces `old`: an action of the same type, or of the same field.
 fn replaces(new: &Action, old: &Action) -> bool {
     match (new, old) {
         (Action::SetField { field: a, mask: m, .. }, Action::SetField { field: b, mask: n, .. }) => {
@@ -328,8 +328,8 @@ fn replaces(new: &Action, old: &Action) -> bool {
     }
 }
 
-/// The actions of an action set in the order in which they are carried out. Of those that send the packet or have it
-/// looked up again, there is one: a group, or else an output, a `resubmit`, a `ct_clear`, a `ct`.
+/// Returns the actions of an action set in order of execution. Only one of the actions that output the packet or look it up
+/// again remains: a group, or else an output, a `resubmit`, a `ct_clear`, a `ct`.
 pub(crate) fn set_in_order(set: &[Action]) -> Vec<Action> {
     let mut ordered: Vec<Action> = Vec::with_capacity(set.len());
     for (i, action) in set.iter().enumerate() {
@@ -343,7 +343,7 @@ pub(crate) fn set_in_order(set: &[Action]) -> Vec<Action> {
     ordered
 }
 
-/// An action set as traces tell it.
+/// Formats an action set for traces.
 fn describe_set(set: &[Action]) -> String {
     if set.is_empty() {
         return " empty".into();

@@ -1,13 +1,13 @@
-//! Bits of fields as actions read and write them: of fields that a key has a place for, and of tunnel options, which are where
-//! the bridge's table has put them.
+//! Bits of fields as actions read and write them: of fields with a fixed place in the key, and of tunnel options, whose place
+//! depends on the bridge's table.
 
-use crate::trace::Kind;
+use crate::trace::NodeKind;
 use crate::translate::Xlate;
 use flow::{Field, FlowKey, FlowMask, Loc, PlacedOption, TunOption};
 use openflow::{Action, LearnDst, LearnSrc, Subfield};
 use smallvec::SmallVec;
 
-/// A number of any width: 64 bits each, the least significant first, without zeros at the end.
+/// A number of any width: words of 64 bits, the least significant first, without zeros at the end.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct Value(SmallVec<[u64; 2]>);
 
@@ -29,18 +29,18 @@ impl Value {
         self.0.get(usize::from(n)).copied().unwrap_or(0)
     }
 
-    /// The last 128 bits of it.
+    /// The low 128 bits.
     pub(crate) fn low(&self) -> u128 {
         u128::from(self.word(1)) << 64 | u128::from(self.word(0))
     }
 
-    /// The last `n_bits` bits, the most significant byte first.
+    /// The low `n_bits` bits, the most significant byte first.
     fn bytes(&self, n_bits: u16) -> Vec<u8> {
         let words = (0..n_bits.div_ceil(64)).rev().map(|n| self.word(n));
         words.flat_map(u64::to_be_bytes).collect()
     }
 
-    /// As traces have it.
+    /// Formats the value for traces.
     fn hex(&self) -> String {
         let mut words = self.0.iter().rev();
         let Some(first) = words.next() else { return "0".into() };
@@ -48,17 +48,17 @@ impl Value {
     }
 }
 
-/// A subfield in pieces of 64 bits at most: offset and bits of each, and its number.
+/// Splits a subfield into pieces of 64 bits at most: offset, width and index of each.
 fn pieces(sf: Subfield) -> impl Iterator<Item = (u16, u16, u16)> {
     (0..sf.n_bits.div_ceil(64)).map(move |n| (sf.offset + 64 * n, (sf.n_bits - 64 * n).min(64), n))
 }
 
-/// Adds bits of an option to what a flow matches.
+/// Adds bits of an option to a match.
 pub(crate) fn match_option(matching: &mut flow::Match, placed: &PlacedOption, dst: Subfield, value: &Value) {
     pieces(dst).for_each(|(offset, n_bits, n)| matching.set_option_bits(placed, offset, n_bits, value.word(n)));
 }
 
-/// The action that sets bits of an option.
+/// Returns the action that sets bits of an option.
 pub(crate) fn set_option(dst: Subfield, value: &Value) -> Option<Action> {
     let option = TunOption::of_bits(dst.field, dst.offset, dst.n_bits, &value.bytes(dst.n_bits))?;
     Some(Action::SetTunOption(Box::new(option)))
@@ -69,12 +69,12 @@ pub(crate) fn is_option(field: Field) -> bool {
 }
 
 impl<'a> Xlate<'a> {
-    /// Where the bridge has an option; `None` for other fields.
+    /// Returns the place of an option in the bridge's keys; `None` for other fields.
     pub(crate) fn option(&self, field: Field) -> Option<&'a PlacedOption> {
         self.pos.bridge.options.get(field)
     }
 
-    /// The bits, zero where the packet lacks the field.
+    /// Reads the bits, zero where the packet lacks the field.
     pub(crate) fn read_bits_of(&mut self, sf: Subfield) -> Value {
         if is_option(sf.field) {
             return self.option(sf.field).map_or_else(Value::default, |placed| {
@@ -92,7 +92,7 @@ impl<'a> Xlate<'a> {
         (self.packet.key.get(sf.field) & sf.mask()).checked_shr(sf.offset.into()).unwrap_or(0).into()
     }
 
-    /// Writes the bits, if the packet has the field. (It has every option from then on.)
+    /// Writes the bits if the packet has the field. (After a write, the packet has every option.)
     pub(crate) fn write_bits_of(&mut self, sf: Subfield, value: &Value) {
         if !is_option(sf.field) {
             let value = value.low().checked_shl(sf.offset.into()).unwrap_or(0);
@@ -111,18 +111,18 @@ impl<'a> Xlate<'a> {
         self.write_bits_of(sf, &value.into());
     }
 
-    /// Says in a trace what bits are now.
+    /// Adds the current value of bits to the trace.
     pub(crate) fn note_bits(&mut self, dst: Subfield) {
-        let shown = self.shown(dst);
+        let traced = self.traced(dst);
         let value = if self.tracer.is_on() { self.value_now(dst) } else { return };
-        let whole = u32::from(shown.n_bits) == u32::from(shown.field.info().n_bits) && !is_option(shown.field);
-        self.tracer.note(Kind::Detail, || {
-            let value = if whole { crate::text::value(shown.field, value.low()) } else { value.hex() };
-            format!("{} is now {value}", crate::text::subfield(shown))
+        let whole = u32::from(traced.n_bits) == u32::from(traced.field.info().n_bits) && !is_option(traced.field);
+        self.tracer.note(NodeKind::Detail, || {
+            let value = if whole { crate::text::value(traced.field, value.low()) } else { value.hex() };
+            format!("{} is now {value}", crate::text::subfield(traced))
         });
     }
 
-    /// The bits of the key, which that does not read.
+    /// The bits in the key, which this does not record as read.
     fn value_now(&self, sf: Subfield) -> Value {
         match self.option(sf.field) {
             Some(placed) => {
@@ -132,11 +132,11 @@ impl<'a> Xlate<'a> {
         }
     }
 
-    /// `set_field` of an option: the bits that it says, or all.
+    /// Executes `set_field` of an option: sets the bits of its mask, or all.
     pub(crate) fn set_option(&mut self, option: &TunOption) {
         let Some(placed) = self.option(option.field()) else { return };
         let mut set = flow::Match::ANY;
-        // Flows with values that do not fit are refused.
+        // Flows with values that do not fit are refused when they are added.
         set.place_option(option, placed);
         for (word, mask) in set.mask().0.iter().enumerate().take(flow::layout::REGS) {
             self.packet.key.0[word] = self.packet.key.0[word] & !mask | set.key().0[word];
@@ -144,7 +144,7 @@ impl<'a> Xlate<'a> {
         self.option_is_written(placed, set.mask().clone());
     }
 
-    /// `delete_field`: the packet does not have the option any more.
+    /// Executes `delete_field`: removes the option from the packet.
     pub(crate) fn delete_field(&mut self, field: Field) {
         let Some(placed) = self.option(field) else { return };
         let whole = placed.whole();
@@ -152,7 +152,7 @@ impl<'a> Xlate<'a> {
             self.packet.key.0[word] &= !mask;
         }
         self.option_is_written(placed, whole);
-        self.tracer.note(Kind::Detail, || format!("delete {field}"));
+        self.tracer.note(NodeKind::Detail, || format!("delete {field}"));
     }
 
     fn option_is_written(&mut self, placed: &PlacedOption, mut mask: FlowMask) {
@@ -162,7 +162,7 @@ impl<'a> Xlate<'a> {
         self.packet.written = None;
     }
 
-    /// Options belong to a bridge and do not cross to its neighbour, whose table may be another.
+    /// Clears all options. They belong to a bridge and do not cross to its neighbour, whose table may differ.
     pub(crate) fn clear_options(&mut self) {
         for placed in self.pos.bridge.options.iter() {
             let whole = placed.whole();
@@ -173,28 +173,28 @@ impl<'a> Xlate<'a> {
         }
     }
 
-    /// A part of a field as traces have it: the whole of an option is as many bits as it has.
-    fn shown(&self, part: Subfield) -> Subfield {
+    /// The form of a subfield in traces: the whole of an option has as many bits as the option.
+    fn traced(&self, part: Subfield) -> Subfield {
         match self.option(part.field) {
             Some(placed) if part.offset == 0 && part.n_bits == placed.n_bits() => Subfield::whole(part.field),
             _ => part,
         }
     }
 
-    /// An action as traces have it.
-    pub(crate) fn shown_action(&self, action: &Action) -> String {
+    /// The form of an action in traces.
+    pub(crate) fn traced_action(&self, action: &Action) -> String {
         crate::text::action(&match action {
-            Action::StackPush(part) => Action::StackPush(self.shown(*part)),
-            Action::StackPop(part) => Action::StackPop(self.shown(*part)),
-            Action::RegMove { src, dst } => Action::RegMove { src: self.shown(*src), dst: self.shown(*dst) },
+            Action::StackPush(part) => Action::StackPush(self.traced(*part)),
+            Action::StackPop(part) => Action::StackPop(self.traced(*part)),
+            Action::RegMove { src, dst } => Action::RegMove { src: self.traced(*src), dst: self.traced(*dst) },
             Action::Learn(learn) => {
                 let mut learn = learn.as_ref().clone();
                 for spec in &mut learn.specs {
                     if let LearnSrc::Field(part) = &mut spec.src {
-                        *part = self.shown(*part);
+                        *part = self.traced(*part);
                     }
                     if let LearnDst::Match(part) | LearnDst::Load(part) = &mut spec.dst {
-                        *part = self.shown(*part);
+                        *part = self.traced(*part);
                     }
                 }
                 Action::Learn(learn.into())

@@ -1,7 +1,7 @@
-//! Turning changes of the key into datapath actions, as late as possible: when the packet is sent somewhere.
+//! Turns changes of the key into datapath actions, as late as possible: when the packet is output.
 //!
 //! A written header field is pending until the next commit, which emits one `Set` a field with all bits written since.
-//! A field whose bits the translation knows (it read or wrote them before) and that has its old value again is left
+//! A field that has its old value again, and whose bits the translation knows (because it read or wrote them before), is left
 //! out; a field that was written without being read is set without being read, so that the megaflow stays wide.
 //!
 //! VLAN tags are handled as a stack: pushing and popping marks the stack as changed, and the commit emits the pops and
@@ -24,7 +24,7 @@ pub(crate) struct Pending {
     pub(crate) fields: Vec<(Field, u128)>,
     pub(crate) vlan_stack: bool,
     pub(crate) pushed: Pushed,
-    /// The datapath's outer tag is not known in all bits: nothing that depends on them may be decided by it.
+    /// Some bits of the datapath's outer tag are unknown, so that no decision may depend on it.
     outer_unread: bool,
 }
 
@@ -61,7 +61,7 @@ fn key_mask(field: Field, mask: u128) -> FlowKey {
 }
 
 impl Xlate<'_> {
-    /// Sets the bits `mask` of `field`. The caller has seen to the prerequisites.
+    /// Sets the bits `mask` of `field`. The caller has checked the prerequisites.
     pub(crate) fn write(&mut self, field: Field, value: u128, mask: u128) {
         if is_vlan(field) {
             return self.write_vlan(field, value, mask);
@@ -84,11 +84,11 @@ impl Xlate<'_> {
         let before = self.packet.key.vlan_tci();
         let mut after = self.packet.key.clone();
         if before & 0x1000 == 0 {
-            // Without a tag, nothing else of it was read.
+            // Without a tag, its other bits were not read.
             after.set_vlan_tci(0);
         }
         after.set(field, after.get(field) & !mask | value & mask);
-        // These two have no bit for the tag's presence: to write them is to have a tag.
+        // These two fields have no bit for the tag's presence: writing them implies a tag.
         let implied = if matches!(field, Field::DlVlan | Field::DlVlanPcp) { 0x1000 } else { 0 };
         let tci = after.vlan_tci() | implied;
         match (before & 0x1000 != 0, tci & 0x1000 != 0) {
@@ -108,7 +108,7 @@ impl Xlate<'_> {
         }
     }
 
-    /// Whether the packet has a VLAN tag.
+    /// Returns true if the packet has a VLAN tag.
     pub(crate) fn has_vlan(&mut self) -> bool {
         self.out.reads.note(layout::ETH_SRC, 0x1000);
         self.packet.key.vlan_tci() & 0x1000 != 0
@@ -118,19 +118,19 @@ impl Xlate<'_> {
     pub(crate) fn push_vlan(&mut self, tpid: u16) {
         let tagged = self.has_vlan();
         if tagged {
-            // It is known from here on, and stays where it is in the packet.
+            // The tag is known from here on, and stays at its position in the packet.
             self.out.reads.note(layout::ETH_SRC, 0xffff);
             self.out.reads.note(layout::VLAN, OUTER_TPID);
             self.read_inner_tag();
         }
         self.begin_vlan_stack();
-        // A key has two tags. The third from outside is out of its sight, and must not be lost: the push cannot wait
-        // for a commit, which would compare what is in sight.
+        // A key has two tags. The packet keeps a third one, which the key does not show. The push cannot wait for a commit,
+        // which compares only the tags in the key.
         let full = tagged && self.packet.key.vlan(1).1 & 0x1000 != 0;
         if full {
             self.commit();
         }
-        // Where there was no tag, what else stands there was not read.
+        // Without a tag, its bits in the key were not read.
         let (outer_tpid, outer) = if tagged { self.packet.key.vlan(0) } else { (0, 0) };
         self.packet.key.set_vlan(1, outer_tpid, outer);
         self.packet.key.set_vlan(0, tpid, 0x1000);
@@ -158,14 +158,14 @@ impl Xlate<'_> {
         }
     }
 
-    /// Returns the tags, to be restored later: they are read for that.
+    /// Reads and returns the tags, for [`Self::restore_tags`].
     pub(crate) fn save_tags(&mut self) -> [(u16, u16); 2] {
         self.out.reads.note(layout::ETH_SRC, 0xffff);
         self.out.reads.note(layout::VLAN, OUTER_TPID | INNER_TAG);
         [self.packet.key.vlan(0), self.packet.key.vlan(1)]
     }
 
-    /// Gives the packet the tags that it had.
+    /// Restores the packet's tags.
     pub(crate) fn restore_tags(&mut self, tags: [(u16, u16); 2]) {
         if (0..2).any(|n| tags[n] != self.packet.key.vlan(n)) {
             self.begin_vlan_stack();
@@ -177,8 +177,8 @@ impl Xlate<'_> {
         }
     }
 
-    /// Before tags are moved: what was written of them without being read is emitted, so that `base` has the tags that
-    /// the next commit compares; and it is noted whether all of the outer one is known.
+    /// Prepares for moving tags: emits bits of tags that were written without being read, so that `base` has the tags which
+    /// the next commit compares, and records whether all of the outer tag is known.
     fn begin_vlan_stack(&mut self) {
         if self.packet.pending.fields.iter().any(|(f, _)| is_vlan(*f)) {
             self.commit();
@@ -198,7 +198,7 @@ impl Xlate<'_> {
         }
     }
 
-    /// Tags that were moved are not where they stand in the packet: they count as written.
+    /// Marks tags that were moved as written, as the packet has them elsewhere.
     pub(crate) fn tags_are_written(&mut self) {
         self.packet.written = None;
         for (word, bits) in [(layout::ETH_SRC, 0xffff), (layout::VLAN, OUTER_TPID | INNER_TAG)] {
@@ -208,7 +208,7 @@ impl Xlate<'_> {
         }
     }
 
-    /// Emits what the datapath has to do so that its packet is the key's.
+    /// Emits the actions that give the datapath's packet the headers of the key.
     pub(crate) fn commit(&mut self) {
         self.commit_pushed();
         if self.packet.pending.vlan_stack {
@@ -230,12 +230,12 @@ impl Xlate<'_> {
     }
 
     fn commit_vlans(&mut self) {
-        // There is no inner tag without an outer one.
+        // An inner tag implies an outer one.
         let tags = |key: &FlowKey| -> Vec<(u16, u16)> {
             (0..2).map(|n| key.vlan(n)).take_while(|(_, tci)| tci & 0x1000 != 0).collect()
         };
         let (have, want) = (tags(&self.packet.base), tags(&self.packet.key));
-        // Tags that are the same, counted from the inside, stay. One that is not known is none of them.
+        // Equal tags stay, counted from the inside. An unknown tag equals none.
         let known = have.len() - usize::from(self.packet.pending.outer_unread && !have.is_empty());
         let same = have.iter().rev().take(known).zip(want.iter().rev()).take_while(|(a, b)| a == b).count();
         let (n_have, n_want) = (have.len() - same, want.len() - same);
@@ -264,7 +264,7 @@ impl Xlate<'_> {
     }
 }
 
-/// Bytes that an action takes in the messages that Open vSwitch has for it, about: what limits how many there may be.
+/// The approximate size of an action in Open vSwitch's netlink messages, in bytes, which limits the number of actions.
 pub(crate) fn size_of_action(action: &DpAction) -> usize {
     match action {
         DpAction::Output(_)
@@ -288,7 +288,7 @@ pub(crate) fn size_of_action(action: &DpAction) -> usize {
         DpAction::Controller(what) => 64 + what.userdata.len(),
         DpAction::Observe(_) => 40,
         DpAction::Punt(_) => 24,
-        // What is inside has been counted.
+        // The nested actions were counted when they were emitted.
         DpAction::Clone(_) => 4,
         DpAction::CheckPktLen { .. } => 24,
         DpAction::Sample { .. } => 16,

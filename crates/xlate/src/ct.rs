@@ -5,7 +5,7 @@
 //! `ct` in the list, the fields of the connection are zero.
 
 use crate::freeze::Frozen;
-use crate::trace::Kind;
+use crate::trace::NodeKind;
 use crate::translate::Xlate;
 use crate::verdict::{Dependency, Fork, TranslationError};
 use base::PortNo;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 /// `ct_state=+trk`.
 const TRACKED: u128 = 0x20;
 
-/// Bits of a word of the key that hold fields of the packet's connection.
+/// Returns the bits of a word of the key that hold fields of the packet's connection.
 pub(crate) fn connection_bits(word: usize) -> u64 {
     match word {
         layout::CONJ_CTMARK | layout::PKTTYPE_CTTP => u32::MAX.into(),
@@ -27,19 +27,19 @@ pub(crate) fn connection_bits(word: usize) -> u64 {
     }
 }
 
-/// The words that have some.
+/// The words with such bits.
 const CONNECTION: std::ops::Range<usize> = layout::CONJ_CTMARK..layout::ETH_DST;
 
 impl Xlate<'_> {
-    /// Returns true if the tracker has seen the packet. It has not seen a packet from a port; a trace may begin with one that
-    /// it has seen.
+    /// Returns true if the tracker has seen the packet. It has not seen a packet from a port, but a trace may begin with a packet
+    /// that it has seen.
     pub(crate) fn is_tracked(&mut self) -> bool {
         self.packet.tracked.unwrap_or_else(|| {
             self.packet.key.get(Field::CtState) & TRACKED != 0 && self.read_bits(Field::CtState, TRACKED) != 0
         })
     }
 
-    /// The `ct` action.
+    /// Executes the `ct` action.
     pub(crate) fn ct(&mut self, ct: &Ct) {
         let zone = match ct.zone {
             CtZone::Immediate(zone) => zone,
@@ -48,7 +48,7 @@ impl Xlate<'_> {
         self.commit();
         self.control.nat = None;
         if ct.exec.is_empty() {
-            self.tracer.note(Kind::Action, || "drop".into());
+            self.tracer.note(NodeKind::Action, || "drop".into());
         } else {
             self.do_actions(&ct.exec);
         }
@@ -74,15 +74,15 @@ impl Xlate<'_> {
         if let Some(table) = ct.table {
             self.recirculate_to(table, zone, nat.as_deref());
         }
-        // What the packet has instead of its addresses is not known here.
+        // The translated addresses are unknown here.
         self.packet.translated |= nat.is_some();
         self.forget_connection();
-        self.tracer.note(Kind::Detail, || {
+        self.tracer.note(NodeKind::Detail, || {
             "Sets the packet to an untracked state, and clears all the conntrack fields.".into()
         });
     }
 
-    /// The bits of a field that `exec` has written, and their values.
+    /// Returns the bits of a field that `exec` has written, with their values.
     fn connection_field(&self, field: Field, exec: &[Action]) -> Option<(u128, u128)> {
         let mask = exec.iter().fold(0, |mask, action| match action {
             Action::SetField { field: f, mask: bits, .. } if *f == field => mask | bits,
@@ -108,27 +108,27 @@ impl Xlate<'_> {
             tracked: true,
             paused: false,
         };
-        let Some(kept) = self.net.frozen.keep(frozen) else {
+        let Some(state) = self.net.frozen.store(frozen) else {
             return self.fail(TranslationError::Recirculation);
         };
-        self.emit(DpAction::Recirc(kept.id));
+        self.emit(DpAction::Recirc(state.id));
         self.tracer.fork(|| {
             let mut key = self.packet.key.clone();
-            key.set(Field::RecircId, kept.id.into());
+            key.set(Field::RecircId, state.id.into());
             key.set(Field::CtZone, zone.into());
-            // The field is no part of a packet: it follows from the action set.
+            // The packet does not carry this field, which follows from the action set.
             key.set(Field::ActsetOutput, 0);
             Fork { key, nat: nat.cloned() }
         });
-        self.tracer.note(Kind::Detail, || {
+        self.tracer.note(NodeKind::Detail, || {
             format!(
                 "A clone of the packet is forked to recirculate. The forked pipeline will be resumed at table {table}."
             )
         });
-        self.out.dependencies.push(Dependency::Frozen(kept));
+        self.out.dependencies.push(Dependency::Frozen(state));
     }
 
-    /// The `ct_clear` action.
+    /// Executes the `ct_clear` action.
     pub(crate) fn ct_clear(&mut self) {
         if self.is_tracked() {
             self.forget_connection();
@@ -138,7 +138,7 @@ impl Xlate<'_> {
         }
     }
 
-    /// Nothing is known of a connection any more.
+    /// Clears the fields of the connection.
     pub(crate) fn forget_connection(&mut self) {
         let mut mask = FlowKey::ZERO;
         for word in CONNECTION {
@@ -152,7 +152,7 @@ impl Xlate<'_> {
         self.packet.tracked = Some(false);
     }
 
-    /// The same as the packet crosses to another bridge.
+    /// Clears them when the packet crosses to another bridge.
     pub(crate) fn clear_connection(&mut self) {
         self.packet.tracked = Some(false);
         if CONNECTION.into_iter().any(|word| self.packet.key.0[word] & connection_bits(word) != 0) {
@@ -169,19 +169,19 @@ impl Xlate<'_> {
         }
     }
 
-    /// The `resubmit` action with `ct`: looked up with addresses, protocol and ports of the original direction of the
-    /// packet's connection in place of its own.
+    /// Executes `resubmit` with `ct`: looks the packet up with addresses, protocol and ports of the original direction of its
+    /// connection in place of its own.
     pub(crate) fn resubmit_by_connection(&mut self, table: u8, in_port: Option<PortNo>) {
         if self.control.error.is_none() && (!self.has(Prereq::Ip) || self.read_bits(Field::CtNwProto, 0xff) == 0) {
-            return self.tracer.note(Kind::Error, || "resubmit(ct) with non-tracked or non-IP packet!".into());
+            return self.tracer.note(NodeKind::Error, || "resubmit(ct) with non-tracked or non-IP packet!".into());
         }
         self.control.by_connection = true;
         self.resubmit(table, in_port, false);
         self.control.by_connection = false;
     }
 
-    /// Does `look` with what the packet's connection began with in place of the packet's own.
-    pub(crate) fn as_connection<R>(&mut self, look: impl FnOnce(&mut Self) -> R) -> R {
+    /// Runs `look` with the addresses, protocol and ports of the connection's original direction in place of the packet's own.
+    pub(crate) fn with_original_direction<R>(&mut self, look: impl FnOnce(&mut Self) -> R) -> R {
         let ipv4 = self.packet.key.eth_type() == flow::extract::ethertype::IPV4;
         exchange(&mut self.packet.key, ipv4);
         let mut reads = Reads::new();
@@ -200,7 +200,7 @@ impl Xlate<'_> {
         found
     }
 
-    /// Takes note of what was read in exchanged fields.
+    /// Records the bits that were read in exchanged fields.
     fn note_exchanged(&mut self, step: Step, ipv4: bool) {
         let (word, bits) = (step.word(), step.bits());
         let moved = |bits: u64| {
@@ -210,7 +210,7 @@ impl Xlate<'_> {
             mask
         };
         if let Step::Prefix { shift, width, len, .. } = step {
-            // Such a field is one of those exchanged, or none of it is.
+            // Such a field is exchanged as a whole, or not at all.
             let whole = moved(u64::MAX >> (64 - u32::from(width)) << shift);
             if let Some(to) = whole.0.iter().position(|bits| bits.count_ones() == u32::from(width)) {
                 let shift = whole.0[to].trailing_zeros() as u8;
@@ -221,8 +221,8 @@ impl Xlate<'_> {
     }
 }
 
-/// Exchanges addresses, protocol and ports of a packet with those of its connection's original direction; the same in a
-/// mask.
+/// Exchanges addresses, protocol and ports of a packet with those of its connection's original direction; the same works for
+/// a mask.
 pub(crate) fn exchange(key: &mut FlowMask, ipv4: bool) {
     let mut swap = |a: Field, b: Field| {
         let (of_a, of_b) = (key.get(a), key.get(b));
@@ -230,7 +230,7 @@ pub(crate) fn exchange(key: &mut FlowMask, ipv4: bool) {
         key.set(b, of_a);
     };
     swap(Field::IpProto, Field::CtNwProto);
-    // (Of all transport protocols, these stand in the same place.)
+    // (These fields have the same place for all transport protocols.)
     swap(Field::TcpSrc, Field::CtTpSrc);
     swap(Field::TcpDst, Field::CtTpDst);
     if ipv4 {
@@ -242,7 +242,7 @@ pub(crate) fn exchange(key: &mut FlowMask, ipv4: bool) {
     }
 }
 
-/// Whether a translation of addresses may write it.
+/// Returns true if address translation may write the field.
 pub(crate) fn is_translated(field: Field) -> bool {
     matches!(
         field.info().prereq,
@@ -250,7 +250,7 @@ pub(crate) fn is_translated(field: Field) -> bool {
     )
 }
 
-/// `nat` as the datapath does it.
+/// Converts `nat` to the datapath's form.
 fn translation(nat: &Nat) -> dpif::Nat {
     dpif::Nat {
         kind: nat.kind.map(|kind| match kind {

@@ -1,13 +1,13 @@
-//! Actions on the headers around a packet: MPLS labels, network service headers, and encapsulations.
+//! Actions on outer headers: MPLS labels, network service headers, and encapsulations.
 //!
-//! A header that is pushed is emitted with the next commit, when its fields have their values; one that is popped at once.
-//! Of what stands under a popped MPLS label or service header nothing is known: the packet has to come back before it can
-//! be looked at ([`crate::freeze`]). Without an Ethernet header a packet is of a type of its own (`packet_type`), and
-//! leaves through no port.
+//! A pushed header is emitted with the next commit, when its fields have their values; a popped one is emitted at once. The
+//! headers below a popped MPLS label or service header are unknown: the packet has to be recirculated and parsed again
+//! ([`crate::freeze`]). Without an Ethernet header a packet has a type of its own (`packet_type`), and cannot be output to a
+//! port.
 
 use crate::freeze::{Freeze, Unseen};
 use crate::model::Rule;
-use crate::trace::Kind;
+use crate::trace::NodeKind;
 use crate::translate::Xlate;
 use crate::verdict::TranslationError;
 use dpif::DpAction;
@@ -21,21 +21,21 @@ use std::sync::Arc;
 
 /// Number of labels in a key.
 const LABELS_MAX: usize = 3;
-/// The bottom of the stack, in an entry.
+/// The bottom-of-stack bit of an entry.
 const BOTTOM: u32 = 0x100;
-/// Time to live of a label where there is none to be taken over.
+/// The TTL of a label if there is none to copy.
 const TTL: u32 = 64;
 /// Transparent Ethernet bridging: the Ethernet type of a whole frame.
 const TEB: u16 = 0x6558;
 /// Namespace of Ethernet types among packet types.
 const NAMESPACE: u32 = 1;
-/// What may follow a network service header (RFC 8300 section 2.2), as packet types.
+/// The next protocols of a network service header (RFC 8300 section 2.2), as packet types.
 const NSH_NEXT: [(u8, u32); 5] = [(1, 0x1_0800), (2, 0x1_86dd), (3, 0), (4, 0x1_894f), (5, 0x1_8847)];
 
 /// Headers pushed and not yet emitted.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pushed {
-    /// Labels with their Ethernet types, the innermost first; `true` for those that stand in front of all there is.
+    /// Labels with their Ethernet types, the innermost first; `true` for labels in front of the Ethernet header.
     labels: Vec<(u16, bool)>,
     /// A network service header with metadata of type 2.
     nsh: Option<Vec<u8>>,
@@ -44,7 +44,7 @@ pub(crate) struct Pushed {
     ethernet: bool,
 }
 
-/// The part of a service instance tag that keys lack: the priority, in the tag's bits.
+/// The part of a service instance tag that keys lack: the priority, at its position in the tag.
 type Itag = u32;
 
 impl Pushed {
@@ -53,7 +53,7 @@ impl Pushed {
     }
 
     /// Returns true if the pushed header includes `field`.
-    fn tells(&self, field: Field) -> bool {
+    fn includes(&self, field: Field) -> bool {
         match field {
             Field::MplsLabel | Field::MplsTc | Field::MplsBos | Field::MplsTtl => !self.labels.is_empty(),
             Field::PbbIsid | Field::PbbUca => self.pbb.is_some(),
@@ -73,7 +73,7 @@ impl Xlate<'_> {
         self.packet.key.0[layout::PKTTYPE_CTTP] >> 32 != 0
     }
 
-    /// Labels on the packet, those that its key tells of; [`LABELS_MAX`] may stand for more.
+    /// Returns the number of labels on the packet that its key holds; [`LABELS_MAX`] may stand for more.
     fn n_labels(&mut self) -> usize {
         if !is_mpls(self.packet.key.eth_type()) {
             return 0;
@@ -93,18 +93,18 @@ impl Xlate<'_> {
         self.out.reads.note_mask(&mask);
     }
 
-    /// Before labels move: what moves is read, as from then on it does not stand where it did.
+    /// Reads the labels that are going to move, as afterwards they are no longer at their position in the packet.
     fn read_labels(&mut self, labels: std::ops::Range<usize>) {
         labels.for_each(|i| self.read_label(i, u32::MAX));
     }
 
-    /// Labels that were moved are not where they stand in the packet. A tag is not known of there.
+    /// Marks labels that were moved as written. VLAN tags at their new position are unknown.
     fn labels_are_written(&mut self) {
         self.packet.key.0[layout::MPLS2] &= !layout::ITAG;
         self.out.reads.write_words(layout::MPLS01..layout::IPV4);
     }
 
-    /// What is under the Ethernet type was not there before, or is not known.
+    /// Clears the headers after the Ethernet type, which were absent before or are unknown.
     fn clear_under(&mut self, words: std::ops::Range<usize>) {
         self.packet.key.0[words.clone()].fill(0);
         self.out.reads.write_words(words);
@@ -122,7 +122,7 @@ impl Xlate<'_> {
         self.packet.written = None;
     }
 
-    /// The `push_mpls` action.
+    /// Executes the `push_mpls` action.
     pub(crate) fn push_mpls(&mut self, eth_type: u16) {
         if !self.is_l3() {
             self.push_label(eth_type, false);
@@ -154,8 +154,8 @@ impl Xlate<'_> {
         self.packet.pending.pushed.labels.push((eth_type, in_front));
     }
 
-    /// An only label: explicit null of what it is on, with class and time to live of an IP packet under it (OpenFlow 1.3
-    /// section 5.11).
+    /// Returns the entry of an only label: explicit null of the payload, with traffic class and TTL of an IP payload (OpenFlow
+    /// 1.3 section 5.11).
     fn first_entry(&mut self, in_front: bool) -> u32 {
         let is_ip = !in_front && self.has(Prereq::Ip);
         let label = if is_ip && self.packet.key.eth_type() == ethertype::IPV6 { 2 } else { 0 };
@@ -172,20 +172,20 @@ impl Xlate<'_> {
         label << 12 | class << 9 | BOTTOM | ttl
     }
 
-    /// The `pop_mpls` action.
+    /// Executes the `pop_mpls` action.
     pub(crate) fn pop_mpls(&mut self, eth_type: u16) {
         let n = self.n_labels();
         if n > 0 {
             let whole = self.packet.key.mpls_lse(n - 1) & BOTTOM != 0;
             self.pop_labels(n, whole, eth_type);
-            // Nor is anything known of labels below those that a key tells of, or of one that is said to follow the last.
+            // Labels below those in the key are unknown too, as is a label that only the new Ethernet type claims.
             if !is_mpls(eth_type) || n == 1 || !whole {
                 self.packet.unseen = Unseen::Payload;
             }
         }
     }
 
-    /// Pops the outer one of `n` labels, or all of them if what is left is to be no label: as Open vSwitch does.
+    /// Pops the outer one of `n` labels, or all of them if the new type is not MPLS, like Open vSwitch.
     fn pop_labels(&mut self, n: usize, whole: bool, eth_type: u16) {
         if is_mpls(eth_type) {
             self.pop_label(n, eth_type);
@@ -224,7 +224,7 @@ impl Xlate<'_> {
         }
     }
 
-    /// The `push_pbb` action: the new tag begins with the service instance of one under it, and with the priority of the
+    /// Executes the `push_pbb` action: the new tag copies the service instance of a tag below it, and the priority of the
     /// outer VLAN tag (OpenFlow 1.3 section 5.12).
     pub(crate) fn push_pbb(&mut self) {
         if self.is_l3() {
@@ -241,18 +241,18 @@ impl Xlate<'_> {
             self.out.reads.note(layout::ETH_SRC, 0xe000);
             priority = self.packet.key.vlan_tci() >> 13;
         }
-        // VLAN tags and all that follows is under it.
+        // The new tag comes before the VLAN tags and everything after them.
         self.packet.key.set_vlan_tci(0);
         self.tags_are_written();
         self.clear_under(layout::VLAN..flow::WORDS);
         self.packet.key.0[layout::MPLS2] = tag;
         self.set_eth_type(ethertype::PBB);
-        // What is written from here on is written to the new header.
+        // Later writes go to the new header.
         self.packet.base.clone_from(&self.packet.key);
         self.packet.pending.pushed.pbb = Some(u32::from(priority) << 29);
     }
 
-    /// The `pop_pbb` action. All that is known of the frame under the tag is that it is one.
+    /// Executes the `pop_pbb` action. The frame below the tag is unknown except that it is an Ethernet frame.
     pub(crate) fn pop_pbb(&mut self) {
         if self.is_l3() || !self.has(Prereq::Pbb) {
             return;
@@ -283,7 +283,7 @@ impl Xlate<'_> {
         if ttl > 1 {
             return self.write(field, ttl - 1, 0xff);
         }
-        self.tracer.note(Kind::Warning, || format!("{what} decrement TTL exception"));
+        self.tracer.note(NodeKind::Warning, || format!("{what} decrement TTL exception"));
         self.send_to_controller(&ControllerAction {
             reason: PacketInReason::InvalidTtl,
             ..ControllerAction::default()
@@ -292,17 +292,17 @@ impl Xlate<'_> {
         self.control.stop_list = true;
     }
 
-    /// Copies the time to live between the outer label and what is under it, which only the datapath sees.
+    /// Copies the TTL between the outer label and the header below it, which only the datapath sees.
     pub(crate) fn copy_ttl(&mut self, outwards: bool) {
         if self.has(Prereq::Mpls) {
             self.commit();
             self.emit(DpAction::CopyTtl { outwards });
-            // One of the two is not known any more.
+            // One of the two TTLs is unknown now.
             self.packet.unseen = Unseen::Payload;
         }
     }
 
-    /// The `encap` action.
+    /// Executes the `encap` action.
     pub(crate) fn encap(&mut self, encap: &Encap) {
         let packet_type = self.packet.key.get(Field::PacketType) as u32;
         match encap.header {
@@ -321,7 +321,7 @@ impl Xlate<'_> {
                     self.commit();
                 }
                 if !self.is_l3() || !is_mpls(self.packet.key.eth_type()) {
-                    // Labels under the Ethernet header are not of the stack in front of it.
+                    // Labels below the Ethernet header are not part of the new stack in front of it.
                     self.commit();
                     self.clear_under(layout::ETH_DST..layout::IPV4);
                 }
@@ -361,7 +361,7 @@ impl Xlate<'_> {
         self.packet.pending.pushed.nsh = Some(tlvs);
     }
 
-    /// The `decap` action. `to` is the packet type that comes out, if that is said.
+    /// Executes the `decap` action. `to` is the resulting packet type, if the action has one.
     pub(crate) fn decap(&mut self, to: Option<u32>) {
         self.commit();
         if !self.is_l3() {
@@ -385,7 +385,7 @@ impl Xlate<'_> {
                 };
                 self.set_packet_type(*kind);
                 self.emit(DpAction::PopNsh);
-                self.control.freeze = Some(Freeze::Look);
+                self.control.freeze = Some(Freeze::Parse);
             }
             eth_type if is_mpls(eth_type) => {
                 let n = self.n_labels();
@@ -400,7 +400,7 @@ impl Xlate<'_> {
                 self.set_packet_type(kind);
                 self.packet.base.clone_from(&self.packet.key);
                 if n == 1 || !whole || !is_mpls(eth_type) {
-                    self.control.freeze = Some(Freeze::Look);
+                    self.control.freeze = Some(Freeze::Parse);
                 }
             }
             eth_type => self
@@ -412,25 +412,25 @@ impl Xlate<'_> {
         self.refuse_with(why, " as ");
     }
 
-    /// Drops the packet, as what it is does not allow for the action.
+    /// Drops the packet because its type does not allow the action.
     fn refuse_with(&mut self, why: &str, how: &str) {
-        self.tracer.note(Kind::Action, || format!("Dropping packet{how}{why}"));
+        self.tracer.note(NodeKind::Action, || format!("Dropping packet{how}{why}"));
         self.give_up(TranslationError::PacketType);
     }
 
-    /// Ends the translation with an error whose reason the trace shows already.
+    /// Ends the translation with an error whose reason the trace has already.
     fn give_up(&mut self, error: TranslationError) {
         self.control.error = Some(error);
         self.control.exit = true;
     }
 
-    /// Emits headers that were pushed, and takes note of the fields that this tells.
+    /// Emits the pushed headers, and marks the fields in them as emitted.
     pub(crate) fn commit_pushed(&mut self) {
         if self.packet.pending.pushed.is_empty() {
             return;
         }
         let pushed = std::mem::take(&mut self.packet.pending.pushed);
-        self.packet.pending.fields.retain(|(field, _)| !pushed.tells(*field));
+        self.packet.pending.fields.retain(|(field, _)| !pushed.includes(*field));
         let n = pushed.labels.len();
         for (i, (ethertype, in_front)) in pushed.labels.into_iter().enumerate() {
             let lse = self.packet.key.mpls_lse(n - 1 - i);
@@ -461,7 +461,7 @@ impl Xlate<'_> {
             let (dst, src) = (mac(Field::EthDst), mac(Field::EthSrc));
             self.emit(DpAction::PushEth { dst, src });
         }
-        // What else is pending is as it was.
+        // Other pending changes stay pending.
         let mut base = self.packet.key.clone();
         for (field, mask) in &self.packet.pending.fields {
             let old = self.packet.base.get(*field) & mask;
@@ -489,7 +489,7 @@ impl Xlate<'_> {
         if !found.as_deref().is_some_and(of_ethernet) {
             return found;
         }
-        // One that is not meant hides others: all are looked at, which costs the more the more there are.
+        // A rule that does not apply hides others, so that all rules are examined: the cost grows with their number.
         let mut all = rules.rules(version);
         all.retain(|rule| !of_ethernet(rule));
         all.sort_by_key(|rule| std::cmp::Reverse(rule.priority));

@@ -1,11 +1,11 @@
-//! IP fragments in look-ups, as the switch's configuration has it (`ovs-ofctl set-frags`): dropped, or with transport ports that
-//! count as zero, as the later ones have none, or as they are.
+//! IP fragments in look-ups, by the switch's configuration (`ovs-ofctl set-frags`): dropped, or looked up with transport ports of
+//! zero, as later fragments have none, or looked up unchanged.
 //!
-//! What a look-up takes for zero counts as written while it lasts: it is not read, and whoever asks which rules could be found
-//! is told that it is zero.
+//! Ports that a look-up takes for zero count as written during the look-up: it does not read them, and the search for rules that
+//! it could find takes them as zero.
 
 use crate::model::Rule;
-use crate::trace::Kind;
+use crate::trace::NodeKind;
 use crate::translate::Xlate;
 use crate::verdict::{Effect, Written};
 use base::DropReason;
@@ -15,11 +15,11 @@ use flow::{Field, FlowMask, layout};
 use openflow::switch::FragHandling;
 use std::sync::Arc;
 
-/// Where transport ports stand in word [`layout::TP`], and types and codes of ICMP.
+/// The bits of transport ports in word [`layout::TP`], and of ICMP types and codes.
 const PORTS: u64 = 0xffff_ffff << 32;
 
 impl Xlate<'_> {
-    /// Whether it is a fragment. IP packets are read for that.
+    /// Returns true if the packet is a fragment, and reads that of IP packets.
     #[inline]
     fn is_fragment(&mut self) -> bool {
         if ![ethertype::IPV4, ethertype::IPV6].contains(&self.packet.key.eth_type()) {
@@ -29,28 +29,28 @@ impl Xlate<'_> {
         self.packet.key.get(Field::IpFrag) as u8 & FRAG_ANY != 0
     }
 
-    /// Whether the packet is dropped instead of being looked up in this table.
+    /// Returns true if the packet is dropped instead of being looked up in this table.
     pub(crate) fn drops_fragment(&mut self, table: u8) -> bool {
         if self.pos.bridge.fragments != FragHandling::Drop || !self.is_fragment() {
             return false;
         }
         self.out.effects.push(Effect::Lookup { bridge: self.pos.bridge.id, table, rule: None });
-        self.tracer.enter(Kind::Table, || {
+        self.tracer.enter(NodeKind::Table, || {
             format!("{table:2}. Packets are IP fragments and the fragment handling mode is \"drop\".")
         });
-        self.tracer.note(Kind::Action, || "drop".into());
+        self.tracer.note(NodeKind::Action, || "drop".into());
         self.tracer.leave();
         self.note_drop(DropReason::Fragment);
         true
     }
 
-    /// Whether look-ups in tables that look at ports do not get to see those of this packet.
+    /// Returns true if look-ups in tables with rules on ports take this packet's ports for zero.
     #[inline]
     pub(crate) fn hides_ports(&mut self) -> bool {
         self.pos.bridge.fragments == FragHandling::Normal && self.is_fragment()
     }
 
-    /// A look-up that takes transport ports for zero.
+    /// Looks up with transport ports of zero.
     #[cold]
     pub(crate) fn look_up_without_ports(&mut self, rules: &Classifier<Rule>) -> (Written, Option<Arc<Rule>>) {
         let (ports, written, list) =

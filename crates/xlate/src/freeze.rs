@@ -8,14 +8,14 @@
 //! Equal states share one number while a cached flow holds it, and for some time after that. A repeated translation therefore
 //! yields the same actions, and remains a function of its input.
 //!
-//! Remainders that wait for a controller have a share of their own: one that never answers costs others like it, and
-//! no packet that only comes back from the datapath.
+//! States that wait for a controller have a quota of their own: a controller that never answers displaces only such states,
+//! and none of a packet that is recirculated by the datapath.
 
 use crate::bits::Value;
 use crate::ct::connection_bits;
 use crate::model::{BridgeId, Network};
 use crate::pipeline::Frame;
-use crate::trace::Kind;
+use crate::trace::NodeKind;
 use crate::translate::{Xlate, drop_verdict};
 use crate::verdict::{Dependency, TranslationError, Verdict, WrittenWord};
 use base::{Millis, PortNo};
@@ -29,107 +29,107 @@ use std::hash::{BuildHasher, Hash, Hasher};
 use std::sync::Arc;
 
 /// Time for which an unused state is kept, in milliseconds: packets may be in flight with its number.
-const KEPT_MS: u64 = 10_000;
-/// The same if a controller may have the packet.
-const PAUSED_MS: u64 = 3_600_000;
+const RETENTION_MS: u64 = 10_000;
+/// The same time for states whose packet a controller may have.
+const PAUSED_RETENTION_MS: u64 = 3_600_000;
 /// Maximum number and size of the states that do not wait for a controller.
 const FROZEN_MAX: Quota = Quota { n: if cfg!(test) { 1 << 10 } else { 1 << 20 }, bytes: 1 << 30 };
-/// The same of states that wait for a controller: more than the default limit of cached flows.
+/// Maximum number and size of the states that wait for a controller: more than the default limit of cached flows.
 const PAUSED_MAX: Quota = Quota { n: if cfg!(test) { 1 << 6 } else { 1 << 18 }, bytes: 256 << 20 };
 /// Number of states examined to find an unused one to evict.
-const TRIED_FOR_ROOM: usize = 16;
+const EVICTION_CANDIDATES: usize = 16;
 /// Number of states swept under one lock: translations wait for it.
-const SWEPT_AT_ONCE: usize = 256;
+const SWEEP_BATCH: usize = 256;
 /// Number of states that one sweep visits at most; the next one continues.
-const SWEPT_MAX: usize = 1 << 14;
+const SWEEP_MAX: usize = 1 << 14;
 
-/// What is left of a translation.
+/// The frozen state of a translation.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Frozen {
-    /// Where it goes on.
+    /// The bridge in which it resumes.
     pub bridge: BridgeId,
-    /// What is known of the packet beside its headers: words of the key that were written.
+    /// Written words of the key, apart from headers.
     pub(crate) words: Vec<WrittenWord>,
     pub(crate) stack: Vec<Value>,
-    /// Lists of actions inside of each other, the outermost first.
+    /// Nested lists of actions, the outermost first.
     pub(crate) lists: Vec<FrozenList>,
-    /// The table that it goes on in, if there are no lists.
+    /// The table in which it resumes if there are no lists.
     pub(crate) table: Option<u8>,
     pub(crate) action_set: Vec<Action>,
     pub(crate) in_action_set: bool,
     pub(crate) in_group: bool,
     pub(crate) packet_out: bool,
-    /// The datapath has computed its hash by then.
+    /// The datapath computes the packet's hash before it resumes.
     pub(crate) hashed: bool,
-    /// The packet is known to the connection tracker by then.
+    /// The connection tracker sees the packet before it resumes.
     pub(crate) tracked: bool,
-    /// A controller has the packet.
+    /// True if it waits for a controller to resume the packet.
     pub paused: bool,
 }
 
-/// The rest of a list of actions.
+/// The remaining actions of a list.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct FrozenList {
     pub(crate) actions: Arc<[Action]>,
     pub(crate) next: usize,
-    /// In whose name it is carried out.
-    pub(crate) place: Place,
-    /// It is a rule's, and not one that was given.
-    pub(crate) of_rule: bool,
+    /// The state of the pipeline for the list.
+    pub(crate) context: ListContext,
+    /// True if the list belongs to a rule, false for actions that the caller passed.
+    pub(crate) is_rule: bool,
 }
 
-/// Where a translation is: what a list of actions has to itself.
+/// The state of the pipeline that belongs to a list of actions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Place {
+pub(crate) struct ListContext {
     pub(crate) table: u8,
     pub(crate) depth: u32,
     pub(crate) cookie: u64,
     pub(crate) is_miss: bool,
 }
 
-/// A remainder and its number.
+/// A frozen state and its number.
 #[derive(Debug)]
-pub struct Kept {
+pub struct RecircState {
     /// Its `recirc_id`, never 0.
     pub id: u32,
-    /// What is left.
+    /// The state.
     pub frozen: Frozen,
 }
 
-impl PartialEq for Kept {
+impl PartialEq for RecircState {
     fn eq(&self, other: &Self) -> bool {
         self.id == other.id
     }
 }
 
-impl Eq for Kept {}
+impl Eq for RecircState {}
 
-impl Hash for Kept {
+impl Hash for RecircState {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.id.hash(state);
     }
 }
 
-/// All remainders that may be needed.
+/// All frozen states that may be needed.
 #[derive(Debug, Default)]
 pub struct FrozenTable(Mutex<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
     by_id: BTreeMap<u32, Entry>,
-    /// From which number on the next sweep looks.
+    /// The number at which the next sweep begins.
     swept: u32,
     by_hash: HashMap<u64, SmallVec<[u32; 1]>>,
     hasher: foldhash::fast::RandomState,
     last: u32,
-    /// Those that come back from the datapath, and those that a controller has, together.
+    /// The use of the two quotas: states that the datapath resumes, and states that a controller resumes.
     taken: [Quota; 2],
-    /// Those that a controller has, by when they were last used.
+    /// The states that wait for a controller, by the time of their last use.
     paused: BTreeMap<u64, u32>,
     last_use: u64,
 }
 
-/// How many remainders, and about how many bytes they take.
+/// A number of states, and their approximate size in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Quota {
     n: usize,
@@ -144,28 +144,28 @@ impl Quota {
 
 #[derive(Debug)]
 struct Entry {
-    kept: Arc<Kept>,
+    state: Arc<RecircState>,
     hash: u64,
-    /// The key in `Inner::paused`, if a controller has it.
+    /// The key in `Inner::paused`, if it waits for a controller.
     used: u64,
-    /// The time since which it is unused.
+    /// The time since which no flow holds it.
     idle: Option<Millis>,
 }
 
 impl FrozenTable {
-    /// The remainder of this number.
-    pub fn get(&self, id: u32) -> Option<Arc<Kept>> {
+    /// Returns the state with this number.
+    pub fn get(&self, id: u32) -> Option<Arc<RecircState>> {
         self.0.lock().touch(id)
     }
 
-    /// The number of this remainder; `None` if there are too many. Of those that a controller has, the one that was not used
-    /// for longest gives way to it.
-    pub fn keep(&self, frozen: Frozen) -> Option<Arc<Kept>> {
+    /// Stores a state and returns it with its number; `None` if there are too many. A state that waits for a controller evicts
+    /// the least recently used state of its kind.
+    pub fn store(&self, frozen: Frozen) -> Option<Arc<RecircState>> {
         let mut inner = self.0.lock();
         let inner = &mut *inner;
         let hash = hash_of(&frozen, &inner.hasher);
         let ids = inner.by_hash.get(&hash).into_iter().flatten();
-        let same = ids.copied().find(|id| inner.by_id.get(id).is_some_and(|e| e.kept.frozen == frozen));
+        let same = ids.copied().find(|id| inner.by_id.get(id).is_some_and(|e| e.state.frozen == frozen));
         if let Some(id) = same {
             return inner.touch(id);
         }
@@ -181,21 +181,21 @@ impl FrozenTable {
         Some(inner.insert(frozen, hash))
     }
 
-    /// Removes states that were unused for [`KEPT_MS`], or [`PAUSED_MS`]. To be called periodically.
+    /// Removes states that were unused for [`RETENTION_MS`], or [`PAUSED_RETENTION_MS`]. To be called periodically.
     pub fn sweep(&self, now: Millis) {
-        self.sweep_some(now, SWEPT_MAX);
+        self.sweep_some(now, SWEEP_MAX);
     }
 
-    /// The same of so many at most: the next call goes on behind them.
+    /// Sweeps `most` states at most: the next call continues after them.
     fn sweep_some(&self, now: Millis, most: usize) {
         let ids: Vec<u32> = {
             let mut inner = self.0.lock();
             let next: Vec<u32> = inner.by_id.range(inner.swept..).map(|(id, _)| *id).take(most).collect();
-            // Behind the last one it begins anew.
+            // After the last state the sweep starts over.
             inner.swept = next.last().filter(|_| next.len() == most).and_then(|id| id.checked_add(1)).unwrap_or(0);
             next
         };
-        for ids in ids.chunks(SWEPT_AT_ONCE) {
+        for ids in ids.chunks(SWEEP_BATCH) {
             // Dropped after the lock is released.
             let mut forgotten = Vec::new();
             let mut inner = self.0.lock();
@@ -203,73 +203,73 @@ impl FrozenTable {
         }
     }
 
-    /// How many there are.
+    /// The number of states.
     pub fn len(&self) -> usize {
         self.0.lock().by_id.len()
     }
 
-    /// Whether there is none.
+    /// Returns true if there are no states.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
 impl Inner {
-    /// The remainder of this number, which is in use.
-    fn touch(&mut self, id: u32) -> Option<Arc<Kept>> {
+    /// Returns the state with this number, and marks it as used.
+    fn touch(&mut self, id: u32) -> Option<Arc<RecircState>> {
         let entry = self.by_id.get_mut(&id)?;
         entry.idle = None;
-        if entry.kept.frozen.paused {
+        if entry.state.frozen.paused {
             self.last_use += 1;
             self.paused.remove(&entry.used);
             self.paused.insert(self.last_use, id);
             entry.used = self.last_use;
         }
-        Some(Arc::clone(&entry.kept))
+        Some(Arc::clone(&entry.state))
     }
 
-    /// Adds a remainder under the number `last`, which is free.
-    fn insert(&mut self, frozen: Frozen, hash: u64) -> Arc<Kept> {
+    /// Adds a state under the number `last`, which is free.
+    fn insert(&mut self, frozen: Frozen, hash: u64) -> Arc<RecircState> {
         let share = &mut self.taken[usize::from(frozen.paused)];
         share.n += 1;
         share.bytes += frozen.bytes();
-        let kept = Arc::new(Kept { id: self.last, frozen });
-        self.by_hash.entry(hash).or_default().push(kept.id);
-        self.by_id.insert(kept.id, Entry { kept: Arc::clone(&kept), hash, used: 0, idle: None });
-        _ = self.touch(kept.id);
-        kept
+        let state = Arc::new(RecircState { id: self.last, frozen });
+        self.by_hash.entry(hash).or_default().push(state.id);
+        self.by_id.insert(state.id, Entry { state: Arc::clone(&state), hash, used: 0, idle: None });
+        _ = self.touch(state.id);
+        state
     }
 
-    fn remove(&mut self, id: u32) -> Option<Arc<Kept>> {
-        let Entry { kept, hash, used, .. } = self.by_id.remove(&id)?;
+    fn remove(&mut self, id: u32) -> Option<Arc<RecircState>> {
+        let Entry { state, hash, used, .. } = self.by_id.remove(&id)?;
         if let Some(ids) = self.by_hash.get_mut(&hash) {
             ids.retain(|other| *other != id);
             if ids.is_empty() {
                 self.by_hash.remove(&hash);
             }
         }
-        if kept.frozen.paused {
+        if state.frozen.paused {
             self.paused.remove(&used);
         }
-        let share = &mut self.taken[usize::from(kept.frozen.paused)];
+        let share = &mut self.taken[usize::from(state.frozen.paused)];
         share.n -= 1;
-        share.bytes -= kept.frozen.bytes();
-        Some(kept)
+        share.bytes -= state.frozen.bytes();
+        Some(state)
     }
 
-    /// Whether there is room for one more, if need be in the place of others that wait for a controller as it does.
+    /// Returns true if the quota allows one more state. Evicts a state that waits for a controller to make room for another one.
     fn has_room_for(&mut self, frozen: &Frozen) -> bool {
         let bytes = frozen.bytes();
         if !frozen.paused {
             return self.taken[0].has_room_for(bytes, FROZEN_MAX);
         }
-        for _ in 0..TRIED_FOR_ROOM {
+        for _ in 0..EVICTION_CANDIDATES {
             if self.taken[1].has_room_for(bytes, PAUSED_MAX) {
                 return true;
             }
             let Some(id) = self.paused.first_key_value().map(|(_, id)| *id) else { break };
-            // A cached flow that gives out the number goes on doing so.
-            let in_use = self.by_id.get(&id).is_some_and(|entry| Arc::strong_count(&entry.kept) > 1);
+            // A cached flow holds this state, and sends packets to the controller with its number.
+            let in_use = self.by_id.get(&id).is_some_and(|entry| Arc::strong_count(&entry.state) > 1);
             if in_use {
                 _ = self.touch(id);
             } else {
@@ -285,14 +285,14 @@ impl Inner {
     }
 
     /// Removes a state if it was unused for long enough.
-    fn forget(&mut self, id: u32, now: Millis) -> Option<Arc<Kept>> {
+    fn forget(&mut self, id: u32, now: Millis) -> Option<Arc<RecircState>> {
         let entry = self.by_id.get_mut(&id)?;
-        if Arc::strong_count(&entry.kept) > 1 {
+        if Arc::strong_count(&entry.state) > 1 {
             entry.idle = None;
             return None;
         }
         let since = *entry.idle.get_or_insert(now);
-        let long = if entry.kept.frozen.paused { PAUSED_MS } else { KEPT_MS };
+        let long = if entry.state.frozen.paused { PAUSED_RETENTION_MS } else { RETENTION_MS };
         if now.since(since) < long {
             return None;
         }
@@ -301,10 +301,10 @@ impl Inner {
 }
 
 impl Frozen {
-    /// About how much memory it takes, what it shares with rules aside.
+    /// The approximate memory that the state takes, without parts that it shares with rules.
     fn bytes(&self) -> usize {
         size_of::<Entry>()
-            + size_of::<Kept>()
+            + size_of::<RecircState>()
             + self.words.len() * size_of::<WrittenWord>()
             + self.stack.len() * size_of::<Value>()
             + self.lists.len() * size_of::<FrozenList>()
@@ -312,15 +312,16 @@ impl Frozen {
     }
 }
 
-/// What differs mostly has another: remainders of one hash are compared one by one, and translations wait for that.
+/// Returns a hash that mostly differs for different states: states with equal hashes are compared one by one while
+/// translations wait.
 fn hash_of(frozen: &Frozen, hasher: &foldhash::fast::RandomState) -> u64 {
     let mut state = hasher.build_hasher();
     let Frozen { bridge, words, stack, lists, table, action_set, .. } = frozen;
     let Frozen { in_action_set, in_group, packet_out, hashed, tracked, paused, .. } = frozen;
     (bridge, words, stack, table, action_set).hash(&mut state);
     (in_action_set, in_group, packet_out, hashed, tracked, paused).hash(&mut state);
-    for FrozenList { actions, next, place, of_rule } in lists {
-        (actions.get(*next..), next, place.table, place.cookie, place.is_miss, of_rule).hash(&mut state);
+    for FrozenList { actions, next, context, is_rule } in lists {
+        (actions.get(*next..), next, context.table, context.cookie, context.is_miss, is_rule).hash(&mut state);
     }
     state.finish()
 }
@@ -328,33 +329,33 @@ fn hash_of(frozen: &Frozen, hasher: &foldhash::fast::RandomState) -> u64 {
 /// Headers of a packet that are unknown until it is parsed again, because an action popped the header before them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Unseen {
-    /// All is known.
+    /// None: all headers are known.
     Nothing,
-    /// What follows the Ethernet header.
+    /// The headers after Ethernet.
     Payload,
-    /// The Ethernet header too.
+    /// The Ethernet header and all after it.
     Frame,
 }
 
-/// What is to be done before the packet comes back.
+/// The reason for freezing, which is the datapath's or controller's task before the packet resumes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Freeze {
-    /// Nothing more than look into it. All that stands behind the action is left.
-    Look,
-    /// Compute its hash. The action itself is left.
+    /// Parse the headers. All actions after the current one remain.
+    Parse,
+    /// Compute the packet's hash. The current action remains as well.
     Hash(HashKind, u32),
-    /// Wait for a controller to let it go on.
+    /// Wait for a controller to resume the packet.
     Pause(Box<ControllerAction>),
 }
 
 impl Freeze {
-    /// Whether the action that asks for it is to be carried out again.
+    /// Returns true if the action that asked for it is executed again.
     pub(crate) fn repeats(&self) -> bool {
         matches!(self, Self::Hash(..))
     }
 }
 
-/// Bits of a word of the key that a recirculated packet keeps, and that do not follow from its headers.
+/// Returns the bits of a word of the key that a recirculated packet keeps without having them in its headers.
 fn carried_bits(word: usize, connection: bool) -> u64 {
     match word {
         _ if word < layout::DPHASH_ACTSET => u64::MAX,
@@ -364,18 +365,18 @@ fn carried_bits(word: usize, connection: bool) -> u64 {
 }
 
 impl Xlate<'_> {
-    /// Leaves what `frames` have left, and the action set if this is the pipeline's own list, to when the packet has
-    /// come back.
+    /// Freezes the remaining actions of `frames`, with the action set if this is the pipeline's own list, and recirculates the
+    /// packet.
     pub(crate) fn freeze(&mut self, why: Freeze, mut frames: Vec<Frame<'_>>) {
         self.commit();
         let paused = matches!(why, Freeze::Pause(_));
-        let sender = self.place();
+        let sender = self.list_context();
         let own = self.pos.runs == 1 && !self.pos.in_action_set;
         let mut lists = Vec::with_capacity(frames.len());
-        // As the last list ends, we are where the one before is.
+        // The end of a list returns to the state of the list before it.
         while let Some(frame) = frames.pop() {
-            let place = self.place();
-            lists.push(frame.frozen(place));
+            let context = self.list_context();
+            lists.push(frame.frozen(context));
             self.leave(frame);
         }
         lists.reverse();
@@ -393,26 +394,26 @@ impl Xlate<'_> {
             tracked: self.is_tracked(),
             paused,
         };
-        let Some(kept) = self.net.frozen.keep(frozen) else {
+        let Some(state) = self.net.frozen.store(frozen) else {
             return self.fail(TranslationError::Recirculation);
         };
         match why {
             Freeze::Pause(action) => {
-                let here = self.place();
-                self.set_place(sender);
-                self.send_upcall(&action, kept.id);
-                self.set_place(here);
+                let context = self.list_context();
+                self.set_list_context(sender);
+                self.send_upcall(&action, state.id);
+                self.set_list_context(context);
             }
-            Freeze::Look => self.emit(DpAction::Recirc(kept.id)),
+            Freeze::Parse => self.emit(DpAction::Recirc(state.id)),
             Freeze::Hash(kind, basis) => {
                 self.emit(DpAction::Hash(kind, basis));
-                self.emit(DpAction::Recirc(kept.id));
+                self.emit(DpAction::Recirc(state.id));
             }
         }
-        self.out.dependencies.push(Dependency::Frozen(kept));
+        self.out.dependencies.push(Dependency::Frozen(state));
     }
 
-    /// What was written of a packet's `connection` goes along unless it comes back from the tracker.
+    /// Returns the written words that a recirculated packet keeps, with its `connection` unless it comes from the tracker.
     pub(crate) fn carried_words(&self, connection: bool) -> Vec<WrittenWord> {
         let written = self.out.reads.written_words().map(|(word, bits)| (word, bits & carried_bits(word, connection)));
         let mut words: Vec<WrittenWord> = written
@@ -425,7 +426,7 @@ impl Xlate<'_> {
         words
     }
 
-    /// What a controller does not hand back with the packet.
+    /// Returns the metadata that a controller does not return with the packet.
     fn retained_words(&self) -> Vec<WrittenWord> {
         let bits =
             FlowKey::mask_of(Field::SkbPriority).0[layout::SKB_PKT] & self.out.reads.written().0[layout::SKB_PKT];
@@ -433,7 +434,7 @@ impl Xlate<'_> {
         if bits == 0 { Vec::new() } else { vec![word] }
     }
 
-    /// What takes the place of the packet's own metadata.
+    /// Restores words of the packet's metadata.
     fn restore_words(&mut self, words: &[WrittenWord]) {
         let mut mask = FlowKey::ZERO;
         for (word, bits, value) in words {
@@ -447,33 +448,33 @@ impl Xlate<'_> {
     }
 }
 
-/// Goes on with what was left under the number in a packet's key.
+/// Resumes the state that the `recirc_id` in a packet's key names.
 pub(crate) fn resume(net: &Network, key: &FlowKey, trace: bool) -> Verdict {
-    // One that waits for a controller is not the datapath's to go on with.
-    match net.frozen.get(key.get(Field::RecircId) as u32).filter(|kept| !kept.frozen.paused) {
-        Some(kept) => go_on(net, key, &kept, trace),
+    // The datapath must not resume a state that waits for a controller.
+    match net.frozen.get(key.get(Field::RecircId) as u32).filter(|state| !state.frozen.paused) {
+        Some(state) => resume_state(net, key, &state, trace),
         None => drop_verdict(key, TranslationError::Recirculation, trace),
     }
 }
 
-/// Goes on with what was left when a controller was sent the packet that it hands back. `key` is that of the packet, with
-/// metadata and ingress port of the bridge as the controller has them.
-pub fn resume_paused(net: &Network, key: &FlowKey, kept: &Arc<Kept>) -> Verdict {
-    go_on(net, key, kept, false)
+/// Resumes a paused state with the packet that a controller returned. `key` is that of the packet, with metadata and ingress
+/// port of the bridge as the controller sent them.
+pub fn resume_paused(net: &Network, key: &FlowKey, state: &Arc<RecircState>) -> Verdict {
+    resume_state(net, key, state, false)
 }
 
-fn go_on(net: &Network, key: &FlowKey, kept: &Arc<Kept>, trace: bool) -> Verdict {
-    let Some(bridge) = net.bridges.get(&kept.frozen.bridge) else {
+fn resume_state(net: &Network, key: &FlowKey, state: &Arc<RecircState>, trace: bool) -> Verdict {
+    let Some(bridge) = net.bridges.get(&state.frozen.bridge) else {
         return drop_verdict(key, TranslationError::Recirculation, trace);
     };
-    Xlate::work(net, bridge, key, trace, |x| x.thaw(kept))
+    Xlate::work(net, bridge, key, trace, |x| x.thaw(state))
 }
 
 impl Xlate<'_> {
-    /// Goes on with what was left.
-    fn thaw(&mut self, kept: &Arc<Kept>) {
-        let (frozen, bridge) = (&kept.frozen, self.pos.bridge);
-        // It follows from the number, mostly; keys are read accordingly.
+    /// Continues the frozen state.
+    fn thaw(&mut self, state: &Arc<RecircState>) {
+        let (frozen, bridge) = (&state.frozen, self.pos.bridge);
+        // The number mostly implies it, and keys are read accordingly.
         self.out.reads.note_field(Field::PacketType);
         self.restore_words(&frozen.words);
         self.pos.stack.clone_from(&frozen.stack);
@@ -483,11 +484,11 @@ impl Xlate<'_> {
         self.pos.packet_out = frozen.packet_out;
         (self.packet.hashed, self.packet.tracked) = (frozen.hashed, Some(frozen.tracked));
         self.out.dependencies.push(Dependency::Bridge(bridge.id));
-        self.out.dependencies.push(Dependency::Frozen(Arc::clone(kept)));
-        self.tracer.enter(Kind::Bridge, || format!("bridge(\"{}\")", bridge.name));
-        self.tracer.note(Kind::Action, || "thaw".into());
-        if let Some(table) = frozen.table.or(frozen.lists.last().map(|list| list.place.table)) {
-            self.tracer.note(Kind::Action, || format!("    Resuming from table {table}"));
+        self.out.dependencies.push(Dependency::Frozen(Arc::clone(state)));
+        self.tracer.enter(NodeKind::Bridge, || format!("bridge(\"{}\")", bridge.name));
+        self.tracer.note(NodeKind::Action, || "thaw".into());
+        if let Some(table) = frozen.table.or(frozen.lists.last().map(|list| list.context.table)) {
+            self.tracer.note(NodeKind::Action, || format!("    Resuming from table {table}"));
         }
         match frozen.table {
             Some(table) => self.begin_in(table),
@@ -508,7 +509,7 @@ impl Xlate<'_> {
         };
         match action {
             Action::Output { port, .. } => *port == PortNo::TABLE || frame && *port == PortNo::NORMAL,
-            // The register may hold a part of the frame, or name NORMAL.
+            // The register may hold FLOOD or NORMAL, which need the frame.
             Action::OutputReg { .. } => frame,
             Action::OutputTrunc { .. } | Action::Enqueue { .. } => false,
             Action::SetTunnel { .. } | Action::SetQueue(_) | Action::PopQueue => false,
@@ -523,7 +524,7 @@ impl Xlate<'_> {
                 let known = if frame { layout::ETH_DST } else { layout::MPLS01 };
                 !matches!(field.info().loc, Loc::Bits { word, .. } if usize::from(word) < known)
             }
-            // What is in its buckets has its own turn.
+            // Its buckets are checked in their turn.
             Action::Group(id) => self.find_group(*id).is_some_and(|g| g.kind == GroupKind::Select),
             _ => true,
         }
@@ -535,8 +536,8 @@ mod tests {
     use super::*;
 
     fn frozen(bridge: BridgeId, value: u64) -> Frozen {
-        let place = Place { table: 3, depth: 0, cookie: 0, is_miss: false };
-        let list = FrozenList { actions: [Action::PopVlan, Action::Exit].into(), next: 1, place, of_rule: true };
+        let context = ListContext { table: 3, depth: 0, cookie: 0, is_miss: false };
+        let list = FrozenList { actions: [Action::PopVlan, Action::Exit].into(), next: 1, context, is_rule: true };
         Frozen {
             bridge,
             words: vec![(40, u64::MAX, value)],
@@ -554,32 +555,36 @@ mod tests {
     }
 
     #[test]
-    fn the_same_has_the_same_number_until_it_is_forgotten() {
+    fn equal_states_share_a_number_until_they_expire() {
         let table = FrozenTable::default();
-        let first = table.keep(frozen(1, 5)).expect("room");
-        let other = table.keep(frozen(1, 6)).expect("room").id;
-        assert_eq!(table.keep(frozen(1, 5)).map(|kept| kept.id), Some(first.id));
+        let first = table.store(frozen(1, 5)).expect("room");
+        let other = table.store(frozen(1, 6)).expect("room").id;
+        assert_eq!(table.store(frozen(1, 5)).map(|state| state.id), Some(first.id));
         let mut differing = frozen(1, 5);
         differing.lists[0].actions = [Action::PopVlan, Action::PopVlan].into();
-        let third = table.keep(differing).expect("room").id;
+        let third = table.store(differing).expect("room").id;
         assert!(first.id != 0 && other != first.id && ![other, first.id].contains(&third));
         table.sweep(Millis(1000));
-        table.sweep(Millis(1000 + KEPT_MS - 1));
+        table.sweep(Millis(1000 + RETENTION_MS - 1));
         assert_eq!(table.len(), 3);
         assert!(table.get(third).is_some(), "and is needed once more");
-        table.sweep(Millis(1000 + KEPT_MS));
+        table.sweep(Millis(1000 + RETENTION_MS));
         assert_eq!((table.len(), table.get(other)), (2, None));
-        table.sweep(Millis(1000 + 2 * KEPT_MS));
+        table.sweep(Millis(1000 + 2 * RETENTION_MS));
         assert_eq!((table.len(), table.get(first.id)), (1, Some(Arc::clone(&first))));
         drop(first);
-        assert_eq!(table.keep(frozen(1, 6)).map(|kept| kept.id), Some(third + 1), "numbers are not used at once again");
+        assert_eq!(
+            table.store(frozen(1, 6)).map(|state| state.id),
+            Some(third + 1),
+            "numbers are not used at once again"
+        );
     }
 
     #[test]
-    fn a_sweep_looks_at_some_and_the_next_goes_on_behind_them() {
+    fn a_sweep_visits_some_states_and_the_next_one_continues() {
         let table = FrozenTable::default();
         for value in 0..10 {
-            assert!(table.keep(frozen(1, value)).is_some());
+            assert!(table.store(frozen(1, value)).is_some());
         }
         let sweep_all = |now| {
             (0..3)
@@ -590,72 +595,72 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         assert_eq!(sweep_all(1000), [10, 10, 10]);
-        assert_eq!(sweep_all(1000 + KEPT_MS), [6, 2, 0]);
+        assert_eq!(sweep_all(1000 + RETENTION_MS), [6, 2, 0]);
     }
 
     #[test]
-    fn what_finds_no_room_leaves_nothing_behind() {
+    fn a_state_beyond_the_quota_leaves_nothing_behind() {
         let table = FrozenTable::default();
         for value in 0..2 * FROZEN_MAX.n as u64 {
-            assert_eq!(table.keep(frozen(1, value)).is_some(), value < FROZEN_MAX.n as u64);
+            assert_eq!(table.store(frozen(1, value)).is_some(), value < FROZEN_MAX.n as u64);
         }
-        assert!(table.keep(frozen(1, 0)).is_some(), "it is there");
+        assert!(table.store(frozen(1, 0)).is_some(), "it is there");
         assert_eq!(table.0.lock().by_hash.len(), FROZEN_MAX.n);
         table.sweep(Millis(0));
-        table.sweep(Millis(KEPT_MS));
+        table.sweep(Millis(RETENTION_MS));
         let inner = table.0.lock();
         assert!(inner.by_id.is_empty() && inner.by_hash.is_empty() && inner.taken[0].bytes == 0);
     }
 
     #[test]
-    fn a_controller_that_never_answers_costs_others_like_it_alone() {
+    fn a_controller_that_never_answers_displaces_paused_states_only() {
         let paused = |value| Frozen { paused: true, ..frozen(1, value) };
         let max = PAUSED_MAX.n as u64;
         let table = FrozenTable::default();
-        let held = table.keep(paused(0)).expect("room");
-        let ids: Vec<u32> = (1..max).map(|value| table.keep(paused(value)).expect("room").id).collect();
-        assert_eq!(table.get(ids[0]).map(|kept| kept.id), Some(ids[0]), "and is used last");
-        let more: Vec<u32> = (max..2 * max - 2).map(|value| table.keep(paused(value)).expect("room").id).collect();
+        let held = table.store(paused(0)).expect("room");
+        let ids: Vec<u32> = (1..max).map(|value| table.store(paused(value)).expect("room").id).collect();
+        assert_eq!(table.get(ids[0]).map(|state| state.id), Some(ids[0]), "and is used last");
+        let more: Vec<u32> = (max..2 * max - 2).map(|value| table.store(paused(value)).expect("room").id).collect();
         assert_eq!(table.len(), PAUSED_MAX.n);
-        // A cached flow holds the first.
+        // A cached flow holds the first state.
         assert!(table.get(held.id).is_some() && table.get(ids[0]).is_some());
         assert!(ids[1..].iter().all(|id| table.get(*id).is_none()), "the oldest give way");
         assert!(more.iter().all(|id| table.get(*id).is_some()));
-        // There is room for what only comes back from the datapath.
-        assert!((0..FROZEN_MAX.n as u64).all(|value| table.keep(frozen(1, value)).is_some()));
-        // If all are held, none gives way.
-        let all: Vec<_> = (0..max).filter_map(|value| table.keep(paused(value))).collect();
+        // There is still room for states that the datapath resumes.
+        assert!((0..FROZEN_MAX.n as u64).all(|value| table.store(frozen(1, value)).is_some()));
+        // If flows hold all states, none is evicted.
+        let all: Vec<_> = (0..max).filter_map(|value| table.store(paused(value))).collect();
         assert_eq!(all.len(), PAUSED_MAX.n);
-        assert!(table.keep(paused(3 * max)).is_none());
+        assert!(table.store(paused(3 * max)).is_none());
         drop((all, held));
-        assert!(table.keep(paused(3 * max)).is_some());
+        assert!(table.store(paused(3 * max)).is_some());
         table.sweep(Millis(0));
-        table.sweep(Millis(PAUSED_MS));
+        table.sweep(Millis(PAUSED_RETENTION_MS));
         let inner = table.0.lock();
         assert!(inner.by_id.is_empty() && inner.paused.is_empty());
         assert!(inner.taken.iter().all(|share| (share.n, share.bytes) == (0, 0)));
     }
 
     #[test]
-    fn long_remainders_are_fewer() {
+    fn the_quota_limits_the_size_of_states_too() {
         let long = |value| Frozen { paused: true, stack: vec![Value::default(); 1 << 17], ..frozen(1, value) };
         let each = long(0).bytes();
         let table = FrozenTable::default();
         for value in 0..40 {
-            assert!(table.keep(long(value)).is_some());
+            assert!(table.store(long(value)).is_some());
         }
         let taken = table.0.lock().taken[1];
         assert!(taken.bytes <= PAUSED_MAX.bytes && taken.n == (PAUSED_MAX.bytes / each).min(40));
     }
 
     #[test]
-    fn remainders_of_flows_that_differ_in_a_number_are_told_apart_by_hash() {
+    fn states_that_differ_in_a_number_have_different_hashes() {
         let table = FrozenTable::default();
         for port in 0..FROZEN_MAX.n as u32 {
             let output = Action::Output { port: PortNo(port), max_len: 0 };
             let mut frozen = frozen(1, 5);
             frozen.lists[0].actions = [Action::PopVlan, output].into();
-            assert!(table.keep(frozen).is_some());
+            assert!(table.store(frozen).is_some());
         }
         assert!(table.0.lock().by_hash.values().all(|ids| ids.len() <= 2));
     }

@@ -1,10 +1,10 @@
-//! Groups (OpenFlow 1.3 section 5.6): which buckets run, and running them.
+//! Groups (OpenFlow 1.3 section 5.6): selection and execution of buckets.
 
 use crate::freeze::Freeze;
 use crate::groups::Group;
 use crate::scope::Scope;
 use crate::select::mix;
-use crate::trace::Kind;
+use crate::trace::NodeKind;
 use crate::translate::Xlate;
 use crate::verdict::{Dependency, Effect};
 use base::{DropReason, PortNo};
@@ -16,20 +16,20 @@ use smallvec::SmallVec;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// What a bucket of this weight scores with a random number. The time until something of rate `weight` first happens is
-/// -ln(u) / weight, and the first of several is each of them as often as its share of all rates says: that is the highest
-/// score, up to a factor for whole numbers in traces.
+/// The score of a bucket of this weight for a random number. The time to the first event of rate `weight` is -ln(u) / weight,
+/// and the probability that the first of several events is a given one is its share of all rates. The earliest event has the
+/// highest score, which is scaled to whole numbers for traces.
 fn score(random: u64, weight: u16) -> f64 {
-    // Above 0 and below 1.
+    // Between 0 and 1, exclusive.
     let u = ((random >> 12) as f64 + 0.5) / (1u64 << 52) as f64;
     1000.0 * f64::from(weight) / -u.ln()
 }
 
 impl Xlate<'_> {
-    /// The `group` action.
+    /// Executes the `group` action.
     pub(crate) fn group(&mut self, id: u32) {
         let Some(group) = self.find_group(id) else {
-            self.tracer.note(Kind::Warning, || format!("output to nonexistent group {id}"));
+            self.tracer.note(NodeKind::Warning, || format!("output to nonexistent group {id}"));
             return self.note_drop(DropReason::NoGroup);
         };
         if self.is_over_limits() {
@@ -43,14 +43,14 @@ impl Xlate<'_> {
                 let chosen =
                     if group.kind == GroupKind::Select { self.select(&group) } else { self.first_live(&group) };
                 match chosen {
-                    // It is chosen when the packet is back.
+                    // The bucket is selected after recirculation.
                     None if self.control.freeze.is_some() => _ = self.out.effects.pop(),
                     Some(i) => {
-                        self.tracer.note(Kind::Detail, || format!("using bucket {i}"));
+                        self.tracer.note(NodeKind::Detail, || format!("using bucket {i}"));
                         self.bucket(&group, i);
                     }
                     None => {
-                        self.tracer.note(Kind::Detail, || "no live bucket".into());
+                        self.tracer.note(NodeKind::Detail, || "no live bucket".into());
                         self.note_drop(DropReason::NoGroup);
                     }
                 }
@@ -58,7 +58,7 @@ impl Xlate<'_> {
         }
     }
 
-    /// Returns the group of this number, on which the verdict depends from now on.
+    /// Returns the group with this number, on which the verdict depends from now on.
     pub(crate) fn find_group(&mut self, id: u32) -> Option<Arc<Group>> {
         let dependency = Dependency::Group { bridge: self.pos.bridge.id, group: id };
         if !self.out.dependencies.contains(&dependency) {
@@ -67,14 +67,14 @@ impl Xlate<'_> {
         self.view().groups.get(id).cloned()
     }
 
-    /// Carries out a bucket, as an action set, on a copy of the packet.
+    /// Executes a bucket, as an action set, on a copy of the packet.
     fn bucket(&mut self, group: &Arc<Group>, i: usize) {
         let Some(bucket) = group.buckets.get(i) else { return };
         if self.control.exit || !self.count_resubmit() {
             return;
         }
         self.out.effects.push(Effect::Bucket(Arc::clone(group), i));
-        self.tracer.enter(Kind::Bucket, || format!("bucket {i}"));
+        self.tracer.enter(NodeKind::Bucket, || format!("bucket {i}"));
         self.on_a_copy(Scope::Bucket, |x| x.do_actions(&bucket.in_order));
         self.tracer.leave();
     }
@@ -83,7 +83,7 @@ impl Xlate<'_> {
         (0..group.buckets.len()).find(|i| self.is_bucket_live(group, *i))
     }
 
-    /// The bucket that this packet's flow has.
+    /// Selects the bucket for this packet's flow.
     fn select(&mut self, group: &Group) -> Option<usize> {
         let param = group.properties.selection_method_param;
         let kind = match &*group.properties.selection_method {
@@ -93,7 +93,7 @@ impl Xlate<'_> {
             _ => return self.select_by_flow(group),
         };
         let live: SmallVec<[bool; 16]> = (0..group.buckets.len()).map(|i| self.is_bucket_live(group, i)).collect();
-        // Where nothing is to be chosen, there is nothing to be looked at.
+        // Without a choice, the selection reads nothing.
         if live.iter().filter(|l| **l).count() < 2 {
             return live.iter().position(|l| *l);
         }
@@ -104,16 +104,16 @@ impl Xlate<'_> {
             return None;
         }
         let hash = self.read_bits(Field::DpHash, spread.len() as u128 - 1) as usize;
-        // Of a bucket that is not live, flows go to those that are, as these share the hashes.
+        // Flows of a bucket that is not live move to the live ones, which share its hashes.
         let chosen = (0..spread.len()).map(|i| usize::from(spread[(hash + i) % spread.len()]));
         chosen.into_iter().find(|i| live.get(*i) == Some(&true))
     }
 
-    /// The same by a hash of its fields: of those that are live, the one with the highest score, which is made of the
-    /// flow and the bucket alone, so that a bucket that comes or goes moves no more flows than it has to.
+    /// Selects by a hash of the flow's fields: the live bucket with the highest score. The score depends on the flow and that
+    /// bucket alone, so that adding or removing a bucket moves as few flows as possible.
     fn select_by_flow(&mut self, group: &Group) -> Option<usize> {
         let live: SmallVec<[usize; 16]> = (0..group.buckets.len()).filter(|i| self.is_bucket_live(group, *i)).collect();
-        // There is nothing to be chosen, and so nothing to be looked at.
+        // Without a choice, the selection reads nothing.
         if live.len() < 2 {
             return live.first().copied();
         }
@@ -121,7 +121,7 @@ impl Xlate<'_> {
         let mut best = None;
         for i in live {
             let score = score(mix(hash, i as u64), group.buckets[i].bucket.weight);
-            self.tracer.note(Kind::Detail, || format!("bucket {i}: score {score:.0}"));
+            self.tracer.note(NodeKind::Detail, || format!("bucket {i}: score {score:.0}"));
             if best.is_none_or(|(_, highest)| score > highest) {
                 best = Some((i, score));
             }
@@ -134,7 +134,7 @@ impl Xlate<'_> {
         let chosen = group.kind != GroupKind::Select || bucket.weight > 0;
         let live = chosen && self.is_live(bucket);
         if !live {
-            self.tracer.note(Kind::Detail, || {
+            self.tracer.note(NodeKind::Detail, || {
                 let port = bucket.watch_port != PortNo::ANY;
                 let what = match () {
                     () if !chosen => String::new(),
@@ -147,12 +147,12 @@ impl Xlate<'_> {
         live
     }
 
-    /// Returns true if a bucket may be used: it watches nothing, a live port, or a group with such a bucket.
+    /// Returns true if a bucket may be used: it watches nothing, a live port, or a group with a live bucket.
     fn is_live(&mut self, bucket: &Bucket) -> bool {
         self.is_live_by_itself(bucket) || bucket.watch_group != GROUP_ANY && self.is_group_live(bucket.watch_group)
     }
 
-    /// The same without a look at the group that it watches. (CONTROLLER is no port that could be live, as in Open vSwitch.)
+    /// Does the same without checking the group that it watches. (CONTROLLER is never live, as in Open vSwitch.)
     fn is_live_by_itself(&mut self, bucket: &Bucket) -> bool {
         let port = bucket.watch_port;
         !bucket.has_liveness()
@@ -162,7 +162,7 @@ impl Xlate<'_> {
     /// Returns true if a group has a live bucket, or watches a group that has one. A group that only watches itself is not
     /// live.
     fn is_group_live(&mut self, id: u32) -> bool {
-        // A list instead of recursion: chains may be long.
+        // A list instead of recursion, as chains may be long.
         let mut seen = HashSet::from([id]);
         let mut left = vec![id];
         while let Some(id) = left.pop() {
@@ -176,8 +176,8 @@ impl Xlate<'_> {
         false
     }
 
-    /// A number made of what tells the packet's flow from others: the fields that the group names, or addresses and
-    /// ports, such that both directions have the same.
+    /// Hashes the packet's flow: the fields that the group names, or addresses and ports, with the same result for both
+    /// directions.
     fn flow_hash(&mut self, group: &Group) -> u64 {
         let mut hash = mix(0, group.properties.selection_method_param);
         if group.properties.selection_method == "hash" && !group.properties.fields.is_empty() {

@@ -7,43 +7,43 @@ use openflow::{Action, GroupKind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// A group. It does not change: a modification replaces it by another that shares its statistics.
+/// A group. It is immutable: a modification replaces it by another one that shares its statistics.
 #[derive(Debug)]
 pub struct Group {
     /// Its number.
     pub id: u32,
-    /// What it does with its buckets.
+    /// Its type.
     pub kind: GroupKind,
     /// Its buckets.
     pub buckets: Vec<GroupBucket>,
-    /// How it selects.
+    /// Its selection method.
     pub properties: GroupProperties,
     /// When it was added.
     pub created: Millis,
-    /// What it has done.
+    /// Its statistics.
     pub counters: Arc<Counters>,
-    /// Which bucket has which hash; see [`Group::spread`].
+    /// The assignment of hashes to buckets; see [`Group::spread`].
     pub spread: Spread,
 }
 
-/// Hashes by bucket, made out when they are first needed.
+/// The buckets of hashes, computed on first use.
 #[derive(Debug, Default)]
 pub struct Spread(OnceLock<Option<Box<[u16]>>>);
 
-/// Hashes at least and at most that a group's buckets share.
+/// The smallest and largest number of hashes that a group's buckets share.
 const HASHES: std::ops::RangeInclusive<u64> = 16..=256;
 
 impl Group {
-    /// For each value of a hash, how many values there are being a power of two, the bucket that has it: each as many as its
-    /// weight makes its share. `None` if that cannot be done with the hashes there are, as weights are too far apart.
+    /// Returns the bucket of each hash value; their number is a power of two. Each bucket has a share of the hashes in proportion
+    /// to its weight. `None` if the weights differ too much for the number of hashes.
     pub fn spread(&self) -> Option<&[u16]> {
         let weights = || self.buckets.iter().map(|b| b.bucket.weight).collect::<Vec<_>>();
         self.spread.0.get_or_init(|| spread(&weights())).as_deref()
     }
 }
 
-/// Divides hashes among buckets of these weights by the method of Webster: the next hash goes to the bucket that is
-/// furthest behind.
+/// Divides hashes among buckets of these weights by Webster's method: the next hash goes to the bucket that is
+/// furthest behind its share.
 fn spread(weights: &[u16]) -> Option<Box<[u16]>> {
     let least = u64::from(*weights.iter().filter(|w| **w > 0).min()?);
     let total: u64 = weights.iter().map(|w| u64::from(*w)).sum();
@@ -65,19 +65,19 @@ fn spread(weights: &[u16]) -> Option<Box<[u16]>> {
     Some((0..n).map(next).collect())
 }
 
-/// A bucket and what it has done.
+/// A bucket and its statistics.
 #[derive(Clone, Debug)]
 pub struct GroupBucket {
-    /// The bucket as the controller has it.
+    /// The bucket as the controller configured it.
     pub bucket: Bucket,
-    /// Packets and bytes that it was used for.
+    /// Packets and bytes that it processed.
     pub counters: Arc<Counters>,
-    /// Its actions in the order in which an action set is carried out.
+    /// Its actions in the order in which an action set executes them.
     pub(crate) in_order: Arc<[Action]>,
 }
 
 impl GroupBucket {
-    /// A bucket that was not used yet.
+    /// Creates a bucket without statistics.
     pub fn new(bucket: Bucket) -> Self {
         let in_order = crate::action::set_in_order(&bucket.actions).into();
         Self { bucket, counters: Arc::default(), in_order }
@@ -92,18 +92,18 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Adds to them.
+    /// Adds to the counts.
     pub fn add(&self, packets: u64, bytes: u64) {
         self.packets.fetch_add(packets, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Packets.
+    /// The number of packets.
     pub fn packets(&self) -> u64 {
         self.packets.load(Ordering::Relaxed)
     }
 
-    /// Bytes.
+    /// The number of bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
@@ -125,7 +125,7 @@ mod tests {
             for (i, weight) in weights.iter().enumerate() {
                 let share = hashes.iter().filter(|b| usize::from(**b) == i).count() as f64;
                 let due = f64::from(*weight) / total * hashes.len() as f64;
-                // Webster's method may be off by one and no more, of as few buckets as these.
+                // Webster's method is off by at most one for so few buckets.
                 assert!((share - due).abs() < 1.0, "{weights:?}: {i} has {share} of {due}");
             }
         }

@@ -1,7 +1,7 @@
 //! Actions that change flows: `learn` and `fin_timeout` (ovs-actions(7)).
 
 use crate::bits::{is_option, match_option, set_option};
-use crate::trace::Kind;
+use crate::trace::NodeKind;
 use crate::translate::Xlate;
 use crate::verdict::{Dependency, Effect, Learned};
 use base::PortNo;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// FIN and RST of TCP.
 const FIN_OR_RST: u128 = 5;
 
-/// A `fin_timeout` that was carried out.
+/// A `fin_timeout` action that was executed.
 pub(crate) struct FinTimeout {
     /// Index of the [`Effect::Lookup`] of the rule.
     lookup: usize,
@@ -21,10 +21,10 @@ pub(crate) struct FinTimeout {
 }
 
 impl Xlate<'_> {
-    /// The `learn` action: the learned flow becomes an effect. The packet itself does not meet it.
+    /// Executes the `learn` action: the learned flow becomes an effect. The packet itself does not match it.
     pub(crate) fn learn(&mut self, learn: &Learn) {
         let flow = self.learned_flow(learn);
-        self.tracer.enter(Kind::Learned, || crate::text::learned(&flow));
+        self.tracer.enter(NodeKind::Learned, || crate::text::learned(&flow));
         if learn.result_dst.is_some() || self.tracer.is_on() {
             let success = learn.limit == 0 || self.is_learnable(learn, &flow);
             if let Some(dst) = learn.result_dst {
@@ -32,7 +32,7 @@ impl Xlate<'_> {
                 self.note_bits(dst);
             }
             if !success {
-                self.tracer.note(Kind::Detail, || "Limit exceeded, learn failed".into());
+                self.tracer.note(NodeKind::Detail, || "Limit exceeded, learn failed".into());
             }
         }
         self.tracer.leave();
@@ -40,7 +40,7 @@ impl Xlate<'_> {
         self.out.effects.push(Effect::Learn(Arc::new(learned)));
     }
 
-    /// Whether the limit lets the flow be learned.
+    /// Returns true if the limit allows the flow to be learned.
     fn is_learnable(&mut self, learn: &Learn, flow: &FlowMod) -> bool {
         let Some(table) = self.pos.bridge.tables.get(usize::from(learn.table)) else { return false };
         self.out.dependencies.push(Dependency::Table { bridge: self.pos.bridge.id, table: learn.table });
@@ -48,7 +48,7 @@ impl Xlate<'_> {
             || table.n_with_cookie(learn.cookie) < u64::from(learn.limit)
     }
 
-    /// The flow that comes of the packet as it is now.
+    /// Builds the learned flow from the current packet.
     fn learned_flow(&mut self, learn: &Learn) -> FlowMod {
         let mut flow = FlowMod {
             table_id: Some(learn.table),
@@ -78,7 +78,7 @@ impl Xlate<'_> {
                 }
                 continue;
             }
-            // Other fields are narrower.
+            // All other fields fit this.
             let value = value.low();
             match spec.dst {
                 LearnDst::Match(dst) => {
@@ -94,7 +94,7 @@ impl Xlate<'_> {
                     flow.actions.push(Action::SetField { field: dst.field, value, mask: dst.mask() });
                 }
                 LearnDst::Output => {
-                    // Numbers are those of OpenFlow 1.0, however wide the field.
+                    // As in Open vSwitch, the value is an OpenFlow 1.0 port number, whatever the width of the field.
                     let port = u16::try_from(value).map(PortNo::from_of10);
                     let sendable = |p: &PortNo| {
                         p.is_real()
@@ -108,7 +108,7 @@ impl Xlate<'_> {
         flow
     }
 
-    /// The `fin_timeout` action.
+    /// Executes the `fin_timeout` action.
     pub(crate) fn fin_timeout(&mut self, idle_timeout: u16, hard_timeout: u16) {
         if !self.has(Prereq::Tcp) || self.read_bits(flow::Field::TcpFlags, FIN_OR_RST) == 0 {
             return;
@@ -118,7 +118,7 @@ impl Xlate<'_> {
         }
     }
 
-    /// Makes effects of the `fin_timeout` actions, when all look-ups have their rules.
+    /// Adds the effects of `fin_timeout` actions, when all look-ups have their rules.
     pub(crate) fn end_connections(&mut self) {
         for FinTimeout { lookup, idle_timeout, hard_timeout } in std::mem::take(&mut self.out.fin_timeouts) {
             if let Some(Effect::Lookup { bridge, rule: Some(rule), .. }) = self.out.effects.get(lookup).cloned() {

@@ -7,7 +7,8 @@
 //! - [`mac`]: the MAC learning table.
 //! - [`verdict`]: the output: datapath actions, reads in order, effects, and a trace on request.
 //! - [`translate`](mod@translate): one translation; `pipeline`: look-ups and lists of actions; `action` and the files
-//!   named after actions: what these do; `bits`: bits of fields and tunnel options; `fragments`: fragments in look-ups; `punt`: protocols of the switch.
+//!   named after actions: their execution; `bits`: bits of fields and tunnel options; `fragments`: fragments in look-ups;
+//!   `punt`: protocols of the switch.
 //!
 //! A translation changes nothing. It returns side effects as [`Effect`]s, which the caller
 //! applies (live traffic), applies for statistics only (revalidation), or ignores (a trace).

@@ -1,4 +1,4 @@
-//! The MAC learning table: on which port an address was last seen, VLAN by VLAN (IEEE 802.1Q section 8.7).
+//! The MAC learning table: the port on which each address was last seen, by VLAN (IEEE 802.1Q section 8.7).
 //!
 //! Ports are kept by number, so that an entry outlives a change of the bundles' order; an entry whose port is gone is
 //! removed by [`MacTable::flush_port`].
@@ -10,27 +10,27 @@ use std::collections::{BTreeMap, HashMap};
 
 /// Seconds until an entry expires, unless configured otherwise (Bridge:other_config:mac-aging-time).
 pub const AGING_SECS: u32 = 300;
-/// Entries at most, unless configured otherwise (Bridge:other_config:mac-table-size).
+/// The largest number of entries, unless configured otherwise (Bridge:other_config:mac-table-size).
 pub const TABLE_SIZE: usize = 8192;
 
 /// One learned address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MacEntry {
-    /// Where it was seen.
+    /// The port on which it was last seen.
     pub port: PortNo,
-    /// When it was last seen.
+    /// The time when it was last seen.
     pub used: Millis,
     seq: u64,
 }
 
-/// Counts since the table was made.
+/// Counters since the table was created.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MacCounters {
     /// Entries learned.
     pub learned: u64,
     /// Entries that expired.
     pub expired: u64,
-    /// Entries removed to make room.
+    /// Entries removed to make room for others.
     pub evicted: u64,
     /// Entries that moved to another port.
     pub moved: u64,
@@ -61,8 +61,8 @@ impl Default for MacTable {
 }
 
 impl MacTable {
-    /// Sets the limits: `max_entries` from 10 to 1,000,000, `aging_secs` from 15 to 3600, as documented; values
-    /// outside are moved into range. Returns whether entries were removed.
+    /// Sets the limits: `max_entries` from 10 to 1,000,000, `aging_secs` from 15 to 3600, as documented; clamps values
+    /// outside of these ranges. Returns true if entries were removed.
     pub fn configure(&mut self, max_entries: usize, aging_secs: u32) -> bool {
         self.max_entries = max_entries.clamp(10, 1_000_000);
         self.aging_ms = u64::from(aging_secs.clamp(15, 3600)) * 1000;
@@ -73,12 +73,12 @@ impl MacTable {
         removed
     }
 
-    /// Where `mac` was last seen in `vlan`.
+    /// Returns the port on which `mac` was last seen in `vlan`.
     pub fn lookup(&self, vlan: u16, mac: MacAddr) -> Option<PortNo> {
         self.entries.get(&(vlan, mac)).map(|e| e.port)
     }
 
-    /// Notes that `mac` was seen on `port`. Returns whether a look-up can now give another answer than before.
+    /// Records that `mac` was seen on `port`. Returns true if look-ups may now have another result than before.
     pub fn learn(&mut self, vlan: u16, mac: MacAddr, port: PortNo, now: Millis) -> bool {
         let key = (vlan, mac);
         let seq = self.next_seq;
@@ -110,8 +110,8 @@ impl MacTable {
         changed
     }
 
-    /// Notes that `mac` was used on `port` until `used`, if that is where it is known to be. Nothing is learned: what the
-    /// datapath counted may be older than the entry's last move or removal.
+    /// Records that `mac` was used on `port` until `used`, if the entry has that port. Does not learn: the datapath's counters
+    /// may be older than the entry's last move or removal.
     pub fn refresh(&mut self, vlan: u16, mac: MacAddr, port: PortNo, used: Millis) {
         let key = (vlan, mac);
         if let Some(entry) = self.entries.get_mut(&key).filter(|e| e.port == port && e.used < used) {
@@ -122,14 +122,14 @@ impl MacTable {
         }
     }
 
-    /// The entry that is removed if this one is learned now.
+    /// Returns the entry that learning this one now would evict.
     pub fn makes_room_for(&self, vlan: u16, mac: MacAddr) -> Option<(u16, MacAddr)> {
         let full = self.entries.len() >= self.max_entries && !self.entries.contains_key(&(vlan, mac));
         full.then(|| self.by_use.first_key_value().map(|(_, key)| *key)).flatten()
     }
 
-    /// Removes entries that were not used for the aging time, `max` of them at most, and returns them: fewer than `max` if
-    /// there are no more. (Packets wait for the table meanwhile.)
+    /// Removes and returns entries that were not used for the aging time, `max` of them at most: fewer than `max` if there are
+    /// no more. (Packets wait for the table meanwhile.)
     pub fn expire(&mut self, now: Millis, max: usize) -> Vec<(u16, MacAddr)> {
         let mut expired = Vec::new();
         while expired.len() < max
@@ -145,7 +145,7 @@ impl MacTable {
         expired
     }
 
-    /// Removes all entries. Returns whether there were any.
+    /// Removes all entries. Returns true if there were any.
     pub fn flush(&mut self) -> bool {
         self.by_use.clear();
         let any = !self.entries.is_empty();
@@ -153,7 +153,7 @@ impl MacTable {
         any
     }
 
-    /// Removes all entries of a port. Returns whether there were any.
+    /// Removes all entries of a port. Returns true if there were any.
     pub fn flush_port(&mut self, port: PortNo) -> bool {
         let before = self.entries.len();
         let by_use = &mut self.by_use;
@@ -167,39 +167,39 @@ impl MacTable {
         self.entries.len() != before
     }
 
-    /// Removes one entry, and returns whether it was there.
+    /// Removes one entry, and returns true if it existed.
     pub fn remove(&mut self, vlan: u16, mac: MacAddr) -> bool {
         let Some(entry) = self.entries.remove(&(vlan, mac)) else { return false };
         self.by_use.remove(&(entry.used, entry.seq));
         true
     }
 
-    /// All entries, least recently used first: VLAN, address, entry.
+    /// Returns all entries, least recently used first: VLAN, address, entry.
     pub fn iter(&self) -> impl Iterator<Item = (u16, MacAddr, MacEntry)> + '_ {
         self.by_use.values().filter_map(|key| self.entries.get(key).map(|e| (key.0, key.1, *e)))
     }
 
-    /// Entries now.
+    /// The current number of entries.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no entries.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Entries at most.
+    /// The largest number of entries.
     pub fn max_entries(&self) -> usize {
         self.max_entries
     }
 
-    /// Counts since the table was made, or since they were cleared.
+    /// The counters since the table was created, or since they were cleared.
     pub fn counters(&self) -> MacCounters {
         self.counters
     }
 
-    /// Sets the counts to zero.
+    /// Resets the counters.
     pub fn clear_counters(&mut self) {
         self.counters = MacCounters::default();
     }
@@ -226,7 +226,7 @@ mod tests {
         assert!(t.learn(0, A, PortNo(1), t0));
         assert!(!t.learn(0, A, PortNo(1), t0.after(1000)));
         assert!(t.learn(0, A, PortNo(2), t0.after(2000)));
-        // A packet that is there is news, even within the same millisecond.
+        // A change of the port counts even within the same millisecond.
         assert!(t.learn(0, A, PortNo(1), t0.after(2000)) && t.learn(0, A, PortNo(2), t0.after(2000)));
         assert_eq!((t.lookup(0, A), t.lookup(5, A)), (Some(PortNo(2)), None));
         assert_eq!(t.expire(t0.after(301_999), 9), []);
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_expire_at_once_than_packets_can_wait_for() {
+    fn one_call_expires_a_limited_number_of_entries() {
         let mut t = MacTable::default();
         let mac = |n: u8| MacAddr([2, 0, 0, 0, 0, n]);
         (0..5).for_each(|n| _ = t.learn(0, mac(n), PortNo(1), Millis(n.into())));
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_is_refreshed_and_nothing_else() {
+    fn only_known_addresses_are_refreshed() {
         let mut t = MacTable::default();
         let t0 = Millis(1_000_000);
         t.refresh(0, A, PortNo(1), t0);
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_table_forgets_the_least_recently_used() {
+    fn a_full_table_evicts_the_least_recently_used() {
         let mut t = MacTable::default();
         t.configure(10, 300);
         for i in 0..10u64 {

@@ -1,20 +1,20 @@
-//! Meters as translations see them (OpenFlow 1.3 section 5.7): the numbers that the datapath has for them.
+//! Meters as translations see them (OpenFlow 1.3 section 5.7): with the ids that the datapath has for them.
 
 use crate::numbered::Numbered;
-use crate::trace::Kind;
+use crate::trace::NodeKind;
 use crate::translate::Xlate;
 use crate::verdict::Dependency;
 use base::Millis;
 use dpif::{DpAction, MeterId};
 use openflow::meter::{METER_CONTROLLER, MeterConfig};
 
-/// A meter. It does not change: a modification replaces it by another, of the same one below.
+/// A meter. It is immutable: a modification replaces it by another one with the same datapath meter.
 #[derive(Debug)]
 pub struct Meter {
-    /// What the controller asked for, with its number.
+    /// The controller's configuration, with its number.
     pub config: MeterConfig,
-    /// What the datapath calls it.
-    pub below: MeterId,
+    /// The datapath's id of the meter.
+    pub datapath_id: MeterId,
     /// When it was added.
     pub created: Millis,
 }
@@ -23,18 +23,18 @@ pub struct Meter {
 pub type Meters = Numbered<Meter>;
 
 impl Xlate<'_> {
-    /// The `meter` instruction. What the meter drops gets to no action behind it.
+    /// Executes the `meter` instruction. Packets that the meter drops do not reach the actions after it.
     pub(crate) fn meter(&mut self, id: u32) {
         match self.find_meter(id) {
-            Some(below) => {
+            Some(datapath_id) => {
                 self.commit();
-                self.emit(DpAction::Meter(below));
+                self.emit(DpAction::Meter(datapath_id));
             }
-            None => self.tracer.note(Kind::Warning, || format!("there is no meter {id}")),
+            None => self.tracer.note(NodeKind::Warning, || format!("there is no meter {id}")),
         }
     }
 
-    /// The meter of what goes to controllers: the one that the action names, or else the one for all of it.
+    /// Returns the meter for packets to controllers: the one that the action names, or else the controller meter.
     pub(crate) fn controller_meter(&mut self, id: Option<u32>) -> Option<MeterId> {
         id.and_then(|id| self.find_meter(id)).or_else(|| self.find_meter(METER_CONTROLLER))
     }
@@ -44,6 +44,6 @@ impl Xlate<'_> {
         if !self.out.dependencies.contains(&dependency) {
             self.out.dependencies.push(dependency);
         }
-        self.view().meters.get(meter).map(|meter| meter.below)
+        self.view().meters.get(meter).map(|meter| meter.datapath_id)
     }
 }

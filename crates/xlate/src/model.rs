@@ -26,13 +26,13 @@ pub type BridgeId = u32;
 pub struct Network {
     /// The bridges.
     pub bridges: HashMap<BridgeId, Arc<Bridge>, RandomState>,
-    /// Which bridge and port a datapath port is.
+    /// The bridge and OpenFlow port of each datapath port.
     pub ports: HashMap<DpPort, (BridgeId, PortNo), RandomState>,
-    /// What is left of translations until their packets come back. It outlives the snapshot.
+    /// Frozen states of translations. It outlives the snapshot.
     pub frozen: Arc<FrozenTable>,
-    /// What protocols have decided about ports. It outlives the snapshot.
+    /// The decisions of protocols about ports. It outlives the snapshot.
     pub overlay: Arc<Overlay>,
-    /// Whether `ct_clear` becomes a datapath action.
+    /// True if `ct_clear` becomes a datapath action.
     pub ct_clear: bool,
 }
 
@@ -45,24 +45,24 @@ pub struct Bridge {
     pub name: Arc<str>,
     /// Its ports.
     pub ports: BTreeMap<PortNo, Port>,
-    /// What NORMAL forwards between: index is the bundle's id within this snapshot.
+    /// The bundles between which NORMAL forwards: the index is the bundle's id within this snapshot.
     pub bundles: Vec<Bundle>,
     /// Flow tables and groups.
     pub tables: Arc<Tables>,
     /// Learned addresses.
     pub macs: Arc<RwLock<MacTable>>,
-    /// Whether a packet that matches no flow goes to the controllers (a controller of OpenFlow 1.2 or earlier is
-    /// connected), instead of being dropped. For tables that are not among `misses`.
+    /// True if a packet that matches no flow goes to the controllers (because a controller of OpenFlow 1.2 or earlier is
+    /// connected), instead of being dropped. Applies to tables without an entry in `misses`.
     pub miss_to_controller: bool,
-    /// What is done with packets that match no flow of a table, where that was said.
+    /// The configured treatment of packets that match no flow, by table.
     pub misses: BTreeMap<u8, TableMiss>,
-    /// What is done with IP fragments.
+    /// The treatment of IP fragments.
     pub fragments: FragHandling,
-    /// Where keys have the tunnel options that fields stand for.
+    /// The places in keys of the mapped tunnel options.
     pub options: OptionTable,
-    /// Whether NORMAL forwards frames to 01:80:c2:00:00:0x.
+    /// True if NORMAL forwards frames to 01:80:c2:00:00:0x.
     pub forward_bpdu: bool,
-    /// Whether what DHCP servers say goes to the local port, beside wherever else it goes (in-band control).
+    /// True if replies of DHCP servers also go to the local port, whatever the flows do with them (in-band control).
     pub dhcp_to_local: bool,
     /// Sampling for IPFIX collectors, if there are any.
     pub ipfix: Option<Ipfix>,
@@ -71,20 +71,20 @@ pub struct Bridge {
 /// Sampling of all packets of a bridge.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Ipfix {
-    /// How likely each packet is sampled where it comes in, [`u32::MAX`] for always; `None` if none is.
+    /// The probability with which a received packet is sampled, [`u32::MAX`] for always; `None` for never.
     pub ingress: Option<u32>,
-    /// The same where it goes out.
+    /// The probability for sent packets.
     pub egress: Option<u32>,
 }
 
-/// What is done with packets that match no flow of a table (OpenFlow 1.1 and 1.2, `ofp_table_config`).
+/// The treatment of packets that match no flow of a table (OpenFlow 1.1 and 1.2, `ofp_table_config`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TableMiss {
-    /// They go to the controllers.
+    /// Send them to the controllers.
     Controller,
-    /// They are looked up in the next table.
+    /// Look them up in the next table.
     Continue,
-    /// They are dropped.
+    /// Drop them.
     Drop,
 }
 
@@ -95,17 +95,17 @@ pub struct Port {
     pub no: PortNo,
     /// Its name.
     pub name: Arc<str>,
-    /// Where its output goes.
+    /// The destination of its output.
     pub out: PortOut,
     /// Its OpenFlow configuration.
     pub config: PortConfig,
-    /// Whether packets sent there arrive: what groups watch. (It is up, and its link is.)
+    /// True if the port can deliver packets, for groups that watch it. (It is up, and has a link.)
     pub live: bool,
     /// The bundle it is in, as index into [`Bridge::bundles`].
     pub bundle: Option<usize>,
 }
 
-/// What is behind a port.
+/// The destination of a port's output.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PortOut {
     /// A device of the datapath.
@@ -129,9 +129,9 @@ pub struct PortConfig {
     pub no_fwd: bool,
     /// No packet-in for misses on this port.
     pub no_packet_in: bool,
-    /// Drop 802.1D frames received (OpenFlow 1.0); `no_recv` is about all others.
+    /// Drop 802.1D frames received (OpenFlow 1.0); `no_recv` applies to all other frames.
     pub no_recv_stp: bool,
-    /// The port takes no part in 802.1D (OpenFlow 1.0). Kept for controllers: nothing is forwarded differently.
+    /// The port takes no part in 802.1D (OpenFlow 1.0). Stored for controllers, without effect on forwarding.
     pub no_stp: bool,
 }
 
@@ -142,7 +142,7 @@ pub enum VlanMode {
     Access,
     /// Several, all tagged.
     Trunk,
-    /// Several, and untagged frames belong to the native one, which is tagged on the way out.
+    /// Several, and untagged frames belong to the native one, whose frames leave with a tag.
     NativeTagged,
     /// Several, and the native one is untagged in both directions.
     NativeUntagged,
@@ -165,7 +165,7 @@ pub enum PriorityTags {
 pub struct VlanSet([u64; 64]);
 
 impl VlanSet {
-    /// Whether it has this VLAN; bits above the lower 12 are ignored.
+    /// Returns true if the set has this VLAN; bits above the lower 12 are ignored.
     pub fn contains(&self, vlan: u16) -> bool {
         self.0[usize::from(vlan >> 6 & 0x3f)] >> (vlan & 0x3f) & 1 != 0
     }
@@ -180,7 +180,7 @@ impl FromIterator<u16> for VlanSet {
     }
 }
 
-/// A port of the database: what NORMAL learns on and sends to.
+/// A port of the database, which NORMAL learns on and forwards to.
 #[derive(Clone, Debug)]
 pub struct Bundle {
     /// Its name.
@@ -202,7 +202,7 @@ pub struct Bundle {
 }
 
 impl Bundle {
-    /// Whether frames of `vlan` may enter or leave here.
+    /// Returns true if frames of `vlan` may enter or leave by the bundle.
     pub fn carries(&self, vlan: u16) -> bool {
         match self.mode {
             VlanMode::Access => vlan == self.tag,
@@ -216,46 +216,46 @@ impl Bundle {
     }
 }
 
-/// A flow of an OpenFlow table. It does not change: a modification replaces it by another that shares its statistics.
+/// A flow of an OpenFlow table. It is immutable: a modification replaces it by another one that shares its statistics.
 #[derive(Debug)]
 pub struct Rule {
-    /// What it matches.
+    /// Its match.
     pub minimatch: MiniMatch,
-    /// 0 to 65535 for a flow of controllers; more for one of the switch's own ([`Rule::is_hidden`]).
+    /// 0 to 65535 for a flow of a controller; higher for one of the switch's own ([`Rule::is_hidden`]).
     pub priority: u32,
     /// Its table.
     pub table: u8,
     /// The controller's cookie.
     pub cookie: u64,
-    /// Seconds without a packet until it expires; 0 for never.
+    /// Idle timeout in seconds; 0 for none.
     pub idle_timeout: u16,
-    /// Seconds until it expires; 0 for never.
+    /// Hard timeout in seconds; 0 for none.
     pub hard_timeout: u16,
-    /// For eviction (OpenFlow 1.4).
+    /// Importance for eviction (OpenFlow 1.4).
     pub importance: u16,
-    /// What the controller asked for.
+    /// The flags from the controller.
     pub flags: FlowFlags,
-    /// What to do.
+    /// Its actions.
     pub actions: Arc<[Action]>,
     /// When it was added.
     pub created: Millis,
-    /// When it was last modified or learned, in milliseconds of the switch's clock: the hard timeout runs from here.
+    /// When it was last modified or learned, in milliseconds of the switch's clock: the start of the hard timeout.
     pub modified: AtomicU64,
-    /// In which versions of the table it is there.
+    /// The versions of the tables in which it is visible.
     pub versions: Versions,
-    /// The clauses of conjunctive matches that its actions say it is ([`conjunctions_of`]).
+    /// The clauses of conjunctive matches in its actions ([`conjunctions_of`]).
     pub conjunctions: Box<[Conjunction]>,
-    /// What it has done: [`Rule::stats`] tells.
+    /// Its statistics; see [`Rule::stats`].
     pub count: Count,
 }
 
-/// Where the statistics of a rule are kept: with the rule itself, so that to count its packets is to touch little memory,
-/// unless they go on from those of rules that it replaced.
+/// The place of a rule's statistics: in the rule itself, so that counting its packets touches little memory, unless they
+/// continue those of rules that it replaced.
 #[derive(Debug)]
 pub enum Count {
-    /// Here.
+    /// In the rule itself.
     Own(RuleStats),
-    /// With the first of these rules.
+    /// In another rule: the first of a series of replacements.
     Of(Arc<Rule>),
 }
 
@@ -266,7 +266,7 @@ impl Default for Count {
 }
 
 impl Count {
-    /// Those of `rule` go on.
+    /// Continues the statistics of `rule`.
     pub fn on(rule: &Arc<Rule>) -> Self {
         match &rule.count {
             Self::Own(_) => Self::Of(Arc::clone(rule)),
@@ -282,12 +282,12 @@ pub struct RuleStats {
     pub packets: AtomicU64,
     /// Bytes.
     pub bytes: AtomicU64,
-    /// Moment of the last packet, in milliseconds of the switch's clock; 0 if there was none.
+    /// The time of the last packet, in milliseconds of the switch's clock; 0 if there was none.
     pub used: AtomicU64,
 }
 
 impl RuleStats {
-    /// Adds packets, the last of them at `used`.
+    /// Adds packets, the last one at `used`.
     pub fn add(&self, packets: u64, bytes: u64, used: Millis) {
         self.packets.fetch_add(packets, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -298,7 +298,7 @@ impl RuleStats {
 }
 
 impl Rule {
-    /// What it and the rules that it replaced have done.
+    /// The statistics of the rule and of the rules that it replaced.
     pub fn stats(&self) -> &RuleStats {
         match &self.count {
             Count::Own(stats) => stats,
@@ -306,34 +306,35 @@ impl Rule {
         }
     }
 
-    /// Whether it is a flow of the switch's own: above all that OpenFlow can say, which neither shows nor changes it.
+    /// Returns true for a flow of the switch's own: its priority is above the range of OpenFlow, which neither shows nor changes
+    /// it.
     pub fn is_hidden(&self) -> bool {
         self.priority > u16::MAX.into()
     }
 
-    /// Its priority in OpenFlow messages, where hidden flows do not come up.
+    /// Its priority in OpenFlow messages, which never contain hidden flows.
     pub fn openflow_priority(&self) -> u16 {
         self.priority.try_into().unwrap_or(u16::MAX)
     }
 
-    /// When it was last modified or learned.
+    /// The time when it was last modified or learned.
     pub fn modified(&self) -> Millis {
         Millis(self.modified.load(Ordering::Relaxed))
     }
 
-    /// Notes that it was learned once more, as it is.
+    /// Records that it was learned again, unchanged.
     pub fn refresh(&self, now: Millis) {
         self.modified.fetch_max(now.0, Ordering::Relaxed);
     }
 
-    /// Whether it matches on `conj_id`: what a packet has there is not its own.
+    /// Returns true if it matches on `conj_id`, which is not part of the packet.
     pub fn matches_conj_id(&self) -> bool {
         let bits = |word, bits| word == CONJ_CTMARK && bits & FlowKey::mask_of(Field::ConjId).0[CONJ_CTMARK] != 0;
         self.minimatch.mask().words().any(|(word, mask)| bits(word, mask))
     }
 }
 
-/// The clauses of conjunctive matches among `actions`.
+/// Returns the clauses of conjunctive matches among `actions`.
 pub fn conjunctions_of(actions: &[Action]) -> Box<[Conjunction]> {
     let clause = |action: &Action| match action {
         Action::Conjunction { id, clause, n_clauses } => {

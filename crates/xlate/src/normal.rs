@@ -1,7 +1,7 @@
 //! The NORMAL action: a learning switch with VLANs (IEEE 802.1Q), between the bundles of a bridge.
 
 use crate::model::{Bundle, PriorityTags, VlanMode};
-use crate::trace::Kind;
+use crate::trace::NodeKind;
 use crate::translate::Xlate;
 use crate::verdict::{Dependency, Effect};
 use base::{DropReason, MacAddr, PortNo};
@@ -11,21 +11,21 @@ use flow::{Field, layout};
 const VID: u16 = 0xfff;
 /// The priority in a tag's control information.
 const PCP: u16 = 0xe000;
-/// The bit of a key's tags that says that there is one.
+/// The bit of a key's tags that marks the tag as present.
 const PRESENT: u16 = 0x1000;
 
-/// A frame as it is inside of the bridge, between the bundle that it came in on and those that it leaves by.
+/// A frame inside of the bridge, between its ingress bundle and its egress bundles.
 struct Classified {
     in_bundle: Option<usize>,
     /// The VLAN that the frame belongs to.
     vlan: u16,
     /// The priority of its outer tag, in the bits of [`PCP`].
     pcp: u16,
-    /// It came in with a tag.
+    /// True if it arrived with a tag.
     tagged: bool,
     /// The id of the inner tag, 0 if there is none.
     inner_vid: u16,
-    /// An inner tag does not cross the bridge: an access port takes frames of its own VLAN only.
+    /// True if an inner tag does not cross the bridge: an access port admits frames of its own VLAN only.
     strips_inner: bool,
 }
 
@@ -38,18 +38,18 @@ impl Xlate<'_> {
         let in_port = self.packet.key.in_port();
         let in_bundle = bridge.ports.get(&in_port).and_then(|p| p.bundle);
         if in_bundle.is_none() && ![PortNo::ANY, PortNo::CONTROLLER, PortNo::LOCAL].contains(&in_port) {
-            self.tracer.note(Kind::Warning, || format!("dropping packet received on unknown port {in_port}"));
+            self.tracer.note(NodeKind::Warning, || format!("dropping packet received on unknown port {in_port}"));
             return self.note_drop(DropReason::NoPort);
         }
         // A packet-out without an ingress port is flooded in its own VLAN.
         let Some(frame) = self.classify(in_bundle) else {
-            self.tracer.note(Kind::Warning, || "disallowed VLAN VID for this input port, dropping".into());
+            self.tracer.note(NodeKind::Warning, || "disallowed VLAN VID for this input port, dropping".into());
             return self.note_drop(DropReason::VlanMismatch);
         };
         if in_bundle.is_some() {
             let dst = MacAddr::from_u64(self.packet.key.get(Field::EthDst) as u64);
             if dst.is_reserved() && !bridge.forward_bpdu {
-                self.tracer.note(Kind::Warning, || "dropping packet to reserved address".into());
+                self.tracer.note(NodeKind::Warning, || "dropping packet to reserved address".into());
                 return self.note_drop(DropReason::ReservedAddress);
             }
             let (src, vlan) = (MacAddr::from_u64(self.packet.key.get(Field::EthSrc) as u64), frame.vlan);
@@ -77,7 +77,7 @@ impl Xlate<'_> {
         let (vid, name) = (frame.vlan, &bundle.name);
         match bundle.mode {
             VlanMode::Access if vid != 0 => {
-                self.tracer.note(Kind::Error, || {
+                self.tracer.note(NodeKind::Error, || {
                     format!(
                         "dropping VLAN {vid} tagged packet received on port {name} configured as VLAN {} access port",
                         bundle.tag
@@ -94,7 +94,7 @@ impl Xlate<'_> {
         }
         let vlan = frame.vlan;
         if !bundle.carries(vlan) {
-            self.tracer.note(Kind::Error, || {
+            self.tracer.note(NodeKind::Error, || {
                 format!("dropping VLAN {vlan} packet received on port {name} not configured for trunking VLAN {vlan}")
             });
             return None;
@@ -110,17 +110,17 @@ impl Xlate<'_> {
             self.out.dependencies.push(Dependency::Mac { bridge: bridge.id, vlan: frame.vlan, mac: dst });
             match port.and_then(|p| bridge.ports.get(&p)).and_then(|p| p.bundle) {
                 Some(out) if Some(out) == frame.in_bundle => {
-                    self.tracer.note(Kind::Detail, || "learned port is input port, dropping".into());
+                    self.tracer.note(NodeKind::Detail, || "learned port is input port, dropping".into());
                     return self.note_drop(DropReason::SamePort);
                 }
                 Some(out) => {
-                    self.tracer.note(Kind::Detail, || "forwarding to learned port".into());
+                    self.tracer.note(NodeKind::Detail, || "forwarding to learned port".into());
                     return self.normal_output(frame, &bridge.bundles[out]);
                 }
-                None => self.tracer.note(Kind::Detail, || "no learned MAC for destination, flooding".into()),
+                None => self.tracer.note(NodeKind::Detail, || "no learned MAC for destination, flooding".into()),
             }
         } else {
-            self.tracer.note(Kind::Detail, || "multicast traffic, flooding".into());
+            self.tracer.note(NodeKind::Detail, || "multicast traffic, flooding".into());
         }
         for (i, bundle) in bridge.bundles.iter().enumerate() {
             if Some(i) != frame.in_bundle && bundle.floodable && frame.may_leave_by(bundle) {
@@ -129,7 +129,7 @@ impl Xlate<'_> {
         }
     }
 
-    /// Sends the frame to a bundle, with the bundle's kind of tag.
+    /// Outputs the frame to a bundle, tagged as the bundle's mode asks for.
     fn normal_output(&mut self, frame: &Classified, bundle: &Bundle) {
         if !frame.may_leave_by(bundle) {
             return self.note_drop(DropReason::VlanMismatch);
@@ -146,7 +146,7 @@ impl Xlate<'_> {
         let before = self.save_tags();
         let (tpid, _) = before[0];
         if !keeps_inner {
-            // Both tags of the key.
+            // Pops both tags of the key.
             self.pop_vlan();
             self.pop_vlan();
         }
@@ -179,7 +179,7 @@ impl Classified {
             VlanMode::Trunk | VlanMode::NativeTagged => false,
         };
         let (tci, is_tagged) = if strips {
-            // A tag stays for its priority.
+            // A tag for VLAN 0 remains if its priority has to.
             let pcp = if bundle.priority_tags == PriorityTags::Never { 0 } else { self.pcp };
             (pcp, pcp != 0)
         } else {

@@ -1,8 +1,8 @@
-//! Sets of things that have numbers, as groups and meters: each version of the tables has its own.
+//! Sets of numbered items, as groups and meters: each version of the tables has its own.
 //!
 //! A set is a hash array mapped trie (Bagwell, 2001) over the bits of the number, lowest first: numbers that follow each
 //! other spread evenly. A clone shares all nodes, and a change copies those on the way to one leaf, each of
-//! [`WIDTH`] children at most: it costs the same with a hundred things and with a hundred thousand.
+//! [`WIDTH`] children at most: the cost is the same for a hundred items and for a hundred thousand.
 
 use std::sync::Arc;
 
@@ -11,26 +11,26 @@ const BITS: u32 = 4;
 /// Children of a node.
 const WIDTH: usize = 1 << BITS;
 
-/// Things by number.
+/// Items by number.
 #[derive(Debug)]
 pub struct Numbered<T> {
     root: Node<T>,
     len: usize,
 }
 
-/// Children by the next bits of the number; absent ones take no room.
+/// Children by the next bits of the number; absent children take no memory.
 #[derive(Debug)]
 struct Node<T> {
-    /// Which children there are.
+    /// A bit for each present child.
     present: u16,
     children: Vec<Child<T>>,
 }
 
 #[derive(Debug)]
 enum Child<T> {
-    /// The only one whose number leads here.
+    /// The only item with these bits.
     Leaf(u32, Arc<T>),
-    /// Several.
+    /// A node for several items with these bits.
     Node(Arc<Node<T>>),
 }
 
@@ -56,8 +56,8 @@ impl<T> Default for Node<T> {
 }
 
 impl<T> Node<T> {
-    /// Where the child for these bits is or would be, and whether it is there.
-    fn place(&self, bits: u32) -> (usize, bool) {
+    /// Returns the index of the child for these bits, and true if it is present.
+    fn slot(&self, bits: u32) -> (usize, bool) {
         let bit = 1u16 << (bits as usize % WIDTH);
         ((self.present & (bit - 1)).count_ones() as usize, self.present & bit != 0)
     }
@@ -65,7 +65,7 @@ impl<T> Node<T> {
     fn get(&self, id: u32) -> Option<&Arc<T>> {
         let (mut node, mut bits) = (self, id);
         loop {
-            let (at, true) = node.place(bits) else { return None };
+            let (at, true) = node.slot(bits) else { return None };
             match node.children.get(at)? {
                 Child::Leaf(leaf, one) => return (*leaf == id).then_some(one),
                 Child::Node(next) => node = next,
@@ -74,11 +74,11 @@ impl<T> Node<T> {
         }
     }
 
-    /// Adds one below this node, whose children are chosen by the bits of the number from `shift` on. Returns the one that
+    /// Adds an item below this node, whose children are selected by the bits of the number from `shift` on. Returns the item that
     /// it replaces.
     fn insert(&mut self, shift: u32, id: u32, one: Arc<T>) -> Option<Arc<T>> {
         let bits = id >> shift;
-        let (at, is_there) = self.place(bits);
+        let (at, is_there) = self.slot(bits);
         if !is_there {
             self.present |= 1 << (bits as usize % WIDTH);
             self.children.insert(at, Child::Leaf(id, one));
@@ -88,7 +88,7 @@ impl<T> Node<T> {
             Child::Node(node) => Arc::make_mut(node).insert(shift + BITS, id, one),
             Child::Leaf(other, old) if *other == id => Some(std::mem::replace(old, one)),
             child => {
-                // Two numbers that differ do so in some bit, so that this ends.
+                // Two different numbers differ in some bit, so that this ends.
                 let Child::Leaf(other, old) = child.clone() else { return None };
                 let mut node = Self::default();
                 node.insert(shift + BITS, other, old);
@@ -99,10 +99,10 @@ impl<T> Node<T> {
         }
     }
 
-    /// Removes the one of this number, which is there.
+    /// Removes the item with this number, which must exist.
     fn remove(&mut self, shift: u32, id: u32) -> Option<Arc<T>> {
         let bits = id >> shift;
-        let (at, true) = self.place(bits) else { return None };
+        let (at, true) = self.slot(bits) else { return None };
         let removed = match &mut self.children[at] {
             Child::Leaf(leaf, one) if *leaf == id => Arc::clone(one),
             Child::Leaf(..) => return None,
@@ -144,27 +144,27 @@ impl<T> Default for Numbered<T> {
 }
 
 impl<T> Numbered<T> {
-    /// The one of this number.
+    /// Returns the item with this number.
     pub fn get(&self, id: u32) -> Option<&Arc<T>> {
         self.root.get(id)
     }
 
-    /// Adds one, in the place of one of its number.
+    /// Adds an item, replacing the one with the same number.
     pub fn insert(&mut self, id: u32, one: Arc<T>) {
         if self.root.insert(0, id, one).is_none() {
             self.len += 1;
         }
     }
 
-    /// Removes the one of this number.
+    /// Removes the item with this number.
     pub fn remove(&mut self, id: u32) -> Option<Arc<T>> {
-        // Nothing is copied for one that is not there.
+        // Removing a missing item copies nothing.
         self.get(id)?;
         self.len -= 1;
         self.root.remove(0, id)
     }
 
-    /// All of them, by number.
+    /// Returns all items, by number.
     pub fn all(&self) -> Vec<Arc<T>> {
         let mut all = Vec::with_capacity(self.len);
         self.root.collect(&mut all);
@@ -172,12 +172,12 @@ impl<T> Numbered<T> {
         all.into_iter().map(|(_, one)| one).collect()
     }
 
-    /// How many there are.
+    /// The number of items.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is none.
+    /// Returns true if there are no items.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -190,7 +190,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     tally::proptest! {
-        /// Against ordered maps, of which each version is kept.
+        /// Compares with ordered maps, keeping each version.
         #[test]
         fn each_version_stays_as_it_was(
             steps in prop::collection::vec(

@@ -1,9 +1,9 @@
-//! Sending the packet somewhere: to a port, through a patch port into another bridge, to a controller.
+//! Outputs the packet: to a port, through a patch port into another bridge, or to a controller.
 
 use crate::freeze::Freeze;
 use crate::model::{Port, PortOut};
 use crate::scope::Scope;
-use crate::trace::Kind;
+use crate::trace::NodeKind;
 use crate::translate::{Start, Xlate, bridge_of};
 use crate::verdict::Effect;
 use base::{DropReason, PortNo};
@@ -17,11 +17,11 @@ const DHCP_SERVER: u128 = 67;
 const DHCP_CLIENT: u128 = 68;
 
 impl Xlate<'_> {
-    /// The `output` action: to a real port or a reserved one. `max_len` is for CONTROLLER.
+    /// Executes the `output` action: to a real port or a reserved one. `max_len` is for CONTROLLER.
     pub(crate) fn output(&mut self, port: PortNo, max_len: u16) {
         match port {
             PortNo::IN_PORT => self.output_port(self.packet.key.in_port(), true),
-            // Only in a packet-out: it enters the pipeline, where a miss is a table miss.
+            // Packet-outs only: the packet enters the pipeline, where a miss is a table miss.
             PortNo::TABLE => self.resubmit(0, None, true),
             PortNo::NORMAL => self.normal(),
             PortNo::FLOOD => self.output_all(true),
@@ -55,36 +55,37 @@ impl Xlate<'_> {
         }
     }
 
-    /// Sends to a port of this bridge. Back out of the ingress port only if `to_ingress` says so.
+    /// Outputs to a port of this bridge; to the ingress port only if `to_ingress` is set.
     pub(crate) fn output_port(&mut self, no: PortNo, to_ingress: bool) {
         let bridge = self.pos.bridge;
         let Some(port) = bridge.ports.get(&no) else {
-            self.tracer.note(Kind::Warning, || "Nonexistent output port".into());
+            self.tracer.note(NodeKind::Warning, || "Nonexistent output port".into());
             return self.note_drop(DropReason::NoPort);
         };
         if no == self.packet.key.in_port() && !to_ingress {
-            self.tracer.note(Kind::Warning, || "skipping output to input port".into());
+            self.tracer.note(NodeKind::Warning, || "skipping output to input port".into());
             return self.note_drop(DropReason::SamePort);
         }
         if port.config.no_fwd || port.config.down {
             let why = if port.config.down { "OFPPC_PORT_DOWN" } else { "OFPPC_NO_FWD" };
-            self.tracer.note(Kind::Warning, || format!("{why} set, skipping output"));
+            self.tracer.note(NodeKind::Warning, || format!("{why} set, skipping output"));
             return self.note_drop(DropReason::PortDown);
         }
         if self.is_between_protected_ports(port) {
-            self.tracer.note(Kind::Warning, || "Flow is between protected ports, skipping output.".into());
+            self.tracer.note(NodeKind::Warning, || "Flow is between protected ports, skipping output.".into());
             return self.note_drop(DropReason::ProtectedPort);
         }
         match port.out {
             PortOut::Device(_) if self.is_l3() => {
-                self.tracer.note(Kind::Warning, || {
+                self.tracer.note(NodeKind::Warning, || {
                     "Trying to send non-Ethernet packet through legacy L2 port. Dropping packet.".into()
                 });
                 self.note_drop(DropReason::NoEthernet);
             }
             PortOut::Device(dp_port) if !self.port_state(dp_port).forwarding => {
-                self.tracer
-                    .note(Kind::Warning, || "port does not forward by decision of a protocol, skipping output".into());
+                self.tracer.note(NodeKind::Warning, || {
+                    "port does not forward by decision of a protocol, skipping output".into()
+                });
                 self.note_drop(DropReason::PortBlocked);
             }
             PortOut::Device(dp_port) => {
@@ -94,7 +95,7 @@ impl Xlate<'_> {
             }
             PortOut::Patch(peer_bridge, peer_port) => self.through_patch(port, peer_bridge, peer_port),
             PortOut::Nowhere => {
-                self.tracer.note(Kind::Warning, || "patch port has no peer".into());
+                self.tracer.note(NodeKind::Warning, || "patch port has no peer".into());
                 self.note_drop(DropReason::NoPort);
             }
         }
@@ -108,8 +109,8 @@ impl Xlate<'_> {
         is_protected(port) && bridge.ports.get(&self.packet.key.in_port()).is_some_and(is_protected)
     }
 
-    /// Has what a DHCP server says reach the local port of the bridge that the packet came in on, where that is to have it
-    /// in any case: whoever asked may be there, and the flows may not know.
+    /// Outputs the reply of a DHCP server to the local port of the ingress bridge, if the bridge is configured so: the client
+    /// may be there, and the flows may not forward to it.
     pub(crate) fn dhcp_to_local(&mut self) {
         let bridge = self.pos.bridge;
         let local = bridge.ports.get(&PortNo::LOCAL).map(|port| port.out);
@@ -127,22 +128,22 @@ impl Xlate<'_> {
         // The trace shows it after the last table's actions.
         self.tracer.reenter();
         self.tracer.reenter();
-        self.tracer.note(Kind::Detail, || "outputting DHCP packet to local port for in-band control".into());
+        self.tracer.note(NodeKind::Detail, || "outputting DHCP packet to local port for in-band control".into());
         self.tracer.leave();
         self.tracer.leave();
         self.output_port(PortNo::LOCAL, false);
     }
 
-    /// Sends the first `max_len` bytes to a port. Only a device takes a part of a packet: reserved ports and patch ports
-    /// are passed over, as Open vSwitch does.
+    /// Outputs the first `max_len` bytes to a port. Only devices can truncate packets: reserved ports and patch ports are
+    /// skipped, as in Open vSwitch.
     pub(crate) fn output_truncated(&mut self, port: PortNo, max_len: u32) {
         if !port.is_real() {
             let what = if port == PortNo::IN_PORT { "patch port" } else { "port:" };
-            self.tracer.note(Kind::Error, || format!("output_trunc does not support {what} {port}"));
+            self.tracer.note(NodeKind::Error, || format!("output_trunc does not support {what} {port}"));
             return self.note_drop(DropReason::NoPort);
         }
         if self.pos.bridge.ports.get(&port).is_some_and(|p| !matches!(p.out, PortOut::Device(_))) {
-            self.tracer.note(Kind::Error, || format!("output_trunc does not support patch port {port}"));
+            self.tracer.note(NodeKind::Error, || format!("output_trunc does not support patch port {port}"));
             return self.note_drop(DropReason::NoPort);
         }
         self.commit();
@@ -186,7 +187,7 @@ impl Xlate<'_> {
         self.set_actset_output(PortNo::UNSET);
     }
 
-    /// Sends the packet as it is now to controllers.
+    /// Sends the packet in its current state to controllers.
     pub(crate) fn send_to_controller(&mut self, action: &ControllerAction) {
         if action.pause {
             self.control.freeze = Some(Freeze::Pause(Box::new(action.clone())));
@@ -215,12 +216,12 @@ impl Xlate<'_> {
         };
         let send = DpAction::Controller(Arc::new(upcall));
         match self.controller_meter(action.meter_id) {
-            // What the meter drops or marks is the controller's copy.
+            // The meter drops or marks the controller's copy only.
             Some(meter) => {
                 self.emit(DpAction::Meter(meter));
                 self.emit(send);
                 let list = self.out.actions.split_off(self.out.actions.len() - 2);
-                // All of them: as Open vSwitch has it, and says it in traces.
+                // Samples all of them: Open vSwitch has the same action in traces.
                 self.emit(DpAction::Sample { probability: u32::MAX, actions: list.into() });
             }
             None => self.emit(send),
@@ -232,16 +233,16 @@ impl Xlate<'_> {
     fn metadata(&self) -> flow::FlowKey {
         let mut key = flow::FlowKey::ZERO;
         key.0[..flow::layout::ETH_DST].copy_from_slice(&self.packet.key.0[..flow::layout::ETH_DST]);
-        // Between datapath and switch only.
+        // This field is internal to datapath and switch.
         key.set(Field::RecircId, 0);
         key.set(Field::DpHash, 0);
-        // Follows from the action set.
+        // This field follows from the action set.
         key.set(Field::ActsetOutput, 0);
         key
     }
 
-    /// Reads the tunnel metadata that packet-ins report. Packets from other ports than tunnels have none, and nothing is read
-    /// of them: the ingress port implies that.
+    /// Reads the tunnel metadata that packet-ins report. Packets from other ports than tunnels have none, and nothing of it is
+    /// read: the ingress port implies its absence.
     fn note_tunnel(&mut self) {
         use flow::layout::{SKB_PKT, TUN_ID, TUN_IPV4, TUN_IPV6_DST};
         let dst = [TUN_IPV4, TUN_IPV6_DST, TUN_IPV6_DST + 1];
@@ -252,7 +253,7 @@ impl Xlate<'_> {
         self.pos.bridge.options.iter().for_each(|placed| self.out.reads.note_mask(&placed.whole()));
     }
 
-    /// Remembers why nothing was sent, in case nothing is sent at all.
+    /// Records why nothing was output, in case the packet is not output at all.
     pub(crate) fn note_drop(&mut self, reason: DropReason) {
         self.out.drop.get_or_insert(reason);
     }

@@ -1,11 +1,11 @@
 //! Look-ups and lists of actions.
 //!
-//! Lists that a `resubmit` or `goto_table` leads to are kept on a stack of this module's, not on the thread's: there may
-//! be thousands of them inside of each other.
+//! A stack of this module, not the thread's stack, holds the lists that a `resubmit` or `goto_table` leads to: thousands of
+//! them may be nested.
 
-use crate::freeze::{Freeze, FrozenList, Place, Unseen};
+use crate::freeze::{Freeze, FrozenList, ListContext, Unseen};
 use crate::model::{Rule, TableMiss};
-use crate::trace::Kind;
+use crate::trace::NodeKind;
 use crate::translate::Xlate;
 use crate::verdict::{Dependency, Effect, Lookup, Written, WrittenWord};
 use base::PortNo;
@@ -17,13 +17,13 @@ use std::sync::Arc;
 /// The ingress port in word [`layout::PORTS`].
 const IN_PORT: u64 = 0xffff_ffff << 32;
 
-/// The last table that a miss goes on to: the one after it is the switch's own.
+/// The last table whose misses may continue in the next one: the table after that is the switch's own.
 const LAST_TABLE: u8 = 253;
 
-/// Lists inside of each other, mostly.
+/// Typical number of nested lists.
 const TYPICAL_FRAMES: usize = 12;
 
-/// A list of actions in work.
+/// A list of actions in execution.
 #[derive(Clone)]
 pub(crate) struct Frame<'l> {
     list: List<'l>,
@@ -33,15 +33,15 @@ pub(crate) struct Frame<'l> {
 #[derive(Clone)]
 enum List<'l> {
     Given(&'l [Action]),
-    /// A rule's, with the state to return to at its end, and the index of the rule's [`Effect::Lookup`].
-    Rule(Arc<Rule>, Back, usize),
-    /// What is left of one from before the packet came back.
-    Frozen(Arc<[Action]>, Option<Back>),
+    /// A rule's list, with the state to restore at its end, and the index of the rule's [`Effect::Lookup`].
+    Rule(Arc<Rule>, ReturnState, usize),
+    /// The remaining part of a list that was frozen.
+    Frozen(Arc<[Action]>, Option<ReturnState>),
 }
 
 #[derive(Clone, Copy)]
-struct Back {
-    place: Place,
+struct ReturnState {
+    context: ListContext,
     rule: Option<usize>,
 }
 
@@ -54,19 +54,19 @@ impl Frame<'_> {
         }
     }
 
-    /// What is left of it, to be carried out as of `place`.
-    pub(crate) fn frozen(&self, place: Place) -> FrozenList {
-        let (actions, of_rule) = match &self.list {
+    /// Returns its remaining part, to be executed in the context `context`.
+    pub(crate) fn frozen(&self, context: ListContext) -> FrozenList {
+        let (actions, is_rule) = match &self.list {
             List::Given(list) => ((*list).into(), false),
             List::Rule(rule, ..) => (Arc::clone(&rule.actions), true),
             List::Frozen(list, back) => (Arc::clone(list), back.is_some()),
         };
-        FrozenList { actions, next: self.next, place, of_rule }
+        FrozenList { actions, next: self.next, context, is_rule }
     }
 }
 
 impl Xlate<'_> {
-    /// Carries out `actions` in order, until an `exit`.
+    /// Executes `actions` in order, until an `exit`.
     pub(crate) fn do_actions(&mut self, actions: &[Action]) {
         self.run(Frame { list: List::Given(actions), next: 0 });
     }
@@ -79,7 +79,7 @@ impl Xlate<'_> {
         self.pos.runs -= 1;
     }
 
-    /// Carries out the last list of `frames`, then the lists that it was reached from.
+    /// Executes the last list of `frames`, then the lists that led to it.
     pub(crate) fn run_all(&mut self, mut frames: Vec<Frame<'_>>) {
         while let Some(frame) = frames.last_mut() {
             let over = std::mem::take(&mut self.control.stop_list) || self.control.exit;
@@ -87,12 +87,12 @@ impl Xlate<'_> {
                 Some(action) => {
                     let mut check = None;
                     if self.must_recirculate_before(action) {
-                        return self.freeze(Freeze::Look, frames);
+                        return self.freeze(Freeze::Parse, frames);
                     }
                     if self.count_step() {
                         if self.tracer.is_on() {
-                            let text = self.shown_action(action);
-                            self.tracer.note(Kind::Action, || text);
+                            let text = self.traced_action(action);
+                            self.tracer.note(NodeKind::Action, || text);
                         }
                         match action {
                             Action::CheckPktLarger { len, dst } => check = Some((*len, *dst)),
@@ -126,13 +126,13 @@ impl Xlate<'_> {
         }
     }
 
-    /// Carries out what was left of lists inside of each other.
+    /// Executes the frozen parts of nested lists.
     pub(crate) fn run_frozen(&mut self, lists: &[FrozenList]) {
         let mut frames = Vec::with_capacity(TYPICAL_FRAMES.max(lists.len()));
-        for FrozenList { actions, next, place, of_rule } in lists {
-            let back = of_rule.then(|| Back { place: self.place(), rule: None });
-            self.pos.level += u32::from(*of_rule);
-            self.set_place(*place);
+        for FrozenList { actions, next, context, is_rule } in lists {
+            let back = is_rule.then(|| ReturnState { context: self.list_context(), rule: None });
+            self.pos.level += u32::from(*is_rule);
+            self.set_list_context(*context);
             frames.push(Frame { list: List::Frozen(Arc::clone(actions), back), next: *next });
         }
         self.pos.runs += 1;
@@ -140,8 +140,8 @@ impl Xlate<'_> {
         self.pos.runs -= 1;
     }
 
-    pub(crate) fn place(&self) -> Place {
-        Place {
+    pub(crate) fn list_context(&self) -> ListContext {
+        ListContext {
             table: self.pos.table,
             depth: self.pos.depth,
             cookie: self.pos.rule_cookie,
@@ -149,21 +149,21 @@ impl Xlate<'_> {
         }
     }
 
-    pub(crate) fn set_place(&mut self, place: Place) {
-        (self.pos.table, self.pos.depth) = (place.table, place.depth);
-        (self.pos.rule_cookie, self.pos.rule_is_miss) = (place.cookie, place.is_miss);
+    pub(crate) fn set_list_context(&mut self, context: ListContext) {
+        (self.pos.table, self.pos.depth) = (context.table, context.depth);
+        (self.pos.rule_cookie, self.pos.rule_is_miss) = (context.cookie, context.is_miss);
     }
 
-    /// The look-up that a packet's way through a bridge begins with.
+    /// Makes the first look-up of a packet in a bridge.
     pub(crate) fn first_lookup(&mut self) {
         if self.packet.unseen != Unseen::Nothing {
-            // As one that a controller sends there.
+            // As for a packet-out to the tables.
             return self.do_actions(&[Action::Output { port: PortNo::TABLE, max_len: 0 }]);
         }
         self.begin_in(0);
     }
 
-    /// The same in another table, where a packet goes on that comes back.
+    /// Makes the first look-up in another table, where a recirculated packet resumes.
     pub(crate) fn begin_in(&mut self, table: u8) {
         self.pos.table = table;
         let depth = self.pos.depth;
@@ -174,19 +174,19 @@ impl Xlate<'_> {
         }
     }
 
-    /// Has the packet looked up in `table` next, as if it had come in on `in_port` if that is given. `pipeline` says that
-    /// this is the pipeline's own step (`goto_table`, or to the tables from a packet-out), after which a miss is a table
-    /// miss; a resubmit that finds nothing does nothing.
+    /// Looks the packet up in `table` next, with ingress port `in_port` if that is given. `pipeline` marks the pipeline's own
+    /// steps (`goto_table`, or a packet-out to the tables), whose misses are table misses; a resubmit without a match does
+    /// nothing.
     pub(crate) fn resubmit(&mut self, table: u8, in_port: Option<PortNo>, pipeline: bool) {
         if self.count_resubmit() {
             let depth = self.pos.depth;
-            // What only leads to later tables comes to an end by itself.
+            // A chain that only leads to later tables ends by itself.
             self.pos.depth += u32::from(table <= self.pos.table);
             self.control.next = self.look_up(table, in_port, pipeline, depth);
         }
     }
 
-    /// Looks up, and returns the rule's actions. `depth` is the depth to return to after them.
+    /// Looks up, and returns the rule's actions. `depth` is the depth to restore after them.
     fn look_up(&mut self, table: u8, in_port: Option<PortNo>, pipeline: bool, depth: u32) -> Option<Frame<'static>> {
         let old_table = std::mem::replace(&mut self.pos.table, table);
         if self.drops_fragment(table) {
@@ -195,7 +195,7 @@ impl Xlate<'_> {
         }
         let rule = loop {
             let rule = self.find_rule_as(self.pos.table, in_port);
-            // Where misses go on to the next table, that stands for this one.
+            // If misses continue in the next table, the result of that table counts for this one.
             if rule.is_some()
                 || !pipeline
                 || self.pos.bridge.misses.get(&self.pos.table) != Some(&TableMiss::Continue)
@@ -203,7 +203,7 @@ impl Xlate<'_> {
             {
                 break rule;
             }
-            self.tracer.enter(Kind::Table, || format!("{:2}. No match.", self.pos.table));
+            self.tracer.enter(NodeKind::Table, || format!("{:2}. No match.", self.pos.table));
             self.tracer.leave();
             self.pos.table += 1;
         };
@@ -214,20 +214,20 @@ impl Xlate<'_> {
             return None;
         };
         let effect = self.out.effects.len() - 1;
-        let place = Place { table: old_table, depth, ..self.place() };
-        let back = Back { place, rule: self.pos.rule.replace(effect) };
+        let context = ListContext { table: old_table, depth, ..self.list_context() };
+        let back = ReturnState { context, rule: self.pos.rule.replace(effect) };
         self.pos.rule_cookie = rule.cookie;
         self.pos.rule_is_miss = rule.priority == 0 && rule.minimatch.values().is_empty();
         let options = &self.pos.bridge.options;
-        self.tracer.enter(Kind::Table, || rule_header(&rule, options));
+        self.tracer.enter(NodeKind::Table, || rule_header(&rule, options));
         self.pos.level += 1;
         if rule.actions.is_empty() {
-            self.tracer.note(Kind::Action, || "drop".into());
+            self.tracer.note(NodeKind::Action, || "drop".into());
         }
         Some(Frame { list: List::Rule(rule, back, effect), next: 0 })
     }
 
-    /// Looks up as if the packet had come in on `in_port`, if that is given.
+    /// Looks up with ingress port `in_port`, if that is given.
     #[inline]
     fn find_rule_as(&mut self, table: u8, in_port: Option<PortNo>) -> Option<Arc<Rule>> {
         let before = in_port.map(|port| {
@@ -243,7 +243,7 @@ impl Xlate<'_> {
         rule
     }
 
-    /// After the last of a list's actions that is carried out.
+    /// Restores the state after the last executed action of a list.
     #[inline]
     pub(crate) fn leave(&mut self, frame: Frame<'_>) {
         let back = match frame.list {
@@ -258,7 +258,7 @@ impl Xlate<'_> {
             }
         };
         self.pos.level -= 1;
-        let Place { table, depth, cookie, is_miss } = back.place;
+        let ListContext { table, depth, cookie, is_miss } = back.context;
         (self.pos.table, self.pos.depth, self.pos.rule, self.pos.rule_is_miss) = (table, depth, back.rule, is_miss);
         if self.pos.level > 0 || self.pos.packet_out {
             // The action set has the cookie of the pipeline's first rule.
@@ -272,7 +272,7 @@ impl Xlate<'_> {
             Some(table) => self.look_up_in(&table.rules),
             None => (self.written_now(), None),
         };
-        // The rule is put there when its actions are carried out.
+        // The rule is added to the effect when its actions are executed.
         let bridge = self.pos.bridge.id;
         self.out.effects.push(Effect::Lookup { bridge, table, rule: None });
         let found = rule.as_ref().filter(|r| !r.matches_conj_id()).map(|r| r.priority);
@@ -280,19 +280,19 @@ impl Xlate<'_> {
         rule
     }
 
-    /// The same by the original direction of the packet's connection.
+    /// Looks up by the original direction of the packet's connection.
     #[cold]
     fn find_by_connection(&mut self, table: u8) -> Option<Arc<Rule>> {
         let rules = self.pos.bridge.tables.get(usize::from(table)).map(|t| &t.rules);
-        let rule = rules.and_then(|rules| self.as_connection(|x| x.look_up_in(rules)).1);
+        let rule = rules.and_then(|rules| self.with_original_direction(|x| x.look_up_in(rules)).1);
         let bridge = self.pos.bridge.id;
         self.out.effects.push(Effect::Lookup { bridge, table, rule: None });
-        // What a rule there must not contradict is not where the packet has it.
+        // The comparison with rules would need the exchanged fields, so that the look-up depends on the whole table.
         self.out.dependencies.push(Dependency::Table { bridge, table });
         rule
     }
 
-    /// What was written until the look-up, and what that finds.
+    /// Looks up, and returns the words written before the look-up, and the rule found.
     #[inline(always)]
     fn look_up_in(&mut self, rules: &Classifier<Rule>) -> (Written, Option<Arc<Rule>>) {
         loop {
@@ -301,7 +301,7 @@ impl Xlate<'_> {
                 return self.look_up_without_ports(rules);
             }
             let found = self.look_up_as_is(rules);
-            // The first rule that looks at ports may have come meanwhile.
+            // The first rule on ports may have been added meanwhile.
             if looked_at_ports || !rules.looks_at_ports() {
                 return found;
             }
@@ -310,7 +310,7 @@ impl Xlate<'_> {
 
     #[inline(always)]
     pub(crate) fn look_up_as_is(&mut self, rules: &Classifier<Rule>) -> (Written, Option<Arc<Rule>>) {
-        // Before the look-up, which reads and writes nothing of the key.
+        // Taken before the look-up, which does not change the key.
         let written = self.written_now();
         let version = self.view().version;
         let rule = if self.is_l3() {
@@ -321,7 +321,7 @@ impl Xlate<'_> {
         (written, rule)
     }
 
-    /// What of the key is not the packet's any more; see [`Lookup::written`].
+    /// Returns the words of the key that were written; see [`Lookup::written`].
     #[inline(always)]
     fn written_now(&mut self) -> Written {
         match self.packet.written {
@@ -342,8 +342,8 @@ impl Xlate<'_> {
         written
     }
 
-    /// Puts the words that are written now behind those of `list`. The ingress port is the bridge's, not the packet's: it
-    /// counts as written.
+    /// Appends the words written so far to `list`. The ingress port belongs to the bridge, not to the packet, and counts as
+    /// written.
     fn words_written(&self, mut list: Vec<WrittenWord>) -> Vec<WrittenWord> {
         let zero =
             layout::REGS_AND_METADATA.fold(0, |zero, word| zero | u64::from(self.packet.key.0[word] == 0) << word);
@@ -361,7 +361,7 @@ impl Xlate<'_> {
     }
 
     fn miss(&mut self, table: u8, pipeline: bool) {
-        self.tracer.enter(Kind::Table, || format!("{table:2}. No match."));
+        self.tracer.enter(NodeKind::Table, || format!("{table:2}. No match."));
         let no_packet_in = self.pos.bridge.ports.get(&self.packet.key.in_port()).is_some_and(|p| p.config.no_packet_in);
         let to_controller = self
             .pos
@@ -370,13 +370,13 @@ impl Xlate<'_> {
             .get(&table)
             .map_or(self.pos.bridge.miss_to_controller, |miss| *miss == TableMiss::Controller);
         if pipeline && to_controller && !no_packet_in {
-            self.tracer.note(Kind::Action, || "controller (table miss)".into());
+            self.tracer.note(NodeKind::Action, || "controller (table miss)".into());
             let old = (std::mem::replace(&mut self.pos.rule_is_miss, false), std::mem::take(&mut self.pos.rule_cookie));
             let reason = PacketInReason::NoMatch;
             self.send_to_controller(&ControllerAction { reason, ..ControllerAction::default() });
             (self.pos.rule_is_miss, self.pos.rule_cookie) = old;
         } else {
-            self.tracer.note(Kind::Action, || "drop".into());
+            self.tracer.note(NodeKind::Action, || "drop".into());
         }
         self.tracer.leave();
     }

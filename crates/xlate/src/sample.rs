@@ -1,21 +1,23 @@
 //! Sampling for IPFIX collectors: by the action `sample`, or of all packets that enter or leave a bridge.
 
 use crate::model::PortOut;
-use crate::trace::Kind;
+use crate::trace::NodeKind;
 use crate::translate::Xlate;
 use base::{DpPort, PortNo};
 use dpif::{Collectors, DpAction, Observe, SamplePoint, SampledFlow};
 use openflow::action::{Sample, SampleDirection};
 
 impl Xlate<'_> {
-    /// The action `sample`. Which sets of collectors there are is seen when a packet is sampled.
+    /// Executes the `sample` action. Whether its collector set exists is checked when a packet is sampled.
     pub(crate) fn sample(&mut self, action: &Sample) {
         if self.pos.bridge.ipfix.is_none() {
             return;
         }
         let Ok(output) = self.sampling_port(action.sampling_port) else {
             let port = action.sampling_port;
-            return self.tracer.note(Kind::Error, || format!("can't use unknown port {port} in flow sample action"));
+            return self
+                .tracer
+                .note(NodeKind::Error, || format!("can't use unknown port {port} in flow sample action"));
         };
         let flow = SampledFlow {
             probability: action.probability,
@@ -29,12 +31,12 @@ impl Xlate<'_> {
             },
         };
         self.commit();
-        // Of 65,535, which is all of them.
+        // Converts from a fraction of 65,535, which samples all packets.
         let probability = u32::from(action.probability) << 16 | u32::from(action.probability);
         self.observe(probability, Collectors::Set(flow), output);
     }
 
-    /// The datapath's port that an action names. The ingress port is the one that a packet is told of in any case.
+    /// Returns the datapath port that an action names. Reports always include the ingress port.
     fn sampling_port(&self, port: PortNo) -> Result<Option<DpPort>, ()> {
         if port == PortNo::ANY || port == self.packet.key.in_port() {
             return Ok(None);
@@ -45,7 +47,7 @@ impl Xlate<'_> {
         }
     }
 
-    /// Where the packet comes in.
+    /// Samples the packet at its ingress port.
     pub(crate) fn sample_ingress(&mut self) {
         if let Some(probability) = self.pos.bridge.ipfix.and_then(|ipfix| ipfix.ingress)
             && self.pos.bridge.ports.contains_key(&self.packet.key.in_port())
@@ -54,7 +56,7 @@ impl Xlate<'_> {
         }
     }
 
-    /// Where it goes out.
+    /// Samples the packet at an egress port.
     pub(crate) fn sample_egress(&mut self, port: DpPort) {
         if let Some(probability) = self.pos.bridge.ipfix.and_then(|ipfix| ipfix.egress) {
             self.observe(probability, Collectors::Bridge, Some(port));
@@ -64,15 +66,15 @@ impl Xlate<'_> {
     fn observe(&mut self, probability: u32, collectors: Collectors, output: Option<DpPort>) {
         self.out.observed = true;
         let what = Observe { bridge: self.pos.bridge.id, collectors, output, forwarded: false };
-        let tell = DpAction::Observe(what.into());
+        let report = DpAction::Observe(what.into());
         if probability == u32::MAX {
-            return self.emit(tell);
+            return self.emit(report);
         }
-        self.usage.action_bytes += crate::commit::size_of_action(&tell);
-        self.emit(DpAction::Sample { probability, actions: [tell].into() });
+        self.usage.action_bytes += crate::commit::size_of_action(&report);
+        self.emit(DpAction::Sample { probability, actions: [report].into() });
     }
 
-    /// Marks the sampled packets as forwarded if any copy is sent, which is known at the end only.
+    /// Marks the sampled packets as forwarded if any copy is output, which is known at the end only.
     pub(crate) fn mark_forwarded(&mut self) {
         if self.out.observed && self.out.actions.iter().any(sends) {
             self.out.actions.iter_mut().for_each(|action| *action = forwarded(action));
@@ -80,7 +82,7 @@ impl Xlate<'_> {
     }
 }
 
-/// Whether it sends the packet, or may when the packet comes back.
+/// Returns true if the action outputs the packet, or may when the packet is recirculated.
 fn sends(action: &DpAction) -> bool {
     matches!(action, DpAction::Output(_) | DpAction::Recirc(_) | DpAction::Ct(_))
         || action.nested().any(|list| list.iter().any(sends))

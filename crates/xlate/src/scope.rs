@@ -1,4 +1,4 @@
-//! Scopes: parts of a translation after which the packet and the position in the pipeline are what they were before.
+//! Scopes: parts of a translation after which the packet and the position in the pipeline are restored.
 
 use crate::commit::Pending;
 use crate::freeze::Unseen;
@@ -9,26 +9,26 @@ use dpif::DpAction;
 use flow::FlowKey;
 use flow::reads::Overwritten;
 
-/// The reason for a scope, which decides what the code inside begins with. The packet and the position are restored after
-/// each of them.
+/// The reason for a scope, which decides the initial state of the code inside. Each scope restores the packet and the
+/// position at its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Scope {
-    /// The peer's bridge behind a patch port: with an empty action set and stack. Neither an `exit` nor an error inside
-    /// concerns the bridge that the packet came from.
+    /// The peer's bridge behind a patch port: with an empty action set and stack. An `exit` or error inside has no effect on
+    /// the bridge that the packet came from.
     Patch,
     /// A `clone`: with copies of the action set and the stack. An `exit` inside ends the translation.
     Copy,
-    /// The rest of the pipeline for one answer of `check_pkt_larger`: with copies of the action set and the stack. An `exit`
+    /// The rest of the pipeline for one result of `check_pkt_larger`: with copies of the action set and the stack. An `exit`
     /// inside ends this branch.
     Branch,
-    /// A bucket of a group: with a copy of the stack. What it writes to the action set stays. An `exit` inside ends the
+    /// A bucket of a group: with a copy of the stack. Its changes to the action set remain. An `exit` inside ends the
     /// bucket.
     Bucket,
 }
 
 impl Scope {
-    /// Returns true if an error inside ends the scope only. As in Open vSwitch, an error behind a patch port does not concern
-    /// the bridge in front of it, and a bucket's error does not concern other buckets, unless the translation reached a limit.
+    /// Returns true if an error inside ends the scope only. As in Open vSwitch, an error behind a patch port does not affect
+    /// the bridge in front of it, and a bucket's error does not affect other buckets, unless the translation reached a limit.
     fn contains(self, error: TranslationError) -> bool {
         match self {
             Self::Patch => true,
@@ -38,7 +38,7 @@ impl Scope {
     }
 }
 
-/// A packet to which a scope returns. All of its changes are emitted.
+/// The packet that a scope restores. All of its changes are emitted.
 pub(crate) struct Saved {
     key: FlowKey,
     overwritten: Overwritten,
@@ -49,7 +49,7 @@ pub(crate) struct Saved {
 }
 
 impl<'a> Xlate<'a> {
-    /// Runs `work` on a copy of the packet, and appends the datapath actions to those before: as a `Clone` if they change
+    /// Runs `work` on a copy of the packet, and appends the datapath actions to the previous ones: as a `Clone` if they change
     /// the packet for the actions that follow.
     pub(crate) fn on_a_copy(&mut self, scope: Scope, work: impl FnOnce(&mut Self)) {
         let actions = self.scoped(scope, work);
@@ -60,8 +60,8 @@ impl<'a> Xlate<'a> {
         }
     }
 
-    /// Runs `work` and returns the datapath actions that it emits. Afterwards packet, position and control are what they
-    /// were before, but for what the scope lets through.
+    /// Runs `work` and returns the datapath actions that it emits. Afterwards packet, position and control have their previous
+    /// values, apart from those that the scope lets through.
     pub(crate) fn scoped(&mut self, scope: Scope, work: impl FnOnce(&mut Self)) -> Vec<DpAction> {
         self.commit();
         self.save();
@@ -80,7 +80,7 @@ impl<'a> Xlate<'a> {
         let n = self.usage.scopes as usize;
         self.usage.scopes += 1;
         match self.saved.get_mut(n) {
-            // The memory of a scope that is over.
+            // Reuses the memory of a closed scope.
             Some(saved) => {
                 saved.key.clone_from(&packet.key);
                 reads.save_overwritten(&mut saved.overwritten);
@@ -110,7 +110,7 @@ impl<'a> Xlate<'a> {
         self.out.reads.restore_overwritten(&saved.overwritten);
     }
 
-    /// Goes where the code inside of the scope begins, and returns the position to which it comes back.
+    /// Sets the position at which the code inside of the scope begins, and returns the previous one.
     fn enter(&mut self, scope: Scope) -> Position<'a> {
         let pos = &mut self.pos;
         let (action_set, stack) = match scope {
@@ -125,7 +125,7 @@ impl<'a> Xlate<'a> {
             stack,
             depth: pos.depth + nested,
             level: pos.level + nested,
-            // The action set of a branch is carried out at the end of the pipeline, that of a copy at the copy's end.
+            // The action set of a branch is executed at the end of the pipeline, that of a copy at the copy's end.
             runs: if matches!(scope, Scope::Patch | Scope::Copy) { 0 } else { pos.runs },
             in_action_set: pos.in_action_set && scope != Scope::Patch,
             in_group: pos.in_group && scope != Scope::Patch || scope == Scope::Bucket,

@@ -1,20 +1,20 @@
-//! Links and ports chosen by a hash of the flow: `multipath`, `bundle` and `bundle_load` (ovs-actions(7)).
+//! Links and ports selected by a hash of the flow: `multipath`, `bundle` and `bundle_load` (ovs-actions(7)).
 //!
-//! What is hashed is read, so that all packets of a megaflow choose alike.
+//! The hashed fields are read, so that all packets of a megaflow have the same result.
 
-use crate::trace::Kind;
+use crate::trace::NodeKind;
 use crate::translate::Xlate;
 use base::PortNo;
 use flow::{Field, Prereq};
 use openflow::{BundleAction, HashFields, LinkAlgorithm, MemberAlgorithm, Multipath};
 
-/// Links at most among which each is asked for its weight; of more, the rest of a division chooses.
+/// The largest number of links that are weighed one by one; for more, the hash modulo their number selects.
 const WEIGHED_MAX: u32 = 64;
-/// Tries of the iterated hash at most, so that an `arg` far above the links costs no more than this.
+/// The largest number of tries of the iterated hash, so that an `arg` far above the number of links has a bounded cost.
 const TRIES_MAX: u64 = 1024;
 
 impl Xlate<'_> {
-    /// The `multipath` action.
+    /// Executes the `multipath` action.
     pub(crate) fn multipath(&mut self, m: &Multipath) {
         let hash = self.hash_of(m.fields, m.basis);
         let link = link(hash, m);
@@ -22,7 +22,7 @@ impl Xlate<'_> {
         self.note_bits(m.dst);
     }
 
-    /// The actions `bundle` and `bundle_load`.
+    /// Executes the actions `bundle` and `bundle_load`.
     pub(crate) fn bundle(&mut self, bundle: &BundleAction) {
         let chosen = self.choose_member(bundle);
         match (bundle.dst, chosen) {
@@ -31,14 +31,14 @@ impl Xlate<'_> {
                 self.note_bits(dst);
             }
             (None, Some(port)) => self.output(port, 0),
-            (None, None) => self.tracer.note(Kind::Detail, || "no live bundle member".into()),
+            (None, None) => self.tracer.note(NodeKind::Detail, || "no live bundle member".into()),
         }
     }
 
     fn choose_member(&mut self, bundle: &BundleAction) -> Option<PortNo> {
         let live: Vec<(usize, PortNo)> =
             bundle.members.iter().copied().enumerate().filter(|(_, port)| self.is_port_live(*port)).collect();
-        // There is nothing to be chosen, and so nothing to be looked at.
+        // Without a choice, the selection reads nothing.
         if bundle.algorithm == MemberAlgorithm::ActiveBackup || live.len() < 2 {
             return live.first().map(|(_, port)| *port);
         }
@@ -54,7 +54,7 @@ impl Xlate<'_> {
         }
     }
 
-    /// A number made of these fields of the flow.
+    /// Hashes these fields of the flow.
     fn hash_of(&mut self, fields: HashFields, basis: u16) -> u64 {
         use HashFields as F;
         let start = mix(0, basis.into());
@@ -69,7 +69,7 @@ impl Xlate<'_> {
         }
     }
 
-    /// What tells a flow from others, but for the ports of UDP, which may differ in each packet of a tunnel.
+    /// Hashes the flow without UDP ports, which may differ in each packet of a tunnel.
     pub(crate) fn hash_flow(&mut self, hash: u64) -> u64 {
         let hash = self.hash_pair(Field::EthSrc, Field::EthDst, hash);
         let mut hash = mix(hash, self.packet.key.eth_type().into());
@@ -94,13 +94,13 @@ impl Xlate<'_> {
         let hash = self.hash_l3(hash);
         let hash = self.hash_field(Field::IpProto, hash);
         if self.has(Prereq::Tcp) || self.has(Prereq::Sctp) || udp && self.has(Prereq::Udp) {
-            // Ports of all three stand in the same place.
+            // The ports of all three protocols have the same place.
             return self.hash_pair(Field::TcpSrc, Field::TcpDst, hash);
         }
         hash
     }
 
-    /// A field of IPv4 or its fellow of IPv6, whichever the packet has.
+    /// Hashes an IPv4 field or its IPv6 counterpart, whichever the packet has.
     fn hash_address(&mut self, v4: Field, v6: Field, hash: u64) -> u64 {
         match self.packet.key.eth_type() {
             0x0800 => self.hash_field(v4, hash),
@@ -114,17 +114,17 @@ impl Xlate<'_> {
         mix(hash, (value ^ value >> 64) as u64)
     }
 
-    /// Two fields, whichever way round they are.
+    /// Hashes two fields symmetrically.
     fn hash_pair(&mut self, a: Field, b: Field, hash: u64) -> u64 {
         let both = self.read_bits(a, u128::MAX) ^ self.read_bits(b, u128::MAX);
         mix(hash, (both ^ both >> 64) as u64)
     }
 }
 
-/// The link that a flow of this hash has.
+/// Returns the link for a flow with this hash.
 fn link(hash: u64, m: &Multipath) -> u16 {
     let n_links = u32::from(m.max_link) + 1;
-    // As wide as the hashes that the algorithms are described with.
+    // The algorithms are specified for hashes of this width.
     let narrow = (hash >> 32) as u32;
     let rest = || (narrow % n_links) as u16;
     match m.algorithm {
@@ -148,7 +148,7 @@ fn weight(hash: u64, i: u64) -> u64 {
     mix(hash, i) >> 32
 }
 
-/// Stirs `value` into `hash`.
+/// Mixes `value` into `hash`.
 pub(crate) fn mix(hash: u64, value: u64) -> u64 {
     let x = (hash ^ value.wrapping_add(0x9e37_79b9_7f4a_7c15)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let x = (x ^ x >> 29).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -184,7 +184,7 @@ mod tests {
                 let mut counts = vec![0u32; n as usize];
                 links(&multipath(algorithm, n, 0)).iter().for_each(|l| counts[usize::from(*l)] += 1);
                 let expected = 20_000.0 / f64::from(n);
-                // Chi square, with n - 1 degrees of freedom: six standard deviations above what is expected.
+                // Chi square, with n - 1 degrees of freedom: six standard deviations above the expected value.
                 let chi: f64 = counts.iter().map(|c| (f64::from(*c) - expected).powi(2) / expected).sum();
                 let df = f64::from(n) - 1.0;
                 assert!(chi <= df + 6.0 * (2.0 * df).sqrt(), "{algorithm:?} {n}: {chi}");
@@ -193,12 +193,12 @@ mod tests {
     }
 
     #[test]
-    fn as_many_move_as_have_to() {
+    fn adding_a_link_moves_few_flows() {
         let moved = |algorithm, arg| {
             let [before, after] = [15, 16].map(|n| links(&multipath(algorithm, n, arg)));
             before.iter().zip(&after).filter(|(a, b)| a != b).count() as f64 / 20_000.0
         };
-        // A link more among sixteen: one in sixteen flows, if it is done well.
+        // Adding a link to sixteen ideally moves one in seventeen flows.
         for (algorithm, arg, from, to) in [
             (LinkAlgorithm::ModuloN, 0, 0.9, 1.0),
             (LinkAlgorithm::HashThreshold, 0, 0.25, 0.55),

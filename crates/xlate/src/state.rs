@@ -21,21 +21,21 @@ pub(crate) const WORDS_TYPICAL_WRITTEN: usize = 8;
 /// Typical number of look-ups in a translation.
 pub(crate) const TYPICAL_LOOKUPS: usize = 16;
 
-/// The packet as actions have changed it.
+/// The packet with the changes of actions so far.
 pub(crate) struct Packet {
-    /// The key as it is after the OpenFlow actions so far.
+    /// The key after the OpenFlow actions so far.
     pub(crate) key: FlowKey,
-    /// The key as the datapath has it after the datapath actions emitted so far.
+    /// The datapath's key after the datapath actions emitted so far.
     pub(crate) base: FlowKey,
     /// Changes in `key` that are not emitted yet.
     pub(crate) pending: Pending,
     /// The datapath has computed the packet's hash, and the key has it.
     pub(crate) hashed: bool,
-    /// Headers that became the outermost by a pop, and that have to be parsed first.
+    /// The headers that a pop uncovered, which have to be parsed first.
     pub(crate) unseen: Unseen,
-    /// The connection tracker has seen the packet; `None` if the key's `ct_state` says so.
+    /// True if the connection tracker has seen the packet; `None` if the key's `ct_state` decides.
     pub(crate) tracked: Option<bool>,
-    /// The tracker may have translated addresses and ports of the packet in the datapath.
+    /// True if the tracker may have translated addresses and ports of the packet in the datapath.
     pub(crate) translated: bool,
     /// The written words of the key, as dependencies record them; `None` if they changed since they were recorded.
     pub(crate) written: Option<Written>,
@@ -43,35 +43,35 @@ pub(crate) struct Packet {
     pub(crate) first_priority: u32,
 }
 
-/// Where in the pipeline the translation is.
+/// The position of the translation in the pipeline.
 pub(crate) struct Position<'a> {
     pub(crate) bridge: &'a Bridge,
     /// The version of the bridge's tables, as an index into [`crate::translate::Xlate::views`].
     pub(crate) view: usize,
     pub(crate) table: u8,
-    /// Index of the [`Effect::Lookup`] of the rule whose actions are carried out.
+    /// The index of the [`Effect::Lookup`] of the rule whose actions are executed.
     pub(crate) rule: Option<usize>,
     pub(crate) rule_cookie: u64,
-    /// The rule is a table-miss rule: priority 0, matches all (OpenFlow 1.3 section 5.4).
+    /// True for a table-miss rule: priority 0, matches all (OpenFlow 1.3 section 5.4).
     pub(crate) rule_is_miss: bool,
     pub(crate) action_set: Vec<Action>,
     pub(crate) stack: Vec<Value>,
     /// See [`crate::translate::MAX_DEPTH`].
     pub(crate) depth: u32,
-    /// Rules, buckets and patch ports nested here.
+    /// The number of nested rules, buckets and patch ports.
     pub(crate) level: u32,
     /// Nested calls of the loop over lists of actions in this bridge.
     pub(crate) runs: u32,
-    /// The action set is carried out.
+    /// True while the action set is executed.
     pub(crate) in_action_set: bool,
-    /// A group's bucket is carried out.
+    /// True while a group's bucket is executed.
     pub(crate) in_group: bool,
-    /// The translation began with the actions of a packet-out.
+    /// True if the translation began with the actions of a packet-out.
     pub(crate) packet_out: bool,
 }
 
 impl<'a> Position<'a> {
-    /// At the beginning of the pipeline of `bridge`, whose tables are those of the first view.
+    /// The beginning of the pipeline of `bridge`, whose tables are those of the first view.
     pub(crate) fn new(bridge: &'a Bridge) -> Self {
         Self {
             bridge,
@@ -92,7 +92,7 @@ impl<'a> Position<'a> {
     }
 }
 
-/// What the translation produces.
+/// The output of the translation.
 pub(crate) struct Output {
     pub(crate) reads: Reads,
     pub(crate) actions: Vec<DpAction>,
@@ -101,32 +101,32 @@ pub(crate) struct Output {
     pub(crate) dependencies: Vec<Dependency>,
     /// The words of the key that were written before any of the look-ups.
     pub(crate) all_written: Vec<WrittenWord>,
-    /// The first reason for which the packet was not sent somewhere.
+    /// The first reason why the packet was not output.
     pub(crate) drop: Option<DropReason>,
-    /// An action reports the packet to IPFIX collectors.
+    /// True if an action reports the packet to IPFIX collectors.
     pub(crate) observed: bool,
 }
 
 /// Requests of an action to the code around it.
 #[derive(Default)]
 pub(crate) struct Control {
-    /// The translation failed.
+    /// The error that ended the translation.
     pub(crate) error: Option<TranslationError>,
-    /// No further action is carried out: after an `exit`, or an error.
+    /// Ends all lists of actions: after an `exit`, or an error.
     pub(crate) exit: bool,
-    /// The rest is carried out when the packet comes back from the datapath or a controller.
+    /// Freezes the translation until the packet returns from the datapath or a controller.
     pub(crate) freeze: Option<Freeze>,
-    /// The current list of actions ends; lists that it was reached from by a resubmit go on.
+    /// Ends the current list of actions; lists that led to it by a resubmit continue.
     pub(crate) stop_list: bool,
-    /// A list of actions to be carried out next, before the rest of the current one.
+    /// The list of actions to execute next, before the rest of the current one.
     pub(crate) next: Option<Frame<'static>>,
-    /// The address translation of the `ct` action that is carried out.
+    /// The address translation of the `ct` action in execution.
     pub(crate) nat: Option<Box<Nat>>,
-    /// The next look-up uses the original direction of the packet's connection.
+    /// Makes the next look-up use the original direction of the packet's connection.
     pub(crate) by_connection: bool,
 }
 
-/// What the translation has used of its limits.
+/// The use of the translation's limits.
 #[derive(Default)]
 pub(crate) struct Usage {
     /// Size of all datapath actions so far, nested ones included, in bytes.
@@ -135,6 +135,6 @@ pub(crate) struct Usage {
     pub(crate) resubmits: u32,
     /// See [`crate::translate::MAX_STEPS`].
     pub(crate) steps: u32,
-    /// Open scopes; see [`crate::translate::MAX_SCOPES`].
+    /// The number of open scopes; see [`crate::translate::MAX_SCOPES`].
     pub(crate) scopes: u32,
 }

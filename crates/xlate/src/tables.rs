@@ -1,9 +1,9 @@
 //! Flow tables, groups and meters of one bridge, in versions.
 //!
-//! A change of tables and groups, of one rule or of many, has a version of its own: rules say from which version on they
-//! are there ([`classifier::Versions`]), and the groups and meters of a version are part of its [`View`]. A translation takes the
-//! view that is current when it enters the bridge and does all of its look-ups in it, so that it sees a change whole or
-//! not at all. As long as somebody holds a view, whoever changes the tables keeps the rules that are visible in it.
+//! Each change of tables and groups, of one rule or of many, has a version of its own: rules store the first version in which
+//! they are visible ([`classifier::Versions`]), and the groups and meters of a version are part of its [`View`]. A translation
+//! takes the current view when it enters the bridge and makes all of its look-ups in that view, so that it sees a change as a
+//! whole or not at all. A transaction keeps the rules that are visible in a view as long as anyone holds the view.
 
 use crate::groups::Groups;
 use crate::meters::Meters;
@@ -23,7 +23,7 @@ pub const N_TABLES: usize = 255;
 /// The tables of a bridge in one version.
 #[derive(Debug, Default)]
 pub struct View {
-    /// Which.
+    /// The version.
     pub version: u64,
     /// The groups in it.
     pub groups: Arc<Groups>,
@@ -46,13 +46,13 @@ impl Default for Tables {
 }
 
 impl Tables {
-    /// The current view. Rules that are visible in it stay in the tables while it is held, so that it should not be held
+    /// Returns the current view. The rules visible in it stay in the tables while it is held, so that it should not be held
     /// for longer than a translation or a dump takes.
     pub fn view(&self) -> Arc<View> {
         self.view.load_full()
     }
 
-    /// Makes `view` the current one and returns the previous one, which gets no new holders from then on.
+    /// Makes `view` the current one and returns the previous one, which nobody can obtain from then on.
     pub fn publish(&self, view: View) -> Arc<View> {
         self.view.swap(Arc::new(view))
     }
@@ -71,13 +71,13 @@ impl Deref for Tables {
 pub struct Table {
     /// Its rules, of all versions that a translation may still use.
     pub rules: Classifier<Rule>,
-    /// Packets that found a rule here.
+    /// Packets that matched a rule of the table.
     pub matched: AtomicU64,
-    /// Packets that were looked up and found none.
+    /// Packets that were looked up and matched no rule.
     pub missed: AtomicU64,
     /// Rules in the current version.
     active: AtomicU64,
-    /// How many of them have which cookie.
+    /// The number of these rules for each cookie.
     by_cookie: Mutex<HashMap<u64, u64, RandomState>>,
 }
 
@@ -92,13 +92,13 @@ impl Table {
         self.by_cookie.lock().get(&cookie).copied().unwrap_or(0)
     }
 
-    /// Notes that `n` rules of this cookie are in the current version from now on.
+    /// Adds `n` rules of this cookie to the counts of the current version.
     pub fn count_in(&self, cookie: u64, n: u64) {
         self.active.fetch_add(n, Ordering::Relaxed);
         *self.by_cookie.lock().entry(cookie).or_default() += n;
     }
 
-    /// Notes that `n` of them are not in it any more.
+    /// Subtracts `gone` rules of this cookie from these counts.
     pub fn count_out(&self, cookie: u64, gone: u64) {
         self.active.fetch_sub(gone, Ordering::Relaxed);
         let mut by_cookie = self.by_cookie.lock();

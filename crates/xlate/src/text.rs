@@ -1,4 +1,4 @@
-//! How traces write matches, actions, subfields and values.
+//! Formats matches, actions, subfields and values for traces.
 
 use flow::text::NoNames;
 use flow::{Field, Match};
@@ -24,7 +24,7 @@ pub(crate) fn value(field: Field, value: u128) -> String {
     out
 }
 
-/// A flow that is learned.
+/// Formats a learned flow.
 pub(crate) fn learned(flow: &FlowMod) -> String {
     let mut out = format!("table={} ", flow.table_id.unwrap_or_default());
     if flow.matching != Match::ANY {

@@ -1,26 +1,26 @@
-//! A record of what a translation did, for `ofproto/trace`, as a tree of nodes, and its layout as text.
+//! A record of a translation for `ofproto/trace`, as a tree of nodes, and its layout as text.
 
 use crate::verdict::Fork;
 use std::fmt::Write;
 
 /// The kind of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
+pub enum NodeKind {
     /// A bridge that the packet entered.
     Bridge,
     /// A table look-up and its result.
     Table,
     /// A bucket of a group.
     Bucket,
-    /// An action that was carried out.
+    /// An executed action.
     Action,
-    /// A flow that it makes, if what a packet causes is let happen.
+    /// The flow of a `learn` action; [`settle`] replaces it.
     Learned,
-    /// What came of it.
+    /// The result of an action.
     Detail,
-    /// Why it had no effect.
+    /// The reason why an action had no effect.
     Warning,
-    /// Why the translation was given up.
+    /// The reason why the translation ended.
     Error,
 }
 
@@ -28,11 +28,11 @@ pub enum Kind {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Node {
     /// Its kind.
-    pub kind: Kind,
+    pub kind: NodeKind,
     /// Its text.
     pub text: String,
-    /// What happened inside: tables in a bridge, actions in a table. The tables and bridges that an action led to
-    /// stand behind it, in the same list.
+    /// The nested steps: tables in a bridge, actions in a table. The tables and bridges that an action led to
+    /// follow it in the same list.
     pub subs: Vec<Node>,
 }
 
@@ -42,12 +42,12 @@ pub fn settle(nodes: Vec<Node>, learned: bool) -> Vec<Node> {
     for mut node in nodes {
         let subs = settle(std::mem::take(&mut node.subs), learned);
         match node.kind {
-            Kind::Learned if learned => {
-                settled.push(Node { kind: Kind::Detail, ..node });
+            NodeKind::Learned if learned => {
+                settled.push(Node { kind: NodeKind::Detail, ..node });
                 settled.extend(subs);
             }
-            Kind::Learned => settled.push(Node {
-                kind: Kind::Warning,
+            NodeKind::Learned => settled.push(Node {
+                kind: NodeKind::Warning,
                 text: "suppressing side effects, so learn action ignored".into(),
                 subs: Vec::new(),
             }),
@@ -57,8 +57,8 @@ pub fn settle(nodes: Vec<Node>, learned: bool) -> Vec<Node> {
     settled
 }
 
-/// Lays out `nodes` as Open vSwitch's `ofproto/trace` does: a table or bridge with nothing behind it stays at the level
-/// of the list that it is in, another one is set in.
+/// Lays out `nodes` like Open vSwitch's `ofproto/trace`: the last table or bridge of a list keeps the list's indentation, all
+/// others are indented.
 pub fn format(nodes: &[Node], out: &mut String) {
     format_level(nodes, 0, out);
 }
@@ -69,22 +69,22 @@ fn format_level(nodes: &[Node], level: usize, out: &mut String) {
         let text = &node.text;
         let (branch, inner) = ((level + more) * 4, level * 4 + 4);
         let _ = match node.kind {
-            Kind::Bridge => {
+            NodeKind::Bridge => {
                 let line = "-".repeat(text.chars().count());
                 write!(out, "\n{:branch$}{text}\n{:branch$}{line}\n", "", "")
             }
-            Kind::Table => writeln!(out, "{:branch$}{text}", ""),
-            Kind::Bucket | Kind::Action => writeln!(out, "{:inner$}{text}", ""),
-            Kind::Learned | Kind::Detail => writeln!(out, "{:inner$} -> {text}", ""),
-            Kind::Warning => writeln!(out, "{:inner$} >> {text}", ""),
-            Kind::Error => writeln!(out, "{:inner$} >>>> {text} <<<<", ""),
+            NodeKind::Table => writeln!(out, "{:branch$}{text}", ""),
+            NodeKind::Bucket | NodeKind::Action => writeln!(out, "{:inner$}{text}", ""),
+            NodeKind::Learned | NodeKind::Detail => writeln!(out, "{:inner$} -> {text}", ""),
+            NodeKind::Warning => writeln!(out, "{:inner$} >> {text}", ""),
+            NodeKind::Error => writeln!(out, "{:inner$} >>>> {text} <<<<", ""),
         };
-        let deeper = if node.kind == Kind::Bucket { 1 } else { more };
+        let deeper = if node.kind == NodeKind::Bucket { 1 } else { more };
         format_level(&node.subs, level + 2 * deeper, out);
     }
 }
 
-/// Nodes in the making. Off, it records nothing and formats nothing.
+/// The nodes recorded so far. If tracing is off, it records and formats nothing.
 #[derive(Debug, Default)]
 pub(crate) struct Tracer {
     on: bool,
@@ -94,7 +94,7 @@ pub(crate) struct Tracer {
 }
 
 impl Tracer {
-    /// Whether anything is recorded.
+    /// Returns true if tracing is on.
     pub(crate) fn is_on(&self) -> bool {
         self.on
     }
@@ -104,7 +104,7 @@ impl Tracer {
     }
 
     /// Adds a leaf.
-    pub(crate) fn note(&mut self, kind: Kind, text: impl FnOnce() -> String) {
+    pub(crate) fn note(&mut self, kind: NodeKind, text: impl FnOnce() -> String) {
         if self.on
             && let Some(list) = self.open.last_mut()
         {
@@ -112,15 +112,15 @@ impl Tracer {
         }
     }
 
-    /// Adds a node whose inside follows until [`Tracer::leave`].
-    pub(crate) fn enter(&mut self, kind: Kind, text: impl FnOnce() -> String) {
+    /// Adds a node; its nested nodes follow until [`Tracer::leave`].
+    pub(crate) fn enter(&mut self, kind: NodeKind, text: impl FnOnce() -> String) {
         if self.on {
             self.note(kind, text);
             self.open.push(Vec::new());
         }
     }
 
-    /// Goes back into the last node of the current list, to add to its inside until [`Tracer::leave`].
+    /// Reopens the last node of the current list, to add nested nodes until [`Tracer::leave`].
     pub(crate) fn reenter(&mut self) {
         if self.on {
             let subs = self.open.last_mut().and_then(|list| list.last_mut()).map(|node| std::mem::take(&mut node.subs));
@@ -128,19 +128,19 @@ impl Tracer {
         }
     }
 
-    /// Nodes that are entered.
+    /// The number of open nodes.
     pub(crate) fn depth(&self) -> usize {
         self.open.len()
     }
 
-    /// Goes back into nodes that were left since it was at this depth.
+    /// Reopens the nodes that were left since this depth.
     pub(crate) fn reopen(&mut self, depth: usize) {
         while self.open.len() < depth && !self.open.is_empty() {
             self.reenter();
         }
     }
 
-    /// Ends the node entered last.
+    /// Closes the node opened last.
     pub(crate) fn leave(&mut self) {
         if self.on
             && self.open.len() > 1
@@ -151,14 +151,14 @@ impl Tracer {
         }
     }
 
-    /// Adds a copy of the packet that comes back.
+    /// Adds a copy of the packet that the connection tracker returns.
     pub(crate) fn fork(&mut self, fork: impl FnOnce() -> Fork) {
         if self.on {
             self.forks.push(fork());
         }
     }
 
-    /// All nodes, if it is on, and what comes back.
+    /// Returns all nodes, if tracing is on, and the forks.
     pub(crate) fn finish(mut self) -> (Option<Vec<Node>>, Vec<Fork>) {
         while self.open.len() > 1 {
             self.leave();
@@ -167,8 +167,8 @@ impl Tracer {
     }
 }
 
-fn is_branch(kind: Kind) -> bool {
-    matches!(kind, Kind::Bridge | Kind::Table | Kind::Bucket | Kind::Learned)
+fn is_branch(kind: NodeKind) -> bool {
+    matches!(kind, NodeKind::Bridge | NodeKind::Table | NodeKind::Bucket | NodeKind::Learned)
 }
 
 #[cfg(test)]
@@ -178,16 +178,16 @@ mod tests {
     #[test]
     fn layout() {
         let mut t = Tracer::new(true);
-        t.enter(Kind::Bridge, || "bridge(\"br0\")".into());
-        t.enter(Kind::Table, || " 0. priority 5".into());
-        t.note(Kind::Action, || "resubmit(,1)".into());
-        t.enter(Kind::Table, || " 1. priority 0".into());
-        t.note(Kind::Action, || "drop".into());
+        t.enter(NodeKind::Bridge, || "bridge(\"br0\")".into());
+        t.enter(NodeKind::Table, || " 0. priority 5".into());
+        t.note(NodeKind::Action, || "resubmit(,1)".into());
+        t.enter(NodeKind::Table, || " 1. priority 0".into());
+        t.note(NodeKind::Action, || "drop".into());
         t.leave();
-        t.note(Kind::Action, || "goto_table:3".into());
-        t.enter(Kind::Table, || " 3. priority 1".into());
-        t.note(Kind::Action, || "output:1".into());
-        t.note(Kind::Warning, || "skipping output to input port".into());
+        t.note(NodeKind::Action, || "goto_table:3".into());
+        t.enter(NodeKind::Table, || " 3. priority 1".into());
+        t.note(NodeKind::Action, || "output:1".into());
+        t.note(NodeKind::Warning, || "skipping output to input port".into());
         let mut out = String::new();
         format(&t.finish().0.expect("is on"), &mut out);
         let want = "\nbridge(\"br0\")\n-------------\n 0. priority 5\n    resubmit(,1)\n     1. priority 0\n            drop\n    goto_table:3\n 3. priority 1\n    output:1\n     >> skipping output to input port\n";

@@ -1,4 +1,4 @@
-//! The pipeline: enter a bridge, look up tables, carry out what the rules say.
+//! The pipeline: enters a bridge, looks up tables, executes the rules' actions.
 //!
 //! [`Xlate`] is the state of one translation; [`crate::state`] has its parts, and [`crate::scope`] saves and restores them.
 
@@ -8,7 +8,7 @@ use crate::model::{Bridge, BridgeId, Network, PortConfig};
 use crate::scope::Saved;
 use crate::state::{Control, Output, Packet, Position, TYPICAL_LOOKUPS, Usage, WORDS_TYPICAL_WRITTEN};
 use crate::tables::View;
-use crate::trace::{Kind, Tracer};
+use crate::trace::{NodeKind, Tracer};
 use crate::verdict::{Dependency, Trace, TranslationError, Verdict};
 use base::{DpPort, DropReason, MacAddr, PortNo};
 use dpif::DpAction;
@@ -25,24 +25,24 @@ pub const MAX_DEPTH: u32 = 64;
 pub const MAX_RESUBMITS: u32 = 4096;
 /// Maximum number of values on the stack.
 pub const MAX_STACK: usize = 4096;
-/// Size of the datapath actions, in bytes as Open vSwitch counts them, beyond which no table, group or patch port is entered
-/// any more. The translation ends there, and its actions stay.
+/// Size of the datapath actions, in bytes as Open vSwitch counts them, at which the next table, group or patch port ends the
+/// translation. Its actions up to there remain.
 pub const MAX_ACTION_BYTES: usize = 1 << 16;
 /// The same limit within a list of actions. (Open vSwitch has none, but a list of floods is long.)
 pub const MAX_LIST_BYTES: usize = 1 << 20;
-/// Maximum number of actions carried out.
+/// Maximum number of executed actions.
 pub const MAX_STEPS: u32 = 1 << 18;
 /// Maximum number of actions in an action set.
 pub(crate) const MAX_SET: usize = 1024;
 /// Maximum number of nested scopes, which bounds the use of the thread's stack.
 pub(crate) const MAX_SCOPES: u32 = 96;
 
-/// Where a translation begins.
+/// The start of a translation.
 #[derive(Clone, Copy, Debug)]
 pub enum Start<'a> {
     /// In table 0.
     Tables,
-    /// With these actions (packet-out), as of `table` if they resubmit.
+    /// With these actions (packet-out); a resubmit from them starts at `table`.
     Actions(&'a [Action]),
 }
 
@@ -84,7 +84,7 @@ pub fn translate_from(net: &Network, bridge: &Bridge, key: &FlowKey, start: Star
     translate_key(net, bridge, (key, key.in_port()), start, trace)
 }
 
-/// Translates a packet with this key, but for the ingress port, that came in on this port of the bridge.
+/// Translates a packet with this key, apart from the ingress port, that arrived on this port of the bridge.
 fn translate_key(
     net: &Network,
     bridge: &Bridge,
@@ -111,7 +111,7 @@ fn translate_key(
 /// The state of one translation.
 pub(crate) struct Xlate<'a> {
     pub(crate) net: &'a Network,
-    /// What protocols have decided about ports, as of the beginning.
+    /// The decisions of protocols about ports, as of the beginning.
     pub(crate) overlay: Arc<Ports>,
     /// The views of the tables of all bridges that the packet has entered.
     views: SmallVec<[(BridgeId, Arc<View>); 2]>,
@@ -120,13 +120,13 @@ pub(crate) struct Xlate<'a> {
     pub(crate) out: Output,
     pub(crate) control: Control,
     pub(crate) usage: Usage,
-    /// The packets to which the open scopes return, outermost first, and behind these memory for others.
+    /// The packets that the open scopes restore, outermost first, followed by spare memory.
     pub(crate) saved: Vec<Saved>,
     pub(crate) tracer: Tracer,
 }
 
 impl<'a> Xlate<'a> {
-    /// The verdict on a packet in `bridge`, when `work` is done. (The state is large, and stays in one place.)
+    /// Returns the verdict on a packet in `bridge` after `work`. (The state is large, and stays in one place.)
     pub(crate) fn work(
         net: &'a Network,
         bridge: &'a Bridge,
@@ -135,12 +135,12 @@ impl<'a> Xlate<'a> {
         work: impl FnOnce(&mut Self),
     ) -> Verdict {
         let mut x = Self::new(net, bridge, key, trace);
-        // Registers, metadata, `conj_id` and `actset_output` are not part of a packet: their first values are given, so that
-        // a look at them reads nothing.
+        // Registers, metadata, `conj_id` and `actset_output` are not part of a packet: their initial values are fixed, so that
+        // using them reads nothing.
         x.out.reads.write_words(layout::REGS_AND_METADATA);
         x.out.reads.write_field(Field::ConjId);
         x.set_actset_output(PortNo::UNSET);
-        // Which bridge this is depends on the port, or on what was left; and how headers are read on the Ethernet type.
+        // The bridge depends on the port or the frozen state, and the parsing of headers on the Ethernet type.
         x.out.reads.note(layout::PORTS, u64::MAX);
         x.out.reads.note_field(Field::EthType);
         work(&mut x);
@@ -157,7 +157,7 @@ impl<'a> Xlate<'a> {
                 key: key.clone(),
                 base: key.clone(),
                 pending: Pending::default(),
-                // A packet from a port has no hash; a trace may begin with one.
+                // A packet from a port has no hash; a trace may begin with a packet that has one.
                 hashed: key.get(Field::DpHash) != 0,
                 unseen: Unseen::Nothing,
                 tracked: None,
@@ -183,7 +183,7 @@ impl<'a> Xlate<'a> {
         }
     }
 
-    /// The verdict, when all is done: nothing of it stays here.
+    /// Returns the verdict, moving everything out of the state.
     fn finish(&mut self) -> Verdict {
         trim(&mut self.out.actions);
         self.end_connections();
@@ -222,12 +222,12 @@ impl<'a> Xlate<'a> {
         self.pos.view = self.view_of(bridge);
         self.pos.table = 0;
         self.out.dependencies.push(Dependency::Bridge(bridge.id));
-        self.tracer.enter(Kind::Bridge, || format!("bridge(\"{}\")", bridge.name));
+        self.tracer.enter(NodeKind::Bridge, || format!("bridge(\"{}\")", bridge.name));
         let in_port = self.packet.key.in_port();
         let config = bridge.ports.get(&in_port).map(|p| p.config);
         match start {
             Start::Tables if config.is_some_and(|c| self.is_refused(c)) => {
-                self.tracer.note(Kind::Warning, || "port is configured not to receive".into());
+                self.tracer.note(NodeKind::Warning, || "port is configured not to receive".into());
                 self.out.drop = Some(DropReason::PortDown);
             }
             Start::Tables => self.first_lookup(),
@@ -240,7 +240,7 @@ impl<'a> Xlate<'a> {
         self.tracer.leave();
     }
 
-    /// Whether a port of this configuration does not receive the packet.
+    /// Returns true if a port with this configuration does not receive the packet.
     fn is_refused(&mut self, config: PortConfig) -> bool {
         if config.down || config.no_recv == config.no_recv_stp {
             return config.down || config.no_recv;
@@ -248,7 +248,7 @@ impl<'a> Xlate<'a> {
         if self.is_stp() { config.no_recv_stp } else { config.no_recv }
     }
 
-    /// Whether the packet is an 802.1D frame: 802.2 without SNAP, to the address of all bridges.
+    /// Returns true if the packet is an 802.1D frame: 802.2 without SNAP, to the bridge group address.
     fn is_stp(&mut self) -> bool {
         self.out.reads.note_field(Field::EthType);
         if self.packet.key.get(Field::EthType) != u128::from(flow::extract::DL_TYPE_NONE) {
@@ -258,7 +258,7 @@ impl<'a> Xlate<'a> {
         MacAddr::from_u64(self.packet.key.get(Field::EthDst) as u64) == MacAddr::STP
     }
 
-    /// Carries out the action set at the end of a bridge's pipeline, and empties it.
+    /// Executes the action set at the end of a bridge's pipeline, and empties it.
     pub(crate) fn do_action_set(&mut self) {
         if self.pos.action_set.is_empty() || self.control.error.is_some() || self.control.exit {
             return;
@@ -269,12 +269,12 @@ impl<'a> Xlate<'a> {
         self.tracer.leave();
     }
 
-    /// The same at the end of a clone.
+    /// Executes the action set at the end of a clone.
     pub(crate) fn execute_set(&mut self) {
         if self.pos.action_set.is_empty() || self.control.error.is_some() || self.control.exit {
             return;
         }
-        self.tracer.enter(Kind::Table, || "--. Executing action set:".into());
+        self.tracer.enter(NodeKind::Table, || "--. Executing action set:".into());
         let set = std::mem::take(&mut self.pos.action_set);
         self.pos.in_action_set = true;
         self.do_actions(&crate::action::set_in_order(&set));
@@ -284,17 +284,17 @@ impl<'a> Xlate<'a> {
 
     /// Ends the translation with an error.
     pub(crate) fn fail(&mut self, error: TranslationError) {
-        self.tracer.note(Kind::Error, || error.to_string());
+        self.tracer.note(NodeKind::Error, || error.to_string());
         self.control.error = Some(error);
         self.control.exit = true;
     }
 
-    /// The tables of the current bridge, in the version that they had when the packet entered it first.
+    /// The tables of the current bridge, in their version when the packet first entered it.
     pub(crate) fn view(&self) -> &View {
         &self.views[self.pos.view].1
     }
 
-    /// The index of the view of the tables of `bridge`, which the translation takes when the packet enters it first.
+    /// Returns the index of the view of the tables of `bridge`, taking the view when the packet first enters it.
     fn view_of(&mut self, bridge: &Bridge) -> usize {
         self.views.iter().position(|(id, _)| *id == bridge.id).unwrap_or_else(|| {
             self.views.push((bridge.id, bridge.tables.view()));
@@ -302,7 +302,7 @@ impl<'a> Xlate<'a> {
         })
     }
 
-    /// Returns true if the translation has reached a limit, and ends it then.
+    /// Returns true, and ends the translation, if it has reached a limit.
     pub(crate) fn is_over_limits(&mut self) -> bool {
         if self.control.error.is_some() {
             return true;
@@ -339,24 +339,25 @@ impl<'a> Xlate<'a> {
         !self.control.exit
     }
 
-    /// Ends the translation at the limit of datapath actions. The actions before the limit are carried out.
+    /// Ends the translation at the limit of datapath actions. The actions before the limit are executed.
     fn stop(&mut self) {
-        self.tracer.note(Kind::Error, || format!("resubmits yielded over {} kB of actions", MAX_ACTION_BYTES / 1024));
+        self.tracer
+            .note(NodeKind::Error, || format!("resubmits yielded over {} kB of actions", MAX_ACTION_BYTES / 1024));
         self.control.exit = true;
     }
 
-    /// Returns true while the actions of a packet-out are carried out, not those of a flow.
+    /// Returns true while the actions of a packet-out are executed, not those of a flow.
     pub(crate) fn is_packet_out(&self) -> bool {
         self.pos.packet_out && self.pos.level == 0
     }
 }
 
-/// Removes changes of the packet from the end of `actions`: no later action uses them.
+/// Removes changes of the packet from the end of `actions`, which no later action uses.
 pub(crate) fn trim(actions: &mut Vec<DpAction>) {
     actions.truncate(actions.iter().rposition(|a| !a.is_preparation()).map_or(0, |last| last + 1));
 }
 
-/// The bridge of this number, if it is (still) there.
+/// Returns the bridge with this number, if it exists.
 pub(crate) fn bridge_of(net: &Network, id: BridgeId) -> Option<&Bridge> {
     net.bridges.get(&id).map(Arc::as_ref)
 }

@@ -1,6 +1,6 @@
-//! What a translation returns.
+//! The result of a translation.
 
-use crate::freeze::Kept;
+use crate::freeze::RecircState;
 use crate::groups::Group;
 use crate::model::{BridgeId, Rule};
 use crate::trace::Node;
@@ -14,46 +14,46 @@ use std::sync::Arc;
 /// The result of a translation.
 #[derive(Debug)]
 pub struct Verdict {
-    /// What the datapath does. Empty for a drop.
+    /// The datapath actions. Empty for a drop.
     pub actions: Vec<DpAction>,
-    /// Which bits of the packet's key were looked at, in order: every packet that agrees in these has the same verdict.
+    /// The bits of the packet's key that were read, in order: every packet that agrees in these has the same verdict.
     pub reads: Vec<Step>,
-    /// What should happen beside.
+    /// Side effects.
     pub effects: Vec<Effect>,
-    /// What the verdict rests on beside the packet: while none of it changes, neither does the verdict.
+    /// What the verdict depends on apart from the packet: while none of it changes, neither does the verdict.
     pub dependencies: Vec<Dependency>,
-    /// What the dependencies say was written to the key: [`Lookup::written`] tells which part.
+    /// The written words that the dependencies refer to; [`Lookup::written`] selects some of them.
     pub written: Vec<WrittenWord>,
-    /// Set if the translation failed; the actions are empty then.
+    /// The error that ended the translation; the actions are empty then.
     pub error: Option<TranslationError>,
-    /// Why nothing is sent, if so.
+    /// The reason why nothing is output, if so.
     pub drop: Option<DropReason>,
-    /// What happened, if it was asked for.
+    /// The trace, if requested.
     pub trace: Option<Box<Trace>>,
 }
 
-/// What happened in a translation.
+/// The trace of a translation.
 #[derive(Debug)]
 pub struct Trace {
-    /// Step by step.
+    /// The steps.
     pub nodes: Vec<Node>,
     /// The key after all actions.
     pub final_key: FlowKey,
-    /// Copies that come back from the connection tracker, in order.
+    /// Copies that the connection tracker returns, in order.
     pub forks: Vec<Fork>,
 }
 
-/// A copy of the packet that comes back from the connection tracker.
+/// A copy of the packet that the connection tracker returns.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Fork {
-    /// Its key before the tracker has seen it, with the number under which it goes on, and the zone.
+    /// Its key before the tracker, with the number under which it resumes, and the zone.
     pub key: FlowKey,
-    /// What the tracker is to translate.
+    /// The address translation that the tracker is to apply.
     pub nat: Option<Nat>,
 }
 
 impl Verdict {
-    /// All bits of the packet's key that were looked at: what a cached answer must match.
+    /// Returns all bits of the packet's key that were read: the mask of the megaflow.
     pub fn mask(&self) -> FlowMask {
         Steps::mask_of(&self.reads)
     }
@@ -62,16 +62,16 @@ impl Verdict {
 /// A side effect of a packet.
 #[derive(Clone, Debug)]
 pub enum Effect {
-    /// A table was looked up.
+    /// A table look-up.
     Lookup {
         /// Bridge of the table.
         bridge: BridgeId,
         /// The table.
         table: u8,
-        /// The flow that was found, and used.
+        /// The rule that was found, and whose actions were executed.
         rule: Option<Arc<Rule>>,
     },
-    /// An address was seen.
+    /// A MAC address was seen.
     LearnMac {
         /// Bridge that learns.
         bridge: BridgeId,
@@ -79,55 +79,55 @@ pub enum Effect {
         vlan: u16,
         /// Address.
         mac: MacAddr,
-        /// Where.
+        /// The port.
         port: PortNo,
     },
     /// A packet crossed from a patch port to its peer.
     Patch {
-        /// Where it left: bridge and port.
+        /// The sending bridge and port.
         from: (BridgeId, PortNo),
-        /// Where it arrived.
+        /// The receiving bridge and port.
         to: (BridgeId, PortNo),
     },
-    /// A group was used.
+    /// A group was executed.
     Group(Arc<Group>),
-    /// A bucket of a group was used: its place in the group's list.
+    /// A bucket of a group was executed: its index in the group's list.
     Bucket(Arc<Group>, usize),
-    /// A flow is to be learned.
+    /// A `learn` action was executed.
     Learn(Arc<Learned>),
-    /// A TCP connection ends: this flow's timeouts become these, in seconds, if they are longer (0: as they are).
+    /// A TCP connection ends: lower the flow's timeouts to these values, in seconds (0: unchanged).
     FinTimeout {
         /// Bridge of the flow.
         bridge: BridgeId,
         /// The flow.
         rule: Arc<Rule>,
-        /// Seconds without a packet.
+        /// Idle timeout in seconds.
         idle_timeout: u16,
-        /// Seconds.
+        /// Hard timeout in seconds.
         hard_timeout: u16,
     },
 }
 
-/// A flow to be learned from a packet.
+/// A flow to learn from a packet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Learned {
     /// Bridge that learns.
     pub bridge: BridgeId,
-    /// The flow, as a strict modification that adds what is not there.
+    /// The flow, as a strict modification that adds a missing flow.
     pub flow: FlowMod,
-    /// With how many flows of its cookie the table takes no more; 0: it takes any number.
+    /// The number of flows with its cookie at which the table learns no more; 0: no limit.
     pub limit: u32,
 }
 
 impl Effect {
-    /// Whether it changes flows, which one does at a time.
+    /// Returns true if it changes flow tables, in a transaction.
     pub fn is_transaction(&self) -> bool {
         matches!(self, Self::Learn(_) | Self::FinTimeout { .. })
     }
 }
 
 impl PartialEq for Effect {
-    /// Whether two effects are the same, on the very same things.
+    /// Returns true if two effects are equal, and refer to the same objects.
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Lookup { bridge, table, rule }, Self::Lookup { bridge: b, table: t, rule: r }) => {
@@ -152,7 +152,7 @@ impl PartialEq for Effect {
 impl Eq for Effect {}
 
 impl Hash for Effect {
-    /// Tells look-ups and groups apart, and of others only which kind they are: there are few.
+    /// Hashes look-ups and groups by identity, and of other effects, which are few, only the variant.
     fn hash<H: Hasher>(&self, state: &mut H) {
         match self {
             Self::Lookup { bridge, table, rule } => {
@@ -165,17 +165,17 @@ impl Hash for Effect {
     }
 }
 
-/// Which rule it is, if there is one.
+/// The address of a rule.
 fn address(rule: Option<&Arc<Rule>>) -> Option<*const Rule> {
     rule.map(Arc::as_ptr)
 }
 
-/// Something other than the packet that a verdict rests on.
+/// A dependency of a verdict, apart from the packet.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Dependency {
     /// The configuration of a bridge: its ports, bundles and settings.
     Bridge(BridgeId),
-    /// What is in a flow table, as far as this look-up could tell.
+    /// The contents of a flow table, as far as this look-up examined them.
     Lookup(Lookup),
     /// The whole content of a flow table.
     Table {
@@ -184,27 +184,27 @@ pub enum Dependency {
         /// The table.
         table: u8,
     },
-    /// Where an address is, or that it is not known.
+    /// The location of an address, or its absence from the MAC table.
     Mac {
-        /// Bridge that knows.
+        /// The bridge of the MAC table.
         bridge: BridgeId,
         /// VLAN.
         vlan: u16,
         /// Address.
         mac: MacAddr,
     },
-    /// A meter, or that there is none of this number.
+    /// A meter, or the absence of one with this number.
     Meter {
         /// Its bridge.
         bridge: BridgeId,
         /// Its number.
         meter: u32,
     },
-    /// What protocols let a port do.
+    /// The state that protocols give a port.
     PortState(DpPort),
-    /// What is left of a translation until the packet comes back.
-    Frozen(Arc<Kept>),
-    /// A group, or that there is none of this number.
+    /// A frozen state of the translation.
+    Frozen(Arc<RecircState>),
+    /// A group, or the absence of one with this number.
     Group {
         /// Its bridge.
         bridge: BridgeId,
@@ -213,27 +213,27 @@ pub enum Dependency {
     },
 }
 
-/// A look-up in a flow table. All packets of a megaflow have the key here in common, in the bits that the verdict read
-/// of the packet or wrote before: a rule that contradicts one of these bits cannot be what the look-up finds.
+/// A look-up in a flow table. All packets of a megaflow have the same key here, in the bits that the verdict read of the
+/// packet or wrote before: a rule that contradicts one of these bits cannot be the result of the look-up.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Lookup {
     /// Bridge of the table.
     pub bridge: BridgeId,
     /// The table.
     pub table: u8,
-    /// Priority of the rule found. Only one at least as high can take its place. `None` if none was found, and of one that
-    /// matches `conj_id` too: it was found by way of clauses that have priorities of their own.
+    /// The priority of the rule found; only rules of at least that priority can replace it. `None` if none was found, and for a
+    /// rule that matches `conj_id`, whose clauses have priorities of their own.
     pub found: Option<u32>,
-    /// What the actions had written to the key until then. Words of [`flow::layout::REGS_AND_METADATA`] are written in any case, and
-    /// zero where nothing is said. All else is as in the packet.
+    /// The words that actions had written to the key before. Words of [`flow::layout::REGS_AND_METADATA`] are always written, and
+    /// zero if not listed. All others are those of the packet.
     pub written: Written,
 }
 
 /// A word of the key that was written: its number, the bits, the values of these bits.
 pub type WrittenWord = (u8, u64, u64);
 
-/// What was written until a look-up: some of the words in [`Verdict::written`], in their order. Look-ups between which
-/// nothing was written have the same ones.
+/// The words written before a look-up: a range of [`Verdict::written`]. Look-ups without a write between them share a
+/// range.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Written {
     begin: u32,
@@ -241,18 +241,18 @@ pub struct Written {
 }
 
 impl Written {
-    /// The last words of `all`, as of `begin`.
+    /// The words of `all` from `begin` on.
     pub(crate) fn since(begin: usize, all: &[WrittenWord]) -> Self {
         Self { begin: begin as u32, end: all.len() as u32 }
     }
 
-    /// The words, of those of the same verdict.
+    /// Returns the words, from the list of the same verdict.
     pub fn of(self, all: &[WrittenWord]) -> &[WrittenWord] {
         all.get(self.begin as usize..self.end as usize).unwrap_or_default()
     }
 }
 
-/// The error that ended a translation. Its text is the line in the trace at that place.
+/// The error that ended a translation. Its text is the line of the trace at that point.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum TranslationError {
     /// Tables, groups or patch ports are nested too deep.
@@ -267,25 +267,25 @@ pub enum TranslationError {
     /// The action set is full.
     #[error("over {} actions in the action set", crate::translate::MAX_SET)]
     Actions,
-    /// The limit of actions carried out is reached.
+    /// The limit of executed actions is reached.
     #[error("resubmits carried out over {} actions", crate::translate::MAX_STEPS)]
     Steps,
-    /// What was left for a packet that came back is not known any more, or too many translations wait for their packets.
+    /// The frozen state for a recirculated packet does not exist any more, or too many translations are frozen.
     #[error("no recirculation context")]
     Recirculation,
-    /// The packet came in on a port that no bridge has.
+    /// The packet arrived on a port that belongs to no bridge.
     #[error("unknown ingress port")]
     Port,
     /// More MPLS labels than a key holds.
     #[error("too many MPLS labels")]
     Labels,
-    /// An action that packets of this type do not allow for.
+    /// An action that packets of this type do not allow.
     #[error("unsupported packet type")]
     PacketType,
 }
 
 impl TranslationError {
-    /// What it is called at the end of a trace.
+    /// The line at the end of a trace.
     pub fn summary(self) -> &'static str {
         match self {
             Self::Depth => "Recursion too deep",
@@ -299,7 +299,7 @@ impl TranslationError {
         }
     }
 
-    /// The reason under which the packets are counted that it costs.
+    /// The reason under which the packets that it drops are counted.
     pub fn drop_reason(self) -> DropReason {
         match self {
             Self::Depth => DropReason::RecursionTooDeep,

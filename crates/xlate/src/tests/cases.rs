@@ -1,4 +1,4 @@
-//! Cases that are worth a name.
+//! Single cases.
 
 use super::naive::{Wire, execute};
 use super::*;
@@ -14,14 +14,15 @@ fn a_learned_address_is_forwarded_and_others_flooded() {
     let verdict = translate(&net, &key, false);
     assert_eq!(verdict.actions, [DpAction::Output(DpPort(1))]);
     assert!(verdict.effects.iter().any(|e| matches!(e, Effect::LearnMac { bridge: 0, vlan: 0, port: PortNo(2), .. })));
-    // In VLAN 5 the access port 4 is untagged.
+    // The access port 4 of VLAN 5 is untagged.
     key.set(Field::EthDst, 0x0200_0000_0002);
     key.set_vlan(0, 0x8100, 0x1005);
     assert_eq!(translate(&net, &key, false).actions, [DpAction::PopVlan, DpAction::Output(DpPort(4))]);
 }
 
-/// What is told to collectors of a packet that came in on port 1: to which, with which port, and whether it is sent on.
-fn told(actions: Vec<Action>, ipfix: Ipfix) -> Vec<(bool, Option<u32>, bool)> {
+/// The reports to collectors on a packet from port 1: whether they go to the bridge's set, their port, and whether the packet
+/// is forwarded.
+fn reports(actions: Vec<Action>, ipfix: Ipfix) -> Vec<(bool, Option<u32>, bool)> {
     let mut key = FlowKey::ZERO;
     key.set_in_port(PortNo(1));
     let verdict = translate(&observed(network(&[(0, Match::ANY, 0, actions)]), ipfix), &key, false);
@@ -39,26 +40,26 @@ fn told(actions: Vec<Action>, ipfix: Ipfix) -> Vec<(bool, Option<u32>, bool)> {
 }
 
 #[test]
-fn collectors_are_told_of_packets_and_whether_these_are_sent() {
+fn reports_to_collectors_say_whether_a_packet_is_forwarded() {
     let sample = |port| Action::Sample(Box::new(sample(port)));
     let (none, two) = (Ipfix::default(), PortNo(2));
-    assert_eq!(told(vec![sample(PortNo::NONE)], none), [(false, None, false)]);
-    assert_eq!(told(vec![sample(PortNo(1)), output(two)], none), [(false, None, true)]);
-    assert_eq!(told(vec![output(two), sample(two)], none), [(false, Some(2), true)]);
-    assert_eq!(told(vec![Action::Clone(vec![sample(two), Action::PopVlan])], none), [(false, Some(2), false)]);
-    // Ports that are not there, or no device.
-    assert_eq!(told(vec![sample(PortNo(77)), sample(PortNo(3)), output(two)], none), []);
+    assert_eq!(reports(vec![sample(PortNo::NONE)], none), [(false, None, false)]);
+    assert_eq!(reports(vec![sample(PortNo(1)), output(two)], none), [(false, None, true)]);
+    assert_eq!(reports(vec![output(two), sample(two)], none), [(false, Some(2), true)]);
+    assert_eq!(reports(vec![Action::Clone(vec![sample(two), Action::PopVlan])], none), [(false, Some(2), false)]);
+    // Ports that do not exist, or have no device.
+    assert_eq!(reports(vec![sample(PortNo(77)), sample(PortNo(3)), output(two)], none), []);
     let all = Ipfix { ingress: Some(u32::MAX), egress: Some(u32::MAX) };
-    assert_eq!(told(vec![], all), [(true, None, false)]);
+    assert_eq!(reports(vec![], all), [(true, None, false)]);
     assert_eq!(
-        told(vec![output(two), output(PortNo(4))], all),
+        reports(vec![output(two), output(PortNo(4))], all),
         [(true, None, true), (true, Some(2), true), (true, Some(4), true)]
     );
-    assert_eq!(told(vec![output(two)], Ipfix { ingress: None, ..all }), [(true, Some(2), true)]);
-    assert_eq!(told(vec![output(two)], Ipfix { egress: Some(1 << 31), ingress: None }), [(true, Some(2), true)]);
+    assert_eq!(reports(vec![output(two)], Ipfix { ingress: None, ..all }), [(true, Some(2), true)]);
+    assert_eq!(reports(vec![output(two)], Ipfix { egress: Some(1 << 31), ingress: None }), [(true, Some(2), true)]);
 }
 
-/// The one flow `actions`, and what becomes of `key`.
+/// The verdict on `key` with `actions` as the only flow.
 fn actions_for(key: &FlowKey, actions: Vec<Action>) -> Verdict {
     translate(&network(&[(0, Match::ANY, 0, actions)]), key, false)
 }
@@ -71,8 +72,8 @@ fn tagged(vid: u16) -> FlowKey {
 }
 
 #[test]
-fn an_id_written_unread_is_not_taken_for_the_packets_own_by_a_push() {
-    // The packet's id happens to be the one that is written: others, that the same megaflow covers, have another one.
+fn a_push_sets_an_id_that_was_written_without_being_read() {
+    // The packet's id equals the one written, but other packets of the same megaflow have other ids.
     let key = tagged(9);
     let actions =
         vec![Action::SetVlanVid { vid: 9, push_if_needed: true }, Action::PushVlan(0x8100), output(PortNo(2))];
@@ -85,7 +86,7 @@ fn an_id_written_unread_is_not_taken_for_the_packets_own_by_a_push() {
 }
 
 #[test]
-fn a_third_tag_is_pushed_onto_the_two_that_are_there() {
+fn a_third_tag_is_pushed_onto_two() {
     let mut key = tagged(5);
     key.set_vlan(1, 0x8100, 0x1006);
     let verdict = actions_for(&key, vec![Action::PushVlan(0x88a8), output(PortNo(2))]);
@@ -96,7 +97,7 @@ fn a_third_tag_is_pushed_onto_the_two_that_are_there() {
 }
 
 #[test]
-fn changes_that_nobody_sees_are_no_actions() {
+fn changes_without_an_output_emit_no_actions() {
     let actions = vec![Action::SetEthDst(MacAddr([2; 6])), output(PortNo(2)), Action::PopVlan, output(PortNo(77))];
     assert_eq!(actions_for(&tagged(5), actions).actions.last(), Some(&DpAction::Output(DpPort(2))));
     let verdict = actions_for(&tagged(5), vec![Action::SetEthDst(MacAddr([2; 6])), output(PortNo(3))]);
@@ -158,7 +159,7 @@ fn output_by_register_takes_numbers_of_openflow_10() {
 }
 
 #[test]
-fn of_an_action_set_an_output_goes_before_a_resubmit() {
+fn an_action_set_prefers_an_output_to_a_resubmit() {
     let set = vec![output(PortNo(2)), Action::Resubmit { in_port: None, table: Some(1) }];
     let net =
         network(&[(0, Match::ANY, 0, vec![Action::WriteActions(set)]), (1, Match::ANY, 0, vec![output(PortNo(4))])]);
@@ -219,17 +220,17 @@ fn packets_go_through_meters() {
     let metered = of(vec![Action::Meter(1), output(PortNo(2))]);
     assert_eq!(metered.actions, [below(10), out.clone()]);
     assert!(metered.dependencies.contains(&Dependency::Meter { bridge: 0, meter: 1 }));
-    // One that is not there lets everything pass, until it comes.
+    // A meter that does not exist lets everything pass until it is added.
     let unknown = of(vec![Action::Meter(3), output(PortNo(2))]);
     assert_eq!(unknown.actions, [out]);
     assert!(unknown.dependencies.contains(&Dependency::Meter { bridge: 0, meter: 3 }));
-    // What was changed before is what the meter gets; that nothing is sent behind it does not keep it from counting.
+    // The meter gets the packet with earlier changes, and counts it even if nothing is output after it.
     let changed = of(vec![Action::SetEthSrc(MacAddr([2; 6])), Action::Meter(2)]);
     assert!(matches!(&changed.actions[..], [DpAction::Set { .. }, m] if *m == below(20)), "{:?}", changed.actions);
 }
 
 #[test]
-fn what_goes_to_controllers_goes_through_the_meter_for_it() {
+fn packets_to_controllers_pass_the_controller_meter() {
     let asks = |meter_id| {
         Action::Controller(Box::new(openflow::ControllerAction { meter_id, ..openflow::ControllerAction::default() }))
     };
@@ -259,7 +260,7 @@ fn bundles_choose_live_ports() {
         Action::Bundle(Box::new(openflow::BundleAction { fields, basis: 0, algorithm, members, dst }))
     };
     use openflow::MemberAlgorithm::{ActiveBackup, HighestRandomWeight};
-    // Port 9 is not there; with one choice, nothing is read.
+    // Port 9 does not exist; without a choice, nothing is read.
     let backup = actions_for(&tagged(5), vec![bundle(ActiveBackup, None)]);
     assert_eq!(backup.actions, [DpAction::Output(DpPort(2))]);
     assert_eq!(backup.mask().get(Field::EthSrc), 0);
@@ -278,7 +279,7 @@ fn bundles_choose_live_ports() {
 }
 
 #[test]
-fn the_rest_is_done_for_both_lengths() {
+fn the_rest_is_translated_for_both_lengths() {
     let bit = |offset| Subfield { field: Field::Reg0, offset, n_bits: 1 };
     let check = |len, offset| Action::CheckPktLarger { len, dst: bit(offset) };
     let with = |value: u128, mask| {
@@ -303,18 +304,18 @@ fn the_rest_is_done_for_both_lengths() {
     let mut key = tagged(5);
     key.set_vlan_tci(0);
     let verdict = translate(&net, &key, false);
-    // Longer ones: to port 2, and again as the action set says, changed. Others are asked a second time, and what comes
-    // after the table that asked knows the answer.
+    // Longer packets go to port 2, and there again with the changes of the action set. Shorter ones are compared a second time,
+    // and the actions after the table of that comparison know its result.
     let inner =
         DpAction::CheckPktLen { size: 100, greater: vec![source.clone(), out(4)].into(), lesser: vec![].into() };
     let expected =
         DpAction::CheckPktLen { size: 1000, greater: vec![out(2), source, out(2)].into(), lesser: vec![inner].into() };
     assert_eq!(verdict.actions, [expected]);
     assert_eq!((verdict.error, verdict.drop), (None, None));
-    // A tag does not count.
+    // The comparison does not count the tag.
     let tagged = translate(&net, &tagged(5), false);
     assert!(matches!(&tagged.actions[..], [DpAction::CheckPktLen { size: 1004, .. }]), "{:?}", tagged.actions);
-    // Each question doubles what is to be done: twenty are too many.
+    // Each comparison doubles the rest of the pipeline: twenty are too many.
     let many = network(&[(0, Match::ANY, 0, vec![check(10, 0); 20])]);
     let verdict = translate(&many, &key, false);
     let n = count(&verdict.actions);
@@ -348,7 +349,7 @@ fn actset_output_follows_the_action_set() {
     let verdict = translate(&net, &tagged(5), false);
     assert_eq!(verdict.actions, [out(1), out(4)]);
     assert_eq!(verdict.mask().get(Field::ActsetOutput), 0, "it is not the packet's");
-    // Across a patch port the peer begins without an action set, and it is known again after a look at the packet.
+    // Across a patch port the peer begins without an action set, and the value is known again once the packet is parsed.
     let write = Action::WriteActions(vec![output(PortNo(2))]);
     let net = network(&[
         (0, Match::ANY, 9, vec![write.clone(), ct(1, 0), output(PortNo(3))]),

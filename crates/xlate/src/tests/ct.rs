@@ -1,4 +1,4 @@
-//! Connection tracking, case by case, and packets that come back from it.
+//! Connection tracking, case by case, and packets that return from it.
 
 use super::regions::{World, in_region, packet};
 use super::*;
@@ -16,7 +16,7 @@ fn tcp() -> FlowKey {
         .expect("key")
 }
 
-/// A network with these flows, each of a table, a match and actions.
+/// A network with these flows: table, match and actions.
 fn tables(flows: &[(u8, &str, &str)]) -> Network {
     let rules: Vec<_> = flows
         .iter()
@@ -35,7 +35,7 @@ fn text(verdict: &Verdict) -> String {
     format_actions(&verdict.actions, 0x800, &|_| None)
 }
 
-/// What the datapath does for one flow with these actions.
+/// The datapath actions for one flow with these actions.
 fn actions_of(actions: &str) -> String {
     let verdict = translate(&tables(&[(0, "ip", actions)]), &tcp(), true);
     assert_eq!(verdict.error, None);
@@ -43,7 +43,7 @@ fn actions_of(actions: &str) -> String {
 }
 
 #[test]
-fn what_the_tracker_is_told() {
+fn actions_before_and_after_the_tracker() {
     for (actions, want) in [
         ("ct(commit),2", "ct(commit),2"),
         ("ct(commit,force,zone=7),2", "ct(force_commit,zone=7),2"),
@@ -66,12 +66,12 @@ fn what_the_tracker_is_told() {
             "ct(commit,zone=9,mark=0x1/0xffffffff,nat(dst=[fe80::1]:80))",
         ),
         ("load:3->reg1,ct(zone=reg1[0..15]),2", "ct(zone=3),2"),
-        // What is changed before is changed to the tracker, what is read of a connection behind it is zero.
+        // Earlier changes are committed before the tracker; connection fields read after it are zero.
         (
             "set_field:2.2.2.2->ip_src,ct(commit,exec(set_field:5->ct_mark)),move:NXM_NX_CT_MARK[]->NXM_NX_REG1[],output:reg1",
             "set(ipv4(src=2.2.2.2)),ct(commit,mark=0x5/0xffffffff)",
         ),
-        // It may have translated what is to be set.
+        // The tracker may have translated the address that is set.
         ("ct(nat),set_field:10.0.0.1->ip_src,2", "ct(nat),set(ipv4(src=10.0.0.1)),2"),
         ("clone(ct(commit),2),4", "clone(ct(commit),2),4"),
         ("ct_clear,2", "2"),
@@ -82,7 +82,7 @@ fn what_the_tracker_is_told() {
 }
 
 #[test]
-fn a_copy_comes_back_and_the_packet_goes_on() {
+fn a_copy_is_recirculated_and_the_packet_continues() {
     let net = tables(&[
         (0, "ip", "load:7->reg1,ct(table=1,zone=5,commit,exec(set_field:3->ct_mark)),2"),
         (1, "ip,ct_state=+trk+est,ct_zone=5,ct_mark=3,reg1=7", "ct_clear,4"),
@@ -97,7 +97,7 @@ fn a_copy_comes_back_and_the_packet_goes_on() {
     assert_eq!(trace.final_key.get(Field::CtMark), 0);
     let back = |state: u128| {
         let mut key = fork.key.clone();
-        // Of registers, the datapath knows nothing.
+        // The datapath does not keep registers.
         key.0[layout::REGS_AND_METADATA].fill(0);
         key.set(Field::CtState, state);
         translate(&net, &key, false)
@@ -110,7 +110,7 @@ fn a_copy_comes_back_and_the_packet_goes_on() {
 }
 
 #[test]
-fn a_connections_first_packet_is_looked_up() {
+fn a_resubmit_looks_up_the_original_direction() {
     let net = tables(&[(0, "ip,ct_state=+trk-inv", "resubmit(,1,ct),4"), (1, "tcp,nw_src=1.1.1.0/24,tcp_dst=9", "2")]);
     let mut key = tcp();
     for (field, value) in [
@@ -128,13 +128,13 @@ fn a_connections_first_packet_is_looked_up() {
     assert_eq!((mask.get(Field::CtNwSrc), mask.get(Field::Ipv4Src)), (0xffff_ff00, 0));
     assert_eq!((mask.get(Field::CtNwProto), mask.get(Field::CtTpDst), mask.get(Field::TcpDst)), (0xff, 0xffff, 0));
     assert!(verdict.dependencies.contains(&Dependency::Table { bridge: 0, table: 1 }));
-    // One that is not known is not looked up at all.
+    // An unknown connection is not looked up at all.
     key.set(Field::CtNwProto, 0);
     assert_eq!(text(&translate(&net, &key, false)), "4");
 }
 
 #[test]
-fn connections_stay_behind_at_patch_ports() {
+fn connection_state_does_not_cross_patch_ports() {
     let rules = [(0, Match::ANY, 0, vec![output(PortNo(3))])];
     let mut tracked = Match::ANY;
     tracked.set_masked(Field::CtState, 0x20, 0x20);
@@ -148,9 +148,9 @@ fn connections_stay_behind_at_patch_ports() {
 tally::proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases() / 2))]
 
-    /// Every packet of the region of one that came back from the tracker has its verdict.
+    /// Every packet in the region of one that returned from the tracker has its verdict.
     #[test]
-    fn regions_behind_the_tracker_have_one_verdict(seed: u64, exact: bool) {
+    fn recirculated_regions_have_one_verdict(seed: u64, exact: bool) {
         let rng = &mut Rng::seeded(seed);
         let mut world = World::new(rng, exact);
         world.rules.push((0, Match::ANY, u16::MAX, vec![ct(1, 7), ct(2, 1)]));
@@ -179,7 +179,7 @@ tally::proptest! {
     }
 }
 
-/// What the tracker may say of a packet's connection.
+/// Random connection state of a packet.
 fn known(rng: &mut Rng, key: &mut FlowKey) {
     let one = |rng: &mut Rng, of: &[u128]| of[rng.below(of.len() as u64) as usize];
     let state = one(rng, &[0x21, 0x22, 0x2a, 0x30, 0x62]);

@@ -1,4 +1,4 @@
-//! What is without end comes to one.
+//! Limits of translations.
 
 use super::*;
 
@@ -31,7 +31,7 @@ fn endless_resubmits_end_in_an_error() {
 
 #[test]
 fn later_tables_cost_no_depth_and_no_stack() {
-    // Up through 200 tables and back to the start, nested as deep as it goes.
+    // Up through 200 tables and back to the start, down to the maximum depth.
     let rules: Vec<_> =
         (0..200).map(|t| (t, Match::ANY, 0, vec![to(if t == 199 { 0 } else { t + 1 }), output(PortNo(2))])).collect();
     let verdict = translate(&network(&rules), &at_port(1), false);
@@ -69,7 +69,7 @@ fn each_limit_has_its_own_reason() {
         many(Action::WriteActions(vec![Action::RegLoad { dst: Subfield::whole(Field::Reg0), value: 1 }; 99]));
     assert_eq!((drop, summary), (Some(base::DropReason::TooManyActions), Some("Too many actions")));
     assert!(text.ends_with(">>>> over 1024 actions in the action set <<<<\n"), "{text}");
-    // Beyond so many datapath actions, the rest is left out.
+    // Beyond this number of datapath actions, the rest is left out.
     let (drop, summary, text) = many(Action::Controller(Box::default()));
     assert_eq!((drop, summary), (None, None));
     assert!(text.ends_with(">>>> resubmits yielded over 64 kB of actions <<<<\n"), "{text}");
@@ -78,7 +78,7 @@ fn each_limit_has_its_own_reason() {
 }
 
 #[test]
-fn bridges_that_send_to_each_other_end() {
+fn loops_between_bridges_end() {
     let back = [output(PortNo::IN_PORT)];
     let net = network_and_peer(&[(0, Match::ANY, 0, vec![output(PortNo(3)), output(PortNo::IN_PORT)])], &back);
     // The error stays behind the patch port at which it happens.
@@ -104,11 +104,11 @@ fn an_error_behind_a_patch_port_stays_there() {
     let verdict = translate(&net, &key, false);
     assert_eq!((verdict.error, verdict.drop), (None, None));
     assert_eq!(verdict.actions, [DpAction::Output(DpPort(11)), DpAction::Output(DpPort(2))]);
-    // Where nothing is sent, the reason remains.
+    // If nothing is output, the reason remains.
     let net = network_and_peer(&[(0, Match::ANY, 0, vec![output(PortNo(3))])], &labels[1..]);
     let verdict = translate(&net, &key, false);
     assert_eq!((verdict.error, verdict.drop), (None, Some(base::DropReason::TooManyLabels)));
-    // In the bridge itself, the packet is lost.
+    // Without a patch port, the packet is dropped.
     let verdict = translate(&network(&[(0, Match::ANY, 0, labels)]), &key, false);
     assert_eq!((verdict.error, verdict.actions.len()), (Some(TranslationError::Labels), 0));
 }
@@ -163,12 +163,12 @@ fn the_actions_up_to_the_limit_are_carried_out() {
     let of = |first: Vec<Action>, second: Vec<Action>| {
         translate(&network(&[(0, Match::ANY, 0, first), (1, Match::ANY, 0, second)]), &at_port(1), false)
     };
-    // The list that passes 64 KiB goes on to its end, and the next resubmit ends the translation, as in Open vSwitch.
+    // The list that exceeds 64 KiB continues to its end, and the next resubmit ends the translation, as in Open vSwitch.
     let mut list = vec![output(PortNo(2)); 9000];
     list.extend([to(1), output(PortNo(4))]);
     let verdict = of(list, vec![output(PortNo(2))]);
     assert_eq!((verdict.error, verdict.drop, n_of(&verdict)), (None, None, 9000));
-    // One list may not go on without end.
+    // A single list has a limit too.
     let long = of(vec![output(PortNo(2)); 1 << 18], vec![]);
     assert_eq!((long.error, n_of(&long)), (None, translate::MAX_LIST_BYTES / 8 + 1));
 }
@@ -192,7 +192,7 @@ fn groups_that_lead_to_each_other_or_fan_out_end() {
     let to_itself = vec![group_of(1, &[Action::Group(1)], 1)];
     let error = |groups| translate(&network_with(&rules, groups, &[]), &at_port(1), false).error;
     assert_eq!(error(to_itself), Some(TranslationError::Depth));
-    // Each has two buckets that lead to the next: 2 to the power of 40 in all.
+    // Each group has two buckets that lead to the next one: 2 to the power of 40 in all.
     let fan = (1..40).map(|id| group_of(id, &[Action::Group(id + 1)], 2)).collect();
     assert_eq!(error(fan), Some(TranslationError::Resubmits));
     let rules = [(0, Match::ANY, 0, vec![Action::Clone(vec![Action::Group(7)]), output(PortNo(77))])];

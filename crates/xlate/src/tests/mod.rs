@@ -1,6 +1,6 @@
 //! Translations over tables of all kinds: cases one by one, and properties over random tables and packets.
 //!
-//! Here: the bridges that tests have in common, and random rules, actions and keys.
+//! This file has the bridges that tests share, and random rules, actions and keys.
 
 mod cases;
 mod ct;
@@ -29,10 +29,10 @@ fn network(rules: &[(u8, Match, u16, Vec<Action>)]) -> Network {
     network_and_peer(rules, &[Action::SetEthSrc(PEER_SRC), output(PortNo(1)), output(PortNo::NORMAL)])
 }
 
-/// What the second bridge sets as source address.
+/// The source address that the second bridge sets.
 const PEER_SRC: MacAddr = MacAddr([2, 9, 9, 9, 9, 9]);
 
-/// The same, and what the second bridge does.
+/// The same bridges, with the actions of the second one.
 fn network_and_peer(rules: &[(u8, Match, u16, Vec<Action>)], peer: &[Action]) -> Network {
     network_with(rules, Vec::new(), peer)
 }
@@ -60,7 +60,7 @@ fn add_rule(tables: &Tables, table: u8, m: &Match, priority: u16, actions: &[Act
     rule
 }
 
-/// The tunnel options that are mapped: of 4, 8 and 20 bytes.
+/// The mapped tunnel options: of 4, 8 and 20 bytes.
 fn options() -> OptionTable {
     let placed = |(field, places): &(Field, &[u8])| {
         let places: Vec<_> = places.iter().copied().filter_map(OptionPlace::new).collect();
@@ -69,11 +69,11 @@ fn options() -> OptionTable {
     OPTIONS.iter().filter_map(placed).collect()
 }
 
-/// Their fields, and where keys have them.
+/// Their fields, and their places in keys.
 const OPTIONS: [(Field, &[u8]); 3] =
     [(Field::TunMetadata0, &[5]), (Field::TunMetadata1, &[9, 2]), (Field::TunMetadata2, &[10, 11, 12, 30, 4])];
 
-/// A match with its options in their places.
+/// A match with its options at their places.
 fn placed(m: &Match) -> Match {
     let (mut m, table) = (m.clone(), options());
     for option in m.take_options() {
@@ -82,10 +82,10 @@ fn placed(m: &Match) -> Match {
     m
 }
 
-/// A meter, which the datapath calls by ten times its number.
+/// A meter, whose id in the datapath is ten times its number.
 fn meter(id: u32) -> Meter {
     let config = MeterConfig { meter_id: id, flags: 1, bands: Vec::new() };
-    Meter { config, below: MeterId(id.wrapping_mul(10)), created: Millis(0) }
+    Meter { config, datapath_id: MeterId(id.wrapping_mul(10)), created: Millis(0) }
 }
 
 /// Meters 1 and 2.
@@ -95,7 +95,7 @@ fn meters() -> Meters {
     meters
 }
 
-/// The same, with groups and meters in the first.
+/// The same bridges, with groups and meters in the first one.
 fn network_with(rules: &[(u8, Match, u16, Vec<Action>)], groups: Vec<Group>, peer: &[Action]) -> Network {
     let mut net = Network { ct_clear: true, ..Network::default() };
     let mut of_first = Groups::default();
@@ -166,7 +166,7 @@ fn network_with(rules: &[(u8, Match, u16, Vec<Action>)], groups: Vec<Group>, pee
     net
 }
 
-/// The same with collectors.
+/// The same network with IPFIX collectors.
 fn observed(mut net: Network, ipfix: Ipfix) -> Network {
     for bridge in net.bridges.values_mut() {
         Arc::get_mut(bridge).expect("nobody else has it").ipfix = Some(ipfix);
@@ -174,7 +174,7 @@ fn observed(mut net: Network, ipfix: Ipfix) -> Network {
     net
 }
 
-/// Every packet, told to the first set of collectors.
+/// Samples every packet for the first set of collectors.
 fn sample(sampling_port: PortNo) -> Sample {
     Sample {
         form: SampleForm::Port,
@@ -283,7 +283,7 @@ fn arb_action() -> impl Strategy<Value = Action> {
     ]
 }
 
-/// A `ct`: with a copy that goes on in `table`, unless that is 0; the bits of `what` say what else.
+/// A `ct`: with a copy that resumes in `table`, unless that is 0; the bits of `what` select its other parameters.
 fn ct(table: u8, what: u8) -> Action {
     let reg1 = Subfield { field: Field::Reg1, offset: 0, n_bits: 16 };
     let from = |field| Subfield { field, offset: 0, n_bits: 8 };
@@ -330,7 +330,7 @@ fn arb_key() -> impl Strategy<Value = FlowKey> {
     })
 }
 
-/// Cases a property, unless `PROPTEST_CASES` says otherwise.
+/// The number of cases of a property, unless `PROPTEST_CASES` is set.
 fn cases() -> u32 {
     std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(2000)
 }

@@ -1,4 +1,4 @@
-//! A naive twin of `translate`: it tries the rules of a table one after the other, and carries out each action at once on the
+//! A naive twin of `translate`: it tries the rules of a table one after the other, and executes each action at once on the
 //! packet itself.
 
 use super::*;
@@ -8,7 +8,7 @@ use openflow::{Ct, CtZone, GroupKind};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Leaves what the naive twin supports: no truncation, and look-ups in later tables only.
+/// Keeps the actions that the naive twin supports: no truncation, and look-ups in later tables only.
 pub(super) fn for_naive(mut rules: Vec<(u8, Match, u16, Vec<Action>)>) -> Vec<(u8, Match, u16, Vec<Action>)> {
     fn filter(actions: &mut Vec<Action>, table: u8) {
         actions.retain_mut(|a| match a {
@@ -29,31 +29,31 @@ pub(super) fn for_naive(mut rules: Vec<(u8, Match, u16, Vec<Action>)>) -> Vec<(u
         });
     }
     for (i, (table, _, priority, actions)) in rules.iter_mut().enumerate() {
-        // No two rules are as good as each other.
+        // All priorities differ.
         *priority = i as u16;
         filter(actions, *table);
     }
     rules
 }
 
-/// A packet: its key, VLAN tags inside of the two that the key has room for, outermost first, and the frames under its
+/// A packet: its key, VLAN tags below the two that the key holds, outermost first, and the frames below its
 /// service instance tags, the innermost first.
 #[derive(Clone)]
 pub(super) struct Wire {
     pub(super) key: FlowKey,
     hidden: Vec<(u16, u16)>,
     under: Vec<Under>,
-    /// Tunnel options, the least significant bit first. (Those of the key do not matter.)
+    /// Tunnel options, the least significant bit first. (The options in the key are ignored.)
     options: BTreeMap<Field, Vec<bool>>,
 }
 
-/// A frame under a service instance tag: its headers, its tags, and the tag's priority.
+/// A frame below a service instance tag: its headers, its tags, and the tag's priority.
 pub(super) type Under = (FlowKey, Vec<(u16, u16)>, u16);
 
 /// The Ethernet type of such a tag.
 const PBB: u16 = 0x88e7;
 
-/// The frame under the tag of a packet that comes in with one: it follows from the tag.
+/// The frame below the tag of a received packet, derived from the tag.
 fn customer(key: &FlowKey) -> Under {
     let isid = key.get(Field::PbbIsid);
     let mut inner = FlowKey::ZERO;
@@ -80,7 +80,7 @@ impl Wire {
         Self { key: key.clone(), hidden: Vec::new(), under, options }
     }
 
-    /// Whether a flow matches it: headers, and the options that it names.
+    /// Returns true if a flow matches the packet: headers, and the options that it names.
     fn is_matched(&self, m: &Match) -> bool {
         let is_option_matched = |wanted: &TunOption| {
             self.options.get(&wanted.field()).is_some_and(|bits| {
@@ -91,7 +91,7 @@ impl Wire {
         m.matches(&self.key) && m.options().iter().all(is_option_matched)
     }
 
-    /// The bits of a field, the least significant first: zeros if there is none.
+    /// The bits of a field, the least significant first: zeros if it is absent.
     fn bits(&self, part: Subfield) -> Vec<bool> {
         let all: Vec<bool> = match OPTIONS.iter().find(|(field, _)| *field == part.field) {
             Some(_) => self.options.get(&part.field).cloned().unwrap_or_default(),
@@ -101,7 +101,7 @@ impl Wire {
         (part.offset..part.offset + part.n_bits).map(|n| all.get(usize::from(n)).copied().unwrap_or(false)).collect()
     }
 
-    /// Sets them, and puts an option there that is not.
+    /// Sets the bits, and adds a missing option.
     fn set_bits(&mut self, part: Subfield, bits: &[bool]) {
         let value = |n: u16| bits.get(usize::from(n)).copied().unwrap_or(false);
         if let Some((field, places)) = OPTIONS.iter().find(|(field, _)| *field == part.field) {
@@ -113,7 +113,7 @@ impl Wire {
         }
     }
 
-    /// Whether it has one of the fields that these tests move.
+    /// Returns true if the packet has a field, of those that these tests move.
     fn has(&self, field: Field) -> bool {
         match field {
             Field::Ipv4Src | Field::Ipv4Dst => self.key.eth_type() == 0x800,
@@ -131,7 +131,7 @@ impl Wire {
         self.key.set_vlan(0, tpid, tci | 0x1000);
     }
 
-    /// Takes the outer tag off, and leaves those inside of the second where they are.
+    /// Pops the outer tag, and keeps those below the second one.
     fn pop(&mut self) {
         let (tpid, tci) = self.key.vlan(1);
         self.key.set_vlan(0, tpid, tci);
@@ -145,7 +145,7 @@ impl Wire {
         tags
     }
 
-    /// Has these headers and tags, and the metadata that it had.
+    /// Sets headers and tags, and keeps the metadata.
     fn set_headers(&mut self, headers: &FlowKey, tags: &[(u16, u16)]) {
         self.key.0[layout::ETH_DST..].copy_from_slice(&headers.0[layout::ETH_DST..]);
         for n in 0..2 {
@@ -155,7 +155,7 @@ impl Wire {
         self.hidden = tags.get(2..).unwrap_or_default().to_vec();
     }
 
-    /// A service instance tag and addresses in front; as a datapath does it, with the tag as it is to be.
+    /// Pushes a service instance tag and addresses; `tag` is the tag's value if the datapath pushes it.
     fn push_pbb(&mut self, tag: Option<u32>) {
         let tags = self.tags();
         let old = packet_part(&self.key);
@@ -172,7 +172,7 @@ impl Wire {
         self.set_headers(&new, &[]);
     }
 
-    /// The frame under the tag, with the VLAN tags that stand in front of it.
+    /// Restores the frame below the tag, with the VLAN tags in front of it.
     fn pop_pbb(&mut self) {
         if self.key.eth_type() == PBB {
             let (inner, tags, _) = self.under.pop().expect("it has one");
@@ -181,7 +181,7 @@ impl Wire {
         }
     }
 
-    /// What goes out: all tags in order, and the rest of the headers.
+    /// The packet on the wire: all tags in order, and the other headers.
     fn sent(&self, port: u32) -> Sent {
         let mut key = packet_part(&self.key);
         key.set_vlan(0, 0, 0);
@@ -192,15 +192,15 @@ impl Wire {
     }
 }
 
-/// Bit `n` of a number, the last byte of which is the least significant.
+/// Bit `n` of a number in big-endian bytes.
 fn bit(bytes: &[u8], n: usize) -> bool {
     bytes.len().checked_sub(n / 8 + 1).is_some_and(|at| bytes[at] >> (n % 8) & 1 != 0)
 }
 
-/// Port, tags, other headers, and what is under them.
+/// Port, tags, other headers, and the frames below them.
 pub(super) type Sent = (u32, Vec<(u16, u16)>, FlowKey, Vec<Under>);
 
-/// Carries datapath actions out on a packet. One that is to be looked up once more is, in `net`; without that it is taken as
+/// Executes datapath actions on a packet. A recirculated packet is looked up in `net`; without `net` it counts as
 /// sent.
 pub(super) fn execute(net: Option<&Network>, actions: &[DpAction], wire: &mut Wire, out: &mut Vec<Sent>) {
     for action in actions {
@@ -212,7 +212,7 @@ pub(super) fn execute(net: Option<&Network>, actions: &[DpAction], wire: &mut Wi
             DpAction::PushVlan { tpid, tci } => wire.push(*tpid, *tci),
             DpAction::PopVlan => {
                 wire.pop();
-                // The datapath sees all of the packet.
+                // The datapath sees the whole packet.
                 if !wire.hidden.is_empty() {
                     let n = if wire.key.vlan(0).1 & 0x1000 == 0 { 0 } else { 1 };
                     let (tpid, tci) = wire.hidden.remove(0);
@@ -226,7 +226,7 @@ pub(super) fn execute(net: Option<&Network>, actions: &[DpAction], wire: &mut Wi
             DpAction::Clone(inner) | DpAction::Sample { actions: inner, probability: u32::MAX } => {
                 execute(net, inner, &mut wire.clone(), out);
             }
-            // Of both lengths there may be packets.
+            // Packets of both lengths are possible.
             DpAction::CheckPktLen { greater, lesser, .. } => {
                 [greater, lesser].iter().for_each(|list| execute(net, list, &mut wire.clone(), out));
             }
@@ -237,9 +237,9 @@ pub(super) fn execute(net: Option<&Network>, actions: &[DpAction], wire: &mut Wi
             DpAction::Recirc(id) => match net {
                 Some(net) => {
                     let mut again = Wire { key: packet_part(&wire.key), ..wire.clone() };
-                    // What a tunnel told of it stays with the packet, and so does what the tracker tells.
-                    for told in [0..layout::REGS, layout::TUN_ID..layout::SKB_PKT] {
-                        again.key.0[told.clone()].copy_from_slice(&wire.key.0[told]);
+                    // The metadata of tunnels and of the tracker stays with the packet.
+                    for words in [0..layout::REGS, layout::TUN_ID..layout::SKB_PKT] {
+                        again.key.0[words.clone()].copy_from_slice(&wire.key.0[words]);
                     }
                     for word in layout::CONJ_CTMARK..layout::ETH_DST {
                         again.key.0[word] = wire.key.0[word] & connection_bits(word);
@@ -254,14 +254,14 @@ pub(super) fn execute(net: Option<&Network>, actions: &[DpAction], wire: &mut Wi
             },
             DpAction::Ct(ct) => track(&mut wire.key, ct.zone, ct.mark, ct.label),
             DpAction::CtClear => forget(&mut wire.key),
-            // (Meters let everything pass here.)
+            // (Meters let everything pass in these tests.)
             DpAction::Trunc(_) | DpAction::Drop(_) | DpAction::Meter(_) => {}
             other => panic!("no rule of these tests asks for {other:?}"),
         }
     }
 }
 
-/// What there is of connections in these tests: each packet's own, which begins the other way round.
+/// A model of connections: each packet has a connection of its own, which began in the other direction.
 fn track(key: &mut FlowKey, zone: u16, mark: Option<(u32, u32)>, label: Option<(u128, u128)>) {
     forget(key);
     let is_ip = [0x800, 0x86dd].contains(&key.eth_type());
@@ -301,19 +301,19 @@ fn packet_part(key: &FlowKey) -> FlowKey {
     key
 }
 
-/// Tables looked up one rule after the other, actions carried out one by one, each at once, with no thought of masks.
+/// Looks up tables rule by rule, and executes actions at once, without masks.
 pub(super) struct Naive<'a> {
     pub(super) rules: &'a [(u8, Match, u16, Vec<Action>)],
     pub(super) groups: &'a [Group],
     pub(super) fragments: FragHandling,
-    /// Its bundles and learned addresses are used.
+    /// The bridge whose bundles and learned addresses are used.
     pub(super) bridge: Option<&'a Bridge>,
     pub(super) at: Wire,
     pub(super) stack: Vec<Vec<bool>>,
     pub(super) set: Vec<Action>,
     pub(super) out: Vec<Sent>,
     pub(super) exit: bool,
-    /// Look-ups left: what has more is not for this twin.
+    /// The number of look-ups left: this twin does not handle more.
     pub(super) left: u32,
 }
 
@@ -342,8 +342,8 @@ impl<'a> Naive<'a> {
         }
     }
 
-    /// The actions of the rule that a look-up finds: ordinary rules first, then conjunctive matches of higher priority
-    /// whose clauses are all there, by descending priority and ascending id.
+    /// Returns the actions of the rule that a look-up finds: ordinary rules first, then conjunctive matches of higher priority
+    /// with all clauses present, by descending priority and ascending id.
     fn find(&self, table: u8) -> Option<&'a [Action]> {
         let mut seen = self.at.clone();
         seen.key.set(Field::ActsetOutput, actset_output(&self.set).0.into());
@@ -377,7 +377,7 @@ impl<'a> Naive<'a> {
         second.chain(first).next().map(|(.., actions)| &actions[..])
     }
 
-    /// Has a copy of the packet tracked, and looked up in a table if that is asked for.
+    /// Sends a copy of the packet through the tracker, and looks it up in a table if the action says so.
     fn ct(&mut self, ct: &Ct) {
         let zone = match ct.zone {
             CtZone::Immediate(zone) => zone,
@@ -418,11 +418,11 @@ impl<'a> Naive<'a> {
         let chosen: Vec<_> = match group.kind {
             GroupKind::All => group.buckets.iter().collect(),
             GroupKind::Indirect => group.buckets.iter().take(1).collect(),
-            // Of those for this twin, one has a weight.
+            // Groups in this twin have one bucket with a weight.
             GroupKind::Select => group.buckets.iter().filter(|b| b.bucket.weight > 0).take(1).collect(),
             GroupKind::FastFailover => group.buckets.iter().filter(|b| live(self.groups, b)).take(1).collect(),
         };
-        // Where there is a choice the datapath makes it by a hash, which the packet keeps; flows may ask for it.
+        // With a choice, the datapath selects by a hash, which the packet keeps and flows may match.
         let weighted = group.buckets.iter().filter(|b| b.bucket.weight > 0).count();
         let by_datapath = group.properties.selection_method.is_empty() && group.spread().is_some();
         let key = &mut self.at.key;
@@ -473,7 +473,7 @@ impl<'a> Naive<'a> {
         }
     }
 
-    /// Forwards between bundles. All tags of the packet are in a list, outermost first.
+    /// Forwards between bundles. A list holds all tags of the packet, outermost first.
     fn normal(&mut self) {
         let Some(bridge) = self.bridge else { return };
         let in_port = self.at.key.in_port().0;
@@ -493,7 +493,7 @@ impl<'a> Naive<'a> {
         if !from.carries(vlan) {
             return;
         }
-        // Two tags are seen of a packet. An access port has none inside of its own VLAN.
+        // A key has two tags. An access port admits no inner tag in its own VLAN.
         if from.mode == VlanMode::Access {
             tags.drain(..tags.len().min(2));
         } else {
@@ -525,7 +525,7 @@ impl<'a> Naive<'a> {
                 _ if strips => out.insert(0, (tpid, tag(0, tci))),
                 _ if vlan != 0 || tci & 0xe000 != 0 => out.insert(0, (tpid, tag(vlan, tci))),
                 model::PriorityTags::Always if first.is_some() => out.insert(0, (tpid, tag(0, tci))),
-                // Both tags go.
+                // Both tags are popped.
                 _ if first.is_some() && second.is_some() => _ = out.remove(0),
                 _ => {}
             }
@@ -544,7 +544,7 @@ impl<'a> Naive<'a> {
         }
     }
 
-    /// Whether the list goes on.
+    /// Executes an action; returns true if the list continues.
     fn action(&mut self, action: &Action) -> bool {
         let in_port = self.at.key.in_port();
         let key = &mut self.at.key;

@@ -1,4 +1,4 @@
-//! Protocols on ports: what is punted, what they forbid, and what translations depend on.
+//! Protocols on ports: punted frames, blocked ports, and the dependencies of translations.
 
 use super::*;
 use base::DropReason;
@@ -18,13 +18,13 @@ pub(super) fn enable(rng: &mut Rng, net: &Network) {
     net.overlay.enable(DECIDING, &ports.into_iter().filter(|_| rng.below(2) == 0).collect());
 }
 
-/// Has the protocol decide at random about ports that `wanted` names, where it is enabled.
-pub(super) fn decide(rng: &mut Rng, net: &Network, wanted: impl Fn(DpPort) -> bool) {
+/// Makes the protocol decide at random about the ports that `selected` accepts, where it is enabled.
+pub(super) fn decide(rng: &mut Rng, net: &Network, selected: impl Fn(DpPort) -> bool) {
     let ports: BTreeSet<DpPort> = net.ports.keys().copied().collect();
     let mut flag = || rng.below(3) > 0;
     let states: Vec<_> = ports
         .into_iter()
-        .filter(|port| wanted(*port))
+        .filter(|port| selected(*port))
         .map(|port| (port, PortState { learning: flag(), forwarding: flag(), live: flag() }))
         .collect();
     net.overlay.set_state(DECIDING, &states);
@@ -60,17 +60,17 @@ fn a_frame_of_an_enabled_protocol_goes_to_it_and_nowhere_else() {
     assert!(normal.actions.contains(&DpAction::Output(DpPort(2))));
     net.overlay.enable(Protocol::LLDP, &on(&[1]));
     let punted = translate(&net, &frame(1, 0x88cc), true);
-    // Neither sampled nor looked up, and of the key only the port and the type were read.
+    // The frame is neither sampled nor looked up, and only the port and the type are read.
     assert_eq!((&punted.actions[..], punted.effects.len()), (&[DpAction::Punt(Protocol::LLDP)][..], 0));
     assert_eq!(punted.dependencies, [Dependency::Bridge(0)]);
     let mut mask = flow::FlowKey::mask_of(Field::EthType);
     mask.0[layout::PORTS] = u64::MAX;
     assert!(punted.mask().0 == mask.0, "{:?}", punted.mask());
-    // Other types, and other ports.
+    // Other types, and other ports, are not punted.
     for key in [frame(1, 0x0806), frame(2, 0x88cc)] {
         assert!(!translate(&net, &key, false).actions.contains(&DpAction::Punt(Protocol::LLDP)));
     }
-    // Also on a port that receives nothing else.
+    // A port that receives nothing else punts too.
     let mut net = net;
     let bridge = Arc::get_mut(net.bridges.get_mut(&0).unwrap()).unwrap();
     bridge.ports.get_mut(&PortNo(1)).unwrap().config.no_recv = true;
@@ -88,7 +88,7 @@ fn a_packet_out_is_not_punted() {
 }
 
 #[test]
-fn ports_with_lldp_share_translations_as_without() {
+fn ports_with_lldp_share_translations_with_others() {
     let (plain, with) = (everywhere(), everywhere());
     with.overlay.enable(Protocol::LLDP, &on(&[1, 2, 4, 11]));
     for port in [1, 2, 4] {
@@ -102,12 +102,13 @@ fn ports_with_lldp_share_translations_as_without() {
 fn a_translation_depends_on_the_ports_it_asks_about() {
     let net = everywhere();
     net.overlay.enable(DECIDING, &on(&[2, 4, 12]));
-    // The ports of the flood, in the bridge behind the patch port too, if the protocol is enabled there.
+    // The translation depends on the ports of the flood, including those behind the patch port, if the protocol is enabled
+    // there.
     assert_eq!(states(&translate(&net, &frame(1, 0x0800), false)), on(&[2, 4]));
     let one = network(&[(0, Match::ANY, 1, vec![output(PortNo(2))])]);
     one.overlay.enable(DECIDING, &on(&[2, 4, 12]));
     assert_eq!(states(&translate(&one, &frame(1, 0x0800), false)), on(&[2]));
-    // The ingress port decides itself.
+    // The state of the ingress port counts too.
     assert_eq!(states(&translate(&one, &frame(4, 0x0800), false)), on(&[2, 4]));
 }
 

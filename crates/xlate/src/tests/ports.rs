@@ -7,8 +7,8 @@ use crate::model::PriorityTags;
 use openflow::GroupKind;
 use openflow::group::{Bucket, GroupProperties};
 
-/// One bridge whose ports 1 and 2 are in bundles with these modes, access or native VLANs, and priority tags. Nothing else
-/// is flooded to.
+/// One bridge whose ports 1 and 2 are in bundles with these modes, access or native VLANs, and priority tags. NORMAL floods
+/// to no other port.
 fn vlans(from: (VlanMode, u16), to: (VlanMode, u16, PriorityTags)) -> Network {
     let mut net = network(&[(0, Match::ANY, 0, vec![output(PortNo::NORMAL)])]);
     let bridge = net.bridges.get_mut(&0).and_then(Arc::get_mut).expect("not shared");
@@ -18,7 +18,7 @@ fn vlans(from: (VlanMode, u16), to: (VlanMode, u16, PriorityTags)) -> Network {
     net
 }
 
-/// The tags with which a frame that came in on port 1 leaves by port 2; `None` if it does not.
+/// The tags with which a frame from port 1 leaves by port 2; `None` if it does not.
 fn tags_sent(net: &Network, tags: &[u16]) -> Option<Vec<u16>> {
     let mut key = FlowKey::ZERO;
     key.set_in_port(PortNo(1));
@@ -35,7 +35,7 @@ fn tags_sent(net: &Network, tags: &[u16]) -> Option<Vec<u16>> {
 fn each_vlan_mode_has_its_tags() {
     use PriorityTags::{Always, IfNonzero, Never};
     use VlanMode::{Access, NativeTagged, NativeUntagged, Trunk};
-    /// Tags of a frame, and those that it leaves with.
+    /// Tags of a frame, and the tags with which it leaves.
     type Frames<'a> = &'a [(&'a [u16], Option<&'a [u16]>)];
     let same: Frames<'_> =
         &[(&[], Some(&[])), (&[0x100a], Some(&[0x100a])), (&[0x300a], Some(&[0x300a])), (&[0x3000], Some(&[0x3000]))];
@@ -48,7 +48,7 @@ fn each_vlan_mode_has_its_tags() {
         (trunk, (Trunk, 0, Never), same),
         (trunk, (Trunk, 0, IfNonzero), same),
         (trunk, (Trunk, 0, Always), same),
-        // An empty tag stays with `always` only.
+        // An empty tag remains with `always` only.
         (trunk, (Trunk, 0, Never), &[(&[0x1000], Some(&[]))]),
         (trunk, (Trunk, 0, IfNonzero), &[(&[0x1000], Some(&[]))]),
         (trunk, (Trunk, 0, Always), &[(&[0x1000], Some(&[0x1000]))]),
@@ -71,7 +71,7 @@ fn each_vlan_mode_has_its_tags() {
     for (from, to, frames) in cases {
         let mut net = vlans(*from, *to);
         if matches!(to.0, NativeTagged | NativeUntagged) {
-            // It carries VLAN 20 beside its native one.
+            // The trunk carries VLAN 20 beside its native VLAN.
             let bridge = net.bridges.get_mut(&0).and_then(Arc::get_mut).expect("not shared");
             bridge.bundles[1].trunks = Some(Arc::new([20].into_iter().collect()));
         }
@@ -82,20 +82,20 @@ fn each_vlan_mode_has_its_tags() {
 }
 
 #[test]
-fn a_tag_inside_of_another_reaches_no_vlan_by_an_access_port() {
+fn an_inner_tag_reaches_no_vlan_by_an_access_port() {
     use PriorityTags::Never;
     use VlanMode::{Access, NativeUntagged, Trunk};
     let from_access = vlans((Access, 10), (Trunk, 0, Never));
-    // A frame with a VLAN is none of an access port, also with the port's own.
+    // An access port admits no frame with a VLAN, not even with its own.
     for outer in [0x100a, 0x1014, 0x700a] {
         assert_eq!(tags_sent(&from_access, &[outer, 0x1014]), None);
         assert_eq!(tags_sent(&from_access, &[outer]), None);
     }
-    // An inner tag behind a priority tag does not enter either.
+    // It does not admit an inner tag behind a priority tag either.
     assert_eq!(tags_sent(&from_access, &[0x1000, 0x1014]), Some(vec![0x100a]));
     assert_eq!(tags_sent(&from_access, &[0x3000, 0x1014]), Some(vec![0x300a]));
     assert_eq!(tags_sent(&vlans((Access, 10), (Access, 10, Never)), &[0x1000, 0x1014]), Some(vec![]));
-    // Nor does it leave by an access port, or when an empty tag in front of it is taken off.
+    // Such a frame does not leave by an access port, or when an empty outer tag would be popped.
     let from_trunk = |to| vlans((Trunk, 0), to);
     assert_eq!(tags_sent(&from_trunk((Access, 10, Never)), &[0x100a, 0x101e]), None);
     assert_eq!(tags_sent(&from_trunk((Trunk, 0, Never)), &[0x1000, 0x1014]), Some(vec![]));
@@ -145,9 +145,9 @@ fn protected_ports_hold_back_frames_of_every_output() {
         |port| GroupBucket::new(Bucket { actions: [output(PortNo(port))].into(), ..Bucket::new(GroupKind::All) });
     let group = of_buckets(GroupKind::All, vec![bucket(2), bucket(4)]);
     assert_eq!(protected(&[(0, Match::ANY, 0, vec![Action::Group(1)])], vec![group], &[]).0, [4]);
-    // A packet-out that names the port as its ingress port is no exception, and one without it is not held back.
+    // The rule also applies to a packet-out that names the port as its ingress port, but not to one without.
     assert_eq!(protected(&[], Vec::new(), &[output(PortNo(2)), output(PortNo(4))]).0, [4]);
-    // The ingress port is the one that actions say.
+    // Actions may change the ingress port.
     let load = Action::SetField { field: Field::InPortOxm, value: 4, mask: u32::MAX.into() };
     assert_eq!(of(&[load, output(PortNo(2)), output(PortNo(1))]).0, [2, 1]);
 }
@@ -185,7 +185,7 @@ fn the_controller_is_never_a_live_port() {
 }
 
 #[test]
-fn groups_that_watch_each_other_are_live_by_a_port_alone() {
+fn groups_that_watch_each_other_need_a_live_port() {
     let bucket = |id: u32, watch_group: u32, watch_port: u32| {
         let bucket = Bucket::new(GroupKind::FastFailover);
         let actions = [output(PortNo(id))].into();

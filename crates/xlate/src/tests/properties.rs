@@ -1,4 +1,4 @@
-//! What verdicts and megaflows have in common, over random tables.
+//! Properties of verdicts and megaflows, over random tables.
 
 use super::naive::{Naive, Wire, execute, for_naive};
 use super::*;
@@ -6,7 +6,7 @@ use super::*;
 tally::proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases()))]
 
-    /// A packet that agrees in the bits read has the same verdict: the cache may answer for it.
+    /// A packet that agrees in the bits read has the same verdict, so that a cached flow may apply to it.
     #[test]
     fn bits_not_read_do_not_matter(rules in arb_rules(), key in arb_key(), noise: [u64; flow::WORDS]) {
         let net = network(&rules);
@@ -23,7 +23,7 @@ tally::proptest! {
         prop_assert_eq!(verdict.error, again.error);
     }
 
-    /// The same with bits that packets have, so that values in the tables are met.
+    /// The same with bits of packets, which meet values in the tables.
     #[test]
     fn unread_bits_of_another_packet_do_not_matter(rules in arb_rules(), key in arb_key(), other in arb_key()) {
         let net = network(&rules);
@@ -38,15 +38,15 @@ tally::proptest! {
         prop_assert_eq!(verdict.reads, again.reads);
     }
 
-    /// The datapath's packet at each output is the one that the actions, carried out one by one, would have made,
+    /// At each output the datapath's packet equals the one made by executing the actions one by one,
     /// over tables, clones, action sets and a patch port.
     #[test]
-    fn committed_late_is_as_good_as_at_once(rules in arb_rules(), key in arb_key(), noise in arb_key()) {
+    fn late_commits_equal_immediate_ones(rules in arb_rules(), key in arb_key(), noise in arb_key()) {
         let rules = for_naive(rules);
         let net = network_and_peer(&rules, &[Action::SetEthSrc(PEER_SRC), output(PortNo(1))]);
         let verdict = translate(&net, &key, false);
         prop_assert_eq!(verdict.error, None);
-        // What was not read may be anything.
+        // Bits that were not read may have any value.
         let mut other = noise;
         for ((bits, own), read) in other.0.iter_mut().zip(key.0).zip(verdict.mask().0) {
             *bits = own & read | *bits & !read;
@@ -63,9 +63,9 @@ tally::proptest! {
         }
     }
 
-    /// Collectors are told of packets beside whatever else happens to these: it makes no difference to them.
+    /// Sampling for collectors makes no difference to a packet.
     #[test]
-    fn what_collectors_are_told_changes_nothing(
+    fn sampling_for_collectors_changes_nothing_else(
         rules in arb_rules(), key in arb_key(), at: usize, egress: bool, port in 1..4u32,
     ) {
         let plain = network(&rules);
@@ -84,16 +84,16 @@ tally::proptest! {
             execute(net, actions, &mut Wire::new(&key), &mut out);
             out
         };
-        prop_assert_eq!(packets(None, &untold(&verdict.actions)), packets(None, &untold(&without.actions)));
+        prop_assert_eq!(packets(None, &without_reports(&verdict.actions)), packets(None, &without_reports(&without.actions)));
     }
 }
 
-/// All of it without what is told to collectors, and without what comes back.
-fn untold(actions: &[DpAction]) -> Vec<DpAction> {
-    let told = |a: &DpAction| match a {
+/// The actions without reports to collectors, and without recirculation.
+fn without_reports(actions: &[DpAction]) -> Vec<DpAction> {
+    let is_left_out = |a: &DpAction| match a {
         DpAction::Observe(_) => true,
         DpAction::Sample { actions, .. } => matches!(actions[..], [DpAction::Observe(_)]),
         other => matches!(other, DpAction::Recirc(_) | DpAction::Ct(_)),
     };
-    actions.iter().filter(|a| !told(a)).map(|a| a.with_nested(|list| untold(list).into())).collect()
+    actions.iter().filter(|a| !is_left_out(a)).map(|a| a.with_nested(|list| without_reports(list).into())).collect()
 }

@@ -1,5 +1,5 @@
-//! Megaflows over tables with all kinds of fields, conjunctions and groups: every packet in a megaflow's region has its
-//! verdict, and that is the one of the linear twin, whichever way the classifier looks.
+//! Megaflows over tables with all kinds of fields, conjunctions and groups: every packet in a megaflow's region has the
+//! megaflow's verdict, which is that of the linear twin for all options of the classifier.
 
 use super::naive::{Naive, Sent, Wire, execute};
 use super::*;
@@ -12,7 +12,7 @@ use openflow::meter::METER_CONTROLLER;
 use openflow::{BundleAction, GroupKind, HashFields, LinkAlgorithm, MemberAlgorithm, Multipath};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Whether a packet has what `prereq` asks for.
+/// Returns true if a packet meets `prereq`.
 fn has(key: &FlowKey, prereq: Prereq) -> bool {
     let (eth, proto) = (key.eth_type(), key.ip_proto());
     let is_ip = eth == 0x800 || eth == 0x86dd;
@@ -40,7 +40,7 @@ fn has(key: &FlowKey, prereq: Prereq) -> bool {
     }
 }
 
-/// What packets may have in each field.
+/// The bits that a packet's headers may set in each field.
 fn bits_of_headers(key: &FlowKey) -> FlowKey {
     let mut keep = FlowKey::ZERO;
     for f in FIELDS.iter().filter(|f| has(key, f.prereq)) {
@@ -50,17 +50,17 @@ fn bits_of_headers(key: &FlowKey) -> FlowKey {
     let (outer, inner) = (key.vlan_tci() & 0x1000 != 0, key.vlan(1).1 & 0x1000 != 0);
     keep.set_vlan(0, if outer { u16::MAX } else { 0 }, if outer { u16::MAX } else { 0 });
     keep.set_vlan(1, if outer && inner { u16::MAX } else { 0 }, if outer && inner { u16::MAX } else { 0 });
-    // The protocol stands where the operation of ARP does.
+    // The protocol shares its place with the operation of ARP.
     if has(key, Prereq::Arp) || has(key, Prereq::Ip) {
         keep.add_mask(Field::IpProto, 0xff);
     }
     keep
 }
 
-/// The port that only packets with the fields of tunnels come in on.
+/// The port for packets with tunnel fields.
 const TUNNEL: PortNo = PortNo(4);
 
-/// Whether a packet can have this key. (Connection tracking is left out.)
+/// Returns true if a packet can have this key. (Connection tracking is left out.)
 fn is_well_formed(key: &FlowKey) -> bool {
     let mut keep = bits_of_headers(key);
     let tpid_ok = |n| {
@@ -86,7 +86,7 @@ fn pick<T: Copy>(rng: &mut Rng, of: &[T]) -> T {
     of[rng.below(of.len() as u64) as usize]
 }
 
-/// A field's value: mostly one of few, so that rules and packets meet.
+/// A field's value: mostly one of few, so that packets match rules.
 fn value(rng: &mut Rng, field: Field) -> u128 {
     let info = field.info();
     let seed = match rng.below(10) {
@@ -145,13 +145,13 @@ pub(super) fn packet(rng: &mut Rng, eth: Option<u16>) -> FlowKey {
     key
 }
 
-/// Some fields of some packet, with what they presuppose.
+/// A match on some fields of some packet, with their prerequisites.
 fn random_match(rng: &mut Rng) -> Match {
     let like = packet(rng, None);
     let mut m = Match::ANY;
     let present = |f: &&flow::field::FieldInfo| {
         f.id != Field::ConjId
-            // Whether a packet has come back, and under which number, is not for the twin to say.
+            // The twin does not model recirculation ids.
             && f.id != Field::RecircId
             && has(&like, f.prereq)
             && !matches!(f.loc, flow::Loc::TunMetadata(_))
@@ -166,7 +166,7 @@ fn random_match(rng: &mut Rng) -> Match {
             1 if f.maskable == Maskable::Full => full & u128::from(rng.next_u64()),
             _ => full,
         };
-        // What a match on this field needs beside it.
+        // Prerequisites of a match on this field.
         if f.prereq != Prereq::None && f.prereq != Prereq::Ethernet && f.prereq != Prereq::VlanVid {
             m.set(Field::EthType, like.eth_type().into());
         }
@@ -209,10 +209,10 @@ fn random_match(rng: &mut Rng) -> Match {
     m
 }
 
-/// What rules match of `ct_state`.
+/// Matches on `ct_state`.
 const STATES: [(u128, u128); 5] = [(0x20, 0x20), (0x22, 0x22), (0x20, 0x28), (0x30, 0x30), (0, 0x20)];
 
-/// Tables 0 to 3 with rules, and groups 1 to 4, as random as they can be for the twin (`exact`), or with NORMAL,
+/// Tables 0 to 3 with rules, and groups 1 to 4, as random as the twin supports (`exact`), or with NORMAL,
 /// controllers and selections as well.
 pub(super) struct World {
     pub(super) rules: Vec<(u8, Match, u16, Vec<Action>)>,
@@ -360,7 +360,7 @@ fn group(rng: &mut Rng, id: u32, exact: bool) -> Group {
     }
     let mut buckets: Vec<_> = (0..n).map(|i| bucket(rng, i)).collect();
     if exact && kind == GroupKind::Select {
-        // One that does the same: the datapath has to choose, and it does not matter how.
+        // An equal bucket: the datapath has to select, but the result is the same.
         buckets.push(GroupBucket { counters: Arc::default(), ..buckets[0].clone() });
     }
     assert!(buckets.iter().all(|b| b.bucket.watch_group == GROUP_ANY || kind == GroupKind::FastFailover));
@@ -380,7 +380,7 @@ impl World {
         let mut rules = Vec::new();
         for i in 0..2 + rng.below(14) {
             let table = rng.below(3) as u8;
-            // No two ordinary rules are as good as each other.
+            // All ordinary rules differ in priority.
             let priority = (rng.below(8) * 100 + i * 2) as u16;
             let mut m = random_match(rng);
             if rng.below(12) == 0 {
@@ -440,11 +440,11 @@ impl World {
     }
 }
 
-/// Another packet of the region: what was not read is as in some other packet.
+/// Another packet of the region: bits that were not read come from some other packet.
 pub(super) fn in_region(rng: &mut Rng, key: &FlowKey, mask: &FlowKey) -> Option<FlowKey> {
     let mut other = packet(rng, Some(key.eth_type()));
     if rng.below(3) == 0 {
-        // Of the same protocol, and so with the same headers.
+        // The same protocol has the same headers.
         other.set(Field::IpProto, key.ip_proto().into());
         other.set(Field::IpFrag, key.get(Field::IpFrag));
     }
@@ -518,7 +518,7 @@ tally::proptest! {
         for bits in 0..32 {
             set_options(&net, bits);
             let verdict = translate(&net, &key, false);
-            // What is written without being read is written to any packet: what comes out is what counts.
+            // Fields that are written without being read are set for any packet: the test compares the packets sent.
             let mut sent = Vec::new();
             execute(Some(&net), &verdict.actions, &mut Wire::new(&key), &mut sent);
             let outcome = (sent, verdict.error, verdict.dependencies);
@@ -528,7 +528,7 @@ tally::proptest! {
     }
 
     #[test]
-    fn what_no_dependency_names_does_not_matter(seed: u64) {
+    fn changes_without_a_dependency_do_not_matter(seed: u64) {
         let rng = &mut Rng::seeded(seed);
         let net = World::new(rng, false).network();
         overlay::enable(rng, &net);
@@ -537,7 +537,7 @@ tally::proptest! {
         let before = translate(&net, &key, false);
         let bridge = &net.bridges[&0];
         overlay::decide(rng, &net, |port| !before.dependencies.contains(&Dependency::PortState(port)));
-        // Rules that nothing says could be found, any group that is not named, any address that is not.
+        // Changes rules that no dependency names, groups that are not named, and addresses that are not.
         for i in 0..6u64 {
             let (table, priority) = (rng.below(4) as u8, (rng.below(9) * 100 + 1 + i * 2) as u16);
             let m = random_match(rng);
@@ -571,8 +571,8 @@ tally::proptest! {
             }
         }
         let after = translate(&net, &key, false);
-        // A rule that cannot be found may be read far enough to tell that a value which is to be written is there
-        // already: what comes out is what counts.
+        // A rule that cannot be found may be read so far that a value to be written is known to be there already: the test
+        // compares the packets sent.
         let outcome = |verdict: &crate::Verdict| {
             let mut sent = Vec::new();
             execute(None, &verdict.actions, &mut Wire::new(&key), &mut sent);
@@ -582,7 +582,7 @@ tally::proptest! {
     }
 }
 
-/// Whether a dependency of `verdict` says that this rule may be what its look-up finds.
+/// Returns true if a dependency of `verdict` says that its look-up may find this rule.
 fn is_named(verdict: &Verdict, d: &Dependency, key: &FlowKey, (table, priority, m): (u8, u16, &Match)) -> bool {
     let lookup = match d {
         Dependency::Lookup(lookup) => lookup,
