@@ -5,9 +5,12 @@
  *        controller barriers SOCKET FILE         the same, a barrier behind each message, and waits for its answer
  *        controller stats SOCKET flow|aggregate  statistics of all flows: until the last byte
  *        controller probe SOCKET INTERVAL_US     a barrier request now and then: how long the answers take
+ *        controller gaps SOCKET INTERVAL_US      the same with echo requests, which wait for the control thread alone
+ *        controller ask SOCKET N FILE            N connections in turns: each asks the requests of FILE one behind the other,
+ *                                                again and again, and reads the whole answer before the next
  *        controller echo SOCKET                  sends each packet that comes to it back to the port that it came in on
  *        controller flood SOCKET FILE [deaf]     writes FILE again and again, and reads the answers, or does not
- * SOCKET is the path of a management socket. `probe`, `echo` and `flood` go on until their standard input ends, and print
+ * SOCKET is the path of a management socket. `probe`, `gaps`, `ask`, `echo` and `flood` go on until their standard input ends, and print
  * "ready" first. Each prints one JSON line at its end.
  * build: cc -O2 -o controller controller.c */
 #define _GNU_SOURCE
@@ -21,12 +24,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { VERSION = 5, HEADER = 8, HELLO = 0, ERROR = 1, ECHO_REQUEST = 2, SET_CONFIG = 9, PACKET_IN = 10, PACKET_OUT = 13,
+enum { VERSION = 5, HEADER = 8, HELLO = 0, ERROR = 1, ECHO_REQUEST = 2, ECHO_REPLY = 3, SET_CONFIG = 9, PACKET_IN = 10, PACKET_OUT = 13,
        MULTIPART_REQUEST = 18, MULTIPART_REPLY = 19, BARRIER_REQUEST = 20, BARRIER_REPLY = 21 };
 enum { XID = 0x0b5e55ed, SAMPLES = 1 << 20, PATIENCE_MS = 120000 };
 
@@ -109,11 +113,17 @@ static const uint8_t *await(int fd, int type)
     }
 }
 
-static void barrier(int fd)
+/* Sends a message that is nothing but a header. */
+static void request(int fd, int type)
 {
     uint8_t m[HEADER];
-    header(m, BARRIER_REQUEST, HEADER, XID);
+    header(m, type, HEADER, XID);
     write_all(fd, m, HEADER);
+}
+
+static void barrier(int fd)
+{
+    request(fd, BARRIER_REQUEST);
 }
 
 static int connect_to(const char *path)
@@ -229,7 +239,7 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static int probe(const char *path, long interval_us)
+static int probe(const char *path, long interval_us, int type, int answer)
 {
     static float us[SAMPLES];
     int fd = connect_to(path);
@@ -239,8 +249,8 @@ static int probe(const char *path, long interval_us)
     ready();
     while (!over() && n < SAMPLES) {
         double start = now_s();
-        barrier(fd);
-        await(fd, BARRIER_REPLY);
+        request(fd, type);
+        await(fd, answer);
         us[n++] = (now_s() - start) * 1e6;
         nanosleep(&pause, NULL);
     }
@@ -326,13 +336,92 @@ static int flood(const char *path, const char *name, int deaf)
     return 0;
 }
 
+/* One of the connections of `ask`: where it is in its requests, and in the answer that it reads. */
+struct asker { int fd; size_t at; size_t skip; size_t have; uint8_t head[12]; };
+
+/* Sends the next request of the file, which fits into any socket. */
+static void ask_next(struct asker *a, const uint8_t *data, size_t length)
+{
+    if (a->at == length) a->at = 0;
+    size_t one = get16(data + a->at + 2);
+    write_all(a->fd, data + a->at, one);
+    a->at += one;
+}
+
+/* Looks through bytes of answers, of which it keeps the heads alone; how many answers ended. */
+static unsigned answers_in(struct asker *a, const uint8_t *p, size_t n)
+{
+    unsigned ended = 0;
+    while (n) {
+        if (a->skip) {
+            size_t take = a->skip < n ? a->skip : n;
+            a->skip -= take, p += take, n -= take;
+            continue;
+        }
+        size_t want = a->have >= HEADER && a->head[1] == MULTIPART_REPLY ? 12 : HEADER;
+        if (a->have < want) {
+            a->head[a->have++] = *p++, n--;
+            if (a->have < HEADER || (a->head[1] == MULTIPART_REPLY && a->have < 12)) continue;
+        }
+        if (a->head[1] == ERROR) { fprintf(stderr, "an error for a request\n"); exit(1); }
+        if (a->head[1] == ECHO_REQUEST) {
+            uint8_t reply[HEADER];
+            memcpy(reply, a->head, HEADER);
+            reply[1] = ECHO_REPLY;
+            write_all(a->fd, reply, HEADER);
+        }
+        ended += a->head[1] == MULTIPART_REPLY && !(get16(a->head + 10) & 1);
+        a->skip = get16(a->head + 2) - a->have;
+        a->have = 0;
+    }
+    return ended;
+}
+
+static int ask(const char *path, size_t n, const char *name)
+{
+    size_t length;
+    uint8_t *data = read_file(name, &length);
+    struct asker *all = calloc(n, sizeof *all);
+    unsigned long answers = 0;
+    int epoll = epoll_create1(0), end = 0;
+    struct epoll_event event = { .events = EPOLLIN, .data.ptr = NULL }, events[64];
+    if (!all || epoll < 0 || epoll_ctl(epoll, EPOLL_CTL_ADD, 0, &event)) fail("epoll");
+    for (size_t i = 0; i < n; i++) {
+        all[i].fd = connect_to(path);
+        event.data.ptr = &all[i];
+        if (epoll_ctl(epoll, EPOLL_CTL_ADD, all[i].fd, &event)) fail("epoll_ctl");
+        /* Not all ask the same at a time. */
+        for (size_t k = 0; k < i % 3 && all[i].at < length; k++) all[i].at += get16(data + all[i].at + 2);
+    }
+    ready();
+    double start = now_s();
+    for (size_t i = 0; i < n; i++) ask_next(&all[i], data, length);
+    while (!end) {
+        int ready_now = epoll_wait(epoll, events, 64, PATIENCE_MS);
+        if (ready_now <= 0) fail("epoll_wait");
+        for (int i = 0; i < ready_now; i++) {
+            struct asker *a = events[i].data.ptr;
+            if (!a) { end = over(); continue; }
+            ssize_t got = read(a->fd, in, sizeof in);
+            if (got < 0 && errno == EAGAIN) continue;
+            if (got <= 0) { fprintf(stderr, "the switch closed a connection\n"); exit(1); }
+            bytes_read += got;
+            for (unsigned more = answers_in(a, in, got); more; more--) { answers++; ask_next(a, data, length); }
+        }
+    }
+    printf("{\"seconds\": %.6f, \"answers\": %lu, \"bytes\": %lu}\n", now_s() - start, answers, bytes_read);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     signal(SIGPIPE, SIG_IGN);
     if (argc == 4 && !strcmp(argv[1], "stream")) return stream(argv[2], argv[3]);
     if (argc == 4 && !strcmp(argv[1], "barriers")) return barriers(argv[2], argv[3]);
     if (argc == 4 && !strcmp(argv[1], "stats")) return stats(argv[2], strcmp(argv[3], "flow") ? 2 : 1);
-    if (argc == 4 && !strcmp(argv[1], "probe")) return probe(argv[2], atol(argv[3]));
+    if (argc == 4 && !strcmp(argv[1], "probe")) return probe(argv[2], atol(argv[3]), BARRIER_REQUEST, BARRIER_REPLY);
+    if (argc == 4 && !strcmp(argv[1], "gaps")) return probe(argv[2], atol(argv[3]), ECHO_REQUEST, ECHO_REPLY);
+    if (argc == 5 && !strcmp(argv[1], "ask")) return ask(argv[2], atol(argv[3]), argv[4]);
     if (argc == 3 && !strcmp(argv[1], "echo")) return echo(argv[2]);
     if (argc == 4 && !strcmp(argv[1], "flood")) return flood(argv[2], argv[3], 0);
     if (argc == 5 && !strcmp(argv[1], "flood")) return flood(argv[2], argv[3], 1);

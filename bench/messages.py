@@ -5,11 +5,12 @@ import random
 import struct
 
 VERSION = 5
-BARRIER_REQUEST, FLOW_MOD, PACKET_OUT, MULTIPART_REQUEST = 20, 14, 13, 18
+BARRIER_REQUEST, FLOW_MOD, GROUP_MOD, PACKET_OUT, MULTIPART_REQUEST = 20, 14, 15, 13, 18
 BUNDLE_CONTROL, BUNDLE_ADD = 33, 34
 BUNDLE_OPEN, BUNDLE_CLOSE, BUNDLE_COMMIT = 0, 2, 4
 ATOMIC_ORDERED = 3
 ADD, DELETE = 0, 3
+GROUP_ADD, GROUP_DELETE = 0, 2
 ANY = 0xFFFFFFFF
 IN_PORT = 0xFFF8
 
@@ -48,9 +49,13 @@ def resubmit(table):
     return struct.pack("!HHIHHBBH", 0xFFFF, 16, 0x2320, 14, IN_PORT, table, 0, 0)
 
 
-def flow_mod(command, table=0, priority=0x8000, fields=(), actions=b""):
+def to_group(number):
+    return struct.pack("!HHI", 22, 8, number)
+
+
+def flow_mod(command, table=0, priority=0x8000, fields=(), actions=b"", cookie=0, cookie_mask=0):
     instructions = struct.pack("!HHI", 4, 8 + len(actions), 0) + actions if actions else b""
-    fixed = struct.pack("!QQBBHHHIIIHH", 0, 0, table, command, 0, 0, priority, ANY, ANY, ANY, 0, 0)
+    fixed = struct.pack("!QQBBHHHIIIHH", cookie, cookie_mask, table, command, 0, 0, priority, ANY, ANY, ANY, 0, 0)
     return message(FLOW_MOD, fixed + match(*fields) + instructions)
 
 
@@ -125,9 +130,23 @@ def bundle(messages, number=1):
     return b"".join((control(BUNDLE_OPEN), *inside, control(BUNDLE_CLOSE), control(BUNDLE_COMMIT)))
 
 
+def group_mod(command, number, port=None):
+    """Adds or deletes a group, which outputs to a port if it is added."""
+    bucket = b"" if port is None else struct.pack("!HHII4x", 32, 0, ANY, ANY) + output(port)
+    return message(GROUP_MOD, struct.pack("!HBxI", command, 0, number) + bucket)
+
+
 def flow_stats_request():
     body = struct.pack("!HHI", 1, 0, 0) + struct.pack("!B3xII4xQQ", 0xFF, ANY, ANY, 0, 0) + match()
     return message(MULTIPART_REQUEST, body)
+
+
+def port_stats_request():
+    return message(MULTIPART_REQUEST, struct.pack("!HHI", 4, 0, 0) + struct.pack("!I4x", ANY))
+
+
+def table_stats_request():
+    return message(MULTIPART_REQUEST, struct.pack("!HHI", 3, 0, 0))
 
 
 def packet_out(data, port):
