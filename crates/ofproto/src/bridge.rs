@@ -426,6 +426,11 @@ impl Ofproto {
         self.state.read().ports.values().cloned().collect()
     }
 
+    /// The number of its ports.
+    pub(crate) fn n_ports(&self) -> usize {
+        self.state.read().ports.len()
+    }
+
     /// One port.
     pub fn port(&self, no: PortNo) -> Option<OfPort> {
         self.state.read().ports.get(&no).cloned()

@@ -3,11 +3,15 @@
 //! A change that takes long, such as the commit of a large bundle, runs on a worker thread while it holds the gate
 //! exclusively. Tasks of the control thread pass the gate, which they await, before they begin a change of their own, so
 //! that they find the lock of the tables free, or held for microseconds by a packet thread.
+//!
+//! Long answers are written on worker threads, few at a time ([`Workers`]): a hundred controllers that ask for statistics
+//! at once must not have a hundred threads compete with the control thread for processors.
 
 use crate::bridge::Ofproto;
 use crate::switch::Switch;
 use std::sync::Arc;
-use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
+use std::thread::available_parallelism;
+use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, OwnedSemaphorePermit, RwLock, Semaphore};
 
 /// See the module's documentation.
 #[derive(Debug, Default)]
@@ -23,6 +27,35 @@ pub struct ShortChange {
 #[derive(Debug)]
 pub(crate) struct LongChange {
     _guard: OwnedRwLockWriteGuard<()>,
+}
+
+/// The worker threads that a switch writes answers on: half as many as there are processors, but at least one.
+#[derive(Debug)]
+pub(crate) struct Workers {
+    /// How many there are.
+    #[cfg(test)]
+    pub(crate) n: usize,
+    free: Arc<Semaphore>,
+}
+
+impl Default for Workers {
+    fn default() -> Self {
+        let processors = available_parallelism().map_or(1, std::num::NonZero::get);
+        let n = (processors / 2).max(1);
+        Self {
+            #[cfg(test)]
+            n,
+            free: Arc::new(Semaphore::new(n)),
+        }
+    }
+}
+
+impl Workers {
+    /// Waits for a worker thread. Requests get theirs in the order in which they asked. `None` if there is no limit.
+    pub(crate) async fn one(&self) -> Option<OwnedSemaphorePermit> {
+        // The semaphore is never closed.
+        Arc::clone(&self.free).acquire_owned().await.ok()
+    }
 }
 
 impl Ofproto {

@@ -3,6 +3,7 @@
 use crate::bridge::Ofproto;
 use crate::conn::Budget;
 use crate::features::{Ct, Features, Set};
+use crate::gate::Workers;
 use crate::ipfix::{IpfixSettings, Worker};
 use crate::protocols::Protocols;
 use crate::revalidate::{Change, State};
@@ -37,6 +38,7 @@ pub struct Switch {
     vlans_max: AtomicUsize,
     pub(crate) features: Features,
     bundle_idle_ms: AtomicU64,
+    pub(crate) workers: Workers,
     pub(crate) bundle_budget: Arc<Budget>,
     tls: Arc<Tls>,
     pub(crate) ipfix: Worker,
@@ -67,6 +69,7 @@ impl Switch {
             vlans_max: AtomicUsize::new(flow::extract::VLANS),
             features: Features::default(),
             bundle_idle_ms: AtomicU64::new(BUNDLE_IDLE_MS),
+            workers: Workers::default(),
             bundle_budget: Arc::default(),
             tls: Arc::default(),
             ipfix: Worker::default(),

@@ -3,7 +3,7 @@
 use super::asynchronous::port_desc;
 use super::failopen::shows_control;
 use super::peer::{Peer, Unfinished};
-use super::stats::{Statistics, counts_packets};
+use super::stats::Statistics;
 use super::table_features::ACTIONS10;
 use crate::bridge::{OfPort, Ofproto};
 use crate::transaction::{Transaction, check_references};
@@ -217,7 +217,7 @@ impl Ofproto {
             Message::StatsRequest { more, body } => {
                 let whole = peer.parts.lock().add((xid, more), body, bytes, self.now())?;
                 match whole {
-                    Some(body) if counts_packets(&body) => {
+                    Some(body) if self.is_long_answer(&body) => {
                         let request = Statistics { version, xid, body, request: bytes.into() };
                         *peer.unfinished.lock() = Some(Unfinished::Stats(Box::new(request)));
                     }

@@ -15,8 +15,8 @@
 //! - [`service`]: listeners, active connections; [`passive`]: connections to listeners.
 //!
 //! Messages are handled on the control thread, one after the other, and connections in turns. What takes long does not
-//! keep the others from theirs: flow statistics are told message by message, as they are read, and a bundle of many
-//! flow modifications is carried out on another thread; the next message of that connection waits for the end. Packet
+//! keep the others from theirs: long answers are written on worker threads, few at a time and as fast as they are read, and
+//! a bundle of many flow modifications is carried out on another thread; the next message of that connection waits for the end. Packet
 //! threads only queue packet-ins, and never wait: a peer whose queue is full loses them, which is counted.
 
 pub mod asynchronous;

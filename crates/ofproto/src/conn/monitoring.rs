@@ -6,6 +6,7 @@
 
 use super::monitors::{Dump, Monitors};
 use super::peer::{Peer, Unfinished};
+use super::stats::{Position, position};
 use crate::bridge::Ofproto;
 use crate::flow_change::FlowChange;
 use crate::flow_table::Criteria;
@@ -23,11 +24,18 @@ const UPDATE_BYTES_MAX: usize = 128 << 10;
 /// Flows that are looked at for a new monitor, and changes that are told of behind that, before others have their turn.
 const AT_ONCE: usize = if cfg!(test) { 2 } else { 256 };
 
-/// What new monitors are told of the flows that there are: those that are left, and the message that they go into.
+/// The initial updates of new monitors in progress, in the order of [`Position`], and the message that they go into.
+///
+/// While the peer reads, the answer holds the flows that are left. As soon as the peer stalls, it holds its position only
+/// ([`MonitorAnswer::park`]), and collects the flows behind that again when the peer goes on.
 #[derive(Debug)]
 pub(crate) struct MonitorAnswer {
     dump: Dump,
-    rules: std::vec::IntoIter<Arc<Rule>>,
+    /// The version of the tables that is dumped.
+    version: u64,
+    /// `None` until they are collected, and while the answer is parked.
+    rules: Option<std::vec::IntoIter<Arc<Rule>>>,
+    last: Option<Position>,
     /// Until the last message is sent.
     reply: Option<ReplyWriter>,
     /// The end of a pause that had to wait for this.
@@ -43,6 +51,37 @@ pub(crate) struct Resumption {
     is_told: bool,
 }
 
+impl MonitorAnswer {
+    /// Lets go of the flows that are left, which a peer that does not read would keep in memory.
+    pub(super) fn park(&mut self) {
+        self.rules = None;
+    }
+
+    /// Returns true if the flows that are left have to be collected.
+    pub(super) fn is_parked(&self) -> bool {
+        self.rules.is_none()
+    }
+
+    /// Collects the flows that are left.
+    fn collect(&mut self, bridge: &Ofproto, peer: &Peer) {
+        if self.reply.is_none() || self.dump.is_empty() {
+            self.rules = Some(Vec::new().into_iter());
+            return;
+        }
+        let mut rules = bridge.collect_in(&Criteria::any(), self.version);
+        // A transaction that took rules out of the tables before they were collected is over then, and its changes wait.
+        drop(bridge.writer.lock());
+        rules.extend(peer.monitors.lock().gone_since().cloned());
+        let is_left = |rule: &Arc<Rule>| {
+            rule.versions.added() <= self.version && self.last.is_none_or(|last| position(rule) > last)
+        };
+        rules.retain(is_left);
+        rules.sort_unstable_by_key(position);
+        rules.dedup_by_key(|rule| position(rule));
+        self.rules = Some(rules.into_iter());
+    }
+}
+
 impl Ofproto {
     /// Sets up, changes and ends monitors of a connection. What is left to do is to answer with the flows that are there.
     ///
@@ -55,25 +94,29 @@ impl Ofproto {
     ) -> Result<(), OfpError> {
         requests.iter_mut().try_for_each(|request| self.place_options(&mut request.matching))?;
         let reply = ReplyWriter::new(version, xid, MessageKind::FlowMonitorReply).ok_or(OfpError::BrcBadStat)?;
-        let (dump, rules) = {
+        let (dump, version) = {
             let _writer = self.writer.lock();
             let mut monitors = peer.monitors.lock();
             let dump = monitors.change(requests)?;
             peer.set_watching(&monitors);
-            let rules = if dump.is_empty() { Vec::new() } else { self.collect_in(&Criteria::any(), LATEST) };
-            (dump, rules)
+            (dump, self.tables().view().version)
         };
-        let answer = MonitorAnswer { dump, rules: rules.into_iter(), reply: Some(reply), resumption: None };
+        let answer = MonitorAnswer { dump, version, rules: None, last: None, reply: Some(reply), resumption: None };
         *peer.unfinished.lock() = Some(Unfinished::Monitors(Box::new(answer)));
         Ok(())
     }
 
-    /// Tells new monitors of some of the flows that there are, or of changes that had to wait for the end of that. Whether
-    /// there is more.
+    /// Collects the flows of the initial dump, sends updates of some of them, or of changes that were deferred until the end
+    /// of the dump. Returns true if there is more to send.
     pub(super) fn go_on_dumping(&self, peer: &Peer, answer: &mut MonitorAnswer) -> bool {
-        let MonitorAnswer { dump, rules, reply, resumption } = answer;
-        if let Some(writer) = reply {
+        if answer.is_parked() {
+            answer.collect(self, peer);
+            return true;
+        }
+        let MonitorAnswer { dump, rules, last, reply, resumption, .. } = answer;
+        if let (Some(writer), Some(rules)) = (&mut *reply, rules) {
             for rule in rules.by_ref().take(AT_ONCE) {
+                *last = Some(position(&rule));
                 let update = dump.tell(&rule).map(|update| self.with_options(update));
                 if let Some(full) = update.and_then(|update| writer.push(&Entry::FlowUpdate(&update))) {
                     peer.send_bytes(full);
@@ -95,7 +138,7 @@ impl Ofproto {
         resumption.is_some()
     }
 
-    /// An update as it is told of: with the tunnel options that the flow matches.
+    /// Completes an update by the tunnel options that the flow matches.
     fn with_options(&self, mut update: FlowUpdate) -> FlowUpdate {
         if let FlowUpdate::Flow(flow) = &mut update {
             self.tell_options(&mut flow.matching);

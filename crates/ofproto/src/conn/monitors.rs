@@ -193,6 +193,16 @@ impl Monitors {
         self.waiting.is_some()
     }
 
+    /// The rules that transactions have removed or replaced since a dump began, which are part of the dump all the same.
+    pub(crate) fn gone_since(&self) -> impl Iterator<Item = &Arc<Rule>> {
+        let changes = self.waiting.iter().flatten().flat_map(|(changes, _)| changes);
+        changes.filter_map(|change| match &change.what {
+            What::Deleted(_) => Some(&change.rule),
+            What::Added { replaced } => replaced.as_ref(),
+            What::Modified { old } | What::Renewed { old } => Some(old),
+        })
+    }
+
     /// Whether so much waits for the end of a dump that it has to come.
     pub(crate) fn is_overdue(&self) -> bool {
         self.n_waiting > WAITING_MAX

@@ -8,7 +8,7 @@ use super::monitors::Monitors;
 use super::parts::Parts;
 use super::remote::{PeerKind, Remote, Settings};
 use super::run::Run;
-use super::stats::{FlowDump, Statistics};
+use super::stats::{FlowDump, Statistics, counts_packets};
 use crate::flow_change::Requester;
 use base::{Millis, PortNo};
 use openflow::asynchronous::AsyncConfig;
@@ -25,8 +25,10 @@ use vlog::{RateLimit, warn_rl};
 
 /// Bytes queued to a peer above which its packet-ins are dropped, and its requests wait.
 pub const QUEUE_BYTES_MAX: usize = 4 << 20;
-/// Bytes queued to a peer above which a long answer is not gone on with.
+/// Bytes queued to a peer up to which a long answer is written before others have their turn.
 const ANSWER_BYTES_MAX: usize = 512 << 10;
+/// Bytes queued to a peer above which a long answer is not gone on with.
+const ANSWER_BYTES_LEFT: usize = ANSWER_BYTES_MAX / 2;
 /// Bytes of asynchronous messages, packet-ins aside, that may wait to be sent. None of these may be lost: a peer that lets
 /// more of them wait is disconnected.
 pub(crate) const UNSOLICITED_BYTES_MAX: usize = 16 << 20;
@@ -74,7 +76,7 @@ pub struct Peer {
 /// A request that takes too long to be served without a break, or beside which others are to be served.
 #[derive(Debug)]
 pub(crate) enum Unfinished {
-    /// Flow statistics, message by message.
+    /// Flow statistics, message by message. For another thread, as there may be many flows.
     Flows(Box<FlowDump>),
     /// What new flow monitors are told of the flows that there are.
     Monitors(Box<MonitorAnswer>),
@@ -82,7 +84,8 @@ pub(crate) enum Unfinished {
     Bundle(Box<Commit>),
     /// A barrier, by the number of its request. It waits until cached flows follow all changes.
     Barrier(u32),
-    /// A request for statistics, which are pushed first. For another thread, as there may be many flows.
+    /// A request for statistics, which are pushed first if they are of packets. For another thread, as there may be many
+    /// flows or ports.
     Stats(Box<Statistics>),
     /// The next message waits until cached flows follow all changes.
     Settle,
@@ -439,12 +442,18 @@ impl Peer {
         self.queued() < QUEUE_BYTES_MAX
     }
 
+    /// Whether more of a long answer may be queued.
+    pub(super) fn has_room_for_answer(&self) -> bool {
+        self.queued() < ANSWER_BYTES_MAX
+    }
+
     /// Where the unfinished request is gone on with.
     pub(super) fn place(&self) -> Place {
         match *self.unfinished.lock() {
             Some(Unfinished::Bundle(_)) => Place::Changer,
-            Some(Unfinished::Stats(_)) => Place::Worker,
-            Some(Unfinished::Flows(ref dump)) if dump.is_parked() => Place::Worker,
+            Some(Unfinished::Stats(_) | Unfinished::Flows(_)) => Place::Worker,
+            // Collecting flows takes long.
+            Some(Unfinished::Monitors(ref answer)) if answer.is_parked() => Place::Worker,
             Some(_) => Place::Here,
             None => Place::Nowhere,
         }
@@ -454,7 +463,7 @@ impl Peer {
     pub(super) fn awaits(&self) -> Awaited {
         match *self.unfinished.lock() {
             Some(Unfinished::Barrier(_) | Unfinished::Settle) => Awaited::Changes,
-            Some(Unfinished::Stats(_)) => Awaited::Statistics,
+            Some(Unfinished::Stats(ref request)) if counts_packets(&request.body) => Awaited::Statistics,
             _ => Awaited::Nothing,
         }
     }
@@ -465,16 +474,18 @@ impl Peer {
     }
 
     /// Lets go of what a dump holds, as the peer does not read.
-    pub(super) fn park_dump(&self) {
-        if let Some(Unfinished::Flows(dump)) = &mut *self.unfinished.lock() {
-            dump.park();
+    pub(crate) fn park_dump(&self) {
+        match &mut *self.unfinished.lock() {
+            Some(Unfinished::Flows(dump)) => dump.park(),
+            Some(Unfinished::Monitors(answer)) => answer.park(),
+            _ => {}
         }
     }
 
     /// Waits until few enough bytes are queued for a request to be served: an answer that is gone on with waits earlier,
     /// to be made no faster than it is read, unless too much waits for its end.
     pub(crate) async fn wait_for_room(&self, going_on: bool) {
-        let max = if going_on { ANSWER_BYTES_MAX } else { QUEUE_BYTES_MAX };
+        let max = if going_on { ANSWER_BYTES_LEFT } else { QUEUE_BYTES_MAX };
         while self.queued() > max && !(going_on && self.monitors.lock().is_overdue()) {
             self.usage.left.notified().await;
         }

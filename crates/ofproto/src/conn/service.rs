@@ -496,7 +496,7 @@ async fn finish(bridge: &Arc<Ofproto>, peer: &Arc<Peer>) -> io::Result<()> {
                 Awaited::Statistics => switch.counted().await,
             }
         }
-        let permission = match peer.place() {
+        let permission: Option<Box<dyn Send>> = match peer.place() {
             Place::Nowhere => return Ok(()),
             Place::Here => {
                 let _short = bridge.short_change().await;
@@ -505,15 +505,18 @@ async fn finish(bridge: &Arc<Ofproto>, peer: &Arc<Peer>) -> io::Result<()> {
                 }
                 None
             }
-            Place::Worker => Some(None),
-            Place::Changer => Some(Some(bridge.long_change().await)),
+            Place::Worker => Some(match bridge.switch() {
+                Some(switch) => Box::new(switch.workers.one().await),
+                None => Box::new(()),
+            }),
+            Place::Changer => Some(Box::new(bridge.long_change().await)),
         };
         let more = match permission {
             None => true,
-            Some(long) => {
+            Some(permission) => {
                 let (bridge, peer) = (Arc::clone(bridge), Arc::clone(peer));
                 let work = tokio::task::spawn_blocking(move || {
-                    let _long = long;
+                    let _permission = permission;
                     bridge.finish_some(&peer)
                 });
                 work.await.map_err(io::Error::other)?

@@ -34,9 +34,9 @@ pub(crate) struct FlowDump {
 
 /// Where a rule stands in a dump: its table, the version that added it, and its address, which tells rules of one version
 /// apart. An address that is used again belongs to a later version.
-type Position = (u8, u64, usize);
+pub(super) type Position = (u8, u64, usize);
 
-fn position(rule: &Arc<Rule>) -> Position {
+pub(super) fn position(rule: &Arc<Rule>) -> Position {
     (rule.table, rule.versions.added(), Arc::as_ptr(rule).addr())
 }
 
@@ -44,11 +44,6 @@ impl FlowDump {
     /// Lets go of the flows that are left, which a peer that does not read would keep in memory.
     pub(super) fn park(&mut self) {
         self.rules = None;
-    }
-
-    /// Returns true if the flows that are left have to be collected again.
-    pub(super) fn is_parked(&self) -> bool {
-        self.rules.is_none()
     }
 
     /// The flows that are left.
@@ -74,6 +69,9 @@ pub(crate) struct Statistics {
     pub(super) request: Box<[u8]>,
 }
 
+/// Ports whose statistics and descriptions are written on the control thread, at most.
+const PORTS_HERE_MAX: usize = 64;
+
 /// Whether an answer tells of packets that cached flows have counted.
 pub(super) fn counts_packets(body: &StatsRequest) -> bool {
     use StatsRequest::{Aggregate, Flow, FlowCounts, Group, NxAggregate, NxFlow, Table};
@@ -81,6 +79,12 @@ pub(super) fn counts_packets(body: &StatsRequest) -> bool {
 }
 
 impl Ofproto {
+    /// Returns true if the answer to a request is written on a worker thread: it waits for statistics, or is long.
+    pub(super) fn is_long_answer(&self, body: &StatsRequest) -> bool {
+        let of_ports = matches!(body, StatsRequest::Port(PortNo::ANY) | StatsRequest::PortDesc(PortNo::ANY));
+        counts_packets(body) || of_ports && self.n_ports() > PORTS_HERE_MAX
+    }
+
     /// Answers a request that was put off. Something may be left to do again.
     pub(super) fn finish_stats(&self, peer: &Peer, Statistics { version, xid, body, request }: Statistics) {
         if let Err(error) = self.stats(peer, version, xid, body) {
@@ -191,13 +195,26 @@ impl Ofproto {
         self.push_stats();
         let version = self.tables().view().version;
         let mut dump = FlowDump { criteria, version, rules: None, last: None, writer: Some(writer) };
-        dump.rules(self);
-        *peer.unfinished.lock() = Some(Unfinished::Flows(Box::new(dump)));
+        // The thread that has collected the flows begins with the answer.
+        if self.go_on_answering(peer, &mut dump) {
+            *peer.unfinished.lock() = Some(Unfinished::Flows(Box::new(dump)));
+        }
         Ok(())
     }
 
-    /// Adds the next message of an answer to what is sent. Whether there is more to come.
+    /// Adds messages of an answer to what is sent, while there is room for them and for one in any case. Returns true if
+    /// there is more to come.
     pub(super) fn go_on_answering(&self, peer: &Peer, dump: &mut FlowDump) -> bool {
+        while self.answer_some(peer, dump) {
+            if !peer.has_room_for_answer() {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Adds the next message of an answer to what is sent. Returns true if there is more to come.
+    fn answer_some(&self, peer: &Peer, dump: &mut FlowDump) -> bool {
         let mut full = None;
         while full.is_none()
             && let Some(rule) = dump.rules(self).next()

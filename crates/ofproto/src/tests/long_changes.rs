@@ -1,6 +1,7 @@
 //! Long changes of tables, beside which the control thread goes on.
 
 use super::connections::{listening, serve_one};
+use super::monitors::monitor;
 use super::*;
 use openflow::bundle::{BundleAdd, BundleControl, BundleStep, flag};
 use openflow::switch::Hello;
@@ -106,4 +107,100 @@ async fn a_long_bundle_holds_up_neither_other_connections_nor_other_bridges() {
     assert_eq!(changing.next().await, Message::BarrierReply);
     assert_eq!(br.n_flows(), 201);
     assert!(matches!(asking.next().await, Message::StatsReply { .. }));
+}
+
+/// Waits for all workers of a switch and keeps them until the result is dropped.
+async fn busy(switch: &Switch) -> Vec<impl Drop + use<>> {
+    let mut permits = Vec::new();
+    for _ in 0..switch.workers.n {
+        permits.extend(switch.workers.one().await);
+    }
+    permits
+}
+
+/// Asserts that nothing has come to this connection.
+async fn hears_nothing(session: &mut Session) {
+    tokio::select! {
+        biased;
+        message = session.next() => panic!("{message:?}"),
+        () = std::future::ready(()) => {}
+    }
+}
+
+fn ask(body: StatsRequest) -> Message {
+    Message::StatsRequest { more: false, body }
+}
+
+#[tokio::test]
+async fn long_answers_wait_for_a_worker_and_nobody_waits_for_them() {
+    let mut lab = Lab::new();
+    let (br, large) = (lab.bridge("br", 1), lab.bridge("large", 65));
+    br.flow_mod(&add(Match::ANY, 1, vec![])).expect("adds");
+    let permits = busy(&lab.switch).await;
+    assert!(!permits.is_empty());
+    let mut waiting = Vec::new();
+    for (bridge, body) in [
+        (&br, StatsRequest::Flow(Default::default())),
+        (&br, StatsRequest::Table),
+        (&br, StatsRequest::FlowMonitor(vec![monitor(1, 0x3f)])),
+        (&large, StatsRequest::Port(PortNo::ANY)),
+        (&large, StatsRequest::PortDesc(PortNo::ANY)),
+    ] {
+        let mut session = Session::new(bridge).await;
+        session.send(&[ask(body)]).await;
+        waiting.push(session);
+    }
+    let mut other = Session::new(&br).await;
+    for n in 0..3 {
+        other.send(&[Message::EchoRequest(vec![n])]).await;
+        assert_eq!(other.next().await, Message::EchoReply(vec![n]));
+    }
+    // A short answer needs no worker.
+    other.send(&[ask(StatsRequest::Port(PortNo::ANY))]).await;
+    assert!(matches!(other.next().await, Message::StatsReply { .. }));
+    for session in &mut waiting {
+        hears_nothing(session).await;
+    }
+    drop(permits);
+    for session in &mut waiting {
+        assert!(matches!(session.next().await, Message::StatsReply { .. }));
+    }
+}
+
+#[tokio::test]
+async fn a_long_dump_is_written_by_workers_from_its_beginning_to_its_end() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 1);
+    let n = 6_000;
+    for priority in 0..n {
+        br.flow_mod(&add(Match::ANY, priority, vec![output(1); 32])).expect("adds");
+    }
+    let mut session = Session::new(&br).await;
+    session.send(&[ask(StatsRequest::Flow(Default::default()))]).await;
+    let mut flows = 0;
+    let mut count = |message| match message {
+        Message::StatsReply { more, body: StatsReply::Flow(part) } => {
+            flows += part.len();
+            more
+        }
+        other => panic!("{other:?}"),
+    };
+    assert!(count(session.next().await));
+    let permits = busy(&lab.switch).await;
+    // What workers have written so far comes, and then nothing more: the rest is no work of the control thread.
+    let mut idle = 0;
+    while idle < 100 {
+        tokio::select! {
+            biased;
+            message = session.next() => {
+                assert!(count(message), "more than the connection has room for");
+                idle = 0;
+            }
+            () = tokio::task::yield_now() => idle += 1,
+        }
+    }
+    assert_eq!(br.connections().all()[0].queued(), 0);
+    drop(permits);
+    while count(session.next().await) {}
+    assert_eq!(flows, usize::from(n));
 }

@@ -249,6 +249,38 @@ fn what_changes_while_a_new_monitor_is_told_of_all_flows_is_told_behind_that() {
 }
 
 #[test]
+fn a_new_monitor_that_does_not_read_keeps_no_flows_and_misses_none() {
+    for batches in 0..=2 {
+        let mut lab = Lab::new();
+        let br = lab.bridge("br", 2);
+        let client = with_a_dump(&br, Version::V14);
+        // The flows are collected first, and then sent, two at a time.
+        for _ in 0..=batches {
+            assert!(br.finish_some(&client.peer));
+        }
+        let rules = br.collect(&Criteria::any());
+        let holders = || rules.iter().map(Arc::strong_count).sum::<usize>();
+        let held = holders();
+        client.peer.park_dump();
+        assert_eq!(held - holders(), 5 - 2 * batches, "what is left");
+        drop(rules);
+        // Some of them go meanwhile, or are others; and are taken out of the tables.
+        let strict = |command, priority| FlowMod { priority, table_id: Some(0), ..self::command(command, Match::ANY) };
+        br.flow_mod(&strict(FlowModCommand::DeleteStrict, 1)).expect("deletes");
+        br.flow_mod(&strict(FlowModCommand::DeleteStrict, 5)).expect("deletes");
+        br.flow_mod(&FlowMod { actions: vec![output(1)], ..strict(FlowModCommand::ModifyStrict, 4) })
+            .expect("modifies");
+        br.flow_mod(&add(Match::ANY, 3, vec![output(2)])).expect("replaces");
+        br.flow_mod(&add(Match::ANY, 6, vec![])).expect("adds");
+        br.tidy(br.now());
+        while br.finish_some(&client.peer) {}
+        let updates = short(client.waiting());
+        let (before, behind) = updates.split_at(updates.find("-1:2").expect("a deletion"));
+        assert_eq!((before.trim(), behind), ("*1 *2 *3 *4 *5", "-1:2 -5:2 =4 +3 +6"));
+    }
+}
+
+#[test]
 fn a_monitor_that_is_paused_when_another_begins_goes_on_behind_that() {
     let mut lab = Lab::new();
     let br = lab.bridge("br", 2);
