@@ -24,7 +24,7 @@ use crate::switch::{ErrorReport, Features, Hello, SwitchConfig};
 use crate::table::{TableMod, TableStatus};
 use crate::tlv::{TlvTableMod, TlvTableReply};
 use crate::types::{self, MessageKind};
-use crate::wire::{Reader, Result, Writer};
+use crate::wire::{Reader, Result, TooLong, Writer};
 use base::PortNo;
 
 mod asynchronous;
@@ -369,20 +369,32 @@ pub fn encode(version: Version, xid: Xid, message: &Message) -> Vec<u8> {
 
 /// Encodes a message on a connection with these options.
 pub fn encode_with(version: Version, xid: Xid, message: &Message, options: Options) -> Vec<u8> {
+    try_encode_with(version, xid, message, options).unwrap_or_default()
+}
+
+/// Encodes a message on a connection with these options. Empty if `version` has no such message.
+///
+/// Errors: [`TooLong`] if the message, or a list in it, does not fit into its length field.
+pub fn try_encode_with(
+    version: Version,
+    xid: Xid,
+    message: &Message,
+    options: Options,
+) -> std::result::Result<Vec<u8>, TooLong> {
     let v = version;
     if let Message::StatsReply { more, body } = message {
         let mut msg = body.encode(v, xid).into_iter().next().unwrap_or_default();
         if *more {
             types::set_more(&mut msg);
         }
-        return msg;
+        return Ok(msg);
     }
     let more = matches!(message, Message::StatsRequest { more: true, .. });
     let kind = match message {
         Message::GroupMod(m) if m.form(v) == Form::Nicira => MessageKind::NxGroupMod,
         _ => message.kind(),
     };
-    let Some(mut msg) = types::begin(v, xid, kind, more) else { return Vec::new() };
+    let Some(mut msg) = types::begin(v, xid, kind, more) else { return Ok(Vec::new()) };
     let out = &mut msg;
     let cx = Context { version, xid, options };
     let written = session::encode(message, cx, out)
@@ -390,7 +402,7 @@ pub fn encode_with(version: Version, xid: Xid, message: &Message, options: Optio
         || asynchronous::encode(message, cx, out)
         || stats_encode(message, cx, out);
     debug_assert!(written, "no topic knows {message:?}");
-    if ends_in_data(message) { types::finish_cut(msg) } else { types::finish(msg).unwrap_or_default() }
+    if ends_in_data(message) { types::finish_cut(msg) } else { types::finish(msg) }
 }
 
 /// Returns true if a message ends in bytes that may be truncated: those of a packet, or of the message that an error quotes.

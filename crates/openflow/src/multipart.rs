@@ -383,10 +383,19 @@ impl StatsReply {
         })
     }
 
-    /// Encodes the reply as one message or several, each below 64 KB.
+    /// Encodes the reply as one message or several, each below 64 KB. Empty if `version` does not have it. (Leaves out entries
+    /// that are too long for any message.)
     pub fn encode(&self, version: Version, xid: u32) -> Vec<Vec<u8>> {
+        let Some(mut writer) = ReplyWriter::new(version, xid, self.kind()) else { return Vec::new() };
+        let mut parts = self.write(&mut writer);
+        parts.push(writer.finish());
+        parts
+    }
+
+    /// Writes the entries of the reply. Returns the messages that are full.
+    #[must_use = "messages that are full must be sent"]
+    pub fn write(&self, writer: &mut ReplyWriter) -> Vec<Vec<u8>> {
         let mut parts = Vec::new();
-        let Some(mut writer) = ReplyWriter::new(version, xid, self.kind()) else { return parts };
         let mut all = |entries: &mut dyn Iterator<Item = Entry<'_>>| {
             entries.for_each(|e| parts.extend(writer.push(&e)));
         };
@@ -413,7 +422,6 @@ impl StatsReply {
             Self::ControllerStatus(v) => all(&mut v.iter().map(Entry::ControllerStatus)),
             Self::BundleFeatures(f) => all(&mut std::iter::once(Entry::BundleFeatures(f))),
         }
-        parts.push(writer.finish());
         parts
     }
 
@@ -489,13 +497,15 @@ pub struct ReplyWriter {
     kind: MessageKind,
     head_len: usize,
     out: Writer,
+    written: usize,
+    left_out: usize,
 }
 
 impl ReplyWriter {
     /// Begins a reply of this kind (`MessageKind::FlowReply`...). `None` if the version does not have it.
     pub fn new(version: Version, xid: u32, kind: MessageKind) -> Option<Self> {
         let out = types::begin(version, xid, kind, false)?;
-        Some(Self { version, xid, kind, head_len: out.len(), out })
+        Some(Self { version, xid, kind, head_len: out.len(), out, written: 0, left_out: 0 })
     }
 
     /// Adds an entry. Returns a finished message if the entry did not fit into it. (Leaves out an entry that is too long for any
@@ -507,8 +517,10 @@ impl ReplyWriter {
         let len = self.out.len() - start;
         if self.out.has_overflowed() || self.head_len + len > usize::from(u16::MAX) {
             self.out.rewind(start);
+            self.left_out += 1;
             return None;
         }
+        self.written += 1;
         if u16::try_from(self.out.len()).is_ok() {
             return None;
         }
@@ -518,6 +530,26 @@ impl ReplyWriter {
         let mut full = std::mem::replace(&mut self.out, next);
         types::set_more(&mut full);
         types::finish(full).ok()
+    }
+
+    /// The version that the reply is written in.
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// The kind of the reply.
+    pub fn kind(&self) -> MessageKind {
+        self.kind
+    }
+
+    /// The number of entries written so far.
+    pub fn written(&self) -> usize {
+        self.written
+    }
+
+    /// The number of entries left out so far, as they are too long for any message.
+    pub fn left_out(&self) -> usize {
+        self.left_out
     }
 
     /// Ends the reply: returns its last message.

@@ -192,6 +192,7 @@ impl Features {
         })
     }
 
+    /// Appends the reply to the header in `out`.
     pub(crate) fn encode(&self, version: Version, out: &mut Writer) {
         out.put_u64(self.datapath_id);
         out.put_u32(self.n_buffers);
@@ -205,7 +206,14 @@ impl Features {
         out.put_u32(caps);
         out.put_u32(if version == V10 { self.actions } else { 0 });
         if version < V13 {
-            self.ports.iter().for_each(|p| p.encode(version, out));
+            // The ports that fit: later versions have their descriptions in a multipart reply for this reason.
+            for port in &self.ports {
+                let before = out.len();
+                port.encode(version, out);
+                if u16::try_from(out.len()).is_err() {
+                    return out.rewind(before);
+                }
+            }
         }
     }
 }

@@ -447,13 +447,14 @@ pub fn finish(mut out: Writer) -> std::result::Result<Vec<u8>, TooLong> {
     out.into_bytes()
 }
 
-/// Does the same for a message that ends in data of any length, and cuts it at 65,535 bytes. Empty if a list in it is too
-/// long.
-pub(crate) fn finish_cut(mut out: Writer) -> Vec<u8> {
+/// Does the same for a message that ends in data of any length, and cuts it at 65,535 bytes.
+///
+/// Errors: [`TooLong`] if a list in it is longer than its length field allows.
+pub(crate) fn finish_cut(mut out: Writer) -> std::result::Result<Vec<u8>, TooLong> {
     if out.len() > usize::from(u16::MAX) && !out.has_overflowed() {
         out.rewind(u16::MAX.into());
     }
-    finish(out).unwrap_or_default()
+    finish(out)
 }
 
 /// Writes the length of a whole message of less than 64 KiB into its header.

@@ -4,12 +4,17 @@ use super::peer::Peer;
 use base::coverage::Counter;
 use openflow::OfpError;
 use openflow::message::Message;
+use openflow::multipart::ReplyWriter;
 use openflow::switch::ErrorReport;
+use openflow::types::MessageKind;
 use std::sync::LazyLock;
+use vlog::{RateLimit, warn_rl};
 
 /// How often each error was sent, in the order in which they are numbered.
 static SENT: LazyLock<Vec<Counter>> =
     LazyLock::new(|| OfpError::all().map(|error| Counter::new(error.name())).collect());
+/// Messages a minute about what OpenFlow has no room for, and in one burst.
+static TOO_LONG_LIMIT: RateLimit = RateLimit::new(60, 5);
 
 /// Counts an error that is being sent.
 pub(super) fn count(error: OfpError) {
@@ -24,5 +29,28 @@ impl Peer {
     pub(super) fn send_error(&self, xid: u32, error: OfpError, offending: &[u8]) {
         count(error);
         self.send(xid, &Message::Error(ErrorReport::on(error, offending)));
+    }
+
+    /// Logs and counts a message, or `n` entries of a reply, that are not sent, as OpenFlow's 16-bit lengths are too short
+    /// for them.
+    pub(super) fn report_too_long(&self, kind: MessageKind, n: usize) {
+        if n > 0 {
+            base::coverage!(ofproto_too_long, n as u64);
+            let target = &self.remote.target;
+            warn_rl!(&TOO_LONG_LIMIT, target: "connmgr", "{target}: not sending {n} of {kind:?} that OpenFlow has no room for");
+        }
+    }
+
+    /// Ends a reply and returns its last message. Entries that were too long are reported.
+    ///
+    /// Errors: `OFPBRC_MULTIPART_BUFFER_OVERFLOW` if all entries were too long, in versions that have this error: an empty
+    /// reply would say that there is nothing.
+    pub(super) fn finish_reply(&self, writer: ReplyWriter) -> Result<Vec<u8>, OfpError> {
+        let error = OfpError::BrcMultipartBufferOverflow;
+        self.report_too_long(writer.kind(), writer.left_out());
+        if writer.written() == 0 && writer.left_out() > 0 && error.number(writer.version()).is_some() {
+            return Err(error);
+        }
+        Ok(writer.finish())
     }
 }

@@ -81,7 +81,8 @@ impl Ofproto {
         let mut unfinished = peer.unfinished.lock();
         let more = match unfinished.as_mut() {
             None => false,
-            Some(Unfinished::Flows(answer)) => self.go_on_answering(peer, answer),
+            // An error comes before the first message or not at all.
+            Some(Unfinished::Flows(answer)) => self.go_on_answering(peer, answer).unwrap_or(false),
             Some(Unfinished::Monitors(answer)) => self.go_on_dumping(peer, answer),
             Some(_) => {
                 let work = unfinished.take();

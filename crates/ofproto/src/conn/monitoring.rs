@@ -125,7 +125,10 @@ impl Ofproto {
             if rules.len() > 0 {
                 return true;
             }
-            peer.send_bytes(reply.take().map(ReplyWriter::finish).unwrap_or_default());
+            if let Some(writer) = reply.take() {
+                peer.report_too_long(writer.kind(), writer.left_out());
+                peer.send_bytes(writer.finish());
+            }
         }
         if let Some(resumption) = resumption {
             return self.go_on_resuming(peer, resumption);
@@ -270,6 +273,7 @@ impl<'a> Updates<'a> {
     /// Sends the last message, if there was anything.
     fn finish(self) {
         if let Some(message) = self.message {
+            self.peer.report_too_long(message.kind(), message.left_out());
             (self.send)(self.peer, message.finish());
         }
     }

@@ -12,9 +12,10 @@ use super::stats::{FlowDump, Statistics, counts_packets};
 use crate::flow_change::Requester;
 use base::{Millis, PortNo};
 use openflow::asynchronous::AsyncConfig;
-use openflow::message::{Message, Options, encode_with};
+use openflow::message::{Message, Options, try_encode_with};
 use openflow::packet::PacketInFormat;
 use openflow::role::{Role, RoleReason, RoleStatus};
+use openflow::wire::TooLong;
 use openflow::{PacketInReason, Version};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -273,7 +274,7 @@ impl Peer {
             (state.version, state.options)
         };
         if let Some(version) = version {
-            self.send_bytes(encode_with(version, xid, message, options));
+            self.send_bytes(self.encode(version, xid, message, options));
         }
     }
 
@@ -289,13 +290,21 @@ impl Peer {
                 (state.version, state.options)
             };
             if let Some(version) = version {
-                self.queue(Queued { bytes: encode_with(version, 0, message, options), kind: QueuedKind::Unsolicited });
+                self.queue(Queued { bytes: self.encode(version, 0, message, options), kind: QueuedKind::Unsolicited });
             }
         } else if !self.overwhelmed.swap(true, Ordering::Relaxed) {
             let target = &self.remote.target;
             warn_rl!(&OVERWHELMED_LIMIT, target: "connmgr", "{target}: does not read what it is told, disconnecting");
             self.hang_up.notify_one();
         }
+    }
+
+    /// Encodes a message. Empty if it is too long, which is reported, or if `version` has no such message.
+    fn encode(&self, version: Version, xid: u32, message: &Message, options: Options) -> Vec<u8> {
+        try_encode_with(version, xid, message, options).unwrap_or_else(|TooLong| {
+            self.report_too_long(message.kind(), 1);
+            Vec::new()
+        })
     }
 
     /// Queues bytes of whole messages.
@@ -348,7 +357,10 @@ impl Peer {
         if !limited && !self.has_room_for_packet_in(packet_in_queue) {
             return 1;
         }
-        let bytes = encode_with(version, 0, &message(), options);
+        let bytes = self.encode(version, 0, &message(), options);
+        if bytes.is_empty() {
+            return 0;
+        }
         if !limited {
             self.queue(Queued { bytes, kind: QueuedKind::PacketIn });
             return 0;

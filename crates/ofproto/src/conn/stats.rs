@@ -94,9 +94,9 @@ impl Ofproto {
 
     pub(crate) fn stats(&self, peer: &Peer, version: Version, xid: u32, body: StatsRequest) -> Result<(), OfpError> {
         let reply = |body: StatsReply| {
-            for bytes in body.encode(version, xid) {
-                peer.send_bytes(bytes);
-            }
+            let Some(mut writer) = ReplyWriter::new(version, xid, body.kind()) else { return Ok(()) };
+            body.write(&mut writer).into_iter().for_each(|bytes| peer.send_bytes(bytes));
+            peer.finish_reply(writer).map(|last| peer.send_bytes(last))
         };
         match body {
             StatsRequest::Desc => {
@@ -107,25 +107,25 @@ impl Ofproto {
                     software: id.sw_desc,
                     serial_number: id.serial_desc,
                     datapath: id.dp_desc,
-                })));
+                })))?;
             }
             StatsRequest::Flow(q) => self.flow_stats(peer, version, xid, &q, MessageKind::FlowReply)?,
             StatsRequest::NxFlow(q) => self.flow_stats(peer, version, xid, &q, MessageKind::NxFlowReply)?,
             StatsRequest::FlowCounts(q) => self.flow_stats(peer, version, xid, &q, MessageKind::FlowCountsReply)?,
-            StatsRequest::Aggregate(q) => reply(StatsReply::Aggregate(self.aggregate(&q)?)),
-            StatsRequest::NxAggregate(q) => reply(StatsReply::NxAggregate(self.aggregate(&q)?)),
-            StatsRequest::Table => reply(StatsReply::Table(self.table_stats(version))),
+            StatsRequest::Aggregate(q) => reply(StatsReply::Aggregate(self.aggregate(&q)?))?,
+            StatsRequest::NxAggregate(q) => reply(StatsReply::NxAggregate(self.aggregate(&q)?))?,
+            StatsRequest::Table => reply(StatsReply::Table(self.table_stats(version)))?,
             StatsRequest::Port(PortNo::ANY) => {
-                reply(StatsReply::Port(self.ports().iter().map(|p| self.port_stats(p)).collect()));
+                reply(StatsReply::Port(self.ports().iter().map(|p| self.port_stats(p)).collect()))?;
             }
             StatsRequest::Port(no) => {
                 // A port that is not there has no statistics, which is no error.
-                reply(StatsReply::Port(self.port(no).iter().map(|p| self.port_stats(p)).collect()));
+                reply(StatsReply::Port(self.port(no).iter().map(|p| self.port_stats(p)).collect()))?;
             }
             StatsRequest::PortDesc(wanted) => {
                 let ports = self.ports();
                 let ports = ports.iter().filter(|p| wanted == PortNo::ANY || p.spec.no == wanted);
-                reply(StatsReply::PortDesc(ports.map(port_desc).collect()));
+                reply(StatsReply::PortDesc(ports.map(port_desc).collect()))?;
             }
             StatsRequest::Queue(q) => {
                 if q.port_no != PortNo::ANY && self.port(q.port_no).is_none() {
@@ -134,27 +134,27 @@ impl Ofproto {
                 if q.queue_id != openflow::queue::QUEUE_ALL {
                     return Err(OfpError::QofcBadQueue);
                 }
-                reply(StatsReply::Queue(Vec::new()));
+                reply(StatsReply::Queue(Vec::new()))?;
             }
             StatsRequest::Group(id) => {
                 self.push_stats();
-                reply(StatsReply::Group(self.group_stats(id)));
+                reply(StatsReply::Group(self.group_stats(id)))?;
             }
-            StatsRequest::GroupDesc(id) => reply(StatsReply::GroupDesc(self.group_descs(id))),
-            StatsRequest::Meter(id) => reply(StatsReply::Meter(self.meter_stats(id)?)),
-            StatsRequest::MeterConfig(id) => reply(StatsReply::MeterConfig(self.meter_configs(id)?)),
+            StatsRequest::GroupDesc(id) => reply(StatsReply::GroupDesc(self.group_descs(id)))?,
+            StatsRequest::Meter(id) => reply(StatsReply::Meter(self.meter_stats(id)?))?,
+            StatsRequest::MeterConfig(id) => reply(StatsReply::MeterConfig(self.meter_configs(id)?))?,
             StatsRequest::GroupFeatures => {
-                reply(StatsReply::GroupFeatures(crate::groups::features(table_features::actions(version))));
+                reply(StatsReply::GroupFeatures(crate::groups::features(table_features::actions(version))))?;
             }
-            StatsRequest::MeterFeatures => reply(StatsReply::MeterFeatures(crate::meters::FEATURES)),
+            StatsRequest::MeterFeatures => reply(StatsReply::MeterFeatures(crate::meters::FEATURES))?,
             StatsRequest::TableFeatures(wanted) => {
                 if !wanted.is_empty() {
                     writable(peer)?;
                     self.change_table_features(&wanted, version)?;
                 }
-                reply(StatsReply::TableFeatures(self.table_features(version)));
+                reply(StatsReply::TableFeatures(self.table_features(version)))?;
             }
-            StatsRequest::TableDesc => reply(StatsReply::TableDesc(self.table_descs())),
+            StatsRequest::TableDesc => reply(StatsReply::TableDesc(self.table_descs()))?,
             StatsRequest::QueueDesc(q) => {
                 if q.port_no != PortNo::ANY && self.port(q.port_no).is_none() {
                     return Err(OfpError::QofcBadPort);
@@ -162,19 +162,19 @@ impl Ofproto {
                 if q.queue_id != openflow::queue::QUEUE_ALL {
                     return Err(OfpError::QofcBadQueue);
                 }
-                reply(StatsReply::QueueDesc(Vec::new()));
+                reply(StatsReply::QueueDesc(Vec::new()))?;
             }
             StatsRequest::IpfixBridge => {
                 let stats = self.ipfix_bridge_stats().ok_or(OfpError::NxstNotConfigured)?;
-                reply(StatsReply::IpfixBridge(Box::new(stats)));
+                reply(StatsReply::IpfixBridge(Box::new(stats)))?;
             }
             StatsRequest::IpfixFlow => {
-                reply(StatsReply::IpfixFlow(self.ipfix_flow_stats().ok_or(OfpError::NxstNotConfigured)?));
+                reply(StatsReply::IpfixFlow(self.ipfix_flow_stats().ok_or(OfpError::NxstNotConfigured)?))?;
             }
-            StatsRequest::ControllerStatus => reply(StatsReply::ControllerStatus(self.controller_statuses())),
+            StatsRequest::ControllerStatus => reply(StatsReply::ControllerStatus(self.controller_statuses()))?,
             StatsRequest::BundleFeatures(request) => {
                 let features = super::bundles::features(&request)?;
-                reply(StatsReply::BundleFeatures(features));
+                reply(StatsReply::BundleFeatures(features))?;
             }
             StatsRequest::FlowMonitor(requests) => self.monitor_flows(peer, (version, xid), requests)?,
         }
@@ -196,7 +196,7 @@ impl Ofproto {
         let version = self.tables().view().version;
         let mut dump = FlowDump { criteria, version, rules: None, last: None, writer: Some(writer) };
         // The thread that has collected the flows begins with the answer.
-        if self.go_on_answering(peer, &mut dump) {
+        if self.go_on_answering(peer, &mut dump)? {
             *peer.unfinished.lock() = Some(Unfinished::Flows(Box::new(dump)));
         }
         Ok(())
@@ -204,17 +204,19 @@ impl Ofproto {
 
     /// Adds messages of an answer to what is sent, while there is room for them and for one in any case. Returns true if
     /// there is more to come.
-    pub(super) fn go_on_answering(&self, peer: &Peer, dump: &mut FlowDump) -> bool {
-        while self.answer_some(peer, dump) {
+    ///
+    /// Errors: those of [`Peer::finish_reply`], if nothing was sent.
+    pub(super) fn go_on_answering(&self, peer: &Peer, dump: &mut FlowDump) -> Result<bool, OfpError> {
+        while self.answer_some(peer, dump)? {
             if !peer.has_room_for_answer() {
-                return true;
+                return Ok(true);
             }
         }
-        false
+        Ok(false)
     }
 
     /// Adds the next message of an answer to what is sent. Returns true if there is more to come.
-    fn answer_some(&self, peer: &Peer, dump: &mut FlowDump) -> bool {
+    fn answer_some(&self, peer: &Peer, dump: &mut FlowDump) -> Result<bool, OfpError> {
         let mut full = None;
         while full.is_none()
             && let Some(rule) = dump.rules(self).next()
@@ -223,8 +225,9 @@ impl Ofproto {
             full = dump.writer.as_mut().and_then(|writer| writer.push(&Entry::Flow(&self.flow_stats_of(&rule))));
         }
         let more = full.is_some();
-        peer.send_bytes(full.or_else(|| dump.writer.take().map(ReplyWriter::finish)).unwrap_or_default());
-        more
+        let last = || dump.writer.take().map_or(Ok(Vec::new()), |writer| peer.finish_reply(writer));
+        peer.send_bytes(full.map_or_else(last, Ok)?);
+        Ok(more)
     }
 
     fn flow_stats_of(&self, rule: &Rule) -> FlowStats {

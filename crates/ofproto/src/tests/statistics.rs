@@ -2,6 +2,9 @@
 
 use super::*;
 use dpif::Dpif;
+use openflow::flow_msg::FlowStatsRequest;
+use openflow::request_forward::{ForwardedRequest, RequestForward};
+use openflow::{Bucket, GroupCommand, GroupMod};
 
 #[test]
 fn counts_survive_changes_and_purges() {
@@ -141,4 +144,40 @@ fn twenty_thousand_flows_come_in_parts() {
         let StatsReply::Aggregate(sum) = c.ask(StatsRequest::Aggregate(Default::default())) else { panic!("sums") };
         assert_eq!(sum.flow_count, 20_000);
     }
+}
+
+#[test]
+fn replies_that_are_too_long_are_reported() {
+    let too_long = || base::coverage::read("ofproto_too_long").unwrap_or(0);
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 2);
+    // No message has room for this flow and this group, which no message added.
+    br.flow_mod(&add(in_port(1), 1, vec![output(2); 10_000])).expect("adds");
+    let mut group = GroupMod::new(GroupCommand::Add, 1);
+    group.buckets = vec![Bucket { actions: vec![output(2); 5000].into(), ..Bucket::new(group.kind) }];
+    br.transaction(|t| t.group_mod(&group)).expect("adds");
+    let client = Client::new(&br, PeerKind::Service, Version::V13);
+    let ask = |body| client.send(&Message::StatsRequest { more: false, body });
+    let flows = || StatsRequest::Flow(Default::default());
+    let before = too_long();
+    for (n, body) in [flows(), StatsRequest::GroupDesc(1)].into_iter().enumerate() {
+        assert_eq!(error_of(&ask(body)), Some(OfpError::BrcMultipartBufferOverflow));
+        assert_eq!(too_long(), before + 1 + n as u64);
+    }
+    // An empty reply is one where OpenFlow has no such error, and where there is nothing.
+    let old = Client::new(&br, PeerKind::Service, Version::V10);
+    assert!(matches!(old.ask(flows()), StatsReply::Flow(flows) if flows.is_empty()));
+    let nothing = FlowStatsRequest { table_id: Some(9), ..FlowStatsRequest::default() };
+    assert_eq!(client.ask(StatsRequest::Flow(nothing)), StatsReply::Flow(Vec::new()));
+    assert_eq!(too_long(), before + 3);
+    // What fits is sent.
+    br.flow_mod(&add(in_port(2), 2, vec![])).expect("adds");
+    let StatsReply::Flow(sent) = client.ask(flows()) else { panic!("flows") };
+    assert_eq!((sent.len(), too_long()), (1, before + 4));
+    // A single message.
+    let new = Client::new(&br, PeerKind::Service, Version::V14);
+    let forwarded = RequestForward { xid: 0, request: ForwardedRequest::Group(group) };
+    new.peer.notify(&Message::RequestForward(Box::new(forwarded)));
+    assert!(new.waiting().is_empty());
+    assert_eq!(too_long(), before + 5);
 }

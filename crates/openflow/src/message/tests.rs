@@ -614,10 +614,23 @@ fn a_message_that_does_not_fit_is_not_written() {
     let mut writer = ReplyWriter::new(Version::V13, 1, MessageKind::FlowReply).expect("a reply");
     assert!(writer.push(&Entry::Flow(&note)).is_none());
     assert!(writer.push(&Entry::Flow(&FlowStats::blank(0, Match::ANY))).is_none());
+    assert_eq!((writer.written(), writer.left_out()), (1, 1));
     let Ok((_, _, Message::StatsReply { body: StatsReply::Flow(flows), .. })) = decode(&writer.finish()) else {
         panic!("a whole message");
     };
     assert_eq!(flows.len(), 1);
+}
+
+#[test]
+fn features_have_the_ports_that_fit() {
+    let port = PortDesc { name: "p".into(), ..PortDesc::default() };
+    let features = Features { ports: vec![port; 1500], ..Features::default() };
+    for (version, length, n) in [(Version::V10, 48, 1364), (Version::V12, 64, 1023), (Version::V13, 64, 0)] {
+        let bytes = encode(version, 1, &Message::FeaturesReply(Box::new(features.clone())));
+        assert_eq!(bytes.len(), 32 + n * length, "{version:?}");
+        let Ok((_, _, Message::FeaturesReply(read))) = decode(&bytes) else { panic!("a whole message") };
+        assert_eq!(read.ports.len(), n);
+    }
 }
 
 #[test]
