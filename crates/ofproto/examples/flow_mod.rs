@@ -1,9 +1,9 @@
-//! What one change of a flow table costs with many flows cached: `flow_mod [MEGAFLOWS [SOURCES]]`, 100,000 flows of
-//! 1,000 sources if nothing is said. Prints a line of JSON for each change: milliseconds from the flow-mod until no
-//! cached flow is stale, how many flows looked into the table, how many the change could affect (those that have packets
-//! in common with the rule, by their matches), how many were translated again, and how many came out different.
+//! Measures the cost of a flow table change with many cached flows: `flow_mod [MEGAFLOWS [SOURCES]]`, by default 100,000 flows
+//! of 1,000 sources. Prints a line of JSON for each change: milliseconds from the flow-mod until no
+//! cached flow is stale, the number of flows that looked into the table, of flows that the change could affect (because they
+//! share packets with the rule, by their matches), of flows translated again, and of flows that changed.
 //!
-//! Sources are told apart in table 0, destinations in table 1, each by a rule of its own.
+//! Each source has a rule of its own in table 0, and each destination one in table 1.
 
 mod common;
 
@@ -72,7 +72,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         bench.flow(&line)?;
         let report = bench.switch.pass(Extent::Changes);
         let ms = began.elapsed().as_secs_f64() * 1000.0;
-        // A full pass finds none that is stale.
+        // A full pass finds no stale flow.
         let fixed_up = bench.switch.pass(Extent::Full).fixed_up;
         let line = json!({
             "change": what,
@@ -92,7 +92,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// A match without the ingress port: rules have the bridge's numbers, datapath flows the datapath's.
+/// A match without the ingress port, which rules number by the bridge and datapath flows by the datapath.
 fn without_port(m: &Match) -> Match {
     let mut m = m.clone();
     m.clear(Field::InPortOxm);

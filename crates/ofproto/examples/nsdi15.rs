@@ -1,10 +1,10 @@
 //! The experiment of "The Design and Implementation of Open vSwitch" (NSDI'15, section 7.2): four flows, and short TCP
 //! connections of one request and one response each, 400 at a time, between two hosts, with source ports at random:
-//! `nsdi15 [--connections N]`, a million if nothing is said. Prints a line of JSON for each row of the paper's tables 1
-//! (what each optimisation of the classifier saves) and 2 (look-ups a packet, with and without microflow cache).
+//! `nsdi15 [--connections N]`, a million by default. Prints a line of JSON for each row of the paper's tables 1
+//! (the effect of each optimisation of the classifier) and 2 (look-ups per packet, with and without microflow cache).
 //!
-//! The hosts are one on either side of the flows of priority 2 and 4, so that packets there and back end at different
-//! priorities.
+//! The hosts' addresses lie on either side of the flows of priority 2 and 4, so that packets of the two directions match flows
+//! of different priorities.
 
 mod common;
 
@@ -30,7 +30,7 @@ const SYN: u16 = 2;
 const ACK: u16 = 0x10;
 const PSH: u16 = 8;
 const FIN: u16 = 1;
-/// A connection's packets: whether the client sends it, and its flags.
+/// The packets of a connection: true if the client sends it, and its flags.
 const PACKETS: [(bool, u16); 10] = [
     (true, SYN),
     (false, SYN | ACK),
@@ -44,7 +44,7 @@ const PACKETS: [(bool, u16); 10] = [
     (true, ACK),
 ];
 
-/// How one run is.
+/// The settings of one run.
 struct Setting {
     megaflows: bool,
     options: Options,
@@ -67,7 +67,7 @@ fn frame(from_client: bool, flags: u16) -> Vec<u8> {
     flow::compose::compose(&key, &[])
 }
 
-/// Where a frame of this experiment has its TCP ports.
+/// The offset of the TCP ports in frames of this experiment.
 const PORTS_AT: usize = 14 + 20;
 
 fn run(setting: &Setting, connections: u64) -> Result<Bench, Box<dyn std::error::Error>> {
@@ -85,7 +85,7 @@ fn run(setting: &Setting, connections: u64) -> Result<Bench, Box<dyn std::error:
     while left > 0 {
         let n = left.min(PARALLEL);
         left -= n;
-        // Each session has a port of its own at the server.
+        // Each session has a server port of its own.
         let ports: Vec<(u16, u16)> =
             (0..n).map(|session| (1024 + rng.below(64_512) as u16, 12_000 + session as u16)).collect();
         for ((from_client, _), frame) in PACKETS.iter().zip(&frames) {

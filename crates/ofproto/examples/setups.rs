@@ -1,6 +1,6 @@
-//! What a flow set-up costs on one thread, without any other beside it: `setups PCAP FLOWS [PACKETS]`. Reads flows as
-//! `ovs-ofctl add-flows` takes them, sends each packet of the capture file once into port 1, and prints a line of JSON:
-//! set-ups a second, megaflows, and the bytes that are remembered of each.
+//! Measures the cost of a flow set-up on a single thread: `setups PCAP FLOWS [PACKETS]`. Reads flows in the format of
+//! `ovs-ofctl add-flows`, sends each packet of the capture file once into port 1, and prints a line of JSON:
+//! set-ups per second, the number of megaflows, and the memory of each in bytes.
 
 mod common;
 

@@ -1,7 +1,7 @@
-//! Files of OpenFlow 1.4 messages through a connection of a bridge: `stream FILE...`. Prints a line of JSON for each file:
-//! its bytes, and seconds until a barrier behind it was answered. The switch runs on a thread of its own, without packets,
-//! and the connection is a Unix socket, so that what is measured, or counted by a tool that runs the program, is mostly
-//! what the switch does for the messages.
+//! Sends files of OpenFlow 1.4 messages through a connection of a bridge: `stream FILE...`. Prints a line of JSON for each file:
+//! its size, and the seconds until the reply to a barrier after it. The switch runs on a thread of its own, without packets,
+//! and the connection is a Unix socket, so that a profile of the program mostly shows the processing of messages in the
+//! switch.
 
 use base::Clock;
 use ofproto::{PeerKind, Service, ServiceConfig, Settings, Switch};
@@ -15,9 +15,9 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-/// Type of a message that answers a barrier (OpenFlow 1.4 section 7.1.1).
+/// The type of a barrier reply (OpenFlow 1.4 section 7.1.1).
 const BARRIER_REPLY: u8 = 21;
-/// Type of an error.
+/// The type of an error.
 const ERROR: u8 = 1;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -60,7 +60,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Reads until a barrier is answered. How many errors came.
+/// Reads until the barrier reply. Returns the number of errors before it.
 fn until_barrier(socket: &mut UnixStream) -> std::io::Result<u64> {
     let (mut framer, mut chunk, mut errors) = (Framer::default(), vec![0; 1 << 16], 0);
     loop {

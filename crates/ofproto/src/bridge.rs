@@ -24,7 +24,7 @@ use vlog::{RateLimit, warn_rl};
 use xlate::model::{PriorityTags, VlanSet, new_tables};
 use xlate::{Bridge, BridgeId, Bundle, MacTable, Port, PortConfig, PortOut, Tables, VlanMode};
 
-/// Messages a minute about fragments that are logged, and in one burst.
+/// Rate limit of log messages about fragments: messages per minute, and burst.
 static FRAGMENTS_LIMIT: RateLimit = RateLimit::new(60, 5);
 
 /// A bridge.
@@ -42,10 +42,10 @@ pub struct Ofproto {
     pub(crate) expirable: Expirable,
     pub(crate) table_configs: TableConfigs,
     connections: Connections,
-    /// By what its continuations are known: nobody outside can guess it. The lower 32 bits are free.
+    /// Identifies the bridge's own continuations: it cannot be guessed from outside. The lower 32 bits are free.
     mark: u128,
     pub(crate) tlvs: Mutex<TlvTable>,
-    /// Exporters, if there are any.
+    /// The IPFIX exporters, if there are any.
     pub(crate) ipfix: ArcSwapOption<Running>,
 }
 
@@ -60,7 +60,7 @@ struct State {
     miss_to_controller: bool,
 }
 
-/// What a bridge calls itself towards controllers (OFPST_DESC).
+/// The identity of a bridge in OFPST_DESC.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Identity {
     /// Datapath id.
@@ -73,55 +73,55 @@ pub struct Identity {
     pub sw_desc: String,
     /// Serial number.
     pub serial_desc: String,
-    /// In the user's words.
+    /// The user's description.
     pub dp_desc: String,
 }
 
-/// A port to be.
+/// The specification of a port.
 #[derive(Clone, Debug)]
 pub struct PortSpec {
     /// OpenFlow port number.
     pub no: PortNo,
     /// Name of the interface.
     pub name: String,
-    /// What is behind it.
+    /// The destination of its output.
     pub out: PortOut,
-    /// Its device; none for patch ports.
+    /// Its device; `None` for patch ports.
     pub device: Option<Arc<dyn Netdev>>,
-    /// Its address: of the device, or one made up for a patch port.
+    /// Its MAC address: that of the device, or a generated one for a patch port.
     pub mac: MacAddr,
 }
 
 /// A port of a bridge.
 #[derive(Clone, Debug)]
 pub struct OfPort {
-    /// What it was made as.
+    /// The specification that it was created from.
     pub spec: PortSpec,
-    /// As set by port modifications.
+    /// Its configuration, set by port modifications.
     pub config: PortConfig,
-    /// Packets through a patch port.
+    /// Its counters, if it is a patch port.
     pub patch: Arc<PatchCounters>,
-    /// When it was added, in milliseconds of the switch's clock.
+    /// The time when it was added, in milliseconds of the switch's clock.
     pub created_ms: u64,
 }
 
 impl OfPort {
-    /// Whether it and its link are up.
+    /// Returns true if the port is up, and so is its link.
     pub(crate) fn is_live(&self) -> bool {
         !self.config.down && self.spec.device.as_ref().is_none_or(|device| device.status().carrier)
     }
 }
 
-/// What went through a patch port.
+/// The counters of a patch port.
 #[derive(Debug, Default)]
 pub struct PatchCounters {
-    /// Packets in.
+    /// Packets received.
     pub rx_packets: AtomicU64,
-    /// Bytes in.
+    /// Bytes received.
     pub rx_bytes: AtomicU64,
-    /// Packets out.
+    /// Packets sent.
     pub tx_packets: AtomicU64,
-    /// Bytes out.
+    /// Bytes sent.
     pub tx_bytes: AtomicU64,
 }
 
@@ -145,8 +145,8 @@ pub struct BundleSpec {
 }
 
 impl State {
-    /// Whether ports and bundles are just these already.
-    fn is_made_of(&self, specs: &[PortSpec], bundles: &[BundleSpec]) -> bool {
+    /// Returns true if ports and bundles already equal these.
+    fn equals(&self, specs: &[PortSpec], bundles: &[BundleSpec]) -> bool {
         self.bundles == bundles
             && self.ports.len() == specs.len()
             && specs.iter().all(|spec| self.ports.get(&spec.no).is_some_and(|port| port.spec.is_same(spec)))
@@ -154,7 +154,7 @@ impl State {
 }
 
 impl PortSpec {
-    /// Whether it says the same, of the same device.
+    /// Returns true if both specifications are equal and have the same device.
     fn is_same(&self, other: &Self) -> bool {
         let same_device = match (&self.device, &other.device) {
             (Some(a), Some(b)) => Arc::ptr_eq(a, b),
@@ -165,14 +165,14 @@ impl PortSpec {
     }
 }
 
-/// How a set of ports changed.
+/// A change of a port.
 #[derive(Clone, Debug)]
 pub enum PortChange {
-    /// A port came.
+    /// A port was added.
     Added(OfPort),
-    /// A port went.
+    /// A port was deleted.
     Deleted(OfPort),
-    /// A port changed.
+    /// A port was modified.
     Modified(OfPort),
 }
 
@@ -200,37 +200,37 @@ impl Ofproto {
         }
     }
 
-    /// By what its continuations are known; the lower 32 bits are zero.
+    /// The number that identifies the bridge's continuations; the lower 32 bits are zero.
     pub(crate) fn mark(&self) -> u128 {
         self.mark
     }
 
-    /// Its number.
+    /// The bridge's number.
     pub fn id(&self) -> BridgeId {
         self.id
     }
 
-    /// Its name.
+    /// The bridge's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its flow tables.
+    /// The bridge's flow tables.
     pub fn tables(&self) -> &Tables {
         &self.tables
     }
 
-    /// Its OpenFlow connections.
+    /// The bridge's OpenFlow connections.
     pub fn connections(&self) -> &Connections {
         &self.connections
     }
 
-    /// Its learned addresses.
+    /// The bridge's MAC table.
     pub fn macs(&self) -> &RwLock<MacTable> {
         &self.macs
     }
 
-    /// The switch that it is part of, while that lives.
+    /// The switch that the bridge belongs to, unless it has been dropped.
     pub fn switch(&self) -> Option<Arc<Switch>> {
         self.switch.upgrade()
     }
@@ -247,12 +247,12 @@ impl Ofproto {
         }
     }
 
-    /// What it calls itself.
+    /// Returns the bridge's identity.
     pub fn identity(&self) -> Identity {
         self.state.read().identity.clone()
     }
 
-    /// Sets what it calls itself.
+    /// Sets the bridge's identity.
     pub fn set_identity(&self, identity: Identity) {
         self.state.write().identity = identity;
     }
@@ -264,12 +264,12 @@ impl Ofproto {
         }
     }
 
-    /// What is done with IP fragments.
+    /// The treatment of IP fragments.
     pub(crate) fn fragments(&self) -> FragHandling {
         self.state.read().fragments
     }
 
-    /// Sets what is done with IP fragments. They are never put together: that changes nothing.
+    /// Sets the treatment of IP fragments. The switch never reassembles them: that setting changes nothing.
     pub(crate) fn set_fragments(&self, fragments: FragHandling) {
         if fragments == FragHandling::Reassemble {
             let mode = openflow::print::frag_name(fragments);
@@ -279,22 +279,22 @@ impl Ofproto {
         }
     }
 
-    /// Sets whether what DHCP servers say goes to the local port in any case.
+    /// Sets whether replies of DHCP servers also go to the local port.
     pub(crate) fn set_dhcp_to_local(&self, on: bool) {
         if std::mem::replace(&mut self.state.write().dhcp_to_local, on) != on {
             self.rebuild();
         }
     }
 
-    /// Sets whether packets without a flow go to controllers: if one is connected that speaks OpenFlow 1.2 or earlier,
-    /// where that is what a miss does unless the controller says otherwise.
+    /// Updates whether packets without a flow go to controllers: if a connected controller speaks OpenFlow 1.2 or earlier,
+    /// where this is the default action of a table miss.
     pub(crate) fn update_miss_to_controller(&self) {
         let mut on = false;
         self.connections.for_each(|peer| {
             let state = peer.state.lock();
             on |= match peer.remote.kind {
                 PeerKind::Controller => true,
-                // One that has asked for packets, as `ovs-ofctl monitor` does.
+                // A service connection that asked for packets, as `ovs-ofctl monitor` does.
                 PeerKind::Service => state.miss_send_len > 0,
                 PeerKind::Snoop => false,
             } && state.controller_id == 0
@@ -306,17 +306,17 @@ impl Ofproto {
         }
     }
 
-    /// Chooses the fields of a table whose prefixes are tracked (Flow_Table:prefixes); `None` for the usual ones.
+    /// Sets the fields of a table whose prefixes are tracked (Flow_Table:prefixes); `None` for the default ones.
     pub fn set_prefixes(&self, table: u8, fields: Option<&[flow::Field]>) {
         let Some(table) = self.tables.get(usize::from(table)) else { return };
         let fields = fields.unwrap_or(&classifier::DEFAULT_PREFIXES);
         if table.rules.prefixes() != fields && table.rules.set_prefixes(fields).is_ok() {
-            self.searched_otherwise();
+            self.lookups_changed();
         }
     }
 
-    /// Look-ups find what they found before, but read other bits: cached flows are made anew.
-    pub fn searched_otherwise(&self) {
+    /// Invalidates cached flows because look-ups read other bits than before, with the same results.
+    pub fn lookups_changed(&self) {
         if let Some(switch) = self.switch() {
             switch.changed(crate::Change::Bridge(self.id));
         }
@@ -329,20 +329,20 @@ impl Ofproto {
         }
     }
 
-    /// Forgets learned addresses.
+    /// Removes all learned addresses.
     pub fn flush_macs(&self) {
         if self.macs.write().flush() {
             self.changed(Change::Bridge(self.id));
         }
     }
 
-    /// Sets ports and bundles to exactly these, and returns what changed. A port keeps its configuration while its
-    /// number and name stay. Cached flows are out of date only if something did change.
+    /// Sets ports and bundles to exactly these, and returns the changes. A port keeps its configuration while its
+    /// number and name stay. Cached flows are only invalidated if there was a change.
     pub fn set_ports(&self, specs: Vec<PortSpec>, bundles: Vec<BundleSpec>) -> Vec<PortChange> {
         let now = self.switch().map_or(0, |s| s.clock().now().0);
-        // Packets that cross patch ports look at the ports there are, and wait for no more than the exchange.
+        // Packets that cross patch ports read the ports, and must not wait longer than the exchange takes.
         let state = self.state.upgradable_read();
-        if state.is_made_of(&specs, &bundles) {
+        if state.equals(&specs, &bundles) {
             return Vec::new();
         }
         let mut old = state.ports.clone();
@@ -381,7 +381,7 @@ impl Ofproto {
         drop(state);
         drop(before);
         self.rebuild();
-        // Nothing is learned on these ports any more. What they knew is forgotten.
+        // Nothing is learned on these ports any more, and their addresses are removed.
         let mut flushed = false;
         for change in &changes {
             base::coverage!(ofproto_update_port);
@@ -395,7 +395,7 @@ impl Ofproto {
         changes
     }
 
-    /// Sets the configuration of a port (OFPT_PORT_MOD). Returns the port as it is then, or `None` if there is none.
+    /// Sets the configuration of a port (OFPT_PORT_MOD). Returns the port after the change, or `None` if there is none.
     pub fn set_port_config(&self, no: PortNo, config: PortConfig) -> Option<OfPort> {
         let port = {
             let mut state = self.state.write();
@@ -408,7 +408,7 @@ impl Ofproto {
         Some(port)
     }
 
-    /// Notes that links of ports may be up or down that were not: groups watch them.
+    /// Reports that links of ports may have gone up or down, as groups watch them.
     pub(crate) fn links_changed(&self) {
         let view = self.switch().and_then(|s| s.network().bridges.get(&self.id).cloned());
         let state = self.state.read();
@@ -421,37 +421,37 @@ impl Ofproto {
         }
     }
 
-    /// Its ports, by number.
+    /// Returns all ports, by number.
     pub fn ports(&self) -> Vec<OfPort> {
         self.state.read().ports.values().cloned().collect()
     }
 
-    /// The number of its ports.
+    /// The number of ports.
     pub(crate) fn n_ports(&self) -> usize {
         self.state.read().ports.len()
     }
 
-    /// One port.
+    /// Returns one port.
     pub fn port(&self, no: PortNo) -> Option<OfPort> {
         self.state.read().ports.get(&no).cloned()
     }
 
-    /// The counters of a patch port, without a copy of the rest of the port.
+    /// Returns the counters of a patch port, without a copy of the rest of the port.
     pub(crate) fn patch_counters(&self, no: PortNo) -> Option<Arc<PatchCounters>> {
         self.state.read().ports.get(&no).map(|port| Arc::clone(&port.patch))
     }
 
-    /// The port of this name.
+    /// Returns the port with this name.
     pub fn port_named(&self, name: &str) -> Option<OfPort> {
         self.state.read().ports.values().find(|p| p.spec.name == name).cloned()
     }
 
-    /// The bundles of NORMAL.
+    /// Returns the bundles of NORMAL.
     pub fn bundles(&self) -> Vec<BundleSpec> {
         self.state.read().bundles.clone()
     }
 
-    /// What translations see of it. Names and VLANs that `old`, its view so far, has are shared with that.
+    /// Builds the bridge's view for translations. Shares names and VLAN sets with the previous view `old` where they are equal.
     pub(crate) fn view(&self, old: Option<&Bridge>) -> Bridge {
         let state = self.state.read();
         let members = state.bundles.iter().enumerate().flat_map(|(i, b)| b.ports.iter().map(move |no| (*no, i)));
@@ -471,7 +471,7 @@ impl Ofproto {
                 (*no, view)
             })
             .collect();
-        // Bundles rarely move, so the one at the same index is likely the same.
+        // Bundles rarely move, so that the one at the same index is likely equal.
         let old_bundle = |i: usize| old.and_then(|old| old.bundles.get(i));
         let bundles = state.bundles.iter().enumerate().map(|(i, b)| bundle_view(b, &state.ports, old_bundle(i)));
         Bridge {
@@ -492,7 +492,7 @@ impl Ofproto {
     }
 }
 
-/// The name, without a copy of its own if `old` is the same.
+/// Returns the name, sharing that of `old` if it is equal.
 fn shared_name(old: Option<&Arc<str>>, name: &str) -> Arc<str> {
     old.filter(|old| ***old == *name).map_or_else(|| Arc::from(name), Arc::clone)
 }

@@ -1,4 +1,4 @@
-//! What packets cause beside their forwarding, applied.
+//! Applies the effects of packets beside their forwarding.
 
 use crate::revalidate::{Change, Uses};
 use crate::switch::Switch;
@@ -7,18 +7,18 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use xlate::Effect;
 
-/// How the switch knows of packets.
+/// The time at which packets were seen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Seen {
-    /// One just came.
+    /// Just now.
     Now,
-    /// The datapath counted them some time ago. Whatever they were to teach was learned when their flow was made; what
-    /// has changed since is newer than they are.
+    /// Some time ago: the datapath counted them. Their addresses and flows were learned when their flow was installed, and
+    /// later changes are newer than the packets.
     Earlier,
 }
 
 impl Switch {
-    /// Applies what a flow with these effects and addresses causes, for packets that the datapath counted.
+    /// Applies the effects and addresses of a flow for packets that the datapath counted.
     pub(crate) fn push(&self, effects: &[Effect], uses: &Uses, packets: u64, bytes: u64, used: Millis) {
         if packets == 0 {
             return;
@@ -34,13 +34,13 @@ impl Switch {
         }
     }
 
-    /// Applies `effects` for `packets` packets of `bytes` bytes together, the last of which came at `now`.
+    /// Applies `effects` for `packets` packets of `bytes` bytes in total, the last of which arrived at `now`.
     pub(crate) fn apply(&self, effects: &[Effect], packets: u64, bytes: u64, now: Millis, seen: Seen) {
         if packets == 0 {
             return;
         }
         let mut net = None;
-        // Of the bridge that the last look-up was in, where the next one mostly is, too.
+        // The tables of the bridge of the last look-up, where the next one mostly is as well.
         let mut tables = None;
         for effect in effects {
             match effect {

@@ -1,8 +1,9 @@
-//! Which flow makes room for another in a table that is full (Flow_Table:overflow_policy of ovs-vswitchd.conf.db(5)).
+//! Selects the flow to evict from a full table (Flow_Table:overflow_policy of ovs-vswitchd.conf.db(5)).
 //!
-//! Only flows that time out do. They fall into groups by the values of some fields; of the largest group, the flow of the
-//! lowest importance goes that expires soonest. Groups and flows are kept in that order from when a table first overflows
-//! until it has not for a while; as packets put off the end of flows, the order is made anew every second.
+//! Only flows with a timeout are evicted. They form groups by the values of some fields; the eviction removes a flow of the
+//! largest group, with the lowest importance and then the earliest expiry. Groups and flows are kept in that order from the
+//! first overflow of a table until none has happened for a while; as packets put off expiries, the order is rebuilt every
+//! second.
 
 use crate::expire::expiry;
 use crate::flow_table::RemovedReason;
@@ -16,24 +17,25 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use xlate::Rule;
 
-/// Milliseconds for which an order is taken for the right one.
+/// Milliseconds for which an order counts as up to date.
 const ORDER_MS: u64 = 1000;
-/// Milliseconds for which it is kept up to date without being used.
+/// Milliseconds for which an unused order is maintained.
 const IDLE_MS: u64 = 10_000;
 
-/// What a flow is chosen by among its group: the least of them goes. The last is the rule's address, by which it is found.
-type Place = (u16, Millis, usize);
+/// The rank of a flow in its group: importance, expiry, and the address of the rule, which identifies it. The lowest rank is
+/// evicted.
+type EvictionRank = (u16, Millis, usize);
 
-/// The flows of a table that may make room, in order.
+/// The flows of a table that may be evicted, in order.
 #[derive(Debug)]
 pub(crate) struct Evictable {
     by: Vec<Subfield>,
     made: Millis,
     used: Millis,
-    rules: HashMap<usize, (Arc<Rule>, Vec<u128>, Place)>,
-    groups: HashMap<Vec<u128>, BTreeSet<Place>>,
-    /// The first flow of each group, and which group that is, the largest group first.
-    firsts: BTreeMap<(Reverse<usize>, Place), Vec<u128>>,
+    rules: HashMap<usize, (Arc<Rule>, Vec<u128>, EvictionRank)>,
+    groups: HashMap<Vec<u128>, BTreeSet<EvictionRank>>,
+    /// The first flow of each group, with the group's key, the largest group first.
+    firsts: BTreeMap<(Reverse<usize>, EvictionRank), Vec<u128>>,
 }
 
 impl Evictable {
@@ -44,48 +46,48 @@ impl Evictable {
         order
     }
 
-    /// Puts a flow among the others, if it times out.
+    /// Adds a flow if it has a timeout.
     pub(crate) fn insert(&mut self, rule: &Arc<Rule>) {
         let Some(expiry) = expiry(rule).filter(|_| !rule.is_hidden()) else { return };
         let address = Arc::as_ptr(rule).addr();
-        let (group, place) = (group_of(rule, &self.by), (rule.importance, expiry, address));
-        self.change_group(&group, |places| _ = places.insert(place));
-        self.rules.insert(address, (Arc::clone(rule), group, place));
+        let (group, rank) = (group_of(rule, &self.by), (rule.importance, expiry, address));
+        self.change_group(&group, |ranks| _ = ranks.insert(rank));
+        self.rules.insert(address, (Arc::clone(rule), group, rank));
     }
 
-    /// Takes a flow away, if it is there.
+    /// Removes a flow if it is there.
     pub(crate) fn remove(&mut self, rule: &Arc<Rule>) {
-        if let Some((_, group, place)) = self.rules.remove(&Arc::as_ptr(rule).addr()) {
-            self.change_group(&group, |places| _ = places.remove(&place));
+        if let Some((_, group, rank)) = self.rules.remove(&Arc::as_ptr(rule).addr()) {
+            self.change_group(&group, |ranks| _ = ranks.remove(&rank));
         }
     }
 
-    fn change_group(&mut self, group: &[u128], change: impl FnOnce(&mut BTreeSet<Place>)) {
-        let mut places = self.groups.remove(group).unwrap_or_default();
-        let first = |places: &BTreeSet<Place>| places.first().map(|place| (Reverse(places.len()), *place));
-        if let Some(key) = first(&places) {
+    fn change_group(&mut self, group: &[u128], change: impl FnOnce(&mut BTreeSet<EvictionRank>)) {
+        let mut ranks = self.groups.remove(group).unwrap_or_default();
+        let first = |ranks: &BTreeSet<EvictionRank>| ranks.first().map(|rank| (Reverse(ranks.len()), *rank));
+        if let Some(key) = first(&ranks) {
             self.firsts.remove(&key);
         }
-        change(&mut places);
-        if let Some(key) = first(&places) {
+        change(&mut ranks);
+        if let Some(key) = first(&ranks) {
             self.firsts.insert(key, group.to_vec());
-            self.groups.insert(group.to_vec(), places);
+            self.groups.insert(group.to_vec(), ranks);
         }
     }
 
-    /// The flow that is to go first.
+    /// Returns the flow to evict first.
     fn first(&self) -> Option<Arc<Rule>> {
         let (_, (_, _, address)) = self.firsts.first_key_value()?.0;
         self.rules.get(address).map(|(rule, ..)| Arc::clone(rule))
     }
 
-    /// Whether it has long not been used.
+    /// Returns true if it has not been used for a while.
     pub(crate) fn is_idle(&self, now: Millis) -> bool {
         now.since(self.used) > IDLE_MS
     }
 }
 
-/// What a flow has in these fields; 0 in those that it does not match on.
+/// The values that a flow matches in these fields; 0 for fields that it does not match.
 fn group_of(rule: &Rule, by: &[Subfield]) -> Vec<u128> {
     if by.is_empty() {
         return Vec::new();
@@ -99,7 +101,7 @@ fn group_of(rule: &Rule, by: &[Subfield]) -> Vec<u128> {
 }
 
 impl Transaction<'_> {
-    /// Makes room for one more flow in a table that is full.
+    /// Makes room for one more flow in a full table, by evicting one if the table allows that.
     ///
     /// Error: `OFPFMFC_TABLE_FULL`.
     pub(crate) fn make_room(&mut self, table: u8) -> Result<(), OfpError> {
@@ -107,15 +109,15 @@ impl Transaction<'_> {
         if self.evict(table, &overflow) { Ok(()) } else { Err(OfpError::FmfcTableFull) }
     }
 
-    /// Has a table hold no more flows than it may, as far as there are any that make room.
-    pub(crate) fn make_fit(&mut self, table: u8) {
+    /// Evicts flows until the table is within its limit, as far as there are any to evict.
+    pub(crate) fn enforce_limit(&mut self, table: u8) {
         while let Some(overflow) = self.bridge.table_configs.overflow(table, self.n_flows(table))
             && self.n_flows(table) > overflow.max_flows
             && self.evict(table, &overflow)
         {}
     }
 
-    /// Whether a flow could be evicted.
+    /// Evicts a flow; returns false if there is none to evict.
     fn evict(&mut self, table: u8, overflow: &Overflow) -> bool {
         let (Some(by), now) = (&overflow.evict_by, self.now) else { return false };
         let current = self.writer.evictable.get(&table);

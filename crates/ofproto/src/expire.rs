@@ -11,26 +11,26 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use xlate::Rule;
 
-/// Learned addresses that are removed together: packets wait for the table meanwhile.
+/// The number of learned addresses removed at a time: packets wait for the table meanwhile.
 const AGED_AT_ONCE: usize = 256;
 
-/// Rules that are removed together: others may change the tables in between.
+/// The number of rules removed at a time: other changes of the tables can come in between.
 const EXPIRED_AT_ONCE: usize = 4096;
 /// Width of a slot of the timer wheel.
 const SLOT_MS: u64 = 256;
-/// Rules that are gone and may stay in the wheel, beside as many as there are others.
+/// The number of removed rules that may stay in the wheel, beyond the number of live ones.
 const GONE_MAX: usize = 1024;
 
-/// The rules of a bridge that have a timeout, in a timer wheel: looking for expired ones costs nothing for the others.
+/// The rules of a bridge with a timeout, in a timer wheel: finding expired rules does not visit the others.
 #[derive(Debug, Default)]
 pub(crate) struct Expirable(Mutex<Wheel>);
 
-/// Rules by when they expire if no packet comes. Packets put off the end of a rule without a word: it is found in its old
-/// slot then, and moves to its new one. Rules that are gone stay until their slot is due, or until there are many.
+/// Rules by their expiry if no packet comes. A packet puts off an expiry without updating the wheel: a due slot then moves the
+/// rule to its new slot. Removed rules stay until their slot is due, or until there are many of them.
 #[derive(Debug, Default)]
 struct Wheel {
     slots: BTreeMap<u64, Vec<Arc<Rule>>>,
-    /// Rules in the slots.
+    /// Rules in the slots, removed ones included.
     stored: usize,
     /// Rules with a timeout that are in their tables.
     live: usize,
@@ -45,7 +45,7 @@ impl Expirable {
         }
     }
 
-    /// Notes that a rule is gone.
+    /// Records that a rule was removed.
     pub(crate) fn remove(&self, rule: &Arc<Rule>) {
         if expiry(rule).is_some() {
             let mut wheel = self.0.lock();
@@ -65,7 +65,7 @@ impl Wheel {
         }
     }
 
-    /// Takes the rules that are over at `now`.
+    /// Removes and returns the rules that have expired at `now`.
     fn take_expired(&mut self, now: Millis) -> Vec<(Arc<Rule>, RemovedReason)> {
         let later = self.slots.split_off(&(now.0 / SLOT_MS + 1));
         let due = std::mem::replace(&mut self.slots, later);
@@ -92,7 +92,7 @@ impl Wheel {
     }
 }
 
-/// When a rule expires if no packet comes; `None` for never.
+/// The expiry of a rule if no packet comes; `None` for never.
 pub(crate) fn expiry(rule: &Rule) -> Option<Millis> {
     let after = |secs: u16, since: Millis| (secs != 0).then(|| since.after(u64::from(secs) * 1000));
     let used = Millis(rule.stats().used.load(Ordering::Relaxed)).max(rule.created);
@@ -100,7 +100,7 @@ pub(crate) fn expiry(rule: &Rule) -> Option<Millis> {
     ends.into_iter().flatten().min()
 }
 
-/// Why a rule is over at `now`, if it is.
+/// The reason why a rule has expired at `now`; `None` if it has not.
 fn expired(rule: &Rule, now: Millis) -> Option<RemovedReason> {
     let over = |secs: u16, since: Millis| secs != 0 && now.since(since) >= u64::from(secs) * 1000;
     let used = Millis(rule.stats().used.load(Ordering::Relaxed)).max(rule.created);
@@ -114,8 +114,8 @@ fn expired(rule: &Rule, now: Millis) -> Option<RemovedReason> {
 }
 
 impl Ofproto {
-    /// Removes flows and learned addresses whose time is over, and returns the flows. Statistics should have been
-    /// pushed just before ([`crate::Switch::revalidate`]), or idle timeouts come early.
+    /// Removes expired flows and learned addresses, and returns the flows. The caller should push statistics
+    /// first ([`crate::Switch::revalidate`]), or idle timeouts come too early.
     pub fn expire(&self, now: Millis) -> Vec<Removed> {
         loop {
             let aged = self.macs().write().expire(now, AGED_AT_ONCE);
@@ -131,7 +131,7 @@ impl Ofproto {
         over.chunks(EXPIRED_AT_ONCE).flat_map(|some| self.remove_rules(some)).collect()
     }
 
-    /// The flows that are over at `now`, found by looking at all of them.
+    /// Finds the expired flows by visiting all of them.
     #[cfg(test)]
     pub(crate) fn scan_expired(&self, now: Millis) -> Vec<Arc<Rule>> {
         let mut all = self.collect(&crate::flow_table::Criteria::any());
@@ -139,7 +139,7 @@ impl Ofproto {
         all
     }
 
-    /// Rules in the timer wheel.
+    /// The number of rules in the timer wheel.
     #[cfg(test)]
     pub(crate) fn armed_timers(&self) -> usize {
         self.expirable.0.lock().stored

@@ -1,6 +1,6 @@
-//! What the datapath can do, as `dpif/show-dp-features` tells it, and what is refused because it cannot.
+//! The datapath's features, as `dpif/show-dp-features` prints them, and the refusal of flows that need others.
 //!
-//! The datapath reports its capabilities; none tracks connections yet. On a datapath for tests they are taken as if it
+//! The datapath reports its capabilities; no datapath tracks connections yet. A datapath for tests counts as if it
 //! did, so that tables can be traced.
 
 use dpif::Capabilities;
@@ -12,14 +12,14 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use vlog::{RateLimit, warn_rl};
 
-/// Refused actions a minute that are logged, and in one burst.
+/// Rate limit of log messages about refused actions: messages per minute, and burst.
 static REFUSED_LIMIT: RateLimit = RateLimit::new(1, 5);
 
-/// Something about connections that a datapath can, or cannot.
+/// A connection tracking feature.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Ct {
-    /// `ct_state`, and the action.
+    /// `ct_state`, and the `ct` action.
     State,
     /// Zones other than 0.
     Zone,
@@ -29,13 +29,13 @@ pub enum Ct {
     Label,
     /// Translation of addresses.
     Nat,
-    /// The original direction of IPv4 connections; `force` goes with it.
+    /// The original direction of IPv4 connections; includes `force`.
     Tuple,
-    /// The same of IPv6.
+    /// The original direction of IPv6 connections.
     Tuple6,
     /// `ct_clear`.
     Clear,
-    /// Messages about connections can be chosen.
+    /// Event masks: a choice of connection events.
     EventMask,
     /// Timeout policies.
     Timeout,
@@ -49,22 +49,22 @@ impl Ct {
     }
 }
 
-/// What is there on a datapath that tracks no connections.
+/// The features of a datapath without connection tracking.
 const UNTRACKED: u32 = Ct::Clear.bit();
-/// What is there on one that is to be taken as if it did. There are no timeout policies.
-const AS_IF: u32 = (Ct::ZeroSnat.bit() * 2 - 1) & !Ct::Timeout.bit();
+/// The features of a datapath that counts as tracking connections: all but timeout policies.
+const PRETENDED: u32 = (Ct::ZeroSnat.bit() * 2 - 1) & !Ct::Timeout.bit();
 
 #[derive(Clone, Copy)]
 enum Value {
     Has(bool),
     Number(fn(&Capabilities) -> u64),
     Flag(fn(&Capabilities) -> bool),
-    /// The VLAN tags that are looked at.
+    /// The number of VLAN tags parsed.
     Vlans,
     Ct(Ct),
 }
 
-/// Name for commands, title, value; in the order in which they are shown.
+/// Name for commands, title, value; in the order in which they are printed.
 const FEATURES: [(&str, &str, Value); 26] = [
     ("masked_set_action", "Masked set action", Value::Has(true)),
     ("tnl_push_pop", "Tunnel push pop", Value::Flag(|c| c.tunnels)),
@@ -94,12 +94,12 @@ const FEATURES: [(&str, &str, Value); 26] = [
     ("nd_ext", "IPv6 ND Extension", Value::Has(true)),
 ];
 
-/// What one datapath can, and what of that is used: that is to be less, if somebody says so.
+/// The features of a datapath, and the ones in use, which commands can reduce.
 #[derive(Debug)]
 pub(crate) struct Features {
     there: AtomicU32,
     used: AtomicU32,
-    /// Of the datapath, once there is one.
+    /// The datapath's capabilities, once it is attached.
     capabilities: OnceLock<Capabilities>,
 }
 
@@ -109,23 +109,23 @@ impl Default for Features {
     }
 }
 
-/// The answer to `dpif/set-dp-features`.
+/// The result of `dpif/set-dp-features`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Set {
-    /// It was set: translations are to be made again.
+    /// The feature was set: translations have to be repeated.
     Done,
-    /// Nothing was, and this is why.
+    /// The feature was not set, with the reason.
     Refused(String),
 }
 
 impl Features {
-    /// Connections are taken as if they were tracked.
+    /// Makes connections count as tracked.
     pub(crate) fn pretend(&self) {
-        self.there.store(AS_IF, Ordering::Relaxed);
-        self.used.store(AS_IF, Ordering::Relaxed);
+        self.there.store(PRETENDED, Ordering::Relaxed);
+        self.used.store(PRETENDED, Ordering::Relaxed);
     }
 
-    /// The datapath can do this.
+    /// Sets the datapath's capabilities.
     pub(crate) fn attach(&self, capabilities: Capabilities) {
         let _ = self.capabilities.set(capabilities);
     }
@@ -138,7 +138,7 @@ impl Features {
         self.used.load(Ordering::Relaxed) & what.bit() != 0
     }
 
-    /// What is there, and what is used of it.
+    /// Returns the datapath's value of a feature, and the one in use.
     fn values(&self, value: Value, vlans: usize) -> [Json; 2] {
         match value {
             Value::Has(there) => [there.into(), there.into()],
@@ -151,7 +151,7 @@ impl Features {
         }
     }
 
-    /// Titles with what is there, one a line.
+    /// Formats titles with the datapath's values, one per line.
     pub(crate) fn show(&self, vlans: usize) -> String {
         let mut out = String::new();
         for (_, title, value) in FEATURES {
@@ -162,7 +162,7 @@ impl Features {
         out
     }
 
-    /// Names with what is there.
+    /// Returns names with the datapath's values.
     pub(crate) fn show_json(&self, vlans: usize) -> Json {
         let members = FEATURES.iter().map(|(name, _, value)| {
             let [there, _] = self.values(*value, vlans);
@@ -171,7 +171,7 @@ impl Features {
         Json::Object(members.collect())
     }
 
-    /// One, or all, with what is used and what is there; `None` if there is none of this name.
+    /// Formats one feature, or all, with the values in use and those of the datapath; `None` for an unknown name.
     pub(crate) fn list(&self, name: Option<&str>, vlans: usize) -> Option<String> {
         let mut out = String::new();
         for (_, (known, title, value)) in named(name)? {
@@ -181,7 +181,7 @@ impl Features {
         Some(out)
     }
 
-    /// The same as an object.
+    /// Returns the same as an object.
     pub(crate) fn list_json(&self, name: Option<&str>, vlans: usize) -> Option<Json> {
         let members = named(name)?.map(|(_, (known, _, value))| {
             let [there, used] = self.values(value, vlans);
@@ -190,7 +190,7 @@ impl Features {
         Some(Json::Object(members.collect()))
     }
 
-    /// Uses something, or no more.
+    /// Enables or disables a feature.
     pub(crate) fn set(&self, name: &str, text: &str) -> Set {
         let refused = |why: &str| Set::Refused(why.to_owned());
         let Some((_, _, value)) = FEATURES.iter().find(|(known, ..)| *known == name) else {
@@ -210,7 +210,7 @@ impl Features {
             (Value::Has(_) | Value::Ct(_), None) => refused("Boolean value expected"),
             (Value::Ct(what), Some(on)) => {
                 if on && self.there.load(Ordering::Relaxed) & what.bit() == 0 {
-                    // (Spelled as scripts know it.)
+                    // (The misspelling is that of Open vSwitch, which scripts match.)
                     return refused("Can not enable features not supported by the datapth");
                 }
                 if on {
@@ -231,7 +231,7 @@ impl Features {
         }
     }
 
-    /// Whether flows with this match can be.
+    /// Checks that the datapath supports flows with this match.
     ///
     /// Errors: `NXBMC_CT_DATAPATH_SUPPORT`.
     pub(crate) fn check_match(&self, matching: &Match) -> Result<(), OfpError> {
@@ -257,7 +257,7 @@ impl Features {
         if refused { Err(OfpError::NxbmcCtDatapathSupport) } else { Ok(()) }
     }
 
-    /// Whether these actions can be carried out. If not, it is logged what the datapath lacks.
+    /// Checks that the datapath supports these actions. Logs the missing feature if not.
     ///
     /// Errors: `NXBAC_CT_DATAPATH_SUPPORT`.
     pub(crate) fn check_actions(&self, actions: &[Action]) -> Result<(), OfpError> {
@@ -301,7 +301,7 @@ impl Features {
 
 type Named = (&'static str, &'static str, Value);
 
-/// The feature of this name, or all of them in the order in which Open vSwitch lists them.
+/// Returns the feature with this name, or all of them in the order of Open vSwitch's list.
 fn named(name: Option<&str>) -> Option<impl Iterator<Item = (usize, Named)>> {
     let mut all: Vec<(usize, Named)> = FEATURES.into_iter().enumerate().collect();
     match name {
@@ -311,7 +311,7 @@ fn named(name: Option<&str>) -> Option<impl Iterator<Item = (usize, Named)>> {
     (!all.is_empty()).then(|| all.into_iter())
 }
 
-/// Features by their place in [`FEATURES`], in the order of the list.
+/// Indices into [`FEATURES`], in the order of the list.
 const LISTED: [usize; 26] =
     [5, 4, 2, 12, 25, 23, 1, 6, 18, 13, 7, 15, 17, 21, 8, 14, 22, 10, 11, 20, 24, 16, 0, 9, 19, 3];
 
@@ -319,7 +319,7 @@ const LISTED: [usize; 26] =
 mod tests {
     use super::*;
 
-    /// The features of a switch with a datapath of these capabilities.
+    /// The features of a switch on a datapath with these capabilities.
     fn attached() -> Features {
         let features = Features::default();
         features.attach(Capabilities { sample_nesting_max: 10, mpls_depth_max: 3, ..Capabilities::default() });
@@ -343,9 +343,9 @@ mod tests {
 
     #[test]
     fn every_feature_is_listed_once() {
-        let mut places = LISTED;
-        places.sort_unstable();
-        assert!(places.iter().enumerate().all(|(i, place)| i == *place));
+        let mut indices = LISTED;
+        indices.sort_unstable();
+        assert!(indices.iter().enumerate().all(|(i, place)| i == *place));
         let features = attached();
         let list = features.list(None, 1).expect("all");
         assert!(
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set() {
+    fn features_can_be_disabled() {
         let features = attached();
         let why = |name, value| match features.set(name, value) {
             Set::Done => String::new(),
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused() {
+    fn unsupported_flows_are_refused() {
         const ACTION: Option<OfpError> = Some(OfpError::NxbacCtDatapathSupport);
         const MATCH: Option<OfpError> = Some(OfpError::NxbmcCtDatapathSupport);
         let features = Features::default();

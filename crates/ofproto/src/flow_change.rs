@@ -1,11 +1,11 @@
-//! What a transaction did to flows, in the order in which it did it, for those who watch them
+//! A transaction's changes to flows, in order, for flow monitors
 //! ([`crate::conn::Connections`]).
 
 use crate::flow_table::RemovedReason;
 use std::sync::Arc;
 use xlate::Rule;
 
-/// Whose request led to a change.
+/// The connection and request that led to a change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Requester {
     /// The connection's number.
@@ -14,35 +14,35 @@ pub(crate) struct Requester {
     pub(crate) xid: u32,
 }
 
-/// Something that happened to a flow.
+/// A change of a flow.
 #[derive(Clone, Debug)]
 pub(crate) struct FlowChange {
-    /// The flow, as it is behind the change; as it was before it is gone.
+    /// The flow after the change; a deleted flow as it was.
     pub(crate) rule: Arc<Rule>,
-    /// What happened.
+    /// The kind of change.
     pub(crate) what: What,
-    /// Who asked for it; nobody, if the switch does it by itself.
+    /// The requester; `None` if the switch made the change by itself.
     pub(crate) by: Option<Requester>,
 }
 
-/// What happened to a flow.
+/// The kind of change to a flow.
 #[derive(Clone, Debug)]
 pub(crate) enum What {
-    /// It was added, in the place of another of the same match and priority if there was one.
+    /// The flow was added, and replaced another one of the same match and priority if there was one.
     Added {
-        /// That other.
+        /// The replaced flow.
         replaced: Option<Arc<Rule>>,
     },
     /// Its actions or its cookie changed.
     Modified {
-        /// As it was before.
+        /// The flow before the change.
         old: Arc<Rule>,
     },
-    /// It is another rule of the same actions and cookie: nothing to tell of.
+    /// The flow was replaced by one with the same actions and cookie, which monitors do not report.
     Renewed {
-        /// The rule before.
+        /// The flow before the change.
         old: Arc<Rule>,
     },
-    /// It is gone.
+    /// The flow was deleted.
     Deleted(RemovedReason),
 }

@@ -14,57 +14,57 @@ use std::sync::Arc;
 use xlate::model::{N_TABLES, conjunctions_of};
 use xlate::{Count, Rule};
 
-/// The table that Open vSwitch keeps for itself: controllers can look at it, not change it.
+/// The table that Open vSwitch reserves for itself: controllers can read it, but not change it.
 pub const INTERNAL_TABLE: u8 = 254;
 
-/// Why a flow is gone (`ofp_flow_removed_reason`).
+/// The reason for a flow's removal (`ofp_flow_removed_reason`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum RemovedReason {
-    /// No packet for too long.
+    /// The idle timeout expired.
     IdleTimeout = 0,
-    /// Its time was over.
+    /// The hard timeout expired.
     HardTimeout = 1,
     /// Deleted by a flow modification.
     Delete = 2,
-    /// A group that it led to was deleted.
+    /// A group that it references was deleted.
     GroupDelete = 3,
-    /// A meter that it sent packets through was deleted.
+    /// A meter that it references was deleted.
     MeterDelete = 4,
-    /// It made room for another.
+    /// It was evicted.
     Eviction = 5,
 }
 
-/// A flow that is gone.
+/// A removed flow.
 #[derive(Clone, Debug)]
 pub struct Removed {
     /// The flow.
     pub rule: Arc<Rule>,
-    /// Why.
+    /// The reason.
     pub reason: RemovedReason,
 }
 
-/// Which flows a request is about: flow statistics, modifications and deletions. Never hidden ones.
+/// The criteria by which requests select flows: flow statistics, modifications and deletions. They never select hidden flows.
 #[derive(Clone, Debug)]
 pub struct Criteria {
-    /// Which table; `None` for all.
+    /// The table; `None` for all.
     pub table_id: Option<u8>,
-    /// What flows must lie within.
+    /// Selects flows whose match is contained in this one.
     pub matching: Match,
-    /// With this, flows must have this very match and this priority.
+    /// Selects only flows with exactly this match and this priority.
     pub strict_priority: Option<u16>,
-    /// Cookie that flows must have in the bits of `cookie_mask`.
+    /// Selects flows with this cookie, in the bits of `cookie_mask`.
     pub cookie: u64,
     /// See `cookie`.
     pub cookie_mask: u64,
-    /// Only flows that output to this port; `PortNo::ANY` for no such limit.
+    /// Selects flows that output to this port; `PortNo::ANY` for no such limit.
     pub out_port: PortNo,
-    /// Only flows that output to this group; [`GROUP_ANY`] for no such limit.
+    /// Selects flows that output to this group; [`GROUP_ANY`] for no such limit.
     pub out_group: u32,
 }
 
 impl Criteria {
-    /// All flows of all tables.
+    /// Selects all flows of all tables.
     pub fn any() -> Self {
         Self {
             table_id: None,
@@ -91,7 +91,7 @@ impl Criteria {
         }
     }
 
-    /// Whether a rule is one of those in a version of the tables; not for criteria with a priority.
+    /// Returns true if a version of the tables has the rule, and it meets the criteria, which must have no priority.
     pub(crate) fn selects(&self, rule: &Rule, version: u64) -> bool {
         rule.versions.visible_in(version)
             && self.table_id.is_none_or(|table| table == rule.table)
@@ -104,16 +104,16 @@ impl Criteria {
         !rule.is_hidden()
             && (rule.cookie ^ self.cookie) & self.cookie_mask == 0
             && output_to(&rule.actions, self.out_port)
-            && lead_to(&rule.actions, self.out_group)
+            && references_group(&rule.actions, self.out_group)
     }
 }
 
-/// Checks that flows of a table can be changed.
+/// Checks that controllers may change flows of a table.
 ///
-/// Errors: `OFPFMFC_BAD_TABLE_ID`, `OFPBRC_EPERM` to add to or modify the table that the switch keeps for itself.
+/// Errors: `OFPFMFC_BAD_TABLE_ID`, `OFPBRC_EPERM` to add to or modify the reserved table.
 pub(crate) fn check_table(fm: &FlowMod) -> Result<(), OfpError> {
     match fm.table_id {
-        // There, a deletion finds none that is for controllers.
+        // A deletion there finds no flow of a controller.
         Some(INTERNAL_TABLE) if !fm.command.adds() => Ok(()),
         Some(INTERNAL_TABLE) => Err(OfpError::BrcEperm),
         Some(t) if usize::from(t) >= N_TABLES => Err(OfpError::FmfcBadTableId),
@@ -121,17 +121,17 @@ pub(crate) fn check_table(fm: &FlowMod) -> Result<(), OfpError> {
     }
 }
 
-/// Whether actions output to a port; [`PortNo::ANY`] for any, or none.
+/// Returns true if actions output to a port; [`PortNo::ANY`] allows all actions.
 pub(crate) fn output_to(actions: &[Action], port: PortNo) -> bool {
     port == PortNo::ANY || actions.iter().any(|a| outputs_to(a, port))
 }
 
-/// Whether actions lead to a group; [`GROUP_ANY`] for any, or none.
-pub(crate) fn lead_to(actions: &[Action], group: u32) -> bool {
+/// Returns true if actions reference a group; [`GROUP_ANY`] allows all actions.
+pub(crate) fn references_group(actions: &[Action], group: u32) -> bool {
     group == GROUP_ANY || groups_of(actions).any(|id| id == group)
 }
 
-/// Whether an action sends to `port`, as `out_port` filters understand it.
+/// Returns true if an action outputs to `port`, by the rules of `out_port` filters.
 fn outputs_to(action: &Action, port: PortNo) -> bool {
     match action {
         Action::Clone(inner) | Action::WriteActions(inner) => inner.iter().any(|a| outputs_to(a, port)),
@@ -139,7 +139,7 @@ fn outputs_to(action: &Action, port: PortNo) -> bool {
     }
 }
 
-/// The ports that actions send to, as `out_port` filters understand it.
+/// Calls `each` with the ports that actions output to, by the rules of `out_port` filters.
 pub(crate) fn ports_of(actions: &[Action], each: &mut impl FnMut(PortNo)) {
     for action in actions {
         match action {
@@ -149,7 +149,7 @@ pub(crate) fn ports_of(actions: &[Action], each: &mut impl FnMut(PortNo)) {
     }
 }
 
-/// The port that an action names, not one by way of a register.
+/// The port that an action names, except by a register.
 fn port_of(action: &Action) -> Option<PortNo> {
     match action {
         Action::Output { port, .. } | Action::OutputTrunc { port, .. } | Action::Enqueue { port, .. } => Some(*port),
@@ -159,13 +159,13 @@ fn port_of(action: &Action) -> Option<PortNo> {
 }
 
 impl Ofproto {
-    /// Flows that meet `criteria`, table by table.
+    /// Returns the flows that meet `criteria`, table by table.
     pub fn collect(&self, criteria: &Criteria) -> Vec<Arc<Rule>> {
         let view = self.tables().view();
         self.collect_in(criteria, view.version)
     }
 
-    /// The same in a version of the tables.
+    /// Returns those of a version of the tables.
     pub(crate) fn collect_in(&self, criteria: &Criteria, version: u64) -> Vec<Arc<Rule>> {
         if let Some(found) = self.index.collect(criteria, version) {
             return found;
@@ -185,12 +185,12 @@ impl Ofproto {
         found
     }
 
-    /// Carries out a flow modification whose actions have been checked, and returns the flows that it removed.
+    /// Applies a flow mod whose actions have been checked, and returns the flows that it removed.
     pub fn flow_mod(&self, fm: &FlowMod) -> Result<Vec<Removed>, OfpError> {
         Ok(self.transaction(|t| t.flow_mod(fm))?.1)
     }
 
-    /// Removes rules, as far as they are (still) in their tables.
+    /// Removes those of the rules that are (still) in their tables.
     pub(crate) fn remove_rules(&self, rules: &[(Arc<Rule>, RemovedReason)]) -> Vec<Removed> {
         let removed = self.transaction(|t| {
             rules.iter().for_each(|(rule, reason)| t.remove(rule, *reason));
@@ -199,7 +199,7 @@ impl Ofproto {
         removed.map(|((), removed)| removed).unwrap_or_default()
     }
 
-    /// Reports flows that are gone to the controllers, once nothing more is forwarded by them and their counts are final.
+    /// Reports removed flows to the controllers, once the datapath does not use them any more and their counts are final.
     pub(crate) fn finish_removal(&self, mut removed: Vec<Removed>) {
         removed.retain(|removed| removed.rule.flags.send_flow_rem);
         if removed.is_empty() {
@@ -212,7 +212,7 @@ impl Ofproto {
         }
     }
 
-    /// Removes all flows and groups but hidden flows. Only flow monitors hear of it.
+    /// Removes all flows and groups except hidden flows. Only flow monitors are notified.
     pub fn flush_flows(&self) {
         base::coverage!(ofproto_flush);
         let groups = GroupMod::new(GroupCommand::Delete, GROUP_ALL);
@@ -222,7 +222,7 @@ impl Ofproto {
         });
     }
 
-    /// Flows in all tables.
+    /// The number of flows in all tables.
     pub fn n_flows(&self) -> usize {
         self.tables().iter().map(|t| t.n_active() as usize).sum()
     }
@@ -233,7 +233,7 @@ impl Ofproto {
 }
 
 impl Transaction<'_> {
-    /// Checks that the datapath can do what a flow asks for.
+    /// Checks that the datapath supports a flow.
     fn check_supported(&self, fm: &FlowMod) -> Result<(), OfpError> {
         if let Some(switch) = self.bridge.switch() {
             switch.features.check_match(&fm.matching)?;
@@ -241,9 +241,9 @@ impl Transaction<'_> {
         self.check_datapath(&fm.actions)
     }
 
-    /// Carries out a flow modification whose actions have been checked, but for the groups that they name.
+    /// Applies a flow mod whose actions have been checked, except for references to groups.
     ///
-    /// Errors: `OFPFMFC_BAD_TABLE_ID`, `OFPBRC_EPERM` for the table that the switch keeps for itself, `OFPFMFC_OVERLAP`,
+    /// Errors: `OFPFMFC_BAD_TABLE_ID`, `OFPBRC_EPERM` for the reserved table, `OFPFMFC_OVERLAP`,
     /// `OFPBAC_BAD_OUT_GROUP`, `OFPFMFC_TABLE_FULL`, `NXBMC_CT_DATAPATH_SUPPORT`, `NXBAC_CT_DATAPATH_SUPPORT`.
     pub fn flow_mod(&mut self, fm: &FlowMod) -> Result<(), OfpError> {
         check_table(fm)?;
@@ -269,7 +269,7 @@ impl Transaction<'_> {
         let table_id = fm.table_id.unwrap_or(0);
         let priority = fm.priority.into();
         let (minimatch, old) = self.compress_and_find(table_id, &fm.matching, priority)?;
-        // What only takes another's place overlaps with nothing that the other did not.
+        // A replacement overlaps with no flow that the replaced one did not overlap with.
         if old.is_none()
             && fm.flags.check_overlap
             && self.table(table_id)?.rules.overlaps(&fm.matching, priority, LATEST)
@@ -305,7 +305,7 @@ impl Transaction<'_> {
     fn modify(&mut self, fm: &FlowMod) -> Result<(), OfpError> {
         let found = self.collect(&Criteria::of(fm));
         if found.is_empty() {
-            // OpenFlow 1.0 and 1.1 add what is not there to be modified.
+            // OpenFlow 1.0 and 1.1 add a flow that a modification does not find.
             let adds = fm.cookie_mask == 0 && fm.new_cookie != FlowMod::KEEP_COOKIE;
             return if adds { self.add(fm) } else { Ok(()) };
         }
@@ -329,7 +329,7 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Lowers the timeouts of a rule to these, in seconds; 0 leaves one as it is.
+    /// Lowers the timeouts of a rule to these values, in seconds; 0 leaves one unchanged.
     pub(crate) fn lower_timeouts(&mut self, old: &Arc<Rule>, idle: u16, hard: u16) -> Result<(), OfpError> {
         let lower = |old: u16, new: u16| if new != 0 && (old == 0 || new < old) { new } else { old };
         let (idle, hard) = (lower(old.idle_timeout, idle), lower(old.hard_timeout, hard));

@@ -1,11 +1,11 @@
-//! The gate in front of a bridge's tables: nobody on the control thread waits for a long change of them.
+//! The gate in front of a bridge's tables: the control thread never blocks on a long change of them.
 //!
 //! A change that takes long, such as the commit of a large bundle, runs on a worker thread while it holds the gate
-//! exclusively. Tasks of the control thread pass the gate, which they await, before they begin a change of their own, so
-//! that they find the lock of the tables free, or held for microseconds by a packet thread.
+//! exclusively. Tasks of the control thread await the gate before they begin a change of their own, so
+//! that the lock of the tables is free, or held for microseconds by a packet thread.
 //!
-//! Long answers are written on worker threads, few at a time ([`Workers`]): a hundred controllers that ask for statistics
-//! at once must not have a hundred threads compete with the control thread for processors.
+//! A few worker threads at a time write long replies ([`Workers`]): if a hundred controllers request statistics at once, a
+//! hundred threads would compete with the control thread for processors.
 
 use crate::bridge::Ofproto;
 use crate::switch::Switch;
@@ -17,22 +17,22 @@ use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, OwnedSemaphorePer
 #[derive(Debug, Default)]
 pub(crate) struct Gate(Arc<RwLock<()>>);
 
-/// Permission to change tables for a short time. To be held across no `await`.
+/// Permission to change tables for a short time. Must not be held across an `await`.
 #[derive(Debug)]
 pub struct ShortChange {
     _guard: OwnedRwLockReadGuard<()>,
 }
 
-/// Permission to change tables for a long time, beside which no task of the control thread begins a change.
+/// Permission to change tables for a long time. Meanwhile no task of the control thread begins a change.
 #[derive(Debug)]
 pub(crate) struct LongChange {
     _guard: OwnedRwLockWriteGuard<()>,
 }
 
-/// The worker threads that a switch writes answers on: half as many as there are processors, but at least one.
+/// The worker threads that write replies for a switch: half as many as there are processors, but at least one.
 #[derive(Debug)]
 pub(crate) struct Workers {
-    /// How many there are.
+    /// The number of worker threads.
     #[cfg(test)]
     pub(crate) n: usize,
     free: Arc<Semaphore>,
@@ -51,7 +51,7 @@ impl Default for Workers {
 }
 
 impl Workers {
-    /// Waits for a worker thread. Requests get theirs in the order in which they asked. `None` if there is no limit.
+    /// Waits for a worker thread, in the order of requests. `None` if there is no limit.
     pub(crate) async fn one(&self) -> Option<OwnedSemaphorePermit> {
         // The semaphore is never closed.
         Arc::clone(&self.free).acquire_owned().await.ok()
@@ -59,24 +59,24 @@ impl Workers {
 }
 
 impl Ofproto {
-    /// Waits until no long change of the tables goes on.
+    /// Waits until no long change of the tables is in progress.
     pub async fn short_change(&self) -> ShortChange {
         ShortChange { _guard: Arc::clone(&self.gate.0).read_owned().await }
     }
 
-    /// Waits until no other change goes on, and keeps the control thread from beginning one.
+    /// Waits until no other change is in progress, and keeps the control thread from beginning one.
     pub(crate) async fn long_change(&self) -> LongChange {
         LongChange { _guard: Arc::clone(&self.gate.0).write_owned().await }
     }
 
-    /// Whether a long change of the tables goes on or is about to begin. What can wait is tried again later then.
+    /// Returns true if a long change of the tables is in progress or about to begin. Callers retry later.
     pub fn is_changing(&self) -> bool {
         self.gate.0.try_read().is_err()
     }
 }
 
 impl Switch {
-    /// Waits until no long change goes on in any bridge. None begins until the permissions are dropped.
+    /// Waits until no long change is in progress in any bridge. None begins until the permissions are dropped.
     pub async fn short_changes(&self) -> Vec<ShortChange> {
         let mut all = Vec::new();
         for bridge in self.bridges() {

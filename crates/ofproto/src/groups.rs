@@ -1,8 +1,8 @@
-//! The group table of a bridge (OpenFlow 1.3 section 6.5): changes, and what is told of it.
+//! The group table of a bridge (OpenFlow 1.3 section 6.5): changes, descriptions and counters.
 //!
-//! As in Open vSwitch, buckets may name groups that do not exist (yet). Flows may not, and go with the last of the groups
-//! that they name. A group that leads to itself, by way of others or not, is refused (section 6.5), where Open vSwitch has
-//! packets go around until they are at the limit on depth.
+//! As in Open vSwitch, buckets may reference groups that do not exist (yet). Flows may not, and are removed with the last of
+//! the groups that they reference. A group that references itself, directly or indirectly, is refused (section 6.5), where
+//! Open vSwitch forwards packets around the loop up to the depth limit.
 
 use crate::bridge::Ofproto;
 use crate::flow_table::RemovedReason;
@@ -53,9 +53,9 @@ impl Transaction<'_> {
         }
     }
 
-    /// Makes a group of these buckets; of the kind of `gm`, or of `old` if the command is about buckets.
+    /// Stores a group with these buckets; its type is that of `gm`, or of `old` for a command on buckets.
     fn put_group(&mut self, gm: &GroupMod, buckets: Vec<GroupBucket>, old: Option<&Group>) -> Result<(), OfpError> {
-        if self.leads_back(gm.group_id, &buckets) {
+        if self.references_itself(gm.group_id, &buckets) {
             return Err(OfpError::GmfcLoop);
         }
         let kept = old.filter(|_| gm.command.is_of_buckets());
@@ -73,10 +73,10 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Whether a group that has these buckets leads to itself. There are no loops but through it.
-    fn leads_back(&self, id: u32, buckets: &[GroupBucket]) -> bool {
+    /// Returns true if a group with these buckets would reference itself. Every loop passes through this group.
+    fn references_itself(&self, id: u32, buckets: &[GroupBucket]) -> bool {
         let mut seen = HashSet::new();
-        let mut next: Vec<u32> = led_to(buckets).collect();
+        let mut next: Vec<u32> = referenced_groups(buckets).collect();
         while let Some(to) = next.pop() {
             if to == id {
                 return true;
@@ -84,7 +84,7 @@ impl Transaction<'_> {
             if seen.insert(to)
                 && let Some(group) = self.groups.get(to)
             {
-                next.extend(led_to(&group.buckets));
+                next.extend(referenced_groups(&group.buckets));
             }
         }
         false
@@ -117,7 +117,7 @@ impl Transaction<'_> {
         self.put_group(gm, buckets, Some(old))
     }
 
-    /// Deletes a group, or all, and the flows that lead there.
+    /// Deletes a group, or all, and the flows that reference it.
     fn delete_groups(&mut self, id: u32) {
         let ids = match id {
             GROUP_ALL => self.groups.all().iter().map(|group| group.id).collect(),
@@ -136,8 +136,8 @@ impl Transaction<'_> {
     }
 }
 
-/// The groups that buckets lead to: each once for each bucket.
-fn led_to(buckets: &[GroupBucket]) -> impl Iterator<Item = u32> {
+/// The groups that buckets reference, once for each bucket.
+fn referenced_groups(buckets: &[GroupBucket]) -> impl Iterator<Item = u32> {
     buckets.iter().flat_map(|b| groups_of(&b.bucket.actions))
 }
 
@@ -150,7 +150,7 @@ fn find_bucket(group: &Group, id: u32) -> Result<usize, OfpError> {
 }
 
 impl Ofproto {
-    /// The group of this number, or all of them.
+    /// Returns the group with this number, or all of them.
     pub fn groups(&self, id: u32) -> Vec<Arc<Group>> {
         let view = self.tables().view();
         match id {
@@ -171,10 +171,10 @@ impl Ofproto {
 
     pub(crate) fn group_stats(&self, id: u32) -> Vec<GroupStats> {
         let groups = self.groups(id);
-        // Groups that lead to each group.
+        // The number of groups that reference each group.
         let mut chained: HashMap<u32, u64> = HashMap::new();
         for group in self.groups(GROUP_ALL) {
-            let to: HashSet<u32> = led_to(&group.buckets).collect();
+            let to: HashSet<u32> = referenced_groups(&group.buckets).collect();
             to.into_iter().for_each(|id| *chained.entry(id).or_default() += 1);
         }
         let (now, writer) = (self.now(), self.writer.lock());
@@ -197,7 +197,7 @@ impl Ofproto {
     }
 }
 
-/// What groups there can be: all kinds, any number.
+/// The group features: all types, any number.
 pub(crate) fn features(actions: u32) -> GroupFeatures {
     GroupFeatures { types: 0xf, capabilities: CAPABILITIES, max_groups: [GROUP_MAX; 4], actions: [actions; 4] }
 }

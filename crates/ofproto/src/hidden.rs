@@ -1,8 +1,8 @@
-//! Hidden flows: those that the switch has of its own, above all that OpenFlow can say.
+//! Hidden flows: the switch's own flows, with priorities above the range of OpenFlow.
 //!
-//! They are in table 0, where they take packets before any controller's flow does. OpenFlow neither shows nor changes
+//! They are in table 0, where they match packets before any controller's flow. OpenFlow neither shows nor changes
 //! them ([`crate::flow_table::Criteria`] selects none), and flushing the tables leaves them; `bridge/dump-flows` shows
-//! them. Whoever has such flows owns a range of priorities, and says which flows are to be in it.
+//! them. Each user of hidden flows has a range of priorities, and sets the flows in it.
 
 use crate::bridge::Ofproto;
 use crate::flow_table::RemovedReason;
@@ -14,19 +14,19 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use xlate::{Count, Rule};
 
-/// A flow to be that OpenFlow does not see.
+/// A flow that OpenFlow does not see.
 #[derive(Clone, PartialEq, Debug)]
 pub struct HiddenFlow {
-    /// Above 65535; the highest that matches counts.
+    /// Above 65535; the matching flow with the highest priority applies.
     pub priority: u32,
-    /// What it matches.
+    /// Its match.
     pub matching: Match,
-    /// What to do.
+    /// Its actions.
     pub actions: Vec<Action>,
 }
 
 impl HiddenFlow {
-    /// One that forwards as a learning switch does.
+    /// A flow with the NORMAL action.
     pub fn normal(priority: u32, matching: Match) -> Self {
         Self { priority, matching, actions: vec![Action::Output { port: PortNo::NORMAL, max_len: 0 }] }
     }
@@ -37,8 +37,7 @@ impl HiddenFlow {
 }
 
 impl Ofproto {
-    /// Makes the hidden flows with priorities in `range` exactly these, at once. Those that are there already stay as they
-    /// are, with their counters.
+    /// Sets the hidden flows with priorities in `range` to exactly these, at once. Existing flows stay, with their counters.
     pub fn set_hidden(&self, range: &RangeInclusive<u32>, flows: &[HiddenFlow]) {
         debug_assert!(*range.start() > u16::MAX.into() && flows.iter().all(|f| range.contains(&f.priority)));
         let result = self.transaction(|t| {

@@ -1,8 +1,7 @@
-//! A bridge's IPFIX exporters: which there are, what they are told, and their statistics.
+//! A bridge's IPFIX exporters: their configuration, their input, and their statistics.
 //!
-//! Packet threads only make an [`Observation`] and put it into a queue that is bounded ([`worker`]): whatever takes time
-//! is done by the thread at its other end. What the queue has no room for is counted, with the exporter that would have
-//! been told.
+//! Packet threads only make an [`Observation`] and put it into a bounded queue ([`worker`]): the worker thread does
+//! everything that takes time. Observations that find the queue full are counted as lost by their exporter.
 
 mod worker;
 
@@ -27,23 +26,23 @@ use xlate::PortOut;
 /// The number of the next exporter in this process.
 static NEXT_ID: AtomicU32 = AtomicU32::new(1);
 
-/// What a bridge's exporters are to be.
+/// The configuration of a bridge's exporters.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct IpfixSettings {
-    /// Of all packets of the bridge, or of some of them.
+    /// The exporter for the bridge's packets.
     pub bridge: Option<BridgeSampling>,
-    /// For flows that ask for it: exporters by the number of their set of collectors.
+    /// Exporters for `sample` actions, by the number of their collector set.
     pub sets: BTreeMap<u32, ExporterSettings>,
 }
 
-/// An exporter to be.
+/// The configuration of an exporter.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ExporterSettings {
-    /// Collectors, by UDP.
+    /// Collectors, over UDP.
     pub targets: BTreeSet<SocketAddr>,
-    /// Seconds that a flow is cached; 0 for no cache.
+    /// Seconds for which a flow is cached; 0 for no cache.
     pub active_timeout_secs: u32,
-    /// Flows in the cache; 0 for no cache.
+    /// The largest number of flows in the cache; 0 for no cache.
     pub flows_max: u32,
     /// A name for the observation point.
     pub virtual_obs_id: Option<String>,
@@ -54,23 +53,23 @@ pub struct ExporterSettings {
 pub struct BridgeSampling {
     /// The exporter.
     pub exporter: ExporterSettings,
-    /// Packets of which one is sampled on average, from 1.
+    /// One packet of this many is sampled on average, at least 1.
     pub sampling: u32,
     /// Observation domain.
     pub domain: u32,
     /// Observation point.
     pub point: u32,
-    /// Whether packets are sampled where they come in.
+    /// Samples packets at their ingress port.
     pub ingress: bool,
-    /// Whether they are where they go out.
+    /// Samples packets at their egress ports.
     pub egress: bool,
 }
 
-/// The exporters that there are.
+/// The running exporters.
 #[derive(Debug)]
 pub(crate) struct Running {
     settings: IpfixSettings,
-    /// The number kept for the bridge's own exporter.
+    /// The number reserved for the bridge's own exporter.
     bridge_id: u32,
     bridge: Option<Arc<Exporting>>,
     sets: BTreeMap<u32, Arc<Exporting>>,
@@ -92,8 +91,8 @@ impl Running {
 }
 
 impl Ofproto {
-    /// Has the bridge have just these exporters. One whose settings stay goes on with its flows, another one that is
-    /// not wanted any more tells of those that it has.
+    /// Sets the bridge's exporters to exactly these. An exporter with unchanged settings keeps its flows; a removed
+    /// one exports those that it has.
     pub fn set_ipfix(&self, settings: IpfixSettings) {
         let old = self.ipfix.load_full();
         if old.as_ref().map_or(settings == IpfixSettings::default(), |old| old.settings == settings) {
@@ -103,17 +102,17 @@ impl Ofproto {
         let new_id = || NEXT_ID.fetch_add(1, Ordering::Relaxed);
         let bridge_id = old.as_ref().map_or_else(new_id, |old| old.bridge_id);
         let before = old.as_ref().map(|old| &old.settings);
-        let bridge = settings.bridge.as_ref().map(|wanted| {
-            let same = before.and_then(|b| b.bridge.as_ref()).is_some_and(|b| b.exporter == wanted.exporter);
+        let bridge = settings.bridge.as_ref().map(|sampling| {
+            let same = before.and_then(|b| b.bridge.as_ref()).is_some_and(|b| b.exporter == sampling.exporter);
             let kept = old.as_ref().and_then(|old| old.bridge.clone()).filter(|_| same);
-            kept.unwrap_or_else(|| switch.ipfix.begin(exporting(&wanted.exporter, bridge_id)))
+            kept.unwrap_or_else(|| switch.ipfix.begin(exporting(&sampling.exporter, bridge_id)))
         });
-        let sets = settings.sets.iter().map(|(number, wanted)| {
-            let same = before.and_then(|b| b.sets.get(number)).is_some_and(|b| b == wanted);
+        let sets = settings.sets.iter().map(|(number, settings)| {
+            let same = before.and_then(|b| b.sets.get(number)).is_some_and(|b| b == settings);
             let known = old.as_ref().and_then(|old| old.sets.get(number));
             let id = || known.map_or_else(new_id, |known| known.id);
             let kept = known.cloned().filter(|_| same);
-            (*number, kept.unwrap_or_else(|| switch.ipfix.begin(exporting(wanted, id()))))
+            (*number, kept.unwrap_or_else(|| switch.ipfix.begin(exporting(settings, id()))))
         });
         let sets: BTreeMap<u32, Arc<Exporting>> = sets.collect();
         let running =
@@ -126,7 +125,7 @@ impl Ofproto {
         }
     }
 
-    /// What translations see of the exporters.
+    /// The view of the exporters for translations.
     pub(crate) fn ipfix_view(&self) -> Option<xlate::Ipfix> {
         self.ipfix.load().as_ref().map(|running| running.view())
     }
@@ -172,8 +171,8 @@ fn stats(exporting: &Exporting, collector_set_id: u32) -> IpfixStats {
 }
 
 impl Switch {
-    /// Tells an exporter of a packet that came in on `port`, if there is that exporter.
-    pub(crate) fn tell_collectors(&self, port: DpPort, what: &Observe, packet: &Packet) {
+    /// Queues a packet from `port` for an exporter, if that exporter exists.
+    pub(crate) fn report_to_collectors(&self, port: DpPort, what: &Observe, packet: &Packet) {
         let Some(running) = self.bridge(what.bridge).and_then(|bridge| bridge.ipfix.load_full()) else { return };
         let (exporting, domain, point, way) = match &what.collectors {
             Collectors::Bridge => {
@@ -194,14 +193,14 @@ impl Switch {
             point,
             direction,
             ingress: self.ipfix.interface(port),
-            // That there is none is told, too.
+            // A record also states that there is no egress port.
             egress: (direction == Direction::Egress)
                 .then(|| what.output.map_or_else(Interface::default, |port| self.ipfix.interface(port))),
             // There are no tunnels yet.
             tunnel: None,
             dropped: !what.forwarded,
         };
-        self.ipfix.tell(exporting, self.observation(&point, packet));
+        self.ipfix.observe(exporting, self.observation(&point, packet));
     }
 
     fn observation(&self, point: &ObservationPoint, packet: &Packet) -> Observation {
@@ -213,8 +212,8 @@ impl Switch {
         Observation::new(now(), point, &key, data.len())
     }
 
-    /// Looks at the ports that there are now, if exporters are to tell of them.
-    pub(crate) fn show_ports_to_exporters(&self) {
+    /// Updates the exporters' view of the ports, if there are exporters.
+    pub(crate) fn update_exporter_ports(&self) {
         let bridges = self.bridges();
         if bridges.iter().all(|bridge| bridge.ipfix.load().is_none()) {
             return;
@@ -230,7 +229,7 @@ impl Switch {
     }
 }
 
-/// Now, as messages tell it.
+/// The current time, in the form of IPFIX messages.
 fn now() -> Micros {
     Micros(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64))
 }

@@ -1,4 +1,4 @@
-//! Flows that packets teach (the `learn` and `fin_timeout` actions of ovs-actions(7)). Called on whatever thread has the
+//! Flows that packets teach (the `learn` and `fin_timeout` actions of ovs-actions(7)). Runs on the thread that has the
 //! packet.
 
 use crate::bridge::Ofproto;
@@ -9,8 +9,8 @@ use std::sync::Arc;
 use xlate::{Learned, Rule};
 
 impl Ofproto {
-    /// Learns a flow from packets the last of which came at `used`. A flow that is there already, as it is to be, has its
-    /// hard timeout begin anew, and nothing else changes. What packets of some time ago taught is learned again only if
+    /// Learns a flow from packets, the last of which arrived at `used`. If an equal flow exists already, only its
+    /// hard timeout begins anew. A flow from earlier packets is learned again only if
     /// nothing has been removed from the table since.
     pub(crate) fn learn(&self, learned: &Learned, used: Millis, seen: Seen) {
         let Learned { flow, limit, .. } = learned;
@@ -29,8 +29,8 @@ impl Ofproto {
             if late || full && !there { Ok(()) } else { t.flow_mod(flow) }
         });
         match result {
-            // Flows that made room for it, and what went with the one in whose place it is. (Their last packets may be told
-            // of too late: statistics cannot be asked for here, as they may be what taught the flow.)
+            // Flows evicted for it, and the learned flows of one that it replaced. (The report may miss their last packets:
+            // requesting statistics here could deadlock, as they may be the source of this flow.)
             Ok(((), removed)) => self.send_flows_removed(&removed),
             Err(error) => tracing::debug!(target: "ofproto", "{}: a flow cannot be learned: {error}", self.name()),
         }

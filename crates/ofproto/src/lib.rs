@@ -1,21 +1,22 @@
 //! OpenFlow switches: tables, connections, upcalls, statistics and effects.
 //!
-//! - [`switch`]: [`Switch`], all bridges over one datapath, and the snapshot that translations look at;
+//! - [`switch`]: [`Switch`], all bridges over one datapath, and their snapshot for translations;
 //! - [`bridge`]: [`Ofproto`], one bridge: ports, bundles, identity;
-//! - [`transaction`]: changes of tables and groups, several at once; [`flow_table`]: flow modifications; [`groups`]: the
-//!   group table; [`meters`]: the meter table; [`table_config`]: what is configured of tables; [`evict`]: flows that make
-//!   room for others; [`hidden`]: flows of the switch's own; [`learn`]: flows that packets teach; [`expire`]: timeouts;
-//!   `rule_index`: rules by cookie and reference; `tlv`: the table of tunnel options; `gate`: long changes of tables beside the control thread;
-//! - [`trace`] and [`trace_ct`]: traces; [`features`]: what the datapath can do;
+//! - [`transaction`]: atomic changes of tables and groups; [`flow_table`]: flow mods; [`groups`]: the
+//!   group table; [`meters`]: the meter table; [`table_config`]: the configuration of tables; [`evict`]: eviction of
+//!   flows; [`hidden`]: flows of the switch's own; [`learn`]: flows that packets teach; [`expire`]: timeouts;
+//!   `rule_index`: rules by cookie and reference; `tlv`: the table of tunnel options; `gate`: long changes of tables beside
+//!   the control thread;
+//! - [`trace`] and [`trace_ct`]: traces; [`features`]: the datapath's features;
 //! - [`conn`]: OpenFlow connections;
-//! - [`upcall`]: packets that the datapath has no flow for; [`effects`]: what a packet causes beside forwarding;
+//! - [`upcall`]: packets without a datapath flow; [`effects`]: the effects of packets beside forwarding;
 //!   [`revalidate`]: statistics, and flows that are out of date.
 //!
 //! Invariants:
-//! - tables, ports and MAC entries change first, [`Switch::changed`] is told of it after, and a datapath flow is
-//!   remembered with the number that the last change had *before* its translation: so a flow that was computed from
-//!   anything older than a change does not outlive the next pass of [`revalidate`];
-//! - flow tables and groups change in a [`Transaction`], of which translations see all or nothing.
+//! - tables, ports and MAC entries change first, then [`Switch::changed`] reports the change, and a megaflow
+//!   is stored with the number that the last change had *before* its translation: a flow computed from
+//!   a state older than a change does not outlive the next pass of [`revalidate`];
+//! - flow tables and groups change in a [`Transaction`], which translations see as a whole or not at all.
 
 pub mod bridge;
 pub mod conn;

@@ -1,5 +1,5 @@
-//! The meter table of a bridge (OpenFlow 1.3 sections 5.7 and 6.5): changes, and what is told of it. The meters themselves
-//! are the datapath's.
+//! The meter table of a bridge (OpenFlow 1.3 sections 5.7 and 6.5): changes, configurations and counters. The datapath has the
+//! meters themselves.
 
 use crate::bridge::Ofproto;
 use crate::flow_table::RemovedReason;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use vlog::{RateLimit, warn_rl};
 use xlate::Meter;
 
-/// What meters there can be: both units, bursts, statistics in any case, both kinds of bands.
+/// The meter features: both units, bursts, statistics always, both types of bands.
 pub(crate) const FEATURES: MeterFeatures = MeterFeatures {
     max_meters: METERS_MAX,
     band_types: 1 << 1 | 1 << 2,
@@ -24,7 +24,7 @@ pub(crate) const FEATURES: MeterFeatures = MeterFeatures {
     features: None,
 };
 
-/// Messages a minute that are logged, and in one burst.
+/// Rate limit of log messages: messages per minute, and burst.
 static LIMIT: RateLimit = RateLimit::new(60, 5);
 const FLAGS: u16 = flag::KBPS | flag::PKTPS | flag::BURST | flag::STATS;
 
@@ -40,8 +40,7 @@ impl Ofproto {
         Ok(())
     }
 
-    /// Deletes meters of the datapath once no cached flow leads there any more: only then may it give their numbers to
-    /// others.
+    /// Deletes meters of the datapath once no cached flow references them: only then may it reuse their numbers.
     pub(crate) fn finish_meters(&self, gone: Vec<MeterId>) {
         let Some(switch) = self.switch().filter(|_| !gone.is_empty()) else { return };
         if let Some(dpif) = switch.dpif().cloned() {
@@ -50,7 +49,7 @@ impl Ofproto {
         }
     }
 
-    /// Takes back what a transaction that failed did to the datapath's meters.
+    /// Undoes the changes that a failed transaction made to the datapath's meters.
     pub(crate) fn undo_meters(&self, done: Vec<MeterChange>) {
         let Some(switch) = self.switch().filter(|_| !done.is_empty()) else { return };
         let Some(dpif) = switch.dpif() else { return };
@@ -65,12 +64,12 @@ impl Ofproto {
         }
     }
 
-    /// Deletes all meters of the datapath that are the bridge's, as it goes.
+    /// Deletes all meters of the bridge from the datapath, when the bridge is removed.
     pub(crate) fn drop_meters(&self) {
         self.finish_meters(self.tables().view().meters.all().iter().map(|meter| meter.datapath_id).collect());
     }
 
-    /// The meter of this number, or all of them.
+    /// Returns the meter with this number, or all of them.
     ///
     /// Errors: `OFPMMFC_UNKNOWN_METER`.
     fn meters(&self, id: u32) -> Result<Vec<Arc<Meter>>, OfpError> {
@@ -108,17 +107,17 @@ impl Ofproto {
     }
 }
 
-/// Something that was done to a meter of the datapath.
+/// A change of a meter in the datapath.
 #[derive(Debug)]
 pub(crate) enum MeterChange {
-    /// It was added.
+    /// The meter was added.
     Added(MeterId),
-    /// It was changed from this.
+    /// The meter was changed; this is its previous configuration.
     Set(MeterId, dpif::MeterConfig),
 }
 
 impl Transaction<'_> {
-    /// Changes the meter table, and the datapath's meters but for those that are to go, which are returned.
+    /// Changes the meter table and the datapath's meters, except for deletions, which it returns.
     ///
     /// Errors: see [`Ofproto::meter_mod`].
     pub(crate) fn meter_mod(&mut self, mm: &MeterMod) -> Result<Vec<MeterId>, OfpError> {
@@ -149,7 +148,7 @@ impl Transaction<'_> {
         Ok(Vec::new())
     }
 
-    /// Takes a meter, or all, out of the table, and the flows that send packets through it.
+    /// Removes a meter, or all, from the table, and the flows that reference it.
     fn delete_meters(&mut self, id: u32) -> Vec<MeterId> {
         let ids = match id {
             METER_ALL => self.meters.all().iter().map(|meter| meter.config.meter_id).collect(),
@@ -186,7 +185,7 @@ fn datapath_config(meter: &MeterConfig) -> Result<dpif::MeterConfig, OfpError> {
     if meter.bands.iter().any(|band| band.rate == 0) {
         return Err(OfpError::MmfcBadRate);
     }
-    // Without a unit, it is kilobits.
+    // The default unit is kilobits.
     let unit = if meter.flags & flag::PKTPS == 0 { MeterUnit::Kbps } else { MeterUnit::Pktps };
     let bands = meter.bands.iter().map(|band| MeterBand {
         kind: match band.kind {

@@ -1,5 +1,5 @@
-//! Protocols of the switch: the engine that runs them, the way of punted packets there and of their frames to ports, and
-//! what a change of the overlay makes invalid.
+//! Protocols of the switch: the engine that runs them, the paths of punted packets to it and of its frames to ports, and
+//! the invalidation of flows by changes of the overlay.
 
 use crate::revalidate::Change;
 use crate::switch::Switch;
@@ -18,14 +18,14 @@ use xlate::BridgeId;
 pub(crate) struct Protocols {
     pub(crate) engine: Arc<Engine>,
     lldp: Arc<Mutex<Lldp>>,
-    /// The settings in force.
+    /// The current settings.
     lldp_settings: Mutex<lldp::Settings>,
-    /// Whether the engine's thread runs.
+    /// True while the engine's thread runs.
     runs: Mutex<bool>,
 }
 
 impl Protocols {
-    /// Protocols that are enabled nowhere.
+    /// Creates the engine with all protocols disabled.
     pub(crate) fn new(clock: &Clock, overlay: Arc<Overlay>, switch: Weak<Switch>) -> Self {
         let engine = Engine::new(clock.clone(), overlay, switch);
         let lldp = Arc::new(Mutex::new(Lldp::new()));
@@ -42,7 +42,7 @@ impl Drop for Protocols {
 }
 
 impl Switch {
-    /// Enables LLDP on just these ports. The engine's thread starts with the first; an error is that it could not.
+    /// Enables LLDP on exactly these ports. The engine's thread starts with the first port; fails if it cannot be started.
     pub fn set_lldp(&self, settings: lldp::Settings) -> std::io::Result<()> {
         let mut runs = self.protocols.runs.lock();
         if !*runs && !settings.ports.is_empty() {
@@ -53,7 +53,7 @@ impl Switch {
         Ok(())
     }
 
-    /// The same without a thread.
+    /// Does the same without a thread.
     pub(crate) fn configure_lldp(&self, settings: lldp::Settings) {
         let Protocols { engine, lldp, lldp_settings, .. } = &self.protocols;
         let mut current = lldp_settings.lock();
@@ -67,21 +67,21 @@ impl Switch {
         self.enable_protocol(Protocol::LLDP, &ports);
     }
 
-    /// Has packets for `protocol` punted on just these ports.
+    /// Enables punting for `protocol` on exactly these ports.
     pub(crate) fn enable_protocol(&self, protocol: Protocol, ports: &BTreeSet<DpPort>) {
         let changed = self.protocols.engine.overlay().enable(protocol, ports);
         let net = self.network();
-        // Which protocols a port takes part in is configuration of its bridge. A port without a bridge has no flows.
+        // A port's protocols are part of its bridge's configuration. A port without a bridge has no flows.
         let bridges: BTreeSet<BridgeId> = changed.iter().filter_map(|port| Some(net.ports.get(port)?.0)).collect();
         self.changed_all(bridges.into_iter().map(Change::Bridge).collect());
     }
 
-    /// The state of LLDP on its ports, by number.
+    /// Returns the state of LLDP on its ports, by number.
     pub fn lldp_status(&self) -> Vec<PortStatus> {
         self.protocols.lldp.lock().status()
     }
 
-    /// Counters of the queue of frames for a protocol.
+    /// Returns the counters of the queue of frames for a protocol.
     pub fn protocol_inbox(&self, protocol: Protocol) -> InboxStats {
         self.protocols.engine.inbox(protocol)
     }
@@ -99,7 +99,7 @@ impl Switch {
 impl Outlet for Switch {
     fn send(&self, port: DpPort, frame: Vec<u8>) {
         let Some(dpif) = self.dpif() else { return };
-        // Protocols send where they forbid others to: past the overlay, and past the tables.
+        // Protocols send on ports that they block for others: past the overlay, and past the tables.
         let actions: DpActions = [DpAction::Output(port)].into();
         if let Err(e) = dpif.execute(DpPort::NONE, Packet::from_slice(&frame), &actions) {
             tracing::debug!(target: "ofproto_dpif", "port {port}: {e}");

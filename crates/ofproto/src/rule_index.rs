@@ -42,7 +42,7 @@ impl<K: Ord + Copy> RulesBy<K> {
     }
 }
 
-/// Sorts rules by table, age and priority: indexes have them in no order that means anything.
+/// Sorts rules by table, age and priority: the order of an index has no meaning.
 pub(crate) fn sort(rules: &mut [Arc<Rule>]) {
     rules.sort_unstable_by_key(|rule| (rule.table, rule.versions.added(), Reverse(rule.priority)));
 }
@@ -55,7 +55,7 @@ pub(crate) struct RuleIndex {
 }
 
 impl RuleIndex {
-    /// Adds rules that are inserted into their tables.
+    /// Adds rules that were inserted into their tables.
     pub(crate) fn add(&self, rules: &[Arc<Rule>]) {
         let mut with_cookie = rules.iter().filter(|rule| rule.cookie != 0).peekable();
         if with_cookie.peek().is_some() {
@@ -65,7 +65,7 @@ impl RuleIndex {
         each_reference(rules, || self.references.write(), |index, to, rule| index.insert(to, rule));
     }
 
-    /// Removes rules that are removed from their tables.
+    /// Removes rules that were removed from their tables.
     pub(crate) fn remove(&self, rules: &[Arc<Rule>]) {
         let mut with_cookie = rules.iter().filter(|rule| rule.cookie != 0).peekable();
         if with_cookie.peek().is_some() {
@@ -75,12 +75,12 @@ impl RuleIndex {
         each_reference(rules, || self.references.write(), |index, to, rule| index.remove(to, rule));
     }
 
-    /// Returns true if a rule in the tables, in whatever version, names this group or meter.
+    /// Returns true if a rule in the tables, of any version, references this group or meter.
     pub(crate) fn names(&self, to: Reference) -> bool {
         self.references.read().has(to)
     }
 
-    /// The rules in the tables, in whatever version, that name one of these groups and meters.
+    /// Returns the rules in the tables, of any version, that reference one of these groups and meters.
     pub(crate) fn naming(&self, to: &[Reference]) -> Vec<Arc<Rule>> {
         let index = self.references.read();
         let mut found: Vec<_> = to.iter().flat_map(|to| index.of(*to)).cloned().collect();
@@ -89,7 +89,7 @@ impl RuleIndex {
         found
     }
 
-    /// The rules that meet `criteria` in a version of the tables; `None` if no index can tell.
+    /// Returns the rules that meet `criteria` in a version of the tables; `None` if no index covers the criteria.
     pub(crate) fn collect(&self, criteria: &Criteria, version: u64) -> Option<Vec<Arc<Rule>>> {
         if criteria.strict_priority.is_some() {
             return None;
@@ -113,7 +113,7 @@ impl RuleIndex {
     }
 }
 
-/// Calls `f` with what each rule names. The lock is taken only if a rule names anything, which few do.
+/// Calls `f` with each reference of each rule. Takes the lock only if a rule has a reference, which is rare.
 fn each_reference<L>(rules: &[Arc<Rule>], lock: impl Fn() -> L, f: impl Fn(&mut L, Reference, &Arc<Rule>)) {
     let mut held = None;
     for rule in rules {

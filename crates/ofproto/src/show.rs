@@ -1,4 +1,4 @@
-//! Texts and JSON of the show commands about bridges.
+//! Text and JSON of the show commands for bridges.
 
 use crate::bridge::Ofproto;
 use crate::switch::Switch;
@@ -9,12 +9,12 @@ use std::fmt::Write;
 use std::sync::atomic::Ordering;
 use xlate::{PortOut, Rule};
 
-/// Learned addresses, taken out of their table: packets wait for that while it is held.
+/// Copies the learned addresses out of their table: packets wait while its lock is held.
 fn learned(bridge: &Ofproto) -> Vec<(u16, base::MacAddr, xlate::mac::MacEntry)> {
     bridge.macs().read().iter().collect()
 }
 
-/// `fdb/show`: learned addresses, least recently used first.
+/// Formats `fdb/show`: learned addresses, least recently used first.
 pub fn fdb_show(bridge: &Ofproto) -> String {
     let now = bridge.now();
     let mut out = String::from(" port  VLAN  MAC                Age\n");
@@ -26,7 +26,7 @@ pub fn fdb_show(bridge: &Ofproto) -> String {
     out
 }
 
-/// [`fdb_show`] as a list of objects.
+/// Returns [`fdb_show`] as a list of objects.
 pub fn fdb_json(bridge: &Ofproto) -> Value {
     let now = bridge.now();
     let entry = |(vlan, mac, entry): (u16, base::MacAddr, xlate::mac::MacEntry)| {
@@ -41,7 +41,7 @@ pub fn fdb_json(bridge: &Ofproto) -> Value {
     learned(bridge).into_iter().map(entry).collect()
 }
 
-/// [`fdb_stats_show`] as an object.
+/// Returns [`fdb_stats_show`] as an object.
 pub fn fdb_stats_json(bridge: &Ofproto) -> Value {
     let macs = bridge.macs().read();
     let c = macs.counters();
@@ -57,7 +57,7 @@ pub fn fdb_stats_json(bridge: &Ofproto) -> Value {
     })
 }
 
-/// `fdb/stats-show`.
+/// Formats `fdb/stats-show`.
 pub fn fdb_stats_show(bridge: &Ofproto) -> String {
     let macs = bridge.macs().read();
     let c = macs.counters();
@@ -75,8 +75,8 @@ pub fn fdb_stats_show(bridge: &Ofproto) -> String {
     )
 }
 
-/// `dpif/show`: the datapath's hits and misses, and the bridges with their ports. `kind` names the type of a port, as
-/// `dummy` or `patch: peer=p1`. A datapath without bridges is not shown: to its users it is not there.
+/// Formats `dpif/show`: the datapath's hits and misses, and the bridges with their ports. `kind` returns the type of a port, as
+/// `dummy` or `patch: peer=p1`. A datapath without bridges is not shown, as it does not exist for users.
 pub fn dpif_show(switch: &Switch, dp_name: &str, kind: &dyn Fn(&str) -> String) -> String {
     let mut bridges = switch.bridges();
     if bridges.is_empty() {
@@ -101,7 +101,7 @@ pub fn dpif_show(switch: &Switch, dp_name: &str, kind: &dyn Fn(&str) -> String) 
     out
 }
 
-/// [`dpif_show`] as an object: bridges and their ports by name, and statistics.
+/// Returns [`dpif_show`] as an object: bridges and their ports by name, and statistics.
 pub fn dpif_json(switch: &Switch, kind: &dyn Fn(&str) -> String) -> Value {
     let stats = switch.dpif().map(|d| d.stats()).unwrap_or_default();
     let mut bridges = Map::new();
@@ -121,7 +121,7 @@ pub fn dpif_json(switch: &Switch, kind: &dyn Fn(&str) -> String) -> Value {
     json!({"bridges": bridges, "stats": {"n_hit": stats.hit, "n_missed": stats.missed}})
 }
 
-/// `bridge/dump-flows`: all flows of a bridge, table by table.
+/// Formats `bridge/dump-flows`: all flows of a bridge, table by table.
 pub fn dump_flows(bridge: &Ofproto, ports: &dyn PortNames) -> String {
     let mut out = String::new();
     let now = bridge.now();
@@ -129,7 +129,7 @@ pub fn dump_flows(bridge: &Ofproto, ports: &dyn PortNames) -> String {
     out
 }
 
-/// [`dump_flows`] as a list of objects.
+/// Returns [`dump_flows`] as a list of objects.
 pub fn dump_flows_json(bridge: &Ofproto, ports: &dyn PortNames) -> Value {
     let now = bridge.now();
     let mut out = Vec::new();
@@ -150,7 +150,7 @@ pub fn dump_flows_json(bridge: &Ofproto, ports: &dyn PortNames) -> Value {
     out.into()
 }
 
-/// `ofproto/detrace`: the rules that a cached flow comes from, a line each.
+/// Formats `ofproto/detrace`: the rules that a cached flow was made from, a line each.
 pub fn detrace(rules: &[std::sync::Arc<Rule>], ports: &dyn PortNames) -> String {
     let mut out = String::new();
     for rule in rules {
@@ -160,7 +160,7 @@ pub fn detrace(rules: &[std::sync::Arc<Rule>], ports: &dyn PortNames) -> String 
     out
 }
 
-/// [`detrace`] as a list of objects.
+/// Returns [`detrace`] as a list of objects.
 pub fn detrace_json(rules: &[std::sync::Arc<Rule>], ports: &dyn PortNames) -> Value {
     let object = |rule: &std::sync::Arc<Rule>| {
         let mut text = String::new();
@@ -178,7 +178,7 @@ pub fn detrace_json(rules: &[std::sync::Arc<Rule>], ports: &dyn PortNames) -> Va
     rules.iter().map(object).collect()
 }
 
-/// Table by table, highest priority first.
+/// Visits rules table by table, highest priority first.
 fn each_rule(bridge: &Ofproto, mut each: impl FnMut(&Rule)) {
     let view = bridge.tables().view();
     for table in bridge.tables().iter() {
@@ -192,7 +192,7 @@ fn dump_rule(rule: &Rule, now: base::Millis, ports: &dyn PortNames, out: &mut St
     describe_rule(rule, &format!("duration={}s, ", now.since(rule.created) / 1000), ports, out);
 }
 
-/// A rule as a line, with `duration` behind its table.
+/// Formats a rule as a line, with `duration` after its table.
 fn describe_rule(rule: &Rule, duration: &str, ports: &dyn PortNames, out: &mut String) {
     if rule.table != 0 {
         let _ = write!(out, "table_id={}, ", rule.table);
@@ -215,7 +215,7 @@ fn describe_rule(rule: &Rule, duration: &str, ports: &dyn PortNames, out: &mut S
     out.push('\n');
 }
 
-/// A port number as users write it.
+/// Formats a port number in the form of commands.
 pub fn port_text(no: PortNo) -> String {
     let mut out = String::new();
     format_port(no, &NoNames, &mut out);

@@ -19,7 +19,7 @@ use tls::Tls;
 use xlate::model::Bridge;
 use xlate::{BridgeId, Network, PortOut};
 
-/// Bridges, the snapshot made of them, and the datapath below. Shared by the control thread and packet threads.
+/// All bridges, their snapshot for translations, and the datapath. Shared by the control thread and packet threads.
 #[derive(Debug)]
 pub struct Switch {
     clock: Clock,
@@ -29,11 +29,11 @@ pub struct Switch {
     bridges: RwLock<BTreeMap<BridgeId, Arc<Ofproto>>>,
     next_bridge: AtomicU64,
     next_flow: AtomicU64,
-    /// Held while a snapshot is made and published, so that an older one does not come last.
+    /// Held while a snapshot is built and published, so that an older one is not published last.
     rebuilding: Mutex<()>,
     snapshots: AtomicU64,
     pub(crate) revalidation: State,
-    /// Translations made so far.
+    /// The number of translations.
     pub(crate) translations: AtomicU64,
     vlans_max: AtomicUsize,
     pub(crate) features: Features,
@@ -49,7 +49,7 @@ pub struct Switch {
 pub const BUNDLE_IDLE_MS: u64 = 10_000;
 
 impl Switch {
-    /// A switch without bridges, on no datapath yet.
+    /// Creates a switch without bridges and datapath.
     pub fn new(clock: Clock) -> Arc<Self> {
         let network = Network::default();
         let overlay = Arc::clone(&network.overlay);
@@ -76,7 +76,7 @@ impl Switch {
         })
     }
 
-    /// Puts the switch on its datapath. To be called once; the datapath's handler should be this switch.
+    /// Attaches the switch to its datapath. To be called once; the datapath's handler should be this switch.
     pub fn attach(&self, dpif: Arc<dyn Dpif>) {
         dpif.set_generation(self.generation());
         self.features.attach(dpif.capabilities());
@@ -98,62 +98,62 @@ impl Switch {
         &self.tls
     }
 
-    /// The snapshot that translations use now.
+    /// The current snapshot for translations.
     pub fn network(&self) -> arc_swap::Guard<Arc<Network>> {
         self.network.load()
     }
 
-    /// Milliseconds after which an OpenFlow bundle is forgotten that nothing is done to.
+    /// Milliseconds after which an unused OpenFlow bundle is discarded.
     pub(crate) fn bundle_idle_ms(&self) -> u64 {
         self.bundle_idle_ms.load(Ordering::Relaxed)
     }
 
-    /// Sets it. (At least a second, says OpenFlow 1.4 section 6.9.)
+    /// Sets this time. (OpenFlow 1.4 section 6.9 requires at least a second.)
     pub fn set_bundle_idle_ms(&self, ms: u64) {
         self.bundle_idle_ms.store(ms, Ordering::Relaxed);
     }
 
-    /// Bytes that the OpenFlow bundles of all connections take.
+    /// The memory of the OpenFlow bundles of all connections in bytes.
     pub fn bundle_bytes(&self) -> usize {
         self.bundle_budget.taken()
     }
 
-    /// VLAN tags that keys tell of.
+    /// The number of VLAN tags in keys.
     pub fn vlans_max(&self) -> usize {
         self.vlans_max.load(Ordering::Relaxed)
     }
 
-    /// Sets how many VLAN tags keys tell of, 1 or 2 (other_config:vlan-limit).
+    /// Sets the number of VLAN tags in keys, 1 or 2 (other_config:vlan-limit).
     pub fn set_vlans_max(&self, tags: usize) {
         let tags = tags.clamp(1, flow::extract::VLANS);
         if self.vlans_max.swap(tags, Ordering::Relaxed) != tags {
             if let Some(dpif) = self.dpif.get() {
                 dpif.set_vlans_max(tags);
             }
-            // Keys of before are no keys of after.
+            // Keys from before the change differ from those after it.
             self.new_generation();
             self.changed(Change::Everything);
         }
     }
 
-    /// Connections are taken as if the datapath tracked them, so that tables can be traced: packets that go through the
-    /// tracker are dropped all the same. To be called before bridges are added.
+    /// Makes connections count as tracked, so that tables can be traced: packets sent to the
+    /// tracker are still dropped. To be called before bridges are added.
     pub fn pretend_to_track(&self) {
         self.features.pretend();
     }
 
-    /// What the datapath can do, in words and as JSON.
+    /// The datapath's features, as text and as JSON.
     pub fn show_features(&self) -> (String, serde_json::Value) {
         (self.features.show(self.vlans_max()), self.features.show_json(self.vlans_max()))
     }
 
-    /// What of that is used: of one feature, or of all. `None` if there is none of this name.
+    /// The features in use: one, or all. `None` for an unknown name.
     pub fn list_features(&self, name: Option<&str>) -> Option<(String, serde_json::Value)> {
         let vlans = self.vlans_max();
         Some((self.features.list(name, vlans)?, self.features.list_json(name, vlans)?))
     }
 
-    /// Has a feature used, or not.
+    /// Enables or disables a feature.
     pub fn set_feature(&self, name: &str, value: &str) -> Set {
         let answer = self.features.set(name, value);
         if answer == Set::Done {
@@ -167,17 +167,17 @@ impl Switch {
         answer
     }
 
-    /// The key of a frame, as the datapath would make it.
+    /// Returns the key of a frame, as the datapath would extract it.
     pub fn key_of(&self, frame: &[u8], in_port: base::PortNo) -> flow::FlowKey {
         flow::extract::extract_vlans(frame, in_port, self.vlans_max()).0
     }
 
-    /// The generation of datapath flows that is current.
+    /// The current generation of datapath flows.
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::SeqCst)
     }
 
-    /// Ends all flows at once: no packet that comes in after the call is forwarded by one of before.
+    /// Invalidates all flows at once: no packet that arrives after the call is forwarded by an earlier flow.
     pub(crate) fn new_generation(&self) {
         let generation = self.generation.fetch_add(1, Ordering::SeqCst) + 1;
         if let Some(dpif) = self.dpif.get() {
@@ -185,23 +185,23 @@ impl Switch {
         }
     }
 
-    /// Something that translations look at has changed: flows that rest on it are to be translated again, which the
-    /// next pass of revalidation does. To be called after the change.
+    /// Reports a change of the input of translations: the next pass of revalidation translates the flows again that
+    /// depend on it. To be called after the change.
     pub fn changed(&self, change: Change) {
         self.revalidation.changed(change);
     }
 
-    /// The same of several changes, in their order.
+    /// Reports several changes, in their order.
     pub(crate) fn changed_all(&self, changes: Vec<Change>) {
         self.revalidation.changed_all(changes);
     }
 
-    /// The number of the last change: as long as it stays, so does every verdict.
+    /// The number of the last change: while it is unchanged, so is every verdict.
     pub fn last_change(&self) -> u64 {
         self.revalidation.seq()
     }
 
-    /// An id for a datapath flow that no other has or had.
+    /// Returns a new, unique id for a datapath flow.
     pub fn new_flow_id(&self) -> FlowId {
         FlowId(self.next_flow.fetch_add(1, Ordering::Relaxed))
     }
@@ -227,23 +227,23 @@ impl Switch {
         }
     }
 
-    /// The bridge of this number.
+    /// Returns the bridge with this number.
     pub fn bridge(&self, id: BridgeId) -> Option<Arc<Ofproto>> {
         self.bridges.read().get(&id).cloned()
     }
 
-    /// The bridge of this name.
+    /// Returns the bridge with this name.
     pub fn bridge_named(&self, name: &str) -> Option<Arc<Ofproto>> {
         self.bridges.read().values().find(|b| b.name() == name).cloned()
     }
 
-    /// All bridges, by number.
+    /// Returns all bridges, by number.
     pub fn bridges(&self) -> Vec<Arc<Ofproto>> {
         self.bridges.read().values().cloned().collect()
     }
 
-    /// Publishes a network in which the bridge `changed` is as it is now, or gone. Other bridges stay as they were and
-    /// are shared with the network so far.
+    /// Publishes a network with the current state of the bridge `changed`, or without it if it was removed. Other bridges are
+    /// shared with the previous network.
     pub(crate) fn rebuild(&self, changed: BridgeId) {
         let others = {
             let _rebuilding = self.rebuilding.lock();
@@ -262,7 +262,7 @@ impl Switch {
             others
         };
         self.changed(Change::Bridge(changed));
-        // Packets on a port that this bridge has taken over were another bridge's until now.
+        // Until now, packets on a port that this bridge has taken over belonged to another bridge.
         others.into_iter().for_each(|id| self.changed(Change::Bridge(id)));
     }
 
@@ -273,29 +273,29 @@ impl Switch {
         ports: HashMap<DpPort, (BridgeId, PortNo), RandomState>,
     ) {
         let ct_clear = self.features.uses(Ct::Clear);
-        self.show_ports_to_exporters();
+        self.update_exporter_ports();
         let (frozen, overlay) = (Arc::clone(&old.frozen), Arc::clone(&old.overlay));
         self.network.store(Arc::new(Network { bridges, ports, frozen, overlay, ct_clear }));
     }
 
-    /// Snapshots of bridges made so far.
+    /// The number of snapshots of bridges.
     pub fn snapshots(&self) -> u64 {
         self.snapshots.load(Ordering::Relaxed)
     }
 
-    /// Translations made so far.
+    /// The number of translations.
     pub fn translations(&self) -> u64 {
         self.translations.load(Ordering::Relaxed)
     }
 
-    /// The bridge and port that a datapath port is.
+    /// Returns the bridge and OpenFlow port of a datapath port.
     pub fn port_of(&self, port: DpPort) -> Option<(BridgeId, base::PortNo)> {
         self.network.load().ports.get(&port).copied()
     }
 }
 
-/// The ports of a network after the bridge `changed` looks like `view` (`None` if it is gone), and the other bridges that
-/// lost ports to it.
+/// Returns the ports of a network in which the bridge `changed` has the view `view` (`None` if it was removed), and the other
+/// bridges that lost ports to it.
 fn map_ports(
     old: &Network,
     changed: BridgeId,

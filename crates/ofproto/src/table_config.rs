@@ -1,7 +1,7 @@
-//! What is configured of flow tables: by the database (Flow_Table of ovs-vswitchd.conf.db(5)) and by controllers (table
-//! mods, and names among table features).
+//! The configuration of flow tables: by the database (Flow_Table of ovs-vswitchd.conf.db(5)) and by controllers (table
+//! mods, and names in table features).
 //!
-//! Flows are counted and limited by [`crate::transaction`]; which flow makes room for another, [`crate::evict`] says.
+//! [`crate::transaction`] counts and limits flows; [`crate::evict`] selects the flows to evict.
 
 use crate::bridge::Ofproto;
 use crate::conn::N_TABLES_SHOWN;
@@ -12,41 +12,41 @@ use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use xlate::TableMiss;
 
-/// Flows that a table holds where nobody set a limit, as told; it holds more.
+/// The reported capacity of a table without a configured limit; it holds more.
 pub(crate) const MAX_ENTRIES: u32 = 1_000_000;
-/// All that there is to choose flows to evict by (`ofp_table_mod_prop_eviction_flag`): other things (the groups of the
+/// The supported criteria for eviction (`ofp_table_mod_prop_eviction_flag`): other (the groups of the
 /// database), importance and lifetime.
 const EVICTION_FLAGS: u32 = 7;
-/// Bytes of a table's name in messages, at most.
+/// The largest table name in messages, in bytes.
 const NAME_LEN_MAX: usize = 31;
 /// All tables.
 const ALL_TABLES: u8 = 0xff;
 
-/// What the database says of a table.
+/// The database's configuration of a table.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TableSettings {
-    /// What controllers are told that it is called.
+    /// The name that controllers see.
     pub name: Option<String>,
-    /// Flows that it holds, at most.
+    /// The largest number of flows.
     pub max_flows: Option<u32>,
-    /// Whether a flow makes room for another when it is full.
+    /// True if a full table evicts a flow for a new one.
     pub evict: bool,
-    /// The flow that makes room is one of the largest group of those that have the same values here.
+    /// The fields whose values define groups of flows: eviction takes a flow of the largest group.
     pub groups: Vec<Subfield>,
 }
 
-/// All that is configured of a table.
+/// The configuration of a table.
 #[derive(Clone, Debug, Default)]
 struct TableConfig {
     by_database: TableSettings,
-    /// A name that a controller gave it, which it can as long as the database has none.
+    /// The name set by a controller, which is possible while the database has none.
     name: Option<String>,
-    /// Whether controllers want flows to make room.
+    /// True if controllers enabled eviction.
     evicts: bool,
-    /// Percentages of room.
+    /// The thresholds of vacancy events.
     vacancy: Vacancy,
-    /// What controllers are to be told of next, if they are to be told of vacancies.
-    awaited: Option<TableReason>,
+    /// The next vacancy event, if vacancy events are enabled.
+    next_event: Option<TableReason>,
     miss: Option<TableMiss>,
 }
 
@@ -59,7 +59,7 @@ impl TableConfig {
         self.by_database.max_flows.unwrap_or(u32::MAX)
     }
 
-    /// Percent of the table that are free of `n` flows.
+    /// The percentage of the table's capacity that is free with `n` flows.
     fn vacancy(&self, n: u64) -> u8 {
         let max = u64::from(self.max_flows());
         (max.saturating_sub(n) * 100).checked_div(max).unwrap_or(0) as u8
@@ -76,13 +76,13 @@ impl TableConfig {
         let Vacancy { down, up, .. } = change.properties.vacancy.unwrap_or_default();
         self.vacancy = Vacancy { down, up, current: 0 };
         let below = if self.vacancy(n_flows) < up { TableReason::VacancyUp } else { TableReason::VacancyDown };
-        self.awaited = (change.config & bits::VACANCY_EVENTS != 0).then(|| self.awaited.unwrap_or(below));
+        self.next_event = (change.config & bits::VACANCY_EVENTS != 0).then(|| self.next_event.unwrap_or(below));
     }
 
     fn desc(&self, table_id: u8, n_flows: u64) -> TableDesc {
         let mut config = if self.evicts { bits::EVICTION } else { 0 };
         let mut properties = TableProperties { eviction_flags: Some(EVICTION_FLAGS), vacancy: None };
-        if self.awaited.is_some() {
+        if self.next_event.is_some() {
             config |= bits::VACANCY_EVENTS;
             properties.vacancy = Some(Vacancy { current: self.vacancy(n_flows), ..self.vacancy });
         }
@@ -90,7 +90,7 @@ impl TableConfig {
     }
 }
 
-/// What OpenFlow 1.1 and 1.2 have a miss do (`ofp_table_config`).
+/// Converts the action on a table miss of OpenFlow 1.1 and 1.2 (`ofp_table_config`).
 fn miss_of(config: u32) -> TableMiss {
     match config & 3 {
         1 => TableMiss::Continue,
@@ -99,16 +99,16 @@ fn miss_of(config: u32) -> TableMiss {
     }
 }
 
-/// The configurations of a bridge's tables. Locked for moments only, also under the lock of the tables' changes.
+/// The configurations of a bridge's tables. Locked for short times only, also under the lock of the tables' changes.
 #[derive(Debug, Default)]
 pub(crate) struct TableConfigs(RwLock<BTreeMap<u8, TableConfig>>);
 
-/// What becomes of flows that are too many.
+/// The treatment of excess flows.
 #[derive(Clone, Debug)]
 pub(crate) struct Overflow {
-    /// Flows that the table holds.
+    /// The largest number of flows.
     pub max_flows: u64,
-    /// See [`TableSettings::groups`]; `None` if none makes room.
+    /// See [`TableSettings::groups`]; `None` if the table does not evict.
     pub evict_by: Option<Vec<Subfield>>,
 }
 
@@ -120,7 +120,7 @@ impl TableConfigs {
         }
     }
 
-    /// The limit of a table, if there is one that `n` flows reach.
+    /// Returns the limit of a table that `n` flows reach, if there is one.
     pub(crate) fn overflow(&self, table: u8, n: u64) -> Option<Overflow> {
         let configs = self.0.read();
         let config = configs.get(&table).filter(|config| n >= config.max_flows().into())?;
@@ -136,14 +136,14 @@ impl TableConfigs {
         self.get(table, |config| config.name().map(str::to_owned))
     }
 
-    /// Whether controllers may give a table this name: not another than the database does.
+    /// Returns true if controllers may give a table this name: one that the database's name does not contradict.
     pub(crate) fn may_be_named(&self, table: u8, name: &str) -> bool {
-        // Of a longer name, controllers know as much as messages have room for.
-        let told = |own: &str| own.as_bytes().get(..NAME_LEN_MAX).unwrap_or(own.as_bytes()) == name.as_bytes();
-        self.get(table, |config| config.by_database.name.as_deref().is_none_or(told))
+        // Controllers see as much of a longer name as messages can hold.
+        let is_equal = |own: &str| own.as_bytes().get(..NAME_LEN_MAX).unwrap_or(own.as_bytes()) == name.as_bytes();
+        self.get(table, |config| config.by_database.name.as_deref().is_none_or(is_equal))
     }
 
-    /// Gives tables names, or takes them away by an empty one.
+    /// Sets the names of tables; an empty name removes the previous one.
     pub(crate) fn set_names<'a>(&self, names: impl Iterator<Item = (u8, &'a str)>) {
         let mut configs = self.0.write();
         for (table, name) in names {
@@ -155,25 +155,25 @@ impl TableConfigs {
         }
     }
 
-    /// Flows that a table holds, as told.
+    /// The capacity of a table that messages report.
     pub(crate) fn max_entries(&self, table: u8) -> u32 {
         self.get(table, |config| config.max_flows().min(MAX_ENTRIES))
     }
 
-    /// What a miss does, as OpenFlow 1.1 and 1.2 tell it.
+    /// The action on a table miss, in the form of OpenFlow 1.1 and 1.2.
     pub(crate) fn miss(&self, table: u8) -> Option<TableMiss> {
         self.get(table, |config| config.miss)
     }
 
-    /// What misses do, where that was said.
+    /// The configured actions on a table miss.
     pub(crate) fn misses(&self) -> BTreeMap<u8, TableMiss> {
         self.0.read().iter().filter_map(|(table, config)| Some((*table, config.miss?))).collect()
     }
 }
 
 impl Ofproto {
-    /// Has tables be as the database says; those that it does not name are as they are by default. Flows that are too many
-    /// by now make room.
+    /// Configures tables by the database; other tables get the default. Evicts flows beyond the
+    /// limits.
     pub fn configure_tables(&self, settings: &BTreeMap<u8, TableSettings>) {
         let changed: Vec<u8> = {
             let mut configs = self.table_configs.0.write();
@@ -192,16 +192,16 @@ impl Ofproto {
             }
             changed
         };
-        self.make_tables_fit(&changed);
+        self.enforce_limits(&changed);
     }
 
-    /// Removes flows from tables that hold more than they may, and tells of it.
-    fn make_tables_fit(&self, tables: &[u8]) {
+    /// Evicts flows from tables beyond their limit, and reports these.
+    fn enforce_limits(&self, tables: &[u8]) {
         if tables.is_empty() {
             return;
         }
         let removed = self.transaction(|t| {
-            tables.iter().for_each(|table| t.make_fit(*table));
+            tables.iter().for_each(|table| t.enforce_limit(*table));
             Ok(())
         });
         if let Ok(((), removed)) = removed {
@@ -209,10 +209,10 @@ impl Ofproto {
         }
     }
 
-    /// Carries out a table modification.
+    /// Applies a table mod.
     ///
-    /// Errors: `OFPTMFC_BAD_TABLE`, `OFPTMFC_EPERM` for the table that the switch keeps for itself, `OFPTMFC_BAD_CONFIG` for
-    /// another choice of flows to evict.
+    /// Errors: `OFPTMFC_BAD_TABLE`, `OFPTMFC_EPERM` for the reserved table, `OFPTMFC_BAD_CONFIG` for
+    /// unsupported criteria for eviction.
     pub(crate) fn table_mod(&self, change: &TableMod, version: Version) -> Result<(), OfpError> {
         let tables = match change.table_id {
             ALL_TABLES => 0..N_TABLES_SHOWN,
@@ -242,14 +242,14 @@ impl Ofproto {
         self.tables().get(usize::from(table)).map_or(0, xlate::Table::n_active)
     }
 
-    /// What is configured of the tables that are shown.
+    /// The configurations of the tables that OpenFlow shows.
     pub(crate) fn table_descs(&self) -> Vec<TableDesc> {
         let desc = |table| self.table_configs.get(table, |config| config.desc(table, self.n_flows_of(table)));
         (0..N_TABLES_SHOWN).map(desc).collect()
     }
 
-    /// Tells controllers of tables whose room came to be little, or enough again, since they were last told.
-    pub(crate) fn tell_vacancies(&self, tables: impl Iterator<Item = u8>) {
+    /// Sends vacancy events for tables whose vacancy crossed a threshold since the last event.
+    pub(crate) fn send_vacancy_events(&self, tables: impl Iterator<Item = u8>) {
         for table in tables {
             let Some(status) = self.vacancy_change(table) else { continue };
             let message = Message::TableStatus(status);
@@ -262,13 +262,13 @@ impl Ofproto {
     }
 
     fn vacancy_change(&self, table: u8) -> Option<TableStatus> {
-        // Mostly nobody wants to know.
-        self.table_configs.get(table, |config| config.awaited)?;
+        // Vacancy events are mostly disabled.
+        self.table_configs.get(table, |config| config.next_event)?;
         let n = self.n_flows_of(table);
         let mut configs = self.table_configs.0.write();
         let config = configs.get_mut(&table)?;
         let vacancy = config.vacancy(n);
-        let (reason, next) = match config.awaited? {
+        let (reason, next) = match config.next_event? {
             TableReason::VacancyDown if vacancy < config.vacancy.down => {
                 (TableReason::VacancyDown, TableReason::VacancyUp)
             }
@@ -276,7 +276,7 @@ impl Ofproto {
             _ => return None,
         };
         let status = TableStatus { reason, desc: config.desc(table, n) };
-        config.awaited = Some(next);
+        config.next_event = Some(next);
         Some(status)
     }
 }

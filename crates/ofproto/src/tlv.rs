@@ -1,7 +1,7 @@
 //! The table of a bridge that maps tunnel options to the fields `tun_metadata0` to `tun_metadata63`.
 //!
-//! In messages, options are values beside a match's key; in flow tables, bits of the key where the table has put them. A field
-//! that flows use stays mapped, so that its bits always mean the same.
+//! In messages, options are values beside a match's key; in flow tables, bits of the key at a place that the table assigns. A
+//! field that flows use stays mapped, so that the meaning of its bits does not change.
 
 use crate::bridge::Ofproto;
 use crate::flow_table::Criteria;
@@ -11,10 +11,10 @@ use openflow::{Action, FlowMod, OfpError};
 use std::collections::BTreeMap;
 use xlate::Rule;
 
-/// Bytes that the values of all mapped options have in a flow key.
+/// The total size of the values of all mapped options in a flow key, in bytes.
 const SPACE: u32 = 4 * OptionPlace::COUNT as u32;
 
-/// Which options are mapped, by the numbers of their fields, and where the key has them.
+/// The mapped options by the numbers of their fields, with their places in the key.
 #[derive(Debug, Default)]
 pub(crate) struct TlvTable(BTreeMap<u16, (TlvMap, PlacedOption)>);
 
@@ -28,7 +28,7 @@ impl Ofproto {
             self.check_unused(&tlvs, change)?;
             tlvs.change(change)?;
         }
-        // Translations have their own copy.
+        // Translations have a copy of their own.
         self.rebuild();
         Ok(())
     }
@@ -47,7 +47,7 @@ impl Ofproto {
         Ok(())
     }
 
-    /// Where translations find the options in keys.
+    /// The places of options in keys, for translations.
     pub(crate) fn option_table(&self) -> OptionTable {
         self.tlvs.lock().0.values().map(|(_, placed)| placed.clone()).collect()
     }
@@ -57,20 +57,20 @@ impl Ofproto {
         self.tlvs.lock().reply()
     }
 
-    /// Makes the options of a match bits of its key.
+    /// Converts the options of a match to bits of its key.
     ///
-    /// Errors: `NXFMFC_INVALID_TLV_FIELD` for one that is not mapped, `OFPBMC_BAD_LEN` for a longer one than is mapped.
+    /// Errors: `NXFMFC_INVALID_TLV_FIELD` for an unmapped option, `OFPBMC_BAD_LEN` for one longer than its mapping.
     pub(crate) fn place_options(&self, matching: &mut Match) -> Result<(), OfpError> {
         if matching.options().is_empty() { Ok(()) } else { self.tlvs.lock().place(matching) }
     }
 
-    /// The same for a flow, whose actions may name mapped options only.
+    /// Does the same for a flow, whose actions may use mapped options only.
     pub(crate) fn place_options_of(&self, fm: &mut FlowMod) -> Result<(), OfpError> {
         self.place_options(&mut fm.matching)?;
         self.check_options(&fm.actions)
     }
 
-    /// Refuses actions that name options that are not mapped, or bits that they do not have.
+    /// Refuses actions that use unmapped options, or bits beyond their length.
     ///
     /// Errors: `NXFMFC_INVALID_TLV_FIELD`, `OFPBAC_BAD_SET_LEN`.
     pub(crate) fn check_options(&self, actions: &[Action]) -> Result<(), OfpError> {
@@ -87,7 +87,7 @@ impl Ofproto {
         })
     }
 
-    /// The options that a packet with this key has.
+    /// The options of a packet with this key.
     pub(crate) fn options_of(&self, key: &FlowKey) -> Vec<TunOption> {
         if key.0[flow::layout::TUN_METADATA..flow::layout::REGS].iter().all(|word| *word == 0) {
             return Vec::new();
@@ -96,47 +96,47 @@ impl Ofproto {
         tlvs.0.values().filter_map(|(_, placed)| Match::new(key, placed.whole()).option_at(placed)).collect()
     }
 
-    /// The match of a rule as controllers are told it: with options as values.
+    /// The match of a rule in the form for controllers: with options as values.
     pub(crate) fn match_of(&self, rule: &Rule) -> Match {
         let mut matching = rule.minimatch.expand();
-        self.tell_options(&mut matching);
+        self.extract_options(&mut matching);
         matching
     }
 
-    /// Adds the options whose bits are matched.
-    pub(crate) fn tell_options(&self, matching: &mut Match) {
+    /// Adds the options whose bits are matched as values.
+    pub(crate) fn extract_options(&self, matching: &mut Match) {
         if matching.mask().0[flow::layout::TUN_METADATA..flow::layout::REGS].iter().any(|word| *word != 0) {
-            self.tlvs.lock().tell(matching);
+            self.tlvs.lock().extract(matching);
         }
     }
 }
 
-/// Puts the options that a match has into a key.
+/// Copies the options of a match into a key.
 pub(crate) fn put_options(key: &mut FlowKey, matching: &Match) {
     for word in flow::layout::TUN_METADATA..flow::layout::REGS {
         key.0[word] = key.0[word] & !matching.mask().0[word] | matching.key().0[word];
     }
 }
 
-/// The field of this number.
+/// The field with this number.
 fn field_of(index: u16) -> Option<Field> {
     Field::from_name(&format!("tun_metadata{index}"))
 }
 
-/// The number of a field `tun_metadata`.
+/// The number of a `tun_metadata` field.
 fn index_of(field: Field) -> Option<u16> {
     if let flow::Loc::TunMetadata(index) = field.info().loc { Some(index.into()) } else { None }
 }
 
 impl TlvTable {
-    /// Changes the table, all of it or nothing.
+    /// Applies a change, or nothing of it if it fails.
     ///
-    /// Errors: `NXTTMFC_ALREADY_MAPPED` for a field, `NXTTMFC_DUP_ENTRY` for an option that another field stands for,
+    /// Errors: `NXTTMFC_ALREADY_MAPPED` for a field, `NXTTMFC_DUP_ENTRY` for an option that is mapped to another field,
     /// `NXTTMFC_TABLE_FULL`.
     fn change(&mut self, change: &TlvTableMod) -> Result<(), OfpError> {
         match change.command {
             TlvCommand::Add => self.add(&change.maps)?,
-            // A field that is not mapped stays so.
+            // Deleting an unmapped field does nothing.
             TlvCommand::Delete => self.0.retain(|index, _| change.maps.iter().all(|map| map.index != *index)),
             TlvCommand::Clear => self.0.clear(),
         }
@@ -165,7 +165,7 @@ impl TlvTable {
         Ok(())
     }
 
-    /// What a controller is told.
+    /// The table in the form for controllers.
     fn reply(&self) -> TlvTableReply {
         let maps = self.0.values().map(|(map, _)| *map).collect();
         TlvTableReply { max_option_space: SPACE, max_fields: TLV_FIELDS, maps }
@@ -181,7 +181,7 @@ impl TlvTable {
         Ok(())
     }
 
-    fn tell(&self, matching: &mut Match) {
+    fn extract(&self, matching: &mut Match) {
         for (_, placed) in self.0.values() {
             if let Some(option) = matching.option_at(placed) {
                 matching.set_option(option);
@@ -189,10 +189,10 @@ impl TlvTable {
         }
     }
 
-    /// Whether a rule's match or its actions use one of these fields.
+    /// Returns true if a rule's match or its actions use one of these fields.
     fn is_used(&self, rule: &Rule, fields: &[u16]) -> bool {
         let mut matching = rule.minimatch.expand();
-        self.tell(&mut matching);
+        self.extract(&mut matching);
         let mut used = matching.options().iter().any(|option| fields.contains(&option.index().into()));
         let mut note = |field, _| used |= index_of(field).is_some_and(|index| fields.contains(&index));
         rule.actions.iter().for_each(|action| action.tunnel_options(&mut note));
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_made_whole_or_not_at_all() {
+    fn a_change_is_atomic() {
         let mut table = TlvTable::default();
         let mut change = |command, maps: &[TlvMap]| {
             let result = table.change(&TlvTableMod { command, maps: maps.to_vec() });
@@ -223,15 +223,15 @@ mod tests {
         assert_eq!(change(TlvCommand::Add, &big), (Ok(()), vec![big[0], big[1], first]));
         let full = (Err(OfpError::NxttmfcTableFull), vec![big[0], big[1], first]);
         assert_eq!(change(TlvCommand::Add, &[map(9, 4, 9)]), full);
-        // The field counts, whatever option is named.
+        // The field counts, whichever option the command names.
         assert_eq!(change(TlvCommand::Delete, &[map(77, 8, 1), map(78, 8, 60)]), (Ok(()), vec![big[1], first]));
         assert_eq!(change(TlvCommand::Clear, &[]), (Ok(()), vec![]));
     }
 
     #[test]
-    fn options_go_into_the_key_and_come_out_of_it() {
+    fn options_round_trip_through_the_key() {
         let mut table = TlvTable::default();
-        // What is taken need not be of one piece.
+        // An option may take several pieces of the key.
         assert_eq!(table.add(&[map(1, 120, 1), map(2, 4, 2), map(3, 120, 3)]), Ok(()));
         table.0.remove(&1);
         table.0.remove(&3);
@@ -243,12 +243,12 @@ mod tests {
             "tun_metadata2=0x1/0x3",
             &format!("tun_metadata4={wide},tun_metadata5=0"),
         ] {
-            let told = flow::text::parse_match(text, &flow::NoNames).expect(text);
-            let mut m = told.clone();
+            let parsed = flow::text::parse_match(text, &flow::NoNames).expect(text);
+            let mut m = parsed.clone();
             assert_eq!(table.place(&mut m), Ok(()), "{text}");
             assert!(m.options().is_empty() && m != Match::ANY);
-            table.tell(&mut m);
-            assert_eq!(m.options(), told.options(), "{text}");
+            table.extract(&mut m);
+            assert_eq!(m.options(), parsed.options(), "{text}");
         }
         for (text, error) in
             [("tun_metadata1=5", OfpError::NxfmfcInvalidTlvField), ("tun_metadata2=0x123456789a", OfpError::BmcBadLen)]

@@ -1,4 +1,4 @@
-//! `ofproto/trace`: what would become of a packet, in words.
+//! `ofproto/trace`: describes the treatment of a packet.
 
 use crate::bridge::Ofproto;
 use crate::switch::Switch;
@@ -13,22 +13,22 @@ use xlate::freeze::RecircState;
 use xlate::trace::{Node, NodeKind};
 use xlate::{Bridge, Effect, Fork, Network, Start, translate_from};
 
-/// What a trace found.
+/// The result of a trace.
 #[derive(Clone, Debug)]
 pub struct Traced {
     /// The packet's key.
     pub flow: String,
     /// Bridges, tables and actions.
     pub nodes: Vec<Node>,
-    /// The key after all actions; `None` if they left it as it was.
+    /// The key after all actions; `None` if they did not change it.
     pub final_flow: Option<String>,
-    /// What another packet must agree in to be treated the same.
+    /// The match of the megaflow.
     pub megaflow: String,
-    /// What the datapath does.
+    /// The datapath actions.
     pub datapath_actions: String,
-    /// Why the translation was given up, if it was.
+    /// The error that ended the translation, if there was one.
     pub error: Option<String>,
-    /// What becomes of copies that come back from the connection tracker, in order; empty in these themselves.
+    /// The traces of copies that the connection tracker returns, in order; empty in these themselves.
     pub resumed: Vec<Resumed>,
 }
 
@@ -38,7 +38,7 @@ impl Traced {
         self.resumed.iter_mut().for_each(|resumed| resumed.traced.settle(learned));
     }
 
-    /// Laid out as Open vSwitch does.
+    /// Formats the trace like Open vSwitch.
     pub fn text(&self) -> String {
         let mut out = format!("Flow: {}\n", self.flow);
         xlate::trace::format(&self.nodes, &mut out);
@@ -56,8 +56,8 @@ impl Traced {
         out
     }
 
-    /// The same as an object: `final-flow` is the whole key, changed or not, and `error` and
-    /// `resumed` are there if there is one.
+    /// Returns the trace as an object: `final-flow` is the whole key, changed or not; `error` and
+    /// `resumed` are present if there is one.
     pub fn json(&self) -> Value {
         let mut out = json!({
             "flow": self.flow,
@@ -99,15 +99,15 @@ fn nodes_json(nodes: &[Node]) -> Value {
 }
 
 impl Ofproto {
-    /// Traces a packet with this key (ingress port in the bridge's numbering). Nothing is changed by it. An error if the
+    /// Traces a packet with this key (ingress port in the bridge's numbering), without side effects. Fails if the
     /// bridge is not part of a switch any more.
     pub fn trace(&self, key: &FlowKey, names: bool) -> Result<Traced, String> {
         self.trace_from(key, Start::Tables, names, &[], false)
     }
 
-    /// [`Ofproto::trace`] from `start` on: with the actions of a packet-out, for instance. Copies that come back from the
-    /// connection tracker have the states `ct_next` (`ct_state`), one after the other; those beyond are new. With `learned`
-    /// it is told which flows are, as the caller lets [`Ofproto::side_effects`] happen.
+    /// Does [`Ofproto::trace`] from `start` on: with the actions of a packet-out, for instance. Copies that the
+    /// connection tracker returns have the states `ct_next` (`ct_state`), one after the other; further ones are new. `learned`
+    /// is true if the caller applies [`Ofproto::side_effects`], and lists learned flows.
     pub fn trace_from(
         &self,
         key: &FlowKey,
@@ -129,7 +129,7 @@ impl Ofproto {
         Ok(traced)
     }
 
-    /// Traces a packet up to where it comes back, and what comes back.
+    /// Traces a packet up to its recirculation, and returns the recirculated copies.
     pub(crate) fn trace_once(
         &self,
         net: &Network,
@@ -145,7 +145,7 @@ impl Ofproto {
         mask.add_mask(flow::Field::PacketType, u32::MAX.into());
         let mut megaflow = Match::new(key, mask);
         if is_of_tunnel(key) {
-            self.tell_options(&mut megaflow);
+            self.extract_options(&mut megaflow);
         }
         let actions = crate::upcall::dp_actions(&mut verdict);
         let datapath_actions = dpif::text::format_actions(&actions, key.eth_type(), &|dp_port| {
@@ -165,14 +165,14 @@ impl Ofproto {
         Ok((traced, trace.forks))
     }
 
-    /// A key, with the tunnel options if it is of a tunnel's packet.
+    /// Formats a key, with tunnel options if the packet is from a tunnel.
     fn key_text(&self, key: &FlowKey, ports: &dyn PortNames) -> String {
         let options = if is_of_tunnel(key) { self.options_of(key) } else { Vec::new() };
         flow::text::flow_key_to_string_with(key, options, ports)
     }
 
-    /// Does what a packet with this key causes beside its forwarding: addresses are learned and controllers hear of it,
-    /// but it is neither sent nor counted.
+    /// Applies the side effects of a packet with this key: learns addresses and sends it to controllers,
+    /// but neither outputs nor counts it.
     pub fn side_effects(&self, key: &FlowKey, start: Start<'_>, packet: packet::Packet) {
         let Some(switch) = self.switch() else { return };
         let net = switch.network();
@@ -194,7 +194,7 @@ impl Ofproto {
         }
     }
 
-    /// Translates `packet` from `start` on and applies the effects. What is left is for the datapath ([`Self::execute`]).
+    /// Translates `packet` from `start` on and applies the effects. The datapath actions remain ([`Self::execute`]).
     pub(crate) fn decide(&self, key: &FlowKey, packet: packet::Packet, start: Start<'_>) -> Option<Execution> {
         let switch = self.switch()?;
         let net = switch.network();
@@ -202,7 +202,7 @@ impl Ofproto {
         Some(decided(&switch, bridge, key, packet, translate_from(&net, bridge, key, start, false)))
     }
 
-    /// Has a packet go on that a controller had.
+    /// Resumes a packet that a controller returned.
     pub(crate) fn go_on(&self, kept: &Arc<RecircState>, key: &FlowKey, packet: packet::Packet) {
         let Some(switch) = self.switch() else { return };
         let net = switch.network();
@@ -211,7 +211,7 @@ impl Ofproto {
         self.execute(&mut vec![decided(&switch, bridge, key, packet, verdict)]);
     }
 
-    /// Has the datapath carry out what was decided.
+    /// Executes datapath actions.
     pub(crate) fn execute(&self, executions: &mut Vec<Execution>) {
         if executions.is_empty() {
             return;
@@ -232,7 +232,7 @@ impl Ofproto {
     }
 }
 
-/// Applies a verdict's effects. What is left is for the datapath.
+/// Applies a verdict's effects, and returns the datapath actions.
 fn decided(
     switch: &Switch,
     bridge: &xlate::Bridge,
@@ -249,7 +249,7 @@ fn decided(
     Execution { port, packet, actions: crate::upcall::dp_actions(&mut verdict).into() }
 }
 
-/// Whether it has a tunnel's destination: text has no options of other packets.
+/// Returns true if the key has a tunnel destination: the text of other packets has no options.
 fn is_of_tunnel(key: &FlowKey) -> bool {
     key.get(flow::Field::TunDst) != 0 || key.get(flow::Field::TunIpv6Dst) != 0
 }
@@ -258,7 +258,7 @@ fn without_output(actions: &[DpAction]) -> DpActions {
     let keep = |action: &DpAction| match action {
         DpAction::Output(_) | DpAction::Trunc(_) | DpAction::Meter(_) | DpAction::Drop(_) => None,
         DpAction::Ct(_) | DpAction::CtClear => None,
-        // What comes back would be sent.
+        // The recirculated packet would be output.
         DpAction::Hash(..) | DpAction::Recirc(_) => None,
         other => Some(other.with_nested(without_output)),
     };

@@ -1,4 +1,4 @@
-//! Traces of packets that come back from the connection tracker: in the state that whoever asks says, or as new ones.
+//! Traces of packets that the connection tracker returns: in the state that the caller gives, or as new ones.
 
 use crate::switch::Switch;
 use crate::trace::Traced;
@@ -10,7 +10,7 @@ use std::fmt::Write;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use xlate::{Fork, Network, Start};
 
-/// Packets at most that come back in one trace: tables may send them through the tracker without end.
+/// The largest number of recirculated packets in one trace: tables may send them to the tracker in a loop.
 const RESUMED_MAX: usize = 256;
 
 /// `ct_state=trk|new`.
@@ -19,21 +19,21 @@ const NEW: u32 = 0x21;
 /// Names of the bits of `ct_state`, the lowest first.
 pub const CT_STATES: [&str; 8] = ["new", "est", "rel", "rpl", "inv", "trk", "snat", "dnat"];
 
-/// What becomes of a packet that comes back.
+/// The trace of a packet that the tracker returns.
 #[derive(Clone, Debug)]
 pub struct Resumed {
-    /// The number under which it does.
+    /// The number under which it resumes.
     pub recirc_id: u32,
-    /// What the tracker says of its connection; `None` if nobody said what it would, and it is new.
+    /// The connection state that the caller gave; `None` if it gave none, for a new connection.
     pub ct_state: Option<u32>,
-    /// Addresses and ports before and after their translation, if one was asked for.
+    /// Addresses and ports before and after their translation, if the action asked for one.
     pub nat: Option<[String; 2]>,
-    /// The rest.
+    /// The trace.
     pub traced: Traced,
 }
 
 impl Resumed {
-    /// What stands before it in the text.
+    /// The heading in the text.
     pub(crate) fn title(&self) -> String {
         let line = "=".repeat(79);
         let mut out = format!("\n{line}\nrecirc({:#x}) - resume conntrack with ", self.recirc_id);
@@ -69,7 +69,7 @@ fn state_text(state: u32) -> String {
     if names.is_empty() { "0".to_owned() } else { names.join("|") }
 }
 
-/// Traces packets that come back, and those that come back from there, in the order in which they do.
+/// Traces packets that the tracker returns, including those of their own traces, in order.
 pub(crate) fn resume(
     switch: &Switch,
     net: &Network,
@@ -96,8 +96,7 @@ pub(crate) fn resume(
     Ok(out)
 }
 
-/// Gives the packet the first addresses and ports that the translation may choose. Both in words, as they were and as they
-/// are.
+/// Gives the packet the first addresses and ports of the translation's range. Returns both as text, before and after.
 fn translate(key: &mut FlowKey, nat: &Nat) -> [String; 2] {
     let before = addresses(key, nat);
     let [address, port] = match (nat.kind, nat.addresses) {
@@ -118,7 +117,7 @@ fn translate(key: &mut FlowKey, nat: &Nat) -> [String; 2] {
     [before, addresses(key, nat)]
 }
 
-/// Of the family that the translation is for.
+/// The addresses of the translation's family.
 fn addresses(key: &FlowKey, nat: &Nat) -> String {
     let v4 = |field| Ipv4Addr::from_bits(key.get(field) as u32).to_string();
     let v6 = |field| format!("[{}]", Ipv6Addr::from_bits(key.get(field)));

@@ -1,15 +1,15 @@
-//! Changes of a bridge's flow tables and groups: several are seen at once, or not at all.
+//! Atomic changes of a bridge's flow tables and groups.
 //!
-//! All changes of a bridge happen in a [`Transaction`], one at a time, on whatever thread. It works on the version after
-//! the current one: rules that it adds are there from that version on, rules that it removes are marked as gone in it, so
-//! that nobody sees anything of it. Then the version is published ([`xlate::Tables::publish`]), and whoever looks from
-//! now on sees all of it; or, after an error, everything is taken back.
+//! All changes of a bridge happen in a [`Transaction`], one at a time, on any thread. It works on the version after
+//! the current one: the rules that it adds are visible from that version on, and the rules that it removes are marked as removed
+//! in it, so that no reader sees any of it. Then the version is published ([`xlate::Tables::publish`]), and new readers see
+//! all of it; or, after an error, everything is rolled back.
 //!
-//! Rules that are gone stay in their tables for translations that began before. A view is held while one looks at it, so
-//! the views before the current one tell which rules are still needed; the others are removed with the next change, and
-//! by the housekeeping. Nobody who looks ever waits.
+//! Removed rules stay in their tables for translations that began before. Readers hold the view that they use, so that
+//! the views before the current one show which rules are still needed; the next change and the
+//! housekeeping remove the others. Readers never wait.
 
-mod account;
+mod counts;
 
 use crate::bridge::Ofproto;
 use crate::evict::Evictable;
@@ -27,63 +27,63 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use xlate::{Groups, Meters, Rule, Table, View};
 
-/// Rules that a change may have removed for it to take them out of the tables itself: whoever asked for it need not wait for
-/// more, which the revalidator sees to ([`Ofproto::tidy`]), or the next change.
+/// The number of rules up to which a change takes its removed rules out of the tables itself. The requester need not wait for
+/// more: the revalidator removes them ([`Ofproto::tidy`]), or the next change.
 const REAPED_AT_ONCE_MAX: usize = 1000;
 
-/// Rules that wait to be put into their tables together, at most. What puts them there is a lot of code, which is read
-/// once for all of them then.
+/// The number of rules that wait to be inserted into their tables together. The code that inserts them is large, and this way
+/// the processor loads it once for all of them.
 const WAITING_MAX: usize = 32;
 
-/// Changes of a table's rules that are told of one by one: with more, the table is another.
+/// The number of changes of a table's rules that are reported one by one: more are reported as a change of the table.
 const NOTED_MAX: usize = crate::revalidate::RULES_MAX;
 
-/// Something that flows name, and with which they go.
+/// An object that flows reference, and with which they are removed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) enum Reference {
     Group(u32),
     Meter(u32),
 }
 
-/// What whoever changes the tables keeps, behind the lock that makes it one at a time.
+/// The state of table changes, behind the lock that serialises them.
 #[derive(Debug, Default)]
 pub(crate) struct Writer {
-    /// Views before the current one that somebody may hold, oldest first.
+    /// Views before the current one that readers may hold, oldest first.
     views: VecDeque<Arc<View>>,
-    /// Rules that are gone and still in their tables, with the version in which they went, in this order.
+    /// Removed rules that are still in their tables, with the version that removed them, in this order.
     retired: VecDeque<(u64, Arc<Rule>)>,
-    /// How many flows learn and take what was learned with them when they go: by table and cookie of what they learn.
+    /// The number of flows that learn flows and delete these with them: by table and cookie of the learned flows.
     learners: HashMap<(u8, u64), u64>,
-    /// How many flows lead to a group, or send packets through a meter.
+    /// The number of flows that reference a group or a meter.
     references: HashMap<Reference, u64>,
     /// The hidden flows that are in their tables.
     pub(crate) hidden: Vec<Arc<Rule>>,
-    /// When a flow was removed last, by table.
+    /// The time of the last removal of a flow, by table.
     pub(crate) removals: HashMap<u8, Millis>,
-    /// The flows that may make room for others, of tables that have overflowed.
+    /// Flows that may be evicted, for tables that have overflowed.
     pub(crate) evictable: HashMap<u8, Evictable>,
 }
 
 impl Writer {
-    /// How many flows name this.
+    /// The number of flows that reference this.
     pub(crate) fn references(&self, to: Reference) -> u64 {
         self.references.get(&to).copied().unwrap_or(0)
     }
 }
 
-/// A table that changes.
+/// A table that the transaction changes.
 #[derive(Clone, Copy, Debug)]
 struct Changing {
     table: u8,
-    /// How many flows it has more than before.
+    /// The number of flows that it has gained.
     balance: i64,
-    /// Changes of its rules that were noted.
+    /// The number of reported changes of its rules.
     noted: usize,
-    /// Whether it is noted that flows may match more closely than they need to.
+    /// True if it is reported that flows may match more closely than necessary.
     loosened: bool,
 }
 
-/// A change in the making.
+/// A change in progress.
 #[derive(Debug)]
 pub struct Transaction<'a> {
     pub(crate) bridge: &'a Ofproto,
@@ -93,24 +93,24 @@ pub struct Transaction<'a> {
     pub(crate) meters: Arc<Meters>,
     pub(crate) now: Millis,
     added: Vec<Arc<Rule>>,
-    /// How many of those are in their tables; the others wait to be put there together.
-    placed: usize,
+    /// The number of added rules that are in their tables; the others wait to be inserted together.
+    inserted: usize,
     gone: Vec<Arc<Rule>>,
-    /// What to tell of flows that were removed, not replaced.
+    /// Removed flows to report, without replaced ones.
     removed: Vec<Removed>,
     changes: Vec<Change>,
-    /// Tables that change, mostly one.
+    /// The tables that change, mostly one.
     tables: SmallVec<[Changing; 1]>,
-    /// What happened to flows, if somebody is to hear of it.
+    /// The changes of flows, if a flow monitor wants them.
     history: Option<Vec<FlowChange>>,
     requester: Option<Requester>,
-    /// What was done to meters of the datapath.
+    /// The changes made to meters of the datapath.
     pub(crate) meter_changes: Vec<MeterChange>,
 }
 
 impl Ofproto {
-    /// Makes all changes that `f` makes visible at once, or none of them if it fails. Returns what `f` does, and the
-    /// flows that were removed, of which controllers may want to hear: of very many at once those of which they do.
+    /// Publishes all changes that `f` makes at once, or none of them if it fails. Returns the result of `f`, and the
+    /// removed flows that controllers may want to be notified of; if there are very many, only those with that flag.
     ///
     /// Errors: those of `f`.
     pub fn transaction<T>(
@@ -118,7 +118,7 @@ impl Ofproto {
         f: impl FnOnce(&mut Transaction<'_>) -> Result<T, OfpError>,
     ) -> Result<(T, Vec<Removed>), OfpError> {
         let mut writer = self.writer.lock();
-        // Very many that are gone go now: before there are others between them, a whole table of them goes at once.
+        // Takes very many removed rules out now: before new rules are among them, a whole table of them can be cleared at once.
         if writer.retired.len() > REAPED_AT_ONCE_MAX {
             writer.reap(self);
         }
@@ -131,7 +131,7 @@ impl Ofproto {
             meters: Arc::clone(&current.meters),
             now: self.now(),
             added: Vec::new(),
-            placed: 0,
+            inserted: 0,
             gone: Vec::new(),
             removed: Vec::new(),
             changes: Vec::new(),
@@ -150,8 +150,8 @@ impl Ofproto {
         }
     }
 
-    /// Removes from the tables what nobody can look at any more, and forgets orders of flows that are not asked for. While
-    /// somebody changes the tables it can wait: whoever calls this has more to do.
+    /// Takes rules out of the tables that no reader can see any more, and drops unused eviction orders. If the
+    /// tables are being changed, this can wait, as the caller has other work.
     pub(crate) fn tidy(&self, now: Millis) {
         if let Some(mut writer) = self.writer.try_lock() {
             writer.reap(self);
@@ -165,9 +165,9 @@ impl Writer {
         while self.views.front().is_some_and(|view| Arc::strong_count(view) == 1) {
             self.views.pop_front();
         }
-        // Everything is visible in the current version, if in any that can be looked at.
+        // The readers of the current view see all rules of that version.
         let oldest = self.views.front().map_or(u64::MAX, |view| view.version);
-        // Those of one table together, as far as they stand so: many at once cost less.
+        // Removes consecutive rules of one table together, which costs less.
         while let Some((_, rule)) = self.retired.pop_front_if(|(version, _)| *version <= oldest) {
             let table = rule.table;
             let mut rules = vec![rule];
@@ -183,22 +183,22 @@ impl Writer {
 }
 
 impl Transaction<'_> {
-    /// A table, with all that this transaction has put into it so far.
+    /// Returns a table with all rules that this transaction has added so far.
     pub(crate) fn table(&mut self, table: u8) -> Result<&Table, OfpError> {
-        self.place();
+        self.insert_waiting();
         table_of(self.bridge, table)
     }
 
-    /// Whether there is a table of this number.
+    /// Checks that the table exists.
     ///
     /// Error: `OFPFMFC_BAD_TABLE_ID`.
     fn check_table(&self, table: u8) -> Result<(), OfpError> {
         table_of(self.bridge, table).map(drop)
     }
 
-    /// Puts rules that wait for it into their tables: those of one table together, in their order.
-    fn place(&mut self) {
-        let Some(waiting) = self.added.get(self.placed..).filter(|waiting| !waiting.is_empty()) else { return };
+    /// Inserts waiting rules into their tables: consecutive rules of one table together.
+    fn insert_waiting(&mut self) {
+        let Some(waiting) = self.added.get(self.inserted..).filter(|waiting| !waiting.is_empty()) else { return };
         self.bridge.index.add(waiting);
         let mut waiting = waiting.to_vec();
         waiting.sort_by_key(|rule| rule.table);
@@ -209,11 +209,11 @@ impl Transaction<'_> {
                 table.rules.insert_all(of_table);
             }
         }
-        self.placed = self.added.len();
+        self.inserted = self.added.len();
     }
 
-    /// Makes the compressed form of a flow's match, and finds the flow of this match and priority: what it takes to add
-    /// it. Those that wait are found too.
+    /// Compresses a flow's match, and finds the flow with this match and priority, as adding a flow
+    /// needs both. Finds waiting rules too.
     pub(crate) fn compress_and_find(
         &self,
         table: u8,
@@ -227,18 +227,18 @@ impl Transaction<'_> {
                 && rule.versions.visible_in(LATEST)
                 && rule.minimatch == compressed
         };
-        let waiting = self.added.get(self.placed..).unwrap_or_default();
+        let waiting = self.added.get(self.inserted..).unwrap_or_default();
         let found = found.or_else(|| waiting.iter().find(is_it).cloned());
         Ok((compressed, found))
     }
 
-    /// The flows that meet `criteria`, with those that this transaction has added.
+    /// Returns the flows that meet `criteria`, including those that this transaction has added.
     pub(crate) fn collect(&mut self, criteria: &Criteria) -> Vec<Arc<Rule>> {
-        self.place();
+        self.insert_waiting();
         self.bridge.collect_in(criteria, LATEST)
     }
 
-    /// Does what `f` does, or nothing of it if that fails.
+    /// Runs `f`, and undoes its changes if it fails.
     ///
     /// Errors: those of `f`, which must change no groups or meters.
     pub(crate) fn attempt<T>(&mut self, f: impl FnOnce(&mut Self) -> Result<T, OfpError>) -> Result<T, OfpError> {
@@ -246,23 +246,23 @@ impl Transaction<'_> {
         let recorded = self.history.as_ref().map_or(0, Vec::len);
         let result = f(self);
         if result.is_err() && (self.added.len(), self.gone.len()) != (added, gone) {
-            self.take_back(added, gone);
+            self.undo(added, gone);
             self.removed.truncate(removed);
             self.history.iter_mut().for_each(|history| history.truncate(recorded));
-            // What was noted of it for cached flows stays: they are looked at for nothing.
+            // The changes that it reported for cached flows remain, which costs a needless revalidation.
         }
         result
     }
 
-    /// Takes back what was added and removed after so many flows of each.
-    fn take_back(&mut self, added: usize, gone: usize) {
+    /// Undoes additions and removals after the first `added` and `gone` of each.
+    fn undo(&mut self, added: usize, gone: usize) {
         self.writer.evictable.clear();
         for rule in self.gone.split_off(gone) {
             rule.versions.remove_in(u64::MAX);
             self.count(&rule, 1);
         }
         for (at, rule) in (added..).zip(self.added.split_off(added)) {
-            if at < self.placed
+            if at < self.inserted
                 && let Ok(table) = table_of(self.bridge, rule.table)
             {
                 table.rules.remove(&rule);
@@ -270,23 +270,23 @@ impl Transaction<'_> {
             }
             self.count(&rule, -1);
         }
-        self.placed = self.placed.min(added);
+        self.inserted = self.inserted.min(added);
     }
 
-    /// The version that rules added now are made for.
+    /// The version in which added rules become visible.
     pub(crate) fn version(&self) -> u64 {
         self.version
     }
 
-    /// Flows that a table has as it is now, without hidden ones.
+    /// The current number of flows of a table, without hidden ones.
     pub(crate) fn n_flows(&self, table: u8) -> u64 {
         let before = self.bridge.tables().get(usize::from(table)).map_or(0, Table::n_active);
         before.saturating_add_signed(self.tables.iter().find(|t| t.table == table).map_or(0, |t| t.balance))
     }
 
-    /// What is known of a table that changes.
+    /// Returns the state of a table that changes.
     fn changing(&mut self, table: u8) -> &mut Changing {
-        // Mostly it is the same as the last time.
+        // Mostly it is the same table as the last time.
         let at = self.tables.iter().rposition(|t| t.table == table).unwrap_or_else(|| {
             self.tables.push(Changing { table, balance: 0, noted: 0, loosened: false });
             self.tables.len() - 1
@@ -300,12 +300,12 @@ impl Transaction<'_> {
         }
     }
 
-    /// Whose request it is that is carried out from here on; `None` for nobody's.
+    /// Sets the requester of the following changes; `None` for the switch itself.
     pub(crate) fn set_requester(&mut self, requester: Option<Requester>) {
         self.requester = requester;
     }
 
-    /// Records what happened to a flow, if somebody is to hear of it.
+    /// Records a change of a flow, if a flow monitor wants it.
     pub(crate) fn record(&mut self, rule: &Arc<Rule>, what: impl FnOnce() -> What) {
         if let Some(history) = &mut self.history
             && !rule.is_hidden()
@@ -314,12 +314,12 @@ impl Transaction<'_> {
         }
     }
 
-    /// Puts a rule into its table, in the place of `old` if that is given. (Whoever calls this records what happened.)
+    /// Inserts a rule into its table, replacing `old` if given. (The caller records the change.)
     pub(crate) fn put(&mut self, rule: &Arc<Rule>, old: Option<&Arc<Rule>>) -> Result<(), OfpError> {
         self.check_table(rule.table)?;
         self.added.push(Arc::clone(rule));
-        if self.added.len() - self.placed >= WAITING_MAX {
-            self.place();
+        if self.added.len() - self.inserted >= WAITING_MAX {
+            self.insert_waiting();
         }
         if !self.writer.evictable.is_empty()
             && let Some(evictable) = self.writer.evictable.get_mut(&rule.table)
@@ -335,14 +335,14 @@ impl Transaction<'_> {
         if old.conjunctions.is_empty() == rule.conjunctions.is_empty() {
             self.note(rule, RuleChange::Replaced);
         } else {
-            // One that look-ups find and one that they do not are not in each other's place.
+            // A visible and a hidden rule do not replace each other.
             self.note(old, RuleChange::Removed);
             self.note(rule, RuleChange::Added);
         }
         Ok(())
     }
 
-    /// Takes a rule out of its table, unless it is gone already.
+    /// Removes a rule from its table, unless it was removed already.
     pub(crate) fn remove(&mut self, rule: &Arc<Rule>, reason: RemovedReason) {
         if rule.versions.visible_in(LATEST) {
             self.mark_gone(rule);
@@ -353,14 +353,14 @@ impl Transaction<'_> {
         }
     }
 
-    /// Takes all rules out of their tables that meet `criteria`. There may be very many.
+    /// Removes all rules that meet `criteria` from their tables. There may be very many.
     pub(crate) fn remove_all(&mut self, criteria: &Criteria, reason: RemovedReason) {
         let mut rules = self.collect(criteria);
         let many = rules.len() > REAPED_AT_ONCE_MAX && self.writer.evictable.is_empty() && self.history.is_none();
         if !many {
             return rules.iter().for_each(|rule| self.remove(rule, reason));
         }
-        // The same with less to touch of each.
+        // Does the same as [`Self::remove`] with less work for each rule.
         for of_table in rules.chunk_by(|a, b| a.table == b.table) {
             for rule in of_table {
                 rule.versions.remove_in(self.version);
@@ -401,38 +401,38 @@ impl Transaction<'_> {
         }
     }
 
-    /// Notes that a group is not what it was.
+    /// Reports that a group changed.
     pub(crate) fn note_group(&mut self, group: u32) {
         self.changes.push(Change::Group { bridge: self.bridge.id(), group });
     }
 
-    /// Notes that a meter is not what it was.
+    /// Reports that a meter changed.
     pub(crate) fn note_meter(&mut self, meter: u32) {
         self.changes.push(Change::Meter { bridge: self.bridge.id(), meter });
     }
 
-    /// Returns true if flows may name this: those of before the transaction, or those that it added.
+    /// Returns true if flows may reference this: flows from before the transaction, or flows that it added.
     pub(crate) fn has_references(&mut self, to: Reference) -> bool {
-        self.place();
+        self.insert_waiting();
         self.bridge.index.names(to)
     }
 
-    /// Removes the flows that name any of these groups and meters, which are gone. No connection requested that.
+    /// Removes the flows that reference any of these deleted groups and meters. These removals have no requester.
     pub(crate) fn remove_dangling(&mut self, gone: &[Reference], reason: RemovedReason) {
         self.requester = None;
-        self.place();
-        // One that names several of them, or that is gone already, is not removed again.
+        self.insert_waiting();
+        // A flow that references several of them, or was removed already, is not removed again.
         self.bridge.index.naming(gone).iter().for_each(|rule| self.remove(rule, reason));
     }
 
-    /// Checks that actions can be carried out, and that all groups and meters that they name are there.
+    /// Checks that actions are supported, and that all groups and meters that they reference exist.
     ///
     /// Errors: `OFPBAC_BAD_TYPE`, `OFPBAC_BAD_OUT_GROUP`, `OFPMMFC_INVALID_METER`.
     pub(crate) fn check_references(&self, actions: &[Action]) -> Result<(), OfpError> {
         check_references(actions, &self.groups, &self.meters)
     }
 
-    /// Checks that the datapath can do what actions ask for.
+    /// Checks that the datapath supports actions.
     ///
     /// Errors: `NXBAC_CT_DATAPATH_SUPPORT`.
     pub(crate) fn check_datapath(&self, actions: &[Action]) -> Result<(), OfpError> {
@@ -440,8 +440,8 @@ impl Transaction<'_> {
     }
 
     fn commit(mut self) -> Vec<Removed> {
-        self.account();
-        self.place();
+        self.update_counts();
+        self.insert_waiting();
         if self.changes.is_empty() {
             return self.removed;
         }
@@ -462,7 +462,7 @@ impl Transaction<'_> {
         if let Some(switch) = bridge.switch() {
             switch.changed_all(self.changes);
         }
-        bridge.tell_vacancies(self.tables.iter().map(|t| t.table));
+        bridge.send_vacancy_events(self.tables.iter().map(|t| t.table));
         self.removed
     }
 
@@ -476,7 +476,7 @@ impl Transaction<'_> {
     fn roll_back(mut self) {
         let meter_changes = std::mem::take(&mut self.meter_changes);
         self.bridge.undo_meters(meter_changes);
-        self.take_back(0, 0);
+        self.undo(0, 0);
     }
 }
 
@@ -484,12 +484,12 @@ fn table_of(bridge: &Ofproto, table: u8) -> Result<&Table, OfpError> {
     bridge.tables().get(usize::from(table)).ok_or(OfpError::FmfcBadTableId)
 }
 
-/// The groups that these actions lead to, each once.
+/// The groups that these actions reference, each once.
 pub(crate) fn groups_of(actions: &[Action]) -> impl Iterator<Item = u32> + use<> {
     references(actions).into_iter().filter_map(|to| if let Reference::Group(id) = to { Some(id) } else { None })
 }
 
-/// What these actions name, each once.
+/// The objects that these actions reference, each once.
 pub(crate) fn references(actions: &[Action]) -> SmallVec<[Reference; 4]> {
     let mut all = SmallVec::new();
     collect_references(actions, &mut |to| all.push(to));

@@ -1,4 +1,4 @@
-//! Packets that the datapath has no flow for, packets that go to controllers, and packets that are checked: called on
+//! Upcalls: packets without a datapath flow, packets for controllers, and packets to check. Called on
 //! the datapath's threads, several at a time.
 
 use crate::effects::Seen;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use xlate::{Verdict, translate};
 
-/// A translation, with what was current before it began.
+/// A translation, with the numbers that were current before it began.
 pub(crate) struct Translation {
     seq: u64,
     generation: u64,
@@ -23,13 +23,13 @@ pub(crate) struct Translation {
 }
 
 impl Switch {
-    /// Translates a packet that came in on a datapath port, as the tables are now.
+    /// Translates a packet from a datapath port, with the current tables.
     pub(crate) fn translate_now(&self, key: &FlowKey) -> Translation {
         self.translations.fetch_add(1, Ordering::Relaxed);
         self.translate_uncounted(key)
     }
 
-    /// The same, for one that counts it when it makes use of it.
+    /// Does the same without counting it: the caller counts it if it uses it.
     fn translate_uncounted(&self, key: &FlowKey) -> Translation {
         let (seq, generation) = (self.revalidation.seq(), self.generation());
         let net = self.network();
@@ -42,7 +42,7 @@ impl Switch {
     pub(crate) fn dp_flow(&self, key: Sparse, entered: Entered, generation: u64) -> DpFlow {
         let Entered { mut reads, actions } = entered;
         if self.is_exact() {
-            // For this very key.
+            // The flow matches exactly this key.
             reads = Arc::new(Steps::completed(&reads, &FlowKey([u64::MAX; flow::layout::WORDS])));
         }
         DpFlow { key, reads, actions, generation }
@@ -50,7 +50,7 @@ impl Switch {
 }
 
 impl Translation {
-    /// What the table of megaflows holds of it.
+    /// The part for the table of megaflows.
     pub(crate) fn finish(mut self) -> Fresh {
         let actions = dp_actions(&mut self.verdict);
         let (basis, effects, uses) = Basis::of(self.verdict);
@@ -59,7 +59,7 @@ impl Translation {
 }
 
 impl Switch {
-    /// What becomes of a packet with `key` whose translation was remembered, or, with its actions alone, was not.
+    /// Returns the reply for a packet with `key` whose flow was entered, or, with its actions alone, was not.
     fn reply(
         &self,
         id: FlowId,
@@ -77,7 +77,7 @@ impl Switch {
     }
 }
 
-/// The list of actions for the datapath: where nothing is to be done, a drop that says why.
+/// Returns the list of actions for the datapath: if it is empty, a drop with its reason.
 pub(crate) fn dp_actions(verdict: &mut Verdict) -> Vec<DpAction> {
     let mut actions = std::mem::take(&mut verdict.actions);
     if actions.is_empty()
@@ -94,8 +94,8 @@ impl UpcallHandler for Switch {
         let now = self.clock().now();
         let translation = self.translate_now(upcall.key);
         self.apply(&translation.verdict.effects, 1, upcall.packet.len() as u64, now, Seen::Now);
-        // What this packet taught is a change as any other, and the flow is older than it: the next pass looks at it
-        // once more. A translation that failed is remembered as any other: it costs the most to repeat.
+        // The addresses that this packet taught are a change like any other, and newer than the flow: the next pass revalidates
+        // it. A failed translation is cached like any other: it is the most expensive one to repeat.
         let (id, key, generation) = (self.new_flow_id(), Sparse::new(upcall.key), translation.generation);
         let fresh = translation.finish();
         let remembered = self.revalidation.remember(self.revalidation.lock_shard(id), id, key.clone(), fresh, now);
@@ -103,9 +103,9 @@ impl UpcallHandler for Switch {
     }
 
     fn try_miss(&self, upcall: Upcall<'_>) -> Option<UpcallReply> {
-        // Declined, it is translated once more, and counted then.
+        // A declined packet is translated again, and counted then.
         let translation = self.translate_uncounted(upcall.key);
-        // What changes flow tables waits for whoever is changing them.
+        // Effects that change flow tables would wait for other changes.
         if translation.verdict.effects.iter().any(xlate::Effect::is_transaction) {
             return None;
         }
@@ -127,7 +127,7 @@ impl UpcallHandler for Switch {
     }
 
     fn observe(&self, port: DpPort, what: &Observe, packet: &Packet) {
-        self.tell_collectors(port, what, packet);
+        self.report_to_collectors(port, what, packet);
     }
 
     fn punt(&self, port: DpPort, protocol: Protocol, packet: &Packet) -> Result<(), DropReason> {
@@ -143,7 +143,7 @@ impl UpcallHandler for Switch {
     }
 }
 
-/// The moment of last use that statistics tell, or `otherwise`.
+/// The time of last use in the statistics, or `otherwise`.
 pub(crate) fn used_or(stats: &DpFlowStats, otherwise: Millis) -> Millis {
     stats.used.unwrap_or(otherwise)
 }

@@ -1,9 +1,9 @@
-//! Translations against those of Open vSwitch: generated tables and packets, `ofproto/trace` of `ovs-vswitchd` on one
-//! side and ours on the other. Compared is what leaves by which port, with which headers; the form of the datapath
-//! actions may differ. Of the megaflows, ours are to hold for every packet that they match, by what Open vSwitch says
-//! of it, and are to be no narrower than theirs, on average.
+//! Compares translations with those of Open vSwitch: generated tables and packets, `ofproto/trace` of `ovs-vswitchd` on one
+//! side and ours on the other. The comparison covers the packets sent at each port, with their headers; the datapath
+//! actions may differ. Our megaflows must be correct for every packet that they match, by Open vSwitch's
+//! result for it, and not narrower than Open vSwitch's, on average.
 //!
-//! Without Open vSwitch's programs it is left out; see the crate `oracle`.
+//! Without Open vSwitch's programs the test is skipped; see the crate `oracle`.
 
 use base::rng::Rng;
 use base::{Clock, DpPort, MacAddr, PortNo};
@@ -18,7 +18,7 @@ use xlate::{PortOut, Start, VlanMode, translate_from};
 
 const TABLES: u64 = 60;
 const PACKETS: u64 = 12;
-/// OpenFlow and datapath port numbers are the same here, but for LOCAL.
+/// OpenFlow and datapath port numbers are equal, except for LOCAL.
 const LOCAL_DP: u32 = 100;
 
 /// A running Open vSwitch with four dummy ports.
@@ -35,7 +35,7 @@ fn theirs(folder: &Path) -> oracle::Switch {
     switch
 }
 
-/// The same bridge of ours.
+/// The same bridge in our switch.
 fn ours() -> (Arc<Switch>, Arc<Ofproto>) {
     let switch = Switch::new(Clock::stopped());
     let bridge = switch.add_bridge("br0");
@@ -61,7 +61,7 @@ fn ours() -> (Arc<Switch>, Arc<Ofproto>) {
     (switch, bridge)
 }
 
-/// Bits of a mask over what a packet is, without what is the same for all (recirculation, packet type).
+/// The number of bits of a mask, without fields that are the same for all packets (recirculation, packet type).
 fn bits(mask: &FlowKey) -> u64 {
     let mut mask = mask.clone();
     for field in [Field::RecircId, Field::PacketType] {
@@ -74,7 +74,7 @@ fn pick<'a>(rng: &mut Rng, of: &[&'a str]) -> &'a str {
     of[rng.below(of.len() as u64) as usize]
 }
 
-/// Actions of any flow: first those that send.
+/// Actions for any flow, outputs first.
 const ANY: [&str; 26] = [
     "output:1",
     "output:2",
@@ -122,7 +122,7 @@ const BUCKETS: [&str; 8] = [
     "in_port",
 ];
 
-/// Groups 1 to 4, in the text of `ovs-ofctl`. (How `select` chooses is each switch's own.)
+/// Groups 1 to 4, in the text of `ovs-ofctl`. (Each switch has its own selection for `select`.)
 fn random_groups(rng: &mut Rng) -> Vec<String> {
     (1..5)
         .map(|id| {
@@ -139,7 +139,7 @@ fn random_groups(rng: &mut Rng) -> Vec<String> {
         .collect()
 }
 
-/// A clause of a conjunctive match. The two have priorities of their own, as ties are open.
+/// A clause of a conjunctive match. The two clauses have different priorities, as the order of ties is unspecified.
 fn random_clause(rng: &mut Rng) -> String {
     let id = 1 + rng.below(2);
     let m = pick(
@@ -185,7 +185,7 @@ fn random_flow(rng: &mut Rng, of13: bool) -> String {
 fn random_packet(rng: &mut Rng) -> String {
     let (port, src, dst) = (1 + rng.below(4), 1 + rng.below(3), 1 + rng.below(4));
     let addresses = format!("in_port={port},dl_src=02:00:00:00:00:0{src},dl_dst=02:00:00:00:00:0{dst}");
-    // Open vSwitch wants a field's prerequisites before it.
+    // Open vSwitch requires a field's prerequisites before it.
     let vlan = pick(rng, &["", "", ",dl_vlan=5,dl_vlan_pcp=0", ",dl_vlan=5,dl_vlan_pcp=3", ",dl_vlan=9,dl_vlan_pcp=3"]);
     let proto = pick(
         rng,
@@ -199,7 +199,7 @@ fn random_packet(rng: &mut Rng) -> String {
     format!("{proto}{addresses}{vlan}")
 }
 
-/// What an observer at a port sees: port, tags from outside, and headers by name.
+/// A sent packet: port, tags, outermost first, and headers by name.
 type Seen = (u32, Vec<(u16, u16)>, Vec<u128>);
 
 const HEADERS: [(&str, &str, Field); 10] = [
@@ -231,7 +231,7 @@ impl Wire {
         (port, self.tags.clone(), HEADERS.iter().map(|(_, _, field)| self.key.get(*field)).collect())
     }
 
-    /// Carries out our datapath actions.
+    /// Executes our datapath actions.
     fn ours(&mut self, actions: &[DpAction], out: &mut Vec<Seen>) {
         for action in actions {
             match action {
@@ -252,7 +252,7 @@ impl Wire {
         }
     }
 
-    /// Carries out Open vSwitch's, in its text.
+    /// Executes Open vSwitch's actions, from their text.
     fn theirs(&mut self, text: &str, out: &mut Vec<Seen>) {
         for action in split(text) {
             let (name, args) = match action.split_once('(') {
@@ -327,7 +327,7 @@ fn translations_agree_with_open_vswitch() {
     let Some(peers) = oracle::folder() else { return };
     let peer = theirs(&peers);
     let (mut flows, mut traces, mut wrong) = (0, 0, Vec::new());
-    // Bits that our megaflows match, and theirs; packets that another's megaflow of ours covers.
+    // Bits in the matches of our megaflows, and theirs; packets that the megaflow of another packet of ours covers.
     let (mut width, mut covered) = ((0, 0), 0);
     for seed in 0..TABLES {
         let rng = &mut Rng::seeded(seed);
@@ -346,7 +346,7 @@ fn translations_agree_with_open_vswitch() {
         let mut cached: Vec<(FlowKey, FlowKey, Vec<DpAction>, Vec<Seen>)> = Vec::new();
         for _ in 0..12 {
             let text = random_flow(rng, of13);
-            // What it does not take is of no interest here.
+            // Flows that Open vSwitch refuses are skipped.
             if peer.run("ovs-ofctl", &["-O", version, "add-flow", "br0", &text]).is_ok() {
                 let parsed = parse_flow(&text, FlowModCommand::Add, &NoNames).unwrap_or_else(|e| panic!("{text}: {e}"));
                 bridge.flow_mod(&parsed.flow_mod).expect("adds");
@@ -365,11 +365,11 @@ fn translations_agree_with_open_vswitch() {
             let (mut expected, mut got) = (Vec::new(), Vec::new());
             Wire::new(&key).theirs(&theirs, &mut expected);
             Wire::new(&key).ours(&verdict.actions, &mut got);
-            // The order in which ports are flooded is nobody's concern.
+            // The order in which ports are flooded does not matter.
             expected.sort_unstable();
             got.sort_unstable();
             traces += 1;
-            // Of three tags Open vSwitch loses the inner one.
+            // Open vSwitch loses the innermost of three tags.
             if expected != got && got.iter().all(|(_, tags, _)| tags.len() < 3) {
                 wrong.push(format!("{table}  {packet}\n  theirs: {theirs}\n  ours:   {:?}\n", verdict.actions));
             }
@@ -404,7 +404,7 @@ fn translations_agree_with_open_vswitch() {
     assert!(wrong.is_empty(), "{} of {traces} differ:\n{}", wrong.len(), wrong[..wrong.len().min(5)].join("\n"));
 }
 
-/// What flows with `learn` match, and what these may learn by it besides.
+/// Matches of flows with `learn`, and further specifications for them.
 const LEARNERS: [(&str, [&str; 3]); 3] = [
     ("", ["NXM_OF_IN_PORT[]", "reg3=5", "eth_type=0x806"]),
     ("ip,", ["eth_type=0x800,NXM_OF_IP_SRC[]=NXM_OF_IP_DST[]", "eth_type=0x800,nw_proto=17", "NXM_OF_ETH_TYPE[]"]),
@@ -417,7 +417,7 @@ const LEARNERS: [(&str, [&str; 3]); 3] = [
         ],
     ),
 ];
-/// What any flow may learn.
+/// Specifications for any flow.
 const LEARNED: [&str; 12] = [
     "NXM_OF_ETH_DST[]=NXM_OF_ETH_SRC[]",
     "NXM_OF_VLAN_TCI[0..11]",
@@ -480,7 +480,7 @@ fn random_frame(rng: &mut Rng) -> Vec<u8> {
     frame
 }
 
-/// A learned flow in words: what `ovs-ofctl dump-flows` tells of it (not its flags, in OpenFlow 1.0).
+/// A learned flow in the text of `ovs-ofctl dump-flows` (without its flags, in OpenFlow 1.0).
 fn in_words(fm: &openflow::FlowMod) -> String {
     format!(
         "table={:?} priority={} cookie={:#x} idle={} hard={} {} actions={}",
@@ -546,14 +546,14 @@ fn packets_teach_the_same_flows_as_in_open_vswitch() {
         for _ in 0..6 {
             let (port, frame) = (1 + rng.below(3) as u32, random_frame(rng));
             let hex: String = frame.iter().map(|b| format!("{b:02x}")).collect();
-            // Flows that it has cached teach what they taught once more while their statistics are new.
+            // Open vSwitch's cached flows teach their flows once more while their statistics are new.
             peer.run("ovs-appctl", &["revalidator/purge"]).expect("purges");
             peer.run("ovs-appctl", &["netdev-dummy/receive", &format!("p{port}"), &hex]).expect("receives");
             let mut key = bridge.switch().expect("lives").key_of(&frame, PortNo(port));
             key.set_in_port(PortNo(port));
             bridge.side_effects(&key, Start::Tables, packet::Packet::from_slice(&frame));
             let want = learned_by_us(&bridge);
-            // Theirs come when their threads have come to it.
+            // Its threads push learned flows with a delay.
             let theirs = (0..100).map(|_| learned_by_them(&peer)).find(|theirs| *theirs == want);
             assert!(
                 theirs.is_some(),

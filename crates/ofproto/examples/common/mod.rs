@@ -1,4 +1,4 @@
-//! A switch in memory for measurements: one bridge, whose ports are wires with nothing behind them.
+//! A switch in memory for measurements: one bridge, whose ports are in-memory wires.
 
 use base::{Clock, PortNo};
 use datapath::{Config, Datapath};
@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 use xlate::model::PriorityTags;
 use xlate::{PortOut, VlanMode};
 
-/// Frames that a wire is given at once.
+/// The number of frames sent into a wire at a time.
 const BURST: usize = 1024;
 
 /// A port, and the far end of its wire.
 type Wire = (Arc<Memory>, Box<dyn Rx>, Box<dyn Tx>);
 
-/// The switch, and the far ends of its wires. It moves on the caller's thread.
+/// The switch, and the far ends of its wires. It runs on the caller's thread.
 pub(crate) struct Bench {
     /// The switch.
     pub(crate) switch: Arc<Switch>,
@@ -27,16 +27,16 @@ pub(crate) struct Bench {
     /// Its bridge.
     pub(crate) bridge: Arc<Ofproto>,
     wires: Vec<Wire>,
-    /// Time in which the datapath had packets to work on.
+    /// Time in which the datapath processed packets.
     pub(crate) busy: Duration,
     /// Packets sent into it.
     pub(crate) packets: u64,
-    /// Packets that came out.
+    /// Packets received from it.
     pub(crate) received: u64,
 }
 
 impl Bench {
-    /// A switch with a bridge of `ports` ports, numbered from 1. Its clock stands still, so that nothing is idle.
+    /// Creates a switch with a bridge of `ports` ports, numbered from 1. Its clock stands still, so that no flow becomes idle.
     pub(crate) fn new(config: Config, ports: u32, flow_limit: u64) -> Result<Self, Box<dyn std::error::Error>> {
         let clock = Clock::stopped();
         let switch = Switch::new(clock.clone());
@@ -68,14 +68,14 @@ impl Bench {
         Ok(Self { switch, dp, bridge, wires, busy: Duration::ZERO, packets: 0, received: 0 })
     }
 
-    /// Carries out a line as `ovs-ofctl add-flows` takes it.
+    /// Executes a line in the format of `ovs-ofctl add-flows`.
     pub(crate) fn flow(&self, line: &str) -> Result<(), Box<dyn std::error::Error>> {
         let parsed = parse_flow_line(line, &flow::text::NoNames)?;
         self.bridge.flow_mod(&parsed.flow_mod).map_err(|e| format!("{line}: {e:?}"))?;
         Ok(())
     }
 
-    /// Sends frames into port `no`, and has the datapath work on them.
+    /// Sends frames into port `no`, and lets the datapath process them.
     pub(crate) fn send(&mut self, no: usize, frames: &mut dyn Iterator<Item = Vec<u8>>) {
         loop {
             let mut batch: Vec<Packet> = frames.take(BURST).map(|f| Packet::from_slice(&f)).collect();

@@ -144,7 +144,7 @@ impl Ofproto {
     /// Completes an update by the tunnel options that the flow matches.
     fn with_options(&self, mut update: FlowUpdate) -> FlowUpdate {
         if let FlowUpdate::Flow(flow) = &mut update {
-            self.tell_options(&mut flow.matching);
+            self.extract_options(&mut flow.matching);
         }
         update
     }

@@ -166,7 +166,7 @@ impl Watches {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flow_table::{lead_to, output_to};
+    use crate::flow_table::{output_to, references_group};
     use base::Millis;
     use classifier::{MiniMatch, Versions};
     use flow::Field;
@@ -183,7 +183,7 @@ mod tests {
                 && !rule.is_hidden()
                 && monitor.table_id.is_none_or(|table| table == rule.table)
                 && actions.iter().any(|actions| output_to(actions, monitor.out_port))
-                && actions.iter().any(|actions| lead_to(actions, monitor.out_group))
+                && actions.iter().any(|actions| references_group(actions, monitor.out_group))
                 && monitor.matching.contains(m)
         };
         monitors.iter().filter(admits).fold(0, |flags, monitor| flags | monitor.flags)

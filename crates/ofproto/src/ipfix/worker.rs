@@ -1,7 +1,7 @@
-//! The thread that exporters live on: it takes observations from a queue, has flows end in time, and sends messages.
+//! The exporters' thread: takes observations from a queue, expires flows, and sends messages.
 //!
-//! Nobody waits for it but who changes the configuration, for a place in the queue. It never waits for a collector: a
-//! message that a socket does not take at once is lost, and counted.
+//! Only configuration changes wait for the thread, if the queue is full. It never waits for a collector: a
+//! message that a socket does not accept at once is lost, and counted.
 
 use super::now;
 use arc_swap::ArcSwap;
@@ -15,20 +15,20 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-/// Observations that wait at most.
+/// The largest number of queued observations.
 const QUEUE: usize = 4096;
-/// Jobs that are done before it is looked whose time is over.
+/// The number of jobs between two checks for expired flows.
 const BATCH: usize = 256;
-/// How long nothing is looked at where nothing is cached.
+/// The interval of checks while no flow is cached.
 const IDLE: Duration = Duration::from_secs(60);
 
 /// An exporter, with its collectors.
 #[derive(Debug)]
 pub(crate) struct Exporting {
-    /// Its number among all of the process.
+    /// Its number, unique in the process.
     pub(super) id: u32,
     state: Mutex<State>,
-    /// Packets that it would have been told of, had there been room in the queue.
+    /// Observations that found the queue full.
     lost: AtomicU64,
 }
 
@@ -58,7 +58,7 @@ impl Exporting {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Has the exporter do something, and sends what it says.
+    /// Calls `act` with the exporter, and sends the resulting messages.
     fn with<R>(&self, act: impl FnOnce(&mut Exporter, &mut Vec<Vec<u8>>) -> R) -> R {
         let mut messages = Vec::new();
         let mut state = self.state.lock();
@@ -77,7 +77,7 @@ impl Exporting {
 }
 
 impl Collector {
-    /// Whether the message is on its way.
+    /// Returns true if the socket accepted the message.
     fn send(&mut self, message: &[u8]) -> bool {
         if self.socket.is_none() {
             self.socket = self.open().ok();
@@ -96,27 +96,27 @@ impl Collector {
     }
 }
 
-/// What the thread is to do.
+/// A job of the thread.
 #[derive(Debug)]
 enum Job {
-    /// Look after an exporter from now on.
+    /// Adds an exporter.
     Begin(Weak<Exporting>),
-    /// Tell it of a packet.
-    Tell(Arc<Exporting>, Observation),
-    /// Have it say what it has left.
+    /// Passes an observation to an exporter.
+    Observe(Arc<Exporting>, Observation),
+    /// Exports all cached flows.
     End(Arc<Exporting>),
 }
 
-/// The way to the thread, which begins with the first exporter and ends with this.
+/// The handle of the thread, which begins with the first exporter and ends when the handle is dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Worker {
     queue: OnceLock<SyncSender<Job>>,
-    /// The datapath's ports, as records tell of them.
+    /// The descriptions of the datapath's ports in records.
     interfaces: ArcSwap<HashMap<DpPort, Interface>>,
 }
 
 impl Worker {
-    /// Looks after an exporter.
+    /// Adds an exporter.
     pub(super) fn begin(&self, exporting: Exporting) -> Arc<Exporting> {
         let exporting = Arc::new(exporting);
         let queue = self.queue.get_or_init(|| {
@@ -131,7 +131,7 @@ impl Worker {
         exporting
     }
 
-    /// What records tell of a port.
+    /// The description of a port in records.
     pub(super) fn interface(&self, port: DpPort) -> Interface {
         self.interfaces.load().get(&port).cloned().unwrap_or_default()
     }
@@ -140,16 +140,16 @@ impl Worker {
         self.interfaces.store(Arc::new(interfaces));
     }
 
-    /// Has an exporter tell of the flows that it has left.
+    /// Makes an exporter export its cached flows.
     pub(super) fn end(&self, exporting: Arc<Exporting>) {
         if let Some(queue) = self.queue.get() {
             let _ = queue.send(Job::End(exporting));
         }
     }
 
-    /// Tells an exporter of a packet, if the queue has room.
-    pub(super) fn tell(&self, exporting: &Arc<Exporting>, packet: Observation) {
-        let job = Job::Tell(Arc::clone(exporting), packet);
+    /// Queues an observation for an exporter, if the queue has room.
+    pub(super) fn observe(&self, exporting: &Arc<Exporting>, packet: Observation) {
+        let job = Job::Observe(Arc::clone(exporting), packet);
         if self.queue.get().is_none_or(|queue| queue.try_send(job).is_err()) {
             base::coverage!(ipfix_queue_full);
             exporting.lost.fetch_add(1, Ordering::Relaxed);
@@ -181,12 +181,12 @@ fn run(jobs: &Receiver<Job>) {
 fn perform(job: Job, exporters: &mut Vec<Weak<Exporting>>) {
     match job {
         Job::Begin(exporting) => exporters.push(exporting),
-        Job::Tell(exporting, packet) => exporting.with(|exporter, out| exporter.observe(packet, out)),
+        Job::Observe(exporting, packet) => exporting.with(|exporter, out| exporter.observe(packet, out)),
         Job::End(exporting) => exporting.with(|exporter, out| exporter.flush(now(), out)),
     }
 }
 
-/// Ends flows whose time is over; when the next one's is.
+/// Expires flows; returns the expiry of the next one.
 fn end_flows(exporters: &mut Vec<Weak<Exporting>>, now: Micros) -> Option<Micros> {
     let mut next = None;
     exporters.retain(|exporting| {
@@ -220,20 +220,20 @@ mod tests {
     }
 
     #[test]
-    fn what_there_is_no_room_for_is_counted() {
+    fn observations_beyond_the_queue_are_counted() {
         let worker = Worker::default();
         let exporting = worker.begin(Exporting::new(1, Exporter::new(Config::default()), &BTreeSet::new()));
         let held = exporting.state.lock();
         let total = (QUEUE + 100) as u64;
-        (0..total).for_each(|_| worker.tell(&exporting, observation()));
-        // The thread waits for the lock with at most one observation in hand, or has not yet taken the job that begins the
-        // exporter, which then occupies a place in the queue.
+        (0..total).for_each(|_| worker.observe(&exporting, observation()));
+        // The thread waits for the lock with at most one observation in hand, or has not yet taken the job that adds the
+        // exporter, which then takes a place in the queue.
         assert!((99..=101).contains(&exporting.lost()), "{}", exporting.lost());
         drop(held);
         while exporting.stats().packets + exporting.lost() < total {
             std::thread::yield_now();
         }
-        // Nobody is there to be told.
+        // There are no collectors.
         let stats = exporting.stats();
         assert_eq!((stats.packets + exporting.lost(), stats.sent), (total, 0));
         assert_eq!(stats.send_errors, stats.packets + 20);

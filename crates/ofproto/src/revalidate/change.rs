@@ -1,14 +1,14 @@
-//! What can change under a remembered verdict.
+//! Changes that can invalidate megaflows.
 
 use base::{DpPort, MacAddr};
 use std::sync::Arc;
 use xlate::{BridgeId, Rule};
 
-/// Something that translations look at has changed. Whoever changes it does so first and tells of it after
+/// A change of the input of translations. The change is made first and reported afterwards
 /// ([`crate::Switch::changed`]).
 #[derive(Clone, Debug)]
 pub enum Change {
-    /// A flow table, by one rule.
+    /// One rule of a flow table changed.
     Rule {
         /// Bridge of the table.
         bridge: BridgeId,
@@ -16,56 +16,56 @@ pub enum Change {
         table: u8,
         /// The rule.
         rule: Arc<Rule>,
-        /// What became of it.
+        /// The change.
         what: RuleChange,
     },
-    /// A flow table, by more rules than are told of one by one.
+    /// More rules of a flow table changed than are reported one by one.
     Table {
         /// Its bridge.
         bridge: BridgeId,
-        /// Which.
+        /// The table.
         table: u8,
-        /// Whether a rule is gone.
+        /// True if a rule was removed.
         loosened: bool,
     },
-    /// Where an address is: it was learned, moved or was forgotten.
+    /// An address was learned, moved or was removed from the MAC table.
     Mac {
-        /// Bridge that knows.
+        /// The bridge of the MAC table.
         bridge: BridgeId,
         /// VLAN.
         vlan: u16,
         /// Address.
         mac: MacAddr,
     },
-    /// A group came, went or is another.
+    /// A group was added, changed or deleted.
     Group {
         /// Its bridge.
         bridge: BridgeId,
         /// Its number.
         group: u32,
     },
-    /// A meter came, went or is another.
+    /// A meter was added, changed or deleted.
     Meter {
         /// Its bridge.
         bridge: BridgeId,
         /// Its number.
         meter: u32,
     },
-    /// What protocols let a port do, where a protocol that decides is enabled.
+    /// The state that protocols give a port, where a protocol that decides is enabled.
     PortState(DpPort),
-    /// Anything else of a bridge: its ports, its settings, many of its addresses at once.
+    /// Any other change of a bridge: its ports, its settings, many of its addresses at once.
     Bridge(BridgeId),
-    /// Anything at all.
+    /// Any change.
     Everything,
 }
 
-/// What became of a rule.
+/// A change of a rule.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RuleChange {
-    /// It is new: no rule of this match and priority was there before.
+    /// It was added, and replaced no rule of the same match and priority.
     Added,
-    /// It is gone.
+    /// It was removed.
     Removed,
-    /// It has taken the place of one of the same match and priority.
+    /// It replaced a rule of the same match and priority.
     Replaced,
 }

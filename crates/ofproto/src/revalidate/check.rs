@@ -1,7 +1,7 @@
-//! Cached verdicts held against fresh ones, and the words for a difference: all that it takes to do it again.
+//! Compares cached verdicts with fresh ones, and reports differences with everything needed to reproduce them.
 
-use super::again::Job;
-use super::essence::{essence, union};
+use super::normalise::{normalise, union};
+use super::retranslate::Job;
 use super::ukeys::Fresh;
 use crate::switch::Switch;
 use dpif::{DpAction, DpActions, DpFlowEntry, FlowId};
@@ -12,8 +12,8 @@ use std::sync::atomic::Ordering;
 use xlate::Dependency;
 
 impl Switch {
-    /// Whether a packet's cached actions are what a translation makes of it now. `true` also where that cannot be
-    /// told, as something is just changing.
+    /// Returns true if a packet's cached actions equal those of a new translation, or if a change in progress makes the
+    /// comparison impossible.
     pub(crate) fn check_flow(&self, key: &FlowKey, id: FlowId, actions: &DpActions) -> bool {
         let state = &self.revalidation;
         let seq = state.seq();
@@ -26,11 +26,11 @@ impl Switch {
         if same_for_other_packet(&fresh.actions, actions) {
             return true;
         }
-        // Put there by hand, or it is another by now.
+        // The flow was installed by a command, or has been replaced.
         let known = state.ukeys.lock(id).get(id).map(|known| Job::of(id, known));
         let Some(job) = known.filter(|job| job.actions == *actions) else { return true };
         let known = union(&job.translation.reads.mask().expand(), &Steps::mask_of(&fresh.basis.reads));
-        let of_flow = |actions: &[DpAction]| essence(actions, key, &known);
+        let of_flow = |actions: &[DpAction]| normalise(actions, key, &known);
         if same_for_other_packet(&of_flow(&fresh.actions), &of_flow(actions)) {
             return true;
         }
@@ -42,7 +42,7 @@ impl Switch {
         tracing::error!(
             target: "ofproto_dpif_upcall",
             "self-check: a packet is forwarded otherwise than it should be: {}",
-            self.tell(key, &job, actions, &fresh)
+            self.describe(key, &job, actions, &fresh)
         );
         false
     }
@@ -53,13 +53,13 @@ impl Switch {
         tracing::error!(
             target: "ofproto_dpif_upcall",
             "full pass: a flow is not what it should be: {}; installed as {:?}{more}",
-            self.tell(&job.key, job, &job.actions, fresh),
+            self.describe(&job.key, job, &job.actions, fresh),
             entry.mask,
         );
     }
 
-    /// A packet's key, its flow, what is done and what should be, and how to see it.
-    fn tell(&self, key: &FlowKey, job: &Job, cached: &DpActions, fresh: &Fresh) -> String {
+    /// Describes a packet's key, its flow, the cached and the expected actions, and the command to trace it.
+    fn describe(&self, key: &FlowKey, job: &Job, cached: &DpActions, fresh: &Fresh) -> String {
         let actions = |a: &[DpAction]| dpif::text::format_actions(a, key.eth_type(), &|_| None);
         let flow = Match::new(&job.key, job.translation.reads.mask().expand());
         let mut out = format!(
@@ -91,15 +91,15 @@ impl Switch {
     }
 }
 
-/// Whether two lists of actions are the same, one of them made for another packet of the same flow: what a packet-in
-/// tells of a packet beside registers differs from one to the other.
+/// Compares two lists of actions of which one was made for another packet of the same flow: the metadata of packet-ins
+/// differs between packets, except for registers.
 fn same_for_other_packet(a: &[DpAction], b: &[DpAction]) -> bool {
     a.len() == b.len()
         && a.iter().zip(b).all(|pair| match pair {
             (DpAction::Controller(a), DpAction::Controller(b)) => {
                 let registers = flow::layout::REGS..flow::layout::TUN_ID;
-                let alike = |m: &FlowKey| (m.0[registers.clone()].to_vec(), m.in_port());
-                alike(&a.metadata) == alike(&b.metadata) && {
+                let comparable = |m: &FlowKey| (m.0[registers.clone()].to_vec(), m.in_port());
+                comparable(&a.metadata) == comparable(&b.metadata) && {
                     let mut other = (**b).clone();
                     other.metadata = a.metadata.clone();
                     **a == other

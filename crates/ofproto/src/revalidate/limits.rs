@@ -1,22 +1,22 @@
-//! How many flows there may be, and how long they may be idle.
+//! The limits on the number of flows and on their idle time.
 //!
-//! The limit follows what a pass over the flows costs (ovs-vswitchd.conf.db(5), `other_config:flow-limit`): the more
-//! flows, the longer statistics and changes take to get through them.
+//! The flow limit depends on the duration of a pass over the flows (ovs-vswitchd.conf.db(5), `other_config:flow-limit`): with
+//! more flows, statistics and changes take longer.
 
 use base::Millis;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What is configured (Open_vSwitch:other_config).
+/// The configured limits (Open_vSwitch:other_config).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Flows at most, whatever passes cost (`flow-limit`).
+    /// The largest number of flows, whatever the duration of passes (`flow-limit`).
     pub flow_limit: u64,
     /// Milliseconds without a packet until a flow is removed, at least 500 (`max-idle`).
     pub max_idle_ms: u64,
-    /// Milliseconds between passes at most, at least 100 (`max-revalidator`).
+    /// Milliseconds between two passes at most, at least 100 (`max-revalidator`).
     pub max_revalidator_ms: u64,
-    /// When passes take longer than half of `max_revalidator_ms`, flows that a change can affect are removed instead of
+    /// While passes take longer than half of `max_revalidator_ms`, flows that a change can affect are removed instead of
     /// translated again if they have fewer packets a second than this, at least 1 (`min-revalidate-pps`).
     pub min_revalidate_pps: u64,
 }
@@ -27,36 +27,36 @@ impl Default for Limits {
     }
 }
 
-/// The limit at first.
+/// The initial limit.
 const FIRST: u64 = 10_000;
-/// The limit never falls below this, unless less is configured.
+/// The smallest limit, unless the configuration has a smaller one.
 const LEAST: u64 = 1000;
-/// By how much the limit rises.
+/// The step by which the limit rises.
 const STEP: u64 = 1000;
-/// Milliseconds without a packet, when there are more flows than the limit.
-const IMPATIENT_MS: u64 = 100;
+/// The idle time in milliseconds while there are more flows than the limit.
+const OVER_LIMIT_IDLE_MS: u64 = 100;
 
-/// The limits at work.
+/// The current limits.
 #[derive(Debug)]
 pub(crate) struct Limiter {
     limits: Mutex<Limits>,
     flow_limit: AtomicU64,
-    seen: Mutex<Seen>,
+    seen: Mutex<Measurements>,
 }
 
-/// What passes have shown.
+/// Measurements of passes.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Seen {
-    /// Flows, averaged over passes, each counting as much as all before it.
+pub(crate) struct Measurements {
+    /// The exponential moving average of the number of flows, with a weight of one half for the last pass.
     pub(crate) average: u64,
-    /// Most flows.
+    /// The largest number of flows.
     pub(crate) maximum: u64,
-    /// Milliseconds that the last pass took for statistics.
+    /// The duration of the last pass over statistics, in milliseconds.
     pub(crate) dump_ms: u64,
-    /// When it began.
+    /// The time when that pass began.
     at: Millis,
-    /// Milliseconds between the last two.
-    apart_ms: u64,
+    /// Milliseconds between the last two passes.
+    interval_ms: u64,
 }
 
 impl Default for Limiter {
@@ -77,7 +77,7 @@ impl Limiter {
         self.flow_limit.fetch_min(limits.flow_limit, Ordering::Relaxed);
     }
 
-    /// Lets there be so many flows at once, without waiting for passes to show that they can be managed.
+    /// Sets the current limit at once, without waiting for measurements of passes.
     pub(crate) fn allow(&self, flows: u64) {
         self.flow_limit.store(flows, Ordering::Relaxed);
     }
@@ -86,17 +86,17 @@ impl Limiter {
         *self.limits.lock()
     }
 
-    pub(crate) fn seen(&self) -> Seen {
+    pub(crate) fn seen(&self) -> Measurements {
         *self.seen.lock()
     }
 
-    /// Flows at most, at present.
+    /// The current limit on the number of flows.
     pub(crate) fn flow_limit(&self) -> u64 {
         self.flow_limit.load(Ordering::Relaxed)
     }
 
-    /// Milliseconds that flows may be idle when there are `flows`; 0 if none of them may stay.
-    pub(crate) fn patience(&self, flows: u64, paused: bool) -> u64 {
+    /// The idle time in milliseconds after which flows are removed when there are `flows`; 0 if none of them may stay.
+    pub(crate) fn idle_limit_ms(&self, flows: u64, paused: bool) -> u64 {
         let (limit, max_idle_ms) = (self.flow_limit(), self.limits().max_idle_ms);
         if paused {
             u64::MAX
@@ -104,29 +104,29 @@ impl Limiter {
             base::coverage!(upcall_flow_limit_kill);
             0
         } else if flows > limit {
-            IMPATIENT_MS.min(max_idle_ms)
+            OVER_LIMIT_IDLE_MS.min(max_idle_ms)
         } else {
             max_idle_ms
         }
     }
 
-    /// Learns from a pass over `flows` flows that began at `at` and took `ms`.
+    /// Adapts the limit to a pass over `flows` flows that began at `at` and took `ms`.
     pub(crate) fn adapt(&self, flows: u64, ms: u64, at: Millis) {
         let mut seen = self.seen.lock();
         let ms = ms.max(1);
-        *seen = Seen {
+        *seen = Measurements {
             average: u64::midpoint(seen.average, flows),
             maximum: seen.maximum.max(flows),
             dump_ms: ms,
             at,
-            apart_ms: at.since(seen.at),
+            interval_ms: at.since(seen.at),
         };
         drop(seen);
         let limit = self.flow_limit();
         let adapted = match ms {
             2001.. => limit / (ms / 1000),
             1301.. => limit * 3 / 4,
-            // It is raised while there are few flows for what could be worked through in a second.
+            // The limit rises while it is below the number of flows that a pass could process in a second.
             ..1000 if limit < flows.saturating_mul(1000) / ms => limit + STEP,
             _ => limit,
         };
@@ -137,19 +137,19 @@ impl Limiter {
         self.flow_limit.store(adapted.max(LEAST).min(most), Ordering::Relaxed);
     }
 
-    /// Whether passes take so long that not all flows may be worth one.
+    /// Returns true if passes are so slow that rarely used flows are removed instead of revalidated.
     pub(crate) fn is_slow(&self) -> bool {
         self.seen.lock().dump_ms > self.limits().max_revalidator_ms / 2
     }
 
-    /// Whether a flow with so many packets between the last two passes is less used than it takes for being translated
-    /// again when passes are slow.
+    /// Returns true if a flow with this many packets between the last two passes is too rarely used to be translated
+    /// again while passes are slow.
     pub(crate) fn is_seldom_used(&self, packets: u64) -> bool {
-        let (apart, limits) = (self.seen.lock().apart_ms, self.limits());
-        packets.saturating_mul(1000) < limits.min_revalidate_pps.saturating_mul(apart)
+        let (interval_ms, limits) = (self.seen.lock().interval_ms, self.limits());
+        packets.saturating_mul(1000) < limits.min_revalidate_pps.saturating_mul(interval_ms)
     }
 
-    /// Milliseconds between passes.
+    /// The interval of passes in milliseconds.
     pub(crate) fn interval_ms(&self) -> u64 {
         let limits = self.limits();
         limits.max_revalidator_ms.min(limits.max_idle_ms)
@@ -168,7 +168,7 @@ mod tests {
             l.adapt(flows, ms, Millis(5));
             l.flow_limit()
         };
-        // Few flows say nothing about many.
+        // Few flows give no information about many.
         assert_eq!((adapt(100, 50), adapt(9_000, 50)), (10_000, 11_000));
         assert_eq!((adapt(9_000, 999), adapt(9_000, 1300), adapt(9_000, 1301)), (11_000, 11_000, 8_250));
         assert_eq!((adapt(9_000, 4_100), adapt(9_000, 4_100), adapt(9_000, 4_100)), (2_062, 1_000, 1_000));
@@ -179,8 +179,11 @@ mod tests {
         l.set(Limits { flow_limit: 500, max_idle_ms: 1, max_revalidator_ms: 1, min_revalidate_pps: 0 });
         assert_eq!((l.flow_limit(), adapt(400, 1)), (500, 500));
         assert_eq!((l.limits().max_idle_ms, l.interval_ms(), l.limits().min_revalidate_pps), (500, 100, 1));
-        assert_eq!((l.patience(500, false), l.patience(501, false), l.patience(1001, false)), (500, 100, 0));
-        assert_eq!(l.patience(1001, true), u64::MAX);
+        assert_eq!(
+            (l.idle_limit_ms(500, false), l.idle_limit_ms(501, false), l.idle_limit_ms(1001, false)),
+            (500, 100, 0)
+        );
+        assert_eq!(l.idle_limit_ms(1001, true), u64::MAX);
         assert_eq!(l.seen().maximum, 190_000);
     }
 }

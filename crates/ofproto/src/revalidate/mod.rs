@@ -1,24 +1,25 @@
-//! Flows that the datapath remembers, seen from above: those that a change can affect are translated again, their
-//! statistics are brought to the rules that made them, and those that are idle or too many are removed.
+//! Revalidation of the datapath's flows: translates flows again that a change can affect, pushes their
+//! statistics to the rules that they were made from, and removes flows that are idle or too many.
 //!
-//! - [`change`]: what can change; [`translation`]: what a verdict rests on; [`ukeys`]: the table of megaflows, found by that;
-//! - [`pass`]: one pass: changes first, then statistics; [`workers`]: threads that share it; [`again`]: one flow,
+//! - [`change`]: the changes; [`translation`]: the dependencies of a verdict; [`ukeys`]: the table of megaflows, indexed by them;
+//! - [`pass`]: one pass: changes first, then statistics; [`workers`]: threads that share it; [`retranslate`]: one flow,
 //!   translated again;
-//! - [`limits`]: how many flows there may be; [`thread`]: when passes run; [`waiting`]: work that waits for a pass; [`check`]: verdicts held against fresh ones, by their [`essence`];
-//! - [`status`]: what there is to be seen of it.
+//! - [`limits`]: the flow limit; [`thread`]: the schedule of passes; [`waiting`]: jobs that wait for a pass; [`check`]: cached
+//!   verdicts compared with fresh ones, by their [`normalise`]d actions;
+//! - [`status`]: the status that commands show.
 //!
 //! Every change has a number. A flow is entered into the table of megaflows with the number of the last change before
-//! its translation began. A pass takes all changes since the one before, has every shard of the table refuse flows that
-//! are older than these, and translates again what the shards find under them: no flow that depends on something older
-//! outlives the pass, however the threads interleave. Until then, for some milliseconds, packets may be forwarded as they
-//! were before the change, as they would have been had they come a little earlier.
+//! its translation began. A pass takes all changes since the previous one, makes every shard of the table refuse flows that
+//! are older than these, and translates again the flows that the shards find for them: no flow that depends on an older state
+//! outlives the pass, however the threads interleave. Until then, for some milliseconds, packets may be forwarded as
+//! before the change, as if they had arrived a little earlier.
 
-mod again;
 mod change;
 mod check;
-pub(crate) mod essence;
 mod limits;
+pub(crate) mod normalise;
 mod pass;
+mod retranslate;
 mod status;
 mod thread;
 mod translation;
@@ -46,22 +47,22 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use translation::Changes;
 use ukeys::{Shard, Ukeys};
 
-/// Everything that revalidation keeps.
+/// The state of revalidation.
 #[derive(Debug)]
 pub(crate) struct State {
     ukeys: Ukeys,
     pending: Mutex<Changes>,
     /// The number of the last change.
     seq: AtomicU64,
-    /// The last change that a pass has dealt with whole.
+    /// The last change that a pass has handled completely.
     done: AtomicU64,
-    /// Held during a pass, its statistics aside.
+    /// Held during the translation part of a pass.
     passing: Mutex<Passing>,
-    /// Who waits for a pass, and for what.
+    /// The state of callers that wait for a pass.
     queue: Mutex<Queue>,
-    /// Told when a pass is over, or has dealt with changes.
-    moved: Condvar,
-    /// Held while statistics are brought to rules: how often that was.
+    /// Notified when a pass ends, or has handled changes.
+    progress: Condvar,
+    /// Held while statistics are pushed; the value counts these passes.
     counting: Mutex<u64>,
     limiter: Limiter,
     workers: Arc<workers::Workers>,
@@ -75,24 +76,24 @@ pub(crate) struct State {
     counters: status::Counters,
 }
 
-/// The lock of a shard, held in order to enter a flow.
+/// The lock of a shard, held to enter a flow.
 pub(crate) struct ShardLock<'a>(MutexGuard<'a, Shard>);
 
-/// How often changes were dealt with, for those who wait for it: a long pass does so in between.
+/// The number of times that changes were handled, for callers that wait: a long pass handles changes in between.
 #[derive(Debug, Default)]
 struct Queue {
     begun: u64,
     done: u64,
-    /// Somebody waits.
+    /// True while a caller waits.
     asked: bool,
 }
 
-/// What passes know of each other.
+/// State that passes leave for each other.
 #[derive(Debug, Default)]
 struct Passing {
     /// Rounds since the last full pass.
     since_full: u64,
-    /// A rule has gone since the last full pass.
+    /// True if a rule was removed since the last full pass.
     loosened: bool,
 }
 
@@ -105,7 +106,7 @@ impl Default for State {
             done: AtomicU64::new(1),
             passing: Mutex::default(),
             queue: Mutex::default(),
-            moved: Condvar::new(),
+            progress: Condvar::new(),
             counting: Mutex::default(),
             limiter: Limiter::default(),
             workers: Arc::default(),
@@ -121,7 +122,7 @@ impl Default for State {
 }
 
 impl State {
-    /// Notes a change that has been made.
+    /// Records a change that has been made.
     pub(crate) fn changed(&self, change: Change) {
         let mut pending = self.pending.lock();
         pending.add(change);
@@ -130,7 +131,7 @@ impl State {
         self.signal.wake();
     }
 
-    /// The same of several, in their order.
+    /// Records several changes, in their order.
     pub(crate) fn changed_all(&self, changes: Vec<Change>) {
         let n = changes.len() as u64;
         let mut pending = self.pending.lock();
@@ -140,7 +141,7 @@ impl State {
         self.signal.wake();
     }
 
-    /// The number of the last change: to be read before a translation begins.
+    /// The number of the last change, to be read before a translation begins.
     pub(crate) fn seq(&self) -> u64 {
         self.seq.load(Ordering::SeqCst)
     }
@@ -161,8 +162,8 @@ impl State {
         self.ukeys.each_shard().map(ShardLock).collect()
     }
 
-    /// Notes that a flow made for a packet with `key` is about to be installed. It may not be if it may be out of date
-    /// already, nor if there are too many flows: then its actions come back.
+    /// Enters a flow for a packet with `key` that is about to be installed. Returns its actions if it must not be installed,
+    /// because it may be out of date already, or because there are too many flows.
     pub(crate) fn remember(
         &self,
         ShardLock(mut shard): ShardLock<'_>,
@@ -186,12 +187,12 @@ impl State {
         self.workers.stop();
     }
 
-    /// Whether passes have dealt with all changes, as far as they can by now.
+    /// Returns true if passes have handled all changes, apart from flows that are late.
     fn is_settled(&self) -> bool {
         self.done.load(Ordering::SeqCst) >= self.seq() && self.after_changes.is_empty() && !self.ukeys.has_late()
     }
 
-    /// The changes since the last call, and the number of the last of them.
+    /// Takes the changes since the last call, with the number of the last one.
     fn take(&self) -> (Changes, u64) {
         let mut pending = self.pending.lock();
         (std::mem::take(&mut *pending), self.seq())
@@ -199,7 +200,7 @@ impl State {
 }
 
 impl Switch {
-    /// Notes that a flow is gone, and pushes what it did since the last time.
+    /// Removes a flow from the table, and pushes its statistics since the last time.
     pub(crate) fn forget(&self, id: FlowId, stats: DpFlowStats) {
         let known = self.revalidation.ukeys.lock(id).remove(id);
         if let Some(mut known) = known {
@@ -209,8 +210,8 @@ impl Switch {
         }
     }
 
-    /// The rules that a cached flow comes from, in the order in which they were found, each once; `None` if there is no
-    /// such flow, or it was put there by hand.
+    /// The rules that a cached flow was made from, in order, each once; `None` if there is no
+    /// such flow, or if a command installed it.
     pub fn detrace(&self, id: FlowId) -> Option<Vec<Arc<xlate::Rule>>> {
         let effects = Arc::clone(&self.revalidation.ukeys.lock(id).get(id)?.effects);
         let mut rules: Vec<Arc<xlate::Rule>> = Vec::new();
@@ -224,8 +225,7 @@ impl Switch {
         Some(rules)
     }
 
-    /// Periodic work of the control thread. Statistics and timeouts have threads of their own, or are part of this without
-    /// them.
+    /// Periodic work of the control thread. With threads of their own, statistics and timeouts are not part of it.
     pub fn housekeeping(&self) {
         if !self.has_revalidator() {
             self.run_timers();
@@ -240,46 +240,46 @@ impl Switch {
         }
     }
 
-    /// Pushes statistics, then removes flows and addresses whose time is over, on this thread.
+    /// Pushes statistics, then removes expired flows and addresses, on this thread.
     pub fn run_timers(&self) {
         let now = self.clock().now();
         self.revalidate();
         self.expire(now);
     }
 
-    /// Removes flows and addresses whose time was over at `now`, up to which statistics have been pushed.
+    /// Removes flows and addresses that had expired at `now`; statistics up to then have been pushed.
     fn expire(&self, now: Millis) {
-        // The flows of a bridge in a long change expire a turn later.
+        // Flows of a bridge with a long change in progress expire in a later turn.
         for bridge in self.bridges().into_iter().filter(|bridge| !bridge.is_changing()) {
             let removed = bridge.expire(now);
             bridge.finish_removal(removed);
         }
     }
 
-    /// Removes all datapath flows, keeping their statistics. No packet that comes in after the call has begun is
+    /// Removes all datapath flows, keeping their statistics. No packet that arrives after the call has begun is
     /// forwarded by one of them.
     pub fn purge(&self) {
         self.new_generation();
         self.pass(Extent::Round);
     }
 
-    /// From now on flows match as little as their verdicts rest on (`true`, as it is at first), or the whole key of
-    /// their packet. All flows of before are removed.
+    /// Enables megaflows (`true`, the default), which match as few bits as possible, or makes flows match the whole key of
+    /// their packet. Removes all previous flows.
     pub fn set_megaflows(&self, on: bool) {
         self.revalidation.exact.store(!on, Ordering::SeqCst);
         self.purge();
     }
 
-    /// Whether flows match whole keys.
+    /// Returns true if flows match whole keys.
     pub(crate) fn is_exact(&self) -> bool {
         self.revalidation.exact.load(Ordering::SeqCst)
     }
 
-    /// Flows stay as they are, whatever changes, until [`Switch::resume_revalidators`]. Statistics go on, and
-    /// [`Switch::purge`] works.
+    /// Pauses revalidation: flows stay unchanged until [`Switch::resume_revalidators`]. Statistics and
+    /// [`Switch::purge`] still work.
     pub fn pause_revalidators(&self) {
         self.revalidation.paused.store(true, Ordering::SeqCst);
-        // A pass that has begun comes to its end.
+        // Waits for a pass in progress.
         drop(self.revalidation.passing.lock());
     }
 
@@ -289,12 +289,12 @@ impl Switch {
         self.revalidation.signal.wake();
     }
 
-    /// The limits on flows as they are set.
+    /// The configured limits on flows.
     pub fn limits(&self) -> Limits {
         self.revalidation.limiter.limits()
     }
 
-    /// Sets how many flows there may be, at once: the limit follows what passes cost from there.
+    /// Sets the current flow limit at once; passes adapt it from there.
     pub fn set_flow_limit(&self, flows: u64) {
         self.set_limits(Limits { flow_limit: flows, ..self.limits() });
         self.revalidation.limiter.allow(flows);

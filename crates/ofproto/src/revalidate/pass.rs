@@ -1,7 +1,7 @@
-//! One pass over the flows: first what changes ask for, then statistics and what is idle.
+//! One pass over the flows: first changes, then statistics and idle flows.
 
 use super::Passing;
-use super::again::{Job, Outcome};
+use super::retranslate::{Job, Outcome};
 use super::translation::Changes;
 use super::ukeys::{Shard, Ukey, Ukeys};
 use crate::switch::Switch;
@@ -14,39 +14,40 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Flows that a thread takes at once. As long as it collects them it holds their shard's lock, which misses may wait for.
+/// The number of flows that a thread processes at a time. It holds their shard's lock, which misses may wait for, while it
+/// collects them.
 const CHUNK: usize = if cfg!(test) { 3 } else { 128 };
-/// Flows whose statistics are collected before they are pushed.
+/// The number of flows whose statistics are collected before they are pushed.
 const STATISTICS_MAX: usize = if cfg!(test) { 64 } else { 1 << 14 };
-/// How soon who waits for a pass looks whether one goes on at all.
-const LOOK_AGAIN: Duration = Duration::from_millis(1);
+/// The interval at which a caller that waits for a pass checks whether one is in progress.
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// How much a pass does.
+/// The work of a pass.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Extent {
-    /// What has changed since the last pass, and no more.
+    /// Handles the changes since the last pass.
     Changes,
-    /// The same, and then statistics, and the removal of what is idle.
+    /// Handles changes, pushes statistics, and removes idle flows.
     Round,
-    /// The same, and all flows are translated again: what is found wrong without a change to explain it is fixed_up and
-    /// counted, and what matches more closely than need be is widened.
+    /// As [`Self::Round`], and translates all flows again: corrects and counts flows that are wrong without a change to explain
+    /// it, and widens matches that are narrower than necessary.
     Full,
 }
 
-/// What a pass did.
+/// The results of a pass.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PassReport {
-    /// Flows left. (Only of passes with statistics.)
+    /// Flows left. (Passes with statistics only.)
     pub flows: usize,
-    /// Flows that rest on something of the kind that changed: that looked into a table, for instance.
+    /// Flows with a dependency of the kind that changed, as look-ups in a table.
     pub candidates: usize,
     /// Flows that were translated again because a change could affect them.
     pub translated: usize,
-    /// Flows whose actions became others.
+    /// Flows whose actions changed.
     pub changed: usize,
-    /// Flows that were removed: too wide now, or what they were to teach is not known any more.
+    /// Flows that were removed: because they are too wide now, or teach an address that is not in the MAC table any more.
     pub removed: usize,
-    /// Flows that came to match less closely.
+    /// Flows whose match became wider.
     pub widened: usize,
     /// Flows that a full pass found wrong with no change to explain it.
     pub fixed_up: usize,
@@ -65,29 +66,29 @@ impl AddAssign for PassReport {
     }
 }
 
-/// What a pass over statistics does with flows.
+/// The parameters of a pass over statistics.
 #[derive(Clone, Copy, Debug)]
 struct Round {
     /// The number of the pass.
     pass: u64,
     now: Millis,
     generation: u64,
-    /// Milliseconds that flows may be idle.
-    patience: u64,
+    /// The idle time in milliseconds after which flows are removed.
+    idle_limit_ms: u64,
 }
 
 impl Switch {
-    /// One round: whatever changed before the call is dealt with when it returns, statistics are pushed, idle flows
-    /// removed. Returns how many flows are left.
+    /// One round: handles all changes made before the call, pushes statistics, and removes idle
+    /// flows. Returns the number of flows left.
     pub fn revalidate(&self) -> usize {
         self.pass(Extent::Round).flows
     }
 
-    /// One pass; see [`Extent`]. For changes alone, it is enough that a pass that goes on deals with them.
+    /// One pass; see [`Extent`]. For changes alone, a pass in progress may handle them instead.
     pub fn pass(&self, extent: Extent) -> PassReport {
         let mut report = self.follow_changes(extent);
         if extent != Extent::Changes {
-            // Changes are dealt with meanwhile.
+            // Other passes may handle changes meanwhile.
             report.flows = self.count();
         }
         report
@@ -116,12 +117,12 @@ impl Switch {
         }
         passing.since_full += u64::from(extent != Extent::Changes);
         drop(passing);
-        state.moved.notify_all();
+        state.progress.notify_all();
         state.counters.add(extent, &report);
         report
     }
 
-    /// The part of a pass that pushes statistics and removes idle flows. Returns how many flows are left.
+    /// The part of a pass that pushes statistics and removes idle flows. Returns the number of flows left.
     pub(super) fn count(&self) -> usize {
         let Some(dpif) = self.dpif() else { return 0 };
         let mut counting = self.revalidation.counting.lock();
@@ -130,27 +131,26 @@ impl Switch {
         self.statistics(dpif, *counting)
     }
 
-    /// Whether all changes until now have been dealt with.
+    /// Returns true if all changes so far have been handled.
     pub(crate) fn is_settled(&self) -> bool {
         self.revalidation.is_settled()
     }
 
-    /// Waits until no pass goes on, or one has dealt with whatever changed before the call: then there is nothing left to
-    /// do.
+    /// Waits until no pass is in progress, or one has handled all changes made before the call, and returns `None` then.
     fn wait_for_turn(&self) -> Option<MutexGuard<'_, Passing>> {
         let state = &self.revalidation;
-        let wanted = state.queue.lock().begun + 1;
+        let target = state.queue.lock().begun + 1;
         loop {
             if let Some(passing) = state.passing.try_lock() {
                 return Some(passing);
             }
             let mut queue = state.queue.lock();
-            if queue.done >= wanted {
+            if queue.done >= target {
                 return None;
             }
             queue.asked = true;
-            // It may have ended in between.
-            state.moved.wait_for(&mut queue, LOOK_AGAIN);
+            // The pass may have ended in between.
+            state.progress.wait_for(&mut queue, POLL_INTERVAL);
         }
     }
 
@@ -166,7 +166,7 @@ impl Switch {
         self.revalidation.counting.lock()
     }
 
-    /// Runs `meanwhile` on another thread while a pass goes on that only looks whether it is asked for changes.
+    /// Runs `meanwhile` on another thread during a pass that only checks for requested changes.
     #[cfg(test)]
     pub(crate) fn pass_during(&self, meanwhile: impl FnOnce() + Send) {
         let mut passing = self.revalidation.passing.lock();
@@ -181,7 +181,7 @@ impl Switch {
         });
     }
 
-    /// Translates again what the changes since the last time can affect. Returns the number of the last of them.
+    /// Translates again the flows that changes since the last time can affect. Returns the number of the last change.
     fn catch_up(&self, loosened: &mut bool, report: &mut PassReport) -> u64 {
         let state = &self.revalidation;
         let jobs_after = state.after_changes.take();
@@ -206,12 +206,12 @@ impl Switch {
         state.workers.share(self, chunks, follow).into_iter().for_each(|part| *report += part);
         state.done.fetch_max(seq, Ordering::SeqCst);
         state.queue.lock().done = turn;
-        state.moved.notify_all();
+        state.progress.notify_all();
         state.after_changes.finish(jobs_after);
         seq
     }
 
-    /// Translates some flows of one shard again, as far as `changes` up to `seq` can affect them.
+    /// Translates some flows of one shard again if `changes` up to `seq` can affect them.
     fn follow(&self, chunk: &[(FlowId, bool)], changes: &Changes, seq: u64, slow: bool) -> PassReport {
         let (mut report, state) = (PassReport::default(), &self.revalidation);
         let (Some(dpif), [(first, _), ..]) = (self.dpif(), chunk) else { return report };
@@ -222,7 +222,7 @@ impl Switch {
                 continue;
             }
             report.translated += 1;
-            match self.again(dpif, &job) {
+            match self.retranslate(dpif, &job) {
                 Outcome::Kept | Outcome::Late => {}
                 Outcome::Widened => report.widened += 1,
                 Outcome::Changed => report.changed += 1,
@@ -232,7 +232,7 @@ impl Switch {
         report
     }
 
-    /// Compares all flows with fresh translations. Changes that come meanwhile are dealt with in between, and do not wait
+    /// Compares all flows with fresh translations. Changes that arrive meanwhile are handled in between, without waiting
     /// for the end.
     fn verify_all(&self, seq: &mut u64, loosened: &mut bool, report: &mut PassReport) {
         let state = &self.revalidation;
@@ -258,7 +258,7 @@ impl Switch {
         }
     }
 
-    /// Returns true if something has changed since change `seq`, or a job waits for a pass.
+    /// Returns true if there was a change after `seq`, or a job waits for a pass.
     fn is_behind(&self, seq: u64) -> bool {
         let state = &self.revalidation;
         state.seq() != seq || state.queue.lock().asked || !state.after_changes.is_empty()
@@ -282,14 +282,14 @@ impl Switch {
         report
     }
 
-    /// Pushes the statistics of all flows, and removes those that are idle, too many or of another generation. Returns
-    /// how many are left.
+    /// Pushes the statistics of all flows, and removes flows that are idle, too many or of another generation. Returns
+    /// the number of flows left.
     fn statistics(&self, dpif: &Arc<dyn Dpif>, pass: u64) -> usize {
         let state = &self.revalidation;
         let now = self.clock().now();
         let n_flows = state.ukeys.len() as u64;
-        let patience = state.limiter.patience(n_flows, state.paused.load(Ordering::SeqCst));
-        let round = Round { pass, now, generation: self.generation(), patience };
+        let idle_limit_ms = state.limiter.idle_limit_ms(n_flows, state.paused.load(Ordering::SeqCst));
+        let round = Round { pass, now, generation: self.generation(), idle_limit_ms };
         let (mut left, mut doomed) = (0, Vec::new());
         let mut collected: Vec<Vec<(FlowId, DpFlowStats)>> = Vec::new();
         let mut n_collected = 0;
@@ -331,18 +331,18 @@ impl Switch {
         left
     }
 
-    /// Pushes the statistics of some flows of one shard. Returns how many of them stay, and those that are to be removed.
+    /// Pushes the statistics of some flows of one shard. Returns the number of flows that stay, and the flows to remove.
     fn count_some(&self, chunk: &[(FlowId, DpFlowStats)], round: Round) -> (usize, Vec<FlowId>) {
         let (mut stay, mut go, mut pushed) = (0, Vec::new(), Vec::new());
         let [(first, _), ..] = chunk else { return (stay, go) };
         let mut shard = self.revalidation.ukeys.lock(*first);
         for (id, stats) in chunk {
-            // A flow that is not known is gone since, or was installed by hand.
+            // An unknown flow was removed meanwhile, or was installed by a command.
             let Some(known) = shard.get_mut(*id) else { continue };
             let (packets, bytes) = known.take(*stats);
             (known.seen, known.recent) = (round.pass, packets);
             let used = used_or(stats, known.installed);
-            if round.now.since(used) >= round.patience || known.generation != round.generation {
+            if round.now.since(used) >= round.idle_limit_ms || known.generation != round.generation {
                 go.push(*id);
             } else {
                 stay += 1;
@@ -359,8 +359,8 @@ impl Switch {
         (stay, go)
     }
 
-    /// Removes a flow, keeping its statistics. Whether it was there: if not, it is just coming in, or another takes its
-    /// place this moment and its last statistics are about to be reported.
+    /// Removes a flow, keeping its statistics. Returns false if the datapath does not have it: it is being installed, or being
+    /// replaced, and then its last statistics are about to be reported.
     pub(crate) fn remove_flow(&self, dpif: &Arc<dyn Dpif>, id: FlowId) -> bool {
         match dpif.flow_del(id) {
             Ok(stats) => {
@@ -368,14 +368,14 @@ impl Switch {
                 true
             }
             Err(_) => {
-                self.come_back(id);
+                self.mark_late(id);
                 false
             }
         }
     }
 
-    /// Notes that a flow is to be looked at again, when the datapath has it.
-    pub(crate) fn come_back(&self, id: FlowId) {
+    /// Marks a flow to be revalidated again once the datapath has it.
+    pub(crate) fn mark_late(&self, id: FlowId) {
         let mut shard = self.revalidation.ukeys.lock(id);
         if shard.get(id).is_some() {
             shard.late.insert(id);
@@ -383,13 +383,13 @@ impl Switch {
     }
 }
 
-/// Those of `chunk` that have to be translated again, for changes up to `seq`.
+/// The flows of `chunk` that have to be translated again, for changes up to `seq`.
 fn jobs(shard: &Shard, chunk: &[(FlowId, bool)], changes: &Changes, seq: u64) -> Vec<Job> {
-    let wanted = chunk.iter().filter_map(|(id, certain)| {
+    let jobs = chunk.iter().filter_map(|(id, certain)| {
         let known = shard.get(*id)?;
         let late = shard.late.contains(id);
-        // One that was translated after all of the changes has seen them.
+        // A flow that was translated after all of the changes has seen them.
         (late || known.seq < seq && (*certain || shard.affects(*id, changes))).then(|| Job::of(*id, known))
     });
-    wanted.collect()
+    jobs.collect()
 }

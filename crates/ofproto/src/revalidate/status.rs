@@ -1,4 +1,4 @@
-//! What there is to be seen of revalidation.
+//! The status of revalidation.
 
 use super::pass::{Extent, PassReport};
 use crate::switch::Switch;
@@ -7,42 +7,42 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Figures for `upcall/show` and for counters.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RevalidatorStatus {
-    /// Flows now.
+    /// The current number of flows.
     pub flows: u64,
-    /// Flows, averaged over passes.
+    /// The average number of flows, over passes.
     pub average: u64,
-    /// Most flows there were at a pass.
+    /// The largest number of flows at a pass.
     pub maximum: u64,
-    /// Flows at most, at present.
+    /// The current limit on the number of flows.
     pub limit: u64,
-    /// Milliseconds that the last dump of statistics took.
+    /// The duration of the last dump of statistics, in milliseconds.
     pub dump_duration_ms: u64,
-    /// Whether the threads are stopped by `revalidator/pause`.
+    /// True if `revalidator/pause` stopped the threads.
     pub paused: bool,
-    /// Whether flows match as little as they can.
+    /// True if megaflows are enabled.
     pub megaflows: bool,
-    /// Flows of the shards that each revalidator thread is home to.
+    /// For each revalidator thread, the number of flows in its home shards.
     pub keys: Vec<u64>,
     /// Passes over all flows' statistics.
     pub rounds: u64,
-    /// Passes that held all flows against fresh translations.
+    /// Passes that compared all flows with fresh translations.
     pub full_passes: u64,
-    /// Flows that a full pass found wrong with nothing to explain it. Each is an error of this program.
+    /// Flows that a full pass found wrong with no change to explain it. Each is a bug of this program.
     pub fixed_up: u64,
     /// Flows translated again because a change could affect them.
     pub translated: u64,
-    /// Of these, how many got other actions.
+    /// Among these, flows whose actions changed.
     pub changed: u64,
-    /// Of these, how many were removed.
+    /// Among these, flows that were removed.
     pub removed: u64,
-    /// Flows that came to match less closely.
+    /// Flows whose match became wider.
     pub widened: u64,
-    /// Packets whose cached verdict was held against a fresh one.
+    /// Packets whose cached verdict was compared with a fresh one.
     pub self_checks: u64,
-    /// How many of these differed. Each is an error of this program.
+    /// The number of these that differed. Each is a bug of this program.
     pub self_check_failed: u64,
-    /// Different sets of dependencies among the flows.
-    pub plans: u64,
+    /// The number of different shared translations.
+    pub shared_translations: u64,
 }
 
 #[derive(Debug, Default)]
@@ -74,13 +74,13 @@ impl Counters {
         add(&self.widened, report.widened);
         base::coverage!(revalidate_flows_translated, report.translated as u64);
         if report.fixed_up > 0 {
-            base::coverage!(revalidate_flows_mended, report.fixed_up as u64);
+            base::coverage!(revalidate_flows_fixed_up, report.fixed_up as u64);
         }
     }
 }
 
 impl Switch {
-    /// How revalidation is doing.
+    /// Returns the status of revalidation.
     pub fn revalidator_status(&self) -> RevalidatorStatus {
         let state = &self.revalidation;
         let n_threads = state.workers.n_threads();
@@ -88,7 +88,7 @@ impl Switch {
         for (number, shard) in state.ukeys.each_shard().enumerate() {
             keys[number % n_threads] += shard.len() as u64;
         }
-        let (flows, plans) = (keys.iter().sum(), state.ukeys.n_translations() as u64);
+        let (flows, shared_translations) = (keys.iter().sum(), state.ukeys.n_translations() as u64);
         let (seen, c) = (state.limiter.seen(), &state.counters);
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         RevalidatorStatus {
@@ -109,11 +109,11 @@ impl Switch {
             widened: of(&c.widened),
             self_checks: of(&c.self_checks),
             self_check_failed: of(&c.self_check_failed),
-            plans,
+            shared_translations,
         }
     }
 
-    /// Bytes that are taken by what is known of flows, roughly. Looks at each of them.
+    /// The approximate memory of the table of megaflows in bytes. Visits every flow.
     pub fn remembered_bytes(&self) -> usize {
         self.revalidation.ukeys.bytes()
     }

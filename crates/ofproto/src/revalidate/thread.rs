@@ -1,5 +1,5 @@
-//! When passes run: on two threads of their own, which workers help. The revalidator translates flows again when something has changed, and
-//! the statistics thread pushes statistics once in a while and when somebody asks for them, and expires flows after that.
+//! The threads of revalidation, which workers help: the revalidator translates flows again after changes, and
+//! the statistics thread pushes statistics periodically and on request, and expires flows after that.
 
 use super::Extent;
 use crate::switch::Switch;
@@ -8,53 +8,53 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-/// After a change, a pass waits until none has come for so long, as changes come in bursts.
+/// After a change, a pass waits until no other change has come for this time, as changes come in bursts.
 const QUIET: Duration = Duration::from_millis(1);
-/// But not longer than this.
+/// The longest such wait.
 const QUIET_MAX: Duration = Duration::from_millis(5);
-/// Passes over statistics until a full pass, when rules have gone since the last one: flows may be wider then.
+/// Passes over statistics until a full pass, if rules were removed since the last one: flows may be narrower than necessary.
 const FULL_WHEN_LOOSENED: u64 = 10;
 /// Passes over statistics until a full pass in any case.
 const FULL: u64 = 120;
-/// A full pass takes no more than one part in so many of all time.
+/// A full pass takes at most one part in this many of the time.
 const FULL_SHARE: u32 = 10;
 
-/// What wakes the thread.
+/// The signal that wakes the thread.
 #[derive(Debug, Default)]
 pub(crate) struct Signal {
     state: Mutex<Woken>,
-    moved: Condvar,
+    woken_up: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct Woken {
-    /// Something has changed since the thread last looked.
+    /// There was a change since the thread last checked.
     changed: bool,
     stop: bool,
     has_thread: bool,
-    /// The thread lets a burst of changes pass: it looks by itself whether there were any.
+    /// The thread waits for a burst of changes to end, and checks for changes by itself.
     settling: bool,
-    /// Somebody waits for the thread.
+    /// A caller waits for the thread.
     urgent: bool,
 }
 
 impl Signal {
-    /// Something has changed.
+    /// Reports a change.
     pub(crate) fn wake(&self) {
         let mut state = self.state.lock();
-        // Whoever has been woken need not be woken again, which costs more than the change.
+        // A thread that was woken need not be woken again, which would cost more than the change.
         if !std::mem::replace(&mut state.changed, true) && state.has_thread && !state.settling {
-            self.moved.notify_all();
+            self.woken_up.notify_all();
         }
     }
 
-    /// Somebody waits for the thread: it is not to let a burst of changes pass first.
-    pub(crate) fn urge(&self) {
+    /// Wakes the thread because a caller waits for it: it does not wait for the end of a burst of changes.
+    pub(crate) fn wake_urgently(&self) {
         let mut state = self.state.lock();
-        // The statistics thread takes note of `changed` only, the revalidator in a burst of `urgent`.
+        // The statistics thread checks `changed` only, the revalidator checks `urgent` during a burst.
         let woken = std::mem::replace(&mut state.changed, true);
         if !std::mem::replace(&mut state.urgent, true) || !woken {
-            self.moved.notify_all();
+            self.woken_up.notify_all();
         }
     }
 
@@ -64,31 +64,31 @@ impl Signal {
 
     pub(crate) fn stop(&self) {
         self.state.lock().stop = true;
-        self.moved.notify_all();
+        self.woken_up.notify_all();
     }
 
-    /// Waits for a change, at most until `deadline`. Whether there was one; `None` if the thread is to end.
+    /// Waits for a change until `deadline`. Returns whether there was one; `None` if the thread is to end.
     fn wait(&self, deadline: Instant) -> Option<bool> {
         let mut state = self.state.lock();
         while !state.stop && !state.changed {
-            if self.moved.wait_until(&mut state, deadline).timed_out() {
+            if self.woken_up.wait_until(&mut state, deadline).timed_out() {
                 break;
             }
         }
         (!state.stop).then(|| std::mem::take(&mut state.changed))
     }
 
-    /// Waits until a burst of changes is over. `false` if the thread is to end.
-    fn settle(&self) -> bool {
+    /// Waits until a burst of changes ends. Returns false if the thread is to end.
+    fn wait_out_burst(&self) -> bool {
         let most = Instant::now() + QUIET_MAX;
         let mut state = self.state.lock();
         state.settling = true;
         loop {
             state.changed = false;
             let until = (Instant::now() + QUIET).min(most);
-            while !state.stop && !state.urgent && !self.moved.wait_until(&mut state, until).timed_out() {}
+            while !state.stop && !state.urgent && !self.woken_up.wait_until(&mut state, until).timed_out() {}
             if state.stop || state.urgent || !state.changed || Instant::now() >= most {
-                // What has come meanwhile is for the pass that follows.
+                // The following pass handles the changes until now.
                 (state.changed, state.settling, state.urgent) = (false, false, false);
                 return !state.stop;
             }
@@ -97,9 +97,9 @@ impl Signal {
 }
 
 impl Switch {
-    /// Starts the threads that revalidate and push statistics: without them, passes run when [`Switch::revalidate`] or
-    /// [`Switch::housekeeping`] is called. They end with the switch. Fails if they cannot be started; does nothing if they
-    /// are there already.
+    /// Starts the threads that revalidate and push statistics; without them, [`Switch::revalidate`] and
+    /// [`Switch::housekeeping`] run the passes. They end with the switch. Fails if they cannot be started; does nothing if they
+    /// run already.
     pub fn start_revalidator(self: &Arc<Self>) -> std::io::Result<()> {
         self.start("revalidator", &self.revalidation.signal, run)?;
         self.start("statistics", &self.revalidation.counting_signal, run_statistics)
@@ -118,18 +118,18 @@ impl Switch {
 
 /// The revalidator thread.
 fn run(switch: &Weak<Switch>, signal: &Signal) {
-    let mut look_at = Instant::now();
+    let mut next_pass_at = Instant::now();
     let mut full_at = Instant::now();
     loop {
-        let Some(changed) = signal.wait(look_at) else { return };
-        if changed && !signal.settle() {
+        let Some(changed) = signal.wait(next_pass_at) else { return };
+        if changed && !signal.wait_out_burst() {
             return;
         }
         let Some(switch) = switch.upgrade() else { return };
         let began = Instant::now();
         let state = &switch.revalidation;
         if state.paused.load(Ordering::SeqCst) {
-            // Flows stay as they are; the counts of removed rules are to be right all the same.
+            // Flows stay unchanged, but the counts of removed rules have to be final.
             let waiting = state.after_changes.take();
             if !waiting.is_empty() {
                 switch.count();
@@ -143,7 +143,7 @@ fn run(switch: &Weak<Switch>, signal: &Signal) {
         }
         let now = switch.clock().now();
         switch.bridges().iter().for_each(|bridge| bridge.tidy(now));
-        look_at = began + Duration::from_millis(state.limiter.interval_ms());
+        next_pass_at = began + Duration::from_millis(state.limiter.interval_ms());
     }
 }
 
@@ -163,14 +163,14 @@ fn run_statistics(switch: &Weak<Switch>, signal: &Signal) {
 }
 
 impl Switch {
-    /// One turn of the statistics thread: pushes statistics, which all jobs that wait for them share, and removes flows
-    /// whose time is over by these.
+    /// One turn of the statistics thread: pushes statistics, for all jobs that wait for them, and removes expired
+    /// flows.
     fn push_and_expire(&self) {
         let state = &self.revalidation;
         let waiting = state.after_statistics.take();
         let now = self.clock().now();
         self.count();
-        // A pass that goes on need not be waited for: this only says when the next full one is due.
+        // This does not wait for a pass in progress: it only affects when the next full one is due.
         if let Some(mut passing) = state.passing.try_lock() {
             passing.since_full += 1;
         }
@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_urge_wakes_a_thread_that_only_waits() {
+    fn an_urgent_wake_up_reaches_a_waiting_thread() {
         let signal = Arc::new(Signal::default());
         let far = Instant::now() + Duration::from_secs(3600);
         for _ in 0..100 {
@@ -201,7 +201,7 @@ mod tests {
                 waiter.wait(far)
             });
             begins.recv().expect("begins");
-            signal.urge();
+            signal.wake_urgently();
             assert_eq!(thread.join().expect("no panic"), Some(true));
         }
     }

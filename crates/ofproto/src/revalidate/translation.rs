@@ -1,7 +1,7 @@
-//! What a verdict rests on and what it causes, as far as many flows have it in common.
+//! The dependencies and effects of verdicts that many flows have in common.
 //!
-//! Flows through the same tables differ in the values of their keys and in the addresses that they learn and look for,
-//! and hardly in anything else: a [`SharedTranslation`] is kept once for all of them, [`Uses`] for each.
+//! Flows through the same tables differ in the values of their keys and in the addresses that they learn and look up,
+//! and hardly in anything else: they share one [`SharedTranslation`], and each has its own [`Uses`].
 
 use super::change::{Change, RuleChange};
 use base::mix::chain;
@@ -14,20 +14,20 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use xlate::{BridgeId, Dependency, Effect, Lookup, Rule, Verdict, WrittenWord};
 
-/// The part that is shared.
+/// The shared part.
 #[derive(Debug)]
 pub(crate) struct SharedTranslation {
-    /// Of all that follows.
+    /// The hash of the fields below.
     hash: u64,
-    /// What the verdict read.
+    /// The bits that the verdict read.
     pub(crate) reads: Arc<Steps>,
-    /// What else it rests on, in order, but for addresses.
+    /// Its other dependencies, in order, without addresses.
     pub(crate) rests_on: Box<[Dependency]>,
-    /// What its look-ups say was written.
+    /// The written words of its look-ups.
     written: Box<[WrittenWord]>,
 }
 
-/// The same of one verdict, of which it is not known yet whether others have it in common.
+/// The dependencies of one verdict, before it is known whether other flows share them.
 #[derive(Debug)]
 pub(crate) struct Basis {
     hash: u64,
@@ -36,22 +36,22 @@ pub(crate) struct Basis {
     pub(crate) written: Vec<WrittenWord>,
 }
 
-/// An address that a flow learns, or that it looked for.
+/// An address that a flow learns or looks up.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct MacUse {
     /// Bridge, VLAN and address.
     pub(crate) mac: (BridgeId, u16, MacAddr),
-    /// Where the flow's packets show it to be.
+    /// The port on which the flow's packets show it.
     pub(crate) learned: Option<PortNo>,
 }
 
-/// What a flow causes, but for addresses.
+/// The effects of a flow, without addresses.
 pub(crate) type Effects = Arc<[Effect]>;
 
 /// The addresses of a flow.
 pub(crate) type Uses = Arc<[MacUse]>;
 
-/// A place where something can change: what translations are found by.
+/// An object that can change, which indexes translations.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum DependencyKey {
     Table(BridgeId, u8),
@@ -59,12 +59,12 @@ pub(crate) enum DependencyKey {
     Meter(BridgeId, u32),
     Bridge(BridgeId),
     PortState(DpPort),
-    /// Of packets that no bridge takes: any bridge may begin to.
+    /// The bridge of a port without one: any bridge may take the port.
     NoBridge,
 }
 
 impl Basis {
-    /// What `verdict` rests on, its effects, and the addresses.
+    /// Splits `verdict` into its dependencies, its effects, and its addresses.
     pub(crate) fn of(verdict: Verdict) -> (Self, Vec<Effect>, Uses) {
         let Verdict { reads, dependencies: mut rests_on, written, mut effects, .. } = verdict;
         let mut uses: SmallVec<[MacUse; 4]> = SmallVec::new();
@@ -79,7 +79,7 @@ impl Basis {
         effects.retain(|effect| {
             let Effect::LearnMac { bridge, vlan, mac, port } = *effect else { return true };
             let mac = (bridge, vlan, mac);
-            // Of an address that one packet shows in two places, the later one stays.
+            // If one packet shows an address on two ports, the later one counts.
             match uses.iter_mut().find(|u| u.mac == mac) {
                 Some(known) => known.learned = Some(port),
                 None => uses.push(MacUse { mac, learned: Some(port) }),
@@ -94,13 +94,13 @@ impl Basis {
         )
     }
 
-    /// For indexes of translations.
+    /// The hash for indexes of translations.
     pub(crate) fn hash(&self) -> u64 {
         self.hash
     }
 }
 
-/// A number for a list of dependencies without addresses, behind what was hashed to `start`.
+/// Hashes a list of dependencies without addresses, continuing from `start`.
 fn rests_on_hash(start: u64, rests_on: &[Dependency], written: &[WrittenWord]) -> u64 {
     const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
     let (hash, turned) = (start, start.rotate_left(32) | 1);
@@ -122,40 +122,40 @@ fn rests_on_hash(start: u64, rests_on: &[Dependency], written: &[WrittenWord]) -
 }
 
 impl SharedTranslation {
-    /// Keeps a basis.
+    /// Creates a shared translation.
     pub(crate) fn new(basis: Basis) -> Self {
         let Basis { hash, reads, rests_on, written } = basis;
         Self { hash, reads: Arc::new(Steps::new(&reads)), rests_on: rests_on.into(), written: written.into() }
     }
 
-    /// For indexes of translations.
+    /// The hash for indexes of translations.
     pub(crate) fn hash(&self) -> u64 {
         self.hash
     }
 
-    /// Whether it is what a verdict rests on.
+    /// Returns true if it equals a verdict's dependencies.
     pub(crate) fn is(&self, basis: &Basis) -> bool {
         self.hash == basis.hash && self.reads[..] == basis.reads && self.rests_on_same(basis)
     }
 
-    /// Whether all but what was read is the same.
+    /// Returns true if it equals them apart from the bits read.
     pub(crate) fn rests_on_same(&self, basis: &Basis) -> bool {
         self.rests_on[..] == basis.rests_on && self.written[..] == basis.written
     }
 
-    /// Look-ups in flow tables.
+    /// The look-ups in flow tables.
     pub(crate) fn lookups(&self) -> impl Iterator<Item = &Lookup> {
         self.rests_on.iter().filter_map(|d| if let Dependency::Lookup(lookup) = d { Some(lookup) } else { None })
     }
 
-    /// Whether all that is in a flow table matters.
+    /// Returns true if it depends on the whole content of a flow table.
     fn rests_on_table(&self, (bridge, table): (BridgeId, u8)) -> bool {
         self.rests_on.contains(&Dependency::Table { bridge, table })
     }
 
-    /// Where something can change that flows of this translation rest on; some places more than once.
-    pub(crate) fn places(&self) -> impl Iterator<Item = DependencyKey> + '_ {
-        let place = |dependency: &Dependency| match *dependency {
+    /// The objects on which flows of this translation depend; some appear more than once.
+    pub(crate) fn dependency_keys(&self) -> impl Iterator<Item = DependencyKey> + '_ {
+        let key = |dependency: &Dependency| match *dependency {
             Dependency::Lookup(Lookup { bridge, table, .. }) | Dependency::Table { bridge, table } => {
                 Some(DependencyKey::Table(bridge, table))
             }
@@ -166,11 +166,11 @@ impl SharedTranslation {
             Dependency::Mac { .. } | Dependency::Frozen(_) => None,
         };
         let none = !self.rests_on.iter().any(|d| matches!(d, Dependency::Bridge(_)));
-        self.rests_on.iter().filter_map(place).chain(none.then_some(DependencyKey::NoBridge))
+        self.rests_on.iter().filter_map(key).chain(none.then_some(DependencyKey::NoBridge))
     }
 
-    /// Whether a flow of this translation, with a key whose words `key` tells, may not be what it was after this change of a
-    /// rule in a table.
+    /// Returns true if this change of a rule in a table may affect a flow of this translation whose key has the words
+    /// `key`.
     pub(crate) fn rule_matters(
         &self,
         (bridge, table): (BridgeId, u8),
@@ -184,13 +184,13 @@ impl SharedTranslation {
         lookups.any(|lookup| priority_matters(lookup, rule, what) && !self.contradicts(lookup, rule, key))
     }
 
-    /// Whether some flow of this translation may not be what it was after this change of a rule in a table, whatever its key.
+    /// Returns true if this change of a rule in a table may affect some flow of this translation, whatever its key.
     pub(crate) fn rule_may_matter(&self, (bridge, table): (BridgeId, u8), (rule, what): (&Rule, RuleChange)) -> bool {
         let mut lookups = self.lookups().filter(|l| (l.bridge, l.table) == (bridge, table));
         self.rests_on_table((bridge, table)) || lookups.any(|lookup| priority_matters(lookup, rule, what))
     }
 
-    /// Whether no packet of the flow can have matched `rule` at this look-up.
+    /// Returns true if no packet of the flow can have matched `rule` at this look-up.
     fn contradicts(&self, lookup: &Lookup, rule: &Rule, key: &dyn Fn(usize) -> u64) -> bool {
         let list = lookup.written.of(&self.written);
         let found = |word: usize| {
@@ -208,14 +208,14 @@ impl SharedTranslation {
         })
     }
 
-    /// Bytes that it takes, with what it points to.
+    /// The memory that it takes, with everything that it owns, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         size_of::<Self>() + self.reads.bytes() + size_of_val(&*self.rests_on) + size_of_val(&*self.written)
     }
 }
 
-/// Whether a change of a rule of this priority can change what a look-up finds. A clause of a conjunctive match and the
-/// rule that it leads to have priorities of their own, so that these matter to each look-up.
+/// Returns true if a change of a rule with this priority can change the result of a look-up. A clause of a conjunctive match
+/// and the rule that it leads to have priorities of their own, so that these always matter.
 fn priority_matters(lookup: &Lookup, rule: &Rule, what: RuleChange) -> bool {
     let conjunctive = || {
         rule.actions.iter().any(|a| matches!(a, Action::Conjunction { .. }))
@@ -232,28 +232,28 @@ fn priority_matters(lookup: &Lookup, rule: &Rule, what: RuleChange) -> bool {
     matters || conjunctive()
 }
 
-/// The bits of `conj_id` in its word: a look-up may give it a value of its own.
+/// The bits of `conj_id` in its word: a look-up may set it to a value of its own.
 fn conj_id_bits() -> u64 {
     FlowKey::mask_of(flow::Field::ConjId).0[flow::layout::CONJ_CTMARK]
 }
 
-/// Rules of one table, and what became of them.
+/// Changed rules of one table.
 type RuleChanges = Vec<(Arc<Rule>, RuleChange)>;
 
-/// Changes that came together, by place.
+/// A batch of changes, by object.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
     pub(crate) everything: bool,
-    pub(crate) places: HashSet<DependencyKey, RandomState>,
+    pub(crate) keys: HashSet<DependencyKey, RandomState>,
     pub(crate) macs: HashSet<(BridgeId, u16, MacAddr)>,
-    /// Single rules, by table; the table is in `places` instead if there are too many.
+    /// Single rules, by table; if there are too many, `keys` has the table instead.
     pub(crate) rules: HashMap<(BridgeId, u8), RuleChanges, RandomState>,
-    /// A rule is gone: flows may match more closely than they need to.
+    /// True if a rule was removed: flows may match more closely than necessary.
     pub(crate) loosened: bool,
 }
 
-/// Changed rules of a table that are compared with flows one by one. Beyond that, all flows that consulted the table are
-/// translated again, which costs less than comparing each with each.
+/// The number of changed rules of a table that are compared with flows one by one. Beyond it, all flows that consulted the
+/// table are translated again, which costs less than comparing every pair.
 pub(crate) const RULES_MAX: usize = 128;
 
 impl Changes {
@@ -261,30 +261,30 @@ impl Changes {
         match change {
             Change::Rule { bridge, table, rule, what } => {
                 self.loosened |= what == RuleChange::Removed;
-                let place = DependencyKey::Table(bridge, table);
-                if self.everything || self.places.contains(&place) {
+                let key = DependencyKey::Table(bridge, table);
+                if self.everything || self.keys.contains(&key) {
                     return;
                 }
                 let rules = self.rules.entry((bridge, table)).or_default();
                 rules.push((rule, what));
                 if rules.len() > RULES_MAX {
                     self.rules.remove(&(bridge, table));
-                    self.places.insert(place);
+                    self.keys.insert(key);
                 }
             }
             Change::Table { bridge, table, loosened } => {
                 self.loosened |= loosened;
                 self.rules.remove(&(bridge, table));
-                self.places.insert(DependencyKey::Table(bridge, table));
+                self.keys.insert(DependencyKey::Table(bridge, table));
             }
             Change::Mac { bridge, vlan, mac } => _ = self.macs.insert((bridge, vlan, mac)),
-            Change::Group { bridge, group } => _ = self.places.insert(DependencyKey::Group(bridge, group)),
-            Change::Meter { bridge, meter } => _ = self.places.insert(DependencyKey::Meter(bridge, meter)),
-            Change::PortState(port) => _ = self.places.insert(DependencyKey::PortState(port)),
+            Change::Group { bridge, group } => _ = self.keys.insert(DependencyKey::Group(bridge, group)),
+            Change::Meter { bridge, meter } => _ = self.keys.insert(DependencyKey::Meter(bridge, meter)),
+            Change::PortState(port) => _ = self.keys.insert(DependencyKey::PortState(port)),
             Change::Bridge(bridge) => {
                 self.loosened = true;
-                self.places.insert(DependencyKey::Bridge(bridge));
-                self.places.insert(DependencyKey::NoBridge);
+                self.keys.insert(DependencyKey::Bridge(bridge));
+                self.keys.insert(DependencyKey::NoBridge);
             }
             Change::Everything => {
                 *self = Self { everything: true, loosened: true, ..Self::default() };
@@ -293,6 +293,6 @@ impl Changes {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        !self.everything && self.places.is_empty() && self.macs.is_empty() && self.rules.is_empty()
+        !self.everything && self.keys.is_empty() && self.macs.is_empty() && self.rules.is_empty()
     }
 }

@@ -5,9 +5,9 @@
 //! translations depend on the same things share one [`SharedTranslation`], across shards.
 //!
 //! Invariants of a shard:
-//! - each flow is listed by its translation, at the flow's `place` there, and, under each of its addresses, in `by_mac`, and
+//! - each flow is listed by its translation, at the flow's `index` there, and, under each of its addresses, in `by_mac`, and
 //!   nowhere else;
-//! - each translation in `translations` has a flow, and is indexed under each of its places in `by_dependency`;
+//! - each translation in `translations` has a flow, and is indexed under each of its dependency keys in `by_dependency`;
 //! - a flow is entered only if its translation began after all changes whose pass has begun (`begun`): a pass that asks
 //!   the shard which flows its changes can affect misses none.
 
@@ -26,31 +26,31 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use xlate::{BridgeId, Effect};
 
-/// What is known of an installed flow.
+/// An installed flow.
 #[derive(Debug)]
 pub(crate) struct Ukey {
     pub(crate) translation: Arc<SharedTranslation>,
     pub(crate) effects: Effects,
     pub(crate) uses: Uses,
-    /// Of the packet that it was made for.
+    /// The key of the packet that it was made for.
     pub(crate) key: Sparse,
     pub(crate) actions: DpActions,
-    /// Packets and bytes that were brought to the rules already. They only rise: of two dumps that are worked through at
-    /// the same time, the older one brings nothing.
+    /// Packets and bytes that were pushed to the rules already. They only rise: of two dumps processed at
+    /// the same time, the older one adds nothing.
     pushed: (u64, u64),
     pub(crate) installed: Millis,
-    /// Packets since the pass before.
+    /// Packets since the previous pass.
     pub(crate) recent: u64,
     /// The last change before the translation began.
     pub(crate) seq: u64,
     pub(crate) generation: u64,
     /// The last pass that saw it in the datapath.
     pub(crate) seen: u64,
-    /// Where it stands among the flows of its translation.
-    place: usize,
+    /// Its index among the flows of its translation.
+    index: usize,
 }
 
-/// A flow as its translation made it, to be entered.
+/// A new flow to enter.
 #[derive(Debug)]
 pub(crate) struct Fresh {
     pub(crate) basis: Basis,
@@ -61,7 +61,7 @@ pub(crate) struct Fresh {
     pub(crate) generation: u64,
 }
 
-/// What a flow in the book has in common with others.
+/// The parts that an entered flow shares with others.
 #[derive(Debug)]
 pub(crate) struct Entered {
     pub(crate) reads: Arc<Steps>,
@@ -69,7 +69,7 @@ pub(crate) struct Entered {
 }
 
 impl Ukey {
-    /// What `stats` have beyond what was brought to the rules, which they are from now on.
+    /// Returns the part of `stats` that was not pushed to the rules yet, and marks it as pushed.
     pub(crate) fn take(&mut self, stats: DpFlowStats) -> (u64, u64) {
         let new = (stats.packets.saturating_sub(self.pushed.0), stats.bytes.saturating_sub(self.pushed.1));
         self.pushed = (self.pushed.0 + new.0, self.pushed.1 + new.1);
@@ -81,39 +81,39 @@ impl Ukey {
 struct Sharing {
     translation: Arc<SharedTranslation>,
     flows: Vec<FlowId>,
-    /// The effects of some of them, to be shared by others, with their hashes: lists that differ are not looked into.
+    /// The effects of some of them, to be shared by others, with their hashes: lists with another hash are not compared.
     effects: Recent<(u64, Effects)>,
     /// The actions of some of them.
     actions: Recent<DpActions>,
 }
 
-/// A few of many values, mostly the last ones.
+/// A few recent values out of many.
 #[derive(Debug)]
 struct Recent<T> {
     values: Vec<T>,
-    /// Which was pushed last.
+    /// The index of the value pushed last.
     last: usize,
-    /// How often in turn none was found.
+    /// The number of consecutive searches that found nothing.
     misses: u32,
 }
 
 impl<T: Clone> Recent<T> {
     const MAX: usize = 8;
-    /// As long as none is found, only one in so many is pushed.
+    /// While searches find nothing, only one in this many pushes its value.
     const SELDOM: u32 = 8;
 
     fn new() -> Self {
         Self { values: Vec::new(), last: 0, misses: 0 }
     }
 
-    /// The one that is the `same` as `wanted`; else one that is made of it, which may take the place of the oldest.
-    fn find_or<W>(&mut self, wanted: W, same: impl Fn(&T, &W) -> bool, make: impl FnOnce(W) -> T) -> T {
-        if let Some(found) = self.values.iter().find(|value| same(value, &wanted)) {
+    /// Returns the value that is the `same` as `key`, or else a new one made from it, which may replace the oldest.
+    fn find_or<W>(&mut self, key: W, same: impl Fn(&T, &W) -> bool, make: impl FnOnce(W) -> T) -> T {
+        if let Some(found) = self.values.iter().find(|value| same(value, &key)) {
             self.misses = 0;
             return found.clone();
         }
         self.misses = self.misses.wrapping_add(1);
-        let value = make(wanted);
+        let value = make(key);
         if self.values.len() < Self::MAX {
             self.values.push(value.clone());
         } else if self.misses < Self::SELDOM || self.misses.is_multiple_of(Self::SELDOM) {
@@ -124,7 +124,7 @@ impl<T: Clone> Recent<T> {
     }
 }
 
-/// A number for effects.
+/// Hashes effects.
 fn effects_hash(effects: &[Effect]) -> u64 {
     struct Folded(u64);
     impl Hasher for Folded {
@@ -147,19 +147,19 @@ fn effects_hash(effects: &[Effect]) -> u64 {
 }
 
 impl Sharing {
-    /// Enters a flow, its effects and actions, which come back as others have them too, with its place among the flows.
+    /// Adds a flow, and returns its effects and actions, shared with other flows, and its index among the flows.
     fn add(&mut self, id: FlowId, effects: Vec<Effect>, actions: Vec<DpAction>) -> (Effects, DpActions, usize) {
-        let place = self.flows.len();
+        let index = self.flows.len();
         self.flows.push(id);
         let hash = effects_hash(&effects);
         let same = |(h, known): &(u64, Effects), effects: &Vec<Effect>| *h == hash && known[..] == *effects;
         let (_, effects) = self.effects.find_or(effects, same, |effects| (hash, effects.into()));
         let actions = self.actions.find_or(actions, |known, actions| known[..] == *actions, DpActions::from);
-        (effects, actions, place)
+        (effects, actions, index)
     }
 }
 
-/// How many parts the table has, each with a lock of its own. Flows are dealt out by their ids.
+/// The number of shards of the table, each with a lock of its own. A flow's id determines its shard.
 pub(super) const SHARDS: usize = 16;
 
 /// The table of megaflows.
@@ -169,7 +169,7 @@ pub(crate) struct Ukeys {
     common: Arc<Common>,
 }
 
-/// What the shards have in common. Its lock is taken while a shard's lock is held, never the other way round.
+/// The state that all shards share. Its lock is taken while a shard's lock is held, never the other way round.
 #[derive(Debug, Default)]
 struct Common {
     /// Megaflows in all shards.
@@ -183,13 +183,13 @@ struct Common {
 pub(crate) struct Shard {
     common: Arc<Common>,
     flows: HashMap<FlowId, Box<Ukey>, RandomState>,
-    /// By what verdicts rest on.
+    /// Translations with their flows, by their dependencies.
     translations: HashTable<Sharing>,
     by_dependency: HashMap<DependencyKey, HashSet<ByAddress, RandomState>, RandomState>,
     by_mac: HashMap<(BridgeId, u16, MacAddr), HashSet<FlowId>>,
     /// The last change whose pass has begun.
     begun: u64,
-    /// Flows that the datapath did not have yet when a pass was to change them.
+    /// Flows that the datapath did not have yet when a pass wanted to change them.
     pub(crate) late: HashSet<FlowId>,
 }
 
@@ -235,17 +235,18 @@ impl Ukeys {
         self.common.len.load(Ordering::Relaxed)
     }
 
-    /// Returns true if a flow is late.
+    /// Returns true if there are late flows.
     pub(crate) fn has_late(&self) -> bool {
         self.each_shard().any(|shard| !shard.late.is_empty())
     }
 
-    /// Translations that megaflows share.
+    /// The number of translations that megaflows share.
     pub(crate) fn n_translations(&self) -> usize {
         self.common.translations.lock().len()
     }
 
-    /// Bytes that megaflows and their translations take, roughly: without the slack of the hash tables, and without keys,
+    /// The approximate memory of megaflows and their translations in bytes: without the spare capacity of the hash tables, and
+    /// without keys,
     /// which are shared with the datapath's flows.
     pub(crate) fn bytes(&self) -> usize {
         let flows: usize = self.each_shard().map(|shard| shard.bytes()).sum();
@@ -254,7 +255,7 @@ impl Ukeys {
 }
 
 impl Common {
-    /// The translation with this basis, for one more shard.
+    /// Returns the translation with this basis, counting one more shard.
     fn share(&self, basis: Basis) -> Arc<SharedTranslation> {
         let mut translations = self.translations.lock();
         if let Some((translation, shards)) =
@@ -269,7 +270,7 @@ impl Common {
         translation
     }
 
-    /// Ends the use of a translation by a shard.
+    /// Ends a shard's use of a translation.
     fn release(&self, translation: &Arc<SharedTranslation>) {
         let mut translations = self.translations.lock();
         let Ok(mut found) = translations.find_entry(translation.hash(), |(known, _)| Arc::ptr_eq(known, translation))
@@ -284,21 +285,21 @@ impl Common {
     }
 }
 
-/// What a flow has in common with others, and its place among them.
-struct Adopted {
+/// The parts that a flow shares with others, and its index among its translation's flows.
+struct SharedParts {
     translation: Arc<SharedTranslation>,
     effects: Effects,
     actions: DpActions,
-    place: usize,
+    index: usize,
 }
 
-impl Adopted {
+impl SharedParts {
     fn entered(&self) -> Entered {
         Entered { reads: Arc::clone(&self.translation.reads), actions: Arc::clone(&self.actions) }
     }
 }
 
-/// A translation, compared by where it is kept: no two equal ones are in the table.
+/// A translation, compared by its address: the table holds no two equal ones.
 #[derive(Clone, Debug)]
 struct ByAddress(Arc<SharedTranslation>);
 
@@ -317,8 +318,8 @@ impl std::hash::Hash for ByAddress {
 }
 
 impl Shard {
-    /// Enters a flow made for a packet with `key`. It may not be installed if a pass has begun over a change that its
-    /// translation may not have seen: then its actions come back.
+    /// Enters a flow for a packet with `key`. Returns its actions if it must not be installed, because a pass has begun over
+    /// a change that its translation may not have seen.
     pub(crate) fn enter(
         &mut self,
         id: FlowId,
@@ -330,19 +331,19 @@ impl Shard {
         if seq < self.begun {
             return Err(actions);
         }
-        let adopted = self.adopt(id, basis, effects, actions, &uses);
-        let entered = adopted.entered();
-        let Adopted { translation, effects, actions, place } = adopted;
+        let shared = self.enter_shared(id, basis, effects, actions, &uses);
+        let entered = shared.entered();
+        let SharedParts { translation, effects, actions, index } = shared;
         let (pushed, installed, recent, seen) = ((0, 0), now, 0, 0);
         let known =
-            Ukey { translation, effects, uses, key, actions, pushed, installed, recent, seq, generation, seen, place };
+            Ukey { translation, effects, uses, key, actions, pushed, installed, recent, seq, generation, seen, index };
         if self.flows.insert(id, Box::new(known)).is_none() {
             self.common.len.fetch_add(1, Ordering::Relaxed);
         }
         Ok(entered)
     }
 
-    /// Enters a flow anew that was translated again. What it has in common with others now, if it is (still) in the table.
+    /// Updates a flow that was translated again, if it is (still) in the table. Returns its shared parts.
     pub(crate) fn update(&mut self, id: FlowId, fresh: Fresh) -> Option<Entered> {
         let Fresh { basis, effects, uses, actions, seq, generation } = fresh;
         let known = self.flows.get_mut(&id)?;
@@ -353,35 +354,35 @@ impl Shard {
             (known.seq, known.generation) = (seq, generation);
             return Some(Entered { reads: Arc::clone(&known.translation.reads), actions: Arc::clone(&known.actions) });
         }
-        let (translation, old_uses, place) = (Arc::clone(&known.translation), Arc::clone(&known.uses), known.place);
-        self.release(id, &translation, place, &old_uses);
-        let adopted = self.adopt(id, basis, effects, actions, &uses);
-        let entered = adopted.entered();
+        let (translation, old_uses, index) = (Arc::clone(&known.translation), Arc::clone(&known.uses), known.index);
+        self.release(id, &translation, index, &old_uses);
+        let shared = self.enter_shared(id, basis, effects, actions, &uses);
+        let entered = shared.entered();
         let known = self.flows.get_mut(&id)?;
         (known.seq, known.generation, known.uses) = (seq, generation, uses);
-        let Adopted { translation, effects, actions, place } = adopted;
-        (known.translation, known.effects, known.actions, known.place) = (translation, effects, actions, place);
+        let SharedParts { translation, effects, actions, index } = shared;
+        (known.translation, known.effects, known.actions, known.index) = (translation, effects, actions, index);
         Some(entered)
     }
 
-    /// Takes a flow out.
+    /// Removes a flow.
     pub(crate) fn remove(&mut self, id: FlowId) -> Option<Ukey> {
         let known = self.flows.remove(&id)?;
         self.common.len.fetch_sub(1, Ordering::Relaxed);
         self.late.remove(&id);
-        self.release(id, &known.translation, known.place, &known.uses);
+        self.release(id, &known.translation, known.index, &known.uses);
         Some(*known)
     }
 
     /// Enters a flow with its translation and its addresses.
-    fn adopt(
+    fn enter_shared(
         &mut self,
         id: FlowId,
         basis: Basis,
         effects: Vec<Effect>,
         actions: Vec<DpAction>,
         uses: &Uses,
-    ) -> Adopted {
+    ) -> SharedParts {
         for mac in uses.iter() {
             self.by_mac.entry(mac.mac).or_default().insert(id);
         }
@@ -389,20 +390,20 @@ impl Shard {
             Some(entry) => entry,
             None => self.new_translation(basis),
         };
-        let (effects, actions, place) = entry.add(id, effects, actions);
-        Adopted { translation: Arc::clone(&entry.translation), effects, actions, place }
+        let (effects, actions, index) = entry.add(id, effects, actions);
+        SharedParts { translation: Arc::clone(&entry.translation), effects, actions, index }
     }
 
     fn new_translation(&mut self, basis: Basis) -> &mut Sharing {
         let translation = self.common.share(basis);
-        for place in translation.places() {
-            self.by_dependency.entry(place).or_default().insert(ByAddress(Arc::clone(&translation)));
+        for key in translation.dependency_keys() {
+            self.by_dependency.entry(key).or_default().insert(ByAddress(Arc::clone(&translation)));
         }
         let entry = Sharing { translation, flows: Vec::new(), effects: Recent::new(), actions: Recent::new() };
         self.translations.insert_unique(entry.translation.hash(), entry, |entry| entry.translation.hash()).into_mut()
     }
 
-    fn release(&mut self, id: FlowId, translation: &Arc<SharedTranslation>, place: usize, uses: &Uses) {
+    fn release(&mut self, id: FlowId, translation: &Arc<SharedTranslation>, index: usize, uses: &Uses) {
         for mac in uses.iter() {
             if let Entry::Occupied(mut flows) = self.by_mac.entry(mac.mac) {
                 flows.get_mut().remove(&id);
@@ -414,19 +415,19 @@ impl Shard {
         let this = |entry: &Sharing| Arc::ptr_eq(&entry.translation, translation);
         let Ok(mut found) = self.translations.find_entry(translation.hash(), this) else { return };
         let entry = found.get_mut();
-        entry.flows.swap_remove(place);
-        if let Some(moved) = entry.flows.get(place)
+        entry.flows.swap_remove(index);
+        if let Some(moved) = entry.flows.get(index)
             && let Some(known) = self.flows.get_mut(moved)
         {
-            known.place = place;
+            known.index = index;
         }
         if !entry.flows.is_empty() {
             return;
         }
         found.remove();
         self.common.release(translation);
-        for place in translation.places() {
-            if let Entry::Occupied(mut translations) = self.by_dependency.entry(place) {
+        for key in translation.dependency_keys() {
+            if let Entry::Occupied(mut translations) = self.by_dependency.entry(key) {
                 translations.get_mut().remove(&ByAddress(Arc::clone(translation)));
                 if translations.get().is_empty() {
                     translations.remove();
@@ -435,46 +436,46 @@ impl Shard {
         }
     }
 
-    /// Notes that a pass begins over all changes up to `seq`.
+    /// Records that a pass begins over all changes up to `seq`.
     pub(crate) fn begin(&mut self, seq: u64) {
         self.begun = self.begun.max(seq);
     }
 
-    /// A flow.
+    /// Returns a flow.
     pub(crate) fn get(&self, id: FlowId) -> Option<&Ukey> {
         self.flows.get(&id).map(Box::as_ref)
     }
 
-    /// A flow, to take its statistics.
+    /// Returns a flow, to take its statistics.
     pub(crate) fn get_mut(&mut self, id: FlowId) -> Option<&mut Ukey> {
         self.flows.get_mut(&id).map(Box::as_mut)
     }
 
-    /// Megaflows in this shard.
+    /// The number of megaflows in this shard.
     pub(crate) fn len(&self) -> usize {
         self.flows.len()
     }
 
-    /// All flows' ids.
+    /// The ids of all flows.
     pub(crate) fn ids(&self) -> Vec<FlowId> {
         self.flows.keys().copied().collect()
     }
 
-    /// Flows that `changes` may affect; those with a `true` certainly have to be translated again, of the others
-    /// [`Shard::affects`] knows. Beside them, how many flows rest on something of the kind that changed.
+    /// Returns the flows that `changes` may affect; a flow marked `true` has to be translated again in any case,
+    /// for the others [`Shard::affects`] decides. Also returns the number of flows with a dependency of the kind that changed.
     pub(crate) fn candidates(&self, changes: &Changes) -> (Vec<(FlowId, bool)>, usize) {
         if changes.everything {
             return (self.flows.keys().map(|id| (*id, true)).collect(), self.flows.len());
         }
-        let of_place = |place: &DependencyKey| {
-            let translations = self.by_dependency.get(place).into_iter().flatten();
+        let of_key = |key: &DependencyKey| {
+            let translations = self.by_dependency.get(key).into_iter().flatten();
             translations.filter_map(|ByAddress(translation)| {
                 self.translations.find(translation.hash(), |entry| Arc::ptr_eq(&entry.translation, translation))
             })
         };
         let (mut ids, mut passed_over) = (HashMap::new(), 0);
         for (table, rules) in &changes.rules {
-            for entry in of_place(&DependencyKey::Table(table.0, table.1)) {
+            for entry in of_key(&DependencyKey::Table(table.0, table.1)) {
                 if rules.iter().any(|(rule, what)| entry.translation.rule_may_matter(*table, (rule, *what))) {
                     ids.extend(entry.flows.iter().map(|id| (*id, false)));
                 } else {
@@ -482,14 +483,14 @@ impl Shard {
                 }
             }
         }
-        let certain = changes.places.iter().flat_map(of_place).flat_map(|entry| &entry.flows);
+        let certain = changes.keys.iter().flat_map(of_key).flat_map(|entry| &entry.flows);
         let by_mac = changes.macs.iter().filter_map(|mac| self.by_mac.get(mac)).flatten();
         ids.extend(certain.chain(by_mac).chain(&self.late).map(|id| (*id, true)));
         let n = ids.len() + passed_over;
         (ids.into_iter().collect(), n)
     }
 
-    /// Whether a flow may be another after these changes of rules.
+    /// Returns true if these changes of rules may affect a flow.
     pub(crate) fn affects(&self, id: FlowId, changes: &Changes) -> bool {
         let Some(known) = self.flows.get(&id) else { return false };
         let key = |word| known.key.word(word);
@@ -498,7 +499,7 @@ impl Shard {
         })
     }
 
-    /// Removes flows that are not in the datapath, as of pass `pass`, and were announced before `before`.
+    /// Removes flows that pass `pass` did not find in the datapath, and that were entered before `before`.
     pub(crate) fn remove_unseen(&mut self, pass: u64, before: Millis) {
         let unseen = self.flows.iter().filter(|(_, k)| k.seen != pass && k.installed < before);
         let unseen: Vec<FlowId> = unseen.map(|(id, _)| *id).collect();
@@ -507,7 +508,7 @@ impl Shard {
         }
     }
 
-    /// Bytes that the megaflows take, without the translations that they share.
+    /// The memory of the megaflows in bytes, without the translations that they share.
     fn bytes(&self) -> usize {
         let of = |k: &Ukey| {
             size_of::<(FlowId, Ukey)>()

@@ -19,38 +19,38 @@ type Job = Box<dyn FnOnce() + Send>;
 #[derive(Default)]
 pub(crate) struct Jobs {
     waiting: Mutex<Vec<Job>>,
-    /// Jobs posted and not finished yet.
-    unfinished: AtomicU64,
+    /// The number of jobs posted and not finished yet.
+    pending: AtomicU64,
 }
 
 impl std::fmt::Debug for Jobs {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Jobs").field("unfinished", &self.unfinished).finish_non_exhaustive()
+        f.debug_struct("Jobs").field("pending", &self.pending).finish_non_exhaustive()
     }
 }
 
 impl Jobs {
     fn post(&self, job: Job) {
-        self.unfinished.fetch_add(1, Ordering::SeqCst);
+        self.pending.fetch_add(1, Ordering::SeqCst);
         self.waiting.lock().push(job);
     }
 
-    /// The jobs that a pass which begins now may finish.
+    /// Takes the jobs that a pass which begins now may finish.
     pub(super) fn take(&self) -> Vec<Job> {
         std::mem::take(&mut *self.waiting.lock())
     }
 
-    /// Runs jobs whose pass is over.
+    /// Runs jobs after their pass.
     pub(super) fn finish(&self, jobs: Vec<Job>) {
         for job in jobs {
             job();
-            self.unfinished.fetch_sub(1, Ordering::SeqCst);
+            self.pending.fetch_sub(1, Ordering::SeqCst);
         }
     }
 
     /// Returns true if no job waits or runs.
     pub(super) fn is_empty(&self) -> bool {
-        self.unfinished.load(Ordering::SeqCst) == 0
+        self.pending.load(Ordering::SeqCst) == 0
     }
 }
 
@@ -60,7 +60,7 @@ impl Switch {
         let state = &self.revalidation;
         if state.signal.has_thread() {
             state.after_changes.post(Box::new(job));
-            state.signal.urge();
+            state.signal.wake_urgently();
         } else {
             self.pass(if state.paused.load(Ordering::SeqCst) { Extent::Round } else { Extent::Changes });
             job();
@@ -72,7 +72,7 @@ impl Switch {
         let state = &self.revalidation;
         if state.counting_signal.has_thread() {
             state.after_statistics.post(Box::new(job));
-            state.counting_signal.urge();
+            state.counting_signal.wake_urgently();
         } else {
             self.revalidate();
             job();
@@ -82,9 +82,9 @@ impl Switch {
     /// Waits until cached flows follow all changes made before the call.
     pub fn settled(&self) -> impl Future<Output = ()> + Send + use<> {
         let (done, settled) = oneshot::channel();
-        // Nobody may wait any more.
+        // The caller may have stopped waiting.
         self.after_changes(move || _ = done.send(()));
-        // An error means that the switch has gone.
+        // An error means that the switch was dropped.
         async move { _ = settled.await }
     }
 
@@ -95,7 +95,7 @@ impl Switch {
         async move { _ = counted.await }
     }
 
-    /// Whether threads of their own revalidate and push statistics.
+    /// Returns true if there are threads that revalidate and push statistics.
     pub(crate) fn has_revalidator(&self) -> bool {
         self.revalidation.signal.has_thread()
     }

@@ -1,11 +1,11 @@
 //! Threads that share the work of a pass.
 //!
-//! A pass runs on the thread that began it, the *leader*: the revalidator, the statistics thread, or a caller without
+//! The thread that begins a pass is its *leader*: the revalidator, the statistics thread, or a caller without
 //! threads. The leader splits its work into items of one shard each and publishes them; idle workers take items until none
-//! is left, and the leader takes its part too. So a pass ends even if every worker is busy elsewhere, and gives the same
+//! is left, and so does the leader. A pass therefore ends even if every worker is busy elsewhere, and has the same
 //! result with any number of threads.
 //!
-//! Each shard has a home thread, which takes the shard's items first; whoever has finished its own takes others'.
+//! Each shard has a home thread, which takes the shard's items first; a thread that has finished its own takes those of others.
 
 use crate::switch::Switch;
 use parking_lot::{Condvar, Mutex};
@@ -14,7 +14,7 @@ use std::sync::{Arc, Weak};
 
 /// Work that several threads can take part in.
 trait Task: Send + Sync {
-    /// Does items as thread number `thread` of `n_threads`, until none is left.
+    /// Processes items as thread number `thread` of `n_threads`, until none is left.
     fn work(&self, switch: &Switch, thread: usize, n_threads: usize);
 }
 
@@ -28,9 +28,9 @@ pub(crate) struct Workers {
 #[derive(Default)]
 struct Pool {
     tasks: Vec<Arc<dyn Task>>,
-    /// Workers that there should be.
-    wanted: usize,
-    /// Workers that run, by their numbers from 1; the leader is number 0.
+    /// The configured number of workers.
+    n_workers: usize,
+    /// The numbers of the running workers, from 1; the leader is number 0.
     running: Vec<usize>,
 }
 
@@ -40,14 +40,14 @@ impl std::fmt::Debug for Workers {
     }
 }
 
-/// A list of items, with what became of those that are done.
+/// A list of items, with the results of those that are done.
 struct Items<T, R, F> {
     /// Shard and item.
     items: Vec<(usize, T)>,
     taken: Vec<AtomicBool>,
     work: F,
     results: Mutex<Vec<R>>,
-    /// Items that are done or failed.
+    /// The number of items that are done or failed.
     ended: Mutex<usize>,
     all_ended: Condvar,
 }
@@ -85,7 +85,7 @@ where
 }
 
 impl Workers {
-    /// Does `work` for each item, which is given with its shard, on this thread and on idle workers. Returns the results
+    /// Calls `work` with each item and its shard, on this thread and on idle workers. Returns the results
     /// in no particular order.
     pub(super) fn share<T, R>(
         &self,
@@ -118,40 +118,40 @@ impl Workers {
         std::mem::take(&mut *items.results.lock())
     }
 
-    /// Threads that take part in a pass: the leader and the workers.
+    /// The number of threads that take part in a pass: the leader and the workers.
     pub(super) fn n_threads(&self) -> usize {
-        1 + self.pool.lock().wanted
+        1 + self.pool.lock().n_workers
     }
 
     /// Ends all workers.
     pub(super) fn stop(&self) {
-        self.pool.lock().wanted = 0;
+        self.pool.lock().n_workers = 0;
         self.published.notify_all();
     }
 }
 
 impl Pool {
-    /// Publishes a task no longer.
+    /// Withdraws a task.
     fn finish(&mut self, task: &Arc<dyn Task>) {
         self.tasks.retain(|published| !Arc::ptr_eq(published, task));
     }
 }
 
 impl Switch {
-    /// Sets how many threads take part in a pass of revalidation or statistics, at least 1, at most [`THREADS_MAX`]: the
-    /// one that leads it, and workers beside it.
+    /// Sets the number of threads that take part in a pass of revalidation or statistics, at least 1, at most [`THREADS_MAX`]:
+    /// its leader, and workers beside it.
     ///
     /// Errors: a thread cannot be started; those that run stay.
     pub fn set_revalidator_threads(self: &Arc<Self>, n_threads: usize) -> std::io::Result<()> {
         let workers = &self.revalidation.workers;
         let mut pool = workers.pool.lock();
-        let wanted = n_threads.clamp(1, THREADS_MAX) - 1;
-        if n_threads > THREADS_MAX && pool.wanted != wanted {
+        let n_workers = n_threads.clamp(1, THREADS_MAX) - 1;
+        if n_threads > THREADS_MAX && pool.n_workers != n_workers {
             tracing::warn!(threads = n_threads, most = THREADS_MAX, "only so many revalidator threads are started");
         }
-        pool.wanted = wanted;
+        pool.n_workers = n_workers;
         workers.published.notify_all();
-        for number in 1..=pool.wanted {
+        for number in 1..=pool.n_workers {
             if pool.running.contains(&number) {
                 continue;
             }
@@ -159,7 +159,7 @@ impl Switch {
             let name = format!("revalidator{}", number + 1);
             let started = std::thread::Builder::new().name(name).spawn(move || run(&switch, &workers, number));
             if let Err(error) = started {
-                pool.wanted = number - 1;
+                pool.n_workers = number - 1;
                 return Err(error);
             }
             pool.running.push(number);
@@ -167,7 +167,7 @@ impl Switch {
         Ok(())
     }
 
-    /// Threads that take part in a pass.
+    /// The number of threads that take part in a pass.
     pub fn revalidator_threads(&self) -> usize {
         self.revalidation.workers.n_threads()
     }
@@ -182,13 +182,13 @@ fn run(switch: &Weak<Switch>, workers: &Workers, number: usize) {
         let (task, n_threads) = {
             let mut pool = workers.pool.lock();
             loop {
-                if number > pool.wanted {
+                if number > pool.n_workers {
                     pool.running.retain(|running| *running != number);
                     return;
                 }
-                // The last one: a pass over changes that begins during one of statistics comes first.
+                // The last task: a pass over changes that begins during one over statistics comes first.
                 if let Some(task) = pool.tasks.last() {
-                    break (Arc::clone(task), 1 + pool.wanted);
+                    break (Arc::clone(task), 1 + pool.n_workers);
                 }
                 workers.published.wait(&mut pool);
             }

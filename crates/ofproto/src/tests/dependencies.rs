@@ -8,7 +8,7 @@
 
 use super::*;
 use crate::Extent;
-use crate::revalidate::essence::same_essence;
+use crate::revalidate::normalise::have_same_effect;
 use base::DpPort;
 use base::rng::Rng;
 use dpif::{DpAction, DpFlowEntry, Dpif, Upcall, UpcallHandler};
@@ -441,7 +441,7 @@ impl World {
         let mut verdict = xlate::translate(&self.lab.switch.network(), key, false);
         let fresh = crate::upcall::dp_actions(&mut verdict);
         assert!(
-            same_essence((&plain(&entry.actions), &entry.mask), (&plain(&fresh), &verdict.mask()), key),
+            have_same_effect((&plain(&entry.actions), &entry.mask), (&plain(&fresh), &verdict.mask()), key),
             "{}flow {:?} mask {:?}\npacket {key:?}\ncached {:?}\nfresh {fresh:?}",
             self.done,
             entry.key,

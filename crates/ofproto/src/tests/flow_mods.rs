@@ -72,7 +72,7 @@ fn commands_and_whom_they_concern() {
 }
 
 #[test]
-fn what_is_refused() {
+fn unsupported_flows_are_refused() {
     let mut lab = Lab::new();
     let br = lab.bridge("br", 3);
     let c = Client::new(&br, PeerKind::Service, Version::V13);

@@ -155,7 +155,7 @@ fn flows_of_ports_with_lldp_share_what_they_rest_on() {
         br.flow_mod(&add(Match::ANY, 1, vec![output(PortNo::FLOOD.0)])).expect("adds");
         lab.switch.configure_lldp(settings);
         (1..5).for_each(|no| lab.send(&format!("br-{no}"), &[frame(no, 9)]));
-        lab.switch.revalidator_status().plans
+        lab.switch.revalidator_status().shared_translations
     };
     assert_eq!(flows_with(lldp_on(&[1, 2, 3])), flows_with(lldp::Settings::default()));
 }

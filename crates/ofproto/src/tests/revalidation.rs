@@ -371,7 +371,7 @@ fn flows_through_the_same_rules_share_what_they_rest_on() {
     }
     let status = lab.switch.revalidator_status();
     assert_eq!((status.flows, status.keys.iter().sum::<u64>()), (lab.dp.stats().flows, status.flows));
-    assert!(status.plans <= 2 + status.flows / 10, "{status:?}");
+    assert!(status.shared_translations <= 2 + status.flows / 10, "{status:?}");
 }
 
 #[test]

@@ -49,7 +49,7 @@ pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
             table.rules.set_options(options);
         }
         // What was found stays right, but may be narrower than it need be, or wider than it would be.
-        bridge.searched_otherwise();
+        bridge.lookups_changed();
         Ok(String::new())
     });
 }

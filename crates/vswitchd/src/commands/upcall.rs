@@ -157,7 +157,7 @@ fn json(dp: &Dp) -> Value {
         "passes": {"statistics": s.rounds, "full": s.full_passes, "fixed_up": s.fixed_up},
         "changes": {"translated": s.translated, "changed": s.changed, "removed": s.removed, "widened": s.widened},
         "self_checks": {"made": s.self_checks, "failed": s.self_check_failed},
-        "memory": {"dependency_sets": s.plans, "bytes": dp.switch.remembered_bytes()},
+        "memory": {"dependency_sets": s.shared_translations, "bytes": dp.switch.remembered_bytes()},
         "ports": upcalls.ports.iter().map(port).collect::<Value>(),
         "handlers": upcalls.handlers.iter().map(handler).collect::<Value>(),
         "packet_threads": handler(&upcalls.here),

@@ -1,4 +1,4 @@
-//! The books of a change: how many flows tables have and who learned them, what is named, what has a timeout.
+//! The bookkeeping of a change: counts of flows, learners and references, and timeouts.
 
 use super::{Transaction, references};
 use crate::bridge::Ofproto;
@@ -8,8 +8,8 @@ use std::sync::Arc;
 use xlate::{Rule, Table};
 
 impl Transaction<'_> {
-    /// Brings the books up to date, and removes what goes with flows that go: what they have learned.
-    pub(super) fn account(&mut self) {
+    /// Updates all counts, and removes the flows that removed flows have learned.
+    pub(super) fn update_counts(&mut self) {
         let mut counted = Counted::default();
         for rule in &self.added {
             self.bridge.expirable.insert(rule);
@@ -22,12 +22,12 @@ impl Transaction<'_> {
             references(&rule.actions).into_iter().for_each(|to| *writer.references.entry(to).or_default() += 1);
         }
         counted.finish(self.bridge, Table::count_in);
-        // More may go with those that go, which nobody asked for.
+        // Further flows may be removed with them, without a requester.
         self.requester = None;
         let mut all = Vec::new();
         while !self.gone.is_empty() {
             let mut round = std::mem::take(&mut self.gone);
-            for (table, cookie) in self.account_gone(&round) {
+            for (table, cookie) in self.count_removed(&round) {
                 self.remove_learned(table, cookie);
             }
             all.append(&mut round);
@@ -35,8 +35,8 @@ impl Transaction<'_> {
         self.gone = all;
     }
 
-    /// The part for flows that go. Gives table and cookie of what none is there any more to have learned.
-    fn account_gone(&mut self, gone: &[Arc<Rule>]) -> Vec<(u8, u64)> {
+    /// Does this for removed flows. Returns table and cookie of learned flows whose last learner was removed.
+    fn count_removed(&mut self, gone: &[Arc<Rule>]) -> Vec<(u8, u64)> {
         let (mut counted, mut orphans) = (Counted::default(), Vec::new());
         let writer = &mut *self.writer;
         for of_table in gone.chunk_by(|a, b| a.table == b.table) {
@@ -46,7 +46,7 @@ impl Transaction<'_> {
                     writer.hidden.retain(|hidden| !Arc::ptr_eq(hidden, rule));
                 }
                 counted.add(self.bridge, rule, Table::count_out);
-                // Mostly there is nothing that could be named.
+                // Mostly there are no learners and references.
                 if !writer.learners.is_empty() {
                     learners(&rule.actions, &mut |key| {
                         if take_one(&mut writer.learners, key) {
@@ -69,7 +69,7 @@ impl Transaction<'_> {
     }
 }
 
-/// Rules of one table and cookie that come one behind the other, to be counted together.
+/// Consecutive rules of one table and cookie, counted together.
 #[derive(Default)]
 struct Counted {
     table: u8,
@@ -78,7 +78,7 @@ struct Counted {
 }
 
 impl Counted {
-    /// Counts a rule. Hidden ones count for nothing.
+    /// Counts a rule. Hidden rules do not count.
     fn add(&mut self, bridge: &Ofproto, rule: &Rule, count: impl Fn(&Table, u64, u64)) {
         if rule.is_hidden() {
             return;
@@ -98,7 +98,7 @@ impl Counted {
     }
 }
 
-/// Takes one off a count. Whether it was the last.
+/// Decrements a count. Returns true if it was the last one.
 fn take_one<K: std::hash::Hash + Eq>(counts: &mut HashMap<K, u64>, key: K) -> bool {
     let Some(n) = counts.get_mut(&key) else { return false };
     *n -= 1;
@@ -109,7 +109,7 @@ fn take_one<K: std::hash::Hash + Eq>(counts: &mut HashMap<K, u64>, key: K) -> bo
     last
 }
 
-/// Calls `f` with table and cookie of what flows with these actions learn, if that goes with them.
+/// Calls `f` with table and cookie of the flows that these actions learn, if they are deleted with the learner.
 fn learners(actions: &[Action], f: &mut dyn FnMut((u8, u64))) {
     for action in actions {
         match action {
