@@ -1,4 +1,4 @@
-//! Bundles: all or nothing, in order, and what is wrong with them.
+//! Bundles: atomicity, order, and errors.
 
 use super::*;
 use crate::flow_table::Criteria;
@@ -27,7 +27,7 @@ impl Bundles {
         self.client.send(&Message::BundleControl(control))
     }
 
-    /// Takes a step of bundle 5, which is answered and nothing more.
+    /// Takes a step of bundle 5, whose only answer is the reply.
     fn step(&self, step: BundleStep) {
         let done = BundleControl { bundle_id: 5, ty: step.wire(true), flags: 0 };
         assert_eq!(self.control(5, step, FLAGS), [Message::BundleControl(done)]);
@@ -41,7 +41,7 @@ impl Bundles {
         assert_eq!(self.add(5, Message::FlowMod(Form::Standard, Box::new(fm))), []);
     }
 
-    /// Priorities of the flows.
+    /// The priorities of the flows.
     fn flows(&self) -> Vec<u16> {
         let mut priorities: Vec<u16> =
             self.bridge.collect(&Criteria::any()).iter().map(|r| r.openflow_priority()).collect();
@@ -59,7 +59,7 @@ fn errors(messages: Vec<Message>) -> Vec<OfpError> {
 }
 
 #[test]
-fn a_bundle_is_carried_out_whole() {
+fn a_bundle_is_applied_as_a_whole() {
     let b = Bundles::new();
     b.bridge.flow_mod(&add(Match::ANY, 1, vec![output(2)])).expect("adds");
     b.step(BundleStep::Open);
@@ -72,26 +72,26 @@ fn a_bundle_is_carried_out_whole() {
     assert_eq!(b.flows(), [1]);
     b.step(BundleStep::Commit);
     assert_eq!(b.flows(), [3, 9]);
-    // It is gone then.
+    // The commit removed the bundle.
     assert_eq!(errors(b.control(5, BundleStep::Commit, FLAGS)), [OfpError::BfcBadId]);
 }
 
 #[test]
-fn a_message_that_fails_takes_all_back() {
+fn a_failing_message_undoes_the_bundle() {
     let b = Bundles::new();
     b.bridge.flow_mod(&add(Match::ANY, 1, vec![output(2)])).expect("adds");
     b.flow(command(FlowModCommand::Delete, Match::ANY));
     b.flow(add(Match::ANY, 9, vec![output(1)]));
     b.flow(add(Match::ANY, 8, vec![Action::Group(7)]));
     b.flow(add(Match::ANY, 7, vec![output(1)]));
-    let told = errors(b.control(5, BundleStep::Commit, FLAGS));
-    assert_eq!(told, [OfpError::BacBadOutGroup, OfpError::BfcMsgFailed]);
+    let sent = errors(b.control(5, BundleStep::Commit, FLAGS));
+    assert_eq!(sent, [OfpError::BacBadOutGroup, OfpError::BfcMsgFailed]);
     assert_eq!(b.flows(), [1]);
     assert_eq!(errors(b.control(5, BundleStep::Discard, FLAGS)), [OfpError::BfcBadId]);
 }
 
 #[test]
-fn packets_and_ports_come_behind_the_tables() {
+fn packets_and_ports_come_after_the_tables() {
     use openflow::packet::PacketOut;
     use openflow::port::{PortMod, config};
     let b = Bundles::new();
@@ -110,22 +110,22 @@ fn packets_and_ports_come_behind_the_tables() {
     b.step(BundleStep::Commit);
     assert!(b.bridge.port(PortNo(1)).expect("there").config.no_fwd);
     assert_eq!(b.lab.received("br-2").len(), 1);
-    // A port that is not there fails before anything is done.
+    // A port that does not exist is an error before anything is applied.
     b.flow(add(Match::ANY, 4, vec![output(2)]));
     assert_eq!(b.add(5, Message::PortMod(PortMod { port_no: PortNo(77), ..port })), []);
-    let told = errors(b.control(5, BundleStep::Commit, FLAGS));
-    assert_eq!(told, [OfpError::PmfcBadPort, OfpError::BfcMsgFailed]);
+    let sent = errors(b.control(5, BundleStep::Commit, FLAGS));
+    assert_eq!(sent, [OfpError::PmfcBadPort, OfpError::BfcMsgFailed]);
     assert_eq!(b.flows(), [9]);
 }
 
 #[test]
-fn what_is_wrong_with_a_bundle_is_told() {
+fn errors_about_a_bundle_remove_it() {
     let b = Bundles::new();
     let flow = || Message::FlowMod(Form::Standard, Box::new(add(Match::ANY, 1, vec![])));
     assert_eq!(errors(b.control(5, BundleStep::Close, FLAGS)), [OfpError::BfcBadId]);
     assert_eq!(errors(b.control(5, BundleStep::Open, 4)), [OfpError::BfcBadFlags]);
     b.step(BundleStep::Open);
-    // With any mistake about it, it is gone.
+    // An error about the bundle removes it.
     assert_eq!(errors(b.control(5, BundleStep::Open, FLAGS)), [OfpError::BfcBundleExist]);
     b.step(BundleStep::Open);
     assert_eq!(errors(b.control(5, BundleStep::Close, flag::ATOMIC)), [OfpError::BfcBadFlags]);
@@ -139,19 +139,19 @@ fn what_is_wrong_with_a_bundle_is_told() {
     let reply = BundleControl { bundle_id: 5, ty: BundleStep::Open.wire(true), flags: FLAGS };
     assert_eq!(errors(b.client.send(&Message::BundleControl(reply))), [OfpError::BfcBadType]);
     assert_eq!(errors(b.add(5, Message::BarrierRequest)), [OfpError::BfcMsgUnsup]);
-    // What is wrong with a message by itself is told at once, and the bundle goes on without it.
+    // An error of a message is sent at once, and the bundle continues without the message.
     b.flow(add(Match::ANY, 2, vec![]));
     let bad = add(Match::ANY, 1, vec![Action::SetIpTtl(1)]);
-    let told = errors(b.add(5, Message::FlowMod(Form::Standard, Box::new(bad))));
-    assert_eq!(told, [OfpError::BacMatchInconsistent]);
+    let sent = errors(b.add(5, Message::FlowMod(Form::Standard, Box::new(bad))));
+    assert_eq!(sent, [OfpError::BacMatchInconsistent]);
     b.step(BundleStep::Commit);
     assert_eq!(b.flows(), [2]);
 }
 
-/// What is wrong with the bytes of an addition is told; what is in the bundle stays. (No case of ours is called unknown, not
-/// permitted, in conflict or in progress; the others are above and with the state machine.)
+/// Errors in the bytes of an addition are sent; the bundle keeps its messages. (No case here is an unknown message, a lack of
+/// permission, a conflict or a bundle in progress; the tests above and those of the state machine have the others.)
 #[test]
-fn what_is_wrong_with_an_addition_is_told() {
+fn errors_of_an_addition_keep_the_bundle() {
     let b = Bundles::new();
     b.flow(add(Match::ANY, 1, vec![]));
     let inner = |version, kind, len: u8, xid| vec![version, kind, 0, len, 0, 0, 0, xid];
@@ -164,7 +164,7 @@ fn what_is_wrong_with_an_addition_is_told() {
         (inner(4, 18, 8, 9), OfpError::BfcMsgUnsup),
         (inner(4, 77, 8, 9), OfpError::BfcMsgUnsup),
         (inner(4, 14, 8, 9), OfpError::BfcMsgUnsup),
-        // OpenFlow 1.3 has no number for the version's being another.
+        // OpenFlow 1.3 has no number for a wrong version.
         (inner(5, 14, 8, 9), OfpError::NxbrcUnencodableError),
     ] {
         let mut bytes = vec![4, 4, 0, 24 + inner.len() as u8, 0, 0, 0, 9];
@@ -175,7 +175,7 @@ fn what_is_wrong_with_an_addition_is_told() {
     let flow = Message::FlowMod(Form::Standard, Box::new(add(Match::ANY, 2, vec![])));
     let flow = BundleAdd { bundle_id: 5, flags: FLAGS, message: flow };
     let mut bytes = encode(Version::V13, 9, &Message::BundleAdd(Box::new(flow)));
-    // The table: all of them, and the one that the switch keeps for itself.
+    // The table number for all tables, and the reserved table.
     for (table, error) in [(255, OfpError::FmfcBadTableId), (254, OfpError::BrcEperm)] {
         bytes[48] = table;
         assert_eq!(errors(b.client.bytes(&bytes)), [error]);
@@ -201,7 +201,7 @@ fn an_idle_bundle_is_forgotten() {
 }
 
 #[test]
-fn meters_come_with_the_flows_that_need_them_or_not_at_all() {
+fn meters_are_added_with_the_flows_that_need_them_or_not_at_all() {
     use openflow::meter::{Band, BandKind, METER_ALL, MeterConfig, flag};
     use openflow::{MeterCommand, MeterMod};
     let b = Bundles::new();
@@ -222,7 +222,7 @@ fn meters_come_with_the_flows_that_need_them_or_not_at_all() {
         b.lab.received("br-2").len()
     };
     assert_eq!(passed(5), 2);
-    // One that fails leaves the meter as it was, for the datapath too.
+    // A failed change leaves the meter unchanged, in the datapath too.
     assert_eq!(b.add(5, meter(MeterCommand::Modify, 1, 4)), []);
     assert_eq!(b.add(5, meter(MeterCommand::Add, 2, 7)), []);
     assert_eq!(b.add(5, meter(MeterCommand::Add, 2, 7)), []);
@@ -238,7 +238,7 @@ fn meters_come_with_the_flows_that_need_them_or_not_at_all() {
 }
 
 #[test]
-fn what_was_kept_for_a_connection_goes_with_it() {
+fn the_bundles_of_a_connection_end_with_it() {
     let b = Bundles::new();
     b.flow(add(Match::ANY, 1, vec![]));
     b.bridge.connections().remove(&b.client.peer);

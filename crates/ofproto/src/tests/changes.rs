@@ -42,7 +42,7 @@ fn datapath_actions(br: &Ofproto, key: &str) -> String {
 }
 
 #[test]
-fn a_transaction_is_seen_whole_or_not_at_all() {
+fn a_transaction_is_atomic() {
     let mut lab = Lab::new();
     let br = lab.bridge("br", 3);
     add_flow(&br, "priority=1,actions=output:1");
@@ -57,15 +57,15 @@ fn a_transaction_is_seen_whole_or_not_at_all() {
             t.flow_mod(&fm(FlowModCommand::DeleteStrict, "priority=3"))
         })
         .expect("no error");
-    // The one of before and the one that never was.
+    // The replaced flow, and the one that existed in the transaction only.
     assert_eq!(removed.len(), 2);
     assert_eq!(flows(&br), ["0 2  group:1"]);
-    // Who began before sees what was before.
+    // A reader that began before sees the old state.
     let mut reads = flow::Reads::new();
     let found = br.tables()[0].rules.lookup(&flow::FlowKey::ZERO, before.version, &mut reads).expect("a rule");
     assert_eq!((found.priority, before.groups.len()), (1, 0));
     assert_eq!((br.tables()[0].rules.len(), br.n_flows()), (3, 1));
-    // When nobody does any more, it goes.
+    // Without such readers it is removed.
     drop(before);
     br.tidy(br.now());
     assert_eq!(br.tables()[0].rules.len(), 1);
@@ -87,7 +87,7 @@ fn a_transaction_that_fails_leaves_nothing_behind() {
     assert_eq!(flows(&br), ["0 1  output:1"]);
     assert_eq!((br.tables().view().version, br.groups(GROUP_ALL).len()), (version, 0));
     assert_eq!((br.tables()[0].rules.len(), br.n_flows()), (1, 1));
-    // It has kept its timeout.
+    // It kept its timeout.
     lab.clock.warp(6000);
     assert_eq!(br.expire(lab.clock.now()).len(), 1);
 }
@@ -122,12 +122,12 @@ fn groups_change_and_are_counted() {
     assert_eq!((stats(2).len(), stats(9).len()), (1, 0));
     let StatsReply::GroupDesc(descs) = c.ask(StatsRequest::GroupDesc(GROUP_ALL)) else { panic!("groups") };
     assert_eq!((descs.len(), descs[0].buckets.len(), descs[1].buckets.len()), (2, 2, 1));
-    // Another bucket, and the flow goes where that says.
+    // The bucket changes, and the flow's packets take the new one.
     assert_eq!(change(Modify, "group_id=1,type=all,bucket=output:3"), None);
     lab.send("br-1", &[frame(1, 2)]);
     assert_eq!((from("br-2").len(), from("br-3"), from("br-4").len()), (0, vec![1], 1));
     assert_eq!(stats(1), [(1, 1, 1, 60, vec![1])]);
-    // With a group go the flows that lead there, not the groups.
+    // Deleting a group removes the flows that reference it, but not the groups.
     assert_eq!(change(Delete, "group_id=2"), None);
     assert_eq!((flows(&br).len(), br.groups(GROUP_ALL).len()), (0, 1));
     lab.send("br-1", &[frame(1, 2)]);
@@ -153,15 +153,15 @@ fn groups_that_lead_to_themselves_are_refused() {
     let insert = "group_id=4,command_bucket_id=last,bucket=bucket_id:7,group:3";
     assert_eq!(change(InsertBucket, insert), Err(OfpError::GmfcLoop));
     assert_eq!(br.groups(4)[0].buckets.len(), 1);
-    // What it led to does not lead there any more.
+    // After the change it does not reference the other group any more.
     assert_eq!(change(Modify, "group_id=3,type=indirect,bucket=output:1"), Ok(()));
     assert_eq!(change(InsertBucket, insert), Ok(()));
-    // A bucket may be live while its own group is: nothing goes around by that.
+    // A bucket may watch its own group, which is no forwarding loop.
     assert_eq!(change(Add, "group_id=9,type=ff,bucket=watch_group:9,output:1"), Ok(()));
 }
 
 #[test]
-fn a_selection_is_even() {
+fn a_selection_is_balanced() {
     const BUCKETS: u32 = 8;
     const FLOWS: u32 = 4000;
     let mut lab = Lab::new();
@@ -225,7 +225,7 @@ fn fast_failover_follows_ports_and_groups() {
     assert_eq!(out(), "drop", "group 2 does not exist");
     group(&br, Add, "group_id=2,type=all,bucket=output:4").expect("adds");
     assert_eq!(out(), port(3));
-    // Each of these is live if the other is: neither is.
+    // The groups depend on each other only: neither is live.
     group(&br, Modify, "group_id=2,type=ff,bucket=watch_group:3,output:4").expect("changes");
     group(&br, Add, "group_id=3,type=ff,bucket=watch_group:2,output:4").expect("adds");
     assert_eq!(out(), "drop");
@@ -237,7 +237,7 @@ fn fast_failover_follows_ports_and_groups() {
 }
 
 #[test]
-fn a_selection_is_the_same_for_a_flow_and_fair_by_weight() {
+fn a_selection_is_stable_for_a_flow_and_weighted() {
     let mut lab = Lab::new();
     let br = lab.bridge("br", 3);
     let buckets = "bucket=weight:1,output:2,bucket=weight:3,output:3";
@@ -254,16 +254,16 @@ fn a_selection_is_the_same_for_a_flow_and_fair_by_weight() {
         let Some(PortOut::Device(three)) = br.port(PortNo(3)).map(|p| p.spec.out) else { panic!("a device") };
         to_three += u32::from(there == three.to_string());
     }
-    // Three quarters of them, give or take four standard deviations.
+    // Three quarters of the flows, within four standard deviations.
     assert!((300 - 35..300 + 35).contains(&to_three), "{to_three} of 400");
-    // By default the datapath computes the hash, of which few bits say which bucket it is.
+    // By default the datapath computes the hash, of which few bits select the bucket.
     group(&br, GroupCommand::Modify, &format!("group_id=1,type=select,{buckets}")).expect("changes");
     assert_eq!(datapath_actions(&br, "in_port=1,tcp"), "hash(sym_l4(0)),recirc(0x1)");
     let Some(PortOut::Device(three)) = br.port(PortNo(3)).map(|p| p.spec.out) else { panic!("a device") };
     let by_hash =
         (1..=160).filter(|hash| datapath_actions(&br, &format!("in_port=1,tcp,dp_hash={hash}")) == three.to_string());
     assert_eq!(by_hash.count(), 120, "of 160");
-    // One bucket alone is chosen without a look at the packet.
+    // Selecting from a single bucket reads nothing of the packet.
     group(&br, GroupCommand::Modify, "group_id=1,type=select,bucket=weight:0,output:2,bucket=weight:3,output:3")
         .expect("changes");
     let net = lab.switch.network();
@@ -272,7 +272,7 @@ fn a_selection_is_the_same_for_a_flow_and_fair_by_weight() {
     assert_eq!(verdict.mask().get(Field::Ipv4Src), 0);
 }
 
-/// A bridge that learns where stations are: as NORMAL does, by flows.
+/// A bridge that learns the ports of stations by flows, like NORMAL.
 fn learning(lab: &mut Lab, more: &str) -> Arc<Ofproto> {
     let br = lab.bridge("br", 3);
     let learn = format!("learn(table=1,{more}NXM_OF_ETH_DST[]=NXM_OF_ETH_SRC[],output:NXM_OF_IN_PORT[])");
@@ -296,7 +296,7 @@ fn packets_teach_flows() {
     assert_eq!(learned(&br).len(), 2);
     lab.send("br-1", &[frame(1, 2)]);
     assert_eq!((lab.received("br-2").len(), lab.received("br-3").len()), (1, 0));
-    // It is taught once more while packets come, without anything being translated for it.
+    // Further packets teach the flow again without a translation.
     lab.switch.revalidate();
     let translations = lab.switch.translations();
     for _ in 0..4 {
@@ -308,17 +308,17 @@ fn packets_teach_flows() {
         (learned(&br), lab.switch.translations()),
         (vec!["1 32768 dl_dst=02:00:00:00:00:01 output:1".into()], translations + 1)
     );
-    // A station that moves.
+    // A station moves.
     lab.send("br-3", &[frame(1, 9)]);
     assert_eq!(learned(&br), ["1 32768 dl_dst=02:00:00:00:00:01 output:3"]);
     lab.send("br-2", &[frame(4, 1)]);
     lab.received("br-1");
-    // One more came there after station 2 had been forgotten.
+    // One more packet went there after station 2 had been removed.
     assert_eq!(lab.received("br-3").len(), 1 + 1);
     lab.clock.warp(20_000);
     lab.switch.housekeeping();
     assert!(learned(&br).is_empty());
-    // What was forgotten is learned again from the next packet, cached or not.
+    // The next packet teaches a removed flow again, cached or not.
     lab.send("br-1", &[frame(1, 2)]);
     lab.switch.housekeeping();
     assert_eq!(learned(&br).len(), 1);
@@ -332,7 +332,7 @@ fn packets_teach_flows() {
 }
 
 #[test]
-fn very_many_flows_go_at_once() {
+fn very_many_flows_are_deleted_at_once() {
     const MANY: u64 = 1500;
     let mut lab = Lab::new();
     let br = learning(&mut lab, "cookie=5,delete_learned,");
@@ -342,9 +342,9 @@ fn very_many_flows_go_at_once() {
     add_flow(&br, "table=9,cookie=3,priority=7,in_port=5,actions=drop");
     let fill = |t: &mut crate::transaction::Transaction<'_>| {
         (0..MANY).try_for_each(|n| {
-            let told = if n % 500 == 0 { "send_flow_rem," } else { "" };
+            let flag = if n % 500 == 0 { "send_flow_rem," } else { "" };
             let text =
-                format!("table={},cookie={},{told}dl_dst={},actions=drop", 4 + n % 3, n % 2, MacAddr::from_u64(n));
+                format!("table={},cookie={},{flag}dl_dst={},actions=drop", 4 + n % 3, n % 2, MacAddr::from_u64(n));
             t.flow_mod(&fm(FlowModCommand::Add, &text))
         })
     };
@@ -352,12 +352,12 @@ fn very_many_flows_go_at_once() {
     let with_cookie = |cookie| br.tables().iter().map(|table| table.n_with_cookie(cookie)).sum::<u64>();
     let before = br.n_flows();
     assert_eq!((with_cookie(0), with_cookie(1), with_cookie(3)), (MANY / 2 + 1, MANY / 2, 1));
-    // Not at all, when it comes to nothing.
+    // Without effect, if nothing is left of the transaction.
     let delete = FlowMod { cookie: 0, cookie_mask: !7, ..command(FlowModCommand::Delete, Match::ANY) };
     let failed = br.transaction(|t| t.flow_mod(&delete).and(Err::<(), _>(OfpError::BrcEperm)));
     assert!(failed.is_err());
     assert_eq!((br.n_flows(), with_cookie(0), br.collect(&Criteria::any()).len()), (before, MANY / 2 + 1, before));
-    // With what they have taught, and others of the same match in their place.
+    // With the flows that they taught, and new ones of the same match.
     let ((), removed) = br.transaction(|t| t.flow_mod(&delete).and_then(|()| fill(t))).expect("deletes and adds");
     assert_eq!(removed.iter().filter(|r| r.rule.flags.send_flow_rem).count(), 3);
     assert_eq!((with_cookie(0), with_cookie(1), with_cookie(3)), (MANY / 2, MANY / 2, 0));
@@ -374,15 +374,15 @@ fn very_many_flows_go_at_once() {
 }
 
 #[test]
-fn what_was_learned_goes_with_the_last_flow_that_teaches() {
+fn learned_flows_are_deleted_with_the_last_flow_that_teaches_them() {
     let mut lab = Lab::new();
     let br = learning(&mut lab, "cookie=5,delete_learned,");
     add_flow(&br, "cookie=8,in_port=77,actions=clone(learn(table=1,cookie=5,delete_learned,NXM_OF_ETH_DST[]))");
     lab.send("br-1", &[frame(1, 2)]);
     lab.send("br-2", &[frame(2, 1)]);
     assert_eq!(learned(&br).len(), 2);
-    // Replaced by one that teaches as well; then one is left; then none.
-    learning_again(&br);
+    // The flow is replaced by one that teaches too; then one teacher is left; then none.
+    add_learning_flow(&br);
     assert_eq!(learned(&br).len(), 2);
     br.flow_mod(&FlowMod { cookie: 7, cookie_mask: u64::MAX, ..command(FlowModCommand::Delete, Match::ANY) })
         .expect("deletes");
@@ -392,13 +392,13 @@ fn what_was_learned_goes_with_the_last_flow_that_teaches() {
     assert_eq!((removed.len(), learned(&br).len()), (3, 0));
 }
 
-fn learning_again(br: &Ofproto) {
+fn add_learning_flow(br: &Ofproto) {
     let learn = "learn(table=1,cookie=5,delete_learned,NXM_OF_ETH_DST[]=NXM_OF_ETH_SRC[],output:NXM_OF_IN_PORT[])";
     add_flow(br, &format!("cookie=7,priority=1,actions={learn},resubmit(,1)"));
 }
 
 #[test]
-fn a_limit_holds_and_says_so() {
+fn a_learning_limit_holds_and_writes_its_result() {
     let mut lab = Lab::new();
     let br = lab.bridge("br", 3);
     let learn = "learn(table=1,cookie=5,limit=2,result_dst=NXM_NX_REG0[0],NXM_OF_ETH_SRC[],load:1->NXM_NX_REG1[])";
@@ -411,7 +411,7 @@ fn a_limit_holds_and_says_so() {
     assert_eq!((learned(&br).len(), lab.received("br-2").len(), lab.received("br-3").len()), (2, 2, 2));
     lab.send("br-1", &[frame(1, 9), frame(4, 9)]);
     assert_eq!((lab.received("br-2").len(), lab.received("br-3").len()), (1, 1));
-    // There is room again: the fourth has its turn when its next packet comes.
+    // There is room again: the fourth station is learned from its next packet.
     br.flow_mod(&fm(FlowModCommand::Delete, "table=1,dl_src=02:00:00:00:00:01")).expect("deletes");
     lab.clock.warp(1);
     lab.send("br-1", &[frame(4, 9)]);
@@ -465,13 +465,13 @@ fn conjunctions_from_end_to_end() {
     assert!(both.text().contains("\n 0. conj_id=7,ip, priority 20\n    output:2\n"), "{}", both.text());
     assert!(both.megaflow.contains("nw_src=10.0.0.2") && !both.megaflow.contains("conj_id"), "{}", both.megaflow);
     assert!(one.text().contains("\n 0. priority 5\n    output:3\n"), "{}", one.text());
-    // An ordinary flow between the two priorities goes before the clauses, though not before what they lead to.
+    // An ordinary flow between the two priorities precedes the clauses, but not the flow that they lead to.
     add_flow(&br, "priority=15,actions=output:3");
     assert!(out(2, 9).text().contains("priority 15"));
 }
 
 #[test]
-fn translations_see_transactions_whole_while_they_come() {
+fn translations_see_transactions_as_a_whole() {
     let mut lab = Lab::new();
     let br = lab.bridge("br", 3);
     let step = |n: u32| {

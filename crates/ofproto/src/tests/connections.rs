@@ -35,20 +35,20 @@ fn packet_ins_by_version_format_and_id() {
     let (old, new) =
         (Client::new(&br, PeerKind::Controller, Version::V10), Client::new(&br, PeerKind::Controller, Version::V13));
     let silent = Client::new(&br, PeerKind::Service, Version::V13);
-    // A table-miss flow: no match for OpenFlow 1.3, a flow as any other before.
+    // A table-miss flow; before OpenFlow 1.3, a flow like any other.
     br.flow_mod(&FlowMod { new_cookie: 7, ..add(Match::ANY, 0, vec![controller(20)]) }).expect("adds");
     lab.send("br-1", &[frame(1, 2)]);
     let (o, n) = (packet_ins(old.waiting()), packet_ins(new.waiting()));
     assert_eq!((o[0].reason, n[0].reason, n[0].cookie), (PacketInReason::Action, PacketInReason::NoMatch, 7));
     assert_eq!((n[0].data.len(), n[0].total_len, n[0].metadata.key().in_port()), (60, 60, PortNo(1)));
-    // No flow at all: to whoever is of a version where that is what a miss does.
+    // Without a flow, the packet goes to controllers of versions in which that is the default on a miss.
     br.flow_mod(&command(FlowModCommand::Delete, Match::ANY)).expect("deletes");
     lab.send("br-2", &[frame(1, 2)]);
     let (o, n) = (packet_ins(old.waiting()), packet_ins(new.waiting()));
     assert_eq!((o[0].reason, n[0].reason, n[0].cookie), (PacketInReason::NoMatch, PacketInReason::NoMatch, 0));
     // By id, with userdata in the newest format.
-    let told = ControllerAction { controller_id: 5, userdata: vec![1, 2], ..ControllerAction::default() };
-    br.flow_mod(&add(Match::ANY, 1, vec![Action::Controller(Box::new(told))])).expect("adds");
+    let action = ControllerAction { controller_id: 5, userdata: vec![1, 2], ..ControllerAction::default() };
+    br.flow_mod(&add(Match::ANY, 1, vec![Action::Controller(Box::new(action))])).expect("adds");
     lab.send("br-1", &[frame(1, 2)]);
     assert!(old.waiting().is_empty() && new.waiting().is_empty());
     assert!(old.send(&Message::SetControllerId(5)).is_empty());
@@ -107,7 +107,7 @@ fn roles() {
     assert_eq!(role(ask(&a, Role::NoChange, None)).0, Role::Secondary);
     assert_eq!(error_of(&ask(&a, Role::Primary, Some(5))), Some(OfpError::RrfcStale));
     assert_eq!(error_of(&a.flow_mod(add(Match::ANY, 1, vec![]))), Some(OfpError::BrcIsSecondary));
-    // Secondaries hear of ports only.
+    // Secondary controllers receive port status messages only.
     br.flow_mod(&add(Match::ANY, 0, vec![controller(100)])).expect("adds");
     lab.send("br-1", &[frame(1, 2)]);
     assert_eq!((a.waiting().len(), b.waiting().len()), (0, 1));
@@ -116,24 +116,24 @@ fn roles() {
 }
 
 proptest! {
-    /// Against a switch that only keeps who is what.
+    /// Compares with a model of the roles.
     #[test]
-    fn there_is_one_primary_of_the_latest_election(
+    fn there_is_one_primary_of_the_latest_generation(
         requests in prop::collection::vec((0usize..3, 0usize..4, prop::option::of(0u64..6), any::<bool>()), 1..30)
     ) {
         let mut lab = Lab::new();
         let br = lab.bridge("br", 1);
         let clients = [(); 3].map(|()| Client::new(&br, PeerKind::Controller, Version::V13));
         let (mut roles, mut latest) = ([Role::Equal; 3], None::<u64>);
-        for (who, role, id, around) in requests {
+        for (client, role, id, around) in requests {
             let role = [Role::NoChange, Role::Equal, Role::Primary, Role::Secondary][role];
-            // Ids go around; the last one is none.
+            // Generation ids wrap around; the last one means none.
             let id = id.map(|id| if around { (2 * id).wrapping_sub(6) } else { 2 * id });
             let counts = matches!(role, Role::Primary | Role::Secondary);
             let stale = counts && id.zip(latest).is_some_and(|(id, latest)| (id.wrapping_sub(latest) as i64) < 0);
-            let told = clients[who].send(&Message::RoleRequest(Form::Standard, RoleMsg { role, generation_id: id }));
+            let replies = clients[client].send(&Message::RoleRequest(Form::Standard, RoleMsg { role, generation_id: id }));
             if stale {
-                prop_assert_eq!(error_of(&told), Some(OfpError::RrfcStale));
+                prop_assert_eq!(error_of(&replies), Some(OfpError::RrfcStale));
             } else {
                 if counts {
                     latest = id.or(latest);
@@ -144,10 +144,10 @@ proptest! {
                     }
                 }
                 if role != Role::NoChange {
-                    roles[who] = role;
+                    roles[client] = role;
                 }
-                let reply = RoleMsg { role: roles[who], generation_id: latest };
-                prop_assert_eq!(told, [Message::RoleReply(Form::Standard, reply)]);
+                let reply = RoleMsg { role: roles[client], generation_id: latest };
+                prop_assert_eq!(replies, [Message::RoleReply(Form::Standard, reply)]);
             }
             for (client, role) in clients.iter().zip(roles) {
                 prop_assert_eq!(client.peer.role(), role);
@@ -159,7 +159,7 @@ proptest! {
 }
 
 #[test]
-fn packets_of_several_messages_leave_together_and_before_anything_else_is_done() {
+fn packet_outs_are_executed_together_before_other_messages() {
     let mut lab = Lab::new();
     let br = lab.bridge("br", 2);
     let c = Client::new(&br, PeerKind::Service, Version::V13);
@@ -182,7 +182,7 @@ fn packets_of_several_messages_leave_together_and_before_anything_else_is_done()
 }
 
 #[test]
-fn packets_out_and_where_they_come_from() {
+fn packet_outs_have_an_ingress_port() {
     let mut lab = Lab::new();
     let br = lab.bridge("br", 3);
     let c = Client::new(&br, PeerKind::Service, Version::V13);
@@ -211,7 +211,7 @@ fn packets_out_and_where_they_come_from() {
 }
 
 #[test]
-fn malformed_messages_get_their_errors_and_the_connection_goes_on() {
+fn malformed_messages_get_errors_and_the_connection_continues() {
     let mut lab = Lab::new();
     let br = lab.bridge("br", 1);
     let c = Client::new(&br, PeerKind::Service, Version::V13);
@@ -229,7 +229,7 @@ pub(super) fn listening(versions: &[Version]) -> ServiceConfig {
     service(PeerKind::Service, versions, Settings { probe_ms: 0, ..Settings::default() })
 }
 
-/// Serves a connection of this configuration.
+/// Serves a connection with this configuration.
 pub(super) async fn serve_one(
     bridge: &Arc<Ofproto>,
     config: &ServiceConfig,
@@ -241,13 +241,13 @@ pub(super) async fn serve_one(
     serve(bridge, &remote, &rconn, stream).await.map(|_| ())
 }
 
-/// What a connection answers to `bytes`, until it ends or waits for more.
+/// The bytes that a connection sends in reply to `bytes`, until it ends or waits for more.
 pub(super) async fn talk(bridge: &Arc<Ofproto>, config: &ServiceConfig, bytes: &[u8], until: usize) -> Vec<u8> {
     let (mut ours, theirs) = tokio::io::duplex(1 << 20);
     ours.write_all(bytes).await.expect("room");
     let mut answer = Vec::new();
     let read = async { while answer.len() < until && ours.read_buf(&mut answer).await.expect("reads") > 0 {} };
-    // Serving may end first, with what was said before still to be read.
+    // The service may end first, with its output still to be read.
     let mut serving = Box::pin(serve_one(bridge, config, theirs));
     let mut read = Box::pin(read);
     tokio::select! {
@@ -267,16 +267,16 @@ async fn negotiation() {
     let br = lab.bridge("br", 1);
     let hello = |v| encode(v, 1, &Message::Hello(Hello { versions: Versions::up_to(v.wire()) }));
     let config = listening(&[Version::V10, Version::V13]);
-    // A HELLO of 1.0 and a barrier: ours is of the newest version, the answer of the one in common.
+    // A HELLO of 1.0 and a barrier: our HELLO has the newest version, the reply the common one.
     let mut bytes = hello(Version::V10);
     bytes.extend(encode(Version::V10, 2, &Message::BarrierRequest));
     let answer = talk(&br, &config, &bytes, 24).await;
     assert_eq!((answer[0], answer[1]), (4, 0));
     assert_eq!(answer[answer.len() - 8..], [1, 19, 0, 8, 0, 0, 0, 2]);
-    // None in common: an error, and the end.
+    // Without a common version: an error, and the connection ends.
     let answer = talk(&br, &listening(&[Version::V13]), &hello(Version::V10), usize::MAX).await;
     assert_eq!(answer[17], 1);
-    // No HELLO, or nonsense: the end.
+    // Without a HELLO, or with malformed bytes: the connection ends.
     for bytes in [encode(Version::V13, 1, &Message::BarrierRequest), vec![4, 0, 0, 3, 0, 0, 0, 0]] {
         talk(&br, &config, &bytes, usize::MAX).await;
     }
@@ -284,7 +284,7 @@ async fn negotiation() {
 }
 
 #[tokio::test]
-async fn requests_in_one_piece_wait_for_each_others_answers() {
+async fn requests_wait_for_the_replies_to_earlier_ones() {
     let mut lab = Lab::new();
     let br = lab.bridge("br", 1);
     for n in 0..2000u32 {
@@ -302,7 +302,7 @@ async fn requests_in_one_piece_wait_for_each_others_answers() {
     let serving = tokio::spawn(async move { serve_one(&bridge, &config, theirs).await });
     ours.write_all(&bytes).await.expect("taken");
     let queued = || br.connections().all().iter().map(|p| p.queued()).collect::<Vec<_>>();
-    // Another thread collects the flows: this ends with what is waited for, or not at all.
+    // Another thread collects the flows, so that this loop ends.
     while queued().first().is_none_or(|queued| *queued < 100_000) {
         tokio::task::yield_now().await;
     }
@@ -315,7 +315,7 @@ async fn requests_in_one_piece_wait_for_each_others_answers() {
 }
 
 #[tokio::test]
-async fn a_dump_that_is_not_read_holds_no_flows() {
+async fn an_unread_dump_holds_no_flows() {
     let mut lab = Lab::new();
     let br = lab.bridge("br", 1);
     let flow = |n: u32, priority| {
@@ -340,7 +340,7 @@ async fn a_dump_that_is_not_read_holds_no_flows() {
     while br.connections().all().first().is_none_or(|peer| peer.queued() < 512 << 10) {
         tokio::task::yield_now().await;
     }
-    // The last thousand go while the dump waits for its reader, which holds on to none of them.
+    // The last thousand are removed while the dump waits for its reader, and the dump holds none of them.
     for n in 19_000..20_000 {
         br.flow_mod(&FlowMod { priority: 1, ..command(FlowModCommand::DeleteStrict, flow(n, 1).matching) })
             .expect("deletes");
@@ -350,7 +350,7 @@ async fn a_dump_that_is_not_read_holds_no_flows() {
         br.tidy(lab.clock.now());
         tokio::time::sleep(std::time::Duration::from_millis(1)).await;
     }
-    // Once it is read again, the others come, each once, and none that came later.
+    // Once it is read again, the other flows follow, each once, without flows added later.
     let mut seen = vec![0; 20_000];
     loop {
         let mut message = vec![0; 8];
@@ -384,7 +384,7 @@ async fn bad_targets_are_named() {
 }
 
 #[tokio::test]
-async fn who_connects_without_a_word_gives_way_and_too_many_are_refused() {
+async fn silent_connections_give_way_and_excess_ones_are_refused() {
     use tokio::net::UnixStream;
     let mut lab = Lab::new();
     let br = lab.bridge("br", 1);
@@ -400,7 +400,7 @@ async fn who_connects_without_a_word_gives_way_and_too_many_are_refused() {
         let mut answer = [0; 24];
         end.read_exact(&mut answer).await.is_ok_and(|_| answer[17] == 3)
     };
-    // The switch's own HELLO, and the end.
+    // The switch's own HELLO, and then the end of the connection.
     let ended = async |end: &mut UnixStream| end.read_to_end(&mut Vec::new()).await.is_ok_and(|n| n <= 16);
     let mut silent = connect().await;
     let mut speaking = Vec::new();
@@ -409,13 +409,13 @@ async fn who_connects_without_a_word_gives_way_and_too_many_are_refused() {
         assert!(speak(&mut end).await);
         speaking.push(end);
     }
-    // There is no room but that of one who has not said anything.
+    // The only room left is that of a connection that has sent nothing.
     let mut last = connect().await;
     assert!(speak(&mut last).await);
     assert!(ended(&mut silent).await);
     let mut refused = connect().await;
     assert!(ended(&mut refused).await);
-    // Whoever leaves makes room.
+    // A connection that ends makes room.
     drop(last);
     while br.connections().all().len() == CONNECTIONS_MAX {
         tokio::task::yield_now().await;
@@ -426,7 +426,7 @@ async fn who_connects_without_a_word_gives_way_and_too_many_are_refused() {
 }
 
 #[test]
-fn whoever_is_no_longer_primary_is_told_if_it_asks_for_that() {
+fn a_demoted_primary_is_notified_if_it_asks_for_that() {
     use openflow::asynchronous::{AsyncConfig, AsyncForm};
     use openflow::role::{RoleReason, RoleStatus};
     let mut lab = Lab::new();
@@ -436,10 +436,10 @@ fn whoever_is_no_longer_primary_is_told_if_it_asks_for_that() {
         let role = RoleMsg { role: Role::Primary, generation_id: Some(generation_id) };
         c.send(&Message::RoleRequest(Form::Standard, role))
     };
-    let told = AsyncConfig { role_status: [1, 1], ..AsyncConfig::default() };
-    assert!(a.send(&Message::SetAsync(AsyncForm::Standard, told.into())).is_empty());
+    let config = AsyncConfig { role_status: [1, 1], ..AsyncConfig::default() };
+    assert!(a.send(&Message::SetAsync(AsyncForm::Standard, config.into())).is_empty());
     assert_eq!(primary(&a, 1).len(), 1);
-    // To ask again is no demotion.
+    // A repeated request is no demotion.
     assert_eq!(primary(&a, 2).len(), 1);
     assert_eq!(primary(&b, 3).len(), 1);
     let status = RoleStatus { role: Role::Secondary, reason: RoleReason::PrimaryRequest, generation_id: Some(3) };
@@ -449,7 +449,7 @@ fn whoever_is_no_longer_primary_is_told_if_it_asks_for_that() {
 }
 
 #[test]
-fn changes_of_groups_and_meters_are_told_to_who_asks_for_it() {
+fn changes_of_groups_and_meters_are_forwarded_on_request() {
     use openflow::asynchronous::{AsyncConfig, AsyncForm};
     use openflow::group::{Bucket, GroupKind};
     use openflow::meter::{Band, BandKind, MeterConfig, flag};
@@ -466,7 +466,7 @@ fn changes_of_groups_and_meters_are_told_to_who_asks_for_it() {
         assert!(client.send(&Message::SetAsync(form, all.into())).is_empty());
     }
     let [v10, v13, v14] = &clients;
-    let told = |client: &Client| match &client.waiting()[..] {
+    let forwarded = |client: &Client| match &client.waiting()[..] {
         [] => None,
         [Message::RequestForward(forward)] => {
             assert_eq!(forward.xid, 9);
@@ -480,31 +480,31 @@ fn changes_of_groups_and_meters_are_told_to_who_asks_for_it() {
         ..Bucket::new(GroupKind::All)
     };
     let added = GroupMod { buckets: vec![bucket(1, 0)], ..GroupMod::new(GroupCommand::Add, 5) };
-    assert!(v13.send(&Message::GroupMod(added.clone())).is_empty(), "who asked is not told");
+    assert!(v13.send(&Message::GroupMod(added.clone())).is_empty(), "the requester is not notified");
     assert!(deaf.waiting().is_empty());
     let want = Some(ForwardedRequest::Group(added.clone()));
-    assert_eq!([told(v10), told(v14)], [want.clone(), want]);
-    // What fails is not told.
+    assert_eq!([forwarded(v10), forwarded(v14)], [want.clone(), want]);
+    // A failed request is not forwarded.
     assert_eq!(error_of(&v13.send(&Message::GroupMod(added.clone()))), Some(OfpError::GmfcGroupExists));
-    // Whether it adds or modifies is known by now.
+    // The forwarded request has either the addition or the modification that took place.
     let either = GroupMod { command: GroupCommand::AddOrModify, ..added.clone() };
     assert!(v14.send(&Message::GroupMod(either)).is_empty());
     let modified = GroupMod { command: GroupCommand::Modify, ..added.clone() };
     let want = Some(ForwardedRequest::Group(modified.clone()));
-    assert_eq!([told(v10), told(v13)], [want.clone(), want]);
-    // Versions without commands for buckets are told the whole group.
+    assert_eq!([forwarded(v10), forwarded(v13)], [want.clone(), want]);
+    // Versions without bucket commands receive the whole group.
     let buckets = vec![bucket(1, 1)];
     let inserted = GroupMod { command: GroupCommand::InsertBucket, buckets, ..added.clone() };
     let inserted = GroupMod { command_bucket_id: openflow::group::BUCKET_LAST, ..inserted };
     assert!(v10.send(&Message::GroupMod(inserted)).is_empty());
     let whole = GroupMod { buckets: vec![bucket(1, 0), bucket(1, 1)], ..modified };
     let want = Some(ForwardedRequest::Group(whole));
-    assert_eq!([told(v13), told(v14)], [want.clone(), want]);
-    // Meters, to whom knows of them.
+    assert_eq!([forwarded(v13), forwarded(v14)], [want.clone(), want]);
+    // Meter mods go to versions that have meters.
     let bands = vec![Band { kind: BandKind::Drop, rate: 1, burst_size: 0 }];
     let meter = MeterMod { command: MeterCommand::Add, meter: MeterConfig { meter_id: 1, flags: flag::PKTPS, bands } };
     assert!(v14.send(&Message::MeterMod(meter.clone())).is_empty());
-    assert_eq!([told(v10), told(v13)], [None, Some(ForwardedRequest::Meter(meter))]);
+    assert_eq!([forwarded(v10), forwarded(v13)], [None, Some(ForwardedRequest::Meter(meter))]);
 }
 
 #[test]
@@ -525,7 +525,7 @@ fn expired_hop_counts_are_a_reason_of_packets_only() {
 }
 
 #[test]
-fn controllers_are_told_of_each_other() {
+fn controllers_receive_the_status_of_others() {
     use openflow::asynchronous::{AsyncConfig, AsyncForm};
     use openflow::bundle_features::{BundleFeatures, BundleFeaturesRequest, flag};
     use openflow::controller_status::{ControllerReason, ControllerStatus};
@@ -540,7 +540,7 @@ fn controllers_are_told_of_each_other() {
     let role = |c: &Client, role| {
         c.send(&Message::RoleRequest(Form::Standard, RoleMsg { role, generation_id: Some(1) }));
     };
-    // Nobody is told who has not asked.
+    // Controllers that did not ask are not notified.
     role(&b, Role::Primary);
     assert!(a.waiting().is_empty());
     let mut asynchronous = AsyncConfig {
@@ -554,18 +554,18 @@ fn controllers_are_told_of_each_other() {
         other => panic!("{other:?}"),
     }
     b.send(&Message::SetControllerId(7));
-    let told = |s| Message::ControllerStatus(Box::new(s));
-    assert_eq!(a.waiting(), [told(status(7, Role::Primary, ControllerReason::ShortId))]);
+    let message = |s| Message::ControllerStatus(Box::new(s));
+    assert_eq!(a.waiting(), [message(status(7, Role::Primary, ControllerReason::ShortId))]);
     let asked = a.ask(StatsRequest::ControllerStatus);
     let all = [(0, Role::Equal), (7, Role::Primary)].map(|(id, role)| status(id, role, ControllerReason::Request));
     assert_eq!(asked, StatsReply::ControllerStatus(all.to_vec()));
-    // The one that takes over has its answer.
+    // The new primary receives its reply.
     role(&a, Role::Primary);
     assert!(b.waiting().is_empty());
-    // As a secondary, it asked for changes of roles only.
+    // As a secondary controller, it asked for role changes only.
     role(&b, Role::Primary);
     let changes =
-        [(0, Role::Secondary), (7, Role::Primary)].map(|(id, role)| told(status(id, role, ControllerReason::Role)));
+        [(0, Role::Secondary), (7, Role::Primary)].map(|(id, role)| message(status(id, role, ControllerReason::Role)));
     assert_eq!(a.waiting(), changes);
     b.send(&Message::SetControllerId(8));
     assert!(a.waiting().is_empty());
@@ -583,7 +583,7 @@ fn controllers_are_told_of_each_other() {
         }]
     );
     assert_eq!(error_of(&features(flag::TIME_SET_SCHED)), Some(OfpError::BrcMultipartBadSched));
-    // What came with OpenFlow 1.5 is not known before.
+    // Earlier versions lack the messages of OpenFlow 1.5.
     let older = Client::new(&br, PeerKind::Controller, Version::V14);
     let mut bytes =
         openflow::message::encode(Version::V15, 1, &Message::SetAsync(AsyncForm::Standard, asynchronous.into()));

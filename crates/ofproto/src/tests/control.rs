@@ -1,4 +1,4 @@
-//! Control of a bridge in virtual time: fail-open, packet-ins held to rates and queues, snoopers, settings.
+//! The control of a bridge in virtual time: fail-open, rates and queues of packet-ins, snoopers, settings.
 
 use super::*;
 use crate::bridge::PortChange;
@@ -39,7 +39,7 @@ fn remote(bridge: &Ofproto, settings: Settings) -> Arc<Remote> {
 }
 
 #[test]
-fn a_bridge_without_its_controller_forwards_by_itself() {
+fn fail_open_forwards_without_a_controller() {
     let mut lab = Lab::new();
     let br = lab.bridge("br", 2);
     let remote = remote(&br, Settings { probe_ms: 1000, ..Settings::default() });
@@ -56,14 +56,14 @@ fn a_bridge_without_its_controller_forwards_by_itself() {
     };
     after(2999);
     assert!(!forwards());
-    // Three probes without a word: all flows are gone but the one that forwards, which nobody sees.
+    // Three probes without an answer: only the hidden flow that forwards remains.
     after(1);
     assert!(forwards());
     assert_eq!(admin.counts(), []);
     assert!(shown(&br).contains("priority=15790320,actions=NORMAL\n"));
     admin.flow_mod(add(in_port(1), 7, vec![]));
     assert!(forwards());
-    // A controller that is connected is asked to show itself, and says what any other would.
+    // A controller that is connected is probed, and its other messages do not count as an answer.
     let controller = Client::of(&br, Arc::clone(&remote), Version::V10);
     after(2000);
     let asked = packet_ins(controller.waiting());
@@ -71,12 +71,12 @@ fn a_bridge_without_its_controller_forwards_by_itself() {
     controller.send(&Message::FeaturesRequest);
     controller.send(&Message::EchoRequest(vec![]));
     assert!(forwards());
-    // Then it does: the flow goes at once, what was added meanwhile stays.
+    // Its answer removes the flow at once, and flows added meanwhile stay.
     controller.send(&Message::BarrierRequest);
     assert!(!forwards());
     assert_eq!(admin.counts(), [(7, 1, 60)]);
     assert!(!shown(&br).contains("15790320"));
-    // Connected it may be silent for long. Gone, three probes since its last word suffice.
+    // While connected it may be silent for long. After a disconnection, three probe intervals since its last message suffice.
     after(60_000);
     assert!(!forwards());
     br.connections().remove(&controller.peer);
@@ -87,7 +87,7 @@ fn a_bridge_without_its_controller_forwards_by_itself() {
 }
 
 #[test]
-fn a_controller_that_stays_connected_needs_to_say_nothing_else() {
+fn a_connected_controller_may_be_silent() {
     let mut lab = Lab::new();
     let br = lab.bridge("br", 2);
     let remote = remote(&br, Settings { probe_ms: 0, ..Settings::default() });
@@ -127,16 +127,16 @@ fn packet_ins_are_held_to_their_rate() {
     lab.clock.warp(20);
     assert_eq!(c.peer.release_packet_ins(lab.clock.now()), 0);
     assert_eq!(from(&c), [1, 2]);
-    // Misses have tokens of their own.
+    // Misses have a token bucket of their own.
     br.flow_mod(&command(FlowModCommand::Delete, Match::ANY)).expect("deletes");
     lab.send("br-1", &[frame(1, 2)]);
     assert_eq!((from(&c), stats(&c)[0]), (vec![1], (1, 0, 0, 0)));
-    // Without the limit, what waits goes.
+    // Without the limit, the queued packet-ins are sent.
     c.peer.remote.set_settings(Settings::default());
     assert_eq!(c.peer.release_packet_ins(lab.clock.now()), 0);
     assert_eq!((from(&c).len(), c.peer.limits.stats()), (3, None::<[PacketInStats; 2]>));
     assert_eq!(br.connections().packet_ins_lost(), 0);
-    // Where the connection has no room for them, each of them is lost.
+    // If the connection has no room for them, each of them is lost.
     c.peer.remote.set_settings(Settings { packet_in_limit: limit, packet_in_queue: 0, ..Settings::default() });
     controller_flow(&br);
     (0..10).for_each(|_| lab.send("br-1", &[frame(1, 2)]));
@@ -148,7 +148,7 @@ fn packet_ins_are_held_to_their_rate() {
 }
 
 #[test]
-fn a_connection_that_takes_nothing_has_a_short_queue() {
+fn an_unread_connection_has_a_short_queue() {
     let mut lab = Lab::new();
     let br = lab.bridge("br", 1);
     let c =
@@ -157,7 +157,7 @@ fn a_connection_that_takes_nothing_has_a_short_queue() {
     c.outgoing.lock().set_stalled(true);
     (0..20).for_each(|_| lab.send("br-1", &[frame(1, 2)]));
     assert_eq!(br.connections().packet_ins_lost(), 13);
-    // Answers wait beside them; a connection that takes what it is given has its queue for bursts.
+    // Replies share the queue; a connection that is read has its queue for bursts.
     assert_eq!(c.send(&Message::EchoRequest(vec![])).len(), 8);
     c.outgoing.lock().set_stalled(false);
     lab.send("br-1", &vec![frame(1, 2); 20]);
@@ -165,7 +165,7 @@ fn a_connection_that_takes_nothing_has_a_short_queue() {
 }
 
 #[test]
-fn without_asynchronous_messages_a_controller_asks_for_what_it_wants() {
+fn without_asynchronous_messages_a_controller_sets_its_filter() {
     let mut lab = Lab::new();
     let br = lab.bridge("br", 1);
     let quiet = Settings { asynchronous: false, ..Settings::default() };
@@ -191,7 +191,7 @@ fn a_snooper_listens_to_one_controller() {
         let (peer, outgoing) = Peer::new(remote, br.now(), Arc::default());
         br.connections().add(peer).then_some(outgoing)
     };
-    // Nobody to listen to.
+    // There is no controller to snoop on.
     Client::new(&br, PeerKind::Service, Version::V13);
     assert!(snooper().is_none());
     let clients: Vec<_> = (0..3).map(|_| Client::new(&br, PeerKind::Controller, Version::V13)).collect();
@@ -203,7 +203,7 @@ fn a_snooper_listens_to_one_controller() {
     let mut at_equal = snooper().expect("controllers are there");
     become_(&clients[0], Role::Primary);
     let mut at_primary = snooper().expect("controllers are there");
-    // Whatever becomes of the roles.
+    // The roles make no difference.
     become_(&clients[2], Role::Primary);
     for (n, client) in clients.iter().enumerate() {
         client.send(&Message::EchoRequest(vec![n as u8]));
@@ -219,7 +219,7 @@ fn a_snooper_listens_to_one_controller() {
 }
 
 #[test]
-fn control_traffic_passes_whatever_the_tables_say() {
+fn in_band_control_traffic_bypasses_the_tables() {
     let mut lab = Lab::new();
     let br = lab.bridge("br", 2);
     let mut in_band = InBand {
@@ -243,12 +243,12 @@ fn control_traffic_passes_whatever_the_tables_say() {
     assert_eq!(shown(&br).matches("actions=NORMAL").count(), 7);
     in_band.remotes.clear();
     br.set_in_band(Some(&in_band));
-    // The local port's own address is the frame's, but without remotes nothing passes.
+    // The frame has the local port's own address, but without remotes nothing passes.
     assert!(!passes());
     assert_eq!(br.n_flows(), 1);
 }
 
-/// A connection that is served, and the next message from it.
+/// A connection with a task that serves it.
 struct Served {
     end: DuplexStream,
     serving: JoinHandle<std::io::Result<()>>,
@@ -265,7 +265,7 @@ impl Served {
         let hello = Message::Hello(Hello { versions: Versions::of(&[Version::V10]) });
         served.end.write_all(&encode(Version::V10, 0, &hello)).await.expect("room");
         assert!(matches!(served.next().await, Message::Hello(_)));
-        // An answer shows that the version is agreed on.
+        // A reply shows that the version is negotiated.
         served.end.write_all(&encode(Version::V10, 0, &Message::BarrierRequest)).await.expect("room");
         assert!(matches!(served.next().await, Message::BarrierReply));
         served
@@ -287,7 +287,7 @@ async fn a_silent_connection_is_probed_and_given_up() {
     let mut served = Served::new(&br, Settings { probe_ms: 1, ..Settings::default() }).await;
     lab.clock.warp(1);
     assert!(matches!(served.next().await, Message::EchoRequest(_)));
-    // An answer begins the time anew.
+    // An answer restarts the probe interval.
     served.end.write_all(&encode(Version::V10, 0, &Message::EchoReply(vec![]))).await.expect("room");
     served.end.write_all(&encode(Version::V10, 0, &Message::BarrierRequest)).await.expect("room");
     assert!(matches!(served.next().await, Message::BarrierReply));
@@ -317,7 +317,7 @@ async fn packet_ins_wait_for_the_clock_and_connections_end_on_request() {
 }
 
 #[tokio::test]
-async fn who_does_not_greet_is_not_connected() {
+async fn a_connection_needs_a_hello() {
     let mut lab = Lab::new();
     let br = lab.bridge("br", 1);
     let (_end, theirs) = tokio::io::duplex(1 << 20);
@@ -339,7 +339,7 @@ async fn who_does_not_greet_is_not_connected() {
 }
 
 #[test]
-fn what_dhcp_servers_say_reaches_the_local_port() {
+fn dhcp_replies_reach_the_local_port() {
     let mut lab = Lab::new();
     let br = lab.bridge("br", 2);
     let mut specs: Vec<_> = br.ports().into_iter().map(|port| port.spec).collect();
@@ -362,7 +362,7 @@ fn what_dhcp_servers_say_reaches_the_local_port() {
     br.set_dhcp_to_local(true);
     assert_eq!(reaches(reply(67, 68)), [1, 0]);
     assert_eq!([reaches(reply(68, 67)), reaches(reply(67, 69))], [[0, 0]; 2]);
-    // Beside wherever else it goes, and once.
+    // In addition to its other outputs, and once.
     br.flow_mod(&add(Match::ANY, 1, vec![output(2)])).expect("adds");
     assert_eq!(reaches(reply(67, 68)), [1, 1]);
     br.flow_mod(&add(Match::ANY, 1, vec![output(2), Action::Output { port: PortNo::LOCAL, max_len: 0 }]))
@@ -371,7 +371,7 @@ fn what_dhcp_servers_say_reaches_the_local_port() {
 }
 
 #[tokio::test]
-async fn who_does_not_read_what_it_is_told_is_disconnected() {
+async fn an_unread_connection_is_closed() {
     let mut lab = Lab::new();
     let br = lab.bridge("br", 1);
     let mut served = Served::new(&br, Settings { probe_ms: 0, ..Settings::default() }).await;
@@ -379,18 +379,18 @@ async fn who_does_not_read_what_it_is_told_is_disconnected() {
     (0..2000).for_each(|_| peer.notify(&Message::EchoRequest(vec![0; 60_000])));
     let queued = peer.queued();
     assert!((UNSOLICITED_BYTES_MAX..UNSOLICITED_BYTES_MAX + 60_008).contains(&queued), "{queued}");
-    let mut told = Vec::new();
-    served.end.read_to_end(&mut told).await.expect("an end");
-    assert_eq!(told.len(), queued);
+    let mut received = Vec::new();
+    served.end.read_to_end(&mut received).await.expect("an end");
+    assert_eq!(received.len(), queued);
     assert!(served.serving.await.expect("no panic").is_ok());
     assert_eq!(peer.queued(), 0);
 }
 
 #[test]
-fn errors_in_masses_do_not_fill_the_log() {
+fn mass_errors_do_not_fill_the_log() {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use tracing::span::{Attributes, Id, Record};
-    /// Counts what is logged.
+    /// Counts log messages.
     struct Counter(Arc<AtomicUsize>);
     impl tracing::Subscriber for Counter {
         fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
@@ -415,12 +415,12 @@ fn errors_in_masses_do_not_fill_the_log() {
         (0..1000).for_each(|_| assert!(error_of(&client.send(&Message::BarrierReply)).is_some()));
     });
     let logged = logged.load(Ordering::Relaxed);
-    // The limit is one for the process: other tests may have used it up.
+    // The limit is shared by the process: other tests may have used it up.
     assert!(logged < 50, "{logged}");
 }
 
 #[tokio::test]
-async fn the_database_is_told_why_a_connection_ended() {
+async fn the_database_shows_why_a_connection_ended() {
     let mut lab = Lab::new();
     let br = lab.bridge("br", 1);
     let directory = tempfile::tempdir().expect("a folder");
@@ -455,7 +455,7 @@ async fn the_database_is_told_why_a_connection_ended() {
         assert_eq!(running.status().rconn.last_error.as_deref(), error);
         lab.clock.warp(8000);
     }
-    // That it was asked to end is no error.
+    // A requested end is no error.
     let (mut end, _) = listener.accept().await.expect("it connects");
     end.write_all(&hello).await.expect("room");
     while !running.status().rconn.is_connected() {
@@ -470,7 +470,7 @@ async fn the_database_is_told_why_a_connection_ended() {
 }
 
 #[test]
-fn controller_status_messages_that_nobody_reads_are_bounded() {
+fn unread_controller_status_messages_are_bounded() {
     use openflow::asynchronous::{AsyncConfig, AsyncForm};
     let mut lab = Lab::new();
     let br = lab.bridge("br", 1);

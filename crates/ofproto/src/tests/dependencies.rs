@@ -1,10 +1,10 @@
-//! Random tables, packets and changes in turn: after each pass, every flow in the datapath does with every packet that
-//! it matches what a translation would decide afresh, a full pass finds nothing to mend, and there are no more flows
+//! Random tables, packets and changes in turn: after each pass, every flow in the datapath treats every packet that
+//! it matches as a fresh translation would, a full pass finds nothing to correct, and there are no more flows
 //! than the traffic needs.
 //!
-//! Packets that go through the connection tracker come back: the datapath has none, so the test says what it found out.
+//! The datapath has no connection tracker, so that the test resumes tracked packets with a state of its own.
 //!
-//! `PROPTEST_CASES` says how many sequences are tried; a failure names the seed of its sequence and what was done.
+//! `PROPTEST_CASES` sets the number of sequences; a failure names the seed of its sequence and its steps.
 
 use super::*;
 use crate::Extent;
@@ -18,24 +18,24 @@ use openflow::{GroupCommand, parse_group};
 use std::fmt::Write;
 use xlate::PortConfig;
 
-/// Steps of a sequence.
+/// The number of steps of a sequence.
 const STEPS: u64 = 60;
 
 fn cases() -> u64 {
     std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(100)
 }
 
-/// A lab with two bridges of three ports that are joined by patch ports (number 9), and what was done to it.
+/// A lab with two bridges of three ports each, connected by patch ports (number 9), and a log of its steps.
 struct World {
     lab: Lab,
     bridges: [Arc<Ofproto>; 2],
     rng: Rng,
-    /// Ports and frames of the traffic.
+    /// The ports and frames of the traffic.
     traffic: Vec<(String, Vec<u8>)>,
     done: String,
-    /// Flows compared with fresh translations, and packets of their match regions.
+    /// The number of flows compared with fresh translations, and of packets in their match regions.
     compared: (u64, u64),
-    /// Misses of packets that came back from the tracker.
+    /// The number of misses of packets from the tracker.
     tracked: u64,
 }
 
@@ -131,7 +131,7 @@ fn random_actions(rng: &mut Rng) -> String {
     if text.is_empty() { "drop".to_owned() } else { text }
 }
 
-/// A match and actions that go together. Connections are those of IP.
+/// A match and actions that fit each other. Only IP has connections.
 fn random_rule(rng: &mut Rng) -> String {
     let (matching, actions) = (random_match(rng), random_actions(rng));
     let is_ip = ["ip,", "tcp,", "udp,"].iter().any(|protocol| matching.contains(protocol));
@@ -139,7 +139,7 @@ fn random_rule(rng: &mut Rng) -> String {
     format!("{matching}{ip}actions={actions}")
 }
 
-/// A table, mostly the first.
+/// A table, mostly the first one.
 fn random_table(rng: &mut Rng) -> u64 {
     rng.below(8).saturating_sub(4)
 }
@@ -192,7 +192,7 @@ impl World {
             world.change_group(GroupCommand::AddOrModify);
         }
         for bridge in 0..2 {
-            // What nothing else is said of is not always dropped, and often asked about.
+            // The default actions are not always a drop, and are often changed.
             let actions = random_actions(&mut world.rng);
             world.flow_mod(bridge, &format!("add priority=0,actions={actions}"));
             let tracked = pick(&mut world.rng, &["ct(table=1)", "ct(table=1,zone=1),NORMAL", "NORMAL"]);
@@ -206,7 +206,7 @@ impl World {
 
     fn flow_mod(&mut self, bridge: usize, line: &str) {
         let _ = writeln!(self.done, "{}: {line}", self.bridges[bridge].name());
-        // What is not consistent in itself is of no interest here.
+        // Inconsistent flows are skipped.
         let Ok(parsed) = parse_flow_line(line, &flow::text::NoNames) else { return };
         if let Err(error) = self.bridges[bridge].flow_mod(&parsed.flow_mod) {
             assert_eq!(error, OfpError::BacBadOutGroup, "{line}");
@@ -277,12 +277,12 @@ impl World {
         let port = of.port(PortNo(no.parse().expect("a number"))).map(|port| port.spec.out);
         if let Some(PortOut::Device(port)) = port {
             let key = self.lab.switch.key_of(frame, PortNo(port.0));
-            self.come_back(port, &key, &Packet::from_slice(frame), 0);
+            self.resume_from_tracker(port, &key, &Packet::from_slice(frame), 0);
         }
     }
 
-    /// Has a packet come back from the tracker, as often as it was sent there.
-    fn come_back(&mut self, port: DpPort, key: &FlowKey, packet: &Packet, times: u128) {
+    /// Resumes a packet from the tracker, as often as it was sent there.
+    fn resume_from_tracker(&mut self, port: DpPort, key: &FlowKey, packet: &Packet, times: u128) {
         let mut verdict = xlate::translate(&self.lab.switch.network(), key, false);
         let actions = crate::upcall::dp_actions(&mut verdict);
         for pair in actions.windows(2).filter(|_| times < 3) {
@@ -290,7 +290,7 @@ impl World {
             let mut back = key.clone();
             back.set(Field::RecircId, (*id).into());
             back.set(Field::CtZone, ct.zone.into());
-            // Tracked: new, established, or both at a time, one after the other.
+            // Tracked and new, established, or both, in turn.
             let seed = key.get(Field::EthDst) + key.get(Field::TcpDst) + times;
             back.set(Field::CtState, 0x20 | 1 << (seed % 2));
             back.set(Field::CtMark, seed % 3);
@@ -302,11 +302,11 @@ impl World {
                     self.lab.dp.flow_put(id, flow).expect("room");
                 }
             }
-            self.come_back(port, &back, packet, times + 1);
+            self.resume_from_tracker(port, &back, packet, times + 1);
         }
     }
 
-    /// Several changes at once, of which the last fails now and then: then there were none.
+    /// Several changes at once, of which the last sometimes fails, and undoes the others.
     fn bundle(&mut self) {
         let at = self.rng.below(2) as usize;
         let lines: Vec<String> = (0..=self.rng.below(4))
@@ -384,7 +384,7 @@ impl World {
         self.bridges[bridge].set_port_config(PortNo(3), config);
     }
 
-    /// Takes port 2 out of the bridge, or puts it there again, as an access port at times.
+    /// Removes port 2 from the bridge, or adds it again, sometimes as an access port.
     fn move_port(&mut self, bridge: usize) {
         let of = &self.bridges[bridge];
         let mut specs: Vec<_> = of.ports().into_iter().map(|p| p.spec).collect();
@@ -408,12 +408,12 @@ impl World {
         of.set_ports(specs, bundles);
     }
 
-    /// After a pass, holds all flows against translations of packets of their match regions.
+    /// After a pass, compares all flows with translations of packets in their match regions.
     fn check(&mut self, extent: Extent) {
         let _ = writeln!(self.done, "pass {extent:?}");
         let report = self.lab.switch.pass(extent);
         assert_eq!(report.fixed_up, 0, "{}", self.done);
-        // What statistics tell of may teach flows, which is a change for the next pass.
+        // Pushed statistics may teach flows, which is a change for the next pass.
         let switch = &self.lab.switch;
         let mut last = None;
         while last != Some(switch.last_change()) {
@@ -450,7 +450,7 @@ impl World {
         );
     }
 
-    /// Sends all traffic until nothing more is learned by it, and returns how many flows it is forwarded by.
+    /// Sends all traffic until it teaches nothing more, and returns the number of flows that forward it.
     fn flows_for_traffic(&mut self) -> u64 {
         for _ in 0..2 {
             self.lab.clock.warp(6000);
@@ -464,12 +464,12 @@ impl World {
     }
 }
 
-/// `sample` with the bits of `key` where `mask` is set.
+/// `key` in the bits of `mask`, `sample` in the others.
 fn mixed(sample: &FlowKey, key: &FlowKey, mask: &FlowMask) -> FlowKey {
     FlowKey(std::array::from_fn(|i| key.0[i] & mask.0[i] | sample.0[i] & !mask.0[i]))
 }
 
-/// Actions without what a packet-in tells of the packet.
+/// Actions without the packet's metadata in packet-ins.
 fn plain(actions: &[DpAction]) -> Vec<DpAction> {
     let each = |a: &DpAction| match a {
         DpAction::Controller(c) => {
@@ -483,7 +483,7 @@ fn plain(actions: &[DpAction]) -> Vec<DpAction> {
 }
 
 #[test]
-fn what_is_cached_is_what_would_be_decided_afresh() {
+fn cached_flows_equal_fresh_translations() {
     let (mut compared, mut flows, mut translated, mut checks, mut tracked) = ((0, 0), (0, 0), 0, 0, 0);
     for seed in 0..cases() {
         let mut world = World::new(seed);

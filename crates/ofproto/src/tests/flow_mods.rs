@@ -1,4 +1,4 @@
-//! What flow modifications do to tables, and how flows end.
+//! The effects of flow mods on tables, and the removal of flows.
 
 use super::*;
 use crate::HiddenFlow;
@@ -25,7 +25,7 @@ fn flows(bridge: &Ofproto) -> Vec<(u32, u64, u32)> {
 }
 
 #[test]
-fn commands_and_whom_they_concern() {
+fn commands_select_flows() {
     let mut lab = Lab::new();
     let br = lab.bridge("br", 3);
     let c = Client::new(&br, PeerKind::Service, Version::V13);
@@ -33,11 +33,11 @@ fn commands_and_whom_they_concern() {
     for (n, port) in [(1, 2), (2, 3), (3, 2)] {
         ok(FlowMod { new_cookie: n.into(), ..add(in_port(n), n as u16, vec![output(port)]) });
     }
-    // The same match and priority: replaced. Another priority: another flow.
+    // The same match and priority: a replacement. Another priority: another flow.
     ok(FlowMod { new_cookie: 9, ..add(in_port(1), 1, vec![output(3)]) });
     ok(FlowMod { new_cookie: 8, ..add(in_port(1), 7, vec![output(3)]) });
     assert_eq!(flows(&br), [(1, 9, 3), (2, 2, 3), (3, 3, 2), (7, 8, 3)]);
-    // Not strict: the priority does not matter; the cookie stays.
+    // Not strict: the priority is ignored, and the cookie stays.
     let modify = |command, m, actions| FlowMod { table_id: Some(0), matching: m, actions, ..FlowMod::new(command) };
     ok(FlowMod { priority: 5, ..modify(FlowModCommand::Modify, in_port(1), vec![output(2)]) });
     assert_eq!(flows(&br), [(1, 9, 2), (2, 2, 3), (3, 3, 2), (7, 8, 2)]);
@@ -45,7 +45,7 @@ fn commands_and_whom_they_concern() {
     ok(FlowMod { priority: 5, ..modify(FlowModCommand::ModifyStrict, in_port(1), vec![output(1)]) });
     ok(FlowMod { cookie: 3, cookie_mask: 3, ..modify(FlowModCommand::Modify, Match::ANY, vec![output(1)]) });
     assert_eq!(flows(&br), [(1, 9, 2), (2, 2, 3), (3, 3, 1), (7, 8, 3)]);
-    // OpenFlow 1.3 adds nothing by modifying; 1.0 does, with the cookie given.
+    // In OpenFlow 1.3 a modification adds nothing; in 1.0 it does, with the given cookie.
     ok(modify(FlowModCommand::Modify, in_port(77), vec![output(1)]));
     assert_eq!(flows(&br).len(), 4);
     let old = Client::new(&br, PeerKind::Service, Version::V10);
@@ -58,7 +58,7 @@ fn commands_and_whom_they_concern() {
     };
     assert_eq!(error_of(&old.flow_mod(fm)), None);
     assert_eq!(flows(&br)[4], (11, 6, 1));
-    // Deletions, by output port, strictly, and of all.
+    // Deletions: by output port, strict, and of all flows.
     ok(FlowMod { out_port: PortNo(3), ..command(FlowModCommand::Delete, Match::ANY) });
     assert_eq!(flows(&br), [(1, 9, 2), (3, 3, 1), (11, 6, 1)]);
     ok(FlowMod { table_id: Some(0), priority: 2, ..command(FlowModCommand::DeleteStrict, in_port(3)) });
@@ -84,12 +84,12 @@ fn unsupported_flows_are_refused() {
     assert_eq!(refused(overlap(Match::ANY, 5)), Some(OfpError::FmfcOverlap));
     assert_eq!(refused(overlap(Match::ANY, 6)), None);
     assert_eq!(refused(overlap(in_port(2), 5)), None);
-    // A flow does not overlap with the one whose place it takes.
+    // A flow does not overlap with the one that it replaces.
     let mut m = Match::ANY;
     m.set(Field::EthSrc, 1);
     assert_eq!(refused(add(m, 5, vec![])), None);
     assert_eq!(refused(overlap(in_port(1), 5)), None);
-    // No buffers: the flow is there, and the controller knows that its packet is not.
+    // There are no buffers: the flow is added, and the controller is notified that its packet was not found.
     let before = br.n_flows();
     let fm = FlowMod { buffer_id: Some(3), ..add(in_port(3), 1, vec![]) };
     assert_eq!(refused(fm), Some(OfpError::BrcBufferUnknown));
@@ -100,15 +100,15 @@ fn unsupported_flows_are_refused() {
 }
 
 #[test]
-fn timeouts_and_the_last_counts() {
+fn removals_report_final_counts() {
     let mut lab = Lab::new();
     let br = lab.bridge("br", 2);
     let c = Client::new(&br, PeerKind::Controller, Version::V13);
-    let told = flags(|f| f.send_flow_rem = true);
+    let flag_removed = flags(|f| f.send_flow_rem = true);
     let flow = |port, idle, hard, to| FlowMod {
         idle_timeout: idle,
         hard_timeout: hard,
-        flags: told,
+        flags: flag_removed,
         new_cookie: 5,
         ..add(in_port(port), port as u16, vec![output(to)])
     };
@@ -121,7 +121,7 @@ fn timeouts_and_the_last_counts() {
         lab.switch.housekeeping();
     }
     assert!(c.waiting().is_empty());
-    // At 15 s the hard timeout; packets that nobody asked about yet are in the counts.
+    // The hard timeout expires at 15 s; packets counted since the last statistics are included.
     lab.send("br-2", &[frame(2, 1)]);
     lab.clock.warp(3000);
     lab.switch.housekeeping();
@@ -135,23 +135,23 @@ fn timeouts_and_the_last_counts() {
         messages.into_iter().map(of).collect()
     };
     assert_eq!(removed(c.waiting()), [(FlowRemovedReason::HardTimeout, 2, 5, 5, 300, 15)]);
-    // The last packet of flow 1 came at 9 s.
+    // The last packet of flow 1 arrived at 9 s.
     lab.clock.warp(3999);
     lab.switch.housekeeping();
     assert!(c.waiting().is_empty());
     lab.clock.warp(1);
     lab.switch.housekeeping();
     assert_eq!(removed(c.waiting()), [(FlowRemovedReason::IdleTimeout, 1, 5, 8, 480, 19)]);
-    // A deletion tells of packets that are still only in the datapath's books.
+    // A deletion reports packets that only the datapath has counted so far.
     c.flow_mod(flow(1, 0, 0, 2));
     lab.send("br-1", &vec![frame(1, 2); 50]);
-    let told = removed(c.flow_mod(command(FlowModCommand::Delete, Match::ANY)));
-    assert_eq!(told, [(FlowRemovedReason::Delete, 1, 5, 50, 3000, 0)]);
+    let reported = removed(c.flow_mod(command(FlowModCommand::Delete, Match::ANY)));
+    assert_eq!(reported, [(FlowRemovedReason::Delete, 1, 5, 50, 3000, 0)]);
     assert_eq!(br.n_flows(), 0);
 }
 
 #[test]
-fn no_packet_goes_by_an_old_flow() {
+fn no_packet_takes_an_outdated_flow() {
     let mut lab = Lab::new();
     let br = lab.bridge("br", 3);
     let c = Client::new(&br, PeerKind::Service, Version::V13);
@@ -167,7 +167,7 @@ fn no_packet_goes_by_an_old_flow() {
 }
 
 #[test]
-fn hidden_flows_are_out_of_openflows_reach() {
+fn openflow_cannot_reach_hidden_flows() {
     let mut lab = Lab::new();
     let br = lab.bridge("br", 3);
     let c = Client::new(&br, PeerKind::Controller, Version::V10);
@@ -181,13 +181,13 @@ fn hidden_flows_are_out_of_openflows_reach() {
     assert_eq!(c.counts(), [(u16::MAX, 0, 0)]);
     assert_eq!(br.n_flows(), 1);
     assert!(shown().contains("n_packets=1, n_bytes=60, priority=131072,in_port=1,actions=output:3\n"), "{}", shown());
-    // Neither modified nor deleted, nor flushed; its like is no other's either.
+    // OpenFlow neither modifies, deletes nor flushes it, and its own equal flow is another one.
     for change in [FlowModCommand::Modify, FlowModCommand::Delete, FlowModCommand::DeleteStrict] {
         assert!(c.flow_mod(command(change, Match::ANY)).is_empty());
     }
     br.flush_flows();
     assert!(c.counts().is_empty() && shown().contains("priority=131072"));
-    // One that is said again stays, with its counters; those that are not said go, those of other ranges stay.
+    // A flow that is set again stays, with its counters; missing ones are removed, and those of other ranges stay.
     br.set_hidden(&(0x3_0000..=0x3_0000), &[hidden(0x3_0000, 2)]);
     br.set_hidden(&range, &[hidden(0x2_0000, 3), hidden(0x2_0001, 2)]);
     assert!(shown().contains("n_packets=1, n_bytes=60, priority=131072") && shown().contains("priority=131073"));
@@ -198,7 +198,7 @@ fn hidden_flows_are_out_of_openflows_reach() {
 }
 
 proptest::proptest! {
-    /// Against a scan of all flows, in committed and failed transactions.
+    /// Compares with a scan of all flows, in committed and failed transactions.
     #[test]
     fn indexes_find_what_a_scan_finds(steps in proptest::collection::vec((0u8..6, 0u64..3, 0u32..3, 0u16..12), 1..60)) {
         let mut lab = Lab::new();
@@ -267,7 +267,7 @@ proptest::proptest! {
 }
 
 proptest::proptest! {
-    /// Against a look at all flows, in virtual time.
+    /// Compares with a scan of all flows, in virtual time.
     #[test]
     fn the_timer_wheel_finds_what_a_scan_finds(
         steps in proptest::collection::vec((0u8..5, 0u16..8, 0u16..4, 0u16..4, 1u64..1500), 1..80)

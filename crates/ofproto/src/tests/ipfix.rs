@@ -1,4 +1,4 @@
-//! Packets that collectors are told of, over real sockets, and what OpenFlow tells of the exporters.
+//! Reports of packets to collectors, over real sockets, and the exporters' statistics in OpenFlow.
 
 use super::*;
 use crate::{BridgeSampling, ExporterSettings, IpfixSettings};
@@ -7,10 +7,10 @@ use openflow::ipfix::IpfixStats;
 use std::net::UdpSocket;
 use std::time::Duration;
 
-/// Messages before the first record.
+/// The length of a message before the first record.
 const FIRST: usize = 20;
 
-/// A collector, and an exporter's settings that name it.
+/// A collector, and exporter settings with its address.
 fn collector() -> (UdpSocket, ExporterSettings) {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a free port");
     socket.set_read_timeout(Some(Duration::from_secs(60))).expect("a socket");
@@ -18,7 +18,7 @@ fn collector() -> (UdpSocket, ExporterSettings) {
     (socket, ExporterSettings { targets, ..ExporterSettings::default() })
 }
 
-/// The lengths and domains of so many messages.
+/// Receives messages, and returns their lengths and domains.
 fn received(socket: &UdpSocket, count: usize) -> Vec<(usize, u32)> {
     let mut buffer = [0; 2048];
     let mut message = || {
@@ -50,7 +50,7 @@ fn flow_stats(c: &Client) -> Vec<IpfixStats> {
 }
 
 #[test]
-fn flows_that_ask_for_it_are_told_of() {
+fn sampled_flows_are_reported_to_collectors() {
     let mut lab = Lab::new();
     let br = lab.bridge("br", 2);
     let c = Client::new(&br, PeerKind::Controller, Version::V13);
@@ -59,7 +59,7 @@ fn flows_that_ask_for_it_are_told_of() {
     }
     let (socket, exporter) = collector();
     c.flow_mod(add(in_port(1), 5, vec![sample(3, u16::MAX), sample(4, u16::MAX), output(2)]));
-    // Nobody is told, and packets go their way.
+    // Without an exporter, packets are forwarded as usual.
     lab.send("br-1", &[frame(1, 2)]);
     br.set_ipfix(IpfixSettings { bridge: None, sets: [(3, exporter.clone())].into() });
     lab.send("br-1", &[frame(1, 2), frame(3, 2)]);
@@ -68,7 +68,7 @@ fn flows_that_ask_for_it_are_told_of() {
     assert_eq!(refused(&c, StatsRequest::IpfixBridge), Some(OfpError::NxstNotConfigured));
     let [stats] = flow_stats(&c)[..] else { panic!("one exporter") };
     assert_eq!((stats.collector_set_id, stats.flows, stats.packets, stats.errors), (3, 2, 2, 0));
-    // What stays as it is goes on, and there is another one now.
+    // The unchanged exporter continues, and there is a new one now.
     br.set_ipfix(IpfixSettings { bridge: None, sets: [(3, exporter.clone()), (4, exporter)].into() });
     lab.send("br-1", &[frame(1, 2)]);
     let messages = received(&socket, 1 + FIRST + 1);
@@ -81,7 +81,7 @@ fn flows_that_ask_for_it_are_told_of() {
 }
 
 #[test]
-fn all_packets_of_a_bridge_are_told_of_and_what_is_cached_in_the_end() {
+fn bridge_sampling_reports_all_packets_and_flushes_its_cache() {
     let mut lab = Lab::new();
     let br = lab.bridge("br", 2);
     let c = Client::new(&br, PeerKind::Controller, Version::V13);
@@ -94,7 +94,7 @@ fn all_packets_of_a_bridge_are_told_of_and_what_is_cached_in_the_end() {
     assert_eq!(lab.received("br-2").len(), 3);
     assert_eq!(refused(&c, StatsRequest::IpfixFlow), Some(OfpError::NxstNotConfigured));
     assert!(matches!(c.ask(StatsRequest::IpfixBridge), StatsReply::IpfixBridge(_)));
-    // A flow in and one out are left when the bridge goes.
+    // One flow in and one out are cached when the bridge is removed.
     lab.switch.del_bridge(br.id());
     assert_eq!(received(&socket, FIRST + 2)[FIRST..].iter().map(|m| m.1).collect::<Vec<_>>(), [5, 5]);
 }

@@ -1,4 +1,4 @@
-//! Long changes of tables, beside which the control thread goes on.
+//! Long changes of tables, beside which the control thread continues.
 
 use super::connections::{listening, serve_one};
 use super::monitors::monitor;
@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 
 const V: Version = Version::V14;
 
-/// One end of a connection that is served by a task.
+/// The client's end of a connection, and the task that serves it.
 struct Session {
     end: DuplexStream,
     received: Vec<u8>,
@@ -67,13 +67,13 @@ fn bundle(n: u16) -> Vec<Message> {
 }
 
 #[tokio::test]
-async fn a_long_bundle_holds_up_neither_other_connections_nor_other_bridges() {
+async fn a_long_bundle_delays_no_other_connection_or_bridge() {
     let mut lab = Lab::new();
     let (br, other) = (lab.bridge("br", 1), lab.bridge("other", 1));
     let mut committing = Session::new(&br).await;
     let (mut changing, mut asking) = (Session::new(&br).await, Session::new(&br).await);
     let mut elsewhere = Session::new(&other).await;
-    // The tables are locked as they are during the commit, for as long as this test wants.
+    // Locks the tables as a commit does, for as long as the test needs.
     let (locked, is_locked) = mpsc::channel();
     let (release, released) = mpsc::channel::<()>();
     let holder = std::thread::spawn({
@@ -90,7 +90,7 @@ async fn a_long_bundle_holds_up_neither_other_connections_nor_other_bridges() {
     while !br.is_changing() {
         tokio::task::yield_now().await;
     }
-    // A control thread that waited for the tables would not get any further.
+    // A control thread that waited for the tables would stop here.
     changing.send(&[flow(1000), Message::BarrierRequest]).await;
     for n in 0..3 {
         asking.send(&[Message::EchoRequest(vec![n])]).await;
@@ -118,8 +118,8 @@ async fn busy(switch: &Switch) -> Vec<impl Drop + use<>> {
     permits
 }
 
-/// Asserts that nothing has come to this connection.
-async fn hears_nothing(session: &mut Session) {
+/// Asserts that the connection has received nothing.
+async fn receives_nothing(session: &mut Session) {
     tokio::select! {
         biased;
         message = session.next() => panic!("{message:?}"),
@@ -132,7 +132,7 @@ fn ask(body: StatsRequest) -> Message {
 }
 
 #[tokio::test]
-async fn long_answers_wait_for_a_worker_and_nobody_waits_for_them() {
+async fn long_replies_wait_for_a_worker_without_blocking_others() {
     let mut lab = Lab::new();
     let (br, large) = (lab.bridge("br", 1), lab.bridge("large", 65));
     br.flow_mod(&add(Match::ANY, 1, vec![])).expect("adds");
@@ -155,11 +155,11 @@ async fn long_answers_wait_for_a_worker_and_nobody_waits_for_them() {
         other.send(&[Message::EchoRequest(vec![n])]).await;
         assert_eq!(other.next().await, Message::EchoReply(vec![n]));
     }
-    // A short answer needs no worker.
+    // A short reply needs no worker.
     other.send(&[ask(StatsRequest::Port(PortNo::ANY))]).await;
     assert!(matches!(other.next().await, Message::StatsReply { .. }));
     for session in &mut waiting {
-        hears_nothing(session).await;
+        receives_nothing(session).await;
     }
     drop(permits);
     for session in &mut waiting {
@@ -168,7 +168,7 @@ async fn long_answers_wait_for_a_worker_and_nobody_waits_for_them() {
 }
 
 #[tokio::test]
-async fn a_long_dump_is_written_by_workers_from_its_beginning_to_its_end() {
+async fn workers_write_all_of_a_long_dump() {
     let mut lab = Lab::new();
     let br = lab.bridge("br", 1);
     let n = 6_000;
@@ -187,7 +187,7 @@ async fn a_long_dump_is_written_by_workers_from_its_beginning_to_its_end() {
     };
     assert!(count(session.next().await));
     let permits = busy(&lab.switch).await;
-    // What workers have written so far comes, and then nothing more: the rest is no work of the control thread.
+    // The part that workers have written is sent, and then nothing more: the control thread does not write the rest.
     let mut idle = 0;
     while idle < 100 {
         tokio::select! {

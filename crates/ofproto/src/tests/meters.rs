@@ -1,4 +1,4 @@
-//! Meters: changes, their errors, what flows and packets have to do with them, and how well rates are held.
+//! Meters: changes, errors, references by flows, treatment of packets, and accuracy of rates.
 
 use super::*;
 use crate::flow_table::Criteria;
@@ -52,14 +52,14 @@ fn changes_and_their_errors() {
     assert_eq!(configs(5), [(5, 1, 2)]);
     let unknown = Message::StatsRequest { more: false, body: StatsRequest::Meter(6) };
     assert_eq!(error_of(&c.send(&unknown)), Some(OfpError::MmfcUnknownMeter));
-    // To delete what is not there is no error.
+    // Deleting a meter that does not exist is no error.
     assert_eq!(error(deletes(6)), None);
     assert_eq!(error(deletes(METER_ALL)), None);
     assert!(configs(METER_ALL).is_empty());
 }
 
 #[test]
-fn flows_need_their_meters_and_go_with_them() {
+fn flows_need_their_meters_and_are_deleted_with_them() {
     let mut lab = Lab::new();
     let br = lab.bridge("br", 3);
     let c = Client::new(&br, PeerKind::Controller, Version::V14);
@@ -76,10 +76,10 @@ fn flows_need_their_meters_and_go_with_them() {
     assert_eq!(stats(&c)[0].flow_count, 2);
     lab.send("br-1", &vec![frame(1, 2); 30]);
     assert_eq!((lab.received("br-2").len(), stats(&c)[0].packet_in_count), (30, 30));
-    // What is cached goes too: the number below may be another's next.
-    let told = c.send(&deletes(9));
+    // Cached flows are removed too: the datapath may reuse the number.
+    let messages = c.send(&deletes(9));
     let reasons: Vec<_> =
-        told.iter().map(|m| if let Message::FlowRemoved(_, f) = m { f.reason } else { panic!("{m:?}") }).collect();
+        messages.iter().map(|m| if let Message::FlowRemoved(_, f) = m { f.reason } else { panic!("{m:?}") }).collect();
     assert_eq!(reasons, [FlowRemovedReason::MeterDelete; 2]);
     assert_eq!(br.collect(&Criteria::any()).len(), 1);
     assert!(c.send(&adds(7, 1)).is_empty());
@@ -90,7 +90,7 @@ fn flows_need_their_meters_and_go_with_them() {
 
 #[test]
 fn rates_are_held() {
-    // Packets of 60 bytes: 1,000 a second are 480 kilobits a second.
+    // At 60 bytes per packet, 1,000 packets a second are 480 kilobits a second.
     for (flags, rate, expected) in [(flag::PKTPS, 1000, 1000.0), (flag::KBPS, 480, 1000.0), (flag::PKTPS, 7, 7.0)] {
         let mut lab = Lab::new();
         let br = lab.bridge("br", 2);
@@ -105,7 +105,7 @@ fn rates_are_held() {
             };
             (0..seconds * 100).map(step).sum::<usize>() as f64
         };
-        // What the bucket was full of is gone after that.
+        // This uses up the initial burst.
         steady(2);
         let rate = steady(20) / 20.0;
         assert!((rate / expected - 1.0).abs() <= 0.02, "{rate} packets a second");
@@ -116,7 +116,7 @@ fn rates_are_held() {
 }
 
 #[test]
-fn of_several_bands_the_highest_exceeded_acts() {
+fn the_highest_exceeded_band_applies() {
     let mut lab = Lab::new();
     let br = lab.bridge("br", 2);
     let c = Client::new(&br, PeerKind::Controller, Version::V13);
@@ -129,14 +129,14 @@ fn of_several_bands_the_highest_exceeded_acts() {
     });
     let stats = &stats(&c)[0];
     let counts: Vec<u64> = stats.bands.iter().map(|(packets, _)| *packets).collect();
-    // 100 packets a second for half a minute: 10 go as they are, 10 are marked, 80 dropped.
+    // 100 packets a second for half a minute: 10 pass unchanged, 10 are marked, 80 dropped.
     let near = |n: u64, expected: u64| n.abs_diff(expected) <= expected / 20;
     assert!(near(counts[0], 300) && near(counts[1], 2400), "{counts:?}");
     assert!(near(lab.received("br-2").len() as u64, 600));
 }
 
 #[test]
-fn what_goes_to_controllers_is_metered() {
+fn packets_to_controllers_are_metered() {
     let mut lab = Lab::new();
     let br = lab.bridge("br", 2);
     let c = Client::new(&br, PeerKind::Controller, Version::V13);

@@ -1,4 +1,4 @@
-//! A switch on a datapath without threads, in virtual time, with wires in the test's hands; and OpenFlow connections
+//! A switch on a datapath without threads, in virtual time, with in-memory wires; and OpenFlow connections
 //! whose other end is the test.
 
 mod bundles;
@@ -56,7 +56,7 @@ struct Lab {
 }
 
 impl Drop for Lab {
-    /// Switch and datapath know each other: one of them has to let go, or the descriptors of all ports stay.
+    /// Switch and datapath reference each other: one reference has to be dropped, or the descriptors of all ports stay open.
     fn drop(&mut self) {
         self.dp.shutdown();
     }
@@ -99,20 +99,20 @@ impl Lab {
         &self.wires.iter().find(|(n, _)| n == name).expect("a wire of this name").1
     }
 
-    /// Sends frames into a port after all changes have been dealt with, and lets the datapath work.
+    /// Sends frames into a port after all changes have been handled, and lets the datapath process them.
     fn send(&self, port: &str, frames: &[Vec<u8>]) {
         self.switch.pass(crate::Extent::Changes);
         self.send_at_once(port, frames);
     }
 
-    /// Sends frames into a port and lets the datapath work.
+    /// Sends frames into a port and lets the datapath process them.
     fn send_at_once(&self, port: &str, frames: &[Vec<u8>]) {
         let mut batch = frames.iter().map(|f| Packet::from_slice(f)).collect();
         self.wire(port).tx.lock().send_batch(&mut batch);
         self.dp.run_until_idle(1000);
     }
 
-    /// What came out of a port since the last call.
+    /// The packets sent by a port since the last call.
     fn received(&self, port: &str) -> Vec<Packet> {
         let mut all = Vec::new();
         while self.wire(port).rx.lock().recv_batch(&mut all, 1000).expect("a wire") > 0 {}
@@ -169,12 +169,12 @@ fn command(command: FlowModCommand, matching: Match) -> FlowMod {
     FlowMod { matching, ..FlowMod::new(command) }
 }
 
-/// A configuration of no particular target.
+/// A configuration without a target.
 fn service(kind: PeerKind, versions: &[Version], settings: Settings) -> ServiceConfig {
     ServiceConfig { target: "test".into(), kind, versions: Versions::of(versions), dscp: 0, settings }
 }
 
-/// Has a message handled to its end.
+/// Handles a message completely.
 fn handle(bridge: &Ofproto, peer: &Peer, bytes: &[u8]) {
     let mut packets = Vec::new();
     bridge.handle(peer, bytes, &mut packets);
@@ -182,7 +182,7 @@ fn handle(bridge: &Ofproto, peer: &Peer, bytes: &[u8]) {
     while bridge.finish_some(peer) {}
 }
 
-/// A connection: messages go in by a call, answers wait in its queue.
+/// A connection: a call passes a message to it, replies wait in its queue.
 struct Client {
     bridge: Arc<Ofproto>,
     version: Version,
@@ -215,7 +215,7 @@ impl Client {
         self.waiting()
     }
 
-    /// Sends a message and returns what has been sent to this end by then.
+    /// Sends a message and returns the messages in the connection's queue.
     fn send(&self, message: &Message) -> Vec<Message> {
         self.bytes(&encode(self.version, 9, message))
     }
@@ -263,7 +263,7 @@ impl Client {
     }
 }
 
-/// The error that the messages are, if they are one.
+/// The error in the messages, if they are a single error.
 fn error_of(messages: &[Message]) -> Option<OfpError> {
     match messages {
         [] => None,

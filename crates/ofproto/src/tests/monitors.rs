@@ -1,4 +1,4 @@
-//! Flow monitors: what they are told, in virtual time and without sockets; and that whoever goes by it knows the tables.
+//! Flow monitors: the updates that they send, in virtual time and without sockets; the updates suffice to know the tables.
 
 use super::*;
 use crate::flow_table::{Criteria, output_to};
@@ -22,7 +22,7 @@ pub(super) fn monitor(id: u32, flags: u16) -> FlowMonitorRequest {
     }
 }
 
-/// What monitors told; nothing else may have been.
+/// The updates in messages, which must contain nothing else.
 pub(super) fn updates(messages: Vec<Message>) -> Vec<FlowUpdate> {
     let of = |message| match message {
         Message::StatsReply { body: StatsReply::FlowMonitor(updates), .. } => updates,
@@ -33,7 +33,7 @@ pub(super) fn updates(messages: Vec<Message>) -> Vec<FlowUpdate> {
     messages.into_iter().flat_map(of).collect()
 }
 
-/// The same in short: `+1` for an addition of priority 1, `=`, `-` and `*` for a modification, a deletion and what was there.
+/// The updates in short: `+1` for an addition of priority 1, `=`, `-` and `*` for a modification, a deletion and an initial flow.
 fn short(messages: Vec<Message>) -> String {
     let of = |update| match update {
         FlowUpdate::Flow(flow) => match flow.event {
@@ -56,7 +56,7 @@ impl Client {
 }
 
 #[test]
-fn changes_are_told_by_flags_and_filters() {
+fn flags_and_filters_select_changes() {
     let mut lab = Lab::new();
     let br = lab.bridge("br", 3);
     let other = Client::new(&br, PeerKind::Controller, Version::V13);
@@ -65,44 +65,44 @@ fn changes_are_told_by_flags_and_filters() {
     for version in Version::ALL {
         let watch = |request| {
             let client = Client::new(&br, PeerKind::Service, version);
-            let told = short(client.watch(vec![request]));
-            (client, told)
+            let updates_sent = short(client.watch(vec![request]));
+            (client, updates_sent)
         };
         let initial = if version >= Version::V14 { "*" } else { "+" };
-        let (all, told) = watch(monitor(1, ALL));
-        assert_eq!(told.split(' ').count(), 2, "{told}");
-        assert!(told.starts_with(initial), "{told}");
-        let (to_port_3, told) = watch(FlowMonitorRequest { out_port: PortNo(3), ..monitor(7, ALL) });
-        assert_eq!(told, format!("{initial}2"));
+        let (all, updates_sent) = watch(monitor(1, ALL));
+        assert_eq!(updates_sent.split(' ').count(), 2, "{updates_sent}");
+        assert!(updates_sent.starts_with(initial), "{updates_sent}");
+        let (to_port_3, updates_sent) = watch(FlowMonitorRequest { out_port: PortNo(3), ..monitor(7, ALL) });
+        assert_eq!(updates_sent, format!("{initial}2"));
         let (in_1, _) = watch(FlowMonitorRequest { matching: in_port(1), ..monitor(1, flag::DELETE | flag::MODIFY) });
-        let (table_1, told) = watch(FlowMonitorRequest { table_id: Some(1), ..monitor(1, ALL) });
-        assert_eq!(told, "");
-        let told = || [&all, &to_port_3, &in_1, &table_1].map(|client| short(client.waiting()));
+        let (table_1, updates_sent) = watch(FlowMonitorRequest { table_id: Some(1), ..monitor(1, ALL) });
+        assert_eq!(updates_sent, "");
+        let updates_sent = || [&all, &to_port_3, &in_1, &table_1].map(|client| short(client.waiting()));
         other.flow_mod(add(in_port(1), 9, vec![output(2)]));
-        assert_eq!(told(), ["+9", "", "", ""]);
+        assert_eq!(updates_sent(), ["+9", "", "", ""]);
         let to_3 = FlowMod { actions: vec![output(3)], ..command(FlowModCommand::Modify, in_port(1)) };
         other.flow_mod(to_3.clone());
-        // The flow of priority 2 is as it was.
-        assert_eq!(told(), ["=9", "=9", "=9", ""]);
-        // Who went by way of the port hears that a flow does not any more.
+        // The flow of priority 2 was unchanged.
+        assert_eq!(updates_sent(), ["=9", "=9", "=9", ""]);
+        // A monitor of a port is notified when a flow stops to output there.
         other.flow_mod(FlowMod { actions: vec![], ..to_3.clone() });
-        let [all_told, port, within, _] = told();
+        let [all_updates, port, within, _] = updates_sent();
         let sorted = |text: &str| {
             let mut words: Vec<_> = text.split(' ').map(str::to_owned).collect();
             words.sort_unstable();
             words.join(" ")
         };
-        assert_eq!([all_told, port, within].map(|t| sorted(&t)), ["=2 =9", "=2 =9", "=2 =9"]);
+        assert_eq!([all_updates, port, within].map(|t| sorted(&t)), ["=2 =9", "=2 =9", "=2 =9"]);
         other.flow_mod(FlowMod { table_id: Some(0), ..command(FlowModCommand::Delete, in_port(1)) });
-        let [all_told, port, within, _] = told();
-        assert_eq!([all_told, port, within].map(|t| sorted(&t)), ["-2:2 -9:2", "", "-2:2 -9:2"]);
+        let [all_updates, port, within, _] = updates_sent();
+        assert_eq!([all_updates, port, within].map(|t| sorted(&t)), ["-2:2 -9:2", "", "-2:2 -9:2"]);
         other.flow_mod(FlowMod { table_id: Some(1), ..add(in_port(1), 4, vec![]) });
-        assert_eq!(told(), ["+4", "", "", "+4"]);
-        // What replaces is an addition again.
+        assert_eq!(updates_sent(), ["+4", "", "", "+4"]);
+        // A replacement is reported as an addition.
         other.flow_mod(FlowMod { table_id: Some(1), ..add(in_port(1), 4, vec![]) });
-        assert_eq!(told(), ["+4", "", "", "+4"]);
+        assert_eq!(updates_sent(), ["+4", "", "", "+4"]);
         other.flow_mod(FlowMod { table_id: Some(1), ..command(FlowModCommand::Delete, Match::ANY) });
-        assert_eq!(told(), ["-4:2", "", "-4:2", "-4:2"]);
+        assert_eq!(updates_sent(), ["-4:2", "", "-4:2", "-4:2"]);
         other.flow_mod(add(in_port(1), 2, vec![output(3)]));
         for client in [all, to_port_3, in_1, table_1] {
             br.connections().remove(&client.peer);
@@ -111,7 +111,7 @@ fn changes_are_told_by_flags_and_filters() {
 }
 
 #[test]
-fn actions_are_told_to_who_wants_them() {
+fn actions_are_included_on_request() {
     let mut lab = Lab::new();
     let br = lab.bridge("br", 2);
     let [with, without] = [Version::V10, Version::V13].map(|v| Client::new(&br, PeerKind::Service, v));
@@ -136,7 +136,7 @@ fn actions_are_told_to_who_wants_them() {
 }
 
 #[test]
-fn ones_own_changes_are_told_in_short() {
+fn own_changes_are_abbreviated() {
     let mut lab = Lab::new();
     let br = lab.bridge("br", 2);
     let client = Client::new(&br, PeerKind::Service, Version::V13);
@@ -147,13 +147,13 @@ fn ones_own_changes_are_told_in_short() {
     assert_eq!(short(client.flow_mod(add(in_port(2), 2, vec![output(2)]))), "#9");
     assert_eq!(short(client.flow_mod(command(FlowModCommand::Delete, Match::ANY))), "#9");
     assert_eq!(short(full.waiting()).len(), "+1 +2 -1:2 -2:2".len());
-    // What others do is told in full, and what the switch does by itself.
+    // Changes by others, and by the switch itself, are reported in full.
     assert_eq!(short(full.flow_mod(FlowMod { hard_timeout: 1, ..add(Match::ANY, 3, vec![]) })), "+3");
     assert_eq!(short(client.waiting()), "+3");
     lab.clock.warp(1001);
     lab.switch.housekeeping();
     assert_eq!(short(client.waiting()), "-3:1");
-    // A bundle is told of once.
+    // A bundle is reported once.
     let control = |step: BundleStep| {
         let control = BundleControl { bundle_id: 5, ty: step.wire(false), flags: bundle_flag::ATOMIC };
         client.send(&Message::BundleControl(control))
@@ -163,13 +163,13 @@ fn ones_own_changes_are_told_in_short() {
         let add = BundleAdd { bundle_id: 5, flags: bundle_flag::ATOMIC, message };
         assert_eq!(client.send(&Message::BundleAdd(Box::new(add))), []);
     }
-    let told = control(BundleStep::Commit);
-    assert_eq!(short(told[..1].to_vec()), "#9");
-    assert!(matches!(told[1..], [Message::BundleControl(_)]), "{told:?}");
+    let updates_sent = control(BundleStep::Commit);
+    assert_eq!(short(updates_sent[..1].to_vec()), "#9");
+    assert!(matches!(updates_sent[1..], [Message::BundleControl(_)]), "{updates_sent:?}");
 }
 
 #[test]
-fn why_flows_go() {
+fn removals_have_reasons() {
     let mut lab = Lab::new();
     let br = lab.bridge("br", 2);
     let client = Client::new(&br, PeerKind::Service, Version::V14);
@@ -190,7 +190,7 @@ fn why_flows_go() {
 }
 
 #[test]
-fn what_is_learned_and_what_goes_with_it() {
+fn learned_flows_and_their_removal_are_reported() {
     use openflow::action::Learn;
     let mut lab = Lab::new();
     let br = lab.bridge("br", 2);
@@ -200,14 +200,14 @@ fn what_is_learned_and_what_goes_with_it() {
     assert_eq!(short(client.flow_mod(add(Match::ANY, 1, vec![Action::Learn(Arc::new(learn))]))), "#9");
     lab.send("br-1", &[frame(1, 2)]);
     assert_eq!(short(client.waiting()), "+5");
-    // The learned flow was not named in the request.
+    // The request did not name the learned flow.
     assert_eq!(
         short(client.flow_mod(FlowMod { table_id: Some(0), ..command(FlowModCommand::Delete, Match::ANY) })),
         "#9 -5:2"
     );
 }
 
-/// A connection whose new monitor has many flows to tell of, which it has not begun with.
+/// A connection whose new monitor has many initial flows, of which none has been sent.
 fn with_a_dump(br: &Arc<Ofproto>, version: Version) -> Client {
     for priority in 1..=5 {
         br.flow_mod(&add(Match::ANY, priority, vec![])).expect("adds");
@@ -219,7 +219,7 @@ fn with_a_dump(br: &Arc<Ofproto>, version: Version) -> Client {
 }
 
 #[test]
-fn what_changes_while_a_new_monitor_is_told_of_all_flows_is_told_behind_that() {
+fn changes_during_the_initial_dump_follow_it() {
     for version in [Version::V10, Version::V13, Version::V14] {
         let mut lab = Lab::new();
         let br = lab.bridge("br", 2);
@@ -232,14 +232,14 @@ fn what_changes_while_a_new_monitor_is_told_of_all_flows_is_told_behind_that() {
                 br.flow_mod(&delete(turns + 1)).expect("deletes");
                 br.flow_mod(&add(Match::ANY, 11 + turns, vec![])).expect("adds");
             }
-            // Others have their turn.
+            // Other connections have their turn.
             more = br.finish_some(&client.peer);
             turns += 1;
         }
         assert!(turns > 4, "{turns}");
         br.flow_mod(&delete(5)).expect("deletes");
-        let told = short(client.waiting());
-        let (before, behind) = told.split_at(told.find("-1:2").expect("a deletion"));
+        let updates_sent = short(client.waiting());
+        let (before, behind) = updates_sent.split_at(updates_sent.find("-1:2").expect("a deletion"));
         let mut before: Vec<_> = before.split_whitespace().collect();
         before.sort_unstable();
         let initial = if version >= Version::V14 { "*1 *2 *3 *4 *5" } else { "+1 +2 +3 +4 +5" };
@@ -249,7 +249,7 @@ fn what_changes_while_a_new_monitor_is_told_of_all_flows_is_told_behind_that() {
 }
 
 #[test]
-fn a_new_monitor_that_does_not_read_keeps_no_flows_and_misses_none() {
+fn an_unread_new_monitor_holds_no_flows_and_misses_none() {
     for batches in 0..=2 {
         let mut lab = Lab::new();
         let br = lab.bridge("br", 2);
@@ -262,9 +262,9 @@ fn a_new_monitor_that_does_not_read_keeps_no_flows_and_misses_none() {
         let holders = || rules.iter().map(Arc::strong_count).sum::<usize>();
         let held = holders();
         client.peer.park_dump();
-        assert_eq!(held - holders(), 5 - 2 * batches, "what is left");
+        assert_eq!(held - holders(), 5 - 2 * batches, "flows left");
         drop(rules);
-        // Some of them go meanwhile, or are others; and are taken out of the tables.
+        // Meanwhile some of them are deleted or replaced, and removed from the tables.
         let strict = |command, priority| FlowMod { priority, table_id: Some(0), ..self::command(command, Match::ANY) };
         br.flow_mod(&strict(FlowModCommand::DeleteStrict, 1)).expect("deletes");
         br.flow_mod(&strict(FlowModCommand::DeleteStrict, 5)).expect("deletes");
@@ -281,7 +281,7 @@ fn a_new_monitor_that_does_not_read_keeps_no_flows_and_misses_none() {
 }
 
 #[test]
-fn a_monitor_that_is_paused_when_another_begins_goes_on_behind_that() {
+fn a_paused_monitor_resumes_after_the_dump_of_another() {
     let mut lab = Lab::new();
     let br = lab.bridge("br", 2);
     let client = with_a_dump(&br, Version::V14);
@@ -296,17 +296,17 @@ fn a_monitor_that_is_paused_when_another_begins_goes_on_behind_that() {
     br.flow_mod(&add(Match::ANY, 7, vec![])).expect("adds");
     assert_eq!(short(client.waiting()), "", "not in the middle");
     while br.finish_some(&client.peer) {}
-    let told = short(client.waiting());
-    assert_eq!(told, "+6 +7 resumed");
+    let updates_sent = short(client.waiting());
+    assert_eq!(updates_sent, "+6 +7 resumed");
 }
 
 #[test]
-fn what_waits_for_a_monitor_that_is_not_read_takes_no_end_of_memory() {
+fn updates_for_an_unread_monitor_take_bounded_memory() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     let mut lab = Lab::new();
     let br = lab.bridge("br", 2);
     let client = with_a_dump(&br, Version::V14);
-    // It has not read what it asked for before.
+    // It has not read earlier output.
     client.peer.send_bytes(vec![0; 1 << 20]);
     let mut waiting = std::pin::pin!(client.peer.wait_for_room(true));
     let mut goes_on = || runtime.block_on(async { futures_now(waiting.as_mut()).await });
@@ -318,7 +318,7 @@ fn what_waits_for_a_monitor_that_is_not_read_takes_no_end_of_memory() {
     assert!(goes_on());
 }
 
-/// Whether a future is ready.
+/// Returns true if a future is ready.
 async fn futures_now(future: std::pin::Pin<&mut impl Future<Output = ()>>) -> bool {
     tokio::select! {
         biased;
@@ -328,7 +328,7 @@ async fn futures_now(future: std::pin::Pin<&mut impl Future<Output = ()>>) -> bo
 }
 
 #[test]
-fn mistakes_about_monitors() {
+fn invalid_monitor_requests_are_refused() {
     let mut lab = Lab::new();
     let br = lab.bridge("br", 2);
     let with = |version| Client::new(&br, PeerKind::Service, version);
@@ -339,7 +339,7 @@ fn mistakes_about_monitors() {
         assert_eq!(short(client.watch(vec![monitor(1, ALL)])), "");
         assert_eq!(error(client, monitor(1, ALL)), Some(OfpError::MofcMonitorExists));
         assert_eq!(error(client, monitor(2, flag::INITIAL)), Some(OfpError::MofcBadFlags));
-        // All or nothing.
+        // A request is applied as a whole or not at all.
         let both = vec![monitor(3, ALL), monitor(3, ALL)];
         assert_eq!(error_of(&client.watch(both)), Some(OfpError::MofcMonitorExists));
         assert_eq!(short(client.watch(vec![monitor(3, flag::ADD), monitor(4, flag::DELETE)])), "");
@@ -353,13 +353,13 @@ fn mistakes_about_monitors() {
     assert_eq!(error(&v14, change(MonitorCommand::Modify, 9)), Some(OfpError::MofcUnknownMonitor));
     assert_eq!(short(v14.watch(vec![change(MonitorCommand::Delete, 1)])), "");
     br.flow_mod(&add(Match::ANY, 1, vec![])).expect("adds");
-    let told = [&v10, &v13, &v14].map(|client| short(client.waiting()));
-    assert_eq!(told, ["+1", "+1", "+1"]);
-    // A change tells what is there anew.
+    let updates_sent = [&v10, &v13, &v14].map(|client| short(client.waiting()));
+    assert_eq!(updates_sent, ["+1", "+1", "+1"]);
+    // A change sends the initial flows again.
     assert_eq!(short(v14.watch(vec![change(MonitorCommand::Modify, 3)])), "*1");
 }
 
-/// A controller that knows flows from what a monitor tells alone: all of them, or those that output to a port.
+/// A controller that knows flows from a monitor alone: all of them, or those that output to a port.
 struct Mirror {
     client: Client,
     out_port: PortNo,
@@ -369,20 +369,20 @@ struct Mirror {
 impl Mirror {
     fn new(bridge: &Arc<Ofproto>, version: Version, out_port: PortNo) -> Self {
         let client = Client::new(bridge, PeerKind::Service, version);
-        let told = client.watch(vec![FlowMonitorRequest { out_port, ..monitor(1, ALL) }]);
+        let updates_sent = client.watch(vec![FlowMonitorRequest { out_port, ..monitor(1, ALL) }]);
         let mut mirror = Self { client, out_port, flows: BTreeMap::new() };
-        mirror.hear(told);
+        mirror.receive(updates_sent);
         mirror
     }
 
-    fn hear(&mut self, told: Vec<Message>) {
-        for update in updates(told) {
+    fn receive(&mut self, updates_sent: Vec<Message>) {
+        for update in updates(updates_sent) {
             let FlowUpdate::Flow(flow) = update else { continue };
             let key = (flow.priority, format!("{:?}", flow.matching.key().in_port()));
             let known = self.flows.remove(&key).is_some();
             match flow.event {
                 FlowEvent::Deleted(_) => assert!(known, "unknown, and deleted"),
-                // One that did not output to the port before is news.
+                // A modified flow that did not output to the port before is new to the monitor.
                 FlowEvent::Modified => assert!(known || self.out_port != PortNo::ANY, "unknown, and modified"),
                 FlowEvent::Initial | FlowEvent::Added => {}
             }
@@ -392,11 +392,11 @@ impl Mirror {
         }
     }
 
-    /// Reads all that is told, and goes on from a pause if there was one.
+    /// Reads all updates, and resumes a pause if there was one.
     fn catch_up(&mut self, bridge: &Ofproto) {
-        self.hear(self.client.waiting());
+        self.receive(self.client.waiting());
         bridge.resume_monitors(&self.client.peer);
-        self.hear(self.client.waiting());
+        self.receive(self.client.waiting());
         let entry = |rule: &Arc<xlate::Rule>| {
             let key = (rule.openflow_priority(), format!("{:?}", rule.minimatch.expand().key().in_port()));
             (key, (rule.cookie, rule.actions.to_vec()))
@@ -407,7 +407,7 @@ impl Mirror {
     }
 }
 
-/// One step of a controller beside the monitor's, or of the connection that it is on.
+/// A step of another controller, or of the connection of the monitor.
 #[derive(Clone, Debug)]
 enum Step {
     Mod(FlowModCommand, u16, Option<u32>, u64, u32),
@@ -425,7 +425,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 proptest! {
     #[test]
-    fn who_goes_by_what_is_told_knows_the_tables(steps in steps(), version in 0usize..6) {
+    fn updates_suffice_to_know_the_tables(steps in steps(), version in 0usize..6) {
         let mut lab = Lab::new();
         let br = lab.bridge("br", 3);
         let version = Version::ALL[version];
@@ -440,7 +440,7 @@ proptest! {
                         table_id: Some(0),
                         new_cookie: cookie,
                         modify_cookie: true,
-                        // With a mask, a modification adds nothing.
+                        // With a mask, a modification adds no flow.
                         cookie_mask: u64::from(command == FlowModCommand::Modify) << 63,
                         actions: vec![output(to)],
                         ..FlowMod::new(command)
@@ -459,7 +459,7 @@ proptest! {
 }
 
 #[test]
-fn monitors_that_begin_and_go_on_while_others_change_flows_miss_nothing() {
+fn monitors_that_start_and_resume_during_changes_miss_nothing() {
     let mut lab = Lab::new();
     let br = lab.bridge("br", 3);
     let rounds = 4000u64;
@@ -490,7 +490,7 @@ fn monitors_that_begin_and_go_on_while_others_change_flows_miss_nothing() {
                     let _no_change = br.writer.lock();
                     mirror.client.peer.pause_monitors(br.tables().view().version);
                 }
-                mirror.hear(mirror.client.waiting());
+                mirror.receive(mirror.client.waiting());
                 br.resume_monitors(&mirror.client.peer);
             }
         }
@@ -516,20 +516,20 @@ fn a_connection_that_does_not_read_is_paused() {
         }
         let queued = client.peer.queued();
         assert!((128 << 10..129 << 10).contains(&queued), "{queued}");
-        // Of flows that it knows, it hears when they go.
+        // The monitor is notified of the removal of flows that it knows.
         br.flow_mod(&FlowMod { command: FlowModCommand::DeleteStrict, ..flow(0) }).expect("deletes");
         br.flow_mod(&FlowMod { command: FlowModCommand::DeleteStrict, ..flow(9_999) }).expect("deletes");
         br.flow_mod(&FlowMod { command: FlowModCommand::ModifyStrict, actions: vec![], ..flow(1) }).expect("modifies");
-        let mut told = short(client.waiting());
-        let at_pause = told.split_off(told.find("paused").expect("is paused"));
+        let mut updates_sent = short(client.waiting());
+        let at_pause = updates_sent.split_off(updates_sent.find("paused").expect("is paused"));
         assert_eq!(at_pause, "paused -1:2");
-        let known = told.split(' ').filter(|word| *word == "+1").count();
+        let known = updates_sent.split(' ').filter(|word| *word == "+1").count();
         br.resume_monitors(&client.peer);
-        let told = short(client.waiting());
-        assert!(told.ends_with(" resumed"), "{}", &told[told.len() - 40..]);
-        let count = |what| told.split(' ').filter(|word| *word == what).count();
+        let updates_sent = short(client.waiting());
+        assert!(updates_sent.ends_with(" resumed"), "{}", &updates_sent[updates_sent.len() - 40..]);
+        let count = |what| updates_sent.split(' ').filter(|word| *word == what).count();
         assert_eq!((count("+1"), count("=1")), (9_999 - known, 1));
-        // From here on, changes are told one by one again.
+        // From here on, changes are reported one by one again.
         br.flow_mod(&flow(77_777)).expect("adds");
         assert_eq!(short(client.waiting()), "+1");
     }

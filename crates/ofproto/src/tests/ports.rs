@@ -18,7 +18,7 @@ fn configs(messages: &[Message]) -> Vec<u32> {
     messages.iter().map(of).collect()
 }
 
-/// An 802.1D frame: 802.2 without SNAP, to the address of all bridges.
+/// An 802.1D frame: 802.2 without SNAP, to the bridge group address.
 fn stp_frame(dst: u8) -> Vec<u8> {
     let mut frame = vec![0; 60];
     frame[..6].copy_from_slice(&[1, 0x80, 0xc2, 0, 0, dst]);
@@ -41,7 +41,7 @@ fn port_modifications() {
     assert!(lab.received("br-2").is_empty());
     assert!(port_mod(&c, 1, mac, config::NO_RECV, config::NO_RECV).is_empty(), "no change, no port status");
     assert_eq!(configs(&port_mod(&c, 1, mac, 0, config::NO_RECV)), [0]);
-    // A device that was taken down behind the switch's back can be brought up.
+    // A device that was set down outside of the switch can be set up.
     lab.wire("br-1").near.set_up(false).expect("can");
     port_mod(&c, 1, mac, 0, config::PORT_DOWN);
     assert!(lab.wire("br-1").near.status().admin_up);
@@ -55,7 +55,7 @@ fn a_port_modification_is_reported_to_the_connections_that_can_see_it() {
     let [v10, v13, v14, v15] = [Version::V10, Version::V13, Version::V14, Version::V15]
         .map(|version| Client::new(&br, PeerKind::Controller, version));
     let others = |clients: &[&Client]| clients.iter().map(|c| configs(&c.waiting())).collect::<Vec<_>>();
-    // The requester hears of its own request from OpenFlow 1.5 on.
+    // From OpenFlow 1.5 on the requester is notified of its own request.
     assert!(port_mod(&v13, 1, mac, config::NO_FWD, config::NO_FWD).is_empty());
     assert_eq!(others(&[&v10, &v14, &v15]), [[config::NO_FWD]; 3]);
     assert!(port_mod(&v14, 1, mac, 0, config::NO_FWD).is_empty());
@@ -78,7 +78,7 @@ fn a_port_modification_is_reported_to_the_connections_that_can_see_it() {
 }
 
 #[test]
-fn stp_frames_and_all_others_are_refused_apart() {
+fn stp_frames_have_a_port_configuration_of_their_own() {
     let mut lab = Lab::new();
     let br = lab.bridge("br", 2);
     let c = Client::new(&br, PeerKind::Controller, Version::V10);
@@ -88,7 +88,7 @@ fn stp_frames_and_all_others_are_refused_apart() {
     let frames = [stp_frame(0), stp_frame(1), frame(1, 2)];
     let forwarded = |bits| {
         port_mod(&c, 1, mac, bits, both);
-        // By the first packet, and by what is cached.
+        // For the first packet, and for a cached flow.
         let once = || {
             frames.clone().map(|frame| {
                 lab.send("br-1", &[frame]);
@@ -103,7 +103,7 @@ fn stp_frames_and_all_others_are_refused_apart() {
     assert_eq!(forwarded(config::NO_RECV_STP), [0, 1, 1]);
     assert_eq!(forwarded(config::NO_RECV), [1, 0, 0]);
     assert_eq!(forwarded(both), [0, 0, 0]);
-    // The bit changes nothing without a spanning tree protocol.
+    // Without a spanning tree protocol the bit has no effect.
     port_mod(&c, 1, mac, config::NO_STP, config::NO_STP);
     assert_eq!(forwarded(0), [1, 1, 1]);
     let StatsReply::PortDesc(ports) = c.ask(StatsRequest::PortDesc(PortNo::ANY)) else { panic!("ports") };

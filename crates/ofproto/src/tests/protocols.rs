@@ -1,4 +1,4 @@
-//! Protocols on a datapath: punted frames, frames that they send, and flows that a state of a port concerns.
+//! Protocols on a datapath: punted frames, frames that they send, and flows affected by the state of a port.
 
 use super::*;
 use crate::{Change, Extent};
@@ -9,7 +9,7 @@ use lldp::{Pdu, PortSettings};
 
 const DECIDING: Protocol = Protocol::new(5).unwrap();
 
-/// Decides what the test says.
+/// Takes its decisions from the test.
 #[derive(Debug, Default)]
 struct Decider(Vec<Effect>);
 
@@ -48,12 +48,12 @@ fn device(lab: &Lab, bridge: &Ofproto, no: u32) -> DpPort {
 }
 
 #[test]
-fn lldp_takes_frames_from_its_ports_and_sends_to_them() {
+fn lldp_receives_frames_from_its_ports_and_sends_to_them() {
     let mut lab = Lab::new();
     let br = lab.bridge("br", 3);
     br.flow_mod(&add(Match::ANY, 1, vec![output(3)])).expect("adds");
     assert_eq!([1, 2, 3].map(|no| device(&lab, &br, no)), [1, 2, 3].map(DpPort));
-    // Enabled after the flow of the first frame is there.
+    // LLDP is enabled after the flow of the first frame was installed.
     lab.send("br-1", &[lldp_frame()]);
     assert_eq!(lab.received("br-3").len(), 1);
     lab.switch.configure_lldp(lldp_on(&[1, 2]));
@@ -73,19 +73,19 @@ fn lldp_takes_frames_from_its_ports_and_sends_to_them() {
         "{:?}",
         actions.collect::<Vec<_>>()
     );
-    // What it sends leaves by the port, whatever the tables say.
+    // Its frames leave by the port, whatever the tables say.
     lab.clock.warp(5000);
     engine.turn(lab.clock.now());
     let sent = lab.received("br-2");
     assert_eq!((sent.len(), lab.received("br-1").len(), lab.received("br-3").len()), (1, 1, 0));
     assert_eq!(Pdu::parse(sent[0].data()).expect("an LLDPDU").0.port_id, b"\x05br-2");
-    // A flood fills the inbox, and the rest is counted.
+    // A flood fills the inbox, and further frames are counted as dropped.
     (0..10).for_each(|_| lab.send("br-1", &vec![lldp_frame(); 30]));
     let inbox = lab.switch.protocol_inbox(Protocol::LLDP);
     assert_eq!((inbox.accepted, inbox.full), (3 + 256, 44));
     assert_eq!(lab.dp.drops(), [(DropReason::ProtocolQueueFull, 44)]);
     engine.turn(lab.clock.now());
-    // Disabled, frames take the way of all others.
+    // With LLDP disabled, its frames are forwarded like all others.
     lab.switch.configure_lldp(lldp::Settings::default());
     lab.send("br-1", &[lldp_frame()]);
     assert_eq!((lab.received("br-3").len(), lab.switch.lldp_status().len()), (1, 0));
@@ -93,7 +93,7 @@ fn lldp_takes_frames_from_its_ports_and_sends_to_them() {
 }
 
 #[test]
-fn a_state_of_a_port_concerns_the_flows_that_ask_about_it() {
+fn a_port_state_affects_the_flows_that_depend_on_it() {
     let mut lab = Lab::new();
     let br = lab.bridge("br", 4);
     for (from, to) in [(1, 2), (3, 4), (4, 1)] {
@@ -120,12 +120,12 @@ fn a_state_of_a_port_concerns_the_flows_that_ask_about_it() {
         let report = lab.switch.pass(Extent::Changes);
         (report.translated, report.changed)
     };
-    // The port that one flow sends to.
+    // The port to which one flow outputs.
     let blocked = PortState { forwarding: false, learning: false, live: true };
     assert_eq!(decide(2, blocked), (1, 1));
-    // A state that it has already, and one of a port where the protocol is not enabled.
+    // The current state again, and the state of a port where the protocol is not enabled.
     assert_eq!((decide(2, blocked), decide(4, blocked)), ((0, 0), (0, 0)));
-    // The port that one flow comes from.
+    // The ingress port of one flow.
     assert_eq!(decide(3, blocked), (1, 1));
     assert_eq!(send_all(&lab), [1, 0, 0]);
     assert_eq!(lab.dp.drops(), [(DropReason::PortBlocked, 2)]);
@@ -137,7 +137,7 @@ fn a_state_of_a_port_concerns_the_flows_that_ask_about_it() {
     };
     assert_eq!((decide(2, PortState::default()), decide(3, PortState::default())), (1, 1));
     assert_eq!(send_all(&lab), [1, 1, 1]);
-    // Nothing was rebuilt, and no flow was lost.
+    // No snapshot was rebuilt, and no flow was removed.
     assert!(Arc::ptr_eq(&bridge, &lab.switch.network().bridges[&br.id()]));
     assert_eq!((lab.dp.stats().flows, lab.switch.pass(Extent::Full).fixed_up), (flows, 0));
     // A rebuilt network has the same overlay.
@@ -148,7 +148,7 @@ fn a_state_of_a_port_concerns_the_flows_that_ask_about_it() {
 }
 
 #[test]
-fn flows_of_ports_with_lldp_share_what_they_rest_on() {
+fn flows_of_ports_with_lldp_share_translations() {
     let flows_with = |settings| {
         let mut lab = Lab::new();
         let br = lab.bridge("br", 4);

@@ -1,4 +1,4 @@
-//! What a pass does to flows, case by case.
+//! The effects of a pass on flows, case by case.
 
 use super::*;
 use crate::{Extent, Limits, PassReport};
@@ -16,7 +16,7 @@ fn to(dst: u8) -> Match {
     matching(Field::EthDst, 0x0200_0000_0000 + u128::from(dst))
 }
 
-/// A bridge that sends by destination: to station n by port n; everything else is dropped.
+/// A bridge that forwards by destination: to station n by port n; everything else is dropped.
 fn by_destination(lab: &mut Lab) -> Arc<Ofproto> {
     let br = lab.bridge("br", 4);
     for n in 2..=4u8 {
@@ -35,33 +35,33 @@ fn changes(lab: &Lab) -> PassReport {
 }
 
 #[test]
-fn a_rule_concerns_those_flows_only_that_could_find_it() {
+fn a_rule_affects_only_flows_that_could_match_it() {
     let mut lab = Lab::new();
     let br = by_destination(&mut lab);
     let translations = || lab.switch.translations();
-    // Another destination, another table, a lower priority: nothing is translated.
+    // Another destination, another table, a lower priority: no flow is translated.
     let before = translations();
     br.flow_mod(&add(to(9), 20, vec![output(2)])).expect("adds");
     br.flow_mod(&FlowMod { table_id: Some(7), ..add(Match::ANY, 20, vec![output(2)]) }).expect("adds");
     assert_eq!((changes(&lab).translated, translations()), (0, before));
     br.flow_mod(&add(Match::ANY, 5, vec![output(2)])).expect("adds");
-    // What found nothing finds this one; what found a rule above it does not care.
+    // Flows that matched nothing match the new rule; flows with a rule above it are not affected.
     let report = changes(&lab);
     assert_eq!((report.candidates, report.translated, report.changed + report.removed), (5, 2, 2));
-    // One that is modified concerns those that found it.
+    // A modification affects the flows that matched the rule.
     br.flow_mod(&add(to(3), 10, vec![output(4)])).expect("replaces");
     let report = changes(&lab);
     assert_eq!((report.translated, report.changed), (1, 1));
     lab.send("br-1", &[frame(1, 3)]);
     assert_eq!((lab.received("br-3").len(), lab.received("br-4").len()), (1, 2));
-    // So does one that is gone.
+    // So does a deletion.
     br.flow_mod(&FlowMod { table_id: Some(0), ..command(FlowModCommand::Delete, to(2)) }).expect("deletes");
     assert_eq!(changes(&lab).translated, 1);
     assert_eq!(lab.switch.pass(Extent::Full).fixed_up, 0);
 }
 
 #[test]
-fn a_narrower_rule_removes_what_is_too_wide_now() {
+fn a_narrower_rule_removes_flows_that_are_too_wide() {
     let mut lab = Lab::new();
     let br = by_destination(&mut lab);
     let mut m = to(2);
@@ -71,7 +71,7 @@ fn a_narrower_rule_removes_what_is_too_wide_now() {
     assert_eq!((report.translated, report.removed, lab.dp.stats().flows), (1, 1, 4));
     lab.send("br-1", &[frame(1, 2), frame(5, 2), frame(7, 2)]);
     assert_eq!((lab.received("br-2").len(), lab.received("br-3").len()), (3, 2));
-    // When it is gone its flow is another, and the full pass widens those that looked at the source for it.
+    // After the deletion, the full pass widens the flows that read the source because of the rule.
     br.flow_mod(&FlowMod { table_id: Some(0), ..command(FlowModCommand::Delete, m) }).expect("deletes");
     assert_eq!(changes(&lab).translated, 1);
     let report = lab.switch.pass(Extent::Full);
@@ -79,7 +79,7 @@ fn a_narrower_rule_removes_what_is_too_wide_now() {
 }
 
 #[test]
-fn many_rules_at_once_concern_all_who_looked() {
+fn many_rules_at_once_affect_all_flows_that_consulted_the_table() {
     let mut lab = Lab::new();
     let br = by_destination(&mut lab);
     for n in 0..300u128 {
@@ -90,7 +90,7 @@ fn many_rules_at_once_concern_all_who_looked() {
 }
 
 #[test]
-fn statistics_go_to_those_who_earned_them() {
+fn statistics_count_for_the_rules_that_forwarded() {
     let mut lab = Lab::new();
     let br = by_destination(&mut lab);
     let c = Client::new(&br, PeerKind::Service, Version::V13);
@@ -98,7 +98,7 @@ fn statistics_go_to_those_who_earned_them() {
     let before: u64 = c.counts().iter().map(|c| c.1).sum();
     lab.send("br-1", &vec![frame(1, 9); 10]);
     lab.send("br-1", &vec![frame(1, 5); 10]);
-    // The flow of station 5 goes on under the new rule, with what it did under none left out.
+    // The flow of station 5 continues under the new rule, with all packets that it counted under none.
     br.flow_mod(&add(Match::ANY, 1, vec![output(2)])).expect("adds");
     lab.send("br-1", &vec![frame(1, 5); 7]);
     assert_eq!(c.counts()[0], (1, 7, 420));
@@ -110,7 +110,7 @@ fn statistics_go_to_those_who_earned_them() {
 }
 
 #[test]
-fn a_station_that_moves_or_is_forgotten_is_learned_again() {
+fn a_moved_or_removed_station_is_learned_again() {
     let mut lab = Lab::new();
     let br = lab.bridge("br", 3);
     br.flow_mod(&add(Match::ANY, 0, vec![normal()])).expect("adds");
@@ -122,7 +122,7 @@ fn a_station_that_moves_or_is_forgotten_is_learned_again() {
     let settled = lab.switch.translations();
     lab.send("br-1", &vec![frame(1, 2); 5]);
     assert_eq!(lab.switch.translations(), settled);
-    // Station 2 moves: what goes to it is sent there, what came from it is to teach again.
+    // Station 2 moves: packets to it take the new port, and those from it teach again.
     lab.send("br-3", &[frame(2, 1)]);
     let report = changes(&lab);
     assert!(report.changed == 1 && report.removed == 1, "{report:?}");
@@ -137,7 +137,7 @@ fn a_station_that_moves_or_is_forgotten_is_learned_again() {
 }
 
 #[test]
-fn a_port_that_a_bridge_takes_is_no_longer_unknown() {
+fn a_port_that_joins_a_bridge_is_no_longer_unknown() {
     let mut lab = Lab::new();
     let br = lab.bridge("br", 1);
     br.flow_mod(&add(Match::ANY, 0, vec![Action::Output { port: PortNo::IN_PORT, max_len: 0 }])).expect("adds");
@@ -160,7 +160,7 @@ fn miss(lab: &Lab, dst: u8) -> UpcallReply {
 }
 
 #[test]
-fn a_flow_that_comes_in_after_the_pass_that_it_missed_does_not_stay() {
+fn a_late_flow_is_revalidated() {
     let mut lab = Lab::new();
     let br = by_destination(&mut lab);
     br.flow_mod(&add(to(7), 10, vec![output(2)])).expect("adds");
@@ -175,7 +175,7 @@ fn a_flow_that_comes_in_after_the_pass_that_it_missed_does_not_stay() {
     lab.send("br-1", &[frame(1, 7)]);
     assert_eq!(lab.received("br-3").len(), 1);
     assert_eq!(changes(&lab).translated, 0);
-    // One that never comes is forgotten in the end.
+    // A flow that is never installed is removed in the end.
     let known = lab.switch.revalidator_status().flows;
     assert!(miss(&lab, 9).install.is_some());
     assert_eq!(lab.switch.revalidator_status().flows, known + 1);
@@ -191,7 +191,7 @@ fn a_barrier_does_not_wait_for_the_end_of_a_long_pass() {
     let client = Client::new(&br, PeerKind::Service, Version::V13);
     let answer = |message: &Message| {
         br.handle(&client.peer, &encode(Version::V13, 9, message), &mut Vec::new());
-        // What takes its time is left for another thread, so that other connections have their turn.
+        // Slow work is left to another thread, so that other connections get their turn.
         let left = client.peer.queued() == 0;
         while br.finish_some(&client.peer) {}
         (left, client.waiting())
@@ -210,7 +210,7 @@ fn a_barrier_does_not_wait_for_the_end_of_a_long_pass() {
     let body = StatsRequest::Flow(Default::default());
     let (left, answers) = answer(&Message::StatsRequest { more: false, body });
     assert!(left && matches!(answers[..], [Message::StatsReply { .. }]));
-    // What is wrong with it is told as ever.
+    // Errors are sent as usual.
     let body = StatsRequest::Flow(FlowStatsRequest { table_id: Some(0xfe), ..FlowStatsRequest::default() });
     let (left, _) = answer(&Message::StatsRequest { more: false, body });
     assert!(left);
@@ -234,7 +234,7 @@ fn a_translation_older_than_a_pass_is_not_installed() {
 }
 
 #[test]
-fn who_must_not_wait_gets_the_same_answer_or_none() {
+fn a_miss_without_waiting_gets_the_same_reply_or_none() {
     let mut lab = Lab::new();
     let br = lab.bridge("br", 3);
     br.flow_mod(&add(to(2), 1, vec![output(3)])).expect("adds");
@@ -258,7 +258,7 @@ fn who_must_not_wait_gets_the_same_answer_or_none() {
     let counted = || client.counts().iter().map(|(_, packets, _)| packets).sum::<u64>();
     assert_eq!(counted(), 2);
 
-    // Flow tables are changed by one at a time, and another thread may hold the lock of the shard: nothing has happened.
+    // Flow tables change one at a time, and another thread may hold the shard's lock: the declined miss has had no effect.
     assert!(ask(&learning, true).is_none());
     let held = lab.switch.revalidation.lock_all_shards();
     assert!(ask(&known, true).is_none());
@@ -267,7 +267,7 @@ fn who_must_not_wait_gets_the_same_answer_or_none() {
 }
 
 #[test]
-fn idle_flows_go_and_more_of_them_when_there_are_too_many() {
+fn idle_flows_are_removed_and_sooner_above_the_limit() {
     let mut lab = Lab::new();
     by_destination(&mut lab);
     lab.clock.warp(9_999);
@@ -278,7 +278,7 @@ fn idle_flows_go_and_more_of_them_when_there_are_too_many() {
     lab.switch.set_limits(Limits { max_idle_ms: 600, ..Limits::default() });
     lab.clock.warp(599);
     assert_eq!(lab.switch.revalidate(), 0);
-    // At the limit no more are installed; above it patience is short, at twice the limit it ends.
+    // At the limit no more flows are installed; above it the idle timeout is short, and at twice the limit it is zero.
     for n in 2..=6 {
         lab.send("br-1", &[frame(1, n)]);
     }
@@ -343,13 +343,13 @@ fn a_wrong_flow_is_found_by_a_check_and_by_a_full_pass() {
     let check = |actions: &dpif::DpActions| lab.switch.check(DpPort(1), &key, entry.id, actions);
     assert!(check(&entry.actions));
     let wrong: dpif::DpActions = Arc::new([DpAction::Output(DpPort(4))]);
-    // Not what this flow does: it is another by now.
+    // These are not the flow's actions, which was replaced meanwhile.
     assert!(check(&wrong));
-    // A change that nobody was told of.
+    // A change that is not reported.
     let rule = br.collect(&crate::flow_table::Criteria { matching: to(2), ..crate::flow_table::Criteria::any() });
     br.tables()[0].rules.remove(&rule[0]);
     assert!(!check(&entry.actions));
-    // While a change waits, nothing can be told.
+    // While a change waits, the check cannot decide.
     br.flow_mod(&add(to(99), 1, vec![])).expect("adds");
     assert!(check(&entry.actions));
     changes(&lab);
@@ -362,7 +362,7 @@ fn a_wrong_flow_is_found_by_a_check_and_by_a_full_pass() {
 }
 
 #[test]
-fn flows_through_the_same_rules_share_what_they_rest_on() {
+fn flows_through_the_same_rules_share_translations() {
     let mut lab = Lab::new();
     let br = lab.bridge("br", 2);
     br.flow_mod(&add(to(2), 1, vec![output(2)])).expect("adds");
@@ -375,13 +375,13 @@ fn flows_through_the_same_rules_share_what_they_rest_on() {
 }
 
 #[test]
-fn the_thread_takes_changes_up_by_itself() {
+fn the_revalidator_thread_handles_changes() {
     let mut lab = Lab::new();
     let br = by_destination(&mut lab);
     lab.switch.start_revalidator().expect("starts");
     lab.switch.start_revalidator().expect("is there");
     br.flow_mod(&add(to(2), 10, vec![output(3)])).expect("replaces");
-    // It ends with what is waited for, or not at all.
+    // The other thread's work ends this loop.
     while lab.switch.revalidator_status().changed == 0 {
         std::thread::yield_now();
     }
@@ -398,7 +398,7 @@ async fn the_control_thread_waits_for_no_pass() {
     let client = Client::new(&br, PeerKind::Controller, Version::V13);
     lab.switch.settled().await;
     let (pass, statistics) = (lab.switch.hold_passes(), lab.switch.hold_statistics());
-    // The guards are this thread's own: whoever waited for a pass here would wait for ever.
+    // This thread holds the guards: waiting for a pass here would be a deadlock.
     let mut flow = add(to(7), 10, vec![output(3)]);
     flow.flags.send_flow_rem = true;
     let handle = |message: &Message| br.handle(&client.peer, &encode(Version::V13, 9, message), &mut Vec::new());
@@ -410,8 +410,8 @@ async fn the_control_thread_waits_for_no_pass() {
     drop((pass, statistics));
     lab.switch.settled().await;
     while br.finish_some(&client.peer) {}
-    let told = client.waiting();
-    assert!(matches!(told[..], [Message::FlowRemoved(..), Message::BarrierReply]), "{told:?}");
+    let messages = client.waiting();
+    assert!(matches!(messages[..], [Message::FlowRemoved(..), Message::BarrierReply]), "{messages:?}");
 }
 
 #[tokio::test]
@@ -429,6 +429,6 @@ async fn requests_for_statistics_share_passes() {
         request.await;
     }
     let rounds = lab.switch.revalidator_status().rounds - before;
-    // One may have begun before the last of them.
+    // One may have begun before the last request.
     assert!((1..=2).contains(&rounds), "{rounds}");
 }

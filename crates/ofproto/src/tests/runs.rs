@@ -1,4 +1,4 @@
-//! Flow modifications one behind the other, carried out together: it must be as if each had come alone.
+//! Runs of flow mods, applied together: the result must be the same as one by one.
 
 use super::monitors::{monitor, updates};
 use super::*;
@@ -9,11 +9,11 @@ use openflow::flow_mod::FlowFlags;
 use openflow::monitor::flag;
 use proptest::prelude::*;
 
-/// Flow modifications of few different kinds, so that they concern each other: some fail.
+/// Flow mods of a few kinds that affect each other; some fail.
 fn flow_mods() -> impl Strategy<Value = Vec<FlowMod>> {
     let one = (0..12u8, 0..3u8, 0..4u32, 0..3u16, 0..5u32, 0..8u8);
     prop::collection::vec(one, 1..40).prop_map(|all| {
-        // Each is of an importance of its own: it is the same flow that makes room for another.
+        // Each has an importance of its own, so that eviction is deterministic.
         let numbered = |(importance, one)| FlowMod { importance, ..flow_mod_of(one) };
         (1..).zip(all).map(numbered).collect()
     })
@@ -28,7 +28,7 @@ fn flow_mod_of((what, table, port, priority, out, flags): (u8, u8, u32, u16, u32
         _ => FlowModCommand::DeleteStrict,
     };
     let matching = if port == 0 { Match::ANY } else { in_port(port) };
-    // A group that is not there, or a port.
+    // A group that does not exist, or a port.
     let action = if out == 4 { Action::Group(7) } else { output(out + 1) };
     FlowMod {
         table_id: Some(table),
@@ -47,8 +47,8 @@ fn flow_mod_of((what, table, port, priority, out, flags): (u8, u8, u32, u16, u32
     }
 }
 
-/// A bridge whose table 1 holds three flows at most, and whose table 2 has flows make room; one who modifies, and one who
-/// watches.
+/// A bridge whose table 1 holds three flows at most, and whose table 2 evicts; a connection that modifies flows, and one that
+/// monitors them.
 fn set_up(lab: &mut Lab, name: &str) -> (Client, Client) {
     let bridge = lab.bridge(name, 4);
     let limit = |evict| TableSettings { max_flows: Some(3), evict, ..TableSettings::default() };
@@ -59,7 +59,7 @@ fn set_up(lab: &mut Lab, name: &str) -> (Client, Client) {
     (Client::new(&bridge, PeerKind::Controller, Version::V14), watcher)
 }
 
-/// All flows, and what they do.
+/// All flows, with their actions.
 fn flows(bridge: &Ofproto) -> Vec<String> {
     let rules = bridge.collect(&Criteria::any());
     let text = |r: &Arc<xlate::Rule>| {
@@ -72,7 +72,7 @@ fn flows(bridge: &Ofproto) -> Vec<String> {
 
 tally::proptest! {
     #[test]
-    fn together_they_do_what_they_do_alone(mods in flow_mods(), cut in 1..20usize) {
+    fn a_run_equals_single_flow_mods(mods in flow_mods(), cut in 1..20usize) {
         let mut lab = Lab::new();
         let (alone, watches_alone) = set_up(&mut lab, "alone");
         let (together, watches_together) = set_up(&mut lab, "together");
@@ -88,21 +88,21 @@ tally::proptest! {
                 prop_assert!(taken > 0, "none of {left:?} was taken");
                 left = &left[taken..];
             }
-            // In a run, flows that end are told of behind the errors. Which flow is the first of those that one message
-            // removes is chance.
+            // In a run, removals are reported after the errors. The order of removals by one message
+            // is arbitrary.
             let in_order = |mut lines: Vec<String>| {
                 lines.sort_unstable();
                 lines
             };
-            let told = |messages: Vec<Message>| {
+            let reported = |messages: Vec<Message>| {
                 let (errors, rest): (Vec<_>, Vec<_>) = messages.into_iter().partition(|m| matches!(m, Message::Error(_)));
                 (errors, in_order(rest.iter().map(|m| format!("{m:?}")).collect()))
             };
-            prop_assert_eq!(told(together.waiting()), told(one_by_one));
+            prop_assert_eq!(reported(together.waiting()), reported(one_by_one));
             let watched = |messages: Vec<Message>| {
-                let (told, ended): (Vec<_>, Vec<_>) =
+                let (flow_updates, ended): (Vec<_>, Vec<_>) =
                     messages.into_iter().partition(|m| matches!(m, Message::StatsReply { .. }));
-                let updates = updates(told).iter().map(|update| format!("{update:?}")).collect();
+                let updates = updates(flow_updates).iter().map(|update| format!("{update:?}")).collect();
                 (in_order(updates), in_order(ended.iter().map(|m| format!("{m:?}")).collect()))
             };
             prop_assert_eq!(watched(watches_together.waiting()), watched(watches_alone.waiting()));
@@ -116,7 +116,7 @@ tally::proptest! {
 }
 
 #[test]
-fn what_else_comes_ends_a_run() {
+fn other_messages_end_a_run() {
     let mut lab = Lab::new();
     let bridge = lab.bridge("br", 2);
     let client = Client::new(&bridge, PeerKind::Controller, Version::V14);
@@ -125,7 +125,7 @@ fn what_else_comes_ends_a_run() {
     let take = |from: usize| bridge.handle_run(&client.peer, messages[from..].iter().map(Vec::as_slice));
     assert_eq!([take(0), take(2), take(3)], [2, 0, 1]);
     assert_eq!(bridge.n_flows(), 3);
-    // One that cannot be read, and one of another version, are for who answers them.
+    // A malformed message and one of another version end the run; the ordinary path answers them.
     let mut torn = messages[0].clone();
     torn[25] = 99;
     let other = encode(Version::V13, 9, &fm(4));
@@ -134,7 +134,7 @@ fn what_else_comes_ends_a_run() {
         assert_eq!(bridge.handle_run(&client.peer, run.into_iter()), 1);
         assert_eq!(bridge.handle_run(&client.peer, run[1..].iter().copied()), 0);
     }
-    // So are those of one who may not.
+    // So do those of a secondary controller.
     client.peer.demote(None);
     client.peer.state.lock().role = openflow::role::Role::Secondary;
     assert_eq!(take(0), 0);
@@ -142,7 +142,7 @@ fn what_else_comes_ends_a_run() {
 }
 
 #[test]
-fn an_attempt_that_fails_leaves_nothing() {
+fn a_failed_attempt_is_undone() {
     let mut lab = Lab::new();
     let bridge = lab.bridge("br", 2);
     let first = add(in_port(1), 1, vec![output(1)]);
@@ -155,7 +155,7 @@ fn an_attempt_that_fails_leaves_nothing() {
                     t.flow_mod(&add(in_port(1), 1, vec![output(2)]))?;
                     t.flow_mod(&add(in_port(2), 1, vec![output(2)]))?;
                     if placed {
-                        // To look at the table puts into it what waits.
+                        // Reading the table inserts the waiting rules.
                         t.flow_mod(&command(FlowModCommand::Modify, in_port(2)))?;
                     }
                     Err::<(), _>(OfpError::FmfcUnknown)
@@ -173,7 +173,7 @@ fn an_attempt_that_fails_leaves_nothing() {
 }
 
 #[test]
-fn those_for_bundles_are_read_together_too() {
+fn flow_mods_in_bundles_form_runs_too() {
     let mut lab = Lab::new();
     let bridge = lab.bridge("br", 2);
     let client = Client::new(&bridge, PeerKind::Controller, Version::V14);
@@ -185,7 +185,7 @@ fn those_for_bundles_are_read_together_too() {
     let messages = messages.map(|m| encode(Version::V14, 9, &m));
     let take = |from: usize| bridge.handle_run(&client.peer, messages[from..].iter().map(Vec::as_slice));
     client.send(&end(BundleStep::Open));
-    // Neither what may not be in a bundle nor what is in none belongs to a run of those that are.
+    // A run in a bundle includes neither messages that bundles refuse nor messages outside of the bundle.
     assert_eq!([take(0), take(2), take(3), take(4)], [2, 0, 1, 1]);
     assert_eq!(bridge.n_flows(), 1);
     client.send(&end(BundleStep::Close));
@@ -194,7 +194,7 @@ fn those_for_bundles_are_read_together_too() {
 }
 
 #[test]
-fn what_a_connection_keeps_does_not_grow_with_what_it_was_sent() {
+fn the_memory_of_a_connection_does_not_grow_with_its_input() {
     let mut lab = Lab::new();
     let bridge = lab.bridge("br", 2);
     let client = Client::new(&bridge, PeerKind::Controller, Version::V14);

@@ -1,10 +1,10 @@
-//! Revalidation on several threads against the same on one.
+//! Compares revalidation on several threads with revalidation on one.
 
 use super::*;
 use crate::Extent;
 use proptest::prelude::*;
 
-/// Something that happens to a switch.
+/// An event of a switch.
 #[derive(Clone, Debug)]
 enum Step {
     Add {
@@ -47,7 +47,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What can be seen of a switch: datapath flows, flow statistics, messages and packets that came out.
+/// The visible state of a switch: datapath flows, flow statistics, messages and packets sent.
 #[derive(PartialEq, Debug, Default)]
 struct Seen {
     flows: Vec<String>,
@@ -78,7 +78,7 @@ fn run(steps: &[Step], megaflows: bool, n_threads: usize) -> Vec<Seen> {
         let mut seen = Seen::default();
         match *step {
             Step::Add { src, dst, priority, to, idle } => {
-                // Which of two overlapping rules of one priority is found is undefined: there are none.
+                // The choice between overlapping rules of one priority is undefined: there are none.
                 let priority = 4 * priority + 2 * u16::from(src.is_some()) + u16::from(dst.is_some());
                 let actions = if to == 0 { vec![normal()] } else { vec![output(to)] };
                 let flags = openflow::flow_mod::FlowFlags { send_flow_rem: true, ..Default::default() };
@@ -102,7 +102,7 @@ fn run(steps: &[Step], megaflows: bool, n_threads: usize) -> Vec<Seen> {
         for flow in dpif::Dpif::flow_dump(&*lab.dp) {
             let fresh = lab.switch.translate_now(&flow.key).finish();
             assert_eq!(fresh.actions, flow.actions[..], "{:?}: no flow outlives a change", flow.key);
-            // How closely a megaflow matches depends on the order of look-ups, which is random.
+            // The match of a megaflow depends on the order of look-ups, which is random.
             if !megaflows {
                 seen.flows.push(format!("{:?} {:?}", flow.key, flow.actions));
             }
@@ -110,7 +110,7 @@ fn run(steps: &[Step], megaflows: bool, n_threads: usize) -> Vec<Seen> {
         seen.flows.sort_unstable();
         seen.counts = asking.counts();
         seen.messages = c.waiting().iter().map(|m| format!("{m:?}")).collect();
-        // Of one deletion, the order means nothing.
+        // The order of removals by one deletion is arbitrary.
         seen.messages.sort_unstable();
         seen.sent = (1..4).map(|n| lab.received(&format!("br-{n}")).len()).collect();
         let status = lab.switch.revalidator_status();
@@ -125,7 +125,7 @@ tally::proptest! {
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
     /// The same flows are cached and removed, rules count the same packets, and controllers get the same messages.
     #[test]
-    fn several_threads_revalidate_as_one_does(steps in proptest::collection::vec(step(), 1..30), megaflows: bool) {
+    fn several_threads_revalidate_like_one(steps in proptest::collection::vec(step(), 1..30), megaflows: bool) {
         let (one, several) = (run(&steps, megaflows, 1), run(&steps, megaflows, 4));
         for (at, (one, several)) in one.iter().zip(&several).enumerate() {
             prop_assert_eq!(one, several, "after step {} of {:?}", at, steps);
@@ -134,8 +134,8 @@ tally::proptest! {
     }
 }
 
-/// Changes, statistics and misses at the same time, with as many threads as there can be; no flow outlives a change that
-/// concerns it, and every packet is counted once.
+/// Changes, statistics and misses at the same time, with the maximum number of threads; no flow outlives a change that
+/// affects it, and every packet is counted once.
 #[test]
 fn passes_of_several_threads_lose_nothing() {
     const ROUNDS: u64 = 30;
@@ -179,7 +179,7 @@ fn passes_of_several_threads_lose_nothing() {
 }
 
 #[test]
-fn workers_come_and_go_as_they_are_set() {
+fn the_number_of_workers_can_change() {
     let lab = Lab::new();
     for n in [4, 1, 3, 100, 2] {
         lab.switch.set_revalidator_threads(n).expect("threads start");

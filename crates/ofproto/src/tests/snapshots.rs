@@ -1,4 +1,4 @@
-//! Snapshots: a change of one bridge makes a new snapshot of that bridge, and of no other.
+//! A change of one bridge builds a new snapshot of that bridge, and of no other.
 
 use super::*;
 use base::DpPort;

@@ -1,4 +1,4 @@
-//! Counts equal the packets sent, whatever happens to the flows meanwhile.
+//! Counters equal the packets sent, whatever happens to the flows meanwhile.
 
 use super::*;
 use dpif::Dpif;
@@ -15,7 +15,7 @@ fn counts_survive_changes_and_purges() {
     c.flow_mod(add(in_port(3), 3, vec![output(2)]));
     lab.send("br-1", &vec![frame(1, 2); 100]);
     assert_eq!(c.counts(), [(1, 100, 6000), (3, 0, 0)]);
-    // Changed, purged, changed again, with packets in between that nobody has asked about.
+    // The flow is changed, purged, changed again, with packets in between that no statistics pass has counted.
     lab.send("br-1", &vec![frame(1, 2); 100]);
     let modify = FlowMod { actions: vec![output(3)], ..command(FlowModCommand::Modify, in_port(1)) };
     c.flow_mod(FlowMod { table_id: Some(0), ..modify });
@@ -26,7 +26,7 @@ fn counts_survive_changes_and_purges() {
     c.flow_mod(add(in_port(1), 1, vec![output(2)]));
     lab.send("br-1", &vec![frame(1, 2); 100]);
     assert_eq!(c.counts(), [(1, 500, 30_000), (3, 0, 0)]);
-    // OpenFlow 1.0 counts anew, also what the datapath has not told of yet.
+    // OpenFlow 1.0 resets the counters, including packets that the datapath has not reported yet.
     lab.send("br-1", &vec![frame(1, 2); 100]);
     let old = Client::new(&br, PeerKind::Service, Version::V10);
     old.flow_mod(FlowMod { table_id: None, ..add(in_port(1), 1, vec![output(2)]) });
@@ -38,8 +38,8 @@ fn counts_survive_changes_and_purges() {
 }
 
 #[test]
-fn two_at_once_count_nothing_twice() {
-    // The handles of a flow that two callers dump at different moments: the older dump comes last.
+fn concurrent_dumps_count_nothing_twice() {
+    // Two callers dump a flow at different times, and the older dump is pushed last.
     let mut lab = Lab::new();
     let br = lab.bridge("br", 2);
     br.flow_mod(&add(Match::ANY, 1, vec![output(2)])).expect("adds");
@@ -65,25 +65,25 @@ fn stations_are_learned_move_and_age() {
     let at = |vlan| br.macs().read().lookup(vlan, MAC_A);
     lab.send("br-1", &vec![frame(1, 2); 3]);
     assert_eq!(at(0), Some(PortNo(1)));
-    // The second station is unknown, and flooded to; its answer is not.
+    // The second station is unknown, so that the packet is flooded; its reply is not.
     assert_eq!((lab.received("br-2").len(), lab.received("br-3").len()), (3, 3));
     lab.send("br-2", &[frame(2, 1)]);
     assert_eq!((lab.received("br-1").len(), lab.received("br-3").len()), (1, 0));
     lab.send("br-1", &vec![frame(1, 2); 3]);
     assert_eq!((lab.received("br-2").len(), lab.received("br-3").len()), (3, 0));
-    // It moves. What the datapath still has to tell of its old place does not move it back.
+    // The station moves. Packets at its old port that the datapath reports later do not move it back.
     lab.clock.warp(10);
     lab.send("br-3", &[frame(1, 2)]);
     assert_eq!(at(0), Some(PortNo(3)));
     let generation = lab.switch.generation();
     lab.switch.revalidate();
     assert_eq!((at(0), lab.switch.generation()), (Some(PortNo(3)), generation));
-    // A flush is one, too.
+    // A flush is a change, too.
     lab.send("br-3", &vec![frame(1, 2); 5]);
     br.flush_macs();
     lab.switch.revalidate();
     assert!(br.macs().read().is_empty());
-    // Traffic through the cache keeps an entry; silence ends it.
+    // Traffic through the cache keeps an entry; without it the entry expires.
     for _ in 0..100 {
         lab.send("br-3", &[frame(1, 2)]);
         lab.clock.warp(5000);
@@ -116,7 +116,7 @@ fn patch_ports_count_both_ways_and_lose_nothing() {
 }
 
 #[test]
-fn a_failed_translation_is_remembered() {
+fn a_failed_translation_is_cached() {
     let mut lab = Lab::new();
     let br = lab.bridge("br", 2);
     let again = Action::Resubmit { in_port: None, table: Some(0) };
@@ -127,7 +127,7 @@ fn a_failed_translation_is_remembered() {
 }
 
 #[test]
-fn twenty_thousand_flows_come_in_parts() {
+fn twenty_thousand_flows_are_sent_in_parts() {
     let mut lab = Lab::new();
     let br = lab.bridge("br", 1);
     for n in 0..20_000u32 {

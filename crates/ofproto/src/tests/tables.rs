@@ -1,4 +1,4 @@
-//! Tables: limits and eviction, vacancies, names, and what misses do.
+//! Tables: limits and eviction, vacancies, names, and table misses.
 
 use super::*;
 use crate::TableSettings;
@@ -15,7 +15,7 @@ fn limit(max_flows: u32, evict: bool, groups: Vec<Subfield>) -> BTreeMap<u8, Tab
     BTreeMap::from([(0, TableSettings { max_flows: Some(max_flows), evict, groups, ..TableSettings::default() })])
 }
 
-/// A flow of this priority for packets from `port` that expires, if `hard` is not 0.
+/// A flow with this priority for packets from `port`, with a hard timeout if `hard` is not 0.
 fn expiring(port: u32, priority: u16, hard: u16, importance: u16) -> FlowMod {
     let flags = FlowFlags { send_flow_rem: true, ..FlowFlags::default() };
     FlowMod { hard_timeout: hard, importance, flags, ..add(in_port(port), priority, vec![]) }
@@ -45,11 +45,11 @@ fn a_full_table_refuses_flows() {
     assert_eq!(error_of(&c.flow_mod(expiring(1, 1, 10, 0))), None);
     assert_eq!(error_of(&c.flow_mod(expiring(1, 2, 10, 0))), None);
     assert_eq!(error_of(&c.flow_mod(expiring(1, 3, 10, 0))), Some(OfpError::FmfcTableFull));
-    // What takes another's place finds room, and so do other tables' flows.
+    // A replacement has room, and so have flows of other tables.
     assert_eq!(error_of(&c.flow_mod(expiring(1, 2, 20, 0))), None);
     assert_eq!(error_of(&c.flow_mod(FlowMod { table_id: Some(1), ..expiring(1, 3, 10, 0) })), None);
     assert_eq!(priorities(&br), [1, 2, 3]);
-    // A deletion makes room in the same change; without it, nothing of the change stays.
+    // A deletion makes room in the same transaction; without it, the whole transaction fails.
     let full = br.transaction(|t| t.flow_mod(&expiring(1, 4, 0, 0)).and_then(|()| t.flow_mod(&expiring(1, 5, 0, 0))));
     assert_eq!(full.map(|_| ()), Err(OfpError::FmfcTableFull));
     let gone = FlowMod { table_id: Some(0), ..command(FlowModCommand::Delete, Match::ANY) };
@@ -61,7 +61,7 @@ fn a_full_table_refuses_flows() {
 }
 
 #[test]
-fn flows_make_room_by_group_importance_and_end() {
+fn eviction_selects_by_group_importance_and_expiry() {
     let mut lab = Lab::new();
     let br = lab.bridge("br", 3);
     let c = Client::new(&br, PeerKind::Controller, Version::V14);
@@ -75,22 +75,22 @@ fn flows_make_room_by_group_importance_and_end() {
         [Message::FlowRemoved(_, r)] if r.reason == FlowRemovedReason::Eviction => r.priority,
         other => panic!("{other:?}"),
     };
-    // Of port 2, which has most of those that expire, the less important one.
+    // Port 2 has the largest group of flows with a timeout: its less important flow is evicted.
     assert_eq!(evicted(expiring(3, 6, 20, 0)), 3);
-    // Now of port 3, the one that expires first, then the other one, which is less important than that of port 2.
+    // Then of port 3, the flow that expires first, and then the other one, which is less important than that of port 2.
     assert_eq!(evicted(expiring(2, 7, 50, 1)), 5);
     assert_eq!(evicted(expiring(1, 8, 0, 9)), 7);
     assert_eq!(evicted(expiring(1, 9, 0, 9)), 6);
     assert_eq!(evicted(expiring(1, 10, 0, 9)), 4);
-    // Those that never expire stay.
+    // Flows without a timeout stay.
     assert_eq!(error_of(&c.flow_mod(expiring(1, 11, 0, 9))), Some(OfpError::FmfcTableFull));
     assert_eq!(priorities(&br), [1, 2, 8, 9, 10]);
-    // Before OpenFlow 1.4 there is no such reason.
+    // Before OpenFlow 1.4 this reason does not exist.
     assert!(old.waiting().is_empty());
 }
 
 #[test]
-fn packets_put_the_end_of_a_flow_off() {
+fn packets_put_off_the_expiry_of_a_flow() {
     let mut lab = Lab::new();
     let br = lab.bridge("br", 2);
     let c = Client::new(&br, PeerKind::Controller, Version::V15);
@@ -101,7 +101,7 @@ fn packets_put_the_end_of_a_flow_off() {
     lab.clock.warp(2000);
     c.flow_mod(idle(2, 2));
     c.flow_mod(add(in_port(9), 3, vec![]));
-    // The older one was to go.
+    // The older flow was next.
     assert_eq!(priorities(&br), [2, 3]);
     c.flow_mod(command(FlowModCommand::Delete, Match::ANY));
     c.flow_mod(idle(1, 1));
@@ -111,19 +111,19 @@ fn packets_put_the_end_of_a_flow_off() {
     lab.switch.revalidate();
     c.flow_mod(add(in_port(9), 3, vec![]));
     assert_eq!(priorities(&br), [1, 3]);
-    // A smaller table has flows go at once; those that never expire stay.
+    // A smaller limit evicts flows at once; those without a timeout stay.
     br.configure_tables(&limit(0, false, vec![]));
     assert_eq!(priorities(&br), [3]);
 }
 
 tally::proptest! {
-    /// The order that is kept gives what looking at all flows does.
+    /// The maintained order equals that of a scan of all flows.
     #[test]
-    fn evicted_as_the_text_says(flows in prop::collection::vec((0..3u32, 0..3u16, 0..4u16, 0..2u16), 1..60)) {
+    fn eviction_follows_the_documentation(flows in prop::collection::vec((0..3u32, 0..3u16, 0..4u16, 0..2u16), 1..60)) {
         let mut lab = Lab::new();
         let br = lab.bridge("br", 1);
         br.configure_tables(&limit(8, true, vec![Subfield { field: Field::InPortOxm, offset: 0, n_bits: 2 }]));
-        // Priority, group, importance and end of those that are there.
+        // Priority, group, importance and expiry of the flows in the table.
         let mut there: Vec<(u16, u32, u16, u16)> = Vec::new();
         for (n, (port, importance, hard, replaces)) in (1..).zip(flows) {
             let (n, hard) = if replaces == 1 && n > 1 { (n - 1, hard * 7) } else { (n, hard * 7) };
@@ -161,7 +161,7 @@ tally::proptest! {
 }
 
 #[test]
-fn vacancies_are_told_once_each_way() {
+fn vacancy_events_are_sent_once_in_each_direction() {
     let mut lab = Lab::new();
     let br = lab.bridge("br", 1);
     let c = Client::new(&br, PeerKind::Controller, Version::V14);
@@ -185,10 +185,10 @@ fn vacancies_are_told_once_each_way() {
     };
     (1..=8).for_each(|n| assert_eq!(fill(n), None, "{n}"));
     assert_eq!((fill(9), fill(10)), (down(10), None));
-    // Not before the table is as empty again as was said, and once.
+    // The event comes when the vacancy rises above the threshold, and once.
     (1..=8).for_each(|n| assert_eq!(drain(n), None, "{n}"));
     assert_eq!((fill(1), drain(1), drain(9), drain(10)), (None, None, up(90), None));
-    // What is told anyway does not begin anew when it is asked for again, but when it is no more.
+    // Enabling events again does not repeat an event, unless they were disabled in between.
     (1..=9).for_each(|n| _ = fill(n));
     assert!(c.send(&table_mod(bits::VACANCY_EVENTS, Some((20, 80)))).is_empty());
     let StatsReply::TableDesc(descs) = c.ask(StatsRequest::TableDesc) else { panic!("tables") };
@@ -200,7 +200,7 @@ fn vacancies_are_told_once_each_way() {
 }
 
 #[test]
-fn changes_of_tables_that_are_refused() {
+fn invalid_table_mods_are_refused() {
     let mut lab = Lab::new();
     let br = lab.bridge("br", 1);
     let c = Client::new(&br, PeerKind::Controller, Version::V14);
@@ -219,7 +219,7 @@ fn changes_of_tables_that_are_refused() {
 fn misses_of_openflow_1_1_and_1_2() {
     let mut lab = Lab::new();
     let br = lab.bridge("br", 2);
-    // One that is no reason for misses to go to controllers, and hears of them.
+    // A controller whose version does not send misses to controllers by default, and that receives them.
     let c = Client::new(&br, PeerKind::Controller, Version::V13);
     let old = Client::new(&br, PeerKind::Service, Version::V12);
     let miss = |config| {
@@ -232,20 +232,20 @@ fn misses_of_openflow_1_1_and_1_2() {
     lab.send("br-1", &[frame(1, 2)]);
     assert!(c.waiting().is_empty());
     assert_eq!((miss(0), miss(2), miss(0)), ((1, 0), (0, 0), (1, 0)));
-    // On to table 1, where nobody said what a miss does, and to table 2 once that is said.
+    // The packet continues in table 1, whose miss is not configured, and in table 2 once it is.
     assert_eq!(miss(1), (0, 0));
     let all = TableMod { table_id: 255, config: 1, properties: TableProperties::default() };
     assert!(old.send(&Message::TableMod(all)).is_empty());
     lab.send("br-1", &[frame(1, 2)]);
     assert_eq!((c.waiting().len(), lab.received("br-2").len()), (0, 1));
     let StatsReply::Table(tables) = old.ask(StatsRequest::Table) else { panic!("tables") };
-    let config = |n: usize| tables[n].abilities.as_ref().expect("told").config;
+    let config = |n: usize| tables[n].abilities.as_ref().expect("messages").config;
     assert_eq!((tables.len(), config(0), config(253)), (254, 1, 1));
     assert_eq!((tables[1].lookup_count, tables[1].matched_count, tables[2].matched_count), (2, 0, 1));
 }
 
 #[test]
-fn names_by_database_and_by_controllers() {
+fn names_set_by_database_and_controllers() {
     let mut lab = Lab::new();
     let br = lab.bridge("br", 1);
     let c = Client::new(&br, PeerKind::Controller, Version::V15);
@@ -273,7 +273,7 @@ fn names_by_database_and_by_controllers() {
     assert_eq!(change(3, "", 4, 1_000_000), Some(OfpError::TffcBadCommand));
     assert_eq!(change(255, "", 1, 1_000_000), Some(OfpError::TffcBadTable));
     assert_eq!(names(&c), [(1, "one".into()), (2, "two".into())]);
-    // The database's name goes with its row, and takes another's place for good.
+    // The database's name is removed with its row, and permanently replaces one of a controller.
     br.configure_tables(&BTreeMap::from([(2, named("zwei"))]));
     assert_eq!(names(&c), [(2, "zwei".into())]);
     br.configure_tables(&BTreeMap::from([(2, named(&"x".repeat(50)))]));
@@ -281,7 +281,7 @@ fn names_by_database_and_by_controllers() {
     assert_eq!(change(2, &"x".repeat(31), 1, 1_000_000), None);
     br.configure_tables(&BTreeMap::new());
     assert_eq!((names(&c), change(2, "two", 1, 1_000_000)), (vec![], None));
-    // Before OpenFlow 1.5 only all tables at once, in as many messages as that takes.
+    // Before OpenFlow 1.5 a request is for all tables, in as many messages as necessary.
     let older = Client::new(&br, PeerKind::Controller, Version::V13);
     let mut tables = all(&older);
     tables[7].name = "seven".into();
@@ -296,13 +296,13 @@ fn names_by_database_and_by_controllers() {
     assert_eq!(names(&c), [(2, "two".into()), (7, "seven".into())]);
     assert!(part(0..1, true).is_empty() && part(0..1, true).is_empty());
     assert_eq!(error_of(&part(1..2, false)), Some(OfpError::NxtffcDupTable));
-    // What is missing is not waited for for ever; requests of other kinds are whole, or not for this switch.
+    // The wait for a missing part has a limit; requests of other types must be complete, or are not supported.
     assert!(part(0..1, true).is_empty());
     assert_eq!(
         error_of(&older.send(&Message::StatsRequest { more: false, body: StatsRequest::Desc })),
         Some(OfpError::BrcBadStat)
     );
-    // The time limit is from one part to the next, however long the whole request takes.
+    // The limit is for the time between parts, however long the whole request takes.
     for n in 0..4 {
         assert!(part(n..n + 1, true).is_empty());
         lab.clock.warp(999);
@@ -332,7 +332,7 @@ fn fragments() {
     to_port_7.set(Field::IpProto, 17);
     to_port_7.set(Field::UdpDst, 7);
     assert_eq!(error_of(&c.flow_mod(add(to_port_7, 5, vec![output(2)]))), None);
-    // Whole, the first part, and a later one, with what looks like a port behind its header.
+    // A whole packet, a first fragment, and a later one, with bytes that look like ports behind its header.
     let frames = [0, 0x2000, 0x2001, 5].map(|flags_offset: u16| {
         let mut frame = frame(1, 2);
         frame.truncate(14);
@@ -345,7 +345,7 @@ fn fragments() {
     });
     let sent = |lab: &Lab| {
         lab.send("br-1", &frames);
-        // What was remembered of the mode before does not count any more.
+        // Cached flows of the previous mode do not apply any more.
         lab.send("br-1", &frames);
         lab.received("br-2").len()
     };
@@ -355,7 +355,7 @@ fn fragments() {
     let dropped =
         |lab: &Lab| lab.dp.drops().iter().find(|(r, _)| *r == base::DropReason::Fragment).map_or(0, |(_, n)| *n);
     assert_eq!(dropped(&lab), 6);
-    // Who asks for what is not done finds out by asking.
+    // The configuration reply shows that an unsupported mode was not set.
     assert_eq!((set(FragHandling::Reassemble), sent(&lab)), ((FragHandling::Drop, 7), 2));
     let mut all = Match::ANY;
     all.set(Field::EthType, 0x800);
@@ -365,7 +365,7 @@ fn fragments() {
 }
 
 #[test]
-fn flows_that_make_room_for_learned_ones_are_told_of() {
+fn evictions_for_learned_flows_are_reported() {
     let mut lab = Lab::new();
     let br = lab.bridge("br", 1);
     let c = Client::new(&br, PeerKind::Controller, Version::V14);
@@ -379,8 +379,8 @@ fn flows_that_make_room_for_learned_ones_are_told_of() {
     br.configure_tables(&limit(2, true, vec![]));
     assert!(c.flow_mod(expiring(3, 1, 10, 0)).is_empty());
     lab.send("br-1", &[frame(1, 2)]);
-    let told = c.waiting();
-    let [Message::FlowRemoved(_, gone)] = &told[..] else { panic!("{told:?}") };
+    let messages = c.waiting();
+    let [Message::FlowRemoved(_, gone)] = &messages[..] else { panic!("{messages:?}") };
     assert_eq!((gone.priority, gone.reason), (1, FlowRemovedReason::Eviction));
     assert_eq!(priorities(&br), [1, 7, 9]);
 }

@@ -1,4 +1,4 @@
-//! Tunnel options: what may be mapped and when, and flows that match on them.
+//! Tunnel options: the mapping and its changes, and flows that match on options.
 
 use super::*;
 use flow::text::{match_to_string, parse_match};
@@ -18,11 +18,11 @@ fn acting(text: &str) -> Vec<Action> {
     parse_actions(text, &flow::NoNames).expect("actions")
 }
 
-/// What flows match, by priority.
+/// The matches of flows, by priority.
 fn matches(c: &Client) -> Vec<(u16, String, u64)> {
     let StatsReply::Flow(flows) = c.ask(StatsRequest::Flow(Default::default())) else { panic!("flows") };
-    let told = |m: &Match| match_to_string(m, &flow::NoNames);
-    let mut all: Vec<_> = flows.iter().map(|f| (f.priority, told(&f.matching), f.packet_count)).collect();
+    let text = |m: &Match| match_to_string(m, &flow::NoNames);
+    let mut all: Vec<_> = flows.iter().map(|f| (f.priority, text(&f.matching), f.packet_count)).collect();
     all.sort_unstable();
     all
 }
@@ -31,7 +31,7 @@ const FIRST: &str = "{class=0xffff,type=0,len=4}->tun_metadata0";
 const SECOND: &str = "{class=0xffff,type=1,len=16}->tun_metadata1";
 
 #[test]
-fn flows_use_what_is_mapped() {
+fn flows_match_mapped_options() {
     let mut lab = Lab::new();
     let br = lab.bridge("br", 2);
     let c = Client::new(&br, PeerKind::Controller, Version::V13);
@@ -47,7 +47,7 @@ fn flows_use_what_is_mapped() {
         assert_eq!(flow(priority, m, vec![output(2)]), None, "{m}");
     }
     assert_eq!(flow(6, "tun_metadata0=0x123456789a", vec![output(2)]), Some(OfpError::BmcBadLen));
-    // An option that a packet does not have is not one of zeros.
+    // An absent option differs from one of zeros.
     lab.send("br-1", &[frame(1, 2), frame(1, 2)]);
     assert_eq!(lab.received("br-2").len(), 2);
     let expected = [
@@ -57,10 +57,10 @@ fn flows_use_what_is_mapped() {
         (9, "tun_metadata0=0x5".to_owned(), 0),
     ];
     assert_eq!(matches(&c), expected);
-    // What a flow uses stays mapped.
+    // An option that a flow uses stays mapped.
     assert_eq!(change(TlvCommand::Delete, FIRST), Some(OfpError::NxttmfcInvalidTlvDel));
     assert_eq!(change(TlvCommand::Clear, ""), Some(OfpError::NxttmfcInvalidTlvDel));
-    // Flows are chosen by their options.
+    // Flows are selected by their options.
     assert_eq!(error_of(&c.flow_mod(command(FlowModCommand::Delete, matching("tun_metadata0=0x1/0x1")))), None);
     assert_eq!(matches(&c).len(), 3);
     assert_eq!(error_of(&c.flow_mod(command(FlowModCommand::Delete, Match::ANY))), None);
@@ -69,7 +69,7 @@ fn flows_use_what_is_mapped() {
     assert!(reply.maps.is_empty());
 }
 
-/// Options of packets on their way to a controller, and what comes after their actions.
+/// Options of packets for a controller, and packets after actions on options.
 #[test]
 fn actions_write_options() {
     let mut lab = Lab::new();
@@ -77,7 +77,7 @@ fn actions_write_options() {
     let c = Client::new(&br, PeerKind::Controller, Version::V15);
     assert_eq!(error_of(&c.send(&tlvs(TlvCommand::Add, &format!("{FIRST},{SECOND}")))), None);
     let flow = |m: &str, priority, actions: &str| error_of(&c.flow_mod(add(matching(m), priority, acting(actions))));
-    // Whether a packet has an option is not whether it is zero.
+    // A packet's option may be present and zero.
     let first =
         "set_field:5->tun_metadata0,set_field:0->tun_metadata1,resubmit(,1),delete_field:tun_metadata0,resubmit(,1)";
     assert_eq!(flow("", 5, first), None);
@@ -94,11 +94,11 @@ fn actions_write_options() {
     }
     lab.send("br-1", &[frame(1, 2)]);
     assert_eq!(lab.received("br-2").len(), 1, "the second look-up finds what the first has written");
-    let told = c.waiting();
-    let Some(Message::PacketIn(_, packet)) = told.first() else { panic!("a packet-in, not {told:?}") };
+    let messages = c.waiting();
+    let Some(Message::PacketIn(_, packet)) = messages.first() else { panic!("a packet-in, not {messages:?}") };
     let metadata = match_to_string(&packet.metadata, &flow::NoNames);
     assert_eq!(metadata, format!("tun_metadata0=0x5,tun_metadata1=0x7{},in_port=1", "0".repeat(25)));
-    // What was learned is as a flow that a controller adds.
+    // A learned flow is like one that a controller adds.
     let StatsReply::Flow(flows) = c.ask(StatsRequest::Flow(Default::default())) else { panic!("flows") };
     let learned = flows.iter().find(|f| f.table_id == 2).expect("it was learned");
     assert_eq!(match_to_string(&learned.matching, &flow::NoNames), "tun_metadata0=0x5");
@@ -125,7 +125,7 @@ fn packet_outs_have_options() {
 }
 
 #[test]
-fn actions_on_what_is_not_there_are_refused() {
+fn actions_on_unmapped_options_are_refused() {
     let mut lab = Lab::new();
     let br = lab.bridge("br", 2);
     let c = Client::new(&br, PeerKind::Controller, Version::V15);
@@ -153,12 +153,12 @@ fn actions_on_what_is_not_there_are_refused() {
     let learn = |n| add(Match::ANY, 5, acting(&format!("learn(table=1,tun_metadata{n}[0..3]=reg0[0..3])")));
     assert_eq!(error_of(&c.flow_mod(learn(1))), Some(OfpError::NxfmfcInvalidTlvField));
     assert_eq!(error_of(&c.flow_mod(learn(0))), None);
-    // What actions name is in use.
+    // Actions use the options that they name.
     assert_eq!(error_of(&c.send(&tlvs(TlvCommand::Clear, ""))), Some(OfpError::NxttmfcInvalidTlvDel));
 }
 
 #[test]
-fn monitors_go_by_options_and_tell_them() {
+fn monitors_filter_and_report_options() {
     use openflow::monitor::{FlowMonitorRequest, FlowUpdate, MonitorCommand, flag};
     let mut lab = Lab::new();
     let br = lab.bridge("br", 2);
@@ -182,8 +182,10 @@ fn monitors_go_by_options_and_tell_them() {
     assert!(matches!(watch("tun_metadata0=5")[..], [Message::StatsReply { .. }]));
     assert_eq!(c.flow_mod(add(matching("tun_metadata0=4"), 4, vec![])), []);
     assert_eq!(c.flow_mod(add(matching(""), 3, vec![])), []);
-    let told = c.flow_mod(add(matching("tun_metadata0=5"), 5, vec![]));
-    let [Message::StatsReply { body: StatsReply::FlowMonitor(told), .. }] = &told[..] else { panic!("{told:?}") };
-    let [FlowUpdate::Flow(flow)] = &told[..] else { panic!("{told:?}") };
+    let messages = c.flow_mod(add(matching("tun_metadata0=5"), 5, vec![]));
+    let [Message::StatsReply { body: StatsReply::FlowMonitor(messages), .. }] = &messages[..] else {
+        panic!("{messages:?}")
+    };
+    let [FlowUpdate::Flow(flow)] = &messages[..] else { panic!("{messages:?}") };
     assert_eq!(match_to_string(&flow.matching, &flow::NoNames), "tun_metadata0=0x5");
 }

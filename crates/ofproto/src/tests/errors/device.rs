@@ -1,13 +1,13 @@
-//! A port's device that refuses to be set up or down, and is as it is in all else.
+//! A device that refuses to be set up or down, and passes everything else to the device that it wraps.
 
 use base::MacAddr;
 use netdev::{Changes, LinkStatus, Netdev, NetdevError, NetdevStats, Rx, Tx};
 use std::sync::Arc;
 
 #[derive(Debug)]
-pub(super) struct Stubborn(pub(super) Arc<dyn Netdev>);
+pub(super) struct FailingDevice(pub(super) Arc<dyn Netdev>);
 
-impl Netdev for Stubborn {
+impl Netdev for FailingDevice {
     fn set_up(&self, _up: bool) -> Result<(), NetdevError> {
         Err(NetdevError::Unsupported { name: self.name().into(), kind: self.kind(), operation: "be set up or down" })
     }

@@ -1,7 +1,7 @@
-//! Every error that there is, in every version: what provokes it, or why nothing does (`cases.txt`).
+//! Every error in every version: what causes it, or why nothing does (`cases.txt`).
 //!
-//! Each case is played on a connection of its own to a switch of its own; what is answered is held against the table, and
-//! what the switch is like is the same before and after. The table of docs/openflow.md is made from the same cases:
+//! Each case runs on a connection of its own to a switch of its own; the test compares the answers with the table, and
+//! the state of the switch before and after. The table of docs/openflow.md is generated from the same cases:
 //! `UPDATE_DOCS=1 cargo test -p ofproto --lib errors` writes it.
 
 mod device;
@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
 
-/// What all connections see of a bridge, and what only this one does.
+/// The state of a bridge that all connections see, and the state of this connection.
 pub(super) fn state_of(bridge: &Arc<Ofproto>, peer: &Peer) -> Vec<u8> {
     let onlooker = Client::new(bridge, PeerKind::Service, Version::V15);
     let mut all = format!("{:?} {:?}", peer.state.lock(), bridge.table_configs).into_bytes();
@@ -55,12 +55,12 @@ pub(super) fn errors_in(messages: &[Vec<u8>]) -> Vec<(u32, ErrorNumber)> {
     messages.iter().filter(|message| message[1] == 1).map(|message| (xid(message), number(message))).collect()
 }
 
-/// What an error's number is called in a version.
+/// The name of an error's number in a version.
 fn name(version: Version, number: ErrorNumber) -> String {
     OfpError::from_number(version, number).map_or_else(|| format!("{number:?}"), |error| error.to_string())
 }
 
-/// Plays a case. What was answered to its last message, and whether that changed anything.
+/// Runs a case. Returns the answer to its last message, and whether that changed anything.
 fn play(lines: &[String], version: Version) -> Result<ErrorNumber, String> {
     let mut lab = Lab::new();
     let bridge = lab.bridge("br", 2);
@@ -89,13 +89,13 @@ fn play(lines: &[String], version: Version) -> Result<ErrorNumber, String> {
     }
     match errors[..] {
         [] => Err("no error".into()),
-        // What failed in a bundle is told before that it did.
+        // The error of a message in a bundle precedes that of the bundle.
         [.., (answered, number)] if answered == xid => Ok(number),
         _ => Err(format!("an answer to something else: {errors:x?}")),
     }
 }
 
-/// Takes a step; what was answered by then.
+/// Executes a step; returns the answers until then.
 fn take(lab: &Lab, client: &Client, step: Step) -> Vec<Vec<u8>> {
     match step {
         Step::Message(bytes) => handle(&client.bridge, &client.peer, &bytes),
@@ -114,7 +114,7 @@ fn take(lab: &Lab, client: &Client, step: Step) -> Vec<Vec<u8>> {
         }
         Step::Fail => {
             let stubborn = |mut port: PortSpec| {
-                port.device = port.device.map(|inner| Arc::new(device::Stubborn(inner)) as Arc<dyn Netdev>);
+                port.device = port.device.map(|inner| Arc::new(device::FailingDevice(inner)) as Arc<dyn Netdev>);
                 port
             };
             set_ports(&client.bridge, client.bridge.ports().into_iter().map(|port| stubborn(port.spec)).collect());
@@ -130,7 +130,7 @@ fn take(lab: &Lab, client: &Client, step: Step) -> Vec<Vec<u8>> {
     all
 }
 
-/// What a connection that begins with `bytes` is told, behind our own HELLO.
+/// The messages that a connection receives after our own HELLO if it begins with `bytes`.
 fn greet(client: &Client, bytes: &[u8]) -> Vec<Vec<u8>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("starts");
     let answer = runtime.block_on(talk(&client.bridge, &listening(&[client.version]), bytes, usize::MAX));
@@ -151,11 +151,11 @@ fn every_error_is_sent_in_its_case_and_changes_nothing() {
         let Outcome::Sent(lines) = outcome else { continue };
         for version in versions {
             tried += 1;
-            // What a version has no number for is answered by the error for just that.
-            let wanted = error.number(version).ok_or("no number").map(|number| name(version, number));
-            let told = play(&lines, version).map(|number| name(version, number));
-            if told.as_deref().ok() != wanted.as_deref().ok() || told.is_err() {
-                wrong.push(format!("{version} {error} ({when}): {told:?}"));
+            // An error without a number in the version is reported as the error for that case.
+            let expected = error.number(version).ok_or("no number").map(|number| name(version, number));
+            let answer = play(&lines, version).map(|number| name(version, number));
+            if answer.as_deref().ok() != expected.as_deref().ok() || answer.is_err() {
+                wrong.push(format!("{version} {error} ({when}): {answer:?}"));
             }
         }
     }
@@ -169,7 +169,7 @@ fn every_error_of_every_version_has_a_case_or_a_reason() {
     for error in OfpError::all() {
         for version in Version::ALL {
             let Some(number) = error.number(version) else { continue };
-            // A few errors share a number in the versions that do not tell them apart.
+            // A few errors share a number in versions that do not distinguish them.
             let covers = |case: &&Case| case.versions.contains(&version) && case.error.number(version) == Some(number);
             if !cases.iter().any(|case| covers(&case)) {
                 missing.push(format!("{error} {version}"));
@@ -184,7 +184,7 @@ fn every_error_of_every_version_has_a_case_or_a_reason() {
     assert!(missing.is_empty(), "{}", missing.join("\n"));
 }
 
-/// Versions as a range.
+/// Formats versions as a range.
 fn range(versions: &[Version]) -> String {
     match versions {
         [first, .., last] => format!("{first} to {last}"),

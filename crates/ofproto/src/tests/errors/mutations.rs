@@ -1,6 +1,6 @@
-//! Messages of all kinds and versions, damaged in the ways that senders get them wrong: lengths, padding, types, missing and
-//! repeated parts, other versions and experimenters. Whatever comes, the switch goes on: what it refuses has changed
-//! nothing, is answered with the message's xid, and is counted.
+//! Messages of all types and versions, damaged like those of faulty senders: lengths, padding, types, missing and
+//! repeated parts, other versions and experimenters. The switch stays up: a refused message has changed
+//! nothing, is answered with its xid, and is counted.
 
 use super::script::{Outcome, Step, cases, steps};
 use super::{errors_in, name, state_of};
@@ -22,24 +22,24 @@ use std::sync::{Arc, LazyLock};
 
 const OXM: Dialect = Dialect::Oxm(Version::V13);
 
-/// A damage, with numbers that say where and what.
+/// A damage, with its position and value.
 #[derive(Clone, Copy, Debug)]
 enum Damage {
-    /// A byte becomes another one.
+    /// A byte is replaced.
     Byte(u16, u8),
-    /// A number of 16 bits, which may be a length, becomes a little more or less.
+    /// A 16-bit number, which may be a length, changes a little.
     Length(u16, i8),
     /// The message ends early.
     Cut(u16),
-    /// Zeros come after it.
+    /// Zeros follow the message.
     Longer(u8),
-    /// A piece of it, in units of four bytes, comes twice.
+    /// A piece of it, in units of four bytes, is repeated.
     Twice(u16, u8),
-    /// A piece of it, in units of four bytes, is left out.
+    /// A piece of it, in units of four bytes, is missing.
     Without(u16, u8),
-    /// The header says another type.
+    /// The header has another type.
     Type(u8),
-    /// The header says another version.
+    /// The header has another version.
     Version(u8),
 }
 
@@ -59,10 +59,10 @@ fn damage() -> impl Strategy<Value = Damage> {
 }
 
 impl Damage {
-    /// Does it to a message, which stays one: its header's length is right, or else nothing would tell where the next one
-    /// begins.
+    /// Damages a message, but sets its header's length to the actual one: the next message could not be found
+    /// otherwise.
     fn apply(self, msg: &mut Vec<u8>) {
-        // The xid stays, so that the answer can be found.
+        // The xid stays, to identify the answer.
         let place = |at: u16, unit: usize| HEADER_LEN + usize::from(at) % (msg.len() - HEADER_LEN).max(1) / unit * unit;
         match self {
             Self::Byte(at, to) => {
@@ -97,8 +97,8 @@ impl Damage {
     }
 }
 
-/// Messages to begin with: of each type in each version one that is as short as it can be, those of the cases of errors,
-/// and those that are known to be printed as Open vSwitch prints them.
+/// Messages to damage: of each type in each version the shortest one, those of the error cases,
+/// and those with a known text.
 static MESSAGES: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
     let mut all = Vec::new();
     for version in Version::ALL {
@@ -114,7 +114,7 @@ static MESSAGES: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
     }
     for case in cases() {
         let Outcome::Sent(lines) = case.outcome else { continue };
-        // A message a thousand times is one message.
+        // A repeated message counts once.
         for line in lines.iter().filter(|line| !line.starts_with("repeat") && !line.contains("MAC")) {
             for version in &case.versions {
                 all.extend(steps(line, *version).into_iter().filter_map(|step| match step {
@@ -137,8 +137,8 @@ static MESSAGES: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
     all
 });
 
-/// What a switch that has something to lose is like: flows, groups, meters, options of tunnels.
-fn furnish(client: &Client) {
+/// Gives a switch some state: flows, groups, meters, tunnel options.
+fn add_state(client: &Client) {
     let lines = [
         "add-group group_id=1,type=all,bucket=output:1",
         "add-flow table=0,priority=5,in_port=1,actions=group:1",
@@ -156,7 +156,7 @@ fn sent(error: &str) -> u64 {
     base::coverage::read(error).unwrap_or(0)
 }
 
-/// Sends a message: the error that it is refused with, if it is, or what is wrong with that.
+/// Sends a message; returns the error that refuses it, if any. Fails if the switch reacts wrongly.
 fn outcome(
     bridge: &Arc<Ofproto>,
     client: &Client,
@@ -180,7 +180,7 @@ fn outcome(
         if *answered != xid(msg) {
             return Err(format!("the xid of the answer is {answered:x}"));
         }
-        // A flow that is added with a buffer is there, although there is no such buffer.
+        // A flow with an unknown buffer id is added, although the buffer does not exist.
         if *before != after && error != Some(OfpError::BrcBufferUnknown) {
             return Err(format!("{} changed something", name(client.version, *number)));
         }
@@ -201,7 +201,7 @@ tally::proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
 
     #[test]
-    fn whatever_comes_the_switch_goes_on(
+    fn the_switch_survives_damaged_messages(
         tries in prop::collection::vec((any::<prop::sample::Index>(), prop::collection::vec(damage(), 0..4)), 1..12),
         version in 0..6usize,
     ) {
@@ -209,21 +209,21 @@ tally::proptest! {
         let mut lab = Lab::new();
         let bridge = lab.bridge("br", 2);
         let client = Client::new(&bridge, PeerKind::Service, version);
-        furnish(&client);
+        add_state(&client);
         let mut before = state_of(&bridge, &client.peer);
         let of_version: Vec<&Vec<u8>> = MESSAGES.iter().filter(|msg| msg[0] == version.wire()).collect();
         for (which, damages) in tries {
             let mut msg = (*which.get(&of_version)).clone();
             damages.iter().for_each(|damage| damage.apply(&mut msg));
-            let told = outcome(&bridge, &client, &msg, &mut before);
-            prop_assert!(told.is_ok(), "{:?}: {:02x?}", told, msg);
+            let result = outcome(&bridge, &client, &msg, &mut before);
+            prop_assert!(result.is_ok(), "{:?}: {:02x?}", result, msg);
         }
     }
 
-    /// Matches of fields as they come: none is taken that has a field twice, or one of protocols that nothing in it says
-    /// packets have.
+    /// Matches with random fields: a duplicate field, or a field whose prerequisites are missing, is
+    /// refused.
     #[test]
-    fn fields_twice_or_without_those_that_they_presuppose_are_refused(
+    fn duplicate_fields_and_missing_prerequisites_are_refused(
         tries in prop::collection::vec(
             (prop::collection::vec(any::<prop::sample::Index>(), 1..6), any::<[u8; 16]>(), any::<bool>()), 1..12),
     ) {
@@ -244,25 +244,25 @@ tally::proptest! {
             }
             let hex: String = entries.iter().map(|byte| format!("{byte:02x}")).collect();
             let Some(Step::Message(msg)) = steps(&format!("flow match={hex}"), client.version).pop() else { continue };
-            let told = outcome(&bridge, &client, &msg, &mut before);
-            prop_assert!(told.is_ok(), "{:?}: {:02x?}", told, msg);
+            let result = outcome(&bridge, &client, &msg, &mut before);
+            prop_assert!(result.is_ok(), "{:?}: {:02x?}", result, msg);
             let twice = (1..fields.len()).any(|i| fields[..i].iter().any(|(field, _)| field.id == fields[i].0.id));
-            let tells = fields.iter().any(|(field, _)| [Field::EthType, Field::PacketType].contains(&field.id));
-            let lacks = !tells && fields.iter().any(|(field, _)| {
+            let has_type = fields.iter().any(|(field, _)| [Field::EthType, Field::PacketType].contains(&field.id));
+            let lacks = !has_type && fields.iter().any(|(field, _)| {
                 matches!(
                     field.prereq,
                     Prereq::Arp | Prereq::Ipv4 | Prereq::Ipv6 | Prereq::Ip | Prereq::Mpls | Prereq::Tcp | Prereq::Udp
                 )
             });
             if twice || lacks {
-                prop_assert!(told.is_ok_and(|error| error.is_some()), "{:?}", fields);
+                prop_assert!(result.is_ok_and(|error| error.is_some()), "{:?}", fields);
             }
         }
     }
 
-    /// What comes before versions are agreed on, and what is no message at all, ends a connection at most.
+    /// Bytes before the version negotiation, and bytes that are no message, end the connection at most.
     #[test]
-    fn connections_that_begin_badly_end(
+    fn malformed_beginnings_end_the_connection(
         damages in prop::collection::vec(damage(), 1..5),
         rest in prop::collection::vec(any::<u8>(), 0..60),
     ) {
@@ -272,7 +272,7 @@ tally::proptest! {
         damages.iter().for_each(|damage| damage.apply(&mut bytes));
         bytes.extend(rest);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("starts");
-        // Our HELLO is all that must come.
+        // At least our HELLO is sent.
         runtime.block_on(talk(&bridge, &listening(&[Version::V10, Version::V13]), &bytes, 8));
         let client = Client::new(&bridge, PeerKind::Service, Version::V13);
         prop_assert_eq!(client.send(&Message::EchoRequest(vec![7])), [Message::EchoReply(vec![7])]);

@@ -1,6 +1,6 @@
-//! The same cases on Open vSwitch: it answers what we do, but where a case says otherwise.
+//! Runs the same cases on Open vSwitch: it gives the same answers, unless a case says otherwise.
 //!
-//! Without Open vSwitch's programs it is left out; see the crate `oracle`.
+//! Without Open vSwitch's programs the test is skipped; see the crate `oracle`.
 
 use super::script::{Case, Outcome, Step, XID, cases, is_of_the_lab, steps};
 use super::{errors_in, name};
@@ -18,12 +18,12 @@ const SETUP: &str = "set bridge br0 protocols=OpenFlow10,OpenFlow11,OpenFlow12,O
     -- add-port br0 p1 -- set interface p1 type=dummy ofport_request=1 \
     -- add-port br0 p2 -- set interface p2 type=dummy ofport_request=2";
 
-/// A running Open vSwitch, to be talked to.
+/// A running Open vSwitch.
 struct Peer(oracle::Switch);
 
 impl Peer {
-    /// What is answered to these messages, sent one after the other: the errors to all of them. A connection that ends says
-    /// so.
+    /// Sends messages one after the other, and returns all error replies. Fails if the connection
+    /// ends.
     fn talk(&self, version: Version, messages: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, String> {
         let mut stream = UnixStream::connect(self.0.path("br0.mgmt")).map_err(|e| e.to_string())?;
         stream.set_read_timeout(Some(Duration::from_secs(20))).map_err(|e| e.to_string())?;
@@ -47,7 +47,7 @@ impl Peer {
         }
     }
 
-    /// Forgets flows, groups, meters and options of tunnels.
+    /// Deletes flows, groups, meters and tunnel options.
     fn reset(&self) {
         let lines = [
             "type 14 16*00_ff03_0000_0000_0000_ffffffff_ffffffff_ffffffff_0000_0000_00010004_00000000",
@@ -57,7 +57,7 @@ impl Peer {
         ];
         let messages: Vec<Vec<u8>> =
             lines.iter().flat_map(|line| steps(line, Version::V13)).filter_map(bytes).collect();
-        // Options are in use until flows that are gone have been cleaned up.
+        // Options stay in use until deleted flows have been cleaned up.
         let forgets = || errors_in(&self.talk(Version::V13, &messages).expect("answers")).is_empty();
         assert!((0..1000).any(|_| forgets()), "all can be forgotten");
     }
@@ -68,7 +68,7 @@ fn bytes(step: Step) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn open_vswitch_answers_the_same() {
+fn open_vswitch_gives_the_same_answers() {
     let Some(folder) = oracle::folder() else { return };
     let switch = Peer(oracle::Switch::start(&folder, SETUP));
     let (mut wrong, mut tried) = (Vec::new(), 0);
@@ -81,18 +81,18 @@ fn open_vswitch_answers_the_same() {
             let messages: Vec<Vec<u8>> = lines.iter().flat_map(|line| steps(line, version)).filter_map(bytes).collect();
             tried += 1;
             switch.reset();
-            let wanted = peer.as_ref().map_or(Some(error), |(other, _)| *other);
-            let wanted = wanted.and_then(|error| error.number(version)).map(|number| name(version, number));
-            let wanted = wanted.unwrap_or_else(|| "none".into());
-            let told = match switch.talk(version, &messages) {
+            let expected = peer.as_ref().map_or(Some(error), |(other, _)| *other);
+            let expected = expected.and_then(|error| error.number(version)).map(|number| name(version, number));
+            let expected = expected.unwrap_or_else(|| "none".into());
+            let answer = match switch.talk(version, &messages) {
                 Ok(answers) => {
                     let last = errors_in(&answers).into_iter().rfind(|(xid, _)| *xid == XID);
                     last.map_or_else(|| "none".into(), |(_, number)| name(version, number))
                 }
                 Err(why) => why,
             };
-            if told != wanted {
-                wrong.push(format!("{version} {error} ({when}): {told}"));
+            if answer != expected {
+                wrong.push(format!("{version} {error} ({when}): {answer}"));
             }
         }
     }

@@ -1,22 +1,22 @@
-//! The notation of `cases.txt`: which error, in which versions, when; and the messages that provoke it.
+//! The notation of `cases.txt`: an error, its versions and its circumstances; and the messages that cause it.
 //!
-//! A case begins with a line `ERROR VERSIONS: when`. Indented lines follow it: the messages, in their order, of which the
-//! last is the one that is refused; or `never: why`, for an error that this switch has no occasion to send. A line
-//! `peer: ERROR: why` tells what Open vSwitch 3.1 answers instead (`none`: no error); a case with one of the lines that do
-//! not stand for messages of a connection that is there (`time MS`, `limit FLOWS`,
-//! `full bundles`, `full meters`, `fail`, `hello BYTES`) is not tried on it.
+//! A case begins with a line `ERROR VERSIONS: when`. Indented lines follow it: the messages, in order, of which the
+//! last is the refused one; or `never: why`, for an error that this switch never sends. A line
+//! `peer: ERROR: why` gives the answer of Open vSwitch 3.1 if it differs (`none`: no error); a case with one of the lines that
+//! are not messages of an open connection (`time MS`, `limit FLOWS`,
+//! `full bundles`, `full meters`, `fail`, `hello BYTES`) is not run on Open vSwitch.
 //!
-//! Numbers are in hexadecimal in byte strings, where underscores mean nothing, and in decimal elsewhere. A message is
+//! Byte strings are in hexadecimal, with underscores ignored; other numbers are decimal. A message is
 //!
 //! - `type N BYTES`, `multipart N [flags=N] BYTES`, `nicira N BYTES`, `onf N BYTES`, `vendor ID N BYTES`: headers, then bytes;
-//! - `raw BYTES`: as it is, where `VV` stands for the version;
+//! - `raw BYTES`: unchanged, where `VV` stands for the version;
 //! - `flow [KEY=VALUE]...`, `packet-out [KEY=VALUE]...`, `bundle ID STEP FLAGS`, `bundle-add ID FLAGS MESSAGE`: these messages
 //!   in the form that the version has for them;
 //! - `add-flow TEXT`, `mod-group TEXT` and the like: as for `ovs-ofctl`;
-//! - `repeat N MESSAGE`: with `#` in it counted up from 0;
+//! - `repeat N MESSAGE`: with `#` in it counting up from 0;
 //! - `role ROLE ID`.
 //!
-//! In bytes, `PAD` stands for those that Nicira's statistics have in OpenFlow 1.0 only, and `MAC` for the address of port 1.
+//! In bytes, `PAD` stands for padding that Nicira's statistics have in OpenFlow 1.0 only, and `MAC` for the address of port 1.
 
 use openflow::flow_mod::FlowMod;
 use openflow::message::{Form, Message, encode};
@@ -30,33 +30,33 @@ pub(super) struct Case {
     pub(super) versions: Vec<Version>,
     pub(super) when: String,
     pub(super) outcome: Outcome,
-    /// What Open vSwitch answers, if that is another error or none, and why.
+    /// The answer of Open vSwitch, if that is another error or none, and the reason.
     pub(super) peer: Option<(Option<OfpError>, String)>,
 }
 
-/// How a case goes.
+/// The outcome of a case.
 pub(super) enum Outcome {
-    /// These lines provoke the error.
+    /// These lines cause the error.
     Sent(Vec<String>),
-    /// Nothing does, because of this.
+    /// Nothing causes it, for this reason.
     Never(String),
 }
 
-/// What a line of a case stands for.
+/// The meaning of a line of a case.
 pub(super) enum Step {
     /// Bytes of a message.
     Message(Vec<u8>),
-    /// Milliseconds go by.
+    /// Lets milliseconds pass.
     Time(u64),
-    /// Table 0 is to take so many flows.
+    /// Limits the number of flows in table 0.
     Limit(u64),
-    /// The devices of ports refuse to be set up or down.
+    /// Makes the devices of ports refuse to be set up or down.
     Fail,
-    /// There is no room left for messages in bundles.
+    /// Fills the memory for messages in bundles.
     FullBundles,
-    /// There is no room left for meters.
+    /// Adds as many meters as possible.
     FullMeters,
-    /// A connection begins with this.
+    /// Opens a connection with these bytes.
     Hello(Vec<u8>),
 }
 
@@ -110,12 +110,12 @@ fn detail(case: &mut Case, line: &str) {
     }
 }
 
-/// Whether only a switch in the test's hands can play this line.
+/// Returns true for a line that needs the test's own switch.
 pub(super) fn is_of_the_lab(line: &str) -> bool {
     ["time", "limit", "fail", "full", "hello"].contains(&line.split(' ').next().unwrap_or_default())
 }
 
-/// What a line means in `version`.
+/// Parses a line for `version`.
 pub(super) fn steps(line: &str, version: Version) -> Vec<Step> {
     let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
     match word {
@@ -139,7 +139,7 @@ fn number(text: &str) -> u64 {
     n.unwrap_or_else(|e| panic!("{text}: {e}"))
 }
 
-/// Bytes in hexadecimal; `N*HH` is a byte that is there `N` times.
+/// Parses bytes in hexadecimal; `N*HH` repeats a byte `N` times.
 fn bytes(text: &str) -> Vec<u8> {
     let mut out = Vec::new();
     for word in text.split_whitespace().flat_map(|word| word.split('_')) {
@@ -161,8 +161,8 @@ fn typed(version: Version, ty: u8, body: &[u8]) -> Vec<u8> {
     msg
 }
 
-fn experimenter(version: Version, who: u32, subtype: u32, body: &[u8]) -> Vec<u8> {
-    typed(version, 4, &[&who.to_be_bytes()[..], &subtype.to_be_bytes(), body].concat())
+fn experimenter(version: Version, id: u32, subtype: u32, body: &[u8]) -> Vec<u8> {
+    typed(version, 4, &[&id.to_be_bytes()[..], &subtype.to_be_bytes(), body].concat())
 }
 
 fn message(version: Version, line: &str) -> Vec<u8> {
@@ -217,14 +217,14 @@ fn message(version: Version, line: &str) -> Vec<u8> {
     }
 }
 
-/// A message whose place is known.
+/// A message of this kind.
 fn finished(version: Version, kind: MessageKind, body: &[u8]) -> Vec<u8> {
     let mut msg = begin(version, XID, kind, false).unwrap_or_else(|| panic!("{kind:?} is not in {version}"));
     msg.put(body);
     finish(msg).expect("less than 64 KiB")
 }
 
-/// A change in the words of `ovs-ofctl`.
+/// A change in the text of `ovs-ofctl`.
 fn texts(version: Version, command: &str, text: &str) -> Vec<u8> {
     let names = &flow::NoNames;
     let message = match command {
@@ -254,7 +254,7 @@ fn texts(version: Version, command: &str, text: &str) -> Vec<u8> {
     encode(version, XID, &message)
 }
 
-/// Words `KEY=VALUE`.
+/// Words of the form `KEY=VALUE`.
 struct Keys<'a>(&'a str);
 
 impl Keys<'_> {
