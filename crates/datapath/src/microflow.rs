@@ -233,9 +233,13 @@ impl Chance {
 
 /// Decides whether look-ups consult the cache. Packets are counted in windows: look-ups bypass the cache in the first window of
 /// a period and consult it in the second, and the faster way serves the rest of the period. The cache must win by a sixteenth.
-#[derive(Debug, Default)]
+/// While it does not, each period is twice as long as the one before, up to a limit, as consulting a cache that does not pay is
+/// what measuring costs.
+#[derive(Debug)]
 pub(crate) struct CachePolicy {
     window: usize,
+    /// Windows of this period.
+    period: usize,
     /// Packets of this window so far.
     packets: u64,
     /// The time of their look-ups in 1/16 ns.
@@ -247,11 +251,19 @@ pub(crate) struct CachePolicy {
     pays: bool,
 }
 
+impl Default for CachePolicy {
+    fn default() -> Self {
+        Self { window: 0, period: Self::PERIOD, packets: 0, spent: 0, least: None, costs: [0; 2], pays: false }
+    }
+}
+
 impl CachePolicy {
     /// Packets of a window.
     const WINDOW: u64 = 4096;
-    /// Windows of a period.
+    /// Windows of a period, unless the cache has not paid lately.
     const PERIOD: usize = 32;
+    /// Windows of the longest period: two million packets.
+    const PERIOD_MAX: usize = 512;
 
     /// Returns true if the next batch consults the cache.
     pub(crate) fn consults(&self) -> bool {
@@ -287,9 +299,10 @@ impl CachePolicy {
         }
         if self.window == 1 {
             self.pays = self.costs[1] * 16 < self.costs[0] * 15;
+            self.period = if self.pays { Self::PERIOD } else { (self.period * 2).min(Self::PERIOD_MAX) };
         }
         (self.packets, self.spent, self.least) = (0, 0, None);
-        self.window = (self.window + 1) % Self::PERIOD;
+        self.window = (self.window + 1) % self.period;
         true
     }
 }

@@ -29,12 +29,14 @@ pub use tuple_space::TupleSpace;
 pub const BATCH: usize = packet::buf::BATCH_MAX;
 
 /// The positions of the bits of a set, lowest first.
-#[inline]
+#[inline(always)]
 pub(crate) fn places(mut set: u32) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
-        let place = set.trailing_zeros() as usize;
+        // The compiler need not know that a bit of a nonzero set has a position below `BATCH`.
+        let place = set.trailing_zeros() as usize % BATCH;
+        let found = set != 0;
         set &= set.wrapping_sub(1);
-        (place < BATCH).then_some(place)
+        found.then_some(place)
     })
 }
 

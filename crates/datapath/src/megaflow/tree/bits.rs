@@ -72,6 +72,53 @@ struct Slot {
     shortcut: Ref,
 }
 
+/// What a lookup hashes of a key: only tests in which children differ.
+pub(super) struct Hasher {
+    pairs: [HashedPair; PAIRS],
+    n: usize,
+    /// The seed, and the contribution of the other pairs.
+    rest: u64,
+}
+
+/// Two tests; children differ in the first one.
+#[derive(Clone, Copy, Default)]
+struct HashedPair {
+    a: HashedTest,
+    b: HashedTest,
+}
+
+#[derive(Clone, Copy, Default)]
+struct HashedTest {
+    word: Code,
+    /// Zero if all children have the same value, which `mix` contains then.
+    bits: u64,
+    mix: u64,
+}
+
+impl HashedTest {
+    #[inline(always)]
+    fn of(&self, key: &impl Words) -> u64 {
+        key.coded(self.word) & self.bits ^ self.mix
+    }
+}
+
+impl Hasher {
+    /// See [`Bits::shortcut_hash`].
+    #[inline(always)]
+    pub(super) fn hash(&self, key: &impl Words) -> u64 {
+        let pair = |pair: &HashedPair| {
+            let b = if pair.b.bits == 0 { pair.b.mix } else { pair.b.of(key) };
+            fold(pair.a.of(key), b)
+        };
+        let first = &self.pairs[0];
+        let mut hash = self.rest ^ if self.n == 0 { 0 } else { pair(first) };
+        for other in self.pairs.get(1..self.n).unwrap_or_default() {
+            hash ^= pair(other);
+        }
+        fold(hash, MIX[0])
+    }
+}
+
 const FREE: Slot = Slot { hash: 0, child: Ref::NONE, shortcut: Ref::NONE };
 
 impl Bits {
@@ -158,13 +205,39 @@ impl Bits {
     /// The hash of `key`'s child, if it exists; for two or more children.
     #[inline]
     pub(super) fn shortcut_hash(&self, key: &impl Words) -> u64 {
-        let mut hash = self.only_hash;
-        for pair in 0..PAIRS {
-            if self.differing >> pair & 1 != 0 {
-                hash ^= self.pair(pair, |i| key.coded(self.words[i]) & self.bits[i]);
+        self.hasher().hash(key)
+    }
+
+    /// Prepares [`Bits::shortcut_hash`] for many keys; for two or more children.
+    #[inline]
+    pub(super) fn hasher(&self) -> Hasher {
+        let mut hasher = Hasher { pairs: [HashedPair::default(); PAIRS], n: 0, rest: self.only_hash ^ self.seed };
+        for pair in (0..PAIRS).filter(|pair| self.differing >> pair & 1 != 0) {
+            let (i, j) = (2 * pair, 2 * pair + 1);
+            let (mut a, mut b) = (self.hashed(i, 0), self.hashed(j, 32));
+            // One value is the same for all children: the key's other one comes first.
+            if self.same >> i & 1 != 0 {
+                (a, b) = (b, self.constant(a, i));
+            } else if self.same >> j & 1 != 0 {
+                b = self.constant(b, j);
             }
+            hasher.pairs[hasher.n] = HashedPair { a, b };
+            hasher.n += 1;
         }
-        fold(hash ^ self.seed, MIX[0])
+        hasher
+    }
+
+    #[inline]
+    fn hashed(&self, test: usize, rotation: u32) -> HashedTest {
+        HashedTest { word: self.words[test], bits: self.bits[test], mix: self.seed.rotate_left(rotation) ^ MIX[test] }
+    }
+
+    /// A test in which all children have the same value.
+    #[inline]
+    fn constant(&self, test: HashedTest, i: usize) -> HashedTest {
+        // Bits past the last test are zero for all keys.
+        let value = self.values.as_deref().map_or(0, |values| values[i] & self.bits[i]);
+        HashedTest { word: Code::NONE, bits: 0, mix: test.mix ^ value }
     }
 
     /// The contribution of two tests to a hash, from a key's masked values. It is zero past the last test.

@@ -58,6 +58,13 @@ impl Core {
         found: &mut [Found<'a>; BATCH],
         probes: &mut u64,
     ) -> u32 {
+        // A batch may be shorter; the keys behind its end are not asked for.
+        let Some(keys) = keys.first_chunk::<BATCH>() else {
+            return places(asked).fold(0, |missed, i| {
+                found[i] = keys.get(i).and_then(|key| self.lookup(key, generation, probes));
+                missed | u32::from(found[i].is_none()) << i
+            });
+        };
         *probes += u64::from(asked.count_ones());
         let generation = self.leaves.number_of(generation);
         let mut at = [self.root_shortcut; BATCH];
@@ -71,11 +78,12 @@ impl Core {
                 && (entering || places(walking).all(|i| at[i] == here))
             {
                 *probes += u64::from(walking.count_ones());
+                let hasher = bits.hasher();
                 if bits.n as usize > LARGE {
                     let mut hashes = [0; BATCH];
                     let mut touched = 0;
                     for i in places(walking) {
-                        hashes[i] = keys.get(i).map_or(0, |key| bits.shortcut_hash(key));
+                        hashes[i] = hasher.hash(&keys[i]);
                         touched ^= bits.touch(hashes[i]);
                     }
                     std::hint::black_box(touched);
@@ -85,7 +93,7 @@ impl Core {
                     }
                 } else {
                     for i in places(walking) {
-                        at[i] = keys.get(i).map_or(Ref::NONE, |key| bits.find_shortcut(bits.shortcut_hash(key)));
+                        at[i] = bits.find_shortcut(hasher.hash(&keys[i]));
                         ended |= u32::from(at[i].is_end()) << i;
                     }
                 }
@@ -101,28 +109,18 @@ impl Core {
             std::hint::black_box(places(asked).fold(0, |touched, i| touched ^ touch(i)));
         }
         let mut missed = 0;
-        if let RefKind::Leaf(leaf) = self.root_shortcut.kind() {
-            for i in places(asked) {
-                found[i] = keys.get(i).and_then(|key| self.leaves.answer(leaf, key, generation));
-                missed |= u32::from(found[i].is_none()) << i;
-            }
-            return missed;
-        }
         for i in places(asked) {
-            found[i] = keys.get(i).and_then(|key| self.answer(at[i], key, generation));
+            found[i] = self.answer(at[i], &keys[i], generation);
             missed |= u32::from(found[i].is_none()) << i;
         }
         missed
     }
 
     /// Descends one step for each key that has not reached a leaf; the keys are at different nodes.
-    fn apart<K: Words>(&self, keys: &[K], walking: u32, at: &mut [Ref; BATCH], probes: &mut u64) {
+    fn apart<K: Words>(&self, keys: &[K; BATCH], walking: u32, at: &mut [Ref; BATCH], probes: &mut u64) {
         let (mut hashes, mut pending, mut touched) = ([0; BATCH], 0u32, 0);
         for i in places(walking) {
-            let Some(key) = keys.get(i) else {
-                at[i] = Ref::NONE;
-                continue;
-            };
+            let key = &keys[i];
             if let RefKind::Node(node) = at[i].kind()
                 && let Some(Node::Bits(bits)) = self.nodes.items.get(node)
                 && bits.n as usize > LARGE
