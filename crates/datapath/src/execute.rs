@@ -34,6 +34,7 @@ use packet::{Batch, Packet};
 use smallvec::SmallVec;
 
 use crate::group::Todo;
+use crate::input::Keys;
 use crate::output::Outputs;
 use crate::port::{Port, PortTable};
 use crate::shared::SharedState;
@@ -62,6 +63,8 @@ pub(crate) struct Executor<'a> {
     work: &'a mut Worklist,
     /// Some packets may have no Ethernet header.
     pub(crate) any_l3: bool,
+    /// The keys of the packets, by position, if the list of actions runs on a whole batch in its order.
+    pub(crate) keys: Option<&'a Keys>,
 }
 
 /// Whether some action of a list has consumed the packets.
@@ -85,7 +88,7 @@ struct Level {
 impl<'a> Executor<'a> {
     pub(crate) fn new(context: Context<'a>, outputs: &'a mut Outputs, work: &'a mut Worklist) -> Self {
         let Context { shared, ports, in_port, from } = context;
-        Self { shared, ports, in_port, from, outputs, work, any_l3: false }
+        Self { shared, ports, in_port, from, outputs, work, any_l3: false, keys: None }
     }
 
     /// Runs `packets` through `actions`, and leaves `packets` empty. The worklist may then hold recirculated packets.
@@ -157,7 +160,13 @@ impl<'a> Executor<'a> {
                     let vlans_max = self.shared.vlans_max.load(Ordering::Relaxed);
                     packets.iter_mut().for_each(|p| mpls::copy_ttl(p, *outwards, vlans_max));
                 }
-                DpAction::Hash(kind, basis) => recirculate::hash(self.shared, self.in_port, packets, *kind, *basis),
+                DpAction::Hash(kind, basis) => match self.keys {
+                    // No action has changed the packets yet.
+                    Some(keys) if start == 0 && level.depth == 0 => {
+                        recirculate::hash_by_keys(keys, packets, *kind, *basis);
+                    }
+                    _ => recirculate::hash(self.shared, self.in_port, packets, *kind, *basis),
+                },
                 DpAction::Recirc(id) => {
                     fate = Fate::Settled;
                     self.recirc(packets, *id, last);

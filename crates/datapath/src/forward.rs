@@ -17,7 +17,7 @@ use packet::buf::BATCH_MAX;
 use packet::{Batch, Packet};
 use smallvec::SmallVec;
 
-use crate::execute::{Context, Executor};
+use crate::execute::{Context, Executor, recirculate};
 use crate::group::{Adds, Groups, Todo};
 use crate::input::{self, Key, Keys};
 use crate::last_flow::LastFlow;
@@ -62,6 +62,9 @@ pub(crate) struct Forwarder {
     // Empty buffers, kept for their memory.
     batch: Batch,
     keys: Box<Keys>,
+    /// If not zero: the next batch of the worklist consists of so many packets, whose keys are in `keys` but for hash
+    /// and recirculation id.
+    keys_kept: usize,
     /// Packets by list of actions.
     lists: Vec<Batch>,
     misses: Batch,
@@ -87,6 +90,7 @@ impl Forwarder {
             unsettled: 0,
             batch: Batch::new(),
             keys: Box::new(Keys::new()),
+            keys_kept: 0,
             lists: Vec::new(),
             misses: Batch::new(),
             missed: 0,
@@ -128,6 +132,7 @@ impl Forwarder {
             .into_iter()
             .chain(&mut self.lists)
             .for_each(pool::recycle_all);
+        self.keys_kept = 0;
         (std::mem::take(&mut self.unsettled) + self.work.clear()) as u64
     }
 
@@ -197,7 +202,10 @@ impl Forwarder {
     /// Runs one pass of a recirculated batch.
     fn pass_again(&mut self, context: Context<'_>, misses: Misses) {
         self.unsettled = self.batch.len();
-        let any_l3 = input::parse_again(context.shared, context.in_port, &self.batch, &mut self.keys);
+        let are_kept = std::mem::take(&mut self.keys_kept) == self.batch.len();
+        let kept = if are_kept { input::recirculate_keys(&self.batch, &mut self.keys) } else { None };
+        let any_l3 =
+            kept.unwrap_or_else(|| input::parse_again(context.shared, context.in_port, &self.batch, &mut self.keys));
         self.pass(context, None, any_l3);
         if self.misses.is_empty() {
             return;
@@ -359,6 +367,8 @@ impl Forwarder {
         }
         let mut exec = Executor::new(context, &mut self.outputs, &mut self.work);
         let (lists, unsettled) = (&mut self.lists, &mut self.unsettled);
+        exec.keys = groups.is_one_list().then_some(keys);
+        let mut keeps_keys = false;
         let mut run = |todo: &[Todo<'_>]| {
             for (todo, packets) in todo.iter().zip(&mut *lists) {
                 let n = packets.len();
@@ -372,9 +382,15 @@ impl Forwarder {
             drop(reader);
             run(&todo);
         } else {
-            run(&groups.todo());
+            {
+                let todo = groups.todo();
+                run(&todo);
+                keeps_keys = matches!(todo[..], [Todo::Run(list)] if recirculate::keeps_keys(list));
+            }
             drop(reader);
         }
+        // Misses, and packets that the worklist did not admit, are missing from the batch.
+        self.keys_kept = if keeps_keys && self.work.next_len() == n { n } else { 0 };
         let counters = &shared.lanes[self.lane];
         self.count(&counters.hit, n - self.misses.len());
         self.count(&counters.microflow_hit, microflow_hits);

@@ -138,6 +138,11 @@ impl<'a> Groups<'a> {
         self.lists[0].filter(|_| self.runs == 1 && !self.misses)
     }
 
+    /// Returns true if all packets run through the same list of actions, in the order of the batch.
+    pub(crate) fn is_one_list(&self) -> bool {
+        self.n_lists == 1 && !self.misses
+    }
+
     /// Returns the list of a flow's actions.
     fn list(&mut self, flow: &'a Arc<Megaflow>) -> u8 {
         let compared = &self.lists[..self.n_lists.min(LISTS_COMPARED)];
@@ -158,7 +163,7 @@ impl<'a> Groups<'a> {
             lists.resize_with(self.n_lists, Batch::new);
         }
         match lists.first_mut() {
-            Some(only) if self.n_lists == 1 && !self.misses => std::mem::swap(batch, only),
+            Some(only) if self.is_one_list() => std::mem::swap(batch, only),
             _ => {
                 for (packet, list) in batch.drain(..).zip(self.list_of) {
                     match lists.get_mut(usize::from(list)) {

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 
 use base::{DpPort, DropReason, PortNo};
 use flow::compact::{Compact, extract_compact};
-use flow::extract::{extract_into, extract_with_into};
-use flow::{FlowKey, PlainKey, WideKey};
+use flow::extract::{extract_other_into, extract_with_into};
+use flow::{Field, FlowKey, PlainKey, WideKey};
 use netdev::pool;
 use packet::Batch;
 use packet::buf::BATCH_MAX;
@@ -135,7 +135,7 @@ fn extract_keys(shared: &SharedState, port: &Port, batch: &mut Batch, keys: &mut
                     key.0.fill(0);
                     keys.with_metadata &= !(1 << i);
                 }
-                extract_into(key, data, number, shared.vlans_max.load(Ordering::Relaxed));
+                extract_other_into(key, data, number, shared.vlans_max.load(Ordering::Relaxed));
                 *adds = Adds::of(data.len(), key);
             }
         }
@@ -179,6 +179,32 @@ pub(crate) fn parse_again(shared: &SharedState, in_port: DpPort, batch: &Batch, 
     }
     (keys.are_plain, keys.are_wide) = (are_plain, are_wide);
     any_l3
+}
+
+/// Makes the keys of a batch those of its next pass, in which only hash and recirculation id are others. Returns whether some
+/// packets have no Ethernet header, or `None` if the keys must be extracted.
+pub(crate) fn recirculate_keys(batch: &Batch, keys: &mut Keys) -> Option<bool> {
+    let mut any_l3 = false;
+    for (i, packet) in batch.iter().enumerate() {
+        // Keys of received packets lack it.
+        if packet.metadata().is_some() {
+            return None;
+        }
+        any_l3 |= packet.l3_type.is_some();
+        if keys.are_plain >> i & 1 != 0 {
+            let key = keys.plain.get_mut(i)?;
+            *key = key.with_recirculation(packet.recirc_id, packet.dp_hash);
+        } else if keys.are_wide >> i & 1 != 0 {
+            let key = keys.wide.get_mut(i)?;
+            *key = key.with_recirculation(packet.recirc_id, packet.dp_hash);
+        } else {
+            let key = keys.any.get_mut(i)?;
+            key.set(Field::RecircId, packet.recirc_id.into());
+            key.set(Field::DpHash, packet.dp_hash.into());
+            keys.with_metadata |= 1 << i;
+        }
+    }
+    Some(any_l3)
 }
 
 /// Drops packets that are too short for an Ethernet header. Returns the length of the others in bytes.

@@ -77,6 +77,37 @@ impl Worklist {
         }
     }
 
+    /// Takes all of `packets` as one batch, for a look-up with `recirc_id`, and leaves none. Returns false, and takes
+    /// none, if the list admits only some of them or they continue a batch: [`Worklist::push`] takes them one by one.
+    pub(crate) fn push_batch(&mut self, packets: &mut Batch, recirc_id: u32) -> bool {
+        let n = packets.len();
+        let begins = self.stack.len() == self.mark || self.stack.last().is_none_or(|batch| batch.len() >= BATCH_MAX);
+        if !begins || n == 0 || n > BATCH_MAX || n > self.work || self.packets + n > PACKETS_MAX {
+            return false;
+        }
+        let most = packets.iter().map(|packet| packet.passes).max().unwrap_or(0);
+        let bytes = packets.iter().map(|packet| packet.len()).sum::<usize>();
+        if most >= PASSES_MAX || self.bytes + bytes > BYTES_MAX {
+            return false;
+        }
+        for packet in packets.iter_mut() {
+            let parts = &mut **packet;
+            parts.recirc_id = recirc_id;
+            parts.passes += 1;
+            parts.tags = 0;
+        }
+        self.work -= n;
+        self.packets += n;
+        self.bytes += bytes;
+        self.stack.push(std::mem::replace(packets, self.spare.pop().unwrap_or_default()));
+        true
+    }
+
+    /// Returns the length of the first batch that the current batch recirculated.
+    pub(crate) fn next_len(&self) -> usize {
+        self.stack.get(self.mark).map_or(0, Vec::len)
+    }
+
     /// Ends the current batch: the batches that it recirculated are next, in their order.
     pub(crate) fn settle(&mut self) {
         self.stack[self.mark..].reverse();
@@ -127,9 +158,20 @@ mod tests {
                 let n = if next < 2000 { rng.below(90) } else { 0 };
                 let new: Vec<u64> = (next..next + n).collect();
                 next += n;
-                for n in &new {
-                    list.push(packet(*n), 7);
+                // Some come as a batch, others one by one.
+                let mut together: Batch = new.iter().map(|n| packet(*n)).collect();
+                if rng.below(2) == 0 {
+                    let before = list.stack.len();
+                    let begins = before == list.mark || list.stack[before - 1].len() >= BATCH_MAX;
+                    let fits = begins && (1..=BATCH_MAX).contains(&together.len());
+                    assert_eq!(list.push_batch(&mut together, 7), fits);
+                    assert_eq!(
+                        (together.is_empty(), list.stack.len()),
+                        (fits || new.is_empty(), before + usize::from(fits))
+                    );
                 }
+                together.drain(..).for_each(|packet| list.push(packet, 7));
+                assert_eq!(list.next_len(), list.stack.get(list.mark).map_or(0, Vec::len));
                 list.settle();
                 twin.splice(0..0, new);
                 assert_eq!((list.packets, list.bytes), (twin.len(), 8 * twin.len()));

@@ -121,11 +121,18 @@ pub fn extract_vlans(frame: &[u8], in_port: PortNo, vlans_max: usize) -> (FlowKe
 /// words are overwritten.
 #[inline]
 pub fn extract_into(key: &mut FlowKey, frame: &[u8], in_port: PortNo, vlans_max: usize) -> Layers {
-    key.0[layout::ETH_DST..].fill(0);
     if let Some((plain, layers)) = plain(frame, in_port) {
+        key.0[layout::ETH_DST..].fill(0);
         plain.put_into(key);
         return layers;
     }
+    extract_other_into(key, frame, in_port, vlans_max)
+}
+
+/// Like [`extract_into`], for a frame without a compact key ([`crate::compact::extract_compact`]), which need not be tried
+/// again.
+pub fn extract_other_into(key: &mut FlowKey, frame: &[u8], in_port: PortNo, vlans_max: usize) -> Layers {
+    key.0[layout::ETH_DST..].fill(0);
     key.0[layout::PORTS] = u64::from(in_port.0) << 32;
     pass(key, frame, vlans_max)
 }

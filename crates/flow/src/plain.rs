@@ -236,7 +236,8 @@ impl Words for PlainKey {
 /// Sets recirculation id and hash in a compact key's words.
 #[inline]
 fn set_recirculation(words: &mut [u64], recirc_id: u32, dp_hash: u32) {
-    words[usize::from(CODE_OF[layout::PORTS])] |= u64::from(recirc_id);
+    let ports = &mut words[usize::from(CODE_OF[layout::PORTS])];
+    *ports = *ports & !u64::from(u32::MAX) | u64::from(recirc_id);
     words[usize::from(CODE_OF[layout::DPHASH_ACTSET])] = u64::from(dp_hash) << DP_HASH_SHIFT;
 }
 

@@ -31,6 +31,18 @@ pub(crate) fn push(packet: &mut Packet, ethertype: u16, lse: u32, vlans_max: usi
 
 /// Removes the outermost entry behind `vlans_max` tags at most. A packet without one stays unchanged.
 pub(crate) fn pop(packet: &mut Packet, ethertype: u16, vlans_max: usize) -> Result<(), DropReason> {
+    /// The Ethernet type of a frame without tags, and what it announces.
+    const TYPE: usize = 12;
+    if packet.l3_type.is_none()
+        && let Some(bytes) = packet.data().get(TYPE..).and_then(|rest| rest.first_chunk())
+        && is_mpls(u16::from_be_bytes(*bytes))
+    {
+        if !packet.remove(TYPE + 2, ENTRY_LEN) {
+            return Err(DropReason::Truncated);
+        }
+        super::set::change16(packet.data_mut(), TYPE, |_| ethertype);
+        return Ok(());
+    }
     let headers = Headers::behind_tags(packet, vlans_max);
     if !is_mpls(headers.ethertype) {
         return Ok(());

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use base::{DpPort, DropReason, PortNo};
-use dpif::HashKind;
+use dpif::{DpAction, HashKind};
 use flow::extract::extract_with;
 use flow::plain::extract_plain;
 use flow::{PacketContext, Words, hash};
@@ -11,6 +11,7 @@ use netdev::pool;
 use packet::{Batch, Packet};
 
 use super::Executor;
+use crate::input::{Key, Keys};
 use crate::shared::SharedState;
 
 /// Returns the part of a packet's key that is not in its bytes, for a packet received on `in_port`.
@@ -22,6 +23,26 @@ pub(crate) fn context_of(packet: &Packet, in_port: DpPort) -> PacketContext<'_> 
         dp_hash: parts.dp_hash,
         l3_type: parts.l3_type,
         metadata: parts.metadata(),
+    }
+}
+
+/// Returns true if packets leave a list of actions for another look-up only, with the bytes and the metadata that they
+/// entered it with: then the keys of their next pass differ from those of this one in hash and recirculation id alone.
+pub(crate) fn keeps_keys(actions: &[DpAction]) -> bool {
+    match actions {
+        [before @ .., DpAction::Recirc(_)] => before.iter().all(|action| matches!(action, DpAction::Hash(..))),
+        _ => false,
+    }
+}
+
+/// Computes the hash of each packet whose key is at the same position of `keys`.
+pub(super) fn hash_by_keys(keys: &Keys, packets: &mut Batch, kind: HashKind, basis: u32) {
+    for (i, packet) in packets.iter_mut().enumerate() {
+        packet.dp_hash = match keys.at(i) {
+            Key::Plain(key) => hash_of(key, kind, basis),
+            Key::Wide(key) => hash_of(key, kind, basis),
+            Key::Any(key) => hash_of(key, kind, basis),
+        };
     }
 }
 
@@ -50,6 +71,9 @@ impl Executor<'_> {
     pub(super) fn recirc(&mut self, packets: &mut Batch, id: u32, last: bool) {
         let before = packets.len();
         let mut taken = 0;
+        if last && self.work.push_batch(packets, id) {
+            return;
+        }
         if last {
             for packet in packets.drain(..) {
                 if self.work.admits(&packet) {

@@ -45,6 +45,8 @@ struct MaskLayout {
     /// Bits are zero in unused entries.
     bits: [u64; INLINE],
     words: [Code; INLINE],
+    /// Number of entries in use, all others follow.
+    n: u8,
     /// Whether all words of the mask are words of plain packets' keys; they are then stored in that order.
     ordered: bool,
     /// Whether all words of the mask are words of IPv6 packets ([`Words::wide`]); they are then stored in that order.
@@ -64,7 +66,10 @@ impl MaskLayout {
         layout.wide = !layout.ordered && mask.iter().all(|(word, _)| Code::of(word).wide_place().is_some());
         for (i, (word, bits)) in mask.iter().enumerate() {
             match layout.position(i, word) {
-                WordPosition::Leaf(at) => (layout.words[at], layout.bits[at]) = (Code::of(word), bits),
+                WordPosition::Leaf(at) => {
+                    (layout.words[at], layout.bits[at]) = (Code::of(word), bits);
+                    layout.n = layout.n.max(at as u8 + 1);
+                }
                 WordPosition::Beside(at) => {
                     layout.more = true;
                     (layout.words_beside[at], layout.bits_beside[at]) = (Code::of(word), bits);
@@ -319,8 +324,8 @@ impl Leaves {
             }
             return differ == 0;
         }
-        for i in 0..INLINE {
-            differ |= (key.coded(layout.words[i]) ^ leaf.values[i]) & layout.bits[i];
+        for ((word, value), bits) in layout.words.iter().zip(&leaf.values).zip(&layout.bits).take(layout.n.into()) {
+            differ |= (key.coded(*word) ^ value) & bits;
         }
         differ == 0 && (!layout.more || self.covers_beside(index, leaf, layout, key))
     }
