@@ -139,7 +139,9 @@ impl BundleAdd {
     }
 
     pub(crate) fn encode(&self, cx: Context, out: &mut Writer) {
-        let message = message::encode_with(cx.version, cx.xid, &self.message, cx.options);
-        put_add(self.bundle_id, self.flags, &message, out);
+        match message::try_encode_with(cx.version, cx.xid, &self.message, cx.options) {
+            Ok(message) => put_add(self.bundle_id, self.flags, &message, out),
+            too_long => out.put_message(too_long),
+        }
     }
 }

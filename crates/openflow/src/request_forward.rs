@@ -3,7 +3,7 @@
 
 use crate::error::OfpError;
 use crate::group::GroupMod;
-use crate::message::{Context, Message, decode_with, encode_with, take_inner};
+use crate::message::{Context, Message, decode_with, take_inner, try_encode_with};
 use crate::meter::MeterMod;
 use crate::types::{self, MessageKind};
 use crate::wire::{Reader, Result, Writer};
@@ -47,7 +47,7 @@ impl RequestForward {
     }
 
     pub(crate) fn encode(&self, cx: Context, out: &mut Writer) {
-        out.put(&encode_with(cx.version, self.xid, &self.request.message(), cx.options));
+        out.put_message(try_encode_with(cx.version, self.xid, &self.request.message(), cx.options));
     }
 }
 

@@ -188,6 +188,14 @@ impl Writer {
         self.bytes.extend_from_slice(bytes);
     }
 
+    /// Appends a message within the message, or its overflow.
+    pub fn put_message(&mut self, message: std::result::Result<Vec<u8>, TooLong>) {
+        match message {
+            Ok(bytes) => self.put(&bytes),
+            Err(TooLong) => self.overflowed = true,
+        }
+    }
+
     /// Appends the output of another writer, with its overflow.
     pub fn append(&mut self, other: &Self) {
         self.put(&other.bytes);

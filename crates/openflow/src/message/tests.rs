@@ -608,7 +608,12 @@ fn a_message_that_does_not_fit_is_not_written() {
     // A list that is too long is an error even in a message whose end may be truncated.
     let mut gm = GroupMod::new(GroupCommand::Add, 1);
     gm.buckets = vec![crate::Bucket { actions: outputs(4100).into(), ..crate::Bucket::new(gm.kind) }];
-    assert!(encode(Version::V13, 1, &Message::GroupMod(gm)).is_empty());
+    assert!(encode(Version::V13, 1, &Message::GroupMod(gm.clone())).is_empty());
+    // Nor is a message around it.
+    let request = crate::request_forward::ForwardedRequest::Group(gm.clone());
+    assert!(encode(Version::V14, 1, &Message::RequestForward(Box::new(RequestForward { xid: 1, request }))).is_empty());
+    let add = BundleAdd { bundle_id: 1, flags: 0, message: Message::GroupMod(gm) };
+    assert!(encode(Version::V14, 1, &Message::BundleAdd(Box::new(add))).is_empty());
     // Flow text has a length field of its own: dumps leave out flows that do not fit it.
     let note = FlowStats { actions: vec![Action::Note(vec![1; 70_000])], ..FlowStats::blank(0, Match::ANY) };
     let mut writer = ReplyWriter::new(Version::V13, 1, MessageKind::FlowReply).expect("a reply");
