@@ -1,6 +1,6 @@
-//! Writes seeds and dictionaries: frames, messages and texts that the targets understand, the same in every run.
-//! `cargo run --example seeds DIR` makes a folder of seeds for each target in DIR, and dictionaries beside them; what
-//! of it adds coverage is then merged into `corpus/` (see the README).
+//! Writes seeds and dictionaries: frames, messages and texts that the targets accept, the same in every run. `cargo
+//! run --example seeds DIR` creates a folder of seeds for each target in DIR, and dictionaries beside them; seeds
+//! that add coverage are then merged into `corpus/` (see the README).
 
 #[path = "../../crates/flow/tests/corpus/mod.rs"]
 mod corpus;
@@ -16,7 +16,7 @@ use openflow::{FlowMod, Form, Message, Options, Protocols, Version, encode_with,
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
-/// Where seeds go.
+/// The target directory of seeds.
 struct Seeds {
     dir: PathBuf,
 }
@@ -38,7 +38,7 @@ fn main() -> io::Result<()> {
     let frames: Vec<Vec<u8>> = (0..300).map(|_| corpus::frames::frame(&mut rng)).collect();
     seeds.put_all("extract", &frames)?;
     for target in ["execute", "translate"] {
-        // What is drawn after the frame: enough for some actions and rules.
+        // Bytes for the values drawn after the frame: enough for some actions and rules.
         let drawn = |rng: &mut Rng| (0..rng.below(160)).map(|_| rng.next_u64() as u8).collect::<Vec<u8>>();
         let seed =
             |frame: &Vec<u8>| [(frame.len() as u16).to_be_bytes().to_vec(), frame.clone(), drawn(&mut rng)].concat();

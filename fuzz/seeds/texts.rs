@@ -387,7 +387,7 @@ fn requests() -> Vec<Value> {
     ]
 }
 
-/// What an active server says, and what the source of a relay does.
+/// Messages of an active server, and of the source of a relay.
 fn sources() -> Vec<String> {
     let uuid = "11111111-2222-3333-4444-555555555555";
     let reply = |id: u64, result: Value| json!({"id": id, "result": result, "error": null});

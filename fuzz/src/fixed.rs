@@ -1,18 +1,18 @@
-//! The inputs of a fixed run: drawn from the corpus and the dictionary alone, whatever the target made of earlier ones.
+//! The inputs of a fixed run: drawn from the corpus and the dictionary alone, independent of the target's behaviour.
 //!
-//! What coverage a run reaches hangs on addresses and on the keys of hash tables, which differ from run to run, so that
-//! inputs which it steers would differ too. Here only the files and [`SEED`] decide, and a digest of all inputs so far
-//! is printed now and then, which shows that two runs had the same.
+//! The coverage of a run depends on addresses and on the keys of hash tables, which differ between runs, so that
+//! inputs guided by it would differ too. Here only the files and [`SEED`] decide, and a digest of all inputs so far
+//! is printed regularly, which shows that two runs had the same inputs.
 
 use base::rng::Rng;
 use std::path::Path;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
-/// Where each fixed run begins.
+/// The seed of each fixed run.
 const SEED: u64 = 1;
-/// How many inputs there are between digests.
+/// The number of inputs between digests.
 const DIGEST_EVERY: u64 = 1000;
-/// Numbers at which things tend to change.
+/// Numbers at which behaviour tends to change.
 const NUMBERS: [u64; 16] = [0, 1, 2, 7, 8, 16, 31, 64, 127, 255, 256, 4096, 0xffff, 0x7fff_ffff, 0xffff_ffff, u64::MAX];
 
 static FIXED: LazyLock<Option<Mutex<Fixed>>> = LazyLock::new(|| {
@@ -50,7 +50,7 @@ fn word(line: &str) -> Option<Vec<u8>> {
     }
 }
 
-/// The next input of a fixed run, in the place of `data`, and its length; none if this is no fixed run.
+/// Writes the next input of a fixed run into `data`, and returns its length; `None` if this is no fixed run.
 pub fn next_input(data: &mut [u8], max_size: usize) -> Option<usize> {
     let mut fixed = FIXED.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
     let input = fixed.next(max_size.min(data.len()));
@@ -77,7 +77,7 @@ impl Fixed {
         Self { rng: Rng::seeded(SEED), corpus, words, count: 0, digest: 0 }
     }
 
-    /// One of the corpus after some changes; not empty, and at most `max_size` bytes.
+    /// An input of the corpus after some changes; not empty, and at most `max_size` bytes.
     fn next(&mut self, max_size: usize) -> Vec<u8> {
         let mut input = self.any_of_corpus().to_vec();
         // One change half of the time, two a quarter of it, and so on.
@@ -132,7 +132,7 @@ impl Fixed {
         }
     }
 
-    /// Some bytes from elsewhere: a word, part of another input, of this one, or the same byte again and again.
+    /// Some bytes: a word, part of another input, of this one, or one byte repeated.
     fn material(&mut self, input: &[u8]) -> Vec<u8> {
         match self.below(5) {
             0 | 1 => {

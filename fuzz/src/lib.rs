@@ -1,5 +1,5 @@
-//! What the fuzz targets share: values drawn from the fuzzer's bytes, front to back, so that a change of one byte
-//! changes one value. Where the bytes have ended, all values are zero.
+//! The common part of the fuzz targets: values drawn from the fuzzer's bytes, front to back, so that a change of one
+//! byte changes one value. After the end of the bytes, all values are zero.
 
 pub mod database;
 pub mod fixed;
@@ -11,7 +11,7 @@ use flow::field::FIELDS;
 use flow::{Field, Match};
 use openflow::{Action, Subfield};
 
-/// A target: what is done with the bytes. Its inputs are libFuzzer's, or those of a fixed run (see [`fixed`]).
+/// A target: a function of the bytes. Its inputs are libFuzzer's, or those of a fixed run (see [`fixed`]).
 #[macro_export]
 macro_rules! target {
     (|$bytes:ident: &[u8]| $body:block) => {
@@ -23,7 +23,7 @@ macro_rules! target {
     };
 }
 
-/// The bytes not drawn yet.
+/// The remaining bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Input<'a>(pub &'a [u8]);
 
@@ -45,7 +45,7 @@ impl<'a> Input<'a> {
         self.number(1) as usize % n
     }
 
-    /// Whether there is nothing left.
+    /// Returns true if no bytes remain.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -97,7 +97,7 @@ impl<'a> Input<'a> {
         matching
     }
 
-    /// Where a packet may be sent in a small network.
+    /// An output port in a small network.
     pub fn port(&mut self) -> PortNo {
         const NAMED: [PortNo; 7] = [
             PortNo::NORMAL,

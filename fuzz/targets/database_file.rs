@@ -1,5 +1,5 @@
-//! Any bytes as a database file: the sound part is read, and written again it is the same. What is read straight into
-//! rows is what comes of the records as JSON.
+//! Any bytes as a database file: the sound part is read, and is the same after it was written again. Parsing directly
+//! into rows agrees with parsing records as JSON.
 #![no_main]
 
 use ovsdb_server::journal::{Style, snapshot};

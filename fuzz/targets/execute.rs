@@ -1,4 +1,4 @@
-//! Any frame through any list of datapath actions: it is sent or not, and right checksums stay right.
+//! Any frame through any list of datapath actions: it is sent or not, and correct checksums stay correct.
 #![no_main]
 
 use base::{Clock, DpPort, DropReason, MacAddr, PortNo};
@@ -40,7 +40,7 @@ fuzz::target!(|bytes: &[u8]| {
     let mut input = Input(bytes);
     let raw = input.frame();
     let (key, _) = extract(raw, PortNo(1));
-    // A frame as it came, or a right one of the same kind.
+    // The raw frame, or a valid one of the same kind.
     let frame = if input.below(2) == 0 || key.eth_type() == 0 { raw.to_vec() } else { compose(&key, b"payload") };
     let mut packet = Packet::from_slice(&frame);
     packet.offload.checksum = match input.below(3) {
@@ -66,7 +66,7 @@ fuzz::target!(|bytes: &[u8]| {
     }
 });
 
-/// Whether some packet is cut, or told to be what it is not, so that its checksums are right no more.
+/// Returns true if an action truncates a packet or changes its type, so that its checksums are no longer correct.
 fn spoils(actions: &[DpAction]) -> bool {
     actions.iter().any(|action| match action {
         DpAction::Trunc(_) | DpAction::PopMpls { .. } | DpAction::PopPbb | DpAction::PopNsh => true,

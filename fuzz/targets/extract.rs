@@ -27,7 +27,7 @@ fuzz::target!(|bytes: &[u8]| {
     partial_checksum(bytes);
 });
 
-/// A checksum that was taken for one left undone is right once it is done.
+/// Completing a checksum that was recognised as partial makes it correct.
 fn partial_checksum(bytes: &[u8]) {
     let Some(mark) = netdev_afxdp::partial_checksum::mark(bytes) else { return };
     let mut packet = Packet::from_slice(bytes);
@@ -39,7 +39,7 @@ fn partial_checksum(bytes: &[u8]) {
     assert_eq!(packet::wire::pseudo(frame, &ip).bytes(&frame[ip.l4..ip.end]).finish(), 0, "{frame:02x?}");
 }
 
-/// What a driver may say of a frame, taken from the frame's own bytes.
+/// Offload flags that a driver may set for a frame, taken from the frame's own bytes.
 fn marks(bytes: &[u8]) {
     let mut packet = Packet::from_slice(bytes);
     let half = |at: usize| bytes.get(at..at + 2).map_or(0, |b| u16::from_be_bytes([b[0], b[1]]));

@@ -11,7 +11,7 @@ fuzz::target!(|bytes: &[u8]| {
     let Some(text) = fuzz::text(bytes) else { return };
     let Ok(mut matching) = parse_match(text, &NoNames) else { return };
     matching.normalize(&NoNames);
-    // Some bits of a field that takes no mask: no format can say them, and whoever reads a flow refuses them.
+    // Some bits of a field without masks: no format can express them, and readers of a flow refuse them.
     let partial = |f: Field| !matches!(matching.get(f).1, mask if mask == 0 || mask == f.info().full_mask());
     if UNMASKABLE.into_iter().any(partial) {
         return;

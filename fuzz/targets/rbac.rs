@@ -1,5 +1,6 @@
-//! Tables of roles, and transactions of clients that have one: a naive twin says who may change what, and what is there
-//! afterwards. A transaction of which the twin refuses an operation changes nothing; any other does what it asks for.
+//! Tables of roles, and transactions of clients with a role: a naive twin decides which changes are allowed, and
+//! about the contents afterwards. A transaction with an operation that the twin refuses changes nothing; any other is
+//! executed.
 #![no_main]
 
 use fuzz::Input;
@@ -31,31 +32,31 @@ const TABLES: [(&str, [&str; 3]); 3] = [
 const PERMISSION: usize = 2;
 /// Transactions for an input.
 const TRANSACTIONS_MAX: usize = 24;
-/// Names of clients, and whatever else strings hold.
+/// Names of clients, and other strings.
 const NAMES: [&str; 4] = ["alice", "bob", "owner", ""];
 
-/// Whom an entry of `authorization` lets change a row of A or B.
+/// The clients that an entry of `authorization` allows to change a row of A or B.
 #[derive(Clone, Copy)]
-enum Whom {
+enum Grantee {
     Everybody,
     Owner,
     Key(&'static str),
     Nobody,
 }
 
-const AUTHORIZATIONS: [(&str, Whom); 12] = [
-    ("owner", Whom::Owner),
-    ("ids:host", Whom::Key("host")),
-    ("", Whom::Everybody),
-    ("ids:x", Whom::Key("x")),
-    ("ids:host:x", Whom::Key("host")),
-    ("ids::x", Whom::Key("x")),
-    ("owner:", Whom::Nobody),
-    (":owner", Whom::Nobody),
-    (":", Whom::Nobody),
-    ("ids", Whom::Nobody),
-    ("s", Whom::Nobody),
-    ("none", Whom::Nobody),
+const AUTHORIZATIONS: [(&str, Grantee); 12] = [
+    ("owner", Grantee::Owner),
+    ("ids:host", Grantee::Key("host")),
+    ("", Grantee::Everybody),
+    ("ids:x", Grantee::Key("x")),
+    ("ids:host:x", Grantee::Key("host")),
+    ("ids::x", Grantee::Key("x")),
+    ("owner:", Grantee::Nobody),
+    (":owner", Grantee::Nobody),
+    (":", Grantee::Nobody),
+    ("ids", Grantee::Nobody),
+    ("s", Grantee::Nobody),
+    ("none", Grantee::Nobody),
 ];
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,7 +69,7 @@ enum Cell {
 
 type Row = BTreeMap<&'static str, Cell>;
 
-/// The twin: rows by table and id, and what the roles have, which does not change.
+/// The twin: rows by table and id, and the permissions of roles, which do not change.
 #[derive(Clone)]
 struct Twin {
     rows: [BTreeMap<String, Row>; 3],
@@ -135,7 +136,7 @@ fn json_of(row: &Row) -> Value {
     row.iter().map(|(column, cell)| ((*column).to_owned(), cell.json())).collect::<Map<_, _>>().into()
 }
 
-/// What an operation does to a table: `row` is what it inserts, or writes into rows whose `owner` is `of`, or all.
+/// The effect of an operation on a table: `row` is inserted, or written into rows whose `owner` is `of`, or all.
 struct Operation {
     table: usize,
     verb: usize,
@@ -174,7 +175,7 @@ impl Operation {
 }
 
 impl Twin {
-    /// Does an operation; `false` if the caller may not, by the permissions that were there in `before`.
+    /// Executes an operation; `false` if the caller may not, by the permissions in `before`.
     fn apply(&mut self, operation: &Operation, before: &Twin, role: Option<Role<'_>>) -> bool {
         let Operation { table, verb, of, row, uuid } = operation;
         let is_meant =
@@ -194,13 +195,13 @@ impl Twin {
             };
             let is_own = |row: &&Row| {
                 AUTHORIZATIONS.iter().filter(|(name, _)| has("authorization", name)).any(|(_, whom)| match whom {
-                    Whom::Everybody => true,
-                    Whom::Owner => row.get("owner") == Some(&Cell::Text(client.to_owned())),
-                    Whom::Key(key) => match row.get("ids") {
+                    Grantee::Everybody => true,
+                    Grantee::Owner => row.get("owner") == Some(&Cell::Text(client.to_owned())),
+                    Grantee::Key(key) => match row.get("ids") {
                         Some(Cell::Pairs(pairs)) => pairs.get(*key).is_some_and(|name| name == client),
                         _ => false,
                     },
-                    Whom::Nobody => false,
+                    Grantee::Nobody => false,
                 })
             };
             if !(touched.is_empty() || verb_allowed && touched.iter().all(is_own)) {
@@ -239,7 +240,7 @@ impl Twin {
     }
 }
 
-/// Runs operations; gives the errors.
+/// Runs operations; returns the errors.
 fn run(database: &mut Database, operations: &[Value], role: Option<Role<'_>>, uuids: &mut UuidSource) -> Vec<Value> {
     let locks = BTreeSet::new();
     let caller = Caller { locks: &locks, read_only: false, server_read_only: false, role, elapsed_ms: 0 };
@@ -258,7 +259,7 @@ fuzz::target!(|bytes: &[u8]| {
     let mut database = Database::new(Arc::clone(&SCHEMA));
     let mut twin = Twin { rows: Default::default(), roles: BTreeMap::new() };
     let mut serial = 0;
-    // Rows and roles, by somebody who has none.
+    // A client without a role inserts rows and roles.
     let mut operations = Vec::new();
     for n in 0..6 + input.below(8) {
         serial += 1;

@@ -1,6 +1,6 @@
-//! Any steps of both sides of a ring that is shared with the kernel, and any indices that the other side may write there.
+//! Any steps of both sides of a ring shared with the kernel, and any indices that the other side may write there.
 #![no_main]
-// The module has tests of its own, which want more than there is here.
+// The module has tests of its own, which need crates that are missing here.
 #![cfg(not(test))]
 
 #[allow(dead_code, reason = "what the crate uses of it is more than what is tried here")]
@@ -11,11 +11,11 @@ use std::collections::VecDeque;
 
 use index::{Consumer, Producer};
 
-/// Both sides play by the rules: together they are a queue, and no slot is written while it waits to be read.
+/// Both sides follow the protocol: together they are a queue, and no slot is written while it waits to be read.
 fn queue(size: u32, at: u32, steps: &[u8]) {
     let (mut producer, mut consumer) = (Producer::new(size, at), Consumer::new(size, at));
-    let (mut told, mut released) = (at, at);
-    // What stands in a slot, and what was put in, shown and not, and not taken out.
+    let (mut consumer_index, mut released) = (at, at);
+    // The contents of slots, and the entries put in, published and not, and not taken out.
     let mut slots = vec![None; size as usize];
     let (mut queue, mut hidden) = (VecDeque::new(), VecDeque::new());
     let mut taken = Vec::new();
@@ -31,10 +31,10 @@ fn queue(size: u32, at: u32, steps: &[u8]) {
                 None => assert_eq!(producer.room(), 0),
             },
             1 => {
-                assert_eq!(producer.publish().map(|index| told = index).is_none(), hidden.is_empty());
+                assert_eq!(producer.publish().map(|index| consumer_index = index).is_none(), hidden.is_empty());
                 queue.append(&mut hidden);
             }
-            2 => consumer.saw(told),
+            2 => consumer.update(consumer_index),
             3 => {
                 let ahead = u32::from(step / 6);
                 match consumer.peek(ahead) {
@@ -51,22 +51,22 @@ fn queue(size: u32, at: u32, steps: &[u8]) {
             _ => {
                 assert_eq!(consumer.release().map(|index| released = index).is_none(), taken.is_empty());
                 taken.drain(..).for_each(|slot| slots[slot as usize] = None);
-                producer.saw(released);
+                producer.update(released);
             }
         }
         assert!(producer.room() <= size && consumer.available() as usize <= queue.len());
     }
 }
 
-/// The other side writes whatever it likes: no more slots are ours than there are.
+/// The other side writes arbitrary indices: no more slots are ours than there are.
 fn nonsense(size: u32, at: u32, steps: &[u8]) {
     let (mut producer, mut consumer) = (Producer::new(size, at), Consumer::new(size, at));
     for step in steps.chunks(5) {
         let &[what, a, b, c, d] = step else { break };
         let said = u32::from_le_bytes([a, b, c, d]);
         match what % 4 {
-            0 => drop(producer.saw(said)),
-            1 => consumer.saw(said),
+            0 => drop(producer.update(said)),
+            1 => consumer.update(said),
             2 => {
                 (0..said % 64).for_each(|_| assert!(producer.put().is_none_or(|slot| slot < size)));
                 producer.publish();

@@ -25,7 +25,7 @@ fuzz::target!(|bytes: &[u8]| {
     let link = core.sources().next().map(|(link, _)| link).expect("one database is copied");
     let mut connection = None;
     for message in decode(bytes, Limits { bytes_max: 4000, depth_max: 120 }).0 {
-        // The server leaves a source that breaks the protocol; then it connects anew.
+        // The server disconnects a source that violates the protocol, and then reconnects.
         connection = core.source_connected(link).or(connection);
         core.message(connection.expect("it is connected"), message, now);
         now.monotonic_ms += 10;

@@ -1,5 +1,5 @@
-//! Any small tables and any packet: the translation ends, and packets that agree in the bits that it read have the same
-//! verdict, which is what the cache of verdicts rests on.
+//! Any small tables and any packet: the translation ends, and packets that agree in the bits that it read have the
+//! same verdict, which is what cached flows rely on.
 #![no_main]
 
 use base::{DpPort, MacAddr, Millis, PortNo};

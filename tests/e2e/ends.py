@@ -101,8 +101,8 @@ class End(Host):
         finally:
             self.run("ip", "addr", "flush", "dev", "e0")
             finish(server)
-            told = finish(watch).out
-        self.seen = json.loads(told)
+            output = finish(watch).out
+        self.seen = json.loads(output)
 
 
 class AfXdp(End):

@@ -114,8 +114,8 @@ def test_driver_capabilities(making, kind):
     switch = making.switch(start="kernel")
     one = making.host(switch, 1)
     connect(switch, one, kind=kind)
-    told = [status(switch, "p1", key) for key in ("xdp-features", "xsk-features", "xsk-zerocopy")]
-    assert told == ["", "", ""] or (told[0].startswith("basic redirect") and told[1:] == ["none", "false"])
+    output = [status(switch, "p1", key) for key in ("xdp-features", "xsk-features", "xsk-zerocopy")]
+    assert output == ["", "", ""] or (output[0].startswith("basic redirect") and output[1:] == ["none", "false"])
     io = {"system": ("packet sockets", "type=afxdp moves more small frames"), "afxdp": ("AF_XDP sockets", "type=afxdp asks")}
     assert status(switch, "p1", "io") == io[kind][0]
     assert io[kind][1] in status(switch, "p1", "io-reason")

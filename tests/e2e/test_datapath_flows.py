@@ -171,8 +171,8 @@ def test_detrace_of_a_cached_flow(dummies, switch):
     line = next(line for line in switch.appctl("dpctl/dump-flows", "-m").splitlines() if "eth_type(0x0800)" in line)
     ufid = re.search("ufid:[-0-9a-f]{36}", line)[0]
     assert f"{ufid} " in switch.appctl("dpctl/get-flow", ufid) + " "
-    told = [re.sub(r"n_(packets|bytes)=\d+, ", "", line) for line in switch.appctl("ofproto/detrace", ufid).splitlines()]
-    assert told == [
+    output = [re.sub(r"n_(packets|bytes)=\d+, ", "", line) for line in switch.appctl("ofproto/detrace", ufid).splitlines()]
+    assert output == [
         "cookie=0x12, ip,in_port=1,actions=resubmit(,3)",
         "cookie=0x34, table_id=3, priority=7,udp,actions=output:2",
     ]

@@ -275,8 +275,8 @@ def test_another_user(open_directory, making):
     switch.vsctl("add-br", "br0", "--", "add-port", "br0", "p1", check=False)
     assert error(switch, "p1") == f'"could not open network device p1 ({RAW})"'
     # Some machines restrict the tap device file.
-    told = error(switch, "br0")
-    assert "the process lacks CAP_NET_ADMIN" in told and ("Operation not permitted: " in told or "/dev/net/tun: " in told)
+    output = error(switch, "br0")
+    assert "the process lacks CAP_NET_ADMIN" in output and ("Operation not permitted: " in output or "/dev/net/tun: " in output)
     assert "panic" not in switch.log()
     switch.vsctl("add-br", "br1", "--", "set", "bridge", "br1", "datapath_type=dummy")
     assert error(switch, "br1") == "[]"

@@ -131,17 +131,17 @@ def test_both_switches_send_the_same_frames(benches, case):
 
 def test_frames_out_of_a_copy_and_out_of_labels(benches):
     _, bench = benches
-    told = outcome(bench, CASES["pop in a copy"], [labelled(17)])
+    output = outcome(bench, CASES["pop in a copy"], [labelled(17)])
     changed = bytes(Ether(**HOSTS) / IP(src="10.0.0.1", dst="10.0.0.2", ttl=63, tos=0x48) / INNER.payload)
-    assert told == [{"p2": [changed.hex()], "p3": [bytes(labelled(17)).hex()]}] * 2
-    told = outcome(bench, CASES["packet out of a label"], [labelled(17, 18)])
-    assert told == [{"p3": [(bytes(12) + changed[12:]).hex()]}] * 2
-    told = outcome(bench, CASES["labels change"], [labelled(17, 18, ttl=9)])
+    assert output == [{"p2": [changed.hex()], "p3": [bytes(labelled(17)).hex()]}] * 2
+    output = outcome(bench, CASES["packet out of a label"], [labelled(17, 18)])
+    assert output == [{"p3": [(bytes(12) + changed[12:]).hex()]}] * 2
+    output = outcome(bench, CASES["labels change"], [labelled(17, 18, ttl=9)])
     entries = "0000440800012709"
-    assert all(each["p2"][0][28:44] == entries for each in told), told
-    told = outcome(bench, "mpls,actions=pop_mpls:0x8847,dec_mpls_ttl,output:2", [labelled(1, 2, 3, 4, 5, ttl=9)])
+    assert all(each["p2"][0][28:44] == entries for each in output), output
+    output = outcome(bench, "mpls,actions=pop_mpls:0x8847,dec_mpls_ttl,output:2", [labelled(1, 2, 3, 4, 5, ttl=9)])
     entries = "".join(f"{label << 12 | 3 << 9 | (label == 5) << 8 | (8 if label == 2 else 9):08x}" for label in (2, 3, 4, 5))
-    assert all(each["p2"][0][28:60] == entries for each in told), told
+    assert all(each["p2"][0][28:60] == entries for each in output), output
 
 
 def test_a_group_selects_by_the_hash_of_the_datapath(benches):
@@ -188,9 +188,9 @@ def test_a_packet_is_paused_for_its_controller(benches, tmp_path):
             finally:
                 monitor.send_signal(signal.SIGTERM)
                 monitor.wait()
-        told = (tmp_path / "monitor").read_text(encoding="ascii")
-        assert re.search(r"NXT_PACKET_IN2 .*reg2=0x7,in_port=1 \(via action\)", told), told
-        assert " userdata=01.02\n continuation.bridge=" in told
+        output = (tmp_path / "monitor").read_text(encoding="ascii")
+        assert re.search(r"NXT_PACKET_IN2 .*reg2=0x7,in_port=1 \(via action\)", output), output
+        assert " userdata=01.02\n continuation.bridge=" in output
 
 
 def start(switch, words, log):

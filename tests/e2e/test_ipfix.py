@@ -265,9 +265,9 @@ def test_two_collectors_and_none(both):
         each.switch.vsctl("set", "IPFIX", each.switch.vsctl("--bare", "--columns=_uuid", "list", "IPFIX"), f'targets="{second.target}","{each.collector.target}"')
         each.dummies.flows(f"in_port=1,actions={sample()},2")
         each.receive(FRAMES["udp"])
-        told = each.collector.read(FIRST + 1)
-        assert second.read(FIRST + 1) == told
-        return told, each.wait_statistics("flow", "sampled pkts=1,")
+        output = each.collector.read(FIRST + 1)
+        assert second.read(FIRST + 1) == output
+        return output, each.wait_statistics("flow", "sampled pkts=1,")
 
     alike(both, statistics)
 
@@ -284,6 +284,6 @@ def test_sampling_probability(making):
     sampled = lambda: int(re.search(r"sampled pkts=(\d+)", each.statistics("flow")).group(1))
     # Six standard deviations: 6 * sqrt(2000 * 1/4 * 3/4).
     until(lambda: abs(sampled() - count / 4) < 117, lambda: f"a fourth of {count}, not {sampled()}")
-    told = FIRST + sampled()
+    output = FIRST + sampled()
     for message in each.collector.messages(reported):
         assert struct.unpack_from("!H", message)[0] == 10

@@ -120,8 +120,8 @@ def test_changes_are_reported(monitor, ofctl, bridge, version):
     until(lambda: learned in watch.events(), "the learned flow")
     # It is deleted with the flow that learned it.
     ofctl("del-flows", "priority=30,in_port=2", strict=True)
-    told = watch.events()
-    assert told[len(want)].startswith(header) and "DELETED reason=delete table=7" in told[-1]
+    output = watch.events()
+    assert output[len(want)].startswith(header) and "DELETED reason=delete table=7" in output[-1]
     ofctl("add-flow", "priority=40,hard_timeout=1,in_port=2,actions=1")
     expired = "DELETED reason=hard table=0 hard_timeout=1 cookie=0 in_port=2 actions=output:1"
     until(lambda: expired in watch.events(), "the end of a flow's time")
@@ -142,9 +142,9 @@ def test_monitor_requests(monitor, ofctl, version):
     ofctl("add-flow", "table=1,tcp,actions=1")
     ofctl("mod-flows", "table=1,tcp,actions=2")
     ofctl("del-flows", "table=1")
-    told = quiet.events()[1:]
-    assert told[:3] == [header, "ADDED table=1 cookie=0 tcp", header]
-    assert sorted(told[3:]) == [f"DELETED reason=delete table=1 cookie=0 {what}" for what in ("ip", "tcp")]
+    output = quiet.events()[1:]
+    assert output[:3] == [header, "ADDED table=1 cookie=0 tcp", header]
+    assert sorted(output[3:]) == [f"DELETED reason=delete table=1 cookie=0 {what}" for what in ("ip", "tcp")]
     assert port.events()[2:] == [
         header,
         "MODIFIED table=1 cookie=0 tcp actions=output:2",
@@ -156,8 +156,8 @@ def test_monitor_requests(monitor, ofctl, version):
     ofctl("add-flow", "table=9,actions=group:5")
     ofctl("add-flow", "table=9,ip,actions=1")
     # Before OpenFlow 1.4, the filter by groups is not in the request.
-    told = [event for event in group.events() if "table=9" in event]
-    assert len(told) == (1 if version == "OpenFlow14" else 2)
+    output = [event for event in group.events() if "table=9" in event]
+    assert len(output) == (1 if version == "OpenFlow14" else 2)
 
 
 CHANGES = """
@@ -187,7 +187,7 @@ SPECS = ["watch:", "watch:!own,!actions,out_port=2", "watch:!add,table=4", "watc
 @pytest.mark.parametrize("version", VERSIONS)
 def test_open_vswitch_reports_the_same(making, version):
     """Debian's switch and ours, each monitored by Debian's ovs-ofctl."""
-    told = []
+    output = []
     for maker in (None, making.peers):
         switch = making.switch(maker=maker)
         switch.add_dummy_bridge("br0", "p1", "p2")
@@ -195,10 +195,10 @@ def test_open_vswitch_reports_the_same(making, version):
         for line in CHANGES.strip().splitlines():
             command, *words = line.split()
             switch.ofctl("-O", "OpenFlow14", command, "br0", *words)
-        told.append([monitor.events() for monitor in monitors])
+        output.append([monitor.events() for monitor in monitors])
         for monitor in monitors:
             monitor.end()
-    ours, theirs = told
+    ours, theirs = output
     for spec, one, other in zip(SPECS, ours, theirs):
         # The order of reports of several flows of one change is unspecified.
         assert by_message(one) == by_message(other), spec

@@ -16,8 +16,8 @@ def both(switch):
 
     def said(tools, words):
         done = tools.run("ovs-ofctl", "-O", "OpenFlow14", words[0], "br0", *words[1:], check=False)
-        told = re.sub(r"xid=0x[0-9a-f]+", "xid", done.out + done.err)
-        return done.code, known_to_both(re.sub(r"duration[=:][0-9.]*s", "duration", told))
+        output = re.sub(r"xid=0x[0-9a-f]+", "xid", done.out + done.err)
+        return done.code, known_to_both(re.sub(r"duration[=:][0-9.]*s", "duration", output))
 
     def run(*words):
         first, second = said(switch.peers, words), said(switch.ours, words)
@@ -31,8 +31,8 @@ def both(switch):
 
 def test_switch_description(both):
     for command in ("show", "dump-ports-desc", "dump-ports", "dump-tables", "dump-table-desc"):
-        code, told = both(command)
-        assert code == 0 and "OF1.4" in told, command
+        code, output = both(command)
+        assert code == 0 and "OF1.4" in output, command
     assert "table 0:\n" in both("dump-table-desc")[1]
     assert "eviction: not supported" in both("dump-table-features")[1]
     assert both("queue-get-config")[1] == "OFPST_QUEUE_DESC reply (OF1.4) (xid):\n"
@@ -48,14 +48,14 @@ def test_flows_groups_and_meters(both):
     ]:
         assert both.each(*words)[0] == (0, ""), words
     for command in ("dump-groups", "dump-group-stats", "dump-group-features", "dump-meters", "meter-stats"):
-        code, told = both(command)
-        assert code == 0 and "OF1.4" in told, command
+        code, output = both(command)
+        assert code == 0 and "OF1.4" in output, command
     flows = both("dump-flows")
     assert flows[1].count("\n") == 4 and "importance=3" in flows[1]
     assert both("dump-aggregate")[1].endswith("flow_count=3\n")
     assert both("mod-table", "0", "evict") == (0, "")
-    code, told = both("mod-table", "254", "evict")
-    assert code == 1 and "OFPTMFC_EPERM" in told
+    code, output = both("mod-table", "254", "evict")
+    assert code == 1 and "OFPTMFC_EPERM" in output
 
 
 def test_changes_of_ports_and_bundles(both, tmp_path):

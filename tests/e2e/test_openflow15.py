@@ -49,8 +49,8 @@ def both(switch):
 
 def test_every_version_is_spoken(both):
     for version in VERSIONS:
-        code, told = both(version, "show")
-        assert code == 0 and ("(OF1." in told) == (version != "OpenFlow10"), told
+        code, output = both(version, "show")
+        assert code == 0 and ("(OF1." in output) == (version != "OpenFlow10"), output
         for command in ("dump-ports-desc", "dump-ports", "dump-tables", "dump-flows", "dump-aggregate", "get-frags"):
             assert both(version, command)[0] == 0, (version, command)
         for command in ("dump-groups", "dump-group-stats", "dump-group-features"):
@@ -76,8 +76,8 @@ def test_flows_and_packets_in_every_version(both):
         cookie = "" if version == "OpenFlow10" else "cookie=0x5, "
         assert f" {cookie}idle_timeout=60, priority=9,tcp,tp_dst=80 actions=output:2" in flows
         assert both(version, "dump-aggregate")[1].endswith(f"flow_count={flows.count('actions=')}\n")
-        code, told = both(version, "add-flow", "priority=3,actions=group:77")
-        assert code == 1 and "OFPBAC_BAD_OUT_GROUP" in told and "actions=group:77" in told
+        code, output = both(version, "add-flow", "priority=3,actions=group:77")
+        assert code == 1 and "OFPBAC_BAD_OUT_GROUP" in output and "actions=group:77" in output
         both.ok(version, "packet-out", "in_port=2,packet=ffffffffffff0200000000019999,actions=output:1")
         both.ok(version, "del-flows")
 
@@ -94,8 +94,8 @@ def test_buckets_of_groups(both):
     both.ok("OpenFlow15", "insert-buckets", "group_id=1,command_bucket_id=last,bucket=bucket_id:2,weight:3,output:2")
     both.ok("OpenFlow15", "insert-buckets", "group_id=1,command_bucket_id=first,bucket=bucket_id:3,weight:4,output:2")
     assert re.findall(r"bucket_id:(\d)", both("OpenFlow15", "dump-groups")[1]) == ["3", "1", "2"]
-    code, told = both("OpenFlow15", "remove-buckets", "group_id=1,command_bucket_id=9")
-    assert code == 1 and "OFPGMFC_UNKNOWN_BUCKET" in told
+    code, output = both("OpenFlow15", "remove-buckets", "group_id=1,command_bucket_id=9")
+    assert code == 1 and "OFPGMFC_UNKNOWN_BUCKET" in output
     both.ok("OpenFlow15", "remove-buckets", "group_id=1,command_bucket_id=1")
     assert re.findall(r"bucket_id:(\d)", both("OpenFlow15", "dump-groups", "1")[1]) == ["3", "2"]
     assert both("OpenFlow11", "dump-groups")[1].count("bucket=") == 2

@@ -96,8 +96,8 @@ def test_the_verifier_finds_errors(layer, field, version):
     for byte in (*summed, *range(at, len(frame))):
         spoilt = bytearray(frame)
         spoilt[byte] ^= 0x40
-        told = wrong(bytes(spoilt), nothing)
-        assert told[0], (byte, told)
+        output = wrong(bytes(spoilt), nothing)
+        assert output[0], (byte, output)
     pseudo = total(frame[addresses:at]) + frame[23 if version == 4 else 20] + len(frame) - at
     unfinished = bytearray(frame)
     unfinished[at + field : at + field + 2] = (pseudo % 0xFFFF).to_bytes(2, "big")

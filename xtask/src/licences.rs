@@ -12,7 +12,7 @@ use serde_json::Value;
 /// The registry that packages come from.
 const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
-/// One line for each package that is not allowed; an error is a line that says what could not be read.
+/// Returns one line for each package that is not allowed; an error is a line that says what could not be read.
 pub(crate) fn check(root: &Path) -> Result<Vec<String>, String> {
     let deny = std::fs::read_to_string(root.join("deny.toml")).map_err(|error| format!("deny.toml: {error}"))?;
     let allowed = allowed(&deny)?;
@@ -51,7 +51,7 @@ fn problem(package: &Value, allowed: &[String]) -> Option<String> {
     }
 }
 
-/// Whether an expression holds if exactly the licences `allowed` may be chosen; `None` if it is no expression.
+/// Returns true if an expression holds when exactly the licences `allowed` may be chosen; `None` if it is invalid.
 fn is_allowed(expression: &str, allowed: &[String]) -> Option<bool> {
     let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
     let mut words = spaced.split_whitespace().peekable();

@@ -1,7 +1,7 @@
 //! The rules of the tree, checked: crate levels ([`levels`]), habits of files ([`files`]), language ([`language`]),
 //! subjects of commits ([`commits`]), and the code map.
 //!
-//! Only files that git tracks are looked at, so that what a build or a run leaves behind is never a finding.
+//! Only files tracked by git are checked, so that files of a build or a run are never findings.
 
 mod commits;
 mod files;
@@ -15,7 +15,7 @@ use std::process::Command;
 /// The document that lists the crates.
 const CODE_MAP: &str = "ARCHITECTURE.md";
 
-/// One thing that breaks a rule.
+/// A violation of a rule.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Finding {
     /// Relative to the root of the tree.
@@ -43,8 +43,8 @@ pub(crate) fn root() -> PathBuf {
     here.parent().expect("the crate lies one folder below the root").to_owned()
 }
 
-/// All findings in the tree at `root`, in the order of files and lines; an error is a line of text that says what could
-/// not be looked at.
+/// Returns all findings in the tree at `root`, in the order of files and lines; an error is a line of text that names
+/// what could not be checked.
 pub(crate) fn check(root: &Path) -> Result<Vec<Finding>, String> {
     let mut findings = Vec::new();
     let crates = levels::crates(root)?;
@@ -71,8 +71,8 @@ pub(crate) fn check(root: &Path) -> Result<Vec<Finding>, String> {
     Ok(findings)
 }
 
-/// Accepts the findings of language as they are now. An error names the parts of the tree that have more than before, which
-/// are not accepted.
+/// Accepts the present language findings. An error names the parts of the tree that have more than before, which are
+/// not accepted.
 pub(crate) fn write_baseline(root: &Path) -> Result<(), String> {
     let path = root.join(language::BASELINE);
     let counts = language::count(&of_language(root)?);
@@ -114,7 +114,7 @@ fn tracked_files(root: &Path) -> Result<Vec<String>, String> {
     Ok(list.split('\0').filter(|file| !file.is_empty()).map(str::to_owned).collect())
 }
 
-/// What a command printed; an error if it did not start or failed.
+/// Returns the output of a command; an error if it did not start or failed.
 fn output(command: &mut Command) -> Result<String, String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.output().map_err(|error| format!("{name}: {error}"))?;

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_cut_as_shells_do() {
+    fn lines_are_split_as_in_a_shell() {
         assert_eq!(parse("ovs-vsctl "), (words("ovs-vsctl"), String::new()));
         assert_eq!(parse("ovs-vsctl add"), (words("ovs-vsctl"), "add".into()));
         assert_eq!(parse("a 'b c' \"d \\\"e\" f\\ g"), (vec!["a".into(), "b c".into(), "d \"e".into()], "f g".into()));

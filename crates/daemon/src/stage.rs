@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn the_title_comes_off() {
+    fn the_process_title_is_removed() {
         assert_eq!(without_title(OsStr::new("/usr/bin/ovs-vswitchd: monitoring")), "/usr/bin/ovs-vswitchd");
         assert_eq!(without_title(OsStr::new("ovs-vswitchd")), "ovs-vswitchd");
     }

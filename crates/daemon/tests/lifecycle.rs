@@ -94,7 +94,7 @@ fn detached_until_exit_is_requested() {
 }
 
 #[test]
-fn a_signal_ends_it_tidily() {
+fn a_signal_ends_the_daemon_cleanly() {
     let place = Scratch::new();
     assert!(place.run(&["--detach", "--pidfile", "--log-file", "--no-chdir", "-vconsole:off"]).status.success());
     let pid = place.pid();
@@ -107,7 +107,7 @@ fn a_signal_ends_it_tidily() {
 }
 
 #[test]
-fn errors_before_it_serves_reach_the_user() {
+fn start_up_errors_reach_the_user() {
     let place = Scratch::new();
     for args in
         [&["--detach", "--pidfile=/nonexistent/x.pid"][..], &["--detach", "--monitor", "--pidfile=/nonexistent/x.pid"]]

@@ -6,7 +6,7 @@ use ovsdb::{Atom, ColumnSchema, Datum, SymbolTable, TableSchema};
 use crate::Failure;
 use crate::names;
 
-/// A column, perhaps a key in it, and what follows.
+/// A column, optionally with a key, and the rest of the argument.
 #[derive(Debug)]
 pub(crate) struct Reference<'a> {
     pub(crate) column: &'a ColumnSchema,
@@ -48,7 +48,7 @@ pub(crate) fn column_key_value<'a>(table: &'a TableSchema, arg: &'a str) -> Resu
     }
 }
 
-/// How a condition compares.
+/// The comparison of a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Operator {
     Equal,
@@ -66,7 +66,7 @@ enum Operator {
     NotIn,
 }
 
-/// The operators as typed, the longer ones before those that they begin with.
+/// The operators as typed; an operator precedes its own prefixes.
 const OPERATORS: &[(&str, Operator)] = &[
     ("{not-in}", Operator::NotIn),
     ("{!=}", Operator::SetNotEqual),
@@ -84,12 +84,12 @@ const OPERATORS: &[(&str, Operator)] = &[
     (">", Operator::Greater),
 ];
 
-/// How the operators are listed when none is found.
+/// The list of operators in the error for a missing one.
 const OPERATOR_LIST: &str = "\"=\", \"!=\", \"<\", \">\", \"<=\", \">=\", \"{=}\", \"{!=}\", \"{<}\", \"{>}\", \
                              \"{<=}\", \"{>=}\", \"{in}\", or \"{not-in}\"";
 
 impl Operator {
-    /// Whether it compares sets, so that a missing key is an empty set.
+    /// Returns true if it compares sets, so that a missing key is an empty set.
     fn is_for_sets(self) -> bool {
         matches!(
             self,
@@ -158,7 +158,7 @@ pub(crate) fn condition<'a>(
 }
 
 impl Condition<'_> {
-    /// Whether a row satisfies the condition, whose column has the value `have`.
+    /// Returns true if a row satisfies the condition; `have` is the value of its column.
     pub(crate) fn holds(&self, have: &Datum) -> bool {
         let Some(key) = &self.key else { return self.operator.holds(have, &self.value) };
         match have.get(key) {
@@ -178,7 +178,7 @@ pub(crate) fn column_list(list: &str) -> impl Iterator<Item = &str> {
     list.split([',', ' ']).filter(|name| !name.is_empty())
 }
 
-/// Parses each argument as a datum of the column's type with any number of elements, and gives all elements.
+/// Parses each argument as a datum of the column's type with any number of elements, and returns all elements.
 pub(crate) fn elements(
     kind: &ovsdb::ColumnType,
     args: &[String],

@@ -1,5 +1,5 @@
-//! The grammar of commands: what options and arguments they take, how a command line is cut into them at `--`, and which
-//! ones every program has. What each one does lives in the modules that the tables name.
+//! The grammar of commands: their options and arguments, the splitting of a command line at `--`, and the commands of
+//! every program. The modules named in the tables implement them.
 
 use std::collections::BTreeMap;
 
@@ -10,37 +10,37 @@ use crate::{Done, Failure, Program, database, manager, show};
 /// Any number of arguments.
 pub const MANY: usize = usize::MAX;
 
-/// What a command may do to the database; only changes are logged at "info".
+/// A command's access to the database; only changes are logged at "info".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// It only looks.
+    /// It only reads.
     Read,
     /// It may change rows.
     Write,
 }
 
-/// Says which tables and columns a command uses.
+/// Declares the tables and columns that a command uses.
 pub type NeedsOf<P> = fn(&mut Needs<'_>, &Command<P>) -> Done;
-/// Does what a command is for, within the transaction.
+/// Runs a command within the transaction.
 pub type RunOf<P> = fn(&mut Context<'_, P>, &Command<P>, &mut Output) -> Done;
 
 /// One kind of command.
 pub struct Spec<P: Program> {
     /// The name on the command line.
     pub name: &'static str,
-    /// The least number of arguments.
+    /// Minimum number of arguments.
     pub args_min: usize,
-    /// The greatest number of arguments.
+    /// Maximum number of arguments.
     pub args_max: usize,
     /// The arguments as `--commands` prints them, for shell completion.
     pub arguments: &'static str,
     /// The options; those that end in `=` take a value.
     pub options: &'static [&'static str],
-    /// Which tables and columns it uses.
+    /// The tables and columns that it uses.
     pub needs: NeedsOf<P>,
-    /// What it does within the transaction.
+    /// Its effect within the transaction.
     pub run: RunOf<P>,
-    /// What it does to its output once the transaction is committed.
+    /// Completes its output after the commit.
     pub finish: Option<fn(&Committed, &mut Output)>,
     /// Whether it changes anything.
     pub access: Access,
@@ -48,7 +48,7 @@ pub struct Spec<P: Program> {
 
 /// One command of a command line.
 pub struct Command<P: Program> {
-    /// Which one it is.
+    /// The kind of the command.
     pub spec: &'static Spec<P>,
     options: BTreeMap<String, Option<String>>,
     /// Its arguments, without its name.
@@ -71,7 +71,7 @@ impl<P: Program> Command<P> {
         self.args.get(at).map_or("", String::as_str)
     }
 
-    /// Argument `at`, if there are so many.
+    /// Argument `at`, if it exists.
     pub fn arg_opt(&self, at: usize) -> Option<&str> {
         self.args.get(at).map(String::as_str)
     }
@@ -83,7 +83,7 @@ impl<P: Program> Command<P> {
 }
 
 impl<P: Program> Spec<P> {
-    /// A command that only looks.
+    /// A command that only reads.
     pub const fn read(
         name: &'static str,
         args: (usize, usize),
@@ -109,7 +109,7 @@ impl<P: Program> Spec<P> {
         Self { name, args_min, args_max, arguments, options, needs, run, finish: None, access: Access::Write }
     }
 
-    /// The same with something to do once the transaction is committed.
+    /// Adds a function that runs after the commit.
     const fn finish(self, finish: fn(&Committed, &mut Output)) -> Self {
         Self { finish: Some(finish), ..self }
     }
@@ -148,8 +148,8 @@ pub fn all<P: Program>() -> impl Iterator<Item = &'static Spec<P>> {
     P::COMMANDS.iter().chain(Spec::<P>::DATABASE)
 }
 
-/// Every option that some command takes, without duplicates: they may stand among the global options if the first
-/// command takes them.
+/// Every option of any command, without duplicates: they may stand among the global options if the first command has
+/// them.
 pub(crate) fn all_options<P: Program>() -> Vec<&'static str> {
     let mut options: Vec<_> = all::<P>().flat_map(|spec| spec.options).copied().collect();
     options.sort_unstable();
@@ -157,8 +157,8 @@ pub(crate) fn all_options<P: Program>() -> Vec<&'static str> {
     options
 }
 
-/// Cuts `args`, what follows the global options, into commands. `leading` are options for the first command that stood
-/// among the global ones, as (name with dashes, value).
+/// Splits `args`, the arguments after the global options, into commands. `leading` are options of the first command
+/// that stood among the global ones, as (name with dashes, value).
 pub fn parse<P: Program>(args: &[String], leading: Vec<(String, Option<String>)>) -> Result<Vec<Command<P>>, Failure> {
     let mut leading = leading.into_iter().collect::<BTreeMap<_, _>>();
     let mut commands = Vec::new();

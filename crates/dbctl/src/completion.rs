@@ -1,7 +1,8 @@
-//! Completion of command lines in a shell, by the tables of options and commands and by what is in the database at present.
+//! Completion of command lines in a shell, by the tables of options and commands and by the present contents of the
+//! database.
 //!
-//! [`arguments`] finds which arguments of a command may stand at a place; what they may be is read from the server, if there
-//! is one that answers soon.
+//! [`arguments`] returns the possible arguments of a command at a position; their values are read from the server, if
+//! one answers soon.
 
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use crate::names::{self, Way};
 use crate::options::TLS_OPTIONS;
 use crate::{Program, help};
 
-/// What an argument may be.
+/// The possible values of an argument.
 #[derive(Debug, Clone, Copy)]
 pub enum Source {
     /// The values of a column.
@@ -27,17 +28,17 @@ pub enum Source {
     Words(&'static [&'static str]),
     /// The name of a network device of this machine.
     Device,
-    /// Nothing that could be listed.
+    /// Values that cannot be listed.
     Unknown,
 }
 
-/// How connection methods begin.
+/// The prefixes of connection methods.
 pub const TARGETS: &[&str] = &["tcp:", "ssl:", "unix:", "ptcp:", "pssl:", "punix:"];
 
 /// The candidates for the current word of a line.
 pub fn complete<P: Program>(line: &Line) -> Vec<String> {
     let words = line.words.get(1..).unwrap_or_default();
-    // The value of a global option is anything.
+    // The value of a global option may be anything.
     let Some((global, segment, db)) = cut::<P>(words) else { return Vec::new() };
     let (options, rest) = segment.split_at(segment.iter().take_while(|word| word.starts_with('-')).count());
     let Some((name, args)) = rest.split_first() else {
@@ -54,8 +55,9 @@ pub fn complete<P: Program>(line: &Line) -> Vec<String> {
     found
 }
 
-/// Cuts the words into the command that is being typed and what precedes it: whether global options may still come, the words
-/// of the command with its options, and the server that `--db` names. `None` if the value of a global option is what comes.
+/// Splits the words into the current command and the words before it: whether global options may follow, the words of
+/// the command with its options, and the server given by `--db`. `None` if the current word is the value of a global
+/// option.
 fn cut<P: Program>(words: &[String]) -> Option<(bool, &[String], Option<&str>)> {
     let takes_value = |word: &str| {
         let long = |opt: &&cli::options::Opt| word.strip_prefix("--") == Some(opt.long);
@@ -102,7 +104,7 @@ fn before_command<P: Program>(global: bool, options: &[String], current: &str) -
         }
         return found;
     }
-    // Commands that have all the options that were typed, as far as those are some command's.
+    // Commands with all the typed options, as far as those are options of commands.
     let locals: Vec<String> = local.map(|option| name_of(&option)).collect();
     let typed: Vec<String> =
         options.iter().map(|option| name_of(option)).filter(|option| locals.contains(option)).collect();
@@ -110,13 +112,14 @@ fn before_command<P: Program>(global: bool, options: &[String], current: &str) -
     command::all::<P>().filter(fits).map(|spec| spec.name.to_owned()).collect()
 }
 
-/// Which of a command's arguments may stand at the place `at`, and whether the command may end before it.
+/// Returns the arguments that may stand at position `at`, and whether the command may end before it.
 ///
-/// `pattern` are words after a sign: `!` for one, `?` for one or none, `*` for any number, `+` for one or more.
+/// `pattern` consists of words after a sign: `!` for one, `?` for one or none, `*` for any number, `+` for one or
+/// more.
 pub fn arguments(pattern: &str, at: usize) -> (Vec<&str>, bool) {
     let pattern: Vec<(char, &str)> =
         pattern.split(' ').filter_map(|word| Some((word.chars().next()?, word.get(1..)?))).collect();
-    // The places in the pattern that may be next, and whether that is so after one of a `+`.
+    // The possible next positions in the pattern, and whether each follows a match of a `+`.
     let skip = |places: &mut Vec<(usize, bool)>| {
         let mut next = 0;
         while let Some((place, seen)) = places.get(next).copied() {
@@ -151,7 +154,7 @@ pub fn arguments(pattern: &str, at: usize) -> (Vec<&str>, bool) {
     (kinds.into_iter().filter_map(|place| Some(pattern.get(place)?.1)).collect(), may_end)
 }
 
-/// The database as far as it answers; without a server, its schema as the program ships it.
+/// The database, if a server answers; otherwise the program's schema.
 struct Database<P> {
     runtime: Option<tokio::runtime::Runtime>,
     client: Option<Client>,
@@ -165,7 +168,7 @@ impl<P: Program> Database<P> {
         let default = format!("unix:{}/db.sock", daemon::dirs::rundir().display());
         let remote = db.unwrap_or(&default);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok();
-        // `flowstone complete`, which calls this, has seen that there is no error.
+        // The caller, `flowstone complete`, has checked that there is no error.
         let patience = cli::completion::patience().unwrap_or_default();
         // A key press must not send a user's request to an unintended listener.
         let asked = runtime.as_ref().filter(|_| !Remote::any_is_passive(remote));
@@ -185,7 +188,7 @@ impl<P: Program> Database<P> {
         Self { runtime, client, patience, schema: schema.or_else(shipped), program: std::marker::PhantomData }
     }
 
-    /// All values of a column, those of sets one by one, and the keys of maps.
+    /// All values of a column, with the elements of sets, and the keys of maps.
     fn values(&mut self, table: &str, column: &str) -> Vec<String> {
         let (Some(runtime), Some(client)) = (&self.runtime, &mut self.client) else { return Vec::new() };
         let select = json!({"op": "select", "table": table, "where": [], "columns": [column]});
@@ -224,7 +227,7 @@ impl<P: Program> Database<P> {
         }
     }
 
-    /// How the rows of a table may be named.
+    /// The names of a table's rows.
     fn records(&mut self, table: &TableSchema) -> Vec<String> {
         let mut found = Vec::new();
         for way in P::ways(&table.name) {
@@ -240,7 +243,7 @@ impl<P: Program> Database<P> {
         found
     }
 
-    /// `COLUMN[:KEY]`, with values where the schema knows them if settings are wanted.
+    /// `COLUMN[:KEY]`, with values known from the schema if settings are requested.
     fn settings(&mut self, table: &TableSchema, current: &str, with_values: bool) -> Vec<String> {
         if let Some((name, _)) = current.split_once('=') {
             let column = names::column(table, name).ok().filter(|_| with_values);
@@ -271,7 +274,7 @@ fn known_values(column: &ColumnSchema) -> Vec<String> {
     column.kind.to_json().pointer("/key/enum").map(scalars).unwrap_or_default()
 }
 
-/// The scalars in a value as the protocol has it.
+/// The scalars in a JSON value of the protocol.
 fn scalars(value: &Value) -> Vec<String> {
     match value {
         Value::String(text) => vec![text.clone()],

@@ -1,4 +1,4 @@
-//! What commands work on: the transaction, the names of new rows, what the program sees by name, and their output.
+//! The context of commands: the transaction, the names of new rows, the program's model, and their output.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use crate::command::Command;
 
 pub use ovsdb_client::Committed;
 
-/// Why the commands stop.
+/// The reason why commands stop.
 #[derive(Debug)]
 pub enum Failure {
     /// An error for the user; exit status 1.
     Fatal(String),
     /// A condition is not met yet: run all commands again when the database has changed.
     NotYet,
-    /// Exit at once with this status, without a word.
+    /// Exits at once with this status, without output.
     Exit(u8),
 }
 
@@ -41,7 +41,7 @@ pub struct Output {
     pub text: String,
     /// A table instead of lines.
     pub table: Option<cli::table::Table>,
-    /// The row whose UUID is to be printed once the server has chosen it.
+    /// The row whose UUID is printed after the server has assigned it.
     pub created: Option<Uuid>,
 }
 
@@ -55,15 +55,15 @@ impl Output {
 
 /// One run of all commands.
 pub struct Context<'a, P: Program> {
-    /// What the commands do to the database.
+    /// The changes of the database by the commands.
     pub txn: Transaction<'a>,
     /// The server's schema.
     pub schema: Arc<DatabaseSchema>,
     /// The names of `--id`.
     pub symbols: Symbols,
-    /// `None` if it must be looked up again.
+    /// `None` if it must be read again.
     model: Option<P::Model>,
-    /// Names of what the commands added, to look for errors in setting it up.
+    /// Names of added objects, to report errors in their set-up.
     pub added: Vec<String>,
 }
 
@@ -73,7 +73,7 @@ impl<'a, P: Program> Context<'a, P> {
         Self { txn, schema, symbols, model: None, added: Vec::new() }
     }
 
-    /// The row of the table at the root, made if it is missing.
+    /// The row of the root table, created if it is missing.
     pub fn root(&mut self) -> Uuid {
         match self.txn.rows(P::ROOT).first() {
             Some(root) => *root,
@@ -81,12 +81,12 @@ impl<'a, P: Program> Context<'a, P> {
         }
     }
 
-    /// What the program sees by name.
+    /// The program's model.
     pub fn model(&mut self) -> &mut P::Model {
         self.txn_and_model().1
     }
 
-    /// The transaction and what the program sees by name, both to be changed.
+    /// The transaction and the model, both mutable.
     pub fn txn_and_model(&mut self) -> (&mut Transaction<'a>, &mut P::Model) {
         let root = self.root();
         let Self { txn, model, .. } = self;
@@ -94,12 +94,12 @@ impl<'a, P: Program> Context<'a, P> {
         (txn, found)
     }
 
-    /// Rows were changed otherwise: the model must be looked up again.
+    /// Drops the model after other changes of rows: it must be read again.
     pub fn forget_model(&mut self) {
         self.model = None;
     }
 
-    /// A column was changed otherwise: the model must be looked up again if it is read from it.
+    /// Drops the model after a change of a column if it is read from that column.
     pub fn touched(&mut self, table: &str, column: &str) {
         if P::is_read(table, column) {
             self.forget_model();

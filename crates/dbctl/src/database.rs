@@ -21,7 +21,7 @@ pub(crate) fn comment<P: Program>(_: &mut Context<'_, P>, _: &Command<P>, _: &mu
     Ok(())
 }
 
-/// The table that the first argument names.
+/// The table named by the first argument.
 fn table_of<'a, P: Program>(
     schema: &'a ovsdb::DatabaseSchema,
     command: &Command<P>,
@@ -61,7 +61,7 @@ pub(crate) fn get<P: Program>(context: &mut Context<'_, P>, command: &Command<P>
         let symbol = new_symbol(context, name)?;
         let symbol = context.symbols.entry(&symbol);
         symbol.uuid = row;
-        // It was not made here, so nobody needs to refer to it.
+        // It exists already, so no reference to it is required.
         symbol.strong_reference = true;
     }
     for arg in command.args_from(2) {
@@ -95,7 +95,7 @@ pub(crate) fn get<P: Program>(context: &mut Context<'_, P>, command: &Command<P>
     Ok(())
 }
 
-/// The record that a command names; `None` if it does not exist and `--if-exists` was given.
+/// The record named by a command; `None` if it does not exist and `--if-exists` was given.
 fn find_row<P: Program>(
     context: &Context<'_, P>,
     table: &TableSchema,
@@ -108,7 +108,7 @@ fn find_row<P: Program>(
     names::row_must_exist(context, table, record).map(Some)
 }
 
-/// Checks the name given with `--id`, which no other row may have.
+/// Checks the name given with `--id`, which must be unique.
 fn new_symbol<P: Program>(context: &mut Context<'_, P>, name: &str) -> Result<String, Failure> {
     if !name.starts_with('@') {
         return Err(Failure::fatal(format!("row id \"{name}\" does not begin with \"@\"")));
@@ -121,7 +121,7 @@ fn new_symbol<P: Program>(context: &mut Context<'_, P>, name: &str) -> Result<St
     Ok(name.to_owned())
 }
 
-/// The columns that `--columns` names, or all, with `None` for `_uuid`.
+/// The columns named by `--columns`, or all, with `None` for `_uuid`.
 fn columns<'a, P: Program>(
     table: &'a TableSchema,
     command: &Command<P>,
@@ -444,7 +444,7 @@ pub(crate) fn destroy<P: Program>(context: &mut Context<'_, P>, command: &Comman
     for record in records {
         rows.extend(find_row(context, table, record, command)?);
     }
-    // Rows of other tables go away by themselves when nothing refers to them any more, and not before.
+    // The server removes rows of other tables when they are no longer referenced, and not before.
     if table.is_root {
         for row in rows {
             context.txn.delete_row(&table.name, row);

@@ -1,4 +1,4 @@
-//! What `--help`, `--version`, `--commands` and `--options` print.
+//! The output of `--help`, `--version`, `--commands` and `--options`.
 
 use std::fmt::Write as _;
 
@@ -6,12 +6,12 @@ use cli::options::{Arg, Opt};
 
 use crate::{Program, command};
 
-/// The answer to `--version`.
+/// The output of `--version`.
 pub(crate) fn version<P: Program>(program: &str) -> String {
     format!("{}DB Schema {}\n", cli::version_text(program), P::SCHEMA_VERSION)
 }
 
-/// The answer to `--commands`: a line for each command, for shell completion.
+/// The output of `--commands`: a line for each command, for shell completion.
 pub(crate) fn commands<P: Program>() -> String {
     let mut text = String::new();
     for spec in command::all::<P>() {
@@ -23,7 +23,7 @@ pub(crate) fn commands<P: Program>() -> String {
     text
 }
 
-/// The answer to `--options`: a line for each global option, for shell completion.
+/// The output of `--options`: a line for each global option, for shell completion.
 pub(crate) fn options(fragments: &[&[Opt]]) -> String {
     let mut text = String::new();
     for opt in fragments.iter().copied().flatten() {
@@ -38,7 +38,7 @@ pub(crate) fn options(fragments: &[&[Opt]]) -> String {
     text
 }
 
-/// A group of commands in the help: its title, and for each form of a command what it does.
+/// A group of commands in the help: its title, and for each form of a command its description.
 pub type Group = (&'static str, &'static [(&'static str, &'static str)]);
 
 /// The database commands, which every program has.
@@ -59,7 +59,7 @@ const DATABASE: Group =
         ("comment [ARG]...", "do nothing, but for the database's log"),
     ]);
 
-/// The answer to `--help`.
+/// The output of `--help`.
 pub(crate) fn usage<P: Program>(program: &str, log: &vlog::Log, default_db: &str) -> String {
     let mut text = format!(
         "{program}: {}\nusage: {program} [OPTIONS] [--] [COMMAND-OPTIONS] \
@@ -109,7 +109,7 @@ Other options:
     text
 }
 
-/// The lines about options that not every program has.
+/// The lines for options that not every program has.
 fn own_options<P: Program>() -> String {
     let lines = [
         ("no-wait", "  --no-wait               do not wait until ovs-vswitchd has taken the changes\n"),

@@ -1,10 +1,10 @@
-//! What ovs-vsctl and vtep-ctl have in common: a command line is any number of commands, which are one transaction.
+//! The common part of ovs-vsctl and vtep-ctl: a command line is any number of commands, which form one transaction.
 //!
-//! A program is a [`Program`]: its database, its commands, and how rows of its tables are named. [`main`] does the rest.
-//! [`command`] parses the commands. The tables and columns that they need ([`needs`]) are replicated, then the commands
-//! run on a transaction over that replica ([`run`]); they run again from the start when a condition is not met yet, or
-//! when the database has changed under them. The database commands ([`database`]) see tables ([`names`], [`column`]), and
-//! are the same in every program, as are those about managers ([`manager`]) and [`show`].
+//! A program is a [`Program`]: its database, its commands, and the ways to name rows of its tables. [`main`] does the
+//! rest. [`command`] parses the commands. The tables and columns that they need ([`needs`]) are replicated, then the
+//! commands run on a transaction over that replica ([`run`]); they run again from the start when a condition is not
+//! met yet, or when the database has changed meanwhile. The database commands ([`database`]) use tables by name
+//! ([`names`], [`column`]), and are the same in every program, as are those for managers ([`manager`]) and [`show`].
 
 use std::ffi::OsString;
 use std::fmt::Arguments;
@@ -35,63 +35,63 @@ pub use needs::Needs;
 
 use options::Request;
 
-/// How a command ends.
+/// The result of a command.
 pub type Done = Result<(), Failure>;
 
 /// A program of this family.
 pub trait Program: Sized + 'static {
-    /// What the program's own commands see in the database by name; made when a command asks for it.
+    /// The objects by name that the program's own commands use; built on first use.
     type Model;
 
-    /// The database that the program is about.
+    /// The program's database.
     const DATABASE: &'static str;
-    /// The version of its schema that the program knows best.
+    /// The schema version that the program was written for.
     const SCHEMA_VERSION: &'static str;
-    /// The name of the program among modules that log.
+    /// The program's name among log modules.
     const MODULE: &'static str;
-    /// The table with one row that all others hang from.
+    /// The root table, which has one row.
     const ROOT: &'static str;
     /// The column of that row with managers.
     const MANAGERS: &'static str;
-    /// The columns of that row with the number of the configuration that is wanted and of the one that is running, if
-    /// there is a daemon to wait for.
+    /// The columns of that row with the numbers of the requested and of the running configuration, if there is a
+    /// daemon to wait for.
     const CONFIGURATION: Option<[&'static str; 2]>;
-    /// The options beside those about logs, tables and TLS, which all programs have.
+    /// The options beside those for logs, tables and TLS, which all programs have.
     const OPTIONS: &'static [Opt];
-    /// The commands beside those about the database.
+    /// The commands beside the database commands.
     const COMMANDS: &'static [Spec<Self>];
     /// The outline that the command show prints, the outermost table first.
     const SHOWN: &'static [show::Shown];
-    /// The table whose columns settings are of in commands that name no table.
+    /// The table of settings in commands that name no table.
     const SETTINGS: &'static str;
     /// The help's first line, without the program's name.
     const TITLE: &'static str;
     /// The commands in the help.
     const HELP: &'static [help::Group];
-    /// How records are named, for the help.
+    /// The description of record names in the help.
     const RECORDS: &'static str;
 
     /// The ways to name rows of a table other than by UUID.
     fn ways(table: &str) -> &'static [names::Way];
 
-    /// What the transaction leaves below the row `root`.
+    /// The state after the transaction, below the row `root`.
     fn model(txn: &Transaction<'_>, root: Uuid) -> Self::Model;
 
-    /// What an argument of a command may be, for completion; `kind` as [`Spec::arguments`] has it.
+    /// The values of a command's argument, for completion; `kind` is its name in [`Spec::arguments`].
     fn source(command: &str, kind: &str) -> completion::Source;
 
-    /// Whether the model is read from this column.
+    /// Returns true if the model is read from this column.
     fn is_read(table: &str, column: &str) -> bool;
 
-    /// After the running configuration has reached the wanted one: says what of the names that commands added
-    /// ([`Context::added`]) could not be set up, and gives the exit status.
+    /// Called when the running configuration has reached the requested one: reports the added objects
+    /// ([`Context::added`]) that could not be set up, and returns the exit status.
     fn report(program: &str, idl: &Idl, added: &[String]) -> ExitCode;
 
     /// Logs a message as [`Program::MODULE`]; see [`log_as!`].
     fn log(level: tracing::Level, message: Arguments<'_>);
 }
 
-/// The body of [`Program::log`]: events have their target where they are written.
+/// The body of [`Program::log`]: the target of an event is fixed at its call site.
 #[macro_export]
 macro_rules! log_as {
     ($module:literal, $level:expr, $message:expr) => {
@@ -104,7 +104,7 @@ macro_rules! log_as {
     };
 }
 
-/// Runs the program; `args` begins with the name it was called by.
+/// Runs the program; `args` begins with its name.
 pub fn main<P: Program>(args: Vec<OsString>) -> ExitCode {
     let program = cli::program::program_name_of(&args);
     let words: Vec<String> = args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
@@ -128,7 +128,7 @@ pub fn main<P: Program>(args: Vec<OsString>) -> ExitCode {
         Ok(code) => code,
         Err(Failure::Fatal(message)) => cli::fail(&program, message),
         Err(Failure::Exit(code)) => ExitCode::from(code),
-        // `run` handles it; there is nothing better to do with it here than to fail.
+        // `run` handles it; here it can only fail.
         Err(Failure::NotYet) => ExitCode::FAILURE,
     }
 }

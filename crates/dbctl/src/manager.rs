@@ -1,4 +1,4 @@
-//! The commands about managers: who else is connected to the database server.
+//! The commands for managers: other peers of the database server.
 
 use ovsdb::{Datum, Uuid};
 use ovsdb_client::Transaction;
@@ -66,7 +66,7 @@ pub fn insert_targets<P: Program>(
     Datum::set(targets.iter().map(insert))
 }
 
-/// Whether `target` begins as a connection method, active or passive.
+/// Returns true if `target` begins with a connection method, active or passive.
 fn is_connection_method(target: &str) -> bool {
     ["tcp:", "ssl:", "unix:", "ptcp:", "pssl:", "punix:"].iter().any(|method| target.starts_with(method))
 }
@@ -78,7 +78,7 @@ pub fn inactivity_probe<P: Program>(command: &Command<P>) -> Result<Option<i64>,
     parsed.map(Some).map_err(|_| Failure::fatal(format!("--inactivity-probe={value}: not a number of milliseconds")))
 }
 
-/// Writes references, and drops rows of this very transaction that are no longer referred to.
+/// Writes references, and drops unreferenced rows of this very transaction.
 pub fn replace(txn: &mut Transaction<'_>, (table, row, column): (&str, Uuid, &str), target: &str, rows: Datum) {
     txn.verify_column(table, row, column);
     for old in txn.uuids(table, row, column) {
@@ -87,7 +87,7 @@ pub fn replace(txn: &mut Transaction<'_>, (table, row, column): (&str, Uuid, &st
     txn.set_datum(table, row, column, rows);
 }
 
-/// Drops a row that this very transaction inserted.
+/// Drops a row inserted by this very transaction.
 pub fn delete_if_new(txn: &mut Transaction<'_>, table: &str, row: Uuid) {
     if txn.replica().row(table, row).is_none() {
         txn.delete_row(table, row);

@@ -1,4 +1,4 @@
-//! How tables, columns and records are named on the command line: abbreviations, and the other names that rows have.
+//! Names of tables, columns and records on the command line: abbreviations, and the other names of rows.
 
 use ovsdb::{Atom, AtomType, ColumnSchema, DatabaseSchema, Datum, TableSchema, Uuid};
 
@@ -11,7 +11,7 @@ pub enum Way {
     Singleton,
     /// By the value of a column.
     Column(&'static str),
-    /// By the row that refers to it: the one in table `from` whose column `by` has the name, through a column.
+    /// By a referring row: the one in table `from` whose column `by` has the name, through a column.
     Referenced {
         /// That table.
         from: &'static str,
@@ -22,13 +22,14 @@ pub enum Way {
     },
 }
 
-/// Whether `query` abbreviates `name`: without regard to case, and `-` is `_`.
+/// Returns true if `query` abbreviates `name`: case-insensitively, with `-` equal to `_`.
 fn abbreviates(name: &str, query: &str) -> bool {
     let fold = |c: u8| if c == b'-' { b'_' } else { c.to_ascii_lowercase() };
     query.len() <= name.len() && name.bytes().zip(query.bytes()).all(|(a, b)| fold(a) == fold(b))
 }
 
-/// The name that `query` stands for: itself, the only one of its length that it abbreviates, or the only one at all.
+/// The name that `query` stands for: an exact match, the only one of its length that it abbreviates, or the only one
+/// at all.
 fn choose<'a, T>(candidates: impl Iterator<Item = (&'a str, T)>, query: &str) -> Result<T, Vec<&'a str>> {
     let mut found: Vec<(&str, T)> = candidates.filter(|(name, _)| abbreviates(name, query)).collect();
     if let Some(at) = found.iter().position(|(name, _)| *name == query) {
@@ -70,7 +71,7 @@ pub fn column<'a>(table: &'a TableSchema, query: &str) -> Result<&'a ColumnSchem
     })
 }
 
-/// The row of `table` that `record` names, if there is one.
+/// The row of `table` that `record` names, if it exists.
 pub fn row<P: Program>(context: &Context<'_, P>, table: &TableSchema, record: &str) -> Result<Option<Uuid>, Failure> {
     let txn = &context.txn;
     let several = || Failure::fatal(format!("multiple rows in {} match \"{record}\"", table.name));

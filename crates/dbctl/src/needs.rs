@@ -1,4 +1,4 @@
-//! Which tables and columns a command line needs, so that only those are replicated.
+//! The tables and columns that a command line needs, so that only those are replicated.
 
 use ovsdb::{ColumnSchema, DatabaseSchema, TableSchema};
 use ovsdb_client::Wanted;
@@ -6,13 +6,13 @@ use ovsdb_client::Wanted;
 use crate::Failure;
 use crate::names::{self, Way};
 
-/// Collects needs against the server's schema. What that schema lacks is left out: the database may be older than the
-/// program.
+/// Collects needs against the server's schema. Tables and columns that the schema lacks are left out: the database
+/// may be older than the program.
 pub struct Needs<'a> {
     /// The server's schema.
     pub schema: &'a DatabaseSchema,
     pub(crate) wanted: Wanted,
-    /// How the program names rows.
+    /// The program's ways to name rows.
     ways: fn(&str) -> &'static [Way],
 }
 
@@ -21,7 +21,7 @@ impl<'a> Needs<'a> {
         Self { schema, wanted: Wanted::new(), ways }
     }
 
-    /// Needs columns of a table.
+    /// Adds columns of a table.
     pub fn columns(&mut self, table: &str, columns: &[&str]) {
         let Some(found) = self.schema.table(table) else { return };
         self.wanted.table(table);
@@ -32,7 +32,7 @@ impl<'a> Needs<'a> {
         }
     }
 
-    /// The table that `name` stands for, and what it takes to find its rows by name.
+    /// Returns the table that `name` stands for, and adds the columns for finding its rows by name.
     pub fn table(&mut self, name: &str) -> Result<&'a TableSchema, Failure> {
         let table = names::table(self.schema, name)?;
         self.wanted.table(&table.name);
@@ -46,7 +46,7 @@ impl<'a> Needs<'a> {
         Ok(table)
     }
 
-    /// The column that `name` stands for; `_uuid` needs nothing.
+    /// Returns the column that `name` stands for, and adds it; `_uuid` needs nothing.
     pub fn column(&mut self, table: &'a TableSchema, name: &str) -> Result<&'a ColumnSchema, Failure> {
         let column = names::column(table, name)?;
         self.wanted.column(&table.name, &column.name);

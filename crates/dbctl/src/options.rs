@@ -9,27 +9,27 @@ use ovsdb_client::Order;
 
 use crate::{Program, command};
 
-/// What the command line asks for, before its commands.
+/// The options before the commands.
 #[derive(Debug)]
 pub(crate) struct Options {
     pub(crate) db: String,
-    /// Whether to wait until the daemon has taken the changes.
+    /// Whether to wait until the daemon has applied the changes.
     pub(crate) wait: bool,
     pub(crate) dry_run: bool,
     pub(crate) oneline: bool,
     pub(crate) retry: bool,
-    /// Of several servers, whether only the leader of their cluster will do.
+    /// Whether to require the leader among several servers of a cluster.
     pub(crate) leader_only: bool,
-    /// In which order several servers are tried.
+    /// The order in which several servers are tried.
     pub(crate) order: Order,
-    /// When to end by SIGALRM, in seconds; 0 for never.
+    /// The time in seconds after which SIGALRM ends the program; 0 for never.
     pub(crate) timeout_s: u32,
     pub(crate) style: Style,
     /// Keys and certificates.
     pub(crate) tls: tls::Config,
     /// Options of the first command that stood among the global ones.
     pub(crate) leading: Vec<(String, Option<String>)>,
-    /// The commands, still to be parsed.
+    /// The commands, not yet parsed.
     pub(crate) words: Vec<String>,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Options {
 pub(crate) enum Request {
     /// Run the commands.
     Run(Box<Options>),
-    /// Print this and succeed.
+    /// Prints this and exits successfully.
     Print(String),
 }
 
@@ -55,7 +55,7 @@ pub(crate) const TLS_OPTIONS: &[Opt] = &[
     Opt::new("peer-ca-cert", Arg::Required),
 ];
 
-/// The commands' options as the parser knows them: their identity has dashes, so that it differs from global ones.
+/// The commands' options for the parser: their identity has dashes, so that it differs from global ones.
 fn local_options<P: Program>() -> Vec<Opt> {
     let opt = |option: &'static str| {
         let (name, arg) = match option.strip_suffix('=') {

@@ -1,4 +1,4 @@
-//! From commands to a committed transaction, and waiting until the daemon has taken it.
+//! From commands to a committed transaction, and waiting until the daemon has applied it.
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -47,7 +47,7 @@ pub(crate) fn run<P: Program>(program: &str, words: &[String], mut options: Opti
     runtime.block_on(execute(program, &text, &options, &commands))
 }
 
-/// The command line as one line, with arguments quoted where that is needed to tell them apart.
+/// The command line as one line, with arguments quoted if needed.
 fn escape(words: &[String]) -> String {
     let quote = |word: &String| {
         if !word.contains([' ', '\t', '\r', '\n', '\x0b', '\\', '\'', '"']) {
@@ -58,7 +58,7 @@ fn escape(words: &[String]) -> String {
     words.iter().map(quote).collect::<Vec<_>>().join(" ")
 }
 
-/// What the transaction says of itself in the server's log.
+/// The comment of the transaction in the server's log.
 fn comment(program: &str, text: &str) -> String {
     let parent = std::fs::read(format!("/proc/{}/cmdline", std::os::unix::process::parent_id())).unwrap_or_default();
     let parent = parent.split(|byte| *byte == 0).next().map(String::from_utf8_lossy).unwrap_or_default();
@@ -101,13 +101,13 @@ async fn execute<P: Program>(
     needs.columns(P::ROOT, P::CONFIGURATION.as_ref().filter(|_| options.wait).map_or(&[], |columns| columns));
     let wanted = needs.wanted;
     let mut idl = Idl::from_client(client, schema.clone(), wanted);
-    // Of a single server nothing is asked: the user knows which it is.
+    // A single server need not be the leader: the user has chosen it.
     idl.set_leader_only(options.leader_only && idl.server_count() > 1);
     idl.first_contents().await?;
     idl.set_reconnect(if options.retry { Reconnect::Always } else { Reconnect::Never });
     let comment = comment(program, text);
     loop {
-        // The first time there is something new at once; later this waits for what makes another try worth while.
+        // The first call returns at once; later ones wait for a relevant change.
         idl.changed().await?;
         if !idl.is_live() {
             continue;
@@ -169,7 +169,7 @@ async fn attempt<P: Program>(
     Ok(Some(Done { outputs, next_cfg, added }))
 }
 
-/// Checks that the names of `--id` are both given and used.
+/// Checks that the names of `--id` are both defined and used.
 fn check_symbols<P: Program>(context: &Context<'_, P>) -> Result<(), Failure> {
     for (name, symbol) in context.symbols.iter() {
         if !symbol.created {

@@ -7,15 +7,15 @@ use crate::context::{Context, Output};
 use crate::needs::Needs;
 use crate::{Done, Program};
 
-/// A table in the outline: what names its rows, and the columns shown below them.
+/// A table in the outline: the name of its rows, and the columns shown below them.
 #[derive(Debug)]
 pub struct Shown {
     /// The table.
     pub table: &'static str,
-    /// The column that names a row; without one it is its UUID.
+    /// The column with the name of a row; without one, its UUID is shown.
     pub name: Option<&'static str>,
-    /// The columns. Rows that they refer to are shown if their table is in the outline; of a map to such rows, each key
-    /// with the name of its row.
+    /// The columns. Referenced rows are shown if their table is in the outline; for a map to such rows, each key with
+    /// the name of its row.
     pub columns: &'static [&'static str],
 }
 

@@ -1,4 +1,4 @@
-//! Tests of names and conditions. What commands do is tested by the programs, against a database.
+//! Tests of names and conditions. The programs' tests run the commands against a database.
 
 use ovsdb::{DatabaseSchema, Datum, NoSymbols};
 
@@ -65,7 +65,7 @@ fn a_missing_key_is_an_empty_set_only_for_set_operators() {
 }
 
 tally::proptest! {
-    /// Nothing that is typed makes the parsers panic.
+    /// No input makes the parsers panic.
     #[test]
     fn parsers_survive_anything(line in "[ -~é]{0,40}") {
         let schema = schema();

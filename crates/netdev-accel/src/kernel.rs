@@ -133,7 +133,7 @@ impl Maps {
         }
     }
 
-    /// Waits until no processor works on a frame that came in before this call.
+    /// Waits until no processor works on a frame that arrived before this call.
     fn settle(&self) {
         // A program that marks its processor as busy after this check does not find entries that were removed before it.
         fence(Ordering::SeqCst);
@@ -232,7 +232,7 @@ pub(crate) fn kernel_words(
 }
 
 impl Tcx {
-    /// Creates the maps. Errors: a line that says why the kernel has none.
+    /// Creates the maps. An error is a line that says why the kernel does not support them.
     pub fn new() -> Result<Self, String> {
         // On such a kernel, another frame's programs could overwrite the note that one frame's programs exchange.
         if std::fs::read_to_string("/sys/kernel/realtime").is_ok_and(|text| text.trim() == "1") {
@@ -356,7 +356,7 @@ impl Accelerator for Tcx {
         let Some(port) = state.ports.get_mut(usize::from(number)).and_then(Option::take) else { return };
         debug_assert!(state.flows.iter().flatten().all(|flow| flow.from != number));
         self.maps.ports.entries()[usize::from(number)][0].store(0, Ordering::SeqCst);
-        // The filter first, so that each note has a reader. A device that is gone has neither program.
+        // The filter first, so that each note has a reader. A removed device has neither program.
         if let Some(path) = port.device.kernel_path() {
             let _ = path.set_filter(None);
         }

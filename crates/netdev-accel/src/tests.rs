@@ -1,4 +1,4 @@
-//! The programs, tried on frames without devices, beside a list of verdicts and `flow::plain`.
+//! Tests the programs on frames without devices, against a list of verdicts and `flow::plain`.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -29,7 +29,7 @@ fn maps() -> Option<Maps> {
     }
 }
 
-/// The verdict that is noted, by its handle, and the note is taken.
+/// Returns the handle of the noted verdict, and takes the note.
 fn take_note(tcx: &Tcx) -> Option<u32> {
     let notes = tcx.maps().processors.entries().iter().map(|words| words[1].swap(0, Ordering::SeqCst));
     let noted: Vec<u64> = notes.filter(|note| *note != 0).collect();
@@ -107,7 +107,7 @@ fn frame(rng: &mut Rng) -> Vec<u8> {
         2 => frame[12] = 0x81,
         3 => frame[l4 + 12] = pick(rng, &[0x40, 0x60, 0xf0]),
         4 => frame[[17, 19][network as usize]] = rng.below(120) as u8,
-        // The kernel tries programs on no frame that ends within its IP header.
+        // The kernel rejects test runs on frames that end within their IP header.
         5 | 6 => frame.truncate(l4 + rng.below(20) as usize),
         7 => frame[rng.below(len.min(68) as u64) as usize] = rng.next_u64() as u8,
         // UDP whose length fits the frame that is shorter than a TCP header.
@@ -128,8 +128,8 @@ fn frame(rng: &mut Rng) -> Vec<u8> {
 type Control = (u16, u16);
 const TAGS: [Option<Control>; 5] = [None, None, Some((0x8100, 7)), Some((0x8100, 0x3007)), Some((0x88a8, 7))];
 
-/// The filter of a port, for trying. As a program for tcx: those for sockets are tried on frames without Ethernet headers.
-/// Before it, the frame gets this tag, as the kernel has it of a frame that came with one.
+/// The filter of a port as a program for tcx, as the kernel tests socket filters on frames without Ethernet headers.
+/// Before it, the frame gets this tag, in the kernel's form of a tagged frame.
 fn filter(tcx: &Tcx, port: u16, tag: Option<Control>) -> OwnedFd {
     with_tag(tag, &program::filter(port, tcx.maps().descriptors()))
 }
@@ -169,7 +169,7 @@ fn mask(rng: &mut Rng, network: Network) -> [u64; PLAIN_WORDS] {
 }
 
 #[test]
-fn the_filter_finds_what_a_list_of_verdicts_has() {
+fn the_filter_agrees_with_a_list_of_verdicts() {
     let Some(maps) = maps() else { return };
     let tcx = Tcx::for_test(maps, &[device(), device()]);
     let filters = TAGS.map(|tag| (tag, filter(&tcx, 0, tag)));
@@ -251,7 +251,7 @@ fn the_filter_finds_what_a_list_of_verdicts_has() {
 
 /// For the record; nothing depends on it.
 #[test]
-fn what_the_filter_takes() {
+fn cost_of_the_filter() {
     let Some(maps) = maps() else { return };
     let tcx = Tcx::for_test(maps, &[device(), device()]);
     let filter = filter(&tcx, 0, None);
@@ -297,7 +297,7 @@ fn all_frames() -> Verdict {
 }
 
 #[test]
-fn frames_that_do_not_fit_and_ports_that_are_down_are_left_to_userspace() {
+fn userspace_gets_frames_over_the_mtu_or_to_ports_that_are_down() {
     let Some(maps) = maps() else { return };
     let tcx = Tcx::for_test(maps, &[device(), device()]);
     let filter = filter(&tcx, 0, None);
@@ -323,10 +323,10 @@ fn the_forwarder_is_accepted_and_lets_frames_pass_without_a_note() {
     assert_eq!(bpf::test_run(forwarder.as_fd(), &[0; 60], 1).expect("a frame to try it on").result, u32::MAX);
 }
 
-/// Each frame once, whatever becomes of its tag, and with the bytes that it came with.
+/// Each frame is redirected once, whether its tag changes or not, and with its original bytes.
 #[test]
-fn the_forwarder_sends_and_counts_what_was_noted() {
-    /// What a program at tcx says of a frame that it redirected (`TC_ACT_REDIRECT`).
+fn the_forwarder_redirects_and_counts_noted_frames() {
+    /// The return code of a program at tcx for a redirected frame (`TC_ACT_REDIRECT`).
     const REDIRECTED: u32 = 7;
     let Some(maps) = maps() else { return };
     let tcx = Tcx::for_test(maps, &[device(), device()]);
@@ -352,7 +352,7 @@ fn the_forwarder_sends_and_counts_what_was_noted() {
 }
 
 #[test]
-fn there_is_room_for_so_many() {
+fn capacity_is_limited() {
     let Some(maps) = maps() else { return };
     let tcx = Tcx::for_test(maps, &[device(), device()]);
     let verdict = |n: u64| {

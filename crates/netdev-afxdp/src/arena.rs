@@ -3,11 +3,10 @@
 //! An [`Arena`] is a umem for a number of sockets, on any devices and queues: each socket adds as many frames as its
 //! rings hold. A socket sends a frame that another one received without a copy; the frame is free when the
 //! sender's completion ring returns it.
-//!
 //! Each thread caches some free frames; the others are in a common pool, which a thread uses when its cache is empty
-//! or full: a lock for some dozens of frames. A packet thread that receives and sends lends again what completions
-//! return, and rarely needs the pool. So a frame is in one of: a thread's cache, the common pool, a packet, or lent by one side
-//! of one socket ([`crate::frames`]); the right to it moves between these, and is in one of them at any time.
+//! or full: a lock for some dozens of frames. A packet thread that receives and sends lends completed frames again,
+//! and rarely needs the pool. So the ownership of a frame is in exactly one of: a thread's cache, the common pool, a
+//! packet, or one side of one socket, which has lent it to the kernel ([`crate::frames`]).
 //!
 //! The kernel cannot enlarge a umem, and pins all of it. So there may be several arenas: when one is full, another
 //! is created, and arenas whose sockets are all closed are used again, as their memory is never unmapped.
@@ -46,8 +45,8 @@ pub(crate) struct UmemMode {
 pub(crate) enum Movers {
     /// The kernel copies.
     Kernel,
-    /// Drivers, which accept frames of so many descriptors: a socket that shares cannot state that its driver accepts fewer than
-    /// the first one's.
+    /// Drivers that accept frames of this number of descriptors: a sharing socket cannot state that its driver
+    /// accepts fewer than the first one's.
     Drivers(u32),
     /// The driver of this device, whose limit is unknown.
     Driver(u32),
@@ -247,9 +246,9 @@ pub(crate) fn queue_is_ours(ifindex: u32, queue: u32) {
 
 /// Reclaims the memory of a packet that was dropped, on any thread.
 fn reclaim(lent: Lent) {
-    // Dropping a `Lent` calls this function again: so it is kept here, whatever happens to the closure.
+    // Dropping a `Lent` calls this function again, so it is kept here even if the closure does not run.
     let mut held = Some(lent);
-    // A thread that is ending has no caches, and a thread may not have used any yet.
+    // An ending thread has no caches, and a thread may not have used any yet.
     let _ = CACHES.try_with(|caches| {
         let (Ok(mut caches), Some(lent)) = (caches.try_borrow_mut(), held.take()) else { return };
         match caches.iter_mut().flatten().find(|cache| cache.arena.umem.has(lent.bytes())) {
@@ -270,7 +269,7 @@ fn reclaim(lent: Lent) {
     lent.forget();
 }
 
-/// A reservation in an arena for the sockets of a device, which ends when this is dropped.
+/// A reservation in an arena for the sockets of a device, released on drop.
 #[derive(Debug)]
 pub(crate) struct Reservation {
     pub(crate) arena: &'static Arena,
@@ -355,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn sockets_are_reserved_beside_others_of_the_mode_and_again() {
+    fn sockets_share_an_arena_by_mode_and_reuse_it() {
         let first = Reservation::found(mode(1), 2, CAPACITY, FRAMES).expect("memory");
         let arena = first.arena;
         assert!(Reservation::join(mode(1), 1).is_none() && !arena.is_registered());
@@ -389,7 +388,7 @@ mod tests {
     }
 
     tally::proptest! {
-        /// Frames that are taken and given, on two threads, are all there at any time, and no thread keeps many.
+        /// Frames taken and returned by two threads all exist at any time, and no thread caches many.
         #[test]
         fn caches_are_bounded_and_lose_nothing(steps in prop::collection::vec((any::<bool>(), any::<bool>(), 0usize..600), 1..some(30))) {
             let arena = Arena::new(1, 1000).expect("memory");

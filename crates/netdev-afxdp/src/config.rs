@@ -10,7 +10,7 @@ pub const QUEUES_MAX: u32 = 64;
 /// Queues of a device are numbered below this.
 const QUEUE_ID_MAX: u32 = 4096;
 
-/// How the device gives frames to the sockets, and takes them.
+/// How the device passes frames to and from the sockets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mode {
     /// The driver runs the XDP program and moves frames from and to our memory itself.
@@ -47,7 +47,7 @@ pub struct Config {
     pub n_rxq: u32,
     /// `options:start-qid`: the first of them, by the device's numbers.
     pub start_queue: u32,
-    /// `options:use-need-wakeup`: the kernel says when it is to be woken.
+    /// `options:use-need-wakeup`: the kernel reports when it needs a wakeup.
     pub need_wakeup: bool,
 }
 
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_values_are_named_with_what_is_expected() {
+    fn wrong_values_are_named_with_the_expected_ones() {
         let cases = [
             (
                 ("xdp-mode", "fast"),

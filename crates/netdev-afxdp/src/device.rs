@@ -1,9 +1,9 @@
-//! [`AfXdp`]: a device of the kernel as a port, with the sockets on its queues.
+//! [`AfXdp`]: a kernel device as a port, with the sockets on its queues.
 //!
 //! Link state, address, MTU and the driver's counters are those of the device, over netlink and ethtool
-//! ([`netdev_linux::System`]). The sockets are opened together, with the first rx or tx queue, and closed
-//! together, when the last of these is dropped; the device itself only looks on. So a port that was taken away has let go
-//! of the queues even if a caller still holds the device.
+//! ([`netdev_linux::System`]). The sockets are opened together, with the first rx or tx queue, and closed together,
+//! when the last of these is dropped; the device itself holds only a weak reference. So a removed port has released
+//! the queues even if a caller still holds the device.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -47,7 +47,7 @@ pub struct AfXdp {
     lanes: AtomicUsize,
 }
 
-/// The program and the sockets of a device. Fields end in their order: the program goes off the device first.
+/// The program and the sockets of a device. Fields are dropped in their order: the program is detached first.
 #[derive(Debug)]
 struct Sockets {
     _program: Attached,
@@ -88,7 +88,7 @@ impl AfXdp {
         }
         let failed = |text: String| NetdevError::Open { name: self.name().to_owned(), source: io::Error::other(text) };
         let opened = Arc::new(Sockets::open(&self.system, &self.config).map_err(failed)?);
-        // Last, because it makes itself heard as a link change, upon which ports that failed are tried again.
+        // Last, because it causes a link event, upon which failed ports are tried again.
         self.system.set_promisc(true)?;
         for refused in &opened.refused {
             tracing::info!(target: "netdev_afxdp", "{}: {refused}", self.name());
@@ -147,8 +147,8 @@ impl Sockets {
         Err(refused.join("; "))
     }
 
-    /// Whether the device counts what the sockets drop among its own drops, as a veth does in its driver. Others count
-    /// that elsewhere or not at all.
+    /// Returns true if the device's own drop counters include drops of the sockets, as those of a veth driver do.
+    /// Other drivers count these elsewhere or not at all.
     fn counts_drops(&self) -> bool {
         self.local && self.mode != Mode::Generic
     }
@@ -160,8 +160,8 @@ impl Sockets {
 }
 
 impl OpenedSockets {
-    /// Sockets on all queues: in a umem beside others if the kernel lets them, or else in one of their own, in which there is
-    /// room for others if there is memory for that.
+    /// Opens sockets on all queues: in a shared umem if the kernel permits, or else in one of their own, with
+    /// capacity for others if there is enough memory.
     fn open(system: &System, config: &Config, mode: Mode) -> Result<Self, Failure> {
         let n = config.n_rxq;
         let movers = match mode {
@@ -221,7 +221,7 @@ impl Netdev for AfXdp {
         "afxdp"
     }
 
-    /// Refuses options that ask for something else than it was opened for: the port is to be opened anew.
+    /// Refuses options that differ from those at opening: the port must be opened again.
     fn set_options(&self, options: &Options) -> Result<(), NetdevError> {
         if Config::read(self.name(), options)? == self.config {
             return Ok(());
@@ -314,7 +314,8 @@ impl Netdev for AfXdp {
     }
 }
 
-/// Adds what a socket lost, but for drops that are `counted` already. The first three names are Open vSwitch's.
+/// Adds the losses of a socket, except for drops that are `counted` already. The first three names are Open
+/// vSwitch's.
 fn add_statistics(stats: &mut NetdevStats, socket: &Socket, counted: bool) {
     let Ok(kernel) = socket.statistics() else { return };
     let rx_bad = socket.receiver.lock().bad;

@@ -10,9 +10,9 @@ use crate::config::Mode;
 /// The operation that failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
-    /// To make an AF_XDP socket and its rings.
+    /// Creating an AF_XDP socket and its rings.
     Socket,
-    /// To register so many bytes of memory for frames.
+    /// Registering this number of bytes of memory for frames.
     Umem(u64),
     /// To bind a socket to a queue.
     Bind(u32, Mode),
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_say_what_is_to_be_done() {
+    fn errors_say_what_to_do() {
         let cases = [
             (
                 failure(Step::Bind(3, Mode::NativeWithZerocopy), libc::EOPNOTSUPP),
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_mode_mends_ends_the_search() {
+    fn errors_of_all_modes_end_the_search() {
         assert!(failure(Step::Bind(0, Mode::NativeWithZerocopy), libc::EOPNOTSUPP).is_of_mode());
         assert!(failure(Step::Attach(Mode::Native), libc::ERANGE).is_of_mode());
         assert!(!failure(Step::Bind(0, Mode::Native), libc::EBUSY).is_of_mode());

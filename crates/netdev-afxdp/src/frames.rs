@@ -1,11 +1,12 @@
-//! Ownership of the frames of a umem: the process or the kernel.
+//! Ownership of the frames of a umem: by the process or the kernel.
 //!
-//! A [`Frame`] is the right to a frame's memory. There is one for each, made with the memory, and it cannot be copied: so
-//! who holds it is the only one of us who can get at the memory ([`crate::memory::Umem::bytes`]; `lend` turns it into memory
-//! of a packet, and `close` that into it). To lend the frame to the kernel, by a descriptor in a ring, it is given to the [`Lending`] of
-//! that ring's side, which notes a bit and lets it out again when the kernel names the frame in a descriptor of its own,
-//! once. One that was not lent is refused. So no two descriptors of ours ever name the same frame, and the memory of a
-//! frame that is not lent is ours alone, whatever the kernel says.
+//! A [`Frame`] represents the ownership of a frame's memory. There is one for each, created with the memory, and it
+//! cannot be copied: only its holder can access the memory ([`crate::memory::Umem::bytes`]; `lend` converts it into
+//! memory of a packet, and `close` converts that back). To lend the frame to the kernel, by a descriptor in a ring,
+//! it is passed to the [`Lending`] of that ring's side, which sets a bit and returns it once, when the kernel names
+//! the frame in a descriptor of its own. A frame that was not lent is refused. So no two of our descriptors ever name
+//! the same frame, and the memory of a frame that is not lent belongs to the process alone, whatever the kernel
+//! returns.
 
 /// The right to the memory of a frame.
 #[derive(PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -17,7 +18,7 @@ pub(crate) struct Frame {
 
 impl Frame {
     /// # Safety
-    /// There is no other right to this frame: it was never made, or memory that it was turned into is given up for it.
+    /// No other value owns this frame: none was created, or memory made from it is given up for it.
     pub(crate) unsafe fn new(umem: u32, number: u32) -> Self {
         Self { umem, number }
     }
@@ -47,7 +48,7 @@ impl Lending {
         Self { umem, lent: vec![0; n.div_ceil(64) as usize] }
     }
 
-    /// Lends a frame; returns its number, for the descriptor. One of another umem is given back.
+    /// Lends a frame; returns its number, for the descriptor. A frame of another umem is returned as an error.
     pub(crate) fn lend(&mut self, frame: Frame) -> Result<u32, Frame> {
         let Some(word) = self.lent.get_mut((frame.number / 64) as usize).filter(|_| frame.umem == self.umem) else {
             return Err(frame);
@@ -64,11 +65,11 @@ impl Lending {
             return None;
         }
         *word &= !bit;
-        // SAFETY: the bit stood for the right to this frame, which `lend` took, and is gone by now.
+        // SAFETY: the bit represented the ownership of this frame, which `lend` took, and is cleared by now.
         Some(unsafe { Frame::new(self.umem, number) })
     }
 
-    /// Takes all frames back, when the kernel has let go of them.
+    /// Takes all frames back, when the kernel no longer uses them.
     pub(crate) fn take_all(&mut self) -> Vec<Frame> {
         (0..self.lent.len() as u32 * 64).filter_map(|number| self.take_back(number)).collect()
     }

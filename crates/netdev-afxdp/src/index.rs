@@ -1,13 +1,13 @@
-//! The arithmetic of the rings that a socket shares with the kernel (Linux Documentation/networking/af_xdp.rst), without
-//! the memory: who may touch which slot.
+//! The index arithmetic of the rings that a socket shares with the kernel (Linux
+//! Documentation/networking/af_xdp.rst), without their memory: which side may access which slot.
 //!
-//! A ring has a power of two of slots and two indices that only grow, modulo 2^32: the producer's, up to which entries
-//! were put in, and the consumer's, up to which they were taken out. Each side writes its own and reads the other's.
-//! Entry `n` stands in slot `n mod size`, also where `n` wraps, as the size divides 2^32.
+//! A ring has a power of two of slots and two monotonic indices, modulo 2^32: the producer's counts the entries put
+//! in, and the consumer's the entries taken out. Each side writes its own index and reads the other one. Entry `n` is
+//! in slot `n mod size`, also when `n` wraps, as the size divides 2^32.
 //!
 //! Invariants: `tail <= published <= head` and `head - tail <= size` for a [`Producer`], `taken <= head` and `head -
-//! released <= size` for a [`Consumer`], all modulo 2^32. What the other side writes cannot break them: an index that
-//! it cannot have is ignored.
+//! released <= size` for a [`Consumer`], all modulo 2^32. Writes of the other side cannot break them: an impossible
+//! index is ignored.
 
 /// The side of a ring that puts entries in.
 #[derive(Clone, Debug)]
@@ -15,21 +15,21 @@ pub(crate) struct Producer {
     size: u32,
     /// Entries put in so far.
     head: u32,
-    /// Of these, those that the other side knows of.
+    /// The entries published to the other side.
     published: u32,
-    /// Entries that the other side took out, as far as we know.
+    /// The entries known to be taken out by the other side.
     tail: u32,
 }
 
 impl Producer {
-    /// Of an empty ring of `size` slots, a power of two, both of whose indices are `at`.
+    /// An empty ring of `size` slots, a power of two, with both indices at `at`.
     pub(crate) fn new(size: u32, at: u32) -> Self {
         debug_assert!(size.is_power_of_two(), "slots are a power of two");
         Self { size, head: at, published: at, tail: at }
     }
 
-    /// Takes the consumer's index as it is now. Returns how many entries it took since.
-    pub(crate) fn saw(&mut self, consumer: u32) -> u32 {
+    /// Reads the consumer's present index. Returns the number of entries taken since.
+    pub(crate) fn update(&mut self, consumer: u32) -> u32 {
         let taken = consumer.wrapping_sub(self.tail);
         if taken > self.published.wrapping_sub(self.tail) {
             return 0;
@@ -38,17 +38,18 @@ impl Producer {
         taken
     }
 
-    /// Entries for which there is room.
+    /// Number of free slots.
     pub(crate) fn room(&self) -> u32 {
         self.size - self.head.wrapping_sub(self.tail)
     }
 
-    /// Entries that the other side knows of and did not take out, as far as we know.
+    /// Number of published entries not known to be taken out.
     pub(crate) fn waiting(&self) -> u32 {
         self.published.wrapping_sub(self.tail)
     }
 
-    /// The slot for the next entry, which is ours to write until [`Producer::publish`]. `None` if there is no room.
+    /// Returns the slot of the next entry, which this side may write until [`Producer::publish`]. `None` if the ring
+    /// is full.
     pub(crate) fn put(&mut self) -> Option<u32> {
         if self.room() == 0 {
             return None;
@@ -58,7 +59,7 @@ impl Producer {
         Some(slot)
     }
 
-    /// The producer's index to store, so that the other side sees what was put in; `None` if nothing was.
+    /// Returns the producer's index to be stored, which publishes the entries put in; `None` if there are none.
     pub(crate) fn publish(&mut self) -> Option<u32> {
         if self.head == self.published {
             return None;
@@ -68,7 +69,7 @@ impl Producer {
     }
 }
 
-/// The side of a ring that takes entries out.
+/// The consuming side of a ring.
 #[derive(Clone, Debug)]
 pub(crate) struct Consumer {
     size: u32,
@@ -76,19 +77,19 @@ pub(crate) struct Consumer {
     head: u32,
     /// Entries taken out so far.
     taken: u32,
-    /// Of these, those that the other side knows of.
+    /// The taken entries that the other side knows of.
     released: u32,
 }
 
 impl Consumer {
-    /// Of an empty ring of `size` slots, a power of two, both of whose indices are `at`.
+    /// An empty ring of `size` slots, a power of two, with both indices at `at`.
     pub(crate) fn new(size: u32, at: u32) -> Self {
         debug_assert!(size.is_power_of_two(), "slots are a power of two");
         Self { size, head: at, taken: at, released: at }
     }
 
     /// Takes the producer's index as it is now.
-    pub(crate) fn saw(&mut self, producer: u32) {
+    pub(crate) fn update(&mut self, producer: u32) {
         let known = self.head.wrapping_sub(self.released);
         let now = producer.wrapping_sub(self.released);
         if now >= known && now <= self.size {
@@ -101,7 +102,8 @@ impl Consumer {
         self.head.wrapping_sub(self.taken)
     }
 
-    /// The slot of the entry `ahead` of the next one, which is ours to read; `None` if it is not there yet.
+    /// Returns the slot of the entry `ahead` of the next one, which this side may read; `None` if it does not exist
+    /// yet.
     pub(crate) fn peek(&self, ahead: u32) -> Option<u32> {
         (ahead < self.available()).then(|| self.taken.wrapping_add(ahead) & (self.size - 1))
     }
@@ -111,7 +113,7 @@ impl Consumer {
         self.taken = self.taken.wrapping_add(n.min(self.available()));
     }
 
-    /// The consumer's index to store, so that the other side has the slots back; `None` if nothing was taken.
+    /// Returns the consumer's index to be stored, which returns slots to the other side; `None` if nothing was taken.
     pub(crate) fn release(&mut self) -> Option<u32> {
         if self.taken == self.released {
             return None;
@@ -137,12 +139,12 @@ mod tests {
 
     #[derive(Clone, Debug)]
     enum Step {
-        /// We (or the kernel) put so many in, or take so many out.
+        /// One side puts in, or takes out, this number of entries.
         Put(u32),
         Publish,
         Take(u32),
         Release,
-        /// One side looks at what the other did.
+        /// One side reads the other's index.
         ProducerLooks,
         ConsumerLooks,
     }
@@ -160,8 +162,8 @@ mod tests {
     }
 
     tally::proptest! {
-        /// Producer and consumer over one memory are a queue, wherever the indices begin. The naive twin is a
-        /// `VecDeque` of what was put in and not taken out.
+        /// A producer and a consumer over one memory are a queue, wherever the indices begin. The naive twin is a
+        /// `VecDeque` of the entries put in and not taken out.
         #[test]
         fn both_sides_make_a_queue(bits in 0u32..5, before in 0u32..40, steps in steps()) {
             let size = 1 << bits;
@@ -203,12 +205,12 @@ mod tests {
                         unreleased = 0;
                     }
                     Step::ProducerLooks => {
-                        producer.saw(memory.consumer);
+                        producer.update(memory.consumer);
                         let held = (queue.len() + unpublished.len()) as u32 + unreleased;
                         prop_assert_eq!(producer.room(), size - held);
                     }
                     Step::ConsumerLooks => {
-                        consumer.saw(memory.producer);
+                        consumer.update(memory.producer);
                         prop_assert_eq!(consumer.available() as usize, queue.len());
                     }
                 }
@@ -216,17 +218,17 @@ mod tests {
             }
         }
 
-        /// Whatever the other side writes, no more slots are used than there are.
+        /// Whatever indices the other side writes, no more slots are used than exist.
         #[test]
-        fn nonsense_of_the_other_side_changes_nothing(bits in 0u32..5, at: u32, said: Vec<u32>) {
+        fn invalid_indices_of_the_other_side_are_ignored(bits in 0u32..5, at: u32, said: Vec<u32>) {
             let size = 1 << bits;
             let (mut producer, mut consumer) = (Producer::new(size, at), Consumer::new(size, at));
             for said in said {
-                producer.saw(said);
+                producer.update(said);
                 producer.put();
                 producer.publish();
                 prop_assert!(producer.room() <= size && producer.waiting() <= size);
-                consumer.saw(said);
+                consumer.update(said);
                 prop_assert!(consumer.available() <= size);
                 consumer.advance(1);
             }
@@ -234,15 +236,15 @@ mod tests {
     }
 
     #[test]
-    fn an_index_that_goes_back_is_ignored() {
+    fn an_index_that_decreases_is_ignored() {
         let mut consumer = Consumer::new(8, 0);
-        consumer.saw(4);
-        consumer.saw(2);
-        consumer.saw(9);
+        consumer.update(4);
+        consumer.update(2);
+        consumer.update(9);
         assert_eq!(consumer.available(), 4);
         let mut producer = Producer::new(8, 0);
         producer.put();
-        assert_eq!((producer.saw(1), producer.publish(), producer.saw(1)), (0, Some(1), 1));
-        assert_eq!((producer.saw(0), producer.waiting()), (0, 0));
+        assert_eq!((producer.update(1), producer.publish(), producer.update(1)), (0, Some(1), 1));
+        assert_eq!((producer.update(0), producer.waiting()), (0, 0));
     }
 }

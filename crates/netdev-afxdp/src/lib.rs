@@ -2,36 +2,37 @@
 //!
 //! - [`device`]: [`AfXdp`], the port; opens program and sockets in the best mode that works;
 //! - [`config`]: the options of an Interface row;
-//! - `program`: the XDP program, by `netdev_linux::bpf`; `explain`: what errors mean;
+//! - `program`: the XDP program, by `netdev_linux::bpf`; `explain`: explanations of errors;
 //! - `socket`: one socket on one queue; `receive` and `send`: its two sides;
-//! - `arena`: umems that sockets share, and the frames in them that are free;
+//! - `arena`: umems that sockets share, and their free frames;
 //! - `memory`: rings and frames shared with the kernel; `index` and `frames`: the arithmetic of ownership, without
 //!   memory;
 //! - [`partial_checksum`]: frames whose checksums a local sender left to the device.
 //!
-//! This is one of the few crates with `unsafe`: in `sys` and `memory`, and in `frames` where the right to a frame is made.
+//! This is one of the few crates with `unsafe`: in `sys` and `memory`, and in `frames`, where ownership of a frame is
+//! created.
 //!
 //! # Own rings, own program
 //!
-//! The rings are a page of arithmetic; the libraries for them want libbpf or cannot do several pieces a frame. The
-//! program is five instructions, so there is nothing that a compiler or a loader of object files would be needed for: it
-//! is assembled by `netdev_linux::bpf` and given to bpf(2) as it stands in `program`.
+//! The rings are a page of arithmetic; libraries for them depend on libbpf or do not support several pieces a frame.
+//! The program is five instructions, so neither a compiler nor a loader of object files is needed:
+//! `netdev_linux::bpf` assembles it and passes it to bpf(2).
 //!
 //! # Memory
 //!
-//! Sockets share a umem (`XDP_SHARED_UMEM`), each with a fill and a completion ring of its own, whatever their devices and
-//! queues. A frame that one received becomes a packet where it lies ([`packet::Lent`]), and is put into the transmit ring of
-//! another as it is: the address in a descriptor need not be a frame's beginning, so headers that were pushed or popped
-//! meanwhile, into the room that XDP leaves in front (256 bytes), do not matter. It is free again when that one's completion
-//! ring names it, or when the packet is dropped, on whatever thread.
+//! Sockets share a umem (`XDP_SHARED_UMEM`), each with a fill and a completion ring of its own, whatever their
+//! devices and queues. A received frame becomes a packet in place ([`packet::Lent`]), and is put into the transmit
+//! ring of another socket as it is: the address in a descriptor need not be a frame's beginning, so headers may be
+//! pushed or popped meanwhile, within the headroom of XDP (256 bytes). The frame is free again when that socket's
+//! completion ring returns it, or when the packet is dropped, on any thread.
 //!
-//! - A frame has one owner, who holds the right to it, a value that cannot be copied (`frames`). A removed port
-//!   does not invalidate frames of others: the kernel keeps the umem for as long as any of its sockets exists, and we
-//!   keep our mapping of it for good.
-//! - Receiving never waits for owners of packets. Kept packets are copied out of the umem (`netdev::pool::keep`: misses
-//!   that wait for a handler, queues between threads), and at receiving while few frames are free.
-//! - Copied as well are frames that are short (`receive::MOVED_LEN_MIN`, measured), those in several pieces, and those that
-//!   lie in another umem or in none.
+//! - A frame has one owner, the holder of a value that cannot be copied (`frames`). A removed port does not
+//!   invalidate frames of others: the kernel keeps the umem as long as any of its sockets exists, and the process
+//!   keeps its mapping until it ends.
+//! - Receiving never waits for owners of packets. Kept packets are copied out of the umem (`netdev::pool::keep`:
+//!   misses that wait for a handler, queues between threads), and on reception while few frames are free.
+//! - Short frames (`receive::MOVED_LEN_MIN`, measured), frames in several pieces, and frames in another umem or in
+//!   none are copied as well.
 
 pub mod config;
 pub mod device;

@@ -11,9 +11,10 @@ pub(crate) struct Mapping {
     mapped: Mapped,
 }
 
-// SAFETY: the mapping is memory and belongs to this value alone (beside the kernel), so it may move to another thread.
+// SAFETY: the mapping is memory and belongs to this value alone (and to the kernel), so it may move to another
+// thread.
 unsafe impl Send for Mapping {}
-// SAFETY: a shared reference gives no access to the memory; those who have one say by themselves what is safe.
+// SAFETY: a shared reference gives no access to the memory; users of its address justify their accesses themselves.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
@@ -24,7 +25,7 @@ impl Mapping {
         Ok(Self { base, mapped })
     }
 
-    /// The start of the mapping, whose bytes may be accessed for as long as the mapping is borrowed.
+    /// The start of the mapping, whose bytes may be accessed while the mapping is borrowed.
     pub(crate) fn base(&self) -> NonNull<u8> {
         self.base
     }
@@ -59,7 +60,7 @@ mod kernel {
         }
 
         pub(super) fn end(&mut self, base: NonNull<u8>) {
-            // SAFETY: this is a mapping that `mmap` gave, and whoever had access to it has it by a borrow of its owner.
+            // SAFETY: `mmap` returned this mapping, and all accesses borrow its owner.
             let _ = unsafe { munmap(base.as_ptr().cast(), self.0) };
         }
     }
@@ -83,7 +84,7 @@ mod played {
         users: usize,
     }
 
-    // SAFETY: nobody accesses the memory by this.
+    // SAFETY: this value does not access the memory.
     unsafe impl Send for Piece {}
 
     static PIECES: Mutex<BTreeMap<PieceId, Piece>> = Mutex::new(BTreeMap::new());
@@ -112,7 +113,7 @@ mod played {
             let piece = pieces.get_mut(&self.0).expect("it is mapped");
             piece.users -= 1;
             if piece.users == 0 {
-                // SAFETY: it was allocated so, and nobody has it mapped any more.
+                // SAFETY: it was allocated with this layout, and no mapping of it is left.
                 unsafe { dealloc(piece.base.as_ptr(), piece.layout) };
                 pieces.remove(&self.0);
             }

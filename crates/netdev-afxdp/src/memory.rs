@@ -21,11 +21,11 @@ use crate::frames::Frame;
 use crate::index::{Consumer, Producer};
 use crate::mapping::Mapping;
 
-/// Bytes of a frame of the umem: one of 1,500 bytes payload in one piece, with the 256 bytes that the kernel keeps free in
-/// front of received ones. Larger ones take several frames.
+/// Length of a frame of the umem in bytes: one with 1,500 bytes of payload in one piece, behind the 256 bytes that
+/// the kernel keeps free in front of received ones. Larger ones take several frames.
 pub(crate) const FRAME_LEN: usize = 2048;
 
-/// What stands in slots.
+/// The content of a slot.
 pub(crate) trait Entry: Copy + sealed::Plain {}
 
 mod sealed {
@@ -63,7 +63,7 @@ impl Descriptor {
     }
 }
 
-/// Which of a socket's rings: where its mapping begins (`XDP_PGOFF_`, `XDP_UMEM_PGOFF_`).
+/// One of a socket's rings: the offset of its mapping (`XDP_PGOFF_`, `XDP_UMEM_PGOFF_`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u64)]
 pub(crate) enum RingKind {
@@ -73,7 +73,7 @@ pub(crate) enum RingKind {
     Completion = rustix::net::xdp::XDP_UMEM_PGOFF_COMPLETION_RING,
 }
 
-/// A ring, mapped. Invariant: the offsets are aligned for what stands there, and that is inside of the mapping.
+/// A mapped ring. Invariant: the offsets are aligned for their types, and inside of the mapping.
 #[derive(Debug)]
 struct Ring<T> {
     mapping: Mapping,
@@ -132,7 +132,7 @@ impl<T: Entry> Ring<T> {
         unsafe { self.mapping.base().add(self.offsets.slots).cast::<T>().add(slot).as_ptr() }
     }
 
-    /// `XDP_RING_NEED_WAKEUP`: whether the kernel waits for a system call. A kernel that cannot say so does.
+    /// `XDP_RING_NEED_WAKEUP`: whether the kernel waits for a system call. True for kernels without this flag.
     fn needs_wakeup(&self) -> bool {
         self.offsets.flags.is_none_or(|at| self.word(at).load(Ordering::Relaxed) & 1 != 0)
     }
@@ -153,22 +153,22 @@ impl<T: Entry> Putting<T> {
         Ok(Self { ring, index })
     }
 
-    /// Looks at how far the kernel is. Returns how many entries it took since.
+    /// Reads the kernel's index. Returns the number of entries that it took since.
     pub(crate) fn look(&mut self) -> u32 {
-        self.index.saw(self.ring.consumer().load(Ordering::Acquire))
+        self.index.update(self.ring.consumer().load(Ordering::Acquire))
     }
 
-    /// Entries for which there is room.
+    /// Number of free slots.
     pub(crate) fn room(&self) -> u32 {
         self.index.room()
     }
 
-    /// Entries that the kernel did not take yet.
+    /// Entries that the kernel has not taken yet.
     pub(crate) fn waiting(&self) -> u32 {
         self.index.waiting()
     }
 
-    /// Puts an entry in; returns whether there was room.
+    /// Puts an entry in; returns false if the ring is full.
     pub(crate) fn put(&mut self, entry: T) -> bool {
         let Some(slot) = self.index.put() else { return false };
         // SAFETY: the slot is inside of the mapping and aligned, and ours to write until it is published.
@@ -176,27 +176,27 @@ impl<T: Entry> Putting<T> {
         true
     }
 
-    /// Shows the kernel what was put in.
+    /// Publishes the entries put in to the kernel.
     pub(crate) fn publish(&mut self) {
         if let Some(index) = self.index.publish() {
             self.ring.producer().store(index, Ordering::Release);
         }
     }
 
-    /// Whether the kernel waits for a system call to look at the ring.
+    /// Returns true if the kernel waits for a system call to read the ring.
     pub(crate) fn needs_wakeup(&self) -> bool {
         self.ring.needs_wakeup()
     }
 }
 
-/// A ring that we take entries out of: receive, and completion.
+/// A ring that the process takes entries out of: receive, and completion.
 #[derive(Debug)]
-pub(crate) struct Taking<T> {
+pub(crate) struct ConsumerRing<T> {
     ring: Ring<T>,
     index: Consumer,
 }
 
-impl<T: Entry> Taking<T> {
+impl<T: Entry> ConsumerRing<T> {
     /// Maps a ring of `size` slots, a power of two.
     pub(crate) fn new(socket: BorrowedFd<'_>, kind: RingKind, at: XdpRingOffset, size: u32) -> io::Result<Self> {
         let ring = Ring::new(socket, kind, at, size)?;
@@ -206,10 +206,10 @@ impl<T: Entry> Taking<T> {
 
     /// Looks at how far the kernel is.
     pub(crate) fn look(&mut self) {
-        self.index.saw(self.ring.producer().load(Ordering::Acquire));
+        self.index.update(self.ring.producer().load(Ordering::Acquire));
     }
 
-    /// The entry `ahead` of the next one, if it is there.
+    /// Returns the entry `ahead` of the next one, if it exists.
     pub(crate) fn peek(&self, ahead: u32) -> Option<T> {
         let slot = self.index.peek(ahead)?;
         // SAFETY: the slot is inside of the mapping and aligned, ours to read until it is released, and any bytes are a
@@ -222,7 +222,7 @@ impl<T: Entry> Taking<T> {
         self.index.advance(n);
     }
 
-    /// Gives the kernel the slots of what was taken.
+    /// Returns the slots of taken entries to the kernel.
     pub(crate) fn release(&mut self) {
         if let Some(index) = self.index.release() {
             self.ring.consumer().store(index, Ordering::Release);
@@ -230,8 +230,8 @@ impl<T: Entry> Taking<T> {
     }
 }
 
-/// Frames in memory of our own, which the kernel reads and writes too. It stays for as long as the process does, as
-/// packets may lie in it after the last socket is gone; [`crate::arena`] uses it again.
+/// Memory of frames, which the kernel reads and writes too. It exists until the process ends, as packets may use it
+/// after the last socket is gone; [`crate::arena`] reuses it.
 #[derive(Debug)]
 pub(crate) struct Umem {
     number: u32,
@@ -239,7 +239,7 @@ pub(crate) struct Umem {
     base: NonNull<u8>,
 }
 
-// SAFETY: what is done with the address is done on behalf of who has the right to a frame, wherever that is.
+// SAFETY: the address is only used on behalf of the owner of a frame, on any thread.
 unsafe impl Send for Umem {}
 // SAFETY: as above.
 unsafe impl Sync for Umem {}
@@ -256,7 +256,7 @@ impl Umem {
             mmap_anonymous(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
         }?;
         let base = NonNull::new(base.cast()).ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
-        // SAFETY: the memory is new, so nobody has a right to it.
+        // SAFETY: the memory is new, so no other value owns it.
         let frames = (0..n).rev().map(|frame| unsafe { Frame::new(number, frame) }).collect();
         Ok((Self { number, frames: n, base }, frames))
     }
@@ -271,7 +271,7 @@ impl Umem {
         self.frames
     }
 
-    /// Where it begins, and its bytes, for the kernel.
+    /// Its address and length in bytes, for the kernel.
     pub(crate) fn place(&self) -> (u64, u64) {
         (self.base.as_ptr() as u64, u64::from(self.frames) * FRAME_LEN as u64)
     }
@@ -282,10 +282,10 @@ impl Umem {
     /// If it is a frame of another umem.
     pub(crate) fn bytes<'a>(&self, frame: &'a mut Frame) -> &'a mut [u8] {
         let base = self.base_of(frame);
-        // SAFETY: the bytes are inside of the mapping, which is never unmapped and is initialized (the kernel made it of
-        // zeros). There is one right to a frame, which is borrowed for this slice, so nobody of us has another; and the
-        // kernel does not access it, because for as long as a descriptor lends it to the kernel the right to it is in
-        // `Lending`.
+        // SAFETY: the bytes are inside of the mapping, which is never unmapped and is initialized (the kernel filled
+        // it with zeros). Only one value owns the frame, and it is borrowed for this slice, so the process has no
+        // other reference; and the kernel does not access the frame, because while a descriptor lends it to the
+        // kernel, `Lending` owns it.
         unsafe { std::slice::from_raw_parts_mut(base.as_ptr(), FRAME_LEN) }
     }
 
@@ -295,26 +295,26 @@ impl Umem {
     /// If it is a frame of another umem.
     pub(crate) fn lend(&self, frame: Frame, end: usize) -> Lent {
         let base = self.base_of(&frame);
-        // SAFETY: as in `bytes`, but that the right to the frame is given up for the slice. It is made anew from it alone
-        // (`close`), and nobody gets more out of a `Lent` than borrows of it.
+        // SAFETY: as in `bytes`, except that the ownership of the frame is given up for the slice. It is only created
+        // again from the slice itself (`close`), and a `Lent` only gives out borrows of it.
         Lent::new(unsafe { std::slice::from_raw_parts_mut(base.as_ptr(), end.min(FRAME_LEN)) })
     }
 
-    /// The right to the frame that a packet lay in; gives back what is not memory of this umem.
+    /// Returns the ownership of a packet's frame; returns memory outside of this umem as an error.
     pub(crate) fn close(&self, lent: Lent) -> Result<Frame, Lent> {
         let Some(at) = self.offset(lent.bytes()) else { return Err(lent) };
         lent.forget();
-        // SAFETY: all slices of this umem that are in a `Lent` were put there by `lend`, from a frame's beginning, for the
-        // right to that frame; there was one such slice, and it is gone.
+        // SAFETY: `lend` made all slices of this umem in a `Lent`, from a frame's beginning, in exchange for the
+        // ownership of that frame; there was one such slice, and it is consumed here.
         Ok(unsafe { Frame::new(self.number, (at / FRAME_LEN) as u32) })
     }
 
-    /// Whether `bytes` begin in this umem.
+    /// Returns true if `bytes` begin in this umem.
     pub(crate) fn has(&self, bytes: &[u8]) -> bool {
         self.offset(bytes).is_some()
     }
 
-    /// Where `bytes` begin, from the start, if that is in this umem.
+    /// Returns the offset of `bytes`, if they begin in this umem.
     fn offset(&self, bytes: &[u8]) -> Option<usize> {
         let at = (bytes.as_ptr() as usize).checked_sub(self.base.as_ptr() as usize)?;
         (at < self.frames as usize * FRAME_LEN).then_some(at)
@@ -326,25 +326,25 @@ impl Umem {
         unsafe { self.base.add(frame.number() as usize * FRAME_LEN) }
     }
 
-    /// Bytes that the kernel would read, for tests that play it; `None` beyond a frame's end or the umem's.
+    /// Bytes that the kernel would read, for tests that simulate it; `None` beyond a frame's end or the umem's.
     ///
     /// # Safety
-    /// Nobody may write to the frame while the slice lives.
+    /// The frame must not be written while the slice lives.
     #[cfg(test)]
     pub(crate) unsafe fn read(&self, address: u64, len: u32) -> Option<&[u8]> {
         let (address, len) = (usize::try_from(address).ok()?, len as usize);
         if address >= self.frames as usize * FRAME_LEN || address % FRAME_LEN + len > FRAME_LEN {
             return None;
         }
-        // SAFETY: the bytes are inside of one frame of the mapping, which is initialized and stays; the caller promises that
-        // nobody writes to it.
+        // SAFETY: the bytes are inside of one frame of the mapping, which is initialized and never unmapped; the
+        // caller guarantees that the frame is not written.
         Some(unsafe { std::slice::from_raw_parts(self.base.add(address).as_ptr(), len) })
     }
 
-    /// Writes what the kernel would, for tests that play it.
+    /// Writes like the kernel, for tests that simulate it.
     ///
     /// # Safety
-    /// Nobody else may access the frame.
+    /// There must be no other access to the frame.
     #[cfg(test)]
     pub(crate) unsafe fn write(&self, address: u64, bytes: &[u8]) {
         let at = address as usize;
@@ -352,7 +352,8 @@ impl Umem {
             at % FRAME_LEN + bytes.len() <= FRAME_LEN && at < self.frames as usize * FRAME_LEN,
             "inside of a frame"
         );
-        // SAFETY: the bytes are inside of one frame of the mapping, and the caller promises that nobody else accesses it.
+        // SAFETY: the bytes are inside of one frame of the mapping, and the caller guarantees that there is no other
+        // access.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.base.add(at).as_ptr(), bytes.len()) };
     }
 }
@@ -367,7 +368,7 @@ pub(crate) fn place_in_frame(address: u64) -> usize {
     (address % FRAME_LEN as u64) as usize
 }
 
-/// Where a frame begins in the umem.
+/// The address of a frame in the umem.
 pub(crate) fn address_of(frame: u32) -> u64 {
     u64::from(frame) * FRAME_LEN as u64
 }
@@ -382,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_is_lent_and_comes_home() {
+    fn a_lent_frame_is_returned_once() {
         let ((umem, mut frames), (other, _)) = (umem(1000), umem(1001));
         assert_eq!(frames.iter().map(Frame::number).collect::<Vec<_>>(), [3, 2, 1, 0]);
         let mut frame = frames.remove(1);

@@ -1,4 +1,4 @@
-//! The XDP program: frames of a queue that has a socket go to it, those of others go on to the kernel.
+//! The XDP program: redirects frames of a queue with a socket to that socket, and passes other frames to the kernel.
 //!
 //! ```text
 //! r2 = ctx->rx_queue_index
@@ -8,8 +8,8 @@
 //! return r0
 //! ```
 //!
-//! It is attached by a BPF link, which is a descriptor of ours: when that is closed, by us or by the kernel when the
-//! process ends, the program is off the device.
+//! It is attached by a BPF link, which is a descriptor of the process: closing it, explicitly or at the end of the
+//! process, detaches the program.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -19,7 +19,7 @@ use netdev_linux::bpf::{self, Assembler, Helper, Point, ProgramKind, Reg, XskMap
 
 use crate::config::Mode;
 
-/// Where `struct xdp_md` (linux/bpf.h) has the queue that the frame came in by.
+/// Offset of the receive queue in `struct xdp_md` (linux/bpf.h).
 const RX_QUEUE_INDEX_AT: i16 = 16;
 const XDP_PASS: i32 = 2;
 const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
@@ -65,12 +65,12 @@ impl Program {
         Ok(Self { program, sockets })
     }
 
-    /// Has frames of a queue go to a socket.
+    /// Redirects frames of a queue to a socket.
     pub(crate) fn set_socket(&self, queue: u32, socket: impl AsFd) -> io::Result<()> {
         self.sockets.set(queue, socket.as_fd())
     }
 
-    /// Attaches it. An error gives the program back.
+    /// Attaches the program. An error returns it.
     pub(crate) fn attach(self, ifindex: u32, mode: Mode) -> Result<Attached, (Self, io::Error)> {
         let flags = if mode == Mode::Generic { XDP_FLAGS_SKB_MODE } else { XDP_FLAGS_DRV_MODE };
         match bpf::attach(self.program.as_fd(), ifindex, Point::Xdp(flags)) {

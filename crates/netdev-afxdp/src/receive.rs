@@ -1,8 +1,8 @@
-//! The receiving side of a socket: frames out of the receive ring, and others into the fill ring for them.
+//! The receiving side of a socket: takes frames out of the receive ring, and puts others into the fill ring.
 //!
-//! A packet lies in the frame that it came in, and another socket of the umem may send it from there. It is copied into a
-//! buffer of the thread's pool instead, and the frame lent again with the rest of the batch, if it is short, if it came
-//! in several pieces, or while few frames are free: so that what is kept somewhere never has the ring run dry.
+//! A packet stays in the frame in which it arrived, and another socket of the umem may send it from there. It is
+//! copied into a buffer of the thread's pool instead, and the frame lent again with the rest of the batch, if it is
+//! short, if it arrived in several pieces, or while few frames are free: so kept packets never let the ring run dry.
 
 use netdev::pool;
 use packet::buf::HEADROOM;
@@ -10,35 +10,35 @@ use packet::{Batch, Packet};
 
 use crate::arena::{Arena, Cache};
 use crate::frames::{Frame, Lending};
-use crate::memory::{Descriptor, FRAME_LEN, Putting, Taking, address_of, frame_of, place_in_frame};
+use crate::memory::{ConsumerRing, Descriptor, FRAME_LEN, Putting, address_of, frame_of, place_in_frame};
 
 /// Pieces of a frame at most: one more than the kernel's largest packets have (`MAX_SKB_FRAGS`, 45 at most).
 const PIECES_MAX: u32 = 64;
-/// Of so many frames one is free at least while packets lie in others.
+/// Packets stay in frames only while at least one in this number of frames is free.
 const FREE_OF: usize = 16;
-/// Bytes from which on a packet lies in its frame. What a copy in and one out take beside that was measured (docs/performance.md):
-/// next to nothing for frames of 64 bytes, a sixth more for those of 128.
+/// Minimum length in bytes of a packet that stays in its frame. docs/performance.md has the measured cost of copying
+/// in and out: next to nothing for frames of 64 bytes, a sixth more for those of 128.
 pub(crate) const MOVED_LEN_MIN: usize = 128;
 
-/// Receive ring, fill ring and what they have of the kernel.
+/// Receive ring, fill ring and the frames lent to the kernel through them.
 #[derive(Debug)]
 pub(crate) struct Receiver {
     arena: &'static Arena,
-    ring: Taking<Descriptor>,
+    ring: ConsumerRing<Descriptor>,
     fill: Putting<u64>,
     pub(crate) lending: Lending,
     /// [`MOVED_LEN_MIN`], but where that is measured.
     pub(crate) moved_len_min: usize,
-    /// Frames lost because their descriptors made no sense.
+    /// Frames lost because their descriptors were invalid.
     pub(crate) bad: u64,
 }
 
-/// What stands at the head of the ring.
+/// The state of the head of the ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Head {
     /// Nothing, or not all pieces of a frame.
     Nothing,
-    /// A frame of so many pieces and bytes.
+    /// A frame of this number of pieces and bytes.
     Frame(u32, usize),
     /// More pieces than a frame can have.
     Endless(u32),
@@ -46,7 +46,7 @@ enum Head {
 
 impl Receiver {
     /// Lends the kernel as many frames as the fill ring has slots.
-    pub(crate) fn new(arena: &'static Arena, ring: Taking<Descriptor>, fill: Putting<u64>) -> Self {
+    pub(crate) fn new(arena: &'static Arena, ring: ConsumerRing<Descriptor>, fill: Putting<u64>) -> Self {
         let lending = Lending::new(arena.umem.number(), arena.umem.frames());
         let mut receiver = Self { arena, ring, fill, lending, moved_len_min: MOVED_LEN_MIN, bad: 0 };
         arena.with_cache(|cache| receiver.refill(cache));
@@ -94,13 +94,13 @@ impl Receiver {
         out.len() - before
     }
 
-    /// Whether the kernel waits for a system call to look at the fill ring.
+    /// Returns true if the kernel waits for a system call to read the fill ring.
     pub(crate) fn needs_wakeup(&self) -> bool {
         self.fill.needs_wakeup()
     }
 
-    /// Takes the frame of the `nth` waiting descriptor back, with where in it the bytes begin; `None`, counted, if there is
-    /// no sense in the descriptor.
+    /// Takes the frame of the `nth` waiting descriptor back, with the offset of its data; `None`, counted, if the
+    /// descriptor is invalid.
     fn piece(&mut self, cache: &mut Cache, nth: u32) -> Option<(Frame, usize)> {
         let Descriptor { address, len, .. } = self.ring.peek(nth)?;
         let start = place_in_frame(address);
@@ -130,7 +130,7 @@ impl Receiver {
         let mut whole = true;
         let bad = self.bad;
         for nth in 0..pieces {
-            // All are taken back, also behind one that is bad; that is counted once.
+            // All pieces are taken back, also behind an invalid one, which is counted once.
             let Some((mut frame, start)) = self.piece(cache, nth) else {
                 whole = false;
                 continue;
@@ -146,7 +146,7 @@ impl Receiver {
         Packet::from_vec(bytes, HEADROOM).ok()
     }
 
-    /// Lends the kernel frames that are free, as many as there is room for.
+    /// Lends free frames to the kernel, as many as the fill ring takes.
     fn refill(&mut self, cache: &mut Cache) {
         self.fill.look();
         while self.fill.room() > 0
@@ -187,7 +187,7 @@ mod tests {
     tally::proptest! {
         /// The naive twin cuts the list behind each last piece.
         #[test]
-        fn frames_are_found_whole(list in prop::collection::vec((0u32..3000, prop::bool::weighted(0.6)), 0..some(90))) {
+        fn frames_are_received_whole(list in prop::collection::vec((0u32..3000, prop::bool::weighted(0.6)), 0..some(90))) {
             let list: Vec<_> = list.into_iter().map(|(len, continued)| descriptor(len, continued)).collect();
             let found = head(|n| list.get(n as usize).copied());
             let expected = match list.iter().position(|d| !d.is_continued()) {

@@ -1,14 +1,15 @@
-//! The sending side of a socket: frames into the transmit ring, and their memory back out of the completion ring.
+//! The sending side of a socket: puts frames into the transmit ring, and takes their memory out of the completion
+//! ring.
 //!
-//! A packet that lies in a frame of the umem is sent from there; others are copied into frames that are free.
+//! A packet in a frame of the umem is sent from there; others are copied into free frames.
 //!
-//! A queue of a device has one socket, and several threads may send by it: there is one lock around this side, held for
-//! a batch. (More sockets on the same umem, `XDP_SHARED_UMEM`, would have transmit rings of their own, and one completion
-//! ring for all of them, so that the lock would be back.) With as many queues as packet threads each has one to itself.
+//! A queue of a device has one socket, and several threads may send through it: a lock around this side is held for a
+//! batch. (More sockets on the same umem, `XDP_SHARED_UMEM`, would have transmit rings of their own, but share one
+//! completion ring, and so a lock.) With as many queues as packet threads, each thread has one to itself.
 //!
-//! In copy mode the kernel sends during our system call and says of each frame it takes, in order, whether the device
-//! dropped it (`EBUSY`); so frames count as sent when they leave the ring. A driver with zero-copy takes them when it
-//! likes; there they count when they are put in.
+//! In copy mode the kernel sends during our system call and reports for each frame it takes, in order, whether the
+//! device dropped it (`EBUSY`); so frames count as sent when they leave the ring. A driver with zero-copy takes them
+//! at any time; there they count when they are put in.
 
 use std::collections::VecDeque;
 use std::io;
@@ -21,31 +22,32 @@ use rustix::net::{SendFlags, send};
 
 use crate::arena::{Arena, Cache};
 use crate::frames::Lending;
-use crate::memory::{Descriptor, FRAME_LEN, Putting, Taking, address_of, frame_of};
+use crate::memory::{ConsumerRing, Descriptor, FRAME_LEN, Putting, address_of, frame_of};
 
-/// Pieces of a frame at most: what a packet of the kernel holds with its smallest number of fragments (17).
+/// Maximum number of pieces of a frame: the smallest number of fragments that a packet of the kernel holds (17).
 const PIECES_MAX: usize = 17;
 /// An Ethernet header; the kernel refuses less.
 const FRAME_LEN_MIN: usize = 14;
 /// Calls in a row that moved nothing after which the frames stay in the ring for the next time.
 const FUTILE_MAX: u32 = 3;
 
-/// Transmit ring, completion ring and what they have of the kernel.
+/// Transmit ring, completion ring and the frames lent to the kernel through them.
 #[derive(Debug)]
 pub(crate) struct Sender {
     arena: &'static Arena,
     ring: Putting<Descriptor>,
-    completion: Taking<u64>,
+    completion: ConsumerRing<u64>,
     pub(crate) lending: Lending,
     zero_copy: bool,
     /// Whether frames may have several pieces.
     pieces: bool,
     need_wakeup: bool,
-    /// Frames in the ring that the kernel did not take yet: descriptors of each, and its bytes. (Copy mode.)
+    /// Frames in the ring that the kernel has not taken yet: the number of descriptors and bytes of each. (Copy
+    /// mode.)
     waiting: VecDeque<(u32, usize)>,
-    /// What became of frames since the last report.
+    /// Counts of frames since the last report.
     report: SendReport,
-    /// Completions that made no sense.
+    /// Invalid completions.
     pub(crate) bad: u64,
     /// Frames that were sent from where they were received.
     pub(crate) moved: u64,
@@ -62,14 +64,19 @@ pub(crate) struct Setup {
 /// Why a frame is not in the ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Refused {
-    /// No room now.
+    /// The ring is full.
     Full,
     /// It can never be.
     For(DropReason),
 }
 
 impl Sender {
-    pub(crate) fn new(arena: &'static Arena, ring: Putting<Descriptor>, completion: Taking<u64>, setup: Setup) -> Self {
+    pub(crate) fn new(
+        arena: &'static Arena,
+        ring: Putting<Descriptor>,
+        completion: ConsumerRing<u64>,
+        setup: Setup,
+    ) -> Self {
         let Setup { zero_copy, pieces, need_wakeup } = setup;
         let lending = Lending::new(arena.umem.number(), arena.umem.frames());
         let (waiting, report) = (VecDeque::new(), SendReport::default());
@@ -96,7 +103,7 @@ impl Sender {
         std::mem::take(&mut self.report)
     }
 
-    /// Does what the marks of packets ask for, where they lie if they are not to be cut.
+    /// Completes checksums and segments as the packets' offload flags demand, in place unless they are segmented.
     fn finish(&mut self, batch: &mut Batch) {
         let mut finished = Batch::with_capacity(batch.len());
         for packet in batch.drain(..) {
@@ -115,7 +122,7 @@ impl Sender {
         std::mem::take(&mut self.report)
     }
 
-    /// Whether frames are in the ring that the kernel did not take.
+    /// Returns true if the ring has frames that the kernel has not taken.
     pub(crate) fn is_waiting(&self) -> bool {
         !self.zero_copy && self.ring.waiting() > 0
     }
@@ -134,7 +141,7 @@ impl Sender {
         }
     }
 
-    /// Puts a frame into the ring, whole or not at all. What lies in the umem is taken out of the packet.
+    /// Puts a frame into the ring, whole or not at all. A frame in the umem is taken out of its packet.
     fn put(&mut self, cache: &mut Cache, packet: &mut Packet) -> Result<(), Refused> {
         let len = packet.len();
         if len < FRAME_LEN_MIN {
@@ -148,7 +155,7 @@ impl Sender {
             return Err(Refused::Full);
         }
         if packet.lent().is_some_and(|memory| self.arena.umem.has(memory)) {
-            self.put_as_it_lies(cache, packet);
+            self.put_in_place(cache, packet);
         } else if cache.has(n) {
             self.put_copy(cache, packet.data(), n);
         } else {
@@ -162,8 +169,8 @@ impl Sender {
         Ok(())
     }
 
-    /// Puts a frame that is in the umem into the ring, for which there is room.
-    fn put_as_it_lies(&mut self, cache: &mut Cache, packet: &mut Packet) {
+    /// Puts a frame in the umem into the ring, which has space for it.
+    fn put_in_place(&mut self, cache: &mut Cache, packet: &mut Packet) {
         let (start, len) = (packet.headroom(), packet.len());
         let frame = packet.take_lent().and_then(|lent| self.arena.umem.close(lent).ok());
         match frame.map(|frame| self.lending.lend(frame)) {
@@ -176,7 +183,7 @@ impl Sender {
         }
     }
 
-    /// Puts a copy in `n` pieces into the ring, for which there is room, and frames at hand.
+    /// Puts a copy in `n` pieces into the ring, which has space for it, into frames that are available.
     fn put_copy(&mut self, cache: &mut Cache, data: &[u8], n: usize) {
         for (i, piece) in data.chunks(FRAME_LEN).enumerate() {
             let Some(mut frame) = cache.take() else { return };
@@ -191,7 +198,7 @@ impl Sender {
         }
     }
 
-    /// Shows the kernel what was put in, and has it send.
+    /// Publishes the entries put in, and makes the kernel send.
     pub(crate) fn kick(&mut self, socket: BorrowedFd<'_>) {
         self.arena.with_cache(|cache| self.push(cache, socket));
     }
@@ -204,7 +211,7 @@ impl Sender {
             let dropped = result == Err(rustix::io::Errno::BUSY) && !self.zero_copy;
             let moved = self.settle(dropped);
             match result {
-                // In copy mode the kernel has seen all there is; a driver sees it by itself.
+                // In copy mode the kernel has processed all entries; a driver processes them by itself.
                 Ok(_) => break,
                 Err(rustix::io::Errno::INTR) => {}
                 // A full completion ring, no memory for more packets, a busy device, or more frames than a call sends.
@@ -215,9 +222,9 @@ impl Sender {
                         break;
                     }
                 }
-                // The device went down just now. The frames stay in the ring, and leave when it is up.
+                // The device has just gone down. The frames stay in the ring, and leave when it is up again.
                 Err(rustix::io::Errno::NETDOWN) => break,
-                // The socket has lost its device, for good.
+                // The socket has permanently lost its device.
                 Err(rustix::io::Errno::NXIO | rustix::io::Errno::NODEV) => {
                     self.report.count_dropped(DropReason::NoPort, self.waiting.drain(..).count() as u64);
                     break;
@@ -227,8 +234,8 @@ impl Sender {
         }
     }
 
-    /// Counts the frames that the kernel took since; of these the last was `dropped` by the device. Returns how many
-    /// descriptors they had.
+    /// Counts the frames that the kernel took since; the device `dropped` the last of them or not. Returns the number
+    /// of their descriptors.
     pub(crate) fn settle(&mut self, dropped: bool) -> u32 {
         let moved = self.ring.look();
         let mut left = moved;
@@ -241,7 +248,7 @@ impl Sender {
                 self.report.count_sent(len);
             }
         }
-        // The kernel takes whole frames; if it were otherwise, the rest of one is owed.
+        // The kernel takes whole frames; otherwise, the rest of one is accounted for later.
         if let Some((n, _)) = self.waiting.front_mut() {
             *n -= left;
         }

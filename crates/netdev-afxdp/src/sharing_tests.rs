@@ -1,8 +1,9 @@
-//! Several sockets on one umem, against a kernel that is played: who has which frame, while packets are received on one,
-//! kept, dropped here or on another thread, and sent on another, and while sockets come and go.
+//! Several sockets on one umem, with a simulated kernel: the ownership of frames while packets are received on one
+//! socket, kept, dropped here or on another thread, and sent on another socket, and while sockets are opened and
+//! closed.
 //!
-//! The naive twin records the owner of each frame. Each frame that is seen anywhere must have had an owner that could
-//! give it there.
+//! The naive twin records the owner of each frame. An owner seen anywhere must have received the frame from a
+//! previous owner that could pass it there.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
@@ -11,7 +12,7 @@ use packet::{Batch, Packet};
 use proptest::prelude::*;
 
 use crate::arena::Arena;
-use crate::memory::{Descriptor, FRAME_LEN, Putting, RingKind, Taking, frame_of};
+use crate::memory::{ConsumerRing, Descriptor, FRAME_LEN, Putting, RingKind, frame_of};
 use crate::receive::{MOVED_LEN_MIN, Receiver};
 use crate::send::{Sender, Setup};
 use crate::tests::{OFFSETS, SLOTS, file, frame, some};
@@ -23,7 +24,7 @@ const FRAMES: u32 = 3 * SLOTS;
 /// The owner of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Holder {
-    /// None, or a completion ring whose socket may read it.
+    /// No owner, or a completion ring that the socket may read.
     Free,
     /// The kernel, of this port: to receive, received, to send.
     Filling(usize),
@@ -39,12 +40,12 @@ struct Port {
     receiver: Receiver,
     sender: Sender,
     rx: Putting<Descriptor>,
-    fill: Taking<u64>,
-    tx: Taking<Descriptor>,
+    fill: ConsumerRing<u64>,
+    tx: ConsumerRing<Descriptor>,
     done: Putting<u64>,
     /// Entries of `fill` and `tx` that were seen.
     seen: (u32, u32),
-    /// What arrived, and was not received; what is to be sent, in order.
+    /// Frames that arrived and were not received; frames to be sent, in order.
     arrived: VecDeque<Vec<u8>>,
     sent: VecDeque<Vec<u8>>,
     /// Taken from the transmit ring, and not completed.
@@ -58,18 +59,18 @@ impl Port {
         let putting = "a ring";
         let receiver = Receiver::new(
             arena,
-            Taking::new(fd, RingKind::Rx, OFFSETS, slots).expect(putting),
+            ConsumerRing::new(fd, RingKind::Rx, OFFSETS, slots).expect(putting),
             Putting::new(fd, RingKind::Fill, OFFSETS, slots).expect(putting),
         );
         let sender = Sender::new(
             arena,
             Putting::new(fd, RingKind::Tx, OFFSETS, slots).expect(putting),
-            Taking::new(fd, RingKind::Completion, OFFSETS, slots).expect(putting),
+            ConsumerRing::new(fd, RingKind::Completion, OFFSETS, slots).expect(putting),
             Setup { zero_copy: true, pieces: true, need_wakeup: true },
         );
         let rx = Putting::new(fd, RingKind::Rx, OFFSETS, slots).expect(putting);
-        let fill = Taking::new(fd, RingKind::Fill, OFFSETS, slots).expect(putting);
-        let tx = Taking::new(fd, RingKind::Tx, OFFSETS, slots).expect(putting);
+        let fill = ConsumerRing::new(fd, RingKind::Fill, OFFSETS, slots).expect(putting);
+        let tx = ConsumerRing::new(fd, RingKind::Tx, OFFSETS, slots).expect(putting);
         let done = Putting::new(fd, RingKind::Completion, OFFSETS, slots).expect(putting);
         let (arrived, sent, under_way) = Default::default();
         Self { file, receiver, sender, rx, fill, tx, done, seen: (0, 0), arrived, sent, under_way }
@@ -78,15 +79,16 @@ impl Port {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// A frame of so many bytes arrives at a port.
+    /// A frame of this number of bytes arrives at a port.
     Arrive(usize, usize),
-    /// We receive so many there.
+    /// The process receives this number there.
     Receive(usize, usize),
-    /// We send so many of the packets that we have, by a port; they grow or shrink in front by so many bytes before.
+    /// The process sends this number of its packets through a port; before, their front grows or shrinks by this
+    /// number of bytes.
     Send(usize, usize, isize),
     /// We drop the oldest packets, here or on another thread.
     Drop(usize, bool),
-    /// The kernel takes so many frames to be sent, and completes so many.
+    /// The kernel takes this number of frames to be sent, and completes this number.
     Transmit(usize, usize, usize),
     CloseOrOpen(usize),
 }
@@ -108,7 +110,7 @@ struct World {
     arena: &'static Arena,
     ports: [Option<Port>; PORTS],
     holders: Vec<Holder>,
-    /// Packets that we have, with what is in them.
+    /// The packets of the process, with their expected contents.
     packets: VecDeque<(Packet, Vec<u8>)>,
     number: usize,
     moved: usize,
@@ -135,7 +137,7 @@ impl World {
         Ok(())
     }
 
-    /// Sees what was put into rings, and that all packets are as they were.
+    /// Checks the entries put into rings, and the contents of all packets.
     fn look(&mut self) -> Result<(), TestCaseError> {
         for at in 0..PORTS {
             let Some(port) = &mut self.ports[at] else { continue };
@@ -207,10 +209,11 @@ impl World {
         Ok(())
     }
 
-    /// Frames in the receive ring: those that a fresh look from our side finds.
+    /// Frames in the receive ring: those that a new consumer finds.
     fn waiting(&self, at: usize) -> Vec<usize> {
         let Some(port) = &self.ports[at] else { return Vec::new() };
-        let mut ring = Taking::<Descriptor>::new(port.file.as_fd(), RingKind::Rx, OFFSETS, SLOTS).expect("a ring");
+        let mut ring =
+            ConsumerRing::<Descriptor>::new(port.file.as_fd(), RingKind::Rx, OFFSETS, SLOTS).expect("a ring");
         ring.look();
         (0..).map_while(|n| ring.peek(n)).map(|descriptor| frame_of(descriptor.address) as usize).collect()
     }
@@ -234,7 +237,8 @@ impl World {
         for packet in &batch {
             frames.extend(self.frame_of(packet));
         }
-        // What grew out of its frame went home; so does what is dropped for want of room.
+        // Packets that outgrew their frame have returned it to the pool, as have packets dropped because a ring was
+        // full.
         for frame in 0..self.holders.len() {
             let kept = frames.contains(&frame) || self.packets.iter().any(|(p, _)| self.frame_of(p) == Some(frame));
             if self.holders[frame] == Holder::Packet && !kept {
@@ -272,9 +276,9 @@ impl World {
         for _ in 0..takes {
             let Some(descriptor) = port.tx.peek(0) else { break };
             prop_assert!(!descriptor.is_continued());
-            // SAFETY: the frame is in the transmit ring, so nobody writes to it.
+            // SAFETY: the frame is in the transmit ring, so it is not written.
             let bytes = unsafe { self.arena.umem.read(descriptor.address, descriptor.len) }.expect("inside of a frame");
-            // In order; those in between were dropped.
+            // In order; frames in between were dropped.
             let nth = port.sent.iter().position(|sent| sent == bytes);
             prop_assert!(nth.is_some(), "{} bytes that were not sent", bytes.len());
             port.sent.drain(..=nth.unwrap_or(0));
@@ -347,7 +351,7 @@ tally::proptest! {
 }
 
 #[test]
-fn packets_that_are_kept_do_not_starve_the_ring() {
+fn kept_packets_do_not_starve_the_ring() {
     let mut world = World::new();
     for _ in 0..some(50) {
         for _ in 0..SLOTS {
@@ -362,8 +366,9 @@ fn packets_that_are_kept_do_not_starve_the_ring() {
     world.end().expect("right");
 }
 
-/// What it costs us to receive a frame and send it, without the kernel's part: nanoseconds, moved and copied.
-/// `cargo test --release -p netdev-afxdp --lib -- --nocapture cost` has enough turns to tell; others only try both ways.
+/// The cost of receiving a frame and sending it, without the kernel's part: nanoseconds, moved and copied. `cargo
+/// test --release -p netdev-afxdp --lib -- --nocapture cost` runs enough turns to measure it; other builds only run
+/// both ways.
 #[test]
 #[cfg_attr(miri, ignore = "a measurement")]
 fn cost_of_moving_and_of_copying() {

@@ -18,16 +18,16 @@ use crate::arena::{self, Arena};
 use crate::config::Mode;
 use crate::explain::{Failure, Step};
 use crate::frames::Frame;
-use crate::memory::{FRAME_LEN, Putting, RingKind, Taking};
+use crate::memory::{ConsumerRing, FRAME_LEN, Putting, RingKind};
 use crate::receive::Receiver;
 use crate::send::{Sender, Setup};
 use crate::sys;
 
 /// Slots of each ring.
 const SLOTS: u32 = 2048;
-/// Frames that a socket brings to its umem, for what it receives and what it sends: 8 MiB.
+/// Number of frames that a socket adds to its umem, for receiving and sending: 8 MiB.
 pub(crate) const FRAMES: u32 = 2 * SLOTS;
-/// Bytes of packets that the kernel made of frames to be sent and that are not sent yet, at most (copy mode).
+/// Maximum number of bytes of packets that the kernel has copied and not sent yet (copy mode).
 const SEND_BUFFER_LEN: usize = 8 << 20;
 /// Frames that a call sends at most (copy mode): a batch of the datapath, several pieces each.
 const SEND_BUDGET: u32 = 512;
@@ -44,8 +44,8 @@ fn now_ms() -> u64 {
     STARTED.get_or_init(Instant::now).elapsed().as_millis() as u64 + 1
 }
 
-/// A socket, bound. Fields end in their order: mappings before the socket, and what it had lent comes home last, when the
-/// kernel has let go of it.
+/// A bound socket. Fields are dropped in their order: mappings before the socket, and the frames lent to the kernel
+/// last, when the kernel no longer uses them.
 #[derive(Debug)]
 pub(crate) struct Socket {
     pub(crate) receiver: Mutex<Receiver>,
@@ -58,7 +58,7 @@ pub(crate) struct Socket {
     pub(crate) queue: u32,
 }
 
-/// A descriptor whose end is noted.
+/// A descriptor whose closing is recorded.
 #[derive(Debug)]
 struct Closing {
     fd: Option<Arc<OwnedFd>>,
@@ -76,7 +76,7 @@ impl Drop for Closing {
     }
 }
 
-/// What a socket had lent to the kernel when it ended, for receiving and for sending.
+/// The frames that a socket had lent to the kernel when it ended, for receiving and for sending.
 #[derive(Debug)]
 struct Lent {
     arena: &'static Arena,
@@ -88,9 +88,10 @@ struct Lent {
 }
 
 impl Drop for Lent {
-    /// Where the kernel copies, it writes to no frame any more when the socket is closed: that waits for those who do
-    /// (`synchronize_net` in `xsk_unbind_dev`). Some drivers send from where frames lie, and may not be done with the last
-    /// of them; these are used after all others. With zero-copy the driver has them until the kernel's work queue stops it.
+    /// Where the kernel copies, it writes to no frame any more when the socket is closed, which waits for concurrent
+    /// receivers (`synchronize_net` in `xsk_unbind_dev`). Some drivers send directly from frames, and may not have
+    /// finished the last of them; these frames are reused after all others. With zero-copy the driver uses the frames
+    /// until the kernel's work queue stops it.
     fn drop(&mut self) {
         let [received, sent] = std::mem::take(&mut self.frames);
         if self.zero_copy && self.bound {
@@ -114,7 +115,7 @@ impl AsFd for Socket {
     }
 }
 
-/// Where a socket is to be bound, and how.
+/// The device and queue of a socket, and its mode.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SocketAddress<'a> {
     pub(crate) device: &'a str,
@@ -127,7 +128,8 @@ pub(crate) struct SocketAddress<'a> {
 }
 
 impl Socket {
-    /// A socket at a place, with a seat in `arena`, whose umem it has the kernel register if it is the first there.
+    /// Opens a socket with a reservation in `arena`, whose umem it registers with the kernel if it is the first
+    /// there.
     pub(crate) fn open(place: SocketAddress<'_>, arena: &'static Arena) -> Result<Self, Failure> {
         let step = |step| move |error: Errno| Failure { step, error: error.into() };
         let io_step = |step| move |error: io::Error| Failure { step, error };
@@ -156,10 +158,10 @@ impl Socket {
         let _ = sockopt::set_socket_send_buffer_size_force(&*fd, SEND_BUFFER_LEN);
         let _ = sys::set_send_budget(fd.as_fd(), SEND_BUDGET);
         let rings = || -> io::Result<_> {
-            let rx = Taking::new(fd.as_fd(), RingKind::Rx, offsets.rx, SLOTS)?;
+            let rx = ConsumerRing::new(fd.as_fd(), RingKind::Rx, offsets.rx, SLOTS)?;
             let tx = Putting::new(fd.as_fd(), RingKind::Tx, offsets.tx, SLOTS)?;
             let fill = Putting::new(fd.as_fd(), RingKind::Fill, offsets.fr, SLOTS)?;
-            let completion = Taking::new(fd.as_fd(), RingKind::Completion, offsets.cr, SLOTS)?;
+            let completion = ConsumerRing::new(fd.as_fd(), RingKind::Completion, offsets.cr, SLOTS)?;
             Ok((rx, tx, fill, completion))
         };
         let (rx, tx, fill, completion) = rings().map_err(io_step(Step::Socket))?;
@@ -195,7 +197,7 @@ fn bind_to(place: &SocketAddress<'_>, fd: &Arc<OwnedFd>, arena: &'static Arena) 
     let address = |flags| SocketAddrXdp::new(flags, ifindex, queue);
     let attempt = |before: Option<(&OwnedFd, bool)>| {
         if let Some((other, pieces)) = before {
-            // Whatever else there is to choose was chosen by the first.
+            // All other settings are those of the first socket.
             let addr = address(SocketAddrXdpFlags::XDP_SHARED_UMEM);
             return bind(fd, &SocketAddrXdpWithSharedUmem { addr, shared_umem_fd: other.as_fd() }).map(|()| pieces);
         }
@@ -208,11 +210,11 @@ fn bind_to(place: &SocketAddress<'_>, fd: &Arc<OwnedFd>, arena: &'static Arena) 
             Err(e) => Err(e),
         }
     };
-    patiently(|| arena.bind(device, fd, attempt))
+    retry_while_busy(|| arena.bind(device, fd, attempt))
 }
 
-/// Tries again what finds a queue busy, as that may be so only until the kernel has put away the socket before.
-fn patiently<R>(attempt: impl Fn() -> Result<R, Errno>) -> Result<R, Errno> {
+/// Retries while a queue is busy, as that may only last until the kernel has released the previous socket.
+fn retry_while_busy<R>(attempt: impl Fn() -> Result<R, Errno>) -> Result<R, Errno> {
     let started = Instant::now();
     loop {
         match attempt() {

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use rustix::net::xdp::XdpRingOffset;
 
 use crate::arena::Arena;
-use crate::memory::{Descriptor, FRAME_LEN, Putting, RingKind, Taking, address_of, frame_of};
+use crate::memory::{ConsumerRing, Descriptor, FRAME_LEN, Putting, RingKind, address_of, frame_of};
 use crate::receive::Receiver;
 use crate::send::{Sender, Setup};
 
@@ -20,12 +20,12 @@ pub(crate) const SLOTS: u32 = 16;
 /// Where the words of the played rings are.
 pub(crate) const OFFSETS: XdpRingOffset = XdpRingOffset { producer: 0, consumer: 64, flags: Some(128), desc: 192 };
 
-/// How much of something is tried: less where Miri plays the machine, which takes a thousand times as long.
+/// Number of tries of a test: fewer under Miri, which takes a thousand times as long.
 pub(crate) const fn some(n: usize) -> usize {
     if cfg!(miri) { n / 16 + 2 } else { n }
 }
 
-/// What stands for the socket.
+/// A file that replaces the socket.
 pub(crate) fn file() -> OwnedFd {
     // Miri has no files in memory; a number is enough for it.
     #[cfg(miri)]
@@ -42,18 +42,18 @@ fn file_in_memory() -> OwnedFd {
     file
 }
 
-/// A umem with so many frames.
+/// A umem with this number of frames.
 fn arena(frames: u32) -> &'static Arena {
     Arena::new(1, frames).expect("memory")
 }
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// The kernel receives a frame of so many bytes, in pieces of at most so many.
+    /// The kernel receives a frame of this length, in pieces of at most the second length.
     Arrive(usize, usize),
-    /// The kernel gives a descriptor that makes no sense.
+    /// The kernel returns an invalid descriptor.
     Nonsense(Descriptor),
-    /// We take so many.
+    /// The process takes this number of frames.
     Take(usize),
 }
 
@@ -76,16 +76,16 @@ pub(crate) fn frame(number: usize, len: usize) -> Vec<u8> {
 }
 
 tally::proptest! {
-    /// What the kernel puts in comes out, whole and in order; nonsense is counted, and costs no memory for good.
+    /// Received frames come out complete and in order; invalid descriptors are counted, and lose no memory.
     #[test]
-    fn received_frames_are_those_that_arrived(steps in steps()) {
+    fn received_frames_equal_those_that_arrived(steps in steps()) {
         let file = file();
         let ours = (
-            Taking::new(file.as_fd(), RingKind::Rx, OFFSETS, SLOTS).expect("ring"),
+            ConsumerRing::new(file.as_fd(), RingKind::Rx, OFFSETS, SLOTS).expect("ring"),
             Putting::new(file.as_fd(), RingKind::Fill, OFFSETS, SLOTS).expect("ring"),
         );
         let mut rx = Putting::new(file.as_fd(), RingKind::Rx, OFFSETS, SLOTS).expect("ring");
-        let mut fill = Taking::<u64>::new(file.as_fd(), RingKind::Fill, OFFSETS, SLOTS).expect("ring");
+        let mut fill = ConsumerRing::<u64>::new(file.as_fd(), RingKind::Fill, OFFSETS, SLOTS).expect("ring");
         let arena = arena(2 * SLOTS);
         let mut receiver = Receiver::new(arena, ours.0, ours.1);
         let (mut waiting, mut number, mut nonsense) = (VecDeque::new(), 0, 0);
@@ -118,13 +118,13 @@ tally::proptest! {
                     waiting.push_back(Some(bytes));
                 }
                 Step::Nonsense(descriptor) => {
-                    // One that names a frame of the kernel with a length that fits would make sense.
+                    // A descriptor that names a frame of the kernel with a length that fits would be valid.
                     let in_frame = (descriptor.address % FRAME_LEN as u64) as usize + descriptor.len as usize;
                     rx.look();
                     if (descriptor.address < address_of(2 * SLOTS) && in_frame <= FRAME_LEN) || rx.room() == 0 {
                         continue;
                     }
-                    // A frame that is given away so is not the kernel's any more: it takes none then.
+                    // A frame that is named so does not belong to the kernel any more: it takes none then.
                     if frame_of(descriptor.address) < 2 * SLOTS {
                         continue;
                     }
@@ -164,13 +164,13 @@ tally::proptest! {
     ) {
         let file = file();
         let ring = Putting::new(file.as_fd(), RingKind::Tx, OFFSETS, SLOTS).expect("ring");
-        let completion = Taking::new(file.as_fd(), RingKind::Completion, OFFSETS, SLOTS).expect("ring");
-        let mut tx = Taking::<Descriptor>::new(file.as_fd(), RingKind::Tx, OFFSETS, SLOTS).expect("ring");
+        let completion = ConsumerRing::new(file.as_fd(), RingKind::Completion, OFFSETS, SLOTS).expect("ring");
+        let mut tx = ConsumerRing::<Descriptor>::new(file.as_fd(), RingKind::Tx, OFFSETS, SLOTS).expect("ring");
         let mut done = Putting::new(file.as_fd(), RingKind::Completion, OFFSETS, SLOTS).expect("ring");
         let arena = arena(SLOTS);
         let setup = Setup { zero_copy: false, pieces: true, need_wakeup: true };
         let mut sender = Sender::new(arena, ring, completion, setup);
-        // The kernel takes frames when it is played to, not in the system call, which fails for want of a socket.
+        // The simulated kernel takes frames, not the system call, which fails without a socket.
         let (mut number, mut given, mut dropped, mut reported) = (0, VecDeque::<Vec<u8>>::new(), 0, 0);
         let (mut taken, mut to_complete) = (0, VecDeque::new());
         for (lens, takes, completes) in steps {
@@ -186,7 +186,7 @@ tally::proptest! {
                 let (mut pieces, mut seen) = (0, Vec::new());
                 while let Some(descriptor) = tx.peek(pieces) {
                     pieces += 1;
-                    // SAFETY: the descriptor is in the transmit ring, so nobody writes to the frame.
+                    // SAFETY: the descriptor is in the transmit ring, so the frame is not written.
                     seen.extend_from_slice(unsafe { arena.umem.read(descriptor.address, descriptor.len) }.expect("in a frame"));
                     to_complete.push_back(descriptor.address);
                     if !descriptor.is_continued() {
@@ -198,7 +198,7 @@ tally::proptest! {
                 }
                 tx.advance(pieces);
                 taken += 1;
-                // In order; those in between were dropped.
+                // In order; frames in between were dropped.
                 let at = given.iter().position(|bytes| *bytes == seen);
                 prop_assert!(at.is_some(), "{} bytes that were not given", seen.len());
                 given.drain(..=at.unwrap_or(0));
@@ -210,7 +210,7 @@ tally::proptest! {
             }
             done.publish();
         }
-        // The rest: everything that was given is sent, dropped, or still in the ring.
+        // At the end, every frame is sent, dropped, or still in the ring.
         let report = sender.send(file.as_fd(), &mut Batch::new());
         reported += report.sent;
         dropped += report.n_dropped();
@@ -231,7 +231,7 @@ tally::proptest! {
 fn completions_of_frames_that_were_not_lent_are_refused() {
     let file = file();
     let ring = Putting::new(file.as_fd(), RingKind::Tx, OFFSETS, SLOTS).expect("ring");
-    let completion = Taking::new(file.as_fd(), RingKind::Completion, OFFSETS, SLOTS).expect("ring");
+    let completion = ConsumerRing::new(file.as_fd(), RingKind::Completion, OFFSETS, SLOTS).expect("ring");
     let mut done = Putting::new(file.as_fd(), RingKind::Completion, OFFSETS, SLOTS).expect("ring");
     let setup = Setup { zero_copy: false, pieces: true, need_wakeup: true };
     let mut sender = Sender::new(arena(SLOTS), ring, completion, setup);
@@ -247,15 +247,16 @@ fn completions_of_frames_that_were_not_lent_are_refused() {
 fn a_frame_that_the_device_dropped_is_not_counted_as_sent() {
     let file = file();
     let ring = Putting::new(file.as_fd(), RingKind::Tx, OFFSETS, SLOTS).expect("ring");
-    let completion = Taking::new(file.as_fd(), RingKind::Completion, OFFSETS, SLOTS).expect("ring");
-    let mut tx = Taking::<Descriptor>::new(file.as_fd(), RingKind::Tx, OFFSETS, SLOTS).expect("ring");
+    let completion = ConsumerRing::new(file.as_fd(), RingKind::Completion, OFFSETS, SLOTS).expect("ring");
+    let mut tx = ConsumerRing::<Descriptor>::new(file.as_fd(), RingKind::Tx, OFFSETS, SLOTS).expect("ring");
     let setup = Setup { zero_copy: false, pieces: true, need_wakeup: true };
     let mut sender = Sender::new(arena(SLOTS), ring, completion, setup);
     let mut batch: Batch = [60, 5000, 70].map(|len| Packet::from_slice(&frame(1, len))).into();
     let report = sender.send(file.as_fd(), &mut batch);
-    // Nothing is sent, nor dropped, before the kernel took it.
+    // A frame is neither sent nor dropped before the kernel takes it.
     assert_eq!((report, sender.is_waiting()), (SendReport::default(), true));
-    // The kernel takes the first two, of one and of three pieces, and says that the device dropped the last of them.
+    // The kernel takes the first two frames, of one and of three pieces, and reports that the device dropped the last
+    // of them.
     tx.look();
     tx.advance(4);
     tx.release();
@@ -276,11 +277,11 @@ fn frames_too_large_or_too_small_are_refused() {
         (true, 17 * FRAME_LEN + 1, Some(DropReason::TooBig)),
         (false, FRAME_LEN, None),
         (false, FRAME_LEN + 1, Some(DropReason::TooBig)),
-        // More than the ring holds, though no more than a frame may have.
+        // Longer than the ring's capacity, though within the limit of pieces.
         (true, 17 * FRAME_LEN, Some(DropReason::OutputQueueFull)),
     ] {
         let ring = Putting::new(file.as_fd(), RingKind::Tx, OFFSETS, SLOTS).expect("ring");
-        let completion = Taking::new(file.as_fd(), RingKind::Completion, OFFSETS, SLOTS).expect("ring");
+        let completion = ConsumerRing::new(file.as_fd(), RingKind::Completion, OFFSETS, SLOTS).expect("ring");
         let setup = Setup { zero_copy: true, pieces, need_wakeup: true };
         let mut sender = Sender::new(arena(SLOTS), ring, completion, setup);
         let report = sender.send(file.as_fd(), &mut vec![Packet::from_slice(&frame(1, len))]);
@@ -299,6 +300,6 @@ fn rings_at_impossible_offsets_are_refused() {
         XdpRingOffset { desc: 188, ..OFFSETS },
         XdpRingOffset { desc: u64::MAX - 7, ..OFFSETS },
     ] {
-        assert!(Taking::<u64>::new(file.as_fd(), RingKind::Rx, offsets, SLOTS).is_err(), "{offsets:?}");
+        assert!(ConsumerRing::<u64>::new(file.as_fd(), RingKind::Rx, offsets, SLOTS).is_err(), "{offsets:?}");
     }
 }

@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_silent_server_is_probed_and_then_given_up() {
+    fn a_silent_server_is_probed_and_then_disconnected() {
         let start = Instant::now();
         let second = Duration::from_secs(1);
         let mut silence = Silence { heard: start, bytes: 0, probed: None };

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn another_order_goes_on_from_the_one_that_is_tried() {
+    fn a_reordered_list_continues_at_the_current_server() {
         let mut remotes = Remotes::parse("unix:a,unix:b,unix:c").unwrap();
         let (mut rng, now) = (Rng::seeded(2), Instant::now());
         for _ in 0..100 {
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_connection_method_is_named() {
+    fn an_unknown_connection_method_is_named() {
         assert!(Remotes::parse("unix:a,nonsense").unwrap_err().to_string().starts_with("nonsense: "));
         assert_eq!(Remotes::parse(",").unwrap_err().to_string(), ",: a connection method is missing");
     }

@@ -57,7 +57,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn who_will_do_for_what() {
+    fn a_server_is_suitable_by_database_and_role() {
         let row = |model: &str, connected: bool, leader: bool| {
             Ok(json!([{ "rows": [{ "name": "T", "model": model, "connected": connected, "leader": leader }] }]))
         };

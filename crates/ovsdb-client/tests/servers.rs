@@ -114,7 +114,7 @@ fn names(idl: &Idl) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn when_a_server_dies_the_next_one_goes_on() {
+async fn the_next_server_takes_over_from_a_dead_one() {
     let pair = Pair::new();
     let _keeper = pair.keeper();
     let relay = pair.relay().await;
@@ -137,7 +137,7 @@ async fn when_a_server_dies_the_next_one_goes_on() {
 }
 
 #[tokio::test]
-async fn who_wants_a_leader_passes_over_relays_and_waits_for_it() {
+async fn leader_only_skips_relays_and_waits_for_the_leader() {
     let pair = Pair::new();
     let keeper = pair.keeper();
     let _relay = pair.relay().await;

@@ -108,7 +108,7 @@ async fn changes_arrive_and_commits_are_answered() {
 }
 
 #[tokio::test]
-async fn lost_connections_are_made_again() {
+async fn lost_connections_are_reestablished() {
     let (_dir, listener, remote) = listen().await;
     let server = async {
         for contents in ["one", "two"] {

@@ -19,15 +19,15 @@ use ovsdb::jsonrpc::Message;
 use serde_json::Value;
 use tokio::sync::Notify;
 
-/// Requests that are not handed on before there is room: all but short ones that are answered at once.
+/// Requests up to this size that are answered at once need no permit.
 const SHORT_BYTES: usize = 64 << 10;
 
-/// How much room there is.
+/// Limits on pending requests.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AdmissionLimits {
     /// Requests of one client.
     pub(crate) client: Amount,
-    /// Of these, those that do not come out of the pool.
+    /// The part of these that does not come out of the pool.
     pub(crate) own: Amount,
     /// Requests of all clients together that do.
     pub(crate) pool: Amount,
@@ -66,37 +66,37 @@ impl Default for AdmissionLimits {
     }
 }
 
-/// What all clients share.
+/// The limits shared by all clients.
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
     room: AdmissionLimits,
     state: Mutex<State>,
-    /// Told when the pool gets room.
+    /// Notified when a permit of the pool is released.
     freed: Notify,
 }
 
 #[derive(Debug, Default)]
 struct State {
     taken: Amount,
-    /// Clients that wait for room.
+    /// Clients that wait for a permit.
     held: usize,
 }
 
-/// What one client has under way.
+/// The pending requests of one client.
 #[derive(Debug)]
 pub(crate) struct Quota {
     pool: Arc<Pool>,
     taken: Mutex<Amount>,
-    /// Told when the client gets room.
+    /// Notified when a permit of the client is released.
     freed: Notify,
 }
 
-/// AdmissionLimits that is taken; dropped, it is given back. The default takes none.
+/// A permit for a pending request; released on drop. The default counts for nothing.
 #[derive(Debug, Default)]
 pub struct Permit {
     quota: Option<Arc<Quota>>,
     bytes: usize,
-    /// Out of the pool, and whether it had the room.
+    /// The part from the pool, and whether it was within the limits.
     pooled: Option<Pooled>,
 }
 
@@ -112,13 +112,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Pool {
-    /// A pool with so much room.
+    /// A pool with these limits.
     #[cfg(test)]
     pub(crate) fn new(room: AdmissionLimits) -> Self {
         Self { room, ..Self::default() }
     }
 
-    /// How many clients are not read from, since they wait for room.
+    /// Number of clients that are not read from, since they wait for a permit.
     pub(crate) fn held(&self) -> usize {
         lock(&self.state).held
     }
@@ -138,7 +138,7 @@ impl Quota {
         }
     }
 
-    /// Waits until there is room for a message. Nothing is taken if it is dropped before.
+    /// Waits for a permit for a message. Dropping the future acquires nothing.
     pub(crate) async fn admit(self: &Arc<Self>, message: &Message) -> Permit {
         let Some(bytes) = needed(message) else { return Permit::default() };
         base::coverage!(ovsdb_request_held);
@@ -183,12 +183,12 @@ impl Quota {
 }
 
 impl Permit {
-    /// Memory that it stands for.
+    /// Memory that it counts for.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Whether there was no room: the request may be answered, but not wait for something to hold.
+    /// Returns true if it exceeds the limits: the request may be answered, but must not wait for a condition.
     pub(crate) fn may_not_wait(&self) -> bool {
         self.pooled == Some(Pooled::Beyond)
     }
@@ -206,7 +206,7 @@ impl Drop for Permit {
     }
 }
 
-/// A client that waits for room.
+/// A client that waits for a permit.
 struct Held<'a>(&'a Pool);
 
 impl<'a> Held<'a> {
@@ -222,21 +222,21 @@ impl Drop for Held<'_> {
     }
 }
 
-/// The memory for which a message must have room; `None` if it needs none.
+/// Returns the memory that a message needs a permit for; `None` if it needs no permit.
 fn needed(message: &Message) -> Option<usize> {
     let (method, params) = match message {
         Message::Request { method, params, .. } => (method.as_str(), params.as_slice()),
         Message::Notification { params, .. } => ("", params.as_slice()),
-        // The server takes only short ones, and asks for few of them.
+        // The server accepts only short ones, and requests few of them.
         Message::Reply { .. } | Message::Error { .. } => return None,
     };
     let bytes = params.iter().map(weight).sum::<usize>() + size_of::<Message>() + message.id().map_or(0, weight);
     (matches!(method, "transact" | "convert") || bytes > SHORT_BYTES).then_some(bytes)
 }
 
-/// The memory that JSON takes, about.
+/// The approximate memory of JSON.
 fn weight(json: &Value) -> usize {
-    /// What an object's map needs for a member beside its name and value.
+    /// Memory of an object's map for a member beside its name and value.
     const MEMBER: usize = size_of::<String>() + 2 * size_of::<usize>();
     size_of::<Value>()
         + match json {

@@ -17,16 +17,16 @@ use crate::transaction::{Overlay, Transaction};
 /// A transaction that has passed all checks and may be applied.
 #[derive(Debug)]
 pub struct Prepared {
-    /// What it does; empty if it does nothing.
+    /// Its changes; empty if it changes nothing.
     pub changes: Vec<RowChange>,
     /// Its comments.
     pub comment: String,
-    /// Whether it asked to be on disk before the reply.
+    /// Whether it requests durability before the reply.
     pub durable: bool,
 }
 
-/// Checks a transaction as a whole and completes it: rows that nothing refers to are deleted, dangling weak references
-/// removed, new versions given.
+/// Checks a transaction as a whole and completes it: deletes rows without references, removes dangling weak
+/// references, and assigns new versions.
 pub fn prepare(mut transaction: Transaction<'_>, uuids: &mut UuidSource) -> Result<Prepared> {
     drop_no_ops(&mut transaction);
     let mut counts = count_references(&transaction)?;
@@ -80,7 +80,7 @@ fn add_references(transaction: &Transaction<'_>, table: &TableSchema, row: &Row,
     }
 }
 
-/// Every strong reference must name a row that exists, or one whose deletion is then refused.
+/// Every strong reference must name an existing row, or one whose deletion is then refused.
 fn check_targets(transaction: &Transaction<'_>, table: &TableSchema, row: &Row, overlay: &Overlay) -> Result<()> {
     let schema = transaction.database.schema();
     for (index, column) in table.own_columns() {
@@ -123,7 +123,7 @@ fn check_deletions(transaction: &Transaction<'_>, counts: &Counts) -> Result<()>
     Ok(())
 }
 
-/// Deletes rows outside the root set to which nothing refers, and then those that only they referred to.
+/// Deletes rows outside the root set without references, and then those that only they referred to.
 fn collect_garbage(transaction: &mut Transaction<'_>, counts: &mut Counts) -> Result<()> {
     let mut candidates: Vec<RowId> = transaction.changes.keys().chain(counts.keys()).copied().collect();
     while let Some(id) = candidates.pop() {
@@ -255,7 +255,7 @@ fn check_unique_index(
     for (uuid, overlay) in transaction.table_changes(table) {
         let Some(row) = &overlay.new else { continue };
         let key = index_key(row, columns);
-        // A row that the transaction changed gives up its old key; if it keeps it, it is found in `taken`.
+        // A row changed by the transaction releases its old key; if it keeps the key, `taken` has it.
         let before = transaction.database.unique_owner(table, number, &key);
         let before = before.filter(|&owner| owner != uuid && !transaction.changes.contains_key(&(table, owner)));
         if let Some(other) = before.or_else(|| taken.get(&key).copied()) {

@@ -1,12 +1,12 @@
-//! Compaction: a database's log written anew, with only the present contents, while the database is in service.
+//! Compaction: rewrites a database's log with its present contents only, while the database is in service.
 //!
-//! What takes long is done beside the core: it gives out a [`Compaction`], which writes a snapshot into a snapshot of the new
-//! log in whatever thread runs it, and takes back what became of it ([`Core::compacted`]), when the snapshot takes the place of
-//! the log. In between, transactions are committed as ever.
+//! Long work runs outside of the core: the core returns a [`Compaction`], which writes a snapshot of the database
+//! into the new log in the thread that runs it, and takes its result ([`Core::compacted`]), when the new log replaces
+//! the old one. In between, transactions are committed as usual.
 //!
-//! Each database has one compaction at a time. A request during one gets the next, which begins when that
-//! has ended: what was asked for is that what was there at that moment is not kept as history. Contents that are replaced
-//! altogether, as by a conversion, leave no history either, and end the compaction.
+//! Each database has one compaction at a time. A request during one starts the next when that has ended: it asks for
+//! removing the history up to its own time. Contents that are replaced completely, as by a conversion, leave no
+//! history either, and cancel the compaction.
 
 use crate::core::{Core, Now};
 use crate::database::Database;
@@ -16,8 +16,8 @@ use crate::storage::SnapshotWriter;
 /// The comment of the transaction that a compacted log consists of.
 const COMMENT: &str = "compacting database online";
 
-/// Work to be done beside the core, in a thread that may take its time. Every one must be brought back to
-/// [`Core::compacted`], run or failed.
+/// Work to be run outside of the core, in a thread that may take its time. Each must be returned to
+/// [`Core::compacted`], completed or failed.
 pub struct Compaction {
     pub(crate) id: u64,
     pub(crate) database: String,
@@ -45,7 +45,7 @@ impl Compaction {
     }
 }
 
-/// What became of a [`Compaction`].
+/// The result of a [`Compaction`].
 #[derive(Debug)]
 pub struct Compacted {
     id: u64,
@@ -53,7 +53,7 @@ pub struct Compacted {
     result: Result<(), String>,
 }
 
-/// What the core knows of the compactions of all databases.
+/// The state of the compactions of all databases.
 #[derive(Debug, Default)]
 pub(crate) struct Compactions {
     last_id: u64,
@@ -73,8 +73,8 @@ impl Compactions {
 }
 
 impl Core {
-    /// Has a database's log written anew so that it holds only the present contents. Gives the number under which
-    /// [`Core::ended_compactions`] tells of the end.
+    /// Requests a compaction of a database. Returns the number under which [`Core::ended_compactions`] reports its
+    /// end.
     pub fn compact(&mut self, name: &str, now: Now) -> Result<u64, String> {
         let hosted = self.databases.get_mut(name).ok_or("no database by that name")?;
         if let Some(running) = &mut hosted.compaction {
@@ -116,7 +116,7 @@ impl Core {
     /// Takes back a compaction that was begun.
     pub fn compacted(&mut self, compacted: Compacted, now: Now) {
         let Compacted { id, database: name, result } = compacted;
-        // The database may be gone, be another one of the same name, or have got other contents.
+        // The database may have been removed, replaced by one of the same name, or got other contents.
         let Some(hosted) = self.databases.get_mut(&name) else { return };
         let Some(running) = hosted.compaction.take_if(|running| running.id == id) else { return };
         let result = hosted.end_compaction(&running, result, now);
@@ -146,11 +146,11 @@ impl Core {
     ) -> ovsdb::Result<()> {
         let style = self.style();
         let Some(hosted) = self.databases.get_mut(name) else { return Ok(()) };
-        let given_up = hosted.compaction.take();
+        let cancelled_error = hosted.compaction.take();
         let replaced = hosted.replace(database, comment, now, style);
         let result =
             replaced.as_ref().map_err(|_| "given up for other contents, which could not be written".to_owned());
-        self.compactions.end(given_up.iter().flat_map(|running| running.ids()), &result.copied());
+        self.compactions.end(cancelled_error.iter().flat_map(|running| running.ids()), &result.copied());
         replaced
     }
 }

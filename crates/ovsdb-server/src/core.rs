@@ -1,7 +1,7 @@
-//! The server without I/O: databases, sessions, and what each message does to them.
+//! The server without I/O: databases, sessions, and the effect of each message on them.
 //!
-//! Time comes in as [`Now`], messages through [`Core::message`], and what is to be sent goes out through
-//! [`Core::flush`], which first makes the batch durable if a transaction in it requested that: its client receives nothing that a
+//! Time is passed in as [`Now`], messages through [`Core::message`], and [`Core::flush`] returns the messages to be
+//! sent. It first makes the batch durable if a transaction in it requested that: that client receives nothing that a
 //! crash could undo. Transactions that arrive together thus share one sync.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -29,10 +29,10 @@ use crate::transaction::Transaction;
 use crate::transaction_log::TransactionLog;
 use crate::triggers::{Trigger, Triggers};
 
-/// What time it is.
+/// The current time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Now {
-    /// Milliseconds of a clock that never goes back.
+    /// Milliseconds of a monotonic clock.
     pub monotonic_ms: u64,
     /// Milliseconds of Unix time.
     pub unix_ms: i64,
@@ -53,18 +53,18 @@ pub struct Core {
     /// The databases that follow those of other servers.
     pub(crate) links: Vec<Link>,
     pub(crate) next_link: LinkId,
-    /// From which server all others are to be copied, if they are.
+    /// The server from which all other databases are copied, if any.
     pub(crate) sync: Sync,
     /// After how much silence the sources of relays are probed, in milliseconds.
     pub(crate) relay_probe_ms: u64,
     pub(crate) transaction_log: TransactionLog,
-    /// Whether the rows of `_Server` are to be brought up to date.
+    /// Whether the rows of `_Server` must be updated.
     pub(crate) description_is_stale: bool,
     pub(crate) compactions: Compactions,
 }
 
 impl Core {
-    /// A server with no database but `_Server`. New UUIDs come from `uuids`.
+    /// A server with the `_Server` database alone. New UUIDs come from `uuids`.
     pub fn new(mut uuids: UuidSource) -> Self {
         let server_id = uuids.next_uuid();
         let mut core = Self {
@@ -132,7 +132,7 @@ impl Core {
         Ok(name)
     }
 
-    /// Checks the name of a database that is to be added; `origin` says where it comes from.
+    /// Checks the name of a new database; `origin` is its source for the error.
     pub(crate) fn check_new_name(&self, name: &str, origin: &str) -> Result<()> {
         if name.starts_with('_') {
             return Err(Error::ovsdb(format!("{origin}: names beginning with \"_\" are reserved")));
@@ -168,7 +168,7 @@ impl Core {
         self.databases.get(name).map(|hosted| &hosted.database)
     }
 
-    /// The file that a database came from.
+    /// The file of a database.
     pub fn database_file(&self, name: &str) -> Option<&str> {
         self.databases.get(name)?.file.as_deref()
     }
@@ -185,8 +185,8 @@ impl Core {
         self.next_session
     }
 
-    /// Ends a session: its locks are given to others, its waiting transactions forgotten. The connection to a source
-    /// ends likewise.
+    /// Ends a session: passes its locks to others, and drops its waiting transactions. Also for the connection to a
+    /// source.
     pub fn disconnect(&mut self, id: SessionId) {
         if self.is_link(id) {
             self.link_down(id);
@@ -200,7 +200,7 @@ impl Core {
         }
     }
 
-    /// Whether a session is there.
+    /// Returns true if the session exists.
     pub fn has_session(&self, id: SessionId) -> bool {
         self.sessions.contains_key(&id)
     }
@@ -235,7 +235,7 @@ impl Core {
         self.outputs.push(Output::Send(session, message));
     }
 
-    /// Does what is due: waiting transactions that time out.
+    /// Handles expired timers: of waiting transactions.
     pub fn tick(&mut self, now: Now) {
         self.retry_triggers(now);
     }
@@ -245,8 +245,8 @@ impl Core {
         self.triggers.next_deadline_ms()
     }
 
-    /// Makes durable what was done since the last call and is to be, and returns what to send. If that fails, the
-    /// database takes no more changes and all sessions are to be closed.
+    /// Syncs the transactions since the last call that request it, and returns the messages to be sent. If that
+    /// fails, the database accepts no more changes and all sessions must be closed.
     pub fn flush(&mut self, now: Now) -> Vec<Output> {
         if std::mem::take(&mut self.description_is_stale) {
             self.describe_databases(now);
@@ -259,7 +259,8 @@ impl Core {
         }
         if let Some(reason) = failed {
             warn!(target: "ovsdb_file", "{reason}");
-            // None of the replies in the batch may be sent: they may promise what is not on disk. But who was to be closed is.
+            // No reply in the batch may be sent: it may promise durability. Sessions to be closed are closed
+            // nevertheless.
             self.outputs.retain(|output| matches!(output, Output::Close(..)));
             self.disconnect_all(&reason);
             self.disconnect_links(&reason);
@@ -304,7 +305,7 @@ impl Core {
         self.commit_as(name, id, prepared, now)
     }
 
-    /// The same under a transaction id that is given already.
+    /// As [`Core::commit`], with a given transaction id.
     pub(crate) fn commit_as(&mut self, name: &str, id: Uuid, prepared: Prepared, now: Now) -> Result<()> {
         let Some(hosted) = self.databases.get_mut(name) else { return Ok(()) };
         let changes = hosted.commit(id, prepared, now, self.style)?;
@@ -330,12 +331,12 @@ impl Core {
         }
     }
 
-    /// Tries those waiting transactions again whose tables have changed or whose time has come.
+    /// Retries the waiting transactions whose tables have changed or whose time has expired.
     pub(crate) fn retry_triggers(&mut self, now: Now) {
         while let Some((serial, mut trigger)) = self.triggers.take_ready(now.monotonic_ms) {
             match self.attempt(&mut trigger, now) {
                 Some(result) => self.send(trigger.session, Message::reply(trigger.id, result)),
-                // It keeps its place: transactions that come true together are answered in the order in which they came.
+                // It keeps its place: transactions that succeed together are answered in order of arrival.
                 None => self.triggers.put_back(serial, trigger),
             }
         }
@@ -442,8 +443,8 @@ pub fn load(records: &[Value]) -> Result<Database> {
     Ok(database)
 }
 
-/// The contents of `database` under another schema: what the new one does not have is left out, what is new in it gets
-/// default values, and all its constraints apply.
+/// Returns the contents of `database` under another schema: tables and columns that it lacks are left out, new
+/// columns get default values, and all its constraints apply.
 pub fn convert(database: &Database, schema: Arc<DatabaseSchema>, uuids: &mut UuidSource) -> Result<Database> {
     let mut converted = Database::new(schema);
     let mut transaction = Transaction::new(&converted);
@@ -459,7 +460,8 @@ pub fn convert(database: &Database, schema: Arc<DatabaseSchema>, uuids: &mut Uui
     Ok(converted)
 }
 
-/// A row under another schema. Every value must fit its column's new type; what the new schema makes up need not.
+/// Converts a row to another schema. Every value must fit its column's new type; default values of the new schema
+/// need not.
 fn convert_row(row: &Row, old_table: &TableSchema, table: &TableSchema) -> Result<Row> {
     let mut converted = Row::new(table, row.uuid());
     for (index, column) in table.own_columns() {
@@ -468,7 +470,7 @@ fn convert_row(row: &Row, old_table: &TableSchema, table: &TableSchema) -> Resul
             continue;
         };
         if column.kind == old_column.kind {
-            // A default value that a column was given when it was new may be one that may not be written.
+            // A default value of a new column may be one that transactions must not write.
             datum.check(&column.kind)?;
             converted.set(index, datum.clone());
         } else {

@@ -15,7 +15,7 @@ use ovsdb::{Atom, DatabaseSchema, Datum, TableSchema, Uuid};
 use crate::row::{Row, RowChange};
 use crate::shared_map::SharedMap;
 
-/// How many transactions a reconnecting client may have missed and still get only the difference.
+/// Maximum number of missed transactions after which a reconnecting client receives the differences only.
 const HISTORY_LENGTH_MAX: usize = 100;
 
 /// A row in a database: index of its table, and its UUID.
@@ -37,7 +37,7 @@ struct Table {
 pub struct HistoryEntry {
     /// The transaction's id.
     pub id: Uuid,
-    /// What it did.
+    /// Its changes.
     pub changes: Arc<Vec<RowChange>>,
 }
 
@@ -81,7 +81,7 @@ impl Database {
         self.tables.get(table).into_iter().flat_map(|table| table.rows.values())
     }
 
-    /// The rows of all tables as they are now, which stay so: what a compaction writes while transactions go on.
+    /// Returns the current rows of all tables, as a snapshot that a compaction writes while transactions continue.
     pub(crate) fn shared_rows(&self) -> Vec<SharedMap<Arc<Row>>> {
         self.tables.iter().map(|table| table.rows.clone()).collect()
     }
@@ -113,7 +113,7 @@ impl Database {
         Some(self.history.iter().skip(at + 1))
     }
 
-    /// How many strong references there are to a row.
+    /// The number of strong references to a row.
     pub(crate) fn strong_references(&self, (table, uuid): RowId) -> usize {
         self.tables.get(table).and_then(|table| table.strong.get(&uuid)).copied().unwrap_or(0)
     }
@@ -145,7 +145,7 @@ impl Database {
         changes
     }
 
-    /// Makes changes without remembering them: what a log is replayed with.
+    /// Applies changes without adding them to the history: for the replay of a log.
     pub(crate) fn apply_changes(&mut self, changes: &[RowChange]) {
         // Keys are removed first, so that two rows may swap theirs.
         for change in changes {
@@ -156,7 +156,7 @@ impl Database {
         }
     }
 
-    /// Whether rows, counts and indexes are the same in both databases.
+    /// Returns true if rows, counts and indexes are equal in both databases.
     #[cfg(test)]
     pub(crate) fn same_bookkeeping(&self, other: &Database) -> bool {
         self.tables == other.tables

@@ -1,8 +1,8 @@
-//! Records read straight from their text into rows, by the schema: a compacted log is one record, and a tree of its JSON
-//! would be many times as large as the rows.
+//! Parses records directly from their text into rows, by the schema: a compacted log is one record, and a tree of its
+//! JSON would be many times as large as the rows.
 //!
-//! Input that a server would not write this way returns nothing, and is read again the long way ([`crate::journal::changes`]).
-//! Invariant: where [`changes`] gives changes, that gives the same.
+//! Input that a server would not write this way yields `None`, and is parsed by [`crate::journal::changes`].
+//! Invariant: if [`changes`] returns changes, both return the same.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::database::Database;
 use crate::row::{Row, RowChange};
 
-/// The changes that the text of a record makes; `None` if it is not just as a server writes it.
+/// Returns the changes in the text of a record; `None` if it is not formatted as a server writes it.
 pub(crate) fn changes(database: &Database, text: &[u8], strings: &mut Strings) -> Option<Vec<RowChange>> {
     let mut from = serde_json::Deserializer::from_slice(text);
     let seen = vec![false; database.schema().tables().len()];
@@ -36,7 +36,7 @@ pub(crate) fn changes(database: &Database, text: &[u8], strings: &mut Strings) -
     Some(changes)
 }
 
-/// A value with several elements for a row that exists: a difference if `_is_diff` says so, which may come last.
+/// A value with several elements for an existing row: a difference if `_is_diff` says so, which may come last.
 struct Pending {
     /// Index among the changes.
     change: usize,
@@ -79,7 +79,7 @@ impl<'de> Visitor<'de> for Record<'_> {
         while let Some(member) = members.next_key_seed(MemberSeed(database.schema()))? {
             match member {
                 Member::IsDiff => self.is_diff = members.next_value::<Value>()?.as_bool().unwrap_or(false),
-                // Read as a value, so that what is not one is found.
+                // Parsed as a value, so that invalid JSON is found.
                 Member::Other => _ = members.next_value::<Value>()?,
                 Member::Table(index) => {
                     let table = database.table_schema(index).ok_or_else(refused)?;
@@ -95,7 +95,7 @@ impl<'de> Visitor<'de> for Record<'_> {
     }
 }
 
-/// What a member of a record is by its name.
+/// The meaning of a record's member by its name.
 enum Member {
     Table(usize),
     IsDiff,
@@ -164,7 +164,7 @@ impl<'de> Visitor<'de> for Rows<'_, '_> {
     }
 }
 
-/// Whether no UUID comes twice. Servers write rows in order, which is the quick case.
+/// Returns true if no UUID is repeated. Servers write rows in order, which is the fast case.
 fn is_unique(uuids: impl Iterator<Item = Uuid> + Clone) -> bool {
     let rises = |a: &Uuid, b: &Uuid| a < b;
     if uuids.clone().is_sorted_by(rises) {

@@ -23,13 +23,13 @@ pub struct Caller<'a> {
     pub read_only: bool,
     /// Whether this caller may not change any database.
     pub server_read_only: bool,
-    /// The role that limits what it may change.
+    /// The role that limits its changes.
     pub role: Option<Role<'a>>,
-    /// How long ago the request came, in milliseconds.
+    /// The age of the request in milliseconds.
     pub elapsed_ms: u64,
 }
 
-/// What came of a transaction.
+/// The result of a transaction.
 #[derive(Debug)]
 pub enum Outcome {
     /// It is finished, and has changed nothing if `prepared` is `None`.
@@ -41,12 +41,12 @@ pub enum Outcome {
     },
     /// A `wait` operation does not hold yet: try again when the database has changed.
     Wait {
-        /// When the operation times out, in milliseconds after the request came.
+        /// The timeout of the operation, in milliseconds after the arrival of the request.
         timeout_ms: Option<u64>,
     },
 }
 
-/// Why an operation did not give a result.
+/// The reason why an operation has no result.
 enum Stop {
     Error(Error),
     Wait(Option<u64>),
@@ -60,7 +60,7 @@ impl From<Error> for Stop {
 
 type Step = std::result::Result<Value, Stop>;
 
-/// Runs the operations in `operations` on `database`, which is not changed: the outcome says what to apply.
+/// Runs `operations` on `database`, which is not changed: the outcome contains the changes.
 pub fn execute(database: &Database, operations: &[Value], caller: Caller<'_>, uuids: &mut UuidSource) -> Outcome {
     let symbols = Symbols::new(UuidSource::seeded_from(uuids));
     let mut execution = Execution { transaction: Transaction::new(database), symbols, caller, uuids };
@@ -94,7 +94,7 @@ struct Execution<'a> {
     uuids: &'a mut UuidSource,
 }
 
-/// An operation under way: its members, and its table.
+/// The current operation: its members, and its table.
 struct Operation<'a> {
     json: &'a Value,
     parser: ObjectParser<'a>,
@@ -223,7 +223,7 @@ impl<'a> Execution<'a> {
             }
         }
         for (index, column) in schema.own_columns() {
-            // One element may be an unchecked default; none need no check, and several were given and are checked.
+            // One element may be an unchecked default; no elements need no check, and several were given and checked.
             if let Some(datum) = row.column(index).filter(|datum| datum.len() == 1) {
                 datum.check(&column.kind)?;
             }

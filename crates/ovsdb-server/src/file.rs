@@ -1,8 +1,8 @@
 //! Database files: locking, recovery, appending, compaction.
 //!
-//! A file whose tail is torn or damaged is cut back to its last whole record, but only after the whole file was copied
-//! to `FILE.damaged-<time>`. Writers hold a lock on `.FILE.~lock~` beside the file, as Open vSwitch's programs do, so
-//! that ours and theirs exclude each other. A log that is to take the place of another is written as `FILE.tmp`
+//! A file whose tail is torn or damaged is truncated to its last whole record, but only after the whole file was
+//! copied to `FILE.damaged-<time>`. Writers hold a lock on `.FILE.~lock~` beside the file, as Open vSwitch's programs
+//! do, so that our programs and theirs exclude each other. A log that replaces another one is written as `FILE.tmp`
 //! ([`snapshot_writer`]).
 
 pub(crate) mod snapshot_writer;
@@ -26,7 +26,7 @@ use crate::replay::{self, Loaded};
 use crate::snapshot::Snapshot;
 use crate::storage::{SnapshotWriter, Storage};
 
-/// Permissions of new files, less the umask: what a database holds is not for everyone to read.
+/// Permissions of new files, less the umask: databases may contain confidential data.
 const FILE_MODE: u32 = 0o660;
 
 /// Why a database file cannot be used.
@@ -37,7 +37,7 @@ pub enum FileError {
     Io {
         /// The file.
         path: String,
-        /// What failed, e.g. `open failed`.
+        /// The failed action, e.g. `open failed`.
         action: &'static str,
         /// Why.
         #[source]
@@ -57,7 +57,7 @@ pub enum FileError {
         /// The error in it.
         error: LogError,
     },
-    /// The file does not begin as a database file does.
+    /// The file does not begin like a database file.
     #[error("ovsdb error: {path}: cannot identify file type")]
     NotDatabase {
         /// The file.
@@ -65,7 +65,7 @@ pub enum FileError {
     },
 }
 
-/// What the operating system says, without the number that other programs' messages do not have.
+/// The error text of the operating system, without the error number, which other programs' messages lack.
 pub(crate) fn describe(error: &io::Error) -> String {
     error.to_string().split(" (os error").next().unwrap_or_default().to_owned()
 }
@@ -86,7 +86,7 @@ pub fn read(path: &Path) -> Result<Parsed, FileError> {
     Ok(parsed)
 }
 
-/// Like [`read`], but gives the database that the records describe.
+/// Like [`read`], but returns the database that the records describe.
 pub fn load(path: &Path) -> Result<Loaded, FileError> {
     let bytes = std::fs::read(path).map_err(failed(path, "open failed"))?;
     let loaded = replay::load(&bytes);
@@ -164,7 +164,7 @@ fn resolve(path: &Path) -> PathBuf {
 pub struct FileStorage {
     path: PathBuf,
     file: Arc<File>,
-    /// Length in bytes of its whole records; whoever writes a snapshot looks at it.
+    /// Length in bytes of its whole records; snapshot writers read it.
     length: Arc<AtomicU64>,
     syncer: Syncer,
     /// The snapshot that was begun last.
@@ -172,16 +172,16 @@ pub struct FileStorage {
     _lock: Lock,
 }
 
-/// Makes a file durable beside whoever writes to it, now and then. Each file has one of its own: what is queued is then
-/// always the file in use, and an error is one of that file.
+/// Syncs a file from time to time in a separate thread. Each file has a syncer of its own: the queued file is then
+/// always the one in use, and an error concerns that file.
 #[derive(Debug, Default)]
 struct Syncer {
-    /// Files to make durable, to a thread that is there once there was one.
+    /// Queue of files to sync, if the thread was started.
     files: Option<mpsc::SyncSender<Arc<File>>>,
     failed: Arc<Mutex<Option<io::Error>>>,
 }
 
-/// The least time between two syncs that nobody waits for.
+/// The minimum time between two syncs that no client waits for.
 const SYNC_PAUSE: Duration = Duration::from_millis(100);
 
 impl Syncer {
@@ -195,12 +195,12 @@ impl Syncer {
                 Err(_) => return file.sync_data(),
             },
         };
-        // If one waits already, the sync of that one is yet to come.
+        // If the queue is full, its sync is still to come and covers this one.
         let _ = files.try_send(file.clone());
         Ok(())
     }
 
-    /// What became of the last sync.
+    /// Returns the result of the last sync.
     fn check(&self) -> io::Result<()> {
         self.failed().take().map_or(Ok(()), Err)
     }
@@ -225,14 +225,14 @@ impl Syncer {
     }
 }
 
-/// A file that was opened: its log, and what it contained.
+/// An opened file: its log, and its contents.
 #[derive(Debug)]
 pub struct Opened {
     /// The log, positioned at its end.
     pub storage: FileStorage,
-    /// The database that its records describe, or what is wrong with their contents.
+    /// The database that its records describe, or the error in their contents.
     pub database: ovsdb::Result<Database>,
-    /// What recovery did, if the file was damaged: for the log and for the user.
+    /// A description of the recovery, if the file was damaged: for the log and for the user.
     pub recovered: Option<String>,
 }
 
@@ -357,7 +357,7 @@ impl Storage for FileStorage {
         match record.write_to(&mut &*self.file) {
             Ok(added) => self.length.store(length + added, Ordering::Release),
             Err(error) => {
-                // Whatever part was written is cut off again, so that a later record does not follow a torn one.
+                // Removes the partial record, so that a later one does not follow a torn one.
                 let _ = self.file.set_len(length);
                 let _ = (&*self.file).seek(SeekFrom::Start(length));
                 return Err(error);
@@ -420,15 +420,15 @@ mod tests {
     }
 
     #[test]
-    fn a_new_file_is_made_durable_although_the_old_one_still_waits_for_that() {
+    fn a_new_file_is_synced_while_the_sync_of_the_old_one_is_pending() {
         let directory = tempfile::tempdir().unwrap();
         let mut storage = create(directory.path());
-        // A thread that has not come to the old file yet, and no place for another one.
+        // A thread that has not processed the old file yet, and a full queue.
         let (files, queue) = mpsc::sync_channel(1);
         storage.syncer.files = Some(files);
         storage.sync_soon().unwrap();
         storage.replace(&snapshot()).unwrap();
-        // A file that cannot be made durable tells whether that was tried.
+        // A file that cannot be synced shows whether a sync was tried.
         storage.file = Arc::new(File::open("/dev/null").unwrap());
         storage.sync_soon().unwrap();
         let begun = Instant::now();
@@ -436,12 +436,12 @@ mod tests {
             assert!(begun.elapsed() < Duration::from_secs(60), "nobody makes the new file durable");
             std::thread::sleep(Duration::from_millis(1));
         }
-        // The thread of the old one does what it has, and ends.
+        // The syncer thread of the old file finishes its queue and ends.
         assert_eq!(queue.iter().count(), 1);
     }
 
     #[test]
-    fn errors_of_a_file_that_is_no_more_in_use_do_not_count() {
+    fn errors_of_a_replaced_file_do_not_count() {
         let directory = tempfile::tempdir().unwrap();
         let mut storage = create(directory.path());
         let failed = Arc::clone(&storage.syncer.failed);
@@ -450,7 +450,7 @@ mod tests {
         storage.append(&Record::from(&json!({}))).unwrap();
         storage.sync_soon().unwrap();
         storage.sync().unwrap();
-        // But what is copied from a file that has failed may not be what was written.
+        // But records copied from a failed file may differ from those written.
         *storage.syncer.failed() = Some(io::Error::other("this one"));
         assert!(storage.replace(&snapshot()).is_err());
         assert!(storage.sync().is_err());

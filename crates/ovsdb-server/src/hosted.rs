@@ -17,29 +17,29 @@ use crate::server_database::Description;
 use crate::snapshot::Snapshot;
 use crate::storage::{SnapshotWriter, Storage};
 
-/// A log is compacted by itself only if it is at least this long, in bytes...
+/// Minimum length in bytes of a log that is compacted automatically...
 const COMPACT_LENGTH_MIN: u64 = 10 * 1024 * 1024;
 /// ... and this many transactions were added ...
 const COMPACT_COMMITS_MIN: u64 = 100;
 /// ... and this long after the last time, in milliseconds.
 const COMPACT_INTERVAL_MIN_MS: u64 = 10 * 60 * 1000;
-/// After this long, a log is compacted whatever its length is.
+/// After this time, a log is compacted whatever its length.
 const COMPACT_INTERVAL_MAX_MS: u64 = 24 * 60 * 60 * 1000;
 
-/// After one that failed, a log is compacted by itself only this long afterwards, in milliseconds...
+/// After a failure, automatic compaction pauses for this time, in milliseconds...
 const COMPACT_RETRY_MIN_MS: u64 = 60 * 1000;
-/// ... and after each that fails then twice as long as before, up to this: what wants room on the disk, or is too long for a
-/// record, will not change by being tried again, and each time as much is written in vain.
+/// ... and twice as long after each further failure, up to this: a full disk or a record that is too long rarely
+/// changes between attempts, and each attempt writes the whole log in vain.
 const COMPACT_RETRY_MAX_MS: u64 = 24 * 60 * 60 * 1000;
 
-/// Where a database's contents come from.
+/// The source of a database's contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     /// From its own clients.
     Own,
-    /// From another server, to be kept; clients may only read.
+    /// Another server, whose contents are stored; clients may only read.
     Backup,
-    /// From another server, which also does what clients ask for.
+    /// Another server, which also executes clients' changes.
     Relay {
         /// Whether the copy follows the source now.
         connected: bool,
@@ -48,11 +48,11 @@ pub(crate) enum Role {
     },
 }
 
-/// A compaction under way.
+/// A running compaction.
 #[derive(Debug)]
 pub(crate) struct Running {
     pub(crate) id: u64,
-    /// The one that was asked for meanwhile.
+    /// The compaction requested meanwhile.
     pub(crate) next: Option<u64>,
     /// Commits when it began.
     commits: u64,
@@ -75,14 +75,14 @@ pub(crate) struct Hosted {
     pub(crate) file: Option<String>,
     storage: Box<dyn Storage>,
     unsynced: bool,
-    /// Whether a transaction since asked to be on disk before it is answered.
+    /// Whether a transaction since the last sync requested durability before its reply.
     durable: bool,
     failed: Option<String>,
     commits: u64,
     compacted_ms: u64,
     compacted_length: u64,
     pub(crate) compaction: Option<Running>,
-    /// Before this time, nothing is compacted by itself.
+    /// No automatic compaction starts before this time.
     retry_ms: u64,
     /// How long nothing is after the next failure, in milliseconds.
     retry_pause_ms: u64,
@@ -121,7 +121,7 @@ impl Hosted {
         !matches!(self.role, Role::Relay { available: false, .. })
     }
 
-    /// What its row in `_Server` says.
+    /// The contents of its row in `_Server`.
     pub(crate) fn describe_to_clients(&self, name: &str) -> Description {
         let (model, connected, leader) = match self.role {
             Role::Own | Role::Backup => ("standalone", true, true),
@@ -170,7 +170,7 @@ impl Hosted {
         format!("{}: {action}", self.file.as_deref().unwrap_or(&self.database.schema().name))
     }
 
-    /// Makes the transactions so far durable, at once if one of them asked for it and soon if none did.
+    /// Syncs the transactions so far, at once if one of them requested it and otherwise soon.
     pub(crate) fn sync(&mut self) -> io::Result<()> {
         if !std::mem::take(&mut self.unsynced) {
             return Ok(());
@@ -180,7 +180,7 @@ impl Hosted {
         synced.inspect_err(|error| self.failed = Some(self.describe(&format!("sync failed ({error})"))))
     }
 
-    /// Whether the log has grown enough to be compacted.
+    /// Returns true if the log has grown enough to be compacted.
     pub(crate) fn wants_compaction(&self, now: Now) -> bool {
         if !self.storage.is_durable() || self.failed.is_some() || self.commits < COMPACT_COMMITS_MIN {
             return false;

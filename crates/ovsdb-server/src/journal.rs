@@ -23,7 +23,7 @@ pub enum Style {
     Whole,
 }
 
-/// The record of a transaction; `None` if it changed nothing that is kept on disk. `date_ms` is Unix time in
+/// Returns the record of a transaction; `None` if it changed no persistent data. `date_ms` is Unix time in
 /// milliseconds.
 pub fn record(
     schema: &DatabaseSchema,
@@ -64,7 +64,7 @@ pub fn record(
     Some(Record::from_text(out))
 }
 
-/// Writes a row's values that are kept on disk, but for default ones.
+/// Writes a row's persistent values, except default ones.
 pub(crate) fn new_row(out: &mut Vec<u8>, table: &TableSchema, row: &Row) {
     let mut columns = Object::begin(out);
     for (index, column) in table.own_columns() {
@@ -75,7 +75,7 @@ pub(crate) fn new_row(out: &mut Vec<u8>, table: &TableSchema, row: &Row) {
     columns.end();
 }
 
-/// Writes what is kept on disk of a row's change; returns whether there is any.
+/// Writes the persistent part of a row's change; returns whether there is any.
 fn changed_columns(out: &mut Vec<u8>, table: &TableSchema, old: &Row, new: &Row, style: Style) -> bool {
     let mut columns = Object::begin(out);
     for (index, column) in table.own_columns() {
@@ -99,9 +99,9 @@ fn changed_columns(out: &mut Vec<u8>, table: &TableSchema, old: &Row, new: &Row,
 pub(crate) struct Tables(Vec<(usize, Vec<u8>)>);
 
 impl Tables {
-    /// Adds what `write` writes about a row, unless it says that there is nothing to say.
+    /// Adds the output of `write` for a row, unless it returns false.
     pub(crate) fn row(&mut self, table: usize, row: Uuid, write: impl FnOnce(&mut Vec<u8>) -> bool) {
-        // Changes come table by table.
+        // Changes are grouped by table.
         let at = match self.0.iter().rposition(|(known, _)| *known == table) {
             Some(at) => at,
             None => {
@@ -138,8 +138,8 @@ impl Tables {
     }
 }
 
-/// The record of everything in a database, made as a transaction's is. [`crate::Snapshot`] writes the same without holding
-/// all of it.
+/// Returns the record of all contents of a database, like that of a transaction. [`crate::Snapshot`] writes the same
+/// without holding all of it in memory.
 pub fn snapshot(database: &Database, comment: &str, date_ms: i64, style: Style) -> Option<Record> {
     record(database.schema(), &all_rows(database), comment, date_ms, style)
 }

@@ -4,13 +4,12 @@
 //!
 //! 1. [`Database`]: tables and rows in memory; [`Transaction`]: changes laid over it; [`execute`]: the operations of a
 //!    `transact` request; [`prepare`]: the checks at its end.
-//!    [`Role`]: whom these checks let do what.
+//!    [`Role`]: the permissions that these checks enforce.
 //! 2. [`journal`]: transactions as records; [`Snapshot`]: a whole database as one; [`log`]: records as bytes; [`load_log`]:
 //!    both, for whole files; [`storage`] and [`file`]: where the bytes go.
-//! 3. [`Monitor`]: how a client sees changes; [`Core`]: databases, sessions, locks and waiting transactions, and
-//!    what each JSON-RPC message does to them.
-//!    Databases that are copied from other servers (backups, relays) are followed there too, by messages of links.
-//!    What takes long is given out as a [`Compaction`], to be done beside.
+//! 3. [`Monitor`]: a client's view of changes; [`Core`]: databases, sessions, locks and waiting transactions, and the
+//!    effect of each JSON-RPC message on them. It also follows the databases that are copied from other servers
+//!    (backups, relays), by messages of links. It returns long work as a [`Compaction`], to be run elsewhere.
 //! 4. [`Server`]: the shell, which listens, connects, keeps time and moves bytes.
 //!
 //! A program that embeds a server runs it in a thread of its own:
@@ -31,7 +30,7 @@
 //!     runtime.block_on(server.run(async move { _ = stopped.await }));
 //!     Ok::<(), std::io::Error>(())
 //! });
-//! // Later: ask it something through the handle, and end it.
+//! // Later: use the handle, and end the server.
 //! # let _ = handle;
 //! drop(stop);
 //! thread.join().expect("the server does not panic")?;
@@ -39,9 +38,9 @@
 //! # }
 //! ```
 //!
-//! Invariants: a database changes only by transactions that passed every check; a client hears of a change only after
-//! it is in the file, and on disk if the transaction asked to be (a tenth of a second later if it did not); a client hears of
-//! its own changes before it gets its reply.
+//! Invariants: a database changes only by transactions that passed every check; the server reports a change to
+//! clients only after it is in the file, and on disk if the transaction requested that (otherwise a tenth of a second
+//! later); a client receives its own changes before its reply.
 
 pub mod file;
 pub mod journal;

@@ -5,8 +5,8 @@
 //! <JSON object, length bytes with its line feed>
 //! ```
 //!
-//! Reading never fails as a whole: what is sound from the start of the file is given, with the reason why the rest is
-//! not, and where the sound part ends.
+//! Reading never fails as a whole: it returns the sound records from the start of the file, the reason why the rest
+//! is not sound, and where the sound part ends.
 
 use std::fmt::Write as _;
 use std::io::{self, Seek, SeekFrom, Write};
@@ -23,10 +23,10 @@ const PIECE: usize = 256 << 10;
 /// Length of the header of a record that is written in pieces: its length has ten digits, the first ones perhaps zeros.
 const LONG_HEADER_LENGTH: usize = 11 + 10 + 1 + 40 + 1;
 
-/// Longest header line that is looked for, in bytes: far longer than any real one.
+/// Maximum length of a header line in bytes: far longer than any real one.
 const HEADER_LENGTH_MAX: usize = 128;
 
-/// The JSON parser's bound on nesting protects the stack; this bounds what is handed to it at once.
+/// The JSON parser's nesting limit protects the stack; this limits its input.
 const RECORD_LENGTH_MAX: usize = 1 << 31;
 
 /// The JSON object of a record, as text.
@@ -52,7 +52,7 @@ impl Record {
         format!("OVSDB JSON {} {}\n", self.body.len(), hex(&Sha1::digest(&self.body))).into_bytes()
     }
 
-    /// Appends the record to a file, or whatever takes bytes; returns how many it took.
+    /// Appends the record to a file or another writer; returns the number of bytes.
     pub fn write_to(&self, out: &mut impl Write) -> io::Result<u64> {
         check_length(self.body.len())?;
         let header = self.header();
@@ -73,7 +73,7 @@ impl From<&Value> for Record {
     }
 }
 
-/// Refuses what could not be read again.
+/// Returns an error for a record that could not be read again.
 fn check_length(length: usize) -> io::Result<()> {
     if length < RECORD_LENGTH_MAX {
         return Ok(());
@@ -82,8 +82,8 @@ fn check_length(length: usize) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::FileTooLarge, reason))
 }
 
-/// A record that is written while its text is made: of a large database's text only a piece is held at a time. Its
-/// header, which says how long it is and what its checksum is, is written last, into the room left for it.
+/// A record that is written while its text is generated: only a piece of a large database's text is in memory at a
+/// time. Its header, with length and checksum, is written last, into the space reserved for it.
 pub(crate) struct LongRecord<'a, W> {
     out: &'a mut W,
     /// Bytes not yet written.
@@ -95,12 +95,12 @@ pub(crate) struct LongRecord<'a, W> {
 }
 
 impl<'a, W: Write + Seek> LongRecord<'a, W> {
-    /// Begins a record where `out` stands, which is to be its end.
+    /// Begins a record at the position of `out`, which must be its end.
     pub(crate) fn begin(out: &'a mut W) -> Self {
         Self { out, text: Vec::new(), hash: Sha1::new(), length: 0, start: None }
     }
 
-    /// What the next text is to be appended to.
+    /// The buffer to which the next text is appended.
     pub(crate) fn text(&mut self) -> &mut Vec<u8> {
         &mut self.text
     }
@@ -110,7 +110,7 @@ impl<'a, W: Write + Seek> LongRecord<'a, W> {
         if self.text.len() < PIECE { Ok(()) } else { self.write_piece().map(|_| ()) }
     }
 
-    /// Writes the rest and the header; returns how many bytes the record took.
+    /// Writes the rest and the header; returns the number of bytes of the record.
     pub(crate) fn finish(mut self) -> io::Result<u64> {
         if self.start.is_none() {
             return Record::from_text(self.text).write_to(self.out);
@@ -124,7 +124,7 @@ impl<'a, W: Write + Seek> LongRecord<'a, W> {
         Ok((LONG_HEADER_LENGTH + self.length) as u64)
     }
 
-    /// Writes what is not written yet; returns where the header belongs.
+    /// Writes the buffered text; returns the position of the header.
     fn write_piece(&mut self) -> io::Result<u64> {
         let start = match self.start {
             Some(start) => start,
@@ -143,7 +143,7 @@ impl<'a, W: Write + Seek> LongRecord<'a, W> {
     }
 }
 
-/// The record with this JSON object, as it stands in a file.
+/// Returns the record with this JSON object in the file format.
 pub fn encode(record: &Record) -> Vec<u8> {
     let mut bytes = Vec::new();
     // Writing to memory does not fail.
@@ -172,7 +172,7 @@ pub enum LogError {
     /// The file ends within a record.
     #[error("error reading {length} bytes starting at offset {offset} (End of file)")]
     Truncated {
-        /// Length of the record's second line, or of what there is of the first.
+        /// Length of the record's second line, or of the part of the first line that exists.
         length: usize,
         /// Where it starts.
         offset: usize,
@@ -196,7 +196,7 @@ pub enum LogError {
         length: usize,
         /// Where it starts.
         offset: usize,
-        /// What the JSON parser said.
+        /// The message of the JSON parser.
         reason: String,
     },
     /// The file holds a clustered database.
@@ -220,7 +220,7 @@ impl LogError {
 pub struct Parsed {
     /// The records, oldest first.
     pub records: Vec<Value>,
-    /// How many bytes the records take; what follows is not sound.
+    /// Number of bytes of the records; the rest is not sound.
     pub sound_length: usize,
     /// Why reading stopped before the end of the file.
     pub error: Option<LogError>,
@@ -266,7 +266,7 @@ impl<'a> Reader<'a> {
         Ok(Some(record))
     }
 
-    /// Goes on behind `body`, whose contents are sound.
+    /// Continues behind `body`, whose contents are sound.
     pub fn pass(&mut self, body: &Body<'_>) {
         self.position = body.start + body.text.len();
     }
@@ -363,7 +363,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_looks_as_the_manual_says() {
+    fn a_record_has_the_documented_format() {
         let record = encode(&Record::from(&json!({"a": "b\nc"})));
         let expected = concat!("OVSDB JSON 13 4f1054e953bb377f8d77b736fb33bce548855084\n", "{\"a\":\"b\\nc\"}\n");
         assert_eq!(String::from_utf8(record).unwrap(), expected);
@@ -428,7 +428,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_written_is_read(texts in proptest::collection::vec(".*", 0..5)) {
+        fn records_round_trip(texts in proptest::collection::vec(".*", 0..5)) {
             let records: Vec<Value> = texts.iter().map(|text| json!({ text.as_str(): text })).collect();
             let bytes: Vec<u8> = records.iter().map(Record::from).flat_map(|record| encode(&record)).collect();
             let parsed = parse(&bytes);

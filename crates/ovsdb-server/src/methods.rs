@@ -1,4 +1,4 @@
-//! What each JSON-RPC method does (RFC 7047 section 4.1, ovsdb-server(7)).
+//! Execution of the JSON-RPC methods (RFC 7047 section 4.1, ovsdb-server(7)).
 
 use std::sync::Arc;
 
@@ -15,10 +15,10 @@ use crate::monitor::{Monitor, Version};
 use crate::session::{Access, Output, Session, SessionId, Text};
 use crate::triggers::{Trigger, tables_of};
 
-/// What a request is answered with.
+/// The reply to a request.
 enum Answer {
     Reply(Value),
-    /// The same, written already: what comes before what others may get, too, that, and what comes behind it.
+    /// A serialised reply: the part before the shared body, the body, and the part after it.
     Written(Written),
     Error(Value),
     /// Not yet: the transaction waits.
@@ -33,7 +33,7 @@ impl Core {
         self.admitted(session, message, Permit::default(), now);
     }
 
-    /// The same of one that takes of the room for requests under way: it does until it is answered.
+    /// As [`Core::message`], for a message with a permit, which is released when the request is answered.
     pub fn admitted(&mut self, session: SessionId, message: Message, permit: Permit, now: Now) {
         if self.is_link(session) {
             self.link_message(session, message, now);
@@ -83,7 +83,7 @@ impl Core {
         self.retry_triggers(now);
     }
 
-    /// Sends an answer, even to who was disconnected by what it asked for: a conversion does that.
+    /// Sends a reply, even to a session that the request itself disconnected, as a conversion does.
     fn answer(&mut self, session: SessionId, message: Message) {
         let closed = |output: &Output| matches!(output, Output::Close(id, _) if *id == session);
         let end = self.outputs.len();
@@ -188,7 +188,7 @@ impl Core {
             return Ok(Answer::Reply(result));
         }
         check_may_wait(&trigger.permit)?;
-        // What a role allows stands in tables that the operations do not name.
+        // The permissions of a role are in tables that the operations do not name.
         let has_role = self.sessions.get(&session).is_some_and(|session| session.access.role().is_some());
         let schema = self.database(&trigger.database).map(|database| database.schema()).filter(|_| !has_role);
         trigger.tables = schema.map(|schema| tables_of(schema, &trigger.operations));
@@ -203,7 +203,7 @@ impl Core {
         self.cancel_forwarded(session, Some(id));
     }
 
-    /// Whether a session gets no locks, since there is nothing that it may change.
+    /// Returns true if a session gets no locks, since it may not change anything.
     fn refuses_locks(&self, session: SessionId) -> bool {
         let mut databases = self.databases.iter().filter(|(name, _)| !name.starts_with('_')).peekable();
         let only_backups = databases.peek().is_some() && databases.all(|(_, hosted)| hosted.role == Role::Backup);
@@ -336,7 +336,7 @@ impl Core {
         Ok(json!({}))
     }
 
-    /// The lock that a `lock` or `steal` request names, which the session must not have asked for before.
+    /// Returns the lock named by a `lock` or `steal` request; the session must not have requested it before.
     fn new_lock_name(&mut self, session: SessionId, method: &str, params: &[Value]) -> Result<String> {
         let name = lock_name(method, params)?;
         let client = self.sessions.get_mut(&session);
@@ -360,7 +360,7 @@ impl Core {
     }
 }
 
-/// Refuses a request that must wait for something to hold, and for which there is no room until that does.
+/// Refuses a request that must wait for a condition if its permit does not allow waiting.
 pub(crate) fn check_may_wait(permit: &Permit) -> Result<()> {
     if !permit.may_not_wait() {
         return Ok(());

@@ -1,8 +1,8 @@
 //! Monitors: which rows and columns a client monitors, and the format of a change in each of the three
 //! versions of the protocol (RFC 7047 section 4.1.5 and 4.1.6; ovsdb-server(7), "Monitor_cond" and what follows).
 //!
-//! What a monitor shows of a database is its [`View`]. Clients that watch alike share one, and what it shows is written once
-//! for all of them.
+//! A monitor shows a [`View`] of a database. Monitors with equal conditions share one, and its contents are
+//! serialised once for all of them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Weak};
@@ -87,7 +87,7 @@ impl Change {
 struct MonitoredTable {
     /// Columns by index, and which kinds of changes of them are wanted.
     columns: Vec<(usize, Select)>,
-    /// Which kinds of row changes are reported: those that any request selects, even if it names no column.
+    /// The kinds of row changes that are reported: those that any request selects, even without columns.
     select: Select,
     condition: Condition,
     /// The columns that this condition or an earlier one looks at: a client hears that a row changed in one of these, too.
@@ -117,12 +117,12 @@ pub struct Monitor {
     pub id: Value,
     /// The format of its updates.
     pub version: Version,
-    /// What it shows.
+    /// Its view.
     pub view: Arc<View>,
 }
 
 impl View {
-    /// The contents of the monitored tables, as JSON: what a monitor begins with.
+    /// The contents of the monitored tables, as JSON: the initial reply of a monitor.
     pub fn initial(&self, database: &Database) -> Vec<u8> {
         let mut updates = Tables::default();
         for (&index, table) in &self.tables {
@@ -149,8 +149,8 @@ impl View {
         (!updates.is_empty()).then(|| finish(updates, database))
     }
 
-    /// The differences since the transaction called `since`, if the history reaches back that far: what a client gets that
-    /// was here before.
+    /// The differences since the transaction `since`, if the history reaches back that far: the update for a
+    /// reconnecting client.
     pub fn updates_since(&self, database: &Database, since: Uuid) -> Option<Vec<u8>> {
         let mut merged: BTreeMap<RowId, RowChange> = BTreeMap::new();
         if since != database.last_transaction() || since.is_zero() {
@@ -165,7 +165,8 @@ impl View {
         Some(self.updates(database, &changes).unwrap_or_else(|| b"{}".to_vec()))
     }
 
-    /// What rows come and go when this view takes the place of one of the same tables; `None` if none do.
+    /// Returns the rows that appear and disappear when this view replaces one of the same tables; `None` if there are
+    /// none.
     fn updates_from(&self, before: &View, database: &Database, tables: &[usize]) -> Option<Vec<u8>> {
         let mut updates = Tables::default();
         for &index in tables {
@@ -206,7 +207,7 @@ impl Monitor {
         Ok(Self { id, version, view: Arc::new(View { form, tables }) })
     }
 
-    /// Takes new conditions (`monitor_cond_change`) and says what rows come and go because of them.
+    /// Applies new conditions (`monitor_cond_change`) and returns the rows that appear and disappear because of them.
     pub fn change_conditions(&mut self, database: &Database, requests: &Value) -> Result<Option<Vec<u8>>> {
         let Some(requests) = requests.as_object() else {
             return Err(Error::new("syntax error", "monitor-cond-change-requests must be object"));
@@ -256,11 +257,11 @@ impl Monitor {
     }
 }
 
-/// The views that are in use, each once, and what they show at present as far as clients are being sent that.
+/// The views in use, each once, with their present contents while these are being sent to clients.
 #[derive(Debug, Default)]
 pub(crate) struct Views {
     views: HashMap<Arc<View>, Weak<[u8]>>,
-    /// Length at which those that nobody uses any more are forgotten.
+    /// Number of views at which unused ones are dropped.
     sweep_at: usize,
 }
 
@@ -278,7 +279,7 @@ impl Views {
         view
     }
 
-    /// What a view shows of the database now.
+    /// Returns the present contents of a view.
     pub(crate) fn initial(&mut self, view: &Arc<View>, database: &Database) -> Arc<[u8]> {
         if let Some(shown) = self.views.get(view).and_then(Weak::upgrade) {
             return shown;
@@ -298,8 +299,8 @@ impl Views {
     }
 }
 
-/// Reads the array of `<monitor-cond-update-request>` for one table, of which the last one holds; `None` to keep the
-/// condition. A monitor that was begun without conditions has none, and those in the request are not looked at.
+/// Parses the array of `<monitor-cond-update-request>` for one table, of which the last one applies; `None` keeps the
+/// condition. A monitor without conditions ignores those in the request.
 fn parse_condition_changes(schema: &TableSchema, version: Version, requests: &Value) -> Result<Option<Condition>> {
     let Some(requests) = requests.as_array() else {
         let details = format!("table {} no monitor-cond-change JSON array", schema.name);
@@ -423,7 +424,7 @@ impl MonitoredTable {
         self.update(out, schema, form, kind, old, new)
     }
 
-    /// Writes the `<row-update>` or `<row-update2>` for one row; returns whether it says anything.
+    /// Writes the `<row-update>` or `<row-update2>` for one row; returns false if it is empty.
     fn update(
         &self,
         out: &mut Vec<u8>,

@@ -1,12 +1,13 @@
-//! Role-based access control (ovsdb-server(7), sections 3.2 and 4.1.3): which rows a client may change that came by a
-//! remote with a role.
+//! Role-based access control (ovsdb-server(7), sections 3.2 and 4.1.3): the rows that a client of a remote with a
+//! role may change.
 //!
-//! A database whose schema has the table `RBAC_Role` says itself what roles may do: a row of it names, for each table, the
-//! row of another table that has the permissions. Without that table a role means nothing, and without a role a client may
-//! do everything. A client is known by the name in its certificate; one without a name may do nothing.
+//! A database whose schema has the table `RBAC_Role` defines the permissions of roles: a row of it names, for each
+//! table, the row of another table with the permissions. Without that table a role has no effect, and a client
+//! without a role may do everything. A client is identified by the name in its certificate; a client without a name
+//! may do nothing.
 //!
-//! What counts are the tables as they were before the transaction: none gives itself permissions. Rows that go because
-//! nothing refers to them any more are not asked about.
+//! The tables before the transaction apply: no transaction gives itself permissions. Rows that are garbage-collected
+//! need no permission.
 
 use ovsdb::schema::{DatabaseSchema, TableSchema};
 use ovsdb::{AtomType, Datum, Error, Result};
@@ -17,7 +18,7 @@ use crate::row::Row;
 /// The table of roles.
 const ROLE_TABLE: &str = "RBAC_Role";
 
-/// As what a client came.
+/// The role and name of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Role<'a> {
     /// The role that its remote has.
@@ -72,13 +73,13 @@ impl Role<'_> {
         if may { Ok(()) } else { Err(self.denied(&format!("{} table \"{}\".", verb.describe(), table.name))) }
     }
 
-    /// The error of who asks for a change of the schema, which no role allows.
+    /// The error for a schema change by a client with a role, as no role allows it.
     pub(crate) fn may_not_convert(&self, database: &str) -> Error {
         self.denied(&format!("\"convert\" of database {database} (only the root role may convert databases)"))
     }
 
     fn denied(&self, what: &str) -> Error {
-        // Open vSwitch prints a name that there is none of like this.
+        // Open vSwitch prints a missing name like this.
         let client = self.client.unwrap_or("(null)");
         Error::new(
             "permission error",
@@ -86,7 +87,7 @@ impl Role<'_> {
         )
     }
 
-    /// What the role may do to the table `name`.
+    /// The permissions of the role for the table `name`.
     fn permissions<'d>(&self, database: &'d Database, roles: usize, name: &str) -> Option<Permissions<'d>> {
         let schema = database.schema();
         let role_schema = schema.tables().get(roles)?;
@@ -106,7 +107,7 @@ struct Permissions<'a> {
 }
 
 impl Permissions<'_> {
-    /// Whether this may be done to those rows that the client owns.
+    /// Returns true if the operation is allowed on rows that the client owns.
     fn allow(&self, verb: Verb, table: &TableSchema, mut columns: impl Iterator<Item = usize>) -> bool {
         match verb {
             Verb::Insert | Verb::Delete => {
@@ -124,8 +125,8 @@ impl Permissions<'_> {
         }
     }
 
-    /// Whether a row belongs to the client: a column, or a key of a map, holds its name. The empty name of a column
-    /// stands for everybody.
+    /// Returns true if the client owns a row: a column, or a key of a map, contains its name. The empty column name
+    /// stands for all clients.
     fn own(&self, client: &str, table: &TableSchema, row: &Row) -> bool {
         let names = strings(self.schema, self.row, "authorization");
         let mut names = names.into_iter().flat_map(|names| names.keys().iter().filter_map(|name| name.as_str()));

@@ -1,5 +1,5 @@
-//! A log read into a database, record by record: straight from its text ([`crate::direct`]), and what cannot be read so
-//! the long way ([`journal::changes`]), which knows what is wrong with it.
+//! Reads a log into a database, record by record: directly from its text ([`crate::direct`]), or for unusual input by
+//! [`journal::changes`], which reports errors.
 
 use std::sync::Arc;
 
@@ -12,14 +12,14 @@ use crate::direct;
 use crate::journal;
 use crate::log::{LogError, Reader};
 
-/// What a log contains.
+/// The contents of a log.
 #[derive(Debug)]
 pub struct Loaded {
-    /// The database that the sound records describe, or what is wrong with their contents.
+    /// The database that the sound records describe, or the error in their contents.
     pub database: Result<Database>,
     /// How many sound records there are.
     pub record_count: usize,
-    /// How many bytes they take; what follows is not sound.
+    /// Number of bytes of these; the rest is not sound.
     pub sound_length: usize,
     /// Why reading stopped before the end.
     pub error: Option<LogError>,

@@ -7,7 +7,8 @@ use ovsdb::{Datum, TableSchema, Uuid};
 
 /// One row: the value of every column of its table, `_uuid` and `_version` first.
 ///
-/// Values are shared between versions of a row, as clones of data are, so that a changed row costs what changed.
+/// Versions of a row share values, as data are reference-counted, so that a changed row costs only its changed
+/// values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
     columns: Box<[Datum]>,
@@ -69,7 +70,7 @@ impl Row {
     }
 }
 
-/// What a transaction did to one row.
+/// The change of one row by a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowChange {
     /// Index of the table in the schema.

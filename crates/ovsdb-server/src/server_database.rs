@@ -16,7 +16,7 @@ pub(crate) fn schema() -> Arc<DatabaseSchema> {
     Arc::new(DatabaseSchema::parse(ovsdb::schemas::SERVER).expect("what is shipped is a schema, which a test checks"))
 }
 
-/// What the row of one database says.
+/// The contents of a database's row.
 #[derive(Debug)]
 pub(crate) struct Description {
     pub(crate) name: String,

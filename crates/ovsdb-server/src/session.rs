@@ -1,4 +1,4 @@
-//! What the server knows of one client, and the locks that clients contend for (RFC 7047 sections 4.1.8 to 4.1.10).
+//! The state of one client, and the locks that clients contend for (RFC 7047 sections 4.1.8 to 4.1.10).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::rbac::Role;
 /// Names a session for as long as the server runs.
 pub type SessionId = u64;
 
-/// What a client may do, by the remote that it came by.
+/// The permissions of a client, by its remote.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Access {
     /// Whether it may not change anything (`read_only` of its remote).
@@ -36,13 +36,13 @@ impl Access {
 pub(crate) struct Session {
     /// The monitors that it started, with the names of their databases.
     pub(crate) monitors: Vec<(String, Monitor)>,
-    /// The locks that it has asked for and not given back, whether or not it owns them.
+    /// The locks that it has requested and not released, whether or not it owns them.
     pub(crate) locks_requested: BTreeSet<String>,
     /// The locks that it owns.
     pub(crate) locks_owned: BTreeSet<String>,
-    /// Whether it understands notifications about databases that come and go, and need not be disconnected for them.
+    /// Whether it understands notifications about added and removed databases, and need not be disconnected for them.
     pub(crate) change_aware: bool,
-    /// What it may do.
+    /// Its permissions.
     pub(crate) access: Access,
 }
 
@@ -53,14 +53,14 @@ impl Session {
     }
 }
 
-/// A message as it is sent: in the middle, what other clients may be sent, too.
+/// A serialised message: the body may be shared with other clients.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Text {
-    /// How it begins.
+    /// The part before the body.
     pub head: Vec<u8>,
-    /// What it tells.
+    /// The shared part.
     pub body: Arc<[u8]>,
-    /// How it ends.
+    /// The part after the body.
     pub tail: &'static [u8],
     /// Whether the client did not ask for it.
     pub unasked: bool,
@@ -120,7 +120,8 @@ pub enum Output {
 #[derive(Debug, Clone, Copy)]
 struct Waiter {
     session: SessionId,
-    /// Whether it stole the lock. If it is robbed in turn, it does not wait for the lock, but must ask anew.
+    /// Whether it stole the lock. If another session steals it in turn, this one does not wait for the lock, but must
+    /// request it again.
     stole: bool,
 }
 
@@ -131,7 +132,7 @@ pub(crate) struct Locks {
 }
 
 impl Locks {
-    /// Queues `session` for a lock; says whether it owns it now.
+    /// Queues `session` for a lock; returns whether it owns it now.
     pub(crate) fn request(&mut self, name: &str, session: SessionId) -> bool {
         let waiters = self.waiters.entry(name.to_owned()).or_default();
         waiters.push_back(Waiter { session, stole: false });

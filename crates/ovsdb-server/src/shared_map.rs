@@ -1,17 +1,19 @@
-//! A sorted map whose copies share what neither has changed: the rows of a table, of which a compaction takes a copy while
-//! transactions go on.
+//! A sorted map whose copies share unchanged parts: the rows of a table, which a compaction copies while transactions
+//! continue.
 //!
-//! Entries stand in chunks, in order, and chunks are shared. To copy the map is to copy the list of chunks, a hundredth of
-//! its entries; who then changes an entry first copies the chunk that it is in, if another map has that too.
+//! Entries are stored in ordered chunks, which copies share. Copying the map copies the list of chunks, a hundredth
+//! of its entries; changing an entry first copies its chunk if another map shares it.
 //!
-//! Invariants: no chunk is empty or longer than [`CHUNK_MAX`]; a chunk's keys rise, are not below its bound, and are below
-//! the bound of the next one. So bounds rise, too; that of the first chunk is the lowest key there can be.
+//! Invariants: no chunk is empty or longer than [`CHUNK_MAX`]; a chunk's keys ascend, are not below its bound, and
+//! are below the bound of the next chunk. So bounds ascend, too; the bound of the first chunk is the lowest possible
+//! key.
 
 use std::sync::Arc;
 
 use ovsdb::Uuid;
 
-/// Entries of a chunk at most: what the first change costs after a copy, and how much less a copy is than the map.
+/// Maximum number of entries of a chunk: the cost of the first change after a copy, and the ratio of the map to a
+/// copy.
 const CHUNK_MAX: usize = 128;
 
 type Chunk<V> = Vec<(Uuid, V)>;
@@ -71,7 +73,7 @@ impl<V> SharedMap<V> {
 }
 
 impl<V: Clone> SharedMap<V> {
-    /// Enters a value; gives the one that it takes the place of.
+    /// Inserts a value; returns the value that it replaces.
     pub(crate) fn insert(&mut self, key: Uuid, value: V) -> Option<V> {
         let at = self.chunk_of(key);
         let is_last = at + 1 >= self.chunks.len();
@@ -91,7 +93,7 @@ impl<V: Clone> SharedMap<V> {
         if shared.len() < CHUNK_MAX {
             let chunk = Arc::make_mut(shared);
             if chunk.len() == chunk.capacity() {
-                // Never to more than a whole chunk, as growth by itself would after a copy.
+                // Grows at most to a full chunk, which automatic growth after a copy would exceed.
                 chunk.reserve_exact(chunk.len().min(CHUNK_MAX - chunk.len()).max(1));
             }
             chunk.insert(place, (key, value));
@@ -111,7 +113,7 @@ impl<V: Clone> SharedMap<V> {
         None
     }
 
-    /// Removes a key; gives its value.
+    /// Removes a key; returns its value.
     pub(crate) fn remove(&mut self, key: Uuid) -> Option<V> {
         let at = self.chunk_of(key);
         let (_, shared) = self.chunks.get_mut(at)?;
@@ -222,7 +224,7 @@ mod tests {
             for (map, twin) in &copies {
                 check(map, twin);
             }
-            // Equal contents are equal, whatever the chunks are.
+            // Maps with equal contents are equal, whatever their chunks.
             let mut other = SharedMap::default();
             twin.iter().for_each(|(&key, &value)| _ = other.insert(key, value));
             prop_assert!(map == other);

@@ -1,7 +1,7 @@
-//! A whole database as it was at one moment, and its log: the schema, and all rows in one transaction if there are any.
+//! A whole database at one moment, and its log: the schema, and all rows in one transaction if there are any.
 //!
-//! It shares the rows with the database, so that it is made at once, and may be written by another thread while the
-//! database changes. Its text is made row by row as it is written.
+//! It shares the rows with the database, so that it is created at once, and another thread can write it while the
+//! database changes. Its text is generated row by row while it is written.
 
 use std::io::{self, Seek, Write};
 use std::sync::Arc;
@@ -26,15 +26,15 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// The database as it is now. The transaction that holds its rows is to have this comment, and this date, in
-    /// milliseconds of Unix time.
+    /// A snapshot of the present database. The transaction with its rows gets this comment and date, in milliseconds
+    /// of Unix time.
     pub fn of(database: &Database, comment: impl Into<String>, date_ms: i64, style: Style) -> Self {
         let (schema, tables) = (Arc::clone(database.schema()), database.shared_rows());
         Self { schema, tables, comment: comment.into(), date_ms, style }
     }
 
-    /// Appends the log to a file, or to whatever takes bytes; returns how many it took. Fails if the rows take more than
-    /// a record may be long.
+    /// Appends the log to a file or another writer; returns the number of bytes. Fails if the rows exceed the maximum
+    /// length of a record.
     pub fn write_to<W: Write + Seek>(&self, out: &mut W) -> io::Result<u64> {
         let schema = Record::from(&self.schema.to_json()).write_to(out)?;
         if self.tables.iter().all(SharedMap::is_empty) {

@@ -1,4 +1,4 @@
-//! Where a database's records are kept. One small trait, with engines for files ([`crate::file`]), for memory, and for
+//! Storage of a database's records: a small trait, with engines for files ([`crate::file`]), for memory, and for
 //! tests that cut the power at every byte.
 
 use std::io;
@@ -23,8 +23,7 @@ pub trait Storage: Send {
         self.sync()
     }
 
-    /// Begins another log, which is to take the place of this one and is written beside it. One that was begun before is
-    /// given up.
+    /// Begins a new log to replace this one, which is written beside it. Cancels one that was begun before.
     fn snapshot_writer(&mut self) -> Box<dyn SnapshotWriter>;
 
     /// Puts the snapshot, which has been written, in the place of the log, with all that was appended since it was begun:
@@ -52,13 +51,13 @@ pub trait Storage: Send {
 
 /// A log in the making.
 pub trait SnapshotWriter: Send {
-    /// Writes it, and makes most of it durable. Takes its time, in any thread, while the other log grows. Fails if it was
-    /// given up; nothing of it stays then.
+    /// Writes the log, and syncs most of it. May take long, in any thread, while the other log grows. Fails if the
+    /// snapshot was cancelled; nothing of it remains then.
     fn write(self: Box<Self>, snapshot: &Snapshot) -> io::Result<()>;
 }
 
-/// Why a snapshot does not come to be.
-pub(crate) fn given_up() -> io::Error {
+/// The error of a cancelled snapshot.
+pub(crate) fn cancelled_error() -> io::Error {
     io::Error::other("the new log was given up")
 }
 
@@ -100,7 +99,7 @@ impl SnapshotWriter for Nowhere {
     }
 }
 
-/// Keeps the log in memory, where a test can look at it and cut it off.
+/// Keeps the log in memory, where a test can read and truncate it.
 #[derive(Debug, Default, Clone)]
 pub struct Memory {
     bytes: std::sync::Arc<std::sync::Mutex<MemoryState>>,
@@ -111,7 +110,7 @@ struct MemoryState {
     bytes: Vec<u8>,
     synced: usize,
     fail_after: Option<usize>,
-    /// How many snapshots were begun or given up: only the last one counts.
+    /// Number of snapshots begun or cancelled: only the last one is valid.
     snapshot_writers: u64,
     snapshot_writer: Option<MemoryLog>,
 }
@@ -138,7 +137,7 @@ impl Memory {
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, MemoryState> {
-        // A panic of another user leaves plain bytes behind, which are still what was written.
+        // A panic of another user leaves plain bytes behind, which are still valid.
         self.bytes.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
@@ -152,7 +151,7 @@ impl Memory {
         self.state().synced
     }
 
-    /// Makes writing fail once the log has `length` bytes: what fits is written, as on a full disk.
+    /// Makes writing fail once the log has `length` bytes: the part that fits is written, as on a full disk.
     pub fn fail_after(&self, length: usize) {
         self.state().fail_after = Some(length);
     }
@@ -185,7 +184,7 @@ impl Storage for Memory {
 
     fn install(&mut self) -> io::Result<()> {
         let mut state = self.state();
-        let MemoryLog { mut bytes, from } = state.snapshot_writer.take().ok_or_else(given_up)?;
+        let MemoryLog { mut bytes, from } = state.snapshot_writer.take().ok_or_else(cancelled_error)?;
         bytes.extend_from_slice(state.bytes.get(from..).unwrap_or_default());
         if state.fail_after.is_some_and(|length| bytes.len() > length) {
             return Err(io::Error::from(io::ErrorKind::StorageFull));
@@ -212,7 +211,7 @@ impl SnapshotWriter for MemorySnapshotWriter {
         snapshot.write_to(&mut out)?;
         let mut state = self.memory.state();
         if state.snapshot_writers != self.number {
-            return Err(given_up());
+            return Err(cancelled_error());
         }
         let bytes = out.into_inner();
         if state.fail_after.is_some_and(|length| bytes.len() > length) {

@@ -117,7 +117,7 @@ impl<'a> Transaction<'a> {
         self.durable = true;
     }
 
-    /// Whether the transaction asked to be on disk before the reply.
+    /// Returns true if the transaction requests durability before the reply.
     pub fn is_durable(&self) -> bool {
         self.durable
     }

@@ -11,7 +11,7 @@ use crate::row::RowChange;
 
 /// At most this many changes are logged...
 const LINES_MAX: u32 = 60;
-/// ... in so many milliseconds; the number of suppressed ones is logged afterwards.
+/// ... in this number of milliseconds; the number of suppressed ones is logged afterwards.
 const WINDOW_MS: u64 = 60_000;
 
 /// The logged tables, and how much was logged lately.
@@ -24,7 +24,7 @@ pub(crate) struct TransactionLog {
 }
 
 impl TransactionLog {
-    /// Logs those of the changes whose tables are logged.
+    /// Logs the changes of the selected tables.
     pub(crate) fn note(&mut self, database: &Database, changes: &[RowChange], now: Now) {
         if self.tables.is_empty() {
             return;
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_more_is_logged_than_there_is_room_for() {
+    fn the_transaction_log_is_rate_limited() {
         let mut log = TransactionLog::default();
         let at = |monotonic_ms| Now { monotonic_ms, unix_ms: 0 };
         let count = (0..100).filter(|_| log.has_room(at(WINDOW_MS))).count();

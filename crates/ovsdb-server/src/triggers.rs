@@ -1,11 +1,11 @@
 //! Transactions that wait for a `wait` operation to hold (RFC 7047 section 5.2.6).
 //!
-//! A waiting transaction is tried again when a table has changed that one of its operations names, and when its time has
-//! come; of several that can be tried, the one that came first. What else goes on costs it nothing, so that those who
-//! wait do not hold up those who work.
+//! A waiting transaction is retried when a table named by one of its operations has changed, and when its time has
+//! expired; of several that can be retried, the oldest comes first. Other changes do not cause retries, so that
+//! waiting clients do not slow down others.
 //!
-//! Invariants: the three indexes name exactly the transactions in `waiting`, as far as they have a session, are to be
-//! tried again, and have a time limit.
+//! Invariants: the three indexes contain exactly the transactions in `waiting` that have a session, must be retried,
+//! and have a time limit, respectively.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -23,11 +23,11 @@ pub(crate) struct Trigger {
     pub(crate) id: Value,
     pub(crate) database: String,
     pub(crate) operations: Vec<Value>,
-    /// When the request came, in monotonic milliseconds.
+    /// The arrival of the request, in monotonic milliseconds.
     pub(crate) created_ms: u64,
-    /// When it times out, in milliseconds after it came.
+    /// Its timeout, in milliseconds after its arrival.
     pub(crate) timeout_ms: Option<u64>,
-    /// What it takes of the room for requests under way.
+    /// Its permit.
     pub(crate) permit: Permit,
     /// The tables that its operations name, by their indexes; `None` if any change may matter.
     pub(crate) tables: Option<BTreeSet<usize>>,
@@ -49,7 +49,7 @@ pub(crate) fn tables_of(schema: &DatabaseSchema, operations: &[Value]) -> BTreeS
     names.filter_map(|name| schema.table_index(name)).collect()
 }
 
-/// Names a waiting transaction; those that came later have greater numbers.
+/// Identifies a waiting transaction; later ones have greater numbers.
 pub(crate) type Serial = u64;
 
 /// All waiting transactions.
@@ -57,7 +57,7 @@ pub(crate) type Serial = u64;
 pub(crate) struct Triggers {
     waiting: BTreeMap<Serial, Trigger>,
     of_session: HashMap<SessionId, BTreeSet<Serial>>,
-    /// Triggers whose tables have changed since they were last tried.
+    /// Triggers whose tables have changed since their last try.
     stale: BTreeSet<Serial>,
     deadlines: BTreeSet<(u64, Serial)>,
     last: Serial,
@@ -92,7 +92,7 @@ impl Triggers {
         Some(trigger)
     }
 
-    /// Takes out the first that is to be tried again.
+    /// Removes and returns the first one to be retried.
     pub(crate) fn take_ready(&mut self, now_ms: u64) -> Option<(Serial, Trigger)> {
         let due = self.deadlines.range(..=(now_ms, Serial::MAX)).map(|(_, serial)| *serial).min();
         let serial = self.stale.first().copied().into_iter().chain(due).min()?;
@@ -151,7 +151,7 @@ impl Triggers {
         self.waiting.len()
     }
 
-    /// What they take of the room for requests under way, in bytes.
+    /// The bytes of their permits.
     pub(crate) fn bytes(&self) -> usize {
         self.waiting.values().map(|trigger| trigger.permit.bytes()).sum()
     }
@@ -164,7 +164,7 @@ mod tests {
     use super::*;
     use ovsdb::Uuid;
 
-    /// What can happen.
+    /// The steps of the test.
     #[derive(Debug, Clone)]
     enum Step {
         Wait {
@@ -178,7 +178,7 @@ mod tests {
             database: bool,
             tables: BTreeSet<usize>,
         },
-        /// All that can be tried are; every third comes true.
+        /// Retries all that can be; every third one succeeds.
         Try {
             pause_ms: u64,
         },
@@ -209,7 +209,7 @@ mod tests {
         ]
     }
 
-    /// The twin's: a list in the order in which they came, in which each says whether it is to be tried.
+    /// The twin: a list in order of arrival, in which each entry says whether it must be retried.
     struct Naive {
         number: u64,
         trigger: Trigger,

@@ -1,8 +1,8 @@
-//! `<table-updates>` (RFC 7047 section 4.1.6) and `<table-updates2>` (ovsdb-server(7) section 4.1.14) read as changes
-//! of a database: how a copy of a database that another server has is kept.
+//! Parses `<table-updates>` (RFC 7047 section 4.1.6) and `<table-updates2>` (ovsdb-server(7) section 4.1.14) as
+//! changes of a database, to keep a copy of another server's database.
 //!
-//! What comes from the other server is checked like a client's transaction: it fills a [`Transaction`], which is then
-//! prepared like any other, so that a server that breaks the protocol cannot break the copy.
+//! Updates of the other server are checked like a client's transaction: they fill a [`Transaction`], which is then
+//! prepared like any other, so that a server that violates the protocol cannot corrupt the copy.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +22,7 @@ pub(crate) enum Format {
     Difference,
 }
 
-/// Lays the changes that `updates` tell of over the transaction's database.
+/// Applies the changes in `updates` to the transaction.
 pub(crate) fn apply(transaction: &mut Transaction<'_>, updates: &Value, format: Format) -> Result<()> {
     for_each(transaction, updates, |transaction, table, uuid, update| {
         match (format, update.get("new"), one_of(update)) {

@@ -6,7 +6,7 @@ use common::{Client, connect, insert, start, transact, until};
 use ovsdb::jsonrpc::Limits;
 use tokio::io::AsyncWriteExt;
 
-/// The server gives up a message that does not end at the limit, and holds no more of it in memory than that.
+/// The server rejects a message at the length limit, and buffers no more of it than that.
 #[tokio::test]
 async fn a_message_without_end_ends_its_connection_only() {
     let directory = tempfile::tempdir().unwrap();

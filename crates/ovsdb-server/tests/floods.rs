@@ -7,7 +7,7 @@ use ovsdb::jsonrpc::{Limits, Message};
 use serde_json::json;
 use tokio::io::AsyncWriteExt;
 
-/// More than a client may have under way, by far, and than a socket holds.
+/// Far more than a client's limit of pending requests, and than a socket buffers.
 const REQUESTS: u64 = 20_000;
 
 /// A transaction that waits until a row is called like this.
@@ -18,7 +18,7 @@ fn wait(id: u64, name: &str) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn who_floods_waits_is_slowed_down_and_answered() {
+async fn a_flood_of_waits_is_slowed_down_and_answered() {
     let directory = tempfile::tempdir().unwrap();
     let handle = start(directory.path());
     let (reading, mut writing) = connect(directory.path()).await.into_split();
@@ -37,7 +37,7 @@ async fn who_floods_waits_is_slowed_down_and_answered() {
         transact(&mut other, insert("other")).await;
     }
     assert_eq!(count(&handle, "triggers").await, 256, "the flood goes nowhere meanwhile");
-    // What it waits for comes; then it has all its answers, in order.
+    // Its condition becomes true; then it has all its replies, in order.
     transact(&mut other, insert("go")).await;
     let mut receiver = ovsdb::jsonrpc::Receiver::new(reading, Limits::default());
     for expected in 1..=REQUESTS {
@@ -51,9 +51,9 @@ async fn who_floods_waits_is_slowed_down_and_answered() {
     assert_eq!((count(&handle, "triggers").await, count(&handle, "sessions-held").await), (0, 0));
 }
 
-/// The server reads nothing after that, and yet detects that the client has gone.
+/// The server then reads nothing, but detects that the client has disconnected.
 #[tokio::test]
-async fn who_goes_while_it_is_held_up_is_forgotten() {
+async fn a_held_client_that_disconnects_is_removed() {
     let directory = tempfile::tempdir().unwrap();
     let handle = start(directory.path());
     for _ in 0..3 {
@@ -70,16 +70,17 @@ async fn who_goes_while_it_is_held_up_is_forgotten() {
     }
 }
 
-/// Requests are bounded by what they take, too, and the pool of all by what there is.
+/// Memory limits requests, too, and the shared pool limits all clients.
 #[tokio::test]
-async fn long_requests_fill_the_room_sooner() {
+async fn long_requests_exhaust_the_pool_sooner() {
     let directory = tempfile::tempdir().unwrap();
     let handle = start(directory.path());
     let name = "x".repeat(1 << 20);
     let mut floods = Vec::new();
     let mut streams = Vec::new();
     for _ in 0..24 {
-        // Each has something under way before the room is taken, or it would be refused and not held up.
+        // Each client has a pending request before the pool is full; otherwise it would be refused instead of held
+        // up.
         let mut stream = connect(directory.path()).await;
         stream.write_all(&wait(1, &name)).await.unwrap();
         streams.push(stream);
@@ -100,10 +101,10 @@ async fn long_requests_fill_the_room_sooner() {
     }
     until(&handle, "sessions-held", 24).await;
     assert!(count(&handle, "waiting-bytes").await <= 256 << 20);
-    // Others do not need the pool, and whoever has nothing under way need not wait for it.
+    // Other clients do not need the pool, and a client without pending requests need not wait for it.
     let mut other = Client::new(connect(directory.path()).await, Limits::default());
     transact(&mut other, insert(&"y".repeat(1 << 20))).await;
-    // But what would have to wait has no room.
+    // But a request that would have to wait is refused.
     let refused = json!({"op": "wait", "table": "data", "where": [["name", "==", name]], "columns": ["name"],
                          "until": "==", "rows": [{"name": "z".repeat(1 << 20)}]});
     other.send(&Message::request(1, "transact", vec![json!("T"), refused])).await.unwrap();

@@ -1,4 +1,5 @@
-//! The server on real sockets: clients come and go, a client that does not read is cut off and holds up nobody.
+//! The server on real sockets: clients connect and disconnect, and a client that does not read is disconnected and
+//! delays no other.
 
 use std::path::Path;
 
@@ -80,7 +81,7 @@ fn insert(name: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_restarted_server_has_what_it_acknowledged() {
+async fn acknowledged_transactions_survive_a_restart() {
     let directory = tempfile::tempdir().unwrap();
     let server = start(directory.path());
     let mut client = connect(directory.path()).await;
@@ -95,7 +96,7 @@ async fn a_restarted_server_has_what_it_acknowledged() {
 }
 
 #[tokio::test]
-async fn a_client_that_does_not_read_is_cut_off_and_holds_up_nobody() {
+async fn a_client_that_does_not_read_is_disconnected_and_delays_no_other() {
     let directory = tempfile::tempdir().unwrap();
     let server = start(directory.path());
     let mut lazy = connect(directory.path()).await;
@@ -135,7 +136,7 @@ async fn malformed_input_ends_that_connection_only() {
 }
 
 #[tokio::test]
-async fn addresses_in_columns_are_used_while_they_are_there() {
+async fn addresses_in_columns_are_used_while_present() {
     let directory = tempfile::tempdir().unwrap();
     let server = start(directory.path());
     let mut client = connect(directory.path()).await;
@@ -179,7 +180,7 @@ async fn commands_act_on_the_running_server() {
 }
 
 #[tokio::test]
-async fn a_file_of_an_older_schema_is_upgraded_and_kept() {
+async fn a_file_with_an_older_schema_is_upgraded_with_a_backup() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("u.db");
     let schema = |version: &str, more: &str| {
@@ -195,6 +196,6 @@ async fn a_file_of_an_older_schema_is_upgraded_and_kept() {
     assert_eq!(version(&open(schema("1.9.0", ""))), "1.9.0");
     assert_eq!(version(&open(newer())), "1.10.0");
     assert!(directory.path().join("u.db.backup1.9.0-7").exists());
-    // An older program does not take columns away.
+    // An older program does not remove columns.
     assert_eq!(version(&open(schema("1.9.0", ""))), "1.10.0");
 }

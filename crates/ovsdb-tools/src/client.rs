@@ -1,7 +1,8 @@
-//! The program ovsdb-client: one request to a database server, or a view of what changes there.
+//! The program ovsdb-client: one request to a database server, or a monitor of its changes.
 //!
-//! This module has the command line; [`query`] has the commands that ask and print, [`monitor`] those that go on
-//! printing and [`background`] how they do that in the background, [`snapshot`] those that copy a database or change its schema, [`wait`] the one that waits for a database.
+//! This module has the command line; [`query`] has the commands that request and print, [`monitor`] those that run
+//! continuously and [`background`] their daemon mode, [`snapshot`] those that copy a database or change its schema,
+//! [`wait`] the one that waits for a database.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -28,7 +29,7 @@ const DEFAULT_DATABASE: &str = "Open_vSwitch";
 /// The error if none of several servers is suitable.
 const NO_SERVER: &str = "no servers were available";
 
-/// What a command fails with: a line for the user.
+/// A command's result; the error is a line for the user.
 type Done = Result<(), String>;
 
 /// The options of the whole program.
@@ -39,9 +40,9 @@ struct Options {
     force: bool,
     /// Of several servers of a cluster, whether only the leader will do.
     leader_only: bool,
-    /// Whether a monitor is to hear of a change of the schema instead of being disconnected.
+    /// Whether a monitor is notified of schema changes instead of being disconnected.
     change_aware: bool,
-    /// If this process is to be, or has become, a daemon.
+    /// The daemon state, if this process is or becomes a daemon.
     daemon: Option<daemon::Started>,
 }
 
@@ -66,17 +67,16 @@ impl Call {
     }
 }
 
-/// Prints a line at once. The reader may have gone away, which ends the program.
+/// Prints a line at once. If the reader has gone away, the program ends.
 fn print_line(line: &str) {
     print_text(&format!("{line}\n"));
 }
 
-/// Standard output of the process that the user started, in the daemon that it has started: a monitor goes on printing
-/// there.
+/// Standard output of the process that the user started, in its daemon: a monitor continues to print there.
 static KEPT_OUTPUT: OnceLock<File> = OnceLock::new();
 
-/// Finds the output for [`print_text`] in a daemon, whose own standard output tells its parent that it has begun. The
-/// parent waits for that, so its output is still there to be opened.
+/// Opens the output for [`print_text`] in a daemon, whose own standard output reports readiness to its parent. The
+/// parent waits for that, so its output can still be opened.
 fn keep_output() -> Done {
     let path = format!("/proc/{}/fd/1", std::os::unix::process::parent_id());
     let output = File::options().append(true).open(&path);
@@ -152,12 +152,12 @@ const COMMANDS: &[Command] = &[
 ];
 
 impl Command {
-    /// Whether it goes on until it is ended, so that it may run in the background.
+    /// Returns true if the command runs until it is ended, so that it may run in the background.
     fn goes_on(&self) -> bool {
         self.name.starts_with("monitor") || matches!(self.name, "lock" | "steal" | "unlock")
     }
 
-    /// The database that the arguments after the server are about, if they say so.
+    /// Returns the database in the arguments after the server, if they name one.
     fn database_of(&self, args: &[String]) -> Option<String> {
         match (self.about, self.name) {
             (About::Server, "transact" | "query") => {
@@ -214,7 +214,7 @@ const OPTIONS: &[Opt] = &[
     Opt::new("ssl-server-name", Arg::Required),
 ];
 
-/// Options that name what this program cannot do.
+/// Options that this program does not support.
 const UNSUPPORTED: &[Opt] = &[Opt::new("record", Arg::Optional), Opt::new("replay", Arg::Optional)];
 
 /// The options and commands, for completion in a shell.
@@ -223,7 +223,7 @@ pub fn vocabulary() -> cli::completion::Vocabulary {
     cli::completion::Vocabulary::new(&fragments, COMMANDS.iter().map(|command| command.name).chain(["help"]))
 }
 
-/// Runs the program; `args` begins with the name it was called by.
+/// Runs the program; `args` begins with its name.
 pub fn client_main(args: Vec<OsString>) -> ExitCode {
     let program = cli::program::program_name_of(&args);
     let log = vlog::init(&program);
@@ -297,7 +297,7 @@ fn start(program: &str, log: &Arc<vlog::Log>, args: Vec<OsString>) -> Done {
     let Some(command) = COMMANDS.iter().find(|command| command.name == name) else {
         return Err(fail(format!("unknown command '{name}'; use --help for help")));
     };
-    // What goes on detaches only once it has begun, which takes a process that is started for it.
+    // A continuous command detaches only after it has begun, in a process started for it.
     let wants_daemon = daemon_options.detach || daemon_options.monitor || daemon_options.pidfile.is_some();
     if wants_daemon && command.goes_on() {
         let detach = daemon_options.detach;

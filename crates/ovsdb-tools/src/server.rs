@@ -20,7 +20,7 @@ pub fn vocabulary() -> cli::completion::Vocabulary {
     options::vocabulary()
 }
 
-/// The program: runs with `args`, the first of which is the program's name, and gives its exit status.
+/// Runs the program with `args`, the first of which is its name, and returns its exit status.
 pub fn server_main(args: Vec<OsString>) -> ExitCode {
     let program = cli::program::program_name_of(&args);
     let log = vlog::init(&program);
@@ -58,7 +58,7 @@ fn serve(mut started: daemon::Started, options: Options, program: &str) -> Resul
         if let Some(control) = control {
             tokio::spawn(control.run());
         }
-        // What failed is in the log, and is tried again later.
+        // Failures are logged, and retried later.
         server.listen().await;
         started.ready();
         let child = options.run.as_deref().map(run_child).transpose()?;

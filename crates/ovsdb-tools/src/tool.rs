@@ -17,15 +17,15 @@ const OPTIONS: &[Opt] = &[
     Opt::new("election-timer", Arg::Required),
 ];
 
-/// How a command ends, if not with an error message.
+/// The end of a command without an error message.
 type Outcome = Result<ExitCode, String>;
 
-/// What options ask for.
+/// The values of options.
 #[derive(Debug, Default)]
 struct Context {
     /// Number of `-m`.
     more: u32,
-    /// Whose role transactions are executed with.
+    /// The role of transactions.
     role: Option<String>,
 }
 
@@ -83,11 +83,11 @@ pub fn vocabulary() -> cli::completion::Vocabulary {
     cli::completion::Vocabulary::new(&fragments, COMMANDS.iter().map(|command| command.name))
 }
 
-/// The program: runs with `args`, the first of which is the program's name, and gives its exit status.
+/// Runs the program with `args`, the first of which is its name, and returns its exit status.
 pub fn tool_main(args: Vec<OsString>) -> ExitCode {
     let program = cli::program::program_name_of(&args);
     let log = vlog::init(&program);
-    // Only trouble is worth a line on the terminal, unless -v asks for more.
+    // Only warnings and errors go to the terminal, unless -v says otherwise.
     log.set_level(None, Some(vlog::Destination::Console), vlog::Level::Warn);
     let mut context = Context::default();
     let mut parser = Parser::new(args, &[OPTIONS, vlog::OPTIONS, cli::options::HELP_AND_VERSION]);
@@ -102,7 +102,7 @@ pub fn tool_main(args: Vec<OsString>) -> ExitCode {
         match (found.id, found.value.as_deref()) {
             ("more", _) => context.more += 1,
             ("rbac-role", role) => context.role = role.map(str::to_owned),
-            // These belong to the commands about clusters, which say themselves that there are none.
+            // Options of the commands about clusters, which themselves report that clusters are not supported.
             ("cid" | "election-timer", _) => {}
             ("help", _) => {
                 print!("{}", usage(&program));

@@ -1,5 +1,5 @@
 //! Runs command lines of ovsdb-client with this program and with Open vSwitch's, against an ovsdb-server of Open
-//! vSwitch, and compares what they print and how they exit.
+//! vSwitch, and compares their outputs and exit codes.
 //!
 //! Needs Open vSwitch's programs in `$FLOWSTONE_PEERS/bin` and its schema in `$FLOWSTONE_PEERS/usr/share/openvswitch`.
 //! The test binary is its own program under test: it runs itself with `FLOWSTONE_RUN_AS` set.
@@ -30,7 +30,7 @@ fn main() -> ExitCode {
     if different == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Command lines, split at spaces; `DIR` is the server's folder, `SCHEMA` the schema, `LOCK` a lock that nobody holds.
+/// Command lines, split at spaces; `DIR` is the server's folder, `SCHEMA` the schema, `LOCK` a free lock.
 const COMMANDS: &str = r#"
 list-dbs
 list-dbs unix:DIR/db.sock
@@ -197,7 +197,7 @@ impl Server {
         let dir = self.dir.path().display().to_string();
         let schema = self.peers.join("usr/share/openvswitch/vswitch.ovsschema").display().to_string();
         let words = line.split(' ').filter(|word| !word.is_empty());
-        // The server may not have noticed yet that the last holder of a lock is gone.
+        // The server may not have noticed yet that the last holder of a lock has disconnected.
         let lock = format!("l{}", ovsdb::Uuid::random()).replace('-', "_");
         words.map(|word| word.replace("DIR", &dir).replace("SCHEMA", &schema).replace("LOCK", &lock)).collect()
     }
@@ -240,7 +240,7 @@ impl Server {
             self.transact(&format!(r#"{{"op":"update","table":"Queue","where":[["dscp","==",7]],{update}}}"#));
             self.transact(r#"{"op":"delete","table":"Queue","where":[["dscp","==",8]]}"#);
             let texts: Vec<String> = watchers.into_iter().map(Watcher::finish).collect();
-            // Which initial row comes first is random.
+            // The order of initial rows is random.
             if normal(&texts[0]) != normal(&texts[1]) {
                 different += 1;
                 println!("{line}\n  ours:\n{}\n  theirs:\n{}", texts[0], texts[1]);
@@ -266,7 +266,7 @@ impl Server {
                 let answer = control.env("OVS_RUNDIR", self.dir.path()).output().unwrap();
                 said.push(format!("{words}: {} {}", answer.status, String::from_utf8_lossy(&answer.stdout)));
             }
-            // It is gone when its file is.
+            // The process has ended when its file is gone.
             for _ in 0..1000 {
                 if !pidfile.exists() {
                     break;
@@ -283,7 +283,7 @@ impl Server {
         usize::from(outcomes[0] != outcomes[1])
     }
 
-    /// How a monitor ends when the schema is changed.
+    /// Compares the end of a monitor when the schema is changed.
     fn compare_conversion(&self, line: &str) -> usize {
         let outcomes = [self.ours(), self.theirs()].map(|mut command| {
             let mut watcher = Watcher::new(command.args(self.words(line)).stderr(Stdio::piped()));
@@ -310,7 +310,7 @@ impl Server {
         usize::from(got != want)
     }
 
-    /// A backup of ours restores what was there.
+    /// Checks that our backup restores the contents.
     fn check_backup(&self) -> usize {
         let columns = ["dump", "Queue", "dscp", "external_ids", "other_config"];
         let dump = || self.theirs().args(columns).output().unwrap().stdout;
@@ -369,7 +369,7 @@ impl Watcher {
     }
 }
 
-/// The text without times, its lines in order: what comes first in a schema is random.
+/// The text without times, with sorted lines: the order in a schema is random.
 fn normal(text: &str) -> String {
     let mut lines: Vec<String> = text
         .lines()

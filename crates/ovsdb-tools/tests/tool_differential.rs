@@ -1,5 +1,6 @@
-//! Runs command lines of ovsdb-tool with this program and with Open vSwitch's and compares what they print and how they
-//! exit; each also works on the files that the other wrote. Then ovsdb-server, with commands of its own that need no peer.
+//! Runs command lines of ovsdb-tool with this program and with Open vSwitch's and compares their outputs and exit
+//! codes; each also works on the files that the other wrote. Then ovsdb-server, with commands of its own that need no
+//! peer.
 //!
 //! Needs Open vSwitch's programs in `$FLOWSTONE_PEERS/bin`. The test binary is its own program under test: it runs
 //! itself with `FLOWSTONE_RUN_AS` set to the program's name.
@@ -23,7 +24,7 @@ fn main() -> ExitCode {
     if compare(&peers.join("bin/ovsdb-tool")) == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Command lines, words split at tabs; later ones find what earlier ones did. `!` before a command line: the other
+/// Command lines, words split at tabs; later ones depend on earlier ones. `!` before a command line: the other
 /// program runs it.
 const COMMANDS: &str = r#"
 
@@ -140,7 +141,7 @@ fn normal(text: &str) -> String {
 fn normal_line(line: &str) -> String {
     let digit = |c: char| c.is_ascii_hexdigit() || c == '-';
     let mut out = String::new();
-    // Within an error, where a JSON text ends is worded differently by each parser.
+    // The end of a JSON text within an error is worded differently by each parser.
     for word in line.split_inclusive([' ', '"', '(', ')', ':']) {
         let body = word.trim_end_matches([' ', '"', '(', ')', ':']);
         let random = (body.len() == 36 || body.len() == 8) && body.chars().all(digit);
@@ -154,7 +155,7 @@ fn normal_line(line: &str) -> String {
     out
 }
 
-/// ovsdb-server as a program: serves while its command runs, and refuses what it cannot do.
+/// ovsdb-server as a program: serves while its command runs, and refuses unsupported options.
 fn check_server() {
     let folder = tempfile::tempdir().unwrap();
     let run = |program: &str, args: &[&str]| {

@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_newer_than_8_3_are_there() {
+    fn columns_newer_than_8_3_exist() {
         let schema = DatabaseSchema::parse(super::OPEN_VSWITCH).unwrap();
         let columns = [
             ("Mirror", "filter"),

@@ -161,7 +161,7 @@ mod tests {
 
     tally::proptest! {
         #[test]
-        fn texts_are_those_of_trees(key in atoms(), keys in proptest::collection::vec(any::<i64>(), 0..4), values in proptest::collection::vec(atoms(), 4)) {
+        fn direct_text_equals_that_of_json_trees(key in atoms(), keys in proptest::collection::vec(any::<i64>(), 0..4), values in proptest::collection::vec(atoms(), 4)) {
             prop_assert_eq!(text(|out| atom(out, &key)), key.to_json().to_string());
             let kind = kind_of(&serde_json::json!({"key": "integer", "min": 0, "max": "unlimited"}));
             let set = Datum::set(keys.clone());

@@ -108,7 +108,7 @@ tally::proptest! {
     }
 
     #[test]
-    fn elements_come_and_go_as_in_a_map(steps in proptest::collection::vec((0u8..5, "[a-h]", 0i64..3), 0..24), is_map in any::<bool>()) {
+    fn elements_are_added_and_removed_as_in_a_map(steps in proptest::collection::vec((0u8..5, "[a-h]", 0i64..3), 0..24), is_map in any::<bool>()) {
         let (mut twin, mut datum) = (BTreeMap::<String, i64>::new(), Datum::empty());
         let same = |twin: &BTreeMap<String, i64>| {
             if is_map { map_of(twin) } else { Datum::set(twin.keys().map(String::as_str)) }
@@ -161,7 +161,7 @@ tally::proptest! {
     }
 
     #[test]
-    fn json_and_text_come_back((kind, datum) in typed()) {
+    fn json_and_text_round_trip((kind, datum) in typed()) {
         let json = datum.to_json(&kind);
         prop_assert_eq!(&Datum::from_json(&json, &kind, &mut NoSymbols).unwrap(), &datum);
         let text = text::format_datum(&datum, &kind);
@@ -169,7 +169,7 @@ tally::proptest! {
     }
 
     #[test]
-    fn any_text_and_json_are_taken_without_panic(input in ".*", (kind, _) in typed()) {
+    fn arbitrary_text_and_json_never_panic(input in ".*", (kind, _) in typed()) {
         let _ = text::parse_datum(&input, &kind, &mut NoSymbols);
         let _ = text::take_token(&input);
         let json = json!([input, [input, {"a": input}]]);
@@ -278,7 +278,7 @@ fn holds(table: &TableSchema, clause: Value, column: &str, datum: &Datum) -> boo
 }
 
 #[test]
-fn conditions_compare_as_the_rfc_says() {
+fn conditions_compare_as_in_the_rfc() {
     let schema = table();
     let table = schema.table("t").unwrap();
     let five = Datum::scalar(5i64);
@@ -353,7 +353,7 @@ fn schemas_that_do_not_hold_together_are_refused() {
 }
 
 #[test]
-fn a_real_is_the_same_after_it_was_written_and_read() {
+fn reals_round_trip() {
     for text in ["-9.223372033427389e+19", "1.7976931348623157e+308", "0.1", "123456789.12345679"] {
         let value: serde_json::Value = serde_json::from_str(text).expect("a number");
         assert_eq!(value.as_f64(), text.parse().ok());

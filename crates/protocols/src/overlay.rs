@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_is_what_all_protocols_allow() {
+    fn a_port_state_combines_all_protocols() {
         let overlay = Overlay::default();
         overlay.enable(A, &set(&[1, 2]));
         overlay.enable(B, &set(&[1]));

@@ -19,7 +19,7 @@ pub struct Wheel<K> {
     now: Millis,
     levels: [Level<K>; LEVELS],
     /// Deadline and place of each timer.
-    timers: BTreeMap<K, (Millis, Place)>,
+    timers: BTreeMap<K, (Millis, TimerPosition)>,
     /// Timers that were due when they were set.
     overdue: BTreeSet<K>,
 }
@@ -32,7 +32,7 @@ struct Level<K> {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Place {
+enum TimerPosition {
     Slot(usize, usize),
     Overdue,
 }
@@ -54,7 +54,7 @@ impl<K: Ord + Copy> Wheel<K> {
         let delta = deadline.since(self.now);
         let place = if delta == 0 {
             self.overdue.insert(key);
-            Place::Overdue
+            TimerPosition::Overdue
         } else {
             // A timer beyond the last level waits in its last slot, and is placed again from there.
             let level = ((u64::BITS - 1 - delta.leading_zeros()) / BITS).min(LEVELS as u32 - 1) as usize;
@@ -62,7 +62,7 @@ impl<K: Ord + Copy> Wheel<K> {
             let slot = (ticks.min((self.now.0 >> shift(level)) + SLOTS) % SLOTS) as usize;
             self.levels[level].slots[slot].insert(key);
             self.levels[level].occupied |= 1 << slot;
-            Place::Slot(level, slot)
+            TimerPosition::Slot(level, slot)
         };
         self.timers.insert(key, (deadline, place));
     }
@@ -71,8 +71,8 @@ impl<K: Ord + Copy> Wheel<K> {
     pub fn cancel(&mut self, key: &K) {
         let Some((_, place)) = self.timers.remove(key) else { return };
         match place {
-            Place::Overdue => _ = self.overdue.remove(key),
-            Place::Slot(level, slot) => {
+            TimerPosition::Overdue => _ = self.overdue.remove(key),
+            TimerPosition::Slot(level, slot) => {
                 let level = &mut self.levels[level];
                 level.slots[slot].remove(key);
                 if level.slots[slot].is_empty() {
@@ -147,7 +147,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn timers_go_off_in_order_and_once() {
+    fn timers_expire_in_order_and_once() {
         let mut wheel = Wheel::new(Millis(1000));
         for (key, deadline) in [(1, 1063), (2, 1064), (3, 5096), (4, 900), (5, 1 << 40)] {
             wheel.set(key, Millis(deadline));

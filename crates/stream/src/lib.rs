@@ -404,7 +404,7 @@ mod tests {
 
     /// Unread data does not hide that the peer has closed the connection, and does not look like a close.
     #[tokio::test]
-    async fn it_is_seen_who_has_gone() {
+    async fn a_closed_peer_is_detected() {
         use tokio::io::AsyncWriteExt;
         let listener = listen("ptcp:0:127.0.0.1", DSCP, &Arc::default()).expect("it listens");
         let name = format!("tcp:127.0.0.1:{}", listener.port().expect("a port"));
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn others_are_kept_out_of_unix_sockets() {
+    async fn unix_sockets_are_private() {
         use std::os::unix::fs::PermissionsExt;
         let directory = tempfile::tempdir().expect("a folder");
         let path = directory.path().join("d".repeat(100));

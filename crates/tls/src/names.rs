@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_has_no_name() {
+    fn truncated_handshakes_have_no_server_name() {
         let subject = name(&[(3, 0x0c, b"one")]);
         let whole = certificate(true, &subject);
         assert_eq!(issuer(&whole).map(<[u8]>::to_vec), Some(name(&[(3, 0x0c, b"ca")])[2..].to_vec()));

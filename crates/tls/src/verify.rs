@@ -288,7 +288,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_there_whole_or_not_at_all() {
+    fn files_are_written_atomically() {
         let directory = tempfile::tempdir().expect("a folder");
         let path = directory.path().join("ca.pem");
         let full = |file: &mut File| {

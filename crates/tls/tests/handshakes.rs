@@ -86,7 +86,7 @@ fn talk(client: &Arc<Tls>, server: &Arc<Tls>) -> bool {
 }
 
 #[test]
-fn those_that_the_ca_vouches_for_talk() {
+fn peers_with_certificates_of_the_ca_connect() {
     let directory = tempfile::tempdir().expect("a folder");
     let (ca, other) = (Authority::new(directory.path(), "ca"), Authority::new(directory.path(), "other"));
     let (server, client) = (ca.identity("server"), ca.identity("client"));
@@ -161,7 +161,7 @@ fn the_first_server_is_believed() {
 }
 
 #[test]
-fn what_cannot_be_used_is_named() {
+fn unusable_files_are_named() {
     let directory = tempfile::tempdir().expect("a folder");
     let ca = Authority::new(directory.path(), "ca");
     let config = ca.identity("one");

@@ -74,7 +74,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn long_paths_work_and_others_are_kept_out() {
+    fn long_paths_work_and_permissions_are_private() {
         let directory = tempfile::tempdir().unwrap();
         let deep = directory.path().join("d".repeat(120));
         std::fs::create_dir(&deep).unwrap();

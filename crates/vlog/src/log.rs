@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_takes_what_its_level_allows() {
+    fn the_file_level_filters_messages() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("prog.log");
         let log = log_to(&path);

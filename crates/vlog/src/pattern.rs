@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_patterns_come_out_somehow() {
+    fn invalid_patterns_do_not_panic() {
         assert_eq!(formatted("%"), "%");
         assert_eq!(formatted("%5"), "    %");
         assert_eq!(formatted("%é%D{%Y"), "é2023-11-14 22:13:20.123{%Y".replace("%Y", "Y"));

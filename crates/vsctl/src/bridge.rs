@@ -9,7 +9,7 @@ use crate::{Command, Context, Done, Failure, Needs, Output};
 use dbctl::context::quoted;
 use dbctl::manager::delete_if_new;
 
-/// What the bridges and ports are read from.
+/// The tables and columns of bridges and ports.
 pub(crate) fn needs(needs: &mut Needs<'_>, _: &Command) -> Done {
     needs.columns("Open_vSwitch", &["bridges"]);
     needs.columns("Bridge", &["name", "controller", "fail_mode", "ports"]);
@@ -149,8 +149,8 @@ pub(crate) fn del_br(context: &mut Context<'_>, command: &Command, _: &mut Outpu
     Ok(())
 }
 
-/// Drops a port that this very transaction inserted, with its interfaces. Rows of the database go away by themselves
-/// when nothing refers to them any more.
+/// Drops a port inserted by this transaction, with its interfaces. The server removes existing rows when they are no
+/// longer referenced.
 pub(crate) fn delete_port_row(txn: &mut ovsdb_client::Transaction<'_>, row: Uuid) {
     for iface in txn.uuids("Port", row, "interfaces") {
         delete_if_new(txn, "Interface", iface);
@@ -186,7 +186,7 @@ pub(crate) fn br_to_parent(context: &mut Context<'_>, command: &Command, output:
     Ok(())
 }
 
-/// What a fake bridge's external ids begin with, among those of its port.
+/// The prefix of a fake bridge's external ids, among those of its port.
 const FAKE_PREFIX: &str = "fake-bridge-";
 
 /// The table, the row and the prefix under which a bridge's external ids are kept.

@@ -1,4 +1,4 @@
-//! The commands of ovs-vsctl beside the database commands. What each one does lives in the modules that the table names.
+//! The commands of ovs-vsctl beside the database commands. The modules named in the table implement them.
 
 use dbctl::command::MANY;
 

@@ -1,4 +1,4 @@
-//! Connections to controllers, what happens without them, and the files for TLS.
+//! Connections to controllers, the fail mode, and TLS files.
 
 use dbctl::manager::{inactivity_probe, insert_targets, print_targets, replace};
 use ovsdb::Datum;

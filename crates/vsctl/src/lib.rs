@@ -1,7 +1,7 @@
-//! The program ovs-vsctl: looks at and changes the configuration of ovs-vswitchd in its database.
+//! The program ovs-vsctl: shows and changes the configuration of ovs-vswitchd in its database.
 //!
-//! What it has in common with other programs of databases stands in [`dbctl`]; here are its own commands ([`command`]), in
-//! modules named after what they are about. They see bridges and ports by name ([`model`]).
+//! [`dbctl`] has the parts shared with other database programs; this crate has its own commands ([`command`]), in
+//! modules named after their objects. They see bridges and ports by name ([`model`]).
 
 use std::ffi::OsString;
 use std::fmt::Arguments;
@@ -37,15 +37,15 @@ pub(crate) type Command = dbctl::Command<Vsctl>;
 /// One kind of command.
 pub(crate) type Spec = dbctl::Spec<Vsctl>;
 
-/// The exit status when ovs-vswitchd could not set up what was added (EX_DATAERR of sysexits.h).
+/// The exit status if ovs-vswitchd could not set up the added objects (EX_DATAERR of sysexits.h).
 const EXIT_NOT_SET_UP: u8 = 65;
 
-/// What the last word of a command line may become in a shell.
+/// The completions of the last word of a command line in a shell.
 pub fn complete(line: &cli::completion::Line) -> Vec<String> {
     dbctl::completion::complete::<Vsctl>(line)
 }
 
-/// Runs the program; `args` begins with the name it was called by.
+/// Runs the program; `args` begins with its name.
 pub fn main(args: Vec<OsString>) -> ExitCode {
     dbctl::main::<Vsctl>(args)
 }

@@ -15,13 +15,13 @@ use crate::Failure;
 pub(crate) struct Bridge {
     /// The row in table Bridge: its own, or its parent's.
     pub(crate) row: Uuid,
-    /// The parent of a fake bridge, the VLAN that it stands for, and the row of its port.
+    /// The parent of a fake bridge, its VLAN, and the row of its port.
     pub(crate) fake: Option<Fake>,
     /// Names of ports.
     pub(crate) ports: BTreeSet<String>,
 }
 
-/// What makes a bridge a fake one.
+/// The properties of a fake bridge.
 #[derive(Debug, Clone)]
 pub(crate) struct Fake {
     pub(crate) parent: String,
@@ -55,7 +55,7 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    /// What the transaction leaves below the row `root` of table Open_vSwitch.
+    /// The state after the transaction, below the row `root` of table Open_vSwitch.
     pub(crate) fn new(txn: &Transaction<'_>, root: Uuid) -> Self {
         let mut model = Self::default();
         let mut real = Vec::new();
@@ -127,7 +127,7 @@ impl Model {
         self.bridges.iter().filter(|(_, bridge)| is_child(bridge)).map(|(name, _)| name.clone()).collect()
     }
 
-    /// Adds a port with its interfaces. With a tag for which there is a fake bridge, it belongs to that.
+    /// Adds a port with its interfaces. With the tag of a fake bridge, it belongs to that bridge.
     pub(crate) fn add_port(
         &mut self,
         name: &str,
@@ -162,7 +162,7 @@ impl Model {
         self.ifaces.insert(name.to_owned(), Iface { row, port: port.to_owned() });
     }
 
-    /// Forgets a port and its interfaces.
+    /// Removes a port and its interfaces.
     pub(crate) fn remove_port(&mut self, name: &str) -> Option<Port> {
         let port = self.ports.remove(name)?;
         if let Some(bridge) = self.bridges.get_mut(&port.bridge) {
@@ -174,7 +174,7 @@ impl Model {
         Some(port)
     }
 
-    /// Forgets an interface.
+    /// Removes an interface.
     pub(crate) fn remove_iface(&mut self, name: &str) -> Option<Iface> {
         let iface = self.ifaces.remove(name)?;
         if let Some(port) = self.ports.get_mut(&iface.port) {

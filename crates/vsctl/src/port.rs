@@ -128,7 +128,7 @@ fn add(context: &mut Context<'_>, command: &Command, ifaces: &[String], settings
     Ok(())
 }
 
-/// Checks that a port which may exist is what the command would have made.
+/// Checks that an existing port is what the command would have created.
 fn check_same(command: &Command, port: &crate::model::Port, ifaces: &[String]) -> Done {
     let (bridge, name) = (command.arg(0), command.arg(1));
     let actual = if port.bridge != bridge {

@@ -1,4 +1,4 @@
-//! Tests of the grammar of commands. What commands do is tested against a database.
+//! Tests of the grammar of commands. The programs' tests run the commands against a database.
 
 use dbctl::command;
 
@@ -62,7 +62,7 @@ fn wrong_commands_are_named() {
 }
 
 #[test]
-fn every_command_is_there_once() {
+fn every_command_occurs_once() {
     let mut names: Vec<&str> = command::all::<Vsctl>().map(|spec| spec.name).collect();
     names.sort_unstable();
     let count = names.len();
@@ -72,7 +72,7 @@ fn every_command_is_there_once() {
 }
 
 tally::proptest! {
-    /// Nothing that is typed makes the parser panic.
+    /// No input makes the parser panic.
     #[test]
     fn the_parser_survives_anything(line in "[ -~é]{0,40}") {
         let _ = parse(&line);

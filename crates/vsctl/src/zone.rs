@@ -1,4 +1,4 @@
-//! Conntrack zones of datapaths (timeout policies and limits), and what datapaths can do.
+//! Conntrack zones of datapaths (timeout policies and limits), and the capabilities of datapaths.
 
 use ovsdb::{Atom, Datum, Uuid};
 
@@ -39,7 +39,7 @@ fn zone_row(context: &Context<'_>, datapath: Uuid, zone: i64) -> Option<Uuid> {
     context.txn.datum("Datapath", datapath, "ct_zones")?.get(&Atom::Integer(zone))?.as_uuid()
 }
 
-/// The zone's row, made if it is missing.
+/// The zone's row, created if it is missing.
 fn make_zone(context: &mut Context<'_>, datapath: Uuid, zone: i64) -> Uuid {
     zone_row(context, datapath, zone).unwrap_or_else(|| {
         let row = context.txn.insert_row("CT_Zone");
@@ -48,7 +48,7 @@ fn make_zone(context: &mut Context<'_>, datapath: Uuid, zone: i64) -> Uuid {
     })
 }
 
-/// Removes a zone about which nothing is configured any more.
+/// Removes a zone without any remaining setting.
 fn drop_empty_zone(context: &mut Context<'_>, datapath: Uuid, zone: i64, row: Uuid) {
     let is_empty = |column: &str| context.txn.datum("CT_Zone", row, column).is_none_or(Datum::is_empty);
     if is_empty("timeout_policy") && is_empty("limit") {
@@ -112,7 +112,7 @@ pub(crate) fn list_timeout_policies(context: &mut Context<'_>, command: &Command
     Ok(())
 }
 
-/// What a limit is about.
+/// The zones of a limit.
 enum Limited {
     /// All zones without a limit of their own.
     Default,

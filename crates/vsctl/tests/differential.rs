@@ -1,5 +1,5 @@
-//! Runs the command lines of `corpus/*.txt` with this program and with Open vSwitch's own ovs-vsctl, against database servers of
-//! both, and compares what they print, how they exit, and what is in the databases at the end.
+//! Runs the command lines of `corpus/*.txt` with this program and with Open vSwitch's own ovs-vsctl, against database
+//! servers of both, and compares their outputs, exit codes, and the final contents of the databases.
 //!
 //! Needs Open vSwitch's programs in `$FLOWSTONE_PEERS/bin` and its schemas in `$FLOWSTONE_PEERS/usr/share/openvswitch`.
 //! The test binary is its own program under test: it runs itself with `FLOWSTONE_RUN_AS` set.

@@ -1,4 +1,4 @@
-//! The commands of vtep-ctl beside the database commands. What each one does lives in the modules that the table names.
+//! The commands of vtep-ctl beside the database commands. The modules named in the table implement them.
 
 use crate::macs::{local, remote};
 use crate::{Spec, logical, physical};

@@ -1,8 +1,8 @@
-//! The program vtep-ctl: looks at and changes the database of a VTEP, the end of tunnels that a switch in hardware is
-//! (schema hardware_vtep, vtep(5)).
+//! The program vtep-ctl: shows and changes the database of a VTEP, the tunnel endpoint of a hardware switch (schema
+//! hardware_vtep, vtep(5)).
 //!
-//! What it has in common with other programs of databases stands in [`dbctl`]; here are its own commands ([`command`]), in
-//! modules named after what they are about. They see switches, ports and routers by name ([`model`]).
+//! [`dbctl`] has the parts shared with other database programs; this crate has its own commands ([`command`]), in
+//! modules named after their objects. They see switches, ports and routers by name ([`model`]).
 
 use std::ffi::OsString;
 use std::fmt::Arguments;
@@ -33,12 +33,12 @@ pub(crate) type Command = dbctl::Command<VtepCtl>;
 /// One kind of command.
 pub(crate) type Spec = dbctl::Spec<VtepCtl>;
 
-/// What the last word of a command line may become in a shell.
+/// The completions of the last word of a command line in a shell.
 pub fn complete(line: &cli::completion::Line) -> Vec<String> {
     dbctl::completion::complete::<VtepCtl>(line)
 }
 
-/// Runs the program; `args` begins with the name it was called by.
+/// Runs the program; `args` begins with its name.
 pub fn main(args: Vec<OsString>) -> ExitCode {
     dbctl::main::<VtepCtl>(args)
 }
@@ -51,7 +51,7 @@ impl Program for VtepCtl {
     const MODULE: &'static str = "vtep_ctl";
     const ROOT: &'static str = "Global";
     const MANAGERS: &'static str = "managers";
-    // Nothing in this schema tells what a switch has taken over, so there is nothing to wait for.
+    // Nothing in this schema reports the configuration that a switch has applied, so there is nothing to wait for.
     const CONFIGURATION: Option<[&'static str; 2]> = None;
     const OPTIONS: &'static [Opt] = &[
         Opt::new("db", Arg::Required),

@@ -4,10 +4,10 @@ use ovsdb::Uuid;
 
 use crate::{Command, Context, Done, Failure, Needs, Output, physical};
 
-/// Where packets to several receivers are copied.
+/// The places where packets to several receivers are replicated.
 pub(crate) const MODES: &[&str] = &["service_node", "source_node"];
 
-/// What names are read from.
+/// The tables and columns of names.
 pub(crate) fn needs(needs: &mut Needs<'_>, command: &Command) -> Done {
     physical::needs(needs, command)
 }
@@ -18,7 +18,7 @@ pub(crate) fn mode_needs(needs: &mut Needs<'_>, command: &Command) -> Done {
     Ok(())
 }
 
-/// Inserts a row with a name into a table, unless it `exists`; `None` if that is all right.
+/// Inserts a row with a name into a table, unless it `exists`; `None` if that is allowed.
 fn add(
     context: &mut Context<'_>,
     command: &Command,
@@ -38,7 +38,7 @@ fn add(
     Ok(Some(row))
 }
 
-/// Deletes a row, if it is found; whether it was.
+/// Deletes a row if it is found; returns whether it was.
 fn del(context: &mut Context<'_>, command: &Command, table: &str, row: Result<Uuid, Failure>) -> Result<bool, Failure> {
     match row {
         Ok(row) => context.txn.delete_row(table, row),

@@ -1,8 +1,8 @@
-//! The commands for MAC addresses: where those of a logical switch are, beyond which tunnels.
+//! The commands for MAC addresses: the tunnels behind which those of a logical switch are.
 //!
-//! There are two of each table, for addresses that the switch has learned (local) and for those that the controller knows
-//! (remote), and the same commands for both. A unicast address is at one locator, a multicast address at a set of them;
-//! sets are never changed but replaced, as the database has them.
+//! Each table exists twice, for addresses that the switch has learned (local) and for those that the controller knows
+//! (remote), with the same commands for both. A unicast address is at one locator, a multicast address at a set of
+//! them; sets are never changed but replaced, as in the database.
 
 use dbctl::manager::delete_if_new;
 use ovsdb::{Datum, Uuid};
@@ -13,7 +13,7 @@ use crate::{Command, Context, Done, Needs, Output, physical};
 /// The encapsulation if none is named.
 pub(crate) const DEFAULT_ENCAPSULATION: &str = "vxlan_over_ipv4";
 
-/// Whose addresses.
+/// The local or remote tables.
 struct Side {
     unicast: &'static str,
     multicast: &'static str,

@@ -16,7 +16,7 @@ pub(crate) struct PhysicalSwitch {
     pub(crate) ports: BTreeMap<String, Uuid>,
 }
 
-/// Everything that has a name.
+/// All named objects.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Model {
     pub(crate) physical: BTreeMap<String, PhysicalSwitch>,
@@ -27,7 +27,7 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    /// What the transaction leaves, the physical switches being those below the row `root` of table Global.
+    /// The state after the transaction, with the physical switches below the row `root` of table Global.
     pub(crate) fn new(txn: &Transaction<'_>, root: Uuid) -> Self {
         let mut model = Self::default();
         for row in txn.uuids("Global", root, "switches") {
@@ -64,19 +64,19 @@ impl Model {
         found.ok_or_else(|| Failure::fatal(format!("no logical router named {name}")))
     }
 
-    /// The row of a port that must exist, if its switch does not exist either.
+    /// The row of a port that must exist; its switch must exist as well.
     pub(crate) fn port(&self, switch: &str, name: &str) -> Result<Uuid, Failure> {
         let found = self.physical.get(switch).and_then(|switch| switch.ports.get(name)).copied();
         found.ok_or_else(|| no_port(name))
     }
 }
 
-/// There is no such port.
+/// The error for a missing port.
 pub(crate) fn no_port(name: &str) -> Failure {
     Failure::fatal(format!("no port named {name}"))
 }
 
-/// The first one of a name is meant by it.
+/// Of several rows with the same name, the first one is used.
 fn insert<T>(map: &mut BTreeMap<String, T>, name: &str, value: T, what: &str) {
     if map.contains_key(name) {
         tracing::warn!(target: "vtep_ctl", "{name}: database contains duplicate {what} name");

@@ -9,7 +9,7 @@ use ovsdb_client::Transaction;
 use crate::model::{PhysicalSwitch, no_port};
 use crate::{Command, Context, Done, Failure, Needs, Output};
 
-/// What names are read from, and the bindings.
+/// The tables and columns of names and bindings.
 pub(crate) fn needs(needs: &mut Needs<'_>, _: &Command) -> Done {
     needs.columns("Global", &["switches"]);
     needs.columns("Physical_Switch", &["name", "ports"]);
@@ -48,7 +48,7 @@ pub(crate) fn del_switch(context: &mut Context<'_>, command: &Command, _: &mut O
     };
     txn.verify_column("Global", root, "switches");
     txn.remove_elements("Global", root, "switches", &Datum::scalar(row));
-    // The server removes rows that nothing refers to any more; those of this very transaction never get there.
+    // The server removes unreferenced rows; rows of this very transaction are never inserted.
     for port in txn.uuids("Physical_Switch", row, "ports") {
         delete_if_new(txn, "Physical_Port", port);
     }

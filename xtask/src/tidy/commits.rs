@@ -1,4 +1,5 @@
-//! Subjects of commits: `area: what`, at most 72 characters. Only commits after [`BASE`] are checked, as earlier history stays.
+//! Subjects of commits: `area: what`, at most 72 characters. Only commits after [`BASE`] are checked, as earlier
+//! history stays.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,12 +8,13 @@ use super::{Finding, output};
 
 /// The last commit that was made before this rule.
 const BASE: &str = "5818f8f102ffde6b6f17160afaacc62dfb4fe15f";
-/// Characters of a subject at most.
+/// Maximum length of a subject in characters.
 const SUBJECT_MAX: usize = 72;
 
-/// Appends a finding for each commit after [`BASE`] whose subject breaks the rule, if the clone has that commit. Merges have the subjects that git gives them.
+/// Appends a finding for each commit after [`BASE`] whose subject breaks the rule, if the clone has that commit.
+/// Merges have the subjects that git gives them.
 pub(crate) fn check(root: &Path, findings: &mut Vec<Finding>) -> Result<(), String> {
-    // A shallow clone, or one of another history, has nothing to be checked.
+    // A shallow clone, or one of another history, has nothing to check.
     if output(Command::new("git").arg("-C").arg(root).args(["cat-file", "-e", BASE])).is_err() {
         return Ok(());
     }

@@ -1,20 +1,20 @@
 //! Habits of single files. Each rule is a function from the file's name and text to findings.
 //!
-//! The words that are looked for are put together by `concat!`, so that this file keeps the rules that it checks.
+//! The searched words are put together by `concat!`, so that this file keeps the rules that it checks.
 
 use std::path::Path;
 
 use super::Finding;
 
-/// Lines of a Rust file before its tests; what outgrows it is two ideas.
+/// Maximum number of lines of a Rust file before its tests; a longer one must be split.
 const LINES_MAX: usize = 700;
-/// Bytes of any file.
+/// Maximum size of a file in bytes.
 const SIZE_MAX: usize = 1 << 20;
-/// Where Cargo.lock may say that packages come from.
+/// The only package source allowed in Cargo.lock.
 const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
-/// Words that say that something is not finished. The last is one only in Rust: elsewhere it is a template for mktemp.
-const UNFINISHED: [&str; 6] = [
+/// Words that mark incomplete work. The last one counts only in Rust: elsewhere it is a template for mktemp.
+const INCOMPLETE: [&str; 6] = [
     concat!("to", "do!("),
     concat!("unimple", "mented!("),
     concat!("db", "g!("),
@@ -31,7 +31,7 @@ pub(crate) fn check(name: &str, bytes: &[u8], with_unsafe: &[String], findings: 
     if bytes.len() > SIZE_MAX {
         findings.push(Finding::new(name, 1, format!("has {} bytes, more than {SIZE_MAX}", bytes.len())));
     }
-    // Binary files, such as the corpora of fuzz targets, have no habits but their size.
+    // Binary files, such as the corpora of fuzz targets, only have a size limit.
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     foreign(name, text, findings);
     if Path::new(name).extension().is_some_and(|extension| extension == "rs") {
@@ -78,7 +78,7 @@ fn rust(name: &str, text: &str, with_unsafe: &[String], findings: &mut Vec<Findi
     let of_crate = name.strip_prefix("crates/").and_then(|rest| rest.split_once('/'));
     let may_be_unsafe = of_crate.is_some_and(|(member, _)| with_unsafe.iter().any(|known| known == member));
     for (number, line) in (1..).zip(text.lines()) {
-        if let Some(word) = UNFINISHED.iter().find(|word| contains_word(line, word)) {
+        if let Some(word) = INCOMPLETE.iter().find(|word| contains_word(line, word)) {
             findings.push(Finding::new(name, number, format!("says '{word}'")));
         }
         let line = line.trim_start();
@@ -96,7 +96,7 @@ fn rust(name: &str, text: &str, with_unsafe: &[String], findings: &mut Vec<Findi
     }
 }
 
-/// A script ends at the first command that fails, or, if it sums up failures itself, says so by leaving out only `-e`.
+/// A script must end at the first command that fails, or, if it sums up failures itself, leave out only `-e`.
 fn shell(name: &str, text: &str, findings: &mut Vec<Finding>) {
     let first = (1..).zip(text.lines()).find(|(_, line)| !line.is_empty() && !line.starts_with('#'));
     match first {
@@ -106,7 +106,7 @@ fn shell(name: &str, text: &str, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Whether `word` stands in `line` without letters, digits or underscores around it.
+/// Returns true if `line` contains `word` without letters, digits or underscores around it.
 fn contains_word(line: &str, word: &str) -> bool {
     let inner = |c: char| c.is_alphanumeric() || c == '_';
     line.match_indices(word).any(|(start, _)| {
@@ -128,8 +128,8 @@ mod tests {
     #[test]
     fn rust_files() {
         assert!(found("crates/base/src/a.rs", "//! A.\nfn a() {}\n").is_empty());
-        let unfinished = format!("//! A.\nfn a() {{ {}) }}\n", UNFINISHED[0]);
-        assert_eq!(found("a.rs", &unfinished), [format!("a.rs:2: says '{}'", UNFINISHED[0])]);
+        let incomplete = format!("//! A.\nfn a() {{ {}) }}\n", INCOMPLETE[0]);
+        assert_eq!(found("a.rs", &incomplete), [format!("a.rs:2: says '{}'", INCOMPLETE[0])]);
         assert_eq!(found("a.rs", "fn a() {}\n"), ["a.rs:1: does not begin with a //! comment"]);
         let ignored = concat!("//! A.\n  #[ig", "nore = \"slow\"]\n");
         assert_eq!(found("a.rs", ignored), ["a.rs:2: leaves a test out"]);

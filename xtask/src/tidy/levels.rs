@@ -1,7 +1,7 @@
 //! Crate levels: every edge between crates of the workspace points to a strictly lower one.
 //!
-//! A crate states its level in `[package.metadata.flowstone]`; dev-dependencies are free, because tests may look down
-//! on the crate from above. `xtask` itself stands beside the levels and may depend on none of the crates.
+//! A crate states its level in `[package.metadata.flowstone]`; dev-dependencies are exempt, because tests may use
+//! crates of higher levels. `xtask` itself has no level and may depend on none of the crates.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,7 +18,7 @@ pub(crate) struct Crate {
     /// Its Cargo.toml, relative to the root of the tree.
     pub(crate) manifest: String,
     level: Option<u64>,
-    /// Names of what it needs to be built or to run, in and outside of the workspace.
+    /// Names of its dependencies for building or running, in and outside of the workspace.
     needs: Vec<String>,
 }
 

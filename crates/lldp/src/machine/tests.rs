@@ -60,7 +60,7 @@ fn with_answers(answers: &[(u8, u16, u32)]) -> Pdu {
 }
 
 #[test]
-fn frames_are_those_of_open_vswitch() {
+fn frames_equal_those_of_open_vswitch() {
     // Sent by Open vSwitch 4.0.0 on a dummy port.
     const ZEROS: &str = "0000000000000000000000000000000000000000000000000000000000000000";
     let sent = format!(
@@ -86,7 +86,7 @@ fn an_empty_system_name_is_not_announced() {
 }
 
 #[test]
-fn shows_are_those_of_open_vswitch() {
+fn output_equals_that_of_open_vswitch() {
     let mappings = Arc::new([(100, 200), (101, 201), (102, 202)].into());
     let mut lldp = machine(P1, PortSettings { mappings, ..settings("p3", 1) }, Millis(0));
     let mut server = with_answers(&[(2, 200, 100), (3, 201, 101), (2, 300, 500)]);
@@ -205,7 +205,7 @@ fn mappings_beyond_a_frame_are_counted() {
 }
 
 #[test]
-fn reconfiguration_keeps_what_ports_know() {
+fn reconfiguration_keeps_neighbours() {
     let mut lldp = machine(P1, settings("p1", 1), Millis(0));
     lldp.input(P1, &frame(&pdu(b"a", 120)), Millis(1));
     lldp.poll(Millis(4000));
@@ -413,7 +413,7 @@ tally::proptest! {
 }
 
 #[test]
-fn identifiers_are_shown_by_their_kind() {
+fn identifiers_are_formatted_by_subtype() {
     let chassis = [&b"\x04\x02\0\0\0\0\x01"[..], b"\x07name", b"\x05\x01\x0a\0\0\x01", b""].map(show::chassis);
     assert_eq!(chassis, ["02:00:00:00:00:01", "name", "5/01:0a:00:00:01", ""]);
     let port = [&b"\x03\x02\0\0\0\0\x01"[..], b"\x05eth\x1b", b"\x04\x01\x0a\0\0\x01"].map(show::port);

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_at_a_time_and_the_last_wish_counts() {
+    fn one_request_at_a_time_and_the_last_conditions_apply() {
         let mut conditions = Conditions::default();
         assert!(conditions.are_held() && conditions.next_request(&schema(), &["Kid"]).is_none());
         assert!(conditions.set("Kid", named("a")) && !conditions.set("Kid", named("a")));
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_the_schema_is_left_out() {
+    fn columns_missing_in_the_schema_are_skipped() {
         for clause in [Clause::new("nope", Function::Equal, 1), Clause::new("name", Function::Less, "a")] {
             assert_eq!(to_json(&schema(), "Kid", &Condition::AnyOf(vec![clause])), json!([true]));
         }

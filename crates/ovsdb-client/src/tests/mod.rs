@@ -60,7 +60,7 @@ fn filled() -> Replica {
 }
 
 #[test]
-fn rows_come_change_and_go() {
+fn rows_are_inserted_changed_and_deleted() {
     let mut replica = filled();
     let row = replica.row("Kid", uuid(A)).unwrap();
     assert_eq!((row.string("name"), row.integer_opt("tag")), ("a", None));
@@ -101,7 +101,7 @@ fn several_changes_of_a_row_are_one() {
 }
 
 #[test]
-fn full_contents_replace_what_was_there() {
+fn full_contents_replace_the_replica() {
     let mut replica = filled();
     replica.take_changes();
     let contents = json!({
@@ -219,7 +219,7 @@ fn elements_are_sent_one_by_one() {
 }
 
 #[test]
-fn what_changes_nothing_is_not_sent() {
+fn empty_transactions_are_not_sent() {
     let replica = filled();
     let mut changes = Changes::new();
     changes.set(&replica, "Kid", uuid(A), "name", "a");
@@ -235,7 +235,7 @@ fn what_changes_nothing_is_not_sent() {
 }
 
 #[test]
-fn deleted_rows_are_gone_at_once() {
+fn deleted_rows_disappear_at_once() {
     let replica = filled();
     let mut changes = Changes::new();
     changes.delete(&replica, "Kid", uuid(A));
@@ -245,7 +245,7 @@ fn deleted_rows_are_gone_at_once() {
 }
 
 #[test]
-fn outcomes_are_read_from_results() {
+fn outcomes_are_parsed_from_results() {
     let replica = filled();
     let mut changes = Changes::new();
     changes.verify(&replica, "Root", uuid(R), "kids");
@@ -320,7 +320,7 @@ fn a_session_asks_for_the_schema_and_then_for_contents() {
 }
 
 #[test]
-fn after_a_reconnection_only_what_is_new_is_asked_for() {
+fn a_reconnection_requests_only_the_differences() {
     let mut talk = Talk::live();
     talk.0.replica_mut().take_changes();
     talk.0.disconnected();
@@ -408,7 +408,7 @@ fn transactions_are_answered_once_even_by_a_lost_connection() {
 }
 
 #[test]
-fn an_answer_that_nobody_waited_for_takes_no_later_one() {
+fn a_late_reply_is_not_taken_for_another() {
     let mut talk = Talk::live();
     // The sender has gone away, and so has the connection.
     talk.0.transact(&[]);

@@ -272,7 +272,7 @@ fn age() -> impl Strategy<Value = Age> {
 }
 
 #[test]
-fn of_two_that_change_what_both_have_read_one_must_try_again() {
+fn of_two_conflicting_transactions_one_is_retried() {
     let mut world = World::new(Age::New, 2);
     world.transact(&[json!({ "op": "insert", "table": "Data", "row": { "name": "count" } })]);
     world.settle();
@@ -341,7 +341,7 @@ tally::proptest! {
     /// Clients that add one to what they have read, and try again when that was no longer so: no addition is lost, and
     /// none is made twice.
     #[test]
-    fn verified_changes_rest_on_what_was_read(turns in proptest::collection::vec((0..3usize, 0..3u8), 1..120)) {
+    fn verified_changes_wait_for_the_values_read(turns in proptest::collection::vec((0..3usize, 0..3u8), 1..120)) {
         let mut world = World::new(Age::New, 3);
         world.transact(&[json!({ "op": "insert", "table": "Data", "row": { "name": "count" } })]);
         world.settle();

@@ -38,7 +38,7 @@ fn replica() -> Replica {
 }
 
 #[test]
-fn columns_read_as_what_they_hold() {
+fn columns_read_as_their_types() {
     let db = replica();
     let bridge: Row<'_, Bridge> = db.all(Bridge).next().unwrap();
     assert_eq!(bridge.reference(), Ref::new(uuid(1)));
@@ -95,7 +95,7 @@ fn columns_of_another_type_are_left_out_and_reported() {
 }
 
 #[test]
-fn changes_are_those_of_names() {
+fn typed_changes_equal_those_by_names() {
     let mut idl = Idl::new("unix:/nowhere", &std::sync::Arc::default(), "Open_vSwitch", wanted()).unwrap();
     *idl.session.replica_mut() = replica();
     let (bridge, port) = (Ref::new(uuid(1)), Ref::new(uuid(2)));

@@ -1,4 +1,4 @@
-//! Random clients take room and give it back: what they have is what a ledger says that they may.
+//! Random clients acquire and release permits; a ledger checks the limits.
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -13,7 +13,7 @@ const ROOM: AdmissionLimits = AdmissionLimits {
 
 tally::proptest! {
     #[test]
-    fn no_more_is_under_way_than_there_is_room_for(
+    fn pending_requests_stay_within_the_limits(
         steps in proptest::collection::vec((0usize..4, 0usize..1500, any::<u8>()), 1..200),
     ) {
         let pool = Arc::new(Pool::new(ROOM));
@@ -56,7 +56,7 @@ fn transact(text: &str) -> Message {
 }
 
 #[test]
-fn only_what_may_wait_or_is_long_needs_room() {
+fn only_requests_that_may_wait_or_are_long_need_permits() {
     let long = "x".repeat(SHORT_BYTES + 1);
     let echo = |text: &str| needed(&Message::request(1, "echo", vec![json!(text)]));
     assert_eq!(echo("x"), None);
@@ -67,9 +67,9 @@ fn only_what_may_wait_or_is_long_needs_room() {
     assert_eq!(needed(&Message::reply(json!("echo"), json!([]))), None);
 }
 
-/// The weight is about what the allocator gives: not much less, or the bound would be none.
+/// The weight is close to the allocated memory: a much lower one would not limit it.
 #[test]
-fn json_weighs_what_it_takes() {
+fn the_weight_of_json_is_close_to_its_memory() {
     let numbers = Value::from((0..1000).collect::<Vec<_>>());
     assert!(weight(&numbers) >= 1000 * size_of::<Value>());
     let object: Value = (0..1000).map(|i| (i.to_string(), json!(["a", {}]))).collect::<serde_json::Map<_, _>>().into();
@@ -78,7 +78,7 @@ fn json_weighs_what_it_takes() {
 }
 
 #[tokio::test]
-async fn who_waits_for_room_gets_it_when_others_give_theirs_back() {
+async fn released_permits_go_to_waiting_clients() {
     let pool = Arc::new(Pool::new(AdmissionLimits {
         pool: Amount { requests: 1, bytes: 1 << 20 },
         ..AdmissionLimits::default()

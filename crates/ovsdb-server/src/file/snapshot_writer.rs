@@ -1,14 +1,14 @@
-//! Another log for a database file, written beside it and put in its place.
+//! Writes a new log for a database file beside the old one, and replaces the old one by it.
 //!
-//! While a thread writes the snapshot to `FILE.tmp`, transactions go on being appended to `FILE`, which stays the database.
-//! The thread then copies records appended meanwhile, until there are few left. The thread that appends copies the rest,
-//! between two records ([`FileStorage::step`]); then the new file is made durable, renamed over the old one, and the
-//! rename made durable. So at any moment `FILE` is a log with everything that was acknowledged, and nothing has to be
-//! written twice while both are there.
+//! While a thread writes the snapshot to `FILE.tmp`, transactions are still appended to `FILE`, which stays the
+//! database. The thread then copies records appended meanwhile, until few are left. The appending thread copies the
+//! rest between two records ([`FileStorage::step`]), syncs the new file, renames it over the old one, and syncs the
+//! directory. So at any moment `FILE` is a log with all acknowledged transactions, and no record is written twice
+//! while both files exist.
 //!
-//! `FILE.tmp` belongs to the snapshot that was begun last: who ends a snapshot, for whatever reason, removes its file, and whoever
-//! still writes it finds that it was ended and stops. Both happen under one lock, so that nobody removes the file of
-//! another. What a killed process leaves is removed by the next snapshot, as Open vSwitch's programs do.
+//! `FILE.tmp` belongs to the snapshot that was begun last. Ending a snapshot, for any reason, removes its file; a
+//! thread that still writes it notices and stops. Both happen under one lock, so that no thread removes the file of
+//! another snapshot. The next snapshot removes a file that a killed process left, as Open vSwitch's programs do.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom, Write};
@@ -19,13 +19,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{FILE_MODE, FileStorage, Syncer, open_directory};
 use crate::snapshot::Snapshot;
-use crate::storage::{SnapshotWriter, given_up};
+use crate::storage::{SnapshotWriter, cancelled_error};
 
-/// How much is written beside the service before it is made durable: who waits for the disk meanwhile does not wait for
-/// all of it.
+/// Bytes that the writer thread writes before it syncs them: a client that waits for the disk meanwhile does not wait
+/// for the whole snapshot.
 const SYNC_EVERY: u64 = 1 << 20;
 
-/// How much is left to be copied, at most, by who appends...
+/// Maximum number of bytes that the appending thread copies at the end...
 const REST_MAX: u64 = 64 << 10;
 /// ... unless as many copies each found as much again.
 const COPIES_MAX: usize = 20;
@@ -33,7 +33,7 @@ const COPIES_MAX: usize = 20;
 /// How much is copied at a time.
 const COPY_PIECE: usize = 1 << 20;
 
-/// What the writer of a snapshot shares with the log that it is to replace.
+/// The state shared by the writer of a snapshot and the log that it replaces.
 #[derive(Debug)]
 pub(crate) struct SnapshotProgress {
     temporary: PathBuf,
@@ -47,11 +47,11 @@ enum State {
     /// There is a file that is being written.
     Created,
     Written(Written),
-    /// It was installed or given up; there is no file.
+    /// It was installed or cancelled; the file does not exist.
     Ended,
 }
 
-/// A file that holds the snapshot, and what was appended to the old one up to `copied`.
+/// A file with the snapshot, and the records appended to the old log up to `copied`.
 #[derive(Debug)]
 struct Written {
     file: File,
@@ -75,7 +75,7 @@ impl SnapshotProgress {
     }
 
     fn check(&self) -> io::Result<()> {
-        if matches!(*self.state(), State::Ended) { Err(given_up()) } else { Ok(()) }
+        if matches!(*self.state(), State::Ended) { Err(cancelled_error()) } else { Ok(()) }
     }
 }
 
@@ -86,12 +86,12 @@ pub(super) struct FileSnapshotWriter {
     old_length: Arc<AtomicU64>,
     /// How long the old log was when the snapshot was begun.
     from: u64,
-    /// How much is written before it is made durable.
+    /// Bytes to write before a sync.
     sync_every: u64,
 }
 
 impl FileSnapshotWriter {
-    /// Begins a snapshot of what is to replace `old`, which is found at `path` and has `length` bytes.
+    /// Begins a snapshot to replace `old`, at `path` with `length` bytes.
     pub(super) fn begin(path: &Path, old: &Arc<File>, length: &Arc<AtomicU64>) -> Self {
         let mut temporary = path.as_os_str().to_owned();
         temporary.push(".tmp");
@@ -101,7 +101,7 @@ impl FileSnapshotWriter {
         Self { shared: Arc::new(shared), old, old_length, from, sync_every: SYNC_EVERY }
     }
 
-    /// The same for a writer whom the service waits for: the sooner it is done, the better for all.
+    /// As [`begin`](Self::begin), for a writer that the service waits for: it writes as fast as possible.
     pub(super) fn at_once(mut self) -> Self {
         self.sync_every = u64::MAX;
         self
@@ -115,7 +115,7 @@ impl FileSnapshotWriter {
     fn create(&self) -> io::Result<File> {
         let mut state = self.shared.state();
         if matches!(*state, State::Ended) {
-            return Err(given_up());
+            return Err(cancelled_error());
         }
         let temporary = &self.shared.temporary;
         match std::fs::remove_file(temporary) {
@@ -151,7 +151,7 @@ impl SnapshotWriter for FileSnapshotWriter {
         let (length, copied) = self.write_file(&file, snapshot)?;
         match &mut *self.shared.state() {
             state @ State::Created => *state = State::Written(Written { file, length, copied }),
-            _ => return Err(given_up()),
+            _ => return Err(cancelled_error()),
         }
         Ok(())
     }
@@ -178,7 +178,7 @@ fn copy(old: &File, from: u64, to: u64, out: &mut impl Write) -> io::Result<u64>
     Ok(at - from)
 }
 
-/// Writes to the file of a snapshot as long as that is wanted, and makes it durable now and then.
+/// Writes to the file of a snapshot until the snapshot is cancelled, and syncs it from time to time.
 struct Paced<'a> {
     file: &'a File,
     unsynced: u64,
@@ -216,7 +216,7 @@ pub(crate) struct Installation {
     next: Step,
     /// Gone once it is the log.
     written: Option<Written>,
-    /// The folder with both logs, before the new one takes the place of the old one.
+    /// The directory of both logs, before the new one replaces the old one.
     directory: Option<File>,
 }
 
@@ -225,11 +225,11 @@ pub(crate) struct Installation {
 pub(crate) enum Step {
     /// Records appended since then are copied.
     Copy,
-    /// The new file is made durable.
+    /// Syncs the new file.
     Sync,
-    /// It takes the place of the old one, and is appended to from now on.
+    /// Renames the new file over the old one; records are appended to it from now on.
     Rename,
-    /// That is made durable.
+    /// Syncs the directory.
     SyncDirectory,
 }
 
@@ -249,7 +249,7 @@ impl Installation {
     /// Has the last step fail.
     #[cfg(test)]
     pub(crate) fn lose_directory(&mut self) {
-        // A device that takes no sync.
+        // A device that does not support syncs.
         self.directory = Some(File::open("/dev/null").unwrap());
     }
 }
@@ -265,7 +265,7 @@ impl Drop for Installation {
 impl FileStorage {
     /// Begins the installation of the snapshot, which must have been written.
     pub(crate) fn installation(&mut self) -> io::Result<Installation> {
-        let shared = self.snapshot_writer.take().ok_or_else(given_up)?;
+        let shared = self.snapshot_writer.take().ok_or_else(cancelled_error)?;
         let mut state = shared.state();
         match std::mem::replace(&mut *state, State::Created) {
             State::Written(written) => {
@@ -276,13 +276,13 @@ impl FileStorage {
                 *state = other;
                 drop(state);
                 shared.end();
-                Err(given_up())
+                Err(cancelled_error())
             }
         }
     }
 
-    /// Takes the next step; gives the one after it. After an error the old log stays in use; but if only the rename could
-    /// not be made durable, the new one is in use and the next [`crate::storage::Storage::sync`] fails.
+    /// Takes the next step; returns the step after it. After an error the old log stays in use; but if only the sync
+    /// of the directory fails, the new one is in use and the next [`crate::storage::Storage::sync`] fails.
     pub(crate) fn step(&mut self, installation: &mut Installation) -> io::Result<Option<Step>> {
         let next = match (installation.next, &mut installation.written) {
             (Step::Copy, Some(written)) => {
@@ -292,7 +292,7 @@ impl FileStorage {
                 Some(Step::Sync)
             }
             (Step::Sync, Some(written)) => {
-                // What the disk refused may not be in what was copied from there.
+                // After a failed sync, records copied from the old log may differ from those written.
                 if let Some(error) = &*self.syncer.failed() {
                     return Err(io::Error::new(error.kind(), error.to_string()));
                 }
@@ -306,20 +306,20 @@ impl FileStorage {
                 *installation.shared.state() = State::Ended;
                 if let Some(Written { file, length, .. }) = written.take() {
                     self.length = Arc::new(AtomicU64::new(length));
-                    // The thread of the old one does what it has, and ends.
+                    // The syncer thread of the old file finishes its queue and ends.
                     self.syncer = Syncer::default();
                     close_beside(std::mem::replace(&mut self.file, Arc::new(file)));
                 }
                 Some(Step::SyncDirectory)
             }
             (Step::SyncDirectory, _) => {
-                let synced = installation.directory.as_ref().map_or_else(|| Err(given_up()), File::sync_all);
+                let synced = installation.directory.as_ref().map_or_else(|| Err(cancelled_error()), File::sync_all);
                 if let Err(error) = synced {
                     *self.syncer.failed() = Some(error);
                 }
                 None
             }
-            (Step::Copy | Step::Sync, None) => return Err(given_up()),
+            (Step::Copy | Step::Sync, None) => return Err(cancelled_error()),
         };
         if let Some(next) = next {
             installation.next = next;
@@ -328,7 +328,7 @@ impl FileStorage {
     }
 }
 
-/// Closes a file that has no name any more: it takes its time to free the blocks of a long one.
+/// Closes a file without a name in a separate thread: freeing the blocks of a long file takes time.
 fn close_beside(file: Arc<File>) {
     // If there can be no thread, it is closed here.
     let _ = std::thread::Builder::new().name("ovsdb-close".to_owned()).spawn(move || drop(file));

@@ -1,5 +1,4 @@
-//! A backup's side of the conversation with its active server: who it is, what schema it has, its contents, and each
-//! change from then on.
+//! A backup's side of the protocol with its active server: identity, schema, contents, and then each change.
 
 use std::collections::BTreeSet;
 use std::result::Result;
@@ -11,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::{Contents, Received, Step, Trouble, Wire, trouble};
 use crate::updates::Format;
 
-/// How far the conversation is; the numbers are those of the requests that await replies.
+/// The state of the protocol; the numbers are those of the requests that await replies.
 #[derive(Debug)]
 enum Stage {
     Disconnected,
@@ -35,7 +34,7 @@ impl Backup {
         Self { database: database.to_owned(), exclude, stage: Stage::Disconnected }
     }
 
-    /// Whether the contents have come, and changes do as they happen.
+    /// Returns true if the contents have arrived, and changes follow as they happen.
     pub(super) fn is_live(&self) -> bool {
         matches!(self.stage, Stage::Live)
     }
@@ -69,7 +68,7 @@ impl Backup {
                     _ => trouble("the active server sent a malformed update"),
                 }
             }
-            // Newer servers may tell of things that nobody asked about.
+            // Newer servers may send other notifications.
             Message::Notification { .. } => Ok(Step::Nothing),
             Message::Request { method, .. } => trouble(format!("the active server sent a request, \"{method}\"")),
         }
@@ -109,8 +108,9 @@ impl Backup {
         Ok(Step::Nothing)
     }
 
-    /// The `<monitor-requests>` for what is to be copied, and the tables; an error if the active server's database has
-    /// what this one does not. This one may have more: a backup is upgraded before its active server.
+    /// Returns the `<monitor-requests>` for the tables to be copied, and the tables; an error if the active server's
+    /// database has tables or columns that this one lacks. This one may have more: a backup is upgraded before its
+    /// active server.
     fn requests(&self, local: &DatabaseSchema, active: &DatabaseSchema) -> Result<(Value, BTreeSet<usize>), Trouble> {
         let mismatch =
             |what: String| Trouble(format!("the schemas do not match: {what} in the active server's schema"));

@@ -2,12 +2,12 @@
 //! relays (ovsdb(7), "Relay Service Model").
 //!
 //! Each such database has a [`Link`]: a source, at most one connection to it, and a state machine ([`Backup`] or
-//! [`Relay`]) that says what to ask the source and what its messages mean, as a [`Step`]. Here the steps are taken: the
-//! copy changes by the same checked transactions as any database. The shell makes the connections ([`Core::sources`])
-//! and brings their messages like those of clients.
+//! [`Relay`]) that decides about requests to the source and translates its messages into a [`Step`]. This module
+//! executes the steps: the copy changes by the same checked transactions as any database. The shell makes the
+//! connections ([`Core::sources`]) and delivers their messages like those of clients.
 //!
-//! Invariants: what clients see is a state that the source had, as contents and updates are each one transaction; a
-//! copy that does not fit is not touched, and its connection is closed and made anew.
+//! Invariants: clients see a state that the source had, as contents and updates are each one transaction; an update
+//! that does not fit leaves the copy unchanged, and the connection is closed and made again.
 
 mod backup;
 mod relay;
@@ -39,12 +39,12 @@ use crate::storage::Nowhere;
 use crate::transaction::Transaction;
 use crate::updates::{self, Format};
 
-/// After how much silence a source is probed, unless something else is asked for, in milliseconds.
+/// Default time of silence after which a source is probed, in milliseconds.
 pub(crate) const PROBE_MS: u64 = 60_000;
-/// Longest pause between attempts to connect to a source, unless something else is asked for, in milliseconds.
+/// Default maximum pause between attempts to connect to a source, in milliseconds.
 const MAX_BACKOFF_MS: u64 = 8000;
-/// Requests for which there was no room are forwarded beside others that take so many bytes at most: as many as all clients
-/// may have under way.
+/// Maximum number of bytes of other forwarded requests beside which a request without a permit to wait is forwarded:
+/// the limit of all clients together.
 const FORWARDED_BYTES_MAX: usize = 256 << 20;
 
 /// Names a link for as long as the server runs.
@@ -116,11 +116,11 @@ enum Follower {
     Relay(Relay),
 }
 
-/// The link's connection, and what is to be sent over it.
+/// The link's connection, and the messages to be sent over it.
 #[derive(Debug, Default)]
 pub(crate) struct Wire {
     connection: Option<SessionId>,
-    /// The last request. Numbers are never used again, so that no late reply is taken for another.
+    /// The last request. Numbers are never reused, so that no late reply is taken for another.
     ids: u64,
     outgoing: Vec<Message>,
 }
@@ -133,7 +133,7 @@ impl Wire {
     }
 }
 
-/// What a message from a source means for the database.
+/// The effect of a source's message on the database.
 enum Step {
     Nothing,
     /// These are the contents of the tables.
@@ -149,12 +149,12 @@ enum Step {
         format: Format,
         transaction: Option<Uuid>,
     },
-    /// This is the answer to what a client had asked and the source did.
+    /// The source's reply to a client's request.
     Answer(SessionId, Message),
 }
 
 struct Contents {
-    /// The source's schema, if the database is to have it.
+    /// The source's schema, if the database is to be replaced.
     schema: Option<Arc<DatabaseSchema>>,
     updates: Value,
     format: Format,
@@ -186,8 +186,8 @@ impl Core {
         self.links.iter().map(|link| (link.id, &link.source))
     }
 
-    /// Takes a database into service that is copied from another server and kept in memory only. Until the source has
-    /// told its schema, the database is there but not available.
+    /// Adds a database that is copied from another server and kept in memory only. The database is unavailable until
+    /// the source has sent its schema.
     pub fn add_relay(&mut self, name: &str, source: Source, now: Now) -> Result<()> {
         self.check_new_name(name, name)?;
         let schema = DatabaseSchema::from_json(&json!({"name": name, "tables": {}}))?;
@@ -201,7 +201,7 @@ impl Core {
         Ok(())
     }
 
-    /// Whether a database is there whose schema is not known yet.
+    /// Returns true if the database exists but its schema is not known yet.
     pub fn is_awaited(&self, name: &str) -> bool {
         self.databases.get(name).is_some_and(|hosted| !hosted.is_available())
     }
@@ -233,7 +233,7 @@ impl Core {
         self.links.push(Link { id, database, source, wire: Wire::default(), follower, trouble: None });
     }
 
-    /// Ends a link and its connection; requests under way are answered.
+    /// Removes a link and closes its connection; requests in flight are answered.
     pub(crate) fn remove_link(&mut self, name: &str) {
         let Some(at) = self.links.iter().position(|link| link.database == name) else { return };
         if let Some(connection) = self.links.get(at).and_then(|link| link.wire.connection) {
@@ -245,8 +245,8 @@ impl Core {
         }
     }
 
-    /// A connection to a link's source was made. Messages over it come and go under the id that is returned; `None` if
-    /// the link is not wanted any more.
+    /// Registers a connection to a link's source. Its messages are exchanged under the returned id; `None` if the
+    /// link was removed.
     pub fn source_connected(&mut self, id: LinkId) -> Option<SessionId> {
         let link = self.links.iter_mut().find(|link| link.id == id && link.wire.connection.is_none())?;
         self.next_session += 1;
@@ -294,7 +294,7 @@ impl Core {
         self.cancel_forwards(lost);
     }
 
-    /// Has the next contents asked for in full.
+    /// Makes all links request the contents in full next time.
     #[cfg(test)]
     pub(crate) fn invalidate_sources(&mut self) {
         for link in &mut self.links {
@@ -310,7 +310,7 @@ impl Core {
         connections.into_iter().for_each(|connection| self.close(connection, reason));
     }
 
-    /// Answers requests whose outcome is unknown.
+    /// Answers requests whose outcome is unknown with `canceled`.
     fn cancel_forwards(&mut self, lost: Vec<(SessionId, Value)>) {
         for (session, id) in lost {
             self.send(session, Message::error(id, "canceled"));
@@ -344,7 +344,7 @@ impl Core {
         self.retry_triggers(now);
     }
 
-    /// Ends a connection over which the database cannot be followed, and says why, but not each time again.
+    /// Closes a connection over which the database cannot be followed, and logs the reason, but not repeatedly.
     fn give_up(&mut self, connection: SessionId, reason: &str) {
         let Some(link) = self.link_mut(connection) else { return };
         if link.trouble.as_deref() != Some(reason) {
@@ -383,7 +383,7 @@ impl Core {
         Ok(())
     }
 
-    /// One transaction of the source, whose id may be known, in the copy.
+    /// Applies one transaction of the source, whose id may be known, to the copy.
     fn change(
         &mut self,
         name: &str,
@@ -425,7 +425,7 @@ impl Core {
         Ok(())
     }
 
-    /// From now on the copy is what the source has.
+    /// Marks the copy as equal to the source from now on.
     fn follows(&mut self, name: &str, now: Now) {
         if let Some(Hosted { role: Role::Relay { connected, available }, .. }) = self.databases.get_mut(name) {
             self.description_is_stale |= !*connected;
@@ -439,8 +439,8 @@ impl Core {
         }
     }
 
-    /// Whether what a session asks for that changes a database is the source of a relay to do. The source knows nothing
-    /// of our clients' roles: one that has a role may only read here.
+    /// Returns true if the source of a relay must execute a session's change of a database. The source does not know
+    /// our clients' roles: a client with a role may only read here.
     pub(crate) fn must_forward(&self, session: SessionId, name: &str) -> bool {
         let access = self.sessions.get(&session).map(|session| &session.access);
         let may = access.is_some_and(|access| !access.read_only && access.role().is_none());
@@ -451,8 +451,7 @@ impl Core {
     ///
     /// # Errors
     ///
-    /// It may have to wait, for something to hold or for the source, and there is no room for such requests; or for requests
-    /// that are so long.
+    /// The request may have to wait, for a condition or for the source, and exceeds the limit for such requests.
     pub(crate) fn forward(
         &mut self,
         (session, permit): (SessionId, Permit),
@@ -469,7 +468,7 @@ impl Core {
         } else if !relay.is_live() {
             check_may_wait(&permit)?;
         }
-        // One that is longer than there is room for goes to the source alone.
+        // A request longer than the limit goes to the source alone.
         check_fits(!permit.may_not_wait() || relay.forwarded().1 <= FORWARDED_BYTES_MAX)?;
         relay.forward((session, permit), id.clone(), method, params, &mut link.wire);
         if let Some(connection) = link.wire.connection {
@@ -478,8 +477,7 @@ impl Core {
         Ok(())
     }
 
-    /// How many requests of clients are the sources' to do, and what they take of the room for requests under way, in
-    /// bytes.
+    /// Returns the number of client requests that wait for sources, and the bytes of their permits.
     pub(crate) fn forwarded(&self) -> (usize, usize) {
         let relays = self.links.iter().filter_map(|link| match &link.follower {
             Follower::Relay(relay) => Some(relay.forwarded()),
@@ -488,7 +486,7 @@ impl Core {
         relays.fold((0, 0), |(count, bytes), (more, more_bytes)| (count + more, bytes + more_bytes))
     }
 
-    /// Whether a request of a session is under way to a source.
+    /// Returns true if a session's request is in flight to a source.
     pub(crate) fn is_forwarded(&self, session: SessionId, id: &Value) -> bool {
         self.links.iter().any(|link| match &link.follower {
             Follower::Relay(relay) => relay.has_forward(session, id),

@@ -1,16 +1,17 @@
-//! A relay's side of the conversation with its source, and the requests of clients on their way through.
+//! A relay's side of the protocol with its source, and the forwarded requests of clients.
 //!
-//! The source's `_Server` database is followed first, where it says whether it has the database and is itself in touch
-//! with it; a source that has none or is not is left for the next one. Then the schema is asked for, and the contents,
-//! from the last transaction on that is known (`monitor_cond_since`), or by the older kinds of monitors.
+//! The relay first monitors the source's `_Server` database, which says whether the source has the database and is
+//! itself connected to it; otherwise the relay tries the next source. Then it requests the schema and the contents,
+//! either from the last known transaction on (`monitor_cond_since`), or by the older kinds of monitors.
 //!
-//! A request that changes the database goes to the source as it came, under an id of its own. The source tells of
-//! changes before it replies, so that a client hears of its own changes first, as it does without a relay. When the
-//! connection is lost, requests under way are answered by `canceled`, since nobody knows what became of them; those
-//! that were not sent wait for the next connection.
+//! A request that changes the database is forwarded to the source unchanged, under an id of its own. The source
+//! reports changes before it replies, so that a client receives its own changes first, as it does without a relay.
+//! When the connection is lost, requests in flight are answered by `canceled`, since their result is unknown; unsent
+//! requests wait for the next connection.
 //!
-//! The source takes only so many requests from one connection while they wait for something to hold (`wait`). All clients
-//! share this one, so those requests are sent a few at a time, for each client and in all; others do not wait for them.
+//! The source limits the requests of one connection that wait for a condition (`wait`). All clients share this
+//! connection, so such requests are sent a few at a time, for each client and in total; other requests do not wait
+//! for them.
 
 use std::collections::HashMap;
 use std::result::Result;
@@ -33,7 +34,7 @@ use crate::updates::{self, Format};
 /// The columns of `_Server` that matter to a relay.
 const SERVER_COLUMNS: [&str; 4] = ["name", "model", "connected", "schema"];
 
-/// How far the conversation is; the numbers are those of the requests that await replies.
+/// The state of the protocol; the numbers are those of the requests that await replies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Disconnected,
@@ -43,16 +44,16 @@ enum Stage {
     Live,
 }
 
-/// How many requests that may wait at the source are sent there, for one client and in all; and in all if those are counted
-/// that are their client's only one. All that comes from here is one client's to the source, which bounds what that has under
-/// way: what waits must leave room there for what does not.
+/// Maximum number of requests at the source that may wait there, for one client and in total; and in total including
+/// requests that are the only one of their client. To the source all requests of the relay are one client's, and
+/// count towards its limit: requests that wait must leave capacity there for those that do not.
 const CLIENT_WAITS_MAX: usize = 16;
 const WAITS_MAX: usize = 128;
 const ONLY_WAITS_MAX: usize = 192;
-/// Memory that they take together, in bytes: half of what a client may have under way.
+/// Maximum memory of these requests in bytes: half of a client's limit.
 pub(super) const WAITS_BYTES_MAX: usize = 8 << 20;
 
-/// A client's request that the source is to do.
+/// A client's request to be executed by the source.
 #[derive(Debug)]
 struct Forward {
     session: SessionId,
@@ -60,13 +61,13 @@ struct Forward {
     id: Value,
     method: &'static str,
     params: Vec<Value>,
-    /// The id under which it went to the source.
+    /// Its id at the source, if it was sent.
     sent: Option<u64>,
-    /// Whether the source was asked to cancel it.
+    /// Whether a cancellation was sent to the source.
     canceled: bool,
     /// Whether it may wait there.
     waits: bool,
-    /// What it takes of the room for requests under way.
+    /// Its permit.
     permit: Permit,
 }
 
@@ -77,7 +78,7 @@ pub(crate) struct Relay {
     stage: Stage,
     /// The source's `_Server` database; `None` if it has none.
     server: Option<Database>,
-    /// The source's schema, until the contents come.
+    /// The source's schema, until the contents arrive.
     schema: Option<Arc<DatabaseSchema>>,
     /// The source's name for the last transaction in the copy; `None` if the copy must not be built on.
     last_transaction: Option<Uuid>,
@@ -105,7 +106,7 @@ impl Relay {
         self.stage = Stage::Server(wire.request("monitor_cond", params));
     }
 
-    /// The connection was lost; gives the requests that were under way.
+    /// Handles a lost connection; returns the requests that were in flight.
     pub(super) fn disconnected(&mut self) -> Vec<(SessionId, Value)> {
         self.stage = Stage::Disconnected;
         self.server = None;
@@ -121,7 +122,7 @@ impl Relay {
         std::mem::take(&mut self.forwards).into_iter().map(|forward| (forward.session, forward.id)).collect()
     }
 
-    /// The next contents are to be asked for in full.
+    /// Makes the relay request the contents in full next time.
     pub(super) fn invalidate(&mut self) {
         self.last_transaction = None;
     }
@@ -143,7 +144,7 @@ impl Relay {
             return Ok(Step::Nothing);
         }
         if !of(&self.database, &params) {
-            // Newer servers may tell of things that nobody asked about.
+            // Newer servers may send other notifications.
             return Ok(Step::Nothing);
         }
         let updates = params.pop().unwrap_or_default();
@@ -157,7 +158,7 @@ impl Relay {
                 self.last_transaction = transaction;
                 Ok(Step::Update { updates, format: Format::Difference, transaction })
             }
-            // The database has another schema, or will be gone, which `_Server` then tells.
+            // The database has another schema, or is about to be removed, which `_Server` then reports.
             ("monitor_canceled", _, None) => {
                 self.last_transaction = None;
                 self.ask_schema(wire);
@@ -217,7 +218,7 @@ impl Relay {
         let Some(server) = &mut self.server else { return Ok(()) };
         let mut transaction = Transaction::new(server);
         updates::apply(&mut transaction, updates, Format::Difference)?;
-        // The ids of rows come with them, and their versions are of no use here.
+        // The updates have the row ids; versions are not needed here.
         let prepared = prepare(transaction, &mut UuidSource::seeded(0))?;
         server.apply_changes(&prepared.changes);
         Ok(())
@@ -295,7 +296,7 @@ impl Relay {
                     let built_on = std::mem::replace(&mut self.last_transaction, transaction).is_some();
                     if found && built_on && known.is_none() {
                         self.go_live(wire);
-                        // Nothing is taken away that the updates do not take away.
+                        // The updates alone delete rows.
                         return Ok(Step::CaughtUp { updates, transaction });
                     }
                     (updates, transaction)
@@ -313,13 +314,13 @@ impl Relay {
         Ok(Step::Contents(Contents { schema: known, updates, format, tables, transaction }))
     }
 
-    /// The conversation is at its end, and requests that waited for it go out.
+    /// The contents are complete: sends the requests that waited for that.
     fn go_live(&mut self, wire: &mut Wire) {
         self.stage = Stage::Live;
         self.send_next(wire);
     }
 
-    /// Sends what may be sent now, in the order in which it came.
+    /// Sends the requests that may be sent now, in order of arrival.
     fn send_next(&mut self, wire: &mut Wire) {
         if self.stage != Stage::Live {
             return;
@@ -343,12 +344,12 @@ impl Relay {
                 all += 1;
                 bytes += more;
             }
-            // A request under way need not be kept: it is never sent twice.
+            // A request in flight is never sent again, so its parameters are not kept.
             forward.sent = Some(wire.request(forward.method, std::mem::take(&mut forward.params)));
         }
     }
 
-    /// Takes a client's request; it is sent when the source is there.
+    /// Accepts a client's request; it is sent when the source is connected.
     pub(super) fn forward(
         &mut self,
         (session, permit): (SessionId, Permit),
@@ -362,12 +363,12 @@ impl Relay {
         self.send_next(wire);
     }
 
-    /// Whether requests are sent as they come.
+    /// Returns true if requests are sent as they arrive.
     pub(super) fn is_live(&self) -> bool {
         self.stage == Stage::Live
     }
 
-    /// How many requests are not answered, and what they take of the room for requests under way, in bytes.
+    /// Returns the number of unanswered requests, and the bytes of their permits.
     pub(super) fn forwarded(&self) -> (usize, usize) {
         (self.forwards.len(), self.forwards.iter().map(|forward| forward.permit.bytes()).sum())
     }
@@ -376,7 +377,7 @@ impl Relay {
         self.forwards.iter().any(|forward| forward.session == session && forward.id == *id)
     }
 
-    /// Asks the source to cancel a session's request, or all of them; gives those that it was never asked.
+    /// Cancels a session's request, or all of them, at the source; returns those that were never sent.
     pub(super) fn cancel(
         &mut self,
         session: SessionId,
@@ -402,7 +403,7 @@ fn monitor_id(database: &str) -> Value {
     json!(["monid", database])
 }
 
-/// A transaction's id; a server without a history gives zeros, which it would not find again.
+/// Returns a transaction's id; `None` for the zeros of a server without a history, which it could not find again.
 fn known_transaction(json: &Value) -> Option<Uuid> {
     json.as_str().and_then(Uuid::parse).filter(|id| !id.is_zero())
 }
@@ -413,7 +414,7 @@ pub(super) fn may_wait(operations: &[Value]) -> bool {
     operations.iter().any(|operation| is_wait(operation) && operation.get("timeout").is_none_or(|ms| *ms != 0))
 }
 
-/// Whether a transaction must be done by the source: it changes something, or asks to be on disk.
+/// Returns true if the source must execute a transaction: it changes something, or requests durability.
 pub(crate) fn must_be_forwarded(operations: &[Value]) -> bool {
     let name = |operation: &Value| operation.get("op").and_then(Value::as_str).map(str::to_owned);
     operations

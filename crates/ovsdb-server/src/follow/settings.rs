@@ -1,5 +1,5 @@
-//! The active-backup pair: from which server all databases are to be copied, whether they are now, and what is told of
-//! that (ovsdb-server(1), "Active-Backup Commands").
+//! The active-backup pair: the server from which all databases are copied, whether copying is on, and its status
+//! (ovsdb-server(1), "Active-Backup Commands").
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -68,8 +68,8 @@ impl Core {
         self.sync.active.as_ref()
     }
 
-    /// Makes this the backup of the active server: databases are copied from it, and clients must connect anew. Fails
-    /// if no active server was named.
+    /// Makes this server the backup of the active server: databases are copied from it, and clients must reconnect.
+    /// Fails if no active server is configured.
     pub fn connect_active(&mut self) -> Result<(), String> {
         if self.sync.active.is_none() {
             return Err("Unable to connect: active server is not specified.".to_owned());
@@ -81,7 +81,7 @@ impl Core {
         Ok(())
     }
 
-    /// Makes this an active server: nothing is copied any more, and clients must connect anew.
+    /// Makes this server active: copying ends, and clients must reconnect.
     pub fn disconnect_active(&mut self) {
         if std::mem::replace(&mut self.sync.is_backup, false) {
             self.disconnect_all("making server read/write");
@@ -89,7 +89,7 @@ impl Core {
         self.sync_databases();
     }
 
-    /// Names the tables that are not copied. A backup then copies anew.
+    /// Sets the tables that are not copied. A backup then copies all contents again.
     pub fn set_excluded(&mut self, excluded: Excluded) {
         self.sync.excluded = excluded;
         if self.sync.is_backup {
@@ -141,7 +141,8 @@ impl Core {
         }
     }
 
-    /// What `ovsdb-server/sync-status` prints: whether the server is active or a backup, and how each copy fares.
+    /// Returns the output of `ovsdb-server/sync-status`: whether the server is active or a backup, and the state of
+    /// each copy.
     pub fn sync_status(&self) -> String {
         let mut lines = Vec::new();
         // Databases in the same state share a line.

@@ -1,8 +1,8 @@
 //! The configuration file (`--config-file`): remotes and databases as JSON, and how a running server is brought in line
 //! with it.
 //!
-//! Names of files in it are relative to the folder in which the server was started, as those on the command line are.
-//! They mean the same when it is read again by a daemon that has left that folder.
+//! File names in it are relative to the directory in which the server was started, like those on the command line,
+//! also when a daemon that has left that directory reloads it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -14,11 +14,11 @@ use super::remotes::{self, DSCP_MAX, RemoteOptions};
 use super::server::{Origin, Server};
 use crate::follow::Source;
 
-/// What a configuration file says.
+/// The contents of a configuration file.
 #[derive(Debug, Default)]
 pub(super) struct Config {
     remotes: BTreeMap<String, GivenOptions>,
-    /// By the names that the file gives them: those of files, or, of relays, those of databases.
+    /// By the names in the file: file names, or, for relays, database names.
     databases: BTreeMap<String, DatabaseConfig>,
 }
 
@@ -219,7 +219,7 @@ impl Members {
         }
     }
 
-    /// Whatever was not taken is not known.
+    /// Returns an error for members that were not taken: they are unknown.
     fn finish(self) -> Result<(), String> {
         match self.members.keys().next() {
             Some(name) => Err(format!("{}: {name} is not supported", self.path)),
@@ -229,8 +229,8 @@ impl Members {
 }
 
 impl Server {
-    /// Brings databases and addresses in line with a configuration. What stays the same is not touched; what cannot be
-    /// used is named in the error, and all else is served nevertheless.
+    /// Applies a configuration to databases and addresses. Unchanged parts are not touched; the error names unusable
+    /// parts, and the others are served nevertheless.
     pub(super) fn apply_config(&mut self, config: Config) -> Result<(), String> {
         let now = self.now();
         let gone: Vec<String> = self
@@ -309,7 +309,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_read_and_what_is_wrong_is_named() {
+    fn errors_in_configuration_files_are_named() {
         let read = |json: Value| Config::from_json(&json, Path::new("/etc/db"));
         let config = read(json!({
             "remotes": {"punix:db.sock": {}, "ptcp:6641": {"inactivity-probe": 16000, "read-only": true, "dscp": 0}, "ptcp:1": null},

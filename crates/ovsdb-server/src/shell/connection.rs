@@ -1,8 +1,9 @@
-//! One client's connection: a task that reads and a task that writes, with bounds on both.
+//! One client's connection: a reading task and a writing task, with limits on both.
 //!
-//! What a client asks for waits while it does not take its answers, so its requests cannot make the server hoard
-//! replies, and while too much of what it has asked for is under way ([`crate::admission`]). Notifications come unasked: a
-//! client that lets too many of them pile up is cut off.
+//! The server does not read a client's requests while the client does not read its replies, so that requests cannot
+//! make the server queue replies without limit, and while too many of its requests are pending
+//! ([`crate::admission`]). Notifications are unsolicited: a client that lets too many of them queue up is
+//! disconnected.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -25,13 +26,13 @@ use super::server::Event;
 use crate::admission::{Permit, Quota};
 use crate::session::{SessionId, Text};
 
-/// A client with this many bytes of replies to read gets no more of its requests handled.
+/// A client with this many unread bytes gets no more of its requests handled.
 const PAUSE_BYTES: usize = 1 << 20;
-/// A client that has this many bytes to read when another notification comes is cut off.
+/// A client with this many unread bytes is disconnected at the next notification.
 const BACKLOG_BYTES_MAX: usize = 64 << 20;
 
-/// The same for a server whose database is copied and which is to do what clients of the copy ask for. That is more than
-/// all of them together may have under way, and one request of any length.
+/// The same limit for the source of a copied database, which executes requests of the copy's clients. It exceeds the
+/// limit of all clients together plus one request of any length.
 const SOURCE_BACKLOG_BYTES_MAX: usize = 2 << 30;
 
 /// Messages up to so long in all are sent in one piece.
@@ -43,7 +44,7 @@ struct Queue {
     state: Mutex<QueueState>,
     /// Told when there is something to write for the task, or when the queue is closed.
     filled: Notify,
-    /// Told when the queue gets shorter, or is closed.
+    /// Notified when the queue gets shorter, or is closed.
     drained: Notify,
 }
 
@@ -96,7 +97,7 @@ impl QueueState {
         }
     }
 
-    /// Writes as much as the client takes now; ready when nothing is left.
+    /// Writes as much as the client accepts now; ready when nothing is left.
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while let Some(piece) = self.pieces.front() {
             let rest = piece.bytes().get(self.written..).unwrap_or_default();
@@ -157,8 +158,8 @@ impl Queue {
         self.drained.notify_one();
     }
 
-    /// Writes what the client takes at once. The task does the rest, which has the stream while it waits for it: whoever
-    /// polls a stream last is woken when it has space.
+    /// Writes as much as the client accepts at once. The writing task does the rest, and must be the last to poll the
+    /// stream: the waker of the last poll is woken when there is space.
     fn flush(&self) {
         let mut state = self.state();
         if state.waiting || state.failed.is_some() {
@@ -195,7 +196,7 @@ impl Queue {
 pub(super) struct Peer {
     /// For log messages, e.g. `unix#3`.
     pub(super) name: String,
-    /// The address by which it came; empty for a connection to a source.
+    /// The address of the connection; empty for a connection to a source.
     pub(super) remote: String,
     socket: ReadHalf,
     queue: Arc<Queue>,
@@ -215,8 +216,8 @@ impl Peer {
         Self::start_at_pace(stream, (id, name, remote), pace, events)
     }
 
-    /// Starts the tasks of a connection to a server, which is probed as `probe_ms` says at the time. What it sends is
-    /// taken in any case: if two servers each waited for the other to read first, both would wait for ever.
+    /// Starts the tasks of a connection to a server, which is probed by the current `probe_ms`. Its messages are
+    /// always read: two servers that waited for each other to read first would wait forever.
     pub(super) fn start_source(
         stream: Stream,
         id: SessionId,
@@ -244,8 +245,8 @@ impl Peer {
         Self { name, remote, socket, queue, reader }
     }
 
-    /// Queues a message, to be sent when the queue is next [flushed](Self::flush); an error says why the client must be cut
-    /// off instead.
+    /// Queues a message, to be sent at the next [flush](Self::flush); an error is the reason to disconnect the client
+    /// instead.
     pub(super) fn send(&self, text: Text) -> Result<(), String> {
         let mut state = self.queue.state();
         let is_source = self.remote.is_empty();
@@ -261,14 +262,14 @@ impl Peer {
         Ok(())
     }
 
-    /// Has packets be of this class from now on.
+    /// Sets the DSCP of outgoing packets.
     pub(super) fn set_dscp(&self, dscp: u8) {
         if let Err(error) = self.socket.set_dscp(dscp) {
             warn!(target: "ovsdb_jsonrpc_server", "{}: cannot set the DSCP: {error}", self.name);
         }
     }
 
-    /// Begins to send what is queued.
+    /// Starts to send the queued messages.
     pub(super) fn flush(&self) {
         self.queue.flush();
     }
@@ -285,7 +286,7 @@ impl Peer {
     }
 }
 
-/// How long a closed connection may take to send what is queued for it.
+/// Time in which a closed connection may send its queue.
 const LINGER: Duration = Duration::from_secs(5);
 
 async fn write(queue: Arc<Queue>, id: SessionId, events: mpsc::Sender<Event>) {
@@ -295,7 +296,7 @@ async fn write(queue: Arc<Queue>, id: SessionId, events: mpsc::Sender<Event>) {
         // Once the connection is closed, a client that does not read is waited for only briefly.
         let sent = loop {
             if queue.state().closed {
-                // There is no one left to tell what became of it.
+                // There is no one left to report the result to.
                 let _ = tokio::time::timeout(LINGER, writing).await;
                 return;
             }
@@ -318,13 +319,13 @@ async fn write(queue: Arc<Queue>, id: SessionId, events: mpsc::Sender<Event>) {
 struct Pace {
     /// After how much silence the peer is probed, in milliseconds; 0 for never.
     probe_ms: watch::Receiver<u64>,
-    /// What the peer may have under way, if it is a client. Then nothing is read, either, while it does not take what is
-    /// queued for it.
+    /// The quota of the peer, if it is a client. Then the task also stops reading while the client does not read its
+    /// queue.
     quota: Option<Arc<Quota>>,
 }
 
 impl Pace {
-    /// Waits until the peer has been silent for so long that it is to be probed; gives that time in milliseconds.
+    /// Waits until the peer has been silent long enough to be probed; returns that time in milliseconds.
     async fn silence(&mut self) -> u64 {
         loop {
             let probe_ms = *self.probe_ms.borrow_and_update();
@@ -338,7 +339,7 @@ impl Pace {
             tokio::select! {
                 () = &mut pause => return probe_ms,
                 changed = self.probe_ms.changed() => if changed.is_err() {
-                    // The sender is gone: it will not change any more.
+                    // The sender is gone: the setting does not change any more.
                     pause.await;
                     return probe_ms;
                 }
@@ -349,7 +350,7 @@ impl Pace {
 
 /// The task that reads.
 struct Reader {
-    /// What it reads from.
+    /// The reading half of the socket.
     socket: ReadHalf,
     queue: Arc<Queue>,
     id: SessionId,
@@ -358,18 +359,18 @@ struct Reader {
     events: mpsc::Sender<Event>,
 }
 
-/// Why the task that reads ends.
+/// The reason for the end of the reading task.
 enum End {
     /// The connection is at its end, for this reason.
     Closed(String),
-    /// Somebody else has ended it, or the server.
+    /// Another task has ended the connection, or the server.
     Known,
 }
 
 impl Reader {
     async fn run(mut self, mut receiver: Receiver<ReadHalf>) {
         if let End::Closed(reason) = self.read(&mut receiver).await {
-            // The server may have ended; then there is no one to tell.
+            // The server may have ended; then no one receives this.
             let _ = self.events.send(Event::Closed(self.id, reason)).await;
         }
     }
@@ -418,8 +419,8 @@ impl Reader {
         }
     }
 
-    /// Waits until a client may have this under way, too. As nothing is read meanwhile, that it goes is seen on the
-    /// socket; answers to probes are not, but that these cannot be delivered is.
+    /// Waits for a permit for a message. As nothing is read meanwhile, the socket signals the end of the connection;
+    /// replies to probes go unnoticed, but not failures to deliver probes.
     async fn admit(&mut self, message: &Message) -> Result<Permit, End> {
         let Some(quota) = self.pace.quota.clone() else { return Ok(Permit::default()) };
         if let Some(permit) = quota.try_admit(message) {
@@ -442,13 +443,13 @@ impl Reader {
     }
 }
 
-/// Has the peer asked whether it is there; `false` if the server has ended.
+/// Sends a probe to the peer; `false` if the server has ended.
 async fn probe(events: &mpsc::Sender<Event>, id: SessionId) -> bool {
     let probe = Message::request(Value::from("echo"), "echo", Vec::new());
     events.send(Event::Probe(id, probe)).await.is_ok()
 }
 
-/// Logs why a connection could not be read on, and counts it if the client is to blame.
+/// Logs why reading a connection failed, and counts it if the client caused it.
 fn complain(name: &str, error: &ConnectionError) {
     if let ConnectionError::Frame(_) = error {
         base::coverage!(ovsdb_bad_message);

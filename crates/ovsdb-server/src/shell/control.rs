@@ -12,7 +12,7 @@ use super::server::{Event, Origin, Server};
 use crate::compaction::Compaction;
 use crate::follow::{Excluded, Source};
 
-/// By how much threads that compact are nicer than those that serve.
+/// The niceness of compaction threads relative to serving threads.
 const NICENESS: i32 = 10;
 
 impl Server {
@@ -30,7 +30,7 @@ impl Server {
             action => self.act(action).await,
         };
         self.deliver();
-        // The caller may have gone.
+        // The caller may have given up.
         let _ = answer.send(result);
     }
 
@@ -136,7 +136,7 @@ impl Server {
         }
     }
 
-    /// Has databases compacted; gives the numbers of the compactions.
+    /// Starts compactions of databases; returns their numbers.
     fn compact(&mut self, name: Option<&str>) -> Result<BTreeMap<u64, String>, String> {
         let now = self.now();
         let names: Vec<String> = match name {
@@ -153,8 +153,8 @@ impl Server {
         Ok(asked)
     }
 
-    /// Has the compactions run that were begun, and answers those who waited for what has ended.
-    pub(super) fn attend_compactions(&mut self) {
+    /// Runs the compactions that were begun, and answers the commands whose compactions have ended.
+    pub(super) fn run_compactions(&mut self) {
         // If one cannot be run, the next one of that database begins at once.
         loop {
             let begun = self.core.begun_compactions();
@@ -179,7 +179,7 @@ impl Server {
         for waiting in self.asked_compactions.extract_if(.., |waiting| waiting.asked.is_empty()) {
             let failures = waiting.failures;
             let answer = if failures.is_empty() { Ok(String::new()) } else { Err(failures) };
-            // The caller may have gone.
+            // The caller may have given up.
             let _ = waiting.answer.send(answer);
         }
     }
@@ -198,7 +198,7 @@ pub(super) struct AskedCompactions {
 fn run_beside(compaction: Compaction, events: mpsc::Sender<Event>) -> std::io::Result<()> {
     let thread = std::thread::Builder::new().name("ovsdb-compact".to_owned());
     thread.spawn(move || {
-        // The owner of the service comes first. If that is refused, it does no harm.
+        // Serving threads have priority. A failure here does no harm.
         let _ = rustix::process::nice(NICENESS);
         let panicked = compaction.failure("it panicked");
         let run = std::panic::AssertUnwindSafe(|| compaction.run());

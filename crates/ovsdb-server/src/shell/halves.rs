@@ -1,5 +1,5 @@
-//! The two directions of a connection, for two tasks, of which one can ask whether the other end has gone without
-//! reading what it has sent before.
+//! The two directions of a connection, for two tasks. One can detect that the other end has gone without reading data
+//! sent before.
 
 use std::future::pending;
 use std::io;
@@ -13,11 +13,11 @@ use super::listeners::Stream;
 
 type SharedStream = Arc<Mutex<Stream>>;
 
-/// What comes in.
+/// The reading half.
 #[derive(Debug, Clone)]
 pub(super) struct ReadHalf(SharedStream);
 
-/// What goes out.
+/// The writing half.
 #[derive(Debug)]
 pub(super) struct WriteHalf(SharedStream);
 
@@ -28,18 +28,18 @@ pub(super) fn split(stream: Stream) -> (ReadHalf, WriteHalf) {
 }
 
 fn lock(shared: &SharedStream) -> MutexGuard<'_, Stream> {
-    // If a poll panicked, the stream is the one to say what it can still do.
+    // If a poll panicked, the stream itself reports whether it is still usable.
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl ReadHalf {
-    /// Has packets be of this class from now on.
+    /// Sets the DSCP of outgoing packets.
     pub(super) fn set_dscp(&self, dscp: u8) -> io::Result<()> {
         stream::set_dscp(lock(&self.0).socket(), dscp)
     }
 
-    /// Waits until the other end has closed its direction, or the connection is broken. What has come before stays to be
-    /// read.
+    /// Waits until the other end has closed its direction, or the connection is broken. Data received before can
+    /// still be read.
     pub(super) fn hung_up(&self) -> impl Future<Output = ()> + use<> {
         let watched = stream::watch(&**lock(&self.0));
         async move {

@@ -1,15 +1,16 @@
-//! What other parts of a program may ask a running server to do: the substance of the `ovsdb-server/*` control commands.
+//! Requests of other parts of a program to a running server: the implementation of the `ovsdb-server/*` control
+//! commands.
 
 use tokio::sync::{mpsc, oneshot};
 
-/// A request to the server, and where the answer goes.
+/// A request to the server, and the channel for the answer.
 #[derive(Debug)]
 pub(super) struct Command {
     pub(super) action: Action,
     pub(super) answer: oneshot::Sender<Result<String, String>>,
 }
 
-/// What to do.
+/// The requested action.
 #[derive(Debug)]
 pub(super) enum Action {
     Compact(Option<String>),
@@ -37,7 +38,7 @@ pub(super) enum Action {
 }
 
 impl Action {
-    /// Whether it changes what a configuration file says.
+    /// Returns true if it changes settings of a configuration file.
     pub(super) fn changes_configuration(&self) -> bool {
         matches!(
             self,
@@ -76,17 +77,17 @@ impl Handle {
         self.call(Action::Compact(database)).await
     }
 
-    /// Uses another address, as if it had been given at the start.
+    /// Adds an address, as if it had been given at the start.
     pub async fn add_remote(&self, remote: String) -> Answer {
         self.call(Action::AddRemote(remote)).await
     }
 
-    /// Stops using an address that was given at the start or added.
+    /// Removes an address that was given at the start or added.
     pub async fn remove_remote(&self, remote: String) -> Answer {
         self.call(Action::RemoveRemote(remote)).await
     }
 
-    /// The addresses that were given or added, one a line, sorted.
+    /// Returns the addresses that were given or added, one a line, sorted.
     pub async fn list_remotes(&self) -> Answer {
         self.call(Action::ListRemotes).await
     }
@@ -106,17 +107,17 @@ impl Handle {
         self.call(Action::RemoveDatabase(name)).await
     }
 
-    /// Closes all connections, so that clients connect anew.
+    /// Closes all connections, so that clients reconnect.
     pub async fn reconnect(&self) -> Answer {
         self.call(Action::Reconnect).await
     }
 
-    /// Counts of what takes memory, as `memory/show` prints them.
+    /// Returns counts of memory usage, as `memory/show` prints them.
     pub async fn memory_report(&self) -> Answer {
         self.call(Action::MemoryReport).await
     }
 
-    /// Whether a database can still be written, as `ovsdb-server/get-db-storage-status` prints it.
+    /// Returns whether a database can still be written, as `ovsdb-server/get-db-storage-status` prints it.
     pub async fn storage_status(&self, name: String) -> Answer {
         self.call(Action::StorageStatus(name)).await
     }

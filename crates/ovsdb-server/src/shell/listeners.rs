@@ -24,7 +24,7 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// Shortest pause between attempts to connect, in milliseconds.
 const MIN_BACKOFF_MS: u64 = 1000;
 
-/// Clients of one address that may be at their TLS handshakes. One more ends the handshake that takes longest.
+/// Maximum number of clients of one address in a TLS handshake. One more ends the longest handshake.
 const HANDSHAKES_MAX: usize = 64;
 
 /// A connection's bytes.
@@ -34,7 +34,7 @@ pub(super) type Stream = Box<dyn stream::Stream>;
 #[derive(Debug)]
 pub(super) struct Incoming {
     pub(super) stream: Stream,
-    /// The address by which it came.
+    /// The address of the connection.
     pub(super) remote: String,
     /// The peer's name, without a number if it has none of its own.
     pub(super) peer: String,
@@ -49,16 +49,16 @@ pub(super) struct Endpoint {
     /// The port that a TCP listener got.
     pub(super) bound_port: Option<u16>,
     pub(super) is_passive: bool,
-    /// The class of packets of connections that are made from now on.
+    /// The DSCP of new connections.
     dscp: Arc<AtomicU8>,
-    /// What listens, if it is of IP.
+    /// The listening socket, if it is an IP socket.
     socket: Option<OwnedFd>,
     task: Option<AbortHandle>,
     started: Instant,
 }
 
 impl Endpoint {
-    /// Starts to use an address. If listening fails, the endpoint is idle and the error is given too.
+    /// Starts to use an address. If listening fails, the endpoint is idle and the error is returned as well.
     pub(super) fn start(
         text: &str,
         options: RemoteOptions,
@@ -97,7 +97,7 @@ impl Endpoint {
         }
     }
 
-    /// Takes other options; connections that are there stay as they are.
+    /// Sets other options; open connections keep theirs.
     pub(super) fn set_options(&mut self, options: RemoteOptions) {
         self.options = options;
         let dscp = self.options.dscp;
@@ -188,7 +188,7 @@ async fn connect(
                 if events.send(Event::Connected(incoming)).await.is_err() {
                     return;
                 }
-                // It ends with an error, since the other half is dropped; that is the signal.
+                // The receiver returns an error when the other half is dropped: that is the signal.
                 let _ = end.await;
             }
             Err(error) => info!(target: "reconnect", "{name}: connection attempt failed ({error})"),

@@ -1,7 +1,7 @@
-//! The asynchronous shell around [`crate::Core`]: sockets, clocks and tasks, and nothing that decides anything.
+//! The asynchronous shell around [`crate::Core`]: sockets, clocks and tasks, without decisions.
 //!
-//! One task owns the core and takes events from a bounded queue; each connection has a task that reads and one that
-//! writes. Events that are ready together are handled together, made durable with one sync, and only then answered.
+//! One task owns the core and takes events from a bounded queue; each connection has a reading and a writing task.
+//! Events that are ready together are handled together, made durable with one sync, and only then answered.
 
 mod config;
 mod connection;

@@ -1,4 +1,4 @@
-//! Where keys, certificates and what else TLS needs come from: files and texts by name, or columns of databases that hold
+//! The sources of keys, certificates and other TLS settings: files and texts by name, or columns of databases with
 //! these (ovsdb-server(1), "Public Key Infrastructure Options").
 
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use ovsdb::Atom;
 use super::remotes;
 use crate::core::Core;
 
-/// Options that name the CA's certificate in two ways, of which the last one given counts.
+/// Options that set the CA's certificate in two ways; the last one given applies.
 const CA_OPTIONS: [&str; 2] = ["ca-cert", "bootstrap-ca-cert"];
 
 /// The values of options about TLS, as a user gave them.
@@ -18,10 +18,10 @@ pub struct Pki {
     values: BTreeMap<String, String>,
 }
 
-/// What the options stand for, right now.
+/// The current values of the options.
 #[derive(Debug, Default)]
 pub(super) struct Resolved {
-    /// The configuration; `None` if a column holds what cannot be used.
+    /// The configuration; `None` if a column has an unusable value.
     pub(super) config: Option<tls::Config>,
     /// About columns.
     pub(super) complaints: Vec<String>,
@@ -36,18 +36,18 @@ impl Pki {
         Self { values: values.into() }
     }
 
-    /// Takes the value of an option by its long name; `false` if the option is none of TLS. A value like
-    /// `db:DATABASE,TABLE,COLUMN` stands for the first string in that column that is not empty, as it is at any time.
-    /// Names of files are made absolute, but for those in columns.
+    /// Sets an option by its long name; `false` if it is no TLS option. A value like `db:DATABASE,TABLE,COLUMN`
+    /// stands for the first non-empty string in that column, at any time. File names become absolute, except those in
+    /// columns.
     ///
     /// # Errors
     ///
-    /// The value is a list of versions or ciphers of which none is supported.
+    /// The value is a list of versions or ciphers without a supported one.
     pub fn accept(&mut self, option: &str, value: &str) -> Result<bool, String> {
         let is_column = value.starts_with("db:");
         match tls::Config::default().accept(option, value) {
             Ok(false) => return Ok(false),
-            // What a column holds is seen later.
+            // The contents of a column are checked later.
             Err(error) if !is_column => return Err(error.to_string()),
             _ => {}
         }
@@ -69,13 +69,13 @@ impl Pki {
         self.columns().next().is_some()
     }
 
-    /// Checks that all columns are there.
+    /// Checks that all columns exist.
     pub(super) fn check(&self, core: &Core) -> Result<(), String> {
         self.columns().try_for_each(|column| first_string(core, column).map(|_| ()))
     }
 
-    /// Looks up what is in columns. What is in one that is not there, because its database is not any more, is not
-    /// configured.
+    /// Looks up the values in columns. An option whose column does not exist, because its database was removed, is
+    /// not configured.
     pub(super) fn resolve(&self, core: &Core) -> Resolved {
         let mut config = Some(tls::Config::default());
         let mut complaints = Vec::new();
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn values_come_from_files_and_columns() {
+    fn values_are_read_from_files_and_columns() {
         let core = core(&json!({ "key": "/key", "more": ["set", ["", "/b", "/c"]] }));
         let pki = pki(&[("private-key", "db:T,SSL,key"), ("certificate", "cert"), ("ca-cert", "db:T,SSL,more")]);
         assert!(pki.has_columns());
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_way_to_name_the_ca_counts() {
+    fn the_last_ca_option_applies() {
         let core = core(&json!({ "more": "/b" }));
         let ca = |values: &[(&str, &str)]| pki(values).resolve(&core).config.expect("it can be used").ca_cert;
         let (file, column) = (("ca-cert", "/a"), ("bootstrap-ca-cert", "db:T,SSL,more"));
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn invalid_updates_are_reported() {
         let core = core(&json!({ "key": "RC4" }));
         let complaint = |column: &str| pki(&[("private-key", column)]).check(&core).expect_err(column);
         assert_eq!(complaint("db:T,SSL"), "\"db:T,SSL\": invalid syntax");
@@ -174,7 +174,7 @@ mod tests {
         };
         assert_eq!(complaint("db:T,SSL,n"), strings("n"));
         assert_eq!(complaint("db:T,SSL,all"), strings("all"));
-        // A database that is gone takes its part of the configuration with it.
+        // A removed database removes its part of the configuration.
         let resolved = pki(&[("private-key", "db:X,SSL,key"), ("certificate", "/c")]).resolve(&core);
         assert_eq!(resolved.complaints, ["\"db:X,SSL,key\": no database named X"]);
         assert!(resolved.config.is_some_and(|config| config.private_key.is_none() && config.certificate.is_some()));

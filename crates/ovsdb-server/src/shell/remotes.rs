@@ -1,5 +1,4 @@
-//! Which addresses the server uses: those given by name, and those that columns of databases hold
-//! (`db:DATABASE,TABLE,COLUMN`).
+//! The addresses of the server: those given by name, and those in columns of databases (`db:DATABASE,TABLE,COLUMN`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,9 +10,9 @@ use crate::core::Core;
 use crate::database::{Database, RowId};
 use crate::row::Row;
 
-/// How long a TCP peer may be silent before it is probed, unless a row says otherwise, in milliseconds.
+/// Default time of silence after which a TCP peer is probed, in milliseconds.
 pub(super) const INACTIVITY_PROBE_MS: u64 = 5000;
-/// Longest pause between attempts to connect, unless a row says otherwise, in milliseconds.
+/// Default maximum pause between attempts to connect, in milliseconds.
 const MAX_BACKOFF_MS: u64 = 8000;
 
 /// The greatest class of packets.
@@ -32,12 +31,12 @@ pub(super) struct RemoteOptions {
     pub(super) role: String,
     /// The class of packets (RFC 2474), 0 to 63.
     pub(super) dscp: u8,
-    /// The row that asked for the address, where its state is reported.
+    /// The row with the address, where its state is reported.
     pub(super) row: Option<(String, RowId)>,
 }
 
 impl RemoteOptions {
-    /// Whether clients that came by such an address may do the same as those that come by one with `other` options.
+    /// Returns true if clients of this address have the same permissions as those of one with `other` options.
     pub(super) fn allows_as(&self, other: &Self) -> bool {
         (self.read_only, &self.role) == (other.read_only, &other.role)
     }
@@ -55,7 +54,7 @@ impl RemoteOptions {
     }
 }
 
-/// What a column may hold to be used.
+/// The kinds of columns that can be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Holds {
     /// Strings.
@@ -64,7 +63,7 @@ pub(super) enum Holds {
     Addresses,
 }
 
-/// A column whose values are used.
+/// A column with addresses or rows of addresses.
 pub(super) struct Source<'a> {
     database: &'a Database,
     name: &'a str,
@@ -96,17 +95,17 @@ pub(super) fn source<'a>(core: &'a Core, text: &'a str, holds: Holds) -> Result<
     Ok(Source { database, name, table, schema, column })
 }
 
-/// Checks an address as a user gives it.
+/// Checks an address in the user's syntax.
 pub(super) fn check(core: &Core, text: &str) -> Result<(), String> {
     if let Some(rest) = text.strip_prefix("db:") {
-        // Whether a relay has the column shows when its source has told the schema.
+        // Whether a relay has the column is only known when its source has sent the schema.
         let is_awaited = rest.split(',').next().is_some_and(|name| core.is_awaited(name));
         return if is_awaited { Ok(()) } else { source(core, text, Holds::Addresses).map(|_| ()) };
     }
     Remote::parse(text).map(|_| ()).map_err(|error| error.to_string())
 }
 
-/// All addresses that `configured` stands for, and complaints about those that cannot be used.
+/// Returns all addresses that `configured` stands for, and errors about unusable ones.
 pub(super) fn resolve(core: &Core, configured: &BTreeSet<String>) -> (BTreeMap<String, RemoteOptions>, Vec<String>) {
     let mut found = BTreeMap::new();
     let mut complaints = Vec::new();
@@ -131,7 +130,7 @@ pub(super) fn resolve(core: &Core, configured: &BTreeSet<String>) -> (BTreeMap<S
 }
 
 impl Source<'_> {
-    /// What the column holds in each row.
+    /// The value of the column in each row.
     pub(super) fn values(&self) -> impl Iterator<Item = &Datum> {
         self.database.rows(self.table).filter_map(|row| row.column(self.column))
     }
@@ -197,7 +196,7 @@ fn column<'a>(table: &TableSchema, row: &'a Row, name: &str) -> Option<&'a Datum
     row.column(table.column_index(name)?)
 }
 
-/// Writes the state of an address into the row that asked for it: `is_connected` and `status`, if it has them.
+/// Writes the state of an address into its row: `is_connected` and `status`, if the row has them.
 pub(super) fn report(core: &mut Core, (database, (table, uuid)): &(String, RowId), state: &Report, now: crate::Now) {
     let outcome = core.update(database, now, |transaction| {
         let Some(schema) = transaction.database().table_schema(*table) else { return Ok(()) };

@@ -32,9 +32,9 @@ use crate::log::Record;
 use crate::session::{Access, Output, SessionId, Text};
 use crate::storage::{Nowhere, Storage};
 
-/// How many events wait for the core before those who bring them must wait.
+/// Capacity of the event queue of the core.
 const EVENTS_MAX: usize = 256;
-/// How many events are handled together before their results are made durable and sent.
+/// Number of events that are handled together before their results are synced and sent.
 const BATCH_MAX: usize = 128;
 /// How often the server looks after itself (compaction) when nothing happens.
 const HOUSEKEEPING_MS: u64 = 60_000;
@@ -78,7 +78,7 @@ pub(super) enum Origin {
     Relay(String, Source),
 }
 
-/// Collects what a server is to serve, and where.
+/// Collects the databases and addresses of a server.
 pub struct Builder {
     origins: Vec<Origin>,
     remotes: Vec<String>,
@@ -113,30 +113,30 @@ impl Builder {
     }
 
     /// Serves a database file, which is created with `schema` if it does not exist, and converted to it if its own
-    /// schema has a lower version; the file as it was is kept as `FILE.backup<version>-<checksum>`.
+    /// schema has a lower version; the old file is kept as `FILE.backup<version>-<checksum>`.
     #[must_use]
     pub fn database_file_upgraded(mut self, path: impl Into<PathBuf>, schema: DatabaseSchema) -> Self {
         self.origins.push(Origin::FileUpgraded(path.into(), Box::new(schema)));
         self
     }
 
-    /// Serves an empty database that is kept in memory only.
+    /// Serves an empty database in memory.
     #[must_use]
     pub fn database_in_memory(mut self, schema: DatabaseSchema) -> Self {
         self.origins.push(Origin::Memory(Box::new(schema)));
         self
     }
 
-    /// Serves a database that is copied from `source` and kept in memory, and whose clients' changes go there
-    /// (ovsdb(7), "Relay Service Model").
+    /// Serves a database that is copied from `source` into memory, and forwards its clients' changes there (ovsdb(7),
+    /// "Relay Service Model").
     #[must_use]
     pub fn database_relay(mut self, name: impl Into<String>, source: Source) -> Self {
         self.origins.push(Origin::Relay(name.into(), source));
         self
     }
 
-    /// Names the server from which [`Builder::backup`] and [`Handle::connect_active`] copy all databases but those in
-    /// memory.
+    /// Sets the server from which [`Builder::backup`] and [`Handle::connect_active`] copy all databases except those
+    /// in memory.
     #[must_use]
     pub fn active_server(mut self, source: Source) -> Self {
         self.active_server = Some(source);
@@ -157,7 +157,7 @@ impl Builder {
         self
     }
 
-    /// Serves what a configuration file says (`--config-file`), which may be read again later.
+    /// Serves the contents of a configuration file (`--config-file`), which can be reloaded.
     #[must_use]
     pub fn config_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.config_file = Some(path.into());
@@ -255,18 +255,18 @@ impl Builder {
 #[derive(Debug)]
 pub struct Server {
     pub(super) core: Core,
-    /// Addresses as given.
+    /// The configured addresses.
     pub(super) configured: BTreeSet<String>,
     pki: Pki,
     tls: Arc<Tls>,
     /// Addresses in use.
     endpoints: BTreeMap<String, Endpoint>,
     peers: BTreeMap<SessionId, Peer>,
-    /// What all clients together may have under way.
+    /// The limits of all clients together.
     pub(super) pool: Arc<Pool>,
     /// The tasks that connect to other servers, for databases that are copied from there.
     sources: Sources,
-    /// What tells the tasks that made connections that these have ended.
+    /// Notifies the tasks that made connections of their end.
     active: BTreeMap<SessionId, oneshot::Sender<()>>,
     /// Clients with queued output.
     unflushed: Vec<SessionId>,
@@ -274,12 +274,11 @@ pub struct Server {
     pub(super) reports: BTreeMap<String, Report>,
     /// Complaints about addresses that were logged already.
     complaints: BTreeSet<String>,
-    /// The file that says which addresses and databases there are, if one does, and the folder to which names in it are
-    /// relative.
+    /// The file that configures addresses and databases, if any, and the directory to which names in it are relative.
     pub(super) config_file: Option<(PathBuf, PathBuf)>,
-    /// What it says about addresses.
+    /// Its options of addresses.
     pub(super) given_options: BTreeMap<String, GivenOptions>,
-    /// What it says about databases, by the names that it gives them, with their own.
+    /// Its databases, by the names in the file, with their own names.
     pub(super) given_databases: BTreeMap<String, (String, DatabaseConfig)>,
     recoveries: Vec<String>,
     pub(super) asked_compactions: Vec<AskedCompactions>,
@@ -314,12 +313,12 @@ impl Server {
         Handle { commands: self.commands.clone() }
     }
 
-    /// What recovery did to damaged files that were opened.
+    /// Descriptions of the recovery of damaged files.
     pub fn recoveries(&self) -> &[String] {
         &self.recoveries
     }
 
-    /// The databases and sessions, to look at before the server runs.
+    /// The databases and sessions, for inspection before the server runs.
     pub fn core(&self) -> &Core {
         &self.core
     }
@@ -373,8 +372,8 @@ impl Server {
         wanted.is_some() && files.map(|file| resolve(Path::new(file))).any(|file| file == wanted)
     }
 
-    /// Starts to use all addresses, and gives those that failed with the reason. [`Server::run`] does this itself; who
-    /// wants to know of failures before it says that it is ready calls this first, in the same runtime.
+    /// Starts to use all addresses, and returns the errors. [`Server::run`] does this itself; a caller that needs the
+    /// errors before it reports readiness calls this first, in the same runtime.
     pub async fn listen(&mut self) -> Vec<String> {
         self.update_endpoints().await
     }
@@ -443,7 +442,7 @@ impl Server {
 
     fn connected(&mut self, incoming: Incoming) {
         let Incoming { stream, remote, peer, ended } = incoming;
-        // The address may have been given up while the connection was on its way here.
+        // The address may have been removed while the event was queued.
         let Some(endpoint) = self.endpoints.get(&remote) else { return };
         let RemoteOptions { read_only, role, .. } = endpoint.options.clone();
         let id = self.core.connect(Access { read_only, role, client: stream.peer_name().map(str::to_owned) });
@@ -460,18 +459,18 @@ impl Server {
 
     fn reached(&mut self, reached: Reached) {
         let Reached { link, stream, remote, ended } = reached;
-        // The source may have been given up while the connection was on its way here.
+        // The source may have been removed while the event was queued.
         let Some(probe_ms) = self.sources.probe_ms(link) else { return };
         let Some(id) = self.core.source_connected(link) else { return };
         self.peers.insert(id, Peer::start_source(stream, id, remote, probe_ms, self.events.clone()));
         self.active.insert(id, ended);
     }
 
-    /// Makes durable what the core has done and sends what it has to say.
+    /// Syncs the changes of the core and sends its messages.
     pub(super) fn deliver(&mut self) {
         let now = self.now();
         let outputs = self.core.flush(now);
-        self.attend_compactions();
+        self.run_compactions();
         for output in outputs {
             match output {
                 Output::Send(id, message) => self.send(id, Text::of(&message)),
@@ -518,17 +517,17 @@ impl Server {
         databases.map(Database::last_transaction).collect()
     }
 
-    /// Takes keys and certificates from where they are now; gives complaints.
+    /// Loads keys and certificates again; returns errors.
     fn update_tls(&mut self) -> Vec<String> {
         let resolved = self.pki.resolve(&self.core);
-        // With other ones, what could not listen may be able to.
+        // With other certificates, addresses that failed may work.
         if resolved.config.is_some_and(|config| self.tls.configure(config)) {
             self.endpoints.retain(|_, endpoint| endpoint.is_running());
         }
         resolved.complaints
     }
 
-    /// Brings the addresses in use in line with those configured; gives the failures.
+    /// Applies the configured addresses; returns errors.
     pub(super) async fn update_endpoints(&mut self) -> Vec<String> {
         self.seen = Some(self.versions());
         let (wanted, mut complaints) = remotes::resolve(&self.core, &self.configured);
@@ -573,7 +572,7 @@ impl Server {
         failures
     }
 
-    /// Closes the connections that came by an address.
+    /// Closes the connections of an address.
     fn close_all_of(&mut self, name: &str, reason: &str) {
         let peers = self.peers.iter().filter(|(_, peer)| peer.remote == name);
         let ids: Vec<SessionId> = peers.map(|(&id, _)| id).collect();
@@ -583,7 +582,7 @@ impl Server {
         }
     }
 
-    /// Writes the state of addresses that came from rows into those rows, where it has changed.
+    /// Writes the state of addresses that came from rows into those rows, if it has changed.
     fn report_endpoints(&mut self) {
         let now = self.now();
         for (name, endpoint) in &self.endpoints {

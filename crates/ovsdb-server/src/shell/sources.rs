@@ -1,5 +1,5 @@
-//! Tasks that connect to the sources of databases that are copied from other servers: one for each, which tries its
-//! addresses in turn, and connects again when the connection ends.
+//! Tasks that connect to the sources of copied databases: one for each, which tries its addresses in turn, and
+//! reconnects when the connection ends.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -50,7 +50,7 @@ impl Drop for Task {
 }
 
 impl Sources {
-    /// Starts tasks for the links that are new, and ends those of links that are gone.
+    /// Starts tasks for new links, and ends those of removed links.
     pub(super) fn update(&mut self, core: &Core, tls: &Arc<Tls>, events: &mpsc::Sender<Event>) {
         let wanted: BTreeMap<LinkId, &Source> = core.sources().collect();
         self.tasks.retain(|link, _| wanted.contains_key(link));
@@ -74,7 +74,7 @@ impl Sources {
     }
 }
 
-/// Keeps a connection to one of the source's addresses. Each is tried once before a pause is made; pauses get longer
+/// Keeps a connection to one of the source's addresses. Each address is tried once before a pause; pauses get longer
 /// until a connection has lasted as long as the last pause.
 async fn connect(link: LinkId, source: Source, tls: Arc<Tls>, events: mpsc::Sender<Event>) {
     let mut backoff_ms = MIN_BACKOFF_MS;
@@ -93,7 +93,7 @@ async fn connect(link: LinkId, source: Source, tls: Arc<Tls>, events: mpsc::Send
                 if events.send(Event::Reached(reached)).await.is_err() {
                     return;
                 }
-                // It ends with an error, since the other half is dropped; that is the signal.
+                // The receiver returns an error when the other half is dropped: that is the signal.
                 let _ = end.await;
                 if since.elapsed() >= Duration::from_millis(backoff_ms) {
                     (backoff_ms, tried) = (MIN_BACKOFF_MS, 0);

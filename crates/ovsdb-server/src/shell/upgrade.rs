@@ -13,7 +13,7 @@ use crate::journal::Style;
 use crate::snapshot::Snapshot;
 use crate::storage::Storage;
 
-/// Converts a file to `schema` if its own has a lower version; gives its contents then.
+/// Converts a file to `schema` if its own schema has a lower version; returns its contents then.
 pub(super) fn upgrade(
     storage: &mut FileStorage,
     database: Database,

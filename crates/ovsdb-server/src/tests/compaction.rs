@@ -1,4 +1,4 @@
-//! Compaction beside a database in service: when it begins, what may come in between, and how it fails.
+//! Compaction of a database in service: its start, interruptions, and failures.
 
 use std::path::{Path, PathBuf};
 
@@ -31,7 +31,7 @@ fn begun(bench: &mut Bench) -> Option<Compaction> {
     begun.pop()
 }
 
-/// The comments of a log's transactions, and what it describes.
+/// The comments of a log's transactions, and its contents.
 fn comments_and_contents(bytes: &[u8]) -> (Vec<Option<String>>, Value) {
     let parsed = log::parse(bytes);
     assert_eq!(parsed.error, None);
@@ -72,7 +72,7 @@ impl Served {
 }
 
 #[test]
-fn the_next_one_waits_and_all_who_asked_for_it_share_it() {
+fn the_next_compaction_waits_and_is_shared() {
     let mut memory = Memory::new();
     memory.append(&Record::from(&schema().to_json())).unwrap();
     let mut bench = Bench::with_storage(Box::new(memory.clone()));
@@ -90,7 +90,7 @@ fn the_next_one_waits_and_all_who_asked_for_it_share_it() {
     bench.core.compacted(first, now);
     assert_eq!(bench.core.ended_compactions(), [(1, Ok(()))]);
     let compacted = Some("compacting database online".to_owned());
-    // What came in between is there, and is history still.
+    // Concurrent transactions are kept, and are still history.
     assert_eq!(comments_and_contents(&memory.bytes()), (vec![compacted.clone(), None], bench.contents()));
     let second = begun(&mut bench).unwrap();
     bench.core.compacted(second.run(), now);
@@ -100,7 +100,7 @@ fn the_next_one_waits_and_all_who_asked_for_it_share_it() {
 }
 
 #[test]
-fn what_is_kept_in_memory_is_as_good_as_compacted() {
+fn databases_in_memory_need_no_compaction() {
     let mut bench = Bench::new();
     let now = bench.now;
     assert_eq!(bench.core.compact("T", now), Ok(1));
@@ -109,7 +109,7 @@ fn what_is_kept_in_memory_is_as_good_as_compacted() {
 }
 
 #[test]
-fn a_database_that_is_removed_takes_its_compaction_with_it() {
+fn removing_a_database_cancels_its_compaction() {
     for has_run in [false, true] {
         let mut served = serve();
         let bench = &mut served.bench;
@@ -127,7 +127,7 @@ fn a_database_that_is_removed_takes_its_compaction_with_it() {
         assert_eq!(bench.core.ended_compactions(), [(1, gone()), (2, gone())]);
         // At once, since others may have a snapshot of their own from now on.
         assert_eq!(served.names(), [".t.db.~lock~", "t.db"]);
-        // It comes back before the compaction has ended, and has one of its own.
+        // The database returns before the compaction has ended, and has one of its own.
         let opened = FileStorage::open(&served.path, 0).unwrap();
         let bench = &mut served.bench;
         bench.core.host(opened.database.unwrap(), Box::new(opened.storage), None, now).unwrap();
@@ -176,7 +176,7 @@ fn a_conversion_ends_a_compaction() {
     }
 }
 
-/// Compacts, which is to fail for this reason, and then again, which is not.
+/// Compacts with an expected failure for this reason, and then again without one.
 fn fails(served: &mut Served, reason: &str, mend: impl FnOnce(&Path)) {
     let (now, session) = (served.bench.now, served.session);
     let id = served.bench.core.compact("T", now).unwrap();
@@ -198,7 +198,7 @@ fn fails(served: &mut Served, reason: &str, mend: impl FnOnce(&Path)) {
 }
 
 #[test]
-fn what_stands_in_the_way_fails_it_and_no_more() {
+fn an_obstructing_directory_fails_the_compaction_only() {
     let mut served = serve();
     let temporary = served.path.with_extension("db.tmp");
     std::fs::create_dir(&temporary).unwrap();
@@ -214,13 +214,13 @@ fn what_stands_in_the_way_fails_it_and_no_more() {
 }
 
 #[test]
-fn a_file_that_cannot_be_renamed_over_fails_it_and_no_more() {
+fn a_failed_rename_fails_the_compaction_only() {
     let mut served = serve();
     let kept = served.path.with_extension("kept");
     let now = served.bench.now;
     served.bench.core.compact("T", now).unwrap();
     let compacted = begun(&mut served.bench).unwrap().run();
-    // The log is still open, but where its name was there is a folder.
+    // The log is still open, but a directory has its name.
     std::fs::rename(&served.path, &kept).unwrap();
     std::fs::create_dir(&served.path).unwrap();
     served.bench.core.compacted(compacted, now);
@@ -233,7 +233,7 @@ fn a_file_that_cannot_be_renamed_over_fails_it_and_no_more() {
 }
 
 #[test]
-fn a_thread_that_did_not_run_it_fails_it() {
+fn a_compaction_that_was_not_run_fails() {
     let mut served = serve();
     let now = served.bench.now;
     served.bench.core.compact("T", now).unwrap();
@@ -250,7 +250,7 @@ fn a_thread_that_did_not_run_it_fails_it() {
 }
 
 #[test]
-fn if_the_rename_may_not_be_durable_nothing_more_is_promised() {
+fn after_a_failed_directory_sync_nothing_is_acknowledged() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("t.db");
     let mut storage = FileStorage::create(&path, &[Record::from(&schema().to_json())]).unwrap();
@@ -268,7 +268,7 @@ fn if_the_rename_may_not_be_durable_nothing_more_is_promised() {
     assert_eq!(log::parse(&std::fs::read(&path).unwrap()).records.len(), 2);
 }
 
-/// A file whose folder cannot be made durable.
+/// A file whose directory cannot be synced.
 struct Nameless(FileStorage);
 
 impl Storage for Nameless {
@@ -332,7 +332,7 @@ fn contents_of_a_file_without_a_durable_name_are_not_announced() {
 }
 
 #[test]
-fn a_full_disk_fails_it_and_no_more() {
+fn a_full_disk_fails_the_compaction_only() {
     let mut memory = Memory::new();
     memory.append(&Record::from(&schema().to_json())).unwrap();
     let mut bench = Bench::with_storage(Box::new(memory.clone()));
@@ -358,7 +358,7 @@ fn a_full_disk_fails_it_and_no_more() {
 }
 
 #[test]
-fn a_log_that_has_grown_is_compacted_by_itself() {
+fn a_grown_log_is_compacted_automatically() {
     let mut memory = Memory::new();
     memory.append(&Record::from(&schema().to_json())).unwrap();
     let mut bench = Bench::with_storage(Box::new(memory.clone()));
@@ -383,7 +383,7 @@ fn a_log_that_has_grown_is_compacted_by_itself() {
     assert!(begun(&mut bench).is_none(), "too early");
     at(10, &mut bench);
     let compaction = begun(&mut bench).expect("now is the time");
-    // What comes while it runs counts for the next.
+    // Transactions during it count for the next.
     grow(&mut bench, 60);
     at(30, &mut bench);
     assert!(begun(&mut bench).is_none(), "one is under way");
@@ -406,7 +406,7 @@ fn a_log_that_has_grown_is_compacted_by_itself() {
     let now = bench.now;
     bench.core.compacted(compaction.run(), now);
     assert_eq!(comments_and_contents(&memory.bytes()).1, bench.contents());
-    // After a day, whatever the length is.
+    // After a day, whatever the length.
     for number in 0..100 {
         insert(&mut bench, session, &format!("y{number}"));
     }
@@ -454,7 +454,7 @@ fn pauses_between_failures_double_up_to_a_day_and_begin_anew_after_a_success() {
 }
 
 #[test]
-fn clients_that_come_back_still_get_only_the_difference() {
+fn reconnecting_clients_still_get_only_the_difference() {
     let mut served = serve();
     let (now, session) = (served.bench.now, served.session);
     let monitor = |served: &mut Served, id: &str, since: &str| {

@@ -1,7 +1,8 @@
-//! A server that crashes: random transactions, batched as the shell batches them, over a file, beside compactions that run in
-//! threads of their own; the process dropped at any point, also between any two steps by which a compaction ends; the file
-//! cut anywhere after what was made durable, with garbage behind it; opened again. What was acknowledged is there, of the
-//! rest a whole beginning, and every monitor's replica is what the naive twin holds.
+//! A server that crashes: random transactions, batched as the shell batches them, over a file, during compactions
+//! that run in threads of their own. The process is dropped at any point, also between any two steps of the end of a
+//! compaction; the file is truncated anywhere after its synced part, with garbage behind it, and opened again.
+//! Acknowledged transactions survive, the others up to some point in their order, and every monitor's replica equals
+//! the naive twin.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -21,35 +22,35 @@ use crate::log::Record;
 use crate::storage::{SnapshotWriter, Storage};
 use crate::{Compacted, Output, SessionId};
 
-/// What becomes of a transaction's place in the run.
+/// The event at a transaction's position in the run.
 #[derive(Debug, Clone)]
 enum Fate {
     /// Sent and flushed.
     Flush,
     /// Sent, and flushed together with a later one.
     Wait,
-    /// The log is written anew before it.
+    /// Before it, the log is compacted.
     Compact,
-    /// A thread begins to do so before it.
+    /// Before it, a thread begins a compaction.
     Begin,
-    /// What that thread wrote takes the place of the log, or is to, before it.
+    /// Before it, the thread's new log replaces the old one, or fails to.
     End(End),
-    /// The disk has no room for it.
+    /// The disk is full at it.
     NoRoom,
     /// The monitors' conditions change before it.
     Conditions(i64),
-    /// The process goes after it, and this share of what was not made durable stays, with these bytes behind.
+    /// The process crashes after it, and this share of the unsynced part stays, followed by these bytes.
     Crash(u16, Vec<u8>),
 }
 
-/// How a new log takes the place of the old one.
+/// How a new log replaces the old one.
 #[derive(Debug, Clone)]
 enum End {
     Whole,
     /// This step fails.
     Fails(Step),
-    /// The process goes before this step. Of the logs that may be found then, this one is; this share of what of it was not
-    /// made durable stays, with these bytes behind.
+    /// The process crashes before this step. This one of the possible logs is found; this share of its unsynced part
+    /// stays, followed by these bytes.
     Crashes(Step, prop::sample::Index, u16, Vec<u8>),
 }
 
@@ -80,22 +81,22 @@ fn fate() -> impl Strategy<Value = Fate> {
     ]
 }
 
-/// What the tests know of a file behind the server's back.
+/// The tests' record of a file, hidden from the server.
 #[derive(Debug, Default)]
 struct Seen {
     synced: u64,
     refuse: bool,
-    /// Before which step a new log does not go on to take the place of the old one.
+    /// The step before which the replacement stops.
     stop: Option<Step>,
     /// The logs that may be found after a crash there, and how much of each is durable.
     found: Vec<(Vec<u8>, usize)>,
 }
 
-/// A file that notes what is durable and can be out of room.
+/// A file that records its synced length and can be full.
 struct Watched(FileStorage, Arc<Mutex<Seen>>);
 
 impl Watched {
-    /// Takes the steps as the storage itself does, and sees what is on disk between them.
+    /// Takes the steps as the storage itself does, and records the file on disk between them.
     fn install_by_steps(&mut self, seen: &mut Seen) -> std::io::Result<()> {
         let path = self.0.path().to_owned();
         let mut installation: Installation = self.0.installation()?;
@@ -154,7 +155,7 @@ impl Storage for Watched {
     }
 }
 
-/// What a monitor wants to see of a row.
+/// A monitor's condition on a row.
 type Wants = fn(table: usize, row: &Row, least: i64) -> bool;
 
 /// A monitor and the replica that it feeds.
@@ -195,7 +196,7 @@ impl Watch {
         requests
     }
 
-    /// What the replica should hold.
+    /// The expected contents of the replica.
     fn expected(&self, twin: &Twin, least: i64) -> Rows {
         let mut rows = Rows::new();
         for ((table, uuid), row) in &twin.rows {
@@ -209,14 +210,14 @@ impl Watch {
     }
 }
 
-/// A server that is up, and what is known of it.
+/// A running server, and its expected state.
 struct World {
     path: PathBuf,
     seen: Arc<Mutex<Seen>>,
     bench: Bench,
-    /// The thread that writes the log anew.
+    /// The compaction thread.
     compaction: Option<JoinHandle<Compacted>>,
-    /// What a compaction left behind in the world before.
+    /// The file left by a compaction before the crash.
     left: Option<Vec<u8>>,
     sessions: [SessionId; 3],
     watches: [Watch; 4],
@@ -326,7 +327,7 @@ impl World {
         self.check();
     }
 
-    /// A thread begins to write the log anew, or is to when the one that does so has ended.
+    /// Begins a compaction in a thread, or after the running one.
     fn begin_compaction(&mut self) {
         self.bench.core.compact("T", self.bench.now).unwrap();
         self.run_begun();
@@ -339,7 +340,7 @@ impl World {
         }
     }
 
-    /// The new log takes the place of the old one, or is stopped on its way there; says whether it did.
+    /// Replaces the old log by the new one, or stops before a step; returns whether it was replaced.
     fn end_compaction(&mut self, stop: Option<Step>) -> bool {
         let Some(thread) = self.compaction.take() else { return false };
         let compacted = thread.join().unwrap();
@@ -378,7 +379,7 @@ impl World {
         assert!(found.is_none() || found == left, "a compaction that is not wanted any more leaves nothing");
         let cut = synced + (bytes.len() - synced) * usize::from(share) / usize::from(u16::MAX);
         std::fs::write(&path, [&bytes[..cut], tail].concat()).unwrap();
-        // What a compaction leaves behind that did not come to its end.
+        // The file of an incomplete compaction.
         std::fs::write(temporary, tail).unwrap();
         let (mut world, recovered) = World::open(path, least, time_s);
         world.left = Some(tail.to_vec());
@@ -397,7 +398,7 @@ impl World {
     }
 }
 
-/// What of a state is kept on disk.
+/// The persistent part of a state.
 fn kept(mut twin: Twin) -> Twin {
     for row in twin.rows.values_mut() {
         if let Some(gone) = row.get_mut("gone") {
@@ -430,7 +431,7 @@ tally::proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
     #[test]
-    fn nothing_acknowledged_is_lost_and_nothing_else_is_half_there(
+    fn acknowledged_transactions_survive_and_none_is_partial(
         transactions in transactions(),
         more in transactions(),
         fates in proptest::collection::vec(fate(), 24),

@@ -1,5 +1,5 @@
-//! Servers that copy from each other, joined by wires in memory that are cut at random: what a copy shows is always a
-//! state that the source had, in the order in which it had them, and once all is quiet it is the last one.
+//! Servers that copy from each other, joined by in-memory links that are cut at random: a copy always shows a state
+//! of the source, in the source's order, and the last one once all messages have arrived.
 
 mod net;
 
@@ -35,7 +35,7 @@ fn saw_only_states_of(net: &Net, copy: usize, source: usize) -> Result<(), TestC
     Ok(())
 }
 
-/// What happens between transactions: how many messages arrive, and whether connections are cut and made.
+/// Events between transactions: how many messages arrive, and whether connections are cut and made.
 #[derive(Debug, Clone)]
 struct Weather {
     messages: usize,
@@ -100,7 +100,7 @@ tally::proptest! {
     }
 }
 
-/// Values that may stand anywhere in a message.
+/// Values that may occur anywhere in a message.
 fn nonsense() -> impl Strategy<Value = Value> {
     let uuid = "00000000-0000-4000-8000-000000000001";
     prop_oneof![
@@ -178,7 +178,7 @@ fn a_relay_answers_as_its_source_does() {
     assert_eq!(net.answer(1, client, early).unwrap()["error"], "database not available");
     assert_eq!(net.described(1), json!(["relay", false, false, false]));
     net.settle();
-    // The client was cut off, as it does not understand that there is a schema now.
+    // The client was disconnected, as it does not understand that a schema exists now.
     let client = net.client(1);
     net.ask(1, client, "monitor", json!(["T", "m", {"root": [{"columns": ["name"]}]}]));
     let asked = net.transact(1, client, &[insert("a"), json!({"op": "comment", "comment": "why"})]);
@@ -198,7 +198,7 @@ fn a_relay_answers_as_its_source_does() {
 }
 
 #[test]
-fn who_has_a_role_may_only_read_at_a_relay() {
+fn clients_with_roles_may_only_read_at_a_relay() {
     let mut net = Net::relays(1);
     net.settle();
     let access = Access { role: "worker".to_owned(), client: Some("alice".to_owned()), ..Access::default() };
@@ -213,7 +213,7 @@ fn who_has_a_role_may_only_read_at_a_relay() {
 }
 
 #[test]
-fn a_wait_at_a_relay_is_the_sources_to_do() {
+fn a_relay_forwards_waits() {
     let mut net = Net::relays(1);
     net.settle();
     let (client, other) = (net.client(1), net.client(0));
@@ -225,7 +225,7 @@ fn a_wait_at_a_relay_is_the_sources_to_do() {
     net.transact(0, other, &[insert("x")]);
     net.run(100);
     assert_eq!(net.answer(1, client, asked), Some(json!([{}, {"count": 1}])));
-    // It can be canceled, and when the connection is lost nobody knows what became of it.
+    // It can be canceled, and when the connection is lost its result is unknown.
     let canceled = net.transact(1, client, &[wait.clone(), insert("y")]);
     net.nodes[1].core.message(client, Message::notification("cancel", vec![canceled.into()]), net.now);
     net.flush(1);
@@ -236,7 +236,7 @@ fn a_wait_at_a_relay_is_the_sources_to_do() {
     net.cut(1);
     assert_eq!(net.answer(1, client, lost), Some(json!("canceled")));
     assert_eq!(net.described(1), json!(["relay", false, false, true]));
-    // What comes while there is no source waits for one, and is done once.
+    // A request without a connected source waits for one, and is executed once.
     let early = net.transact(1, client, &[insert("z")]);
     assert_eq!(net.answer(1, client, early), None);
     net.settle();
@@ -246,7 +246,7 @@ fn a_wait_at_a_relay_is_the_sources_to_do() {
 }
 
 #[test]
-fn a_relay_that_comes_back_gets_only_the_difference() {
+fn a_reconnecting_relay_gets_only_the_difference() {
     let mut net = Net::relays(1);
     net.settle();
     let client = net.client(0);
@@ -302,9 +302,9 @@ fn a_relay_leaves_a_source_that_has_lost_its_own() {
     assert_eq!(net.described(3), json!(["relay", true, false, true]));
 }
 
-/// One client's requests that wait at the source do not keep it from doing what others ask for.
+/// Waiting requests of one client at the source do not delay requests of others.
 #[test]
-fn requests_that_wait_go_to_the_source_a_few_at_a_time() {
+fn waiting_requests_are_forwarded_a_few_at_a_time() {
     let mut net = Net::relays(1);
     net.settle();
     let (flooding, modest, other) = (net.client(1), net.client(1), net.client(1));
@@ -315,7 +315,7 @@ fn requests_that_wait_go_to_the_source_a_few_at_a_time() {
     net.run(10_000);
     assert_eq!(net.nodes[0].core.memory_report().get("triggers"), Some(&16));
     assert_eq!(net.nodes[1].core.memory_report().get("forwards"), Some(&100));
-    // Another one's wait gets there, and what need not wait is done.
+    // The wait of another client arrives, and requests that need not wait are executed.
     net.transact(1, modest, &[wait, commit]);
     net.transact(1, other, &[insert("go"), json!({"op": "delete", "table": "root", "where": []})]);
     net.run(10_000);
@@ -331,7 +331,7 @@ fn requests_that_wait_go_to_the_source_a_few_at_a_time() {
     net.run(10_000);
     assert!(asked.iter().all(|&id| net.answer(1, flooding, id).is_some()));
     assert_eq!(net.nodes[1].core.memory_report().get("forwards"), None);
-    // A client that disconnects takes its requests along.
+    // A client that disconnects takes its requests with it.
     let never = json!({"op": "wait", "table": "root", "where": [], "columns": ["name"], "until": "==", "rows": []});
     net.transact(1, flooding, &[never, insert("never")]);
     net.run(10_000);
@@ -342,9 +342,9 @@ fn requests_that_wait_go_to_the_source_a_few_at_a_time() {
     assert_eq!(net.nodes[0].core.memory_report().get("triggers"), None);
 }
 
-/// The source takes all that comes from a relay for one client's: what waits there leaves room for what does not.
+/// The source treats all requests of a relay as one client's: waiting ones leave capacity for others.
 #[test]
-fn long_requests_that_wait_do_not_fill_the_room_at_the_source() {
+fn long_waiting_requests_leave_capacity_at_the_source() {
     let mut net = Net::relays(1);
     net.settle();
     let (flooding, other) = (net.client(1), net.client(1));
@@ -365,7 +365,7 @@ fn long_requests_that_wait_do_not_fill_the_room_at_the_source() {
     }
     assert_eq!(net.nodes[0].core.memory_report().get("triggers"), Some(&2));
     assert_eq!(net.nodes[1].core.memory_report().get("forwards"), Some(&3));
-    // One that would never have room is refused.
+    // A request that exceeds the limit is refused.
     net.nodes[1].core.message(flooding, Message::notification("cancel", vec![json!(1003)]), net.now);
     ask(&mut net, 1004, 9);
     let refused = net.answer(1, flooding, 1004).expect("it is refused");
@@ -373,7 +373,7 @@ fn long_requests_that_wait_do_not_fill_the_room_at_the_source() {
     let done = net.transact(1, other, &[insert("go")]);
     net.run(10_000);
     assert!(net.answer(1, other, done).is_some_and(|answer| answer.is_array()));
-    // Where one goes, the next gets there.
+    // When one leaves, the next one arrives.
     ask(&mut net, 1005, 3);
     net.nodes[1].core.message(flooding, Message::notification("cancel", vec![json!(1001)]), net.now);
     net.flush(1);
@@ -382,9 +382,9 @@ fn long_requests_that_wait_do_not_fill_the_room_at_the_source() {
     assert_eq!(net.nodes[1].core.memory_report().get("forwards"), Some(&2));
 }
 
-/// What waits for a source that is away is no more than there is room for.
+/// Requests that wait for a disconnected source stay within the limit.
 #[test]
-fn requests_without_room_do_not_wait_for_the_source() {
+fn requests_beyond_the_limit_do_not_wait_for_the_source() {
     let mut net = Net::relays(1);
     net.settle();
     let client = net.client(1);
@@ -405,7 +405,7 @@ fn requests_without_room_do_not_wait_for_the_source() {
     ask(&mut net, &quota, 1002);
     assert_eq!(net.answer(1, client, 1001), None);
     assert_eq!(net.answer(1, client, 1002).expect("it is refused")["error"], "resources exhausted");
-    // Once it is back, so long a request gets there beside others.
+    // Once it is back, such a long request is sent beside others.
     net.settle();
     assert!(net.answer(1, client, 1001).is_some_and(|answer| answer.is_array()));
     ask(&mut net, &quota, 1003);
@@ -423,7 +423,7 @@ fn a_relay_takes_over_another_schema() {
     let mut changed = schema().to_json();
     changed["version"] = json!("2.0.0");
     changed["tables"]["root"]["columns"].as_object_mut().unwrap().remove("map");
-    // Even when a client of the last relay asks for it.
+    // Even when a client of the last relay requests it.
     let last = net.client(2);
     net.ask(2, last, "convert", json!(["T", changed]));
     net.settle();
@@ -434,7 +434,7 @@ fn a_relay_takes_over_another_schema() {
 }
 
 #[test]
-fn a_backup_may_only_be_read() {
+fn a_backup_is_read_only() {
     let mut net = Net::active_and_backup();
     net.settle();
     let client = net.client(1);
@@ -446,7 +446,7 @@ fn a_backup_may_only_be_read() {
     assert_eq!(net.answer(1, client, locked), Some(expected));
     let converted = net.ask(1, client, "convert", json!(["T", schema().to_json()]));
     assert_eq!(net.answer(1, client, converted).unwrap()["error"], "not allowed");
-    // After the switch-over its clients must connect anew, and may change it; the copy stays.
+    // After the switch-over its clients must reconnect, and may change it; the copy stays.
     let active = net.client(0);
     net.transact(0, active, &[insert("kept")]);
     net.run(100);
@@ -457,7 +457,7 @@ fn a_backup_may_only_be_read() {
     let client = net.client(1);
     net.transact(1, client, &[insert("own")]);
     assert_eq!(names(&net.state(1)), ["kept".to_owned(), "own".to_owned()].into());
-    // As a backup again it loses what the active server does not have.
+    // As a backup again it loses the contents that the active server lacks.
     net.nodes[1].core.connect_active().unwrap();
     net.flush(1);
     net.settle();
@@ -480,7 +480,7 @@ fn excluded_tables_are_kept() {
     assert_eq!(names(&net.state(1)), ["ours".to_owned()].into());
     let expected = "state: backup\nreplicating: tcp:0:1\ndatabase: T\nexclude: T:needy,T:root\n";
     assert_eq!(net.nodes[1].core.sync_status(), expected);
-    // References into a table that is not copied cannot be; that is said.
+    // A copied table must not refer to an excluded one; the status says so.
     net.nodes[1].core.set_excluded(Excluded::parse("T:root").unwrap());
     net.flush(1);
     net.settle();
@@ -562,7 +562,7 @@ fn a_relay_that_missed_too_much_gets_everything() {
 }
 
 #[test]
-fn what_could_not_be_applied_is_not_counted_as_known() {
+fn an_update_that_failed_is_requested_again() {
     let mut net = Net::relays(1);
     net.settle();
     let client = net.client(0);

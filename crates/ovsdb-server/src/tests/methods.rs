@@ -1,5 +1,5 @@
-//! What each method answers to good and bad requests. The wording is that of Open vSwitch, which clients match; the
-//! differential test in `tests/peers.rs` compares many more.
+//! The replies of each method to valid and invalid requests. The texts are those of Open vSwitch, which clients
+//! match; the differential test in `tests/peers.rs` compares many more.
 
 use ovsdb::jsonrpc::Message;
 use proptest::prelude::*;
@@ -57,7 +57,7 @@ fn bad_requests_get_the_errors_that_clients_know() {
 }
 
 #[test]
-fn a_failed_operation_undoes_the_others() {
+fn a_failed_operation_aborts_the_transaction() {
     let mut bench = Bench::new();
     let session = bench.connect();
     let insert = json!({"op": "insert", "table": "root", "row": {"name": "x"}});
@@ -104,7 +104,7 @@ fn a_waiting_transaction_can_be_canceled() {
 }
 
 #[test]
-fn locks_go_round() {
+fn locks_are_passed_on() {
     let mut bench = Bench::new();
     let (a, b, c) = (bench.connect(), bench.connect(), bench.connect());
     let asserted = |bench: &mut Bench, session| bench.transact(session, &[json!({"op": "assert", "lock": "l"})]);
@@ -162,7 +162,7 @@ fn a_database_is_converted_in_service() {
 }
 
 #[test]
-fn who_asks_for_a_conversion_is_answered_before_it_is_disconnected() {
+fn a_conversion_is_answered_before_the_disconnect() {
     let mut bench = Bench::new();
     let session = bench.connect();
     let same = crate::tests::schema().to_json();
@@ -184,7 +184,7 @@ fn rows_that_only_name_each_other_stay_as_in_open_vswitch() {
     assert_eq!(rows, [json!({"name": "a"}), json!({"name": "b"})]);
 }
 
-/// JSON made of words that mean something in requests.
+/// JSON of words that have a meaning in requests.
 fn any_json() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),

@@ -1,4 +1,5 @@
-//! Tests of the core: against a naive twin, under cut power, through crashes, beside compactions, and of each method's manners.
+//! Tests of the core: against a naive twin, under power cuts, through crashes, during compactions, and of each
+//! method's replies.
 
 mod compaction;
 mod crashes;
@@ -62,7 +63,7 @@ impl Bench {
         Self::with_database(crate::load(std::slice::from_ref(schema)).unwrap(), storage)
     }
 
-    /// A core that serves what `storage` has already.
+    /// A core that serves the contents of `storage`.
     pub(crate) fn with_database(database: crate::Database, storage: Box<dyn Storage>) -> Self {
         let mut core = Core::new(UuidSource::seeded(1));
         core.host(database, storage, None, Now::default()).unwrap();
@@ -74,7 +75,7 @@ impl Bench {
         self.core.connect(Access::default())
     }
 
-    /// Sends a request whose results are not yet flushed; gives its id.
+    /// Sends a request whose results are not yet flushed; returns its id.
     pub(crate) fn send(&mut self, session: SessionId, method: &str, params: Value) -> i64 {
         self.next_id += 1;
         let Value::Array(params) = params else { panic!("parameters are an array") };
@@ -82,18 +83,18 @@ impl Bench {
         self.next_id
     }
 
-    /// Sends a request; gives everything that goes out because of it.
+    /// Sends a request; returns all messages that it causes.
     pub(crate) fn outputs(&mut self, session: SessionId, method: &str, params: Value) -> Vec<Output> {
         self.send(session, method, params);
         self.flush()
     }
 
-    /// Everything that goes out now, as messages.
+    /// All pending messages.
     pub(crate) fn flush(&mut self) -> Vec<Output> {
         self.core.flush(self.now).into_iter().map(read).collect()
     }
 
-    /// Sends a request and gives the reply or the error.
+    /// Sends a request and returns the reply or the error.
     pub(crate) fn call(&mut self, session: SessionId, method: &str, params: Value) -> Value {
         let outputs = self.outputs(session, method, params);
         let answer = outputs.into_iter().find_map(|output| match output {
@@ -109,13 +110,13 @@ impl Bench {
         self.call(session, "transact", Value::from(params))
     }
 
-    /// The contents of the database, without what is not kept on disk.
+    /// The persistent contents of the database.
     pub(crate) fn contents(&self) -> Value {
         contents(self.core.database("T").unwrap())
     }
 }
 
-/// The same, as a message that can be looked into.
+/// Parses a serialised message.
 pub(crate) fn read(output: Output) -> Output {
     match output {
         Output::Write(to, text) => {

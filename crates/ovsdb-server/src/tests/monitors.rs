@@ -1,4 +1,4 @@
-//! Monitors: a replica fed by notifications alone is what the database holds, seen through the monitor's condition.
+//! Monitors: a replica fed by notifications alone equals the database as seen through the monitor's condition.
 
 use ovsdb::Uuid;
 use ovsdb::jsonrpc::Message;
@@ -12,7 +12,7 @@ use crate::Output;
 
 const COLUMNS: [&str; 3] = ["number", "map", "kids"];
 
-/// What the database holds, of rows of `root` whose number is at least `least`.
+/// The database's rows of `root` whose number is at least `least`.
 fn held(bench: &Bench, least: i64) -> Rows {
     let kinds = schema();
     let table = kinds.table("root").unwrap();
@@ -66,7 +66,7 @@ tally::proptest! {
         let mut reader = Some(reader);
         for (at, ops) in transactions.iter().enumerate() {
             if at == away {
-                // The client goes away for one transaction and asks for the difference when it is back.
+                // The client disconnects for one transaction and requests the differences when it reconnects.
                 bench.core.disconnect(reader.take().unwrap());
             }
             let operations: Vec<Value> = ops.iter().map(Op::to_json).collect();
@@ -104,7 +104,7 @@ tally::proptest! {
 }
 
 #[test]
-fn a_client_hears_of_its_own_changes_before_the_reply() {
+fn a_client_receives_its_own_changes_before_the_reply() {
     let mut bench = Bench::new();
     let session = bench.connect();
     bench.call(session, "monitor", json!(["T", null, {"root": {}}]));
@@ -120,7 +120,7 @@ fn a_client_hears_of_its_own_changes_before_the_reply() {
 }
 
 #[test]
-fn the_history_forgets_what_is_too_old() {
+fn the_history_is_bounded() {
     let mut bench = Bench::new();
     let session = bench.connect();
     let touch = |bench: &mut Bench, number: i64| {

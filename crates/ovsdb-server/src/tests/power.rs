@@ -1,4 +1,4 @@
-//! Power cuts: whatever byte the file ends at, every transaction whose record was whole is there.
+//! Power cuts: whatever byte the file ends at, every transaction with a whole record is there.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -29,7 +29,7 @@ tally::proptest! {
         memory.append(&Record::from(&super::schema().to_json())).unwrap();
         let mut bench = Bench::with_storage(Box::new(memory.clone()));
         bench.core.set_style(if whole { Style::Whole } else { Style::Difference });
-        // After each acknowledgement: how long the log was, and what the database held.
+        // After each acknowledgement: the length of the log, and the contents of the database.
         let mut states = vec![(memory.bytes().len(), bench.contents())];
         run(&mut bench, &transactions, |bench| {
             assert_eq!(memory.synced_length().max(states[0].0), memory.bytes().len(), "acknowledged but not durable");
@@ -39,7 +39,7 @@ tally::proptest! {
         for cut in states[0].0..=bytes.len() {
             let parsed = log::parse(&bytes[..cut]);
             prop_assert_eq!(parsed.error.is_some(), parsed.sound_length < cut);
-            // Between two ends of records the same records are read: those need to be applied only once.
+            // Cuts between two record ends yield the same records, which need to be applied only once.
             let (length, expected) = states.iter().rev().find(|(length, _)| *length <= cut).unwrap();
             prop_assert_eq!(parsed.sound_length, *length);
             if cut == *length {
@@ -57,7 +57,7 @@ tally::proptest! {
         let now = bench.now;
         bench.core.compact("T", now).unwrap();
         let compaction = bench.core.begun_compactions().pop().unwrap();
-        // Transactions go on before, between and after.
+        // Transactions continue before, between and after.
         run(&mut bench, &transactions[..1], |_| {});
         let compacted = compaction.run();
         run(&mut bench, &transactions[..1], |_| {});
@@ -83,7 +83,7 @@ fn a_full_disk_fails_the_transaction_and_changes_nothing() {
     assert_eq!(bench.contents(), Value::Null);
 }
 
-/// Storage that writes but cannot make durable.
+/// Storage that writes but cannot sync.
 struct Unsyncable(Memory);
 
 impl Storage for Unsyncable {
@@ -113,7 +113,7 @@ impl Storage for Unsyncable {
 }
 
 #[test]
-fn nothing_is_acknowledged_that_could_not_be_made_durable() {
+fn nothing_is_acknowledged_after_a_failed_sync() {
     let mut bench = Bench::with_storage(Box::new(Unsyncable(Memory::new())));
     let session = bench.connect();
     let params = json!(["T", {"op": "insert", "table": "root", "row": {"name": "x"}}]);

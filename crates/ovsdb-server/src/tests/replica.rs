@@ -1,4 +1,4 @@
-//! A client's replica of some columns of some tables, made of what a monitor says alone.
+//! A client's replica of some columns of some tables, built from the messages of a monitor alone.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::schema;
 /// Rows by table and UUID: the values of the monitored columns.
 pub(super) type Rows = BTreeMap<(String, String), BTreeMap<String, Datum>>;
 
-/// The rows that a monitor has told of.
+/// The rows reported by a monitor.
 #[derive(Debug)]
 pub(super) struct Replica {
     pub(super) rows: Rows,

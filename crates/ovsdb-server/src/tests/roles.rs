@@ -1,4 +1,4 @@
-//! What roles allow. The end-to-end tests compare this with Open vSwitch's own server.
+//! The permissions of roles. The end-to-end tests compare them with Open vSwitch's server.
 
 use std::slice::from_ref;
 
@@ -30,7 +30,7 @@ fn schema(with_roles: bool) -> Value {
     schema
 }
 
-/// A server whose role `worker` may do things to rows of A that belong to the client, and two of these clients.
+/// A server whose role `worker` has permissions on rows of A that the client owns, and two of these clients.
 fn bench() -> (Bench, SessionId, SessionId) {
     let mut bench = Bench::with_schema(&schema(true), Box::new(Nowhere));
     let admin = bench.connect();
@@ -85,7 +85,7 @@ fn clients_change_their_own_rows_and_columns() {
 }
 
 #[test]
-fn errors_say_who_may_not_do_what() {
+fn errors_name_client_role_and_operation() {
     let (mut bench, admin, alice) = bench();
     let nameless = bench.core.connect(worker(None));
     let insert = json!({"op": "insert", "table": "A", "row": {"owner": "bob"}});
@@ -102,7 +102,7 @@ fn errors_say_who_may_not_do_what() {
 }
 
 #[test]
-fn roles_are_what_the_tables_say() {
+fn permissions_follow_the_rbac_tables() {
     let (mut bench, admin, alice) = bench();
     let insert = json!({"op": "insert", "table": "A", "row": {"owner": "alice"}});
     let permit = |row: Value| json!({"op": "update", "table": "RBAC_Permission", "where": [], "row": row});
@@ -114,7 +114,7 @@ fn roles_are_what_the_tables_say() {
     bench.transact(admin, &[permit(json!({"authorization": ""}))]);
     let other = json!({"op": "insert", "table": "A", "row": {"owner": "bob"}});
     assert!(!refused(&bench.transact(alice, &[other]), 0));
-    // Rows that go with those that refer to them are not asked about.
+    // Garbage-collected rows need no permission.
     let delete = json!({"op": "delete", "table": "A", "where": []});
     assert!(!refused(&bench.transact(alice, &[delete]), 0));
     let kids = bench.transact(admin, &[json!({"op": "select", "table": "Kid", "where": []})]);

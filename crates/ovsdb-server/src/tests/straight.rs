@@ -89,7 +89,7 @@ fn object(members: &[(String, String)]) -> String {
     format!("{{{}}}", members.join(","))
 }
 
-/// Members of a row; names may come twice.
+/// Members of a row; names may be repeated.
 fn row(mistakes: bool) -> BoxedStrategy<String> {
     let column = prop::sample::select(COLUMNS[..10].to_vec());
     let member = column.prop_flat_map(|column| (Just(column.to_owned()), right(column)));
@@ -172,7 +172,7 @@ tally::proptest! {
     }
 
     #[test]
-    fn what_a_server_writes_is_read_straight(rows in prop::collection::btree_map(0u8..9, (0i64..9, "[a-c]{0,3}", prop::option::of("[a-c]")), 0..6), comment in ".*") {
+    fn records_of_servers_are_parsed_directly(rows in prop::collection::btree_map(0u8..9, (0i64..9, "[a-c]{0,3}", prop::option::of("[a-c]")), 0..6), comment in ".*") {
         let row = |(n, (number, text, key)): (u8, (i64, String, Option<String>))| {
             let map: Vec<Value> = key.into_iter().map(|key| json!([key, number])).collect();
             (uuid(n), json!({"i": number, "s": text, "m": ["map", map], "is": number, "us": ["set", []]}))
@@ -185,7 +185,7 @@ tally::proptest! {
 }
 
 #[test]
-fn differences_are_known_when_the_rows_were_read() {
+fn differences_are_available_after_a_restart() {
     let (mut database, mut strings) = (empty(), Strings::default());
     let id = uuid(1);
     for (text, expected) in [

@@ -111,7 +111,7 @@ pub(super) fn transactions() -> impl Strategy<Value = Vec<Vec<Op>>> {
     let random = proptest::collection::vec(proptest::collection::vec(op(), 1..4), 1..12);
     (any::<bool>(), random).prop_map(|(furnished, mut transactions)| {
         if furnished {
-            // Rows outside the root set rarely live long among random references: begin with some that do.
+            // Rows outside the root set rarely live long with random references: begin with some that do.
             let kid = |id, name| Op::Insert(1, id, vec![("name", Datum::scalar(name))]);
             let kids = Datum::set((0..3).map(uuid));
             let root =
@@ -125,7 +125,7 @@ pub(super) fn transactions() -> impl Strategy<Value = Vec<Vec<Op>>> {
 
 pub(super) type Row = BTreeMap<&'static str, Datum>;
 
-/// What a database holds, by table and UUID.
+/// The contents of a database, by table and UUID.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Twin {
     pub(super) rows: BTreeMap<(usize, Uuid), Row>,
@@ -264,7 +264,7 @@ tally::proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
     #[test]
-    fn transactions_do_what_the_naive_twin_does(transactions in transactions()) {
+    fn transactions_agree_with_the_naive_twin(transactions in transactions()) {
         let mut bench = Bench::new();
         let session = bench.connect();
         let mut twin = Twin::default();

@@ -45,7 +45,7 @@ pub(crate) fn insert(name: &str) -> Value {
     json!({"op": "insert", "table": "data", "row": {"name": name}})
 }
 
-/// The number by this name in `memory/show`; 0 if it is not there.
+/// The number of this name in `memory/show`; 0 if it is missing.
 pub(crate) async fn count(handle: &Handle, name: &str) -> u64 {
     let report = handle.memory_report().await.unwrap();
     let found = report.split(' ').find_map(|part| part.strip_prefix(&format!("{name}:")));

@@ -12,18 +12,18 @@ use serde_json::{Map, Value, json};
 pub(crate) struct Generator {
     pub(crate) rng: Rng,
     schema: DatabaseSchema,
-    /// Rows that were inserted, by table; some are gone.
+    /// Inserted rows, by table; some were deleted.
     rows: BTreeMap<String, Vec<String>>,
     /// Names that inserts of this transaction have, with their tables.
     names: Vec<(String, String)>,
-    /// Whether something may still be made wrong.
+    /// Whether another error may be generated.
     may_err: bool,
 }
 
 const FUNCTIONS: [&str; 8] = ["<", "<=", "==", "!=", ">=", ">", "includes", "excludes"];
 const MUTATORS: [&str; 7] = ["+=", "-=", "*=", "/=", "%=", "insert", "delete"];
 
-/// A large integer that no product of two others is: Open vSwitch takes a product that is the largest one for too large.
+/// A large integer that is no product of two others: Open vSwitch rejects a product that is the largest one.
 const LARGEST: i64 = i64::MAX - 7;
 
 impl Generator {
@@ -45,7 +45,7 @@ impl Generator {
         &of[self.rng.below(of.len() as u64) as usize]
     }
 
-    /// Whether to make something wrong now; at most once in a request.
+    /// Whether to generate an error now; at most once in a request.
     fn errs(&mut self, percent: u64) -> bool {
         let errs = self.may_err && self.chance(percent);
         self.may_err &= !errs;
@@ -57,7 +57,7 @@ impl Generator {
         self.schema.tables()[at].clone()
     }
 
-    /// A row of a table, which may be gone, or never have been.
+    /// A row of a table, which may be deleted, or may never have existed.
     fn row(&mut self, table: &str) -> String {
         let known = self.rows.get(table).cloned().unwrap_or_default();
         if known.is_empty() || self.chance(5) {
@@ -124,8 +124,8 @@ impl Generator {
         let mut op = json!({"op": "insert", "table": table.name, "row": self.some_columns(table, false)});
         if self.chance(50) {
             let known = self.rows.get(&table.name).map_or(0, Vec::len) as u64;
-            // No two tables share one: Open vSwitch takes a reference to a row of that name in another table for one to
-            // the row itself, and does not check it.
+            // No two tables share one: Open vSwitch takes a reference to a row of that name in another table for one
+            // to the row itself, and does not check it.
             let place: u64 = table.name.bytes().map(u64::from).sum();
             let fresh = uuid(place * 10_000 + known * 8 + self.rng.below(8));
             op["uuid"] = Value::from(if self.errs(20) { self.known_row(&table.name) } else { fresh });
@@ -366,7 +366,7 @@ impl Generator {
     }
 
     fn monitor_of(&mut self, table: &TableSchema, conditional: bool) -> Value {
-        // Columns that are asked for twice are an error, so several requests share them out.
+        // Requesting a column twice is an error, so several requests share the columns.
         let parts = 1 + self.rng.below(3) as usize;
         let mut columns: Vec<Vec<&str>> = vec![Vec::new(); parts];
         for column in table.columns() {
@@ -376,7 +376,7 @@ impl Generator {
             }
         }
         let mut requests = Vec::new();
-        // Of several conditions for one table, Open vSwitch takes one, and which is an accident of a hash table.
+        // Of several conditions for one table, Open vSwitch applies one, chosen by its hash table.
         let condition = (conditional && self.chance(70)).then(|| self.condition(table));
         for columns in columns {
             let mut request = json!({ "columns": columns });

@@ -1,5 +1,5 @@
-//! The same requests to this server and to Open vSwitch's ovsdb-server, whose answers must agree word by word; and each
-//! one's files read by the other. Needs `FLOWSTONE_PEERS`, a folder with Open vSwitch's programs in `bin/`.
+//! Sends the same requests to this server and to Open vSwitch's ovsdb-server, whose replies must agree word by word;
+//! and each reads the files of the other. Needs `FLOWSTONE_PEERS`, a folder with Open vSwitch's programs in `bin/`.
 
 mod generate;
 mod names;
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use pair::{Client, connect, start_peer, tool};
 
 const SCHEMA: &str = include_str!("../data/test.ovsschema");
-/// One `[method, params]` a line; later ones find what earlier ones did.
+/// One `[method, params]` a line; later ones depend on earlier ones.
 const REQUESTS: &str = include_str!("../data/requests.jsonl");
 
 /// The answer to a request; notifications before it are part of it.
@@ -89,7 +89,7 @@ fn sort_rows(value: &mut Value) {
     }
 }
 
-/// Which of two rows with the same key comes first is an accident of the peer's hash table.
+/// The order of two rows with the same key depends on the peer's hash table.
 fn sort_duplicates(details: &str) -> String {
     let Some((head, rest)) = details.split_once("First row, with UUID ") else { return details.to_owned() };
     let Some((first, second)) = rest.split_once("  Second row, with UUID ") else { return details.to_owned() };
@@ -99,7 +99,7 @@ fn sort_duplicates(details: &str) -> String {
 }
 
 #[tokio::test]
-async fn answers_are_those_of_open_vswitch() {
+async fn replies_equal_those_of_open_vswitch() {
     let Some(bin) = oracle::folder().map(|folder| folder.join("bin")) else { return };
     let directory = tempfile::tempdir().unwrap();
     let _peer = start_peer(&bin, directory.path(), SCHEMA);

@@ -1,7 +1,7 @@
-//! Answers of two servers, which are the same but for the UUIDs that each makes up.
+//! Compares the replies of two servers, which may only differ in the UUIDs that each generates.
 //!
-//! A UUID that one server made stands for the other's at the same place: what was seen once at one place must be seen
-//! together everywhere after. What has no order in JSON (sets, maps, rows of a `select`) is sorted first.
+//! A UUID of one server stands for the other's at the same position: a pair found at one position must be a pair
+//! everywhere. JSON without a defined order (sets, maps, rows of a `select`) is sorted first.
 
 use std::collections::HashMap;
 
@@ -21,12 +21,12 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// A request as the other server must get it.
+    /// A request translated for the other server.
     pub(crate) fn translate(&self, ours: &Value) -> Value {
         map_text(ours, &|text| replace(text, &self.to_theirs))
     }
 
-    /// What each of two answers says, if it is not the same. UUIDs that are met for the first time are paired.
+    /// Returns the differing parts of two replies. Pairs UUIDs that occur for the first time.
     pub(crate) fn compare(&mut self, ours: &Value, theirs: &Value) -> Option<Box<(Value, Value)>> {
         let theirs = map_text(theirs, &|text| replace(text, &self.to_ours));
         let (ours, theirs) = (self.sorted(ours), self.sorted(&theirs));
@@ -37,7 +37,7 @@ impl Names {
         uuid.starts_with("00000000-0000") || self.to_theirs.contains_key(uuid)
     }
 
-    /// What a value is sorted by: its text, without UUIDs that have no partner yet.
+    /// The sort key of a value: its text, without UUIDs that have no partner yet.
     fn key(&self, value: &Value) -> String {
         let hidden = map_text(value, &|text| {
             let mut out = String::new();
@@ -83,7 +83,7 @@ impl Names {
             (Value::String(a), Value::String(b)) => self.unify_text(a, b),
             (Value::Array(a), Value::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| self.unify(a, b)),
             (Value::Object(a), Value::Object(b)) => a.len() == b.len() && self.unify_members(a, b),
-            // Open vSwitch writes 15 digits of a real, of which 17 tell it from all others.
+            // Open vSwitch writes 15 digits of a real, of which 17 distinguish it from all others.
             (Value::Number(a), Value::Number(b)) => match (a.as_f64(), b.as_f64()) {
                 (Some(x), Some(y)) if a.is_f64() || b.is_f64() => (x - y).abs() <= x.abs() * 1e-14,
                 _ => a == b,
@@ -130,8 +130,8 @@ impl Names {
             .all(|((_, a_name, a), (_, b_name, b))| self.unify_text(a_name, b_name) && self.unify(a, b))
     }
 
-    /// Rows of a `select`, in any order. What came before them in the same answer may have named them. Of rows that only
-    /// differ in UUIDs without a partner, it is not known which is which; that shows where they are named later.
+    /// Rows of a `select`, in any order. Earlier parts of the same reply may have named them. Rows that only differ
+    /// in UUIDs without a partner cannot be paired here; later references show the pairs.
     fn unify_rows(&mut self, ours: &[Value], theirs: &[Value]) -> bool {
         let keyed = |rows: &[Value]| {
             let row = |row: &Value| {
@@ -171,7 +171,7 @@ impl Names {
     }
 }
 
-/// What kind of error a text is about, if it names one row or column of perhaps several.
+/// The class of an error, if it names one row or column of perhaps several.
 fn class_of_error(details: &Value) -> Option<&'static str> {
     let details = details.as_str()?;
     const CLASSES: [(&str, &[&str]); 7] = [
@@ -180,7 +180,7 @@ fn class_of_error(details: &Value) -> Option<&'static str> {
         ("strong reference", &["references nonexistent row", "cannot delete ", " refers to undefined table "]),
         ("weak reference", &["Weak reference column ", "weak reference(s) to deleted (or never-existing) rows"]),
         ("rows", &["transaction causes "]),
-        // Of several rows in which a mutation goes wrong, one is named.
+        // Of several rows with a failing mutation, one is named.
         (
             "value",
             &["is not one of the allowed values", "is not in the valid range", "allowed value", "allowed length"],
@@ -190,7 +190,7 @@ fn class_of_error(details: &Value) -> Option<&'static str> {
     CLASSES.into_iter().find(|(_, parts)| parts.iter().any(|part| details.contains(part))).map(|(class, _)| class)
 }
 
-/// The same of a value that does not fit its column.
+/// The same for a value that does not fit its column.
 fn class_of_misfit(details: &Value) -> Option<&'static str> {
     let details = details.as_str()?;
     let is_misfit =
@@ -234,7 +234,7 @@ fn replace(text: &str, names: &HashMap<String, String>) -> String {
     parts(text).into_iter().map(part).collect()
 }
 
-/// The same JSON with every string, names of members included, as `change` makes it.
+/// Returns the JSON with every string, including member names, mapped by `change`.
 pub(crate) fn map_text(value: &Value, change: &impl Fn(&str) -> String) -> Value {
     match value {
         Value::String(text) => Value::from(change(text)),

@@ -1,4 +1,4 @@
-//! This server and Open vSwitch's beside each other, with the same sessions to both.
+//! This server and Open vSwitch's, with the same sessions on both.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ pub(crate) fn tool(bin: &Path, args: &[&str]) -> Output {
 pub(crate) struct Peer(Child);
 
 impl Peer {
-    /// Whether the process has ended by itself, for which it is given a moment.
+    /// Returns true if the process ended by itself within a moment.
     fn is_gone(&mut self) -> bool {
         (0..100).any(|_| {
             std::thread::sleep(std::time::Duration::from_millis(10));
@@ -65,8 +65,8 @@ pub(crate) async fn connect(path: PathBuf) -> Client {
     }
 }
 
-/// What a server sends from a request on until it answers an `echo` that follows; `["closed"]` at its end if it closed
-/// the connection.
+/// All messages of a server from a request on until its reply to a following `echo`; ends with `["closed"]` if it
+/// closed the connection.
 pub(crate) async fn exchange(connection: &mut Client, messages: &[Message]) -> Vec<Value> {
     let mut answer = Vec::new();
     for message in messages.iter().chain([&Message::request("barrier", "echo", Vec::new())]) {
@@ -97,7 +97,7 @@ pub(crate) struct Pair {
     theirs: Vec<Client>,
     names: Names,
     serial: u64,
-    /// The sessions that own locks. Open vSwitch says `locked` to an owner again when one that waits gives up.
+    /// The sessions that own locks. Open vSwitch sends `locked` to an owner again when a waiting session gives up.
     pub(crate) owners: BTreeSet<(usize, String)>,
     /// A fault of Open vSwitch that was met, after which nothing is compared, as the databases may differ.
     pub(crate) fault_of_peer: Option<&'static str>,
@@ -146,13 +146,13 @@ impl Pair {
         self.ours.len() - 1
     }
 
-    /// Closes a session and opens it anew.
+    /// Closes a session and opens it again.
     pub(crate) async fn reconnect(&mut self, session: usize) {
         self.ours[session] = connect(self.directory.path().join("ours")).await;
         self.theirs[session] = connect(self.directory.path().join("peer")).await;
     }
 
-    /// Sends a request to both and compares all that comes; gives what we said.
+    /// Sends a request to both and compares all messages; returns ours.
     pub(crate) async fn ask(&mut self, session: usize, method: &str, params: &Value) -> Vec<Value> {
         self.serial += 1;
         let request = |params: &Value| {
@@ -167,13 +167,13 @@ impl Pair {
         self.serial
     }
 
-    /// Sends a notification to both and compares what comes.
+    /// Sends a notification to both and compares the messages.
     pub(crate) async fn notify(&mut self, session: usize, method: &str, params: Vec<Value>) -> Vec<Value> {
         let message = [Message::notification(method, params)];
         self.send(session, &message, &message).await
     }
 
-    /// Compares what has come to a session since it was last asked.
+    /// Compares the messages to a session since the last call.
     pub(crate) async fn look(&mut self, session: usize) -> Vec<Value> {
         self.send(session, &[], &[]).await
     }
@@ -207,7 +207,7 @@ impl Pair {
             differing = differing.or(found);
         }
         if let Some((ours, theirs)) = differing.map(|both| *both) {
-            // It takes products of large integers for larger than they are.
+            // It considers products of large integers larger than they are.
             if theirs.to_string().contains("Result of \\\"*=\\\" operation is out of range") {
                 self.fault_of_peer = Some("refused a product");
                 return;
@@ -236,9 +236,9 @@ impl Pair {
     }
 }
 
-/// Our messages without what Open vSwitch 3.1 does not do: it remembers no transactions of a database that stands alone,
-/// so the last one that `monitor_cond_since` and `update3` name is always zero; and it does not answer a transaction that
-/// is canceled, as RFC 7047 section 4.1.4 demands.
+/// Our messages adapted to Open vSwitch 3.1: it has no transaction history of standalone databases, so the last one
+/// in `monitor_cond_since` and `update3` is always zero; and it does not answer a cancelled transaction, as RFC 7047
+/// section 4.1.4 demands.
 fn as_theirs(messages: &[Value]) -> Vec<Value> {
     let zero = json!(ovsdb::Uuid::ZERO.to_string());
     let mut messages: Vec<Value> = messages.iter().filter(|message| message["error"] != "canceled").cloned().collect();
@@ -254,8 +254,8 @@ fn as_theirs(messages: &[Value]) -> Vec<Value> {
     messages
 }
 
-/// Answers first, since they introduce rows, then what came before them and after them, each in the order of monitors:
-/// several monitors hear of a change in the order of a hash table.
+/// Replies first, since they introduce rows, then the messages before and after them, each in the order of monitors:
+/// the order of several monitors depends on a hash table.
 fn parted(messages: &[Value]) -> [Value; 3] {
     let is_answer = |message: &Value| message.get("method").is_none();
     let last = messages.iter().rposition(is_answer);

@@ -29,7 +29,7 @@ struct Counts {
     faults: BTreeMap<&'static str, u64>,
 }
 
-/// The monitors that the watcher has: their names and what they asked for.
+/// The watcher's monitors: their names and requests.
 #[derive(Default)]
 struct Watch {
     monitors: Vec<(Value, Value, bool)>,
@@ -60,8 +60,8 @@ fn is_done(answer: &[Value]) -> bool {
     answer.iter().any(|message| message["error"].is_null() && message.get("result").is_some())
 }
 
-/// Of several tables for which a monitor's requests are wrong, Open vSwitch names the one that comes first in a hash table
-/// of their names. So the requests are sent for each table alone, and then must be answered alike.
+/// Of several tables with errors in a monitor's requests, Open vSwitch names the first in a hash table of their
+/// names. So the requests are sent for each table alone, and must then have equal replies.
 async fn ask_for_each_table(pair: &mut Pair, method: &str, params: &Value, counts: &mut Counts) {
     let difference = pair.differences.pop();
     let mut wrong = 0;
@@ -114,7 +114,7 @@ async fn watch(pair: &mut Pair, generator: &mut Generator, watch: &mut Watch, co
             if is_done(&answer) {
                 watch.monitors[at].0 = renamed;
             } else {
-                // Open vSwitch has perhaps carried out a part of what it refuses.
+                // Open vSwitch may have executed a part of a refused request.
                 watch.monitors.remove(at);
                 pair.ask(WATCHER, "monitor_cancel", &json!([name])).await;
             }
@@ -148,7 +148,7 @@ async fn run(bin: &std::path::Path, seed: u64, counts: &mut Counts) -> Vec<Strin
             break;
         }
     }
-    // What the monitors of the writer have said together is what is there now.
+    // The messages of the writer's monitors together give the present contents.
     for table in tables.keys() {
         pair.ask(WRITER, "transact", &json!(["A", {"op": "select", "table": table, "where": []}])).await;
     }
@@ -160,7 +160,7 @@ async fn run(bin: &std::path::Path, seed: u64, counts: &mut Counts) -> Vec<Strin
     pair.differences
 }
 
-/// The seeds: those of every run, or `FLOWSTONE_SEEDS=FROM..TO`, to look for differences that these do not show.
+/// The seeds: the default ones, or `FLOWSTONE_SEEDS=FROM..TO`, to look for other differences.
 fn seeds() -> std::ops::Range<u64> {
     let Ok(text) = std::env::var("FLOWSTONE_SEEDS") else { return 0..DATABASES };
     let (from, to) = text.split_once("..").expect("FLOWSTONE_SEEDS=FROM..TO");

@@ -1,5 +1,5 @@
-//! What sessions do beside transactions: locks, waiting and canceling, methods with all kinds of parameters, and the
-//! conversion of a database under its clients. Both servers must say the same to every session.
+//! Sessions apart from transactions: locks, waiting and cancelling, methods with all kinds of parameters, and the
+//! conversion of a database in use. Both servers must send the same messages to every session.
 
 use std::path::PathBuf;
 
@@ -127,7 +127,7 @@ async fn methods_take_and_refuse_parameters_as_in_open_vswitch() {
         if generator.chance(70) {
             let members = params.as_array_mut().expect("parameters are an array");
             match generator.rng.below(5) {
-                // Debian's server ends when it is asked for a monitor of nothing.
+                // Debian's server crashes on a monitor of nothing.
                 0 if !members.is_empty() && !method.starts_with("monitor") => _ = members.pop(),
                 1 => members.push(json!(1)),
                 _ if !members.is_empty() => {

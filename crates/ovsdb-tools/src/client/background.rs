@@ -1,18 +1,18 @@
-//! A client that goes on in the background: its control socket, and its end.
+//! A client in the background: its control socket, and its end.
 
 use daemon::Started;
 use unixctl::Commands;
 
-/// What the process is a daemon by; nothing if it was not asked to be one.
+/// The daemon state of the process, if it is a daemon.
 pub(super) struct Background(Option<(Started, Commands)>);
 
 impl Background {
-    /// The work has begun: lets the process that was started by the user end, and answers control commands, those that every
-    /// daemon has and those that `register` makes.
+    /// Reports that the work has begun: lets the process started by the user end, and answers control commands: those
+    /// of every daemon and those added by `register`.
     ///
     /// # Errors
     ///
-    /// If there cannot be a control socket.
+    /// The control socket cannot be created.
     pub(super) fn begin(started: Option<Started>, register: impl FnOnce(&Commands)) -> Result<Self, String> {
         let Some(mut started) = started else { return Ok(Self(None)) };
         let commands = Commands::new(cli::version_text(started.log().program()));
@@ -25,7 +25,7 @@ impl Background {
         Ok(Self(Some((started, commands))))
     }
 
-    /// Waits until the daemon is asked to end; for ever if there is none.
+    /// Waits until the daemon is asked to end; forever if it is no daemon.
     pub(super) async fn ended(&self) {
         let Some((started, commands)) = &self.0 else { return std::future::pending().await };
         if let Err(error) = started.terminated(commands).await {

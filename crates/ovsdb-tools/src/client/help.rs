@@ -1,8 +1,8 @@
-//! What `--help` prints.
+//! The output of `--help`.
 
 use std::fmt::Write as _;
 
-/// The forms of the commands and what they do.
+/// The forms of the commands and their descriptions.
 const COMMANDS: &[(&str, &str)] = &[
     ("list-dbs [SERVER]", "list databases"),
     ("get-schema [SERVER] [DATABASE]", "print the schema as JSON"),
@@ -58,7 +58,7 @@ Output formatting options:
   --ssl-protocols=PROTOS  list of TLS versions to use
   --ssl-ciphers=CIPHERS   list of ciphers of TLS 1.2 to use
   --ssl-ciphersuites=SUITES  list of ciphers of TLS 1.3 to use
-  --ssl-server-name=NAME  name of the server to tell it (SNI)
+  --ssl-server-name=NAME  server name to send in TLS handshakes (SNI)
 {}{}
 Other options:
   -t, --timeout=SECS      give up after SECS seconds

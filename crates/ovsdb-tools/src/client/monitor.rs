@@ -1,4 +1,4 @@
-//! The commands that go on printing: monitor, monitor-cond, monitor-cond-since, and lock, steal, unlock.
+//! The continuous commands: monitor, monitor-cond, monitor-cond-since, and lock, steal, unlock.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -69,7 +69,7 @@ pub(super) async fn monitor(mut call: Call, method: Method) -> Done {
         params.push(since.to_string().into());
     }
     if call.options.change_aware {
-        // Servers that do not know it end the connection when the schema changes, which ends this program too.
+        // Servers that do not support it close the connection when the schema changes, which ends this program too.
         let _ = call.client.call("set_db_change_aware", vec![true.into()]).await.map_err(text)?;
     }
     let contents = call.client.call(method.name(), params).await.map_err(text)?;
@@ -98,7 +98,7 @@ pub(super) async fn monitor(mut call: Call, method: Method) -> Done {
     }
 }
 
-/// Why nothing more comes from the server.
+/// The error text of a lost connection.
 fn lost(error: Error) -> String {
     match error {
         Error::Connection { remote, problem } => format!("{remote}: receive failed ({problem})"),
@@ -106,7 +106,7 @@ fn lost(error: Error) -> String {
     }
 }
 
-/// Parses what to monitor.
+/// Parses the monitored tables and columns.
 fn watch<'a>(
     call: &Call,
     schema: &'a DatabaseSchema,
@@ -186,7 +186,7 @@ fn columns<'a>(
     Ok((shown, requests))
 }
 
-/// What updates are made of.
+/// The format of updates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Shape {
     /// Old and new rows (RFC 7047).
@@ -195,7 +195,7 @@ enum Shape {
     Differences,
 }
 
-/// Prints what happened.
+/// Prints changes.
 struct Show<'a> {
     style: Style,
     timestamp: bool,
@@ -226,7 +226,7 @@ impl<'a> Show<'a> {
         }
     }
 
-    /// Prints a line above the tables to come, set off from those before.
+    /// Prints a heading for the following tables, after an empty line.
     fn heading(&mut self, line: &str) {
         if self.printed {
             print_line("");
@@ -268,7 +268,7 @@ impl<'a> Show<'a> {
     }
 }
 
-/// The lines of a row's update: whether its UUID is shown, what happened, and the columns.
+/// The lines of a row's update: whether its UUID is shown, the action, and the columns.
 fn actions(update: &Value, shape: Shape, initial: bool) -> Result<Vec<(bool, &'static str, &Value)>, String> {
     let member = |name: &str| update.get(name);
     let lines = match shape {
@@ -286,7 +286,7 @@ fn actions(update: &Value, shape: Shape, initial: bool) -> Result<Vec<(bool, &'s
     if lines.is_empty() { Err(format!("row update without a row: {update}")) } else { Ok(lines) }
 }
 
-/// A cell without a value, which JSON tables tell apart from an empty text.
+/// A cell without a value, which JSON tables distinguish from an empty text.
 struct Blank;
 
 impl CellValue for Blank {
@@ -319,12 +319,12 @@ fn cells(watched: &Watched<'_>, format: Format, uuid: &str, action: &str, row: &
     Ok(cells)
 }
 
-/// `lock`, `steal` or `unlock`: asks for it, then prints what the server tells of it. In the background, more can be asked for
-/// by the control commands of these names.
+/// `lock`, `steal` or `unlock`: sends the request, then prints the server's notifications about locks. In the
+/// background, control commands of these names send further requests.
 pub(super) async fn lock(mut call: Call, method: &str) -> Done {
     let name = call.arg(0).to_owned();
     let answer = call.client.call(method, vec![name.into()]).await.map_err(text)?;
-    // The answer to "unlock" says nothing that its caller could use.
+    // The reply to "unlock" has no useful contents.
     if method != "unlock" {
         match answer {
             Ok(result) => call.print_json(&result),
@@ -336,7 +336,7 @@ pub(super) async fn lock(mut call: Call, method: &str) -> Done {
         for method in ["lock", "steal", "unlock"] {
             let sender = sender.clone();
             commands.register(method, "LOCK", 1..=1, move |args| {
-                // Output has no reader any more when the program ends.
+                // The channel has no reader any more when the program ends.
                 let _ = sender.send((method, args.first().cloned().unwrap_or_default()));
                 Ok(String::new())
             });

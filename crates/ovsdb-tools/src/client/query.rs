@@ -204,7 +204,7 @@ pub(super) async fn dump(mut call: Call) -> Done {
     Ok(())
 }
 
-/// The columns that a dump of `table` shows: those named, or all but `_version`.
+/// The columns of a dump of `table`: the named ones, or all except `_version`.
 fn dumped_columns<'a>(table: &'a TableSchema, names: &[String]) -> Result<Vec<&'a ColumnSchema>, String> {
     let mut columns = sorted_columns(table);
     for name in names {
@@ -243,7 +243,7 @@ fn read_rows(rows: &Value, columns: &[&ColumnSchema]) -> Result<Vec<Vec<Datum>>,
     Ok(read)
 }
 
-/// Whether `column` is one of those that every table has.
+/// Returns true if every table has the column.
 pub(super) fn is_implicit(table: &TableSchema, column: &str) -> bool {
     matches!(table.column_index(column), Some(UUID_COLUMN | VERSION_COLUMN))
 }

@@ -119,8 +119,8 @@ pub(super) async fn restore(mut call: Call) -> Done {
     transact(&mut call, params).await.map(|_| ())
 }
 
-/// Adds a file record's rows to those of the records before. Only files without differences are understood, such as
-/// backups are.
+/// Adds a file record's rows to those of earlier records. Only files without differences are supported, such as
+/// backups.
 fn merge_record(rows: &mut Map<String, Value>, record: &Value) -> Done {
     let record = record.as_object().ok_or("backup: a record is not an object")?;
     let is_difference = record.get("_is_diff") == Some(&Value::Bool(true));
@@ -150,7 +150,7 @@ fn merge_record(rows: &mut Map<String, Value>, record: &Value) -> Done {
     Ok(())
 }
 
-/// Insert operations for rows, whose references to one another become references by name.
+/// Insert operations for rows, with references among them converted to names.
 fn inserts(rows: &Map<String, Value>, schema: &DatabaseSchema) -> Vec<Value> {
     let tables = || rows.iter().filter_map(|(table, rows)| Some((table, rows.as_object()?)));
     let names: HashMap<Uuid, String> = tables()

@@ -1,4 +1,4 @@
-//! The command wait: until a database appears on the server, is connected, or goes away.
+//! The command wait: until a database appears on the server, is connected, or disappears.
 
 use ovsdb::jsonrpc::Message;
 use ovsdb_client::schemas::server::{self, Database, database};

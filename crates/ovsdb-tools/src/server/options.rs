@@ -29,7 +29,7 @@ const OPTIONS: &[Opt] = &[
     Opt::new("ssl-server-name", Arg::Required),
 ];
 
-/// What to do.
+/// The requested action.
 pub(super) enum Invocation {
     /// Serve.
     Serve(Box<Options>),
@@ -37,7 +37,7 @@ pub(super) enum Invocation {
     Print(String),
 }
 
-/// Where a database comes from.
+/// The source of a database.
 #[derive(Debug)]
 pub(super) enum Origin {
     /// From a file.
@@ -103,7 +103,7 @@ pub(super) fn parse(args: Vec<OsString>, program: &str, log: &Arc<vlog::Log>) ->
 }
 
 impl Options {
-    /// What a configuration file says cannot be said on the command line too.
+    /// Checks that the command line has no settings that a configuration file sets.
     fn check_config_file_alone(&self) -> Result<(), String> {
         let others = [
             (!self.databases.is_empty(), "databases"),
@@ -171,7 +171,7 @@ fn usage(program: &str, log: &Arc<vlog::Log>) -> String {
          \x20 --ssl-protocols=PROTOS  list of TLS versions to use\n\
          \x20 --ssl-ciphers=CIPHERS   list of ciphers of TLS 1.2 to use\n\
          \x20 --ssl-ciphersuites=SUITES  list of ciphers of TLS 1.3 to use\n\
-         \x20 --ssl-server-name=NAME  name of the server to tell it (SNI)\n\
+         \x20 --ssl-server-name=NAME  server name to send in TLS handshakes (SNI)\n\
          {}{}\n\
          Syncing options:\n\
          \x20 --sync-from=SERVER      copy databases from the active SERVER, as its backup\n\
@@ -205,7 +205,7 @@ mod tests {
     use super::Options;
 
     #[test]
-    fn options_about_keys_are_taken() {
+    fn tls_options_are_accepted() {
         let mut options = Options::default();
         assert_eq!(options.accept("private-key", Some("db:Open_vSwitch,SSL,private_key")), Ok(true));
         assert_eq!(options.accept("ca-cert", Some("/etc/ca.pem")), Ok(true));

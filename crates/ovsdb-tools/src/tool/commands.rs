@@ -127,7 +127,7 @@ fn version(text: &str) -> Result<Vec<u64>, String> {
     text.split('.').map(|part| part.parse().map_err(|_| error())).collect()
 }
 
-/// Opens a file for writing; says on standard error what recovery did.
+/// Opens a file for writing; reports a recovery on standard error.
 fn open(path: &Path) -> Result<(Database, FileStorage), String> {
     let opened = FileStorage::open(path, (unix_ms() / 1000) as u64).map_err(text)?;
     Ok((opened.database.map_err(text)?, opened.storage))
@@ -142,7 +142,7 @@ fn load(path: &Path) -> Result<Database, String> {
     loaded.database.map_err(text)
 }
 
-/// Writes a file anew, name and all.
+/// Replaces a file, including its name.
 fn replace(storage: &mut FileStorage, snapshot: &Snapshot) -> std::io::Result<()> {
     storage.replace(snapshot)?;
     storage.sync()
@@ -186,7 +186,7 @@ fn transaction_args(args: &[String]) -> Result<(std::path::PathBuf, Value), Stri
     Ok((path, transaction))
 }
 
-/// Runs a transaction; gives the reply and what is to be written.
+/// Runs a transaction; returns the reply and the record to be written.
 fn run(context: &Context, database: &Database, transaction: &Value) -> (Value, Option<ovsdb_server::Prepared>) {
     let name = transaction.get(0).and_then(Value::as_str);
     let operations = transaction.as_array().filter(|_| name == Some(database.schema().name.as_str()));
@@ -205,7 +205,7 @@ fn run(context: &Context, database: &Database, transaction: &Value) -> (Value, O
 
 pub(super) fn query(context: &Context, args: &[String]) -> Outcome {
     let (path, transaction) = transaction_args(args)?;
-    // The transaction may well change things: what it did is not written anywhere.
+    // The transaction may change data: its changes are not written.
     let (result, _) = run(context, &load(&path)?, &transaction);
     print_line(&canonical(&result))
 }

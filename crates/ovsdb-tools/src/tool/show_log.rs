@@ -65,7 +65,7 @@ fn tables(out: &mut String, record: &Value, schema: Option<&DatabaseSchema>, nam
             let key = (table.clone(), uuid.clone());
             let known = names.get(&key).cloned();
             let new_name = row.get("name").and_then(Value::as_str).map(str::to_owned);
-            // One that was inserted without a name goes by its UUID from then on.
+            // A row inserted without a name is shown by its UUID from then on.
             let shown = |name: &Option<String>| match name {
                 Some(name) => Value::from(name.as_str()).to_string(),
                 None => short(uuid).to_owned(),

@@ -206,12 +206,12 @@ mod tests {
 
     tally::proptest! {
         #[test]
-        fn any_bytes_are_taken_without_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = decode(&bytes, Limits { bytes_max: 100, depth_max: 5 });
         }
 
         #[test]
-        fn any_message_comes_back(text in ".*", number in any::<i64>()) {
+        fn messages_round_trip(text in ".*", number in any::<i64>()) {
             let message = Message::request(json!(number), "m", vec![json!(text), json!({"k": [text]})]);
             let (found, error) = decode(&message.to_bytes(), Limits::default());
             prop_assert_eq!(error, None);

@@ -88,7 +88,7 @@ fn a_flood_of_one_protocol_delays_no_other() {
 }
 
 #[test]
-fn what_is_not_taken_is_counted() {
+fn dropped_frames_are_counted() {
     let (engine, _outside, _machines) = engine();
     assert_eq!(engine.punt(Protocol::new(2).unwrap(), P, b"x"), Err(Refused::NoProtocol));
     assert_eq!(engine.punt(A, P, &vec![0; crate::inbox::FRAME_MAX + 1]), Err(Refused::TooBig));

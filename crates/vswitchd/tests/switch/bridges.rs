@@ -1,11 +1,11 @@
-//! Bridges: added, removed, of another type, and what their row says of them.
+//! Bridges: added, removed, with another datapath type, and the status in their rows.
 
 use crate::lab::{Lab, flows, insert_port, running};
 use ovsdb::Datum;
 use xlate::VlanMode;
 
 #[test]
-fn a_bridge_comes_and_goes() {
+fn a_bridge_is_added_and_removed() {
     let mut lab = Lab::new();
     lab.add_bridge("br0");
     assert_eq!(lab.ofport("br0"), 65534);
@@ -24,14 +24,14 @@ fn identity_follows_the_row() {
     let mut lab = Lab::new();
     lab.add_bridge("br0");
     let uuid = lab.uuid("Bridge", "br0").to_string();
-    // The first bytes of the row's number, as a locally administered address.
+    // The first bytes of the row's UUID, as a locally administered address.
     let first = u8::from_str_radix(&uuid[6..8], 16).unwrap() & !1 | 2;
     let made =
         format!("{first:02x}:{}:{}:{}:{}:{}", &uuid[4..6], &uuid[2..4], &uuid[0..2], &uuid[16..18], &uuid[14..16]);
     assert_eq!(lab.row("Interface", "br0").string("mac_in_use"), made);
     let id = |lab: &Lab| lab.row("Bridge", "br0").string("datapath_id").to_owned();
     assert_eq!(id(&lab), format!("0000{}", made.replace(':', "")));
-    // Addresses that somebody made up do not count.
+    // Addresses of dummy devices do not count.
     lab.add_port("br0", "p1", "dummy", &[]);
     assert_eq!(lab.row("Interface", "br0").string("mac_in_use"), made);
 
@@ -94,7 +94,7 @@ fn several_bridges_do_not_mix() {
 #[test]
 fn a_port_moves_to_another_bridge() {
     let mut lab = Lab::new();
-    // The bridge that gets it comes before the one that loses it, by name and by row.
+    // The bridge that receives it precedes the one that loses it, by name and by row.
     lab.add_bridge("a");
     lab.add_bridge("b");
     lab.add_port("b", "p", "dummy", &[]);
@@ -118,7 +118,7 @@ fn a_bridge_without_a_local_port_gets_one() {
     assert_eq!(lab.ofport("p"), 1);
 }
 
-/// A port's name and columns, and the mode, tag and trunks that it is to have.
+/// A port's name and columns, and the expected mode, tag and trunks.
 type VlanCase<'a> = (&'a str, &'a [(&'a str, Datum)], VlanMode, u16, &'a [u16]);
 
 #[test]
@@ -168,12 +168,12 @@ fn vlans_become_bundles() {
 }
 
 #[test]
-fn who_decides_on_flows() {
+fn fail_mode_decides_on_flows() {
     let mut lab = Lab::new();
     lab.add_bridge("br0");
     let normal = |lab: &Lab| flows(&lab.bridge("br0")).iter().any(|f| f.contains("NORMAL"));
     assert!(normal(&lab), "{:?}", flows(&lab.bridge("br0")));
-    // Without controllers, a change of the mode starts anew.
+    // Without controllers, a change of the mode resets the flows.
     lab.set("Bridge", "br0", &[("fail_mode", Datum::scalar("secure"))]);
     assert!(!normal(&lab));
     lab.set("Bridge", "br0", &[("fail_mode", Datum::scalar("standalone"))]);
@@ -215,7 +215,7 @@ fn five_hundred_ports_at_once() {
 }
 
 #[test]
-fn a_bridge_is_replaced_by_one_of_its_name() {
+fn a_bridge_is_replaced_by_another_of_the_same_name() {
     let mut lab = Lab::new();
     lab.add_bridge("br0");
     lab.add_port("br0", "p", "dummy", &[]);
@@ -240,7 +240,7 @@ fn a_bridge_is_replaced_by_one_of_its_name() {
 }
 
 #[test]
-fn keys_tell_of_as_many_tags_as_the_limit_says() {
+fn keys_contain_tags_up_to_vlan_limit() {
     let mut lab = Lab::new();
     lab.add_bridge("br0");
     let frame = [&[2u8; 12][..], &[0x81, 0, 0, 5, 0x81, 0, 0, 6, 8, 0]].concat();

@@ -1,4 +1,4 @@
-//! Control commands, and what else the control thread serves while they run.
+//! Control commands, and the work of the control thread while they run.
 #![expect(clippy::await_holding_lock, reason = "the lock is what makes passes wait, on other threads")]
 
 use crate::lab::{DEADLINE, Lab};
@@ -15,7 +15,7 @@ async fn call(commands: &Commands, method: &str, args: &[&str]) -> String {
 }
 
 #[test]
-fn commands_that_run_passes_do_not_hold_up_others() {
+fn commands_that_wait_for_passes_do_not_delay_others() {
     let mut lab = Lab::new();
     lab.add_bridge("br0");
     for port in ["p1", "p2"] {

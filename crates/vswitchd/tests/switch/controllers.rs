@@ -1,4 +1,4 @@
-//! Controllers: primary ones and listeners for service, what their rows tell, and whose flows they are.
+//! Controllers: primary ones and service listeners, the status in their rows, and the ownership of flows.
 
 use crate::lab::{Lab, flows};
 use openflow::message::{Message, encode};
@@ -49,14 +49,14 @@ fn greet(listener: &UnixListener) -> UnixStream {
 }
 
 #[test]
-fn a_controller_connects_and_goes() {
+fn a_controller_connects_and_is_removed() {
     let mut lab = Lab::new();
     lab.add_bridge("br0");
     assert!(has_flows(&lab));
     let path = lab.dir.path().join("controller");
     let listener = UnixListener::bind(&path).unwrap();
     let uuid = add_controller(&mut lab, &format!("unix:{}", path.display()), &[]);
-    // From now on flows are the controller's business.
+    // From now on, flows belong to the controller.
     assert!(!has_flows(&lab));
     let stream = greet(&listener);
     lab.wait("is_connected", |db| {
@@ -82,7 +82,7 @@ fn a_controller_connects_and_goes() {
 }
 
 #[test]
-fn controllers_hear_of_links() {
+fn controllers_receive_port_status() {
     let mut lab = Lab::new();
     lab.add_bridge("br0");
     lab.add_port("br0", "p", "dummy", &[]);
@@ -148,7 +148,7 @@ fn more_controllers_leave_flows_alone() {
 }
 
 #[test]
-fn a_target_that_cannot_be_used_is_told() {
+fn an_unusable_target_is_reported() {
     let mut lab = Lab::new();
     lab.add_bridge("br0");
     let uuid = add_controller(&mut lab, "pssl:0:127.0.0.1", &[]);
@@ -173,7 +173,7 @@ fn a_listener_with_other_settings_keeps_its_address() {
 }
 
 #[test]
-fn an_address_that_is_taken_is_tried_again() {
+fn an_address_in_use_is_retried() {
     let mut lab = Lab::new();
     lab.add_bridge("br0");
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -185,7 +185,7 @@ fn an_address_that_is_taken_is_tried_again() {
 }
 
 #[test]
-fn a_socket_that_could_not_be_made_is_made_later() {
+fn a_failed_listening_socket_is_retried() {
     use std::os::unix::fs::FileTypeExt;
     let mut lab = Lab::new();
     let path = |lab: &Lab, suffix: &str| lab.dir.path().join(format!("br0.{suffix}"));

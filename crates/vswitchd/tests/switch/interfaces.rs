@@ -9,23 +9,23 @@ fn peer(name: &str) -> Datum {
 }
 
 #[test]
-fn numbers_are_given_asked_for_and_kept() {
+fn port_numbers_are_assigned_requested_and_kept() {
     let mut lab = Lab::new();
     lab.add_bridge("br0");
     lab.add_port("br0", "p1", "dummy", &[]);
     lab.add_port("br0", "p2", "dummy", &[]);
     assert_eq!((lab.ofport("p1"), lab.ofport("p2")), (1, 2));
-    // A freed number is not given again at once.
+    // A freed number is not assigned again at once.
     lab.del_port("br0", "p2");
     lab.add_port("br0", "p3", "dummy", &[("ofport_request", Datum::scalar(30000))]);
     lab.add_port("br0", "p4", "dummy", &[]);
     assert_eq!((lab.ofport("p3"), lab.ofport("p4")), (30000, 3));
-    // Taken by one that did not ask for it, and then by one that did.
+    // The number of an interface without a request is given to one that requests it.
     lab.set("Interface", "p4", &[("ofport_request", Datum::scalar(1))]);
     assert_eq!((lab.ofport("p1"), lab.ofport("p4")), (4, 1));
     lab.set("Interface", "p1", &[("ofport_request", Datum::scalar(1))]);
     assert_eq!((lab.ofport("p1"), lab.ofport("p4")), (4, 1));
-    // Taken back.
+    // The request is removed.
     lab.set("Interface", "p4", &[("ofport_request", Datum::empty())]);
     assert_eq!((lab.ofport("p1"), lab.ofport("p4")), (1, 5));
     let ports = lab.bridge("br0").ports();
@@ -49,7 +49,7 @@ fn patch_ports_find_their_peers() {
     assert_eq!(out(&lab, "b", "pb"), PortOut::Patch(lab.bridge("a").id(), base::PortNo(1)));
     let row = lab.row("Interface", "pa");
     assert_eq!((row.string("admin_state"), row.string("link_state"), row.integer_opt("mtu")), ("up", "up", None));
-    // The peer names another one: both ends hang.
+    // The peer names another port: both ends are disconnected.
     lab.set("Interface", "pb", &[("options", peer("other"))]);
     assert_eq!(lab.error("pa"), "No usable peer 'pb' exists in 'dummy' datapath.");
     assert_eq!(lab.error("pb"), "No usable peer 'other' exists in 'dummy' datapath.");
@@ -70,7 +70,7 @@ fn patch_ports_find_their_peers() {
 }
 
 #[test]
-fn errors_are_told_and_the_others_work() {
+fn errors_are_reported_and_other_interfaces_work() {
     let mut lab = Lab::new();
     lab.add_bridge("br0");
     lab.add_port("br0", "bad", "nosuch", &[]);
@@ -137,13 +137,13 @@ fn status_of_a_device() {
     assert_eq!((row.integer_opt("link_resets"), row.integer_opt("link_speed")), (Some(0), None));
     assert!(row.is_empty("duplex") && row.is_empty("lacp_current"));
     drop(device);
-    // A link that goes down is told without anybody asking.
+    // The switch reports a link that goes down without a request.
     let device = lab.switch.as_ref().unwrap().with.dummies.find("p").unwrap();
     netdev::Netdev::set_up(&*device, false).unwrap();
     lab.wait("admin_state", |db| {
         crate::lab::named(db, "Interface", "p").is_some_and(|r| r.string("admin_state") == "down")
     });
-    // Counters come by themselves.
+    // Statistics are updated periodically.
     lab.wait("statistics", |db| crate::lab::named(db, "Interface", "p").is_some_and(|r| !r.is_empty("statistics")));
 }
 
@@ -170,7 +170,7 @@ fn mtu_and_address() {
     // Address and MTU together.
     lab.set("Interface", "int", &[wanted.clone(), ("mtu_request", Datum::scalar(900))]);
     assert_eq!((mac(&lab, "int").as_str(), mtu(&lab, "int")), ("00:11:22:33:44:55", 900));
-    // Only of internal interfaces, and not of the bridge's own.
+    // Only internal interfaces, except the bridge's own, accept it.
     lab.set("Interface", "p1", std::slice::from_ref(&wanted));
     assert_ne!(mac(&lab, "p1"), "00:11:22:33:44:55");
     lab.set("Interface", "br0", &[wanted]);
@@ -178,7 +178,7 @@ fn mtu_and_address() {
 }
 
 #[test]
-fn own_reports_and_unrelated_changes_leave_cached_flows_alone() {
+fn status_updates_and_unrelated_changes_keep_cached_flows() {
     let mut lab = Lab::new();
     lab.add_bridge("br0");
     let bridge = lab.uuid("Bridge", "br0");
@@ -188,7 +188,7 @@ fn own_reports_and_unrelated_changes_leave_cached_flows_alone() {
             txn.add_elements("Bridge", bridge, "ports", &Datum::scalar(port));
         }
     });
-    // Settled: the devices' own changes were heard.
+    // Settled: the devices' own changes have been processed.
     lab.wait("statistics", |db| db.rows("Interface").all(|r| !r.is_empty("statistics")));
     let change = lab.last_change();
     lab.set("Interface", "p1", &[("external_ids", Datum::map([("iface-id", "x")]))]);

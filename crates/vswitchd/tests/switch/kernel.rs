@@ -1,4 +1,4 @@
-//! Devices of the kernel: one that is not there yet, and one that goes.
+//! Kernel devices: one that does not exist yet, and one that is deleted.
 
 use crate::lab::{Lab, named};
 use ovsdb::Datum;
@@ -33,7 +33,7 @@ fn ip(args: &[&str]) -> bool {
     Command::new("ip").args(args).status().is_ok_and(|s| s.success())
 }
 
-/// Whether devices can be made here. In a run for all, one that cannot is a failure.
+/// Returns true if devices can be created here. In CI, a failure is an error.
 fn can_make_devices() -> bool {
     let can = rustix::process::geteuid().is_root() && ip(&["-V"]);
     if !can {
@@ -44,7 +44,7 @@ fn can_make_devices() -> bool {
 }
 
 #[test]
-fn a_device_that_comes_later_is_used_then() {
+fn a_device_created_later_is_opened() {
     if !can_make_devices() {
         return;
     }
@@ -63,7 +63,7 @@ fn a_device_that_comes_later_is_used_then() {
     assert_eq!(row.string_opt("error"), None);
     assert_eq!(row.map_get("status", "driver_name"), Some("veth"));
     assert!(row.integer("ifindex") > 0);
-    // Internal interfaces follow, those that are asked as well.
+    // The local port follows the MTU of a device, also one set by mtu_request.
     assert!(ip(&["link", "set", &name, "mtu", "1400"]));
     lab.wait("the bridge to follow", |db| named(db, "Interface", "br0").is_some_and(|r| r.integer("mtu") == 1400));
     lab.set("Interface", &name, &[("mtu_request", Datum::scalar(1300))]);

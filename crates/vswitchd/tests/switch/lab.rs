@@ -1,6 +1,6 @@
 //! A database server and switches on threads, and a client that changes rows and waits.
 //!
-//! Waiting ends when what is waited for is there; the deadline only ends a test that would hang.
+//! Waiting ends when the condition holds; the deadline only ends a test that would hang.
 
 use base::Clock;
 use ofproto::Ofproto;
@@ -17,7 +17,7 @@ use vswitchd::types::{DummyLevel, Types};
 
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Something that runs on a thread until it is dropped.
+/// A component that runs on a thread until it is dropped.
 pub(crate) struct Running<T> {
     pub(crate) with: T,
     stop: Option<oneshot::Sender<()>>,
@@ -32,7 +32,7 @@ impl<T> Drop for Running<T> {
     }
 }
 
-/// Everything of one test.
+/// All components of one test.
 pub(crate) struct Lab {
     // Dropped in this order.
     pub(crate) switch: Option<Running<Arc<Devices>>>,
@@ -163,7 +163,7 @@ impl Lab {
         })
     }
 
-    /// Changes rows and waits until the switch is as they say.
+    /// Changes rows and waits until the switch has applied them.
     pub(crate) fn change<R>(&mut self, mut make: impl FnMut(&mut Transaction<'_>) -> R) -> R {
         let root = self.root();
         let next = self.idl.row("Open_vSwitch", root).unwrap().integer("next_cfg") + 1;
@@ -271,10 +271,10 @@ pub(crate) fn insert_port(txn: &mut Transaction<'_>, name: &str, kind: &str, col
     port
 }
 
-/// The flows of a bridge, as `bridge/dump-flows` has them but for time and counters.
+/// The flows of a bridge, as in `bridge/dump-flows` without times and counters.
 pub(crate) fn flows(bridge: &Ofproto) -> Vec<String> {
     let text = ofproto::show::dump_flows(bridge, &flow::text::NoNames);
-    // Those of in-band control are the switch's own.
+    // Flows of in-band control belong to the switch itself.
     let lines = text.lines().filter(|line| !line.contains("priority=18000"));
     lines.map(|line| line.split(", ").filter(|part| !part.starts_with("duration")).collect()).collect()
 }

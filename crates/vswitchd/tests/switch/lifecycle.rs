@@ -1,11 +1,11 @@
-//! The switch starts anew, two switches share a database, and the database goes away and comes back.
+//! The switch restarts, two switches share a database, and the database disappears and returns.
 
 use crate::lab::{Lab, flows, running, start_database, start_switch};
 use openflow::flow_mod::{FlowMod, FlowModCommand};
 use ovsdb::Datum;
 
 #[test]
-fn numbers_outlast_the_switch() {
+fn port_numbers_survive_a_restart() {
     let mut lab = Lab::new();
     lab.add_bridge("br0");
     for name in ["p1", "p2", "p3"] {
@@ -21,7 +21,7 @@ fn numbers_outlast_the_switch() {
 }
 
 #[test]
-fn what_is_asked_for_while_no_switch_runs_is_done_later() {
+fn changes_without_a_running_switch_are_applied_later() {
     let mut lab = Lab::without_switch();
     let root = lab.root();
     lab.change_only(|txn| {
@@ -44,7 +44,7 @@ fn what_is_asked_for_while_no_switch_runs_is_done_later() {
 }
 
 #[test]
-fn the_second_switch_waits_for_the_first_to_go() {
+fn the_second_switch_waits_for_the_lock() {
     let mut lab = Lab::new();
     lab.add_bridge("br0");
     let rundir = tempfile::tempdir().unwrap();
@@ -76,7 +76,7 @@ fn a_switch_whose_lock_is_stolen_stops_and_starts_again() {
 }
 
 #[test]
-fn bridges_and_flows_outlast_the_database() {
+fn bridges_and_flows_survive_loss_of_the_database() {
     let mut lab = Lab::new();
     lab.add_bridge("br0");
     lab.add_port("br0", "p1", "dummy", &[]);

@@ -1,5 +1,5 @@
-//! A switch and its database, driven as ovs-vsctl would: rows are changed, and what comes of it is read from rows and
-//! from the running switch.
+//! A switch and its database, used as ovs-vsctl does: tests change rows, and read the results from rows and from the
+//! running switch.
 
 mod bridges;
 mod commands;

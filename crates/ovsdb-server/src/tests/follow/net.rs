@@ -10,12 +10,12 @@ use super::super::{contents, read, schema};
 use crate::storage::Nowhere;
 use crate::{Access, Core, LinkId, Now, Output, SessionId, Source};
 
-/// One server, and the ends of its wires.
+/// One server, and the ends of its links.
 pub(super) struct Node {
     pub(super) core: Core,
     /// For each of its links: the connection's id here, the server at the other end, and the session's id there.
     pub(super) up: BTreeMap<LinkId, (SessionId, usize, SessionId)>,
-    /// What clients were sent.
+    /// Messages sent to clients.
     pub(super) clients: BTreeMap<SessionId, Vec<Message>>,
     /// The states that could be seen, oldest first.
     pub(super) states: Vec<Value>,
@@ -24,7 +24,7 @@ pub(super) struct Node {
 /// Servers and the messages between them. Sources are called `tcp:N:1`, by their numbers.
 pub(super) struct Net {
     pub(super) nodes: Vec<Node>,
-    /// Messages under way, by where they go: server and session. Each wire keeps its order.
+    /// Messages in transit, by destination: server and session. Each link keeps its order.
     pub(super) wires: BTreeMap<(usize, SessionId), VecDeque<Message>>,
     pub(super) now: Now,
     pub(super) ids: u64,
@@ -122,7 +122,7 @@ impl Net {
         self.nodes[peer].up.retain(|_, (own, ..)| *own != session);
     }
 
-    /// Cuts a server's connections to its sources: what was under way is lost.
+    /// Cuts a server's connections to its sources: messages in transit are lost.
     pub(super) fn cut(&mut self, at: usize) {
         for (id, peer, session) in self.nodes[at].up.values().copied().collect::<Vec<_>>() {
             self.forget(at, id, peer, session);
@@ -158,7 +158,7 @@ impl Net {
         true
     }
 
-    /// Brings a few messages to their ends.
+    /// Delivers a few messages.
     pub(super) fn run(&mut self, count: usize) {
         for _ in 0..count {
             let next = self.wires.iter().find(|(_, wire)| !wire.is_empty()).map(|(&end, _)| end);
@@ -167,7 +167,7 @@ impl Net {
         }
     }
 
-    /// Lets all connections be made and all messages arrive.
+    /// Makes all connections and delivers all messages.
     pub(super) fn settle(&mut self) {
         for choice in 0..8 {
             (0..self.nodes.len()).for_each(|at| self.connect(at, choice));
