@@ -69,6 +69,11 @@ impl Ofproto {
         LongChange { _guard: Arc::clone(&self.gate.0).write_owned().await }
     }
 
+    /// Returns permission for a long change if no other change is in progress.
+    pub(crate) fn try_long_change(&self) -> Option<LongChange> {
+        Arc::clone(&self.gate.0).try_write_owned().ok().map(|guard| LongChange { _guard: guard })
+    }
+
     /// Returns true if a long change of the tables is in progress or about to begin. Callers retry later.
     pub fn is_changing(&self) -> bool {
         self.gate.0.try_read().is_err()

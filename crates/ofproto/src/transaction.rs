@@ -27,8 +27,8 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use xlate::{Groups, Meters, Rule, Table, View};
 
-/// The number of rules up to which a change takes its removed rules out of the tables itself. The requester need not wait for
-/// more: the revalidator removes them ([`Ofproto::tidy`]), or the next change.
+/// Removed rules that a short change takes out of the tables, at most. The rest is left to the revalidator ([`Ofproto::tidy`]), to
+/// the next long change, or to the next short ones.
 const REAPED_AT_ONCE_MAX: usize = 1000;
 
 /// The number of rules that wait to be inserted into their tables together. The code that inserts them is large, and this way
@@ -117,11 +117,7 @@ impl Ofproto {
         &self,
         f: impl FnOnce(&mut Transaction<'_>) -> Result<T, OfpError>,
     ) -> Result<(T, Vec<Removed>), OfpError> {
-        let mut writer = self.writer.lock();
-        // Takes very many removed rules out now: before new rules are among them, a whole table of them can be cleared at once.
-        if writer.retired.len() > REAPED_AT_ONCE_MAX {
-            writer.reap(self);
-        }
+        let writer = self.writer.lock();
         let current = self.tables.view();
         let mut transaction = Transaction {
             bridge: self,
@@ -150,30 +146,55 @@ impl Ofproto {
         }
     }
 
-    /// Takes rules out of the tables that no reader can see any more, and drops unused eviction orders. If the
-    /// tables are being changed, this can wait, as the caller has other work.
+    /// Takes all rules out of the tables that no reader can see any more, and drops unused eviction orders. If the tables
+    /// are being changed, this can wait, as the caller has other work. Takes long if there are very many: tasks of the
+    /// control thread then await the end, as that of any long change.
     pub(crate) fn tidy(&self, now: Millis) {
-        if let Some(mut writer) = self.writer.try_lock() {
-            writer.reap(self);
-            writer.evictable.retain(|_, order| !order.is_idle(now));
+        let is_done = self.tidy_some(now);
+        if !is_done && let Some(_long) = self.try_long_change() {
+            self.reap_all();
         }
+    }
+
+    /// Does the same unless there are more than [`REAPED_AT_ONCE_MAX`] rules, which returns false.
+    pub(crate) fn tidy_some(&self, now: Millis) -> bool {
+        let Some(mut writer) = self.writer.try_lock() else { return false };
+        writer.evictable.retain(|_, order| !order.is_idle(now));
+        // A whole table of removed rules is cleared at once, unless some of them are taken out first.
+        let few = writer.retired.len() <= REAPED_AT_ONCE_MAX;
+        if few {
+            writer.reap(self, REAPED_AT_ONCE_MAX);
+        }
+        few
+    }
+
+    /// Takes all rules out of the tables that no reader can see any more, as part of a long change.
+    pub(crate) fn reap_all(&self) {
+        self.writer.lock().reap(self, usize::MAX);
     }
 }
 
 impl Writer {
-    fn reap(&mut self, bridge: &Ofproto) {
+    /// Takes at most `most` rules out of the tables that no reader can see any more.
+    fn reap(&mut self, bridge: &Ofproto, most: usize) {
         while self.views.front().is_some_and(|view| Arc::strong_count(view) == 1) {
             self.views.pop_front();
         }
         // The readers of the current view see all rules of that version.
         let oldest = self.views.front().map_or(u64::MAX, |view| view.version);
         // Removes consecutive rules of one table together, which costs less.
-        while let Some((_, rule)) = self.retired.pop_front_if(|(version, _)| *version <= oldest) {
+        let mut left = most;
+        while left > 0
+            && let Some((_, rule)) = self.retired.pop_front_if(|(version, _)| *version <= oldest)
+        {
             let table = rule.table;
             let mut rules = vec![rule];
-            while let Some((_, rule)) = self.retired.pop_front_if(|(v, rule)| *v <= oldest && rule.table == table) {
+            while rules.len() < left
+                && let Some((_, rule)) = self.retired.pop_front_if(|(v, rule)| *v <= oldest && rule.table == table)
+            {
                 rules.push(rule);
             }
+            left -= rules.len();
             bridge.index.remove(&rules);
             if let Some(table) = bridge.tables().get(usize::from(table)) {
                 table.rules.remove_all(rules);
@@ -452,7 +473,7 @@ impl Transaction<'_> {
         let many = self.gone.len() > REAPED_AT_ONCE_MAX;
         writer.retired.extend(self.gone.into_iter().map(|rule| (self.version, rule)));
         if !many {
-            writer.reap(bridge);
+            writer.reap(bridge, REAPED_AT_ONCE_MAX);
         }
         if let Some(history) = self.history.filter(|history| !history.is_empty()) {
             bridge.tell_monitors(&history, self.version);

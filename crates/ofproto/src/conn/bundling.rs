@@ -94,6 +94,8 @@ impl Ofproto {
     /// Carries out a bundle that was put off, and answers.
     pub(super) fn finish_commit(&self, peer: &Peer, commit: &Commit) {
         let Commit { bundle, version, bundle_id, request } = commit;
+        // Before new rules are among them, whole tables of removed rules can be cleared at once.
+        self.reap_all();
         match self.commit_bundle(peer, *version, &bundle.messages) {
             Ok(()) => bundle_done(peer, openflow::types::xid(request), BundleStep::Commit, *bundle_id),
             Err(error) => self.send_error(peer, error, request),

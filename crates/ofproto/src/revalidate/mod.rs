@@ -233,7 +233,12 @@ impl Switch {
         let now = self.clock().now();
         self.network().frozen.sweep(now);
         for bridge in self.bridges() {
-            bridge.tidy(now);
+            // The revalidator takes very many removed rules out of their tables, as that takes long.
+            if self.has_revalidator() {
+                bridge.tidy_some(now);
+            } else {
+                bridge.tidy(now);
+            }
             bridge.expire_bundles(now, self.bundle_idle_ms());
             bridge.expire_parts(now);
             bridge.see_to_fail_open(now);

@@ -204,3 +204,35 @@ async fn workers_write_all_of_a_long_dump() {
     while count(session.next().await) {}
     assert_eq!(flows, usize::from(n));
 }
+
+#[tokio::test]
+async fn short_changes_take_few_removed_rules_out_of_the_tables() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 1);
+    let in_table = || br.tables()[0].rules.len();
+    for priority in 0..6000 {
+        br.flow_mod(&add(Match::ANY, priority, vec![])).expect("adds");
+    }
+    br.flow_mod(&command(FlowModCommand::Delete, Match::ANY)).expect("deletes");
+    assert_eq!((br.n_flows(), in_table()), (0, 6000));
+    br.flow_mod(&add(Match::ANY, 1, vec![])).expect("adds");
+    assert_eq!((br.n_flows(), in_table()), (1, 5001));
+    // Beside a short change, no thread begins to do more.
+    assert!(!br.tidy_some(br.now()));
+    let short = br.short_change().await;
+    br.tidy(br.now());
+    assert_eq!(in_table(), 5001);
+    drop(short);
+    br.tidy(br.now());
+    assert_eq!((br.n_flows(), in_table()), (1, 1));
+    // A long change begins with it.
+    br.flow_mod(&command(FlowModCommand::Delete, Match::ANY)).expect("deletes");
+    for priority in 0..2000 {
+        br.flow_mod(&add(Match::ANY, priority, vec![])).expect("adds");
+    }
+    br.flow_mod(&command(FlowModCommand::Delete, Match::ANY)).expect("deletes");
+    let mut session = Session::new(&br).await;
+    session.send(&bundle(200)).await;
+    assert!(matches!(session.next().await, Message::BundleControl(_)));
+    assert_eq!((br.n_flows(), in_table()), (200, 200));
+}
