@@ -211,6 +211,19 @@ def beside(*words):
 
 
 @contextlib.contextmanager
+def started(*words):
+    """Starts a program, and ends it after the block."""
+    process = subprocess.Popen([str(word) for word in words], stdout=subprocess.DEVNULL)
+    try:
+        yield process
+        if process.poll() is not None:
+            raise SystemExit(f"{' '.join(map(str, words))} ended too early, with status {process.returncode}")
+    finally:
+        process.kill()
+        process.wait()
+
+
+@contextlib.contextmanager
 def hosts(n):
     """`n` namespaces, each with a device e0 (10.98.0.N/24), whose other ends p0.. are in this namespace."""
     tag = f"{os.getpid() % 100000}"

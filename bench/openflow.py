@@ -314,13 +314,13 @@ def memory_mib(switch, field):
 
 
 class Ports:
-    """A switch over kernel devices, port 1 and 2, each with a host: both over packet sockets. Packet threads have a
-    core, if the switch has any; nothing else is pinned."""
+    """A switch over kernel devices, port 1 and 2 (or more), each with a host: all over packet sockets. Packet threads
+    have a core, if the switch has any; nothing else is pinned."""
 
-    def __init__(self, which, flows):
+    def __init__(self, which, flows, n_hosts=2):
         with contextlib.ExitStack() as made:
-            self.hosts, devices = made.enter_context(common.hosts(2))
-            common.receive_on(SWITCH_CORE, devices)
+            self.hosts, self.devices = made.enter_context(common.hosts(n_hosts))
+            common.receive_on(SWITCH_CORE, self.devices)
             self.switch = common.Switch(SWITCHES[which])
             made.callback(self.switch.stop)
             core = f"other_config:pmd-cpu-mask={1 << SWITCH_CORE:#x}"
@@ -329,7 +329,7 @@ class Ports:
             self.switch("ovs-vsctl", "--no-wait", "set", "Open_vSwitch", ".", core, sleep)
             self.switch.start()
             words = ["add-br", "br0", "--", "set", "Bridge", "br0", "datapath_type=netdev", "fail-mode=secure"]
-            for number, device in enumerate(devices, 1):
+            for number, device in enumerate(self.devices, 1):
                 words += ["--", "add-port", "br0", device, "--", "set", "Interface", device, f"ofport_request={number}"]
             self.switch("ovs-vsctl", "--timeout=60", *words)
             self.switch("ovs-vsctl", "--timeout=60", "set", "Bridge", "br0", PROTOCOLS)
@@ -427,10 +427,10 @@ def pauses(bench, which, kind):
     return found
 
 
-def stream(bench, ports, kind):
-    """Sends numbered packets from one host to the other, and records their arrival."""
-    a, b = ports.hosts
-    words = ["taskset", "-c", CLIENT_CORE, bench.directory / "traffic", "gaps", STREAMS[kind], kind]
+def stream(bench, ports, kind, rate=None):
+    """Sends numbered packets from the first host to the second, and records their arrival."""
+    a, b = ports.hosts[:2]
+    words = ["taskset", "-c", CLIENT_CORE, bench.directory / "traffic", "gaps", rate or STREAMS[kind], kind]
     return common.beside(*words, a, "e0", b, "e0")
 
 

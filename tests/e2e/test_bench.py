@@ -10,6 +10,7 @@ sys.path.insert(0, str(TOP / "bench"))
 
 import examples  # noqa: E402
 import nsdi15  # noqa: E402
+import punted  # noqa: E402
 import replay  # noqa: E402
 import report  # noqa: E402
 import workload  # noqa: E402
@@ -163,6 +164,18 @@ def test_pmd_stats():
     }
     assert replay.parse_stats("") == {}
     assert replay.parse_stats("  packets received: 1\n") == {}
+
+
+def test_flood_of_lldp_frames():
+    capture = punted.capture(0x88CC)
+    frame = capture[40:]
+    assert (len(frame), frame[:14].hex()) == (60, "0180c200000e02000000000188cc")
+    # Chassis, port, time to live, and the end of the LLDPDU (IEEE 802.1AB-2016 section 8.4).
+    assert frame[14:34].hex() == "0207" + "04020000000001" + "0403" + "056530" + "0602" + "0078" + "0000"
+    assert punted.capture(0x88B5)[54:] == capture[54:]
+    rounds = {"nothing": [{"x": 10}, {"x": 20}], "dropped frames": [{"x": 15}], "LLDP frames": [{"x": 12}]}
+    (table,) = punted.report(rounds).tables
+    assert table.rows == [["x", 15, 15, 12, 1.0, 0.8]]
 
 
 def test_tables():
