@@ -20,14 +20,14 @@ pub(crate) struct FlowChange {
     /// The flow after the change; a deleted flow as it was.
     pub(crate) rule: Arc<Rule>,
     /// The kind of change.
-    pub(crate) what: What,
+    pub(crate) what: FlowChangeKind,
     /// The requester; `None` if the switch made the change by itself.
     pub(crate) by: Option<Requester>,
 }
 
 /// The kind of change to a flow.
 #[derive(Clone, Debug)]
-pub(crate) enum What {
+pub(crate) enum FlowChangeKind {
     /// The flow was added, and replaced another one of the same match and priority if there was one.
     Added {
         /// The replaced flow.

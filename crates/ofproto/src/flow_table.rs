@@ -1,7 +1,7 @@
 //! Flow modifications (OpenFlow 1.3 section 6.4).
 
 use crate::bridge::Ofproto;
-use crate::flow_change::What;
+use crate::flow_change::FlowChangeKind;
 use crate::transaction::{Transaction, groups_of};
 use base::PortNo;
 use classifier::{LATEST, Versions};
@@ -298,7 +298,7 @@ impl Transaction<'_> {
             count,
         });
         self.put(&rule, old.as_ref())?;
-        self.record(&rule, || What::Added { replaced: old });
+        self.record(&rule, || FlowChangeKind::Added { replaced: old });
         Ok(())
     }
 
@@ -324,7 +324,10 @@ impl Transaction<'_> {
             });
             self.put(&rule, Some(&old))?;
             let same = rule.cookie == old.cookie && *rule.actions == *old.actions;
-            self.record(&rule, || if same { What::Renewed { old } } else { What::Modified { old } });
+            self.record(
+                &rule,
+                || if same { FlowChangeKind::Renewed { old } } else { FlowChangeKind::Modified { old } },
+            );
         }
         Ok(())
     }
@@ -348,7 +351,7 @@ impl Transaction<'_> {
             ..**old
         });
         self.put(&rule, Some(old))?;
-        self.record(&rule, || What::Renewed { old: Arc::clone(old) });
+        self.record(&rule, || FlowChangeKind::Renewed { old: Arc::clone(old) });
         Ok(())
     }
 }

@@ -203,11 +203,11 @@ impl Ofproto {
     }
 
     /// Resumes a packet that a controller returned.
-    pub(crate) fn go_on(&self, kept: &Arc<RecircState>, key: &FlowKey, packet: packet::Packet) {
+    pub(crate) fn resume_packet(&self, state: &Arc<RecircState>, key: &FlowKey, packet: packet::Packet) {
         let Some(switch) = self.switch() else { return };
         let net = switch.network();
         let Some(bridge) = net.bridges.get(&self.id()) else { return };
-        let verdict = xlate::resume_paused(&net, key, kept);
+        let verdict = xlate::resume_paused(&net, key, state);
         self.execute(&mut vec![decided(&switch, bridge, key, packet, verdict)]);
     }
 

@@ -13,7 +13,7 @@ mod counts;
 
 use crate::bridge::Ofproto;
 use crate::evict::Evictable;
-use crate::flow_change::{FlowChange, Requester, What};
+use crate::flow_change::{FlowChange, FlowChangeKind, Requester};
 use crate::flow_table::{Criteria, Removed, RemovedReason};
 use crate::meters::MeterChange;
 use crate::revalidate::{Change, RuleChange};
@@ -132,7 +132,7 @@ impl Ofproto {
             removed: Vec::new(),
             changes: Vec::new(),
             tables: SmallVec::new(),
-            history: self.is_watched().then(Vec::new),
+            history: self.has_flow_monitors().then(Vec::new),
             requester: None,
             meter_changes: Vec::new(),
         };
@@ -327,7 +327,7 @@ impl Transaction<'_> {
     }
 
     /// Records a change of a flow, if a flow monitor wants it.
-    pub(crate) fn record(&mut self, rule: &Arc<Rule>, what: impl FnOnce() -> What) {
+    pub(crate) fn record(&mut self, rule: &Arc<Rule>, what: impl FnOnce() -> FlowChangeKind) {
         if let Some(history) = &mut self.history
             && !rule.is_hidden()
         {
@@ -369,7 +369,7 @@ impl Transaction<'_> {
             self.mark_gone(rule);
             self.count(rule, -1);
             self.removed.push(Removed { rule: Arc::clone(rule), reason });
-            self.record(rule, || What::Deleted(reason));
+            self.record(rule, || FlowChangeKind::Deleted(reason));
             self.note(rule, RuleChange::Removed);
         }
     }
@@ -476,7 +476,7 @@ impl Transaction<'_> {
             writer.reap(bridge, REAPED_AT_ONCE_MAX);
         }
         if let Some(history) = self.history.filter(|history| !history.is_empty()) {
-            bridge.tell_monitors(&history, self.version);
+            bridge.notify_monitors(&history, self.version);
         }
         drop(writer);
         base::coverage!(rev_flow_table);

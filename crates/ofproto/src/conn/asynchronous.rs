@@ -1,4 +1,4 @@
-//! Messages that a switch sends of its own accord.
+//! Asynchronous messages of a switch.
 
 use super::peer::Peer;
 use crate::bridge::{OfPort, Ofproto, PortChange};
@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering;
 use xlate::PortConfig;
 
 impl Ofproto {
-    /// Sends a packet to the controllers that it is for. Called on packet threads.
+    /// Sends a packet to the controllers that want it. Called on packet threads.
     pub(crate) fn packet_in(&self, what: &ControllerUpcall, packet: &Packet) {
         let now = self.now();
         let mut encoded: Option<PacketIn> = None;
@@ -34,7 +34,7 @@ impl Ofproto {
             }
             let message = || {
                 let message = encoded.get_or_insert_with(|| {
-                    // A controller has no use for a checksum that somebody else was to finish.
+                    // Completes partial checksums, which a controller cannot do.
                     let mut finished = packet.clone();
                     packet::checksum::finish(&mut finished);
                     PacketIn {
@@ -51,7 +51,7 @@ impl Ofproto {
         });
     }
 
-    /// What a controller hands back to have the packet go on, if it waits for that.
+    /// The continuation with which a controller resumes the packet, if the action pauses it.
     fn continuation(&self, what: &ControllerUpcall) -> Vec<u8> {
         match what.continuation {
             0 => Vec::new(),
@@ -59,7 +59,7 @@ impl Ofproto {
         }
     }
 
-    /// Has a packet go on that a controller was sent to decide about ([`Message::Resume`]).
+    /// Resumes a packet that a controller returns ([`Message::Resume`]).
     pub(crate) fn resume(&self, packet_in: &PacketIn, version: Version) -> Result<(), OfpError> {
         let stale = OfpError::NxrStale;
         let mark = Continuation::decode(version, &packet_in.continuation).map_err(|_| stale)?.bridge;
@@ -67,20 +67,21 @@ impl Ofproto {
             return Err(stale);
         }
         let switch = self.switch().ok_or(stale)?;
-        let kept = switch.network().frozen.get(mark as u32).filter(|k| k.frozen.paused && k.frozen.bridge == self.id());
-        let kept = kept.ok_or(stale)?;
+        let state =
+            switch.network().frozen.get(mark as u32).filter(|k| k.frozen.paused && k.frozen.bridge == self.id());
+        let state = state.ok_or(stale)?;
         let mut key = switch.key_of(&packet_in.data, packet_in.in_port());
-        for field in told_of_packets() {
+        for field in packet_in_fields() {
             key.set(field, packet_in.metadata.get(field).0);
         }
         let mut metadata = packet_in.metadata.clone();
         self.place_options(&mut metadata)?;
         crate::tlv::put_options(&mut key, &metadata);
-        self.go_on(&kept, &key, Packet::from_slice(&packet_in.data));
+        self.resume_packet(&state, &key, Packet::from_slice(&packet_in.data));
         Ok(())
     }
 
-    /// Tells controllers of flows that are gone, if they wanted to know.
+    /// Reports removed flows to the controllers that want flow-removed messages.
     pub(crate) fn send_flows_removed(&self, removed: &[Removed]) {
         for Removed { rule, reason } in removed {
             if !rule.flags.send_flow_rem {
@@ -115,8 +116,9 @@ impl Ofproto {
         }
     }
 
-    /// Sends the port status after `requester` changed the configuration of a port from `before`: to connections in whose
-    /// version of OpenFlow the port looks different now. The requester gets one from OpenFlow 1.5 on (section 7.4.3, EXT-338).
+    /// Sends a port status after `requester` changed the configuration of a port from `before`: to connections in whose
+    /// version of OpenFlow the port looks different now. The requester receives one from OpenFlow 1.5 on (section 7.4.3,
+    /// EXT-338).
     pub(super) fn send_port_modified(&self, requester: &Peer, before: &PortDesc, port: &OfPort) {
         let status = |desc| Message::PortStatus(PortStatus { reason: PortReason::Modify, desc });
         let (old, new) = (status(before.clone()), status(port_desc(port)));
@@ -132,7 +134,7 @@ impl Ofproto {
         });
     }
 
-    /// Tells controllers of ports that came, went or changed.
+    /// Reports added, removed and changed ports to controllers.
     pub fn send_port_changes(&self, changes: &[PortChange]) {
         if changes.iter().any(|c| matches!(c, PortChange::Modified(_))) {
             self.links_changed();
@@ -154,14 +156,14 @@ impl Ofproto {
 }
 
 fn flow_removed_form(peer: &Peer) -> Form {
-    // A client that speaks OpenFlow 1.0 with Nicira's extensions says so by asking for its packet-ins.
+    // A client that uses OpenFlow 1.0 with Nicira's extensions asks for packet-ins in their form.
     let state = peer.state.lock();
     let nicira = state.version == Some(openflow::Version::V10) && state.packet_in_format != PacketInFormat::Standard;
     if nicira { Form::Nicira } else { Form::Standard }
 }
 
-/// The reason that a peer of this version hears: those that came with OpenFlow 1.4 are actions before it, and so is what
-/// a table-miss flow sends before OpenFlow 1.3, which does not know of such flows.
+/// The reason in messages to a peer of this version: reasons that OpenFlow 1.4 added are actions before it, and so is the
+/// reason of a table-miss flow before OpenFlow 1.3, which has no such flows.
 fn reason_for(version: Version, what: &ControllerUpcall) -> PacketInReason {
     match PacketInReason::from_wire(what.reason).unwrap_or(PacketInReason::Action) {
         PacketInReason::NoMatch if what.table_miss && version < Version::V13 => PacketInReason::Action,
@@ -171,8 +173,8 @@ fn reason_for(version: Version, what: &ControllerUpcall) -> PacketInReason {
     }
 }
 
-/// The fields beside the ingress port that a packet-in tells of.
-fn told_of_packets() -> impl Iterator<Item = Field> {
+/// The metadata fields of packet-ins, apart from the ingress port.
+fn packet_in_fields() -> impl Iterator<Item = Field> {
     let fields = [
         Field::TunId,
         Field::TunSrc,
@@ -197,7 +199,7 @@ fn told_of_packets() -> impl Iterator<Item = Field> {
 fn packet_in(what: &ControllerUpcall, options: Vec<TunOption>, packet: &Packet) -> PacketIn {
     let mut metadata = Match::ANY;
     metadata.set(Field::InPortOxm, what.in_port.0.into());
-    for field in told_of_packets() {
+    for field in packet_in_fields() {
         let value = what.metadata.get(field);
         if value != 0 {
             metadata.set(field, value);
@@ -207,14 +209,14 @@ fn packet_in(what: &ControllerUpcall, options: Vec<TunOption>, packet: &Packet) 
         metadata.set_option(option);
     }
     PacketIn {
-        // Told to each peer as its version has it.
+        // Set for each peer by its version.
         reason: PacketInReason::Action,
         buffer_id: None,
         total_len: packet.len() as u32,
         table_id: what.table,
         cookie: what.cookie,
         metadata,
-        // All of it, whatever length was asked for: without buffers, a controller could not have the rest (OpenFlow 1.3
+        // The whole packet, whatever length the action has: without buffers, a controller could not fetch the rest (OpenFlow 1.3
         // section 7.4.1).
         data: packet.data().to_vec(),
         userdata: what.userdata.clone(),
@@ -222,7 +224,7 @@ fn packet_in(what: &ControllerUpcall, options: Vec<TunOption>, packet: &Packet) 
     }
 }
 
-/// A port as OpenFlow describes it.
+/// Describes a port in the form of OpenFlow.
 pub(crate) fn port_desc(port: &OfPort) -> PortDesc {
     let status = port.spec.device.as_ref().map(|d| d.status());
     let up = status.as_ref().is_none_or(|s| s.carrier);

@@ -1,14 +1,14 @@
-//! Bundles on connections: what their messages do, and what they are answered.
+//! Bundles on connections: handles their messages, and sends the replies.
 //!
-//! What is wrong with a message by itself is told when it is added. Committing carries the messages out in order in one
-//! change of tables, groups and meters ([`crate::transaction`]), so that each packet sees all of it or nothing; the first
-//! that fails has everything taken back, whatever the bundle's flags ask for. Changes of ports and packets to be sent are
-//! checked in their turn, and done behind the change of tables: if a device refuses one of them then, that is told, and the
+//! A malformed message is an error when it is added. A commit applies the messages in order in one
+//! transaction of tables, groups and meters ([`crate::transaction`]), so that each packet sees all of it or nothing; the first
+//! one that fails rolls everything back, whatever the bundle's flags are. Port changes and packet-outs are
+//! checked in order, and executed after the change of tables: if a device refuses one of them then, the error is sent, and the
 //! tables stay changed.
 
-use super::bundles::{Kept, Messages};
+use super::bundles::{BundledMessage, Messages};
 use super::forward::GroupChange;
-use super::peer::{Peer, Unfinished};
+use super::peer::{Peer, PendingRequest};
 use super::run::Run;
 use crate::bridge::Ofproto;
 use crate::flow_table::check_table;
@@ -20,44 +20,44 @@ use openflow::{FlowMod, OfpError, Version};
 
 #[cfg(test)]
 impl Peer {
-    /// Leaves no room for messages in bundles.
+    /// Fills the memory for messages in bundles.
     pub(crate) fn fill_bundles(&self) {
         self.bundles.lock().fill();
     }
 }
 
-/// What is left to do when tables, groups and meters have changed.
+/// The work that follows the change of tables, groups and meters.
 #[derive(Debug, Default)]
 struct Rest {
-    /// Changes of ports and packets to be sent, of meters to be told of, by the place of their messages.
+    /// Port changes, packet-outs, and meter mods to forward, by the index of their messages.
     messages: Vec<(usize, Message)>,
-    /// Changes of groups to be told of, with transaction ids.
+    /// Group changes to forward, with transaction ids.
     groups: Vec<(u32, Option<GroupChange>)>,
-    /// Meters that the datapath is not to have any more.
+    /// Meters to delete from the datapath.
     meters: Vec<MeterId>,
 }
 
-/// A bundle that takes its time, to be carried out beside what other connections ask for.
+/// A large bundle to commit on a worker thread.
 #[derive(Debug)]
 pub(crate) struct Commit {
     bundle: Messages,
     version: Version,
     bundle_id: u32,
-    /// The message that asks for it.
+    /// The message that requested it.
     request: Box<[u8]>,
 }
 
-/// Messages that a bundle may have to be carried out at once. (So are those that do not modify flows alone: what else there
-/// is in bundles is for one thread.)
+/// The number of messages up to which a commit runs at once. (So do commits with other messages than flow mods, which
+/// need the control thread.)
 const SHORT: usize = 100;
 
 fn bundle_done(peer: &Peer, xid: u32, step: BundleStep, bundle_id: u32) {
-    // As Open vSwitch has it, the answer names no flags.
+    // As in Open vSwitch, the reply has no flags.
     peer.send(xid, &Message::BundleControl(BundleControl { ty: step.wire(true), bundle_id, flags: 0 }));
 }
 
 impl Ofproto {
-    /// Opens, closes, carries out or forgets a bundle. `bytes` is the message that asks for it.
+    /// Opens, closes, commits or discards a bundle. `bytes` is the request.
     pub(super) fn bundle_control(
         &self,
         peer: &Peer,
@@ -78,9 +78,9 @@ impl Ofproto {
                 let bundle = bundles.take(bundle_id, flags)?;
                 drop(bundles);
                 let messages = &bundle.messages;
-                if messages.len() > SHORT && messages.iter().all(|kept| kept.modifies_flows) {
+                if messages.len() > SHORT && messages.iter().all(|message| message.modifies_flows) {
                     let commit = Commit { bundle, version, bundle_id, request: bytes.into() };
-                    *peer.unfinished.lock() = Some(Unfinished::Bundle(Box::new(commit)));
+                    *peer.pending.lock() = Some(PendingRequest::Bundle(Box::new(commit)));
                     return Ok(());
                 }
                 self.commit_bundle(peer, version, messages)?;
@@ -91,7 +91,7 @@ impl Ofproto {
         Ok(())
     }
 
-    /// Carries out a bundle that was put off, and answers.
+    /// Commits a bundle on a worker thread, and replies.
     pub(super) fn finish_commit(&self, peer: &Peer, commit: &Commit) {
         let Commit { bundle, version, bundle_id, request } = commit;
         // Before new rules are among them, whole tables of removed rules can be cleared at once.
@@ -102,15 +102,15 @@ impl Ofproto {
         }
     }
 
-    /// Keeps a message in a bundle, which is opened if it is not there. `bytes` is the message that it came in.
+    /// Adds a message to a bundle, which is opened if it does not exist. `bytes` is the message that contains it.
     pub(super) fn bundle_add(&self, peer: &Peer, add: &BundleAdd, bytes: &[u8]) -> Result<(), OfpError> {
         Self::check_for_bundle(&add.message)?;
         let modifies_flows = matches!(add.message, Message::FlowMod(..));
-        let message = Kept { bytes: bytes.into(), options: peer.state.lock().options, modifies_flows };
+        let message = BundledMessage { bytes: bytes.into(), options: peer.state.lock().options, modifies_flows };
         peer.bundles.lock().add((add.bundle_id, add.flags), message, self.now())
     }
 
-    /// The same of a flow modification, which was read.
+    /// Does the same for a decoded flow mod.
     pub(super) fn bundle_flow_mod(
         &self,
         peer: &Peer,
@@ -119,18 +119,18 @@ impl Ofproto {
         bytes: &[u8],
     ) -> Result<(), OfpError> {
         Self::check_flow_mod_for_bundle(fm)?;
-        let message = Kept { bytes: bytes.into(), options: peer.state.lock().options, modifies_flows: true };
+        let message = BundledMessage { bytes: bytes.into(), options: peer.state.lock().options, modifies_flows: true };
         peer.bundles.lock().add(bundle, message, self.now())
     }
 
     fn check_flow_mod_for_bundle(fm: &FlowMod) -> Result<(), OfpError> {
         Self::check_flow_mod(fm)?;
         check_table(fm)?;
-        // There are no buffers.
+        // There are no packet buffers.
         if fm.buffer_id.is_some() && fm.command.adds() { Err(OfpError::BrcBufferUnknown) } else { Ok(()) }
     }
 
-    /// What can be said of a message before it is its turn.
+    /// Checks what does not depend on earlier messages.
     fn check_for_bundle(message: &Message) -> Result<(), OfpError> {
         match message {
             Message::FlowMod(_, fm) => Self::check_flow_mod_for_bundle(fm),
@@ -140,9 +140,9 @@ impl Ofproto {
         }
     }
 
-    fn commit_bundle(&self, peer: &Peer, version: Version, messages: &[Kept]) -> Result<(), OfpError> {
+    fn commit_bundle(&self, peer: &Peer, version: Version, messages: &[BundledMessage]) -> Result<(), OfpError> {
         let failed = |error, at: usize| {
-            if let Some(Kept { bytes, .. }) = messages.get(at) {
+            if let Some(BundledMessage { bytes, .. }) = messages.get(at) {
                 peer.send_error(openflow::types::xid(bytes), error, bytes);
             }
             OfpError::BfcMsgFailed
@@ -151,9 +151,11 @@ impl Ofproto {
         let done = self.transaction(|t| {
             let mut rest = Rest::default();
             let mut run = Run::default();
-            while let Some((Kept { bytes, options, .. }, _)) = messages.get(at..).and_then(<[Kept]>::split_first) {
-                let kept = messages[at..].iter().map(|kept| (&*kept.bytes, kept.options));
-                let (heads, flow_mods) = run.read(kept, |_| true);
+            while let Some((BundledMessage { bytes, options, .. }, _)) =
+                messages.get(at..).and_then(<[BundledMessage]>::split_first)
+            {
+                let encoded = messages[at..].iter().map(|message| (&*message.bytes, message.options));
+                let (heads, flow_mods) = run.read(encoded, |_| true);
                 if !heads.is_empty() {
                     for (head, fm) in heads.into_iter().zip(flow_mods) {
                         t.set_requester(Some(peer.requester(head.xid)));
@@ -203,7 +205,7 @@ impl Ofproto {
                     self.packet_out(out, version).map(|packet| self.execute(&mut packet.into_iter().collect()))
                 }
                 Message::MeterMod(mm) => {
-                    let xid = messages.get(at).map_or(0, |kept| openflow::types::xid(&kept.bytes));
+                    let xid = messages.get(at).map_or(0, |message| openflow::types::xid(&message.bytes));
                     self.forward_meter_change(peer, xid, mm);
                     Ok(())
                 }
@@ -214,7 +216,7 @@ impl Ofproto {
         Ok(())
     }
 
-    /// Forgets bundles that nothing was done to for `idle_ms`, and tells who opened them.
+    /// Discards bundles without a request for `idle_ms`, and sends errors to their connections.
     pub(crate) fn expire_bundles(&self, now: Millis, idle_ms: u64) {
         self.connections().for_each(|peer| {
             for opened_by in peer.bundles.lock().expire(now, idle_ms) {

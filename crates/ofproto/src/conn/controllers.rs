@@ -1,5 +1,5 @@
-//! What controllers are told of each other: all of them when one asks, and one when something about it changed, if they asked
-//! for that (OpenFlow 1.5 sections 7.3.5.20 and 7.4.7).
+//! Controller status: of all controllers on request, and of one whose state changed, to controllers that
+//! asked for that (OpenFlow 1.5 sections 7.3.5.20 and 7.4.7).
 
 use super::peer::Peer;
 use super::remote::{PeerKind, Remote};
@@ -9,7 +9,7 @@ use openflow::message::Message;
 use openflow::role::Role;
 
 impl Ofproto {
-    /// All controllers: those that are configured and not connected, too.
+    /// Returns the status of all controllers, including configured ones that are not connected.
     pub(super) fn controller_statuses(&self) -> Vec<ControllerStatus> {
         let peers = self.connections().all();
         let mut all = Vec::new();
@@ -26,21 +26,21 @@ impl Ofproto {
         all
     }
 
-    /// Tells of a controller that is or was connected.
-    pub(super) fn tell_of_peer(&self, peer: &Peer, reason: ControllerReason, is_up: bool) {
+    /// Sends the status of a controller that is or was connected.
+    pub(super) fn notify_of_peer(&self, peer: &Peer, reason: ControllerReason, is_up: bool) {
         if peer.remote.kind == PeerKind::Controller && peer.version().is_some() {
-            self.tell_of_controller(of_peer(peer, reason, is_up));
+            self.notify_of_controller(of_peer(peer, reason, is_up));
         }
     }
 
-    /// Tells of a controller that is configured now, or not any more.
-    pub(super) fn tell_of_remote(&self, remote: &Remote, reason: ControllerReason) {
+    /// Sends the status of a controller that was added to the configuration or removed from it.
+    pub(super) fn notify_of_remote(&self, remote: &Remote, reason: ControllerReason) {
         if remote.kind == PeerKind::Controller {
-            self.tell_of_controller(of_remote(remote, reason));
+            self.notify_of_controller(of_remote(remote, reason));
         }
     }
 
-    fn tell_of_controller(&self, status: ControllerStatus) {
+    fn notify_of_controller(&self, status: ControllerStatus) {
         let reason = status.reason as u32;
         let message = Message::ControllerStatus(Box::new(status));
         self.connections().for_each(|peer| {

@@ -1,4 +1,4 @@
-//! Errors on their way to controllers, counted by name, type and code among the events of `coverage/show`.
+//! Errors sent to controllers, counted by name, type and code among the events of `coverage/show`.
 
 use super::peer::Peer;
 use base::coverage::Counter;
@@ -10,13 +10,13 @@ use openflow::types::MessageKind;
 use std::sync::LazyLock;
 use vlog::{RateLimit, warn_rl};
 
-/// How often each error was sent, in the order in which they are numbered.
+/// The number of sent errors, in the order of their numbers.
 static SENT: LazyLock<Vec<Counter>> =
     LazyLock::new(|| OfpError::all().map(|error| Counter::new(error.name())).collect());
-/// Messages a minute about what OpenFlow has no room for, and in one burst.
+/// Rate limit of log messages about messages that are too long: messages per minute, and burst.
 static TOO_LONG_LIMIT: RateLimit = RateLimit::new(60, 5);
 
-/// Counts an error that is being sent.
+/// Counts an error to be sent.
 pub(super) fn count(error: OfpError) {
     base::coverage!(ofproto_sent_error);
     if let Some(counter) = SENT.get(error as usize) {
@@ -25,14 +25,13 @@ pub(super) fn count(error: OfpError) {
 }
 
 impl Peer {
-    /// Answers the message `offending`, whose number `xid` is, by an error.
+    /// Replies to the message `offending`, whose transaction id is `xid`, with an error.
     pub(super) fn send_error(&self, xid: u32, error: OfpError, offending: &[u8]) {
         count(error);
         self.send(xid, &Message::Error(ErrorReport::on(error, offending)));
     }
 
-    /// Logs and counts a message, or `n` entries of a reply, that are not sent, as OpenFlow's 16-bit lengths are too short
-    /// for them.
+    /// Logs and counts `n` messages, or entries of a reply, that are not sent because they exceed OpenFlow's 16-bit lengths.
     pub(super) fn report_too_long(&self, kind: MessageKind, n: usize) {
         if n > 0 {
             base::coverage!(ofproto_too_long, n as u64);
@@ -41,10 +40,10 @@ impl Peer {
         }
     }
 
-    /// Ends a reply and returns its last message. Entries that were too long are reported.
+    /// Ends a reply and returns its last message. Reports entries that were too long.
     ///
     /// Errors: `OFPBRC_MULTIPART_BUFFER_OVERFLOW` if all entries were too long, in versions that have this error: an empty
-    /// reply would say that there is nothing.
+    /// reply would mean that there are none.
     pub(super) fn finish_reply(&self, writer: ReplyWriter) -> Result<Vec<u8>, OfpError> {
         let error = OfpError::BrcMultipartBufferOverflow;
         self.report_too_long(writer.kind(), writer.left_out());

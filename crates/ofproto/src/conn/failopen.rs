@@ -1,12 +1,12 @@
-//! Fail-open: a bridge whose controllers are out of reach becomes a learning switch (`fail_mode=standalone`).
+//! Fail-open: a bridge whose controllers are unreachable becomes a learning switch (`fail_mode=standalone`).
 //!
-//! When no primary controller has been connected, and none has been heard of for three times the longest inactivity
+//! When no primary controller has been connected, and none has sent a message for three times the longest inactivity
 //! probe, the flow tables are emptied and a hidden flow forwards everything. It stays until a controller shows that it
-//! controls the bridge again: that it is connected is not enough, as it may close the connection at once, and messages
-//! that any OpenFlow speaker sends to say hello are not either. To have a controller show itself that waits for packets,
-//! it is sent a packet-in now and then whose packet never was.
+//! controls the bridge again. A connection is not enough for that, as the controller may close it at once, nor are messages
+//! that any OpenFlow client sends to set up a connection. To make a controller that waits for packets show itself,
+//! the switch sends packet-ins of a packet that no host sent.
 //!
-//! [`FailOpen`] is the machine: it knows no sockets, and takes time and what is known of controllers as arguments.
+//! [`FailOpen`] is a state machine without sockets: time and the state of the controllers are arguments.
 
 use super::remote::PeerKind;
 use crate::bridge::Ofproto;
@@ -18,52 +18,52 @@ use openflow::PacketInReason;
 use openflow::message::Message;
 use packet::Packet;
 
-/// The hidden flow's priority: above all others.
+/// The hidden flow's priority, which is the highest one.
 const PRIORITY: u32 = 0x00f0_f0f0;
-/// Milliseconds between packet-ins that ask controllers to show themselves.
+/// Milliseconds between packet-ins that solicit messages.
 const SOLICIT_MS: u64 = 2000;
-/// A controller that stayed connected for so many milliseconds is taken to control the bridge.
+/// A controller that stays connected for this many milliseconds counts as controlling the bridge.
 const SETTLED_MS: u64 = 30_000;
 
-/// What is known of the primary controllers.
+/// The state of the primary controllers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Controllers {
     /// Three times the longest inactivity probe, in milliseconds.
-    pub patience_ms: u64,
-    /// When one last showed that it controls the bridge.
+    pub timeout_ms: u64,
+    /// The time when one last showed that it controls the bridge.
     pub heard_at: Millis,
-    /// Whether one is connected.
+    /// True if one is connected.
     pub connected: bool,
-    /// Whether one is connected that has shown that it controls the bridge.
+    /// True if one is connected that has shown that it controls the bridge.
     pub admitted: bool,
 }
 
-/// What is to be done.
+/// An action of the state machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
     /// Become a learning switch.
     Open,
-    /// Leave flows to controllers.
+    /// Leave forwarding to the controllers.
     Close,
-    /// Ask the controllers that are connected to show themselves.
+    /// Make the connected controllers show themselves.
     Solicit,
 }
 
-/// The machine.
+/// The state machine.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct FailOpen {
-    /// Whether the bridge is to fail open.
+    /// True if the bridge is configured to fail open.
     pub enabled: bool,
-    /// When it is next time to ask; `None` unless open.
+    /// The time of the next solicitation; `None` unless fail-open is active.
     solicit_at: Option<Millis>,
 }
 
 impl FailOpen {
-    /// What to do now, if anything; `controllers` is `None` if none is configured.
+    /// Returns the action to take now, if any; `controllers` is `None` if none is configured.
     pub(crate) fn step(&mut self, controllers: Option<Controllers>, now: Millis) -> Option<Step> {
-        let wanted = controllers.filter(|_| self.enabled);
-        let (step, solicit_at) = match (self.solicit_at, wanted) {
-            (None, Some(c)) if !c.connected && now.since(c.heard_at) >= c.patience_ms => {
+        let controllers = controllers.filter(|_| self.enabled);
+        let (step, solicit_at) = match (self.solicit_at, controllers) {
+            (None, Some(c)) if !c.connected && now.since(c.heard_at) >= c.timeout_ms => {
                 (Step::Open, Some(now.after(SOLICIT_MS)))
             }
             (Some(_), None | Some(Controllers { admitted: true, .. })) => (Step::Close, None),
@@ -75,7 +75,7 @@ impl FailOpen {
     }
 }
 
-/// Whether only a controller that controls the bridge sends this: not what connections are begun and kept with.
+/// Returns true for messages that only a controlling controller sends, not those that set up and keep up a connection.
 pub(crate) fn shows_control(message: &Message) -> bool {
     !matches!(
         message,
@@ -90,22 +90,23 @@ pub(crate) fn shows_control(message: &Message) -> bool {
 }
 
 impl Ofproto {
-    /// Whether the bridge is to forward by itself while its controllers are out of reach.
+    /// Sets whether the bridge forwards by itself while its controllers are unreachable.
     pub fn set_fail_open(&self, enabled: bool) {
         self.connections().fail_open.lock().enabled = enabled;
-        self.see_to_fail_open(self.now());
+        self.run_fail_open(self.now());
     }
 
-    /// Notes a message of a peer, and whether it [`shows_control`]: of a controller that controls the bridge, it ends fail-open at once.
+    /// Records a message of a peer, and whether it [`shows_control`]: if the peer is a controller that does, fail-open ends at
+    /// once.
     pub(super) fn heard(&self, peer: &super::peer::Peer, shows_control: bool) {
         let now = self.now();
         if peer.heard(shows_control, SETTLED_MS, now) {
-            self.see_to_fail_open(now);
+            self.run_fail_open(now);
         }
     }
 
-    /// Does what it is time for. To be called now and then.
-    pub(crate) fn see_to_fail_open(&self, now: Millis) {
+    /// Takes the actions that are due. To be called periodically.
+    pub(crate) fn run_fail_open(&self, now: Millis) {
         if self.is_changing() {
             return;
         }
@@ -135,7 +136,7 @@ impl Ofproto {
         let remotes = self.connections().remotes();
         let primary = || remotes.iter().filter(|remote| remote.kind == PeerKind::Controller);
         let mut controllers = Controllers {
-            patience_ms: primary().map(|remote| remote.settings().probe_ms).max()?.saturating_mul(3),
+            timeout_ms: primary().map(|remote| remote.settings().probe_ms).max()?.saturating_mul(3),
             heard_at: primary().map(|remote| remote.admitted_at()).max()?,
             connected: false,
             admitted: false,
@@ -185,7 +186,7 @@ mod tests {
     use super::*;
 
     const GONE: Controllers =
-        Controllers { patience_ms: 3000, heard_at: Millis(10_000), connected: false, admitted: false };
+        Controllers { timeout_ms: 3000, heard_at: Millis(10_000), connected: false, admitted: false };
     const THERE: Controllers = Controllers { connected: true, ..GONE };
     const CONTROLS: Controllers = Controllers { admitted: true, ..THERE };
 
@@ -194,34 +195,34 @@ mod tests {
     }
 
     #[test]
-    fn opens_after_three_probes_and_closes_when_a_controller_shows_itself() {
+    fn fail_open_begins_after_three_probes_and_ends_when_a_controller_shows_itself() {
         let mut f = enabled();
         let at = |ms: u64| Millis(10_000 + ms);
         assert_eq!(f.step(Some(CONTROLS), at(0)), None);
         assert_eq!(f.step(Some(GONE), at(2999)), None);
         assert_eq!(f.step(Some(GONE), at(3000)), Some(Step::Open));
         assert_eq!(f.step(Some(GONE), at(9000)), None);
-        // Connected is not enough; asked it is at intervals.
+        // A connection is not enough; the controller is solicited periodically.
         assert_eq!(f.step(Some(THERE), at(9001)), Some(Step::Solicit));
         assert_eq!(f.step(Some(THERE), at(11_000)), None);
         assert_eq!(f.step(Some(THERE), at(11_001)), Some(Step::Solicit));
         assert_eq!(f.step(Some(CONTROLS), at(11_002)), Some(Step::Close));
         assert_eq!(f.step(Some(CONTROLS), at(11_003)), None);
-        // Lost again: counted from when it was last heard of.
+        // Disconnected again: the time counts from its last message.
         let again = Controllers { heard_at: at(20_000), ..GONE };
         assert_eq!(f.step(Some(again), at(22_999)), None);
         assert_eq!(f.step(Some(again), at(23_000)), Some(Step::Open));
     }
 
     #[test]
-    fn a_connection_holds_it_back_though_it_is_silent() {
+    fn a_silent_connection_prevents_fail_open() {
         let mut f = enabled();
         assert_eq!(f.step(Some(THERE), Millis(100_000)), None);
         assert_eq!(f.step(Some(GONE), Millis(100_001)), Some(Step::Open));
     }
 
     #[test]
-    fn never_without_controllers_or_where_it_is_not_wanted() {
+    fn fail_open_needs_controllers_and_configuration() {
         let mut f = FailOpen::default();
         assert_eq!(f.step(Some(GONE), Millis(100_000)), None);
         f.enabled = true;
@@ -232,12 +233,12 @@ mod tests {
         f.enabled = true;
         f.step(Some(GONE), Millis(100_002));
         assert_eq!(f.step(None, Millis(100_003)), Some(Step::Close));
-        // Without probes there is nothing to wait for.
-        assert_eq!(f.step(Some(Controllers { patience_ms: 0, ..GONE }), Millis(10_000)), Some(Step::Open));
+        // Without probes there is no timeout.
+        assert_eq!(f.step(Some(Controllers { timeout_ms: 0, ..GONE }), Millis(10_000)), Some(Step::Open));
     }
 
     #[test]
-    fn the_frame_that_asks() {
+    fn the_solicitation_is_a_reverse_arp_request() {
         let frame = reverse_arp([0, 0x23, 0x20, 1, 2, 3]);
         assert_eq!(
             (frame.len(), &frame[..14]),

@@ -1,4 +1,4 @@
-//! Changes of groups and meters, told to other connections that asked for that (OpenFlow 1.4 section 7.4.6; the Open
+//! Forwards changes of groups and meters to other connections that asked for them (OpenFlow 1.4 section 7.4.6; the Open
 //! Networking Foundation's extension of 1.3; Nicira's before).
 
 use super::peer::Peer;
@@ -11,20 +11,20 @@ use openflow::request_forward::{ForwardedRequest, RequestForward};
 use openflow::{OfpError, Version};
 use xlate::Group;
 
-/// A bit for each kind of request in the masks of who hears of it.
+/// The bits of request types in the masks of request-forward messages.
 const GROUP_MOD: u32 = 0;
 const METER_MOD: u32 = 1;
 
-/// A change of groups that was carried out, as others are told of it.
+/// An applied group mod, in the form for other connections.
 #[derive(Debug)]
 pub(super) struct GroupChange {
     request: GroupMod,
-    /// The same for versions that cannot change single buckets: the whole group.
+    /// The form for versions without bucket commands: the whole group.
     whole: Option<GroupMod>,
 }
 
 impl Ofproto {
-    /// Changes groups. Returns what others are to hear of it, if anybody wants to.
+    /// Applies a group mod. Returns the change to forward, if a connection wants it.
     pub(super) fn change_groups(
         &self,
         t: &mut Transaction<'_>,
@@ -33,9 +33,9 @@ impl Ofproto {
     ) -> Result<Option<GroupChange>, OfpError> {
         let existed = t.groups.get(gm.group_id).is_some();
         t.group_mod(gm)?;
-        let mut wanted = false;
-        self.connections().for_each(|peer| wanted |= peer.hears_of(GROUP_MOD, from));
-        if !wanted {
+        let mut is_wanted = false;
+        self.connections().for_each(|peer| is_wanted |= peer.wants_forwarded(GROUP_MOD, from));
+        if !is_wanted {
             return Ok(None);
         }
         let command = match gm.command {
@@ -48,7 +48,7 @@ impl Ofproto {
         Ok(Some(GroupChange { request: GroupMod { command, ..gm.clone() }, whole }))
     }
 
-    /// Tells others of a change of groups that was asked for by the message of this transaction id.
+    /// Forwards a group mod with this transaction id to other connections.
     pub(super) fn forward_group_change(&self, from: &Peer, xid: u32, change: Option<GroupChange>) {
         let Some(GroupChange { request, whole }) = change else { return };
         self.forward(from, xid, GROUP_MOD, |version| {
@@ -58,15 +58,15 @@ impl Ofproto {
         });
     }
 
-    /// Tells others of a change of meters.
+    /// Forwards a meter mod to other connections.
     pub(super) fn forward_meter_change(&self, from: &Peer, xid: u32, mm: &MeterMod) {
         self.forward(from, xid, METER_MOD, |_| ForwardedRequest::Meter(mm.clone()));
     }
 
     fn forward(&self, from: &Peer, xid: u32, reason: u32, request: impl Fn(Version) -> ForwardedRequest) {
         self.connections().for_each(|peer| {
-            let Some(version) = peer.version().filter(|_| peer.hears_of(reason, from)) else { return };
-            // Before OpenFlow 1.3 there are no meters.
+            let Some(version) = peer.version().filter(|_| peer.wants_forwarded(reason, from)) else { return };
+            // OpenFlow before 1.3 has no meters.
             if reason == METER_MOD && version < Version::V13 {
                 return;
             }
@@ -76,12 +76,12 @@ impl Ofproto {
 }
 
 impl Peer {
-    fn hears_of(&self, reason: u32, from: &Self) -> bool {
+    fn wants_forwarded(&self, reason: u32, from: &Self) -> bool {
         self.id() != from.id() && self.wants(|a| a.request_forward, reason)
     }
 }
 
-/// The request that makes a group what it is.
+/// The group mod that creates a group in its current state.
 fn set_up(group: &Group) -> GroupMod {
     GroupMod {
         command: GroupCommand::Modify,

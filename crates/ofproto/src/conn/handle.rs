@@ -1,8 +1,8 @@
-//! What a message from a peer does.
+//! Handles messages from a peer.
 
 use super::asynchronous::port_desc;
 use super::failopen::shows_control;
-use super::peer::{Peer, Unfinished};
+use super::peer::{Peer, PendingRequest};
 use super::stats::Statistics;
 use super::table_features::ACTIONS10;
 use crate::bridge::{OfPort, Ofproto};
@@ -24,18 +24,18 @@ use std::sync::Arc;
 use vlog::{RateLimit, info_rl, warn_rl};
 use xlate::{Groups, Meters, Start};
 
-/// Flow tables that a switch tells of: 0 to 253. (Table 254 is internal, as in Open vSwitch.)
+/// The flow tables that messages report: 0 to 253. (Table 254 is internal, as in Open vSwitch.)
 pub(crate) const N_TABLES_SHOWN: u8 = 254;
 
-/// Errors a minute that are logged, and in one burst.
+/// Rate limit of log messages about errors: messages per minute, and burst.
 static ERROR_LIMIT: RateLimit = RateLimit::new(10, 10);
 
 type Handled = Result<(), OfpError>;
 
 impl Ofproto {
-    /// Handles one whole message after HELLO. Whatever is wrong with it is answered by an error message. Something may be
-    /// left for [`Ofproto::finish_some`] to do. Packets that it sends gather in `packets`, for several such messages to
-    /// be carried out together ([`Ofproto::execute`]); all other messages are carried out after those that wait there.
+    /// Handles one whole message after HELLO, and replies to errors with error messages. A part of the work may
+    /// remain for [`Ofproto::finish_some`]. Packet-outs collect in `packets`, so that several of them can
+    /// be executed together ([`Ofproto::execute`]); all other messages are handled after the collected packets.
     pub(crate) fn handle(&self, peer: &Peer, bytes: &[u8], packets: &mut Vec<Execution>) {
         base::coverage!(ofproto_recv_openflow);
         peer.remote.snoop(bytes);
@@ -60,7 +60,7 @@ impl Ofproto {
                 }
                 self.dispatch(peer, (version, xid), message, bytes, packets)
             }
-            // Whatever is wrong with them, messages from switches are nothing to a switch.
+            // A message type that only switches send is an error of its own, even if the message is malformed.
             Err(_) if is_from_switch(bytes) => Err(OfpError::BrcBadType),
             Err(e) => Err(e.error),
         };
@@ -69,49 +69,49 @@ impl Ofproto {
         }
     }
 
-    /// Tells what is wrong with a message.
+    /// Sends the error of a message.
     pub(super) fn send_error(&self, peer: &Peer, error: OfpError, bytes: &[u8]) {
         let (name, target) = (self.name(), &peer.remote.target);
         info_rl!(&ERROR_LIMIT, target: "connmgr", "{name}<->{target}: sending {error} error reply");
         peer.send_error(openflow::types::xid(bytes), error, bytes);
     }
 
-    /// Does the next bit of what is left of a request that [`Ofproto::handle`] was given. Whether there is more.
+    /// Does the next part of a request that [`Ofproto::handle`] left pending. Returns true if there is more.
     pub(crate) fn finish_some(&self, peer: &Peer) -> bool {
-        let mut unfinished = peer.unfinished.lock();
-        let more = match unfinished.as_mut() {
+        let mut pending = peer.pending.lock();
+        let more = match pending.as_mut() {
             None => false,
-            // An error comes before the first message or not at all.
-            Some(Unfinished::Flows(answer)) => self.go_on_answering(peer, answer).unwrap_or(false),
-            Some(Unfinished::Monitors(answer)) => self.go_on_dumping(peer, answer),
+            // Errors occur only before the first message, which is sent already.
+            Some(PendingRequest::Flows(answer)) => self.continue_reply(peer, answer).unwrap_or(false),
+            Some(PendingRequest::Monitors(answer)) => self.continue_dump(peer, answer),
             Some(_) => {
-                let work = unfinished.take();
-                drop(unfinished);
+                let work = pending.take();
+                drop(pending);
                 match work {
-                    Some(Unfinished::Bundle(commit)) => self.finish_commit(peer, &commit),
-                    Some(Unfinished::Barrier(xid)) => self.barrier(peer, xid),
-                    Some(Unfinished::Stats(request)) => self.finish_stats(peer, *request),
-                    Some(Unfinished::Settle) => self.settle_here(),
+                    Some(PendingRequest::Bundle(commit)) => self.finish_commit(peer, &commit),
+                    Some(PendingRequest::Barrier(xid)) => self.barrier(peer, xid),
+                    Some(PendingRequest::Stats(request)) => self.finish_stats(peer, *request),
+                    Some(PendingRequest::Settle) => self.revalidate_here(),
                     _ => {}
                 }
-                return peer.unfinished.lock().is_some();
+                return peer.pending.lock().is_some();
             }
         };
         if !more {
-            *unfinished = None;
+            *pending = None;
         }
         more
     }
 
-    /// Answers a barrier when what came before it has been carried out: in the cached flows too.
+    /// Replies to a barrier when all earlier messages are applied, including their effect on cached flows.
     fn barrier(&self, peer: &Peer, xid: u32) {
-        self.settle_here();
+        self.revalidate_here();
         peer.send(xid, &Message::BarrierReply);
     }
 
-    /// Deals with changes on this thread if no other does. Otherwise the connection has waited for that
+    /// Handles changes on this thread if there is no revalidator. Otherwise the connection has waited for it
     /// ([`Peer::awaits`]).
-    fn settle_here(&self) {
+    fn revalidate_here(&self) {
         if let Some(switch) = self.switch().filter(|switch| !switch.has_revalidator()) {
             switch.pass(crate::Extent::Changes);
         }
@@ -126,7 +126,7 @@ impl Ofproto {
         packets: &mut Vec<Execution>,
     ) -> Handled {
         match message {
-            // A second HELLO changes nothing; replies and asynchronous messages are nothing to a switch.
+            // A second HELLO changes nothing, and switches ignore replies and asynchronous messages.
             Message::Hello(_) | Message::EchoReply(_) | Message::Error(_) | Message::FlowAge => {}
             Message::EchoRequest(data) => peer.send(xid, &Message::EchoReply(data)),
             Message::FeaturesRequest => peer.send(xid, &Message::FeaturesReply(Box::new(self.features()))),
@@ -140,7 +140,7 @@ impl Ofproto {
                 if settled {
                     peer.send(xid, &Message::BarrierReply);
                 } else {
-                    *peer.unfinished.lock() = Some(Unfinished::Barrier(xid));
+                    *peer.pending.lock() = Some(PendingRequest::Barrier(xid));
                 }
             }
             Message::PacketOut(out) => {
@@ -172,7 +172,7 @@ impl Ofproto {
                 writable(peer)?;
                 self.meter_mod(&mm)?;
                 if mm.command == MeterCommand::Delete {
-                    *peer.unfinished.lock() = Some(Unfinished::Settle);
+                    *peer.pending.lock() = Some(PendingRequest::Settle);
                 }
                 self.forward_meter_change(peer, xid, &mm);
             }
@@ -198,7 +198,7 @@ impl Ofproto {
             Message::SetControllerId(id) => {
                 let before = std::mem::replace(&mut peer.state.lock().controller_id, id);
                 if before != id {
-                    self.tell_of_peer(peer, ControllerReason::ShortId, true);
+                    self.notify_of_peer(peer, ControllerReason::ShortId, true);
                 }
                 self.update_miss_to_controller();
             }
@@ -220,14 +220,14 @@ impl Ofproto {
                 match whole {
                     Some(body) if self.is_long_answer(&body) => {
                         let request = Statistics { version, xid, body, request: bytes.into() };
-                        *peer.unfinished.lock() = Some(Unfinished::Stats(Box::new(request)));
+                        *peer.pending.lock() = Some(PendingRequest::Stats(Box::new(request)));
                     }
                     Some(body) => self.stats(peer, version, xid, body)?,
                     None => {}
                 }
             }
             Message::FlowMonitorCancel(id) => peer.cancel_monitor(id)?,
-            // Nothing tracks connections: all of them are forgotten.
+            // There is no connection tracking, hence nothing to flush.
             Message::CtFlushZone(_) | Message::CtFlush(_) => {}
             Message::FeaturesReply(_)
             | Message::GetConfigReply(_)
@@ -251,7 +251,7 @@ impl Ofproto {
     }
 
     fn features(&self) -> Features {
-        // Those that a version does not have are left out of its messages.
+        // The encoder leaves out capabilities that the version lacks.
         let capabilities = capability::FLOW_STATS
             | capability::TABLE_STATS
             | capability::PORT_STATS
@@ -272,16 +272,16 @@ impl Ofproto {
 
     fn config_of(&self, peer: &Peer, version: Version) -> SwitchConfig {
         let state = peer.state.lock();
-        let tells_ttl = version < Version::V13;
+        let has_invalid_ttl = version < Version::V13;
         SwitchConfig {
             frag: self.fragments(),
-            invalid_ttl_to_controller: tells_ttl.then_some(state.invalid_ttl),
+            invalid_ttl_to_controller: has_invalid_ttl.then_some(state.invalid_ttl),
             miss_send_len: state.miss_send_len,
         }
     }
 
     fn set_config(&self, peer: &Peer, config: SwitchConfig) {
-        // Who asks for what is not done finds out by asking; a secondary controller changes nothing of the switch.
+        // The reply shows that an unsupported setting had no effect; a secondary controller changes nothing.
         if peer.role() != Role::Secondary {
             self.set_fragments(config.frag);
         }
@@ -292,7 +292,7 @@ impl Ofproto {
         }
     }
 
-    /// What depends on the switch: that the actions fit the match was seen to when the message was read.
+    /// Checks what depends on the switch; the decoder has checked the actions against the match.
     pub(super) fn check_flow_mod(fm: &FlowMod) -> Handled {
         if fm.command.adds() {
             check_tables(&fm.actions, fm.table_id.unwrap_or(0), N_TABLES_SHOWN)?;
@@ -300,7 +300,7 @@ impl Ofproto {
         Ok(())
     }
 
-    /// Carries out a flow modification, or keeps it in its bundle. `bytes` is the message that it came in.
+    /// Applies a flow mod, or adds it to its bundle. `bytes` is the message that contains it.
     fn take_flow_mod(&self, peer: &Peer, head: FlowModHead, fm: &mut FlowMod, bytes: &[u8]) -> Handled {
         writable(peer)?;
         if let Some(bundle) = head.bundle {
@@ -311,8 +311,8 @@ impl Ofproto {
         result
     }
 
-    /// Carries out a flow modification of one who may within a transaction: all of it, or nothing. (But for an error that is told of what
-    /// was carried out.)
+    /// Applies a flow mod of a controller that may change flows, within a transaction, as a whole or not at all. (An error about
+    /// a packet buffer is sent although the flow mod was applied.)
     pub(super) fn modify_flows(
         &self,
         transaction: &mut Transaction<'_>,
@@ -320,20 +320,20 @@ impl Ofproto {
         head: FlowModHead,
         fm: &mut FlowMod,
     ) -> Handled {
-        // Before OpenFlow 1.2 there is no flag for it: an addition counts from zero.
+        // Before OpenFlow 1.2 there is no flag for it: an addition resets the counters.
         fm.flags.reset_counts |= head.version < Version::V12 && fm.command == FlowModCommand::Add;
         self.place_options_of(fm)?;
         Self::check_flow_mod(fm)?;
         transaction.set_requester(Some(peer.requester(head.xid)));
         transaction.attempt(|t| t.flow_mod(fm))?;
-        // There are no buffers: a controller that names one is told so, and has its flow.
+        // There are no packet buffers: a flow mod with one is applied, and an error is sent.
         if fm.buffer_id.is_some() && fm.command.adds() {
             return Err(OfpError::BrcBufferUnknown);
         }
         Ok(())
     }
 
-    /// What can be said of a packet-out by itself.
+    /// Checks a packet-out by itself.
     pub(super) fn check_packet_out(out: &PacketOut) -> Handled {
         if out.buffer_id.is_some() {
             return Err(OfpError::BrcBufferUnknown);
@@ -344,12 +344,12 @@ impl Ofproto {
         Ok(())
     }
 
-    /// Whether a packet-out can be carried out with these groups and meters.
+    /// Checks a packet-out against these groups and meters.
     pub(super) fn check_packet_out_in(&self, out: &PacketOut, version: Version, tables: (&Groups, &Meters)) -> Handled {
         self.checked_packet_out(out, version, tables).map(drop)
     }
 
-    /// The packet and its key.
+    /// Returns the packet and its key.
     fn checked_packet_out(
         &self,
         out: &PacketOut,
@@ -361,9 +361,9 @@ impl Ofproto {
         let switch = self.switch().ok_or(OfpError::BrcEperm)?;
         let mut key = switch.key_of(packet.data(), out.in_port);
         key.set_in_port(out.in_port);
-        // Mostly it says nothing.
-        let told = out.metadata.mask().0.iter().any(|word| *word != 0);
-        for field in flow::field::FIELDS.iter().filter(|_| told) {
+        // Mostly there is no metadata.
+        let has_metadata = out.metadata.mask().0.iter().any(|word| *word != 0);
+        for field in flow::field::FIELDS.iter().filter(|_| has_metadata) {
             let (value, mask) = out.metadata.get(field.id);
             if mask != 0 {
                 key.set(field.id, value);
@@ -380,7 +380,7 @@ impl Ofproto {
         Ok((key, packet))
     }
 
-    /// Decides what becomes of the packet. What is left is for the datapath ([`Ofproto::execute`]).
+    /// Translates the packet. The datapath actions remain ([`Ofproto::execute`]).
     pub(super) fn packet_out(&self, out: &PacketOut, version: Version) -> Result<Option<Execution>, OfpError> {
         base::coverage!(ofproto_packet_out);
         let view = self.tables().view();
@@ -389,7 +389,7 @@ impl Ofproto {
         Ok(self.decide(&key, packet, Start::Actions(&out.actions)))
     }
 
-    /// The port that a port-mod is for.
+    /// Returns the port that a port-mod changes.
     pub(super) fn port_to_modify(&self, pm: &PortMod) -> Result<OfPort, OfpError> {
         let port = self.port(pm.port_no).ok_or(OfpError::PmfcBadPort)?;
         if port.spec.mac == pm.hw_addr { Ok(port) } else { Err(OfpError::PmfcBadHwAddr) }
@@ -457,20 +457,20 @@ impl Ofproto {
             }
             state.role
         };
-        demoted.iter().for_each(|other| self.tell_of_peer(other, ControllerReason::Role, true));
+        demoted.iter().for_each(|other| self.notify_of_peer(other, ControllerReason::Role, true));
         if role != before {
-            self.tell_of_peer(peer, ControllerReason::Role, true);
+            self.notify_of_peer(peer, ControllerReason::Role, true);
         }
         Ok(RoleMsg { role, generation_id: *generation })
     }
 }
 
-/// Whether the headers of a message say that it is one of those that switches send.
+/// Returns true if the headers of a message have a type that only switches send.
 fn is_from_switch(bytes: &[u8]) -> bool {
     openflow::types::head(bytes).is_ok_and(|head| head.row.kind.is_from_switch())
 }
 
-/// Secondaries may look, not change (OpenFlow 1.3 section 6.3.6).
+/// Checks that the controller is not a secondary one, which may only read (OpenFlow 1.3 section 6.3.6).
 pub(super) fn writable(peer: &Peer) -> Handled {
     if peer.role() == Role::Secondary {
         return Err(OfpError::BrcIsSecondary);

@@ -1,9 +1,8 @@
-//! In-band control: how a bridge reaches its controllers, and managers, through itself, whatever its flow tables say.
+//! In-band control: a bridge reaches its controllers and managers through itself, whatever its flow tables contain.
 //!
-//! Hidden flows let pass what a connection over the bridge takes: leases of addresses for the local port, ARP of the local
-//! port, of the next hops and of the remotes, and TCP to and from them. Each of these forwards as a learning switch
-//! does. That a reply of a DHCP server reaches the local port is seen to in the translation, as no flow can tell whether
-//! another one sends it there.
+//! Hidden flows with the NORMAL action forward the traffic of such connections: DHCP of the local port, ARP of the local
+//! port, of the next hops and of the remotes, and TCP to and from the remotes. The translation itself sends DHCP replies to
+//! the local port, as no flow can tell whether another one does that already.
 
 use crate::bridge::Ofproto;
 use crate::hidden::HiddenFlow;
@@ -38,16 +37,16 @@ const ARP_REPLY: u128 = 2;
 const DHCP_SERVER: u128 = 67;
 const DHCP_CLIENT: u128 = 68;
 
-/// What is to be reached, from where.
+/// The settings of in-band control.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct InBand {
     /// Address of the local port.
     pub local: MacAddr,
     /// Controllers and managers.
     pub remotes: BTreeSet<SocketAddrV4>,
-    /// Stations by which they are reached, where known.
+    /// MAC addresses of the next hops to them, where known.
     pub next_hops: BTreeSet<MacAddr>,
-    /// The queue that control traffic is put into.
+    /// The queue for control traffic.
     pub queue: Option<u32>,
 }
 
@@ -71,7 +70,7 @@ fn mac(address: MacAddr) -> u128 {
 }
 
 impl InBand {
-    /// The flows; none if there is nobody to be reached.
+    /// The flows; empty without remotes.
     fn flows(&self) -> Vec<HiddenFlow> {
         use priority::*;
         if self.remotes.is_empty() {
@@ -114,7 +113,7 @@ impl InBand {
 }
 
 impl Ofproto {
-    /// Lets control traffic pass; `None` for no in-band control.
+    /// Enables in-band control; `None` disables it.
     pub fn set_in_band(&self, in_band: Option<&InBand>) {
         self.set_hidden(&RANGE, &in_band.map(InBand::flows).unwrap_or_default());
         self.set_dhcp_to_local(in_band.is_some_and(|in_band| !in_band.remotes.is_empty()));
@@ -164,13 +163,13 @@ mod tests {
                 "180008 tcp,nw_src=10.1.1.2,tp_src=6653",
             ]
         );
-        // Two ports of one address have its ARP in common.
+        // Two ports of one address share its ARP flows.
         assert_eq!(shown(&in_band(&["10.1.1.2:6653", "10.1.1.2:9"])).len(), 3 + 2 + 4);
         assert_eq!(shown(&in_band(&[])), Vec::<String>::new());
     }
 
     #[test]
-    fn a_queue_goes_before_the_forwarding() {
+    fn the_queue_is_set_before_forwarding() {
         let queued = InBand { queue: Some(3), ..in_band(&["10.1.1.2:6653"]) };
         let plain = in_band(&["10.1.1.2:6653"]).flows();
         for (flow, plain) in queued.flows().iter().zip(plain) {

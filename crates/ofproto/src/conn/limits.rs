@@ -1,4 +1,4 @@
-//! Packet-ins of one connection held to their rates: those of packets that miss and those that actions send apart, each
+//! Rate limits of one connection's packet-ins: packets that miss and packets from actions are limited separately, each
 //! by a scheduler of its own.
 
 use super::pinsched::{PacketInStats, Pinsched, RateLimit};
@@ -8,12 +8,12 @@ use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::Notify;
 
-/// The schedulers; none while there is no limit.
+/// The schedulers; none without a limit.
 #[derive(Debug, Default)]
 pub(crate) struct PacketInLimits {
     schedulers: Mutex<Option<Schedulers>>,
     limited: AtomicBool,
-    /// Told when there is something to wait for that was not there.
+    /// Notified when a packet-in is queued and none was before.
     pub(super) waiting: Notify,
 }
 
@@ -30,12 +30,12 @@ impl Schedulers {
 }
 
 impl PacketInLimits {
-    /// Whether there are schedulers, that may have packet-ins waiting.
+    /// Returns true if there are schedulers, which may have queued packet-ins.
     pub(crate) fn is_limited(&self) -> bool {
         self.limited.load(Ordering::Relaxed)
     }
 
-    /// The schedulers, made to be of this limit; what waited for a limit that is gone is sent.
+    /// Returns the schedulers, updated to this limit; sends everything queued if there is no limit any more.
     fn adjusted<'a>(
         &self,
         schedulers: &'a mut Option<Schedulers>,
@@ -60,7 +60,7 @@ impl PacketInLimits {
         Some(schedulers)
     }
 
-    /// A packet-in: given to `send` if it may go at once.
+    /// Offers a packet-in: passes it to `send` if it may be sent at once.
     pub(crate) fn offer(
         &self,
         limit: Option<RateLimit>,
@@ -81,7 +81,7 @@ impl PacketInLimits {
         }
     }
 
-    /// Gives to `send` what may go by now.
+    /// Passes packet-ins to `send` that may be sent by now.
     pub(crate) fn release(&self, limit: Option<RateLimit>, now: Millis, mut send: impl FnMut(Vec<u8>)) {
         let mut schedulers = self.schedulers.lock();
         let Some(schedulers) = self.adjusted(&mut schedulers, limit, now, &mut send) else { return };
@@ -92,14 +92,14 @@ impl PacketInLimits {
         }
     }
 
-    /// When something may go that waits.
+    /// The time when a queued packet-in may be sent.
     pub(crate) fn ready_at(&self) -> Option<Millis> {
         let schedulers = self.schedulers.lock();
         let schedulers = schedulers.as_ref()?;
         [&schedulers.miss, &schedulers.action].into_iter().filter_map(Pinsched::ready_at).min()
     }
 
-    /// What became of packet-ins: of misses, and of actions. `None` without a limit.
+    /// The statistics of packet-ins: of misses, and of actions. `None` without a limit.
     pub(crate) fn stats(&self) -> Option<[PacketInStats; 2]> {
         self.schedulers.lock().as_ref().map(|s| [s.miss.stats(), s.action.stats()])
     }

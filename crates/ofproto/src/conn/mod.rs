@@ -1,22 +1,22 @@
 //! OpenFlow connections of a bridge.
 //!
-//! - [`remote`]: whom connections are to, as configured; [`rconn`]: when to connect, probe and give up;
-//! - [`peer`]: one connection's state and its queue of bytes to send; [`limits`]: packet-ins held to a rate, by the
+//! - [`remote`]: configured peers of connections; [`rconn`]: when to connect, probe and give up;
+//! - [`peer`]: one connection's state and its queue of bytes to send; [`limits`]: rate limits of packet-ins, with the
 //!   schedulers of [`pinsched`];
-//! - [`handle`]: what a message does, and the answers; [`stats`]: statistics requests, [`parts`]: those in several
-//!   messages; [`table_features`]: what tables can do; [`run`]: flow modifications one behind the other;
-//! - [`bundles`]: messages that are carried out together, [`bundling`]: on connections;
-//! - [`errors`]: errors are counted;
-//! - [`controllers`]: what controllers are told of each other;
-//! - [`forward`]: changes of groups and meters that others hear of;
-//! - [`monitors`]: who hears of which changes of flows, [`watches`]: found by flow, [`monitoring`]: on connections;
+//! - [`handle`]: the handling of messages, and replies; [`stats`]: statistics requests, [`parts`]: those in several
+//!   messages; [`table_features`]: features of tables; [`run`]: runs of flow mods;
+//! - [`bundles`]: bundles, [`bundling`]: on connections;
+//! - [`errors`]: counters of errors;
+//! - [`controllers`]: controller status messages;
+//! - [`forward`]: forwarded changes of groups and meters;
+//! - [`monitors`]: flow monitors, [`monitor_index`]: found by flow, [`monitoring`]: on connections;
 //! - [`asynchronous`]: packet-ins, flow-removed and port-status messages;
-//! - [`failopen`]: what a bridge does without its controllers; [`inband`]: how it reaches them through itself;
+//! - [`failopen`]: forwarding without controllers; [`inband`]: connections to controllers through the bridge itself;
 //! - [`service`]: listeners, active connections; [`passive`]: connections to listeners.
 //!
-//! Messages are handled on the control thread, one after the other, and connections in turns. What takes long does not
-//! keep the others from theirs: long answers are written on worker threads, few at a time and as fast as they are read, and
-//! a bundle of many flow modifications is carried out on another thread; the next message of that connection waits for the end. Packet
+//! The control thread handles messages one after the other, and connections in turns. Slow work does not
+//! delay other connections: a few worker threads at a time write long replies, as fast as they are read, and
+//! another thread commits large bundles of flow mods; the next message of that connection waits for the end. Packet
 //! threads only queue packet-ins, and never wait: a peer whose queue is full loses them, which is counted.
 
 pub mod asynchronous;
@@ -29,6 +29,7 @@ mod forward;
 mod handle;
 pub mod inband;
 mod limits;
+mod monitor_index;
 mod monitoring;
 mod monitors;
 mod parts;
@@ -41,7 +42,6 @@ mod run;
 pub mod service;
 mod stats;
 mod table_features;
-mod watches;
 
 pub(crate) use bundles::Budget;
 use failopen::FailOpen;
@@ -58,14 +58,14 @@ pub struct Connections {
     peers: RwLock<Vec<Arc<Peer>>>,
     remotes: RwLock<Vec<Arc<Remote>>>,
     pub(crate) fail_open: parking_lot::Mutex<FailOpen>,
-    /// Highest generation id of a role request so far (OpenFlow 1.3 section 6.3.6).
+    /// The highest generation id of a role request so far (OpenFlow 1.3 section 6.3.6).
     generation_id: parking_lot::Mutex<Option<u64>>,
-    /// Packet-ins that no queue had room for.
+    /// Packet-ins that were dropped because a queue was full.
     packet_ins_lost: AtomicU64,
 }
 
 impl Connections {
-    /// Adds a connection. One that snoops gets a controller to listen to; `false` if there is none.
+    /// Adds a connection. Attaches a snooper to a controller; returns false if there is none.
     pub(crate) fn add(&self, peer: Arc<Peer>) -> bool {
         let useful =
             peer.remote.kind != PeerKind::Snoop || remote::attach_snooper(&peer, &self.remotes(), &self.peers.read());
@@ -81,12 +81,12 @@ impl Connections {
         self.remotes.write().retain(|r| !Arc::ptr_eq(r, remote));
     }
 
-    /// Whom connections are to.
+    /// The configured peers.
     pub(crate) fn remotes(&self) -> Vec<Arc<Remote>> {
         self.remotes.read().clone()
     }
 
-    /// Closes the connections to controllers; those that were made from here are made again.
+    /// Closes the connections to controllers; active ones are made again.
     pub fn reconnect(&self) {
         self.for_each(|peer| {
             if peer.remote.kind == PeerKind::Controller {
@@ -100,7 +100,7 @@ impl Connections {
         self.peers.write().retain(|p| !Arc::ptr_eq(p, peer));
     }
 
-    /// All connections.
+    /// Returns all connections.
     pub fn all(&self) -> Vec<Arc<Peer>> {
         self.peers.read().clone()
     }
@@ -114,7 +114,7 @@ impl Connections {
         base::coverage!(rconn_overflow, packet_ins);
     }
 
-    /// Packet-ins that were dropped because a controller did not read fast enough.
+    /// The number of packet-ins that were dropped because a controller did not read fast enough.
     pub fn packet_ins_lost(&self) -> u64 {
         self.packet_ins_lost.load(Ordering::Relaxed)
     }

@@ -1,11 +1,11 @@
-//! Flow monitors on connections: requests for them, and what transactions tell them.
+//! Flow monitors on connections: requests for them, and the updates about transactions.
 //!
-//! What a monitor is told at first, what it is told from then on, and what it is told after a pause leave nothing out and
-//! tell nothing twice: each begins while the bridge's tables cannot change, as the lock of `Ofproto::writer` is held. What
-//! there is to tell a new monitor is told in turns with other connections.
+//! The initial updates of a monitor, its updates about changes, and those after a pause together report every change once:
+//! each part begins while the lock of `Ofproto::writer` is held, so that the bridge's tables cannot change. Initial updates
+//! are sent in turns with other connections.
 
 use super::monitors::{Dump, Monitors};
-use super::peer::{Peer, Unfinished};
+use super::peer::{Peer, PendingRequest};
 use super::stats::{Position, position};
 use crate::bridge::Ofproto;
 use crate::flow_change::FlowChange;
@@ -19,15 +19,15 @@ use openflow::{OfpError, Version};
 use std::sync::Arc;
 use xlate::Rule;
 
-/// Bytes of updates queued to a connection above which it is paused.
+/// Bytes of queued updates above which the monitors of a connection are paused.
 const UPDATE_BYTES_MAX: usize = 128 << 10;
-/// Flows that are looked at for a new monitor, and changes that are told of behind that, before others have their turn.
+/// The number of flows examined for a new monitor, or of deferred changes reported, before other connections have their turn.
 const AT_ONCE: usize = if cfg!(test) { 2 } else { 256 };
 
-/// The initial updates of new monitors in progress, in the order of [`Position`], and the message that they go into.
+/// The initial updates of new monitors in progress, in the order of [`Position`], and the message that contains them.
 ///
-/// While the peer reads, the answer holds the flows that are left. As soon as the peer stalls, it holds its position only
-/// ([`MonitorAnswer::park`]), and collects the flows behind that again when the peer goes on.
+/// While the peer reads, the reply holds the remaining flows. As soon as the peer stalls, it holds its position only
+/// ([`MonitorAnswer::park`]), and collects the flows after that again when the peer continues to read.
 #[derive(Debug)]
 pub(crate) struct MonitorAnswer {
     dump: Dump,
@@ -36,40 +36,40 @@ pub(crate) struct MonitorAnswer {
     /// `None` until they are collected, and while the answer is parked.
     rules: Option<std::vec::IntoIter<Arc<Rule>>>,
     last: Option<Position>,
-    /// Until the last message is sent.
+    /// The writer, until the last message is sent.
     reply: Option<ReplyWriter>,
-    /// The end of a pause that had to wait for this.
+    /// The end of a pause that had to wait for the initial updates.
     resumption: Option<Resumption>,
 }
 
-/// What paused monitors missed and are told when they go on.
+/// The changes that paused monitors missed, to be reported when they resume.
 #[derive(Debug)]
 pub(crate) struct Resumption {
     dump: Dump,
     rules: std::vec::IntoIter<Arc<Rule>>,
-    /// All rules have been told of; changes that had to wait for that follow.
-    is_told: bool,
+    /// True if all rules have been reported; changes that were deferred for that follow.
+    is_dumped: bool,
 }
 
 impl MonitorAnswer {
-    /// Lets go of the flows that are left, which a peer that does not read would keep in memory.
+    /// Drops the remaining flows, which a peer that does not read would keep in memory.
     pub(super) fn park(&mut self) {
         self.rules = None;
     }
 
-    /// Returns true if the flows that are left have to be collected.
+    /// Returns true if the remaining flows have to be collected.
     pub(super) fn is_parked(&self) -> bool {
         self.rules.is_none()
     }
 
-    /// Collects the flows that are left.
+    /// Collects the remaining flows.
     fn collect(&mut self, bridge: &Ofproto, peer: &Peer) {
         if self.reply.is_none() || self.dump.is_empty() {
             self.rules = Some(Vec::new().into_iter());
             return;
         }
         let mut rules = bridge.collect_in(&Criteria::any(), self.version);
-        // A transaction that took rules out of the tables before they were collected is over then, and its changes wait.
+        // Waits for a transaction that removed rules from the tables before they were collected, whose changes are deferred.
         drop(bridge.writer.lock());
         rules.extend(peer.monitors.lock().gone_since().cloned());
         let is_left = |rule: &Arc<Rule>| {
@@ -83,7 +83,7 @@ impl MonitorAnswer {
 }
 
 impl Ofproto {
-    /// Sets up, changes and ends monitors of a connection. What is left to do is to answer with the flows that are there.
+    /// Creates, changes and ends monitors of a connection. The reply with the existing flows remains pending.
     ///
     /// Errors: `OFPMOFC_MONITOR_EXISTS`, `OFPMOFC_UNKNOWN_MONITOR`; `OFPBRC_EPERM` for too many.
     pub(super) fn monitor_flows(
@@ -98,17 +98,17 @@ impl Ofproto {
             let _writer = self.writer.lock();
             let mut monitors = peer.monitors.lock();
             let dump = monitors.change(requests)?;
-            peer.set_watching(&monitors);
+            peer.set_monitoring(&monitors);
             (dump, self.tables().view().version)
         };
         let answer = MonitorAnswer { dump, version, rules: None, last: None, reply: Some(reply), resumption: None };
-        *peer.unfinished.lock() = Some(Unfinished::Monitors(Box::new(answer)));
+        *peer.pending.lock() = Some(PendingRequest::Monitors(Box::new(answer)));
         Ok(())
     }
 
     /// Collects the flows of the initial dump, sends updates of some of them, or of changes that were deferred until the end
     /// of the dump. Returns true if there is more to send.
-    pub(super) fn go_on_dumping(&self, peer: &Peer, answer: &mut MonitorAnswer) -> bool {
+    pub(super) fn continue_dump(&self, peer: &Peer, answer: &mut MonitorAnswer) -> bool {
         if answer.is_parked() {
             answer.collect(self, peer);
             return true;
@@ -117,7 +117,7 @@ impl Ofproto {
         if let (Some(writer), Some(rules)) = (&mut *reply, rules) {
             for rule in rules.by_ref().take(AT_ONCE) {
                 *last = Some(position(&rule));
-                let update = dump.tell(&rule).map(|update| self.with_options(update));
+                let update = dump.update_about(&rule).map(|update| self.with_options(update));
                 if let Some(full) = update.and_then(|update| writer.push(&Entry::FlowUpdate(&update))) {
                     peer.send_bytes(full);
                 }
@@ -131,17 +131,17 @@ impl Ofproto {
             }
         }
         if let Some(resumption) = resumption {
-            return self.go_on_resuming(peer, resumption);
+            return self.continue_resuming(peer, resumption);
         }
-        if self.go_on_monitoring(peer, AT_ONCE) {
+        if self.report_deferred(peer, AT_ONCE) {
             return true;
         }
-        // A pause could not end while this went on.
+        // A pause could not end before.
         *resumption = self.begin_resuming(peer);
         resumption.is_some()
     }
 
-    /// Completes an update by the tunnel options that the flow matches.
+    /// Adds the tunnel options that the flow matches to an update.
     fn with_options(&self, mut update: FlowUpdate) -> FlowUpdate {
         if let FlowUpdate::Flow(flow) = &mut update {
             self.extract_options(&mut flow.matching);
@@ -149,30 +149,30 @@ impl Ofproto {
         update
     }
 
-    /// Whether somebody hears of changes of flows.
-    pub(crate) fn is_watched(&self) -> bool {
-        let mut watched = false;
-        self.connections().for_each(|peer| watched |= peer.is_watching());
-        watched
+    /// Returns true if a connection wants changes of flows.
+    pub(crate) fn has_flow_monitors(&self) -> bool {
+        let mut has_monitors = false;
+        self.connections().for_each(|peer| has_monitors |= peer.is_monitoring());
+        has_monitors
     }
 
-    /// Tells monitors of the changes that led to this version of the tables.
-    pub(crate) fn tell_monitors(&self, changes: &[FlowChange], version: u64) {
+    /// Reports the changes that led to this version of the tables to monitors.
+    pub(crate) fn notify_monitors(&self, changes: &[FlowChange], version: u64) {
         self.connections().for_each(|peer| {
-            if !peer.is_watching() {
+            if !peer.is_monitoring() {
                 return;
             }
             let mut monitors = peer.monitors.lock();
-            if !monitors.keep_waiting(changes, version) {
-                self.tell_peer(peer, &mut monitors, changes, version);
+            if !monitors.defer(changes, version) {
+                self.notify_peer(peer, &mut monitors, changes, version);
             } else if monitors.is_overdue() {
-                peer.hurry();
+                peer.recheck_room();
             }
         });
     }
 
-    /// A connection has taken all that its monitors had to tell: if they are paused, they go on. Returns what they missed, to
-    /// be told by [`Ofproto::go_on_resuming`].
+    /// Resumes the monitors of a connection that has sent all of their updates, if they are paused. Returns the changes that they
+    /// missed, for [`Ofproto::continue_resuming`].
     pub(crate) fn begin_resuming(&self, peer: &Peer) -> Option<Resumption> {
         let (dump, mut rules) = {
             let _writer = self.writer.lock();
@@ -181,41 +181,41 @@ impl Ofproto {
                 return None;
             }
             let dump = monitors.resume();
-            peer.set_watching(&monitors);
+            peer.set_monitoring(&monitors);
             (dump, self.collect_in(&Criteria::any(), LATEST))
         };
         base::coverage!(ofmonitor_resume);
         rules.retain(|rule| dump.concerns(rule));
-        // In the order in which they came.
+        // In the order of their addition.
         rules.sort_by_key(|rule| rule.versions.added());
-        Some(Resumption { dump, rules: rules.into_iter(), is_told: false })
+        Some(Resumption { dump, rules: rules.into_iter(), is_dumped: false })
     }
 
-    /// Tells monitors some of what they missed during a pause, and then of what happened meanwhile. Returns true if there is
+    /// Reports some of the changes that monitors missed during a pause, and then deferred changes. Returns true if there is
     /// more.
-    pub(crate) fn go_on_resuming(&self, peer: &Peer, resumption: &mut Resumption) -> bool {
-        let Resumption { dump, rules, is_told } = resumption;
-        if !*is_told {
+    pub(crate) fn continue_resuming(&self, peer: &Peer, resumption: &mut Resumption) -> bool {
+        let Resumption { dump, rules, is_dumped } = resumption;
+        if !*is_dumped {
             let mut updates = Updates::new(peer, Peer::send_bytes);
             for rule in rules.by_ref().take(AT_ONCE) {
-                dump.tell(&rule).into_iter().for_each(|update| updates.push(&self.with_options(update)));
+                dump.update_about(&rule).into_iter().for_each(|update| updates.push(&self.with_options(update)));
             }
             updates.finish();
             if rules.len() > 0 {
                 return true;
             }
             peer.send_mark(FlowUpdate::Resumed);
-            *is_told = true;
+            *is_dumped = true;
         }
-        self.go_on_monitoring(peer, AT_ONCE)
+        self.report_deferred(peer, AT_ONCE)
     }
 
-    /// Tells monitors all of what is left.
+    /// Reports all remaining changes.
     pub(super) fn finish_resuming(&self, peer: &Peer, mut resumption: Resumption) {
-        while self.go_on_resuming(peer, &mut resumption) {}
+        while self.continue_resuming(peer, &mut resumption) {}
     }
 
-    /// Resumes paused monitors to the end.
+    /// Resumes paused monitors completely.
     #[cfg(test)]
     pub(crate) fn resume_monitors(&self, peer: &Peer) {
         if let Some(resumption) = self.begin_resuming(peer) {
@@ -223,32 +223,32 @@ impl Ofproto {
         }
     }
 
-    /// Tells the monitors of a connection of the changes that led to this version of the tables, and has them pause if that
-    /// is too much.
-    fn tell_peer(&self, peer: &Peer, monitors: &mut Monitors, changes: &[FlowChange], version: u64) {
+    /// Reports the changes that led to this version of the tables to the monitors of a connection, and pauses them if too many
+    /// updates are queued.
+    fn notify_peer(&self, peer: &Peer, monitors: &mut Monitors, changes: &[FlowChange], version: u64) {
         let mut updates = Updates::new(peer, Peer::send_monitored);
-        monitors.tell(changes, peer.id(), |update| updates.push(&self.with_options(update)));
+        monitors.report(changes, peer.id(), |update| updates.push(&self.with_options(update)));
         updates.finish();
         if !monitors.is_paused() && peer.monitored_bytes() > UPDATE_BYTES_MAX {
             peer.pause(monitors, version);
         }
     }
 
-    /// Tells the monitors what happened while they were told of all flows, until that was at least `most` changes. Whether
+    /// Reports changes that were deferred during the initial updates, until that was at least `most` changes. Returns true if
     /// there is more.
-    fn go_on_monitoring(&self, peer: &Peer, most: usize) -> bool {
-        let mut told = 0;
-        while told < most {
+    fn report_deferred(&self, peer: &Peer, most: usize) -> bool {
+        let mut reported = 0;
+        while reported < most {
             let mut monitors = peer.monitors.lock();
-            let Some((changes, version)) = monitors.go_on() else { return false };
-            self.tell_peer(peer, &mut monitors, &changes, version);
-            told += changes.len();
+            let Some((changes, version)) = monitors.next_deferred() else { return false };
+            self.notify_peer(peer, &mut monitors, &changes, version);
+            reported += changes.len();
         }
         true
     }
 }
 
-/// Updates on their way to a connection, message by message.
+/// A series of updates to a connection, message by message.
 struct Updates<'a> {
     peer: &'a Peer,
     send: fn(&Peer, Vec<u8>),
@@ -270,7 +270,7 @@ impl<'a> Updates<'a> {
         }
     }
 
-    /// Sends the last message, if there was anything.
+    /// Sends the last message, if it has updates.
     fn finish(self) {
         if let Some(message) = self.message {
             self.peer.report_too_long(message.kind(), message.left_out());
@@ -286,7 +286,7 @@ impl Peer {
     pub(super) fn cancel_monitor(&self, id: u32) -> Result<(), OfpError> {
         let mut monitors = self.monitors.lock();
         monitors.cancel(id)?;
-        self.set_watching(&monitors);
+        self.set_monitoring(&monitors);
         Ok(())
     }
 
@@ -296,7 +296,7 @@ impl Peer {
         self.send_mark(FlowUpdate::Paused);
     }
 
-    /// Has the monitors pause as if too much were queued by this version of the tables.
+    /// Pauses the monitors as if too many updates were queued at this version of the tables.
     #[cfg(test)]
     pub(crate) fn pause_monitors(&self, version: u64) {
         let mut monitors = self.monitors.lock();
@@ -305,7 +305,7 @@ impl Peer {
         }
     }
 
-    /// Sends that there is nothing more for now, or that there is again: an update in OpenFlow 1.4, a message of its own
+    /// Sends that monitors pause or resume: an update in OpenFlow 1.4, a message of its own
     /// before.
     fn send_mark(&self, mark: FlowUpdate) {
         let Some(version) = self.version() else { return };

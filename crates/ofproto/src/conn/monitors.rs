@@ -1,71 +1,71 @@
-//! Flow monitors of a connection: which flows it wants to hear of, and what it is told (OpenFlow 1.4 section 7.3.5.17; the
+//! Flow monitors of a connection: the flows that they select, and their updates (OpenFlow 1.4 section 7.3.5.17; the
 //! Open Networking Foundation's extension 187 and Nicira's before).
 //!
-//! [`Monitors`] is a state machine without sockets and locks. Whoever changes flow tables tells it of each transaction
-//! ([`Monitors::tell`]), one after the other; it says what to send. [`super::monitoring`] joins it to connections.
+//! [`Monitors`] is a state machine without sockets and locks. Each transaction passes its changes to
+//! [`Monitors::report`], in order, which returns the updates to send. [`super::monitoring`] connects it to connections.
 //!
-//! To tell of all flows that there are takes its time, so nobody who changes flows waits for it: a [`Dump`] is what there is
-//! to tell with, and changes are kept until it is over ([`Monitors::go_on`]). There is one dump at a time.
+//! The initial updates about all existing flows take time, and transactions do not wait for them: a [`Dump`] makes these
+//! updates, and changes are deferred until it ends ([`Monitors::next_deferred`]). There is one dump at a time.
 //!
-//! A connection that does not take what it is told is *paused*: from then on it hears only of the end of flows that it knows,
-//! so that no more than these can be queued. When its queue is empty, [`Monitors::resume`] tells what came or changed
-//! meanwhile, as it is by then. What that rests on is the version of the tables in which the pause began: flows that are
-//! older are known, and so are those in their place, which are noted one by one while the pause lasts.
+//! A connection that does not read its updates is *paused*: from then on only the removal of flows that it knows is reported,
+//! so that no more than these can be queued. When its queue is empty, [`Monitors::resume`] reports flows that were added or
+//! changed meanwhile, in their current state. A pause stores the version of the tables in which it began: the monitor knows
+//! the flows that are older, and their replacements, which are recorded during the pause.
 
-use super::watches::Watches;
-use crate::flow_change::{FlowChange, Requester, What};
+use super::monitor_index::MonitorIndex;
+use crate::flow_change::{FlowChange, FlowChangeKind, Requester};
 use openflow::monitor::{FlowEvent, FlowMonitorRequest, FlowUpdate, MonitorCommand, MonitoredFlow, flag};
 use openflow::{Action, OfpError};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use xlate::Rule;
 
-/// Monitors that a connection may have.
+/// The largest number of monitors of a connection.
 pub(crate) const MONITORS_MAX: usize = 4096;
-/// Changes that wait for the end of a dump, from which on it goes on whether what it tells is read or not: what waits takes
-/// no end of memory, a dump does.
-const WAITING_MAX: usize = if cfg!(test) { 4 } else { 1 << 16 };
+/// The number of deferred changes above which a dump continues even if its updates are not read: deferred changes could
+/// take unlimited memory, a dump cannot.
+const DEFERRED_MAX: usize = if cfg!(test) { 4 } else { 1 << 16 };
 
 /// The monitors of a connection.
 #[derive(Debug, Default)]
 pub(crate) struct Monitors {
     all: BTreeMap<u32, FlowMonitorRequest>,
-    watches: Watches,
+    index: MonitorIndex,
     pause: Option<Pause>,
-    /// Transactions that are to be told of when a dump is over, if there is one.
-    waiting: Option<VecDeque<Transacted>>,
-    /// Changes in these.
-    n_waiting: usize,
+    /// Transactions to report when a dump ends, if there is one.
+    deferred: Option<VecDeque<Transacted>>,
+    /// The number of their changes.
+    n_deferred: usize,
 }
 
-/// What a transaction did, and the version of the tables that it led to.
+/// The changes of a transaction, and the version of the tables that it led to.
 pub(crate) type Transacted = (Vec<FlowChange>, u64);
 
-/// What is told of the flows that there are: to monitors that are new, or to all of them after a pause.
+/// Makes updates about existing flows: for new monitors, or for all of them after a pause.
 #[derive(Debug)]
 pub(crate) struct Dump {
-    watches: Watches,
+    index: MonitorIndex,
     pause: Option<Pause>,
 }
 
-/// What was known when a pause began.
+/// The state of a connection's knowledge when a pause began.
 #[derive(Debug)]
 struct Pause {
-    /// The version of the tables: rules that are there since then, or before, are known.
+    /// The version of the tables: the connection knows rules of that version or older.
     version: u64,
-    /// Rules that came into the place of those, by address.
+    /// Rules that replaced known ones, by address.
     replaced: HashMap<usize, Replaced>,
 }
 
-/// A rule in the place of one that was known.
+/// A rule that replaced a known one.
 #[derive(Debug)]
 struct Replaced {
     missed: Missed,
-    /// What the flow did when the pause began.
+    /// The flow's actions when the pause began.
     actions: Arc<[Action]>,
 }
 
-/// What is to be told of a known flow after a pause; the later wins.
+/// The update about a known flow after a pause; later variants take precedence.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Missed {
     Nothing,
@@ -78,15 +78,15 @@ impl Pause {
         rule.versions.added() <= self.version || self.replaced.contains_key(&address(rule))
     }
 
-    /// Takes note of a change. If it is to be told in spite of the pause, as it is the end of a flow that was known: what
-    /// the flow did then.
+    /// Records a change. If it has to be reported in spite of the pause, because a known flow was removed, returns
+    /// the flow's actions when the pause began.
     fn note(&mut self, change: &FlowChange) -> Option<Arc<[Action]>> {
         let (old, missed) = match &change.what {
-            What::Added { replaced: None } => return None,
-            What::Added { replaced: Some(old) } => (old, Missed::Added),
-            What::Modified { old } => (old, Missed::Modified),
-            What::Renewed { old } => (old, Missed::Nothing),
-            What::Deleted(_) => {
+            FlowChangeKind::Added { replaced: None } => return None,
+            FlowChangeKind::Added { replaced: Some(old) } => (old, Missed::Added),
+            FlowChangeKind::Modified { old } => (old, Missed::Modified),
+            FlowChangeKind::Renewed { old } => (old, Missed::Nothing),
+            FlowChangeKind::Deleted(_) => {
                 let rule = &change.rule;
                 let known = self.knows(rule);
                 let replaced = self.replaced.remove(&address(rule));
@@ -102,7 +102,7 @@ impl Pause {
         None
     }
 
-    /// What was missed of a rule that is there at the end of the pause, and what the flow did before, if it was known.
+    /// Returns the missed update about a rule that exists at the end of the pause, and its actions before, if it was known.
     fn missed<'a>(&'a self, rule: &'a Arc<Rule>) -> (Missed, &'a [Action]) {
         if rule.versions.added() <= self.version {
             return (Missed::Nothing, &rule.actions);
@@ -115,7 +115,7 @@ fn address(rule: &Arc<Rule>) -> usize {
     Arc::as_ptr(rule).addr()
 }
 
-/// A flow as it is told of.
+/// Makes an update about a flow.
 fn describe(rule: &Rule, matching: flow::Match, event: FlowEvent, flags: u16) -> FlowUpdate {
     FlowUpdate::Flow(Box::new(MonitoredFlow {
         event,
@@ -130,12 +130,12 @@ fn describe(rule: &Rule, matching: flow::Match, event: FlowEvent, flags: u16) ->
 }
 
 impl Monitors {
-    /// Sets up, changes and ends monitors: all that is asked for, or nothing. Returns what tells those that are new of the
-    /// flows that there are.
+    /// Creates, changes and ends monitors: all that are requested, or none. Returns a dump for the new
+    /// ones.
     ///
     /// Errors: `OFPMOFC_MONITOR_EXISTS`, `OFPMOFC_UNKNOWN_MONITOR`; `OFPBRC_EPERM` for too many.
     pub(crate) fn change(&mut self, requests: Vec<FlowMonitorRequest>) -> Result<Dump, OfpError> {
-        // What becomes of those that are asked about.
+        // The new state of the requested monitors.
         let mut changed: BTreeMap<u32, Option<FlowMonitorRequest>> = BTreeMap::new();
         let mut n = self.all.len();
         for request in requests {
@@ -157,18 +157,18 @@ impl Monitors {
             n += usize::from(!there);
             changed.insert(id, Some(request));
         }
-        let mut watches = Watches::default();
+        let mut index = MonitorIndex::default();
         for (id, request) in changed {
-            // It may not have been there.
+            // The monitor may not exist.
             let _ = self.cancel(id);
             if let Some(request) = request {
-                self.watches.insert(&request);
-                watches.insert(&request);
+                self.index.insert(&request);
+                index.insert(&request);
                 self.all.insert(id, request);
             }
         }
-        self.waiting.get_or_insert_default();
-        Ok(Dump { watches, pause: None })
+        self.deferred.get_or_insert_default();
+        Ok(Dump { index, pause: None })
     }
 
     /// Ends a monitor.
@@ -176,7 +176,7 @@ impl Monitors {
     /// Errors: `OFPMOFC_UNKNOWN_MONITOR`.
     pub(crate) fn cancel(&mut self, id: u32) -> Result<(), OfpError> {
         let monitor = self.all.remove(&id).ok_or(OfpError::MofcUnknownMonitor)?;
-        self.watches.remove(&monitor);
+        self.index.remove(&monitor);
         Ok(())
     }
 
@@ -188,37 +188,37 @@ impl Monitors {
         self.pause.is_some()
     }
 
-    /// Whether a dump goes on.
+    /// Returns true while a dump is in progress.
     pub(crate) fn is_dumping(&self) -> bool {
-        self.waiting.is_some()
+        self.deferred.is_some()
     }
 
-    /// The rules that transactions have removed or replaced since a dump began, which are part of the dump all the same.
+    /// The rules that transactions have removed or replaced since a dump began, which are still part of the dump.
     pub(crate) fn gone_since(&self) -> impl Iterator<Item = &Arc<Rule>> {
-        let changes = self.waiting.iter().flatten().flat_map(|(changes, _)| changes);
+        let changes = self.deferred.iter().flatten().flat_map(|(changes, _)| changes);
         changes.filter_map(|change| match &change.what {
-            What::Deleted(_) => Some(&change.rule),
-            What::Added { replaced } => replaced.as_ref(),
-            What::Modified { old } | What::Renewed { old } => Some(old),
+            FlowChangeKind::Deleted(_) => Some(&change.rule),
+            FlowChangeKind::Added { replaced } => replaced.as_ref(),
+            FlowChangeKind::Modified { old } | FlowChangeKind::Renewed { old } => Some(old),
         })
     }
 
-    /// Whether so much waits for the end of a dump that it has to come.
+    /// Returns true if so many changes are deferred that the dump has to continue.
     pub(crate) fn is_overdue(&self) -> bool {
-        self.n_waiting > WAITING_MAX
+        self.n_deferred > DEFERRED_MAX
     }
 
-    /// Keeps the changes of a transaction until a dump is over, if one goes on. Whether it did.
-    pub(crate) fn keep_waiting(&mut self, changes: &[FlowChange], version: u64) -> bool {
-        if let Some(waiting) = &mut self.waiting {
-            self.n_waiting += changes.len();
-            waiting.push_back((changes.to_vec(), version));
+    /// Defers the changes of a transaction if a dump is in progress, and returns true then.
+    pub(crate) fn defer(&mut self, changes: &[FlowChange], version: u64) -> bool {
+        if let Some(deferred) = &mut self.deferred {
+            self.n_deferred += changes.len();
+            deferred.push_back((changes.to_vec(), version));
         }
         self.is_dumping()
     }
 
-    /// Sends what this connection is told of the changes of a transaction; `me` is its number as a [`Requester`].
-    pub(crate) fn tell(&mut self, changes: &[FlowChange], me: u64, mut send: impl FnMut(FlowUpdate)) {
+    /// Sends the updates about the changes of a transaction; `me` is the connection's number as a [`Requester`].
+    pub(crate) fn report(&mut self, changes: &[FlowChange], me: u64, mut send: impl FnMut(FlowUpdate)) {
         let mut abbreviated = false;
         for change in changes {
             let FlowChange { rule, what, by } = change;
@@ -229,23 +229,23 @@ impl Monitors {
                 known => known.flatten(),
             };
             let (kind, event, old) = match what {
-                What::Added { replaced } => (flag::ADD, FlowEvent::Added, replaced.as_ref()),
-                What::Modified { old } => (flag::MODIFY, FlowEvent::Modified, Some(old)),
-                What::Deleted(reason) => (flag::DELETE, FlowEvent::Deleted(*reason as u16), None),
-                What::Renewed { .. } => continue,
+                FlowChangeKind::Added { replaced } => (flag::ADD, FlowEvent::Added, replaced.as_ref()),
+                FlowChangeKind::Modified { old } => (flag::MODIFY, FlowEvent::Modified, Some(old)),
+                FlowChangeKind::Deleted(reason) => (flag::DELETE, FlowEvent::Deleted(*reason as u16), None),
+                FlowChangeKind::Renewed { .. } => continue,
             };
             let matching = rule.minimatch.expand();
             let actions = match (&known, old) {
                 (Some(known), _) => [known, known],
                 (None, old) => [&rule.actions, old.map_or(&rule.actions, |old| &old.actions)],
             };
-            let flags = self.watches.flags_for(kind, rule, &matching, actions.map(|list| &**list));
+            let flags = self.index.flags_for(kind, rule, &matching, actions.map(|list| &**list));
             if flags == 0 {
                 continue;
             }
             match by {
                 Some(Requester { peer, xid }) if *peer == me && flags & flag::OWN == 0 && !paused => {
-                    // All of a transaction are one request's, or a bundle's, which is known by one number too.
+                    // All changes of a transaction belong to one request, or to a bundle, which also has one number.
                     if !std::mem::replace(&mut abbreviated, true) {
                         send(FlowUpdate::Abbreviated(*xid));
                     }
@@ -255,42 +255,42 @@ impl Monitors {
         }
     }
 
-    /// Tells no more than it must, from this version of the tables on.
+    /// Restricts updates to the necessary ones, from this version of the tables on.
     pub(crate) fn pause(&mut self, version: u64) {
         self.pause = Some(Pause { version, replaced: HashMap::new() });
     }
 
-    /// Ends a pause. Returns what tells of the flows that came or changed meanwhile.
+    /// Ends a pause. Returns a dump of the flows that were added or changed meanwhile.
     pub(crate) fn resume(&mut self) -> Dump {
-        self.waiting.get_or_insert_default();
-        Dump { watches: self.watches.clone(), pause: self.pause.take() }
+        self.deferred.get_or_insert_default();
+        Dump { index: self.index.clone(), pause: self.pause.take() }
     }
 
-    /// A dump is over: the next transaction that was not told of because of it. With the last one, others are told of at
+    /// Returns the next deferred transaction after a dump. After the last one, changes are reported at
     /// once again.
-    pub(crate) fn go_on(&mut self) -> Option<Transacted> {
-        let next = self.waiting.as_mut()?.pop_front();
+    pub(crate) fn next_deferred(&mut self) -> Option<Transacted> {
+        let next = self.deferred.as_mut()?.pop_front();
         match &next {
-            Some((changes, _)) => self.n_waiting -= changes.len(),
-            None => self.waiting = None,
+            Some((changes, _)) => self.n_deferred -= changes.len(),
+            None => self.deferred = None,
         }
         next
     }
 }
 
 impl Dump {
-    /// Whether there is nothing to tell, whatever flows there are.
+    /// Returns true if it makes no updates, whatever flows exist.
     pub(crate) fn is_empty(&self) -> bool {
-        self.pause.is_none() && self.watches.flags() & flag::INITIAL == 0
+        self.pause.is_none() && self.index.flags() & flag::INITIAL == 0
     }
 
-    /// Whether there may be something to tell of a rule: nothing, if it was known all the time.
+    /// Returns false if a rule needs no update, because it was known all the time.
     pub(crate) fn concerns(&self, rule: &Arc<Rule>) -> bool {
         self.pause.as_ref().is_none_or(|pause| pause.missed(rule).0 != Missed::Nothing)
     }
 
-    /// What is told of a flow that was there when the dump began.
-    pub(crate) fn tell(&self, rule: &Arc<Rule>) -> Option<FlowUpdate> {
+    /// Makes the update about a flow that existed when the dump began.
+    pub(crate) fn update_about(&self, rule: &Arc<Rule>) -> Option<FlowUpdate> {
         let (kinds, event, before) = match &self.pause {
             None => (flag::INITIAL, FlowEvent::Initial, &*rule.actions),
             Some(pause) => match pause.missed(rule) {
@@ -300,7 +300,7 @@ impl Dump {
             },
         };
         let matching = rule.minimatch.expand();
-        let flags = self.watches.flags_for(kinds, rule, &matching, [&rule.actions, before]);
+        let flags = self.index.flags_for(kinds, rule, &matching, [&rule.actions, before]);
         (flags != 0).then(|| describe(rule, matching, event, flags))
     }
 }

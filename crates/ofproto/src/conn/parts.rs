@@ -1,5 +1,5 @@
-//! Requests that come in several messages (OpenFlow 1.3 section 7.3.5): those that change table features, which are too
-//! long for one.
+//! Requests in several messages (OpenFlow 1.3 section 7.3.5): those that change table features, which are too
+//! long for one message.
 
 use super::peer::Peer;
 use crate::bridge::Ofproto;
@@ -9,13 +9,13 @@ use openflow::multipart::StatsRequest;
 use openflow::table::TableFeatures;
 use std::collections::HashMap;
 
-/// Bytes of requests that are not whole yet, for a connection.
+/// The largest memory of a connection's incomplete requests in bytes.
 const BYTES_MAX: usize = 4 << 20;
-/// How long a request waits for its next part, in milliseconds. Every part starts this anew, as in Open vSwitch: a long request
-/// takes as long as it needs.
+/// Milliseconds for which a request waits for its next part. Every part restarts the timeout, as in Open vSwitch: the whole
+/// request has no limit.
 const PART_TIMEOUT_MS: u64 = 1000;
 
-/// A connection's requests that are not whole yet, by transaction id.
+/// A connection's incomplete requests, by transaction id.
 #[derive(Debug, Default)]
 pub(super) struct Parts(HashMap<u32, Part>);
 
@@ -23,17 +23,17 @@ pub(super) struct Parts(HashMap<u32, Part>);
 struct Part {
     features: Vec<TableFeatures>,
     bytes: usize,
-    /// When the latest part came.
+    /// The time of the latest part.
     latest: Millis,
     /// The first message.
     first: Vec<u8>,
 }
 
 impl Parts {
-    /// Takes a message of a request, and gives the request if it is whole.
+    /// Adds a part of a request, and returns the request if it is complete.
     ///
-    /// Errors: `OFPBRC_BAD_STAT` for a part of another kind than those before, `OFPBRC_MULTIPART_BUFFER_OVERFLOW` for a
-    /// request that is too long, or of a kind that one message has room for.
+    /// Errors: `OFPBRC_BAD_STAT` for a part of another type than the previous ones, `OFPBRC_MULTIPART_BUFFER_OVERFLOW` for a
+    /// request that is too long, or of a type that fits one message.
     pub(super) fn add(
         &mut self,
         (xid, more): (u32, bool),
@@ -66,7 +66,7 @@ impl Parts {
 }
 
 impl Ofproto {
-    /// Forgets requests whose next part is overdue, and answers them with an error.
+    /// Discards requests whose next part is overdue, and sends errors for them.
     pub(crate) fn expire_parts(&self, now: Millis) {
         let refuse = |peer: &Peer, xid, part: &Part| {
             peer.send_error(xid, OfpError::BrcMultipartRequestTimeout, &part.first);

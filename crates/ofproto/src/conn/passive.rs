@@ -1,4 +1,4 @@
-//! Passive connections: each connection that a listener accepts is served by a task of its own. Their number is bounded.
+//! Passive connections: a task of its own serves each connection that a listener accepts. Their number is bounded.
 
 use super::rconn::Rconn;
 use super::remote::{PeerKind, Remote};
@@ -12,13 +12,13 @@ use stream::Listener;
 use tokio::task::{AbortHandle, JoinSet};
 use vlog::warn_rl;
 
-/// Connections to one listener.
+/// The largest number of connections to one listener.
 pub(crate) const CONNECTIONS_MAX: usize = if cfg!(test) { 4 } else { 256 };
 
 /// Serves all connections that a listener accepts, for ever.
 pub(super) async fn serve_all(bridge: Arc<Ofproto>, remote: Arc<Remote>, listener: Listener) {
     let mut children = JoinSet::new();
-    // In the order in which they came.
+    // In the order in which they were accepted.
     let mut connections: VecDeque<AbortHandle> = VecDeque::new();
     loop {
         let incoming = match listener.accept().await {
@@ -36,7 +36,7 @@ pub(super) async fn serve_all(bridge: Arc<Ofproto>, remote: Arc<Remote>, listene
         }
         let (bridge, remote) = (Arc::clone(&bridge), Arc::clone(&remote));
         let connection = children.spawn(async move {
-            // What goes wrong with TLS is logged already.
+            // TLS errors are logged already.
             let Ok(stream) = incoming.into_stream().await else { return };
             let rconn = Mutex::new(Rconn::new());
             rconn.lock().connected(bridge.now());
@@ -48,8 +48,8 @@ pub(super) async fn serve_all(bridge: Arc<Ofproto>, remote: Arc<Remote>, listene
     }
 }
 
-/// Ends a connection to a listener that has too many: the one that waits for its handshake, or a version to be agreed on,
-/// for longest. If all speak OpenFlow, whoever comes now is refused: `false`.
+/// Closes a connection to a listener that has too many: the one that has waited longest for its handshake or the version
+/// negotiation. If all have negotiated a version, returns false to refuse the new one.
 fn make_room(bridge: &Ofproto, remote: &Arc<Remote>, connections: &mut VecDeque<AbortHandle>) -> bool {
     let (name, target) = (bridge.name(), &remote.target);
     let mut speaking = HashSet::new();

@@ -1,4 +1,4 @@
-//! One OpenFlow connection: what was agreed on it, and its queue of messages to send.
+//! One OpenFlow connection: its negotiated state, and its queue of messages to send.
 
 use super::bundles::{Budget, Bundles};
 use super::bundling::Commit;
@@ -24,88 +24,88 @@ use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use vlog::{RateLimit, warn_rl};
 
-/// Bytes queued to a peer above which its packet-ins are dropped, and its requests wait.
+/// Bytes of queued messages above which the peer's packet-ins are dropped, and its requests wait.
 pub const QUEUE_BYTES_MAX: usize = 4 << 20;
-/// Bytes queued to a peer up to which a long answer is written before others have their turn.
+/// Bytes of queued messages up to which a long reply is written before other connections have their turn.
 const ANSWER_BYTES_MAX: usize = 512 << 10;
-/// Bytes queued to a peer above which a long answer is not gone on with.
+/// Bytes of queued messages above which a long reply waits.
 const ANSWER_BYTES_LEFT: usize = ANSWER_BYTES_MAX / 2;
-/// Bytes of asynchronous messages, packet-ins aside, that may wait to be sent. None of these may be lost: a peer that lets
-/// more of them wait is disconnected.
+/// The largest number of queued bytes of asynchronous messages, without packet-ins. None of these may be lost: a peer that
+/// lets more of them wait is disconnected.
 pub(crate) const UNSOLICITED_BYTES_MAX: usize = 16 << 20;
-/// Packet-ins that may wait for the control thread to take them, while the connection takes all that it is given.
+/// The number of packet-ins that may wait for the control thread, while the connection sends without delay.
 const HAND_OVER_MAX: usize = 1024;
 
-/// Messages a minute about connections that do not read, and in one burst.
+/// Rate limit of log messages about connections that do not read: messages per minute, and burst.
 static OVERWHELMED_LIMIT: RateLimit = RateLimit::new(60, 5);
-/// Numbers of connections: each has one of its own.
+/// The next connection's number.
 static NEXT_ID: AtomicU64 = AtomicU64::new(0);
 
 /// A connection.
 #[derive(Debug)]
 pub struct Peer {
     id: u64,
-    /// Whom it is to.
+    /// The configured peer.
     pub remote: Arc<Remote>,
     pub(crate) state: Mutex<PeerState>,
     pub(super) bundles: Mutex<Bundles>,
-    /// Where flow modifications are read to.
+    /// Buffers for decoded flow mods.
     pub(crate) run: Mutex<Run>,
     pub(super) parts: Mutex<Parts>,
-    /// What is left to do of a request; the next one waits for its end.
-    pub(super) unfinished: Mutex<Option<Unfinished>>,
+    /// The rest of a request; the next request waits for its end.
+    pub(super) pending: Mutex<Option<PendingRequest>>,
     pub(super) monitors: Mutex<Monitors>,
-    /// Whether these have anything to do.
-    watching: AtomicBool,
-    /// Packet-ins that wait for their turn.
+    /// True if these want changes of flows.
+    monitoring: AtomicBool,
+    /// Packet-ins that wait for their rate limit.
     pub(crate) limits: PacketInLimits,
-    /// Notified when the connection is to be closed.
+    /// Notified to close the connection.
     pub(super) hang_up: Notify,
-    /// Notified when versions are agreed on.
+    /// Notified when versions are negotiated.
     pub(super) agreed: Notify,
     connected_at: Millis,
-    /// The task that serves it.
+    /// The task that serves the connection.
     pub(super) task: Option<tokio::task::Id>,
-    /// Whether it has shown that it controls the bridge.
+    /// True if the peer has shown that it controls the bridge.
     admitted: AtomicBool,
-    /// Set if too many asynchronous messages wait: it is being disconnected.
+    /// Set if too many asynchronous messages wait: the peer is being disconnected.
     overwhelmed: AtomicBool,
     out: UnboundedSender<Queued>,
     usage: Arc<QueueUse>,
 }
 
-/// A request that takes too long to be served without a break, or beside which others are to be served.
+/// A request that takes so long that other connections have their turn meanwhile.
 #[derive(Debug)]
-pub(crate) enum Unfinished {
-    /// Flow statistics, message by message. For another thread, as there may be many flows.
+pub(crate) enum PendingRequest {
+    /// A reply with flow statistics, message by message. For a worker thread, as there may be many flows.
     Flows(Box<FlowDump>),
-    /// What new flow monitors are told of the flows that there are.
+    /// The initial updates of new flow monitors.
     Monitors(Box<MonitorAnswer>),
-    /// A bundle to be committed: for another thread.
+    /// A bundle to commit, for a worker thread.
     Bundle(Box<Commit>),
-    /// A barrier, by the number of its request. It waits until cached flows follow all changes.
+    /// A barrier, by the transaction id of its request. It waits until cached flows follow all changes.
     Barrier(u32),
-    /// A request for statistics, which are pushed first if they are of packets. For another thread, as there may be many
+    /// A statistics request. Statistics are pushed first if it reports counters. For a worker thread, as there may be many
     /// flows or ports.
     Stats(Box<Statistics>),
     /// The next message waits until cached flows follow all changes.
     Settle,
 }
 
-/// Where a request is gone on with.
+/// The thread that continues a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Place {
-    /// There is nothing left to do.
-    Nowhere,
-    /// On the control thread.
-    Here,
-    /// On a worker thread.
+pub(super) enum RequestThread {
+    /// There is no request to continue.
+    None,
+    /// The control thread.
+    Control,
+    /// A worker thread.
     Worker,
-    /// On a worker thread, as a long change of tables.
-    Changer,
+    /// A worker thread, which makes a long change of tables.
+    LongChange,
 }
 
-/// What the connection waits for before it goes on with a request.
+/// The condition for which the connection waits before it continues a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Awaited {
     Nothing,
@@ -115,43 +115,43 @@ pub(super) enum Awaited {
     Statistics,
 }
 
-/// What waits to be sent.
+/// The use of a send queue.
 #[derive(Debug, Default)]
 struct QueueUse {
     bytes: AtomicUsize,
     packet_ins: AtomicUsize,
-    /// Bytes of what flow monitors tell.
+    /// Bytes of updates of flow monitors.
     monitored: AtomicUsize,
-    /// Notified when something has left.
+    /// Notified when messages have been sent.
     left: Notify,
-    /// Bytes of asynchronous messages, packet-ins aside.
+    /// Bytes of asynchronous messages, without packet-ins.
     unsolicited: AtomicUsize,
-    /// Whether the socket did not take what it was last given.
+    /// True if the socket did not accept all bytes of the last write.
     stalled: AtomicBool,
 }
 
-/// Bytes of whole messages that wait to be sent.
+/// Bytes of whole messages in the send queue.
 #[derive(Debug)]
 struct Queued {
     bytes: Vec<u8>,
     kind: QueuedKind,
 }
 
-/// What is counted apart.
+/// The kinds of messages that are counted separately.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum QueuedKind {
     PacketIn,
-    /// What flow monitors tell.
+    /// Updates of flow monitors.
     Monitored,
-    /// Asynchronous messages, packet-ins aside.
+    /// Asynchronous messages, without packet-ins.
     Unsolicited,
     Other,
 }
 
-/// What was agreed on.
+/// The negotiated state.
 #[derive(Clone, Debug)]
 pub(crate) struct PeerState {
-    /// Set once both HELLOs are there.
+    /// Set once both HELLOs have arrived.
     pub version: Option<Version>,
     pub role: Role,
     pub options: Options,
@@ -162,26 +162,26 @@ pub(crate) struct PeerState {
     pub asynchronous: AsyncConfig,
 }
 
-/// The other end of a peer's queue: what the socket's writer takes from.
+/// The receiver of a peer's queue, for the socket's writer.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
     receiver: UnboundedReceiver<Queued>,
     usage: Arc<QueueUse>,
-    /// Packet-ins that were taken and have not left.
+    /// Packet-ins that were taken and not sent yet.
     packet_ins: usize,
-    /// Bytes of what flow monitors tell that were taken and have not left.
+    /// Bytes of flow monitor updates that were taken and not sent yet.
     monitored: usize,
-    /// The same of asynchronous messages.
+    /// Bytes of asynchronous messages that were taken and not sent yet.
     unsolicited: usize,
 }
 
 impl Outgoing {
-    /// The next message to send; `None` once the peer is gone.
+    /// Returns the next message to send; `None` once the peer is gone.
     pub(crate) async fn next(&mut self) -> Option<Vec<u8>> {
         self.receiver.recv().await.map(|queued| self.take(queued))
     }
 
-    /// More messages that are there already, without waiting.
+    /// Returns another message without waiting.
     pub(crate) fn try_next(&mut self) -> Option<Vec<u8>> {
         self.receiver.try_recv().ok().map(|queued| self.take(queued))
     }
@@ -196,12 +196,12 @@ impl Outgoing {
         queued.bytes
     }
 
-    /// Takes no more messages: `next` returns those that are there, then `None`.
+    /// Closes the queue: `next` returns the messages in it, then `None`.
     pub(crate) fn close(&mut self) {
         self.receiver.close();
     }
 
-    /// All that was taken has left: `n` bytes. Whether nothing is left of what flow monitors tell, and there was something.
+    /// Records that everything taken was sent: `n` bytes. Returns true if that included the last update of flow monitors.
     pub(crate) fn sent(&mut self, n: usize) -> bool {
         self.usage.bytes.fetch_sub(n, Ordering::Relaxed);
         self.usage.left.notify_one();
@@ -211,14 +211,14 @@ impl Outgoing {
         monitored > 0 && self.usage.monitored.fetch_sub(monitored, Ordering::Relaxed) == monitored
     }
 
-    /// Whether the socket has not taken what it was given.
+    /// Records whether the socket accepts bytes.
     pub(crate) fn set_stalled(&self, stalled: bool) {
         self.usage.stalled.store(stalled, Ordering::Relaxed);
     }
 }
 
 impl Peer {
-    /// A connection that begins `now`; what its bundles take comes out of `budget`.
+    /// Creates a connection that begins `now`; `budget` limits its bundles.
     pub(crate) fn new(remote: Arc<Remote>, now: Millis, budget: Arc<Budget>) -> (Arc<Self>, Outgoing) {
         let (out, receiver) = unbounded_channel();
         let usage = Arc::new(QueueUse::default());
@@ -239,9 +239,9 @@ impl Peer {
             bundles: Mutex::new(Bundles::new(budget)),
             run: Mutex::default(),
             parts: Mutex::default(),
-            unfinished: Mutex::default(),
+            pending: Mutex::default(),
             monitors: Mutex::default(),
-            watching: AtomicBool::new(false),
+            monitoring: AtomicBool::new(false),
             limits: PacketInLimits::default(),
             hang_up: Notify::new(),
             agreed: Notify::new(),
@@ -255,7 +255,7 @@ impl Peer {
         (Arc::new(peer), Outgoing { receiver, usage, packet_ins: 0, monitored: 0, unsolicited: 0 })
     }
 
-    /// Notes the version that was agreed on, which says of what else a peer hears that has not asked.
+    /// Sets the negotiated version, which selects the default asynchronous messages.
     pub(crate) fn agree_on(&self, version: Version) {
         let mut state = self.state.lock();
         state.version = Some(version);
@@ -266,8 +266,8 @@ impl Peer {
         };
     }
 
-    /// Queues a message. Nothing is sent before the versions are agreed on, but HELLO and errors, which are encoded by
-    /// who sends them.
+    /// Queues a message. Before the versions are negotiated nothing is sent except HELLO and errors, which their senders
+    /// encode.
     pub(crate) fn send(&self, xid: u32, message: &Message) {
         let (version, options) = {
             let state = self.state.lock();
@@ -278,8 +278,8 @@ impl Peer {
         }
     }
 
-    /// Queues a message that the peer has not asked for. If too many wait, it is disconnected: it would not know what it
-    /// missed otherwise, and those that wait take no end of memory.
+    /// Queues an asynchronous message. If too many wait, the peer is disconnected: it could not know what it
+    /// missed otherwise, and the queue must be bounded.
     pub(crate) fn notify(&self, message: &Message) {
         if self.overwhelmed.load(Ordering::Relaxed) {
             return;
@@ -294,7 +294,7 @@ impl Peer {
             }
         } else if !self.overwhelmed.swap(true, Ordering::Relaxed) {
             let target = &self.remote.target;
-            warn_rl!(&OVERWHELMED_LIMIT, target: "connmgr", "{target}: does not read what it is told, disconnecting");
+            warn_rl!(&OVERWHELMED_LIMIT, target: "connmgr", "{target}: does not read its messages, disconnecting");
             self.hang_up.notify_one();
         }
     }
@@ -312,7 +312,7 @@ impl Peer {
         self.queue(Queued { bytes, kind: QueuedKind::Other });
     }
 
-    /// Queues bytes of whole messages that flow monitors tell.
+    /// Queues bytes of whole messages of flow monitors.
     pub(super) fn send_monitored(&self, bytes: Vec<u8>) {
         self.queue(Queued { bytes, kind: QueuedKind::Monitored });
     }
@@ -322,7 +322,7 @@ impl Peer {
             return;
         }
         base::coverage!(rconn_queued);
-        // Whoever snoops does not see how versions are agreed on.
+        // Snoopers do not see the version negotiation.
         if self.version().is_some() {
             self.remote.snoop(&queued.bytes);
         }
@@ -333,12 +333,12 @@ impl Peer {
             QueuedKind::Unsolicited => _ = self.usage.unsolicited.fetch_add(queued.bytes.len(), Ordering::Relaxed),
             QueuedKind::Other => {}
         }
-        // An error means that the connection is being closed: nobody is left to read it.
+        // An error means that the connection is being closed, and has no reader.
         let _ = self.out.send(queued);
     }
 
-    /// Queues the packet-in that `message` makes, of a packet that came in on `port`: at once, or as its rate limit lets
-    /// it. Returns how many there was no room for, it or some that waited; the limiter may still drop it, which it counts.
+    /// Queues the packet-in that `message` makes, for a packet from `port`: at once, or as its rate limit
+    /// allows. Returns the number of packet-ins dropped because the queue was full; the limiter may drop more, which it counts.
     pub(crate) fn send_packet_in(
         &self,
         reason: PacketInReason,
@@ -353,7 +353,7 @@ impl Peer {
         let Some(version) = version else { return 0 };
         let Settings { packet_in_limit: limit, packet_in_queue, .. } = self.remote.settings();
         let limited = limit.is_some() || self.limits.is_limited();
-        // What would be dropped is not made first.
+        // A packet-in that would be dropped is not encoded.
         if !limited && !self.has_room_for_packet_in(packet_in_queue) {
             return 1;
         }
@@ -372,7 +372,7 @@ impl Peer {
         lost
     }
 
-    /// Queues packet-ins that have waited long enough. Returns how many there was no room for.
+    /// Queues packet-ins whose rate limit allows it now. Returns the number dropped because the queue was full.
     pub(crate) fn release_packet_ins(&self, now: Millis) -> u64 {
         let mut lost = 0;
         let Settings { packet_in_limit, packet_in_queue, .. } = self.remote.settings();
@@ -382,22 +382,23 @@ impl Peer {
     }
 
     fn queue_packet_in(&self, bytes: Vec<u8>, queue_max: usize) -> bool {
-        let room = self.has_room_for_packet_in(queue_max);
-        if room {
+        let has_room = self.has_room_for_packet_in(queue_max);
+        if has_room {
             self.queue(Queued { bytes, kind: QueuedKind::PacketIn });
         }
-        room
+        has_room
     }
 
-    /// Whether few enough packet-ins wait: `queue_max` if the connection does not take what it is given.
+    /// Returns true if a packet-in may be queued: up to `queue_max` wait while the connection is not read.
     fn has_room_for_packet_in(&self, queue_max: usize) -> bool {
         let stalled = self.usage.stalled.load(Ordering::Relaxed);
         let max = if stalled { queue_max } else { queue_max.max(HAND_OVER_MAX) };
         self.has_room() && self.usage.packet_ins.load(Ordering::Relaxed) < max
     }
 
-    /// Notes a message, which shows that the peer controls the bridge or does not; so does staying for `settled_ms`.
-    /// Whether this is the first that does.
+    /// Records a message, and whether it shows that the peer controls the bridge; staying connected for `settled_ms` shows it
+    /// too.
+    /// Returns true if this is the first time.
     pub(super) fn heard(&self, shows_control: bool, settled_ms: u64, now: Millis) -> bool {
         let was = self.is_admitted();
         if !was && !shows_control && now.since(self.connected_at) < settled_ms {
@@ -408,94 +409,94 @@ impl Peer {
         !was
     }
 
-    /// Whether it has shown that it controls the bridge.
+    /// Returns true if the peer has shown that it controls the bridge.
     pub(super) fn is_admitted(&self) -> bool {
         self.admitted.load(Ordering::Relaxed)
     }
 
-    /// Bytes that wait to be sent.
+    /// The number of bytes that wait to be sent.
     pub fn queued(&self) -> usize {
         self.usage.bytes.load(Ordering::Relaxed)
     }
 
-    /// Bytes of what flow monitors tell that wait to be sent.
+    /// The number of bytes of flow monitor updates that wait to be sent.
     pub(super) fn monitored_bytes(&self) -> usize {
         self.usage.monitored.load(Ordering::Relaxed)
     }
 
-    /// Whether its flow monitors are to hear of changes of flows.
-    pub(super) fn is_watching(&self) -> bool {
-        self.watching.load(Ordering::Relaxed)
+    /// Returns true if its flow monitors want changes of flows.
+    pub(super) fn is_monitoring(&self) -> bool {
+        self.monitoring.load(Ordering::Relaxed)
     }
 
-    /// Notes whether its flow monitors, which have changed, are to hear of changes of flows.
-    pub(super) fn set_watching(&self, monitors: &Monitors) {
-        self.watching.store(!monitors.is_empty() || monitors.is_paused(), Ordering::Relaxed);
+    /// Updates whether its flow monitors, which have changed, want changes of flows.
+    pub(super) fn set_monitoring(&self, monitors: &Monitors) {
+        self.monitoring.store(!monitors.is_empty() || monitors.is_paused(), Ordering::Relaxed);
     }
 
-    /// Its number.
+    /// The connection's number.
     pub(super) fn id(&self) -> u64 {
         self.id
     }
 
-    /// It, as it asks for something by a message of this number.
+    /// The connection as the requester of a message with this transaction id.
     pub(super) fn requester(&self, xid: u32) -> Requester {
         Requester { peer: self.id, xid }
     }
 
-    /// Packet-ins that wait, for their turn or to be sent.
+    /// The number of packet-ins that wait for their rate limit or to be sent.
     pub fn packet_ins_waiting(&self) -> u64 {
         let limited: u64 = self.limits.stats().iter().flatten().map(|stats| stats.backlog).sum();
         limited + self.usage.packet_ins.load(Ordering::Relaxed) as u64
     }
 
-    /// Whether there is room for messages that may be lost.
+    /// Returns true if messages that may be lost can be queued.
     pub(crate) fn has_room(&self) -> bool {
         self.queued() < QUEUE_BYTES_MAX
     }
 
-    /// Whether more of a long answer may be queued.
+    /// Returns true if more of a long reply may be queued.
     pub(super) fn has_room_for_answer(&self) -> bool {
         self.queued() < ANSWER_BYTES_MAX
     }
 
-    /// Where the unfinished request is gone on with.
-    pub(super) fn place(&self) -> Place {
-        match *self.unfinished.lock() {
-            Some(Unfinished::Bundle(_)) => Place::Changer,
-            Some(Unfinished::Stats(_) | Unfinished::Flows(_)) => Place::Worker,
+    /// Returns the thread that continues the pending request.
+    pub(super) fn request_thread(&self) -> RequestThread {
+        match *self.pending.lock() {
+            Some(PendingRequest::Bundle(_)) => RequestThread::LongChange,
+            Some(PendingRequest::Stats(_) | PendingRequest::Flows(_)) => RequestThread::Worker,
             // Collecting flows takes long.
-            Some(Unfinished::Monitors(ref answer)) if answer.is_parked() => Place::Worker,
-            Some(_) => Place::Here,
-            None => Place::Nowhere,
+            Some(PendingRequest::Monitors(ref answer)) if answer.is_parked() => RequestThread::Worker,
+            Some(_) => RequestThread::Control,
+            None => RequestThread::None,
         }
     }
 
-    /// What the unfinished request waits for.
+    /// Returns the condition for which the pending request waits.
     pub(super) fn awaits(&self) -> Awaited {
-        match *self.unfinished.lock() {
-            Some(Unfinished::Barrier(_) | Unfinished::Settle) => Awaited::Changes,
-            Some(Unfinished::Stats(ref request)) if counts_packets(&request.body) => Awaited::Statistics,
+        match *self.pending.lock() {
+            Some(PendingRequest::Barrier(_) | PendingRequest::Settle) => Awaited::Changes,
+            Some(PendingRequest::Stats(ref request)) if counts_packets(&request.body) => Awaited::Statistics,
             _ => Awaited::Nothing,
         }
     }
 
-    /// Has [`Peer::wait_for_room`] look again whether an answer is to go on.
-    pub(super) fn hurry(&self) {
+    /// Makes [`Peer::wait_for_room`] check again whether a reply may continue.
+    pub(super) fn recheck_room(&self) {
         self.usage.left.notify_one();
     }
 
-    /// Lets go of what a dump holds, as the peer does not read.
+    /// Drops the flows that a dump holds, because the peer does not read.
     pub(crate) fn park_dump(&self) {
-        match &mut *self.unfinished.lock() {
-            Some(Unfinished::Flows(dump)) => dump.park(),
-            Some(Unfinished::Monitors(answer)) => answer.park(),
+        match &mut *self.pending.lock() {
+            Some(PendingRequest::Flows(dump)) => dump.park(),
+            Some(PendingRequest::Monitors(answer)) => answer.park(),
             _ => {}
         }
     }
 
-    /// Waits until few enough bytes are queued for a request to be served: an answer that is gone on with waits earlier,
-    /// to be made no faster than it is read, unless too much waits for its end.
+    /// Waits until few enough bytes are queued to serve a request. The continuation of a reply waits for a smaller queue,
+    /// so that it is written no faster than it is read, unless too many changes are deferred for it.
     pub(crate) async fn wait_for_room(&self, going_on: bool) {
         let max = if going_on { ANSWER_BYTES_LEFT } else { QUEUE_BYTES_MAX };
         while self.queued() > max && !(going_on && self.monitors.lock().is_overdue()) {
@@ -503,12 +504,12 @@ impl Peer {
         }
     }
 
-    /// The version agreed on.
+    /// The negotiated version.
     pub fn version(&self) -> Option<Version> {
         self.state.lock().version
     }
 
-    /// How its messages are read, and the version that was agreed on.
+    /// The options for decoding its messages, and the negotiated version.
     pub(super) fn speaks(&self) -> (Options, Option<Version>) {
         let state = self.state.lock();
         (state.options, state.version)
@@ -519,7 +520,8 @@ impl Peer {
         self.state.lock().role
     }
 
-    /// Another one is primary from now on (OpenFlow 1.3 section 6.3.6): if it was this one, it is told. Whether it was.
+    /// Demotes it because another controller became primary (OpenFlow 1.3 section 6.3.6): a former primary is notified. Returns
+    /// true if it was primary.
     pub(crate) fn demote(&self, generation_id: Option<u64>) -> bool {
         {
             let mut state = self.state.lock();
@@ -535,7 +537,7 @@ impl Peer {
         true
     }
 
-    /// Whether an asynchronous message with this bit in the masks that `which` picks is for this peer.
+    /// Returns true if this peer wants an asynchronous message with this bit in the masks that `which` selects.
     pub(crate) fn wants(&self, which: impl Fn(&AsyncConfig) -> [u32; 2], bit: u32) -> bool {
         let state = self.state.lock();
         if state.version.is_none()
@@ -554,8 +556,8 @@ impl Peer {
     }
 }
 
-/// What a controller gets unless it says otherwise (OpenFlow 1.3 section 6.3.6): as primary or equal all but expired
-/// TTLs, as secondary port status only.
+/// The default asynchronous messages of a controller (OpenFlow 1.3 section 6.3.6): all except expired
+/// TTLs as a primary or equal controller, port status only as a secondary one.
 fn default_async() -> AsyncConfig {
     let all_reasons = !(1 << PacketInReason::InvalidTtl as u32) & 0x3f;
     AsyncConfig { packet_in: [all_reasons, 0], port_status: [7, 7], flow_removed: [0x3f, 0], ..AsyncConfig::default() }

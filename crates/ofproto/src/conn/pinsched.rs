@@ -1,44 +1,44 @@
-//! Packet-ins of one kind for one controller, held to a rate: a token bucket, and behind it a queue for each port.
+//! Rate limiting of one kind of packet-ins to one controller: a token bucket, followed by a queue for each port.
 //!
-//! As long as there are tokens and nobody waits, packets go out at once. Then they wait, and when tokens come, ports
-//! take turns. When as many wait as a burst has, the oldest of the longest queue makes room, so that a port with many
-//! packets cannot push out those of another (ovs-vswitchd.conf.db(5), "Controller Rate Limiting"). No clock, no I/O:
+//! While there are tokens and empty queues, packets are sent at once. Otherwise they wait, and new tokens serve the ports
+//! in turn. When as many packets wait as a burst has, the oldest one of the longest queue is dropped, so that a port with many
+//! packets cannot displace those of another (ovs-vswitchd.conf.db(5), "Controller Rate Limiting"). No clock, no I/O:
 //! time is an argument.
 
 use base::{Millis, PortNo};
 use std::collections::{BTreeMap, VecDeque};
 
-/// How many packets may go.
+/// A rate limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RateLimit {
     /// Packets a second, at least 1.
     pub rate: u32,
-    /// Packets that may go at once, and that may wait, at least 1.
+    /// The number of packets that may be sent at once, and that may wait, at least 1.
     pub burst: u32,
 }
 
 impl RateLimit {
-    /// With the burst that is taken unless one is given: a quarter of a second's packets.
+    /// Creates a limit; the default burst is a quarter of a second's packets.
     pub fn new(rate: u32, burst: Option<u32>) -> Self {
         let rate = rate.max(1);
         Self { rate, burst: burst.filter(|b| *b > 0).unwrap_or(rate / 4).max(1) }
     }
 }
 
-/// What became of packets.
+/// Statistics of a rate limiter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PacketInStats {
     /// Sent at once.
     pub bypassed: u64,
     /// Put into a queue.
     pub queued: u64,
-    /// Of these, dropped for others.
+    /// Dropped from a queue to make room.
     pub dropped: u64,
-    /// Waiting now.
+    /// Packets in queues now.
     pub backlog: u64,
 }
 
-/// Tokens, in thousandths of a packet: each millisecond brings as many as the rate has packets.
+/// Tokens, in thousandths of a packet: each millisecond adds as many as the rate has packets per second.
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
     limit: RateLimit,
@@ -68,18 +68,18 @@ impl Bucket {
         enough
     }
 
-    /// When there is a token, if nobody takes one before.
+    /// The time when there is a token if none is taken before.
     fn ready_at(&self) -> Millis {
         self.filled_at.after(PACKET.saturating_sub(self.tokens).div_ceil(self.limit.rate.into()))
     }
 }
 
-/// A limiter of items.
+/// A rate limiter of items.
 #[derive(Debug)]
 pub(crate) struct Pinsched<T> {
     bucket: Bucket,
     queues: BTreeMap<PortNo, VecDeque<T>>,
-    /// Whose turn was last.
+    /// The port served last.
     served: PortNo,
     stats: PacketInStats,
 }
@@ -90,19 +90,19 @@ impl<T> Pinsched<T> {
         Self { bucket: Bucket::full(limit, now), queues: BTreeMap::new(), served: PortNo(0), stats }
     }
 
-    /// The limit that holds.
+    /// The current limit.
     pub(crate) fn limit(&self) -> RateLimit {
         self.bucket.limit
     }
 
-    /// Holds to another limit from now on. What waits goes on waiting.
+    /// Changes the limit. Queued packets stay.
     pub(crate) fn set_limit(&mut self, limit: RateLimit, now: Millis) {
         self.bucket.fill(now);
         self.bucket.limit = limit;
         self.bucket.fill(now);
     }
 
-    /// A packet of a port: returned if it may go at once, kept otherwise.
+    /// Offers a packet of a port: returns it if it may be sent at once, and queues it otherwise.
     pub(crate) fn offer(&mut self, port: PortNo, item: T, now: Millis) -> Option<T> {
         if self.queues.is_empty() && self.bucket.take(now) {
             self.stats.bypassed += 1;
@@ -117,7 +117,7 @@ impl<T> Pinsched<T> {
         None
     }
 
-    /// Drops the oldest packet of the longest queue; of several, that of `port`.
+    /// Drops the oldest packet of the longest queue; among several, that of `port`.
     fn drop_one(&mut self, port: PortNo) {
         let longest = self.queues.iter().max_by_key(|(no, queue)| (queue.len(), **no == port));
         if let Some(no) = longest.map(|(no, _)| *no) {
@@ -126,7 +126,7 @@ impl<T> Pinsched<T> {
         }
     }
 
-    /// The next packet that may go by now, if one waits.
+    /// Returns the next queued packet that may be sent by now.
     pub(crate) fn release(&mut self, now: Millis) -> Option<T> {
         let after = (std::ops::Bound::Excluded(self.served), std::ops::Bound::Unbounded);
         let next = self.queues.range(after).next().or_else(|| self.queues.iter().next());
@@ -148,17 +148,17 @@ impl<T> Pinsched<T> {
         item
     }
 
-    /// When the next packet may go; `None` if none waits.
+    /// The time when the next packet may be sent; `None` if none waits.
     pub(crate) fn ready_at(&self) -> Option<Millis> {
         (!self.queues.is_empty()).then(|| self.bucket.ready_at())
     }
 
-    /// All that waits, for when there is no limit any more.
+    /// Returns all queued packets, when there is no limit any more.
     pub(crate) fn drain(self) -> impl Iterator<Item = T> {
         self.queues.into_values().flatten()
     }
 
-    /// What became of packets so far.
+    /// The statistics so far.
     pub(crate) fn stats(&self) -> PacketInStats {
         self.stats
     }
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn the_burst_goes_the_next_wait_and_the_rest_is_dropped() {
+    fn a_burst_is_sent_the_next_packets_wait_and_the_rest_is_dropped() {
         let mut p = sched(100, 25);
         let gone: Vec<u32> = (0..100).filter_map(|n| p.offer(PortNo(1), n, START)).collect();
         assert!(gone.iter().copied().eq(0..25), "{gone:?}");
@@ -196,20 +196,20 @@ mod tests {
     }
 
     #[test]
-    fn ports_take_turns_and_the_longest_queue_gives_way() {
+    fn ports_take_turns_and_the_longest_queue_drops() {
         let mut p = sched(1000, 8);
         (0..8).for_each(|n| assert_eq!(p.offer(PortNo(1), n, START), Some(n)));
         (100..108).for_each(|n| assert_eq!(p.offer(PortNo(1), n, START), None));
         (200..203).for_each(|n| assert_eq!(p.offer(PortNo(2), n, START), None));
         assert_eq!(p.offer(PortNo(3), 300, START), None);
         assert_eq!(p.stats(), PacketInStats { bypassed: 8, queued: 12, dropped: 4, backlog: 8 });
-        // While others wait nobody overtakes, tokens or not.
+        // While packets are queued, none overtakes them, even if there are tokens.
         assert_eq!(p.offer(PortNo(4), 400, START.after(100)), None);
         assert_eq!(released(&mut p, START.after(100)), [105, 200, 300, 400, 106, 201, 107, 202]);
     }
 
     #[test]
-    fn another_limit_holds_from_now_on() {
+    fn a_new_limit_applies_at_once() {
         let mut p = sched(100, 25);
         (0..50).for_each(|n| _ = p.offer(PortNo(1), n, START));
         let fast = RateLimit { rate: 1000, burst: 10 };
@@ -224,9 +224,9 @@ mod tests {
     }
 
     proptest! {
-        /// In any time, no more go than the burst and the rate allow, and every packet is somewhere.
+        /// In any time, no more packets are sent than the burst and the rate allow, and every packet is accounted for.
         #[test]
-        fn the_rate_holds(
+        fn the_rate_is_kept(
             rate in 1u32..5000,
             burst in 1u32..200,
             steps in prop::collection::vec((0u64..50, 0u32..5, 0usize..30), 1..200),
@@ -246,7 +246,7 @@ mod tests {
                 prop_assert!(stats.backlog <= burst.into());
                 prop_assert_eq!(offered, gone + stats.dropped + stats.backlog);
                 prop_assert_eq!(stats.bypassed + stats.queued, offered);
-                // Whoever waits is told when there is a token, and then there is one.
+                // At the announced time there is a token.
                 if let Some(at) = p.ready_at() {
                     prop_assert!(at > now || stats.backlog > 0);
                     prop_assert!(p.bucket.tokens < PACKET || at <= now);

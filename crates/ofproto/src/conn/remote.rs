@@ -1,9 +1,9 @@
-//! Whom a bridge connects to, or lets connect to it: one row of configuration, and what is known of it across its
+//! The configured peers of a bridge's connections: one row of configuration, and the state that persists across
 //! connections.
 
 use super::peer::Peer;
 use super::pinsched::RateLimit;
-use super::rconn::{Patience, Rconn};
+use super::rconn::{Rconn, Timeouts};
 use super::service::ServiceConfig;
 use base::Millis;
 use openflow::switch::Role;
@@ -14,37 +14,37 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use tokio::sync::watch;
 
-/// What a connection is for.
+/// The purpose of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PeerKind {
     /// A controller of the bridge's configuration.
     Controller,
-    /// A client of the bridge's management socket: it gets no asynchronous messages unless it asks for them.
+    /// A client of the bridge's management socket: it receives asynchronous messages only on request.
     Service,
-    /// A client of the bridge's snooping socket: it gets copies of one controller's messages, and is not listened to.
+    /// A client of the bridge's snooping socket: it receives copies of one controller's messages, and its own are ignored.
     Snoop,
 }
 
-/// What can change without a new connection.
+/// Settings that can change without a new connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Settings {
-    /// Milliseconds of silence until the other end is asked whether it is there; 0 for never.
+    /// Milliseconds of silence until the peer is probed; 0 for never.
     pub probe_ms: u64,
-    /// Most milliseconds between attempts to connect.
+    /// The longest time between attempts to connect in milliseconds.
     pub max_backoff_ms: u64,
-    /// How many packet-ins it gets: of packets that miss, and of those that actions send, each.
+    /// The rate limit of packet-ins: of packets that miss, and of those from actions, each.
     pub packet_in_limit: Option<RateLimit>,
-    /// Packet-ins that wait for a connection that does not take them, before more are dropped.
+    /// The number of packet-ins in the queue of a connection that is not read, above which more are dropped.
     pub packet_in_queue: usize,
-    /// Whether it gets asynchronous messages without asking for them.
+    /// True if it receives asynchronous messages by default.
     pub asynchronous: bool,
 }
 
-/// Packet-ins that wait unless the configuration says otherwise.
+/// The default number of packet-ins in such a queue.
 pub const PACKET_IN_QUEUE: usize = 100;
 
 impl Default for Settings {
-    /// As in ovs-vswitchd.conf.db(5), where it names defaults.
+    /// The defaults of ovs-vswitchd.conf.db(5).
     fn default() -> Self {
         Self {
             probe_ms: 5000,
@@ -57,8 +57,8 @@ impl Default for Settings {
 }
 
 impl Settings {
-    pub(crate) fn patience(&self) -> Patience {
-        Patience { probe_ms: self.probe_ms, max_backoff_ms: self.max_backoff_ms }
+    pub(crate) fn timeouts(&self) -> Timeouts {
+        Timeouts { probe_ms: self.probe_ms, max_backoff_ms: self.max_backoff_ms }
     }
 }
 
@@ -67,18 +67,18 @@ impl Settings {
 pub struct Remote {
     /// `punix:PATH`, `ptcp:[PORT][:HOST]`, `unix:PATH`, `tcp:HOST[:PORT]`, and over TLS `pssl:` and `ssl:`.
     pub target: String,
-    /// What it is for.
+    /// The purpose of its connections.
     pub kind: PeerKind,
-    /// Versions that may be spoken.
+    /// The versions that may be negotiated.
     pub(crate) versions: Versions,
-    /// The class of its packets, if it is reached by TCP (RFC 2474).
+    /// The DSCP of outgoing packets, if it is connected over TCP (RFC 2474).
     pub(super) dscp: u8,
     settings: watch::Sender<Settings>,
-    /// The one connection of an active remote, from before it is first made. Connections to a listener have their own.
+    /// The connection of an active remote, which exists before it is first established. Connections to a listener have their own.
     pub(crate) rconn: Arc<Mutex<Rconn>>,
     /// The address of an active remote, once known.
     address: Mutex<Option<SocketAddr>>,
-    /// When it last showed that it controls the bridge; at first, when it was configured.
+    /// The time when it last showed that it controls the bridge; initially, when it was configured.
     admitted_at: AtomicU64,
     snoopers: Mutex<Vec<Weak<Peer>>>,
 }
@@ -99,12 +99,12 @@ impl Remote {
         })
     }
 
-    /// The settings that hold.
+    /// The current settings.
     pub fn settings(&self) -> Settings {
         *self.settings.borrow()
     }
 
-    /// Tells of changes of the settings.
+    /// Returns a receiver of changes of the settings.
     pub(crate) fn watch_settings(&self) -> watch::Receiver<Settings> {
         self.settings.subscribe()
     }
@@ -113,7 +113,7 @@ impl Remote {
         self.settings.send_if_modified(|old| std::mem::replace(old, settings) != settings);
     }
 
-    /// Where an active remote is, once its name is resolved.
+    /// The address of an active remote, once its name is resolved.
     pub fn address(&self) -> Option<SocketAddr> {
         *self.address.lock()
     }
@@ -130,14 +130,14 @@ impl Remote {
         self.admitted_at.store(now.0, Ordering::Relaxed);
     }
 
-    /// Copies what goes to and from this remote to a snooper, from now on.
+    /// From now on, sends copies of the messages to and from this remote to a snooper.
     fn add_snooper(&self, peer: &Arc<Peer>) {
         let mut snoopers = self.snoopers.lock();
         snoopers.retain(|snooper| snooper.strong_count() > 0);
         snoopers.push(Arc::downgrade(peer));
     }
 
-    /// Closes the connections of the snoopers: there is nothing more to hear.
+    /// Closes the connections of the snoopers when the remote's connection has ended.
     pub(super) fn end_snooping(&self) {
         self.snoopers
             .lock()
@@ -146,7 +146,7 @@ impl Remote {
             .for_each(|snooper| snooper.hang_up.notify_one());
     }
 
-    /// Gives the snoopers a copy of bytes that went between the bridge and this remote.
+    /// Sends the snoopers a copy of bytes between the bridge and this remote.
     pub(super) fn snoop(&self, bytes: &[u8]) {
         for snooper in self.snoopers.lock().iter().filter_map(Weak::upgrade) {
             if snooper.has_room() {
@@ -156,8 +156,8 @@ impl Remote {
     }
 }
 
-/// Attaches a snooper to one of the controllers, which stays it whatever becomes of roles: a primary one if there is
-/// one, else one without a role, else any (ovs-ofctl(8), `snoop`). Whether there is one.
+/// Attaches a snooper to one of the controllers, permanently, whatever roles they take: a primary one if there is
+/// one, else one without a role, else any (ovs-ofctl(8), `snoop`). Returns false if there is none.
 pub(super) fn attach_snooper(snooper: &Arc<Peer>, remotes: &[Arc<Remote>], peers: &[Arc<Peer>]) -> bool {
     let rank = |remote: &&Arc<Remote>| {
         let roles = peers.iter().filter(|peer| Arc::ptr_eq(&peer.remote, remote)).map(|peer| match peer.role() {

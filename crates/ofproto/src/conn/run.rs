@@ -1,9 +1,9 @@
-//! Flow modifications that come one behind the other, carried out together.
+//! Runs of consecutive flow mods, applied together.
 //!
-//! What a flow modification takes is much code and little memory: one by one, each of them has the processor read all of
-//! that code anew. So several are read first, and then carried out in one change of the tables, in their order. Each of
-//! them succeeds or fails by itself, as if it had been alone; only nobody sees the tables in between. Those for bundles are
-//! read together, too.
+//! A flow mod runs much code on little memory: one by one, each of them makes the processor load all of
+//! that code again. Several are therefore decoded first, and then applied in one transaction, in order. Each of
+//! them succeeds or fails by itself, as if it were alone; the only difference is that no reader sees the tables in between.
+//! Flow mods for bundles are decoded together, too.
 
 use super::handle::writable;
 use super::peer::Peer;
@@ -14,16 +14,16 @@ use openflow::{FlowMod, OfpError};
 use smallvec::SmallVec;
 use std::cell::Cell;
 
-/// Flow modifications that are carried out together, at most: what was read of them stays in the processor's caches.
+/// The largest number of flow mods applied together: the decoded messages stay in the processor's caches.
 const RUN_MAX: usize = 16;
-/// Actions for which a connection keeps room in each of them. (Few flows have more.)
+/// The number of actions for which each buffer keeps its memory. (Few flows have more.)
 const ACTIONS_KEPT: usize = 32;
 
-/// Where flow modifications are read to, without asking for memory each time.
+/// Reusable buffers for decoded flow mods.
 #[derive(Debug)]
 pub(crate) struct Run(Vec<FlowMod>);
 
-/// The heads of those that were read.
+/// The headers of decoded flow mods.
 type Heads = SmallVec<[FlowModHead; RUN_MAX]>;
 
 impl Default for Run {
@@ -33,18 +33,18 @@ impl Default for Run {
 }
 
 impl Run {
-    /// Where a single one is read to.
+    /// The buffer for a single flow mod.
     pub(super) fn first(&mut self) -> &mut FlowMod {
         &mut self.0[0]
     }
 
-    /// Actions that there is room for.
+    /// The capacity for actions.
     #[cfg(test)]
-    pub(crate) fn kept(&self) -> usize {
+    pub(crate) fn capacity(&self) -> usize {
         self.0.iter().map(|fm| fm.actions.capacity()).sum()
     }
 
-    /// Lets go of what the first `n` named. What a connection holds on to does not grow with what it was sent.
+    /// Drops the contents of the first `n` buffers. A connection's memory does not grow with its messages.
     pub(super) fn forget(&mut self, n: usize) {
         for fm in self.0.iter_mut().take(n) {
             fm.actions.clear();
@@ -52,11 +52,11 @@ impl Run {
         }
     }
 
-    /// Reads the flow modifications that `messages` begin with, as far as they are wanted, and some of them at most.
+    /// Decodes consecutive flow mods at the front of `messages` that `wanted` accepts, up to the maximum.
     pub(super) fn read<'a>(
         &mut self,
         messages: impl Iterator<Item = (&'a [u8], Options)>,
-        wanted: impl Fn(&FlowModHead) -> bool,
+        accept: impl Fn(&FlowModHead) -> bool,
     ) -> (Heads, &mut [FlowMod]) {
         let mut heads = Heads::new();
         for (message, options) in messages.take(RUN_MAX) {
@@ -64,7 +64,7 @@ impl Run {
                 self.0.push(FlowMod::default());
             }
             let head = decode_flow_mod_into(message, options, &mut self.0[heads.len()]);
-            let Some(head) = head.filter(&wanted) else { break };
+            let Some(head) = head.filter(&accept) else { break };
             heads.push(head);
         }
         (heads, &mut self.0)
@@ -72,8 +72,8 @@ impl Run {
 }
 
 impl Ofproto {
-    /// Carries out the flow modifications that `messages` begin with, some of them at most, and answers. How many messages
-    /// that were; those behind are for [`Ofproto::handle`], one by one, as is the first when there is none.
+    /// Applies consecutive flow mods at the front of `messages`, up to the maximum, and replies. Returns the number of
+    /// messages; [`Ofproto::handle`] handles the following ones, one by one, and also the first one if it returns 0.
     pub(crate) fn handle_run<'a>(&self, peer: &Peer, messages: impl Iterator<Item = &'a [u8]> + Clone) -> usize {
         let (options, Some(version)) = peer.speaks() else { return 0 };
         let mut flow_mods = messages.clone().take_while(|message| may_be_flow_mod(message)).peekable();
@@ -81,13 +81,13 @@ impl Ofproto {
             return 0;
         }
         let mut run = peer.run.lock();
-        // For bundles, or not: all of them as the first.
+        // Either all of them are for bundles or none is.
         let bundled = Cell::new(None);
-        let is_alike = |head: &FlowModHead| {
+        let is_for_same_target = |head: &FlowModHead| {
             let is_bundled = head.bundle.is_some();
             head.version == version && bundled.replace(Some(is_bundled)).is_none_or(|before| before == is_bundled)
         };
-        let (heads, flow_mods) = run.read(flow_mods.map(|message| (message, options)), is_alike);
+        let (heads, flow_mods) = run.read(flow_mods.map(|message| (message, options)), is_for_same_target);
         let n = heads.len();
         let Some(first) = heads.first() else { return 0 };
         base::coverage!(ofproto_recv_openflow, n as u64);
@@ -97,8 +97,8 @@ impl Ofproto {
         let mut removed = Vec::new();
         if first.bundle.is_some() {
             for (at, ((head, fm), message)) in heads.iter().zip(flow_mods).zip(messages.clone()).enumerate() {
-                let kept = head.bundle.map_or(Ok(()), |bundle| self.bundle_flow_mod(peer, bundle, fm, message));
-                errors.extend(kept.err().map(|error| (at, error)));
+                let added = head.bundle.map_or(Ok(()), |bundle| self.bundle_flow_mod(peer, bundle, fm, message));
+                errors.extend(added.err().map(|error| (at, error)));
             }
         } else {
             let done = self.transaction(|t| {

@@ -1,12 +1,12 @@
-//! Sockets: who connects to a bridge, and whom it connects to.
+//! Sockets: listeners and active connections of a bridge.
 //!
 //! A [`Service`] is one listener (`punix:`, `ptcp:`, `pssl:`) or one active connection (`unix:`, `tcp:`, `ssl:`), running
-//! as a task until it is dropped. The task does what [`super::rconn`] says, by the switch's clock.
+//! as a task until it is dropped. The task executes what [`super::rconn`] returns, by the switch's clock.
 
 use super::errors;
 use super::monitoring::Resumption;
 use super::passive::serve_all;
-use super::peer::{Awaited, Outgoing, Peer, Place};
+use super::peer::{Awaited, Outgoing, Peer, RequestThread};
 use super::pinsched::PacketInStats;
 use super::rconn::{Due, Rconn};
 use super::remote::{PeerKind, Remote, Settings};
@@ -37,40 +37,40 @@ use vlog::{RateLimit, dbg_rl, err_rl, info_rl, warn_rl};
 
 pub use stream::{DSCP, OFP_PORT, numeric_address};
 
-/// Versions that are spoken.
+/// The supported versions.
 pub const SUPPORTED: [Version; 6] = Version::ALL;
-/// How long a connection that is over may take for what was queued before.
+/// The time in which a connection that is closed may send its queue.
 const LAST_WORDS_MAX: Duration = Duration::from_secs(1);
-/// How long a write may take before it is looked at what waits behind it.
+/// The duration of a write after which the queue is examined.
 const STALL: Duration = Duration::from_millis(100);
-/// Messages a minute that are logged, and in one burst.
+/// Rate limit of logged messages: messages per minute, and burst.
 static MESSAGE_LIMIT: RateLimit = RateLimit::new(600, 600);
-/// The same for what is wrong with how connections begin, or with where messages end.
+/// Rate limit of log messages about failed negotiations, and malformed streams.
 pub(super) static HELLO_LIMIT: RateLimit = RateLimit::new(60, 5);
 
-/// How a connection is made and kept.
+/// The configuration of a connection or listener.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServiceConfig {
     /// `punix:PATH`, `ptcp:[PORT][:HOST]`, `pssl:[PORT][:HOST]`, `unix:PATH`, `tcp:HOST[:PORT]`, `ssl:HOST[:PORT]`.
     pub target: String,
-    /// What it is for.
+    /// The purpose of its connections.
     pub kind: PeerKind,
-    /// Versions that may be spoken.
+    /// The versions that may be negotiated.
     pub versions: Versions,
-    /// The class of its packets, 0 to 63, if it goes by TCP (RFC 2474).
+    /// The DSCP of outgoing packets, 0 to 63, if it is connected over TCP (RFC 2474).
     pub dscp: u8,
-    /// What can change while it runs ([`Service::configure`]).
+    /// Settings that can change while it runs ([`Service::configure`]).
     pub settings: Settings,
 }
 
-/// What became of an active connection so far, for the Controller row.
+/// The status of an active connection, for the Controller row.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServiceStatus {
-    /// Where it stands; when it came and went.
+    /// Its state, and the times when it was connected and disconnected.
     pub rconn: Rconn,
-    /// The role of the other end, once versions are agreed on.
+    /// The role of the peer, once versions are negotiated.
     pub role: Option<Role>,
-    /// What became of packet-ins since the connection was made: of misses, and of actions. `None` without a rate limit.
+    /// Statistics of packet-ins since the connection was established: of misses, and of actions. `None` without a rate limit.
     pub packet_ins: Option<[PacketInStats; 2]>,
 }
 
@@ -86,18 +86,18 @@ impl Drop for Service {
     fn drop(&mut self) {
         self.task.abort();
         self.bridge.connections().remove_remote(&self.remote);
-        self.bridge.tell_of_remote(&self.remote, ControllerReason::Removed);
+        self.bridge.notify_of_remote(&self.remote, ControllerReason::Removed);
         self.remote.end_snooping();
         if let Some(path) = self.remote.target.strip_prefix("punix:") {
-            // Whoever finds it gone already has cleaned up for us.
+            // Another service at this path has removed it already.
             let _ = std::fs::remove_file(path);
         }
     }
 }
 
 impl Service {
-    /// Starts a service for `bridge`, on the current tokio runtime. An error says what is wrong with the target, or
-    /// why it cannot be listened on.
+    /// Starts a service for `bridge`, on the current tokio runtime. An error describes the error in the target, or
+    /// the reason why it cannot listen.
     pub fn start(bridge: &Arc<Ofproto>, config: ServiceConfig) -> Result<Self, String> {
         let remote = Remote::new(config, bridge.now());
         let target = &remote.target;
@@ -114,36 +114,36 @@ impl Service {
             tokio::spawn(active(Arc::clone(&bridge), for_task, tls))
         };
         bridge.connections().add_remote(Arc::clone(&remote));
-        bridge.tell_of_remote(&remote, ControllerReason::Added);
+        bridge.notify_of_remote(&remote, ControllerReason::Added);
         Ok(Self { bridge, remote, task })
     }
 
-    /// Where it listens, or whom it connects to.
+    /// The target that it listens on or connects to.
     pub fn target(&self) -> &str {
         &self.remote.target
     }
 
-    /// Versions that may be spoken.
+    /// The versions that may be negotiated.
     pub fn versions(&self) -> Versions {
         self.remote.versions
     }
 
-    /// Whether others connect to it.
+    /// Returns true if it is a listener.
     pub fn is_listener(&self) -> bool {
         self.remote.target.starts_with('p')
     }
 
-    /// Has it go on with other settings. Connections stay.
+    /// Changes its settings. Connections stay.
     pub fn configure(&self, settings: Settings) {
         self.remote.set_settings(settings);
     }
 
-    /// The address that an active connection is to, once known.
+    /// The address of the peer of an active connection, once known.
     pub fn address(&self) -> Option<SocketAddr> {
         self.remote.address()
     }
 
-    /// What became of an active connection so far.
+    /// The status of an active connection.
     pub fn status(&self) -> ServiceStatus {
         let peers = self.bridge.connections().all();
         let peer = peers.iter().find(|peer| Arc::ptr_eq(&peer.remote, &self.remote));
@@ -160,7 +160,7 @@ fn bad_target(target: &str) -> String {
     format!("{target}: not a connection method (unix:, tcp:, ssl:, punix:, ptcp:, pssl:)")
 }
 
-/// Sleeps until the switch's clock shows `at`. Where it is stopped, it may move on any time.
+/// Sleeps until the switch's clock shows `at`. A stopped clock may be advanced at any time.
 async fn sleep_until(bridge: &Ofproto, at: Millis) {
     loop {
         match at.since(bridge.now()) {
@@ -170,13 +170,13 @@ async fn sleep_until(bridge: &Ofproto, at: Millis) {
     }
 }
 
-/// Connects, serves, and connects again, for ever.
+/// Connects, serves, and reconnects, for ever.
 async fn active(bridge: Arc<Ofproto>, remote: Arc<Remote>, tls: Arc<Tls>) {
     let name = format!("{}<->{}", bridge.name(), remote.target);
-    let patience = || remote.settings().patience();
+    let timeouts = || remote.settings().timeouts();
     let rconn = &remote.rconn;
     rconn.lock().start(bridge.now());
-    // Whether attempts have become as rare as they will: then they are not logged any more.
+    // True if attempts have reached the longest interval: then they are not logged any more.
     let mut quiet = false;
     loop {
         wait_to_connect(&bridge, &remote).await;
@@ -184,7 +184,7 @@ async fn active(bridge: Arc<Ofproto>, remote: Arc<Remote>, tls: Arc<Tls>) {
         if !quiet {
             tracing::info!(target: "rconn", "{name}: connecting...");
         }
-        let limit = rconn.lock().due(patience()).map_or(Millis(0), |(at, _)| at);
+        let limit = rconn.lock().due(timeouts()).map_or(Millis(0), |(at, _)| at);
         let connected = tokio::select! {
             connected = stream::connect(&remote.target, remote.dscp, &tls, |a| remote.set_address(a)) => connected,
             () = sleep_until(&bridge, limit) => Err(timed_out()),
@@ -202,7 +202,7 @@ async fn active(bridge: Arc<Ofproto>, remote: Arc<Remote>, tls: Arc<Tls>) {
         };
         match (&ended, &error) {
             (Ok(why), _) if was_connected => tracing::info!(target: "rconn", "{name}: {why}"),
-            // Of an end by silence, it was told when that was found out.
+            // The end of a silent connection was logged when the probe timed out.
             (Err(e), _) if was_connected && e.kind() == io::ErrorKind::TimedOut && e.raw_os_error().is_none() => {}
             (_, Some(error)) if was_connected => {
                 tracing::warn!(target: "rconn", "{name}: connection dropped ({error})");
@@ -210,9 +210,9 @@ async fn active(bridge: Arc<Ofproto>, remote: Arc<Remote>, tls: Arc<Tls>) {
             (_, Some(error)) if !quiet => tracing::info!(target: "rconn", "{name}: connection failed ({error})"),
             _ => {}
         }
-        let wait_ms = rconn.lock().disconnected(bridge.now(), error, patience());
+        let wait_ms = rconn.lock().disconnected(bridge.now(), error, timeouts());
         let secs = wait_ms / 1000;
-        if wait_ms < patience().max_backoff_ms {
+        if wait_ms < timeouts().max_backoff_ms {
             quiet = false;
             tracing::info!(target: "rconn", "{name}: waiting {secs} seconds before reconnect");
         } else if !std::mem::replace(&mut quiet, true) {
@@ -221,12 +221,12 @@ async fn active(bridge: Arc<Ofproto>, remote: Arc<Remote>, tls: Arc<Tls>) {
     }
 }
 
-/// Waits until it is time to connect, by the settings as they are then.
+/// Waits until the time to connect, by the current settings.
 async fn wait_to_connect(bridge: &Ofproto, remote: &Remote) {
     let mut settings = remote.watch_settings();
     loop {
-        let patience = settings.borrow_and_update().patience();
-        let due = remote.rconn.lock().due(patience);
+        let timeouts = settings.borrow_and_update().timeouts();
+        let due = remote.rconn.lock().due(timeouts);
         let Some((at, Due::Connect)) = due else { return };
         tokio::select! {
             () = sleep_until(bridge, at) => return,
@@ -240,14 +240,14 @@ fn timed_out() -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, "Connection timed out")
 }
 
-/// Why a connection ended that did not fail.
+/// The reason why a connection ended without an error.
 type Ending = &'static str;
 const BY_PEER: Ending = "connection closed by peer";
 const ON_REQUEST: Ending = "disconnecting";
-/// What the database is told of a connection that its other end has closed.
+/// The error in the database for a connection that its peer has closed.
 const END_OF_FILE: &str = "End of file";
 
-/// Serves one connection until it ends. It counts as made when versions are agreed on.
+/// Serves one connection until it ends. It counts as established when versions are negotiated.
 pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Send>(
     bridge: &Arc<Ofproto>,
     remote: &Arc<Remote>,
@@ -264,7 +264,7 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Send>(
         info_rl!(&HELLO_LIMIT, target: "connmgr", "{}: there is no controller to snoop on", bridge.name());
         return Ok(ON_REQUEST);
     }
-    // Whoever snoops hears of messages of any version.
+    // A snooper sees messages of any version.
     let versions = if remote.kind == PeerKind::Snoop { Versions::of(&Version::ALL) } else { remote.versions };
     if let Some(newest) = versions.newest() {
         peer.send_bytes(encode(newest, 1, &Message::Hello(Hello { versions })));
@@ -272,14 +272,14 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Send>(
     let closing = Notify::new();
     let mut writing = std::pin::pin!(write_all(bridge, &peer, writer, outgoing, &closing));
     let read = tokio::select! {
-        // What requests are answered with leaves at once, and not after the turns of others.
+        // Replies are sent at once, and not after the turns of other connections.
         biased;
         read = read_all(bridge, &peer, rconn, reader) => read,
         ended = keep_alive(bridge, &peer, rconn) => ended,
         never = release_packet_ins(bridge, &peer) => match never {},
         written = &mut writing => return written.map(|()| ON_REQUEST),
     };
-    // What is queued still leaves, such as the error that tells the peer why the connection ends, unless it does not
+    // The queue is still sent, such as the error that explains why the connection ends, unless the peer does not
     // read.
     closing.notify_one();
     match tokio::time::timeout(LAST_WORDS_MAX, writing).await {
@@ -288,7 +288,7 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Send>(
     }
 }
 
-/// Takes the peer off the bridge's list when its connection ends, however it ends.
+/// Removes the peer from the bridge's list when its connection ends, however it ends.
 struct Registered<'a> {
     bridge: &'a Arc<Ofproto>,
     peer: &'a Arc<Peer>,
@@ -297,18 +297,18 @@ struct Registered<'a> {
 impl Drop for Registered<'_> {
     fn drop(&mut self) {
         self.bridge.connections().remove(self.peer);
-        self.bridge.tell_of_peer(self.peer, ControllerReason::Channel, false);
+        self.bridge.notify_of_peer(self.peer, ControllerReason::Channel, false);
         self.bridge.update_miss_to_controller();
     }
 }
 
-/// Asks the other end whether it is there when it is silent, and ends when it does not answer or does not agree on a
+/// Probes a silent peer, and returns when it does not answer, does not negotiate a
 /// version in time, or when the connection is to be closed.
 async fn keep_alive(bridge: &Ofproto, peer: &Peer, rconn: &Mutex<Rconn>) -> io::Result<Ending> {
     let mut settings = peer.remote.watch_settings();
     loop {
-        let patience = settings.borrow_and_update().patience();
-        let due = rconn.lock().due(patience);
+        let timeouts = settings.borrow_and_update().timeouts();
+        let due = rconn.lock().due(timeouts);
         let wait = async {
             match due {
                 Some((at, _)) => sleep_until(bridge, at).await,
@@ -318,20 +318,20 @@ async fn keep_alive(bridge: &Ofproto, peer: &Peer, rconn: &Mutex<Rconn>) -> io::
         tokio::select! {
             () = wait => {}
             _ = settings.changed() => continue,
-            // From now on it is another time that counts.
+            // From now on another timeout applies.
             () = peer.agreed.notified() => continue,
             () = peer.hang_up.notified() => return Ok(ON_REQUEST),
         }
-        // It may have spoken meanwhile.
+        // The peer may have sent something meanwhile.
         let mut rconn = rconn.lock();
-        match rconn.due(patience) {
+        match rconn.due(timeouts) {
             Some((at, Due::Probe)) if at <= bridge.now() => {
                 rconn.probed(bridge.now());
                 peer.send(0, &Message::EchoRequest(Vec::new()));
             }
             Some((at, due @ (Due::GiveUp | Due::StopConnecting))) if at <= bridge.now() => {
                 if due == Due::GiveUp {
-                    let (name, secs) = (bridge.name(), patience.probe_ms / 1000);
+                    let (name, secs) = (bridge.name(), timeouts.probe_ms / 1000);
                     err_rl!(
                         &HELLO_LIMIT,
                         target: "rconn",
@@ -346,7 +346,7 @@ async fn keep_alive(bridge: &Ofproto, peer: &Peer, rconn: &Mutex<Rconn>) -> io::
     }
 }
 
-/// Sends packet-ins that wait for their rate limit.
+/// Sends packet-ins when their rate limit allows it.
 async fn release_packet_ins(bridge: &Ofproto, peer: &Peer) -> Infallible {
     let mut settings = peer.remote.watch_settings();
     loop {
@@ -362,7 +362,7 @@ async fn release_packet_ins(bridge: &Ofproto, peer: &Peer) -> Infallible {
     }
 }
 
-/// How long a connection is served before others have their turn.
+/// The limits of a connection's turn.
 struct Turn {
     began: Instant,
     messages: u32,
@@ -376,7 +376,7 @@ impl Turn {
         Self { began: Instant::now(), messages: 0 }
     }
 
-    /// Counts messages. Whether the last of them was the last one for now.
+    /// Counts messages. Returns true if the turn ends after them.
     fn is_over(&mut self, messages: u32) -> bool {
         self.messages += messages;
         self.messages >= Self::MESSAGES_MAX || self.began.elapsed() > Self::TIME_MAX
@@ -392,7 +392,7 @@ async fn read_all(
     let mut reader = std::pin::pin!(reader);
     let mut framer = Framer::default();
     let mut chunk = vec![0; 64 << 10];
-    // Packets that messages send. They are on their way before this waits for anything.
+    // Packets of packet-outs. They are executed before this function waits for anything.
     let mut packets = Vec::new();
     loop {
         let n = reader.read(&mut chunk).await?;
@@ -406,7 +406,7 @@ async fn read_all(
         framer.push(&chunk[..n]);
         let mut turn = Turn::begin();
         loop {
-            // Requests wait while answers do: a peer that does not read is not served.
+            // Requests wait while replies do: a peer that does not read is not served.
             if !peer.has_room() {
                 bridge.execute(&mut packets);
                 peer.wait_for_room(false).await;
@@ -420,7 +420,7 @@ async fn read_all(
                 }
                 _ => None,
             };
-            // A message that needs no permission is handled by itself.
+            // Without the permission, a message is handled by itself.
             let (messages, bytes) = if short.is_some() { run(bridge, peer, &framer) } else { (0, 0) };
             if messages > 0 {
                 drop(short);
@@ -453,7 +453,7 @@ async fn read_all(
                     tracing::info!(target: "rconn", "{}<->{}: connected", bridge.name(), peer.remote.target);
                 }
             }
-            // Others have their turn too.
+            // Other connections have their turn.
             if turn.is_over(1) {
                 bridge.execute(&mut packets);
                 tokio::task::yield_now().await;
@@ -464,7 +464,7 @@ async fn read_all(
     }
 }
 
-/// Whether handling a message may change tables, or waits for who does.
+/// Returns true if handling a message may change tables, or wait for a change of them.
 fn may_change_tables(message: &[u8]) -> bool {
     use MessageKind::{BarrierRequest, EchoReply, EchoRequest, Error, FeaturesRequest, GetConfigRequest};
     let kind = openflow::types::head(message).map(|head| head.row.kind);
@@ -474,7 +474,7 @@ fn may_change_tables(message: &[u8]) -> bool {
     )
 }
 
-/// Has flow modifications carried out that are there one behind the other. How many messages that were, and bytes.
+/// Applies a run of flow mods. Returns the number of messages, and their bytes.
 fn run(bridge: &Ofproto, peer: &Peer, framer: &Framer) -> (u32, usize) {
     let taken = bridge.handle_run(peer, framer.messages());
     let mut bytes = 0;
@@ -486,7 +486,7 @@ fn run(bridge: &Ofproto, peer: &Peer, framer: &Framer) -> (u32, usize) {
     (taken as u32, bytes)
 }
 
-/// Does what is left of a request, while others have their turn.
+/// Does the rest of a request, in turns with other connections.
 async fn finish(bridge: &Arc<Ofproto>, peer: &Arc<Peer>) -> io::Result<()> {
     loop {
         if let Some(switch) = bridge.switch() {
@@ -496,20 +496,20 @@ async fn finish(bridge: &Arc<Ofproto>, peer: &Arc<Peer>) -> io::Result<()> {
                 Awaited::Statistics => switch.counted().await,
             }
         }
-        let permission: Option<Box<dyn Send>> = match peer.place() {
-            Place::Nowhere => return Ok(()),
-            Place::Here => {
+        let permission: Option<Box<dyn Send>> = match peer.request_thread() {
+            RequestThread::None => return Ok(()),
+            RequestThread::Control => {
                 let _short = bridge.short_change().await;
                 if !bridge.finish_some(peer) {
                     return Ok(());
                 }
                 None
             }
-            Place::Worker => Some(match bridge.switch() {
+            RequestThread::Worker => Some(match bridge.switch() {
                 Some(switch) => Box::new(switch.workers.one().await),
                 None => Box::new(()),
             }),
-            Place::Changer => Some(Box::new(bridge.long_change().await)),
+            RequestThread::LongChange => Some(Box::new(bridge.long_change().await)),
         };
         let more = match permission {
             None => true,
@@ -535,7 +535,7 @@ async fn finish(bridge: &Arc<Ofproto>, peer: &Arc<Peer>) -> io::Result<()> {
     }
 }
 
-/// No more messages can be found in what came. The log says why.
+/// Logs that the stream has no more valid messages, and returns the error.
 fn out_of_step(error: StreamError) -> io::Error {
     let StreamError::TooShort(len) = error;
     base::coverage!(vconn_bad_stream);
@@ -547,7 +547,7 @@ fn protocol_error() -> io::Error {
     io::Error::from_raw_os_error(71) // EPROTO
 }
 
-/// The first message must be a HELLO with a version in common. What it is instead, the log says.
+/// The first message must be a HELLO with a common version. Logs what it is otherwise.
 fn negotiate(bridge: &Arc<Ofproto>, peer: &Arc<Peer>, message: &[u8]) -> io::Result<()> {
     let ours = peer.remote.versions;
     let fail = |text: String| {
@@ -573,16 +573,16 @@ fn negotiate(bridge: &Arc<Ofproto>, peer: &Arc<Peer>, message: &[u8]) -> io::Res
     };
     peer.agree_on(version);
     bridge.update_miss_to_controller();
-    bridge.tell_of_peer(peer, ControllerReason::Channel, true);
+    bridge.notify_of_peer(peer, ControllerReason::Channel, true);
     Ok(())
 }
 
-/// Every OpenFlow message is in the log at the level DBG of `vconn`, as far as the rate limit lets it.
+/// Logs an OpenFlow message at the level DBG of `vconn`, within the rate limit.
 fn log_message(peer: &Peer, what: &str, message: &[u8]) {
     dbg_rl!(&MESSAGE_LIMIT, target: "vconn", "{}: {what}: {}", peer.remote.target, print(message, Style::plain(1)).trim_end());
 }
 
-/// Writes what is queued, until the peer is gone or, once `closing` is notified, the queue is empty.
+/// Writes the queue, until the peer is gone or, once `closing` is notified, the queue is empty.
 async fn write_all(
     bridge: &Ofproto,
     peer: &Arc<Peer>,
@@ -591,11 +591,11 @@ async fn write_all(
     closing: &Notify,
 ) -> io::Result<()> {
     let mut writer = std::pin::pin!(writer);
-    // What flow monitors missed while they were paused, between what else there is to send.
+    // The changes that flow monitors missed while they were paused, sent between other messages.
     let mut resuming: Option<Resumption> = None;
     loop {
         if let Some(resumption) = &mut resuming
-            && !bridge.go_on_resuming(peer, resumption)
+            && !bridge.continue_resuming(peer, resumption)
         {
             resuming = None;
         }
@@ -609,7 +609,7 @@ async fn write_all(
             () = tokio::task::yield_now(), if resuming.is_some() => continue,
         };
         let Some(mut bytes) = next else {
-            // TLS says goodbye.
+            // Lets TLS close the session.
             let _ = writer.shutdown().await;
             return Ok(());
         };
@@ -630,7 +630,7 @@ async fn write_all(
                     done = &mut written => break done?,
                     () = tokio::time::sleep(STALL), if resuming.is_some() => {}
                 }
-                // What happens meanwhile waits for the end of this, and must not take memory without end.
+                // Deferred changes wait for the end of this, and must not take unlimited memory.
                 if let Some(resumption) = resuming.take_if(|_| peer.monitors.lock().is_overdue()) {
                     bridge.finish_resuming(peer, resumption);
                 }
@@ -645,7 +645,7 @@ async fn write_all(
     }
 }
 
-/// Writes all bytes, and tells whenever the socket takes none and when it does again.
+/// Writes all bytes, and reports whenever the socket accepts none and when it does again.
 async fn write(
     mut writer: Pin<&mut impl AsyncWrite>,
     mut bytes: &[u8],
@@ -662,7 +662,7 @@ async fn write(
             n => bytes = bytes.get(n..).unwrap_or_default(),
         }
     }
-    // What TLS has taken may still have to leave.
+    // TLS may have accepted bytes that it has not sent yet.
     let flushed = std::future::poll_fn(|context| {
         let flushed = writer.as_mut().poll_flush(context);
         stalled(flushed.is_pending());

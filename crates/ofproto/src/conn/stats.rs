@@ -2,7 +2,7 @@
 
 use super::asynchronous::port_desc;
 use super::handle::writable;
-use super::peer::{Peer, Unfinished};
+use super::peer::{Peer, PendingRequest};
 use super::table_features;
 use crate::bridge::{OfPort, Ofproto};
 use crate::flow_table::Criteria;
@@ -18,22 +18,22 @@ use xlate::Rule;
 
 /// A dump of flows in progress, in the order of [`Position`].
 ///
-/// While the peer reads, the dump holds the flows that are left. As soon as the peer stalls, it holds its position only
-/// ([`FlowDump::park`]), and collects the flows behind that again when the peer goes on.
+/// While the peer reads, the dump holds the remaining flows. As soon as the peer stalls, it holds its position only
+/// ([`FlowDump::park`]), and collects the flows after that again when the peer continues to read.
 #[derive(Debug)]
 pub(crate) struct FlowDump {
     criteria: Criteria,
-    /// The version of the tables that is dumped. Flows that were removed since may be missing; later ones are not there.
+    /// The version of the tables that is dumped. Flows removed since may be missing; later ones are not included.
     version: u64,
     /// `None` while the dump is parked.
     rules: Option<std::vec::IntoIter<Arc<Rule>>>,
     last: Option<Position>,
-    /// Until the last message is sent.
+    /// The writer, until the last message is sent.
     writer: Option<ReplyWriter>,
 }
 
-/// Where a rule stands in a dump: its table, the version that added it, and its address, which tells rules of one version
-/// apart. An address that is used again belongs to a later version.
+/// The position of a rule in a dump: its table, the version that added it, and its address, which distinguishes rules of one
+/// version. A reused address belongs to a later version.
 pub(super) type Position = (u8, u64, usize);
 
 pub(super) fn position(rule: &Arc<Rule>) -> Position {
@@ -41,12 +41,12 @@ pub(super) fn position(rule: &Arc<Rule>) -> Position {
 }
 
 impl FlowDump {
-    /// Lets go of the flows that are left, which a peer that does not read would keep in memory.
+    /// Drops the remaining flows, which a peer that does not read would keep in memory.
     pub(super) fn park(&mut self) {
         self.rules = None;
     }
 
-    /// The flows that are left.
+    /// The remaining flows.
     fn rules(&mut self, bridge: &Ofproto) -> &mut std::vec::IntoIter<Arc<Rule>> {
         let Self { criteria, version, last, .. } = self;
         let collect = || {
@@ -59,33 +59,33 @@ impl FlowDump {
     }
 }
 
-/// A request for statistics, to be answered beside what other connections ask for.
+/// A statistics request, to be answered in turns with other connections.
 #[derive(Debug)]
 pub(crate) struct Statistics {
     pub(super) version: Version,
     pub(super) xid: u32,
     pub(super) body: StatsRequest,
-    /// The last message of it.
+    /// The last message of the request.
     pub(super) request: Box<[u8]>,
 }
 
-/// Ports whose statistics and descriptions are written on the control thread, at most.
+/// The largest number of ports whose statistics and descriptions the control thread writes.
 const PORTS_HERE_MAX: usize = 64;
 
-/// Whether an answer tells of packets that cached flows have counted.
+/// Returns true if a reply has counters of packets, which cached flows count.
 pub(super) fn counts_packets(body: &StatsRequest) -> bool {
     use StatsRequest::{Aggregate, Flow, FlowCounts, Group, NxAggregate, NxFlow, Table};
     matches!(body, Flow(_) | NxFlow(_) | FlowCounts(_) | Aggregate(_) | NxAggregate(_) | Group(_) | Table)
 }
 
 impl Ofproto {
-    /// Returns true if the answer to a request is written on a worker thread: it waits for statistics, or is long.
+    /// Returns true if a worker thread writes the reply to a request: it waits for statistics, or is long.
     pub(super) fn is_long_answer(&self, body: &StatsRequest) -> bool {
         let of_ports = matches!(body, StatsRequest::Port(PortNo::ANY) | StatsRequest::PortDesc(PortNo::ANY));
         counts_packets(body) || of_ports && self.n_ports() > PORTS_HERE_MAX
     }
 
-    /// Answers a request that was put off. Something may be left to do again.
+    /// Replies to a deferred request. A part of the work may remain again.
     pub(super) fn finish_stats(&self, peer: &Peer, Statistics { version, xid, body, request }: Statistics) {
         if let Err(error) = self.stats(peer, version, xid, body) {
             self.send_error(peer, error, &request);
@@ -119,12 +119,12 @@ impl Ofproto {
                 reply(StatsReply::Port(self.ports().iter().map(|p| self.port_stats(p)).collect()))?;
             }
             StatsRequest::Port(no) => {
-                // A port that is not there has no statistics, which is no error.
+                // A port that does not exist has no statistics, which is no error.
                 reply(StatsReply::Port(self.port(no).iter().map(|p| self.port_stats(p)).collect()))?;
             }
-            StatsRequest::PortDesc(wanted) => {
+            StatsRequest::PortDesc(port_no) => {
                 let ports = self.ports();
-                let ports = ports.iter().filter(|p| wanted == PortNo::ANY || p.spec.no == wanted);
+                let ports = ports.iter().filter(|p| port_no == PortNo::ANY || p.spec.no == port_no);
                 reply(StatsReply::PortDesc(ports.map(port_desc).collect()))?;
             }
             StatsRequest::Queue(q) => {
@@ -147,10 +147,10 @@ impl Ofproto {
                 reply(StatsReply::GroupFeatures(crate::groups::features(table_features::actions(version))))?;
             }
             StatsRequest::MeterFeatures => reply(StatsReply::MeterFeatures(crate::meters::FEATURES))?,
-            StatsRequest::TableFeatures(wanted) => {
-                if !wanted.is_empty() {
+            StatsRequest::TableFeatures(requested) => {
+                if !requested.is_empty() {
                     writable(peer)?;
-                    self.change_table_features(&wanted, version)?;
+                    self.change_table_features(&requested, version)?;
                 }
                 reply(StatsReply::TableFeatures(self.table_features(version)))?;
             }
@@ -195,18 +195,18 @@ impl Ofproto {
         self.push_stats();
         let version = self.tables().view().version;
         let mut dump = FlowDump { criteria, version, rules: None, last: None, writer: Some(writer) };
-        // The thread that has collected the flows begins with the answer.
-        if self.go_on_answering(peer, &mut dump)? {
-            *peer.unfinished.lock() = Some(Unfinished::Flows(Box::new(dump)));
+        // The thread that has collected the flows begins the reply.
+        if self.continue_reply(peer, &mut dump)? {
+            *peer.pending.lock() = Some(PendingRequest::Flows(Box::new(dump)));
         }
         Ok(())
     }
 
-    /// Adds messages of an answer to what is sent, while there is room for them and for one in any case. Returns true if
-    /// there is more to come.
+    /// Queues messages of a reply while there is room for them, at least one. Returns true if
+    /// there is more.
     ///
     /// Errors: those of [`Peer::finish_reply`], if nothing was sent.
-    pub(super) fn go_on_answering(&self, peer: &Peer, dump: &mut FlowDump) -> Result<bool, OfpError> {
+    pub(super) fn continue_reply(&self, peer: &Peer, dump: &mut FlowDump) -> Result<bool, OfpError> {
         while self.answer_some(peer, dump)? {
             if !peer.has_room_for_answer() {
                 return Ok(true);
@@ -215,7 +215,7 @@ impl Ofproto {
         Ok(false)
     }
 
-    /// Adds the next message of an answer to what is sent. Returns true if there is more to come.
+    /// Queues the next message of a reply. Returns true if there is more.
     fn answer_some(&self, peer: &Peer, dump: &mut FlowDump) -> Result<bool, OfpError> {
         let mut full = None;
         while full.is_none()
@@ -267,7 +267,7 @@ impl Ofproto {
         })
     }
 
-    /// Pushes statistics on this thread if no other does. Otherwise the connection has waited for that
+    /// Pushes statistics on this thread if there is no statistics thread. Otherwise the connection has waited for it
     /// ([`Peer::awaits`]).
     pub(super) fn push_stats(&self) {
         if let Some(switch) = self.switch().filter(|switch| !switch.has_revalidator()) {

@@ -1,5 +1,5 @@
-//! What each flow table can do (OpenFlow 1.3 section 7.3.5.5): the same for all of them, but for which come next; and
-//! tables' counters, with which OpenFlow 1.1 and 1.2 tell of it.
+//! The features of flow tables (OpenFlow 1.3 section 7.3.5.5), which are the same for all of them except for the next tables;
+//! and table counters, which include them in OpenFlow 1.1 and 1.2.
 
 use super::handle::N_TABLES_SHOWN;
 use crate::bridge::Ofproto;
@@ -12,7 +12,7 @@ use openflow::{OfpError, Version};
 use std::sync::atomic::Ordering;
 use xlate::TableMiss;
 
-/// What requests do with tables (`ofp_table_features_command`).
+/// The commands of requests (`ofp_table_features_command`).
 const REPLACE: u8 = 0;
 const MODIFY: u8 = 1;
 const ENABLE: u8 = 2;
@@ -28,14 +28,14 @@ const METER: u32 = 1 << 6;
 /// By `ofp_action_type`: output, set_mpls_ttl, dec_mpls_ttl, push_vlan, pop_vlan, push_mpls, pop_mpls, set_queue, group,
 /// set_nw_ttl, dec_nw_ttl, set_field.
 const ACTIONS: u32 = 1 | 0x3ff_8000;
-/// What OpenFlow 1.3 added: push_pbb, pop_pbb.
+/// The actions that OpenFlow 1.3 added: push_pbb, pop_pbb.
 const ACTIONS_PBB: u32 = 3 << 26;
-/// The same of OpenFlow 1.1: all but the two that copy TTLs.
+/// The actions of OpenFlow 1.1: all except the two that copy TTLs.
 const ACTIONS11: u32 = 0x1ff_e7ff;
-/// The same of OpenFlow 1.0: all twelve.
+/// The actions of OpenFlow 1.0: all twelve.
 pub(super) const ACTIONS10: u32 = 0xfff;
 
-/// Actions, as a version numbers them.
+/// Returns the actions in the numbering of a version.
 pub(super) fn actions(version: Version) -> u32 {
     match version {
         Version::V10 => ACTIONS10,
@@ -46,7 +46,7 @@ pub(super) fn actions(version: Version) -> u32 {
 }
 
 impl Ofproto {
-    /// The features of all tables that are announced.
+    /// Returns the features of all tables that OpenFlow shows.
     pub(super) fn table_features(&self, version: Version) -> Vec<TableFeatures> {
         (0..N_TABLES_SHOWN).map(|table| self.features_of_table(table, version)).collect()
     }
@@ -62,27 +62,27 @@ impl Ofproto {
             flow.apply.actions = actions(version);
         }
         if version >= Version::V15 {
-            // There it is an action.
+            // In this version it is an action.
             features.nonmiss.instructions &= !METER;
             features.miss.instructions &= !METER;
         }
         features
     }
 
-    /// Changes tables' names, which is all that can be changed of them. What they can do, requests may say as they like.
+    /// Changes tables' names, the only feature that can be changed. Other features of a request are ignored.
     ///
     /// Errors: `OFPTFFC_BAD_COMMAND`, `OFPTFFC_BAD_TABLE`, `NXTFFC_DUP_TABLE`; `OFPTFFC_EPERM` for enabling and disabling
-    /// tables, for leaving some out (unless it says that it modifies only), for other numbers of entries, and for
-    /// names of tables that the database names otherwise.
-    pub(super) fn change_table_features(&self, wanted: &[TableFeatures], version: Version) -> Result<(), OfpError> {
-        let command = wanted.first().map_or(0, |first| first.command);
+    /// tables, for leaving some out (unless the request is a modification), for other numbers of entries, and for
+    /// names of tables that contradict those of the database.
+    pub(super) fn change_table_features(&self, requested: &[TableFeatures], version: Version) -> Result<(), OfpError> {
+        let command = requested.first().map_or(0, |first| first.command);
         match command {
             REPLACE | MODIFY => {}
             ENABLE | DISABLE => return Err(OfpError::TffcEperm),
             _ => return Err(OfpError::TffcBadCommand),
         }
         let mut seen = [false; 256];
-        for features in wanted {
+        for features in requested {
             let table = features.table_id;
             if table == u8::MAX {
                 return Err(OfpError::TffcBadTable);
@@ -99,10 +99,10 @@ impl Ofproto {
                 return Err(OfpError::TffcEperm);
             }
         }
-        if command == REPLACE && wanted.len() != usize::from(N_TABLES_SHOWN) {
+        if command == REPLACE && requested.len() != usize::from(N_TABLES_SHOWN) {
             return Err(OfpError::TffcEperm);
         }
-        self.table_configs.set_names(wanted.iter().map(|features| (features.table_id, features.name.as_str())));
+        self.table_configs.set_names(requested.iter().map(|features| (features.table_id, features.name.as_str())));
         Ok(())
     }
 
@@ -126,7 +126,7 @@ impl Ofproto {
 
     fn abilities(&self, version: Version, table: u8) -> TableAbilities {
         let mut features = of_table(table, version);
-        // What OpenFlow 1.3 added.
+        // OpenFlow 1.3 added it.
         features.nonmiss.instructions &= !METER;
         if version == Version::V11 {
             features.nonmiss.write.actions = actions(version);
@@ -141,7 +141,7 @@ impl Ofproto {
     }
 }
 
-/// Fields that Open vSwitch does not have: they are told of in the versions that have them.
+/// Returns true for fields that Open vSwitch lacks, in versions before those that have them.
 fn is_too_new(field: &FieldInfo, version: Version) -> bool {
     matches!(field.id, Field::PbbIsid | Field::PbbUca | Field::Ipv6Exthdr)
         && field.nxm.iter().all(|header| header.since > version.wire())
@@ -151,7 +151,7 @@ fn of_table(table_id: u8, version: Version) -> TableFeatures {
     let mut matching = FieldSet::default();
     let mut set_fields = FieldSet::default();
     for field in FIELDS {
-        // Tunnel options have no place in keys until a TLV table gives them one.
+        // Tunnel options have no place in keys until a TLV table assigns one.
         if field.nxm.is_empty() || matches!(field.loc, Loc::TunMetadata(_)) || is_too_new(field, version) {
             continue;
         }
@@ -181,7 +181,7 @@ fn of_table(table_id: u8, version: Version) -> TableFeatures {
         nonmiss: features.clone(),
         miss: features,
         matching,
-        // Any of them can be left out.
+        // Every field can be wildcarded.
         wildcard: matching,
     }
 }

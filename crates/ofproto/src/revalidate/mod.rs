@@ -241,7 +241,7 @@ impl Switch {
             }
             bridge.expire_bundles(now, self.bundle_idle_ms());
             bridge.expire_parts(now);
-            bridge.see_to_fail_open(now);
+            bridge.run_fail_open(now);
         }
     }
 

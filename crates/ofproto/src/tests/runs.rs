@@ -200,7 +200,7 @@ fn the_memory_of_a_connection_does_not_grow_with_its_input() {
     let client = Client::new(&bridge, PeerKind::Controller, Version::V14);
     let long = add(Match::ANY, 1, vec![output(1); 2000]);
     let message = encode(Version::V14, 9, &Message::FlowMod(Form::Standard, Box::new(long)));
-    let kept = || client.peer.run.lock().kept();
+    let kept = || client.peer.run.lock().capacity();
     for _ in 0..3 {
         assert_eq!(bridge.handle_run(&client.peer, [&*message, &*message].into_iter()), 2);
         assert!(client.bytes(&message).is_empty() && kept() <= 2 * 32, "{}", kept());

@@ -1,8 +1,8 @@
-//! Flow monitors, found by the flows that they are about.
+//! An index of flow monitors by the flows that they select.
 //!
-//! Each change of a flow is held against all monitors of a connection, of which there may be thousands. Those whose matches
-//! have one mask stand together ([`Class`]), and by the values under it: a change costs little for a class that cannot be
-//! about the flow, one look-up for one that can, and the rest only for monitors whose match contains the flow's.
+//! Each change of a flow is compared with all monitors of a connection, of which there may be thousands. Monitors whose matches
+//! have the same mask form a [`Class`], indexed by the values under the mask: a change costs little for a class that cannot
+//! select the flow, one look-up for one that can, and more only for monitors whose match contains the flow's.
 
 use crate::flow_table::ports_of;
 use crate::transaction::groups_of;
@@ -16,14 +16,14 @@ use std::cell::OnceCell;
 use std::collections::HashMap;
 use xlate::Rule;
 
-/// What a flow does, and what it did before.
+/// A flow's actions, and its previous ones.
 pub(super) type Actions<'a> = [&'a [Action]; 2];
 
-/// Monitors, by what they are about.
+/// Monitors, indexed by their matches.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Watches {
+pub(super) struct MonitorIndex {
     classes: Vec<Class>,
-    /// All their flags together, and maybe some of monitors that have ended.
+    /// The flags of all monitors together, and maybe those of some that have ended.
     flags: u16,
 }
 
@@ -31,7 +31,7 @@ pub(super) struct Watches {
 #[derive(Clone, Debug)]
 struct Class {
     mask: Words,
-    by_value: HashMap<Values, Vec<Watch>, foldhash::fast::RandomState>,
+    by_value: HashMap<Values, Vec<IndexedMonitor>, foldhash::fast::RandomState>,
 }
 
 /// The words of a mask that are not zero, in ascending order.
@@ -39,9 +39,9 @@ type Words = SmallVec<[(u8, u64); 4]>;
 /// The values in these words.
 type Values = SmallVec<[u64; 4]>;
 
-/// One monitor, its match aside.
+/// One monitor without its match.
 #[derive(Clone, Copy, Debug)]
-struct Watch {
+struct IndexedMonitor {
     id: u32,
     flags: u16,
     table: Option<u8>,
@@ -49,7 +49,7 @@ struct Watch {
     out_group: u32,
 }
 
-/// Where lists of actions lead to.
+/// The ports and groups that lists of actions output to.
 #[derive(Debug)]
 struct Ends {
     ports: Vec<PortNo>,
@@ -65,22 +65,22 @@ fn values_of(key: &FlowKey, mask: &Words) -> Values {
 }
 
 impl Class {
-    /// Whether matches of this mask can contain `matching`.
+    /// Returns true if matches with this mask can contain `matching`.
     fn is_within(&self, matching: &Match) -> bool {
         self.mask.iter().all(|(word, bits)| matching.mask().0.get(usize::from(*word)).is_some_and(|m| bits & !m == 0))
     }
 
-    /// Its monitors whose matches contain `matching`.
-    fn containing(&self, matching: &Match) -> &[Watch] {
+    /// Returns the monitors whose matches contain `matching`.
+    fn containing(&self, matching: &Match) -> &[IndexedMonitor] {
         if !self.is_within(matching) {
             return &[];
         }
         let key = matching.key();
-        // One value is compared faster than looked up.
+        // Comparing a single value is faster than a look-up.
         if self.by_value.len() == 1 {
             let same =
                 |values: &Values| self.mask.iter().zip(values).all(|((w, m), v)| key.0[usize::from(*w)] & m == *v);
-            return self.by_value.iter().find(|(values, _)| same(values)).map_or(&[], |(_, watches)| watches);
+            return self.by_value.iter().find(|(values, _)| same(values)).map_or(&[], |(_, monitors)| monitors);
         }
         self.by_value.get(&values_of(key, &self.mask)).map_or(&[], Vec::as_slice)
     }
@@ -99,7 +99,7 @@ impl Ends {
     }
 }
 
-impl Watches {
+impl MonitorIndex {
     /// Adds a monitor.
     pub(super) fn insert(&mut self, monitor: &FlowMonitorRequest) {
         let FlowMonitorRequest { id, flags, table_id: table, out_port, out_group, .. } = *monitor;
@@ -110,8 +110,8 @@ impl Watches {
             self.classes.push(Class { mask, by_value: HashMap::default() });
             self.classes.len() - 1
         });
-        let watch = Watch { id, flags, table, out_port, out_group };
-        self.classes[at].by_value.entry(values).or_default().push(watch);
+        let monitor = IndexedMonitor { id, flags, table, out_port, out_group };
+        self.classes[at].by_value.entry(values).or_default().push(monitor);
     }
 
     /// Removes a monitor.
@@ -120,9 +120,9 @@ impl Watches {
         let values = values_of(monitor.matching.key(), &mask);
         let Some(at) = self.classes.iter().position(|class| class.mask == mask) else { return };
         let by_value = &mut self.classes[at].by_value;
-        if let Some(watches) = by_value.get_mut(&values) {
-            watches.retain(|watch| watch.id != monitor.id);
-            if watches.is_empty() {
+        if let Some(monitors) = by_value.get_mut(&values) {
+            monitors.retain(|other| other.id != monitor.id);
+            if monitors.is_empty() {
                 by_value.remove(&values);
             }
         }
@@ -134,12 +134,12 @@ impl Watches {
         }
     }
 
-    /// All flags of monitors together, and maybe more.
+    /// The flags of all monitors together, and maybe more.
     pub(super) fn flags(&self) -> u16 {
         self.flags
     }
 
-    /// The flags of those that want to hear of an event of a flow, together.
+    /// Returns the combined flags of the monitors that want an event of a flow.
     pub(super) fn flags_for(&self, events: u16, rule: &Rule, matching: &Match, actions: Actions<'_>) -> u16 {
         if self.flags & events == 0 || rule.is_hidden() {
             return 0;
@@ -147,13 +147,13 @@ impl Watches {
         let ends = OnceCell::new();
         let ends = || ends.get_or_init(|| Ends::of(actions));
         let mut flags = 0;
-        for watch in self.classes.iter().flat_map(|class| class.containing(matching)) {
-            let admits = watch.flags & events != 0
-                && watch.table.is_none_or(|table| table == rule.table)
-                && (watch.out_port == PortNo::ANY || ends().ports.binary_search(&watch.out_port).is_ok())
-                && (watch.out_group == GROUP_ANY || ends().groups.binary_search(&watch.out_group).is_ok());
+        for monitor in self.classes.iter().flat_map(|class| class.containing(matching)) {
+            let admits = monitor.flags & events != 0
+                && monitor.table.is_none_or(|table| table == rule.table)
+                && (monitor.out_port == PortNo::ANY || ends().ports.binary_search(&monitor.out_port).is_ok())
+                && (monitor.out_group == GROUP_ANY || ends().groups.binary_search(&monitor.out_group).is_ok());
             if admits {
-                flags |= watch.flags;
+                flags |= monitor.flags;
                 if flags == self.flags {
                     break;
                 }
@@ -176,7 +176,7 @@ mod tests {
 
     const EVENTS: [u16; 4] = [flag::INITIAL, flag::ADD, flag::DELETE, flag::MODIFY];
 
-    /// The same by looking at each monitor.
+    /// A model that examines each monitor.
     fn flags_of(monitors: &[FlowMonitorRequest], event: u16, rule: &Rule, m: &Match, actions: Actions<'_>) -> u16 {
         let admits = |monitor: &&FlowMonitorRequest| {
             monitor.flags & event != 0
@@ -234,16 +234,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn as_if_each_monitor_were_looked_at(
+        fn the_index_equals_a_scan_of_all_monitors(
             mut monitors in monitors(),
             gone in prop::collection::vec(any::<prop::sample::Index>(), 0..5),
             flows in prop::collection::vec((matches(), lists(), lists(), 0u8..2), 1..10),
         ) {
-            let mut watches = Watches::default();
-            monitors.iter().for_each(|monitor| watches.insert(monitor));
+            let mut index = MonitorIndex::default();
+            monitors.iter().for_each(|monitor| index.insert(monitor));
             for at in gone {
                 if !monitors.is_empty() {
-                    watches.remove(&monitors.remove(at.index(monitors.len())));
+                    index.remove(&monitors.remove(at.index(monitors.len())));
                 }
             }
             for (matching, new, old, table) in flows {
@@ -265,13 +265,13 @@ mod tests {
                 };
                 for event in EVENTS {
                     let expected = flags_of(&monitors, event, &rule, &matching, [&new, &old]);
-                    prop_assert_eq!(watches.flags_for(event, &rule, &matching, [&new, &old]), expected);
+                    prop_assert_eq!(index.flags_for(event, &rule, &matching, [&new, &old]), expected);
                 }
             }
             for monitor in &monitors {
-                watches.remove(monitor);
+                index.remove(monitor);
             }
-            prop_assert!(watches.classes.is_empty() && watches.flags == 0);
+            prop_assert!(index.classes.is_empty() && index.flags == 0);
         }
     }
 }
