@@ -28,7 +28,7 @@ macro_rules! target {
 pub struct Input<'a>(pub &'a [u8]);
 
 impl<'a> Input<'a> {
-    /// The next `n` bytes, or what is left of them.
+    /// The next `n` bytes, or all remaining ones.
     pub fn take(&mut self, n: usize) -> &'a [u8] {
         let (front, rest) = self.0.split_at(n.min(self.0.len()));
         self.0 = rest;

@@ -1,4 +1,4 @@
-//! Any text as actions and instructions: what is understood reads the same when it was printed.
+//! Any text as actions and instructions: parsed ones read the same after printing.
 #![no_main]
 
 use flow::NoNames;

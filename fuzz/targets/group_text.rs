@@ -1,5 +1,4 @@
-//! Any text as a group, as `ovs-ofctl add-groups` takes it: what was sent of a group and is received is sent the same
-//! again.
+//! Any text as a group, as for `ovs-ofctl add-groups`: an encoded group encodes the same after decoding.
 #![no_main]
 
 use flow::NoNames;

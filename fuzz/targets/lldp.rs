@@ -1,4 +1,4 @@
-//! Any bytes as LLDP frames: what is accepted survives being written again, and the rest changes no neighbour.
+//! Any bytes as LLDP frames: accepted frames survive encoding and decoding, and others change no neighbour.
 #![no_main]
 
 use base::{DpPort, MacAddr, Millis};

@@ -1,4 +1,4 @@
-//! Any text as a match: it is one, and then what is printed of it reads the same, or it is an error.
+//! Any text as a match: either an error, or the printed match parses as the same match.
 #![no_main]
 
 use flow::Field;

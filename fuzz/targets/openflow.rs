@@ -1,5 +1,5 @@
-//! Any bytes as an OpenFlow message: it is printed, and what is understood can be written, and is
-//! written the same after it was read again.
+//! Any bytes as an OpenFlow message: it is printed; a decoded message can be encoded, and encodes the same after
+//! decoding again.
 #![no_main]
 
 use openflow::print::{Style, print};
@@ -14,7 +14,8 @@ fuzz::target!(|bytes: &[u8]| {
         let Ok((version, xid, message)) = decode_with(bytes, options) else { continue };
         let written = encode_with(version, xid, &message, options);
         match decode_with(&written, options) {
-            // Bytes, not values: what the bytes cannot say, such as the value of a cookie without a mask, is lost.
+            // Bytes, not values: information without an encoding, such as the value of a cookie without a mask, is
+            // lost.
             Ok((_, _, again)) => {
                 assert_eq!(encode_with(version, xid, &again, options), written, "{message:?} {again:?}")
             }

@@ -28,7 +28,7 @@ fn queue(size: u32, at: u32, steps: &[u8]) {
                     hidden.push_back(next);
                     next += 1;
                 }
-                None => assert_eq!(producer.room(), 0),
+                None => assert_eq!(producer.free_slots(), 0),
             },
             1 => {
                 assert_eq!(producer.publish().map(|index| consumer_index = index).is_none(), hidden.is_empty());
@@ -54,7 +54,7 @@ fn queue(size: u32, at: u32, steps: &[u8]) {
                 producer.update(released);
             }
         }
-        assert!(producer.room() <= size && consumer.available() as usize <= queue.len());
+        assert!(producer.free_slots() <= size && consumer.available() as usize <= queue.len());
     }
 }
 
@@ -77,7 +77,7 @@ fn nonsense(size: u32, at: u32, steps: &[u8]) {
                 consumer.release();
             }
         }
-        assert!(producer.room() <= size && producer.waiting() <= size && consumer.available() <= size);
+        assert!(producer.free_slots() <= size && producer.waiting() <= size && consumer.available() <= size);
     }
 }
 

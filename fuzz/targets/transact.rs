@@ -1,4 +1,4 @@
-//! Any JSON as the operations of transactions on the Open_vSwitch database, one after the other: what is committed
+//! Any JSON as the operations of consecutive transactions on the Open_vSwitch database: each committed transaction
 //! reads the same from its record in a database file.
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! The licences and sources of the packages that the tree is built from, held against deny.toml: the part of `cargo deny` that
+//! The licences and sources of the packages that the tree is built from, checked against deny.toml: the part of `cargo deny` that
 //! needs neither that program nor a network.
 //!
 //! Licence expressions are those of SPDX (version 2.3, annex D): `AND`, `OR` and parentheses; `/` is read as `OR`, as Cargo

@@ -88,7 +88,7 @@ impl Clock {
         self.0.stopped.load(Ordering::Acquire)
     }
 
-    /// Moves the clock on by `ms` milliseconds.
+    /// Advances the clock by `ms` milliseconds.
     pub fn warp(&self, ms: u64) {
         self.0.offset_ms.fetch_add(ms, Ordering::AcqRel);
     }

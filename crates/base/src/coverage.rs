@@ -1,8 +1,8 @@
 //! Event counters with rates, for `coverage/show`.
 //!
-//! `coverage!(name)` counts an event where it happens. A counter is a static that enters the list of all counters when
-//! it first counts, so a program that never meets an event does not list it. Several places may count under one name;
-//! they are added up. Rates come from the totals that [`tick`] samples every five seconds.
+//! `coverage!(name)` counts an event at its place in the code. A counter is a static that enters the list of all
+//! counters at its first count, so a program lists only events that occurred. Several places may count under one
+//! name; their counts are added. Rates come from the totals that [`tick`] samples every five seconds.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -16,7 +16,7 @@ pub const TICK_SECONDS: u64 = 5;
 const TICKS_A_MINUTE: usize = 12;
 const MINUTES_AN_HOUR: usize = 60;
 
-/// One counter; made by [`coverage!`](crate::coverage!).
+/// One counter, created by [`coverage!`](crate::coverage!).
 #[derive(Debug)]
 pub struct Counter {
     name: &'static str,
@@ -156,11 +156,11 @@ pub struct Rate {
     pub name: &'static str,
     /// Since the program began.
     pub total: u64,
-    /// A second, in the last [`TICK_SECONDS`].
+    /// The rate a second in the last [`TICK_SECONDS`].
     pub last_seconds: f64,
-    /// A second, in the last minute.
+    /// The rate a second in the last minute.
     pub last_minute: f64,
-    /// A second, in the last hour.
+    /// The rate a second in the last hour.
     pub last_hour: f64,
 }
 

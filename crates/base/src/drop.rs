@@ -22,7 +22,7 @@ macro_rules! drop_reasons {
 }
 
 drop_reasons! {
-    /// The flow's actions are empty: the tables say drop.
+    /// The flow's actions are empty: the tables drop the packet.
     Action = "action",
     /// The frame is too short to have an Ethernet header, or longer than its buffer.
     Malformed = "malformed",
@@ -30,7 +30,7 @@ drop_reasons! {
     Truncated = "truncated",
     /// The frame is larger than the way out allows, and may not be split.
     TooBig = "too-big",
-    /// The port that the actions name is gone.
+    /// The output port does not exist.
     NoPort = "no-port",
     /// The port is down or has its receive side switched off.
     PortDown = "port-down",
@@ -44,23 +44,23 @@ drop_reasons! {
     TranslationError = "translation-error",
     /// Tables, groups or patch ports lead to each other without end.
     RecursionTooDeep = "recursion-too-deep",
-    /// The tables ask for more look-ups than a packet is allowed.
+    /// The tables need more look-ups than a packet is allowed.
     TooManyResubmits = "too-many-resubmits",
-    /// The tables push more values than a packet's stack has room for.
+    /// The tables push more values than the stack's limit.
     StackTooDeep = "stack-too-deep",
     /// The tables produce more actions than a datapath accepts.
     TooManyActions = "too-many-actions",
-    /// The group that the actions name is gone, or none of its buckets is live.
+    /// The group does not exist, or none of its buckets is live.
     NoGroup = "no-group",
     /// The port does not carry the frame's VLAN.
     VlanMismatch = "vlan-mismatch",
     /// Sent to a reserved address that a bridge does not forward.
     ReservedAddress = "reserved-address",
-    /// The frame would go back where it came from.
+    /// The output port is the ingress port.
     SamePort = "same-port",
     /// TTL or hop limit ran out.
     TtlExpired = "ttl-expired",
-    /// Recirculation is nested too deep or its state is gone.
+    /// Recirculation exceeds a limit, or its state no longer exists.
     Recirculation = "recirculation",
     /// A meter's rate was exceeded.
     Meter = "meter",
@@ -72,7 +72,7 @@ drop_reasons! {
     TooManyLabels = "too-many-mpls-labels",
     /// Both the ingress port and the output port are protected (Port:protected).
     ProtectedPort = "protected-port",
-    /// Headers could not be pushed: no room, or nested too deep.
+    /// Headers could not be pushed: no headroom, or nested too deep.
     NoHeadroom = "no-headroom",
     /// The inbox of the protocol that the packet is for is full.
     ProtocolQueueFull = "protocol-queue-full",
@@ -100,7 +100,7 @@ impl DropCounters {
         self.0[reason as usize].fetch_add(n, Ordering::Relaxed);
     }
 
-    /// The same on the only thread that counts here, without a read-modify-write.
+    /// As `add`, without an atomic read-modify-write: for counters that only one thread writes.
     pub fn add_own(&self, reason: DropReason, n: u64) {
         let counter = &self.0[reason as usize];
         counter.store(counter.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);

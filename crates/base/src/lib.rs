@@ -1,7 +1,7 @@
-//! Ids, addresses, clocks, seeded randomness, counters and drop reasons that every other crate shares.
+//! Ids, addresses, clocks, seeded randomness, counters and drop reasons shared by all other crates.
 //!
-//! Level 0: this crate knows nothing of packets, flows or databases. What stands here is small, has no I/O but
-//! reading the system clock, and is used by at least two other crates.
+//! Level 0: this crate does not depend on packets, flows or databases. Its contents are small, have no I/O except
+//! reading the system clock, and are used by at least two other crates.
 
 pub mod addr;
 pub mod clock;

@@ -3,26 +3,26 @@
 use std::fmt;
 
 /// An OpenFlow port number in the 32-bit numbering of OpenFlow 1.1+ (1.3 section 7.2.1). The switch uses 1 to 0xfeff
-/// for real ports, as OpenFlow 1.0 leaves no more room.
+/// for real ports, the range of OpenFlow 1.0.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct PortNo(pub u32);
 
 impl PortNo {
-    /// No port: what `in_port` holds for a packet that came from nowhere.
+    /// No port: the `in_port` of a packet without an ingress port.
     pub const NONE: Self = Self::ANY;
     /// One more than the largest number of a real port (`OFPP_MAX` of OpenFlow 1.0).
     pub const MAX: Self = Self(0xff00);
     /// The action set holds no output (`OFPP_UNSET`, OpenFlow 1.5).
     pub const UNSET: Self = Self(0xffff_fff7);
-    /// Back out of the port that the packet came in on.
+    /// The ingress port of the packet.
     pub const IN_PORT: Self = Self(0xffff_fff8);
     /// Through the flow tables, from the first.
     pub const TABLE: Self = Self(0xffff_fff9);
     /// As a plain learning switch would.
     pub const NORMAL: Self = Self(0xffff_fffa);
-    /// To all ports that take part in flooding, less the one it came from.
+    /// All ports that take part in flooding, except the ingress port.
     pub const FLOOD: Self = Self(0xffff_fffb);
-    /// To all ports less the one it came from.
+    /// All ports except the ingress port.
     pub const ALL: Self = Self(0xffff_fffc);
     /// To the controllers.
     pub const CONTROLLER: Self = Self(0xffff_fffd);
@@ -91,7 +91,7 @@ impl fmt::Debug for PortNo {
     }
 }
 
-/// A port's number in the datapath: one numbering for all bridges, given out by the datapath.
+/// A port's number in the datapath: one numbering for all bridges, assigned by the datapath.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct DpPort(pub u32);
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::options::{Arg, Opt};
 
-/// The environment variable that says how many seconds completion waits for an answer of a server, instead of
+/// The environment variable for the number of seconds that completion waits for a server's reply, instead of
 /// [`PATIENCE`].
 const PATIENCE_VARIABLE: &str = "FLOWSTONE_COMPLETION_TIMEOUT";
 /// Time limit for one answer while a user waits for candidates.
@@ -40,8 +40,8 @@ pub struct Line {
 }
 
 impl Line {
-    /// Splits a line into words as a shell does: at spaces, except within quotes or after a backslash. What follows the
-    /// last `;`, `|` or `&` outside of them is the command.
+    /// Splits a line into words like a shell: at spaces, except within quotes or after a backslash. The command
+    /// follows the last `;`, `|` or `&` outside of them.
     pub fn parse(line: &str) -> Self {
         let (mut words, mut word) = (Vec::new(), None::<String>);
         let (mut quote, mut chars) = (None, line.chars());
@@ -106,7 +106,7 @@ pub struct Vocabulary {
 /// The position of a word in its command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WordPosition {
-    /// It is an option, or begins as one.
+    /// It is an option, or the beginning of one.
     Option,
     /// It is the value of the option of this identity.
     Value(&'static str),

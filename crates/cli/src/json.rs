@@ -1,7 +1,7 @@
-//! JSON text as the programs print it: members sorted by name, compact or, with `--pretty`, indented.
+//! The programs' JSON output: members sorted by name, compact or, with `--pretty`, indented.
 //!
-//! The indented style closes every bracket on the line of the last element (`"b"]]}`), so no general purpose printer
-//! gives it; scripts compare it, so it is kept.
+//! The indented style closes every bracket on the line of the last element (`"b"]]}`), which no general purpose
+//! printer supports; scripts compare it, so it must not change.
 
 use serde_json::Value;
 

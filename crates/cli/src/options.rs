@@ -1,4 +1,4 @@
-//! Option parsing as GNU `getopt_long` does it, over a declarative table.
+//! Option parsing with the rules of GNU `getopt_long`, over a declarative table.
 //!
 //! ```
 //! use cli::{Arg, Found, Opt, Parser};
@@ -12,10 +12,10 @@
 //! assert_eq!(parser.positionals(), ["version"]);
 //! ```
 //!
-//! The parser is an iterator, so that an option acts when it is met: `--help --bogus` prints the help. A table is a
-//! list of fragments: each crate exports the options it understands and a program puts them together. The identity of
-//! an option is a name, which is its long name unless [`Opt::id`] says otherwise, so that fragments need not know each
-//! other.
+//! The parser is an iterator, so that an option applies when it is reached: `--help --bogus` prints the help. A table
+//! is a list of fragments: each crate exports the options it understands and a program puts them together. The
+//! identity of an option is a name, which is its long name unless [`Opt::id`] says otherwise, so that fragments need
+//! not know each other.
 
 use std::ffi::OsString;
 
@@ -71,7 +71,7 @@ impl Opt {
 pub const HELP_AND_VERSION: &[Opt] =
     &[Opt::new("help", Arg::None).short('h'), Opt::new("version", Arg::None).short('V')];
 
-/// An option that was given.
+/// An option on the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
     /// [`Opt::id`].
@@ -93,7 +93,7 @@ pub struct UsageError {
 /// The kinds of [`UsageError`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
-    /// No such long option; with the dashes and the argument as given.
+    /// An unknown long option; with the dashes and the argument as given.
     #[error("unrecognized option '{0}'")]
     Unrecognized(String),
     /// An abbreviation of several options.
@@ -101,7 +101,7 @@ pub enum Problem {
     Ambiguous {
         /// The abbreviation.
         given: String,
-        /// The long options it may stand for, in the order of the table.
+        /// The long options that it abbreviates, in the order of the table.
         candidates: Vec<&'static str>,
     },
     /// An argument to a long option without argument.
@@ -110,7 +110,7 @@ pub enum Problem {
     /// A long option without its argument.
     #[error("option '--{0}' requires an argument")]
     MissingArgument(&'static str),
-    /// No such letter.
+    /// An unknown option letter.
     #[error("invalid option -- '{0}'")]
     InvalidLetter(char),
     /// A letter without its argument.
@@ -118,7 +118,7 @@ pub enum Problem {
     MissingLetterArgument(char),
 }
 
-/// Where options may stand.
+/// The allowed positions of options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Order {
     /// Anywhere before `--`; the other words are collected.
@@ -141,8 +141,8 @@ pub struct Parser {
 }
 
 impl Parser {
-    /// A parser of `args`, whose first element is the program as called, over the fragments of a table. Arguments
-    /// that are not UTF-8 have the offending bytes replaced: no name in the domain of these programs has such bytes.
+    /// A parser of `args`, whose first element is the program's name, over the fragments of a table. In arguments
+    /// that are not UTF-8, invalid bytes are replaced: no valid name of these programs contains such bytes.
     pub fn new(args: Vec<OsString>, fragments: &[&[Opt]]) -> Self {
         let mut args = args.into_iter().map(|arg| arg.to_string_lossy().into_owned()).collect::<Vec<_>>().into_iter();
         let argv0 = args.next().unwrap_or_default();
@@ -150,8 +150,8 @@ impl Parser {
         Self { argv0, args, table, order: Order::Permute, bundle: String::new(), positionals: Vec::new(), done: false }
     }
 
-    /// Ends option parsing at the first word that is not an option, as `ovs-vsctl` and `ovs-appctl` need: what
-    /// follows belongs to the command.
+    /// Ends option parsing at the first word that is not an option, as `ovs-vsctl` and `ovs-appctl` need: later words
+    /// belong to the command.
     pub fn options_first(mut self) -> Self {
         self.order = Order::OptionsFirst;
         self

@@ -50,7 +50,7 @@ pub fn fail(program: &str, message: impl Display) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Writes `text` to standard output. A reader that went away is no failure: `PROG ... | head` ends well.
+/// Writes `text` to standard output. A closed reader is no failure: `PROG ... | head` succeeds.
 pub fn print(text: &str) -> ExitCode {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

@@ -367,7 +367,7 @@ impl Table {
     }
 }
 
-/// One line of aligned columns. The last cells are not padded: no line ends in a space.
+/// Writes one line of aligned columns. The last cell is not padded: no line ends in a space.
 fn line<'a>(cells: impl Iterator<Item = &'a str>, widths: &[usize], out: &mut String) {
     let start = out.len();
     for (i, (cell, width)) in cells.zip(widths).enumerate() {

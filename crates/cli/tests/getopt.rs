@@ -59,8 +59,8 @@ const WORDS: &[&str] = &[
     "--=x",
 ];
 
-/// What getopt(1) makes of the words: each option and its argument, `--`, the other words; or its complaint. `None` if
-/// this machine has no getopt(1).
+/// The output of getopt(1) for the words: each option and its argument, `--`, the other words; or its error. `None`
+/// if this machine has no getopt(1).
 fn theirs(words: &[&str], mode: &str) -> Option<Result<Vec<String>, String>> {
     let output = Command::new("getopt")
         .env("LC_ALL", "C")
@@ -75,8 +75,8 @@ fn theirs(words: &[&str], mode: &str) -> Option<Result<Vec<String>, String>> {
     Some(Ok(String::from_utf8_lossy(&output.stdout).split_whitespace().map(str::to_owned).collect()))
 }
 
-/// The same of our parser. An option is shown by its long name if that is how it was given, which the identity does not
-/// tell: so letters are turned into long names on both sides.
+/// The same for our parser. An option given by its long name is printed so, which the identity does not show: so
+/// letters are converted to long names on both sides.
 fn ours(mut parser: Parser) -> Result<Vec<String>, String> {
     let mut out = Vec::new();
     for found in parser.by_ref() {
@@ -89,7 +89,7 @@ fn ours(mut parser: Parser) -> Result<Vec<String>, String> {
     Ok(out)
 }
 
-/// Up to the `--` that ends the options, letters become long names.
+/// Converts letters to long names up to the `--` that ends the options.
 fn with_long_names(words: Vec<String>) -> Vec<String> {
     let mut values = false;
     let mut ended = false;

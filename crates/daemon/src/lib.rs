@@ -33,7 +33,7 @@ pub use control::Shutdown;
 pub use options::{DaemonOptions, OPTIONS};
 pub use pidfile::{PidFile, PidFileError};
 
-/// How long an exiting daemon goes on to deliver the replies of control commands.
+/// How long an exiting daemon continues to deliver replies of control commands.
 const LAST_REPLIES: Duration = Duration::from_secs(1);
 
 /// Why a daemon cannot start; a program prints it after its name and exits with status 1.
@@ -58,7 +58,7 @@ pub enum StartError {
     User(#[from] user::UserError),
 }
 
-/// Why a daemon ends.
+/// The reason for the end of a daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
     /// The control command `exit`, with `--cleanup` or without.

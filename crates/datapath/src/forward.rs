@@ -62,7 +62,7 @@ pub(crate) struct Forwarder {
     // Empty buffers, kept for their memory.
     batch: Batch,
     keys: Box<Keys>,
-    /// If not zero: the next batch of the worklist consists of so many packets, whose keys are in `keys` but for hash
+    /// If not zero: the number of packets of the worklist's next batch, whose keys are in `keys` except for hash
     /// and recirculation id.
     keys_kept: usize,
     /// Packets by list of actions.

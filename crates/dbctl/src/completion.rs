@@ -39,7 +39,7 @@ pub const TARGETS: &[&str] = &["tcp:", "ssl:", "unix:", "ptcp:", "pssl:", "punix
 pub fn complete<P: Program>(line: &Line) -> Vec<String> {
     let words = line.words.get(1..).unwrap_or_default();
     // The value of a global option may be anything.
-    let Some((global, segment, db)) = cut::<P>(words) else { return Vec::new() };
+    let Some((global, segment, db)) = split_words::<P>(words) else { return Vec::new() };
     let (options, rest) = segment.split_at(segment.iter().take_while(|word| word.starts_with('-')).count());
     let Some((name, args)) = rest.split_first() else {
         return before_command::<P>(global, if global { words } else { options }, &line.current);
@@ -58,7 +58,7 @@ pub fn complete<P: Program>(line: &Line) -> Vec<String> {
 /// Splits the words into the current command and the words before it: whether global options may follow, the words of
 /// the command with its options, and the server given by `--db`. `None` if the current word is the value of a global
 /// option.
-fn cut<P: Program>(words: &[String]) -> Option<(bool, &[String], Option<&str>)> {
+fn split_words<P: Program>(words: &[String]) -> Option<(bool, &[String], Option<&str>)> {
     let takes_value = |word: &str| {
         let long = |opt: &&cli::options::Opt| word.strip_prefix("--") == Some(opt.long);
         let short = |opt: &&cli::options::Opt| opt.short.is_some_and(|letter| word == format!("-{letter}"));

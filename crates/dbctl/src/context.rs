@@ -95,14 +95,14 @@ impl<'a, P: Program> Context<'a, P> {
     }
 
     /// Drops the model after other changes of rows: it must be read again.
-    pub fn forget_model(&mut self) {
+    pub fn drop_model(&mut self) {
         self.model = None;
     }
 
     /// Drops the model after a change of a column if it is read from that column.
     pub fn touched(&mut self, table: &str, column: &str) {
         if P::is_read(table, column) {
-            self.forget_model();
+            self.drop_model();
         }
     }
 }

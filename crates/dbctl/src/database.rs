@@ -450,7 +450,7 @@ pub(crate) fn destroy<P: Program>(context: &mut Context<'_, P>, command: &Comman
             context.txn.delete_row(&table.name, row);
         }
     }
-    context.forget_model();
+    context.drop_model();
     Ok(())
 }
 

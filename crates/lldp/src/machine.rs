@@ -22,7 +22,7 @@ pub struct Settings {
     pub ports: BTreeMap<DpPort, PortSettings>,
 }
 
-/// What a port announces.
+/// The contents of a port's LLDPDUs.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PortSettings {
     /// Interface name, which is the port identifier.
@@ -37,7 +37,7 @@ pub struct PortSettings {
     pub mappings: Arc<BTreeMap<u32, u16>>,
 }
 
-/// What the caller has to do.
+/// An effect for the caller to carry out.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Effect {
     /// Send a frame out of a port.
@@ -51,7 +51,7 @@ pub enum Effect {
     Neighbour {
         /// The port.
         port: DpPort,
-        /// What happened.
+        /// The change.
         change: Change,
         /// The neighbour's chassis identifier, with its subtype.
         chassis_id: Vec<u8>,
@@ -60,12 +60,12 @@ pub enum Effect {
     },
 }
 
-/// What happened to a neighbour.
+/// A change of a neighbour.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Change {
-    /// Its first LLDPDU came.
+    /// Its first LLDPDU was received.
     New,
-    /// It announces something else than before.
+    /// The contents of its LLDPDUs changed.
     Updated,
     /// It withdrew its information.
     Left,
@@ -84,7 +84,7 @@ pub struct Statistics {
     pub rx_discarded: u64,
     /// Received TLVs of unknown type or organization.
     pub rx_unrecognized: u64,
-    /// Neighbours whose time to live was over.
+    /// Neighbours whose time to live expired.
     pub ageout: u64,
     /// Neighbours that became known.
     pub insert: u64,
@@ -99,13 +99,13 @@ pub struct Statistics {
 pub struct Neighbour {
     /// Its last LLDPDU.
     pub pdu: Pdu,
-    /// When that came.
+    /// The time of its reception.
     pub received: Millis,
     /// When it ceases to be valid.
     expires: Millis,
 }
 
-/// Where the mapping of a VLAN to a service instance stands.
+/// The status of the mapping of a VLAN to a service instance.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MappingStatus {
     /// Service instance id.
@@ -148,7 +148,7 @@ struct Port {
     settings: PortSettings,
     next_transmit: Millis,
     neighbours: Vec<Neighbour>,
-    /// Mappings that the last frame had no room for.
+    /// Mappings that did not fit into the last frame.
     unannounced: usize,
     statistics: Statistics,
 }
@@ -201,7 +201,7 @@ impl Lldp {
         }
     }
 
-    /// Does what is due, and returns what the caller has to do.
+    /// Processes expired timers, and returns effects for the caller to carry out.
     pub fn poll(&mut self, now: Millis) -> Vec<Effect> {
         while let Some(&(deadline, number)) = self.deadlines.first().filter(|(deadline, _)| *deadline <= now) {
             let port = self.ports.get_mut(&number).expect("each deadline has a port");
@@ -218,7 +218,7 @@ impl Lldp {
         std::mem::take(&mut self.effects)
     }
 
-    /// When [`Lldp::poll`] has something to do next, if anything; effects that wait are due at once.
+    /// The time at which [`Lldp::poll`] has work next, if any; pending effects are due at once.
     pub fn next_deadline(&self) -> Option<Millis> {
         if !self.effects.is_empty() {
             return Some(Millis(0));
@@ -248,7 +248,7 @@ impl protocols::Machine for Lldp {
 }
 
 impl Lldp {
-    /// The same for the engine; a change of neighbours becomes a line in the log.
+    /// Converts an effect for the engine; a change of neighbours becomes a log line.
     fn effect(&self, effect: Effect) -> protocols::Effect {
         match effect {
             Effect::Send { port, frame } => protocols::Effect::Send { port, frame },
@@ -278,7 +278,7 @@ impl Port {
         self.neighbours.iter().map(|neighbour| neighbour.expires).fold(self.next_transmit, Millis::min)
     }
 
-    /// Counts and parses a frame and updates the neighbours; returns what changed.
+    /// Counts and parses a frame and updates the neighbours; returns the change.
     fn receive(&mut self, frame: &[u8], now: Millis) -> Option<(Change, Pdu)> {
         self.statistics.rx += 1;
         let Ok((pdu, unrecognized)) = Pdu::parse(frame) else {
@@ -311,7 +311,7 @@ impl Port {
         changed
     }
 
-    /// Removes the neighbours whose time is over.
+    /// Removes the neighbours whose time to live has expired.
     fn expire(&mut self, now: Millis) -> impl Iterator<Item = Pdu> {
         let expired: Vec<_> = self.neighbours.extract_if(.., |neighbour| neighbour.expires <= now).collect();
         self.statistics.ageout += expired.len() as u64;

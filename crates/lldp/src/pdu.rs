@@ -37,7 +37,7 @@ const ELEMENT_LEN: usize = 14;
 const ASSIGNMENT_LEN: usize = 5;
 /// Bytes of the value of a TLV at most.
 const TLV_MAX: usize = 511;
-/// Assignments that one TLV has room for.
+/// Maximum number of assignments in one TLV.
 const ASSIGNMENTS_PER_TLV: usize = (TLV_MAX - 4 - DIGEST) / ASSIGNMENT_LEN;
 /// Bytes of a chassis or port identifier with its subtype (IEEE 802.1AB-2016 8.5.2, 8.5.3).
 const ID_LEN: std::ops::RangeInclusive<usize> = 2..=256;
@@ -67,7 +67,7 @@ pub enum Malformed {
     /// A TLV is shorter or longer than its type allows.
     #[error("TLV of type {0} has a wrong length")]
     Length(u8),
-    /// The mandatory TLVs do not come first, in order and once.
+    /// The mandatory TLVs are not first, in order and unique.
     #[error("TLV of type {0} is out of place")]
     Order(u8),
     /// A mandatory TLV is missing.
@@ -75,7 +75,7 @@ pub enum Malformed {
     Missing,
 }
 
-/// What an auto-attach element announces about itself.
+/// The self-description of an auto-attach element.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Element {
     /// The element's type, 6 bits.
@@ -104,7 +104,7 @@ pub struct SystemId {
 /// The request to carry a VLAN by a service instance, or the answer to it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Assignment {
-    /// Where the request stands.
+    /// The status of the request.
     pub status: AssignmentStatus,
     /// VLAN id, 12 bits.
     pub vlan: u16,
@@ -117,7 +117,7 @@ pub struct Assignment {
 pub struct AssignmentStatus(pub u8);
 
 impl AssignmentStatus {
-    /// What clients send.
+    /// The status in requests of clients.
     pub const REQUEST: Self = Self(0);
     /// The server carries the VLAN.
     pub const ACTIVE: Self = Self(2);
@@ -161,7 +161,7 @@ impl Pdu {
     pub fn parse(frame: &[u8]) -> Result<(Self, u32), Malformed> {
         let mut rest = payload(frame).ok_or(Malformed::NotLldp)?;
         let (mut pdu, mut unrecognized, mut position) = (Self::default(), 0, 0u32);
-        // A frame that ends without an end TLV is complete too.
+        // A frame without an end TLV is complete at its end, too.
         while let Some((&[high, low], behind)) = rest.split_first_chunk() {
             let kind = high >> 1;
             if kind == END {
@@ -211,8 +211,8 @@ impl Pdu {
         Ok(true)
     }
 
-    /// Writes the frame, from the address `src`. Assignments that do not fit in [`FRAME_MAX`] bytes are left out; also
-    /// returns how many those are. Identifiers must have the lengths that IEEE 802.1AB allows.
+    /// Encodes the frame, from the address `src`. Assignments that do not fit in [`FRAME_MAX`] bytes are left out;
+    /// also returns their number. Identifiers must have the lengths that IEEE 802.1AB allows.
     pub fn write(&self, src: MacAddr) -> (Vec<u8>, usize) {
         let mut frame = Vec::with_capacity(256);
         frame.extend(NEAREST_BRIDGE.0);
@@ -226,7 +226,7 @@ impl Pdu {
                 put(&mut frame, kind, &[&text[..text.len().min(TEXT_MAX)]]);
             }
         }
-        // As what there is, and what of it is enabled.
+        // System capabilities, then enabled capabilities.
         put(&mut frame, CAPABILITIES, &[&BRIDGE.to_be_bytes(), &BRIDGE.to_be_bytes()]);
         if let Some(element) = &self.element {
             put(&mut frame, ORGANIZATION, &[&AUTO_ATTACH_OUI, &[ELEMENT], &[0; DIGEST], &element.bytes()]);
@@ -249,7 +249,7 @@ impl Pdu {
     }
 }
 
-/// What stands behind the Ethernet header and VLAN tags of an LLDP frame.
+/// The payload behind the Ethernet header and VLAN tags of an LLDP frame.
 fn payload(frame: &[u8]) -> Option<&[u8]> {
     let mut rest = frame.get(12..)?;
     loop {

@@ -1,5 +1,5 @@
-//! What `autoattach/status`, `autoattach/show-isid` and `autoattach/statistics` print, in the format of Open vSwitch
-//! 4.0.0.
+//! The output of `autoattach/status`, `autoattach/show-isid` and `autoattach/statistics`, in the format of Open
+//! vSwitch 4.0.0.
 
 use crate::machine::{Neighbour, PortStatus};
 use crate::pdu::{CHASSIS_MAC, PORT_MAC, PORT_NAME, SystemId};

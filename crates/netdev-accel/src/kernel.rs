@@ -78,7 +78,7 @@ struct Port {
 #[derive(Clone, Copy, Debug, Default)]
 struct Mask {
     words: [u64; PLAIN_WORDS],
-    /// Verdicts under it; without any, the place is free.
+    /// Number of verdicts under it; 0 for a free entry.
     flows: usize,
 }
 
@@ -116,7 +116,7 @@ impl Maps {
     }
 
     /// Removes the entries of a verdict.
-    fn forget(&self, entries: &[Option<Entry>; NETWORKS]) {
+    fn remove_entries(&self, entries: &[Option<Entry>; NETWORKS]) {
         for (network, entry) in each(entries) {
             // Fails only for an entry that does not exist.
             let _ = self.flows[network as usize].remove(&entry.key[..program::key_words(network)]);
@@ -401,7 +401,7 @@ impl Accelerator for Tcx {
         });
         if done.is_err() {
             // One mask may exist.
-            self.maps.forget(&entries);
+            self.maps.remove_entries(&entries);
             self.maps.settle();
             state.free.push(handle);
             return Err(Refusal::Failed);
@@ -419,7 +419,7 @@ impl Accelerator for Tcx {
         let mut removed = Vec::with_capacity(handles.len());
         for (at, handle) in handles.iter().enumerate() {
             let Some(flow) = state.flows.get_mut(*handle as usize).and_then(Option::take) else { continue };
-            self.maps.forget(&flow.entries);
+            self.maps.remove_entries(&flow.entries);
             removed.push((at, *handle));
             let mut port = state.ports.get_mut(usize::from(flow.from)).and_then(Option::as_mut);
             for (network, entry) in each(&flow.entries) {

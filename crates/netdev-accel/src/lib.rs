@@ -15,7 +15,7 @@
 //! checksum, and a veth with an XDP program accepts no large frames: between containers that is a fifth of the rate of
 //! the kernel's bridge, and TCP gets through only if the containers turn their offload off. A program at tcx redirects
 //! socket buffers as they are, at about the bridge's rate. Of its two ways, `bpf_redirect` was chosen: `bpf_redirect_peer`
-//! has a few more short transactions, but what it sends is seen by no `tcpdump` on the device.
+//! has a few more short transactions, but no `tcpdump` on the device sees its frames.
 //!
 //! # Which frames are whose
 //!

@@ -3,6 +3,7 @@
 //! An [`Arena`] is a umem for a number of sockets, on any devices and queues: each socket adds as many frames as its
 //! rings hold. A socket sends a frame that another one received without a copy; the frame is free when the
 //! sender's completion ring returns it.
+//!
 //! Each thread caches some free frames; the others are in a common pool, which a thread uses when its cache is empty
 //! or full: a lock for some dozens of frames. A packet thread that receives and sends lends completed frames again,
 //! and rarely needs the pool. So the ownership of a frame is in exactly one of: a thread's cache, the common pool, a

@@ -39,7 +39,7 @@ impl Producer {
     }
 
     /// Number of free slots.
-    pub(crate) fn room(&self) -> u32 {
+    pub(crate) fn free_slots(&self) -> u32 {
         self.size - self.head.wrapping_sub(self.tail)
     }
 
@@ -51,7 +51,7 @@ impl Producer {
     /// Returns the slot of the next entry, which this side may write until [`Producer::publish`]. `None` if the ring
     /// is full.
     pub(crate) fn put(&mut self) -> Option<u32> {
-        if self.room() == 0 {
+        if self.free_slots() == 0 {
             return None;
         }
         let slot = self.head & (self.size - 1);
@@ -181,7 +181,7 @@ mod tests {
                                 unpublished.push_back(next);
                                 next += 1;
                             }
-                            None => prop_assert_eq!(producer.room(), 0),
+                            None => prop_assert_eq!(producer.free_slots(), 0),
                         }
                     },
                     Step::Publish => {
@@ -207,14 +207,14 @@ mod tests {
                     Step::ProducerLooks => {
                         producer.update(memory.consumer);
                         let held = (queue.len() + unpublished.len()) as u32 + unreleased;
-                        prop_assert_eq!(producer.room(), size - held);
+                        prop_assert_eq!(producer.free_slots(), size - held);
                     }
                     Step::ConsumerLooks => {
                         consumer.update(memory.producer);
                         prop_assert_eq!(consumer.available() as usize, queue.len());
                     }
                 }
-                prop_assert!(producer.room() <= size && consumer.available() <= size);
+                prop_assert!(producer.free_slots() <= size && consumer.available() <= size);
             }
         }
 
@@ -227,7 +227,7 @@ mod tests {
                 producer.update(said);
                 producer.put();
                 producer.publish();
-                prop_assert!(producer.room() <= size && producer.waiting() <= size);
+                prop_assert!(producer.free_slots() <= size && producer.waiting() <= size);
                 consumer.update(said);
                 prop_assert!(consumer.available() <= size);
                 consumer.advance(1);

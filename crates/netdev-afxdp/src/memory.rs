@@ -154,13 +154,13 @@ impl<T: Entry> Putting<T> {
     }
 
     /// Reads the kernel's index. Returns the number of entries that it took since.
-    pub(crate) fn look(&mut self) -> u32 {
+    pub(crate) fn refresh(&mut self) -> u32 {
         self.index.update(self.ring.consumer().load(Ordering::Acquire))
     }
 
     /// Number of free slots.
-    pub(crate) fn room(&self) -> u32 {
-        self.index.room()
+    pub(crate) fn free_slots(&self) -> u32 {
+        self.index.free_slots()
     }
 
     /// Entries that the kernel has not taken yet.
@@ -205,7 +205,7 @@ impl<T: Entry> ConsumerRing<T> {
     }
 
     /// Looks at how far the kernel is.
-    pub(crate) fn look(&mut self) {
+    pub(crate) fn refresh(&mut self) {
         self.index.update(self.ring.producer().load(Ordering::Acquire));
     }
 

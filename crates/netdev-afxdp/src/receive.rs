@@ -55,7 +55,7 @@ impl Receiver {
 
     /// Appends up to `max` frames to `out`; returns how many.
     pub(crate) fn receive(&mut self, out: &mut Batch, max: usize) -> usize {
-        self.ring.look();
+        self.ring.refresh();
         if self.ring.peek(0).is_none() {
             return 0;
         }
@@ -148,8 +148,8 @@ impl Receiver {
 
     /// Lends free frames to the kernel, as many as the fill ring takes.
     fn refill(&mut self, cache: &mut Cache) {
-        self.fill.look();
-        while self.fill.room() > 0
+        self.fill.refresh();
+        while self.fill.free_slots() > 0
             && let Some(frame) = cache.take()
         {
             match self.lending.lend(frame) {

@@ -151,7 +151,7 @@ impl Sender {
         if n > if self.pieces { PIECES_MAX } else { 1 } {
             return Err(Refused::For(DropReason::TooBig));
         }
-        if (self.ring.room() as usize) < n {
+        if (self.ring.free_slots() as usize) < n {
             return Err(Refused::Full);
         }
         if packet.lent().is_some_and(|memory| self.arena.umem.has(memory)) {
@@ -237,7 +237,7 @@ impl Sender {
     /// Counts the frames that the kernel took since; the device `dropped` the last of them or not. Returns the number
     /// of their descriptors.
     pub(crate) fn settle(&mut self, dropped: bool) -> u32 {
-        let moved = self.ring.look();
+        let moved = self.ring.refresh();
         let mut left = moved;
         while let Some((n, len)) = self.waiting.front().copied().filter(|(n, _)| *n <= left) {
             self.waiting.pop_front();
@@ -260,7 +260,7 @@ impl Sender {
         if !self.waiting.is_empty() || self.zero_copy {
             self.settle(false);
         }
-        self.completion.look();
+        self.completion.refresh();
         while let Some(address) = self.completion.peek(0) {
             self.completion.advance(1);
             match self.lending.take_back(frame_of(address)) {

@@ -138,11 +138,11 @@ impl World {
     }
 
     /// Checks the entries put into rings, and the contents of all packets.
-    fn look(&mut self) -> Result<(), TestCaseError> {
+    fn refresh(&mut self) -> Result<(), TestCaseError> {
         for at in 0..PORTS {
             let Some(port) = &mut self.ports[at] else { continue };
-            port.fill.look();
-            port.tx.look();
+            port.fill.refresh();
+            port.tx.refresh();
             let fill: Vec<_> = (port.seen.0..).map_while(|n| port.fill.peek(n)).collect();
             let tx: Vec<_> = (port.seen.1..).map_while(|n| port.tx.peek(n)).collect();
             port.seen.0 += fill.len() as u32;
@@ -163,8 +163,8 @@ impl World {
 
     fn arrive(&mut self, at: usize, len: usize) -> Result<(), TestCaseError> {
         let Some(port) = &mut self.ports[at] else { return Ok(()) };
-        port.rx.look();
-        let (Some(address), true) = (port.fill.peek(0), port.rx.room() > 0) else { return Ok(()) };
+        port.rx.refresh();
+        let (Some(address), true) = (port.fill.peek(0), port.rx.free_slots() > 0) else { return Ok(()) };
         port.fill.advance(1);
         port.fill.release();
         port.seen.0 -= 1;
@@ -214,7 +214,7 @@ impl World {
         let Some(port) = &self.ports[at] else { return Vec::new() };
         let mut ring =
             ConsumerRing::<Descriptor>::new(port.file.as_fd(), RingKind::Rx, OFFSETS, SLOTS).expect("a ring");
-        ring.look();
+        ring.refresh();
         (0..).map_while(|n| ring.peek(n)).map(|descriptor| frame_of(descriptor.address) as usize).collect()
     }
 
@@ -250,7 +250,7 @@ impl World {
         prop_assert!(batch.is_empty() && port.sender.bad == 0);
         prop_assert_eq!(report.sent + report.n_dropped(), expected.len() as u64);
         port.sent.extend(expected);
-        self.look()?;
+        self.refresh()?;
         for frame in frames {
             if self.holders[frame] == Holder::Packet {
                 self.holders[frame] = Holder::Free;
@@ -288,8 +288,8 @@ impl World {
             port.under_way.push_back(descriptor.address);
         }
         let mut ended = Vec::new();
-        port.done.look();
-        for address in port.under_way.drain(..ends.min(port.under_way.len()).min(port.done.room() as usize)) {
+        port.done.refresh();
+        for address in port.under_way.drain(..ends.min(port.under_way.len()).min(port.done.free_slots() as usize)) {
             port.done.put(address);
             ended.push(frame_of(address));
         }
@@ -321,7 +321,7 @@ impl World {
             Step::Transmit(at, takes, ends) => self.transmit(at, takes, ends)?,
             Step::CloseOrOpen(at) => self.close_or_open(at),
         }
-        self.look()
+        self.refresh()
     }
 
     /// Closes all; all frames are free then, each once.
@@ -344,7 +344,7 @@ tally::proptest! {
     #[test]
     fn a_frame_is_in_one_place_and_none_is_lost(steps in steps()) {
         let mut world = World::new();
-        world.look()?;
+        world.refresh()?;
         steps.into_iter().try_for_each(|step| world.step(step))?;
         world.end()?;
     }
@@ -355,7 +355,7 @@ fn kept_packets_do_not_starve_the_ring() {
     let mut world = World::new();
     for _ in 0..some(50) {
         for _ in 0..SLOTS {
-            world.look().expect("right");
+            world.refresh().expect("right");
             world.arrive(0, 1000).expect("right");
         }
         world.receive(0, usize::MAX).expect("right");
@@ -386,8 +386,8 @@ fn cost_of_moving_and_of_copying() {
             let way = turn / (turns / 40) % 2;
             let [one, two] = &mut ports;
             one.receiver.moved_len_min = [0, usize::MAX][way];
-            one.fill.look();
-            one.rx.look();
+            one.fill.refresh();
+            one.rx.refresh();
             for _ in 0..BATCH {
                 let address = one.fill.peek(0).expect("frames enough") + 256;
                 one.fill.advance(1);
@@ -402,8 +402,8 @@ fn cost_of_moving_and_of_copying() {
             let report = two.sender.send(two.file.as_fd(), &mut batch);
             best[way] = best[way].min(began.elapsed().as_nanos() as f64 / BATCH as f64);
             assert_eq!(report.sent, BATCH as u64);
-            two.tx.look();
-            two.done.look();
+            two.tx.refresh();
+            two.done.refresh();
             while let Some(descriptor) = two.tx.peek(0) {
                 two.tx.advance(1);
                 two.done.put(descriptor.address);

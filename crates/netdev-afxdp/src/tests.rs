@@ -96,11 +96,11 @@ tally::proptest! {
                     number += 1;
                     let bytes = frame(number, len);
                     let pieces: Vec<_> = bytes.chunks(piece).collect();
-                    fill.look();
-                    rx.look();
+                    fill.refresh();
+                    rx.refresh();
                     let n = pieces.len().max(1) as u32;
                     // As the kernel does: a frame that does not fit whole is lost.
-                    if fill.peek(n - 1).is_none() || rx.room() < n {
+                    if fill.peek(n - 1).is_none() || rx.free_slots() < n {
                         continue;
                     }
                     for i in 0..n as usize {
@@ -120,8 +120,8 @@ tally::proptest! {
                 Step::Nonsense(descriptor) => {
                     // A descriptor that names a frame of the kernel with a length that fits would be valid.
                     let in_frame = (descriptor.address % FRAME_LEN as u64) as usize + descriptor.len as usize;
-                    rx.look();
-                    if (descriptor.address < address_of(2 * SLOTS) && in_frame <= FRAME_LEN) || rx.room() == 0 {
+                    rx.refresh();
+                    if (descriptor.address < address_of(2 * SLOTS) && in_frame <= FRAME_LEN) || rx.free_slots() == 0 {
                         continue;
                     }
                     // A frame that is named so does not belong to the kernel any more: it takes none then.
@@ -153,7 +153,7 @@ tally::proptest! {
             }
         }
         // All memory is with the kernel again.
-        fill.look();
+        fill.refresh();
         prop_assert!(fill.peek(SLOTS - 1).is_some());
     }
 
@@ -181,7 +181,7 @@ tally::proptest! {
             prop_assert!(batch.is_empty());
             dropped += report.n_dropped();
             reported += report.sent;
-            tx.look();
+            tx.refresh();
             for _ in 0..takes {
                 let (mut pieces, mut seen) = (0, Vec::new());
                 while let Some(descriptor) = tx.peek(pieces) {
@@ -204,7 +204,7 @@ tally::proptest! {
                 given.drain(..=at.unwrap_or(0));
             }
             tx.release();
-            done.look();
+            done.refresh();
             for address in to_complete.drain(..completes.min(to_complete.len())) {
                 prop_assert!(done.put(address));
             }
@@ -216,7 +216,7 @@ tally::proptest! {
         dropped += report.n_dropped();
         prop_assert_eq!(reported, taken);
         let mut left = 0;
-        tx.look();
+        tx.refresh();
         let mut ahead = 0;
         while let Some(descriptor) = tx.peek(ahead) {
             ahead += 1;
@@ -257,7 +257,7 @@ fn a_frame_that_the_device_dropped_is_not_counted_as_sent() {
     assert_eq!((report, sender.is_waiting()), (SendReport::default(), true));
     // The kernel takes the first two frames, of one and of three pieces, and reports that the device dropped the last
     // of them.
-    tx.look();
+    tx.refresh();
     tx.advance(4);
     tx.release();
     sender.settle(true);

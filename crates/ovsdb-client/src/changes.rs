@@ -1,11 +1,13 @@
-//! The row operations of one transaction, on top of a replica: what it would look like, and what to tell the server.
+//! The row operations of one transaction, on top of a replica: the resulting contents, and the operations for the
+//! server.
 //!
-//! Pure: [`Changes::operations`] writes the `transact` request's operations and [`Changes::outcome`] reads the reply.
+//! Pure: [`Changes::operations`] writes the `transact` request's operations and [`Changes::outcome`] parses the
+//! reply.
 //!
-//! Reading through [`Changes`] gives the replica with the changes applied. A new row is known by a UUID of our own
-//! until the server has given it one; references to it are sent as `named-uuid`. Whole columns are written by
-//! `update`; elements of sets and maps that are added or removed one by one are sent as mutations, so that two clients
-//! that each add an element do not undo each other's work.
+//! Reading through [`Changes`] returns the replica with the changes applied. A new row has a temporary UUID until the
+//! server has assigned one; references to it are sent as `named-uuid`. Whole columns are written by `update`; single
+//! elements added to or removed from sets and maps are sent as mutations, so that two clients that each add an
+//! element do not overwrite each other's change.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,21 +17,21 @@ use serde_json::{Map, Value, json};
 use crate::error::Error;
 use crate::replica::Replica;
 
-/// What became of a transaction.
+/// The result of a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// It changes nothing, so it was not sent.
     Unchanged,
     /// It is committed.
     Committed(Committed),
-    /// What it relied on ([`Changes::verify`]) has changed, or the connection broke: make it anew from the replica once
-    /// that has changed. After a broken connection the transaction may have been committed nevertheless.
+    /// A value it relied on ([`Changes::verify`]) has changed, or the connection broke: build it again from the
+    /// replica once that has changed. After a broken connection the transaction may have been committed nevertheless.
     TryAgain,
     /// It needs a lock that this client does not hold.
     NotLocked,
 }
 
-/// What a server tells of a committed transaction.
+/// The server's result of a committed transaction.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Committed {
     uuids: BTreeMap<Uuid, Uuid>,
@@ -65,7 +67,7 @@ impl Write {
     }
 }
 
-/// What happens to one row.
+/// The change of one row.
 #[derive(Debug, Clone)]
 enum RowChange {
     Insert { with_uuid: bool, columns: BTreeMap<usize, Datum> },
@@ -85,7 +87,7 @@ pub struct Changes {
     verified: BTreeMap<Key, BTreeSet<usize>>,
     comments: Vec<String>,
     increment: Option<(Key, usize)>,
-    /// Inserted rows whose UUIDs the server will choose.
+    /// Inserted rows whose UUIDs the server chooses.
     named: BTreeSet<Uuid>,
 }
 
@@ -130,7 +132,7 @@ impl Changes {
         }
     }
 
-    /// Inserts a row and gives the UUID by which this transaction knows it.
+    /// Inserts a row and returns its UUID within this transaction.
     pub fn insert(&mut self, replica: &Replica, table: &str) -> Uuid {
         let uuid = Uuid::random();
         self.insert_as(replica, table, uuid);
@@ -142,7 +144,7 @@ impl Changes {
         self.insert_row(replica, table, uuid, false);
     }
 
-    /// Inserts a row whose UUID shall be `uuid` in the server too.
+    /// Inserts a row with the final UUID `uuid`.
     pub fn insert_with_uuid(&mut self, replica: &Replica, table: &str, uuid: Uuid) {
         self.insert_row(replica, table, uuid, true);
     }
@@ -254,7 +256,7 @@ impl Changes {
         self.increment = self.target(replica, table, uuid, column);
     }
 
-    /// Adds a line to what the server writes beside the transaction into its log.
+    /// Adds a line to the comment that the server writes into its log with the transaction.
     pub fn comment(&mut self, comment: impl Into<String>) {
         self.comments.push(comment.into());
     }
@@ -357,7 +359,7 @@ impl Changes {
 
     fn mutations(&self, column: &str, kind: &ColumnType, removed: &Datum, added: &Datum, mutations: &mut Vec<Value>) {
         if !removed.is_empty() {
-            // A set of one element must be written as a set here, or it would be taken for a scalar.
+            // A set of one element must be encoded as a set here, or it would be taken for a scalar.
             let keys: Vec<Value> = removed.keys().iter().map(|key| self.atom_to_json(key)).collect();
             mutations.push(json!([column, "delete", ["set", keys]]));
         }
@@ -446,12 +448,12 @@ impl Changes {
     }
 }
 
-/// Adds an edit (`remove`, then `add`) to what was removed and added before.
+/// Adds an edit (`remove`, then `add`) to the accumulated removals and additions.
 fn edited(mut removed: Datum, mut added: Datum, remove: &Datum, add: &Datum, now: Datum) -> Write {
     added.subtract(&Datum::set(remove.keys().iter().cloned()));
     removed.union(&Datum::set(remove.keys().iter().cloned()));
     if !add.values().is_empty() {
-        // Inserting into a map leaves the values of keys that it has, so those go first.
+        // Inserting into a map keeps the values of existing keys, so those are removed first.
         removed.union(&Datum::set(add.keys().iter().cloned()));
     }
     added.subtract(&Datum::set(add.keys().iter().cloned()));

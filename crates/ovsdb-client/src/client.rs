@@ -1,4 +1,4 @@
-//! A plain connection to a server: requests and their answers, one at a time, and what else comes in between.
+//! A plain connection to a server: requests and their replies, one at a time, and other messages in between.
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,7 +18,7 @@ use crate::error::{Error, ProtocolError};
 use crate::remotes::{Order, Remotes};
 use crate::standing::Standing;
 
-/// How long an attempt to connect, or to ask whether a server is the right one, may take if there are other servers.
+/// Maximum duration of an attempt to connect, or to check a server, if there are other servers.
 const ATTEMPT_MAX: Duration = Duration::from_secs(5);
 
 /// A connection's bytes.
@@ -42,7 +42,7 @@ pub(crate) async fn limit<T>(limited: bool, attempt: impl Future<Output = T>) ->
     tokio::time::timeout(ATTEMPT_MAX, attempt).await.map_err(|_| io::ErrorKind::TimedOut.into())
 }
 
-/// The operating system's text for an error, as C's `strerror` gives it.
+/// The operating system's text for an error, like C's `strerror`.
 pub(crate) fn io_text(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or_default().to_owned()
@@ -85,23 +85,23 @@ pub struct Client {
     receiver: Receiver<ReadHalf<Stream>>,
     writer: WriteHalf<Stream>,
     ids: u64,
-    /// What came while an answer was awaited.
+    /// Messages received while a reply was awaited.
     queue: VecDeque<Message>,
 }
 
 impl Client {
-    /// Connects to one of `remotes`, connection methods with commas between them, of which each is tried once, or waits
-    /// for a connection if it is passive; by `tls` if it is `ssl` or `pssl`.
+    /// Connects to one of `remotes`, connection methods separated by commas, each of which is tried once; waits for a
+    /// connection if it is passive; by `tls` if it is `ssl` or `pssl`.
     ///
     /// # Errors
     ///
-    /// [`Error::Remote`], or [`Error::Connection`] with what was wrong with the one that was tried last.
+    /// [`Error::Remote`], or [`Error::Connection`] with the error of the last one.
     pub async fn connect(remotes: &str, tls: &Arc<Tls>) -> Result<Self, Error> {
         Self::connect_to(remotes, tls, Order::Shuffled, async |_| true).await
     }
 
-    /// [`Client::connect`] to the first in this order that is accepted, too. Of a single server nothing is asked. Of
-    /// several, one that does not come to an answer in 5 seconds is passed over.
+    /// As [`Client::connect`], to the first server in this order that `accept` accepts. A single server is not
+    /// checked. Of several, one that does not reply within 5 seconds is skipped.
     ///
     /// # Errors
     ///
@@ -166,7 +166,7 @@ impl Client {
         Ok(Self { remotes, tls, receiver, writer, ids: 0, queue: VecDeque::new() })
     }
 
-    /// What the server says of a database.
+    /// The server's status of a database.
     ///
     /// # Errors
     ///
@@ -179,7 +179,7 @@ impl Client {
         Ok(Standing::read(&answer))
     }
 
-    /// The remote that is connected to, as it was given.
+    /// The connected remote, as given.
     pub fn name(&self) -> &str {
         self.remotes.name()
     }
@@ -199,7 +199,8 @@ impl Client {
         sender.send(message).await.map_err(|error| self.lost(io_text(&error)))
     }
 
-    /// The next message from the server; requests to echo are answered and not given. Cancel safe but for such answers.
+    /// Returns the next message from the server; answers echo requests, and does not return them. Cancel safe except
+    /// for such replies.
     ///
     /// # Errors
     ///
@@ -229,8 +230,8 @@ impl Client {
         }
     }
 
-    /// Sends a request and gives its answer: the result, or the error within `Ok(Err(..))`. Other messages that come
-    /// first are kept for [`Client::receive`].
+    /// Sends a request and returns its reply: the result, or the error within `Ok(Err(..))`. Other messages received
+    /// before are kept for [`Client::receive`].
     ///
     /// # Errors
     ///
@@ -286,7 +287,7 @@ impl Client {
     }
 }
 
-/// What a connection that goes on as another thing is made of.
+/// The parts of a connection that is converted.
 pub(crate) struct Parts {
     pub(crate) remotes: Remotes,
     pub(crate) tls: Arc<Tls>,

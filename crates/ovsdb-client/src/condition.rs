@@ -36,7 +36,7 @@ impl Condition {
         Self::AnyOf(Vec::new())
     }
 
-    /// The condition as a server reads it. The error says what is wrong with it, by the server's schema.
+    /// The condition in the server's format. The error describes a conflict with the server's schema.
     pub(crate) fn to_json(&self, table: &TableSchema) -> Result<Value, String> {
         let clauses = match self {
             Condition::All => return Ok(json!([true])),

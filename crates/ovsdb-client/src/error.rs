@@ -1,4 +1,4 @@
-//! What can go wrong between a client and its server.
+//! Errors between a client and its server.
 
 use serde_json::Value;
 
@@ -37,12 +37,12 @@ pub enum Error {
         /// The error in it.
         problem: String,
     },
-    /// The connection could not be made, or broke; the message is the operating system's.
+    /// The connection could not be made, or broke; the message is that of the operating system.
     #[error("{remote}: database connection failed ({problem})")]
     Connection {
         /// The connection method.
         remote: String,
-        /// What happened.
+        /// The error text.
         problem: String,
     },
     /// The server sent something that breaks the protocol.

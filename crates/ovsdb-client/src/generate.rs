@@ -1,12 +1,13 @@
 //! Schemas turned into Rust modules of [typed](crate::typed) tables and columns.
 //!
-//! `cargo run -p ovsdb-client --example tables -- SCHEMA` prints the module of a file; a program with a schema of its own
-//! keeps the module in its tree beside a test that compares it with what [`module`] makes of the schema, as
+//! `cargo run -p ovsdb-client --example tables -- SCHEMA` prints the module of a file; a program with a schema of its
+//! own keeps the module in its tree with a test that compares it with the result of [`module`] for the schema, as
 //! `tests/generated.rs` does here.
 //!
-//! Names are those of the schema, written as Rust writes them: the column `other_config` of `Open_vSwitch` is
-//! `open_vswitch::OTHER_CONFIG`, and the table itself `OpenVSwitch`; a column with listed strings, `Bridge`'s `fail_mode`,
-//! has an `enum bridge::FailMode`. A name that Rust or the module has another use for gets a `_` or `Value` at its end.
+//! Names are those of the schema in Rust's style: the column `other_config` of `Open_vSwitch` is
+//! `open_vswitch::OTHER_CONFIG`, and the table itself `OpenVSwitch`; a column with listed strings, `Bridge`'s
+//! `fail_mode`, has an `enum bridge::FailMode`. A name that is reserved by Rust or the module gets a `_` or `Value`
+//! at its end.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -146,7 +147,7 @@ fn rust_type(column: &ColumnSchema) -> String {
     }
 }
 
-/// Names that were given, and what for.
+/// Assigned names, with their purpose.
 #[derive(Default)]
 struct Names(BTreeMap<String, String>);
 

@@ -1,7 +1,7 @@
 //! The I/O around a [`Session`]: connecting, reconnecting with back-off, probing, and transactions.
 //!
-//! Everything that waits goes through [`Idl::step`], which is cancel safe: whatever is half done stays in the [`Idl`].
-//! Which server is tried when is decided in [`crate::remotes`].
+//! All waiting goes through [`Idl::step`], which is cancel safe: partial work stays in the [`Idl`].
+//! [`crate::remotes`] chooses the next server and time.
 
 use std::future::Future;
 use std::io;
@@ -79,7 +79,7 @@ impl Idl {
         Ok(Self::unconnected(Remotes::parse(remotes)?, Arc::clone(tls), session))
     }
 
-    /// [`Idl::new`], connected and with its first contents.
+    /// As [`Idl::new`], connected and with its first contents.
     ///
     /// # Errors
     ///
@@ -98,7 +98,7 @@ impl Idl {
         Ok(idl)
     }
 
-    /// A replica over a connection that is there already; `schema` is the one that was asked for over it.
+    /// A replica over an existing connection; `schema` was requested over it.
     pub fn from_client(client: Client, schema: Arc<DatabaseSchema>, wanted: impl Into<Wanted>) -> Self {
         let database = schema.name.clone();
         let Parts { remotes, tls, receiver, writer } = client.into_parts();
@@ -112,11 +112,11 @@ impl Idl {
         Self { remotes, tls, reconnect: Reconnect::Always, session, link: Link::Waiting(Instant::now()), seen: 0 }
     }
 
-    /// Waits for the first contents over the connection that is there.
+    /// Waits for the first contents over the existing connection.
     ///
     /// # Errors
     ///
-    /// When the connection is lost or the server refuses.
+    /// If the connection is lost or the server refuses.
     pub async fn first_contents(&mut self) -> Result<(), Error> {
         let reconnect = std::mem::replace(&mut self.reconnect, Reconnect::Never);
         let result = loop {
@@ -171,7 +171,7 @@ impl Idl {
         self.session.set_condition(table, condition);
     }
 
-    /// Whether the rows in the replica are those of the conditions that were set last, or were when the connection was
+    /// Returns true if the replica has the rows of the conditions that were set last, or had when the connection was
     /// lost.
     pub fn conditions_are_held(&self) -> bool {
         self.session.conditions_are_held()
@@ -195,7 +195,7 @@ impl Idl {
         self.session.is_live()
     }
 
-    /// The schema, once the server has told it.
+    /// The schema, once the server has sent it.
     pub fn schema(&self) -> Option<&Arc<DatabaseSchema>> {
         self.session.schema()
     }
@@ -215,17 +215,18 @@ impl Idl {
         self.session.replica().row(table, uuid)
     }
 
-    /// What happened to which rows since this was last called; see [`Replica::take_changes`].
+    /// Returns the changes of rows since the last call; see [`Replica::take_changes`].
     pub fn take_changes(&mut self) -> Vec<Change> {
         self.session.replica_mut().take_changes()
     }
 
-    /// Asks for a lock, now and after each reconnection; transactions then fail unless it is held. `None` gives it up.
+    /// Requests a lock, now and after each reconnection; transactions then fail unless it is held. `None` releases
+    /// it.
     pub fn set_lock(&mut self, name: Option<&str>) {
         self.session.set_lock(name);
     }
 
-    /// Whether the lock is held, if one was asked for.
+    /// Returns the state of the lock, if one was requested.
     pub fn lock_state(&self) -> Option<LockState> {
         self.session.lock_state()
     }
@@ -240,8 +241,7 @@ impl Idl {
         Transaction::new(self)
     }
 
-    /// Commits the changes that `make` makes, making them anew from the new contents as often as the server says that
-    /// they rest on old ones.
+    /// Commits the changes that `make` makes, calling it again with the new contents after each conflict.
     ///
     /// # Errors
     ///
@@ -269,7 +269,7 @@ impl Idl {
         }
     }
 
-    /// Commits changes that were made on this replica.
+    /// Commits changes made on this replica.
     ///
     /// # Errors
     ///
@@ -305,7 +305,7 @@ impl Idl {
         }
     }
 
-    /// Does what comes next: connects, sends, or takes one message. Cancel safe.
+    /// Does the next step: connects, sends, or receives one message. Cancel safe.
     async fn step(&mut self) -> Result<(), Error> {
         match &mut self.link {
             Link::Waiting(until) => {

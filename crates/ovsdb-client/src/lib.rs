@@ -1,10 +1,11 @@
 //! A live replica of a remote OVSDB database, and transactions against it.
 //!
 //! - [`Idl`]: the replica with its connection, for daemons and for `ovs-vsctl`; [`Transaction`] changes the database;
-//! - [`typed`]: tables and columns that the compiler knows, which programs should use; [`schemas`] has those of this
-//!   project's schemas, and [`generate`] makes them of others;
-//! - [`Replica`], [`Changes`] and [`Session`]: what the `Idl` is made of, without I/O, by the names of tables and columns;
-//! - [`Client`]: requests and answers, for programs that need no replica.
+//! - [`typed`]: tables and columns known to the compiler, which programs should use; [`schemas`] has those of this
+//!   project's schemas, and [`generate`] generates them for others;
+//! - [`Replica`], [`Changes`] and [`Session`]: the parts of the `Idl`, without I/O, by the names of tables and
+//!   columns;
+//! - [`Client`]: requests and replies, for programs that need no replica.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), ovsdb_client::Error> {
@@ -33,7 +34,7 @@
 //!     if !idl.has_lock() {
 //!         continue;
 //!     }
-//!     // Made anew as often as the database has changed meanwhile.
+//!     // Called again for each conflict with another change.
 //!     let outcome = idl.transact(|txn| {
 //!         let Some(root) = txn.all(OpenVSwitch).first().copied() else { return };
 //!         let current = txn.read(root, open_vswitch::CUR_CFG);
@@ -47,15 +48,15 @@
 //! # }
 //! ```
 //!
-//! A program that needs only some rows says which ([`Idl::set_condition`]), and may say so anew at any time.
+//! A program that needs only some rows sets conditions ([`Idl::set_condition`]), and may change them at any time.
 //!
-//! Invariants: the replica changes only while [`Idl::changed`] or a commit is awaited, and a [`Transaction`] borrows it,
-//! so what a transaction was made from is what the server is asked to check. What comes from the server is checked
-//! before it is stored; a server that breaks the protocol is disconnected, and its contents are asked for anew. What the
-//! server's schema lacks, or has of another type, reads as empty and is never written, so that a program runs with
-//! databases older and newer than itself; a warning says so.
+//! Invariants: the replica changes only while [`Idl::changed`] or a commit is awaited, and a [`Transaction`] borrows
+//! it, so the server checks a transaction against the contents from which it was built. Messages of the server are
+//! checked before they are stored; a server that violates the protocol is disconnected, and its contents are
+//! requested again. Columns that the server's schema lacks, or has with another type, read as empty and are never
+//! written, so that a program runs with older and newer databases; a warning reports it.
 
-// So that what the generator writes means the same here as elsewhere.
+// So that the generator's output means the same here as elsewhere.
 extern crate self as ovsdb_client;
 
 mod changes;

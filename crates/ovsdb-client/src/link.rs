@@ -1,4 +1,4 @@
-//! One connection with its unsent output: sends, takes messages, and probes a server that is silent.
+//! One connection with its unsent output: sends, receives messages, and probes a silent server.
 
 use std::io;
 use std::time::Duration;
@@ -9,11 +9,10 @@ use tokio::time::Instant;
 
 use crate::client::{self, Stream};
 
-/// How long a TCP connection may be silent before the server is asked for a sign of life, and how long it may be silent
-/// after that.
+/// The time for which a TCP connection may be silent before the server is probed, and again after that.
 const PROBE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// What a connection that the server has closed ends with.
+/// The error of a connection that the server has closed.
 pub(crate) const END_OF_FILE: &str = "End of file";
 
 /// A connection with its unsent output.
@@ -22,7 +21,7 @@ pub(crate) struct Live {
     writer: WriteHalf<Stream>,
     output: Vec<u8>,
     sent: usize,
-    /// Whether the stream may hold back some of what was sent.
+    /// Whether the stream may buffer some of the sent bytes.
     unflushed: bool,
     silence: Silence,
 }
@@ -33,14 +32,14 @@ struct Silence {
     heard: Instant,
     /// How many bytes had been heard then.
     bytes: u64,
-    /// When a sign of life was asked for.
+    /// The time of the last probe without a reply.
     probed: Option<Instant>,
 }
 
 /// The reaction to silence.
 #[derive(Debug, PartialEq, Eq)]
 enum Remedy {
-    /// There was none: some of a message has come meanwhile.
+    /// No message: a part of one has arrived.
     Nothing,
     Probe,
     GiveUp,
@@ -72,7 +71,7 @@ impl Silence {
     }
 }
 
-/// What [`Live::exchange`] did.
+/// The result of [`Live::exchange`].
 pub(crate) enum Event {
     Sent,
     Received(Message),
@@ -87,12 +86,12 @@ impl Live {
         Self { receiver, writer, output: Vec::new(), sent: 0, unflushed: false, silence }
     }
 
-    /// Adds a message to what is to be sent.
+    /// Queues a message to be sent.
     pub(crate) fn send(&mut self, message: &Message) {
         self.output.extend(message.to_bytes());
     }
 
-    /// Sends some output or takes one message, whichever can be done first. Cancel safe.
+    /// Sends some output or receives one message, whichever is possible first. Cancel safe.
     pub(crate) async fn exchange(&mut self, probes: bool) -> Result<Event, String> {
         enum Done {
             Received(Result<Option<Message>, ConnectionError>),
@@ -103,8 +102,8 @@ impl Live {
             self.silence.hear(self.receiver.bytes_read(), Instant::now());
             let unsent = self.output.get(self.sent..).unwrap_or_default();
             let writes = self.unflushed || !unsent.is_empty();
-            // Neither direction keeps the other from its turn, but whatever either can do comes before the deadline: a
-            // process that was stopped for a while finds the answer that came meanwhile.
+            // Neither direction starves the other, and both take precedence over the deadline: a process that was
+            // stopped for a while finds the reply that arrived meanwhile.
             let done = tokio::select! {
                 biased;
                 done = async {
@@ -165,7 +164,7 @@ mod tests {
         let start = Instant::now();
         let mut silence = Silence { heard: start, bytes: 0, probed: None };
         let mut now = start;
-        // A message that takes minutes to come.
+        // A message that takes minutes to arrive.
         for bytes in 1..50 {
             now = silence.deadline();
             assert_eq!(silence.overdue(bytes, now), Remedy::Nothing);

@@ -1,9 +1,9 @@
-//! The servers that a database can be reached at: which one is tried next, and when.
+//! The servers of a database: the choice of the next one, and the time of the next attempt.
 //!
-//! Each failure goes on to the next server, in an order that is drawn once, so that the clients of a cluster do not all
-//! come to the same server. All of them are tried without delay; then there is a wait before each attempt, twice as long
-//! each time, until a server has given its contents and was connected to for as long as the first wait: a connection that
-//! always breaks at once is made no more often than one that is refused.
+//! Each failure moves on to the next server, in an order that is drawn once, so that the clients of a cluster do not
+//! all connect to the same server. All of them are tried without delay; then there is a wait before each attempt,
+//! twice as long each time, until a server has sent its contents and was connected for as long as the first wait:
+//! connections that always break at once are retried no more often than refused ones.
 
 use std::time::Duration;
 
@@ -61,7 +61,7 @@ impl Remotes {
         Ok(made)
     }
 
-    /// Begins anew in an order.
+    /// Begins again with a new order.
     pub(crate) fn arrange(&mut self, order: Order, rng: &mut Rng) {
         self.order.sort_unstable();
         if order == Order::Shuffled {
@@ -104,7 +104,7 @@ impl Remotes {
         self.useful.get_or_insert(now);
     }
 
-    /// The server that is tried was of no use, or is so no longer: goes on to the next, and says how long to wait first.
+    /// Records a failure of the current server: moves on to the next, and returns the wait before the attempt.
     pub(crate) fn failed(&mut self, now: Instant) -> Duration {
         if self.useful.take().is_some_and(|since| now.duration_since(since) >= BACKOFF_MIN) {
             self.free = self.remotes.len();

@@ -1,8 +1,8 @@
 //! The replica: the wanted columns of the wanted tables of one database, as the server last reported them.
 //!
-//! It is a pure state machine: it is fed the `<table-updates>` of RFC 7047 or the `<table-updates2>` of Open vSwitch,
-//! and remembers for whoever asks ([`Replica::take_changes`]) how each row looked when changes were last taken. That
-//! memory holds each touched row once, however often it changes, so it is bounded by the size of the database.
+//! It is a pure state machine: its input is the `<table-updates>` of RFC 7047 or the `<table-updates2>` of Open
+//! vSwitch, and it records for [`Replica::take_changes`] each row's state when changes were last taken. That record
+//! has each changed row once, however often it changes, so it is bounded by the size of the database.
 //!
 //! Invariant: every row has exactly one datum for each wanted column of its table, in the order of
 //! [`Table::columns`]. A column that the server's schema lacks is kept, reads as empty, and is never written.
@@ -24,7 +24,7 @@ pub struct Column {
     name: String,
     shape: Option<Shape>,
     kind: Option<ColumnType>,
-    /// The type without constraints: what the server has is taken as it is.
+    /// The type without constraints: the server's values are accepted as they are.
     loose: Option<ColumnType>,
     default: Datum,
 }
@@ -68,7 +68,7 @@ impl Table {
         self.columns.binary_search_by(|known| known.name.as_str().cmp(column)).ok()
     }
 
-    /// The default of a column, which is what a row that does not set it has.
+    /// The default of a column, for rows that do not set it.
     pub(crate) fn default_of(&self, column: usize) -> Option<&Datum> {
         self.columns.get(column).map(|column| &column.default)
     }
@@ -78,7 +78,7 @@ impl Table {
     }
 }
 
-/// How a row looked before, for [`Change`].
+/// A row's previous values, for [`Change`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct OldValues {
     columns: BTreeMap<String, Datum>,
@@ -96,14 +96,14 @@ impl OldValues {
     }
 }
 
-/// What happened to one row since changes were last taken.
+/// The change of one row since changes were last taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
     /// The row's table.
     pub table: Arc<str>,
     /// The row.
     pub uuid: Uuid,
-    /// What happened to it.
+    /// The kind of change.
     pub kind: ChangeKind,
 }
 
@@ -114,7 +114,7 @@ pub enum ChangeKind {
     Inserted,
     /// Columns have other values; the old ones are here, the new ones in the replica.
     Modified(OldValues),
-    /// The row is gone; all its wanted columns are here.
+    /// The row was deleted; all its replicated columns are here.
     Deleted(OldValues),
 }
 
@@ -128,7 +128,7 @@ pub struct Replica {
 }
 
 impl Replica {
-    /// An empty replica of what is wanted. Until [`Replica::bind`] gives it a schema, all columns read as empty.
+    /// An empty replica of the wanted columns. Until [`Replica::bind`] sets a schema, all columns read as empty.
     pub fn new(wanted: &Wanted) -> Self {
         let tables = wanted.tables().map(|(name, columns)| {
             let column = |(name, shape): (&str, Option<Shape>)| {
@@ -141,9 +141,9 @@ impl Replica {
         Self { tables: tables.collect(), before: BTreeMap::new(), generation: 0 }
     }
 
-    /// Takes the types of the columns from `schema`, and gives what is wanted and missing there, or of a type that does
-    /// not fit: such columns read as empty, and are not written. Rows stay as they are: the next full contents replace
-    /// them.
+    /// Sets the types of the columns from `schema`, and returns the wanted columns that it lacks, or has with an
+    /// incompatible type: such columns read as empty, and are not written. Rows stay as they are: the next full
+    /// contents replace them.
     pub fn bind(&mut self, schema: &DatabaseSchema) -> Vec<Misfit> {
         let mut misfits = Vec::new();
         for table in &mut self.tables {
@@ -227,8 +227,8 @@ impl Replica {
         Value::Object(requests)
     }
 
-    /// What happened to which rows since this was last called, sorted by table and row. Several changes of one row
-    /// are one change here, and a row that came and went in between is not mentioned.
+    /// Returns the changes of rows since the last call, sorted by table and row. Several changes of one row are one
+    /// change here, and a row that was added and removed in between is left out.
     pub fn take_changes(&mut self) -> Vec<Change> {
         let before = std::mem::take(&mut self.before);
         let changes = before.into_iter().filter_map(|((at, uuid), before)| {
@@ -397,7 +397,7 @@ fn for_each_column(
 ) -> Result<(), ProtocolError> {
     let row = row.as_object().ok_or_else(|| ProtocolError::new("row is not an object", row))?;
     for (name, json) in row {
-        // `_uuid` and `_version` come uninvited from servers that monitor all columns.
+        // Servers that monitor all columns send `_uuid` and `_version` without a request.
         let Some(at) = table.column_index(name) else { continue };
         let column = table.columns.get(at);
         if let Some(Column { kind: Some(kind), loose: Some(loose), .. }) = column {

@@ -6,11 +6,11 @@ use ovsdb::{Atom, Datum, Uuid};
 
 use crate::replica::{Data, Table};
 
-/// A row of a replica, for programs whose users name tables and columns: a misspelt name goes unnoticed here. A program that
-/// knows its tables when it is compiled has [`crate::typed::Row`] instead.
+/// A row of a replica, for programs whose users name tables and columns: misspelt names are not detected here. A
+/// program with tables known at compile time uses [`crate::typed::Row`] instead.
 ///
-/// Each accessor gives the empty value of its type if the column is not wanted, not in the server's schema, empty, or
-/// of another type, so that a daemon keeps running with a database of an older or newer schema.
+/// Each accessor returns the empty value of its type if the column is not replicated, missing in the server's schema,
+/// empty, or of another type, so that a daemon keeps running with a database of an older or newer schema.
 #[derive(Debug, Clone, Copy)]
 pub struct Row<'a> {
     pub(crate) table: &'a Table,
@@ -74,7 +74,7 @@ impl<'a> Row<'a> {
         self.datum(column)?.as_bool()
     }
 
-    /// A set of references; of a map, its values if those are references, else its keys.
+    /// A set of references; for a map, its values if those are references, otherwise its keys.
     pub fn uuids(&self, column: &str) -> Vec<Uuid> {
         uuids_of(self.datum(column))
     }

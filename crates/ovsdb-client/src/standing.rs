@@ -1,9 +1,9 @@
-//! What a server says of one of its databases in its database `_Server` (ovsdb-server(5)), by which a client of several
-//! servers chooses.
+//! A server's status of one of its databases in its database `_Server` (ovsdb-server(5)), by which a client chooses
+//! among several servers.
 
 use serde_json::Value;
 
-/// What a server says of a database.
+/// A server's status of a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
     /// Unknown: the server is too old to have `_Server`, or to have these columns.

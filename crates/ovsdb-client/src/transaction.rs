@@ -23,9 +23,9 @@ impl<'a> Transaction<'a> {
     }
 }
 
-/// By names, which nothing checks: a column that there is not reads as empty and is never written. This is for programs whose
-/// users name tables and columns, such as `ovs-vsctl`; those that know their tables when they are compiled use the other
-/// methods, which are typed.
+/// Access by names, which are not checked: a missing column reads as empty and is never written. This is for programs
+/// whose users name tables and columns, such as `ovs-vsctl`; programs with tables known at compile time use the
+/// other, typed methods.
 impl Transaction<'_> {
     /// The replica, without the changes.
     pub fn replica(&self) -> &Replica {
@@ -102,7 +102,7 @@ impl Transaction<'_> {
         self.changes.insert_as(self.idl.session.replica(), table, uuid);
     }
 
-    /// Inserts a row whose UUID is chosen by us; see [`Changes::insert_with_uuid`].
+    /// Inserts a row with a given UUID; see [`Changes::insert_with_uuid`].
     pub fn insert_row_with_uuid(&mut self, table: &str, uuid: Uuid) {
         self.changes.insert_with_uuid(self.idl.session.replica(), table, uuid);
     }
@@ -132,13 +132,13 @@ impl Transaction<'_> {
         self.changes
     }
 
-    /// Sends the changes and waits for the answer. The replica has them when this returns [`Outcome::Committed`].
+    /// Sends the changes and waits for the reply. The replica has them when this returns [`Outcome::Committed`].
     ///
-    /// Dropping the future leaves it open whether they are committed.
+    /// If the future is dropped, they may or may not be committed.
     ///
     /// # Errors
     ///
-    /// [`Error::Transaction`] or [`Error::Request`] when the server refuses the changes for good.
+    /// [`Error::Transaction`] or [`Error::Request`] when the server rejects the changes permanently.
     pub async fn commit(self) -> Result<Outcome, Error> {
         self.idl.commit(&self.changes).await
     }

@@ -1,4 +1,4 @@
-//! Which tables and columns a program wants of a database, and what of that a server's schema does not have.
+//! The tables and columns that a program replicates, and those of them that a server's schema lacks.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,12 +10,12 @@ use crate::typed::{AnyColumn, Shape, Table};
 /// Which tables and columns to replicate.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Wanted {
-    /// By table and column, with what the column is expected to hold, if anything is.
+    /// By table and column, with the expected shape of the column, if any.
     tables: BTreeMap<String, BTreeMap<String, Option<Shape>>>,
 }
 
 impl Wanted {
-    /// Nothing.
+    /// No tables.
     pub fn new() -> Self {
         Self::default()
     }
@@ -25,7 +25,7 @@ impl Wanted {
         self.tables.entry(table.to_owned()).or_default();
     }
 
-    /// Adds a column of a table, whatever it holds.
+    /// Adds a column of a table with any type.
     pub fn column(&mut self, table: &str, column: &str) {
         self.tables.entry(table.to_owned()).or_default().entry(column.to_owned()).or_default();
     }
@@ -35,7 +35,7 @@ impl Wanted {
         self.table(T::NAME);
     }
 
-    /// Adds a column, which is expected to hold what its type says.
+    /// Adds a column, which is expected to have its declared type.
     pub fn add(&mut self, column: AnyColumn) {
         let columns = self.tables.entry(column.table.to_owned()).or_default();
         columns.insert(column.column.to_owned(), Some(column.shape));
@@ -106,9 +106,9 @@ pub enum Misfit {
     Type {
         /// Table and column.
         column: (String, String),
-        /// What it should hold.
+        /// The expected shape.
         expected: Shape,
-        /// What it holds, in words.
+        /// The actual type, in words.
         found: String,
     },
 }

@@ -1,5 +1,5 @@
-//! The modules of `ovsdb_client::schemas` are what the generator makes of the schemas. With `FLOWSTONE_REFRESH` set,
-//! they are written anew.
+//! The modules of `ovsdb_client::schemas` equal the generator's output for the schemas. With `FLOWSTONE_REFRESH` set,
+//! they are regenerated.
 
 use std::path::Path;
 

@@ -22,7 +22,7 @@ ovsdb_client::tables! {
     }
 }
 
-/// A server on a thread of its own, which ends when it is dropped.
+/// A server on a thread of its own, ended on drop.
 struct Running {
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -51,7 +51,7 @@ fn start(builder: Builder, socket: &Path) -> Running {
     Running { stop: Some(stop), thread: Some(thread) }
 }
 
-/// Where a server that keeps the database and one that relays it are to be found.
+/// The addresses of a server with the database and of one that relays it.
 struct Pair {
     dir: tempfile::TempDir,
 }
@@ -173,7 +173,7 @@ async fn conditions_choose_rows_over_any_server() {
     until(&mut idl, |idl| idl.is_live() && idl.remote() == pair.remote("keeper")).await;
     assert_eq!(names(&idl), ["a", "c"]);
     let a = idl.all(Kid).find(|row| row.get(kid::NAME) == "a").unwrap().reference();
-    // A row that no longer meets the condition disappears, though it is there still.
+    // A row that no longer meets the condition disappears from the replica, though it still exists.
     idl.transact(|txn| txn.set(a, kid::NAME, "z")).await.unwrap();
     until(&mut idl, |idl| names(idl) == ["c"]).await;
     idl.set_condition(Condition::any_of([a.is_it()]));

@@ -1,4 +1,4 @@
-//! The replica over a real socket, against a server that plays a part.
+//! The replica over a real socket, against a scripted server.
 
 use std::sync::Arc;
 
@@ -63,7 +63,7 @@ async fn play<T>(client: impl Future<Output = T>, server: impl Future<Output = (
     tokio::select! {
         biased;
         result = client => result,
-        // A server that has played its part keeps its connection while it is awaited no more.
+        // A server that has finished keeps its connection open while nothing awaits it.
         () = async { (&mut server).await; std::future::pending().await } => unreachable!(),
     }
 }
@@ -94,7 +94,7 @@ async fn changes_arrive_and_commits_are_answered() {
         let mut txn = idl.transaction();
         txn.set_datum("Kid", row, "name", "three");
         assert!(matches!(txn.commit().await.unwrap(), Outcome::Committed(_)));
-        // The second answer says that the replica was out of date; then it is made anew.
+        // The second reply reports a conflict; then the transaction is built again.
         let mut tries = Vec::new();
         let outcome = idl.transact(|txn| {
             tries.push(txn.string("Kid", row, "name").to_owned());
@@ -142,7 +142,7 @@ async fn when_a_server_is_lost_the_next_one_is_asked() {
         part.answer("get_schema", schema()).await;
         part.contents(contents).await;
     };
-    // The order is random: whichever is asked first serves once and is gone, and then it is the other's turn.
+    // The order is random: the first server serves once and ends, and then the other one is used.
     let server = async {
         tokio::join!(serve(first, "one"), serve(second, "two"));
     };
@@ -189,7 +189,7 @@ async fn a_server_that_follows_another_is_passed_over() {
 
 #[tokio::test]
 async fn a_server_that_does_not_answer_is_passed_over() {
-    // Connections are taken by the kernel, and nobody looks at them.
+    // The kernel accepts connections, and no process reads them.
     let (_first_dir, _mute, first_remote) = listen().await;
     let (_second_dir, second, second_remote) = listen().await;
     let remotes = format!("{first_remote},{second_remote}");

@@ -158,7 +158,7 @@ impl Database {
 
     /// Returns true if rows, counts and indexes are equal in both databases.
     #[cfg(test)]
-    pub(crate) fn same_bookkeeping(&self, other: &Database) -> bool {
+    pub(crate) fn has_equal_indexes(&self, other: &Database) -> bool {
         self.tables == other.tables
     }
 

@@ -247,7 +247,7 @@ impl Hosted {
         Ok(())
     }
 
-    /// Remembers that another log is in use since now.
+    /// Records that a new log is in use from now on.
     fn note_new_log(&mut self) {
         // It is durable, unless its name is not: that only the next sync tells, and before it nothing is promised.
         (self.unsynced, self.durable) = (true, true);

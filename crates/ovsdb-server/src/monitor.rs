@@ -443,7 +443,7 @@ impl MonitoredTable {
             return false;
         }
         match form {
-            Form::Whole => self.whole(out, schema, kind, old, new),
+            Form::Whole => self.write_row(out, schema, kind, old, new),
             Form::Difference => self.difference(out, schema, kind, old, new),
         }
         true
@@ -455,7 +455,7 @@ impl MonitoredTable {
         wanted.filter_map(|&(index, _)| Some((index, schema.columns().get(index)?)))
     }
 
-    fn whole(&self, out: &mut Vec<u8>, schema: &TableSchema, kind: Change, old: Option<&Row>, new: Option<&Row>) {
+    fn write_row(&self, out: &mut Vec<u8>, schema: &TableSchema, kind: Change, old: Option<&Row>, new: Option<&Row>) {
         let mut update = Object::begin(out);
         if let (Change::Delete | Change::Modify, Some(old)) = (kind, old) {
             let mut before = Object::begin(update.member("old"));

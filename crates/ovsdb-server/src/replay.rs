@@ -64,7 +64,7 @@ impl Loader {
         true
     }
 
-    /// Applies a record. After the first that is wrong, none is applied any more.
+    /// Applies a record. After an invalid record, further ones are ignored.
     fn apply(&mut self, record: &Value) {
         match &mut self.database {
             None => {

@@ -139,7 +139,7 @@ impl Locks {
         waiters.len() == 1
     }
 
-    /// Gives a lock to `session` at once; returns the session that owned it.
+    /// Assigns a lock to `session` at once; returns the session that owned it.
     pub(crate) fn steal(&mut self, name: &str, session: SessionId) -> Option<SessionId> {
         let waiters = self.waiters.entry(name.to_owned()).or_default();
         let victim = waiters.pop_front_if(|owner| owner.stole).or_else(|| waiters.front().copied());

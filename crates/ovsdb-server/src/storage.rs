@@ -31,7 +31,7 @@ pub trait Storage: Send {
     /// is in use, and there is no snapshot.
     fn install(&mut self) -> io::Result<()>;
 
-    /// Gives the snapshot up, if there is one: nothing of it stays, even if another thread is writing it.
+    /// Cancels the snapshot, if there is one: nothing of it stays, even if another thread is writing it.
     fn discard(&mut self);
 
     /// Puts a new log in the place of the old one while the caller waits.

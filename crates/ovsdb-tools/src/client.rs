@@ -165,7 +165,7 @@ impl Command {
                 Some(transaction.get(0)?.as_str()?.to_owned())
             }
             (About::Server, _) => None,
-            // A first word that is no database is a table of the default one, which no server has as a database.
+            // If the first word is a table of the default database, no server has a database of that name.
             (About::Database, _) => Some(args.first().map_or(DEFAULT_DATABASE, String::as_str).to_owned()),
         }
     }
@@ -190,7 +190,7 @@ async fn run_command(name: &str, call: Call) -> Done {
         "backup" => snapshot::backup(call).await,
         "restore" => snapshot::restore(call).await,
         "wait" => wait::wait(call).await,
-        // The table of commands has no others.
+        // The remaining commands of the table.
         lock => monitor::lock(call, lock).await,
     }
 }

@@ -173,7 +173,7 @@ impl Hash for Atom {
     fn hash<H: Hasher>(&self, state: &mut H) {
         match self {
             Atom::Integer(number) => number.hash(state),
-            // Adding zero makes -0.0 and 0.0, which are equal, hash alike.
+            // Adding zero gives -0.0 and 0.0, which are equal, the same hash.
             Atom::Real(number) => (number + 0.0).to_bits().hash(state),
             Atom::Boolean(value) => value.hash(state),
             Atom::String(text) => text.hash(state),

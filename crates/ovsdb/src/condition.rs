@@ -110,7 +110,7 @@ impl Condition {
         })
     }
 
-    /// Whether every clause holds for a row whose columns are `column(index)`.
+    /// Returns true if every clause holds for a row whose columns are `column(index)`.
     pub fn matches_all<'a>(&self, table: &TableSchema, column: impl Fn(usize) -> Option<&'a Datum>) -> bool {
         self.clauses.iter().all(|clause| clause.holds(table, &column))
     }
@@ -120,7 +120,7 @@ impl Condition {
         self.clauses.is_empty() || self.clauses.iter().any(|clause| clause.holds(table, &column))
     }
 
-    /// The UUID that `_uuid` must equal, if the condition says so: such a row is found without a search.
+    /// The UUID that `_uuid` must equal, if the condition requires one: such a row is found without a search.
     pub fn required_uuid(&self) -> Option<crate::uuid::Uuid> {
         self.clauses.iter().find_map(|clause| match clause {
             Clause::Compare { column: crate::schema::UUID_COLUMN, function: Function::Equal, argument } => {
@@ -156,7 +156,7 @@ impl Clause {
             Function::Equal | Function::NotEqual => {}
             Function::Includes => {
                 if kind.is_scalar() {
-                    // An argument of a single value says the same as `==`.
+                    // An argument of a single value has the same meaning as `==`.
                 } else {
                     kind.min = 0;
                 }
@@ -183,7 +183,7 @@ impl Clause {
         Ok(Clause::Compare { column, function, argument })
     }
 
-    /// Whether the clause holds for a row whose columns are `column(index)`.
+    /// Returns true if the clause holds for a row whose columns are `column(index)`.
     pub fn holds<'a>(&self, table: &TableSchema, column: &impl Fn(usize) -> Option<&'a Datum>) -> bool {
         let (at, function, argument) = match self {
             Clause::Constant(value) => return *value,

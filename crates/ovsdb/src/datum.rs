@@ -1,10 +1,10 @@
 //! The value of a column: a set of atoms, or a map from atoms to atoms (RFC 7047 section 5.1, `<value>`).
 //!
-//! A scalar is a set of one. Keys are kept sorted and unique; if the datum is a map, `values[i]` belongs to `keys[i]`,
-//! and otherwise there are no values. An empty map and an empty set look alike, so writing one needs the column's type.
+//! A scalar is a set of one. Keys are sorted and unique; in a map, `values[i]` belongs to `keys[i]`, and in a set
+//! there are no values. An empty map and an empty set are equal, so encoding one needs the column's type.
 //!
-//! A database is made of these, so a datum is no larger than an atom: none or one atom stand in it, more are shared
-//! between its clones. What changes a shared datum makes a new one.
+//! A database consists of these, so a datum is no larger than an atom: up to one atom is stored inline, more are
+//! shared between clones. A change of a shared datum creates a new one.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -23,7 +23,7 @@ use crate::uuid::Uuid;
 #[derive(Clone, Default)]
 pub struct Datum(Elements);
 
-/// How many elements there are decides how they are kept: each datum has one form only.
+/// The number of elements decides the representation: each datum has only one.
 #[derive(Clone, Default)]
 enum Elements {
     #[default]
@@ -92,7 +92,7 @@ impl Datum {
         *self == Self::default_of(kind)
     }
 
-    /// Whether both are the same value in the same place: quick to say, and if not, they may still be equal.
+    /// Returns true if both share the same memory. This is fast, but equal data may return false.
     fn is_shared_with(&self, other: &Datum) -> bool {
         match (&self.0, &other.0) {
             (Elements::Set(a), Elements::Set(b)) | (Elements::Map(a), Elements::Map(b)) => Arc::ptr_eq(a, b),
@@ -180,7 +180,7 @@ impl Datum {
         self.first()?.as_uuid()
     }
 
-    /// Adds an element if its key is new; says whether it was. `value` is there if this is a map.
+    /// Adds an element if its key is new; returns whether it was. `value` is given for a map.
     pub fn insert(&mut self, key: Atom, value: Option<Atom>) -> bool {
         if self.contains_key(&key) {
             return false;
@@ -193,7 +193,7 @@ impl Datum {
         true
     }
 
-    /// Removes the element with this key; says whether it was there.
+    /// Removes the element with this key; returns whether it existed.
     pub fn remove(&mut self, key: &Atom) -> bool {
         let found = self.contains_key(key);
         if found {
@@ -213,7 +213,7 @@ impl Datum {
         *self = Self::from_sorted(of(self.keys()), of(self.values()));
     }
 
-    /// Replaces each atom by what `change` makes of it, then sorts again. Fails if two elements became equal.
+    /// Replaces each atom by the result of `change`, then sorts again. Fails if two elements become equal.
     pub fn try_map_keys(&self, mut change: impl FnMut(&Atom) -> Result<Atom>) -> Result<Option<Self>> {
         let keys: Vec<Atom> = self.keys().iter().map(&mut change).collect::<Result<_>>()?;
         Ok(Self::from_parts(keys, self.values().to_vec()))
@@ -388,7 +388,7 @@ enum Side<'a> {
     Both(Option<&'a Atom>, Option<&'a Atom>),
 }
 
-/// Walks two sorted data together; `choose` says whether a key stays, and with which value.
+/// Merges two sorted data; `choose` decides for each key whether it stays, and with which value.
 fn merge(left: &Datum, right: &Datum, choose: impl Fn(Side<'_>) -> Option<Option<Atom>>) -> Datum {
     let (mut keys, mut values) = (Vec::new(), Vec::new());
     let mut add = |key: &Atom, chosen: Option<Option<Atom>>| {

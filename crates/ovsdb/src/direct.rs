@@ -1,9 +1,9 @@
-//! Reading values straight from JSON text, without a tree of it: what makes large database files quick to open.
+//! Parses values directly from JSON text, without a tree: this makes opening large database files fast.
 //!
-//! Only valid input is read; anything else fails, with an error that is not for people. Callers that need to know what is
-//! wrong read the same text again, with [`Datum::from_json`].
+//! Only valid input is parsed; anything else fails, with an error without a useful text. For an error message,
+//! callers parse the same text again with [`Datum::from_json`].
 //!
-//! Invariant: what is read here, [`Datum::from_json`] reads as the same value.
+//! Invariant: [`Datum::from_json`] parses the same input as the same value.
 
 use std::fmt;
 use std::hash::BuildHasher;
@@ -25,9 +25,9 @@ const SHARED_LENGTH_MAX: usize = 64;
 /// How many strings are remembered.
 const SLOTS: usize = 1 << 14;
 
-/// Strings read lately, so that those that come again, as keys of maps and names do, are in memory once.
+/// Recently parsed strings, so that repeated ones, such as keys of maps and names, are in memory once.
 ///
-/// Each has one place by its hash, and gives way to the next one there: a miss costs memory, nothing else.
+/// Each has one slot by its hash, and is replaced by the next string there: a miss costs memory, nothing else.
 #[derive(Debug)]
 pub struct Strings {
     slots: Box<[Arc<str>]>,
@@ -64,7 +64,7 @@ impl Strings {
 pub struct DatumSeed<'a> {
     /// The column's type.
     pub kind: &'a ColumnType,
-    /// Where its strings come from.
+    /// The cache of strings.
     pub strings: &'a mut Strings,
 }
 
@@ -298,7 +298,7 @@ impl<'de> Visitor<'de> for AtomSeed<'_> {
     }
 }
 
-/// The first element of an array that stands for a value.
+/// The first element of an array that represents a value.
 enum Tag {
     Uuid,
     Set,

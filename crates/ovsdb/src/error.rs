@@ -1,4 +1,4 @@
-//! The `<error>` object of RFC 7047 section 3.1, with the tags and details that Open vSwitch gives.
+//! The `<error>` object of RFC 7047 section 3.1, with Open vSwitch's tags and details.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -87,7 +87,7 @@ impl Error {
         self.syntax.as_deref()
     }
 
-    /// The `<error>` object as it goes over the wire.
+    /// The `<error>` object in its wire format.
     pub fn to_json(&self) -> Value {
         let mut object = Map::new();
         object.insert("error".into(), Value::from(self.tag.as_ref()));
@@ -103,7 +103,7 @@ impl Error {
         Value::Object(object)
     }
 
-    /// Reads an `<error>` object that a peer sent; anything else becomes an error whose details are its JSON text.
+    /// Parses a peer's `<error>` object; anything else becomes an error whose details are its JSON text.
     pub fn from_json(json: &Value) -> Self {
         let text = |name: &str| json.get(name).and_then(Value::as_str).map(str::to_owned);
         match text("error") {

@@ -17,13 +17,13 @@ pub fn is_id(text: &str) -> bool {
         && bytes.all(|c| c.is_ascii_alphanumeric() || c == b'_')
 }
 
-/// The integer that `json` stands for; `1.0` and `1e3` count as integers, as in Open vSwitch.
+/// The integer that `json` represents; `1.0` and `1e3` count as integers, as in Open vSwitch.
 pub fn as_integer(json: &Value) -> Option<i64> {
     if let Some(number) = json.as_i64() {
         return Some(number);
     }
     let real = json.as_f64()?;
-    // Above 2^53 a double no longer names one integer, so only smaller ones are taken as such.
+    // Above 2^53 a double does not identify one integer, so only smaller ones are accepted.
     (!json.is_u64() && real.fract() == 0.0 && real.abs() <= 9_007_199_254_740_992.0).then_some(real as i64)
 }
 
@@ -112,7 +112,7 @@ impl JsonType {
     }
 }
 
-/// Reads the members of a JSON object; [`ObjectParser::finish`] reports the first error, or members that no one took.
+/// Parses the members of a JSON object; [`ObjectParser::finish`] reports the first error, or unknown members.
 #[derive(Debug)]
 pub struct ObjectParser<'a> {
     what: String,
@@ -123,7 +123,7 @@ pub struct ObjectParser<'a> {
 }
 
 impl<'a> ObjectParser<'a> {
-    /// Starts to read `json`, which error messages call `what`.
+    /// Begins to parse `json`, which error messages call `what`.
     pub fn new(json: &'a Value, what: impl Into<String>) -> Self {
         let mut parser = Self { what: what.into(), json, members: json.as_object(), used: HashSet::new(), error: None };
         if parser.members.is_none() {
@@ -167,7 +167,7 @@ impl<'a> ObjectParser<'a> {
         value
     }
 
-    /// The member `name`, if it is there.
+    /// Returns the member `name`, if it exists.
     pub fn optional(&mut self, name: &str, kind: JsonType) -> Option<&'a Value> {
         self.member(name, kind)
     }
@@ -186,7 +186,7 @@ impl<'a> ObjectParser<'a> {
         None
     }
 
-    /// Ends the reading: the first error if there was one, else an error if members remain that were not asked for.
+    /// Ends the parsing: returns the first error, or an error if unknown members remain.
     pub fn finish(mut self) -> Result<()> {
         if self.error.is_none()
             && let Some(members) = self.members
@@ -213,7 +213,7 @@ pub trait SymbolTable {
     /// Whether names may be used at all.
     fn accepts_names(&self) -> bool;
 
-    /// The UUID that `name` stands for, made up at its first use. `is_reference` says whether the column that uses it
+    /// Returns the UUID for `name`, generated at its first use. `is_reference` says whether the column that uses it
     /// refers to a table, and `kind` how.
     fn resolve(&mut self, name: &str, kind: RefType, is_reference: bool) -> Uuid;
 }
@@ -235,9 +235,9 @@ impl SymbolTable for NoSymbols {
 /// The definition of a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Symbol {
-    /// The UUID that the name stands for.
+    /// The UUID for the name.
     pub uuid: Uuid,
-    /// Whether an insert operation has given its row this name.
+    /// Whether an insert operation has assigned this name to its row.
     pub created: bool,
     /// Whether a strong reference uses it.
     pub strong_reference: bool,
@@ -258,7 +258,7 @@ impl Symbols {
         Self { names: BTreeMap::new(), source }
     }
 
-    /// The entry of `name`, made if it is new.
+    /// Returns the entry of `name`, creating it if needed.
     pub fn entry(&mut self, name: &str) -> &mut Symbol {
         if !self.names.contains_key(name) {
             let uuid = self.source.next_uuid();

@@ -1,16 +1,16 @@
-//! The parts of OVSDB (RFC 7047) that servers, clients and tools share.
+//! The parts of OVSDB (RFC 7047) shared by servers, clients and tools.
 //!
-//! - [`Atom`] and [`Datum`]: values; [`types`]: what a column may hold; [`schema`]: databases, tables, columns;
-//! - [`condition`] and [`mutation`]: the little languages of `where` clauses and the `mutate` operation;
-//! - [`direct`]: values read straight from JSON text, for large files;
+//! - [`Atom`] and [`Datum`]: values; [`types`]: column types; [`schema`]: databases, tables, columns;
+//! - [`condition`] and [`mutation`]: the languages of `where` clauses and the `mutate` operation;
+//! - [`direct`]: values parsed directly from JSON text, for large files;
 //! - [`text`]: values as users write and read them on command lines;
 //! - [`write`]: values written as JSON without a tree;
 //! - [`jsonrpc`]: message framing and kinds (no I/O), and connections over streams;
 //! - [`Error`]: the `<error>` object, with the tags and wording that clients of Open vSwitch look for;
 //! - [`schemas`]: the schemas that this project ships.
 //!
-//! Invariant: a [`Datum`] is always sorted by key, without duplicate keys; its map values, if it is a map, are as many
-//! as its keys. Nothing here panics on foreign input, and all memory taken is bounded by the size of the input.
+//! Invariant: a [`Datum`] is always sorted by key, without duplicate keys; a map has as many values as keys. Foreign
+//! input causes no panic, and memory is proportional to the size of the input.
 
 pub mod condition;
 pub mod direct;

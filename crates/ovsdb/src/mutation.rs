@@ -50,9 +50,9 @@ impl Mutator {
 pub struct Mutation {
     /// Index of the column in its table.
     pub column: usize,
-    /// What to do.
+    /// The operator.
     pub mutator: Mutator,
-    /// With what.
+    /// Its argument.
     pub argument: Datum,
 }
 
@@ -157,7 +157,7 @@ fn argument_from_json(
                 return Datum::from_json(argument, &wanted, symbols);
             }
             wanted.max = UNLIMITED;
-            // From a map one may delete whole pairs, or keys whatever their values are.
+            // Deletions from a map may name whole pairs, or keys with any value.
             let read = Datum::from_json(argument, &wanted, symbols);
             match read {
                 Err(_) if kind.is_map() => {

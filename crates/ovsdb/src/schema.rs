@@ -24,7 +24,7 @@ pub const IMPLICIT_COLUMNS: usize = 2;
 pub struct ColumnSchema {
     /// Name.
     pub name: String,
-    /// What the column holds.
+    /// The column's type.
     pub kind: ColumnType,
     /// Whether values are lost when the server stops.
     pub ephemeral: bool,
@@ -181,7 +181,7 @@ impl TableSchema {
         Ok(columns)
     }
 
-    /// The `<table-schema>` as JSON. `default_is_root` is what a reader takes `isRoot` for if it is missing.
+    /// The `<table-schema>` as JSON. `default_is_root` is the value of a missing `isRoot`.
     pub fn to_json(&self, default_is_root: bool) -> Value {
         let mut object = Map::new();
         if self.is_root && !default_is_root {
@@ -272,8 +272,8 @@ impl DatabaseSchema {
         Ok(schema)
     }
 
-    /// Columns that keep rows of other tables alive are not ephemeral, whatever the schema says: else those rows would be gone
-    /// after a restart, being referred to by nothing.
+    /// Makes columns that keep rows of other tables alive persistent, whatever the schema says: otherwise those rows
+    /// would disappear after a restart, without references to them.
     fn keep_references(&mut self) {
         let roots: Vec<bool> = self.tables.iter().map(|table| table.is_root).collect();
         let by_name = &self.by_name;

@@ -5,14 +5,14 @@ pub const OPEN_VSWITCH: &str = include_str!("../schemas/vswitch.ovsschema");
 
 /// The hardware_vtep schema, version 1.7.0: every table and column of vtep(5).
 ///
-/// Its checksum is the one of Open vSwitch's file, whose interface it has: tools take databases with different checksums for
-/// databases that have to be converted.
+/// Its checksum is that of Open vSwitch's file with the same interface: tools convert databases whose checksums
+/// differ.
 pub const HARDWARE_VTEP: &str = include_str!("../schemas/vtep.ovsschema");
 
-/// The names and the texts of the schemas that databases are made with.
+/// The names and the texts of the schemas of new databases.
 pub const ALL: &[(&str, &str)] = &[("Open_vSwitch", OPEN_VSWITCH), ("hardware_vtep", HARDWARE_VTEP)];
 
-/// The schema of the database `_Server`, version 1.2.0, in which a server tells of its databases (ovsdb-server(5)).
+/// The schema of the database `_Server`, version 1.2.0, in which a server describes its databases (ovsdb-server(5)).
 pub const SERVER: &str = include_str!("../schemas/_server.ovsschema");
 
 #[cfg(test)]

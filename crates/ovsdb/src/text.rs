@@ -10,7 +10,7 @@ use crate::json::SymbolTable;
 use crate::types::{AtomType, BaseType, ColumnType, RefType};
 use crate::uuid::Uuid;
 
-/// The greatest number of integers that a range such as `1-4095` may stand for.
+/// Maximum number of integers in a range such as `1-4095`.
 const RANGE_SIZE_MAX: i64 = 4096;
 
 /// Text that is not the value that was wanted; the message names the offending part.
@@ -111,7 +111,7 @@ pub fn format_datum_bare(datum: &Datum) -> String {
     datum.iter().map(element).collect::<Vec<_>>().join(" ")
 }
 
-/// Whether `c` ends an unquoted token.
+/// Returns true if `c` ends an unquoted token.
 pub fn is_delimiter(c: char) -> bool {
     ":=, []{}!<>".contains(c)
 }
@@ -124,7 +124,7 @@ pub fn take_token(text: &str) -> Result<(&str, &str)> {
     while let Some((at, c)) = chars.next() {
         match c {
             '\\' if chars.next().is_none() => return fail(format!("{text}: backslash at end of argument")),
-            // What follows it was skipped by the guard above.
+            // The guard above skipped the escaped character.
             '\\' => {}
             '"' => quoted = !quoted,
             c if !quoted && is_delimiter(c) => return Ok(text.split_at(at)),

@@ -1,4 +1,4 @@
-//! What a column may hold: atomic types, base types with their constraints, and the `<type>` of RFC 7047 section 3.2.
+//! The types of columns: atomic types, base types with their constraints, and the `<type>` of RFC 7047 section 3.2.
 
 use std::fmt;
 
@@ -201,7 +201,7 @@ impl BaseType {
         Ok(base)
     }
 
-    /// As it stands in a schema (RFC 7047, `<base-type>`).
+    /// The JSON in a schema (RFC 7047, `<base-type>`).
     pub fn to_json(&self) -> Value {
         let mut object = Map::new();
         object.insert("type".into(), Value::from(self.kind.name()));

@@ -1,4 +1,4 @@
-//! UUIDs (RFC 4122) and where new ones come from: the operating system, or a seed when a run must be repeatable.
+//! UUIDs (RFC 4122) and their sources: the operating system, or a seed for reproducible runs.
 
 use std::fmt;
 use std::str::FromStr;
@@ -118,7 +118,7 @@ impl UuidSource {
         let mut seed = [0u8; 16];
         let filled = rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty()).unwrap_or(0);
         if filled < seed.len() {
-            // Only a kernel without getrandom(2) comes here: the hasher's per-process keys are the next best thing.
+            // Only a kernel without getrandom(2) gets here: the hasher's per-process keys are the next best source.
             for chunk in seed.chunks_mut(8) {
                 use std::hash::{BuildHasher, RandomState};
                 let word = RandomState::new().hash_one(std::process::id()).to_le_bytes();
@@ -130,12 +130,12 @@ impl UuidSource {
         Self { state: [word(low), word(high)] }
     }
 
-    /// A source that gives the same UUIDs for the same seed.
+    /// A source with the same UUIDs for the same seed.
     pub fn seeded(seed: u64) -> Self {
         Self { state: [seed, !seed] }
     }
 
-    /// A new source whose UUIDs follow from the next one of `other`.
+    /// A new source seeded by the next UUID of `other`.
     pub fn seeded_from(other: &mut UuidSource) -> Self {
         let (low, high) = (split_mix(&mut other.state[0], 0x9e37_79b9_7f4a_7c15), other.state[1]);
         Self { state: [low, !high] }

@@ -1,5 +1,5 @@
-//! JSON written straight to bytes, the same text as [`Datum::to_json`] and its like make by way of a tree: what many
-//! clients receive, and what goes to disk, is written once and never read by us.
+//! Writes JSON directly to bytes, with the same text as [`Datum::to_json`] and similar functions by way of a tree:
+//! text for many clients, and for the disk, is only written and never read here.
 
 use std::io::Write as _;
 
@@ -99,7 +99,7 @@ impl<'a> Object<'a> {
         Self { out, empty: true }
     }
 
-    /// Begins a member, whose value is to be written to what is returned.
+    /// Begins a member, whose value the caller appends to the returned buffer.
     pub fn member(&mut self, name: &str) -> &mut Vec<u8> {
         self.name(|out| string(out, name))
     }

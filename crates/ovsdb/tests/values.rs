@@ -1,4 +1,4 @@
-//! Values: set and map arithmetic against naive twins, notations that come back as they went, and the wording of errors.
+//! Values: set and map arithmetic against naive twins, round trips of notations, and error texts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -139,7 +139,7 @@ tally::proptest! {
             let pairs: Vec<_> = datum.iter().map(|(key, value)| (key.clone(), value.cloned())).collect();
             let expected = twin.iter().map(|(key, value)| (Atom::from(key.as_str()), is_map.then(|| Atom::from(*value))));
             prop_assert_eq!(pairs, expected.collect::<Vec<_>>());
-            // What shares the elements keeps them.
+            // A clone that shares the elements keeps them.
             prop_assert_eq!(before.iter().count(), before.len());
         }
     }

@@ -1,11 +1,11 @@
 //! The engine: one thread that runs the machines of all protocols.
 //!
-//! A turn gives each protocol up to [`BATCH`] frames of its inbox, in a fixed order, then polls the machines whose timers
-//! have gone off, and carries out what they want. Frames that are left wait for the next turn: a flood of one protocol
-//! delays another by one batch at most. The thread sleeps until a frame comes or a timer goes off.
+//! A turn takes up to [`BATCH`] frames of each protocol's inbox, in a fixed order, then polls the machines with
+//! expired timers, and carries out their effects. Remaining frames wait for the next turn: a flood of one protocol
+//! delays another by one batch at most. The thread sleeps until a frame arrives or a timer expires.
 //!
-//! Machines stand behind a lock of their own, which the engine holds for one batch at a time and the control thread
-//! to configure a machine or to read its status. The engine waits for nothing else: not for a reconfiguration, a
+//! Each machine has a lock, which the engine holds for one batch at a time, and the control thread while it
+//! configures a machine or reads its status. The engine waits for nothing else: not for a reconfiguration, a
 //! revalidation pass or the database.
 
 use crate::inbox::{InboxStats, Inboxes, Refused};
@@ -27,19 +27,19 @@ const IDLE: Duration = Duration::from_secs(60);
 /// The same while the clock is moved by hand.
 const STOPPED: Duration = Duration::from_millis(10);
 
-/// A protocol as a state machine without I/O: time is an argument, and what is to be done is returned.
+/// A protocol as a state machine without I/O: time is an argument, and effects are returned.
 pub trait Machine: Send + Debug {
     /// Takes a frame that `port` received.
     fn input(&mut self, port: DpPort, frame: &[u8], now: Millis);
 
-    /// Does what is due, and appends what the caller has to do to `effects`.
+    /// Processes expired timers, and appends the resulting effects to `effects`.
     fn poll(&mut self, now: Millis, effects: &mut Vec<Effect>);
 
-    /// When [`Machine::poll`] has something to do next, if anything.
+    /// Returns the time at which [`Machine::poll`] has work next, if any.
     fn next_deadline(&self) -> Option<Millis>;
 }
 
-/// What a machine has the engine do.
+/// An effect that the engine carries out for a machine.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Effect {
     /// Send a frame out of a port, without frame check sequence.
@@ -53,14 +53,14 @@ pub enum Effect {
     Port {
         /// The port.
         port: DpPort,
-        /// What it may do.
+        /// The new state.
         state: PortState,
     },
     /// Write a line to the log.
     Log(String),
 }
 
-/// Where effects go.
+/// The receiver of effects.
 pub trait Outlet: Send + Sync + Debug {
     /// Sends a frame out of a port.
     fn send(&self, port: DpPort, frame: Vec<u8>);
@@ -87,14 +87,14 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// An engine without protocols, whose thread does not run yet.
+    /// An engine without protocols, whose thread is not running yet.
     pub fn new(clock: Clock, overlay: Arc<Overlay>, outlet: Weak<dyn Outlet>) -> Arc<Self> {
         let timers = Mutex::new(Wheel::new(clock.now()));
         let (machines, stopped) = (Mutex::default(), AtomicBool::new(false));
         Arc::new(Self { clock, inboxes: Inboxes::default(), overlay, outlet, machines, timers, stopped })
     }
 
-    /// Starts the thread, which ends with [`Engine::stop`].
+    /// Starts the thread, which ends at [`Engine::stop`].
     pub fn start(self: &Arc<Self>) -> std::io::Result<()> {
         let engine = Arc::clone(self);
         std::thread::Builder::new().name("protocols".into()).spawn(move || engine.run()).map(|_| ())
@@ -141,13 +141,13 @@ impl Engine {
         self.inboxes.stats(protocol)
     }
 
-    /// What the protocols have decided about ports.
+    /// The port states set by protocols.
     pub fn overlay(&self) -> &Arc<Overlay> {
         &self.overlay
     }
 
-    /// Runs one turn; returns when the next one is to be, which is not later than `now` if frames are left. For the
-    /// engine's thread, and for tests in its place.
+    /// Runs one turn; returns the time of the next one, which is not later than `now` if frames remain. Called by the
+    /// engine's thread, or by tests instead of it.
     pub fn turn(&self, now: Millis) -> Option<Millis> {
         let machines: Vec<_> = self.machines.lock().iter().map(|(p, machine)| (*p, Arc::clone(machine))).collect();
         let mut due = Vec::new();
@@ -163,7 +163,7 @@ impl Engine {
             let mut machine = machine.lock();
             frames.iter().for_each(|frame| machine.input(frame.port, &frame.bytes, now));
             machine.poll(now, &mut effects);
-            // Under the machine's lock: a change that is made meanwhile is heard of after this.
+            // Under the machine's lock: a concurrent change notifies the engine after this.
             let next = machine.next_deadline();
             let mut timers = self.timers.lock();
             match next {

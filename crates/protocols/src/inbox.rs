@@ -1,7 +1,7 @@
-//! Frames that wait for the engine: a bounded queue for each protocol.
+//! Inboxes: bounded queues of frames for the engine, one for each protocol.
 //!
-//! Invariants: a queue has at most [`CAPACITY`] frames of at most [`FRAME_MAX`] bytes; every frame that was not taken in
-//! is counted.
+//! Invariants: a queue has at most [`CAPACITY`] frames of at most [`FRAME_MAX`] bytes; every rejected frame is
+//! counted.
 
 use crate::number::Protocol;
 use base::DpPort;
@@ -9,7 +9,7 @@ use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Frames that a queue has room for.
+/// Capacity of a queue in frames.
 pub const CAPACITY: usize = 256;
 /// Bytes of a frame at most.
 pub const FRAME_MAX: usize = 9216;
@@ -23,7 +23,7 @@ pub struct Frame {
     pub bytes: Vec<u8>,
 }
 
-/// Why a frame was not taken.
+/// The reason why a frame was rejected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refused {
     /// No machine runs for this protocol.
@@ -37,7 +37,7 @@ pub enum Refused {
 /// Counters of a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct InboxStats {
-    /// Frames taken in.
+    /// Frames accepted.
     pub accepted: u64,
     /// Frames dropped because the queue was full.
     pub full: u64,
@@ -58,7 +58,7 @@ struct Queue {
 #[derive(Debug, Default)]
 pub(crate) struct Inboxes {
     queues: [Mutex<Queue>; Protocol::COUNT],
-    /// Whether the engine has something to do that it does not know of.
+    /// Whether the engine has been woken and not yet run.
     woken: Mutex<bool>,
     wake: Condvar,
 }

@@ -1,4 +1,4 @@
-//! Protocol numbers: what a datapath action punts to.
+//! Protocol numbers, to which a datapath action punts frames.
 
 use std::fmt;
 
@@ -17,7 +17,8 @@ impl Protocol {
         if (number as usize) < Self::COUNT { Some(Self(number)) } else { None }
     }
 
-    /// Whether it decides what ports may do ([`crate::PortState`]). One that does not leaves translations as they are.
+    /// Returns true if the protocol sets port states ([`crate::PortState`]). Otherwise it does not affect
+    /// translations.
     pub const fn decides(self) -> bool {
         !matches!(self, Self::LLDP)
     }
@@ -61,7 +62,7 @@ impl ProtocolSet {
     /// The set without members.
     pub const EMPTY: Self = Self(0);
 
-    /// The same with `protocol`.
+    /// Returns the set with `protocol` added.
     #[must_use]
     pub fn with(self, protocol: Protocol) -> Self {
         Self(self.0 | 1 << protocol.0)
@@ -78,7 +79,7 @@ impl ProtocolSet {
         self.0 & 1 << protocol.0 != 0
     }
 
-    /// Returns true if a member decides what ports may do.
+    /// Returns true if a member sets port states.
     pub fn decides(self) -> bool {
         (0..Protocol::COUNT as u8).map(Protocol).any(|protocol| self.contains(protocol) && protocol.decides())
     }

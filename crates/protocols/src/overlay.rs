@@ -1,11 +1,12 @@
-//! The overlay: which protocols a port takes part in and what these have decided about it, published beside the network
-//! snapshot for translation to read.
+//! The overlay: the protocols that are enabled on each port and their decisions about it, published beside the
+//! network snapshot for translation.
 //!
-//! A port has an entry as long as a protocol is enabled on it. A translation that consults the state of an entry depends on
-//! that port's state; one that finds no entry, or one whose protocols never decide about ports, depends on nothing, so that
-//! such ports share translations as if there were no protocols. Two kinds of change follow from this, and the caller of [`Overlay`] reports them after they are made: where an entry came, went or
-//! is about other protocols ([`Overlay::enable`]), everything that depends on the bridge of the port is invalid; where only
-//! the state of an entry changed ([`Overlay::set_state`]), only what depends on the state of that port.
+//! A port has an entry while a protocol is enabled on it. A translation that reads the state of an entry depends on
+//! that port's state; one that finds no entry, or one whose protocols never set states, depends on nothing, so that
+//! such ports share translations as without protocols. Two kinds of change follow, which the caller of [`Overlay`]
+//! reports after making them: if an entry is added, removed or gets other protocols ([`Overlay::enable`]), everything
+//! that depends on the bridge of the port is invalid; if only the state of an entry changes ([`Overlay::set_state`]),
+//! only translations that depend on the state of that port are.
 //!
 //! Invariant: a translation reads one snapshot of the overlay throughout ([`Overlay::load`]).
 
@@ -17,14 +18,14 @@ use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// What protocols let a port do.
+/// The actions that protocols permit on a port.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct PortState {
     /// Source addresses of received frames are learned.
     pub learning: bool,
-    /// Frames are taken from the port and sent to it; otherwise only those of protocols are.
+    /// The port receives and sends frames; otherwise only frames of protocols.
     pub forwarding: bool,
-    /// Groups that watch the port take it for live.
+    /// Groups that watch the port consider it live.
     pub live: bool,
 }
 
@@ -35,7 +36,7 @@ impl Default for PortState {
 }
 
 impl PortState {
-    /// What both states allow.
+    /// The actions that both states permit.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self {
@@ -51,11 +52,11 @@ impl PortState {
 pub struct PortOverlay {
     /// The protocols that are enabled.
     pub enabled: ProtocolSet,
-    /// What all of them allow.
+    /// The actions that all of them permit.
     pub state: PortState,
     /// Whether the state may change as long as these protocols are enabled.
     pub is_decided: bool,
-    /// What each allows, where that is not everything.
+    /// The state set by each protocol, unless it permits everything.
     decisions: Vec<(Protocol, PortState)>,
 }
 
@@ -76,7 +77,7 @@ pub type Ports = HashMap<DpPort, PortOverlay, RandomState>;
 #[derive(Debug, Default)]
 pub struct Overlay {
     ports: ArcSwap<Ports>,
-    /// Held while a new map is made.
+    /// Held while a new map is built.
     changing: Mutex<()>,
 }
 
@@ -86,7 +87,8 @@ impl Overlay {
         self.ports.load_full()
     }
 
-    /// Enables `protocol` on just these ports. Returns the ports whose entries came, went or have other protocols.
+    /// Enables `protocol` on exactly these ports. Returns the ports whose entries were added, removed or got other
+    /// protocols.
     pub fn enable(&self, protocol: Protocol, on: &BTreeSet<DpPort>) -> BTreeSet<DpPort> {
         let _changing = self.changing.lock();
         let mut ports = Ports::clone(&self.ports.load());
@@ -113,8 +115,8 @@ impl Overlay {
         changed
     }
 
-    /// Sets what `protocol`, one that decides, lets ports do; ports where it is not enabled are passed over. Returns the ports whose state
-    /// changed by that, which is what all their protocols allow.
+    /// Sets the states of ports by `protocol`, which must be one that decides; ports on which it is not enabled are
+    /// skipped. Returns the ports whose combined state over all protocols changed.
     pub fn set_state(&self, protocol: Protocol, states: &[(DpPort, PortState)]) -> BTreeSet<DpPort> {
         debug_assert!(protocol.decides(), "{protocol} decides about ports");
         let _changing = self.changing.lock();
@@ -178,7 +180,7 @@ mod tests {
         assert_eq!(overlay.set_state(B, &[(DpPort(1), DEAD), (DpPort(2), DEAD)]), set(&[1]));
         let all = PortState { learning: false, forwarding: false, live: false };
         assert_eq!(overlay.load()[&DpPort(1)].state, all);
-        // The same once more is no change, nor is what another protocol forbids anyway.
+        // An equal state is no change, nor is one that another protocol forbids anyway.
         assert_eq!(overlay.set_state(B, &[(DpPort(1), all)]), set(&[]));
         // A protocol that is disabled forbids nothing any more.
         overlay.enable(A, &set(&[]));

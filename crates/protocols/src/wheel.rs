@@ -1,8 +1,8 @@
 //! A hierarchical timer wheel with a resolution of a millisecond.
 //!
-//! Level `l` has 64 slots of 64^l milliseconds each. A timer waits in the level where its slot lies in the future, and
-//! moves down when the time comes to that slot, so that setting, moving and cancelling a timer costs the same however many
-//! there are.
+//! Level `l` has 64 slots of 64^l milliseconds each. A timer waits at the level where its slot is in the future, and
+//! moves down when the time reaches that slot, so that setting, moving and cancelling a timer has the same cost for
+//! any number of timers.
 //!
 //! Invariants: a timer is in one slot; each occupied slot begins after `now` and no later than the deadlines in it.
 
@@ -87,7 +87,8 @@ impl<K: Ord + Copy> Wheel<K> {
         self.timers.get(key).map(|(deadline, _)| *deadline)
     }
 
-    /// When [`Wheel::advance`] is to be called next: no later than the first deadline, and possibly before it.
+    /// Returns the time for the next call of [`Wheel::advance`]: no later than the first deadline, and possibly
+    /// before it.
     pub fn next(&self) -> Option<Millis> {
         if !self.overdue.is_empty() {
             return Some(self.now);
@@ -101,15 +102,15 @@ impl<K: Ord + Copy> Wheel<K> {
         if occupied == 0 {
             return None;
         }
-        // The slots ahead, from the next one on; the current one comes last.
+        // The following slots first; the current one comes last.
         let position = self.now.0 >> shift(number);
         let ahead = occupied.rotate_right(((position + 1) % SLOTS) as u32).trailing_zeros();
         let tick = position + 1 + u64::from(ahead);
         Some((Millis(tick << shift(number)), (tick % SLOTS) as usize))
     }
 
-    /// Moves the time on and appends the keys whose deadlines have come to `due`, in the order of the deadlines; their
-    /// timers are not set any more.
+    /// Advances the time and appends the keys of expired timers to `due`, in the order of their deadlines; these
+    /// timers are removed.
     pub fn advance(&mut self, now: Millis, due: &mut Vec<K>) {
         for key in std::mem::take(&mut self.overdue) {
             self.timers.remove(&key);

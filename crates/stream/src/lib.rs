@@ -1,6 +1,5 @@
-//! Byte streams by the names that Open vSwitch has for connections (ovsdb(7), "Connection Methods"): `unix:FILE`,
-//! `tcp:HOST[:PORT]`, `ssl:HOST[:PORT]`, and the passive `punix:FILE`, `ptcp:[PORT][:HOST]`,
-//! `pssl:[PORT][:HOST]`.
+//! Byte streams by Open vSwitch's connection methods (ovsdb(7), "Connection Methods"): `unix:FILE`,
+//! `tcp:HOST[:PORT]`, `ssl:HOST[:PORT]`, and the passive `punix:FILE`, `ptcp:[PORT][:HOST]`, `pssl:[PORT][:HOST]`.
 //!
 //! [`connect`] makes a connection, [`listen`] returns a [`Listener`] that accepts them. Accepting takes two steps, so that
 //! a client with a slow TLS handshake does not delay others; either end has [`HANDSHAKE_MAX`] for a handshake.
@@ -260,7 +259,7 @@ impl Drop for Listener {
 }
 
 impl Listener {
-    /// Has the drop of this listener remove its socket from the file system.
+    /// Makes the drop of this listener remove its socket from the file system.
     #[must_use]
     pub fn removed_at_end(mut self) -> Self {
         self.removed_at_end = true;

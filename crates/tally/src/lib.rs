@@ -1,9 +1,8 @@
-//! For tests: how many cases a property was tried on, and how much a comparison compared.
+//! For tests: reports the number of cases of properties and comparisons.
 //!
-//! A passing test is silent, also if it tried nothing. So each property ([`proptest!`]) and each comparison
-//! with a naive twin or with another program ([`report!`]) appends a line to the file that the environment variable
-//! `FLOWSTONE_CASE_COUNTS` names, such as `datapath::microflow::tests::agrees: 2000 cases`. `./test` shows
-//! them.
+//! A passing test is silent even if it tested nothing. So each property ([`proptest!`]) and each comparison with a
+//! naive twin or with another program ([`report!`]) appends a line to the file named by the environment variable
+//! `FLOWSTONE_CASE_COUNTS`, such as `datapath::microflow::tests::agrees: 2000 cases`. `./test` prints these lines.
 //!
 //! Invariant: a thread writes its counts when it ends, which a test's thread does before its program.
 

@@ -6,7 +6,7 @@ use std::process::Command;
 tally::proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(30) })]
 
-    /// One that throws nothing out.
+    /// Discards no case.
     #[test]
     fn few(n in 0u8..4, other: bool) {
         if other {

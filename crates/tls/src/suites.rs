@@ -162,7 +162,8 @@ impl Ciphers {
     }
 }
 
-/// The selection of a cipher string, in its order: a word adds, `-` removes, `!` removes for good, `+` moves to the end.
+/// The selection by a cipher string, in its order: a word adds, `-` removes, `!` removes permanently, `+` moves to
+/// the end.
 fn select(table: &'static [Suite], text: &str) -> Result<Vec<&'static str>, SuiteError> {
     let mut chosen: Vec<&'static str> = Vec::new();
     let mut banned: Vec<&'static str> = Vec::new();

@@ -293,7 +293,7 @@ mod tests {
         let path = directory.path().join("ca.pem");
         let full = |file: &mut File| {
             file.write_all(b"half")?;
-            // While it is being written, no reader takes a part for the whole.
+            // While it is being written, no reader sees a part of it.
             assert!(!path.exists());
             Err(io::ErrorKind::StorageFull.into())
         };

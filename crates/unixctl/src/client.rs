@@ -44,8 +44,8 @@ impl Client {
         Ok(Self { stream: socket::connect(path)?, framer: Framer::new(REPLY_BYTES_MAX), next_id: 0 })
     }
 
-    /// Has each read and each write of later calls fail after `longest`, which is not zero; without this, they wait as long as
-    /// the server takes.
+    /// Sets the maximum duration of each read and write of later calls, which is not zero; by default, they wait
+    /// without limit.
     pub fn set_patience(&self, longest: Duration) -> io::Result<()> {
         self.stream.set_read_timeout(Some(longest))?;
         self.stream.set_write_timeout(Some(longest))

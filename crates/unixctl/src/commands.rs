@@ -1,9 +1,9 @@
 //! The commands of a daemon: names, usage, numbers of arguments, handlers; and `list-commands`, `version` and
 //! `set-options`, which every daemon has.
 //!
-//! A handler answers at once ([`Commands::register`]), in a future ([`Commands::register_async`]), or keeps its
-//! [`Call`] and answers from anywhere ([`Commands::register_call`]), which is how a command reaches a loop that owns
-//! the state it asks for. A call that is dropped without an answer is answered with an error.
+//! A handler replies at once ([`Commands::register`]), in a future ([`Commands::register_async`]), or keeps its
+//! [`Call`] and replies later from any thread ([`Commands::register_call`]), for example from the loop that owns the
+//! state. A call dropped without a reply is answered with an error.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -27,7 +27,7 @@ pub enum OutputFormat {
     Json,
 }
 
-/// An answer: a text, or JSON if the call asked for it, or the text of an error.
+/// A reply: a text, or JSON if the call requested it, or the text of an error.
 type Answer = Result<Value, String>;
 
 /// A command that was called.
@@ -52,7 +52,7 @@ impl Call {
     /// Answers with a text or an error.
     pub fn reply(self, outcome: Result<String, String>) {
         let answer = text_answer(outcome, self.format);
-        // The connection may be gone, and with it the need for a reply.
+        // If the connection has closed, no reply is needed.
         let _ = self.answer.send(answer);
     }
 
@@ -89,12 +89,12 @@ fn text_answer(outcome: Result<String, String>, format: OutputFormat) -> Answer 
 
 type BoxFuture = Pin<Box<dyn Future<Output = Result<String, String>> + Send>>;
 
-type NowHandler = dyn Fn(&[String]) -> Result<String, String> + Send + Sync;
+type ImmediateHandler = dyn Fn(&[String]) -> Result<String, String> + Send + Sync;
 type AsyncHandler = dyn Fn(Vec<String>) -> BoxFuture + Send + Sync;
 
 #[derive(Clone)]
 enum Handler {
-    Now(Arc<NowHandler>),
+    Now(Arc<ImmediateHandler>),
     Async(Arc<AsyncHandler>),
     Call(Arc<dyn Fn(Call) + Send + Sync>),
     /// `list-commands`, which needs the table that contains it.
@@ -109,7 +109,7 @@ struct Command {
     handler: Handler,
 }
 
-/// The commands of a daemon. Clones share one table, to which commands may be added and taken at any time.
+/// The commands of a daemon. Clones share one table, whose commands may change at any time.
 #[derive(Clone)]
 pub struct Commands {
     table: Arc<Mutex<BTreeMap<String, Command>>>,
@@ -178,7 +178,7 @@ impl Commands {
         self.register(name, usage, arity, move |args| (*handler.lock().unwrap_or_else(PoisonError::into_inner))(args));
     }
 
-    /// A command that is answered when a future ends.
+    /// Registers a command that replies when a future ends.
     pub fn register_async<F>(
         &self,
         name: &str,
@@ -191,7 +191,7 @@ impl Commands {
         self.insert(name, usage, arity, Handler::Async(Arc::new(move |args| Box::pin(handler(args)))));
     }
 
-    /// A command whose handler owns the call and replies later, or in JSON.
+    /// Registers a command whose handler owns the call and replies later, or in JSON.
     pub fn register_call(&self, name: &str, usage: &str, arity: Arity, handler: impl Fn(Call) + Send + Sync + 'static) {
         self.insert(name, usage, arity, Handler::Call(Arc::new(handler)));
     }
@@ -250,7 +250,7 @@ impl Commands {
 
     /// Waits until all requests are answered: a daemon does so before it exits.
     pub async fn drained(&self) {
-        // The sender lives as long as `self`, so this ends by the count only.
+        // The sender lives as long as `self`, so only the count ends this.
         let _ = self.pending.subscribe().wait_for(|count| *count == 0).await;
     }
 

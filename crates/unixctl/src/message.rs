@@ -1,8 +1,8 @@
 //! Framing and validation of JSON-RPC 1.0 messages on a byte stream.
 //!
-//! Messages follow each other with nothing, or white space, between them. [`Framer`] finds where one ends by counting
-//! brackets outside strings, in time linear in the bytes that arrived, and keeps at most its limit of bytes; only a
-//! whole message is given to the JSON parser, which bounds its own recursion.
+//! Messages follow each other with optional white space between them. [`Framer`] finds the end of a message by
+//! counting brackets outside strings, in time linear in the bytes received, and buffers at most its limit of bytes;
+//! the JSON parser, which bounds its own recursion, receives whole messages only.
 
 use serde_json::{Map, Value};
 
@@ -13,7 +13,7 @@ pub const REQUEST_BYTES_MAX: usize = 4 << 20;
 /// The longest reply that a client reads, in bytes: dumps of large flow tables are long.
 pub const REPLY_BYTES_MAX: usize = 1 << 30;
 
-/// Why bytes are not a request. The texts are those of the log lines with the reason.
+/// The reason why bytes are not a request, in the words of the log line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// The bytes are not JSON.
@@ -25,7 +25,7 @@ pub enum DecodeError {
     /// It is JSON, but no JSON-RPC message.
     #[error("received bad JSON-RPC message: {0}")]
     Message(String),
-    /// A notification: only requests have a place here.
+    /// A notification, which the protocol does not have: only requests.
     #[error("received unexpected notification message")]
     Notification,
     /// A reply without a request.
@@ -38,7 +38,7 @@ pub enum DecodeError {
 pub struct Request {
     /// The command.
     pub method: String,
-    /// Its arguments; a command rejects what is not a string.
+    /// Its arguments; a command rejects values that are not strings.
     pub params: Vec<Value>,
     /// The id that the reply repeats; not null.
     pub id: Value,
@@ -248,7 +248,7 @@ mod tests {
 
     tally::proptest! {
         #[test]
-        fn any_bytes_are_judged(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
             let _ = decode(&bytes);
         }
 

@@ -55,8 +55,8 @@ impl Server {
         &self.commands
     }
 
-    /// Serves until it is dropped; must run in a tokio runtime with I/O. It ends only if the socket cannot be
-    /// registered there.
+    /// Serves until it is dropped; must run in a tokio runtime with I/O. Ends only if the socket cannot be registered
+    /// there.
     pub async fn run(self) -> io::Result<()> {
         let listener = tokio::net::UnixListener::from_std(self.listener)?;
         // Connections are aborted with the server.
@@ -75,7 +75,7 @@ impl Server {
                     failing = false;
                 }
                 Err(error) => {
-                    // Once for each time that it begins to fail: it may go on for long.
+                    // Logged once for each series of failures, which may be long.
                     if !std::mem::replace(&mut failing, true) {
                         warn!(target: "unixctl", "{}: accept failed: {error}", self.path.0.display());
                     }
@@ -89,7 +89,7 @@ impl Server {
 /// One connection, to its end.
 async fn serve(mut stream: UnixStream, serial: u64, commands: Commands) {
     let name = format!("unix#{serial}");
-    match converse(&mut stream, &name, &commands).await {
+    match serve_requests(&mut stream, &name, &commands).await {
         Ok(()) => {}
         Err(Failure::Decode(error @ (DecodeError::Notification | DecodeError::Reply))) => {
             warn!(target: "unixctl", "{name}: {error}");
@@ -116,7 +116,7 @@ impl From<io::Error> for Failure {
     }
 }
 
-async fn converse(stream: &mut UnixStream, name: &str, commands: &Commands) -> Result<(), Failure> {
+async fn serve_requests(stream: &mut UnixStream, name: &str, commands: &Commands) -> Result<(), Failure> {
     let mut framer = Framer::new(REQUEST_BYTES_MAX);
     let mut format = OutputFormat::default();
     let mut chunk = vec![0; 4096];

@@ -14,7 +14,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 /// The longest path in a socket address, without its NUL (unix(7)).
 const PATH_BYTES_MAX: usize = 107;
 
-/// Group and owner may connect; the umask takes from it what it takes from a file.
+/// Group and owner may connect; the umask applies as to a file.
 const SOCKET_MODE: u32 = 0o770;
 
 /// Connections waiting to be accepted.
@@ -47,8 +47,8 @@ pub fn connect(path: &Path) -> io::Result<UnixStream> {
     UnixStream::connect(&short.path)
 }
 
-/// Listens at `path`, in place of whatever socket was there, with the permissions of a control socket: at no time may
-/// others connect. The listener is non-blocking.
+/// Listens at `path`, replacing an existing socket, with the permissions of a control socket: other users can never
+/// connect. The listener is non-blocking.
 pub fn listen(path: &Path) -> io::Result<UnixListener> {
     let short = shorten(path)?;
     // Any other file stays, and listening fails: its name was given by mistake.

@@ -90,7 +90,7 @@ fn json_replies() {
     assert_eq!(call(&mut other, &["shape"]), Ok(json!("triangle\n")));
 }
 
-/// What the server answers to raw bytes until it closes the connection.
+/// Returns the server's output for raw bytes until it closes the connection.
 fn raw(path: &Path, bytes: &[u8]) -> String {
     let mut stream = unixctl::socket::connect(path).unwrap();
     stream.write_all(bytes).unwrap();

@@ -14,8 +14,8 @@ use crate::log::Log;
 
 static LOG: OnceLock<Arc<Log>> = OnceLock::new();
 
-/// Makes the logging of this process and installs it as the receiver of all tracing events. Later calls give what the
-/// first one made.
+/// Creates the logging of this process and installs it as the receiver of all tracing events. Later calls return the
+/// log of the first one.
 pub fn init(program: &str) -> Arc<Log> {
     let log = LOG.get_or_init(|| {
         let log = Arc::new(Log::new(program));

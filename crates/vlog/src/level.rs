@@ -1,6 +1,7 @@
 //! Log levels, destinations and syslog facilities.
 
-/// How severe a message is, the most severe first; as the setting of a destination, the least severe that it takes.
+/// The severity of a message, the most severe first; as the setting of a destination, the least severe level that it
+/// logs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Level {
@@ -12,9 +13,9 @@ pub enum Level {
     Err,
     /// A low-level operation failed; others may recover.
     Warn,
-    /// Worth knowing in retrospect.
+    /// Information for a later analysis.
     Info,
-    /// For those who know the system well.
+    /// Debugging messages for developers.
     Dbg,
 }
 
@@ -33,7 +34,7 @@ impl Level {
         }
     }
 
-    /// The level of that name, whatever its case.
+    /// Returns the level of that name, ignoring case.
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|level| level.name().eq_ignore_ascii_case(name))
     }
@@ -65,7 +66,7 @@ impl Level {
     }
 }
 
-/// Where messages go.
+/// A destination of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Destination {
     /// The system log.
@@ -97,7 +98,7 @@ impl Destination {
         }
     }
 
-    /// The destination of that name, whatever its case.
+    /// Returns the destination of that name, ignoring case.
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|destination| destination.name().eq_ignore_ascii_case(name))
     }

@@ -13,7 +13,7 @@
 //! | `debug!` | `DBG` |
 //! | `trace!` | never logged |
 //!
-//! A call site that no destination wants costs one load of a static: the answer is cached by `tracing` until a level
+//! A call site that no destination enables costs one load of a static: `tracing` caches the answer until a level
 //! changes. Messages that a peer can cause at will go through a [`RateLimit`].
 
 pub mod layer;

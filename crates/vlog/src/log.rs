@@ -1,4 +1,4 @@
-//! The state of logging and what a message goes through.
+//! The state of logging and the processing of messages.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ use crate::spec::Spec;
 const DEFAULT_PATTERNS: [&str; 3] =
     ["ovs|%05N|%c%T|%p|%m", "%D{%Y-%m-%dT%H:%M:%SZ}|%05N|%c%T|%p|%m", "%D{%Y-%m-%dT%H:%M:%S.###Z}|%05N|%c%T|%p|%m"];
 
-/// What a syslog server is sent (RFC 5424).
+/// The format for a syslog server (RFC 5424).
 const TARGET_PATTERN: &str = "<%B>1 %D{%Y-%m-%dT%H:%M:%S.###Z} %E %A %P %c - \u{feff}%m";
 
 /// No facility was chosen: each way to syslog has its own default.
@@ -86,7 +86,7 @@ impl Log {
         tracing::callsite::rebuild_interest_cache();
     }
 
-    /// Takes one specification of `vlog/set` or `--verbose`. The error is what `vlog/set` answers.
+    /// Applies one specification of `vlog/set` or `--verbose`. The error is the reply of `vlog/set`.
     pub fn set(&self, spec: &str) -> Result<(), String> {
         match Spec::parse(spec, |name| self.modules.contains(name))? {
             Spec::Levels { module, destination, level } => self.set_level(module.as_deref(), destination, level),
@@ -218,7 +218,7 @@ impl Log {
         Ok(())
     }
 
-    /// `--syslog-target`: also send what goes to syslog to this UDP address.
+    /// `--syslog-target`: also sends syslog messages to this UDP address.
     pub fn set_syslog_target(&self, target: &str) -> Result<(), String> {
         let address: SocketAddr =
             target.parse().map_err(|_| format!("{target}: syslog target must be an IP address and a port"))?;
@@ -314,7 +314,7 @@ impl Log {
     /// The name of the current thread, if it is not the main one, or else of the process within the program.
     fn subprogram(&self) -> String {
         match std::thread::current().name() {
-            // The worker threads of a runtime do what the main thread of another program does.
+            // The worker threads of a runtime act as the main thread.
             Some(name) if name != "main" && !name.starts_with("tokio-") => name.to_owned(),
             _ => self.subprogram.read().clone(),
         }

@@ -10,8 +10,8 @@ use parking_lot::RwLock;
 
 use crate::level::{Destination, Level};
 
-/// Names that scripts pass to `-v` and `vlog/set` whatever the version of the switch: the modules of Open vSwitch that
-/// have a counterpart here.
+/// Module names that scripts pass to `-v` and `vlog/set` for any version of the switch: the modules of Open vSwitch
+/// with a counterpart here.
 const WELL_KNOWN: &[&str] = &[
     "bfd",
     "bond",
@@ -138,7 +138,7 @@ impl Module {
     }
 }
 
-/// All modules. Levels set for all modules also become those of modules that are met later.
+/// All modules. Levels set for all modules also apply to modules created later.
 #[derive(Debug)]
 pub(crate) struct Modules {
     table: RwLock<BTreeMap<String, Arc<Module>>>,
@@ -158,7 +158,7 @@ impl Modules {
         self.table.read().contains_key(name)
     }
 
-    /// The module of that name, made if need be.
+    /// Returns the module of that name, creating it if needed.
     pub(crate) fn obtain(&self, name: &str) -> Arc<Module> {
         if let Some(module) = self.table.read().get(name) {
             return Arc::clone(module);

@@ -16,8 +16,8 @@ pub const OPTIONS: &[Opt] = &[
 ];
 
 impl Log {
-    /// Takes an option of [`OPTIONS`]; `false` if `id` is none of them. The error is what the program complains with,
-    /// after its name.
+    /// Applies an option of [`OPTIONS`]; returns `false` if `id` is none of them. The program prints the error after
+    /// its name.
     pub fn accept(&self, id: &str, value: Option<&str>) -> Result<bool, String> {
         match (id, value) {
             ("verbose", None) => self.set_level(None, None, Level::Dbg),

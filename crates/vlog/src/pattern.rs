@@ -11,7 +11,7 @@ use crate::level::Level;
 /// The pattern of dates without a format of their own.
 const DATE_FORMAT: &str = "%Y-%m-%d %H:%M:%S.###";
 
-/// What does not change from message to message.
+/// The constant parts of messages.
 #[derive(Debug, Clone)]
 pub struct Identity {
     /// The program (`%A`).
@@ -68,7 +68,7 @@ struct Escape<'a> {
 const WIDTH_MAX: usize = 1000;
 
 impl<'a> Escape<'a> {
-    /// `text` begins behind the `%`; also gives what follows the escape.
+    /// Parses the text behind the `%`; also returns the text after the escape.
     fn parse(text: &'a str) -> (Self, &'a str) {
         let (left, text) = text.strip_prefix('-').map_or((false, text), |text| (true, text));
         let (zero, text) = text.strip_prefix('0').map_or((false, text), |text| (true, text));
@@ -126,13 +126,13 @@ impl<'a> Escape<'a> {
     }
 }
 
-/// `time` in a strftime(3) format in which `#` stand for digits of the fraction of a second.
+/// Formats `time` in a strftime(3) format in which `#` stand for digits of the fraction of a second.
 pub fn date(time: Timestamp, format: &str, utc: bool) -> String {
     let zone = if utc { TimeZone::UTC } else { TimeZone::system() };
     let zoned = time.to_zoned(zone);
     let config = strtime::Config::new().lenient(true);
     let mut text = String::new();
-    // Lenient formatting writes what it does not know as it stands.
+    // Lenient formatting copies unknown escapes.
     let _ = strtime::BrokenDownTime::from(&zoned).format_with_config(
         &config,
         format,

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// Tokens that one message costs; a token comes back every millisecond for each message a minute.
+/// Tokens that one message costs; each millisecond adds one token for each message a minute.
 const MESSAGE_TOKENS: u64 = 60 * 1000;
 
 /// A token bucket for the messages of a call site, or of several that share it.
@@ -41,10 +41,10 @@ struct State {
     last_dropped: Duration,
 }
 
-/// What becomes of a message.
+/// The decision about a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
-    /// It is logged, after a line about those that were dropped before it.
+    /// It is logged, after a line about the messages dropped before it.
     Pass {
         /// The messages dropped since the last that passed.
         dropped: Option<Dropped>,
@@ -53,7 +53,7 @@ pub enum Admission {
     Drop,
 }
 
-/// Messages that a limit kept back; displays as the line that says so.
+/// Messages suppressed by a limit; displays as the line that reports them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Dropped {
     /// How many.
@@ -87,7 +87,7 @@ impl RateLimit {
         Self { per_minute, burst, state: Mutex::new(state) }
     }
 
-    /// Decides about a message at `now`, on a clock that does not go back.
+    /// Decides about a message at `now`, on a monotonic clock.
     pub fn admit(&self, now: Duration) -> Admission {
         let mut state = self.state.lock();
         let capacity = u64::from(self.burst) * MESSAGE_TOKENS;

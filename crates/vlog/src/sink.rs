@@ -1,4 +1,4 @@
-//! Where finished lines go: a file, the local syslog in one of its ways, a syslog server.
+//! Destinations of formatted lines: a file, the local syslog in one of several formats, a syslog server.
 //!
 //! Logging never fails the program: a line that cannot be written is lost.
 
@@ -20,7 +20,7 @@ const DEV_LOG: &str = "/dev/log";
 pub(crate) struct LogFile {
     pub(crate) path: Option<PathBuf>,
     pub(crate) file: Option<File>,
-    /// Named, and to be opened before the next message.
+    /// Configured, and opened before the next message.
     pub(crate) pending: bool,
 }
 
@@ -47,7 +47,7 @@ impl LogFile {
 /// `--syslog-method`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum SyslogMethod {
-    /// What the C library does: a datagram to /dev/log with the time and the program in front.
+    /// Like the C library: a datagram to /dev/log prefixed by time and program.
     Libc,
     /// A datagram to this socket, nothing in front but the priority.
     Unix(PathBuf),
@@ -68,7 +68,7 @@ impl SyslogMethod {
         }
     }
 
-    /// What stands before the pattern, itself a pattern.
+    /// The text in front of the pattern, itself a pattern.
     pub(crate) fn prefix(&self) -> &'static str {
         match self {
             Self::Libc => "<%B> %D{%h %e %T} %E %A:",
@@ -77,7 +77,7 @@ impl SyslogMethod {
         }
     }
 
-    /// What the C library itself puts in front, on the local socket.
+    /// The prefix that the C library itself adds on the local socket.
     pub(crate) fn wire_prefix(&self) -> &'static str {
         match self {
             Self::Libc => "<%B>%d{%h %e %T} %A: ",
@@ -87,7 +87,7 @@ impl SyslogMethod {
     }
 }
 
-/// A way to a syslog daemon. Sockets are made when first needed and again after an error.
+/// A connection to a syslog daemon. Sockets are created on first use and again after an error.
 #[derive(Debug)]
 pub(crate) struct Syslog {
     pub(crate) method: SyslogMethod,

@@ -2,7 +2,7 @@
 
 use crate::level::{Destination, Level, facility};
 
-/// What a specification asks for.
+/// A parsed specification.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Spec {
     /// A level, for a module or all, and for a destination or all.
@@ -13,17 +13,17 @@ pub(crate) enum Spec {
     Facility(u8),
 }
 
-/// What separates words.
+/// Separators of words.
 const SEPARATORS: [char; 6] = [' ', ',', ':', '\t', '\r', '\n'];
 
-/// The first word of `text` and what follows the separator behind it.
+/// Returns the first word of `text` and the text after the separator behind it.
 fn word(text: &str) -> (&str, &str) {
     let text = text.trim_start_matches(SEPARATORS);
     text.split_once(SEPARATORS).unwrap_or((text, ""))
 }
 
 impl Spec {
-    /// Parses `text`; `is_module` knows the modules. The errors are those that `vlog/set` answers with.
+    /// Parses `text`; `is_module` knows the modules. The errors are the replies of `vlog/set`.
     pub(crate) fn parse(text: &str, is_module: impl Fn(&str) -> bool) -> Result<Self, String> {
         let (first, rest) = word(text);
         if first.eq_ignore_ascii_case("PATTERN") {

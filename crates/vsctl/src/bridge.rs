@@ -108,7 +108,7 @@ fn add_fake_bridge(context: &mut Context<'_>, command: &Command, name: &str, par
     txn.add_elements("Bridge", row, "ports", &Datum::scalar(port_row));
     context.added.push(name.to_owned());
     // The parent's ports with this tag belong to the new bridge from now on.
-    context.forget_model();
+    context.drop_model();
     Ok(())
 }
 

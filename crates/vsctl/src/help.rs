@@ -67,7 +67,7 @@ pub(crate) const GROUPS: &[Group] = &[
     ]),
 ];
 
-/// How records are named.
+/// The names of records, for the help.
 pub(crate) const RECORDS: &str = "\
 A record is named by its UUID (or at least 4 digits of it), by its name, or by the name of the bridge or port that it
 belongs to; the only record of Open_vSwitch and of SSL is \".\".";

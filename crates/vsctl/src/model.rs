@@ -70,18 +70,18 @@ impl Model {
         }
         for (parent, row) in &real {
             for port_row in txn.uuids("Bridge", *row, "ports") {
-                model.learn_fake_bridge(txn, parent, *row, port_row);
+                model.read_fake_bridge(txn, parent, *row, port_row);
             }
         }
         for (bridge, row) in &real {
             for port_row in txn.uuids("Bridge", *row, "ports") {
-                model.learn_port(txn, bridge, port_row);
+                model.read_port(txn, bridge, port_row);
             }
         }
         model
     }
 
-    fn learn_fake_bridge(&mut self, txn: &Transaction<'_>, parent: &str, row: Uuid, port_row: Uuid) {
+    fn read_fake_bridge(&mut self, txn: &Transaction<'_>, parent: &str, row: Uuid, port_row: Uuid) {
         let name = txn.string("Port", port_row, "name");
         let vlan = txn.integer("Port", port_row, "tag").filter(|vlan| (0..=4095).contains(vlan));
         let Some(vlan) = vlan.filter(|_| txn.boolean("Port", port_row, "fake_bridge")) else { return };
@@ -92,7 +92,7 @@ impl Model {
         self.bridges.insert(name.to_owned(), Bridge { row, fake: Some(fake), ports: BTreeSet::new() });
     }
 
-    fn learn_port(&mut self, txn: &Transaction<'_>, bridge: &str, row: Uuid) {
+    fn read_port(&mut self, txn: &Transaction<'_>, bridge: &str, row: Uuid) {
         let name = txn.string("Port", row, "name");
         let ifaces = txn.uuids("Port", row, "interfaces");
         if self.bridges.contains_key(name) {

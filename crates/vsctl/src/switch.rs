@@ -46,6 +46,6 @@ pub(crate) fn emer_reset(context: &mut Context<'_>, _: &Command, _: &mut Output)
             }
         }
     }
-    context.forget_model();
+    context.drop_model();
     Ok(())
 }

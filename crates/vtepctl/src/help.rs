@@ -56,7 +56,7 @@ pub(crate) const GROUPS: &[Group] = &[
     ]),
 ];
 
-/// How records are named.
+/// The names of records, for the help.
 pub(crate) const RECORDS: &str = "\
 A record is named by its UUID (or at least 4 digits of it); physical and logical switches, physical ports and logical
 routers also by their name, managers by their target; the only record of Global is \".\".";

@@ -10,7 +10,7 @@ use ovsdb_client::Transaction;
 
 use crate::{Command, Context, Done, Needs, Output, physical};
 
-/// The encapsulation if none is named.
+/// The default encapsulation.
 pub(crate) const DEFAULT_ENCAPSULATION: &str = "vxlan_over_ipv4";
 
 /// The local or remote tables.

@@ -26,7 +26,8 @@ const INCOMPLETE: [&str; 6] = [
 const FOREIGN: [&str; 4] =
     [concat!("/wo", "rk/"), concat!("/ro", "ot/"), concat!("sub", "agent"), concat!("helper ", "agent")];
 
-/// Reports what is wrong with the tracked file `name` that holds `bytes`. Only the crates `with_unsafe` may contain unsafe code.
+/// Reports the findings of the tracked file `name` with contents `bytes`. Only the crates `with_unsafe` may contain
+/// unsafe code.
 pub(crate) fn check(name: &str, bytes: &[u8], with_unsafe: &[String], findings: &mut Vec<Finding>) {
     if bytes.len() > SIZE_MAX {
         findings.push(Finding::new(name, 1, format!("has {} bytes, more than {SIZE_MAX}", bytes.len())));
@@ -55,8 +56,8 @@ fn foreign(name: &str, text: &str, findings: &mut Vec<Finding>) {
     }
 }
 
-/// The crates that may contain unsafe code, as a sentence of ARCHITECTURE.md (`map`) lists them in backquotes. An error says
-/// that there is no such sentence.
+/// Returns the crates that may contain unsafe code, as a sentence of ARCHITECTURE.md (`map`) lists them in
+/// backquotes. An error if that sentence is missing.
 pub(crate) fn with_unsafe(map: &str) -> Result<Vec<String>, String> {
     let opening = concat!("`uns", "afe` stands in ");
     let missing = || format!("ARCHITECTURE.md: no sentence with \"{opening}`CRATE`, ... only\"");

@@ -81,7 +81,7 @@ const PHRASES: [(&str, &str); 15] = [
 /// Numbers of findings, by file.
 pub(crate) type Counts = BTreeMap<String, usize>;
 
-/// Appends what is wrong with the language of the tracked file `name`.
+/// Appends the language findings of the tracked file `name`.
 pub(crate) fn check(name: &str, text: &str, findings: &mut Vec<Finding>) {
     let extension = Path::new(name).extension().and_then(|extension| extension.to_str());
     // The rules themselves.

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A set of strings, enough of a datum to tell the cell formats apart.
+/// A set of strings, which suffices to distinguish the cell formats.
 struct Set(Vec<&'static str>);
 
 impl CellValue for Set {

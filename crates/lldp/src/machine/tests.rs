@@ -1,5 +1,5 @@
 //! The machine against a second copy of itself over a link that loses, repeats and reorders frames, against a naive
-//! twin, and against what Open vSwitch 4.0.0 sends and prints.
+//! twin, and against the frames and output of Open vSwitch 4.0.0.
 
 use super::*;
 use base::rng::Rng;
@@ -220,7 +220,7 @@ fn reconfiguration_keeps_neighbours() {
     assert_eq!((lldp.poll(Millis(1 << 40)), lldp.next_deadline(), lldp.status()), (vec![], None, vec![]));
 }
 
-/// What Open vSwitch 4.0.0 says about these frames: accepted with so many unrecognized TLVs, or discarded.
+/// The verdict of Open vSwitch 4.0.0 on these frames: accepted with this number of unrecognized TLVs, or discarded.
 #[test]
 fn malformed_frames_are_counted_and_change_nothing() {
     let head = "0180c200000e02000000000188cc";
@@ -263,10 +263,10 @@ fn vlan_tags_are_skipped() {
     assert_eq!(Pdu::parse(&tagged[..18]), Err(crate::Malformed::NotLldp));
 }
 
-/// A frame under way: when it arrives, a number that makes it unique, its receiver, and its bytes.
+/// A frame in transit: its arrival time, a unique number, its receiver, and its bytes.
 type Sent = (Millis, u64, usize, Vec<u8>);
 
-/// A link between two machines: frames get lost, arrive twice and overtake each other.
+/// A link between two machines, which loses, duplicates and reorders frames.
 struct Link {
     rng: Rng,
     up: bool,
@@ -289,7 +289,7 @@ impl Link {
         }
     }
 
-    /// Runs both machines until `end`; polls each when it asks for it, and never otherwise.
+    /// Runs both machines until `end`; polls each at its own deadlines, and never otherwise.
     fn run(&mut self, ends: &mut [Lldp; 2], now: &mut Millis, end: Millis) -> Vec<(usize, Change)> {
         let mut seen = Vec::new();
         loop {
@@ -318,7 +318,8 @@ impl Link {
 }
 
 tally::proptest! {
-    /// Over a bad link both ends find each other and stay so; when it is cut both forget within a time to live.
+    /// Over a bad link both ends discover each other and keep their neighbour; when it is cut both remove it within a
+    /// time to live.
     #[test]
     fn two_machines_over_a_bad_link(seed: u64, delay_max_ms in 0u64..20_000, lost_percent in 0u64..60) {
         let mut now = Millis(1_000_000);
@@ -343,7 +344,7 @@ tally::proptest! {
         prop_assert_eq!(seen, [(0, Change::Expired), (1, Change::Expired)]);
     }
 
-    /// The neighbours are those of a naive twin that looks at every frame ever received.
+    /// The neighbours equal those of a naive twin that examines every frame ever received.
     #[test]
     fn neighbours_agree_with_a_naive_twin(
         steps in prop::collection::vec((0u64..3000, 0u8..6, 0u16..8, any::<bool>()), 1..80)
@@ -393,7 +394,7 @@ tally::proptest! {
         prop_assert_eq!(Pdu { assignments: vec![], ..parsed }, Pdu { assignments: vec![], ..pdu });
     }
 
-    /// No bytes make the machine panic, and those that are no LLDPDU change no neighbour.
+    /// No bytes make the machine panic, and bytes that are no LLDPDU change no neighbour.
     #[test]
     fn any_bytes(mut bytes in prop::collection::vec(any::<u8>(), 0..200), at in 0usize..200, byte: u8, valid: bool) {
         if valid {

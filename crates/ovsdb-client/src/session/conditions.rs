@@ -1,10 +1,10 @@
-//! Conditions of tables, and how far the server has them.
+//! Conditions of tables, and their state at the server.
 //!
-//! Three states of them matter: what the user *wants*, what was *requested* of the server and is not acknowledged, and
-//! what is *held*: by which the server chose the rows that are in the replica. A connection that resumes asks by what is
-//! held, since the server tells only what changed meanwhile of rows that it takes to be known; what is wanted is
-//! requested then. A request that a broken connection left without an answer may have been carried out or not, and some
-//! rows of it may have come: nothing can be resumed then.
+//! There are three states: conditions that the user *wants*, those *requested* of the server and not acknowledged,
+//! and those *held*: by which the server chose the rows in the replica. A connection that resumes uses the held ones,
+//! since the server only sends changes of rows that it considers known; the wanted ones are requested then. If a
+//! broken connection left a request without a reply, the server may or may not have applied it, and some of its rows
+//! may have arrived: the contents cannot be resumed then.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ pub(crate) struct Conditions {
 }
 
 impl Conditions {
-    /// Wants a condition for a table; says whether that is new.
+    /// Sets the wanted condition of a table; returns whether it is new.
     pub(crate) fn set(&mut self, table: &str, condition: Condition) -> bool {
         let old = match condition {
             Condition::All => self.wanted.remove(table).unwrap_or_default(),
@@ -34,29 +34,29 @@ impl Conditions {
         old != condition
     }
 
-    /// Whether the replica's rows are those that are wanted, as far as the server has said.
+    /// Returns true if the replica has the wanted rows, according to the server's replies.
     pub(crate) fn are_held(&self) -> bool {
         self.requested.is_none() && self.wanted == self.held
     }
 
-    /// The connection was lost; says whether its contents can be resumed.
+    /// Handles a lost connection; returns whether its contents can be resumed.
     pub(crate) fn disconnected(&mut self) -> bool {
         self.requested.take().is_none()
     }
 
-    /// Contents are asked for from the start: by what is wanted.
-    pub(crate) fn start_anew(&mut self) {
+    /// Handles a request for the full contents: by the wanted conditions.
+    pub(crate) fn restart(&mut self) {
         self.requested = None;
         self.held.clone_from(&self.wanted);
     }
 
-    /// The `where` of a table in a monitor request, by what is held.
+    /// The `where` of a table in a monitor request, by the held condition.
     pub(crate) fn clauses(&self, schema: &DatabaseSchema, table: &str) -> Option<Value> {
         self.held.get(table).map(|condition| to_json(schema, table, condition))
     }
 
-    /// The wanted but missing parts of `tables`, as `<monitor-cond-update-requests>`; `None` if there is no such thing, or
-    /// a request is under way.
+    /// The wanted but missing conditions of `tables`, as `<monitor-cond-update-requests>`; `None` if there are none,
+    /// or a request is pending.
     pub(crate) fn next_request(&self, schema: &DatabaseSchema, tables: &[&str]) -> Option<Value> {
         if self.requested.is_some() {
             return None;
@@ -80,12 +80,12 @@ impl Conditions {
         }
     }
 
-    /// What [`Conditions::next_request`] gave was sent as request `id`.
+    /// Records that the result of [`Conditions::next_request`] was sent as request `id`.
     pub(crate) fn sent(&mut self, id: u64) {
         self.requested = Some((id, self.wanted.clone()));
     }
 
-    /// Whether request `id` is the one under way.
+    /// Returns true if request `id` is the pending one.
     pub(crate) fn is_request(&self, id: u64) -> bool {
         self.requested.as_ref().is_some_and(|(requested, _)| *requested == id)
     }
@@ -155,7 +155,7 @@ mod tests {
         assert_eq!(conditions.clauses(&schema(), "Kid"), None);
         conditions.sent(1);
         assert!(!conditions.disconnected());
-        conditions.start_anew();
+        conditions.restart();
         assert!(conditions.are_held());
         assert_eq!(conditions.clauses(&schema(), "Kid"), Some(json!([["name", "==", "a"]])));
     }

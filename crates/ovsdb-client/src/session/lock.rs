@@ -1,4 +1,4 @@
-//! A lock in the server (RFC 7047 section 4.1.8), asked for on every connection.
+//! A lock in the server (RFC 7047 section 4.1.8), requested on every connection.
 
 /// Whether a lock is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,7 +11,7 @@ pub enum LockState {
     Contended,
 }
 
-/// The lock that is asked for.
+/// The requested lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Lock {
     pub(super) name: String,

@@ -1,14 +1,14 @@
-//! One client's conversation with its server, without I/O: messages go in, messages to send come out, and the
+//! One client's session with its server, without I/O: messages are passed in, messages to send are returned, and the
 //! [`Replica`] follows the database.
 //!
-//! After each connection the schema is asked for, then the contents. The best kind of monitor is tried first
-//! (`monitor_cond_since`, which after a reconnection brings only what changed meanwhile), and a server that does not
-//! know it is asked for `monitor_cond`, then `monitor`. A server that cancels the monitor because the database changed
-//! its schema is asked anew from the start.
+//! After each connection the session requests the schema, then the contents. It tries the best kind of monitor first
+//! (`monitor_cond_since`, which after a reconnection returns changes only), and then `monitor_cond` and `monitor` if
+//! the server does not support that. If a server cancels the monitor because the database changed its schema, the
+//! session starts again.
 //!
-//! If only a leader will do, the server is first asked about itself ([`server`]), and nothing else is asked of one that
-//! does not lead; whoever moves the messages looks at [`Session::unfit`] and goes on to another. [`conditions`] choose
-//! rows, [`lock`] is what commits may need.
+//! If only a leader is acceptable, the session first requests the server's status ([`server`]), and nothing else from
+//! one that does not lead; the caller checks [`Session::unfit`] and connects to another. [`conditions`] select rows,
+//! and [`lock`] is a lock that commits may require.
 
 mod conditions;
 mod lock;
@@ -59,16 +59,16 @@ impl Monitor {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Disconnected,
-    /// The server was asked about itself by the request of this id.
+    /// The request for the server's status with this id is pending.
     Server(u64),
-    /// The server is not the one to be asked: it does not lead.
+    /// The server is unsuitable: it does not lead.
     Unfit(&'static str),
-    /// The schema was asked for by the request of this id.
+    /// The request for the schema with this id is pending.
     Schema(u64),
-    /// The contents were asked for by the request of this id.
+    /// The request for the contents with this id is pending.
     Contents(u64, Monitor),
     Live(Monitor),
-    /// The server does not have the database, or refuses to tell of it.
+    /// The server does not have the database, or refuses access to it.
     Refused,
 }
 
@@ -86,13 +86,13 @@ pub struct Session {
     replica: Replica,
     schema: Option<Arc<DatabaseSchema>>,
     state: State,
-    /// The last id that was given to a request. No two requests share one, not even of different connections, so that what
-    /// is kept of an earlier connection never takes an answer of a later one.
+    /// The last request id. No two requests share one, even on different connections, so that state of an earlier
+    /// connection never takes a reply of a later one.
     ids: u64,
     /// The server's name for the last transaction that is in the replica; `None` if the replica must not be built on.
     last_transaction: Option<Value>,
     conditions: Conditions,
-    /// Where a leader is wanted: what the server says of itself.
+    /// The server's status, if a leader is required.
     server: Option<ServerDatabase>,
     lock: Option<Lock>,
     transaction: Option<(u64, Option<TransactReply>)>,
@@ -102,8 +102,8 @@ pub struct Session {
 }
 
 impl Session {
-    /// A session about `database`, not connected. With a `schema` at hand (of a server asked before), the first
-    /// connection skips asking for it.
+    /// A session for `database`, not connected. With a known `schema` (from an earlier request), the first connection
+    /// does not request it.
     pub fn new(database: &str, wanted: &Wanted, schema: Option<Arc<DatabaseSchema>>) -> Self {
         let mut replica = Replica::new(wanted);
         if let Some(schema) = &schema {
@@ -134,17 +134,17 @@ impl Session {
         &mut self.replica
     }
 
-    /// The schema, once the server has told it.
+    /// The schema, once the server has sent it.
     pub fn schema(&self) -> Option<&Arc<DatabaseSchema>> {
         self.schema.as_ref()
     }
 
-    /// Whether the replica follows the server: it is connected and its contents have come.
+    /// Returns true if the replica follows the server: it is connected and its contents have arrived.
     pub fn is_live(&self) -> bool {
         matches!(self.state, State::Live(_))
     }
 
-    /// Why the server that is connected to is not the one to be asked, if it is not: another should be connected to.
+    /// The reason why the connected server is unsuitable, if it is: the caller should connect to another.
     pub fn unfit(&self) -> Option<&'static str> {
         if let State::Unfit(reason) = self.state { Some(reason) } else { None }
     }
@@ -155,23 +155,23 @@ impl Session {
         self.server = (leader_only && self.database != ServerDatabase::NAME).then(ServerDatabase::new);
     }
 
-    /// Replicates only the rows of `table` that meet `condition`, as soon as the server has it: rows that do not meet it
-    /// disappear, others come. A server that knows only `monitor` tells of all rows whatever the condition. Nothing
-    /// happens if the table is not replicated.
+    /// Replicates only the rows of `table` that meet `condition`, as soon as the server has applied it: other rows
+    /// disappear, matching ones appear. A server that only supports `monitor` sends all rows whatever the condition.
+    /// Has no effect if the table is not replicated.
     pub fn set_condition(&mut self, table: &str, condition: Condition) {
         if self.replica.table(table).is_some() && self.conditions.set(table, condition) {
             self.changes += 1;
-            self.ask_conditions();
+            self.request_conditions();
         }
     }
 
-    /// Whether the rows in the replica are those of the conditions that were set last, or were when the connection was
+    /// Returns true if the replica has the rows of the conditions that were set last, or had when the connection was
     /// lost.
     pub fn conditions_are_held(&self) -> bool {
         self.conditions.are_held()
     }
 
-    /// Whether the server refused to tell of the database.
+    /// Returns true if the server refused access to the database.
     pub fn is_refused(&self) -> bool {
         self.state == State::Refused
     }
@@ -186,7 +186,7 @@ impl Session {
         std::mem::take(&mut self.outgoing)
     }
 
-    /// A connection was made.
+    /// Handles a new connection.
     pub fn connected(&mut self) {
         self.outgoing.clear();
         self.changes += 1;
@@ -205,11 +205,11 @@ impl Session {
     fn begin(&mut self) {
         // A schema that arrived over this very connection is still valid; one of an earlier connection may not be.
         if self.schema.is_some() && self.last_transaction.is_none() && self.changes == 1 {
-            self.ask_contents(Monitor::CondSince);
+            self.request_contents(Monitor::CondSince);
         } else {
-            self.ask_schema();
+            self.request_schema();
         }
-        self.ask_lock();
+        self.request_lock();
     }
 
     /// The connection was lost. The replica stays, as the last that is known.
@@ -234,7 +234,7 @@ impl Session {
         self.ids
     }
 
-    fn ask_schema(&mut self) {
+    fn request_schema(&mut self) {
         let id = self.request("get_schema", vec![self.database.as_str().into()]);
         self.state = State::Schema(id);
     }
@@ -243,9 +243,9 @@ impl Session {
         json!(["monid", self.database])
     }
 
-    fn ask_contents(&mut self, monitor: Monitor) {
+    fn request_contents(&mut self, monitor: Monitor) {
         if self.last_transaction.is_none() {
-            self.conditions.start_anew();
+            self.conditions.restart();
         }
         let mut requests = self.replica.monitor_requests();
         if monitor != Monitor::Plain
@@ -266,11 +266,11 @@ impl Session {
         self.state = State::Contents(id, monitor);
     }
 
-    /// Asks for what is wanted of conditions, if that can be done now.
-    fn ask_conditions(&mut self) {
+    /// Requests the wanted conditions, if possible now.
+    fn request_conditions(&mut self) {
         let State::Live(monitor) = self.state else { return };
         let request = match &self.schema {
-            // There is no way to say it.
+            // This protocol cannot express it.
             _ if monitor == Monitor::Plain => None,
             Some(schema) => self.conditions.next_request(schema, &self.replica.tables_in_schema()),
             None => None,
@@ -284,7 +284,7 @@ impl Session {
         }
     }
 
-    /// Asks for a lock, or gives it up. Every commit then fails with [`crate::Outcome::NotLocked`] unless it is held.
+    /// Requests a lock, or releases it. Every commit then fails with [`crate::Outcome::NotLocked`] unless it is held.
     pub fn set_lock(&mut self, name: Option<&str>) {
         if self.lock.as_ref().map(|lock| lock.name.as_str()) == name {
             return;
@@ -297,11 +297,11 @@ impl Session {
         self.lock = name.map(Lock::new);
         self.changes += 1;
         if !matches!(self.state, State::Disconnected | State::Server(_) | State::Unfit(_)) {
-            self.ask_lock();
+            self.request_lock();
         }
     }
 
-    fn ask_lock(&mut self) {
+    fn request_lock(&mut self) {
         let Some(name) = self.lock.as_ref().map(|lock| lock.name.clone()) else { return };
         let id = self.request("lock", vec![name.into()]);
         if let Some(lock) = &mut self.lock {
@@ -314,7 +314,7 @@ impl Session {
         self.lock.as_ref().map(|lock| lock.name.as_str())
     }
 
-    /// Whether the lock is held; `None` if none was asked for.
+    /// Returns the state of the lock; `None` if none was requested.
     pub fn lock_state(&self) -> Option<LockState> {
         self.lock.as_ref().map(|lock| lock.state)
     }
@@ -396,16 +396,16 @@ impl Session {
                 self.last_transaction = Some(last.clone());
                 Ok(())
             }
-            // What a server that was found unfit still has to tell is of no interest.
+            // Further messages of an unsuitable server are ignored.
             _ if self.unfit().is_some() => Ok(()),
             ("update" | "update2" | "update3", _) => {
                 Err(ProtocolError::new("update for a monitor that is not active", &Value::from(params.to_vec())))
             }
             ("monitor_canceled", _) if ours => {
                 self.last_transaction = None;
-                // The answer to a request about the monitor that is gone says nothing of the next one.
+                // The reply to a request about the previous monitor does not concern the next one.
                 self.conditions.disconnected();
-                self.ask_schema();
+                self.request_schema();
                 self.changes += 1;
                 Ok(())
             }
@@ -416,7 +416,7 @@ impl Session {
                 }
                 Ok(())
             }
-            // Newer servers may tell of things that this client did not ask about.
+            // Newer servers may send other notifications.
             _ => Ok(()),
         }
     }
@@ -441,7 +441,7 @@ impl Session {
             result.map_err(|error| ProtocolError::new("conditions are refused", &error))?;
             self.conditions.acknowledged();
             self.changes += 1;
-            self.ask_conditions();
+            self.request_conditions();
             return Ok(());
         }
         match self.state {
@@ -454,7 +454,7 @@ impl Session {
 
     fn server_replied(&mut self, result: Result<Value, Value>) -> Result<(), ProtocolError> {
         let (Ok(contents), Some(server)) = (result, &mut self.server) else {
-            // A server that cannot tell knows no clusters.
+            // A server without this table has no clusters.
             self.begin();
             return Ok(());
         };
@@ -492,7 +492,7 @@ impl Session {
             bind(&mut self.replica, &schema);
             self.schema = Some(Arc::new(schema));
         }
-        self.ask_contents(Monitor::CondSince);
+        self.request_contents(Monitor::CondSince);
         Ok(())
     }
 
@@ -501,7 +501,7 @@ impl Session {
             (Ok(json), _) => json,
             (Err(_), Some(next)) => {
                 self.last_transaction = None;
-                self.ask_contents(next);
+                self.request_contents(next);
                 return Ok(());
             }
             (Err(error), None) => {
@@ -523,18 +523,18 @@ impl Session {
                 } else {
                     self.replica.replace(updates, Replica::apply_updates2)?;
                 }
-                // A server without a history gives zeros, which it will not find again.
+                // A server without a history sends zeros, which it would not find again.
                 self.last_transaction = Some(last.clone());
             }
         }
         self.state = State::Live(monitor);
         self.changes += 1;
-        self.ask_conditions();
+        self.request_conditions();
         Ok(())
     }
 }
 
-/// Takes a schema, and warns of what does not fit.
+/// Applies a schema, and warns about mismatches.
 fn bind(replica: &mut Replica, schema: &DatabaseSchema) {
     for misfit in replica.bind(schema) {
         tracing::warn!(target: "ovsdb_idl", "{misfit}");

@@ -1,5 +1,5 @@
-//! What a server says of itself: the database `_Server` (ovsdb-server(5)), in which it tells whether it leads the
-//! cluster that a database is kept by, and whether it is connected to that, or to the source that it relays.
+//! A server's own status: the database `_Server` (ovsdb-server(5)), which says whether it leads the cluster of a
+//! database, and whether it is connected to the cluster, or to the source that it relays.
 
 use std::sync::LazyLock;
 
@@ -37,7 +37,7 @@ impl ServerDatabase {
         json!(["monid", Self::NAME])
     }
 
-    /// The parameters of the `monitor_cond` that tells of it.
+    /// The parameters of the `monitor_cond` request for it.
     pub(super) fn monitor_params(&self) -> Vec<Value> {
         vec![Self::NAME.into(), Self::monitor_id(), self.replica.monitor_requests()]
     }
@@ -47,12 +47,12 @@ impl ServerDatabase {
         self.replica.replace(updates, Replica::apply_updates2)
     }
 
-    /// What changed since.
+    /// Applies an update.
     pub(super) fn update(&mut self, updates: &Value) -> Result<(), ProtocolError> {
         self.replica.apply_updates2(updates)
     }
 
-    /// Why the server is not the one to be asked about `name`; `None` if it is.
+    /// The reason why the server is unsuitable for `name`; `None` if it is suitable.
     pub(super) fn why_not(&self, name: &str) -> Option<&'static str> {
         let found = self.replica.all(Database).find(|row| row.get(database::NAME) == name);
         match found {

@@ -1,17 +1,17 @@
-//! Sessions that want a leader, and sessions with conditions, word by word.
+//! Sessions that require a leader, and sessions with conditions, message by message.
 
 use ovsdb::condition::Function;
 use ovsdb::jsonrpc::Message;
 use serde_json::{Value, json};
 
-use super::{A, B, R, Talk, schema, wanted};
+use super::{A, B, R, TestSession, schema, wanted};
 use crate::{Clause, Condition, Session};
 
 fn database(connected: bool, leader: bool) -> Value {
     json!({ "name": "T", "connected": connected, "leader": leader })
 }
 
-impl Talk {
+impl TestSession {
     fn leader_only() -> (Self, Value) {
         let mut session = Session::new("T", &wanted(), None);
         session.set_leader_only(true);
@@ -44,7 +44,7 @@ fn nothing_is_asked_of_a_server_that_does_not_lead() {
         (json!({ "Database": { A: { "initial": database(false, true) } } }), "cut off"),
         (json!({ "Database": { A: { "initial": database(true, false) } } }), "does not lead"),
     ] {
-        let (mut talk, id) = Talk::leader_only();
+        let (mut talk, id) = TestSession::leader_only();
         talk.reply(id, contents);
         assert!(talk.0.unfit().unwrap().contains(reason));
         assert!(talk.0.take_outgoing().is_empty());
@@ -61,7 +61,7 @@ fn nothing_is_asked_of_a_server_that_does_not_lead() {
 
 #[test]
 fn a_leader_that_leads_no_longer_is_left() {
-    let (mut talk, id) = Talk::leader_only();
+    let (mut talk, id) = TestSession::leader_only();
     talk.0.set_lock(None);
     talk.reply(id, json!({ "Database": { A: { "initial": database(true, true) } } }));
     talk.send_schema();
@@ -76,21 +76,21 @@ fn a_leader_that_leads_no_longer_is_left() {
     let before = talk.0.sequence();
     talk.notify("update2", json!([["monid", "_Server"], demoted])).unwrap();
     assert!(!talk.0.is_live() && talk.0.unfit().is_some() && talk.0.sequence() > before);
-    // Messages still under way are ignored, and are no error.
+    // Messages still in transit are ignored without an error.
     talk.notify("update3", json!([["monid", "T"], B, { "Kid": { A: { "insert": { "name": "a" } } } }])).unwrap();
     assert_eq!(talk.0.replica().rows("Kid").count(), 0);
 }
 
 #[test]
 fn a_server_without_status_leads() {
-    let (mut talk, id) = Talk::leader_only();
+    let (mut talk, id) = TestSession::leader_only();
     talk.0.receive(Message::error(id, json!({ "error": "unknown database" }))).unwrap();
     assert_eq!(talk.methods(), ["get_schema", "lock"]);
 }
 
 #[test]
 fn nonsense_about_itself_ends_the_connection() {
-    let (mut talk, id) = Talk::leader_only();
+    let (mut talk, id) = TestSession::leader_only();
     assert!(talk.0.receive(Message::reply(id, json!({ "Database": 3 }))).is_err());
 }
 
@@ -104,7 +104,7 @@ fn conditions_are_part_of_the_first_request() {
     session.set_condition("Kid", named("a"));
     session.set_condition("Nope", named("a"));
     session.connected();
-    let mut talk = Talk(session);
+    let mut talk = TestSession(session);
     talk.send_schema();
     let (params, id) = talk.expect("monitor_cond_since");
     assert_eq!(params[2]["Kid"][0]["where"], json!([["name", "==", "a"]]));
@@ -115,7 +115,7 @@ fn conditions_are_part_of_the_first_request() {
 
 #[test]
 fn conditions_change_while_the_session_is_live() {
-    let mut talk = Talk::live();
+    let mut talk = TestSession::live();
     talk.0.set_condition("Kid", named("b"));
     let (params, id) = talk.expect("monitor_cond_change");
     assert_eq!(
@@ -128,7 +128,7 @@ fn conditions_change_while_the_session_is_live() {
     talk.reply(id, json!({}));
     assert!(talk.0.conditions_are_held() && talk.0.sequence() > before);
     assert_eq!(talk.0.replica().rows("Kid").count(), 0);
-    // Known rows are asked about by what they were chosen by; only then by what is wanted.
+    // Known rows are requested by the held conditions; only then by the wanted ones.
     talk.0.disconnected();
     talk.0.set_condition("Kid", Condition::All);
     talk.0.connected();
@@ -138,7 +138,7 @@ fn conditions_change_while_the_session_is_live() {
     talk.reply(id, json!([true, B, {}]));
     let (params, _) = talk.expect("monitor_cond_change");
     assert_eq!(params[2], json!({ "Kid": [{ "where": [true] }] }));
-    // Whether this was carried out nobody knows: all is asked for anew.
+    // The result of this is unknown: everything is requested again.
     talk.0.disconnected();
     talk.0.connected();
     talk.send_schema();
@@ -148,7 +148,7 @@ fn conditions_change_while_the_session_is_live() {
 
 #[test]
 fn refused_conditions_end_the_connection_and_old_servers_know_none() {
-    let mut talk = Talk::live();
+    let mut talk = TestSession::live();
     talk.0.set_condition("Kid", named("b"));
     let (_, id) = talk.expect("monitor_cond_change");
     assert!(talk.0.receive(Message::error(id, json!("no"))).is_err());
@@ -156,7 +156,7 @@ fn refused_conditions_end_the_connection_and_old_servers_know_none() {
     let mut session = Session::new("T", &wanted(), None);
     session.set_condition("Kid", named("b"));
     session.connected();
-    let mut talk = Talk(session);
+    let mut talk = TestSession(session);
     talk.send_schema();
     for method in ["monitor_cond_since", "monitor_cond"] {
         let (_, id) = talk.expect(method);
@@ -174,7 +174,7 @@ fn refused_conditions_end_the_connection_and_old_servers_know_none() {
 #[test]
 fn a_canceled_monitor_takes_the_request_for_conditions_with_it() {
     for answer in [Ok(json!({})), Err(json!("no such monitor"))] {
-        let mut talk = Talk::live();
+        let mut talk = TestSession::live();
         talk.0.set_condition("Kid", named("b"));
         let (_, id) = talk.expect("monitor_cond_change");
         talk.0.set_condition("Kid", named("c"));

@@ -1,4 +1,4 @@
-//! Tests of what has no I/O: the replica, the changes, the session.
+//! Tests without I/O: the replica, the changes, the session.
 
 mod leader;
 mod twin;
@@ -263,10 +263,10 @@ fn outcomes_are_parsed_from_results() {
     assert!(read(json!([{}])).is_err());
 }
 
-/// A session and what it has sent.
-struct Talk(Session);
+/// A session and its sent messages.
+struct TestSession(Session);
 
-impl Talk {
+impl TestSession {
     fn new() -> Self {
         let mut session = Session::new("T", &wanted(), None);
         session.connected();
@@ -312,7 +312,7 @@ impl Talk {
 
 #[test]
 fn a_session_asks_for_the_schema_and_then_for_contents() {
-    let mut talk = Talk::live();
+    let mut talk = TestSession::live();
     let before = talk.0.sequence();
     talk.notify("update3", json!([["monid", "T"], B, { "Kid": { A: { "modify": { "tag": 1 } } } }])).unwrap();
     assert!(talk.0.sequence() > before);
@@ -321,7 +321,7 @@ fn a_session_asks_for_the_schema_and_then_for_contents() {
 
 #[test]
 fn a_reconnection_requests_only_the_differences() {
-    let mut talk = Talk::live();
+    let mut talk = TestSession::live();
     talk.0.replica_mut().take_changes();
     talk.0.disconnected();
     assert!(!talk.0.is_live());
@@ -337,7 +337,7 @@ fn a_reconnection_requests_only_the_differences() {
 
 #[test]
 fn old_servers_are_asked_in_older_ways() {
-    let mut talk = Talk::new();
+    let mut talk = TestSession::new();
     talk.send_schema();
     for method in ["monitor_cond_since", "monitor_cond"] {
         let (_, id) = talk.expect(method);
@@ -352,7 +352,7 @@ fn old_servers_are_asked_in_older_ways() {
 
 #[test]
 fn nonsense_from_the_server_makes_the_next_contents_full() {
-    let mut talk = Talk::live();
+    let mut talk = TestSession::live();
     assert!(talk.notify("update3", json!([["monid", "T"], B, { "Kid": { B: { "modify": {} } } }])).is_err());
     talk.0.disconnected();
     talk.0.connected();
@@ -363,7 +363,7 @@ fn nonsense_from_the_server_makes_the_next_contents_full() {
 
 #[test]
 fn a_canceled_monitor_begins_anew() {
-    let mut talk = Talk::live();
+    let mut talk = TestSession::live();
     talk.notify("monitor_canceled", json!([["monid", "T"]])).unwrap();
     assert!(!talk.0.is_live());
     talk.send_schema();
@@ -372,7 +372,7 @@ fn a_canceled_monitor_begins_anew() {
 
 #[test]
 fn locks_are_asked_for_on_every_connection() {
-    let mut talk = Talk::live();
+    let mut talk = TestSession::live();
     talk.0.set_lock(Some("l"));
     assert_eq!(talk.0.lock_state(), Some(LockState::Unknown));
     let (params, id) = talk.expect("lock");
@@ -394,7 +394,7 @@ fn locks_are_asked_for_on_every_connection() {
 
 #[test]
 fn transactions_are_answered_once_even_by_a_lost_connection() {
-    let mut talk = Talk::live();
+    let mut talk = TestSession::live();
     talk.0.transact(&[json!({ "op": "comment", "comment": "x" })]);
     let (params, id) = talk.expect("transact");
     assert_eq!(params[0], json!("T"));
@@ -409,8 +409,8 @@ fn transactions_are_answered_once_even_by_a_lost_connection() {
 
 #[test]
 fn a_late_reply_is_not_taken_for_another() {
-    let mut talk = Talk::live();
-    // The sender has gone away, and so has the connection.
+    let mut talk = TestSession::live();
+    // The sender has been dropped, and so has the connection.
     talk.0.transact(&[]);
     let (_, dropped) = talk.expect("transact");
     talk.0.disconnected();
@@ -433,7 +433,7 @@ fn a_late_reply_is_not_taken_for_another() {
 
 #[test]
 fn requests_of_the_server_are_answered() {
-    let mut talk = Talk::live();
+    let mut talk = TestSession::live();
     talk.0.receive(Message::request(7, "echo", vec![json!("hi")])).unwrap();
     talk.0.receive(Message::request(8, "dance", Vec::new())).unwrap();
     let sent = talk.0.take_outgoing();
@@ -443,7 +443,7 @@ fn requests_of_the_server_are_answered() {
 
 #[test]
 fn a_refused_database_is_reported() {
-    let mut talk = Talk::new();
+    let mut talk = TestSession::new();
     let (_, id) = talk.expect("get_schema");
     talk.0.receive(Message::error(id, json!({ "error": "unknown database" }))).unwrap();
     assert!(talk.0.is_refused() && !talk.0.is_live());

@@ -1,5 +1,5 @@
-//! Sessions against the core of our server: whatever happens in whatever order, the replica is the database once
-//! everything has arrived, as far as conditions let it through.
+//! Sessions against the core of our server: for any order of events, the replica equals the database under its
+//! conditions once all messages have arrived.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -25,18 +25,18 @@ fn schema() -> Value {
         "Other": { "isRoot": true, "columns": { "name": { "type": "string" } } } } })
 }
 
-/// How many transactions a server remembers for clients that come again.
+/// Number of transactions that a server remembers for reconnecting clients.
 const HISTORY: usize = 100;
 
-/// How old the server is.
+/// The version of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Age {
+enum ServerVersion {
     New,
     WithoutSince,
     WithoutConditions,
 }
 
-/// A client, its connection if it has one, and what is on its way.
+/// A client, its connection if it has one, and its messages in transit.
 struct Client {
     session: Session,
     connection: Option<SessionId>,
@@ -47,16 +47,16 @@ struct Client {
 /// A server with clients.
 struct World {
     core: Core,
-    age: Age,
+    age: ServerVersion,
     clients: Vec<Client>,
-    /// A client that makes transactions by hand.
+    /// A client that sends single transactions.
     hand: SessionId,
     ids: u64,
     now: Now,
 }
 
 impl World {
-    fn new(age: Age, clients: usize) -> Self {
+    fn new(age: ServerVersion, clients: usize) -> Self {
         let mut core = Core::new(UuidSource::seeded(1));
         let now = Now { monotonic_ms: 1000, unix_ms: 1_000_000 };
         core.host(ovsdb_server::load(&[schema()]).unwrap(), Box::new(Nowhere), None, now).unwrap();
@@ -71,7 +71,7 @@ impl World {
         Self { core, age, clients: clients.collect(), hand, ids: 0, now }
     }
 
-    /// Takes what the server has to send to where it goes.
+    /// Delivers the server's messages to the queues of their receivers.
     fn flush(&mut self) {
         for output in self.core.flush(self.now) {
             let (to, message) = match output {
@@ -105,7 +105,7 @@ impl World {
         }
     }
 
-    /// Moves one message in one direction; says whether there was one.
+    /// Delivers one message in one direction; returns whether there was one.
     fn deliver(&mut self, at: usize, to_server: bool) -> bool {
         let client = &mut self.clients[at];
         client.to_server.extend(client.session.take_outgoing());
@@ -117,9 +117,9 @@ impl World {
         }
         let Some(message) = client.to_server.pop_front() else { return false };
         let unknown = match (self.age, message.method()) {
-            (Age::New, _) => false,
+            (ServerVersion::New, _) => false,
             (_, Some("monitor_cond_since")) => true,
-            (Age::WithoutConditions, Some("monitor_cond" | "monitor_cond_change")) => true,
+            (ServerVersion::WithoutConditions, Some("monitor_cond" | "monitor_cond_change")) => true,
             _ => false,
         };
         if let (true, Message::Request { id, .. }) = (unknown, &message) {
@@ -212,11 +212,11 @@ impl Chosen {
 enum Step {
     Transact(Vec<Value>),
     Choose(Chosen),
-    /// Some messages go one way, and some the other.
+    /// Delivers some messages in each direction.
     Deliver(Vec<bool>),
     Connect,
     Cut,
-    /// So much happens that the server does not remember what was before.
+    /// Runs more transactions than the server's history holds.
     Busy,
     Settle,
 }
@@ -267,13 +267,13 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn age() -> impl Strategy<Value = Age> {
-    prop_oneof![4 => Just(Age::New), 1 => Just(Age::WithoutSince), 1 => Just(Age::WithoutConditions)]
+fn age() -> impl Strategy<Value = ServerVersion> {
+    prop_oneof![4 => Just(ServerVersion::New), 1 => Just(ServerVersion::WithoutSince), 1 => Just(ServerVersion::WithoutConditions)]
 }
 
 #[test]
 fn of_two_conflicting_transactions_one_is_retried() {
-    let mut world = World::new(Age::New, 2);
+    let mut world = World::new(ServerVersion::New, 2);
     world.transact(&[json!({ "op": "insert", "table": "Data", "row": { "name": "count" } })]);
     world.settle();
     let sent: Vec<(Changes, Vec<Value>)> = (0..2)
@@ -330,7 +330,7 @@ tally::proptest! {
                     world.settle();
                     let session = &world.clients[0].session;
                     prop_assert!(session.is_live() && session.conditions_are_held());
-                    let seen = |row: &Columns| age == Age::WithoutConditions || chosen.holds(row);
+                    let seen = |row: &Columns| age == ServerVersion::WithoutConditions || chosen.holds(row);
                     prop_assert_eq!(world.replica(0, "Data"), world.contents("Data", seen));
                     prop_assert_eq!(world.replica(0, "Other"), world.contents("Other", |_| true));
                 }
@@ -338,11 +338,11 @@ tally::proptest! {
         }
     }
 
-    /// Clients that add one to what they have read, and try again when that was no longer so: no addition is lost, and
-    /// none is made twice.
+    /// Clients increment a value that they have read, and retry on a conflict: no increment is lost, and none is
+    /// applied twice.
     #[test]
     fn verified_changes_wait_for_the_values_read(turns in proptest::collection::vec((0..3usize, 0..3u8), 1..120)) {
-        let mut world = World::new(Age::New, 3);
+        let mut world = World::new(ServerVersion::New, 3);
         world.transact(&[json!({ "op": "insert", "table": "Data", "row": { "name": "count" } })]);
         world.settle();
         let mut waiting: BTreeMap<usize, (Changes, Vec<Value>)> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! The typed view reads and writes what names do.
+//! The typed view reads and writes the same as access by names.
 
 use ovsdb::{DatabaseSchema, Datum, Uuid};
 use serde_json::json;
@@ -53,7 +53,7 @@ fn columns_read_as_their_types() {
     let ports = bridge.get(bridge::PORTS);
     assert_eq!((ports.len(), ports.first(), ports.is_empty()), (2, Some(Ref::new(uuid(2))), false));
     assert!(ports.contains(Ref::new(uuid(3))) && !ports.contains(Ref::new(uuid(4))));
-    // One of the two is there.
+    // One of the two exists.
     let rows: Vec<Row<'_, Port>> = ports.into_iter().filter_map(|port| db.find(port)).collect();
     let [row] = rows.try_into().unwrap();
     assert_eq!((row.get(port::TAG), row.get(port::VLAN_MODE)), (Some(5), None));
@@ -90,7 +90,7 @@ fn columns_of_another_type_are_left_out_and_reported() {
         .unwrap();
     let row = db.all(Port).next().unwrap();
     assert_eq!((row.get(port::TAG), row.get(port::VLAN_MODE), row.get(port::NAME)), (None, None, "p"));
-    // A set may hold what a scalar holds.
+    // A set column may have the value of a scalar.
     assert_eq!(row.get(port::TRUNKS).first(), Some(4));
 }
 

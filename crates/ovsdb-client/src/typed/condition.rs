@@ -1,4 +1,4 @@
-//! Conditions whose columns and values the compiler checks.
+//! Conditions whose columns and values are checked by the compiler.
 
 use std::marker::PhantomData;
 
@@ -85,7 +85,7 @@ pub struct Condition<T> {
 }
 
 impl<T: Table> Condition<T> {
-    /// All rows, as long as nothing else is asked for.
+    /// Matches all rows until clauses are added.
     pub fn all(_: T) -> Self {
         Self { condition: condition::Condition::All, of: PhantomData }
     }

@@ -1,9 +1,9 @@
 //! The macros that write down tables and lists of columns.
 
-/// Tables and their columns, as [`crate::generate`] writes them down.
+/// Declares tables and their columns, in the format of [`crate::generate`].
 ///
 /// Each table is a type, and a module with a constant for each column, a list `COLUMNS` of all, and an `enum` for the
-/// strings of each column whose schema lists them. `immutable` columns are given when their row is inserted, and never
+/// strings of each column whose schema lists them. `immutable` columns are set when their row is inserted, and never
 /// changed; `ephemeral` ones lose their values when the server stops.
 ///
 /// ```

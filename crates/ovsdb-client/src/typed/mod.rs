@@ -1,13 +1,13 @@
-//! Tables and columns that the compiler knows.
+//! Tables and columns known to the compiler.
 //!
-//! A [`Table`] is a marker type, a [`Column`] a constant that knows its table, its type and whether it may be changed:
-//! a misspelt column does not compile, nor does a value of another type, nor a column of another table's row. They are
-//! made from schemas ([`crate::generate`]), and written down by [`crate::tables!`]; those of this project's schemas
-//! stand in [`crate::schemas`].
+//! A [`Table`] is a marker type, a [`Column`] a constant with its table, its type and whether it may be changed: a
+//! misspelt column does not compile, nor does a value of another type, nor a column of another table's row. They are
+//! generated from schemas ([`crate::generate`]), and declared by [`crate::tables!`]; [`crate::schemas`] has those of
+//! this project's schemas.
 //!
-//! This is a view of the same replica that names reach: [`Row`] is a [`crate::Row`] that knows its table. Nothing of the
-//! server's schema is taken for granted: where it lacks a column, or has one of a type that does not fit, the column
-//! reads as empty and is never written, and a warning says so when the schema comes ([`crate::Misfit`]).
+//! This is a view of the same replica as by names: [`Row`] is a [`crate::Row`] with a known table. The server's
+//! schema may differ: where it lacks a column, or has one of an incompatible type, the column reads as empty and is
+//! never written, and a warning reports it when the schema arrives ([`crate::Misfit`]).
 //!
 //! ```
 //! use ovsdb_client::schemas::vswitch::{Bridge, Port, bridge, port};
@@ -178,7 +178,7 @@ impl<T: Table> fmt::Debug for Ref<T> {
 #[derive(Debug, Clone, Copy)]
 pub enum Mutable {}
 
-/// Of columns that are given when their row is inserted, and never changed.
+/// Marks columns that are set when their row is inserted, and never changed.
 #[derive(Debug, Clone, Copy)]
 pub enum Immutable {}
 
@@ -211,7 +211,7 @@ impl<T: Table, V: Value, M> Column<T, V, M> {
         Self { name, is_ephemeral: false, of: PhantomData }
     }
 
-    /// The same, marked as one whose values are lost when the server stops.
+    /// Returns the column marked as ephemeral: its values are lost when the server stops.
     pub const fn ephemeral(self) -> Self {
         Self { is_ephemeral: true, ..self }
     }
@@ -221,7 +221,7 @@ impl<T: Table, V: Value, M> Column<T, V, M> {
         self.name
     }
 
-    /// Whether its values are lost when the server stops: who wrote them writes them again.
+    /// Returns true if its values are lost when the server stops: their writer must write them again.
     pub const fn is_ephemeral(self) -> bool {
         self.is_ephemeral
     }
@@ -239,7 +239,7 @@ pub struct AnyColumn {
     pub table: &'static str,
     /// Its name.
     pub column: &'static str,
-    /// What it holds.
+    /// Its type.
     pub shape: Shape,
     /// Whether its values are lost when the server stops.
     pub is_ephemeral: bool,

@@ -61,7 +61,7 @@ impl Replica {
         self.rows(T::NAME).map(Row::new)
     }
 
-    /// The row that is referred to, if it is there.
+    /// The referenced row, if it exists.
     pub fn find<T: Table>(&self, row: Ref<T>) -> Option<Row<'_, T>> {
         self.row(T::NAME, row.uuid()).map(Row::new)
     }
@@ -73,7 +73,7 @@ impl Idl {
         self.replica().all(table)
     }
 
-    /// The row that is referred to, if it is there.
+    /// The referenced row, if it exists.
     pub fn find<T: Table>(&self, row: Ref<T>) -> Option<Row<'_, T>> {
         self.replica().find(row)
     }
@@ -85,7 +85,7 @@ impl Change {
         (*self.table == *T::NAME).then(|| Ref::new(self.uuid))
     }
 
-    /// Whether a row of the column's table came or went, or has another value in this column.
+    /// Returns true if a row of the column's table was added or removed, or has another value in this column.
     pub fn touches(&self, column: AnyColumn) -> bool {
         *self.table == *column.table
             && match &self.kind {
@@ -109,7 +109,7 @@ impl Committed {
     }
 }
 
-/// A row that was just inserted, to be given its columns, those that cannot be changed later among them.
+/// A newly inserted row, whose columns can be set, including immutable ones.
 #[derive(Debug)]
 pub struct Inserted<'a, 'idl, T: Table> {
     txn: &'a mut Transaction<'idl>,
@@ -123,21 +123,21 @@ impl<T: Table> Inserted<'_, '_, T> {
         self
     }
 
-    /// The row, as the transaction knows it; [`Committed::reference`] tells what the server made of it.
+    /// The row within the transaction; [`Committed::reference`] returns its final reference.
     pub fn reference(&self) -> Ref<T> {
         self.row
     }
 }
 
-/// Rows as the transaction leaves them, and changes of them. A row that is not there reads as empty, and changing it
-/// does nothing, as does changing a column that the server's schema lacks.
+/// Rows after the transaction, and changes of them. A missing row reads as empty, and changing it has no effect, as
+/// has changing a column that the server's schema lacks.
 impl<'idl> Transaction<'idl> {
     /// The rows of a table, sorted by UUID.
     pub fn all<T: Table>(&self, _: T) -> Vec<Ref<T>> {
         self.rows(T::NAME).into_iter().map(Ref::new).collect()
     }
 
-    /// Whether the row is there.
+    /// Returns true if the row exists.
     pub fn contains<T: Table>(&self, row: Ref<T>) -> bool {
         self.contains_row(T::NAME, row.uuid())
     }
@@ -180,8 +180,8 @@ impl<'idl> Transaction<'idl> {
         self.set_datum(T::NAME, row.uuid(), column.name(), ovsdb::Datum::empty());
     }
 
-    /// Adds elements to a set or a map, replacing the values of keys that the map has. What others add at the same time
-    /// stays.
+    /// Adds elements to a set or a map, replacing the values of existing keys of a map. Concurrent additions by
+    /// others stay.
     pub fn add<T: Table, V: Collection>(&mut self, row: Ref<T>, column: Column<T, V>, elements: impl IntoColumn<V>) {
         self.add_elements(T::NAME, row.uuid(), column.name(), &elements.into_datum());
     }

@@ -1,7 +1,7 @@
-//! What columns hold, as Rust has it: atoms, optional atoms, sets and maps; how they are read and written.
+//! The values of columns as Rust types: atoms, optional atoms, sets and maps; reading and writing them.
 //!
-//! Reading borrows from the replica and copies nothing. A value that is not there, or is of another type, reads as the
-//! empty value of its type; the replica takes care that columns of other types are empty (see [`crate::Misfit`]).
+//! Reading borrows from the replica and copies nothing. A missing value, or one of another type, reads as the empty
+//! value of its type; the replica keeps columns of other types empty (see [`crate::Misfit`]).
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -10,7 +10,7 @@ use ovsdb::{Atom, AtomType, Datum, Uuid};
 
 use super::{IntoAtom, Ref, Table};
 
-/// The strings of a column whose schema lists them, as an `enum` ([`crate::tables!`] implements this).
+/// The strings of a column whose schema lists them, as an `enum` (implemented by [`crate::tables!`]).
 pub trait Enumeration: Copy + fmt::Debug + Eq + 'static {
     /// All of them.
     const ALL: &'static [Self];
@@ -23,7 +23,7 @@ pub trait Enumeration: Copy + fmt::Debug + Eq + 'static {
         Self::ALL.iter().find(|known| known.name() == name).copied().ok_or(name)
     }
 
-    /// The string in the database of what was read.
+    /// The string in the database for a value read from it.
     fn name_of(listed: Listed<'_, Self>) -> &str {
         match listed {
             Ok(known) => known.name(),
@@ -32,8 +32,8 @@ pub trait Enumeration: Copy + fmt::Debug + Eq + 'static {
     }
 }
 
-/// What a column with listed strings reads as: one that is known, or another string, which a newer schema may allow
-/// (or the empty one, if the column is not there).
+/// The value of a column with listed strings: a known one, or another string, which a newer schema may allow (or the
+/// empty one, if the column does not exist).
 pub type Listed<'a, E> = Result<E, &'a str>;
 
 /// A type of atoms.
@@ -128,7 +128,7 @@ impl<E: Enumeration> Atomic for E {
     }
 }
 
-/// The type of a column, but for constraints: what a server's schema is compared with.
+/// The type of a column without constraints, for comparison with a server's schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
     /// The type of atoms, or of the keys of a map.
@@ -140,7 +140,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Whether a column of this shape can hold what a server's column of type `kind` holds.
+    /// Returns true if a column of this shape can hold values of a server's column of type `kind`.
     pub fn fits(&self, kind: &ovsdb::ColumnType) -> bool {
         let value = kind.value.as_ref().map(|value| value.kind);
         self.key == kind.key.kind && self.value == value && (self.many || kind.max == 1)
@@ -172,14 +172,14 @@ pub trait Value: 'static {
 
 /// Columns of several elements, which can be added and removed one by one.
 pub trait Collection: Value {
-    /// By what elements are removed.
+    /// The key for removing elements.
     type Key: Atomic;
 }
 
 /// Columns that may be empty.
 pub trait Emptiable: Value {}
 
-/// Columns whose values have an order that a server knows: numbers.
+/// Columns with an order that a server knows: numbers.
 pub trait Ordered: Value {}
 
 impl Ordered for i64 {}

@@ -1,4 +1,4 @@
-//! What can be written where: Rust values that become atoms and columns of a type.
+//! Values for writing: Rust values that convert to atoms and columns of a type.
 
 use ovsdb::{Atom, Datum, Uuid};
 
@@ -71,8 +71,8 @@ impl<E: Enumeration> IntoAtom<E> for E {
     }
 }
 
-/// A value that can be written to a column of type `V`: an atom to a scalar, an `Option` to an optional one, anything
-/// that gives elements to a set, anything that gives pairs to a map.
+/// A value that can be written to a column of type `V`: an atom to a scalar, an `Option` to an optional one, an
+/// iterator of elements to a set, an iterator of pairs to a map.
 pub trait IntoColumn<V> {
     /// The datum.
     fn into_datum(self) -> Datum;

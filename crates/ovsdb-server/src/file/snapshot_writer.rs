@@ -65,7 +65,7 @@ impl SnapshotProgress {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives the snapshot up and removes its file, if that has not happened yet.
+    /// Cancels the snapshot and removes its file, if that has not happened yet.
     pub(super) fn end(&self) {
         let mut state = self.state();
         if let State::Created | State::Written(_) = *state {

@@ -161,7 +161,7 @@ impl Relay {
             // The database has another schema, or is about to be removed, which `_Server` then reports.
             ("monitor_canceled", _, None) => {
                 self.last_transaction = None;
-                self.ask_schema(wire);
+                self.request_schema(wire);
                 Ok(Step::Nothing)
             }
             _ => trouble(format!("the source sent an unexpected \"{method}\"")),
@@ -192,7 +192,7 @@ impl Relay {
                     Err(_) => self.server = None,
                 }
                 self.check_server()?;
-                self.ask_schema(wire);
+                self.request_schema(wire);
             }
             Stage::Schema(awaited) if awaited == id => {
                 let json = result.map_err(|error| Trouble(Error::from_json(&error).to_string()))?;
@@ -206,7 +206,7 @@ impl Relay {
                 } else {
                     self.schema = None;
                 }
-                self.ask_contents(Version::V3, schema, wire);
+                self.request_contents(Version::V3, schema, wire);
             }
             Stage::Contents(awaited, version) if awaited == id => return self.contents(version, result, schema, wire),
             _ => {}
@@ -245,11 +245,11 @@ impl Relay {
         Ok(())
     }
 
-    fn ask_schema(&mut self, wire: &mut Wire) {
+    fn request_schema(&mut self, wire: &mut Wire) {
         self.stage = Stage::Schema(wire.request("get_schema", vec![self.database.as_str().into()]));
     }
 
-    fn ask_contents(&mut self, version: Version, schema: &DatabaseSchema, wire: &mut Wire) {
+    fn request_contents(&mut self, version: Version, schema: &DatabaseSchema, wire: &mut Wire) {
         let schema = self.schema.as_deref().unwrap_or(schema);
         let mut requests = Map::new();
         for table in schema.tables() {
@@ -278,11 +278,11 @@ impl Relay {
         let json = match (result, version) {
             (Ok(json), _) => json,
             (Err(_), Version::V3) => {
-                self.ask_contents(Version::V2, schema, wire);
+                self.request_contents(Version::V2, schema, wire);
                 return Ok(Step::Nothing);
             }
             (Err(_), Version::V2) => {
-                self.ask_contents(Version::V1, schema, wire);
+                self.request_contents(Version::V1, schema, wire);
                 return Ok(Step::Nothing);
             }
             (Err(error), Version::V1) => return trouble(Error::from_json(&error).to_string()),

@@ -288,7 +288,7 @@ tally::proptest! {
             // The incrementally maintained state equals the state computed from the start.
             let mut fresh = Database::new(schema());
             fresh.apply_changes(&journal::all_rows(database));
-            prop_assert!(database.same_bookkeeping(&fresh));
+            prop_assert!(database.has_equal_indexes(&fresh));
         }
     }
 }

@@ -41,7 +41,7 @@ struct Watched<'a> {
 struct Watch<'a> {
     tables: BTreeMap<&'a str, Watched<'a>>,
     requests: Map<String, Value>,
-    /// Whether each table of output tells its name.
+    /// Whether each printed table has its name.
     captions: bool,
 }
 

@@ -31,7 +31,7 @@ const OPTIONS: &[Opt] = &[
 
 /// The requested action.
 pub(super) enum Invocation {
-    /// Serve.
+    /// Runs the server.
     Serve(Box<Options>),
     /// Print a text and end.
     Print(String),

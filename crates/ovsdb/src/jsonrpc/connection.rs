@@ -1,5 +1,4 @@
-//! Connections that carry messages, over any stream of tokio. All futures may be dropped and asked anew without losing
-//! input.
+//! Connections that carry messages, over any stream of tokio. All futures are cancel safe: no input is lost.
 
 use std::io;
 
@@ -52,7 +51,7 @@ impl<R: AsyncRead + Unpin> Receiver<R> {
         }
     }
 
-    /// How many bytes were read so far, those of messages that are not whole too: a peer that sends a long message is not
+    /// Number of bytes read so far, including those of incomplete messages: a peer that sends a long message is not
     /// silent.
     pub fn bytes_read(&self) -> u64 {
         self.bytes_read

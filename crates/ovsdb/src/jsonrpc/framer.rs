@@ -1,7 +1,7 @@
-//! Finds where messages end in a stream of JSON without separators: by brackets and strings alone.
+//! Finds the ends of messages in a stream of JSON without separators, by brackets and strings alone.
 //!
-//! The framer looks at each byte once, keeps no more than one incomplete message and what follows it in the same read,
-//! and refuses messages that are too long or too deep before they are parsed.
+//! The framer examines each byte once, buffers no more than one incomplete message and the bytes behind it in the
+//! same read, and rejects messages that are too long or too deep before they are parsed.
 
 use serde_json::Value;
 
@@ -17,13 +17,13 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// 1 GiB, since the contents of a large database come in one reply, and a depth that the JSON parser can take.
+    /// 1 GiB, since one reply has the contents of a large database, and a depth within the JSON parser's limit.
     fn default() -> Self {
         Self { bytes_max: 1 << 30, depth_max: 120 }
     }
 }
 
-/// Why a stream cannot be read on. Each of these ends the connection.
+/// The reason why a stream is invalid. Each of these ends the connection.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// A message began with something else than `{` or `[`.
@@ -35,7 +35,7 @@ pub enum FrameError {
     /// Too many bytes.
     #[error("message is longer than the {0} bytes allowed")]
     Length(usize),
-    /// The brackets matched, but what is between them is not JSON.
+    /// The brackets match, but the text between them is not JSON.
     #[error("{0}")]
     Json(String),
     /// It is JSON, but not JSON-RPC.
@@ -63,7 +63,7 @@ impl Framer {
         Self { limits, ..Self::default() }
     }
 
-    /// Takes bytes from the stream. Messages are then had by calling [`Framer::next_frame`] until it gives `None`.
+    /// Adds bytes of the stream. [`Framer::next_frame`] then returns messages until it returns `None`.
     pub fn push(&mut self, bytes: &[u8]) {
         if self.start > 0 {
             self.buffer.drain(..self.start);
@@ -73,7 +73,7 @@ impl Framer {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Whether the stream stands between two messages.
+    /// Returns true if the stream is between two messages.
     pub fn is_between_messages(&self) -> bool {
         self.depth == 0
     }
@@ -118,7 +118,7 @@ impl Framer {
         Ok(None)
     }
 
-    /// Skips white space; says whether a message begins.
+    /// Skips white space; returns true if a message begins.
     fn skip_to_start(&mut self) -> Result<bool, FrameError> {
         while let Some(byte) = self.buffer.get(self.position) {
             match byte {
@@ -151,7 +151,8 @@ impl Framer {
     }
 }
 
-/// All messages in `bytes`, up to the first error, which is given too. A trailing incomplete message is ignored.
+/// Returns all messages in `bytes`, up to the first error, which is returned too. A trailing incomplete message is
+/// ignored.
 pub fn decode(bytes: &[u8], limits: Limits) -> (Vec<Message>, Option<FrameError>) {
     let mut framer = Framer::new(limits);
     framer.push(bytes);

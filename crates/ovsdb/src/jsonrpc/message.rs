@@ -11,16 +11,16 @@ pub enum Message {
     Request {
         /// Not null.
         id: Value,
-        /// What to do.
+        /// The method.
         method: String,
-        /// With what; Open vSwitch allows only an array.
+        /// The arguments; Open vSwitch allows only an array.
         params: Vec<Value>,
     },
     /// A request that is not answered.
     Notification {
-        /// What to do.
+        /// The method.
         method: String,
-        /// With what.
+        /// The arguments.
         params: Vec<Value>,
     },
     /// The answer to a request that succeeded.
@@ -39,16 +39,16 @@ pub enum Message {
     },
 }
 
-/// JSON that is not a JSON-RPC message; the connection on which it came is closed.
+/// JSON that is not a JSON-RPC message; its connection is closed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MessageError {
     /// Not an object.
     #[error("message is not a JSON object")]
     NotObject,
-    /// `method` is there but is not a string.
+    /// `method` is not a string.
     #[error("method is not a JSON string")]
     MethodNotString,
-    /// `params` is there but is not an array.
+    /// `params` is not an array.
     #[error("\"params\" must be JSON array")]
     ParamsNotArray,
     /// A member that this kind of message needs is missing.
@@ -59,7 +59,7 @@ pub enum MessageError {
         /// The member.
         member: &'static str,
     },
-    /// A member that this kind of message cannot have is there.
+    /// A member that this kind of message cannot have.
     #[error("{kind} must not have \"{member}\"")]
     Excess {
         /// The kind of message.
@@ -218,7 +218,7 @@ impl Message {
         Value::Object(object)
     }
 
-    /// The message as it goes over the wire.
+    /// The message in its wire format.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::new();
         let mut object = Object::begin(&mut out);

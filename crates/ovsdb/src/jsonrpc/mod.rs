@@ -1,8 +1,8 @@
-//! JSON-RPC 1.0 over streams, as RFC 7047 section 4 uses it.
+//! JSON-RPC 1.0 over streams, as in RFC 7047 section 4.
 //!
-//! [`Framer`] cuts a stream of bytes into messages and [`Message`] gives them meaning; neither does any I/O. [`Remote`]
-//! is the syntax of addresses (`unix:FILE`, `ptcp:PORT[:HOST]`), which the crate `stream` opens, and [`Connection`] sends
-//! and receives messages over what it gives.
+//! [`Framer`] splits a stream of bytes into messages and [`Message`] parses them; neither does any I/O. [`Remote`] is
+//! the syntax of addresses (`unix:FILE`, `ptcp:PORT[:HOST]`), which the crate `stream` opens, and [`Connection`]
+//! sends and receives messages over the opened stream.
 
 mod connection;
 mod framer;

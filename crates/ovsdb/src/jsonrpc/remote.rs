@@ -53,7 +53,7 @@ pub enum RemoteError {
          or pssl:PORT[:HOST]"
     )]
     Method(String),
-    /// A method whose argument is wrong.
+    /// A method with an invalid argument.
     #[error("{0}: bad peer name format")]
     Syntax(String),
 }
@@ -69,7 +69,7 @@ impl Remote {
         texts.split(',').any(|text| Self::parse(text.trim()).is_ok_and(|remote| remote.is_passive()))
     }
 
-    /// Whether both ends are on this host, by a socket in its file system.
+    /// Returns true if both ends are on this host, connected by a socket in its file system.
     pub fn is_local(&self) -> bool {
         matches!(self, Remote::Unix(_) | Remote::PassiveUnix(_))
     }

@@ -1,4 +1,4 @@
-//! The engine with machines that note what they are asked, turn by turn in virtual time.
+//! The engine with machines that record their calls, turn by turn in virtual time.
 
 use super::*;
 use crate::inbox::CAPACITY;
@@ -73,7 +73,7 @@ fn a_flood_of_one_protocol_delays_no_other() {
     let mut now = Millis(1_000_000);
     for turn in 0..100u64 {
         now = now.after(1);
-        // More than a turn takes, so that the queue stays full.
+        // More than a turn processes, so that the queue stays full.
         (0..CAPACITY).for_each(|_| _ = engine.punt(A, P, b"flood"));
         let frame = turn.to_be_bytes();
         assert_eq!(engine.punt(B, P, &frame), Ok(()));
@@ -110,7 +110,7 @@ fn a_machine_is_polled_at_its_deadline() {
     }
     assert_eq!(a.lock().polls, [start, start.after(3), start.after(5000)]);
     assert_eq!(b.lock().polls, [start]);
-    // One that was configured is asked again.
+    // A configured machine is polled again.
     b.lock().deadlines = vec![now.after(7)];
     engine.changed(B);
     engine.turn(now);
@@ -152,8 +152,8 @@ fn the_thread_handles_frames_and_ends() {
 }
 
 tally::proptest! {
-    /// However frames come, each is handled once, in the order of its protocol, or counted; and none waits for more turns
-    /// than its own queue has batches.
+    /// Whenever frames arrive, each is handled once, in the order of its protocol, or counted; and no frame waits for
+    /// more turns than its own queue has batches.
     #[test]
     fn frames_are_handled_in_order_or_counted(bursts in prop::collection::vec((any::<bool>(), 0usize..400), 1..30)) {
         let (engine, _outside, machines) = engine();

@@ -43,7 +43,7 @@ fn commands_that_wait_for_passes_do_not_delay_others() {
             // The first packet makes a flow that learns an address, the second one is counted by it.
             call(&commands, "netdev-dummy/receive", &["p1", flow]).await;
             call(&commands, "revalidator/wait", &[]).await;
-            // As long as this is held, no pass can push what the second one counted.
+            // While the test holds this lock, no pass can push the count of the second packet.
             let held = bridge.macs().write();
             call(&commands, "netdev-dummy/receive", &["p1", flow]).await;
             let mut pass = std::pin::pin!(call(&commands, method, args));

@@ -115,7 +115,7 @@ fn service_controllers_do_not_take_over() {
     assert_eq!(lab.last_change(), change);
     assert!(path.exists());
     assert!(lab.idl.row("Controller", uuid).unwrap().is_empty("status"));
-    // The type overrides what the target suggests.
+    // The type overrides the default for the target.
     let uuid2 = add_controller(&mut lab, "tcp:127.0.0.1:1", &[("type", Datum::scalar("service"))]);
     assert!(has_flows(&lab));
     del_controller(&mut lab, uuid2);
