@@ -101,7 +101,7 @@ impl Datapath {
             let server = Server::new(self.shared.clone(), handlers.len());
             let thread = std::thread::Builder::new().name(format!("handler{}", handlers.len()));
             let handle = thread.spawn(|| server.run());
-            handlers.push(handle.map_err(|e| DpifError::Device(format!("handler thread: {e}")))?);
+            handlers.push(handle.map_err(|e| DpifError::Thread(format!("handler thread: {e}")))?);
         }
         Ok(())
     }

@@ -260,10 +260,10 @@ impl PmdThreads {
     }
 
     fn start(&mut self, shared: &Arc<SharedState>, place: CpuPlacement) -> Result<(), DpifError> {
-        let failed = |e: std::io::Error| DpifError::Device(format!("packet thread: {e}"));
+        let failed = |e: std::io::Error| DpifError::Thread(format!("packet thread: {e}"));
         let used: BTreeSet<usize> = self.lanes().collect();
         let Some(lane) = (0..LANES_MAX).find(|lane| !used.contains(lane)) else {
-            return Err(DpifError::Device(format!("packet thread: there are {LANES_MAX} already")));
+            return Err(DpifError::Thread(format!("packet thread: there are {LANES_MAX} already")));
         };
         let control = new_control(place.core(), self.sleep_us_max(place))?;
         let thread = self.register(shared, place, lane, Arc::clone(&control));
@@ -363,7 +363,7 @@ fn processors() -> usize {
 
 fn new_control(core: Option<usize>, sleep_us_max: u64) -> Result<Arc<Control>, DpifError> {
     let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
-    let wake = wake.map_err(|e| DpifError::Device(format!("packet thread: {e}")))?;
+    let wake = wake.map_err(|e| DpifError::Thread(format!("packet thread: {e}")))?;
     let (end, sleep_us_max) = (AtomicBool::new(false), AtomicU64::new(sleep_us_max));
     Ok(Arc::new(Control { core, wake, end, sleep_us_max }))
 }

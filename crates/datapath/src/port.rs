@@ -64,7 +64,7 @@ pub(crate) struct RxQueue {
 
 impl RxQueue {
     fn open(device: &dyn Netdev, queue: usize) -> Result<Self, DpifError> {
-        let handle = Mutex::new(Some(device.open_rx(queue).map_err(failed)?));
+        let handle = Mutex::new(Some(device.open_rx(queue)?));
         let (broken, busy_ns, history) = (AtomicBool::new(false), AtomicU64::new(0), Mutex::default());
         Ok(Self { receiver: Arc::new(Receiver { handle, broken, busy_ns, history }), owner: None })
     }
@@ -95,10 +95,6 @@ pub(crate) struct Port {
 struct Mtu {
     bytes: AtomicU32,
     seq: AtomicU64,
-}
-
-fn failed(error: netdev::NetdevError) -> DpifError {
-    DpifError::Device(error.to_string())
 }
 
 impl Port {

@@ -193,8 +193,11 @@ pub enum DpifError {
     #[error("no such datapath flow")]
     NoFlow,
     /// The device could not be opened.
+    #[error(transparent)]
+    Device(#[from] netdev::NetdevError),
+    /// A thread could not be started.
     #[error("{0}")]
-    Device(String),
+    Thread(String),
     /// No number is left.
     #[error("no datapath port number is free")]
     TooManyPorts,

@@ -238,6 +238,31 @@ pub enum NetdevError {
     },
 }
 
+/// The kinds of [`NetdevError`] that callers tell apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NetdevErrorKind {
+    /// The host has no device of this name.
+    Missing,
+    /// The request does not suit the device or its type, now or later.
+    Invalid,
+    /// The system refused: resources are in use or exhausted, or permission is missing. A later attempt may succeed.
+    System,
+}
+
+impl NetdevError {
+    /// The kind of this error.
+    pub fn kind(&self) -> NetdevErrorKind {
+        match self {
+            Self::Open { source, .. } | Self::Operation { source, .. } => {
+                let missing = rustix::io::Errno::NODEV.raw_os_error();
+                if source.raw_os_error() == Some(missing) { NetdevErrorKind::Missing } else { NetdevErrorKind::System }
+            }
+            Self::Exists { .. } => NetdevErrorKind::System,
+            Self::Unsupported { .. } | Self::NoQueue { .. } | Self::Option { .. } => NetdevErrorKind::Invalid,
+        }
+    }
+}
+
 /// The system's text of an error, as `No such device`, without the number that Rust appends.
 pub fn errno_text(error: &io::Error) -> String {
     let text = error.to_string();
@@ -258,6 +283,9 @@ mod tests {
             source: io::Error::from_raw_os_error(rustix::io::Errno::NODEV.raw_os_error()),
         };
         assert_eq!(error.to_string(), "could not open network device foo (No such device)");
+        assert_eq!(error.kind(), NetdevErrorKind::Missing);
+        let busy = io::Error::from_raw_os_error(rustix::io::Errno::BUSY.raw_os_error());
+        assert_eq!(NetdevError::Open { name: "foo".to_owned(), source: busy }.kind(), NetdevErrorKind::System);
     }
 
     #[test]

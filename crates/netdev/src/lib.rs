@@ -31,5 +31,5 @@ pub mod status;
 
 pub use accelerate::{Accelerator, KernelPath};
 pub use change::Changes;
-pub use device::{Netdev, NetdevError, Options, Rx, SendReport, Tx};
+pub use device::{Netdev, NetdevError, NetdevErrorKind, Options, Rx, SendReport, Tx};
 pub use status::{Duplex, Features, LinkStatus, NetdevStats, PortFeatures};

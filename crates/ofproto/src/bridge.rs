@@ -17,7 +17,7 @@ use base::{MacAddr, PortNo};
 use netdev::Netdev;
 use openflow::switch::FragHandling;
 use parking_lot::{Mutex, RwLock, RwLockUpgradableReadGuard};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use vlog::{RateLimit, warn_rl};
@@ -53,7 +53,8 @@ pub struct Ofproto {
 struct State {
     identity: Identity,
     ports: BTreeMap<PortNo, OfPort>,
-    bundles: Vec<BundleSpec>,
+    /// By name.
+    bundles: BTreeMap<String, BundleSpec>,
     forward_bpdu: bool,
     dhcp_to_local: bool,
     fragments: FragHandling,
@@ -144,12 +145,27 @@ pub struct BundleSpec {
     pub protected: bool,
 }
 
+/// Changes of single ports and bundles of a bridge.
+#[derive(Clone, Debug, Default)]
+pub struct PortEdits {
+    /// Ports to add, or to replace under their numbers.
+    pub ports: Vec<PortSpec>,
+    /// Numbers of ports to remove, before others are added.
+    pub removed: Vec<PortNo>,
+    /// Bundles to add, or to replace under their names.
+    pub bundles: Vec<BundleSpec>,
+    /// Names of bundles to remove.
+    pub removed_bundles: Vec<String>,
+}
+
 impl State {
-    /// Returns true if ports and bundles already equal these.
-    fn equals(&self, specs: &[PortSpec], bundles: &[BundleSpec]) -> bool {
-        self.bundles == bundles
-            && self.ports.len() == specs.len()
-            && specs.iter().all(|spec| self.ports.get(&spec.no).is_some_and(|port| port.spec.is_same(spec)))
+    /// Whether ports and bundles are already as the edits would make them.
+    fn has(&self, edits: &PortEdits) -> bool {
+        let has_port = |spec: &PortSpec| self.ports.get(&spec.no).is_some_and(|port| port.spec.is_same(spec));
+        edits.ports.iter().all(has_port)
+            && edits.bundles.iter().all(|bundle| self.bundles.get(&bundle.name) == Some(bundle))
+            && !edits.removed.iter().any(|no| self.ports.contains_key(no))
+            && !edits.removed_bundles.iter().any(|name| self.bundles.contains_key(name))
     }
 }
 
@@ -336,31 +352,47 @@ impl Ofproto {
         }
     }
 
-    /// Sets ports and bundles to exactly these, and returns the changes. A port keeps its configuration while its
-    /// number and name stay. Cached flows are only invalidated if there was a change.
+    /// Sets ports and bundles to exactly these, and returns what changed. See [`Ofproto::edit_ports`].
     pub fn set_ports(&self, specs: Vec<PortSpec>, bundles: Vec<BundleSpec>) -> Vec<PortChange> {
+        let (numbers, names): (BTreeSet<_>, BTreeSet<_>) =
+            (specs.iter().map(|spec| spec.no).collect(), bundles.iter().map(|bundle| &bundle.name).collect());
+        let (removed, removed_bundles) = {
+            let state = self.state.read();
+            let bundles = state.bundles.keys().filter(|name| !names.contains(name)).cloned().collect();
+            (state.ports.keys().filter(|no| !numbers.contains(no)).copied().collect(), bundles)
+        };
+        self.edit_ports(PortEdits { ports: specs, removed, bundles, removed_bundles })
+    }
+
+    /// Adds, replaces and removes single ports and bundles, and returns what changed. A port keeps its configuration
+    /// while its number and name stay. Cached flows are out of date only if something did change. Takes time in
+    /// proportion to the edits, except for the snapshot of the bridge that is published at the end.
+    pub fn edit_ports(&self, edits: PortEdits) -> Vec<PortChange> {
         let now = self.switch().map_or(0, |s| s.clock().now().0);
-        // Packets that cross patch ports read the ports, and must not wait longer than the exchange takes.
+        // Packets that cross patch ports read the ports, and wait for the exchange only.
         let state = self.state.upgradable_read();
-        if state.equals(&specs, &bundles) {
+        if state.has(&edits) {
             return Vec::new();
         }
-        let mut old = state.ports.clone();
-        let mut ports = BTreeMap::new();
         let mut changes = Vec::new();
-        for spec in specs {
-            let kept = old.remove(&spec.no).filter(|p| {
-                let same = p.spec.name == spec.name;
-                if !same {
-                    changes.push(PortChange::Deleted(p.clone()));
+        let mut state = RwLockUpgradableReadGuard::upgrade(state);
+        let PortEdits { ports, removed, bundles, removed_bundles } = edits;
+        for no in removed {
+            changes.extend(state.ports.remove(&no).map(PortChange::Deleted));
+        }
+        for spec in ports {
+            let kept = state.ports.remove(&spec.no).filter(|port| {
+                let is_same = port.spec.name == spec.name;
+                if !is_same {
+                    changes.push(PortChange::Deleted(port.clone()));
                 }
-                same
+                is_same
             });
             let port = match kept {
                 Some(port) => {
-                    let modified = port.spec.mac != spec.mac;
+                    let is_modified = port.spec.mac != spec.mac;
                     let port = OfPort { spec, ..port };
-                    if modified {
+                    if is_modified {
                         changes.push(PortChange::Modified(port.clone()));
                     }
                     port
@@ -371,15 +403,11 @@ impl Ofproto {
                     port
                 }
             };
-            ports.insert(port.spec.no, port);
+            state.ports.insert(port.spec.no, port);
         }
-        for port in old.into_values() {
-            changes.push(PortChange::Deleted(port));
-        }
-        let mut state = RwLockUpgradableReadGuard::upgrade(state);
-        let before = (std::mem::replace(&mut state.ports, ports), std::mem::replace(&mut state.bundles, bundles));
+        removed_bundles.iter().for_each(|name| drop(state.bundles.remove(name)));
+        state.bundles.extend(bundles.into_iter().map(|bundle| (bundle.name.clone(), bundle)));
         drop(state);
-        drop(before);
         self.rebuild();
         // Nothing is learned on these ports any more, and their addresses are removed.
         let mut flushed = false;
@@ -448,13 +476,13 @@ impl Ofproto {
 
     /// Returns the bundles of NORMAL.
     pub fn bundles(&self) -> Vec<BundleSpec> {
-        self.state.read().bundles.clone()
+        self.state.read().bundles.values().cloned().collect()
     }
 
     /// Builds the bridge's view for translations. Shares names and VLAN sets with the previous view `old` where they are equal.
     pub(crate) fn view(&self, old: Option<&Bridge>) -> Bridge {
         let state = self.state.read();
-        let members = state.bundles.iter().enumerate().flat_map(|(i, b)| b.ports.iter().map(move |no| (*no, i)));
+        let members = state.bundles.values().enumerate().flat_map(|(i, b)| b.ports.iter().map(move |no| (*no, i)));
         let bundle_of: HashMap<PortNo, usize> = members.collect();
         let ports = state
             .ports
@@ -473,7 +501,7 @@ impl Ofproto {
             .collect();
         // Bundles rarely move, so that the one at the same index is likely equal.
         let old_bundle = |i: usize| old.and_then(|old| old.bundles.get(i));
-        let bundles = state.bundles.iter().enumerate().map(|(i, b)| bundle_view(b, &state.ports, old_bundle(i)));
+        let bundles = state.bundles.values().enumerate().map(|(i, b)| bundle_view(b, &state.ports, old_bundle(i)));
         Bridge {
             id: self.id,
             name: shared_name(old.map(|old| &old.name), &self.name),

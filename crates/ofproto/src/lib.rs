@@ -44,11 +44,12 @@ pub mod trace_ct;
 pub mod transaction;
 pub mod upcall;
 
-pub use bridge::{BundleSpec, Identity, OfPort, Ofproto, PortSpec};
+pub use bridge::{BundleSpec, Identity, OfPort, Ofproto, PortEdits, PortSpec};
 pub use conn::pinsched::{PacketInStats, RateLimit};
 pub use conn::remote::{PeerKind, Settings};
 pub use conn::service::{Service, ServiceConfig, ServiceStatus};
 pub use flow_table::{Removed, RemovedReason};
+pub use gate::ShortChange;
 pub use hidden::HiddenFlow;
 pub use ipfix::{BridgeSampling, ExporterSettings, IpfixSettings};
 pub use revalidate::{Change, Extent, Limits, PassReport, RevalidatorStatus, RuleChange};

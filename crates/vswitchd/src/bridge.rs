@@ -1,16 +1,31 @@
-//! One running bridge: made to be what its row says, as often as that changes.
+//! One bridge as the database has it: its rows, the settings of its ports and interfaces, and what is left to be done
+//! until the running bridge follows them.
+//!
+//! A change of a row adds to that work ([`Work`]) just the ports and interfaces that it concerns. Each step takes time
+//! in proportion to them, apart from a comparison of the list of ports when that changed.
 
-use crate::control::Control;
-use crate::desired::{BridgeSpec, InterfaceSpec, PortSpec};
-use crate::devices::{Devices, Dp};
-use crate::identity;
-use crate::interface::{Behind, RunningInterface};
-use crate::ofport::{self, Claim};
-use base::PortNo;
+use crate::devices::Devices;
+use crate::feature::{Counts, Event, Report, Settings};
+use crate::features::address::PortAddress;
+use crate::features::controllers::Controllers;
+use crate::features::identity::{self, Identity};
+use crate::features::lldp::{Lldp, LldpSpec};
+use crate::features::mtu::{self, Mtu};
+use crate::features::vlan::Vlan;
+use crate::interface::{Behind, InterfaceError, InterfaceSpec, RunningInterface, is_internal};
+use crate::levels::{BridgeLevel, BridgeReport, BridgeTarget, InterfaceLevel, InterfaceReport, InterfaceTarget};
+use crate::levels::{PortLevel, PortTarget};
+use crate::ofport::{Claim, Numbers};
+use crate::references::{Location, References};
+use crate::running::RunningBridge;
+use base::{MacAddr, PortNo};
+use ofproto::PortEdits;
 use ofproto::bridge::PortChange;
-use ofproto::{BundleSpec, Ofproto};
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
+use ovsdb::Uuid;
+use ovsdb_client::Transaction;
+use ovsdb_client::schemas::vswitch as db;
+use ovsdb_client::typed::Ref;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use xlate::PortOut;
@@ -21,204 +36,576 @@ pub type PeerOf<'a> = &'a dyn Fn(&str, &str) -> Option<(u32, PortNo)>;
 /// The MTU of an internal interface on a bridge without others.
 const MTU: u32 = 1500;
 
-/// A running bridge.
+/// A bridge.
 #[derive(Debug)]
-pub struct RunningBridge {
-    /// Type of its datapath.
-    pub datapath_type: String,
-    /// Its datapath.
-    pub dp: Dp,
-    /// The OpenFlow switch.
-    pub ofproto: Arc<Ofproto>,
-    /// Its interfaces by name.
-    pub interfaces: BTreeMap<String, RunningInterface>,
-    /// Its controllers.
-    pub control: Control,
-    last_ofport: u16,
+pub struct Bridge {
+    /// Its name.
+    pub name: String,
+    /// Its row.
+    pub row: Ref<db::Bridge>,
+    /// What runs of it.
+    pub running: RunningBridge,
+    pub(crate) settings: Settings<BridgeLevel>,
+    /// By row; the row of a local port that the database lacks is zero.
+    pub(crate) ports: BTreeMap<Uuid, Port>,
+    /// The rows of ports by name.
+    pub(crate) port_names: BTreeMap<String, Uuid>,
+    /// By name.
+    pub(crate) interfaces: BTreeMap<String, Interface>,
+    pub(crate) work: Work,
+    numbers: Numbers,
+    /// Addresses of ports that count for the bridge's, and MTUs of interfaces that others follow, with how many have them.
+    addresses: BTreeMap<MacAddr, usize>,
+    mtus: BTreeMap<u32, usize>,
+    /// What internal interfaces followed last.
+    mtu: u32,
+    mac: Option<MacAddr>,
+    /// Interfaces that could not be opened.
+    failed: BTreeSet<String>,
+    patches: BTreeSet<String>,
+    with_lldp: BTreeSet<String>,
+    pub(crate) warnings: BTreeSet<String>,
 }
 
-impl Drop for RunningBridge {
-    fn drop(&mut self) {
-        // Connections that are about to end may hold the switch a little longer; devices are wanted again at once.
-        self.ofproto.set_ports(Vec::new(), Vec::new());
-        self.dp.switch.del_bridge(self.ofproto.id());
+/// A port of the database.
+#[derive(Debug)]
+pub(crate) struct Port {
+    pub(crate) row: Ref<db::Port>,
+    pub(crate) name: String,
+    /// Names of its interfaces, sorted.
+    pub(crate) interfaces: Vec<String>,
+    pub(crate) settings: Settings<PortLevel>,
+}
+
+/// An interface of the database.
+#[derive(Debug)]
+pub(crate) struct Interface {
+    pub(crate) spec: InterfaceSpec,
+    /// The row of its port.
+    pub(crate) port: Uuid,
+    pub(crate) settings: Settings<InterfaceLevel>,
+    /// What it adds to the bridge's addresses and MTUs.
+    counted: (Option<MacAddr>, Option<u32>),
+}
+
+impl Interface {
+    pub(crate) fn new(spec: InterfaceSpec, port: Uuid) -> Self {
+        Self { spec, port, settings: Settings::default(), counted: (None, None) }
     }
 }
 
-impl RunningBridge {
-    /// Makes the bridge's switch, with its management and snooping sockets in `rundir`. Its ports come with
-    /// [`RunningBridge::configure`].
-    pub fn new(spec: &BridgeSpec, devices: &Devices, rundir: &Path) -> Result<Self, String> {
-        let dp = devices.datapath(&spec.datapath_type)?;
-        let ofproto = dp.switch.add_bridge(&spec.name);
-        let mut bridge = Self {
-            datapath_type: spec.datapath_type.clone(),
-            dp,
-            ofproto,
+/// What is left to be done for a bridge.
+#[derive(Debug, Default)]
+pub(crate) struct Work {
+    /// The list of ports is to be read.
+    pub(crate) is_port_list_stale: bool,
+    /// Settings of the bridge are to be read.
+    pub(crate) is_stale: bool,
+    /// Settings of the bridge are to be applied.
+    pub(crate) is_pending: bool,
+    /// Ports whose name and interfaces are to be read.
+    pub(crate) stale_ports: BTreeSet<Uuid>,
+    /// Ports whose settings are to be read.
+    pub(crate) stale_port_settings: BTreeSet<Uuid>,
+    /// Interfaces whose settings are to be read.
+    pub(crate) stale_interfaces: BTreeSet<String>,
+    /// Interfaces to open, close, number, configure and publish.
+    pub(crate) interfaces: BTreeSet<String>,
+    /// Ports whose bundles are to be published.
+    pub(crate) bundles: BTreeSet<Uuid>,
+    /// Names of bundles whose ports are gone.
+    pub(crate) removed_bundles: BTreeSet<String>,
+    /// All interfaces are to be numbered.
+    is_numbering_stale: bool,
+    /// Patch ports came, went or have other numbers.
+    pub(crate) is_patch_changed: bool,
+    /// LLDP of the ports is to be configured.
+    pub(crate) is_lldp_changed: bool,
+    /// Interfaces whose state is to be written to the database.
+    pub(crate) unreported: BTreeSet<String>,
+    /// The bridge's state is to be written to the database.
+    pub(crate) is_unreported: bool,
+}
+
+impl Work {
+    /// Whether anything is to be read or done, apart from reports.
+    pub(crate) fn is_due(&self) -> bool {
+        self.is_port_list_stale
+            || self.is_stale
+            || self.is_pending
+            || self.is_patch_changed
+            || !self.stale_ports.is_empty()
+            || !self.stale_port_settings.is_empty()
+            || !self.stale_interfaces.is_empty()
+            || !self.interfaces.is_empty()
+            || !self.bundles.is_empty()
+            || !self.removed_bundles.is_empty()
+    }
+}
+
+impl Bridge {
+    /// A bridge of which nothing was read.
+    pub fn new(row: Ref<db::Bridge>, name: &str, running: RunningBridge) -> Self {
+        let work = Work { is_port_list_stale: true, is_stale: true, is_unreported: true, ..Work::default() };
+        Self {
+            name: name.to_owned(),
+            row,
+            running,
+            settings: Settings::default(),
+            ports: BTreeMap::new(),
+            port_names: BTreeMap::new(),
             interfaces: BTreeMap::new(),
-            control: Control::default(),
-            last_ofport: 0,
-        };
-        bridge.control.listen(&bridge.ofproto, spec, rundir);
-        Ok(bridge)
-    }
-
-    /// Closes the interfaces that are not wanted any more, or not as they are, and those whose device is gone. To be
-    /// called for all bridges before any opens interfaces, which may be the same under another bridge.
-    pub fn close_interfaces(&mut self, spec: &BridgeSpec) {
-        let wanted: BTreeMap<&str, &InterfaceSpec> = interfaces(spec).map(|(_, i)| (i.name.as_str(), i)).collect();
-        let before = self.interfaces.len();
-        self.interfaces.retain(|name, running| wanted.get(name.as_str()).is_some_and(|i| running.can_stay(i)));
-        if self.interfaces.len() < before {
-            self.forget_closed_ports();
+            work,
+            numbers: Numbers::default(),
+            addresses: BTreeMap::new(),
+            mtus: BTreeMap::new(),
+            mtu: MTU,
+            mac: None,
+            failed: BTreeSet::new(),
+            patches: BTreeSet::new(),
+            with_lldp: BTreeSet::new(),
+            warnings: BTreeSet::new(),
         }
     }
 
-    /// Takes the ports of closed interfaces from the switch, which has their devices, too.
-    fn forget_closed_ports(&self) {
-        let stays = |port: &ofproto::OfPort| self.interfaces.contains_key(&port.spec.name);
-        let ports: Vec<_> = self.ofproto.ports().into_iter().filter(stays).map(|port| port.spec).collect();
-        let mut bundles = self.ofproto.bundles();
-        for bundle in &mut bundles {
-            bundle.ports.retain(|no| ports.iter().any(|port| port.no == *no));
-        }
-        bundles.retain(|bundle| !bundle.ports.is_empty());
-        let changes = self.ofproto.set_ports(ports, bundles);
-        self.ofproto.send_port_changes(&changes);
+    /// Removes the bridge's references to rows.
+    pub(crate) fn forget(&mut self, references: &mut References) {
+        let rows: Vec<Uuid> = self.ports.keys().copied().collect();
+        rows.into_iter().for_each(|row| self.remove_port(row, references));
+        let at = Location::Bridge(self.name.clone());
+        self.settings.forget(&at, references);
+        references.warn(&std::mem::take(&mut self.warnings), &BTreeSet::new());
+        references.disown(self.row.uuid(), &at);
     }
 
-    /// Opens the interfaces of the bridge's row that are not open, and gives all their settings and numbers. Patch
-    /// ports find their peers afterwards, when all bridges have theirs ([`RunningBridge::connect`]).
-    pub fn open_interfaces(&mut self, spec: &BridgeSpec, devices: &Devices) {
-        for (port, interface) in interfaces(spec) {
-            let running = match self.interfaces.entry(interface.name.clone()) {
-                Entry::Occupied(entry) => {
-                    let running = entry.into_mut();
-                    running.update(interface, port, spec, devices, &self.dp);
-                    running
-                }
-                Entry::Vacant(entry) => entry.insert(RunningInterface::new(interface, port, spec, devices, &self.dp)),
+    /// Takes a port and its interfaces out of the bridge.
+    pub(crate) fn remove_port(&mut self, row: Uuid, references: &mut References) {
+        let Some(mut port) = self.ports.remove(&row) else { return };
+        let at = Location::Port(self.name.clone(), row);
+        port.settings.forget(&at, references);
+        references.disown(row, &at);
+        if self.port_names.get(&port.name) == Some(&row) {
+            self.port_names.remove(&port.name);
+            self.work.removed_bundles.insert(port.name);
+        }
+        for name in port.interfaces {
+            self.remove_interface(&name, row, references);
+        }
+    }
+
+    /// Takes an interface out of the bridge, unless it belongs to another port by now.
+    pub(crate) fn remove_interface(&mut self, name: &str, port: Uuid, references: &mut References) {
+        if self.interfaces.get(name).is_none_or(|interface| interface.port != port) {
+            return;
+        }
+        self.work.interfaces.insert(name.to_owned());
+        self.work.bundles.insert(port);
+        let Some(mut interface) = self.interfaces.remove(name) else { return };
+        let at = Location::Interface(self.name.clone(), name.to_owned());
+        interface.settings.forget(&at, references);
+        references.disown(interface.spec.row.uuid(), &at);
+        self.count(&interface.counted, &(None, None));
+        self.work.is_lldp_changed |= self.with_lldp.remove(name);
+    }
+
+    /// The row of the port of an interface.
+    pub fn port_row(&self, interface: &str) -> Option<Ref<db::Port>> {
+        self.ports.get(&self.interfaces.get(interface)?.port).map(|port| port.row)
+    }
+
+    /// The interfaces with LLDP.
+    pub fn lldp(&self) -> impl Iterator<Item = (&str, &LldpSpec)> {
+        let spec = |name: &String| Some(self.interfaces.get(name)?.settings.spec::<Lldp>());
+        self.with_lldp.iter().filter_map(move |name| Some((name.as_str(), spec(name)?)))
+    }
+
+    /// Adds the interfaces to the work whose device changed or could not be opened.
+    pub(crate) fn look_for_changed_devices(&mut self) {
+        let changed = self.running.interfaces.iter().filter(|(_, running)| running.needs_attention());
+        self.work.interfaces.extend(changed.map(|(name, _)| name.clone()));
+        self.retry_failed();
+    }
+
+    /// Adds the interfaces to the work that could not be opened.
+    pub(crate) fn retry_failed(&mut self) {
+        self.work.interfaces.extend(self.failed.iter().cloned());
+    }
+
+    /// Adds the interfaces to the work that could not be opened, and may be opened now although nothing announces it.
+    /// Returns whether there are any.
+    pub(crate) fn look_for_retries(&mut self) -> bool {
+        let is_due =
+            |name: &&String| self.running.interfaces.get(*name).is_some_and(RunningInterface::is_to_be_retried);
+        let due: Vec<String> = self.failed.iter().filter(is_due).cloned().collect();
+        let is_any = !due.is_empty();
+        self.work.interfaces.extend(due);
+        is_any
+    }
+
+    /// Looks up how controllers and managers are reached. A bridge whose tables are being changed waits for the next time.
+    pub(crate) fn refresh_in_band(&mut self) {
+        if !self.running.ofproto.is_changing() {
+            self.running.control.refresh_in_band(&self.running.ofproto);
+        }
+    }
+
+    /// Tries again to listen and to connect where that failed.
+    pub(crate) fn retry_control(&mut self, rundir: &Path) {
+        let spec = self.settings.spec::<Controllers>();
+        self.running.control.retry(&self.running.ofproto, spec, rundir);
+    }
+
+    /// Closes the interfaces of the work that are not in the database any more, or not as they are, and those whose
+    /// device is gone. To be called for all bridges before any opens interfaces, which may be the same under another
+    /// bridge. Returns whether a device was closed: packet threads may use it a little longer.
+    pub(crate) fn close(&mut self) -> bool {
+        let mut removed = Vec::new();
+        let mut is_closed = false;
+        for name in &self.work.interfaces {
+            let Some(running) = self.running.interfaces.get_mut(name) else {
+                self.failed.remove(name);
+                continue;
             };
-            running.apply_settings(interface);
-        }
-        let own_mtus = self.interfaces.values().filter(|i| i.has_own_mtu()).filter_map(|i| i.device()?.mtu());
-        let mtu = own_mtus.min().unwrap_or(MTU);
-        for (_, interface) in interfaces(spec) {
-            if let Some(running) = self.interfaces.get_mut(&interface.name) {
-                running.follow_mtu(interface, mtu);
-            }
-        }
-        self.number_ports(spec);
-    }
-
-    fn number_ports(&mut self, spec: &BridgeSpec) {
-        let wanted: BTreeMap<&str, &InterfaceSpec> = interfaces(spec).map(|(_, i)| (i.name.as_str(), i)).collect();
-        let (mut claims, mut claimants) = (Vec::new(), Vec::new());
-        for (name, running) in &mut self.interfaces {
-            if running.state.is_err() {
-                running.ofport = None;
+            let wanted = self.interfaces.get_mut(name);
+            if wanted.as_ref().is_some_and(|wanted| running.can_stay(&wanted.spec)) {
                 continue;
             }
-            let wanted = wanted.get(name.as_str());
-            claims.push(Claim {
-                local: *name == spec.name,
-                request: wanted.and_then(|i| i.ofport_request),
-                held: running.ofport.and_then(|no| u16::try_from(no.0).ok()),
-                remembered: wanted.and_then(|i| i.ofport),
-            });
+            removed.extend(running.published);
+            if let Some(number) = running.ofport {
+                self.work.is_numbering_stale |= self.numbers.release(number);
+            }
+            if let Some(wanted) = wanted {
+                // It keeps its number if it is opened again.
+                wanted.spec.ofport = running.ofport.and_then(|no| u16::try_from(no.0).ok()).or(wanted.spec.ofport);
+                self.work.bundles.insert(wanted.port);
+            }
+            self.work.is_patch_changed |= self.patches.remove(name);
+            self.failed.remove(name);
+            is_closed |= running.device().is_some();
+            self.running.interfaces.remove(name);
+        }
+        if !removed.is_empty() {
+            let edits = PortEdits { removed, ..self.bundle_edits() };
+            let changes = self.running.ofproto.edit_ports(edits);
+            self.running.ofproto.send_port_changes(&changes);
+            self.settings.follow(Event::Ports);
+            self.work.is_pending = true;
+        }
+        is_closed
+    }
+
+    /// Opens the interfaces of the work, gives them their settings and numbers. Patch ports find their peers afterwards,
+    /// when all bridges have theirs ([`Bridge::publish`]).
+    pub(crate) fn open(&mut self, devices: &Devices, counts: &mut Counts) {
+        let names: Vec<String> = self.work.interfaces.iter().cloned().collect();
+        for name in &names {
+            self.open_interface(name, devices, counts);
+        }
+        let mtu = self.mtus.keys().next().copied().unwrap_or(MTU);
+        if mtu != self.mtu {
+            self.mtu = mtu;
+            let internal = |running: &RunningInterface| running.device().is_some_and(|device| is_internal(&**device));
+            let internal = self.running.interfaces.iter().filter(|(_, running)| internal(running));
+            self.work.interfaces.extend(internal.map(|(name, _)| name.clone()));
+        }
+        for name in &self.work.interfaces {
+            if let (Some(interface), Some(running)) = (self.interfaces.get(name), self.running.interfaces.get_mut(name))
+            {
+                mtu::follow(running, *interface.settings.spec::<Mtu>(), mtu);
+            }
+        }
+        self.number_interfaces();
+    }
+
+    fn open_interface(&mut self, name: &str, devices: &Devices, counts: &mut Counts) {
+        let Some(interface) = self.interfaces.get_mut(name) else { return };
+        let (spec, dp) = (&interface.spec, &self.running.dp);
+        let running = match self.running.interfaces.get_mut(name) {
+            Some(running) => {
+                running.update(name, spec, &self.name, devices, dp);
+                running
+            }
+            None => {
+                let running = RunningInterface::new(name, spec, &self.name, devices, dp);
+                self.running.interfaces.entry(name.to_owned()).or_insert(running)
+            }
+        };
+        if running.device_changed() {
+            interface.settings.follow(Event::Device);
+        }
+        let mut target = InterfaceTarget { running, is_lldp_changed: false };
+        interface.settings.apply(&mut target, counts);
+        let is_lldp_changed = target.is_lldp_changed;
+        if running.state.is_err() {
+            self.failed.insert(name.to_owned());
+        } else {
+            self.failed.remove(name);
+        }
+        if matches!(running.state, Ok(Behind::Patch(..))) {
+            self.work.is_patch_changed |= self.patches.insert(name.to_owned());
+        } else {
+            self.work.is_patch_changed |= self.patches.remove(name);
+        }
+        let has_lldp = interface.settings.spec::<Lldp>().is_enabled;
+        if has_lldp {
+            self.with_lldp.insert(name.to_owned());
+        } else {
+            self.with_lldp.remove(name);
+        }
+        // Address and number are part of what LLDP announces.
+        self.work.is_lldp_changed |= is_lldp_changed || has_lldp;
+        let before = interface.counted;
+        let port = self.ports.get(&interface.port);
+        let is_first = port.is_some_and(|port| port.interfaces.first().is_some_and(|first| first == name));
+        let configured = port.and_then(|port| *port.settings.spec::<PortAddress>());
+        let mac = running.own_mac().filter(|_| is_first).map(|own| configured.unwrap_or(own));
+        let after = (mac.filter(|mac| identity::counts(*mac)), running.own_mtu());
+        interface.counted = after;
+        self.work.bundles.insert(interface.port);
+        self.count(&before, &after);
+    }
+
+    /// Replaces what an interface adds to addresses and MTUs.
+    fn count(&mut self, before: &(Option<MacAddr>, Option<u32>), after: &(Option<MacAddr>, Option<u32>)) {
+        recount(&mut self.addresses, before.0, after.0);
+        recount(&mut self.mtus, before.1, after.1);
+    }
+
+    fn number_interfaces(&mut self) {
+        let mut is_stale = std::mem::take(&mut self.work.is_numbering_stale);
+        for name in &self.work.interfaces {
+            let Some(running) = self.running.interfaces.get_mut(name) else { continue };
+            let Some(interface) = self.interfaces.get(name) else { continue };
+            let is_local = *name == self.name;
+            if running.state.is_err() {
+                if let Some(number) = running.ofport.take() {
+                    is_stale |= self.numbers.release(number);
+                }
+                continue;
+            }
+            match self.numbers.assign_one(&claim(is_local, &interface.spec, running)) {
+                Some(number) => running.ofport = Some(number),
+                None => is_stale = true,
+            }
+        }
+        if is_stale {
+            self.number_all();
+        }
+    }
+
+    fn number_all(&mut self) {
+        let (mut claims, mut claimants) = (Vec::new(), Vec::new());
+        for (name, running) in &mut self.running.interfaces {
+            let Some(interface) = self.interfaces.get(name).filter(|_| running.state.is_ok()) else { continue };
+            claims.push(claim(*name == self.name, &interface.spec, running));
             claimants.push((name, running));
         }
-        let numbers = ofport::assign(&claims, &mut self.last_ofport);
+        let numbers = self.numbers.assign(&claims);
         for ((name, running), number) in claimants.into_iter().zip(numbers) {
-            running.ofport = number;
+            if running.ofport != number {
+                running.ofport = number;
+                self.work.interfaces.insert(name.clone());
+                self.work.bundles.extend(self.interfaces.get(name).map(|interface| interface.port));
+                self.work.is_patch_changed |= self.patches.contains(name);
+            }
             if number.is_none() {
-                running.state = Err(format!("{name}: all OpenFlow port numbers of the bridge are in use"));
+                running.state = Err(InterfaceError::NoNumber(name.clone()));
             }
         }
     }
 
-    /// The bridge and port number of an interface, for a patch port's peer.
-    pub fn find_patch(&self, name: &str) -> Option<(u32, PortNo, &str)> {
-        let running = self.interfaces.get(name)?;
-        match (&running.state, running.ofport) {
-            (Ok(Behind::Patch(peer, _)), Some(no)) => Some((self.ofproto.id(), no, peer)),
-            _ => None,
+    /// Whether patch ports are to be published, or came, went or have other numbers.
+    pub(crate) fn has_work_for_patches(&self) -> bool {
+        self.work.is_patch_changed || self.work.interfaces.iter().any(|name| self.patches.contains(name))
+    }
+
+    /// Has everything read again.
+    pub(crate) fn set_stale(&mut self) {
+        self.settings.set_stale();
+        (self.work.is_stale, self.work.is_port_list_stale, self.work.is_unreported) = (true, true, true);
+        for (row, port) in &mut self.ports {
+            port.settings.set_stale();
+            self.work.stale_ports.insert(*row);
+            self.work.stale_port_settings.insert(*row);
+        }
+        for (name, interface) in &mut self.interfaces {
+            interface.settings.set_stale();
+            self.work.stale_interfaces.insert(name.clone());
         }
     }
 
-    /// Publishes ports, bundles and identity. `peer_of` gives the bridge and port of a patch port's peer, if that
-    /// names this interface as its own peer.
-    pub fn connect(&mut self, spec: &BridgeSpec, peer_of: PeerOf<'_>) {
-        let mac = identity::bridge_mac(self, spec);
-        if let Some(local) = self.interfaces.get_mut(&spec.name)
+    /// Whether it has patch ports.
+    pub(crate) fn has_patches(&self) -> bool {
+        !self.patches.is_empty()
+    }
+
+    /// Has the patch ports published again, whose peers may be other ones.
+    pub(crate) fn republish_patches(&mut self) {
+        self.work.interfaces.extend(self.patches.iter().cloned());
+    }
+
+    /// The patch ports: name, number, and the name of the peer.
+    pub(crate) fn patches(&self) -> impl Iterator<Item = (&str, (u32, PortNo, &str))> {
+        self.patches.iter().filter_map(|name| Some((name.as_str(), self.running.find_patch(name)?)))
+    }
+
+    /// Publishes the ports of the work, and applies the settings of the bridge. `peer_of` gives the bridge and port of a
+    /// patch port's peer, if that names this interface as its own peer.
+    pub(crate) fn publish(&mut self, peer_of: PeerOf<'_>, rundir: &Path, counts: &mut Counts) {
+        let mac = self.follow_address();
+        let mut edits = self.bundle_edits();
+        for name in &self.work.interfaces {
+            let Some(running) = self.running.interfaces.get_mut(name) else { continue };
+            let port = port_spec(name, running, &self.running.datapath_type, peer_of);
+            let number = port.as_ref().map(|port| port.no);
+            let before = std::mem::replace(&mut running.published, number);
+            edits.removed.extend(before.filter(|_| before != number));
+            edits.ports.extend(port);
+        }
+        // A number that another interface has now is replaced.
+        let taken: BTreeSet<PortNo> = edits.ports.iter().map(|port| port.no).collect();
+        edits.removed.retain(|no| !taken.contains(no));
+        let mut changes = self.running.ofproto.edit_ports(edits);
+        if !changes.is_empty() {
+            self.settings.follow(Event::Ports);
+            self.work.is_pending = true;
+        }
+        self.add_link_changes(&mut changes);
+        self.running.ofproto.send_port_changes(&changes);
+        if std::mem::take(&mut self.work.is_pending) {
+            let mut target = BridgeTarget { running: &mut self.running, mac, rundir };
+            self.settings.apply(&mut target, counts);
+            self.work.is_unreported = true;
+        }
+        self.work.unreported.append(&mut self.work.interfaces);
+        self.work.is_patch_changed = false;
+    }
+
+    /// Gives the local port the bridge's address, and has all that follows it done if it is another one.
+    fn follow_address(&mut self) -> MacAddr {
+        let ports = self.addresses.keys().next().copied();
+        let mac = identity::bridge_mac(self.settings.spec::<Identity>(), ports, self.row.uuid());
+        if let Some(local) = self.running.interfaces.get_mut(&self.name)
             && let Some(device) = local.device().filter(|device| device.mac() != mac)
         {
             let error = device.set_mac(mac).err();
             local.complain("hwaddr", error);
+            self.work.interfaces.insert(self.name.clone());
         }
-        let mut ports = Vec::new();
-        for (name, running) in &mut self.interfaces {
-            let Some(no) = running.ofport else { continue };
-            let (out, device, mac, flaw) = match &running.state {
-                Err(_) => continue,
-                Ok(Behind::Device(a)) => (PortOut::Device(a.port), Some(Arc::clone(&a.device)), a.device.mac(), None),
-                Ok(Behind::Patch(peer, mac)) => match peer_of(name, peer) {
-                    Some((bridge, port)) => (PortOut::Patch(bridge, port), None, *mac, None),
-                    None => {
-                        let kind = &self.datapath_type;
-                        let flaw = format!("No usable peer '{peer}' exists in '{kind}' datapath.");
-                        (PortOut::Nowhere, None, *mac, Some(flaw))
-                    }
-                },
-            };
-            running.set_flaw(flaw);
-            ports.push(ofproto::PortSpec { no, name: name.clone(), out, device, mac });
+        if self.mac.replace(mac) != Some(mac) {
+            self.settings.follow(Event::Ports);
+            self.work.is_pending = true;
         }
-        let bundles = spec.ports.values().filter_map(|p| self.bundle(p)).collect();
-        let mut changes = self.ofproto.set_ports(ports, bundles);
-        self.add_link_changes(&mut changes);
-        self.ofproto.send_port_changes(&changes);
-        self.ofproto.set_forward_bpdu(spec.forward_bpdu);
-        self.ofproto.configure_tables(&spec.tables);
-        for table in 0..=u8::MAX {
-            self.ofproto.set_prefixes(table, spec.prefixes.get(&table).map(Vec::as_slice));
-        }
-        self.ofproto.configure_macs(spec.mac_table_size as usize, spec.mac_aging_secs);
-        self.ofproto.set_ipfix(spec.ipfix.clone());
-        self.ofproto.set_identity(identity::identity(spec, mac));
+        mac
     }
 
-    /// Adds the ports whose link went up or down to what controllers are told.
+    /// The bundles of the work, as they are to be.
+    fn bundle_edits(&mut self) -> PortEdits {
+        let mut edits = PortEdits::default();
+        edits.removed_bundles.extend(std::mem::take(&mut self.work.removed_bundles));
+        for row in std::mem::take(&mut self.work.bundles) {
+            let Some(port) = self.ports.get(&row) else { continue };
+            let number = |name: &String| self.running.interfaces.get(name)?.ofport;
+            let numbers: Vec<PortNo> = port.interfaces.iter().filter_map(number).collect();
+            edits.removed_bundles.retain(|name| *name != port.name);
+            if numbers.is_empty() {
+                edits.removed_bundles.push(port.name.clone());
+            } else {
+                edits.bundles.push(port.settings.spec::<Vlan>().bundle(&port.name, numbers));
+            }
+        }
+        edits
+    }
+
+    /// Adds the ports whose link went up or down to the changes that controllers receive.
     fn add_link_changes(&mut self, changes: &mut Vec<PortChange>) {
-        for running in self.interfaces.values_mut() {
-            let told = |no| {
+        for name in &self.work.interfaces {
+            let Some(running) = self.running.interfaces.get_mut(name) else { continue };
+            let is_there = |no| {
                 changes.iter().any(|c| matches!(c, PortChange::Added(p) | PortChange::Modified(p) if p.spec.no == no))
             };
             if running.link_changed()
                 && let Some(no) = running.ofport
-                && !told(no)
-                && let Some(port) = self.ofproto.port(no)
+                && !is_there(no)
+                && let Some(port) = self.running.ofproto.port(no)
             {
                 changes.push(PortChange::Modified(port));
             }
         }
     }
 
-    fn bundle(&self, port: &PortSpec) -> Option<BundleSpec> {
-        let ports: Vec<PortNo> = port.interfaces.iter().filter_map(|i| self.interfaces.get(&i.name)?.ofport).collect();
-        (!ports.is_empty()).then(|| BundleSpec {
-            name: port.name.clone(),
-            ports,
-            mode: port.mode,
-            tag: port.tag,
-            trunks: port.trunks.clone(),
-            priority_tags: port.priority_tags,
-            protected: port.protected,
-        })
+    /// Applies the settings of ports that are to be applied.
+    pub(crate) fn apply_port_settings(&mut self, row: Uuid, counts: &mut Counts) {
+        let Some(port) = self.ports.get_mut(&row) else { return };
+        let mut target = PortTarget::default();
+        port.settings.apply(&mut target, counts);
+        if target.is_bundle_changed {
+            self.work.bundles.insert(row);
+        }
+        if target.is_address_changed {
+            self.work.interfaces.extend(port.interfaces.first().cloned());
+        }
+    }
+
+    /// Writes the state of the bridge to the database.
+    pub(crate) fn report(&self, what: Report, txn: &mut Transaction<'_>) {
+        self.settings.report(BridgeReport { row: self.row, running: &self.running }, what, txn);
+    }
+
+    /// Writes the state of an interface to the database.
+    pub(crate) fn report_interface(&self, name: &str, what: Report, txn: &mut Transaction<'_>) {
+        let (Some(interface), Some(running)) = (self.interfaces.get(name), self.running.interfaces.get(name)) else {
+            return;
+        };
+        let row = interface.spec.row;
+        if txn.contains(row) {
+            interface.settings.report(InterfaceReport { row, running, bridge: &self.running }, what, txn);
+        }
     }
 }
 
-/// The interfaces of a bridge with their ports.
-fn interfaces(spec: &BridgeSpec) -> impl Iterator<Item = (&PortSpec, &InterfaceSpec)> {
-    spec.ports.values().flat_map(|port| port.interfaces.iter().map(move |interface| (port, interface)))
+fn recount<K: Ord + Copy>(all: &mut BTreeMap<K, usize>, before: Option<K>, after: Option<K>) {
+    if let Some(before) = before
+        && let Some(count) = all.get_mut(&before)
+    {
+        *count -= 1;
+        if *count == 0 {
+            all.remove(&before);
+        }
+    }
+    if let Some(after) = after {
+        *all.entry(after).or_default() += 1;
+    }
+}
+
+fn claim(local: bool, spec: &InterfaceSpec, running: &RunningInterface) -> Claim {
+    Claim {
+        local,
+        request: spec.ofport_request,
+        held: running.ofport.and_then(|no| u16::try_from(no.0).ok()),
+        remembered: spec.ofport,
+    }
+}
+
+/// The OpenFlow port of an interface, if it has one.
+fn port_spec(
+    name: &str,
+    running: &mut RunningInterface,
+    datapath_type: &str,
+    peer_of: PeerOf<'_>,
+) -> Option<ofproto::PortSpec> {
+    let no = running.ofport?;
+    let (out, device, mac, flaw) = match &running.state {
+        Err(_) => return None,
+        Ok(Behind::Device(a)) => (PortOut::Device(a.port), Some(Arc::clone(&a.device)), a.device.mac(), None),
+        Ok(Behind::Patch(peer, mac)) => match peer_of(name, peer) {
+            Some((bridge, port)) => (PortOut::Patch(bridge, port), None, *mac, None),
+            None => {
+                let flaw = format!("No usable peer '{peer}' exists in '{datapath_type}' datapath.");
+                (PortOut::Nowhere, None, *mac, Some(flaw))
+            }
+        },
+    };
+    running.set_flaw(flaw);
+    Some(ofproto::PortSpec { no, name: name.to_owned(), out, device, mac })
 }

@@ -1,7 +1,8 @@
 //! The controllers of one bridge: connections as configured, who decides on flows, and in-band control.
 
-use crate::desired::BridgeSpec;
-use crate::routes::Routes;
+use crate::features::controllers::ControllersSpec;
+use crate::features::in_band::InBandSpec;
+use crate::features::routes::Routes;
 use base::Millis;
 use ofproto::conn::inband::InBand;
 use ofproto::conn::service::DSCP;
@@ -55,36 +56,29 @@ enum Rule {
     Standalone,
 }
 
-/// Whom beside its controllers a bridge lets through, and how.
-#[derive(Clone, PartialEq, Eq, Debug)]
-struct InBandSpec {
-    managers: BTreeSet<SocketAddrV4>,
-    queue: Option<u32>,
-}
-
 impl Control {
     /// Listens on the management and the snooping socket in `rundir`, and anew when other versions are to be spoken, or
     /// when that was not possible before.
-    pub fn listen(&mut self, ofproto: &Arc<Ofproto>, spec: &BridgeSpec, rundir: &Path) {
+    pub fn listen(&mut self, ofproto: &Arc<Ofproto>, spec: &ControllersSpec, rundir: &Path) {
         let settings = Settings { probe_ms: 0, packet_in_queue: spec.packet_in_queue, ..Settings::default() };
         self.sockets.retain(|socket| socket.versions() == spec.versions);
         self.sockets.iter().for_each(|socket| socket.configure(settings));
         for (suffix, kind) in [("mgmt", PeerKind::Service), ("snoop", PeerKind::Snoop)] {
-            let target = format!("punix:{}/{}.{suffix}", rundir.display(), spec.name);
+            let target = format!("punix:{}/{}.{suffix}", rundir.display(), ofproto.name());
             if self.sockets.iter().any(|socket| socket.target() == target) {
                 continue;
             }
             let config = ServiceConfig { target, kind, versions: spec.versions, dscp: DSCP, settings };
             match Service::start(ofproto, config) {
                 Ok(service) => self.sockets.push(service),
-                Err(e) => tracing::error!(target: "connmgr", "{}: {e}", spec.name),
+                Err(e) => tracing::error!(target: "connmgr", "{}: {e}", ofproto.name()),
             }
         }
     }
 
     /// Starts and stops connections to controllers, empties the flow tables when who decides on flows changes, and puts
     /// in the flow that a bridge has which decides itself. Connections stay where only their settings change.
-    pub fn configure(&mut self, ofproto: &Arc<Ofproto>, spec: &BridgeSpec, managers: &BTreeSet<SocketAddrV4>) {
+    pub fn configure(&mut self, ofproto: &Arc<Ofproto>, spec: &ControllersSpec) {
         self.connect(ofproto, spec);
         let rule = match (spec.controllers.iter().any(|c| c.primary), spec.fail_secure) {
             (true, _) => Rule::Controllers,
@@ -98,12 +92,15 @@ impl Control {
             }
         }
         ofproto.set_fail_open(!spec.fail_secure);
-        let in_band = InBandSpec { managers: managers.clone(), queue: spec.in_band_queue };
-        self.in_band = spec.in_band.then_some(in_band);
+    }
+
+    /// Lets controllers and managers through the bridge from now on, or no longer.
+    pub fn set_in_band(&mut self, ofproto: &Ofproto, in_band: Option<InBandSpec>) {
+        self.in_band = in_band;
         self.refresh_in_band(ofproto);
     }
 
-    fn connect(&mut self, ofproto: &Arc<Ofproto>, spec: &BridgeSpec) {
+    fn connect(&mut self, ofproto: &Arc<Ofproto>, spec: &ControllersSpec) {
         let is_same = |a: &ServiceConfig, b: &ServiceConfig| ServiceConfig { settings: b.settings, ..a.clone() } == *b;
         let wanted: BTreeMap<Ref<db::Controller>, (ServiceConfig, bool)> = spec
             .controllers
@@ -136,14 +133,15 @@ impl Control {
             if let Err(e) = &service
                 && error.as_ref() != Some(e)
             {
-                tracing::error!(target: "connmgr", "{}: {e}", spec.name);
+                tracing::error!(target: "connmgr", "{}: {e}", ofproto.name());
             }
             self.controllers.insert(row, Controller { config, in_band, service });
         }
     }
 
     /// Tries again what could not be listened on, for example because another still had the address.
-    pub fn retry(&mut self, ofproto: &Arc<Ofproto>, spec: &BridgeSpec) {
+    pub fn retry(&mut self, ofproto: &Arc<Ofproto>, spec: &ControllersSpec, rundir: &Path) {
+        self.listen(ofproto, spec, rundir);
         if self.controllers.values().any(|controller| controller.service.is_err()) {
             self.connect(ofproto, spec);
         }

@@ -1,11 +1,12 @@
 //! Opening devices by interface type, and the datapaths by type.
 
 use crate::backends;
+use crate::interface::InterfaceError;
 use crate::types::{DatapathClass, InterfaceClass, Types};
 use base::{Clock, DpPort};
-use dpif::{Dpif, UpcallHandler};
-use netdev::Netdev;
+use dpif::{Dpif, DpifError, UpcallHandler};
 use netdev::dummy::Registry;
+use netdev::{Netdev, NetdevErrorKind};
 use netdev_accel::Tcx;
 use netdev_afxdp::AfXdp;
 use netdev_linux::Linux;
@@ -89,6 +90,11 @@ impl Devices {
         Self { types, clock, dummies: Arc::default(), linux: Mutex::default(), datapaths: Mutex::default(), on_change }
     }
 
+    /// How many datapaths there are.
+    pub fn n_datapaths(&self) -> usize {
+        self.datapaths.lock().len()
+    }
+
     /// The datapath of a type, made when it is first asked for.
     pub fn datapath(&self, kind: &str) -> Result<Dp, String> {
         let class =
@@ -116,12 +122,23 @@ impl Devices {
         self.datapaths.lock().iter().map(|(k, d)| (k.clone(), d.clone())).collect()
     }
 
-    fn linux(&self) -> Result<Arc<Linux>, String> {
+    /// Waits, without holding up other tasks, until packet threads have let go of devices that are no ports any more.
+    pub async fn synchronize(&self) {
+        for (_, dp) in self.datapaths() {
+            // Fails only if it panicked, which was reported where it did.
+            let _ = tokio::task::spawn_blocking(move || dp.dpif.synchronize()).await;
+        }
+    }
+
+    fn linux(&self) -> Result<Arc<Linux>, InterfaceError> {
         let mut linux = self.linux.lock();
         if let Some(linux) = &*linux {
             return Ok(Arc::clone(linux));
         }
-        let opened = Arc::new(Linux::new().map_err(|e| format!("could not talk to the kernel: {e}"))?);
+        let opened = Arc::new(Linux::new().map_err(|e| InterfaceError::Device {
+            kind: NetdevErrorKind::System,
+            text: format!("could not talk to the kernel: {e}"),
+        })?);
         let notify = Arc::clone(&self.on_change);
         opened.changes().subscribe(Arc::new(move || notify.notify_one()));
         *linux = Some(Arc::clone(&opened));
@@ -135,28 +152,26 @@ impl Devices {
         kind: &str,
         datapath: DatapathClass,
         options: &BTreeMap<String, String>,
-    ) -> Result<Arc<dyn Netdev>, String> {
-        let text = |e: netdev::NetdevError| e.to_string();
+    ) -> Result<Arc<dyn Netdev>, InterfaceError> {
         let device: Arc<dyn Netdev> = match self.types.interface(kind, datapath) {
-            Some(InterfaceClass::Dummy(kind)) => self.dummies.open(name, kind).map_err(text)?,
-            Some(InterfaceClass::AfXdp) => AfXdp::open(&*self.linux()?, name, options).map_err(text)?,
-            Some(InterfaceClass::Internal) => self.linux()?.open_internal(name).map_err(text)?,
-            Some(InterfaceClass::Memory(kind)) => netdev::memory::open(name, kind, options).map_err(text)?,
-            Some(InterfaceClass::System) => self.linux()?.open_system(name).map_err(text)?,
-            // The text that Open vSwitch has for a type it does not know. Patch ports have no device.
-            Some(InterfaceClass::Patch) | None => {
-                return Err(format!("could not open network device {name} (Address family not supported by protocol)"));
-            }
+            Some(InterfaceClass::Dummy(kind)) => self.dummies.open(name, kind)?,
+            Some(InterfaceClass::AfXdp) => AfXdp::open(&*self.linux()?, name, options)?,
+            Some(InterfaceClass::Internal) => self.linux()?.open_internal(name)?,
+            Some(InterfaceClass::Memory(kind)) => netdev::memory::open(name, kind, options)?,
+            Some(InterfaceClass::System) => self.linux()?.open_system(name)?,
+            // Patch ports have no device.
+            Some(InterfaceClass::Patch) | None => return Err(InterfaceError::UnknownType(name.to_owned())),
         };
-        device.set_options(options).map_err(text)?;
-        // Whoever opens a device hears of its changes.
+        device.set_options(options)?;
+        // Changes of the device wake the control thread.
         let notify = Arc::clone(&self.on_change);
         device.changes().subscribe(Arc::new(move || notify.notify_one()));
         Ok(device)
     }
 }
 
-/// A device that is a port of a datapath; removed from it when dropped.
+/// A device that is a port of a datapath; removed from it when dropped. Packet threads may use it a little longer:
+/// [`Devices::synchronize`] waits for them, as is necessary before the device or its name is used again.
 #[derive(Debug)]
 pub struct Attached {
     /// The device.
@@ -176,16 +191,16 @@ impl Attached {
     }
 
     /// Adds `device` to `dpif`, under number `requested` if that is free.
-    pub fn new(dpif: &Arc<dyn Dpif>, device: Arc<dyn Netdev>, requested: Option<DpPort>) -> Result<Self, String> {
-        let port = dpif.port_add(Arc::clone(&device), requested).map_err(|e| e.to_string())?;
+    pub fn new(dpif: &Arc<dyn Dpif>, device: Arc<dyn Netdev>, requested: Option<DpPort>) -> Result<Self, DpifError> {
+        let port = dpif.port_add(Arc::clone(&device), requested)?;
         Ok(Self { device, port, dpif: Arc::clone(dpif) })
     }
 }
 
 impl Attached {
     /// Has receive queues asked on cores, by queue, and takes over how many there are.
-    pub fn set_queues(&self, affinity: &BTreeMap<usize, usize>) -> Result<(), String> {
-        self.dpif.port_set_queues(self.port, affinity).map_err(|e| e.to_string())
+    pub fn set_queues(&self, affinity: &BTreeMap<usize, usize>) -> Result<(), DpifError> {
+        self.dpif.port_set_queues(self.port, affinity)
     }
 }
 
@@ -193,8 +208,6 @@ impl Drop for Attached {
     fn drop(&mut self) {
         // Fails only if the port is gone already.
         let _ = self.dpif.port_del(self.port);
-        // The device, or its name, may be wanted again at once.
-        self.dpif.synchronize();
     }
 }
 

@@ -1,34 +1,113 @@
-//! One interface of a running bridge: opened, given its settings, and retried while it cannot be opened.
+//! One interface of a running bridge: opened, and retried while it cannot be opened.
 
-use crate::desired::{BridgeSpec, InterfaceSpec, PortSpec};
 use crate::devices::{Attached, Devices, Dp};
+use crate::features::identity;
 use crate::types::DatapathClass;
 use base::{MacAddr, PortNo};
-use netdev::Netdev;
 use netdev::status::LinkStatus;
+use netdev::{Netdev, NetdevError, NetdevErrorKind};
 use ovsdb_client::schemas::vswitch::Interface;
 use ovsdb_client::typed::Ref;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+/// What an interface is to be, as far as its device and number are concerned.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct InterfaceSpec {
+    /// Row; zero if there is none.
+    pub row: Ref<Interface>,
+    /// Type; `system` for the empty string, `internal` for a bridge's own.
+    pub kind: String,
+    /// Interface:options.
+    pub options: BTreeMap<String, String>,
+    /// Port number asked for.
+    pub ofport_request: Option<u16>,
+    /// Port number that it had before.
+    pub ofport: Option<u16>,
+    /// Name of its port.
+    pub port: String,
+    /// Whether the port has other interfaces.
+    pub is_bonded: bool,
+}
+
+/// Why an interface is not there.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum InterfaceError {
+    /// It was not opened yet.
+    #[error("the interface was not opened yet")]
+    NotOpened,
+    /// The device could not be opened, or not be added to the datapath.
+    #[error("{text}")]
+    Device {
+        /// The kind of the device's error.
+        kind: NetdevErrorKind,
+        /// The message.
+        text: String,
+    },
+    /// The datapath does not know the interface type. The text is that of Open vSwitch.
+    #[error("could not open network device {0} (Address family not supported by protocol)")]
+    UnknownType(String),
+    /// The port has other interfaces.
+    #[error("port {0} has several interfaces: bonds are not supported")]
+    Bond(String),
+    /// A patch port names no peer.
+    #[error("{0}: patch type requires valid 'peer' argument")]
+    NoPeer(String),
+    /// A patch port is its own peer.
+    #[error("{0}: patch peer must not be self")]
+    PeerIsSelf(String),
+    /// The bridge has no number left.
+    #[error("{0}: all OpenFlow port numbers of the bridge are in use")]
+    NoNumber(String),
+}
+
+impl From<NetdevError> for InterfaceError {
+    fn from(error: NetdevError) -> Self {
+        Self::Device { kind: error.kind(), text: error.to_string() }
+    }
+}
+
+impl From<dpif::DpifError> for InterfaceError {
+    fn from(error: dpif::DpifError) -> Self {
+        match error {
+            dpif::DpifError::Device(error) => error.into(),
+            other => Self::Device { kind: NetdevErrorKind::System, text: other.to_string() },
+        }
+    }
+}
+
+impl InterfaceError {
+    /// Whether an interface of type `kind` may be opened later although no change of a link or a row announces it:
+    /// another process may have the queues of a device or its XDP program, or too many files are open.
+    fn may_end_unannounced(&self, kind: &str) -> bool {
+        match (self, kind) {
+            (Self::Device { .. }, "afxdp") => true,
+            (Self::Device { kind: error, .. }, "system" | "internal") => *error != NetdevErrorKind::Missing,
+            _ => false,
+        }
+    }
+}
+
 /// An interface of a running bridge.
 #[derive(Debug)]
 pub struct RunningInterface {
-    /// Its row.
-    pub row: Ref<Interface>,
     /// Type and options that it was made for.
     kind: String,
     options: BTreeMap<String, String>,
     /// OpenFlow port number, if it has a port.
     pub ofport: Option<PortNo>,
+    /// The number under which the switch has its port.
+    pub published: Option<PortNo>,
     /// What is behind it, or why there is nothing.
-    pub state: Result<Behind, String>,
+    pub state: Result<Behind, InterfaceError>,
     /// What is wrong with an interface that is there.
     flaw: Option<String>,
-    /// Why settings could not be made, by setting, so that this is said once.
+    /// Why settings could not be made, by setting, so that each is logged once.
     refused: BTreeMap<&'static str, String>,
     /// The MTU that it was given to follow the other interfaces.
-    followed_mtu: Option<u32>,
+    pub followed_mtu: Option<u32>,
+    /// The number of changes of the device when it was last looked at.
+    seen: Option<u64>,
     link: Option<Link>,
 }
 
@@ -51,19 +130,20 @@ pub enum Behind {
 
 impl RunningInterface {
     /// Opens the interface.
-    pub fn new(interface: &InterfaceSpec, port: &PortSpec, bridge: &BridgeSpec, devices: &Devices, dp: &Dp) -> Self {
+    pub fn new(name: &str, spec: &InterfaceSpec, bridge: &str, devices: &Devices, dp: &Dp) -> Self {
         let mut running = Self {
-            row: interface.row,
-            kind: interface.kind.clone(),
-            options: interface.options.clone(),
+            kind: spec.kind.clone(),
+            options: spec.options.clone(),
             ofport: None,
-            state: Err(String::new()),
+            published: None,
+            state: Err(InterfaceError::NotOpened),
             flaw: None,
             refused: BTreeMap::new(),
             followed_mtu: None,
+            seen: None,
             link: None,
         };
-        running.update(interface, port, bridge, devices, dp);
+        running.update(name, spec, bridge, devices, dp);
         running
     }
 
@@ -79,6 +159,7 @@ impl RunningInterface {
                 let taken = a.device.set_options(&wanted.options).is_ok();
                 if taken {
                     self.options.clone_from(&wanted.options);
+                    self.seen = None;
                 }
                 taken
             }
@@ -90,48 +171,34 @@ impl RunningInterface {
     }
 
     /// Tries again what could not be opened, and takes a patch port's peer.
-    pub fn update(
-        &mut self,
-        interface: &InterfaceSpec,
-        port: &PortSpec,
-        bridge: &BridgeSpec,
-        devices: &Devices,
-        dp: &Dp,
-    ) {
-        self.row = interface.row;
-        let bond = port.interfaces.len() > 1;
-        if !bond && matches!(self.state, Ok(Behind::Device(_))) {
+    pub fn update(&mut self, name: &str, spec: &InterfaceSpec, bridge: &str, devices: &Devices, dp: &Dp) {
+        if !spec.is_bonded && matches!(self.state, Ok(Behind::Device(_))) {
             return;
         }
-        let state = open(interface, port, devices, dp);
+        let state = open(name, spec, devices, dp);
         match (&self.state, &state) {
             (Err(old), Err(new)) if old == new => {}
             (_, Err(new)) => tracing::warn!(target: "bridge", "{new}"),
-            (Err(_), Ok(_)) => {
-                tracing::info!(target: "bridge", "bridge {}: added interface {}", bridge.name, interface.name);
-            }
+            (Err(_), Ok(_)) => tracing::info!(target: "bridge", "bridge {bridge}: added interface {name}"),
             (Ok(_), Ok(_)) => {}
         }
         self.state = state;
+        self.seen = None;
     }
 
-    /// Sets address, MTU and cores of queues that are asked for.
-    pub fn apply_settings(&mut self, interface: &InterfaceSpec) {
-        let Some(device) = self.device().map(Arc::clone) else { return };
-        let mac = interface.mac.filter(|mac| device.mac() != *mac).map(|mac| device.set_mac(mac));
-        let mtu = interface.mtu_request.filter(|mtu| device.mtu() != Some(*mtu)).map(|mtu| device.set_mtu(mtu));
-        if interface.mtu_request.is_some() {
-            self.followed_mtu = None;
-        }
-        if let Ok(Behind::Device(attached)) = &self.state {
-            let error = attached.set_queues(&interface.rxq_affinity).err();
-            self.complain("n_rxq", error);
-        }
-        self.complain("mac", mac.and_then(Result::err));
-        self.complain("mtu_request", mtu.and_then(Result::err));
+    /// Whether the device is another one, has other options, or its link, address or MTU changed since this was last
+    /// asked.
+    pub fn device_changed(&mut self) -> bool {
+        let Some(seq) = self.device().map(|device| device.change_seq()) else { return false };
+        self.seen.replace(seq) != Some(seq)
     }
 
-    /// Logs that `setting` could not be made, unless that was said before. Without an error, it may be said again.
+    /// Whether the device changed since [`RunningInterface::device_changed`] was last asked, or is gone.
+    pub fn needs_attention(&self) -> bool {
+        self.device().is_some_and(|device| self.seen != Some(device.change_seq()) || !device.is_present())
+    }
+
+    /// Logs that `setting` could not be made, unless that was logged before. Without an error, it may be logged again.
     pub fn complain(&mut self, setting: &'static str, error: Option<impl std::fmt::Display>) {
         let Some(error) = error else {
             self.refused.remove(setting);
@@ -144,24 +211,14 @@ impl RunningInterface {
         }
     }
 
-    /// Whether its MTU says something of the network, and is not itself made to fit.
-    pub fn has_own_mtu(&self) -> bool {
-        self.device().is_some_and(|device| !is_internal(&**device))
+    /// Its device's MTU, if that says something of the network and is not itself made to fit.
+    pub fn own_mtu(&self) -> Option<u32> {
+        self.device().filter(|device| !is_internal(&***device))?.mtu()
     }
 
-    /// Gives an internal interface the MTU of the others: when that changes, or when its own is larger. Someone may
-    /// have made it smaller meanwhile, which is no harm.
-    pub fn follow_mtu(&mut self, interface: &InterfaceSpec, mtu: u32) {
-        let Some(device) = self.device().filter(|device| is_internal(&***device)).map(Arc::clone) else { return };
-        let now = device.mtu();
-        let larger = now.is_some_and(|now| now > mtu);
-        if interface.mtu_request.is_some() || now == Some(mtu) {
-            self.followed_mtu = (now == Some(mtu)).then_some(mtu);
-        } else if self.followed_mtu != Some(mtu) || larger {
-            let error = device.set_mtu(mtu).err();
-            self.followed_mtu = error.is_none().then_some(mtu);
-            self.complain("mtu", error);
-        }
+    /// Its device's address, if that is not one of the host.
+    pub fn own_mac(&self) -> Option<MacAddr> {
+        self.device().filter(|device| !is_internal(&***device)).map(|device| device.mac())
     }
 
     /// Whether switches and carrier of its link are others than when this was last asked. Not the first time.
@@ -179,14 +236,9 @@ impl RunningInterface {
         before.is_some_and(|link| (link.admin_up, link.carrier) != (admin_up, carrier))
     }
 
-    /// Whether it could not be opened, and nobody tells when it can be.
+    /// Whether it could not be opened, and no news of a link or row announces when it can be.
     pub fn is_to_be_retried(&self) -> bool {
-        self.state.as_ref().err().is_some_and(|error| heals_untold(&self.kind, error))
-    }
-
-    /// The type that it was made for.
-    pub fn kind(&self) -> &str {
-        &self.kind
+        self.state.as_ref().err().is_some_and(|error| error.may_end_unannounced(&self.kind))
     }
 
     /// Whether flows of the port go to an accelerator, or why not; `None` where that is not asked for.
@@ -210,8 +262,11 @@ impl RunningInterface {
     }
 
     /// What is wrong with it, for Interface:error.
-    pub fn error(&self) -> Option<&str> {
-        self.state.as_ref().err().or(self.flaw.as_ref()).map(String::as_str)
+    pub fn error(&self) -> Option<String> {
+        match &self.state {
+            Err(error) => Some(error.to_string()),
+            Ok(_) => self.flaw.clone(),
+        }
     }
 
     /// Notes what is wrong although it is there, and that it is fine otherwise.
@@ -220,40 +275,25 @@ impl RunningInterface {
     }
 }
 
-/// Whether it is one that the host and not the network is behind.
+/// Whether the host is behind the device and not the network.
 pub fn is_internal(device: &dyn Netdev) -> bool {
     matches!(device.kind(), "internal" | "dummy-internal")
 }
 
-/// Whether what keeps a port of this type from being opened may end without news of a link, as there are when a device
-/// appears: another process may have the queues of a device, or its XDP program, or too many files are open.
-fn heals_untold(kind: &str, error: &str) -> bool {
-    match kind {
-        "afxdp" => true,
-        "system" | "internal" => !error.ends_with("(No such device)"),
-        _ => false,
+fn open(name: &str, spec: &InterfaceSpec, devices: &Devices, dp: &Dp) -> Result<Behind, InterfaceError> {
+    if spec.is_bonded {
+        return Err(InterfaceError::Bond(spec.port.clone()));
     }
-}
-
-fn open(interface: &InterfaceSpec, port: &PortSpec, devices: &Devices, dp: &Dp) -> Result<Behind, String> {
-    if port.interfaces.len() > 1 {
-        return Err(format!("port {} has several interfaces: bonds are not supported", port.name));
-    }
-    if interface.kind == "patch" {
-        return match interface.options.get("peer") {
-            None => Err(format!("{}: patch type requires valid 'peer' argument", interface.name)),
-            Some(peer) if *peer == interface.name => Err(format!("{}: patch peer must not be self", interface.name)),
-            Some(peer) => Ok(Behind::Patch(peer.clone(), crate::identity::made_up_mac(&interface.name))),
+    if spec.kind == "patch" {
+        return match spec.options.get("peer") {
+            None => Err(InterfaceError::NoPeer(name.to_owned())),
+            Some(peer) if *peer == *name => Err(InterfaceError::PeerIsSelf(name.to_owned())),
+            Some(peer) => Ok(Behind::Patch(peer.clone(), identity::made_up_mac(name))),
         };
     }
-    devices
-        .open(&interface.name, &interface.kind, dp.class, &interface.options)
-        .and_then(|device| {
-            let by_name = || Attached::number_by_name(&interface.name);
-            let number = (dp.class == DatapathClass::Dummy).then(by_name).flatten();
-            Attached::new(&dp.dpif, device, number)
-        })
-        .map(Behind::Device)
+    let device = devices.open(name, &spec.kind, dp.class, &spec.options)?;
+    let number = (dp.class == DatapathClass::Dummy).then(|| Attached::number_by_name(name)).flatten();
+    Ok(Behind::Device(Attached::new(&dp.dpif, device, number)?))
 }
 
 #[cfg(test)]
@@ -261,17 +301,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_no_news_of_a_link_tells_is_tried_again() {
-        let error = |why| format!("could not open network device eth1 ({why})");
-        for (kind, why, expected) in [
-            ("system", "Too many open files", true),
-            ("internal", "Device or resource busy", true),
-            ("system", "No such device", false),
-            ("afxdp", "No such device", true),
-            ("geneve", "Address family not supported by protocol", false),
-            ("patch", "Too many open files", false),
+    fn errors_that_no_link_change_ends_are_retried() {
+        let device = |kind| InterfaceError::Device { kind, text: "could not open network device eth1".to_owned() };
+        for (kind, error, expected) in [
+            ("system", device(NetdevErrorKind::System), true),
+            ("internal", device(NetdevErrorKind::System), true),
+            ("system", device(NetdevErrorKind::Missing), false),
+            ("afxdp", device(NetdevErrorKind::Missing), true),
+            ("geneve", InterfaceError::UnknownType("g".to_owned()), false),
+            ("system", InterfaceError::Bond("p".to_owned()), false),
+            ("patch", device(NetdevErrorKind::System), false),
         ] {
-            assert_eq!(heals_untold(kind, &error(why)), expected, "{kind}: {why}");
+            assert_eq!(error.may_end_unannounced(kind), expected, "{kind}: {error}");
         }
     }
 }

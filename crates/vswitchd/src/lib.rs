@@ -1,37 +1,38 @@
 //! Database rows to running bridges, ports and interfaces, and back: the program ovs-vswitchd.
 //!
-//! - [`desired`]: what the database asks for, as plain values;
+//! - [`feature`]: settings by feature, each with its own columns, and [`features`]: one file a feature; [`levels`]: the
+//!   switch, bridges, ports and interfaces that have them; [`reader`]: rows as features read them; [`references`]: which
+//!   settings depend on which rows;
+//! - [`configuration`]: changes noted, stale settings read and applied; [`bridge`]: the work that follows for one bridge;
+//! - [`running`]: a running bridge; [`interface`]: one interface of it; [`ofport`]: port numbers; [`control`]: its
+//!   controllers, and in-band control;
+//! - [`devices`]: devices by interface type, datapaths by type; [`cores`]: the machine's cores;
 //! - [`columns`]: the columns that are read and written;
-//! - [`tuning`]: caches and limits; [`threads`]: packet threads and queues; [`cores`]: the machine's cores;
-//! - [`devices`]: devices by interface type, datapaths by type;
-//! - [`bridge`]: one running bridge, made to be what its row says; [`interface`]: one interface of it; [`ofport`]: port
-//!   numbers; [`identity`]: addresses and names of bridges;
-//! - [`control`]: its controllers, and in-band control; [`routes`]: by which stations those are reached;
-//! - [`run`]: the loop that brings the two together, and the clock's work;
-//! - [`status`]: what is running, written back;
+//! - [`run`]: the loop that brings database and switch together, and the clock's work;
 //! - [`commands`]: the control commands.
 //!
-//! All of this runs on one thread, the control thread; packet threads are the datapath's.
+//! All of this runs on one thread, the control thread; packet threads are the datapath's. Work that waits for them runs
+//! on threads of the blocking pool.
 
 mod backends;
 pub mod bridge;
 pub mod columns;
 pub mod commands;
+pub mod configuration;
 pub mod control;
 pub mod cores;
-pub mod desired;
 pub mod devices;
-pub mod identity;
+pub mod feature;
+pub mod features;
 pub mod interface;
-mod lldp;
+pub mod levels;
 pub mod ofport;
-mod own_tls;
+pub mod own_tls;
 pub mod program;
-pub mod routes;
+pub mod reader;
+pub mod references;
 pub mod run;
-pub mod status;
-pub mod threads;
-pub mod tuning;
+pub mod running;
 pub mod types;
 
 pub use program::{main, vocabulary};

@@ -23,30 +23,76 @@ pub struct Claim {
     pub remembered: Option<u16>,
 }
 
-/// Gives each claim a number, no number twice. `last` is the number that was last given without being asked for, 0 at
-/// first. A claim goes without only if all numbers are taken.
-pub fn assign(claims: &[Claim], last: &mut u16) -> Vec<Option<PortNo>> {
-    let mut numbers: Vec<Option<PortNo>> = claims.iter().map(|c| c.local.then_some(PortNo::LOCAL)).collect();
-    let mut used = BTreeSet::new();
-    let preferences: [fn(&Claim) -> Option<u16>; 4] =
-        [|c| c.request.filter(|_| c.request == c.held), |c| c.request, |c| c.held, |c| c.remembered];
-    for preference in preferences {
-        for (claim, number) in claims.iter().zip(&mut numbers) {
-            if number.is_none()
-                && let Some(wanted) = preference(claim)
-                && used.insert(wanted)
-            {
-                *number = Some(PortNo(wanted.into()));
+/// The numbers of a bridge.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Numbers {
+    used: BTreeSet<u16>,
+    /// The number that was last given without being asked for, 0 at first.
+    last: u16,
+    /// Whether a claim did not get the number that it asks for, which may become free.
+    is_contended: bool,
+}
+
+impl Numbers {
+    /// Gives each claim a number, no number twice. A claim goes without only if all numbers are taken.
+    pub fn assign(&mut self, claims: &[Claim]) -> Vec<Option<PortNo>> {
+        let mut numbers: Vec<Option<PortNo>> = claims.iter().map(|c| c.local.then_some(PortNo::LOCAL)).collect();
+        self.used.clear();
+        let preferences: [fn(&Claim) -> Option<u16>; 4] =
+            [|c| c.request.filter(|_| c.request == c.held), |c| c.request, |c| c.held, |c| c.remembered];
+        for preference in preferences {
+            for (claim, number) in claims.iter().zip(&mut numbers) {
+                if number.is_none()
+                    && let Some(wanted) = preference(claim)
+                    && self.used.insert(wanted)
+                {
+                    *number = Some(PortNo(wanted.into()));
+                }
             }
         }
+        for number in numbers.iter_mut().filter(|n| n.is_none()) {
+            let Some(free) = next_free(&self.used, self.last) else { break };
+            self.used.insert(free);
+            self.last = free;
+            *number = Some(PortNo(free.into()));
+        }
+        let is_refused = |(claim, number): (&Claim, &Option<PortNo>)| {
+            !claim.local && claim.request.is_some_and(|no| *number != Some(PortNo(no.into())))
+        };
+        self.is_contended = claims.iter().zip(&numbers).any(is_refused) || numbers.iter().any(Option::is_none);
+        numbers
     }
-    for number in numbers.iter_mut().filter(|n| n.is_none()) {
-        let Some(free) = next_free(&used, *last) else { break };
-        used.insert(free);
-        *last = free;
-        *number = Some(PortNo(free.into()));
+
+    /// Gives one claim the number that [`Numbers::assign`] would give it beside all others, whose numbers stay. `None`
+    /// if theirs may have to change, so that all claims are to be assigned.
+    pub fn assign_one(&mut self, claim: &Claim) -> Option<PortNo> {
+        if claim.local {
+            return Some(PortNo::LOCAL);
+        }
+        if self.is_contended {
+            return None;
+        }
+        let number = match (claim.request, claim.held) {
+            (Some(request), Some(held)) if request != held => return None,
+            (_, Some(held)) => held,
+            (Some(request), None) => Some(request).filter(|no| !self.used.contains(no))?,
+            (None, None) => match claim.remembered.filter(|no| !self.used.contains(no)) {
+                Some(remembered) => remembered,
+                None => {
+                    self.last = next_free(&self.used, self.last)?;
+                    self.last
+                }
+            },
+        };
+        self.used.insert(number);
+        Some(PortNo(number.into()))
     }
-    numbers
+
+    /// Frees the number of a claim that is gone. Returns whether a claim may be waiting for it, so that all claims are
+    /// to be assigned.
+    pub fn release(&mut self, number: PortNo) -> bool {
+        u16::try_from(number.0).is_ok_and(|no| self.used.remove(&no)) && self.is_contended
+    }
 }
 
 /// The first free number after `last`, starting again at 1 when all up to the highest are taken.
@@ -61,8 +107,9 @@ mod tests {
 
     const NONE: Claim = Claim { local: false, request: None, held: None, remembered: None };
 
-    fn numbers(claims: &[Claim], mut last: u16) -> Vec<u32> {
-        assign(claims, &mut last).into_iter().map(|n| n.map_or(0, |n| n.0)).collect()
+    fn numbers(claims: &[Claim], last: u16) -> Vec<u32> {
+        let mut numbers = Numbers { last, ..Numbers::default() };
+        numbers.assign(claims).into_iter().map(|n| n.map_or(0, |n| n.0)).collect()
     }
 
     fn request(n: u16) -> Claim {
@@ -144,6 +191,44 @@ mod tests {
                 .map(|(c, n)| Claim { held: u16::try_from(*n).ok(), ..*c })
                 .collect();
             prop_assert_eq!(numbers(&settled, last), given);
+        }
+
+        #[test]
+        fn one_claim_is_numbered_as_it_would_be_among_all(
+            steps in proptest::collection::vec(
+                (any::<bool>(), proptest::option::of(1u16..9), proptest::option::of(1u16..9), any::<usize>()),
+                1..30,
+            ),
+        ) {
+            // Numbers one by one where that is possible, beside numbers of all claims in each step.
+            let (mut numbers, mut all) = (Numbers::default(), Numbers::default());
+            let mut claims: Vec<Claim> = Vec::new();
+            for (is_new, request, remembered, at) in steps {
+                // Whether all claims have to be assigned, and otherwise the number of a new claim.
+                let (is_stale, number) = if is_new || claims.is_empty() {
+                    claims.push(Claim { local: false, request, held: None, remembered });
+                    let number = numbers.assign_one(claims.last().unwrap());
+                    (number.is_none(), number)
+                } else {
+                    let gone = claims.remove(at % claims.len());
+                    (gone.held.is_some_and(|held| numbers.release(PortNo(held.into()))), None)
+                };
+                let naive = all.assign(&claims);
+                let expected: Vec<_> = naive.iter().map(|n| n.and_then(|n| u16::try_from(n.0).ok())).collect();
+                if is_stale {
+                    prop_assert_eq!(&numbers.assign(&claims), &naive);
+                } else {
+                    let others = claims.iter().zip(&expected).filter(|(claim, _)| claim.held.is_some());
+                    prop_assert!(others.clone().all(|(claim, n)| claim.held == *n), "{:?} {:?}", claims, expected);
+                }
+                if let Some(number) = number {
+                    prop_assert_eq!(Some(&Some(number)), naive.last());
+                }
+                for (claim, number) in claims.iter_mut().zip(&expected) {
+                    claim.held = *number;
+                }
+                prop_assert_eq!(&numbers.used, &all.used);
+            }
         }
     }
 }

@@ -8,7 +8,7 @@ use tls::{Config, Tls};
 
 /// The connection's TLS, and what is wrong with what it should be.
 #[derive(Debug)]
-pub(crate) struct OwnTls {
+pub struct OwnTls {
     tls: Arc<Tls>,
     used: Config,
     /// Whether the database is reached by TLS at all.
@@ -18,12 +18,12 @@ pub(crate) struct OwnTls {
 
 impl OwnTls {
     /// That of a connection that was begun with `used`.
-    pub(crate) fn new(tls: Arc<Tls>, used: Config, matters: bool) -> Self {
+    pub fn new(tls: Arc<Tls>, used: Config, matters: bool) -> Self {
         Self { tls, used, matters, refused: None }
     }
 
     /// Uses this from the next connection on, if it can be used.
-    pub(crate) fn configure(&mut self, wanted: Config) {
+    pub fn configure(&mut self, wanted: Config) {
         if !self.matters || wanted == self.used {
             self.refused = None;
             return;

@@ -177,6 +177,7 @@ pub fn control_commands(
     let devices = Arc::clone(&switch.devices);
     daemon::control::register(&commands, log, shutdown, move || commands::usage(&devices));
     commands::register(&commands, &switch.devices);
+    commands::settings::register(&commands, switch.counts());
     let shutdown = shutdown.clone();
     commands.register("exit", "[--cleanup]", 0..=1, move |args| {
         let cleanup = match args.first().map(String::as_str) {

@@ -1,18 +1,15 @@
 //! The control thread's loop: database changes, link changes, the clock.
 
-use crate::bridge::RunningBridge;
 use crate::columns;
-use crate::desired::Desired;
+use crate::configuration::Configuration;
 use crate::devices::Devices;
-use crate::interface::RunningInterface;
-use crate::lldp::{self, TrunkVlans};
+use crate::feature::{Counts, Report};
 use crate::own_tls::OwnTls;
-use crate::status;
 use crate::types::Types;
 use base::Clock;
 use ovsdb_client::schemas::vswitch;
 use ovsdb_client::{Idl, LockState, Outcome};
-use std::collections::{BTreeMap, BTreeSet};
+use parking_lot::Mutex;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,10 +18,8 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 /// How often flows' statistics are pushed, and idle flows and timeouts looked for.
 const REVALIDATE: Duration = Duration::from_millis(500);
-/// How often is looked how controllers are reached through the bridges.
+/// How often the routes to controllers through the bridges are looked up.
 const IN_BAND: Duration = Duration::from_secs(1);
-/// How often interface statistics are written, unless other_config:stats-update-interval says otherwise.
-const STATS_MS: u64 = 5000;
 
 /// What the switch is started with.
 #[derive(Clone, Debug)]
@@ -42,27 +37,21 @@ pub struct Options {
 /// A switch daemon without its process: what `ovs-vswitchd` and `flowstone run` have in common.
 #[derive(Debug)]
 pub struct Daemon {
-    options: Options,
-    own_tls: OwnTls,
     idl: Idl,
     /// All devices and datapaths.
     pub devices: Arc<Devices>,
-    bridges: BTreeMap<String, RunningBridge>,
-    /// Bridges that could not be made, and why.
-    failed: BTreeMap<String, String>,
+    rundir: PathBuf,
+    configuration: Configuration,
     links_changed: Arc<Notify>,
-    desired: Desired,
-    /// Warnings about `desired` that were logged.
-    warned: BTreeSet<String>,
-    configured: bool,
+    is_configured: bool,
     /// Whether the database was followed and the lock was held when this was last looked at.
-    active: bool,
+    is_active: bool,
     /// Whether another switch was seen to hold the lock.
-    contended: bool,
-    /// Whether the database may not have what was last to be written.
-    unwritten: bool,
-    /// VLANs that the database has in Port:trunks for mappings of auto-attach.
-    trunked: TrunkVlans,
+    is_contended: bool,
+    /// Whether the database may lack a part of what was written.
+    is_unwritten: bool,
+    /// Whether configuration changed while the switch was not active.
+    is_due: bool,
 }
 
 /// The clock's work, as a task: whoever waits for the database does not hold it up. Ends when dropped.
@@ -105,22 +94,25 @@ impl Daemon {
         let is_tls = |remote: &str| ["ssl:", "pssl:"].iter().any(|method| remote.trim().starts_with(method));
         let is_used = options.remote.split(',').any(is_tls);
         let own_tls = OwnTls::new(tls, options.tls.clone(), is_used);
+        let configuration =
+            Configuration::new(Arc::clone(&devices), options.rundir.clone(), own_tls, options.tls.clone());
         Ok(Self {
-            options,
-            own_tls,
             idl,
             devices,
-            bridges: BTreeMap::new(),
-            failed: BTreeMap::new(),
+            rundir: options.rundir,
+            configuration,
             links_changed,
-            desired: Desired::default(),
-            warned: BTreeSet::new(),
-            configured: false,
-            active: false,
-            contended: false,
-            unwritten: false,
-            trunked: TrunkVlans::new(),
+            is_configured: false,
+            is_active: false,
+            is_contended: false,
+            is_unwritten: false,
+            is_due: false,
         })
+    }
+
+    /// How often features were read and applied.
+    pub fn counts(&self) -> Arc<Mutex<Counts>> {
+        Arc::clone(&self.configuration.counts)
     }
 
     /// Serves for ever; `ready` is called once the first configuration is running.
@@ -128,188 +120,104 @@ impl Daemon {
         let _housekeeping = Housekeeping::start(Arc::clone(&self.devices));
         let mut in_band = tokio::time::interval(IN_BAND);
         in_band.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut next_stats = Instant::now() + Duration::from_millis(STATS_MS);
+        let mut next_stats = Instant::now() + self.configuration.statistics_interval();
         let mut was_ready = false;
         loop {
             tokio::select! {
                 // Fails only for programs that do not reconnect.
                 _ = self.idl.changed() => self.database_changed().await,
                 () = self.links_changed.notified() => {
-                    if self.configured {
-                        // Ports that could not be opened are tried again, those whose device is gone are closed.
-                        self.reconfigure().await;
+                    if self.is_configured {
+                        self.configuration.look_for_changed_devices();
+                        self.configure().await;
                     }
                 }
                 _ = in_band.tick() => {
-                    for bridge in self.bridges.values_mut().filter(|bridge| !bridge.ofproto.is_changing()) {
-                        bridge.control.refresh_in_band(&bridge.ofproto);
+                    for bridge in self.configuration.bridges_mut() {
+                        bridge.refresh_in_band();
                     }
                 }
                 () = tokio::time::sleep_until(next_stats) => {
-                    next_stats = Instant::now() + Duration::from_millis(self.stats_interval_ms());
-                    if self.configured {
-                        for (name, bridge) in &mut self.bridges {
-                            bridge.control.retry(&bridge.ofproto, &self.desired.bridges[name]);
-                        }
-                        let mut interfaces = self.bridges.values().flat_map(|bridge| bridge.interfaces.values());
-                        if interfaces.any(RunningInterface::is_to_be_retried) {
-                            self.reconfigure().await;
-                        }
-                        self.write(Report::All).await;
+                    next_stats = Instant::now() + self.configuration.statistics_interval();
+                    if self.is_configured {
+                        self.retry().await;
+                        self.write(Report::Statistics, true).await;
                     }
                 }
             }
-            if !was_ready && self.configured {
+            if !was_ready && self.is_configured {
                 was_ready = true;
                 ready();
             }
         }
     }
 
-    fn stats_interval_ms(&self) -> u64 {
-        let wanted = self.desired.other_config.get("stats-update-interval").and_then(|v| v.parse().ok());
-        wanted.unwrap_or(STATS_MS).max(STATS_MS)
+    /// Tries again what failed and may succeed now although nothing announces it.
+    async fn retry(&mut self) {
+        let mut is_due = false;
+        for bridge in self.configuration.bridges_mut() {
+            bridge.retry_control(&self.rundir);
+            is_due |= bridge.look_for_retries();
+        }
+        if is_due {
+            self.configure().await;
+        }
     }
 
     /// Contents, connection or lock changed. While the database is away, everything stays as it is; while another
     /// switch holds the lock, nothing may run here.
     async fn database_changed(&mut self) {
-        let changes = self.idl.take_changes();
-        let contended = self.idl.lock_state() == Some(LockState::Contended);
-        if contended && !self.contended {
+        let mut is_due = false;
+        for change in self.idl.take_changes() {
+            is_due |= self.configuration.note(&change);
+        }
+        let is_contended = self.idl.lock_state() == Some(LockState::Contended);
+        if is_contended && !self.is_contended {
             tracing::error!(
                 target: "bridge",
                 "another ovs-vswitchd process is running, disabling this process (pid {}) until it goes away",
                 std::process::id()
             );
-            self.bridges.clear();
-            self.configured = false;
+            self.configuration.clear().await;
+            self.is_configured = false;
         }
-        self.contended = contended;
-        let active = self.idl.is_live() && self.idl.has_lock();
-        let resumed = active && !std::mem::replace(&mut self.active, active);
-        if !active {
-            self.active = false;
-        } else if resumed || self.unwritten || changes.iter().any(columns::configures) {
-            self.reconfigure().await;
+        self.is_contended = is_contended;
+        let is_active = self.idl.is_live() && self.idl.has_lock();
+        let was_active = std::mem::replace(&mut self.is_active, is_active);
+        let is_resumed = is_active && !was_active;
+        if is_active && (is_resumed || self.is_unwritten || is_due || self.is_due) {
+            self.is_due = false;
+            self.configure().await;
+        } else {
+            self.is_due |= is_due;
         }
     }
 
-    /// Makes everything as the database says, and writes back what is. While the database is away, it is taken to say
-    /// what it said last.
-    async fn reconfigure(&mut self) {
-        if self.idl.is_live() {
-            self.desired = Desired::read(self.idl.replica());
-            self.warn();
-        }
-        let datapaths = self.devices.datapaths();
-        let mut permissions = Vec::new();
-        for (_, dp) in &datapaths {
-            permissions.append(&mut dp.switch.short_changes().await);
-        }
-        self.apply();
-        drop(permissions);
-        // The configuration is running when cached flows follow it.
-        for (_, dp) in self.devices.datapaths() {
-            dp.switch.settled().await;
-        }
-        self.configured = true;
-        self.write(Report::Status).await;
+    /// Makes everything as the database says, and writes back the state of what changed. While the database is away, its
+    /// last contents count.
+    async fn configure(&mut self) {
+        let db = self.idl.is_live().then(|| self.idl.replica());
+        self.configuration.configure(db).await;
+        self.is_configured = true;
+        self.write(Report::Status, self.is_unwritten).await;
     }
 
-    /// Logs what is wrong with the configuration and was not wrong before.
-    fn warn(&mut self) {
-        for warning in self.desired.warnings.difference(&self.warned) {
-            tracing::warn!(target: "bridge", "{warning}");
-        }
-        self.warned.clone_from(&self.desired.warnings);
-    }
-
-    fn apply(&mut self) {
-        base::coverage!(bridge_reconfigure);
-        let desired = &self.desired;
-        let tls = desired.tls.as_ref().map_or_else(|| self.options.tls.clone(), |row| row.over(&self.options.tls));
-        self.bridges.retain(|name, running| {
-            desired.bridges.get(name).is_some_and(|spec| spec.datapath_type == running.datapath_type)
-        });
-        let failed = std::mem::take(&mut self.failed);
-        for (name, spec) in &desired.bridges {
-            if !self.bridges.contains_key(name) {
-                match RunningBridge::new(spec, &self.devices, &self.options.rundir) {
-                    Ok(bridge) => {
-                        self.bridges.insert(name.clone(), bridge);
-                    }
-                    Err(e) => {
-                        if failed.get(name) != Some(&e) {
-                            tracing::error!(target: "bridge", "failed to create bridge {name}: {e}");
-                        }
-                        self.failed.insert(name.clone(), e);
-                    }
-                }
-            }
-        }
-        for (_, dp) in self.devices.datapaths() {
-            desired.tuning.apply(&dp);
-            dp.switch.tls().configure(tls.clone());
-        }
-        self.own_tls.configure(tls);
-        for (name, bridge) in &mut self.bridges {
-            bridge.close_interfaces(&desired.bridges[name]);
-        }
-        for (name, bridge) in &mut self.bridges {
-            bridge.open_interfaces(&desired.bridges[name], &self.devices);
-        }
-        // A patch port's peer may be on any bridge of the same datapath.
-        let mut patches: BTreeMap<(String, String), (u32, base::PortNo, String)> = BTreeMap::new();
-        for bridge in self.bridges.values() {
-            for name in bridge.interfaces.keys() {
-                if let Some((id, no, peer)) = bridge.find_patch(name) {
-                    patches.insert((bridge.datapath_type.clone(), name.clone()), (id, no, peer.to_owned()));
-                }
-            }
-        }
-        for (name, bridge) in &mut self.bridges {
-            let spec = &desired.bridges[name];
-            let kind = bridge.datapath_type.clone();
-            bridge.connect(spec, &|own, peer| {
-                let (id, no, back) = patches.get(&(kind.clone(), peer.to_owned()))?;
-                (back == own).then_some((*id, *no))
-            });
-            bridge.control.listen(&bridge.ofproto, spec, &self.options.rundir);
-            bridge.control.configure(&bridge.ofproto, spec, &desired.managers);
-        }
-        lldp::apply(desired, &self.bridges, &self.devices);
-    }
-
-    async fn write(&mut self, report: Report) {
+    async fn write(&mut self, what: Report, is_all: bool) {
+        // Until it is written, it is not.
+        let was_unwritten = std::mem::replace(&mut self.is_unwritten, true);
         if !self.idl.is_live() || !self.idl.has_lock() {
             return;
         }
         let mut txn = self.idl.transaction();
-        status::write(&mut txn, &self.desired, &self.bridges, &self.failed, &self.devices);
-        let trunked = lldp::wanted_trunks(&self.desired);
-        lldp::write_trunks(&mut txn, &self.trunked, &trunked);
-        if report == Report::All {
-            status::write_statistics(&mut txn, &self.bridges);
-        }
+        let written = self.configuration.report(what, is_all || was_unwritten, &mut txn).await;
         // Without an outcome, the next change of the database, its coming back at the latest, is the time to try again.
         match txn.commit().await {
-            Ok(outcome) => {
-                self.unwritten = matches!(outcome, Outcome::TryAgain);
-                if !self.unwritten {
-                    self.trunked = trunked;
-                }
+            Ok(Outcome::TryAgain) => {}
+            Ok(_) => {
+                self.configuration.written(written);
+                self.is_unwritten = false;
             }
             Err(e) => tracing::warn!(target: "bridge", "could not write status to the database: {e}"),
         }
     }
-}
-
-/// What to write to the database.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Report {
-    /// What is running.
-    Status,
-    /// That, and its counters.
-    All,
 }

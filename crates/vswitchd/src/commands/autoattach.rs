@@ -12,7 +12,8 @@ type Text = fn(&[PortStatus]) -> String;
 /// Makes JSON of the state of a port.
 type Json = fn(&PortStatus) -> Value;
 
-pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
+/// Registers the commands.
+pub(crate) fn register(commands: &Commands, devices: &Arc<Devices>) {
     let all: [(&str, Text, Json); 3] = [
         ("autoattach/status", text::status, neighbours),
         ("autoattach/show-isid", text::mappings, mappings),

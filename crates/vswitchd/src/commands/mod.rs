@@ -1,14 +1,14 @@
 //! The control commands of the switch (ovs-vswitchd(8)), beside those of every daemon.
 //!
-//! - [`autoattach`]: LLDP; [`bridge`]: learned addresses, flows and lists of bridges; [`classifier`]: how tables are searched; [`trace`]: `ofproto/trace`; [`upcall`]: `upcall/` and `revalidator/`;
+//! - [`autoattach`]: LLDP; [`fdb`]: learned addresses; [`bridge`]: flows and lists of bridges; [`settings`]: features; [`classifier`]: how tables are searched; [`trace`]: `ofproto/trace`; [`upcall`]: `upcall/` and `revalidator/`;
 //! - [`datapath`]: datapaths by bridge (`dpif/`); [`dpctl`]: datapaths by themselves, [`dpctl_flows`]: their flows changed by hand; [`conntrack`]: connections; [`drops`]: why packets were dropped; [`offload`]: what is forwarded below;
 //! - [`pmd`]: packet threads; [`memory`]: `coverage/` and `memory/show`; [`dummy`]: dummy devices and the clock, for tests.
 //!
 //! Texts and errors are those of Open vSwitch, as scripts match them. A command that shows something has JSON for those
 //! who ask for it (`ovs-appctl --format json`).
 
-mod autoattach;
-mod bridge;
+pub(crate) mod autoattach;
+pub(crate) mod bridge;
 mod classifier;
 mod conntrack;
 mod datapath;
@@ -16,13 +16,17 @@ mod dpctl;
 mod dpctl_flows;
 mod drops;
 mod dummy;
+pub(crate) mod fdb;
 mod memory;
 mod offload;
 mod pmd;
+pub mod settings;
 mod trace;
 mod upcall;
 
 use crate::devices::{Devices, Dp};
+use crate::feature::Level;
+use crate::levels::{BridgeLevel, InterfaceLevel, PortLevel, SwitchLevel};
 use base::DpPort;
 use ofproto::Ofproto;
 use serde_json::Value;
@@ -33,7 +37,10 @@ pub use memory::usage;
 
 /// Registers the commands.
 pub fn register(commands: &Commands, devices: &Arc<Devices>) {
-    autoattach::register(commands, devices);
+    for_features::<SwitchLevel>(commands, devices);
+    for_features::<BridgeLevel>(commands, devices);
+    for_features::<PortLevel>(commands, devices);
+    for_features::<InterfaceLevel>(commands, devices);
     bridge::register(commands, devices);
     classifier::register(commands, devices);
     trace::register(commands, devices);
@@ -47,6 +54,11 @@ pub fn register(commands: &Commands, devices: &Arc<Devices>) {
     memory::register(commands, devices);
     pmd::register(commands, devices);
     dummy::register(commands, devices);
+}
+
+/// Registers the commands of the features of a level.
+fn for_features<L: Level>(commands: &Commands, devices: &Arc<Devices>) {
+    L::features().iter().for_each(|setting| setting.register(commands, devices));
 }
 
 /// What a command shows, in the form that was asked for.

@@ -1,11 +1,16 @@
 //! What Open_vSwitch:other_config says of caches, threads and limits, for all datapaths.
 
 use crate::cores::Cores;
-use crate::desired::Config;
 use crate::devices::Dp;
-use crate::threads;
+use crate::feature::{Event, Feature};
+use crate::features::threads;
+use crate::levels::{SwitchLevel, SwitchTarget};
+use crate::reader::{Config, Reader};
 use dpif::ThreadConfig;
 use ofproto::Limits;
+use ovsdb_client::columns;
+use ovsdb_client::schemas::vswitch::{OpenVSwitch, open_vswitch};
+use ovsdb_client::typed::{AnyColumn, Row};
 
 /// Settings; see ovs-vswitchd.conf.db(5) for the keys, but for `self-check`.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -46,8 +51,32 @@ impl Default for Tuning {
     }
 }
 
+/// Caches, threads and limits of all datapaths.
+#[derive(Debug, Default)]
+pub struct TuningFeature;
+
+impl Feature for TuningFeature {
+    type Level = SwitchLevel;
+    type Spec = Tuning;
+    const NAME: &'static str = "tuning";
+    const COLUMNS: &'static [AnyColumn] = &columns! { open_vswitch { OTHER_CONFIG } };
+    const FOLLOWS: &'static [Event] = &[Event::Datapath];
+
+    fn read(reader: &Reader<'_>, root: Row<'_, OpenVSwitch>) -> Tuning {
+        Tuning::read(root.get(open_vswitch::OTHER_CONFIG), &|warning| reader.warn(warning))
+    }
+
+    fn apply(&mut self, tuning: &Tuning, target: &mut SwitchTarget<'_>) {
+        for (_, dp) in target.devices.datapaths() {
+            // Threads are waited for.
+            let tuning = tuning.clone();
+            target.jobs.0.push(Box::new(move || tuning.apply(&dp)));
+        }
+    }
+}
+
 impl Tuning {
-    /// Reads other_config of the row; `warn` is told of values that cannot be used.
+    /// Reads other_config of the row, and calls `warn` for values that cannot be used.
     pub fn read(config: Config<'_>, warn: &dyn Fn(String)) -> Self {
         let default = Self::default();
         let number = |key: &str, max: u64| {

@@ -2,14 +2,14 @@
 //! (ovs-vswitchd.conf.db(5); `pmd-sleep-max` as of Open vSwitch 3.3).
 
 use crate::cores::Cores;
-use crate::desired::Config;
+use crate::reader::Config;
 use dpif::{Algorithm, Balance, Policy, ThreadConfig};
 use std::collections::BTreeMap;
 
 /// Microseconds that a thread sleeps at most.
 const SLEEP_US_MAX: u64 = 10_000;
 
-/// Reads Open_vSwitch:other_config; `warn` is told of values that cannot be used.
+/// Reads Open_vSwitch:other_config, and calls `warn` for values that cannot be used.
 pub fn read(config: Config<'_>, cores: &dyn Fn() -> Cores, warn: &dyn Fn(String)) -> ThreadConfig {
     let text = |key: &str| config.get(key);
     let wrong = |key: &str, text: &str, expected: &str| {
@@ -66,15 +66,15 @@ pub fn read(config: Config<'_>, cores: &dyn Fn() -> Cores, warn: &dyn Fn(String)
         warn("pmd-rxq-isolate can only be set false when using pmd-rxq-assign=group".to_owned());
     }
     threads.policy = Policy { algorithm, isolate };
-    let usual = Balance::default();
+    let default = Balance::default();
     let balance = Balance {
-        // 0 stands for the usual one.
+        // 0 stands for the default one.
         interval_mins: match number("pmd-auto-lb-rebal-interval", 20_000, 0) {
-            0 => usual.interval_mins,
+            0 => default.interval_mins,
             mins => mins,
         },
-        load_percent: number("pmd-auto-lb-load-threshold", 100, usual.load_percent),
-        improvement_percent: number("pmd-auto-lb-improvement-threshold", 100, usual.improvement_percent),
+        load_percent: number("pmd-auto-lb-load-threshold", 100, default.load_percent),
+        improvement_percent: number("pmd-auto-lb-improvement-threshold", 100, default.improvement_percent),
     };
     threads.balance = flag("pmd-auto-lb", false).then_some(balance);
     // What it was called in Open vSwitch 3.1 stands where the name of today does not.

@@ -1,0 +1,705 @@
+//! The database's configuration, followed by what runs: changes are noted, stale settings read, and the work that
+//! follows is done for the bridges that have some.
+
+use crate::bridge::{Bridge, Interface, Port};
+use crate::devices::Devices;
+use crate::feature::{Counts, Event, Level, Report, Settings};
+use crate::features::lldp::{self, TrunkVlans};
+use crate::features::statistics::{INTERVAL_MS, Interval};
+use crate::interface::InterfaceSpec;
+use crate::levels::{
+    BridgeLevel, BridgeRows, InterfaceLevel, InterfaceRows, Jobs, PortLevel, PortRows, SwitchLevel, SwitchReport,
+    SwitchTarget,
+};
+use crate::own_tls::OwnTls;
+use crate::reader::owned;
+use crate::references::{Location, References};
+use crate::running::RunningBridge;
+use ovsdb::Uuid;
+use ovsdb_client::schemas::vswitch::{self as db, bridge, interface, open_vswitch, port};
+use ovsdb_client::typed::{AnyColumn, Column, Ref, Row};
+use ovsdb_client::{Change, Replica, Transaction, columns};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Columns that say which bridges, ports and interfaces there are.
+const STRUCTURE: &[AnyColumn] = &columns! {
+    open_vswitch { BRIDGES, NEXT_CFG }
+    bridge { NAME, DATAPATH_TYPE, PORTS }
+    port { NAME, INTERFACES }
+    interface { NAME, TYPE, OPTIONS, OFPORT_REQUEST }
+};
+const PORT_LIST: &[AnyColumn] = &columns! { bridge { PORTS } };
+/// Columns that decide whether a bridge stays.
+const BRIDGE_LIST: &[AnyColumn] = &columns! {
+    open_vswitch { BRIDGES }
+    bridge { NAME, DATAPATH_TYPE }
+};
+/// Columns that are written beside those of features.
+const REPORTS: &[AnyColumn] = &columns! { open_vswitch { CUR_CFG } };
+
+fn touches(change: &Change, columns: &[AnyColumn]) -> bool {
+    columns.iter().any(|column| change.touches(*column))
+}
+
+/// Interfaces of which statistics are written before other tasks have their turn.
+const REPORTED_AT_ONCE: usize = 128;
+
+/// All columns that configure.
+pub fn configuring() -> Vec<AnyColumn> {
+    let of_features = [SwitchLevel::columns(), BridgeLevel::columns(), PortLevel::columns(), InterfaceLevel::columns()];
+    STRUCTURE.iter().chain(of_features.iter().flat_map(|columns| columns.iter())).copied().collect()
+}
+
+/// All columns that report.
+pub fn reporting() -> Vec<AnyColumn> {
+    fn of<L: Level>() -> impl Iterator<Item = AnyColumn> {
+        L::features().into_iter().flat_map(|setting| setting.reports().iter().copied())
+    }
+    let of_features =
+        of::<SwitchLevel>().chain(of::<BridgeLevel>()).chain(of::<PortLevel>()).chain(of::<InterfaceLevel>());
+    REPORTS.iter().copied().chain(of_features).collect()
+}
+
+/// Configuration and what runs of it.
+#[derive(Debug)]
+pub struct Configuration {
+    devices: Arc<Devices>,
+    rundir: PathBuf,
+    own_tls: OwnTls,
+    command_line_tls: tls::Config,
+    root: Option<Ref<db::OpenVSwitch>>,
+    next_cfg: i64,
+    settings: Settings<SwitchLevel>,
+    bridges: BTreeMap<String, Bridge>,
+    /// Bridges that could not be made, and why.
+    failed: BTreeMap<String, (Ref<db::Bridge>, String)>,
+    references: References,
+    /// How often features were read and applied.
+    pub counts: Arc<Mutex<Counts>>,
+    /// Everything is to be read.
+    is_stale: bool,
+    is_bridge_list_stale: bool,
+    is_switch_stale: bool,
+    n_datapaths: usize,
+    warnings: BTreeSet<String>,
+    /// VLANs that the database has in Port:trunks for mappings of auto-attach.
+    trunked: TrunkVlans,
+}
+
+/// What was written, to be remembered once the database has it.
+#[derive(Debug)]
+pub struct Written {
+    trunks: TrunkVlans,
+}
+
+impl Configuration {
+    /// Nothing is configured yet.
+    pub fn new(devices: Arc<Devices>, rundir: PathBuf, own_tls: OwnTls, command_line_tls: tls::Config) -> Self {
+        Self {
+            devices,
+            rundir,
+            own_tls,
+            command_line_tls,
+            root: None,
+            next_cfg: 0,
+            settings: Settings::default(),
+            bridges: BTreeMap::new(),
+            failed: BTreeMap::new(),
+            references: References::default(),
+            counts: Arc::default(),
+            is_stale: true,
+            is_bridge_list_stale: true,
+            is_switch_stale: true,
+            n_datapaths: 0,
+            warnings: BTreeSet::new(),
+            trunked: TrunkVlans::new(),
+        }
+    }
+
+    /// Ends all bridges. The next configuration starts anew.
+    pub async fn clear(&mut self) {
+        for (_, mut bridge) in std::mem::take(&mut self.bridges) {
+            bridge.forget(&mut self.references);
+        }
+        self.settings.forget(&Location::Switch, &mut self.references);
+        self.set_stale();
+        self.devices.synchronize().await;
+    }
+
+    /// Has everything read again.
+    pub fn set_stale(&mut self) {
+        self.is_stale = true;
+    }
+
+    /// The interval of statistics.
+    pub fn statistics_interval(&self) -> Duration {
+        Duration::from_millis((*self.settings.spec::<Interval>()).max(INTERVAL_MS))
+    }
+
+    /// The bridges by name.
+    pub fn bridges(&self) -> &BTreeMap<String, Bridge> {
+        &self.bridges
+    }
+
+    /// The bridges by name, to be changed.
+    pub fn bridges_mut(&mut self) -> impl Iterator<Item = &mut Bridge> {
+        self.bridges.values_mut()
+    }
+
+    /// Notes what a change of the database makes stale. Returns whether it is one of the configuration.
+    pub fn note(&mut self, change: &Change) -> bool {
+        let mut is_any = false;
+        for at in self.references.owners(change.uuid) {
+            is_any |= self.note_at(&at, change);
+        }
+        for (at, feature) in self.references.readers(&change.table, change.uuid) {
+            is_any |= self.note_for(&at, feature, change);
+        }
+        if change.row::<db::OpenVSwitch>().is_some() {
+            is_any |= self.note_switch(change);
+        }
+        is_any
+    }
+
+    fn note_switch(&mut self, change: &Change) -> bool {
+        let is_structure = touches(change, STRUCTURE);
+        self.is_bridge_list_stale |= touches(change, BRIDGE_LIST);
+        let mut is_any = self.settings.note(change);
+        self.is_switch_stale |= is_any;
+        if touches(change, &BridgeLevel::columns()) {
+            for bridge in self.bridges.values_mut() {
+                let is_noted = bridge.settings.note(change);
+                bridge.work.is_stale |= is_noted;
+                is_any |= is_noted;
+            }
+        }
+        is_any || is_structure
+    }
+
+    fn note_at(&mut self, at: &Location, change: &Change) -> bool {
+        let is_structure = touches(change, STRUCTURE);
+        match at {
+            Location::Switch => false,
+            Location::Bridge(name) => {
+                let Some(bridge) = self.bridges.get_mut(name) else { return is_structure };
+                bridge.work.is_port_list_stale |= touches(change, PORT_LIST);
+                self.is_bridge_list_stale |= touches(change, BRIDGE_LIST);
+                let mut is_any = bridge.settings.note(change);
+                bridge.work.is_stale |= is_any;
+                if touches(change, &InterfaceLevel::columns()) {
+                    for (name, interface) in &mut bridge.interfaces {
+                        if interface.settings.note(change) {
+                            bridge.work.stale_interfaces.insert(name.clone());
+                            is_any = true;
+                        }
+                    }
+                }
+                is_any || is_structure
+            }
+            Location::Port(name, row) => {
+                let Some(bridge) = self.bridges.get_mut(name) else { return false };
+                let Some(port) = bridge.ports.get_mut(row) else { return false };
+                if is_structure {
+                    bridge.work.stale_ports.insert(*row);
+                }
+                let is_noted = port.settings.note(change);
+                if is_noted {
+                    bridge.work.stale_port_settings.insert(*row);
+                }
+                is_noted || is_structure
+            }
+            Location::Interface(bridge, name) => {
+                let Some(bridge) = self.bridges.get_mut(bridge) else { return false };
+                let Some(interface) = bridge.interfaces.get_mut(name) else { return false };
+                if is_structure {
+                    bridge.work.stale_ports.insert(interface.port);
+                }
+                let is_noted = interface.settings.note(change);
+                if is_noted {
+                    bridge.work.stale_interfaces.insert(name.clone());
+                }
+                is_noted || is_structure
+            }
+        }
+    }
+
+    fn note_for(&mut self, at: &Location, feature: &str, change: &Change) -> bool {
+        match at {
+            Location::Switch => {
+                let is_noted = self.settings.note_for(feature, change);
+                self.is_switch_stale |= is_noted;
+                is_noted
+            }
+            Location::Bridge(name) => {
+                let Some(bridge) = self.bridges.get_mut(name) else { return false };
+                let is_noted = bridge.settings.note_for(feature, change);
+                bridge.work.is_stale |= is_noted;
+                is_noted
+            }
+            Location::Port(name, row) => {
+                let Some(bridge) = self.bridges.get_mut(name) else { return false };
+                let is_noted = bridge.ports.get_mut(row).is_some_and(|port| port.settings.note_for(feature, change));
+                if is_noted {
+                    bridge.work.stale_port_settings.insert(*row);
+                }
+                is_noted
+            }
+            Location::Interface(bridge, name) => {
+                let Some(bridge) = self.bridges.get_mut(bridge) else { return false };
+                let interface = bridge.interfaces.get_mut(name);
+                let is_noted = interface.is_some_and(|interface| interface.settings.note_for(feature, change));
+                if is_noted {
+                    bridge.work.stale_interfaces.insert(name.clone());
+                }
+                is_noted
+            }
+        }
+    }
+
+    /// Has all devices looked at that changed, and those opened that could not be opened so far.
+    pub fn look_for_changed_devices(&mut self) {
+        self.bridges.values_mut().for_each(Bridge::look_for_changed_devices);
+    }
+
+    /// Makes what runs follow what was noted. Without a database, settings stay as they were read last.
+    pub async fn configure(&mut self, db: Option<&Replica>) {
+        base::coverage!(bridge_reconfigure);
+        self.bridges.values_mut().for_each(Bridge::retry_failed);
+        let mut is_closed = false;
+        if let Some(db) = db {
+            is_closed |= self.read(db);
+        }
+        self.apply_switch_settings().await;
+        let permissions = self.permissions().await;
+        for bridge in self.bridges.values_mut().filter(|bridge| bridge.work.is_due()) {
+            is_closed |= bridge.close();
+        }
+        drop(permissions);
+        if is_closed {
+            self.devices.synchronize().await;
+        }
+        let permissions = self.permissions().await;
+        self.apply();
+        drop(permissions);
+        // The configuration is running when cached flows follow it.
+        for (_, dp) in self.devices.datapaths() {
+            dp.switch.settled().await;
+        }
+    }
+
+    /// Waits until no long change of a bridge with work goes on. None begins until the permissions are dropped.
+    async fn permissions(&self) -> Vec<ofproto::ShortChange> {
+        let mut all = Vec::new();
+        for bridge in self.bridges.values().filter(|bridge| bridge.work.is_due()) {
+            all.push(bridge.running.ofproto.short_change().await);
+        }
+        all
+    }
+
+    async fn apply_switch_settings(&mut self) {
+        let n_datapaths = self.devices.n_datapaths();
+        if std::mem::replace(&mut self.n_datapaths, n_datapaths) != n_datapaths {
+            self.settings.follow(Event::Datapath);
+        }
+        let mut target = SwitchTarget {
+            devices: &self.devices,
+            own_tls: &mut self.own_tls,
+            command_line: &self.command_line_tls,
+            jobs: Jobs::default(),
+        };
+        self.settings.apply(&mut target, &mut self.counts.lock());
+        for job in target.jobs.0 {
+            // Fails only if it panicked, which was reported where it did.
+            let _ = tokio::task::spawn_blocking(job).await;
+        }
+    }
+
+    fn apply(&mut self) {
+        let counts = Arc::clone(&self.counts);
+        let counts = &mut *counts.lock();
+        for bridge in self.bridges.values_mut().filter(|bridge| bridge.work.is_due()) {
+            bridge.open(&self.devices, counts);
+        }
+        let patches = self.patches();
+        for bridge in self.bridges.values_mut().filter(|bridge| bridge.work.is_due()) {
+            let kind = bridge.running.datapath_type.clone();
+            let peer_of = |own: &str, peer: &str| {
+                let (id, no, back) = patches.get(&(kind.clone(), peer.to_owned()))?;
+                (back == own).then_some((*id, *no))
+            };
+            bridge.publish(&peer_of, &self.rundir, counts);
+        }
+        let mut is_lldp_changed = false;
+        for bridge in self.bridges.values_mut() {
+            is_lldp_changed |= std::mem::take(&mut bridge.work.is_lldp_changed);
+        }
+        if is_lldp_changed {
+            lldp::configure(&self.bridges, &self.devices);
+        }
+    }
+
+    /// If patch ports changed: all of them by datapath type and name, each with its bridge, number and peer. The peer may
+    /// be on any bridge of the same datapath, so that all are published again.
+    fn patches(&mut self) -> BTreeMap<(String, String), (u32, base::PortNo, String)> {
+        let mut patches = BTreeMap::new();
+        if !self.bridges.values().any(Bridge::has_work_for_patches) {
+            return patches;
+        }
+        for bridge in self.bridges.values_mut() {
+            bridge.republish_patches();
+            for (name, (id, no, peer)) in bridge.patches() {
+                patches.insert((bridge.running.datapath_type.clone(), name.to_owned()), (id, no, peer.to_owned()));
+            }
+        }
+        patches
+    }
+
+    /// Reads what is stale, and makes and ends bridges. Returns whether devices were closed.
+    fn read(&mut self, db: &Replica) -> bool {
+        let root = db.all(db::OpenVSwitch).next();
+        if root.map(|row| row.reference()) != self.root {
+            self.root = root.map(|row| row.reference());
+            self.is_stale = true;
+        }
+        if std::mem::take(&mut self.is_stale) {
+            self.settings.set_stale();
+            (self.is_switch_stale, self.is_bridge_list_stale) = (true, true);
+            for bridge in self.bridges.values_mut() {
+                bridge.set_stale();
+            }
+        }
+        let mut is_closed = false;
+        self.next_cfg = root.map_or(0, |root| root.get(open_vswitch::NEXT_CFG));
+        if std::mem::take(&mut self.is_bridge_list_stale) || !self.failed.is_empty() {
+            is_closed = self.read_bridge_list(db, root);
+        }
+        let counts = &mut *self.counts.lock();
+        if std::mem::take(&mut self.is_switch_stale) {
+            self.settings.read(db, root, &Location::Switch, (&mut self.references, counts));
+        }
+        let Some(root) = root else { return is_closed };
+        for bridge in self.bridges.values_mut().filter(|bridge| bridge.work.is_due()) {
+            read_bridge(bridge, db, root, (&mut self.references, counts));
+        }
+        is_closed
+    }
+
+    /// Makes and ends bridges as the list in the root row has them. Returns whether any ended.
+    fn read_bridge_list(&mut self, db: &Replica, root: Option<Row<'_, db::OpenVSwitch>>) -> bool {
+        let rows = root.into_iter().flat_map(|root| root.get(open_vswitch::BRIDGES)).filter_map(|row| db.find(row));
+        let (mut wanted, mut warnings) = (BTreeMap::new(), BTreeSet::new());
+        for row in rows {
+            let name = row.get(bridge::NAME);
+            if name.contains('/') || name.is_empty() {
+                warnings.insert(format!("ignoring bridge with invalid name \"{name}\""));
+                continue;
+            }
+            let datapath_type = match row.get(bridge::DATAPATH_TYPE) {
+                "" => "system",
+                other => other,
+            };
+            wanted.insert(name.to_owned(), (row.reference(), datapath_type.to_owned()));
+        }
+        self.references.warn(&self.warnings, &warnings);
+        self.warnings = warnings;
+        let stays = |name: &String, bridge: &Bridge| {
+            wanted.get(name).is_some_and(|(_, kind)| *kind == bridge.running.datapath_type)
+        };
+        let ended: Vec<String> = self.bridges.iter().filter(|(n, b)| !stays(n, b)).map(|(n, _)| n.clone()).collect();
+        for name in &ended {
+            if let Some(mut bridge) = self.bridges.remove(name) {
+                bridge.forget(&mut self.references);
+                // Ports of other bridges may lose their peers.
+                if bridge.has_patches() {
+                    self.bridges.values_mut().for_each(|other| other.work.is_patch_changed |= other.has_patches());
+                }
+            }
+        }
+        let failed = std::mem::take(&mut self.failed);
+        for (name, (row, datapath_type)) in wanted {
+            if let Some(bridge) = self.bridges.get_mut(&name) {
+                if bridge.row != row {
+                    let at = Location::Bridge(name);
+                    self.references.disown(bridge.row.uuid(), &at);
+                    self.references.own(row.uuid(), at);
+                    bridge.row = row;
+                    bridge.set_stale();
+                }
+                continue;
+            }
+            match RunningBridge::new(&name, &datapath_type, &self.devices) {
+                Ok(running) => {
+                    self.references.own(row.uuid(), Location::Bridge(name.clone()));
+                    self.bridges.insert(name.clone(), Bridge::new(row, &name, running));
+                }
+                Err(error) => {
+                    if failed.get(&name).is_none_or(|(_, before)| *before != error) {
+                        tracing::error!(target: "bridge", "failed to create bridge {name}: {error}");
+                    }
+                    self.failed.insert(name, (row, error));
+                }
+            }
+        }
+        !ended.is_empty()
+    }
+
+    /// Writes the state of what runs: of everything (`is_all`), or of what changed since it was written. With statistics,
+    /// other tasks have their turn in between.
+    pub async fn report(&mut self, what: Report, is_all: bool, txn: &mut Transaction<'_>) -> Written {
+        if let Some(row) = self.root {
+            txn.set(row, open_vswitch::CUR_CFG, self.next_cfg);
+            self.settings.report(SwitchReport { row, devices: &self.devices }, what, txn);
+        }
+        let mut n = 0;
+        for bridge in self.bridges.values_mut() {
+            let names = std::mem::take(&mut bridge.work.unreported);
+            let is_unreported = std::mem::take(&mut bridge.work.is_unreported);
+            if !txn.contains(bridge.row) {
+                // Deleted since it was read; its end is to come.
+                continue;
+            }
+            if is_all || is_unreported || !names.is_empty() {
+                bridge.report(what, txn);
+            }
+            let all: Box<dyn Iterator<Item = &String>> =
+                if is_all { Box::new(bridge.running.interfaces.keys()) } else { Box::new(names.iter()) };
+            for name in all {
+                bridge.report_interface(name, what, txn);
+                n += 1;
+                if n % REPORTED_AT_ONCE == 0 && what == Report::Statistics {
+                    tokio::task::yield_now().await;
+                }
+            }
+        }
+        for (row, error) in self.failed.values() {
+            report_failure(*row, error, txn);
+        }
+        let trunks = lldp::trunks(&self.bridges);
+        lldp::write_trunks(txn, &self.trunked, &trunks);
+        Written { trunks }
+    }
+
+    /// Notes that the database has what was written.
+    pub fn written(&mut self, written: Written) {
+        self.trunked = written.trunks;
+    }
+
+    /// The settings of all objects as text, with their warnings, for tests.
+    pub fn describe(&self) -> Vec<String> {
+        let mut lines = self.settings.describe();
+        for (name, bridge) in &self.bridges {
+            lines.extend(bridge.settings.describe().iter().map(|line| format!("{name}: {line}")));
+            for port in bridge.ports.values() {
+                let at = format!("{name} {} {:?}", port.name, port.interfaces);
+                lines.extend(port.settings.describe().iter().map(|line| format!("{at}: {line}")));
+            }
+            for (interface, of) in &bridge.interfaces {
+                lines.push(format!("{name} {interface}: {:?}", InterfaceSpec { ofport: None, ..of.spec.clone() }));
+                lines.extend(of.settings.describe().iter().map(|line| format!("{name} {interface}: {line}")));
+            }
+        }
+        lines.extend(self.references.warnings().into_iter().map(|warning| format!("warning: {warning}")));
+        lines
+    }
+}
+
+/// Writes to the interfaces of a bridge why it could not be made.
+fn report_failure(row: Ref<db::Bridge>, error: &str, txn: &mut Transaction<'_>) {
+    let ports: Vec<_> = txn.get(row, bridge::PORTS).into_iter().collect();
+    let interfaces: Vec<_> =
+        ports.into_iter().flat_map(|port| txn.get(port, port::INTERFACES).into_iter().collect::<Vec<_>>()).collect();
+    for row in interfaces.into_iter().filter(|row| txn.contains(*row)).collect::<Vec<_>>() {
+        txn.set(row, interface::OFPORT, Some(-1));
+        txn.set(row, interface::ERROR, Some(error));
+    }
+}
+
+/// Reads what is stale of a bridge.
+fn read_bridge(
+    bridge: &mut Bridge,
+    db: &Replica,
+    root: Row<'_, db::OpenVSwitch>,
+    (references, counts): (&mut References, &mut Counts),
+) {
+    // The row of a bridge that is about to end may be gone.
+    let Some(row) = db.find(bridge.row) else { return };
+    if std::mem::take(&mut bridge.work.is_port_list_stale) {
+        read_port_list(bridge, row, references);
+    }
+    for port in std::mem::take(&mut bridge.work.stale_ports) {
+        read_port(bridge, db, port, references);
+    }
+    read_local_port(bridge, references);
+    if std::mem::take(&mut bridge.work.is_stale) {
+        let at = Location::Bridge(bridge.name.clone());
+        let rows = BridgeRows { root, bridge: row };
+        bridge.work.is_pending |= bridge.settings.read(db, Some(rows), &at, (references, counts));
+    }
+    for port in std::mem::take(&mut bridge.work.stale_port_settings) {
+        let Some(of) = bridge.ports.get_mut(&port) else { continue };
+        let rows = db.find(of.row).map(|port| PortRows { port });
+        let at = Location::Port(bridge.name.clone(), port);
+        if of.settings.read(db, rows, &at, (references, counts)) {
+            bridge.apply_port_settings(port, counts);
+        }
+    }
+    for name in std::mem::take(&mut bridge.work.stale_interfaces) {
+        let Some(of) = bridge.interfaces.get_mut(&name) else { continue };
+        let rows = db.find(of.spec.row).map(|interface| InterfaceRows { bridge: row, interface });
+        let at = Location::Interface(bridge.name.clone(), name.clone());
+        if of.settings.read(db, rows, &at, (references, counts)) {
+            bridge.work.interfaces.insert(name);
+        }
+    }
+}
+
+/// Compares the bridge's list of ports with the ports that it has.
+fn read_port_list(bridge: &mut Bridge, row: Row<'_, db::Bridge>, references: &mut References) {
+    let mut gone = Vec::new();
+    let mut have = bridge.ports.keys().copied().filter(|port| !port.is_zero()).peekable();
+    // Both are sorted.
+    for port in row.get(bridge::PORTS).into_iter().map(|port| port.uuid()) {
+        while let Some(before) = have.next_if(|have| *have < port) {
+            gone.push(before);
+        }
+        if have.next_if_eq(&port).is_none() {
+            bridge.work.stale_ports.insert(port);
+        }
+    }
+    gone.extend(have);
+    gone.into_iter().for_each(|port| bridge.remove_port(port, references));
+}
+
+fn read_port(bridge: &mut Bridge, db: &Replica, uuid: Uuid, references: &mut References) {
+    let Some(row) = db.find(Ref::<db::Port>::new(uuid)) else { return };
+    let name = row.get(port::NAME).to_owned();
+    let mut rows: Vec<Row<'_, db::Interface>> =
+        row.get(port::INTERFACES).into_iter().filter_map(|interface| db.find(interface)).collect();
+    rows.sort_by_key(|row| row.get(interface::NAME));
+    let names: Vec<String> = rows.iter().map(|row| row.get(interface::NAME).to_owned()).collect();
+    add_port(bridge, uuid, (row.reference(), &name), names, references);
+    for row in &rows {
+        let spec = interface_spec(&bridge.name, *row, &name, rows.len() > 1);
+        let interface = row.get(interface::NAME);
+        let remembered = row.get(interface::OFPORT).and_then(|n| u16::try_from(n).ok()).filter(|n| is_number(*n));
+        add_interface(bridge, interface, InterfaceSpec { ofport: remembered, ..spec }, uuid, references);
+    }
+}
+
+fn add_port(
+    bridge: &mut Bridge,
+    uuid: Uuid,
+    (row, name): (Ref<db::Port>, &str),
+    interfaces: Vec<String>,
+    references: &mut References,
+) {
+    let before = bridge.ports.get_mut(&uuid).map(|port| std::mem::replace(&mut port.interfaces, interfaces.clone()));
+    match before {
+        Some(before) => {
+            for gone in before.iter().filter(|name| !interfaces.contains(name)) {
+                bridge.remove_interface(gone, uuid, references);
+            }
+            if before != interfaces {
+                // The first one's address counts for the bridge's.
+                bridge.work.interfaces.extend(interfaces);
+            }
+        }
+        None => {
+            references.own(uuid, Location::Port(bridge.name.clone(), uuid));
+            let port = Port { row, name: name.to_owned(), interfaces, settings: Settings::default() };
+            bridge.ports.insert(uuid, port);
+            bridge.work.stale_port_settings.insert(uuid);
+        }
+    }
+    bridge.port_names.insert(name.to_owned(), uuid);
+    bridge.work.removed_bundles.remove(name);
+    bridge.work.bundles.insert(uuid);
+}
+
+fn add_interface(bridge: &mut Bridge, name: &str, spec: InterfaceSpec, port: Uuid, references: &mut References) {
+    let at = || Location::Interface(bridge.name.clone(), name.to_owned());
+    match bridge.interfaces.get_mut(name) {
+        Some(interface) if interface.spec.row == spec.row && interface.port == port => {
+            if interface.spec != spec {
+                bridge.work.interfaces.insert(name.to_owned());
+            }
+            interface.spec = spec;
+        }
+        before => {
+            if let Some(before) = before {
+                references.disown(before.spec.row.uuid(), &at());
+                (before.spec, before.port) = (spec, port);
+                before.settings.set_stale();
+                references.own(before.spec.row.uuid(), at());
+            } else {
+                references.own(spec.row.uuid(), at());
+                bridge.interfaces.insert(name.to_owned(), Interface::new(spec, port));
+            }
+            bridge.work.interfaces.insert(name.to_owned());
+            bridge.work.stale_interfaces.insert(name.to_owned());
+        }
+    }
+}
+
+/// Gives a bridge whose rows have no local port one without a row.
+fn read_local_port(bridge: &mut Bridge, references: &mut References) {
+    let is_made = bridge.port_names.get(&bridge.name) == Some(&Uuid::ZERO);
+    let has_row = bridge.port_names.get(&bridge.name).is_some_and(|row| !row.is_zero());
+    let mut warnings = BTreeSet::new();
+    if has_row {
+        if bridge.ports.contains_key(&Uuid::ZERO) {
+            bridge.remove_port(Uuid::ZERO, references);
+        }
+    } else {
+        warnings.insert(format!("bridge {}: no port named {}, synthesizing one", bridge.name, bridge.name));
+        if !is_made {
+            let name = bridge.name.clone();
+            add_port(bridge, Uuid::ZERO, (Ref::none(), &name), vec![name.clone()], references);
+            let spec = InterfaceSpec {
+                row: Ref::none(),
+                kind: "internal".to_owned(),
+                options: BTreeMap::new(),
+                ofport_request: None,
+                ofport: None,
+                port: name.clone(),
+                is_bonded: false,
+            };
+            add_interface(bridge, &name, spec, Uuid::ZERO, references);
+        }
+    }
+    references.warn(&bridge.warnings, &warnings);
+    bridge.warnings = warnings;
+}
+
+/// A number that a port can have, other than a reserved one.
+fn is_number(number: u16) -> bool {
+    (1..0xff00).contains(&number)
+}
+
+/// The interface as its row has it, without the number that it had before.
+fn interface_spec(bridge: &str, row: Row<'_, db::Interface>, port: &str, is_bonded: bool) -> InterfaceSpec {
+    let kind = match row.get(interface::TYPE) {
+        _ if row.get(interface::NAME) == bridge => "internal",
+        "" => "system",
+        other => other,
+    };
+    let number = |column: Column<db::Interface, Option<i64>>| {
+        row.get(column).and_then(|n| u16::try_from(n).ok()).filter(|n| is_number(*n))
+    };
+    InterfaceSpec {
+        row: row.reference(),
+        kind: kind.to_owned(),
+        options: owned(row.get(interface::OPTIONS)),
+        ofport_request: number(interface::OFPORT_REQUEST),
+        ofport: None,
+        port: port.to_owned(),
+        is_bonded,
+    }
+}
+
+#[cfg(test)]
+mod tests;

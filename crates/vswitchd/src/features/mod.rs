@@ -1,0 +1,25 @@
+//! One file a feature; [`crate::levels`] lists them by what they belong to.
+
+pub mod address;
+pub mod controllers;
+pub mod flow_tables;
+pub mod forward_bpdu;
+pub mod identity;
+pub mod in_band;
+pub mod ipfix;
+pub mod link;
+pub mod lldp;
+pub mod mac_table;
+pub mod mtu;
+pub mod queues;
+pub mod routes;
+pub mod statistics;
+pub mod threads;
+pub mod tls;
+pub mod tuning;
+pub mod unsupported;
+pub mod versions;
+pub mod vlan;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,98 @@
+//! How a port treats VLAN tags, and which other ports it reaches.
+
+use crate::feature::Feature;
+use crate::levels::{PortLevel, PortRows, PortTarget};
+use crate::reader::Reader;
+use base::PortNo;
+use ofproto::BundleSpec;
+use ovsdb_client::columns;
+use ovsdb_client::schemas::vswitch::port;
+use ovsdb_client::typed::{AnyColumn, Enumeration};
+use xlate::VlanMode;
+use xlate::model::PriorityTags;
+
+/// VLAN mode, tags and protection of a port.
+#[derive(Debug, Default)]
+pub struct Vlan;
+
+/// How a port treats tags.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct VlanSpec {
+    /// The mode.
+    pub mode: VlanMode,
+    /// Access or native VLAN.
+    pub tag: u16,
+    /// VLANs of a trunk; empty for all.
+    pub trunks: Vec<u16>,
+    /// Tags for priorities.
+    pub priority_tags: PriorityTags,
+    /// No traffic to other protected ports.
+    pub protected: bool,
+}
+
+impl Default for VlanSpec {
+    fn default() -> Self {
+        Self { mode: VlanMode::Trunk, tag: 0, trunks: Vec::new(), priority_tags: PriorityTags::Never, protected: false }
+    }
+}
+
+impl VlanSpec {
+    /// The bundle of a port with these members.
+    pub fn bundle(&self, name: &str, ports: Vec<PortNo>) -> BundleSpec {
+        BundleSpec {
+            name: name.to_owned(),
+            ports,
+            mode: self.mode,
+            tag: self.tag,
+            trunks: self.trunks.clone(),
+            priority_tags: self.priority_tags,
+            protected: self.protected,
+        }
+    }
+}
+
+impl Feature for Vlan {
+    type Level = PortLevel;
+    type Spec = VlanSpec;
+    const NAME: &'static str = "vlan";
+    const COLUMNS: &'static [AnyColumn] = &columns! {
+        port { NAME, TAG, TRUNKS, VLAN_MODE, CVLANS, OTHER_CONFIG, PROTECTED }
+    };
+
+    fn read(reader: &Reader<'_>, rows: PortRows<'_>) -> VlanSpec {
+        let (what, row) = (rows.what(), rows.port);
+        let tag = row.get(port::TAG).filter(|t| (0..4096).contains(t)).map(|t| t as u16);
+        let mode = match row.get(port::VLAN_MODE) {
+            Some(Ok(port::VlanMode::Access)) => VlanMode::Access,
+            Some(Ok(port::VlanMode::Trunk)) => VlanMode::Trunk,
+            Some(Ok(port::VlanMode::NativeTagged)) => VlanMode::NativeTagged,
+            Some(Ok(port::VlanMode::NativeUntagged)) => VlanMode::NativeUntagged,
+            Some(other) => {
+                let other = Enumeration::name_of(other);
+                reader.warn(format!("{what}: vlan_mode {other} is not supported, falling back to trunk mode"));
+                VlanMode::Trunk
+            }
+            None if tag.is_some() => VlanMode::Access,
+            None => VlanMode::Trunk,
+        };
+        let parse = |value: &str| match value {
+            "always" => Some(PriorityTags::Always),
+            "if-nonzero" | "true" => Some(PriorityTags::IfNonzero),
+            "never" | "false" => Some(PriorityTags::Never),
+            _ => None,
+        };
+        let config = row.get(port::OTHER_CONFIG);
+        let priority_tags = reader.checked(&what, config, "priority-tags", "always, if-nonzero or never", parse);
+        VlanSpec {
+            mode,
+            tag: tag.unwrap_or(0),
+            trunks: row.get(port::TRUNKS).into_iter().filter_map(|v| u16::try_from(v).ok()).collect(),
+            priority_tags: priority_tags.unwrap_or(PriorityTags::Never),
+            protected: row.get(port::PROTECTED),
+        }
+    }
+
+    fn apply(&mut self, _: &VlanSpec, target: &mut PortTarget) {
+        target.is_bundle_changed = true;
+    }
+}
