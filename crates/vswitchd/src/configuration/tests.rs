@@ -186,6 +186,10 @@ fn a_report_is_no_change_of_the_configuration() {
         let mut db = Database::with_two_bridges();
         db.replica.take_changes();
         configuration.configure(Some(&db.replica)).await;
+        let counts = configuration.counts.lock().clone();
+        let line = |line: &str| line.split_whitespace().collect::<Vec<_>>() == ["mac-table", "2", "2"];
+        assert!(counts.text().lines().any(line), "{}", counts.text());
+        assert_eq!(counts.json()["mac-table"], json!({"read": 2, "applied": 2}));
         db.set("Interface", 15, "ofport", json!(7));
         db.set("Bridge", 10, "datapath_id", json!("0000000000000001"));
         db.set("Open_vSwitch", 1, "cur_cfg", json!(7));
