@@ -1,23 +1,18 @@
 //! The database's configuration, followed by what runs: changes are noted, stale settings read, and the work that
 //! follows is done for the bridges that have some.
 
-use crate::bridge::{Bridge, Interface, Port};
+use crate::bridge::Bridge;
 use crate::devices::Devices;
 use crate::feature::{Counts, Event, Level, Report, Settings};
 use crate::features::lldp::{self, TrunkVlans};
 use crate::features::statistics::{INTERVAL_MS, Interval};
 use crate::interface::InterfaceSpec;
-use crate::levels::{
-    BridgeLevel, BridgeRows, InterfaceLevel, InterfaceRows, Jobs, PortLevel, PortRows, SwitchLevel, SwitchReport,
-    SwitchTarget,
-};
+use crate::levels::{BridgeLevel, InterfaceLevel, Jobs, PortLevel, SwitchLevel, SwitchReport, SwitchTarget};
 use crate::own_tls::OwnTls;
-use crate::reader::owned;
 use crate::references::{Location, References};
 use crate::running::RunningBridge;
-use ovsdb::Uuid;
 use ovsdb_client::schemas::vswitch::{self as db, bridge, interface, open_vswitch, port};
-use ovsdb_client::typed::{AnyColumn, Column, Ref, Row};
+use ovsdb_client::typed::{AnyColumn, Ref, Row};
 use ovsdb_client::{Change, Replica, Transaction, columns};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -47,6 +42,8 @@ fn touches(change: &Change, columns: &[AnyColumn]) -> bool {
 
 /// Interfaces of which statistics are written before other tasks have their turn.
 const REPORTED_AT_ONCE: usize = 128;
+
+mod read;
 
 /// All columns that configure.
 pub fn configuring() -> Vec<AnyColumn> {
@@ -90,7 +87,7 @@ pub struct Configuration {
     trunked: TrunkVlans,
 }
 
-/// What was written, to be remembered once the database has it.
+/// Contents of a report, to be remembered once the database has it.
 #[derive(Debug)]
 pub struct Written {
     trunks: TrunkVlans,
@@ -260,7 +257,7 @@ impl Configuration {
         }
     }
 
-    /// Has all devices looked at that changed, and those opened that could not be opened so far.
+    /// Has changed devices examined, and devices opened that could not be opened so far.
     pub fn look_for_changed_devices(&mut self) {
         self.bridges.values_mut().for_each(Bridge::look_for_changed_devices);
     }
@@ -383,7 +380,7 @@ impl Configuration {
         }
         let Some(root) = root else { return is_closed };
         for bridge in self.bridges.values_mut().filter(|bridge| bridge.work.is_due()) {
-            read_bridge(bridge, db, root, (&mut self.references, counts));
+            read::read_bridge(bridge, db, root, (&mut self.references, counts));
         }
         is_closed
     }
@@ -515,189 +512,6 @@ fn report_failure(row: Ref<db::Bridge>, error: &str, txn: &mut Transaction<'_>) 
     for row in interfaces.into_iter().filter(|row| txn.contains(*row)).collect::<Vec<_>>() {
         txn.set(row, interface::OFPORT, Some(-1));
         txn.set(row, interface::ERROR, Some(error));
-    }
-}
-
-/// Reads what is stale of a bridge.
-fn read_bridge(
-    bridge: &mut Bridge,
-    db: &Replica,
-    root: Row<'_, db::OpenVSwitch>,
-    (references, counts): (&mut References, &mut Counts),
-) {
-    // The row of a bridge that is about to end may be gone.
-    let Some(row) = db.find(bridge.row) else { return };
-    if std::mem::take(&mut bridge.work.is_port_list_stale) {
-        read_port_list(bridge, row, references);
-    }
-    for port in std::mem::take(&mut bridge.work.stale_ports) {
-        read_port(bridge, db, port, references);
-    }
-    read_local_port(bridge, references);
-    if std::mem::take(&mut bridge.work.is_stale) {
-        let at = Location::Bridge(bridge.name.clone());
-        let rows = BridgeRows { root, bridge: row };
-        bridge.work.is_pending |= bridge.settings.read(db, Some(rows), &at, (references, counts));
-    }
-    for port in std::mem::take(&mut bridge.work.stale_port_settings) {
-        let Some(of) = bridge.ports.get_mut(&port) else { continue };
-        let rows = db.find(of.row).map(|port| PortRows { port });
-        let at = Location::Port(bridge.name.clone(), port);
-        if of.settings.read(db, rows, &at, (references, counts)) {
-            bridge.apply_port_settings(port, counts);
-        }
-    }
-    for name in std::mem::take(&mut bridge.work.stale_interfaces) {
-        let Some(of) = bridge.interfaces.get_mut(&name) else { continue };
-        let rows = db.find(of.spec.row).map(|interface| InterfaceRows { bridge: row, interface });
-        let at = Location::Interface(bridge.name.clone(), name.clone());
-        if of.settings.read(db, rows, &at, (references, counts)) {
-            bridge.work.interfaces.insert(name);
-        }
-    }
-}
-
-/// Compares the bridge's list of ports with the ports that it has.
-fn read_port_list(bridge: &mut Bridge, row: Row<'_, db::Bridge>, references: &mut References) {
-    let mut gone = Vec::new();
-    let mut have = bridge.ports.keys().copied().filter(|port| !port.is_zero()).peekable();
-    // Both are sorted.
-    for port in row.get(bridge::PORTS).into_iter().map(|port| port.uuid()) {
-        while let Some(before) = have.next_if(|have| *have < port) {
-            gone.push(before);
-        }
-        if have.next_if_eq(&port).is_none() {
-            bridge.work.stale_ports.insert(port);
-        }
-    }
-    gone.extend(have);
-    gone.into_iter().for_each(|port| bridge.remove_port(port, references));
-}
-
-fn read_port(bridge: &mut Bridge, db: &Replica, uuid: Uuid, references: &mut References) {
-    let Some(row) = db.find(Ref::<db::Port>::new(uuid)) else { return };
-    let name = row.get(port::NAME).to_owned();
-    let mut rows: Vec<Row<'_, db::Interface>> =
-        row.get(port::INTERFACES).into_iter().filter_map(|interface| db.find(interface)).collect();
-    rows.sort_by_key(|row| row.get(interface::NAME));
-    let names: Vec<String> = rows.iter().map(|row| row.get(interface::NAME).to_owned()).collect();
-    add_port(bridge, uuid, (row.reference(), &name), names, references);
-    for row in &rows {
-        let spec = interface_spec(&bridge.name, *row, &name, rows.len() > 1);
-        let interface = row.get(interface::NAME);
-        let remembered = row.get(interface::OFPORT).and_then(|n| u16::try_from(n).ok()).filter(|n| is_number(*n));
-        add_interface(bridge, interface, InterfaceSpec { ofport: remembered, ..spec }, uuid, references);
-    }
-}
-
-fn add_port(
-    bridge: &mut Bridge,
-    uuid: Uuid,
-    (row, name): (Ref<db::Port>, &str),
-    interfaces: Vec<String>,
-    references: &mut References,
-) {
-    let before = bridge.ports.get_mut(&uuid).map(|port| std::mem::replace(&mut port.interfaces, interfaces.clone()));
-    match before {
-        Some(before) => {
-            for gone in before.iter().filter(|name| !interfaces.contains(name)) {
-                bridge.remove_interface(gone, uuid, references);
-            }
-            if before != interfaces {
-                // The first one's address counts for the bridge's.
-                bridge.work.interfaces.extend(interfaces);
-            }
-        }
-        None => {
-            references.own(uuid, Location::Port(bridge.name.clone(), uuid));
-            let port = Port { row, name: name.to_owned(), interfaces, settings: Settings::default() };
-            bridge.ports.insert(uuid, port);
-            bridge.work.stale_port_settings.insert(uuid);
-        }
-    }
-    bridge.port_names.insert(name.to_owned(), uuid);
-    bridge.work.removed_bundles.remove(name);
-    bridge.work.bundles.insert(uuid);
-}
-
-fn add_interface(bridge: &mut Bridge, name: &str, spec: InterfaceSpec, port: Uuid, references: &mut References) {
-    let at = || Location::Interface(bridge.name.clone(), name.to_owned());
-    match bridge.interfaces.get_mut(name) {
-        Some(interface) if interface.spec.row == spec.row && interface.port == port => {
-            if interface.spec != spec {
-                bridge.work.interfaces.insert(name.to_owned());
-            }
-            interface.spec = spec;
-        }
-        before => {
-            if let Some(before) = before {
-                references.disown(before.spec.row.uuid(), &at());
-                (before.spec, before.port) = (spec, port);
-                before.settings.set_stale();
-                references.own(before.spec.row.uuid(), at());
-            } else {
-                references.own(spec.row.uuid(), at());
-                bridge.interfaces.insert(name.to_owned(), Interface::new(spec, port));
-            }
-            bridge.work.interfaces.insert(name.to_owned());
-            bridge.work.stale_interfaces.insert(name.to_owned());
-        }
-    }
-}
-
-/// Gives a bridge whose rows have no local port one without a row.
-fn read_local_port(bridge: &mut Bridge, references: &mut References) {
-    let is_made = bridge.port_names.get(&bridge.name) == Some(&Uuid::ZERO);
-    let has_row = bridge.port_names.get(&bridge.name).is_some_and(|row| !row.is_zero());
-    let mut warnings = BTreeSet::new();
-    if has_row {
-        if bridge.ports.contains_key(&Uuid::ZERO) {
-            bridge.remove_port(Uuid::ZERO, references);
-        }
-    } else {
-        warnings.insert(format!("bridge {}: no port named {}, synthesizing one", bridge.name, bridge.name));
-        if !is_made {
-            let name = bridge.name.clone();
-            add_port(bridge, Uuid::ZERO, (Ref::none(), &name), vec![name.clone()], references);
-            let spec = InterfaceSpec {
-                row: Ref::none(),
-                kind: "internal".to_owned(),
-                options: BTreeMap::new(),
-                ofport_request: None,
-                ofport: None,
-                port: name.clone(),
-                is_bonded: false,
-            };
-            add_interface(bridge, &name, spec, Uuid::ZERO, references);
-        }
-    }
-    references.warn(&bridge.warnings, &warnings);
-    bridge.warnings = warnings;
-}
-
-/// A number that a port can have, other than a reserved one.
-fn is_number(number: u16) -> bool {
-    (1..0xff00).contains(&number)
-}
-
-/// The interface as its row has it, without the number that it had before.
-fn interface_spec(bridge: &str, row: Row<'_, db::Interface>, port: &str, is_bonded: bool) -> InterfaceSpec {
-    let kind = match row.get(interface::TYPE) {
-        _ if row.get(interface::NAME) == bridge => "internal",
-        "" => "system",
-        other => other,
-    };
-    let number = |column: Column<db::Interface, Option<i64>>| {
-        row.get(column).and_then(|n| u16::try_from(n).ok()).filter(|n| is_number(*n))
-    };
-    InterfaceSpec {
-        row: row.reference(),
-        kind: kind.to_owned(),
-        options: owned(row.get(interface::OPTIONS)),
-        ofport_request: number(interface::OFPORT_REQUEST),
-        ofport: None,
-        port: port.to_owned(),
-        is_bonded,
     }
 }
 

@@ -45,7 +45,7 @@ pub enum Event {
     Datapath,
 }
 
-/// What is written to the database.
+/// The extent of what the switch writes to the database.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Report {
     /// The state of what runs.
