@@ -60,8 +60,10 @@ class Program:
     def control(self, *bridges):
         """Configures it as the controller of bridges and waits until they are connected."""
         for bridge in bridges:
+            # The probe is long, since a controller that starts on a busy machine may be silent for seconds.
             self.switch.vsctl(
-                "set-controller", bridge, f"tcp:127.0.0.1:{PORT}", "--", "set", "controller", bridge, "max_backoff=1000"
+                *["set-controller", bridge, f"tcp:127.0.0.1:{PORT}", "--"],
+                *["set", "controller", bridge, "max_backoff=1000", "inactivity_probe=60000"],
             )
         self.wait_connected(*bridges)
 
