@@ -285,5 +285,5 @@ def test_sampling_probability(making):
     # Six standard deviations: 6 * sqrt(2000 * 1/4 * 3/4).
     until(lambda: abs(sampled() - count / 4) < 117, lambda: f"a fourth of {count}, not {sampled()}")
     output = FIRST + sampled()
-    for message in each.collector.messages(reported):
+    for message in each.collector.messages(output):
         assert struct.unpack_from("!H", message)[0] == 10

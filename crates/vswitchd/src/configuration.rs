@@ -82,6 +82,8 @@ pub struct Configuration {
     is_bridge_list_stale: bool,
     is_switch_stale: bool,
     n_datapaths: usize,
+    /// The state of everything is to be written, since settings of the switch changed it.
+    is_unreported: bool,
     warnings: BTreeSet<String>,
     /// VLANs that the database has in Port:trunks for mappings of auto-attach.
     trunked: TrunkVlans,
@@ -112,6 +114,7 @@ impl Configuration {
             is_bridge_list_stale: true,
             is_switch_stale: true,
             n_datapaths: 0,
+            is_unreported: false,
             warnings: BTreeSet::new(),
             trunked: TrunkVlans::new(),
         }
@@ -309,6 +312,8 @@ impl Configuration {
             jobs: Jobs::default(),
         };
         self.settings.apply(&mut target, &mut self.counts.lock());
+        // Whether flows are offloaded is part of each port's status.
+        self.is_unreported |= !target.jobs.0.is_empty();
         for job in target.jobs.0 {
             // Fails only if it panicked, which was reported where it did.
             let _ = tokio::task::spawn_blocking(job).await;
@@ -451,6 +456,7 @@ impl Configuration {
             txn.set(row, open_vswitch::CUR_CFG, self.next_cfg);
             self.settings.report(SwitchReport { row, devices: &self.devices }, what, txn);
         }
+        let is_all = std::mem::take(&mut self.is_unreported) || is_all;
         let mut n = 0;
         for bridge in self.bridges.values_mut() {
             let names = std::mem::take(&mut bridge.work.unreported);
