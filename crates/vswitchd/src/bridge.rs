@@ -1,5 +1,5 @@
-//! One bridge as the database has it: its rows, the settings of its ports and interfaces, and what is left to be done
-//! until the running bridge follows them.
+//! One bridge as the database has it: its rows, the settings of its ports and interfaces, and the work that
+//! remains until the running bridge follows them.
 //!
 //! A change of a row adds to that work ([`Work`]) just the ports and interfaces that it concerns. Each step takes time
 //! in proportion to them, apart from a comparison of the list of ports when that changed.
@@ -94,7 +94,7 @@ impl Interface {
     }
 }
 
-/// What is left to be done for a bridge.
+/// The work that remains until the running bridge follows the database.
 #[derive(Debug, Default)]
 pub(crate) struct Work {
     /// The list of ports is to be read.

@@ -1,4 +1,4 @@
-//! The controllers of one bridge: connections as configured, who decides on flows, and in-band control.
+//! The controllers of one bridge: connections as configured, the mode without controllers, and in-band control.
 
 use crate::features::controllers::ControllersSpec;
 use crate::features::in_band::InBandSpec;
@@ -19,21 +19,21 @@ use std::sync::Arc;
 const KNOWN_MS: u64 = 10_000;
 const UNKNOWN_MS: u64 = 1_000;
 
-/// What a bridge runs of it.
+/// The OpenFlow connections of a bridge.
 #[derive(Debug, Default)]
 pub struct Control {
     /// Its controllers' connections, by row.
     pub controllers: BTreeMap<Ref<db::Controller>, Controller>,
     /// The management and the snooping socket.
     sockets: Vec<Service>,
-    /// What the flow tables were last emptied for.
-    rule: Option<Rule>,
+    /// The mode that the flow tables were last emptied for.
+    mode: Option<FlowMode>,
     /// In-band control as configured; `None` where it is disabled.
     in_band: Option<InBandSpec>,
-    /// What is let through.
-    let_through: Option<InBand>,
-    /// When the next hops are to be looked for again.
-    look_at: Millis,
+    /// In-band control as the switch has it.
+    installed: Option<InBand>,
+    /// When the next hops are to be resolved again.
+    resolve_at: Millis,
 }
 
 /// A controller's connection, or why there is none.
@@ -45,14 +45,14 @@ pub struct Controller {
     pub service: Result<Service, String>,
 }
 
-/// Who decides on flows. When that changes, the flow tables start empty (ovs-vswitchd.conf.db(5), Bridge:fail_mode).
+/// The source of flows. When it changes, the flow tables start empty (ovs-vswitchd.conf.db(5), Bridge:fail_mode).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Rule {
+enum FlowMode {
     /// Primary controllers.
     Controllers,
-    /// Nobody, and nothing passes until somebody adds flows.
+    /// No controller: the bridge drops packets until flows are added.
     Secure,
-    /// The bridge itself, as a learning switch.
+    /// No controller: the bridge is a learning switch.
     Standalone,
 }
 
@@ -80,14 +80,14 @@ impl Control {
     /// in the flow that a bridge has which decides itself. Connections stay where only their settings change.
     pub fn configure(&mut self, ofproto: &Arc<Ofproto>, spec: &ControllersSpec) {
         self.connect(ofproto, spec);
-        let rule = match (spec.controllers.iter().any(|c| c.primary), spec.fail_secure) {
-            (true, _) => Rule::Controllers,
-            (false, true) => Rule::Secure,
-            (false, false) => Rule::Standalone,
+        let mode = match (spec.controllers.iter().any(|c| c.primary), spec.fail_secure) {
+            (true, _) => FlowMode::Controllers,
+            (false, true) => FlowMode::Secure,
+            (false, false) => FlowMode::Standalone,
         };
-        if self.rule.replace(rule) != Some(rule) {
+        if self.mode.replace(mode) != Some(mode) {
             ofproto.flush_flows();
-            if rule == Rule::Standalone {
+            if mode == FlowMode::Standalone {
                 add_normal_flow(ofproto);
             }
         }
@@ -139,7 +139,7 @@ impl Control {
         }
     }
 
-    /// Tries again what could not be listened on, for example because another still had the address.
+    /// Tries again to listen where that failed, for example because another process still had the address.
     pub fn retry(&mut self, ofproto: &Arc<Ofproto>, spec: &ControllersSpec, rundir: &Path) {
         self.listen(ofproto, spec, rundir);
         if self.controllers.values().any(|controller| controller.service.is_err()) {
@@ -147,13 +147,13 @@ impl Control {
         }
     }
 
-    /// Lets controllers and managers through the bridge. To be called now and then: names are resolved, and stations
-    /// become known, in the course of time.
+    /// Lets controllers and managers through the bridge. To be called at intervals, since names are resolved and
+    /// neighbours become known in the course of time.
     pub fn refresh_in_band(&mut self, ofproto: &Ofproto) {
         let in_band = self.wanted_in_band(ofproto);
-        if in_band != self.let_through {
+        if in_band != self.installed {
             ofproto.set_in_band(in_band.as_ref());
-            self.let_through = in_band;
+            self.installed = in_band;
         }
     }
 
@@ -170,12 +170,12 @@ impl Control {
         }
         let local = ofproto.port(base::PortNo::LOCAL)?.spec.mac;
         let now = ofproto.switch()?.clock().now();
-        let next_hops = match &self.let_through {
-            Some(before) if before.remotes == remotes && now < self.look_at => before.next_hops.clone(),
+        let next_hops = match &self.installed {
+            Some(before) if before.remotes == remotes && now < self.resolve_at => before.next_hops.clone(),
             _ => {
                 let routes = Routes::read();
                 let stations = || remotes.iter().map(|remote| routes.station_on_the_way_to(*remote.ip()));
-                self.look_at = now.after(if stations().all(|s| s.is_some()) { KNOWN_MS } else { UNKNOWN_MS });
+                self.resolve_at = now.after(if stations().all(|s| s.is_some()) { KNOWN_MS } else { UNKNOWN_MS });
                 stations().flatten().collect()
             }
         };

@@ -9,7 +9,7 @@ use std::path::Path;
 pub struct Cores(BTreeMap<usize, usize>);
 
 impl Cores {
-    /// Those of this machine, as they are now.
+    /// The cores of this machine, as they are now.
     pub fn of_machine() -> Self {
         Self::read(Path::new("/sys/devices/system"))
     }

@@ -38,7 +38,7 @@ enum Offload {
 }
 
 impl Dp {
-    /// Has flows go to an accelerator, or to none. If the kernel cannot have one, that is told once.
+    /// Has flows go to an accelerator, or to none. A kernel without one is logged once.
     pub fn set_offload(&self, wanted: bool) {
         let mut offload = self.offload.lock();
         if wanted != (*offload == Offload::Off) {

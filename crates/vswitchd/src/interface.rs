@@ -98,20 +98,20 @@ pub struct RunningInterface {
     pub ofport: Option<PortNo>,
     /// The number under which the switch has its port.
     pub published: Option<PortNo>,
-    /// What is behind it, or why there is nothing.
+    /// The device or peer behind it, or why there is none.
     pub state: Result<Behind, InterfaceError>,
-    /// What is wrong with an interface that is there.
+    /// The problem of an interface that is there.
     flaw: Option<String>,
     /// Why settings could not be made, by setting, so that each is logged once.
     refused: BTreeMap<&'static str, String>,
     /// The MTU that it was given to follow the other interfaces.
     pub followed_mtu: Option<u32>,
-    /// The number of changes of the device when it was last looked at.
+    /// The number of changes of the device when it was last examined.
     seen: Option<u64>,
     link: Option<Link>,
 }
 
-/// What was last seen of a device's link.
+/// A device's link when it was last examined.
 #[derive(Debug)]
 struct Link {
     seq: u64,
@@ -119,7 +119,7 @@ struct Link {
     carrier: bool,
 }
 
-/// What is behind an interface.
+/// The device or peer behind an interface.
 #[derive(Debug)]
 pub enum Behind {
     /// A device.
@@ -261,7 +261,7 @@ impl RunningInterface {
         }
     }
 
-    /// What is wrong with it, for Interface:error.
+    /// Its problem, for Interface:error.
     pub fn error(&self) -> Option<String> {
         match &self.state {
             Err(error) => Some(error.to_string()),
@@ -269,7 +269,7 @@ impl RunningInterface {
         }
     }
 
-    /// Notes what is wrong although it is there, and that it is fine otherwise.
+    /// Notes the problem of an interface that is there, or that it has none.
     pub fn set_flaw(&mut self, flaw: Option<String>) {
         self.flaw = flaw;
     }

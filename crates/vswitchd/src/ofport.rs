@@ -177,7 +177,7 @@ mod tests {
             prop_assert_eq!(distinct.len(), claims.len());
             for (claim, number) in claims.iter().zip(&given) {
                 if let Some(request) = claim.request {
-                    // Whoever did not get what it asked for lost it to another who asked.
+                    // A claim without the number that it asked for lost it to another one that asked for it.
                     let winner = claims.iter().zip(&given).any(|(c, n)| {
                         c.request == Some(request) && *n == u32::from(request)
                     });

@@ -139,8 +139,8 @@ fn serve(args: &[OsString], command_line: CommandLine, log: &Arc<vlog::Log>) -> 
     })
 }
 
-/// Serves until the daemon is told to end. Whoever started it with --detach is let go once the database was read and set
-/// up.
+/// Serves until a signal or command ends the daemon. With --detach, its parent process ends once the database was read
+/// and its configuration runs.
 pub async fn until_the_end(
     switch: &mut Daemon,
     started: &mut daemon::Started,
@@ -150,7 +150,7 @@ pub async fn until_the_end(
     let mut configured = Some(configured);
     let serving = switch.run(move || {
         if let Some(configured) = configured.take() {
-            // Nobody waits for it any more if the daemon is told to end meanwhile.
+            // The receiver is gone if a signal or command ended the daemon meanwhile.
             let _ = configured.send(());
         }
     });

@@ -21,7 +21,7 @@ const REVALIDATE: Duration = Duration::from_millis(500);
 /// How often the routes to controllers through the bridges are looked up.
 const IN_BAND: Duration = Duration::from_secs(1);
 
-/// What the switch is started with.
+/// How the switch is started.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The database's remote.
@@ -34,7 +34,7 @@ pub struct Options {
     pub tls: tls::Config,
 }
 
-/// A switch daemon without its process: what `ovs-vswitchd` and `flowstone run` have in common.
+/// A switch daemon without its process: the common part of `ovs-vswitchd` and `flowstone run`.
 #[derive(Debug)]
 pub struct Daemon {
     idl: Idl,
@@ -44,7 +44,7 @@ pub struct Daemon {
     configuration: Configuration,
     links_changed: Arc<Notify>,
     is_configured: bool,
-    /// Whether the database was followed and the lock was held when this was last looked at.
+    /// Whether the database was followed and the lock was held at the last change.
     is_active: bool,
     /// Whether another switch was seen to hold the lock.
     is_contended: bool,

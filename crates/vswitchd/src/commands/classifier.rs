@@ -48,7 +48,7 @@ pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
             wanted.iter().for_each(|(_, of)| *of(&mut options) = on);
             table.rules.set_options(options);
         }
-        // What was found stays right, but may be narrower than it need be, or wider than it would be.
+        // Cached results stay right, but their masks may be wider or narrower than those of new lookups.
         bridge.lookups_changed();
         Ok(String::new())
     });

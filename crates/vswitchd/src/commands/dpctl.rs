@@ -81,7 +81,7 @@ fn datapath_text(name: &str, dp: &Dp, statistics: bool, out: &mut String) {
     let _ = writeln!(out, "  flows: {}", stats.flows);
     for port in dp.dpif.ports() {
         let _ = write!(out, "  port {}: {}", port.number, port.device.name());
-        // As Open vSwitch does: the usual type goes without saying.
+        // As Open vSwitch does: `system` is the default type and is not printed.
         let _ = match port.device.kind() {
             "system" => writeln!(out),
             kind => writeln!(out, " ({kind})"),
@@ -171,7 +171,7 @@ struct FlowTexts {
 }
 
 fn flow_texts(dp: &Dp, entry: &DpFlowEntry, how: FlowFormat) -> FlowTexts {
-    // With more to be told, names are told too.
+    // With more details, ports have names, too.
     let names = how.names.unwrap_or(how.more);
     let name = |port| names.then(|| port_name(dp, port)).flatten();
     let mut key = String::new();
@@ -276,9 +276,9 @@ fn dump_flows(devices: &Devices, args: &[String], format: OutputFormat) -> Resul
 /// Which flows are shown.
 #[derive(Clone, Copy, Debug)]
 struct Kinds {
-    /// Those whose packets all come here.
+    /// Flows whose packets all reach userspace.
     here: bool,
-    /// Those that are forwarded below.
+    /// Flows that an accelerator forwards.
     below: bool,
 }
 

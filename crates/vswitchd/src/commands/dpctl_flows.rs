@@ -9,7 +9,7 @@ use flow::{FlowKey, FlowMask};
 use std::sync::Arc;
 use unixctl::Commands;
 
-/// What is to be done with a flow.
+/// How a command changes a flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Change {
     Add,

@@ -98,7 +98,7 @@ fn log_set(args: &[String]) -> Result<String, String> {
     }
 }
 
-/// Which threads are asked about, and how much is to be told.
+/// Which threads a command shows, and how much of each.
 #[derive(Debug)]
 struct Request<'a> {
     histograms: bool,

@@ -8,7 +8,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 use unixctl::{Commands, OutputFormat};
 
-/// What is done to each datapath.
+/// An operation on each datapath.
 type ToEach = fn(&Dp);
 
 pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
@@ -70,7 +70,7 @@ pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
     });
 }
 
-/// How each datapath's revalidator stands after it was told something.
+/// The state of each datapath's revalidator after a command.
 fn brief(devices: &Devices) -> Value {
     let one = |(kind, dp): &(String, Dp)| {
         let s = dp.switch.revalidator_status();

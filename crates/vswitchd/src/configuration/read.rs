@@ -1,4 +1,4 @@
-//! What is stale of one bridge, read from the database: its list of ports, their interfaces, and settings of all of them.
+//! Reads the stale parts of one bridge from the database: its list of ports, their interfaces, and settings of all.
 
 use crate::bridge::{Bridge, Interface, Port};
 use crate::feature::{Counts, Settings};

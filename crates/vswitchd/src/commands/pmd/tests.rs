@@ -1,4 +1,4 @@
-//! What is read from command lines, and what is printed of a thread that did a little.
+//! Command lines as they are parsed, and the output for a thread that did a little work.
 
 use super::*;
 
