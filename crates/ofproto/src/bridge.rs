@@ -17,12 +17,14 @@ use base::{MacAddr, PortNo};
 use netdev::Netdev;
 use openflow::switch::FragHandling;
 use parking_lot::{Mutex, RwLock, RwLockUpgradableReadGuard};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use vlog::{RateLimit, warn_rl};
-use xlate::model::{PriorityTags, VlanSet, new_tables};
-use xlate::{Bridge, BridgeId, Bundle, MacTable, Port, PortConfig, PortOut, Tables, VlanMode};
+use xlate::model::{PriorityTags, new_tables};
+use xlate::{BridgeId, MacTable, PortConfig, PortOut, Tables, VlanMode};
+
+mod view;
 
 /// Rate limit of log messages about fragments: messages per minute, and burst.
 static FRAGMENTS_LIMIT: RateLimit = RateLimit::new(60, 5);
@@ -156,6 +158,23 @@ pub struct PortEdits {
     pub bundles: Vec<BundleSpec>,
     /// Names of bundles to remove.
     pub removed_bundles: Vec<String>,
+}
+
+/// The ports and bundles that an edit concerned.
+#[derive(Debug)]
+pub(crate) struct Edited {
+    pub(crate) ports: BTreeSet<PortNo>,
+    pub(crate) bundles: BTreeSet<String>,
+}
+
+impl From<&PortEdits> for Edited {
+    fn from(edits: &PortEdits) -> Self {
+        let bundles = edits.bundles.iter().map(|bundle| &bundle.name).chain(&edits.removed_bundles);
+        Self {
+            ports: edits.ports.iter().map(|port| port.no).chain(edits.removed.iter().copied()).collect(),
+            bundles: bundles.cloned().collect(),
+        }
+    }
 }
 
 impl State {
@@ -366,7 +385,7 @@ impl Ofproto {
 
     /// Adds, replaces and removes single ports and bundles, and returns what changed. A port keeps its configuration
     /// while its number and name stay. Cached flows are out of date only if something did change. Takes time in
-    /// proportion to the edits, except for the snapshot of the bridge that is published at the end.
+    /// proportion to the edits, except for the copy of the bridge's snapshot that is published at the end.
     pub fn edit_ports(&self, edits: PortEdits) -> Vec<PortChange> {
         let now = self.switch().map_or(0, |s| s.clock().now().0);
         // Packets that cross patch ports read the ports, and wait for the exchange only.
@@ -374,6 +393,7 @@ impl Ofproto {
         if state.has(&edits) {
             return Vec::new();
         }
+        let edited = Edited::from(&edits);
         let mut changes = Vec::new();
         let mut state = RwLockUpgradableReadGuard::upgrade(state);
         let PortEdits { ports, removed, bundles, removed_bundles } = edits;
@@ -408,7 +428,9 @@ impl Ofproto {
         removed_bundles.iter().for_each(|name| drop(state.bundles.remove(name)));
         state.bundles.extend(bundles.into_iter().map(|bundle| (bundle.name.clone(), bundle)));
         drop(state);
-        self.rebuild();
+        if let Some(switch) = self.switch() {
+            switch.rebuild_edited(self.id, &edited);
+        }
         // Nothing is learned on these ports any more, and their addresses are removed.
         let mut flushed = false;
         for change in &changes {
@@ -477,70 +499,6 @@ impl Ofproto {
     /// Returns the bundles of NORMAL.
     pub fn bundles(&self) -> Vec<BundleSpec> {
         self.state.read().bundles.values().cloned().collect()
-    }
-
-    /// Builds the bridge's view for translations. Shares names and VLAN sets with the previous view `old` where they are equal.
-    pub(crate) fn view(&self, old: Option<&Bridge>) -> Bridge {
-        let state = self.state.read();
-        let members = state.bundles.values().enumerate().flat_map(|(i, b)| b.ports.iter().map(move |no| (*no, i)));
-        let bundle_of: HashMap<PortNo, usize> = members.collect();
-        let ports = state
-            .ports
-            .iter()
-            .map(|(no, port)| {
-                let view = Port {
-                    no: *no,
-                    name: shared_name(old.and_then(|old| old.ports.get(no)).map(|p| &p.name), &port.spec.name),
-                    out: port.spec.out,
-                    config: port.config,
-                    live: port.is_live(),
-                    bundle: bundle_of.get(no).copied(),
-                };
-                (*no, view)
-            })
-            .collect();
-        // Bundles rarely move, so that the one at the same index is likely equal.
-        let old_bundle = |i: usize| old.and_then(|old| old.bundles.get(i));
-        let bundles = state.bundles.values().enumerate().map(|(i, b)| bundle_view(b, &state.ports, old_bundle(i)));
-        Bridge {
-            id: self.id,
-            name: shared_name(old.map(|old| &old.name), &self.name),
-            ports,
-            bundles: bundles.collect(),
-            tables: Arc::clone(&self.tables),
-            macs: Arc::clone(&self.macs),
-            miss_to_controller: state.miss_to_controller,
-            misses: self.table_configs.misses(),
-            fragments: state.fragments,
-            options: self.option_table(),
-            forward_bpdu: state.forward_bpdu,
-            dhcp_to_local: state.dhcp_to_local,
-            ipfix: self.ipfix_view(),
-        }
-    }
-}
-
-/// Returns the name, sharing that of `old` if it is equal.
-fn shared_name(old: Option<&Arc<str>>, name: &str) -> Arc<str> {
-    old.filter(|old| ***old == *name).map_or_else(|| Arc::from(name), Arc::clone)
-}
-
-fn bundle_view(spec: &BundleSpec, ports: &BTreeMap<PortNo, OfPort>, old: Option<&Bundle>) -> Bundle {
-    let trunks = (!spec.trunks.is_empty()).then(|| {
-        let vlans: VlanSet = spec.trunks.iter().copied().collect();
-        let old = old.and_then(|old| old.trunks.as_ref()).filter(|old| ***old == vlans);
-        old.map_or_else(|| Arc::new(vlans), Arc::clone)
-    });
-    let no_flood = spec.ports.first().and_then(|no| ports.get(no)).is_some_and(|p| p.config.no_flood);
-    Bundle {
-        name: shared_name(old.map(|old| &old.name), &spec.name),
-        ports: spec.ports.clone(),
-        mode: spec.mode,
-        tag: spec.tag,
-        trunks,
-        priority_tags: spec.priority_tags,
-        protected: spec.protected,
-        floodable: !no_flood,
     }
 }
 

@@ -1,6 +1,6 @@
 //! All bridges over one datapath.
 
-use crate::bridge::Ofproto;
+use crate::bridge::{Edited, Ofproto};
 use crate::conn::Budget;
 use crate::features::{Ct, Features, Set};
 use crate::gate::Workers;
@@ -245,15 +245,25 @@ impl Switch {
     /// Publishes a network with the current state of the bridge `changed`, or without it if it was removed. Other bridges are
     /// shared with the previous network.
     pub(crate) fn rebuild(&self, changed: BridgeId) {
+        self.rebuild_with(changed, None);
+    }
+
+    /// The same for a bridge of which only the `edited` ports and bundles changed.
+    pub(crate) fn rebuild_edited(&self, changed: BridgeId, edited: &Edited) {
+        self.rebuild_with(changed, Some(edited));
+    }
+
+    fn rebuild_with(&self, changed: BridgeId, edited: Option<&Edited>) {
         let others = {
             let _rebuilding = self.rebuilding.lock();
             let old = self.network.load_full();
             let bridge = self.bridge(changed);
             let before = old.bridges.get(&changed);
-            let view = bridge.map(|bridge| bridge.view(before.map(Arc::as_ref)));
+            let view = bridge.map(|bridge| bridge.view(before.map(Arc::as_ref), edited));
+            let edited = edited.filter(|_| before.is_some() && view.is_some());
             self.snapshots.fetch_add(u64::from(view.is_some()), Ordering::Relaxed);
             let mut bridges = old.bridges.clone();
-            let (ports, others) = map_ports(&old, changed, view.as_ref());
+            let (ports, others) = map_ports(&old, changed, view.as_ref(), edited);
             match view {
                 Some(view) => drop(bridges.insert(changed, Arc::new(view))),
                 None => drop(bridges.remove(&changed)),
@@ -295,18 +305,22 @@ impl Switch {
 }
 
 /// Returns the ports of a network in which the bridge `changed` has the view `view` (`None` if it was removed), and the other
-/// bridges that lost ports to it.
+/// bridges that lost ports to it. Only the `edited` ports are compared, if they are given.
 fn map_ports(
     old: &Network,
     changed: BridgeId,
     view: Option<&Bridge>,
+    edited: Option<&Edited>,
 ) -> (HashMap<DpPort, (BridgeId, PortNo), RandomState>, BTreeSet<BridgeId>) {
     let devices = |bridge: &Bridge| -> Vec<(DpPort, PortNo)> {
         let device = |port: &xlate::model::Port| match port.out {
             PortOut::Device(dp_port) => Some((dp_port, port.no)),
             PortOut::Patch(..) | PortOut::Nowhere => None,
         };
-        bridge.ports.values().filter_map(device).collect()
+        match edited {
+            Some(edited) => edited.ports.iter().filter_map(|no| bridge.ports.get(no)).filter_map(device).collect(),
+            None => bridge.ports.values().filter_map(device).collect(),
+        }
     };
     let mut ports = old.ports.clone();
     for (dp_port, _) in old.bridges.get(&changed).map(|bridge| devices(bridge)).unwrap_or_default() {
