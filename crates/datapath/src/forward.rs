@@ -339,8 +339,10 @@ impl Forwarder {
             if others != 0 {
                 reader.lookup_batch(&keys.any, others, &mut found, &mut probes);
             }
-            let mut at = 0;
-            while let Some(i) = self.chance.next_of(n, &mut at, consulted) {
+            let mut at = if cached && self.policy.fills() { 0 } else { n };
+            while at < n
+                && let Some(i) = self.chance.next_of(n, &mut at, consulted)
+            {
                 if let (1, Some(flow)) = (asked >> i & 1, found[i]) {
                     let hash = if consulted { hashes[i] } else { self.microflows.hash_of(keys.at(i)) };
                     // Cloning writes the reference count, which all threads that use the flow share.

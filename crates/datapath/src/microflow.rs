@@ -87,7 +87,7 @@ impl MicroflowCache {
         if plain { hash } else { self.hash_more(key, hash) }
     }
 
-    /// Hashes all words of a key with IPv6 addresses. (The whole key of the same packet has another hash, which is harmless: the
+    /// Hashes all words of a key with IPv6 addresses or MPLS labels. (The whole key of the same packet has another hash, which is harmless: the
     /// key of a packet always has the same form.)
     #[inline]
     fn hash_wide(&self, key: &WideKey) -> u64 {
@@ -97,7 +97,8 @@ impl MicroflowCache {
         let src = fold(w(layout::IPV6_SRC) ^ b, w(layout::IPV6_SRC + 1) ^ c);
         let dst = fold(w(layout::IPV6_DST) ^ c, w(layout::IPV6_DST + 1) ^ a);
         let rest = fold(w(layout::IP_MISC) ^ a, w(layout::TP) ^ c);
-        let tag = fold(w(layout::PORTS) ^ b, w(layout::VLAN) ^ a);
+        let pass = w(layout::PORTS) ^ w(layout::DPHASH_ACTSET).rotate_left(16);
+        let tag = fold(pass ^ b, w(layout::VLAN) ^ w(layout::MPLS01).rotate_left(8) ^ a);
         fold(l2 ^ src.rotate_left(13) ^ dst.rotate_left(26), rest ^ tag.rotate_left(39))
     }
 
@@ -234,7 +235,7 @@ impl Chance {
 /// Decides whether look-ups consult the cache. Packets are counted in windows: look-ups bypass the cache in the first window of
 /// a period and consult it in the second, and the faster way serves the rest of the period. The cache must win by a sixteenth.
 /// While it does not, each period is twice as long as the one before, up to a limit, as consulting a cache that does not pay is
-/// what measuring costs.
+/// what measuring costs; and keys are only inserted in the last windows before the next measurement.
 #[derive(Debug)]
 pub(crate) struct CachePolicy {
     window: usize,
@@ -264,6 +265,8 @@ impl CachePolicy {
     const PERIOD: usize = 32;
     /// Windows of the longest period: two million packets.
     const PERIOD_MAX: usize = 512;
+    /// Windows before a measurement in which keys are inserted: with the default probability, some five thousand keys.
+    const FILLING: usize = 128;
 
     /// Returns true if the next batch consults the cache.
     pub(crate) fn consults(&self) -> bool {
@@ -272,6 +275,11 @@ impl CachePolicy {
             1 => true,
             _ => self.pays,
         }
+    }
+
+    /// Returns true if keys of the next batch may be inserted.
+    pub(crate) fn fills(&self) -> bool {
+        self.pays || self.is_measuring() || self.window + Self::FILLING >= self.period
     }
 
     /// Returns true if the time of the next batch is to be measured.

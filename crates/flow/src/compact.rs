@@ -1,4 +1,4 @@
-//! Compact keys of frames with a VLAN tag, of ICMP, and of IPv6 ([`crate::plain`] handles the most frequent frames).
+//! Compact keys of frames with a VLAN tag, of ICMP, of IPv6, and of MPLS ([`crate::plain`] handles the most frequent frames).
 //!
 //! The keys equal the result of [`crate::extract()`]; unsupported frames give `None`.
 
@@ -135,11 +135,13 @@ fn v4(eth: &Ethernet, frame: &[u8], in_port: PortNo) -> Option<(PlainKey, Layers
     Some((key, layers(eth, IPV4_LEN, l4)))
 }
 
-/// The compact key of a plain IPv6 frame; it equals the result of [`crate::extract()`] under any limit of VLAN tags.
-/// `None` for any other frame.
+/// The compact key of a plain IPv6 frame, or of one with MPLS labels; it equals the result of [`crate::extract()`] under any
+/// limit of VLAN tags. `None` for any other frame.
 #[cfg(test)]
 pub(crate) fn extract_wide(frame: &[u8], in_port: PortNo) -> Option<WideKey> {
-    v6(&ethernet(frame)?, frame, in_port)
+    let (mut plain, mut wide) = (PlainKey::default(), WideKey::default());
+    let found = extract_other(frame, in_port, &mut plain, &mut wide);
+    (found == Some(Compact::Wide)).then_some(wide)
 }
 
 #[inline(always)]
@@ -156,8 +158,25 @@ fn v6(eth: &Ethernet, frame: &[u8], in_port: PortNo) -> Option<WideKey> {
     let port = u64::from(in_port.0) << 32;
     Some(WideKey::new(
         [port, eth.dst | u64::from(ethertype::IPV6), eth.src, 0, misc, ports, eth.vlan, 0],
-        [be64(h, 8), be64(h, 16), be64(h, 24), be64(h, 32)],
+        [be64(h, 8), be64(h, 16), be64(h, 24), be64(h, 32), 0],
     ))
+}
+
+/// The bottom of stack bit of an MPLS label stack entry (RFC 3032 section 2.1).
+const BOTTOM: u64 = 0x100;
+
+/// The compact key of a frame with one or two MPLS labels; `None` for deeper stacks.
+#[inline(always)]
+fn mpls(eth: &Ethernet, frame: &[u8], in_port: PortNo) -> Option<WideKey> {
+    let stack = frame.get(eth.len..)?;
+    let first = u64::from(u32::from_be_bytes(*stack.first_chunk()?)) << 32;
+    let labels = if first >> 32 & BOTTOM != 0 { first } else { u64::from_be_bytes(*stack.first_chunk()?) };
+    if first >> 32 & BOTTOM == 0 && labels & BOTTOM == 0 {
+        return None;
+    }
+    let port = u64::from(in_port.0) << 32;
+    let dst = eth.dst | u64::from(eth.ethertype);
+    Some(WideKey::new([port, dst, eth.src, 0, 0, 0, eth.vlan, 0], [0, 0, 0, 0, labels]))
 }
 
 /// The compact key that a frame has.
@@ -184,12 +203,15 @@ pub fn extract_compact(frame: &[u8], in_port: PortNo, plain: &mut PlainKey, wide
 #[inline(never)]
 fn extract_other(frame: &[u8], in_port: PortNo, plain: &mut PlainKey, wide: &mut WideKey) -> Option<Compact> {
     let eth = ethernet(frame)?;
-    if eth.ethertype == ethertype::IPV6 {
-        *wide = v6(&eth, frame, in_port)?;
-        return Some(Compact::Wide);
+    match eth.ethertype {
+        ethertype::IPV6 => *wide = v6(&eth, frame, in_port)?,
+        ethertype::MPLS | ethertype::MPLS_MCAST => *wide = mpls(&eth, frame, in_port)?,
+        _ => {
+            *plain = v4(&eth, frame, in_port)?.0;
+            return Some(Compact::Plain);
+        }
     }
-    *plain = v4(&eth, frame, in_port)?.0;
-    Some(Compact::Plain)
+    Some(Compact::Wide)
 }
 
 /// The headers of a plain frame that determine the offsets of its fields.
@@ -326,6 +348,37 @@ mod tests {
         }
         tally::report!("{frames} frames, {compact} compact keys");
         assert!(compact > frames as u32 / 2);
+    }
+
+    #[test]
+    fn compact_keys_of_mpls_equal_the_keys_of_the_general_parser() {
+        let (mut rng, port) = (Rng::seeded(18), PortNo(9));
+        let (mut compact, frames) = (0u32, 20_000);
+        for _ in 0..frames {
+            let mut frame: Vec<u8> = (0..12).map(|i| i as u8).collect();
+            if rng.below(3) == 0 {
+                frame.extend([0x81, 0, 0x20, 7]);
+            }
+            frame.extend([0x88, 0x47 + rng.below(2) as u8]);
+            let labels = 1 + rng.below(4);
+            for label in 1..=labels {
+                let bottom = u32::from(label == labels || rng.below(8) == 0);
+                frame.extend((rng.next_u64() as u32 & !0x100 | bottom << 8).to_be_bytes());
+            }
+            frame.extend((0..rng.below(40)).map(|i| i as u8));
+            if rng.below(4) == 0 {
+                frame.truncate(10 + rng.below(frame.len() as u64 - 10) as usize);
+            }
+            let fast = extract_wide(&frame, port).map(|key| key.expand());
+            for vlans_max in [1, 2] {
+                let expected = without_compact_keys(&frame, port, vlans_max);
+                assert_eq!(extract_vlans(&frame, port, vlans_max).0, expected, "{frame:x?}");
+                assert!(fast.as_ref().is_none_or(|fast| *fast == expected), "{frame:x?}");
+            }
+            compact += u32::from(fast.is_some());
+        }
+        tally::report!("{frames} frames, {compact} compact keys");
+        assert!(compact > frames / 4);
     }
 
     #[test]

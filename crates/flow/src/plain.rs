@@ -27,7 +27,8 @@ const PLAIN: [usize; ZERO] = [
 /// The code that stands for a zero word.
 const ZERO: usize = 8;
 /// The words that a [`WideKey`] holds besides; their codes follow [`ZERO`].
-const WIDE: [usize; 4] = [layout::IPV6_SRC, layout::IPV6_SRC + 1, layout::IPV6_DST, layout::IPV6_DST + 1];
+const WIDE: [usize; 5] =
+    [layout::IPV6_SRC, layout::IPV6_SRC + 1, layout::IPV6_DST, layout::IPV6_DST + 1, layout::MPLS01];
 /// Offset between the index and the code of any other word.
 const OTHERS: usize = ZERO + 1 + WIDE.len();
 const CODES: usize = 128;
@@ -241,16 +242,18 @@ fn set_recirculation(words: &mut [u64], recirc_id: u32, dp_hash: u32) {
     words[usize::from(CODE_OF[layout::DPHASH_ACTSET])] = u64::from(dp_hash) << DP_HASH_SHIFT;
 }
 
-/// The key of a plain packet over IPv6: the words of a [`PlainKey`] with zero IPv4 addresses, and the IPv6 addresses.
+/// The key of a plain packet over IPv6, or of a packet with one or two MPLS labels: the words of a [`PlainKey`] with zero IPv4
+/// addresses, the IPv6 addresses, and the labels.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(align(64))]
 pub struct WideKey([u64; OTHERS + 1]);
 
 impl WideKey {
-    pub(crate) fn new(words: [u64; ZERO], addresses: [u64; WIDE.len()]) -> Self {
+    /// The words of [`PLAIN`] and those of [`WIDE`].
+    pub(crate) fn new(words: [u64; ZERO], more: [u64; WIDE.len()]) -> Self {
         let [a, b, c, d, e, f, g, h] = words;
-        let [src0, src1, dst0, dst1] = addresses;
-        Self([a, b, c, d, e, f, g, h, 0, src0, src1, dst0, dst1, 0])
+        let [src0, src1, dst0, dst1, labels] = more;
+        Self([a, b, c, d, e, f, g, h, 0, src0, src1, dst0, dst1, labels, 0])
     }
 
     /// The key of the packet after recirculation, with this `recirc_id` and the hash computed by the datapath (0 for
@@ -441,8 +444,8 @@ mod tests {
         assert_eq!((WideKey::of(&of_wide), PlainKey::of(&of_wide)), (Some(wide), None));
         assert_eq!(key.0.iter().filter(|word| **word != 0).count(), PLAIN.len());
         assert_eq!(PlainKey::of(&key), Some(plain));
-        let more = FlowKey(std::array::from_fn(|word| if word == layout::MPLS01 { 1 } else { key.0[word] }));
-        assert_eq!(PlainKey::of(&more), None);
+        let more = FlowKey(std::array::from_fn(|word| if word == layout::MPLS2 { 1 } else { key.0[word] }));
+        assert_eq!((PlainKey::of(&more), WideKey::of(&more)), (None, None));
     }
 
     #[test]

@@ -103,6 +103,17 @@ impl HashedTest {
 }
 
 impl Hasher {
+    /// Whether two keys have the same values in all tests in which children differ.
+    #[inline(always)]
+    pub(super) fn agree(&self, key: &impl Words, other: &impl Words) -> bool {
+        let differ = |test: &HashedTest| (key.coded(test.word) ^ other.coded(test.word)) & test.bits;
+        let pairs = self.pairs.iter().take(self.n);
+        pairs.fold(0, |differ_so_far, pair| {
+            let b = if pair.b.bits == 0 { 0 } else { differ(&pair.b) };
+            differ_so_far | differ(&pair.a) | b
+        }) == 0
+    }
+
     /// See [`Bits::shortcut_hash`].
     #[inline(always)]
     pub(super) fn hash(&self, key: &impl Words) -> u64 {

@@ -17,7 +17,7 @@ impl Core {
     /// The next reference for a key from a node, or from an inner node and the inner nodes below it. Counts levels.
     #[inline]
     fn step(&self, at: Ref, key: &impl Words, probes: &mut u64) -> Ref {
-        let RefKind::Node(node) = at.kind() else { return self.tries.descend(at, |w| key.word(w), probes) };
+        let RefKind::Node(node) = at.kind() else { return self.tries.descend(at, key, probes) };
         *probes += 1;
         match self.nodes.items.get(node) {
             Some(Node::Bits(bits)) => bits.find_shortcut(bits.shortcut_hash(key)),
@@ -67,21 +67,20 @@ impl Core {
         };
         *probes += u64::from(asked.count_ones());
         let generation = self.leaves.number_of(generation);
-        let mut at = [self.root_shortcut; BATCH];
-        let (mut walking, mut entering) = (if self.root_shortcut.is_end() { 0 } else { asked }, true);
+        let start = self.enter_together(keys, asked, probes);
+        let mut at = [start; BATCH];
+        let (mut walking, mut together) = (if start.is_end() { 0 } else { asked }, true);
         while walking != 0 {
             let here = places(walking).next().map_or(Ref::NONE, |i| at[i]);
-            let mut ended = 0;
             // Usually all keys are still at the same node, which is then read once.
             if let RefKind::Node(node) = here.kind()
                 && let Some(Node::Bits(bits)) = self.nodes.items.get(node)
-                && (entering || places(walking).all(|i| at[i] == here))
+                && (together || places(walking).all(|i| at[i] == here))
             {
                 *probes += u64::from(walking.count_ones());
-                let hasher = bits.hasher();
+                let (hasher, mut ended) = (bits.hasher(), 0);
                 if bits.n as usize > LARGE {
-                    let mut hashes = [0; BATCH];
-                    let mut touched = 0;
+                    let (mut hashes, mut touched) = ([0; BATCH], 0);
                     for i in places(walking) {
                         hashes[i] = hasher.hash(&keys[i]);
                         touched ^= bits.touch(hashes[i]);
@@ -97,27 +96,47 @@ impl Core {
                         ended |= u32::from(at[i].is_end()) << i;
                     }
                 }
+                walking &= !ended;
+            } else if here.is_inner() || places(walking).any(|i| at[i].is_inner()) {
+                walking = self.tries.descend_batch(keys, (walking, together), &mut at, probes);
             } else {
-                self.apart(keys, walking, &mut at, probes);
-                ended = places(walking).fold(0, |ended, i| ended | u32::from(at[i].is_end()) << i);
+                walking = self.apart(keys, walking, &mut at, probes);
             }
-            walking &= !ended;
-            entering = false;
+            together = false;
         }
         if self.leaves.are_more_than(LARGE) {
-            let touch = |i: usize| if let RefKind::Leaf(leaf) = at[i].kind() { self.leaves.touch(leaf) } else { 0 };
-            std::hint::black_box(places(asked).fold(0, |touched, i| touched ^ touch(i)));
+            std::hint::black_box(places(asked).fold(0, |touched, i| touched ^ self.leaves.touch(at[i].end_index())));
         }
         let mut missed = 0;
         for i in places(asked) {
-            found[i] = self.answer(at[i], &keys[i], generation);
+            found[i] = self.leaves.answer(at[i].end_index(), &keys[i], generation);
             missed |= u32::from(found[i].is_none()) << i;
         }
         missed
     }
 
-    /// Descends one step for each key that has not reached a leaf; the keys are at different nodes.
-    fn apart<K: Words>(&self, keys: &[K; BATCH], walking: u32, at: &mut [Ref; BATCH], probes: &mut u64) {
+    /// Where a batch begins: behind nodes in which all keys go the same way, as those that test the ingress port, the
+    /// recirculation id, or the Ethernet type of similar packets. Counts levels.
+    #[inline]
+    fn enter_together<K: Words>(&self, keys: &[K; BATCH], asked: u32, probes: &mut u64) -> Ref {
+        let mut at = self.root_shortcut;
+        let Some(first) = places(asked).next().map(|first| &keys[first]) else { return at };
+        while let RefKind::Node(node) = at.kind()
+            && let Some(Node::Bits(bits)) = self.nodes.items.get(node)
+        {
+            let hasher = bits.hasher();
+            if !places(asked).skip(1).all(|i| hasher.agree(&keys[i], first)) {
+                break;
+            }
+            *probes += u64::from(asked.count_ones());
+            at = bits.find_shortcut(hasher.hash(first));
+        }
+        at
+    }
+
+    /// Descends one step for each key that has not reached a leaf; the keys are at different nodes of bits. Returns the
+    /// positions of those that have not reached a leaf then.
+    fn apart<K: Words>(&self, keys: &[K; BATCH], walking: u32, at: &mut [Ref; BATCH], probes: &mut u64) -> u32 {
         let (mut hashes, mut pending, mut touched) = ([0; BATCH], 0u32, 0);
         for i in places(walking) {
             let key = &keys[i];
@@ -141,5 +160,6 @@ impl Core {
                 at[i] = bits.find_shortcut(hashes[i]);
             }
         }
+        places(walking).filter(|i| !at[*i].is_end()).fold(0, |walking, i| walking | 1 << i)
     }
 }

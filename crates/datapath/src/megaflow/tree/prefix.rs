@@ -10,6 +10,9 @@
 //!
 //! Values are left aligned: the field's most significant bit is bit 63.
 
+use flow::{Code, Words};
+
+use super::super::{BATCH, places};
 use super::slab::{Ref, has_room, push};
 
 /// A prefix node. Invariants: `root` is the child itself if there is one child, otherwise an inner node of this prefix
@@ -61,9 +64,9 @@ impl PrefixField {
 /// The inner nodes of all prefix nodes.
 #[derive(Debug, Default)]
 pub(super) struct Tries {
-    /// Read by lookups, like `fields`.
+    /// Read by lookups, like `digits`.
     slots: Vec<Slots>,
-    fields: Vec<PrefixField>,
+    digits: Vec<Digits>,
     infos: Vec<Info>,
     free: Vec<u32>,
 }
@@ -71,6 +74,26 @@ pub(super) struct Tries {
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
 struct Slots([Ref; 16]);
+
+/// Where an inner node finds the four bits that it tests: at the lower end of a word of the key, rotated. If the field ends
+/// within the four, the bits behind it do not matter, as children then occupy all slots that their prefixes cover.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Digits {
+    word: Code,
+    turn: u8,
+}
+
+impl Digits {
+    fn of(field: PrefixField, nibble: u32) -> Self {
+        let above = 64 - u32::from(field.shift) - u32::from(field.width);
+        Self { word: Code::of(field.word.into()), turn: (60u32.wrapping_sub(above + 4 * nibble) % 64) as u8 }
+    }
+
+    #[inline(always)]
+    fn slot(self, key: &impl Words) -> usize {
+        key.coded(self.word).rotate_right(self.turn.into()) as usize & 15
+    }
+}
 
 /// The fields of an inner node that lookups do not need.
 #[derive(Clone, Copy, Debug)]
@@ -104,6 +127,24 @@ pub(super) enum Probe {
     Apart(u32),
 }
 
+/// The state of [`Tries::descend_batch`]. Noting a reference takes no branch.
+struct Arrivals {
+    /// The first `n` are the positions of the keys that are at inner nodes.
+    inside: [u8; BATCH],
+    n: usize,
+    /// See [`Ref::not_node`].
+    not_nodes: u32,
+}
+
+impl Arrivals {
+    #[inline(always)]
+    fn note(&mut self, i: usize, at: Ref) {
+        self.inside[self.n % BATCH] = i as u8;
+        self.n += usize::from(at.is_inner());
+        self.not_nodes &= at.not_node();
+    }
+}
+
 fn slot(value: u64, nibble: u32) -> usize {
     (value >> (60 - 4 * nibble) & 15) as usize
 }
@@ -129,21 +170,66 @@ impl Prefix {
 impl Tries {
     /// The reference that a lookup reaches from an inner node through it and inner nodes below it. Counts levels.
     #[inline]
-    pub(super) fn descend(&self, mut at: Ref, word: impl Fn(usize) -> u64, levels: &mut u64) -> Ref {
-        let Some(mut field) = self.fields.get(at.inner_index()).copied() else { return Ref::NONE };
-        let mut value = field.value(word(field.word.into()));
+    pub(super) fn descend(&self, mut at: Ref, key: &impl Words, levels: &mut u64) -> Ref {
         while at.is_inner() {
-            let index = at.inner_index();
-            let (Some(next), Some(slots)) = (self.fields.get(index), self.slots.get(index)) else { return Ref::NONE };
-            // A rare branch, so that the descent does not wait for this load.
-            if *next != field {
-                field = *next;
-                value = field.value(word(field.word.into()));
-            }
-            at = slots.0[slot(value, at.nibble())];
+            at = self.step(at, key);
             *levels += 1;
         }
         at
+    }
+
+    /// What a lookup reads of an inner node.
+    #[inline(always)]
+    fn inner(&self, at: Ref) -> Option<(Digits, &Slots)> {
+        let index = at.inner_index();
+        Some((*self.digits.get(index)?, self.slots.get(index)?))
+    }
+
+    /// The content of a key's slot in an inner node.
+    #[inline(always)]
+    fn step(&self, at: Ref, key: &impl Words) -> Ref {
+        self.inner(at).map_or(Ref::NONE, |(digits, slots)| slots.0[digits.slot(key)])
+    }
+
+    /// The same for the keys at positions `walking`, whose references are in `at`; with `together`, all are the same. Keys
+    /// that are not at inner nodes stay. Counts levels. Returns the positions of the keys that are at nodes then.
+    ///
+    /// All keys go down one level at a time, so that no branch depends on the number of levels of a single key: it would
+    /// be mispredicted for most packets, which costs more than a level.
+    #[inline(always)]
+    pub(super) fn descend_batch<K: Words>(
+        &self,
+        keys: &[K; BATCH],
+        (walking, together): (u32, bool),
+        at: &mut [Ref; BATCH],
+        levels: &mut u64,
+    ) -> u32 {
+        let mut arrivals = Arrivals { inside: [0; BATCH], n: 0, not_nodes: u32::MAX };
+        if together
+            && let Some(first) = places(walking).next()
+            && let Some((digits, slots)) = self.inner(at[first])
+        {
+            *levels += u64::from(walking.count_ones());
+            for i in places(walking) {
+                at[i] = slots.0[digits.slot(&keys[i])];
+                arrivals.note(i, at[i]);
+            }
+        } else {
+            places(walking).for_each(|i| arrivals.note(i, at[i]));
+        }
+        while arrivals.n > 0 {
+            let n = std::mem::take(&mut arrivals.n).min(BATCH);
+            *levels += n as u64;
+            for j in 0..n {
+                let i = usize::from(arrivals.inside[j]) % BATCH;
+                at[i] = self.step(at[i], &keys[i]);
+                arrivals.note(i, at[i]);
+            }
+        }
+        if arrivals.not_nodes >> 31 == 1 {
+            return 0;
+        }
+        places(walking).filter(|i| !at[*i].is_end()).fold(0, |set, i| set | 1 << i)
     }
 
     /// The prefix node of an inner node.
@@ -260,7 +346,7 @@ impl Tries {
             // All children of an inner node agree in the bits before its own.
             let other = if inner { self.infos[entry.at.inner_index()].value } else { other };
             let entry = if inner { Entry { len: INNER, ..entry } } else { entry };
-            let target = Ref::inner(self.alloc(node, value), nibble);
+            let target = Ref::inner(self.alloc(node, value, nibble), nibble);
             self.fill(target, other, entry);
             match parent {
                 Some((inner, slot)) => self.set(inner, slot, Entry { at: target, len: INNER }),
@@ -323,23 +409,23 @@ impl Tries {
         children
     }
 
-    fn alloc(&mut self, node: &Prefix, value: u64) -> usize {
+    fn alloc(&mut self, node: &Prefix, value: u64, nibble: u32) -> usize {
         let index = self.free.pop().map_or(self.slots.len(), |index| index as usize);
         let slots = Slots([Ref::NONE; 16]);
-        let info = Info { value, owner: node.index, lens: [0; 16] };
+        let (info, digits) = (Info { value, owner: node.index, lens: [0; 16] }, Digits::of(node.field, nibble));
         if index == self.slots.len() {
             push(&mut self.slots, slots);
             push(&mut self.infos, info);
-            push(&mut self.fields, node.field);
+            push(&mut self.digits, digits);
         }
-        (self.slots[index], self.infos[index], self.fields[index]) = (slots, info, node.field);
+        (self.slots[index], self.infos[index], self.digits[index]) = (slots, info, digits);
         index
     }
 
     /// Whether an inner node can be added without reallocating large tables.
     pub(super) fn have_room(&self) -> bool {
         let free = self.free.len();
-        has_room(&self.slots, free, 1) && has_room(&self.infos, free, 1) && has_room(&self.fields, free, 1)
+        has_room(&self.slots, free, 1) && has_room(&self.infos, free, 1) && has_room(&self.digits, free, 1)
     }
 
     /// Inner nodes.
@@ -349,7 +435,7 @@ impl Tries {
 
     /// Bytes.
     pub(super) fn bytes(&self) -> usize {
-        self.slots.capacity() * (size_of::<Slots>() + size_of::<PrefixField>() + size_of::<Info>())
+        self.slots.capacity() * (size_of::<Slots>() + size_of::<Digits>() + size_of::<Info>())
             + self.free.capacity() * size_of::<u32>()
     }
 }

@@ -2,8 +2,8 @@
 
 /// A reference to a node, a leaf, an inner node of a prefix node's trie, or nothing.
 ///
-/// Two bits encode the type. A reference to an inner node also has the index of the four bits that it tests, so that a
-/// descent takes one load per level.
+/// Two bits encode the type; nothing is a leaf that does not exist. A reference to an inner node also has the index of
+/// the four bits that it tests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Ref(u32);
 
@@ -23,7 +23,7 @@ const INDEX: u32 = (1 << 30) - 1;
 const INNER_INDEX: u32 = (1 << 26) - 1;
 
 impl Ref {
-    pub(super) const NONE: Self = Self(u32::MAX);
+    pub(super) const NONE: Self = Self(LEAF | INDEX);
 
     pub(super) fn node(index: usize) -> Self {
         debug_assert!(index <= INDEX as usize);
@@ -31,7 +31,7 @@ impl Ref {
     }
 
     pub(super) fn leaf(index: usize) -> Self {
-        debug_assert!(index <= INDEX as usize);
+        debug_assert!(index < INDEX as usize);
         Self(LEAF | index as u32)
     }
 
@@ -45,15 +45,16 @@ impl Ref {
     pub(super) fn kind(self) -> RefKind {
         match self.0 >> 30 {
             0 => RefKind::Node((self.0 & INDEX) as usize),
+            1 if self.is_none() => RefKind::None,
             1 => RefKind::Leaf((self.0 & INDEX) as usize),
-            2 => RefKind::Inner((self.0 & INNER_INDEX) as usize),
-            _ => RefKind::None,
+            _ => RefKind::Inner((self.0 & INNER_INDEX) as usize),
         }
     }
 
     #[inline]
     pub(super) fn is_inner(self) -> bool {
-        self.0 >> 30 == 2
+        // Only this type has this bit.
+        self.0 & INNER != 0
     }
 
     #[inline]
@@ -63,7 +64,7 @@ impl Ref {
 
     #[inline]
     pub(super) fn is_leaf(self) -> bool {
-        self.0 >> 30 == 1
+        self.is_end() && !self.is_none()
     }
 
     /// Whether a descent ends here: at a leaf, or at nothing.
@@ -71,6 +72,19 @@ impl Ref {
     pub(super) fn is_end(self) -> bool {
         // Only these two types have this bit.
         self.0 & LEAF != 0
+    }
+
+    /// The index of the leaf at which a descent ends, or of none.
+    #[inline]
+    pub(super) fn end_index(self) -> usize {
+        (self.0 & INDEX) as usize
+    }
+
+    /// A value whose highest bit is set unless this is a node: the conjunction for several references has it unless one is
+    /// a node.
+    #[inline]
+    pub(super) fn not_node(self) -> u32 {
+        self.0 | self.0 << 1
     }
 
     /// The index of an inner node.
