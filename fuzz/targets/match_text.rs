@@ -4,8 +4,9 @@
 use flow::Field;
 use flow::text::{NoNames, match_to_string, parse_match};
 
-/// Fields without masks that are printed with one, if they have it.
-const UNMASKABLE: [Field; 5] = [Field::ConjId, Field::CtZone, Field::CtNwProto, Field::RecircId, Field::SkbPriority];
+/// Fields without masks that are printed with one, if they have it, or as if it were whole.
+const UNMASKABLE: [Field; 7] =
+    [Field::ArpOp, Field::ConjId, Field::CtZone, Field::CtNwProto, Field::IpProto, Field::RecircId, Field::SkbPriority];
 
 fuzz::target!(|bytes: &[u8]| {
     let Some(text) = fuzz::text(bytes) else { return };

@@ -9,10 +9,13 @@ use openflow::{OfpError, Version};
 
 fuzz::target!(|bytes: &[u8]| {
     let _ = nxm::decode(bytes, Unknown::Skip);
-    let _ = nxm::decode_nx_match(&mut Reader::new(bytes), bytes.first().map_or(0, |n| usize::from(*n)), Unknown::Refuse);
-    // NXM has no entry for packet types.
+    let _ =
+        nxm::decode_nx_match(&mut Reader::new(bytes), bytes.first().map_or(0, |n| usize::from(*n)), Unknown::Refuse);
+    // NXM has no entry for packet types, and ports of a connection are only written with its protocol (as in Open vSwitch).
+    let has = |m: &Match, field| m.mask().get(field) != 0;
     if let Ok((matching, cookie)) = nxm::decode(bytes, Unknown::Refuse)
-        && matching.mask().get(Field::PacketType) == 0
+        && !has(&matching, Field::PacketType)
+        && (has(&matching, Field::CtNwProto) || !has(&matching, Field::CtTpSrc) && !has(&matching, Field::CtTpDst))
     {
         let mut out = Writer::new();
         nxm::encode(&mut out, &matching, cookie, Dialect::Nxm);

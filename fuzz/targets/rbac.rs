@@ -4,7 +4,7 @@
 #![no_main]
 
 use fuzz::Input;
-use ovsdb::{Datum, DatabaseSchema, UuidSource};
+use ovsdb::{DatabaseSchema, Datum, UuidSource};
 use ovsdb_server::{Caller, Database, Outcome, Role, execute};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -178,8 +178,7 @@ impl Twin {
     /// Executes an operation; `false` if the caller may not, by the permissions in `before`.
     fn apply(&mut self, operation: &Operation, before: &Twin, role: Option<Role<'_>>) -> bool {
         let Operation { table, verb, of, row, uuid } = operation;
-        let is_meant =
-            |row: &Row| of.is_none_or(|owner| row.get("owner") == Some(&Cell::Text(owner.to_owned())));
+        let is_meant = |row: &Row| of.is_none_or(|owner| row.get("owner") == Some(&Cell::Text(owner.to_owned())));
         let mut full: Row = TABLES[*table].1.iter().map(|column| (*column, Cell::default_of(column))).collect();
         full.extend(row.clone());
         let rows = &self.rows[*table];
@@ -279,7 +278,8 @@ fuzz::target!(|bytes: &[u8]| {
                 twin.roles.insert((name, table), (*uuid).clone());
             }
         }
-        operations.push(json!({"op": "insert", "table": "RBAC_Role", "row": {"name": name, "permissions": ["map", pairs]}}));
+        operations
+            .push(json!({"op": "insert", "table": "RBAC_Role", "row": {"name": name, "permissions": ["map", pairs]}}));
     }
     assert_eq!(run(&mut database, &operations, None, &mut uuids), Vec::<Value>::new());
     assert!(twin.is_in(&database));
