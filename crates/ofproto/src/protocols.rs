@@ -86,8 +86,13 @@ impl Switch {
         self.protocols.engine.inbox(protocol)
     }
 
-    /// Queues a frame for a protocol.
-    pub(crate) fn punt_to(&self, protocol: Protocol, port: DpPort, packet: &Packet) -> Result<(), DropReason> {
+    /// Queues a frame for a protocol. Returns the port of the frame that was dropped for it, if any.
+    pub(crate) fn punt_to(
+        &self,
+        protocol: Protocol,
+        port: DpPort,
+        packet: &Packet,
+    ) -> Result<Option<DpPort>, DropReason> {
         self.protocols.engine.punt(protocol, port, packet.data()).map_err(|refused| match refused {
             Refused::NoProtocol => DropReason::NoProtocol,
             Refused::Full => DropReason::ProtocolQueueFull,

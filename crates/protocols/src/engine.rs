@@ -131,8 +131,8 @@ impl Engine {
         self.inboxes.wake();
     }
 
-    /// Queues a frame for a protocol.
-    pub fn punt(&self, protocol: Protocol, port: DpPort, frame: &[u8]) -> Result<(), Refused> {
+    /// Queues a frame for a protocol. If the queue was full, returns the port whose newest frame was dropped for it.
+    pub fn punt(&self, protocol: Protocol, port: DpPort, frame: &[u8]) -> Result<Option<DpPort>, Refused> {
         self.inboxes.push(protocol, port, frame)
     }
 

@@ -93,6 +93,21 @@ fn lldp_receives_frames_from_its_ports_and_sends_to_them() {
 }
 
 #[test]
+fn a_flood_on_one_port_leaves_room_for_frames_of_another() {
+    let mut lab = Lab::new();
+    let _br = lab.bridge("br", 2);
+    lab.switch.configure_lldp(lldp_on(&[1, 2]));
+    (0..10).for_each(|_| lab.send("br-1", &vec![lldp_frame(); 30]));
+    lab.send("br-2", &[lldp_frame()]);
+    // The drops are those of the port that floods.
+    assert_eq!(lab.dp.drops(), [(DropReason::ProtocolQueueFull, 45)]);
+    assert_eq!(lab.dp.port_stats(DpPort(1)).expect("there").rx_drops, [(DropReason::ProtocolQueueFull, 45)]);
+    lab.switch.protocols.engine.turn(lab.clock.now());
+    let counts: Vec<_> = lab.switch.lldp_status().iter().map(|port| port.statistics.rx).collect();
+    assert_eq!(counts, [31, 1]);
+}
+
+#[test]
 fn a_port_state_affects_the_flows_that_depend_on_it() {
     let mut lab = Lab::new();
     let br = lab.bridge("br", 4);
