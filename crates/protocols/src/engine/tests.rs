@@ -105,6 +105,25 @@ fn a_flood_on_one_port_delays_no_other() {
     assert_eq!((displaced, accepted), (100, 100 * BATCH as u64 + displaced + waiting as u64));
 }
 
+/// Shutdown frames leave before a port closes, and behind frames that the machine wanted to send earlier.
+#[test]
+fn a_poll_carries_out_effects_on_the_caller_s_thread() {
+    let (engine, outside, [a, b]) = engine();
+    let send = |frame: &[u8]| Effect::Send { port: P, frame: frame.to_vec() };
+    a.lock().effects = vec![send(b"before"), send(b"shutdown")];
+    engine.poll(A);
+    let sent: Vec<_> = outside.sent.lock().iter().map(|(_, frame)| frame.clone()).collect();
+    assert_eq!(sent, [b"before".to_vec(), b"shutdown".to_vec()]);
+    assert_eq!((a.lock().polls.len(), b.lock().polls.len()), (1, 0));
+    // The machine's new deadline counts.
+    let now = engine.clock.now();
+    a.lock().deadlines = vec![now.after(5)];
+    engine.poll(A);
+    engine.turn(now);
+    assert_eq!(engine.turn(now), Some(now.after(5)));
+    engine.poll(Protocol::new(2).unwrap());
+}
+
 #[test]
 fn dropped_frames_are_counted() {
     let (engine, _outside, _machines) = engine();
