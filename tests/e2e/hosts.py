@@ -46,6 +46,7 @@ class Host(Namespace):
 
     def __init__(self, switch, number, mtu=1500, offloads=True):
         super().__init__(f"h{number}")
+        self.switch = switch
         self.number = number
         self.port = f"p{number}"
         self.address = f"10.1.0.{number}"
@@ -58,6 +59,9 @@ class Host(Namespace):
         run(["ip", "-n", switch.namespace, "link", "set", self.port, "up"])
         run(["ip", "-n", self.name, "link", "set", "e0", "up"])
         run(["ip", "-n", self.name, "addr", "add", f"{self.address}/24", "dev", "e0"])
+        # By default the kernel gives up a datagram whose fragments arrive with 64 of others in between. Fragments of one
+        # datagram are packets of two flows, and while one of the two is being installed the other may run ahead.
+        self.run("sh", "-c", "echo 0 > /proc/sys/net/ipv4/ipfrag_max_dist")
         if not offloads:
             self.run("ethtool", "-K", "e0", "tx", "off", "tso", "off", "gso", "off", "gro", "off")
 
@@ -103,7 +107,6 @@ class TaggingHost(Host):
 
     def __init__(self, switch, number, mtu=1500, offloads=True):
         super().__init__(switch, number, mtu=mtu, offloads=offloads)
-        self.switch = switch
         self.offloads = offloads
         self.edge = f"edge{number}"
         self.port, uplink, plain = f"t{number}", f"u{number}", self.port

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+import losses
 from hosts import Host, TaggingHost, finish
 from waiting import until
 
@@ -76,12 +77,17 @@ def tcp_transfer(sender, receiver, address, count=TCP_BYTES):
 
 
 def udp_transfer(sender, receiver, address, length, count=UDP_DATAGRAMS):
+    before = losses.counters(sender.switch, sender, receiver)
     sink = receiver.start_python("transfer.py", "udp-sink", address, 5100)
     sender.python("transfer.py", "udp-source", address, 5100, count, length)
     whole, spoilt, doubled = map(int, finish(sink).out.split())
     # The sender waits for the receiver, so that only a changing flow could lose a datagram.
-    print(f"{whole} of {count} datagrams of {length} bytes arrived")
-    assert (spoilt, doubled) == (0, 0) and whole >= count - count // 100, f"{whole} of {count} datagrams arrived"
+    report = f"{whole} of {count} datagrams of {length} bytes arrived, {spoilt} spoilt, {doubled} doubled"
+    if whole < count:
+        after = losses.counters(sender.switch, sender, receiver)
+        report += f"; what changed meanwhile:\n{losses.changes(before, after)}"
+    print(report)
+    assert (spoilt, doubled) == (0, 0) and whole >= count - count // 100, report
 
 
 def iperf3(sender, receiver, address, *words):

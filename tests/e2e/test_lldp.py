@@ -2,8 +2,10 @@
 the same frames."""
 
 import json
+import os
 import re
 import shutil
+import signal
 import struct
 import tempfile
 from pathlib import Path
@@ -27,13 +29,18 @@ class Lldpd:
         self.directory = Path(tempfile.mkdtemp(prefix="fslldp", dir="/tmp"))
         self.directory.chmod(0o755)
         self.socket = self.directory / "socket"
+        # At its start lldpd is paused, and a child of it reads and writes back the whole configuration: first for this
+        # file, then to resume. A command given meanwhile does the same, and one of the two undoes the other's change:
+        # the interval stays at 30 s, or lldpd is paused again and stays so.
+        configuration = self.directory / "configuration"
+        configuration.write_text("configure lldp tx-interval 1\n")
         words = ["lldpd", "-d", "-u", self.socket, "-I", "e0", "-S", "a host of the tests", "-M", "4"]
-        self.process = host.start(*words)
-        until(self.socket.exists, "the socket of lldpd")
-        self.command("configure", "lldp", "tx-interval", "1")
+        self.process = host.start(*words, "-O", configuration)
+        # For a moment, only root may connect to the socket.
+        until(lambda: self.command("show", "configuration", check=False), "an answer of lldpd")
 
-    def command(self, *words):
-        return self.host.run("lldpcli", "-u", self.socket, *words).out
+    def command(self, *words, **options):
+        return self.host.run("lldpcli", "-u", self.socket, *words, **options).out
 
     def neighbours(self):
         """The neighbours of e0, as lldpcli lists them."""
@@ -102,6 +109,64 @@ def test_lldpd_and_the_switch_are_neighbours(making):
     finally:
         lldpd.stop()
         beside.stop()
+
+
+def test_the_switch_withdraws_what_it_announced(making):
+    """lldpd forgets the switch at once and not after the time to live of 120 s, however LLDP ends on a port."""
+    switch = making.switch(start="kernel")
+    hosts = [making.host(switch, number) for number in (1, 2, 3)]
+    for number, host in enumerate(hosts):
+        # The last one is alone on its bridge.
+        bridge = f"br{number // 2}"
+        switch.vsctl("--may-exist", "add-br", bridge, "--", "add-port", bridge, host.port)
+        switch.ours.vsctl("set", "interface", host.port, "lldp:enable=true")
+    all_lldpd = [Lldpd(host) for host in hosts]
+
+    def names(lldpd):
+        return [neighbour["port"][0]["id"][0]["value"] for neighbour in lldpd.neighbours()]
+
+    def expect(*known):
+        for lldpd, is_known in zip(all_lldpd, known):
+            expected = [lldpd.host.port] if is_known else []
+            until(lambda lldpd=lldpd, expected=expected: names(lldpd) == expected, f"{expected} at {lldpd.host.port}")
+
+    try:
+        expect(True, True, True)
+        switch.ours.vsctl("set", "interface", hosts[0].port, "lldp:enable=false")
+        expect(False, True, True)
+        switch.ours.vsctl("del-port", hosts[1].port)
+        expect(False, False, True)
+        switch.ours.vsctl("del-br", "br1")
+        expect(False, False, False)
+        switch.ours.vsctl("set", "interface", hosts[0].port, "lldp:enable=true")
+        expect(True, False, False)
+        pid = switch.pid("ovs-vswitchd")
+        switch.ours.appctl("exit")
+        switch.wait_gone(pid)
+        expect(False, False, False)
+    finally:
+        for lldpd in all_lldpd:
+            lldpd.stop()
+
+
+@pytest.mark.parametrize("way", ["SIGTERM", "exit", "exit --cleanup"])
+def test_shutdown_frames_of_an_orderly_end(making, way):
+    """Each port sends one shutdown frame, though none was due yet; Open vSwitch 4.0.0 sends none."""
+    switch = making.switch()
+    dummies = Dummies(switch, "br0", "p1", "p2")
+    switch.ours.vsctl("set", "interface", "p1", "lldp:enable=true", "--", "set", "interface", "p2", "lldp:enable=true")
+    pid = switch.pid("ovs-vswitchd")
+    if way == "SIGTERM":
+        os.kill(pid, signal.SIGTERM)
+    else:
+        switch.ours.appctl(*way.split())
+    switch.wait_gone(pid)
+    for port in ("p1", "p2"):
+        sent = [bytes(frame) for frame in dummies.all_frames(port)]
+        last = sent.pop()
+        mac, mandatory = last[6:12], tlv(2, b"\x05" + port.encode()) + tlv(3, bytes(2)) + tlv(0, b"")
+        assert last == NEAREST_BRIDGE + mac + b"\x88\xcc" + tlv(1, b"\x04" + mac) + mandatory
+        assert all(tlv(3, bytes(2)) not in frame for frame in sent)
 
 
 def tlv(kind, value):

@@ -322,25 +322,42 @@ impl<'a> Executor<'a> {
         }
     }
 
-    /// Queues the packets for a protocol, GSO packets by segments. Packets that do not fit into the inbox are dropped
-    /// and counted.
+    /// Queues the packets for a protocol as they would be on the wire: GSO packets by segments, all with complete
+    /// checksums. Packets that do not fit into the inbox are dropped and counted.
     #[cold]
     fn punt(&mut self, packets: &Batch, protocol: Protocol) {
-        let (handler, mut failed) = (self.shared.handler(), None);
-        let (shared, from, in_port) = (self.shared, self.from, self.in_port);
-        each_segment(packets, |packet| {
-            let queued = match &handler {
-                // Protocols read frames.
-                _ if packet.l3_type.is_some() => Err(DropReason::NoEthernet),
-                Some(handler) => handler.punt(in_port, protocol, packet),
-                None => Err(DropReason::NoProtocol),
-            };
-            if let Err(reason) = queued {
-                failed = Some(reason);
-                shared.count_drop(from, reason, 1);
+        for packet in packets {
+            if software::is_finished(packet) {
+                self.punt_one(packet, protocol);
+                continue;
             }
-        });
-        self.work.failed = failed.or(self.work.failed);
+            let mut frames = Batch::new();
+            match software::finish(pool::copy(packet), &mut frames) {
+                Ok(()) => frames.iter().for_each(|frame| self.punt_one(frame, protocol)),
+                Err(packet) => self.refuse(packet, DropReason::Malformed),
+            }
+            pool::recycle_all(&mut frames);
+        }
+    }
+
+    fn punt_one(&mut self, frame: &Packet, protocol: Protocol) {
+        let queued = match self.shared.handler() {
+            // Protocols read frames.
+            _ if frame.l3_type.is_some() => Err(DropReason::NoEthernet),
+            Some(handler) => handler.punt(self.in_port, protocol, frame),
+            None => Err(DropReason::NoProtocol),
+        };
+        match queued {
+            Ok(None) => {}
+            Ok(Some(other)) => {
+                let from = self.ports.port(other).map(|port| &**port);
+                self.shared.count_drop(from, DropReason::ProtocolQueueFull, 1);
+            }
+            Err(reason) => {
+                self.work.failed = Some(reason);
+                self.shared.count_drop(self.from, reason, 1);
+            }
+        }
     }
 
     /// Segments GSO packets, before a push of a header that no device can segment behind, and where actions depend on

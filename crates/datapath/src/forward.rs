@@ -38,7 +38,7 @@ enum Misses {
     /// This thread handles them if that does not block; otherwise they are queued at their port.
     Queue,
     /// This thread handles them at once, however long that takes.
-    PollScope,
+    Inline,
 }
 
 /// The state of a thread that forwards batches.
@@ -171,8 +171,8 @@ impl Forwarder {
         self.now = shared.clock.now();
         std::mem::swap(&mut self.batch, packets);
         self.work.begin(self.batch.len());
-        self.pass_again(context, Misses::PollScope);
-        self.run_recirculated(context, Misses::PollScope);
+        self.pass_again(context, Misses::Inline);
+        self.run_recirculated(context, Misses::Inline);
     }
 
     /// Runs a packet through `actions`, and recirculated packets through the actions of their flows. The next
@@ -185,7 +185,7 @@ impl Forwarder {
         exec.any_l3 = packet.l3_type.is_some();
         self.one.push(packet);
         exec.run(&mut self.one, actions);
-        self.run_recirculated(context, Misses::PollScope);
+        self.run_recirculated(context, Misses::Inline);
         self.work.failed.take()
     }
 

@@ -220,16 +220,24 @@ fn execute_trunc_clone_and_controller() {
     assert_eq!(dp.drops(), [(DropReason::Action, 1), (DropReason::NoPort, 1)]);
 }
 
-/// A GSO packet with 2500 bytes of TCP payload, which has three segments.
-fn gso_packet() -> Packet {
+/// A packet with that much TCP payload and a partial checksum.
+fn partial_packet(payload: u16) -> Packet {
     let mut frame = Vec::new();
     EthernetRepr { ethertype: 0x800, ..EthernetRepr::default() }.emit(&mut frame);
-    Ipv4Repr { proto: 6, ttl: 9, ..Ipv4Repr::default() }.emit(20 + 2500, &mut frame);
+    Ipv4Repr { proto: 6, ttl: 9, ..Ipv4Repr::default() }.emit(20 + usize::from(payload), &mut frame);
     TcpRepr::default().emit(&mut frame);
-    frame.extend([5; 2500]);
-    let mut large = Packet::from_slice(&frame);
+    frame.extend(std::iter::repeat_n(5, payload.into()));
+    let pseudo = packet::checksum::pseudo_v4([0; 4], [0; 4], 6, 20 + payload).partial();
+    frame[50..52].copy_from_slice(&pseudo.to_be_bytes());
+    let mut packet = Packet::from_slice(&frame);
+    packet.offload.checksum = Checksum::Partial { start: 34, offset: 16 };
+    packet
+}
+
+/// A GSO packet with 2500 bytes of TCP payload, which has three segments.
+fn gso_packet() -> Packet {
+    let mut large = partial_packet(2500);
     large.offload.gso = Some(Gso { kind: GsoKind::TcpV4, size: 1000, ecn: false });
-    large.offload.checksum = Checksum::Partial { start: 34, offset: 16 };
     large
 }
 
@@ -376,9 +384,10 @@ fn punted_packets_reach_the_protocol_or_are_counted() {
     assert_eq!(dp.drops(), [(DropReason::NoProtocol, 1)]);
     dp.set_handler(handler.clone());
     let punted = || std::mem::take(&mut *handler.punted.lock());
+    let punted_lens = || punted().iter().map(|(port, by, frame)| (*port, *by, frame.len())).collect::<Vec<_>>();
     batch_through(&dp, &a, &[punt.clone(), DpAction::Output(DpPort(2))], &[60, 70]);
     assert_eq!(lens(&b), [60, 70]);
-    assert_eq!(punted(), [(DpPort(1), Protocol::LLDP, 60), (DpPort(1), Protocol::LLDP, 70)]);
+    assert_eq!(punted_lens(), [(DpPort(1), Protocol::LLDP, 60), (DpPort(1), Protocol::LLDP, 70)]);
     // An accepted packet is not dropped; a refused one is.
     batch_through(&dp, &a, std::slice::from_ref(&punt), &[60]);
     assert_eq!(dp.drops(), [(DropReason::NoProtocol, 1)]);
@@ -386,11 +395,41 @@ fn punted_packets_reach_the_protocol_or_are_counted() {
     batch_through(&dp, &a, &[DpAction::Clone([punt.clone()].into()), DpAction::Output(DpPort(2))], &[60; 3]);
     assert_eq!((lens(&b).len(), dp.drops().first()), (3, Some(&(DropReason::ProtocolQueueFull, 3))));
     assert_eq!(dp.port_stats(DpPort(1)).expect("there").rx_drops.first(), Some(&(DropReason::ProtocolQueueFull, 3)));
+    // A frame that takes the place of another port's is a drop of that port.
+    *handler.punt_says.lock() = Ok(Some(DpPort(2)));
+    batch_through(&dp, &a, std::slice::from_ref(&punt), &[60]);
+    assert_eq!(dp.port_stats(DpPort(2)).expect("there").rx_drops, [(DropReason::ProtocolQueueFull, 1)]);
+    assert_eq!(dp.drops().first(), Some(&(DropReason::ProtocolQueueFull, 4)));
+    *handler.punt_says.lock() = Ok(Some(DpPort(77)));
+    batch_through(&dp, &a, std::slice::from_ref(&punt), &[60]);
+    assert_eq!(dp.drops().first(), Some(&(DropReason::ProtocolQueueFull, 5)));
+}
+
+#[test]
+fn punted_frames_are_complete() {
+    let dp = stepped();
+    let (_, b) = two_ports(&dp);
+    let handler = TestHandler::always(vec![]);
+    dp.set_handler(handler.clone());
+    let punted = || std::mem::take(&mut *handler.punted.lock()).into_iter().map(|(_, _, f)| f).collect::<Vec<_>>();
+    let punt = DpAction::Punt(Protocol::LLDP);
+    let is_complete = |frame: &Vec<u8>| verify(frame) == Verdict::Good;
     // A GSO packet is punted by segments.
-    punted();
-    *handler.punt_says.lock() = Ok(());
-    dp.execute(DpPort(1), gso_packet(), &[punt].into()).expect("queued");
-    assert_eq!(punted().iter().map(|(_, _, len)| *len).collect::<Vec<_>>(), [1054, 1054, 554]);
+    dp.execute(DpPort(1), gso_packet(), &[punt.clone()].into()).expect("queued");
+    let segments = punted();
+    assert_eq!(segments.iter().map(Vec::len).collect::<Vec<_>>(), [1054, 1054, 554]);
+    assert!(segments.iter().all(is_complete));
+    // A partial checksum is completed for the protocol, and left to the device for the other output.
+    let mut partial = partial_packet(100);
+    dp.execute(DpPort(1), partial.clone(), &[punt.clone(), DpAction::Output(DpPort(2))].into()).expect("queued");
+    let whole = punted();
+    assert!(whole.len() == 1 && is_complete(&whole[0]) && !is_complete(&partial.data().to_vec()));
+    assert_eq!(b.sent()[0].offload, partial.offload);
+    // Flags that do not fit the frame.
+    partial.offload.checksum = Checksum::Partial { start: 34, offset: 60_000 };
+    let result = dp.execute(DpPort(1), partial, &[punt].into());
+    assert!(matches!(result, Err(DpifError::Dropped(DropReason::Malformed))));
+    assert_eq!((punted().len(), dp.drops()), (0, vec![(DropReason::Malformed, 1)]));
 }
 
 #[test]

@@ -143,9 +143,10 @@ pub trait UpcallHandler: Send + Sync + Debug {
         let _ = (port, what, packet);
     }
 
-    /// Queues the packet, in its state at the action, for a protocol. An error is the reason why it was not queued, for which
-    /// the datapath counts a drop.
-    fn punt(&self, port: DpPort, protocol: Protocol, packet: &Packet) -> Result<(), DropReason> {
+    /// Queues a frame, in its state at the action and with complete checksums, for a protocol. Returns the port of the frame
+    /// that was dropped from a full queue for this one, if any; an error is the reason why this one was not queued. The
+    /// datapath counts either drop.
+    fn punt(&self, port: DpPort, protocol: Protocol, packet: &Packet) -> Result<Option<DpPort>, DropReason> {
         let _ = (port, protocol, packet);
         Err(DropReason::NoProtocol)
     }

@@ -1,8 +1,11 @@
 //! The state machine: which LLDPDUs a port sends when, and which neighbours it has.
 //!
+//! A port that is removed or gets another identity sends a shutdown LLDPDU, so that neighbours forget it at once and not
+//! after its time to live (IEEE 802.1AB-2016 clause 9.1).
+//!
 //! Invariants: each port has one entry in the set of deadlines; nothing is due before [`Lldp::next_deadline`].
 
-use crate::pdu::{Assignment, AssignmentStatus, CHASSIS_MAC, ELEMENT_CLIENT, Element, PORT_NAME, Pdu, SystemId};
+use crate::pdu::{self, Assignment, AssignmentStatus, CHASSIS_MAC, ELEMENT_CLIENT, Element, PORT_NAME, Pdu, SystemId};
 use crate::show;
 use base::{DpPort, MacAddr, Millis};
 use std::collections::{BTreeMap, BTreeSet};
@@ -160,13 +163,19 @@ impl Lldp {
     }
 
     /// Makes `settings` the current ones. Ports that are in both the old and the new keep their neighbours, counters
-    /// and deadlines.
+    /// and deadlines. Identities that are gone are withdrawn by the next poll.
     pub fn configure(&mut self, settings: Settings, now: Millis) {
         let mut old = std::mem::take(&mut self.ports);
         self.deadlines.clear();
         for (number, settings) in settings.ports {
             let port = match old.remove(&number) {
-                Some(port) => Port { settings, ..port },
+                Some(mut port) => {
+                    if port.settings.identity() != settings.identity() {
+                        port.statistics.tx += 1;
+                        self.effects.push(port.settings.shutdown(number));
+                    }
+                    Port { settings, ..port }
+                }
                 None => Port {
                     settings,
                     next_transmit: now.after(TRANSMIT_INTERVAL_MS),
@@ -178,6 +187,14 @@ impl Lldp {
             self.deadlines.insert((port.deadline(), number));
             self.ports.insert(number, port);
         }
+        self.effects.extend(old.into_iter().map(|(number, port)| port.settings.shutdown(number)));
+    }
+
+    /// Removes a port, if LLDP is enabled on it. The next poll returns its shutdown LLDPDU.
+    pub fn remove(&mut self, number: DpPort) {
+        let Some(port) = self.ports.remove(&number) else { return };
+        self.deadlines.remove(&(port.deadline(), number));
+        self.effects.push(port.settings.shutdown(number));
     }
 
     /// Takes a frame that a port received. Frames of ports without LLDP are ignored.
@@ -273,6 +290,31 @@ impl Change {
     }
 }
 
+impl PortSettings {
+    /// By what neighbours distinguish this port from others: its chassis and port identifiers.
+    fn identity(&self) -> (MacAddr, &str) {
+        (self.mac, &self.name)
+    }
+
+    fn chassis_id(&self) -> Vec<u8> {
+        identifier(CHASSIS_MAC, &self.mac.0)
+    }
+
+    fn port_id(&self) -> Vec<u8> {
+        identifier(PORT_NAME, self.name.as_bytes())
+    }
+
+    /// Withdraws what the port has announced under its identity.
+    fn shutdown(&self, port: DpPort) -> Effect {
+        Effect::Send { port, frame: pdu::shutdown(&self.chassis_id(), &self.port_id(), self.mac) }
+    }
+}
+
+/// An identifier of a subtype, of the length that is allowed.
+fn identifier(subtype: u8, value: &[u8]) -> Vec<u8> {
+    [&[subtype], &value[..value.len().min(255)]].concat()
+}
+
 impl Port {
     fn deadline(&self) -> Millis {
         self.neighbours.iter().map(|neighbour| neighbour.expires).fold(self.next_transmit, Millis::min)
@@ -320,13 +362,12 @@ impl Port {
 
     /// The frame to be sent.
     fn transmit(&mut self) -> Vec<u8> {
-        let PortSettings { name, mac, system_name, system_description, mappings } = &self.settings;
-        let identifier = |subtype, value: &[u8]| [&[subtype], &value[..value.len().min(255)]].concat();
+        let PortSettings { mac, system_name, system_description, mappings, .. } = &self.settings;
         let request =
             |(isid, vlan): (&u32, &u16)| Assignment { status: AssignmentStatus::REQUEST, vlan: *vlan, isid: *isid };
         let pdu = Pdu {
-            chassis_id: identifier(CHASSIS_MAC, &mac.0),
-            port_id: identifier(PORT_NAME, name.as_bytes()),
+            chassis_id: self.settings.chassis_id(),
+            port_id: self.settings.port_id(),
             ttl_s: TTL_S,
             system_name: (!system_name.is_empty()).then(|| system_name.as_bytes().to_vec()),
             system_description: Some(system_description.as_bytes().to_vec()),

@@ -214,13 +214,7 @@ impl Pdu {
     /// Encodes the frame, from the address `src`. Assignments that do not fit in [`FRAME_MAX`] bytes are left out;
     /// also returns their number. Identifiers must have the lengths that IEEE 802.1AB allows.
     pub fn write(&self, src: MacAddr) -> (Vec<u8>, usize) {
-        let mut frame = Vec::with_capacity(256);
-        frame.extend(NEAREST_BRIDGE.0);
-        frame.extend(src.0);
-        frame.extend(ETHERTYPE.to_be_bytes());
-        put(&mut frame, CHASSIS_ID, &[&self.chassis_id]);
-        put(&mut frame, PORT_ID, &[&self.port_id]);
-        put(&mut frame, TIME_TO_LIVE, &[&self.ttl_s.to_be_bytes()]);
+        let mut frame = begin(&self.chassis_id, &self.port_id, self.ttl_s, src);
         for (kind, text) in [(SYSTEM_NAME, &self.system_name), (SYSTEM_DESCRIPTION, &self.system_description)] {
             if let Some(text) = text {
                 put(&mut frame, kind, &[&text[..text.len().min(TEXT_MAX)]]);
@@ -247,6 +241,26 @@ impl Pdu {
         put(&mut frame, END, &[]);
         (frame, rest.len())
     }
+}
+
+/// Encodes a shutdown LLDPDU, from the address `src`: one that withdraws all information sent under these identifiers
+/// (IEEE 802.1AB-2016 clause 9.1). Identifiers must have the lengths that IEEE 802.1AB allows.
+pub fn shutdown(chassis_id: &[u8], port_id: &[u8], src: MacAddr) -> Vec<u8> {
+    let mut frame = begin(chassis_id, port_id, 0, src);
+    put(&mut frame, END, &[]);
+    frame
+}
+
+/// The Ethernet header and the mandatory TLVs.
+fn begin(chassis_id: &[u8], port_id: &[u8], ttl_s: u16, src: MacAddr) -> Vec<u8> {
+    let mut frame = Vec::with_capacity(256);
+    frame.extend(NEAREST_BRIDGE.0);
+    frame.extend(src.0);
+    frame.extend(ETHERTYPE.to_be_bytes());
+    put(&mut frame, CHASSIS_ID, &[chassis_id]);
+    put(&mut frame, PORT_ID, &[port_id]);
+    put(&mut frame, TIME_TO_LIVE, &[&ttl_s.to_be_bytes()]);
+    frame
 }
 
 /// The payload behind the Ethernet header and VLAN tags of an LLDP frame.

@@ -63,8 +63,20 @@ impl Switch {
         current.clone_from(&settings);
         let ports = settings.ports.keys().copied().collect();
         lldp.lock().configure(settings, self.clock().now());
-        engine.changed(Protocol::LLDP);
+        // Shutdown LLDPDUs leave before the ports can be closed.
+        engine.poll(Protocol::LLDP);
         self.enable_protocol(Protocol::LLDP, &ports);
+    }
+
+    /// Ends the protocols on a port that is about to be removed from the datapath: they send their last frames out of it.
+    /// A configuration without this port has to follow.
+    pub fn end_protocols(&self, port: DpPort) {
+        let Protocols { engine, lldp, lldp_settings, .. } = &self.protocols;
+        let mut current = lldp_settings.lock();
+        if current.ports.remove(&port).is_some() {
+            lldp.lock().remove(port);
+            engine.poll(Protocol::LLDP);
+        }
     }
 
     /// Enables punting for `protocol` on exactly these ports.
@@ -86,8 +98,13 @@ impl Switch {
         self.protocols.engine.inbox(protocol)
     }
 
-    /// Queues a frame for a protocol.
-    pub(crate) fn punt_to(&self, protocol: Protocol, port: DpPort, packet: &Packet) -> Result<(), DropReason> {
+    /// Queues a frame for a protocol. Returns the port of the frame that was dropped for it, if any.
+    pub(crate) fn punt_to(
+        &self,
+        protocol: Protocol,
+        port: DpPort,
+        packet: &Packet,
+    ) -> Result<Option<DpPort>, DropReason> {
         self.protocols.engine.punt(protocol, port, packet.data()).map_err(|refused| match refused {
             Refused::NoProtocol => DropReason::NoProtocol,
             Refused::Full => DropReason::ProtocolQueueFull,

@@ -130,7 +130,7 @@ impl UpcallHandler for Switch {
         self.report_to_collectors(port, what, packet);
     }
 
-    fn punt(&self, port: DpPort, protocol: Protocol, packet: &Packet) -> Result<(), DropReason> {
+    fn punt(&self, port: DpPort, protocol: Protocol, packet: &Packet) -> Result<Option<DpPort>, DropReason> {
         self.punt_to(protocol, port, packet)
     }
 

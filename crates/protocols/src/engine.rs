@@ -5,10 +5,11 @@
 //! delays another by one batch at most. The thread sleeps until a frame arrives or a timer expires.
 //!
 //! Each machine has a lock, which the engine holds for one batch at a time, and the control thread while it
-//! configures a machine or reads its status. The engine waits for nothing else: not for a reconfiguration, a
-//! revalidation pass or the database.
+//! configures a machine or reads its status. [`Engine::poll`] runs a machine on another thread, before a port closes. The
+//! effects of all batches are carried out in the order in which the machines returned them. The engine waits for nothing
+//! else: not for a reconfiguration, a revalidation pass or the database.
 
-use crate::inbox::{InboxStats, Inboxes, Refused};
+use crate::inbox::{Frame, InboxStats, Inboxes, Refused};
 use crate::number::Protocol;
 use crate::overlay::{Overlay, PortState};
 use crate::wheel::Wheel;
@@ -60,7 +61,7 @@ pub enum Effect {
     Log(String),
 }
 
-/// The receiver of effects.
+/// The receiver of effects. It must not call [`Engine::turn`] or [`Engine::poll`].
 pub trait Outlet: Send + Sync + Debug {
     /// Sends a frame out of a port.
     fn send(&self, port: DpPort, frame: Vec<u8>);
@@ -83,6 +84,8 @@ pub struct Engine {
     outlet: Weak<dyn Outlet>,
     machines: Mutex<BTreeMap<Protocol, SharedMachine>>,
     timers: Mutex<Wheel<Protocol>>,
+    /// Held while a machine handles a batch and its effects are carried out.
+    batch: Mutex<()>,
     stopped: AtomicBool,
 }
 
@@ -90,8 +93,8 @@ impl Engine {
     /// An engine without protocols, whose thread is not running yet.
     pub fn new(clock: Clock, overlay: Arc<Overlay>, outlet: Weak<dyn Outlet>) -> Arc<Self> {
         let timers = Mutex::new(Wheel::new(clock.now()));
-        let (machines, stopped) = (Mutex::default(), AtomicBool::new(false));
-        Arc::new(Self { clock, inboxes: Inboxes::default(), overlay, outlet, machines, timers, stopped })
+        let (machines, batch, stopped) = (Mutex::default(), Mutex::default(), AtomicBool::new(false));
+        Arc::new(Self { clock, inboxes: Inboxes::default(), overlay, outlet, machines, timers, batch, stopped })
     }
 
     /// Starts the thread, which ends at [`Engine::stop`].
@@ -131,8 +134,8 @@ impl Engine {
         self.inboxes.wake();
     }
 
-    /// Queues a frame for a protocol.
-    pub fn punt(&self, protocol: Protocol, port: DpPort, frame: &[u8]) -> Result<(), Refused> {
+    /// Queues a frame for a protocol. If the queue was full, returns the port whose newest frame was dropped for it.
+    pub fn punt(&self, protocol: Protocol, port: DpPort, frame: &[u8]) -> Result<Option<DpPort>, Refused> {
         self.inboxes.push(protocol, port, frame)
     }
 
@@ -156,25 +159,40 @@ impl Engine {
         for (protocol, machine) in machines {
             let (frames, more) = self.inboxes.take(protocol, BATCH);
             rest |= more;
-            if frames.is_empty() && !due.contains(&protocol) {
-                continue;
+            if !frames.is_empty() || due.contains(&protocol) {
+                self.batch(protocol, &machine, &frames, now);
             }
-            let mut effects = Vec::new();
-            let mut machine = machine.lock();
-            frames.iter().for_each(|frame| machine.input(frame.port, &frame.bytes, now));
-            machine.poll(now, &mut effects);
-            // Under the machine's lock: a concurrent change notifies the engine after this.
-            let next = machine.next_deadline();
-            let mut timers = self.timers.lock();
-            match next {
-                Some(next) => timers.set(protocol, next),
-                None => timers.cancel(&protocol),
-            }
-            drop(timers);
-            drop(machine);
-            self.carry_out(protocol, effects);
         }
         if rest { Some(now) } else { self.timers.lock().next() }
+    }
+
+    /// Polls a machine on the caller's thread, and carries out its effects before it returns: so frames leave by a port
+    /// that is about to close.
+    pub fn poll(&self, protocol: Protocol) {
+        let machine = self.machines.lock().get(&protocol).map(Arc::clone);
+        let Some(machine) = machine else { return };
+        self.batch(protocol, &machine, &[], self.clock.now());
+        // The machine may have other deadlines.
+        self.inboxes.wake();
+    }
+
+    /// Has a machine handle frames and expired timers, and carries out the effects.
+    fn batch(&self, protocol: Protocol, machine: &Mutex<dyn Machine>, frames: &[Frame], now: Millis) {
+        let _batch = self.batch.lock();
+        let mut effects = Vec::new();
+        let mut machine = machine.lock();
+        frames.iter().for_each(|frame| machine.input(frame.port, &frame.bytes, now));
+        machine.poll(now, &mut effects);
+        // Under the machine's lock: a concurrent change notifies the engine after this.
+        let next = machine.next_deadline();
+        let mut timers = self.timers.lock();
+        match next {
+            Some(next) => timers.set(protocol, next),
+            None => timers.cancel(&protocol),
+        }
+        drop(timers);
+        drop(machine);
+        self.carry_out(protocol, effects);
     }
 
     fn carry_out(&self, protocol: Protocol, effects: Vec<Effect>) {

@@ -170,7 +170,8 @@ impl Devices {
     }
 }
 
-/// A device that is a port of a datapath; removed from it when dropped. Packet threads may use it a little longer:
+/// A device that is a port of a datapath; removed from it when dropped, after protocols sent their last frames out of it.
+/// Packet threads may use it a little longer:
 /// [`Devices::synchronize`] waits for them, as is necessary before the device or its name is used again.
 #[derive(Debug)]
 pub struct Attached {
@@ -179,6 +180,7 @@ pub struct Attached {
     /// Its number.
     pub port: DpPort,
     dpif: Arc<dyn Dpif>,
+    switch: Arc<Switch>,
 }
 
 impl Attached {
@@ -190,10 +192,10 @@ impl Attached {
         digits.parse::<u32>().ok()?.checked_add(base).filter(|n| *n > 0).map(DpPort)
     }
 
-    /// Adds `device` to `dpif`, under number `requested` if that is free.
-    pub fn new(dpif: &Arc<dyn Dpif>, device: Arc<dyn Netdev>, requested: Option<DpPort>) -> Result<Self, DpifError> {
-        let port = dpif.port_add(Arc::clone(&device), requested)?;
-        Ok(Self { device, port, dpif: Arc::clone(dpif) })
+    /// Adds `device` to `dp`, under number `requested` if that is free.
+    pub fn new(dp: &Dp, device: Arc<dyn Netdev>, requested: Option<DpPort>) -> Result<Self, DpifError> {
+        let port = dp.dpif.port_add(Arc::clone(&device), requested)?;
+        Ok(Self { device, port, dpif: Arc::clone(&dp.dpif), switch: Arc::clone(&dp.switch) })
     }
 }
 
@@ -206,6 +208,7 @@ impl Attached {
 
 impl Drop for Attached {
     fn drop(&mut self) {
+        self.switch.end_protocols(self.port);
         // Fails only if the port is gone already.
         let _ = self.dpif.port_del(self.port);
     }

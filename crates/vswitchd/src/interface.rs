@@ -293,7 +293,7 @@ fn open(name: &str, spec: &InterfaceSpec, devices: &Devices, dp: &Dp) -> Result<
     }
     let device = devices.open(name, &spec.kind, dp.class, &spec.options)?;
     let number = (dp.class == DatapathClass::Dummy).then(|| Attached::number_by_name(name)).flatten();
-    Ok(Behind::Device(Attached::new(&dp.dpif, device, number)?))
+    Ok(Behind::Device(Attached::new(dp, device, number)?))
 }
 
 #[cfg(test)]

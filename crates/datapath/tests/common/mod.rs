@@ -183,8 +183,8 @@ pub struct TestHandler {
     pub gone: Mutex<Vec<(FlowId, DpFlowStats)>>,
     pub packet_ins: Mutex<Vec<(DpPort, Vec<u8>)>>,
     /// Packets for protocols, and the result returned for them.
-    pub punted: Mutex<Vec<(DpPort, Protocol, usize)>>,
-    pub punt_says: Mutex<Result<(), DropReason>>,
+    pub punted: Mutex<Vec<(DpPort, Protocol, Vec<u8>)>>,
+    pub punt_says: Mutex<Result<Option<DpPort>, DropReason>>,
     pub observed: Mutex<Vec<(DpPort, Observe, usize)>>,
     /// Keys checked by [`UpcallHandler::check`], and the result returned for them.
     pub checked: Mutex<Vec<FlowKey>>,
@@ -203,7 +203,7 @@ impl TestHandler {
             gone: Mutex::default(),
             packet_ins: Mutex::default(),
             punted: Mutex::default(),
-            punt_says: Mutex::new(Ok(())),
+            punt_says: Mutex::new(Ok(None)),
             observed: Mutex::default(),
             checked: Mutex::default(),
             check_says: AtomicBool::new(true),
@@ -251,8 +251,8 @@ impl UpcallHandler for TestHandler {
         self.observed.lock().push((port, what.clone(), packet.len()));
     }
 
-    fn punt(&self, port: DpPort, protocol: Protocol, packet: &Packet) -> Result<(), DropReason> {
-        self.punted.lock().push((port, protocol, packet.len()));
+    fn punt(&self, port: DpPort, protocol: Protocol, packet: &Packet) -> Result<Option<DpPort>, DropReason> {
+        self.punted.lock().push((port, protocol, packet.data().to_vec()));
         *self.punt_says.lock()
     }
 

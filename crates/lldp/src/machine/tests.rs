@@ -216,6 +216,7 @@ fn reconfiguration_keeps_neighbours() {
     assert_eq!(Pdu::parse(&sent[0]).unwrap().0.system_name.as_deref(), Some(&b"new"[..]));
     assert_eq!((sent.len(), lldp.next_deadline()), (1, Some(Millis(9000))));
     lldp.configure(Settings::default(), Millis(6000));
+    assert_eq!(frames(lldp.poll(Millis(6000))).len(), 2);
     lldp.input(P1, &frame(&pdu(b"a", 120)), Millis(6001));
     assert_eq!((lldp.poll(Millis(1 << 40)), lldp.next_deadline(), lldp.status()), (vec![], None, vec![]));
 }
@@ -261,6 +262,59 @@ fn vlan_tags_are_skipped() {
     let tagged = [&plain[..12], &[0x88, 0xa8, 0, 1, 0x81, 0, 0, 5], &plain[12..]].concat();
     assert_eq!(Pdu::parse(&tagged), Pdu::parse(&plain));
     assert_eq!(Pdu::parse(&tagged[..18]), Err(crate::Malformed::NotLldp));
+}
+
+/// The shutdown LLDPDUs among effects, with their ports and senders.
+fn shutdowns(effects: Vec<Effect>) -> Vec<(DpPort, Vec<u8>, Vec<u8>)> {
+    let shutdown = |effect| {
+        let Effect::Send { port, frame } = effect else { return None };
+        let (pdu, _) = Pdu::parse(&frame).unwrap();
+        (pdu.ttl_s == 0).then_some((port, pdu.chassis_id, pdu.port_id))
+    };
+    effects.into_iter().filter_map(shutdown).collect()
+}
+
+#[test]
+fn a_shutdown_pdu_has_the_mandatory_tlvs_alone() {
+    let mut lldp = machine(P1, settings("p1", 0xaa55_aa55_0000), Millis(0));
+    lldp.remove(P1);
+    let expected = "0180c200000eaa55aa55000088cc020704aa55aa550000040305703106020000 0000".replace(' ', "");
+    assert_eq!(frames(lldp.poll(Millis(0))), [bytes(&expected)]);
+}
+
+#[test]
+fn ports_withdraw_what_they_announced() {
+    let mut now = Millis(1000);
+    let mut lldp = Lldp::new();
+    let two = Settings { ports: [(P1, settings("a", 1)), (P2, settings("b", 2))].into() };
+    lldp.configure(two.clone(), now);
+    assert_eq!(shutdowns(lldp.poll(now)), []);
+    // Other contents are no other identity.
+    let other = PortSettings { system_name: "name".into(), ..settings("a", 1) };
+    lldp.configure(Settings { ports: [(P1, other), (P2, settings("b", 2))].into() }, now);
+    assert_eq!((shutdowns(lldp.poll(now)), lldp.next_deadline()), (vec![], Some(now.after(TRANSMIT_INTERVAL_MS))));
+    let of = |port: DpPort, name: &str, mac: u8| {
+        (port, vec![CHASSIS_MAC, 0, 0, 0, 0, 0, mac], [&[PORT_NAME], name.as_bytes()].concat())
+    };
+    // LLDP is disabled on a port, with its last frame due at once.
+    lldp.configure(one_port(P1, settings("a", 1)), now);
+    assert_eq!(lldp.next_deadline(), Some(Millis(0)));
+    assert_eq!(shutdowns(lldp.poll(now)), [of(P2, "b", 2)]);
+    // The old identity ends before the new one is announced; the port keeps its neighbours.
+    lldp.input(P1, &frame(&pdu(b"x", 120)), now);
+    lldp.poll(now);
+    lldp.configure(one_port(P1, settings("a", 7)), now);
+    lldp.configure(one_port(P1, settings("c", 7)), now);
+    assert_eq!(shutdowns(lldp.poll(now)), [of(P1, "a", 1), of(P1, "a", 7)]);
+    let status = &lldp.status()[0];
+    assert_eq!((status.neighbours.len(), status.statistics.tx), (1, 2));
+    // A port is removed, and nothing of it is left.
+    now = now.after(TRANSMIT_INTERVAL_MS);
+    lldp.remove(P2);
+    lldp.remove(P1);
+    assert_eq!((shutdowns(lldp.poll(now)), lldp.next_deadline()), (vec![of(P1, "c", 7)], None));
+    lldp.configure(Settings::default(), now);
+    assert_eq!((lldp.poll(now), lldp.status()), (vec![], vec![]));
 }
 
 /// A frame in transit: its arrival time, a unique number, its receiver, and its bytes.
@@ -309,7 +363,7 @@ impl Link {
                         Effect::Neighbour { change, .. } => seen.push((n, change)),
                     }
                 }
-                assert!(machine.next_deadline().unwrap() > *now, "a poll leaves nothing that is due");
+                assert!(machine.next_deadline().is_none_or(|next| next > *now), "a poll leaves nothing that is due");
             }
         }
         *now = end;
@@ -321,7 +375,8 @@ tally::proptest! {
     /// Over a bad link both ends discover each other and keep their neighbour; when it is cut both remove it within a
     /// time to live.
     #[test]
-    fn two_machines_over_a_bad_link(seed: u64, delay_max_ms in 0u64..20_000, lost_percent in 0u64..60) {
+    fn two_machines_over_a_bad_link(seed: u64, delay_max_ms in 0u64..20_000, lost_percent in 0u64..60, is_good: bool) {
+        let (delay_max_ms, lost_percent) = if is_good { (0, 0) } else { (delay_max_ms, lost_percent) };
         let mut now = Millis(1_000_000);
         let rng = Rng::seeded(seed);
         let mut link = Link { rng, up: true, delay_max_ms, lost_percent, under_way: BinaryHeap::new(), order: 0 };
@@ -336,6 +391,15 @@ tally::proptest! {
             prop_assert_eq!(&status.neighbours[0].pdu.port_id, name);
             prop_assert_eq!((status.neighbours.len(), status.statistics.tx), (1, 120));
             prop_assert_eq!(status.statistics.rx_discarded + status.statistics.rx_unrecognized, 0);
+        }
+        // One end is disabled and enabled again: the other forgets it, unless frames were lost or overtook each other.
+        if (delay_max_ms, lost_percent) == (0, 0) {
+            ends[0].configure(Settings::default(), now);
+            let end = now.after(1000);
+            prop_assert_eq!(link.run(&mut ends, &mut now, end), [(1, Change::Left)]);
+            ends[0].configure(one_port(P1, settings("a", 1)), now);
+            let end = now.after(60_000);
+            prop_assert_eq!(link.run(&mut ends, &mut now, end).len(), 2);
         }
         link.up = false;
         let end = now.after(delay_max_ms + u64::from(TTL_S) * 1000);

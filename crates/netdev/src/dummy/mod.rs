@@ -7,7 +7,7 @@
 //!
 //! The [`Registry`] that opens the devices assigns addresses in sequence, aa:55:aa:55:NN:NN.
 
-use std::collections::{BTreeMap, btree_map};
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
@@ -37,10 +37,13 @@ const N_RXQ_MAX: usize = 64;
 const ETH_HEADER_LEN: usize = 14;
 const VLAN_TAG_LEN: usize = 4;
 
+/// Devices by name. Each removes itself when it is dropped.
+type Names = Mutex<BTreeMap<String, Weak<Dummy>>>;
+
 /// The dummy devices of a process, by name.
 #[derive(Debug, Default)]
 pub struct Registry {
-    devices: Mutex<BTreeMap<String, Weak<Dummy>>>,
+    devices: Arc<Names>,
     next_mac: AtomicU16,
 }
 
@@ -54,14 +57,13 @@ impl Registry {
     /// `dummy-pmd`, or `internal` for the local port of a bridge with `datapath_type=dummy`.
     pub fn open(&self, name: &str, kind: &'static str) -> Result<Arc<Dummy>, NetdevError> {
         let mut devices = self.devices.lock();
-        devices.retain(|_, device| device.strong_count() > 0);
-        let btree_map::Entry::Vacant(entry) = devices.entry(name.to_owned()) else {
+        if devices.get(name).is_some_and(|device| device.strong_count() > 0) {
             return Err(NetdevError::Exists { name: name.to_owned() });
-        };
+        }
         let [high, low] = self.next_mac.fetch_add(1, Ordering::Relaxed).to_be_bytes();
         let mac = MacAddr([0xaa, 0x55, 0xaa, 0x55, high, low]);
-        let device = Arc::new(Dummy::new(name, kind, mac)?);
-        entry.insert(Arc::downgrade(&device));
+        let device = Arc::new(Dummy::new(name, kind, mac, Arc::clone(&self.devices))?);
+        devices.insert(name.to_owned(), Arc::downgrade(&device));
         Ok(device)
     }
 
@@ -85,6 +87,18 @@ pub struct Dummy {
     changes: Changes,
     config: Mutex<Config>,
     streams: Mutex<Option<Streams>>,
+    /// The registry's devices.
+    names: Arc<Names>,
+}
+
+impl Drop for Dummy {
+    fn drop(&mut self) {
+        let mut names = self.names.lock();
+        // Another device may have the name by now.
+        if names.get(&self.name).is_some_and(|device| device.strong_count() == 0) {
+            names.remove(&self.name);
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -221,7 +235,7 @@ impl Port {
 }
 
 impl Dummy {
-    fn new(name: &str, kind: &'static str, mac: MacAddr) -> Result<Self, NetdevError> {
+    fn new(name: &str, kind: &'static str, mac: MacAddr, names: Arc<Names>) -> Result<Self, NetdevError> {
         let queue =
             FrameQueue::new(QUEUE_LEN_MAX).map_err(|source| NetdevError::Open { name: name.to_owned(), source })?;
         let state = PortState {
@@ -240,6 +254,7 @@ impl Dummy {
             changes: Changes::default(),
             config: Mutex::new(Config { mac, up: true, ifindex: 0, numa_id: 0 }),
             streams: Mutex::default(),
+            names,
         })
     }
 

@@ -42,6 +42,24 @@ fn addresses_are_sequential_and_names_unique() {
 }
 
 #[test]
+fn closed_devices_leave_the_registry() {
+    let registry = Registry::new();
+    let open = |n: usize| registry.open(&format!("p{n}"), "dummy").expect("opens");
+    let names = Arc::clone(&registry.devices);
+    let n_names = || names.lock().len();
+    let mut devices: Vec<_> = (0..100).map(open).collect();
+    assert_eq!(n_names(), 100);
+    devices.truncate(10);
+    assert_eq!((n_names(), registry.devices().len()), (10, 10));
+    registry.open("p1", "dummy").expect_err("exists");
+    devices.extend((50..60).map(open));
+    drop(registry.find("p3"));
+    assert_eq!((n_names(), registry.devices().len()), (20, 20));
+    drop(devices);
+    assert_eq!(n_names(), 0);
+}
+
+#[test]
 fn receive_command() {
     let registry = Registry::new();
     let p1 = registry.open("p1", "dummy").expect("p1");

@@ -93,6 +93,42 @@ fn lldp_receives_frames_from_its_ports_and_sends_to_them() {
 }
 
 #[test]
+fn lldp_ends_with_a_shutdown_frame() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 3);
+    let shutdowns = |lab: &Lab, port: &str| {
+        let pdus = lab.received(port).into_iter().map(|frame| Pdu::parse(frame.data()).expect("an LLDPDU").0);
+        pdus.map(|pdu| (pdu.ttl_s, pdu.port_id)).collect::<Vec<_>>()
+    };
+    lab.switch.configure_lldp(lldp_on(&[1, 2, 3]));
+    // It is disabled on a port: the frame leaves before the call returns.
+    lab.switch.configure_lldp(lldp_on(&[1, 2]));
+    assert_eq!(shutdowns(&lab, "br-3"), [(0, b"\x05br-3".to_vec())]);
+    // A port is about to be removed. This happens once, and the configuration that follows changes nothing.
+    let (one, other) = (device(&lab, &br, 1), device(&lab, &br, 3));
+    [one, one, other].into_iter().for_each(|port| lab.switch.end_protocols(port));
+    lab.switch.configure_lldp(lldp_on(&[2]));
+    assert_eq!(shutdowns(&lab, "br-1"), [(0, b"\x05br-1".to_vec())]);
+    assert_eq!((lab.received("br-2").len(), lab.received("br-3").len(), lab.switch.lldp_status().len()), (0, 0, 1));
+    assert_eq!(lab.dp.drops(), []);
+}
+
+#[test]
+fn a_flood_on_one_port_leaves_room_for_frames_of_another() {
+    let mut lab = Lab::new();
+    let _br = lab.bridge("br", 2);
+    lab.switch.configure_lldp(lldp_on(&[1, 2]));
+    (0..10).for_each(|_| lab.send("br-1", &vec![lldp_frame(); 30]));
+    lab.send("br-2", &[lldp_frame()]);
+    // The drops are those of the port that floods.
+    assert_eq!(lab.dp.drops(), [(DropReason::ProtocolQueueFull, 45)]);
+    assert_eq!(lab.dp.port_stats(DpPort(1)).expect("there").rx_drops, [(DropReason::ProtocolQueueFull, 45)]);
+    lab.switch.protocols.engine.turn(lab.clock.now());
+    let counts: Vec<_> = lab.switch.lldp_status().iter().map(|port| port.statistics.rx).collect();
+    assert_eq!(counts, [31, 1]);
+}
+
+#[test]
 fn a_port_state_affects_the_flows_that_depend_on_it() {
     let mut lab = Lab::new();
     let br = lab.bridge("br", 4);

@@ -76,7 +76,7 @@ fn a_flood_of_one_protocol_delays_no_other() {
         // More than a turn processes, so that the queue stays full.
         (0..CAPACITY).for_each(|_| _ = engine.punt(A, P, b"flood"));
         let frame = turn.to_be_bytes();
-        assert_eq!(engine.punt(B, P, &frame), Ok(()));
+        assert_eq!(engine.punt(B, P, &frame), Ok(None));
         assert_eq!(engine.turn(now), Some(now), "frames of the flood are left");
         assert_eq!(b.lock().received.last(), Some(&(now, frame.to_vec())), "in the turn behind the frame");
     }
@@ -85,6 +85,43 @@ fn a_flood_of_one_protocol_delays_no_other() {
     assert_eq!((flooded.accepted + flooded.full, flooded.waiting), (100 * CAPACITY as u64, CAPACITY - BATCH));
     assert_eq!(other, InboxStats { accepted: 100, ..InboxStats::default() });
     assert_eq!(outside.sent.lock().len(), 100 * BATCH + 100);
+}
+
+/// A frame for a machine that a port received while others flood.
+#[test]
+fn a_flood_on_one_port_delays_no_other() {
+    const QUIET: DpPort = DpPort(2);
+    let (engine, _outside, [a, _b]) = engine();
+    let mut now = Millis(1_000_000);
+    for turn in 0..100u64 {
+        now = now.after(1);
+        (0..CAPACITY).for_each(|_| _ = engine.punt(A, P, b"flood"));
+        let frame = turn.to_be_bytes();
+        assert_eq!(engine.punt(A, QUIET, &frame), Ok(Some(P)));
+        engine.turn(now);
+        assert!(a.lock().received.contains(&(now, frame.to_vec())), "in the turn behind the frame");
+    }
+    let InboxStats { accepted, displaced, waiting, .. } = engine.inbox(A);
+    assert_eq!((displaced, accepted), (100, 100 * BATCH as u64 + displaced + waiting as u64));
+}
+
+/// Shutdown frames leave before a port closes, and behind frames that the machine wanted to send earlier.
+#[test]
+fn a_poll_carries_out_effects_on_the_caller_s_thread() {
+    let (engine, outside, [a, b]) = engine();
+    let send = |frame: &[u8]| Effect::Send { port: P, frame: frame.to_vec() };
+    a.lock().effects = vec![send(b"before"), send(b"shutdown")];
+    engine.poll(A);
+    let sent: Vec<_> = outside.sent.lock().iter().map(|(_, frame)| frame.clone()).collect();
+    assert_eq!(sent, [b"before".to_vec(), b"shutdown".to_vec()]);
+    assert_eq!((a.lock().polls.len(), b.lock().polls.len()), (1, 0));
+    // The machine's new deadline counts.
+    let now = engine.clock.now();
+    a.lock().deadlines = vec![now.after(5)];
+    engine.poll(A);
+    engine.turn(now);
+    assert_eq!(engine.turn(now), Some(now.after(5)));
+    engine.poll(Protocol::new(2).unwrap());
 }
 
 #[test]
