@@ -7,11 +7,11 @@
 //!
 //! The [`Registry`] that opens the devices assigns addresses in sequence, aa:55:aa:55:NN:NN.
 
-use std::collections::{BTreeMap, btree_map};
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use base::{DropReason, MacAddr};
@@ -41,6 +41,8 @@ const VLAN_TAG_LEN: usize = 4;
 #[derive(Debug, Default)]
 pub struct Registry {
     devices: Mutex<BTreeMap<String, Weak<Dummy>>>,
+    /// The number of entries at which those of closed devices are removed.
+    sweep_at: AtomicUsize,
     next_mac: AtomicU16,
 }
 
@@ -54,14 +56,17 @@ impl Registry {
     /// `dummy-pmd`, or `internal` for the local port of a bridge with `datapath_type=dummy`.
     pub fn open(&self, name: &str, kind: &'static str) -> Result<Arc<Dummy>, NetdevError> {
         let mut devices = self.devices.lock();
-        devices.retain(|_, device| device.strong_count() > 0);
-        let btree_map::Entry::Vacant(entry) = devices.entry(name.to_owned()) else {
+        if devices.len() >= self.sweep_at.load(Ordering::Relaxed) {
+            devices.retain(|_, device| device.strong_count() > 0);
+            self.sweep_at.store(2 * devices.len() + 1, Ordering::Relaxed);
+        }
+        if devices.get(name).is_some_and(|device| device.strong_count() > 0) {
             return Err(NetdevError::Exists { name: name.to_owned() });
-        };
+        }
         let [high, low] = self.next_mac.fetch_add(1, Ordering::Relaxed).to_be_bytes();
         let mac = MacAddr([0xaa, 0x55, 0xaa, 0x55, high, low]);
         let device = Arc::new(Dummy::new(name, kind, mac)?);
-        entry.insert(Arc::downgrade(&device));
+        devices.insert(name.to_owned(), Arc::downgrade(&device));
         Ok(device)
     }
 
