@@ -228,6 +228,11 @@ impl<R: Rule> Classifier<R> {
         rules.filter(|r| r.versions().visible_in(version) && r.minimatch().is_within(m)).cloned().collect()
     }
 
+    /// The number of rules that [`Classifier::within`] examines, which is the most that it can return.
+    pub fn within_at_most(&self, m: &Match) -> usize {
+        self.index.read().tuples().filter(|t| t.mask().covers(m.mask())).map(Tuple::len).sum()
+    }
+
     /// Whether a rule of `priority` with a different match overlaps with `m`: some packet could match both
     /// (OFPFF_CHECK_OVERLAP).
     pub fn overlaps(&self, m: &Match, priority: u32, version: u64) -> bool {

@@ -112,6 +112,11 @@ impl<R: Rule> Tuple<R> {
         self.rules.is_empty()
     }
 
+    /// Number of rules.
+    pub(crate) fn len(&self) -> usize {
+        self.rules.len()
+    }
+
     /// Highest priority of a rule in the tuple.
     pub(crate) fn max_priority(&self) -> Option<u32> {
         self.priorities.max()
