@@ -10,7 +10,8 @@
 //! - [`errors`]: counters of errors;
 //! - [`controllers`]: controller status messages;
 //! - [`forward`]: forwarded changes of groups and meters;
-//! - [`monitors`]: flow monitors, [`monitor_index`]: found by flow, [`monitoring`]: on connections;
+//! - [`monitors`]: flow monitors, [`monitor_index`]: found by flow, [`monitoring`]: on connections,
+//!   [`resuming`]: after a pause;
 //! - [`asynchronous`]: packet-ins, flow-removed and port-status messages;
 //! - [`failopen`]: forwarding without controllers; [`inband`]: connections to controllers through the bridge itself;
 //! - [`service`]: listeners, active connections; [`passive`]: connections to listeners.
@@ -40,6 +41,7 @@ pub mod peer;
 pub mod pinsched;
 pub mod rconn;
 pub mod remote;
+mod resuming;
 mod run;
 pub mod service;
 mod stats;

@@ -333,3 +333,43 @@ async fn a_flow_monitor_is_notified_of_a_deletion_of_many_flows_once() {
     }
     assert_eq!((removed, added), (2200, 1));
 }
+
+#[tokio::test]
+async fn a_paused_flow_monitor_resumes_from_a_worker_thread() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 1);
+    let mut watching = Session::new(&br).await;
+    watching.send(&[ask(StatsRequest::FlowMonitor(vec![monitor(1, 0x3e)])), Message::BarrierRequest]).await;
+    while !matches!(watching.next().await, Message::BarrierReply) {}
+    let n = 6_000;
+    for priority in 0..n {
+        br.flow_mod(&add(Match::ANY, priority, vec![output(1)])).expect("adds");
+    }
+    let permits = busy(&lab.switch).await;
+    let (mut added, mut paused, mut resumed) = (0, false, false);
+    let mut permits = Some(permits);
+    while !resumed {
+        let Message::StatsReply { body: StatsReply::FlowMonitor(updates), .. } = watching.next().await else {
+            panic!("no update");
+        };
+        for update in updates {
+            match update {
+                FlowUpdate::Flow(_) => added += 1,
+                FlowUpdate::Paused => paused = true,
+                FlowUpdate::Resumed => resumed = true,
+                FlowUpdate::Abbreviated(_) => panic!("nobody else"),
+            }
+        }
+        if paused && let Some(permits) = permits.take() {
+            // The connection serves its peer while it waits for a worker.
+            for data in 0..3 {
+                watching.send(&[Message::EchoRequest(vec![data])]).await;
+                assert_eq!(watching.next().await, Message::EchoReply(vec![data]));
+            }
+            drop(permits);
+        }
+    }
+    assert_eq!((added, paused), (n, true));
+    br.flow_mod(&add(Match::ANY, n, vec![])).expect("adds");
+    assert!(matches!(watching.next().await, Message::StatsReply { .. }));
+}
