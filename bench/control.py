@@ -433,6 +433,7 @@ def gaps(bench, which):
     bundles = [bench.file(f"bundle.{change}", lambda change=change: [bundle_of(n, change)]) for change in (0, 1)]
     asked = [messages.flow_stats_request(), messages.port_stats_request(), messages.table_stats_request()]
     requests = bench.file("asked", lambda: asked)
+    deletion = bench.file("deletion", lambda: [messages.flow_mod(messages.DELETE, 0)])
     found = {}
     with openflow.switch_without_packets(which) as switch:
         favour(switch.pid())
@@ -449,6 +450,11 @@ def gaps(bench, which):
             while time.monotonic() < end and bench.streams(path, bundles[change]):
                 change = 1 - change
 
+        def deleted():
+            end = time.monotonic() + seconds
+            while time.monotonic() < end and bench.streams(path, deletion) and bench.streams(path, bundles[0]):
+                pass
+
         def flapped():
             with flapping(switch):
                 time.sleep(seconds)
@@ -460,6 +466,7 @@ def gaps(bench, which):
         loads = {
             "nothing": (False, lambda: time.sleep(seconds)),
             f"bundles of {n:,} flows": (False, replaced),
+            f"all {n:,} flows deleted and added again": (False, deleted),
             "a link flaps": (False, flapped),
             f"{bench.options.askers} controllers ask": (True, lambda: time.sleep(seconds)),
             "all of these": (True, all_together),

@@ -54,17 +54,17 @@ fn network(input: &mut Input<'_>) -> Network {
             out: out(n),
             config: PortConfig::default(),
             live: true,
-            bundle: Some(n as usize - 1),
+            bundle: None,
         };
         let mut macs = MacTable::default();
         macs.learn(0, MacAddr([2, 0, 0, 0, 0, 1]), PortNo(1), Millis(1));
         macs.learn(5, MacAddr([2, 0, 0, 0, 0, 2]), PortNo(4), Millis(1));
-        network.ports.extend([1, 2, 4].map(|n| (DpPort(10 * id + n), (id, PortNo(n)))));
-        let bridge = Bridge {
+        [1, 2, 4].into_iter().for_each(|n| _ = network.ports.insert(DpPort(10 * id + n), (id, PortNo(n))));
+        let mut bridge = Bridge {
             id,
             name: format!("br{id}").into(),
             ports: (1..5).map(|n| (PortNo(n), port(n))).collect(),
-            bundles: (1..5).map(bundle).collect(),
+            bundles: Default::default(),
             tables,
             macs: Arc::new(RwLock::new(macs)),
             miss_to_controller: id == 1,
@@ -75,6 +75,7 @@ fn network(input: &mut Input<'_>) -> Network {
             dhcp_to_local: false,
             ipfix: None,
         };
+        bridge.set_bundles((1..5).map(bundle));
         network.bridges.insert(id, Arc::new(bridge));
     }
     network

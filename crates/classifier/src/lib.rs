@@ -18,7 +18,7 @@
 //! they would read are known in advance. So if a hit is predicted ([`guess`]), the table is searched first.
 //!
 //! Data that changes with every rule is laid out for few cache misses per change: [`counts`], [`priorities`] and the
-//! tries. Other modules: [`hash`]; [`conjunction`] for conjunctive matches; [`versions`] for atomic changes; and
+//! tries. Other modules: [`hash`]; [`conjunction`] for conjunctive matches; [`steps`] collects rules; [`versions`] for atomic changes; and
 //! [`epoch::LeftRight`], with which lookups never wait for changes and write no shared cache line.
 //!
 //! Invariants:
@@ -41,6 +41,7 @@ mod ports;
 mod prefixes;
 mod priorities;
 mod stages;
+mod steps;
 mod trie;
 mod tuple;
 mod versions;
@@ -215,17 +216,20 @@ impl<R: Rule> Classifier<R> {
         self.index.read().lookup(key, version, self.options.enabled(), reads).cloned()
     }
 
-    /// All rules that are visible in `version`, tuple by tuple.
+    /// All rules that are visible in `version`, tuple by tuple. Changes proceed meanwhile; see [`Classifier::within`].
     pub fn rules(&self, version: u64) -> Vec<Arc<R>> {
-        let index = self.index.read();
-        index.tuples().flat_map(Tuple::iter).filter(|r| r.versions().visible_in(version)).cloned().collect()
+        self.collect(|_| true, |r| r.versions().visible_in(version))
     }
 
-    /// All rules whose matches are subsets of `m` (OpenFlow's non-strict matching, 1.3 section 6.4).
+    /// All rules that are visible in `version` and whose matches are subsets of `m` (OpenFlow's non-strict matching, 1.3
+    /// section 6.4). Changes proceed meanwhile: rules that another thread inserts or removes may be missing.
     pub fn within(&self, m: &Match, version: u64) -> Vec<Arc<R>> {
-        let index = self.index.read();
-        let rules = index.tuples().filter(|t| t.mask().covers(m.mask())).flat_map(Tuple::iter);
-        rules.filter(|r| r.versions().visible_in(version) && r.minimatch().is_within(m)).cloned().collect()
+        self.collect(|mask| mask.covers(m.mask()), |r| r.versions().visible_in(version) && r.minimatch().is_within(m))
+    }
+
+    /// The number of rules that [`Classifier::within`] examines, which is the most that it can return.
+    pub fn within_at_most(&self, m: &Match) -> usize {
+        self.index.read().tuples().filter(|t| t.mask().covers(m.mask())).map(Tuple::len).sum()
     }
 
     /// Whether a rule of `priority` with a different match overlaps with `m`: some packet could match both

@@ -27,6 +27,8 @@ pub(crate) struct Tuple<R> {
     seed: Seed,
     /// Number of rules that share the match of another rule.
     n_same: u32,
+    /// How often rules may have moved within the table.
+    moves: u32,
     guess: Guess,
     /// The words of the mask.
     words: SmallVec<[Word; WORDS_LIKELY]>,
@@ -92,6 +94,7 @@ impl<R: Rule> Tuple<R> {
             common: Common::default(),
             rules: HashTable::new(),
             n_same: 0,
+            moves: 0,
             priorities: Priorities::new(seed),
             seed,
             parts,
@@ -112,9 +115,30 @@ impl<R: Rule> Tuple<R> {
         self.rules.is_empty()
     }
 
+    /// Number of rules.
+    pub(crate) fn len(&self) -> usize {
+        self.rules.len()
+    }
+
     /// Highest priority of a rule in the tuple.
     pub(crate) fn max_priority(&self) -> Option<u32> {
         self.priorities.max()
+    }
+
+    /// How often rules may have moved to other buckets.
+    pub(crate) fn moves(&self) -> u32 {
+        self.moves
+    }
+
+    pub(crate) fn n_buckets(&self) -> usize {
+        self.rules.num_buckets()
+    }
+
+    /// The rules in at most `most` buckets from `bucket` on, and the bucket after them, if there are more.
+    pub(crate) fn some(&self, bucket: usize, most: usize) -> (impl Iterator<Item = &Arc<R>>, Option<usize>) {
+        let all = self.rules.num_buckets();
+        let end = bucket.saturating_add(most).min(all);
+        ((bucket..end).filter_map(|bucket| self.rules.get_bucket(bucket)), Some(end).filter(|end| *end < all))
     }
 
     pub(crate) fn has_priority(&self, priority: u32) -> bool {
@@ -310,6 +334,8 @@ impl<R: Rule> Tuple<R> {
         }
         self.priorities.insert(rule.priority());
         self.common.insert(rule.minimatch(), self.rules.is_empty());
+        // A full table moves its rules to make room.
+        self.moves = self.moves.wrapping_add(u32::from(self.rules.len() == self.rules.capacity()));
         let seed = self.seed;
         let hash_of = |r: &Arc<R>| seed.all(seed.start, r.minimatch().values());
         match self.rules.entry(hash, |r| r.minimatch().values() == values, hash_of) {

@@ -57,6 +57,8 @@ struct State {
     ports: BTreeMap<PortNo, OfPort>,
     /// By name.
     bundles: BTreeMap<String, BundleSpec>,
+    /// The names of the bundles that have a port.
+    members: BTreeSet<(PortNo, String)>,
     forward_bpdu: bool,
     dhcp_to_local: bool,
     fragments: FragHandling,
@@ -161,7 +163,7 @@ pub struct PortEdits {
 }
 
 /// The ports and bundles that an edit concerned.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Edited {
     pub(crate) ports: BTreeSet<PortNo>,
     pub(crate) bundles: BTreeSet<String>,
@@ -178,6 +180,24 @@ impl From<&PortEdits> for Edited {
 }
 
 impl State {
+    /// The names of the bundles that have a port, in order.
+    fn bundles_of(&self, no: PortNo) -> impl Iterator<Item = &str> {
+        let from = self.members.range((no, String::new())..);
+        from.take_while(move |(of, _)| *of == no).map(|(_, name)| name.as_str())
+    }
+
+    fn remove_bundle(&mut self, name: &str) {
+        let Some(bundle) = self.bundles.remove(name) else { return };
+        bundle.ports.into_iter().for_each(|no| _ = self.members.remove(&(no, bundle.name.clone())));
+    }
+
+    /// Adds a bundle, or replaces the one with its name.
+    fn insert_bundle(&mut self, bundle: BundleSpec) {
+        self.remove_bundle(&bundle.name);
+        self.members.extend(bundle.ports.iter().map(|no| (*no, bundle.name.clone())));
+        self.bundles.insert(bundle.name.clone(), bundle);
+    }
+
     /// Whether ports and bundles are already as the edits would make them.
     fn has(&self, edits: &PortEdits) -> bool {
         let has_port = |spec: &PortSpec| self.ports.get(&spec.no).is_some_and(|port| port.spec.is_same(spec));
@@ -276,9 +296,16 @@ impl Ofproto {
         }
     }
 
+    /// Publishes the bridge's settings, except those of ports and bundles.
     pub(crate) fn rebuild(&self) {
         if let Some(switch) = self.switch() {
-            switch.rebuild(self.id);
+            switch.rebuild(self.id, &Edited::default());
+        }
+    }
+
+    fn rebuild_edited(&self, edited: &Edited) {
+        if let Some(switch) = self.switch() {
+            switch.rebuild(self.id, edited);
         }
     }
 
@@ -385,7 +412,7 @@ impl Ofproto {
 
     /// Adds, replaces and removes single ports and bundles, and returns what changed. A port keeps its configuration
     /// while its number and name stay. Cached flows are out of date only if something did change. Takes time in
-    /// proportion to the edits, except for the copy of the bridge's snapshot that is published at the end.
+    /// proportion to the edits.
     pub fn edit_ports(&self, edits: PortEdits) -> Vec<PortChange> {
         let now = self.switch().map_or(0, |s| s.clock().now().0);
         // Packets that cross patch ports read the ports, and wait for the exchange only.
@@ -425,12 +452,10 @@ impl Ofproto {
             };
             state.ports.insert(port.spec.no, port);
         }
-        removed_bundles.iter().for_each(|name| drop(state.bundles.remove(name)));
-        state.bundles.extend(bundles.into_iter().map(|bundle| (bundle.name.clone(), bundle)));
+        removed_bundles.iter().for_each(|name| state.remove_bundle(name));
+        bundles.into_iter().for_each(|bundle| state.insert_bundle(bundle));
         drop(state);
-        if let Some(switch) = self.switch() {
-            switch.rebuild_edited(self.id, &edited);
-        }
+        self.rebuild_edited(&edited);
         // Nothing is learned on these ports any more, and their addresses are removed.
         let mut flushed = false;
         for change in &changes {
@@ -454,20 +479,22 @@ impl Ofproto {
             port.clone()
         };
         base::coverage!(rev_port_toggled);
-        self.rebuild();
+        self.rebuild_edited(&Edited { ports: [no].into(), ..Edited::default() });
         Some(port)
     }
 
-    /// Reports that links of ports may have gone up or down, as groups watch them.
-    pub(crate) fn links_changed(&self) {
-        let view = self.switch().and_then(|s| s.network().bridges.get(&self.id).cloned());
+    /// Reports that the links of these ports may have gone up or down, as groups watch them.
+    pub(crate) fn links_changed(&self, ports: impl Iterator<Item = PortNo>) {
+        let Some(view) = self.switch().and_then(|s| s.network().bridges.get(&self.id).cloned()) else { return };
         let state = self.state.read();
-        let changed = view.is_some_and(|view| {
-            view.ports.values().any(|port| state.ports.get(&port.no).is_some_and(|p| p.is_live() != port.live))
-        });
+        let is_changed = |no: &PortNo| {
+            let (is, was) = (state.ports.get(no).map(OfPort::is_live), view.ports.get(no).map(|port| port.live));
+            is.zip(was).is_some_and(|(is, was)| is != was)
+        };
+        let ports: BTreeSet<PortNo> = ports.filter(is_changed).collect();
         drop(state);
-        if changed {
-            self.rebuild();
+        if !ports.is_empty() {
+            self.rebuild_edited(&Edited { ports, ..Edited::default() });
         }
     }
 

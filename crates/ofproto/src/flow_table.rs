@@ -12,7 +12,7 @@ use openflow::group::GROUP_ALL;
 use openflow::{GroupCommand, GroupMod, OfpError};
 use std::sync::Arc;
 use xlate::model::{N_TABLES, conjunctions_of};
-use xlate::{Count, Rule};
+use xlate::{Count, Rule, Table};
 
 /// The table that Open vSwitch reserves for itself: controllers can read it, but not change it.
 pub const INTERNAL_TABLE: u8 = 254;
@@ -77,7 +77,7 @@ impl Criteria {
         }
     }
 
-    fn of(fm: &FlowMod) -> Self {
+    pub(crate) fn of(fm: &FlowMod) -> Self {
         let strict = matches!(fm.command, FlowModCommand::ModifyStrict | FlowModCommand::DeleteStrict);
         let delete = matches!(fm.command, FlowModCommand::Delete | FlowModCommand::DeleteStrict);
         Self {
@@ -171,11 +171,7 @@ impl Ofproto {
             return found;
         }
         let mut found = Vec::new();
-        let tables = match criteria.table_id {
-            Some(t) => usize::from(t)..usize::from(t) + 1,
-            None => 0..N_TABLES,
-        };
-        for table in self.tables().get(tables).unwrap_or(&[]) {
+        for table in self.tables_of(criteria) {
             match criteria.strict_priority {
                 Some(priority) => found.extend(table.rules.find(&criteria.matching, priority.into(), version)),
                 None => found.extend(table.rules.within(&criteria.matching, version)),
@@ -183,6 +179,32 @@ impl Ofproto {
         }
         found.retain(|r| criteria.admits(r));
         found
+    }
+
+    /// Returns true if more than `n` flows have to be examined to collect those that meet `criteria`.
+    pub(crate) fn may_select_more_than(&self, criteria: &Criteria, n: usize) -> bool {
+        if criteria.strict_priority.is_some() {
+            return false;
+        }
+        if let Some(found) = self.index.count(criteria, n + 1) {
+            return found > n;
+        }
+        let mut left = n;
+        let mut exceeds = |table: &Table| {
+            let rest = left.checked_sub(table.rules.within_at_most(&criteria.matching));
+            left = rest.unwrap_or(0);
+            rest.is_none()
+        };
+        self.tables_of(criteria).iter().any(&mut exceeds)
+    }
+
+    /// The tables in which flows may meet `criteria`.
+    fn tables_of(&self, criteria: &Criteria) -> &[Table] {
+        let tables = match criteria.table_id {
+            Some(t) => usize::from(t)..usize::from(t) + 1,
+            None => 0..N_TABLES,
+        };
+        self.tables().get(tables).unwrap_or(&[])
     }
 
     /// Applies a flow mod whose actions have been checked, and returns the flows that it removed.

@@ -10,6 +10,7 @@ use openflow::flow_mod::GROUP_ANY;
 use parking_lot::RwLock;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use xlate::Rule;
 
@@ -34,6 +35,11 @@ impl<K: Ord + Copy> RulesBy<K> {
 
     pub(crate) fn of(&self, key: K) -> impl Iterator<Item = &Arc<Rule>> {
         self.0.range((key, 0)..=(key, usize::MAX)).map(|(_, rule)| rule)
+    }
+
+    /// The number of rules with keys of this range, counted up to `most`.
+    fn count(&self, keys: RangeInclusive<K>, most: usize) -> usize {
+        self.0.range((*keys.start(), 0)..=(*keys.end(), usize::MAX)).take(most).count()
     }
 
     /// Returns true if a rule has this key.
@@ -104,6 +110,24 @@ impl RuleIndex {
         };
         sort(&mut found);
         Some(found)
+    }
+
+    /// The number of rules that [`Self::collect`] examines, counted up to `most`; `None` if no index covers the criteria.
+    pub(crate) fn count(&self, criteria: &Criteria, most: usize) -> Option<usize> {
+        if criteria.cookie_mask == u64::MAX && criteria.cookie != 0 {
+            Some(self.cookies.read().count(criteria.cookie..=criteria.cookie, most))
+        } else if criteria.out_group != GROUP_ANY {
+            let group = Reference::Group(criteria.out_group);
+            Some(self.references.read().count(group..=group, most))
+        } else {
+            None
+        }
+    }
+
+    /// The number of rules that reference one of these groups, counted up to `most`. A rule counts for each of them.
+    pub(crate) fn count_of_groups(&self, groups: RangeInclusive<u32>, most: usize) -> usize {
+        let of = Reference::Group;
+        self.references.read().count(of(*groups.start())..=of(*groups.end()), most)
     }
 
     /// Returns true if no rule is indexed.

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use tls::Tls;
 use xlate::model::Bridge;
-use xlate::{BridgeId, Network, PortOut};
+use xlate::{BridgeId, ChunkedMap, Network, PortOut};
 
 /// All bridges, their snapshot for translations, and the datapath. Shared by the control thread and packet threads.
 #[derive(Debug)]
@@ -211,14 +211,14 @@ impl Switch {
         let id = self.next_bridge.fetch_add(1, Ordering::Relaxed) as BridgeId;
         let bridge = Arc::new(Ofproto::new(id, name, self));
         self.bridges.write().insert(id, Arc::clone(&bridge));
-        self.rebuild(id);
+        self.rebuild(id, &Edited::default());
         bridge
     }
 
     /// Removes a bridge.
     pub fn del_bridge(&self, id: BridgeId) {
         let bridge = self.bridges.write().remove(&id);
-        self.rebuild(id);
+        self.rebuild(id, &Edited::default());
         if let Some(bridge) = &bridge {
             bridge.set_ipfix(IpfixSettings::default());
         }
@@ -242,25 +242,16 @@ impl Switch {
         self.bridges.read().values().cloned().collect()
     }
 
-    /// Publishes a network with the current state of the bridge `changed`, or without it if it was removed. Other bridges are
-    /// shared with the previous network.
-    pub(crate) fn rebuild(&self, changed: BridgeId) {
-        self.rebuild_with(changed, None);
-    }
-
-    /// The same for a bridge of which only the `edited` ports and bundles changed.
-    pub(crate) fn rebuild_edited(&self, changed: BridgeId, edited: &Edited) {
-        self.rebuild_with(changed, Some(edited));
-    }
-
-    fn rebuild_with(&self, changed: BridgeId, edited: Option<&Edited>) {
+    /// Publishes a network with the current state of the bridge `changed`, or without it if it was removed. Of its ports and
+    /// bundles, only the `edited` ones are made anew. Other bridges are shared with the previous network.
+    pub(crate) fn rebuild(&self, changed: BridgeId, edited: &Edited) {
         let others = {
             let _rebuilding = self.rebuilding.lock();
             let old = self.network.load_full();
             let bridge = self.bridge(changed);
             let before = old.bridges.get(&changed);
-            let view = bridge.map(|bridge| bridge.view(before.map(Arc::as_ref), edited));
-            let edited = edited.filter(|_| before.is_some() && view.is_some());
+            let view = bridge.map(|bridge| bridge.view(before.map(|before| (&**before, edited))));
+            let edited = Some(edited).filter(|_| before.is_some() && view.is_some());
             self.snapshots.fetch_add(u64::from(view.is_some()), Ordering::Relaxed);
             let mut bridges = old.bridges.clone();
             let (ports, others) = map_ports(&old, changed, view.as_ref(), edited);
@@ -280,7 +271,7 @@ impl Switch {
         &self,
         old: &Network,
         bridges: HashMap<BridgeId, Arc<Bridge>, RandomState>,
-        ports: HashMap<DpPort, (BridgeId, PortNo), RandomState>,
+        ports: ChunkedMap<DpPort, (BridgeId, PortNo)>,
     ) {
         let ct_clear = self.features.uses(Ct::Clear);
         self.update_exporter_ports();
@@ -311,7 +302,7 @@ fn map_ports(
     changed: BridgeId,
     view: Option<&Bridge>,
     edited: Option<&Edited>,
-) -> (HashMap<DpPort, (BridgeId, PortNo), RandomState>, BTreeSet<BridgeId>) {
+) -> (ChunkedMap<DpPort, (BridgeId, PortNo)>, BTreeSet<BridgeId>) {
     let devices = |bridge: &Bridge| -> Vec<(DpPort, PortNo)> {
         let device = |port: &xlate::model::Port| match port.out {
             PortOut::Device(dp_port) => Some((dp_port, port.no)),

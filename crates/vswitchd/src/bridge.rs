@@ -48,6 +48,8 @@ pub struct Bridge {
     pub(crate) settings: Settings<BridgeLevel>,
     /// By row; the row of a local port that the database lacks is zero.
     pub(crate) ports: BTreeMap<Uuid, Port>,
+    /// The list of ports as it was read last, sorted.
+    pub(crate) port_list: Vec<Uuid>,
     /// The rows of ports by name.
     pub(crate) port_names: BTreeMap<String, Uuid>,
     /// By name.
@@ -153,6 +155,7 @@ impl Bridge {
             running,
             settings: Settings::default(),
             ports: BTreeMap::new(),
+            port_list: Vec::new(),
             port_names: BTreeMap::new(),
             interfaces: BTreeMap::new(),
             work,

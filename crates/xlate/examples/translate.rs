@@ -91,7 +91,7 @@ fn bridge(id: u32, case: (&str, &str, &str)) -> Bridge {
         out: if n == 3 { PortOut::Patch(1 - id, PortNo(3)) } else { PortOut::Device(DpPort(10 * id + n)) },
         config: PortConfig::default(),
         live: true,
-        bundle: Some(n as usize - 1),
+        bundle: None,
     };
     let bundle = |n: u32| Bundle {
         name: format!("p{n}").into(),
@@ -103,11 +103,11 @@ fn bridge(id: u32, case: (&str, &str, &str)) -> Bridge {
         protected: false,
         floodable: true,
     };
-    Bridge {
+    let mut bridge = Bridge {
         id,
         name: format!("br{id}").into(),
         ports: (1..=PORTS).map(|n| (PortNo(n), port(n))).collect(),
-        bundles: (1..=PORTS).map(bundle).collect(),
+        bundles: Default::default(),
         tables,
         macs: Arc::new(RwLock::new(macs)),
         miss_to_controller: false,
@@ -117,7 +117,9 @@ fn bridge(id: u32, case: (&str, &str, &str)) -> Bridge {
         forward_bpdu: false,
         dhcp_to_local: false,
         ipfix: None,
-    }
+    };
+    bridge.set_bundles((1..=PORTS).map(bundle));
+    bridge
 }
 
 fn main() {

@@ -1,6 +1,7 @@
 //! `translate`: one pure function from tables and a flow key to actions, reads and effects.
 //!
 //! - [`model`]: the input of a translation: bridges, ports, bundles, tables, rules ([`Network`]).
+//! - [`chunked`]: the ordered maps of a snapshot, which share what did not change.
 //! - [`tables`]: flow tables and groups in versions; [`groups`]: groups.
 //! - [`freeze`]: frozen translations, which resume when the packet is recirculated.
 //! - `state`: the state of a translation; `scope`: saving and restoring it.
@@ -15,6 +16,7 @@
 
 mod action;
 mod bits;
+pub mod chunked;
 mod commit;
 mod ct;
 mod encap;
@@ -45,6 +47,7 @@ pub mod verdict;
 #[cfg(test)]
 mod tests;
 
+pub use chunked::ChunkedMap;
 pub use freeze::{FrozenTable, resume_paused};
 pub use groups::{Counters, Group, GroupBucket, Groups};
 pub use mac::MacTable;

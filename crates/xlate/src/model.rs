@@ -1,6 +1,7 @@
 //! The input of a translation. A [`Network`] is a snapshot of the configuration: it is replaced as a whole when bridges
 //! or ports change. Flow tables and MAC tables live longer than a snapshot and are shared by successive ones.
 
+use crate::chunked::ChunkedMap;
 use crate::freeze::FrozenTable;
 use crate::mac::MacTable;
 pub use crate::tables::{N_TABLES, Table, Tables, View, new_tables};
@@ -27,7 +28,7 @@ pub struct Network {
     /// The bridges.
     pub bridges: HashMap<BridgeId, Arc<Bridge>, RandomState>,
     /// The bridge and OpenFlow port of each datapath port.
-    pub ports: HashMap<DpPort, (BridgeId, PortNo), RandomState>,
+    pub ports: ChunkedMap<DpPort, (BridgeId, PortNo)>,
     /// Frozen states of translations. It outlives the snapshot.
     pub frozen: Arc<FrozenTable>,
     /// The decisions of protocols about ports. It outlives the snapshot.
@@ -44,9 +45,9 @@ pub struct Bridge {
     /// Its name.
     pub name: Arc<str>,
     /// Its ports.
-    pub ports: BTreeMap<PortNo, Port>,
-    /// The bundles between which NORMAL forwards: the index is the bundle's id within this snapshot.
-    pub bundles: Vec<Bundle>,
+    pub ports: ChunkedMap<PortNo, Port>,
+    /// The bundles between which NORMAL forwards, by name.
+    pub bundles: ChunkedMap<Arc<str>, Arc<Bundle>>,
     /// Flow tables and groups.
     pub tables: Arc<Tables>,
     /// Learned addresses.
@@ -66,6 +67,20 @@ pub struct Bridge {
     pub dhcp_to_local: bool,
     /// Sampling for IPFIX collectors, if there are any.
     pub ipfix: Option<Ipfix>,
+}
+
+impl Bridge {
+    /// Sets the bundles to exactly these, also in the ports. A port in several bundles belongs to the last of them.
+    pub fn set_bundles(&mut self, bundles: impl IntoIterator<Item = Bundle>) {
+        self.bundles = bundles.into_iter().map(|bundle| (Arc::clone(&bundle.name), Arc::new(bundle))).collect();
+        let members = self.bundles.values().flat_map(|bundle| bundle.ports.iter().map(move |no| (*no, bundle)));
+        let members: BTreeMap<PortNo, &Arc<Bundle>> = members.collect();
+        let with_bundle = |(no, port): (&PortNo, &Port)| {
+            let bundle = members.get(no).map(|bundle| Arc::clone(bundle));
+            (*no, Port { bundle, ..port.clone() })
+        };
+        self.ports = self.ports.iter().map(with_bundle).collect();
+    }
 }
 
 /// Sampling of all packets of a bridge.
@@ -101,8 +116,8 @@ pub struct Port {
     pub config: PortConfig,
     /// True if the port can deliver packets, for groups that watch it. (It is up, and has a link.)
     pub live: bool,
-    /// The bundle it is in, as index into [`Bridge::bundles`].
-    pub bundle: Option<usize>,
+    /// The bundle it is in, as in [`Bridge::bundles`].
+    pub bundle: Option<Arc<Bundle>>,
 }
 
 /// The destination of a port's output.

@@ -15,8 +15,8 @@ const PCP: u16 = 0xe000;
 const PRESENT: u16 = 0x1000;
 
 /// A frame inside of the bridge, between its ingress bundle and its egress bundles.
-struct Classified {
-    in_bundle: Option<usize>,
+struct Classified<'a> {
+    in_bundle: Option<&'a Bundle>,
     /// The VLAN that the frame belongs to.
     vlan: u16,
     /// The priority of its outer tag, in the bits of [`PCP`].
@@ -29,14 +29,14 @@ struct Classified {
     strips_inner: bool,
 }
 
-impl Xlate<'_> {
+impl<'a> Xlate<'a> {
     /// Forwards as a plain learning switch.
     pub(crate) fn normal(&mut self) {
         let bridge = self.pos.bridge;
         self.out.reads.note(layout::ETH_SRC, u64::MAX);
         self.out.reads.note_field(Field::EthDst);
         let in_port = self.packet.key.in_port();
-        let in_bundle = bridge.ports.get(&in_port).and_then(|p| p.bundle);
+        let in_bundle = bridge.ports.get(&in_port).and_then(|p| p.bundle.as_deref());
         if in_bundle.is_none() && ![PortNo::ANY, PortNo::CONTROLLER, PortNo::LOCAL].contains(&in_port) {
             self.tracer.note(NodeKind::Warning, || format!("dropping packet received on unknown port {in_port}"));
             return self.note_drop(DropReason::NoPort);
@@ -62,8 +62,7 @@ impl Xlate<'_> {
     }
 
     /// Assigns the frame to a VLAN. Returns `None` if the bundle does not admit frames with its tag.
-    fn classify(&mut self, in_bundle: Option<usize>) -> Option<Classified> {
-        let bridge = self.pos.bridge;
+    fn classify(&mut self, in_bundle: Option<&'a Bundle>) -> Option<Classified<'a>> {
         let tci = self.packet.key.vlan_tci();
         let tagged = tci & PRESENT != 0;
         if tagged {
@@ -73,7 +72,7 @@ impl Xlate<'_> {
         let inner_vid = if tagged && inner & PRESENT != 0 { inner & VID } else { 0 };
         let mut frame =
             Classified { in_bundle, vlan: tci & VID, pcp: tci & PCP, tagged, inner_vid, strips_inner: false };
-        let Some(bundle) = in_bundle.map(|i| &bridge.bundles[i]) else { return Some(frame) };
+        let Some(bundle) = in_bundle else { return Some(frame) };
         let (vid, name) = (frame.vlan, &bundle.name);
         match bundle.mode {
             VlanMode::Access if vid != 0 => {
@@ -102,35 +101,35 @@ impl Xlate<'_> {
         Some(frame)
     }
 
-    fn normal_forward(&mut self, frame: &Classified) {
+    fn normal_forward(&mut self, frame: &Classified<'_>) {
         let bridge = self.pos.bridge;
         let dst = MacAddr::from_u64(self.packet.key.get(Field::EthDst) as u64);
         if !dst.is_multicast() {
             let port = bridge.macs.read().lookup(frame.vlan, dst);
             self.out.dependencies.push(Dependency::Mac { bridge: bridge.id, vlan: frame.vlan, mac: dst });
-            match port.and_then(|p| bridge.ports.get(&p)).and_then(|p| p.bundle) {
-                Some(out) if Some(out) == frame.in_bundle => {
+            match port.and_then(|p| bridge.ports.get(&p)).and_then(|p| p.bundle.as_deref()) {
+                Some(out) if frame.came_by(out) => {
                     self.tracer.note(NodeKind::Detail, || "learned port is input port, dropping".into());
                     return self.note_drop(DropReason::SamePort);
                 }
                 Some(out) => {
                     self.tracer.note(NodeKind::Detail, || "forwarding to learned port".into());
-                    return self.normal_output(frame, &bridge.bundles[out]);
+                    return self.normal_output(frame, out);
                 }
                 None => self.tracer.note(NodeKind::Detail, || "no learned MAC for destination, flooding".into()),
             }
         } else {
             self.tracer.note(NodeKind::Detail, || "multicast traffic, flooding".into());
         }
-        for (i, bundle) in bridge.bundles.iter().enumerate() {
-            if Some(i) != frame.in_bundle && bundle.floodable && frame.may_leave_by(bundle) {
+        for bundle in bridge.bundles.values() {
+            if !frame.came_by(bundle) && bundle.floodable && frame.may_leave_by(bundle) {
                 self.normal_output(frame, bundle);
             }
         }
     }
 
     /// Outputs the frame to a bundle, tagged as the bundle's mode asks for.
-    fn normal_output(&mut self, frame: &Classified, bundle: &Bundle) {
+    fn normal_output(&mut self, frame: &Classified<'_>, bundle: &Bundle) {
         if !frame.may_leave_by(bundle) {
             return self.note_drop(DropReason::VlanMismatch);
         }
@@ -164,7 +163,12 @@ impl Xlate<'_> {
     }
 }
 
-impl Classified {
+impl Classified<'_> {
+    /// Returns true if the frame was received on a port of the bundle.
+    fn came_by(&self, bundle: &Bundle) -> bool {
+        self.in_bundle.is_some_and(|from| std::ptr::eq(from, bundle))
+    }
+
     /// Returns true if a bundle carries the frame. Frames with an inner tag do not leave by access ports: they would be tagged
     /// there, and of another VLAN for the next switch.
     fn may_leave_by(&self, bundle: &Bundle) -> bool {

@@ -54,3 +54,42 @@ fn bundles_are_seen_whole() {
     });
     assert_eq!((cls.len(), cls.n_masks()), (2, 2));
 }
+
+/// Another thread adds and removes rules of later versions, so that tables grow and tuples come and go: all rules of the
+/// first version are collected all the time, each once.
+#[test]
+fn rules_that_stay_are_collected_once() {
+    const ROUNDS: u32 = 200;
+    let cls = Cls::new();
+    let matches = |from: u32, n: u32| {
+        let texts = (from..from + n).flat_map(|i| {
+            [format!("in_port={i}"), format!("tcp,tp_dst={i}"), format!("ip,nw_dst=10.0.{}.{}", i / 256, i % 256)]
+        });
+        texts.map(|text| matching(&text)).collect::<Vec<_>>()
+    };
+    let mut stay: Vec<_> = matches(1, 40).iter().map(|m| Arc::as_ptr(&add(&cls, m, 1))).collect();
+    stay.sort_unstable();
+    thread::scope(|s| {
+        let cls = &cls;
+        let writer = s.spawn(move || {
+            let passing = [matches(100, 20), matches(200, 150), vec![matching("nw_src=10.0.0.1,ip")]];
+            for round in 0..ROUNDS {
+                let rules: Vec<_> =
+                    passing[round as usize % 3].iter().map(|m| rule_of(cls, m, 1, 2, Vec::new())).collect();
+                rules.chunks(7).for_each(|some| cls.insert_all(some));
+                assert!(cls.remove_all(rules));
+            }
+        });
+        let mut n = 0u64;
+        while !writer.is_finished() {
+            let found = [cls.within(&Match::ANY, 1), cls.rules(1)];
+            for rules in found {
+                let mut rules: Vec<_> = rules.iter().map(Arc::as_ptr).collect();
+                rules.sort_unstable();
+                assert_eq!(rules, stay);
+            }
+            n += 2;
+        }
+        tally::report!("{n} collections during {ROUNDS} rounds of changes");
+    });
+}

@@ -243,3 +243,17 @@ fn listeners_are_called_for_changes() {
     p1.set_mac(MacAddr([2, 0, 0, 0, 0, 9])).expect("mac");
     assert_eq!((heard.try_iter().count(), p1.change_seq(), p1.mtu()), (2, 2, Some(9000)));
 }
+
+#[test]
+fn a_registry_does_not_grow_with_closed_devices() {
+    let registry = Registry::new();
+    let kept = registry.open("kept", "dummy").expect("opens");
+    for n in 0..100 {
+        drop(registry.open(&format!("p{n}"), "dummy").expect("opens"));
+        drop(registry.open("again", "dummy").expect("the last one is closed"));
+    }
+    assert!(registry.devices.lock().len() < 6);
+    assert!(registry.open("kept", "dummy").is_err());
+    assert_eq!(registry.devices().len(), 1);
+    drop(kept);
+}

@@ -5,20 +5,20 @@ use base::PortNo;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use xlate::model::VlanSet;
-use xlate::{Bridge, Bundle, Port};
+use xlate::{Bridge, Bundle, ChunkedMap, Port};
+
+type Ports = ChunkedMap<PortNo, Port>;
+type Bundles = ChunkedMap<Arc<str>, Arc<Bundle>>;
 
 impl Ofproto {
-    /// Builds the bridge's view for translations. Shares names and VLAN sets with the previous view `old` where they are
-    /// equal. Takes over all but the `edited` ports and bundles from `old`, if both are given.
-    pub(crate) fn view(&self, old: Option<&Bridge>, edited: Option<&Edited>) -> Bridge {
+    /// Builds the bridge's view for translations. If the previous view `old` is given, the new one shares with it all but
+    /// the `edited` ports and bundles, and takes time in proportion to these.
+    pub(crate) fn view(&self, old: Option<(&Bridge, &Edited)>) -> Bridge {
         let state = self.state.read();
-        let edit = old.zip(edited);
-        let mut ports = ports_view(&state, old, edit);
-        let bundles = bundles_view(&state, old, edit);
-        assign_bundles(&mut ports, &bundles, edit);
-        Bridge {
+        let (ports, bundles) = old.map(|(old, edited)| edit(&state, old, edited)).unwrap_or_default();
+        let mut bridge = Bridge {
             id: self.id,
-            name: shared_name(old.map(|old| &old.name), &self.name),
+            name: shared_name(old.map(|(old, _)| &old.name), &self.name),
             ports,
             bundles,
             tables: Arc::clone(&self.tables),
@@ -30,81 +30,61 @@ impl Ofproto {
             forward_bpdu: state.forward_bpdu,
             dhcp_to_local: state.dhcp_to_local,
             ipfix: self.ipfix_view(),
-        }
-    }
-}
-
-/// Gives the ports the ids of their bundles, which are the places of these: all ports if bundles moved, or those that the
-/// edit concerned.
-fn assign_bundles(ports: &mut BTreeMap<PortNo, Port>, bundles: &[Bundle], edit: Option<(&Bridge, &Edited)>) {
-    let stay = |old: &Bridge| old.bundles.iter().map(|b| &b.name).eq(bundles.iter().map(|b| &b.name));
-    let concerned = edit.filter(|(old, _)| stay(old)).map(|(old, edited)| {
-        let edited_bundles = old.bundles.iter().chain(bundles).filter(|b| edited.bundles.contains(&*b.name));
-        let members = edited_bundles.flat_map(|bundle| &bundle.ports);
-        members.chain(&edited.ports).copied().collect::<BTreeSet<PortNo>>()
-    });
-    match &concerned {
-        Some(concerned) => {
-            for no in concerned {
-                if let Some(port) = ports.get_mut(no) {
-                    port.bundle = None;
-                }
-            }
-        }
-        None => ports.values_mut().for_each(|port| port.bundle = None),
-    }
-    for (id, bundle) in bundles.iter().enumerate() {
-        for no in bundle.ports.iter().filter(|no| concerned.as_ref().is_none_or(|concerned| concerned.contains(no))) {
-            if let Some(port) = ports.get_mut(no) {
-                port.bundle = Some(id);
-            }
-        }
-    }
-}
-
-/// The ports, without ids of bundles where they are new.
-fn ports_view(state: &State, old: Option<&Bridge>, edit: Option<(&Bridge, &Edited)>) -> BTreeMap<PortNo, Port> {
-    let view = |no: PortNo, port: &OfPort| Port {
-        no,
-        name: shared_name(old.and_then(|old| old.ports.get(&no)).map(|p| &p.name), &port.spec.name),
-        out: port.spec.out,
-        config: port.config,
-        live: port.is_live(),
-        bundle: None,
-    };
-    let Some((old, edited)) = edit else {
-        return state.ports.iter().map(|(no, port)| (*no, view(*no, port))).collect();
-    };
-    let mut ports = old.ports.clone();
-    for no in &edited.ports {
-        match state.ports.get(no) {
-            Some(port) => drop(ports.insert(*no, view(*no, port))),
-            None => drop(ports.remove(no)),
-        }
-    }
-    ports
-}
-
-/// The bundles by name, as the previous view has them.
-fn bundles_view(state: &State, old: Option<&Bridge>, edit: Option<(&Bridge, &Edited)>) -> Vec<Bundle> {
-    let mut before = old.map(|old| old.bundles.as_slice()).unwrap_or_default().iter().peekable();
-    let view = |spec: &BundleSpec| {
-        while before.next_if(|bundle| *bundle.name < *spec.name).is_some() {}
-        let same = before.next_if(|bundle| *bundle.name == *spec.name);
-        let stays = |edited: &Edited| {
-            !edited.bundles.contains(&spec.name) && !spec.ports.iter().any(|no| edited.ports.contains(no))
         };
-        match same {
-            Some(bundle) if edit.is_some_and(|(_, edited)| stays(edited)) => bundle.clone(),
-            _ => bundle_view(spec, &state.ports, same),
+        if old.is_none() {
+            bridge.ports = state.ports.iter().map(|(no, port)| (*no, port_view(*no, port, None, None))).collect();
+            bridge.set_bundles(state.bundles.values().map(|spec| bundle_view(spec, &state.ports, None)));
         }
-    };
-    state.bundles.values().map(view).collect()
+        bridge
+    }
+}
+
+/// Returns the ports and bundles of the previous view, with the edited ones as they are now.
+fn edit(state: &State, old: &Bridge, edited: &Edited) -> (Ports, Bundles) {
+    let (mut ports, mut bundles) = (old.ports.clone(), old.bundles.clone());
+    // A bundle also depends on its first port, and a port on the bundle that it is in.
+    let with_edited_ports = edited.ports.iter().flat_map(|no| state.bundles_of(*no));
+    let edited_bundles: BTreeSet<&str> = edited.bundles.iter().map(String::as_str).chain(with_edited_ports).collect();
+    let mut edited_ports = edited.ports.clone();
+    for name in edited_bundles {
+        let before = bundles.get(name).map(Arc::clone);
+        edited_ports.extend(before.iter().flat_map(|bundle| &bundle.ports));
+        match state.bundles.get(name) {
+            Some(spec) => {
+                edited_ports.extend(&spec.ports);
+                let bundle = bundle_view(spec, &state.ports, before.as_deref());
+                bundles.insert(Arc::clone(&bundle.name), Arc::new(bundle));
+            }
+            None => drop(bundles.remove(name)),
+        }
+    }
+    for no in edited_ports {
+        match state.ports.get(&no) {
+            Some(port) => {
+                let bundle = state.bundles_of(no).last().and_then(|name| bundles.get(name)).map(Arc::clone);
+                let port = port_view(no, port, bundle, ports.get(&no));
+                ports.insert(no, port);
+            }
+            None => drop(ports.remove(&no)),
+        }
+    }
+    (ports, bundles)
 }
 
 /// Returns the name, sharing that of `old` if it is equal.
 fn shared_name(old: Option<&Arc<str>>, name: &str) -> Arc<str> {
     old.filter(|old| ***old == *name).map_or_else(|| Arc::from(name), Arc::clone)
+}
+
+fn port_view(no: PortNo, port: &OfPort, bundle: Option<Arc<Bundle>>, old: Option<&Port>) -> Port {
+    Port {
+        no,
+        name: shared_name(old.map(|old| &old.name), &port.spec.name),
+        out: port.spec.out,
+        config: port.config,
+        live: port.is_live(),
+        bundle,
+    }
 }
 
 fn bundle_view(spec: &BundleSpec, ports: &BTreeMap<PortNo, OfPort>, old: Option<&Bundle>) -> Bundle {
@@ -186,9 +166,11 @@ mod tests {
                 }
                 let network = switch.network();
                 for bridge in &bridges {
-                    let (edited, whole) = (Arc::clone(&network.bridges[&bridge.id()]), bridge.view(None, None));
+                    let (edited, whole) = (Arc::clone(&network.bridges[&bridge.id()]), bridge.view(None));
                     prop_assert_eq!(format!("{:?}", edited.ports), format!("{:?}", whole.ports));
                     prop_assert_eq!(format!("{:?}", edited.bundles), format!("{:?}", whole.bundles));
+                    let is_shared = |bundle| edited.bundles.values().any(|other| Arc::ptr_eq(other, bundle));
+                    prop_assert!(edited.ports.values().filter_map(|port| port.bundle.as_ref()).all(is_shared));
                 }
                 // A device belongs to the bridge that took it last, which has it still.
                 let devices: BTreeMap<_, _> = network.ports.iter().collect();

@@ -136,9 +136,10 @@ impl Ofproto {
 
     /// Reports added, removed and changed ports to controllers.
     pub fn send_port_changes(&self, changes: &[PortChange]) {
-        if changes.iter().any(|c| matches!(c, PortChange::Modified(_))) {
-            self.links_changed();
-        }
+        self.links_changed(changes.iter().filter_map(|change| match change {
+            PortChange::Added(port) | PortChange::Modified(port) => Some(port.spec.no),
+            PortChange::Deleted(_) => None,
+        }));
         for change in changes {
             let (reason, port) = match change {
                 PortChange::Added(p) => (PortReason::Add, p),

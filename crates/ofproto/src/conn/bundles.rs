@@ -106,8 +106,19 @@ pub(crate) struct BundledMessage {
     pub(crate) bytes: Box<[u8]>,
     /// The options for decoding it.
     pub(crate) options: Options,
-    /// True if it is a flow mod.
-    pub(crate) modifies_flows: bool,
+    /// What it changes.
+    pub(crate) scope: Scope,
+}
+
+/// What a message in a bundle changes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Scope {
+    /// One flow.
+    Flow,
+    /// All flows that meet some criteria.
+    Flows,
+    /// Something else, or other things, too.
+    Other,
 }
 
 impl Bundles {
@@ -250,7 +261,7 @@ mod tests {
     const FLAGS: u16 = flag::ATOMIC | flag::ORDERED;
 
     fn message_of(len: usize) -> BundledMessage {
-        BundledMessage { bytes: vec![0; len].into(), options: Options::default(), modifies_flows: true }
+        BundledMessage { bytes: vec![0; len].into(), options: Options::default(), scope: Scope::Flow }
     }
 
     fn n_messages(bundle: Result<Messages, OfpError>) -> Result<usize, OfpError> {

@@ -6,8 +6,9 @@
 //! checked in order, and executed after the change of tables: if a device refuses one of them then, the error is sent, and the
 //! tables stay changed.
 
-use super::bundles::{BundledMessage, Messages};
+use super::bundles::{BundledMessage, Messages, Scope};
 use super::forward::GroupChange;
+use super::long_mods::selects_flows;
 use super::peer::{Peer, PendingRequest};
 use super::run::Run;
 use crate::bridge::Ofproto;
@@ -47,9 +48,13 @@ pub(crate) struct Commit {
     request: Box<[u8]>,
 }
 
-/// The number of messages up to which a commit runs at once. (So do commits with other messages than flow mods, which
+/// The number of messages up to which a commit runs at once, unless some of them may concern many flows. (So do commits with other messages than flow mods, which
 /// need the control thread.)
 const SHORT: usize = 100;
+
+fn scope_of(fm: &FlowMod) -> Scope {
+    if selects_flows(fm) { Scope::Flows } else { Scope::Flow }
+}
 
 fn bundle_done(peer: &Peer, xid: u32, step: BundleStep, bundle_id: u32) {
     // As in Open vSwitch, the reply has no flags.
@@ -78,7 +83,7 @@ impl Ofproto {
                 let bundle = bundles.take(bundle_id, flags)?;
                 drop(bundles);
                 let messages = &bundle.messages;
-                if messages.len() > SHORT && messages.iter().all(|message| message.modifies_flows) {
+                if self.is_long_bundle(messages) {
                     let commit = Commit { bundle, version, bundle_id, request: bytes.into() };
                     *peer.pending.lock() = Some(PendingRequest::Bundle(Box::new(commit)));
                     return Ok(());
@@ -89,6 +94,12 @@ impl Ofproto {
         }
         bundle_done(peer, xid, step, bundle_id);
         Ok(())
+    }
+
+    fn is_long_bundle(&self, messages: &[BundledMessage]) -> bool {
+        let selects_flows = || messages.iter().any(|message| message.scope == Scope::Flows);
+        messages.iter().all(|message| message.scope != Scope::Other)
+            && (messages.len() > SHORT || selects_flows() && self.has_many_flows())
     }
 
     /// Commits a bundle on a worker thread, and replies.
@@ -105,8 +116,11 @@ impl Ofproto {
     /// Adds a message to a bundle, which is opened if it does not exist. `bytes` is the message that contains it.
     pub(super) fn bundle_add(&self, peer: &Peer, add: &BundleAdd, bytes: &[u8]) -> Result<(), OfpError> {
         Self::check_for_bundle(&add.message)?;
-        let modifies_flows = matches!(add.message, Message::FlowMod(..));
-        let message = BundledMessage { bytes: bytes.into(), options: peer.state.lock().options, modifies_flows };
+        let scope = match &add.message {
+            Message::FlowMod(_, fm) => scope_of(fm),
+            _ => Scope::Other,
+        };
+        let message = BundledMessage { bytes: bytes.into(), options: peer.state.lock().options, scope };
         peer.bundles.lock().add((add.bundle_id, add.flags), message, self.now())
     }
 
@@ -119,7 +133,7 @@ impl Ofproto {
         bytes: &[u8],
     ) -> Result<(), OfpError> {
         Self::check_flow_mod_for_bundle(fm)?;
-        let message = BundledMessage { bytes: bytes.into(), options: peer.state.lock().options, modifies_flows: true };
+        let message = BundledMessage { bytes: bytes.into(), options: peer.state.lock().options, scope: scope_of(fm) };
         peer.bundles.lock().add(bundle, message, self.now())
     }
 
@@ -155,7 +169,7 @@ impl Ofproto {
                 messages.get(at..).and_then(<[BundledMessage]>::split_first)
             {
                 let encoded = messages[at..].iter().map(|message| (&*message.bytes, message.options));
-                let (heads, flow_mods) = run.read(encoded, |_| true);
+                let (heads, flow_mods) = run.read(encoded, |_, _| true);
                 if !heads.is_empty() {
                     for (head, fm) in heads.into_iter().zip(flow_mods) {
                         t.set_requester(Some(peer.requester(head.xid)));

@@ -30,7 +30,7 @@ pub(crate) const N_TABLES_SHOWN: u8 = 254;
 /// Rate limit of log messages about errors: messages per minute, and burst.
 static ERROR_LIMIT: RateLimit = RateLimit::new(10, 10);
 
-type Handled = Result<(), OfpError>;
+pub(super) type Handled = Result<(), OfpError>;
 
 impl Ofproto {
     /// Handles one whole message after HELLO, and replies to errors with error messages. A part of the work may
@@ -48,6 +48,10 @@ impl Ofproto {
                 self.send_error(peer, error, bytes);
             }
             run.forget(1);
+            drop(run);
+            if peer.has_pending() {
+                self.execute(packets);
+            }
             return;
         }
         drop(run);
@@ -89,6 +93,7 @@ impl Ofproto {
                 drop(pending);
                 match work {
                     Some(PendingRequest::Bundle(commit)) => self.finish_commit(peer, &commit),
+                    Some(PendingRequest::Mod(change)) => self.finish_mod(peer, *change),
                     Some(PendingRequest::Barrier(xid)) => self.barrier(peer, xid),
                     Some(PendingRequest::Stats(request)) => self.finish_stats(peer, *request),
                     Some(PendingRequest::Settle) => self.revalidate_here(),
@@ -164,9 +169,7 @@ impl Ofproto {
             }
             Message::GroupMod(gm) => {
                 writable(peer)?;
-                let (change, removed) = self.transaction(|t| self.change_groups(t, peer, &gm))?;
-                self.finish_removal(removed);
-                self.forward_group_change(peer, xid, change);
+                self.group_mod_or_leave(peer, xid, gm, bytes)?;
             }
             Message::MeterMod(mm) => {
                 writable(peer)?;
@@ -306,9 +309,7 @@ impl Ofproto {
         if let Some(bundle) = head.bundle {
             return self.bundle_flow_mod(peer, bundle, fm, bytes);
         }
-        let (result, removed) = self.transaction(|t| Ok(self.modify_flows(t, peer, head, fm)))?;
-        self.finish_removal(removed);
-        result
+        self.flow_mod_or_leave(peer, head, fm, bytes)
     }
 
     /// Applies a flow mod of a controller that may change flows, within a transaction, as a whole or not at all. (An error about

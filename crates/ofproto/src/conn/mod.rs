@@ -4,19 +4,21 @@
 //! - [`peer`]: one connection's state and its queue of bytes to send; [`limits`]: rate limits of packet-ins, with the
 //!   schedulers of [`pinsched`];
 //! - [`handle`]: the handling of messages, and replies; [`stats`]: statistics requests, [`parts`]: those in several
-//!   messages; [`table_features`]: features of tables; [`run`]: runs of flow mods;
+//!   messages; [`table_features`]: features of tables; [`run`]: runs of flow mods; [`long_mods`]:
+//!   flow mods and group mods that may concern many flows;
 //! - [`bundles`]: bundles, [`bundling`]: on connections;
 //! - [`errors`]: counters of errors;
 //! - [`controllers`]: controller status messages;
 //! - [`forward`]: forwarded changes of groups and meters;
-//! - [`monitors`]: flow monitors, [`monitor_index`]: found by flow, [`monitoring`]: on connections;
+//! - [`monitors`]: flow monitors, [`monitor_index`]: found by flow, [`monitoring`]: on connections,
+//!   [`resuming`]: after a pause;
 //! - [`asynchronous`]: packet-ins, flow-removed and port-status messages;
 //! - [`failopen`]: forwarding without controllers; [`inband`]: connections to controllers through the bridge itself;
 //! - [`service`]: listeners, active connections; [`passive`]: connections to listeners.
 //!
 //! The control thread handles messages one after the other, and connections in turns. Slow work does not
 //! delay other connections: a few worker threads at a time write long replies, as fast as they are read, and
-//! another thread commits large bundles of flow mods; the next message of that connection waits for the end. Packet
+//! another thread commits large bundles and applies mods of many flows; the next message of that connection waits for the end. Packet
 //! threads only queue packet-ins, and never wait: a peer whose queue is full loses them, which is counted.
 
 pub mod asynchronous;
@@ -29,6 +31,7 @@ mod forward;
 mod handle;
 pub mod inband;
 mod limits;
+mod long_mods;
 mod monitor_index;
 mod monitoring;
 mod monitors;
@@ -38,6 +41,7 @@ pub mod peer;
 pub mod pinsched;
 pub mod rconn;
 pub mod remote;
+mod resuming;
 mod run;
 pub mod service;
 mod stats;

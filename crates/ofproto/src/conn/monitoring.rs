@@ -6,11 +6,10 @@
 
 use super::monitors::{Dump, Monitors};
 use super::peer::{Peer, PendingRequest};
-use super::stats::{Position, position};
+use super::stats::position;
 use crate::bridge::Ofproto;
 use crate::flow_change::FlowChange;
 use crate::flow_table::Criteria;
-use classifier::LATEST;
 use openflow::message::Message;
 use openflow::monitor::{FlowMonitorRequest, FlowUpdate};
 use openflow::multipart::{Entry, ReplyWriter};
@@ -24,18 +23,11 @@ const UPDATE_BYTES_MAX: usize = 128 << 10;
 /// The number of flows examined for a new monitor, or of deferred changes reported, before other connections have their turn.
 const AT_ONCE: usize = if cfg!(test) { 2 } else { 256 };
 
-/// The initial updates of new monitors in progress, in the order of [`Position`], and the message that contains them.
-///
-/// While the peer reads, the reply holds the remaining flows. As soon as the peer stalls, it holds its position only
-/// ([`MonitorAnswer::park`]), and collects the flows after that again when the peer continues to read.
+/// The initial updates of new monitors in progress, and the message that contains them.
 #[derive(Debug)]
 pub(crate) struct MonitorAnswer {
     dump: Dump,
-    /// The version of the tables that is dumped.
-    version: u64,
-    /// `None` until they are collected, and while the answer is parked.
-    rules: Option<std::vec::IntoIter<Arc<Rule>>>,
-    last: Option<Position>,
+    rules: Remaining,
     /// The writer, until the last message is sent.
     reply: Option<ReplyWriter>,
     /// The end of a pause that had to wait for the initial updates.
@@ -46,39 +38,117 @@ pub(crate) struct MonitorAnswer {
 #[derive(Debug)]
 pub(crate) struct Resumption {
     dump: Dump,
-    rules: std::vec::IntoIter<Arc<Rule>>,
+    rules: Remaining,
     /// True if all rules have been reported; changes that were deferred for that follow.
     is_dumped: bool,
 }
 
-impl MonitorAnswer {
-    /// Drops the remaining flows, which a peer that does not read would keep in memory.
-    pub(super) fn park(&mut self) {
+/// The rules of a version of the tables that remain to be reported to a connection.
+///
+/// While the peer reads, they are held. As soon as the peer stalls, only the position is ([`Remaining::park`]), and the rules
+/// after it are collected again when the peer continues to read.
+#[derive(Debug)]
+struct Remaining {
+    version: u64,
+    order: fn(&Arc<Rule>) -> Position,
+    /// `None` until they are collected, and while they are parked.
+    rules: Option<std::vec::IntoIter<Arc<Rule>>>,
+    last: Option<Position>,
+}
+
+/// The position of a rule, which distinguishes it from all others.
+type Position = (u64, u64, usize);
+
+/// The position of a rule in the order of addition.
+fn age(rule: &Arc<Rule>) -> Position {
+    let (table, added, address) = position(rule);
+    (added, u64::from(table), address)
+}
+
+/// The position of a rule in a dump.
+fn position_in_dump(rule: &Arc<Rule>) -> Position {
+    let (table, added, address) = position(rule);
+    (u64::from(table), added, address)
+}
+
+impl Remaining {
+    fn new(version: u64, order: fn(&Arc<Rule>) -> Position) -> Self {
+        Self { version, order, rules: None, last: None }
+    }
+
+    /// Drops the rules, which a peer that does not read would keep in memory.
+    fn park(&mut self) {
         self.rules = None;
     }
 
-    /// Returns true if the remaining flows have to be collected.
-    pub(super) fn is_parked(&self) -> bool {
+    fn is_parked(&self) -> bool {
         self.rules.is_none()
     }
 
-    /// Collects the remaining flows.
-    fn collect(&mut self, bridge: &Ofproto, peer: &Peer) {
-        if self.reply.is_none() || self.dump.is_empty() {
-            self.rules = Some(Vec::new().into_iter());
-            return;
-        }
+    /// Collects the remaining rules that `concerns` accepts.
+    fn collect(&mut self, bridge: &Ofproto, peer: &Peer, concerns: impl Fn(&Arc<Rule>) -> bool) {
         let mut rules = bridge.collect_in(&Criteria::any(), self.version);
         // Waits for a transaction that removed rules from the tables before they were collected, whose changes are deferred.
         drop(bridge.writer.lock());
         rules.extend(peer.monitors.lock().gone_since().cloned());
         let is_left = |rule: &Arc<Rule>| {
-            rule.versions.added() <= self.version && self.last.is_none_or(|last| position(rule) > last)
+            rule.versions.added() <= self.version && self.last.is_none_or(|last| (self.order)(rule) > last)
         };
-        rules.retain(is_left);
-        rules.sort_unstable_by_key(position);
-        rules.dedup_by_key(|rule| position(rule));
+        rules.retain(|rule| is_left(rule) && concerns(rule));
+        rules.sort_unstable_by_key(self.order);
+        rules.dedup_by_key(|rule| (self.order)(rule));
         self.rules = Some(rules.into_iter());
+    }
+
+    /// Calls `report` with the next few rules, which must have been collected. Returns true if there are more.
+    fn take_some(&mut self, mut report: impl FnMut(&Arc<Rule>)) -> bool {
+        let Some(rules) = &mut self.rules else { return true };
+        for rule in rules.by_ref().take(AT_ONCE) {
+            self.last = Some((self.order)(&rule));
+            report(&rule);
+        }
+        rules.len() > 0
+    }
+}
+
+impl MonitorAnswer {
+    /// Drops the remaining flows.
+    pub(super) fn park(&mut self) {
+        match &mut self.resumption {
+            Some(resumption) => resumption.park(),
+            None => self.rules.park(),
+        }
+    }
+
+    /// Returns true if the remaining flows have to be collected.
+    pub(super) fn is_parked(&self) -> bool {
+        self.resumption.as_ref().map_or_else(|| self.rules.is_parked(), Resumption::is_parked)
+    }
+
+    /// Collects the remaining flows.
+    fn collect(&mut self, bridge: &Ofproto, peer: &Peer) {
+        match &mut self.resumption {
+            Some(resumption) => resumption.collect(bridge, peer),
+            None if self.reply.is_none() || self.dump.is_empty() => self.rules.rules = Some(Vec::new().into_iter()),
+            None => self.rules.collect(bridge, peer, |_| true),
+        }
+    }
+}
+
+impl Resumption {
+    /// Drops the remaining flows.
+    pub(crate) fn park(&mut self) {
+        self.rules.park();
+    }
+
+    /// Returns true if the remaining flows have to be collected.
+    pub(crate) fn is_parked(&self) -> bool {
+        !self.is_dumped && self.rules.is_parked()
+    }
+
+    /// Collects the remaining flows, which takes long.
+    pub(super) fn collect(&mut self, bridge: &Ofproto, peer: &Peer) {
+        self.rules.collect(bridge, peer, |rule| self.dump.concerns(rule));
     }
 }
 
@@ -101,7 +171,8 @@ impl Ofproto {
             peer.set_monitoring(&monitors);
             (dump, self.tables().view().version)
         };
-        let answer = MonitorAnswer { dump, version, rules: None, last: None, reply: Some(reply), resumption: None };
+        let rules = Remaining::new(version, position_in_dump);
+        let answer = MonitorAnswer { dump, rules, reply: Some(reply), resumption: None };
         *peer.pending.lock() = Some(PendingRequest::Monitors(Box::new(answer)));
         Ok(())
     }
@@ -113,16 +184,15 @@ impl Ofproto {
             answer.collect(self, peer);
             return true;
         }
-        let MonitorAnswer { dump, rules, last, reply, resumption, .. } = answer;
-        if let (Some(writer), Some(rules)) = (&mut *reply, rules) {
-            for rule in rules.by_ref().take(AT_ONCE) {
-                *last = Some(position(&rule));
-                let update = dump.update_about(&rule).map(|update| self.with_options(update));
+        let MonitorAnswer { dump, rules, reply, resumption } = answer;
+        if let Some(writer) = &mut *reply {
+            let more = rules.take_some(|rule| {
+                let update = dump.update_about(rule).map(|update| self.with_options(update));
                 if let Some(full) = update.and_then(|update| writer.push(&Entry::FlowUpdate(&update))) {
                     peer.send_bytes(full);
                 }
-            }
-            if rules.len() > 0 {
+            });
+            if more {
                 return true;
             }
             if let Some(writer) = reply.take() {
@@ -171,10 +241,10 @@ impl Ofproto {
         });
     }
 
-    /// Resumes the monitors of a connection that has sent all of their updates, if they are paused. Returns the changes that they
-    /// missed, for [`Ofproto::continue_resuming`].
+    /// Resumes the monitors of a connection that has sent all of their updates, if they are paused. The changes that they
+    /// missed remain for [`Ofproto::continue_resuming`].
     pub(crate) fn begin_resuming(&self, peer: &Peer) -> Option<Resumption> {
-        let (dump, mut rules) = {
+        let (dump, version) = {
             let _writer = self.writer.lock();
             let mut monitors = peer.monitors.lock();
             if !monitors.is_paused() || monitors.is_dumping() || peer.monitored_bytes() > 0 {
@@ -182,26 +252,27 @@ impl Ofproto {
             }
             let dump = monitors.resume();
             peer.set_monitoring(&monitors);
-            (dump, self.collect_in(&Criteria::any(), LATEST))
+            (dump, self.tables().view().version)
         };
         base::coverage!(ofmonitor_resume);
-        rules.retain(|rule| dump.concerns(rule));
-        // In the order of their addition.
-        rules.sort_by_key(|rule| rule.versions.added());
-        Some(Resumption { dump, rules: rules.into_iter(), is_dumped: false })
+        Some(Resumption { dump, rules: Remaining::new(version, age), is_dumped: false })
     }
 
-    /// Reports some of the changes that monitors missed during a pause, and then deferred changes. Returns true if there is
-    /// more.
+    /// Reports some of the changes that monitors missed during a pause, and then deferred changes; collects the flows first
+    /// if they are not. Returns true if there is more.
     pub(crate) fn continue_resuming(&self, peer: &Peer, resumption: &mut Resumption) -> bool {
+        if resumption.is_parked() {
+            resumption.collect(self, peer);
+            return true;
+        }
         let Resumption { dump, rules, is_dumped } = resumption;
         if !*is_dumped {
             let mut updates = Updates::new(peer, Peer::send_bytes);
-            for rule in rules.by_ref().take(AT_ONCE) {
-                dump.update_about(&rule).into_iter().for_each(|update| updates.push(&self.with_options(update)));
-            }
+            let more = rules.take_some(|rule| {
+                dump.update_about(rule).into_iter().for_each(|update| updates.push(&self.with_options(update)));
+            });
             updates.finish();
-            if rules.len() > 0 {
+            if more {
                 return true;
             }
             peer.send_mark(FlowUpdate::Resumed);
@@ -215,11 +286,17 @@ impl Ofproto {
         while self.continue_resuming(peer, &mut resumption) {}
     }
 
-    /// Resumes paused monitors completely.
+    /// Resumes paused monitors completely, of a peer that stalls from time to time.
     #[cfg(test)]
     pub(crate) fn resume_monitors(&self, peer: &Peer) {
-        if let Some(resumption) = self.begin_resuming(peer) {
-            self.finish_resuming(peer, resumption);
+        let Some(mut resumption) = self.begin_resuming(peer) else { return };
+        for step in 1.. {
+            if !self.continue_resuming(peer, &mut resumption) {
+                return;
+            }
+            if step % 7 == 0 {
+                resumption.park();
+            }
         }
     }
 

@@ -3,6 +3,7 @@
 use super::bundles::{Budget, Bundles};
 use super::bundling::Commit;
 use super::limits::PacketInLimits;
+use super::long_mods::LongMod;
 use super::monitoring::MonitorAnswer;
 use super::monitors::Monitors;
 use super::parts::Parts;
@@ -83,6 +84,8 @@ pub(crate) enum PendingRequest {
     Monitors(Box<MonitorAnswer>),
     /// A bundle to commit, for a worker thread.
     Bundle(Box<Commit>),
+    /// A flow mod or group mod that may concern many flows, for a worker thread.
+    Mod(Box<LongMod>),
     /// A barrier, by the transaction id of its request. It waits until cached flows follow all changes.
     Barrier(u32),
     /// A statistics request. Statistics are pushed first if it reports counters. For a worker thread, as there may be many
@@ -460,10 +463,15 @@ impl Peer {
         self.queued() < ANSWER_BYTES_MAX
     }
 
+    /// Returns true if a part of a request remains.
+    pub(super) fn has_pending(&self) -> bool {
+        self.pending.lock().is_some()
+    }
+
     /// Returns the thread that continues the pending request.
     pub(super) fn request_thread(&self) -> RequestThread {
         match *self.pending.lock() {
-            Some(PendingRequest::Bundle(_)) => RequestThread::LongChange,
+            Some(PendingRequest::Bundle(_) | PendingRequest::Mod(_)) => RequestThread::LongChange,
             Some(PendingRequest::Stats(_) | PendingRequest::Flows(_)) => RequestThread::Worker,
             // Collecting flows takes long.
             Some(PendingRequest::Monitors(ref answer)) if answer.is_parked() => RequestThread::Worker,

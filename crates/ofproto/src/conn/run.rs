@@ -56,15 +56,16 @@ impl Run {
     pub(super) fn read<'a>(
         &mut self,
         messages: impl Iterator<Item = (&'a [u8], Options)>,
-        accept: impl Fn(&FlowModHead) -> bool,
+        accept: impl Fn(&FlowModHead, &FlowMod) -> bool,
     ) -> (Heads, &mut [FlowMod]) {
         let mut heads = Heads::new();
         for (message, options) in messages.take(RUN_MAX) {
             if heads.len() == self.0.len() {
                 self.0.push(FlowMod::default());
             }
-            let head = decode_flow_mod_into(message, options, &mut self.0[heads.len()]);
-            let Some(head) = head.filter(&accept) else { break };
+            let fm = &mut self.0[heads.len()];
+            let head = decode_flow_mod_into(message, options, fm);
+            let Some(head) = head.filter(|head| accept(head, fm)) else { break };
             heads.push(head);
         }
         (heads, &mut self.0)
@@ -81,13 +82,15 @@ impl Ofproto {
             return 0;
         }
         let mut run = peer.run.lock();
-        // Either all of them are for bundles or none is.
+        // Either all of them are for bundles or none is, and none is long.
         let bundled = Cell::new(None);
-        let is_for_same_target = |head: &FlowModHead| {
+        let belongs = |head: &FlowModHead, fm: &FlowMod| {
             let is_bundled = head.bundle.is_some();
-            head.version == version && bundled.replace(Some(is_bundled)).is_none_or(|before| before == is_bundled)
+            head.version == version
+                && bundled.replace(Some(is_bundled)).is_none_or(|before| before == is_bundled)
+                && (is_bundled || !self.is_long_flow_mod(fm))
         };
-        let (heads, flow_mods) = run.read(flow_mods.map(|message| (message, options)), is_for_same_target);
+        let (heads, flow_mods) = run.read(flow_mods.map(|message| (message, options)), belongs);
         let n = heads.len();
         let Some(first) = heads.first() else { return 0 };
         base::coverage!(ofproto_recv_openflow, n as u64);

@@ -4,12 +4,12 @@
 //! as a task until it is dropped. The task executes what [`super::rconn`] returns, by the switch's clock.
 
 use super::errors;
-use super::monitoring::Resumption;
 use super::passive::serve_all;
 use super::peer::{Awaited, Outgoing, Peer, RequestThread};
 use super::pinsched::PacketInStats;
 use super::rconn::{Due, Rconn};
 use super::remote::{PeerKind, Remote, Settings};
+use super::resuming::Resuming;
 use crate::bridge::Ofproto;
 use base::Millis;
 use netdev::device::errno_text;
@@ -584,21 +584,16 @@ fn log_message(peer: &Peer, what: &str, message: &[u8]) {
 
 /// Writes the queue, until the peer is gone or, once `closing` is notified, the queue is empty.
 async fn write_all(
-    bridge: &Ofproto,
+    bridge: &Arc<Ofproto>,
     peer: &Arc<Peer>,
     writer: impl AsyncWrite,
     mut outgoing: Outgoing,
     closing: &Notify,
 ) -> io::Result<()> {
     let mut writer = std::pin::pin!(writer);
-    // The changes that flow monitors missed while they were paused, sent between other messages.
-    let mut resuming: Option<Resumption> = None;
+    let mut resuming = Resuming::default();
     loop {
-        if let Some(resumption) = &mut resuming
-            && !bridge.continue_resuming(peer, resumption)
-        {
-            resuming = None;
-        }
+        resuming.proceed(bridge, peer);
         let next = tokio::select! {
             biased;
             () = closing.notified() => {
@@ -606,7 +601,10 @@ async fn write_all(
                 continue;
             }
             next = outgoing.next() => next,
-            () = tokio::task::yield_now(), if resuming.is_some() => continue,
+            ready = resuming.ready() => {
+                ready?;
+                continue;
+            }
         };
         let Some(mut bytes) = next else {
             // Lets TLS close the session.
@@ -628,19 +626,16 @@ async fn write_all(
                 tokio::select! {
                     biased;
                     done = &mut written => break done?,
-                    () = tokio::time::sleep(STALL), if resuming.is_some() => {}
+                    () = tokio::time::sleep(STALL), if resuming.is_any() => {}
                 }
-                // Deferred changes wait for the end of this, and must not take unlimited memory.
-                if let Some(resumption) = resuming.take_if(|_| peer.monitors.lock().is_overdue()) {
-                    bridge.finish_resuming(peer, resumption);
-                }
+                resuming.stall(bridge, peer).await?;
             }
         }
         base::coverage!(vconn_sent, messages);
         base::coverage!(rconn_sent, messages);
         if outgoing.sent(bytes.len()) {
             let _short = bridge.short_change().await;
-            resuming = bridge.begin_resuming(peer);
+            resuming.begin(bridge, peer);
         }
     }
 }

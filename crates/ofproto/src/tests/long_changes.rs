@@ -4,7 +4,10 @@ use super::connections::{listening, serve_one};
 use super::monitors::monitor;
 use super::*;
 use openflow::bundle::{BundleAdd, BundleControl, BundleStep, flag};
-use openflow::switch::Hello;
+use openflow::flow_mod::FlowModCommand;
+use openflow::group::{GROUP_ALL, GroupCommand, GroupMod};
+use openflow::monitor::{FlowEvent, FlowUpdate};
+use openflow::switch::{FragHandling, Hello, SwitchConfig};
 use std::sync::mpsc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::task::JoinHandle;
@@ -66,6 +69,24 @@ fn bundle(n: u16) -> Vec<Message> {
     adds.chain([Message::BundleControl(commit)]).collect()
 }
 
+/// Locks the tables as a commit does. Returns a function that unlocks them.
+fn lock_tables(bridge: &Arc<Ofproto>) -> impl FnOnce() + use<> {
+    let (locked, is_locked) = mpsc::channel();
+    let (release, released) = mpsc::channel::<()>();
+    let bridge = Arc::clone(bridge);
+    let holder = std::thread::spawn(move || {
+        let writer = bridge.writer.lock();
+        locked.send(()).expect("waits");
+        let _ = released.recv();
+        drop(writer);
+    });
+    is_locked.recv().expect("locks");
+    move || {
+        release.send(()).expect("held");
+        holder.join().expect("no panic");
+    }
+}
+
 #[tokio::test]
 async fn a_long_bundle_delays_no_other_connection_or_bridge() {
     let mut lab = Lab::new();
@@ -73,19 +94,7 @@ async fn a_long_bundle_delays_no_other_connection_or_bridge() {
     let mut committing = Session::new(&br).await;
     let (mut changing, mut asking) = (Session::new(&br).await, Session::new(&br).await);
     let mut elsewhere = Session::new(&other).await;
-    // Locks the tables as a commit does, for as long as the test needs.
-    let (locked, is_locked) = mpsc::channel();
-    let (release, released) = mpsc::channel::<()>();
-    let holder = std::thread::spawn({
-        let br = Arc::clone(&br);
-        move || {
-            let writer = br.writer.lock();
-            locked.send(()).expect("waits");
-            let _ = released.recv();
-            drop(writer);
-        }
-    });
-    is_locked.recv().expect("locks");
+    let release = lock_tables(&br);
     committing.send(&bundle(200)).await;
     while !br.is_changing() {
         tokio::task::yield_now().await;
@@ -101,8 +110,7 @@ async fn a_long_bundle_delays_no_other_connection_or_bridge() {
     assert_eq!((br.n_flows(), other.n_flows()), (0, 1));
     lab.switch.housekeeping();
     asking.send(&[Message::StatsRequest { more: false, body: StatsRequest::Meter(u32::MAX) }]).await;
-    release.send(()).expect("held");
-    holder.join().expect("no panic");
+    release();
     assert!(matches!(committing.next().await, Message::BundleControl(_)));
     assert_eq!(changing.next().await, Message::BarrierReply);
     assert_eq!(br.n_flows(), 201);
@@ -235,4 +243,133 @@ async fn short_changes_take_few_removed_rules_out_of_the_tables() {
     session.send(&bundle(200)).await;
     assert!(matches!(session.next().await, Message::BundleControl(_)));
     assert_eq!((br.n_flows(), in_table()), (200, 200));
+}
+
+/// A flow mod of all flows, a group mod of all groups, or a bundle with the flow mod.
+fn long_mods() -> [(&'static str, Vec<Message>); 3] {
+    let delete = || Message::FlowMod(Form::Standard, Box::new(command(FlowModCommand::Delete, Match::ANY)));
+    let (bundle_id, flags) = (1, flag::ATOMIC);
+    let bundled = Message::BundleAdd(Box::new(BundleAdd { bundle_id, flags, message: delete() }));
+    let commit = BundleControl { bundle_id, ty: BundleStep::Commit.wire(false), flags };
+    let groups = Message::GroupMod(GroupMod::new(GroupCommand::Delete, GROUP_ALL));
+    [
+        ("flow mod", vec![delete(), flow(1), Message::BarrierRequest]),
+        ("group mod", vec![groups, flow(1), Message::BarrierRequest]),
+        ("bundle", vec![bundled, Message::BundleControl(commit), flow(1), Message::BarrierRequest]),
+    ]
+}
+
+#[tokio::test]
+async fn mods_of_many_flows_delay_no_other_connection_and_stay_in_order() {
+    for (what, messages) in long_mods() {
+        let mut lab = Lab::new();
+        let br = lab.bridge("br", 1);
+        let group = Message::GroupMod(GroupMod::new(GroupCommand::Add, 7));
+        let mut session = Session::new(&br).await;
+        // Asks for messages about removed flows.
+        let config = SwitchConfig { frag: FragHandling::Normal, invalid_ttl_to_controller: None, miss_send_len: 1 };
+        session.send(&[Message::SetConfig(config), group, Message::BarrierRequest]).await;
+        assert_eq!(session.next().await, Message::BarrierReply);
+        for priority in 10..2200 {
+            let mut fm = add(Match::ANY, priority, vec![Action::Group(7)]);
+            fm.flags.send_flow_rem = priority == 10;
+            br.flow_mod(&fm).expect("adds");
+        }
+        let mut asking = Session::new(&br).await;
+        let release = lock_tables(&br);
+        session.send(&messages).await;
+        while !br.is_changing() {
+            tokio::task::yield_now().await;
+        }
+        // A control thread that applied it would wait for the tables.
+        for n in 0..3 {
+            asking.send(&[Message::EchoRequest(vec![n])]).await;
+            assert_eq!(asking.next().await, Message::EchoReply(vec![n]), "{what}");
+        }
+        release();
+        let (mut others, mut is_removed) = (Vec::new(), false);
+        loop {
+            match session.next().await {
+                Message::BarrierReply => break,
+                Message::FlowRemoved(..) => is_removed = true,
+                other => others.push(other),
+            }
+        }
+        assert_eq!(others.len(), usize::from(what == "bundle"), "{others:?}");
+        while !is_removed {
+            is_removed = matches!(session.next().await, Message::FlowRemoved(..));
+        }
+        // The flow behind the deletion is there.
+        assert_eq!(br.n_flows(), 1, "{what}");
+    }
+}
+
+#[tokio::test]
+async fn a_flow_monitor_is_notified_of_a_deletion_of_many_flows_once() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 1);
+    for priority in 0..2200 {
+        br.flow_mod(&add(Match::ANY, priority, vec![])).expect("adds");
+    }
+    let (mut watching, mut changing) = (Session::new(&br).await, Session::new(&br).await);
+    // Without the flows that are there.
+    watching.send(&[ask(StatsRequest::FlowMonitor(vec![monitor(1, 0x3e)])), Message::BarrierRequest]).await;
+    while !matches!(watching.next().await, Message::BarrierReply) {}
+    let delete = Message::FlowMod(Form::Standard, Box::new(command(FlowModCommand::Delete, Match::ANY)));
+    changing.send(&[delete, flow(1), Message::BarrierRequest]).await;
+    assert_eq!(changing.next().await, Message::BarrierReply);
+    let (mut removed, mut added) = (0, 0);
+    while added == 0 {
+        let Message::StatsReply { body: StatsReply::FlowMonitor(updates), .. } = watching.next().await else {
+            panic!("no update");
+        };
+        for update in updates {
+            match update {
+                FlowUpdate::Flow(flow) if matches!(flow.event, FlowEvent::Deleted(_)) => removed += 1,
+                FlowUpdate::Flow(_) => added += 1,
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    assert_eq!((removed, added), (2200, 1));
+}
+
+#[tokio::test]
+async fn a_paused_flow_monitor_resumes_from_a_worker_thread() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 1);
+    let mut watching = Session::new(&br).await;
+    watching.send(&[ask(StatsRequest::FlowMonitor(vec![monitor(1, 0x3e)])), Message::BarrierRequest]).await;
+    while !matches!(watching.next().await, Message::BarrierReply) {}
+    let n = 6_000;
+    for priority in 0..n {
+        br.flow_mod(&add(Match::ANY, priority, vec![output(1)])).expect("adds");
+    }
+    let permits = busy(&lab.switch).await;
+    let (mut added, mut paused, mut resumed) = (0, false, false);
+    let mut permits = Some(permits);
+    while !resumed {
+        let Message::StatsReply { body: StatsReply::FlowMonitor(updates), .. } = watching.next().await else {
+            panic!("no update");
+        };
+        for update in updates {
+            match update {
+                FlowUpdate::Flow(_) => added += 1,
+                FlowUpdate::Paused => paused = true,
+                FlowUpdate::Resumed => resumed = true,
+                FlowUpdate::Abbreviated(_) => panic!("nobody else"),
+            }
+        }
+        if paused && let Some(permits) = permits.take() {
+            // The connection serves its peer while it waits for a worker.
+            for data in 0..3 {
+                watching.send(&[Message::EchoRequest(vec![data])]).await;
+                assert_eq!(watching.next().await, Message::EchoReply(vec![data]));
+            }
+            drop(permits);
+        }
+    }
+    assert_eq!((added, paused), (n, true));
+    br.flow_mod(&add(Match::ANY, n, vec![])).expect("adds");
+    assert!(matches!(watching.next().await, Message::StatsReply { .. }));
 }

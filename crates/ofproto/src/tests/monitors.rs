@@ -301,6 +301,37 @@ fn a_paused_monitor_resumes_after_the_dump_of_another() {
 }
 
 #[test]
+fn a_resumption_holds_no_flows_while_its_peer_stalls() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 2);
+    let client = with_a_dump(&br, Version::V14);
+    while br.finish_some(&client.peer) {}
+    client.waiting();
+    client.peer.pause_monitors(br.tables().view().version);
+    for priority in 10..16 {
+        br.flow_mod(&add(Match::ANY, priority, vec![])).expect("adds");
+    }
+    assert_eq!(short(client.waiting()), "paused");
+    let mut resumption = br.begin_resuming(&client.peer).expect("is paused");
+    assert!(resumption.is_parked(), "the control thread collects no flows");
+    let flow = br.collect(&Criteria { strict_priority: Some(15), ..Criteria::any() }).remove(0);
+    let holders = Arc::strong_count(&flow);
+    assert!(br.continue_resuming(&client.peer, &mut resumption));
+    assert_eq!(Arc::strong_count(&flow), holders + 1);
+    assert!(br.continue_resuming(&client.peer, &mut resumption));
+    resumption.park();
+    assert_eq!(Arc::strong_count(&flow), holders);
+    // Flows that are removed or added meanwhile are reported as of the resumption first.
+    for priority in [10, 14] {
+        br.flow_mod(&FlowMod { command: FlowModCommand::DeleteStrict, ..add(Match::ANY, priority, vec![]) })
+            .expect("deletes");
+    }
+    br.flow_mod(&add(Match::ANY, 16, vec![])).expect("adds");
+    while br.continue_resuming(&client.peer, &mut resumption) {}
+    assert_eq!(short(client.waiting()), "+10 +11 +12 +13 +14 +15 resumed -10:2 -14:2 +16");
+}
+
+#[test]
 fn updates_for_an_unread_monitor_take_bounded_memory() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     let mut lab = Lab::new();

@@ -44,7 +44,7 @@ fn a_change_of_one_bridge_of_a_thousand_rebuilds_one_snapshot() {
     let (old, new) = (&before[&changed.id()], &after[&changed.id()]);
     assert!(Arc::ptr_eq(&old.name, &new.name));
     assert!(Arc::ptr_eq(&old.ports[&PortNo(1)].name, &new.ports[&PortNo(1)].name));
-    let trunks = |bridge: &xlate::Bridge| bridge.bundles[0].trunks.clone().expect("restricted");
+    let trunks = |bridge: &xlate::Bridge| bridge.bundles["p1"].trunks.clone().expect("restricted");
     assert!(Arc::ptr_eq(&trunks(old), &trunks(new)));
     assert_eq!(switch.port_of(DpPort(9999)), Some((changed.id(), PortNo(2))));
     assert_eq!(switch.port_of(DpPort(1000)), Some((bridges[999].id(), PortNo(1))));

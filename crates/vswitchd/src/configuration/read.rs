@@ -53,10 +53,20 @@ pub(super) fn read_bridge(
 
 /// Compares the bridge's list of ports with the ports that it has.
 fn read_port_list(bridge: &mut Bridge, row: Row<'_, db::Bridge>, references: &mut References) {
+    let list: Vec<Uuid> = row.get(bridge::PORTS).into_iter().map(|port| port.uuid()).collect();
+    let before = std::mem::replace(&mut bridge.port_list, list);
+    let n_made = usize::from(bridge.ports.contains_key(&Uuid::ZERO));
+    let before = if before.len() + n_made == bridge.ports.len() {
+        // All ports of the list were read. To compare lists takes less time than to compare ports.
+        before
+    } else {
+        bridge.ports.keys().copied().filter(|port| !port.is_zero()).collect()
+    };
+    let (old, new) = without_common_ends(&before, &bridge.port_list);
+    let mut have = old.iter().copied().peekable();
     let mut gone = Vec::new();
-    let mut have = bridge.ports.keys().copied().filter(|port| !port.is_zero()).peekable();
     // Both are sorted.
-    for port in row.get(bridge::PORTS).into_iter().map(|port| port.uuid()) {
+    for &port in new {
         while let Some(before) = have.next_if(|have| *have < port) {
             gone.push(before);
         }
@@ -68,7 +78,19 @@ fn read_port_list(bridge: &mut Bridge, row: Row<'_, db::Bridge>, references: &mu
     gone.into_iter().for_each(|port| bridge.remove_port(port, references));
 }
 
+/// Returns both lists without the elements at their beginnings and ends that they have in common.
+fn without_common_ends<'a>(a: &'a [Uuid], b: &'a [Uuid]) -> (&'a [Uuid], &'a [Uuid]) {
+    let n = a.iter().zip(b).take_while(|(a, b)| a == b).count();
+    let (a, b) = (&a[n..], &b[n..]);
+    let n = a.iter().rev().zip(b.iter().rev()).take_while(|(a, b)| a == b).count();
+    (&a[..a.len() - n], &b[..b.len() - n])
+}
+
 fn read_port(bridge: &mut Bridge, db: &Replica, uuid: Uuid, references: &mut References) {
+    // A port may have gone to another bridge.
+    if bridge.port_list.binary_search(&uuid).is_err() {
+        return;
+    }
     let Some(row) = db.find(Ref::<db::Port>::new(uuid)) else { return };
     let name = row.get(port::NAME).to_owned();
     let mut rows: Vec<Row<'_, db::Interface>> =

@@ -117,7 +117,6 @@ fn network_with(rules: &[(u8, Match, u16, Vec<Action>)], groups: Vec<Group>, pee
         let ports = (1..5)
             .map(|n| {
                 let no = PortNo(n);
-                let bundle = Some(n as usize - 1);
                 (
                     no,
                     Port {
@@ -126,31 +125,29 @@ fn network_with(rules: &[(u8, Match, u16, Vec<Action>)], groups: Vec<Group>, pee
                         out: out(n),
                         config: PortConfig::default(),
                         live: true,
-                        bundle,
+                        bundle: None,
                     },
                 )
             })
             .collect();
-        let bundles = (1..5u32)
-            .map(|n| Bundle {
-                name: format!("p{n}").into(),
-                ports: vec![PortNo(n)],
-                mode: if n == 4 { VlanMode::Access } else { VlanMode::Trunk },
-                tag: if n == 4 { 5 } else { 0 },
-                trunks: None,
-                priority_tags: model::PriorityTags::Never,
-                protected: false,
-                floodable: true,
-            })
-            .collect();
+        let bundles = (1..5u32).map(|n| Bundle {
+            name: format!("p{n}").into(),
+            ports: vec![PortNo(n)],
+            mode: if n == 4 { VlanMode::Access } else { VlanMode::Trunk },
+            tag: if n == 4 { 5 } else { 0 },
+            trunks: None,
+            priority_tags: model::PriorityTags::Never,
+            protected: false,
+            floodable: true,
+        });
         for n in [1, 2, 4] {
             net.ports.insert(DpPort(10 * id + n), (id, PortNo(n)));
         }
-        let bridge = Bridge {
+        let mut bridge = Bridge {
             id,
             name: format!("br{id}").into(),
             ports,
-            bundles,
+            bundles: Default::default(),
             tables,
             macs: Arc::new(RwLock::new(macs)),
             miss_to_controller: false,
@@ -161,9 +158,17 @@ fn network_with(rules: &[(u8, Match, u16, Vec<Action>)], groups: Vec<Group>, pee
             dhcp_to_local: false,
             ipfix: None,
         };
+        bridge.set_bundles(bundles);
         net.bridges.insert(id, Arc::new(bridge));
     }
     net
+}
+
+/// Changes the bundles of a bridge, which are in the order of their names.
+fn edit_bundles(bridge: &mut Bridge, f: impl FnOnce(&mut [Bundle])) {
+    let mut bundles: Vec<Bundle> = bridge.bundles.values().map(|bundle| (**bundle).clone()).collect();
+    f(&mut bundles);
+    bridge.set_bundles(bundles);
 }
 
 /// The same network with IPFIX collectors.

@@ -453,7 +453,7 @@ impl<'a> Naive<'a> {
     }
 
     fn bundle_of(&self, port: u32) -> Option<&'a Bundle> {
-        self.bridge?.bundles.iter().find(|bundle| bundle.ports.contains(&PortNo(port)))
+        self.bridge?.bundles.values().map(Arc::as_ref).find(|bundle| bundle.ports.contains(&PortNo(port)))
     }
 
     fn output(&mut self, port: u32) {
@@ -508,13 +508,13 @@ impl<'a> Naive<'a> {
         }
         let known = bridge.macs.read().lookup(vlan, dst).filter(|_| !dst.is_multicast());
         let to: Vec<&Bundle> = match known {
-            Some(port) => bridge.bundles.iter().filter(|b| b.ports.contains(&port)).collect(),
-            None => bridge.bundles.iter().filter(|b| b.floodable).collect(),
+            Some(port) => bridge.bundles.values().map(Arc::as_ref).filter(|b| b.ports.contains(&port)).collect(),
+            None => bridge.bundles.values().map(Arc::as_ref).filter(|b| b.floodable).collect(),
         };
         let before = self.at.clone();
         for bundle in to {
             let access = bundle.mode == VlanMode::Access;
-            if std::ptr::eq(bundle, from) || !bundle.carries(vlan) || access && inside {
+            if bundle.name == from.name || !bundle.carries(vlan) || access && inside {
                 continue;
             }
             let strips = access || bundle.mode == VlanMode::NativeUntagged && vlan == bundle.tag;

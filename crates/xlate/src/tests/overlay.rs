@@ -73,7 +73,9 @@ fn a_frame_of_an_enabled_protocol_goes_to_it_and_nowhere_else() {
     // A port that receives nothing else punts too.
     let mut net = net;
     let bridge = Arc::get_mut(net.bridges.get_mut(&0).unwrap()).unwrap();
-    bridge.ports.get_mut(&PortNo(1)).unwrap().config.no_recv = true;
+    let mut port = bridge.ports[&PortNo(1)].clone();
+    port.config.no_recv = true;
+    bridge.ports.insert(PortNo(1), port);
     assert_eq!(translate(&net, &frame(1, 0x88cc), false).actions, [DpAction::Punt(Protocol::LLDP)]);
 }
 

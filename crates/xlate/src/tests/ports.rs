@@ -12,9 +12,11 @@ use openflow::group::{Bucket, GroupProperties};
 fn vlans(from: (VlanMode, u16), to: (VlanMode, u16, PriorityTags)) -> Network {
     let mut net = network(&[(0, Match::ANY, 0, vec![output(PortNo::NORMAL)])]);
     let bridge = net.bridges.get_mut(&0).and_then(Arc::get_mut).expect("not shared");
-    (bridge.bundles[0].mode, bridge.bundles[0].tag) = from;
-    (bridge.bundles[1].mode, bridge.bundles[1].tag, bridge.bundles[1].priority_tags) = to;
-    bridge.bundles[2..].iter_mut().for_each(|bundle| bundle.floodable = false);
+    edit_bundles(bridge, |bundles| {
+        (bundles[0].mode, bundles[0].tag) = from;
+        (bundles[1].mode, bundles[1].tag, bundles[1].priority_tags) = to;
+        bundles[2..].iter_mut().for_each(|bundle| bundle.floodable = false);
+    });
     net
 }
 
@@ -73,7 +75,7 @@ fn each_vlan_mode_has_its_tags() {
         if matches!(to.0, NativeTagged | NativeUntagged) {
             // The trunk carries VLAN 20 beside its native VLAN.
             let bridge = net.bridges.get_mut(&0).and_then(Arc::get_mut).expect("not shared");
-            bridge.bundles[1].trunks = Some(Arc::new([20].into_iter().collect()));
+            edit_bundles(bridge, |bundles| bundles[1].trunks = Some(Arc::new([20].into_iter().collect())));
         }
         for (tags, want) in *frames {
             assert_eq!(tags_sent(&net, tags).as_deref(), *want, "{from:?} {to:?} {tags:x?}");
@@ -107,7 +109,7 @@ fn an_inner_tag_reaches_no_vlan_by_an_access_port() {
 fn protected(rules: &[(u8, Match, u16, Vec<Action>)], groups: Vec<Group>, start: &[Action]) -> (Vec<u32>, Verdict) {
     let mut net = network_with(rules, groups, &[output(PortNo(1))]);
     let bridge = net.bridges.get_mut(&0).and_then(Arc::get_mut).expect("not shared");
-    bridge.bundles[..2].iter_mut().for_each(|bundle| bundle.protected = true);
+    edit_bundles(bridge, |bundles| bundles[..2].iter_mut().for_each(|bundle| bundle.protected = true));
     let mut key = FlowKey::ZERO;
     key.set_in_port(PortNo(1));
     key.set(Field::EthSrc, 0x0200_0000_0077);

@@ -414,7 +414,7 @@ impl World {
         let mut net = network_with(&self.rules, self.groups.iter().map(copy).collect(), &peer);
         let first = net.bridges.get_mut(&0).and_then(Arc::get_mut).expect("nobody else has it");
         first.fragments = self.fragments;
-        first.bundles.clone_from(&self.bundles);
+        first.set_bundles(self.bundles.iter().cloned());
         let mut macs = first.macs.write();
         for (n, vlan) in [0, 5, 9].into_iter().enumerate() {
             (0..3u8).for_each(|mac| {
