@@ -16,6 +16,7 @@ use ovsdb_client::typed::{AnyColumn, Ref, Row};
 use ovsdb_client::{Change, Replica, Transaction, columns};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,9 +40,6 @@ const REPORTS: &[AnyColumn] = &columns! { open_vswitch { CUR_CFG } };
 fn touches(change: &Change, columns: &[AnyColumn]) -> bool {
     columns.iter().any(|column| change.touches(*column))
 }
-
-/// Interfaces of which statistics are written before other tasks have their turn.
-const REPORTED_AT_ONCE: usize = 128;
 
 mod read;
 
@@ -449,15 +447,38 @@ impl Configuration {
         !ended.is_empty()
     }
 
-    /// Writes the state of what runs: of everything (`is_all`), or of what changed since it was written. With statistics,
-    /// other tasks have their turn in between.
-    pub async fn report(&mut self, what: Report, is_all: bool, txn: &mut Transaction<'_>) -> Written {
+    /// The next `n` interfaces that run after this one, or from the first one on: the names of their bridges, and their own.
+    pub fn interfaces_after(&self, last: Option<&(String, String)>, n: usize) -> Vec<(String, String)> {
+        let from = last.map_or(Bound::Unbounded, |(bridge, _)| Bound::Included(bridge.as_str()));
+        let bridges = self.bridges.range::<str, _>((from, Bound::Unbounded));
+        let after = |bridge: &str| match last {
+            Some((of, name)) if of == bridge => Bound::Excluded(name.as_str()),
+            _ => Bound::Unbounded,
+        };
+        let interfaces = bridges.flat_map(|(name, bridge)| {
+            let interfaces = bridge.running.interfaces.range::<str, _>((after(name), Bound::Unbounded));
+            interfaces.map(move |(interface, _)| (name.clone(), interface.clone()))
+        });
+        interfaces.take(n).collect()
+    }
+
+    /// Writes the state and the statistics of these interfaces.
+    pub fn report_statistics(&self, interfaces: &[(String, String)], txn: &mut Transaction<'_>) {
+        for (bridge, name) in interfaces {
+            if let Some(bridge) = self.bridges.get(bridge) {
+                bridge.report_interface(name, Report::Statistics, txn);
+            }
+        }
+    }
+
+    /// Writes the state of what runs: of everything (`is_all`), or of what changed since it was written. Statistics of
+    /// interfaces are written by [`Configuration::report_statistics`].
+    pub fn report(&mut self, what: Report, is_all: bool, txn: &mut Transaction<'_>) -> Written {
         if let Some(row) = self.root {
             txn.set(row, open_vswitch::CUR_CFG, self.next_cfg);
             self.settings.report(SwitchReport { row, devices: &self.devices }, what, txn);
         }
         let is_all = std::mem::take(&mut self.is_unreported) || is_all;
-        let mut n = 0;
         for bridge in self.bridges.values_mut() {
             let names = std::mem::take(&mut bridge.work.unreported);
             let is_unreported = std::mem::take(&mut bridge.work.is_unreported);
@@ -468,14 +489,10 @@ impl Configuration {
             if is_all || is_unreported || !names.is_empty() {
                 bridge.report(what, txn);
             }
-            let all: Box<dyn Iterator<Item = &String>> =
-                if is_all { Box::new(bridge.running.interfaces.keys()) } else { Box::new(names.iter()) };
-            for name in all {
-                bridge.report_interface(name, what, txn);
-                n += 1;
-                if n % REPORTED_AT_ONCE == 0 && what == Report::Statistics {
-                    tokio::task::yield_now().await;
-                }
+            if is_all && what == Report::Status {
+                bridge.running.interfaces.keys().for_each(|name| bridge.report_interface(name, what, txn));
+            } else {
+                names.iter().for_each(|name| bridge.report_interface(name, what, txn));
             }
         }
         for (row, error) in self.failed.values() {

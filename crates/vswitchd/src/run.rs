@@ -21,6 +21,9 @@ const REVALIDATE: Duration = Duration::from_millis(500);
 /// How often the routes to controllers through the bridges are looked up.
 const IN_BAND: Duration = Duration::from_secs(1);
 
+/// Interfaces of which statistics are written in one transaction.
+const COUNTED_AT_ONCE: usize = 128;
+
 /// How the switch is started.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -142,6 +145,9 @@ impl Daemon {
                     if self.is_configured {
                         self.retry().await;
                         self.write(Report::Statistics, true).await;
+                        if self.is_due {
+                            self.database_changed().await;
+                        }
                     }
                 }
             }
@@ -164,13 +170,19 @@ impl Daemon {
         }
     }
 
-    /// Contents, connection or lock changed. While the database is away, everything stays as it is; while another
-    /// switch holds the lock, nothing may run here.
-    async fn database_changed(&mut self) {
+    /// Notes changes of the database. Returns true if some are of the configuration.
+    fn note_changes(&mut self) -> bool {
         let mut is_due = false;
         for change in self.idl.take_changes() {
             is_due |= self.configuration.note(&change);
         }
+        is_due
+    }
+
+    /// Contents, connection or lock changed. While the database is away, everything stays as it is; while another
+    /// switch holds the lock, nothing may run here.
+    async fn database_changed(&mut self) {
+        let is_due = self.note_changes();
         let is_contended = self.idl.lock_state() == Some(LockState::Contended);
         if is_contended && !self.is_contended {
             tracing::error!(
@@ -208,16 +220,41 @@ impl Daemon {
         if !self.idl.is_live() || !self.idl.has_lock() {
             return;
         }
-        let mut txn = self.idl.transaction();
-        let written = self.configuration.report(what, is_all || was_unwritten, &mut txn).await;
-        // Without an outcome, the next change of the database, its coming back at the latest, is the time to try again.
-        match txn.commit().await {
-            Ok(Outcome::TryAgain) => {}
-            Ok(_) => {
-                self.configuration.written(written);
-                self.is_unwritten = false;
+        let mut counted = Vec::new();
+        if what == Report::Statistics {
+            // A transaction of all interfaces would keep the control thread from other work for long.
+            counted = self.configuration.interfaces_after(None, COUNTED_AT_ONCE);
+            while let (COUNTED_AT_ONCE, Some(last)) = (counted.len(), counted.last()) {
+                let mut txn = self.idl.transaction();
+                self.configuration.report_statistics(&counted, &mut txn);
+                if !is_written(txn.commit().await) {
+                    return;
+                }
+                // What came back of it is noted in parts, too.
+                self.is_due |= self.note_changes();
+                tokio::task::yield_now().await;
+                counted = self.configuration.interfaces_after(Some(last), COUNTED_AT_ONCE);
             }
-            Err(e) => tracing::warn!(target: "bridge", "could not write status to the database: {e}"),
+        }
+        let mut txn = self.idl.transaction();
+        self.configuration.report_statistics(&counted, &mut txn);
+        let written = self.configuration.report(what, is_all || was_unwritten, &mut txn);
+        if is_written(txn.commit().await) {
+            self.configuration.written(written);
+            self.is_unwritten = false;
+        }
+    }
+}
+
+/// Returns true if the state is in the database. Without an outcome, the next change of the database, its coming back at the
+/// latest, is the time to try again.
+fn is_written(outcome: Result<Outcome, ovsdb_client::Error>) -> bool {
+    match outcome {
+        Ok(Outcome::TryAgain) => false,
+        Ok(_) => true,
+        Err(e) => {
+            tracing::warn!(target: "bridge", "could not write status to the database: {e}");
+            false
         }
     }
 }

@@ -427,3 +427,26 @@ tally::proptest! {
         })?;
     }
 }
+
+#[test]
+fn interfaces_are_listed_in_parts() {
+    run(async {
+        let (mut configuration, _dir) = configuration();
+        let mut db = Database::with_two_bridges();
+        db.replica.take_changes();
+        configuration.configure(Some(&db.replica)).await;
+        let all = configuration.interfaces_after(None, usize::MAX);
+        assert_eq!(all.len(), 6);
+        for n in 1..8 {
+            let mut parts = configuration.interfaces_after(None, n);
+            loop {
+                let part = configuration.interfaces_after(parts.last(), n);
+                if part.is_empty() {
+                    break;
+                }
+                parts.extend(part);
+            }
+            assert_eq!(parts, all);
+        }
+    });
+}

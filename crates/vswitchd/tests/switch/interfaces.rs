@@ -218,3 +218,13 @@ fn frames_of_a_file_are_replayed_into_a_port_that_swallows() {
         devices.datapaths().iter().any(|(_, dp)| stats(dp).hit + stats(dp).missed == 5)
     });
 }
+
+#[test]
+fn statistics_of_many_interfaces_are_written_in_parts() {
+    let mut lab = Lab::new();
+    lab.add_bridge("br0");
+    for n in 0..300 {
+        lab.add_port("br0", &format!("p{n}"), "dummy", &[]);
+    }
+    lab.wait("statistics", |db| db.rows("Interface").all(|r| !r.is_empty("statistics")));
+}
