@@ -450,7 +450,10 @@ tally::proptest! {
                            damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
                            cut in any::<Option<prop::sample::Index>>()) {
         let mut bytes = encode(if v13 { Version::V13 } else { Version::V10 }, 1, &m);
-        prop_assume!(!bytes.is_empty());
+        if bytes.is_empty() {
+            // OpenFlow 1.0 does not have this message.
+            return Ok(());
+        }
         for (at, value) in damage {
             let at = at.index(bytes.len());
             bytes[at] = value;
