@@ -14,6 +14,7 @@ import punted  # noqa: E402
 import queues  # noqa: E402
 import replay  # noqa: E402
 import report  # noqa: E402
+import threads  # noqa: E402
 import workload  # noqa: E402
 
 # SHA-256 of NAME.pcap and of NAME.flows, seed 1.
@@ -186,6 +187,17 @@ def test_rates_of_switches_together():
         "hits": 2,
         "cached_flows": 200,
     }
+
+
+def test_threads_beside_processes():
+    many = [{"few_threads": 2, "few_mpps": 10, "many_threads": 64, "many_mpps": mpps, "ratio": mpps / 10} for mpps in (8, 9)]
+    costs = {threads.ONE: 20, threads.TWO: 25, threads.APART: 24}
+    scale = [{"way": way, "cheapest_ns": ns - 1, "median_ns": ns} for way, ns in costs.items()]
+    found = threads.report(many, [scale])
+    many_threads, by_way = found.tables
+    assert many_threads.rows == [[10, 8.5, pytest.approx(0.85), 0.9]]
+    assert [row[1:] for row in by_way.rows] == [[19, 20, 1.0], [24, 25, 1.6], [23, 24, 1.67]]
+    assert found.figures["two_threads_beside_processes"]["ratio"] == 0.96
 
 
 def test_flood_of_lldp_frames():
