@@ -33,10 +33,19 @@ COMPACT_MEMORY = pathlib.Path("/proc/sys/vm/compact_memory")
 class Replay:
     """One bridge between a replaying port and a discarding one; `which` is `OURS` or `PEER`."""
 
-    def __init__(self, which, inverse_probability=INVERSE_PROBABILITY, one_core=False, memory_mib=512):
-        """With `one_core` the whole daemon stays on the core of the packet thread, which shows the total capacity of
-        a core; `memory_mib` is DPDK's, and has to hold the packets."""
-        self.which = which
+    def __init__(
+        self,
+        which,
+        inverse_probability=INVERSE_PROBABILITY,
+        confined=False,
+        memory_mib=512,
+        cores=(PACKET_CORE,),
+        bridge="br0",
+    ):
+        """Each of `cores` has a packet thread, and ours a receive queue of port 1 for it. With `confined` the whole
+        daemon stays on these cores, which shows their total capacity. `memory_mib` is DPDK's, and has to hold the
+        packets. Switches that run at the same time need different names of `bridge`."""
+        self.which, self.cores, self.bridge = which, cores, bridge
         self.made = contextlib.ExitStack()
         with contextlib.ExitStack() as made:
             daemon = "ovs-vswitchd"
@@ -48,15 +57,15 @@ class Replay:
             made.callback(self.switch.stop)
             config = {
                 "emc-insert-inv-prob": inverse_probability,
-                "pmd-cpu-mask": hex(1 << PACKET_CORE),
+                "pmd-cpu-mask": hex(sum(1 << core for core in cores)),
             }
-            rest = PACKET_CORE if one_core else CONTROL_CORE
+            rest = ",".join(map(str, cores)) if confined else CONTROL_CORE
             if which == PEER:
                 config |= self._dpdk(made, memory_mib, rest)
             self.vsctl("--no-wait", "set", "Open_vSwitch", ".", *(f"other_config:{k}={v}" for k, v in config.items()))
-            remove_devices()
+            remove_devices(bridge)
             self.switch.start(core=rest)
-            self.vsctl("add-br", "br0", "--", "set", "Bridge", "br0", "datapath_type=netdev", "fail-mode=secure")
+            self.vsctl("add-br", bridge, "--", "set", "Bridge", bridge, "datapath_type=netdev", "fail-mode=secure")
             self.made = made.pop_all()
 
     def __enter__(self):
@@ -92,11 +101,11 @@ class Replay:
         return self.switch("ovs-appctl", "--timeout=120", "-t", self.switch.daemon, *words)
 
     def add_flows(self, path):
-        self.switch("ovs-ofctl", "-O", "OpenFlow13", "add-flows", "br0", path)
+        self.switch("ovs-ofctl", "-O", "OpenFlow13", "add-flows", self.bridge, path)
 
     def add_groups(self, groups):
         for group in groups:
-            self.switch("ovs-ofctl", "-O", "OpenFlow13", "add-group", "br0", group)
+            self.switch("ovs-ofctl", "-O", "OpenFlow13", "add-group", self.bridge, group)
 
     def add_output(self):
         """Port 2, which discards packets."""
@@ -109,12 +118,14 @@ class Replay:
         """Port 1, which replays; packets arrive from this moment on."""
         pcap = pathlib.Path(pcap).resolve()
         options = ["type=replay", f"options:pcap={pcap}"]
+        if len(self.cores) > 1:
+            options += [f"options:n_rxq={len(self.cores)}", "options:rxq-share=divided"]
         if self.which == PEER:
             options = ["type=dpdk", f"options:dpdk-devargs=net_pcap0,rx_pcap={pcap},infinite_rx=1"]
         self._add_port("in0", 1, options)
 
     def _add_port(self, name, number, options):
-        words = ["add-port", "br0", name, "--", "set", "Interface", name, f"ofport_request={number}", *options]
+        words = ["add-port", self.bridge, name, "--", "set", "Interface", name, f"ofport_request={number}", *options]
         self.vsctl(*words)
         ofport, error = self.vsctl("get", "Interface", name, "ofport", "error").splitlines()
         if ofport != str(number):
@@ -125,7 +136,13 @@ class Replay:
 
     def stats(self):
         """Counters of the packet thread since `clear_stats`."""
-        return parse_stats(self.appctl("dpif-netdev/pmd-stats-show"))
+        return parse_stats(self.switch.ask("dpif-netdev/pmd-stats-show"))
+
+    def thread_stats(self):
+        """The same of each packet thread."""
+        threads = threads_of(self.switch.ask("dpif-netdev/pmd-stats-show"))
+        threads.sort(key=lambda thread: thread.get("packets received", 0), reverse=True)
+        return threads[: len(self.cores)]
 
 
 def drivers_of(peers):
@@ -133,7 +150,7 @@ def drivers_of(peers):
     return "".join(f" -d {folder}" for folder in sorted(peers.resolve().glob("usr/lib/*/dpdk/pmds-*")))
 
 
-def remove_devices():
+def remove_devices(bridge="br0"):
     """Removes devices that an earlier switch has left, in this benchmark's own network: Open vSwitch keeps its taps,
     which stay busy for a moment after it has ended."""
 
@@ -141,7 +158,7 @@ def remove_devices():
         common.run("ip", "link", "del", name, check=False)
         return not common.run("ip", "link", "show", name, check=False)
 
-    for name in ("br0", "ovs-netdev"):
+    for name in (bridge, "ovs-netdev"):
         common.wait_for(lambda: gone(name), f"the device {name} to be gone")
 
 
@@ -222,6 +239,11 @@ DETAILS_OF_4_0 = {
 
 def parse_stats(text):
     """The counters in `dpif-netdev/pmd-stats-show`, of the thread that received most; by their names before 4.0."""
+    return max(threads_of(text), key=lambda thread: thread.get("packets received", 0), default={})
+
+
+def threads_of(text):
+    """The counters of each thread."""
     threads = []
     for line in text.splitlines():
         if not line.startswith((" ", "\t")):
@@ -235,7 +257,7 @@ def parse_stats(text):
         for detail, pattern in DETAILS_OF_4_0.items():
             if found := pattern.search(value):
                 threads[-1][detail] = float(found[1])
-    return max(threads, key=lambda thread: thread.get("packets received", 0), default={})
+    return threads
 
 
 @contextlib.contextmanager

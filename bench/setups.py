@@ -40,7 +40,7 @@ def measure(options):
             turns = figures[name] = {PEER: [], OURS: []}
             for round_number in range(options.rounds):
                 for which, found in turns.items():
-                    found.append(setups(which, *paths, one_core=not options.spread))
+                    found.append(setups(which, *paths, confined=not options.spread))
                     common.say(f"{name}, round {round_number + 1}, {which}: {found[-1]}")
             for path in paths:
                 pathlib.Path(path).unlink()
@@ -52,9 +52,9 @@ def measure(options):
     return Report([Table(f"flow set-ups a second, {where}", header, rows)], figures)
 
 
-def setups(which, pcap, flows, one_core=True):
-    """One turn of one switch."""
-    with Replay(which, one_core=one_core, memory_mib=MEMORY_MIB) as replay:
+def setups(which, pcap, flows, **how):
+    """One turn of one switch; `how` are arguments of `Replay`."""
+    with Replay(which, memory_mib=MEMORY_MIB, **how) as replay:
         raise_limits(replay)
         replay.add_output()
         replay.add_flows(flows)
@@ -93,20 +93,21 @@ def cached_flows(replay):
 
 
 def watch(replay):
-    """Samples (time, processor time, misses answered, hits) from the first miss until nearly all packets are known."""
+    """Samples (time, processor time, misses answered, hits) from the first miss until nearly all packets are known, or
+    nearly all of one receive queue."""
     samples = []
     give_up_s = time.monotonic() + PATIENCE_S
     while time.monotonic() < give_up_s:
         before_s = time.monotonic()
-        stats = replay.stats()
+        threads = replay.thread_stats()
         # The switch reads the counters when it replies, somewhere between the two times.
         at_s = (before_s + time.monotonic()) / 2
-        misses = stats.get("miss with success upcall", 0)
-        if misses > 0.9 * workload.SETUPS_PACKETS and samples:
+        misses = [thread.get("miss with success upcall", 0) for thread in threads]
+        if max(misses, default=0) > 0.9 * workload.SETUPS_PACKETS / len(replay.cores) and samples:
             return samples
-        if misses:
-            hits = sum(stats.get(f"{cache} hits", 0) for cache in ("emc", "smc", "megaflow"))
-            samples.append((at_s, replay.switch.cpu_s(), misses, hits))
+        if any(misses):
+            hits = sum(thread.get(f"{cache} hits", 0) for thread in threads for cache in ("emc", "smc", "megaflow"))
+            samples.append((at_s, replay.switch.cpu_s(), sum(misses), hits))
         # Frequent requests would load the switch.
         time.sleep(0.02)
     raise SystemExit(f"{replay.which}: only {samples[-1:]} in {PATIENCE_S} seconds\n{replay.switch.log_tail()}")

@@ -11,8 +11,10 @@ sys.path.insert(0, str(TOP / "bench"))
 import examples  # noqa: E402
 import nsdi15  # noqa: E402
 import punted  # noqa: E402
+import queues  # noqa: E402
 import replay  # noqa: E402
 import report  # noqa: E402
+import threads  # noqa: E402
 import workload  # noqa: E402
 
 # SHA-256 of NAME.pcap and of NAME.flows, seed 1.
@@ -164,6 +166,38 @@ def test_pmd_stats():
     }
     assert replay.parse_stats("") == {}
     assert replay.parse_stats("  packets received: 1\n") == {}
+
+
+def test_stats_of_several_threads():
+    received = [thread["packets received"] for thread in replay.threads_of(PMD_STATS) if thread]
+    other = PMD_STATS.replace("packets received: 4789376", "packets received: 5")
+    both = [thread["packets received"] for thread in replay.threads_of(PMD_STATS + other) if thread]
+    assert sum(both) == 2 * sum(received) - 4789376 + 5
+
+
+def test_rates_of_switches_together():
+    one = {"setups": 100, "seconds": 1.0, "cpu_seconds": 0.5, "hits": 1, "cached_flows": 100}
+    other = one | {"setups": 300, "seconds": 2.0, "cpu_seconds": 1.5}
+    assert queues.rates([one])["setups_per_s"] == 100
+    assert queues.rates([one, other]) == {
+        "setups_per_s": 250,
+        "cpu_s_per_s": 1.25,
+        "setups_per_cpu_s": 200,
+        "seconds": 2.0,
+        "hits": 2,
+        "cached_flows": 200,
+    }
+
+
+def test_threads_beside_processes():
+    many = [{"few_threads": 2, "few_mpps": 10, "many_threads": 64, "many_mpps": mpps, "ratio": mpps / 10} for mpps in (8, 9)]
+    costs = {threads.ONE: 20, threads.TWO: 25, threads.APART: 24}
+    scale = [{"way": way, "cheapest_ns": ns - 1, "median_ns": ns} for way, ns in costs.items()]
+    found = threads.report(many, [scale])
+    many_threads, by_way = found.tables
+    assert many_threads.rows == [[10, 8.5, pytest.approx(0.85), 0.9]]
+    assert [row[1:] for row in by_way.rows] == [[19, 20, 1.0], [24, 25, 1.6], [23, 24, 1.67]]
+    assert found.figures["two_threads_beside_processes"]["ratio"] == 0.96
 
 
 def test_flood_of_lldp_frames():

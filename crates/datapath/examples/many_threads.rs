@@ -1,7 +1,8 @@
-//! The cost of more packet threads than processors: `many_threads [SECONDS [THREADS]]` plays packets from memory,
-//! alternately on as many threads as there are processors and on THREADS (64), and prints packets a second of all
-//! threads together. Both poll the same THREADS ports, divided evenly, and send to one port that all share, so that
-//! ports, flows and frames are the same. A ratio below 1 is the cost of waiting for other threads or for a processor.
+//! The cost of more packet threads than processors: `many_threads [SECONDS [THREADS [TURNS]]]` plays packets from
+//! memory, alternately on as many threads as there are processors and on THREADS (64), and prints packets a second of
+//! all threads together, a line of JSON for each of the TURNS (5). Both poll the same THREADS ports, divided evenly, and
+//! send to one port that all share, so that ports, flows and frames are the same. A ratio below 1 is the cost of waiting
+//! for other threads or for a processor.
 
 #[path = "support/mod.rs"]
 #[allow(dead_code, reason = "each example uses its part of this")]
@@ -16,8 +17,6 @@ use flow::Field;
 use netdev::memory;
 use support::{Forward, fields, workload};
 
-/// Turns with each number of threads.
-const TURNS: usize = 5;
 /// The workload.
 const FLOWS: &str = "flows-256";
 
@@ -61,16 +60,20 @@ fn divide(dp: &Datapath, threads: u32, ports: u32) -> Result<(), Box<dyn std::er
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let seconds = std::env::args().nth(1).map_or(Ok(2.0), |text| text.parse())?;
-    let many = std::env::args().nth(2).map_or(Ok(64), |text| text.parse())?;
-    let (time, few) = (Duration::from_secs_f64(seconds), std::thread::available_parallelism()?.get() as u32);
-    let mut ratios = Vec::new();
-    for _ in 0..TURNS {
-        let (a, b) = (rate(few, many, time)?, rate(many, many, time)?);
-        println!("{few} threads: {:.1} Mpps, {many} threads: {:.1} Mpps, ratio {:.3}", a / 1e6, b / 1e6, b / a);
-        ratios.push(b / a);
+    let argument = |n| std::env::args().nth(n);
+    let time = Duration::from_secs_f64(argument(1).map_or(Ok(2.0), |text| text.parse())?);
+    let many = argument(2).map_or(Ok(64), |text| text.parse())?;
+    let turns = argument(3).map_or(Ok(5), |text| text.parse::<usize>())?;
+    let few = std::thread::available_parallelism()?.get() as u32;
+    for _ in 0..turns {
+        let (with_few, with_many) = (rate(few, many, time)?, rate(many, many, time)?);
+        println!(
+            "{{\"few_threads\": {few}, \"few_mpps\": {:.2}, \"many_threads\": {many}, \"many_mpps\": {:.2}, \
+             \"ratio\": {:.3}}}",
+            with_few / 1e6,
+            with_many / 1e6,
+            with_many / with_few,
+        );
     }
-    ratios.sort_by(f64::total_cmp);
-    println!("in the middle: {:.3}", ratios[TURNS / 2]);
     Ok(())
 }

@@ -37,8 +37,10 @@ pub struct Memory {
     source: Source,
     /// The queue that sent frames go to; `None` discards them.
     sink: Option<Arc<FrameQueue>>,
-    /// Number of receive queues. Each queue of a replay port plays all frames; a wire has one queue.
+    /// Number of receive queues. A wire has one queue.
     n_rxq: usize,
+    /// The frames that each queue of a replay port plays.
+    share: Share,
     /// The options that a port of a row was opened with.
     options: Option<Options>,
 }
@@ -59,6 +61,26 @@ struct Counters {
     tx_packets: AtomicU64,
     tx_bytes: AtomicU64,
     tx_dropped: AtomicU64,
+}
+
+/// The frames that a receive queue of a replay port plays.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Share {
+    /// Each queue plays all frames.
+    #[default]
+    All,
+    /// The queues divide the frames evenly: each frame belongs to one queue, as with a device that hashes flows.
+    Divided,
+}
+
+impl Share {
+    /// The part of `len` frames that queue `queue` of `n_rxq` plays.
+    fn of(self, queue: usize, n_rxq: usize, len: usize) -> Range<usize> {
+        match self {
+            Self::All => 0..len,
+            Self::Divided => len * queue / n_rxq..len * (queue + 1) / n_rxq,
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -101,13 +123,13 @@ impl Recording {
         recording
     }
 
-    /// Appends copies of up to `max` frames from index `at` on. Returns their number and their total bytes.
-    fn play(&self, at: usize, max: usize, out: &mut Batch) -> (usize, usize) {
+    /// Appends copies of up to `max` of the frames at the indices `at`. Returns their number and their total bytes.
+    fn play(&self, at: Range<usize>, max: usize, out: &mut Batch) -> (usize, usize) {
         let before = out.len();
-        let places = self.places.get(at..).map_or(&[][..], |left| &left[..left.len().min(max)]);
+        let places = self.places.get(at.clone()).map_or(&[][..], |left| &left[..left.len().min(max)]);
         let frames = places.iter().map(|place| self.bytes.get(place.clone()).unwrap_or_default());
         let bytes = pool::fill_all(frames, self.longest, out);
-        if let Some(offloads) = self.offloads.get(at..) {
+        if let Some(offloads) = self.offloads.get(at) {
             out[before..].iter_mut().zip(offloads).for_each(|(packet, offload)| packet.offload = *offload);
         }
         (places.len(), bytes)
@@ -148,7 +170,7 @@ pub fn replay_pcap(name: &str, path: impl AsRef<Path>, times: u64) -> Result<Arc
 
 /// Opens a port of interface type `null` or `replay`. `pcap` names the capture file to load for `replay`, `times` is
 /// how often each queue plays its frames (for ever by default), and `n_rxq` is the number of queues (1 by default or if
-/// 0).
+/// 0). Each queue plays all frames, or, if `rxq-share` is `divided`, an equal part of its own.
 pub fn open(name: &str, kind: &str, options: &Options) -> Result<Arc<Memory>, NetdevError> {
     let bad = |option, problem: String| NetdevError::Option { name: name.to_owned(), option, problem };
     let mut port = match kind {
@@ -168,8 +190,13 @@ pub fn open(name: &str, kind: &str, options: &Options) -> Result<Arc<Memory>, Ne
         Some((_, Ok(n))) if n <= N_RXQ_MAX => n,
         Some((text, _)) => return Err(bad("n_rxq", format!("'{text}' is not a number up to {N_RXQ_MAX}"))),
     };
+    let share = match options.get("rxq-share").map(String::as_str) {
+        None | Some("all") => Share::All,
+        Some("divided") => Share::Divided,
+        Some(text) => return Err(bad("rxq-share", format!("'{text}' is neither all nor divided"))),
+    };
     if let Some(port) = Arc::get_mut(&mut port) {
-        port.n_rxq = n_rxq;
+        (port.n_rxq, port.share) = (n_rxq, share);
         port.options = Some(options.clone());
     }
     Ok(port)
@@ -190,6 +217,7 @@ impl Memory {
             source,
             sink,
             n_rxq: 1,
+            share: Share::All,
             options: None,
         }
     }
@@ -240,7 +268,12 @@ impl Netdev for Memory {
         let counters = self.counters();
         Ok(match self.source.clone() {
             Source::Wire(queue) => Box::new(WireRx { queue, counters }),
-            Source::Frames { frames, times } => Box::new(ReplayRx { frames, times, at: 0, counters }),
+            Source::Frames { frames, times } => {
+                let part = self.share.of(queue, self.n_rxq, frames.places.len());
+                // A queue may have no frames, if there are fewer frames than queues.
+                let times = if part.is_empty() { 0 } else { times };
+                Box::new(ReplayRx { frames, times, at: part.start, part, counters })
+            }
         })
     }
 
@@ -330,6 +363,8 @@ impl Rx for WireRx {
 struct ReplayRx {
     frames: Arc<Recording>,
     times: u64,
+    /// The indices of the queue's frames, and of the next one.
+    part: Range<usize>,
     at: usize,
     counters: Arc<Counters>,
 }
@@ -338,11 +373,11 @@ impl Rx for ReplayRx {
     fn recv_batch(&mut self, out: &mut Batch, max: usize) -> io::Result<usize> {
         let (mut received, mut bytes) = (0, 0);
         while received < max && self.times > 0 {
-            let (n, of_them) = self.frames.play(self.at, max - received, out);
+            let (n, of_them) = self.frames.play(self.at..self.part.end, max - received, out);
             (received, bytes) = (received + n, bytes + of_them);
             self.at += n;
-            if self.at >= self.frames.places.len() {
-                (self.at, self.times) = (0, self.times - 1);
+            if self.at >= self.part.end {
+                (self.at, self.times) = (self.part.start, self.times - 1);
             }
         }
         self.counters.received(received, bytes);
@@ -513,5 +548,35 @@ mod tests {
         assert!(two.n_rxq() == 2 && two.open_rx(2).is_err());
         assert_eq!(open("n", "null", &options(&[("n_rxq", "0")])).expect("port").n_rxq(), 1);
         assert_eq!(refused("null", &[("n_rxq", "65")]), "r: option n_rxq: '65' is not a number up to 64");
+    }
+
+    #[test]
+    fn queues_that_divide_the_frames_play_each_frame_once() {
+        let dir = tempfile::tempdir().expect("directory");
+        let path = dir.path().join("x.pcap");
+        let mut writer = pcap::Writer::append(&path).expect("open");
+        (0..5).for_each(|n| writer.write(&[n; 60]).expect("write"));
+        drop(writer);
+        let received = |n_rxq: usize, share: &str| -> Result<Vec<Vec<u8>>, NetdevError> {
+            let pairs = [("pcap", path.to_str().expect("path")), ("times", "2"), ("rxq-share", share)];
+            let mut options: Options = pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+            options.insert("n_rxq".to_owned(), n_rxq.to_string());
+            let port = open("r", "replay", &options)?;
+            let of_queue = |queue| {
+                let mut out = Batch::new();
+                let n = port.open_rx(queue)?.recv_batch(&mut out, 32).expect("receive");
+                assert_eq!(n, out.len());
+                Ok(out.iter().map(|frame| frame.data()[0]).collect())
+            };
+            (0..n_rxq).map(of_queue).collect()
+        };
+        assert_eq!(received(1, "divided").expect("port"), [[0, 1, 2, 3, 4, 0, 1, 2, 3, 4]]);
+        assert_eq!(received(2, "divided").expect("port"), [&[0, 1, 0, 1][..], &[2, 3, 4, 2, 3, 4]]);
+        assert_eq!(received(2, "all").expect("port"), [[0, 1, 2, 3, 4, 0, 1, 2, 3, 4]; 2]);
+        let many = received(8, "divided").expect("port");
+        assert_eq!(many.iter().filter(|of_queue| of_queue.is_empty()).count(), 3);
+        assert_eq!(many.iter().flatten().copied().collect::<Vec<_>>(), [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]);
+        let refused = received(2, "some").expect_err("refused").to_string();
+        assert_eq!(refused, "r: option rxq-share: 'some' is neither all nor divided");
     }
 }
