@@ -35,7 +35,10 @@ fn each_leaves_a_line() {
         let _ = std::fs::remove_file(&file);
         let again = std::env::current_exe().expect("this program");
         let mut again = Command::new(again);
-        again.args(["-q", "few", "compares", "--test-threads", threads]).env(tally::FILE, &file).env_remove("PROPTEST_CASES");
+        again
+            .args(["-q", "few", "compares", "--test-threads", threads])
+            .env(tally::FILE, &file)
+            .env_remove("PROPTEST_CASES");
         assert!(again.output().expect("runs").status.success());
         let text = std::fs::read_to_string(&file).expect("counts");
         let mut lines: Vec<_> = text.lines().collect();
