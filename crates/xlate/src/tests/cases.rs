@@ -107,6 +107,23 @@ fn normal_decides_by_the_tags_in_the_key() {
 }
 
 #[test]
+fn a_sample_after_pop_mpls_recirculates_first() {
+    let mut key = FlowKey::ZERO;
+    key.set_in_port(PortNo(1));
+    key.set(Field::EthType, 0x8847);
+    key.set(Field::MplsBos, 1);
+    let sample = Action::Sample(Box::new(sample(PortNo::NONE)));
+    let outputs = |actions: Vec<Action>| {
+        let verdict = actions_for(&key, actions);
+        let outputs = verdict.actions.iter().filter(|a| matches!(a, DpAction::Output(_))).count();
+        (outputs, matches!(verdict.actions.last(), Some(DpAction::Recirc(_))))
+    };
+    let pop = Action::PopMpls(0x800);
+    assert_eq!(outputs(vec![output(PortNo(2)), pop.clone(), output(PortNo(4))]), (2, false));
+    assert_eq!(outputs(vec![output(PortNo(2)), pop, sample, output(PortNo(4))]), (1, true));
+}
+
+#[test]
 fn changes_without_an_output_emit_no_actions() {
     let actions = vec![Action::SetEthDst(MacAddr([2; 6])), output(PortNo(2)), Action::PopVlan, output(PortNo(77))];
     assert_eq!(actions_for(&tagged(5), actions).actions.last(), Some(&DpAction::Output(DpPort(2))));

@@ -8,30 +8,22 @@ use openflow::{Ct, CtZone, GroupKind};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Keeps the actions that the naive twin supports: no truncation, and look-ups in later tables only.
+/// Makes the rules fit for the naive twin, and for packets that are recirculated: look-ups are in later tables only.
 pub(super) fn for_naive(mut rules: Vec<(u8, Match, u16, Vec<Action>)>) -> Vec<(u8, Match, u16, Vec<Action>)> {
-    fn filter(actions: &mut Vec<Action>, table: u8) {
-        actions.retain_mut(|a| match a {
-            Action::OutputTrunc { .. } => false,
-            Action::Resubmit { table: t, .. } | Action::ResubmitCt { table: t, .. } => {
-                *t = t.map(|t| t + table);
-                true
+    fn move_lookups(actions: &mut [Action], table: u8) {
+        for action in actions {
+            match action {
+                Action::Resubmit { table: t, .. } | Action::ResubmitCt { table: t, .. } => *t = t.map(|t| t + table),
+                Action::Ct(ct) => ct.table = ct.table.map(|t| t + table),
+                Action::Clone(inner) => move_lookups(inner, table),
+                _ => {}
             }
-            Action::Ct(ct) => {
-                ct.table = ct.table.map(|t| t + table);
-                true
-            }
-            Action::Clone(inner) => {
-                filter(inner, table);
-                true
-            }
-            _ => true,
-        });
+        }
     }
     for (i, (table, _, priority, actions)) in rules.iter_mut().enumerate() {
         // All priorities differ.
         *priority = i as u16;
-        filter(actions, *table);
+        move_lookups(actions, *table);
     }
     rules
 }
@@ -263,6 +255,9 @@ pub(super) fn execute(net: Option<&Network>, actions: &[DpAction], wire: &mut Wi
             },
             DpAction::Ct(ct) => track(&mut wire.key, ct.zone, ct.mark, ct.label),
             DpAction::CtClear => forget(&mut wire.key),
+            // Reports to collectors do not change the packet.
+            DpAction::Observe(_) => {}
+            DpAction::Sample { actions: inner, .. } if matches!(inner[..], [DpAction::Observe(_)]) => {}
             // (Meters let everything pass in these tests.)
             DpAction::Trunc(_) | DpAction::Drop(_) | DpAction::Meter(_) => {}
             other => panic!("no rule of these tests asks for {other:?}"),
@@ -568,7 +563,8 @@ impl<'a> Naive<'a> {
                 (1..5).filter(|n| *n != in_port.0).for_each(|n| self.output(n));
             }
             Action::Output { port: PortNo::IN_PORT, .. } => self.output(in_port.0),
-            Action::Output { port, .. } if *port != in_port => self.output(port.0),
+            // The twin's packets have no length.
+            Action::Output { port, .. } | Action::OutputTrunc { port, .. } if *port != in_port => self.output(port.0),
             Action::OutputReg { src, .. } => {
                 let port = key.get(src.field) as u32;
                 if port != in_port.0 {
