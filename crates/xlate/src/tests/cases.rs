@@ -97,6 +97,33 @@ fn a_third_tag_is_pushed_onto_two() {
 }
 
 #[test]
+fn normal_decides_by_the_tags_in_the_key() {
+    let mut key = tagged(5);
+    key.set_vlan(1, 0x8100, 0x1006);
+    let to_access = |actions| actions_for(&key, actions).actions.contains(&DpAction::Output(DpPort(4)));
+    assert!(!to_access(vec![output(PortNo::NORMAL)]), "a frame with an inner tag");
+    // The push moves the inner tag out of the key.
+    assert!(to_access(vec![Action::PushVlan(0x8100), Action::PopVlan, output(PortNo::NORMAL)]));
+}
+
+#[test]
+fn a_sample_after_pop_mpls_recirculates_first() {
+    let mut key = FlowKey::ZERO;
+    key.set_in_port(PortNo(1));
+    key.set(Field::EthType, 0x8847);
+    key.set(Field::MplsBos, 1);
+    let sample = Action::Sample(Box::new(sample(PortNo::NONE)));
+    let outputs = |actions: Vec<Action>| {
+        let verdict = actions_for(&key, actions);
+        let outputs = verdict.actions.iter().filter(|a| matches!(a, DpAction::Output(_))).count();
+        (outputs, matches!(verdict.actions.last(), Some(DpAction::Recirc(_))))
+    };
+    let pop = Action::PopMpls(0x800);
+    assert_eq!(outputs(vec![output(PortNo(2)), pop.clone(), output(PortNo(4))]), (2, false));
+    assert_eq!(outputs(vec![output(PortNo(2)), pop, sample, output(PortNo(4))]), (1, true));
+}
+
+#[test]
 fn changes_without_an_output_emit_no_actions() {
     let actions = vec![Action::SetEthDst(MacAddr([2; 6])), output(PortNo(2)), Action::PopVlan, output(PortNo(77))];
     assert_eq!(actions_for(&tagged(5), actions).actions.last(), Some(&DpAction::Output(DpPort(2))));

@@ -8,30 +8,22 @@ use openflow::{Ct, CtZone, GroupKind};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Keeps the actions that the naive twin supports: no truncation, and look-ups in later tables only.
+/// Makes the rules fit for the naive twin, and for packets that are recirculated: look-ups are in later tables only.
 pub(super) fn for_naive(mut rules: Vec<(u8, Match, u16, Vec<Action>)>) -> Vec<(u8, Match, u16, Vec<Action>)> {
-    fn filter(actions: &mut Vec<Action>, table: u8) {
-        actions.retain_mut(|a| match a {
-            Action::OutputTrunc { .. } => false,
-            Action::Resubmit { table: t, .. } | Action::ResubmitCt { table: t, .. } => {
-                *t = t.map(|t| t + table);
-                true
+    fn move_lookups(actions: &mut [Action], table: u8) {
+        for action in actions {
+            match action {
+                Action::Resubmit { table: t, .. } | Action::ResubmitCt { table: t, .. } => *t = t.map(|t| t + table),
+                Action::Ct(ct) => ct.table = ct.table.map(|t| t + table),
+                Action::Clone(inner) => move_lookups(inner, table),
+                _ => {}
             }
-            Action::Ct(ct) => {
-                ct.table = ct.table.map(|t| t + table);
-                true
-            }
-            Action::Clone(inner) => {
-                filter(inner, table);
-                true
-            }
-            _ => true,
-        });
+        }
     }
     for (i, (table, _, priority, actions)) in rules.iter_mut().enumerate() {
         // All priorities differ.
         *priority = i as u16;
-        filter(actions, *table);
+        move_lookups(actions, *table);
     }
     rules
 }
@@ -138,11 +130,20 @@ impl Wire {
         self.key.set_vlan(1, 0, 0);
     }
 
+    /// The tags in the key, outermost first: those that decisions depend on.
+    fn tags_in_key(&self) -> Vec<(u16, u16)> {
+        (0..2).map(|n| self.key.vlan(n)).filter(|(_, tci)| tci & 0x1000 != 0).collect()
+    }
+
     /// All tags, outermost first.
     fn tags(&self) -> Vec<(u16, u16)> {
-        let mut tags: Vec<_> = (0..2).map(|n| self.key.vlan(n)).filter(|(_, tci)| tci & 0x1000 != 0).collect();
-        tags.extend(&self.hidden);
-        tags
+        [self.tags_in_key(), self.hidden.clone()].concat()
+    }
+
+    /// Parses the packet again, as recirculation does: the key has two tags if the packet has them.
+    fn reparse(&mut self) {
+        let (headers, tags) = (self.key.clone(), self.tags());
+        self.set_headers(&headers, &tags);
     }
 
     /// Sets headers and tags, and keeps the metadata.
@@ -157,10 +158,10 @@ impl Wire {
 
     /// Pushes a service instance tag and addresses; `tag` is the tag's value if the datapath pushes it.
     fn push_pbb(&mut self, tag: Option<u32>) {
-        let tags = self.tags();
+        let (tags, known) = (self.tags(), self.tags_in_key());
         let old = packet_part(&self.key);
         let isid = if old.eth_type() == PBB { (old.get(Field::PbbIsid), old.get(Field::PbbUca)) } else { (0, 0) };
-        let pcp = tags.first().map_or(0, |(_, tci)| tci >> 13);
+        let pcp = known.first().map_or(0, |(_, tci)| tci >> 13);
         let tag = tag.unwrap_or(u32::from(pcp) << 29 | (isid.1 as u32) << 27 | isid.0 as u32);
         let mut new = FlowKey::ZERO;
         new.set(Field::EthDst, old.get(Field::EthDst));
@@ -254,6 +255,9 @@ pub(super) fn execute(net: Option<&Network>, actions: &[DpAction], wire: &mut Wi
             },
             DpAction::Ct(ct) => track(&mut wire.key, ct.zone, ct.mark, ct.label),
             DpAction::CtClear => forget(&mut wire.key),
+            // Reports to collectors do not change the packet.
+            DpAction::Observe(_) => {}
+            DpAction::Sample { actions: inner, .. } if matches!(inner[..], [DpAction::Observe(_)]) => {}
             // (Meters let everything pass in these tests.)
             DpAction::Trunc(_) | DpAction::Drop(_) | DpAction::Meter(_) => {}
             other => panic!("no rule of these tests asks for {other:?}"),
@@ -385,6 +389,7 @@ impl<'a> Naive<'a> {
         };
         let Self { rules, groups, fragments, bridge, .. } = *self;
         let mut copy = Naive { rules, groups, fragments, bridge, at: self.at.clone(), ..Naive::new() };
+        copy.at.reparse();
         let (mut mark, mut label) = (0, 0);
         for action in &ct.exec {
             let (field, mask) = match action {
@@ -425,8 +430,10 @@ impl<'a> Naive<'a> {
         // With a choice, the datapath selects by a hash, which the packet keeps and flows may match.
         let weighted = group.buckets.iter().filter(|b| b.bucket.weight > 0).count();
         let by_datapath = group.properties.selection_method.is_empty() && group.spread().is_some();
-        let key = &mut self.at.key;
+        let key = &self.at.key;
         if group.kind == GroupKind::Select && weighted > 1 && by_datapath && key.get(Field::DpHash) == 0 {
+            self.at.reparse();
+            let key = &mut self.at.key;
             let hash = flow::hash::symmetric_l4(key, group.properties.selection_method_param as u32);
             key.set(Field::DpHash, hash.into());
         }
@@ -473,14 +480,15 @@ impl<'a> Naive<'a> {
         }
     }
 
-    /// Forwards between bundles. A list holds all tags of the packet, outermost first.
+    /// Forwards between bundles, by the tags in the key. Tags below them stay in the packet.
     fn normal(&mut self) {
         let Some(bridge) = self.bridge else { return };
         let in_port = self.at.key.in_port().0;
         let Some(from) = self.bundle_of(in_port) else { return };
         let mut tags = self.at.tags();
         let tag = |vid: u16, tci: u16| vid | tci & 0xe000 | 0x1000;
-        let first = tags.first().copied();
+        let known = self.at.tags_in_key();
+        let first = known.first().copied();
         let (tpid, tci) = first.unwrap_or((0x8100, 0));
         let mut vlan = tci & 0xfff;
         let native = matches!(from.mode, VlanMode::NativeTagged | VlanMode::NativeUntagged);
@@ -493,14 +501,11 @@ impl<'a> Naive<'a> {
         if !from.carries(vlan) {
             return;
         }
-        // A key has two tags. An access port admits no inner tag in its own VLAN.
-        if from.mode == VlanMode::Access {
-            tags.drain(..tags.len().min(2));
-        } else {
-            tags.drain(..tags.len().min(1));
-        }
-        let second = if from.mode == VlanMode::Access { None } else { tags.first().copied() };
-        let inside = first.and(second).is_some_and(|(_, tci)| tci & 0xfff != 0);
+        // An access port admits no inner tag in its own VLAN.
+        let n_removed = if from.mode == VlanMode::Access { known.len() } else { known.len().min(1) };
+        tags.drain(..n_removed);
+        let second = known.get(1).copied().filter(|_| from.mode != VlanMode::Access);
+        let inside = second.is_some_and(|(_, tci)| tci & 0xfff != 0);
         let mac = |field| MacAddr::from_u64(self.at.key.get(field) as u64);
         let dst = mac(Field::EthDst);
         if dst.is_reserved() {
@@ -526,7 +531,7 @@ impl<'a> Naive<'a> {
                 _ if vlan != 0 || tci & 0xe000 != 0 => out.insert(0, (tpid, tag(vlan, tci))),
                 model::PriorityTags::Always if first.is_some() => out.insert(0, (tpid, tag(0, tci))),
                 // Both tags are popped.
-                _ if first.is_some() && second.is_some() => _ = out.remove(0),
+                _ if second.is_some() => _ = out.remove(0),
                 _ => {}
             }
             let headers = self.at.key.clone();
@@ -558,7 +563,8 @@ impl<'a> Naive<'a> {
                 (1..5).filter(|n| *n != in_port.0).for_each(|n| self.output(n));
             }
             Action::Output { port: PortNo::IN_PORT, .. } => self.output(in_port.0),
-            Action::Output { port, .. } if *port != in_port => self.output(port.0),
+            // The twin's packets have no length.
+            Action::Output { port, .. } | Action::OutputTrunc { port, .. } if *port != in_port => self.output(port.0),
             Action::OutputReg { src, .. } => {
                 let port = key.get(src.field) as u32;
                 if port != in_port.0 {
