@@ -2,7 +2,9 @@
 //!
 //! A turn takes up to [`BATCH`] frames of each protocol's inbox, in a fixed order, then polls the machines with
 //! expired timers, and carries out their effects. Remaining frames wait for the next turn: a flood of one protocol
-//! delays another by one batch at most. The thread sleeps until a frame arrives or a timer expires.
+//! delays another by one batch at most. The thread sleeps until a frame arrives or a timer expires. After a turn with
+//! frames it rests in proportion to the time that the turn took ([`rest_after`]), so that a flood of frames takes a small
+//! share of a processor from the rest of the switch; meanwhile frames gather in their inboxes, and no frame wakes it.
 //!
 //! Each machine has a lock, which the engine holds for one batch at a time, and the control thread while it
 //! configures a machine or reads its status. [`Engine::poll`] runs a machine on another thread, before a port closes. The
@@ -19,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Frames of one protocol in a turn.
 pub const BATCH: usize = 32;
@@ -27,6 +29,16 @@ pub const BATCH: usize = 32;
 const IDLE: Duration = Duration::from_secs(60);
 /// The same while the clock is moved by hand.
 const STOPPED: Duration = Duration::from_millis(10);
+
+/// The thread rests for this number of times the time of a turn with frames.
+const RESTS: u32 = 15;
+/// The longest such rest.
+const REST_MAX: Duration = Duration::from_millis(5);
+
+/// How long the thread rests after a turn with frames that took `spent`, if the next timer expires after `due`.
+fn rest_after(spent: Duration, due: Option<Duration>) -> Duration {
+    (spent * RESTS).min(REST_MAX).min(due.unwrap_or(REST_MAX))
+}
 
 /// A protocol as a state machine without I/O: time is an argument, and effects are returned.
 pub trait Machine: Send + Debug {
@@ -89,6 +101,22 @@ pub struct Engine {
     stopped: AtomicBool,
 }
 
+/// The result of a turn.
+#[derive(Clone, Copy, Debug, Default)]
+struct Turn {
+    had_frames: bool,
+    frames_remain: bool,
+    /// When the next timer expires.
+    deadline: Option<Millis>,
+}
+
+impl Turn {
+    /// Whether the next turn begins at once.
+    fn is_due(&self, now: Millis) -> bool {
+        self.frames_remain || self.deadline.is_some_and(|deadline| deadline <= now)
+    }
+}
+
 impl Engine {
     /// An engine without protocols, whose thread is not running yet.
     pub fn new(clock: Clock, overlay: Arc<Overlay>, outlet: Weak<dyn Outlet>) -> Arc<Self> {
@@ -111,13 +139,16 @@ impl Engine {
 
     fn run(&self) {
         while !self.stopped.load(Ordering::Acquire) {
-            let now = self.clock.now();
-            let timeout = match self.turn(now) {
-                Some(next) if next <= now => continue,
-                Some(next) => Duration::from_millis(next.since(now)).min(IDLE),
-                None => IDLE,
-            };
-            self.inboxes.wait(if self.clock.is_stopped() { STOPPED } else { timeout });
+            let (now, began) = (self.clock.now(), Instant::now());
+            let turn = self.take_turn(now);
+            let due = turn.deadline.map(|deadline| Duration::from_millis(deadline.since(now)));
+            if turn.had_frames && !self.clock.is_stopped() {
+                std::thread::sleep(rest_after(began.elapsed(), due));
+            }
+            if !turn.is_due(self.clock.now()) {
+                let timeout = due.map_or(IDLE, |due| due.saturating_sub(began.elapsed()).min(IDLE));
+                self.inboxes.wait(if self.clock.is_stopped() { STOPPED } else { timeout });
+            }
         }
     }
 
@@ -149,21 +180,28 @@ impl Engine {
         &self.overlay
     }
 
-    /// Runs one turn; returns the time of the next one, which is not later than `now` if frames remain. Called by the
-    /// engine's thread, or by tests instead of it.
+    /// Runs one turn; returns the time of the next one, which is not later than `now` if frames remain. Called by tests
+    /// instead of the engine's thread.
     pub fn turn(&self, now: Millis) -> Option<Millis> {
+        let turn = self.take_turn(now);
+        if turn.frames_remain { Some(now) } else { turn.deadline }
+    }
+
+    fn take_turn(&self, now: Millis) -> Turn {
         let machines: Vec<_> = self.machines.lock().iter().map(|(p, machine)| (*p, Arc::clone(machine))).collect();
         let mut due = Vec::new();
         self.timers.lock().advance(now, &mut due);
-        let mut rest = false;
+        let mut turn = Turn::default();
         for (protocol, machine) in machines {
             let (frames, more) = self.inboxes.take(protocol, BATCH);
-            rest |= more;
+            turn.frames_remain |= more;
+            turn.had_frames |= !frames.is_empty();
             if !frames.is_empty() || due.contains(&protocol) {
                 self.batch(protocol, &machine, &frames, now);
             }
         }
-        if rest { Some(now) } else { self.timers.lock().next() }
+        turn.deadline = self.timers.lock().next();
+        turn
     }
 
     /// Polls a machine on the caller's thread, and carries out its effects before it returns: so frames leave by a port

@@ -217,3 +217,12 @@ tally::proptest! {
         prop_assert_eq!(counted(engine.inbox(A)) + counted(engine.inbox(B)), u64::from(number));
     }
 }
+
+#[test]
+fn a_flood_takes_a_sixteenth_of_a_processor_and_delays_no_timer() {
+    let us = Duration::from_micros;
+    assert_eq!(rest_after(us(10), None), us(150));
+    assert_eq!(rest_after(us(10), Some(us(100))), us(100));
+    assert_eq!(rest_after(us(10), Some(us(0))), us(0));
+    assert_eq!(rest_after(us(10_000), None), REST_MAX);
+}
