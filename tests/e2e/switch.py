@@ -6,6 +6,7 @@ remaining ones with it.
 """
 
 import os
+import pathlib
 import re
 import signal
 import subprocess
@@ -145,7 +146,10 @@ class Switch:
         self.wait_gone(pid)
 
     def wait_gone(self, pid):
-        until(lambda: not self.lives(pid), f"the end of process {pid}")
+        # A process whose first thread has ended holds its files, the pid file among them, until the last thread has.
+        threads = pathlib.Path(f"/proc/{pid}/task")
+        ended = lambda: not self.lives(pid) and (not threads.exists() or len(list(threads.iterdir())) <= 1)
+        until(ended, f"the end of process {pid}")
         if pid in self.started:
             self.started.remove(pid)
 
