@@ -230,7 +230,7 @@ impl Daemon {
                 if !is_written(txn.commit().await) {
                     return;
                 }
-                // What came back of it is noted in parts, too.
+                // The server reports the written values back: they are noted in parts, too.
                 self.is_due |= self.note_changes();
                 tokio::task::yield_now().await;
                 counted = self.configuration.interfaces_after(Some(last), COUNTED_AT_ONCE);
