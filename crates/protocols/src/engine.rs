@@ -3,8 +3,8 @@
 //! A turn takes up to [`BATCH`] frames of each protocol's inbox, in a fixed order, then polls the machines with
 //! expired timers, and carries out their effects. Remaining frames wait for the next turn: a flood of one protocol
 //! delays another by one batch at most. The thread sleeps until a frame arrives or a timer expires. After a turn with
-//! frames it rests in proportion to the time that the turn took ([`rest_after`]), so that a flood of frames takes a small
-//! share of a processor from the rest of the switch; meanwhile frames gather in their inboxes, and no frame wakes it.
+//! frames it rests in proportion to the time that the turn took, and for at least a millisecond unless a timer expires
+//! earlier ([`rest_after`]), so that a flood of frames takes a small share of a processor and seldom wakes the thread.
 //!
 //! Each machine has a lock, which the engine holds for one batch at a time, and the control thread while it
 //! configures a machine or reads its status. [`Engine::poll`] runs a machine on another thread, before a port closes. The
@@ -32,12 +32,13 @@ const STOPPED: Duration = Duration::from_millis(10);
 
 /// The thread rests for this number of times the time of a turn with frames.
 const RESTS: u32 = 15;
-/// The longest such rest.
-const REST_MAX: Duration = Duration::from_millis(5);
+/// The shortest and the longest such rest, if no timer expires before its end. The shortest bounds how often a flood of
+/// frames wakes the thread.
+const REST: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(5));
 
 /// How long the thread rests after a turn with frames that took `spent`, if the next timer expires after `due`.
 fn rest_after(spent: Duration, due: Option<Duration>) -> Duration {
-    (spent * RESTS).min(REST_MAX).min(due.unwrap_or(REST_MAX))
+    (spent * RESTS).clamp(REST.0, REST.1).min(due.unwrap_or(REST.1))
 }
 
 /// A protocol as a state machine without I/O: time is an argument, and effects are returned.

@@ -219,10 +219,10 @@ tally::proptest! {
 }
 
 #[test]
-fn a_flood_takes_a_sixteenth_of_a_processor_and_delays_no_timer() {
+fn a_flood_takes_a_sixteenth_of_a_processor_at_most_and_delays_no_timer() {
     let us = Duration::from_micros;
-    assert_eq!(rest_after(us(10), None), us(150));
-    assert_eq!(rest_after(us(10), Some(us(100))), us(100));
-    assert_eq!(rest_after(us(10), Some(us(0))), us(0));
-    assert_eq!(rest_after(us(10_000), None), REST_MAX);
+    assert_eq!(rest_after(us(100), None), us(1_500));
+    assert_eq!(rest_after(us(100), Some(us(700))), us(700));
+    assert_eq!(rest_after(us(100), Some(us(0))), us(0));
+    assert_eq!((rest_after(us(1), None), rest_after(us(10_000), None)), REST);
 }
