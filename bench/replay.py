@@ -74,7 +74,7 @@ class Replay:
     def __exit__(self, *_):
         self.made.close()
 
-    def _dpdk(self, made, memory_mib, control_core):
+    def _dpdk(self, made, memory_mib, control_cores):
         """DPDK's options. Its files go into the switch's own directory, so that runs do not conflict and no file
         remains."""
         pages = self.switch.dir / "pages"
@@ -85,7 +85,7 @@ class Replay:
         return {
             "dpdk-init": "true",
             "dpdk-socket-mem": memory_mib,
-            "dpdk-lcore-mask": hex(1 << control_core),
+            "dpdk-lcore-mask": hex(1 << int(str(control_cores).split(",")[0])),
             "dpdk-extra": f"--no-pci --huge-dir={pages} --file-prefix={self.switch.dir.name}{drivers_of(common.PEERS)}",
         }
 
@@ -114,18 +114,22 @@ class Replay:
             options = ["type=dpdk", "options:dpdk-devargs=net_null0,no-rx=1", "options:n_rxq=1"]
         self._add_port("out0", 2, options)
 
-    def add_input(self, pcap):
-        """Port 1, which replays; packets arrive from this moment on."""
+    def add_input(self, pcap, wait=True):
+        """Port 1, which replays; packets arrive from this moment on. Without `wait` the switch may be about to add it:
+        it replies late if the first packets keep it busy."""
         pcap = pathlib.Path(pcap).resolve()
         options = ["type=replay", f"options:pcap={pcap}"]
         if len(self.cores) > 1:
             options += [f"options:n_rxq={len(self.cores)}", "options:rxq-share=divided"]
         if self.which == PEER:
             options = ["type=dpdk", f"options:dpdk-devargs=net_pcap0,rx_pcap={pcap},infinite_rx=1"]
-        self._add_port("in0", 1, options)
+        self._add_port("in0", 1, options, wait)
 
-    def _add_port(self, name, number, options):
+    def _add_port(self, name, number, options, wait=True):
         words = ["add-port", self.bridge, name, "--", "set", "Interface", name, f"ofport_request={number}", *options]
+        if not wait:
+            self.vsctl("--no-wait", *words)
+            return
         self.vsctl(*words)
         ofport, error = self.vsctl("get", "Interface", name, "ofport", "error").splitlines()
         if ofport != str(number):

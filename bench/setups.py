@@ -58,7 +58,7 @@ def setups(which, pcap, flows, **how):
         raise_limits(replay)
         replay.add_output()
         replay.add_flows(flows)
-        replay.add_input(pcap)
+        replay.add_input(pcap, wait=False)
         samples = watch(replay)
         cached = cached_flows(replay)
     (start_s, start_cpu_s, first, hits_before), (end_s, end_cpu_s, last, hits_after) = samples[0], samples[-1]
@@ -94,7 +94,7 @@ def cached_flows(replay):
 
 def watch(replay):
     """Samples (time, processor time, misses answered, hits) from the first miss until nearly all packets are known, or
-    nearly all of one receive queue."""
+    nearly all of one receive queue are."""
     samples = []
     give_up_s = time.monotonic() + PATIENCE_S
     while time.monotonic() < give_up_s:

@@ -159,7 +159,12 @@ impl Flows {
     /// Installs a flow with a new id without waiting and in bounded time. Returns the flow as an error if that is not
     /// possible or would remove another flow; [`Flows::put_flow`] then installs it on a thread that may wait.
     pub(crate) fn put_quickly(&self, id: FlowId, flow: DpFlow) -> Result<(), Arc<Megaflow>> {
-        let flow = Arc::new(Megaflow::new(id, flow));
+        self.put_flow_quickly(Arc::new(Megaflow::new(id, flow)))
+    }
+
+    /// The same with a flow that [`Flows::put_quickly`] returned.
+    pub(crate) fn put_flow_quickly(&self, flow: Arc<Megaflow>) -> Result<(), Arc<Megaflow>> {
+        let id = flow.id;
         let Some(mut shard) = self.shard(id).try_lock() else { return Err(flow) };
         if shard.contains_key(&id) || shard.len() == shard.capacity() && shard.len() > SHARD_SMALL {
             return Err(flow);

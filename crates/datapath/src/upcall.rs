@@ -74,14 +74,16 @@ impl Server {
 
     /// Does the work that packet threads deferred.
     fn do_deferred(&self, state: &mut MutexGuard<'_, State>) {
-        let done = self.shared.upcalls.do_deferred(state, |deferred| {
+        let mut done = Ok(());
+        self.shared.upcalls.do_deferred(state, |deferred| {
             let work = || {
                 deferred.into_iter().for_each(|work| match work {
                     Deferred::Gone(id, stats) => self.shared.report_gone(id, stats),
                     Deferred::Install(flow) => self.shared.install_deferred(flow),
                 });
             };
-            catch_unwind(AssertUnwindSafe(work))
+            done = catch_unwind(AssertUnwindSafe(work));
+            Vec::new()
         });
         if done.is_err() {
             tracing::error!(handler = self.index, "deferred work panicked; the rest of it is lost");

@@ -318,6 +318,31 @@ fn a_port_with_many_misses_does_not_hold_up_another() {
 }
 
 #[test]
+fn a_packet_thread_with_misses_only_handles_them_when_handlers_do_not_keep_up() {
+    // The handler thread is stuck with its first packet; packet threads get replies.
+    let gate = Arc::new(parking_lot::Mutex::new(()));
+    let locked = gate.clone();
+    let dp = Datapath::new(Config { handlers: 1, ..Config::default() }, Clock::real()).expect("starts");
+    let handler = TestHandler::new(Box::new(move |_, _| {
+        if std::thread::current().name().is_some_and(|name| name.starts_with("handler")) {
+            drop(locked.lock());
+        }
+        ([DpAction::Output(DpPort(2))].into(), None)
+    }));
+    handler.answers_here.store(true, Ordering::Relaxed);
+    dp.set_handler(handler);
+    let closed = gate.lock();
+    // No flow is installed, so that all packets miss.
+    let frames: Vec<_> = (0..64).map(|n| Packet::from_slice(&numbered_frame(n, 60))).collect();
+    dp.port_add(netdev::memory::replay("flood", &frames, u64::MAX), Some(DpPort(1))).expect("opens");
+    dp.port_add(netdev::memory::null("out").expect("port"), Some(DpPort(2))).expect("opens");
+    wait_until(|| dp.upcall_stats().here.packets > 10_000);
+    drop(closed);
+    dp.port_del(DpPort(1)).expect("there");
+    dp.settle();
+}
+
+#[test]
 fn waiting_packets_are_dropped_with_their_port() {
     let gate = Arc::new(parking_lot::Mutex::new(()));
     let asked = Arc::new(AtomicU64::new(0));

@@ -182,7 +182,7 @@ impl Grace {
 }
 
 /// Pauses between two polls.
-fn relax() {
+pub(crate) fn relax() {
     #[cfg(loom)]
     yield_now();
     #[cfg(not(loom))]

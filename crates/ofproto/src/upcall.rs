@@ -15,6 +15,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use xlate::{Verdict, translate};
 
+/// How many shards a thread that must not wait tries.
+const SHARD_TRIES: usize = 4;
+
 /// A translation, with the numbers that were current before it began.
 pub(crate) struct Translation {
     seq: u64,
@@ -109,8 +112,12 @@ impl UpcallHandler for Switch {
         if translation.verdict.effects.iter().any(xlate::Effect::is_transaction) {
             return None;
         }
-        let id = self.new_flow_id();
-        let shard = self.revalidation.try_lock_shard(id)?;
+        // Other threads that handle misses, or passes, may hold the lock of a shard.
+        let free = || {
+            let id = self.new_flow_id();
+            self.revalidation.try_lock_shard(id).map(|shard| (id, shard))
+        };
+        let (id, shard) = (0..SHARD_TRIES).find_map(|_| free())?;
         self.translations.fetch_add(1, Ordering::Relaxed);
         base::coverage!(flow_extract);
         let now = self.clock().now();

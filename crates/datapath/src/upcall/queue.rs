@@ -24,10 +24,13 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use crate::megaflow::Megaflow;
 use crate::port::PortId;
 
-/// Maximum number of packets that wait at a port.
-pub(crate) const PORT_PACKETS_MAX: usize = 1024;
+/// Maximum number of packets that wait in a queue.
+pub(crate) const QUEUE_PACKETS_MAX: usize = 1024;
+/// Maximum number of packets that wait at a port. Its queues have equal shares of it, so that a packet thread that
+/// rarely runs, as it shares its processor with a handler, finds room.
+pub(crate) const PORT_PACKETS_MAX: usize = 4 * QUEUE_PACKETS_MAX;
 /// Maximum number of packets that wait at all ports together, except for [`PORT_PACKETS_MIN`].
-pub(crate) const PACKETS_MAX: usize = 16 * PORT_PACKETS_MAX;
+pub(crate) const PACKETS_MAX: usize = 16 * QUEUE_PACKETS_MAX;
 /// Packets that may wait at a port regardless of other ports: those of one turn, so that ports flooded with misses
 /// cannot starve another port.
 pub(super) const PORT_PACKETS_MIN: usize = TURN;
@@ -133,6 +136,12 @@ impl PortQueues {
         &mut self.lanes[at]
     }
 
+    /// The number of packets that fit into the queue of a lane.
+    fn room(&mut self, lane: usize) -> usize {
+        let waiting = self.lane(lane).packets.len();
+        QUEUE_PACKETS_MAX.min(PORT_PACKETS_MAX / self.lanes.len()).saturating_sub(waiting)
+    }
+
     fn is_ready(&self) -> bool {
         self.lanes.iter().any(LaneQueue::is_ready)
     }
@@ -148,6 +157,8 @@ pub(super) enum Served {
     /// The handler of this index.
     ByHandler(usize),
     ByPacketThread,
+    /// The packet thread, while a handler may be serving the queue.
+    BesideHandlers,
 }
 
 impl State {
@@ -170,6 +181,11 @@ impl State {
     /// Returns true if no port waits for a turn.
     pub(super) fn is_idle(&self) -> bool {
         self.ring.is_empty() && self.flooded.is_empty()
+    }
+
+    /// Returns true if there is something to do for a handler.
+    fn has_work(&self) -> bool {
+        !self.is_idle() || !self.deferred.is_empty() && !self.is_deferred_in_work
     }
 
     /// The next port in turn.
@@ -219,10 +235,9 @@ impl Upcalls {
         let mut state = self.state.lock();
         let at_all = PACKETS_MAX.saturating_sub(state.waiting);
         let queues = state.ports.entry(port).or_default();
-        let own = queues.waiting;
-        let room = (PORT_PACKETS_MAX - own).min(at_all.max(PORT_PACKETS_MIN.saturating_sub(own)));
-        let n = packets.len().min(room);
-        let overflow = (own + packets.len()).saturating_sub(PORT_PACKETS_MAX);
+        let own_room = queues.room(lane);
+        let n = packets.len().min(own_room).min(at_all.max(PORT_PACKETS_MIN.saturating_sub(queues.waiting)));
+        let overflow = packets.len().saturating_sub(own_room);
         queues.waiting += n;
         let queue = queues.lane(lane);
         queue.packets.extend(packets.drain(..n));
@@ -259,20 +274,33 @@ impl Upcalls {
         true
     }
 
+    /// Returns true if a packet thread may serve `n` misses of its queue itself because they do not fit into the queue:
+    /// if there are handlers for other misses. The caller must then call [`Upcalls::done`].
+    pub(super) fn help_out(&self, QueueId { port, lane }: QueueId, n: usize) -> bool {
+        let mut state = self.state.lock();
+        if state.n_handlers == 0 || state.ports.entry(port).or_default().room(lane) >= n {
+            return false;
+        }
+        state.serving_here += 1;
+        true
+    }
+
     /// Ends the service of a batch of `queue`, and adds `did` to the counters.
     pub(super) fn done(&self, QueueId { port, lane }: QueueId, by: Served, did: HandlerStats) {
         let mut state = self.state.lock();
         match by {
             Served::ByHandler(_) => state.serving -= 1,
-            Served::ByPacketThread => state.serving_here -= 1,
+            Served::ByPacketThread | Served::BesideHandlers => state.serving_here -= 1,
         }
         if let Some(queues) = state.ports.get_mut(&port) {
-            if by == Served::ByPacketThread {
+            if !matches!(by, Served::ByHandler(_)) {
                 queues.stats.queued += did.packets;
                 queues.stats.served += did.packets;
             }
             let queue = queues.lane(lane);
-            queue.in_work = false;
+            if by != Served::BesideHandlers {
+                queue.in_work = false;
+            }
             if queue.is_ready() {
                 state.enter(port);
             } else if queues.removed && queues.waiting == 0 && !queues.is_in_work() {
@@ -281,7 +309,7 @@ impl Upcalls {
         }
         let n_handlers = state.n_handlers.max(1);
         let stats = match by {
-            Served::ByPacketThread => Some(&mut state.here),
+            Served::ByPacketThread | Served::BesideHandlers => Some(&mut state.here),
             // A handler that is about to end has no counters any more.
             Served::ByHandler(handler) if handler >= n_handlers => None,
             Served::ByHandler(handler) => {
@@ -301,7 +329,7 @@ impl Upcalls {
             self.idle.notify_all();
         }
         // A handler continues with the next turn by itself.
-        if by == Served::ByPacketThread && state.asleep > 0 && !state.is_idle() {
+        if !matches!(by, Served::ByHandler(_)) && state.asleep > 0 && state.has_work() {
             drop(state);
             self.work.notify_one();
         }
@@ -321,12 +349,36 @@ impl Upcalls {
         self.defer(Deferred::Gone(id, stats)).is_ok()
     }
 
-    /// Defers installing a flow to a handler thread. Returns the flow as an error if there is no handler.
+    /// Defers installing a flow until [`Upcalls::retry_installs`] of the same thread, and then to a handler thread. Returns
+    /// the flow as an error if there is no handler.
     pub(crate) fn defer_install(&self, flow: Arc<Megaflow>) -> Result<(), Arc<Megaflow>> {
-        match self.defer(Deferred::Install(flow)) {
-            Err(Deferred::Install(flow)) => Err(flow),
-            _ => Ok(()),
+        let mut state = self.state.lock();
+        if state.n_handlers == 0 {
+            return Err(flow);
         }
+        state.deferred.push(Deferred::Install(flow));
+        Ok(())
+    }
+
+    /// Passes deferred flows to `install` until it returns one as an error, which remains deferred. Another thread held a
+    /// lock for a moment when most of them were deferred, and a handler would disturb the packet threads more.
+    pub(super) fn retry_installs(&self, mut install: impl FnMut(Arc<Megaflow>) -> Result<(), Arc<Megaflow>>) {
+        let mut state = self.state.lock();
+        if state.is_deferred_in_work || state.deferred.is_empty() {
+            return;
+        }
+        self.do_deferred(&mut state, |deferred| {
+            let mut failed = false;
+            let mut remains = |work| match work {
+                Deferred::Install(flow) if !failed => {
+                    let refused = install(flow).err();
+                    failed = refused.is_some();
+                    refused.map(Deferred::Install)
+                }
+                other => Some(other),
+            };
+            deferred.into_iter().filter_map(&mut remains).collect()
+        });
     }
 
     fn defer(&self, work: Deferred) -> Result<(), Deferred> {
@@ -403,16 +455,31 @@ impl Upcalls {
         }
     }
 
-    /// Takes the deferred work and passes it to `work` without holding the lock of `state`.
-    pub(super) fn do_deferred<R>(&self, state: &mut MutexGuard<'_, State>, work: impl FnOnce(Vec<Deferred>) -> R) -> R {
+    /// Takes the deferred work and passes it to `work`, which returns the part that remains deferred, without holding the
+    /// lock of `state`.
+    pub(super) fn do_deferred(
+        &self,
+        state: &mut MutexGuard<'_, State>,
+        work: impl FnOnce(Vec<Deferred>) -> Vec<Deferred>,
+    ) {
+        /// Ends the work, even by a panic.
+        struct InWork<'a, 's>(&'a mut MutexGuard<'s, State>, &'a Condvar);
+        impl Drop for InWork<'_, '_> {
+            fn drop(&mut self) {
+                self.0.is_deferred_in_work = false;
+                if self.0.is_quiet() {
+                    self.1.notify_all();
+                }
+            }
+        }
         state.is_deferred_in_work = true;
         let deferred = std::mem::take(&mut state.deferred);
-        let result = MutexGuard::unlocked(state, || work(deferred));
-        state.is_deferred_in_work = false;
-        if state.is_quiet() {
-            self.idle.notify_all();
+        let InWork(state, _) = &mut InWork(state, &self.idle);
+        let mut remaining = MutexGuard::unlocked(state, || work(deferred));
+        if !remaining.is_empty() {
+            remaining.append(&mut state.deferred);
+            state.deferred = remaining;
         }
-        result
     }
 }
 
@@ -456,6 +523,53 @@ mod tests {
     }
 
     #[test]
+    fn a_full_queue_leaves_room_for_other_queues_of_its_port() {
+        let upcalls = Upcalls::default();
+        assert_eq!(upcalls.queue(id(0), 1, &mut packets(2000), false), 2000 - QUEUE_PACKETS_MAX);
+        assert_eq!(upcalls.queue(id(0), 2, &mut packets(2000), false), 2000 - QUEUE_PACKETS_MAX);
+        // A port with many queues has no more packets than one with a few, apart from those that waited before.
+        for lane in 3..=16 {
+            upcalls.queue(id(0), lane, &mut packets(2000), false);
+        }
+        assert_eq!(upcalls.queue(id(0), 16, &mut packets(1), false), 1);
+        let waiting = upcalls.stats().ports[0].1.waiting as usize;
+        assert!((PORT_PACKETS_MAX..3 * PORT_PACKETS_MAX).contains(&waiting), "{waiting}");
+    }
+
+    #[test]
+    fn deferred_flows_are_tried_again_in_order_before_a_handler_installs_them() {
+        let upcalls = Upcalls::default();
+        let empty = dpif::DpFlow::new(&flow::FlowKey::ZERO, &[], Arc::new([]), 0);
+        let flow = |id| Arc::new(Megaflow::new(FlowId(id), empty.clone()));
+        assert!(upcalls.defer_install(flow(0)).is_err(), "there are no handlers");
+        upcalls.set_handlers(1);
+        (1..=4).for_each(|id| assert!(upcalls.defer_install(flow(id)).is_ok()));
+        assert!(upcalls.defer_gone(FlowId(5), DpFlowStats::default()));
+        let ids = |upcalls: &Upcalls| -> Vec<_> {
+            let id = |work: &Deferred| match work {
+                Deferred::Install(flow) => flow.id.0,
+                Deferred::Gone(id, _) => id.0,
+            };
+            upcalls.state.lock().deferred.iter().map(id).collect()
+        };
+        let mut tried = Vec::new();
+        upcalls.retry_installs(|flow| {
+            tried.push(flow.id.0);
+            let state = upcalls.state.lock();
+            assert!(!state.is_quiet() && !state.has_work());
+            drop(state);
+            // Others defer work meanwhile.
+            assert!(upcalls.defer_gone(FlowId(6), DpFlowStats::default()));
+            if flow.id.0 < 3 { Ok(()) } else { Err(flow) }
+        });
+        assert_eq!((tried, ids(&upcalls)), (vec![1, 2, 3], vec![3, 4, 5, 6, 6, 6]));
+        assert!(upcalls.state.lock().has_work(), "a handler does the rest");
+        let panics = std::panic::AssertUnwindSafe(|| upcalls.retry_installs(|_| panic!("as a test")));
+        assert!(std::panic::catch_unwind(panics).is_err());
+        assert!(upcalls.state.lock().is_quiet(), "what panicked is lost, and nothing waits for it");
+    }
+
+    #[test]
     fn an_ending_handler_has_no_counters() {
         let upcalls = Upcalls::default();
         upcalls.set_handlers(4);
@@ -472,7 +586,7 @@ mod tests {
         let upcalls = Upcalls::default();
         let mut served = [0u32; 3];
         for _ in 0..1000 {
-            upcalls.queue(id(0), LANE, &mut packets(PORT_PACKETS_MAX + 1), false);
+            upcalls.queue(id(0), LANE, &mut packets(QUEUE_PACKETS_MAX + 1), false);
             upcalls.queue(id(1), LANE, &mut packets(10), false);
             upcalls.queue(id(2), LANE, &mut packets(TURN), false);
             let (queue, _) = take(&upcalls).expect("there is some");
@@ -485,7 +599,7 @@ mod tests {
         assert!((0..100).all(|_| {
             upcalls.forget(id(1));
             upcalls.forget(id(2));
-            upcalls.queue(id(0), LANE, &mut packets(PORT_PACKETS_MAX + 1), false);
+            upcalls.queue(id(0), LANE, &mut packets(QUEUE_PACKETS_MAX + 1), false);
             let taken = take(&upcalls);
             taken.inspect(|(queue, _)| done(&upcalls, *queue)).is_some_and(|(queue, _)| queue.port == id(0))
         }));
