@@ -188,12 +188,18 @@ fn to_controller() -> ControllerUpcall {
     }
 }
 
-#[test]
-fn execute_trunc_clone_and_controller() {
+/// A datapath with ports 1 and 2 and a handler that replies to misses without actions.
+fn with_a_handler() -> (Datapath, (Arc<TestPort>, Arc<TestPort>), Arc<TestHandler>) {
     let dp = stepped();
-    let (a, b) = two_ports(&dp);
+    let ports = two_ports(&dp);
     let handler = TestHandler::always(vec![]);
     dp.set_handler(handler.clone());
+    (dp, ports, handler)
+}
+
+#[test]
+fn execute_trunc_clone_and_controller() {
+    let (dp, (a, b), handler) = with_a_handler();
     let what = Arc::new(to_controller());
     let actions: DpActions = Arc::new([
         DpAction::Trunc(20),
@@ -274,10 +280,7 @@ fn gso_packets_are_segmented_before_labels_are_pushed() {
 /// Otherwise neither the host nor a segmenting device could send them back.
 #[test]
 fn controllers_get_the_segments_of_large_packets() {
-    let dp = stepped();
-    let (_, b) = two_ports(&dp);
-    let handler = TestHandler::always(Vec::new());
-    dp.set_handler(handler.clone());
+    let (dp, (_, b), handler) = with_a_handler();
     dp.execute(DpPort(1), gso_packet(), &only(DpAction::Controller(Arc::new(to_controller())))).expect("goes up");
     let ins = std::mem::take(&mut *handler.packet_ins.lock());
     assert_eq!(ins.iter().map(|(_, frame)| frame.len()).collect::<Vec<_>>(), [1054, 1054, 554]);
@@ -350,10 +353,7 @@ fn sample_selects_packets_at_random() {
 
 #[test]
 fn observed_packets_are_reported_and_still_forwarded() {
-    let dp = stepped();
-    let (a, b) = two_ports(&dp);
-    let handler = TestHandler::always(vec![]);
-    dp.set_handler(handler.clone());
+    let (dp, (a, b), handler) = with_a_handler();
     let what = Observe { bridge: 1, collectors: Collectors::Bridge, output: Some(DpPort(2)), forwarded: true };
     let observe = DpAction::Observe(what.clone().into());
     let observed = || std::mem::take(&mut *handler.observed.lock());
@@ -407,10 +407,7 @@ fn punted_packets_reach_the_protocol_or_are_counted() {
 
 #[test]
 fn punted_frames_are_complete() {
-    let dp = stepped();
-    let (_, b) = two_ports(&dp);
-    let handler = TestHandler::always(vec![]);
-    dp.set_handler(handler.clone());
+    let (dp, (_, b), handler) = with_a_handler();
     let punted = || std::mem::take(&mut *handler.punted.lock()).into_iter().map(|(_, _, f)| f).collect::<Vec<_>>();
     let punt = DpAction::Punt(Protocol::LLDP);
     let is_complete = |frame: &Vec<u8>| verify(frame) == Verdict::Good;

@@ -218,6 +218,15 @@ fn with_a_dump(br: &Arc<Ofproto>, version: Version) -> Client {
     client
 }
 
+/// A connection whose monitor has sent its initial flows, and is paused.
+fn with_a_paused_monitor(br: &Arc<Ofproto>) -> Client {
+    let client = with_a_dump(br, Version::V14);
+    while br.finish_some(&client.peer) {}
+    client.waiting();
+    client.peer.pause_monitors(br.tables().view().version);
+    client
+}
+
 #[test]
 fn changes_during_the_initial_dump_follow_it() {
     for version in [Version::V10, Version::V13, Version::V14] {
@@ -284,10 +293,7 @@ fn an_unread_new_monitor_holds_no_flows_and_misses_none() {
 fn a_paused_monitor_resumes_after_the_dump_of_another() {
     let mut lab = Lab::new();
     let br = lab.bridge("br", 2);
-    let client = with_a_dump(&br, Version::V14);
-    while br.finish_some(&client.peer) {}
-    client.waiting();
-    client.peer.pause_monitors(br.tables().view().version);
+    let client = with_a_paused_monitor(&br);
     br.flow_mod(&add(Match::ANY, 6, vec![])).expect("adds");
     assert_eq!(short(client.waiting()), "paused");
     let body = StatsRequest::FlowMonitor(vec![FlowMonitorRequest { table_id: Some(9), ..monitor(2, ALL) }]);
@@ -304,10 +310,7 @@ fn a_paused_monitor_resumes_after_the_dump_of_another() {
 fn a_resumption_holds_no_flows_while_its_peer_stalls() {
     let mut lab = Lab::new();
     let br = lab.bridge("br", 2);
-    let client = with_a_dump(&br, Version::V14);
-    while br.finish_some(&client.peer) {}
-    client.waiting();
-    client.peer.pause_monitors(br.tables().view().version);
+    let client = with_a_paused_monitor(&br);
     for priority in 10..16 {
         br.flow_mod(&add(Match::ANY, priority, vec![])).expect("adds");
     }

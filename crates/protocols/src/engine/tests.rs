@@ -87,7 +87,6 @@ fn a_flood_of_one_protocol_delays_no_other() {
     assert_eq!(outside.sent.lock().len(), 100 * BATCH + 100);
 }
 
-/// A frame for a machine that a port received while others flood.
 #[test]
 fn a_flood_on_one_port_delays_no_other() {
     const QUIET: DpPort = DpPort(2);

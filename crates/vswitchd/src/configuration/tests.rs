@@ -94,6 +94,15 @@ fn configuration() -> (Configuration, tempfile::TempDir) {
     configuration_with(&devices())
 }
 
+/// A configuration that has applied a database with two bridges.
+async fn configured() -> (Configuration, Database, tempfile::TempDir) {
+    let (mut configuration, dir) = configuration();
+    let mut db = Database::with_two_bridges();
+    db.replica.take_changes();
+    configuration.configure(Some(&db.replica)).await;
+    (configuration, db, dir)
+}
+
 fn run<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
 }
@@ -182,10 +191,7 @@ fn a_change_applies_only_its_feature_of_its_object() {
 #[test]
 fn a_report_is_no_change_of_the_configuration() {
     run(async {
-        let (mut configuration, _dir) = configuration();
-        let mut db = Database::with_two_bridges();
-        db.replica.take_changes();
-        configuration.configure(Some(&db.replica)).await;
+        let (mut configuration, mut db, _dir) = configured().await;
         let counts = configuration.counts.lock().clone();
         let line = |line: &str| line.split_whitespace().collect::<Vec<_>>() == ["mac-table", "2", "2"];
         assert!(counts.text().lines().any(line), "{}", counts.text());
@@ -431,10 +437,7 @@ tally::proptest! {
 #[test]
 fn interfaces_are_listed_in_parts() {
     run(async {
-        let (mut configuration, _dir) = configuration();
-        let mut db = Database::with_two_bridges();
-        db.replica.take_changes();
-        configuration.configure(Some(&db.replica)).await;
+        let (configuration, _db, _dir) = configured().await;
         let all = configuration.interfaces_after(None, usize::MAX);
         assert_eq!(all.len(), 6);
         for n in 1..8 {
