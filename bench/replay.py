@@ -42,7 +42,7 @@ class Replay:
         cores=(PACKET_CORE,),
         bridge="br0",
     ):
-        """Each of `cores` has a packet thread, and ours a receive queue of port 1 for it. With `confined` the whole
+        """Each of `cores` has a packet thread; in our switch, port 1 has a receive queue for each. With `confined` the whole
         daemon stays on these cores, which shows their total capacity. `memory_mib` is DPDK's, and has to hold the
         packets. Switches that run at the same time need different names of `bridge`."""
         self.which, self.cores, self.bridge = which, cores, bridge
@@ -115,8 +115,8 @@ class Replay:
         self._add_port("out0", 2, options)
 
     def add_input(self, pcap, wait=True):
-        """Port 1, which replays; packets arrive from this moment on. Without `wait` the switch may be about to add it:
-        it replies late if the first packets keep it busy."""
+        """Port 1, which replays; packets arrive from this moment on. Without `wait`, returns
+        before the switch has added the port: the switch replies late if the first packets keep it busy."""
         pcap = pathlib.Path(pcap).resolve()
         options = ["type=replay", f"options:pcap={pcap}"]
         if len(self.cores) > 1:
@@ -143,7 +143,7 @@ class Replay:
         return parse_stats(self.switch.ask("dpif-netdev/pmd-stats-show"))
 
     def thread_stats(self):
-        """The same of each packet thread."""
+        """The counters of each packet thread."""
         threads = threads_of(self.switch.ask("dpif-netdev/pmd-stats-show"))
         threads.sort(key=lambda thread: thread.get("packets received", 0), reverse=True)
         return threads[: len(self.cores)]

@@ -4,7 +4,7 @@
 use flow::Field;
 use flow::text::{NoNames, match_to_string, parse_match};
 
-/// Fields without masks that are printed with one, if they have it, or as if it were whole.
+/// Fields whose text has no mask. A partial mask is printed nevertheless, or omitted.
 const UNMASKABLE: [Field; 7] =
     [Field::ArpOp, Field::ConjId, Field::CtZone, Field::CtNwProto, Field::IpProto, Field::RecircId, Field::SkbPriority];
 

@@ -18,8 +18,8 @@
 //! they would read are known in advance. So if a hit is predicted ([`guess`]), the table is searched first.
 //!
 //! Data that changes with every rule is laid out for few cache misses per change: [`counts`], [`priorities`] and the
-//! tries. Other modules: [`hash`]; [`conjunction`] for conjunctive matches; [`steps`] collects rules; [`versions`] for atomic changes; and
-//! [`epoch::LeftRight`], with which lookups never wait for changes and write no shared cache line.
+//! tries. Other modules: [`hash`]; [`conjunction`] for conjunctive matches; [`steps`] collects rules; [`versions`] for
+//! atomic changes; and [`epoch::LeftRight`], with which lookups never wait for changes and write no shared cache line.
 //!
 //! Invariants:
 //! - the result of a lookup depends only on the bits that it recorded, the version and the rules; so does each bit that

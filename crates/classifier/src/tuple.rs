@@ -27,7 +27,7 @@ pub(crate) struct Tuple<R> {
     seed: Seed,
     /// Number of rules that share the match of another rule.
     n_same: u32,
-    /// How often rules may have moved within the table.
+    /// Number of operations that may have moved rules to other buckets.
     moves: u32,
     guess: Guess,
     /// The words of the mask.
@@ -125,7 +125,7 @@ impl<R: Rule> Tuple<R> {
         self.priorities.max()
     }
 
-    /// How often rules may have moved to other buckets.
+    /// Number of operations that may have moved rules to other buckets.
     pub(crate) fn moves(&self) -> u32 {
         self.moves
     }

@@ -20,7 +20,7 @@ use support::{Forward, fields, workload};
 /// The workload.
 const FLOWS: &str = "flows-256";
 
-/// How long no packet may miss until all flows count as installed.
+/// All flows count as installed after this time without a miss.
 const QUIET: Duration = Duration::from_millis(300);
 /// How long threads have to take over their queues, while each waits for the others.
 const HANDOVER: Duration = Duration::from_secs(3);

@@ -1,8 +1,8 @@
 //! How packet threads scale: `scale [SECONDS [WAY]]` plays packets from memory on one thread and on two, each pinned
 //! to a core, for several ways in which two threads share state (or only for the one with number WAY, from 0), and
 //! prints nanoseconds of processor time a packet, in lines of JSON. Time is measured in slices; the program prints the
-//! cheapest slice and the median, as other load on the machine only adds to them. By the factor by which a packet costs
-//! more on two threads, throughput stays below twice that of one.
+//! cheapest slice and the median, as other load on the machine only adds to them. If a packet costs f times as much on
+//! two threads, their throughput is 2/f times that of one.
 //!
 //! The last way is two processes at the same time, of one thread each, on two cores: they share nothing but the machine,
 //! so they show how much of that factor is the machine's.

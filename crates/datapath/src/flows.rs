@@ -3,7 +3,7 @@
 //! Packet threads read the index without a lock (see [`crate::megaflow`]), and count packets while they read. Changes
 //! happen concurrently. A thread that removes or replaces a flow waits until no thread reads the state that contains
 //! the flow, and then takes its final statistics. Only threads that may wait do so: packet threads install flows by
-//! [`Flows::put_quickly`], which does not wait and takes bounded time, and leave everything else to handlers.
+//! [`Flows::put_quickly`], which takes bounded time, and leave everything else to handlers.
 //!
 //! Ids are stored in shards, so that a dump delays a change at most for the time that copying a shard takes.
 //!
@@ -58,6 +58,15 @@ pub(crate) enum Installed {
     Yes(SmallVec<[Arc<Megaflow>; 1]>),
     /// The flow limit is reached.
     Full,
+}
+
+/// A flow that could not be installed quickly.
+#[derive(Debug)]
+pub(crate) enum Refused {
+    /// Another thread held a lock, or readers of an earlier state are still active.
+    Busy(Arc<Megaflow>),
+    /// Only [`Flows::put_flow`] can install it, which may wait.
+    MustWait(Arc<Megaflow>),
 }
 
 /// A guard that keeps flows valid while a batch is looked up, counted and executed. Its holder must not wait for a
@@ -156,29 +165,28 @@ impl Flows {
         Installed::Yes(replaced)
     }
 
-    /// Installs a flow with a new id without waiting and in bounded time. Returns the flow as an error if that is not
-    /// possible or would remove another flow; [`Flows::put_flow`] then installs it on a thread that may wait.
-    pub(crate) fn put_quickly(&self, id: FlowId, flow: DpFlow) -> Result<(), Arc<Megaflow>> {
+    /// Installs a flow with a new id in bounded time, and waits for a few microseconds at most. It fails, too, if that would
+    /// remove another flow.
+    pub(crate) fn put_quickly(&self, id: FlowId, flow: DpFlow) -> Result<(), Refused> {
         self.put_flow_quickly(Arc::new(Megaflow::new(id, flow)))
     }
 
-    /// The same with a flow that [`Flows::put_quickly`] returned.
-    pub(crate) fn put_flow_quickly(&self, flow: Arc<Megaflow>) -> Result<(), Arc<Megaflow>> {
+    /// Like [`Flows::put_quickly`], for a flow that it returned.
+    pub(crate) fn put_flow_quickly(&self, flow: Arc<Megaflow>) -> Result<(), Refused> {
         let id = flow.id;
-        let Some(mut shard) = self.shard(id).try_lock() else { return Err(flow) };
+        let Some(mut shard) = self.shard(id).try_lock() else { return Err(Refused::Busy(flow)) };
         if shard.contains_key(&id) || shard.len() == shard.capacity() && shard.len() > SHARD_SMALL {
-            return Err(flow);
+            return Err(Refused::MustWait(flow));
         }
-        let (is_there, flow) = match self.index.try_write(Change::PutQuickly { flow, limit: self.limit() }) {
-            Ok(((done, flow), _)) => (matches!(done, Outcome::Yes { .. }), flow),
-            Err(change) => (false, change.flow().cloned()),
-        };
-        let flow = flow.expect("a change that puts a flow gives it back");
-        if !is_there {
-            return Err(flow);
+        let given_back = "a change that puts a flow gives it back";
+        match self.index.try_write(Change::PutQuickly { flow, limit: self.limit() }) {
+            Ok(((Outcome::Yes { .. }, flow), _)) => {
+                shard.insert(id, flow.expect(given_back));
+                Ok(())
+            }
+            Ok(((_, flow), _)) => Err(Refused::MustWait(flow.expect(given_back))),
+            Err(change) => Err(Refused::Busy(change.flow().cloned().expect(given_back))),
         }
-        shard.insert(id, flow);
-        Ok(())
     }
 
     /// Waits until no thread counts packets of flows that were removed from the index, and takes them back from the
@@ -406,12 +414,25 @@ mod tests {
         // The index is busy: a thread reads the state before the last change.
         let reader = flows.reader();
         flows.put(FlowId(1), flow(80, 0));
-        let refused = flows.put_quickly(FlowId(2), flow(81, 0)).expect_err("the other copy has a reader");
+        let Err(Refused::Busy(refused)) = flows.put_quickly(FlowId(2), flow(81, 0)) else {
+            panic!("the other copy has a reader");
+        };
+        let Err(Refused::Busy(refused)) = flows.put_flow_quickly(refused) else { panic!("it has one still") };
         assert_eq!(flows.counts().0, 1);
         drop(reader);
-        assert!(matches!(flows.put_flow(refused), Installed::Yes(_)));
+        while let Err(refused) = flows.put_flow_quickly(Arc::clone(&refused)) {
+            // Readers of other tests delay it, too.
+            assert!(matches!(refused, Refused::Busy(_)));
+            flows.index.settle();
+        }
         // Replacing another flow requires a wait for its statistics.
-        let refused = flows.put_quickly(FlowId(3), flow(81, 0)).expect_err("it covers another");
+        let refused = loop {
+            match flows.put_quickly(FlowId(3), flow(81, 0)) {
+                Err(Refused::MustWait(refused)) => break refused,
+                Err(Refused::Busy(_)) => _ = flows.index.settle(),
+                Ok(()) => panic!("it covers another"),
+            }
+        };
         assert!(matches!(flows.put_flow(refused), Installed::Yes(gone) if gone[0].id == FlowId(2)));
         // Readers of other tests delay it, too.
         while flows.put_quickly(FlowId(4), flow(82, 0)).is_err() {

@@ -272,8 +272,7 @@ impl Forwarder {
         n
     }
 
-    /// Handles the misses of the batch on this thread, if they are few and that does not block, or queues them at
-    /// their port.
+    /// Handles misses of the batch on this thread if [`here`] allows it, and queues the rest at their port.
     #[cold]
     fn queue_misses(&mut self, context: Context<'_>, port: &Port, may_wait: bool) {
         let shared = context.shared;
@@ -292,6 +291,7 @@ impl Forwarder {
             self.waited_ns += lap(&mut timer);
             left = shared.upcalls.queue(port.id, self.lane, &mut self.misses, false);
         }
+        self.pace.record_loss(port.id, left > 0);
         if left > 0 {
             bump_own(&counters.lost, left as u64);
             shared.count_drop(Some(port), DropReason::UpcallQueueFull, left as u64);
@@ -406,7 +406,7 @@ impl Forwarder {
         }
     }
 
-    /// Handles misses on this thread, if they are few and it does not block.
+    /// Handles misses on this thread if [`here`] allows it.
     fn handle_misses_here(&mut self, context: Context<'_>, port: &Port) {
         let Self { lane, outputs, work, pace, keys, misses, missed, one, unsettled, .. } = self;
         let exec = Executor::new(context, outputs, work);

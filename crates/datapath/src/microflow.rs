@@ -87,8 +87,8 @@ impl MicroflowCache {
         if plain { hash } else { self.hash_more(key, hash) }
     }
 
-    /// Hashes all words of a key with IPv6 addresses or MPLS labels. (The whole key of the same packet has another hash, which is harmless: the
-    /// key of a packet always has the same form.)
+    /// Hashes all words of a key with IPv6 addresses or MPLS labels. (The whole key of the same packet has another hash, which
+    /// is harmless: the key of a packet always has the same form.)
     #[inline]
     fn hash_wide(&self, key: &WideKey) -> u64 {
         let [a, b, c] = self.seeds;
@@ -234,8 +234,8 @@ impl Chance {
 
 /// Decides whether look-ups consult the cache. Packets are counted in windows: look-ups bypass the cache in the first window of
 /// a period and consult it in the second, and the faster way serves the rest of the period. The cache must win by a sixteenth.
-/// While it does not, each period is twice as long as the one before, up to a limit, as consulting a cache that does not pay is
-/// what measuring costs; and keys are only inserted in the last windows before the next measurement.
+/// While it does not, each period is twice as long as the one before, up to a limit, because a measurement consults a cache
+/// that does not pay. Keys are then inserted only in the last windows before the next measurement.
 #[derive(Debug)]
 pub(crate) struct CachePolicy {
     window: usize,

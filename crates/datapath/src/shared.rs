@@ -281,13 +281,12 @@ impl SharedState {
     }
 
     /// Installs a flow, and passes the flows that it replaces to `gone`. Returns whether it was installed. On a
-    /// packet thread, an installation that would block is deferred to a handler; the flow is then installed later, or
-    /// reported as removed.
+    /// packet thread, an installation that would block is deferred: the flow is installed later, or reported as removed.
     pub(crate) fn install(&self, id: FlowId, flow: DpFlow, gone: Gone<'_>) -> bool {
         if lane::current() == CALLER_LANE {
             return self.settle_installed(self.flows.put(id, flow), gone);
         }
-        match self.flows.put_quickly(id, flow).or_else(|flow| self.upcalls.defer_install(flow)) {
+        match self.flows.put_quickly(id, flow).or_else(|refused| self.upcalls.defer_install(refused)) {
             Ok(()) => true,
             Err(flow) => self.settle_installed(self.flows.put_flow(flow), gone),
         }

@@ -1,5 +1,5 @@
-//! Upcalls: packet threads queue packets that no flow covers ([`queue`]), and handler threads serve the queues. (While
-//! nothing waits, a packet thread handles single misses itself: [`here`].)
+//! Upcalls: packet threads queue packets that no flow covers ([`queue`]), and handler threads serve the queues. (A packet
+//! thread handles single misses itself while nothing waits, and whole batches while its queue is full: [`here`].)
 //!
 //! A handler first looks up each packet, as the flow of an earlier miss may cover it. Otherwise the switch translates
 //! the packet, and the handler installs the flow and executes the actions. No lock is held during the translation.
@@ -52,12 +52,15 @@ impl Server {
                     shared.upcalls.work.notify_one();
                     return;
                 }
-                if !state.is_deferred_in_work && !state.deferred.is_empty() {
+                // Packet threads may defer work as fast as it is done, so misses are served in between.
+                if state.has_deferred() {
                     self.do_deferred(&mut state);
-                    continue;
                 }
                 if let Some(queue) = state.take(&mut self.batch) {
                     break queue;
+                }
+                if state.has_deferred() {
+                    continue;
                 }
                 state.asleep += 1;
                 shared.upcalls.work.wait(&mut state);
@@ -74,16 +77,14 @@ impl Server {
 
     /// Does the work that packet threads deferred.
     fn do_deferred(&self, state: &mut MutexGuard<'_, State>) {
-        let mut done = Ok(());
-        self.shared.upcalls.do_deferred(state, |deferred| {
+        let done = self.shared.upcalls.do_deferred(state, |deferred| {
             let work = || {
                 deferred.into_iter().for_each(|work| match work {
                     Deferred::Gone(id, stats) => self.shared.report_gone(id, stats),
                     Deferred::Install(flow) => self.shared.install_deferred(flow),
                 });
             };
-            done = catch_unwind(AssertUnwindSafe(work));
-            Vec::new()
+            catch_unwind(AssertUnwindSafe(work))
         });
         if done.is_err() {
             tracing::error!(handler = self.index, "deferred work panicked; the rest of it is lost");

@@ -318,7 +318,7 @@ fn a_port_with_many_misses_does_not_hold_up_another() {
 }
 
 #[test]
-fn a_packet_thread_with_misses_only_handles_them_when_handlers_do_not_keep_up() {
+fn a_packet_thread_whose_packets_all_miss_handles_them_when_handlers_fall_behind() {
     // The handler thread is stuck with its first packet; packet threads get replies.
     let gate = Arc::new(parking_lot::Mutex::new(()));
     let locked = gate.clone();

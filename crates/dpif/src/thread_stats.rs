@@ -19,7 +19,7 @@ pub struct ThreadStats {
     pub recirculations: u64,
     /// Packets that matched no flow.
     pub misses: u64,
-    /// Misses that were dropped because the upcall queue of their port was full.
+    /// Misses that were dropped because the thread's upcall queue at their port was full.
     pub lost: u64,
     /// Packets that were translated again to check their flow.
     pub checks: u64,

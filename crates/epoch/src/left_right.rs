@@ -16,7 +16,7 @@ use std::ops::Deref;
 
 use crate::LOOKUPS;
 use crate::domain::{Domain, Grace, Handle, Pin, relax};
-use crate::sync::{AtomicUsize, Mutex, MutexGuard, Ordering, lock};
+use crate::sync::{AtomicUsize, Mutex, MutexGuard, Ordering, lock, try_lock};
 
 /// A value in two copies that changes by operations.
 pub trait Replicated {
@@ -39,10 +39,11 @@ pub trait Replicated {
     }
 }
 
-/// How often a thread tries again to lock the writer's state before it waits or gives up: for about two microseconds.
+/// Number of attempts to lock the writer's state before a thread waits or gives up: for some microseconds, depending on
+/// the processor.
 const LOCK_SPINS: u32 = if cfg!(loom) { 0 } else { 128 };
-/// How often a writer waits for readers without the lock, so that others, which find none, can write. Then it keeps the
-/// lock, so that they do not overtake it for ever.
+/// Number of times that a writer waits for readers without the lock, so that other writers can proceed. Afterwards it waits
+/// with the lock, so that they cannot overtake it again.
 const UNLOCKED_WAITS: u32 = if cfg!(loom) { 1 } else { 8 };
 
 /// See the module's text.
@@ -131,7 +132,7 @@ impl<T: Replicated, const DOMAIN: usize> LeftRight<T, DOMAIN> {
         self.change(&mut writer, op)
     }
 
-    /// Applies a change without waiting for more than about a microsecond. Returns the operation as an error if another
+    /// Applies a change after some microseconds of waiting at most. Returns the operation as an error if another
     /// thread is writing, if readers of the state before the last change are still active, or if a large change has to be
     /// repeated first.
     pub fn try_write(&self, op: T::Op) -> Result<(T::Output, Grace), T::Op> {
@@ -145,11 +146,11 @@ impl<T: Replicated, const DOMAIN: usize> LeftRight<T, DOMAIN> {
 
     /// Locks the writer's state, unless another thread holds it for longer than most changes take.
     fn try_lock(&self) -> Option<MutexGuard<'_, Writer<T>>> {
-        let first = self.writer.try_lock().ok();
-        first.or_else(|| {
+        let attempt = || try_lock(&self.writer);
+        attempt().or_else(|| {
             (0..LOCK_SPINS).find_map(|_| {
                 relax();
-                self.writer.try_lock().ok()
+                attempt()
             })
         })
     }
@@ -158,7 +159,7 @@ impl<T: Replicated, const DOMAIN: usize> LeftRight<T, DOMAIN> {
     /// which the change removed are dropped now and not at the next change. Returns whether both copies have seen all
     /// changes.
     pub fn settle(&self) -> bool {
-        let Ok(mut writer) = self.writer.try_lock() else { return false };
+        let Some(mut writer) = try_lock(&self.writer) else { return false };
         if writer.grace.is_over() {
             self.catch_up(&mut writer);
         }

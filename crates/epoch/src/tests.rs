@@ -111,6 +111,27 @@ mod models {
         });
     }
 
+    #[test]
+    fn a_writer_that_waits_without_the_lock_may_be_overtaken() {
+        loom::model(|| {
+            let domain = leaked();
+            let value = Arc::new(LeftRight::<_>::with_domain([Watched::default(), Watched::default()], (), domain));
+            let thread = domain.register();
+            let old = value.read_by(&thread);
+            value.write(1);
+            let waiting = {
+                let value = Arc::clone(&value);
+                thread::spawn(move || value.write(2).0)
+            };
+            assert_eq!(old.get(), 0);
+            drop(old);
+            let sum = value.write(4).0;
+            let sums = [sum, waiting.join().expect("ends")];
+            assert!(sums == [5, 7] || sums == [7, 3], "{sums:?}");
+            assert_eq!(value.read_by(&thread).get(), 7);
+        });
+    }
+
     struct Moved(Handle);
 
     // SAFETY: the handle was not used on the thread that created it.

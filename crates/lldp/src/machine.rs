@@ -163,7 +163,7 @@ impl Lldp {
     }
 
     /// Makes `settings` the current ones. Ports that are in both the old and the new keep their neighbours, counters
-    /// and deadlines. Identities that are gone are withdrawn by the next poll.
+    /// and deadlines. The next poll withdraws identities that are gone.
     pub fn configure(&mut self, settings: Settings, now: Millis) {
         let mut old = std::mem::take(&mut self.ports);
         self.deadlines.clear();
@@ -291,7 +291,7 @@ impl Change {
 }
 
 impl PortSettings {
-    /// By what neighbours distinguish this port from others: its chassis and port identifiers.
+    /// The identity by which neighbours know this port: its chassis and port identifiers.
     fn identity(&self) -> (MacAddr, &str) {
         (self.mac, &self.name)
     }
@@ -304,7 +304,7 @@ impl PortSettings {
         identifier(PORT_NAME, self.name.as_bytes())
     }
 
-    /// Withdraws what the port has announced under its identity.
+    /// Returns the effect that sends the shutdown LLDPDU of the port's identity.
     fn shutdown(&self, port: DpPort) -> Effect {
         Effect::Send { port, frame: pdu::shutdown(&self.chassis_id(), &self.port_id(), self.mac) }
     }

@@ -363,8 +363,9 @@ impl Rx for WireRx {
 struct ReplayRx {
     frames: Arc<Recording>,
     times: u64,
-    /// The indices of the queue's frames, and of the next one.
+    /// The indices of the queue's frames.
     part: Range<usize>,
+    /// The index of the next frame.
     at: usize,
     counters: Arc<Counters>,
 }

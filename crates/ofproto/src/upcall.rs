@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use xlate::{Verdict, translate};
 
-/// How many shards a thread that must not wait tries.
+/// Number of ids, and so of shards, that `try_miss` tries before it declines.
 const SHARD_TRIES: usize = 4;
 
 /// A translation, with the numbers that were current before it began.
@@ -112,7 +112,7 @@ impl UpcallHandler for Switch {
         if translation.verdict.effects.iter().any(xlate::Effect::is_transaction) {
             return None;
         }
-        // Other threads that handle misses, or passes, may hold the lock of a shard.
+        // A pass or another miss may hold the lock of a shard; the next id belongs to another shard.
         let free = || {
             let id = self.new_flow_id();
             self.revalidation.try_lock_shard(id).map(|shard| (id, shard))

@@ -30,7 +30,7 @@ const IDLE: Duration = Duration::from_secs(60);
 /// The same while the clock is moved by hand.
 const STOPPED: Duration = Duration::from_millis(10);
 
-/// The thread rests for this number of times the time of a turn with frames.
+/// After a turn with frames, the thread rests this many times as long as the turn took.
 const RESTS: u32 = 15;
 /// The shortest and the longest such rest, if no timer expires before its end. The shortest bounds how often a flood of
 /// frames wakes the thread.
@@ -215,7 +215,7 @@ impl Engine {
         self.inboxes.wake();
     }
 
-    /// Has a machine handle frames and expired timers, and carries out the effects.
+    /// Passes frames and expired timers to a machine, and carries out its effects.
     fn batch(&self, protocol: Protocol, machine: &Mutex<dyn Machine>, frames: &[Frame], now: Millis) {
         let _batch = self.batch.lock();
         let mut effects = Vec::new();

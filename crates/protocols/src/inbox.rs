@@ -4,8 +4,8 @@
 //! port with few waiting frames by dropping the newest frame of the port with most: so a port loses a frame only if the
 //! others have no more waiting than it has, and a flood on one port crowds out no other.
 //!
-//! Invariants: a queue has at most [`CAPACITY`] frames of at most [`FRAME_MAX`] bytes, and state for those ports only that
-//! have frames in it; frames of a port keep their order; every rejected or displaced frame is counted.
+//! Invariants: a queue has at most [`CAPACITY`] frames of at most [`FRAME_MAX`] bytes, and has state only for ports with
+//! frames in it; frames of a port keep their order; every rejected or displaced frame is counted.
 
 use crate::number::Protocol;
 use base::DpPort;
@@ -73,8 +73,8 @@ struct Frames {
 }
 
 impl Frames {
-    /// Adds a frame. If that is one too many, drops the newest frame of the port that has most. Returns the port that lost
-    /// a frame, which is `port` itself unless another one has at least two frames more.
+    /// Adds a frame. If the queue is full, drops the newest frame of the port with most frames, the new frame included.
+    /// Returns the port that lost a frame, which is `port` itself unless another one has at least two frames more.
     fn push(&mut self, port: DpPort, bytes: &[u8]) -> Option<DpPort> {
         let own = self.ports.get(&port).map_or(0, VecDeque::len);
         let is_full = self.len >= CAPACITY;
@@ -210,7 +210,7 @@ mod tests {
         let inboxes = inboxes();
         for _ in 0..10 {
             (0..2 * CAPACITY).for_each(|_| _ = inboxes.push(LLDP, DpPort(1), b"flood"));
-            // As many frames of other ports as fit beside it are accepted, each for one of the flood.
+            // Ten frames of other ports are accepted; each displaces a frame of the flood.
             for other in 2..12 {
                 assert_eq!(inboxes.push(LLDP, DpPort(other), b"quiet"), Ok(Some(DpPort(1))));
             }
@@ -248,7 +248,7 @@ mod tests {
     /// Ports of the property.
     const PORTS: u32 = 5;
 
-    /// One list of all frames, examined as a whole for each of them. The port of a frame, and its number.
+    /// A naive queue: one list of all frames, each the port and the number of a frame.
     #[derive(Default)]
     struct Naive {
         frames: Vec<(u32, u32)>,

@@ -447,7 +447,7 @@ impl Configuration {
         !ended.is_empty()
     }
 
-    /// The next `n` interfaces that run after this one, or from the first one on: the names of their bridges, and their own.
+    /// Returns the bridge and interface names of the `n` running interfaces after `last`, or of the first `n`.
     pub fn interfaces_after(&self, last: Option<&(String, String)>, n: usize) -> Vec<(String, String)> {
         let from = last.map_or(Bound::Unbounded, |(bridge, _)| Bound::Included(bridge.as_str()));
         let bridges = self.bridges.range::<str, _>((from, Bound::Unbounded));
@@ -471,8 +471,8 @@ impl Configuration {
         }
     }
 
-    /// Writes the state of what runs: of everything (`is_all`), or of what changed since it was written. Statistics of
-    /// interfaces are written by [`Configuration::report_statistics`].
+    /// Writes the state of the running bridges and interfaces: of all (`is_all`), or of those that changed since the last
+    /// report. Statistics of interfaces are written by [`Configuration::report_statistics`].
     pub fn report(&mut self, what: Report, is_all: bool, txn: &mut Transaction<'_>) -> Written {
         if let Some(row) = self.root {
             txn.set(row, open_vswitch::CUR_CFG, self.next_cfg);

@@ -170,9 +170,9 @@ impl Devices {
     }
 }
 
-/// A device that is a port of a datapath; removed from it when dropped, after protocols sent their last frames out of it.
-/// Packet threads may use it a little longer:
-/// [`Devices::synchronize`] waits for them, as is necessary before the device or its name is used again.
+/// A device that is a port of a datapath. When this value is dropped, protocols send their last frames out of the device,
+/// and it is removed. Packet threads may use it a little longer: [`Devices::synchronize`] waits for them, as is necessary
+/// before the device or its name is used again.
 #[derive(Debug)]
 pub struct Attached {
     /// The device.

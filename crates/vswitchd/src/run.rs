@@ -21,8 +21,8 @@ const REVALIDATE: Duration = Duration::from_millis(500);
 /// How often the routes to controllers through the bridges are looked up.
 const IN_BAND: Duration = Duration::from_secs(1);
 
-/// Interfaces of which statistics are written in one transaction.
-const COUNTED_AT_ONCE: usize = 128;
+/// Maximum number of interfaces whose statistics are written in one transaction.
+const INTERFACES_PER_TRANSACTION: usize = 128;
 
 /// How the switch is started.
 #[derive(Clone, Debug)]
@@ -179,7 +179,7 @@ impl Daemon {
         is_due
     }
 
-    /// Contents, connection or lock changed. While the database is away, everything stays as it is; while another
+    /// Reacts to a change of the database's contents, connection or lock. While the database is away, everything stays as it is; while another
     /// switch holds the lock, nothing may run here.
     async fn database_changed(&mut self) {
         let is_due = self.note_changes();
@@ -223,8 +223,8 @@ impl Daemon {
         let mut counted = Vec::new();
         if what == Report::Statistics {
             // A transaction of all interfaces would keep the control thread from other work for long.
-            counted = self.configuration.interfaces_after(None, COUNTED_AT_ONCE);
-            while let (COUNTED_AT_ONCE, Some(last)) = (counted.len(), counted.last()) {
+            counted = self.configuration.interfaces_after(None, INTERFACES_PER_TRANSACTION);
+            while let (INTERFACES_PER_TRANSACTION, Some(last)) = (counted.len(), counted.last()) {
                 let mut txn = self.idl.transaction();
                 self.configuration.report_statistics(&counted, &mut txn);
                 if !is_written(txn.commit().await) {
@@ -233,7 +233,7 @@ impl Daemon {
                 // The server reports the written values back: they are noted in parts, too.
                 self.is_due |= self.note_changes();
                 tokio::task::yield_now().await;
-                counted = self.configuration.interfaces_after(Some(last), COUNTED_AT_ONCE);
+                counted = self.configuration.interfaces_after(Some(last), INTERFACES_PER_TRANSACTION);
             }
         }
         let mut txn = self.idl.transaction();
@@ -246,8 +246,8 @@ impl Daemon {
     }
 }
 
-/// Returns true if the state is in the database. Without an outcome, the next change of the database, its coming back at the
-/// latest, is the time to try again.
+/// Returns true if the state is in the database. After a failure, the next change of the database, or its reconnection,
+/// triggers another attempt.
 fn is_written(outcome: Result<Outcome, ovsdb_client::Error>) -> bool {
     match outcome {
         Ok(Outcome::TryAgain) => false,

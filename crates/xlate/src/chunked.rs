@@ -1,4 +1,4 @@
-//! An ordered map of which snapshots share all but what changed.
+//! An ordered map whose clones share unchanged chunks.
 //!
 //! The entries are in chunks of at most [`CHUNK_MAX`], behind a list of chunks. A clone shares all chunks, and a change
 //! copies one of them and the list: with 10,000 entries, some 200 pointers and 64 entries.
@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 /// The largest number of entries of a chunk.
 const CHUNK_MAX: usize = 64;
-/// Neighbouring chunks that have together as few entries become one.
+/// Neighbouring chunks with at most this many entries together are merged.
 const CHUNK_MIN: usize = CHUNK_MAX / 2;
 
 /// An ordered map. See the module's documentation.
@@ -22,7 +22,7 @@ pub struct ChunkedMap<K, V> {
 }
 
 struct Chunk<K, V> {
-    /// At most the first key, and above those of the previous chunk.
+    /// A lower bound of the chunk's keys, greater than all keys of the previous chunk.
     bound: K,
     /// Sorted by key.
     entries: Arc<Vec<(K, V)>>,
@@ -78,7 +78,7 @@ impl<K, V> ChunkedMap<K, V> {
         self.iter().map(|(_, value)| value)
     }
 
-    /// Returns the index of the only chunk that may have the key, and the place there: of the entry, or for it.
+    /// Returns the index of the only chunk that may have the key, and the result of the binary search in it.
     fn find<Q: Ord + ?Sized>(&self, key: &Q) -> Option<(usize, Result<usize, usize>)>
     where
         K: Borrow<Q>,

@@ -1,7 +1,7 @@
 //! `translate`: one pure function from tables and a flow key to actions, reads and effects.
 //!
 //! - [`model`]: the input of a translation: bridges, ports, bundles, tables, rules ([`Network`]).
-//! - [`chunked`]: the ordered maps of a snapshot, which share what did not change.
+//! - [`chunked`]: the ordered maps of a snapshot, whose clones share unchanged parts.
 //! - [`tables`]: flow tables and groups in versions; [`groups`]: groups.
 //! - [`freeze`]: frozen translations, which resume when the packet is recirculated.
 //! - `state`: the state of a translation; `scope`: saving and restoring it.

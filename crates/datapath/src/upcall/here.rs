@@ -1,18 +1,17 @@
-//! Handling of single misses on the packet thread itself.
+//! Handling of misses on the packet thread.
 //!
 //! Waking a handler thread costs a packet two thread switches and a system call; if both threads share a CPU, that is
 //! more than most translations. So while no miss waits for a handler and no handler is active, a packet thread handles
 //! the few misses of a batch itself, as long as this is fast. It never blocks: if [`dpif::UpcallHandler::try_miss`] has
-//! no immediate reply, the packet goes into the upcall queue, and so do all misses of a batch with many.
+//! no immediate reply, the packet goes into the upcall queue. Misses of larger batches are queued, too.
 //!
-//! If its queue is full, the handlers do not keep up, and the packets of a batch with many misses would be dropped. A
-//! packet thread all of whose packets miss handles such batches itself for a while, once it had to drop packets of
-//! several batches in a row: it has nothing else to forward. So flow set-ups scale with packet threads, whatever the
-//! number of handlers. (These packets overtake those that wait.) It does not do so earlier, as it yields before it
-//! drops packets: a handler that shares its processor then continues, which costs less than two threads in turns.
+//! A full queue means that the handlers do not keep up. A packet thread that dropped packets of several batches in a
+//! row, and none of whose packets hit, handles such batches itself for a while, as it has nothing else to forward. So
+//! flow set-ups scale with packet threads. Until then the thread only yields before it drops packets: if a handler
+//! shares its processor, letting the handler continue costs less than alternating.
 
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use dpif::Upcall;
 use flow::FlowKey;
@@ -23,19 +22,22 @@ use super::{QueueId, Upcalls, settle};
 use crate::execute::{Context, Executor};
 use crate::forward::hit;
 use crate::input::Keys;
-use crate::port::Port;
-use crate::shared::{LaneCounters, bump};
+use crate::port::{Port, PortId};
+use crate::shared::bump;
 use dpif::HandlerStats;
 
-/// Maximum number of misses of a batch that a packet thread handles: with more, waking a handler pays off.
+/// Maximum number of misses of a batch that a packet thread handles while its queue is not full: with more, waking a
+/// handler pays off.
 const MISSES_MAX: usize = 2;
-/// After it had to drop packets of this number of consecutive batches, a packet thread may handle batches with many
-/// misses. (A single yield often returns before a handler has run.)
+/// After it had to drop packets of this number of consecutive batches, a packet thread may handle batches that do not
+/// fit into its queue. (A single yield often returns before a handler has run.)
 const LOSSES_MIN: u32 = 8;
-/// The number of batches that it may handle then.
+/// The number of batches with misses for which this is so.
 const BATCHES_AFTER_LOSSES: u32 = 1024;
 /// If replies take longer than this on average, misses are left to handlers, which do not delay other packets.
 const ANSWER_NS_MAX: u64 = 30_000;
+/// After this time, a packet thread leaves the rest of a batch to handlers.
+const BATCH_TIME_MAX: Duration = Duration::from_micros(400);
 /// The weight of the latest reply in the average, as a power of one half.
 const WEIGHT: u32 = 3;
 
@@ -44,60 +46,54 @@ const WEIGHT: u32 = 3;
 pub(crate) struct Pace {
     /// Nanoseconds, on average.
     answer_ns: u64,
-    /// The thread's counters at the last batch with misses.
-    counted: Counted,
-    /// The number of consecutive batches with misses that lost packets.
-    losses: u32,
-    /// How many batches with many misses may be handled here.
-    left: u32,
-}
-
-/// Counters of a packet thread.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-struct Counted {
+    /// The thread's count of hits at the last batch with misses.
     hits: u64,
-    lost: u64,
+    /// The number of consecutive batches with misses that lost packets. Batches of ports other than `loser` that lose
+    /// none do not count.
+    losses: u32,
+    /// The port of the last such batch.
+    loser: Option<PortId>,
+    /// The number of batches with misses for which the thread may handle those that do not fit into its queue.
+    batches_left: u32,
 }
 
-impl Counted {
-    fn of(lane: &LaneCounters) -> Self {
-        Self { hits: lane.hit.load(Ordering::Relaxed), lost: lane.lost.load(Ordering::Relaxed) }
-    }
-}
-
-/// The circumstances in which a packet thread handles the misses of a batch.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Allowed {
-    /// Not at all.
-    Never,
+/// When a packet thread may handle the misses of a batch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Allowed {
     /// While no miss waits for a handler.
-    IfQuiet,
-    /// If the queue is full.
-    IfFull,
+    if_quiet: bool,
+    /// While they do not fit into the queue.
+    if_full: bool,
 }
 
 impl Pace {
-    /// Whether to handle a batch with this number of misses here.
-    fn allows(&mut self, misses: usize, counted: Counted) -> Allowed {
-        let before = std::mem::replace(&mut self.counted, counted);
-        self.losses = if counted.lost != before.lost { self.losses + 1 } else { 0 };
-        if self.losses >= LOSSES_MIN {
-            (self.losses, self.left) = (0, BATCHES_AFTER_LOSSES);
-        }
+    /// Whether to handle a batch with this number of misses here. The thread has counted `hits`.
+    fn allows(&mut self, misses: usize, hits: u64) -> Allowed {
+        let only_misses = std::mem::replace(&mut self.hits, hits) == hits;
+        let may_help = self.batches_left > 0;
+        self.batches_left = self.batches_left.saturating_sub(1);
         if self.answer_ns > ANSWER_NS_MAX {
             // Decays the average, so that handling misses here is tried again.
             self.answer_ns -= self.answer_ns >> 10;
-            return Allowed::Never;
+            return Allowed::default();
         }
-        match misses {
-            ..=MISSES_MAX => Allowed::IfQuiet,
-            _ if self.left > 0 && counted.hits == before.hits => Allowed::IfFull,
-            _ => Allowed::Never,
+        Allowed { if_quiet: misses <= MISSES_MAX, if_full: may_help && only_misses }
+    }
+
+    /// Records whether packets of a batch that `port` received were dropped because the queue was full.
+    pub(crate) fn record_loss(&mut self, port: PortId, lost: bool) {
+        if lost {
+            (self.losses, self.loser) = (self.losses + 1, Some(port));
+        } else if self.loser == Some(port) {
+            self.losses = 0;
+        }
+        if self.losses >= LOSSES_MIN {
+            (self.losses, self.batches_left) = (0, BATCHES_AFTER_LOSSES);
         }
     }
 
-    /// Records a batch handled here, with its time for a packet.
-    fn took(&mut self, ns: u64) {
+    /// Records the mean time per packet of a batch handled here.
+    fn record_time(&mut self, ns: u64) {
         self.answer_ns = self.answer_ns - (self.answer_ns >> WEIGHT) + (ns >> WEIGHT);
     }
 }
@@ -120,20 +116,21 @@ impl Drop for Turn<'_> {
 impl<'a> Turn<'a> {
     /// Takes the turn for a batch with this number of misses.
     fn take(upcalls: &'a Upcalls, queue: QueueId, allowed: Allowed, misses: usize) -> Option<Self> {
-        let served = match allowed {
-            Allowed::IfQuiet if upcalls.take_over(queue) => Served::ByPacketThread,
-            Allowed::IfFull if upcalls.help_out(queue, misses) => Served::BesideHandlers,
-            _ => return None,
+        let served = if allowed.if_quiet && upcalls.begin_if_quiet(queue) {
+            Served::InlineWhenQuiet
+        } else if allowed.if_full && upcalls.begin_if_full(queue, misses) {
+            Served::InlineWhenFull
+        } else {
+            return None;
         };
         let did = HandlerStats { batches: 1, ..HandlerStats::default() };
         Some(Self { upcalls, queue, served, did })
     }
 }
 
-/// Handles the misses of a batch received on `port` on the calling packet thread, which has `lane`, if there are few, or
-/// if they would be dropped otherwise and the thread has nothing else to do.
-/// Removes handled packets from `misses`; their keys are those of `keys` at the bits `missed`. `one` is an empty batch
-/// for temporary use. Calls `settled` for each packet.
+/// Handles misses of a batch received on `port` on the calling packet thread, which has `lane`: a few of them, or a whole
+/// batch that would otherwise be dropped. Removes handled packets from `misses`; their keys are those of `keys` at the bits
+/// `missed`. `one` is an empty batch for temporary use. Calls `settled` for each packet.
 pub(crate) fn answer(
     (context, port): (Context<'_>, &Port),
     lane: usize,
@@ -144,9 +141,9 @@ pub(crate) fn answer(
     mut settled: impl FnMut(),
 ) {
     let Context { shared, ports, .. } = context;
-    let counters = &shared.lanes[lane];
-    let allowed = pace.allows(misses.len(), Counted::of(counters));
-    if allowed == Allowed::Never {
+    let hits = || shared.lanes[lane].hit.load(Ordering::Relaxed);
+    let allowed = pace.allows(misses.len(), hits());
+    if allowed == Allowed::default() {
         return;
     }
     let Some(handler) = shared.handler() else { return };
@@ -158,31 +155,34 @@ pub(crate) fn answer(
     }
     let mut room = FlowKey::ZERO;
     let start = Instant::now();
-    while let Some(packet) = misses.first() {
+    misses.reverse();
+    while let Some(packet) = misses.last() {
         let key = keys.whole(missed.trailing_zeros() as usize, &mut room);
         missed &= missed.wrapping_sub(1);
         exec.any_l3 = packet.l3_type.is_some();
         // The flow of an earlier miss may cover this packet.
         if let Some(actions) = hit(shared, lane, key, packet) {
-            one.push(misses.remove(0));
+            one.extend(misses.pop());
             exec.run(one, &actions);
         } else {
             let Some(reply) = handler.try_miss(Upcall { port: port.number, key, packet }) else { break };
+            let Some(packet) = misses.pop() else { break };
             bump(&shared.lanes[lane].missed, 1);
-            settle(&mut exec, shared, reply, misses.remove(0), one, &|id, stats| shared.defer_gone(id, stats));
+            settle(&mut exec, shared, reply, packet, one, &|id, stats| shared.defer_gone(id, stats));
         }
         turn.did.packets += 1;
         settled();
+        if start.elapsed() > BATCH_TIME_MAX {
+            break;
+        }
     }
-    shared.upcalls.retry_installs(|flow| shared.flows.put_flow_quickly(flow));
+    misses.reverse();
     let spent = start.elapsed().as_nanos() as u64;
     turn.did.busy_ns = spent;
-    pace.took(spent / turn.did.packets.max(1));
-    if allowed == Allowed::IfFull {
-        pace.left -= 1;
-    }
-    // Hits of packets that the replies of this batch cover are no other traffic.
-    pace.counted.hits = Counted::of(counters).hits;
+    pace.record_time(spent / turn.did.packets.max(1));
+    shared.upcalls.retry_installs(|flow| shared.flows.put_flow_quickly(flow));
+    // Hits on flows that this batch installed do not count as other traffic.
+    pace.hits = hits();
 }
 
 #[cfg(test)]
@@ -193,44 +193,57 @@ mod tests {
     use base::DpPort;
     use packet::Packet;
 
+    const IF_QUIET: Allowed = Allowed { if_quiet: true, if_full: false };
+    const IF_FULL: Allowed = Allowed { if_quiet: false, if_full: true };
+    const NEVER: Allowed = Allowed { if_quiet: false, if_full: false };
+
+    fn id(n: u32) -> PortId {
+        PortId { number: DpPort(n), since: 1 }
+    }
+
     #[test]
     fn slow_answers_are_left_to_handlers_for_a_while() {
         let mut pace = Pace::default();
-        let counted = Counted { hits: 0, lost: 1 };
-        assert_eq!(pace.allows(MISSES_MAX, counted), Allowed::IfQuiet);
-        (0..100).for_each(|_| pace.took(4000));
-        assert_eq!(pace.allows(1, counted), Allowed::IfQuiet);
-        (0..100).for_each(|_| pace.took(1_000_000));
-        assert_eq!((pace.allows(1, counted), pace.allows(32, counted)), (Allowed::Never, Allowed::Never));
-        let until = (0..1_000_000).find(|_| pace.allows(1, counted) == Allowed::IfQuiet);
+        assert_eq!((pace.allows(MISSES_MAX, 0), pace.allows(MISSES_MAX + 1, 0)), (IF_QUIET, NEVER));
+        (0..100).for_each(|_| pace.record_time(4000));
+        assert_eq!(pace.allows(1, 0), IF_QUIET);
+        (0..100).for_each(|_| pace.record_time(1_000_000));
+        (0..LOSSES_MIN).for_each(|_| pace.record_loss(id(1), true));
+        assert_eq!((pace.allows(1, 0), pace.allows(32, 0)), (NEVER, NEVER));
+        let until = (0..1_000_000).find(|_| pace.allows(1, 0) == IF_QUIET);
         assert!(until.is_some_and(|n| n > 1000), "{until:?}");
         // A single slow reply is soon forgotten, and a second one is noticed at once.
-        pace.took(1_000_000);
-        assert_eq!(pace.allows(1, counted), Allowed::Never);
+        pace.record_time(1_000_000);
+        assert_eq!(pace.allows(1, 0), NEVER);
     }
 
     #[test]
     fn batches_of_many_misses_are_handled_here_only_after_losses_and_while_no_packet_hits() {
         let mut pace = Pace::default();
-        let mut allows = |hits, lost| pace.allows(MISSES_MAX + 1, Counted { hits, lost });
-        assert!((0..100).all(|n| allows(0, n / 2) == Allowed::Never), "no two batches in a row lost packets");
-        let before = (100..200).take_while(|lost| allows(0, *lost) == Allowed::Never).count();
-        assert_eq!(before as u32, LOSSES_MIN - 1);
-        let lost = 100 + u64::from(LOSSES_MIN) - 1;
-        assert_eq!(allows(0, lost), Allowed::IfFull);
+        for _ in 0..100 {
+            (1..LOSSES_MIN).for_each(|_| pace.record_loss(id(1), true));
+            pace.record_loss(id(1), false);
+        }
+        assert_eq!(pace.allows(32, 0), NEVER, "too few batches in a row lost packets");
+        for n in 0..LOSSES_MIN {
+            assert_eq!(pace.allows(32, 0), NEVER);
+            pace.record_loss(id(n % 2), true);
+            pace.record_loss(id(2), false);
+        }
+        assert_eq!(pace.allows(32, 0), IF_FULL);
+        assert_eq!(pace.allows(1, 0), Allowed { if_quiet: true, if_full: true });
         // Packets of this or another queue hit.
-        assert_eq!(allows(5, lost), Allowed::Never);
-        assert_eq!(allows(5, lost), Allowed::IfFull);
-        pace.left = 0;
-        assert_eq!(pace.allows(32, Counted { hits: 5, lost }), Allowed::Never);
+        assert_eq!(pace.allows(32, 5), NEVER);
+        let left = (0..2 * BATCHES_AFTER_LOSSES).take_while(|_| pace.allows(32, 5) == IF_FULL).count();
+        assert_eq!(left as u32, BATCHES_AFTER_LOSSES - 3);
     }
 
     #[test]
-    fn a_packet_thread_helps_out_when_its_queue_is_full() {
+    fn a_packet_thread_handles_misses_when_its_queue_is_full() {
         let upcalls = Upcalls::default();
-        let port = PortId { number: DpPort(1), since: 1 };
+        let port = id(1);
         let queue = QueueId { port, lane: 1 };
-        let help = || Turn::take(&upcalls, queue, Allowed::IfFull, 32);
+        let help = || Turn::take(&upcalls, queue, IF_FULL, 32);
         upcalls.set_handlers(1);
         assert!(help().is_none(), "the packets fit into the queue");
         let mut packets = vec![Packet::from_slice(&[0; 14]); 2 * QUEUE_PACKETS_MAX];
@@ -254,8 +267,7 @@ mod tests {
     #[test]
     fn a_packet_thread_serves_only_while_nothing_waits_for_a_handler() {
         let upcalls = Upcalls::default();
-        let id = |n| PortId { number: DpPort(n), since: 1 };
-        let take = |port, lane| Turn::take(&upcalls, QueueId { port: id(port), lane }, Allowed::IfQuiet, 1);
+        let take = |port, lane| Turn::take(&upcalls, QueueId { port: id(port), lane }, IF_QUIET, 1);
         assert!(take(1, 1).is_none(), "there are no handlers");
         upcalls.set_handlers(1);
         let turn = take(1, 1).expect("nothing waits");

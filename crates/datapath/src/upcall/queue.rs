@@ -2,7 +2,8 @@
 //!
 //! A port has a queue for each packet thread that receives from it. One handler at a time serves a queue, so that its
 //! packets keep their order; several handlers may serve several queues of a port. (A packet that matches the flow
-//! installed for an earlier packet may overtake that packet, as in Open vSwitch's kernel datapath.)
+//! installed for an earlier packet may overtake that packet, as in Open vSwitch's kernel datapath. If a queue is full, its
+//! packet thread may handle newer packets itself; these overtake the waiting ones, too.)
 //!
 //! Handlers visit the ports with waiting packets in turn and take a batch from one queue at a time, so that a port with
 //! many misses delays another port's misses by one batch only. While a port offers far more packets than handlers
@@ -21,15 +22,16 @@ use netdev::pool;
 use packet::{Batch, Packet};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
+use crate::flows::Refused;
 use crate::megaflow::Megaflow;
 use crate::port::PortId;
 
 /// Maximum number of packets that wait in a queue.
 pub(crate) const QUEUE_PACKETS_MAX: usize = 1024;
-/// Maximum number of packets that wait at a port. Its queues have equal shares of it, so that a packet thread that
-/// rarely runs, as it shares its processor with a handler, finds room.
+/// Maximum number of packets that wait at a port. Its queues with waiting packets have equal shares of it, so that a
+/// packet thread that rarely runs, as it shares its processor with a handler, finds room.
 pub(crate) const PORT_PACKETS_MAX: usize = 4 * QUEUE_PACKETS_MAX;
-/// Maximum number of packets that wait at all ports together, except for [`PORT_PACKETS_MIN`].
+/// Maximum number of packets that wait at all ports together, except for [`PORT_PACKETS_MIN`]: those of 16 full queues.
 pub(crate) const PACKETS_MAX: usize = 16 * QUEUE_PACKETS_MAX;
 /// Packets that may wait at a port regardless of other ports: those of one turn, so that ports flooded with misses
 /// cannot starve another port.
@@ -39,6 +41,10 @@ pub(super) const TURN: usize = 32;
 /// A port floods if its full queues have dropped more packets than this since its last turn: it offers four times what
 /// handlers serve.
 const FLOOD: usize = 3 * TURN;
+/// While so much work is deferred, packet threads leave misses to handlers.
+const DEFERRED_MAX: usize = 4 * TURN;
+/// Maximum number of flows that [`Upcalls::retry_installs`] tries.
+const RETRIES_MAX: usize = TURN;
 /// Turns of other ports for each turn of a flooding port, while both have waiting packets.
 const CALM_TURNS: u32 = 7;
 
@@ -82,11 +88,14 @@ pub(super) struct State {
     here: HandlerStats,
     /// Work that packet threads left to handlers because it may block.
     pub(super) deferred: Vec<Deferred>,
-    /// Whether a handler is doing that work. Other handlers continue to serve misses.
+    /// Flows that packet threads could not install because another thread held a lock, oldest first.
+    postponed: VecDeque<Arc<Megaflow>>,
+    /// True while a handler does deferred work, or a packet thread installs postponed flows. Other handlers continue to
+    /// serve misses.
     pub(super) is_deferred_in_work: bool,
 }
 
-/// Work that a packet thread defers to a handler.
+/// Work that a packet thread leaves to a handler.
 #[derive(Debug)]
 pub(super) enum Deferred {
     /// Reports a flow that was removed.
@@ -98,7 +107,7 @@ pub(super) enum Deferred {
 /// The queues of a port.
 #[derive(Debug, Default)]
 struct PortQueues {
-    /// One for each lane that has ever queued packets here.
+    /// One for each lane that has ever queued or handled misses of this port.
     lanes: Vec<LaneQueue>,
     /// The index at which the search for the next queue to serve begins.
     next: usize,
@@ -136,10 +145,12 @@ impl PortQueues {
         &mut self.lanes[at]
     }
 
-    /// The number of packets that fit into the queue of a lane.
+    /// Returns how many packets more the port's own limits allow in the queue of `lane`.
     fn room(&mut self, lane: usize) -> usize {
-        let waiting = self.lane(lane).packets.len();
-        QUEUE_PACKETS_MAX.min(PORT_PACKETS_MAX / self.lanes.len()).saturating_sub(waiting)
+        let own = self.lane(lane).packets.len();
+        let others = self.lanes.iter().filter(|queue| queue.lane != lane && !queue.packets.is_empty()).count();
+        let share = QUEUE_PACKETS_MAX.min(PORT_PACKETS_MAX / (others + 1));
+        share.saturating_sub(own).min(PORT_PACKETS_MAX - self.waiting)
     }
 
     fn is_ready(&self) -> bool {
@@ -156,9 +167,10 @@ impl PortQueues {
 pub(super) enum Served {
     /// The handler of this index.
     ByHandler(usize),
-    ByPacketThread,
-    /// The packet thread, while a handler may be serving the queue.
-    BesideHandlers,
+    /// A packet thread, while no packet waited.
+    InlineWhenQuiet,
+    /// A packet thread whose queue was full; a handler may serve the queue at the same time.
+    InlineWhenFull,
 }
 
 impl State {
@@ -175,7 +187,23 @@ impl State {
 
     /// Returns true if no packet waits or is being served, and no work is deferred.
     pub(super) fn is_quiet(&self) -> bool {
-        self.serving + self.serving_here + self.waiting == 0 && !self.is_deferred_in_work && self.deferred.is_empty()
+        self.serving + self.serving_here + self.waiting + self.n_deferred() == 0 && !self.is_deferred_in_work
+    }
+
+    fn n_deferred(&self) -> usize {
+        self.deferred.len() + self.postponed.len()
+    }
+
+    /// Returns true if there is deferred work that no thread is doing.
+    pub(super) fn has_deferred(&self) -> bool {
+        !self.is_deferred_in_work && self.n_deferred() > 0
+    }
+
+    /// Returns how many packets more fit into the queue of `lane` at `port`.
+    fn room(&mut self, port: PortId, lane: usize) -> usize {
+        let at_all = PACKETS_MAX.saturating_sub(self.waiting);
+        let queues = self.ports.entry(port).or_default();
+        queues.room(lane).min(at_all.max(PORT_PACKETS_MIN.saturating_sub(queues.waiting)))
     }
 
     /// Returns true if no port waits for a turn.
@@ -185,7 +213,7 @@ impl State {
 
     /// Returns true if there is something to do for a handler.
     fn has_work(&self) -> bool {
-        !self.is_idle() || !self.deferred.is_empty() && !self.is_deferred_in_work
+        !self.is_idle() || self.has_deferred()
     }
 
     /// The next port in turn.
@@ -233,11 +261,9 @@ impl Upcalls {
     pub(crate) fn queue(&self, port: PortId, lane: usize, packets: &mut Batch, may_retry: bool) -> usize {
         packets.iter_mut().for_each(pool::keep);
         let mut state = self.state.lock();
-        let at_all = PACKETS_MAX.saturating_sub(state.waiting);
+        let n = packets.len().min(state.room(port, lane));
         let queues = state.ports.entry(port).or_default();
-        let own_room = queues.room(lane);
-        let n = packets.len().min(own_room).min(at_all.max(PORT_PACKETS_MIN.saturating_sub(queues.waiting)));
-        let overflow = packets.len().saturating_sub(own_room);
+        let overflow = packets.len().saturating_sub(queues.room(lane));
         queues.waiting += n;
         let queue = queues.lane(lane);
         queue.packets.extend(packets.drain(..n));
@@ -264,7 +290,7 @@ impl Upcalls {
     /// Returns true if a packet thread may serve the misses of its queue itself: if there are handlers for other
     /// misses, no packet waits, and no handler is active, so that waking a handler would cost more than the reply. The
     /// caller must then call [`Upcalls::done`].
-    pub(super) fn take_over(&self, QueueId { port, lane }: QueueId) -> bool {
+    pub(super) fn begin_if_quiet(&self, QueueId { port, lane }: QueueId) -> bool {
         let mut state = self.state.lock();
         if state.n_handlers == 0 || state.waiting > 0 || state.serving > 0 {
             return false;
@@ -274,11 +300,11 @@ impl Upcalls {
         true
     }
 
-    /// Returns true if a packet thread may serve `n` misses of its queue itself because they do not fit into the queue:
-    /// if there are handlers for other misses. The caller must then call [`Upcalls::done`].
-    pub(super) fn help_out(&self, QueueId { port, lane }: QueueId, n: usize) -> bool {
+    /// Returns true if a packet thread may serve `n` misses itself: if they do not fit into its queue, and there are
+    /// handlers, which are not behind with deferred work. The caller must then call [`Upcalls::done`].
+    pub(super) fn begin_if_full(&self, QueueId { port, lane }: QueueId, n: usize) -> bool {
         let mut state = self.state.lock();
-        if state.n_handlers == 0 || state.ports.entry(port).or_default().room(lane) >= n {
+        if state.n_handlers == 0 || state.n_deferred() >= DEFERRED_MAX || state.room(port, lane) >= n {
             return false;
         }
         state.serving_here += 1;
@@ -290,7 +316,7 @@ impl Upcalls {
         let mut state = self.state.lock();
         match by {
             Served::ByHandler(_) => state.serving -= 1,
-            Served::ByPacketThread | Served::BesideHandlers => state.serving_here -= 1,
+            Served::InlineWhenQuiet | Served::InlineWhenFull => state.serving_here -= 1,
         }
         if let Some(queues) = state.ports.get_mut(&port) {
             if !matches!(by, Served::ByHandler(_)) {
@@ -298,7 +324,7 @@ impl Upcalls {
                 queues.stats.served += did.packets;
             }
             let queue = queues.lane(lane);
-            if by != Served::BesideHandlers {
+            if by != Served::InlineWhenFull {
                 queue.in_work = false;
             }
             if queue.is_ready() {
@@ -309,7 +335,7 @@ impl Upcalls {
         }
         let n_handlers = state.n_handlers.max(1);
         let stats = match by {
-            Served::ByPacketThread | Served::BesideHandlers => Some(&mut state.here),
+            Served::InlineWhenQuiet | Served::InlineWhenFull => Some(&mut state.here),
             // A handler that is about to end has no counters any more.
             Served::ByHandler(handler) if handler >= n_handlers => None,
             Served::ByHandler(handler) => {
@@ -349,36 +375,43 @@ impl Upcalls {
         self.defer(Deferred::Gone(id, stats)).is_ok()
     }
 
-    /// Defers installing a flow until [`Upcalls::retry_installs`] of the same thread, and then to a handler thread. Returns
-    /// the flow as an error if there is no handler.
-    pub(crate) fn defer_install(&self, flow: Arc<Megaflow>) -> Result<(), Arc<Megaflow>> {
+    /// Defers installing a flow to a handler thread. Returns the flow as an error if there is no handler. The caller is
+    /// between [`Upcalls::begin_if_quiet`] or [`Upcalls::begin_if_full`] and [`Upcalls::done`], which wakes a handler.
+    pub(crate) fn defer_install(&self, refused: Refused) -> Result<(), Arc<Megaflow>> {
         let mut state = self.state.lock();
-        if state.n_handlers == 0 {
-            return Err(flow);
+        debug_assert!(state.serving_here > 0, "nothing would wake a handler");
+        match refused {
+            Refused::Busy(flow) | Refused::MustWait(flow) if state.n_handlers == 0 => return Err(flow),
+            Refused::Busy(flow) => state.postponed.push_back(flow),
+            Refused::MustWait(flow) => state.deferred.push(Deferred::Install(flow)),
         }
-        state.deferred.push(Deferred::Install(flow));
         Ok(())
     }
 
-    /// Passes deferred flows to `install` until it returns one as an error, which remains deferred. Another thread held a
-    /// lock for a moment when most of them were deferred, and a handler would disturb the packet threads more.
-    pub(super) fn retry_installs(&self, mut install: impl FnMut(Arc<Megaflow>) -> Result<(), Arc<Megaflow>>) {
+    /// Passes flows to `install` that were deferred because another thread held a lock, until it is held again. (Waking a
+    /// handler for them would take processor time from packet threads.)
+    pub(super) fn retry_installs(&self, install: impl Fn(Arc<Megaflow>) -> Result<(), Refused>) {
         let mut state = self.state.lock();
-        if state.is_deferred_in_work || state.deferred.is_empty() {
+        if state.is_deferred_in_work || state.postponed.is_empty() {
             return;
         }
-        self.do_deferred(&mut state, |deferred| {
-            let mut failed = false;
-            let mut remains = |work| match work {
-                Deferred::Install(flow) if !failed => {
-                    let refused = install(flow).err();
-                    failed = refused.is_some();
-                    refused.map(Deferred::Install)
+        let n = state.postponed.len().min(RETRIES_MAX);
+        let mut flows: VecDeque<_> = state.postponed.drain(..n).collect();
+        let mut must_wait = Vec::new();
+        self.unlocked(&mut state, || {
+            while let Some(flow) = flows.pop_front() {
+                match install(flow) {
+                    Ok(()) => {}
+                    Err(Refused::MustWait(flow)) => must_wait.push(Deferred::Install(flow)),
+                    Err(Refused::Busy(flow)) => return flows.push_front(flow),
                 }
-                other => Some(other),
-            };
-            deferred.into_iter().filter_map(&mut remains).collect()
+            }
         });
+        state.deferred.append(&mut must_wait);
+        flows.into_iter().rev().for_each(|flow| state.postponed.push_front(flow));
+        if state.is_quiet() {
+            self.idle.notify_all();
+        }
     }
 
     fn defer(&self, work: Deferred) -> Result<(), Deferred> {
@@ -455,31 +488,33 @@ impl Upcalls {
         }
     }
 
-    /// Takes the deferred work and passes it to `work`, which returns the part that remains deferred, without holding the
-    /// lock of `state`.
-    pub(super) fn do_deferred(
-        &self,
-        state: &mut MutexGuard<'_, State>,
-        work: impl FnOnce(Vec<Deferred>) -> Vec<Deferred>,
-    ) {
+    /// Takes the deferred work and passes it to `work` without holding the lock of `state`.
+    pub(super) fn do_deferred<R>(&self, state: &mut MutexGuard<'_, State>, work: impl FnOnce(Vec<Deferred>) -> R) -> R {
+        let State { deferred, postponed, .. } = &mut **state;
+        let postponed = postponed.drain(..).map(Deferred::Install);
+        let all = deferred.drain(..).chain(postponed).collect();
+        let result = self.unlocked(state, || work(all));
+        if state.is_quiet() {
+            self.idle.notify_all();
+        }
+        result
+    }
+
+    /// Does deferred work without holding the lock of `state`.
+    fn unlocked<R>(&self, state: &mut MutexGuard<'_, State>, work: impl FnOnce() -> R) -> R {
         /// Ends the work, even by a panic.
         struct InWork<'a, 's>(&'a mut MutexGuard<'s, State>, &'a Condvar);
         impl Drop for InWork<'_, '_> {
             fn drop(&mut self) {
                 self.0.is_deferred_in_work = false;
-                if self.0.is_quiet() {
+                if std::thread::panicking() && self.0.is_quiet() {
                     self.1.notify_all();
                 }
             }
         }
         state.is_deferred_in_work = true;
-        let deferred = std::mem::take(&mut state.deferred);
-        let InWork(state, _) = &mut InWork(state, &self.idle);
-        let mut remaining = MutexGuard::unlocked(state, || work(deferred));
-        if !remaining.is_empty() {
-            remaining.append(&mut state.deferred);
-            state.deferred = remaining;
-        }
+        let in_work = InWork(state, &self.idle);
+        MutexGuard::unlocked(in_work.0, work)
     }
 }
 
@@ -527,46 +562,76 @@ mod tests {
         let upcalls = Upcalls::default();
         assert_eq!(upcalls.queue(id(0), 1, &mut packets(2000), false), 2000 - QUEUE_PACKETS_MAX);
         assert_eq!(upcalls.queue(id(0), 2, &mut packets(2000), false), 2000 - QUEUE_PACKETS_MAX);
-        // A port with many queues has no more packets than one with a few, apart from those that waited before.
         for lane in 3..=16 {
             upcalls.queue(id(0), lane, &mut packets(2000), false);
         }
-        assert_eq!(upcalls.queue(id(0), 16, &mut packets(1), false), 1);
-        let waiting = upcalls.stats().ports[0].1.waiting as usize;
-        assert!((PORT_PACKETS_MAX..3 * PORT_PACKETS_MAX).contains(&waiting), "{waiting}");
+        assert_eq!(upcalls.stats().ports[0].1.waiting as usize, PORT_PACKETS_MAX);
+        // After some turns of the first queues, another one finds room, and their shares are smaller.
+        (0..16).for_each(|_| take(&upcalls).iter().for_each(|(queue, _)| done(&upcalls, *queue)));
+        assert_eq!(upcalls.queue(id(0), 16, &mut packets(2 * TURN), false), 0);
+        assert_eq!(upcalls.queue(id(0), 1, &mut packets(1), false), 1);
+        // A queue that was used in the past takes no share.
+        upcalls.clear();
+        assert_eq!(upcalls.queue(id(0), 5, &mut packets(2000), false), 2000 - QUEUE_PACKETS_MAX);
+    }
+
+    /// The ids of deferred flows, and of flows to try again.
+    fn deferred(upcalls: &Upcalls) -> (Vec<u64>, Vec<u64>) {
+        let state = upcalls.state.lock();
+        let id = |work: &Deferred| match work {
+            Deferred::Install(flow) => flow.id.0,
+            Deferred::Gone(id, _) => id.0,
+        };
+        (state.deferred.iter().map(id).collect(), state.postponed.iter().map(|flow| flow.id.0).collect())
     }
 
     #[test]
-    fn deferred_flows_are_tried_again_in_order_before_a_handler_installs_them() {
+    fn postponed_flows_are_tried_again_in_order() {
         let upcalls = Upcalls::default();
         let empty = dpif::DpFlow::new(&flow::FlowKey::ZERO, &[], Arc::new([]), 0);
         let flow = |id| Arc::new(Megaflow::new(FlowId(id), empty.clone()));
-        assert!(upcalls.defer_install(flow(0)).is_err(), "there are no handlers");
         upcalls.set_handlers(1);
-        (1..=4).for_each(|id| assert!(upcalls.defer_install(flow(id)).is_ok()));
-        assert!(upcalls.defer_gone(FlowId(5), DpFlowStats::default()));
-        let ids = |upcalls: &Upcalls| -> Vec<_> {
-            let id = |work: &Deferred| match work {
-                Deferred::Install(flow) => flow.id.0,
-                Deferred::Gone(id, _) => id.0,
-            };
-            upcalls.state.lock().deferred.iter().map(id).collect()
-        };
-        let mut tried = Vec::new();
+        assert!(upcalls.begin_if_quiet(QueueId { port: id(0), lane: LANE }));
+        (1..=4).for_each(|id| assert!(upcalls.defer_install(Refused::Busy(flow(id))).is_ok()));
+        assert!(upcalls.defer_install(Refused::MustWait(flow(5))).is_ok());
+        assert!(upcalls.defer_gone(FlowId(6), DpFlowStats::default()));
         upcalls.retry_installs(|flow| {
-            tried.push(flow.id.0);
             let state = upcalls.state.lock();
             assert!(!state.is_quiet() && !state.has_work());
             drop(state);
-            // Others defer work meanwhile.
-            assert!(upcalls.defer_gone(FlowId(6), DpFlowStats::default()));
-            if flow.id.0 < 3 { Ok(()) } else { Err(flow) }
+            match flow.id.0 {
+                1 => Ok(()),
+                2 => Err(Refused::MustWait(flow)),
+                _ => Err(Refused::Busy(flow)),
+            }
         });
-        assert_eq!((tried, ids(&upcalls)), (vec![1, 2, 3], vec![3, 4, 5, 6, 6, 6]));
+        assert_eq!(deferred(&upcalls), (vec![5, 6, 2], vec![3, 4]));
         assert!(upcalls.state.lock().has_work(), "a handler does the rest");
         let panics = std::panic::AssertUnwindSafe(|| upcalls.retry_installs(|_| panic!("as a test")));
         assert!(std::panic::catch_unwind(panics).is_err());
-        assert!(upcalls.state.lock().is_quiet(), "what panicked is lost, and nothing waits for it");
+        assert_eq!(
+            deferred(&upcalls),
+            (vec![5, 6, 2], vec![]),
+            "postponed flows are lost by a panic, other work is not"
+        );
+        assert!(upcalls.defer_install(Refused::Busy(flow(7))).is_ok());
+        upcalls.do_deferred(&mut upcalls.state.lock(), |all| assert_eq!(all.len(), 4));
+        upcalls.set_handlers(0);
+        assert!(upcalls.defer_install(Refused::Busy(flow(8))).is_err(), "there are no handlers");
+        upcalls.done(QueueId { port: id(0), lane: LANE }, Served::InlineWhenQuiet, HandlerStats::default());
+        assert!(upcalls.state.lock().is_quiet());
+    }
+
+    #[test]
+    fn a_removed_port_is_forgotten_after_its_packet_thread_served_misses() {
+        let upcalls = Upcalls::default();
+        upcalls.set_handlers(1);
+        let queue = QueueId { port: id(0), lane: LANE };
+        upcalls.queue(id(0), LANE, &mut packets(QUEUE_PACKETS_MAX), false);
+        assert!(upcalls.begin_if_full(queue, 1));
+        assert_eq!(upcalls.forget(id(0)), QUEUE_PACKETS_MAX);
+        upcalls.done(queue, Served::InlineWhenFull, HandlerStats { packets: 1, ..HandlerStats::default() });
+        assert!(upcalls.state.lock().is_quiet() && upcalls.stats().ports.is_empty());
     }
 
     #[test]
@@ -625,10 +690,12 @@ mod tests {
     fn queues_agree_with_a_list() {
         let (upcalls, mut rng) = (Upcalls::default(), Rng::seeded(1));
         let (mut queued, mut served, mut dropped, mut forgotten) = (0, 0, 0, 0);
-        let mut in_work: Vec<QueueId> = Vec::new();
-        for _ in 0..20_000 {
-            let (port, lane) = (id(rng.below(5) as u32), rng.below(3) as usize);
-            match rng.below(7) {
+        upcalls.set_handlers(1);
+        let mut in_work: Vec<(QueueId, Served)> = Vec::new();
+        let mut inline = [0; 2];
+        for _ in 0..40_000 {
+            let (port, lane) = (id(rng.below(5) as u32), rng.below(6) as usize);
+            match rng.below(9) {
                 0..3 => {
                     let n = rng.below(400) as usize;
                     let may_retry = rng.below(2) == 0;
@@ -637,16 +704,43 @@ mod tests {
                 }
                 3..5 => {
                     if let Some((queue, n)) = take(&upcalls) {
-                        assert!((1..=TURN).contains(&n) && !in_work.contains(&queue));
+                        let is_locked =
+                            |(other, by): &(QueueId, Served)| *other == queue && *by != Served::InlineWhenFull;
+                        assert!((1..=TURN).contains(&n) && !in_work.iter().any(is_locked));
                         served += n;
-                        in_work.push(queue);
+                        in_work.push((queue, Served::ByHandler(0)));
                     }
                 }
-                5 if !in_work.is_empty() => {
-                    let queue = in_work.swap_remove(rng.below(in_work.len() as u64) as usize);
-                    done(&upcalls, queue);
+                5..7 if !in_work.is_empty() => {
+                    let (queue, by) = in_work.swap_remove(rng.below(in_work.len() as u64) as usize);
+                    upcalls.done(queue, by, HandlerStats { packets: 1, ..HandlerStats::default() });
+                }
+                // A packet thread serves one batch at a time.
+                7 if in_work.iter().all(|(queue, by)| queue.lane != lane || *by == Served::ByHandler(0)) => {
+                    let queue = QueueId { port, lane };
+                    let (is_quiet, n) = (upcalls.state.lock().waiting == 0, 1 + rng.below(32) as usize);
+                    if upcalls.begin_if_quiet(queue) {
+                        assert!(is_quiet && in_work.iter().all(|(_, by)| *by != Served::ByHandler(0)));
+                        inline[0] += 1;
+                        in_work.push((queue, Served::InlineWhenQuiet));
+                    } else if upcalls.begin_if_full(queue, n) {
+                        inline[1] += 1;
+                        in_work.push((queue, Served::InlineWhenFull));
+                        let left = upcalls.queue(port, lane, &mut packets(n), true);
+                        assert!(left > 0, "they did not fit");
+                        queued += n - left;
+                    }
                 }
                 _ if rng.below(50) == 0 => forgotten += upcalls.forget(port),
+                _ if rng.below(50) == 0 => {
+                    forgotten += upcalls.state.lock().waiting;
+                    upcalls.clear();
+                    in_work.drain(..).for_each(|(queue, by)| upcalls.done(queue, by, HandlerStats::default()));
+                    if upcalls.begin_if_quiet(QueueId { port, lane }) {
+                        inline[0] += 1;
+                        in_work.push((QueueId { port, lane }, Served::InlineWhenQuiet));
+                    }
+                }
                 _ => {}
             }
             let state = upcalls.state.lock();
@@ -654,14 +748,17 @@ mod tests {
             assert!(state.ports.values().all(|q| q.waiting == in_queues(q)));
             assert_eq!(state.waiting, state.ports.values().map(in_queues).sum::<usize>());
             assert_eq!(state.waiting, queued - served - forgotten);
-            assert_eq!(state.serving, in_work.len());
+            let by_handlers = in_work.iter().filter(|(_, by)| *by == Served::ByHandler(0)).count();
+            assert_eq!((state.serving, state.serving_here), (by_handlers, in_work.len() - by_handlers));
+            let in_queue = |queue: &LaneQueue| queue.packets.len() <= QUEUE_PACKETS_MAX;
+            assert!(state.ports.values().all(|q| q.waiting <= PORT_PACKETS_MAX && q.lanes.iter().all(in_queue)));
             let mut ring: Vec<PortId> = state.ring.iter().chain(&state.flooded).copied().collect();
             ring.sort();
             let ready = state.ports.iter().filter(|(_, queues)| queues.is_ready()).map(|(port, _)| *port);
             assert_eq!(ring, ready.collect::<Vec<_>>());
             assert!(state.ports.iter().all(|(port, queues)| queues.in_ring == ring.contains(port)));
         }
-        assert!(dropped > 0 && forgotten > 0);
+        assert!(dropped > 0 && forgotten > 0 && inline.iter().all(|n| *n > 20), "{inline:?}");
         let counted: u64 = upcalls.stats().ports.iter().map(|(_, stats)| stats.dropped).sum();
         assert!(counted > 0 && counted <= dropped as u64, "{counted} of {dropped}");
     }

@@ -289,7 +289,7 @@ fn ports_withdraw_what_they_announced() {
     let two = Settings { ports: [(P1, settings("a", 1)), (P2, settings("b", 2))].into() };
     lldp.configure(two.clone(), now);
     assert_eq!(shutdowns(lldp.poll(now)), []);
-    // Other contents are no other identity.
+    // Changed contents do not change the identity.
     let other = PortSettings { system_name: "name".into(), ..settings("a", 1) };
     lldp.configure(Settings { ports: [(P1, other), (P2, settings("b", 2))].into() }, now);
     assert_eq!((shutdowns(lldp.poll(now)), lldp.next_deadline()), (vec![], Some(now.after(TRANSMIT_INTERVAL_MS))));

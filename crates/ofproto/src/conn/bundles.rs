@@ -106,18 +106,18 @@ pub(crate) struct BundledMessage {
     pub(crate) bytes: Box<[u8]>,
     /// The options for decoding it.
     pub(crate) options: Options,
-    /// What it changes.
+    /// The extent of its changes.
     pub(crate) scope: Scope,
 }
 
-/// What a message in a bundle changes.
+/// The extent of the changes of a message in a bundle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Scope {
     /// One flow.
     Flow,
     /// All flows that meet some criteria.
     Flows,
-    /// Something else, or other things, too.
+    /// Anything else than flows, or more than flows.
     Other,
 }
 

@@ -48,8 +48,8 @@ pub(crate) struct Commit {
     request: Box<[u8]>,
 }
 
-/// The number of messages up to which a commit runs at once, unless some of them may concern many flows. (So do commits with other messages than flow mods, which
-/// need the control thread.)
+/// Maximum number of messages of a commit that runs at once, unless one may concern many flows. (Commits with messages other
+/// than flow mods always run at once, as these need the control thread.)
 const SHORT: usize = 100;
 
 fn scope_of(fm: &FlowMod) -> Scope {

@@ -18,8 +18,8 @@
 //!
 //! The control thread handles messages one after the other, and connections in turns. Slow work does not
 //! delay other connections: a few worker threads at a time write long replies, as fast as they are read, and
-//! another thread commits large bundles and applies mods of many flows; the next message of that connection waits for the end. Packet
-//! threads only queue packet-ins, and never wait: a peer whose queue is full loses them, which is counted.
+//! another thread commits large bundles and applies mods of many flows; the next message of that connection waits for
+//! the end. Packet threads only queue packet-ins, and never wait: a peer whose queue is full loses them, which is counted.
 
 pub mod asynchronous;
 mod bundles;

@@ -45,7 +45,7 @@ pub(crate) struct Resumption {
 
 /// The rules of a version of the tables that remain to be reported to a connection.
 ///
-/// While the peer reads, they are held. As soon as the peer stalls, only the position is ([`Remaining::park`]), and the rules
+/// While the peer reads, the rules are kept. When it stalls, only the position is kept ([`Remaining::park`]), and the rules
 /// after it are collected again when the peer continues to read.
 #[derive(Debug)]
 struct Remaining {

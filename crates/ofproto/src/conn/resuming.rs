@@ -11,12 +11,12 @@ use tokio::task::JoinHandle;
 /// The changes that the flow monitors of a connection missed while they were paused, if they resume.
 #[derive(Debug, Default)]
 pub(super) enum Resuming {
-    /// They do not.
+    /// No monitors resume.
     #[default]
     None,
-    /// A worker thread collects them.
+    /// A worker thread is collecting the changes.
     Collecting(JoinHandle<Resumption>),
-    /// They are reported.
+    /// The changes are being reported.
     Reporting(Resumption),
 }
 
@@ -33,7 +33,7 @@ impl Resuming {
         }
     }
 
-    /// Reports some changes, or has them collected.
+    /// Reports some changes, or starts their collection on a worker thread.
     pub(super) fn proceed(&mut self, bridge: &Arc<Ofproto>, peer: &Arc<Peer>) {
         *self = match std::mem::take(self) {
             Self::Reporting(resumption) if resumption.is_parked() => {
@@ -57,8 +57,8 @@ impl Resuming {
         Ok(())
     }
 
-    /// Holds no flows, as the peer does not read. Deferred changes wait for the end and must not take unlimited memory: if there
-    /// are too many, reports all changes at once.
+    /// Drops the collected flows, as the peer does not read. If too many changes are deferred meanwhile, reports all changes at
+    /// once, to bound memory.
     pub(super) async fn stall(&mut self, bridge: &Arc<Ofproto>, peer: &Arc<Peer>) -> io::Result<()> {
         if !peer.monitors.lock().is_overdue() {
             if let Self::Reporting(resumption) = self {

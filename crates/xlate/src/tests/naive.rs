@@ -130,7 +130,7 @@ impl Wire {
         self.key.set_vlan(1, 0, 0);
     }
 
-    /// The tags in the key, outermost first: those that decisions depend on.
+    /// The tags in the key, outermost first. Decisions depend on these alone.
     fn tags_in_key(&self) -> Vec<(u16, u16)> {
         (0..2).map(|n| self.key.vlan(n)).filter(|(_, tci)| tci & 0x1000 != 0).collect()
     }

@@ -115,8 +115,8 @@ impl Core {
         missed
     }
 
-    /// Where a batch begins: behind nodes in which all keys go the same way, as those that test the ingress port, the
-    /// recirculation id, or the Ethernet type of similar packets. Counts levels.
+    /// Descends while all keys take the same child, as at nodes that test the ingress port or the recirculation id. Returns
+    /// the reference at which they part. Counts levels.
     #[inline]
     fn enter_together<K: Words>(&self, keys: &[K; BATCH], asked: u32, probes: &mut u64) -> Ref {
         let mut at = self.root_shortcut;
@@ -135,7 +135,7 @@ impl Core {
     }
 
     /// Descends one step for each key that has not reached a leaf; the keys are at different nodes of bits. Returns the
-    /// positions of those that have not reached a leaf then.
+    /// positions of the keys that have still not reached one.
     fn apart<K: Words>(&self, keys: &[K; BATCH], walking: u32, at: &mut [Ref; BATCH], probes: &mut u64) -> u32 {
         let (mut hashes, mut pending, mut touched) = ([0; BATCH], 0u32, 0);
         for i in places(walking) {

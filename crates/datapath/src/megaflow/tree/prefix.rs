@@ -178,7 +178,7 @@ impl Tries {
         at
     }
 
-    /// What a lookup reads of an inner node.
+    /// The fields of an inner node that lookups read.
     #[inline(always)]
     fn inner(&self, at: Ref) -> Option<(Digits, &Slots)> {
         let index = at.inner_index();
@@ -191,8 +191,9 @@ impl Tries {
         self.inner(at).map_or(Ref::NONE, |(digits, slots)| slots.0[digits.slot(key)])
     }
 
-    /// The same for the keys at positions `walking`, whose references are in `at`; with `together`, all are the same. Keys
-    /// that are not at inner nodes stay. Counts levels. Returns the positions of the keys that are at nodes then.
+    /// Like [`Tries::descend`], for the keys at positions `walking`, starting at their references in `at`; with `together`,
+    /// these are equal. Keys that are not at inner nodes keep their references. Counts levels. Returns the positions of the
+    /// keys that are then at nodes.
     ///
     /// All keys go down one level at a time, so that no branch depends on the number of levels of a single key: it would
     /// be mispredicted for most packets, which costs more than a level.

@@ -2,7 +2,7 @@
 
 /// A reference to a node, a leaf, an inner node of a prefix node's trie, or nothing.
 ///
-/// Two bits encode the type; nothing is a leaf that does not exist. A reference to an inner node also has the index of
+/// Two bits encode the type; [`Ref::NONE`] is encoded as a leaf with an index that no leaf has. A reference to an inner node also has the index of
 /// the four bits that it tests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Ref(u32);
@@ -74,14 +74,14 @@ impl Ref {
         self.0 & LEAF != 0
     }
 
-    /// The index of the leaf at which a descent ends, or of none.
+    /// The index of the leaf at which a descent ends; for [`Ref::NONE`] an index that no leaf has.
     #[inline]
     pub(super) fn end_index(self) -> usize {
         (self.0 & INDEX) as usize
     }
 
-    /// A value whose highest bit is set unless this is a node: the conjunction for several references has it unless one is
-    /// a node.
+    /// A value whose highest bit is clear only for a node. The bitwise AND of the values of several references has that bit
+    /// unless one of them is a node.
     #[inline]
     pub(super) fn not_node(self) -> u32 {
         self.0 | self.0 << 1
