@@ -152,12 +152,17 @@ impl Xlate<'_> {
         self.packet.tracked = Some(false);
     }
 
-    /// Clears them when the packet crosses to another bridge.
+    /// Clears them when the packet crosses to another bridge. This does not depend on their values, which the flow may not
+    /// match: another packet of the flow may have others, and must not keep them when it is recirculated from there.
     pub(crate) fn clear_connection(&mut self) {
-        self.packet.tracked = Some(false);
-        if CONNECTION.into_iter().any(|word| self.packet.key.0[word] & connection_bits(word) != 0) {
+        let has_connection = self.packet.tracked.unwrap_or_else(|| {
+            // A packet from a port has none; a trace may begin with one.
+            CONNECTION.into_iter().any(|word| self.packet.key.0[word] & connection_bits(word) != 0)
+        });
+        if has_connection {
             self.forget_connection();
         }
+        self.packet.tracked = Some(false);
     }
 
     /// Reads all fields of the packet's connection, to report them.

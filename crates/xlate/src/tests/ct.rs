@@ -6,6 +6,7 @@ use base::rng::Rng;
 use dpif::text::format_actions;
 use flow::Prereq;
 use flow::text::NoNames;
+use openflow::GroupKind;
 
 fn parsed(actions: &str) -> Vec<Action> {
     openflow::parse_actions(actions, &NoNames).expect("actions")
@@ -143,6 +144,41 @@ fn connection_state_does_not_cross_patch_ports() {
     let mut key = tcp();
     key.set(Field::CtState, 0x22);
     assert_eq!(text(&translate(&net, &key, false)), "11");
+}
+
+/// The peer of the patch port freezes the packet. A flow that does not match `ct_mark` must not pass on the mark of one packet.
+#[test]
+fn unread_connection_fields_do_not_recirculate_behind_a_patch_port() {
+    let bucket = || {
+        let actions = [output(PortNo(1))].into();
+        GroupBucket::new(openflow::Bucket { weight: 1, actions, ..openflow::Bucket::new(GroupKind::Select) })
+    };
+    let group = Group {
+        id: 1,
+        kind: GroupKind::Select,
+        buckets: vec![bucket(), bucket()],
+        properties: openflow::group::GroupProperties::default(),
+        created: Millis(0),
+        counters: Arc::default(),
+        spread: crate::groups::Spread::default(),
+    };
+    let net = network_with(&[(0, Match::ANY, 0, vec![Action::Group(1)])], vec![group], &parsed("ct(table=1)"));
+    add_rule(&net.bridges[&1].tables, 1, &Match::ANY, 0, &[output(PortNo(3))]);
+    let mut key = tcp();
+    key.set_in_port(PortNo(11));
+    let recirculated = |verdict: &Verdict| match verdict.actions.last() {
+        Some(DpAction::Recirc(id)) => u128::from(*id),
+        other => panic!("{other:?}"),
+    };
+    key.set(Field::RecircId, recirculated(&translate(&net, &key, false)));
+    let with_mark = |mark| {
+        let mut key = key.clone();
+        key.set(Field::CtMark, mark);
+        translate(&net, &key, false)
+    };
+    let (unmarked, marked) = (with_mark(0), with_mark(7));
+    assert_eq!((recirculated(&unmarked), &unmarked.reads), (recirculated(&marked), &marked.reads));
+    assert_eq!(unmarked.mask().get(Field::CtMark), 0);
 }
 
 tally::proptest! {
