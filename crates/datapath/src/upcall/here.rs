@@ -6,8 +6,8 @@
 //! no immediate reply, the packet goes into the upcall queue. Misses of larger batches are queued, too.
 //!
 //! A full queue means that the handlers do not keep up. A packet thread that dropped packets of several batches in a
-//! row, and none of whose packets hit, handles such batches itself for a while, as it has nothing else to forward. So
-//! flow set-ups scale with packet threads. Until then the thread only yields before it drops packets: if a handler
+//! row, and none of whose packets hit, handles such batches itself for a while, as it has nothing else to forward, and
+//! even batches that fit if such packet threads use all processors. So flow set-ups scale with packet threads. Until then the thread only yields before it drops packets: if a handler
 //! shares its processor, letting the handler continue costs less than alternating.
 
 use std::sync::atomic::Ordering;
@@ -32,8 +32,8 @@ const MISSES_MAX: usize = 2;
 /// After it had to drop packets of this number of consecutive batches, a packet thread may handle batches that do not
 /// fit into its queue. (A single yield often returns before a handler has run.)
 const LOSSES_MIN: u32 = 8;
-/// The number of batches with misses for which this is so.
-const BATCHES_AFTER_LOSSES: u32 = 1024;
+/// The number of batches with misses for which this is so after the losses, or after the last batch that did not fit.
+const HELPED_BATCHES: u32 = 1024;
 /// If replies take longer than this on average, misses are left to handlers, which do not delay other packets.
 const ANSWER_NS_MAX: u64 = 30_000;
 /// After this time, a packet thread leaves the rest of a batch to handlers.
@@ -60,9 +60,9 @@ pub(crate) struct Pace {
 /// When a packet thread may handle the misses of a batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Allowed {
-    /// While no miss waits for a handler.
+    /// See [`Upcalls::begin_if_quiet`].
     if_quiet: bool,
-    /// While they do not fit into the queue.
+    /// See [`Upcalls::begin_if_full`].
     if_full: bool,
 }
 
@@ -88,7 +88,7 @@ impl Pace {
             self.losses = 0;
         }
         if self.losses >= LOSSES_MIN {
-            (self.losses, self.batches_left) = (0, BATCHES_AFTER_LOSSES);
+            (self.losses, self.batches_left) = (0, HELPED_BATCHES);
         }
     }
 
@@ -177,6 +177,9 @@ pub(crate) fn answer(
         }
     }
     misses.reverse();
+    if turn.served == Served::InlineWhenFull {
+        pace.batches_left = HELPED_BATCHES;
+    }
     let spent = start.elapsed().as_nanos() as u64;
     turn.did.busy_ns = spent;
     pace.record_time(spent / turn.did.packets.max(1));
@@ -234,8 +237,8 @@ mod tests {
         assert_eq!(pace.allows(1, 0), Allowed { if_quiet: true, if_full: true });
         // Packets of this or another queue hit.
         assert_eq!(pace.allows(32, 5), NEVER);
-        let left = (0..2 * BATCHES_AFTER_LOSSES).take_while(|_| pace.allows(32, 5) == IF_FULL).count();
-        assert_eq!(left as u32, BATCHES_AFTER_LOSSES - 3);
+        let left = (0..2 * HELPED_BATCHES).take_while(|_| pace.allows(32, 5) == IF_FULL).count();
+        assert_eq!(left as u32, HELPED_BATCHES - 3);
     }
 
     #[test]

@@ -42,7 +42,7 @@ pub(super) const TURN: usize = 32;
 /// handlers serve.
 const FLOOD: usize = 3 * TURN;
 /// While so much work is deferred, packet threads leave misses to handlers.
-const DEFERRED_MAX: usize = 4 * TURN;
+const DEFERRED_MAX: usize = 32 * TURN;
 /// Maximum number of flows that [`Upcalls::retry_installs`] tries.
 const RETRIES_MAX: usize = TURN;
 /// Turns of other ports for each turn of a flooding port, while both have waiting packets.
@@ -79,6 +79,8 @@ pub(super) struct State {
     serving: usize,
     /// Number of batches that packet threads are serving.
     serving_here: usize,
+    /// Number of processors that this process may use, 0 if unknown.
+    processors: usize,
     /// Handlers asleep.
     pub(super) asleep: usize,
     /// Handlers with this index or above end.
@@ -90,9 +92,10 @@ pub(super) struct State {
     pub(super) deferred: Vec<Deferred>,
     /// Flows that packet threads could not install because another thread held a lock, oldest first.
     postponed: VecDeque<Arc<Megaflow>>,
-    /// True while a handler does deferred work, or a packet thread installs postponed flows. Other handlers continue to
-    /// serve misses.
-    pub(super) is_deferred_in_work: bool,
+    /// Number of packet threads that are installing some of these.
+    retrying: usize,
+    /// True while a handler does deferred work. Other handlers continue to serve misses.
+    is_deferred_in_work: bool,
 }
 
 /// Work that a packet thread leaves to a handler.
@@ -187,16 +190,18 @@ impl State {
 
     /// Returns true if no packet waits or is being served, and no work is deferred.
     pub(super) fn is_quiet(&self) -> bool {
-        self.serving + self.serving_here + self.waiting + self.n_deferred() == 0 && !self.is_deferred_in_work
+        let in_work = self.serving + self.serving_here + self.retrying;
+        in_work + self.waiting + self.n_deferred() == 0 && !self.is_deferred_in_work
     }
 
     fn n_deferred(&self) -> usize {
         self.deferred.len() + self.postponed.len()
     }
 
-    /// Returns true if there is deferred work that no thread is doing.
+    /// Returns true if there is deferred work for a handler. Packet threads that serve misses install postponed flows.
     pub(super) fn has_deferred(&self) -> bool {
-        !self.is_deferred_in_work && self.n_deferred() > 0
+        let n = if self.serving_here == 0 { self.n_deferred() } else { self.deferred.len() };
+        !self.is_deferred_in_work && n > 0
     }
 
     /// Returns how many packets more fit into the queue of `lane` at `port`.
@@ -300,11 +305,17 @@ impl Upcalls {
         true
     }
 
-    /// Returns true if a packet thread may serve `n` misses itself: if they do not fit into its queue, and there are
-    /// handlers, which are not behind with deferred work. The caller must then call [`Upcalls::done`].
+    /// Returns true if a packet thread may serve `n` misses itself: if they do not fit into its queue or packet threads
+    /// that serve misses use all processors, and there are handlers, which are not behind with deferred work. The caller
+    /// must then call [`Upcalls::done`].
     pub(super) fn begin_if_full(&self, QueueId { port, lane }: QueueId, n: usize) -> bool {
         let mut state = self.state.lock();
-        if state.n_handlers == 0 || state.n_deferred() >= DEFERRED_MAX || state.room(port, lane) >= n {
+        if state.n_handlers == 0 || state.n_deferred() >= DEFERRED_MAX {
+            return false;
+        }
+        // A handler would only take turns with them, and hold locks while it does not run.
+        let all_busy = (1..=state.serving_here + 1).contains(&state.processors);
+        if !all_busy && state.room(port, lane) >= n {
             return false;
         }
         state.serving_here += 1;
@@ -361,6 +372,11 @@ impl Upcalls {
         }
     }
 
+    /// Sets the number of processors that this process may use.
+    pub(crate) fn set_processors(&self, n: usize) {
+        self.state.lock().processors = n;
+    }
+
     /// Sets the number of handler threads; handlers of a higher index end.
     pub(crate) fn set_handlers(&self, n: usize) {
         let mut state = self.state.lock();
@@ -391,14 +407,23 @@ impl Upcalls {
     /// Passes flows to `install` that were deferred because another thread held a lock, until it is held again. (Waking a
     /// handler for them would take processor time from packet threads.)
     pub(super) fn retry_installs(&self, install: impl Fn(Arc<Megaflow>) -> Result<(), Refused>) {
+        /// Ends the work, even by a panic.
+        struct Retrying<'a, 's>(&'a mut MutexGuard<'s, State>);
+        impl Drop for Retrying<'_, '_> {
+            fn drop(&mut self) {
+                self.0.retrying -= 1;
+            }
+        }
         let mut state = self.state.lock();
-        if state.is_deferred_in_work || state.postponed.is_empty() {
+        if state.postponed.is_empty() {
             return;
         }
         let n = state.postponed.len().min(RETRIES_MAX);
         let mut flows: VecDeque<_> = state.postponed.drain(..n).collect();
         let mut must_wait = Vec::new();
-        self.unlocked(&mut state, || {
+        state.retrying += 1;
+        let Retrying(state) = &mut Retrying(&mut state);
+        MutexGuard::unlocked(state, || {
             while let Some(flow) = flows.pop_front() {
                 match install(flow) {
                     Ok(()) => {}
@@ -409,9 +434,6 @@ impl Upcalls {
         });
         state.deferred.append(&mut must_wait);
         flows.into_iter().rev().for_each(|flow| state.postponed.push_front(flow));
-        if state.is_quiet() {
-            self.idle.notify_all();
-        }
     }
 
     fn defer(&self, work: Deferred) -> Result<(), Deferred> {
@@ -488,33 +510,20 @@ impl Upcalls {
         }
     }
 
-    /// Takes the deferred work and passes it to `work` without holding the lock of `state`.
+    /// Takes the deferred work for a handler and passes it to `work`, which must not panic, without holding the lock of
+    /// `state`.
     pub(super) fn do_deferred<R>(&self, state: &mut MutexGuard<'_, State>, work: impl FnOnce(Vec<Deferred>) -> R) -> R {
-        let State { deferred, postponed, .. } = &mut **state;
-        let postponed = postponed.drain(..).map(Deferred::Install);
-        let all = deferred.drain(..).chain(postponed).collect();
-        let result = self.unlocked(state, || work(all));
+        let mut all = std::mem::take(&mut state.deferred);
+        if state.serving_here == 0 {
+            all.extend(state.postponed.drain(..).map(Deferred::Install));
+        }
+        state.is_deferred_in_work = true;
+        let result = MutexGuard::unlocked(state, || work(all));
+        state.is_deferred_in_work = false;
         if state.is_quiet() {
             self.idle.notify_all();
         }
         result
-    }
-
-    /// Does deferred work without holding the lock of `state`.
-    fn unlocked<R>(&self, state: &mut MutexGuard<'_, State>, work: impl FnOnce() -> R) -> R {
-        /// Ends the work, even by a panic.
-        struct InWork<'a, 's>(&'a mut MutexGuard<'s, State>, &'a Condvar);
-        impl Drop for InWork<'_, '_> {
-            fn drop(&mut self) {
-                self.0.is_deferred_in_work = false;
-                if std::thread::panicking() && self.0.is_quiet() {
-                    self.1.notify_all();
-                }
-            }
-        }
-        state.is_deferred_in_work = true;
-        let in_work = InWork(state, &self.idle);
-        MutexGuard::unlocked(in_work.0, work)
     }
 }
 
@@ -596,8 +605,12 @@ mod tests {
         assert!(upcalls.defer_install(Refused::MustWait(flow(5))).is_ok());
         assert!(upcalls.defer_gone(FlowId(6), DpFlowStats::default()));
         upcalls.retry_installs(|flow| {
-            let state = upcalls.state.lock();
-            assert!(!state.is_quiet() && !state.has_work());
+            let mut state = upcalls.state.lock();
+            let postponed = std::mem::take(&mut state.postponed);
+            let deferred = std::mem::take(&mut state.deferred);
+            let serving_here = std::mem::take(&mut state.serving_here);
+            assert!(!state.is_quiet() && !state.has_work(), "while a flow is tried");
+            (state.postponed, state.deferred, state.serving_here) = (postponed, deferred, serving_here);
             drop(state);
             match flow.id.0 {
                 1 => Ok(()),
@@ -615,11 +628,29 @@ mod tests {
             "postponed flows are lost by a panic, other work is not"
         );
         assert!(upcalls.defer_install(Refused::Busy(flow(7))).is_ok());
-        upcalls.do_deferred(&mut upcalls.state.lock(), |all| assert_eq!(all.len(), 4));
+        upcalls.do_deferred(&mut upcalls.state.lock(), |all| assert_eq!(all.len(), 3, "without postponed flows"));
+        assert!(!upcalls.state.lock().has_work(), "the packet thread installs the postponed flow");
         upcalls.set_handlers(0);
         assert!(upcalls.defer_install(Refused::Busy(flow(8))).is_err(), "there are no handlers");
         upcalls.done(QueueId { port: id(0), lane: LANE }, Served::InlineWhenQuiet, HandlerStats::default());
+        assert!(upcalls.state.lock().has_work(), "no packet thread serves any more");
+        upcalls.do_deferred(&mut upcalls.state.lock(), |all| assert_eq!(all.len(), 1));
         assert!(upcalls.state.lock().is_quiet());
+    }
+
+    #[test]
+    fn packet_threads_on_all_processors_leave_no_misses_to_handlers() {
+        let upcalls = Upcalls::default();
+        upcalls.set_handlers(1);
+        let queue = |lane| QueueId { port: id(0), lane };
+        assert!(!upcalls.begin_if_full(queue(1), 1), "there is room");
+        upcalls.set_processors(2);
+        assert!(!upcalls.begin_if_full(queue(1), 1), "a handler can use the other processor");
+        upcalls.queue(id(0), 1, &mut packets(QUEUE_PACKETS_MAX), false);
+        assert!(upcalls.begin_if_full(queue(1), 1));
+        assert!(upcalls.begin_if_full(queue(2), 1), "this is the last processor");
+        upcalls.done(queue(1), Served::InlineWhenFull, HandlerStats::default());
+        upcalls.done(queue(2), Served::InlineWhenFull, HandlerStats::default());
     }
 
     #[test]
