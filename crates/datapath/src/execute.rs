@@ -1,8 +1,8 @@
 //! Execution of actions. Packets that share a list of actions run through it together.
 //!
 //! The last action that uses a packet takes it; earlier ones get a copy. Packets to be sent gather in [`Outputs`],
-//! recirculated packets in the [`Worklist`]. Two actions take locks: a meter has one, taken once for a batch, and
-//! packets for controllers are encoded and queued under the locks of the connections.
+//! recirculated packets in the [`Worklist`]. Three actions take locks: a meter has one, taken once for a batch; packets
+//! for controllers are encoded and queued under the locks of the connections; and the inbox of a protocol has one.
 //!
 //! - [`headers`]: finds the headers of a frame;
 //! - [`set`]: writes header fields and updates checksums;

@@ -4,7 +4,7 @@
 //!
 //! - [`poll`]: the loop of a packet thread; [`thread`]: the state of a thread and one round of its work;
 //! - [`pmd`]: packet threads start, end and get receive queues; [`assign`]: the assignment of queues to threads;
-//!   [`history`]: the recent cost of queues; [`stats`]: thread counters;
+//!   [`history`]: the recent cost of queues;
 //! - [`forward`]: a batch from its keys to its actions; [`group`]: grouping its packets by flow and by actions;
 //! - [`worklist`]: recirculated packets that wait for another look-up;
 //! - [`last_flow`]: the last-flow cache, which matches whole batches of one flow by their bytes, without keys;
