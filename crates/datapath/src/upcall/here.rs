@@ -5,10 +5,11 @@
 //! the few misses of a batch itself, as long as this is fast. It never blocks: if [`dpif::UpcallHandler::try_miss`] has
 //! no immediate reply, the packet goes into the upcall queue. Misses of larger batches are queued, too.
 //!
-//! A full queue means that the handlers do not keep up. A packet thread that dropped packets of several batches in a
-//! row, and none of whose packets hit, handles such batches itself for a while, as it has nothing else to forward, and
-//! even batches that fit if such packet threads use all processors. So flow set-ups scale with packet threads. Until then the thread only yields before it drops packets: if a handler
-//! shares its processor, letting the handler continue costs less than alternating.
+//! A full queue means that the handlers do not keep up. If a packet thread has dropped packets of several batches in a
+//! row, and none of its packets hit, it has nothing else to forward, and handles such batches itself for a while. While
+//! packet threads do so on all processors, they also handle batches that would fit into their queues, as a handler could
+//! only run in place of one of them. So flow set-ups scale with packet threads. Until then the thread only yields before
+//! it drops packets: if a handler shares its processor, letting the handler continue costs less than alternating.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -32,7 +33,8 @@ const MISSES_MAX: usize = 2;
 /// After it had to drop packets of this number of consecutive batches, a packet thread may handle batches that do not
 /// fit into its queue. (A single yield often returns before a handler has run.)
 const LOSSES_MIN: u32 = 8;
-/// The number of batches with misses for which this is so after the losses, or after the last batch that did not fit.
+/// The thread may do so for this number of batches with misses, counted from the losses or from the last batch that it
+/// handled in this way.
 const HELPED_BATCHES: u32 = 1024;
 /// If replies take longer than this on average, misses are left to handlers, which do not delay other packets.
 const ANSWER_NS_MAX: u64 = 30_000;
@@ -53,7 +55,7 @@ pub(crate) struct Pace {
     losses: u32,
     /// The port of the last such batch.
     loser: Option<PortId>,
-    /// The number of batches with misses for which the thread may handle those that do not fit into its queue.
+    /// The number of batches with misses for which [`Upcalls::begin_if_full`] is still asked.
     batches_left: u32,
 }
 
@@ -67,7 +69,7 @@ struct Allowed {
 }
 
 impl Pace {
-    /// Whether to handle a batch with this number of misses here. The thread has counted `hits`.
+    /// Returns when to handle a batch with this number of misses here. `hits` is the thread's count of hits so far.
     fn allows(&mut self, misses: usize, hits: u64) -> Allowed {
         let only_misses = std::mem::replace(&mut self.hits, hits) == hits;
         let may_help = self.batches_left > 0;

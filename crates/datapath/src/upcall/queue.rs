@@ -92,7 +92,7 @@ pub(super) struct State {
     pub(super) deferred: Vec<Deferred>,
     /// Flows that packet threads could not install because another thread held a lock, oldest first.
     postponed: VecDeque<Arc<Megaflow>>,
-    /// Number of packet threads that are installing some of these.
+    /// Number of packet threads that are installing postponed flows.
     retrying: usize,
     /// True while a handler does deferred work. Other handlers continue to serve misses.
     is_deferred_in_work: bool,
@@ -268,7 +268,7 @@ impl Upcalls {
         let mut state = self.state.lock();
         let n = packets.len().min(state.room(port, lane));
         let queues = state.ports.entry(port).or_default();
-        let overflow = packets.len().saturating_sub(queues.room(lane));
+        let overflow = if n < packets.len() { packets.len().saturating_sub(queues.room(lane)) } else { 0 };
         queues.waiting += n;
         let queue = queues.lane(lane);
         queue.packets.extend(packets.drain(..n));
@@ -313,7 +313,7 @@ impl Upcalls {
         if state.n_handlers == 0 || state.n_deferred() >= DEFERRED_MAX {
             return false;
         }
-        // A handler would only take turns with them, and hold locks while it does not run.
+        // A handler would only run in turns with them, and might hold a lock while it waits for its turn.
         let all_busy = (1..=state.serving_here + 1).contains(&state.processors);
         if !all_busy && state.room(port, lane) >= n {
             return false;
@@ -391,8 +391,9 @@ impl Upcalls {
         self.defer(Deferred::Gone(id, stats)).is_ok()
     }
 
-    /// Defers installing a flow to a handler thread. Returns the flow as an error if there is no handler. The caller is
-    /// between [`Upcalls::begin_if_quiet`] or [`Upcalls::begin_if_full`] and [`Upcalls::done`], which wakes a handler.
+    /// Defers the installation of a flow: [`Upcalls::retry_installs`] tries it again if another thread held a lock, and a
+    /// handler installs any other one. Returns the flow as an error if there is no handler. The caller is between
+    /// [`Upcalls::begin_if_quiet`] or [`Upcalls::begin_if_full`] and [`Upcalls::done`], which wakes a handler.
     pub(crate) fn defer_install(&self, refused: Refused) -> Result<(), Arc<Megaflow>> {
         let mut state = self.state.lock();
         debug_assert!(state.serving_here > 0, "nothing would wake a handler");
@@ -404,8 +405,8 @@ impl Upcalls {
         Ok(())
     }
 
-    /// Passes flows to `install` that were deferred because another thread held a lock, until it is held again. (Waking a
-    /// handler for them would take processor time from packet threads.)
+    /// Passes some of the postponed flows to `install`, up to the first for which another thread holds a lock again. (Waking
+    /// a handler for them would take processor time from packet threads.)
     pub(super) fn retry_installs(&self, install: impl Fn(Arc<Megaflow>) -> Result<(), Refused>) {
         /// Ends the work, even by a panic.
         struct Retrying<'a, 's>(&'a mut MutexGuard<'s, State>);
