@@ -6,10 +6,9 @@ use crate::transaction::{Transaction, groups_of};
 use base::PortNo;
 use classifier::{LATEST, Versions};
 use flow::Match;
+use openflow::OfpError;
 use openflow::action::Action;
 use openflow::flow_mod::{FlowMod, FlowModCommand, GROUP_ANY};
-use openflow::group::GROUP_ALL;
-use openflow::{GroupCommand, GroupMod, OfpError};
 use std::sync::Arc;
 use xlate::model::{N_TABLES, conjunctions_of};
 use xlate::{Count, Rule, Table};
@@ -232,16 +231,6 @@ impl Ofproto {
         {
             switch.after_changes(move || bridge.send_flows_removed(&removed));
         }
-    }
-
-    /// Removes all flows and groups except hidden flows. Only flow monitors are notified.
-    pub fn flush_flows(&self) {
-        base::coverage!(ofproto_flush);
-        let groups = GroupMod::new(GroupCommand::Delete, GROUP_ALL);
-        let _ = self.transaction(|t| {
-            t.remove_all(&Criteria::any(), RemovedReason::Delete);
-            t.group_mod(&groups)
-        });
     }
 
     /// The number of flows in all tables.

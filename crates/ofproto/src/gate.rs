@@ -13,6 +13,10 @@ use std::sync::Arc;
 use std::thread::available_parallelism;
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, OwnedSemaphorePermit, RwLock, Semaphore};
 
+/// The number of flows that a change may concern and still be made on the control thread, which takes some milliseconds
+/// at most.
+pub(crate) const SHORT_MAX: usize = 2_000;
+
 /// See the module's documentation.
 #[derive(Debug, Default)]
 pub(crate) struct Gate(Arc<RwLock<()>>);

@@ -21,6 +21,7 @@
 pub mod bridge;
 pub mod conn;
 pub mod effects;
+mod emptying;
 mod evict;
 pub mod expire;
 pub mod features;

@@ -283,6 +283,12 @@ impl Configuration {
         let permissions = self.permissions().await;
         self.apply();
         drop(permissions);
+        for bridge in self.bridges.values_mut() {
+            if let Some(emptying) = bridge.running.control.emptying.take() {
+                // Fails only if it panicked, which was reported where it did.
+                let _ = emptying.await;
+            }
+        }
         // The configuration is running when cached flows follow it.
         for (_, dp) in self.devices.datapaths() {
             dp.switch.settled().await;

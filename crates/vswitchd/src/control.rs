@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, SocketAddrV4};
 use std::path::Path;
 use std::sync::Arc;
+use tokio::task::JoinHandle;
 
 /// How long next hops are taken to stay what they are, in milliseconds: if all are known, and if not.
 const KNOWN_MS: u64 = 10_000;
@@ -28,6 +29,8 @@ pub struct Control {
     sockets: Vec<Service>,
     /// The mode that the flow tables were last emptied for.
     mode: Option<FlowMode>,
+    /// The task that empties the flow tables, if there are very many flows.
+    pub emptying: Option<JoinHandle<()>>,
     /// In-band control as configured; `None` where it is disabled.
     in_band: Option<InBandSpec>,
     /// In-band control as the switch has it.
@@ -76,8 +79,8 @@ impl Control {
         }
     }
 
-    /// Starts and stops connections to controllers, empties the flow tables when who decides on flows changes, and puts
-    /// in the flow that a bridge has which decides itself. Connections stay where only their settings change.
+    /// Starts and stops connections to controllers. When the source of flows changes, empties the flow tables; a bridge
+    /// that decides itself then has one flow, which forwards everything. Connections stay if only their settings change.
     pub fn configure(&mut self, ofproto: &Arc<Ofproto>, spec: &ControllersSpec) {
         self.connect(ofproto, spec);
         let mode = match (spec.controllers.iter().any(|c| c.primary), spec.fail_secure) {
@@ -86,10 +89,11 @@ impl Control {
             (false, false) => FlowMode::Standalone,
         };
         if self.mode.replace(mode) != Some(mode) {
-            ofproto.flush_flows();
-            if mode == FlowMode::Standalone {
-                add_normal_flow(ofproto);
-            }
+            self.emptying = ofproto.empty_tables(move |ofproto| {
+                if mode == FlowMode::Standalone {
+                    add_normal_flow(ofproto);
+                }
+            });
         }
         ofproto.set_fail_open(!spec.fail_secure);
     }

@@ -106,19 +106,8 @@ pub(crate) struct BundledMessage {
     pub(crate) bytes: Box<[u8]>,
     /// The options for decoding it.
     pub(crate) options: Options,
-    /// The extent of its changes.
-    pub(crate) scope: Scope,
-}
-
-/// The extent of the changes of a message in a bundle.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Scope {
-    /// One flow.
-    Flow,
-    /// All flows that meet some criteria.
-    Flows,
-    /// Anything else than flows, or more than flows.
-    Other,
+    /// Whether it may concern many flows: all those that meet its criteria.
+    pub(crate) selects_flows: bool,
 }
 
 impl Bundles {
@@ -261,7 +250,7 @@ mod tests {
     const FLAGS: u16 = flag::ATOMIC | flag::ORDERED;
 
     fn message_of(len: usize) -> BundledMessage {
-        BundledMessage { bytes: vec![0; len].into(), options: Options::default(), scope: Scope::Flow }
+        BundledMessage { bytes: vec![0; len].into(), options: Options::default(), selects_flows: false }
     }
 
     fn n_messages(bundle: Result<Messages, OfpError>) -> Result<usize, OfpError> {

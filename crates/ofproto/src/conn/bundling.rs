@@ -6,7 +6,7 @@
 //! checked in order, and executed after the change of tables: if a device refuses one of them then, the error is sent, and the
 //! tables stay changed.
 
-use super::bundles::{BundledMessage, Messages, Scope};
+use super::bundles::{BundledMessage, Messages};
 use super::forward::GroupChange;
 use super::long_mods::selects_flows;
 use super::peer::{Peer, PendingRequest};
@@ -17,7 +17,7 @@ use base::Millis;
 use dpif::MeterId;
 use openflow::bundle::{self, BundleAdd, BundleControl, BundleStep};
 use openflow::message::{Message, decode_with};
-use openflow::{FlowMod, OfpError, Version};
+use openflow::{FlowMod, GroupCommand, OfpError, Version};
 
 #[cfg(test)]
 impl Peer {
@@ -48,13 +48,8 @@ pub(crate) struct Commit {
     request: Box<[u8]>,
 }
 
-/// Maximum number of messages of a commit that runs at once, unless one may concern many flows. (Commits with messages other
-/// than flow mods always run at once, as these need the control thread.)
+/// Maximum number of messages of a commit that runs on the control thread, unless one may concern many flows.
 const SHORT: usize = 100;
-
-fn scope_of(fm: &FlowMod) -> Scope {
-    if selects_flows(fm) { Scope::Flows } else { Scope::Flow }
-}
 
 fn bundle_done(peer: &Peer, xid: u32, step: BundleStep, bundle_id: u32) {
     // As in Open vSwitch, the reply has no flags.
@@ -97,9 +92,8 @@ impl Ofproto {
     }
 
     fn is_long_bundle(&self, messages: &[BundledMessage]) -> bool {
-        let selects_flows = || messages.iter().any(|message| message.scope == Scope::Flows);
-        messages.iter().all(|message| message.scope != Scope::Other)
-            && (messages.len() > SHORT || selects_flows() && self.has_many_flows())
+        let selects_flows = || messages.iter().any(|message| message.selects_flows);
+        messages.len() > SHORT || selects_flows() && self.has_many_flows()
     }
 
     /// Commits a bundle on a worker thread, and replies.
@@ -116,11 +110,13 @@ impl Ofproto {
     /// Adds a message to a bundle, which is opened if it does not exist. `bytes` is the message that contains it.
     pub(super) fn bundle_add(&self, peer: &Peer, add: &BundleAdd, bytes: &[u8]) -> Result<(), OfpError> {
         Self::check_for_bundle(&add.message)?;
-        let scope = match &add.message {
-            Message::FlowMod(_, fm) => scope_of(fm),
-            _ => Scope::Other,
+        let selects_flows = match &add.message {
+            Message::FlowMod(_, fm) => selects_flows(fm),
+            // Flows that use a group are deleted with it.
+            Message::GroupMod(gm) => gm.command == GroupCommand::Delete,
+            _ => false,
         };
-        let message = BundledMessage { bytes: bytes.into(), options: peer.state.lock().options, scope };
+        let message = BundledMessage { bytes: bytes.into(), options: peer.state.lock().options, selects_flows };
         peer.bundles.lock().add((add.bundle_id, add.flags), message, self.now())
     }
 
@@ -133,7 +129,8 @@ impl Ofproto {
         bytes: &[u8],
     ) -> Result<(), OfpError> {
         Self::check_flow_mod_for_bundle(fm)?;
-        let message = BundledMessage { bytes: bytes.into(), options: peer.state.lock().options, scope: scope_of(fm) };
+        let options = peer.state.lock().options;
+        let message = BundledMessage { bytes: bytes.into(), options, selects_flows: selects_flows(fm) };
         peer.bundles.lock().add(bundle, message, self.now())
     }
 

@@ -111,7 +111,15 @@ impl Ofproto {
             return;
         }
         let controllers = self.controllers();
-        let step = self.connections().fail_open.lock().step(controllers, now);
+        let mut next = *self.connections().fail_open.lock();
+        let step = next.step(controllers, now);
+        if step == Some(Step::Open) {
+            let flow = HiddenFlow::normal(PRIORITY, Match::ANY);
+            if !self.try_empty_tables(move |bridge| bridge.set_hidden(&(PRIORITY..=PRIORITY), &[flow])) {
+                return;
+            }
+        }
+        *self.connections().fail_open.lock() = next;
         match step {
             None => {}
             Some(Step::Open) => {
@@ -121,8 +129,6 @@ impl Ofproto {
                     "{}: no controller has shown itself for {secs} seconds, failing open",
                     self.name()
                 );
-                self.flush_flows();
-                self.set_hidden(&(PRIORITY..=PRIORITY), &[HiddenFlow::normal(PRIORITY, Match::ANY)]);
             }
             Some(Step::Close) => {
                 tracing::warn!(target: "fail_open", "{}: no longer in fail-open mode", self.name());

@@ -5,14 +5,11 @@ use super::handle::Handled;
 use super::peer::{Peer, PendingRequest};
 use crate::bridge::Ofproto;
 use crate::flow_table::Criteria;
+use crate::gate::SHORT_MAX;
 use openflow::flow_mod::{FlowMod, FlowModCommand};
 use openflow::group::GROUP_ALL;
 use openflow::message::FlowModHead;
 use openflow::{GroupCommand, GroupMod};
-
-/// The number of flows that a message may concern and still be applied on the control thread, which takes some milliseconds
-/// at most.
-const SHORT_MAX: usize = 2_000;
 
 /// A flow mod or group mod for a worker thread.
 #[derive(Debug)]

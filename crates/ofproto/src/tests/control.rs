@@ -28,11 +28,11 @@ fn packet_ins(messages: Vec<Message>) -> Vec<PacketIn> {
     messages.into_iter().filter_map(of).collect()
 }
 
-fn shown(bridge: &Ofproto) -> String {
+pub(super) fn shown(bridge: &Ofproto) -> String {
     crate::show::dump_flows(bridge, &NoNames)
 }
 
-fn remote(bridge: &Ofproto, settings: Settings) -> Arc<Remote> {
+pub(super) fn remote(bridge: &Ofproto, settings: Settings) -> Arc<Remote> {
     let remote = Remote::new(service(PeerKind::Controller, &[Version::V10], settings), bridge.now());
     bridge.connections().add_remote(Arc::clone(&remote));
     remote

@@ -1,12 +1,15 @@
 //! Long changes of tables, beside which the control thread continues.
 
 use super::connections::{listening, serve_one};
+use super::control::{remote, shown};
 use super::monitors::monitor;
 use super::*;
 use openflow::bundle::{BundleAdd, BundleControl, BundleStep, flag};
 use openflow::flow_mod::FlowModCommand;
 use openflow::group::{GROUP_ALL, GroupCommand, GroupMod};
 use openflow::monitor::{FlowEvent, FlowUpdate};
+use openflow::packet::PacketOut;
+use openflow::port::{PortMod, config};
 use openflow::switch::{FragHandling, Hello, SwitchConfig};
 use std::sync::mpsc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
@@ -63,8 +66,13 @@ fn flow(priority: u16) -> Message {
 
 /// A bundle of `n` flow additions.
 fn bundle(n: u16) -> Vec<Message> {
+    bundle_of((0..n).map(flow))
+}
+
+/// A bundle of these messages, committed.
+fn bundle_of(messages: impl Iterator<Item = Message>) -> Vec<Message> {
     let (bundle_id, flags) = (1, flag::ATOMIC);
-    let adds = (0..n).map(|n| Message::BundleAdd(Box::new(BundleAdd { bundle_id, flags, message: flow(n) })));
+    let adds = messages.map(|message| Message::BundleAdd(Box::new(BundleAdd { bundle_id, flags, message })));
     let commit = BundleControl { bundle_id, ty: BundleStep::Commit.wire(false), flags };
     adds.chain([Message::BundleControl(commit)]).collect()
 }
@@ -115,6 +123,71 @@ async fn a_long_bundle_delays_no_other_connection_or_bridge() {
     assert_eq!(changing.next().await, Message::BarrierReply);
     assert_eq!(br.n_flows(), 201);
     assert!(matches!(asking.next().await, Message::StatsReply { .. }));
+}
+
+#[tokio::test]
+async fn a_long_bundle_of_all_kinds_of_messages_delays_no_other_connection() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 2);
+    let (mut committing, mut asking) = (Session::new(&br).await, Session::new(&br).await);
+    let release = lock_tables(&br);
+    let (port_no, hw_addr) = (PortNo(1), br.port(PortNo(1)).expect("a port").spec.mac);
+    let down = PortMod { port_no, hw_addr, config: config::NO_FWD, mask: config::NO_FWD, advertise: 0 };
+    let actions = vec![Action::Output { port: PortNo(2), max_len: 0 }];
+    let out = PacketOut { buffer_id: None, in_port: PortNo::NONE, metadata: Match::ANY, actions, data: frame(1, 2) };
+    let others =
+        [Message::GroupMod(GroupMod::new(GroupCommand::Add, 7)), Message::PortMod(down), Message::PacketOut(out)];
+    committing.send(&bundle_of((0..200).map(flow).chain(others))).await;
+    while !br.is_changing() {
+        tokio::task::yield_now().await;
+    }
+    // A control thread that committed it would wait for the tables.
+    for n in 0..3 {
+        asking.send(&[Message::EchoRequest(vec![n])]).await;
+        assert_eq!(asking.next().await, Message::EchoReply(vec![n]));
+    }
+    release();
+    while !matches!(committing.next().await, Message::BundleControl(_)) {}
+    assert_eq!(br.n_flows(), 200);
+    assert!(br.port(PortNo(1)).expect("a port").config.no_fwd);
+    assert_eq!(lab.received("br-2").len(), 1);
+}
+
+#[tokio::test]
+async fn very_many_flows_are_flushed_on_a_worker() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 1);
+    let add_flow = |br: &Ofproto, priority| drop(br.flow_mod(&add(Match::ANY, priority, vec![])).expect("adds"));
+    let mut asking = Session::new(&br).await;
+    // Without a controller, with a flow of the new mode; then since the controller does not answer.
+    let remote = remote(&br, Settings { probe_ms: 1000, ..Settings::default() });
+    lab.clock.warp(3000);
+    for is_failing in [false, true] {
+        (0..2200).for_each(|priority| add_flow(&br, priority));
+        let release = lock_tables(&br);
+        if is_failing {
+            br.set_fail_open(true);
+        } else {
+            // As during a change of the configuration.
+            let short = br.short_change().await;
+            let emptying = br.empty_tables(move |br| add_flow(br, 1));
+            assert!(emptying.is_some());
+            drop(short);
+        }
+        while !br.is_changing() {
+            tokio::task::yield_now().await;
+        }
+        for n in 0..3 {
+            asking.send(&[Message::EchoRequest(vec![n])]).await;
+            assert_eq!(asking.next().await, Message::EchoReply(vec![n]));
+        }
+        // Flows of later messages stay.
+        asking.send(&[flow(5), Message::BarrierRequest]).await;
+        release();
+        assert_eq!(asking.next().await, Message::BarrierReply);
+        assert_eq!((br.n_flows(), shown(&br).contains("15790320")), if is_failing { (1, true) } else { (2, false) });
+    }
+    drop(remote);
 }
 
 /// Waits for all workers of a switch and keeps them until the result is dropped.
