@@ -90,10 +90,8 @@ impl Datapath {
             return Ok(());
         }
         let mut handlers = self.handlers.lock();
-        let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let automatic = || processors.saturating_sub(1).max(1);
-        let n = if wanted == 0 { automatic() } else { wanted };
-        self.shared.upcalls.set_processors(processors);
+        let processors = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let n = if wanted == 0 { processors().saturating_sub(1).max(1) } else { wanted };
         self.shared.upcalls.set_handlers(n);
         while handlers.len() > n {
             let ended = handlers.pop().map(JoinHandle::join);

@@ -6,10 +6,9 @@
 //! no immediate reply, the packet goes into the upcall queue. Misses of larger batches are queued, too.
 //!
 //! A full queue means that the handlers do not keep up. If a packet thread has dropped packets of several batches in a
-//! row, and none of its packets hit, it has nothing else to forward, and handles such batches itself for a while. While
-//! packet threads do so on all processors, they also handle batches that would fit into their queues, as a handler could
-//! only run in place of one of them. So flow set-ups scale with packet threads. Until then the thread only yields before
-//! it drops packets: if a handler shares its processor, letting the handler continue costs less than alternating.
+//! row, and none of its packets hit, it has nothing else to forward, and handles such batches itself for a while, so that
+//! flow set-ups scale with packet threads. Until then the thread only yields before it drops packets: if a handler shares
+//! its processor, letting the handler continue costs less than alternating.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -101,23 +100,23 @@ impl Pace {
 }
 
 /// A queue served by a packet thread; released on drop.
-struct Turn<'a> {
+struct Service<'a> {
     upcalls: &'a Upcalls,
     queue: QueueId,
     served: Served,
     did: HandlerStats,
 }
 
-impl Drop for Turn<'_> {
+impl Drop for Service<'_> {
     fn drop(&mut self) {
         self.did.panics = u64::from(std::thread::panicking());
         self.upcalls.done(self.queue, self.served, self.did);
     }
 }
 
-impl<'a> Turn<'a> {
-    /// Takes the turn for a batch with this number of misses.
-    fn take(upcalls: &'a Upcalls, queue: QueueId, allowed: Allowed, misses: usize) -> Option<Self> {
+impl<'a> Service<'a> {
+    /// Begins to serve a batch with this number of misses.
+    fn begin(upcalls: &'a Upcalls, queue: QueueId, allowed: Allowed, misses: usize) -> Option<Self> {
         let served = if allowed.if_quiet && upcalls.begin_if_quiet(queue) {
             Served::InlineWhenQuiet
         } else if allowed.if_full && upcalls.begin_if_full(queue, misses) {
@@ -150,7 +149,7 @@ pub(crate) fn answer(
     }
     let Some(handler) = shared.handler() else { return };
     let queue = QueueId { port: port.id, lane };
-    let Some(mut turn) = Turn::take(&shared.upcalls, queue, allowed, misses.len()) else { return };
+    let Some(mut service) = Service::begin(&shared.upcalls, queue, allowed, misses.len()) else { return };
     if !shared.is_current(ports) && shared.ports.load().port(port.number).is_none_or(|now| now.id != port.id) {
         // Counters of a removed port are not kept.
         return shared.upcalls.is_gone(port.id);
@@ -172,19 +171,19 @@ pub(crate) fn answer(
             bump(&shared.lanes[lane].missed, 1);
             settle(&mut exec, shared, reply, packet, one, &|id, stats| shared.defer_gone(id, stats));
         }
-        turn.did.packets += 1;
+        service.did.packets += 1;
         settled();
         if start.elapsed() > BATCH_TIME_MAX {
             break;
         }
     }
     misses.reverse();
-    if turn.served == Served::InlineWhenFull {
+    if service.served == Served::InlineWhenFull {
         pace.batches_left = HELPED_BATCHES;
     }
     let spent = start.elapsed().as_nanos() as u64;
-    turn.did.busy_ns = spent;
-    pace.record_time(spent / turn.did.packets.max(1));
+    service.did.busy_ns = spent;
+    pace.record_time(spent / service.did.packets.max(1));
     shared.upcalls.retry_installs(|flow| shared.flows.put_flow_quickly(flow));
     // Hits on flows that this batch installed do not count as other traffic.
     pace.hits = hits();
@@ -248,16 +247,16 @@ mod tests {
         let upcalls = Upcalls::default();
         let port = id(1);
         let queue = QueueId { port, lane: 1 };
-        let help = || Turn::take(&upcalls, queue, IF_FULL, 32);
+        let help = || Service::begin(&upcalls, queue, IF_FULL, 32);
         upcalls.set_handlers(1);
         assert!(help().is_none(), "the packets fit into the queue");
         let mut packets = vec![Packet::from_slice(&[0; 14]); 2 * QUEUE_PACKETS_MAX];
         assert_eq!(upcalls.queue(port, 1, &mut packets, true), QUEUE_PACKETS_MAX);
         let by_handler = upcalls.state.lock().take(&mut Batch::new()).expect("some wait");
         assert_eq!(upcalls.queue(port, 1, &mut packets, true), QUEUE_PACKETS_MAX - 32);
-        let mut turn = help().expect("the queue is full");
-        turn.did.packets = 3;
-        drop(turn);
+        let mut service = help().expect("the queue is full");
+        service.did.packets = 3;
+        drop(service);
         assert_eq!(upcalls.state.lock().take(&mut Batch::new()), None, "a handler is still serving the queue");
         upcalls.done(by_handler, Served::ByHandler(0), HandlerStats::default());
         let stats = upcalls.stats();
@@ -272,24 +271,24 @@ mod tests {
     #[test]
     fn a_packet_thread_serves_only_while_nothing_waits_for_a_handler() {
         let upcalls = Upcalls::default();
-        let take = |port, lane| Turn::take(&upcalls, QueueId { port: id(port), lane }, IF_QUIET, 1);
-        assert!(take(1, 1).is_none(), "there are no handlers");
+        let begin = |port, lane| Service::begin(&upcalls, QueueId { port: id(port), lane }, IF_QUIET, 1);
+        assert!(begin(1, 1).is_none(), "there are no handlers");
         upcalls.set_handlers(1);
-        let turn = take(1, 1).expect("nothing waits");
-        drop(take(2, 2).expect("another packet thread answers its own misses meanwhile"));
+        let service = begin(1, 1).expect("nothing waits");
+        drop(begin(2, 2).expect("another packet thread answers its own misses meanwhile"));
         // Packets of the same queue wait until it has finished.
         assert_eq!(upcalls.queue(id(1), 1, &mut vec![Packet::from_slice(&[0; 14])], false), 0);
         assert_eq!(upcalls.state.lock().take(&mut Batch::new()), None);
-        drop(turn);
-        assert!(take(2, 2).is_none(), "one waits");
+        drop(service);
+        assert!(begin(2, 2).is_none(), "one waits");
         let queue = upcalls.state.lock().take(&mut Batch::new()).expect("one waits");
-        assert!(take(2, 2).is_none(), "a handler is at work");
+        assert!(begin(2, 2).is_none(), "a handler is at work");
         upcalls.done(queue, Served::ByHandler(0), HandlerStats::default());
-        let mut turn = take(2, 2).expect("nothing waits");
-        turn.did.packets = 2;
+        let mut service = begin(2, 2).expect("nothing waits");
+        service.did.packets = 2;
         // The port is removed while it is served.
         upcalls.forget(id(2));
-        drop(turn);
+        drop(service);
         let stats = upcalls.stats();
         assert_eq!(stats.ports.iter().map(|(port, _)| port.0).collect::<Vec<_>>(), [1]);
         assert_eq!((stats.here.batches, stats.here.packets), (3, 2));

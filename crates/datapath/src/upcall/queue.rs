@@ -79,8 +79,6 @@ pub(super) struct State {
     serving: usize,
     /// Number of batches that packet threads are serving.
     serving_here: usize,
-    /// Number of processors that this process may use, 0 if unknown.
-    processors: usize,
     /// Handlers asleep.
     pub(super) asleep: usize,
     /// Handlers with this index or above end.
@@ -305,17 +303,11 @@ impl Upcalls {
         true
     }
 
-    /// Returns true if a packet thread may serve `n` misses itself: if they do not fit into its queue or packet threads
-    /// that serve misses use all processors, and there are handlers, which are not behind with deferred work. The caller
-    /// must then call [`Upcalls::done`].
+    /// Returns true if a packet thread may serve `n` misses itself: if they do not fit into its queue, and there are
+    /// handlers, which are not behind with deferred work. The caller must then call [`Upcalls::done`].
     pub(super) fn begin_if_full(&self, QueueId { port, lane }: QueueId, n: usize) -> bool {
         let mut state = self.state.lock();
-        if state.n_handlers == 0 || state.n_deferred() >= DEFERRED_MAX {
-            return false;
-        }
-        // A handler would only run in turns with them, and might hold a lock while it waits for its turn.
-        let all_busy = (1..=state.serving_here + 1).contains(&state.processors);
-        if !all_busy && state.room(port, lane) >= n {
+        if state.n_handlers == 0 || state.n_deferred() >= DEFERRED_MAX || state.room(port, lane) >= n {
             return false;
         }
         state.serving_here += 1;
@@ -370,11 +362,6 @@ impl Upcalls {
             drop(state);
             self.work.notify_one();
         }
-    }
-
-    /// Sets the number of processors that this process may use.
-    pub(crate) fn set_processors(&self, n: usize) {
-        self.state.lock().processors = n;
     }
 
     /// Sets the number of handler threads; handlers of a higher index end.
@@ -637,21 +624,6 @@ mod tests {
         assert!(upcalls.state.lock().has_work(), "no packet thread serves any more");
         upcalls.do_deferred(&mut upcalls.state.lock(), |all| assert_eq!(all.len(), 1));
         assert!(upcalls.state.lock().is_quiet());
-    }
-
-    #[test]
-    fn packet_threads_on_all_processors_leave_no_misses_to_handlers() {
-        let upcalls = Upcalls::default();
-        upcalls.set_handlers(1);
-        let queue = |lane| QueueId { port: id(0), lane };
-        assert!(!upcalls.begin_if_full(queue(1), 1), "there is room");
-        upcalls.set_processors(2);
-        assert!(!upcalls.begin_if_full(queue(1), 1), "a handler can use the other processor");
-        upcalls.queue(id(0), 1, &mut packets(QUEUE_PACKETS_MAX), false);
-        assert!(upcalls.begin_if_full(queue(1), 1));
-        assert!(upcalls.begin_if_full(queue(2), 1), "this is the last processor");
-        upcalls.done(queue(1), Served::InlineWhenFull, HandlerStats::default());
-        upcalls.done(queue(2), Served::InlineWhenFull, HandlerStats::default());
     }
 
     #[test]
