@@ -5,6 +5,8 @@ use crate::{Extent, Limits, PassReport};
 use base::DpPort;
 use dpif::{DpAction, Dpif, FlowId, Upcall, UpcallHandler, UpcallReply};
 use openflow::flow_msg::FlowStatsRequest;
+use openflow::meter::{MeterConfig, flag};
+use openflow::{GroupCommand, GroupMod, MeterCommand, MeterMod};
 
 fn matching(field: Field, value: u128) -> Match {
     let mut m = Match::ANY;
@@ -404,6 +406,12 @@ async fn the_control_thread_waits_for_no_pass() {
     let handle = |message: &Message| br.handle(&client.peer, &encode(Version::V13, 9, message), &mut Vec::new());
     handle(&Message::FlowMod(Form::Standard, Box::new(flow)));
     handle(&Message::FlowMod(Form::Standard, Box::new(command(FlowModCommand::Delete, to(7)))));
+    let meter = MeterConfig { meter_id: 1, flags: flag::PKTPS, bands: vec![] };
+    handle(&Message::MeterMod(MeterMod { command: MeterCommand::Add, meter }));
+    handle(&Message::MeterMod(MeterMod::delete(1)));
+    handle(&Message::GroupMod(GroupMod::new(GroupCommand::Add, 1)));
+    handle(&Message::GroupMod(GroupMod::new(GroupCommand::Delete, 1)));
+    br.set_forward_bpdu(true);
     lab.switch.housekeeping();
     handle(&Message::BarrierRequest);
     assert!(client.waiting().is_empty(), "counts are not final yet");

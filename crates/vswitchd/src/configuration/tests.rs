@@ -4,6 +4,7 @@ use super::*;
 use crate::feature::Count;
 use crate::types::{DummyLevel, Types};
 use base::Clock;
+use openflow::flow_mod::{FlowMod, FlowModCommand};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::sync::OnceLock;
@@ -231,6 +232,30 @@ fn ports_that_stay_are_not_read_when_one_is_added() {
         assert_eq!(changed.values().map(|(read, _)| *read).sum::<u64>(), of_interfaces as u64, "{changed:?}");
         assert_eq!(configuration.bridges()["br0"].running.ofproto.ports().len(), 203);
         assert_eq!(configuration.bridges()["br0"].running.ofproto.bundles().len(), 203);
+    });
+}
+
+#[test]
+fn many_flows_are_gone_when_the_mode_without_controllers_has_changed() {
+    run(async {
+        let (mut configuration, _dir) = configuration();
+        let mut db = Database::with_two_bridges();
+        db.replica.take_changes();
+        configuration.configure(Some(&db.replica)).await;
+        let ofproto = Arc::clone(&configuration.bridges()["br0"].running.ofproto);
+        for (mode, n_flows) in [(json!("secure"), 0), (json!("standalone"), 1)] {
+            for priority in 0..2500 {
+                let mut flow = FlowMod::new(FlowModCommand::Add);
+                flow.priority = priority;
+                ofproto.flow_mod(&flow).expect("adds");
+            }
+            db.set("Bridge", 10, "fail_mode", mode);
+            for change in db.replica.take_changes() {
+                configuration.note(&change);
+            }
+            configuration.configure(Some(&db.replica)).await;
+            assert_eq!(ofproto.n_flows(), n_flows);
+        }
     });
 }
 
