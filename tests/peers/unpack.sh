@@ -1,13 +1,16 @@
 #!/usr/bin/env bash
-# Lays out Debian's Open vSwitch in DIR without installing it: its programs serve the tests as clients and oracles,
-# and none of its services starts. Of the system, only shared libraries are added.
+# Lays out Debian's newest Open vSwitch in DIR without installing it: its programs serve the tests as clients and oracles,
+# and none of its services starts. All shared libraries that it needs are laid out beside it, the C library too, and its
+# programs are bound to them: the system gains only patchelf, which binds them.
 #
-# usage: tests/peers/unpack.sh [DIR [dpdk] [ovn]]      (root; DIR is .cache/peers of this clone by default)
+# usage: tests/peers/unpack.sh [DIR [dpdk] [ovn] [doc] [suite=NAME]]      (root; DIR is .cache/peers of this clone by default)
 #   dpdk   also the switch daemon that is built with DPDK, for measurements: DIR/bin/ovs-vswitchd-dpdk
-#   ovn    also OVN's central programs, which are clients of databases: DIR/bin/ovn-northd, ovn-nbctl, ovn-sbctl
+#   ovn    also OVN's programs: DIR/bin/ovn-northd, ovn-controller, ovn-nbctl, ...
+#   doc    also the documents that are packaged apart
+#   suite  Debian's suite; by default the first of sid, forky and the suite of this system that has everything
 #
 # DIR/bin links the programs, DIR/usr/share/openvswitch and DIR/usr/share/ovn have the schemas, DIR/usr/share/man the
-# manual pages.
+# manual pages, DIR/usr/lib/python3/dist-packages the Python package `ovs`. The line that is printed has the version found.
 # A DIR that was finished before, with what is asked for, is left as it is.
 set -euo pipefail
 top=$(cd "$(dirname "$0")/../.." && pwd)
@@ -15,19 +18,25 @@ top=$(cd "$(dirname "$0")/../.." && pwd)
 . "$top/tests/packages.sh"
 
 dir=${1:-$top/.cache/peers}
-packages=(openvswitch-common openvswitch-switch openvswitch-testcontroller openvswitch-vtep)
+suites=(sid forky "$(. /etc/os-release && echo "${VERSION_CODENAME:-stable}")")
+packages=(openvswitch-common openvswitch-switch openvswitch-testcontroller openvswitch-vtep python3-openvswitch)
 programs=(ovs-vswitchd ovsdb-server ovsdb-client ovsdb-tool ovs-vsctl ovs-ofctl ovs-appctl ovs-dpctl ovs-testcontroller vtep-ctl)
+drivers=
 for word in "${@:2}"; do
   case $word in
     dpdk)
       packages+=(openvswitch-switch-dpdk)
       programs+=(ovs-vswitchd-dpdk)
+      # DPDK's drivers are plugins, which nothing depends on.
+      drivers='^librte-(bus-vdev|mempool-ring|net-null|net-pcap|net-ring)[0-9]*$'
       ;;
     ovn)
-      packages+=(ovn-common ovn-central)
-      programs+=(ovn-northd ovn-nbctl ovn-sbctl)
+      packages+=(ovn-common ovn-central ovn-host ovn-controller-vtep)
+      programs+=(ovn-northd ovn-nbctl ovn-sbctl ovn-controller)
       ;;
-    *) echo "unpack.sh: unknown word '$word' (dpdk, ovn)" >&2; exit 2 ;;
+    doc) packages+=(openvswitch-doc ovn-doc) ;;
+    suite=*) suites=("${word#suite=}") ;;
+    *) echo "unpack.sh: unknown word '$word' (dpdk, ovn, doc, suite=NAME)" >&2; exit 2 ;;
   esac
 done
 
@@ -39,43 +48,91 @@ first_that_fails() {
   done
 }
 
+# is_complete: whether DIR has all that is asked for.
+is_complete() {
+  local package
+  [ -e "$dir/complete" ] && [ -z "$(first_that_fails)" ] || return 1
+  for package in "${packages[@]}"; do grep -qx "$package" "$dir/complete" || return 1; done
+}
+
 mkdir -p "$dir"
 dir=$(cd "$dir" && pwd)
-if [ -e "$dir/complete" ] && [ -z "$(first_that_fails)" ]; then
+if is_complete; then
   head -1 "$dir/complete"
   exit 0
 fi
 need_root
 apt_lists
+need_packages patchelf:patchelf
 
-# The libraries that the packages name, and nothing else of what they depend on.
-mapfile -t libraries < <(
-  apt-cache depends --important "${packages[@]}" | awk '$1 == "Depends:" && $2 ~ /^lib/ { print $2 }' | sort -u
-)
-# DPDK's drivers are plugins, which nothing depends on; their names end in the same number as the libraries'.
-for library in "${libraries[@]}"; do
-  case $library in
-    librte-eal*) abi=${library#librte-eal}; libraries+=("librte-mempool-ring$abi" "librte-net-null$abi" "librte-net-pcap$abi") ;;
-  esac
-done
-install_packages "${libraries[@]}"
-
-rm -rf "$dir/deb" "$dir/bin" "$dir/complete"
-mkdir -p "$dir/deb" "$dir/bin"
-# apt fetches as a user of its own, which may not write here; it then warns and fetches as root.
-(cd "$dir/deb" && apt-get download -qq "${packages[@]}" 2>/dev/null)
-for archive in "$dir"/deb/*.deb; do
-  dpkg-deb -x "$archive" "$dir"
-done
-for program in "$dir"/usr/bin/* "$dir"/usr/sbin/* "$dir"/usr/lib/openvswitch-switch*/ovs-vswitchd*; do
-  if [ -f "$program" ] && [ -x "$program" ]; then
-    ln -sf "$program" "$dir/bin/"
-  fi
-done
-
-failing=$(first_that_fails)
-if [ -n "$failing" ]; then
-  echo "unpack.sh: $failing was unpacked but does not start" >&2
+# The mirror that this system uses.
+mirror=$({ cat /etc/apt/sources.list /etc/apt/sources.list.d/*.list /etc/apt/sources.list.d/*.sources 2>/dev/null || true; } |
+  sed 's/#.*//' | grep -oE 'https?://[^ ]*/debian/?( |$)' | head -1 | tr -d ' ')
+if [ -z "$mirror" ]; then
+  echo "unpack.sh: the system's sources of packages name no mirror of Debian" >&2
   exit 1
 fi
-"$dir/bin/ovs-vswitchd" --version | head -1 | tee "$dir/complete"
+
+# apt, with lists of its own, in which nothing is installed.
+state=$dir/apt
+apt=(-o "Dir::Etc::sourcelist=$state/sources.list" -o Dir::Etc::sourceparts=/dev/null -o "Dir::State::lists=$state/lists"
+  -o "Dir::Cache=$state/cache" -o "Dir::State::status=$state/status" -o APT::Sandbox::User=root)
+suite_apt() { apt-"$1" "${apt[@]}" "${@:2}"; }
+
+# has_all SUITE: whether the suite has the packages. Fetches its lists.
+has_all() {
+  local package
+  rm -rf "$state"
+  mkdir -p "$state/lists/partial" "$state/cache/archives/partial"
+  : >"$state/status"
+  echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $1 main" >"$state/sources.list"
+  suite_apt get update -qq 2>/dev/null || return 1
+  for package in "${packages[@]}"; do
+    suite_apt cache show "$package" >/dev/null 2>&1 || return 1
+  done
+}
+
+# closure: the libraries that the packages depend on, directly or not; of other packages nothing is wanted.
+closure() {
+  suite_apt cache depends --recurse --no-recommends --no-suggests --no-conflicts --no-breaks --no-replaces --no-enhances \
+    --no-pre-depends "${packages[@]}" | awk '/^lib/ { print $1 }' | sort -u | grep -vE -e '-(dev|perl)$' -e '^lib(pam|readline)'
+}
+
+# lay_out SUITE: unpacks everything of the suite, and binds the programs to its libraries.
+lay_out() {
+  has_all "$1" || { echo "unpack.sh: Debian's suite $1 is not there, or lacks packages" >&2; return 1; }
+  local wanted=("${packages[@]}") archive program libraries interpreter failing
+  if [ -n "$drivers" ]; then
+    mapfile -t -O ${#wanted[@]} wanted < <(suite_apt cache pkgnames librte- | grep -E "$drivers")
+  fi
+  mapfile -t -O ${#wanted[@]} wanted < <(closure)
+  rm -rf "$dir/deb" "$dir/bin" "$dir/usr" "$dir/complete"
+  mkdir -p "$dir/deb" "$dir/bin"
+  (cd "$dir/deb" && suite_apt get download -qq "${wanted[@]}") || return 1
+  for archive in "$dir"/deb/*.deb; do
+    dpkg-deb -x "$archive" "$dir" || return 1
+  done
+  # Older suites have the C library in DIR/lib.
+  libraries=$(find "$dir/usr/lib" "$dir/lib" -name 'lib*.so*' -path '*-linux-gnu/*' -printf '%h\n' 2>/dev/null |
+    grep -E -- '-linux-gnu$' | sort -u | paste -sd:)
+  interpreter=$(find "$dir/usr/lib" "$dir/lib" -name 'ld-linux*.so*' -print -quit 2>/dev/null)
+  for program in "$dir"/usr/bin/* "$dir"/usr/sbin/* "$dir"/usr/lib/openvswitch-switch*/ovs-vswitchd*; do
+    [ -f "$program" ] && [ -x "$program" ] || continue
+    if [ "$(head -c 4 "$program" | tail -c 3)" = ELF ]; then
+      patchelf --force-rpath --set-interpreter "$interpreter" --set-rpath "$libraries" "$program" 2>/dev/null || continue
+    fi
+    ln -sf "$program" "$dir/bin/"
+  done
+  rm -rf "$dir/deb" "$state"
+  failing=$(first_that_fails)
+  [ -z "$failing" ] || { echo "unpack.sh: $failing of suite $1 was unpacked but does not start" >&2; return 1; }
+}
+
+for suite in "${suites[@]}"; do
+  if lay_out "$suite"; then
+    { "$dir/bin/ovs-vswitchd" --version | head -1; printf '%s\n' "${packages[@]}"; } >"$dir/complete"
+    head -1 "$dir/complete"
+    exit 0
+  fi
+done
+exit 1
