@@ -1,0 +1,216 @@
+#!/usr/bin/env python3
+"""Runs the same command lines with the programs of Open vSwitch and of Flowstone, and compares what they print.
+
+usage: compare.py PEERS OURS [--seconds S] [--section TEXT] [--name TEXT] [--jobs N] [--verbose] [--list]
+
+PEERS is a folder with bin/ as tests/peers/unpack.sh makes it, OURS the binary `flowstone`. A scenario is a list of command
+lines in plain shell (scenarios.py reads and generates them). Each maker runs it in a fresh directory with daemons of its
+own; then exit statuses, standard output and standard error are normalised (UUIDs, times, process ids, paths) and compared
+line by line. A difference that explained.txt names with its reason is counted as explained. With --seconds, a sample: every
+section has its turn, in the same order each time.
+
+The table lists the sections of the manual pages with their scenarios. The exit status is 0 if there is no unexplained
+difference and no section without a scenario.
+"""
+
+import argparse
+import concurrent.futures
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import scenarios
+
+HERE = pathlib.Path(__file__).resolve().parent
+LINE_SECONDS = 20
+PROGRAMS = (
+    "ovs-vswitchd ovsdb-server ovsdb-client ovsdb-tool ovs-vsctl ovs-ofctl ovs-appctl ovs-dpctl ovs-testcontroller vtep-ctl"
+).split()
+
+
+class Maker:
+    """The programs of one maker: a folder for PATH, and the schemas."""
+
+    def __init__(self, name, path, schemas):
+        self.name, self.path, self.schemas = name, path, schemas
+
+    def run(self, scenario):
+        """Runs a scenario. Returns a list of (line, exit status, output, errors), normalised."""
+        base = pathlib.Path(tempfile.mkdtemp(prefix="compare-"))
+        home = base / "d"
+        home.mkdir()
+        env = {
+            "PATH": f"{self.path}:/usr/bin:/bin",
+            "HOME": str(home),
+            "LANG": "C.UTF-8",
+            "SCHEMAS": str(self.schemas),
+            "OVS_SYSLOG_METHOD": "null",
+            **{f"OVS_{kind}DIR": str(home) for kind in ("RUN", "LOG", "DB")},
+        }
+        normal = Normal(home, self.schemas)
+        try:
+            return [(line, *self.line(line, home, env, normal)) for line in scenario.lines]
+        finally:
+            end_daemons(home)
+            shutil.rmtree(base, ignore_errors=True)
+
+    @staticmethod
+    def line(line, home, env, normal):
+        # Outputs go to files: a daemon that a line starts may keep them open.
+        with open(home.parent / "out", "w+b") as out, open(home.parent / "err", "w+b") as err:
+            command = ["bash", "-c", f". {HERE}/lib.sh; {line}"]
+            process = subprocess.Popen(command, cwd=home, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True)
+            try:
+                status = process.wait(LINE_SECONDS)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+                status = "too long"
+            texts = []
+            for file in (out, err):
+                file.seek(0)
+                texts.append(normal.text(file.read().decode(errors="backslashreplace")))
+        return status, *texts
+
+
+def end_daemons(home):
+    """Ends the daemons whose pid files are in `home`."""
+    for file in home.glob("*.pid"):
+        try:
+            pid = int(file.read_text())
+            if str(home) in pathlib.Path(f"/proc/{pid}/environ").read_text(errors="replace"):
+                os.kill(pid, signal.SIGKILL)
+        except (ValueError, OSError):
+            pass
+
+
+class Normal:
+    """Replaces what differs from run to run: UUIDs by their numbers in order of appearance, times, pids, paths."""
+
+    RULES = [
+        (r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z?\|\d+\|", "TIME|N|"),
+        (r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?Z?", "TIME"),
+        (r"\b(duration|used|idle_age|hard_age|age|cpu|msec|system uptime)([=:] ?)-?\d+(\.\d+)?s?", r"\1\2?"),
+        (r"\b(pid|process) \d+", r"\1 PID"),
+        (r"\b(\S+?)\.\d+\.ctl\b", r"\1.PID.ctl"),
+        (r"\bxid=0x[0-9a-f]+", "xid=?"),
+    ]
+
+    def __init__(self, home, schemas):
+        self.paths = [(str(schemas), "SCHEMAS"), (str(home), "HOME")]
+        self.uuids = {}
+
+    def text(self, text):
+        for path, name in self.paths:
+            text = text.replace(path, name)
+        text = re.sub(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", self.uuid, text)
+        for pattern, replacement in self.RULES:
+            text = re.sub(pattern, replacement, text)
+        return text
+
+    def uuid(self, found):
+        return f"<{self.uuids.setdefault(found[0], len(self.uuids))}>"
+
+
+class Explained:
+    """Differences that stay: a block of explained.txt each, `# reason`, then a pattern of the peer's text, then one of ours
+    (regular expressions, on one line each)."""
+
+    def __init__(self, file):
+        self.rules, reason = [], None
+        lines = iter(file.read_text().splitlines() if file.exists() else [])
+        for line in lines:
+            if line.startswith("# "):
+                reason = line[2:]
+            elif line:
+                self.rules.append((reason, re.compile(line), re.compile(next(lines))))
+
+    def reason(self, theirs, ours):
+        for reason, of_theirs, of_ours in self.rules:
+            if of_theirs.search(theirs) and of_ours.search(ours):
+                return reason
+        return None
+
+
+def differences(theirs, ours):
+    """The lines that differ: (command line, the peer's text, ours)."""
+    for (line, *of_peer), (_, *of_ours) in zip(theirs, ours):
+        for what, a, b in zip(("exit", "out", "err"), of_peer, of_ours):
+            if a != b:
+                yield line, f"{what}: {a}", f"{what}: {b}"
+
+
+def linked(directory, binary):
+    directory.mkdir()
+    for program in PROGRAMS:
+        (directory / program).symlink_to(binary)
+    return directory
+
+
+def main():
+    parser = argparse.ArgumentParser(usage=__doc__)
+    parser.add_argument("peers", type=pathlib.Path)
+    parser.add_argument("ours", type=pathlib.Path)
+    parser.add_argument("--seconds", type=float, default=float("inf"))
+    parser.add_argument("--section", default="")
+    parser.add_argument("--name", default="")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--verbose", action="store_true")
+    parser.add_argument("--list", action="store_true")
+    options = parser.parse_args()
+    chosen = [s for s in scenarios.all_of_them(HERE, options.peers / "usr/share/openvswitch") if options.section in s.section and options.name in s.name]
+    if options.list:
+        for scenario in chosen:
+            print(f"{scenario.section}: {scenario.name}", *(f"    {line}" for line in scenario.lines), sep="\n")
+        return 0
+    explained = Explained(HERE / "explained.txt")
+    began = time.monotonic()
+    counts = {section: [0, 0, 0] for section in scenarios.sections(HERE)} if not options.section + options.name else {}
+    with tempfile.TemporaryDirectory(prefix="compare-bin-") as made:
+        peers, schemas = options.peers.resolve(), options.peers.resolve() / "usr/share/openvswitch"
+        makers = Maker("peer", peers / "bin", schemas), Maker("ours", linked(pathlib.Path(made) / "bin", options.ours.resolve()), schemas)
+
+        def both(scenario):
+            if time.monotonic() - began > options.seconds:
+                return scenario, None
+            return scenario, [maker.run(scenario) for maker in makers]
+
+        with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+            for done, (scenario, results) in enumerate(pool.map(both, scenarios.in_turns(chosen))):
+                if results is None:
+                    continue
+                count = counts.setdefault(scenario.section, [0, 0, 0])
+                count[0] += 1
+                found = list(differences(*results))
+                unknown = [d for d in found if not explained.reason(d[1], d[2])]
+                if unknown:
+                    count[2] += 1
+                    print(f"DIFFERS {scenario.section}: {scenario.name}", flush=True)
+                    for line, theirs, ours in unknown if options.verbose else unknown[:2]:
+                        print(f"  $ {line}\n  peer {theirs.rstrip()}\n  ours {ours.rstrip()}", flush=True)
+                elif found:
+                    count[1] += 1
+                if done % 50 == 49:
+                    print(f"... {done + 1} of {len(chosen)}", flush=True)
+    return table(counts, complete=options.seconds == float("inf"))
+
+
+def table(counts, complete):
+    width = max(map(len, counts), default=0)
+    print(f"{'section':{width}}  scenarios  explained  differ")
+    for section, (n, known, differ) in sorted(counts.items()):
+        print(f"{section:{width}}  {n:9}  {known:9}  {differ:6}")
+    n, known, differ = (sum(count[i] for count in counts.values()) for i in range(3))
+    uncovered = [section for section, count in counts.items() if count[0] == 0] if complete else []
+    print(f"compare: {n - differ} passed, {differ + len(uncovered)} failed ({known} with explained differences; {len(uncovered)} sections without a scenario)")
+    return 1 if differ or uncovered else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

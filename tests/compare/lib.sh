@@ -1,0 +1,26 @@
+# Words for scenarios, the same for both makers.
+
+# server [SCHEMA]: a database server with a new database of the schema, which listens on db.sock.
+server() {
+  ovsdb-tool create conf.db "${1:-$SCHEMAS/vswitch.ovsschema}" &&
+    ovsdb-server --detach --no-chdir --pidfile --log-file -vconsole:off --remote=punix:"$OVS_RUNDIR/db.sock" conf.db
+}
+
+# switch [OPTION...]: a server and a switch with dummy devices.
+switch() {
+  server && ovs-vsctl --no-wait init &&
+    ovs-vswitchd --detach --no-chdir --pidfile --log-file -vconsole:off --enable-dummy=override --disable-system "$@"
+}
+
+# bridge [NAME]: a bridge of dummy ports p1, p2, p3 with these numbers, without flows.
+bridge() {
+  local name=${1:-br0} port
+  ovs-vsctl add-br "$name" -- set bridge "$name" datapath-type=dummy fail-mode=secure \
+    other-config:datapath-id=fedcba9876543210 other-config:hwaddr=aa:55:aa:55:00:00
+  for port in 1 2 3; do
+    ovs-vsctl add-port "$name" "p$port" -- set interface "p$port" type=dummy ofport_request=$port
+  done
+}
+
+# sorted COMMAND...: its output, sorted, where the order is by chance.
+sorted() { "$@" | sort; }
