@@ -13,6 +13,7 @@ def all_of_them(schemas):
     yield from actions()
     yield from columns(schemas)
     yield from command_lines()
+    yield from shorthands()
     yield from random_flows()
 
 
@@ -48,6 +49,19 @@ def fields():
                     parse(f"{before}actions=learn({name}[],load:{name}[0]->reg0[0])"),
                 ],
             )
+
+
+def shorthands():
+    """Names of protocols, in each version of OpenFlow, alone and with another; and matches in bytes of each version."""
+    for version, section in words.VERSIONS:
+        for name in words.SHORTHANDS:
+            lines = [parse(f"{name},actions=drop", "-O", version)]
+            lines += [parse(f"{name},{more},actions=drop", "-O", version) for more in words.WITH_SHORTHANDS]
+            yield f"ovs-fields(7): {section}", f"{name} in {version}", lines
+    for section, matches in words.LAYERS.items():
+        for number, match in enumerate(matches):
+            lines = [parse(f"{match},actions=drop", "-O", version) for version, _ in words.VERSIONS]
+            yield f"ovs-fields(7): {section}", f"{number + 1}: {match}", lines
 
 
 def actions():

@@ -301,3 +301,14 @@ PACKETS = [
     f"in_port(1),{ETH},eth_type(0x86dd),ipv6(src=2001:db8::1,dst=2001:db8::2,label=0,proto=17,tclass=0,hlimit=64,frag=no),udp(src=5,dst=53)",
     f"in_port(1),{ETH},eth_type(0x1234)",
 ]
+
+VERSIONS = [(f"OpenFlow1{n}", f"OpenFlow 1.{n}") for n in range(6)]
+SHORTHANDS = "eth ip ipv6 icmp icmp6 tcp tcp6 udp udp6 sctp sctp6 arp rarp mpls mplsm".split()
+WITH_SHORTHANDS = ["dl_vlan=5", "vlan_vid=0x1005/0x1fff", "nw_src=10.0.0.1", "ipv6_src=::1", "tp_dst=80", "arp_op=1", "nw_frag=later", "dl_type=0x800", "nw_proto=6"]
+LAYERS = {
+    "OpenFlow 1.0 VLAN Fields": ["dl_vlan=0xffff", "dl_vlan=0", "dl_vlan=5,dl_vlan_pcp=3", "dl_vlan_pcp=3"],
+    "OpenFlow 1.1 VLAN Fields": ["dl_vlan=0xfffe", "dl_vlan=0xffff", "vlan_tci=0x1000/0x1000", "vlan_tci=0/0xf000", "vlan_vid=0x1000/0x1000,vlan_pcp=3"],
+    "LAYER 3: IPV4 AND IPV6 FIELDS": ["dl_type=0x800", "dl_type=0x86dd", "ip,nw_proto=6", "ipv6,nw_proto=58", "nw_proto=6", "ip,nw_src=0.0.0.0/0", "ip,nw_ttl=5", "ip,nw_tos=252,nw_ecn=3", "ipv6,ipv6_src=::/0"],
+    "LAYER 4: TCP, UDP, AND SCTP FIELDS": ["ip,nw_proto=6,tp_src=5", "ip,nw_proto=17,tp_src=5", "ip,nw_proto=132,tp_src=5", "tcp,tp_src=5/0xff", "tcp,tcp_flags=+ack", "udp,tcp_flags=+ack", "tcp,nw_frag=later,tp_src=5"],
+    "LAYER 4: ICMPV4 AND ICMPV6 FIELDS": ["icmp,icmp_type=8", "icmp,tp_src=8", "icmp6,icmp_type=135,nd_target=::1", "icmp6,nd_target=::1", "icmp6,icmp_type=136,nd_sll=00:11:22:33:44:55", "ip,icmp_type=8"],
+}
