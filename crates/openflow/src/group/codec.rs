@@ -94,9 +94,10 @@ impl GroupMod {
     }
 
     /// The form in which `version` has the message: Nicira's in OpenFlow 1.0, and up to 1.4 for the commands that those
-    /// versions lack.
+    /// versions lack. (A command that inserts buckets without saying where can only have come in the form without a place.)
     pub(crate) fn form(&self, version: Version) -> Form {
-        let lacks = version < Version::V15 && self.command.is_of_buckets();
+        let has_place = check_command_bucket(self.command as u16, self.command_bucket_id).is_ok();
+        let lacks = version < Version::V15 && self.command.is_of_buckets() && has_place;
         if version == Version::V10 || lacks { Form::Nicira } else { Form::Standard }
     }
 

@@ -163,6 +163,15 @@ fn commands_of_buckets_are_nicira_messages_before_openflow_15() {
 }
 
 #[test]
+fn a_command_that_inserts_buckets_nowhere_keeps_its_form() {
+    // As OFPT_GROUP_MOD of OpenFlow 1.2, which has no place for the bucket id.
+    let bytes = [3, 15, 0, 16, 0, 0, 0, 0, 0, 3, 1, 0, 0, 0, 0, 5];
+    let (version, xid, message) = decode(&bytes).expect("decodes");
+    assert!(matches!(&message, Message::GroupMod(gm) if gm.command == GroupCommand::InsertBucket), "{message:?}");
+    assert_eq!(encode(version, xid, &message), bytes);
+}
+
+#[test]
 fn one_group_can_be_asked_for_where_the_version_can() {
     for (version, asked) in [(Version::V10, 7), (Version::V13, GROUP_ALL), (Version::V15, 7)] {
         let message = Message::StatsRequest { more: false, body: StatsRequest::GroupDesc(7) };
