@@ -7,7 +7,8 @@
 #   dpdk   also the switch daemon that is built with DPDK, for measurements: DIR/bin/ovs-vswitchd-dpdk
 #   ovn    also OVN's programs: DIR/bin/ovn-northd, ovn-controller, ovn-nbctl, ...
 #   doc    also the documents that are packaged apart
-#   suite  Debian's suite; by default the first of sid, forky and the suite of this system that has everything
+#   suite  Debian's suite, `system` for that of this system; by default the first of sid, forky and that one that has
+#          everything
 #
 # DIR/bin links the programs, DIR/usr/share/openvswitch and DIR/usr/share/ovn have the schemas, DIR/usr/share/man the
 # manual pages, DIR/usr/lib/python3/dist-packages the Python package `ovs`. The line that is printed has the version found.
@@ -18,7 +19,8 @@ top=$(cd "$(dirname "$0")/../.." && pwd)
 . "$top/tests/packages.sh"
 
 dir=${1:-$top/.cache/peers}
-suites=(sid forky "$(. /etc/os-release && echo "${VERSION_CODENAME:-stable}")")
+system=$(. /etc/os-release && echo "${VERSION_CODENAME:-stable}")
+suites=(sid forky "$system")
 packages=(openvswitch-common openvswitch-switch openvswitch-testcontroller openvswitch-vtep python3-openvswitch)
 programs=(ovs-vswitchd ovsdb-server ovsdb-client ovsdb-tool ovs-vsctl ovs-ofctl ovs-appctl ovs-dpctl ovs-testcontroller vtep-ctl)
 drivers=
@@ -35,6 +37,7 @@ for word in "${@:2}"; do
       programs+=(ovn-northd ovn-nbctl ovn-sbctl ovn-controller)
       ;;
     doc) packages+=(openvswitch-doc ovn-doc) ;;
+    suite=system) suites=("$system") ;;
     suite=*) suites=("${word#suite=}") ;;
     *) echo "unpack.sh: unknown word '$word' (dpdk, ovn, doc, suite=NAME)" >&2; exit 2 ;;
   esac
