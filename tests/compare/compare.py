@@ -37,8 +37,8 @@ PROGRAMS = (
 class Maker:
     """The programs of one maker: a folder for PATH, and the schemas."""
 
-    def __init__(self, name, path, schemas):
-        self.name, self.path, self.schemas = name, path, schemas
+    def __init__(self, path, schemas):
+        self.path, self.schemas = path, schemas
 
     def run(self, scenario):
         """Runs a scenario. Returns a list of (line, exit status, output, errors), normalised."""
@@ -174,7 +174,7 @@ def main():
     counts = {section: [0, 0, 0] for section in scenarios.sections(HERE)} if not options.section + options.name else {}
     with tempfile.TemporaryDirectory(prefix="compare-bin-") as made:
         peers, schemas = options.peers.resolve(), options.peers.resolve() / "usr/share/openvswitch"
-        makers = Maker("peer", peers / "bin", schemas), Maker("ours", linked(pathlib.Path(made) / "bin", options.ours.resolve()), schemas)
+        makers = Maker(peers / "bin", schemas), Maker(linked(pathlib.Path(made) / "bin", options.ours.resolve()), schemas)
 
         def both(scenario):
             if time.monotonic() - began > options.seconds:

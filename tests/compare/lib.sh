@@ -3,13 +3,13 @@
 # server [SCHEMA]: a database server with a new database of the schema, which listens on db.sock.
 server() {
   ovsdb-tool create conf.db "${1:-$SCHEMAS/vswitch.ovsschema}" &&
-    ovsdb-server --detach --no-chdir --pidfile --log-file -vconsole:off --remote=punix:"$OVS_RUNDIR/db.sock" conf.db
+    ovsdb-server --detach --no-chdir --pidfile -vconsole:off --log-file --remote=punix:"$OVS_RUNDIR/db.sock" conf.db
 }
 
 # switch [OPTION...]: a server and a switch with dummy devices.
 switch() {
   server && ovs-vsctl --no-wait init &&
-    ovs-vswitchd --detach --no-chdir --pidfile --log-file -vconsole:off --enable-dummy=override --disable-system "$@"
+    ovs-vswitchd --detach --no-chdir --pidfile -vconsole:off --log-file --enable-dummy=override --disable-system "$@"
 }
 
 # bridge [NAME]: a bridge of dummy ports p1, p2, p3 with these numbers, without flows.

@@ -263,7 +263,6 @@ COMMANDS = [
 ]
 
 # How a record of each table comes to be, for scenarios of its columns; and its name where it has one.
-ALONE = "--id=@r create {table} {columns} -- {reference}"
 RECORDS = {
     "Open_vSwitch": "comment x",
     "Bridge": "add-br r",

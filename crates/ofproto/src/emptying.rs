@@ -1,4 +1,4 @@
-//! Emptying a bridge's tables, when other flows than before are to decide: on a worker thread if there are very many.
+//! Empties a bridge's tables when the source of its flows changes: on a worker thread if there are very many flows.
 
 use crate::bridge::Ofproto;
 use crate::flow_table::{Criteria, RemovedReason};

@@ -79,8 +79,8 @@ impl Control {
         }
     }
 
-    /// Starts and stops connections to controllers. When the source of flows changes, empties the flow tables; a bridge
-    /// that decides itself then has one flow, which forwards everything. Connections stay if only their settings change.
+    /// Starts and stops connections to controllers. When the source of flows changes, empties the flow tables; a standalone
+    /// bridge then has one flow, which forwards everything. Connections stay if only their settings change.
     pub fn configure(&mut self, ofproto: &Arc<Ofproto>, spec: &ControllersSpec) {
         self.connect(ofproto, spec);
         let mode = match (spec.controllers.iter().any(|c| c.primary), spec.fail_secure) {

@@ -132,11 +132,11 @@ async fn a_long_bundle_of_all_kinds_of_messages_delays_no_other_connection() {
     let (mut committing, mut asking) = (Session::new(&br).await, Session::new(&br).await);
     let release = lock_tables(&br);
     let (port_no, hw_addr) = (PortNo(1), br.port(PortNo(1)).expect("a port").spec.mac);
-    let down = PortMod { port_no, hw_addr, config: config::NO_FWD, mask: config::NO_FWD, advertise: 0 };
+    let port_mod = PortMod { port_no, hw_addr, config: config::NO_FWD, mask: config::NO_FWD, advertise: 0 };
     let actions = vec![Action::Output { port: PortNo(2), max_len: 0 }];
     let out = PacketOut { buffer_id: None, in_port: PortNo::NONE, metadata: Match::ANY, actions, data: frame(1, 2) };
     let others =
-        [Message::GroupMod(GroupMod::new(GroupCommand::Add, 7)), Message::PortMod(down), Message::PacketOut(out)];
+        [Message::GroupMod(GroupMod::new(GroupCommand::Add, 7)), Message::PortMod(port_mod), Message::PacketOut(out)];
     committing.send(&bundle_of((0..200).map(flow).chain(others))).await;
     while !br.is_changing() {
         tokio::task::yield_now().await;
