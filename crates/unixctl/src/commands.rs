@@ -75,9 +75,10 @@ fn terminated(mut text: String) -> String {
 }
 
 fn text_answer(outcome: Result<String, String>, format: OutputFormat) -> Answer {
-    let text = terminated(outcome.map_err(terminated)?);
+    let text = outcome.map_err(terminated)?;
     Ok(match format {
-        OutputFormat::Text => Value::String(text),
+        OutputFormat::Text => Value::String(terminated(text)),
+        // The text is as the command made it.
         OutputFormat::Json => {
             let mut members = Map::new();
             members.insert("reply".to_owned(), Value::String(text));
