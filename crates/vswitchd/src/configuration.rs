@@ -19,7 +19,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Columns that say which bridges, ports and interfaces there are.
 const STRUCTURE: &[AnyColumn] = &columns! {
@@ -77,6 +76,8 @@ pub struct Configuration {
     pub counts: Arc<Mutex<Counts>>,
     /// Everything is to be read.
     is_stale: bool,
+    /// The database's configuration changed since the last run.
+    is_changed: bool,
     is_bridge_list_stale: bool,
     is_switch_stale: bool,
     n_datapaths: usize,
@@ -109,6 +110,7 @@ impl Configuration {
             references: References::default(),
             counts: Arc::default(),
             is_stale: true,
+            is_changed: true,
             is_bridge_list_stale: true,
             is_switch_stale: true,
             n_datapaths: 0,
@@ -133,9 +135,9 @@ impl Configuration {
         self.is_stale = true;
     }
 
-    /// The interval of statistics.
-    pub fn statistics_interval(&self) -> Duration {
-        Duration::from_millis((*self.settings.spec::<Interval>()).max(INTERVAL_MS))
+    /// The interval of statistics in milliseconds.
+    pub fn statistics_interval_ms(&self) -> u64 {
+        (*self.settings.spec::<Interval>()).max(INTERVAL_MS)
     }
 
     /// The bridges by name.
@@ -160,6 +162,7 @@ impl Configuration {
         if change.row::<db::OpenVSwitch>().is_some() {
             is_any |= self.note_switch(change);
         }
+        self.is_changed |= is_any;
         is_any
     }
 
@@ -267,6 +270,10 @@ impl Configuration {
     pub async fn configure(&mut self, db: Option<&Replica>) {
         base::coverage!(bridge_reconfigure);
         self.bridges.values_mut().for_each(Bridge::retry_failed);
+        let may_move = std::mem::take(&mut self.is_changed);
+        if may_move {
+            self.bridges.values_mut().for_each(Bridge::retry_numbers);
+        }
         let mut is_closed = false;
         if let Some(db) = db {
             is_closed |= self.read(db);
@@ -281,7 +288,7 @@ impl Configuration {
             self.devices.synchronize().await;
         }
         let permissions = self.permissions().await;
-        self.apply();
+        self.apply(may_move);
         drop(permissions);
         for bridge in self.bridges.values_mut() {
             if let Some(emptying) = bridge.running.control.emptying.take() {
@@ -324,11 +331,12 @@ impl Configuration {
         }
     }
 
-    fn apply(&mut self) {
+    /// Has the bridges with work follow; interfaces may get other numbers if `may_move`.
+    fn apply(&mut self, may_move: bool) {
         let counts = Arc::clone(&self.counts);
         let counts = &mut *counts.lock();
         for bridge in self.bridges.values_mut().filter(|bridge| bridge.work.is_due()) {
-            bridge.open(&self.devices, counts);
+            bridge.open(&self.devices, may_move, counts);
         }
         let patches = self.patches();
         for bridge in self.bridges.values_mut().filter(|bridge| bridge.work.is_due()) {
@@ -495,11 +503,11 @@ impl Configuration {
             if is_all || is_unreported || !names.is_empty() {
                 bridge.report(what, txn);
             }
-            if is_all && what == Report::Status {
-                bridge.running.interfaces.keys().for_each(|name| bridge.report_interface(name, what, txn));
-            } else {
-                names.iter().for_each(|name| bridge.report_interface(name, what, txn));
-            }
+            let names = match what {
+                Report::Status if is_all => bridge.running.interfaces.keys().cloned().collect(),
+                _ => names,
+            };
+            names.iter().for_each(|name| bridge.report_state(name, txn));
         }
         for (row, error) in self.failed.values() {
             report_failure(*row, error, txn);

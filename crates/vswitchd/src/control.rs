@@ -64,6 +64,7 @@ impl Control {
     /// when that was not possible before.
     pub fn listen(&mut self, ofproto: &Arc<Ofproto>, spec: &ControllersSpec, rundir: &Path) {
         let settings = Settings { probe_ms: 0, packet_in_queue: spec.packet_in_queue, ..Settings::default() };
+        let before: BTreeSet<String> = self.sockets.iter().map(|socket| socket.target().to_owned()).collect();
         self.sockets.retain(|socket| socket.versions() == spec.versions);
         self.sockets.iter().for_each(|socket| socket.configure(settings));
         for (suffix, kind) in [("mgmt", PeerKind::Service), ("snoop", PeerKind::Snoop)] {
@@ -71,9 +72,15 @@ impl Control {
             if self.sockets.iter().any(|socket| socket.target() == target) {
                 continue;
             }
+            let is_new = kind == PeerKind::Service && !before.contains(&target);
             let config = ServiceConfig { target, kind, versions: spec.versions, dscp: DSCP, settings };
             match Service::start(ofproto, config) {
-                Ok(service) => self.sockets.push(service),
+                Ok(service) => {
+                    if is_new {
+                        log_controller(ofproto, "added", service.target(), "service");
+                    }
+                    self.sockets.push(service);
+                }
                 Err(e) => tracing::error!(target: "connmgr", "{}: {e}", ofproto.name()),
             }
         }
@@ -120,6 +127,7 @@ impl Control {
                 (c.row, (config, c.in_band))
             })
             .collect();
+        let before = self.targets();
         self.controllers.retain(|row, running| wanted.get(row).is_some_and(|(c, _)| is_same(c, &running.config)));
         for (row, (config, in_band)) in wanted {
             let error = match self.controllers.get_mut(&row) {
@@ -141,6 +149,17 @@ impl Control {
             }
             self.controllers.insert(row, Controller { config, in_band, service });
         }
+        let after = self.targets();
+        after.difference(&before).for_each(|(target, kind)| log_controller(ofproto, "added", target, kind));
+        before.difference(&after).for_each(|(target, kind)| log_controller(ofproto, "removed", target, kind));
+    }
+
+    /// The targets of the controllers that are connected to or waited for, primary ones and those for service.
+    fn targets(&self) -> BTreeSet<(String, &'static str)> {
+        let is_served = |controller: &&Controller| controller.service.is_ok();
+        let kind = |kind| if kind == PeerKind::Controller { "primary" } else { "service" };
+        let target = |Controller { config, .. }: &Controller| (config.target.clone(), kind(config.kind));
+        self.controllers.values().filter(is_served).map(target).collect()
     }
 
     /// Tries again to listen where that failed, for example because another process still had the address.
@@ -185,6 +204,10 @@ impl Control {
         };
         Some(InBand { local, remotes, next_hops, queue: *queue })
     }
+}
+
+fn log_controller(ofproto: &Ofproto, what: &str, target: &str, kind: &str) {
+    tracing::info!(target: "connmgr", "{}: {what} {kind} controller \"{target}\"", ofproto.name());
 }
 
 fn add_normal_flow(ofproto: &Ofproto) {

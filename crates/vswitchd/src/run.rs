@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
-use tokio::time::{Instant, MissedTickBehavior};
+use tokio::time::MissedTickBehavior;
 
 /// How often flows' statistics are pushed, and idle flows and timeouts looked for.
 const REVALIDATE: Duration = Duration::from_millis(500);
@@ -123,7 +123,8 @@ impl Daemon {
         let _housekeeping = Housekeeping::start(Arc::clone(&self.devices));
         let mut in_band = tokio::time::interval(IN_BAND);
         in_band.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut next_stats = Instant::now() + self.configuration.statistics_interval();
+        let devices = Arc::clone(&self.devices);
+        let mut next_stats = devices.clock.now().after(self.configuration.statistics_interval_ms());
         let mut was_ready = false;
         loop {
             tokio::select! {
@@ -140,8 +141,8 @@ impl Daemon {
                         bridge.refresh_in_band();
                     }
                 }
-                () = tokio::time::sleep_until(next_stats) => {
-                    next_stats = Instant::now() + self.configuration.statistics_interval();
+                () = devices.wait_until(next_stats) => {
+                    next_stats = devices.clock.now().after(self.configuration.statistics_interval_ms());
                     if self.is_configured {
                         self.retry().await;
                         self.write(Report::Statistics, true).await;

@@ -12,7 +12,7 @@ const PAYLOAD_LEN: usize = 64;
 
 pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
     act(commands, devices, ("time/stop", "", 0..=0), |d, _| {
-        d.clock.stop();
+        d.stop_time();
         Ok(String::new())
     });
     act(commands, devices, ("time/warp", "[large_msecs] msecs", 1..=2), warp);
@@ -46,11 +46,7 @@ fn warp(devices: &Devices, args: &[String]) -> Result<String, String> {
     let mut left = total;
     while left > 0 {
         let by = left.min(step);
-        devices.clock.warp(by);
-        for (_, dp) in devices.datapaths() {
-            dp.switch.run_timers();
-            dp.switch.housekeeping();
-        }
+        devices.warp_time(by);
         left -= by;
     }
     Ok("warped".to_owned())

@@ -28,7 +28,7 @@ impl Feature for Ipfix {
     const COLUMNS: &'static [AnyColumn] = &columns! {
         bridge { NAME, IPFIX }
         ipfix { TARGETS, SAMPLING, OBS_DOMAIN_ID, OBS_POINT_ID, CACHE_ACTIVE_TIMEOUT, CACHE_MAX_FLOWS, OTHER_CONFIG }
-        flow_sample_collector_set { ID, BRIDGE, IPFIX }
+        flow_sample_collector_set { ID, BRIDGE, IPFIX, LOCAL_GROUP_ID }
     };
 
     fn read(reader: &Reader<'_>, rows: BridgeRows<'_>) -> IpfixSettings {
@@ -38,6 +38,12 @@ impl Feature for Ipfix {
         let sets = reader
             .all(FlowSampleCollectorSet)
             .filter(|set| set.get(set::BRIDGE) == row.reference())
+            .inspect(|set| {
+                if set.get(set::LOCAL_GROUP_ID).is_some() {
+                    reader
+                        .warn(format!("{what}: ignoring local sampling configuration: not supported by this datapath"));
+                }
+            })
             .filter_map(|set| {
                 let number = u32::try_from(set.get(set::ID)).ok()?;
                 let ipfix = reader.find(set.get(set::IPFIX)?)?;
