@@ -22,7 +22,7 @@ const PAYLOAD: u8 = 64;
 const PORTS: [u16; 2] = [6633, 6653];
 
 /// Composes a packet from a flow.
-pub fn compose_packet(_: &Context, a: &[String]) -> Result {
+pub fn compose_packet(c: &Context, a: &[String]) -> Result {
     let key = flow::text::parse_exact(&a[0], &NoNames).map_err(|e| fatal(format!("{}: {e}", a[0])))?;
     let payload = match a.get(1) {
         None => (0..PAYLOAD).collect(),
@@ -39,7 +39,12 @@ pub fn compose_packet(_: &Context, a: &[String]) -> Result {
             whole(&extracted)
         ));
     }
-    out.put(&hex_lines(&frame));
+    if c.digits_only {
+        let digits: String = frame.iter().map(|byte| format!("{byte:02x}")).collect();
+        out.put(&digits);
+    } else {
+        out.put(&hex_lines(&frame));
+    }
     Ok(())
 }
 

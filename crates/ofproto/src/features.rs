@@ -286,7 +286,9 @@ impl Features {
                 action => {
                     let dst = match action {
                         Action::SetField { field, .. } => Some(*field),
-                        Action::RegLoad { dst, .. } | Action::RegMove { dst, .. } => Some(dst.field),
+                        Action::RegLoad { dst, .. } | Action::RegMove { dst, .. } | Action::CopyField { dst, .. } => {
+                            Some(dst.field)
+                        }
                         _ => None,
                     };
                     let lacks = dst == Some(Field::CtMark) && !self.uses(Ct::Mark)

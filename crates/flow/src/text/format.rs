@@ -11,6 +11,7 @@ use crate::layout;
 use crate::matches::Match;
 use crate::options::TunOption;
 use base::PortNo;
+use std::borrow::Cow;
 use std::fmt::Write;
 
 /// Writes a match like `ovs-ofctl dump-flows`: protocol first, then the fields, separated by commas. A match on all
@@ -84,26 +85,32 @@ pub fn format_port(port: PortNo, ports: &dyn PortNames, out: &mut String) {
         return;
     }
     match ports.name(port) {
-        Some(name) if is_plain(&name) => out.push_str(&name),
-        Some(name) => {
-            out.push('"');
-            for c in name.chars() {
-                if matches!(c, '"' | '\\') {
-                    out.push('\\');
-                }
-                out.push(c);
-            }
-            out.push('"');
-        }
+        Some(name) => out.push_str(&quoted_if_needed(&name)),
         // Reserved numbers without a name are written in OpenFlow 1.0's numbering.
         None => drop(write!(out, "{}", if port.0 >= 0xffff_ff00 { port.0 & 0xffff } else { port.0 })),
     }
 }
 
-/// Whether a name can be written without quotes.
-fn is_plain(name: &str) -> bool {
-    name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
-        && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.'))
+/// The name of a port or table, as a JSON string unless it is a letter followed by letters and digits.
+pub fn quoted_if_needed(name: &str) -> Cow<'_, str> {
+    if name.starts_with(|c: char| c.is_ascii_alphabetic()) && name.bytes().all(|b| b.is_ascii_alphanumeric()) {
+        return name.into();
+    }
+    let mut out = String::from('"');
+    for c in name.chars() {
+        match c {
+            '"' | '\\' => out.extend(['\\', c]),
+            '\n' => out.push_str("\\n"),
+            '\t' => out.push_str("\\t"),
+            '\r' => out.push_str("\\r"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{c}' => out.push_str("\\f"),
+            '\0'..' ' => drop(write!(out, "\\u{:04x}", u32::from(c))),
+            _ => out.push(c),
+        }
+    }
+    out.push('"');
+    out.into()
 }
 
 /// The mask of the fields that a packet with this key has.
@@ -115,7 +122,7 @@ fn applicable(key: &FlowKey) -> FlowMask {
             // Lookup state, not a field of the packet.
             Field::InPort | Field::ConjId | Field::ActsetOutput => false,
             // Registers are written one by one, not as parts of wider ones.
-            id if (Field::Xreg0..=Field::Xxreg3).contains(&id) => false,
+            id if (Field::Xreg0..=Field::Xxreg7).contains(&id) => false,
             Field::TunErspanIdx | Field::TunErspanDir | Field::TunErspanHwid => tunnel && key.get(f.id) != 0,
             id if (Field::TunSrc..=Field::TunGtpuMsgtype).contains(&id) => tunnel,
             id => key.get(id) != 0,
@@ -213,7 +220,7 @@ impl Writer<'_> {
     fn all(&mut self) {
         self.context();
         let (typed, proto) = self.protocol();
-        for n in 0..16 {
+        for n in 0..32 {
             if let Some(reg) = Field::reg(n) {
                 self.hex(reg);
             }

@@ -272,3 +272,24 @@ fn packets_without_an_ethernet_header() {
         "packet_type=(1,0x800),in_port=1,nw_src=1.2.3.4,nw_dst=0.0.0.0,nw_proto=0,nw_tos=0,nw_ecn=0,nw_ttl=0,nw_frag=no"
     );
 }
+
+#[test]
+fn names_are_quoted_unless_made_of_letters_and_digits() {
+    for (name, written) in [
+        ("abc", "abc"),
+        ("A9", "A9"),
+        ("any", "any"),
+        ("a_b", "\"a_b\""),
+        ("_x", "\"_x\""),
+        ("br-int", "\"br-int\""),
+        ("x.y", "\"x.y\""),
+        ("9p", "\"9p\""),
+        ("\u{e9}", "\"\u{e9}\""),
+        ("a\"b", "\"a\\\"b\""),
+        ("a\\b", "\"a\\\\b\""),
+        ("a\u{1}b", "\"a\\u0001b\""),
+        ("", "\"\""),
+    ] {
+        assert_eq!(quoted_if_needed(name), written);
+    }
+}

@@ -163,7 +163,7 @@ impl Ofproto {
         mut requests: Vec<FlowMonitorRequest>,
     ) -> Result<(), OfpError> {
         requests.iter_mut().try_for_each(|request| self.place_options(&mut request.matching))?;
-        let reply = ReplyWriter::new(version, xid, MessageKind::FlowMonitorReply).ok_or(OfpError::BrcBadStat)?;
+        let reply = peer.reply_writer(version, xid, MessageKind::FlowMonitorReply).ok_or(OfpError::BrcBadStat)?;
         let (dump, version) = {
             let _writer = self.writer.lock();
             let mut monitors = peer.monitors.lock();
@@ -340,7 +340,8 @@ impl<'a> Updates<'a> {
     fn push(&mut self, update: &FlowUpdate) {
         if self.message.is_none() {
             let version = self.peer.version();
-            self.message = version.and_then(|version| ReplyWriter::new(version, 0, MessageKind::FlowMonitorReply));
+            let kind = MessageKind::FlowMonitorReply;
+            self.message = version.and_then(|version| self.peer.reply_writer(version, 0, kind));
         }
         if let Some(full) = self.message.as_mut().and_then(|message| message.push(&Entry::FlowUpdate(update))) {
             (self.send)(self.peer, full);

@@ -14,8 +14,11 @@ use crate::flow_change::Requester;
 use base::{Millis, PortNo};
 use openflow::asynchronous::AsyncConfig;
 use openflow::message::{Message, Options, try_encode_with};
+use openflow::multipart::ReplyWriter;
 use openflow::packet::PacketInFormat;
 use openflow::role::{Role, RoleReason, RoleStatus};
+use openflow::types::MessageKind;
+use openflow::wire::OptionLengths;
 use openflow::wire::TooLong;
 use openflow::{PacketInReason, Version};
 use parking_lot::Mutex;
@@ -515,6 +518,17 @@ impl Peer {
     /// The negotiated version.
     pub fn version(&self) -> Option<Version> {
         self.state.lock().version
+    }
+
+    /// Sets the lengths of mapped tunnel options in messages to the peer.
+    pub(super) fn set_option_lengths(&self, lengths: OptionLengths) {
+        self.state.lock().options.option_lengths = lengths;
+    }
+
+    /// Begins a reply in several parts; `None` if `version` has no such reply.
+    pub(super) fn reply_writer(&self, version: Version, xid: u32, kind: MessageKind) -> Option<ReplyWriter> {
+        let lengths = self.state.lock().options.option_lengths;
+        ReplyWriter::new(version, xid, kind).map(|writer| writer.with_option_lengths(lengths))
     }
 
     /// The options for decoding its messages, and the negotiated version.

@@ -94,7 +94,7 @@ impl Ofproto {
 
     pub(crate) fn stats(&self, peer: &Peer, version: Version, xid: u32, body: StatsRequest) -> Result<(), OfpError> {
         let reply = |body: StatsReply| {
-            let Some(mut writer) = ReplyWriter::new(version, xid, body.kind()) else { return Ok(()) };
+            let Some(mut writer) = peer.reply_writer(version, xid, body.kind()) else { return Ok(()) };
             body.write(&mut writer).into_iter().for_each(|bytes| peer.send_bytes(bytes));
             peer.finish_reply(writer).map(|last| peer.send_bytes(last))
         };
@@ -191,7 +191,7 @@ impl Ofproto {
     ) -> Result<(), OfpError> {
         let mut criteria = criteria(q)?;
         self.place_options(&mut criteria.matching)?;
-        let writer = ReplyWriter::new(version, xid, kind).ok_or(OfpError::BrcBadStat)?;
+        let writer = peer.reply_writer(version, xid, kind).ok_or(OfpError::BrcBadStat)?;
         self.push_stats();
         let version = self.tables().view().version;
         let mut dump = FlowDump { criteria, version, rules: None, last: None, writer: Some(writer) };

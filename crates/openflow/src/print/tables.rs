@@ -8,7 +8,7 @@ use crate::table::{
     ActionFeatures, FIELDS11, FieldSet, FlowFeatures, TableAbilities, TableFeatures, TableStats, fields12,
     table_config as tc,
 };
-use flow::{Field, Maskable};
+use flow::Field;
 use std::fmt::Write;
 
 /// Prints tables one by one; [`TableFormatter::finish`] prints how many at the end equalled the one before.
@@ -113,8 +113,9 @@ fn same_flows(a: &TableFeatures, b: &TableFeatures) -> bool {
 }
 
 fn same_features(a: &TableFeatures, b: &TableFeatures) -> bool {
-    let key =
-        |t: &TableFeatures| ((t.metadata_match, t.metadata_write, t.config, t.max_entries), (t.matching, t.wildcard));
+    let key = |t: &TableFeatures| {
+        ((t.metadata_match, t.metadata_write, t.config, t.max_entries), (t.matching, t.wildcard, t.maskable))
+    };
     key(a) == key(b) && same_flows(a, b)
 }
 
@@ -227,18 +228,19 @@ fn table_features(f: &TableFeatures, previous: Option<&TableFeatures>, style: St
     if f.matching.is_empty() {
         return;
     }
-    if previous.is_some_and(|p| (p.matching, p.wildcard) == (f.matching, f.wildcard)) {
+    if previous.is_some_and(|p| (p.matching, p.wildcard, p.maskable) == (f.matching, f.wildcard, f.maskable)) {
         out.push_str("    (same matching)\n");
         return;
     }
     out.push_str("    matching:\n");
     // Before OpenFlow 1.3, tables do not report which fields accept a mask.
     let masks = style.version >= Version::V13;
-    let masked = |i: &&flow::FieldInfo| f.wildcard.contains(i.id);
+    let wild = |i: &flow::FieldInfo| f.wildcard.contains(i.id);
+    let any_mask = |i: &flow::FieldInfo| masks && f.maskable.contains(i.id);
     let groups: [(&str, Vec<&str>); 3] = [
-        ("arbitrary mask", names(&f.matching, |i| masked(&i) && i.maskable == Maskable::Full && masks)),
-        ("exact match or wildcard", names(&f.matching, |i| masked(&i) && (i.maskable == Maskable::None || !masks))),
-        ("must exact match", names(&f.matching, |i| !masked(&i))),
+        ("arbitrary mask", names(&f.matching, |i| wild(i) && any_mask(i))),
+        ("exact match or wildcard", names(&f.matching, |i| wild(i) && !any_mask(i))),
+        ("must exact match", names(&f.matching, |i| !wild(i))),
     ];
     for (title, list) in groups.iter().filter(|(_, l)| !l.is_empty()) {
         put!(out, "      {title}: {}\n", squeeze(list).join(" "));

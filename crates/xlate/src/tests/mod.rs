@@ -185,8 +185,8 @@ fn sample(sampling_port: PortNo) -> Sample {
         form: SampleForm::Port,
         probability: u16::MAX,
         collector_set_id: 1,
-        obs_domain_id: 2,
-        obs_point_id: 3,
+        obs_domain_id: 2.into(),
+        obs_point_id: 3.into(),
         sampling_port,
         direction: SampleDirection::Default,
     }
