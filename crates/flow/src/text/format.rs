@@ -17,8 +17,21 @@ use std::fmt::Write;
 /// Writes a match like `ovs-ofctl dump-flows`: protocol first, then the fields, separated by commas. A match on all
 /// packets writes nothing.
 pub fn format_match(m: &Match, ports: &dyn PortNames, out: &mut String) {
+    format_match_of(Subject::Flow, m, ports, out);
+}
+
+/// The subject of a match.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Subject {
+    /// A flow, or a packet.
+    Flow,
+    /// A cached flow, which matches bits that were read.
+    Megaflow,
+}
+
+fn format_match_of(subject: Subject, m: &Match, ports: &dyn PortNames, out: &mut String) {
     let start = out.len();
-    Writer { key: m.key(), mask: m.mask(), options: m.options(), ports, out }.all();
+    Writer { subject, key: m.key(), mask: m.mask(), options: m.options(), ports, out }.all();
     if out.len() > start && out.ends_with(',') {
         out.pop();
     }
@@ -68,7 +81,7 @@ pub fn format_megaflow(m: &Match, ports: &dyn PortNames, out: &mut String) {
     mask.add_mask(Field::PacketType, 0xffff_ffff);
     let mut whole = Match::new(m.key(), mask);
     m.options().iter().for_each(|option| _ = whole.set_option(option.clone()));
-    format_match(&whole, ports, out);
+    format_match_of(Subject::Megaflow, &whole, ports, out);
 }
 
 /// [`format_megaflow`] into a new string.
@@ -209,6 +222,7 @@ fn ip_mask(key: &FlowKey, mask: &mut FlowMask) {
 
 /// Writes each matched field followed by a comma.
 struct Writer<'a> {
+    subject: Subject,
     key: &'a FlowKey,
     mask: &'a FlowMask,
     options: &'a [TunOption],
@@ -493,9 +507,14 @@ impl Writer<'_> {
     }
 
     /// Writes an ICMP type or code in the place of a port. Its upper byte is zero, so it makes no difference whether it
-    /// is masked.
+    /// is masked. That of a megaflow has 8 bits, whether all of them are masked or not.
     fn icmp(&mut self, place: Field, name: &str) {
-        if self.mask.get(place) & 0xff == 0xff {
+        if self.subject == Subject::Megaflow {
+            let (value, mask) = (self.key.get(place), self.mask.get(place) & 0xff);
+            if mask != 0 {
+                let _ = write!(self.out, "{name}={:#x}/{mask:#x},", value & mask);
+            }
+        } else if self.mask.get(place) & 0xff == 0xff {
             self.exact(place, name);
         } else {
             self.decimal(place, name);
