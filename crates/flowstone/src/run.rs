@@ -15,6 +15,7 @@ use daemon::options::PidFileName;
 use daemon::{DaemonOptions, PidFile, dirs};
 use ovsdb::schema::DatabaseSchema;
 use tokio::sync::oneshot;
+use vswitchd::confinement::Confinement;
 use vswitchd::run::{Daemon, Options};
 use vswitchd::types::{DummyLevel, Types};
 
@@ -131,13 +132,15 @@ fn serve(args: &[OsString], line: CommandLine, log: &Arc<vlog::Log>) -> Result<(
     let overwrite = line.daemon.overwrite_pidfile;
     let mut options = line.daemon;
     options.datapath_access = true;
+    let is_on = !options.no_self_confinement;
     let mut started = daemon::start(args, options, log).map_err(|e| e.to_string())?;
     let database_pid = PidFile::create(&rundir.join("ovsdb-server.pid"), overwrite).map_err(|e| e.to_string())?;
     let database = Database::start(&line.database, line.remotes, &rundir, log, started.shutdown())?;
     let runtime = vswitchd::program::runtime().map_err(|e| e.to_string())?;
     let outcome = runtime.block_on(async {
         let remote = format!("unix:{}", rundir.join("db.sock").display());
-        let options = Options { remote, rundir: rundir.clone(), types: line.types, tls: tls::Config::default() };
+        let confinement = Confinement { rundir: rundir.clone(), is_on };
+        let options = Options { remote, confinement, types: line.types, tls: tls::Config::default() };
         let mut switch = Daemon::new(options, Clock::real())?;
         let commands = vswitchd::program::control_commands("ovs-vswitchd", log, started.shutdown(), &switch);
         tokio::spawn(bind(&rundir, "ovs-vswitchd", &commands)?.run());

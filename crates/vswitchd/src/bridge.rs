@@ -4,6 +4,7 @@
 //! A change of a row adds to that work ([`Work`]) just the ports and interfaces that it concerns. Each step takes time
 //! in proportion to them, apart from a comparison of the list of ports when that changed.
 
+use crate::confinement::Confinement;
 use crate::devices::Devices;
 use crate::feature::{Counts, Event, Report, Settings};
 use crate::features::address::PortAddress;
@@ -26,7 +27,6 @@ use ovsdb_client::Transaction;
 use ovsdb_client::schemas::vswitch as db;
 use ovsdb_client::typed::Ref;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use std::sync::Arc;
 use xlate::PortOut;
 
@@ -257,9 +257,9 @@ impl Bridge {
     }
 
     /// Tries again to listen and to connect where that failed.
-    pub(crate) fn retry_control(&mut self, rundir: &Path) {
+    pub(crate) fn retry_control(&mut self, confinement: &Confinement) {
         let spec = self.settings.spec::<Controllers>();
-        self.running.control.retry(&self.running.ofproto, spec, rundir);
+        self.running.control.retry(&self.running.ofproto, spec, confinement);
     }
 
     /// Closes the interfaces of the work that are not in the database any more, or not as they are, and those whose
@@ -465,7 +465,7 @@ impl Bridge {
 
     /// Publishes the ports of the work, and applies the settings of the bridge. `peer_of` gives the bridge and port of a
     /// patch port's peer, if that names this interface as its own peer.
-    pub(crate) fn publish(&mut self, peer_of: PeerOf<'_>, rundir: &Path, counts: &mut Counts) {
+    pub(crate) fn publish(&mut self, peer_of: PeerOf<'_>, confinement: &Confinement, counts: &mut Counts) {
         let mac = self.follow_address();
         let mut edits = self.bundle_edits();
         let mut added = Vec::new();
@@ -496,7 +496,7 @@ impl Bridge {
         self.add_link_changes(&mut changes);
         self.running.ofproto.send_port_changes(&changes);
         if std::mem::take(&mut self.work.is_pending) {
-            let mut target = BridgeTarget { running: &mut self.running, mac, rundir };
+            let mut target = BridgeTarget { running: &mut self.running, mac, confinement };
             self.settings.apply(&mut target, counts);
             self.work.is_unreported = true;
         }

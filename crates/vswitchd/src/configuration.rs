@@ -2,6 +2,7 @@
 //! follows is done for the bridges that have some.
 
 use crate::bridge::Bridge;
+use crate::confinement::Confinement;
 use crate::devices::Devices;
 use crate::feature::{Counts, Event, Level, Report, Settings};
 use crate::features::lldp::{self, TrunkVlans};
@@ -17,7 +18,6 @@ use ovsdb_client::{Change, Replica, Transaction, columns};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Columns that say which bridges, ports and interfaces there are.
@@ -62,7 +62,7 @@ pub fn reporting() -> Vec<AnyColumn> {
 #[derive(Debug)]
 pub struct Configuration {
     devices: Arc<Devices>,
-    rundir: PathBuf,
+    confinement: Confinement,
     own_tls: OwnTls,
     command_line_tls: tls::Config,
     root: Option<Ref<db::OpenVSwitch>>,
@@ -96,10 +96,15 @@ pub struct Written {
 
 impl Configuration {
     /// Nothing is configured yet.
-    pub fn new(devices: Arc<Devices>, rundir: PathBuf, own_tls: OwnTls, command_line_tls: tls::Config) -> Self {
+    pub fn new(
+        devices: Arc<Devices>,
+        confinement: Confinement,
+        own_tls: OwnTls,
+        command_line_tls: tls::Config,
+    ) -> Self {
         Self {
             devices,
-            rundir,
+            confinement,
             own_tls,
             command_line_tls,
             root: None,
@@ -345,7 +350,7 @@ impl Configuration {
                 let (id, no, back) = patches.get(&(kind.clone(), peer.to_owned()))?;
                 (back == own).then_some((*id, *no))
             };
-            bridge.publish(&peer_of, &self.rundir, counts);
+            bridge.publish(&peer_of, &self.confinement, counts);
         }
         let mut is_lldp_changed = false;
         for bridge in self.bridges.values_mut() {

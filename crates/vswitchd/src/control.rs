@@ -1,5 +1,6 @@
 //! The controllers of one bridge: connections as configured, the mode without controllers, and in-band control.
 
+use crate::confinement::Confinement;
 use crate::features::controllers::ControllersSpec;
 use crate::features::in_band::InBandSpec;
 use crate::features::routes::Routes;
@@ -12,13 +13,16 @@ use ovsdb_client::schemas::vswitch as db;
 use ovsdb_client::typed::Ref;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, SocketAddrV4};
-use std::path::Path;
 use std::sync::Arc;
 use tokio::task::JoinHandle;
+use vlog::{RateLimit, err_rl};
 
 /// How long next hops are taken to stay what they are, in milliseconds: if all are known, and if not.
 const KNOWN_MS: u64 = 10_000;
 const UNKNOWN_MS: u64 = 1_000;
+
+/// Limit on errors about controllers that the database may not name.
+static REFUSED: RateLimit = RateLimit::new(1, 5);
 
 /// The OpenFlow connections of a bridge.
 #[derive(Debug, Default)]
@@ -60,15 +64,15 @@ enum FlowMode {
 }
 
 impl Control {
-    /// Listens on the management and the snooping socket in `rundir`, and anew when other versions are to be spoken, or
+    /// Listens on the management and the snooping socket, and anew when other versions are to be spoken, or
     /// when that was not possible before.
-    pub fn listen(&mut self, ofproto: &Arc<Ofproto>, spec: &ControllersSpec, rundir: &Path) {
+    pub fn listen(&mut self, ofproto: &Arc<Ofproto>, spec: &ControllersSpec, confinement: &Confinement) {
         let settings = Settings { probe_ms: 0, packet_in_queue: spec.packet_in_queue, ..Settings::default() };
         let before: BTreeSet<String> = self.sockets.iter().map(|socket| socket.target().to_owned()).collect();
         self.sockets.retain(|socket| socket.versions() == spec.versions);
         self.sockets.iter().for_each(|socket| socket.configure(settings));
         for (suffix, kind) in [("mgmt", PeerKind::Service), ("snoop", PeerKind::Snoop)] {
-            let target = format!("punix:{}/{}.{suffix}", rundir.display(), ofproto.name());
+            let target = confinement.own_target(ofproto.name(), suffix);
             if self.sockets.iter().any(|socket| socket.target() == target) {
                 continue;
             }
@@ -88,8 +92,8 @@ impl Control {
 
     /// Starts and stops connections to controllers. When the source of flows changes, empties the flow tables; a standalone
     /// bridge then has one flow, which forwards everything. Connections stay if only their settings change.
-    pub fn configure(&mut self, ofproto: &Arc<Ofproto>, spec: &ControllersSpec) {
-        self.connect(ofproto, spec);
+    pub fn configure(&mut self, ofproto: &Arc<Ofproto>, spec: &ControllersSpec, confinement: &Confinement) {
+        self.connect(ofproto, spec, confinement);
         let mode = match (spec.controllers.iter().any(|c| c.primary), spec.fail_secure) {
             (true, _) => FlowMode::Controllers,
             (false, true) => FlowMode::Secure,
@@ -111,11 +115,18 @@ impl Control {
         self.refresh_in_band(ofproto);
     }
 
-    fn connect(&mut self, ofproto: &Arc<Ofproto>, spec: &ControllersSpec) {
+    fn connect(&mut self, ofproto: &Arc<Ofproto>, spec: &ControllersSpec, confinement: &Confinement) {
         let is_same = |a: &ServiceConfig, b: &ServiceConfig| ServiceConfig { settings: b.settings, ..a.clone() } == *b;
         let wanted: BTreeMap<Ref<db::Controller>, (ServiceConfig, bool)> = spec
             .controllers
             .iter()
+            .filter(|c| {
+                let refusal = confinement.refusal(ofproto.name(), &c.target);
+                if let Some(refusal) = &refusal {
+                    err_rl!(&REFUSED, target: "bridge", "{refusal}");
+                }
+                refusal.is_none()
+            })
             .map(|c| {
                 let config = ServiceConfig {
                     target: c.target.clone(),
@@ -163,10 +174,10 @@ impl Control {
     }
 
     /// Tries again to listen where that failed, for example because another process still had the address.
-    pub fn retry(&mut self, ofproto: &Arc<Ofproto>, spec: &ControllersSpec, rundir: &Path) {
-        self.listen(ofproto, spec, rundir);
+    pub fn retry(&mut self, ofproto: &Arc<Ofproto>, spec: &ControllersSpec, confinement: &Confinement) {
+        self.listen(ofproto, spec, confinement);
         if self.controllers.values().any(|controller| controller.service.is_err()) {
-            self.connect(ofproto, spec);
+            self.connect(ofproto, spec, confinement);
         }
     }
 

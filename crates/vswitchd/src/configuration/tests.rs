@@ -88,7 +88,8 @@ fn devices() -> Arc<Devices> {
 fn configuration_with(devices: &Arc<Devices>) -> (Configuration, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
     let own_tls = OwnTls::new(Arc::default(), tls::Config::default(), false);
-    (Configuration::new(Arc::clone(devices), dir.path().to_owned(), own_tls, tls::Config::default()), dir)
+    let confinement = Confinement { rundir: dir.path().to_owned(), is_on: true };
+    (Configuration::new(Arc::clone(devices), confinement, own_tls, tls::Config::default()), dir)
 }
 
 fn configuration() -> (Configuration, tempfile::TempDir) {
