@@ -84,6 +84,12 @@ fn appctl_answers_and_exit_codes() {
         run(&["--format=json", "--pretty", "echo", "a"]),
         "Some(0)\n{\n  \"reply\": \"a\",\n  \"reply-format\": \"plain\"}\n"
     );
+    // The text is passed as the command made it, and `version` has no newline at its end.
+    let version = r#"{"reply":"ovs-vswitchd (Open vSwitch) 1.2.3","reply-format":"plain"}"#;
+    assert_eq!(run(&["-f", "json", "version"]), format!("Some(0)\n{version}\n"));
+    assert_eq!(run(&["-e", "version"]), "Some(0)\novs-vswitchd (Open vSwitch) 1.2.3\n");
+    assert_eq!(run(&["--execute", "echo", "a"]), "Some(0)\na\n");
+    assert_eq!(run(&["echo", "a\n"]), "Some(0)\na\n");
     assert_eq!(run(&["--pretty", "echo"]), "Some(1)\novs-appctl: --pretty is supported with --format json only");
     assert_eq!(
         run(&["-T", "1", "never"]),

@@ -151,9 +151,11 @@ impl Core {
         let Some(removed) = self.databases.remove(name) else { return false };
         self.forget_compactions(removed.compaction.iter().flat_map(Running::ids));
         self.remove_link(name);
+        self.forget_copy(name);
         self.cancel_monitors(name);
-        self.cancel_triggers(name);
+        // Only clients that stay connected are answered.
         self.disconnect_unaware(&format!("removing {name} database"));
+        self.cancel_triggers(name);
         self.describe_databases(now);
         true
     }
@@ -400,8 +402,9 @@ impl Core {
         self.replace_contents(name, converted, "converted by ovsdb-server", now)?;
         info!(target: "ovsdb_server", "committed {name} database schema conversion");
         self.cancel_monitors(name);
-        self.cancel_triggers(name);
+        // Only clients that stay connected are answered.
         self.disconnect_unaware(&format!("database {name} schema changed"));
+        self.cancel_triggers(name);
         self.describe_databases(now);
         Ok(())
     }
@@ -436,9 +439,10 @@ pub fn load(records: &[Value]) -> Result<Database> {
     };
     let schema = DatabaseSchema::from_json(schema)?;
     let mut database = Database::new(Arc::new(schema));
+    let mut uuids = UuidSource::os();
     for record in transactions {
         let changes = journal::changes(&database, record)?;
-        database.apply_changes(&changes);
+        database.replay(changes, &mut uuids);
     }
     Ok(database)
 }

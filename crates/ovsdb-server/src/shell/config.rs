@@ -20,6 +20,8 @@ pub(super) struct Config {
     remotes: BTreeMap<String, GivenOptions>,
     /// By the names in the file: file names, or, for relays, database names.
     databases: BTreeMap<String, DatabaseConfig>,
+    /// The databases of the model active-backup, whether they are backups or not.
+    active_backups: BTreeSet<String>,
 }
 
 /// The options of one remote.
@@ -90,6 +92,9 @@ impl Config {
         }
         for (name, database) in object(&databases, "databases")? {
             let path = format!("databases: {name}");
+            if database.get("service-model").is_some_and(|model| model == "active-backup") {
+                config.active_backups.insert(name.clone());
+            }
             config.databases.insert(name.clone(), DatabaseConfig::from_json(name, database, &path, directory)?);
         }
         Ok(config)
@@ -243,12 +248,20 @@ impl Server {
             if let Some((database, _)) = self.given_databases.remove(&name) {
                 info!(target: "ovsdb_server", "removing {database} database: the configuration has changed");
                 self.core.remove_database(&database, now);
+                self.origins.remove(&database);
             }
         }
         let mut failures = Vec::new();
         for (name, wanted) in config.databases {
             if let Err(reason) = self.apply_database(&name, wanted) {
                 failures.push(format!("{name}: {reason}"));
+            }
+        }
+        for (name, (database, _)) in &self.given_databases {
+            if config.active_backups.contains(name) {
+                self.core.note_copy(database);
+            } else {
+                self.core.forget_copy(database);
             }
         }
         for remote in config.remotes.keys() {
@@ -328,6 +341,7 @@ mod tests {
         let DatabaseConfig::Backup(file, source, excluded) = &config.databases["/sb.db"] else { panic!() };
         assert_eq!((file.to_str(), source.to_string()), (Some("/sb.db"), "tcp:127.0.0.1:6644".to_owned()));
         assert!(excluded.contains("A"));
+        assert_eq!(config.active_backups, BTreeSet::from(["/sb.db".to_owned()]));
         let DatabaseConfig::Relay(source) = &config.databases["T"] else { panic!() };
         assert_eq!((source.remotes.len(), source.probe_ms, source.max_backoff_ms), (2, 10_000, 2000));
         assert_eq!(source.dscp, 10);

@@ -27,7 +27,14 @@ impl Server {
                 }
                 Err(reason) => Err(reason),
             },
-            action => self.act(action).await,
+            action => {
+                let may_change = action.changes_configuration();
+                let result = self.act(action).await;
+                if may_change && result.is_ok() {
+                    self.save_running();
+                }
+                result
+            }
         };
         self.deliver();
         // The caller may have given up.
@@ -77,6 +84,7 @@ impl Server {
                 if !self.core.remove_database(&name, now) {
                     return Err("Failed to find the database.".into());
                 }
+                self.origins.remove(&name);
                 info!(target: "ovsdb_server", "removing {name} database by user request");
                 self.update_endpoints().await;
                 Ok(String::new())
@@ -96,7 +104,8 @@ impl Server {
                 Ok(String::new())
             }
             Action::ActiveServer => Ok(self.core.active_server().map(Source::to_string).unwrap_or_default()),
-            Action::ConnectActive => self.core.connect_active().map(|()| String::new()),
+            // Open vSwitch reports the failure by a text instead of an error, too.
+            Action::ConnectActive => Ok(self.core.connect_active().err().unwrap_or_default()),
             Action::DisconnectActive => {
                 self.core.disconnect_active();
                 // Records missing in a copy are written now.
@@ -104,7 +113,7 @@ impl Server {
                 Ok(String::new())
             }
             Action::SetExcluded(tables) => {
-                self.core.set_excluded(Excluded::parse(&tables)?);
+                self.core.set_excluded(Excluded::from(tables.as_str()));
                 Ok(String::new())
             }
             Action::Excluded => Ok(self.core.excluded().to_string()),

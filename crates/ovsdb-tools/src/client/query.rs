@@ -147,6 +147,9 @@ async fn transact_params(client: &mut Client, params: Vec<Value>) -> Result<Valu
 
 pub(super) async fn transact(mut call: Call) -> Done {
     let params = parse_transaction(call.arg(0))?;
+    if call.options.change_aware == Some(true) {
+        call.set_change_aware().await?;
+    }
     let results = transact_params(&mut call.client, params).await?;
     call.print_json(&results);
     Ok(())

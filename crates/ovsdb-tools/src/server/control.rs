@@ -83,12 +83,19 @@ fn boxed(answer: impl Future<Output = Answer> + Send + 'static) -> BoxAnswer {
     Box::pin(answer)
 }
 
+/// Memory is never trimmed, so only that can be requested.
+fn trim_on_compaction(args: &[String]) -> Answer {
+    match args.first().map(String::as_str) {
+        Some("off") => Ok(String::new()),
+        Some("on") => Err("the memory allocator in use has no function to give memory back".to_owned()),
+        _ => Err("invalid argument".to_owned()),
+    }
+}
+
 /// Commands that are known, with the reason why they do nothing.
 fn refuse(commands: &Commands) {
     let any = 0..=usize::MAX;
-    commands.register("ovsdb-server/memory-trim-on-compaction", "on|off", 1..=1, |_| {
-        Err("the memory allocator in use cannot be told to give memory back".to_owned())
-    });
+    commands.register("ovsdb-server/memory-trim-on-compaction", "on|off", 1..=1, |args| trim_on_compaction(args));
     for name in ["ovsdb-server/perf-counters-show", "ovsdb-server/perf-counters-clear"] {
         commands.register(name, "", 0..=0, |_| Err("performance counter is not supported on this platform".to_owned()));
     }
@@ -103,5 +110,18 @@ fn refuse(commands: &Commands) {
     ];
     for (name, usage) in cluster {
         commands.register(name, usage, any.clone(), |_| Err("clustered databases are not supported".to_owned()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_known_setting_of_trimming_is_accepted() {
+        let set = |value: &str| trim_on_compaction(&[value.to_owned()]);
+        assert_eq!(set("off"), Ok(String::new()));
+        assert_eq!(set("x"), Err("invalid argument".to_owned()));
+        assert!(set("on").is_err_and(|error| error.contains("allocator")));
     }
 }
