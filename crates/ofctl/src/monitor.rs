@@ -310,12 +310,27 @@ fn send_bytes(state: &mut State, msg: &[u8]) -> std::result::Result<(), String> 
 }
 
 fn send(shared: &Session, args: &[String]) -> std::result::Result<String, String> {
+    let (mut lines, mut failed) = (Vec::new(), false);
     for arg in args {
-        let msg = hex(arg).filter(|m| m.len() >= 8).ok_or_else(|| format!("{arg}: not an OpenFlow message"))?;
-        shared.put(&format!("send: {}", print(&msg, Style::plain(2))));
-        send_bytes(&mut shared.lock(), &msg)?;
+        let sent = whole_message(arg).map_err(str::to_owned).and_then(|msg| {
+            shared.put(&format!("send: {}", print(&msg, Style::plain(2))));
+            send_bytes(&mut shared.lock(), &msg)
+        });
+        failed |= sent.is_err();
+        lines.push(sent.map_or_else(|error| error, |()| "sent".into()));
     }
-    Ok("sent\n".into())
+    // The messages before and after a wrong one are sent.
+    if failed { Err(lines.join("\n")) } else { Ok(lines.join("\n") + "\n") }
+}
+
+/// Reads one OpenFlow message in hexadecimal. Bytes of another length than its header's would put the connection out of step.
+fn whole_message(text: &str) -> std::result::Result<Vec<u8>, &'static str> {
+    let msg = hex(text).ok_or("Trailing garbage in hex data")?;
+    match msg[..] {
+        [_, _, a, b, _, _, _, _, ..] if usize::from(u16::from_be_bytes([a, b])) == msg.len() => Ok(msg),
+        [_, _, _, _, _, _, _, _, ..] => Err("Message size does not match length in OpenFlow header"),
+        _ => Err("Message too short for OpenFlow"),
+    }
 }
 
 fn packet_out(shared: &Session, args: &[String]) -> std::result::Result<String, String> {
@@ -340,4 +355,26 @@ fn block(shared: &Session, blocked: bool) -> std::result::Result<String, String>
     state.blocked = blocked;
     shared.changed.notify_all();
     Ok(String::new())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_of_another_length_than_their_header_are_not_sent() {
+        let (short, size) = ("Message too short for OpenFlow", "Message size does not match length in OpenFlow header");
+        assert_eq!(whole_message("01 05 0008 00000001"), Ok(vec![1, 5, 0, 8, 0, 0, 0, 1]));
+        for (text, error) in [
+            ("", short),
+            ("010500080000", short),
+            ("0105000900000001", size),
+            ("0105000700000001", size),
+            ("0105000800000001ff", size),
+            ("zz", "Trailing garbage in hex data"),
+            ("010500080000000", "Trailing garbage in hex data"),
+        ] {
+            assert_eq!(whole_message(text), Err(error), "{text}");
+        }
+    }
 }

@@ -15,6 +15,7 @@ use arc_swap::ArcSwapOption;
 use base::rng::Rng;
 use base::{MacAddr, PortNo};
 use netdev::Netdev;
+use openflow::port::PortDesc;
 use openflow::switch::FragHandling;
 use parking_lot::{Mutex, RwLock, RwLockUpgradableReadGuard};
 use std::collections::{BTreeMap, BTreeSet};
@@ -108,6 +109,8 @@ pub struct OfPort {
     pub patch: Arc<PatchCounters>,
     /// The time when it was added, in milliseconds of the switch's clock.
     pub created_ms: u64,
+    /// Its description in the last port status; `None` if there was none.
+    pub(crate) reported: Arc<Mutex<Option<PortDesc>>>,
 }
 
 impl OfPort {
@@ -445,7 +448,13 @@ impl Ofproto {
                     port
                 }
                 None => {
-                    let port = OfPort { spec, config: PortConfig::default(), patch: Arc::default(), created_ms: now };
+                    let port = OfPort {
+                        spec,
+                        config: PortConfig::default(),
+                        patch: Arc::default(),
+                        created_ms: now,
+                        reported: Arc::default(),
+                    };
                     changes.push(PortChange::Added(port.clone()));
                     port
                 }

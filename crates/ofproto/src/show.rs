@@ -1,6 +1,8 @@
 //! Text and JSON of the show commands for bridges.
 
 use crate::bridge::Ofproto;
+use crate::dump_order::DumpOrder;
+use crate::flow_table::Criteria;
 use crate::switch::Switch;
 use base::PortNo;
 use flow::text::{NoNames, PortNames, format_port};
@@ -178,14 +180,13 @@ pub fn detrace_json(rules: &[std::sync::Arc<Rule>], ports: &dyn PortNames) -> Va
     rules.iter().map(object).collect()
 }
 
-/// Visits rules table by table, highest priority first.
+/// Visits rules, hidden ones included, in the order of flow dumps.
 fn each_rule(bridge: &Ofproto, mut each: impl FnMut(&Rule)) {
     let view = bridge.tables().view();
-    for table in bridge.tables().iter() {
-        let mut rules = table.rules.rules(view.version);
-        rules.sort_by_key(|r| std::cmp::Reverse(r.priority));
-        rules.iter().for_each(|rule| each(rule));
-    }
+    let mut order = DumpOrder::default();
+    order.begin(bridge, &Criteria::any());
+    let rules = bridge.tables().iter().flat_map(|table| table.rules.rules(view.version)).collect();
+    order.sort(rules, None).for_each(|(_, rule)| each(&rule));
 }
 
 fn dump_rule(rule: &Rule, now: base::Millis, ports: &dyn PortNames, out: &mut String) {

@@ -388,7 +388,7 @@ impl Xlate<'_> {
             table: None,
             action_set: if own { std::mem::take(&mut self.pos.action_set) } else { Vec::new() },
             in_action_set: self.pos.in_action_set,
-            in_group: self.pos.in_group,
+            in_group: self.pos.is_in_bucket(),
             packet_out: self.pos.packet_out,
             hashed: self.packet.hashed || matches!(why, Freeze::Hash(..)),
             tracked: self.is_tracked(),
@@ -480,7 +480,8 @@ impl Xlate<'_> {
         self.pos.stack.clone_from(&frozen.stack);
         self.pos.action_set.clone_from(&frozen.action_set);
         self.update_actset_output();
-        (self.pos.in_action_set, self.pos.in_group) = (frozen.in_action_set, frozen.in_group);
+        self.pos.in_action_set = frozen.in_action_set;
+        self.pos.bucket_level = frozen.in_group.then_some(self.pos.level);
         self.pos.packet_out = frozen.packet_out;
         (self.packet.hashed, self.packet.tracked) = (frozen.hashed, Some(frozen.tracked));
         self.out.dependencies.push(Dependency::Bridge(bridge.id));

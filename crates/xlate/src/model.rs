@@ -281,6 +281,11 @@ impl Default for Count {
 }
 
 impl Count {
+    /// Begins to count; the flow counts as used at that time.
+    pub fn since(used: Millis) -> Self {
+        Self::Own(RuleStats { used: used.0.into(), ..RuleStats::default() })
+    }
+
     /// Continues the statistics of `rule`.
     pub fn on(rule: &Arc<Rule>) -> Self {
         match &rule.count {
@@ -297,7 +302,7 @@ pub struct RuleStats {
     pub packets: AtomicU64,
     /// Bytes.
     pub bytes: AtomicU64,
-    /// The time of the last packet, in milliseconds of the switch's clock; 0 if there was none.
+    /// The time of the last packet, in milliseconds of the switch's clock; before it, when the first of the rules was added.
     pub used: AtomicU64,
 }
 
@@ -321,6 +326,11 @@ impl Rule {
         }
     }
 
+    /// The time of its last packet, from which on it is idle. Replacing a flow does not begin it anew.
+    pub fn used(&self) -> Millis {
+        Millis(self.stats().used.load(Ordering::Relaxed))
+    }
+
     /// Returns true for a flow of the switch's own: its priority is above the range of OpenFlow, which neither shows nor changes
     /// it.
     pub fn is_hidden(&self) -> bool {
@@ -335,6 +345,11 @@ impl Rule {
     /// The time when it was last modified or learned.
     pub fn modified(&self) -> Millis {
         Millis(self.modified.load(Ordering::Relaxed))
+    }
+
+    /// Sets the time when it was last modified or learned.
+    pub fn set_modified(&self, now: Millis) {
+        self.modified.store(now.0, Ordering::Relaxed);
     }
 
     /// Records that it was learned again, unchanged.

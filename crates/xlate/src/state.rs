@@ -64,8 +64,8 @@ pub(crate) struct Position<'a> {
     pub(crate) runs: u32,
     /// True while the action set is executed.
     pub(crate) in_action_set: bool,
-    /// True while a group's bucket is executed.
-    pub(crate) in_group: bool,
+    /// The level of the bucket that is executed. (The actions of a rule that it leads to are at a higher level.)
+    pub(crate) bucket_level: Option<u32>,
     /// True if the translation began with the actions of a packet-out.
     pub(crate) packet_out: bool,
 }
@@ -86,9 +86,16 @@ impl<'a> Position<'a> {
             level: 0,
             runs: 0,
             in_action_set: false,
-            in_group: false,
+            bucket_level: None,
             packet_out: false,
         }
+    }
+}
+
+impl Position<'_> {
+    /// Returns true while a bucket's own actions are executed, not those of a rule that they lead to.
+    pub(crate) fn is_in_bucket(&self) -> bool {
+        self.bucket_level == Some(self.level)
     }
 }
 

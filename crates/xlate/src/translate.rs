@@ -345,11 +345,6 @@ impl<'a> Xlate<'a> {
             .note(NodeKind::Error, || format!("resubmits yielded over {} kB of actions", MAX_ACTION_BYTES / 1024));
         self.control.exit = true;
     }
-
-    /// Returns true while the actions of a packet-out are executed, not those of a flow.
-    pub(crate) fn is_packet_out(&self) -> bool {
-        self.pos.packet_out && self.pos.level == 0
-    }
 }
 
 /// Removes changes of the packet from the end of `actions`, which no later action uses.

@@ -224,6 +224,60 @@ fn a_packet_out_to_the_tables_can_miss_to_the_controller() {
 }
 
 #[test]
+fn packet_ins_have_the_reason_of_the_list_that_sends_them() {
+    use super::limits::group_of;
+    use openflow::PacketInReason as R;
+    let to = |table| Action::Resubmit { in_port: None, table: Some(table) };
+    let controller = || output(PortNo::CONTROLLER);
+    let rules = [
+        (1, Match::ANY, 0, vec![controller()]),
+        (2, Match::ANY, 1, vec![controller()]),
+        (3, Match::ANY, 1, vec![Action::Group(2)]),
+    ];
+    // Buckets that send the packet, and that look it up in tables 1 and 2.
+    let groups = vec![group_of(1, &[controller()], 1), group_of(2, &[to(1)], 1), group_of(3, &[to(2)], 1)];
+    let sent = |start: &[Action], in_flow: bool| {
+        let mut all = rules.to_vec();
+        all.extend(in_flow.then(|| (0, Match::ANY, 5, start.to_vec())));
+        let net = network_with(&all, groups.clone(), &[]);
+        let start = if in_flow { Start::Tables } else { Start::Actions(start) };
+        let verdict = translate_from(&net, &net.bridges[&0], &tagged(5), start, false);
+        let mut upcalls = Vec::new();
+        collect_upcalls(&verdict.actions, &mut upcalls);
+        let [(reason, table)] = upcalls[..] else { panic!("{:?}", verdict.actions) };
+        (R::from_wire(reason).expect("known"), table)
+    };
+    let set = |action| vec![Action::WriteActions(vec![action])];
+    for (actions, table, in_flow) in [
+        (vec![controller()], 0, R::Action),
+        (vec![to(1)], 1, R::NoMatch),
+        (vec![to(2)], 2, R::Action),
+        (vec![Action::Group(1)], 0, R::Group),
+        (vec![Action::Group(2)], 1, R::NoMatch),
+        (vec![Action::Group(3)], 2, R::Action),
+        (vec![to(3)], 1, R::NoMatch),
+        (set(controller()), 0, R::ActionSet),
+        (set(Action::Group(1)), 0, R::Group),
+        (set(Action::Group(2)), 1, R::ActionSet),
+        (vec![Action::Clone(vec![Action::Group(1)])], 0, R::Group),
+    ] {
+        assert_eq!(sent(&actions, true), (in_flow, table), "{actions:?}");
+        // A packet-out is the reason for all that it leads to.
+        assert_eq!(sent(&actions, false).0, R::PacketOut, "{actions:?}");
+    }
+}
+
+/// Reasons and tables of the packets for controllers.
+fn collect_upcalls(actions: &[DpAction], all: &mut Vec<(u8, u8)>) {
+    for action in actions {
+        if let DpAction::Controller(what) = action {
+            all.push((what.reason, what.table));
+        }
+        action.nested().for_each(|list| collect_upcalls(list, all));
+    }
+}
+
+#[test]
 fn bits_beyond_a_value_of_128_are_zero() {
     let part = |field, offset| Subfield { field, offset, n_bits: 4 };
     let src = part(Field::TunMetadata0, 900);

@@ -37,7 +37,26 @@ pub(super) struct Wire {
     under: Vec<Under>,
     /// Tunnel options, the least significant bit first. (The options in the key are ignored.)
     options: BTreeMap<Field, Vec<bool>>,
+    /// The headers as they were received: those of IP and ARP stay if their protocol is 0.
+    received: FlowKey,
 }
+
+/// The fields of these headers.
+const L3_FIELDS: [Field; 13] = [
+    Field::Ipv4Src,
+    Field::Ipv4Dst,
+    Field::Ipv6Src,
+    Field::Ipv6Dst,
+    Field::Ipv6Label,
+    Field::IpDscp,
+    Field::IpEcn,
+    Field::IpTtl,
+    Field::ArpSpa,
+    Field::ArpTpa,
+    Field::ArpSha,
+    Field::ArpTha,
+    Field::IpProto,
+];
 
 /// A frame below a service instance tag: its headers, its tags, and the tag's priority.
 pub(super) type Under = (FlowKey, Vec<(u16, u16)>, u16);
@@ -69,7 +88,16 @@ impl Wire {
             }
         }
         let under = if key.eth_type() == PBB { vec![customer(key)] } else { Vec::new() };
-        Self { key: key.clone(), hidden: Vec::new(), under, options }
+        Self { key: key.clone(), hidden: Vec::new(), under, options, received: key.clone() }
+    }
+
+    /// The packet as it is on the wire. Changes of IP and ARP headers whose protocol is 0 are seen by look-ups only.
+    fn on_the_wire(&self) -> Self {
+        let mut wire = self.clone();
+        if [0x800, 0x86dd, 0x806, 0x8035].contains(&self.key.eth_type()) && self.key.ip_proto() == 0 {
+            L3_FIELDS.iter().for_each(|field| wire.key.set(*field, self.received.get(*field)));
+        }
+        wire
     }
 
     /// Returns true if a flow matches the packet: headers, and the options that it names.
@@ -179,6 +207,7 @@ impl Wire {
             let (inner, tags, _) = self.under.pop().expect("it has one");
             let tags = [self.tags(), tags].concat();
             self.set_headers(&inner, &tags);
+            self.received = inner;
         }
     }
 
@@ -388,7 +417,7 @@ impl<'a> Naive<'a> {
             CtZone::Field(part) => (self.at.key.get(part.field) & part.mask()) as u16,
         };
         let Self { rules, groups, fragments, bridge, .. } = *self;
-        let mut copy = Naive { rules, groups, fragments, bridge, at: self.at.clone(), ..Naive::new() };
+        let mut copy = Naive { rules, groups, fragments, bridge, at: self.at.on_the_wire(), ..Naive::new() };
         copy.at.reparse();
         let (mut mark, mut label) = (0, 0);
         for action in &ct.exec {
@@ -432,6 +461,7 @@ impl<'a> Naive<'a> {
         let by_datapath = group.properties.selection_method.is_empty() && group.spread().is_some();
         let key = &self.at.key;
         if group.kind == GroupKind::Select && weighted > 1 && by_datapath && key.get(Field::DpHash) == 0 {
+            self.at = self.at.on_the_wire();
             self.at.reparse();
             let key = &mut self.at.key;
             let hash = flow::hash::symmetric_l4(key, group.properties.selection_method_param as u32);
@@ -469,10 +499,10 @@ impl<'a> Naive<'a> {
             return;
         }
         match port {
-            0xffff_fffd => self.out.push(self.at.sent(u32::MAX)),
-            1 | 2 | 4 => self.out.push(self.at.sent(port)),
+            0xffff_fffd => self.out.push(self.at.on_the_wire().sent(u32::MAX)),
+            1 | 2 | 4 => self.out.push(self.at.on_the_wire().sent(port)),
             3 => {
-                let mut there = self.at.clone();
+                let mut there = self.at.on_the_wire();
                 there.key.set(Field::EthSrc, PEER_SRC.to_u64().into());
                 self.out.push(there.sent(11));
             }
@@ -592,7 +622,7 @@ impl<'a> Naive<'a> {
             Action::DecTtl(controllers) if is_ip => {
                 let ttl = key.get(Field::IpTtl);
                 if ttl <= 1 {
-                    controllers.iter().for_each(|_| self.out.push(self.at.sent(u32::MAX)));
+                    controllers.iter().for_each(|_| self.out.push(self.at.on_the_wire().sent(u32::MAX)));
                     return false;
                 }
                 key.set(Field::IpTtl, ttl - 1);
@@ -600,7 +630,10 @@ impl<'a> Naive<'a> {
             Action::SetIpv4Src(ip) if is_ipv4 => key.set(Field::Ipv4Src, ip.to_bits().into()),
             Action::SetIpDscp(tos) if is_ip => key.set(Field::IpDscp, (tos >> 2).into()),
             Action::SetL4Dst(port) if has_ports => key.set(Field::TcpDst, (*port).into()),
-            Action::PushPbb => self.at.push_pbb(None),
+            Action::PushPbb => {
+                self.at = self.at.on_the_wire();
+                self.at.push_pbb(None);
+            }
             Action::PopPbb => self.at.pop_pbb(),
             Action::SetField { field: Field::PbbIsid | Field::PbbUca, .. } if key.eth_type() != PBB => {}
             Action::SetField { field, value, mask } => key.set(*field, key.get(*field) & !mask | value),
