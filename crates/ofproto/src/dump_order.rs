@@ -35,7 +35,7 @@ impl DumpOrder {
     pub(crate) fn begin(&mut self, bridge: &Ofproto, criteria: &Criteria) {
         if let Self::Sets(sets @ None) = self {
             let mut all = HashMap::new();
-            for (number, table) in (0u8..).zip(bridge.tables().iter()) {
+            for (number, table) in (0..=u8::MAX).zip(bridge.tables().iter()) {
                 if criteria.table_id.is_none_or(|id| id == number) {
                     all.extend((0..).zip(table.rules.masks()).map(|(at, mask)| ((number, mask), at)));
                 }

@@ -49,6 +49,10 @@ fn is_in_packet(field: Field) -> bool {
     }
 }
 
+fn is_in_l3_header(field: Field) -> bool {
+    matches!(field.info().prereq, Prereq::Ip | Prereq::Ipv4 | Prereq::Ipv6 | Prereq::Arp)
+}
+
 fn is_vlan(field: Field) -> bool {
     matches!(field, Field::VlanTci | Field::DlVlan | Field::VlanVid | Field::DlVlanPcp | Field::VlanPcp)
 }
@@ -73,6 +77,9 @@ impl Xlate<'_> {
         self.out.reads.write_bits(field, mask);
         self.packet.written = None;
         if is_in_packet(field) {
+            if is_in_l3_header(field) {
+                self.out.reads.note_field(Field::IpProto);
+            }
             self.packet.pending.add(field, mask);
         }
     }
@@ -234,14 +241,10 @@ impl Xlate<'_> {
     }
 
     /// Returns false for fields of IP and ARP headers whose protocol or operation is 0: as in Open vSwitch, the header may not
-    /// be there (CVE-2023-1668). Records the bits that decide this.
-    fn has_settable_header(&mut self, field: Field) -> bool {
+    /// be there (CVE-2023-1668). The bits that decide this were read when the field was written.
+    fn has_settable_header(&self, field: Field) -> bool {
         // The operation of ARP is in the same bits of the key.
-        let is_l3 = matches!(field.info().prereq, Prereq::Ip | Prereq::Ipv4 | Prereq::Ipv6 | Prereq::Arp);
-        if is_l3 {
-            self.out.reads.note_field(Field::IpProto);
-        }
-        !is_l3 || self.packet.key.ip_proto() != 0
+        !is_in_l3_header(field) || self.packet.key.ip_proto() != 0
     }
 
     fn commit_vlans(&mut self) {

@@ -85,13 +85,13 @@ impl Ofproto {
     /// Handles a message of another version than the negotiated one. Probes are answered as they came, from whatever version.
     fn handle_other_version(&self, peer: &Peer, negotiated: Option<Version>, bytes: &[u8]) {
         match *bytes {
-            [1.., TYPE_ECHO_REQUEST, ..] => {
+            [(1..), TYPE_ECHO_REQUEST, ..] => {
                 let mut reply = bytes.to_vec();
                 reply[1] = TYPE_ECHO_REPLY;
                 peer.send_bytes(reply);
             }
-            [1.., TYPE_ECHO_REPLY, ..] => {}
-            [1.., TYPE_HELLO, ..] => self.send_error(peer, OfpError::BrcBadType, bytes),
+            [(1..), TYPE_ECHO_REPLY, ..] => {}
+            [(1..), TYPE_HELLO, ..] => self.send_error(peer, OfpError::BrcBadType, bytes),
             [version, ..] => {
                 let (target, expected) = (&peer.remote.target, negotiated.map_or(0, Version::wire));
                 err_rl!(

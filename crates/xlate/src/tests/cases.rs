@@ -235,11 +235,11 @@ fn packet_ins_have_the_reason_of_the_list_that_sends_them() {
         (3, Match::ANY, 1, vec![Action::Group(2)]),
     ];
     // Buckets that send the packet, and that look it up in tables 1 and 2.
-    let groups = vec![group_of(1, &[controller()], 1), group_of(2, &[to(1)], 1), group_of(3, &[to(2)], 1)];
+    let groups = || vec![group_of(1, &[controller()], 1), group_of(2, &[to(1)], 1), group_of(3, &[to(2)], 1)];
     let sent = |start: &[Action], in_flow: bool| {
         let mut all = rules.to_vec();
         all.extend(in_flow.then(|| (0, Match::ANY, 5, start.to_vec())));
-        let net = network_with(&all, groups.clone(), &[]);
+        let net = network_with(&all, groups(), &[]);
         let start = if in_flow { Start::Tables } else { Start::Actions(start) };
         let verdict = translate_from(&net, &net.bridges[&0], &tagged(5), start, false);
         let mut upcalls = Vec::new();
