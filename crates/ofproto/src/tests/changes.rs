@@ -454,7 +454,7 @@ fn cached_flows_that_learn_are_removed_when_their_limit_has_room() {
     add_flow(&br, "actions=learn(table=1,cookie=5,NXM_OF_ETH_DST[]=NXM_OF_ETH_SRC[],output:NXM_OF_IN_PORT[]),output:2");
     lab.clock.warp(1);
     lab.send("br-1", &[frame(1, 9), frame(2, 9)]);
-    assert_eq!((learned(&br).len(), cached()), (2, 2));
+    assert_eq!((cached(), learned(&br).len()), (2, 2));
     br.flow_mod(&fm(FlowModCommand::Delete, "table=1")).expect("deletes");
     assert_eq!(cached(), 2);
 }
