@@ -22,6 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use vlog::{RateLimit, warn_rl};
+use xlate::mac::{MacEntry, MacTableFull};
 use xlate::model::{PriorityTags, new_tables};
 use xlate::{BridgeId, MacTable, PortConfig, PortOut, Tables, VlanMode};
 
@@ -392,6 +393,24 @@ impl Ofproto {
         if self.macs.write().configure(max_entries, aging_secs) {
             self.changed(Change::Bridge(self.id));
         }
+    }
+
+    /// Adds a static address, and returns the entry that it replaces, if that is a different one.
+    pub fn add_static_mac(&self, vlan: u16, mac: MacAddr, port: PortNo) -> Result<Option<MacEntry>, MacTableFull> {
+        let (replaced, changed) = self.macs.write().add_static(vlan, mac, port, self.now())?;
+        for (vlan, mac) in changed {
+            self.changed(Change::Mac { bridge: self.id, vlan, mac });
+        }
+        Ok(replaced)
+    }
+
+    /// Removes a static address, and returns true if it existed.
+    pub fn remove_static_mac(&self, vlan: u16, mac: MacAddr) -> bool {
+        let existed = self.macs.write().remove_static(vlan, mac);
+        if existed {
+            self.changed(Change::Mac { bridge: self.id, vlan, mac });
+        }
+        existed
     }
 
     /// Removes all learned addresses.

@@ -8,39 +8,65 @@ use base::PortNo;
 use flow::text::{NoNames, PortNames, format_port};
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use xlate::mac::MacEntry;
 use xlate::{PortOut, Rule};
 
 /// Copies the learned addresses out of their table: packets wait while its lock is held.
-fn learned(bridge: &Ofproto) -> Vec<(u16, base::MacAddr, xlate::mac::MacEntry)> {
+fn learned(bridge: &Ofproto) -> Vec<(u16, base::MacAddr, MacEntry)> {
     bridge.macs().read().iter().collect()
 }
 
-/// Formats `fdb/show`: learned addresses, least recently used first.
+/// A line of `fdb/show`: port, VLAN, address and age.
+fn fdb_line(now: base::Millis, (vlan, mac, entry): (u16, base::MacAddr, MacEntry)) -> String {
+    let mut port = String::new();
+    format_port(entry.port, &NoNames, &mut port);
+    let age = if entry.is_static { "static".to_owned() } else { format!("{:3}", now.since(entry.used) / 1000) };
+    format!("{port:>5}  {vlan:4}  {mac}  {age}")
+}
+
+/// Formats `fdb/show` of one bridge: its addresses, least recently used first.
 pub fn fdb_show(bridge: &Ofproto) -> String {
     let now = bridge.now();
-    let mut out = String::from(" port  VLAN  MAC                Age\n");
-    for (vlan, mac, entry) in learned(bridge) {
-        let mut port = String::new();
-        format_port(entry.port, &NoNames, &mut port);
-        let _ = writeln!(out, "{port:>5}  {vlan:4}  {mac}  {:3}", now.since(entry.used) / 1000);
+    let lines = learned(bridge).into_iter().map(|entry| fdb_line(now, entry) + "\n");
+    [" Port  VLAN  MAC                Age\n".to_owned()].into_iter().chain(lines).collect()
+}
+
+/// Formats `fdb/show` of several bridges: each has its name in front of its first address, or on a line of its own.
+pub fn fdb_show_all(bridges: &[Arc<Ofproto>]) -> String {
+    let title = "Bridge";
+    let width = bridges.iter().map(|bridge| bridge.name().len()).chain([title.len()]).max().unwrap_or_default();
+    let mut out = format!(" {title:width$}  Port  VLAN  MAC                Age\n");
+    for bridge in bridges {
+        let (now, entries) = (bridge.now(), learned(bridge));
+        if entries.is_empty() {
+            let _ = writeln!(out, " {}", bridge.name());
+        }
+        for (at, entry) in entries.into_iter().enumerate() {
+            let name = if at == 0 { bridge.name() } else { "" };
+            let _ = writeln!(out, " {name:width$} {}", fdb_line(now, entry));
+        }
     }
     out
 }
 
-/// Returns [`fdb_show`] as a list of objects.
-pub fn fdb_json(bridge: &Ofproto) -> Value {
-    let now = bridge.now();
-    let entry = |(vlan, mac, entry): (u16, base::MacAddr, xlate::mac::MacEntry)| {
-        json!({
-            "port": port_text(entry.port),
-            "vlan": vlan,
-            "mac": mac.to_string(),
-            "static": false,
-            "age": now.since(entry.used) / 1000,
-        })
+/// Returns `fdb/show` as an object: lists of addresses by bridge. A static address has no age.
+pub fn fdb_json(bridges: &[Arc<Ofproto>]) -> Value {
+    let of_bridge = |bridge: &Arc<Ofproto>| {
+        let now = bridge.now();
+        let entry = |(vlan, mac, entry): (u16, base::MacAddr, MacEntry)| {
+            let mut object = json!({ "port": entry.port.to_of10(), "vlan": vlan, "mac": mac.to_string() });
+            if entry.is_static {
+                object["static"] = true.into();
+            } else {
+                object["age"] = (now.since(entry.used) / 1000).into();
+            }
+            object
+        };
+        (bridge.name().to_owned(), learned(bridge).into_iter().map(entry).collect::<Value>())
     };
-    learned(bridge).into_iter().map(entry).collect()
+    bridges.iter().map(of_bridge).collect::<Map<_, _>>().into()
 }
 
 /// Returns [`fdb_stats_show`] as an object.
@@ -51,7 +77,7 @@ pub fn fdb_stats_json(bridge: &Ofproto) -> Value {
         "bridge": bridge.name(),
         "current": macs.len(),
         "maximum": macs.max_entries(),
-        "static": 0,
+        "static": macs.n_static(),
         "learned": c.learned,
         "expired": c.expired,
         "evicted": c.evicted,
@@ -65,11 +91,12 @@ pub fn fdb_stats_show(bridge: &Ofproto) -> String {
     let c = macs.counters();
     format!(
         "Statistics for bridge \"{}\":\n  Current/maximum MAC entries in the table: {}/{}\n  Current static MAC entries in the \
-         table : 0\n  Total number of learned MAC entries     : {}\n  Total number of expired MAC entries     : {}\n  \
+         table : {}\n  Total number of learned MAC entries     : {}\n  Total number of expired MAC entries     : {}\n  \
          Total number of evicted MAC entries     : {}\n  Total number of port moved MAC entries  : {}\n",
         bridge.name(),
         macs.len(),
         macs.max_entries(),
+        macs.n_static(),
         c.learned,
         c.expired,
         c.evicted,

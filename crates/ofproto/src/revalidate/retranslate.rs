@@ -200,12 +200,12 @@ fn may_learn_more(net: &Network, effects: &[Effect]) -> bool {
     })
 }
 
-/// Returns true if the MAC table has the addresses that a flow's packets teach.
+/// Returns true if a flow's packets teach the MAC table no other addresses than it has.
 fn is_learned(net: &Network, uses: &Uses) -> bool {
     uses.iter().all(|u| {
         let (bridge, vlan, mac) = u.mac;
         let Some(port) = u.learned else { return true };
         let bridge = net.bridges.get(&bridge).filter(|b| b.ports.contains_key(&port));
-        bridge.is_none_or(|b| b.macs.read().lookup(vlan, mac) == Some(port))
+        bridge.is_none_or(|b| !b.macs.read().would_learn(vlan, mac, port))
     })
 }

@@ -188,8 +188,9 @@ fn status_updates_and_unrelated_changes_keep_cached_flows() {
             txn.add_elements("Bridge", bridge, "ports", &Datum::scalar(port));
         }
     });
-    // Settled: the devices' own changes have been processed.
+    // Settled: the devices' own changes have been processed, and the frame's address is learned.
     crate::commands::receive_first_frame(&mut lab, "p1");
+    lab.wait_for("the address", |devices| crate::lab::running(devices, "br0").unwrap().macs().read().len() == 1);
     let change = lab.last_change();
     lab.set("Interface", "p1", &[("external_ids", Datum::map([("iface-id", "x")]))]);
     lab.set("Bridge", "br0", &[("external_ids", Datum::map([("bridge-id", "y")]))]);
