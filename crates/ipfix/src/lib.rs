@@ -15,7 +15,7 @@ pub mod exporter;
 pub mod observation;
 pub mod template;
 
-pub use exporter::{Config, Exporter, Stats};
+pub use exporter::{Config, Exporter, INTERVAL_SECS, Stats};
 pub use observation::{Direction, Interface, Observation, ObservationPoint, Tunnel, TunnelKind};
 
 /// A time in microseconds since the beginning of 1970, UTC, as in messages.
