@@ -215,7 +215,7 @@ def test_flushing_connections(bridge):
         assert bridge.ofctl(option, "ct-flush", "br0") == ""
         assert bridge.ofctl(option, "ct-flush", "br0", "zone=5", tracked, "ct_nw_src=10.0.0.2") == ""
     output = bridge.run("ovs-ofctl", "ct-flush", "br0", "nosuch=1", check=False)
-    assert (output.code, output.err) == (1, "ovs-ofctl: Failed to parse ct-tuple: invalid conntrack tuple field: nosuch\n")
+    assert (output.code, output.err) == (1, "ovs-ofctl: Failed to parse CT match: invalid conntrack tuple field: nosuch\n")
     output = bridge.run("ovs-ofctl", "ct-flush-zone", "br0", "65536", check=False)
     assert (output.code, output.err) == (1, 'ovs-ofctl: invalid zone_id "65536"\n')
 
