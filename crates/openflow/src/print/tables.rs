@@ -81,8 +81,8 @@ fn features_of_abilities(version: Version, a: &TableAbilities, t: &mut TableFeat
     let fields = if version == V11 { of_bits11 } else { of_bits12 };
     (t.metadata_match, t.metadata_write, t.config) = (a.metadata_match, a.metadata_write, a.config);
     t.nonmiss = FlowFeatures {
-        // Meters came with OpenFlow 1.3.
-        instructions: a.instructions & !(1 << 6),
+        // Meters came with OpenFlow 1.3, and the other bits are no instructions.
+        instructions: a.instructions & 0x3e,
         next_tables: [0; 4],
         write: ActionFeatures { actions: a.write_actions, set_fields: of_bits12(a.write_set_fields) },
         apply: ActionFeatures { actions: a.apply_actions, set_fields: of_bits12(a.apply_set_fields) },
