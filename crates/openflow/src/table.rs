@@ -10,7 +10,7 @@ pub use stats::{TableAbilities, TableStats};
 use crate::Version::{self, V15};
 use crate::error::OfpError;
 use crate::nxm::{Dialect, Header, Unknown};
-use crate::property::{self, Property};
+use crate::property::{self, EXPERIMENTER, OTHER_EXPERIMENTER, Property};
 use crate::wire::{Reader, Result, Writer};
 use flow::{Field, FieldInfo};
 use std::sync::LazyLock;
@@ -183,7 +183,7 @@ impl TableFeatures {
         let features = Self { table_id, name, metadata_match, metadata_write, config, max_entries, ..Self::default() };
         let mut t = Self { command, flags, ..features };
         let mut seen = 0u32;
-        property::each_with(property::OTHER_EXPERIMENTER, &mut r, |p| {
+        property::each(&mut r, |p| {
             let bit = 1u32.checked_shl(p.ty.into()).unwrap_or(0);
             // Each property may appear once.
             if seen & bit != 0 {
@@ -251,7 +251,8 @@ impl TableFeatures {
                     _ => flows.apply.set_fields = read_fields(body, false, unknown)?.0,
                 }
             }
-            0xfffe | 0xffff => {}
+            // Like Open vSwitch, does not read the experimenter of the second type.
+            OTHER_EXPERIMENTER | EXPERIMENTER => {}
             _ => property.unknown(unknown)?,
         }
         Ok(())

@@ -2,6 +2,7 @@
 
 use super::{COOKIE, Header};
 use crate::wire::Reader;
+use flow::field::Loc;
 
 /// Returns the name of a header, without the `_W` suffix for masks.
 fn name_of(header: Header) -> Option<&'static str> {
@@ -16,7 +17,8 @@ fn name_of(header: Header) -> Option<&'static str> {
     names.iter().find(same).map(|n| n.name)
 }
 
-/// Formats entries, by class and number if they have no name; `<any>` if there are none.
+/// Formats entries, by class and number if they have no name; `<any>` if there are none. Values and masks of tunnel
+/// options are zeros, as Open vSwitch prints them.
 pub fn entries_to_string(bytes: &[u8]) -> String {
     let mut r = Reader::new(bytes);
     let mut entries = Vec::new();
@@ -26,7 +28,8 @@ pub fn entries_to_string(bytes: &[u8]) -> String {
             || format!("{}:{}", header.class, header.number),
             |name| format!("{name}{}", if header.has_mask { "_W" } else { "" }),
         );
-        let digits = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
+        let shown = if header.field().is_some_and(|f| matches!(f.info().loc, Loc::TunMetadata(_))) { 0 } else { 0xff };
+        let digits = |bytes: &[u8]| bytes.iter().map(|b| format!("{:02x}", b & shown)).collect::<String>();
         let (value, mask) = payload.split_at(if header.has_mask { payload.len() / 2 } else { payload.len() });
         let mask = if header.has_mask { format!("/{}", digits(mask)) } else { String::new() };
         entries.push(format!("{name}({}{mask})", digits(value)));

@@ -81,8 +81,8 @@ fn features_of_abilities(version: Version, a: &TableAbilities, t: &mut TableFeat
     let fields = if version == V11 { of_bits11 } else { of_bits12 };
     (t.metadata_match, t.metadata_write, t.config) = (a.metadata_match, a.metadata_write, a.config);
     t.nonmiss = FlowFeatures {
-        // Meters came with OpenFlow 1.3.
-        instructions: a.instructions & !(1 << 6),
+        // Meters came with OpenFlow 1.3, and the other bits are no instructions.
+        instructions: a.instructions & 0x3e,
         next_tables: [0; 4],
         write: ActionFeatures { actions: a.write_actions, set_fields: of_bits12(a.write_set_fields) },
         apply: ActionFeatures { actions: a.apply_actions, set_fields: of_bits12(a.apply_set_fields) },
@@ -112,10 +112,9 @@ fn same_flows(a: &TableFeatures, b: &TableFeatures) -> bool {
     same(&a.nonmiss, &b.nonmiss, b.table_id) && same(&a.miss, &b.miss, b.table_id)
 }
 
+/// Like Open vSwitch, does not compare which fields can be wildcarded or masked.
 fn same_features(a: &TableFeatures, b: &TableFeatures) -> bool {
-    let key = |t: &TableFeatures| {
-        ((t.metadata_match, t.metadata_write, t.config, t.max_entries), (t.matching, t.wildcard, t.maskable))
-    };
+    let key = |t: &TableFeatures| (t.metadata_match, t.metadata_write, t.config, t.max_entries, t.matching);
     key(a) == key(b) && same_flows(a, b)
 }
 
@@ -228,7 +227,7 @@ fn table_features(f: &TableFeatures, previous: Option<&TableFeatures>, style: St
     if f.matching.is_empty() {
         return;
     }
-    if previous.is_some_and(|p| (p.matching, p.wildcard, p.maskable) == (f.matching, f.wildcard, f.maskable)) {
+    if previous.is_some_and(|p| p.matching == f.matching) {
         out.push_str("    (same matching)\n");
         return;
     }

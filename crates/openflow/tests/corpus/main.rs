@@ -5,6 +5,7 @@
 //! `CI=true` they fail. The generated data is the same in each run.
 
 mod bodies;
+mod chosen;
 mod exceptions;
 mod fields;
 mod flows;
@@ -48,6 +49,7 @@ fn messages_are_printed_as_by_open_vswitch() {
     let corpus = messages::corpus(&mut g, &pool, 5500);
     let mut all: Vec<_> = corpus.iter().map(|(kind, v, m)| (*kind, *v, m.clone(), false)).collect();
     all.extend(corpus.iter().step_by(3).map(|(kind, v, m)| (*kind, *v, messages::damage(&mut g, m), true)));
+    all.extend(chosen::messages());
     all.extend(corpus.iter().map(|(kind, v, m)| {
         let other = g.of(&corpus).2;
         (*kind, *v, messages::tear(&mut g, m, &other), true)
