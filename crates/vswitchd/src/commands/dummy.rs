@@ -3,12 +3,10 @@
 use super::{act, compose};
 use crate::devices::Devices;
 use crate::types::DummyLevel;
+use flow::compose::{PAYLOAD, carries_payload};
 use flow::text::NoNames;
 use std::sync::Arc;
 use unixctl::Commands;
-
-/// Bytes of payload in a packet that is made up, unless told otherwise.
-const PAYLOAD_LEN: usize = 64;
 
 pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
     act(commands, devices, ("time/stop", "", 0..=0), |d, _| {
@@ -21,14 +19,7 @@ pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
     }
     for (name, usage, least, most) in netdev::dummy::Registry::COMMANDS {
         act(commands, devices, (name, usage, least..=most), move |d, args| match name {
-            "netdev-dummy/receive" => d.dummies.command_receive(args, &|text, len| {
-                let key = flow_of(text)?;
-                let payload = match len {
-                    0 => PAYLOAD_LEN,
-                    len => len.saturating_sub(flow::compose::compose(&key, &[]).len()),
-                };
-                Ok(compose(&key, &vec![0; payload.min(1 << 16)]))
-            }),
+            "netdev-dummy/receive" => d.dummies.command_receive(args, &frame_of),
             "netdev-dummy/set-admin-state" => d.dummies.command_set_admin_state(args),
             _ => d.dummies.command_conn_state(args),
         });
@@ -50,6 +41,21 @@ fn warp(devices: &Devices, args: &[String]) -> Result<String, String> {
         left -= by;
     }
     Ok("warped".to_owned())
+}
+
+/// A frame with this flow, with zeros up to a length if one is given.
+fn frame_of(text: &str, len: Option<usize>) -> Result<packet::Packet, String> {
+    let key = flow_of(text)?;
+    let payload = match len {
+        None if carries_payload(&key) => PAYLOAD.to_vec(),
+        None => Vec::new(),
+        Some(len) => {
+            let headers = flow::compose::compose(&key, &[]).len();
+            let payload = len.checked_sub(headers).ok_or_else(|| format!("the headers take {headers} bytes"))?;
+            vec![0; payload.min(1 << 16)]
+        }
+    };
+    Ok(compose(&key, &payload))
 }
 
 /// A flow as `netdev-dummy/receive` takes it: in the syntax of datapath flows, or in that of OpenFlow matches.
