@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 /// The Open vSwitch release whose command lines, schema and protocols the programs implement.
-pub const COMPATIBLE_VERSION: &str = "3.5.0";
+pub const COMPATIBLE_VERSION: &str = "4.0.0";
 
 /// The version of Flowstone itself.
 pub const FLOWSTONE_VERSION: &str = env!("CARGO_PKG_VERSION");
