@@ -99,3 +99,26 @@ def test_the_switch_is_killed_and_restarted(place):
             for one, two in pairs:
                 one.ping(two.at(1))
     until(lambda: switch.vsctl("get", "interface", "p1", "error") == "[]", "the port")
+
+
+def test_packet_threads_are_waited_for_once_however_many_ports_go(making):
+    switch = making.switch()
+    ports = [f"p{number}" for number in range(40)]
+    switch.add_dummy_bridge("br0", *ports)
+
+    def waits():
+        return int(switch.appctl("coverage/read-counter", "devices_synchronize", check=False) or 0)
+
+    def delete(*gone):
+        """Deletes ports in one transaction, and returns how often the switch waited."""
+        before = waits()
+        switch.vsctl(*[word for port in gone for word in ("--", "del-port", "br0", port)])
+        return waits() - before
+
+    assert delete(ports[0]) == 1
+    assert delete(*ports[1:]) == 1
+    # A bridge with its ports.
+    switch.add_dummy_bridge("br1", *ports[1:])
+    before = waits()
+    switch.vsctl("del-br", "br1", "--", "del-br", "br0")
+    assert waits() - before == 1

@@ -26,7 +26,7 @@ use flow::extract::ethertype;
 use flow::layout::{ETH_DST, ETH_SRC, IP_MISC, IPV4, IPV6_DST, IPV6_SRC, PORTS, TP, VLAN};
 use hashbrown::HashMap;
 use netdev::accelerate::{AcceleratedPort, Accelerator, Common, Forwarded, Handle, Network, Refusal, Tag, Verdict};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::megaflow::{Found, Megaflow};
 use crate::port::Port;
@@ -259,9 +259,12 @@ impl Offload {
             None => return,
         };
         for ids in ids.chunks(FLOWS_AT_ONCE) {
-            let Some(state) = &mut *self.state.lock() else { return };
+            let mut guard = self.state.lock();
+            let Some(state) = &mut *guard else { return };
             let now = self.clock.now();
             ids.iter().for_each(|id| state.bring(*id, now));
+            // A thread that waits gets the lock before the next flows do.
+            MutexGuard::unlock_fair(guard);
         }
     }
 

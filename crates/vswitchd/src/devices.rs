@@ -124,6 +124,7 @@ impl Devices {
 
     /// Waits, without holding up other tasks, until packet threads have let go of devices that are no ports any more.
     pub async fn synchronize(&self) {
+        base::coverage!(devices_synchronize);
         for (_, dp) in self.datapaths() {
             // Fails only if it panicked, which was reported where it did.
             let _ = tokio::task::spawn_blocking(move || dp.dpif.synchronize()).await;
