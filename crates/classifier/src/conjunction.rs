@@ -42,7 +42,7 @@ impl Clauses {
         self.conjunctions(above).map(|satisfied| satisfied.id)
     }
 
-    /// Those ids, with the clauses that satisfy them.
+    /// Like [`satisfied`](Self::satisfied), with priorities and numbers of clauses.
     pub(crate) fn conjunctions(&self, above: Option<u32>) -> impl Iterator<Item = Satisfied> + use<> {
         // By descending priority, then id and number of clauses: a bitmap of satisfied clauses.
         let mut seen: BTreeMap<(std::cmp::Reverse<u32>, u32, u8), u64> = BTreeMap::new();

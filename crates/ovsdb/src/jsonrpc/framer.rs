@@ -105,6 +105,7 @@ impl Framer {
                 b'}' | b']' => {
                     self.depth -= 1;
                     if self.depth == 0 {
+                        self.check_length()?;
                         let start = std::mem::replace(&mut self.start, self.position);
                         return Ok(self.buffer.get(start..self.position));
                     }
@@ -112,10 +113,14 @@ impl Framer {
                 _ => {}
             }
         }
-        if self.position - self.start > self.limits.bytes_max {
-            return Err(FrameError::Length(self.limits.bytes_max));
-        }
+        self.check_length()?;
         Ok(None)
+    }
+
+    /// Checks the length of the message being read, whether it has come as a whole or not.
+    fn check_length(&self) -> Result<(), FrameError> {
+        let is_short = self.position - self.start <= self.limits.bytes_max;
+        is_short.then_some(()).ok_or(FrameError::Length(self.limits.bytes_max))
     }
 
     /// Skips white space; returns true if a message begins.
@@ -191,6 +196,21 @@ mod tests {
                 }
             }
             assert_eq!(found, texts);
+        }
+    }
+
+    #[test]
+    fn a_length_is_refused_however_the_stream_is_cut() {
+        let text = br#"{"id":1,"result":[],"error":null}"#;
+        for (bytes_max, error) in [(text.len(), None), (text.len() - 1, Some(FrameError::Length(text.len() - 1)))] {
+            for size in 1..=text.len() {
+                let mut framer = Framer::new(Limits { bytes_max, depth_max: 3 });
+                let found = text.chunks(size).find_map(|piece| {
+                    framer.push(piece);
+                    framer.next_message().transpose()
+                });
+                assert_eq!(found.expect("a message or an error").err(), error, "{size}");
+            }
         }
     }
 
