@@ -278,8 +278,9 @@ impl Core {
         let session = self.sessions.get(&trigger.session);
         let caller = Caller {
             locks: session.map_or(&no_locks, |session| &session.locks_owned),
-            read_only: trigger.database.starts_with('_'),
-            server_read_only: hosted.role != Role::Own || session.is_some_and(|session| session.access.read_only),
+            read_only: trigger.database.starts_with('_')
+                || hosted.role != Role::Own
+                || session.is_some_and(|session| session.access.read_only),
             role: session.and_then(|session| session.access.role()),
             elapsed_ms: now.monotonic_ms.saturating_sub(trigger.created_ms),
         };

@@ -159,7 +159,7 @@ transact ["ordinals",{"op":"select","table":"ordinals","where":[],"columns":["na
 "#;
 
 /// Commands for a server with two databases, neither of them Open_vSwitch.
-const TWO_DATABASES: &str = r#"
+const TWO_DATABASES: &str = r"
 dump
 dump other
 dump ordinals ordinals name
@@ -170,7 +170,7 @@ list-tables
 list-tables nosuch
 monitor nosuch
 list-columns ordinals
-"#;
+";
 
 /// Schemas of other databases.
 const ORDINALS: &str = r#"{"name":"ordinals","version":"5.1.3","tables":{"ordinals":{"columns":{
