@@ -401,7 +401,8 @@ impl Server {
             let socket = server.dir.path().join("db.sock");
             let dir = server.end();
             for _ in 0..1000 {
-                if !pidfile.exists() {
+                // The pid file may be gone before the error is written.
+                if !pidfile.exists() && errors.metadata().is_ok_and(|found| found.len() > 0) {
                     break;
                 }
                 std::thread::sleep(std::time::Duration::from_millis(10));

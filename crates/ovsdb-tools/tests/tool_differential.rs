@@ -204,12 +204,22 @@ fn check_server() {
     assert_eq!(served.status.code(), Some(0), "{served:?}");
     let error = "|ovsdb_server|ERR|syntax \"{\"invalid\":{}}\": unknown table: No table named invalid.\n";
     assert!(String::from_utf8_lossy(&served.stderr).contains(error), "{served:?}");
+    // Addresses that it cannot use do not keep the server from starting.
+    let served =
+        run("ovsdb-server", &["--no-dbs", "--remote=pssl:x", "--remote=foo:bar", "--unixctl=none", "--run=true"]);
+    assert_eq!(served.status.code(), Some(0), "{served:?}");
     let keys = ["--private-key=db:Open_vSwitch,SSL,private_key", "--certificate=db:Open_vSwitch,SSL,certificate"];
     let served = run("ovsdb-server", &[keys[0], keys[1], "--unixctl=none", "--run=true"]);
     assert_eq!(served.status.code(), Some(0), "{served:?}");
     for (args, message) in [
         (["--private-key=db:X,SSL,key", ""], "\"db:X,SSL,key\": no database named X"),
-        (["--remote=pssl:x", ""], "pssl:x: bad peer name format"),
+        (["--config-file=x", "--remote=punix:x"], "--config-file is mutually exclusive with --remote"),
+        (
+            ["--config-file=x", "--active"],
+            "--config-file is mutually exclusive with --sync-from, --sync-exclude and --active",
+        ),
+        (["--config-file=x", "x.db"], "Databases should be specified in a config file"),
+        (["--config-file=nosuch", "--unixctl=none"], "server configuration failed"),
         (["--sync-from=ptcp:1", ""], "--sync-from: ptcp:1: a server to copy from needs an active connection method"),
         (["--unixctl=none", "none.db"], "I/O error: none.db: open failed (No such file or directory)"),
         (["--remote=db:Open_vSwitch,None,x", ""], "\"db:Open_vSwitch,None,x\": no table named None"),
