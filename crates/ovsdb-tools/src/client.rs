@@ -164,9 +164,9 @@ const COMMANDS: &[Command] = &[
 ];
 
 impl Command {
-    /// Returns true if the command runs until it is ended, so that it may run in the background.
+    /// Returns true if the command may run in the background: it runs until it is ended, or may wait long for its reply.
     fn goes_on(&self) -> bool {
-        self.name.starts_with("monitor") || matches!(self.name, "lock" | "steal" | "unlock")
+        self.name.starts_with("monitor") || matches!(self.name, "lock" | "steal" | "unlock" | "transact")
     }
 
     /// Returns the database in the arguments after the server, if they name one.

@@ -28,6 +28,7 @@ fn main() -> ExitCode {
         + server.compare_background("monitor-cond [[\"dscp\",\"==\",1]] Queue dscp", MONITOR_CONTROL)
         + server.compare_background("monitor Queue dscp", MONITOR_CONTROL)
         + server.compare_background_error("monitor Queue dscp")
+        + server.compare_background_transaction()
         + server.compare_time_limit()
         + server.compare_conversion("monitor Queue dscp")
         + server.compare_conversion("--no-db-change-aware monitor Queue dscp")
@@ -412,6 +413,33 @@ impl Server {
             format!("{started}: {}", normal(&said))
         });
         println!("{line} in the background without its server: {}, theirs {}", outcomes[0], outcomes[1]);
+        usize::from(outcomes[0] != outcomes[1])
+    }
+
+    /// Compares a transaction that waits in the background until another client has inserted a row.
+    fn compare_background_transaction(&self) -> usize {
+        let wait = r#"["Open_vSwitch",{"op":"wait","table":"Queue","where":[["dscp","==",NUMBER]],"columns":["dscp"],"rows":[],"until":"!="}]"#;
+        let insert = r#"["Open_vSwitch",{"op":"insert","table":"Queue","row":{"dscp":NUMBER}}]"#;
+        let outcomes = [(self.ours(), "41"), (self.theirs(), "42")].map(|(mut command, number)| {
+            let directory = tempfile::tempdir().unwrap();
+            let (output, pidfile) = (directory.path().join("output"), directory.path().join("client.pid"));
+            let out = std::fs::File::create(&output).unwrap();
+            let option = format!("--pidfile={}", pidfile.display());
+            command.env("OVS_RUNDIR", directory.path()).args(["--detach", "--no-chdir", &option, "transact"]);
+            let remote = format!("unix:{}", self.dir.path().join("db.sock").display());
+            let started = command.args([&remote, &wait.replace("NUMBER", number)]).stdout(out).status().unwrap();
+            let early = std::fs::read_to_string(&output).unwrap();
+            let inserted = self.theirs().arg("transact").arg(insert.replace("NUMBER", number)).output().unwrap();
+            assert!(inserted.status.success());
+            for _ in 0..1000 {
+                if !pidfile.exists() && output.metadata().is_ok_and(|found| found.len() > 0) {
+                    break;
+                }
+                std::thread::sleep(std::time::Duration::from_millis(10));
+            }
+            format!("{started}: {early}, then {}", std::fs::read_to_string(&output).unwrap())
+        });
+        println!("transact in the background: {}, theirs {}", outcomes[0], outcomes[1]);
         usize::from(outcomes[0] != outcomes[1])
     }
 

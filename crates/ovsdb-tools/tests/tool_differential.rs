@@ -252,7 +252,15 @@ fn check_restart() {
     let started = run("ovsdb-server", &["--detach", "--monitor", "--pidfile", "--log-file", "-vvlog:off", "first"]);
     assert!(started.status.success() && started.stdout.is_empty() && started.stderr.is_empty(), "{started:?}");
     let log = || std::fs::read_to_string(path("ovsdb-server.log")).unwrap();
-    assert_eq!(log().matches("|ovsdb_server|INFO|ovsdb-server (Open vSwitch) ").count(), 1, "{}", log());
+    // The server logs its name after the process that the user started has ended.
+    let named = || log().matches("|ovsdb_server|INFO|ovsdb-server (Open vSwitch) ").count();
+    for _ in 0..1000 {
+        if named() > 0 {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    assert_eq!(named(), 1, "{}", log());
     let pid = || std::fs::read_to_string(path("ovsdb-server.pid")).ok()?.trim().parse::<u32>().ok();
     let call = |pid: u32, command: &str, args: &[&str]| {
         let mut client = unixctl::Client::connect(&path(&format!("ovsdb-server.{pid}.ctl"))).ok()?;
