@@ -462,12 +462,13 @@ def test_a_configuration_file(servers):
     # After a reload, the backup is active, and the relay is gone.
     write({own: {**backup, "backup": False}})
     server.appctl("ovsdb-server/reload")
-    assert server.status() == "state: active\n"
+    assert server.status() == "database: T\nstate: active\n"
     assert server.appctl("ovsdb-server/list-dbs").out.split() == ["T", "_Server"]
     server.insert("own")
     write({own: {"service-model": "nonsense"}})
     bad = server.appctl("ovsdb-server/reload", check=False)
-    assert bad.code == 2 and '"nonsense" is no service model' in bad.err
+    assert bad.code == 2 and bad.err.startswith("Configuration failed.  See the log file for details.\n")
+    assert "'nonsense' is not a valid service model" in server.log()
     assert server.names() == ["a", "own"]
 
 

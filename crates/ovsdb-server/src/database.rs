@@ -172,10 +172,11 @@ impl Database {
     pub(crate) fn has_equal_indexes(&self, other: &Database) -> bool {
         let without_versions = |table: &Table| {
             let mut table = table.clone();
-            for row in table.rows.clone().values() {
+            // A record may give a row another UUID in a column than the one by which the table has it.
+            for (uuid, row) in table.rows.clone().iter() {
                 let mut row = (**row).clone();
                 row.set_version(Uuid::ZERO);
-                table.rows.insert(row.uuid(), Arc::new(row));
+                table.rows.insert(*uuid, Arc::new(row));
             }
             table
         };

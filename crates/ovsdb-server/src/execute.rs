@@ -19,10 +19,8 @@ use crate::transaction::Transaction;
 pub struct Caller<'a> {
     /// The locks that the session owns.
     pub locks: &'a BTreeSet<String>,
-    /// Whether the database may not be changed by clients.
+    /// Whether this caller may not change the database.
     pub read_only: bool,
-    /// Whether this caller may not change any database.
-    pub server_read_only: bool,
     /// The role that limits its changes.
     pub role: Option<Role<'a>>,
     /// The age of the request in milliseconds.
@@ -151,11 +149,6 @@ impl<'a> Execution<'a> {
 
     fn check_writable(&self, name: &str) -> Result<()> {
         if self.caller.read_only {
-            let details =
-                format!("{name} operation not allowed on table in reserved database {}", self.database_name());
-            return Err(Error::new("not allowed", details));
-        }
-        if self.caller.server_read_only {
             let details = format!("{name} operation not allowed when database server is in read only mode");
             return Err(Error::new("not allowed", details));
         }
@@ -174,10 +167,6 @@ impl<'a> Execution<'a> {
             None => Ok(()),
             Some(role) => role.check(self.transaction.database(), table, verb, rows, columns),
         }
-    }
-
-    fn database_name(&self) -> &str {
-        &self.transaction.database().schema().name
     }
 
     fn insert(&mut self, mut operation: Operation<'_>) -> Result<Value> {
@@ -402,6 +391,7 @@ impl<'a> Execution<'a> {
     fn commit(&mut self, mut operation: Operation<'_>) -> Result<Value> {
         let durable = operation.parser.required("durable", JsonType::Boolean).and_then(Value::as_bool);
         operation.finish()?;
+        self.check_writable("commit")?;
         if durable == Some(true) {
             self.transaction.set_durable();
         }

@@ -164,9 +164,9 @@ const COMMANDS: &[Command] = &[
 ];
 
 impl Command {
-    /// Returns true if the command runs until it is ended, so that it may run in the background.
+    /// Returns true if the command may run in the background: it runs until it is ended, or may wait long for its reply.
     fn goes_on(&self) -> bool {
-        self.name.starts_with("monitor") || matches!(self.name, "lock" | "steal" | "unlock")
+        self.name.starts_with("monitor") || matches!(self.name, "lock" | "steal" | "unlock" | "transact")
     }
 
     /// Returns the database in the arguments after the server, if they name one.
@@ -358,7 +358,7 @@ async fn connect_and_run(command: &Command, mut args: Vec<String>, tls: &Arc<Tls
         _ => format!("unix:{}/db.sock", daemon::dirs::rundir().display()),
     };
     let several = remote.contains(',');
-    if several && command.about == About::Database && args.is_empty() {
+    if several && command.about == About::Database && args.len() <= command.args_min {
         return Err("database name is required with multiple remotes".to_owned());
     }
     let (database, leader_only) = (command.database_of(&args), options.leader_only);
@@ -378,7 +378,8 @@ async fn connect_and_run(command: &Command, mut args: Vec<String>, tls: &Arc<Tls
     let mut database = String::new();
     if command.about == About::Database {
         let known = query::databases(&mut client).await?;
-        if args.first().is_some_and(|first| known.contains(first)) {
+        // A table of the default database may have the name of a database.
+        if args.len() > command.args_min && args.first().is_some_and(|first| known.contains(first)) {
             database = args.remove(0);
         } else if several {
             return Err(NO_SERVER.to_owned());

@@ -28,6 +28,7 @@ fn main() -> ExitCode {
         + server.compare_background("monitor-cond [[\"dscp\",\"==\",1]] Queue dscp", MONITOR_CONTROL)
         + server.compare_background("monitor Queue dscp", MONITOR_CONTROL)
         + server.compare_background_error("monitor Queue dscp")
+        + server.compare_background_transaction()
         + server.compare_time_limit()
         + server.compare_conversion("monitor Queue dscp")
         + server.compare_conversion("--no-db-change-aware monitor Queue dscp")
@@ -159,7 +160,7 @@ transact ["ordinals",{"op":"select","table":"ordinals","where":[],"columns":["na
 "#;
 
 /// Commands for a server with two databases, neither of them Open_vSwitch.
-const TWO_DATABASES: &str = r#"
+const TWO_DATABASES: &str = r"
 dump
 dump other
 dump ordinals ordinals name
@@ -170,7 +171,7 @@ list-tables
 list-tables nosuch
 monitor nosuch
 list-columns ordinals
-"#;
+";
 
 /// Schemas of other databases.
 const ORDINALS: &str = r#"{"name":"ordinals","version":"5.1.3","tables":{"ordinals":{"columns":{
@@ -401,7 +402,8 @@ impl Server {
             let socket = server.dir.path().join("db.sock");
             let dir = server.end();
             for _ in 0..1000 {
-                if !pidfile.exists() {
+                // The pid file may be gone before the error is written.
+                if !pidfile.exists() && errors.metadata().is_ok_and(|found| found.len() > 0) {
                     break;
                 }
                 std::thread::sleep(std::time::Duration::from_millis(10));
@@ -411,6 +413,33 @@ impl Server {
             format!("{started}: {}", normal(&said))
         });
         println!("{line} in the background without its server: {}, theirs {}", outcomes[0], outcomes[1]);
+        usize::from(outcomes[0] != outcomes[1])
+    }
+
+    /// Compares a transaction that waits in the background until another client has inserted a row.
+    fn compare_background_transaction(&self) -> usize {
+        let wait = r#"["Open_vSwitch",{"op":"wait","table":"Queue","where":[["dscp","==",NUMBER]],"columns":["dscp"],"rows":[],"until":"!="}]"#;
+        let insert = r#"["Open_vSwitch",{"op":"insert","table":"Queue","row":{"dscp":NUMBER}}]"#;
+        let outcomes = [(self.ours(), "41"), (self.theirs(), "42")].map(|(mut command, number)| {
+            let directory = tempfile::tempdir().unwrap();
+            let (output, pidfile) = (directory.path().join("output"), directory.path().join("client.pid"));
+            let out = std::fs::File::create(&output).unwrap();
+            let option = format!("--pidfile={}", pidfile.display());
+            command.env("OVS_RUNDIR", directory.path()).args(["--detach", "--no-chdir", &option, "transact"]);
+            let remote = format!("unix:{}", self.dir.path().join("db.sock").display());
+            let started = command.args([&remote, &wait.replace("NUMBER", number)]).stdout(out).status().unwrap();
+            let early = std::fs::read_to_string(&output).unwrap();
+            let inserted = self.theirs().arg("transact").arg(insert.replace("NUMBER", number)).output().unwrap();
+            assert!(inserted.status.success());
+            for _ in 0..1000 {
+                if !pidfile.exists() && output.metadata().is_ok_and(|found| found.len() > 0) {
+                    break;
+                }
+                std::thread::sleep(std::time::Duration::from_millis(10));
+            }
+            format!("{started}: {early}, then {}", std::fs::read_to_string(&output).unwrap())
+        });
+        println!("transact in the background: {}, theirs {}", outcomes[0], outcomes[1]);
         usize::from(outcomes[0] != outcomes[1])
     }
 

@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use tokio::sync::{mpsc, oneshot};
 use tracing::info;
 
-use super::config::Config;
 use super::handle::{Action, Command};
 use super::remotes;
 use super::server::{Event, Origin, Server};
 use crate::compaction::Compaction;
 use crate::follow::{Excluded, Source};
 
+/// The reply if a configuration file cannot be used.
+const RELOAD_FAILED: &str = "Configuration failed.  See the log file for details.";
 /// The niceness of compaction threads relative to serving threads.
 const NICENESS: i32 = 10;
 
@@ -93,6 +94,10 @@ impl Server {
                 self.core.disconnect_all("user ran ovsdb-server/reconnect");
                 Ok(String::new())
             }
+            Action::RefuseConditions => {
+                self.core.refuse_conditions();
+                Ok(String::new())
+            }
             Action::MemoryReport => {
                 let mut report = self.core.memory_report();
                 let held = self.pool.held() as u64;
@@ -132,10 +137,11 @@ impl Server {
             Action::TransactionLog => Ok(self.core.transaction_log_report()),
             Action::Reload => {
                 let found = self.config_file.as_ref();
-                let (path, directory) = found.ok_or("Configuration file was not specified on command line")?;
-                self.apply_config(Config::read(path, directory)?)?;
+                let found = found.cloned().ok_or("Configuration file was not specified on command line")?;
+                let (path, directory) = found;
+                let configured = self.configure(&path, &directory);
                 self.update_endpoints().await;
-                Ok(String::new())
+                configured.map(|()| String::new()).map_err(|_| RELOAD_FAILED.to_owned())
             }
             Action::StorageStatus(name) => match self.core.storage_failure(&name) {
                 None => Err("Failed to find the database.".into()),

@@ -12,7 +12,7 @@ use tls::Tls;
 use tokio::sync::{mpsc, oneshot};
 use tracing::{debug, error, info, warn};
 
-use super::config::{Config, DatabaseConfig, GivenOptions};
+use super::config::{DatabaseConfig, GivenOptions};
 use super::connection::Peer;
 use super::control::AskedCompactions;
 use super::handle::{Command, Handle};
@@ -242,8 +242,7 @@ impl Builder {
         if let Some(path) = self.config_file {
             let directory = std::env::current_dir()
                 .map_err(|error| OpenError::Config(format!("the current folder is not known ({error})")))?;
-            let config = Config::read(&path, &directory).map_err(OpenError::Config)?;
-            server.apply_config(config).map_err(OpenError::Config)?;
+            server.configure(&path, &directory).map_err(OpenError::Config)?;
             server.config_file = Some((path, directory));
         }
         server.core.set_excluded(self.excluded);

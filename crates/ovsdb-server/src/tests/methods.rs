@@ -136,6 +136,21 @@ fn the_server_describes_its_databases() {
 }
 
 #[test]
+fn monitors_with_conditions_can_be_disabled() {
+    let mut bench = Bench::new();
+    let session = bench.connect();
+    let monitor = |id: &str| json!(["T", id, {"root": {}}]);
+    assert!(bench.call(session, "monitor_cond", monitor("a")).is_object());
+    bench.core.refuse_conditions();
+    assert!(bench.flush().iter().any(|output| matches!(output, Output::Close(id, _) if *id == session)));
+    let other = bench.connect();
+    for method in ["monitor_cond", "monitor_cond_since"] {
+        assert_eq!(bench.call(other, method, monitor(method)), "unknown method");
+    }
+    assert!(bench.call(other, "monitor", monitor("b")).is_object());
+}
+
+#[test]
 fn removed_databases_disconnect_clients_that_are_not_aware() {
     let mut bench = Bench::new();
     let (aware, unaware) = (bench.connect(), bench.connect());

@@ -124,14 +124,15 @@ impl Options {
     /// Checks that the command line has no settings that a configuration file sets.
     fn check_config_file_alone(&self) -> Result<(), String> {
         let others = [
-            (!self.databases.is_empty(), "databases"),
-            (!self.remotes.is_empty(), "--remote"),
-            (self.sync_from.is_some(), "--sync-from"),
-            (self.excluded != Excluded::default(), "--sync-exclude-tables"),
-            (self.begins_active, "--active"),
+            (!self.remotes.is_empty(), "--config-file is mutually exclusive with --remote"),
+            (
+                self.sync_from.is_some() || self.excluded != Excluded::default() || self.begins_active,
+                "--config-file is mutually exclusive with --sync-from, --sync-exclude and --active",
+            ),
+            (!self.databases.is_empty(), "Databases should be specified in a config file"),
         ];
         match others.into_iter().find(|(is_given, _)| *is_given) {
-            Some((_, other)) => Err(format!("--config-file and {other} cannot be used together")),
+            Some((_, reason)) => Err(reason.to_owned()),
             None => Ok(()),
         }
     }

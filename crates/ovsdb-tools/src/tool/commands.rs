@@ -204,7 +204,7 @@ fn run(context: &Context, database: &Database, transaction: &Value) -> (Value, O
     let locks = BTreeSet::new();
     // The user of this program has no certificate.
     let role = context.role.as_deref().map(|name| Role { name, client: None });
-    let caller = Caller { locks: &locks, read_only: false, server_read_only: false, role, elapsed_ms: 0 };
+    let caller = Caller { locks: &locks, read_only: false, role, elapsed_ms: 0 };
     match ovsdb_server::execute(database, operations, caller, &mut UuidSource::os()) {
         Executed::Done { results, prepared } => (Value::from(results), prepared),
         Executed::Wait { .. } => (json!([Error::new("not supported", "triggers not supported").to_json()]), None),
