@@ -104,9 +104,38 @@ pub fn fdb_stats_show(bridge: &Ofproto) -> String {
     )
 }
 
-/// Formats `dpif/show`: the datapath's hits and misses, and the bridges with their ports. `kind` returns the type of a port, as
-/// `dummy` or `patch: peer=p1`. A datapath without bridges is not shown, as it does not exist for users.
-pub fn dpif_show(switch: &Switch, dp_name: &str, kind: &dyn Fn(&str) -> String) -> String {
+/// The type of a port, and the settings that commands show with it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PortKind {
+    /// As `dummy`.
+    pub kind: String,
+    /// As `peer` and `p1`.
+    pub settings: Vec<(&'static str, String)>,
+}
+
+impl PortKind {
+    /// A type without settings.
+    pub fn plain(kind: &str) -> Self {
+        Self { kind: kind.to_owned(), settings: Vec::new() }
+    }
+}
+
+impl std::fmt::Display for PortKind {
+    /// As `dummy`, or `patch: peer=p1`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.kind)?;
+        let mut before = ": ";
+        for (name, value) in &self.settings {
+            write!(f, "{before}{name}={value}")?;
+            before = ", ";
+        }
+        Ok(())
+    }
+}
+
+/// Formats `dpif/show`: the datapath's hits and misses, and the bridges with their ports. `kind` returns the type of a port. A
+/// datapath without bridges is not shown, as it does not exist for users.
+pub fn dpif_show(switch: &Switch, dp_name: &str, kind: &dyn Fn(&str) -> PortKind) -> String {
     let mut bridges = switch.bridges();
     if bridges.is_empty() {
         return String::new();
@@ -130,16 +159,23 @@ pub fn dpif_show(switch: &Switch, dp_name: &str, kind: &dyn Fn(&str) -> String) 
     out
 }
 
-/// Returns [`dpif_show`] as an object: bridges and their ports by name, and statistics.
-pub fn dpif_json(switch: &Switch, kind: &dyn Fn(&str) -> String) -> Value {
+/// Returns [`dpif_show`] as an object: bridges and their ports by name, and statistics. Numbers are strings, as in
+/// Open vSwitch.
+pub fn dpif_json(switch: &Switch, kind: &dyn Fn(&str) -> PortKind) -> Value {
     let stats = switch.dpif().map(|d| d.stats()).unwrap_or_default();
     let mut bridges = Map::new();
     for bridge in switch.bridges() {
         let mut ports = Map::new();
         for port in bridge.ports() {
-            let mut members = json!({"ofport": port.spec.no.to_of10(), "type": kind(&port.spec.name)});
-            if let (PortOut::Device(dp), Some(members)) = (port.spec.out, members.as_object_mut()) {
-                members.insert("port_no".to_owned(), dp.0.into());
+            let PortKind { kind, settings } = kind(&port.spec.name);
+            let dp = match port.spec.out {
+                PortOut::Device(dp) => dp.to_string(),
+                PortOut::Patch(..) | PortOut::Nowhere => "none".to_owned(),
+            };
+            let mut members = json!({"ofport": port.spec.no.to_of10().to_string(), "port_no": dp, "type": kind});
+            if !settings.is_empty() {
+                let settings = settings.into_iter().map(|(name, value)| (name.to_owned(), value.into()));
+                members["config"] = settings.collect::<Map<_, _>>().into();
             }
             ports.insert(port.spec.name.clone(), members);
         }
@@ -147,7 +183,7 @@ pub fn dpif_json(switch: &Switch, kind: &dyn Fn(&str) -> String) -> Value {
         bridges.insert(bridge.name().to_owned(), ports.into());
     }
     bridges.sort_keys();
-    json!({"bridges": bridges, "stats": {"n_hit": stats.hit, "n_missed": stats.missed}})
+    json!({"bridges": bridges, "stats": {"hit": stats.hit.to_string(), "missed": stats.missed.to_string()}})
 }
 
 /// Formats `bridge/dump-flows`: all flows of a bridge, table by table.
@@ -248,4 +284,17 @@ pub fn port_text(no: PortNo) -> String {
     let mut out = String::new();
     format_port(no, &NoNames, &mut out);
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_type_is_followed_by_its_settings() {
+        assert_eq!(PortKind::plain("dummy").to_string(), "dummy");
+        let settings = vec![("n_rxq", "5".to_owned()), ("numa_id", "0".to_owned())];
+        let kind = PortKind { settings, ..PortKind::plain("dummy-pmd") };
+        assert_eq!(kind.to_string(), "dummy-pmd: n_rxq=5, numa_id=0");
+    }
 }

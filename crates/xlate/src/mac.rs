@@ -355,7 +355,9 @@ mod tests {
         assert_eq!(t.learn(0, A, PortNo(1), t0.after(1000)), []);
         assert_eq!(t.learn(0, A, PortNo(2), t0.after(2000)), [(0, A)]);
         // A change of the port counts even within the same millisecond.
-        [1, 2].map(|port| assert_eq!(t.learn(0, A, PortNo(port), t0.after(2000)), [(0, A)]));
+        for port in [1, 2] {
+            assert_eq!(t.learn(0, A, PortNo(port), t0.after(2000)), [(0, A)]);
+        }
         assert_eq!((t.lookup(0, A), t.lookup(5, A)), (Some(PortNo(2)), None));
         assert_eq!(t.expire(t0.after(301_999), 9), []);
         assert_eq!(t.expire(t0.after(302_000), 9), [(0, A)]);
@@ -416,7 +418,7 @@ mod tests {
     fn static_entries_stay() {
         let mut t = MacTable::default();
         t.configure(10, 300);
-        let mac = |n| MacAddr::local_from(10 + n);
+        let mac = |n: u64| MacAddr::local_from(10 + n);
         let replaced = |added: Result<(Option<MacEntry>, Vec<MacKey>), MacTableFull>| {
             added.expect("room").0.map(|e| (e.port, e.is_static))
         };

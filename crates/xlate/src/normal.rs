@@ -1,10 +1,12 @@
 //! The NORMAL action: a learning switch with VLANs (IEEE 802.1Q), between the bundles of a bridge.
 
+use crate::mac::MacKey;
 use crate::model::{Bundle, PriorityTags, VlanMode};
 use crate::trace::NodeKind;
 use crate::translate::Xlate;
 use crate::verdict::{Dependency, Effect};
 use base::{DropReason, MacAddr, PortNo};
+use flow::extract::ethertype;
 use flow::{Field, layout};
 
 /// The VLAN id in a tag's control information.
@@ -41,6 +43,11 @@ impl<'a> Xlate<'a> {
             self.tracer.note(NodeKind::Warning, || format!("dropping packet received on unknown port {in_port}"));
             return self.note_drop(DropReason::NoPort);
         }
+        // A tag in front of which others were popped may be beyond the configured limit of tags.
+        if !self.has_vlan() && [ethertype::VLAN, ethertype::QINQ].contains(&self.packet.key.eth_type()) {
+            self.tracer.note(NodeKind::Warning, || "partial VLAN tag, dropping".into());
+            return self.note_drop(DropReason::VlanMismatch);
+        }
         // A packet-out without an ingress port is flooded in its own VLAN.
         let Some(frame) = self.classify(in_bundle) else {
             self.tracer.note(NodeKind::Warning, || "disallowed VLAN VID for this input port, dropping".into());
@@ -54,11 +61,22 @@ impl<'a> Xlate<'a> {
             }
             let (src, vlan) = (MacAddr::from_u64(self.packet.key.get(Field::EthSrc) as u64), frame.vlan);
             if !src.is_multicast() && self.state_of(in_port).learning {
-                self.out.effects.push(Effect::LearnMac { bridge: bridge.id, vlan, mac: src, port: in_port });
-                self.out.dependencies.push(Dependency::Mac { bridge: bridge.id, vlan, mac: src });
+                self.learn_address((vlan, src), in_port);
             }
         }
         self.normal_forward(&frame);
+    }
+
+    /// Learns that an address is on `port`. Later look-ups of this translation find it there.
+    fn learn_address(&mut self, key: MacKey, port: PortNo) {
+        let (bridge, (vlan, mac)) = (self.pos.bridge, key);
+        if let Some(learned) = self.out.learned.get_mut(&(bridge.id, key)) {
+            *learned = port;
+        } else if bridge.macs.read().would_learn(vlan, mac, port) {
+            self.out.learned.insert((bridge.id, key), port);
+        }
+        self.out.effects.push(Effect::LearnMac { bridge: bridge.id, vlan, mac, port });
+        self.out.dependencies.push(Dependency::Mac { bridge: bridge.id, vlan, mac });
     }
 
     /// Assigns the frame to a VLAN. Returns `None` if the bundle does not admit frames with its tag.
@@ -105,7 +123,8 @@ impl<'a> Xlate<'a> {
         let bridge = self.pos.bridge;
         let dst = MacAddr::from_u64(self.packet.key.get(Field::EthDst) as u64);
         if !dst.is_multicast() {
-            let port = bridge.macs.read().lookup(frame.vlan, dst);
+            let learned = self.out.learned.get(&(bridge.id, (frame.vlan, dst))).copied();
+            let port = learned.or_else(|| bridge.macs.read().lookup(frame.vlan, dst));
             self.out.dependencies.push(Dependency::Mac { bridge: bridge.id, vlan: frame.vlan, mac: dst });
             match port.and_then(|p| bridge.ports.get(&p)).and_then(|p| p.bundle.as_deref()) {
                 Some(out) if frame.came_by(out) => {
@@ -153,7 +172,7 @@ impl<'a> Xlate<'a> {
             (true, Some(tci)) => self.write(Field::VlanTci, tci.into(), u128::from(VID | PRESENT)),
             (true, None) => self.pop_vlan(),
             (false, Some(tci)) => {
-                self.push_vlan(if frame.tagged { tpid } else { flow::extract::ethertype::VLAN });
+                self.push_vlan(if frame.tagged { tpid } else { ethertype::VLAN });
                 self.write(Field::VlanTci, tci.into(), 0xffff);
             }
             (false, None) => {}

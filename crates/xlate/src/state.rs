@@ -8,13 +8,15 @@ use crate::bits::Value;
 use crate::commit::Pending;
 use crate::freeze::{Freeze, Unseen};
 use crate::learn::FinTimeout;
-use crate::model::Bridge;
+use crate::mac::MacKey;
+use crate::model::{Bridge, BridgeId};
 use crate::pipeline::Frame;
 use crate::verdict::{Dependency, Effect, TranslationError, Written, WrittenWord};
-use base::DropReason;
+use base::{DropReason, PortNo};
 use dpif::DpAction;
 use flow::{FlowKey, Reads};
 use openflow::{Action, Nat};
+use std::collections::HashMap;
 
 /// Typical number of written words.
 pub(crate) const WORDS_TYPICAL_WRITTEN: usize = 8;
@@ -104,6 +106,8 @@ pub(crate) struct Output {
     pub(crate) reads: Reads,
     pub(crate) actions: Vec<DpAction>,
     pub(crate) effects: Vec<Effect>,
+    /// Addresses whose port is another one after this packet, as its later look-ups see them.
+    pub(crate) learned: HashMap<(BridgeId, MacKey), PortNo>,
     pub(crate) fin_timeouts: Vec<FinTimeout>,
     pub(crate) dependencies: Vec<Dependency>,
     /// The words of the key that were written before any of the look-ups.

@@ -12,10 +12,12 @@ use crate::trace::{NodeKind, Tracer};
 use crate::verdict::{Dependency, Trace, TranslationError, Verdict};
 use base::{DpPort, DropReason, MacAddr, PortNo};
 use dpif::DpAction;
+use flow::extract::ethertype;
 use flow::{Field, FlowKey, Reads, layout};
 use openflow::Action;
 use protocols::Ports;
 use smallvec::{SmallVec, smallvec};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Maximum nesting of steps that may recurse: look-ups in the same table or an earlier one, groups, patch ports
@@ -144,6 +146,12 @@ impl<'a> Xlate<'a> {
         x.out.reads.note(layout::PORTS, u64::MAX);
         x.out.reads.note_field(Field::EthType);
         work(&mut x);
+        // As in Open vSwitch, a megaflow is for fragments or for whole packets. Its last bits to be read are these, so that they
+        // add no node to the path of a look-up in the datapath unless fragments arrive.
+        if [ethertype::IPV4, ethertype::IPV6].contains(&key.eth_type()) {
+            let frag = FlowKey::mask_of(Field::IpFrag).0[layout::IP_MISC];
+            x.out.reads.note_initial(layout::IP_MISC, frag);
+        }
         x.finish()
     }
 
@@ -170,6 +178,7 @@ impl<'a> Xlate<'a> {
                 reads: Reads::new(),
                 actions: Vec::new(),
                 effects: Vec::with_capacity(TYPICAL_LOOKUPS),
+                learned: HashMap::new(),
                 fin_timeouts: Vec::new(),
                 dependencies: Vec::with_capacity(TYPICAL_LOOKUPS),
                 all_written: Vec::with_capacity(WORDS_TYPICAL_WRITTEN),

@@ -2,6 +2,7 @@
 
 use super::naive::{Wire, execute};
 use super::*;
+use base::DropReason;
 use openflow::meter::METER_CONTROLLER;
 
 #[test]
@@ -18,6 +19,76 @@ fn a_learned_address_is_forwarded_and_others_flooded() {
     key.set(Field::EthDst, 0x0200_0000_0002);
     key.set_vlan(0, 0x8100, 0x1005);
     assert_eq!(translate(&net, &key, false).actions, [DpAction::PopVlan, DpAction::Output(DpPort(4))]);
+}
+
+#[test]
+fn a_packet_finds_what_it_has_just_taught() {
+    let normal = || output(PortNo::NORMAL);
+    let frame = |src: u128, dst: u128| {
+        let mut key = FlowKey::ZERO;
+        key.set_in_port(PortNo(2));
+        key.set(Field::EthSrc, src);
+        key.set(Field::EthDst, dst);
+        key
+    };
+    let net = network(&[(0, Match::ANY, 0, vec![normal()])]);
+    // Of a frame with equal addresses, the known port is the one that it came from, wherever the address was before.
+    for mac in [0x0200_0000_0077, 0x0200_0000_0001] {
+        let verdict = translate(&net, &frame(mac, mac), false);
+        assert_eq!((verdict.actions.len(), verdict.drop), (0, Some(DropReason::SamePort)));
+    }
+    // A group address is not learned.
+    assert_eq!(translate(&net, &frame(0x0100_0000_0077, 0x0100_0000_0077), false).actions.len(), 2);
+    // The second NORMAL finds the address that the first one learned.
+    let second = |dst: u8| {
+        let from_1 = Action::SetField { field: Field::InPort, value: 1, mask: 0xffff };
+        let [src, dst] = [0x78, dst].map(|n| MacAddr([2, 0, 0, 0, 0, n]));
+        let actions = vec![normal(), Action::SetEthSrc(src), Action::SetEthDst(dst), from_1, normal()];
+        let net = network(&[(0, Match::ANY, 0, actions)]);
+        translate(&net, &frame(0x0200_0000_0077, 0x0200_0000_0001), false).actions
+    };
+    let known = second(0x77);
+    assert_eq!((known.len(), known.last()), (4, Some(&DpAction::Output(DpPort(2)))));
+    assert_eq!(second(0x78), [DpAction::Output(DpPort(1))]);
+    assert!(second(0x79).len() > known.len());
+}
+
+#[test]
+fn frames_with_a_tag_that_was_not_parsed_are_not_switched() {
+    for protocol in [0x8100, 0x88a8] {
+        let mut key = tagged(10);
+        key.set(Field::EthType, protocol);
+        key.set(Field::EthSrc, 0x0200_0000_0077);
+        let net = network(&[(0, Match::ANY, 0, vec![Action::PopVlan, output(PortNo::NORMAL)])]);
+        let verdict = translate(&net, &key, false);
+        assert_eq!((verdict.actions.len(), verdict.drop), (0, Some(DropReason::VlanMismatch)));
+        assert!(!verdict.effects.iter().any(|e| matches!(e, Effect::LearnMac { .. })));
+        // Behind a tag that was parsed it may be.
+        let net = network(&[(0, Match::ANY, 0, vec![output(PortNo::NORMAL)])]);
+        assert!(!translate(&net, &key, false).actions.is_empty());
+    }
+}
+
+#[test]
+fn fragments_and_whole_packets_have_megaflows_of_their_own() {
+    let net = network(&[(0, Match::ANY, 0, vec![output(PortNo(2))])]);
+    for (eth_type, matched) in [(0x800, 3), (0x86dd, 3), (0x806, 0), (0x8847, 0)] {
+        let mut key = FlowKey::ZERO;
+        key.set_in_port(PortNo(1));
+        key.set(Field::EthType, eth_type);
+        let verdict = translate(&net, &key, false);
+        assert_eq!(verdict.mask().get(Field::IpFrag), matched, "{eth_type:x}");
+        // They are read last: a look-up in the datapath tests them in its last step, unless flows differ in them.
+        let last = verdict.reads.last().map(|step| (step.word(), step.bits()));
+        let frag = FlowKey::mask_of(Field::IpFrag).0[layout::IP_MISC];
+        assert_eq!(last == Some((layout::IP_MISC, frag)), matched != 0);
+    }
+    // A packet has these bits even if actions replaced its headers.
+    let net = network(&[(0, Match::ANY, 0, vec![Action::PushMpls(0x8847), output(PortNo(2))])]);
+    let mut key = FlowKey::ZERO;
+    key.set_in_port(PortNo(1));
+    key.set(Field::EthType, 0x800);
+    assert_eq!(translate(&net, &key, false).mask().get(Field::IpFrag), 3);
 }
 
 /// The reports to collectors on a packet from port 1: whether they go to the bridge's set, their port, and whether the packet
@@ -99,6 +170,7 @@ fn a_third_tag_is_pushed_onto_two() {
 #[test]
 fn normal_decides_by_the_tags_in_the_key() {
     let mut key = tagged(5);
+    key.set(Field::EthSrc, 0x0200_0000_0077);
     key.set_vlan(1, 0x8100, 0x1006);
     let to_access = |actions| actions_for(&key, actions).actions.contains(&DpAction::Output(DpPort(4)));
     assert!(!to_access(vec![output(PortNo::NORMAL)]), "a frame with an inner tag");

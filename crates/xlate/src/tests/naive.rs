@@ -348,6 +348,11 @@ pub(super) struct Naive<'a> {
     pub(super) exit: bool,
     /// The number of look-ups left: this twin does not handle more.
     pub(super) left: u32,
+    /// The ports of the addresses that the packet has taught so far.
+    pub(super) learned: BTreeMap<(u16, u64), PortNo>,
+    /// True if one of them was looked up. A packet that is recirculated is looked up when the bridge has learned from all of
+    /// its first pass, so that the order of learning and look-ups is not that of this twin.
+    pub(super) by_learned: bool,
 }
 
 impl<'a> Naive<'a> {
@@ -363,6 +368,8 @@ impl<'a> Naive<'a> {
             out: vec![],
             exit: false,
             left: 1000,
+            learned: BTreeMap::new(),
+            by_learned: false,
         }
     }
 
@@ -438,10 +445,12 @@ impl<'a> Naive<'a> {
             let values = (key.get(Field::CtMark) as u32, key.get(Field::CtLabel));
             track(key, zone, Some((values.0, mark)), Some((values.1, label)));
             (copy.stack, copy.set, copy.left) = (self.stack.clone(), self.set.clone(), self.left);
+            copy.learned = self.learned.clone();
             copy.table(table);
             copy.action_set();
             self.out.append(&mut copy.out);
-            self.left = copy.left;
+            (self.left, self.learned) = (copy.left, copy.learned);
+            self.by_learned |= copy.by_learned;
         }
         forget(&mut self.at.key);
     }
@@ -515,6 +524,9 @@ impl<'a> Naive<'a> {
         let Some(bridge) = self.bridge else { return };
         let in_port = self.at.key.in_port().0;
         let Some(from) = self.bundle_of(in_port) else { return };
+        if self.at.tags_in_key().is_empty() && [0x8100, 0x88a8].contains(&self.at.key.eth_type()) {
+            return;
+        }
         let mut tags = self.at.tags();
         let tag = |vid: u16, tci: u16| vid | tci & 0xe000 | 0x1000;
         let known = self.at.tags_in_key();
@@ -541,7 +553,13 @@ impl<'a> Naive<'a> {
         if dst.is_reserved() {
             return;
         }
-        let known = bridge.macs.read().lookup(vlan, dst).filter(|_| !dst.is_multicast());
+        let src = mac(Field::EthSrc);
+        if !src.is_multicast() {
+            self.learned.insert((vlan, src.to_u64()), PortNo(in_port));
+        }
+        let learned = self.learned.get(&(vlan, dst.to_u64())).copied();
+        self.by_learned |= learned.is_some();
+        let known = learned.or_else(|| bridge.macs.read().lookup(vlan, dst)).filter(|_| !dst.is_multicast());
         let to: Vec<&Bundle> = match known {
             Some(port) => bridge.bundles.values().map(Arc::as_ref).filter(|b| b.ports.contains(&port)).collect(),
             None => bridge.bundles.values().map(Arc::as_ref).filter(|b| b.floodable).collect(),

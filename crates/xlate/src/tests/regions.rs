@@ -2,6 +2,7 @@
 //! megaflow's verdict, which is that of the linear twin for all options of the classifier.
 
 use super::naive::{Naive, Sent, Wire, execute};
+use super::properties::recirculates;
 use super::*;
 use base::rng::Rng;
 use classifier::Options;
@@ -430,13 +431,14 @@ impl World {
         net
     }
 
-    fn naive(&self, bridge: &Bridge, key: &FlowKey) -> Option<Vec<Sent>> {
+    /// What the naive twin sends; `None` if it cannot say. `passes` is true if the packet is recirculated.
+    fn naive(&self, bridge: &Bridge, key: &FlowKey, passes: bool) -> Option<Vec<Sent>> {
         let (rules, groups, fragments) = (&self.rules[..], &self.groups[..], self.fragments);
         let at = Wire::new(key);
         let mut naive = Naive { rules, groups, fragments, bridge: Some(bridge), at, ..Naive::new() };
         naive.table(0);
         naive.action_set();
-        (naive.left > 0).then_some(naive.out)
+        (naive.left > 0 && !(naive.by_learned && passes)).then_some(naive.out)
     }
 }
 
@@ -490,7 +492,7 @@ tally::proptest! {
                 prop_assert_eq!(&again.reads, &verdict.reads);
                 prop_assert_eq!(&again.dependencies.len(), &verdict.dependencies.len());
                 SAMPLES.fetch_add(1, Ordering::Relaxed);
-                if let Some(want) = exact.then(|| world.naive(&net.bridges[&0], key)).flatten().filter(|_| verdict.error.is_none()) {
+                if let Some(want) = exact.then(|| world.naive(&net.bridges[&0], key, recirculates(&again.actions))).flatten().filter(|_| verdict.error.is_none()) {
                     let mut got = Vec::new();
                     execute(Some(&net), &again.actions, &mut Wire::new(key), &mut got);
                     prop_assert_eq!(got, want, "options {}", bits);
