@@ -214,7 +214,7 @@ def test_a_backup_follows_and_takes_over(servers, backup_of, active_of):
     fill(active)
     backup = getattr(servers, backup_of)("backup").create().start(f"--sync-from={active.remote}")
     backup.replicates()
-    assert backup.status() == f"database: T\nstate: backup\nreplicating: {active.remote}\n"
+    assert backup.status() == f"database: T\nstate: backup\nreplicating: {active.remote}\n\n"
     same(backup, active)
     active.insert("more")
     active.transact({"op": "delete", "table": "a", "where": [["name", "==", "a"]]})
@@ -231,7 +231,7 @@ def test_a_backup_follows_and_takes_over(servers, backup_of, active_of):
         until(lambda: "connecting" in backup.status(), backup.status)
     assert backup.names() == ["more"]
     backup.appctl("ovsdb-server/disconnect-active-ovsdb-server")
-    assert backup.status() == "database: T\nstate: active\n"
+    assert backup.status() == "database: T\nstate: active\n\n"
     backup.insert("after")
     active.start(f"--sync-from={backup.remote}")
     active.replicates()
@@ -246,7 +246,7 @@ def test_tables_that_are_not_copied(servers, backup_of, active_of):
     active.insert("theirs", "c")
     backup = getattr(servers, backup_of)("backup").create()
     backup.start(f"--sync-from={active.remote}", "--sync-exclude-tables=T:c", "--active")
-    assert backup.status() == "database: T\nstate: active\n"
+    assert backup.status() == "database: T\nstate: active\n\n"
     assert backup.appctl("ovsdb-server/get-active-ovsdb-server").out.strip() == active.remote
     assert backup.appctl("ovsdb-server/get-sync-exclude-tables").out.strip() == "T:c"
     backup.insert("ours", "c")
@@ -462,7 +462,7 @@ def test_a_configuration_file(servers):
     # After a reload, the backup is active, and the relay is gone.
     write({own: {**backup, "backup": False}})
     server.appctl("ovsdb-server/reload")
-    assert server.status() == "database: T\nstate: active\n"
+    assert server.status() == "database: T\nstate: active\n\n"
     assert server.appctl("ovsdb-server/list-dbs").out.split() == ["T", "_Server"]
     server.insert("own")
     write({own: {"service-model": "nonsense"}})

@@ -248,7 +248,7 @@ def test_normal_learns(dummies):
     dummies.exchange("p3", between(A, everyone))
     assert sorted(dummies.exchange("p2", between(B, A))) == ["p3"]
     table = [line.split() for line in dummies.switch.appctl("fdb/show", "br0").splitlines()]
-    assert table[0] == ["port", "VLAN", "MAC", "Age"]
+    assert table[0] == ["Port", "VLAN", "MAC", "Age"]
     assert [row[:3] for row in sorted(table[1:], key=lambda row: row[2])] == [["3", "0", A], ["2", "0", B]]
     dummies.switch.appctl("fdb/flush", "br0")
     assert sorted(dummies.exchange("p1", between(A, B))) == ["p2", "p3", "p4"]

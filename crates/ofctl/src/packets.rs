@@ -7,8 +7,8 @@ use crate::options::Context;
 use crate::packet_out::hex;
 use crate::switch::Out;
 use base::PortNo;
-use flow::FlowKey;
 use flow::text::{NoNames, flow_key_to_string};
+use flow::{Field, FlowKey};
 use openflow::print::{Style, print};
 use openflow::stream::Framer;
 use std::collections::HashMap;
@@ -44,6 +44,9 @@ pub fn compose_packet(c: &Context, a: &[String]) -> Result {
     }
     Ok(())
 }
+
+const TCP: u8 = 6;
+const SYN: u8 = 2;
 
 /// Describes a packet from standard input.
 pub fn parse_packet(_: &Context, _: &[String]) -> Result {

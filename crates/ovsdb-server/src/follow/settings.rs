@@ -167,20 +167,23 @@ impl Core {
         let of_database = |name: &String| {
             let link = self.links.iter().find(|link| link.database == *name);
             let Some((link, Follower::Backup(backup))) = link.map(|link| (link, &link.follower)) else {
-                return format!("database: {name}\nstate: active\n");
+                return format!("database: {name}\nstate: active\n\n");
             };
             let state = match &link.trouble {
                 _ if backup.is_live() => format!("replicating: {}", link.source),
                 Some(reason) => format!("Replication to ({}) failed: {reason}", link.source),
                 None => format!("connecting: {}", link.source),
             };
-            let mut text = format!("database: {name}\nstate: backup\n{state}");
+            let mut text = format!("database: {name}\nstate: backup\n{state}\n");
             let excluded: Vec<String> = backup.excluded().iter().map(|table| format!("{name}:{table}")).collect();
-            if backup.is_live() && !excluded.is_empty() {
-                text.push_str(&format!("\nexclude: {}", excluded.join(",")));
+            if backup.is_live() {
+                // The line that lists excluded tables is empty if there are none.
+                let listed =
+                    if excluded.is_empty() { String::new() } else { format!("exclude: {}", excluded.join(",")) };
+                text.push_str(&format!("{listed}\n"));
             }
             text
         };
-        self.sync.copied.iter().map(of_database).collect::<Vec<_>>().join("\n")
+        self.sync.copied.iter().map(of_database).collect()
     }
 }

@@ -478,7 +478,7 @@ fn excluded_tables_are_kept() {
     net.flush(1);
     net.settle();
     assert_eq!(names(&net.state(1)), ["ours".to_owned()].into());
-    let expected = "database: T\nstate: backup\nreplicating: tcp:0:1\nexclude: T:needy,T:none,T:root";
+    let expected = "database: T\nstate: backup\nreplicating: tcp:0:1\nexclude: T:needy,T:none,T:root\n";
     assert_eq!(net.nodes[1].core.sync_status(), expected);
     // A copied table must not refer to an excluded one; the status says so.
     net.nodes[1].core.set_excluded(Excluded::from("T:root"));
