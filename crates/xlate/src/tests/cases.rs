@@ -1,6 +1,6 @@
 //! Single cases.
 
-use super::naive::{Wire, execute};
+use super::wire::{Wire, execute};
 use super::*;
 use base::DropReason;
 use openflow::meter::METER_CONTROLLER;

@@ -1,7 +1,7 @@
 //! Ports and their bundles: VLAN modes, priority tags, protected ports, ports that groups watch. The expected
 //! results are those of `ofproto/trace` of Open vSwitch 4.0.0.
 
-use super::naive::{Wire, execute};
+use super::wire::{Wire, execute};
 use super::*;
 use crate::model::PriorityTags;
 use openflow::GroupKind;

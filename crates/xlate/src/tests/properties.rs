@@ -1,6 +1,7 @@
 //! Properties of verdicts and megaflows, over random tables.
 
-use super::naive::{Naive, Wire, execute, for_naive};
+use super::naive::{Naive, for_naive};
+use super::wire::{Wire, execute};
 use super::*;
 
 tally::proptest! {

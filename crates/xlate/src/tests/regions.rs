@@ -1,8 +1,9 @@
 //! Megaflows over tables with all kinds of fields, conjunctions and groups: every packet in a megaflow's region has the
 //! megaflow's verdict, which is that of the linear twin for all options of the classifier.
 
-use super::naive::{Naive, Sent, Wire, execute};
+use super::naive::Naive;
 use super::properties::recirculates;
+use super::wire::{Sent, Wire, execute};
 use super::*;
 use base::rng::Rng;
 use classifier::Options;
