@@ -1,5 +1,5 @@
 """Groups, conjunctive matches and learned flows over OpenFlow: replies to ovs-ofctl, output ports of frames, and
-ofproto/trace, in the words of Open vSwitch 3.1."""
+ofproto/trace, in the words of Open vSwitch."""
 
 import re
 

@@ -73,6 +73,6 @@ mod tests {
 
     #[test]
     fn version_begins_as_scripts_expect() {
-        assert!(version_text("ovs-vsctl").starts_with("ovs-vsctl (Open vSwitch) 3."));
+        assert!(version_text("ovs-vsctl").starts_with("ovs-vsctl (Open vSwitch) 4.0."));
     }
 }

@@ -15,7 +15,7 @@ use crate::bits::Value;
 use crate::ct::connection_bits;
 use crate::model::{BridgeId, Network};
 use crate::pipeline::Frame;
-use crate::trace::NodeKind;
+use crate::trace::{NodeKind, Tracing};
 use crate::translate::{Xlate, drop_verdict};
 use crate::verdict::{Dependency, TranslationError, Verdict, WrittenWord};
 use base::{Millis, PortNo};
@@ -449,7 +449,7 @@ impl Xlate<'_> {
 }
 
 /// Resumes the state that the `recirc_id` in a packet's key names.
-pub(crate) fn resume(net: &Network, key: &FlowKey, trace: bool) -> Verdict {
+pub(crate) fn resume(net: &Network, key: &FlowKey, trace: Tracing) -> Verdict {
     // The datapath must not resume a state that waits for a controller.
     match net.frozen.get(key.get(Field::RecircId) as u32).filter(|state| !state.frozen.paused) {
         Some(state) => resume_state(net, key, &state, trace),
@@ -460,10 +460,10 @@ pub(crate) fn resume(net: &Network, key: &FlowKey, trace: bool) -> Verdict {
 /// Resumes a paused state with the packet that a controller returned. `key` is that of the packet, with metadata and ingress
 /// port of the bridge as the controller sent them.
 pub fn resume_paused(net: &Network, key: &FlowKey, state: &Arc<RecircState>) -> Verdict {
-    resume_state(net, key, state, false)
+    resume_state(net, key, state, Tracing::Off)
 }
 
-fn resume_state(net: &Network, key: &FlowKey, state: &Arc<RecircState>, trace: bool) -> Verdict {
+fn resume_state(net: &Network, key: &FlowKey, state: &Arc<RecircState>, trace: Tracing) -> Verdict {
     let Some(bridge) = net.bridges.get(&state.frozen.bridge) else {
         return drop_verdict(key, TranslationError::Recirculation, trace);
     };

@@ -72,7 +72,7 @@ impl<'a> Xlate<'a> {
         let (bridge, (vlan, mac)) = (self.pos.bridge, key);
         if let Some(learned) = self.out.learned.get_mut(&(bridge.id, key)) {
             *learned = port;
-        } else if bridge.macs.read().would_learn(vlan, mac, port) {
+        } else if self.tracer.has_effects() && bridge.macs.read().would_learn(vlan, mac, port) {
             self.out.learned.insert((bridge.id, key), port);
         }
         self.out.effects.push(Effect::LearnMac { bridge: bridge.id, vlan, mac, port });

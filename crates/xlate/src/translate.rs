@@ -8,7 +8,7 @@ use crate::model::{Bridge, BridgeId, Network, PortConfig};
 use crate::scope::Saved;
 use crate::state::{Control, Output, Packet, Position, TYPICAL_LOOKUPS, Usage, WORDS_TYPICAL_WRITTEN};
 use crate::tables::View;
-use crate::trace::{NodeKind, Tracer};
+use crate::trace::{NodeKind, Tracer, Tracing};
 use crate::verdict::{Dependency, Trace, TranslationError, Verdict};
 use base::{DpPort, DropReason, MacAddr, PortNo};
 use dpif::DpAction;
@@ -51,6 +51,7 @@ pub enum Start<'a> {
 /// Translates a packet that came in on a datapath port. `key` holds the datapath's port number as ingress port.
 /// A recirculated packet resumes where it was frozen.
 pub fn translate(net: &Network, key: &FlowKey, trace: bool) -> Verdict {
+    let trace = Tracing::from(trace);
     if key.get(Field::RecircId) != 0 {
         return crate::freeze::resume(net, key, trace);
     }
@@ -62,7 +63,7 @@ pub fn translate(net: &Network, key: &FlowKey, trace: bool) -> Verdict {
 }
 
 /// The verdict that drops a packet before it enters a bridge.
-pub(crate) fn drop_verdict(key: &FlowKey, error: TranslationError, trace: bool) -> Verdict {
+pub(crate) fn drop_verdict(key: &FlowKey, error: TranslationError, trace: Tracing) -> Verdict {
     let mut reads = Reads::new();
     reads.note(layout::PORTS, u64::MAX);
     Verdict {
@@ -73,13 +74,21 @@ pub(crate) fn drop_verdict(key: &FlowKey, error: TranslationError, trace: bool) 
         written: Vec::new(),
         error: Some(error),
         drop: Some(error.drop_reason()),
-        trace: trace.then(|| Box::new(Trace { nodes: Vec::new(), final_key: key.clone(), forks: Vec::new() })),
+        trace: (trace != Tracing::Off)
+            .then(|| Box::new(Trace { nodes: Vec::new(), final_key: key.clone(), forks: Vec::new() })),
     }
 }
 
 /// Translates a packet in `bridge`. `key` holds the bridge's port number as ingress port. A recirculated packet
 /// resumes where it was frozen.
-pub fn translate_from(net: &Network, bridge: &Bridge, key: &FlowKey, start: Start<'_>, trace: bool) -> Verdict {
+pub fn translate_from(
+    net: &Network,
+    bridge: &Bridge,
+    key: &FlowKey,
+    start: Start<'_>,
+    trace: impl Into<Tracing>,
+) -> Verdict {
+    let trace = trace.into();
     if key.get(Field::RecircId) != 0 {
         return crate::freeze::resume(net, key, trace);
     }
@@ -92,7 +101,7 @@ fn translate_key(
     bridge: &Bridge,
     (key, in_port): (&FlowKey, PortNo),
     start: Start<'_>,
-    trace: bool,
+    trace: Tracing,
 ) -> Verdict {
     base::coverage!(xlate_actions);
     Xlate::work(net, bridge, key, trace, |x| {
@@ -133,7 +142,7 @@ impl<'a> Xlate<'a> {
         net: &'a Network,
         bridge: &'a Bridge,
         key: &FlowKey,
-        trace: bool,
+        trace: Tracing,
         work: impl FnOnce(&mut Self),
     ) -> Verdict {
         let mut x = Self::new(net, bridge, key, trace);
@@ -156,7 +165,7 @@ impl<'a> Xlate<'a> {
     }
 
     #[inline(always)]
-    fn new(net: &'a Network, bridge: &'a Bridge, key: &FlowKey, trace: bool) -> Self {
+    fn new(net: &'a Network, bridge: &'a Bridge, key: &FlowKey, trace: Tracing) -> Self {
         Self {
             net,
             overlay: net.overlay.load(),
@@ -205,7 +214,7 @@ impl<'a> Xlate<'a> {
         } else {
             self.out.drop = None;
         }
-        let (nodes, forks) = std::mem::take(&mut self.tracer).finish();
+        let (nodes, forks) = std::mem::replace(&mut self.tracer, Tracer::new(Tracing::Off)).finish();
         let trace = nodes.map(|nodes| {
             let mut final_key = self.packet.key.clone();
             if final_key.get(Field::ActsetOutput) == PortNo::UNSET.0.into() {

@@ -453,7 +453,7 @@ fn a_backup_is_read_only() {
     net.nodes[1].core.disconnect_active();
     net.flush(1);
     assert!(!net.nodes[1].core.has_session(client));
-    assert_eq!(net.nodes[1].core.sync_status(), "database: T\nstate: active\n");
+    assert_eq!(net.nodes[1].core.sync_status(), "database: T\nstate: active\n\n");
     let client = net.client(1);
     net.transact(1, client, &[insert("own")]);
     assert_eq!(names(&net.state(1)), ["kept".to_owned(), "own".to_owned()].into());
