@@ -1,6 +1,6 @@
 //! `time/` and `netdev-dummy/`: what tests drive a switch with.
 
-use super::{act, compose};
+use super::act;
 use crate::devices::Devices;
 use crate::types::DummyLevel;
 use flow::compose::{PAYLOAD, carries_payload};
@@ -55,7 +55,10 @@ fn frame_of(text: &str, len: Option<usize>) -> Result<packet::Packet, String> {
             vec![0; payload.min(1 << 16)]
         }
     };
-    Ok(compose(&key, &payload))
+    let mut frame = flow::compose::compose(&key, &payload);
+    // Some protocols, such as ARP, have nothing behind their headers: padding of Ethernet follows.
+    frame.resize(frame.len().max(len.unwrap_or_default().min(1 << 16)), 0);
+    Ok(packet::Packet::from_slice(&frame))
 }
 
 /// A flow as `netdev-dummy/receive` takes it: in the syntax of datapath flows, or in that of OpenFlow matches.
