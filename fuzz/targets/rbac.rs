@@ -242,7 +242,7 @@ impl Twin {
 /// Runs operations; returns the errors.
 fn run(database: &mut Database, operations: &[Value], role: Option<Role<'_>>, uuids: &mut UuidSource) -> Vec<Value> {
     let locks = BTreeSet::new();
-    let caller = Caller { locks: &locks, read_only: false, server_read_only: false, role, elapsed_ms: 0 };
+    let caller = Caller { locks: &locks, read_only: false, role, elapsed_ms: 0 };
     let Outcome::Done { results, prepared } = execute(database, operations, caller, uuids) else {
         panic!("nothing waits");
     };
