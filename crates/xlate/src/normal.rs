@@ -44,7 +44,11 @@ impl<'a> Xlate<'a> {
             return self.note_drop(DropReason::NoPort);
         }
         // A tag in front of which others were popped may be beyond the configured limit of tags.
-        if !self.has_vlan() && [ethertype::VLAN, ethertype::QINQ].contains(&self.packet.key.eth_type()) {
+        let is_untagged = !self.has_vlan();
+        if is_untagged {
+            self.out.reads.note_field(Field::EthType);
+        }
+        if is_untagged && [ethertype::VLAN, ethertype::QINQ].contains(&self.packet.key.eth_type()) {
             self.tracer.note(NodeKind::Warning, || "partial VLAN tag, dropping".into());
             return self.note_drop(DropReason::VlanMismatch);
         }
