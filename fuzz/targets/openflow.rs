@@ -10,7 +10,7 @@ fuzz::target!(|bytes: &[u8]| {
         print(bytes, Style::plain(verbosity));
     }
     for (flow_mod_table_id, shown) in [(false, false), (true, false), (false, true)] {
-        let options = Options { flow_mod_table_id, shown };
+        let options = Options { flow_mod_table_id, shown, ..Options::default() };
         let Ok((version, xid, message)) = decode_with(bytes, options) else { continue };
         let written = encode_with(version, xid, &message, options);
         match decode_with(&written, options) {

@@ -16,7 +16,7 @@ fuzz::target!(|bytes: &[u8]| {
     let mut uuids = UuidSource::seeded(1);
     let mut database = Database::new(Arc::clone(&SCHEMA));
     let locks = BTreeSet::new();
-    let caller = Caller { locks: &locks, read_only: false, server_read_only: false, role: None, elapsed_ms: 0 };
+    let caller = Caller { locks: &locks, read_only: false, role: None, elapsed_ms: 0 };
     for operations in serde_json::Deserializer::from_slice(bytes).into_iter::<Vec<Value>>() {
         let Ok(operations) = operations else { return };
         let Outcome::Done { prepared: Some(prepared), .. } = execute(&database, &operations, caller, &mut uuids) else {

@@ -10,6 +10,7 @@ use openflow::{Limits, Version};
 use parking_lot::RwLock;
 use std::sync::Arc;
 use xlate::model::{PriorityTags, new_tables};
+use xlate::trace::Tracing;
 use xlate::{
     Bridge, Bundle, MacTable, Network, Port, PortConfig, PortOut, Rule, Table, TableMiss, VlanMode, translate,
 };
@@ -21,9 +22,9 @@ fuzz::target!(|bytes: &[u8]| {
     let noise = input.number(8) as u64;
     let (key, _) = extract(frame, in_port);
     let network = network(&mut input);
-    let verdict = translate(&network, &key, true);
+    let verdict = translate(&network, &key, Tracing::WithEffects);
     let other = other_packet(&key, &verdict.mask(), noise);
-    let again = translate(&network, &other, false);
+    let again = translate(&network, &other, Tracing::Off);
     assert_eq!(verdict.actions, again.actions, "{key:?}\n{other:?}");
     assert_eq!(verdict.reads, again.reads, "{key:?}\n{other:?}");
     assert_eq!((verdict.effects.len(), verdict.error), (again.effects.len(), again.error));
@@ -100,6 +101,7 @@ fn bundle(n: u32) -> Bundle {
         mode: if n == 4 { VlanMode::Access } else { VlanMode::Trunk },
         tag: if n == 4 { 5 } else { 0 },
         trunks: None,
+        cvlans: None,
         priority_tags: PriorityTags::Never,
         protected: false,
         floodable: true,

@@ -33,7 +33,8 @@ class Collector:
             self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         until(lambda: self.path.exists() and self.path.read_text().endswith("\n"), "the collector's port")
         self.target = f"127.0.0.1:{self.path.read_text().split()[0]}"
-        self.templates = {}
+        # The exporter sends its own statistics before their template.
+        self.templates = {SELF: [(144, 4), (167, 8)]}
         self.seen = 1
 
     def messages(self, count):

@@ -1,6 +1,7 @@
 """Actions of all kinds on Debian's switch and on ours: the ofproto/trace of each, the output frames, and the dumped
 flow."""
 
+import itertools
 import re
 
 import pytest
@@ -124,7 +125,10 @@ def traced(bench, case, frame):
         lines = [re.sub(r"0x[0-3]\b", "LINK", line) for line in lines]
     # Open vSwitch sets the header of ARP in the slow path, our datapath by an action.
     slow = ("This flow is handled by the userspace slow path", "  - Uses action(s) not supported by datapath")
-    return [line for line in lines if not line.startswith(slow)]
+    lines = [line for line in lines if not line.startswith(slow)]
+    # The flows of a conjunctive match have no order.
+    runs = itertools.groupby(lines, lambda line: line.startswith("     -> conj. "))
+    return [line for is_conjunctive, run in runs for line in (sorted(run) if is_conjunctive else run)]
 
 
 def outcome(bench, case):

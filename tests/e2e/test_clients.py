@@ -215,7 +215,7 @@ def test_flushing_connections(bridge):
         assert bridge.ofctl(option, "ct-flush", "br0") == ""
         assert bridge.ofctl(option, "ct-flush", "br0", "zone=5", tracked, "ct_nw_src=10.0.0.2") == ""
     output = bridge.run("ovs-ofctl", "ct-flush", "br0", "nosuch=1", check=False)
-    assert (output.code, output.err) == (1, "ovs-ofctl: Failed to parse ct-tuple: invalid conntrack tuple field: nosuch\n")
+    assert (output.code, output.err) == (1, "ovs-ofctl: Failed to parse CT match: invalid conntrack tuple field: nosuch\n")
     output = bridge.run("ovs-ofctl", "ct-flush-zone", "br0", "65536", check=False)
     assert (output.code, output.err) == (1, 'ovs-ofctl: invalid zone_id "65536"\n')
 
@@ -227,14 +227,21 @@ def test_no_exporters(bridge):
 
 
 def test_fdb(bridge):
-    assert bridge.appctl("fdb/show", "br0") == " port  VLAN  MAC                Age"
+    assert bridge.appctl("fdb/show", "br0") == " Port  VLAN  MAC                Age"
     bridge.ofctl("add-flow", "br0", "actions=normal")
     bridge.appctl("netdev-dummy/receive", "p1", "ffffffffffff0200000000aa1234" + "00" * 46)
     until(lambda: "02:00:00:00:00:aa" in bridge.appctl("fdb/show", "br0"), "the address learned")
     assert re.search(r"^ +1 +0  02:00:00:00:00:aa +\d+$", bridge.appctl("fdb/show", "br0"), re.MULTILINE)
     assert bridge.appctl("fdb/flush", "br0") == "table successfully flushed"
     assert "02:00" not in bridge.appctl("fdb/show", "br0")
-    output = bridge.run("ovs-appctl", "fdb/show", "nosuch", check=False)
+    # A static address does not follow its frames.
+    assert bridge.appctl("fdb/add", "br0", "p2", "0", "02:00:00:00:00:aa") == ""
+    bridge.appctl("netdev-dummy/receive", "p1", "ffffffffffff0200000000aa1234" + "00" * 46)
+    moves = lambda: bridge.appctl("coverage/read-counter", "mac_learning_static_none_move", check=False)
+    until(lambda: moves() == "1", "the move refused")
+    assert re.search(r"^ +2 +0  02:00:00:00:00:aa +static$", bridge.appctl("fdb/show", "br0"), re.MULTILINE)
+    assert bridge.appctl("fdb/del", "br0", "0", "02:00:00:00:00:aa") == ""
+    output = bridge.run("ovs-appctl", "fdb/flush", "nosuch", check=False)
     assert (output.code, output.err) == (2, "no such bridge\novs-appctl: ovs-vswitchd: server returned an error\n")
 
 

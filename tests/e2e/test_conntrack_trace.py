@@ -246,7 +246,7 @@ def test_on_other_datapaths_connections_are_refused(making):
     assert "CT state: No\nCT zone: No\nCT mark: No\nCT label: No\nCT state NAT: No\nCT orig tuple: No" in shown
     assert "Conntrack clear: Yes" in shown and "Conntrack timeout policy: No" in shown
     answer = switch.appctl("dpif/set-dp-features", "br0", "ct_state", "true")
-    assert answer == "Can not enable features not supported by the datapth"
+    assert answer == "Can not enable features not supported by the datapath"
     for flow, error in (
         ("ip,actions=ct(commit)", "NXBAC_CT_DATAPATH_SUPPORT"),
         ("ct_mark=1,actions=drop", "NXBMC_CT_DATAPATH_SUPPORT"),

@@ -67,7 +67,7 @@ def test_packet_outs_are_traced(dummies, switch):
     dummies.flows("in_port=1,actions=2")
     trace = switch.appctl("ofproto/trace-packet-out", "br0", "in_port=1,tcp", "output:2")
     assert trace.endswith("-------------\n    output:2\n\nFinal flow: unchanged\n"
-                          "Megaflow: recirc_id=0,eth,ip,in_port=1\nDatapath actions: 2")
+                          "Megaflow: recirc_id=0,eth,ip,in_port=1,nw_frag=no\nDatapath actions: 2")
     trace = switch.appctl("ofproto/trace-packet-out", "br0", "in_port=1,tcp", "resubmit(,0)")
     assert "    resubmit(,0)\n 0. in_port=1, priority 32768\n    output:2\n" in trace
     wrong = ("ofproto/trace-packet-out", "-consistent", "br0", "in_port=1,ip", "set_field:1->tcp_dst,output:2")

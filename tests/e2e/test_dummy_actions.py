@@ -248,7 +248,7 @@ def test_normal_learns(dummies):
     dummies.exchange("p3", between(A, everyone))
     assert sorted(dummies.exchange("p2", between(B, A))) == ["p3"]
     table = [line.split() for line in dummies.switch.appctl("fdb/show", "br0").splitlines()]
-    assert table[0] == ["port", "VLAN", "MAC", "Age"]
+    assert table[0] == ["Port", "VLAN", "MAC", "Age"]
     assert [row[:3] for row in sorted(table[1:], key=lambda row: row[2])] == [["3", "0", A], ["2", "0", B]]
     dummies.switch.appctl("fdb/flush", "br0")
     assert sorted(dummies.exchange("p1", between(A, B))) == ["p2", "p3", "p4"]
@@ -261,7 +261,7 @@ def vlans(dummies):
     vsctl("set", "port", "p1", "tag=10", "--", "set", "port", "p2", "tag=10", "--", "set", "port", "p3", "tag=20")
     yield dummies
     for port in ("p1", "p2", "p3", "p4"):
-        vsctl("clear", "port", port, "tag", "trunks", "--", "clear", "port", port, "vlan_mode")
+        vsctl("clear", "port", port, "tag", "trunks", "vlan_mode", "cvlans", "other_config")
 
 
 def test_normal_vlans(vlans):
@@ -286,6 +286,29 @@ def test_normal_vlans(vlans):
     assert vlans.exchange("p4", plain) == {"p1": [bytes(plain)], "p2": [bytes(plain)]}
     vlans.switch.vsctl("set", "port", "p4", "vlan_mode=native-tagged")
     assert vlans.exchange("p1", plain) == {"p2": [bytes(plain)], "p4": [bytes(tagged10)]}
+
+
+def test_tunnels_of_customer_vlans(vlans):
+    """A dot1q-tunnel port adds and removes the tag of its service VLAN, and keeps those of customers."""
+    vlans.flows("actions=normal")
+    vlans.switch.appctl("fdb/flush", "br0")
+    everyone = "ff:ff:ff:ff:ff:ff"
+    plain, customer, other = (tcp(eth=Ether(src=A, dst=everyone), vlan=tag) for tag in (None, vlan(5, 3), vlan(6)))
+
+    def service(tagged):
+        return Ether(src=A, dst=everyone, type=0x88A8) / Dot1Q(vlan=10, type=tagged.type) / tagged.payload
+
+    vsctl = vlans.switch.vsctl
+    for port in ("p1", "p2"):
+        vsctl("set", "port", port, "vlan_mode=dot1q-tunnel")
+    for tagged in (plain, customer, other):
+        assert vlans.exchange("p1", tagged) == {"p2": [bytes(tagged)], "p4": [bytes(service(tagged))]}
+        assert vlans.exchange("p4", service(tagged)) == {"p1": [bytes(tagged)], "p2": [bytes(tagged)]}
+    vsctl("set", "port", "p2", "cvlans=6", "other_config:qinq-ethtype=802.1q")
+    assert vlans.exchange("p1", customer) == {"p4": [bytes(service(customer))]}
+    assert vlans.exchange("p2", customer) == {}
+    double = Ether(src=A, dst=everyone) / Dot1Q(vlan=10) / Dot1Q(vlan=6) / other.payload.payload
+    assert vlans.exchange("p2", other) == {"p1": [bytes(other)], "p4": [bytes(double)]}
 
 
 def test_patch_ports(making):

@@ -79,6 +79,18 @@ def test_packet_in_of_a_miss(dummies, monitor):
     seen.wait(r"PACKET_IN\S* \(OF1\.3\).* in_port=2 \(via no_match\)")
 
 
+def test_paused_packets_go_on_when_the_monitor_answers(dummies, monitor):
+    dummies.flows("in_port=1,actions=controller(userdata=01.02,pause),2", "in_port=2,actions=controller,1")
+    seen = monitor("br0", "resume")
+    assert dummies.exchange("p1", FRAME) == {"p2": [FRAME]}
+    seen.wait(rf"NXT_PACKET_IN2 .*total_len={len(FRAME)} in_port=1 \(via action\)")
+    seen.wait(rf"send: NXT_RESUME \(xid=0x0\): .*total_len={len(FRAME)} in_port=1 \(via action\)")
+    # A packet that does not wait needs no answer.
+    assert dummies.exchange("p2", FRAME) == {"p1": [FRAME]}
+    seen.wait(r"NXT_PACKET_IN2 .* in_port=2 ")
+    assert seen.path.read_text().count("send: ") == 1
+
+
 def test_packet_out(dummies, tools):
     dummies.flows("in_port=2,actions=in_port")
     tools.ofctl("packet-out", "br0", f"in_port=controller packet={FRAME.hex()} actions=1,2")

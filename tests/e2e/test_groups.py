@@ -1,5 +1,5 @@
 """Groups, conjunctive matches and learned flows over OpenFlow: replies to ovs-ofctl, output ports of frames, and
-ofproto/trace, in the words of Open vSwitch 3.1."""
+ofproto/trace, in the words of Open vSwitch."""
 
 import re
 
@@ -213,7 +213,9 @@ def test_conjunctive_matches(dummies, switch):
         "priority=5,actions=3",
     )
     text = switch.appctl("ofproto/trace", "br0", "in_port=1,ip,nw_src=10.0.0.1,nw_dst=10.0.0.2")
-    assert " 0. conj_id=7,ip, priority 20\n    output:2\n" in text
+    rule = " 0. conj_id=7,ip, priority 20\n"
+    matches = [f"     -> conj. priority=10,ip,{match}\n" for match in ("nw_src=10.0.0.1", "nw_dst=10.0.0.2")]
+    assert f"{rule}{''.join(matches)}    output:2\n" in text
     assert "Megaflow: recirc_id=0,eth,ip,in_port=1,nw_src=10.0.0.1,nw_dst=10.0.0.2" in text
     assert " 0. priority 5\n    output:3" == steps(switch, "in_port=1,ip,nw_src=10.0.0.1,nw_dst=10.0.0.3")
     assert list(dummies.exchange("p1", frame())) == ["p2"]

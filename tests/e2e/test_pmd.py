@@ -100,7 +100,7 @@ def test_queues_are_assigned_as_in_open_vswitch(making):
     assert shown(ours, "-secs", "99")[0] == shown(theirs, "-secs", "99")[0]
     for switch in (theirs, ours):
         assert switch.appctl("dpif-netdev/pmd-rxq-rebalance") == "pmd rxq rebalance requested."
-        assert "p2 2/2: (dummy-pmd: configured_rx_queues=5, configured_tx_queues=1, " in switch.appctl("dpif/show")
+        assert "p2 2/2: (dummy-pmd: n_rxq=5, n_txq=1, numa_id=0)" in switch.appctl("dpif/show")
     warning = "pmd-rxq-isolate can only be set false when using pmd-rxq-assign=group"
     assert warning in theirs.log() and warning in ours.log()
 

@@ -76,7 +76,7 @@ def test_commands_follow_the_manual_page(vtep):
     assert vtep.ctl("--", "--if-exists", "del-port", "y") == ""
     assert "several physical switches have a port named x" in vtep.refused("del-port", "x")
     vtep.ctl("add-ls", "l")
-    assert vtep.ctl("get-replication-mode", "l") == "\n"
+    assert vtep.ctl("get-replication-mode", "l") == "(null)\n"
     assert vtep.refused("bind-ls", "a", "x", "seven", "l") == 'vtep-ctl: bind-ls: VLAN "seven" is not a number\n'
 
 

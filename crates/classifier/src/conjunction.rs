@@ -39,6 +39,11 @@ impl Clauses {
     /// The ids whose clauses are all satisfied by rules of one priority higher than `above`, in the order in which they
     /// are to be tried.
     pub(crate) fn satisfied(&self, above: Option<u32>) -> impl Iterator<Item = u32> + use<> {
+        self.conjunctions(above).map(|satisfied| satisfied.id)
+    }
+
+    /// Like [`satisfied`](Self::satisfied), with priorities and numbers of clauses.
+    pub(crate) fn conjunctions(&self, above: Option<u32>) -> impl Iterator<Item = Satisfied> + use<> {
         // By descending priority, then id and number of clauses: a bitmap of satisfied clauses.
         let mut seen: BTreeMap<(std::cmp::Reverse<u32>, u32, u8), u64> = BTreeMap::new();
         for (priority, c) in &self.0 {
@@ -46,7 +51,27 @@ impl Clauses {
                 *seen.entry((std::cmp::Reverse(*priority), c.id, c.n_clauses)).or_default() |= 1 << c.clause;
             }
         }
-        seen.into_iter().filter(|((_, _, n), clauses)| *clauses == u64::MAX >> (64 - n)).map(|((_, id, _), _)| id)
+        let whole = seen.into_iter().filter(|((_, _, n), clauses)| *clauses == u64::MAX >> (64 - n));
+        whole.map(|((priority, id, n_clauses), _)| Satisfied { priority: priority.0, id, n_clauses })
+    }
+}
+
+/// A conjunctive match whose clauses a key satisfies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Satisfied {
+    /// The priority of the rules with the clauses.
+    priority: u32,
+    /// The id.
+    pub(crate) id: u32,
+    /// The number of clauses.
+    n_clauses: u8,
+}
+
+impl Satisfied {
+    /// Whether a rule that matches the key is a part of it.
+    pub(crate) fn has<R: crate::Rule>(&self, rule: &R) -> bool {
+        let is_clause = |c: &Conjunction| (c.id, c.n_clauses) == (self.id, self.n_clauses) && c.clause < c.n_clauses;
+        rule.priority() == self.priority && rule.conjunctions().iter().any(is_clause)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The content of each of a classifier's two copies: the sorted tuples and the prefix tries.
 
-use crate::conjunction::Clauses;
+use crate::conjunction::{Clauses, Satisfied};
 use crate::hash::Seed;
 use crate::options::Enabled;
 use crate::prefixes::Prefixes;
@@ -15,7 +15,9 @@ use std::sync::Arc;
 
 /// The index; see the module documentation.
 ///
-/// Invariants: no tuple is empty; `order` lists each tuple once, by descending highest priority.
+/// Invariants: no tuple is empty; `order` lists each tuple once, by descending highest priority. Among tuples of equal highest
+/// priority, one whose priority was raised to it follows, and one whose priority was lowered to it precedes the others, as in
+/// a list that is kept sorted.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Index<R> {
@@ -23,20 +25,39 @@ pub(crate) struct Index<R> {
     order: Vec<SortedTuple<R>>,
     prefixes: Prefixes,
     by_mask: HashMap<Arc<MiniMask>, u32, FixedState>,
-    /// Highest priority of each tuple, by tuple number.
-    highest: Vec<u32>,
+    /// The rank of each tuple, by tuple number.
+    ranks: Vec<Rank>,
+    /// The next place behind all places of tuples, and the last one before all of them.
+    places: (u32, u32),
     /// Numbers of removed tuples, for reuse.
     free: Vec<u32>,
     n_rules: usize,
     seed: Seed,
 }
 
+/// The rank of a tuple in the sorted list.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Rank {
+    /// Its highest priority.
+    highest: u32,
+    /// Its place among tuples of this priority; no two tuples have the same.
+    place: u32,
+}
+
+impl Rank {
+    /// Returns true if a tuple of this rank precedes one of rank `other`.
+    fn precedes(self, other: Self) -> bool {
+        self.highest > other.highest || self.highest == other.highest && self.place < other.place
+    }
+}
+
+/// The place of the first tuple.
+const FIRST_PLACE: u32 = 1 << 31;
+
 /// A tuple in the sorted list.
 #[derive(Debug)]
 struct SortedTuple<R> {
-    /// Its highest priority.
-    highest: u32,
-    number: u32,
+    rank: Rank,
     tuple: Box<Tuple<R>>,
 }
 
@@ -97,7 +118,8 @@ impl<R: Rule> Index<R> {
             order: Vec::new(),
             prefixes: Prefixes::new(&DEFAULT_PREFIXES),
             by_mask: HashMap::with_hasher(FixedState::with_seed(seed)),
-            highest: Vec::new(),
+            ranks: Vec::new(),
+            places: (FIRST_PLACE, FIRST_PLACE),
             free: Vec::new(),
             n_rules: 0,
             seed: Seed::new(seed),
@@ -121,7 +143,7 @@ impl<R: Rule> Index<R> {
     pub(crate) fn is_clean(&self) -> bool {
         self.order.is_empty()
             && self.by_mask.is_empty()
-            && self.free.len() == self.highest.len()
+            && self.free.len() == self.ranks.len()
             && self.prefixes.are_empty()
     }
 
@@ -161,6 +183,31 @@ impl<R: Rule> Index<R> {
         best
     }
 
+    /// The rules of the conjunctive match that [`Self::lookup`] tries: the first one that leads to a rule, or else the first one.
+    pub(crate) fn conjunctive(&self, key: &FlowKey, version: u64, options: Enabled) -> Vec<Arc<R>> {
+        let mut reads = Reads::new();
+        let (mut clauses, mut rules, mut best) = (Clauses::default(), Vec::new(), None);
+        let mut search = Search { key, options, prefixes: &self.prefixes, walks: None, reads: &mut reads };
+        for tuple in self.tuples() {
+            tuple.visit(&mut search, |rule| {
+                if !rule.versions().visible_in(version) {
+                    return;
+                }
+                if rule.conjunctions().is_empty() {
+                    best = best.max(Some(rule.priority()));
+                } else {
+                    clauses.add(rule.priority(), rule.conjunctions());
+                    rules.push(Arc::clone(rule));
+                }
+            });
+        }
+        let tried: Vec<_> = clauses.conjunctions(best).collect();
+        let leads = |of: &&Satisfied| self.search_with_id(key, of.id, version, options, &mut Reads::new()).is_some();
+        let used = tried.iter().find(leads).or(tried.first());
+        rules.retain(|rule| used.is_some_and(|used| used.has(&**rule)));
+        rules
+    }
+
     /// Searches again for a conjunctive match. The bits of `conj_id` then count as overwritten.
     fn search_with_id(
         &self,
@@ -191,8 +238,8 @@ impl<R: Rule> Index<R> {
     ) -> Option<&'a Arc<R>> {
         let mut best: Option<&'a Arc<R>> = None;
         let mut search = Search { key, options, prefixes: &self.prefixes, walks: None, reads };
-        for SortedTuple { highest, tuple, .. } in &self.order {
-            if best.is_some_and(|b| b.priority() >= *highest) && options.priority_sorting() {
+        for SortedTuple { rank, tuple } in &self.order {
+            if best.is_some_and(|b| b.priority() >= rank.highest) && options.priority_sorting() {
                 break;
             }
             let mut found: Option<&'a Arc<R>> = None;
@@ -201,7 +248,7 @@ impl<R: Rule> Index<R> {
                     return;
                 }
                 if rule.conjunctions().is_empty() {
-                    found = Some(found.map_or(rule, |f| if rank(f) < rank(rule) { rule } else { f }));
+                    found = Some(found.map_or(rule, |f| if rule_rank(f) < rule_rank(rule) { rule } else { f }));
                 } else if let Some(clauses) = &mut clauses {
                     clauses.add(rule.priority(), rule.conjunctions());
                 }
@@ -225,12 +272,13 @@ impl<R: Rule> Index<R> {
         }
         let mut tuple = Box::new(Tuple::new(Arc::clone(mask), &mut self.prefixes, self.seed));
         tuple.insert(Arc::clone(rule), &mut self.prefixes);
-        let number = self.free.pop().unwrap_or(self.highest.len() as u32);
-        if number as usize == self.highest.len() {
-            self.highest.push(0);
+        let rank = Rank { highest: rule.priority(), place: self.last_place() };
+        let number = self.free.pop().unwrap_or(self.ranks.len() as u32);
+        if number as usize == self.ranks.len() {
+            self.ranks.push(rank);
         }
         self.by_mask.insert(Arc::clone(mask), number);
-        self.put(SortedTuple { highest: rule.priority(), number, tuple });
+        self.put(number, SortedTuple { rank, tuple });
     }
 
     fn remove(&mut self, rule: &Arc<R>) -> bool {
@@ -243,8 +291,8 @@ impl<R: Rule> Index<R> {
         self.n_rules -= 1;
         if self.order[i].tuple.is_empty() {
             let gone = self.order.remove(i);
-            self.free.push(gone.number);
-            self.by_mask.remove(rule.minimatch().mask());
+            self.free.extend(self.by_mask.remove(rule.minimatch().mask()));
+            self.close_gap(i, gone.rank);
         } else {
             self.resort(i);
         }
@@ -257,7 +305,8 @@ impl<R: Rule> Index<R> {
         if *all.get_or_init(|| rules.len() == self.n_rules && self.is_made_of(rules)) {
             // All rules are removed: drop everything at once instead of updating the indexes for each rule.
             let prefixes = self.prefixes();
-            (self.order, self.highest, self.free) = Default::default();
+            (self.order, self.ranks, self.free) = Default::default();
+            self.places = (FIRST_PLACE, FIRST_PLACE);
             self.by_mask.clear();
             self.n_rules = 0;
             self.prefixes = Prefixes::new(&prefixes);
@@ -282,31 +331,81 @@ impl<R: Rule> Index<R> {
 
     /// The position of a mask's tuple in the sorted list.
     fn position_of(&self, mask: &MiniMask) -> Option<usize> {
-        let number = *self.by_mask.get(mask)?;
-        let i = self.position_for(self.highest[number as usize], number);
-        self.order.get(i).is_some_and(|place| place.number == number).then_some(i)
+        let rank = self.ranks[*self.by_mask.get(mask)? as usize];
+        let i = self.position_for(rank);
+        self.order.get(i).is_some_and(|sorted| sorted.rank == rank).then_some(i)
     }
 
-    /// The position for a tuple in the sorted list; tuples of equal highest priority are sorted by number.
-    fn position_for(&self, highest: u32, number: u32) -> usize {
-        self.order.partition_point(|p| p.highest > highest || p.highest == highest && p.number < number)
+    /// The position in the sorted list for a tuple of this rank.
+    fn position_for(&self, rank: Rank) -> usize {
+        self.order.partition_point(|sorted| sorted.rank.precedes(rank))
     }
 
-    fn put(&mut self, place: SortedTuple<R>) {
-        self.highest[place.number as usize] = place.highest;
-        self.order.insert(self.position_for(place.highest, place.number), place);
+    fn put(&mut self, number: u32, sorted: SortedTuple<R>) {
+        self.ranks[number as usize] = sorted.rank;
+        self.order.insert(self.position_for(sorted.rank), sorted);
     }
 
-    /// Moves a tuple, which is not empty, to the position of its highest priority.
+    /// Takes a place behind those of all tuples.
+    fn last_place(&mut self) -> u32 {
+        if self.places.0 == u32::MAX {
+            self.renumber();
+        }
+        let place = self.places.0;
+        self.places.0 += 1;
+        place
+    }
+
+    /// Takes a place before those of all tuples.
+    fn first_place(&mut self) -> u32 {
+        if self.places.1 == 0 {
+            self.renumber();
+        }
+        self.places.1 -= 1;
+        self.places.1
+    }
+
+    /// Gives the tuples consecutive places, in their order.
+    fn renumber(&mut self) {
+        for (sorted, place) in self.order.iter_mut().zip(FIRST_PLACE..) {
+            sorted.rank.place = place;
+            if let Some(number) = self.by_mask.get(sorted.tuple.mask()) {
+                self.ranks[*number as usize] = sorted.rank;
+            }
+        }
+        self.places = (FIRST_PLACE + self.order.len() as u32, FIRST_PLACE);
+    }
+
+    /// Moves the tuple at `i`, which is not empty, to the position of its highest priority.
     fn resort(&mut self, i: usize) {
-        if let Some(highest) = self.order[i].tuple.max_priority().filter(|p| *p != self.order[i].highest) {
-            let place = self.order.remove(i);
-            self.put(SortedTuple { highest, ..place });
+        let SortedTuple { rank, tuple } = &self.order[i];
+        if let Some(highest) = tuple.max_priority().filter(|priority| *priority != rank.highest) {
+            let is_raised = highest > rank.highest;
+            let place = if is_raised { self.last_place() } else { self.first_place() };
+            self.move_to(i, Rank { highest, place });
+        }
+    }
+
+    /// The tuple of rank `gone` was removed from position `i`: the last tuple of the list takes its place, as in a list from which
+    /// an element is removed by moving the last one there, and that is sorted then. The order in which flows are dumped thereby
+    /// is that of Open vSwitch.
+    fn close_gap(&mut self, i: usize, gone: Rank) {
+        let Some(last) = self.order.len().checked_sub(1).filter(|last| *last > i) else { return };
+        let rank = self.order[last].rank;
+        let place = if rank.highest == gone.highest { gone.place } else { self.first_place() };
+        self.move_to(last, Rank { place, ..rank });
+    }
+
+    /// Gives the tuple at `i` another rank.
+    fn move_to(&mut self, i: usize, rank: Rank) {
+        let sorted = self.order.remove(i);
+        if let Some(number) = self.by_mask.get(sorted.tuple.mask()).copied() {
+            self.put(number, SortedTuple { rank, ..sorted });
         }
     }
 }
 
 /// Sort key of rules: among rules of equal priority, those added later win.
-fn rank<R: Rule>(rule: &Arc<R>) -> (u32, u64) {
+fn rule_rank<R: Rule>(rule: &Arc<R>) -> (u32, u64) {
     (rule.priority(), rule.versions().added())
 }

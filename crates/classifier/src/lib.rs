@@ -122,6 +122,11 @@ impl<R: Rule> Classifier<R> {
         self.index.read().n_masks()
     }
 
+    /// The distinct masks by descending highest priority of their rules, and in the order in which they reached it.
+    pub fn masks(&self) -> Vec<Arc<MiniMask>> {
+        self.index.read().tuples().map(|tuple| Arc::clone(tuple.mask())).collect()
+    }
+
     /// The optimisations in use.
     pub fn options(&self) -> Options {
         self.options.load()
@@ -214,6 +219,12 @@ impl<R: Rule> Classifier<R> {
     /// several rules of that priority, the choice is stable as long as the rules do not change.
     pub fn lookup(&self, key: &FlowKey, version: u64, reads: &mut Reads) -> Option<Arc<R>> {
         self.index.read().lookup(key, version, self.options.enabled(), reads).cloned()
+    }
+
+    /// The rules with the clauses of the conjunctive match by which `key` is looked up, if there is one: those that the key
+    /// matches, for traces.
+    pub fn conjunctive(&self, key: &FlowKey, version: u64) -> Vec<Arc<R>> {
+        self.index.read().conjunctive(key, version, self.options.enabled())
     }
 
     /// All rules that are visible in `version`, tuple by tuple. Changes proceed meanwhile; see [`Classifier::within`].

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 /// The Open vSwitch release whose command lines, schema and protocols the programs implement.
-pub const COMPATIBLE_VERSION: &str = "3.5.0";
+pub const COMPATIBLE_VERSION: &str = "4.0.0";
 
 /// The version of Flowstone itself.
 pub const FLOWSTONE_VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -73,6 +73,6 @@ mod tests {
 
     #[test]
     fn version_begins_as_scripts_expect() {
-        assert!(version_text("ovs-vsctl").starts_with("ovs-vsctl (Open vSwitch) 3."));
+        assert!(version_text("ovs-vsctl").starts_with("ovs-vsctl (Open vSwitch) 4.0."));
     }
 }

@@ -1,4 +1,5 @@
-//! The smallest daemon: it answers the standard control commands, `echo`, and `crash`. The tests of this crate run it.
+//! The smallest daemon: it answers the standard control commands, `echo`, `crash`, and under a monitor `remember` and
+//! `recall`. The tests of this crate run it.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -35,10 +36,10 @@ fn main() -> ExitCode {
             },
         }
     }
-    match serve(&args, options, &program) {
+    daemon::finish(match serve(&args, options, &program) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => cli::fail(&program, error),
-    }
+    })
 }
 
 fn serve(args: &[OsString], options: DaemonOptions, program: &str) -> Result<(), StartError> {
@@ -46,6 +47,13 @@ fn serve(args: &[OsString], options: DaemonOptions, program: &str) -> Result<(),
     let commands = unixctl::Commands::new(cli::version_text(program));
     daemon::control::register(&commands, started.log(), started.shutdown(), || vec![("echoes".to_owned(), 0)]);
     commands.register("echo", "[ARG]...", 0..=usize::MAX, |args| Ok(args.join(" ")));
+    if let Some(state) = started.saved_state() {
+        let remembered = state.read().map_err(StartError::Spawn)?.unwrap_or_default();
+        commands.register("recall", "", 0..=0, move |_| Ok(remembered.clone()));
+        commands.register("remember", "", 0..=0, move |_| {
+            state.write("what was remembered").map(|()| String::new()).map_err(|error| error.to_string())
+        });
+    }
     commands.register("crash", "", 0..=0, |_| std::process::abort());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(StartError::Spawn)?;
     let server = started.bind_control(commands.clone())?;

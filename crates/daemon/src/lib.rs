@@ -8,7 +8,8 @@
 //!    another one: see [`stage`]), with the pid file created and the log file open;
 //! 3. binds its control socket by [`Started::bind_control`], registers its commands and [`control::register`];
 //! 4. sets itself up, calls [`Started::ready`], which releases the waiting parent, and serves;
-//! 5. ends when [`Started::terminated`] returns. Dropping [`Started`] removes the pid file, dropping the server its socket.
+//! 5. ends when [`Started::terminated`] returns. Dropping [`Started`] removes the pid file, dropping the server its socket;
+//! 6. returns the exit status from [`finish`], so that a daemon that a signal ended dies by that signal.
 
 pub mod alarm;
 pub mod control;
@@ -16,6 +17,8 @@ pub mod dirs;
 mod monitor;
 pub mod options;
 pub mod pidfile;
+mod saved;
+mod signals;
 pub mod stage;
 pub mod status;
 pub mod user;
@@ -23,15 +26,18 @@ pub mod user;
 use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::signal::unix::{Signal, SignalKind, signal};
-use tracing::{error, warn};
+use tracing::warn;
 
 pub use control::Shutdown;
 pub use options::{DaemonOptions, OPTIONS};
 pub use pidfile::{PidFile, PidFileError};
+pub use saved::SavedState;
+pub use signals::finish;
+
+use signals::Signals;
 
 /// How long an exiting daemon continues to deliver replies of control commands.
 const LAST_REPLIES: Duration = Duration::from_secs(1);
@@ -76,29 +82,11 @@ pub struct Started {
     log: Arc<vlog::Log>,
     options: DaemonOptions,
     notify: Option<stage::Notify>,
+    saved_state: Option<SavedState>,
     _pid_file: Option<PidFile>,
     shutdown: Shutdown,
     /// Caught from [`Started::ready`] on, so that no signal kills a serving daemon before it can clean up.
-    signals: Mutex<Option<Signals>>,
-}
-
-/// The signals that a daemon handles.
-#[derive(Debug)]
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-    hang_up: Signal,
-}
-
-impl Signals {
-    /// Needs a tokio runtime with I/O.
-    fn catch() -> io::Result<Self> {
-        Ok(Self {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-            hang_up: signal(SignalKind::hangup())?,
-        })
-    }
+    signals: tokio::sync::Mutex<Option<Signals>>,
 }
 
 /// Turns this process into the daemon that `options` describe. `args` is the original command line, `argv[0]`
@@ -111,7 +99,8 @@ pub fn start(args: &[OsString], options: DaemonOptions, log: &Arc<vlog::Log>) ->
     let name = std::ffi::CString::new(log.program().as_bytes()).unwrap_or_default();
     // A process without a name of its own works, too.
     let _ = rustix::thread::set_name(&name);
-    let notify = stage::enter(args, &options, log)?;
+    let stage::Entered { notify, saved_state } = stage::enter(args, &options, log)?;
+    signals::restore_faults();
     if notify.is_some() {
         // Between this line and `ready`, standard error is still that of the process that started the daemon.
         stage::silence_stdout().map_err(StartError::Spawn)?;
@@ -123,7 +112,8 @@ pub fn start(args: &[OsString], options: DaemonOptions, log: &Arc<vlog::Log>) ->
         None => None,
     };
     let shutdown = Shutdown::default();
-    Ok(Started { log: Arc::clone(log), options, notify, _pid_file: pid_file, shutdown, signals: Mutex::default() })
+    let (log, signals) = (Arc::clone(log), tokio::sync::Mutex::default());
+    Ok(Started { log, options, notify, saved_state, _pid_file: pid_file, shutdown, signals })
 }
 
 /// Logs panics: a daemon that has left its terminal has no standard error.
@@ -151,6 +141,11 @@ impl Started {
         &self.shutdown
     }
 
+    /// The state that the daemon keeps across its crashes; `None` without `--monitor`.
+    pub fn saved_state(&self) -> Option<SavedState> {
+        self.saved_state.clone()
+    }
+
     /// The logging of the daemon.
     pub fn log(&self) -> &Arc<vlog::Log> {
         &self.log
@@ -163,7 +158,7 @@ impl Started {
     pub fn ready(&mut self) {
         if tokio::runtime::Handle::try_current().is_ok() {
             match Signals::catch() {
-                Ok(signals) => *self.signals.lock().unwrap_or_else(PoisonError::into_inner) = Some(signals),
+                Ok(signals) => *self.signals.get_mut() = Some(signals),
                 Err(error) => warn!(target: "signals", "could not catch signals: {error}"),
             }
         }
@@ -177,40 +172,32 @@ impl Started {
         }
     }
 
-    /// Waits for the end: SIGTERM, SIGINT or the control command `exit`, whose reply is delivered first (`commands` are
-    /// the registered ones). Meanwhile SIGHUP reopens the log file, and event counters are sampled.
+    /// Waits for the end: SIGTERM, SIGINT, SIGHUP, SIGALRM or the control command `exit`, whose reply is delivered first
+    /// (`commands` are the registered ones). Meanwhile event counters are sampled.
     ///
-    /// Needs a tokio runtime with I/O and time.
+    /// Cancel safe. Needs a tokio runtime with I/O and time.
     pub async fn terminated(&self, commands: &unixctl::Commands) -> io::Result<Reason> {
-        let caught = self.signals.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Signals { mut terminate, mut interrupt, mut hang_up } = match caught {
+        // They stay when the caller stops waiting and begins again, so that no signal in between is lost.
+        let mut caught = self.signals.lock().await;
+        let signals = match &mut *caught {
             Some(signals) => signals,
-            None => Signals::catch()?,
+            None => caught.insert(Signals::catch()?),
         };
         let mut sample = tokio::time::interval(Duration::from_secs(base::coverage::TICK_SECONDS));
         sample.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
-            let number = tokio::select! {
-                _ = terminate.recv() => SignalKind::terminate().as_raw_value(),
-                _ = interrupt.recv() => SignalKind::interrupt().as_raw_value(),
-                _ = hang_up.recv() => {
-                    if let Err(error) = self.log.reopen() {
-                        error!(target: "vlog", "failed to reopen the log file: {error}");
-                    }
-                    continue;
+            tokio::select! {
+                number = signals.received() => {
+                    signals::log_end(number);
+                    return Ok(Reason::Signal(number));
                 }
-                _ = sample.tick() => {
-                    base::coverage::tick();
-                    continue;
-                }
+                _ = sample.tick() => base::coverage::tick(),
                 reason = self.shutdown.requested() => {
                     // The daemon does not wait for a client that does not read its reply.
                     let _ = tokio::time::timeout(LAST_REPLIES, commands.drained()).await;
                     return Ok(reason);
                 }
-            };
-            warn!(target: "fatal_signal", "terminating with signal {number} ({})", status::signal_name(number));
-            return Ok(Reason::Signal(number));
+            }
         }
     }
 }

@@ -1,7 +1,9 @@
 //! The process that starts a daemon again when it crashes (`--monitor`).
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::io;
+use std::path::Path;
 use std::process::{Child, ExitStatus};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,6 +13,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use tracing::{error, info, warn};
 
 use crate::options::DaemonOptions;
+use crate::saved::SavedState;
+use crate::signals::Signals;
 use crate::stage::{self, Beginning, Notify, Stage};
 use crate::{StartError, status};
 
@@ -37,7 +41,8 @@ pub(crate) fn run<T>(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(StartError::Spawn)?;
     // A restarted daemon resolves relative file names of its arguments where the first one did.
     let directory = std::env::current_dir().ok();
-    let child = match stage::spawn(args, options, Stage::Monitored, None).map_err(StartError::Spawn)? {
+    let saved_state = SavedState::create().map_err(StartError::Spawn)?;
+    let child = match spawn(args, options, None, &saved_state).map_err(StartError::Spawn)? {
         Beginning::Ready(child) => child,
         Beginning::Ended { status, .. } => std::process::exit(stage::exit_code(log.program(), status)),
     };
@@ -50,7 +55,7 @@ pub(crate) fn run<T>(
     }
     let mut crashes = 0_u64;
     let mut last_restart: Option<Instant> = None;
-    let mut end = runtime.block_on(watch(child, log)).map_err(StartError::Spawn)?;
+    let mut end = runtime.block_on(watch(child)).map_err(StartError::Spawn)?;
     loop {
         let description = format!("pid {} died, {}", end.pid, status::describe(end.status));
         if end.asked || !status::is_crash(end.status) {
@@ -66,8 +71,8 @@ pub(crate) fn run<T>(
         }
         last_restart = Some(Instant::now());
         error!(target: "daemon_unix", "{description}, restarting");
-        end = match stage::spawn(args, options, Stage::Monitored, directory.as_deref()) {
-            Ok(Beginning::Ready(child)) => runtime.block_on(watch(child, log)).map_err(StartError::Spawn)?,
+        end = match spawn(args, options, directory.as_deref(), &saved_state) {
+            Ok(Beginning::Ready(child)) => runtime.block_on(watch(child)).map_err(StartError::Spawn)?,
             Ok(Beginning::Ended { pid, status }) => End { pid, status, asked: false },
             Err(error) => {
                 error!(target: "daemon_unix", "could not start the daemon again ({error}), exiting");
@@ -75,6 +80,15 @@ pub(crate) fn run<T>(
             }
         };
     }
+}
+
+fn spawn(
+    args: &[OsString],
+    options: &DaemonOptions,
+    directory: Option<&Path>,
+    saved_state: &File,
+) -> io::Result<Beginning> {
+    stage::spawn(args, options, Stage::Monitored, directory, saved_state.try_clone()?)
 }
 
 /// Removes a file that a crashed daemon leaves behind: the socket that has its pid in its name.
@@ -85,12 +99,10 @@ fn remove_control_socket(options: &DaemonOptions, program: &str, pid: u32) {
     }
 }
 
-/// Waits for the end of `child`. Passes SIGTERM and SIGINT on to it, and SIGHUP, which also reopens the log.
-async fn watch(mut child: Child, log: &vlog::Log) -> io::Result<End> {
+/// Waits for the end of `child`. Passes the signals that end a daemon on to it.
+async fn watch(mut child: Child) -> io::Result<End> {
     let pid = child.id();
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut hang_up = signal(SignalKind::hangup())?;
+    let mut signals = Signals::catch()?;
     let mut died = signal(SignalKind::child())?;
     let mut asked = false;
     loop {
@@ -98,21 +110,15 @@ async fn watch(mut child: Child, log: &vlog::Log) -> io::Result<End> {
         if let Some(status) = child.try_wait()? {
             return Ok(End { pid, status, asked });
         }
-        let pass_on = tokio::select! {
+        let number = tokio::select! {
             _ = died.recv() => continue,
-            _ = terminate.recv() => Signal::TERM,
-            _ = interrupt.recv() => Signal::INT,
-            _ = hang_up.recv() => Signal::HUP,
+            number = signals.received() => number,
         };
-        if pass_on == Signal::HUP {
-            // The daemon reports a log that cannot be reopened.
-            let _ = log.reopen();
-        } else {
-            asked = true;
-        }
-        if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+        asked = true;
+        let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+        if let (Some(pid), Some(signal)) = (pid, Signal::from_named_raw(number)) {
             // The child is not reaped yet, so the number is its own.
-            kill_process(pid, pass_on)?;
+            kill_process(pid, signal)?;
         }
     }
 }

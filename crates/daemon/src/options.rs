@@ -42,6 +42,8 @@ pub struct DaemonOptions {
     pub monitor: bool,
     /// `--no-chdir`: stay in the directory after detaching.
     pub no_chdir: bool,
+    /// `--no-self-confinement`: the database may name sockets everywhere.
+    pub no_self_confinement: bool,
     /// `--user`: the user and group to run as.
     pub user: Option<String>,
     /// A property of the program, not an option: under `--user` it keeps the capabilities that network devices need.
@@ -65,8 +67,7 @@ impl DaemonOptions {
             "detach" => self.detach = true,
             "monitor" => self.monitor = true,
             "no-chdir" => self.no_chdir = true,
-            // There is no confinement to turn off.
-            "no-self-confinement" => {}
+            "no-self-confinement" => self.no_self_confinement = true,
             "user" => self.user = value.map(str::to_owned),
             "unixctl" => self.unixctl = value.map(str::to_owned),
             _ => return false,
@@ -106,6 +107,7 @@ pub fn usage(program: &str) -> String {
     format!(
         "\nDaemon options:\n\
          \x20 --detach                run in background as daemon\n\
+         \x20 --no-self-confinement   let the database name sockets everywhere\n\
          \x20 --monitor               creates a process to monitor this daemon\n\
          \x20 --user=username[:group] changes the effective daemon user:group\n\
          \x20 --no-chdir              do not chdir to '/'\n\

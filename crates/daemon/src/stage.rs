@@ -22,6 +22,7 @@ use cli::program::MONITOR_TITLE;
 use rustix::fd::OwnedFd;
 
 use crate::options::DaemonOptions;
+use crate::saved::SavedState;
 use crate::{StartError, monitor, status, user};
 
 /// The environment variable with the stage of a process.
@@ -105,13 +106,15 @@ pub(crate) enum Beginning {
     Ended { pid: u32, status: ExitStatus },
 }
 
-/// Starts this program again as `stage`, in `directory` if one is given, and waits until it is ready or ends. A process that
-/// forwards packets gets large pages for its heap, unless the user has tuned the heap otherwise.
+/// Starts this program again as `stage`, in `directory` if one is given, with `input` as its standard input, and waits
+/// until it is ready or ends. A process that forwards packets gets large pages for its heap, unless the user has tuned the
+/// heap otherwise.
 pub(crate) fn spawn(
     args: &[OsString],
     options: &DaemonOptions,
     stage: Stage,
     directory: Option<&Path>,
+    input: impl Into<Stdio>,
 ) -> io::Result<Beginning> {
     let mut command = Command::new(SELF);
     let argv0 = args.first().map_or(OsStr::new("flowstone"), OsString::as_os_str);
@@ -126,7 +129,7 @@ pub(crate) fn spawn(
     if options.datapath_access && std::env::var_os(TUNABLES.0).is_none() {
         command.env(TUNABLES.0, TUNABLES.1);
     }
-    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    command.stdin(input).stdout(Stdio::piped());
     if let Some(directory) = directory {
         command.current_dir(directory);
     }
@@ -160,12 +163,17 @@ fn wait_ready(mut pipe: impl Read) -> bool {
     }
 }
 
-/// Runs the stage of this process. Returns in the process that does the work, with the pipe to the waiting process.
-pub(crate) fn enter(
-    args: &[OsString],
-    options: &DaemonOptions,
-    log: &Arc<vlog::Log>,
-) -> Result<Option<Notify>, StartError> {
+/// The connections of the process that does the work to the processes that started it.
+#[derive(Debug, Default)]
+pub(crate) struct Entered {
+    /// The pipe to the waiting process.
+    pub(crate) notify: Option<Notify>,
+    /// Under a monitor: what the daemon keeps across crashes.
+    pub(crate) saved_state: Option<SavedState>,
+}
+
+/// Runs the stage of this process. Returns in the process that does the work.
+pub(crate) fn enter(args: &[OsString], options: &DaemonOptions, log: &Arc<vlog::Log>) -> Result<Entered, StartError> {
     let stage = Stage::current();
     if let (Stage::First, Some(user)) = (stage, &options.user) {
         let parent = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
@@ -175,14 +183,14 @@ pub(crate) fn enter(
     match stage {
         Stage::First | Stage::OtherUser if options.detach => {
             let next = if options.monitor { Stage::Monitor } else { Stage::Detached };
-            let beginning = spawn(args, options, next, None).map_err(StartError::Spawn)?;
+            let beginning = spawn(args, options, next, None, Stdio::null()).map_err(StartError::Spawn)?;
             match beginning {
                 Beginning::Ready(_) => std::process::exit(0),
                 Beginning::Ended { status, .. } => std::process::exit(exit_code(log.program(), status)),
             }
         }
         Stage::First | Stage::OtherUser if options.monitor => monitor::run(args, options, log, None),
-        Stage::First | Stage::OtherUser => Ok(None),
+        Stage::First | Stage::OtherUser => Ok(Entered::default()),
         Stage::Monitor => {
             new_session();
             let notify = Notify::take().map_err(StartError::Spawn)?;
@@ -190,9 +198,14 @@ pub(crate) fn enter(
         }
         Stage::Detached => {
             new_session();
-            Notify::take().map(Some).map_err(StartError::Spawn)
+            let notify = Notify::take().map_err(StartError::Spawn)?;
+            Ok(Entered { notify: Some(notify), saved_state: None })
         }
-        Stage::Monitored => Notify::take().map(Some).map_err(StartError::Spawn),
+        Stage::Monitored => {
+            let notify = Notify::take().map_err(StartError::Spawn)?;
+            let saved_state = SavedState::take().map_err(StartError::Spawn)?;
+            Ok(Entered { notify: Some(notify), saved_state: Some(saved_state) })
+        }
     }
 }
 
@@ -213,7 +226,7 @@ fn new_session() {
     let _ = rustix::process::setsid();
 }
 
-fn null() -> io::Result<File> {
+pub(crate) fn null() -> io::Result<File> {
     OpenOptions::new().read(true).write(true).open("/dev/null")
 }
 

@@ -1,6 +1,7 @@
 //! The life of a daemon, with the real processes: the program is examples/echo_daemon.rs.
 
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -22,6 +23,10 @@ impl Scratch {
     }
 
     fn run(&self, args: &[&str]) -> Output {
+        self.command(args).output().unwrap()
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
         let program = std::env::current_exe().unwrap();
         let program = program.parent().and_then(Path::parent).unwrap().join("examples/echo_daemon");
         assert!(program.exists(), "{} is not built; run the tests of the whole package", program.display());
@@ -29,7 +34,8 @@ impl Scratch {
         for variable in ["OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR"] {
             command.env(variable, self.0.path());
         }
-        command.env("OVS_SYSLOG_METHOD", "null").current_dir(self.0.path()).args(args).output().unwrap()
+        command.env("OVS_SYSLOG_METHOD", "null").current_dir(self.0.path()).args(args);
+        command
     }
 
     fn pid(&self) -> i32 {
@@ -104,6 +110,86 @@ fn a_signal_ends_the_daemon_cleanly() {
     wait(&process);
     assert!(!place.path("echo_daemon.pid").exists());
     assert!(place.log().ends_with("|fatal_signal|WARN|terminating with signal 15 (Terminated)\n"), "{}", place.log());
+}
+
+/// Returns true if this process, and so its children, ignore the signal, as under nohup(1).
+fn is_ignored(signal: Signal) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let set = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
+    u64::from_str_radix(set.trim(), 16).unwrap() & 1 << (signal.as_raw() - 1) != 0
+}
+
+/// Waits until the daemon with this log, a child of this process, serves.
+fn serving(place: &Scratch, daemon: &mut std::process::Child) {
+    while !place.path("echo_daemon.log").exists() || !place.log().contains("|echo|INFO|serving\n") {
+        assert!(daemon.try_wait().unwrap().is_none());
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn hangup_and_alarm_end_a_daemon_like_termination() {
+    let signals = [
+        (Signal::HUP, "1 (Hangup)"),
+        (Signal::INT, "2 (Interrupt)"),
+        (Signal::ALARM, "14 (Alarm clock)"),
+        (Signal::TERM, "15 (Terminated)"),
+    ];
+    for (signal, words) in signals.into_iter().filter(|(signal, _)| !is_ignored(*signal)) {
+        let place = Scratch::new();
+        let mut daemon = place.command(&["--pidfile", "--log-file", "--no-chdir", "-vconsole:off"]).spawn().unwrap();
+        serving(&place, &mut daemon);
+        let pid = place.pid();
+        kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
+        let status = daemon.wait().unwrap();
+        // The parent sees the signal, as if the daemon had not caught it.
+        assert_eq!(status.signal(), Some(signal.as_raw()), "{status}");
+        assert!(!place.path("echo_daemon.pid").exists() && !place.path(&format!("echo_daemon.{pid}.ctl")).exists());
+        let end = format!("|fatal_signal|WARN|terminating with signal {words}\n");
+        assert!(place.log().ends_with(&end), "{}", place.log());
+    }
+}
+
+#[test]
+fn a_signal_that_the_parent_ignores_does_not_end_a_daemon() {
+    let place = Scratch::new();
+    let command = place.command(&["--pidfile", "--log-file", "--no-chdir", "-vconsole:off"]);
+    let mut shell = Command::new("/bin/sh");
+    shell.args(["-c", "trap '' HUP; exec \"$0\" \"$@\""]).arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        shell.env(name, value.unwrap());
+    }
+    let mut daemon = shell.current_dir(place.0.path()).spawn().unwrap();
+    serving(&place, &mut daemon);
+    let pid = Pid::from_raw(place.pid()).unwrap();
+    kill_process(pid, Signal::HUP).unwrap();
+    assert_eq!(place.call("echo"), "");
+    kill_process(pid, Signal::TERM).unwrap();
+    assert_eq!(daemon.wait().unwrap().signal(), Some(Signal::TERM.as_raw()));
+}
+
+#[test]
+fn one_fault_signal_kills_and_saved_state_survives() {
+    for (signal, words) in [(Signal::SEGV, "Segmentation fault"), (Signal::BUS, "Bus error")] {
+        let place = Scratch::new();
+        let output = place.run(&["--detach", "--monitor", "--pidfile", "--log-file", "-vconsole:off"]);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let first = place.pid();
+        assert_eq!(place.call("recall"), "");
+        assert_eq!(place.call("remember"), "");
+        let process = handle(first);
+        kill_process(Pid::from_raw(first).unwrap(), signal).unwrap();
+        wait(&process);
+        while place.log().matches("|echo|INFO|serving\n").count() < 2 {
+            std::thread::yield_now();
+        }
+        assert_eq!(place.call("recall").trim_end(), "what was remembered");
+        let crashed = format!("1 crashes: pid {first} died, killed ({words})");
+        assert!(place.log().contains(&crashed), "{}", place.log());
+        let process = handle(place.pid());
+        assert_eq!(place.call("exit"), "");
+        wait(&process);
+    }
 }
 
 #[test]
@@ -183,5 +269,6 @@ fn a_crashed_daemon_is_started_again() {
 
     kill_process(Pid::from_raw(parent).unwrap(), Signal::TERM).unwrap();
     wait(&monitor);
-    assert!(place.log().contains(&format!("|daemon_unix(monitor)|INFO|pid {second} died, exit status 0, exiting\n")));
+    let ended = format!("|daemon_unix(monitor)|INFO|pid {second} died, killed (Terminated), exiting\n");
+    assert!(place.log().contains(&ended), "{}", place.log());
 }

@@ -115,7 +115,7 @@ impl<P: Program> Spec<P> {
     }
 
     /// The command `show`.
-    pub const SHOW: Self = Self::read("show", (0, 0), "", &[], show::needs, show::show);
+    pub const SHOW: Self = Self::read("show", (0, 0), "", &["--filter="], show::needs, show::show);
 
     /// The command `get-manager`.
     pub const GET_MANAGER: Self = Self::read("get-manager", (0, 0), "", &[], manager::needs, manager::get);

@@ -307,10 +307,38 @@ pub(crate) fn add<P: Program>(context: &mut Context<'_, P>, command: &Command<P>
     let column = names::column(table, command.arg(2))?;
     check_mutable(context, table, row, column)?;
     let kind = ColumnType { min: 1, max: UNLIMITED, ..column.kind.clone() };
-    let elements = column::elements(&kind, command.args_from(3), &mut context.symbols)?;
-    context.txn.add_elements(&table.name, row, &column.name, &elements);
+    let mut elements = column::elements(&kind, command.args_from(3), &mut context.symbols)?;
+    // Keys that the column has keep their values.
+    let old = context.txn.datum(&table.name, row, &column.name).cloned().unwrap_or_default();
+    elements.subtract(&Datum::set(old.keys().iter().cloned()));
+    let count = old.len() + elements.len();
+    if u32::try_from(count).is_ok_and(|count| count > column.kind.max) {
+        return Err(wrong_count("add", count, table, column, ("maximum", column.kind.max)));
+    }
+    if !elements.is_empty() {
+        context.txn.verify_column(&table.name, row, &column.name);
+        context.txn.add_elements(&table.name, row, &column.name, &elements);
+    }
     context.touched(&table.name, &column.name);
     Ok(())
+}
+
+/// The error for an operation that would leave too many or too few elements; `limit` is the limit with its name.
+fn wrong_count(
+    operation: &str,
+    count: usize,
+    table: &TableSchema,
+    column: &ColumnSchema,
+    limit: (&str, u32),
+) -> Failure {
+    Failure::fatal(format!(
+        "\"{operation}\" operation would put {count} {} in column {} of table {} but the {} number is {}",
+        if column.kind.is_map() { "pairs" } else { "values" },
+        column.name,
+        table.name,
+        limit.0,
+        limit.1
+    ))
 }
 
 pub(crate) fn remove<P: Program>(context: &mut Context<'_, P>, command: &Command<P>, _: &mut Output) -> Done {
@@ -332,14 +360,7 @@ pub(crate) fn remove<P: Program>(context: &mut Context<'_, P>, command: &Command
         left.subtract(&parsed?);
     }
     if left.len() < column.kind.min as usize {
-        return Err(Failure::fatal(format!(
-            "\"remove\" operation would put {} {} in column {} of table {} but the minimum number is {}",
-            left.len(),
-            if column.kind.is_map() { "pairs" } else { "values" },
-            column.name,
-            table.name,
-            column.kind.min
-        )));
+        return Err(wrong_count("remove", left.len(), table, column, ("minimum", column.kind.min)));
     }
     let mut gone = Datum::set(old.keys().iter().cloned());
     gone.subtract(&Datum::set(left.keys().iter().cloned()));
@@ -437,17 +458,20 @@ pub(crate) fn destroy<P: Program>(context: &mut Context<'_, P>, command: &Comman
     if !all && records.is_empty() {
         tracing::warn!(target: "db_ctl_base", "either --all or records argument should be specified");
     }
-    let mut rows = Vec::new();
+    let destroy = |context: &mut Context<'_, P>, row: Uuid| {
+        if table.is_root {
+            context.txn.delete_row(&table.name, row);
+        } else {
+            // The server deletes rows of other tables when they are no longer referenced, and not before.
+            context.txn.forget_row(&table.name, row);
+        }
+    };
     if all {
-        rows = context.txn.rows(&table.name);
+        context.txn.rows(&table.name).into_iter().for_each(|row| destroy(context, row));
     }
     for record in records {
-        rows.extend(find_row(context, table, record, command)?);
-    }
-    // The server removes rows of other tables when they are no longer referenced, and not before.
-    if table.is_root {
-        for row in rows {
-            context.txn.delete_row(&table.name, row);
+        if let Some(row) = find_row(context, table, record, command)? {
+            destroy(context, row);
         }
     }
     context.drop_model();

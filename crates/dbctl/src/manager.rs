@@ -78,18 +78,11 @@ pub fn inactivity_probe<P: Program>(command: &Command<P>) -> Result<Option<i64>,
     parsed.map(Some).map_err(|_| Failure::fatal(format!("--inactivity-probe={value}: not a number of milliseconds")))
 }
 
-/// Writes references, and drops unreferenced rows of this very transaction.
+/// Writes references, and forgets the rows that were referred to before.
 pub fn replace(txn: &mut Transaction<'_>, (table, row, column): (&str, Uuid, &str), target: &str, rows: Datum) {
     txn.verify_column(table, row, column);
     for old in txn.uuids(table, row, column) {
-        delete_if_new(txn, target, old);
+        txn.forget_row(target, old);
     }
     txn.set_datum(table, row, column, rows);
-}
-
-/// Drops a row inserted by this very transaction.
-pub fn delete_if_new(txn: &mut Transaction<'_>, table: &str, row: Uuid) {
-    if txn.replica().row(table, row).is_none() {
-        txn.delete_row(table, row);
-    }
 }

@@ -1,8 +1,11 @@
 //! Names of tables, columns and records on the command line: abbreviations, and the other names of rows.
 
-use ovsdb::{Atom, AtomType, ColumnSchema, DatabaseSchema, Datum, TableSchema, Uuid};
+use ovsdb::{Atom, ColumnSchema, DatabaseSchema, Datum, TableSchema, Uuid};
 
 use crate::{Context, Failure, Program};
+
+/// The shortest beginning of a UUID that stands for it.
+const ABBREVIATED_LEN_MIN: usize = 4;
 
 /// A way to name a row of a table, other than its UUID.
 #[derive(Debug, Clone, Copy)]
@@ -22,10 +25,10 @@ pub enum Way {
     },
 }
 
-/// Returns true if `query` abbreviates `name`: case-insensitively, with `-` equal to `_`.
+/// Returns true if `query` abbreviates `name`: case-insensitively, with `-` equal to `_`. Nothing abbreviates none.
 fn abbreviates(name: &str, query: &str) -> bool {
     let fold = |c: u8| if c == b'-' { b'_' } else { c.to_ascii_lowercase() };
-    query.len() <= name.len() && name.bytes().zip(query.bytes()).all(|(a, b)| fold(a) == fold(b))
+    !query.is_empty() && query.len() <= name.len() && name.bytes().zip(query.bytes()).all(|(a, b)| fold(a) == fold(b))
 }
 
 /// The name that `query` stands for: an exact match, the only one of its length that it abbreviates, or the only one
@@ -74,9 +77,9 @@ pub fn column<'a>(table: &'a TableSchema, query: &str) -> Result<&'a ColumnSchem
 /// The row of `table` that `record` names, if it exists.
 pub fn row<P: Program>(context: &Context<'_, P>, table: &TableSchema, record: &str) -> Result<Option<Uuid>, Failure> {
     let txn = &context.txn;
-    let several = || Failure::fatal(format!("multiple rows in {} match \"{record}\"", table.name));
-    if let Some(uuid) = Uuid::parse(record) {
-        return Ok(txn.contains_row(&table.name, uuid).then_some(uuid));
+    let several = |table: &TableSchema| Failure::fatal(format!("multiple rows in {} match \"{record}\"", table.name));
+    if let Some(uuid) = Uuid::parse(record).filter(|uuid| txn.contains_row(&table.name, *uuid)) {
+        return Ok(Some(uuid));
     }
     for way in P::ways(&table.name) {
         let found = match way {
@@ -85,7 +88,7 @@ pub fn row<P: Program>(context: &Context<'_, P>, table: &TableSchema, record: &s
             Way::Column(column) => match by_column(context, table, column, record).as_slice() {
                 [] => None,
                 [only] => Some(*only),
-                _ => return Err(several()),
+                _ => return Err(several(table)),
             },
             Way::Referenced { from, by, through } => {
                 let Some(from) = context.schema.table(from) else { continue };
@@ -95,7 +98,7 @@ pub fn row<P: Program>(context: &Context<'_, P>, table: &TableSchema, record: &s
                         _ => None,
                     },
                     [] => None,
-                    _ => return Err(several()),
+                    _ => return Err(several(from)),
                 }
             }
         };
@@ -103,29 +106,36 @@ pub fn row<P: Program>(context: &Context<'_, P>, table: &TableSchema, record: &s
             return Ok(found);
         }
     }
-    let hex = record.len() >= 4 && record.bytes().all(|c| c.is_ascii_hexdigit() || c == b'-');
-    if !hex {
+    let is_beginning =
+        record.len() >= ABBREVIATED_LEN_MIN && record.bytes().all(|c| c.is_ascii_hexdigit() || c == b'-');
+    if !is_beginning {
         return Ok(None);
     }
-    let prefix = record.to_ascii_lowercase();
-    let mut matching = txn.rows(&table.name).into_iter().filter(|uuid| uuid.to_string().starts_with(&prefix));
+    let mut matching = txn.rows(&table.name).into_iter().filter(|uuid| uuid.to_string().starts_with(record));
     match (matching.next(), matching.next()) {
-        (Some(_), Some(_)) => Err(several()),
+        (Some(_), Some(_)) => Err(several(table)),
         (found, _) => Ok(found),
     }
 }
 
 fn by_column<P: Program>(context: &Context<'_, P>, table: &TableSchema, column: &str, record: &str) -> Vec<Uuid> {
-    let Some(kind) = table.column(column).map(|column| column.kind.key.kind) else { return Vec::new() };
-    let wanted = match kind {
-        AtomType::Integer => match record.parse::<i64>() {
-            Ok(number) => Atom::Integer(number),
-            Err(_) => return Vec::new(),
-        },
-        _ => Atom::from(record),
+    let is_it = |uuid: &Uuid| {
+        let name = context.txn.datum(&table.name, *uuid, column).and_then(Datum::first);
+        name.is_some_and(|name| is_named(name, record))
     };
-    let is_it = |uuid: &Uuid| context.txn.datum(&table.name, *uuid, column).and_then(Datum::first) == Some(&wanted);
     context.txn.rows(&table.name).into_iter().filter(is_it).collect()
+}
+
+/// Whether a row with this name is meant by `record`. A name of the form of a UUID can be abbreviated like a UUID.
+pub(crate) fn is_named(name: &Atom, record: &str) -> bool {
+    if let Some(number) = name.as_integer() {
+        // `parse` takes a plus sign.
+        return !record.starts_with('+') && record.parse() == Ok(number);
+    }
+    name.as_str().is_some_and(|name| {
+        let is_abbreviated = record.len() >= ABBREVIATED_LEN_MIN && name.starts_with(record);
+        name == record || is_abbreviated && Uuid::parse(name).is_some()
+    })
 }
 
 /// [`row`], which must exist.

@@ -1,11 +1,13 @@
-//! The command show: the configuration as an indented outline.
+//! The command show: the configuration as an indented outline, or the part of it that a filter leaves.
 
-use ovsdb::{Datum, Uuid, text};
+use std::collections::BTreeMap;
+
+use ovsdb::{DatabaseSchema, Datum, Uuid, text};
 
 use crate::command::Command;
 use crate::context::{Context, Output};
 use crate::needs::Needs;
-use crate::{Done, Program};
+use crate::{Done, Failure, Program, names};
 
 /// A table in the outline: the name of its rows, and the columns shown below them.
 #[derive(Debug)]
@@ -31,12 +33,46 @@ pub(crate) fn needs<P: Program>(needs: &mut Needs<'_>, _: &Command<P>) -> Done {
     Ok(())
 }
 
-pub(crate) fn show<P: Program>(context: &mut Context<'_, P>, _: &Command<P>, output: &mut Output) -> Done {
+pub(crate) fn show<P: Program>(context: &mut Context<'_, P>, command: &Command<P>, output: &mut Output) -> Done {
     let Some(top) = P::SHOWN.first() else { return Ok(()) };
+    let filter = Filter::parse(&context.schema, top.table, command.value("--filter").unwrap_or_default())?;
     for row in context.txn.rows(top.table) {
-        show_row(context, top, row, 0, output);
+        show_row(context, &filter, (top, row), 0, output);
     }
     Ok(())
+}
+
+/// Which rows are shown: by table, the words of which a row's text must contain one, in lower case. The text includes
+/// that of the rows shown below it.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Filter(BTreeMap<String, Vec<String>>);
+
+impl Filter {
+    /// Parses `TABLE(WORD|WORD...),...`; words without a table are for the table `top`.
+    pub(crate) fn parse(schema: &DatabaseSchema, top: &str, text: &str) -> Result<Self, Failure> {
+        let mut filter = Self::default();
+        for rule in text.split(',').filter(|rule| !rule.is_empty()) {
+            let (table, words) = match rule.split_once('(') {
+                None => (top, rule),
+                Some((table, words)) => {
+                    let words = words.strip_suffix(')');
+                    let words = words.ok_or_else(|| Failure::fatal("Malformed filter: missing closing ')'"))?;
+                    (names::table(schema, table)?.name.as_str(), words)
+                }
+            };
+            let words = words.split('|').filter(|word| !word.is_empty()).map(str::to_ascii_lowercase);
+            filter.0.entry(table.to_owned()).or_default().extend(words);
+        }
+        Ok(filter)
+    }
+
+    /// Whether a row of the table is shown, given its text.
+    pub(crate) fn shows(&self, table: &str, text: &str) -> bool {
+        self.0.get(table).is_none_or(|words| {
+            let text = text.to_ascii_lowercase();
+            words.iter().any(|word| text.contains(word.as_str()))
+        })
+    }
 }
 
 /// A column of a row as text.
@@ -49,8 +85,18 @@ fn indent(level: usize) -> String {
     " ".repeat(4 * level)
 }
 
-fn show_row<P: Program>(context: &Context<'_, P>, shown: &Shown, row: Uuid, level: usize, output: &mut Output) {
+fn show_row<P: Program>(
+    context: &Context<'_, P>,
+    filter: &Filter,
+    (shown, row): (&Shown, Uuid),
+    level: usize,
+    output: &mut Output,
+) {
     let Some(table) = context.schema.table(shown.table) else { return };
+    if !context.txn.contains_row(shown.table, row) {
+        return;
+    }
+    let start = output.text.len();
     match shown.name.and_then(|name| format(context, shown.table, row, name)) {
         Some(name) => output.line(format!("{}{} {name}", indent(level), shown.table)),
         None => output.line(format!("{}{row}", indent(level))),
@@ -62,7 +108,7 @@ fn show_row<P: Program>(context: &Context<'_, P>, shown: &Shown, row: Uuid, leve
         let named = kind.value.as_ref().and_then(|base| find::<P>(base.ref_table()?));
         if let Some(inner) = kind.key.ref_table().and_then(find::<P>) {
             for reference in context.txn.uuids(shown.table, row, name) {
-                show_row(context, inner, reference, level + 1, output);
+                show_row(context, filter, (inner, reference), level + 1, output);
             }
         } else if let Some(inner) = named {
             output.line(format!("{}{name}:", indent(level + 1)));
@@ -70,6 +116,9 @@ fn show_row<P: Program>(context: &Context<'_, P>, shown: &Shown, row: Uuid, leve
         } else if !datum.is_default(kind) {
             output.line(format!("{}{name}: {}", indent(level + 1), text::format_datum(datum, kind)));
         }
+    }
+    if !filter.shows(shown.table, output.text.get(start..).unwrap_or_default()) {
+        output.text.truncate(start);
     }
 }
 

@@ -64,6 +64,56 @@ fn a_missing_key_is_an_empty_set_only_for_set_operators() {
     assert!(!holds("other_config:b!=x", &config) && holds("other_config:b{!=}x", &config));
 }
 
+#[test]
+fn filters_are_read_by_table() {
+    let schema = schema();
+    let parse = |text: &str| crate::show::Filter::parse(&schema, "Open_vSwitch", text).map_err(self::text);
+    for (filter, table, shown, expected) in [
+        ("", "Port", "Port p1", true),
+        ("port(P1)", "Port", "    Port p1\n", true),
+        ("port(p2|p1)", "Port", "Port p1", true),
+        ("port(p2),br(p1)", "Port", "Port p1", false),
+        ("port(p2),port(p1)", "Port", "Port p1", true),
+        ("port(p2),br(p1)", "Interface", "Interface p3", true),
+        ("port()", "Port", "Port p1", false),
+        ("port(|)", "Port", "Port p1", false),
+        ("port((p1))", "Port", "Port p1", false),
+        ("p2|x", "Open_vSwitch", "Port p1", false),
+        ("p1,x", "Open_vSwitch", "Port p1", true),
+        ("|", "Open_vSwitch", "Port p1", false),
+    ] {
+        assert_eq!(parse(filter).unwrap().shows(table, shown), expected, "{filter}: {shown}");
+    }
+    for filter in ["port(", "port(p1", "port(p1)x", "port(p1),br("] {
+        assert_eq!(parse(filter).unwrap_err(), "Malformed filter: missing closing ')'", "{filter}");
+    }
+    for (filter, table) in [("interface1(x)", "interface1"), ("port(a), port(b)", " port"), ("(x)", "")] {
+        assert_eq!(parse(filter).unwrap_err(), format!("unknown table \"{table}\""), "{filter}");
+    }
+}
+
+#[test]
+fn names_in_the_form_of_uuids_may_be_abbreviated() {
+    let uuid = "0fcd11a1-2ba8-4b38-a358-4bccf2bf3057";
+    for (name, record, expected) in [
+        (uuid, uuid, true),
+        (uuid, "0fcd", true),
+        (uuid, "0fcd11a1-2ba8", true),
+        (uuid, "0fc", false),
+        (uuid, "0FCD", false),
+        ("0fcd99", "0fcd", false),
+        ("br0", "br0", true),
+        ("br01", "br0", false),
+    ] {
+        assert_eq!(names::is_named(&ovsdb::Atom::from(name), record), expected, "{name} {record}");
+    }
+    for (record, expected) in
+        [("4711", true), ("04711", true), ("+4711", false), ("4711x", false), (" 4711", false), ("", false)]
+    {
+        assert_eq!(names::is_named(&ovsdb::Atom::Integer(4711), record), expected, "{record}");
+    }
+}
+
 tally::proptest! {
     /// No input makes the parsers panic.
     #[test]

@@ -286,8 +286,8 @@ mod tests {
         format_key(&key, &FlowKey::ZERO, Detail::All, &no_name, &mut out);
         assert_eq!(
             out,
-            "skb_priority(0/0),skb_mark(0/0),ct_state(0/0),ct_zone(0/0),ct_mark(0/0),ct_label(0/0),recirc_id(0),dp_hash(0/0),\
-             in_port(1),packet_type(ns=0,id=0),eth(src=02:00:00:00:00:01/00:00:00:00:00:00,dst=02:00:00:00:00:02/00:00:00:00:00:00),\
+            "recirc_id(0),dp_hash(0/0),skb_priority(0/0),in_port(1),skb_mark(0/0),ct_state(0/0),ct_zone(0/0),ct_mark(0/0),\
+             ct_label(0/0),packet_type(ns=0,id=0),eth(src=02:00:00:00:00:01/00:00:00:00:00:00,dst=02:00:00:00:00:02/00:00:00:00:00:00),\
              eth_type(0x0800/0x0000)"
         );
     }
@@ -299,7 +299,7 @@ mod tests {
              ipv4(dst=10.0.0.0/255.0.0.0,tos=0x20/0xfc,frag=no)",
             "recirc_id(0),in_port(1),packet_type(ns=0,id=0),eth_type(0x8100),vlan(vid=5,pcp=0/0x0),encap(eth_type(0x0800),\
              ipv4(proto=6,frag=no),tcp_flags(+syn-ack))",
-            "ct_mark(0x1/0xf),recirc_id(0),in_port(2),packet_type(ns=0,id=0),eth_type(0x86dd),ipv6(src=fe80::/ffff::,frag=no)",
+            "recirc_id(0),in_port(2),ct_mark(0x1/0xf),packet_type(ns=0,id=0),eth_type(0x86dd),ipv6(src=fe80::/ffff::,frag=no)",
             "recirc_id(0),in_port(2),packet_type(ns=0,id=0),eth_type(0x86dd),ipv6(frag=no,exthdr=0)",
             "recirc_id(0),in_port(2),packet_type(ns=0,id=0),eth_type(0x86dd),ipv6(frag=no,exthdr=0x4/0x1f4)",
             "recirc_id(0),in_port(2),packet_type(ns=0,id=0),eth_type(0x88e7),pbb(isid=0x100/0xff00)",

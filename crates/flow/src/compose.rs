@@ -14,6 +14,35 @@ use packet::wire::{
 /// Maximum payload, so that an IP packet with any headers can state its length.
 const PAYLOAD_MAX: usize = 65_000;
 
+/// The payload of a packet without one of its own, of the kinds that carry any ([`carries_payload`]): bytes 0, 1, 2 and so on.
+pub const PAYLOAD: [u8; 64] = {
+    let mut bytes = [0; 64];
+    let mut i = 0;
+    while i < bytes.len() {
+        bytes[i] = i as u8;
+        i += 1;
+    }
+    bytes
+};
+
+/// Returns true if a packet with this key carries application data: UDP, TCP unless it opens or closes a connection, or an echo
+/// message, and no later fragment.
+pub fn carries_payload(key: &FlowKey) -> bool {
+    const FIN_SYN_RST: u8 = 7;
+    let (is_ipv4, is_ipv6) = (key.eth_type() == ethertype::IPV4, key.eth_type() == ethertype::IPV6);
+    let has_transport = (is_ipv4 || is_ipv6) && key.get(Field::IpFrag) as u8 & FRAG_LATER == 0;
+    has_transport
+        && match key.ip_proto() {
+            ipproto::UDP => true,
+            ipproto::TCP => key.get(Field::TcpFlags) as u8 & FIN_SYN_RST == 0,
+            ipproto::ICMP => is_ipv4 && matches!(key.get(Field::Icmpv4Type), 0 | 8) && key.get(Field::Icmpv4Code) == 0,
+            ipproto::ICMPV6 => {
+                is_ipv6 && matches!(key.get(Field::Icmpv6Type), 128 | 129) && key.get(Field::Icmpv6Code) == 0
+            }
+            _ => false,
+        }
+}
+
 /// A frame whose key (except for metadata) is `key`, with `payload` behind the last header and valid checksums.
 ///
 /// A key without an Ethernet type gives type 0, which reads back as [`DL_TYPE_NONE`]; a tag without a tag protocol gets

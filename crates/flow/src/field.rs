@@ -187,6 +187,8 @@ impl FieldInfo {
             Field::VlanVid => 13,
             // The key holds the low byte only.
             Field::ArpOp => 8,
+            // Matches keep bits beyond the field's width, which no packet has.
+            Field::TunErspanIdx | Field::TunErspanVer | Field::TunErspanDir | Field::TunErspanHwid => self.wire_bits,
             _ => self.n_bits,
         };
         if bits >= 128 { u128::MAX } else { (1 << bits) - 1 }
@@ -310,6 +312,7 @@ mod tests {
         }
         assert_eq!(Field::from_name("dl_src"), Some(Field::EthSrc));
         assert_eq!(Field::from_name("NXM_NX_REG3"), Field::reg(3));
-        assert_eq!(Field::reg(16), None);
+        assert_eq!(Field::reg(31).map(Field::name), Some("reg31"));
+        assert_eq!(Field::reg(32), None);
     }
 }

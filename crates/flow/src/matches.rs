@@ -89,7 +89,7 @@ impl Match {
         if self.key.0[word] & bit == 0 {
             return None;
         }
-        TunOption::new(placed.field(), &value, (!exact).then_some(&mask))
+        TunOption::new(placed.field(), &value, (!exact).then_some(&mask)).map(|option| option.with_len(value.len()))
     }
 
     /// Removes and returns the options.

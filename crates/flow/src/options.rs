@@ -6,6 +6,7 @@
 use super::field::{Field, Loc};
 use super::text::{MatchError, Part};
 use std::fmt::Write;
+use std::hash::{Hash, Hasher};
 
 /// Maximum length of an option in bytes.
 pub const OPTION_LEN_MAX: usize = 124;
@@ -13,12 +14,30 @@ pub const OPTION_LEN_MAX: usize = 124;
 /// An option's value and mask.
 ///
 /// Invariants: a mask is as long as the value; the first byte is not zero in both; the value has no bits outside of the
-/// mask; both have at most [`OPTION_LEN_MAX`] bytes.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+/// mask; both have at most `len` bytes, and that is at most [`OPTION_LEN_MAX`]. Options that differ in `len` or `space` only
+/// are equal.
+#[derive(Clone, Debug)]
 pub struct TunOption {
     field: Field,
     value: Vec<u8>,
     mask: Option<Vec<u8>>,
+    len: u8,
+    /// A mask of ones is shown if it has fewer bytes than this.
+    space: u8,
+}
+
+impl PartialEq for TunOption {
+    fn eq(&self, other: &Self) -> bool {
+        (self.field, &self.value, &self.mask) == (other.field, &other.value, &other.mask)
+    }
+}
+
+impl Eq for TunOption {}
+
+impl Hash for TunOption {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.field, &self.value, &self.mask).hash(state);
+    }
 }
 
 impl TunOption {
@@ -35,7 +54,49 @@ impl TunOption {
         // The value has no bits outside of the mask.
         let start = at(mask.unwrap_or(&value));
         let mask = mask.map(|mask| mask.get(start..).unwrap_or_default().to_vec());
-        Some(Self { field, value: value.get(start..).unwrap_or_default().to_vec(), mask })
+        let value = value.get(start..).unwrap_or_default().to_vec();
+        let len = value.len() as u8;
+        Some(Self { field, value, mask, len, space: 0 })
+    }
+
+    /// Sets the length of the option in bytes, which is at least that of its value.
+    #[must_use]
+    pub fn with_len(mut self, len: usize) -> Self {
+        self.len = len.clamp(self.value.len(), OPTION_LEN_MAX) as u8;
+        self
+    }
+
+    /// Rounds the space of the option up to whole words of four bytes, as a program does that places options by their masks: a
+    /// mask of ones for all of it means no mask, and a shorter one is shown.
+    #[must_use]
+    pub fn in_words(mut self) -> Self {
+        if let Some(mask) = self.mask.take_if(|mask| !mask.is_empty() && mask.iter().all(|byte| *byte == 0xff)) {
+            self.space = mask.len().next_multiple_of(4) as u8;
+            if mask.len() < usize::from(self.space) {
+                self.mask = Some(mask);
+            } else {
+                // Without a mask, the value has no leading zeros.
+                let zeros = self.value.iter().take_while(|byte| **byte == 0).count();
+                self.value.drain(..zeros);
+            }
+        }
+        self
+    }
+
+    /// The length of the option in bytes, as on the wire: that of the mapped option if the value comes from a switch, the
+    /// shortest that holds the value otherwise.
+    pub fn len(&self) -> usize {
+        self.len.into()
+    }
+
+    /// Whether the option has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Whether the mask need not be shown, as it has all bits.
+    fn covers_all(&self, mask: &[u8]) -> bool {
+        mask.len() >= usize::from(self.space) && mask.iter().all(|byte| *byte == 0xff)
     }
 
     /// A match on some bits of an option. `None` if `field` is no tunnel option, or the bits are out of its range.
@@ -105,8 +166,7 @@ impl TunOption {
         out.push_str(self.field.name());
         match &self.mask {
             Some(mask) if mask.is_empty() => {}
-            // The option is as long as its mask.
-            Some(mask) if mask.iter().all(|byte| *byte == 0xff) => number(&self.value, "=", out),
+            Some(mask) if self.covers_all(mask) => number(&self.value, "=", out),
             Some(mask) => {
                 number(&self.value, "=", out);
                 number(mask, "/", out);
@@ -204,6 +264,24 @@ mod tests {
             prop_assert_eq!(number(option.value()), u128::from(value) << offset);
             prop_assert_eq!(option.mask().map(number), Some(((1u128 << n_bits) - 1) << offset));
         }
+    }
+
+    #[test]
+    fn masks_are_partial_within_words() {
+        let shown = |option: TunOption| {
+            let mut text = String::new();
+            option.format_match(&mut text);
+            text
+        };
+        let option = |text: &str| TunOption::parse(FIELD, text).expect("it fits");
+        assert_eq!(shown(option("0xef/0xff")), "tun_metadata5=0xef");
+        assert_eq!(shown(option("0xef/0xff").in_words()), "tun_metadata5=0xef/0xff");
+        assert_eq!(option("5/0xffffffff").in_words(), option("5"));
+        assert_eq!(shown(option("0/0").in_words()), "tun_metadata5");
+        assert_eq!(shown(option("0x1ff/0xfff").in_words()), "tun_metadata5=0x1ff/0xfff");
+        // The length on the wire makes no difference.
+        assert_eq!((option("5").len(), option("5").with_len(4).len()), (1, 4));
+        assert_eq!(option("5").with_len(4), option("5"));
     }
 
     #[test]

@@ -197,7 +197,7 @@ mod tests {
     #[test]
     fn only_tunnel_options_have_locations() {
         assert_eq!(PlacedOption::new(Field::Reg0, &[]), None);
-        assert_eq!(OptionPlace::new(62), None);
+        assert_eq!(OptionPlace::new(64), None);
         let table: OptionTable = [option()].into_iter().collect();
         assert_eq!(table.get(Field::TunMetadata3), Some(&option()));
         assert_eq!((table.get(Field::TunMetadata4), table.get(Field::Reg3)), (None, None));

@@ -94,6 +94,15 @@ impl Reads {
         }
     }
 
+    /// Records that `bits` of word `word` were read as the packet came with them, whatever was overwritten since.
+    pub fn note_initial(&mut self, word: usize, bits: u64) {
+        let new = bits & !self.mask.0[word];
+        if new != 0 {
+            self.mask.0[word] |= new;
+            self.order.push(Step::Bits { word: word as u8, bits: new });
+        }
+    }
+
     /// Records a prefix read bit by bit, the most significant first: the first `len` of the `width` bits from bit `shift`
     /// of word `word`. If some of them were overwritten before, the others count as read at once.
     #[inline]
@@ -243,6 +252,17 @@ mod tests {
         r.note_field(Field::EthSrc);
         assert_eq!(r.order().len(), 3);
         assert_eq!(r.mask().0[3], 0x1ff);
+    }
+
+    #[test]
+    fn initial_bits_are_recorded_after_a_write_too() {
+        let mut r = Reads::new();
+        r.write_words(3..4);
+        r.note(3, 0xf0);
+        r.note_initial(3, 0xf0);
+        r.note_initial(3, 0x1f0);
+        let bits = |word, bits| Step::Bits { word, bits };
+        assert_eq!((r.order(), r.mask().0[3]), (&[bits(3, 0xf0), bits(3, 0x100)][..], 0x1f0));
     }
 
     #[test]

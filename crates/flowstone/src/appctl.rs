@@ -9,13 +9,15 @@ use std::process::ExitCode;
 use cli::{Arg, Found, Opt, Parser};
 use serde_json::Value;
 
-use crate::control::{Connection, Failure};
+use crate::control::{Connection, Failure, terminated};
 
 const OPTIONS: &[Opt] = &[
     Opt::new("target", Arg::Required).short('t'),
     Opt::new("format", Arg::Required).short('f'),
     Opt::new("pretty", Arg::None),
     Opt::new("timeout", Arg::Required).short('T'),
+    // Once the option that names a command, in old scripts; the command follows without it, too.
+    Opt::new("execute", Arg::None).short('e'),
     Opt::new("help", Arg::None).short('h'),
     Opt::new("version", Arg::None).short('V'),
 ];
@@ -49,7 +51,7 @@ pub(crate) fn main(args: Vec<OsString>) -> ExitCode {
     match run(&request) {
         Ok(text) => cli::print(&text),
         Err(Failure::Refused(text)) => {
-            eprint!("{text}");
+            eprint!("{}", terminated(text));
             eprintln!("{program}: {}: server returned an error", request.target);
             ExitCode::from(2)
         }
@@ -75,6 +77,7 @@ fn parse(args: Vec<OsString>, program: &str, log: &vlog::Log) -> Result<Request,
                 return Err(cli::fail(program, format!("value {value} on -f or --format is invalid")));
             }
             ("pretty", _) => pretty = true,
+            ("execute", _) => {}
             ("timeout", Some(value)) => match value.parse() {
                 Ok(seconds) if seconds > 0 => daemon::alarm::set(seconds),
                 _ => return Err(cli::fail(program, format!("value {value} on -T or --timeout is invalid"))),
@@ -107,7 +110,7 @@ fn run(request: &Request) -> Result<String, Failure> {
         connection.call("set-options", &["--format".to_owned(), request.format.clone()])?;
     }
     Ok(match connection.call(&request.command, &request.args)? {
-        Value::String(text) if request.format == "text" => text,
+        Value::String(text) if request.format == "text" => terminated(text),
         value if request.pretty => cli::json::pretty(&value) + "\n",
         value => cli::json::compact(&value) + "\n",
     })

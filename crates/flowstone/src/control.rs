@@ -20,6 +20,14 @@ pub(crate) enum Failure {
     Refused(String),
 }
 
+/// The text of a reply as a program prints it: daemons end a line only before another one.
+pub(crate) fn terminated(mut text: String) -> String {
+    if !text.is_empty() && !text.ends_with('\n') {
+        text.push('\n');
+    }
+    text
+}
+
 /// The socket of `target`: a path, or the name of a daemon, whose pid file gives the path.
 fn socket_path(target: &str) -> Result<PathBuf, Failure> {
     if target.starts_with('/') {

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use cli::{Arg, Found, Opt, Parser};
 use serde_json::Value;
 
-use crate::control::{Connection, Failure};
+use crate::control::{Connection, Failure, terminated};
 
 const OPTIONS: &[Opt] = &[
     Opt::new("statistics", Arg::None).short('s'),
@@ -187,7 +187,7 @@ fn call(name: &str, flags: &[String], words: &[String]) -> Result<String, Failur
     }
     let args: Vec<String> = flags.iter().cloned().chain(words).collect();
     match connection.call(&method, &args) {
-        Ok(Value::String(text)) => Ok(text),
+        Ok(Value::String(text)) => Ok(terminated(text)),
         Ok(value) => Ok(value.to_string()),
         Err(Failure::Refused(text)) if text.contains("is not a valid command") => {
             Err(Failure::Refused(format!("'{name}' is not supported by the running ovs-vswitchd")))

@@ -103,7 +103,11 @@ const PROGRAMS: &[Program] = &[
 ];
 
 fn main() -> ExitCode {
-    let mut args: Vec<OsString> = std::env::args_os().collect();
+    daemon::finish(dispatch(std::env::args_os().collect()))
+}
+
+/// Runs the program or subcommand that the command line names.
+fn dispatch(mut args: Vec<OsString>) -> ExitCode {
     let name = cli::program::program_name_of(&args);
     if let Some(program) = PROGRAMS.iter().find(|program| program.name == name) {
         return (program.main)(args);

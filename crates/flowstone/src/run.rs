@@ -14,7 +14,10 @@ use cli::{Arg, Opt, Parser};
 use daemon::options::PidFileName;
 use daemon::{DaemonOptions, PidFile, dirs};
 use ovsdb::schema::DatabaseSchema;
+use ovsdb_server::{Builder, Excluded, RunningConfig, Source};
+use ovsdb_tools::server::saved;
 use tokio::sync::oneshot;
+use vswitchd::confinement::Confinement;
 use vswitchd::run::{Daemon, Options};
 use vswitchd::types::{DummyLevel, Types};
 
@@ -131,13 +134,15 @@ fn serve(args: &[OsString], line: CommandLine, log: &Arc<vlog::Log>) -> Result<(
     let overwrite = line.daemon.overwrite_pidfile;
     let mut options = line.daemon;
     options.datapath_access = true;
+    let is_on = !options.no_self_confinement;
     let mut started = daemon::start(args, options, log).map_err(|e| e.to_string())?;
     let database_pid = PidFile::create(&rundir.join("ovsdb-server.pid"), overwrite).map_err(|e| e.to_string())?;
-    let database = Database::start(&line.database, line.remotes, &rundir, log, started.shutdown())?;
+    let database = Database::start(&line.database, line.remotes, &rundir, &started)?;
     let runtime = vswitchd::program::runtime().map_err(|e| e.to_string())?;
     let outcome = runtime.block_on(async {
         let remote = format!("unix:{}", rundir.join("db.sock").display());
-        let options = Options { remote, rundir: rundir.clone(), types: line.types, tls: tls::Config::default() };
+        let confinement = Confinement { rundir: rundir.clone(), is_on };
+        let options = Options { remote, confinement, types: line.types, tls: tls::Config::default() };
         let mut switch = Daemon::new(options, Clock::real())?;
         let commands = vswitchd::program::control_commands("ovs-vswitchd", log, started.shutdown(), &switch);
         tokio::spawn(bind(&rundir, "ovs-vswitchd", &commands)?.run());
@@ -154,6 +159,35 @@ fn bind(rundir: &Path, program: &str, commands: &unixctl::Commands) -> Result<un
     unixctl::Server::bind(&path, commands.clone()).map_err(|e| format!("{}: {e}", path.display()))
 }
 
+/// Adds the databases and addresses of `config` to a server. The database in `file` is created if it is missing, and
+/// converted if its schema is an older one.
+fn configure(mut builder: Builder, config: &RunningConfig, file: &Path) -> Result<Builder, String> {
+    for text in &config.databases {
+        builder = match Source::parse_relay(text) {
+            Some(relay) => {
+                let (name, source) = relay.map_err(|e| e.to_string())?;
+                builder.database_relay(name, source)
+            }
+            None if Path::new(text) == file => {
+                let schema = DatabaseSchema::parse(ovsdb::schemas::OPEN_VSWITCH).map_err(|e| e.to_string())?;
+                builder.database_file_upgraded(file, schema)
+            }
+            None => builder.database_file(text),
+        };
+    }
+    for remote in &config.remotes {
+        builder = builder.remote(remote.clone());
+    }
+    builder = builder.excluded(Excluded::from(config.excluded.as_str()));
+    if let Some(server) = &config.active_server {
+        builder = builder.active_server(Source::parse(server)?);
+        if config.is_backup {
+            builder = builder.backup();
+        }
+    }
+    Ok(builder)
+}
+
 /// The database server on its thread.
 struct Database {
     stop: oneshot::Sender<()>,
@@ -162,23 +196,24 @@ struct Database {
 
 impl Database {
     /// Opens the database, and returns when its socket is listening.
-    fn start(
-        file: &Path,
-        remotes: Vec<String>,
-        rundir: &Path,
-        log: &Arc<vlog::Log>,
-        shutdown: &daemon::Shutdown,
-    ) -> Result<Self, String> {
-        let schema = DatabaseSchema::parse(ovsdb::schemas::OPEN_VSWITCH).map_err(|e| e.to_string())?;
+    fn start(file: &Path, remotes: Vec<String>, rundir: &Path, started: &daemon::Started) -> Result<Self, String> {
+        let (log, shutdown, saved_state) = (started.log(), started.shutdown(), started.saved_state());
         let given = [vec![format!("punix:{}", rundir.join("db.sock").display())], remotes].concat();
-        let mut builder = ovsdb_server::Server::builder()
-            .database_file_or_new(file, schema)
-            .remote("db:Open_vSwitch,Open_vSwitch,manager_options")
-            .pki(ovsdb_server::Pki::of_open_vswitch());
-        for remote in &given {
-            builder = builder.remote(remote.clone());
+        let file = std::path::absolute(file).map_err(|e| format!("{}: {e}", file.display()))?;
+        // After a crash, what control commands made of the configuration; otherwise that of the command line.
+        let config = match saved_state.as_ref().map(saved::read).transpose()?.flatten() {
+            Some(config) => config,
+            None => RunningConfig {
+                databases: vec![file.display().to_string()],
+                remotes: [vec!["db:Open_vSwitch,Open_vSwitch,manager_options".to_owned()], given.clone()].concat(),
+                ..RunningConfig::default()
+            },
+        };
+        let mut builder = ovsdb_server::Server::builder().pki(ovsdb_server::Pki::of_open_vswitch());
+        if let Some(state) = saved_state {
+            builder = builder.on_change(move |config| saved::write(&state, config));
         }
-        let mut server = builder.open().map_err(|e| e.to_string())?;
+        let mut server = configure(builder, &config, &file)?.open().map_err(|e| e.to_string())?;
         let commands = unixctl::Commands::new(cli::version_text("ovsdb-server").trim_end());
         daemon::control::register(&commands, log, shutdown, Vec::new);
         ovsdb_tools::server::control::register(&commands, &server.handle(), shutdown);
@@ -221,5 +256,30 @@ impl Database {
         if self.thread.join().is_err() {
             tracing::error!(target: "ovsdb_server", "the database thread failed");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_older_database_is_converted_and_saved_settings_are_restored() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("conf.db");
+        let older = DatabaseSchema::parse(r#"{"name": "Open_vSwitch", "version": "1.0.0", "tables": {}}"#).unwrap();
+        drop(ovsdb_server::Server::builder().database_file_or_new(&file, older).open().unwrap());
+        let config = RunningConfig {
+            databases: vec![file.display().to_string(), "relay:other:unix:x".to_owned()],
+            active_server: Some("unix:y".to_owned()),
+            excluded: "a:b".to_owned(),
+            ..RunningConfig::default()
+        };
+        let server = configure(ovsdb_server::Server::builder(), &config, &file).unwrap().open().unwrap();
+        let shipped = DatabaseSchema::parse(ovsdb::schemas::OPEN_VSWITCH).unwrap();
+        assert_eq!(server.core().database("Open_vSwitch").unwrap().schema().version, shipped.version);
+        assert!(server.core().database_names().any(|name| name == "other"));
+        assert_eq!(server.core().active_server().map(Source::to_string).as_deref(), Some("unix:y"));
+        assert_eq!((server.core().excluded().to_string(), server.core().is_backup()), ("a:b".to_owned(), false));
     }
 }

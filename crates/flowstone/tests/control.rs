@@ -79,11 +79,17 @@ fn appctl_answers_and_exit_codes() {
     assert_eq!(run(&["echo", "a", "-x"]), "Some(0)\na -x\n");
     assert_eq!(run(&["-t", "ovs-vswitchd", "--", "echo"]), "Some(0)\n");
     assert_eq!(run(&["refuse"]), "Some(2)\nrefused\novs-appctl: ovs-vswitchd: server returned an error");
-    assert_eq!(run(&["-f", "json", "echo", "a"]), "Some(0)\n{\"reply\":\"a\\n\",\"reply-format\":\"plain\"}\n");
+    assert_eq!(run(&["-f", "json", "echo", "a"]), "Some(0)\n{\"reply\":\"a\",\"reply-format\":\"plain\"}\n");
     assert_eq!(
         run(&["--format=json", "--pretty", "echo", "a"]),
-        "Some(0)\n{\n  \"reply\": \"a\\n\",\n  \"reply-format\": \"plain\"}\n"
+        "Some(0)\n{\n  \"reply\": \"a\",\n  \"reply-format\": \"plain\"}\n"
     );
+    // The text is passed as the command made it, and `version` has no newline at its end.
+    let version = r#"{"reply":"ovs-vswitchd (Open vSwitch) 1.2.3","reply-format":"plain"}"#;
+    assert_eq!(run(&["-f", "json", "version"]), format!("Some(0)\n{version}\n"));
+    assert_eq!(run(&["-e", "version"]), "Some(0)\novs-vswitchd (Open vSwitch) 1.2.3\n");
+    assert_eq!(run(&["--execute", "echo", "a"]), "Some(0)\na\n");
+    assert_eq!(run(&["echo", "a\n"]), "Some(0)\na\n");
     assert_eq!(run(&["--pretty", "echo"]), "Some(1)\novs-appctl: --pretty is supported with --format json only");
     assert_eq!(
         run(&["-T", "1", "never"]),

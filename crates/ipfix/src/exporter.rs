@@ -9,8 +9,12 @@ use crate::template::{self, L3, L4, Shape};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-/// Interval in seconds after which templates are sent again (RFC 7011 section 8.1, as UDP may lose them).
-pub const TEMPLATE_SECS: u64 = 600;
+/// Interval in seconds after which templates and the exporter's own statistics are sent again, unless configured otherwise.
+/// (RFC 7011 section 8.1: templates are repeated, as UDP may lose them.)
+pub const INTERVAL_SECS: u32 = 600;
+/// Upper limit on the observation domains of which an exporter remembers when it sent them templates. Flows may take the domain
+/// from their packets.
+const DOMAINS_MAX: usize = 1024;
 /// Upper limit on the flows in a cache, whatever the configuration.
 pub const FLOWS_MAX: u32 = 1 << 18;
 /// A message that is longer gets no further template; the longest template still fits into a packet.
@@ -20,18 +24,36 @@ const HEADER: usize = 16;
 const SET_HEADER: usize = 4;
 
 /// The configuration of an exporter.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Config {
     /// Its number, unique in the process.
     pub id: u32,
     /// The observation domain of its own statistics.
     pub domain: u32,
+    /// Interval in seconds after which templates are sent again to a domain.
+    pub template_secs: u32,
+    /// Interval in seconds after which its own statistics are sent again.
+    pub stats_secs: u32,
     /// Maximum time in seconds that a flow is cached; 0 for no cache.
     pub active_timeout_secs: u32,
     /// Maximum number of flows in the cache; 0 for no cache, limited to [`FLOWS_MAX`].
     pub flows_max: u32,
     /// The enterprise's name of the observation point, up to 254 bytes.
     pub virtual_obs_id: Option<Vec<u8>>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            id: 0,
+            domain: 0,
+            template_secs: INTERVAL_SECS,
+            stats_secs: INTERVAL_SECS,
+            active_timeout_secs: 0,
+            flows_max: 0,
+            virtual_obs_id: None,
+        }
+    }
 }
 
 /// Statistics of an exporter.
@@ -132,8 +154,10 @@ pub struct Exporter {
     stats: Stats,
     /// Number of data records sent, plus one.
     sequence: u32,
-    /// Time at which templates were last sent.
-    templates_sent: Option<Micros>,
+    /// Time at which templates were last sent, by observation domain.
+    templates_sent: HashMap<u32, Micros>,
+    /// Time at which its own statistics were last sent.
+    stats_sent: Option<Micros>,
 }
 
 impl Exporter {
@@ -146,7 +170,8 @@ impl Exporter {
             totals: Totals::default(),
             stats: Stats::default(),
             sequence: 1,
-            templates_sent: None,
+            templates_sent: HashMap::new(),
+            stats_sent: None,
         }
     }
 
@@ -268,18 +293,43 @@ impl Exporter {
         }
     }
 
-    /// Exports a flow, and templates before it if they are due.
+    /// Exports a flow; before it, the exporter's own statistics and templates if they are due.
     fn export(&mut self, key: &Key, flow: &Flow, now: Micros, why: End, out: &mut Vec<Vec<u8>>) {
         // Rounded up, so that no flow ends after its message's time.
         let secs = now.0.max(flow.end.0).div_ceil(Micros::SECOND);
-        if self.templates_sent.is_none_or(|sent| now.0 >= sent.after(TEMPLATE_SECS * Micros::SECOND).0 || now < sent) {
-            self.templates_sent = Some(now);
+        if is_due(self.stats_sent, self.config.stats_secs, now) {
+            self.stats_sent = Some(now);
+            self.export_stats(secs, out);
+        }
+        if is_due(self.templates_sent.get(&key.domain).copied(), self.config.template_secs, now) {
+            self.note_templates(key.domain, now);
             self.export_templates(secs, key.domain, out);
         }
         let mut message = self.message(secs, key.domain, key.shape.id());
         message.extend(&key.bytes);
         flow.write(key.shape, secs, why, &mut message);
         out.push(finished(message));
+        self.sequence = self.sequence.wrapping_add(1);
+    }
+
+    /// Records that templates are sent to a domain.
+    fn note_templates(&mut self, domain: u32, now: Micros) {
+        if self.templates_sent.len() >= DOMAINS_MAX && !self.templates_sent.contains_key(&domain) {
+            let interval = self.config.template_secs;
+            self.templates_sent.retain(|_, sent| !is_due(Some(*sent), interval, now));
+            if self.templates_sent.len() >= DOMAINS_MAX {
+                // The domains receive templates earlier than necessary.
+                self.templates_sent.clear();
+            }
+        }
+        self.templates_sent.insert(domain, now);
+    }
+
+    fn export_stats(&mut self, secs: u64, out: &mut Vec<Vec<u8>>) {
+        let mut own = self.message(secs, self.config.domain, template::EXPORTER_STATS);
+        own.extend(self.config.id.to_be_bytes());
+        own.extend(self.stats.send_errors.to_be_bytes());
+        out.push(finished(own));
         self.sequence = self.sequence.wrapping_add(1);
     }
 
@@ -296,11 +346,6 @@ impl Exporter {
         let mut options = self.message(secs, self.config.domain, template::SET_OPTIONS);
         options.extend(template::options_record());
         out.push(finished(options));
-        let mut own = self.message(secs, self.config.domain, template::EXPORTER_STATS);
-        own.extend(self.config.id.to_be_bytes());
-        own.extend(self.stats.send_errors.to_be_bytes());
-        out.push(finished(own));
-        self.sequence = self.sequence.wrapping_add(1);
     }
 
     /// A message (RFC 7011 section 3.1) with the header of a set, both without their lengths.
@@ -315,6 +360,11 @@ impl Exporter {
         out.extend([0; 2]);
         out
     }
+}
+
+/// Returns true if something that was sent at this time is to be sent again. (The clock may be set back.)
+fn is_due(sent: Option<Micros>, interval_secs: u32, now: Micros) -> bool {
+    sent.is_none_or(|sent| now.0 >= sent.after(u64::from(interval_secs) * Micros::SECOND).0 || now < sent)
 }
 
 /// Writes the lengths of a message and of its only set.

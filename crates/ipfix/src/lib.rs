@@ -4,7 +4,7 @@
 //! - [`observation`]: the properties of a sampled packet that records contain;
 //! - [`exporter`]: the flow cache and the messages.
 //!
-//! Templates, their ids and the counters are those of Open vSwitch 3.1, so that collectors see no difference. This
+//! Templates, their ids and the counters are those of Open vSwitch 4.0, so that collectors see no difference. This
 //! crate has no sockets and no clock: the caller passes samples with their time to [`Exporter`], and sends the messages
 //! that it returns.
 //!
@@ -15,7 +15,7 @@ pub mod exporter;
 pub mod observation;
 pub mod template;
 
-pub use exporter::{Config, Exporter, Stats};
+pub use exporter::{Config, Exporter, INTERVAL_SECS, Stats};
 pub use observation::{Direction, Interface, Observation, ObservationPoint, Tunnel, TunnelKind};
 
 /// A time in microseconds since the beginning of 1970, UTC, as in messages.

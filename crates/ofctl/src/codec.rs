@@ -11,6 +11,7 @@ use crate::switch::Out;
 use crate::vconn::next_xid;
 use flow::Match;
 use flow::text::{NoNames, match_to_string};
+use openflow::action::check;
 use openflow::message::{self, Options, encode_with};
 use openflow::of_match::{self, OF10_LEN, OF11_LEN};
 use openflow::print::{Style, print};
@@ -87,9 +88,16 @@ fn parse_ofpacts(
     })
 }
 
+/// Decodes a list that may hold actions only, no instructions.
+fn decode_plain_actions(bytes: &[u8], version: Version) -> std::result::Result<Vec<Action>, OfpError> {
+    let actions = decode_actions(bytes, version)?;
+    check::verify(&actions, check::Allowed::Actions)?;
+    Ok(actions)
+}
+
 /// Actions of a version.
 pub fn parse_actions(_: &Context, a: &[String]) -> Result {
-    parse_ofpacts(a, "actions", decode_actions, |actions, version| {
+    parse_ofpacts(a, "actions", decode_plain_actions, |actions, version| {
         let mut out = Writer::new();
         encode_actions(&mut out, actions, version, &Match::ANY);
         out.to_vec()
@@ -258,6 +266,16 @@ pub fn parse_key_value(_: &Context, a: &[String]) -> Result {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn instructions_are_no_actions() {
+        let metadata = "ffff002000002320 0016 000000000000 0000000000000005 ffffffffffffffff";
+        let bytes = hex(metadata).expect("hexadecimal");
+        for version in [Version::V10, Version::V13] {
+            assert_eq!(decode_plain_actions(&bytes, version), Err(OfpError::BicUnsupInst));
+            assert!(decode_actions(&bytes, version).is_ok());
+        }
+    }
 
     #[test]
     fn differences_are_listed_by_byte() {

@@ -7,8 +7,10 @@
 use std::io::IsTerminal;
 
 /// Names of actions and fields in the special colour.
-const SPECIAL: [&str; 7] = ["output", "load", "move", "group", "set_field", "resubmit", "exit"];
+const SPECIAL: [&str; 8] = ["output", "load", "move", "group", "set_field", "resubmit", "exit", "dec_nsh_ttl"];
 const SPECIAL_FIELDS: [&str; 2] = ["table", "priority"];
+/// Fields and beginnings of their names that are not coloured.
+const PLAIN_FIELDS: [&str; 5] = ["packet_type", "tun_gbp_flags", "tun_erspan_", "gtpu_", "tun_metadata"];
 /// Properties of a flow beside its match.
 const AROUND: [&str; 5] = ["table", "cookie", "idle_timeout", "hard_timeout", "importance"];
 /// Names without a value that are neither actions nor flags of a message.
@@ -17,8 +19,11 @@ const PROTOCOLS: [&str; 17] = [
     "ipv4", "ip6", "nsh",
 ];
 /// Actions without a value that have the colour of names that parentheses follow.
-const WITHOUT_VALUE: [&str; 7] =
-    ["dec_ttl", "dec_mpls_ttl", "dec_nsh_ttl", "strip_vlan", "pop_vlan", "clear_actions", "decap"];
+const WITHOUT_VALUE: [&str; 2] = ["dec_ttl", "decap"];
+/// Actions without a value that have a colour of their own.
+const VALUES: [&str; 6] = ["ct_clear", "pop_queue", "dec_mpls_ttl", "strip_vlan", "pop_vlan", "clear_actions"];
+/// Properties of `learn` whose colour includes the comma before them.
+const WITH_COMMA: [&str; 2] = [",fin_hard_timeout=", ",priority="];
 /// Words without a value within parentheses.
 const FLAGS: [&str; 8] =
     ["commit", "force", "pause", "random", "persistent", "hash", "send_flow_rem", "delete_learned"];
@@ -105,7 +110,8 @@ impl Colours {
                     out.push_str(value);
                 }
                 // Except in dumps, these are not coloured beside the match.
-                Some((name, _)) if !is_dump && AROUND.contains(&name) || name == "packet_type" => out.push_str(token),
+                Some((name, _)) if !is_dump && AROUND.contains(&name) => out.push_str(token),
+                Some((name, _)) if PLAIN_FIELDS.iter().any(|plain| name.starts_with(plain)) => out.push_str(token),
                 Some((name, value)) => {
                     let special = SPECIAL_FIELDS.contains(&name);
                     put(out, if special { &self.special } else { &self.param }, &format!("{name}="));
@@ -231,7 +237,7 @@ impl<'a> Painter<'a> {
                 let colour = match word {
                     "drop" => Some(&c.drop),
                     _ if special => Some(&c.special),
-                    "ct_clear" | "pop_queue" => Some(&c.value),
+                    _ if VALUES.contains(&word) => Some(&c.value),
                     _ if WITHOUT_VALUE.contains(&word) => Some(&c.paren),
                     _ => None,
                 };
@@ -249,10 +255,51 @@ impl<'a> Painter<'a> {
         let c = self.colours;
         while !self.rest.is_empty() && !self.rest.starts_with(')') {
             match of {
+                "learn" if self.rest.starts_with(',') => {
+                    let name = WITH_COMMA.iter().find(|name| self.rest.starts_with(**name)).copied();
+                    let name = name.unwrap_or(",");
+                    self.eat(name);
+                    match name {
+                        "," => self.out.push(','),
+                        ",priority=" => put(self.out, &c.special, name),
+                        _ => put(self.out, &c.param, name),
+                    }
+                    if name != "," {
+                        self.value();
+                    }
+                    continue;
+                }
+                "encap" => {
+                    self.header();
+                    continue;
+                }
                 "clone" | "write_actions" | "exec" => self.action(),
                 "learn" if self.bits(c) => {}
                 _ => self.argument(c),
             }
+            if of != "learn" && self.eat(",") {
+                self.out.push(',');
+            }
+        }
+    }
+
+    /// Colours the parentheses after the name of the header that `encap` pushes, but nothing within them.
+    fn header(&mut self) {
+        let name = self.word();
+        self.out.push_str(name);
+        if self.eat("(") {
+            put(self.out, &self.colours.paren, "(");
+            while !self.rest.is_empty() && !self.rest.starts_with(')') {
+                self.value();
+                if self.eat(",") {
+                    self.out.push(',');
+                }
+            }
+            if self.eat(")") {
+                put(self.out, &self.colours.paren, ")");
+            }
+        } else {
+            self.value();
             if self.eat(",") {
                 self.out.push(',');
             }
@@ -320,6 +367,24 @@ mod tests {
             ),
             " packet_type=(1,0x800) {1;31 actions=}{35 sample(}{36 sampling_port=}2,{36 egress}{35 )},\
              {35 bundle(}eth_src,0,hrw,ofport,{36 members:}1,2{35 )},{32 pop_queue}"
+        );
+    }
+
+    #[test]
+    fn some_names_are_plain_and_some_signs_coloured() {
+        assert_eq!(
+            painted(
+                "tun_gbp_flags=0x1,gtpu_flags=5,tun_metadata3=5,tun_flags=+oam actions=clear_actions,dec_ttl,dec_mpls_ttl,pop_vlan,dec_nsh_ttl"
+            ),
+            "tun_gbp_flags=0x1,gtpu_flags=5,tun_metadata3=5,{36 tun_flags=}+oam \
+             actions={32 clear_actions},{35 dec_ttl},{32 dec_mpls_ttl},{32 pop_vlan},{33 dec_nsh_ttl}"
+        );
+        assert_eq!(
+            painted(
+                "ip actions=learn(table=1,idle_timeout=5,fin_hard_timeout=4,priority=7,limit=4),encap(nsh(md_type=2,tlv(0x1000,10,0x1234))),encap(ethernet)"
+            ),
+            "{32 ip} actions={31 learn(}{33 table=}1,{36 idle_timeout=}5{36 ,fin_hard_timeout=}4{33 ,priority=}7,\
+             {36 limit=}4{31 )},{35 encap(}nsh{35 (}md_type=2,tlv(0x1000,10,0x1234){35 )}{35 )},{35 encap(}ethernet{35 )}"
         );
     }
 

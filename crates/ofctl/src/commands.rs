@@ -89,7 +89,7 @@ const COMMANDS: &[Command] = &[
     command("dump-ipfix-flow", 1, 1, Reads, query::dump_ipfix_flow),
     // Allowed in read-only mode, as they change no configuration.
     command("ct-flush-zone", 2, 2, Reads, connections::ct_flush_zone),
-    command("ct-flush", 1, 4, Reads, connections::ct_flush),
+    command("ct-flush", 1, 6, Reads, connections::ct_flush),
     command("ofp-parse", 1, 1, Reads, offline::ofp_parse),
     command("parse-flow", 1, 1, Reads, offline::parse_flow_command),
     command("parse-flows", 1, 1, Reads, offline::parse_flows_command),
@@ -170,7 +170,7 @@ const ARGUMENTS: &[(&str, &str)] = &[
     ("dump-ipfix-bridge", "switch"),
     ("dump-ipfix-flow", "switch"),
     ("ct-flush-zone", "switch zone"),
-    ("ct-flush", "switch [zone=N] [ct-orig-tuple [ct-reply-tuple]]"),
+    ("ct-flush", "switch [zone=N] [mark=X[/M]] [labels=Y[/N]] [ct-orig-tuple [ct-reply-tuple]]"),
     ("ofp-parse", "file"),
     ("ofp-parse-pcap", "pcap"),
     ("add-group", "switch group"),

@@ -25,20 +25,56 @@ fn flush(c: &Context, switch: &str, message: &Message) -> Result {
     transact_noreply(c, &mut conn, message, Options::default())
 }
 
-/// Parses `[zone=N] [ORIGINAL [REPLY]]`; further words are ignored.
+/// Parses `[zone=N] [mark=N[/MASK]] [labels=N[/MASK]] [ORIGINAL [REPLY]]`.
 fn parse(words: &[String]) -> std::result::Result<CtFlush, String> {
+    parse_words(words).map_err(|e| format!("Failed to parse CT match: {e}"))
+}
+
+fn parse_words(words: &[String]) -> std::result::Result<CtFlush, String> {
     let mut flush = CtFlush::default();
     let mut words = words.iter().map(String::as_str).peekable();
     if let Some(zone) = words.peek().and_then(|word| word.strip_prefix("zone=")) {
-        flush.zone = Some(scanned(zone).ok_or("Failed to parse zone")?);
+        flush.zone = Some(scanned(zone).ok_or("failed to parse zone")?);
+        words.next();
+    }
+    if let Some(mark) = words.peek().and_then(|word| word.strip_prefix("mark=")) {
+        let wanted = masked(mark, u32::MAX.into()).ok_or("failed to parse mark")?;
+        flush.mark = (wanted.0 as u32, wanted.1 as u32);
+        words.next();
+    }
+    if let Some(labels) = words.peek().and_then(|word| word.strip_prefix("labels=")) {
+        flush.labels = masked(labels, u128::MAX).ok_or("failed to parse labels")?;
         words.next();
     }
     for reply in [false, true] {
         if let Some(word) = words.next() {
-            tuple(word, reply, &mut flush).map_err(|e| format!("Failed to parse ct-tuple: {e}"))?;
+            tuple(word, reply, &mut flush)?;
         }
     }
-    Ok(flush)
+    if words.next().is_some() { Err("invalid arguments".into()) } else { Ok(flush) }
+}
+
+/// Parses `VALUE` or `VALUE/MASK` with numbers of at most `max`; without a mask the value is exact.
+fn masked(text: &str, max: u128) -> Option<(u128, u128)> {
+    let (value, rest) = leading_number(text, max)?;
+    let mask = rest.strip_prefix('/').and_then(|mask| leading_number(mask, max));
+    Some((value, mask.map_or(max, |(mask, _)| mask)))
+}
+
+/// Parses the number at the front of a text, decimal, octal or hexadecimal; returns it and the rest.
+fn leading_number(text: &str, max: u128) -> Option<(u128, &str)> {
+    if !text.starts_with(|c: char| c.is_ascii_digit()) {
+        return None;
+    }
+    let (digits, radix) = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        Some(hex) => (hex, 16),
+        None => (text, if text.starts_with('0') { 8 } else { 10 }),
+    };
+    let end = digits.find(|c: char| !c.is_digit(radix)).unwrap_or(digits.len());
+    let (digits, rest) = digits.split_at(end);
+    let add = |n: u128, c: char| n.checked_mul(radix.into())?.checked_add(c.to_digit(radix)?.into());
+    let number = digits.chars().try_fold(0, add)?;
+    (number <= max).then_some((number, rest))
 }
 
 /// Parses addresses and ports of one direction.
@@ -142,7 +178,27 @@ mod tests {
                 "000000000000000000010020000000000000001400000000000000000000ffff0a010105000000000002000800050000",
             ),
             (
-                &["ct_ipv6_dst=::1", "", "nothing"],
+                &["zone=5", "mark=25/0xff", "labels=7"],
+                "0000000000000000000200080005000000030008000000190004000800 0000ff\
+                 000500140000000000000000000000000000000700000000",
+            ),
+            (&["mark=010"], "00000000000000000003000800000008"),
+            (&["mark=0"], "00000000000000000003000800000000"),
+            (&["mark=5/0"], "0000000000000000"),
+            (&["mark=1,labels=2"], "00000000000000000003000800000001"),
+            (&["mark=1/x"], "00000000000000000003000800000001"),
+            (
+                &["labels=5/2x"],
+                "0000000000000000 00050014 00000000000000000000000000000005 00000000\
+                 00060014 00000000000000000000000000000002 00000000",
+            ),
+            (
+                &["mark=3", "ct_nw_src=10.1.1.5,ct_nw_proto=6,ct_tp_dst=9"],
+                "06000000000000000000002800000000 0000001400000000000000000000ffff0a01010500000000 0003000800090000\
+                 0003000800000003",
+            ),
+            (
+                &["ct_ipv6_dst=::1", ""],
                 "00000000000000000000002000000000000100140000000000000000000000000000000100000000",
             ),
             (
@@ -157,10 +213,19 @@ mod tests {
 
     #[test]
     fn invalid_arguments_are_rejected() {
-        assert_eq!(parsed(&["zone=x"]), Err("Failed to parse zone".into()));
-        assert_eq!(parsed(&["zone="]), Err("Failed to parse zone".into()));
         for (words, problem) in [
-            (&["zone=5", "zone=6"][..], "invalid conntrack tuple field: zone"),
+            (&["zone=x"][..], "failed to parse zone"),
+            (&["zone="], "failed to parse zone"),
+            (&["mark=0x1ffffffff"], "failed to parse mark"),
+            (&["mark=-1"], "failed to parse mark"),
+            (&["mark="], "failed to parse mark"),
+            (&["labels=x"], "failed to parse labels"),
+            (&["labels=0x1112233445566778899aabbccddeeff00ff"], "failed to parse labels"),
+            // The words have an order.
+            (&["labels=1", "mark=2"], "invalid conntrack tuple field: mark"),
+            (&["mark=1", "zone=5"], "invalid conntrack tuple field: zone"),
+            (&["ct_ipv6_dst=::1", "", "nothing"], "invalid arguments"),
+            (&["zone=5", "zone=6"], "invalid conntrack tuple field: zone"),
             (&["ct_nw_src=1.1.1.1", "ct_ipv6_src=fe80::1"], "the L3 protocol does not match fe80::1"),
             (&["ct_nw_src=1.1.1.1,ct_ipv6_src=::1"], "the L3 protocol does not match ::1"),
             (&["ct_nw_src=1.1.1.1,ct_nw_src=1.1.1.2"], "ct_nw_src is set multiple times"),
@@ -174,7 +239,7 @@ mod tests {
             (&["=6"], "invalid conntrack tuple field: "),
             (&["ct_tp_src=5"], "port is set without protocol"),
         ] {
-            assert_eq!(parsed(words), Err(format!("Failed to parse ct-tuple: {problem}")), "{words:?}");
+            assert_eq!(parsed(words), Err(format!("Failed to parse CT match: {problem}")), "{words:?}");
         }
     }
 }

@@ -9,10 +9,11 @@ use crate::flow_text::{lines, normalize, read_file};
 use crate::names::Names;
 use crate::options::Context;
 use crate::protocol::{self, intersect, is_nxm, table_id_ext};
-use crate::switch::{accepted_names, barrier, fail_on_errors, open_for_flow_mods};
+use crate::switch::{Out, accepted_names, barrier, fail_on_errors, open_for_flow_mods};
 use crate::vconn::{Vconn, io_error, next_xid};
 use flow::text::NoNames;
 use openflow::message::{Options, encode_flow_mod};
+use openflow::print::hex_dump;
 use openflow::types::set_xid;
 use openflow::{FlowMod, FlowModCommand as Cmd, Form, ParsedFlow, Protocols, Version, parse_flow, parse_flow_line};
 
@@ -28,12 +29,19 @@ pub struct Sender<'a> {
     bytes: usize,
     /// The messages of the bundle.
     kept: Vec<Vec<u8>>,
+    /// Prints the messages that are sent at high verbosity.
+    shows: bool,
 }
 
 impl<'a> Sender<'a> {
     /// Sends on this connection, in this flow format.
     pub fn new(c: &'a Context, conn: Vconn, protocol: Protocols) -> Self {
-        Self { c, conn, protocol, bytes: 0, kept: Vec::new() }
+        Self { c, conn, protocol, bytes: 0, kept: Vec::new(), shows: false }
+    }
+
+    /// Does the same, and prints the messages that are sent outside of bundles if the verbosity asks for it.
+    fn showing(c: &'a Context, conn: Vconn, protocol: Protocols) -> Self {
+        Self { shows: true, ..Self::new(c, conn, protocol) }
     }
 
     /// Queues one.
@@ -50,6 +58,9 @@ impl<'a> Sender<'a> {
         if self.c.bundle {
             self.kept.push(msg);
             return Ok(());
+        }
+        if self.shows {
+            Out::default().put(&sent_message(&msg, self.c.verbosity));
         }
         self.conn.send(&msg).map_err(|e| io_error(&e))?;
         self.bytes += msg.len();
@@ -76,6 +87,20 @@ impl<'a> Sender<'a> {
     }
 }
 
+/// Returns the text of a message that is sent: a hex dump at verbosity 5, one number above, nothing below.
+fn sent_message(msg: &[u8], verbosity: u8) -> String {
+    let mut out = String::new();
+    match verbosity {
+        0..5 => {}
+        5 => hex_dump(msg, 0, &mut out),
+        _ => {
+            let digits: String = msg.iter().map(|byte| format!("{byte:02x}")).collect();
+            out = format!("0x{}\n", digits.trim_start_matches('0'));
+        }
+    }
+    out
+}
+
 /// Encodes a modification, without its transaction id.
 fn encode(fm: &FlowMod, version: Version, protocol: Protocols) -> Vec<u8> {
     let form = if is_nxm(protocol) { Form::Nicira } else { Form::Standard };
@@ -91,7 +116,7 @@ fn change(c: &Context, a: &[String], command: Cmd) -> Result {
     let mut flow = parse_flow(a.get(1).map_or("", String::as_str), command, &names).map_err(fatal)?;
     normalize(&mut flow);
     let (conn, protocol) = open_for_flow_mods(c, &a[0], flow.usable)?;
-    let mut sender = Sender::new(c, conn, protocol);
+    let mut sender = Sender::showing(c, conn, protocol);
     sender.send(&flow.flow_mod)?;
     sender.finish()
 }
@@ -128,7 +153,7 @@ fn change_by_file(c: &Context, switch: &str, file: &str, command: Option<Cmd>) -
     }
     let (conn, protocol) = open_for_flow_mods(c, switch, usable)?;
     let is_ahead = likely == Some((conn.version, protocol));
-    let mut sender = Sender::new(c, conn, protocol);
+    let mut sender = Sender::showing(c, conn, protocol);
     if is_ahead {
         ahead.into_iter().try_for_each(|msg| sender.send_encoded(msg))?;
         return sender.finish();
@@ -160,4 +185,22 @@ pub fn mod_flows(c: &Context, a: &[String]) -> Result {
 /// Deletes flows.
 pub fn del_flows(c: &Context, a: &[String]) -> Result {
     change(c, a, if c.strict { Cmd::DeleteStrict } else { Cmd::Delete })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn high_verbosity_shows_the_messages_sent() {
+        let msg = [5, 0x0e, 0, 8, 0, 0, 0, 6];
+        assert_eq!(sent_message(&msg, 4), "");
+        assert_eq!(
+            sent_message(&msg, 5),
+            "00000000  05 0e 00 08 00 00 00 06-                        |........        |\n"
+        );
+        for verbosity in [6, 7, 9] {
+            assert_eq!(sent_message(&msg, verbosity), "0x50e000800000006\n");
+        }
+    }
 }

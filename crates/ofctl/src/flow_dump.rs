@@ -7,6 +7,7 @@ use crate::switch::{
     Out, Target, accepted_names_ports_first, dump_stats, open, set_protocol_for_dump, shown_names, stats_of, style,
 };
 use crate::vconn::Vconn;
+use flow::{Field, Loc};
 use openflow::flow_msg::{FlowStats, FlowStatsRequest};
 use openflow::message::{self, Options};
 use openflow::multipart::{StatsReply, StatsRequest};
@@ -107,6 +108,9 @@ fn compare(a: &FlowStats, b: &FlowStats, key: SortKey) -> Ordering {
         let order = a.priority.cmp(&b.priority);
         return if key.descending { order.reverse() } else { order };
     };
+    if let Loc::TunMetadata(_) = field.info().loc {
+        return compare_options(a, b, field, key.descending);
+    }
     let ((av, am), (bv, bm)) = (a.matching.get(field), b.matching.get(field));
     let applies = |f: &FlowStats, mask: u128| mask != 0 && f.matching.meets(field.info().prereq);
     match (applies(a, am), applies(b, bm)) {
@@ -115,6 +119,24 @@ fn compare(a: &FlowStats, b: &FlowStats, key: SortKey) -> Ordering {
         (false, false) => Ordering::Equal,
         (true, true) if key.descending => bv.cmp(&av),
         (true, true) => av.cmp(&bv),
+    }
+}
+
+/// Does the same for a tunnel option, whose value is a number of any length.
+fn compare_options(a: &FlowStats, b: &FlowStats, field: Field, descending: bool) -> Ordering {
+    let value = |f: &FlowStats| {
+        let option = f.matching.options().iter().find(|option| option.field() == field)?;
+        let number = option.value().iter().skip_while(|byte| **byte == 0);
+        Some(number.copied().collect::<Vec<u8>>())
+    };
+    match (value(a), value(b)) {
+        (Some(_), None) => Ordering::Less,
+        (None, Some(_)) => Ordering::Greater,
+        (None, None) => Ordering::Equal,
+        (Some(a), Some(b)) => {
+            let order = (a.len(), a).cmp(&(b.len(), b));
+            if descending { order.reverse() } else { order }
+        }
     }
 }
 
@@ -153,4 +175,25 @@ pub fn dump_aggregate(c: &Context, a: &[String]) -> Result {
     let p = set_protocol_for_dump(c, &mut conn, usable)?;
     let body = if crate::protocol::is_nxm(p) { StatsRequest::NxAggregate(q) } else { StatsRequest::Aggregate(q) };
     dump_stats(c, &a[0], &mut conn, body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flow::text::{NoNames, match_to_string, parse_match};
+
+    #[test]
+    fn flows_are_sorted_by_tunnel_options() {
+        let field = Field::from_name("tun_metadata0").expect("a field");
+        let sorted = |descending| {
+            let texts = ["tun_metadata1=0xef", "tun_metadata0=0x10/0xf0", "tun_metadata0=0x5", "tun_metadata0=0x1ff"];
+            let flow = |text: &&str| FlowStats::blank(0, parse_match(text, &NoNames).expect("a match"));
+            let mut flows: Vec<FlowStats> = texts.iter().map(flow).collect();
+            let key = SortKey { field: Some(field), descending };
+            flows.sort_by(|a, b| compare(a, b, key));
+            flows.iter().map(|f| match_to_string(&f.matching, &NoNames)).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(sorted(false), "tun_metadata0=0x5 tun_metadata0=0x10/0xf0 tun_metadata0=0x1ff tun_metadata1=0xef");
+        assert_eq!(sorted(true), "tun_metadata0=0x1ff tun_metadata0=0x10/0xf0 tun_metadata0=0x5 tun_metadata1=0xef");
+    }
 }

@@ -37,7 +37,7 @@ impl Compact {
     fn new(mut m: Match) -> Self {
         let words = (0..).zip(m.mask().0.iter().zip(&m.key().0)).filter(|(_, (mask, _))| **mask != 0);
         let words = words.map(|(place, (mask, value))| (place, *mask, *value)).collect();
-        Self { words, options: m.take_options() }
+        Self { words, options: m.take_options().into_iter().map(TunOption::in_words).collect() }
     }
 
     fn expand(&self) -> Match {
@@ -242,5 +242,22 @@ fn as_stats(id: &Id, v: &Version) -> FlowStats {
         flags: v.flags,
         actions: v.actions.clone(),
         ..FlowStats::blank(id.table, id.matching.expand())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flow::text::{NoNames, match_to_string, parse_match};
+
+    #[test]
+    fn partial_masks_of_tunnel_options_are_shown() {
+        let compact = |text: &str| Compact::new(parse_match(text, &NoNames).expect(text));
+        for text in ["tun_metadata1=0xef/0xff", "tun_metadata1=0xef", "tun_metadata0=0x10/0xf0", "tun_metadata0"] {
+            assert_eq!(match_to_string(&compact(text).expand(), &NoNames), text);
+        }
+        // A mask of whole words is none.
+        assert!(compact("tun_metadata1=3/0xffffffffffffffff") == compact("tun_metadata1=3"));
+        assert!(compact("tun_metadata1=0xef/0xff") != compact("tun_metadata1=0xef"));
     }
 }

@@ -74,7 +74,7 @@ pub fn monitor(c: &Context, a: &[String]) -> Result {
         }
     }
     let mut conn = open_in(c, versions, &a[0], Target::Mgmt)?;
-    let mut watches = 0;
+    let (mut watches, mut answers) = (0, Answers { echo: true, resume: false });
     for arg in &a[1..] {
         if arg.starts_with(|ch: char| ch.is_ascii_digit()) {
             let mut current = config(&mut conn)?;
@@ -82,6 +82,12 @@ pub fn monitor(c: &Context, a: &[String]) -> Result {
             transact_noreply(c, &mut conn, &Message::SetConfig(current), Options::default())?;
         } else if arg == "invalid_ttl" {
             set_invalid_ttl(c, &mut conn)?;
+        } else if arg == "resume" {
+            // Otherwise the switch sends no packets to a connection like this.
+            let mut current = config(&mut conn)?;
+            current.miss_send_len = u16::MAX;
+            transact_noreply(c, &mut conn, &Message::SetConfig(current), Options::default())?;
+            answers.resume = true;
         } else if let Some(spec) = arg.strip_prefix("watch:") {
             watch(c, &a[0], &mut conn, (watches, spec))?;
             watches += 1;
@@ -103,14 +109,14 @@ pub fn monitor(c: &Context, a: &[String]) -> Result {
                 || conn.version == Version::V10 && set_packet_in_format(&mut conn, PacketInFormat::Nxt)?;
         }
     }
-    print_all(c, &a[0], conn, true, started)
+    print_all(c, &a[0], conn, answers, started)
 }
 
 /// Prints the messages between a switch and its controller.
 pub fn snoop(c: &Context, a: &[String]) -> Result {
     let started = start(c)?;
     let conn = open(c, &a[0], Target::Snoop)?;
-    print_all(c, &a[0], conn, false, started)
+    print_all(c, &a[0], conn, Answers { echo: false, resume: false }, started)
 }
 
 fn set_invalid_ttl(c: &Context, conn: &mut Vconn) -> Result {
@@ -172,6 +178,15 @@ fn watch(c: &Context, switch: &str, conn: &mut Vconn, (id, spec): (u32, &str)) -
     Ok(())
 }
 
+/// What the reader answers. It answers nothing at a snooping socket.
+#[derive(Clone, Copy)]
+struct Answers {
+    /// Echo requests.
+    echo: bool,
+    /// Packets that wait for the controller, by the request to go on with them unchanged.
+    resume: bool,
+}
+
 /// State of the reader.
 struct Reader {
     conn: Vconn,
@@ -179,7 +194,7 @@ struct Reader {
     names: Option<Names>,
     verbosity: u8,
     timestamps: bool,
-    reply_to_echo: bool,
+    answers: Answers,
 }
 
 impl Reader {
@@ -199,13 +214,16 @@ impl Reader {
             }
             drop(state);
             let mut text = if self.timestamps { timestamp() } else { String::new() };
-            let style = match &self.names {
-                Some(n) => Style { ports: n, ..Style::plain(self.verbosity) },
-                None => Style::plain(self.verbosity),
-            };
-            text.push_str(&print(&msg, style));
+            text.push_str(&print(&msg, self.style()));
             self.shared.put(&text);
             self.answer(&msg)?;
+        }
+    }
+
+    fn style(&self) -> Style<'_> {
+        match &self.names {
+            Some(n) => Style { ports: n, ..Style::plain(self.verbosity) },
+            None => Style::plain(self.verbosity),
         }
     }
 
@@ -215,12 +233,24 @@ impl Reader {
             let (_, call) = state.barriers.swap_remove(at);
             call.reply(Ok(String::new()));
         }
-        if self.reply_to_echo
-            && let Ok((version, xid, Message::EchoRequest(data))) = message::decode(msg)
-        {
-            send_bytes(&mut state, &message::encode(version, xid, &Message::EchoReply(data))).map_err(fatal)?;
+        drop(state);
+        match message::decode(msg) {
+            Ok((version, xid, Message::EchoRequest(data))) if self.answers.echo => {
+                self.send(&message::encode(version, xid, &Message::EchoReply(data)))
+            }
+            Ok((version, _, Message::PacketIn(_, packet)))
+                if self.answers.resume && !packet.continuation.is_empty() =>
+            {
+                let resume = message::encode(version, 0, &Message::Resume(packet));
+                self.shared.put(&format!("send: {}", print(&resume, self.style())));
+                self.send(&resume)
+            }
+            _ => Ok(()),
         }
-        Ok(())
+    }
+
+    fn send(&self, msg: &[u8]) -> Result {
+        send_bytes(&mut self.shared.lock(), msg).map_err(fatal)
     }
 }
 
@@ -231,7 +261,7 @@ fn start(c: &Context) -> Result<daemon::Started> {
 }
 
 /// Prints messages on one thread and serves the control socket on another, until either ends.
-fn print_all(c: &Context, switch: &str, conn: Vconn, reply_to_echo: bool, mut started: daemon::Started) -> Result {
+fn print_all(c: &Context, switch: &str, conn: Vconn, answers: Answers, mut started: daemon::Started) -> Result {
     let shared = Arc::new(Session::default());
     {
         let mut state = shared.lock();
@@ -239,12 +269,12 @@ fn print_all(c: &Context, switch: &str, conn: Vconn, reply_to_echo: bool, mut st
     }
     let reader = Reader {
         // A snooping socket does not answer requests.
-        names: if reply_to_echo { shown_names(c, switch)? } else { None },
+        names: if answers.echo { shown_names(c, switch)? } else { None },
         verbosity: c.verbosity.saturating_add(2),
         timestamps: c.timestamp,
         shared: Arc::clone(&shared),
         conn,
-        reply_to_echo,
+        answers,
     };
     let commands = Commands::new(cli::version_text(&c.program));
     daemon::control::register(&commands, &c.log, started.shutdown(), Vec::new);
@@ -310,12 +340,27 @@ fn send_bytes(state: &mut State, msg: &[u8]) -> std::result::Result<(), String> 
 }
 
 fn send(shared: &Session, args: &[String]) -> std::result::Result<String, String> {
+    let (mut lines, mut failed) = (Vec::new(), false);
     for arg in args {
-        let msg = hex(arg).filter(|m| m.len() >= 8).ok_or_else(|| format!("{arg}: not an OpenFlow message"))?;
-        shared.put(&format!("send: {}", print(&msg, Style::plain(2))));
-        send_bytes(&mut shared.lock(), &msg)?;
+        let sent = whole_message(arg).map_err(str::to_owned).and_then(|msg| {
+            shared.put(&format!("send: {}", print(&msg, Style::plain(2))));
+            send_bytes(&mut shared.lock(), &msg)
+        });
+        failed |= sent.is_err();
+        lines.push(sent.map_or_else(|error| error, |()| "sent".into()));
     }
-    Ok("sent\n".into())
+    // The messages before and after a wrong one are sent.
+    if failed { Err(lines.join("\n")) } else { Ok(lines.join("\n") + "\n") }
+}
+
+/// Reads one OpenFlow message in hexadecimal. Bytes of another length than its header's would put the connection out of step.
+fn whole_message(text: &str) -> std::result::Result<Vec<u8>, &'static str> {
+    let msg = hex(text).ok_or("Trailing garbage in hex data")?;
+    match msg[..] {
+        [_, _, a, b, _, _, _, _, ..] if usize::from(u16::from_be_bytes([a, b])) == msg.len() => Ok(msg),
+        [_, _, _, _, _, _, _, _, ..] => Err("Message size does not match length in OpenFlow header"),
+        _ => Err("Message too short for OpenFlow"),
+    }
 }
 
 fn packet_out(shared: &Session, args: &[String]) -> std::result::Result<String, String> {
@@ -340,4 +385,26 @@ fn block(shared: &Session, blocked: bool) -> std::result::Result<String, String>
     state.blocked = blocked;
     shared.changed.notify_all();
     Ok(String::new())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_of_another_length_than_their_header_are_not_sent() {
+        let (short, size) = ("Message too short for OpenFlow", "Message size does not match length in OpenFlow header");
+        assert_eq!(whole_message("01 05 0008 00000001"), Ok(vec![1, 5, 0, 8, 0, 0, 0, 1]));
+        for (text, error) in [
+            ("", short),
+            ("010500080000", short),
+            ("0105000900000001", size),
+            ("0105000700000001", size),
+            ("0105000800000001ff", size),
+            ("zz", "Trailing garbage in hex data"),
+            ("010500080000000", "Trailing garbage in hex data"),
+        ] {
+            assert_eq!(whole_message(text), Err(error), "{text}");
+        }
+    }
 }

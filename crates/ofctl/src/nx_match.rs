@@ -8,26 +8,17 @@ use crate::options::Context;
 use crate::switch::Out;
 use flow::text::{NoNames, match_to_string};
 use flow::{Field, Maskable, Match};
+use openflow::nxm::entries_to_string as format;
 use openflow::nxm::{self, Cookie, Dialect, Header, Unknown};
 use openflow::wire::{Reader, Writer};
 use openflow::{OfpError, Version, of_match};
 
 const COOKIE: (&str, u16, u8, usize) = ("NXM_NX_COOKIE", 1, 30, 8);
 
-/// The name of a header, without the `_W` suffix for masks.
-fn name_of(header: Header) -> Option<&'static str> {
-    let (name, class, number, width) = COOKIE;
-    if (header.class, header.number, header.payload >> u8::from(header.has_mask)) == (class, number, width) {
-        return Some(name);
-    }
-    let names = header.field()?.info().nxm;
-    let same = |n: &&flow::field::Nxm| {
-        (n.class, n.number, n.experimenter) == (header.class, header.number, header.experimenter)
-    };
-    names.iter().find(same).map(|n| n.name)
-}
+/// The class of headers that are followed by the id of an experimenter.
+const EXPERIMENTER_CLASS: u64 = 0xffff;
 
-/// The header with this name, or with this number of eight hexadecimal digits.
+/// The header with this name, or with this number of 8 hexadecimal digits, or of 16 if it has an experimenter id.
 fn header_by_name(name: &str) -> Option<Header> {
     let (base, has_mask) = name.strip_suffix("_W").map_or((name, false), |base| (base, true));
     let (cookie, class, number, width) = COOKIE;
@@ -46,7 +37,12 @@ fn header_by_name(name: &str) -> Option<Header> {
         })
     });
     found.or_else(|| {
-        let word = u32::from_str_radix(name, 16).ok().filter(|_| name.len() == 8)?;
+        let digits = Some(name).filter(|name| name.bytes().all(|b| b.is_ascii_hexdigit()))?;
+        let word = match (digits.len(), u64::from_str_radix(digits, 16).ok()?) {
+            (8, word) => word << 32,
+            (16, word) if word >> 48 == EXPERIMENTER_CLASS => word,
+            _ => return None,
+        };
         Header::decode(&mut Reader::new(&word.to_be_bytes())).ok()
     })
 }
@@ -94,62 +90,27 @@ fn take_hex(rest: &mut &str, width: usize, out: &mut Vec<u8>) -> std::result::Re
     if n == width { Ok(()) } else { Err(format!("expected to read {width} bytes but got {n}")) }
 }
 
-/// Entries as text.
-pub fn format(bytes: &[u8]) -> String {
-    let mut r = Reader::new(bytes);
-    let mut entries = Vec::new();
-    while let Ok(header) = Header::decode(&mut r) {
-        let Ok(payload) = r.bytes(header.payload) else { break };
-        let name = name_of(header).map_or_else(
-            || format!("{}:{}", header.class, header.number),
-            |name| format!("{name}{}", if header.has_mask { "_W" } else { "" }),
-        );
-        let digits = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
-        let (value, mask) = payload.split_at(if header.has_mask { payload.len() / 2 } else { payload.len() });
-        let mask = if header.has_mask { format!("/{}", digits(mask)) } else { String::new() };
-        entries.push(format!("{name}({}{mask})", digits(value)));
+/// Decodes entries as a switch does if `strict`; otherwise skips unknown entries, and keeps entries with unmet prerequisites.
+fn decode(bytes: &[u8], strict: bool) -> std::result::Result<(Match, Option<Cookie>), OfpError> {
+    let decoded = nxm::decode(bytes, if strict { Unknown::Refuse } else { Unknown::Lenient });
+    if decoded == Err(OfpError::BmcBadWildcards) {
+        warn_of_wildcards(bytes);
     }
-    if entries.is_empty() { "<any>".into() } else { entries.join(", ") }
+    decoded
 }
 
-/// Decodes entries as a switch does. Unless `strict`, unknown entries and entries with unmet prerequisites are skipped.
-fn decode(bytes: &[u8], strict: bool) -> std::result::Result<(Match, Option<Cookie>), OfpError> {
-    if strict {
-        return nxm::decode(bytes, Unknown::Refuse);
-    }
-    let mut kept = Vec::new();
-    let mut left_out = false;
+/// Logs the header of the first entry with a value outside of its mask.
+fn warn_of_wildcards(bytes: &[u8]) {
     let mut r = Reader::new(bytes);
-    while !r.is_empty() {
-        let mut entry = r.clone();
-        let header = Header::decode(&mut entry)?;
-        entry.skip(header.payload).map_err(|_| OfpError::BmcBadLen)?;
-        let whole = r.bytes(r.len() - entry.len()).unwrap_or_default();
-        let length = kept.len();
-        kept.extend_from_slice(whole);
-        match nxm::decode(&kept, Unknown::Skip) {
-            Err(OfpError::BmcBadPrereq) => {
-                kept.truncate(length);
-                left_out = true;
-            }
-            Err(e) => {
-                if e == OfpError::BmcBadWildcards {
-                    let Header { class, number, has_mask, payload, experimenter } = header;
-                    tracing::warn!(target: "nx_match",
-                        "Rejecting NXM/OXM entry {experimenter}:{class}:{number}:{}:{payload} with 1-bits in value for \
-                         bits wildcarded by the mask.", u8::from(has_mask));
-                }
-                return Err(e);
-            }
-            Ok(_) => {}
+    while let Ok(header) = Header::decode(&mut r.clone()) {
+        if nxm::decode_entry(&mut r) == Err(OfpError::BmcBadWildcards) {
+            let Header { class, number, has_mask, payload, experimenter } = header;
+            tracing::warn!(target: "nx_match",
+                "Rejecting NXM/OXM entry {experimenter}:{class}:{number}:{}:{payload} with 1-bits in value for bits \
+                 wildcarded by the mask.", u8::from(has_mask));
+            return;
         }
     }
-    let (mut matching, cookie) = nxm::decode(&kept, Unknown::Skip)?;
-    // The skipped fields belong to Ethernet packets.
-    if left_out && matching.get(Field::PacketType).1 == 0 {
-        matching.set(Field::PacketType, 0);
-    }
-    Ok((matching, cookie))
 }
 
 fn convert(c: &Context, oxm: Option<Version>) -> Result {
@@ -289,5 +250,72 @@ mod tests {
         assert_eq!(read("NXM_OF_IP_SRC(0a000001)", true), Err(OfpError::BmcBadPrereq));
         assert!(read("NXM_OF_IP_SRC(0a000001)", false).is_ok_and(|m| m.is_exactly(Field::PacketType, 0)));
         assert_eq!(read("NXM_OF_IN_PORT(0001), NXM_OF_IN_PORT(0001)", false), Err(OfpError::BmcDupField));
+    }
+
+    /// The text after a round trip without `--strict`.
+    fn again(text: &str) -> String {
+        let (matching, cookie) = decode(&parse(text).expect(text), false).expect(text);
+        let mut out = Writer::new();
+        let length = nxm::encode_nx_match(&mut out, &matching, cookie);
+        format(out.get(..length).expect("its length"))
+    }
+
+    #[test]
+    fn headers_of_experimenters_are_numbers_of_16_digits() {
+        assert_eq!(parse("ffff220800002320(00000005)"), parse("NXOXM_ET_REG16(00000005)"));
+        assert_eq!(again("FFFF230c00002320(00000005/00000007)"), "NXOXM_ET_REG16_W(00000005/00000007)");
+        for unknown in ["ffff020800002320(11112222)", "ffff2208(00000005)"] {
+            assert_eq!(again(unknown), "<any>");
+            assert_eq!(decode(&parse(unknown).expect(unknown), true), Err(OfpError::BmcBadField));
+        }
+        assert_eq!(parse("ffff020800002320(1111)"), Err("expected to read 4 bytes but got 2".into()));
+        for bad in ["ffff22080000232", "ffff220800002320_W", "0001220800002320", "ffff2208000023200", "+fff2208"] {
+            assert_eq!(parse(&format!("{bad}(00)")), Err(format!("{bad}(00): unknown field `{bad}'")));
+        }
+    }
+
+    #[test]
+    fn entries_without_prerequisites_are_kept_unless_strict() {
+        for text in [
+            "NXM_NX_CT_NW_PROTO(06)",
+            "NXM_NX_CT_NW_SRC(0a000001)",
+            "NXM_NX_CT_NW_PROTO(06), NXM_NX_CT_TP_SRC(0005)",
+            "NXM_NX_CT_STATE_W(00000020/00000020), NXM_NX_CT_NW_PROTO(06)",
+            "NXM_OF_ETH_TYPE(86dd), NXM_NX_CT_NW_SRC(0a000001)",
+            "NXOXM_NSH_FLAGS(01)",
+            "NXOXM_NSH_MDTYPE(01)",
+            "OXM_OF_PACKET_TYPE(00010800), NXM_OF_ETH_SRC(000000000001)",
+        ] {
+            assert_eq!(again(text), text);
+            assert_eq!(decode(&parse(text).expect(text), true), Err(OfpError::BmcBadPrereq), "{text}");
+        }
+        for text in ["NXM_NX_CT_TP_SRC(0005)", "NXM_OF_IP_PROTO(06)", "NXM_OF_TCP_SRC(0005)", "NXM_OF_ARP_OP(0001)"] {
+            assert_eq!(again(text), "OXM_OF_PACKET_TYPE(00000000)", "{text}");
+        }
+        assert_eq!(again("OXM_OF_VLAN_PCP(01)"), "NXM_OF_VLAN_TCI_W(3000/f000)");
+        assert_eq!(again("OXM_OF_VLAN_VID(0000), OXM_OF_VLAN_PCP(01)"), "NXM_OF_VLAN_TCI(3000)");
+        let twice = parse("OXM_OF_VLAN_PCP(01), OXM_OF_VLAN_VID(1005)").expect("two entries");
+        assert_eq!(decode(&twice, false), Err(OfpError::BmcDupField));
+    }
+
+    #[test]
+    fn ethernet_fields_without_a_mask_imply_an_ethernet_packet() {
+        for text in ["NXM_OF_VLAN_TCI_W(0000/0000)", "NXM_OF_ETH_SRC_W(000000000000/000000000000)"] {
+            assert_eq!(again(text), "OXM_OF_PACKET_TYPE(00000000)", "{text}");
+        }
+        assert_eq!(again("NXM_OF_ETH_TYPE(0800), NXM_OF_IP_SRC_W(00000000/00000000)"), "NXM_OF_ETH_TYPE(0800)");
+    }
+
+    #[test]
+    fn erspan_fields_keep_bits_that_do_not_fit() {
+        for text in [
+            "NXOXM_ET_ERSPAN_IDX(01020304)",
+            "NXOXM_ET_ERSPAN_IDX_W(01020304/0fffffff)",
+            "NXOXM_ET_ERSPAN_IDX_W(00020304/000fffff)",
+            "NXOXM_ET_ERSPAN_VER(15)",
+        ] {
+            assert_eq!(again(text), text);
+        }
+        assert_eq!(again("NXOXM_ET_ERSPAN_IDX_W(00020304/ffffffff)"), "NXOXM_ET_ERSPAN_IDX(00020304)");
     }
 }

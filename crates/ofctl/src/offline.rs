@@ -12,11 +12,19 @@ use openflow::message::{Options, encode_with};
 use openflow::print::{Style, print};
 use openflow::{FlowModCommand as Cmd, Form, Message, ParsedFlow, parse_flow};
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, BufRead, Read};
 
-/// Prints a message given in hexadecimal.
+/// Prints a message given in hexadecimal, by the argument or, for `-`, by the first line of standard input.
 pub fn ofp_print(c: &Context, a: &[String]) -> Result {
-    let bytes = hex(&a[0]).ok_or_else(|| fatal("trailing garbage following hex bytes"))?;
+    let mut digits = a[0].clone();
+    if digits == "-" {
+        digits.clear();
+        match io::stdin().lock().read_line(&mut digits) {
+            Ok(1..) => {}
+            Ok(0) | Err(_) => return Err(fatal("Failed to read stdin")),
+        }
+    }
+    let bytes = hex(&digits).ok_or_else(|| fatal("trailing garbage following hex bytes"))?;
     let verbosity = a.get(1).map_or(2, |v| v.parse().unwrap_or(0));
     Out::default().put(&c.paint(print(&bytes, Style::plain(verbosity))));
     Ok(())
@@ -67,16 +75,19 @@ fn flow_mod_bytes(c: &Context, parsed: ParsedFlow, out: &mut Out) -> Result {
     out.put(&format!("usable protocols: {}\n", parsed.usable));
     let protocol = usable.first().ok_or_else(|| fatal("no usable protocol"))?;
     out.put(&format!("chosen protocol: {protocol}\n"));
-    flow_mod_in(c, parsed, protocol, out);
-    Ok(())
+    flow_mod_in(c, parsed, protocol, out)
 }
 
-fn flow_mod_in(c: &Context, parsed: ParsedFlow, protocol: openflow::Protocols, out: &mut Out) {
+fn flow_mod_in(c: &Context, parsed: ParsedFlow, protocol: openflow::Protocols, out: &mut Out) -> Result {
     let form = if is_nxm(protocol) { Form::Nicira } else { Form::Standard };
     let version = protocol.version().unwrap_or(openflow::Version::V10);
     let options = Options { flow_mod_table_id: table_id_ext(protocol), ..Options::default() };
     let msg = encode_with(version, next_xid(), &Message::FlowMod(form, Box::new(parsed.flow_mod)), options);
+    if msg.is_empty() {
+        return Err(fatal("flow modification is too long for OpenFlow"));
+    }
     out.put(&c.paint(print(&msg, Style::plain(c.verbosity))));
+    Ok(())
 }
 
 /// Prints the message that adds a flow.
@@ -102,8 +113,5 @@ pub fn parse_flows_command(c: &Context, a: &[String]) -> Result {
     out.put(&format!("usable protocols: {usable}\n"));
     let protocol = (usable & c.protocols).first().ok_or_else(|| fatal("no usable protocol"))?;
     out.put(&format!("chosen protocol: {protocol}\n"));
-    for parsed in all {
-        flow_mod_in(c, parsed, protocol, &mut out);
-    }
-    Ok(())
+    all.into_iter().try_for_each(|parsed| flow_mod_in(c, parsed, protocol, &mut out))
 }

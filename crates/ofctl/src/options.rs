@@ -54,6 +54,8 @@ pub struct Context {
     pub read_only: bool,
     /// `--bundle`.
     pub bundle: bool,
+    /// `--bare`.
+    pub digits_only: bool,
     /// `--timestamp`.
     pub timestamp: bool,
     /// `--no-stats` turns it off.
@@ -119,6 +121,7 @@ pub(crate) const OPTIONS: &[Opt] = &[
     Opt::new("stats", Arg::None),
     Opt::new("no-stats", Arg::None),
     Opt::new("bundle", Arg::None),
+    Opt::new("bare", Arg::None),
     Opt::new("color", Arg::Optional),
     Opt::new("format", Arg::Required),
     Opt::new("pretty", Arg::None),
@@ -153,6 +156,7 @@ pub fn parse(args: Vec<OsString>, program: &str, log: &Arc<vlog::Log>) -> Result
         readd: false,
         read_only: false,
         bundle: false,
+        digits_only: false,
         timestamp: false,
         stats: true,
         names: None,
@@ -209,6 +213,7 @@ pub fn parse(args: Vec<OsString>, program: &str, log: &Arc<vlog::Log>) -> Result
             "stats" => c.stats = true,
             "no-stats" => c.stats = false,
             "bundle" => c.bundle = true,
+            "bare" => c.digits_only = true,
             "read-only" => c.read_only = true,
             "protocols" => c.versions = versions(&value)?,
             "color" => {

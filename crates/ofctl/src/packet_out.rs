@@ -107,6 +107,12 @@ pub fn parse(text: &str, names: &Names) -> std::result::Result<PacketOut, String
                 let id = value.parse().map_err(|_| format!("invalid buffer id \"{value}\""))?;
                 request.buffer_id = Some(id);
             }
+            // Unlike in flows, the parentheses may be those of the key.
+            "packet_type" => {
+                let inner = value.strip_prefix('(').map_or(value, |inner| inner.strip_suffix(')').unwrap_or(inner));
+                parse_field_into(&mut request.metadata, key, Some(&format!("({inner})")), names)
+                    .map_err(|_| format!("packet_type({value}) can't be interpreted"))?;
+            }
             _ => match parse_field_into(&mut request.metadata, key, Some(value), names) {
                 Ok(Parsed::Field(field)) if is_pipeline_field(field) => {}
                 Ok(Parsed::Field(_)) => return Err(format!("{key} is not a valid pipeline field for PACKET_OUT")),
@@ -134,5 +140,19 @@ mod tests {
         assert_eq!((p.in_port, p.data.len(), p.actions.len()), (PortNo(3), 14, 1));
         assert_eq!(parse("in_port=3 actions=2", &Names::default()), Err("must specify packet".into()));
         assert_eq!(parse("packet=00", &Names::default()), Err("packet: Packet data too short for Ethernet".into()));
+    }
+
+    #[test]
+    fn packet_type_needs_no_equals_sign() {
+        let parsed = |packet_type: &str| {
+            let text = format!("in_port=3,{packet_type},packet=0102030405060708090a0b0c0800,actions=2");
+            parse(&text, &Names::default()).map(|p| p.metadata.get(Field::PacketType).0)
+        };
+        for text in ["packet_type(1,0x800)", "packet_type=(1,0x800)", "packet_type((1,0x800))"] {
+            assert_eq!(parsed(text), Ok(0x1_0800), "{text}");
+        }
+        assert_eq!(parsed("packet_type(1)"), Err("packet_type(1) can't be interpreted".into()));
+        assert_eq!(parsed("packet_type=1"), Err("packet_type(1) can't be interpreted".into()));
+        assert_eq!(parsed("packet_type"), Err("field packet_type missing value".into()));
     }
 }

@@ -7,7 +7,6 @@ use crate::options::Context;
 use crate::packet_out::hex;
 use crate::switch::Out;
 use base::PortNo;
-use flow::extract::FRAG_LATER;
 use flow::text::{NoNames, flow_key_to_string};
 use flow::{Field, FlowKey};
 use openflow::print::{Style, print};
@@ -16,19 +15,17 @@ use std::collections::HashMap;
 use std::io::Read;
 use std::net::{IpAddr, SocketAddr};
 
-/// Default length of the payload: bytes 0, 1, 2 and so on.
-const PAYLOAD: u8 = 64;
 /// Default TCP ports of OpenFlow connections.
 const PORTS: [u16; 2] = [6633, 6653];
 
 /// Composes a packet from a flow.
-pub fn compose_packet(_: &Context, a: &[String]) -> Result {
+pub fn compose_packet(c: &Context, a: &[String]) -> Result {
     let key = flow::text::parse_exact(&a[0], &NoNames).map_err(|e| fatal(format!("{}: {e}", a[0])))?;
     let payload = match a.get(1) {
-        None => (0..PAYLOAD).collect(),
+        None => flow::compose::PAYLOAD.to_vec(),
         Some(text) => hex(text).ok_or_else(|| fatal(format!("{text}: trailing garbage in packet data")))?,
     };
-    let frame = flow::compose(&key, if carries_payload(&key) { &payload } else { &[] });
+    let frame = flow::compose(&key, if flow::compose::carries_payload(&key) { &payload } else { &[] });
     let (extracted, _) = flow::extract(&frame, PortNo::NONE);
     let mut out = Out::default();
     if extracted != key {
@@ -39,28 +36,17 @@ pub fn compose_packet(_: &Context, a: &[String]) -> Result {
             whole(&extracted)
         ));
     }
-    out.put(&hex_lines(&frame));
+    if c.digits_only {
+        let digits: String = frame.iter().map(|byte| format!("{byte:02x}")).collect();
+        out.put(&digits);
+    } else {
+        out.put(&hex_lines(&frame));
+    }
     Ok(())
 }
 
-/// Whether a packet with this key has a payload: UDP, TCP unless it opens or closes a connection, or an echo message.
-fn carries_payload(key: &FlowKey) -> bool {
-    let is_ip = matches!(key.eth_type(), 0x0800 | 0x86dd) && key.get(Field::IpFrag) as u8 & FRAG_LATER == 0;
-    match key.ip_proto() {
-        _ if !is_ip => false,
-        UDP => true,
-        TCP => key.get(Field::TcpFlags) as u8 & (SYN | FIN | RST) == 0,
-        ICMP => key.eth_type() == 0x0800 && matches!(key.get(Field::Icmpv4Type), 0 | 8),
-        _ => false,
-    }
-}
-
-const ICMP: u8 = 1;
 const TCP: u8 = 6;
-const UDP: u8 = 17;
-const FIN: u8 = 1;
 const SYN: u8 = 2;
-const RST: u8 = 4;
 
 /// Describes a packet from standard input.
 pub fn parse_packet(_: &Context, _: &[String]) -> Result {

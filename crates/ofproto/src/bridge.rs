@@ -15,12 +15,14 @@ use arc_swap::ArcSwapOption;
 use base::rng::Rng;
 use base::{MacAddr, PortNo};
 use netdev::Netdev;
+use openflow::port::PortDesc;
 use openflow::switch::FragHandling;
 use parking_lot::{Mutex, RwLock, RwLockUpgradableReadGuard};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use vlog::{RateLimit, warn_rl};
+use xlate::mac::{MacEntry, MacTableFull};
 use xlate::model::{PriorityTags, new_tables};
 use xlate::{BridgeId, MacTable, PortConfig, PortOut, Tables, VlanMode};
 
@@ -108,6 +110,8 @@ pub struct OfPort {
     pub patch: Arc<PatchCounters>,
     /// The time when it was added, in milliseconds of the switch's clock.
     pub created_ms: u64,
+    /// Its description in the last port status; `None` if there was none.
+    pub(crate) reported: Arc<Mutex<Option<PortDesc>>>,
 }
 
 impl OfPort {
@@ -139,10 +143,12 @@ pub struct BundleSpec {
     pub ports: Vec<PortNo>,
     /// How it treats tags.
     pub mode: VlanMode,
-    /// Access or native VLAN.
+    /// Access, native or service VLAN.
     pub tag: u16,
     /// VLANs of a trunk; empty for all.
     pub trunks: Vec<u16>,
+    /// Customer VLANs of a `dot1q-tunnel` port; empty for all.
+    pub cvlans: Vec<u16>,
     /// Tags for priorities.
     pub priority_tags: PriorityTags,
     /// No traffic to other protected bundles.
@@ -391,6 +397,24 @@ impl Ofproto {
         }
     }
 
+    /// Adds a static address, and returns the entry that it replaces, if that is a different one.
+    pub fn add_static_mac(&self, vlan: u16, mac: MacAddr, port: PortNo) -> Result<Option<MacEntry>, MacTableFull> {
+        let (replaced, changed) = self.macs.write().add_static(vlan, mac, port, self.now())?;
+        for (vlan, mac) in changed {
+            self.changed(Change::Mac { bridge: self.id, vlan, mac });
+        }
+        Ok(replaced)
+    }
+
+    /// Removes a static address, and returns true if it existed.
+    pub fn remove_static_mac(&self, vlan: u16, mac: MacAddr) -> bool {
+        let existed = self.macs.write().remove_static(vlan, mac);
+        if existed {
+            self.changed(Change::Mac { bridge: self.id, vlan, mac });
+        }
+        existed
+    }
+
     /// Removes all learned addresses.
     pub fn flush_macs(&self) {
         if self.macs.write().flush() {
@@ -445,7 +469,13 @@ impl Ofproto {
                     port
                 }
                 None => {
-                    let port = OfPort { spec, config: PortConfig::default(), patch: Arc::default(), created_ms: now };
+                    let port = OfPort {
+                        spec,
+                        config: PortConfig::default(),
+                        patch: Arc::default(),
+                        created_ms: now,
+                        reported: Arc::default(),
+                    };
                     changes.push(PortChange::Added(port.clone()));
                     port
                 }

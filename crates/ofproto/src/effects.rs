@@ -63,13 +63,13 @@ impl Switch {
                         macs.refresh(*vlan, *mac, *port, now);
                         continue;
                     }
-                    let evicted = macs.makes_room_for(*vlan, *mac);
-                    if macs.learn(*vlan, *mac, *port, now) {
-                        drop(macs);
+                    let changed = macs.learn(*vlan, *mac, *port, now);
+                    drop(macs);
+                    if !changed.is_empty() {
                         base::coverage!(rev_mac_learning);
-                        for (vlan, mac) in evicted.into_iter().chain([(*vlan, *mac)]) {
-                            self.changed(Change::Mac { bridge: bridge.id, vlan, mac });
-                        }
+                    }
+                    for (vlan, mac) in changed {
+                        self.changed(Change::Mac { bridge: bridge.id, vlan, mac });
                     }
                 }
                 Effect::Group(group) => group.counters.add(packets, bytes),

@@ -4,20 +4,23 @@ use crate::bridge::Ofproto;
 use crate::flow_table::{Criteria, RemovedReason};
 use crate::gate::SHORT_MAX;
 use openflow::group::GROUP_ALL;
+use openflow::meter::METER_ALL;
 use openflow::{GroupCommand, GroupMod};
 use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
 impl Ofproto {
-    /// Removes all flows and groups except hidden flows. Only flow monitors are notified.
+    /// Removes all flows, groups and meters except hidden flows. Only flow monitors are notified.
     pub fn flush_flows(&self) {
         base::coverage!(ofproto_flush);
         let groups = GroupMod::new(GroupCommand::Delete, GROUP_ALL);
-        let _ = self.transaction(|t| {
+        let meters = self.transaction(|t| {
             t.remove_all(&Criteria::any(), RemovedReason::Delete);
-            t.group_mod(&groups)
+            t.group_mod(&groups)?;
+            Ok(t.delete_meters(METER_ALL))
         });
+        self.finish_meters(meters.map(|(gone, _)| gone).unwrap_or_default());
     }
 
     /// [Removes all flows](Self::flush_flows), then calls `then`. If there are very many flows, the result is a task that

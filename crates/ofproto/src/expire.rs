@@ -8,7 +8,6 @@ use classifier::LATEST;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use xlate::Rule;
 
 /// The number of learned addresses removed at a time: packets wait for the table meanwhile.
@@ -92,21 +91,19 @@ impl Wheel {
     }
 }
 
-/// The expiry of a rule if no packet comes; `None` for never.
+/// The last moment of a rule if no packet comes; `None` for never.
 pub(crate) fn expiry(rule: &Rule) -> Option<Millis> {
     let after = |secs: u16, since: Millis| (secs != 0).then(|| since.after(u64::from(secs) * 1000));
-    let used = Millis(rule.stats().used.load(Ordering::Relaxed)).max(rule.created);
-    let ends = [after(rule.hard_timeout, rule.modified()), after(rule.idle_timeout, used)];
+    let ends = [after(rule.hard_timeout, rule.modified()), after(rule.idle_timeout, rule.used())];
     ends.into_iter().flatten().min()
 }
 
-/// The reason why a rule has expired at `now`; `None` if it has not.
+/// The reason why a rule has expired at `now`; `None` if it has not: it stays until more than its seconds have passed.
 fn expired(rule: &Rule, now: Millis) -> Option<RemovedReason> {
-    let over = |secs: u16, since: Millis| secs != 0 && now.since(since) >= u64::from(secs) * 1000;
-    let used = Millis(rule.stats().used.load(Ordering::Relaxed)).max(rule.created);
+    let over = |secs: u16, since: Millis| secs != 0 && now.since(since) > u64::from(secs) * 1000;
     if over(rule.hard_timeout, rule.modified()) {
         Some(RemovedReason::HardTimeout)
-    } else if over(rule.idle_timeout, used) {
+    } else if over(rule.idle_timeout, rule.used()) {
         Some(RemovedReason::IdleTimeout)
     } else {
         None

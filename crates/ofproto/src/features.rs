@@ -65,7 +65,7 @@ enum Value {
 }
 
 /// Name for commands, title, value; in the order in which they are printed.
-const FEATURES: [(&str, &str, Value); 26] = [
+const FEATURES: [(&str, &str, Value); 27] = [
     ("masked_set_action", "Masked set action", Value::Has(true)),
     ("tnl_push_pop", "Tunnel push pop", Value::Flag(|c| c.tunnels)),
     ("ufid", "Ufid", Value::Has(true)),
@@ -81,6 +81,7 @@ const FEATURES: [(&str, &str, Value); 26] = [
     ("lb_output_action", "Optimized Balance TCP mode", Value::Flag(|c| c.balance_tcp)),
     ("ct_zero_snat", "Conntrack all-zero IP SNAT", Value::Ct(Ct::ZeroSnat)),
     ("add_mpls", "MPLS Label add", Value::Has(true)),
+    ("psample", "psample action", Value::Has(false)),
     ("max_vlan_headers", "Max VLAN headers", Value::Vlans),
     ("max_mpls_depth", "Max MPLS depth", Value::Number(|c| c.mpls_depth_max)),
     ("recirc", "Recirc", Value::Has(true)),
@@ -190,8 +191,8 @@ impl Features {
         Some(Json::Object(members.collect()))
     }
 
-    /// Enables or disables a feature.
-    pub(crate) fn set(&self, name: &str, text: &str) -> Set {
+    /// Enables or disables a feature: if `forced`, also connection tracking that the datapath does not report.
+    pub(crate) fn set(&self, name: &str, text: &str, forced: bool) -> Set {
         let refused = |why: &str| Set::Refused(why.to_owned());
         let Some((_, _, value)) = FEATURES.iter().find(|(known, ..)| *known == name) else {
             return refused("Unexpected support field");
@@ -209,9 +210,8 @@ impl Features {
         match (value, on) {
             (Value::Has(_) | Value::Ct(_), None) => refused("Boolean value expected"),
             (Value::Ct(what), Some(on)) => {
-                if on && self.there.load(Ordering::Relaxed) & what.bit() == 0 {
-                    // (The misspelling is that of Open vSwitch, which scripts match.)
-                    return refused("Can not enable features not supported by the datapth");
+                if on && !forced && self.there.load(Ordering::Relaxed) & what.bit() == 0 {
+                    return refused("Can not enable features not supported by the datapath");
                 }
                 if on {
                     self.used.fetch_or(what.bit(), Ordering::Relaxed);
@@ -221,7 +221,7 @@ impl Features {
                 Set::Done
             }
             (Value::Has(there), Some(on)) if there == on => Set::Done,
-            (Value::Has(false), Some(_)) => refused("Can not enable features not supported by the datapth"),
+            (Value::Has(false), Some(_)) => refused("Can not enable features not supported by the datapath"),
             (Value::Number(_) | Value::Vlans, _) if text.parse::<u64>().is_err() => refused("Integer number expected"),
             (Value::Number(of), _) if text.parse().is_ok_and(|n: u64| n == of(&capabilities)) => Set::Done,
             (Value::Number(of), _) if text.parse().is_ok_and(|n: u64| n > of(&capabilities)) => {
@@ -286,7 +286,9 @@ impl Features {
                 action => {
                     let dst = match action {
                         Action::SetField { field, .. } => Some(*field),
-                        Action::RegLoad { dst, .. } | Action::RegMove { dst, .. } => Some(dst.field),
+                        Action::RegLoad { dst, .. } | Action::RegMove { dst, .. } | Action::CopyField { dst, .. } => {
+                            Some(dst.field)
+                        }
                         _ => None,
                     };
                     let lacks = dst == Some(Field::CtMark) && !self.uses(Ct::Mark)
@@ -312,8 +314,8 @@ fn named(name: Option<&str>) -> Option<impl Iterator<Item = (usize, Named)>> {
 }
 
 /// Indices into [`FEATURES`], in the order of the list.
-const LISTED: [usize; 26] =
-    [5, 4, 2, 12, 25, 23, 1, 6, 18, 13, 7, 15, 17, 21, 8, 14, 22, 10, 11, 20, 24, 16, 0, 9, 19, 3];
+const LISTED: [usize; 27] =
+    [5, 4, 2, 12, 26, 24, 1, 6, 15, 19, 13, 16, 7, 18, 22, 8, 14, 23, 10, 11, 21, 25, 17, 0, 9, 20, 3];
 
 #[cfg(test)]
 mod tests {
@@ -367,16 +369,21 @@ mod tests {
     #[test]
     fn features_can_be_disabled() {
         let features = attached();
-        let why = |name, value| match features.set(name, value) {
+        let why = |name, value| match features.set(name, value, false) {
             Set::Done => String::new(),
             Set::Refused(why) => why,
         };
         assert_eq!(why("bogus", "true"), "Unexpected support field");
         assert_eq!(why("ct_state", "7"), "Boolean value expected");
-        assert_eq!(why("ct_state", "true"), "Can not enable features not supported by the datapth");
+        assert_eq!(why("ct_state", "true"), "Can not enable features not supported by the datapath");
         assert_eq!(why("max_mpls_depth", "x"), "Integer number expected");
         assert_eq!(why("max_mpls_depth", "4"), "Can not set value beyond the datapath capability");
         assert_eq!(why("recirc", "false"), "recirc can not be changed: the datapath is always used with it as it is");
+        assert_eq!(features.set("ct_timeout", "true", true), Set::Done);
+        assert_eq!(
+            features.list(Some("ct_timeout"), 1).as_deref(),
+            Some("ct_timeout (Conntrack timeout policy) : [run time]:true, [boot time]:false\n")
+        );
         features.pretend();
         assert_eq!(why("ct_state", "false"), "");
         assert_eq!(
@@ -401,7 +408,7 @@ mod tests {
         assert_eq!(lacking(&features, "ct_clear,move:NXM_NX_CT_MARK[]->NXM_NX_REG0[]"), None);
         assert_eq!(refused(&features, "ip,reg0=1"), None);
         features.pretend();
-        let with = |what: &str, value: &str| assert_eq!(features.set(what, value), Set::Done);
+        let with = |what: &str, value: &str| assert_eq!(features.set(what, value, false), Set::Done);
         for (what, actions, matching) in [
             ("ct_zone", "ct(zone=1)", "ct_zone=1"),
             ("ct_zone", "ct(zone=NXM_NX_REG0[0..15])", "ct_zone=0"),

@@ -290,8 +290,10 @@ impl Transaction<'_> {
         if old.is_none() {
             self.make_room(table_id)?;
         }
-        let kept = old.as_ref().filter(|_| !fm.flags.reset_counts);
-        let count = kept.map_or_else(Count::default, Count::on);
+        let count = match &old {
+            Some(old) => Self::count_after(old, fm),
+            None => Count::since(self.now),
+        };
         let rule = Arc::new(Rule {
             minimatch,
             priority: fm.priority.into(),
@@ -304,13 +306,18 @@ impl Transaction<'_> {
             actions: fm.actions.clone().into(),
             created: self.now,
             modified: self.now.0.into(),
-            versions: Versions::new(self.version()),
+            versions: Versions::new(self.next_version()),
             conjunctions: conjunctions_of(&fm.actions),
             count,
         });
         self.put(&rule, old.as_ref())?;
         self.record(&rule, || FlowChangeKind::Added { replaced: old });
         Ok(())
+    }
+
+    /// The statistics of a rule that replaces `old`, whose time of last use it keeps in any case.
+    fn count_after(old: &Arc<Rule>, fm: &FlowMod) -> Count {
+        if fm.flags.reset_counts { Count::since(old.used()) } else { Count::on(old) }
     }
 
     fn modify(&mut self, fm: &FlowMod) -> Result<(), OfpError> {
@@ -322,13 +329,13 @@ impl Transaction<'_> {
         }
         let actions: Arc<[Action]> = fm.actions.clone().into();
         for old in found {
-            let count = if fm.flags.reset_counts { Count::default() } else { Count::on(&old) };
+            let count = Self::count_after(&old, fm);
             let rule = Arc::new(Rule {
                 minimatch: old.minimatch.clone(),
                 cookie: if fm.modify_cookie { fm.new_cookie } else { old.cookie },
                 actions: Arc::clone(&actions),
                 modified: self.now.0.into(),
-                versions: Versions::new(self.version()),
+                versions: Versions::new(self.next_version()),
                 conjunctions: conjunctions_of(&actions),
                 count,
                 ..*old
@@ -356,7 +363,7 @@ impl Transaction<'_> {
             idle_timeout: idle,
             hard_timeout: hard,
             modified: old.modified().0.into(),
-            versions: Versions::new(self.version()),
+            versions: Versions::new(self.next_version()),
             conjunctions: old.conjunctions.clone(),
             count: Count::on(old),
             ..**old

@@ -45,14 +45,13 @@ impl Ofproto {
             there.retain(|rule| range.contains(&rule.priority));
             let new: Vec<_> = flows.iter().filter(|flow| !there.iter().any(|rule| flow.is(rule))).collect();
             let rules: Vec<_> = {
-                let version = t.version();
                 let rules = &t.table(0)?.rules;
-                new.iter().map(|flow| (rules.compress(&flow.matching), version)).collect()
+                new.iter().map(|flow| rules.compress(&flow.matching)).collect()
             };
             for old in there.iter().filter(|rule| !flows.iter().any(|flow| flow.is(rule))) {
                 t.remove(old, RemovedReason::Delete);
             }
-            for (flow, (minimatch, version)) in new.into_iter().zip(rules) {
+            for (flow, minimatch) in new.into_iter().zip(rules) {
                 let rule = Rule {
                     minimatch,
                     priority: flow.priority,
@@ -65,9 +64,9 @@ impl Ofproto {
                     actions: flow.actions.clone().into(),
                     created: t.now,
                     modified: t.now.0.into(),
-                    versions: Versions::new(version),
+                    versions: Versions::new(t.next_version()),
                     conjunctions: Box::default(),
-                    count: Count::default(),
+                    count: Count::since(t.now),
                 };
                 t.put(&Arc::new(rule), None)?;
             }

@@ -12,7 +12,7 @@ use crate::switch::Switch;
 use base::{DpPort, PortNo};
 use dpif::{Collectors, Observe, SamplePoint};
 use flow::extract::{PacketContext, extract_vlans, extract_with};
-use ipfix::{Config, Direction, Exporter, Interface, Micros, Observation, ObservationPoint};
+use ipfix::{Config, Direction, Exporter, INTERVAL_SECS, Interface, Micros, Observation, ObservationPoint};
 use openflow::ipfix::IpfixStats;
 use packet::Packet;
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,16 +36,33 @@ pub struct IpfixSettings {
 }
 
 /// The configuration of an exporter.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ExporterSettings {
     /// Collectors, over UDP.
     pub targets: BTreeSet<SocketAddr>,
+    /// Interval in seconds after which templates are sent again.
+    pub template_secs: u32,
+    /// Interval in seconds after which the exporter's own statistics are sent again.
+    pub stats_secs: u32,
     /// Seconds for which a flow is cached; 0 for no cache.
     pub active_timeout_secs: u32,
     /// The largest number of flows in the cache; 0 for no cache.
     pub flows_max: u32,
     /// A name for the observation point.
     pub virtual_obs_id: Option<String>,
+}
+
+impl Default for ExporterSettings {
+    fn default() -> Self {
+        Self {
+            targets: BTreeSet::new(),
+            template_secs: INTERVAL_SECS,
+            stats_secs: INTERVAL_SECS,
+            active_timeout_secs: 0,
+            flows_max: 0,
+            virtual_obs_id: None,
+        }
+    }
 }
 
 /// An exporter for packets of a whole bridge.
@@ -146,6 +163,8 @@ fn exporting(settings: &ExporterSettings, id: u32) -> Exporting {
     let config = Config {
         id,
         domain: 0,
+        template_secs: settings.template_secs,
+        stats_secs: settings.stats_secs,
         active_timeout_secs: settings.active_timeout_secs,
         flows_max: settings.flows_max,
         virtual_obs_id: settings.virtual_obs_id.as_ref().map(|id| id.clone().into_bytes()),

@@ -11,7 +11,8 @@ use xlate::{Learned, Rule};
 impl Ofproto {
     /// Learns a flow from packets, the last of which arrived at `used`. If an equal flow exists already, only its
     /// hard timeout begins anew. A flow from earlier packets is learned again only if
-    /// nothing has been removed from the table since.
+    /// nothing has been removed from the table since, and replaces no flow that later packets have taught: of two cached flows
+    /// that learn different flows of the same match, the one with the last packet wins, in whatever order they are counted.
     pub(crate) fn learn(&self, learned: &Learned, used: Millis, seen: Seen) {
         let Learned { flow, limit, .. } = learned;
         let Some(table) = flow.table_id.and_then(|t| self.tables().get(usize::from(t))) else { return };
@@ -24,9 +25,15 @@ impl Ofproto {
         let result = self.transaction(|t| {
             let table_id = flow.table_id.unwrap_or_default();
             let late = seen == Seen::Earlier && t.writer.removals.get(&table_id).is_some_and(|at| *at >= used);
-            let there = table.rules.find(&flow.matching, flow.priority.into(), LATEST).is_some();
+            let there = table.rules.find(&flow.matching, flow.priority.into(), LATEST);
             let full = *limit != 0 && table.n_with_cookie(flow.new_cookie) >= u64::from(*limit);
-            if late || full && !there { Ok(()) } else { t.flow_mod(flow) }
+            let older = seen == Seen::Earlier && there.as_ref().is_some_and(|rule| rule.modified() > used);
+            if late || older || full && there.is_none() {
+                return Ok(());
+            }
+            t.flow_mod(flow)?;
+            t.date_last(used);
+            Ok(())
         });
         match result {
             // Flows evicted for it, and the learned flows of one that it replaced. (The report may miss their last packets:

@@ -20,6 +20,7 @@
 
 pub mod bridge;
 pub mod conn;
+mod dump_order;
 pub mod effects;
 mod emptying;
 mod evict;

@@ -149,7 +149,7 @@ impl Transaction<'_> {
     }
 
     /// Removes a meter, or all, from the table, and the flows that reference it.
-    fn delete_meters(&mut self, id: u32) -> Vec<MeterId> {
+    pub(crate) fn delete_meters(&mut self, id: u32) -> Vec<MeterId> {
         let ids = match id {
             METER_ALL => self.meters.all().iter().map(|meter| meter.config.meter_id).collect(),
             id => vec![id],

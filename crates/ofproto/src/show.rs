@@ -1,44 +1,72 @@
 //! Text and JSON of the show commands for bridges.
 
 use crate::bridge::Ofproto;
+use crate::dump_order::DumpOrder;
+use crate::flow_table::Criteria;
 use crate::switch::Switch;
 use base::PortNo;
 use flow::text::{NoNames, PortNames, format_port};
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use xlate::mac::MacEntry;
 use xlate::{PortOut, Rule};
 
 /// Copies the learned addresses out of their table: packets wait while its lock is held.
-fn learned(bridge: &Ofproto) -> Vec<(u16, base::MacAddr, xlate::mac::MacEntry)> {
+fn learned(bridge: &Ofproto) -> Vec<(u16, base::MacAddr, MacEntry)> {
     bridge.macs().read().iter().collect()
 }
 
-/// Formats `fdb/show`: learned addresses, least recently used first.
+/// A line of `fdb/show`: port, VLAN, address and age.
+fn fdb_line(now: base::Millis, (vlan, mac, entry): (u16, base::MacAddr, MacEntry)) -> String {
+    let mut port = String::new();
+    format_port(entry.port, &NoNames, &mut port);
+    let age = if entry.is_static { "static".to_owned() } else { format!("{:3}", now.since(entry.used) / 1000) };
+    format!("{port:>5}  {vlan:4}  {mac}  {age}")
+}
+
+/// Formats `fdb/show` of one bridge: its addresses, least recently used first.
 pub fn fdb_show(bridge: &Ofproto) -> String {
     let now = bridge.now();
-    let mut out = String::from(" port  VLAN  MAC                Age\n");
-    for (vlan, mac, entry) in learned(bridge) {
-        let mut port = String::new();
-        format_port(entry.port, &NoNames, &mut port);
-        let _ = writeln!(out, "{port:>5}  {vlan:4}  {mac}  {:3}", now.since(entry.used) / 1000);
+    let lines = learned(bridge).into_iter().map(|entry| fdb_line(now, entry) + "\n");
+    [" Port  VLAN  MAC                Age\n".to_owned()].into_iter().chain(lines).collect()
+}
+
+/// Formats `fdb/show` of several bridges: each has its name in front of its first address, or on a line of its own.
+pub fn fdb_show_all(bridges: &[Arc<Ofproto>]) -> String {
+    let title = "Bridge";
+    let width = bridges.iter().map(|bridge| bridge.name().len()).chain([title.len()]).max().unwrap_or_default();
+    let mut out = format!(" {title:width$}  Port  VLAN  MAC                Age\n");
+    for bridge in bridges {
+        let (now, entries) = (bridge.now(), learned(bridge));
+        if entries.is_empty() {
+            let _ = writeln!(out, " {}", bridge.name());
+        }
+        for (at, entry) in entries.into_iter().enumerate() {
+            let name = if at == 0 { bridge.name() } else { "" };
+            let _ = writeln!(out, " {name:width$} {}", fdb_line(now, entry));
+        }
     }
     out
 }
 
-/// Returns [`fdb_show`] as a list of objects.
-pub fn fdb_json(bridge: &Ofproto) -> Value {
-    let now = bridge.now();
-    let entry = |(vlan, mac, entry): (u16, base::MacAddr, xlate::mac::MacEntry)| {
-        json!({
-            "port": port_text(entry.port),
-            "vlan": vlan,
-            "mac": mac.to_string(),
-            "static": false,
-            "age": now.since(entry.used) / 1000,
-        })
+/// Returns `fdb/show` as an object: lists of addresses by bridge. A static address has no age.
+pub fn fdb_json(bridges: &[Arc<Ofproto>]) -> Value {
+    let of_bridge = |bridge: &Arc<Ofproto>| {
+        let now = bridge.now();
+        let entry = |(vlan, mac, entry): (u16, base::MacAddr, MacEntry)| {
+            let mut object = json!({ "port": entry.port.to_of10(), "vlan": vlan, "mac": mac.to_string() });
+            if entry.is_static {
+                object["static"] = true.into();
+            } else {
+                object["age"] = (now.since(entry.used) / 1000).into();
+            }
+            object
+        };
+        (bridge.name().to_owned(), learned(bridge).into_iter().map(entry).collect::<Value>())
     };
-    learned(bridge).into_iter().map(entry).collect()
+    bridges.iter().map(of_bridge).collect::<Map<_, _>>().into()
 }
 
 /// Returns [`fdb_stats_show`] as an object.
@@ -49,7 +77,7 @@ pub fn fdb_stats_json(bridge: &Ofproto) -> Value {
         "bridge": bridge.name(),
         "current": macs.len(),
         "maximum": macs.max_entries(),
-        "static": 0,
+        "static": macs.n_static(),
         "learned": c.learned,
         "expired": c.expired,
         "evicted": c.evicted,
@@ -63,11 +91,12 @@ pub fn fdb_stats_show(bridge: &Ofproto) -> String {
     let c = macs.counters();
     format!(
         "Statistics for bridge \"{}\":\n  Current/maximum MAC entries in the table: {}/{}\n  Current static MAC entries in the \
-         table : 0\n  Total number of learned MAC entries     : {}\n  Total number of expired MAC entries     : {}\n  \
+         table : {}\n  Total number of learned MAC entries     : {}\n  Total number of expired MAC entries     : {}\n  \
          Total number of evicted MAC entries     : {}\n  Total number of port moved MAC entries  : {}\n",
         bridge.name(),
         macs.len(),
         macs.max_entries(),
+        macs.n_static(),
         c.learned,
         c.expired,
         c.evicted,
@@ -75,9 +104,38 @@ pub fn fdb_stats_show(bridge: &Ofproto) -> String {
     )
 }
 
-/// Formats `dpif/show`: the datapath's hits and misses, and the bridges with their ports. `kind` returns the type of a port, as
-/// `dummy` or `patch: peer=p1`. A datapath without bridges is not shown, as it does not exist for users.
-pub fn dpif_show(switch: &Switch, dp_name: &str, kind: &dyn Fn(&str) -> String) -> String {
+/// The type of a port, and the settings that commands show with it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PortKind {
+    /// As `dummy`.
+    pub kind: String,
+    /// As `peer` and `p1`.
+    pub settings: Vec<(&'static str, String)>,
+}
+
+impl PortKind {
+    /// A type without settings.
+    pub fn plain(kind: &str) -> Self {
+        Self { kind: kind.to_owned(), settings: Vec::new() }
+    }
+}
+
+impl std::fmt::Display for PortKind {
+    /// As `dummy`, or `patch: peer=p1`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.kind)?;
+        let mut before = ": ";
+        for (name, value) in &self.settings {
+            write!(f, "{before}{name}={value}")?;
+            before = ", ";
+        }
+        Ok(())
+    }
+}
+
+/// Formats `dpif/show`: the datapath's hits and misses, and the bridges with their ports. `kind` returns the type of a port. A
+/// datapath without bridges is not shown, as it does not exist for users.
+pub fn dpif_show(switch: &Switch, dp_name: &str, kind: &dyn Fn(&str) -> PortKind) -> String {
     let mut bridges = switch.bridges();
     if bridges.is_empty() {
         return String::new();
@@ -101,16 +159,23 @@ pub fn dpif_show(switch: &Switch, dp_name: &str, kind: &dyn Fn(&str) -> String) 
     out
 }
 
-/// Returns [`dpif_show`] as an object: bridges and their ports by name, and statistics.
-pub fn dpif_json(switch: &Switch, kind: &dyn Fn(&str) -> String) -> Value {
+/// Returns [`dpif_show`] as an object: bridges and their ports by name, and statistics. Numbers are strings, as in
+/// Open vSwitch.
+pub fn dpif_json(switch: &Switch, kind: &dyn Fn(&str) -> PortKind) -> Value {
     let stats = switch.dpif().map(|d| d.stats()).unwrap_or_default();
     let mut bridges = Map::new();
     for bridge in switch.bridges() {
         let mut ports = Map::new();
         for port in bridge.ports() {
-            let mut members = json!({"ofport": port.spec.no.to_of10(), "type": kind(&port.spec.name)});
-            if let (PortOut::Device(dp), Some(members)) = (port.spec.out, members.as_object_mut()) {
-                members.insert("port_no".to_owned(), dp.0.into());
+            let PortKind { kind, settings } = kind(&port.spec.name);
+            let dp = match port.spec.out {
+                PortOut::Device(dp) => dp.to_string(),
+                PortOut::Patch(..) | PortOut::Nowhere => "none".to_owned(),
+            };
+            let mut members = json!({"ofport": port.spec.no.to_of10().to_string(), "port_no": dp, "type": kind});
+            if !settings.is_empty() {
+                let settings = settings.into_iter().map(|(name, value)| (name.to_owned(), value.into()));
+                members["config"] = settings.collect::<Map<_, _>>().into();
             }
             ports.insert(port.spec.name.clone(), members);
         }
@@ -118,7 +183,7 @@ pub fn dpif_json(switch: &Switch, kind: &dyn Fn(&str) -> String) -> Value {
         bridges.insert(bridge.name().to_owned(), ports.into());
     }
     bridges.sort_keys();
-    json!({"bridges": bridges, "stats": {"n_hit": stats.hit, "n_missed": stats.missed}})
+    json!({"bridges": bridges, "stats": {"hit": stats.hit.to_string(), "missed": stats.missed.to_string()}})
 }
 
 /// Formats `bridge/dump-flows`: all flows of a bridge, table by table.
@@ -178,14 +243,13 @@ pub fn detrace_json(rules: &[std::sync::Arc<Rule>], ports: &dyn PortNames) -> Va
     rules.iter().map(object).collect()
 }
 
-/// Visits rules table by table, highest priority first.
+/// Visits rules, hidden ones included, in the order of flow dumps.
 fn each_rule(bridge: &Ofproto, mut each: impl FnMut(&Rule)) {
     let view = bridge.tables().view();
-    for table in bridge.tables().iter() {
-        let mut rules = table.rules.rules(view.version);
-        rules.sort_by_key(|r| std::cmp::Reverse(r.priority));
-        rules.iter().for_each(|rule| each(rule));
-    }
+    let mut order = DumpOrder::default();
+    order.begin(bridge, &Criteria::any());
+    let rules = bridge.tables().iter().flat_map(|table| table.rules.rules(view.version)).collect();
+    order.sort(rules, None).for_each(|(_, rule)| each(&rule));
 }
 
 fn dump_rule(rule: &Rule, now: base::Millis, ports: &dyn PortNames, out: &mut String) {
@@ -220,4 +284,17 @@ pub fn port_text(no: PortNo) -> String {
     let mut out = String::new();
     format_port(no, &NoNames, &mut out);
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_type_is_followed_by_its_settings() {
+        assert_eq!(PortKind::plain("dummy").to_string(), "dummy");
+        let settings = vec![("n_rxq", "5".to_owned()), ("numa_id", "0".to_owned())];
+        let kind = PortKind { settings, ..PortKind::plain("dummy-pmd") };
+        assert_eq!(kind.to_string(), "dummy-pmd: n_rxq=5, numa_id=0");
+    }
 }

@@ -153,9 +153,9 @@ impl Switch {
         Some((self.features.list(name, vlans)?, self.features.list_json(name, vlans)?))
     }
 
-    /// Enables or disables a feature.
-    pub fn set_feature(&self, name: &str, value: &str) -> Set {
-        let answer = self.features.set(name, value);
+    /// Enables or disables a feature: if `forced`, also one that the datapath does not report.
+    pub fn set_feature(&self, name: &str, value: &str, forced: bool) -> Set {
+        let answer = self.features.set(name, value, forced);
         if answer == Set::Done {
             {
                 let _rebuilding = self.rebuilding.lock();

@@ -7,6 +7,7 @@ use crate::bridge::Ofproto;
 use crate::flow_table::Criteria;
 use flow::{Field, FlowKey, Match, OptionPlace, OptionTable, PlacedOption, TunOption};
 use openflow::tlv::{TLV_FIELDS, TlvCommand, TlvMap, TlvTableMod, TlvTableReply};
+use openflow::wire::OptionLengths;
 use openflow::{Action, FlowMod, OfpError};
 use std::collections::BTreeMap;
 use xlate::Rule;
@@ -27,6 +28,7 @@ impl Ofproto {
             let mut tlvs = self.tlvs.lock();
             self.check_unused(&tlvs, change)?;
             tlvs.change(change)?;
+            self.connections().set_option_lengths(tlvs.lengths());
         }
         // Translations have a copy of their own.
         self.rebuild();
@@ -171,6 +173,13 @@ impl TlvTable {
         TlvTableReply { max_option_space: SPACE, max_fields: TLV_FIELDS, maps }
     }
 
+    /// The lengths of the mapped options.
+    fn lengths(&self) -> OptionLengths {
+        let mut lengths = OptionLengths::NONE;
+        self.0.values().for_each(|(map, _)| lengths.set(map.index, map.len));
+        lengths
+    }
+
     fn place(&self, matching: &mut Match) -> Result<(), OfpError> {
         for option in matching.take_options() {
             let (_, placed) = self.0.get(&option.index().into()).ok_or(OfpError::NxfmfcInvalidTlvField)?;
@@ -215,7 +224,7 @@ mod tests {
             let result = table.change(&TlvTableMod { command, maps: maps.to_vec() });
             (result, table.reply().maps)
         };
-        let (first, big) = (map(0, 4, 5), [map(1, 124, 1), map(2, 120, 2)]);
+        let (first, big) = (map(0, 8, 5), [map(1, 124, 1), map(2, 124, 2)]);
         assert_eq!(change(TlvCommand::Add, &[first]), (Ok(()), vec![first]));
         assert_eq!(change(TlvCommand::Add, &[map(3, 4, 5)]), (Err(OfpError::NxttmfcAlreadyMapped), vec![first]));
         assert_eq!(change(TlvCommand::Add, &[map(0, 4, 6)]), (Err(OfpError::NxttmfcDupEntry), vec![first]));

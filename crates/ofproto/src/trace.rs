@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::fmt::Write;
 use std::sync::Arc;
 use xlate::freeze::RecircState;
-use xlate::trace::{Node, NodeKind};
+use xlate::trace::{Node, NodeKind, Tracing};
 use xlate::{Bridge, Effect, Fork, Network, Start, translate_from};
 
 /// The result of a trace.
@@ -123,8 +123,9 @@ impl Ofproto {
         if recirc_id != 0 && net.frozen.get(recirc_id).is_none() {
             return Err(format!("no recirculation data for recirc_id {recirc_id:#x}"));
         }
-        let (mut traced, forks) = self.trace_once(&net, bridge, key, start, names)?;
-        traced.resumed = crate::trace_ct::resume(&switch, &net, forks, ct_next, names)?;
+        let tracing = if learned { Tracing::WithEffects } else { Tracing::Dry };
+        let (mut traced, forks) = self.trace_once(&net, bridge, (key, start), names, tracing)?;
+        traced.resumed = crate::trace_ct::resume(&switch, &net, forks, ct_next, names, tracing)?;
         traced.settle(learned);
         Ok(traced)
     }
@@ -134,12 +135,12 @@ impl Ofproto {
         &self,
         net: &Network,
         bridge: &Bridge,
-        key: &FlowKey,
-        start: Start<'_>,
+        (key, start): (&FlowKey, Start<'_>),
         names: bool,
+        tracing: Tracing,
     ) -> Result<(Traced, Vec<Fork>), String> {
         let ports: &dyn PortNames = if names { self } else { &NoNames };
-        let mut verdict = translate_from(net, bridge, key, start, true);
+        let mut verdict = translate_from(net, bridge, key, start, tracing);
         let text = |key: &FlowKey| self.key_text(key, ports);
         let mut mask = verdict.mask();
         mask.add_mask(flow::Field::PacketType, u32::MAX.into());

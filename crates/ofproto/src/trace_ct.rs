@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::fmt::Write;
 use std::net::{Ipv4Addr, Ipv6Addr};
+use xlate::trace::Tracing;
 use xlate::{Fork, Network, Start};
 
 /// The largest number of recirculated packets in one trace: tables may send them to the tracker in a loop.
@@ -76,6 +77,7 @@ pub(crate) fn resume(
     forks: Vec<Fork>,
     ct_next: &[u32],
     names: bool,
+    tracing: Tracing,
 ) -> Result<Vec<Resumed>, String> {
     let (mut waiting, mut states, mut out) = (VecDeque::from(forks), ct_next.iter(), Vec::new());
     while let Some(Fork { mut key, nat }) = waiting.pop_front() {
@@ -89,7 +91,7 @@ pub(crate) fn resume(
         let id = net.frozen.get(recirc_id).map(|kept| kept.frozen.bridge);
         let bridge = id.and_then(|id| Some((net.bridges.get(&id)?, switch.bridge(id)?)));
         let (view, bridge) = bridge.ok_or_else(|| format!("no recirculation data for recirc_id {recirc_id:#x}"))?;
-        let (traced, forks) = bridge.trace_once(net, view, &key, Start::Tables, names)?;
+        let (traced, forks) = bridge.trace_once(net, view, (&key, Start::Tables), names, tracing)?;
         waiting.extend(forks);
         out.push(Resumed { recirc_id, ct_state, nat, traced });
     }

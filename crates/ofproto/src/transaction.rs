@@ -1,8 +1,8 @@
 //! Atomic changes of a bridge's flow tables and groups.
 //!
-//! All changes of a bridge happen in a [`Transaction`], one at a time, on any thread. It works on the version after
-//! the current one: the rules that it adds are visible from that version on, and the rules that it removes are marked as removed
-//! in it, so that no reader sees any of it. Then the version is published ([`xlate::Tables::publish`]), and new readers see
+//! All changes of a bridge happen in a [`Transaction`], one at a time, on any thread. It works on versions after
+//! the current one: the rules that it adds are visible from one of these on, and the rules that it removes are marked as removed
+//! in one of them, so that no reader sees any of it. Then the version is published ([`xlate::Tables::publish`]), and new readers see
 //! all of it; or, after an error, everything is rolled back.
 //!
 //! Removed rules stay in their tables for translations that began before. Readers hold the view that they use, so that
@@ -58,7 +58,7 @@ pub(crate) struct Writer {
     references: HashMap<Reference, u64>,
     /// The hidden flows that are in their tables.
     pub(crate) hidden: Vec<Arc<Rule>>,
-    /// The time of the last removal of a flow, by table.
+    /// The time of the last removal of a flow that was not replaced, by table.
     pub(crate) removals: HashMap<u8, Millis>,
     /// Flows that may be evicted, for tables that have overflowed.
     pub(crate) evictable: HashMap<u8, Evictable>,
@@ -81,6 +81,8 @@ struct Changing {
     noted: usize,
     /// True if it is reported that flows may match more closely than necessary.
     loosened: bool,
+    /// True if flows were removed from it, and not replaced.
+    shrunk: bool,
 }
 
 /// A change in progress.
@@ -88,6 +90,8 @@ struct Changing {
 pub struct Transaction<'a> {
     pub(crate) bridge: &'a Ofproto,
     pub(crate) writer: MutexGuard<'a, Writer>,
+    /// The version that removed rules are not visible in, and that is published if the transaction ends now. Newer than those
+    /// of the added rules.
     version: u64,
     pub(crate) groups: Arc<Groups>,
     pub(crate) meters: Arc<Meters>,
@@ -294,9 +298,12 @@ impl Transaction<'_> {
         self.inserted = self.inserted.min(added);
     }
 
-    /// The version in which added rules become visible.
-    pub(crate) fn version(&self) -> u64 {
-        self.version
+    /// Returns the version from which on the next rule is visible: each rule has its own, which orders the rules of a
+    /// transaction. Only the last of these versions is published.
+    pub(crate) fn next_version(&mut self) -> u64 {
+        let version = self.version;
+        self.version += 1;
+        version
     }
 
     /// The current number of flows of a table, without hidden ones.
@@ -309,7 +316,7 @@ impl Transaction<'_> {
     fn changing(&mut self, table: u8) -> &mut Changing {
         // Mostly it is the same table as the last time.
         let at = self.tables.iter().rposition(|t| t.table == table).unwrap_or_else(|| {
-            self.tables.push(Changing { table, balance: 0, noted: 0, loosened: false });
+            self.tables.push(Changing { table, balance: 0, noted: 0, loosened: false, shrunk: false });
             self.tables.len() - 1
         });
         &mut self.tables[at]
@@ -363,11 +370,19 @@ impl Transaction<'_> {
         Ok(())
     }
 
+    /// Records that the last packet that taught the last added rule arrived at this time.
+    pub(crate) fn date_last(&self, taught: Millis) {
+        if let Some(rule) = self.added.last() {
+            rule.set_modified(taught);
+        }
+    }
+
     /// Removes a rule from its table, unless it was removed already.
     pub(crate) fn remove(&mut self, rule: &Arc<Rule>, reason: RemovedReason) {
         if rule.versions.visible_in(LATEST) {
             self.mark_gone(rule);
             self.count(rule, -1);
+            self.changing(rule.table).shrunk = true;
             self.removed.push(Removed { rule: Arc::clone(rule), reason });
             self.record(rule, || FlowChangeKind::Deleted(reason));
             self.note(rule, RuleChange::Removed);
@@ -393,7 +408,9 @@ impl Transaction<'_> {
                 self.note(rule, RuleChange::Removed);
             }
             if let [rule, ..] = of_table {
-                self.changing(rule.table).balance -= of_table.len() as i64;
+                let changing = self.changing(rule.table);
+                changing.balance -= of_table.len() as i64;
+                changing.shrunk = true;
             }
         }
         self.gone.append(&mut rules);

@@ -14,6 +14,7 @@ use ofproto::{BundleSpec, Ofproto, PortSpec, Switch};
 use openflow::{FlowModCommand, GroupCommand, parse_flow, parse_group};
 use std::path::Path;
 use std::sync::Arc;
+use xlate::trace::Tracing;
 use xlate::{PortOut, Start, VlanMode, translate_from};
 
 const TABLES: u64 = 60;
@@ -53,6 +54,7 @@ fn ours() -> (Arc<Switch>, Arc<Ofproto>) {
         mode: if s.no == PortNo(4) { VlanMode::Access } else { VlanMode::Trunk },
         tag: if s.no == PortNo(4) { 5 } else { 0 },
         trunks: Vec::new(),
+        cvlans: Vec::new(),
         priority_tags: xlate::model::PriorityTags::Never,
         protected: false,
     };
@@ -361,7 +363,7 @@ fn translations_agree_with_open_vswitch() {
             let theirs = line("Datapath actions: ").to_owned();
             let key = bridge.parse_trace_flow(&packet).expect("a packet");
             let net = switch.network();
-            let verdict = translate_from(&net, &net.bridges[&bridge.id()], &key, Start::Tables, false);
+            let verdict = translate_from(&net, &net.bridges[&bridge.id()], &key, Start::Tables, Tracing::Dry);
             let (mut expected, mut got) = (Vec::new(), Vec::new());
             Wire::new(&key).theirs(&theirs, &mut expected);
             Wire::new(&key).ours(&verdict.actions, &mut got);

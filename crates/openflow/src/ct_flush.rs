@@ -1,5 +1,5 @@
 //! Flushing connection tracking entries (NXT_CT_FLUSH, NXT_CT_FLUSH_ZONE): all of a zone, or those that match addresses and
-//! ports of either direction.
+//! ports of either direction, mark and labels.
 
 use crate::error::OfpError;
 use crate::nxm::Unknown;
@@ -12,6 +12,10 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 const ORIGINAL: u16 = 0;
 const REPLY: u16 = 1;
 const ZONE: u16 = 2;
+const MARK: u16 = 3;
+const MARK_MASK: u16 = 4;
+const LABELS: u16 = 5;
+const LABELS_MASK: u16 = 6;
 // Properties of a direction.
 const SRC: u16 = 0;
 const DST: u16 = 1;
@@ -50,6 +54,10 @@ pub struct CtFlush {
     pub ip_proto: u8,
     /// The zone of the connections; any if the message does not name one.
     pub zone: Option<u16>,
+    /// Value and mask of the connections' mark; a mask of 0 matches any.
+    pub mark: (u32, u32),
+    /// Value and mask of the connections' labels, likewise.
+    pub labels: (u128, u128),
     /// The original direction.
     pub original: Direction,
     /// The reply direction.
@@ -70,15 +78,24 @@ impl CtFlush {
         if r.bytes(7)?.iter().any(|b| *b != 0) {
             return Err(OfpError::NxbrcMustBeZero);
         }
+        let wide = |r: &mut Reader<'_>| r.array().map(u128::from_be_bytes);
+        let (mut mark_mask, mut labels_mask) = (None, None);
         property::each(r, |p| {
             match p.ty {
                 ORIGINAL => p.read(|r| direction(r, &mut flush.original, &mut flush.is_ipv4))?,
                 REPLY => p.read(|r| direction(r, &mut flush.reply, &mut flush.is_ipv4))?,
                 ZONE => flush.zone = Some(p.u16()?),
-                _ => p.unknown(Unknown::Skip)?,
+                // A value without a mask is exact.
+                MARK => flush.mark = (p.u32()?, u32::MAX),
+                MARK_MASK => mark_mask = Some(p.u32()?),
+                LABELS => flush.labels = (p.read(wide)?, u128::MAX),
+                LABELS_MASK => labels_mask = Some(p.read(wide)?),
+                _ => p.unknown(Unknown::Refuse)?,
             }
             Ok(())
         })?;
+        flush.mark.1 = mark_mask.unwrap_or(flush.mark.1);
+        flush.labels.1 = labels_mask.unwrap_or(flush.labels.1);
         Ok(flush)
     }
 
@@ -96,6 +113,20 @@ impl CtFlush {
         }
         if let Some(zone) = self.zone {
             put_u16(out, ZONE, zone);
+        }
+        let (mark, mask) = self.mark;
+        if mask != 0 {
+            property::put_u32(out, MARK, mark);
+        }
+        if !matches!(mask, 0 | u32::MAX) {
+            property::put_u32(out, MARK_MASK, mask);
+        }
+        let (labels, mask) = self.labels;
+        if mask != 0 {
+            property::put(out, LABELS, |out| out.put(&labels.to_be_bytes()));
+        }
+        if !matches!(mask, 0 | u128::MAX) {
+            property::put(out, LABELS_MASK, |out| out.put(&mask.to_be_bytes()));
         }
     }
 
@@ -148,7 +179,7 @@ fn direction(r: &mut Reader<'_>, d: &mut Direction, is_ipv4: &mut Option<bool>) 
             DST_PORT => d.dst_port = p.u16()?,
             ICMP_TYPE => d.dst_port = u16::from_be_bytes([code, p.u8()?]),
             ICMP_CODE => d.dst_port = u16::from_be_bytes([p.u8()?, kind]),
-            _ => p.unknown(Unknown::Skip)?,
+            _ => p.unknown(Unknown::Refuse)?,
         }
         Ok(())
     })
@@ -171,6 +202,8 @@ mod tests {
         for flush in [
             CtFlush::default(),
             CtFlush { ip_proto: 6, zone: Some(7), original: ports, is_ipv4: Some(true), ..CtFlush::default() },
+            CtFlush { mark: (25, 0xff), labels: (7, u128::MAX), ..CtFlush::default() },
+            CtFlush { mark: (0, u32::MAX), labels: (5, 2), zone: Some(1), ..CtFlush::default() },
             CtFlush { ip_proto: 58, reply: echo, is_ipv4: Some(false), ..CtFlush::default() },
         ] {
             let mut out = Writer::new();

@@ -64,7 +64,7 @@ pub use action::parse::{ActionError, parse_actions, parse_instructions};
 pub use action::{
     ALG_FTP, ALG_TFTP, Action, BundleAction, ControllerAction, Ct, CtZone, Encap, EncapHeader, EncapProperty,
     HashFields, Learn, LearnDst, LearnSpec, LearnSrc, LinkAlgorithm, MemberAlgorithm, Multipath, Nat, NatAddresses,
-    NatKind, PacketInReason, Sample, SampleDirection, SampleForm, Subfield,
+    NatKind, ObservationId, PacketInReason, Sample, SampleDirection, SampleForm, Subfield,
 };
 pub use error::OfpError;
 pub use flow_mod::{FlowFlags, FlowMod, FlowModCommand};

@@ -24,7 +24,7 @@ use crate::switch::{ErrorReport, Features, Hello, SwitchConfig};
 use crate::table::{TableMod, TableStatus};
 use crate::tlv::{TlvTableMod, TlvTableReply};
 use crate::types::{self, MessageKind};
-use crate::wire::{Reader, Result, TooLong, Writer};
+use crate::wire::{OptionLengths, Reader, Result, TooLong, Writer};
 use base::PortNo;
 
 mod asynchronous;
@@ -164,6 +164,8 @@ pub struct Options {
     pub flow_mod_table_id: bool,
     /// The message is only to be printed: unknown properties of a request are skipped, where a switch refuses them.
     pub shown: bool,
+    /// The lengths to which the switch that sends the message maps tunnel options.
+    pub option_lengths: OptionLengths,
 }
 
 impl Options {
@@ -174,7 +176,7 @@ impl Options {
 }
 
 /// The options for messages that are only printed, whose flow mods may name a table even without the extension.
-pub(crate) const SHOWN: Options = Options { flow_mod_table_id: true, shown: true };
+pub(crate) const SHOWN: Options = Options { flow_mod_table_id: true, shown: true, option_lengths: OptionLengths::NONE };
 
 /// A message that cannot be decoded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -396,6 +398,7 @@ pub fn try_encode_with(
     };
     let Some(mut msg) = types::begin(v, xid, kind, more) else { return Ok(Vec::new()) };
     let out = &mut msg;
+    out.set_option_lengths(options.option_lengths);
     let cx = Context { version, xid, options };
     let written = session::encode(message, cx, out)
         || changes::encode(message, cx, out)

@@ -36,15 +36,36 @@ pub mod flag {
 
 /// A command on a monitor (`ofp_flow_monitor_command`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-#[repr(u8)]
 pub enum MonitorCommand {
     /// Create the monitor.
     #[default]
-    Add = 0,
+    Add,
     /// Change the monitor.
-    Modify = 1,
+    Modify,
     /// Delete the monitor.
-    Delete = 2,
+    Delete,
+    /// A number that no version defines. Like Open vSwitch, the decoder accepts it; the switch refuses it.
+    Other(u8),
+}
+
+impl MonitorCommand {
+    fn from_wire(number: u8) -> Self {
+        match number {
+            0 => Self::Add,
+            1 => Self::Modify,
+            2 => Self::Delete,
+            other => Self::Other(other),
+        }
+    }
+
+    fn to_wire(self) -> u8 {
+        match self {
+            Self::Add => 0,
+            Self::Modify => 1,
+            Self::Delete => 2,
+            Self::Other(number) => number,
+        }
+    }
 }
 
 /// One monitor of a request.
@@ -99,17 +120,11 @@ impl FlowMonitorRequest {
             r.u32()?
         });
         let (flags, table_id, command) = (r.u16()?, table(r.u8()?), r.u8()?);
-        let command = match command {
-            0 => Ok(MonitorCommand::Add),
-            1 => Ok(MonitorCommand::Modify),
-            2 => Ok(MonitorCommand::Delete),
-            _ => Err(OfpError::MofcBadCommand),
-        };
+        let command = MonitorCommand::from_wire(command);
         let known = flag::ALL & !flag::OWN | flag::OWN14;
-        if command != Ok(MonitorCommand::Delete) && (flags & !known != 0 || flags & flag::EVENTS == 0) {
+        if command != MonitorCommand::Delete && (flags & !known != 0 || flags & flag::EVENTS == 0) {
             return Err(OfpError::MofcBadFlags);
         }
-        let command = command?;
         // A deletion ignores everything except the number.
         let out_port = if command == MonitorCommand::Delete { out_port.unwrap_or(PortNo::ANY) } else { out_port? };
         let own = if flags & flag::OWN14 != 0 { flag::OWN } else { 0 };
@@ -126,7 +141,7 @@ impl FlowMonitorRequest {
             let own = if self.flags & flag::OWN != 0 { flag::OWN14 } else { 0 };
             out.put_u16(self.flags & !flag::OWN | own);
             out.put_u8(table_id);
-            out.put_u8(self.command as u8);
+            out.put_u8(self.command.to_wire());
             put_oxm_match(out, version, &self.matching);
         } else if version > V12 {
             out.put_u16(self.flags);

@@ -16,7 +16,7 @@ use crate::port::{PortDesc, PortStats, put_port, read_port};
 use crate::queue::{QueueConfig, QueueStats, QueueStatsRequest};
 use crate::table::{TableDesc, TableFeatures, TableStats};
 use crate::types::{self, MessageKind};
-use crate::wire::{Reader, Result, Writer};
+use crate::wire::{OptionLengths, Reader, Result, Writer};
 use base::PortNo;
 
 /// A statistics request. Nicira's forms begin with `Nx`.
@@ -508,6 +508,13 @@ impl ReplyWriter {
         Some(Self { version, xid, kind, head_len: out.len(), out, written: 0, left_out: 0 })
     }
 
+    /// Sets the lengths to which the switch maps tunnel options.
+    #[must_use]
+    pub fn with_option_lengths(mut self, lengths: OptionLengths) -> Self {
+        self.out.set_option_lengths(lengths);
+        self
+    }
+
     /// Adds an entry. Returns a finished message if the entry did not fit into it. (Leaves out an entry that is too long for any
     /// message.)
     #[must_use = "the message that is full must be sent"]
@@ -525,6 +532,7 @@ impl ReplyWriter {
             return None;
         }
         let mut next = types::begin(self.version, self.xid, self.kind, false)?;
+        next.set_option_lengths(self.out.option_lengths());
         next.put(&self.out[start..]);
         self.out.rewind(start);
         let mut full = std::mem::replace(&mut self.out, next);

@@ -3,12 +3,16 @@
 //! Both are lists of header, value and mask. They differ in the header used for a field with several, in the encoding of
 //! VLAN tags and ports, and in the padding. The field table lists the headers.
 
+mod text;
+
+pub use text::entries_to_string;
+
 use super::error::OfpError;
 use super::version::Version;
 use super::{of_match, prereq};
 use crate::wire::{Reader, Writer};
 use flow::field::FIELDS;
-use flow::{Field, Loc, Maskable, Match, TunOption};
+use flow::{Field, Loc, Maskable, Match, Prereq, TunOption};
 use std::sync::LazyLock;
 
 /// A cookie and its mask, which Nicira's requests carry among the match's entries.
@@ -21,6 +25,8 @@ pub enum Unknown {
     Refuse,
     /// Skip the entry, as a reader of replies does.
     Skip,
+    /// Skip the entry, and keep entries whose prerequisites the match lacks, as a tool does that shows what it was given.
+    Lenient,
     /// Skip the entry, and require no prerequisites: for the metadata of packets.
     Metadata,
     /// As [`Self::Metadata`], but accept pipeline fields only, not header fields or fields that the switch computes: for the
@@ -216,7 +222,8 @@ fn option(field: Field, has_mask: bool, payload: &[u8]) -> Result<TunOption, Ofp
     if value.iter().zip(mask).any(|(v, m)| v & !m != 0) {
         return Err(OfpError::BmcBadWildcards);
     }
-    TunOption::new(field, value, has_mask.then_some(mask)).ok_or(OfpError::BmcBadLen)
+    let option = TunOption::new(field, value, has_mask.then_some(mask)).ok_or(OfpError::BmcBadLen)?;
+    Ok(option.with_len(value.len()))
 }
 
 /// All bits of `n` bytes.
@@ -255,10 +262,14 @@ pub fn decode(bytes: &[u8], unknown: Unknown) -> Result<(Match, Option<Cookie>),
 /// Does the same into `matching`, which must be [`Match::ANY`]: matches are large, and every flow needs this.
 fn decode_into(bytes: &[u8], unknown: Unknown, matching: &mut Match) -> Result<Option<Cookie>, OfpError> {
     let mut cookie = None;
+    let mut ethernet = false;
     let mut r = Reader::reporting(bytes, OfpError::BmcBadLen);
     while !r.is_empty() {
         match decode_entry(&mut r)? {
-            Entry::Field { field, value, mask, .. } => add(matching, field, value, mask, unknown)?,
+            Entry::Field { field, value, mask, .. } => {
+                ethernet |= field.info().prereq != Prereq::None;
+                add(matching, field, value, mask, unknown)?;
+            }
             Entry::Option(option) => {
                 if !matching.set_option(option) {
                     return Err(OfpError::BmcDupField);
@@ -270,12 +281,16 @@ fn decode_into(bytes: &[u8], unknown: Unknown, matching: &mut Match) -> Result<O
             Entry::Unknown(_) => return Err(OfpError::BmcBadField),
         }
     }
-    // A packet type other than Ethernet may follow Ethernet fields, and invalidates them.
-    if !unknown.is_of_metadata()
-        && !prereq::satisfied(Field::EthType, matching)
-        && ETHERNET.iter().any(|f| matching.mask().get(*f) != 0)
-    {
-        return Err(OfpError::BmcBadPrereq);
+    if !unknown.is_of_metadata() {
+        let matched = ETHERNET.iter().any(|f| matching.mask().get(*f) != 0);
+        // A packet type other than Ethernet may follow Ethernet fields, and invalidates them.
+        if matched && unknown != Unknown::Lenient && !prereq::satisfied(Field::EthType, matching) {
+            return Err(OfpError::BmcBadPrereq);
+        }
+        // An Ethernet field says that the packet has an Ethernet header, even if the entry matches none of its bits.
+        if ethernet && !matched && matching.mask().get(Field::PacketType) == 0 {
+            matching.set(Field::PacketType, 0);
+        }
     }
     // A cookie with an empty mask counts as none; a second cookie is still a duplicate.
     Ok(cookie.filter(|(_, mask)| *mask != 0))
@@ -297,7 +312,7 @@ fn add(matching: &mut Match, field: Field, value: u128, mask: u128, unknown: Unk
     if unknown == Unknown::Pipeline && !is_of_pipeline(field) {
         return Err(OfpError::BrcPipelineFieldsOnly);
     }
-    if !unknown.is_of_metadata() && !prereq::satisfied(field, matching) {
+    if !unknown.is_of_metadata() && unknown != Unknown::Lenient && !prereq::satisfied(field, matching) {
         return Err(OfpError::BmcBadPrereq);
     }
     if matching.mask().get(field) != 0 {
@@ -311,7 +326,7 @@ fn add(matching: &mut Match, field: Field, value: u128, mask: u128, unknown: Unk
 /// type.
 fn is_of_pipeline(field: Field) -> bool {
     use Field as F;
-    let ranges = [(F::TunId, F::TunGtpuMsgtype), (F::Metadata, F::InPortOxm), (F::Reg0, F::Xxreg3)];
+    let ranges = [(F::TunId, F::TunGtpuMsgtype), (F::Metadata, F::InPortOxm), (F::Reg0, F::Xxreg7)];
     field == F::PacketType || ranges.iter().any(|(first, last)| (*first..=*last).contains(&field))
 }
 
@@ -380,10 +395,11 @@ const ORDER: &[Field] = {
         Icmpv6Code, Icmpv6Type, InPortOxm, IpDscp, IpEcn, IpFrag, IpProto, IpTtl, Ipv4Dst, Ipv4Src, Ipv6Dst, Ipv6Exthdr,
         Ipv6Label,        Ipv6Src, Metadata, MplsBos, MplsLabel, MplsTc, MplsTtl, NdOptionsType, NdReserved, NdSll, NdTarget, NdTll,
         NshC1, NshC2, NshC3, NshC4, NshFlags, NshMdtype, NshNp, NshSi, NshSpi, NshTtl, PbbIsid, PbbUca, PktMark, RecircId, Reg0, Reg1,
-        Reg2, Reg3, Reg4, Reg5, Reg6, Reg7, Reg8, Reg9, Reg10, Reg11, Reg12, Reg13, Reg14, Reg15, SctpDst, SctpSrc,
+        Reg2, Reg3, Reg4, Reg5, Reg6, Reg7, Reg8, Reg9, Reg10, Reg11, Reg12, Reg13, Reg14, Reg15,
+        Reg16, Reg17, Reg18, Reg19, Reg20, Reg21, Reg22, Reg23, Reg24, Reg25, Reg26, Reg27, Reg28, Reg29, Reg30, Reg31, SctpDst, SctpSrc,
         TcpDst, TcpFlags, TcpSrc, TunDst, TunErspanDir, TunErspanHwid, TunErspanIdx, TunErspanVer, TunFlags, TunGbpFlags,
         TunGbpId, TunGtpuFlags, TunGtpuMsgtype, TunId, TunIpv6Dst, TunIpv6Src, TunSrc, UdpDst, UdpSrc, VlanTci, Xreg0,
-        Xreg1, Xreg2, Xreg3, Xreg4, Xreg5, Xreg6, Xreg7,
+        Xreg1, Xreg2, Xreg3, Xreg4, Xreg5, Xreg6, Xreg7, Xreg8, Xreg9, Xreg10, Xreg11, Xreg12, Xreg13, Xreg14, Xreg15,
     };
     &[
         DpHash, RecircId, ConjId, InPortOxm, ActsetOutput,
@@ -396,20 +412,22 @@ const ORDER: &[Field] = {
         TunErspanIdx, TunErspanVer, TunErspanDir, TunErspanHwid, TunGtpuFlags, TunGtpuMsgtype,
         NshFlags, NshTtl, NshMdtype, NshNp, NshSpi, NshSi, NshC1, NshC2, NshC3, NshC4,
         Reg0, Reg1, Reg2, Reg3, Reg4, Reg5, Reg6, Reg7, Reg8, Reg9, Reg10, Reg11, Reg12, Reg13, Reg14, Reg15,
+        Reg16, Reg17, Reg18, Reg19, Reg20, Reg21, Reg22, Reg23, Reg24, Reg25, Reg26, Reg27, Reg28, Reg29, Reg30, Reg31,
         Xreg0, Xreg1, Xreg2, Xreg3, Xreg4, Xreg5, Xreg6, Xreg7,
+        Xreg8, Xreg9, Xreg10, Xreg11, Xreg12, Xreg13, Xreg14, Xreg15,
         PktMark, CtState, CtZone, CtMark, CtLabel,
         CtNwSrc, CtNwDst, CtIpv6Src, CtIpv6Dst, CtNwProto, CtTpSrc, CtTpDst,
         Metadata,
     ]
 };
 
-/// Returns true if a field of `matching` is written: if its prerequisites are met. Fields of the connection's original
-/// direction are written even if the match lacks the connection state that they need, so that the receiver refuses the match
-/// instead of installing a wider one; their ports need the protocol.
+/// Returns true if a field of `matching` is written: if its prerequisites are met. Fields of Ethernet, of the network service
+/// header and of the connection's original direction are written even if the match lacks what they need, so that the receiver
+/// refuses the match instead of installing a wider one; the ports of the original direction need its protocol.
 fn is_written(field: Field, matching: &Match) -> bool {
     match field {
         Field::CtTpSrc | Field::CtTpDst => matching.get(Field::CtNwProto).1 != 0,
-        _ if field.info().prereq == flow::Prereq::Ct => true,
+        _ if matches!(field.info().prereq, Prereq::Ct | Prereq::Ethernet | Prereq::Nsh) => true,
         _ => prereq::satisfied(field, matching),
     }
 }
@@ -458,15 +476,15 @@ pub fn encode(out: &mut Writer, matching: &Match, cookie: Option<Cookie>, dialec
     let wide_registers = dialect == Dialect::Oxm(Version::V15);
     for field in fields_in(matching) {
         if field == Field::TunErspanIdx {
-            matching.options().iter().for_each(|option| put_option(&mut entries, option));
+            matching.options().iter().for_each(|option| put_option(&mut entries, option, option.len()));
         }
         let (value, mask) = matching.get(field);
-        let register = (Field::Reg0..=Field::Reg15).contains(&field);
-        let wide = (Field::Xreg0..=Field::Xreg7).contains(&field);
+        let register = (Field::Reg0..=Field::Reg31).contains(&field);
+        let wide = (Field::Xreg0..=Field::Xreg15).contains(&field);
         if mask == 0 || register && wide_registers || wide && !wide_registers || !is_written(field, matching) {
             continue;
         }
-        ethernet |= field.info().prereq != flow::Prereq::None;
+        ethernet |= field.info().prereq != Prereq::None;
         match (field, dialect) {
             (Field::VlanTci, Dialect::Oxm(_)) => put_vlan(&mut entries, value, mask, dialect),
             (Field::InPortOxm, Dialect::Nxm) => {
@@ -521,13 +539,17 @@ pub fn put_entry_as(out: &mut Writer, field: Field, value: u128, mask: Option<u1
     }
 }
 
-/// Appends a tunnel option, with as many bytes as its value needs.
-pub fn put_option(out: &mut Writer, option: &TunOption) {
-    let mask = option.mask().unwrap_or_default();
+/// Appends a tunnel option of `len` bytes, or of as many as its value needs.
+pub fn put_option(out: &mut Writer, option: &TunOption, len: usize) {
+    let pad = len.saturating_sub(option.value().len());
     if let Some(header) = Header::of(option.field(), option.mask().is_some(), Dialect::Nxm) {
-        Header { payload: option.value().len() + mask.len(), ..header }.encode(out);
-        out.put(option.value());
-        out.put(mask);
+        let parts = [Some(option.value()), option.mask()];
+        let payload = parts.iter().flatten().map(|bytes| pad + bytes.len()).sum();
+        Header { payload, ..header }.encode(out);
+        for bytes in parts.into_iter().flatten() {
+            out.zeros(pad);
+            out.put(bytes);
+        }
     }
 }
 

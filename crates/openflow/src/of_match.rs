@@ -15,20 +15,20 @@ pub const OF10_LEN: usize = 40;
 pub const OF11_LEN: usize = 88;
 
 /// Wildcard bits of OpenFlow 1.0 (`OFPFW_*`).
-mod of10 {
-    pub(super) const IN_PORT: u32 = 1;
-    pub(super) const DL_VLAN: u32 = 1 << 1;
-    pub(super) const DL_SRC: u32 = 1 << 2;
-    pub(super) const DL_DST: u32 = 1 << 3;
-    pub(super) const DL_TYPE: u32 = 1 << 4;
-    pub(super) const NW_PROTO: u32 = 1 << 5;
-    pub(super) const TP_SRC: u32 = 1 << 6;
-    pub(super) const TP_DST: u32 = 1 << 7;
-    pub(super) const NW_SRC_SHIFT: u32 = 8;
-    pub(super) const NW_DST_SHIFT: u32 = 14;
-    pub(super) const DL_VLAN_PCP: u32 = 1 << 20;
-    pub(super) const NW_TOS: u32 = 1 << 21;
-    pub(super) const ALL: u32 = (1 << 22) - 1;
+pub(crate) mod of10 {
+    pub(crate) const IN_PORT: u32 = 1;
+    pub(crate) const DL_VLAN: u32 = 1 << 1;
+    pub(crate) const DL_SRC: u32 = 1 << 2;
+    pub(crate) const DL_DST: u32 = 1 << 3;
+    pub(crate) const DL_TYPE: u32 = 1 << 4;
+    pub(crate) const NW_PROTO: u32 = 1 << 5;
+    pub(crate) const TP_SRC: u32 = 1 << 6;
+    pub(crate) const TP_DST: u32 = 1 << 7;
+    pub(crate) const NW_SRC_SHIFT: u32 = 8;
+    pub(crate) const NW_DST_SHIFT: u32 = 14;
+    pub(crate) const DL_VLAN_PCP: u32 = 1 << 20;
+    pub(crate) const NW_TOS: u32 = 1 << 21;
+    pub(crate) const ALL: u32 = (1 << 22) - 1;
 }
 
 /// VLAN id of a match for packets without a tag.

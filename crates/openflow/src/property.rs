@@ -82,7 +82,7 @@ impl<'a> Property<'a> {
     /// Skips a property that the message does not know, or returns the error for it.
     pub(crate) fn unknown(&self, unknown: Unknown) -> Result<()> {
         match (unknown, self.experimenter) {
-            (Unknown::Skip | Unknown::Metadata | Unknown::Pipeline, _) => Ok(()),
+            (Unknown::Skip | Unknown::Lenient | Unknown::Metadata | Unknown::Pipeline, _) => Ok(()),
             (Unknown::Refuse, None) => Err(OfpError::BpcBadType),
             (Unknown::Refuse, Some(_)) => Err(OfpError::BpcBadExpType),
         }

@@ -10,7 +10,7 @@ pub use stats::{TableAbilities, TableStats};
 use crate::Version::{self, V15};
 use crate::error::OfpError;
 use crate::nxm::{Dialect, Header, Unknown};
-use crate::property::{self, Property};
+use crate::property::{self, EXPERIMENTER, OTHER_EXPERIMENTER, Property};
 use crate::wire::{Reader, Result, Writer};
 use flow::{Field, FieldInfo};
 use std::sync::LazyLock;
@@ -146,6 +146,8 @@ pub struct TableFeatures {
     pub matching: FieldSet,
     /// Among the fields of `matching`, those that can be wildcarded.
     pub wildcard: FieldSet,
+    /// Among the fields of `matching`, those that take any mask.
+    pub maskable: FieldSet,
 }
 
 /// Bytes of a table's features without properties.
@@ -180,15 +182,15 @@ impl TableFeatures {
         let (config, max_entries) = (r.u32()?, r.u32()?);
         let features = Self { table_id, name, metadata_match, metadata_write, config, max_entries, ..Self::default() };
         let mut t = Self { command, flags, ..features };
-        let (mut seen, mut masked) = (0u32, FieldSet::default());
-        property::each_with(property::OTHER_EXPERIMENTER, &mut r, |p| {
+        let mut seen = 0u32;
+        property::each(&mut r, |p| {
             let bit = 1u32.checked_shl(p.ty.into()).unwrap_or(0);
             // Each property may appear once.
             if seen & bit != 0 {
                 return Err(OfpError::TffcBadFeatures);
             }
             seen |= bit;
-            t.decode_property(p, unknown, &mut masked)
+            t.decode_property(p, unknown)
         })?;
         if (version < V15 || seen != 0) && seen & REQUIRED != REQUIRED {
             return Err(OfpError::TffcBadFeatures);
@@ -197,7 +199,7 @@ impl TableFeatures {
         t.complete(seen);
         // A field that accepts masks can be wildcarded; a field that cannot be matched cannot be wildcarded either.
         t.wildcard =
-            t.matching.iter().map(|f| f.id).filter(|f| masked.contains(*f) || t.wildcard.contains(*f)).collect();
+            t.matching.iter().map(|f| f.id).filter(|f| t.maskable.contains(*f) || t.wildcard.contains(*f)).collect();
         Ok(t)
     }
 
@@ -224,11 +226,10 @@ impl TableFeatures {
         }
     }
 
-    /// `masked`: fields that accept masks.
-    fn decode_property(&mut self, property: Property<'_>, unknown: Unknown, masked: &mut FieldSet) -> Result<()> {
+    fn decode_property(&mut self, property: Property<'_>, unknown: Unknown) -> Result<()> {
         let (ty, body) = (property.ty, &mut property.value.clone());
         match ty {
-            MATCH => (self.matching, *masked) = read_fields(body, true, unknown)?,
+            MATCH => (self.matching, self.maskable) = read_fields(body, true, unknown)?,
             WILDCARDS => self.wildcard = read_fields(body, false, unknown)?.0,
             // Odd numbers are those of the table-miss flow.
             0..=7 | 12..=15 => {
@@ -250,7 +251,8 @@ impl TableFeatures {
                     _ => flows.apply.set_fields = read_fields(body, false, unknown)?.0,
                 }
             }
-            0xfffe | 0xffff => {}
+            // Like Open vSwitch, does not read the experimenter of the second type.
+            OTHER_EXPERIMENTER | EXPERIMENTER => {}
             _ => property.unknown(unknown)?,
         }
         Ok(())
@@ -272,6 +274,7 @@ impl TableFeatures {
             out.set_len16(start, start);
             return;
         }
+        let none = FieldSet::default();
         for (odd, f) in [(0, &self.nonmiss), (1, &self.miss)] {
             property::put(out, odd, |out| put_types(out, f.instructions));
             property::put(out, 2 + odd, |out| {
@@ -282,12 +285,12 @@ impl TableFeatures {
                 }
             });
             property::put(out, 4 + odd, |out| put_types(out, f.write.actions));
-            property::put(out, 12 + odd, |out| put_fields(out, &f.write.set_fields, false, version));
+            property::put(out, 12 + odd, |out| put_fields(out, &f.write.set_fields, &none, version));
             property::put(out, 6 + odd, |out| put_types(out, f.apply.actions));
-            property::put(out, 14 + odd, |out| put_fields(out, &f.apply.set_fields, false, version));
+            property::put(out, 14 + odd, |out| put_fields(out, &f.apply.set_fields, &none, version));
         }
-        property::put(out, MATCH, |out| put_fields(out, &self.matching, true, version));
-        property::put(out, WILDCARDS, |out| put_fields(out, &self.wildcard, false, version));
+        property::put(out, MATCH, |out| put_fields(out, &self.matching, &self.maskable, version));
+        property::put(out, WILDCARDS, |out| put_fields(out, &self.wildcard, &none, version));
         out.set_len16(start, start);
     }
 }
@@ -336,10 +339,10 @@ fn read_fields(r: &mut Reader<'_>, masks: bool, unknown: Unknown) -> Result<(Fie
     Ok((set, masked))
 }
 
-fn put_fields(out: &mut Writer, set: &FieldSet, masks: bool, version: Version) {
+/// Appends the headers of fields, with the mask bit for those that are `maskable`.
+fn put_fields(out: &mut Writer, set: &FieldSet, maskable: &FieldSet, version: Version) {
     for info in set.iter() {
-        let mask = masks && info.maskable == flow::Maskable::Full;
-        if let Some(header) = Header::of(info.id, mask, Dialect::Oxm(version)) {
+        if let Some(header) = Header::of(info.id, maskable.contains(info.id), Dialect::Oxm(version)) {
             header.encode(out);
         }
     }

@@ -5,6 +5,7 @@
 
 use crate::error::OfpError;
 use base::{MacAddr, PortNo};
+use flow::{Field, Loc};
 
 /// The result of decoding.
 pub type Result<T> = std::result::Result<T, OfpError>;
@@ -146,12 +147,42 @@ impl<'a> Reader<'a> {
 #[error("message is too long for OpenFlow")]
 pub struct TooLong;
 
+/// The lengths to which a switch maps tunnel options, by the numbers of their fields; 0 for those that it does not map.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OptionLengths([u8; 64]);
+
+impl Default for OptionLengths {
+    fn default() -> Self {
+        Self::NONE
+    }
+}
+
+impl OptionLengths {
+    /// Maps no options.
+    pub const NONE: Self = Self([0; 64]);
+
+    /// Maps option `index` to `len` bytes.
+    pub fn set(&mut self, index: u16, len: u8) {
+        if let Some(place) = self.0.get_mut(usize::from(index)) {
+            *place = len;
+        }
+    }
+
+    /// The length of a field that is a mapped option.
+    pub fn of(&self, field: Field) -> Option<usize> {
+        let Loc::TunMetadata(index) = field.info().loc else { return None };
+        self.0.get(usize::from(index)).copied().filter(|len| *len > 0).map(usize::from)
+    }
+}
+
 /// Appends big-endian structures.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Writer {
     bytes: Vec<u8>,
     /// A length did not fit into its field.
     overflowed: bool,
+    /// The lengths for headers of tunnel options.
+    option_lengths: OptionLengths,
 }
 
 impl Writer {
@@ -162,7 +193,22 @@ impl Writer {
 
     /// Creates an empty writer with memory for `n` bytes.
     pub fn with_capacity(n: usize) -> Self {
-        Self { bytes: Vec::with_capacity(n), overflowed: false }
+        Self { bytes: Vec::with_capacity(n), ..Self::default() }
+    }
+
+    /// Creates an empty writer for a part of what this one writes.
+    pub fn nested(&self) -> Self {
+        Self { option_lengths: self.option_lengths, ..Self::default() }
+    }
+
+    /// Sets the lengths for headers of tunnel options.
+    pub fn set_option_lengths(&mut self, lengths: OptionLengths) {
+        self.option_lengths = lengths;
+    }
+
+    /// The lengths for headers of tunnel options.
+    pub fn option_lengths(&self) -> OptionLengths {
+        self.option_lengths
     }
 
     /// Returns the bytes that were written.

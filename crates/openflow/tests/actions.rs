@@ -5,8 +5,8 @@ use base::PortNo;
 use flow::text::parse_match;
 use flow::{Field, Match, NoNames, TunOption};
 use openflow::{
-    Action, Ct, CtZone, Encap, EncapHeader, EncapProperty, Limits, Nat, NatAddresses, NatKind, OfpError, Sample,
-    SampleDirection, SampleForm, Subfield, Version,
+    Action, Ct, CtZone, Encap, EncapHeader, EncapProperty, Limits, Nat, NatAddresses, NatKind, ObservationId, OfpError,
+    Sample, SampleDirection, SampleForm, Subfield, Version,
 };
 use openflow::{actions_to_string, check, decode_actions, encode_actions, parse_instructions};
 use proptest::prelude::*;
@@ -99,6 +99,11 @@ fn other() -> impl Strategy<Value = Action> {
             _ => SampleForm::Direction,
         };
         let [collector_set_id, obs_domain_id, obs_point_id] = ids;
+        // Some ids come from a register.
+        let register = |n| Field::reg(n).filter(|_| obs_domain_id % 4 == 0).map(Subfield::whole);
+        let domain = register(3).map_or(obs_domain_id.into(), ObservationId::Field);
+        let form = if matches!(domain, ObservationId::Field(_)) { SampleForm::Fields } else { form };
+        let (obs_domain_id, obs_point_id) = (domain, obs_point_id.into());
         let sampling_port = port.unwrap_or(PortNo::NONE);
         let sample =
             Sample { form, probability, collector_set_id, obs_domain_id, obs_point_id, sampling_port, direction };

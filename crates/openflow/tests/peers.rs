@@ -51,7 +51,8 @@ const WIRES: [Wire; 4] = [
     },
 ];
 
-const OPTIONS: Options = Options { flow_mod_table_id: true, shown: true };
+const OPTIONS: Options =
+    Options { flow_mod_table_id: true, shown: true, option_lengths: openflow::wire::OptionLengths::NONE };
 
 /// Matches to combine with actions.
 const MATCHES: &[&str] = &[

@@ -161,10 +161,12 @@ fn test_of_action(action: &Action) -> &'static str {
         | A::SetField { .. }
         | A::RegLoad { .. }
         | A::RegMove { .. }
+        | A::CopyField { .. }
         | A::StackPush(_)
         | A::StackPop(_)
         | A::DecTtl(_)
         | A::Resubmit { .. }
+        | A::ResubmitPort { .. }
         | A::Clone(_)
         | A::Note(_)
         | A::Exit => "test_actions, test_dummy_actions, ofproto tests/peers",

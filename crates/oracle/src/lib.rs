@@ -2,30 +2,64 @@
 //!
 //! They are in the directory that the environment variable `FLOWSTONE_PEERS` names (`bin/`, and the schema under
 //! `usr/share/openvswitch`), as `tests/peers/unpack.sh` creates it. Without the variable a comparison is skipped with a
-//! message; under `CI=true` it fails.
+//! message; under `CI=true` it fails. Programs of another version than [`VERSION`] are not compared with: `./test` lists the
+//! tests that need that version by name.
 
 pub mod corpus;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::OnceLock;
 
 /// The environment variable that names the directory.
 pub const FOLDER: &str = "FLOWSTONE_PEERS";
 
-/// The directory of Open vSwitch's programs; `None`, after printing a message, if it is not configured.
+/// The version whose behaviour the comparisons expect.
+pub const VERSION: &str = "4.0";
+
+/// The directory of Open vSwitch's programs; `None`, after printing a message, if it is not configured or has another
+/// version.
 ///
 /// # Panics
 ///
 /// If it is not configured and `CI=true` is set.
 pub fn folder() -> Option<PathBuf> {
-    if let Some(folder) = std::env::var_os(FOLDER) {
-        return Some(folder.into());
+    let Some(folder) = std::env::var_os(FOLDER).map(PathBuf::from) else {
+        let is_ci = std::env::var("CI").is_ok_and(|value| value == "true");
+        assert!(!is_ci, "{FOLDER} must name a folder with Open vSwitch's programs in bin/ when CI=true");
+        println!("skipped: {FOLDER} is unset, so there is no Open vSwitch to compare with");
+        return None;
+    };
+    let found = version(&folder);
+    if is_expected(found) {
+        return Some(folder);
     }
-    let is_ci = std::env::var("CI").is_ok_and(|value| value == "true");
-    assert!(!is_ci, "{FOLDER} must name a folder with Open vSwitch's programs in bin/ when CI=true");
-    println!("skipped: {FOLDER} is unset, so there is no Open vSwitch to compare with");
+    let test = std::thread::current().name().unwrap_or("a test").to_owned();
+    let why = format!("not compared, needs Open vSwitch {VERSION} and found {found}");
+    tally::note(&program_name(), &test, &why);
     None
+}
+
+/// The version of the programs, as `4.0.0`; empty if they do not tell it.
+fn version(folder: &Path) -> &'static str {
+    static FOUND: OnceLock<String> = OnceLock::new();
+    FOUND.get_or_init(|| {
+        let output = Command::new(folder.join("bin/ovs-vswitchd")).arg("--version").output();
+        let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+        text.lines().next().and_then(|line| line.split(' ').next_back()).unwrap_or_default().to_owned()
+    })
+}
+
+/// Returns true if comparisons hold for this version, as `4.0.0`.
+fn is_expected(found: &str) -> bool {
+    found.strip_prefix(VERSION).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+}
+
+/// The file name of the running test program.
+fn program_name() -> String {
+    let path = std::env::current_exe().unwrap_or_default();
+    path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 /// The path of one of the programs; see [`folder`].
@@ -161,6 +195,12 @@ mod tests {
         let input = vec![b'x'; 1 << 20];
         assert_eq!(run(Path::new("/bin/cat"), &[], &input).stdout, input);
         assert!(run(Path::new("/bin/true"), &[], &input).status.success());
+    }
+
+    #[test]
+    fn other_versions_are_not_compared_with() {
+        assert!(["4.0", "4.0.0", "4.0.7"].into_iter().all(is_expected));
+        assert!(!["", "3.1.0", "4", "4.01.0", "4.1.0", "14.0.0"].into_iter().any(is_expected));
     }
 
     #[test]

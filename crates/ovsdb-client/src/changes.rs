@@ -70,9 +70,14 @@ impl Write {
 /// The change of one row.
 #[derive(Debug, Clone)]
 enum RowChange {
-    Insert { with_uuid: bool, columns: BTreeMap<usize, Datum> },
+    Insert {
+        with_uuid: bool,
+        columns: BTreeMap<usize, Datum>,
+    },
     Update(BTreeMap<usize, Write>),
     Delete,
+    /// Taken out of its table without an operation.
+    Forget,
 }
 
 /// A row of a replica: the index of its table, and its UUID.
@@ -97,11 +102,13 @@ impl Changes {
         Self::default()
     }
 
-    /// The rows of a table, sorted by UUID: those of the replica without the deleted ones, and the inserted ones.
+    /// The rows of a table, sorted by UUID: those of the replica without the deleted and the forgotten ones, and the
+    /// inserted ones.
     pub fn rows(&self, replica: &Replica, table: &str) -> Vec<Uuid> {
         let Some(table) = replica.table_index(table) else { return Vec::new() };
-        let deleted = |uuid: &Uuid| matches!(self.rows.get(&(table, *uuid)), Some(RowChange::Delete));
-        let mut uuids: Vec<Uuid> = replica.uuids(table).filter(|uuid| !deleted(uuid)).collect();
+        let is_gone =
+            |uuid: &Uuid| matches!(self.rows.get(&(table, *uuid)), Some(RowChange::Delete | RowChange::Forget));
+        let mut uuids: Vec<Uuid> = replica.uuids(table).filter(|uuid| !is_gone(uuid)).collect();
         let span = (table, Uuid::ZERO)..=(table, Uuid::from_bytes([0xff; 16]));
         let inserted = self.rows.range(span).filter(|(_, change)| matches!(change, RowChange::Insert { .. }));
         uuids.extend(inserted.map(|((_, uuid), _)| *uuid));
@@ -113,13 +120,14 @@ impl Changes {
     pub fn contains(&self, replica: &Replica, table: &str, uuid: Uuid) -> bool {
         let Some(table) = replica.table_index(table) else { return false };
         match self.rows.get(&(table, uuid)) {
-            Some(RowChange::Delete) => false,
+            Some(RowChange::Delete | RowChange::Forget) => false,
             Some(RowChange::Insert { .. }) => true,
             Some(RowChange::Update(_)) | None => replica.data(table, uuid).is_some(),
         }
     }
 
-    /// The value of a column; `None` if there is no such row or column.
+    /// The value of a column; `None` if there is no such row or column. A forgotten row has its values still, for readers
+    /// that come to it by a reference.
     pub fn datum<'a>(&'a self, replica: &'a Replica, table: &str, uuid: Uuid, column: &str) -> Option<&'a Datum> {
         let at = replica.table_index(table)?;
         let table = replica.table(table)?;
@@ -128,7 +136,7 @@ impl Changes {
             Some(RowChange::Delete) => None,
             Some(RowChange::Insert { columns, .. }) => columns.get(&column).or_else(|| table.default_of(column)),
             Some(RowChange::Update(columns)) if columns.contains_key(&column) => columns.get(&column).map(Write::now),
-            Some(RowChange::Update(_)) | None => replica.data(at, uuid)?.get(column),
+            Some(RowChange::Update(_) | RowChange::Forget) | None => replica.data(at, uuid)?.get(column),
         }
     }
 
@@ -164,8 +172,19 @@ impl Changes {
         }
     }
 
+    /// Takes a row out of its table for the rest of this transaction, and leaves it to the server to delete it: for rows
+    /// whose references the transaction removes, as the server deletes rows without a strong reference. A row that the
+    /// transaction has inserted is not inserted.
+    pub fn forget(&mut self, replica: &Replica, table: &str, uuid: Uuid) {
+        self.take_out(replica, table, uuid, RowChange::Forget);
+    }
+
     /// Deletes a row.
     pub fn delete(&mut self, replica: &Replica, table: &str, uuid: Uuid) {
+        self.take_out(replica, table, uuid, RowChange::Delete);
+    }
+
+    fn take_out(&mut self, replica: &Replica, table: &str, uuid: Uuid, change: RowChange) {
         let Some(table) = replica.table_index(table) else { return };
         let key = (table, uuid);
         if matches!(self.rows.get(&key), Some(RowChange::Insert { .. })) {
@@ -173,7 +192,7 @@ impl Changes {
             self.order.retain(|known| *known != key);
             self.named.remove(&uuid);
         } else if replica.data(table, uuid).is_some() {
-            self.put(key, RowChange::Delete);
+            self.put(key, change);
         }
     }
 
@@ -197,7 +216,7 @@ impl Changes {
             Some(RowChange::Update(columns)) => {
                 columns.insert(column, Write::Whole(value));
             }
-            Some(RowChange::Delete) => {}
+            Some(RowChange::Delete | RowChange::Forget) => {}
             None => self.put(key, RowChange::Update(BTreeMap::from([(column, Write::Whole(value))]))),
         }
     }
@@ -225,7 +244,7 @@ impl Changes {
                 columns.insert(at, now);
                 return;
             }
-            Some(RowChange::Delete) => return,
+            Some(RowChange::Delete | RowChange::Forget) => return,
             Some(RowChange::Update(columns)) => columns,
             None => {
                 self.put(key, RowChange::Update(BTreeMap::new()));
@@ -307,6 +326,7 @@ impl Changes {
         let uuid = key.1;
         let name = table.name();
         match change {
+            RowChange::Forget => Vec::new(),
             RowChange::Delete => vec![json!({ "op": "delete", "table": name, "where": where_uuid(uuid) })],
             RowChange::Insert { with_uuid, columns } => {
                 let mut row = Map::new();

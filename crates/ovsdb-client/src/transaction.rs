@@ -107,6 +107,11 @@ impl Transaction<'_> {
         self.changes.insert_with_uuid(self.idl.session.replica(), table, uuid);
     }
 
+    /// Takes a row whose references are removed out of its table; see [`Changes::forget`].
+    pub fn forget_row(&mut self, table: &str, uuid: Uuid) {
+        self.changes.forget(self.idl.session.replica(), table, uuid);
+    }
+
     /// Deletes a row.
     pub fn delete_row(&mut self, table: &str, uuid: Uuid) {
         self.changes.delete(self.idl.session.replica(), table, uuid);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use foldhash::quality::RandomState;
 use ovsdb::schema::TableSchema;
 use ovsdb::types::BaseType;
-use ovsdb::{Atom, ColumnType, Datum, Error, Result, Uuid, UuidSource, text};
+use ovsdb::{Atom, AtomType, ColumnType, Datum, Error, Result, Uuid, UuidSource, text};
 
 use crate::database::{Binding, RowId, column_references, index_key, references};
 use crate::row::{Row, RowChange};
@@ -259,11 +259,34 @@ fn check_unique_index(
         let before = transaction.database.unique_owner(table, number, &key);
         let before = before.filter(|&owner| owner != uuid && !transaction.changes.contains_key(&(table, owner)));
         if let Some(other) = before.or_else(|| taken.get(&key).copied()) {
-            return Err(duplicate(transaction, (table, schema), columns, row, (uuid, other)));
+            let pair = in_order(transaction, (table, schema), row, other);
+            return Err(duplicate(transaction, (table, schema), columns, row, pair));
         }
         taken.insert(key, uuid);
     }
     Ok(())
+}
+
+/// The order in which an error names a row that the transaction changed and another one: the greater one first, by
+/// all columns without UUIDs in the order of their names; of equal ones the other.
+fn in_order(
+    transaction: &Transaction<'_>,
+    (table, schema): (usize, &TableSchema),
+    row: &Row,
+    other: Uuid,
+) -> (Uuid, Uuid) {
+    let has_uuids = |kind: &ColumnType| {
+        kind.key.kind == AtomType::Uuid || kind.value.as_ref().is_some_and(|value| value.kind == AtomType::Uuid)
+    };
+    let mut columns: Vec<(&str, usize)> = schema
+        .own_columns()
+        .filter(|(_, column)| !has_uuids(&column.kind))
+        .map(|(index, column)| (column.name.as_str(), index))
+        .collect();
+    columns.sort_unstable();
+    let columns: Vec<usize> = columns.into_iter().map(|(_, index)| index).collect();
+    let is_greater = transaction.row(table, other).is_some_and(|other| row.compare(other, &columns).is_gt());
+    if is_greater { (row.uuid(), other) } else { (other, row.uuid()) }
 }
 
 fn duplicate(

@@ -61,9 +61,17 @@ pub struct Core {
     /// Whether the rows of `_Server` must be updated.
     pub(crate) description_is_stale: bool,
     pub(crate) compactions: Compactions,
+    /// Whether new monitors must be without conditions, as in servers before `monitor_cond`.
+    pub(crate) refuses_conditions: bool,
 }
 
 impl Core {
+    /// Refuses monitors with conditions from now on, and disconnects all clients, which fall back to `monitor`.
+    pub fn refuse_conditions(&mut self) {
+        self.refuses_conditions = true;
+        self.disconnect_all("user ran ovsdb-server/disable-monitor-cond");
+    }
+
     /// A server with the `_Server` database alone. New UUIDs come from `uuids`.
     pub fn new(mut uuids: UuidSource) -> Self {
         let server_id = uuids.next_uuid();
@@ -76,6 +84,7 @@ impl Core {
             uuids,
             server_id,
             next_session: 0,
+            refuses_conditions: false,
             style: Style::Difference,
             links: Vec::new(),
             next_link: 0,
@@ -151,9 +160,11 @@ impl Core {
         let Some(removed) = self.databases.remove(name) else { return false };
         self.forget_compactions(removed.compaction.iter().flat_map(Running::ids));
         self.remove_link(name);
+        self.forget_copy(name);
         self.cancel_monitors(name);
-        self.cancel_triggers(name);
+        // Only clients that stay connected are answered.
         self.disconnect_unaware(&format!("removing {name} database"));
+        self.cancel_triggers(name);
         self.describe_databases(now);
         true
     }
@@ -276,8 +287,9 @@ impl Core {
         let session = self.sessions.get(&trigger.session);
         let caller = Caller {
             locks: session.map_or(&no_locks, |session| &session.locks_owned),
-            read_only: trigger.database.starts_with('_'),
-            server_read_only: hosted.role != Role::Own || session.is_some_and(|session| session.access.read_only),
+            read_only: trigger.database.starts_with('_')
+                || hosted.role != Role::Own
+                || session.is_some_and(|session| session.access.read_only),
             role: session.and_then(|session| session.access.role()),
             elapsed_ms: now.monotonic_ms.saturating_sub(trigger.created_ms),
         };
@@ -400,8 +412,9 @@ impl Core {
         self.replace_contents(name, converted, "converted by ovsdb-server", now)?;
         info!(target: "ovsdb_server", "committed {name} database schema conversion");
         self.cancel_monitors(name);
-        self.cancel_triggers(name);
+        // Only clients that stay connected are answered.
         self.disconnect_unaware(&format!("database {name} schema changed"));
+        self.cancel_triggers(name);
         self.describe_databases(now);
         Ok(())
     }
@@ -436,9 +449,10 @@ pub fn load(records: &[Value]) -> Result<Database> {
     };
     let schema = DatabaseSchema::from_json(schema)?;
     let mut database = Database::new(Arc::new(schema));
+    let mut uuids = UuidSource::os();
     for record in transactions {
         let changes = journal::changes(&database, record)?;
-        database.apply_changes(&changes);
+        database.replay(changes, &mut uuids);
     }
     Ok(database)
 }

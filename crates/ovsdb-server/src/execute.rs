@@ -19,10 +19,8 @@ use crate::transaction::Transaction;
 pub struct Caller<'a> {
     /// The locks that the session owns.
     pub locks: &'a BTreeSet<String>,
-    /// Whether the database may not be changed by clients.
+    /// Whether this caller may not change the database.
     pub read_only: bool,
-    /// Whether this caller may not change any database.
-    pub server_read_only: bool,
     /// The role that limits its changes.
     pub role: Option<Role<'a>>,
     /// The age of the request in milliseconds.
@@ -151,11 +149,6 @@ impl<'a> Execution<'a> {
 
     fn check_writable(&self, name: &str) -> Result<()> {
         if self.caller.read_only {
-            let details =
-                format!("{name} operation not allowed on table in reserved database {}", self.database_name());
-            return Err(Error::new("not allowed", details));
-        }
-        if self.caller.server_read_only {
             let details = format!("{name} operation not allowed when database server is in read only mode");
             return Err(Error::new("not allowed", details));
         }
@@ -176,10 +169,6 @@ impl<'a> Execution<'a> {
         }
     }
 
-    fn database_name(&self) -> &str {
-        &self.transaction.database().schema().name
-    }
-
     fn insert(&mut self, mut operation: Operation<'_>) -> Result<Value> {
         let table = self.table(&mut operation);
         let uuid_name = operation.parser.optional("uuid-name", JsonType::Id);
@@ -194,8 +183,11 @@ impl<'a> Execution<'a> {
             let text = json.as_str().unwrap_or_default();
             let given = Uuid::parse(text).ok_or_else(|| Error::syntax(json, "bad uuid"))?;
             if self.transaction.knows((table, given)) {
-                let details = "This UUID would duplicate a UUID already present within the table or deleted within the \
-                               same transaction.";
+                let details = format!(
+                    "This UUID would duplicate a UUID already present within the \"{}\" table or deleted from this \
+                     table within the same transaction.",
+                    schema.name
+                );
                 return Err(Error::syntax_tagged(json, "duplicate uuid", details));
             }
             uuid = Some(given);
@@ -212,7 +204,7 @@ impl<'a> Execution<'a> {
                 None => uuid = Some(symbol.uuid),
             }
         }
-        let uuid = uuid.unwrap_or_else(|| self.uuids.next_uuid());
+        let uuid = uuid.unwrap_or_else(|| self.new_uuid(table));
         let columns = parse_row(row_json, schema, &mut self.symbols)?;
         let mut row = Row::new(schema, uuid);
         // The transaction itself sees it already.
@@ -234,17 +226,32 @@ impl<'a> Execution<'a> {
         Ok(json!({"uuid": ["uuid", uuid.to_string()]}))
     }
 
+    /// A UUID for a new row of a table: none that a client has given to another row.
+    fn new_uuid(&mut self, table: usize) -> Uuid {
+        loop {
+            let uuid = self.uuids.next_uuid();
+            if !self.transaction.knows((table, uuid)) {
+                return uuid;
+            }
+        }
+    }
+
     fn select(&mut self, mut operation: Operation<'_>) -> Result<Value> {
         let table = self.table(&mut operation);
         let condition = operation.parser.required("where", JsonType::Array);
         let columns = operation.parser.optional("columns", JsonType::Array);
+        let sort = operation.parser.optional("sort", JsonType::Array);
         operation.finish()?;
         let Some((table, schema)) = table else { return Err(Error::bare("internal error")) };
         let condition = parse_condition(condition, schema, &mut self.symbols)?;
         let columns = schema.column_set_from_json(columns)?;
+        // Without the member, the columns are all, but the order is that of the table.
+        let sort = sort.map(|json| schema.column_set_from_json(Some(json))).transpose()?.unwrap_or_default();
+        let mut matching = self.matching((table, schema), &condition);
+        matching.sort_by(|a, b| a.compare(b, &sort));
         let mut seen = HashSet::new();
         let mut rows = Vec::new();
-        for row in self.matching((table, schema), &condition) {
+        for row in matching {
             let key: Vec<_> = columns.iter().filter_map(|&column| row.column(column).cloned()).collect();
             if seen.insert(key) {
                 rows.push(row_to_json(&row, schema, &columns));
@@ -295,7 +302,10 @@ impl<'a> Execution<'a> {
         let mutations = Mutation::list_from_json(mutations, schema, &mut self.symbols)?;
         let condition = parse_condition(condition, schema, &mut self.symbols)?;
         let rows = self.matching((table, schema), &condition);
-        self.check_role(Verb::Mutate, schema, &rows, mutations.iter().map(|mutation| mutation.column))?;
+        // Without mutations it only counts rows, which every role may do.
+        if !mutations.is_empty() {
+            self.check_role(Verb::Mutate, schema, &rows, mutations.iter().map(|mutation| mutation.column))?;
+        }
         self.check_writable("mutate")?;
         let count = rows.len();
         for mut row in rows {
@@ -381,6 +391,7 @@ impl<'a> Execution<'a> {
     fn commit(&mut self, mut operation: Operation<'_>) -> Result<Value> {
         let durable = operation.parser.required("durable", JsonType::Boolean).and_then(Value::as_bool);
         operation.finish()?;
+        self.check_writable("commit")?;
         if durable == Some(true) {
             self.transaction.set_durable();
         }

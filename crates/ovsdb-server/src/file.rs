@@ -154,10 +154,22 @@ fn lock_path(path: &Path) -> PathBuf {
     path.with_file_name(format!(".{name}.~lock~"))
 }
 
-/// The file that a path means, symbolic links followed; the path itself if it does not exist.
+/// The file that a path means, symbolic links followed, also if it does not exist; the path itself if links form a loop.
 fn resolve(path: &Path) -> PathBuf {
-    std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
+    if let Ok(found) = std::fs::canonicalize(path) {
+        return found;
+    }
+    let mut target = path.to_owned();
+    for _ in 0..LINKS_MAX {
+        let Ok(link) = std::fs::read_link(&target) else { return target };
+        // A relative link is relative to the folder that it is in.
+        target = target.parent().map_or_else(|| link.clone(), |folder| folder.join(&link));
+    }
+    path.to_owned()
 }
+
+/// How many symbolic links in a row are followed to a file that does not exist, as in the kernel.
+const LINKS_MAX: usize = 40;
 
 /// A log in a file, open for appending.
 #[derive(Debug)]
@@ -232,6 +244,8 @@ pub struct Opened {
     pub storage: FileStorage,
     /// The database that its records describe, or the error in their contents.
     pub database: ovsdb::Result<Database>,
+    /// The errors in records whose changes are left out.
+    pub invalid: Vec<ovsdb::Error>,
     /// A description of the recovery, if the file was damaged: for the log and for the user.
     pub recovered: Option<String>,
 }
@@ -253,7 +267,7 @@ impl FileStorage {
         };
         file.seek(SeekFrom::Start(length)).map_err(failed(path, "seek failed"))?;
         let storage = Self::new(path, file, length, lock);
-        Ok(Opened { storage, database: loaded.database, recovered })
+        Ok(Opened { storage, database: loaded.database, invalid: loaded.invalid, recovered })
     }
 
     fn new(path: &Path, file: File, length: u64, lock: Lock) -> Self {
@@ -274,18 +288,20 @@ impl FileStorage {
 
     fn create_with(path: &Path, write: impl FnOnce(&mut File) -> io::Result<u64>) -> Result<Self, FileError> {
         let lock = Lock::take(path)?;
-        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(FILE_MODE).open(path);
+        // The system does not follow a symbolic link when it creates a new file.
+        let target = resolve(path);
+        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(FILE_MODE).open(&target);
         let mut file = file.map_err(failed(path, "create failed"))?;
         let written = write(&mut file).and_then(|length| {
             file.sync_all()?;
-            sync_directory(path)?;
+            sync_directory(&target)?;
             Ok(length)
         });
         match written {
             Ok(length) => Ok(Self::new(path, file, length, lock)),
             Err(error) => {
                 // A half-written new file is of no use to anyone, and would be in the way of the next attempt.
-                let _ = std::fs::remove_file(path);
+                let _ = std::fs::remove_file(&target);
                 Err(failed(path, "write failed")(error))
             }
         }
@@ -438,6 +454,29 @@ mod tests {
         }
         // The syncer thread of the old file finishes its queue and ends.
         assert_eq!(queue.iter().count(), 1);
+    }
+
+    #[test]
+    fn a_file_is_created_where_a_symbolic_link_points() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        let records = [Record::from(&schema().to_json())];
+        std::fs::create_dir(at("folder")).unwrap();
+        std::os::unix::fs::symlink("middle", at("link")).unwrap();
+        std::os::unix::fs::symlink("folder/file", at("middle")).unwrap();
+        let storage = FileStorage::create(&at("link"), &records).unwrap();
+        assert!(at("link").is_symlink() && at("middle").is_symlink() && at("folder/file").is_file());
+        assert!(matches!(Lock::take(&at("folder/file")), Err(FileError::Locked { .. })));
+        drop(storage);
+        assert!(matches!(
+            FileStorage::create(&at("link"), &records),
+            Err(FileError::Io { action: "create failed", .. })
+        ));
+        std::os::unix::fs::symlink("loop", at("loop")).unwrap();
+        assert!(matches!(
+            FileStorage::create(&at("loop"), &records),
+            Err(FileError::Io { action: "create failed", .. })
+        ));
     }
 
     #[test]

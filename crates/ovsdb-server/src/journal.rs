@@ -181,7 +181,7 @@ fn row_change(database: &Database, index: usize, uuid: Uuid, json: &Value, is_di
     if json.is_null() {
         if old.is_none() {
             let details = format!("transaction deletes row {uuid} that does not exist");
-            return Err(Error::syntax(json, details));
+            return Err(Error::new("syntax error", details));
         }
         return Ok(RowChange { table: index, uuid, old, new: None });
     }

@@ -110,6 +110,9 @@ impl Core {
             }
             "get_server_id" => reply(Value::from(self.server_id.to_string())),
             "monitor" => self.monitor(session, Version::V1, method, &params).map(Answer::Written),
+            "monitor_cond" | "monitor_cond_since" if self.refuses_conditions => {
+                Ok(Answer::Error(Value::from("unknown method")))
+            }
             "monitor_cond" => self.monitor(session, Version::V2, method, &params).map(Answer::Written),
             "monitor_cond_since" => self.monitor(session, Version::V3, method, &params).map(Answer::Written),
             "monitor_cond_change" => self.monitor_cond_change(session, &params).map(Answer::Reply),

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use ovsdb::direct::Strings;
-use ovsdb::{DatabaseSchema, Error, Result};
+use ovsdb::{DatabaseSchema, Error, Result, UuidSource};
 use serde_json::Value;
 
 use crate::database::Database;
@@ -15,8 +15,10 @@ use crate::log::{LogError, Reader};
 /// The contents of a log.
 #[derive(Debug)]
 pub struct Loaded {
-    /// The database that the sound records describe, or the error in their contents.
+    /// The database that the valid records describe, or the error in its schema.
     pub database: Result<Database>,
+    /// The errors in sound records whose contents are not valid in this database; their changes are left out.
+    pub invalid: Vec<Error>,
     /// How many sound records there are.
     pub record_count: usize,
     /// Number of bytes of these; the rest is not sound.
@@ -28,7 +30,8 @@ pub struct Loaded {
 /// Reads a log, the schema first.
 pub fn load(log: &[u8]) -> Loaded {
     let mut reader = Reader::new(log);
-    let mut loader = Loader { database: None, strings: Strings::default() };
+    let (strings, uuids) = (Strings::default(), UuidSource::os());
+    let mut loader = Loader { database: None, strings, uuids, invalid: Vec::new() };
     let mut record_count = 0;
     let error = loop {
         let body = match reader.body() {
@@ -46,13 +49,16 @@ pub fn load(log: &[u8]) -> Loaded {
         record_count += 1;
     };
     let database = loader.database.unwrap_or_else(|| Err(Error::ovsdb("unexpected end of file reading schema")));
-    Loaded { database, record_count, sound_length: reader.position(), error }
+    Loaded { database, invalid: loader.invalid, record_count, sound_length: reader.position(), error }
 }
 
 struct Loader {
     /// Nothing before the schema was read.
     database: Option<Result<Database>>,
     strings: Strings,
+    /// For the versions of rows, which are not in a log.
+    uuids: UuidSource,
+    invalid: Vec<Error>,
 }
 
 impl Loader {
@@ -60,19 +66,19 @@ impl Loader {
     fn apply_text(&mut self, text: &[u8]) -> bool {
         let Some(Ok(database)) = &mut self.database else { return false };
         let Some(changes) = direct::changes(database, text, &mut self.strings) else { return false };
-        database.apply_changes(&changes);
+        database.replay(changes, &mut self.uuids);
         true
     }
 
-    /// Applies a record. After an invalid record, further ones are ignored.
+    /// Applies a record, or notes why it is not valid.
     fn apply(&mut self, record: &Value) {
         match &mut self.database {
             None => {
                 self.database = Some(DatabaseSchema::from_json(record).map(|schema| Database::new(Arc::new(schema))));
             }
             Some(Ok(database)) => match journal::changes(database, record) {
-                Ok(changes) => database.apply_changes(&changes),
-                Err(error) => self.database = Some(Err(error)),
+                Ok(changes) => database.replay(changes, &mut self.uuids),
+                Err(error) => self.invalid.push(error),
             },
             Some(Err(_)) => {}
         }

@@ -1,5 +1,6 @@
 //! Rows and changes to rows.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use ovsdb::schema::{UUID_COLUMN, VERSION_COLUMN};
@@ -62,6 +63,15 @@ impl Row {
     /// Whether all columns but `_version` have the same values in both rows.
     pub fn same_content(&self, other: &Row) -> bool {
         (0..self.columns.len()).all(|index| index == VERSION_COLUMN || self.same(other, index))
+    }
+
+    /// Compares the rows by these columns, the first of which counts most. Values with fewer elements come first.
+    pub fn compare(&self, other: &Row, columns: &[usize]) -> Ordering {
+        let compare = |&column: &usize| match (self.column(column), other.column(column)) {
+            (Some(a), Some(b)) => a.len().cmp(&b.len()).then_with(|| a.cmp(b)),
+            _ => Ordering::Equal,
+        };
+        columns.iter().map(compare).find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
     }
 
     /// Number of atoms in the row, for memory statistics.

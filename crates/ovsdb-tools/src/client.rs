@@ -23,8 +23,11 @@ mod query;
 mod snapshot;
 mod wait;
 
-/// The database that is meant if none is named.
+/// The database that is meant if none is named and the server has it.
 const DEFAULT_DATABASE: &str = "Open_vSwitch";
+
+/// The error if none is named and the server has several others, or none.
+const NO_DEFAULT: &str = "could not find a default database, please specify a database name";
 
 /// The error if none of several servers is suitable.
 const NO_SERVER: &str = "no servers were available";
@@ -40,8 +43,9 @@ struct Options {
     force: bool,
     /// Of several servers of a cluster, whether only the leader will do.
     leader_only: bool,
-    /// Whether a monitor is notified of schema changes instead of being disconnected.
-    change_aware: bool,
+    /// Whether the client is notified of schema changes instead of being disconnected; if it is not said, only monitors
+    /// are.
+    change_aware: Option<bool>,
     /// The daemon state, if this process is or becomes a daemon.
     daemon: Option<daemon::Started>,
 }
@@ -55,6 +59,13 @@ struct Call {
 }
 
 impl Call {
+    /// Requests that the server notify this client of schema changes. Servers that do not support it close the connection
+    /// when the schema changes, which ends this program too.
+    async fn set_change_aware(&mut self) -> Done {
+        let _ = self.client.call("set_db_change_aware", vec![true.into()]).await.map_err(text)?;
+        Ok(())
+    }
+
     /// Argument `at`; empty if there are fewer.
     fn arg(&self, at: usize) -> &str {
         self.args.get(at).map_or("", String::as_str)
@@ -104,6 +115,7 @@ fn text(error: Error) -> String {
         Error::Request { method, error } => {
             format!("{method} request failed: {}", cli::json::compact(&error))
         }
+        Error::Connection { problem, .. } => format!("transaction failed ({problem})"),
         other => other.to_string(),
     }
 }
@@ -152,9 +164,9 @@ const COMMANDS: &[Command] = &[
 ];
 
 impl Command {
-    /// Returns true if the command runs until it is ended, so that it may run in the background.
+    /// Returns true if the command may run in the background: it runs until it is ended, or may wait long for its reply.
     fn goes_on(&self) -> bool {
-        self.name.starts_with("monitor") || matches!(self.name, "lock" | "steal" | "unlock")
+        self.name.starts_with("monitor") || matches!(self.name, "lock" | "steal" | "unlock" | "transact")
     }
 
     /// Returns the database in the arguments after the server, if they name one.
@@ -165,8 +177,8 @@ impl Command {
                 Some(transaction.get(0)?.as_str()?.to_owned())
             }
             (About::Server, _) => None,
-            // If the first word is a table of the default database, no server has a database of that name.
-            (About::Database, _) => Some(args.first().map_or(DEFAULT_DATABASE, String::as_str).to_owned()),
+            // Only consulted with several servers, where the first word names a database.
+            (About::Database, _) => args.first().cloned(),
         }
     }
 }
@@ -246,7 +258,7 @@ fn start(program: &str, log: &Arc<vlog::Log>, args: Vec<OsString>) -> Done {
         timestamp: false,
         force: false,
         leader_only: true,
-        change_aware: true,
+        change_aware: None,
         daemon: None,
     };
     let mut daemon_options = daemon::DaemonOptions::default();
@@ -262,8 +274,8 @@ fn start(program: &str, log: &Arc<vlog::Log>, args: Vec<OsString>) -> Done {
             "force" => options.force = true,
             "leader-only" => options.leader_only = true,
             "no-leader-only" => options.leader_only = false,
-            "db-change-aware" => options.change_aware = true,
-            "no-db-change-aware" => options.change_aware = false,
+            "db-change-aware" => options.change_aware = Some(true),
+            "no-db-change-aware" => options.change_aware = Some(false),
             "timeout" => timeout_s = timeout(value.unwrap_or_default()).map_err(fail)?,
             "help" => {
                 print_text(&help::usage(program, log));
@@ -301,6 +313,8 @@ fn start(program: &str, log: &Arc<vlog::Log>, args: Vec<OsString>) -> Done {
     let wants_daemon = daemon_options.detach || daemon_options.monitor || daemon_options.pidfile.is_some();
     if wants_daemon && command.goes_on() {
         let detach = daemon_options.detach;
+        // Errors are reported where the user started the program, also in the background.
+        daemon_options.keep_stderr = true;
         let started = daemon::start(&all_args, daemon_options, log);
         options.daemon = Some(started.map_err(|error| fail(error.to_string()))?);
         if detach {
@@ -318,9 +332,23 @@ fn timeout(value: &str) -> Result<u32, String> {
     seconds.ok_or_else(|| format!("value {value} on -t or --timeout is invalid"))
 }
 
-/// Whether `word` is a server and not the name of a database or a table.
+/// Whether `word` is a connection method, and not a database, a table or JSON.
 fn is_remote(word: &str) -> bool {
-    ["unix:", "tcp:", "ssl:", "punix:", "ptcp:", "pssl:"].iter().any(|method| word.starts_with(method))
+    word.starts_with(|first: char| first.is_ascii_alphabetic()) && word.contains(':')
+}
+
+/// Whether there is such a connection method, however its argument may be.
+fn is_known_method(remote: &str) -> bool {
+    ["unix:", "tcp:", "ssl:", "punix:", "ptcp:", "pssl:"].iter().any(|method| remote.starts_with(method))
+}
+
+/// The database that is meant if none is named: Open_vSwitch, or the only one that is not the server's own.
+fn default_database(known: &[String]) -> Option<&str> {
+    let mut others = known.iter().map(String::as_str).filter(|name| !name.starts_with('_'));
+    if known.iter().any(|name| name == DEFAULT_DATABASE) {
+        return Some(DEFAULT_DATABASE);
+    }
+    others.next().filter(|_| others.next().is_none())
 }
 
 async fn connect_and_run(command: &Command, mut args: Vec<String>, tls: &Arc<Tls>, options: Options) -> Done {
@@ -329,15 +357,8 @@ async fn connect_and_run(command: &Command, mut args: Vec<String>, tls: &Arc<Tls
         Some(first) if is_remote(first) => args.remove(0),
         _ => format!("unix:{}/db.sock", daemon::dirs::rundir().display()),
     };
-    let most = command.args_max.saturating_add(usize::from(command.about == About::Database));
-    if args.len() < command.args_min || args.len() > most {
-        return Err(misused());
-    }
-    if command.name == "wait" {
-        wait::check_state(args.get(1).map_or("", String::as_str))?;
-    }
     let several = remote.contains(',');
-    if several && command.about == About::Database && args.is_empty() {
+    if several && command.about == About::Database && args.len() <= command.args_min {
         return Err("database name is required with multiple remotes".to_owned());
     }
     let (database, leader_only) = (command.database_of(&args), options.leader_only);
@@ -349,22 +370,55 @@ async fn connect_and_run(command: &Command, mut args: Vec<String>, tls: &Arc<Tls
     let mut client = client.map_err(|error| match error {
         Error::Connection { .. } if several => NO_SERVER.to_owned(),
         Error::Connection { remote, problem } => format!("failed to connect to \"{remote}\" ({problem})"),
+        Error::Remote { .. } if !is_known_method(&remote) => {
+            format!("failed to connect or listen to \"{remote}\" (Address family not supported by protocol)")
+        }
         other => other.to_string(),
     })?;
     let mut database = String::new();
     if command.about == About::Database {
         let known = query::databases(&mut client).await?;
-        DEFAULT_DATABASE.clone_into(&mut database);
-        if args.first().is_some_and(|first| known.contains(first)) {
+        // A table of the default database may have the name of a database.
+        if args.len() > command.args_min && args.first().is_some_and(|first| known.contains(first)) {
             database = args.remove(0);
         } else if several {
             return Err(NO_SERVER.to_owned());
-        } else if !known.contains(&database) {
-            return Err(format!("no database named \"{database}\" on {remote}; name one of: {}", known.join(", ")));
-        }
-        if args.len() < command.args_min || args.len() > command.args_max {
-            return Err(misused());
+        } else {
+            default_database(&known).ok_or(NO_DEFAULT)?.clone_into(&mut database);
         }
     }
+    if args.len() < command.args_min || args.len() > command.args_max {
+        return Err(misused());
+    }
+    if command.name == "wait" {
+        wait::check_state(args.get(1).map_or("", String::as_str))?;
+    }
     run_command(command.name, Call { client, database, args, options }).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_only_database_of_users_is_the_default() {
+        let of = |names: &[&str]| {
+            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            default_database(&names).map(str::to_owned)
+        };
+        assert_eq!(of(&["_Server", "ordinals"]).as_deref(), Some("ordinals"));
+        assert_eq!(of(&["Open_vSwitch", "_Server", "ordinals"]).as_deref(), Some("Open_vSwitch"));
+        assert_eq!(of(&["_Server", "a", "b"]), None);
+        assert_eq!(of(&["_Server"]), None);
+    }
+
+    #[test]
+    fn servers_databases_and_json_are_distinguished() {
+        for remote in ["unix:db.sock", "tcp:127.0.0.1:6640", "foo:bar"] {
+            assert!(is_remote(remote), "{remote}");
+        }
+        for other in ["ordinals", r#"["ordinals",{"op":"abort"}]"#, "{\"a\":1}"] {
+            assert!(!is_remote(other), "{other}");
+        }
+    }
 }

@@ -3,11 +3,13 @@
 
 pub mod control;
 mod options;
+pub mod saved;
 
 use std::ffi::OsString;
 use std::process::{Command, ExitCode, ExitStatus};
 use std::sync::Arc;
 
+use daemon::SavedState;
 use ovsdb_server::journal::Style;
 use ovsdb_server::{OpenError, Server};
 use tokio::sync::oneshot;
@@ -45,9 +47,12 @@ pub fn server_main(args: Vec<OsString>) -> ExitCode {
     }
 }
 
-fn serve(mut started: daemon::Started, options: Options, program: &str) -> Result<ExitCode, String> {
-    info!(target: "ovsdb_server", "{program} (Open vSwitch) {}", cli::program::COMPATIBLE_VERSION);
-    let mut server = open(&options).map_err(|error| error.to_string())?;
+fn serve(mut started: daemon::Started, mut options: Options, program: &str) -> Result<ExitCode, String> {
+    let saved_state = started.saved_state();
+    if let Some(config) = saved_state.as_ref().map(saved::read).transpose()?.flatten() {
+        options.restore(&config)?;
+    }
+    let mut server = open(&options, saved_state).map_err(|error| error.to_string())?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| format!("cannot start the event loop ({error})"))?;
     runtime.block_on(async move {
@@ -61,6 +66,9 @@ fn serve(mut started: daemon::Started, options: Options, program: &str) -> Resul
         // Failures are logged, and retried later.
         server.listen().await;
         started.ready();
+        if options.run.is_none() {
+            info!(target: "ovsdb_server", "{program} (Open vSwitch) {}", cli::program::COMPATIBLE_VERSION);
+        }
         let child = options.run.as_deref().map(run_child).transpose()?;
         let mut status = None;
         let end = async {
@@ -83,7 +91,7 @@ fn serve(mut started: daemon::Started, options: Options, program: &str) -> Resul
     })
 }
 
-fn open(options: &Options) -> Result<Server, OpenError> {
+fn open(options: &Options, saved_state: Option<SavedState>) -> Result<Server, OpenError> {
     let mut builder = Server::builder().pki(options.pki.clone());
     if options.no_column_diff {
         builder = builder.style(Style::Whole);
@@ -106,6 +114,9 @@ fn open(options: &Options) -> Result<Server, OpenError> {
     }
     for remote in &options.remotes {
         builder = builder.remote(remote.clone());
+    }
+    if let Some(state) = saved_state {
+        builder = builder.on_change(move |config| saved::write(&state, config));
     }
     builder.open()
 }

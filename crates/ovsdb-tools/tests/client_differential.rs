@@ -17,15 +17,24 @@ fn main() -> ExitCode {
         return ovsdb_tools::client_main(std::env::args_os().collect());
     }
     let Some(peers) = oracle::folder() else { return ExitCode::SUCCESS };
-    let server = Server::start(&peers);
+    let server = Server::start(&peers, &[]);
     server.seed();
-    let different = server.compare_commands()
+    let different = server.compare_commands(COMMANDS)
+        + Server::start(&peers, &[ORDINALS]).seed_ordinals().compare_commands(ONE_DATABASE)
+        + Server::start(&peers, &[ORDINALS, OTHER]).seed_ordinals().compare_commands(TWO_DATABASES)
         + server.compare_monitors()
-        + server.compare_background("monitor Queue dscp")
-        + server.compare_background("lock LOCK")
+        + server.compare_background("monitor Queue dscp", &["lock other", "unlock other", "lock"])
+        + server.compare_background("lock LOCK", &["lock other", "unlock other", "lock"])
+        + server.compare_background("monitor-cond [[\"dscp\",\"==\",1]] Queue dscp", MONITOR_CONTROL)
+        + server.compare_background("monitor Queue dscp", MONITOR_CONTROL)
+        + server.compare_background_error("monitor Queue dscp")
+        + server.compare_background_transaction()
         + server.compare_time_limit()
         + server.compare_conversion("monitor Queue dscp")
         + server.compare_conversion("--no-db-change-aware monitor Queue dscp")
+        + server.compare_waiting("")
+        + server.compare_waiting("--db-change-aware")
+        + server.compare_waiting("--no-db-change-aware")
         + server.check_backup();
     if different == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
@@ -113,6 +122,75 @@ monitor-cond [["foo","==",1]] Queue
 -t 2 unlock LOCK
 "#;
 
+/// Commands for a server whose only database is not Open_vSwitch.
+const ONE_DATABASE: &str = r#"
+dump
+dump ordinals
+dump ordinals number
+dump ordinals ordinals name
+dump unix:DIR/db.sock ordinals name
+dump unix:DIR/db.sock ordinals ordinals name
+dump unix:DIR/db.sock nosuch name
+dump nosuch
+get-schema-version
+get-schema-version unix:DIR/db.sock
+get-schema-cksum
+get-schema
+get-schema nosuch
+list-tables
+list-tables nosuch
+list-tables a b
+list-columns
+list-columns ordinals
+list-columns ordinals ordinals
+list-columns nosuch
+monitor
+monitor nosuch
+monitor ordinals name
+-t 1 monitor ordinals
+-t 1 monitor ordinals ordinals number
+dump foo:bar
+list-dbs foo:bar
+list-dbs nosuch
+dump tcp:127.0.0.1:1 ordinals
+dump unix:DIR/db.sock,unix:DIR/db.sock
+dump unix:DIR/db.sock,unix:DIR/db.sock ordinals
+transact ["ordinals",{"op":"select","table":"ordinals","where":[],"sort":["number"]}]
+transact ["ordinals",{"op":"select","table":"ordinals","where":[],"columns":["name"],"sort":["name"]}]
+"#;
+
+/// Commands for a server with two databases, neither of them Open_vSwitch.
+const TWO_DATABASES: &str = r"
+dump
+dump other
+dump ordinals ordinals name
+dump nosuch
+get-schema-version
+get-schema-version other
+list-tables
+list-tables nosuch
+monitor nosuch
+list-columns ordinals
+";
+
+/// Schemas of other databases.
+const ORDINALS: &str = r#"{"name":"ordinals","version":"5.1.3","tables":{"ordinals":{"columns":{
+    "number":{"type":"integer"},"name":{"type":"string"}},"indexes":[["number"]]}}}"#;
+const OTHER: &str =
+    r#"{"name":"other","version":"1.0.0","tables":{"ordinals":{"columns":{"number":{"type":"integer"}}}}}"#;
+
+/// Control commands of a monitor.
+const MONITOR_CONTROL: &[&str] = &[
+    "ovsdb-client/cond_change Queue [[\"dscp\",\"==\",3]]",
+    "ovsdb-client/cond_change nosuch []",
+    "ovsdb-client/cond_change Queue nonsense",
+    "ovsdb-client/cond_change Queue",
+    "ovsdb-client/block",
+    "ovsdb-client/block",
+    "ovsdb-client/unblock",
+    "ovsdb-client/unblock",
+];
+
 /// Monitors during which rows are inserted, modified and deleted.
 const MONITORS: &[&str] = &[
     "monitor Queue",
@@ -130,25 +208,36 @@ const MONITORS: &[&str] = &[
 
 struct Server {
     peers: PathBuf,
-    dir: tempfile::TempDir,
+    dir: std::sync::Arc<tempfile::TempDir>,
     process: Child,
 }
 
 impl Server {
-    fn start(peers: &Path) -> Self {
+    /// A server of databases with these schemas; of Open_vSwitch without any.
+    fn start(peers: &Path, schemas: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let db = dir.path().join("conf.db");
-        let schema = peers.join("usr/share/openvswitch/vswitch.ovsschema");
-        let made = Command::new(peers.join("bin/ovsdb-tool")).arg("create").args([&db, &schema]).status().unwrap();
-        assert!(made.success());
+        let mut files = vec![(dir.path().join("conf.db"), peers.join("usr/share/openvswitch/vswitch.ovsschema"))];
+        if !schemas.is_empty() {
+            files.clear();
+        }
+        for (at, text) in schemas.iter().enumerate() {
+            let schema = dir.path().join(format!("{at}.ovsschema"));
+            std::fs::write(&schema, text).unwrap();
+            files.push((dir.path().join(format!("{at}.db")), schema));
+        }
         let mut command = Command::new(peers.join("bin/ovsdb-server"));
-        command.arg(format!("--remote=punix:{}", dir.path().join("db.sock").display())).arg(db);
+        command.arg(format!("--remote=punix:{}", dir.path().join("db.sock").display()));
+        for (db, schema) in files {
+            let made = Command::new(peers.join("bin/ovsdb-tool")).arg("create").args([&db, &schema]).status().unwrap();
+            assert!(made.success());
+            command.arg(db);
+        }
         command.arg("-vconsole:off").stdin(Stdio::null());
         for variable in ["OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR"] {
             command.env(variable, dir.path());
         }
         let process = command.spawn().unwrap();
-        let server = Self { peers: peers.to_owned(), dir, process };
+        let server = Self { peers: peers.to_owned(), dir: dir.into(), process };
         // The socket appears when the server is ready.
         for _ in 0..1000 {
             if server.dir.path().join("db.sock").exists() {
@@ -157,6 +246,11 @@ impl Server {
             std::thread::sleep(std::time::Duration::from_millis(10));
         }
         panic!("ovsdb-server did not start");
+    }
+
+    /// Ends the server; the folder stays until the value is dropped.
+    fn end(self) -> std::sync::Arc<tempfile::TempDir> {
+        std::sync::Arc::clone(&self.dir)
     }
 
     fn ours(&self) -> Command {
@@ -193,6 +287,16 @@ impl Server {
         self.transact(r#"{"op":"insert","table":"Open_vSwitch","row":{"external_ids":["map",[["a","b"]]]}}"#);
     }
 
+    fn seed_ordinals(self) -> Self {
+        for (number, name) in [(1, "one"), (3, "three"), (2, "two")] {
+            let insert = format!(
+                r#"["ordinals",{{"op":"insert","table":"ordinals","row":{{"number":{number},"name":"{name}"}}}}]"#
+            );
+            assert!(self.theirs().args(["transact", &insert]).output().unwrap().status.success());
+        }
+        self
+    }
+
     fn words(&self, line: &str) -> Vec<String> {
         let dir = self.dir.path().display().to_string();
         let schema = self.peers.join("usr/share/openvswitch/vswitch.ovsschema").display().to_string();
@@ -202,9 +306,9 @@ impl Server {
         words.map(|word| word.replace("DIR", &dir).replace("SCHEMA", &schema).replace("LOCK", &lock)).collect()
     }
 
-    fn compare_commands(&self) -> usize {
+    fn compare_commands(&self, commands: &str) -> usize {
         let (mut count, mut different) = (0, 0);
-        for line in COMMANDS.lines().skip(1) {
+        for line in commands.lines().skip(1) {
             let run = |mut command: Command| {
                 let output = command.args(self.words(line)).output().unwrap();
                 let text = |bytes: &[u8]| normal(&String::from_utf8_lossy(bytes));
@@ -251,7 +355,7 @@ impl Server {
     }
 
     /// The output of the background process, and of its control commands.
-    fn compare_background(&self, line: &str) -> usize {
+    fn compare_background(&self, line: &str, controls: &[&str]) -> usize {
         let outcomes = [self.ours(), self.theirs()].map(|mut command| {
             let (output, pidfile) = (self.dir.path().join("output"), self.dir.path().join("client.pid"));
             let out = std::fs::File::create(&output).unwrap();
@@ -260,7 +364,7 @@ impl Server {
             let pid = std::fs::read_to_string(&pidfile).unwrap();
             let target = self.dir.path().join(format!("ovsdb-client.{}.ctl", pid.trim())).display().to_string();
             let mut said = vec![started.to_string()];
-            for words in ["lock other", "unlock other", "lock", "exit now", "exit"] {
+            for words in controls.iter().chain(&["exit now", "exit"]) {
                 let mut control = Command::new(self.peers.join("bin/ovs-appctl"));
                 control.args(["-t", &target]).args(words.split(' '));
                 let answer = control.env("OVS_RUNDIR", self.dir.path()).output().unwrap();
@@ -283,6 +387,62 @@ impl Server {
         usize::from(outcomes[0] != outcomes[1])
     }
 
+    /// Compares the error of a background process whose server closes the connection.
+    fn compare_background_error(&self, line: &str) -> usize {
+        let outcomes = [self.ours(), self.theirs()].map(|mut command| {
+            let server = Server::start(&self.peers, &[]);
+            let (errors, pidfile) = (server.dir.path().join("errors"), server.dir.path().join("client.pid"));
+            let err = std::fs::File::create(&errors).unwrap();
+            for variable in ["OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR"] {
+                command.env(variable, server.dir.path());
+            }
+            let option = format!("--pidfile={}", pidfile.display());
+            let started = command.args(["--detach", "--no-chdir", &option]).args(self.words(line));
+            let started = started.stdout(Stdio::null()).stderr(err).status().unwrap();
+            let socket = server.dir.path().join("db.sock");
+            let dir = server.end();
+            for _ in 0..1000 {
+                // The pid file may be gone before the error is written.
+                if !pidfile.exists() && errors.metadata().is_ok_and(|found| found.len() > 0) {
+                    break;
+                }
+                std::thread::sleep(std::time::Duration::from_millis(10));
+            }
+            let said = std::fs::read_to_string(&errors).unwrap().replace(&socket.display().to_string(), "SOCKET");
+            drop(dir);
+            format!("{started}: {}", normal(&said))
+        });
+        println!("{line} in the background without its server: {}, theirs {}", outcomes[0], outcomes[1]);
+        usize::from(outcomes[0] != outcomes[1])
+    }
+
+    /// Compares a transaction that waits in the background until another client has inserted a row.
+    fn compare_background_transaction(&self) -> usize {
+        let wait = r#"["Open_vSwitch",{"op":"wait","table":"Queue","where":[["dscp","==",NUMBER]],"columns":["dscp"],"rows":[],"until":"!="}]"#;
+        let insert = r#"["Open_vSwitch",{"op":"insert","table":"Queue","row":{"dscp":NUMBER}}]"#;
+        let outcomes = [(self.ours(), "41"), (self.theirs(), "42")].map(|(mut command, number)| {
+            let directory = tempfile::tempdir().unwrap();
+            let (output, pidfile) = (directory.path().join("output"), directory.path().join("client.pid"));
+            let out = std::fs::File::create(&output).unwrap();
+            let option = format!("--pidfile={}", pidfile.display());
+            command.env("OVS_RUNDIR", directory.path()).args(["--detach", "--no-chdir", &option, "transact"]);
+            let remote = format!("unix:{}", self.dir.path().join("db.sock").display());
+            let started = command.args([&remote, &wait.replace("NUMBER", number)]).stdout(out).status().unwrap();
+            let early = std::fs::read_to_string(&output).unwrap();
+            let inserted = self.theirs().arg("transact").arg(insert.replace("NUMBER", number)).output().unwrap();
+            assert!(inserted.status.success());
+            for _ in 0..1000 {
+                if !pidfile.exists() && output.metadata().is_ok_and(|found| found.len() > 0) {
+                    break;
+                }
+                std::thread::sleep(std::time::Duration::from_millis(10));
+            }
+            format!("{started}: {early}, then {}", std::fs::read_to_string(&output).unwrap())
+        });
+        println!("transact in the background: {}, theirs {}", outcomes[0], outcomes[1]);
+        usize::from(outcomes[0] != outcomes[1])
+    }
+
     /// Compares the end of a monitor when the schema is changed.
     fn compare_conversion(&self, line: &str) -> usize {
         let outcomes = [self.ours(), self.theirs()].map(|mut command| {
@@ -296,6 +456,39 @@ impl Server {
             format!("{status}: {}", normal(&said))
         });
         println!("{line} when the schema changes: {}, theirs {}", outcomes[0], outcomes[1]);
+        usize::from(outcomes[0] != outcomes[1])
+    }
+
+    /// The server's `memory/show`.
+    fn memory(&self) -> String {
+        let mut control = Command::new(self.peers.join("bin/ovs-appctl"));
+        let socket = self.dir.path().join(format!("ovsdb-server.{}.ctl", self.process.id()));
+        control.arg("-t").arg(socket).arg("memory/show").env("OVS_RUNDIR", self.dir.path());
+        String::from_utf8_lossy(&control.output().unwrap().stdout).into_owned()
+    }
+
+    /// Compares the end of a waiting transaction when the schema is changed.
+    fn compare_waiting(&self, option: &str) -> usize {
+        let outcomes = [self.ours(), self.theirs()].map(|mut command| {
+            let wait =
+                r#"["Open_vSwitch",{"op":"wait","table":"Queue","where":[["dscp","==",63]],"until":"!=","rows":[]}]"#;
+            let words = [option, "transact", wait];
+            let mut process = command
+                .args(words.into_iter().filter(|word| !word.is_empty()))
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap();
+            while !self.memory().contains("triggers:1") {
+                assert!(process.try_wait().unwrap().is_none());
+            }
+            let schema = self.peers.join("usr/share/openvswitch/vswitch.ovsschema");
+            assert!(self.theirs().arg("convert").arg(&schema).status().unwrap().success());
+            let output = process.wait_with_output().unwrap();
+            let text = |bytes: &[u8]| normal(&String::from_utf8_lossy(bytes));
+            format!("{}: {} {}", output.status, text(&output.stdout), text(&output.stderr))
+        });
+        println!("{option} transact when the schema changes: {}, theirs {}", outcomes[0], outcomes[1]);
         usize::from(outcomes[0] != outcomes[1])
     }
 

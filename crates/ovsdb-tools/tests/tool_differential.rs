@@ -20,6 +20,7 @@ fn main() -> ExitCode {
         Err(_) => {}
     }
     check_server();
+    check_restart();
     let Some(peers) = oracle::folder() else { return ExitCode::SUCCESS };
     if compare(&peers.join("bin/ovsdb-tool")) == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
@@ -86,7 +87,15 @@ transact	r.db	["T",{"op":"insert","table":"RBAC_Permission","row":{"table":"A","
 --rbac-role
 foo
 list-commands
+create	link	schema
+create	link	schema
+db-name	folder/file
+create	folder/file	schema
+query	link	["T"]
 query	torn.db	["T"]
+query	invalid.db	["T",{"op":"select","where":[],"table":"root","columns":["name"]}]
+transact	invalid.db	["T"]
+compact	invalid.db
 db-version	empty.db
 transact	empty.db	["T"]
 "#;
@@ -100,6 +109,9 @@ fn compare(peer: &Path) -> usize {
         std::fs::write(path.join("bad"), r#"{"name":"X"}"#).unwrap();
         std::fs::write(path.join("empty.db"), "").unwrap();
         std::fs::write(path.join("torn.db"), format!("OVSDB JSON 14759 {}\n{{", "0".repeat(40))).unwrap();
+        std::fs::create_dir(path.join("folder")).unwrap();
+        std::os::unix::fs::symlink("folder/file", path.join("link")).unwrap();
+        std::fs::write(path.join("invalid.db"), with_invalid_record(SCHEMA)).unwrap();
         let other = r#"{"name":"T","version":"2.0.0","tables":{"root":{"isRoot":true,"columns":{"name":{"type":"string"},"more":{"type":"integer"}}}}}"#;
         std::fs::write(path.join("other"), other).unwrap();
         std::fs::write(path.join("roles"), include_str!("data/roles.ovsschema")).unwrap();
@@ -124,6 +136,15 @@ fn compare(peer: &Path) -> usize {
     }
     tally::report!("{} command lines, {different} different", COMMANDS.lines().count());
     different
+}
+
+/// A database file with this schema and a record of a table that is not in it.
+fn with_invalid_record(schema: &str) -> Vec<u8> {
+    let record = |text: &str| {
+        let json: serde_json::Value = serde_json::from_str(text).unwrap();
+        ovsdb_server::log::encode(&ovsdb_server::log::Record::from(&json))
+    };
+    [record(schema), record(r#"{"invalid":{}}"#)].concat()
 }
 
 /// Without dates, random UUIDs and their first digits; the lines of a record's columns are in no order.
@@ -170,15 +191,35 @@ fn check_server() {
     let remote = format!("--remote=punix:{}", folder.path().join("db.sock").display());
     let served = run("ovsdb-server", &[&remote, "--unixctl=none", "--run=test -S db.sock"]);
     assert_eq!(served.status.code(), Some(0), "{served:?}");
+    // The line that names the program goes to the log of a server that serves on its own.
+    assert!(!String::from_utf8_lossy(&served.stderr).contains("(Open vSwitch)"), "{served:?}");
     let failed = run("ovsdb-server", &["--unixctl=none", "--run=exit 3"]);
     assert_eq!(failed.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&failed.stderr).contains("ovsdb-server: exit 3: child exited, exit status 3"));
+    // Without the default database, and with a file that has an invalid record.
+    std::fs::write(folder.path().join("invalid.db"), with_invalid_record(SCHEMA)).unwrap();
+    let served = run("ovsdb-server", &["--no-dbs", "--unixctl=none", "--run=true"]);
+    assert_eq!(served.status.code(), Some(0), "{served:?}");
+    let served = run("ovsdb-server", &["--unixctl=none", "--run=true", "invalid.db"]);
+    assert_eq!(served.status.code(), Some(0), "{served:?}");
+    let error = "|ovsdb_server|ERR|syntax \"{\"invalid\":{}}\": unknown table: No table named invalid.\n";
+    assert!(String::from_utf8_lossy(&served.stderr).contains(error), "{served:?}");
+    // Addresses that it cannot use do not keep the server from starting.
+    let served =
+        run("ovsdb-server", &["--no-dbs", "--remote=pssl:x", "--remote=foo:bar", "--unixctl=none", "--run=true"]);
+    assert_eq!(served.status.code(), Some(0), "{served:?}");
     let keys = ["--private-key=db:Open_vSwitch,SSL,private_key", "--certificate=db:Open_vSwitch,SSL,certificate"];
     let served = run("ovsdb-server", &[keys[0], keys[1], "--unixctl=none", "--run=true"]);
     assert_eq!(served.status.code(), Some(0), "{served:?}");
     for (args, message) in [
         (["--private-key=db:X,SSL,key", ""], "\"db:X,SSL,key\": no database named X"),
-        (["--remote=pssl:x", ""], "pssl:x: bad peer name format"),
+        (["--config-file=x", "--remote=punix:x"], "--config-file is mutually exclusive with --remote"),
+        (
+            ["--config-file=x", "--active"],
+            "--config-file is mutually exclusive with --sync-from, --sync-exclude and --active",
+        ),
+        (["--config-file=x", "x.db"], "Databases should be specified in a config file"),
+        (["--config-file=nosuch", "--unixctl=none"], "server configuration failed"),
         (["--sync-from=ptcp:1", ""], "--sync-from: ptcp:1: a server to copy from needs an active connection method"),
         (["--unixctl=none", "none.db"], "I/O error: none.db: open failed (No such file or directory)"),
         (["--remote=db:Open_vSwitch,None,x", ""], "\"db:Open_vSwitch,None,x\": no table named None"),
@@ -188,5 +229,62 @@ fn check_server() {
         assert_eq!(refused.status.code(), Some(1), "{args:?}");
         let said = String::from_utf8_lossy(&refused.stderr);
         assert!(said.ends_with(&format!("ovsdb-server: {message}\n")), "{said}");
+    }
+}
+
+/// A server under a monitor: it starts without a word, and after a crash it serves what control commands made it serve.
+fn check_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let run = |program: &str, args: &[&str]| {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.arg0(program).env(RUN_AS, program).current_dir(folder.path()).args(args);
+        for name in ["OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR"] {
+            command.env(name, folder.path());
+        }
+        command.output().expect("the program runs")
+    };
+    for name in ["first", "second"] {
+        std::fs::write(path("schema"), format!(r#"{{"name":"{name}","tables":{{}}}}"#)).unwrap();
+        assert!(run("ovsdb-tool", &["create", name, "schema"]).status.success());
+    }
+    // Without --no-chdir, names in the saved configuration must not depend on the folder.
+    let started = run("ovsdb-server", &["--detach", "--monitor", "--pidfile", "--log-file", "-vvlog:off", "first"]);
+    assert!(started.status.success() && started.stdout.is_empty() && started.stderr.is_empty(), "{started:?}");
+    let log = || std::fs::read_to_string(path("ovsdb-server.log")).unwrap();
+    // The server logs its name after the process that the user started has ended.
+    let named = || log().matches("|ovsdb_server|INFO|ovsdb-server (Open vSwitch) ").count();
+    for _ in 0..1000 {
+        if named() > 0 {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    assert_eq!(named(), 1, "{}", log());
+    let pid = || std::fs::read_to_string(path("ovsdb-server.pid")).ok()?.trim().parse::<u32>().ok();
+    let call = |pid: u32, command: &str, args: &[&str]| {
+        let mut client = unixctl::Client::connect(&path(&format!("ovsdb-server.{pid}.ctl"))).ok()?;
+        let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
+        client.call(command, &args).ok()?.ok()?.as_str().map(str::to_owned)
+    };
+    let first = pid().unwrap();
+    let socket = format!("punix:{}", path("db.sock").display());
+    let second = path("second").display().to_string();
+    for (command, arg) in [("add-db", second.as_str()), ("remove-db", "first"), ("add-remote", &socket)] {
+        assert_eq!(call(first, &format!("ovsdb-server/{command}"), &[arg]).as_deref(), Some(""), "{command}");
+    }
+    let killed = Command::new("/bin/sh").args(["-c", &format!("kill -SEGV {first}")]).status().unwrap();
+    assert!(killed.success());
+    // The new process answers once it serves.
+    let mut lists = None;
+    while lists.is_none() {
+        std::thread::yield_now();
+        let Some(second) = pid().filter(|pid| *pid != first) else { continue };
+        lists = call(second, "ovsdb-server/list-dbs", &[]).zip(call(second, "ovsdb-server/list-remotes", &[]));
+    }
+    assert_eq!(lists, Some(("_Server\nsecond\n".to_owned(), format!("{socket}\n"))));
+    assert_eq!(call(pid().unwrap(), "exit", &[]).as_deref(), Some(""));
+    while path("ovsdb-server.pid").exists() {
+        std::thread::yield_now();
     }
 }

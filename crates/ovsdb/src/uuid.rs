@@ -106,49 +106,82 @@ impl FromStr for Uuid {
     }
 }
 
-/// A stream of new UUIDs.
-#[derive(Debug, Clone)]
-pub struct UuidSource {
-    state: [u64; 2],
+/// A stream of new UUIDs. A clone of a random one is random.
+#[derive(Debug)]
+pub struct UuidSource(Source);
+
+#[derive(Debug)]
+enum Source {
+    /// Unused random bytes of the operating system: a UUID cannot be predicted from others.
+    System(Vec<u8>),
+    /// The state of a generator.
+    Seeded([u64; 2]),
 }
 
-impl UuidSource {
-    /// A source that the operating system's random source has seeded with 128 bits.
-    pub fn os() -> Self {
-        let mut seed = [0u8; 16];
-        let filled = rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty()).unwrap_or(0);
-        if filled < seed.len() {
-            // Only a kernel without getrandom(2) gets here: the hasher's per-process keys are the next best source.
-            for chunk in seed.chunks_mut(8) {
-                use std::hash::{BuildHasher, RandomState};
-                let word = RandomState::new().hash_one(std::process::id()).to_le_bytes();
-                chunk.copy_from_slice(&word[..chunk.len()]);
-            }
+impl Clone for UuidSource {
+    fn clone(&self) -> Self {
+        match self.0 {
+            Source::System(_) => Self::os(),
+            Source::Seeded(state) => Self(Source::Seeded(state)),
         }
-        let (low, high) = seed.split_at(8);
-        let word = |half: &[u8]| half.iter().fold(0u64, |word, &byte| (word << 8) | u64::from(byte));
-        Self { state: [word(low), word(high)] }
+    }
+}
+
+/// How many random bytes a source gets at a time.
+const RANDOM_BYTES: usize = 512;
+
+impl UuidSource {
+    /// A source whose UUIDs are random bytes of the operating system.
+    pub fn os() -> Self {
+        Self(Source::System(Vec::new()))
     }
 
     /// A source with the same UUIDs for the same seed.
     pub fn seeded(seed: u64) -> Self {
-        Self { state: [seed, !seed] }
+        Self(Source::Seeded([seed, !seed]))
     }
 
-    /// A new source seeded by the next UUID of `other`.
+    /// A new source: seeded by the next UUID of `other`, or random if `other` is.
     pub fn seeded_from(other: &mut UuidSource) -> Self {
-        let (low, high) = (split_mix(&mut other.state[0], 0x9e37_79b9_7f4a_7c15), other.state[1]);
-        Self { state: [low, !high] }
+        match &mut other.0 {
+            Source::System(_) => Self::os(),
+            Source::Seeded([low, high]) => Self(Source::Seeded([split_mix(low, 0x9e37_79b9_7f4a_7c15), !*high])),
+        }
     }
 
     /// The next UUID, of version 4.
     pub fn next_uuid(&mut self) -> Uuid {
         let mut bytes = [0u8; 16];
-        let (low, high) = bytes.split_at_mut(8);
-        low.copy_from_slice(&split_mix(&mut self.state[0], 0x9e37_79b9_7f4a_7c15).to_be_bytes());
-        high.copy_from_slice(&split_mix(&mut self.state[1], 0xd1b5_4a32_d192_ed03).to_be_bytes());
+        match &mut self.0 {
+            Source::System(random) => {
+                if random.len() < bytes.len() {
+                    *random = random_bytes();
+                }
+                let rest = random.len().saturating_sub(bytes.len());
+                for (byte, random) in bytes.iter_mut().zip(random.drain(rest..)) {
+                    *byte = random;
+                }
+            }
+            Source::Seeded([low_state, high_state]) => {
+                let (low, high) = bytes.split_at_mut(8);
+                low.copy_from_slice(&split_mix(low_state, 0x9e37_79b9_7f4a_7c15).to_be_bytes());
+                high.copy_from_slice(&split_mix(high_state, 0xd1b5_4a32_d192_ed03).to_be_bytes());
+            }
+        }
         Uuid::v4(bytes)
     }
+}
+
+fn random_bytes() -> Vec<u8> {
+    let mut bytes = vec![0; RANDOM_BYTES];
+    let filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()).unwrap_or(0);
+    // Only a kernel without getrandom(2) leaves a rest: the hasher's per-process keys are the next best source.
+    for (at, chunk) in bytes.chunks_mut(8).enumerate().skip(filled / 8) {
+        use std::hash::{BuildHasher, RandomState};
+        let word = RandomState::new().hash_one((std::process::id(), at)).to_le_bytes();
+        chunk.iter_mut().zip(word).for_each(|(byte, random)| *byte = random);
+    }
+    bytes
 }
 
 /// SplitMix64 (Steele, Lea, Flood 2014) with the given odd increment: every state is visited once in 2^64 steps.
@@ -188,5 +221,16 @@ mod tests {
             assert_eq!(uuid.to_string().as_bytes()[14], b'4');
         }
         assert_ne!(Uuid::random(), Uuid::random());
+    }
+
+    #[test]
+    fn random_uuids_differ_also_across_sources() {
+        let mut source = UuidSource::os();
+        let mut other = UuidSource::seeded_from(&mut source);
+        let mut seen = std::collections::HashSet::new();
+        for _ in 0..200 {
+            assert!(seen.insert(source.next_uuid()) && seen.insert(other.next_uuid()));
+        }
+        assert!(seen.iter().all(|uuid| uuid.to_string().as_bytes()[14] == b'4'));
     }
 }

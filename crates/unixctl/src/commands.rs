@@ -66,18 +66,11 @@ impl Call {
     }
 }
 
-/// A text that is not empty ends in a newline.
-fn terminated(mut text: String) -> String {
-    if !text.is_empty() && !text.ends_with('\n') {
-        text.push('\n');
-    }
-    text
-}
-
 fn text_answer(outcome: Result<String, String>, format: OutputFormat) -> Answer {
-    let text = terminated(outcome.map_err(terminated)?);
+    let text = outcome?;
     Ok(match format {
         OutputFormat::Text => Value::String(text),
+        // The text is as the command made it.
         OutputFormat::Json => {
             let mut members = Map::new();
             members.insert("reply".to_owned(), Value::String(text));
@@ -138,7 +131,7 @@ impl Commands {
     /// `version_text`.
     pub fn new(version_text: impl Into<String>) -> Self {
         let commands = Self { table: Arc::default(), pending: Arc::new(watch::Sender::new(0)) };
-        let version_text = version_text.into();
+        let version_text = version_text.into().trim_end().to_owned();
         commands.insert("list-commands", "", 0..=0, Handler::List);
         commands.insert("set-options", "[--format text|json]", 1..=2, Handler::SetOptions);
         commands.register("version", "", 0..=0, move |_| Ok(version_text.clone()));
@@ -256,7 +249,7 @@ impl Commands {
 
     /// Runs a command for a connection whose replies have `format`, and returns the reply.
     pub async fn run(&self, method: &str, params: &[Value], format: &mut OutputFormat) -> Answer {
-        let (handler, args) = self.find(method, params).map_err(terminated)?;
+        let (handler, args) = self.find(method, params)?;
         match handler {
             Handler::Now(handler) => text_answer(handler(&args), *format),
             Handler::Async(handler) => text_answer(handler(args).await, *format),
@@ -265,7 +258,7 @@ impl Commands {
             Handler::Call(handler) => {
                 let (answer, waiting) = oneshot::channel();
                 handler(Call { args, format: *format, answer });
-                waiting.await.unwrap_or_else(|_| Err(format!("\"{method}\" command was not answered\n")))
+                waiting.await.unwrap_or_else(|_| Err(format!("\"{method}\" command was not answered")))
             }
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! The protocol is JSON-RPC 1.0 on a Unix stream socket, with any number of requests in sequence on a connection. A
 //! request's method is the command, its params are the arguments as strings. The reply has either a `result`, the
-//! text to print, or an `error`, the error text; a non-empty text ends in a newline.
+//! text to print, or an `error`, the error text; a program that prints a text ends it in a newline if it has none.
 //!
 //! - [`message`]: framing and validation of clients' messages ([`message::decode`]), and the replies' bytes;
 //! - [`commands`]: the commands of a daemon, by name, with their usage and the number of their arguments;

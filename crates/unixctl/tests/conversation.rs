@@ -56,19 +56,19 @@ fn call(client: &mut Client, words: &[&str]) -> Result<Value, String> {
 fn commands_answer() {
     let served = served();
     let mut client = Client::connect(&served.path).unwrap();
-    assert_eq!(call(&mut client, &["version"]), Ok(json!("test (Open vSwitch) 1.2.3\n")));
-    assert_eq!(call(&mut client, &["echo", "a", "b"]), Ok(json!("a b\n")));
+    assert_eq!(call(&mut client, &["version"]), Ok(json!("test (Open vSwitch) 1.2.3")));
+    assert_eq!(call(&mut client, &["echo", "a", "b"]), Ok(json!("a b")));
     assert_eq!(call(&mut client, &["echo"]), Ok(json!("")));
-    assert_eq!(call(&mut client, &["count"]), Ok(json!("1\n")));
-    assert_eq!(call(&mut client, &["count"]), Ok(json!("2\n")));
-    assert_eq!(call(&mut client, &["later"]), Ok(json!("late\n")));
-    assert_eq!(call(&mut client, &["refuse"]), Err("refused\n".to_owned()));
-    assert_eq!(call(&mut client, &["forget"]), Err("\"forget\" command was not answered\n".to_owned()));
+    assert_eq!(call(&mut client, &["count"]), Ok(json!("1")));
+    assert_eq!(call(&mut client, &["count"]), Ok(json!("2")));
+    assert_eq!(call(&mut client, &["later"]), Ok(json!("late")));
+    assert_eq!(call(&mut client, &["refuse"]), Err("refused".to_owned()));
+    assert_eq!(call(&mut client, &["forget"]), Err("\"forget\" command was not answered".to_owned()));
     assert_eq!(
         call(&mut client, &["bogus"]),
-        Err("\"bogus\" is not a valid command (use \"list-commands\" to see a list of valid commands)\n".to_owned())
+        Err("\"bogus\" is not a valid command (use \"list-commands\" to see a list of valid commands)".to_owned())
     );
-    assert_eq!(call(&mut client, &["version", "x"]), Err("\"version\" command takes at most 0 arguments\n".to_owned()));
+    assert_eq!(call(&mut client, &["version", "x"]), Err("\"version\" command takes at most 0 arguments".to_owned()));
     let list = call(&mut client, &["list-commands"]).unwrap();
     assert!(
         list.as_str().unwrap().starts_with(
@@ -82,12 +82,12 @@ fn json_replies() {
     let served = served();
     let mut client = Client::connect(&served.path).unwrap();
     assert_eq!(call(&mut client, &["set-options", "--format", "json"]), Ok(json!("")));
-    assert_eq!(call(&mut client, &["echo", "a"]), Ok(json!({"reply-format": "plain", "reply": "a\n"})));
+    assert_eq!(call(&mut client, &["echo", "a"]), Ok(json!({"reply-format": "plain", "reply": "a"})));
     assert_eq!(call(&mut client, &["shape"]), Ok(json!({"sides": 3})));
     assert_eq!(call(&mut client, &["list-commands"]).unwrap()["echo"], "[ARG]...");
     assert!(call(&mut client, &["set-options", "--format", "xml"]).is_err());
     let mut other = Client::connect(&served.path).unwrap();
-    assert_eq!(call(&mut other, &["shape"]), Ok(json!("triangle\n")));
+    assert_eq!(call(&mut other, &["shape"]), Ok(json!("triangle")));
 }
 
 /// Returns the server's output for raw bytes until it closes the connection.
@@ -106,11 +106,11 @@ fn a_malformed_message_ends_its_own_connection_only() {
     assert_eq!(raw(&served.path, b"hello"), "");
     assert_eq!(
         raw(&served.path, b"{\"method\":\"echo\",\"params\":[\"a\"],\"id\":9}[]"),
-        r#"{"id":9,"result":"a\n","error":null}"#
+        r#"{"id":9,"result":"a","error":null}"#
     );
     assert_eq!(
         raw(&served.path, b"{\"method\":\"echo\",\"params\":[1],\"id\":[1]}{]"),
-        r#"{"id":[1],"result":null,"error":"\"echo\" command has non-string argument\n"}"#
+        r#"{"id":[1],"result":null,"error":"\"echo\" command has non-string argument"}"#
     );
-    assert_eq!(call(&mut client, &["echo", "still here"]), Ok(json!("still here\n")));
+    assert_eq!(call(&mut client, &["echo", "still here"]), Ok(json!("still here")));
 }

@@ -21,7 +21,7 @@ const DEFAULT_PATTERNS: [&str; 3] =
 /// The format for a syslog server (RFC 5424).
 const TARGET_PATTERN: &str = "<%B>1 %D{%Y-%m-%dT%H:%M:%S.###Z} %E %A %P %c - \u{feff}%m";
 
-/// No facility was chosen: each way to syslog has its own default.
+/// No facility was chosen: the system's syslog has another default than remote targets, the console and the file.
 const NO_FACILITY: u8 = u8::MAX;
 
 /// The logging of a process.
@@ -266,7 +266,7 @@ impl Log {
             serial: self.serial.fetch_add(1, Relaxed) + 1,
             time: Timestamp::now(),
             subprogram: &subprogram,
-            facility: if facility == NO_FACILITY { FACILITY_DAEMON } else { facility },
+            facility: if facility == NO_FACILITY { FACILITY_LOCAL0 } else { facility },
         };
         if wanted(Destination::Console) {
             let line = self.line(Destination::Console, &record);
@@ -297,15 +297,16 @@ impl Log {
         for message in record.message.lines().filter(|line| !line.is_empty()) {
             let record = Record { message, ..*record };
             if syslog.method != SyslogMethod::Null {
+                let facility = if facility == NO_FACILITY { FACILITY_DAEMON } else { facility };
+                let record = Record { facility, ..record };
                 let mut line = String::new();
                 format(syslog.method.wire_prefix(), &record, &self.identity, &mut line);
                 format(&self.patterns.read()[Destination::Syslog.index()], &record, &self.identity, &mut line);
                 syslog.send(&line);
             }
             if let Some(target) = target.as_mut() {
-                let facility = if facility == NO_FACILITY { FACILITY_LOCAL0 } else { facility };
                 let mut line = String::new();
-                format(TARGET_PATTERN, &Record { facility, ..record }, &self.identity, &mut line);
+                format(TARGET_PATTERN, &record, &self.identity, &mut line);
                 target.send(&line);
             }
         }
@@ -356,6 +357,18 @@ mod tests {
             text,
             opened + "00002|bridge|INFO|hello\n00003|bridge|DBG|shown\n00004|unknown_module|WARN|two\nlines\n"
         );
+    }
+
+    #[test]
+    fn the_default_facility_of_the_file_is_local0() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("prog.log");
+        let log = log_to(&path);
+        log.set("PATTERN:file:<%B>1 %A %m").unwrap();
+        log.write("bridge", Level::Info, "default");
+        log.set("FACILITY:daemon").unwrap();
+        log.write("bridge", Level::Info, "chosen");
+        assert!(std::fs::read_to_string(&path).unwrap().ends_with("<133>1 prog default\n<29>1 prog chosen\n"));
     }
 
     #[test]

@@ -7,7 +7,6 @@ use ovsdb::{Datum, Uuid};
 use crate::model::{Bridge, Fake};
 use crate::{Command, Context, Done, Failure, Needs, Output};
 use dbctl::context::quoted;
-use dbctl::manager::delete_if_new;
 
 /// The tables and columns of bridges and ports.
 pub(crate) fn needs(needs: &mut Needs<'_>, _: &Command) -> Done {
@@ -135,7 +134,7 @@ pub(crate) fn del_br(context: &mut Context<'_>, command: &Command, _: &mut Outpu
         for row in txn.uuids("Bridge", bridge.row, "ports") {
             delete_port_row(txn, row);
         }
-        delete_if_new(txn, "Bridge", bridge.row);
+        txn.forget_row("Bridge", bridge.row);
     }
     let mut names = model.children(name);
     names.push(name.to_owned());
@@ -149,13 +148,13 @@ pub(crate) fn del_br(context: &mut Context<'_>, command: &Command, _: &mut Outpu
     Ok(())
 }
 
-/// Drops a port inserted by this transaction, with its interfaces. The server removes existing rows when they are no
-/// longer referenced.
+/// Takes a port with its interfaces out of the transaction. The server deletes the rows, as nothing refers to them any
+/// more.
 pub(crate) fn delete_port_row(txn: &mut ovsdb_client::Transaction<'_>, row: Uuid) {
     for iface in txn.uuids("Port", row, "interfaces") {
-        delete_if_new(txn, "Interface", iface);
+        txn.forget_row("Interface", iface);
     }
-    delete_if_new(txn, "Port", row);
+    txn.forget_row("Port", row);
 }
 
 pub(crate) fn list_br(context: &mut Context<'_>, command: &Command, output: &mut Output) -> Done {

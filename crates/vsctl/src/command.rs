@@ -53,8 +53,8 @@ pub(crate) const COMMANDS: &[Spec] = &[
     Spec::write("add-zone-tp", (3, 18), "", &["--may-exist"], zone::needs, zone::add_timeout_policy),
     Spec::write("del-zone-tp", (2, 2), "", &["--if-exists"], zone::needs, zone::del_timeout_policy),
     Spec::read("list-zone-tp", (1, 1), "", &[], zone::needs, zone::list_timeout_policies),
-    Spec::write("set-zone-limit", (3, 3), "", &[], zone::needs, zone::set_limit),
-    Spec::write("del-zone-limit", (2, 2), "", &["--if-exists"], zone::needs, zone::del_limit),
-    Spec::read("list-zone-limits", (1, 1), "", &[], zone::needs, zone::list_limits),
+    Spec::write("set-zone-limit", (3, 3), "!ARG !ARG !ARG", &[], zone::needs, zone::set_limit),
+    Spec::write("del-zone-limit", (2, 2), "!ARG !ARG", &["--if-exists"], zone::needs, zone::del_limit),
+    Spec::read("list-zone-limits", (1, 1), "!ARG", &[], zone::needs, zone::list_limits),
     Spec::read("list-dp-cap", (1, 1), "", &[], zone::capability_needs, zone::list_capabilities),
 ];

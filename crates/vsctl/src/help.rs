@@ -6,7 +6,7 @@ use dbctl::help::Group;
 pub(crate) const GROUPS: &[Group] = &[
     ("Open vSwitch commands", &[
         ("init", "make the database's top row if it is missing"),
-        ("show", "outline the configuration"),
+        ("[--filter=[TBL(]WORD[|WORD]...[)],...] show", "outline the configuration, or the rows with these words"),
         ("emer-reset", "drop controllers, managers, mirrors and the like"),
     ]),
     ("Bridge commands", &[

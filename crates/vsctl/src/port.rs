@@ -4,8 +4,6 @@ use std::collections::BTreeSet;
 
 use ovsdb::{Datum, Uuid};
 
-use dbctl::manager::delete_if_new;
-
 use crate::bridge::delete_port_row;
 use crate::{Command, Context, Done, Failure, Needs, Output};
 use dbctl::context::quoted;
@@ -82,6 +80,9 @@ fn add(context: &mut Context<'_>, command: &Command, ifaces: &[String], settings
     let (bridge, name) = (command.arg(0), command.arg(1));
     if name.is_empty() {
         return Err(Failure::fatal("port name must not be empty string"));
+    }
+    if ifaces.iter().any(String::is_empty) {
+        return Err(Failure::fatal("interface name must not be empty string"));
     }
     let (txn, model) = context.txn_and_model();
     let found = model.bridge(bridge)?.clone();
@@ -189,7 +190,7 @@ pub(crate) fn del_bond_iface(context: &mut Context<'_>, command: &Command, _: &m
     }
     txn.verify_column("Port", port.row, "interfaces");
     txn.remove_elements("Port", port.row, "interfaces", &Datum::scalar(iface.row));
-    delete_if_new(txn, "Interface", iface.row);
+    txn.forget_row("Interface", iface.row);
     model.remove_iface(name);
     Ok(())
 }

@@ -22,10 +22,14 @@ const RESET: &[(&str, &[&str])] = &[
     ("Interface", &["ingress_policing_rate", "ingress_policing_burst"]),
 ];
 
+/// The tables whose rows lose their references by that.
+const UNREFERENCED: &[&str] = &["Controller", "Manager", "Mirror", "NetFlow", "sFlow", "SSL"];
+
 pub(crate) fn emer_reset_needs(needs: &mut Needs<'_>, _: &Command) -> Done {
     for (table, columns) in RESET {
         needs.columns(table, columns);
     }
+    UNREFERENCED.iter().for_each(|table| needs.columns(table, &[]));
     Ok(())
 }
 
@@ -44,6 +48,11 @@ pub(crate) fn emer_reset(context: &mut Context<'_>, _: &Command, _: &mut Output)
                 }
                 context.txn.set_datum(table, row, column, value);
             }
+        }
+    }
+    for table in UNREFERENCED {
+        for row in context.txn.rows(table) {
+            context.txn.forget_row(table, row);
         }
     }
     context.drop_model();

@@ -4,6 +4,7 @@
 //! A change of a row adds to that work ([`Work`]) just the ports and interfaces that it concerns. Each step takes time
 //! in proportion to them, apart from a comparison of the list of ports when that changed.
 
+use crate::confinement::Confinement;
 use crate::devices::Devices;
 use crate::feature::{Counts, Event, Report, Settings};
 use crate::features::address::PortAddress;
@@ -26,7 +27,6 @@ use ovsdb_client::Transaction;
 use ovsdb_client::schemas::vswitch as db;
 use ovsdb_client::typed::Ref;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use std::sync::Arc;
 use xlate::PortOut;
 
@@ -136,6 +136,7 @@ impl Work {
             || self.is_stale
             || self.is_pending
             || self.is_patch_changed
+            || self.is_numbering_stale
             || !self.stale_ports.is_empty()
             || !self.stale_port_settings.is_empty()
             || !self.stale_interfaces.is_empty()
@@ -173,6 +174,9 @@ impl Bridge {
 
     /// Removes the bridge's references to rows.
     pub(crate) fn forget(&mut self, references: &mut References) {
+        for (name, running) in &self.running.interfaces {
+            log_deleted(&self.name, name, running.published);
+        }
         let rows: Vec<Uuid> = self.ports.keys().copied().collect();
         rows.into_iter().for_each(|row| self.remove_port(row, references));
         let at = Location::Bridge(self.name.clone());
@@ -253,9 +257,9 @@ impl Bridge {
     }
 
     /// Tries again to listen and to connect where that failed.
-    pub(crate) fn retry_control(&mut self, rundir: &Path) {
+    pub(crate) fn retry_control(&mut self, confinement: &Confinement) {
         let spec = self.settings.spec::<Controllers>();
-        self.running.control.retry(&self.running.ofproto, spec, rundir);
+        self.running.control.retry(&self.running.ofproto, spec, confinement);
     }
 
     /// Closes the interfaces of the work that are not in the database any more, or not as they are, and those whose
@@ -273,6 +277,7 @@ impl Bridge {
             if wanted.as_ref().is_some_and(|wanted| running.can_stay(&wanted.spec)) {
                 continue;
             }
+            log_deleted(&self.name, name, running.published);
             removed.extend(running.published);
             if let Some(number) = running.ofport {
                 self.work.is_numbering_stale |= self.numbers.release(number);
@@ -297,9 +302,15 @@ impl Bridge {
         is_closed
     }
 
-    /// Opens the interfaces of the work, gives them their settings and numbers. Patch ports find their peers afterwards,
-    /// when all bridges have theirs ([`Bridge::publish`]).
-    pub(crate) fn open(&mut self, devices: &Devices, counts: &mut Counts) {
+    /// Has interfaces numbered that did not get the numbers that they request.
+    pub(crate) fn retry_numbers(&mut self) {
+        self.work.is_numbering_stale |= self.numbers.is_contended();
+    }
+
+    /// Opens the interfaces of the work, gives them their settings and numbers; interfaces that are there may get other
+    /// numbers if `may_move`. Patch ports find their peers afterwards, when all bridges have theirs
+    /// ([`Bridge::publish`]).
+    pub(crate) fn open(&mut self, devices: &Devices, may_move: bool, counts: &mut Counts) {
         let names: Vec<String> = self.work.interfaces.iter().cloned().collect();
         for name in &names {
             self.open_interface(name, devices, counts);
@@ -317,7 +328,7 @@ impl Bridge {
                 mtu::follow(running, *interface.settings.spec::<Mtu>(), mtu);
             }
         }
-        self.number_interfaces();
+        self.number_interfaces(may_move);
     }
 
     fn open_interface(&mut self, name: &str, devices: &Devices, counts: &mut Counts) {
@@ -325,11 +336,11 @@ impl Bridge {
         let (spec, dp) = (&interface.spec, &self.running.dp);
         let running = match self.running.interfaces.get_mut(name) {
             Some(running) => {
-                running.update(name, spec, &self.name, devices, dp);
+                running.update(name, spec, devices, dp);
                 running
             }
             None => {
-                let running = RunningInterface::new(name, spec, &self.name, devices, dp);
+                let running = RunningInterface::new(name, spec, devices, dp);
                 self.running.interfaces.entry(name.to_owned()).or_insert(running)
             }
         };
@@ -374,7 +385,7 @@ impl Bridge {
         recount(&mut self.mtus, before.1, after.1);
     }
 
-    fn number_interfaces(&mut self) {
+    fn number_interfaces(&mut self, may_move: bool) {
         let mut is_stale = std::mem::take(&mut self.work.is_numbering_stale);
         for name in &self.work.interfaces {
             let Some(running) = self.running.interfaces.get_mut(name) else { continue };
@@ -386,21 +397,21 @@ impl Bridge {
                 }
                 continue;
             }
-            match self.numbers.assign_one(&claim(is_local, &interface.spec, running)) {
+            match self.numbers.assign_one(&claim(is_local, &interface.spec, running, may_move)) {
                 Some(number) => running.ofport = Some(number),
                 None => is_stale = true,
             }
         }
         if is_stale {
-            self.number_all();
+            self.number_all(may_move);
         }
     }
 
-    fn number_all(&mut self) {
+    fn number_all(&mut self, may_move: bool) {
         let (mut claims, mut claimants) = (Vec::new(), Vec::new());
         for (name, running) in &mut self.running.interfaces {
             let Some(interface) = self.interfaces.get(name).filter(|_| running.state.is_ok()) else { continue };
-            claims.push(claim(*name == self.name, &interface.spec, running));
+            claims.push(claim(*name == self.name, &interface.spec, running, may_move));
             claimants.push((name, running));
         }
         let numbers = self.numbers.assign(&claims);
@@ -454,16 +465,25 @@ impl Bridge {
 
     /// Publishes the ports of the work, and applies the settings of the bridge. `peer_of` gives the bridge and port of a
     /// patch port's peer, if that names this interface as its own peer.
-    pub(crate) fn publish(&mut self, peer_of: PeerOf<'_>, rundir: &Path, counts: &mut Counts) {
+    pub(crate) fn publish(&mut self, peer_of: PeerOf<'_>, confinement: &Confinement, counts: &mut Counts) {
         let mac = self.follow_address();
         let mut edits = self.bundle_edits();
+        let mut added = Vec::new();
         for name in &self.work.interfaces {
             let Some(running) = self.running.interfaces.get_mut(name) else { continue };
             let port = port_spec(name, running, &self.running.datapath_type, peer_of);
             let number = port.as_ref().map(|port| port.no);
             let before = std::mem::replace(&mut running.published, number);
+            if before != number {
+                log_deleted(&self.name, name, before);
+                added.extend(number.map(|number| (name, number)));
+            }
             edits.removed.extend(before.filter(|_| before != number));
             edits.ports.extend(port);
+        }
+        for (name, number) in added {
+            let number = number.to_of10();
+            tracing::info!(target: "bridge", "bridge {}: added interface {name} on port {number}", self.name);
         }
         // A number that another interface has now is replaced.
         let taken: BTreeSet<PortNo> = edits.ports.iter().map(|port| port.no).collect();
@@ -476,7 +496,7 @@ impl Bridge {
         self.add_link_changes(&mut changes);
         self.running.ofproto.send_port_changes(&changes);
         if std::mem::take(&mut self.work.is_pending) {
-            let mut target = BridgeTarget { running: &mut self.running, mac, rundir };
+            let mut target = BridgeTarget { running: &mut self.running, mac, confinement };
             self.settings.apply(&mut target, counts);
             self.work.is_unreported = true;
         }
@@ -555,6 +575,13 @@ impl Bridge {
         self.settings.report(BridgeReport { row: self.row, running: &self.running }, what, txn);
     }
 
+    /// Writes the state of an interface to the database, for the first time with its counters.
+    pub(crate) fn report_state(&mut self, name: &str, txn: &mut Transaction<'_>) {
+        let is_new =
+            self.running.interfaces.get_mut(name).is_some_and(|running| std::mem::take(&mut running.is_uncounted));
+        self.report_interface(name, if is_new { Report::Statistics } else { Report::Status }, txn);
+    }
+
     /// Writes the state of an interface to the database.
     pub(crate) fn report_interface(&self, name: &str, what: Report, txn: &mut Transaction<'_>) {
         let (Some(interface), Some(running)) = (self.interfaces.get(name), self.running.interfaces.get(name)) else {
@@ -581,12 +608,19 @@ fn recount<K: Ord + Copy>(all: &mut BTreeMap<K, usize>, before: Option<K>, after
     }
 }
 
-fn claim(local: bool, spec: &InterfaceSpec, running: &RunningInterface) -> Claim {
+fn log_deleted(bridge: &str, interface: &str, number: Option<PortNo>) {
+    if let Some(number) = number.map(PortNo::to_of10) {
+        tracing::info!(target: "bridge", "bridge {bridge}: deleted interface {interface} on port {number}");
+    }
+}
+
+fn claim(local: bool, spec: &InterfaceSpec, running: &RunningInterface, may_move: bool) -> Claim {
     Claim {
         local,
         request: spec.ofport_request,
         held: running.ofport.and_then(|no| u16::try_from(no.0).ok()),
         remembered: spec.ofport,
+        may_move,
     }
 }
 

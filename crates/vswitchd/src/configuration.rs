@@ -2,6 +2,7 @@
 //! follows is done for the bridges that have some.
 
 use crate::bridge::Bridge;
+use crate::confinement::Confinement;
 use crate::devices::Devices;
 use crate::feature::{Counts, Event, Level, Report, Settings};
 use crate::features::lldp::{self, TrunkVlans};
@@ -17,9 +18,7 @@ use ovsdb_client::{Change, Replica, Transaction, columns};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Columns that say which bridges, ports and interfaces there are.
 const STRUCTURE: &[AnyColumn] = &columns! {
@@ -63,7 +62,7 @@ pub fn reporting() -> Vec<AnyColumn> {
 #[derive(Debug)]
 pub struct Configuration {
     devices: Arc<Devices>,
-    rundir: PathBuf,
+    confinement: Confinement,
     own_tls: OwnTls,
     command_line_tls: tls::Config,
     root: Option<Ref<db::OpenVSwitch>>,
@@ -77,6 +76,8 @@ pub struct Configuration {
     pub counts: Arc<Mutex<Counts>>,
     /// Everything is to be read.
     is_stale: bool,
+    /// The database's configuration changed since the last run.
+    is_changed: bool,
     is_bridge_list_stale: bool,
     is_switch_stale: bool,
     n_datapaths: usize,
@@ -95,10 +96,15 @@ pub struct Written {
 
 impl Configuration {
     /// Nothing is configured yet.
-    pub fn new(devices: Arc<Devices>, rundir: PathBuf, own_tls: OwnTls, command_line_tls: tls::Config) -> Self {
+    pub fn new(
+        devices: Arc<Devices>,
+        confinement: Confinement,
+        own_tls: OwnTls,
+        command_line_tls: tls::Config,
+    ) -> Self {
         Self {
             devices,
-            rundir,
+            confinement,
             own_tls,
             command_line_tls,
             root: None,
@@ -109,6 +115,7 @@ impl Configuration {
             references: References::default(),
             counts: Arc::default(),
             is_stale: true,
+            is_changed: true,
             is_bridge_list_stale: true,
             is_switch_stale: true,
             n_datapaths: 0,
@@ -133,9 +140,9 @@ impl Configuration {
         self.is_stale = true;
     }
 
-    /// The interval of statistics.
-    pub fn statistics_interval(&self) -> Duration {
-        Duration::from_millis((*self.settings.spec::<Interval>()).max(INTERVAL_MS))
+    /// The interval of statistics in milliseconds.
+    pub fn statistics_interval_ms(&self) -> u64 {
+        (*self.settings.spec::<Interval>()).max(INTERVAL_MS)
     }
 
     /// The bridges by name.
@@ -160,6 +167,7 @@ impl Configuration {
         if change.row::<db::OpenVSwitch>().is_some() {
             is_any |= self.note_switch(change);
         }
+        self.is_changed |= is_any;
         is_any
     }
 
@@ -267,6 +275,10 @@ impl Configuration {
     pub async fn configure(&mut self, db: Option<&Replica>) {
         base::coverage!(bridge_reconfigure);
         self.bridges.values_mut().for_each(Bridge::retry_failed);
+        let may_move = std::mem::take(&mut self.is_changed);
+        if may_move {
+            self.bridges.values_mut().for_each(Bridge::retry_numbers);
+        }
         let mut is_closed = false;
         if let Some(db) = db {
             is_closed |= self.read(db);
@@ -281,7 +293,7 @@ impl Configuration {
             self.devices.synchronize().await;
         }
         let permissions = self.permissions().await;
-        self.apply();
+        self.apply(may_move);
         drop(permissions);
         for bridge in self.bridges.values_mut() {
             if let Some(emptying) = bridge.running.control.emptying.take() {
@@ -324,11 +336,12 @@ impl Configuration {
         }
     }
 
-    fn apply(&mut self) {
+    /// Has the bridges with work follow; interfaces may get other numbers if `may_move`.
+    fn apply(&mut self, may_move: bool) {
         let counts = Arc::clone(&self.counts);
         let counts = &mut *counts.lock();
         for bridge in self.bridges.values_mut().filter(|bridge| bridge.work.is_due()) {
-            bridge.open(&self.devices, counts);
+            bridge.open(&self.devices, may_move, counts);
         }
         let patches = self.patches();
         for bridge in self.bridges.values_mut().filter(|bridge| bridge.work.is_due()) {
@@ -337,7 +350,7 @@ impl Configuration {
                 let (id, no, back) = patches.get(&(kind.clone(), peer.to_owned()))?;
                 (back == own).then_some((*id, *no))
             };
-            bridge.publish(&peer_of, &self.rundir, counts);
+            bridge.publish(&peer_of, &self.confinement, counts);
         }
         let mut is_lldp_changed = false;
         for bridge in self.bridges.values_mut() {
@@ -495,11 +508,11 @@ impl Configuration {
             if is_all || is_unreported || !names.is_empty() {
                 bridge.report(what, txn);
             }
-            if is_all && what == Report::Status {
-                bridge.running.interfaces.keys().for_each(|name| bridge.report_interface(name, what, txn));
-            } else {
-                names.iter().for_each(|name| bridge.report_interface(name, what, txn));
-            }
+            let names = match what {
+                Report::Status if is_all => bridge.running.interfaces.keys().cloned().collect(),
+                _ => names,
+            };
+            names.iter().for_each(|name| bridge.report_state(name, txn));
         }
         for (row, error) in self.failed.values() {
             report_failure(*row, error, txn);

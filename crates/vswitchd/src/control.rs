@@ -1,5 +1,6 @@
 //! The controllers of one bridge: connections as configured, the mode without controllers, and in-band control.
 
+use crate::confinement::Confinement;
 use crate::features::controllers::ControllersSpec;
 use crate::features::in_band::InBandSpec;
 use crate::features::routes::Routes;
@@ -12,13 +13,16 @@ use ovsdb_client::schemas::vswitch as db;
 use ovsdb_client::typed::Ref;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, SocketAddrV4};
-use std::path::Path;
 use std::sync::Arc;
 use tokio::task::JoinHandle;
+use vlog::{RateLimit, err_rl};
 
 /// How long next hops are taken to stay what they are, in milliseconds: if all are known, and if not.
 const KNOWN_MS: u64 = 10_000;
 const UNKNOWN_MS: u64 = 1_000;
+
+/// Limit on errors about controllers that the database may not name.
+static REFUSED: RateLimit = RateLimit::new(1, 5);
 
 /// The OpenFlow connections of a bridge.
 #[derive(Debug, Default)]
@@ -60,20 +64,27 @@ enum FlowMode {
 }
 
 impl Control {
-    /// Listens on the management and the snooping socket in `rundir`, and anew when other versions are to be spoken, or
+    /// Listens on the management and the snooping socket, and anew when other versions are to be spoken, or
     /// when that was not possible before.
-    pub fn listen(&mut self, ofproto: &Arc<Ofproto>, spec: &ControllersSpec, rundir: &Path) {
+    pub fn listen(&mut self, ofproto: &Arc<Ofproto>, spec: &ControllersSpec, confinement: &Confinement) {
         let settings = Settings { probe_ms: 0, packet_in_queue: spec.packet_in_queue, ..Settings::default() };
+        let before: BTreeSet<String> = self.sockets.iter().map(|socket| socket.target().to_owned()).collect();
         self.sockets.retain(|socket| socket.versions() == spec.versions);
         self.sockets.iter().for_each(|socket| socket.configure(settings));
         for (suffix, kind) in [("mgmt", PeerKind::Service), ("snoop", PeerKind::Snoop)] {
-            let target = format!("punix:{}/{}.{suffix}", rundir.display(), ofproto.name());
+            let target = confinement.own_target(ofproto.name(), suffix);
             if self.sockets.iter().any(|socket| socket.target() == target) {
                 continue;
             }
+            let is_new = kind == PeerKind::Service && !before.contains(&target);
             let config = ServiceConfig { target, kind, versions: spec.versions, dscp: DSCP, settings };
             match Service::start(ofproto, config) {
-                Ok(service) => self.sockets.push(service),
+                Ok(service) => {
+                    if is_new {
+                        log_controller(ofproto, "added", service.target(), "service");
+                    }
+                    self.sockets.push(service);
+                }
                 Err(e) => tracing::error!(target: "connmgr", "{}: {e}", ofproto.name()),
             }
         }
@@ -81,8 +92,8 @@ impl Control {
 
     /// Starts and stops connections to controllers. When the source of flows changes, empties the flow tables; a standalone
     /// bridge then has one flow, which forwards everything. Connections stay if only their settings change.
-    pub fn configure(&mut self, ofproto: &Arc<Ofproto>, spec: &ControllersSpec) {
-        self.connect(ofproto, spec);
+    pub fn configure(&mut self, ofproto: &Arc<Ofproto>, spec: &ControllersSpec, confinement: &Confinement) {
+        self.connect(ofproto, spec, confinement);
         let mode = match (spec.controllers.iter().any(|c| c.primary), spec.fail_secure) {
             (true, _) => FlowMode::Controllers,
             (false, true) => FlowMode::Secure,
@@ -104,11 +115,18 @@ impl Control {
         self.refresh_in_band(ofproto);
     }
 
-    fn connect(&mut self, ofproto: &Arc<Ofproto>, spec: &ControllersSpec) {
+    fn connect(&mut self, ofproto: &Arc<Ofproto>, spec: &ControllersSpec, confinement: &Confinement) {
         let is_same = |a: &ServiceConfig, b: &ServiceConfig| ServiceConfig { settings: b.settings, ..a.clone() } == *b;
         let wanted: BTreeMap<Ref<db::Controller>, (ServiceConfig, bool)> = spec
             .controllers
             .iter()
+            .filter(|c| {
+                let refusal = confinement.refusal(ofproto.name(), &c.target);
+                if let Some(refusal) = &refusal {
+                    err_rl!(&REFUSED, target: "bridge", "{refusal}");
+                }
+                refusal.is_none()
+            })
             .map(|c| {
                 let config = ServiceConfig {
                     target: c.target.clone(),
@@ -120,6 +138,7 @@ impl Control {
                 (c.row, (config, c.in_band))
             })
             .collect();
+        let before = self.targets();
         self.controllers.retain(|row, running| wanted.get(row).is_some_and(|(c, _)| is_same(c, &running.config)));
         for (row, (config, in_band)) in wanted {
             let error = match self.controllers.get_mut(&row) {
@@ -141,13 +160,24 @@ impl Control {
             }
             self.controllers.insert(row, Controller { config, in_band, service });
         }
+        let after = self.targets();
+        after.difference(&before).for_each(|(target, kind)| log_controller(ofproto, "added", target, kind));
+        before.difference(&after).for_each(|(target, kind)| log_controller(ofproto, "removed", target, kind));
+    }
+
+    /// The targets of the controllers that are connected to or waited for, primary ones and those for service.
+    fn targets(&self) -> BTreeSet<(String, &'static str)> {
+        let is_served = |controller: &&Controller| controller.service.is_ok();
+        let kind = |kind| if kind == PeerKind::Controller { "primary" } else { "service" };
+        let target = |Controller { config, .. }: &Controller| (config.target.clone(), kind(config.kind));
+        self.controllers.values().filter(is_served).map(target).collect()
     }
 
     /// Tries again to listen where that failed, for example because another process still had the address.
-    pub fn retry(&mut self, ofproto: &Arc<Ofproto>, spec: &ControllersSpec, rundir: &Path) {
-        self.listen(ofproto, spec, rundir);
+    pub fn retry(&mut self, ofproto: &Arc<Ofproto>, spec: &ControllersSpec, confinement: &Confinement) {
+        self.listen(ofproto, spec, confinement);
         if self.controllers.values().any(|controller| controller.service.is_err()) {
-            self.connect(ofproto, spec);
+            self.connect(ofproto, spec, confinement);
         }
     }
 
@@ -185,6 +215,10 @@ impl Control {
         };
         Some(InBand { local, remotes, next_hops, queue: *queue })
     }
+}
+
+fn log_controller(ofproto: &Ofproto, what: &str, target: &str, kind: &str) {
+    tracing::info!(target: "connmgr", "{}: {what} {kind} controller \"{target}\"", ofproto.name());
 }
 
 fn add_normal_flow(ofproto: &Ofproto) {

@@ -3,7 +3,7 @@
 use crate::backends;
 use crate::interface::InterfaceError;
 use crate::types::{DatapathClass, InterfaceClass, Types};
-use base::{Clock, DpPort};
+use base::{Clock, DpPort, Millis};
 use dpif::{Dpif, DpifError, UpcallHandler};
 use netdev::dummy::Registry;
 use netdev::{Netdev, NetdevErrorKind};
@@ -14,6 +14,7 @@ use ofproto::Switch;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A datapath with the switch on it.
 #[derive(Clone, Debug)]
@@ -75,19 +76,64 @@ impl Dp {
 pub struct Devices {
     /// What may be used.
     pub types: Types,
-    /// Time of everything.
+    /// Time of everything. To be moved by [`Devices::stop_time`] and [`Devices::warp_time`].
     pub clock: Clock,
     /// Dummy devices, for the `netdev-dummy/` commands.
     pub dummies: Arc<Registry>,
     linux: Mutex<Option<Arc<Linux>>>,
     datapaths: Mutex<BTreeMap<String, Dp>>,
     on_change: Arc<tokio::sync::Notify>,
+    /// Notified when the clock was stopped or moved by hand.
+    on_clock: tokio::sync::Notify,
 }
 
 impl Devices {
     /// Nothing opened yet. `on_change` is notified when links of the host change.
     pub fn new(types: Types, clock: Clock, on_change: Arc<tokio::sync::Notify>) -> Self {
-        Self { types, clock, dummies: Arc::default(), linux: Mutex::default(), datapaths: Mutex::default(), on_change }
+        Self {
+            types,
+            clock,
+            dummies: Arc::default(),
+            linux: Mutex::default(),
+            datapaths: Mutex::default(),
+            on_change,
+            on_clock: tokio::sync::Notify::new(),
+        }
+    }
+
+    /// Stops the clock.
+    pub fn stop_time(&self) {
+        self.clock.stop();
+        self.on_clock.notify_one();
+    }
+
+    /// Advances the clock by `ms` milliseconds, and does what is due by then.
+    pub fn warp_time(&self, ms: u64) {
+        self.clock.warp(ms);
+        for (_, dp) in self.datapaths() {
+            dp.switch.run_timers();
+            dp.switch.housekeeping();
+        }
+        self.on_clock.notify_one();
+    }
+
+    /// Waits until a moment of the clock, which may be stopped and moved meanwhile. For one task at a time.
+    pub async fn wait_until(&self, moment: Millis) {
+        loop {
+            let left_ms = moment.since(self.clock.now());
+            if left_ms == 0 {
+                return;
+            }
+            let moved = self.on_clock.notified();
+            if self.clock.is_stopped() {
+                moved.await;
+                continue;
+            }
+            tokio::select! {
+                () = moved => {}
+                () = tokio::time::sleep(Duration::from_millis(left_ms)) => {}
+            }
+        }
     }
 
     /// How many datapaths there are.

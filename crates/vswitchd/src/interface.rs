@@ -47,6 +47,9 @@ pub enum InterfaceError {
     /// The datapath does not know the interface type. The text is that of Open vSwitch.
     #[error("could not open network device {0} (Address family not supported by protocol)")]
     UnknownType(String),
+    /// Datapaths and tunnels use the name for themselves.
+    #[error("could not create interface {0}, name is reserved")]
+    Reserved(String),
     /// The port has other interfaces.
     #[error("port {0} has several interfaces: bonds are not supported")]
     Bond(String),
@@ -106,6 +109,8 @@ pub struct RunningInterface {
     refused: BTreeMap<&'static str, String>,
     /// The MTU that it was given to follow the other interfaces.
     pub followed_mtu: Option<u32>,
+    /// Whether the database has no counters of it yet.
+    pub is_uncounted: bool,
     /// The number of changes of the device when it was last examined.
     seen: Option<u64>,
     link: Option<Link>,
@@ -130,7 +135,7 @@ pub enum Behind {
 
 impl RunningInterface {
     /// Opens the interface.
-    pub fn new(name: &str, spec: &InterfaceSpec, bridge: &str, devices: &Devices, dp: &Dp) -> Self {
+    pub fn new(name: &str, spec: &InterfaceSpec, devices: &Devices, dp: &Dp) -> Self {
         let mut running = Self {
             kind: spec.kind.clone(),
             options: spec.options.clone(),
@@ -140,10 +145,11 @@ impl RunningInterface {
             flaw: None,
             refused: BTreeMap::new(),
             followed_mtu: None,
+            is_uncounted: true,
             seen: None,
             link: None,
         };
-        running.update(name, spec, bridge, devices, dp);
+        running.update(name, spec, devices, dp);
         running
     }
 
@@ -171,7 +177,7 @@ impl RunningInterface {
     }
 
     /// Tries again what could not be opened, and takes a patch port's peer.
-    pub fn update(&mut self, name: &str, spec: &InterfaceSpec, bridge: &str, devices: &Devices, dp: &Dp) {
+    pub fn update(&mut self, name: &str, spec: &InterfaceSpec, devices: &Devices, dp: &Dp) {
         if !spec.is_bonded && matches!(self.state, Ok(Behind::Device(_))) {
             return;
         }
@@ -179,7 +185,7 @@ impl RunningInterface {
         match (&self.state, &state) {
             (Err(old), Err(new)) if old == new => {}
             (_, Err(new)) => tracing::warn!(target: "bridge", "{new}"),
-            (Err(_), Ok(_)) => tracing::info!(target: "bridge", "bridge {bridge}: added interface {name}"),
+            (Err(_), Ok(_)) => self.is_uncounted = true,
             (Ok(_), Ok(_)) => {}
         }
         self.state = state;
@@ -261,9 +267,10 @@ impl RunningInterface {
         }
     }
 
-    /// Its problem, for Interface:error.
+    /// Its problem, for Interface:error. A reserved name is only logged, as by Open vSwitch.
     pub fn error(&self) -> Option<String> {
         match &self.state {
+            Err(InterfaceError::Reserved(_)) => None,
             Err(error) => Some(error.to_string()),
             Ok(_) => self.flaw.clone(),
         }
@@ -281,6 +288,9 @@ pub fn is_internal(device: &dyn Netdev) -> bool {
 }
 
 fn open(name: &str, spec: &InterfaceSpec, devices: &Devices, dp: &Dp) -> Result<Behind, InterfaceError> {
+    if devices.types.is_reserved(name) {
+        return Err(InterfaceError::Reserved(name.to_owned()));
+    }
     if spec.is_bonded {
         return Err(InterfaceError::Bond(spec.port.clone()));
     }

@@ -1,5 +1,6 @@
 //! The objects that have settings: switch, bridges, ports and interfaces, with the features of each.
 
+use crate::confinement::Confinement;
 use crate::devices::Devices;
 use crate::feature::{Level, Setting, setting};
 use crate::features::{
@@ -12,7 +13,6 @@ use crate::running::RunningBridge;
 use base::MacAddr;
 use ovsdb_client::schemas::vswitch::{self as db, bridge, interface, port};
 use ovsdb_client::typed::{AnyColumn, Ref, Row};
-use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 /// Settings of the whole switch: the row of the table Open_vSwitch.
@@ -124,8 +124,8 @@ pub struct BridgeTarget<'a> {
     pub running: &'a mut RunningBridge,
     /// Its address.
     pub mac: MacAddr,
-    /// The folder of its sockets.
-    pub rundir: &'a Path,
+    /// The sockets that it may have.
+    pub confinement: &'a Confinement,
 }
 
 /// What features of a port ask for.

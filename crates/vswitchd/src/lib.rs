@@ -5,7 +5,7 @@
 //!   settings depend on which rows;
 //! - [`configuration`]: changes noted, stale settings read and applied; [`bridge`]: the work that follows for one bridge;
 //! - [`running`]: a running bridge; [`interface`]: one interface of it; [`ofport`]: port numbers; [`control`]: its
-//!   controllers, and in-band control;
+//!   controllers, and in-band control; [`confinement`]: the sockets that controllers may have;
 //! - [`devices`]: devices by interface type, datapaths by type; [`cores`]: the machine's cores;
 //! - [`columns`]: the columns that are read and written;
 //! - [`run`]: the loop that brings database and switch together, and the clock's work;
@@ -19,6 +19,7 @@ pub mod bridge;
 pub mod columns;
 pub mod commands;
 pub mod configuration;
+pub mod confinement;
 pub mod control;
 pub mod cores;
 pub mod devices;

@@ -1,13 +1,17 @@
 //! Which OpenFlow port number an interface gets.
 //!
-//! A number that the interface's row asks for comes first; then the number that it has; then the one that it had
+//! A number that the interface's row requests comes first; then the number that it has; then the one that it had
 //! before the switch was started anew; then the next that is free, counting upwards, so that the number of a port that
-//! was deleted is not given to another one soon. Numbers above [`AUTOMATIC_MAX`] are given only to who asks.
+//! was deleted is not given to another one soon. Numbers above [`AUTOMATIC_MAX`] are given only on request.
+//!
+//! A new interface does not take the number of another one: flows and controllers know that by its number. It can take
+//! it later, as an interface whose request changes can, when the configuration changes, and only from an interface that
+//! did not request it.
 
 use base::PortNo;
 use std::collections::BTreeSet;
 
-/// The highest number that is given without being asked for (ovs-vswitchd.conf.db(5), "OpenFlow Port Number").
+/// The highest number that is given without a request (ovs-vswitchd.conf.db(5), "OpenFlow Port Number").
 pub const AUTOMATIC_MAX: u16 = 32767;
 
 /// What speaks for a number. Numbers are from 1 to 65279.
@@ -15,21 +19,23 @@ pub const AUTOMATIC_MAX: u16 = 32767;
 pub struct Claim {
     /// Whether this is the bridge's own interface, which always is `LOCAL`.
     pub local: bool,
-    /// The number asked for.
+    /// The requested number.
     pub request: Option<u16>,
     /// The number that it has now.
     pub held: Option<u16>,
     /// The number that the database says it had.
     pub remembered: Option<u16>,
+    /// Whether it may give up the number that it has for the one that it requests, and take that from another one.
+    pub may_move: bool,
 }
 
 /// The numbers of a bridge.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Numbers {
     used: BTreeSet<u16>,
-    /// The number that was last given without being asked for, 0 at first.
+    /// The number that was last given without a request, 0 at first.
     last: u16,
-    /// Whether a claim did not get the number that it asks for, which may become free.
+    /// Whether a claim did not get the number that it requests, which may become free.
     is_contended: bool,
 }
 
@@ -38,8 +44,13 @@ impl Numbers {
     pub fn assign(&mut self, claims: &[Claim]) -> Vec<Option<PortNo>> {
         let mut numbers: Vec<Option<PortNo>> = claims.iter().map(|c| c.local.then_some(PortNo::LOCAL)).collect();
         self.used.clear();
-        let preferences: [fn(&Claim) -> Option<u16>; 4] =
-            [|c| c.request.filter(|_| c.request == c.held), |c| c.request, |c| c.held, |c| c.remembered];
+        let preferences: [fn(&Claim) -> Option<u16>; 5] = [
+            |c| c.request.filter(|_| c.request == c.held),
+            |c| c.request.filter(|_| c.may_move && c.held.is_some()),
+            |c| c.held,
+            |c| c.request.filter(|_| c.held.is_none()),
+            |c| c.remembered,
+        ];
         for preference in preferences {
             for (claim, number) in claims.iter().zip(&mut numbers) {
                 if number.is_none()
@@ -88,6 +99,11 @@ impl Numbers {
         Some(PortNo(number.into()))
     }
 
+    /// Whether a claim did not get the number that it requests.
+    pub fn is_contended(&self) -> bool {
+        self.is_contended
+    }
+
     /// Frees the number of a claim that is gone. Returns whether a claim may be waiting for it, so that all claims are
     /// to be assigned.
     pub fn release(&mut self, number: PortNo) -> bool {
@@ -105,7 +121,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const NONE: Claim = Claim { local: false, request: None, held: None, remembered: None };
+    const NONE: Claim = Claim { local: false, request: None, held: None, remembered: None, may_move: true };
 
     fn numbers(claims: &[Claim], last: u16) -> Vec<u32> {
         let mut numbers = Numbers { last, ..Numbers::default() };
@@ -131,16 +147,21 @@ mod tests {
         let cases: &[(&str, &[Claim], u16, &[u32])] = &[
             ("counting from 1", &[NONE, NONE], 0, &[1, 2]),
             ("a number freed is not given again soon", &[held(1), NONE], 2, &[1, 3]),
-            ("asked for and free", &[NONE, request(1)], 0, &[2, 1]),
-            ("asked for and held by another that did not ask", &[held(1), request(1)], 2, &[3, 1]),
-            ("asked for by two, held by the second", &[request(5), both(5, 5)], 0, &[1, 5]),
-            ("asked for by two, held by none", &[request(5), request(5)], 0, &[5, 1]),
-            ("asked for another than held", &[both(9, 2)], 2, &[9]),
-            ("asked for a taken one, holds one", &[both(9, 9), both(9, 4)], 4, &[9, 4]),
+            ("requested and free", &[NONE, request(1)], 0, &[2, 1]),
+            ("requested by a new one, held by another without request", &[held(1), request(1)], 1, &[1, 2]),
+            ("requested later, held by another without request", &[held(1), both(1, 2)], 2, &[3, 1]),
+            ("the same without permission to move", &[held(1), Claim { may_move: false, ..both(1, 2) }], 2, &[1, 2]),
+            ("requests exchanged", &[both(2, 1), both(1, 2)], 2, &[2, 1]),
+            ("requested and held by one that requests another", &[both(9, 1), both(1, 2)], 2, &[9, 1]),
+            ("requested by a new one, held by one that leaves it", &[both(9, 1), request(1)], 1, &[9, 1]),
+            ("requested by two, held by the second", &[request(5), both(5, 5)], 0, &[1, 5]),
+            ("requested by two, held by none", &[request(5), request(5)], 0, &[5, 1]),
+            ("requested another than held", &[both(9, 2)], 2, &[9]),
+            ("requested a taken one, holds one", &[both(9, 9), both(9, 4)], 4, &[9, 4]),
             ("request taken back", &[held(9)], 0, &[9]),
             ("as before the restart", &[remembered(12), NONE], 0, &[12, 1]),
             ("held beats remembered", &[remembered(3), held(3)], 3, &[4, 3]),
-            ("asked for beats remembered", &[remembered(3), request(3)], 0, &[1, 3]),
+            ("requested beats remembered", &[remembered(3), request(3)], 0, &[1, 3]),
             ("numbers go on above those remembered", &[remembered(1), remembered(2), NONE], 0, &[1, 2, 3]),
             ("the local port", &[local, request(7), NONE], 0, &[0xffff_fffe, 7, 1]),
             ("around", &[NONE, NONE], AUTOMATIC_MAX - 1, &[32767, 1]),
@@ -167,46 +188,64 @@ mod tests {
                 0..20,
             ),
             last in 0u16..20,
+            may_move: bool,
         ) {
+            let mut all_held = BTreeSet::new();
             let claims: Vec<Claim> = claims
                 .into_iter()
-                .map(|(request, held, remembered)| Claim { local: false, request, held, remembered })
+                .map(|(request, held, remembered)| {
+                    let held = held.filter(|no| all_held.insert(*no));
+                    Claim { local: false, request, held, remembered, may_move }
+                })
                 .collect();
             let given = numbers(&claims, last);
             let distinct: BTreeSet<u32> = given.iter().copied().collect();
             prop_assert_eq!(distinct.len(), claims.len());
             for (claim, number) in claims.iter().zip(&given) {
                 if let Some(request) = claim.request {
-                    // A claim without the number that it asked for lost it to another one that asked for it.
-                    let winner = claims.iter().zip(&given).any(|(c, n)| {
-                        c.request == Some(request) && *n == u32::from(request)
+                    // A claim without the number that it requested lost it to another one that requested it, or that
+                    // had it and did not have to move.
+                    let winner = claims.iter().zip(&given).find(|(_, n)| **n == u32::from(request));
+                    let is_fair = winner.is_some_and(|(c, _)| {
+                        let had_it = c.held == Some(request) && (!may_move || claim.held.is_none());
+                        c.request == Some(request) || had_it
                     });
-                    prop_assert!(winner, "{} asked for, {} given", request, number);
+                    prop_assert!(is_fair || !may_move && claim.held.is_some(), "{} requested, {} given", request, number);
+                }
+                if !may_move && let Some(held) = claim.held {
+                    prop_assert_eq!(*number, u32::from(held));
                 }
             }
-            // Settled once, nothing moves.
-            let settled: Vec<Claim> = claims
-                .iter()
-                .zip(&given)
-                .map(|(c, n)| Claim { held: u16::try_from(*n).ok(), ..*c })
-                .collect();
-            prop_assert_eq!(numbers(&settled, last), given);
+            // Settled once, nothing moves but on purpose, and then only once.
+            let settle = |may_move: bool, given: &[u32]| -> Vec<Claim> {
+                let held = claims.iter().zip(given);
+                held.map(|(c, n)| Claim { held: u16::try_from(*n).ok(), may_move, ..*c }).collect()
+            };
+            prop_assert_eq!(&numbers(&settle(false, &given), last), &given);
+            let moved = numbers(&settle(true, &given), last);
+            prop_assert_eq!(&numbers(&settle(true, &moved), last), &moved);
         }
 
         #[test]
         fn one_claim_is_numbered_as_it_would_be_among_all(
             steps in proptest::collection::vec(
-                (any::<bool>(), proptest::option::of(1u16..9), proptest::option::of(1u16..9), any::<usize>()),
+                (
+                    any::<[bool; 2]>(),
+                    proptest::option::of(1u16..9),
+                    proptest::option::of(1u16..9),
+                    any::<usize>(),
+                ),
                 1..30,
             ),
         ) {
             // Numbers one by one where that is possible, beside numbers of all claims in each step.
             let (mut numbers, mut all) = (Numbers::default(), Numbers::default());
             let mut claims: Vec<Claim> = Vec::new();
-            for (is_new, request, remembered, at) in steps {
+            for ([is_new, may_move], request, remembered, at) in steps {
+                claims.iter_mut().for_each(|claim| claim.may_move = may_move);
                 // Whether all claims have to be assigned, and otherwise the number of a new claim.
                 let (is_stale, number) = if is_new || claims.is_empty() {
-                    claims.push(Claim { local: false, request, held: None, remembered });
+                    claims.push(Claim { local: false, request, held: None, remembered, may_move });
                     let number = numbers.assign_one(claims.last().unwrap());
                     (number.is_none(), number)
                 } else {

@@ -1,6 +1,7 @@
 //! The program ovs-vswitchd: options, daemonizing, control socket.
 
 use crate::commands;
+use crate::confinement::Confinement;
 use crate::run::{Daemon, Options};
 use crate::types::{DummyLevel, Types};
 use base::Clock;
@@ -122,12 +123,14 @@ fn serve(args: &[OsString], command_line: CommandLine, log: &Arc<vlog::Log>) -> 
     let mut options = command_line.daemon;
     // As another user, devices must still open.
     options.datapath_access = true;
+    let is_on = !options.no_self_confinement;
     let mut started = daemon::start(args, options, log).map_err(|e| e.to_string())?;
     let runtime = runtime().map_err(|e| e.to_string())?;
     let rundir = daemon::dirs::rundir();
     let remote = command_line.remote.unwrap_or_else(|| format!("unix:{}", rundir.join("db.sock").display()));
     runtime.block_on(async {
-        let options = Options { remote, rundir, types: command_line.types, tls: command_line.tls };
+        let confinement = Confinement { rundir, is_on };
+        let options = Options { remote, confinement, types: command_line.types, tls: command_line.tls };
         let mut switch = Daemon::new(options, Clock::real())?;
         let commands = control_commands("ovs-vswitchd", log, started.shutdown(), &switch);
         let control = started.bind_control(commands.clone()).map_err(|e| e.to_string())?;

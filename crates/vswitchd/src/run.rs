@@ -2,6 +2,7 @@
 
 use crate::columns;
 use crate::configuration::Configuration;
+use crate::confinement::Confinement;
 use crate::devices::Devices;
 use crate::feature::{Counts, Report};
 use crate::own_tls::OwnTls;
@@ -10,11 +11,10 @@ use base::Clock;
 use ovsdb_client::schemas::vswitch;
 use ovsdb_client::{Idl, LockState, Outcome};
 use parking_lot::Mutex;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
-use tokio::time::{Instant, MissedTickBehavior};
+use tokio::time::MissedTickBehavior;
 
 /// How often flows' statistics are pushed, and idle flows and timeouts looked for.
 const REVALIDATE: Duration = Duration::from_millis(500);
@@ -29,8 +29,8 @@ const INTERFACES_PER_TRANSACTION: usize = 128;
 pub struct Options {
     /// The database's remote.
     pub remote: String,
-    /// Where the bridges' sockets go.
-    pub rundir: PathBuf,
+    /// The sockets of bridges and of their controllers.
+    pub confinement: Confinement,
     /// Which types there are.
     pub types: Types,
     /// Keys and certificates for the database's remote, and for all others where the database has none.
@@ -43,7 +43,7 @@ pub struct Daemon {
     idl: Idl,
     /// All devices and datapaths.
     pub devices: Arc<Devices>,
-    rundir: PathBuf,
+    confinement: Confinement,
     configuration: Configuration,
     links_changed: Arc<Notify>,
     is_configured: bool,
@@ -98,11 +98,11 @@ impl Daemon {
         let is_used = options.remote.split(',').any(is_tls);
         let own_tls = OwnTls::new(tls, options.tls.clone(), is_used);
         let configuration =
-            Configuration::new(Arc::clone(&devices), options.rundir.clone(), own_tls, options.tls.clone());
+            Configuration::new(Arc::clone(&devices), options.confinement.clone(), own_tls, options.tls.clone());
         Ok(Self {
             idl,
             devices,
-            rundir: options.rundir,
+            confinement: options.confinement,
             configuration,
             links_changed,
             is_configured: false,
@@ -123,7 +123,8 @@ impl Daemon {
         let _housekeeping = Housekeeping::start(Arc::clone(&self.devices));
         let mut in_band = tokio::time::interval(IN_BAND);
         in_band.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut next_stats = Instant::now() + self.configuration.statistics_interval();
+        let devices = Arc::clone(&self.devices);
+        let mut next_stats = devices.clock.now().after(self.configuration.statistics_interval_ms());
         let mut was_ready = false;
         loop {
             tokio::select! {
@@ -140,8 +141,8 @@ impl Daemon {
                         bridge.refresh_in_band();
                     }
                 }
-                () = tokio::time::sleep_until(next_stats) => {
-                    next_stats = Instant::now() + self.configuration.statistics_interval();
+                () = devices.wait_until(next_stats) => {
+                    next_stats = devices.clock.now().after(self.configuration.statistics_interval_ms());
                     if self.is_configured {
                         self.retry().await;
                         self.write(Report::Statistics, true).await;
@@ -162,7 +163,7 @@ impl Daemon {
     async fn retry(&mut self) {
         let mut is_due = false;
         for bridge in self.configuration.bridges_mut() {
-            bridge.retry_control(&self.rundir);
+            bridge.retry_control(&self.confinement);
             is_due |= bridge.look_for_retries();
         }
         if is_due {

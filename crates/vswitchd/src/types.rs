@@ -71,6 +71,19 @@ const DUMMIES: &[&str] = &["dummy", "dummy-internal", "dummy-pmd"];
 const OVERRIDDEN_ONLY: &[&str] =
     &["afxdp-nonpmd", "bareudp", "erspan", "geneve", "gre", "gtpu", "ip6erspan", "ip6gre", "srv6", "tap", "vxlan"];
 
+/// The beginnings of names of devices that Open vSwitch makes for tunnels.
+const TUNNEL_DEVICES: &[&str] = &[
+    "erspan_sys",
+    "genev_sys",
+    "gre_sys",
+    "gtpu_sys",
+    "ip6erspan_sys",
+    "ip6gre_sys",
+    "srv6_sys",
+    "udp_sys",
+    "vxlan_sys",
+];
+
 /// The types that the command line allows (`--enable-dummy`, `--disable-system`).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Types {
@@ -85,6 +98,13 @@ impl Types {
     pub fn datapath_types(self) -> Vec<&'static str> {
         let dummy = (self.dummy != DummyLevel::Off).then_some("dummy");
         dummy.into_iter().chain(DATAPATHS.iter().copied()).filter(|kind| self.datapath(kind).is_some()).collect()
+    }
+
+    /// Whether no interface may have this name: datapaths call a device of their own `ovs-` and their type, and the
+    /// devices of tunnels begin with the others.
+    pub fn is_reserved(self, name: &str) -> bool {
+        let is_datapath = name.strip_prefix("ovs-").is_some_and(|kind| self.datapath(kind).is_some());
+        is_datapath || TUNNEL_DEVICES.iter().any(|prefix| name.starts_with(prefix))
     }
 
     /// The names of the interface types, sorted, for Open_vSwitch:iface_types.
@@ -154,6 +174,19 @@ mod tests {
         assert_eq!(types(DummyLevel::Beside, true).datapath_types(), ["dummy", "netdev"]);
         assert_eq!(types(DummyLevel::System, true).datapath_types(), ["dummy", "netdev", "system"]);
         assert_eq!(types(DummyLevel::Override, true).datapath_types(), ["dummy", "netdev", "system"]);
+    }
+
+    #[test]
+    fn names_of_datapaths_and_tunnels_are_reserved() {
+        let is_reserved = |no_system, name| types(DummyLevel::Beside, no_system).is_reserved(name);
+        for name in ["ovs-netdev", "ovs-dummy", "ovs-system", "gre_sys", "gre_sys1", "vxlan_sys_4789", "genev_sys_6081"]
+        {
+            assert!(is_reserved(false, name), "{name}");
+        }
+        for name in ["ovs-other", "ovs-", "netdev", "xgre_sys", "gre_sy", "ovs-netdev1", "tap_sys"] {
+            assert!(!is_reserved(false, name), "{name}");
+        }
+        assert!(!is_reserved(true, "ovs-system") && !types(DummyLevel::Off, true).is_reserved("ovs-dummy"));
     }
 
     #[test]

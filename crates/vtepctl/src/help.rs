@@ -5,7 +5,7 @@ use dbctl::help::Group;
 #[rustfmt::skip]
 pub(crate) const GROUPS: &[Group] = &[
     ("VTEP commands", &[
-        ("show", "outline the configuration"),
+        ("[--filter=[TBL(]WORD[|WORD]...[)],...] show", "outline the configuration, or the rows with these words"),
     ]),
     ("Manager commands", &[
         ("get-manager", "print the managers"),

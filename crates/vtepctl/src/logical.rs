@@ -87,7 +87,11 @@ pub(crate) fn get_mode(context: &mut Context<'_>, command: &Command, output: &mu
     let (txn, model) = context.txn_and_model();
     let row = model.logical(command.arg(0))?;
     txn.verify_column("Logical_Switch", row, "replication_mode");
-    output.line(txn.string("Logical_Switch", row, "replication_mode"));
+    // Scripts know this text for a switch without a mode.
+    output.line(match txn.string("Logical_Switch", row, "replication_mode") {
+        "" => "(null)",
+        mode => mode,
+    });
     Ok(())
 }
 

@@ -4,7 +4,6 @@
 //! (remote), with the same commands for both. A unicast address is at one locator, a multicast address at a set of
 //! them; sets are never changed but replaced, as in the database.
 
-use dbctl::manager::delete_if_new;
 use ovsdb::{Datum, Uuid};
 use ovsdb_client::Transaction;
 
@@ -144,7 +143,7 @@ fn locators(txn: &Transaction<'_>, table: &str, row: Uuid) -> Vec<Uuid> {
 /// Gives the row of a multicast address a new set.
 fn replace_set(txn: &mut Transaction<'_>, table: &str, row: Uuid, locators: Vec<Uuid>) {
     for old in txn.uuids(table, row, "locator_set") {
-        delete_if_new(txn, "Physical_Locator_Set", old);
+        txn.forget_row("Physical_Locator_Set", old);
     }
     let set = txn.insert_row("Physical_Locator_Set");
     txn.set_datum("Physical_Locator_Set", set, "locators", Datum::set(locators));

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use dbctl::manager::delete_if_new;
 use ovsdb::{Atom, Datum, Uuid};
 use ovsdb_client::Transaction;
 
@@ -48,11 +47,11 @@ pub(crate) fn del_switch(context: &mut Context<'_>, command: &Command, _: &mut O
     };
     txn.verify_column("Global", root, "switches");
     txn.remove_elements("Global", root, "switches", &Datum::scalar(row));
-    // The server removes unreferenced rows; rows of this very transaction are never inserted.
+    // The server deletes unreferenced rows; rows of this very transaction are never inserted.
     for port in txn.uuids("Physical_Switch", row, "ports") {
-        delete_if_new(txn, "Physical_Port", port);
+        txn.forget_row("Physical_Port", port);
     }
-    delete_if_new(txn, "Physical_Switch", row);
+    txn.forget_row("Physical_Switch", row);
     model.physical.remove(name);
     Ok(())
 }
@@ -113,7 +112,7 @@ pub(crate) fn del_port(context: &mut Context<'_>, command: &Command, _: &mut Out
     if let Some(row) = switch.ports.remove(name) {
         txn.verify_column("Physical_Switch", switch.row, "ports");
         txn.remove_elements("Physical_Switch", switch.row, "ports", &Datum::scalar(row));
-        delete_if_new(txn, "Physical_Port", row);
+        txn.forget_row("Physical_Port", row);
     }
     Ok(())
 }

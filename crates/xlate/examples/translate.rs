@@ -99,6 +99,7 @@ fn bridge(id: u32, case: (&str, &str, &str)) -> Bridge {
         mode: VlanMode::Trunk,
         tag: 0,
         trunks: None,
+        cvlans: None,
         priority_tags: PriorityTags::Never,
         protected: false,
         floodable: true,

@@ -89,7 +89,7 @@ impl Xlate<'_> {
             Action::RegLoad { dst, value } => {
                 self.write_subfield(*dst, (*value).into());
             }
-            Action::RegMove { src, dst } => {
+            Action::RegMove { src, dst } | Action::CopyField { src, dst } => {
                 let value = self.read_bits_of(*src);
                 self.write_bits_of(*dst, &value);
                 self.note_bits(*dst);
@@ -115,6 +115,10 @@ impl Xlate<'_> {
             Action::Resubmit { in_port, table } => {
                 let port = in_port.filter(|p| *p != PortNo::IN_PORT);
                 self.resubmit(table.unwrap_or(self.pos.table), port, false);
+            }
+            Action::ResubmitPort { in_port } => {
+                let port = in_port.filter(|p| *p != PortNo::IN_PORT);
+                self.resubmit(self.pos.table, port, false);
             }
             Action::ResubmitCt { in_port, table } => {
                 let port = in_port.filter(|p| *p != PortNo::IN_PORT);
@@ -303,7 +307,7 @@ fn set_position(action: &Action) -> u8 {
         Action::Clone(_) => 15,
         Action::Ct(_) => POSITION_LAST,
         Action::CtClear => POSITION_LAST + 1,
-        Action::Resubmit { .. } | Action::ResubmitCt { .. } => POSITION_LAST + 2,
+        Action::Resubmit { .. } | Action::ResubmitPort { .. } | Action::ResubmitCt { .. } => POSITION_LAST + 2,
         Action::Group(_) => POSITION_LAST + 4,
         Action::Output { .. }
         | Action::OutputReg { .. }
@@ -320,7 +324,8 @@ fn replaces(new: &Action, old: &Action) -> bool {
         (Action::SetField { field: a, mask: m, .. }, Action::SetField { field: b, mask: n, .. }) => {
             a == b && n & !m == 0
         }
-        (Action::RegLoad { .. } | Action::RegMove { .. }, _) | (_, Action::RegLoad { .. }) => false,
+        (Action::RegLoad { .. } | Action::RegMove { .. } | Action::CopyField { .. }, _)
+        | (_, Action::RegLoad { .. }) => false,
         _ => {
             set_position(new) >= POSITION_LAST && set_position(new) == set_position(old)
                 || std::mem::discriminant(new) == std::mem::discriminant(old)

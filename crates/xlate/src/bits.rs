@@ -186,7 +186,9 @@ impl<'a> Xlate<'a> {
         crate::text::action(&match action {
             Action::StackPush(part) => Action::StackPush(self.traced(*part)),
             Action::StackPop(part) => Action::StackPop(self.traced(*part)),
-            Action::RegMove { src, dst } => Action::RegMove { src: self.traced(*src), dst: self.traced(*dst) },
+            Action::RegMove { src, dst } | Action::CopyField { src, dst } => {
+                Action::RegMove { src: self.traced(*src), dst: self.traced(*dst) }
+            }
             Action::Learn(learn) => {
                 let mut learn = learn.as_ref().clone();
                 for spec in &mut learn.specs {

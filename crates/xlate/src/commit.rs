@@ -2,7 +2,7 @@
 //!
 //! A written header field is pending until the next commit, which emits one `Set` a field with all bits written since.
 //! A field that has its old value again, and whose bits the translation knows (because it read or wrote them before), is left
-//! out; a field that was written without being read is set without being read, so that the megaflow stays wide.
+//! out, and so is a field of an IP or ARP header whose protocol is 0; a field that was written without being read is set without being read, so that the megaflow stays wide.
 //!
 //! VLAN tags are handled as a stack: pushing and popping marks the stack as changed, and the commit emits the pops and
 //! pushes that lead from the datapath's stack to the wanted one.
@@ -11,7 +11,7 @@ use crate::ct::is_translated;
 use crate::encap::Pushed;
 use crate::translate::Xlate;
 use dpif::DpAction;
-use flow::{Field, FlowKey, Loc, layout};
+use flow::{Field, FlowKey, Loc, Prereq, layout};
 
 /// The outer tag's protocol id in word [`layout::VLAN`].
 const OUTER_TPID: u64 = 0xffff << 48;
@@ -49,6 +49,10 @@ fn is_in_packet(field: Field) -> bool {
     }
 }
 
+fn is_in_l3_header(field: Field) -> bool {
+    matches!(field.info().prereq, Prereq::Ip | Prereq::Ipv4 | Prereq::Ipv6 | Prereq::Arp)
+}
+
 fn is_vlan(field: Field) -> bool {
     matches!(field, Field::VlanTci | Field::DlVlan | Field::VlanVid | Field::DlVlanPcp | Field::VlanPcp)
 }
@@ -73,6 +77,9 @@ impl Xlate<'_> {
         self.out.reads.write_bits(field, mask);
         self.packet.written = None;
         if is_in_packet(field) {
+            if is_in_l3_header(field) {
+                self.out.reads.note_field(Field::IpProto);
+            }
             self.packet.pending.add(field, mask);
         }
     }
@@ -222,11 +229,22 @@ impl Xlate<'_> {
             let (old, new) = (self.packet.base.get(field) & mask, self.packet.key.get(field) & mask);
             let bits = key_mask(field, mask);
             let known = bits.0.iter().zip(&self.out.reads.mask().0).all(|(b, r)| b & !r == 0);
+            let differs = !known || old != new || self.packet.translated && is_translated(field);
+            if differs && !self.has_settable_header(field) {
+                continue;
+            }
             self.packet.base.set(field, self.packet.base.get(field) & !mask | new);
-            if !known || old != new || self.packet.translated && is_translated(field) {
+            if differs {
                 self.emit(DpAction::Set { field, value: new, mask });
             }
         }
+    }
+
+    /// Returns false for fields of IP and ARP headers whose protocol or operation is 0: as in Open vSwitch, the header may not
+    /// be there (CVE-2023-1668). The bits that decide this were read when the field was written.
+    fn has_settable_header(&self, field: Field) -> bool {
+        // The operation of ARP is in the same bits of the key.
+        !is_in_l3_header(field) || self.packet.key.ip_proto() != 0
     }
 
     fn commit_vlans(&mut self) {

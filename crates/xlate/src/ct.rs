@@ -86,7 +86,11 @@ impl Xlate<'_> {
     fn connection_field(&self, field: Field, exec: &[Action]) -> Option<(u128, u128)> {
         let mask = exec.iter().fold(0, |mask, action| match action {
             Action::SetField { field: f, mask: bits, .. } if *f == field => mask | bits,
-            Action::RegLoad { dst, .. } | Action::RegMove { dst, .. } if dst.field == field => mask | dst.mask(),
+            Action::RegLoad { dst, .. } | Action::RegMove { dst, .. } | Action::CopyField { dst, .. }
+                if dst.field == field =>
+            {
+                mask | dst.mask()
+            }
             _ => mask,
         });
         (mask != 0).then(|| (self.packet.key.get(field) & mask, mask))

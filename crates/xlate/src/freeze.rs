@@ -15,7 +15,7 @@ use crate::bits::Value;
 use crate::ct::connection_bits;
 use crate::model::{BridgeId, Network};
 use crate::pipeline::Frame;
-use crate::trace::NodeKind;
+use crate::trace::{NodeKind, Tracing};
 use crate::translate::{Xlate, drop_verdict};
 use crate::verdict::{Dependency, TranslationError, Verdict, WrittenWord};
 use base::{Millis, PortNo};
@@ -388,7 +388,7 @@ impl Xlate<'_> {
             table: None,
             action_set: if own { std::mem::take(&mut self.pos.action_set) } else { Vec::new() },
             in_action_set: self.pos.in_action_set,
-            in_group: self.pos.in_group,
+            in_group: self.pos.is_in_bucket(),
             packet_out: self.pos.packet_out,
             hashed: self.packet.hashed || matches!(why, Freeze::Hash(..)),
             tracked: self.is_tracked(),
@@ -449,7 +449,7 @@ impl Xlate<'_> {
 }
 
 /// Resumes the state that the `recirc_id` in a packet's key names.
-pub(crate) fn resume(net: &Network, key: &FlowKey, trace: bool) -> Verdict {
+pub(crate) fn resume(net: &Network, key: &FlowKey, trace: Tracing) -> Verdict {
     // The datapath must not resume a state that waits for a controller.
     match net.frozen.get(key.get(Field::RecircId) as u32).filter(|state| !state.frozen.paused) {
         Some(state) => resume_state(net, key, &state, trace),
@@ -460,10 +460,10 @@ pub(crate) fn resume(net: &Network, key: &FlowKey, trace: bool) -> Verdict {
 /// Resumes a paused state with the packet that a controller returned. `key` is that of the packet, with metadata and ingress
 /// port of the bridge as the controller sent them.
 pub fn resume_paused(net: &Network, key: &FlowKey, state: &Arc<RecircState>) -> Verdict {
-    resume_state(net, key, state, false)
+    resume_state(net, key, state, Tracing::Off)
 }
 
-fn resume_state(net: &Network, key: &FlowKey, state: &Arc<RecircState>, trace: bool) -> Verdict {
+fn resume_state(net: &Network, key: &FlowKey, state: &Arc<RecircState>, trace: Tracing) -> Verdict {
     let Some(bridge) = net.bridges.get(&state.frozen.bridge) else {
         return drop_verdict(key, TranslationError::Recirculation, trace);
     };
@@ -480,7 +480,8 @@ impl Xlate<'_> {
         self.pos.stack.clone_from(&frozen.stack);
         self.pos.action_set.clone_from(&frozen.action_set);
         self.update_actset_output();
-        (self.pos.in_action_set, self.pos.in_group) = (frozen.in_action_set, frozen.in_group);
+        self.pos.in_action_set = frozen.in_action_set;
+        self.pos.bucket_level = frozen.in_group.then_some(self.pos.level);
         self.pos.packet_out = frozen.packet_out;
         (self.packet.hashed, self.packet.tracked) = (frozen.hashed, Some(frozen.tracked));
         self.out.dependencies.push(Dependency::Bridge(bridge.id));

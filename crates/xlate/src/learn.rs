@@ -25,6 +25,11 @@ impl Xlate<'_> {
     pub(crate) fn learn(&mut self, learn: &Learn) {
         let flow = self.learned_flow(learn);
         self.tracer.enter(NodeKind::Learned, || crate::text::learned(&flow));
+        if learn.limit != 0 {
+            // Once there is room again, the next packet is to be learned at once, not when packets are counted.
+            let (bridge, table) = (self.pos.bridge.id, learn.table);
+            self.out.dependencies.push(Dependency::Removals { bridge, table });
+        }
         if learn.result_dst.is_some() || self.tracer.is_on() {
             let success = learn.limit == 0 || self.is_learnable(learn, &flow);
             if let Some(dst) = learn.result_dst {

@@ -1,25 +1,35 @@
-//! The MAC learning table: the port on which each address was last seen, by VLAN (IEEE 802.1Q section 8.7).
+//! The MAC learning table: the port of each address, by VLAN (IEEE 802.1Q section 8.7).
+//!
+//! An address is learned on the port on which it was last seen, until it is not seen for the aging time; or it is static, on a
+//! port that the operator chose, and neither moves, ages nor makes room for others. A full table makes room where the most
+//! addresses are, so that one port cannot displace the addresses of others.
 //!
 //! Ports are kept by number, so that an entry outlives a change of the bundles' order; an entry whose port is gone is
 //! removed by [`MacTable::flush_port`].
 //!
-//! Invariant: `by_use` holds exactly the keys of `entries`, each under its entry's `(used, seq)`.
+//! Invariant: each key of `entries` is in `fixed` or in `by_use`, and in the same map of its port, under its entry's
+//! `(used, seq)`; `by_count` has each port that has entries, under their number.
 
 use base::{MacAddr, Millis, PortNo};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Seconds until an entry expires, unless configured otherwise (Bridge:other_config:mac-aging-time).
 pub const AGING_SECS: u32 = 300;
 /// The largest number of entries, unless configured otherwise (Bridge:other_config:mac-table-size).
 pub const TABLE_SIZE: usize = 8192;
 
-/// One learned address.
+/// A VLAN and an address in it.
+pub type MacKey = (u16, MacAddr);
+
+/// One address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MacEntry {
-    /// The port on which it was last seen.
+    /// Its port: for a learned address, the one on which it was last seen.
     pub port: PortNo,
-    /// The time when it was last seen.
+    /// The time when it was last seen; for a static address, when it was added.
     pub used: Millis,
+    /// The operator chose the port.
+    pub is_static: bool,
     seq: u64,
 }
 
@@ -36,11 +46,35 @@ pub struct MacCounters {
     pub moved: u64,
 }
 
-/// Learned addresses of one bridge.
+/// The table is full of static entries, so that there is no room for another one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the MAC table is full of static addresses")]
+pub struct MacTableFull;
+
+/// The keys of entries, least recently used first.
+type ByUse = BTreeMap<(Millis, u64), MacKey>;
+
+/// The entries of one port.
+#[derive(Debug, Default)]
+struct OfPort {
+    by_use: ByUse,
+    n_static: usize,
+}
+
+impl OfPort {
+    fn len(&self) -> usize {
+        self.by_use.len() + self.n_static
+    }
+}
+
+/// The addresses of one bridge.
 #[derive(Debug)]
 pub struct MacTable {
-    entries: HashMap<(u16, MacAddr), MacEntry>,
-    by_use: BTreeMap<(Millis, u64), (u16, MacAddr)>,
+    entries: HashMap<MacKey, MacEntry>,
+    by_use: ByUse,
+    fixed: ByUse,
+    of_port: HashMap<PortNo, OfPort>,
+    by_count: BTreeSet<(usize, PortNo)>,
     next_seq: u64,
     max_entries: usize,
     aging_ms: u64,
@@ -51,7 +85,10 @@ impl Default for MacTable {
     fn default() -> Self {
         Self {
             entries: HashMap::new(),
-            by_use: BTreeMap::new(),
+            by_use: ByUse::new(),
+            fixed: ByUse::new(),
+            of_port: HashMap::new(),
+            by_count: BTreeSet::new(),
             next_seq: 0,
             max_entries: TABLE_SIZE,
             aging_ms: u64::from(AGING_SECS) * 1000,
@@ -67,77 +104,103 @@ impl MacTable {
         self.max_entries = max_entries.clamp(10, 1_000_000);
         self.aging_ms = u64::from(aging_secs.clamp(15, 3600)) * 1000;
         let mut removed = false;
-        while self.entries.len() > self.max_entries {
-            removed |= self.evict();
+        while self.entries.len() > self.max_entries && self.evict().is_some() {
+            removed = true;
         }
         removed
     }
 
-    /// Returns the port on which `mac` was last seen in `vlan`.
+    /// Returns the port of `mac` in `vlan`.
     pub fn lookup(&self, vlan: u16, mac: MacAddr) -> Option<PortNo> {
         self.entries.get(&(vlan, mac)).map(|e| e.port)
     }
 
-    /// Records that `mac` was seen on `port`. Returns true if look-ups may now have another result than before.
-    pub fn learn(&mut self, vlan: u16, mac: MacAddr, port: PortNo, now: Millis) -> bool {
-        let key = (vlan, mac);
-        let seq = self.next_seq;
-        self.next_seq += 1;
-        let changed = match self.entries.get_mut(&key) {
-            Some(entry) => {
-                let moved = entry.port != port;
-                self.by_use.remove(&(entry.used, entry.seq));
-                *entry = MacEntry { port, used: now.max(entry.used), seq };
-                self.by_use.insert((entry.used, seq), key);
-                self.counters.moved += u64::from(moved);
-                if moved {
-                    base::coverage!(mac_learning_moved);
-                }
-                moved
-            }
-            None => {
-                if self.entries.len() >= self.max_entries {
-                    self.evict();
-                }
-                self.entries.insert(key, MacEntry { port, used: now, seq });
-                self.by_use.insert((now, seq), key);
-                self.counters.learned += 1;
-                base::coverage!(mac_learning_learned);
-                true
-            }
-        };
-        debug_assert_eq!(self.entries.len(), self.by_use.len());
-        changed
-    }
-
-    /// Records that `mac` was used on `port` until `used`, if the entry has that port. Does not learn: the datapath's counters
-    /// may be older than the entry's last move or removal.
-    pub fn refresh(&mut self, vlan: u16, mac: MacAddr, port: PortNo, used: Millis) {
-        let key = (vlan, mac);
-        if let Some(entry) = self.entries.get_mut(&key).filter(|e| e.port == port && e.used < used) {
-            self.by_use.remove(&(entry.used, entry.seq));
-            *entry = MacEntry { port, used, seq: self.next_seq };
-            self.by_use.insert((used, self.next_seq), key);
-            self.next_seq += 1;
+    /// Returns true if the table would be another one after [learning](Self::learn) that `mac` was seen on `port`, apart from
+    /// the time.
+    pub fn would_learn(&self, vlan: u16, mac: MacAddr, port: PortNo) -> bool {
+        match self.entries.get(&(vlan, mac)) {
+            Some(entry) => entry.port != port && !entry.is_static,
+            None => self.has_room(),
         }
     }
 
-    /// Returns the entry that learning this one now would evict.
-    pub fn makes_room_for(&self, vlan: u16, mac: MacAddr) -> Option<(u16, MacAddr)> {
-        let full = self.entries.len() >= self.max_entries && !self.entries.contains_key(&(vlan, mac));
-        full.then(|| self.by_use.first_key_value().map(|(_, key)| *key)).flatten()
+    /// Records that `mac` was seen on `port`. Returns the keys whose look-up may now have another result than before. A static
+    /// entry stays as it is, and a table full of them learns nothing.
+    pub fn learn(&mut self, vlan: u16, mac: MacAddr, port: PortNo, now: Millis) -> Vec<MacKey> {
+        let key = (vlan, mac);
+        let old = self.entries.get(&key).copied();
+        let mut changed = Vec::new();
+        match old {
+            Some(entry) if entry.is_static => {
+                if entry.port != port {
+                    base::coverage!(mac_learning_static_none_move);
+                }
+                return changed;
+            }
+            Some(entry) if entry.port == port => {}
+            Some(_) => {
+                self.counters.moved += 1;
+                base::coverage!(mac_learning_moved);
+                changed.push(key);
+            }
+            None if !self.has_room() => return changed,
+            None => {
+                changed.extend(self.make_room());
+                changed.push(key);
+                self.counters.learned += 1;
+                base::coverage!(mac_learning_learned);
+            }
+        }
+        let used = old.map_or(now, |entry| now.max(entry.used));
+        self.put(key, port, used, false);
+        changed
+    }
+
+    /// Adds a static entry, and returns the one that it replaces, if that is a different one, and the keys whose look-up may
+    /// now have another result.
+    pub fn add_static(
+        &mut self,
+        vlan: u16,
+        mac: MacAddr,
+        port: PortNo,
+        now: Millis,
+    ) -> Result<(Option<MacEntry>, Vec<MacKey>), MacTableFull> {
+        let key = (vlan, mac);
+        let old = self.entries.get(&key).copied();
+        let mut changed = vec![key];
+        match old {
+            Some(entry) if entry.is_static && entry.port == port => return Ok((None, Vec::new())),
+            Some(_) => {}
+            None if !self.has_room() => return Err(MacTableFull),
+            None => changed.extend(self.make_room()),
+        }
+        self.put(key, port, now, true);
+        Ok((old, changed))
+    }
+
+    /// Removes a static entry, and returns true if it existed.
+    pub fn remove_static(&mut self, vlan: u16, mac: MacAddr) -> bool {
+        self.entries.get(&(vlan, mac)).is_some_and(|entry| entry.is_static) && self.remove(vlan, mac)
+    }
+
+    /// Records that `mac` was used on `port` until `used`, if it was learned on that port. Does not learn: the datapath's
+    /// counters may be older than the entry's last move or removal.
+    pub fn refresh(&mut self, vlan: u16, mac: MacAddr, port: PortNo, used: Millis) {
+        let is_older = |e: &MacEntry| e.port == port && !e.is_static && e.used < used;
+        if self.entries.get(&(vlan, mac)).is_some_and(is_older) {
+            self.put((vlan, mac), port, used, false);
+        }
     }
 
     /// Removes and returns entries that were not used for the aging time, `max` of them at most: fewer than `max` if there are
     /// no more. (Packets wait for the table meanwhile.)
-    pub fn expire(&mut self, now: Millis, max: usize) -> Vec<(u16, MacAddr)> {
+    pub fn expire(&mut self, now: Millis, max: usize) -> Vec<MacKey> {
         let mut expired = Vec::new();
         while expired.len() < max
-            && let Some(first) = self.by_use.first_entry()
-            && now.since(first.key().0) >= self.aging_ms
+            && let Some((&(used, _), &key)) = self.by_use.first_key_value()
+            && now.since(used) >= self.aging_ms
         {
-            let key = first.remove();
-            self.entries.remove(&key);
+            self.take(key);
             self.counters.expired += 1;
             base::coverage!(mac_learning_expired);
             expired.push(key);
@@ -145,43 +208,58 @@ impl MacTable {
         expired
     }
 
-    /// Removes all entries. Returns true if there were any.
+    /// Removes all learned entries. Returns true if there were any.
     pub fn flush(&mut self) -> bool {
+        let any = !self.by_use.is_empty();
         self.by_use.clear();
-        let any = !self.entries.is_empty();
-        self.entries.clear();
+        self.entries.retain(|_, entry| entry.is_static);
+        self.of_port.retain(|_, of_port| {
+            of_port.by_use.clear();
+            of_port.n_static > 0
+        });
+        self.by_count = self.of_port.iter().map(|(port, of_port)| (of_port.len(), *port)).collect();
         any
     }
 
     /// Removes all entries of a port. Returns true if there were any.
     pub fn flush_port(&mut self, port: PortNo) -> bool {
-        let before = self.entries.len();
-        let by_use = &mut self.by_use;
-        self.entries.retain(|_, e| {
-            let keep = e.port != port;
-            if !keep {
-                by_use.remove(&(e.used, e.seq));
-            }
-            keep
-        });
-        self.entries.len() != before
+        let of_port = |(key, entry): (&MacKey, &MacEntry)| (entry.port == port).then_some(*key);
+        let keys: Vec<MacKey> = match self.of_port.get(&port) {
+            None => return false,
+            // Static entries are few, and are not listed by port.
+            Some(all) if all.n_static > 0 => self.entries.iter().filter_map(of_port).collect(),
+            Some(all) => all.by_use.values().copied().collect(),
+        };
+        keys.iter().for_each(|key| _ = self.take(*key));
+        true
     }
 
     /// Removes one entry, and returns true if it existed.
     pub fn remove(&mut self, vlan: u16, mac: MacAddr) -> bool {
-        let Some(entry) = self.entries.remove(&(vlan, mac)) else { return false };
-        self.by_use.remove(&(entry.used, entry.seq));
-        true
+        self.take((vlan, mac)).is_some()
     }
 
-    /// Returns all entries, least recently used first: VLAN, address, entry.
+    /// Returns all entries, least recently used first: VLAN, address, entry. A static entry is where it was added.
     pub fn iter(&self) -> impl Iterator<Item = (u16, MacAddr, MacEntry)> + '_ {
-        self.by_use.values().filter_map(|key| self.entries.get(key).map(|e| (key.0, key.1, *e)))
+        let (mut learned, mut fixed) = (self.by_use.iter().peekable(), self.fixed.iter().peekable());
+        let keys = std::iter::from_fn(move || {
+            let is_fixed = match (learned.peek(), fixed.peek()) {
+                (Some((learned, _)), Some((fixed, _))) => fixed < learned,
+                (learned, _) => learned.is_none(),
+            };
+            if is_fixed { fixed.next() } else { learned.next() }
+        });
+        keys.filter_map(|(_, key)| self.entries.get(key).map(|e| (key.0, key.1, *e)))
     }
 
     /// The current number of entries.
     pub fn len(&self) -> usize {
         self.entries.len()
+    }
+
+    /// The current number of static entries.
+    pub fn n_static(&self) -> usize {
+        self.fixed.len()
     }
 
     /// Returns true if there are no entries.
@@ -204,12 +282,62 @@ impl MacTable {
         self.counters = MacCounters::default();
     }
 
-    fn evict(&mut self) -> bool {
-        let Some((_, key)) = self.by_use.pop_first() else { return false };
-        self.entries.remove(&key);
+    /// Returns true if a new entry finds a place, in that of another one if need be.
+    fn has_room(&self) -> bool {
+        self.entries.len() < self.max_entries || !self.by_use.is_empty()
+    }
+
+    /// Makes room for a new entry, and returns the one that was removed for it.
+    fn make_room(&mut self) -> Option<MacKey> {
+        if self.entries.len() < self.max_entries { None } else { self.evict() }
+    }
+
+    /// Removes the least recently used learned entry of the port that has the most entries.
+    fn evict(&mut self) -> Option<MacKey> {
+        let learned = |(_, port): &(usize, PortNo)| self.of_port.get(port)?.by_use.values().next().copied();
+        let key = self.by_count.iter().rev().find_map(learned)?;
+        self.take(key);
         self.counters.evicted += 1;
         base::coverage!(mac_learning_evicted);
-        true
+        Some(key)
+    }
+
+    /// Adds an entry, or replaces the one of this key.
+    fn put(&mut self, key: MacKey, port: PortNo, used: Millis, is_static: bool) {
+        self.take(key);
+        let seq = self.next_seq;
+        self.next_seq += 1;
+        self.entries.insert(key, MacEntry { port, used, is_static, seq });
+        let of_port = self.of_port.entry(port).or_default();
+        self.by_count.remove(&(of_port.len(), port));
+        if is_static {
+            self.fixed.insert((used, seq), key);
+            of_port.n_static += 1;
+        } else {
+            self.by_use.insert((used, seq), key);
+            of_port.by_use.insert((used, seq), key);
+        }
+        self.by_count.insert((of_port.len(), port));
+    }
+
+    /// Removes an entry.
+    fn take(&mut self, key: MacKey) -> Option<MacEntry> {
+        let entry = self.entries.remove(&key)?;
+        let at = (entry.used, entry.seq);
+        let of_port = self.of_port.entry(entry.port).or_default();
+        self.by_count.remove(&(of_port.len(), entry.port));
+        if entry.is_static {
+            self.fixed.remove(&at);
+            of_port.n_static -= 1;
+        } else {
+            self.by_use.remove(&at);
+            of_port.by_use.remove(&at);
+        }
+        match of_port.len() {
+            0 => _ = self.of_port.remove(&entry.port),
+            n => _ = self.by_count.insert((n, entry.port)),
+        }
+        Some(entry)
     }
 }
 
@@ -223,11 +351,13 @@ mod tests {
     fn learn_move_expire() {
         let mut t = MacTable::default();
         let t0 = Millis(1_000_000);
-        assert!(t.learn(0, A, PortNo(1), t0));
-        assert!(!t.learn(0, A, PortNo(1), t0.after(1000)));
-        assert!(t.learn(0, A, PortNo(2), t0.after(2000)));
+        assert_eq!(t.learn(0, A, PortNo(1), t0), [(0, A)]);
+        assert_eq!(t.learn(0, A, PortNo(1), t0.after(1000)), []);
+        assert_eq!(t.learn(0, A, PortNo(2), t0.after(2000)), [(0, A)]);
         // A change of the port counts even within the same millisecond.
-        assert!(t.learn(0, A, PortNo(1), t0.after(2000)) && t.learn(0, A, PortNo(2), t0.after(2000)));
+        for port in [1, 2] {
+            assert_eq!(t.learn(0, A, PortNo(port), t0.after(2000)), [(0, A)]);
+        }
         assert_eq!((t.lookup(0, A), t.lookup(5, A)), (Some(PortNo(2)), None));
         assert_eq!(t.expire(t0.after(301_999), 9), []);
         assert_eq!(t.expire(t0.after(302_000), 9), [(0, A)]);
@@ -263,19 +393,60 @@ mod tests {
     }
 
     #[test]
-    fn a_full_table_evicts_the_least_recently_used() {
+    fn a_full_table_evicts_the_least_recently_used_of_the_port_with_most() {
         let mut t = MacTable::default();
         t.configure(10, 300);
-        for i in 0..10u64 {
-            t.learn(0, MacAddr::local_from(i), PortNo(1), Millis(100 + i));
+        let mac = MacAddr::local_from;
+        for i in 0..8u64 {
+            t.learn(0, mac(i), PortNo(1), Millis(100 + i));
         }
-        t.learn(0, MacAddr::local_from(0), PortNo(1), Millis(200));
-        assert_eq!(t.makes_room_for(0, MacAddr::local_from(0)), None);
-        assert_eq!(t.makes_room_for(0, MacAddr::local_from(99)), Some((0, MacAddr::local_from(1))));
-        t.learn(0, MacAddr::local_from(99), PortNo(2), Millis(300));
-        assert_eq!(t.len(), 10);
-        assert!(t.lookup(0, MacAddr::local_from(0)).is_some() && t.lookup(0, MacAddr::local_from(1)).is_none());
-        assert!(t.flush_port(PortNo(1)) && t.len() == 1 && t.iter().count() == 1);
+        t.learn(0, mac(8), PortNo(2), Millis(1));
+        t.learn(0, mac(9), PortNo(3), Millis(2));
+        t.learn(0, mac(0), PortNo(1), Millis(200));
+        // Address after address on port 2 displaces those of port 1, until both have as many; then its own.
+        for (new, evicted) in [(20, 1), (21, 2), (22, 3), (23, 4), (24, 8), (25, 20)] {
+            assert!(t.would_learn(0, mac(new), PortNo(2)));
+            assert_eq!(t.learn(0, mac(new), PortNo(2), Millis(300 + new)), [(0, mac(evicted)), (0, mac(new))]);
+        }
+        assert_eq!((t.len(), t.counters().evicted, t.lookup(0, mac(9))), (10, 6, Some(PortNo(3))));
+        assert!(t.flush_port(PortNo(1)) && !t.flush_port(PortNo(1)) && t.len() == 6 && t.iter().count() == 6);
         assert!(t.flush() && !t.flush());
+        assert!(t.of_port.is_empty() && t.by_count.is_empty());
+    }
+
+    #[test]
+    fn static_entries_stay() {
+        let mut t = MacTable::default();
+        t.configure(10, 300);
+        let mac = |n: u64| MacAddr::local_from(10 + n);
+        let replaced = |added: Result<(Option<MacEntry>, Vec<MacKey>), MacTableFull>| {
+            added.expect("room").0.map(|e| (e.port, e.is_static))
+        };
+        t.learn(0, A, PortNo(1), Millis(1));
+        assert_eq!(replaced(t.add_static(0, A, PortNo(2), Millis(2))), Some((PortNo(1), false)));
+        assert_eq!(t.add_static(0, A, PortNo(2), Millis(3)), Ok((None, vec![])));
+        assert_eq!(replaced(t.add_static(0, A, PortNo(3), Millis(4))), Some((PortNo(2), true)));
+        // It neither moves, ages, nor makes room.
+        assert!(!t.would_learn(0, A, PortNo(1)));
+        assert_eq!(t.learn(0, A, PortNo(1), Millis(5)), []);
+        t.refresh(0, A, PortNo(3), Millis(6));
+        assert_eq!((t.lookup(0, A), t.expire(Millis(1_000_000), 9)), (Some(PortNo(3)), vec![]));
+        t.learn(0, mac(0), PortNo(3), Millis(7));
+        assert_eq!(t.iter().map(|(_, mac, e)| (mac, e.is_static)).collect::<Vec<_>>(), [(A, true), (mac(0), false)]);
+        for i in 1..9 {
+            assert_eq!(replaced(t.add_static(0, mac(i), PortNo(3), Millis(8))), None);
+        }
+        assert_eq!(t.learn(0, mac(9), PortNo(1), Millis(9)), [(0, mac(0)), (0, mac(9))]);
+        // A table full of static entries learns nothing.
+        assert_eq!(replaced(t.add_static(0, mac(10), PortNo(4), Millis(10))), None);
+        assert_eq!((t.lookup(0, mac(9)), t.n_static(), t.would_learn(0, mac(9), PortNo(1))), (None, 10, false));
+        assert_eq!(
+            (t.learn(0, mac(9), PortNo(1), Millis(11)), t.add_static(0, mac(9), PortNo(1), Millis(11))),
+            (vec![], Err(MacTableFull))
+        );
+        assert!(!t.flush() && t.remove_static(0, A) && !t.remove_static(0, A));
+        t.learn(0, A, PortNo(1), Millis(12));
+        assert!(!t.remove_static(0, A) && t.flush_port(PortNo(3)));
+        assert_eq!((t.len(), t.n_static()), (2, 1));
     }
 }

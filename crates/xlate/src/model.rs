@@ -161,6 +161,11 @@ pub enum VlanMode {
     NativeTagged,
     /// Several, and the native one is untagged in both directions.
     NativeUntagged,
+    /// One service VLAN, whose tag is not on the wire: tags there are of customer VLANs (IEEE 802.1ad).
+    Dot1qTunnel {
+        /// The tag protocol id of the service tag at other ports.
+        tpid: u16,
+    },
 }
 
 /// When a frame without a VLAN id gets a tag for its priority (Port:other_config:priority-tags).
@@ -204,10 +209,12 @@ pub struct Bundle {
     pub ports: Vec<PortNo>,
     /// How it treats tags.
     pub mode: VlanMode,
-    /// Access or native VLAN, 0 to 4095.
+    /// Access, native or service VLAN, 0 to 4095.
     pub tag: u16,
     /// VLANs that a trunk carries; `None` for all.
     pub trunks: Option<Arc<VlanSet>>,
+    /// Customer VLANs that a `dot1q-tunnel` port admits, 0 for untagged frames; `None` for all.
+    pub cvlans: Option<Arc<VlanSet>>,
     /// Tags for priorities.
     pub priority_tags: PriorityTags,
     /// No traffic between two protected bundles.
@@ -220,10 +227,16 @@ impl Bundle {
     /// Returns true if frames of `vlan` may enter or leave by the bundle.
     pub fn carries(&self, vlan: u16) -> bool {
         match self.mode {
-            VlanMode::Access => vlan == self.tag,
+            VlanMode::Access | VlanMode::Dot1qTunnel { .. } => vlan == self.tag,
             VlanMode::Trunk => self.trunks(vlan),
-            VlanMode::NativeTagged | VlanMode::NativeUntagged => vlan == self.tag || self.trunks(vlan),
+            // Frames of VLAN 0 would be of the native one in the other direction.
+            VlanMode::NativeTagged | VlanMode::NativeUntagged => vlan == self.tag || vlan != 0 && self.trunks(vlan),
         }
+    }
+
+    /// Returns true if a `dot1q-tunnel` port admits frames of a customer VLAN.
+    pub fn admits_customer(&self, vlan: u16) -> bool {
+        self.cvlans.as_ref().is_none_or(|vlans| vlans.contains(vlan))
     }
 
     fn trunks(&self, vlan: u16) -> bool {
@@ -281,6 +294,11 @@ impl Default for Count {
 }
 
 impl Count {
+    /// Begins to count; the flow counts as used at that time.
+    pub fn since(used: Millis) -> Self {
+        Self::Own(RuleStats { used: used.0.into(), ..RuleStats::default() })
+    }
+
     /// Continues the statistics of `rule`.
     pub fn on(rule: &Arc<Rule>) -> Self {
         match &rule.count {
@@ -297,7 +315,7 @@ pub struct RuleStats {
     pub packets: AtomicU64,
     /// Bytes.
     pub bytes: AtomicU64,
-    /// The time of the last packet, in milliseconds of the switch's clock; 0 if there was none.
+    /// The time of the last packet, in milliseconds of the switch's clock; before it, when the first of the rules was added.
     pub used: AtomicU64,
 }
 
@@ -321,6 +339,11 @@ impl Rule {
         }
     }
 
+    /// The time of its last packet, from which on it is idle. Replacing a flow does not begin it anew.
+    pub fn used(&self) -> Millis {
+        Millis(self.stats().used.load(Ordering::Relaxed))
+    }
+
     /// Returns true for a flow of the switch's own: its priority is above the range of OpenFlow, which neither shows nor changes
     /// it.
     pub fn is_hidden(&self) -> bool {
@@ -335,6 +358,11 @@ impl Rule {
     /// The time when it was last modified or learned.
     pub fn modified(&self) -> Millis {
         Millis(self.modified.load(Ordering::Relaxed))
+    }
+
+    /// Sets the time when it was last modified or learned.
+    pub fn set_modified(&self, now: Millis) {
+        self.modified.store(now.0, Ordering::Relaxed);
     }
 
     /// Records that it was learned again, unchanged.

@@ -1,10 +1,12 @@
 //! The NORMAL action: a learning switch with VLANs (IEEE 802.1Q), between the bundles of a bridge.
 
+use crate::mac::MacKey;
 use crate::model::{Bundle, PriorityTags, VlanMode};
 use crate::trace::NodeKind;
 use crate::translate::Xlate;
 use crate::verdict::{Dependency, Effect};
 use base::{DropReason, MacAddr, PortNo};
+use flow::extract::ethertype;
 use flow::{Field, layout};
 
 /// The VLAN id in a tag's control information.
@@ -14,19 +16,38 @@ const PCP: u16 = 0xe000;
 /// The bit of a key's tags that marks the tag as present.
 const PRESENT: u16 = 0x1000;
 
+/// A tag of a frame inside of the bridge. The outer one has the frame's VLAN even where the packet has no tag.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tag {
+    /// The tag protocol id; `None` if the packet has no such tag and no port has given it one.
+    tpid: Option<u16>,
+    vid: u16,
+    /// The priority, in the bits of [`PCP`].
+    pcp: u16,
+}
+
+impl Tag {
+    /// Reads tag `n` of a key in which all outer tags are present.
+    fn of((tpid, tci): (u16, u16)) -> Self {
+        let tpid = (tci & PRESENT != 0).then_some(tpid);
+        tpid.map_or_else(Self::default, |tpid| Self { tpid: Some(tpid), vid: tci & VID, pcp: tci & PCP })
+    }
+
+    /// The tag as a key has it; zeros if the packet is to have none.
+    fn in_key(self, priority_tags: PriorityTags) -> (u16, u16) {
+        let tci = self.vid | self.pcp;
+        let is_empty_tag = self.tpid.is_some() && priority_tags == PriorityTags::Always;
+        if tci != 0 || is_empty_tag { (self.tpid.unwrap_or(ethertype::VLAN), tci | PRESENT) } else { (0, 0) }
+    }
+}
+
 /// A frame inside of the bridge, between its ingress bundle and its egress bundles.
 struct Classified<'a> {
     in_bundle: Option<&'a Bundle>,
-    /// The VLAN that the frame belongs to.
-    vlan: u16,
-    /// The priority of its outer tag, in the bits of [`PCP`].
-    pcp: u16,
-    /// True if it arrived with a tag.
-    tagged: bool,
-    /// The id of the inner tag, 0 if there is none.
-    inner_vid: u16,
-    /// True if an inner tag does not cross the bridge: an access port admits frames of its own VLAN only.
-    strips_inner: bool,
+    /// The outer tag, with the VLAN that the frame belongs to, and the inner one.
+    tags: [Tag; 2],
+    /// The tags of the packet as a key has them, zeros for absent ones.
+    received: [(u16, u16); 2],
 }
 
 impl<'a> Xlate<'a> {
@@ -41,6 +62,15 @@ impl<'a> Xlate<'a> {
             self.tracer.note(NodeKind::Warning, || format!("dropping packet received on unknown port {in_port}"));
             return self.note_drop(DropReason::NoPort);
         }
+        // A tag in front of which others were popped may be beyond the configured limit of tags.
+        let is_untagged = !self.has_vlan();
+        if is_untagged {
+            self.out.reads.note_field(Field::EthType);
+        }
+        if is_untagged && [ethertype::VLAN, ethertype::QINQ].contains(&self.packet.key.eth_type()) {
+            self.tracer.note(NodeKind::Warning, || "partial VLAN tag, dropping".into());
+            return self.note_drop(DropReason::VlanMismatch);
+        }
         // A packet-out without an ingress port is flooded in its own VLAN.
         let Some(frame) = self.classify(in_bundle) else {
             self.tracer.note(NodeKind::Warning, || "disallowed VLAN VID for this input port, dropping".into());
@@ -52,51 +82,76 @@ impl<'a> Xlate<'a> {
                 self.tracer.note(NodeKind::Warning, || "dropping packet to reserved address".into());
                 return self.note_drop(DropReason::ReservedAddress);
             }
-            let (src, vlan) = (MacAddr::from_u64(self.packet.key.get(Field::EthSrc) as u64), frame.vlan);
+            let (src, vlan) = (MacAddr::from_u64(self.packet.key.get(Field::EthSrc) as u64), frame.vlan());
             if !src.is_multicast() && self.state_of(in_port).learning {
-                self.out.effects.push(Effect::LearnMac { bridge: bridge.id, vlan, mac: src, port: in_port });
-                self.out.dependencies.push(Dependency::Mac { bridge: bridge.id, vlan, mac: src });
+                self.learn_address((vlan, src), in_port);
             }
         }
         self.normal_forward(&frame);
     }
 
+    /// Learns that an address is on `port`. Later look-ups of this translation find it there.
+    fn learn_address(&mut self, key: MacKey, port: PortNo) {
+        let (bridge, (vlan, mac)) = (self.pos.bridge, key);
+        if let Some(learned) = self.out.learned.get_mut(&(bridge.id, key)) {
+            *learned = port;
+        } else if self.tracer.has_effects() && bridge.macs.read().would_learn(vlan, mac, port) {
+            self.out.learned.insert((bridge.id, key), port);
+        }
+        self.out.effects.push(Effect::LearnMac { bridge: bridge.id, vlan, mac, port });
+        self.out.dependencies.push(Dependency::Mac { bridge: bridge.id, vlan, mac });
+    }
+
     /// Assigns the frame to a VLAN. Returns `None` if the bundle does not admit frames with its tag.
     fn classify(&mut self, in_bundle: Option<&'a Bundle>) -> Option<Classified<'a>> {
-        let tci = self.packet.key.vlan_tci();
-        let tagged = tci & PRESENT != 0;
-        if tagged {
+        let outer = Tag::of(self.packet.key.vlan(0));
+        let inner = if outer.tpid.is_some() {
             self.read_inner_tag();
-        }
-        let (_, inner) = self.packet.key.vlan(1);
-        let inner_vid = if tagged && inner & PRESENT != 0 { inner & VID } else { 0 };
-        let mut frame =
-            Classified { in_bundle, vlan: tci & VID, pcp: tci & PCP, tagged, inner_vid, strips_inner: false };
+            Tag::of(self.packet.key.vlan(1))
+        } else {
+            Tag::default()
+        };
+        let in_key = |n, tag: Tag| if tag.tpid.is_some() { self.packet.key.vlan(n) } else { (0, 0) };
+        let received = [in_key(0, outer), in_key(1, inner)];
+        let mut frame = Classified { in_bundle, tags: [outer, inner], received };
         let Some(bundle) = in_bundle else { return Some(frame) };
-        let (vid, name) = (frame.vlan, &bundle.name);
+        let (vid, name, tag) = (outer.vid, &bundle.name, bundle.tag);
         match bundle.mode {
             VlanMode::Access if vid != 0 => {
                 self.tracer.note(NodeKind::Error, || {
                     format!(
-                        "dropping VLAN {vid} tagged packet received on port {name} configured as VLAN {} access port",
-                        bundle.tag
+                        "dropping VLAN {vid} tagged packet received on port {name} configured as VLAN {tag} access port"
                     )
                 });
                 return None;
             }
-            VlanMode::Access => {
-                frame.vlan = bundle.tag;
-                (frame.inner_vid, frame.strips_inner) = (0, tagged && inner & PRESENT != 0);
+            VlanMode::Dot1qTunnel { .. } if !bundle.admits_customer(vid) => {
+                self.tracer.note(NodeKind::Error, || {
+                    format!("dropping VLAN {vid} packet received on dot1q-tunnel port {name} that excludes this VLAN")
+                });
+                return None;
             }
-            VlanMode::NativeTagged | VlanMode::NativeUntagged if vid == 0 => frame.vlan = bundle.tag,
-            VlanMode::Trunk | VlanMode::NativeTagged | VlanMode::NativeUntagged => {}
-        }
-        let vlan = frame.vlan;
-        if !bundle.carries(vlan) {
-            self.tracer.note(NodeKind::Error, || {
-                format!("dropping VLAN {vlan} packet received on port {name} not configured for trunking VLAN {vlan}")
-            });
-            return None;
+            // An inner tag does not cross the bridge: an access port admits frames of its own VLAN only.
+            VlanMode::Access => {
+                let tpid = outer.tpid.or(Some(ethertype::VLAN));
+                frame.tags = [Tag { tpid, vid: tag, ..outer }, Tag::default()];
+            }
+            VlanMode::Dot1qTunnel { tpid } => {
+                // The service tag may equal the packet's.
+                self.save_tags();
+                frame.tags = [Tag { tpid: Some(tpid), vid: tag, pcp: 0 }, outer];
+            }
+            VlanMode::NativeTagged | VlanMode::NativeUntagged if vid == 0 => frame.tags[0].vid = tag,
+            VlanMode::Trunk | VlanMode::NativeTagged | VlanMode::NativeUntagged => {
+                if !bundle.carries(vid) {
+                    self.tracer.note(NodeKind::Error, || {
+                        format!(
+                            "dropping VLAN {vid} packet received on port {name} not configured for trunking VLAN {vid}"
+                        )
+                    });
+                    return None;
+                }
+            }
         }
         Some(frame)
     }
@@ -105,8 +160,9 @@ impl<'a> Xlate<'a> {
         let bridge = self.pos.bridge;
         let dst = MacAddr::from_u64(self.packet.key.get(Field::EthDst) as u64);
         if !dst.is_multicast() {
-            let port = bridge.macs.read().lookup(frame.vlan, dst);
-            self.out.dependencies.push(Dependency::Mac { bridge: bridge.id, vlan: frame.vlan, mac: dst });
+            let learned = self.out.learned.get(&(bridge.id, (frame.vlan(), dst))).copied();
+            let port = learned.or_else(|| bridge.macs.read().lookup(frame.vlan(), dst));
+            self.out.dependencies.push(Dependency::Mac { bridge: bridge.id, vlan: frame.vlan(), mac: dst });
             match port.and_then(|p| bridge.ports.get(&p)).and_then(|p| p.bundle.as_deref()) {
                 Some(out) if frame.came_by(out) => {
                     self.tracer.note(NodeKind::Detail, || "learned port is input port, dropping".into());
@@ -134,36 +190,23 @@ impl<'a> Xlate<'a> {
             return self.note_drop(DropReason::VlanMismatch);
         }
         let Some(port) = bundle.ports.first().copied() else { return };
-        let (out, keeps_inner) = frame.tag_for(bundle);
-        let same = match out {
-            None => !frame.tagged,
-            Some(tci) => frame.tagged && tci == self.packet.key.vlan_tci(),
-        };
-        if same && keeps_inner {
+        let wanted = frame.tags_for(bundle);
+        if wanted == frame.received {
             return self.output_port(port, false);
         }
         let before = self.save_tags();
-        let (tpid, _) = before[0];
-        if !keeps_inner {
-            // Pops both tags of the key.
-            self.pop_vlan();
-            self.pop_vlan();
-        }
-        match (self.has_vlan(), out) {
-            (true, Some(tci)) => self.write(Field::VlanTci, tci.into(), u128::from(VID | PRESENT)),
-            (true, None) => self.pop_vlan(),
-            (false, Some(tci)) => {
-                self.push_vlan(if frame.tagged { tpid } else { flow::extract::ethertype::VLAN });
-                self.write(Field::VlanTci, tci.into(), 0xffff);
-            }
-            (false, None) => {}
-        }
+        self.restore_tags(wanted);
         self.output_port(port, false);
         self.restore_tags(before);
     }
 }
 
 impl Classified<'_> {
+    /// The VLAN that the frame belongs to.
+    fn vlan(&self) -> u16 {
+        self.tags[0].vid
+    }
+
     /// Returns true if the frame was received on a port of the bundle.
     fn came_by(&self, bundle: &Bundle) -> bool {
         self.in_bundle.is_some_and(|from| std::ptr::eq(from, bundle))
@@ -172,26 +215,29 @@ impl Classified<'_> {
     /// Returns true if a bundle carries the frame. Frames with an inner tag do not leave by access ports: they would be tagged
     /// there, and of another VLAN for the next switch.
     fn may_leave_by(&self, bundle: &Bundle) -> bool {
-        bundle.carries(self.vlan) && (bundle.mode != VlanMode::Access || self.inner_vid == 0)
+        let inner = self.tags[1].vid;
+        bundle.carries(self.vlan())
+            && match bundle.mode {
+                VlanMode::Access => inner == 0,
+                VlanMode::Dot1qTunnel { .. } => bundle.admits_customer(inner),
+                VlanMode::Trunk | VlanMode::NativeTagged | VlanMode::NativeUntagged => true,
+            }
     }
 
-    /// The outer tag with which the frame leaves by a bundle, if any, and whether the inner tag stays.
-    fn tag_for(&self, bundle: &Bundle) -> (Option<u16>, bool) {
-        let strips = match bundle.mode {
-            VlanMode::Access => true,
-            VlanMode::NativeUntagged => self.vlan == bundle.tag,
-            VlanMode::Trunk | VlanMode::NativeTagged => false,
+    /// The tags with which the frame leaves by a bundle, as a key has them. An inner tag under an absent outer one is
+    /// removed, because it does not belong to the VLAN that the absent tag stands for.
+    fn tags_for(&self, bundle: &Bundle) -> [(u16, u16); 2] {
+        let [outer, inner] = self.tags;
+        let mut tags = match bundle.mode {
+            VlanMode::Access => [Tag::default(); 2],
+            VlanMode::Dot1qTunnel { .. } => [inner, Tag::default()],
+            VlanMode::NativeUntagged if outer.vid == bundle.tag => [inner, Tag::default()],
+            VlanMode::NativeUntagged | VlanMode::Trunk | VlanMode::NativeTagged => self.tags,
         };
-        let (tci, is_tagged) = if strips {
-            // A tag for VLAN 0 remains if its priority has to.
-            let pcp = if bundle.priority_tags == PriorityTags::Never { 0 } else { self.pcp };
-            (pcp, pcp != 0)
-        } else {
-            let tci = self.vlan | self.pcp;
-            (tci, tci != 0 || self.tagged && bundle.priority_tags == PriorityTags::Always)
-        };
-        // The inner tag under an empty tag does not belong to the VLAN that the tag stands for.
-        let keeps_inner = !self.strips_inner && (strips || is_tagged || !self.tagged);
-        (is_tagged.then_some(tci | PRESENT), keeps_inner)
+        if bundle.priority_tags != PriorityTags::Never {
+            tags[0].pcp = self.received[0].1 & PCP;
+        }
+        let [outer, inner] = tags.map(|tag| tag.in_key(bundle.priority_tags));
+        if outer == (0, 0) { [(0, 0); 2] } else { [outer, inner] }
     }
 }

@@ -27,9 +27,9 @@ impl Xlate<'_> {
             PortNo::FLOOD => self.output_all(true),
             PortNo::ALL => self.output_all(false),
             PortNo::CONTROLLER => {
-                let reason = if self.is_packet_out() {
+                let reason = if self.pos.packet_out {
                     PacketInReason::PacketOut
-                } else if self.pos.in_group {
+                } else if self.pos.is_in_bucket() {
                     PacketInReason::Group
                 } else if self.pos.in_action_set {
                     PacketInReason::ActionSet

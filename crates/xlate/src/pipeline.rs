@@ -20,6 +20,9 @@ const IN_PORT: u64 = 0xffff_ffff << 32;
 /// The last table whose misses may continue in the next one: the table after that is the switch's own.
 const LAST_TABLE: u8 = 253;
 
+/// The priority of flows without one in the text of flows, which leaves it out.
+const DEFAULT_PRIORITY: u32 = 0x8000;
+
 /// Typical number of nested lists.
 const TYPICAL_FRAMES: usize = 12;
 
@@ -221,10 +224,29 @@ impl Xlate<'_> {
         let options = &self.pos.bridge.options;
         self.tracer.enter(NodeKind::Table, || rule_header(&rule, options));
         self.pos.level += 1;
+        if self.tracer.is_on() && !self.control.by_connection {
+            self.trace_conjunction(in_port);
+        }
         if rule.actions.is_empty() {
             self.tracer.note(NodeKind::Action, || "drop".into());
         }
         Some(Frame { list: List::Rule(rule, back, effect), next: 0 })
+    }
+
+    /// Adds the flows to the trace whose conjunctive match led to the rule that was looked up in the current table.
+    #[cold]
+    fn trace_conjunction(&mut self, in_port: Option<PortNo>) {
+        let Some(table) = self.pos.bridge.tables.get(usize::from(self.pos.table)) else { return };
+        let mut key = self.packet.key.clone();
+        in_port.into_iter().for_each(|port| key.set_in_port(port));
+        for rule in table.rules.conjunctive(&key, self.view().version) {
+            let text = || {
+                let priority = (rule.priority != DEFAULT_PRIORITY).then(|| format!("priority={}", rule.priority));
+                let matching = Some(match_of(&rule, &self.pos.bridge.options)).filter(|text| !text.is_empty());
+                format!("conj. {}", priority.into_iter().chain(matching).collect::<Vec<_>>().join(","))
+            };
+            self.tracer.note(NodeKind::Detail, text);
+        }
     }
 
     /// Looks up with ingress port `in_port`, if that is given.
@@ -382,13 +404,18 @@ impl Xlate<'_> {
     }
 }
 
-fn rule_header(rule: &Rule, options: &OptionTable) -> String {
-    let mut text = format!("{:2}. ", rule.table);
+/// Formats a rule's match, with its tunnel options.
+fn match_of(rule: &Rule, options: &OptionTable) -> String {
     let mut matching = rule.minimatch.expand();
     for placed in options.iter() {
         matching.option_at(placed).into_iter().for_each(|option| _ = matching.set_option(option));
     }
-    let m = crate::text::flow_match(&matching);
+    crate::text::flow_match(&matching)
+}
+
+fn rule_header(rule: &Rule, options: &OptionTable) -> String {
+    let mut text = format!("{:2}. ", rule.table);
+    let m = match_of(rule, options);
     if !m.is_empty() {
         text += &m;
         text += ", ";

@@ -5,7 +5,7 @@ use crate::trace::NodeKind;
 use crate::translate::Xlate;
 use base::{DpPort, PortNo};
 use dpif::{Collectors, DpAction, Observe, SamplePoint, SampledFlow};
-use openflow::action::{Sample, SampleDirection};
+use openflow::action::{ObservationId, Sample, SampleDirection};
 
 impl Xlate<'_> {
     /// Executes the `sample` action. Whether its collector set exists is checked when a packet is sampled.
@@ -22,8 +22,8 @@ impl Xlate<'_> {
         let flow = SampledFlow {
             probability: action.probability,
             set: action.collector_set_id,
-            domain: action.obs_domain_id,
-            point: action.obs_point_id,
+            domain: self.observation_id(action.obs_domain_id),
+            point: self.observation_id(action.obs_point_id),
             direction: match action.direction {
                 SampleDirection::Default => None,
                 SampleDirection::Ingress => Some(SamplePoint::Ingress),
@@ -34,6 +34,14 @@ impl Xlate<'_> {
         // Converts from a fraction of 65,535, which samples all packets.
         let probability = u32::from(action.probability) << 16 | u32::from(action.probability);
         self.observe(probability, Collectors::Set(flow), output);
+    }
+
+    /// Returns an observation id, which may be the value of a field of the packet at this point.
+    fn observation_id(&mut self, id: ObservationId) -> u32 {
+        match id {
+            ObservationId::Number(id) => id,
+            ObservationId::Field(part) => self.read_subfield(part) as u32,
+        }
     }
 
     /// Returns the datapath port that an action names. Reports always include the ingress port.

@@ -128,7 +128,11 @@ impl<'a> Xlate<'a> {
             // The action set of a branch is executed at the end of the pipeline, that of a copy at the copy's end.
             runs: if matches!(scope, Scope::Patch | Scope::Copy) { 0 } else { pos.runs },
             in_action_set: pos.in_action_set && scope != Scope::Patch,
-            in_group: pos.in_group && scope != Scope::Patch || scope == Scope::Bucket,
+            bucket_level: match scope {
+                Scope::Patch => None,
+                Scope::Bucket => Some(pos.level + nested),
+                Scope::Copy | Scope::Branch => pos.bucket_level,
+            },
             ..*pos
         };
         std::mem::replace(pos, inner)

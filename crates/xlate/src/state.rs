@@ -8,13 +8,15 @@ use crate::bits::Value;
 use crate::commit::Pending;
 use crate::freeze::{Freeze, Unseen};
 use crate::learn::FinTimeout;
-use crate::model::Bridge;
+use crate::mac::MacKey;
+use crate::model::{Bridge, BridgeId};
 use crate::pipeline::Frame;
 use crate::verdict::{Dependency, Effect, TranslationError, Written, WrittenWord};
-use base::DropReason;
+use base::{DropReason, PortNo};
 use dpif::DpAction;
 use flow::{FlowKey, Reads};
 use openflow::{Action, Nat};
+use std::collections::HashMap;
 
 /// Typical number of written words.
 pub(crate) const WORDS_TYPICAL_WRITTEN: usize = 8;
@@ -64,8 +66,8 @@ pub(crate) struct Position<'a> {
     pub(crate) runs: u32,
     /// True while the action set is executed.
     pub(crate) in_action_set: bool,
-    /// True while a group's bucket is executed.
-    pub(crate) in_group: bool,
+    /// The level of the bucket that is executed. (The actions of a rule that it leads to are at a higher level.)
+    pub(crate) bucket_level: Option<u32>,
     /// True if the translation began with the actions of a packet-out.
     pub(crate) packet_out: bool,
 }
@@ -86,9 +88,16 @@ impl<'a> Position<'a> {
             level: 0,
             runs: 0,
             in_action_set: false,
-            in_group: false,
+            bucket_level: None,
             packet_out: false,
         }
+    }
+}
+
+impl Position<'_> {
+    /// Returns true while a bucket's own actions are executed, not those of a rule that they lead to.
+    pub(crate) fn is_in_bucket(&self) -> bool {
+        self.bucket_level == Some(self.level)
     }
 }
 
@@ -97,6 +106,8 @@ pub(crate) struct Output {
     pub(crate) reads: Reads,
     pub(crate) actions: Vec<DpAction>,
     pub(crate) effects: Vec<Effect>,
+    /// Addresses whose port is another one after this packet, as its later look-ups see them.
+    pub(crate) learned: HashMap<(BridgeId, MacKey), PortNo>,
     pub(crate) fin_timeouts: Vec<FinTimeout>,
     pub(crate) dependencies: Vec<Dependency>,
     /// The words of the key that were written before any of the look-ups.

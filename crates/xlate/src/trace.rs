@@ -84,10 +84,28 @@ fn format_level(nodes: &[Node], level: usize, out: &mut String) {
     }
 }
 
+/// Whether a translation is recorded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Tracing {
+    /// It is not: its packet is real.
+    Off,
+    /// It is, and has no side effects: later steps do not see what its packet would teach.
+    Dry,
+    /// It is, and its side effects will be applied.
+    WithEffects,
+}
+
+impl From<bool> for Tracing {
+    /// A trace has no side effects unless the caller says so.
+    fn from(trace: bool) -> Self {
+        if trace { Self::Dry } else { Self::Off }
+    }
+}
+
 /// The nodes recorded so far. If tracing is off, it records and formats nothing.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Tracer {
-    on: bool,
+    tracing: Tracing,
     /// Open lists, outermost first.
     open: Vec<Vec<Node>>,
     forks: Vec<Fork>,
@@ -96,16 +114,22 @@ pub(crate) struct Tracer {
 impl Tracer {
     /// Returns true if tracing is on.
     pub(crate) fn is_on(&self) -> bool {
-        self.on
+        self.tracing != Tracing::Off
     }
 
-    pub(crate) fn new(on: bool) -> Self {
-        Self { on, open: if on { vec![Vec::new()] } else { Vec::new() }, forks: Vec::new() }
+    /// Returns true if later steps see what the packet teaches.
+    pub(crate) fn has_effects(&self) -> bool {
+        self.tracing != Tracing::Dry
+    }
+
+    pub(crate) fn new(tracing: Tracing) -> Self {
+        let open = if tracing == Tracing::Off { Vec::new() } else { vec![Vec::new()] };
+        Self { tracing, open, forks: Vec::new() }
     }
 
     /// Adds a leaf.
     pub(crate) fn note(&mut self, kind: NodeKind, text: impl FnOnce() -> String) {
-        if self.on
+        if self.is_on()
             && let Some(list) = self.open.last_mut()
         {
             list.push(Node { kind, text: text(), subs: Vec::new() });
@@ -114,7 +138,7 @@ impl Tracer {
 
     /// Adds a node; its nested nodes follow until [`Tracer::leave`].
     pub(crate) fn enter(&mut self, kind: NodeKind, text: impl FnOnce() -> String) {
-        if self.on {
+        if self.is_on() {
             self.note(kind, text);
             self.open.push(Vec::new());
         }
@@ -122,7 +146,7 @@ impl Tracer {
 
     /// Reopens the last node of the current list, to add nested nodes until [`Tracer::leave`].
     pub(crate) fn reenter(&mut self) {
-        if self.on {
+        if self.is_on() {
             let subs = self.open.last_mut().and_then(|list| list.last_mut()).map(|node| std::mem::take(&mut node.subs));
             self.open.push(subs.unwrap_or_default());
         }
@@ -142,7 +166,7 @@ impl Tracer {
 
     /// Closes the node opened last.
     pub(crate) fn leave(&mut self) {
-        if self.on
+        if self.is_on()
             && self.open.len() > 1
             && let Some(subs) = self.open.pop()
             && let Some(node) = self.open.last_mut().and_then(|list| list.iter_mut().rev().find(|n| is_branch(n.kind)))
@@ -153,7 +177,7 @@ impl Tracer {
 
     /// Adds a copy of the packet that the connection tracker returns.
     pub(crate) fn fork(&mut self, fork: impl FnOnce() -> Fork) {
-        if self.on {
+        if self.is_on() {
             self.forks.push(fork());
         }
     }
@@ -177,7 +201,7 @@ mod tests {
 
     #[test]
     fn layout() {
-        let mut t = Tracer::new(true);
+        let mut t = Tracer::new(Tracing::Dry);
         t.enter(NodeKind::Bridge, || "bridge(\"br0\")".into());
         t.enter(NodeKind::Table, || " 0. priority 5".into());
         t.note(NodeKind::Action, || "resubmit(,1)".into());

@@ -8,14 +8,16 @@ use crate::model::{Bridge, BridgeId, Network, PortConfig};
 use crate::scope::Saved;
 use crate::state::{Control, Output, Packet, Position, TYPICAL_LOOKUPS, Usage, WORDS_TYPICAL_WRITTEN};
 use crate::tables::View;
-use crate::trace::{NodeKind, Tracer};
+use crate::trace::{NodeKind, Tracer, Tracing};
 use crate::verdict::{Dependency, Trace, TranslationError, Verdict};
 use base::{DpPort, DropReason, MacAddr, PortNo};
 use dpif::DpAction;
+use flow::extract::ethertype;
 use flow::{Field, FlowKey, Reads, layout};
 use openflow::Action;
 use protocols::Ports;
 use smallvec::{SmallVec, smallvec};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Maximum nesting of steps that may recurse: look-ups in the same table or an earlier one, groups, patch ports
@@ -48,7 +50,8 @@ pub enum Start<'a> {
 
 /// Translates a packet that came in on a datapath port. `key` holds the datapath's port number as ingress port.
 /// A recirculated packet resumes where it was frozen.
-pub fn translate(net: &Network, key: &FlowKey, trace: bool) -> Verdict {
+pub fn translate(net: &Network, key: &FlowKey, trace: impl Into<Tracing>) -> Verdict {
+    let trace = trace.into();
     if key.get(Field::RecircId) != 0 {
         return crate::freeze::resume(net, key, trace);
     }
@@ -60,7 +63,7 @@ pub fn translate(net: &Network, key: &FlowKey, trace: bool) -> Verdict {
 }
 
 /// The verdict that drops a packet before it enters a bridge.
-pub(crate) fn drop_verdict(key: &FlowKey, error: TranslationError, trace: bool) -> Verdict {
+pub(crate) fn drop_verdict(key: &FlowKey, error: TranslationError, trace: Tracing) -> Verdict {
     let mut reads = Reads::new();
     reads.note(layout::PORTS, u64::MAX);
     Verdict {
@@ -71,13 +74,21 @@ pub(crate) fn drop_verdict(key: &FlowKey, error: TranslationError, trace: bool) 
         written: Vec::new(),
         error: Some(error),
         drop: Some(error.drop_reason()),
-        trace: trace.then(|| Box::new(Trace { nodes: Vec::new(), final_key: key.clone(), forks: Vec::new() })),
+        trace: (trace != Tracing::Off)
+            .then(|| Box::new(Trace { nodes: Vec::new(), final_key: key.clone(), forks: Vec::new() })),
     }
 }
 
 /// Translates a packet in `bridge`. `key` holds the bridge's port number as ingress port. A recirculated packet
 /// resumes where it was frozen.
-pub fn translate_from(net: &Network, bridge: &Bridge, key: &FlowKey, start: Start<'_>, trace: bool) -> Verdict {
+pub fn translate_from(
+    net: &Network,
+    bridge: &Bridge,
+    key: &FlowKey,
+    start: Start<'_>,
+    trace: impl Into<Tracing>,
+) -> Verdict {
+    let trace = trace.into();
     if key.get(Field::RecircId) != 0 {
         return crate::freeze::resume(net, key, trace);
     }
@@ -90,7 +101,7 @@ fn translate_key(
     bridge: &Bridge,
     (key, in_port): (&FlowKey, PortNo),
     start: Start<'_>,
-    trace: bool,
+    trace: Tracing,
 ) -> Verdict {
     base::coverage!(xlate_actions);
     Xlate::work(net, bridge, key, trace, |x| {
@@ -131,7 +142,7 @@ impl<'a> Xlate<'a> {
         net: &'a Network,
         bridge: &'a Bridge,
         key: &FlowKey,
-        trace: bool,
+        trace: Tracing,
         work: impl FnOnce(&mut Self),
     ) -> Verdict {
         let mut x = Self::new(net, bridge, key, trace);
@@ -144,11 +155,17 @@ impl<'a> Xlate<'a> {
         x.out.reads.note(layout::PORTS, u64::MAX);
         x.out.reads.note_field(Field::EthType);
         work(&mut x);
+        // As in Open vSwitch, a megaflow is for fragments or for whole packets. Its last bits to be read are these, so that they
+        // add no node to the path of a look-up in the datapath unless fragments arrive.
+        if [ethertype::IPV4, ethertype::IPV6].contains(&key.eth_type()) {
+            let frag = FlowKey::mask_of(Field::IpFrag).0[layout::IP_MISC];
+            x.out.reads.note_initial(layout::IP_MISC, frag);
+        }
         x.finish()
     }
 
     #[inline(always)]
-    fn new(net: &'a Network, bridge: &'a Bridge, key: &FlowKey, trace: bool) -> Self {
+    fn new(net: &'a Network, bridge: &'a Bridge, key: &FlowKey, trace: Tracing) -> Self {
         Self {
             net,
             overlay: net.overlay.load(),
@@ -170,6 +187,7 @@ impl<'a> Xlate<'a> {
                 reads: Reads::new(),
                 actions: Vec::new(),
                 effects: Vec::with_capacity(TYPICAL_LOOKUPS),
+                learned: HashMap::new(),
                 fin_timeouts: Vec::new(),
                 dependencies: Vec::with_capacity(TYPICAL_LOOKUPS),
                 all_written: Vec::with_capacity(WORDS_TYPICAL_WRITTEN),
@@ -196,7 +214,7 @@ impl<'a> Xlate<'a> {
         } else {
             self.out.drop = None;
         }
-        let (nodes, forks) = std::mem::take(&mut self.tracer).finish();
+        let (nodes, forks) = std::mem::replace(&mut self.tracer, Tracer::new(Tracing::Off)).finish();
         let trace = nodes.map(|nodes| {
             let mut final_key = self.packet.key.clone();
             if final_key.get(Field::ActsetOutput) == PortNo::UNSET.0.into() {
@@ -344,11 +362,6 @@ impl<'a> Xlate<'a> {
         self.tracer
             .note(NodeKind::Error, || format!("resubmits yielded over {} kB of actions", MAX_ACTION_BYTES / 1024));
         self.control.exit = true;
-    }
-
-    /// Returns true while the actions of a packet-out are executed, not those of a flow.
-    pub(crate) fn is_packet_out(&self) -> bool {
-        self.pos.packet_out && self.pos.level == 0
     }
 }
 

@@ -184,6 +184,13 @@ pub enum Dependency {
         /// The table.
         table: u8,
     },
+    /// The removal of rules from a flow table, which makes room for flows to learn.
+    Removals {
+        /// Bridge of the table.
+        bridge: BridgeId,
+        /// The table.
+        table: u8,
+    },
     /// The location of an address, or its absence from the MAC table.
     Mac {
         /// The bridge of the MAC table.

@@ -204,6 +204,68 @@ fn the_manuals_conjunctive_match() {
 }
 
 #[test]
+fn the_clauses_of_a_conjunctive_match_can_be_listed() {
+    let cls = Cls::new();
+    let part = |text: &str, priority, id, clause| {
+        add_rule(&cls, &matching(text), priority, 0, vec![Conjunction { id, clause, n_clauses: 2 }])
+    };
+    part("ip,nw_src=10.0.0.4", 100, 1, 0);
+    part("ip,nw_src=10.0.0.0/24", 100, 1, 0);
+    part("ip,nw_dst=10.0.0.2", 100, 1, 1);
+    part("ip,nw_dst=10.0.0.0/16", 100, 2, 1);
+    part("ip,nw_src=10.0.0.4", 50, 1, 0);
+    part("ip,nw_dst=10.0.0.2", 50, 1, 1);
+    let list = |src: u8, dst: u8| {
+        let key = matching(&format!("ip,nw_src=10.0.0.{src},nw_dst=10.0.0.{dst}"));
+        let rules = cls.conjunctive(key.key(), LATEST);
+        let text = |rule: Arc<TestRule>| flow::text::match_to_string(&rule.full, &flow::NoNames);
+        rules.into_iter().map(text).collect::<Vec<_>>()
+    };
+    // All flows of the highest priority that the packet matches.
+    add(&cls, &matching("conj_id=1"), 7);
+    assert_eq!(list(4, 2), ["ip,nw_src=10.0.0.4", "ip,nw_src=10.0.0.0/24", "ip,nw_dst=10.0.0.2"]);
+    assert_eq!(list(5, 2), ["ip,nw_src=10.0.0.0/24", "ip,nw_dst=10.0.0.2"]);
+    assert!(list(4, 3).is_empty());
+    // An ordinary rule of a higher priority takes their place.
+    add(&cls, &matching("ip"), 200);
+    assert!(list(4, 2).is_empty());
+}
+
+#[test]
+fn masks_are_listed_by_priority_and_arrival() {
+    let cls = Cls::new();
+    let masks = || {
+        let text = |mask: &Arc<MiniMask>| {
+            flow::text::match_to_string(&Match::new(&FlowKey([u64::MAX; flow::WORDS]), mask.expand()), &flow::NoNames)
+        };
+        cls.masks()
+            .iter()
+            .map(|mask| text(mask).split(['=', '/']).next().unwrap_or_default().to_owned())
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    let [reg0, reg1, reg2, reg3] = ["reg0=1", "reg1=1", "reg2=1", "reg3=1"].map(matching);
+    let first = add(&cls, &reg0, 9);
+    add(&cls, &reg1, 5);
+    add(&cls, &reg2, 5);
+    add(&cls, &reg3, 5);
+    assert_eq!(masks(), "reg0 reg1 reg2 reg3");
+    // A mask that is raised to the priority of others follows them, one that is lowered to it precedes them.
+    let raised = add(&cls, &reg2, 9);
+    assert_eq!(masks(), "reg0 reg2 reg1 reg3");
+    cls.remove(&raised);
+    assert_eq!(masks(), "reg0 reg2 reg1 reg3");
+    // The last mask takes the place of one that goes, as far as its priority allows.
+    cls.remove(&first);
+    assert_eq!(masks(), "reg3 reg2 reg1");
+    let gone = cls.find(&reg3, 5, LATEST).expect("there");
+    cls.remove(&gone);
+    assert_eq!(masks(), "reg1 reg2");
+    add(&cls, &reg3, 5);
+    assert_eq!(masks(), "reg1 reg2 reg3");
+}
+
+#[test]
 fn a_conjunctive_match_does_not_record_conj_id() {
     let cls = Cls::new();
     for (text, clause) in [("in_port=1", 0), ("dl_type=0x800", 1)] {

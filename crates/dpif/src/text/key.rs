@@ -174,27 +174,25 @@ impl Writer<'_> {
 
     /// Writes the metadata.
     fn context(&mut self, name: &dyn Fn(DpPort) -> Option<String>) {
-        for (title, field) in [("skb_priority", Field::SkbPriority), ("skb_mark", Field::PktMark)] {
-            let part = self.unless_zero(field, hex);
-            self.header(title, &[part]);
-        }
-        let state = self.unless_zero(Field::CtState, |_| String::new()).map(|_| self.flags(Field::CtState));
-        self.header("ct_state", &[state]);
-        let zone = self.unless_zero(Field::CtZone, hex);
-        self.header("ct_zone", &[zone]);
-        for (title, field) in [("ct_mark", Field::CtMark), ("ct_label", Field::CtLabel)] {
-            let part = self.unless_zero(field, hex);
-            self.header(title, &[part]);
-        }
         self.comma();
         let _ = write!(self.out, "recirc_id({})", hex(self.key.get(Field::RecircId)));
-        let hash = self.unless_zero(Field::DpHash, hex);
-        self.header("dp_hash", &[hash]);
+        for (title, field) in [("dp_hash", Field::DpHash), ("skb_priority", Field::SkbPriority)] {
+            let part = self.unless_zero(field, hex);
+            self.header(title, &[part]);
+        }
         let port = DpPort(self.key.in_port().0);
         let _ = match name(port) {
             Some(name) => write!(self.out, ",in_port({name})"),
             None => write!(self.out, ",in_port({port})"),
         };
+        let mark = self.unless_zero(Field::PktMark, hex);
+        self.header("skb_mark", &[mark]);
+        let state = self.unless_zero(Field::CtState, |_| String::new()).map(|_| self.flags(Field::CtState));
+        self.header("ct_state", &[state]);
+        for (title, field) in [("ct_zone", Field::CtZone), ("ct_mark", Field::CtMark), ("ct_label", Field::CtLabel)] {
+            let part = self.unless_zero(field, hex);
+            self.header(title, &[part]);
+        }
         let packet_type = self.key.get(Field::PacketType);
         let _ = write!(self.out, ",packet_type(ns={},id={})", packet_type >> 16, hex(packet_type & 0xffff));
     }

@@ -11,13 +11,27 @@ use crate::layout;
 use crate::matches::Match;
 use crate::options::TunOption;
 use base::PortNo;
+use std::borrow::Cow;
 use std::fmt::Write;
 
 /// Writes a match like `ovs-ofctl dump-flows`: protocol first, then the fields, separated by commas. A match on all
 /// packets writes nothing.
 pub fn format_match(m: &Match, ports: &dyn PortNames, out: &mut String) {
+    format_match_of(Subject::Flow, m, ports, out);
+}
+
+/// The subject of a match.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Subject {
+    /// A flow, or a packet.
+    Flow,
+    /// A cached flow, which matches bits that were read.
+    Megaflow,
+}
+
+fn format_match_of(subject: Subject, m: &Match, ports: &dyn PortNames, out: &mut String) {
     let start = out.len();
-    Writer { key: m.key(), mask: m.mask(), options: m.options(), ports, out }.all();
+    Writer { subject, key: m.key(), mask: m.mask(), options: m.options(), ports, out }.all();
     if out.len() > start && out.ends_with(',') {
         out.pop();
     }
@@ -67,7 +81,7 @@ pub fn format_megaflow(m: &Match, ports: &dyn PortNames, out: &mut String) {
     mask.add_mask(Field::PacketType, 0xffff_ffff);
     let mut whole = Match::new(m.key(), mask);
     m.options().iter().for_each(|option| _ = whole.set_option(option.clone()));
-    format_match(&whole, ports, out);
+    format_match_of(Subject::Megaflow, &whole, ports, out);
 }
 
 /// [`format_megaflow`] into a new string.
@@ -84,26 +98,32 @@ pub fn format_port(port: PortNo, ports: &dyn PortNames, out: &mut String) {
         return;
     }
     match ports.name(port) {
-        Some(name) if is_plain(&name) => out.push_str(&name),
-        Some(name) => {
-            out.push('"');
-            for c in name.chars() {
-                if matches!(c, '"' | '\\') {
-                    out.push('\\');
-                }
-                out.push(c);
-            }
-            out.push('"');
-        }
+        Some(name) => out.push_str(&quoted_if_needed(&name)),
         // Reserved numbers without a name are written in OpenFlow 1.0's numbering.
         None => drop(write!(out, "{}", if port.0 >= 0xffff_ff00 { port.0 & 0xffff } else { port.0 })),
     }
 }
 
-/// Whether a name can be written without quotes.
-fn is_plain(name: &str) -> bool {
-    name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
-        && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.'))
+/// The name of a port or table, as a JSON string unless it is a letter followed by letters and digits.
+pub fn quoted_if_needed(name: &str) -> Cow<'_, str> {
+    if name.starts_with(|c: char| c.is_ascii_alphabetic()) && name.bytes().all(|b| b.is_ascii_alphanumeric()) {
+        return name.into();
+    }
+    let mut out = String::from('"');
+    for c in name.chars() {
+        match c {
+            '"' | '\\' => out.extend(['\\', c]),
+            '\n' => out.push_str("\\n"),
+            '\t' => out.push_str("\\t"),
+            '\r' => out.push_str("\\r"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{c}' => out.push_str("\\f"),
+            '\0'..' ' => drop(write!(out, "\\u{:04x}", u32::from(c))),
+            _ => out.push(c),
+        }
+    }
+    out.push('"');
+    out.into()
 }
 
 /// The mask of the fields that a packet with this key has.
@@ -115,7 +135,7 @@ fn applicable(key: &FlowKey) -> FlowMask {
             // Lookup state, not a field of the packet.
             Field::InPort | Field::ConjId | Field::ActsetOutput => false,
             // Registers are written one by one, not as parts of wider ones.
-            id if (Field::Xreg0..=Field::Xxreg3).contains(&id) => false,
+            id if (Field::Xreg0..=Field::Xxreg7).contains(&id) => false,
             Field::TunErspanIdx | Field::TunErspanDir | Field::TunErspanHwid => tunnel && key.get(f.id) != 0,
             id if (Field::TunSrc..=Field::TunGtpuMsgtype).contains(&id) => tunnel,
             id => key.get(id) != 0,
@@ -202,6 +222,7 @@ fn ip_mask(key: &FlowKey, mask: &mut FlowMask) {
 
 /// Writes each matched field followed by a comma.
 struct Writer<'a> {
+    subject: Subject,
     key: &'a FlowKey,
     mask: &'a FlowMask,
     options: &'a [TunOption],
@@ -213,7 +234,7 @@ impl Writer<'_> {
     fn all(&mut self) {
         self.context();
         let (typed, proto) = self.protocol();
-        for n in 0..16 {
+        for n in 0..32 {
             if let Some(reg) = Field::reg(n) {
                 self.hex(reg);
             }
@@ -486,9 +507,14 @@ impl Writer<'_> {
     }
 
     /// Writes an ICMP type or code in the place of a port. Its upper byte is zero, so it makes no difference whether it
-    /// is masked.
+    /// is masked. That of a megaflow has 8 bits, whether all of them are masked or not.
     fn icmp(&mut self, place: Field, name: &str) {
-        if self.mask.get(place) & 0xff == 0xff {
+        if self.subject == Subject::Megaflow {
+            let (value, mask) = (self.key.get(place), self.mask.get(place) & 0xff);
+            if mask != 0 {
+                let _ = write!(self.out, "{name}={:#x}/{mask:#x},", value & mask);
+            }
+        } else if self.mask.get(place) & 0xff == 0xff {
             self.exact(place, name);
         } else {
             self.decimal(place, name);

@@ -18,7 +18,7 @@ pub use error::{MatchError, Part};
 pub use exact::{ExactError, parse_exact, parse_exact_with};
 pub use format::{
     flow_key_to_string, flow_key_to_string_with, format_flow_key, format_match, format_megaflow, format_port,
-    match_fields, match_to_string, megaflow_to_string,
+    match_fields, match_to_string, megaflow_to_string, quoted_if_needed,
 };
 pub use parse::{Parsed, next_key_value, parse_field_into, parse_match, parse_protocol, parse_subfield};
 pub(crate) use value::number_64;

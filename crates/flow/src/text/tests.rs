@@ -257,6 +257,30 @@ fn keys_and_megaflows() {
 }
 
 #[test]
+fn icmp_types_of_megaflows_have_masks_of_8_bits() {
+    let megaflow = |text: &str, mask: &[(Field, u128)]| {
+        let mut m = parse_match(text, &NoNames).expect("valid");
+        let mut whole = m.mask().clone();
+        mask.iter().for_each(|(field, bits)| whole.add_mask(*field, *bits));
+        m = Match::new(m.key(), whole);
+        megaflow_to_string(&m, &NoNames)
+    };
+    assert_eq!(megaflow("icmp,icmp_type=8", &[]), "recirc_id=0,eth,icmp,icmp_type=0x8/0xff");
+    // Look-ups that compare ports read bits above the type, which are always zero.
+    let ports = [(Field::TcpSrc, 0xffff), (Field::TcpDst, 0xfff0)];
+    assert_eq!(megaflow("icmp,icmp_type=8", &ports), "recirc_id=0,eth,icmp,icmp_type=0x8/0xff,icmp_code=0x0/0xf0");
+    assert_eq!(megaflow("icmp6", &[(Field::TcpSrc, 0xff00)]), "recirc_id=0,eth,icmp6");
+    assert_eq!(
+        megaflow("icmp6,icmp_type=135,icmp_code=0", &[]),
+        "recirc_id=0,eth,icmp6,icmp_type=0x87/0xff,icmp_code=0x0/0xff"
+    );
+    // Flows name them in decimal, and ports keep 16 bits.
+    let m = parse_match("icmp,icmp_type=8", &NoNames).expect("valid");
+    assert_eq!(match_to_string(&m, &NoNames), "icmp,icmp_type=8");
+    assert_eq!(megaflow("tcp,tp_src=8", &[]), "recirc_id=0,eth,tcp,tp_src=8");
+}
+
+#[test]
 fn a_tag_in_an_exact_flow_is_an_8021q_tag() {
     let key = |text| parse_exact(text, &NoNames).expect("a flow");
     assert_eq!(key("dl_vlan=5,dl_vlan_pcp=3").vlan(0), (0x8100, 0x7005));
@@ -271,4 +295,25 @@ fn packets_without_an_ethernet_header() {
         flow_key_to_string(&key, &NoNames),
         "packet_type=(1,0x800),in_port=1,nw_src=1.2.3.4,nw_dst=0.0.0.0,nw_proto=0,nw_tos=0,nw_ecn=0,nw_ttl=0,nw_frag=no"
     );
+}
+
+#[test]
+fn names_are_quoted_unless_made_of_letters_and_digits() {
+    for (name, written) in [
+        ("abc", "abc"),
+        ("A9", "A9"),
+        ("any", "any"),
+        ("a_b", "\"a_b\""),
+        ("_x", "\"_x\""),
+        ("br-int", "\"br-int\""),
+        ("x.y", "\"x.y\""),
+        ("9p", "\"9p\""),
+        ("\u{e9}", "\"\u{e9}\""),
+        ("a\"b", "\"a\\\"b\""),
+        ("a\\b", "\"a\\\\b\""),
+        ("a\u{1}b", "\"a\\u0001b\""),
+        ("", "\"\""),
+    ] {
+        assert_eq!(quoted_if_needed(name), written);
+    }
 }

@@ -105,13 +105,13 @@ fn port(rng: &mut Rng) -> String {
 fn metadata(rng: &mut Rng) -> String {
     match rng.below(20) {
         0..=4 => format!("in_port={}", port(rng)),
-        5 => format!("reg{}={}", rng.below(16), masked(rng, 32)),
-        6 => format!("xreg{}={}", rng.below(8), masked(rng, 64)),
-        7 => format!("xxreg{}={}", rng.below(4), masked(rng, 128)),
+        5 => format!("reg{}={}", rng.below(32), masked(rng, 32)),
+        6 => format!("xreg{}={}", rng.below(16), masked(rng, 64)),
+        7 => format!("xxreg{}={}", rng.below(8), masked(rng, 128)),
         8 => {
             let (a, n) = (rng.below(32), rng.below(32));
             let (lo, hi) = (a.min(n), a.max(n));
-            format!("reg{}[{lo}..{hi}]={}", rng.below(16), number(rng, (hi - lo + 1) as u32))
+            format!("reg{}[{lo}..{hi}]={}", rng.below(32), number(rng, (hi - lo + 1) as u32))
         }
         9 => format!("metadata={}", masked(rng, 64)),
         10 => format!("pkt_mark={}", masked(rng, 32)),

@@ -8,9 +8,15 @@ use proptest::prelude::*;
 const PORT: base::PortNo = base::PortNo(1);
 
 /// A collector with the templates that it has received.
-#[derive(Default)]
 struct Collector {
     templates: HashMap<u16, Vec<(u32, u16, u16)>>,
+}
+
+impl Default for Collector {
+    /// Knows the template of the exporter's own statistics, which come before it.
+    fn default() -> Self {
+        Self { templates: [(template::EXPORTER_STATS, vec![(0, 144, 4), (0, 167, 8)])].into() }
+    }
 }
 
 /// A record: its set id, and its values by enterprise and element, in order.
@@ -119,19 +125,18 @@ fn cached(secs: u32, flows: u32) -> Exporter {
 fn templates_are_sent_in_the_messages_of_open_vswitch() {
     let (mut exporter, mut out) = (cached(0, 0), Vec::new());
     exporter.observe(observe(1_500_000, &point(), &udp(8, 64)), &mut out);
-    // As ovs-vswitchd 3.1 sends them: eighteen messages of templates, the options template, exporter statistics, the
-    // flow.
+    // As ovs-vswitchd 4.0 sends them: exporter statistics, eighteen messages of templates, the options template, the flow.
     let lengths: Vec<usize> = out.iter().map(Vec::len).collect();
     assert_eq!(
-        lengths[..16],
-        [1208, 1264, 1104, 1120, 1148, 1284, 1124, 1140, 1156, 1156, 1036, 1180, 1220, 1220, 1076, 1184]
+        lengths[..17],
+        [32, 1208, 1264, 1104, 1120, 1148, 1284, 1124, 1140, 1156, 1156, 1036, 1180, 1220, 1220, 1076, 1184]
     );
-    assert_eq!(lengths[lengths.len() - 4..], [556, 34, 32, 263]);
+    assert_eq!(lengths[lengths.len() - 3..], [556, 34, 263]);
     assert_eq!(lengths.len(), 21);
     let mut collector = Collector::default();
     let headers: Vec<_> = out.iter().map(|m| collector.read(m)).map(|(t, s, d, _)| (t, s, d)).collect();
-    assert_eq!(headers[0], (2, 1, 7));
-    assert_eq!(headers[18..], [(2, 1, 0), (2, 1, 0), (2, 2, 7)]);
+    assert_eq!(headers[..2], [(2, 1, 0), (2, 2, 7)]);
+    assert_eq!(headers[18..], [(2, 2, 7), (2, 2, 0), (2, 2, 7)]);
     assert_eq!(collector.templates.len(), Shape::all().count() + 1);
     for id in [256, 257, 258, 259, 276, 280, 284, 288, 292, 296, 300, 312, 316, 348, 375] {
         assert!(collector.templates.contains_key(&id), "{id}");
@@ -293,16 +298,37 @@ fn flows_end_by_timeout_by_a_full_cache_and_by_flush() {
 }
 
 #[test]
-fn templates_are_sent_again() {
-    let (mut exporter, mut out) = (cached(0, 0), Vec::new());
-    let mut messages = |at: u64| {
-        out.clear();
-        exporter.observe(observe(at * Micros::SECOND, &point(), &udp(1, 0)), &mut out);
-        out.len()
+fn templates_and_statistics_are_sent_again() {
+    let sent = |config: Config, times: &[(u64, u32)]| -> Vec<usize> {
+        let (mut exporter, mut out) = (Exporter::new(config), Vec::new());
+        let mut messages = |(at, domain): &(u64, u32)| {
+            out.clear();
+            let point = ObservationPoint { domain: *domain, ..point() };
+            exporter.observe(observe(at * Micros::SECOND, &point, &udp(1, 0)), &mut out);
+            out.len()
+        };
+        times.iter().map(&mut messages).collect()
     };
-    assert_eq!([1000, 1001, 1599, 1600, 1601, 2300].map(&mut messages), [21, 1, 1, 21, 1, 21]);
-    // A clock that was set back also triggers sending them.
-    assert_eq!([100, 101].map(messages), [21, 1]);
+    // 19 messages of templates, one of statistics and one of the flow. A clock that was set back also triggers sending them.
+    let times = [1000, 1001, 1599, 1600, 1601, 2300, 100, 101].map(|at| (at, 7));
+    assert_eq!(sent(Config::default(), &times), [21, 1, 1, 21, 1, 21, 21, 1]);
+    // Each domain has its templates.
+    let times = [(1000, 7), (1001, 8), (1002, 8), (1600, 7), (1600, 8), (1601, 8)];
+    assert_eq!(sent(Config::default(), &times), [21, 20, 1, 21, 1, 20]);
+    let config = Config { template_secs: 5, stats_secs: 3, ..Config::default() };
+    let times: Vec<_> = (1000..1011).map(|at| (at, 7)).collect();
+    assert_eq!(sent(config, &times), [21, 1, 1, 2, 1, 20, 2, 1, 1, 2, 20]);
+}
+
+#[test]
+fn few_domains_are_remembered() {
+    let (mut exporter, mut out) = (Exporter::new(Config::default()), Vec::new());
+    for domain in 0..3 * DOMAINS_MAX as u32 {
+        let point = ObservationPoint { domain, ..point() };
+        out.clear();
+        exporter.observe(observe(Micros::SECOND, &point, &udp(1, 0)), &mut out);
+        assert!(out.len() >= 20 && exporter.templates_sent.len() <= DOMAINS_MAX);
+    }
 }
 
 #[test]

@@ -11,9 +11,11 @@ use packet::Packet;
 use super::{Dummy, ETH_HEADER_LEN, Registry};
 use crate::device::Netdev;
 
-/// Composes a frame from the text of a flow, as `in_port(1),eth(...),...`. The number is the length of the frame, or 0
-/// for the minimum that the headers need.
-pub type ComposeFlow<'a> = &'a dyn Fn(&str, usize) -> Result<Packet, String>;
+/// Composes a frame from the text of a flow, as `in_port(1),eth(...),...`. The number is the length of the frame, if it is given.
+pub type ComposeFlow<'a> = &'a dyn Fn(&str, Option<usize>) -> Result<Packet, String>;
+
+/// The shortest frame that may be asked for: that of Ethernet without its checksum (IEEE 802.3 section 4A.4.2).
+const LEN_MIN: usize = 60;
 
 impl Registry {
     /// The commands: name, usage, minimum and maximum number of arguments.
@@ -42,11 +44,11 @@ impl Registry {
                 device.receive(Packet::from_slice(&frame), queue);
                 continue;
             }
-            let mut len = 0;
+            let mut len = None;
             if args.peek() == Some(&"--len") {
                 args.next();
                 len = match leading_number(args.next().unwrap_or_default()) {
-                    n if n >= ETH_HEADER_LEN as i64 => n as usize,
+                    n if n >= LEN_MIN as i64 => Some(n as usize),
                     _ => return Err("too small packet len".to_owned()),
                 };
             }

@@ -395,6 +395,8 @@ impl Netdev for Dummy {
             custom.push((format!("rx_q{queue}_packets"), counter.packets));
             custom.push((format!("rx_q{queue}_bytes"), counter.bytes));
         }
+        // Open vSwitch's dummy devices have these to test names that drivers choose.
+        custom.extend([1, 2].map(|n| (format!("rx_custom_packets_{n}"), rx.packets)));
         custom.push(("tx_q0_packets".to_owned(), state.tx.packets));
         custom.push(("tx_q0_bytes".to_owned(), state.tx.bytes));
         // Open vSwitch's dummy devices do not count drops, so drops are shown only if there are any.

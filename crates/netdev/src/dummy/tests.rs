@@ -12,7 +12,7 @@ fn args(words: &[&str]) -> Vec<String> {
     words.iter().map(|s| (*s).to_owned()).collect()
 }
 
-fn no_flow(text: &str, _len: usize) -> Result<Packet, String> {
+fn no_flow(text: &str, _len: Option<usize>) -> Result<Packet, String> {
     Err(format!("syntax error at {text}"))
 }
 
@@ -70,7 +70,9 @@ fn receive_command() {
     assert_eq!(run(&["p1", "zzz"]), Err("syntax error at zzz".to_owned()));
     assert_eq!(run(&["p1", "5054"]), Err("syntax error at 5054".to_owned()));
     assert_eq!(run(&["p1", &hex[1..]]), Err(format!("syntax error at {}", &hex[1..])));
-    assert_eq!(run(&["p1", "in_port(1)", "--len", "abc"]), Err("too small packet len".to_owned()));
+    for len in ["abc", "59"] {
+        assert_eq!(run(&["p1", "in_port(1)", "--len", len]), Err("too small packet len".to_owned()));
+    }
     assert_eq!(run(&["p1", "--qid", "1", hex]), Err("bad rx queue id.".to_owned()));
     assert_eq!(run(&["p1", "--qid", "x", hex, hex]), Ok(String::new()));
     let mut batch = Batch::new();
@@ -78,9 +80,9 @@ fn receive_command() {
     assert_eq!(batch[0].data()[..3], [0x50, 0x54, 0]);
     let stats = p1.stats();
     assert_eq!((stats.rx_packets, stats.rx_bytes, stats.rx_dropped), (Some(2), Some(32), None));
-    let composed = |_: &str, len: usize| Ok(Packet::from_slice(&vec![7; len]));
-    registry.command_receive(&args(&["p1", "in_port(1)", "--len", "20"]), &composed).expect("composed");
-    assert_eq!(next_frame(&mut *rx).len(), 20);
+    let composed = |_: &str, len: Option<usize>| Ok(Packet::from_slice(&vec![7; len.unwrap_or(20)]));
+    registry.command_receive(&args(&["p1", "in_port(1)", "--len", "60", "in_port(1)"]), &composed).expect("composed");
+    assert_eq!([(); 2].map(|()| next_frame(&mut *rx).len()), [60, 20]);
 }
 
 #[test]

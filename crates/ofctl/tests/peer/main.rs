@@ -167,6 +167,9 @@ fn output_equals_open_vswitchs() {
             "g4",
             "add_or_mod group_id=11,type=all,bucket=1\ngroup_id=11,type=all,bucket=1\ngroup_id=12,type=all,bucket=1\n",
         ),
+        ("f7", "tun_metadata1=0xee/0xff,actions=1\n"),
+        ("f8", "# none\n"),
+        ("b1", "group delete\n"),
         ("f5", "add table=1,ip,actions=1\ntable=1,arp,actions=2\nmodify table=1,ip,actions=3\ndelete table=4\n"),
     ] {
         fs::write(switch.path(name), text).expect("a file of flows");
@@ -179,7 +182,8 @@ fn output_equals_open_vswitchs() {
         include_str!("messages"),
         include_str!("actions"),
         include_str!("groups"),
-        include_str!("codec")
+        include_str!("codec"),
+        include_str!("newer")
     );
     let (mut differing, mut compared) = (Vec::new(), 0);
     for line in lines.lines().filter(|l| !l.is_empty() && !l.starts_with('#')) {

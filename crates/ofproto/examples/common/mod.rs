@@ -60,6 +60,7 @@ impl Bench {
             mode: VlanMode::Trunk,
             tag: 0,
             trunks: Vec::new(),
+            cvlans: Vec::new(),
             priority_tags: PriorityTags::Never,
             protected: false,
         };

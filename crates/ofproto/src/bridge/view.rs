@@ -88,18 +88,20 @@ fn port_view(no: PortNo, port: &OfPort, bundle: Option<Arc<Bundle>>, old: Option
 }
 
 fn bundle_view(spec: &BundleSpec, ports: &BTreeMap<PortNo, OfPort>, old: Option<&Bundle>) -> Bundle {
-    let trunks = (!spec.trunks.is_empty()).then(|| {
-        let vlans: VlanSet = spec.trunks.iter().copied().collect();
-        let old = old.and_then(|old| old.trunks.as_ref()).filter(|old| ***old == vlans);
-        old.map_or_else(|| Arc::new(vlans), Arc::clone)
-    });
+    let set = |vlans: &[u16], old: Option<&Arc<VlanSet>>| {
+        (!vlans.is_empty()).then(|| {
+            let vlans: VlanSet = vlans.iter().copied().collect();
+            old.filter(|old| ***old == vlans).map_or_else(|| Arc::new(vlans), Arc::clone)
+        })
+    };
     let no_flood = spec.ports.first().and_then(|no| ports.get(no)).is_some_and(|p| p.config.no_flood);
     Bundle {
         name: shared_name(old.map(|old| &old.name), &spec.name),
         ports: spec.ports.clone(),
         mode: spec.mode,
         tag: spec.tag,
-        trunks,
+        trunks: set(&spec.trunks, old.and_then(|old| old.trunks.as_ref())),
+        cvlans: set(&spec.cvlans, old.and_then(|old| old.cvlans.as_ref())),
         priority_tags: spec.priority_tags,
         protected: spec.protected,
         floodable: !no_flood,
@@ -134,6 +136,7 @@ mod tests {
             mode: if is_access { VlanMode::Access } else { VlanMode::Trunk },
             tag: 3,
             trunks: if is_access { Vec::new() } else { vec![1, 2] },
+            cvlans: if is_access { vec![3] } else { Vec::new() },
             priority_tags: PriorityTags::Never,
             protected: false,
         });

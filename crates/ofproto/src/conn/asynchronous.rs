@@ -116,17 +116,25 @@ impl Ofproto {
         }
     }
 
-    /// Sends a port status after `requester` changed the configuration of a port from `before`: to connections in whose
-    /// version of OpenFlow the port looks different now. The requester receives one from OpenFlow 1.5 on (section 7.4.3,
+    /// Sends a port status after `requester` changed the configuration of a port from `before` to `after`: to connections in
+    /// whose version of OpenFlow the port looks different now. The requester receives one from OpenFlow 1.5 on (section 7.4.3,
     /// EXT-338).
-    pub(super) fn send_port_modified(&self, requester: &Peer, before: &PortDesc, port: &OfPort) {
-        let status = |desc| Message::PortStatus(PortStatus { reason: PortReason::Modify, desc });
-        let (old, new) = (status(before.clone()), status(port_desc(port)));
+    pub(super) fn send_port_modified(&self, requester: &Peer, port: &OfPort, before: &PortDesc, after: PortDesc) {
+        self.send_port_step(before, &after, |peer, version| {
+            version >= Version::V15 || !std::ptr::eq(Arc::as_ptr(peer), requester)
+        });
+        *port.reported.lock() = Some(after);
+    }
+
+    /// Sends a port status to connections in whose version of OpenFlow the descriptions `before` and `after` differ.
+    fn send_port_step(&self, before: &PortDesc, after: &PortDesc, is_wanted: impl Fn(&Arc<Peer>, Version) -> bool) {
+        let status =
+            |desc: &PortDesc| Message::PortStatus(PortStatus { reason: PortReason::Modify, desc: desc.clone() });
+        let (old, new) = (status(before), status(after));
         self.connections().for_each(|peer| {
             let Some(version) = peer.version() else { return };
-            let is_requester = std::ptr::eq(Arc::as_ptr(peer), requester);
             if peer.wants(|a| a.port_status, PortReason::Modify as u32)
-                && !(is_requester && version < Version::V15)
+                && is_wanted(peer, version)
                 && encode(version, 0, &old) != encode(version, 0, &new)
             {
                 peer.notify(&new);
@@ -134,24 +142,51 @@ impl Ofproto {
         });
     }
 
-    /// Reports added, removed and changed ports to controllers.
+    /// Sends port statuses if a port is no longer as it was last reported. As in Open vSwitch, a port stops to be live first.
+    pub(super) fn send_port_state(&self, port: &OfPort) {
+        let new = port_desc(port);
+        let Some(mut old) = port.reported.lock().replace(new.clone()) else {
+            return self.send_port_status(PortReason::Modify, new);
+        };
+        if old.state & !new.state & state::LIVE != 0 {
+            let dead = PortDesc { state: old.state & !state::LIVE, ..old.clone() };
+            self.send_port_step(&old, &dead, |_, _| true);
+            old = dead;
+        }
+        self.send_port_step(&old, &new, |_, _| true);
+    }
+
+    fn send_port_status(&self, reason: PortReason, desc: PortDesc) {
+        let message = Message::PortStatus(PortStatus { reason, desc });
+        self.connections().for_each(|peer| {
+            if peer.wants(|a| a.port_status, reason as u32) {
+                peer.notify(&message);
+            }
+        });
+    }
+
+    /// Reports added, removed and changed ports to controllers. A port is added first, and becomes live then.
     pub fn send_port_changes(&self, changes: &[PortChange]) {
         self.links_changed(changes.iter().filter_map(|change| match change {
             PortChange::Added(port) | PortChange::Modified(port) => Some(port.spec.no),
             PortChange::Deleted(_) => None,
         }));
         for change in changes {
-            let (reason, port) = match change {
-                PortChange::Added(p) => (PortReason::Add, p),
-                PortChange::Deleted(p) => (PortReason::Delete, p),
-                PortChange::Modified(p) => (PortReason::Modify, p),
-            };
-            let message = Message::PortStatus(PortStatus { reason, desc: port_desc(port) });
-            self.connections().for_each(|peer| {
-                if peer.wants(|a| a.port_status, reason as u32) {
-                    peer.notify(&message);
+            match change {
+                PortChange::Added(port) => {
+                    let mut desc = port_desc(port);
+                    desc.state &= !state::LIVE;
+                    *port.reported.lock() = Some(desc.clone());
+                    self.send_port_status(PortReason::Add, desc);
                 }
-            });
+                PortChange::Deleted(port) => self.send_port_status(PortReason::Delete, port_desc(port)),
+                PortChange::Modified(_) => {}
+            }
+        }
+        for change in changes {
+            if let PortChange::Added(port) | PortChange::Modified(port) = change {
+                self.send_port_state(port);
+            }
         }
     }
 }

@@ -144,11 +144,11 @@ impl Bundles {
 
     /// Opens a bundle.
     ///
-    /// Errors: `OFPBFC_BUNDLE_EXIST`, which also discards the existing one: two users of one number would mix their messages;
+    /// Errors: `OFPBFC_BAD_ID` if it exists already, which also discards it: two users of one number would mix their messages;
     /// `OFPBFC_OUT_OF_BUNDLES`, `OFPBFC_BAD_FLAGS`.
     pub(crate) fn open(&mut self, id: u32, flags: u16, now: Millis, opened_by: &[u8]) -> Result<(), OfpError> {
         if self.remove(id).is_some() {
-            return Err(OfpError::BfcBundleExist);
+            return Err(OfpError::BfcBadId);
         }
         self.insert(id, flags, now, opened_by).map(drop)
     }
@@ -280,7 +280,7 @@ mod tests {
         let open = |b: &mut Bundles| assert_eq!(b.open(1, FLAGS, Millis(0), b"open"), Ok(()));
         assert_eq!(b.open(1, 4, Millis(0), b"open"), Err(OfpError::BfcBadFlags));
         open(&mut b);
-        assert_eq!(b.open(1, FLAGS, Millis(0), b"open"), Err(OfpError::BfcBundleExist));
+        assert_eq!(b.open(1, FLAGS, Millis(0), b"open"), Err(OfpError::BfcBadId));
         gone(&mut b);
         open(&mut b);
         assert_eq!(b.close(1, 0, Millis(0)), Err(OfpError::BfcBadFlags));

@@ -2,11 +2,11 @@
 
 use super::peer::Peer;
 use base::coverage::Counter;
-use openflow::OfpError;
-use openflow::message::Message;
+use openflow::message::{Message, encode_with};
 use openflow::multipart::ReplyWriter;
 use openflow::switch::ErrorReport;
 use openflow::types::MessageKind;
+use openflow::{OfpError, Version};
 use std::sync::LazyLock;
 use vlog::{RateLimit, warn_rl};
 
@@ -25,10 +25,16 @@ pub(super) fn count(error: OfpError) {
 }
 
 impl Peer {
-    /// Replies to the message `offending`, whose transaction id is `xid`, with an error.
+    /// Replies to the message `offending`, whose transaction id is `xid`, with an error of the message's version, which its sender
+    /// can read. Unknown versions are answered in OpenFlow 1.0.
     pub(super) fn send_error(&self, xid: u32, error: OfpError, offending: &[u8]) {
         count(error);
-        self.send(xid, &Message::Error(ErrorReport::on(error, offending)));
+        let (options, negotiated) = self.speaks();
+        if negotiated.is_some() {
+            let version = offending.first().and_then(|version| Version::from_wire(*version)).unwrap_or(Version::V10);
+            let message = Message::Error(ErrorReport::on(error, offending));
+            self.send_bytes(encode_with(version, xid, &message, options));
+        }
     }
 
     /// Logs and counts `n` messages, or entries of a reply, that are not sent because they exceed OpenFlow's 16-bit lengths.

@@ -2,7 +2,8 @@
 
 use super::asynchronous::port_desc;
 use super::failopen::shows_control;
-use super::peer::{Peer, PendingRequest};
+use super::peer::{MISS_SEND_LEN_DEFAULT, Peer, PendingRequest};
+use super::remote::PeerKind;
 use super::stats::Statistics;
 use super::table_features::ACTIONS10;
 use crate::bridge::{OfPort, Ofproto};
@@ -14,18 +15,23 @@ use openflow::controller_status::ControllerReason;
 use openflow::flow_mod::{FlowMod, FlowModCommand};
 use openflow::message::{FlowModHead, Message, decode_flow_mod_into, decode_with};
 use openflow::packet::PacketOut;
-use openflow::port::{PortMod, config};
+use openflow::port::{PortMod, config, state};
 use openflow::queue::QueueGetConfigReply;
 use openflow::role::{Role, RoleMsg};
 use openflow::switch::{Features, SwitchConfig, capability};
 use openflow::{Limits, MeterCommand, OfpError, Version, check, check_tables};
 use packet::Packet;
 use std::sync::Arc;
-use vlog::{RateLimit, info_rl, warn_rl};
+use vlog::{RateLimit, err_rl, info_rl, warn_rl};
 use xlate::{Groups, Meters, Start};
 
 /// The flow tables that messages report: 0 to 253. (Table 254 is internal, as in Open vSwitch.)
 pub(crate) const N_TABLES_SHOWN: u8 = 254;
+
+/// The types of the messages that all versions of OpenFlow share.
+const TYPE_HELLO: u8 = 0;
+const TYPE_ECHO_REQUEST: u8 = 2;
+const TYPE_ECHO_REPLY: u8 = 3;
 
 /// Rate limit of log messages about errors: messages per minute, and burst.
 static ERROR_LIMIT: RateLimit = RateLimit::new(10, 10);
@@ -40,9 +46,13 @@ impl Ofproto {
         base::coverage!(ofproto_recv_openflow);
         peer.remote.snoop(bytes);
         let (options, version) = peer.speaks();
+        if bytes.first().copied() != version.map(Version::wire) {
+            self.execute(packets);
+            return self.handle_other_version(peer, version, bytes);
+        }
         let mut run = peer.run.lock();
         let fm = run.first();
-        if let Some(head) = decode_flow_mod_into(bytes, options, fm).filter(|head| Some(head.version) == version) {
+        if let Some(head) = decode_flow_mod_into(bytes, options, fm) {
             self.heard(peer, true);
             if let Err(error) = self.take_flow_mod(peer, head, fm, bytes) {
                 self.send_error(peer, error, bytes);
@@ -56,7 +66,6 @@ impl Ofproto {
         }
         drop(run);
         let outcome = match decode_with(bytes, options) {
-            Ok((v, ..)) if Some(v) != version => Err(OfpError::BrcBadVersion),
             Ok((version, xid, message)) => {
                 self.heard(peer, shows_control(&message));
                 if !matches!(message, Message::PacketOut(_)) {
@@ -70,6 +79,29 @@ impl Ofproto {
         };
         if let Err(error) = outcome {
             self.send_error(peer, error, bytes);
+        }
+    }
+
+    /// Handles a message of another version than the negotiated one. Probes are answered as they came, from whatever version.
+    fn handle_other_version(&self, peer: &Peer, negotiated: Option<Version>, bytes: &[u8]) {
+        match *bytes {
+            [(1..), TYPE_ECHO_REQUEST, ..] => {
+                let mut reply = bytes.to_vec();
+                reply[1] = TYPE_ECHO_REPLY;
+                peer.send_bytes(reply);
+            }
+            [(1..), TYPE_ECHO_REPLY, ..] => {}
+            [(1..), TYPE_HELLO, ..] => self.send_error(peer, OfpError::BrcBadType, bytes),
+            [version, ..] => {
+                let (target, expected) = (&peer.remote.target, negotiated.map_or(0, Version::wire));
+                err_rl!(
+                    &ERROR_LIMIT,
+                    target: "vconn",
+                    "{target}: received OpenFlow version 0x{version:02x} != expected {expected:02x}"
+                );
+                peer.send_error(openflow::types::xid(bytes), OfpError::BrcBadVersion, bytes);
+            }
+            [] => {}
         }
     }
 
@@ -132,7 +164,8 @@ impl Ofproto {
     ) -> Handled {
         match message {
             // A second HELLO changes nothing, and switches ignore replies and asynchronous messages.
-            Message::Hello(_) | Message::EchoReply(_) | Message::Error(_) | Message::FlowAge => {}
+            Message::Hello(_) => return Err(OfpError::BrcBadType),
+            Message::EchoReply(_) | Message::Error(_) | Message::FlowAge => {}
             Message::EchoRequest(data) => peer.send(xid, &Message::EchoReply(data)),
             Message::FeaturesRequest => peer.send(xid, &Message::FeaturesReply(Box::new(self.features()))),
             Message::GetConfigRequest => peer.send(xid, &Message::GetConfigReply(self.config_of(peer, version))),
@@ -193,7 +226,16 @@ impl Ofproto {
                 let asynchronous = peer.state.lock().asynchronous;
                 peer.send(xid, &Message::GetAsyncReply(asynchronous.into()));
             }
-            Message::SetAsync(_, change) => change.apply(&mut peer.state.lock().asynchronous),
+            Message::SetAsync(_, change) => {
+                let mut state = peer.state.lock();
+                change.apply(&mut state.asynchronous);
+                // A service connection, which receives no asynchronous messages at first, asks for them in this way too.
+                if peer.remote.kind == PeerKind::Service && state.miss_send_len == 0 {
+                    state.miss_send_len = MISS_SEND_LEN_DEFAULT;
+                }
+                drop(state);
+                self.update_miss_to_controller();
+            }
             Message::SetFlowFormat(0 | 2) => {}
             Message::SetFlowFormat(_) => return Err(OfpError::BrcEperm),
             Message::FlowModTableId(on) => peer.state.lock().options.flow_mod_table_id = on,
@@ -278,7 +320,7 @@ impl Ofproto {
         let has_invalid_ttl = version < Version::V13;
         SwitchConfig {
             frag: self.fragments(),
-            invalid_ttl_to_controller: has_invalid_ttl.then_some(state.invalid_ttl),
+            invalid_ttl_to_controller: has_invalid_ttl.then(|| state.invalid_ttl()),
             miss_send_len: state.miss_send_len,
         }
     }
@@ -291,7 +333,7 @@ impl Ofproto {
         let mut state = peer.state.lock();
         state.miss_send_len = config.miss_send_len;
         if let Some(on) = config.invalid_ttl_to_controller {
-            state.invalid_ttl = on;
+            state.set_invalid_ttl(on);
         }
     }
 
@@ -425,7 +467,13 @@ impl Ofproto {
         if new != port.config
             && let Some(changed) = self.set_port_config(pm.port_no, new)
         {
-            self.send_port_modified(peer, &before, &changed);
+            let mut after = port_desc(&changed);
+            if new.down != port.config.down {
+                // The link follows the port, as far as controllers see.
+                after.state = before.state & !state::LIVE;
+            }
+            self.send_port_modified(peer, &changed, &before, after);
+            self.send_port_state(&changed);
         }
         Ok(())
     }

@@ -50,6 +50,7 @@ mod table_features;
 pub(crate) use bundles::Budget;
 use failopen::FailOpen;
 pub(crate) use handle::N_TABLES_SHOWN;
+use openflow::wire::OptionLengths;
 use parking_lot::RwLock;
 use peer::Peer;
 use remote::{PeerKind, Remote};
@@ -66,6 +67,8 @@ pub struct Connections {
     generation_id: parking_lot::Mutex<Option<u64>>,
     /// Packet-ins that were dropped because a queue was full.
     packet_ins_lost: AtomicU64,
+    /// The lengths of mapped tunnel options, which messages to all peers use.
+    option_lengths: parking_lot::Mutex<OptionLengths>,
 }
 
 impl Connections {
@@ -73,8 +76,17 @@ impl Connections {
     pub(crate) fn add(&self, peer: Arc<Peer>) -> bool {
         let useful =
             peer.remote.kind != PeerKind::Snoop || remote::attach_snooper(&peer, &self.remotes(), &self.peers.read());
-        self.peers.write().push(peer);
+        let mut peers = self.peers.write();
+        peer.set_option_lengths(*self.option_lengths.lock());
+        peers.push(peer);
         useful
+    }
+
+    /// Sets the lengths of mapped tunnel options.
+    pub(crate) fn set_option_lengths(&self, lengths: OptionLengths) {
+        let peers = self.peers.write();
+        *self.option_lengths.lock() = lengths;
+        peers.iter().for_each(|peer| peer.set_option_lengths(lengths));
     }
 
     pub(crate) fn add_remote(&self, remote: Arc<Remote>) {

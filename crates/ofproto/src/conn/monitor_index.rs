@@ -49,7 +49,8 @@ struct IndexedMonitor {
     out_group: u32,
 }
 
-/// The ports and groups that lists of actions output to.
+/// The ports that a flow outputs to now or did before, and the groups that it references now: as in Open vSwitch, a monitor of a
+/// group is not notified when a flow stops to reference it.
 #[derive(Debug)]
 struct Ends {
     ports: Vec<PortNo>,
@@ -88,11 +89,12 @@ impl Class {
 
 impl Ends {
     fn of(actions: Actions<'_>) -> Self {
-        let (mut ports, mut groups) = (Vec::new(), Vec::new());
+        let mut ports = Vec::new();
         for list in actions {
             ports_of(list, &mut |port| ports.push(port));
-            groups.extend(groups_of(list));
         }
+        let [current, _] = actions;
+        let mut groups: Vec<u32> = groups_of(current).collect();
         ports.sort_unstable();
         groups.sort_unstable();
         Self { ports, groups }
@@ -183,7 +185,7 @@ mod tests {
                 && !rule.is_hidden()
                 && monitor.table_id.is_none_or(|table| table == rule.table)
                 && actions.iter().any(|actions| output_to(actions, monitor.out_port))
-                && actions.iter().any(|actions| references_group(actions, monitor.out_group))
+                && references_group(actions[0], monitor.out_group)
                 && monitor.matching.contains(m)
         };
         monitors.iter().filter(admits).fold(0, |flags, monitor| flags | monitor.flags)

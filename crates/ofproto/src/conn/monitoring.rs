@@ -6,8 +6,8 @@
 
 use super::monitors::{Dump, Monitors};
 use super::peer::{Peer, PendingRequest};
-use super::stats::position;
 use crate::bridge::Ofproto;
+use crate::dump_order::{DumpOrder, Placed, Position};
 use crate::flow_change::FlowChange;
 use crate::flow_table::Criteria;
 use openflow::message::Message;
@@ -50,29 +50,14 @@ pub(crate) struct Resumption {
 #[derive(Debug)]
 struct Remaining {
     version: u64,
-    order: fn(&Arc<Rule>) -> Position,
+    order: DumpOrder,
     /// `None` until they are collected, and while they are parked.
-    rules: Option<std::vec::IntoIter<Arc<Rule>>>,
+    rules: Option<std::vec::IntoIter<Placed>>,
     last: Option<Position>,
 }
 
-/// The position of a rule, which distinguishes it from all others.
-type Position = (u64, u64, usize);
-
-/// The position of a rule in the order of addition.
-fn age(rule: &Arc<Rule>) -> Position {
-    let (table, added, address) = position(rule);
-    (added, u64::from(table), address)
-}
-
-/// The position of a rule in a dump.
-fn position_in_dump(rule: &Arc<Rule>) -> Position {
-    let (table, added, address) = position(rule);
-    (u64::from(table), added, address)
-}
-
 impl Remaining {
-    fn new(version: u64, order: fn(&Arc<Rule>) -> Position) -> Self {
+    fn new(version: u64, order: DumpOrder) -> Self {
         Self { version, order, rules: None, last: None }
     }
 
@@ -87,24 +72,20 @@ impl Remaining {
 
     /// Collects the remaining rules that `concerns` accepts.
     fn collect(&mut self, bridge: &Ofproto, peer: &Peer, concerns: impl Fn(&Arc<Rule>) -> bool) {
+        self.order.begin(bridge, &Criteria::any());
         let mut rules = bridge.collect_in(&Criteria::any(), self.version);
         // Waits for a transaction that removed rules from the tables before they were collected, whose changes are deferred.
         drop(bridge.writer.lock());
         rules.extend(peer.monitors.lock().gone_since().cloned());
-        let is_left = |rule: &Arc<Rule>| {
-            rule.versions.added() <= self.version && self.last.is_none_or(|last| (self.order)(rule) > last)
-        };
-        rules.retain(|rule| is_left(rule) && concerns(rule));
-        rules.sort_unstable_by_key(self.order);
-        rules.dedup_by_key(|rule| (self.order)(rule));
-        self.rules = Some(rules.into_iter());
+        rules.retain(|rule| rule.versions.added() <= self.version && concerns(rule));
+        self.rules = Some(self.order.sort(rules, self.last));
     }
 
     /// Calls `report` with the next few rules, which must have been collected. Returns true if there are more.
     fn take_some(&mut self, mut report: impl FnMut(&Arc<Rule>)) -> bool {
         let Some(rules) = &mut self.rules else { return true };
-        for rule in rules.by_ref().take(AT_ONCE) {
-            self.last = Some((self.order)(&rule));
+        for (position, rule) in rules.by_ref().take(AT_ONCE) {
+            self.last = Some(position);
             report(&rule);
         }
         rules.len() > 0
@@ -163,7 +144,7 @@ impl Ofproto {
         mut requests: Vec<FlowMonitorRequest>,
     ) -> Result<(), OfpError> {
         requests.iter_mut().try_for_each(|request| self.place_options(&mut request.matching))?;
-        let reply = ReplyWriter::new(version, xid, MessageKind::FlowMonitorReply).ok_or(OfpError::BrcBadStat)?;
+        let reply = peer.reply_writer(version, xid, MessageKind::FlowMonitorReply).ok_or(OfpError::BrcBadStat)?;
         let (dump, version) = {
             let _writer = self.writer.lock();
             let mut monitors = peer.monitors.lock();
@@ -171,7 +152,7 @@ impl Ofproto {
             peer.set_monitoring(&monitors);
             (dump, self.tables().view().version)
         };
-        let rules = Remaining::new(version, position_in_dump);
+        let rules = Remaining::new(version, DumpOrder::default());
         let answer = MonitorAnswer { dump, rules, reply: Some(reply), resumption: None };
         *peer.pending.lock() = Some(PendingRequest::Monitors(Box::new(answer)));
         Ok(())
@@ -255,7 +236,7 @@ impl Ofproto {
             (dump, self.tables().view().version)
         };
         base::coverage!(ofmonitor_resume);
-        Some(Resumption { dump, rules: Remaining::new(version, age), is_dumped: false })
+        Some(Resumption { dump, rules: Remaining::new(version, DumpOrder::Age), is_dumped: false })
     }
 
     /// Reports some of the changes that monitors missed during a pause, and then deferred changes; collects the flows first
@@ -340,7 +321,8 @@ impl<'a> Updates<'a> {
     fn push(&mut self, update: &FlowUpdate) {
         if self.message.is_none() {
             let version = self.peer.version();
-            self.message = version.and_then(|version| ReplyWriter::new(version, 0, MessageKind::FlowMonitorReply));
+            let kind = MessageKind::FlowMonitorReply;
+            self.message = version.and_then(|version| self.peer.reply_writer(version, 0, kind));
         }
         if let Some(full) = self.message.as_mut().and_then(|message| message.push(&Entry::FlowUpdate(update))) {
             (self.send)(self.peer, full);

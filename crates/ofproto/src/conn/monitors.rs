@@ -133,7 +133,7 @@ impl Monitors {
     /// Creates, changes and ends monitors: all that are requested, or none. Returns a dump for the new
     /// ones.
     ///
-    /// Errors: `OFPMOFC_MONITOR_EXISTS`, `OFPMOFC_UNKNOWN_MONITOR`; `OFPBRC_EPERM` for too many.
+    /// Errors: `OFPMOFC_MONITOR_EXISTS`, `OFPMOFC_UNKNOWN_MONITOR`, `OFPMOFC_BAD_COMMAND`; `OFPBRC_EPERM` for too many.
     pub(crate) fn change(&mut self, requests: Vec<FlowMonitorRequest>) -> Result<Dump, OfpError> {
         // The new state of the requested monitors.
         let mut changed: BTreeMap<u32, Option<FlowMonitorRequest>> = BTreeMap::new();
@@ -149,6 +149,7 @@ impl Monitors {
                     changed.insert(id, None);
                     continue;
                 }
+                MonitorCommand::Other(_) => return Err(OfpError::MofcBadCommand),
                 MonitorCommand::Add | MonitorCommand::Modify => {}
             }
             if !there && n >= MONITORS_MAX {

@@ -14,8 +14,11 @@ use crate::flow_change::Requester;
 use base::{Millis, PortNo};
 use openflow::asynchronous::AsyncConfig;
 use openflow::message::{Message, Options, try_encode_with};
+use openflow::multipart::ReplyWriter;
 use openflow::packet::PacketInFormat;
 use openflow::role::{Role, RoleReason, RoleStatus};
+use openflow::types::MessageKind;
+use openflow::wire::OptionLengths;
 use openflow::wire::TooLong;
 use openflow::{PacketInReason, Version};
 use parking_lot::Mutex;
@@ -36,6 +39,12 @@ const ANSWER_BYTES_LEFT: usize = ANSWER_BYTES_MAX / 2;
 pub(crate) const UNSOLICITED_BYTES_MAX: usize = 16 << 20;
 /// The number of packet-ins that may wait for the control thread, while the connection sends without delay.
 const HAND_OVER_MAX: usize = 1024;
+
+/// The bit of packet-ins for expired TTLs in asynchronous masks.
+const INVALID_TTL: u32 = 1 << PacketInReason::InvalidTtl as u32;
+/// The length of packets in packet-ins that a connection begins with, if it receives asynchronous messages (OpenFlow 1.0
+/// section 5.3.2).
+pub(super) const MISS_SEND_LEN_DEFAULT: u16 = 128;
 
 /// Rate limit of log messages about connections that do not read: messages per minute, and burst.
 static OVERWHELMED_LIMIT: RateLimit = RateLimit::new(60, 5);
@@ -161,7 +170,6 @@ pub(crate) struct PeerState {
     pub packet_in_format: PacketInFormat,
     pub controller_id: u16,
     pub miss_send_len: u16,
-    pub invalid_ttl: bool,
     pub asynchronous: AsyncConfig,
 }
 
@@ -231,8 +239,7 @@ impl Peer {
             options: Options::default(),
             packet_in_format: PacketInFormat::Standard,
             controller_id: 0,
-            miss_send_len: if remote.kind == PeerKind::Controller { 128 } else { 0 },
-            invalid_ttl: false,
+            miss_send_len: if remote.kind == PeerKind::Controller { MISS_SEND_LEN_DEFAULT } else { 0 },
             asynchronous: if remote.settings().asynchronous { default_async() } else { AsyncConfig::default() },
         };
         let peer = Self {
@@ -517,6 +524,17 @@ impl Peer {
         self.state.lock().version
     }
 
+    /// Sets the lengths of mapped tunnel options in messages to the peer.
+    pub(super) fn set_option_lengths(&self, lengths: OptionLengths) {
+        self.state.lock().options.option_lengths = lengths;
+    }
+
+    /// Begins a reply in several parts; `None` if `version` has no such reply.
+    pub(super) fn reply_writer(&self, version: Version, xid: u32, kind: MessageKind) -> Option<ReplyWriter> {
+        let lengths = self.state.lock().options.option_lengths;
+        ReplyWriter::new(version, xid, kind).map(|writer| writer.with_option_lengths(lengths))
+    }
+
     /// The options for decoding its messages, and the negotiated version.
     pub(super) fn speaks(&self) -> (Options, Option<Version>) {
         let state = self.state.lock();
@@ -528,8 +546,9 @@ impl Peer {
         self.state.lock().role
     }
 
-    /// Demotes it because another controller became primary (OpenFlow 1.3 section 6.3.6): a former primary is notified. Returns
-    /// true if it was primary.
+    /// Demotes it because another controller became primary (OpenFlow 1.3 section 6.3.6): a former primary is notified, whatever
+    /// asynchronous messages it asked for, as it could not know otherwise that it can change nothing any more. Returns true if
+    /// it was primary.
     pub(crate) fn demote(&self, generation_id: Option<u64>) -> bool {
         {
             let mut state = self.state.lock();
@@ -539,9 +558,7 @@ impl Peer {
             state.role = Role::Secondary;
         }
         let reason = RoleReason::PrimaryRequest;
-        if self.wants(|a| a.role_status, reason.wire().into()) {
-            self.notify(&Message::RoleStatus(RoleStatus { role: Role::Secondary, reason, generation_id }));
-        }
+        self.notify(&Message::RoleStatus(RoleStatus { role: Role::Secondary, reason, generation_id }));
         true
     }
 
@@ -554,19 +571,29 @@ impl Peer {
         {
             return false;
         }
-        let mut asynchronous = state.asynchronous;
-        if state.invalid_ttl {
-            asynchronous.packet_in.iter_mut().for_each(|mask| *mask |= 1 << PacketInReason::InvalidTtl as u32);
-        }
-        let masks = which(&asynchronous);
+        let masks = which(&state.asynchronous);
         let mask = if state.role == Role::Secondary { masks[1] } else { masks[0] };
         mask & 1 << bit != 0
+    }
+}
+
+impl PeerState {
+    /// Returns true if packet-ins for expired TTLs are sent to it as a primary or equal controller: in the configuration of
+    /// OpenFlow before 1.3, a flag for one bit of the masks.
+    pub(super) fn invalid_ttl(&self) -> bool {
+        self.asynchronous.packet_in[0] & INVALID_TTL != 0
+    }
+
+    /// Sets this bit of the masks. A later change of the masks replaces it.
+    pub(super) fn set_invalid_ttl(&mut self, on: bool) {
+        let mask = &mut self.asynchronous.packet_in[0];
+        *mask = if on { *mask | INVALID_TTL } else { *mask & !INVALID_TTL };
     }
 }
 
 /// The default asynchronous messages of a controller (OpenFlow 1.3 section 6.3.6): all except expired
 /// TTLs as a primary or equal controller, port status only as a secondary one.
 fn default_async() -> AsyncConfig {
-    let all_reasons = !(1 << PacketInReason::InvalidTtl as u32) & 0x3f;
+    let all_reasons = !INVALID_TTL & 0x3f;
     AsyncConfig { packet_in: [all_reasons, 0], port_status: [7, 7], flow_removed: [0x3f, 0], ..AsyncConfig::default() }
 }

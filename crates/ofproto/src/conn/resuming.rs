@@ -15,9 +15,9 @@ pub(super) enum Resuming {
     #[default]
     None,
     /// A worker thread is collecting the changes.
-    Collecting(JoinHandle<Resumption>),
+    Collecting(JoinHandle<Box<Resumption>>),
     /// The changes are being reported.
-    Reporting(Resumption),
+    Reporting(Box<Resumption>),
 }
 
 impl Resuming {
@@ -29,7 +29,7 @@ impl Resuming {
     /// Resumes the monitors if they are paused and may resume.
     pub(super) fn begin(&mut self, bridge: &Ofproto, peer: &Peer) {
         if let Some(resumption) = bridge.begin_resuming(peer) {
-            *self = Self::Reporting(resumption);
+            *self = Self::Reporting(Box::new(resumption));
         }
     }
 
@@ -72,13 +72,13 @@ impl Resuming {
             Self::Reporting(resumption) => resumption,
         };
         let (bridge, peer) = (Arc::clone(bridge), Arc::clone(peer));
-        let work = tokio::task::spawn_blocking(move || bridge.finish_resuming(&peer, resumption));
+        let work = tokio::task::spawn_blocking(move || bridge.finish_resuming(&peer, *resumption));
         work.await.map_err(io::Error::other)
     }
 }
 
 /// Collects the flows to report on a worker thread.
-fn collect(bridge: &Arc<Ofproto>, peer: &Arc<Peer>, mut resumption: Resumption) -> JoinHandle<Resumption> {
+fn collect(bridge: &Arc<Ofproto>, peer: &Arc<Peer>, mut resumption: Box<Resumption>) -> JoinHandle<Box<Resumption>> {
     let (bridge, peer) = (Arc::clone(bridge), Arc::clone(peer));
     tokio::spawn(async move {
         let permit = match bridge.switch() {

@@ -207,7 +207,7 @@ async fn active(bridge: Arc<Ofproto>, remote: Arc<Remote>, tls: Arc<Tls>) {
             (_, Some(error)) if was_connected => {
                 tracing::warn!(target: "rconn", "{name}: connection dropped ({error})");
             }
-            (_, Some(error)) if !quiet => tracing::info!(target: "rconn", "{name}: connection failed ({error})"),
+            (_, Some(error)) if !quiet => tracing::warn!(target: "rconn", "{name}: connection failed ({error})"),
             _ => {}
         }
         let wait_ms = rconn.lock().disconnected(bridge.now(), error, timeouts());
@@ -216,7 +216,10 @@ async fn active(bridge: Arc<Ofproto>, remote: Arc<Remote>, tls: Arc<Tls>) {
             quiet = false;
             tracing::info!(target: "rconn", "{name}: waiting {secs} seconds before reconnect");
         } else if !std::mem::replace(&mut quiet, true) {
-            tracing::info!(target: "rconn", "{name}: trying again every {secs} seconds from now on, which is not logged");
+            tracing::info!(
+                target: "rconn",
+                "{name}: continuing to retry connections in the background but suppressing further logging"
+            );
         }
     }
 }

@@ -5,6 +5,7 @@ use super::handle::writable;
 use super::peer::{Peer, PendingRequest};
 use super::table_features;
 use crate::bridge::{OfPort, Ofproto};
+use crate::dump_order::{DumpOrder, Placed, Position};
 use crate::flow_table::Criteria;
 use base::PortNo;
 use openflow::flow_msg::{FlowStats, FlowStatsRequest};
@@ -12,11 +13,10 @@ use openflow::multipart::{AggregateStats, Entry, ReplyWriter, StatsReply, StatsR
 use openflow::port::PortStats;
 use openflow::types::MessageKind;
 use openflow::{OfpError, Version};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use xlate::Rule;
 
-/// A dump of flows in progress, in the order of [`Position`].
+/// A dump of flows in progress.
 ///
 /// While the peer reads, the dump holds the remaining flows. As soon as the peer stalls, it holds its position only
 /// ([`FlowDump::park`]), and collects the flows after that again when the peer continues to read.
@@ -25,19 +25,12 @@ pub(crate) struct FlowDump {
     criteria: Criteria,
     /// The version of the tables that is dumped. Flows removed since may be missing; later ones are not included.
     version: u64,
+    order: DumpOrder,
     /// `None` while the dump is parked.
-    rules: Option<std::vec::IntoIter<Arc<Rule>>>,
+    rules: Option<std::vec::IntoIter<Placed>>,
     last: Option<Position>,
     /// The writer, until the last message is sent.
     writer: Option<ReplyWriter>,
-}
-
-/// The position of a rule in a dump: its table, the version that added it, and its address, which distinguishes rules of one
-/// version. A reused address belongs to a later version.
-pub(super) type Position = (u8, u64, usize);
-
-pub(super) fn position(rule: &Arc<Rule>) -> Position {
-    (rule.table, rule.versions.added(), Arc::as_ptr(rule).addr())
 }
 
 impl FlowDump {
@@ -47,13 +40,13 @@ impl FlowDump {
     }
 
     /// The remaining flows.
-    fn rules(&mut self, bridge: &Ofproto) -> &mut std::vec::IntoIter<Arc<Rule>> {
-        let Self { criteria, version, last, .. } = self;
+    fn rules(&mut self, bridge: &Ofproto) -> &mut std::vec::IntoIter<Placed> {
+        let Self { criteria, version, order, last, .. } = self;
         let collect = || {
+            order.begin(bridge, criteria);
             let mut rules = bridge.collect(criteria);
-            rules.retain(|rule| rule.versions.added() <= *version && last.is_none_or(|last| position(rule) > last));
-            rules.sort_unstable_by_key(position);
-            rules.into_iter()
+            rules.retain(|rule| rule.versions.added() <= *version);
+            order.sort(rules, *last)
         };
         self.rules.get_or_insert_with(collect)
     }
@@ -94,7 +87,7 @@ impl Ofproto {
 
     pub(crate) fn stats(&self, peer: &Peer, version: Version, xid: u32, body: StatsRequest) -> Result<(), OfpError> {
         let reply = |body: StatsReply| {
-            let Some(mut writer) = ReplyWriter::new(version, xid, body.kind()) else { return Ok(()) };
+            let Some(mut writer) = peer.reply_writer(version, xid, body.kind()) else { return Ok(()) };
             body.write(&mut writer).into_iter().for_each(|bytes| peer.send_bytes(bytes));
             peer.finish_reply(writer).map(|last| peer.send_bytes(last))
         };
@@ -191,10 +184,11 @@ impl Ofproto {
     ) -> Result<(), OfpError> {
         let mut criteria = criteria(q)?;
         self.place_options(&mut criteria.matching)?;
-        let writer = ReplyWriter::new(version, xid, kind).ok_or(OfpError::BrcBadStat)?;
+        let writer = peer.reply_writer(version, xid, kind).ok_or(OfpError::BrcBadStat)?;
         self.push_stats();
         let version = self.tables().view().version;
-        let mut dump = FlowDump { criteria, version, rules: None, last: None, writer: Some(writer) };
+        let order = DumpOrder::default();
+        let mut dump = FlowDump { criteria, version, order, rules: None, last: None, writer: Some(writer) };
         // The thread that has collected the flows begins the reply.
         if self.continue_reply(peer, &mut dump)? {
             *peer.pending.lock() = Some(PendingRequest::Flows(Box::new(dump)));
@@ -219,9 +213,9 @@ impl Ofproto {
     fn answer_some(&self, peer: &Peer, dump: &mut FlowDump) -> Result<bool, OfpError> {
         let mut full = None;
         while full.is_none()
-            && let Some(rule) = dump.rules(self).next()
+            && let Some((position, rule)) = dump.rules(self).next()
         {
-            dump.last = Some(position(&rule));
+            dump.last = Some(position);
             full = dump.writer.as_mut().and_then(|writer| writer.push(&Entry::Flow(&self.flow_stats_of(&rule))));
         }
         let more = full.is_some();
@@ -233,7 +227,6 @@ impl Ofproto {
     fn flow_stats_of(&self, rule: &Rule) -> FlowStats {
         let now = self.now();
         let age = now.since(rule.created);
-        let used = base::Millis(rule.stats().used.load(Ordering::Relaxed)).max(rule.created);
         let secs = |ms: u64| (ms / 1000).min(u64::from(u16::MAX)) as u16;
         FlowStats {
             table_id: rule.table,
@@ -245,7 +238,7 @@ impl Ofproto {
             idle_timeout: rule.idle_timeout,
             hard_timeout: rule.hard_timeout,
             importance: rule.importance,
-            idle_age: Some(secs(now.since(used))),
+            idle_age: Some(secs(now.since(rule.used()))),
             hard_age: Some(secs(now.since(rule.modified()))),
             flags: rule.flags,
             packet_count: rule.stats().packets.load(Ordering::Relaxed),

@@ -4,7 +4,7 @@
 use super::handle::N_TABLES_SHOWN;
 use crate::bridge::Ofproto;
 use flow::field::FIELDS;
-use flow::{Field, FieldInfo, Loc};
+use flow::{Field, FieldInfo, Maskable};
 use openflow::table::{
     ActionFeatures, FieldSet, FlowFeatures, TableAbilities, TableFeatures, TableStats, table_config as bits,
 };
@@ -151,8 +151,7 @@ fn of_table(table_id: u8, version: Version) -> TableFeatures {
     let mut matching = FieldSet::default();
     let mut set_fields = FieldSet::default();
     for field in FIELDS {
-        // Tunnel options have no place in keys until a TLV table assigns one.
-        if field.nxm.is_empty() || matches!(field.loc, Loc::TunMetadata(_)) || is_too_new(field, version) {
+        if field.nxm.is_empty() || is_too_new(field, version) {
             continue;
         }
         matching.insert(field.id);
@@ -183,5 +182,6 @@ fn of_table(table_id: u8, version: Version) -> TableFeatures {
         matching,
         // Every field can be wildcarded.
         wildcard: matching,
+        maskable: matching.iter().filter(|field| field.maskable == Maskable::Full).map(|field| field.id).collect(),
     }
 }

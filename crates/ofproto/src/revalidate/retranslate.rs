@@ -7,7 +7,7 @@ use crate::switch::Switch;
 use dpif::{DpActions, DpFlowEntry, Dpif, FlowId};
 use flow::{FlowKey, FlowMask, Sparse, Steps};
 use std::sync::Arc;
-use xlate::Network;
+use xlate::{Effect, Learned, Network};
 
 /// A flow from the table of megaflows.
 #[derive(Debug)]
@@ -69,8 +69,8 @@ impl Switch {
         if !self.is_there(dpif, job.id) {
             return Outcome::Late;
         }
-        if !learned {
-            // Its next packet will teach the addresses.
+        if !learned || may_learn_more(&self.network(), &fresh.effects) {
+            // Its next packet will teach the addresses, or the flow.
             return if self.remove_flow(dpif, job.id) { Outcome::Removed } else { Outcome::Late };
         }
         // The bits that the translation read, of which the flow may match more.
@@ -185,12 +185,27 @@ fn covers(outer: &FlowMask, inner: &FlowMask) -> bool {
     outer.0.iter().zip(&inner.0).all(|(o, i)| i & !o == 0)
 }
 
-/// Returns true if the MAC table has the addresses that a flow's packets teach.
+/// Returns true if packets would teach a flow that is not in its table, which has a limit and room below it.
+fn may_learn_more(net: &Network, effects: &[Effect]) -> bool {
+    effects.iter().any(|effect| {
+        let Effect::Learn(learned) = effect else { return false };
+        let Learned { bridge, flow, limit } = &**learned;
+        let tables = net.bridges.get(bridge).filter(|_| *limit != 0).map(|bridge| &bridge.tables);
+        let Some(tables) = tables else { return false };
+        let table = flow.table_id.and_then(|table| tables.get(usize::from(table)));
+        table.is_some_and(|table| {
+            table.n_with_cookie(flow.new_cookie) < u64::from(*limit)
+                && table.rules.find(&flow.matching, flow.priority.into(), tables.view().version).is_none()
+        })
+    })
+}
+
+/// Returns true if a flow's packets teach the MAC table no other addresses than it has.
 fn is_learned(net: &Network, uses: &Uses) -> bool {
     uses.iter().all(|u| {
         let (bridge, vlan, mac) = u.mac;
         let Some(port) = u.learned else { return true };
         let bridge = net.bridges.get(&bridge).filter(|b| b.ports.contains_key(&port));
-        bridge.is_none_or(|b| b.macs.read().lookup(vlan, mac) == Some(port))
+        bridge.is_none_or(|b| !b.macs.read().would_learn(vlan, mac, port))
     })
 }

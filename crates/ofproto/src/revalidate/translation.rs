@@ -113,6 +113,7 @@ fn rests_on_hash(start: u64, rests_on: &[Dependency], written: &[WrittenWord]) -
         }
         Dependency::Bridge(bridge) => add(hash, 1 << 56 | u64::from(*bridge)),
         Dependency::Table { bridge, table } => add(hash, 2 << 56 | u64::from(*bridge) << 8 | u64::from(*table)),
+        Dependency::Removals { bridge, table } => add(hash, 7 << 56 | u64::from(*bridge) << 8 | u64::from(*table)),
         Dependency::Group { bridge, group } => add(add(hash, 3 << 56 | u64::from(*bridge)), (*group).into()),
         Dependency::Meter { bridge, meter } => add(add(hash, 4 << 56 | u64::from(*bridge)), (*meter).into()),
         Dependency::PortState(port) => add(hash, 6 << 56 | u64::from(port.0)),
@@ -148,17 +149,18 @@ impl SharedTranslation {
         self.rests_on.iter().filter_map(|d| if let Dependency::Lookup(lookup) = d { Some(lookup) } else { None })
     }
 
-    /// Returns true if it depends on the whole content of a flow table.
-    fn rests_on_table(&self, (bridge, table): (BridgeId, u8)) -> bool {
+    /// Returns true if it depends on any such change of a flow table, whatever the rule is.
+    fn rests_on_table(&self, (bridge, table): (BridgeId, u8), what: RuleChange) -> bool {
         self.rests_on.contains(&Dependency::Table { bridge, table })
+            || what == RuleChange::Removed && self.rests_on.contains(&Dependency::Removals { bridge, table })
     }
 
     /// The objects on which flows of this translation depend; some appear more than once.
     pub(crate) fn dependency_keys(&self) -> impl Iterator<Item = DependencyKey> + '_ {
         let key = |dependency: &Dependency| match *dependency {
-            Dependency::Lookup(Lookup { bridge, table, .. }) | Dependency::Table { bridge, table } => {
-                Some(DependencyKey::Table(bridge, table))
-            }
+            Dependency::Lookup(Lookup { bridge, table, .. })
+            | Dependency::Table { bridge, table }
+            | Dependency::Removals { bridge, table } => Some(DependencyKey::Table(bridge, table)),
             Dependency::Group { bridge, group } => Some(DependencyKey::Group(bridge, group)),
             Dependency::Meter { bridge, meter } => Some(DependencyKey::Meter(bridge, meter)),
             Dependency::Bridge(bridge) => Some(DependencyKey::Bridge(bridge)),
@@ -177,7 +179,7 @@ impl SharedTranslation {
         (rule, what): (&Rule, RuleChange),
         key: &dyn Fn(usize) -> u64,
     ) -> bool {
-        if self.rests_on_table((bridge, table)) {
+        if self.rests_on_table((bridge, table), what) {
             return true;
         }
         let mut lookups = self.lookups().filter(|l| (l.bridge, l.table) == (bridge, table));
@@ -187,7 +189,7 @@ impl SharedTranslation {
     /// Returns true if this change of a rule in a table may affect some flow of this translation, whatever its key.
     pub(crate) fn rule_may_matter(&self, (bridge, table): (BridgeId, u8), (rule, what): (&Rule, RuleChange)) -> bool {
         let mut lookups = self.lookups().filter(|l| (l.bridge, l.table) == (bridge, table));
-        self.rests_on_table((bridge, table)) || lookups.any(|lookup| priority_matters(lookup, rule, what))
+        self.rests_on_table((bridge, table), what) || lookups.any(|lookup| priority_matters(lookup, rule, what))
     }
 
     /// Returns true if no packet of the flow can have matched `rule` at this look-up.

@@ -126,7 +126,7 @@ fn errors_about_a_bundle_remove_it() {
     assert_eq!(errors(b.control(5, BundleStep::Open, 4)), [OfpError::BfcBadFlags]);
     b.step(BundleStep::Open);
     // An error about the bundle removes it.
-    assert_eq!(errors(b.control(5, BundleStep::Open, FLAGS)), [OfpError::BfcBundleExist]);
+    assert_eq!(errors(b.control(5, BundleStep::Open, FLAGS)), [OfpError::BfcBadId]);
     b.step(BundleStep::Open);
     assert_eq!(errors(b.control(5, BundleStep::Close, flag::ATOMIC)), [OfpError::BfcBadFlags]);
     b.step(BundleStep::Open);

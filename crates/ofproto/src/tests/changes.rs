@@ -421,6 +421,77 @@ fn a_learning_limit_holds_and_writes_its_result() {
 }
 
 #[test]
+fn cached_flows_that_learn_are_removed_when_their_limit_has_room() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 3);
+    add_flow(
+        &br,
+        "actions=learn(table=1,cookie=5,limit=1,NXM_OF_ETH_DST[]=NXM_OF_ETH_SRC[],output:NXM_OF_IN_PORT[]),output:2",
+    );
+    let cached = || {
+        let report = lab.switch.pass(crate::Extent::Full);
+        assert_eq!(report.fixed_up, 0);
+        report.flows
+    };
+    let of = |n: u8| vec![format!("1 32768 dl_dst=02:00:00:00:00:0{n} output:1")];
+    lab.send("br-1", &[frame(1, 9), frame(2, 9)]);
+    assert_eq!((learned(&br), cached()), (of(1), 2));
+    // Additions make no room.
+    add_flow(&br, "table=1,priority=0,actions=drop");
+    let report = lab.switch.pass(crate::Extent::Changes);
+    assert_eq!((report.translated, cached()), (0, 2));
+    // After a removal the first packet is learned at once, whichever cached flow it had, and the second one is not.
+    br.flow_mod(&fm(FlowModCommand::Delete, "table=1,dl_dst=02:00:00:00:00:01")).expect("deletes");
+    lab.switch.pass(crate::Extent::Changes);
+    assert_eq!(cached(), 0);
+    lab.clock.warp(1);
+    lab.send("br-1", &[frame(2, 9)]);
+    assert_eq!(learned(&br), of(2));
+    lab.send("br-1", &[frame(1, 9)]);
+    assert_eq!((learned(&br), cached()), (of(2), 2));
+    // Without a limit, cached flows stay.
+    br.flush_flows();
+    add_flow(&br, "actions=learn(table=1,cookie=5,NXM_OF_ETH_DST[]=NXM_OF_ETH_SRC[],output:NXM_OF_IN_PORT[]),output:2");
+    lab.clock.warp(1);
+    lab.send("br-1", &[frame(1, 9), frame(2, 9)]);
+    assert_eq!((cached(), learned(&br).len()), (2, 2));
+    br.flow_mod(&fm(FlowModCommand::Delete, "table=1")).expect("deletes");
+    assert_eq!(cached(), 2);
+}
+
+#[test]
+fn a_learned_flow_follows_the_port_seen_last() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 2);
+    for port in [1, 2] {
+        let learn = "learn(table=1,priority=1,NXM_OF_ETH_DST[]=NXM_OF_ETH_SRC[],output:NXM_OF_IN_PORT[])";
+        add_flow(&br, &format!("in_port={port},actions={learn}"));
+    }
+    let on = |port: u8| vec![format!("1 1 dl_dst=02:00:00:00:00:01 output:{port}")];
+    // Cached flows are counted in the order of their installation, and in the opposite one.
+    for first in [1, 2, 1] {
+        let second = 3 - first;
+        for port in [first, second] {
+            lab.send(&format!("br-{port}"), &[frame(1, 9)]);
+            lab.clock.warp(10);
+        }
+        lab.switch.revalidate();
+        assert_eq!(learned(&br), on(second));
+        // Packets of both between two rounds.
+        for port in [second, first, second, first] {
+            lab.clock.warp(10);
+            lab.send_at_once(&format!("br-{port}"), &[frame(1, 9)]);
+        }
+        lab.clock.warp(500);
+        lab.switch.revalidate();
+        assert_eq!(learned(&br), on(first));
+        // Older packets do not count once more.
+        lab.switch.revalidate();
+        assert_eq!(learned(&br), on(first));
+    }
+}
+
+#[test]
 fn connections_that_end_shorten_timeouts() {
     let mut lab = Lab::new();
     let br = lab.bridge("br", 3);
@@ -462,7 +533,9 @@ fn conjunctions_from_end_to_end() {
         br.trace(&key, false).expect("traces")
     };
     let (both, one) = (out(2, 9), out(2, 8));
-    assert!(both.text().contains("\n 0. conj_id=7,ip, priority 20\n    output:2\n"), "{}", both.text());
+    let clauses = "     -> conj. priority=10,ip,nw_src=10.0.0.2\n     -> conj. priority=10,ip,nw_dst=10.0.0.9\n";
+    let want = format!("\n 0. conj_id=7,ip, priority 20\n{clauses}    output:2\n");
+    assert!(both.text().contains(&want), "{}", both.text());
     assert!(both.megaflow.contains("nw_src=10.0.0.2") && !both.megaflow.contains("conj_id"), "{}", both.megaflow);
     assert!(one.text().contains("\n 0. priority 5\n    output:3\n"), "{}", one.text());
     // An ordinary flow between the two priorities precedes the clauses, but not the flow that they lead to.

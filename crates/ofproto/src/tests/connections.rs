@@ -11,7 +11,7 @@ use openflow::switch::{FragHandling, Hello, Role, RoleMsg, SwitchConfig};
 use proptest::prelude::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-fn packet_ins(messages: Vec<Message>) -> Vec<openflow::packet::PacketIn> {
+pub(super) fn packet_ins(messages: Vec<Message>) -> Vec<openflow::packet::PacketIn> {
     let of = |m| match m {
         Message::PacketIn(_, p) => *p,
         other => panic!("{other:?}"),
@@ -19,11 +19,11 @@ fn packet_ins(messages: Vec<Message>) -> Vec<openflow::packet::PacketIn> {
     messages.into_iter().map(of).collect()
 }
 
-fn controller(max_len: u16) -> Action {
+pub(super) fn controller(max_len: u16) -> Action {
     Action::Output { port: PortNo::CONTROLLER, max_len }
 }
 
-fn monitor(client: &Client, miss_send_len: u16) {
+pub(super) fn monitor(client: &Client, miss_send_len: u16) {
     let config = SwitchConfig { frag: FragHandling::Normal, invalid_ttl_to_controller: None, miss_send_len };
     assert!(client.send(&Message::SetConfig(config)).is_empty());
 }
@@ -89,6 +89,12 @@ fn a_controller_that_does_not_read_loses_packets_not_memory() {
     assert_eq!(c.waiting().len() as u64 + br.connections().packet_ins_lost(), 4000);
 }
 
+/// The message to a former primary controller.
+pub(super) fn demotion(generation_id: Option<u64>) -> Message {
+    use openflow::role::{RoleReason, RoleStatus};
+    Message::RoleStatus(RoleStatus { role: Role::Secondary, reason: RoleReason::PrimaryRequest, generation_id })
+}
+
 #[test]
 fn roles() {
     let mut lab = Lab::new();
@@ -104,6 +110,7 @@ fn roles() {
     };
     assert_eq!(role(ask(&a, Role::Primary, Some(5))), (Role::Primary, Some(5)));
     assert_eq!(role(ask(&b, Role::Primary, Some(6))), (Role::Primary, Some(6)));
+    assert_eq!(a.waiting(), [demotion(Some(6))]);
     assert_eq!(role(ask(&a, Role::NoChange, None)).0, Role::Secondary);
     assert_eq!(error_of(&ask(&a, Role::Primary, Some(5))), Some(OfpError::RrfcStale));
     assert_eq!(error_of(&a.flow_mod(add(Match::ANY, 1, vec![]))), Some(OfpError::BrcIsSecondary));
@@ -139,8 +146,11 @@ proptest! {
                     latest = id.or(latest);
                 }
                 if role == Role::Primary {
-                    for other in roles.iter_mut().filter(|role| **role == Role::Primary) {
-                        *other = Role::Secondary;
+                    for (other, of_other) in roles.iter_mut().enumerate().filter(|(_, role)| **role == Role::Primary) {
+                        *of_other = Role::Secondary;
+                        if other != client {
+                            prop_assert_eq!(clients[other].waiting(), [demotion(latest)]);
+                        }
                     }
                 }
                 if role != Role::NoChange {
@@ -211,13 +221,46 @@ fn packet_outs_have_an_ingress_port() {
 }
 
 #[test]
+fn an_error_has_the_version_of_its_message() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 1);
+    let c = Client::new(&br, PeerKind::Service, Version::V10);
+    let raw = |bytes: &[u8]| {
+        handle(&br, &c.peer, bytes);
+        let mut outgoing = c.outgoing.lock();
+        let all: Vec<Vec<u8>> = std::iter::from_fn(|| outgoing.try_next()).collect();
+        outgoing.sent(all.iter().map(Vec::len).sum());
+        all
+    };
+    // The header, type and code of each error, and the message that it quotes.
+    let bad_version =
+        |version, request: &[u8]| vec![[&[version, 1, 0, 20, 0, 0, 0, 7, 0, 1, 0, 0][..], request].concat()];
+    for version in 2..=6 {
+        let request = [version, 5, 0, 8, 0, 0, 0, 7];
+        assert_eq!(raw(&request), bad_version(version, &request));
+    }
+    // An unknown version is answered in the oldest one, whatever the message is.
+    for request in [[9, 5, 0, 8, 0, 0, 0, 7], [0, 5, 0, 8, 0, 0, 0, 7], [0, 2, 0, 8, 0, 0, 0, 7]] {
+        assert_eq!(raw(&request), bad_version(1, &request));
+    }
+    // An unknown type is one of another version in the first place.
+    let unknown = [4, 99, 0, 8, 0, 0, 0, 7];
+    assert_eq!(raw(&unknown), bad_version(4, &unknown));
+    // HELLOs come at the beginning only; probes are answered in any version.
+    assert_eq!(raw(&[2, 0, 0, 8, 0, 0, 0, 7]), [[2, 1, 0, 20, 0, 0, 0, 7, 0, 1, 0, 1, 2, 0, 0, 8, 0, 0, 0, 7]]);
+    assert_eq!(raw(&[1, 0, 0, 8, 0, 0, 0, 7]), [[1, 1, 0, 20, 0, 0, 0, 7, 0, 1, 0, 1, 1, 0, 0, 8, 0, 0, 0, 7]]);
+    assert_eq!(raw(&[2, 2, 0, 10, 0, 0, 0, 7, 8, 9]), [[2, 3, 0, 10, 0, 0, 0, 7, 8, 9]]);
+    assert_eq!(raw(&[9, 2, 0, 8, 0, 0, 0, 7]), [[9, 3, 0, 8, 0, 0, 0, 7]]);
+    assert!(raw(&[9, 3, 0, 8, 0, 0, 0, 7]).is_empty());
+}
+
+#[test]
 fn malformed_messages_get_errors_and_the_connection_continues() {
     let mut lab = Lab::new();
     let br = lab.bridge("br", 1);
     let c = Client::new(&br, PeerKind::Service, Version::V13);
     let error = |bytes: &[u8]| error_of(&c.bytes(bytes));
     assert_eq!(error(&[4, 99, 0, 8, 0, 0, 0, 1]), Some(OfpError::BrcBadType));
-    assert_eq!(error(&[1, 5, 0, 8, 0, 0, 0, 1]), Some(OfpError::BrcBadVersion));
     assert_eq!(error(&[4, 14, 0, 16, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0]), Some(OfpError::BrcBadLen));
     let stats = Message::StatsRequest { more: true, body: StatsRequest::Desc };
     assert_eq!(error(&encode(Version::V13, 1, &stats)), Some(OfpError::BrcMultipartBufferOverflow));
@@ -423,170 +466,4 @@ async fn silent_connections_give_way_and_excess_ones_are_refused() {
     assert!(speak(&mut connect().await).await);
     drop(listener);
     assert!(ended(&mut speaking[0]).await);
-}
-
-#[test]
-fn a_demoted_primary_is_notified_if_it_asks_for_that() {
-    use openflow::asynchronous::{AsyncConfig, AsyncForm};
-    use openflow::role::{RoleReason, RoleStatus};
-    let mut lab = Lab::new();
-    let br = lab.bridge("br", 1);
-    let [a, b] = [Version::V14, Version::V13].map(|version| Client::new(&br, PeerKind::Controller, version));
-    let primary = |c: &Client, generation_id| {
-        let role = RoleMsg { role: Role::Primary, generation_id: Some(generation_id) };
-        c.send(&Message::RoleRequest(Form::Standard, role))
-    };
-    let config = AsyncConfig { role_status: [1, 1], ..AsyncConfig::default() };
-    assert!(a.send(&Message::SetAsync(AsyncForm::Standard, config.into())).is_empty());
-    assert_eq!(primary(&a, 1).len(), 1);
-    // A repeated request is no demotion.
-    assert_eq!(primary(&a, 2).len(), 1);
-    assert_eq!(primary(&b, 3).len(), 1);
-    let status = RoleStatus { role: Role::Secondary, reason: RoleReason::PrimaryRequest, generation_id: Some(3) };
-    assert_eq!(a.waiting(), [Message::RoleStatus(status)]);
-    assert_eq!(primary(&a, 4).len(), 1);
-    assert!(b.waiting().is_empty(), "nobody asked for it");
-}
-
-#[test]
-fn changes_of_groups_and_meters_are_forwarded_on_request() {
-    use openflow::asynchronous::{AsyncConfig, AsyncForm};
-    use openflow::group::{Bucket, GroupKind};
-    use openflow::meter::{Band, BandKind, MeterConfig, flag};
-    use openflow::request_forward::ForwardedRequest;
-    use openflow::{GroupCommand, GroupMod, MeterCommand, MeterMod};
-    let mut lab = Lab::new();
-    let br = lab.bridge("br", 1);
-    let versions = [Version::V10, Version::V13, Version::V14];
-    let clients = versions.map(|version| Client::new(&br, PeerKind::Controller, version));
-    let deaf = Client::new(&br, PeerKind::Controller, Version::V14);
-    let all = AsyncConfig { request_forward: [3, 3], ..AsyncConfig::default() };
-    for client in &clients {
-        let form = if client.version < Version::V14 { AsyncForm::Nicira2 } else { AsyncForm::Standard };
-        assert!(client.send(&Message::SetAsync(form, all.into())).is_empty());
-    }
-    let [v10, v13, v14] = &clients;
-    let forwarded = |client: &Client| match &client.waiting()[..] {
-        [] => None,
-        [Message::RequestForward(forward)] => {
-            assert_eq!(forward.xid, 9);
-            Some(forward.request.clone())
-        }
-        other => panic!("{other:?}"),
-    };
-    let bucket = |port, bucket_id| Bucket {
-        bucket_id,
-        actions: vec![Action::Output { port: PortNo(port), max_len: 0 }].into(),
-        ..Bucket::new(GroupKind::All)
-    };
-    let added = GroupMod { buckets: vec![bucket(1, 0)], ..GroupMod::new(GroupCommand::Add, 5) };
-    assert!(v13.send(&Message::GroupMod(added.clone())).is_empty(), "the requester is not notified");
-    assert!(deaf.waiting().is_empty());
-    let want = Some(ForwardedRequest::Group(added.clone()));
-    assert_eq!([forwarded(v10), forwarded(v14)], [want.clone(), want]);
-    // A failed request is not forwarded.
-    assert_eq!(error_of(&v13.send(&Message::GroupMod(added.clone()))), Some(OfpError::GmfcGroupExists));
-    // The forwarded request has either the addition or the modification that took place.
-    let either = GroupMod { command: GroupCommand::AddOrModify, ..added.clone() };
-    assert!(v14.send(&Message::GroupMod(either)).is_empty());
-    let modified = GroupMod { command: GroupCommand::Modify, ..added.clone() };
-    let want = Some(ForwardedRequest::Group(modified.clone()));
-    assert_eq!([forwarded(v10), forwarded(v13)], [want.clone(), want]);
-    // Versions without bucket commands receive the whole group.
-    let buckets = vec![bucket(1, 1)];
-    let inserted = GroupMod { command: GroupCommand::InsertBucket, buckets, ..added.clone() };
-    let inserted = GroupMod { command_bucket_id: openflow::group::BUCKET_LAST, ..inserted };
-    assert!(v10.send(&Message::GroupMod(inserted)).is_empty());
-    let whole = GroupMod { buckets: vec![bucket(1, 0), bucket(1, 1)], ..modified };
-    let want = Some(ForwardedRequest::Group(whole));
-    assert_eq!([forwarded(v13), forwarded(v14)], [want.clone(), want]);
-    // Meter mods go to versions that have meters.
-    let bands = vec![Band { kind: BandKind::Drop, rate: 1, burst_size: 0 }];
-    let meter = MeterMod { command: MeterCommand::Add, meter: MeterConfig { meter_id: 1, flags: flag::PKTPS, bands } };
-    assert!(v14.send(&Message::MeterMod(meter.clone())).is_empty());
-    assert_eq!([forwarded(v10), forwarded(v13)], [None, Some(ForwardedRequest::Meter(meter))]);
-}
-
-#[test]
-fn expired_hop_counts_are_a_reason_of_packets_only() {
-    use openflow::asynchronous::{AsyncConfig, AsyncForm};
-    let mut lab = Lab::new();
-    let br = lab.bridge("br", 1);
-    let c = Client::new(&br, PeerKind::Controller, Version::V10);
-    let config = SwitchConfig { frag: FragHandling::Normal, invalid_ttl_to_controller: Some(true), miss_send_len: 128 };
-    assert!(c.send(&Message::SetConfig(config)).is_empty());
-    assert!(c.send(&Message::SetAsync(AsyncForm::Nicira, AsyncConfig::default().into())).is_empty());
-    let fm = FlowMod {
-        flags: openflow::flow_mod::FlowFlags { send_flow_rem: true, ..Default::default() },
-        ..add(Match::ANY, 1, vec![])
-    };
-    br.flow_mod(&fm).expect("adds");
-    assert!(c.flow_mod(command(FlowModCommand::Delete, Match::ANY)).is_empty(), "2 is a reason of both");
-}
-
-#[test]
-fn controllers_receive_the_status_of_others() {
-    use openflow::asynchronous::{AsyncConfig, AsyncForm};
-    use openflow::bundle_features::{BundleFeatures, BundleFeaturesRequest, flag};
-    use openflow::controller_status::{ControllerReason, ControllerStatus};
-    use openflow::role::{Role, RoleMsg};
-    let mut lab = Lab::new();
-    let br = lab.bridge("br", 1);
-    let [a, b] = [1, 2].map(|_| Client::new(&br, PeerKind::Controller, Version::V15));
-    let status = |short_id, role, reason| {
-        let uri = Some(a.peer.remote.target.clone().into_bytes());
-        ControllerStatus { short_id, role, reason, is_up: true, uri }
-    };
-    let role = |c: &Client, role| {
-        c.send(&Message::RoleRequest(Form::Standard, RoleMsg { role, generation_id: Some(1) }));
-    };
-    // Controllers that did not ask are not notified.
-    role(&b, Role::Primary);
-    assert!(a.waiting().is_empty());
-    let mut asynchronous = AsyncConfig {
-        controller_status: [0x7f, 1 << ControllerReason::Role as u32],
-        ..a.peer.state.lock().asynchronous
-    };
-    asynchronous.role_status = [0, 0];
-    assert_eq!(error_of(&a.send(&Message::SetAsync(AsyncForm::Standard, asynchronous.into()))), None);
-    match &a.send(&Message::GetAsyncRequest)[..] {
-        [Message::GetAsyncReply(change)] => assert_eq!(*change, asynchronous.into()),
-        other => panic!("{other:?}"),
-    }
-    b.send(&Message::SetControllerId(7));
-    let message = |s| Message::ControllerStatus(Box::new(s));
-    assert_eq!(a.waiting(), [message(status(7, Role::Primary, ControllerReason::ShortId))]);
-    let asked = a.ask(StatsRequest::ControllerStatus);
-    let all = [(0, Role::Equal), (7, Role::Primary)].map(|(id, role)| status(id, role, ControllerReason::Request));
-    assert_eq!(asked, StatsReply::ControllerStatus(all.to_vec()));
-    // The new primary receives its reply.
-    role(&a, Role::Primary);
-    assert!(b.waiting().is_empty());
-    // As a secondary controller, it asked for role changes only.
-    role(&b, Role::Primary);
-    let changes =
-        [(0, Role::Secondary), (7, Role::Primary)].map(|(id, role)| message(status(id, role, ControllerReason::Role)));
-    assert_eq!(a.waiting(), changes);
-    b.send(&Message::SetControllerId(8));
-    assert!(a.waiting().is_empty());
-    let features = |flags| {
-        a.send(&Message::StatsRequest {
-            more: false,
-            body: StatsRequest::BundleFeatures(BundleFeaturesRequest { flags, time: None }),
-        })
-    };
-    assert_eq!(
-        features(flag::TIMESTAMP),
-        [Message::StatsReply {
-            more: false,
-            body: StatsReply::BundleFeatures(BundleFeatures { capabilities: 3, time: None })
-        }]
-    );
-    assert_eq!(error_of(&features(flag::TIME_SET_SCHED)), Some(OfpError::BrcMultipartBadSched));
-    // Earlier versions lack the messages of OpenFlow 1.5.
-    let older = Client::new(&br, PeerKind::Controller, Version::V14);
-    let mut bytes =
-        openflow::message::encode(Version::V15, 1, &Message::SetAsync(AsyncForm::Standard, asynchronous.into()));
-    bytes[0] = Version::V14 as u8;
-    assert_eq!(error_of(&older.bytes(&bytes)), Some(OfpError::AcfcUnsupported));
 }

@@ -171,14 +171,19 @@ fn without_asynchronous_messages_a_controller_sets_its_filter() {
     let quiet = Settings { asynchronous: false, ..Settings::default() };
     let c = Client::with(&br, PeerKind::Controller, Version::V10, quiet);
     controller_flow(&br);
-    let port = || br.send_port_changes(&[PortChange::Modified(br.port(PortNo(1)).expect("there"))]);
+    let port = |up| {
+        lab.wire("br-1").near.set_up(up).expect("can");
+        br.send_port_changes(&[PortChange::Modified(br.port(PortNo(1)).expect("there"))]);
+    };
     lab.send("br-1", &[frame(1, 2)]);
-    port();
+    port(false);
+    port(true);
     assert!(c.waiting().is_empty());
     let masks = AsyncConfig { packet_in: [2, 0], ..AsyncConfig::default() };
     assert!(c.send(&Message::SetAsync(AsyncForm::Nicira, masks.into())).is_empty());
     lab.send("br-1", &[frame(1, 2)]);
-    port();
+    port(false);
+    port(true);
     assert_eq!(packet_ins(c.waiting()).len(), 1);
 }
 

@@ -121,9 +121,12 @@ fn removals_report_final_counts() {
         lab.switch.housekeeping();
     }
     assert!(c.waiting().is_empty());
-    // The hard timeout expires at 15 s; packets counted since the last statistics are included.
+    // The hard timeout expires after 15 s, not at them; packets counted since the last statistics are included.
     lab.send("br-2", &[frame(2, 1)]);
     lab.clock.warp(3000);
+    lab.switch.housekeeping();
+    assert!(c.waiting().is_empty());
+    lab.clock.warp(1);
     lab.switch.housekeeping();
     let removed = |messages: Vec<Message>| -> Vec<_> {
         let of = |m: Message| match m {
@@ -313,4 +316,47 @@ fn rules_that_are_gone_do_not_fill_the_timer_wheel() {
         br.flow_mod(&FlowMod { hard_timeout: u16::MAX, ..add(Match::ANY, 1, vec![]) }).expect("adds");
     }
     assert!(br.armed_timers() < 1100, "{}", br.armed_timers());
+}
+
+#[test]
+fn replacing_a_flow_does_not_restart_its_idle_time() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 2);
+    let c = Client::new(&br, PeerKind::Service, Version::V13);
+    let flow = |to, reset| FlowMod {
+        idle_timeout: 6,
+        flags: flags(|f| f.reset_counts = reset),
+        ..add(in_port(1), 1, vec![output(to)])
+    };
+    // The seconds since the flow was added, and since it was used, and its packets.
+    let ages = || {
+        lab.switch.revalidate();
+        let rules = br.collect(&crate::flow_table::Criteria::any());
+        let since = |then| lab.clock.now().since(then) / 1000;
+        let packets = rules[0].stats().packets.load(std::sync::atomic::Ordering::Relaxed);
+        (since(rules[0].created), since(rules[0].used()), packets)
+    };
+    c.flow_mod(flow(2, false));
+    lab.send("br-1", &[frame(1, 2)]);
+    lab.clock.warp(2000);
+    c.flow_mod(flow(2, false));
+    assert_eq!(ages(), (0, 2, 1));
+    lab.clock.warp(1000);
+    // Nor do new counters.
+    c.flow_mod(flow(2, true));
+    assert_eq!(ages(), (0, 3, 0));
+    c.flow_mod(FlowMod { command: FlowModCommand::Modify, ..flow(1, true) });
+    lab.clock.warp(3000);
+    lab.switch.housekeeping();
+    assert_eq!(br.n_flows(), 1);
+    lab.clock.warp(1);
+    lab.switch.housekeeping();
+    assert_eq!(br.n_flows(), 0);
+    // A packet does.
+    c.flow_mod(flow(2, false));
+    lab.clock.warp(5000);
+    lab.send("br-1", &[frame(1, 2)]);
+    lab.clock.warp(6000);
+    lab.switch.housekeeping();
+    assert_eq!(br.n_flows(), 1);
 }

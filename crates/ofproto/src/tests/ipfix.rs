@@ -33,8 +33,8 @@ fn sample(set: u32, probability: u16) -> Action {
         form: SampleForm::Plain,
         probability,
         collector_set_id: set,
-        obs_domain_id: 7,
-        obs_point_id: 9,
+        obs_domain_id: 7.into(),
+        obs_point_id: 9.into(),
         sampling_port: PortNo::NONE,
         direction: SampleDirection::Default,
     }))

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::flow_table::Criteria;
+use dpif::Meters;
 use openflow::flow_msg::FlowRemovedReason;
 use openflow::meter::{Band, BandKind, METER_ALL, METER_CONTROLLER, METER_MAX, MeterConfig, MeterStats, flag};
 use openflow::{ControllerAction, MeterCommand, MeterMod};
@@ -158,4 +159,28 @@ fn packets_to_controllers_are_metered() {
     assert_eq!(br.collect(&Criteria::any()).len(), 1, "that flow needs no meter");
     c.send(&deletes(METER_ALL));
     assert_eq!(packet_ins(), 20);
+}
+
+#[test]
+fn emptied_tables_have_no_meters() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 2);
+    let c = Client::new(&br, PeerKind::Controller, Version::V13);
+    let left = || (br.meter_configs(METER_ALL).expect("all").len(), br.n_flows());
+    for id in [9, METER_CONTROLLER] {
+        c.send(&adds(id, 100));
+    }
+    c.flow_mod(add(in_port(1), 1, vec![Action::Meter(9), output(2)]));
+    lab.send("br-1", &[frame(1, 2)]);
+    let ids: Vec<_> = br.tables().view().meters.all().iter().map(|meter| meter.datapath_id).collect();
+    let in_datapath = || ids.iter().filter(|id| lab.dp.meter_get(**id).is_ok()).count();
+    assert_eq!((left(), in_datapath()), ((2, 1), 2));
+    // As when the bridge gets its first controller, or loses its last one.
+    br.flush_flows();
+    lab.switch.pass(crate::Extent::Changes);
+    assert_eq!((left(), in_datapath()), ((0, 0), 0));
+    assert!(c.waiting().is_empty(), "nobody is notified");
+    // The numbers can be used again.
+    assert!(c.send(&adds(9, 1)).is_empty());
+    assert_eq!(left(), (1, 0));
 }

@@ -1,11 +1,13 @@
 //! A switch on a datapath without threads, in virtual time, with in-memory wires; and OpenFlow connections
 //! whose other end is the test.
 
+mod asynchronous;
 mod bundles;
 mod changes;
 mod connections;
 mod control;
 mod dependencies;
+mod dumps;
 mod errors;
 mod flow_mods;
 mod ipfix;
@@ -132,6 +134,7 @@ fn bundle(spec: &PortSpec) -> BundleSpec {
         mode: VlanMode::Trunk,
         tag: 0,
         trunks: Vec::new(),
+        cvlans: Vec::new(),
         priority_tags: xlate::model::PriorityTags::Never,
         protected: false,
     }

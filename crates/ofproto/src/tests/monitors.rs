@@ -136,6 +136,37 @@ fn actions_are_included_on_request() {
 }
 
 #[test]
+fn a_monitor_of_a_group_reports_flows_that_reference_it_now() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 3);
+    let other = Client::new(&br, PeerKind::Service, Version::V14);
+    for id in [8, 9] {
+        assert!(other.send(&Message::GroupMod(GroupMod::new(GroupCommand::Add, id))).is_empty());
+    }
+    let [group, both] = [PortNo::ANY, PortNo(1)].map(|out_port| {
+        let client = Client::new(&br, PeerKind::Service, Version::V14);
+        assert_eq!(short(client.watch(vec![FlowMonitorRequest { out_port, out_group: 8, ..monitor(1, ALL) }])), "");
+        client
+    });
+    let change = |what, actions| {
+        assert!(
+            other.flow_mod(FlowMod { actions, priority: 4, table_id: Some(0), ..command(what, in_port(1)) }).is_empty()
+        );
+        [&group, &both].map(|client| short(client.waiting()))
+    };
+    let to = Action::Group;
+    assert_eq!(change(FlowModCommand::Add, vec![to(8)]), ["+4", ""]);
+    assert_eq!(change(FlowModCommand::Modify, vec![to(9)]), ["", ""]);
+    assert_eq!(change(FlowModCommand::Modify, vec![to(8)]), ["=4", ""]);
+    assert_eq!(change(FlowModCommand::Add, vec![output(1)]), ["", ""]);
+    // The former port counts.
+    assert_eq!(change(FlowModCommand::Add, vec![to(8)]), ["+4", "+4"]);
+    assert_eq!(change(FlowModCommand::Modify, vec![output(2)]), ["", ""]);
+    assert_eq!(change(FlowModCommand::Modify, vec![output(1), to(8)]), ["=4", "=4"]);
+    assert_eq!(change(FlowModCommand::Delete, vec![]), ["-4:2", "-4:2"]);
+}
+
+#[test]
 fn own_changes_are_abbreviated() {
     let mut lab = Lab::new();
     let br = lab.bridge("br", 2);
@@ -180,7 +211,7 @@ fn removals_have_reasons() {
     other.flow_mod(FlowMod { hard_timeout: 6, ..add(in_port(1), 3, vec![]) });
     other.flow_mod(add(in_port(1), 4, vec![]));
     client.watch(vec![monitor(1, flag::DELETE)]);
-    lab.clock.warp(5_000);
+    lab.clock.warp(5_001);
     lab.switch.housekeeping();
     lab.clock.warp(1_000);
     lab.switch.housekeeping();

@@ -1,7 +1,7 @@
 //! Port modifications, and the port status messages that they cause.
 
 use super::*;
-use openflow::port::{PortMod, PortReason, config};
+use openflow::port::{PortMod, PortReason, config, state};
 
 /// Sends a port modification and returns the answers.
 fn port_mod(client: &Client, port_no: u32, hw_addr: MacAddr, config: u32, mask: u32) -> Vec<Message> {
@@ -75,6 +75,58 @@ fn a_port_modification_is_reported_to_the_connections_that_can_see_it() {
         port_mod(&v10, 1, mac, 0, bit);
         assert_eq!(others(&[&other]), [[0]]);
     }
+}
+
+/// Reasons, configurations and states in port status messages.
+fn statuses(messages: Vec<Message>) -> Vec<(PortReason, u32, u32)> {
+    let of = |message| match message {
+        Message::PortStatus(status) => (status.reason, status.desc.config, status.desc.state),
+        other => panic!("{other:?}"),
+    };
+    messages.into_iter().map(of).collect()
+}
+
+#[test]
+fn the_status_of_a_port_comes_in_steps() {
+    const DOWN: u32 = config::PORT_DOWN;
+    const LINK_DOWN: u32 = state::LINK_DOWN;
+    const LIVE: u32 = state::LIVE;
+    let (add, modify, delete) = (PortReason::Add, PortReason::Modify, PortReason::Delete);
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 1);
+    // The requester of OpenFlow 1.3 receives the steps after its own one.
+    let [v10, v13, asking] =
+        [Version::V10, Version::V13, Version::V13].map(|version| Client::new(&br, PeerKind::Controller, version));
+    let heard = || [&v10, &v13, &asking].map(|client| statuses(client.waiting()));
+    let port = lab.port("br-7", PortNo(7));
+    let edits = crate::PortEdits { ports: vec![port.clone()], bundles: vec![bundle(&port)], ..Default::default() };
+    br.send_port_changes(&br.edit_ports(edits));
+    let added = vec![(add, 0, 0), (modify, 0, LIVE)];
+    assert_eq!(heard(), [vec![(add, 0, 0)], added.clone(), added]);
+    // A port modification changes the configuration, then the link.
+    let set = |config| {
+        let own = statuses(port_mod(&asking, 7, port.mac, config, DOWN));
+        [&v10, &v13].map(|client| statuses(client.waiting())).into_iter().chain([own]).collect::<Vec<_>>()
+    };
+    let down = vec![(modify, DOWN, 0), (modify, DOWN, LINK_DOWN)];
+    assert_eq!(set(DOWN), [down.clone(), down.clone(), down[1..].to_vec()]);
+    // The poll of links has nothing to add.
+    let poll = || br.send_port_changes(&[crate::bridge::PortChange::Modified(br.port(PortNo(7)).expect("there"))]);
+    poll();
+    assert!(heard().iter().all(Vec::is_empty));
+    let up = |state| vec![(modify, 0, LINK_DOWN), (modify, 0, state)];
+    assert_eq!(set(0), [up(0), up(LIVE), up(LIVE)[1..].to_vec()]);
+    // A link that goes down by itself is not live first.
+    let device = lab.wire("br-7").near.clone();
+    device.set_up(false).expect("can");
+    poll();
+    let down = vec![(modify, 0, 0), (modify, DOWN, LINK_DOWN)];
+    assert_eq!(heard(), [vec![(modify, DOWN, LINK_DOWN)], down.clone(), down]);
+    device.set_up(true).expect("can");
+    poll();
+    assert_eq!(heard(), [vec![(modify, 0, 0)], vec![(modify, 0, LIVE)], vec![(modify, 0, LIVE)]]);
+    br.send_port_changes(&br.edit_ports(crate::PortEdits { removed: vec![PortNo(7)], ..Default::default() }));
+    assert_eq!(heard(), [vec![(delete, 0, 0)], vec![(delete, 0, LIVE)], vec![(delete, 0, LIVE)]]);
 }
 
 #[test]

@@ -17,6 +17,7 @@ fn bundle(no: u32, name: &str, trunks: Vec<u16>) -> BundleSpec {
         mode: xlate::VlanMode::Trunk,
         tag: 0,
         trunks,
+        cvlans: Vec::new(),
         priority_tags: PriorityTags::Never,
         protected: false,
     }

@@ -33,6 +33,8 @@ impl Transaction<'_> {
             all.append(&mut round);
         }
         self.gone = all;
+        let shrunk = self.tables.iter().filter(|t| t.shrunk).map(|t| (t.table, self.now));
+        self.writer.removals.extend(shrunk);
     }
 
     /// Does this for removed flows. Returns table and cookie of learned flows whose last learner was removed.
@@ -59,9 +61,6 @@ impl Transaction<'_> {
                         take_one(&mut writer.references, to);
                     }
                 }
-            }
-            if let [rule, ..] = of_table {
-                writer.removals.insert(rule.table, self.now);
             }
         }
         counted.finish(self.bridge, Table::count_out);

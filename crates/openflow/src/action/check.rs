@@ -116,7 +116,10 @@ pub fn verify(actions: &[Action], allowed: Allowed) -> Result<(), Misplaced> {
             Action::Ct(ct) => verify(&ct.exec, Allowed::Connection)?,
             Action::Nat(_) => return Err(Misplaced::Nat),
             Action::SetField { field, .. } if is_of_connection(*field) => return Err(Misplaced::ConnectionField),
-            Action::RegLoad { dst, .. } | Action::RegMove { dst, .. } | Action::StackPop(dst)
+            Action::RegLoad { dst, .. }
+            | Action::RegMove { dst, .. }
+            | Action::CopyField { dst, .. }
+            | Action::StackPop(dst)
                 if is_of_connection(dst.field) =>
             {
                 return Err(Misplaced::ConnectionField);
@@ -132,7 +135,7 @@ fn verify_in_ct(action: &Action) -> Result<(), Misplaced> {
     let field = match action {
         Action::Nat(_) => return Ok(()),
         Action::SetField { field, .. } => *field,
-        Action::RegLoad { dst, .. } | Action::RegMove { dst, .. } => dst.field,
+        Action::RegLoad { dst, .. } | Action::RegMove { dst, .. } | Action::CopyField { dst, .. } => dst.field,
         other => return Err(Misplaced::Nested("ct", other.name())),
     };
     if is_of_connection(field) { Ok(()) } else { Err(Misplaced::NestedField(field.name())) }
@@ -200,6 +203,7 @@ pub fn is_allowed_in_set(action: &Action) -> bool {
             | Action::SetTunOption(_)
             | Action::RegLoad { .. }
             | Action::RegMove { .. }
+            | Action::CopyField { .. }
             | Action::SetTunnel { .. }
     );
     let other = matches!(
@@ -207,6 +211,7 @@ pub fn is_allowed_in_set(action: &Action) -> bool {
         Action::Output { .. }
             | Action::Group(_)
             | Action::Resubmit { .. }
+            | Action::ResubmitPort { .. }
             | Action::ResubmitCt { .. }
             | Action::Ct(_)
             | Action::CtClear
@@ -346,7 +351,9 @@ impl Checker<'_> {
                 set_field(dst.field, u128::from(*value).checked_shl(dst.offset.into()).unwrap_or(0), m)?;
                 destination(*dst, m)
             }
-            Action::RegMove { src, dst } => source(*src, m).and_then(|()| destination(*dst, m)),
+            Action::RegMove { src, dst } | Action::CopyField { src, dst } => {
+                source(*src, m).and_then(|()| destination(*dst, m))
+            }
             Action::StackPop(dst) => destination(*dst, m),
             Action::FinTimeout { .. } => self.consistent(m.meets(Prereq::Tcp)),
             Action::Learn(learn) => learn.check(m),
@@ -371,7 +378,8 @@ impl Checker<'_> {
             Action::Meter(id) if *id == 0 || *id > METER_MAX => Err(OfpError::MmfcInvalidMeter),
             Action::Meter(_) | Action::CheckPktLarger { .. } => Ok(()),
             Action::Controller(_) | Action::SetQueue(_) | Action::PopQueue | Action::SetEthSrc(_) => Ok(()),
-            Action::SetEthDst(_) | Action::SetTunnel { .. } | Action::Resubmit { .. } | Action::Note(_) => Ok(()),
+            Action::SetEthDst(_) | Action::SetTunnel { .. } | Action::Note(_) => Ok(()),
+            Action::Resubmit { .. } | Action::ResubmitPort { .. } => Ok(()),
             Action::Group(_)
             | Action::Conjunction { .. }
             | Action::Exit
@@ -404,7 +412,7 @@ pub(crate) fn check_ports(actions: &[Action]) -> Result<(), OfpError> {
     })
 }
 
-fn check_port(port: PortNo, max_ports: u32) -> Result<(), OfpError> {
+pub(super) fn check_port(port: PortNo, max_ports: u32) -> Result<(), OfpError> {
     const RESERVED: [PortNo; 7] =
         [PortNo::IN_PORT, PortNo::TABLE, PortNo::NORMAL, PortNo::FLOOD, PortNo::ALL, PortNo::CONTROLLER, PortNo::LOCAL];
     let ok = RESERVED.contains(&port) || port.0 < max_ports;

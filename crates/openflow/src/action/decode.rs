@@ -4,7 +4,8 @@
 //! This module refuses actions that no flow can have; [`super::check`] refuses those that do not fit a flow's match. As in
 //! Open vSwitch, an unknown type is reported before a bad length.
 
-use super::check::{Allowed, verify};
+use super::check::{Allowed, check_port, verify};
+use super::encode::ONF_COPY_FIELD;
 use super::{Action, ControllerAction, PacketInReason, SampleForm, Subfield};
 use super::{ct, encap, learn, nat, sample, select};
 use crate::error::OfpError;
@@ -78,7 +79,8 @@ pub(super) fn decode_list_into(
             Known::Nicira(n) => nicira(n, body, version, depth)?,
             Known::OnfCopyField => {
                 body.skip(2)?;
-                copy_field(body)?
+                let (src, dst) = copy_field(body)?;
+                Action::CopyField { src, dst }
             }
         });
     }
@@ -106,7 +108,9 @@ impl Known {
             return match (vendor, rest.u16()?) {
                 (field::NICIRA, n) if Self::is_nicira(n, version) => Ok(Self::Nicira(n)),
                 // ONF defines this extension for these two versions; before them there is Nicira's, after them OpenFlow's own.
-                (field::ONF, 3200) if matches!(version, Version::V13 | Version::V14) => Ok(Self::OnfCopyField),
+                (field::ONF, ONF_COPY_FIELD) if matches!(version, Version::V13 | Version::V14) => {
+                    Ok(Self::OnfCopyField)
+                }
                 _ => Err(OfpError::BacBadVendorType),
             };
         }
@@ -127,7 +131,7 @@ impl Known {
             4 | 18 | 23..=26 | 30 | 31 | 40 => version == Version::V10,
             6 | 7 | 33 => version < Version::V15,
             46..=48 => version >= Version::V13,
-            1 | 2 | 5 | 8..=10 | 12..=17 | 19..=22 | 27..=29 | 32 | 34..=39 | 41..=45 | 49 | 50 => true,
+            1 | 2 | 5 | 8..=10 | 12..=17 | 19..=22 | 27..=29 | 32 | 34..=39 | 41..=45 | 49..=51 => true,
             _ => false,
         }
     }
@@ -144,6 +148,7 @@ impl Known {
             Self::Of11(_) => 8..=8,
             Self::Nicira(7 | 9 | 15 | 27..=29 | 32 | 50) => 24..=24,
             Self::Nicira(38 | 41) => 32..=32,
+            Self::Nicira(51) => 40..=40,
             Self::Nicira(35 | 49) => 24..=MAX,
             Self::Nicira(36) => 16..=MAX,
             Self::Nicira(10 | 22) => 32..=32,
@@ -161,8 +166,9 @@ impl Known {
 /// Reads an action of OpenFlow 1.0. (The caller has checked the length, so that no byte is missing.)
 fn of10(n: u16, mut r: Reader<'_>) -> Result<Action, OfpError> {
     if n == 0 {
-        let (port, max_len) = (r.u16()?, r.u16()?);
-        return Ok(Action::Output { port: PortNo::from_of10(port), max_len });
+        let (port, max_len) = (PortNo::from_of10(r.u16()?), r.u16()?);
+        check_port(port, PortNo::MAX.0)?;
+        return Ok(Action::Output { port, max_len });
     }
     if n == 11 {
         let port = PortNo::from_of10(r.u16()?);
@@ -216,6 +222,7 @@ fn of11(n: u16, mut r: Reader<'_>, version: Version) -> Result<Action, OfpError>
     Ok(match n {
         0 => {
             let port = PortNo::from_of11(r.u32()?).ok_or(OfpError::BacBadOutPort)?;
+            check_port(port, PortNo::MAX.0)?;
             Action::Output { port, max_len: r.u16()? }
         }
         1 => return set_vlan_vid(r, false),
@@ -243,7 +250,10 @@ fn of11(n: u16, mut r: Reader<'_>, version: Version) -> Result<Action, OfpError>
             _ => return Err(OfpError::BacBadArgument),
         },
         27 => Action::PopPbb,
-        28 => return copy_field(r),
+        28 => {
+            let (src, dst) = copy_field(r)?;
+            Action::RegMove { src, dst }
+        }
         29 => Action::Meter(r.u32()?),
         _ => return set_header_field(n, r),
     })
@@ -327,24 +337,30 @@ fn offset_and_width(packed: u16) -> (u16, u16) {
 }
 
 /// Reads the body of `OFPAT_COPY_FIELD` or of `NXAST_REG_MOVE`, which differ in two bytes of padding.
-fn copy_field(mut r: Reader<'_>) -> Result<Action, OfpError> {
+fn copy_field(mut r: Reader<'_>) -> Result<(Subfield, Subfield), OfpError> {
     let (n_bits, src_offset, dst_offset) = (r.u16()?, r.u16()?, r.u16()?);
     r.skip(2)?;
     move_fields(r, n_bits, src_offset, dst_offset)
 }
 
-fn move_fields(mut r: Reader<'_>, n_bits: u16, src_offset: u16, dst_offset: u16) -> Result<Action, OfpError> {
+/// Reads the source and destination of a move.
+fn move_fields(
+    mut r: Reader<'_>,
+    n_bits: u16,
+    src_offset: u16,
+    dst_offset: u16,
+) -> Result<(Subfield, Subfield), OfpError> {
     let (src, dst) = (header_field(&mut r)?, header_field(&mut r)?);
     if !r.is_zero() {
         return Err(MUST_BE_ZERO);
     }
-    Ok(Action::RegMove { src: subfield(src, src_offset, n_bits)?, dst: writable(subfield(dst, dst_offset, n_bits)?)? })
+    Ok((subfield(src, src_offset, n_bits)?, writable(subfield(dst, dst_offset, n_bits)?)?))
 }
 
 /// Reads one of Nicira's actions; `r` starts after the subtype.
 fn nicira(n: u16, mut r: Reader<'_>, version: Version, depth: usize) -> Result<Action, OfpError> {
     match n {
-        1 => Ok(resubmit(r.u16()?, 0xff)),
+        1 => Ok(Action::ResubmitPort { in_port: resubmit_to(r.u16()?, 0xff).0 }),
         2 => {
             r.skip(2)?;
             Ok(Action::SetTunnel { id: r.u32()?.into(), wide: false })
@@ -356,7 +372,8 @@ fn nicira(n: u16, mut r: Reader<'_>, version: Version, depth: usize) -> Result<A
         5 => Ok(Action::PopQueue),
         6 => {
             let (n_bits, src_offset, dst_offset) = (r.u16()?, r.u16()?, r.u16()?);
-            move_fields(r, n_bits, src_offset, dst_offset)
+            let (src, dst) = move_fields(r, n_bits, src_offset, dst_offset)?;
+            Ok(Action::RegMove { src, dst })
         }
         7 => {
             let (offset, n_bits) = offset_and_width(r.u16()?);
@@ -438,6 +455,7 @@ fn nicira(n: u16, mut r: Reader<'_>, version: Version, depth: usize) -> Result<A
         29 => sample::decode(r, SampleForm::Plain),
         38 => sample::decode(r, SampleForm::Port),
         41 => sample::decode(r, SampleForm::Direction),
+        51 => sample::decode(r, SampleForm::Fields),
         30 => {
             r.skip(2)?;
             Ok(Action::SetMplsLabel(r.u32()?))

@@ -154,7 +154,9 @@ pub(super) fn encode_decap(out: &mut Writer, packet_type: Option<u32>) {
 /// Reads `encap(HEADER)` or `encap(HEADER(PROPERTY,...))`.
 pub(super) fn parse_encap(text: &str) -> Result<Action, ActionError> {
     let mut rest = text;
-    let Some((name, inner)) = next_key_value(&mut rest) else { return error("Missing encap hdr: ") };
+    let Some((name, inner)) = next_key_value(&mut rest) else {
+        return error(format!("Missing encap hdr: {text}"));
+    };
     let mut inner = inner.unwrap_or("");
     let Some((header, _)) = EncapHeader::ALL.iter().find(|(_, known)| *known == name) else {
         return error(format!("Encap hdr not supported: {inner}"));

@@ -133,7 +133,10 @@ impl Encoder {
                 set_option(out, option, standard || self.version >= Version::V15);
             }
             Action::RegLoad { dst, value } => reg_load(out, *dst, *value, self.version),
-            Action::RegMove { src, dst } => reg_move(out, *src, *dst, self.version),
+            Action::CopyField { src, dst } if matches!(self.version, Version::V13 | Version::V14) => {
+                onf_copy_field(out, *src, *dst, self.version);
+            }
+            Action::RegMove { src, dst } | Action::CopyField { src, dst } => reg_move(out, *src, *dst, self.version),
             Action::StackPush(part) => stack(out, 27, *part),
             Action::StackPop(part) => stack(out, 28, *part),
             Action::DecTtl(ids) => self.dec_ttl(out, ids),
@@ -150,6 +153,9 @@ impl Encoder {
                     b.put_u64(*id);
                 }),
             },
+            Action::ResubmitPort { in_port } => {
+                nicira(out, 1, |b| b.put_u16(in_port.unwrap_or(PortNo::IN_PORT).to_of10()));
+            }
             Action::Resubmit { in_port, table } => {
                 resubmit(out, 14, in_port.unwrap_or(PortNo::IN_PORT), table.unwrap_or(0xff));
             }
@@ -342,6 +348,9 @@ struct SetHeader {
     value: u64,
 }
 
+/// The number of `OFPAT_COPY_FIELD` in the extension of OpenFlow 1.3.
+pub(super) const ONF_COPY_FIELD: u16 = 3200;
+
 /// The version has no such action.
 const NONE: u16 = u16::MAX;
 
@@ -369,7 +378,8 @@ fn finish(out: &mut Writer, start: usize) {
 }
 
 pub(super) fn pack(part: Subfield) -> u16 {
-    part.offset << 6 | part.n_bits.saturating_sub(1) & 0x3f
+    // A width of more than 64 bits overflows into the offset, as in Open vSwitch.
+    part.offset << 6 | part.n_bits.saturating_sub(1)
 }
 
 /// The header by which Nicira's actions name a field; `None` if the field has none.
@@ -377,9 +387,11 @@ fn header(field: Field, dialect: Dialect) -> Option<Header> {
     Header::of(field, false, dialect)
 }
 
+/// Appends the header. That of a tunnel option has the length to which the switch maps the option, if it does.
 pub(super) fn put_header(out: &mut Writer, field: Field, dialect: Dialect) {
     if let Some(header) = header(field, dialect) {
-        header.encode(out);
+        let payload = out.option_lengths().of(field).unwrap_or(header.payload);
+        Header { payload, ..header }.encode(out);
     }
 }
 
@@ -426,9 +438,10 @@ fn set_field_parts(out: &mut Writer, field: Field, value: u128, mask: u128, vers
     }
 }
 
-/// Appends `set_field` of a tunnel option, as OpenFlow's own action or Nicira's.
+/// Appends `set_field` of a tunnel option, as OpenFlow's own action or Nicira's. Unlike a match, it has as many bytes as the
+/// value needs.
 fn set_option(out: &mut Writer, option: &TunOption, is_standard: bool) {
-    let body = |b: &mut Writer| nxm::put_option(b, option);
+    let body = |b: &mut Writer| nxm::put_option(b, option, 0);
     if is_standard { standard(out, 25, body) } else { nicira(out, 33, body) }
 }
 
@@ -471,6 +484,21 @@ fn reg_move(out: &mut Writer, src: Subfield, dst: Subfield, version: Version) {
         parts(b);
         put_header(b, src.field, Dialect::Nxm);
         put_header(b, dst.field, Dialect::Nxm);
+    });
+}
+
+/// Appends a move in the form of the Open Networking Foundation's extension.
+fn onf_copy_field(out: &mut Writer, src: Subfield, dst: Subfield, version: Version) {
+    standard(out, 0xffff, |b| {
+        b.put_u32(field::ONF);
+        b.put_u16(ONF_COPY_FIELD);
+        b.zeros(2);
+        b.put_u16(src.n_bits);
+        b.put_u16(src.offset);
+        b.put_u16(dst.offset);
+        b.zeros(2);
+        put_header(b, src.field, Dialect::Oxm(version));
+        put_header(b, dst.field, Dialect::Oxm(version));
     });
 }
 

@@ -101,7 +101,7 @@ pub fn format_action(out: &mut String, action: &Action, ports: &dyn PortNames, v
             put!("->{}", option.field());
         }
         Action::RegLoad { dst, value } => put!("load:{}->{dst}", hex(*value)),
-        Action::RegMove { src, dst } => put!("move:{src}->{dst}"),
+        Action::RegMove { src, dst } | Action::CopyField { src, dst } => put!("move:{src}->{dst}"),
         Action::StackPush(part) => put!("push:{part}"),
         Action::StackPop(part) => put!("pop:{part}"),
         Action::DecTtl(ids) if ids[..] == [0] => out.push_str("dec_ttl"),
@@ -113,7 +113,7 @@ pub fn format_action(out: &mut String, action: &Action, ports: &dyn PortNames, v
             let wide = if *wide || u32::try_from(*id).is_err() { "64" } else { "" };
             put!("set_tunnel{wide}:{}", hex(*id));
         }
-        Action::Resubmit { in_port: Some(port), table: None } => {
+        Action::Resubmit { in_port: Some(port), table: None } | Action::ResubmitPort { in_port: Some(port) } => {
             out.push_str("resubmit:");
             format_port(*port, ports, out);
         }
@@ -128,6 +128,7 @@ pub fn format_action(out: &mut String, action: &Action, ports: &dyn PortNames, v
             }
             out.push(')');
         }
+        Action::ResubmitPort { in_port: None } => out.push_str("resubmit(,)"),
         Action::ResubmitCt { in_port, table } => {
             out.push_str("resubmit(");
             if let Some(port) = in_port {

@@ -127,7 +127,7 @@ pub fn encode_instructions(out: &mut Writer, actions: &[Action], version: Versio
     }
     let applied = |a: &Action| !a.is_instruction() || version >= Version::V15 && matches!(a, Action::Meter(_));
     if actions.iter().any(applied) {
-        let mut list = Writer::new();
+        let mut list = out.nested();
         // The encoder skips instructions; if it writes nothing at all, Apply-Actions is left out.
         encoder.list(&mut list, actions);
         if !list.is_empty() {
@@ -140,6 +140,8 @@ pub fn encode_instructions(out: &mut Writer, actions: &[Action], version: Versio
     for action in actions {
         match action {
             Action::ClearActions => standard(out, 5, |b| b.zeros(4)),
+            // An empty set changes nothing.
+            Action::WriteActions(actions) if actions.is_empty() => {}
             Action::WriteActions(actions) => standard(out, 3, |b| {
                 b.zeros(4);
                 encoder.list(b, actions);
@@ -152,5 +154,32 @@ pub fn encode_instructions(out: &mut Writer, actions: &[Action], version: Versio
             Action::GotoTable(table) => standard(out, 1, |b| b.put_u8(*table)),
             _ => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::actions_to_string;
+    use crate::parse_instructions;
+    use flow::NoNames;
+
+    #[test]
+    fn empty_write_actions_are_not_sent() {
+        for (text, kept) in [
+            ("write_actions(drop)", "drop"),
+            ("write_actions()", "drop"),
+            ("write_actions(drop),goto_table:1", "goto_table:1"),
+            ("write_actions(output:1)", "write_actions(output:1)"),
+        ] {
+            let actions = parse_instructions(text, &NoNames).expect(text);
+            let mut out = Writer::new();
+            encode_instructions(&mut out, &actions, Version::V13, &Match::ANY);
+            let read = decode_instructions(&out, Version::V13).expect(text);
+            assert_eq!(actions_to_string(&read, &NoNames, Version::V13), kept, "{text}");
+        }
+        // A switch that receives the instruction shows it.
+        let read = decode_instructions(&[0, 3, 0, 8, 0, 0, 0, 0], Version::V13).expect("an instruction");
+        assert_eq!(actions_to_string(&read, &NoNames, Version::V13), "write_actions(drop)");
     }
 }

@@ -36,6 +36,8 @@ const DST: u16 = 3 << 11;
 /// The parameters of `learn`: the settings of the flow to add, and the specifications of its match and actions.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Learn {
+    /// The sender used the second form, NXAST_LEARN2, without a limit or a destination for the result, which need it.
+    pub second: bool,
     /// Idle timeout of the learned flow in seconds; 0: none.
     pub idle_timeout: u16,
     /// Hard timeout of the learned flow in seconds; 0: none.
@@ -97,6 +99,7 @@ impl Default for Learn {
     /// The parameters of a `learn()` without arguments.
     fn default() -> Self {
         Self {
+            second: false,
             idle_timeout: 0,
             hard_timeout: 0,
             priority: FlowMod::DEFAULT_PRIORITY,
@@ -114,7 +117,7 @@ impl Default for Learn {
 }
 
 /// Returns true if Nicira's actions can name `field` in four bytes, as specifications do.
-fn has_short_header(field: Field) -> bool {
+pub(super) fn has_short_header(field: Field) -> bool {
     Header::of(field, false, Dialect::Nxm).is_some_and(|h| h.class != 0xffff)
 }
 
@@ -161,6 +164,7 @@ pub(super) fn decode(mut r: Reader<'_>, second: bool) -> Result<Action, OfpError
         } else if offset != 0 {
             return Err(OfpError::BacBadArgument);
         }
+        learn.second = !learn.needs_second();
     }
     while r.len() >= 2 {
         let mut rest = r.clone();
@@ -209,9 +213,14 @@ fn decode_spec(header: u16, r: &mut Reader<'_>) -> Result<LearnSpec, OfpError> {
 }
 
 impl Learn {
+    /// Returns true if the first form lacks a parameter.
+    fn needs_second(&self) -> bool {
+        self.limit != 0 || self.result_dst.is_some()
+    }
+
     /// Appends the action, in the second form if the first lacks a parameter.
     pub(super) fn encode(&self, out: &mut Writer) {
-        let second = self.limit != 0 || self.result_dst.is_some();
+        let second = self.second || self.needs_second();
         nicira(out, if second { NXAST_LEARN2 } else { NXAST_LEARN }, |b| {
             for n in [self.idle_timeout, self.hard_timeout, self.priority] {
                 b.put_u16(n);
@@ -438,7 +447,13 @@ fn parse_load(name: &str, text: &str) -> Result<LearnSpec, ActionError> {
     let Some((value, dst)) = text.split_once("->") else {
         return error(format!("{name}: missing `->' in `{text}'"));
     };
+    if value.is_empty() {
+        return error(format!("{name}: missing source before `->' in `{text}'"));
+    }
     let Some(value) = parse_u128(value) else {
+        if value.starts_with(|c: char| c.is_ascii_digit()) {
+            return error(format!("{name}: garbage before `->' in `{text}'"));
+        }
         let (src, dst) = super::parse::move_parts(text)?;
         let (src, dst) = (short(text, src)?, short(text, dst)?);
         return Ok(LearnSpec { src: LearnSrc::Field(src), dst: LearnDst::Load(dst), n_bits: src.n_bits });

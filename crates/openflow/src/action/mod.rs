@@ -13,13 +13,14 @@ mod nat;
 pub mod parse;
 mod sample;
 mod select;
+mod size;
 mod subfield;
 
 pub use ct::{ALG_FTP, ALG_TFTP, Ct, CtZone};
 pub use encap::{Encap, EncapHeader, EncapProperty};
 pub use learn::{Learn, LearnDst, LearnSpec, LearnSrc};
 pub use nat::{Nat, NatAddresses, NatKind};
-pub use sample::{Sample, SampleDirection, SampleForm};
+pub use sample::{ObservationId, Sample, SampleDirection, SampleForm};
 pub use select::{BundleAction, HashFields, LinkAlgorithm, MemberAlgorithm, Multipath};
 
 use base::{MacAddr, PortNo};
@@ -250,6 +251,13 @@ pub enum Action {
         /// The destination, of the same number of bits.
         dst: Subfield,
     },
+    /// The same, as a controller sent it in the form of the Open Networking Foundation's extension of OpenFlow 1.3.
+    CopyField {
+        /// The source.
+        src: Subfield,
+        /// The destination, of the same number of bits.
+        dst: Subfield,
+    },
     /// `push:SRC` (NXAST_STACK_PUSH).
     StackPush(Subfield),
     /// `pop:DST` (NXAST_STACK_POP).
@@ -270,6 +278,12 @@ pub enum Action {
         /// The table to use instead of the current one.
         table: Option<u8>,
     },
+    /// Look the packet up again in the current table, as a controller sent it in the form that has no table
+    /// (NXAST_RESUBMIT).
+    ResubmitPort {
+        /// The ingress port to use instead of the packet's.
+        in_port: Option<PortNo>,
+    },
     /// Resubmit with the addresses and ports of the original direction of the packet's connection in place of the
     /// packet's (NXAST_RESUBMIT_TABLE_CT).
     ResubmitCt {
@@ -284,7 +298,8 @@ pub enum Action {
     Nat(Box<Nat>),
     /// Clear the packet's connection tracking state (NXAST_CT_CLEAR).
     CtClear,
-    /// Report a random sample of packets to IPFIX collectors (NXAST_SAMPLE, NXAST_SAMPLE2, NXAST_SAMPLE3).
+    /// Report a random sample of packets to IPFIX collectors (NXAST_SAMPLE, NXAST_SAMPLE2, NXAST_SAMPLE3,
+    /// NXAST_SAMPLE4).
     Sample(Box<Sample>),
     /// Remove a tunnel option (NXAST_DELETE_FIELD).
     DeleteField(Field),
@@ -384,12 +399,12 @@ impl Action {
             Self::SetL4Dst(_) => "mod_tp_dst",
             // Open vSwitch uses one name for both.
             Self::SetField { .. } | Self::SetTunOption(_) | Self::RegLoad { .. } => "set_field",
-            Self::RegMove { .. } => "move",
+            Self::RegMove { .. } | Self::CopyField { .. } => "move",
             Self::StackPush(_) => "push",
             Self::StackPop(_) => "pop",
             Self::DecTtl(_) => "dec_ttl",
             Self::SetTunnel { .. } => "set_tunnel",
-            Self::Resubmit { .. } => "resubmit",
+            Self::Resubmit { .. } | Self::ResubmitPort { .. } => "resubmit",
             Self::ResubmitCt { .. } => "resubmit",
             Self::Ct(_) => "ct",
             Self::Nat(_) => "nat",
@@ -432,7 +447,16 @@ impl Action {
             | Self::StackPop(part)
             | Self::OutputReg { src: part, .. }
             | Self::CheckPktLarger { dst: part, .. } => field(part.field, end(part)),
-            Self::RegMove { src, dst } => [src, dst].iter().for_each(|part| field(part.field, end(part))),
+            Self::Sample(sample) => {
+                for id in [sample.obs_domain_id, sample.obs_point_id] {
+                    if let ObservationId::Field(part) = id {
+                        field(part.field, end(&part));
+                    }
+                }
+            }
+            Self::RegMove { src, dst } | Self::CopyField { src, dst } => {
+                [src, dst].iter().for_each(|part| field(part.field, end(part)));
+            }
             Self::Multipath(multipath) => field(multipath.dst.field, end(&multipath.dst)),
             Self::Bundle(bundle) => bundle.dst.iter().for_each(|part| field(part.field, end(part))),
             Self::Ct(ct) => {

@@ -4,7 +4,7 @@
 
 use super::check::{Allowed, verify};
 use super::decode::N_CLAUSES;
-use super::{Action, ControllerAction, PacketInReason, Subfield, ct, encap, learn, nat, sample, select};
+use super::{Action, ControllerAction, PacketInReason, Subfield, ct, encap, learn, nat, sample, select, size};
 use base::{MacAddr, PortNo};
 use flow::extract::ethertype::PBB;
 use flow::text::{format_value, next_key_value, parse_port, parse_table, parse_value};
@@ -103,6 +103,9 @@ impl Parser<'_> {
         if drop && !actions.is_empty() {
             return error("\"drop\" must not be accompanied by any other action or instruction");
         }
+        if self.depth == 0 && size::of_list(&actions) > size::MAX {
+            return error("input too big");
+        }
         verify(&actions, allowed).map_err(|e| ActionError(e.to_string()))?;
         Ok(actions)
     }
@@ -173,7 +176,7 @@ impl Parser<'_> {
             "move" => move_fields(value)?,
             "push" => Action::StackPush(stack(value)?),
             "pop" => Action::StackPop(stack(value)?),
-            "dec_ttl" => dec_ttl(value),
+            "dec_ttl" => dec_ttl(value)?,
             "set_tunnel" => Action::SetTunnel { id: u64_of(value)?, wide: false },
             "set_tunnel64" => Action::SetTunnel { id: u64_of(value)?, wide: true },
             "resubmit" => self.resubmit(value)?,
@@ -410,6 +413,9 @@ fn load(text: &str, out: &mut Vec<Action>) -> Result<(), ActionError> {
     let Some((value_text, dst)) = text.split_once("->") else {
         return error(format!("{text}: missing `->'"));
     };
+    if dst.is_empty() {
+        return error(format!("{text}: missing field name following `->'"));
+    }
     let dst = Subfield::parse(dst)?;
     if let (Loc::TunMetadata(_), 65..) = (dst.field.info().loc, dst.n_bits) {
         out.push(load_option(text, value_text, dst)?);
@@ -470,12 +476,12 @@ pub(super) fn move_parts(text: &str) -> Result<(Subfield, Subfield), ActionError
     Ok((src, dst))
 }
 
-/// Parses the number of a group, keeping its low 32 bits.
+/// Parses the number of a group.
 fn group(text: &str) -> Result<u32, ActionError> {
     if text.is_empty() {
         return error("missing required numeric argument");
     }
-    u64_of(text).map(|n| n as u32)
+    u32_of(text)
 }
 
 /// Parses `ID,K/N`, with optional blanks between them.
@@ -525,14 +531,21 @@ fn stack(text: &str) -> Result<Subfield, ActionError> {
     }
 }
 
-/// Parses the ids of controllers by their leading digits; 0 if there are none.
-fn dec_ttl(value: &str) -> Action {
+/// Parses the ids of controllers by their leading digits; no text at all means the id 0.
+fn dec_ttl(value: &str) -> Result<Action, ActionError> {
     let id = |s: &str| {
+        let (negative, s) = s.strip_prefix('-').map_or((false, s), |s| (true, s));
         let digits = s.bytes().take_while(u8::is_ascii_digit);
-        digits.fold(0u16, |n, b| n.wrapping_mul(10).wrapping_add(u16::from(b - b'0')))
+        let n = digits.fold(0u16, |n, b| n.wrapping_mul(10).wrapping_add(u16::from(b - b'0')));
+        if negative { n.wrapping_neg() } else { n }
     };
-    let ids: Vec<u16> = value.split([',', ' ']).filter(|s| !s.is_empty()).map(id).collect();
-    Action::DecTtl(if ids.is_empty() { vec![0] } else { ids })
+    if value.is_empty() {
+        return Ok(Action::DecTtl(vec![0]));
+    }
+    match value.split([',', ' ']).filter(|s| !s.is_empty()).map(id).collect::<Vec<u16>>() {
+        ids if ids.is_empty() => error("dec_ttl_cnt_ids: expected at least one controller id."),
+        ids => Ok(Action::DecTtl(ids)),
+    }
 }
 
 /// Parses pairs of hexadecimal digits with optional dots between them.
@@ -568,4 +581,33 @@ fn write_metadata(value: &str) -> Result<Action, ActionError> {
         None => (u64_of(value)?, u64::MAX),
     };
     Ok(Action::WriteMetadata { value, mask })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Version, actions_to_string};
+    use flow::NoNames;
+
+    #[test]
+    fn dec_ttl_needs_an_id_in_its_list() {
+        let printed = |text: &str| -> Result<String, String> {
+            let actions = parse_instructions(text, &NoNames).map_err(|e| e.0)?;
+            Ok(actions_to_string(&actions, &NoNames, Version::V10))
+        };
+        for (text, shown) in [
+            ("dec_ttl", "dec_ttl"),
+            ("dec_ttl()", "dec_ttl"),
+            ("dec_ttl(1,)", "dec_ttl(1)"),
+            ("dec_ttl(a)", "dec_ttl"),
+            ("dec_ttl(-1,70000)", "dec_ttl(65535,4464)"),
+            ("dec_ttl(1 2)", "dec_ttl(1,2)"),
+        ] {
+            assert_eq!(printed(text), Ok(shown.into()), "{text}");
+        }
+        for text in ["dec_ttl(,)", "dec_ttl( )"] {
+            let message = "dec_ttl_cnt_ids: expected at least one controller id.";
+            assert_eq!(printed(text), Err(message.into()), "{text}");
+        }
+    }
 }

@@ -220,9 +220,9 @@ fn number(text: &str, bits: u32) -> Result<u64, ActionError> {
 
 /// Parses a subfield whose field has a four-byte header.
 fn parse_dst(text: &str, whole: &str) -> Result<Subfield, ActionError> {
-    let dst = Subfield::parse(text).map_err(|e| ActionError(format!("{whole}: {e}")))?;
+    let dst = Subfield::parse(text)?;
     if is_long(dst.field) {
-        return error(format!("{whole}: experimenter OXM field '{}' not supported", dst.field.name()));
+        return error(format!("{whole}: experimenter OXM field '{text}' not supported"));
     }
     Ok(dst)
 }
@@ -259,12 +259,16 @@ pub(super) fn parse_bundle(text: &str, loads: bool, ports: &dyn PortNames) -> Re
     let (fields, basis, algorithm, kind) = (next()?, next()?, next()?, next()?);
     let dst = if loads { Some(next()?) } else { None };
     let first = next()?;
-    let Some(first) = ["members:", "slaves:"].iter().find_map(|name| first.strip_prefix(name)) else {
-        // The message quotes everything from this word on.
-        let at = first.as_ptr().addr() - text.as_ptr().addr();
-        let rest = text.get(at..).unwrap_or(first);
-        return error(format!("{text}: missing member delimiter, expected `members', got `{rest}'"));
-    };
+    // The delimiter ends at a colon; members may stand in brackets, as older versions print them.
+    let at = first.as_ptr().addr() - text.as_ptr().addr();
+    let rest = text.get(at..).unwrap_or(first);
+    let (delimiter, members) = rest.split_once(':').unwrap_or((rest, ""));
+    if !["members", "slaves"].contains(&delimiter.trim_end().to_ascii_lowercase().as_str()) {
+        return error(format!("{text}: missing member delimiter, expected `members', got `{delimiter}'"));
+    }
+    let port = |name: &str| parse_port(name, ports).ok_or_else(|| ActionError(format!("{name}: bad port number")));
+    let members = members.split([',', ' ', '[', ']']).filter(|word| !word.is_empty()).map(port);
+    let members: Vec<PortNo> = members.collect::<Result<_, _>>()?;
     let fields = named(&HashFields::ALL, fields, text, "fields")?;
     let algorithm = named(&MemberAlgorithm::ALL, algorithm, text, "algorithm")?;
     if !kind.eq_ignore_ascii_case("ofport") {
@@ -278,10 +282,6 @@ pub(super) fn parse_bundle(text: &str, loads: bool, ports: &dyn PortNames) -> Re
     if dst.is_some_and(|dst| dst.n_bits < 16) {
         return error(format!("{text}: bundle_load action requires at least 16 bit destination"));
     }
-    let port =
-        |name: &str| parse_port(name, ports).ok_or_else(|| ActionError(format!("{text}: bad port number `{name}'")));
-    let members = Some(first).filter(|word| !word.is_empty()).into_iter().chain(words).map(port);
-    let members: Vec<PortNo> = members.collect::<Result<_, _>>()?;
     Ok(Action::Bundle(Box::new(BundleAction { fields, basis, algorithm, members, dst })))
 }
 
@@ -416,14 +416,37 @@ mod tests {
                 "bundle_load(symmetric_l4,60,hrw,ofport,members:2,3)",
                 "missing member delimiter, expected `members', got `3'",
             ),
+            ("bundle(eth_src,60,hrw,ofport,robot:2,3)", "missing member delimiter, expected `members', got `robot'"),
+            (
+                "bundle(eth_src,60,hrw,ofport,members[2])",
+                "missing member delimiter, expected `members', got `members[2]'",
+            ),
             (
                 "bundle_load(eth_src,60,hrw,ofport,actset_output,members:2,3,4)",
                 "experimenter OXM field 'actset_output' not supported",
             ),
+            ("multipath(eth_src,0,modulo_n,1,0,reg24[0..4])", "experimenter OXM field 'reg24[0..4]' not supported"),
         ] {
             let inner = text.split_once('(').and_then(|(_, t)| t.strip_suffix(')')).expect("an argument");
             let result = parse_instructions(text, &NoNames).map_err(|e| e.0);
             assert_eq!(result, Err(format!("{inner}: {message}")), "{text}");
         }
+    }
+
+    #[test]
+    fn members_may_stand_in_brackets() {
+        let printed = |text: &str| -> Result<String, String> {
+            let text = format!("bundle(eth_src,0,hrw,ofport,{text})");
+            let actions = parse_instructions(&text, &NoNames).map_err(|e| e.0)?;
+            Ok(actions_to_string(&actions, &NoNames, Version::V10))
+        };
+        for members in ["members:[1,2]", "members:1,[2]]", "slaves:1 2", "MEMBERS: 1][2", "members:[1,2"] {
+            assert_eq!(printed(members), Ok("bundle(eth_src,0,hrw,ofport,members:1,2)".into()), "{members}");
+        }
+        for none in ["members:[]", "members:", "members"] {
+            assert_eq!(printed(none), Ok("bundle(eth_src,0,hrw,ofport,members:)".into()), "{none}");
+        }
+        assert_eq!(printed("members:1,xyzzy"), Err("xyzzy: bad port number".into()));
+        assert_eq!(printed("members:1:2"), Err("1:2: bad port number".into()));
     }
 }

@@ -19,6 +19,8 @@ use std::sync::Arc;
 
 /// Netronome's experimenter id, and the number of its group property.
 const NTR: u32 = 0x154d;
+/// The id that some senders use for the same property.
+const NTR_COMPATIBLE: u32 = 0x1540;
 const NTR_SELECTION_METHOD: u32 = 1;
 /// Bytes of a selection method's name, with the terminating zero.
 const METHOD_LEN: usize = 16;
@@ -235,7 +237,7 @@ impl GroupProperties {
         let takes_method = kind == GroupKind::Select && command != GroupCommand::Delete && !command.is_of_buckets();
         let mut properties = Self::default();
         property::each(r, |mut p| {
-            if p.experimenter != Some((NTR, NTR_SELECTION_METHOD)) {
+            if !matches!(p.experimenter, Some((NTR | NTR_COMPATIBLE, NTR_SELECTION_METHOD))) {
                 return p.unknown(Unknown::Refuse);
             }
             if !takes_method {

@@ -3,7 +3,7 @@
 use super::*;
 use crate::message::{Message, decode, encode};
 use crate::multipart::{StatsReply, StatsRequest};
-use crate::{Version, actions_to_string};
+use crate::{OfpError, Version, actions_to_string};
 use flow::NoNames;
 use proptest::prelude::*;
 
@@ -194,4 +194,31 @@ fn nicira_messages_have_the_form_of_openflow_15() {
     assert_eq!(encode(version, xid, &message), bytes);
     let Message::GroupMod(gm) = message else { panic!("{message:?}") };
     assert_eq!(gm.properties.fields, [(Field::Ipv4Src, 0xffff_ffff), (Field::TcpDst, 0xffff)]);
+
+    // The other vendor id means the same; a third one does not.
+    let at = bytes.windows(4).position(|w| w == 0x154d_u32.to_be_bytes()).expect("the vendor id");
+    let with_vendor = |vendor: u32| {
+        let mut bytes = bytes.clone();
+        bytes[at..at + 4].copy_from_slice(&vendor.to_be_bytes());
+        decode(&bytes)
+    };
+    let (_, _, message) = with_vendor(0x1540).expect("a message");
+    assert_eq!(encode(version, xid, &message), bytes);
+    assert_eq!(with_vendor(0x2320).map(drop).map_err(|e| e.error), Err(OfpError::BpcBadExpType));
+}
+
+#[test]
+fn deleting_needs_no_group_id() {
+    let parsed = |line: &str| parse_group_line(line, &NoNames).map(|g| g.group_mod.group_id).map_err(|e| e.to_string());
+    assert_eq!(parsed("delete"), Ok(GROUP_ALL));
+    assert_eq!(parsed("delete group_id=all"), Ok(GROUP_ALL));
+    assert_eq!(parsed("delete group_id=1"), Ok(1));
+    for (line, message) in [
+        ("delete type=all", "type is not needed"),
+        ("delete bucket=actions=1", "bucket is not needed"),
+        ("remove_bucket", "must specify a group_id"),
+        ("modify type=all", "must specify a group_id"),
+    ] {
+        assert_eq!(parsed(line), Err(message.into()), "{line}");
+    }
 }

@@ -107,7 +107,7 @@ fn number_buckets(buckets: &mut [Bucket]) {
     }
 }
 
-/// Parses a number like the C library, keeping its low 32 bits.
+/// Parses a number like the C library.
 fn u64_of(text: &str) -> Result<u64> {
     if text.is_empty() {
         return error("missing required numeric argument");
@@ -116,7 +116,8 @@ fn u64_of(text: &str) -> Result<u64> {
 }
 
 fn u32_of(text: &str) -> Result<u32> {
-    u64_of(text).map(|n| n as u32)
+    let n = u64_of(text)?;
+    u32::try_from(n).or_else(|_| error(format!("invalid numeric format {text}")))
 }
 
 struct Parser {
@@ -226,7 +227,10 @@ impl Parser {
     }
 
     /// Checks the settings against each other.
-    fn finish_settings(&self) -> Result<()> {
+    fn finish_settings(&mut self) -> Result<()> {
+        if self.gm.group_id == GROUP_ANY && self.gm.command == GroupCommand::Delete {
+            self.gm.group_id = GROUP_ALL;
+        }
         let properties = &self.gm.properties;
         if self.gm.group_id == GROUP_ANY {
             return error("must specify a group_id");

@@ -247,6 +247,7 @@ fn of13() -> impl Strategy<Value = Message> {
     features.matching.insert(Field::TunMetadata3);
     features.wildcard.insert(Field::EthSrc);
     features.wildcard.insert(Field::TunMetadata3);
+    features.maskable.insert(Field::TunMetadata3);
     features.miss.apply.set_fields.insert(Field::Ipv6Dst);
     let table = TableStats {
         table_id: 4,

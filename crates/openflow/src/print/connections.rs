@@ -6,11 +6,25 @@ use crate::ipfix::IpfixStats;
 use std::fmt::Write;
 
 pub(super) fn ct_flush(f: &CtFlush, out: &mut String) {
-    put!(out, " zone={} '", f.zone.unwrap_or(0));
+    put!(out, " zone={}", f.zone.unwrap_or(0));
+    masked("mark", (f.mark.0.into(), f.mark.1.into()), u32::MAX.into(), out);
+    masked("labels", f.labels, u128::MAX, out);
+    out.push_str(" '");
     direction(f, &f.original, out);
     put!(out, ",ct_nw_proto={}' '", f.ip_proto);
     direction(f, &f.reply, out);
     out.push('\'');
+}
+
+/// Appends ` name=VALUE/MASK`, without the mask if it equals `exact`; nothing if there is no mask.
+fn masked(name: &str, (value, mask): (u128, u128), exact: u128, out: &mut String) {
+    let hex = |n: u128| if n == 0 { "0".to_owned() } else { format!("{n:#x}") };
+    if mask != 0 {
+        put!(out, " {name}={}", hex(value));
+        if mask != exact {
+            put!(out, "/{}", hex(mask));
+        }
+    }
 }
 
 fn direction(f: &CtFlush, d: &Direction, out: &mut String) {
@@ -55,4 +69,34 @@ fn ipfix(s: &IpfixStats, indent: &str, out: &mut String) {
     ]);
     let first = format!("{indent}pkts errs");
     line(&[(&first, s.errors), ("ipv4 errs", s.ipv4_errors), ("ipv6 errs", s.ipv6_errors), ("tx errs", s.send_errors)]);
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::print::{Style, print};
+
+    #[test]
+    fn flushes_show_mark_and_labels() {
+        for (properties, text) in [
+            (
+                "0002000800050000 0003000800000019 00040008000000ff 00050014 00000000000000000000000000000007 00000000",
+                "zone=5 mark=0x19/0xff labels=0x7",
+            ),
+            ("0004000800000007", "zone=0 mark=0/0x7"),
+            (
+                "00050014 00000000000000000000000000000005 00000000 00060014 00000000000000000000000000000002 00000000",
+                "zone=0 labels=0x5/0x2",
+            ),
+            ("", "zone=0"),
+        ] {
+            let digits: Vec<u8> = properties.bytes().filter(u8::is_ascii_hexdigit).collect();
+            let value = |d: u8| char::from(d).to_digit(16).expect("a digit") as u8;
+            let mut bytes = vec![1, 4, 0, 24 + digits.len() as u8 / 2, 0, 0, 0, 2, 0, 0, 0x23, 0x20, 0, 0, 0, 32];
+            bytes.extend([0; 8]);
+            bytes.extend(digits.chunks(2).map(|pair| value(pair[0]) << 4 | value(pair[1])));
+            let any = "'ct_ipv6_src=::,ct_ipv6_dst=::,ct_tp_src=0,ct_tp_dst=0,ct_nw_proto=0' \
+                       'ct_ipv6_src=::,ct_ipv6_dst=::,ct_tp_src=0,ct_tp_dst=0'";
+            assert_eq!(print(&bytes, Style::plain(2)), format!("NXT_CT_FLUSH (xid=0x2): {text} {any}\n"));
+        }
+    }
 }

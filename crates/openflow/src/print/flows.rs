@@ -119,6 +119,11 @@ pub fn flow_difference(f: &FlowStats, style: Style<'_>, out: &mut String) {
 
 /// Appends a flow mod on one line.
 pub fn flow_mod(fm: &FlowMod, style: Style<'_>, out: &mut String) {
+    flow_mod_with(fm, None, style, out);
+}
+
+/// Does the same with the match as it is on the wire, if given. The priority is then a word of its own.
+pub(super) fn flow_mod_with(fm: &FlowMod, raw: Option<&str>, style: Style<'_>, out: &mut String) {
     out.push_str(match fm.command {
         FlowModCommand::Add => "ADD",
         FlowModCommand::Modify => "MOD",
@@ -136,7 +141,10 @@ pub fn flow_mod(fm: &FlowMod, style: Style<'_>, out: &mut String) {
     }
     out.push(' ');
     let start = out.len();
-    match_and_priority(&fm.matching, fm.priority, style, out);
+    match raw {
+        Some(raw) => out.push_str(raw),
+        None => match_and_priority(&fm.matching, fm.priority, style, out),
+    }
     if out.len() > start {
         out.push(' ');
     }
@@ -151,6 +159,9 @@ pub fn flow_mod(fm: &FlowMod, style: Style<'_>, out: &mut String) {
     }
     if fm.hard_timeout != 0 {
         put!(out, "hard:{} ", fm.hard_timeout);
+    }
+    if raw.is_some() && fm.priority != FlowMod::DEFAULT_PRIORITY {
+        put!(out, "pri:{} ", fm.priority);
     }
     if fm.importance != 0 {
         put!(out, "importance:{} ", fm.importance);
@@ -169,12 +180,8 @@ pub fn flow_mod(fm: &FlowMod, style: Style<'_>, out: &mut String) {
 
 pub(super) fn flow_removed(f: &FlowRemoved, style: Style<'_>, out: &mut String) {
     out.push(' ');
-    let start = out.len();
     match_and_priority(&f.matching, f.priority, style, out);
-    if out.len() > start {
-        out.push(' ');
-    }
-    out.push_str("reason=");
+    out.push_str(" reason=");
     let reason = match f.reason {
         FlowRemovedReason::IdleTimeout => "idle",
         FlowRemovedReason::HardTimeout => "hard",

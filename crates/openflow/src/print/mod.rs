@@ -15,6 +15,7 @@ mod meters;
 mod monitors;
 mod packets;
 mod ports;
+mod raw_match;
 mod table_config;
 mod tables;
 mod tlv;
@@ -34,7 +35,7 @@ use crate::switch::{ErrorReport, Hello, ReportedError};
 use crate::types::{self, MessageKind};
 use base::PortNo;
 use flow::Field;
-use flow::text::{NoNames, PortNames, format_port, format_value};
+use flow::text::{NoNames, PortNames, format_port, format_value, quoted_if_needed};
 use std::cmp::Ordering;
 use std::fmt::Write;
 use std::net::Ipv6Addr;
@@ -86,13 +87,6 @@ pub(crate) fn format_table(id: u8, names: &dyn PortNames, out: &mut String) {
         Some(name) => out.push_str(&quoted_if_needed(&name)),
         None => put!(out, "{id}"),
     }
-}
-
-/// Returns the name, in double quotes unless it is a letter followed by letters, digits and underscores.
-pub fn quoted_if_needed(name: &str) -> String {
-    let plain = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
-        && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.'));
-    if plain { name.to_owned() } else { format!("{name:?}") }
 }
 
 /// Returns the text of a message's bytes; of several messages, that of the first.
@@ -157,6 +151,14 @@ fn print_part(Part { msg, style }: Part<'_, '_>, out: &mut String) {
         Ordering::Less => put!(out, "(***only uses {length} bytes out of {}***)\n", msg.len()),
         Ordering::Equal => match types::head(msg) {
             Ok(_) => return print_decodable(msg, style, out),
+            Err(_) if newer_hello(msg, out) => {
+                if style.verbosity >= 5 {
+                    hex_dump(msg, 0, out);
+                }
+                return;
+            }
+            // A version that there is not has no types.
+            Err(OfpError::BrcBadVersion) => out.push_str(&decode_error(OfpError::BrcBadType)),
             Err(error) => put!(out, "{}", decode_error(error)),
         },
     }
@@ -190,6 +192,11 @@ fn print_decodable(msg: &[u8], style: Style<'_>, out: &mut String) {
             match (&message, crate::bundle::inner(msg)) {
                 (Message::BundleAdd(b), Some(inner)) => {
                     bundle_add((b.bundle_id, b.flags), inner, Style { version, ..style }, out);
+                }
+                (Message::FlowMod(_, f), _) if style.verbosity > 2 => {
+                    let style = Style { version, ..style };
+                    out.push(' ');
+                    flows::flow_mod_with(f, raw_match::raw_match(&head, style).as_deref(), style, out);
                 }
                 _ => body(version, xid, &message, style, out),
             }
@@ -335,6 +342,15 @@ fn bundle_add((bundle_id, flags): (u32, u16), inner: &[u8], style: Style<'_>, ou
     config::bundle_flags(flags, out);
     out.push('\n');
     out.push_str(&print(inner, style));
+}
+
+/// Prints HELLO of a version that there is not yet, which negotiation accepts. Returns false for other messages.
+fn newer_hello(msg: &[u8], out: &mut String) -> bool {
+    let Some(version) = msg.first().filter(|v| **v > Version::V15.wire()) else { return false };
+    let Ok((_, xid, Message::Hello(h))) = decode_with(msg, SHOWN) else { return false };
+    put!(out, "OFPT_HELLO (OF 0x{version:02x}) (xid=0x{xid:x}):");
+    hello(&h, out);
+    true
 }
 
 fn hello(h: &Hello, out: &mut String) {
@@ -531,5 +547,48 @@ pub fn hex_dump(bytes: &[u8], first: usize, out: &mut String) {
             });
         }
         out.push_str("|\n");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_of_versions_that_there_are_not() {
+        let hello = [0x0f, 0, 0, 16, 0, 0, 0, 1, 0, 1, 0, 8, 0, 0, 0, 0x12];
+        assert_eq!(print(&hello, Style::plain(2)), "OFPT_HELLO (OF 0x0f) (xid=0x1):\n version bitmap: 0x01, 0x04\n");
+        let error = |version| print(&[version, 14, 0, 8, 0, 0, 0, 1], Style::plain(2));
+        assert!(error(0).starts_with("***decode error: OFPBRC_BAD_TYPE***\n"));
+        assert!(error(7).starts_with("***decode error: OFPBRC_BAD_TYPE***\n"));
+    }
+
+    #[test]
+    fn an_empty_match_of_a_removed_flow_leaves_two_blanks() {
+        let mut removed = vec![4, 11, 0, 56, 0, 0, 0, 1];
+        removed.extend([0; 8]);
+        removed.extend([0x80, 0, 2, 1, 0, 0, 0, 5]);
+        removed.extend([0; 24]);
+        removed.extend([0, 1, 0, 4, 0, 0, 0, 0]);
+        assert_eq!(
+            print(&removed, Style::plain(2)),
+            "OFPT_FLOW_REMOVED (OF1.3) (xid=0x1):  reason=delete table_id=1 duration5s idle0 pkts0 bytes0\n"
+        );
+    }
+
+    #[test]
+    fn a_field_takes_any_mask_if_its_header_has_the_mask_bit() {
+        use crate::multipart::StatsReply;
+        use crate::table::TableFeatures;
+        let mut features = TableFeatures { any_properties: true, ..TableFeatures::default() };
+        for field in [Field::EthSrc, Field::EthDst, Field::EthType] {
+            features.matching.insert(field);
+            features.wildcard.insert(field);
+        }
+        features.maskable.insert(Field::EthDst);
+        let message = Message::StatsReply { more: false, body: StatsReply::TableFeatures(vec![features]) };
+        let text = print(&crate::encode(Version::V13, 1, &message), Style::plain(2));
+        assert!(text.contains("arbitrary mask: eth_dst\n"), "{text}");
+        assert!(text.contains("exact match or wildcard: eth_{src,type}\n"), "{text}");
     }
 }

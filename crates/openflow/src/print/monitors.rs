@@ -57,6 +57,8 @@ pub(super) fn updates(all: &[FlowUpdate], style: Style<'_>, out: &mut String) {
             FlowUpdate::Resumed => out.push_str("RESUMED"),
         }
     }
+    // Before the next update, the blank after a cookie stays even if nothing follows it.
+    out.truncate(out.trim_end_matches(' ').len());
 }
 
 fn monitored_flow(f: &MonitoredFlow, style: Style<'_>, out: &mut String) {
@@ -85,5 +87,4 @@ fn monitored_flow(f: &MonitoredFlow, style: Style<'_>, out: &mut String) {
         out.push_str(if out.ends_with(' ') { "actions=" } else { " actions=" });
         format_actions(out, &f.actions, style.ports, style.version);
     }
-    out.truncate(out.trim_end_matches(' ').len());
 }

@@ -8,7 +8,7 @@ use crate::table::{
     ActionFeatures, FIELDS11, FieldSet, FlowFeatures, TableAbilities, TableFeatures, TableStats, fields12,
     table_config as tc,
 };
-use flow::{Field, Maskable};
+use flow::Field;
 use std::fmt::Write;
 
 /// Prints tables one by one; [`TableFormatter::finish`] prints how many at the end equalled the one before.
@@ -81,8 +81,8 @@ fn features_of_abilities(version: Version, a: &TableAbilities, t: &mut TableFeat
     let fields = if version == V11 { of_bits11 } else { of_bits12 };
     (t.metadata_match, t.metadata_write, t.config) = (a.metadata_match, a.metadata_write, a.config);
     t.nonmiss = FlowFeatures {
-        // Meters came with OpenFlow 1.3.
-        instructions: a.instructions & !(1 << 6),
+        // Meters came with OpenFlow 1.3, and the other bits are no instructions.
+        instructions: a.instructions & 0x3e,
         next_tables: [0; 4],
         write: ActionFeatures { actions: a.write_actions, set_fields: of_bits12(a.write_set_fields) },
         apply: ActionFeatures { actions: a.apply_actions, set_fields: of_bits12(a.apply_set_fields) },
@@ -112,9 +112,9 @@ fn same_flows(a: &TableFeatures, b: &TableFeatures) -> bool {
     same(&a.nonmiss, &b.nonmiss, b.table_id) && same(&a.miss, &b.miss, b.table_id)
 }
 
+/// Like Open vSwitch, does not compare which fields can be wildcarded or masked.
 fn same_features(a: &TableFeatures, b: &TableFeatures) -> bool {
-    let key =
-        |t: &TableFeatures| ((t.metadata_match, t.metadata_write, t.config, t.max_entries), (t.matching, t.wildcard));
+    let key = |t: &TableFeatures| (t.metadata_match, t.metadata_write, t.config, t.max_entries, t.matching);
     key(a) == key(b) && same_flows(a, b)
 }
 
@@ -227,18 +227,19 @@ fn table_features(f: &TableFeatures, previous: Option<&TableFeatures>, style: St
     if f.matching.is_empty() {
         return;
     }
-    if previous.is_some_and(|p| (p.matching, p.wildcard) == (f.matching, f.wildcard)) {
+    if previous.is_some_and(|p| p.matching == f.matching) {
         out.push_str("    (same matching)\n");
         return;
     }
     out.push_str("    matching:\n");
     // Before OpenFlow 1.3, tables do not report which fields accept a mask.
     let masks = style.version >= Version::V13;
-    let masked = |i: &&flow::FieldInfo| f.wildcard.contains(i.id);
+    let wild = |i: &flow::FieldInfo| f.wildcard.contains(i.id);
+    let any_mask = |i: &flow::FieldInfo| masks && f.maskable.contains(i.id);
     let groups: [(&str, Vec<&str>); 3] = [
-        ("arbitrary mask", names(&f.matching, |i| masked(&i) && i.maskable == Maskable::Full && masks)),
-        ("exact match or wildcard", names(&f.matching, |i| masked(&i) && (i.maskable == Maskable::None || !masks))),
-        ("must exact match", names(&f.matching, |i| !masked(&i))),
+        ("arbitrary mask", names(&f.matching, |i| wild(i) && any_mask(i))),
+        ("exact match or wildcard", names(&f.matching, |i| wild(i) && !any_mask(i))),
+        ("must exact match", names(&f.matching, |i| !wild(i))),
     ];
     for (title, list) in groups.iter().filter(|(_, l)| !l.is_empty()) {
         put!(out, "      {title}: {}\n", squeeze(list).join(" "));

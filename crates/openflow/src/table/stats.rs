@@ -54,7 +54,9 @@ impl TableStats {
         let mut s = Self { table_id: r.u8()?, ..Self::default() };
         r.skip(if version == V11 || version == V12 { 7 } else { 3 })?;
         if version <= V12 {
-            s.name = r.string(32)?;
+            // The last byte is the end of the name, whatever it is.
+            s.name = r.string(31)?;
+            r.skip(1)?;
         }
         match version {
             V10 => (s.wildcards, s.max_entries) = (r.u32()?, r.u32()?),

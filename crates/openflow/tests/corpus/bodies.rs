@@ -452,7 +452,7 @@ pub(crate) fn monitor13(g: &mut Gen, pool: &Pool) -> Vec<u8> {
 
 pub(crate) fn monitor14(g: &mut Gen, pool: &Pool, version: Version) -> Vec<u8> {
     let matching = if g.once_in(2) { Match::ANY } else { pool.any(g).0 };
-    let (flags, command) = (g.flags(0x3f) as u16, g.choice(2) as u8);
+    let (flags, command) = (g.flags(0x3f) as u16, g.choice(4) as u8);
     let head = cat(&[&g.u32().to_be_bytes(), &g.port(version), &group_id(g), &flags.to_be_bytes(), &[g.u8(), command]]);
     cat(&[&head, &of_match(&matching, version)])
 }

@@ -1,5 +1,5 @@
-//! Intended differences from the output and bytes of Open vSwitch 3.1: each rule with its reason. The test fails if a rule no
-//! longer applies.
+//! Intended differences from the output and bytes of Open vSwitch 4.0: each rule with its reason. The test fails if a rule
+//! no longer applies.
 
 use openflow::Version;
 use std::fmt::Write;
@@ -45,6 +45,13 @@ const fn because(reason: &'static str, applies: fn(&Difference<'_>) -> bool) -> 
 /// The error in a text.
 fn error(text: &str) -> Option<&str> {
     text.split_once("***decode error: ")?.1.split_once("***").map(|(e, _)| e)
+}
+
+/// Returns true if the features of a table have an experimenter property whose own type is that of a standard property.
+fn has_ambiguous_experimenter(d: &Difference<'_>) -> bool {
+    let properties = d.given.chunks(8).zip(d.given.chunks(8).skip(1));
+    d.kind == "table features"
+        && properties.into_iter().any(|(a, b)| a.starts_with(&[0xff, 0xff]) && matches!(b, [0, 0, 0, 0..16, ..]))
 }
 
 /// The text without masks of `set_field` that cover all of a field which does not fill its bytes.
@@ -112,9 +119,26 @@ pub(crate) const MESSAGES: &[Exception] = &[
     }),
     because("provider backbone bridges have actions here", |d| {
         d.ours.contains("_pbb")
-            && without(&d.ours.replace(" push_pbb", "").replace(" pop_pbb", ""), &[])
+            && without(&d.ours.replace(" push_pbb", "").replace(" pop_pbb", "").replace("<none>", ""), &[])
                 == without(&d.theirs.replace("<none>", ""), &[])
     }),
+    because(
+        "tables skip experimenter properties (OpenFlow 1.3 section 7.3.5.5.2); Open vSwitch reads them as standard ones",
+        |d| has_ambiguous_experimenter(d) && d.ours != d.theirs,
+    ),
+    because("extension headers of IPv6 are a field here (OpenFlow 1.3 section 7.2.3.8)", |d| {
+        d.ours.contains("ipv6_exthdr=")
+            && !d.theirs.contains("ipv6_exthdr=")
+            && without(d.ours, &["ipv6_exthdr"]) == without(d.theirs, &["ipv6_exthdr"])
+    }),
+    because(
+        "a mask has no bits beyond the 20 of ipv6_label (OpenFlow 1.3 section 7.2.3.7); Open vSwitch prints them",
+        |d| {
+            d.ours != d.theirs
+                && d.theirs.contains("ipv6_label=")
+                && without(d.ours, &["ipv6_label"]) == without(d.theirs, &["ipv6_label"])
+        },
+    ),
     because("reasons of packet-ins that no version defines are refused", |d| error(d.ours) == Some("NXBRC_BAD_REASON")),
     because("types of groups that no version defines are refused", |d| {
         error(d.ours) == Some("OFPGMFC_BAD_TYPE") && d.kind.ends_with("group desc reply")
@@ -137,7 +161,12 @@ pub(crate) const MESSAGES: &[Exception] = &[
             && error(d.ours).is_none()
             && error(d.theirs).is_none()
     }),
-    because("all bits at once say nothing of how flows are evicted", |d| d.theirs.contains("eviction=***error***")),
+    because("resubmit(PORT,,ct) is printed with what it does", |d| {
+        d.ours != d.theirs && d.ours.contains(",,ct)") && d.theirs.contains("resubmit:")
+    }),
+    because("all bits at once say nothing of how flows are evicted", |d| {
+        d.theirs.contains("eviction=***error***") && !d.ours.contains("eviction=***error***")
+    }),
     because("quoted messages of versions that there are not are not named", |d| d.theirs.contains("(OF 0x")),
     Exception {
         reason: "several errors in a damaged message: the choice of the reported one, and the fields read before",
@@ -157,9 +186,9 @@ pub(crate) const DAMAGED_FLOWS: &[Exception] = &[
         most: 20,
     },
     Exception {
-        reason: "numbers with something else around them, or that are too large, are refused; Open vSwitch reads them in part",
-        applies: |d| d.ours.contains("invalid numeric format") || d.ours.contains("syntax error expecting"),
-        most: 5,
+        reason: "a parenthesis that is not closed: Open vSwitch reads the destination within it",
+        applies: |d| d.ours.contains("missing `->'") && says(d, &["check_pkt_larger("]),
+        most: 1,
     },
 ];
 
@@ -192,19 +221,15 @@ const IS_ETHERNET: &str = "8000580400000000";
 pub(crate) const FLOWS: &[Exception] = &[
     because(
         "fields that lack what they presuppose are left out; `parse-flows` sends them, and switches drop or refuse them",
-        |d| d.damaged,
+        |d| d.damaged || says(d, &["ip_frag=later", "ip_frag[0..1]=0x2"]),
     ),
     because("that packets begin with an Ethernet header goes without saying", |d| {
         d.theirs.contains(IS_ETHERNET) && !d.ours.contains(IS_ETHERNET)
     }),
     because(
         "fields of ERSPAN and GTP-U: Open vSwitch sends the value for the mask, and nothing for a value of 0",
-        |d| says(d, &["tun_erspan_", "tun_gtpu_"]),
+        |d| says(d, &["tun_erspan_", "tun_gtpu_", "ET_ERSPAN_", "ET_GTPU_"]),
     ),
-    because("nsh_c1 to nsh_c4 without nsh_mdtype are sent", |d| says(d, &["nsh_c", "nshc"])),
-    because("all bits of the TCP flags that there are are all of them", |d| {
-        says(d, &["tcp_flags=0x012/0xfff", "tcp_flags=0xfff"])
-    }),
     because("set_field in OpenFlow 1.1 keeps its mask, where Open vSwitch sets all of the field", |d| {
         d.version == Some(Version::V11)
             && says(d, &["set_field:"])
@@ -220,7 +245,7 @@ pub(crate) const FLOWS: &[Exception] = &[
     ),
     because("a value of set_field has no bits beyond its mask", |d| {
         let text = std::str::from_utf8(d.given).unwrap_or_default();
-        d.version == Some(Version::V15)
+        d.version >= Some(Version::V11)
             && text.split("set_field:").skip(1).any(|s| s.split("->").next().is_some_and(|v| v.contains('/')))
     }),
 ];

@@ -246,7 +246,7 @@ pub(crate) fn matching(g: &mut Gen) -> (String, Stack) {
 fn subfield(g: &mut Gen, stack: Stack, writable: bool, most: u64) -> (String, u64) {
     loop {
         let f =
-            if g.once_in(2) { Field::reg(g.below(16) as usize).expect("there are 16").info() } else { field(g, stack) };
+            if g.once_in(2) { Field::reg(g.below(32) as usize).expect("there are 32").info() } else { field(g, stack) };
         let prereq_ok = f.prereq == Prereq::None || stack.prereqs.contains(&f.prereq);
         if !prereq_ok || writable && !f.writable || matches!(f.loc, Loc::TunMetadata(_)) || f.nxm.is_empty() {
             continue;
@@ -432,8 +432,10 @@ fn bundle(g: &mut Gen) -> String {
 fn sample(g: &mut Gen) -> String {
     let mut args = vec![format!("probability={}", 1 + g.below(65535))];
     for key in ["collector_set_id", "obs_domain_id", "obs_point_id"] {
-        if g.once_in(2) {
-            args.push(format!("{key}={}", g.u32()));
+        match g.below(4) {
+            0 | 1 => args.push(format!("{key}={}", g.u32())),
+            2 if key != "collector_set_id" => args.push(format!("{key}=reg{}[0..{}]", g.below(16), g.below(32))),
+            _ => {}
         }
     }
     if g.once_in(3) {

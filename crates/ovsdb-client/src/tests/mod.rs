@@ -245,6 +245,23 @@ fn deleted_rows_disappear_at_once() {
 }
 
 #[test]
+fn forgotten_rows_leave_their_table_without_an_operation() {
+    let replica = filled();
+    let mut changes = Changes::new();
+    changes.set(&replica, "Kid", uuid(A), "name", "renamed");
+    let name = replica.row("Kid", uuid(A)).unwrap().string("name").to_owned();
+    changes.forget(&replica, "Kid", uuid(A));
+    assert!(!changes.contains(&replica, "Kid", uuid(A)) && !changes.rows(&replica, "Kid").contains(&uuid(A)));
+    // Readers that come by a reference find the row as it is in the database.
+    assert_eq!(changes.datum(&replica, "Kid", uuid(A), "name").and_then(Datum::as_str), Some(name.as_str()));
+    changes.set(&replica, "Kid", uuid(A), "name", "late");
+    assert_eq!(changes.operations(&replica, None), None);
+    let made = changes.insert(&replica, "Kid");
+    changes.forget(&replica, "Kid", made);
+    assert!(!changes.contains(&replica, "Kid", made) && changes.is_unchanged(&replica));
+}
+
+#[test]
 fn outcomes_are_parsed_from_results() {
     let replica = filled();
     let mut changes = Changes::new();

@@ -211,10 +211,7 @@ impl Core {
     pub fn back_up(&mut self, name: &str, source: Source, exclude: BTreeSet<String>) {
         let Some(hosted) = self.databases.get_mut(name) else { return };
         hosted.role = Role::Backup;
-        let schema = Arc::clone(hosted.database.schema());
-        for table in exclude.iter().filter(|table| schema.table(table).is_none()) {
-            warn!(target: "replication", "{name}: table {table}, which is not to be copied, does not exist");
-        }
+        self.note_copy(name);
         self.add_link(name, source, Follower::Backup(Backup::new(name, exclude)));
     }
 
@@ -419,8 +416,8 @@ impl Core {
         copy.apply(id.unwrap_or_else(|| self.uuids.next_uuid()), prepared.changes);
         self.replace_contents(name, copy, "", now)?;
         self.cancel_monitors(name);
-        self.cancel_triggers(name);
         self.disconnect_unaware(&format!("database {name} schema changed"));
+        self.cancel_triggers(name);
         self.description_is_stale = true;
         Ok(())
     }

@@ -1,42 +1,35 @@
 //! The active-backup pair: the server from which all databases are copied, whether copying is on, and its status
 //! (ovsdb-server(1), "Active-Backup Commands").
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt;
 
 use super::{Follower, PROBE_MS, Source};
 use crate::core::Core;
 use crate::hosted::Role;
 
-/// The tables that are not copied, each with its database.
+/// The tables that are not copied: `DB:TABLE[,DB:TABLE]...`. Any text will do: parts that name no table of a copied
+/// database exclude nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Excluded(BTreeSet<(String, String)>);
+pub struct Excluded(String);
+
+impl From<&str> for Excluded {
+    fn from(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+}
 
 impl Excluded {
-    /// Reads `DB:TABLE[,DB:TABLE]...`; nothing is excluded by an empty text. The error names the offending part.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let mut tables = BTreeSet::new();
-        for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
-            match part.split_once(':') {
-                Some((database, table)) if !database.is_empty() && !table.is_empty() => {
-                    tables.insert((database.to_owned(), table.to_owned()));
-                }
-                _ => return Err(format!("Can't parse excluded table: {part}")),
-            }
-        }
-        Ok(Self(tables))
-    }
-
     /// The excluded tables of one database.
     fn of(&self, database: &str) -> BTreeSet<String> {
-        self.0.iter().filter(|(name, _)| name == database).map(|(_, table)| table.clone()).collect()
+        let parts = self.0.split(',').filter_map(|part| part.trim().split_once(':'));
+        parts.filter(|(name, _)| *name == database).map(|(_, table)| table.to_owned()).collect()
     }
 }
 
 impl fmt::Display for Excluded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let pairs: Vec<String> = self.0.iter().map(|(database, table)| format!("{database}:{table}")).collect();
-        f.write_str(&pairs.join(","))
+        f.write_str(&self.0)
     }
 }
 
@@ -49,11 +42,14 @@ pub(crate) struct Sync {
     probe_ms: u64,
     /// Whether this is the backup.
     is_backup: bool,
+    /// The databases that are or were copies, or are set up to be.
+    copied: BTreeSet<String>,
 }
 
 impl Default for Sync {
     fn default() -> Self {
-        Self { active: None, excluded: Excluded::default(), probe_ms: PROBE_MS, is_backup: false }
+        let (excluded, copied) = (Excluded::default(), BTreeSet::new());
+        Self { active: None, excluded, probe_ms: PROBE_MS, is_backup: false, copied }
     }
 }
 
@@ -141,37 +137,53 @@ impl Core {
         }
     }
 
-    /// Returns the output of `ovsdb-server/sync-status`: whether the server is active or a backup, and the state of
-    /// each copy.
+    /// Returns true if this server is the backup of the active server.
+    pub fn is_backup(&self) -> bool {
+        self.sync.is_backup
+    }
+
+    /// Notes that the databases are set up to be copies, though they need not be now.
+    pub fn note_copies(&mut self) {
+        let names: Vec<String> = self.databases.keys().filter(|name| !name.starts_with('_')).cloned().collect();
+        self.sync.copied.extend(names);
+    }
+
+    /// Notes that a database becomes a copy.
+    pub(crate) fn note_copy(&mut self, name: &str) {
+        self.sync.copied.insert(name.to_owned());
+    }
+
+    /// Forgets that a database, which is removed, was a copy.
+    pub(crate) fn forget_copy(&mut self, name: &str) {
+        self.sync.copied.remove(name);
+    }
+
+    /// Returns the output of `ovsdb-server/sync-status`: for each database that is or was a copy, whether it is active or
+    /// a backup, and the state of the copy.
     pub fn sync_status(&self) -> String {
-        let mut lines = Vec::new();
-        // Databases in the same state share a line.
-        let mut copies: BTreeMap<String, (Vec<&str>, Vec<String>)> = BTreeMap::new();
-        for link in &self.links {
-            let Follower::Backup(backup) = &link.follower else { continue };
+        if self.sync.copied.is_empty() {
+            return "state: active\n".to_owned();
+        }
+        let of_database = |name: &String| {
+            let link = self.links.iter().find(|link| link.database == *name);
+            let Some((link, Follower::Backup(backup))) = link.map(|link| (link, &link.follower)) else {
+                return format!("database: {name}\nstate: active\n\n");
+            };
             let state = match &link.trouble {
                 _ if backup.is_live() => format!("replicating: {}", link.source),
                 Some(reason) => format!("Replication to ({}) failed: {reason}", link.source),
                 None => format!("connecting: {}", link.source),
             };
-            let (names, excluded) = copies.entry(state).or_default();
-            names.push(&link.database);
-            excluded.extend(backup.excluded().iter().map(|table| format!("{}:{table}", link.database)));
-        }
-        if copies.is_empty() && !self.sync.is_backup {
-            return "state: active\n".to_owned();
-        }
-        lines.push("state: backup".to_owned());
-        for (state, (names, excluded)) in copies {
-            let is_live = state.starts_with("replicating");
-            lines.push(state);
-            if is_live {
-                lines.push(format!("database: {}", names.join(", ")));
-                if !excluded.is_empty() {
-                    lines.push(format!("exclude: {}", excluded.join(",")));
-                }
+            let mut text = format!("database: {name}\nstate: backup\n{state}\n");
+            let excluded: Vec<String> = backup.excluded().iter().map(|table| format!("{name}:{table}")).collect();
+            if backup.is_live() {
+                // The line that lists excluded tables is empty if there are none.
+                let listed =
+                    if excluded.is_empty() { String::new() } else { format!("exclude: {}", excluded.join(",")) };
+                text.push_str(&format!("{listed}\n"));
             }
-        }
-        lines.iter().flat_map(|line| [line, "\n"]).collect()
+            text
+        };
+        self.sync.copied.iter().map(of_database).collect()
     }
 }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
-use tracing::info;
+use tracing::{info, warn};
 
 use super::remotes::{self, DSCP_MAX, RemoteOptions};
 use super::server::{Origin, Server};
@@ -20,6 +20,8 @@ pub(super) struct Config {
     remotes: BTreeMap<String, GivenOptions>,
     /// By the names in the file: file names, or, for relays, database names.
     databases: BTreeMap<String, DatabaseConfig>,
+    /// The databases of the model active-backup, whether they are backups or not.
+    active_backups: BTreeSet<String>,
 }
 
 /// The options of one remote.
@@ -64,22 +66,26 @@ impl GivenOptions {
             role: members.string("role")?,
             dscp: members.dscp()?,
         };
-        members.finish()?;
+        members.warn();
         Ok(options)
     }
 }
 
 impl Config {
-    /// Reads a file, with names that are relative to `directory`. The error is one line that names the offending part.
+    /// Reads a file, with names that are relative to `directory`. The error is lines for the log.
     pub(super) fn read(path: &Path, directory: &Path) -> Result<Self, String> {
         let name = path.display();
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| format!("{name}: open failed ({})", crate::file::describe(&error)))?;
-        let json = serde_json::from_str(&text).map_err(|error| format!("{name}: not JSON: {error}"))?;
-        Self::from_json(&json, directory).map_err(|reason| format!("{name}: {reason}"))
+        let text = std::fs::read_to_string(path).map_err(|error| {
+            format!("failed to open configuration file '{name}': {}", crate::file::describe(&error))
+        })?;
+        let json = serde_json::from_str(&text).map_err(|error| format!("config: reading JSON failed ({error})"))?;
+        Self::from_json(&json, directory)
     }
 
     fn from_json(json: &Value, directory: &Path) -> Result<Self, String> {
+        if !json.is_object() {
+            return Err("configuration in a file must be a JSON object".to_owned());
+        }
         let mut members = Members::new(json, "the configuration")?;
         let (remotes, databases) = (members.take("remotes"), members.take("databases"));
         members.finish()?;
@@ -89,8 +95,13 @@ impl Config {
             config.remotes.insert(name.clone(), GivenOptions::from_json(options, &path)?);
         }
         for (name, database) in object(&databases, "databases")? {
-            let path = format!("databases: {name}");
-            config.databases.insert(name.clone(), DatabaseConfig::from_json(name, database, &path, directory)?);
+            let path = format!("syntax \"{database}\": syntax error: Parsing database {name} failed");
+            if database.get("service-model").is_some_and(|model| model == "active-backup") {
+                config.active_backups.insert(name.clone());
+            }
+            let parsed = DatabaseConfig::from_json(name, database, &path, directory);
+            let parsed = parsed.map_err(|reason| format!("{reason}\nconfig: failed to parse 'databases'"))?;
+            config.databases.insert(name.clone(), parsed);
         }
         Ok(config)
     }
@@ -130,9 +141,9 @@ impl DatabaseConfig {
             ("active-backup", None) if is_backup => Err(format!("{path}: a backup needs a source")),
             ("active-backup", _) => Ok(Self::Own(file)),
             ("relay", Some(source)) => Ok(Self::Relay(source)),
-            ("relay", None) => Err(format!("{path}: a relay needs a source")),
+            ("relay", None) => Err(format!("{path}: Required 'source' member is missing.")),
             ("clustered", _) => Err(format!("{path}: clustered databases are not supported")),
-            _ => Err(format!("{path}: \"{model}\" is no service model; expected standalone, active-backup or relay")),
+            _ => Err(format!("{path}: '{model}' is not a valid service model")),
         }
     }
 
@@ -156,7 +167,7 @@ fn read_source(json: &Value, path: &str) -> Result<Source, String> {
     source.probe_ms = options.milliseconds("inactivity-probe")?.unwrap_or(source.probe_ms);
     source.max_backoff_ms = options.milliseconds("max-backoff")?.unwrap_or(source.max_backoff_ms).max(1000);
     source.dscp = options.dscp()?.unwrap_or(source.dscp);
-    options.finish()?;
+    options.warn();
     Ok(source)
 }
 
@@ -172,6 +183,12 @@ fn object<'a>(json: &'a Value, path: &str) -> Result<Vec<(&'a String, &'a Value)
 struct Members {
     members: Map<String, Value>,
     path: String,
+    /// The text of the object.
+    whole: String,
+}
+
+fn unexpected(member: &str) -> String {
+    format!("Member '{member}' is present but not allowed here.")
 }
 
 impl Members {
@@ -181,7 +198,7 @@ impl Members {
             Value::Object(members) => members.clone(),
             _ => return Err(format!("{path}: object expected")),
         };
-        Ok(Self { members, path: path.to_owned() })
+        Ok(Self { members, path: path.to_owned(), whole: json.to_string() })
     }
 
     fn take(&mut self, name: &str) -> Value {
@@ -219,16 +236,41 @@ impl Members {
         }
     }
 
+    /// Logs the first of the options that were not taken: they are unknown, and have no effect.
+    fn warn(self) {
+        if let Some(name) = self.members.keys().next() {
+            warn!(
+                target: "ovsdb_jsonrpc_server",
+                "syntax \"{}\": syntax error: Parsing JSON-RPC options failed: {}",
+                self.whole,
+                unexpected(name)
+            );
+        }
+    }
+
     /// Returns an error for members that were not taken: they are unknown.
     fn finish(self) -> Result<(), String> {
         match self.members.keys().next() {
-            Some(name) => Err(format!("{}: {name} is not supported", self.path)),
+            Some(name) => Err(format!("{}: {}", self.path, unexpected(name))),
             None => Ok(()),
         }
     }
 }
 
 impl Server {
+    /// Reads a configuration file and applies it. The log has the reasons of a failure.
+    pub(super) fn configure(&mut self, path: &Path, directory: &Path) -> Result<(), String> {
+        info!(target: "ovsdb_server", "loading configuration from '{}'", path.display());
+        match Config::read(path, directory) {
+            Ok(config) => self.apply_config(config),
+            Err(reason) => Err(format!("{reason}\nfailed to load configuration from {}", path.display())),
+        }
+        .map_err(|reasons| {
+            reasons.lines().for_each(|reason| warn!(target: "ovsdb_server", "{reason}"));
+            "server configuration failed".to_owned()
+        })
+    }
+
     /// Applies a configuration to databases and addresses. Unchanged parts are not touched; the error names unusable
     /// parts, and the others are served nevertheless.
     pub(super) fn apply_config(&mut self, config: Config) -> Result<(), String> {
@@ -243,22 +285,33 @@ impl Server {
             if let Some((database, _)) = self.given_databases.remove(&name) {
                 info!(target: "ovsdb_server", "removing {database} database: the configuration has changed");
                 self.core.remove_database(&database, now);
+                self.origins.remove(&database);
             }
         }
         let mut failures = Vec::new();
         for (name, wanted) in config.databases {
             if let Err(reason) = self.apply_database(&name, wanted) {
-                failures.push(format!("{name}: {reason}"));
+                failures.push(format!("failed to open database '{name}': {reason}"));
+            }
+        }
+        if !failures.is_empty() {
+            failures.push("failed to configure databases".to_owned());
+        }
+        for (name, (database, _)) in &self.given_databases {
+            if config.active_backups.contains(name) {
+                self.core.note_copy(database);
+            } else {
+                self.core.forget_copy(database);
             }
         }
         for remote in config.remotes.keys() {
             if let Err(reason) = remotes::check(&self.core, remote) {
-                failures.push(reason);
+                failures.push(format!("failed to configure remotes: {reason}"));
             }
         }
         self.configured = config.remotes.keys().cloned().collect();
         self.given_options = config.remotes;
-        if failures.is_empty() { Ok(()) } else { Err(failures.join("; ")) }
+        if failures.is_empty() { Ok(()) } else { Err(failures.join("\n")) }
     }
 
     fn apply_database(&mut self, name: &str, wanted: DatabaseConfig) -> Result<(), String> {
@@ -328,18 +381,32 @@ mod tests {
         let DatabaseConfig::Backup(file, source, excluded) = &config.databases["/sb.db"] else { panic!() };
         assert_eq!((file.to_str(), source.to_string()), (Some("/sb.db"), "tcp:127.0.0.1:6644".to_owned()));
         assert!(excluded.contains("A"));
+        assert_eq!(config.active_backups, BTreeSet::from(["/sb.db".to_owned()]));
         let DatabaseConfig::Relay(source) = &config.databases["T"] else { panic!() };
         assert_eq!((source.remotes.len(), source.probe_ms, source.max_backoff_ms), (2, 10_000, 2000));
         assert_eq!(source.dscp, 10);
         assert_eq!(config.remotes["ptcp:6641"].dscp, Some(0));
+        // Unknown options have no effect.
+        assert!(read(json!({"remotes": {"ptcp:1": {"nonsense": 1}}})).unwrap().remotes.contains_key("ptcp:1"));
         let wrong = [
-            (json!([]), "the configuration: object expected"),
-            (json!({"x": 1}), "the configuration: x is not supported"),
+            (json!([]), "configuration in a file must be a JSON object"),
+            (json!({"x": 1}), "the configuration: Member 'x' is present but not allowed here."),
             (json!({"remotes": {"a": {"dscp": 64}}}), "remotes: a: dscp: a number from 0 to 63 expected"),
             (json!({"remotes": {"a": {"role": 1}}}), "remotes: a: role: string expected"),
             (json!({"remotes": {"a": {"max-backoff": -1}}}), "remotes: a: max-backoff: milliseconds expected"),
-            (json!({"databases": {"T": {"service-model": "relay"}}}), "databases: T: a relay needs a source"),
-            (json!({"databases": {"T": {"service-model": "x"}}}), "databases: T: \"x\" is no service model"),
+            (
+                json!({"databases": {"T": {"service-model": "relay"}}}),
+                "Parsing database T failed: Required 'source' member is missing.",
+            ),
+            (
+                json!({"databases": {"T": {"service-model": "x"}}}),
+                "syntax \"{\"service-model\":\"x\"}\": syntax error: Parsing database T failed: 'x' is not a valid service \
+                 model\nconfig: failed to parse 'databases'",
+            ),
+            (
+                json!({"databases": {"T": {"x": 1}}}),
+                "Parsing database T failed: Member 'x' is present but not allowed here.",
+            ),
             (json!({"databases": {"T": {"source": {"unix:x": null}}}}), "a standalone database has no source"),
             (json!({"databases": {"T": {"backup": false}}}), "belong to the service model active-backup"),
             (json!({"databases": {"T": {"service-model": "active-backup"}}}), "active-backup needs backup"),

@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use tokio::sync::{mpsc, oneshot};
 use tracing::info;
 
-use super::config::Config;
 use super::handle::{Action, Command};
 use super::remotes;
 use super::server::{Event, Origin, Server};
 use crate::compaction::Compaction;
 use crate::follow::{Excluded, Source};
 
+/// The reply if a configuration file cannot be used.
+const RELOAD_FAILED: &str = "Configuration failed.  See the log file for details.";
 /// The niceness of compaction threads relative to serving threads.
 const NICENESS: i32 = 10;
 
@@ -27,7 +28,14 @@ impl Server {
                 }
                 Err(reason) => Err(reason),
             },
-            action => self.act(action).await,
+            action => {
+                let may_change = action.changes_configuration();
+                let result = self.act(action).await;
+                if may_change && result.is_ok() {
+                    self.save_running();
+                }
+                result
+            }
         };
         self.deliver();
         // The caller may have given up.
@@ -77,12 +85,17 @@ impl Server {
                 if !self.core.remove_database(&name, now) {
                     return Err("Failed to find the database.".into());
                 }
+                self.origins.remove(&name);
                 info!(target: "ovsdb_server", "removing {name} database by user request");
                 self.update_endpoints().await;
                 Ok(String::new())
             }
             Action::Reconnect => {
                 self.core.disconnect_all("user ran ovsdb-server/reconnect");
+                Ok(String::new())
+            }
+            Action::RefuseConditions => {
+                self.core.refuse_conditions();
                 Ok(String::new())
             }
             Action::MemoryReport => {
@@ -96,7 +109,8 @@ impl Server {
                 Ok(String::new())
             }
             Action::ActiveServer => Ok(self.core.active_server().map(Source::to_string).unwrap_or_default()),
-            Action::ConnectActive => self.core.connect_active().map(|()| String::new()),
+            // Open vSwitch reports the failure by a text instead of an error, too.
+            Action::ConnectActive => Ok(self.core.connect_active().err().unwrap_or_default()),
             Action::DisconnectActive => {
                 self.core.disconnect_active();
                 // Records missing in a copy are written now.
@@ -104,7 +118,7 @@ impl Server {
                 Ok(String::new())
             }
             Action::SetExcluded(tables) => {
-                self.core.set_excluded(Excluded::parse(&tables)?);
+                self.core.set_excluded(Excluded::from(tables.as_str()));
                 Ok(String::new())
             }
             Action::Excluded => Ok(self.core.excluded().to_string()),
@@ -123,10 +137,11 @@ impl Server {
             Action::TransactionLog => Ok(self.core.transaction_log_report()),
             Action::Reload => {
                 let found = self.config_file.as_ref();
-                let (path, directory) = found.ok_or("Configuration file was not specified on command line")?;
-                self.apply_config(Config::read(path, directory)?)?;
+                let found = found.cloned().ok_or("Configuration file was not specified on command line")?;
+                let (path, directory) = found;
+                let configured = self.configure(&path, &directory);
                 self.update_endpoints().await;
-                Ok(String::new())
+                configured.map(|()| String::new()).map_err(|_| RELOAD_FAILED.to_owned())
             }
             Action::StorageStatus(name) => match self.core.storage_failure(&name) {
                 None => Err("Failed to find the database.".into()),

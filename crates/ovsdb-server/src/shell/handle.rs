@@ -21,6 +21,7 @@ pub(super) enum Action {
     AddDatabase(String),
     RemoveDatabase(String),
     Reconnect,
+    RefuseConditions,
     MemoryReport,
     StorageStatus(String),
     SetActiveServer(String),
@@ -110,6 +111,11 @@ impl Handle {
     /// Closes all connections, so that clients reconnect.
     pub async fn reconnect(&self) -> Answer {
         self.call(Action::Reconnect).await
+    }
+
+    /// Refuses monitors with conditions from now on, and closes all connections.
+    pub async fn disable_monitor_cond(&self) -> Answer {
+        self.call(Action::RefuseConditions).await
     }
 
     /// Returns counts of memory usage, as `memory/show` prints them.

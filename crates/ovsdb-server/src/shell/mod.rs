@@ -12,10 +12,12 @@ mod handle;
 mod listeners;
 mod pki;
 mod remotes;
+mod running;
 mod server;
 mod sources;
 mod upgrade;
 
 pub use handle::Handle;
 pub use pki::Pki;
+pub use running::RunningConfig;
 pub use server::{Builder, OpenError, Server};

@@ -95,14 +95,15 @@ pub(super) fn source<'a>(core: &'a Core, text: &'a str, holds: Holds) -> Result<
     Ok(Source { database, name, table, schema, column })
 }
 
-/// Checks an address in the user's syntax.
+/// Checks the column that an address in the user's syntax names. Addresses of unknown methods are accepted: [`resolve`]
+/// returns errors about them.
 pub(super) fn check(core: &Core, text: &str) -> Result<(), String> {
     if let Some(rest) = text.strip_prefix("db:") {
         // Whether a relay has the column is only known when its source has sent the schema.
         let is_awaited = rest.split(',').next().is_some_and(|name| core.is_awaited(name));
         return if is_awaited { Ok(()) } else { source(core, text, Holds::Addresses).map(|_| ()) };
     }
-    Remote::parse(text).map(|_| ()).map_err(|error| error.to_string())
+    Ok(())
 }
 
 /// Returns all addresses that `configured` stands for, and errors about unusable ones.

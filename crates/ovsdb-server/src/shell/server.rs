@@ -10,15 +10,16 @@ use ovsdb::jsonrpc::Message;
 use ovsdb::{DatabaseSchema, Error, UuidSource};
 use tls::Tls;
 use tokio::sync::{mpsc, oneshot};
-use tracing::{debug, info, warn};
+use tracing::{debug, error, info, warn};
 
-use super::config::{Config, DatabaseConfig, GivenOptions};
+use super::config::{DatabaseConfig, GivenOptions};
 use super::connection::Peer;
 use super::control::AskedCompactions;
 use super::handle::{Command, Handle};
 use super::listeners::{Endpoint, Incoming, LISTEN_RETRY};
 use super::pki::Pki;
 use super::remotes::{self, RemoteOptions, Report};
+use super::running::{self, RunningConfig, Saver};
 use super::sources::{Reached, Sources};
 use super::upgrade::upgrade;
 use crate::admission::{Permit, Pool, Quota};
@@ -89,6 +90,7 @@ pub struct Builder {
     excluded: Excluded,
     is_backup: bool,
     config_file: Option<PathBuf>,
+    saver: Option<Saver>,
 }
 
 impl std::fmt::Debug for Builder {
@@ -193,6 +195,13 @@ impl Builder {
         self
     }
 
+    /// Calls `save` with the configuration after each control command that changes it.
+    #[must_use]
+    pub fn on_change(mut self, save: impl FnMut(&RunningConfig) + Send + 'static) -> Self {
+        self.saver = Some(Saver::new(save));
+        self
+    }
+
     /// Opens the databases. Nothing listens before [`Server::run`] or [`Server::listen`].
     pub fn open(self) -> Result<Server, OpenError> {
         let mut core = Core::new(self.uuids);
@@ -202,6 +211,8 @@ impl Builder {
         let mut server = Server {
             core,
             configured: BTreeSet::new(),
+            origins: BTreeMap::new(),
+            saver: self.saver,
             pki: self.pki,
             tls: Arc::default(),
             endpoints: BTreeMap::new(),
@@ -231,13 +242,13 @@ impl Builder {
         if let Some(path) = self.config_file {
             let directory = std::env::current_dir()
                 .map_err(|error| OpenError::Config(format!("the current folder is not known ({error})")))?;
-            let config = Config::read(&path, &directory).map_err(OpenError::Config)?;
-            server.apply_config(config).map_err(OpenError::Config)?;
+            server.configure(&path, &directory).map_err(OpenError::Config)?;
             server.config_file = Some((path, directory));
         }
         server.core.set_excluded(self.excluded);
         if let Some(source) = self.active_server {
             server.core.set_active_server(source);
+            server.core.note_copies();
         }
         if self.is_backup {
             server.core.connect_active().map_err(OpenError::Remote)?;
@@ -257,6 +268,9 @@ pub struct Server {
     pub(super) core: Core,
     /// The configured addresses.
     pub(super) configured: BTreeSet<String>,
+    /// How each database that is not in memory is opened again, by name.
+    pub(super) origins: BTreeMap<String, String>,
+    pub(super) saver: Option<Saver>,
     pki: Pki,
     tls: Arc<Tls>,
     /// Addresses in use.
@@ -305,6 +319,7 @@ impl Server {
             excluded: Excluded::default(),
             is_backup: false,
             config_file: None,
+            saver: None,
         }
     }
 
@@ -333,7 +348,9 @@ impl Server {
         let time_s = (now.unix_ms / 1000) as u64;
         let (database, storage, file): (_, Box<dyn Storage>, _) = match origin {
             Origin::Relay(name, source) => {
+                let text = running::relay_text(&name, &source);
                 self.core.add_relay(&name, source, now)?;
+                self.origins.insert(name.clone(), text);
                 return Ok(name);
             }
             Origin::Memory(schema) => (load(&[schema.to_json()])?, Box::new(Nowhere), None),
@@ -352,8 +369,11 @@ impl Server {
                 (database, Box::new(opened.storage), Some(path))
             }
         };
+        let text = file.as_deref().map(running::file_text);
         let file = file.map(|path| path.display().to_string());
-        Ok(self.core.host(database, storage, file, now)?)
+        let name = self.core.host(database, storage, file, now)?;
+        self.origins.extend(text.map(|text| (name.clone(), text)));
+        Ok(name)
     }
 
     fn open_file(&mut self, path: &Path, time_s: u64) -> Result<Opened, OpenError> {
@@ -361,6 +381,9 @@ impl Server {
             return Err(OpenError::Database(Error::ovsdb(format!("{}: already open", path.display()))));
         }
         let opened = FileStorage::open(path, time_s)?;
+        for error in &opened.invalid {
+            error!(target: "ovsdb_server", "{error}");
+        }
         self.recoveries.extend(opened.recovered.clone());
         Ok(opened)
     }

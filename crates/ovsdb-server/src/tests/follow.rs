@@ -453,7 +453,7 @@ fn a_backup_is_read_only() {
     net.nodes[1].core.disconnect_active();
     net.flush(1);
     assert!(!net.nodes[1].core.has_session(client));
-    assert_eq!(net.nodes[1].core.sync_status(), "state: active\n");
+    assert_eq!(net.nodes[1].core.sync_status(), "database: T\nstate: active\n\n");
     let client = net.client(1);
     net.transact(1, client, &[insert("own")]);
     assert_eq!(names(&net.state(1)), ["kept".to_owned(), "own".to_owned()].into());
@@ -473,15 +473,15 @@ fn excluded_tables_are_kept() {
     let needy = json!({"op": "insert", "table": "needy", "row": {"of": ["named-uuid", "r"]}});
     net.transact(0, active, &[root("theirs"), needy]);
     net.transact(1, backup, &[root("ours")]);
-    net.nodes[1].core.set_excluded(Excluded::parse("T:root,T:needy,U:x").unwrap());
+    net.nodes[1].core.set_excluded(Excluded::from("foo,T:root,T:needy,U:x,T:none"));
     net.nodes[1].core.connect_active().unwrap();
     net.flush(1);
     net.settle();
     assert_eq!(names(&net.state(1)), ["ours".to_owned()].into());
-    let expected = "state: backup\nreplicating: tcp:0:1\ndatabase: T\nexclude: T:needy,T:root\n";
+    let expected = "database: T\nstate: backup\nreplicating: tcp:0:1\nexclude: T:needy,T:none,T:root\n";
     assert_eq!(net.nodes[1].core.sync_status(), expected);
     // A copied table must not refer to an excluded one; the status says so.
-    net.nodes[1].core.set_excluded(Excluded::parse("T:root").unwrap());
+    net.nodes[1].core.set_excluded(Excluded::from("T:root"));
     net.flush(1);
     net.settle();
     assert!(net.nodes[1].core.sync_status().contains("Replication to (tcp:0:1) failed: constraint violation"));

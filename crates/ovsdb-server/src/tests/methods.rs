@@ -136,6 +136,21 @@ fn the_server_describes_its_databases() {
 }
 
 #[test]
+fn monitors_with_conditions_can_be_disabled() {
+    let mut bench = Bench::new();
+    let session = bench.connect();
+    let monitor = |id: &str| json!(["T", id, {"root": {}}]);
+    assert!(bench.call(session, "monitor_cond", monitor("a")).is_object());
+    bench.core.refuse_conditions();
+    assert!(bench.flush().iter().any(|output| matches!(output, Output::Close(id, _) if *id == session)));
+    let other = bench.connect();
+    for method in ["monitor_cond", "monitor_cond_since"] {
+        assert_eq!(bench.call(other, method, monitor(method)), "unknown method");
+    }
+    assert!(bench.call(other, "monitor", monitor("b")).is_object());
+}
+
+#[test]
 fn removed_databases_disconnect_clients_that_are_not_aware() {
     let mut bench = Bench::new();
     let (aware, unaware) = (bench.connect(), bench.connect());
@@ -170,6 +185,23 @@ fn a_conversion_is_answered_before_the_disconnect() {
     let answer = Output::Send(session, Message::reply(json!(1), json!({})));
     let closed = |output: &Output| matches!(output, Output::Close(id, _) if *id == session);
     assert!(outputs[0] == answer && outputs.iter().skip(1).any(closed), "{outputs:?}");
+}
+
+#[test]
+fn a_conversion_cancels_the_transactions_of_aware_clients_and_closes_others() {
+    let mut bench = Bench::new();
+    let (converter, aware, unaware) = (bench.connect(), bench.connect(), bench.connect());
+    for session in [converter, aware] {
+        bench.call(session, "set_db_change_aware", json!([true]));
+    }
+    let wait = json!(["T", {"op": "wait", "table": "root", "where": [], "columns": [], "until": "!=", "rows": []}]);
+    let id = bench.send(aware, "transact", wait.clone());
+    bench.send(unaware, "transact", wait);
+    let outputs = bench.outputs(converter, "convert", json!(["T", crate::tests::schema().to_json()]));
+    assert!(outputs.contains(&Output::Send(aware, Message::error(json!(id), "canceled"))), "{outputs:?}");
+    let to_unaware: Vec<&Output> =
+        outputs.iter().filter(|o| matches!(o, Output::Send(id, _) | Output::Close(id, _) if *id == unaware)).collect();
+    assert!(matches!(to_unaware.as_slice(), [Output::Close(..)]), "{to_unaware:?}");
 }
 
 #[test]
@@ -275,4 +307,103 @@ tally::proptest! {
         bench.outputs(session, method, Value::from(params));
         bench.core.disconnect(session);
     }
+}
+
+#[test]
+fn select_sorts_rows() {
+    let mut bench = Bench::new();
+    let session = bench.connect();
+    let insert = |name: &str, number: i64, map: Value| json!({"op": "insert", "table": "root", "row": {"name": name, "number": number, "map": ["map", map]}});
+    bench.transact(
+        session,
+        &[insert("c", 1, json!([])), insert("b", 3, json!([["z", 1]])), insert("b", 2, json!([["a", 1], ["b", 1]]))],
+    );
+    let mut select = |sort: Value, columns: Value| {
+        let operation = json!({"op": "select", "table": "root", "where": [], "columns": columns, "sort": sort});
+        bench.transact(session, &[operation])[0].clone()
+    };
+    let numbers = |answer: Value| -> Vec<i64> {
+        answer["rows"].as_array().unwrap().iter().map(|row| row["number"].as_i64().unwrap()).collect()
+    };
+    assert_eq!(numbers(select(json!(["number"]), json!(["number"]))), [1, 2, 3]);
+    assert_eq!(numbers(select(json!(["name", "number"]), json!(["number"]))), [2, 3, 1]);
+    // A column need not be shown to be sorted by; fewer elements come first.
+    assert_eq!(numbers(select(json!(["map"]), json!(["number"]))), [1, 3, 2]);
+    assert_eq!(select(json!(["number"]), json!(["name"])), json!({"rows": [{"name": "c"}, {"name": "b"}]}));
+    let error =
+        |sort: Value, details: &str| json!({"error": "syntax error", "syntax": sort.to_string(), "details": details});
+    let distinct = "array of distinct column names expected";
+    for (sort, details) in [
+        (json!(["nosuch"]), "nosuch is not a valid column name"),
+        (json!([1]), distinct),
+        (json!(["number", "number"]), distinct),
+    ] {
+        assert_eq!(select(sort.clone(), json!(["number"])), error(sort, details));
+    }
+    let mistyped = select(json!("number"), json!([]))["details"].clone();
+    assert_eq!(mistyped, "Parsing ovsdb operation 1 of 1 failed: Type mismatch for member 'sort'.");
+}
+
+#[test]
+fn an_index_error_names_the_greater_row_first() {
+    let mut bench = Bench::with_schema(&ordinals(), Box::new(crate::storage::Nowhere));
+    let session = bench.connect();
+    let insert =
+        |number: i64, name: &str| json!({"op": "insert", "table": "ordinals", "row": {"number": number, "name": name}});
+    let update = |from: i64, to: i64| json!({"op": "update", "table": "ordinals", "where": [["number", "==", from]], "row": {"number": to}});
+    bench.transact(session, &[insert(1, "b"), insert(2, "b"), insert(3, "c")]);
+    let (old, new) = (
+        "existed in the database before this transaction and was not modified by the transaction.",
+        "was inserted by this transaction.",
+    );
+    for (operation, first, second) in [
+        (insert(1, "a"), old, new),
+        (insert(1, "c"), new, old),
+        (update(3, 1), "had the following index values before the transaction: 3.", old),
+        // Equal but for their UUIDs.
+        (update(2, 1), old, "had the following index values before the transaction: 2."),
+    ] {
+        let answer = bench.transact(session, std::slice::from_ref(&operation));
+        let details = answer[1]["details"].as_str().unwrap();
+        let (_, rest) = details.split_once("First row, with UUID ").unwrap();
+        let (one, other) = rest.split_once("  Second row, with UUID ").unwrap();
+        assert!(one.ends_with(first) && other.ends_with(second), "{operation}: {details}");
+    }
+}
+
+#[test]
+fn a_duplicate_uuid_is_refused_by_the_name_of_its_table() {
+    let mut bench = Bench::new();
+    let session = bench.connect();
+    let uuid = "11111111-2222-4333-8444-555555555555";
+    let insert = json!({"op": "insert", "table": "root", "uuid": uuid, "row": {"name": "x"}});
+    let delete = json!({"op": "delete", "table": "root", "where": []});
+    assert_eq!(bench.transact(session, std::slice::from_ref(&insert))[0], json!({"uuid": ["uuid", uuid]}));
+    let expected = json!({"error": "duplicate uuid", "syntax": format!("\"{uuid}\""),
+        "details": "This UUID would duplicate a UUID already present within the \"root\" table or deleted from this \
+                    table within the same transaction."});
+    assert_eq!(bench.transact(session, std::slice::from_ref(&insert))[0], expected);
+    assert_eq!(bench.transact(session, &[delete, insert])[1], expected);
+}
+
+#[test]
+fn a_new_row_never_overwrites_one_with_a_chosen_uuid() {
+    // The next UUID of the same seed is known, and a client takes it for a row of its own.
+    let insert = |uuid: &str| {
+        let mut bench = Bench::new();
+        let session = bench.connect();
+        let chosen = json!({"op": "insert", "table": "root", "uuid": uuid, "row": {"name": "chosen"}});
+        let answer = bench.transact(session, &[chosen, json!({"op": "insert", "table": "root", "row": {"name": "x"}})]);
+        assert_eq!(bench.contents()["root"].as_object().unwrap().len(), 2);
+        assert_eq!(answer[0]["uuid"][1], uuid);
+        answer[1]["uuid"][1].as_str().unwrap().to_owned()
+    };
+    let next = insert("11111111-2222-4333-8444-555555555555");
+    assert_eq!(insert("11111111-2222-4333-8444-555555555556"), next);
+    assert_ne!(insert(&next), next);
+}
+
+fn ordinals() -> Value {
+    json!({"name": "T", "version": "5.1.3", "tables": {"ordinals": {"isRoot": true,
+        "columns": {"number": {"type": "integer"}, "name": {"type": "string"}}, "indexes": [["number"]]}}})
 }

@@ -82,6 +82,8 @@ fn clients_change_their_own_rows_and_columns() {
     assert!(may(delete("nobody")));
     assert!(!may(json!({"op": "delete", "table": "Kid", "where": []})));
     assert!(!may(json!({"op": "update", "table": "RBAC_Role", "where": [], "row": {}})));
+    // A mutate operation without mutations only counts rows.
+    assert!(may(json!({"op": "mutate", "table": "RBAC_Role", "where": [], "mutations": []})));
 }
 
 #[test]

@@ -10,6 +10,7 @@ use ovsdb_server::Server;
 use serde_json::{Value, json};
 
 use crate::names::Names;
+use crate::sort_databases;
 
 /// Runs the peer's ovsdb-tool.
 pub(crate) fn tool(bin: &Path, args: &[&str]) -> Output {
@@ -180,7 +181,11 @@ impl Pair {
 
     async fn send(&mut self, session: usize, to_ours: &[Message], to_theirs: &[Message]) -> Vec<Value> {
         let mut theirs = exchange(&mut self.theirs[session], to_theirs).await;
-        let ours = exchange(&mut self.ours[session], to_ours).await;
+        let mut ours = exchange(&mut self.ours[session], to_ours).await;
+        if let [Message::Request { method, .. }] = to_ours {
+            sort_databases(method, &mut theirs);
+            sort_databases(method, &mut ours);
+        }
         theirs.retain(|message| {
             let name = message["params"][0].as_str().unwrap_or_default();
             message["method"] != "locked" || !self.owners.contains(&(session, name.to_owned()))

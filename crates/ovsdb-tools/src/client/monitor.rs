@@ -1,13 +1,15 @@
 //! The continuous commands: monitor, monitor-cond, monitor-cond-since, and lock, steal, unlock.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use cli::table::{Cell, CellValue, Format, Printer, Style, Table};
 use ovsdb::jsonrpc::Message;
 use ovsdb::{ColumnSchema, DatabaseSchema, Datum, NoSymbols, TableSchema, Uuid};
 use ovsdb_client::Error;
 use serde_json::{Map, Value, json};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
+use unixctl::Commands;
 
 use super::background::Background;
 use super::query::{self, DatumCell};
@@ -68,18 +70,28 @@ pub(super) async fn monitor(mut call: Call, method: Method) -> Done {
     if method == Method::CondSince {
         params.push(since.to_string().into());
     }
-    if call.options.change_aware {
-        // Servers that do not support it close the connection when the schema changes, which ends this program too.
-        let _ = call.client.call("set_db_change_aware", vec![true.into()]).await.map_err(text)?;
+    if call.options.change_aware.unwrap_or(true) {
+        call.set_change_aware().await?;
     }
     let contents = call.client.call(method.name(), params).await.map_err(text)?;
     let contents = contents.map_err(|error| ovsdb::Error::from_json(&error).to_string())?;
     let mut show = Show::new(&call.options, &watch);
     show.contents(method, &contents)?;
-    let background = Background::begin(call.options.daemon.take(), |_| ())?;
+    let (sender, mut conditions) = mpsc::unbounded_channel();
+    let (blocker, mut blocked) = watch::channel(false);
+    let background = Background::begin(call.options.daemon.take(), |commands| control(commands, sender, blocker))?;
     loop {
+        let is_blocked = *blocked.borrow_and_update();
         let message = tokio::select! {
-            message = call.client.receive() => message.map_err(lost)?,
+            message = call.client.receive(), if !is_blocked => message.map_err(lost)?,
+            Some((table, condition)) = conditions.recv() => {
+                let change = json!({ table: [{ "where": condition }] });
+                let params = vec![Value::Null, Value::Null, change];
+                // The server may refuse the condition, which leaves the monitor as it was.
+                let _ = call.client.call("monitor_cond_change", params).await.map_err(lost)?;
+                continue;
+            }
+            Ok(()) = blocked.changed() => continue,
             () = background.ended() => return Ok(()),
         };
         let Message::Notification { method, params } = message else { continue };
@@ -95,6 +107,29 @@ pub(super) async fn monitor(mut call: Call, method: Method) -> Done {
             }
             _ => {}
         }
+    }
+}
+
+/// Registers the control commands of a monitor in the background. `conditions` gets new conditions of tables, and
+/// `blocker` whether updates wait to be printed.
+fn control(commands: &Commands, conditions: mpsc::UnboundedSender<(String, Value)>, blocker: watch::Sender<bool>) {
+    commands.register("ovsdb-client/cond_change", "TABLE COND", 2..=2, move |args| {
+        let [table, condition] = args else { return Err("TABLE and COND expected".to_owned()) };
+        // The server refuses a text, which is no condition.
+        let condition = serde_json::from_str(condition).unwrap_or_else(|error| Value::from(error.to_string()));
+        // The channel has no reader any more when the program ends.
+        let _ = conditions.send((table.clone(), condition));
+        Ok("condition changed".to_owned())
+    });
+    let blocker = Arc::new(blocker);
+    for (name, wanted, redundant) in
+        [("ovsdb-client/block", true, "already blocking"), ("ovsdb-client/unblock", false, "already unblocked")]
+    {
+        let blocker = Arc::clone(&blocker);
+        commands.register(name, "", 0..=0, move |_| {
+            let was = blocker.send_replace(wanted);
+            Ok(if was == wanted { redundant.to_owned() } else { String::new() })
+        });
     }
 }
 

@@ -10,6 +10,7 @@ use ovsdb::{ColumnSchema, ColumnType, DatabaseSchema, Datum, NoSymbols, TableSch
 use ovsdb_client::Client;
 use serde_json::{Value, json};
 
+use super::background::Background;
 use super::{Call, Done, print_line, print_text, text};
 
 /// A datum in a table.
@@ -147,7 +148,27 @@ async fn transact_params(client: &mut Client, params: Vec<Value>) -> Result<Valu
 
 pub(super) async fn transact(mut call: Call) -> Done {
     let params = parse_transaction(call.arg(0))?;
-    let results = transact_params(&mut call.client, params).await?;
+    if call.options.change_aware == Some(true) {
+        call.set_change_aware().await?;
+    }
+    let daemon = call.options.daemon.take();
+    let results = {
+        let mut answer = std::pin::pin!(transact_params(&mut call.client, params));
+        // The request is sent before the process that the user started ends.
+        let early = tokio::select! {
+            biased;
+            results = &mut answer => Some(results?),
+            () = std::future::ready(()) => None,
+        };
+        let background = Background::begin(daemon, |_| ())?;
+        match early {
+            Some(results) => results,
+            None => tokio::select! {
+                results = answer => results?,
+                () = background.ended() => return Ok(()),
+            },
+        }
+    };
     call.print_json(&results);
     Ok(())
 }

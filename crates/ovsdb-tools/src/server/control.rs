@@ -18,6 +18,7 @@ pub fn register(commands: &Commands, handle: &Handle, shutdown: &Shutdown) {
     add("memory/show", "", 0..=0, |h, _| boxed(async move { h.memory_report().await }));
     add("ovsdb-server/compact", "", 0..=1, |h, mut a| boxed(async move { h.compact(a.pop()).await }));
     add("ovsdb-server/reconnect", "", 0..=0, |h, _| boxed(async move { h.reconnect().await }));
+    add("ovsdb-server/disable-monitor-cond", "", 0..=0, |h, _| boxed(async move { h.disable_monitor_cond().await }));
     add("ovsdb-server/add-remote", "REMOTE", 1..=1, |h, mut a| {
         boxed(async move { h.add_remote(a.pop().unwrap_or_default()).await })
     });
@@ -52,7 +53,7 @@ pub fn register(commands: &Commands, handle: &Handle, shutdown: &Shutdown) {
 
 /// Commands about active servers, backups and relays.
 fn register_models(add: &impl Fn(&str, &str, RangeInclusive<usize>, fn(Handle, Vec<String>) -> BoxAnswer)) {
-    add("ovsdb-server/set-active-ovsdb-server", "SERVER", 1..=1, |h, mut a| {
+    add("ovsdb-server/set-active-ovsdb-server", "", 1..=1, |h, mut a| {
         boxed(async move { h.set_active_server(a.pop().unwrap_or_default()).await })
     });
     add("ovsdb-server/get-active-ovsdb-server", "", 0..=0, |h, _| boxed(async move { h.active_server().await }));
@@ -60,13 +61,13 @@ fn register_models(add: &impl Fn(&str, &str, RangeInclusive<usize>, fn(Handle, V
     add("ovsdb-server/disconnect-active-ovsdb-server", "", 0..=0, |h, _| {
         boxed(async move { h.disconnect_active().await })
     });
-    add("ovsdb-server/set-active-ovsdb-server-probe-interval", "PROBE-INTERVAL", 1..=1, |h, mut a| {
+    add("ovsdb-server/set-active-ovsdb-server-probe-interval", "", 1..=1, |h, mut a| {
         boxed(async move { h.set_active_probe(probe_interval(&a.pop().unwrap_or_default())?).await })
     });
-    add("ovsdb-server/set-relay-source-probe-interval", "PROBE-INTERVAL", 1..=1, |h, mut a| {
+    add("ovsdb-server/set-relay-source-probe-interval", "", 1..=1, |h, mut a| {
         boxed(async move { h.set_relay_probe(probe_interval(&a.pop().unwrap_or_default())?).await })
     });
-    add("ovsdb-server/set-sync-exclude-tables", "DB:TABLE[,DB:TABLE]...", 0..=1, |h, mut a| {
+    add("ovsdb-server/set-sync-exclude-tables", "", 0..=1, |h, mut a| {
         boxed(async move { h.set_excluded(a.pop().unwrap_or_default()).await })
     });
     add("ovsdb-server/get-sync-exclude-tables", "", 0..=0, |h, _| boxed(async move { h.excluded().await }));
@@ -83,25 +84,31 @@ fn boxed(answer: impl Future<Output = Answer> + Send + 'static) -> BoxAnswer {
     Box::pin(answer)
 }
 
+/// Accepts both settings, which have no effect: the allocator returns memory by itself.
+fn trim_on_compaction(args: &[String]) -> Answer {
+    match args.first().map(String::as_str) {
+        Some("on" | "off") => Ok(String::new()),
+        _ => Err("invalid argument".to_owned()),
+    }
+}
+
 /// Commands that are known, with the reason why they do nothing.
 fn refuse(commands: &Commands) {
-    let any = 0..=usize::MAX;
-    commands.register("ovsdb-server/memory-trim-on-compaction", "on|off", 1..=1, |_| {
-        Err("the memory allocator in use cannot be told to give memory back".to_owned())
-    });
+    commands.register("ovsdb-server/memory-trim-on-compaction", "on|off", 1..=1, trim_on_compaction);
     for name in ["ovsdb-server/perf-counters-show", "ovsdb-server/perf-counters-clear"] {
         commands.register(name, "", 0..=0, |_| Err("performance counter is not supported on this platform".to_owned()));
     }
-    let cluster = [
-        ("cluster/status", "DB"),
-        ("cluster/cid", "DB"),
-        ("cluster/sid", "DB"),
-        ("cluster/leave", "DB"),
-        ("cluster/kick", "DB SERVER"),
-        ("cluster/change-election-timer", "DB TIME"),
-        ("cluster/set-backlog-threshold", "DB N_MSGS N_BYTES"),
-    ];
-    for (name, usage) in cluster {
-        commands.register(name, usage, any.clone(), |_| Err("clustered databases are not supported".to_owned()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_known_setting_of_trimming_is_accepted() {
+        let set = |value: &str| trim_on_compaction(&[value.to_owned()]);
+        assert_eq!(set("on"), Ok(String::new()));
+        assert_eq!(set("off"), Ok(String::new()));
+        assert_eq!(set("x"), Err("invalid argument".to_owned()));
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use cli::{Arg, Opt, Parser};
 use daemon::DaemonOptions;
-use ovsdb_server::{Excluded, Pki, Source};
+use ovsdb_server::{Excluded, Pki, RunningConfig, Source};
 
 const OPTIONS: &[Opt] = &[
     Opt::new("remote", Arg::Required),
@@ -15,6 +15,7 @@ const OPTIONS: &[Opt] = &[
     Opt::new("sync-from", Arg::Required),
     Opt::new("sync-exclude-tables", Arg::Required),
     Opt::new("active", Arg::None),
+    Opt::new("no-dbs", Arg::None),
     Opt::new("record", Arg::Optional),
     Opt::new("replay", Arg::Optional),
     Opt::new("config-file", Arg::Required),
@@ -46,6 +47,16 @@ pub(super) enum Origin {
     Relay(String, Source),
 }
 
+impl Origin {
+    /// Reads a database as the command line names it.
+    fn parse(text: &str) -> Result<Self, String> {
+        match Source::parse_relay(text) {
+            Some(relay) => relay.map(|(name, source)| Self::Relay(name, source)).map_err(|error| error.to_string()),
+            None => Ok(Self::File(PathBuf::from(text))),
+        }
+    }
+}
+
 /// How to serve.
 #[derive(Debug, Default)]
 pub(super) struct Options {
@@ -58,6 +69,8 @@ pub(super) struct Options {
     pub(super) excluded: Excluded,
     /// `--active`.
     pub(super) begins_active: bool,
+    /// `--no-dbs`: without the default database.
+    no_default: bool,
     /// `--config-file`.
     pub(super) config_file: Option<PathBuf>,
     /// `--run`.
@@ -87,33 +100,39 @@ pub(super) fn parse(args: Vec<OsString>, program: &str, log: &Arc<vlog::Log>) ->
         }
     }
     for database in parser.positionals() {
-        options.databases.push(match Source::parse_relay(database) {
-            Some(relay) => {
-                relay.map(|(name, source)| Origin::Relay(name, source)).map_err(|e| complain(e.to_string()))?
-            }
-            None => Origin::File(PathBuf::from(database)),
-        });
+        options.databases.push(Origin::parse(database).map_err(complain)?);
     }
     if options.config_file.is_some() {
         options.check_config_file_alone().map_err(complain)?;
-    } else if options.databases.is_empty() {
+    } else if options.databases.is_empty() && !options.no_default {
         options.databases.push(Origin::File(daemon::dirs::dbdir().join("conf.db")));
     }
     Ok(Invocation::Serve(Box::new(options)))
 }
 
 impl Options {
+    /// Overrides the settings of the command line with the configuration of a process that crashed.
+    pub(super) fn restore(&mut self, config: &RunningConfig) -> Result<(), String> {
+        self.databases = config.databases.iter().map(|text| Origin::parse(text)).collect::<Result<_, _>>()?;
+        self.remotes.clone_from(&config.remotes);
+        self.sync_from = config.active_server.as_deref().map(Source::parse).transpose()?;
+        self.excluded = Excluded::from(config.excluded.as_str());
+        self.begins_active = !config.is_backup;
+        Ok(())
+    }
+
     /// Checks that the command line has no settings that a configuration file sets.
     fn check_config_file_alone(&self) -> Result<(), String> {
         let others = [
-            (!self.databases.is_empty(), "databases"),
-            (!self.remotes.is_empty(), "--remote"),
-            (self.sync_from.is_some(), "--sync-from"),
-            (self.excluded != Excluded::default(), "--sync-exclude-tables"),
-            (self.begins_active, "--active"),
+            (!self.remotes.is_empty(), "--config-file is mutually exclusive with --remote"),
+            (
+                self.sync_from.is_some() || self.excluded != Excluded::default() || self.begins_active,
+                "--config-file is mutually exclusive with --sync-from, --sync-exclude and --active",
+            ),
+            (!self.databases.is_empty(), "Databases should be specified in a config file"),
         ];
         match others.into_iter().find(|(is_given, _)| *is_given) {
-            Some((_, other)) => Err(format!("--config-file and {other} cannot be used together")),
+            Some((_, reason)) => Err(reason.to_owned()),
             None => Ok(()),
         }
     }
@@ -127,9 +146,10 @@ impl Options {
                 self.sync_from = Some(Source::parse(server).map_err(|error| format!("--{id}: {error}"))?);
             }
             ("sync-exclude-tables", Some(tables)) => {
-                self.excluded = Excluded::parse(tables).map_err(|error| format!("--{id}: {error}"))?;
+                self.excluded = Excluded::from(tables);
             }
             ("active", _) => self.begins_active = true,
+            ("no-dbs", _) => self.no_default = true,
             ("record" | "replay", _) => return Err(format!("--{id}: recording and replaying are not supported")),
             // A daemon may change its folder before it reads the file again.
             ("config-file", Some(file)) => {
@@ -181,6 +201,7 @@ fn usage(program: &str, log: &Arc<vlog::Log>) -> String {
          \n\
          Other options:\n\
          \x20 --config-file=FILE      take remotes and databases from FILE\n\
+         \x20 --no-dbs                do not serve the default database\n\
          \x20 --run COMMAND           run COMMAND as subprocess then exit\n\
          \x20 --unixctl=SOCKET        override default control socket name\n\
          \x20 --disable-file-column-diff\n\

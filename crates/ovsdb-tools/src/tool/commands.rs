@@ -130,7 +130,7 @@ fn version(text: &str) -> Result<Vec<u64>, String> {
 /// Opens a file for writing; reports a recovery on standard error.
 fn open(path: &Path) -> Result<(Database, FileStorage), String> {
     let opened = FileStorage::open(path, (unix_ms() / 1000) as u64).map_err(text)?;
-    Ok((opened.database.map_err(text)?, opened.storage))
+    Ok((valid(opened.database, opened.invalid)?, opened.storage))
 }
 
 /// Reads a file without locking it; a damaged tail is an error.
@@ -139,7 +139,15 @@ fn load(path: &Path) -> Result<Database, String> {
     if let Some(error) = loaded.error {
         return Err(format!("{}: {}: {error}", error.tag(), path.display()));
     }
-    loaded.database.map_err(text)
+    valid(loaded.database, loaded.invalid)
+}
+
+/// The database, if no record of its file is invalid.
+fn valid(database: ovsdb::Result<Database>, invalid: Vec<Error>) -> Result<Database, String> {
+    match (database, invalid.into_iter().next()) {
+        (Ok(database), None) => Ok(database),
+        (Ok(_), Some(error)) | (Err(error), _) => Err(error.to_string()),
+    }
 }
 
 /// Replaces a file, including its name.
@@ -196,7 +204,7 @@ fn run(context: &Context, database: &Database, transaction: &Value) -> (Value, O
     let locks = BTreeSet::new();
     // The user of this program has no certificate.
     let role = context.role.as_deref().map(|name| Role { name, client: None });
-    let caller = Caller { locks: &locks, read_only: false, server_read_only: false, role, elapsed_ms: 0 };
+    let caller = Caller { locks: &locks, read_only: false, role, elapsed_ms: 0 };
     match ovsdb_server::execute(database, operations, caller, &mut UuidSource::os()) {
         Executed::Done { results, prepared } => (Value::from(results), prepared),
         Executed::Wait { .. } => (json!([Error::new("not supported", "triggers not supported").to_json()]), None),

@@ -4,6 +4,7 @@ use super::dpctl::{FlowFormat, flow_line};
 use super::{all_bridges, dp_name, find_bridge, show};
 use crate::devices::Devices;
 use ofproto::features::Set;
+use ofproto::show::PortKind;
 use ofproto::{Switch, show as texts};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
@@ -24,22 +25,31 @@ pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
         Ok(in_format(format, text, json))
     });
 
-    show(commands, devices, ("dpif/set-dp-features", "bridge", 1..=3), |d, args, format| {
-        let switch = switch_of(d, args)?;
-        let answer = match args {
-            [_, feature, value] => match switch.set_feature(feature, value) {
-                Set::Done => (String::new(), Value::Null),
-                Set::Refused(why) => (format!("{why}\n"), json!({"error": why})),
-            },
-            [_, rest @ ..] => {
-                let unknown =
-                    || ("Unexpected support field\n".to_owned(), json!({"error": "Unexpected support field"}));
-                switch.list_features(rest.first().map(String::as_str)).unwrap_or_else(unknown)
-            }
-            [] => (String::new(), Value::Null),
-        };
-        Ok(in_format(format, answer.0, answer.1))
-    });
+    show(
+        commands,
+        devices,
+        ("dpif/set-dp-features", "[--force] bridge [feature [value]]", 1..=4),
+        |d, args, format| {
+            let (forced, args) = match args {
+                [first, rest @ ..] if first == "--force" => (true, rest),
+                all => (false, all),
+            };
+            let switch = switch_of(d, args)?;
+            let answer = match args {
+                [_, feature, value, ..] => match switch.set_feature(feature, value, forced) {
+                    Set::Done => (String::new(), Value::Null),
+                    Set::Refused(why) => (format!("{why}\n"), json!({"error": why})),
+                },
+                [_, rest @ ..] => {
+                    let unknown =
+                        || ("Unexpected support field\n".to_owned(), json!({"error": "Unexpected support field"}));
+                    switch.list_features(rest.first().map(String::as_str)).unwrap_or_else(unknown)
+                }
+                [] => (String::new(), Value::Null),
+            };
+            Ok(in_format(format, answer.0, answer.1))
+        },
+    );
     show(commands, devices, ("dpif/dump-flows", "[-m] [--names | --no-names] bridge", 1..=4), dump_flows);
 }
 
@@ -73,28 +83,34 @@ fn dpif_show(devices: &Devices, format: OutputFormat) -> super::Shown {
     }
 }
 
-/// A port's type, as `dpif/show` puts it in parentheses.
-fn kind_of(switch: &Switch, name: &str) -> String {
-    let port = switch.bridges().into_iter().find_map(|b| b.port_named(name));
-    match port {
-        Some(port) => match (&port.spec.device, port.spec.out) {
-            (Some(device), _) if device.kind() == "dummy-pmd" => {
-                // A device is made to have what is asked for, or is none; a dummy sends through one queue.
-                let n = device.n_rxq();
-                format!(
-                    "dummy-pmd: configured_rx_queues={n}, configured_tx_queues=1, requested_rx_queues={n}, \
-                     requested_tx_queues=1"
-                )
-            }
-            (Some(device), _) => device.kind().to_owned(),
-            (None, xlate::PortOut::Patch(bridge, no)) => {
-                let peer = switch.bridge(bridge).and_then(|b| b.port(no));
-                peer.map_or_else(|| "patch".to_owned(), |p| format!("patch: peer={}", p.spec.name))
-            }
-            (None, _) => "patch".to_owned(),
-        },
-        None => "unknown".to_owned(),
+/// A port's type and settings, as `dpif/show` puts them in parentheses.
+fn kind_of(switch: &Switch, name: &str) -> PortKind {
+    let Some(port) = switch.bridges().into_iter().find_map(|b| b.port_named(name)) else {
+        return PortKind::plain("unknown");
+    };
+    match (&port.spec.device, port.spec.out) {
+        (Some(device), _) => kind_of_device(&**device),
+        (None, xlate::PortOut::Patch(bridge, no)) => {
+            let peer = switch.bridge(bridge).and_then(|b| b.port(no));
+            let peer = peer.map(|p| ("peer", p.spec.name.clone()));
+            PortKind { settings: peer.into_iter().collect(), ..PortKind::plain("patch") }
+        }
+        (None, _) => PortKind::plain("patch"),
     }
+}
+
+/// A device's type and settings.
+pub(super) fn kind_of_device(device: &dyn netdev::Netdev) -> PortKind {
+    let mut kind = PortKind::plain(device.kind());
+    if device.kind() == "dummy-pmd" {
+        // A dummy sends through one queue.
+        kind.settings = vec![
+            ("n_rxq", device.n_rxq().to_string()),
+            ("n_txq", "1".to_owned()),
+            ("numa_id", device.numa_id().unwrap_or(0).to_string()),
+        ];
+    }
+    kind
 }
 
 fn dump_flows(devices: &Devices, args: &[String], format: OutputFormat) -> Result<super::Shown, String> {

@@ -84,7 +84,7 @@ fn datapath_text(name: &str, dp: &Dp, statistics: bool, out: &mut String) {
         // As Open vSwitch does: `system` is the default type and is not printed.
         let _ = match port.device.kind() {
             "system" => writeln!(out),
-            kind => writeln!(out, " ({kind})"),
+            _ => writeln!(out, " ({})", super::datapath::kind_of_device(&*port.device)),
         };
         if statistics {
             let s = &port.stats;

@@ -1,18 +1,16 @@
 //! `time/` and `netdev-dummy/`: what tests drive a switch with.
 
-use super::{act, compose};
+use super::act;
 use crate::devices::Devices;
 use crate::types::DummyLevel;
+use flow::compose::{PAYLOAD, carries_payload};
 use flow::text::NoNames;
 use std::sync::Arc;
 use unixctl::Commands;
 
-/// Bytes of payload in a packet that is made up, unless told otherwise.
-const PAYLOAD_LEN: usize = 64;
-
 pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
     act(commands, devices, ("time/stop", "", 0..=0), |d, _| {
-        d.clock.stop();
+        d.stop_time();
         Ok(String::new())
     });
     act(commands, devices, ("time/warp", "[large_msecs] msecs", 1..=2), warp);
@@ -21,14 +19,7 @@ pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
     }
     for (name, usage, least, most) in netdev::dummy::Registry::COMMANDS {
         act(commands, devices, (name, usage, least..=most), move |d, args| match name {
-            "netdev-dummy/receive" => d.dummies.command_receive(args, &|text, len| {
-                let key = flow_of(text)?;
-                let payload = match len {
-                    0 => PAYLOAD_LEN,
-                    len => len.saturating_sub(flow::compose::compose(&key, &[]).len()),
-                };
-                Ok(compose(&key, &vec![0; payload.min(1 << 16)]))
-            }),
+            "netdev-dummy/receive" => d.dummies.command_receive(args, &frame_of),
             "netdev-dummy/set-admin-state" => d.dummies.command_set_admin_state(args),
             _ => d.dummies.command_conn_state(args),
         });
@@ -46,14 +37,28 @@ fn warp(devices: &Devices, args: &[String]) -> Result<String, String> {
     let mut left = total;
     while left > 0 {
         let by = left.min(step);
-        devices.clock.warp(by);
-        for (_, dp) in devices.datapaths() {
-            dp.switch.run_timers();
-            dp.switch.housekeeping();
-        }
+        devices.warp_time(by);
         left -= by;
     }
     Ok("warped".to_owned())
+}
+
+/// A frame with this flow, with zeros up to a length if one is given.
+fn frame_of(text: &str, len: Option<usize>) -> Result<packet::Packet, String> {
+    let key = flow_of(text)?;
+    let payload = match len {
+        None if carries_payload(&key) => PAYLOAD.to_vec(),
+        None => Vec::new(),
+        Some(len) => {
+            let headers = flow::compose::compose(&key, &[]).len();
+            let payload = len.checked_sub(headers).ok_or_else(|| format!("the headers take {headers} bytes"))?;
+            vec![0; payload.min(1 << 16)]
+        }
+    };
+    let mut frame = flow::compose::compose(&key, &payload);
+    // Some protocols, such as ARP, have nothing behind their headers: padding of Ethernet follows.
+    frame.resize(frame.len().max(len.unwrap_or_default().min(1 << 16)), 0);
+    Ok(packet::Packet::from_slice(&frame))
 }
 
 /// A flow as `netdev-dummy/receive` takes it: in the syntax of datapath flows, or in that of OpenFlow matches.

@@ -88,7 +88,8 @@ fn devices() -> Arc<Devices> {
 fn configuration_with(devices: &Arc<Devices>) -> (Configuration, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
     let own_tls = OwnTls::new(Arc::default(), tls::Config::default(), false);
-    (Configuration::new(Arc::clone(devices), dir.path().to_owned(), own_tls, tls::Config::default()), dir)
+    let confinement = Confinement { rundir: dir.path().to_owned(), is_on: true };
+    (Configuration::new(Arc::clone(devices), confinement, own_tls, tls::Config::default()), dir)
 }
 
 fn configuration() -> (Configuration, tempfile::TempDir) {
@@ -201,6 +202,95 @@ fn a_report_is_no_change_of_the_configuration() {
         db.set("Bridge", 10, "datapath_id", json!("0000000000000001"));
         db.set("Open_vSwitch", 1, "cur_cfg", json!(7));
         assert_eq!(db.replica.take_changes().iter().filter(|change| configuration.note(change)).count(), 0);
+    });
+}
+
+/// Keeps the log lines about bridges and their controllers, as module and message.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<String>>>);
+
+impl tracing::field::Visit for Log {
+    fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+        if field.name() == "message" {
+            self.0.lock().push(format!("{value:?}"));
+        }
+    }
+}
+
+impl tracing::Subscriber for Log {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        ["bridge", "connmgr"].contains(&metadata.target()) && *metadata.level() <= tracing::Level::INFO
+    }
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+    fn event(&self, event: &tracing::Event<'_>) {
+        event.record(&mut self.clone());
+    }
+    fn enter(&self, _: &tracing::span::Id) {}
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+#[test]
+fn ports_datapath_ids_and_controllers_are_logged_as_by_open_vswitch() {
+    let log = Log::default();
+    // With a second subscriber, threads of other tests do not decide which call sites are enabled.
+    let _second = tracing::Dispatch::new(Log::default());
+    tracing::subscriber::with_default(log.clone(), || {
+        run(async {
+            let (mut configuration, dir) = configuration();
+            let mut db = Database::new();
+            db.put("Open_vSwitch", 1, json!({"bridges": reference(10)}));
+            let config = json!(["map", [["datapath-id", "00000000000000ff"]]]);
+            let ports = json!(["set", [reference(12), reference(14)]]);
+            db.put(
+                "Bridge",
+                10,
+                json!({"name": "br0", "datapath_type": "dummy", "ports": ports, "other_config": config}),
+            );
+            for (row, name, kind) in [(12, "br0", "internal"), (14, "p1", "dummy")] {
+                db.put("Port", row, json!({"name": name, "interfaces": reference(row + 1)}));
+                db.put("Interface", row + 1, json!({"name": name, "type": kind}));
+            }
+            let mut follow = async |db: &mut Database| {
+                for change in db.replica.take_changes() {
+                    configuration.note(&change);
+                }
+                configuration.configure(Some(&db.replica)).await;
+                std::mem::take(&mut *log.0.lock())
+            };
+            let rundir = dir.path().display();
+            let expected = [
+                "bridge br0: added interface br0 on port 65534",
+                "bridge br0: added interface p1 on port 1",
+                "bridge br0: using datapath ID 00000000000000ff",
+                &format!("br0: added service controller \"punix:{rundir}/br0.mgmt\""),
+            ];
+            assert_eq!(follow(&mut db).await, expected);
+            db.set("Interface", 15, "ofport_request", json!(7));
+            let expected = ["bridge br0: deleted interface p1 on port 1", "bridge br0: added interface p1 on port 7"];
+            assert_eq!(follow(&mut db).await, expected);
+            db.put("Controller", 16, json!({"target": "tcp:127.0.0.1:1"}));
+            db.put("Controller", 17, json!({"target": format!("punix:{rundir}/br0.x")}));
+            db.set("Bridge", 10, "controller", json!(["set", [reference(16), reference(17)]]));
+            let expected = [
+                format!("br0: added service controller \"punix:{rundir}/br0.x\""),
+                "br0: added primary controller \"tcp:127.0.0.1:1\"".to_owned(),
+            ];
+            assert_eq!(follow(&mut db).await, expected);
+            // A row that takes the place of another one changes nothing.
+            db.put("Controller", 18, json!({"target": "tcp:127.0.0.1:1"}));
+            db.set("Bridge", 10, "controller", reference(18));
+            assert_eq!(follow(&mut db).await, [format!("br0: removed service controller \"punix:{rundir}/br0.x\"")]);
+            db.set("Bridge", 10, "other_config", json!(["map", [["datapath-id", "00000000000000fe"]]]));
+            assert_eq!(follow(&mut db).await, ["bridge br0: using datapath ID 00000000000000fe"]);
+            db.set("Bridge", 10, "ports", reference(12));
+            assert_eq!(follow(&mut db).await, ["bridge br0: deleted interface p1 on port 7"]);
+            db.set("Open_vSwitch", 1, "bridges", Value::Null);
+            assert_eq!(follow(&mut db).await, ["bridge br0: deleted interface br0 on port 65534"]);
+        });
     });
 }
 

@@ -97,8 +97,8 @@ impl Feature for Controllers {
 
     fn apply(&mut self, spec: &ControllersSpec, target: &mut BridgeTarget<'_>) {
         let running = &mut *target.running;
-        running.control.listen(&running.ofproto, spec, target.rundir);
-        running.control.configure(&running.ofproto, spec);
+        running.control.listen(&running.ofproto, spec, target.confinement);
+        running.control.configure(&running.ofproto, spec, target.confinement);
         running.control.refresh_in_band(&running.ofproto);
     }
 

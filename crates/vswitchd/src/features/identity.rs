@@ -11,7 +11,10 @@ use ovsdb_client::{Transaction, columns};
 
 /// Address, datapath id and descriptions of a bridge.
 #[derive(Debug, Default)]
-pub struct Identity;
+pub struct Identity {
+    /// The datapath id that was logged last.
+    logged: Option<u64>,
+}
 
 /// How a bridge is identified.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -46,14 +49,20 @@ impl Feature for Identity {
         };
         IdentitySpec {
             hwaddr: reader.checked(&what, config, "hwaddr", "an Ethernet address of one device", unicast),
-            datapath_id: reader.checked(&what, config, "datapath-id", "0x and hex digits, or 16 of them", datapath_id),
+            // Open vSwitch ignores other values without a warning, and scripts look for warnings.
+            datapath_id: config.get("datapath-id").and_then(datapath_id),
             dp_desc: text("dp-desc", 255),
             dp_sn: text("dp-sn", 31),
         }
     }
 
     fn apply(&mut self, spec: &IdentitySpec, target: &mut BridgeTarget<'_>) {
-        target.running.ofproto.set_identity(identity(spec, target.mac));
+        let identity = identity(spec, target.mac);
+        let (ofproto, id) = (&target.running.ofproto, identity.datapath_id);
+        if self.logged.replace(id) != Some(id) {
+            tracing::info!(target: "bridge", "bridge {}: using datapath ID {id:016x}", ofproto.name());
+        }
+        ofproto.set_identity(identity);
     }
 
     fn report(&self, of: BridgeReport<'_>, _: Report, txn: &mut Transaction<'_>) {

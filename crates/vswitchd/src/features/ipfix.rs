@@ -27,8 +27,11 @@ impl Feature for Ipfix {
     const NAME: &'static str = "ipfix";
     const COLUMNS: &'static [AnyColumn] = &columns! {
         bridge { NAME, IPFIX }
-        ipfix { TARGETS, SAMPLING, OBS_DOMAIN_ID, OBS_POINT_ID, CACHE_ACTIVE_TIMEOUT, CACHE_MAX_FLOWS, OTHER_CONFIG }
-        flow_sample_collector_set { ID, BRIDGE, IPFIX }
+        ipfix {
+            TARGETS, SAMPLING, OBS_DOMAIN_ID, OBS_POINT_ID, CACHE_ACTIVE_TIMEOUT, CACHE_MAX_FLOWS, STATS_INTERVAL,
+            TEMPLATE_INTERVAL, OTHER_CONFIG
+        }
+        flow_sample_collector_set { ID, BRIDGE, IPFIX, LOCAL_GROUP_ID }
     };
 
     fn read(reader: &Reader<'_>, rows: BridgeRows<'_>) -> IpfixSettings {
@@ -38,6 +41,12 @@ impl Feature for Ipfix {
         let sets = reader
             .all(FlowSampleCollectorSet)
             .filter(|set| set.get(set::BRIDGE) == row.reference())
+            .inspect(|set| {
+                if set.get(set::LOCAL_GROUP_ID).is_some() {
+                    reader
+                        .warn(format!("{what}: ignoring local sampling configuration: not supported by this datapath"));
+                }
+            })
             .filter_map(|set| {
                 let number = u32::try_from(set.get(set::ID)).ok()?;
                 let ipfix = reader.find(set.get(set::IPFIX)?)?;
@@ -68,8 +77,7 @@ fn bridge_sampling(reader: &Reader<'_>, what: &str, row: Row<'_, db::Ipfix>) -> 
 }
 
 fn exporter(reader: &Reader<'_>, what: &str, row: Row<'_, db::Ipfix>) -> ExporterSettings {
-    let number =
-        |column: Column<db::Ipfix, Option<i64>>| row.get(column).and_then(|n| u32::try_from(n).ok()).unwrap_or(0);
+    let number = |column: Column<db::Ipfix, Option<i64>>| row.get(column).and_then(|n| u32::try_from(n).ok());
     let targets = row.get(ipfix::TARGETS).into_iter().filter_map(|text| {
         let target = target(text);
         if target.is_none() {
@@ -84,10 +92,13 @@ fn exporter(reader: &Reader<'_>, what: &str, row: Row<'_, db::Ipfix>) -> Exporte
         }
         fits
     });
+    let default = ExporterSettings::default();
     ExporterSettings {
         targets: targets.collect(),
-        active_timeout_secs: number(ipfix::CACHE_ACTIVE_TIMEOUT),
-        flows_max: number(ipfix::CACHE_MAX_FLOWS),
+        template_secs: number(ipfix::TEMPLATE_INTERVAL).unwrap_or(default.template_secs),
+        stats_secs: number(ipfix::STATS_INTERVAL).unwrap_or(default.stats_secs),
+        active_timeout_secs: number(ipfix::CACHE_ACTIVE_TIMEOUT).unwrap_or(0),
+        flows_max: number(ipfix::CACHE_MAX_FLOWS).unwrap_or(0),
         virtual_obs_id: virtual_obs_id.map(str::to_owned),
     }
 }

@@ -4,7 +4,7 @@ use crate::feature::Feature;
 use crate::levels::{BridgeLevel, BridgeRows, InterfaceLevel, InterfaceRows, PortLevel, PortRows, SwitchLevel};
 use crate::reader::{Config, Reader};
 use ovsdb_client::columns;
-use ovsdb_client::schemas::vswitch::{OpenVSwitch, bridge, interface, open_vswitch, port};
+use ovsdb_client::schemas::vswitch::{OpenVSwitch, bridge, datapath, interface, open_vswitch, port};
 use ovsdb_client::typed::{AnyColumn, Row};
 
 /// Keys of other_config that Open vSwitch knows and that change what the switch does. Keys that only tune it, or belong
@@ -12,7 +12,7 @@ use ovsdb_client::typed::{AnyColumn, Row};
 const SWITCH_KEYS: &[&str] = &["flow-restore-wait", "enable-statistics", "ct-zone-limit"];
 /// Booleans in other_config that are not supported when true.
 const SWITCH_FLAGS: &[&str] = &["dpdk-init", "userspace-tso-enable"];
-const PORT_KEYS: &[&str] = &["bond-primary", "lacp-system-id", "qinq-ethtype"];
+const PORT_KEYS: &[&str] = &["bond-primary", "lacp-system-id"];
 const INTERFACE_KEYS: &[&str] = &["lacp-port-id", "lacp-aggregation-key"];
 
 fn warn_of_keys(reader: &Reader<'_>, what: &str, config: Config<'_>, keys: &[&str]) {
@@ -29,13 +29,25 @@ impl Feature for OfSwitch {
     type Level = SwitchLevel;
     type Spec = ();
     const NAME: &'static str = "unsupported-switch";
-    const COLUMNS: &'static [AnyColumn] = &columns! { open_vswitch { OTHER_CONFIG } };
+    const COLUMNS: &'static [AnyColumn] = &columns! {
+        open_vswitch { OTHER_CONFIG, DATAPATHS }
+        datapath { CT_ZONES, CT_ZONE_DEFAULT_LIMIT }
+    };
 
     fn read(reader: &Reader<'_>, root: Row<'_, OpenVSwitch>) {
         let config = root.get(open_vswitch::OTHER_CONFIG);
         warn_of_keys(reader, "switch", config, SWITCH_KEYS);
         let set: Vec<&str> = SWITCH_FLAGS.iter().copied().filter(|key| config.get(*key) == Some("true")).collect();
         warn_of_keys(reader, "switch", config, &set);
+        if config.get("hw-offload") == Some("true") {
+            warn_of_keys(reader, "switch", config, &["hw-offload-priority"]);
+        }
+        for (name, row) in root.get(open_vswitch::DATAPATHS) {
+            let Some(row) = reader.find(row) else { continue };
+            let what = format!("datapath {name}");
+            reader.unsupported(&what, row, datapath::CT_ZONES, "a zone of connection tracking");
+            reader.unsupported(&what, row, datapath::CT_ZONE_DEFAULT_LIMIT, "a limit of connections");
+        }
     }
 }
 

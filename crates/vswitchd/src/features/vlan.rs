@@ -4,10 +4,11 @@ use crate::feature::Feature;
 use crate::levels::{PortLevel, PortRows, PortTarget};
 use crate::reader::Reader;
 use base::PortNo;
+use flow::extract::ethertype;
 use ofproto::BundleSpec;
 use ovsdb_client::columns;
 use ovsdb_client::schemas::vswitch::port;
-use ovsdb_client::typed::{AnyColumn, Enumeration};
+use ovsdb_client::typed::AnyColumn;
 use xlate::VlanMode;
 use xlate::model::PriorityTags;
 
@@ -20,10 +21,12 @@ pub struct Vlan;
 pub struct VlanSpec {
     /// The mode.
     pub mode: VlanMode,
-    /// Access or native VLAN.
+    /// Access, native or service VLAN.
     pub tag: u16,
     /// VLANs of a trunk; empty for all.
     pub trunks: Vec<u16>,
+    /// Customer VLANs of a `dot1q-tunnel` port; empty for all.
+    pub cvlans: Vec<u16>,
     /// Tags for priorities.
     pub priority_tags: PriorityTags,
     /// No traffic to other protected ports.
@@ -32,7 +35,14 @@ pub struct VlanSpec {
 
 impl Default for VlanSpec {
     fn default() -> Self {
-        Self { mode: VlanMode::Trunk, tag: 0, trunks: Vec::new(), priority_tags: PriorityTags::Never, protected: false }
+        Self {
+            mode: VlanMode::Trunk,
+            tag: 0,
+            trunks: Vec::new(),
+            cvlans: Vec::new(),
+            priority_tags: PriorityTags::Never,
+            protected: false,
+        }
     }
 }
 
@@ -45,10 +55,16 @@ impl VlanSpec {
             mode: self.mode,
             tag: self.tag,
             trunks: self.trunks.clone(),
+            cvlans: self.cvlans.clone(),
             priority_tags: self.priority_tags,
             protected: self.protected,
         }
     }
+}
+
+/// The ids in a set of VLANs.
+fn ids(vlans: impl IntoIterator<Item = i64>) -> Vec<u16> {
+    vlans.into_iter().filter_map(|vlan| u16::try_from(vlan).ok()).collect()
 }
 
 impl Feature for Vlan {
@@ -61,15 +77,24 @@ impl Feature for Vlan {
 
     fn read(reader: &Reader<'_>, rows: PortRows<'_>) -> VlanSpec {
         let (what, row) = (rows.what(), rows.port);
+        let config = row.get(port::OTHER_CONFIG);
         let tag = row.get(port::TAG).filter(|t| (0..4096).contains(t)).map(|t| t as u16);
         let mode = match row.get(port::VLAN_MODE) {
             Some(Ok(port::VlanMode::Access)) => VlanMode::Access,
             Some(Ok(port::VlanMode::Trunk)) => VlanMode::Trunk,
             Some(Ok(port::VlanMode::NativeTagged)) => VlanMode::NativeTagged,
             Some(Ok(port::VlanMode::NativeUntagged)) => VlanMode::NativeUntagged,
-            Some(other) => {
-                let other = Enumeration::name_of(other);
-                reader.warn(format!("{what}: vlan_mode {other} is not supported, falling back to trunk mode"));
+            Some(Ok(port::VlanMode::Dot1qTunnel)) => {
+                let tpid = |value: &str| match value {
+                    "802.1ad" => Some(ethertype::QINQ),
+                    "802.1q" => Some(ethertype::VLAN),
+                    _ => None,
+                };
+                let tpid = reader.checked(&what, config, "qinq-ethtype", "802.1ad or 802.1q", tpid);
+                VlanMode::Dot1qTunnel { tpid: tpid.unwrap_or(ethertype::QINQ) }
+            }
+            Some(Err(other)) => {
+                reader.warn(format!("{what}: unknown vlan_mode {other}, falling back to trunk mode"));
                 VlanMode::Trunk
             }
             None if tag.is_some() => VlanMode::Access,
@@ -81,12 +106,12 @@ impl Feature for Vlan {
             "never" | "false" => Some(PriorityTags::Never),
             _ => None,
         };
-        let config = row.get(port::OTHER_CONFIG);
         let priority_tags = reader.checked(&what, config, "priority-tags", "always, if-nonzero or never", parse);
         VlanSpec {
             mode,
             tag: tag.unwrap_or(0),
-            trunks: row.get(port::TRUNKS).into_iter().filter_map(|v| u16::try_from(v).ok()).collect(),
+            trunks: ids(row.get(port::TRUNKS)),
+            cvlans: ids(row.get(port::CVLANS)),
             priority_tags: priority_tags.unwrap_or(PriorityTags::Never),
             protected: row.get(port::PROTECTED),
         }

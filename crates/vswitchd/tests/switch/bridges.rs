@@ -143,7 +143,13 @@ fn vlans_become_bundles() {
             9,
             &[],
         ),
-        ("odd", &[("tag", Datum::scalar(9)), ("vlan_mode", Datum::scalar("dot1q-tunnel"))], VlanMode::Trunk, 9, &[]),
+        (
+            "tunnel",
+            &[("tag", Datum::scalar(9)), ("vlan_mode", Datum::scalar("dot1q-tunnel"))],
+            VlanMode::Dot1qTunnel { tpid: 0x88a8 },
+            9,
+            &[],
+        ),
     ];
     let bridge = lab.uuid("Bridge", "br0");
     lab.change(|txn| {

@@ -8,10 +8,43 @@ use std::sync::Arc;
 use unixctl::{Commands, OutputFormat};
 
 /// Calls a command and returns its text.
-async fn call(commands: &Commands, method: &str, args: &[&str]) -> String {
+pub(crate) async fn call(commands: &Commands, method: &str, args: &[&str]) -> String {
     let args: Vec<Value> = args.iter().map(|arg| Value::from(*arg)).collect();
     let answer = commands.run(method, &args, &mut OutputFormat::Text).await;
     answer.unwrap_or_else(|error| panic!("{method}: {error}")).as_str().unwrap_or_default().to_owned()
+}
+
+/// Has a port receive its first frame, and waits until the database has counted it: the statistics of all interfaces were
+/// written then.
+pub(crate) fn receive_first_frame(lab: &mut Lab, port: &str) {
+    let devices = Arc::clone(&lab.switch.as_ref().unwrap().with);
+    let commands = Commands::new("");
+    vswitchd::commands::register(&commands, &devices);
+    let flow = "in_port(1),eth(src=50:54:00:00:00:05,dst=50:54:00:00:00:07),eth_type(0x1234)";
+    lab.runtime.block_on(call(&commands, "netdev-dummy/receive", &[port, flow]));
+    lab.wait_for("the frame", |devices| {
+        let device = devices.dummies.find(port).unwrap();
+        netdev::Netdev::stats(&*device).rx_packets == Some(1)
+    });
+    lab.runtime.block_on(call(&commands, "time/warp", &["11000", "1000"]));
+    lab.wait("statistics", |db| {
+        let row = crate::lab::named(db, "Interface", port).unwrap();
+        let count = row.datum("statistics").and_then(|all| all.get(&"rx_packets".into()));
+        count.and_then(ovsdb::Atom::as_integer) == Some(1)
+    });
+}
+
+#[test]
+fn statistics_of_a_new_interface_are_there_at_once_and_follow_the_clock() {
+    let mut lab = Lab::new();
+    let devices = Arc::clone(&lab.switch.as_ref().unwrap().with);
+    devices.stop_time();
+    lab.add_bridge("br0");
+    lab.add_port("br0", "p1", "dummy", &[]);
+    let row = lab.row("Interface", "p1");
+    let count = row.datum("statistics").and_then(|all| all.get(&"rx_packets".into()));
+    assert_eq!(count.and_then(ovsdb::Atom::as_integer), Some(0));
+    receive_first_frame(&mut lab, "p1");
 }
 
 #[test]

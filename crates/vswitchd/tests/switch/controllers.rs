@@ -108,7 +108,7 @@ fn controllers_receive_port_status() {
 fn service_controllers_do_not_take_over() {
     let mut lab = Lab::new();
     lab.add_bridge("br0");
-    let path = lab.dir.path().join("service");
+    let path = lab.dir.path().join("br0.service");
     let change = lab.last_change();
     let uuid = add_controller(&mut lab, &format!("punix:{}", path.display()), &[]);
     assert!(has_flows(&lab));

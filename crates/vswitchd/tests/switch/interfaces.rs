@@ -144,7 +144,7 @@ fn status_of_a_device() {
         crate::lab::named(db, "Interface", "p").is_some_and(|r| r.string("admin_state") == "down")
     });
     // Statistics are updated periodically.
-    lab.wait("statistics", |db| crate::lab::named(db, "Interface", "p").is_some_and(|r| !r.is_empty("statistics")));
+    crate::commands::receive_first_frame(&mut lab, "p");
 }
 
 #[test]
@@ -188,8 +188,9 @@ fn status_updates_and_unrelated_changes_keep_cached_flows() {
             txn.add_elements("Bridge", bridge, "ports", &Datum::scalar(port));
         }
     });
-    // Settled: the devices' own changes have been processed.
-    lab.wait("statistics", |db| db.rows("Interface").all(|r| !r.is_empty("statistics")));
+    // Settled: the devices' own changes have been processed, and the frame's address is learned.
+    crate::commands::receive_first_frame(&mut lab, "p1");
+    lab.wait_for("the address", |devices| crate::lab::running(devices, "br0").unwrap().macs().read().len() == 1);
     let change = lab.last_change();
     lab.set("Interface", "p1", &[("external_ids", Datum::map([("iface-id", "x")]))]);
     lab.set("Bridge", "br0", &[("external_ids", Datum::map([("bridge-id", "y")]))]);
@@ -226,5 +227,37 @@ fn statistics_of_many_interfaces_are_written_in_parts() {
     for n in 0..300 {
         lab.add_port("br0", &format!("p{n}"), "dummy", &[]);
     }
-    lab.wait("statistics", |db| db.rows("Interface").all(|r| !r.is_empty("statistics")));
+    crate::commands::receive_first_frame(&mut lab, "p299");
+}
+
+#[test]
+fn a_new_interface_does_not_take_the_number_of_another_one() {
+    let mut lab = Lab::new();
+    lab.add_bridge("br0");
+    lab.add_port("br0", "a", "patch", &[("options", peer("none"))]);
+    lab.add_port("br0", "b", "dummy", &[("ofport_request", Datum::scalar(1))]);
+    assert_eq!((lab.ofport("a"), lab.ofport("b")), (1, 2));
+    // A link that changes moves no port.
+    let device = lab.switch.as_ref().unwrap().with.dummies.find("b").unwrap();
+    netdev::Netdev::set_up(&*device, false).unwrap();
+    drop(device);
+    lab.wait("the link", |db| {
+        crate::lab::named(db, "Interface", "b").is_some_and(|r| r.string("admin_state") == "down")
+    });
+    assert_eq!((lab.ofport("a"), lab.ofport("b")), (1, 2));
+    // The next change of the configuration does, as in Open vSwitch.
+    lab.set("Bridge", "br0", &[("other_config", Datum::map([("mac-aging-time", "300")]))]);
+    assert_eq!((lab.ofport("a"), lab.ofport("b")), (3, 1));
+}
+
+#[test]
+fn reserved_names_are_refused_without_an_error_in_the_database() {
+    let mut lab = Lab::new();
+    lab.add_bridge("br0");
+    lab.add_port("br0", "ovs-dummy", "dummy", &[]);
+    lab.add_port("br0", "gre_sys", "patch", &[("options", peer("p"))]);
+    lab.add_port("br0", "p", "dummy", &[]);
+    assert_eq!((lab.ofport("ovs-dummy"), lab.error("ovs-dummy").as_str()), (-1, ""));
+    assert_eq!((lab.ofport("gre_sys"), lab.error("gre_sys").as_str()), (-1, ""));
+    assert_eq!(lab.ofport("p"), 1);
 }

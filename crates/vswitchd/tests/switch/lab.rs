@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::oneshot;
+use vswitchd::confinement::Confinement;
 use vswitchd::devices::Devices;
 use vswitchd::run::{Daemon, Options};
 use vswitchd::types::{DummyLevel, Types};
@@ -69,7 +70,8 @@ pub(crate) fn start_database(dir: &Path) -> Running<()> {
 pub(crate) fn start_switch(dir: &Path, rundir: &Path) -> Running<Arc<Devices>> {
     let types = Types { dummy: DummyLevel::Beside, ..Types::default() };
     let remote = format!("unix:{}", dir.join("db.sock").display());
-    let options = Options { remote, rundir: rundir.to_owned(), types, tls: tls::Config::default() };
+    let confinement = Confinement { rundir: rundir.to_owned(), is_on: true };
+    let options = Options { remote, confinement, types, tls: tls::Config::default() };
     let (stop, stopped) = oneshot::channel::<()>();
     let (started, heard) = std::sync::mpsc::channel();
     let thread = std::thread::spawn(move || {

@@ -1,7 +1,8 @@
 //! Single cases.
 
-use super::naive::{Wire, execute};
+use super::wire::{Wire, execute};
 use super::*;
+use base::DropReason;
 use openflow::meter::METER_CONTROLLER;
 
 #[test]
@@ -18,6 +19,76 @@ fn a_learned_address_is_forwarded_and_others_flooded() {
     key.set(Field::EthDst, 0x0200_0000_0002);
     key.set_vlan(0, 0x8100, 0x1005);
     assert_eq!(translate(&net, &key, false).actions, [DpAction::PopVlan, DpAction::Output(DpPort(4))]);
+}
+
+#[test]
+fn a_packet_finds_what_it_has_just_taught() {
+    let normal = || output(PortNo::NORMAL);
+    let frame = |src: u128, dst: u128| {
+        let mut key = FlowKey::ZERO;
+        key.set_in_port(PortNo(2));
+        key.set(Field::EthSrc, src);
+        key.set(Field::EthDst, dst);
+        key
+    };
+    let net = network(&[(0, Match::ANY, 0, vec![normal()])]);
+    // Of a frame with equal addresses, the known port is the one that it came from, wherever the address was before.
+    for mac in [0x0200_0000_0077, 0x0200_0000_0001] {
+        let verdict = translate(&net, &frame(mac, mac), false);
+        assert_eq!((verdict.actions.len(), verdict.drop), (0, Some(DropReason::SamePort)));
+    }
+    // A group address is not learned.
+    assert_eq!(translate(&net, &frame(0x0100_0000_0077, 0x0100_0000_0077), false).actions.len(), 2);
+    // The second NORMAL finds the address that the first one learned.
+    let second = |dst: u8| {
+        let from_1 = Action::SetField { field: Field::InPort, value: 1, mask: 0xffff };
+        let [src, dst] = [0x78, dst].map(|n| MacAddr([2, 0, 0, 0, 0, n]));
+        let actions = vec![normal(), Action::SetEthSrc(src), Action::SetEthDst(dst), from_1, normal()];
+        let net = network(&[(0, Match::ANY, 0, actions)]);
+        translate(&net, &frame(0x0200_0000_0077, 0x0200_0000_0001), false).actions
+    };
+    let known = second(0x77);
+    assert_eq!((known.len(), known.last()), (4, Some(&DpAction::Output(DpPort(2)))));
+    assert_eq!(second(0x78), [DpAction::Output(DpPort(1))]);
+    assert!(second(0x79).len() > known.len());
+}
+
+#[test]
+fn frames_with_a_tag_that_was_not_parsed_are_not_switched() {
+    for protocol in [0x8100, 0x88a8] {
+        let mut key = tagged(10);
+        key.set(Field::EthType, protocol);
+        key.set(Field::EthSrc, 0x0200_0000_0077);
+        let net = network(&[(0, Match::ANY, 0, vec![Action::PopVlan, output(PortNo::NORMAL)])]);
+        let verdict = translate(&net, &key, false);
+        assert_eq!((verdict.actions.len(), verdict.drop), (0, Some(DropReason::VlanMismatch)));
+        assert!(!verdict.effects.iter().any(|e| matches!(e, Effect::LearnMac { .. })));
+        // Behind a tag that was parsed it may be.
+        let net = network(&[(0, Match::ANY, 0, vec![output(PortNo::NORMAL)])]);
+        assert!(!translate(&net, &key, false).actions.is_empty());
+    }
+}
+
+#[test]
+fn fragments_and_whole_packets_have_megaflows_of_their_own() {
+    let net = network(&[(0, Match::ANY, 0, vec![output(PortNo(2))])]);
+    for (eth_type, matched) in [(0x800, 3), (0x86dd, 3), (0x806, 0), (0x8847, 0)] {
+        let mut key = FlowKey::ZERO;
+        key.set_in_port(PortNo(1));
+        key.set(Field::EthType, eth_type);
+        let verdict = translate(&net, &key, false);
+        assert_eq!(verdict.mask().get(Field::IpFrag), matched, "{eth_type:x}");
+        // They are read last: a look-up in the datapath tests them in its last step, unless flows differ in them.
+        let last = verdict.reads.last().map(|step| (step.word(), step.bits()));
+        let frag = FlowKey::mask_of(Field::IpFrag).0[layout::IP_MISC];
+        assert_eq!(last == Some((layout::IP_MISC, frag)), matched != 0);
+    }
+    // A packet has these bits even if actions replaced its headers.
+    let net = network(&[(0, Match::ANY, 0, vec![Action::PushMpls(0x8847), output(PortNo(2))])]);
+    let mut key = FlowKey::ZERO;
+    key.set_in_port(PortNo(1));
+    key.set(Field::EthType, 0x800);
+    assert_eq!(translate(&net, &key, false).mask().get(Field::IpFrag), 3);
 }
 
 /// The reports to collectors on a packet from port 1: whether they go to the bridge's set, their port, and whether the packet
@@ -99,6 +170,7 @@ fn a_third_tag_is_pushed_onto_two() {
 #[test]
 fn normal_decides_by_the_tags_in_the_key() {
     let mut key = tagged(5);
+    key.set(Field::EthSrc, 0x0200_0000_0077);
     key.set_vlan(1, 0x8100, 0x1006);
     let to_access = |actions| actions_for(&key, actions).actions.contains(&DpAction::Output(DpPort(4)));
     assert!(!to_access(vec![output(PortNo::NORMAL)]), "a frame with an inner tag");
@@ -221,6 +293,60 @@ fn a_packet_out_to_the_tables_can_miss_to_the_controller() {
     let verdict = translate_from(&net, &net.bridges[&0], &tagged(5), Start::Actions(&[output(PortNo::TABLE)]), false);
     let [DpAction::Controller(what)] = &verdict.actions[..] else { panic!("{:?}", verdict.actions) };
     assert_eq!((what.reason, what.cookie, what.table_miss), (0, 0, false));
+}
+
+#[test]
+fn packet_ins_have_the_reason_of_the_list_that_sends_them() {
+    use super::limits::group_of;
+    use openflow::PacketInReason as R;
+    let to = |table| Action::Resubmit { in_port: None, table: Some(table) };
+    let controller = || output(PortNo::CONTROLLER);
+    let rules = [
+        (1, Match::ANY, 0, vec![controller()]),
+        (2, Match::ANY, 1, vec![controller()]),
+        (3, Match::ANY, 1, vec![Action::Group(2)]),
+    ];
+    // Buckets that send the packet, and that look it up in tables 1 and 2.
+    let groups = || vec![group_of(1, &[controller()], 1), group_of(2, &[to(1)], 1), group_of(3, &[to(2)], 1)];
+    let sent = |start: &[Action], in_flow: bool| {
+        let mut all = rules.to_vec();
+        all.extend(in_flow.then(|| (0, Match::ANY, 5, start.to_vec())));
+        let net = network_with(&all, groups(), &[]);
+        let start = if in_flow { Start::Tables } else { Start::Actions(start) };
+        let verdict = translate_from(&net, &net.bridges[&0], &tagged(5), start, false);
+        let mut upcalls = Vec::new();
+        collect_upcalls(&verdict.actions, &mut upcalls);
+        let [(reason, table)] = upcalls[..] else { panic!("{:?}", verdict.actions) };
+        (R::from_wire(reason).expect("known"), table)
+    };
+    let set = |action| vec![Action::WriteActions(vec![action])];
+    for (actions, table, in_flow) in [
+        (vec![controller()], 0, R::Action),
+        (vec![to(1)], 1, R::NoMatch),
+        (vec![to(2)], 2, R::Action),
+        (vec![Action::Group(1)], 0, R::Group),
+        (vec![Action::Group(2)], 1, R::NoMatch),
+        (vec![Action::Group(3)], 2, R::Action),
+        (vec![to(3)], 1, R::NoMatch),
+        (set(controller()), 0, R::ActionSet),
+        (set(Action::Group(1)), 0, R::Group),
+        (set(Action::Group(2)), 1, R::ActionSet),
+        (vec![Action::Clone(vec![Action::Group(1)])], 0, R::Group),
+    ] {
+        assert_eq!(sent(&actions, true), (in_flow, table), "{actions:?}");
+        // A packet-out is the reason for all that it leads to.
+        assert_eq!(sent(&actions, false).0, R::PacketOut, "{actions:?}");
+    }
+}
+
+/// Reasons and tables of the packets for controllers.
+fn collect_upcalls(actions: &[DpAction], all: &mut Vec<(u8, u8)>) {
+    for action in actions {
+        if let DpAction::Controller(what) = action {
+            all.push((what.reason, what.table));
+        }
+        action.nested().for_each(|list| collect_upcalls(list, all));
+    }
 }
 
 #[test]

@@ -173,7 +173,7 @@ fn the_actions_up_to_the_limit_are_carried_out() {
     assert_eq!((long.error, n_of(&long)), (None, translate::MAX_LIST_BYTES / 8 + 1));
 }
 
-fn group_of(id: u32, actions: &[Action], n: usize) -> Group {
+pub(super) fn group_of(id: u32, actions: &[Action], n: usize) -> Group {
     let bucket = openflow::Bucket { actions: actions.into(), ..openflow::Bucket::new(openflow::GroupKind::All) };
     Group {
         id,

@@ -10,6 +10,7 @@ mod overlay;
 mod ports;
 mod properties;
 mod regions;
+mod wire;
 
 use crate::model::{Network, Port, PortConfig, new_tables};
 use crate::*;
@@ -136,6 +137,7 @@ fn network_with(rules: &[(u8, Match, u16, Vec<Action>)], groups: Vec<Group>, pee
             mode: if n == 4 { VlanMode::Access } else { VlanMode::Trunk },
             tag: if n == 4 { 5 } else { 0 },
             trunks: None,
+            cvlans: None,
             priority_tags: model::PriorityTags::Never,
             protected: false,
             floodable: true,
@@ -185,8 +187,8 @@ fn sample(sampling_port: PortNo) -> Sample {
         form: SampleForm::Port,
         probability: u16::MAX,
         collector_set_id: 1,
-        obs_domain_id: 2,
-        obs_point_id: 3,
+        obs_domain_id: 2.into(),
+        obs_point_id: 3.into(),
         sampling_port,
         direction: SampleDirection::Default,
     }

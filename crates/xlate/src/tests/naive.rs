@@ -1,8 +1,9 @@
 //! A naive twin of `translate`: it tries the rules of a table one after the other, and executes each action at once on the
 //! packet itself.
 
+use super::wire::{PBB, Sent, Wire, bit, forget, track};
 use super::*;
-use crate::ct::{connection_bits, exchange};
+use crate::ct::exchange;
 use openflow::group::Bucket;
 use openflow::{Ct, CtZone, GroupKind};
 use std::cmp::Reverse;
@@ -28,283 +29,6 @@ pub(super) fn for_naive(mut rules: Vec<(u8, Match, u16, Vec<Action>)>) -> Vec<(u
     rules
 }
 
-/// A packet: its key, VLAN tags below the two that the key holds, outermost first, and the frames below its
-/// service instance tags, the innermost first.
-#[derive(Clone)]
-pub(super) struct Wire {
-    pub(super) key: FlowKey,
-    hidden: Vec<(u16, u16)>,
-    under: Vec<Under>,
-    /// Tunnel options, the least significant bit first. (The options in the key are ignored.)
-    options: BTreeMap<Field, Vec<bool>>,
-}
-
-/// A frame below a service instance tag: its headers, its tags, and the tag's priority.
-pub(super) type Under = (FlowKey, Vec<(u16, u16)>, u16);
-
-/// The Ethernet type of such a tag.
-const PBB: u16 = 0x88e7;
-
-/// The frame below the tag of a received packet, derived from the tag.
-fn customer(key: &FlowKey) -> Under {
-    let isid = key.get(Field::PbbIsid);
-    let mut inner = FlowKey::ZERO;
-    inner.set(Field::EthDst, 0x0200_0000_0002);
-    inner.set(Field::EthSrc, 0x0200_0000_0003);
-    inner.set(Field::EthType, if isid & 1 == 0 { 0x800 } else { 0x86dd });
-    inner.set(Field::Ipv4Src, if isid & 1 == 0 { 0x0a00_0001 } else { 0 });
-    inner.set(Field::IpTtl, 33);
-    let tags: &[(u16, u16)] = if key.get(Field::PbbUca) == 0 { &[] } else { &[(0x8100, 0x3005), (0x8100, 0x1006)] };
-    (inner, tags.to_vec(), 0)
-}
-
-impl Wire {
-    pub(super) fn new(key: &FlowKey) -> Self {
-        let (mut options, table) = (BTreeMap::new(), super::options());
-        for (field, _) in OPTIONS {
-            let placed = table.get(field).expect("it is mapped");
-            let (word, bit) = placed.presence();
-            if key.0[word] & bit != 0 {
-                options.insert(field, (0..placed.n_bits()).map(|n| placed.get(key, n, 1) != 0).collect());
-            }
-        }
-        let under = if key.eth_type() == PBB { vec![customer(key)] } else { Vec::new() };
-        Self { key: key.clone(), hidden: Vec::new(), under, options }
-    }
-
-    /// Returns true if a flow matches the packet: headers, and the options that it names.
-    fn is_matched(&self, m: &Match) -> bool {
-        let is_option_matched = |wanted: &TunOption| {
-            self.options.get(&wanted.field()).is_some_and(|bits| {
-                let (value, mask) = (wanted.value(), wanted.mask());
-                (0..bits.len()).all(|n| !mask.is_none_or(|mask| bit(mask, n)) || bits[n] == bit(value, n))
-            })
-        };
-        m.matches(&self.key) && m.options().iter().all(is_option_matched)
-    }
-
-    /// The bits of a field, the least significant first: zeros if it is absent.
-    fn bits(&self, part: Subfield) -> Vec<bool> {
-        let all: Vec<bool> = match OPTIONS.iter().find(|(field, _)| *field == part.field) {
-            Some(_) => self.options.get(&part.field).cloned().unwrap_or_default(),
-            None if !self.has(part.field) => Vec::new(),
-            None => (0..128).map(|n| self.key.get(part.field) >> n & 1 != 0).collect(),
-        };
-        (part.offset..part.offset + part.n_bits).map(|n| all.get(usize::from(n)).copied().unwrap_or(false)).collect()
-    }
-
-    /// Sets the bits, and adds a missing option.
-    fn set_bits(&mut self, part: Subfield, bits: &[bool]) {
-        let value = |n: u16| bits.get(usize::from(n)).copied().unwrap_or(false);
-        if let Some((field, places)) = OPTIONS.iter().find(|(field, _)| *field == part.field) {
-            let option = self.options.entry(*field).or_insert_with(|| vec![false; 32 * places.len()]);
-            (0..part.n_bits).for_each(|n| option[usize::from(part.offset + n)] = value(n));
-        } else if self.has(part.field) {
-            let set = (0..part.n_bits).fold(0, |set, n| set | u128::from(value(n)) << (part.offset + n));
-            self.key.set(part.field, self.key.get(part.field) & !part.mask() | set);
-        }
-    }
-
-    /// Returns true if the packet has a field, of those that these tests move.
-    fn has(&self, field: Field) -> bool {
-        match field {
-            Field::Ipv4Src | Field::Ipv4Dst => self.key.eth_type() == 0x800,
-            Field::PbbIsid | Field::PbbUca => self.key.eth_type() == PBB,
-            _ => true,
-        }
-    }
-
-    fn push(&mut self, tpid: u16, tci: u16) {
-        let ((outer_tpid, outer), inner) = (self.key.vlan(0), self.key.vlan(1));
-        if inner.1 & 0x1000 != 0 {
-            self.hidden.insert(0, inner);
-        }
-        self.key.set_vlan(1, outer_tpid, outer);
-        self.key.set_vlan(0, tpid, tci | 0x1000);
-    }
-
-    /// Pops the outer tag, and keeps those below the second one.
-    fn pop(&mut self) {
-        let (tpid, tci) = self.key.vlan(1);
-        self.key.set_vlan(0, tpid, tci);
-        self.key.set_vlan(1, 0, 0);
-    }
-
-    /// The tags in the key, outermost first. Decisions depend on these alone.
-    fn tags_in_key(&self) -> Vec<(u16, u16)> {
-        (0..2).map(|n| self.key.vlan(n)).filter(|(_, tci)| tci & 0x1000 != 0).collect()
-    }
-
-    /// All tags, outermost first.
-    fn tags(&self) -> Vec<(u16, u16)> {
-        [self.tags_in_key(), self.hidden.clone()].concat()
-    }
-
-    /// Parses the packet again, as recirculation does: the key has two tags if the packet has them.
-    fn reparse(&mut self) {
-        let (headers, tags) = (self.key.clone(), self.tags());
-        self.set_headers(&headers, &tags);
-    }
-
-    /// Sets headers and tags, and keeps the metadata.
-    fn set_headers(&mut self, headers: &FlowKey, tags: &[(u16, u16)]) {
-        self.key.0[layout::ETH_DST..].copy_from_slice(&headers.0[layout::ETH_DST..]);
-        for n in 0..2 {
-            let (tpid, tci) = tags.get(n).copied().unwrap_or_default();
-            self.key.set_vlan(n, tpid, tci);
-        }
-        self.hidden = tags.get(2..).unwrap_or_default().to_vec();
-    }
-
-    /// Pushes a service instance tag and addresses; `tag` is the tag's value if the datapath pushes it.
-    fn push_pbb(&mut self, tag: Option<u32>) {
-        let (tags, known) = (self.tags(), self.tags_in_key());
-        let old = packet_part(&self.key);
-        let isid = if old.eth_type() == PBB { (old.get(Field::PbbIsid), old.get(Field::PbbUca)) } else { (0, 0) };
-        let pcp = known.first().map_or(0, |(_, tci)| tci >> 13);
-        let tag = tag.unwrap_or(u32::from(pcp) << 29 | (isid.1 as u32) << 27 | isid.0 as u32);
-        let mut new = FlowKey::ZERO;
-        new.set(Field::EthDst, old.get(Field::EthDst));
-        new.set(Field::EthSrc, old.get(Field::EthSrc));
-        new.set(Field::EthType, PBB.into());
-        new.set(Field::PbbIsid, (tag & 0xff_ffff).into());
-        new.set(Field::PbbUca, (tag >> 27 & 1).into());
-        self.under.push((old, tags, (tag >> 29) as u16));
-        self.set_headers(&new, &[]);
-    }
-
-    /// Restores the frame below the tag, with the VLAN tags in front of it.
-    fn pop_pbb(&mut self) {
-        if self.key.eth_type() == PBB {
-            let (inner, tags, _) = self.under.pop().expect("it has one");
-            let tags = [self.tags(), tags].concat();
-            self.set_headers(&inner, &tags);
-        }
-    }
-
-    /// The packet on the wire: all tags in order, and the other headers.
-    fn sent(&self, port: u32) -> Sent {
-        let mut key = packet_part(&self.key);
-        key.set_vlan(0, 0, 0);
-        key.set_vlan(1, 0, 0);
-        let mut under = self.under.clone();
-        under.iter_mut().for_each(|(key, ..)| (0..2).for_each(|n| key.set_vlan(n, 0, 0)));
-        (port, self.tags(), key, under)
-    }
-}
-
-/// Bit `n` of a number in big-endian bytes.
-fn bit(bytes: &[u8], n: usize) -> bool {
-    bytes.len().checked_sub(n / 8 + 1).is_some_and(|at| bytes[at] >> (n % 8) & 1 != 0)
-}
-
-/// Port, tags, other headers, and the frames below them.
-pub(super) type Sent = (u32, Vec<(u16, u16)>, FlowKey, Vec<Under>);
-
-/// Executes datapath actions on a packet. A recirculated packet is looked up in `net`; without `net` it counts as
-/// sent.
-pub(super) fn execute(net: Option<&Network>, actions: &[DpAction], wire: &mut Wire, out: &mut Vec<Sent>) {
-    for action in actions {
-        match action {
-            DpAction::Output(port) => out.push(wire.sent(port.0)),
-            DpAction::Set { field, value, mask } => {
-                wire.key.set(*field, wire.key.get(*field) & !mask | value & mask);
-            }
-            DpAction::PushVlan { tpid, tci } => wire.push(*tpid, *tci),
-            DpAction::PopVlan => {
-                wire.pop();
-                // The datapath sees the whole packet.
-                if !wire.hidden.is_empty() {
-                    let n = if wire.key.vlan(0).1 & 0x1000 == 0 { 0 } else { 1 };
-                    let (tpid, tci) = wire.hidden.remove(0);
-                    wire.key.set_vlan(n, tpid, tci);
-                }
-            }
-            DpAction::PushPbb { tci } => wire.push_pbb(Some(*tci)),
-            DpAction::PopPbb => wire.pop_pbb(),
-            DpAction::Controller(_) => out.push(wire.sent(u32::MAX)),
-            DpAction::Punt(protocol) => out.push(wire.sent(u32::MAX - 2 - protocol.index() as u32)),
-            DpAction::Clone(inner) | DpAction::Sample { actions: inner, probability: u32::MAX } => {
-                execute(net, inner, &mut wire.clone(), out);
-            }
-            // Packets of both lengths are possible.
-            DpAction::CheckPktLen { greater, lesser, .. } => {
-                [greater, lesser].iter().for_each(|list| execute(net, list, &mut wire.clone(), out));
-            }
-            DpAction::Hash(kind, basis) => {
-                let hash = if *kind == HashKind::L4 { flow::hash::l4 } else { flow::hash::symmetric_l4 };
-                wire.key.set(Field::DpHash, hash(&wire.key, *basis).into());
-            }
-            DpAction::Recirc(id) => match net {
-                Some(net) => {
-                    let mut again = Wire { key: packet_part(&wire.key), ..wire.clone() };
-                    // The metadata of tunnels and of the tracker stays with the packet.
-                    for words in [0..layout::REGS, layout::TUN_ID..layout::SKB_PKT] {
-                        again.key.0[words.clone()].copy_from_slice(&wire.key.0[words]);
-                    }
-                    for word in layout::CONJ_CTMARK..layout::ETH_DST {
-                        again.key.0[word] = wire.key.0[word] & connection_bits(word);
-                    }
-                    again.key.set_in_port(wire.key.in_port());
-                    again.key.set(Field::DpHash, wire.key.get(Field::DpHash));
-                    again.key.set(Field::RecircId, (*id).into());
-                    let verdict = translate(net, &again.key, false);
-                    execute(Some(net), &verdict.actions, &mut again, out);
-                }
-                None => out.push(wire.sent(u32::MAX - 1)),
-            },
-            DpAction::Ct(ct) => track(&mut wire.key, ct.zone, ct.mark, ct.label),
-            DpAction::CtClear => forget(&mut wire.key),
-            // Reports to collectors do not change the packet.
-            DpAction::Observe(_) => {}
-            DpAction::Sample { actions: inner, .. } if matches!(inner[..], [DpAction::Observe(_)]) => {}
-            // (Meters let everything pass in these tests.)
-            DpAction::Trunc(_) | DpAction::Drop(_) | DpAction::Meter(_) => {}
-            other => panic!("no rule of these tests asks for {other:?}"),
-        }
-    }
-}
-
-/// A model of connections: each packet has a connection of its own, which began in the other direction.
-fn track(key: &mut FlowKey, zone: u16, mark: Option<(u32, u32)>, label: Option<(u128, u128)>) {
-    forget(key);
-    let is_ip = [0x800, 0x86dd].contains(&key.eth_type());
-    let state = match () {
-        () if !is_ip => 0x30,
-        () if key.get(Field::Ipv4Src) & 1 == 0 => 0x22,
-        () => 0x2a,
-    };
-    key.set(Field::CtState, state);
-    key.set(Field::CtZone, zone.into());
-    key.set(Field::CtMark, mark.map_or(0, |(value, mask)| (value & mask).into()));
-    key.set(Field::CtLabel, label.map_or(0, |(value, mask)| value & mask));
-    if is_ip {
-        for (to, from) in [
-            (Field::CtNwProto, Field::IpProto),
-            (Field::CtNwSrc, Field::Ipv4Dst),
-            (Field::CtNwDst, Field::Ipv4Src),
-            (Field::CtIpv6Src, Field::Ipv6Dst),
-            (Field::CtIpv6Dst, Field::Ipv6Src),
-            (Field::CtTpSrc, Field::TcpDst),
-            (Field::CtTpDst, Field::TcpSrc),
-        ] {
-            key.set(to, key.get(from));
-        }
-    }
-}
-
-fn forget(key: &mut FlowKey) {
-    for word in layout::CONJ_CTMARK..layout::ETH_DST {
-        key.0[word] &= !connection_bits(word);
-    }
-}
-
-fn packet_part(key: &FlowKey) -> FlowKey {
-    let mut key = key.clone();
-    key.0[..layout::ETH_DST].fill(0);
-    key
-}
-
 /// Looks up tables rule by rule, and executes actions at once, without masks.
 pub(super) struct Naive<'a> {
     pub(super) rules: &'a [(u8, Match, u16, Vec<Action>)],
@@ -319,6 +43,11 @@ pub(super) struct Naive<'a> {
     pub(super) exit: bool,
     /// The number of look-ups left: this twin does not handle more.
     pub(super) left: u32,
+    /// The ports of the addresses that the packet has taught so far.
+    pub(super) learned: BTreeMap<(u16, u64), PortNo>,
+    /// True if one of them was looked up. A packet that is recirculated is looked up when the bridge has learned from all of
+    /// its first pass, so that the order of learning and look-ups is not that of this twin.
+    pub(super) by_learned: bool,
 }
 
 impl<'a> Naive<'a> {
@@ -334,6 +63,8 @@ impl<'a> Naive<'a> {
             out: vec![],
             exit: false,
             left: 1000,
+            learned: BTreeMap::new(),
+            by_learned: false,
         }
     }
 
@@ -388,7 +119,7 @@ impl<'a> Naive<'a> {
             CtZone::Field(part) => (self.at.key.get(part.field) & part.mask()) as u16,
         };
         let Self { rules, groups, fragments, bridge, .. } = *self;
-        let mut copy = Naive { rules, groups, fragments, bridge, at: self.at.clone(), ..Naive::new() };
+        let mut copy = Naive { rules, groups, fragments, bridge, at: self.at.on_the_wire(), ..Naive::new() };
         copy.at.reparse();
         let (mut mark, mut label) = (0, 0);
         for action in &ct.exec {
@@ -409,10 +140,12 @@ impl<'a> Naive<'a> {
             let values = (key.get(Field::CtMark) as u32, key.get(Field::CtLabel));
             track(key, zone, Some((values.0, mark)), Some((values.1, label)));
             (copy.stack, copy.set, copy.left) = (self.stack.clone(), self.set.clone(), self.left);
+            copy.learned = self.learned.clone();
             copy.table(table);
             copy.action_set();
             self.out.append(&mut copy.out);
-            self.left = copy.left;
+            (self.left, self.learned) = (copy.left, copy.learned);
+            self.by_learned |= copy.by_learned;
         }
         forget(&mut self.at.key);
     }
@@ -432,6 +165,7 @@ impl<'a> Naive<'a> {
         let by_datapath = group.properties.selection_method.is_empty() && group.spread().is_some();
         let key = &self.at.key;
         if group.kind == GroupKind::Select && weighted > 1 && by_datapath && key.get(Field::DpHash) == 0 {
+            self.at = self.at.on_the_wire();
             self.at.reparse();
             let key = &mut self.at.key;
             let hash = flow::hash::symmetric_l4(key, group.properties.selection_method_param as u32);
@@ -469,10 +203,10 @@ impl<'a> Naive<'a> {
             return;
         }
         match port {
-            0xffff_fffd => self.out.push(self.at.sent(u32::MAX)),
-            1 | 2 | 4 => self.out.push(self.at.sent(port)),
+            0xffff_fffd => self.out.push(self.at.on_the_wire().sent(u32::MAX)),
+            1 | 2 | 4 => self.out.push(self.at.on_the_wire().sent(port)),
             3 => {
-                let mut there = self.at.clone();
+                let mut there = self.at.on_the_wire();
                 there.key.set(Field::EthSrc, PEER_SRC.to_u64().into());
                 self.out.push(there.sent(11));
             }
@@ -485,55 +219,73 @@ impl<'a> Naive<'a> {
         let Some(bridge) = self.bridge else { return };
         let in_port = self.at.key.in_port().0;
         let Some(from) = self.bundle_of(in_port) else { return };
-        let mut tags = self.at.tags();
-        let tag = |vid: u16, tci: u16| vid | tci & 0xe000 | 0x1000;
+        if self.at.tags_in_key().is_empty() && [0x8100, 0x88a8].contains(&self.at.key.eth_type()) {
+            return;
+        }
         let known = self.at.tags_in_key();
-        let first = known.first().copied();
-        let (tpid, tci) = first.unwrap_or((0x8100, 0));
-        let mut vlan = tci & 0xfff;
-        let native = matches!(from.mode, VlanMode::NativeTagged | VlanMode::NativeUntagged);
-        if from.mode == VlanMode::Access && vlan != 0 {
-            return;
+        let below = self.at.tags()[known.len()..].to_vec();
+        // Up to two tags, each of a protocol, if there is one, and a value without the bit of presence.
+        let (first, second) = (known.first().copied(), known.get(1).copied());
+        let plain = |tag: Option<(u16, u16)>| tag.map_or((None, 0), |(tpid, tci)| (Some(tpid), tci & 0xefff));
+        let vid = plain(first).1 & 0xfff;
+        let mut inside = [plain(first), plain(second)];
+        match from.mode {
+            VlanMode::Access if vid != 0 => return,
+            VlanMode::Access => {
+                inside = [(inside[0].0.or(Some(0x8100)), from.tag | inside[0].1), (None, 0)];
+            }
+            VlanMode::Dot1qTunnel { tpid } => {
+                if !from.admits_customer(vid) {
+                    return;
+                }
+                inside = [(Some(tpid), from.tag), inside[0]];
+            }
+            VlanMode::NativeTagged | VlanMode::NativeUntagged if vid == 0 => inside[0].1 |= from.tag,
+            _ if !from.carries(vid) => return,
+            _ => {}
         }
-        if from.mode == VlanMode::Access || native && vlan == 0 {
-            vlan = from.tag;
-        }
-        if !from.carries(vlan) {
-            return;
-        }
-        // An access port admits no inner tag in its own VLAN.
-        let n_removed = if from.mode == VlanMode::Access { known.len() } else { known.len().min(1) };
-        tags.drain(..n_removed);
-        let second = known.get(1).copied().filter(|_| from.mode != VlanMode::Access);
-        let inside = second.is_some_and(|(_, tci)| tci & 0xfff != 0);
+        let vlan = inside[0].1 & 0xfff;
         let mac = |field| MacAddr::from_u64(self.at.key.get(field) as u64);
         let dst = mac(Field::EthDst);
         if dst.is_reserved() {
             return;
         }
-        let known = bridge.macs.read().lookup(vlan, dst).filter(|_| !dst.is_multicast());
+        let src = mac(Field::EthSrc);
+        if !src.is_multicast() {
+            self.learned.insert((vlan, src.to_u64()), PortNo(in_port));
+        }
+        let learned = self.learned.get(&(vlan, dst.to_u64())).copied();
+        self.by_learned |= learned.is_some();
+        let known = learned.or_else(|| bridge.macs.read().lookup(vlan, dst)).filter(|_| !dst.is_multicast());
         let to: Vec<&Bundle> = match known {
             Some(port) => bridge.bundles.values().map(Arc::as_ref).filter(|b| b.ports.contains(&port)).collect(),
             None => bridge.bundles.values().map(Arc::as_ref).filter(|b| b.floodable).collect(),
         };
         let before = self.at.clone();
         for bundle in to {
-            let access = bundle.mode == VlanMode::Access;
-            if bundle.name == from.name || !bundle.carries(vlan) || access && inside {
+            let customer = inside[1].1 & 0xfff;
+            let is_admitted = match bundle.mode {
+                VlanMode::Access => customer == 0,
+                VlanMode::Dot1qTunnel { .. } => bundle.admits_customer(customer),
+                _ => true,
+            };
+            if bundle.name == from.name || !bundle.carries(vlan) || !is_admitted {
                 continue;
             }
-            let strips = access || bundle.mode == VlanMode::NativeUntagged && vlan == bundle.tag;
-            let mut out = tags.clone();
-            match bundle.priority_tags {
-                model::PriorityTags::Never if strips => {}
-                _ if strips && tci & 0xe000 == 0 => {}
-                _ if strips => out.insert(0, (tpid, tag(0, tci))),
-                _ if vlan != 0 || tci & 0xe000 != 0 => out.insert(0, (tpid, tag(vlan, tci))),
-                model::PriorityTags::Always if first.is_some() => out.insert(0, (tpid, tag(0, tci))),
-                // Both tags are popped.
-                _ if second.is_some() => _ = out.remove(0),
-                _ => {}
+            let mut outside = match bundle.mode {
+                VlanMode::Access => vec![(None, 0), (None, 0)],
+                VlanMode::Dot1qTunnel { .. } => vec![inside[1], (None, 0)],
+                VlanMode::NativeUntagged if vlan == bundle.tag => vec![inside[1], (None, 0)],
+                _ => inside.to_vec(),
+            };
+            if bundle.priority_tags != model::PriorityTags::Never {
+                outside[0].1 = outside[0].1 & 0xfff | plain(first).1 & 0xe000;
             }
+            let always = bundle.priority_tags == model::PriorityTags::Always;
+            let is_sent = |(tpid, tci): &(Option<u16>, u16)| *tci != 0 || always && tpid.is_some();
+            let sent = outside.iter().take_while(|tag| is_sent(tag));
+            let mut out: Vec<_> = sent.map(|(tpid, tci)| (tpid.unwrap_or(0x8100), tci | 0x1000)).collect();
+            out.extend(&below);
             let headers = self.at.key.clone();
             self.at.set_headers(&headers, &out);
             self.output(bundle.ports[0].0);
@@ -592,7 +344,7 @@ impl<'a> Naive<'a> {
             Action::DecTtl(controllers) if is_ip => {
                 let ttl = key.get(Field::IpTtl);
                 if ttl <= 1 {
-                    controllers.iter().for_each(|_| self.out.push(self.at.sent(u32::MAX)));
+                    controllers.iter().for_each(|_| self.out.push(self.at.on_the_wire().sent(u32::MAX)));
                     return false;
                 }
                 key.set(Field::IpTtl, ttl - 1);
@@ -600,7 +352,10 @@ impl<'a> Naive<'a> {
             Action::SetIpv4Src(ip) if is_ipv4 => key.set(Field::Ipv4Src, ip.to_bits().into()),
             Action::SetIpDscp(tos) if is_ip => key.set(Field::IpDscp, (tos >> 2).into()),
             Action::SetL4Dst(port) if has_ports => key.set(Field::TcpDst, (*port).into()),
-            Action::PushPbb => self.at.push_pbb(None),
+            Action::PushPbb => {
+                self.at = self.at.on_the_wire();
+                self.at.push_pbb(None);
+            }
             Action::PopPbb => self.at.pop_pbb(),
             Action::SetField { field: Field::PbbIsid | Field::PbbUca, .. } if key.eth_type() != PBB => {}
             Action::SetField { field, value, mask } => key.set(*field, key.get(*field) & !mask | value),

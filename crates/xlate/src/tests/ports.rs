@@ -1,7 +1,7 @@
 //! Ports and their bundles: VLAN modes, priority tags, protected ports, ports that groups watch. The expected
 //! results are those of `ofproto/trace` of Open vSwitch 4.0.0.
 
-use super::naive::{Wire, execute};
+use super::wire::{Wire, execute};
 use super::*;
 use crate::model::PriorityTags;
 use openflow::GroupKind;
@@ -55,6 +55,8 @@ fn each_vlan_mode_has_its_tags() {
         (trunk, (Trunk, 0, IfNonzero), &[(&[0x1000], Some(&[]))]),
         (trunk, (Trunk, 0, Always), &[(&[0x1000], Some(&[0x1000]))]),
         (trunk, (NativeTagged, 10, Always), of_native),
+        (trunk, (NativeUntagged, 10, Always), &[(&[], None), (&[0x3000], None)]),
+        (trunk, (NativeUntagged, 0, Never), &[(&[], Some(&[])), (&[0x100a], Some(&[0x100a]))]),
         (trunk, (NativeUntagged, 10, Never), &[(&[0x3014], Some(&[0x3014]))]),
         (trunk, (NativeUntagged, 10, Never), stripped),
         (trunk, (NativeUntagged, 10, IfNonzero), with_priority),
@@ -72,7 +74,7 @@ fn each_vlan_mode_has_its_tags() {
     ];
     for (from, to, frames) in cases {
         let mut net = vlans(*from, *to);
-        if matches!(to.0, NativeTagged | NativeUntagged) {
+        if to.0 == NativeTagged {
             // The trunk carries VLAN 20 beside its native VLAN.
             let bridge = net.bridges.get_mut(&0).and_then(Arc::get_mut).expect("not shared");
             edit_bundles(bridge, |bundles| bundles[1].trunks = Some(Arc::new([20].into_iter().collect())));
@@ -80,6 +82,93 @@ fn each_vlan_mode_has_its_tags() {
         for (tags, want) in *frames {
             assert_eq!(tags_sent(&net, tags).as_deref(), *want, "{from:?} {to:?} {tags:x?}");
         }
+    }
+}
+
+/// Tags of a frame with their protocols, and those with which it leaves.
+type Tagged<'a> = (&'a [(u16, u16)], Option<&'a [(u16, u16)]>);
+
+#[test]
+fn a_tunnel_port_carries_customer_tags_below_its_service_tag() {
+    use PriorityTags::{Always, IfNonzero, Never};
+    use VlanMode::{Access, Dot1qTunnel, NativeTagged, NativeUntagged, Trunk};
+    let (tunnel, of_q) = ((Dot1qTunnel { tpid: 0x88a8 }, 10), (Dot1qTunnel { tpid: 0x8100 }, 10));
+    let to_tunnel = |tags| (tunnel.0, tunnel.1, tags);
+    let with = |net: &Network, tags: &[(u16, u16)]| {
+        let mut key = FlowKey::ZERO;
+        key.set_in_port(PortNo(1));
+        key.set(Field::EthSrc, 0x0200_0000_0077);
+        key.set(Field::EthDst, 0x0200_0000_0088);
+        tags.iter().enumerate().for_each(|(n, (tpid, tci))| key.set_vlan(n, *tpid, *tci));
+        let mut sent = Vec::new();
+        execute(None, &translate(net, &key, false).actions, &mut Wire::new(&key), &mut sent);
+        sent.first().map(|(_, tags, ..)| tags.clone())
+    };
+    let cases: &[(_, _, &[Tagged<'_>])] = &[
+        (
+            tunnel,
+            (Trunk, 0, Never),
+            &[
+                (&[], Some(&[(0x88a8, 0x100a)])),
+                (&[(0x8100, 0x7014)], Some(&[(0x88a8, 0x100a), (0x8100, 0x7014)])),
+                (&[(0x88a8, 0x100a)], Some(&[(0x88a8, 0x100a), (0x88a8, 0x100a)])),
+                // An empty tag goes without priority tags, and so does the second tag of a customer.
+                (&[(0x8100, 0x1000)], Some(&[(0x88a8, 0x100a)])),
+                (&[(0x8100, 0x7000)], Some(&[(0x88a8, 0x100a), (0x8100, 0x7000)])),
+                (&[(0x8100, 0x1014), (0x8100, 0x100a)], Some(&[(0x88a8, 0x100a), (0x8100, 0x1014)])),
+            ],
+        ),
+        // The service tag has the packet's priority if priorities are to stay.
+        (tunnel, (Trunk, 0, IfNonzero), &[(&[(0x8100, 0x7014)], Some(&[(0x88a8, 0x700a), (0x8100, 0x7014)]))]),
+        (of_q, (Trunk, 0, Never), &[(&[(0x8100, 0x7014)], Some(&[(0x8100, 0x100a), (0x8100, 0x7014)]))]),
+        (
+            (Trunk, 0),
+            to_tunnel(Never),
+            &[
+                (&[], None),
+                (&[(0x8100, 0x1014)], None),
+                (&[(0x8100, 0x700a)], Some(&[])),
+                (&[(0x88a8, 0x700a), (0x8100, 0x3014)], Some(&[(0x8100, 0x3014)])),
+                (&[(0x8100, 0x100a), (0x8100, 0x1000)], Some(&[])),
+            ],
+        ),
+        (
+            (Trunk, 0),
+            to_tunnel(Always),
+            &[
+                (&[(0x88a8, 0x700a)], Some(&[(0x8100, 0x7000)])),
+                (&[(0x88a8, 0x700a), (0x8100, 0x3014)], Some(&[(0x8100, 0x7014)])),
+                (&[(0x8100, 0x100a), (0x8100, 0x1000)], Some(&[(0x8100, 0x1000)])),
+            ],
+        ),
+        // To an access port leave only frames without a customer VLAN.
+        (
+            tunnel,
+            (Access, 10, Never),
+            &[(&[], Some(&[])), (&[(0x8100, 0x7000)], Some(&[])), (&[(0x8100, 0x1014)], None)],
+        ),
+        ((Access, 10), to_tunnel(Never), &[(&[], Some(&[])), (&[(0x8100, 0x7000)], Some(&[]))]),
+        ((NativeTagged, 10), to_tunnel(Never), &[(&[], Some(&[])), (&[(0x8100, 0x1014)], None)]),
+        (tunnel, (NativeUntagged, 10, Never), &[(&[(0x8100, 0x7014)], Some(&[(0x8100, 0x7014)]))]),
+        (tunnel, to_tunnel(Never), &[(&[], Some(&[])), (&[(0x8100, 0x7014)], Some(&[(0x8100, 0x7014)]))]),
+    ];
+    for (from, to, frames) in cases {
+        let net = vlans(*from, *to);
+        for (tags, want) in *frames {
+            assert_eq!(with(&net, tags).as_deref(), *want, "{from:?} {to:?} {tags:x?}");
+        }
+    }
+    // A set of customer VLANs holds in both directions, 0 for frames without one.
+    for is_sender in [true, false] {
+        let mut net = if is_sender { vlans(tunnel, (Trunk, 0, Never)) } else { vlans((Trunk, 0), to_tunnel(Never)) };
+        let bridge = net.bridges.get_mut(&0).and_then(Arc::get_mut).expect("not shared");
+        let cvlans: Arc<model::VlanSet> = Arc::new([20].into_iter().collect());
+        edit_bundles(bridge, |bundles| bundles[usize::from(!is_sender)].cvlans = Some(cvlans));
+        let of = |inner: &[(u16, u16)]| {
+            let service = (!is_sender).then_some((0x88a8, 0x100a));
+            with(&net, &service.iter().chain(inner).copied().collect::<Vec<_>>()).is_some()
+        };
+        assert_eq!([of(&[]), of(&[(0x8100, 0x1014)]), of(&[(0x8100, 0x1015)])], [false, true, false]);
     }
 }
 

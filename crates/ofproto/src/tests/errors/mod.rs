@@ -209,7 +209,7 @@ fn the_errors_of_the_document_are_those_of_the_cases() {
         let _ = write!(table, "| `{error}` | {} | {said}", range(versions));
         if let Some((other, why)) = peer {
             let other = other.map_or_else(|| "no error".into(), |other| format!("`{other}`"));
-            let _ = write!(table, "; Open vSwitch 3.1 answers {other}: {why}");
+            let _ = write!(table, "; Open vSwitch 4.0 answers {other}: {why}");
         }
         table.push_str(" |\n");
     }

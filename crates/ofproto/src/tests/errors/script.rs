@@ -2,7 +2,7 @@
 //!
 //! A case begins with a line `ERROR VERSIONS: when`. Indented lines follow it: the messages, in order, of which the
 //! last is the refused one; or `never: why`, for an error that this switch never sends. A line
-//! `peer: ERROR: why` gives the answer of Open vSwitch 3.1 if it differs (`none`: no error); a case with one of the lines that
+//! `peer: ERROR: why` gives the answer of Open vSwitch 4.0 if it differs (`none`: no error); a case with one of the lines that
 //! are not messages of an open connection (`time MS`, `limit FLOWS`,
 //! `full bundles`, `full meters`, `fail`, `hello BYTES`) is not run on Open vSwitch.
 //!

@@ -36,6 +36,7 @@ fn learn() -> impl Strategy<Value = Learn> {
     let flags = (any::<[bool; 2]>(), prop::option::of((0..32u16).prop_map(|offset| (Field::Reg7, offset))));
     (numbers, flags, prop::collection::vec(spec(), 0..5)).prop_map(
         |((n, cookie, table, limit), (flags, dst), specs)| Learn {
+            second: false,
             idle_timeout: n[0],
             hard_timeout: n[1],
             priority: n[2],
