@@ -154,6 +154,8 @@ def random_flows():
         for _ in range(4):
             lines.append(f"ovs-appctl netdev-dummy/receive p{chance.randint(1, 3)} '{random_packet(chance)}'")
         lines += [
+            # The peer counts packets that the datapath forwarded when it has read its cached flows.
+            "ovs-appctl revalidator/wait",
             "ovs-ofctl -O OpenFlow13 dump-flows --sort br0",
             "ovs-ofctl -O OpenFlow13 dump-ports br0",
             "ovs-ofctl dump-tables br0 | head -3",

@@ -5,6 +5,8 @@ import re
 
 import pytest
 from dummies import Dummies
+from scapy.layers.inet import IP, TCP
+from scapy.layers.l2 import Dot1Q, Ether
 
 TLVS = "{class=0xffff,type=0,len=4}->tun_metadata0,{class=0xffff,type=1,len=8}->tun_metadata1,{class=0xff00,type=2,len=124}->tun_metadata2"
 
@@ -148,3 +150,176 @@ def test_packets_without_an_ethernet_header(benches, flow):
         # Open vSwitch also prints fields of tracked connections without such a header, and reads more.
         theirs, ours = (re.sub(r"^Megaflow: .*$|ct_nw_(src|dst)=0.0.0.0,", "", text, flags=re.MULTILINE) for text in (theirs, ours))
         assert ours == theirs, packet
+
+
+A, B = "02:00:00:00:00:01", "02:00:00:00:00:02"
+GROUP, RESERVED, EVERYONE = "01:00:5e:01:02:03", "01:80:c2:00:00:00", "ff:ff:ff:ff:ff:ff"
+
+# What is changed before a trace, if anything, and the packet.
+SWITCHED = [
+    ((), f"in_port=1,dl_src={A},dl_dst={EVERYONE}"),
+    ((), f"in_port=1,dl_src={A},dl_dst={GROUP}"),
+    ((), f"in_port=1,dl_src={A},dl_dst={RESERVED}"),
+    ((), f"in_port=9,dl_src={A},dl_dst={B}"),
+    ((), f"in_port=1,dl_src={A},dl_dst={B} -generate"),
+    ((), f"in_port=2,dl_src={B},dl_dst={A} -generate"),
+    ((), f"in_port=2,dl_src={A},dl_dst={B} -generate"),
+    ((), f"in_port=2,dl_src={B},dl_dst={A}"),
+    (("ofctl", "mod-port", "br0", "p2", "no-forward"), f"in_port=1,dl_src={A},dl_dst={EVERYONE}"),
+    ((), f"in_port=1,dl_src={A},dl_dst={B}"),
+    (("ofctl", "mod-port", "br0", "p2", "forward"), f"in_port=1,dl_src={A},dl_dst={B}"),
+    (("ofctl", "mod-port", "br0", "p2", "no-flood"), f"in_port=1,dl_src={A},dl_dst={EVERYONE}"),
+    (("ofctl", "mod-port", "br0", "p2", "flood"), f"in_port=1,dl_src={A},dl_dst={EVERYONE}"),
+    (("vsctl", "set", "port", "p1", "tag=10"), f"in_port=1,dl_vlan=10,dl_src={A},dl_dst={EVERYONE}"),
+    (("vsctl", "set", "port", "p1", "tag=10"), f"in_port=1,dl_src={A},dl_dst={EVERYONE}"),
+    (("vsctl", "clear", "port", "p1", "tag", "--", "set", "port", "p1", "trunks=5"), f"in_port=1,dl_vlan=10,dl_src={A},dl_dst={EVERYONE}"),
+    (("vsctl", "set", "port", "p1", "tag=5", "cvlans=6", "vlan_mode=dot1q-tunnel"), f"in_port=1,dl_vlan=10,dl_src={A},dl_dst={EVERYONE}"),
+]
+
+
+@pytest.fixture
+def plain_ports(benches):
+    yield benches
+    for bench in benches:
+        for port in ("p1", "p2"):
+            bench.switch.vsctl("clear", "port", port, "tag", "trunks", "cvlans", "vlan_mode", "other_config")
+            bench.switch.ofctl("mod-port", "br0", port, "forward")
+
+
+def test_steps_of_normal(plain_ports):
+    for bench in plain_ports:
+        bench.flows("actions=normal")
+        bench.switch.appctl("fdb/flush", "br0")
+    for change, packet in SWITCHED:
+        texts = []
+        for bench in plain_ports:
+            if change:
+                getattr(bench.switch, change[0])(*change[1:])
+            text = bench.switch.appctl("ofproto/trace", "br0", *packet.split())
+            text = re.sub(r"^Megaflow: .*$", "", text, flags=re.MULTILINE)
+            # Both flood in the order of a hash table.
+            texts.append(re.sub(r"(?<=actions: ).*", lambda found: ",".join(sorted(found[0].split(","))), text))
+        assert texts[1] == texts[0], packet
+
+
+VLAN_MODES = {
+    "access": ["tag=10"],
+    "trunk": ["vlan_mode=trunk"],
+    "native-tagged": ["tag=10", "vlan_mode=native-tagged"],
+    "native-untagged": ["tag=10", "vlan_mode=native-untagged"],
+    "dot1q-tunnel": ["tag=10", "vlan_mode=dot1q-tunnel"],
+    "dot1q-tunnel with cvlans": ["tag=10", "vlan_mode=dot1q-tunnel", "cvlans=20"],
+    "dot1q-tunnel of 802.1q": ["tag=10", "vlan_mode=dot1q-tunnel", "other_config:qinq-ethtype=802.1q"],
+}
+
+# Tags of frames, outermost first: protocol and value.
+VLAN_TAGS = [
+    [],
+    [(0x8100, 0)],
+    [(0x8100, 0x6000)],
+    [(0x8100, 10)],
+    [(0x88A8, 0x600A)],
+    [(0x8100, 0x6014)],
+    [(0x88A8, 0x600A), (0x8100, 0x2014)],
+    [(0x88A8, 10), (0x8100, 30)],
+    [(0x8100, 20), (0x8100, 10)],
+    [(0x8100, 0x6000), (0x8100, 20)],
+    [(0x8100, 10), (0x8100, 0x2000)],
+    [(0x88A8, 10), (0x8100, 20), (0x8100, 0x401E)],
+]
+
+
+def tagged(tags):
+    """A frame with these tags, in hexadecimal."""
+    words = "".join(f"{protocol:04x}{value:04x}" for protocol, value in tags)
+    return "020000000002" + "020000000001" + words + "1234" + "00" * 46
+
+
+def sent(tags, actions):
+    """The ports to which datapath actions send a frame with these tags, and its tags then."""
+    tags, found = list(tags), []
+    for action in re.findall(r"push_vlan\([^)]*\)|pop_vlan|set\(vlan\([^)]*\)\)|[^,]+", actions):
+        members = dict(member.split("=") for member in re.findall(r"\w+=[\w/]+", action))
+        if action == "pop_vlan":
+            tags = tags[1:]
+        elif action.startswith("push_vlan"):
+            tags = [(int(members.get("tpid", "0x8100"), 16), int(members["vid"]) | int(members["pcp"]) << 13), *tags]
+        elif action.startswith("set"):
+            (protocol, old), value, mask = tags[0], 0, 0
+            for name, shift, width in (("vid", 0, 0xFFF), ("pcp", 13, 7), ("tci", 0, 0xFFFF)):
+                if name in members:
+                    number, _, bits = members[name].partition("/")
+                    value, mask = value | int(number, 0) << shift, mask | (int(bits, 0) if bits else width) << shift
+            tags = [(protocol, old & ~mask | value & mask), *tags[1:]]
+        elif action != "drop":
+            found.append((int(action), tuple(tags)))
+    return sorted(found)
+
+
+@pytest.mark.parametrize("ingress", VLAN_MODES)
+def test_tags_between_ports_of_all_modes(plain_ports, ingress):
+    for bench in plain_ports:
+        bench.flows("actions=normal")
+    for number, (egress, columns) in enumerate(VLAN_MODES.items()):
+        priorities = ("never", "if-nonzero", "always")[number % 3]
+        for bench in plain_ports:
+            words = []
+            for port, more in (("p1", VLAN_MODES[ingress]), ("p2", [*columns, f"other_config:priority-tags={priorities}"])):
+                words += ["--", "clear", "port", port, "tag", "vlan_mode", "cvlans", "other_config", "--", "set", "port", port, *more]
+            bench.switch.vsctl(*words[1:])
+            bench.switch.appctl("fdb/flush", "br0")
+        for tags in VLAN_TAGS:
+            theirs, ours = (bench.switch.appctl("ofproto/trace", "br0", "in_port=1", tagged(tags)) for bench in plain_ports)
+            theirs, ours = (sent(tags, re.search(r"^Datapath actions: (.*)$", text, re.MULTILINE)[1]) for text in (theirs, ours))
+            assert ours == theirs, (egress, priorities, tags)
+
+
+ORDERED = {
+    "mod_tp_dst:9,mod_nw_src:1.2.3.4,mod_dl_src:02:00:00:00:00:99,push_vlan:0x8100,set_field:5->pkt_mark,2": "tcp,nw_src=10.0.0.1,tp_dst=80",
+    "set_queue:3,mod_vlan_vid:9,mod_tp_dst:9,mod_nw_src:1.2.3.4,mod_dl_src:02:00:00:00:00:99,2": "tcp,dl_vlan=4,dl_vlan_pcp=5,nw_src=10.0.0.1,tp_dst=80",
+    "mod_vlan_pcp:2,mod_dl_src:02:00:00:00:00:99,2": "tcp,dl_vlan=4,dl_vlan_pcp=5",
+    "set_field:1.1.1.1->arp_spa,mod_dl_src:02:00:00:00:00:99,set_field:2->arp_op,2": "arp,arp_op=1",
+    "mod_tp_dst:9,set_field:7->ipv6_label,set_field:1::1->ipv6_dst,mod_nw_tos:4,2": "tcp6,ipv6_src=fe80::1,tp_dst=80",
+}
+
+
+@pytest.mark.parametrize("actions", ORDERED)
+def test_changes_of_headers_have_an_order(benches, actions):
+    packet = ORDERED[actions]
+    for bench in benches:
+        bench.flows(f"{packet.split(',')[0]},actions={actions}", version="OpenFlow13")
+    theirs, ours = (bench.switch.appctl("ofproto/trace", "br0", f"in_port=1,{packet}") for bench in benches)
+    theirs, ours = (re.search(r"^Datapath actions: .*$", text, re.MULTILINE)[0] for text in (theirs, ours))
+    assert ours == theirs
+
+
+def frame(number, vlan=None):
+    """A frame of a connection with this number, in this VLAN."""
+    tag = Dot1Q(vlan=vlan) if vlan else None
+    ethernet = Ether(src=f"02:00:00:00:01:{number:02x}", dst=B)
+    rest = IP(src=f"10.0.0.{number}", dst="10.0.1.1") / TCP(sport=1, dport=2, flags="A")
+    return bytes(ethernet / tag / rest if tag else ethernet / rest)
+
+
+# Flows and groups, and frames that have a cached flow each in Open vSwitch.
+WIDER = {
+    "a field that is overwritten": ("ip,actions=set_field:02:00:00:00:00:99->eth_src,2", [frame(n) for n in range(1, 21)]),
+    "tags that no flow looks at": ("in_port=1,actions=2", [frame(1, vlan) for vlan in range(1, 21)]),
+    "buckets on copies": ("ip,actions=group:1,LOCAL", [frame(n) for n in range(1, 21)]),
+}
+
+
+@pytest.mark.parametrize("kind", WIDER)
+def test_cached_flows_that_are_wider(benches, kind):
+    """docs/compatibility/cached-flows.md."""
+    flow, frames = WIDER[kind]
+    counts = []
+    for bench in benches:
+        bench.switch.ofctl("-OOpenFlow13", "--may-create", "mod-group", "br0", "group_id=1,type=all,bucket=set_field:1.2.3.4->ip_src,2,bucket=1")
+        bench.flows(flow, version="OpenFlow13")
+        bench.switch.appctl("revalidator/purge")
+        for each in frames:
+            bench.receive("p1", each)
+        lines = bench.switch.appctl("dpctl/dump-flows").splitlines()
+        counts.append(sum("in_port(1)" in line or "in_port(p1)" in line for line in lines))
+    assert counts == [len(frames), 1]

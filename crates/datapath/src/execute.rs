@@ -138,7 +138,13 @@ impl<'a> Executor<'a> {
                     self.keep(packets, |packet| set_all(packet, &actions[start..at]));
                 }
                 DpAction::PushVlan { tpid, tci } => self.keep(packets, |p| vlan::push(p, *tpid, *tci)),
-                DpAction::PopVlan => self.keep(packets, vlan::pop),
+                DpAction::PopVlan => match actions.get(at) {
+                    Some(DpAction::PushVlan { tpid, tci }) => {
+                        at += 1;
+                        self.keep(packets, |p| vlan::replace(p, *tpid, *tci));
+                    }
+                    _ => self.keep(packets, vlan::pop),
+                },
                 DpAction::PushMpls { ethertype, lse } => {
                     self.segment(packets);
                     let vlans_max = self.shared.vlans_max.load(Ordering::Relaxed);

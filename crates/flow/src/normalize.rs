@@ -115,17 +115,23 @@ impl Match {
         self.keep(ether, &[Field::EthSrc, Field::EthDst, Field::EthType, Field::VlanTci], &mut before);
         self.keep(v4 || arp, &[Field::Ipv4Src, Field::Ipv4Dst], &mut before);
         self.keep(ports_known, &[Field::TcpSrc, Field::TcpDst], &mut before);
-        self.keep(proto == Some(ipproto::TCP), &[Field::TcpFlags], &mut before);
         self.keep(v4 || v6 || arp, &[Field::IpProto], &mut before);
-        self.keep(v4 || v6, &[Field::IpDscp, Field::IpEcn, Field::IpTtl, Field::IpFrag], &mut before);
+        self.keep(v4 || v6, &[Field::IpDscp, Field::IpEcn, Field::IpTtl], &mut before);
         self.keep(v6, &[Field::Ipv6Src, Field::Ipv6Dst, Field::Ipv6Label, Field::Ipv6Exthdr], &mut before);
         self.keep(arp || solicit, &[Field::ArpSha], &mut before);
         self.keep(arp || advert, &[Field::ArpTha], &mut before);
-        self.keep(solicit || advert, &[Field::NdTarget, Field::NdReserved, Field::NdOptionsType], &mut before);
+        self.keep(solicit || advert, &[Field::NdTarget], &mut before);
         self.keep(mpls, &[Field::MplsLabel, Field::MplsTc, Field::MplsBos, Field::MplsTtl], &mut before);
         self.keep(self.meets(Prereq::Pbb), &[Field::PbbIsid, Field::PbbUca], &mut before);
-        let before = before.filter(|before| *self != **before)?;
-        Some(Normalized { pre: match_to_string(&before, ports), post: match_to_string(self, ports) })
+        let change = before
+            .filter(|before| *self != **before)
+            .map(|before| Normalized { pre: match_to_string(&before, ports), post: match_to_string(self, ports) });
+        // No message names these: the peer leaves them in the match, and no format carries them.
+        let quiet = &mut None;
+        self.keep(proto == Some(ipproto::TCP), &[Field::TcpFlags], quiet);
+        self.keep(v4 || v6, &[Field::IpFrag], quiet);
+        self.keep(solicit || advert, &[Field::NdReserved, Field::NdOptionsType], quiet);
+        change
     }
 
     /// Limits an ICMP type or code given as a 16-bit port to its low byte, which is all that is on the wire, and drops

@@ -1,6 +1,7 @@
 //! Files of flows.
 
 use crate::error::{Result, fatal, strerror};
+use flow::Normalized;
 use openflow::ParsedFlow;
 use std::io::Read;
 
@@ -26,11 +27,16 @@ pub fn read_file(name: &str) -> Result<String> {
     }
 }
 
-/// Normalises a match, and logs the fields that it loses.
+/// Logs the fields that a match lost when it was normalised.
 pub fn normalize(flow: &mut ParsedFlow) {
     if let Some(change) = flow.normalized.take() {
-        for line in change.lines() {
-            tracing::info!(target: "ofp_match", "{line}");
-        }
+        log_change(&change);
+    }
+}
+
+/// Logs what normalising a match changed.
+pub fn log_change(change: &Normalized) {
+    for line in change.lines() {
+        tracing::info!(target: "ofp_match", "{line}");
     }
 }

@@ -1,7 +1,7 @@
 //! Commands without a switch: print messages and flows from arguments and files.
 
 use crate::error::{Result, fatal, strerror};
-use crate::flow_text::{lines, normalize, read_file};
+use crate::flow_text::{lines, log_change, normalize, read_file};
 use crate::names::Names;
 use crate::options::Context;
 use crate::packet_out::hex;
@@ -90,9 +90,19 @@ fn flow_mod_in(c: &Context, parsed: ParsedFlow, protocol: openflow::Protocols, o
     Ok(())
 }
 
+/// Logs the fields that a match loses, if the message is one of OpenFlow 1.0 with the standard match: the reader of such a
+/// message normalises the match as well, and logs the same again.
+fn log_normalized(c: &Context, parsed: &ParsedFlow, usable: openflow::Protocols) {
+    let chosen = (usable & c.protocols).first();
+    if chosen.is_some_and(|p| !is_nxm(p) && p.version() == Some(openflow::Version::V10)) {
+        parsed.normalized.iter().for_each(log_change);
+    }
+}
+
 /// Prints the message that adds a flow.
 pub fn parse_flow_command(c: &Context, a: &[String]) -> Result {
     let mut parsed = parse_flow(&a[0], Cmd::Add, &Names::default()).map_err(fatal)?;
+    log_normalized(c, &parsed, parsed.usable);
     normalize(&mut parsed);
     flow_mod_bytes(c, parsed, &mut Out::default())
 }

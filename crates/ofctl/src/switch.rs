@@ -46,6 +46,11 @@ pub fn open_in(c: &Context, versions: Versions, name: &str, target: Target) -> R
     let socket = |name: &str| daemon::dirs::rundir().join(format!("{name}.{suffix}"));
     // The name may have the datapath type as prefix: TYPE@NAME.
     let bridge = name.split_once('@').map_or(name, |(_, bridge)| bridge);
+    // A file or directory of this name is tried as a socket, which the kernel refuses.
+    let beside = daemon::dirs::rundir().join(name);
+    if fs::metadata(beside).is_ok_and(|m| !m.file_type().is_socket()) {
+        return Err(fatal(format!("{name}: failed to open socket (Connection refused)")));
+    }
     let candidates = [Path::new(name).to_path_buf(), socket(name), socket(bridge)];
     for path in candidates {
         let is_socket = fs::metadata(&path).is_ok_and(|m| m.file_type().is_socket());

@@ -115,6 +115,9 @@ impl Parser<'_> {
                 let mask = mask_of(&self.fm.matching, field);
                 let carried = !key.contains('[') || bits_can_be_matched(key, field, mask);
                 self.restrict(if carried { Protocols::of_field(field, mask) } else { Protocols::NONE });
+                if extended_only(field, value, mask) {
+                    self.restrict(Protocols::EXTENDED);
+                }
                 return Ok(());
             }
             Parsed::Unknown => {}
@@ -233,6 +236,19 @@ impl Parser<'_> {
             }
             Err(e) => error(format!("actions are invalid with specified match ({e})")),
         }
+    }
+}
+
+/// Returns true if only NXM and OXM carry this text of a field, whose mask alone would not say so: a packet type, even that
+/// of Ethernet, which matches everything; and a VLAN id with a mask other than that of the whole 16-bit field.
+fn extended_only(field: Field, value: Option<&str>, mask: u128) -> bool {
+    match field {
+        Field::PacketType => true,
+        Field::VlanVid => {
+            let given = value.and_then(|v| v.split_once('/')).and_then(|(_, mask)| parse_uint(mask, 16));
+            mask != 0 && given.is_some_and(|mask| mask != 0xffff)
+        }
+        _ => false,
     }
 }
 

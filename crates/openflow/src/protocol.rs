@@ -2,7 +2,7 @@
 //! formats that can carry a field, an action or a flow.
 
 use super::action::Action;
-use super::action::check::{Limits, check};
+use super::action::check::{Limits, check_text};
 use super::error::OfpError;
 use super::version::Version;
 use flow::{Field, Match};
@@ -131,11 +131,11 @@ impl Protocols {
 
     /// Returns the formats that can carry these actions, without those whose rules the actions break for a flow of this match.
     ///
-    /// Errors: those of [`check`] that apply in all versions.
+    /// Errors: those of [`check`](super::action::check::check) that apply in all versions.
     pub fn of_actions(actions: &[Action], matching: &Match, table: u8) -> Result<Self, OfpError> {
         let limits = |version| Limits { n_tables: 255, ..Limits::new(version, table) };
-        check(actions, matching, &limits(Version::V10))?;
-        let consistent = match check(actions, matching, &limits(Version::V13)) {
+        check_text(actions, matching, &limits(Version::V10))?;
+        let consistent = match check_text(actions, matching, &limits(Version::V13)) {
             Ok(()) => Self::ANY,
             Err(_) => Self::OF10_ANY | Self::NXM_ANY,
         };
@@ -219,6 +219,35 @@ impl fmt::Display for Protocols {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{FlowModCommand, parse_flow};
+
+    #[test]
+    fn formats_that_a_text_leaves() {
+        for (text, usable) in [
+            ("vlan_vid=0x1005,actions=drop", Ok("any")),
+            ("vlan_vid=0x1005/0xffff,actions=drop", Ok("any")),
+            ("vlan_vid=0x1005/0x1fff,actions=drop", Ok("NXM,OXM")),
+            ("vlan_vid=0/0,actions=drop", Ok("any")),
+            ("packet_type=(0,0),actions=drop", Ok("NXM,OXM")),
+            ("actions=mod_vlan_vid:5", Ok("any")),
+            ("actions=set_vlan_vid:5", Ok("OpenFlow10,NXM")),
+            ("actions=set_vlan_pcp:3", Ok("OpenFlow10,NXM")),
+            ("vlan_tci=0x1000/0x1000,actions=set_vlan_pcp:3", Ok("NXM,OXM")),
+            // The switch refuses a load to a field that actions cannot write.
+            ("actions=load:1->eth_type[]", Ok("any")),
+            ("actions=move:reg0[0..15]->eth_type[]", Err("OFPBAC_BAD_SET_ARGUMENT")),
+            ("actions=move:ct_state[]->reg0[]", Ok("any")),
+        ] {
+            let parsed = parse_flow(text, FlowModCommand::Add, &flow::NoNames);
+            let shown = parsed.map(|flow| flow.usable.to_string()).map_err(|e| e.to_string());
+            let expected = usable.map(str::to_owned);
+            assert_eq!(
+                shown,
+                expected.map_err(|e| format!("actions are invalid with specified match ({e})")),
+                "{text}"
+            );
+        }
+    }
 
     #[test]
     fn names() {

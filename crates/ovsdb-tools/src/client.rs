@@ -298,6 +298,10 @@ fn start(program: &str, log: &Arc<vlog::Log>, args: Vec<OsString>) -> Done {
         }
     }
     daemon::alarm::set(timeout_s);
+    // A process in the background opens the file itself.
+    if !(daemon_options.detach || daemon_options.monitor) {
+        log.open_file();
+    }
     let mut words = parser.into_positionals().into_iter();
     let Some(name) = words.next() else {
         return Err(fail("missing command name; use --help for help".into()));

@@ -155,8 +155,9 @@ impl Log {
     /// Names the log file (`--log-file`). It is opened by [`Self::open_file`] or before the next message, whichever is
     /// first, so that a process that only starts another leaves no trace in it.
     pub fn set_file(&self, path: PathBuf) {
+        let given = path.display().to_string();
         let path = std::path::absolute(&path).unwrap_or(path);
-        *self.file.lock() = LogFile { path: Some(path), file: None, pending: true };
+        *self.file.lock() = LogFile { path: Some(path), given, file: None, pending: true };
         tracing::callsite::rebuild_interest_cache();
     }
 
@@ -167,16 +168,17 @@ impl Log {
             return;
         }
         let Some(path) = file.path.clone() else { return };
+        let given = file.given.clone();
         match LogFile::open(&path) {
             Ok(opened) => {
                 file.file = Some(opened);
                 drop(file);
-                self.own(Level::Info, &format!("opened log file {}", path.display()));
+                self.own(Level::Info, &format!("opened log file {given}"));
             }
             Err(error) => {
                 drop(file);
                 let reason = strip_os_error(&error);
-                self.own(Level::Warn, &format!("failed to open {} for logging: {reason}", path.display()));
+                self.own(Level::Warn, &format!("failed to open {given} for logging: {reason}"));
             }
         }
     }
@@ -188,6 +190,7 @@ impl Log {
         if file.is_current() {
             return Ok(());
         }
+        let given = file.given.clone();
         let fresh = LogFile::open(&path).map_err(|error| strip_os_error(&error))?;
         let was_open = file.file.is_some();
         drop(file);
@@ -196,7 +199,7 @@ impl Log {
         }
         self.file.lock().file = Some(fresh);
         tracing::callsite::rebuild_interest_cache();
-        self.own(Level::Info, &format!("opened log file {}", path.display()));
+        self.own(Level::Info, &format!("opened log file {given}"));
         Ok(())
     }
 

@@ -19,6 +19,8 @@ const DEV_LOG: &str = "/dev/log";
 #[derive(Debug, Default)]
 pub(crate) struct LogFile {
     pub(crate) path: Option<PathBuf>,
+    /// The name as the option gave it, for messages.
+    pub(crate) given: String,
     pub(crate) file: Option<File>,
     /// Configured, and opened before the next message.
     pub(crate) pending: bool,

@@ -34,11 +34,21 @@ pub(crate) fn add_br(context: &mut Context<'_>, command: &Command, _: &mut Outpu
         (None, _) => add_real_bridge(context, command, name),
         (Some(_), None) => Err(Failure::fatal("'add-br' command takes exactly 1 or 3 arguments")),
         (Some(parent), Some(vlan)) => {
-            let vlan = vlan.parse::<i64>().ok().filter(|vlan| (0..=4095).contains(vlan));
-            let vlan = vlan.ok_or_else(|| Failure::fatal("add-br: vlan must be between 0 and 4095"))?;
+            let vlan = leading_number(vlan);
+            if !(0..=4095).contains(&vlan) {
+                return Err(Failure::fatal("add-br: vlan must be between 0 and 4095"));
+            }
             add_fake_bridge(context, command, name, parent, vlan)
         }
     }
+}
+
+/// Reads the number that a text begins with, as C's `atoi`: 0 if there is none.
+fn leading_number(text: &str) -> i64 {
+    let (sign, digits) = text.strip_prefix('-').map_or((1, text), |digits| (-1, digits));
+    let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
+    let number = digits.get(..end).and_then(|digits| digits.parse::<i64>().ok());
+    sign * number.unwrap_or(if end == 0 { 0 } else { i64::MAX })
 }
 
 fn add_real_bridge(context: &mut Context<'_>, command: &Command, name: &str) -> Done {

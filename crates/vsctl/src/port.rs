@@ -20,7 +20,11 @@ pub(crate) fn add_bond_needs(needs: &mut Needs<'_>, command: &Command) -> Done {
 
 fn setting_needs(needs: &mut Needs<'_>, settings: &[String]) -> Done {
     let Ok(port) = needs.table("Port") else { return Ok(()) };
-    settings.iter().try_for_each(|setting| dbctl::database::setting_needs(needs, port, setting))
+    for setting in settings {
+        // The command reports a wrong setting itself, after the wrong names of ports.
+        let _ = dbctl::database::setting_needs(needs, port, setting);
+    }
+    Ok(())
 }
 
 /// The interfaces and the settings of an add-bond command.
@@ -85,7 +89,6 @@ fn add(context: &mut Context<'_>, command: &Command, ifaces: &[String], settings
         return Err(Failure::fatal("interface name must not be empty string"));
     }
     let (txn, model) = context.txn_and_model();
-    let found = model.bridge(bridge)?.clone();
     if command.has("--may-exist")
         && let Some(port) = model.ports.get(name)
     {
@@ -95,6 +98,7 @@ fn add(context: &mut Context<'_>, command: &Command, ifaces: &[String], settings
     for iface in ifaces.iter().filter(|iface| *iface != name) {
         model.check_free(iface, &format!("cannot create an interface named {iface}"))?;
     }
+    let found = model.bridge(bridge)?.clone();
     let mut rows: Vec<(String, Uuid)> = Vec::with_capacity(ifaces.len());
     for iface in ifaces {
         let row = txn.insert_row("Interface");

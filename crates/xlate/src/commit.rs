@@ -2,10 +2,11 @@
 //!
 //! A written header field is pending until the next commit, which emits one `Set` a field with all bits written since.
 //! A field that has its old value again, and whose bits the translation knows (because it read or wrote them before), is left
-//! out, and so is a field of an IP or ARP header whose protocol is 0; a field that was written without being read is set without being read, so that the megaflow stays wide.
+//! out, and so is a field of an IP or ARP header whose protocol is 0; a field that was written without being read is set
+//! without being read, so that the megaflow stays wide.
 //!
-//! VLAN tags are handled as a stack: pushing and popping marks the stack as changed, and the commit emits the pops and
-//! pushes that lead from the datapath's stack to the wanted one.
+//! VLAN tags are handled as a stack: pushing, popping and writing mark the stack as changed, and the commit emits the pops and
+//! pushes that lead from the datapath's stack to the wanted one. A tag of which some bits change is thus replaced as a whole.
 
 use crate::ct::is_translated;
 use crate::encap::Pushed;
@@ -51,6 +52,31 @@ fn is_in_packet(field: Field) -> bool {
 
 fn is_in_l3_header(field: Field) -> bool {
     matches!(field.info().prereq, Prereq::Ip | Prereq::Ipv4 | Prereq::Ipv6 | Prereq::Arp)
+}
+
+/// The order in which a commit emits changes, that of Open vSwitch. It makes no difference to the packet.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Rank {
+    Ethernet,
+    Network,
+    Control,
+    Transport,
+    Mpls,
+    Tags,
+    Priority,
+    Mark,
+}
+
+fn rank(field: Field) -> Rank {
+    match field.info().prereq {
+        _ if field == Field::SkbPriority => Rank::Priority,
+        _ if field == Field::PktMark => Rank::Mark,
+        Prereq::Arp | Prereq::Ip | Prereq::Ipv4 | Prereq::Ipv6 => Rank::Network,
+        Prereq::Icmpv4 | Prereq::Icmpv6 | Prereq::Nd | Prereq::NdSolicit | Prereq::NdAdvert => Rank::Control,
+        Prereq::Tcp | Prereq::Udp | Prereq::Sctp => Rank::Transport,
+        Prereq::Mpls => Rank::Mpls,
+        Prereq::None | Prereq::Ethernet | Prereq::VlanVid | Prereq::Nsh | Prereq::Pbb | Prereq::Ct => Rank::Ethernet,
+    }
 }
 
 fn is_vlan(field: Field) -> bool {
@@ -100,11 +126,13 @@ impl Xlate<'_> {
         let tci = after.vlan_tci() | implied;
         match (before & 0x1000 != 0, tci & 0x1000 != 0) {
             (true, true) => {
+                self.begin_vlan_stack();
                 self.packet.key.set_vlan_tci(tci);
                 self.out.reads.write_bits(field, mask);
-                // The presence bit is not on the wire.
-                let bits = key_mask(field, mask).0[layout::ETH_SRC] & 0xefff;
-                self.packet.pending.add(Field::VlanTci, bits.into());
+                // The tag is replaced by another one, which has the remaining bits.
+                self.out.reads.note(layout::ETH_SRC, 0xffff);
+                self.out.reads.note(layout::VLAN, OUTER_TPID);
+                self.packet.pending.vlan_stack = true;
             }
             (false, true) => {
                 self.push_vlan(0x8100);
@@ -184,12 +212,8 @@ impl Xlate<'_> {
         }
     }
 
-    /// Prepares for moving tags: emits bits of tags that were written without being read, so that `base` has the tags which
-    /// the next commit compares, and records whether all of the outer tag is known.
+    /// Prepares for a change of tags: records whether all of the outer tag is known, which the next commit compares.
     fn begin_vlan_stack(&mut self) {
-        if self.packet.pending.fields.iter().any(|(f, _)| is_vlan(*f)) {
-            self.commit();
-        }
         if !self.packet.pending.vlan_stack {
             let (read, written) = (self.out.reads.mask(), self.out.reads.written());
             let unknown = |word: usize, bits: u64| bits & !read.0[word] & !written.0[word] != 0;
@@ -218,25 +242,29 @@ impl Xlate<'_> {
     /// Emits the actions that give the datapath's packet the headers of the key.
     pub(crate) fn commit(&mut self) {
         self.commit_pushed();
-        if self.packet.pending.vlan_stack {
-            self.commit_vlans();
+        let mut pending = std::mem::take(&mut self.packet.pending);
+        pending.fields.sort_by_key(|(field, _)| rank(*field));
+        let mut fields = pending.fields.into_iter().peekable();
+        while let Some((field, mask)) = fields.next_if(|(field, _)| rank(*field) < Rank::Tags) {
+            self.commit_field(field, mask);
         }
-        let pending = std::mem::take(&mut self.packet.pending);
-        for (field, mask) in pending.fields {
-            if is_vlan(field) && pending.vlan_stack {
-                continue;
-            }
-            let (old, new) = (self.packet.base.get(field) & mask, self.packet.key.get(field) & mask);
-            let bits = key_mask(field, mask);
-            let known = bits.0.iter().zip(&self.out.reads.mask().0).all(|(b, r)| b & !r == 0);
-            let differs = !known || old != new || self.packet.translated && is_translated(field);
-            if differs && !self.has_settable_header(field) {
-                continue;
-            }
-            self.packet.base.set(field, self.packet.base.get(field) & !mask | new);
-            if differs {
-                self.emit(DpAction::Set { field, value: new, mask });
-            }
+        if pending.vlan_stack {
+            self.commit_vlans(pending.outer_unread);
+        }
+        fields.for_each(|(field, mask)| self.commit_field(field, mask));
+    }
+
+    fn commit_field(&mut self, field: Field, mask: u128) {
+        let (old, new) = (self.packet.base.get(field) & mask, self.packet.key.get(field) & mask);
+        let bits = key_mask(field, mask);
+        let known = bits.0.iter().zip(&self.out.reads.mask().0).all(|(b, r)| b & !r == 0);
+        let differs = !known || old != new || self.packet.translated && is_translated(field);
+        if differs && !self.has_settable_header(field) {
+            return;
+        }
+        self.packet.base.set(field, self.packet.base.get(field) & !mask | new);
+        if differs {
+            self.emit(DpAction::Set { field, value: new, mask });
         }
     }
 
@@ -247,32 +275,27 @@ impl Xlate<'_> {
         !is_in_l3_header(field) || self.packet.key.ip_proto() != 0
     }
 
-    fn commit_vlans(&mut self) {
+    /// Emits the pops and pushes for the tags. With `outer_unread`, no decision depends on the outer tag of the packet.
+    fn commit_vlans(&mut self, outer_unread: bool) {
         // An inner tag implies an outer one.
         let tags = |key: &FlowKey| -> Vec<(u16, u16)> {
             (0..2).map(|n| key.vlan(n)).take_while(|(_, tci)| tci & 0x1000 != 0).collect()
         };
         let (have, want) = (tags(&self.packet.base), tags(&self.packet.key));
         // Equal tags stay, counted from the inside. An unknown tag equals none.
-        let known = have.len() - usize::from(self.packet.pending.outer_unread && !have.is_empty());
+        let known = have.len() - usize::from(outer_unread && !have.is_empty());
         let same = have.iter().rev().take(known).zip(want.iter().rev()).take_while(|(a, b)| a == b).count();
         let (n_have, n_want) = (have.len() - same, want.len() - same);
-        if n_have == n_want && n_have == 1 && !self.packet.pending.outer_unread && have[0].0 == want[0].0 {
-            let (old, new) = (have[0].1, want[0].1);
-            self.emit(DpAction::Set { field: Field::VlanTci, value: new.into(), mask: (old ^ new).into() });
-        } else {
-            for _ in 0..n_have {
-                self.emit(DpAction::PopVlan);
-            }
-            for (tpid, tci) in want[..n_want].iter().rev() {
-                self.emit(DpAction::PushVlan { tpid: *tpid, tci: *tci });
-            }
+        for _ in 0..n_have {
+            self.emit(DpAction::PopVlan);
+        }
+        for (tpid, tci) in want[..n_want].iter().rev() {
+            self.emit(DpAction::PushVlan { tpid: *tpid, tci: *tci });
         }
         for n in 0..2 {
             let (tpid, tci) = self.packet.key.vlan(n);
             self.packet.base.set_vlan(n, tpid, tci);
         }
-        self.packet.pending.fields.retain(|(f, _)| !is_vlan(*f));
     }
 
     /// Appends a datapath action.

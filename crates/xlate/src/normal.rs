@@ -27,7 +27,7 @@ struct Tag {
 }
 
 impl Tag {
-    /// Reads tag `n` of a key in which all outer tags are present.
+    /// Takes a tag from a key; the bit [`PRESENT`] tells whether there is one.
     fn of((tpid, tci): (u16, u16)) -> Self {
         let tpid = (tci & PRESENT != 0).then_some(tpid);
         tpid.map_or_else(Self::default, |tpid| Self { tpid: Some(tpid), vid: tci & VID, pcp: tci & PCP })
@@ -59,7 +59,8 @@ impl<'a> Xlate<'a> {
         let in_port = self.packet.key.in_port();
         let in_bundle = bridge.ports.get(&in_port).and_then(|p| p.bundle.as_deref());
         if in_bundle.is_none() && ![PortNo::ANY, PortNo::CONTROLLER, PortNo::LOCAL].contains(&in_port) {
-            self.tracer.note(NodeKind::Warning, || format!("dropping packet received on unknown port {in_port}"));
+            self.tracer.note(NodeKind::Error, || format!("received packet on unknown port {in_port}"));
+            self.tracer.note(NodeKind::Warning, || "no input bundle, dropping".into());
             return self.note_drop(DropReason::NoPort);
         }
         // A tag in front of which others were popped may be beyond the configured limit of tags.
@@ -76,27 +77,32 @@ impl<'a> Xlate<'a> {
             self.tracer.note(NodeKind::Warning, || "disallowed VLAN VID for this input port, dropping".into());
             return self.note_drop(DropReason::VlanMismatch);
         };
-        if in_bundle.is_some() {
+        if let Some(bundle) = in_bundle {
             let dst = MacAddr::from_u64(self.packet.key.get(Field::EthDst) as u64);
             if dst.is_reserved() && !bridge.forward_bpdu {
-                self.tracer.note(NodeKind::Warning, || "dropping packet to reserved address".into());
+                self.tracer.note(NodeKind::Detail, || "packet has reserved destination MAC, dropping".into());
                 return self.note_drop(DropReason::ReservedAddress);
             }
             let (src, vlan) = (MacAddr::from_u64(self.packet.key.get(Field::EthSrc) as u64), frame.vlan());
             if !src.is_multicast() && self.state_of(in_port).learning {
-                self.learn_address((vlan, src), in_port);
+                self.learn_address((vlan, src), in_port, bundle);
             }
         }
         self.normal_forward(&frame);
     }
 
-    /// Learns that an address is on `port`. Later look-ups of this translation find it there.
-    fn learn_address(&mut self, key: MacKey, port: PortNo) {
+    /// Learns that an address is on `port` of a bundle. Later look-ups of this translation find it there.
+    fn learn_address(&mut self, key: MacKey, port: PortNo, bundle: &Bundle) {
         let (bridge, (vlan, mac)) = (self.pos.bridge, key);
-        if let Some(learned) = self.out.learned.get_mut(&(bridge.id, key)) {
-            *learned = port;
-        } else if self.tracer.has_effects() && bridge.macs.read().would_learn(vlan, mac, port) {
+        let before = self.out.learned.get(&(bridge.id, key)).copied();
+        let is_news = match before {
+            Some(before) => before != port,
+            None => self.tracer.has_effects() && bridge.macs.read().would_learn(vlan, mac, port),
+        };
+        if is_news {
             self.out.learned.insert((bridge.id, key), port);
+            let text = || format!("learned that {mac} is on port {} in VLAN {vlan}", bundle.name);
+            self.tracer.note(NodeKind::Detail, text);
         }
         self.out.effects.push(Effect::LearnMac { bridge: bridge.id, vlan, mac, port });
         self.out.dependencies.push(Dependency::Mac { bridge: bridge.id, vlan, mac });
@@ -172,11 +178,10 @@ impl<'a> Xlate<'a> {
                     self.tracer.note(NodeKind::Detail, || "forwarding to learned port".into());
                     return self.normal_output(frame, out);
                 }
-                None => self.tracer.note(NodeKind::Detail, || "no learned MAC for destination, flooding".into()),
+                None => {}
             }
-        } else {
-            self.tracer.note(NodeKind::Detail, || "multicast traffic, flooding".into());
         }
+        self.tracer.note(NodeKind::Detail, || "no learned MAC for destination, flooding".into());
         for bundle in bridge.bundles.values() {
             if !frame.came_by(bundle) && bundle.floodable && frame.may_leave_by(bundle) {
                 self.normal_output(frame, bundle);

@@ -68,7 +68,7 @@ impl Xlate<'_> {
         }
         if port.config.no_fwd || port.config.down {
             let why = if port.config.down { "OFPPC_PORT_DOWN" } else { "OFPPC_NO_FWD" };
-            self.tracer.note(NodeKind::Warning, || format!("{why} set, skipping output"));
+            self.tracer.note(NodeKind::Detail, || format!("{why} set, skipping output"));
             return self.note_drop(DropReason::PortDown);
         }
         if self.is_between_protected_ports(port) {

@@ -15,8 +15,7 @@ pub(crate) fn push(packet: &mut Packet, tpid: u16, tci: u16) -> Result<(), DropR
         return Err(DropReason::Truncated);
     }
     let tag = packet.insert(TAG_AT, TAG_LEN);
-    tag[..2].copy_from_slice(&tpid.to_be_bytes());
-    tag[2..].copy_from_slice(&(tci & !PRESENT).to_be_bytes());
+    write(tag, tpid, tci);
     packet.tags = packet.tags.saturating_add(1);
     Ok(())
 }
@@ -32,6 +31,26 @@ pub(crate) fn pop(packet: &mut Packet) -> Result<(), DropReason> {
     }
     packet.tags = packet.tags.saturating_sub(1);
     Ok(())
+}
+
+/// Removes the outer tag and pushes another one: the same as [`pop`] and [`push`], without moving the addresses.
+pub(crate) fn replace(packet: &mut Packet, tpid: u16, tci: u16) -> Result<(), DropReason> {
+    if packet.l3_type.is_none()
+        && has_tag(packet.data(), TAG_AT)
+        && packet.len() >= TAG_AT + TAG_LEN + 2
+        && let Some(tag) = packet.data_mut().get_mut(TAG_AT..TAG_AT + TAG_LEN)
+    {
+        write(tag, tpid, tci);
+        return Ok(());
+    }
+    pop(packet)?;
+    push(packet, tpid, tci)
+}
+
+fn write(tag: &mut [u8], tpid: u16, tci: u16) {
+    let (protocol, information) = tag.split_at_mut(2);
+    protocol.copy_from_slice(&tpid.to_be_bytes());
+    information.copy_from_slice(&(tci & !PRESENT).to_be_bytes());
 }
 
 /// Returns true if the Ethernet type at `at` is that of a VLAN tag.
@@ -59,6 +78,29 @@ mod tests {
         assert_eq!(p.data(), frame);
         pop(&mut p).expect("untagged");
         assert_eq!(p.data(), frame);
+    }
+
+    #[test]
+    fn replacing_is_popping_and_pushing() {
+        let start: Vec<u8> = (0..12).collect();
+        let frames = [
+            [&start[..], &[0x81, 0, 0x61, 0x23, 8, 0], &[7; 40]].concat(),
+            [&start[..], &[0x88, 0xa8, 0x61, 0x23, 0x81, 0, 0, 1, 8, 0], &[7; 40]].concat(),
+            [&start[..], &[8, 0], &[7; 40]].concat(),
+            [&start[..], &[0x81, 0, 0, 1]].concat(),
+            start.clone(),
+            start[..11].to_vec(),
+        ];
+        for frame in frames {
+            let [mut one, mut two] = [Packet::from_slice(&frame), Packet::from_slice(&frame)];
+            for p in [&mut one, &mut two] {
+                p.tags = i8::from(has_tag(&frame, TAG_AT));
+                p.offload.checksum = Checksum::Partial { start: 34, offset: 16 };
+            }
+            let result = replace(&mut one, 0x88a8, 0x7456);
+            assert_eq!(result, pop(&mut two).and_then(|()| push(&mut two, 0x88a8, 0x7456)), "{frame:x?}");
+            assert_eq!((one.data(), one.tags, one.offload.checksum), (two.data(), two.tags, two.offload.checksum));
+        }
     }
 
     #[test]

@@ -134,6 +134,17 @@ fn normalization() {
     let n = m.normalize(&NoNames).expect("changed");
     assert_eq!((n.pre.as_str(), n.post.as_str()), ("arp,nw_tos=4", "arp"));
     assert_eq!(m.normalize(&NoNames), None);
+    // No message names fields that no format of a flow carries without their prerequisites.
+    for (text, change, left) in [
+        ("arp,nw_frag=later", None, "arp"),
+        ("udp,tcp_flags=+ack", None, "udp"),
+        ("arp,nw_ttl=5,nw_frag=yes", Some(("arp,nw_ttl=5,nw_frag=yes", "arp,nw_frag=yes")), "arp"),
+    ] {
+        let mut m = parse_match(text, &NoNames).expect("valid");
+        let found = m.normalize(&NoNames);
+        assert_eq!(found.as_ref().map(|n| (n.pre.as_str(), n.post.as_str())), change, "{text}");
+        assert_eq!(match_to_string(&m, &NoNames), left, "{text}");
+    }
     assert_eq!(canonical("icmp6,icmp_type=135,nd_target=::1").as_deref(), Ok("icmp6,icmp_type=135,nd_target=::1"));
 }
 

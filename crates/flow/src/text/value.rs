@@ -257,8 +257,13 @@ fn named_port(info: &FieldInfo, text: &str, ports: &dyn PortNames) -> Result<Por
 
 /// Parses a table: a number up to 255, or a name, optionally in double quotes.
 pub fn parse_table(text: &str, names: &dyn PortNames) -> Option<u8> {
-    if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {
-        return text.parse().ok();
+    if let Ok(number) = text.parse::<i32>() {
+        if number < 0 {
+            tracing::warn!(target: "ofp_table", "Negative value {number} is not a valid table number.");
+        } else if number > 255 {
+            tracing::warn!(target: "ofp_table", "table {number} is outside the supported range 0 through 255");
+        }
+        return u8::try_from(number).ok();
     }
     match text.strip_prefix('"') {
         Some(quoted) => names.table_number(&unquote(quoted.strip_suffix('"')?)),
@@ -272,16 +277,43 @@ pub fn parse_port(text: &str, ports: &dyn PortNames) -> Option<PortNo> {
     let digits = text.strip_prefix('+').unwrap_or(text);
     if !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()) {
         let n: u32 = digits.parse().ok()?;
-        return match u16::try_from(n) {
+        let port = match u16::try_from(n) {
             // Reserved numbers of OpenFlow 1.0 are 0xfff8 (IN_PORT) and above.
             Ok(n) => Some(PortNo::from_of10(n)),
             Err(_) => PortNo::from_of11(n),
         };
+        warn_of_number(n, port);
+        return port;
+    }
+    if text.starts_with('-') && text.parse::<i32>().is_ok() {
+        tracing::warn!(target: "ofp_port", "Negative value {text} is not a valid port number.");
+        return None;
     }
     if let Some(quoted) = text.strip_prefix('"') {
         return ports.number(&unquote(quoted.strip_suffix('"')?));
     }
     PortNo::from_reserved_name(text).or_else(|| ports.number(text))
+}
+
+/// Logs a warning for a number of a port that OpenFlow 1.1 and later write otherwise, or cannot have.
+fn warn_of_number(n: u32, port: Option<PortNo>) {
+    match port {
+        None => tracing::warn!(
+            target: "ofp_port",
+            "port {n} is outside the supported range 0 through ffff or 0xffffff00 through 0xffffffff"
+        ),
+        Some(port) if (0xfff8..=0xffff).contains(&n) => tracing::warn!(
+            target: "ofp_port",
+            "referring to port {port} as {n} is deprecated for compatibility with OpenFlow 1.1 and later"
+        ),
+        Some(_) if (0xff00..0xfff8).contains(&n) => tracing::warn!(
+            target: "ofp_port",
+            "port {n} is a reserved OF1.0 port number that will be translated to {} when talking to an OF1.1 or later \
+             controller",
+            n + 0xffff_0000
+        ),
+        Some(_) => {}
+    }
 }
 
 fn unquote(text: &str) -> String {

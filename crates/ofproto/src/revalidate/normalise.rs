@@ -12,7 +12,8 @@ use flow::{FlowKey, FlowMask, layout};
 pub(crate) fn normalise(actions: &[DpAction], key: &FlowKey, mask: &FlowMask) -> Vec<DpAction> {
     let (mut key, mut known) = (key.clone(), mask.clone());
     let mut out = Vec::with_capacity(actions.len());
-    for action in actions {
+    let mut rest = actions.iter();
+    while let Some(action) = rest.next() {
         match action {
             DpAction::Set { field, value, mask } => {
                 let mut bits = FlowKey::ZERO;
@@ -53,6 +54,9 @@ pub(crate) fn normalise(actions: &[DpAction], key: &FlowKey, mask: &FlowMask) ->
                 known.0[layout::IPV4..].fill(0);
                 out.push(action.clone());
             }
+            DpAction::PopVlan if is_replaced_by_itself(rest.as_slice(), &key, &known) => {
+                rest.next();
+            }
             DpAction::PushVlan { .. } | DpAction::PopVlan => {
                 // The tags moved.
                 known.0[layout::ETH_SRC] &= !0xffff;
@@ -71,6 +75,12 @@ pub(crate) fn normalise(actions: &[DpAction], key: &FlowKey, mask: &FlowMask) ->
         }
     }
     out
+}
+
+/// Returns true if the outer tag, which was just popped, is pushed again by the first of these actions.
+fn is_replaced_by_itself(next: &[DpAction], key: &FlowKey, known: &FlowMask) -> bool {
+    let all_known = known.vlan(0) == (0xffff, 0xffff);
+    matches!(next, [DpAction::PushVlan { tpid, tci }, ..] if all_known && key.vlan(0) == (*tpid, *tci | 0x1000))
 }
 
 /// Returns true if the cached actions of a flow that matches `installed` have the same effect as `fresh` ones, whose translation
@@ -114,5 +124,18 @@ mod tests {
         let any = FlowKey::ZERO;
         assert!(have_same_effect((&cached, &any), (std::slice::from_ref(&out), &mask), &key));
         assert!(!have_same_effect((&cached, &any), (&[out], &any), &key));
+    }
+
+    #[test]
+    fn a_known_tag_may_be_replaced_by_itself() {
+        let (mut key, mut mask) = (FlowKey::ZERO, FlowKey::ZERO);
+        key.set_vlan(0, 0x8100, 0x1005);
+        let replaced =
+            |tci| vec![DpAction::PopVlan, DpAction::PushVlan { tpid: 0x8100, tci }, DpAction::Output(DpPort(5))];
+        mask.set_vlan(0, 0xffff, 0x1fff);
+        assert_eq!(normalise(&replaced(0x1005), &key, &mask), replaced(0x1005), "its priority is not known");
+        mask.set_vlan(0, 0xffff, 0xffff);
+        assert_eq!(normalise(&replaced(0x1005), &key, &mask), [DpAction::Output(DpPort(5))]);
+        assert_eq!(normalise(&replaced(0x1006), &key, &mask), replaced(0x1006));
     }
 }

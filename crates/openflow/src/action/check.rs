@@ -11,6 +11,10 @@ use crate::version::Version;
 use base::PortNo;
 use flow::extract::ethertype::PBB;
 use flow::{Field, Loc, Match, Prereq};
+use vlog::{RateLimit, warn_rl};
+
+/// Limits the messages about actions that do not fit their flow.
+static LIMIT: RateLimit = RateLimit::new(1, 5);
 
 /// The context of a list of actions, which decides which actions it may hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -242,9 +246,16 @@ pub fn check(actions: &[Action], matching: &Match, limits: &Limits) -> Result<()
     check_verified(actions, matching, limits)
 }
 
+/// Does the same for actions of a text, whose loads may name fields that actions cannot write: the switch refuses them.
+pub(crate) fn check_text(actions: &[Action], matching: &Match, limits: &Limits) -> Result<(), OfpError> {
+    verify(actions, Allowed::Flow)?;
+    let checker = Checker { limits, strict: limits.version >= Version::V11, any_load: true };
+    checker.list(actions, &mut matching.clone())
+}
+
 /// Does the same for actions that have passed [`verify`].
 pub(crate) fn check_verified(actions: &[Action], matching: &Match, limits: &Limits) -> Result<(), OfpError> {
-    let checker = Checker { limits, strict: limits.version >= Version::V11 };
+    let checker = Checker { limits, strict: limits.version >= Version::V11, any_load: false };
     // Most flows only output packets, which leaves the match as it is.
     let first = actions.iter().position(|action| !matches!(action, Action::Output { .. })).unwrap_or(actions.len());
     let (outputs, rest) = actions.split_at(first);
@@ -260,6 +271,8 @@ pub(super) struct Checker<'a> {
     limits: &'a Limits,
     /// Makes an action that has no effect on the flow's packets an error.
     strict: bool,
+    /// Lets `load` name a field that actions cannot write.
+    any_load: bool,
 }
 
 impl Checker<'_> {
@@ -349,7 +362,7 @@ impl Checker<'_> {
             Action::SetField { field, value, .. } => set_field(*field, *value, m),
             Action::RegLoad { dst, value } => {
                 set_field(dst.field, u128::from(*value).checked_shl(dst.offset.into()).unwrap_or(0), m)?;
-                destination(*dst, m)
+                if self.any_load { readable(*dst, m, "destination") } else { destination(*dst, m) }
             }
             Action::RegMove { src, dst } | Action::CopyField { src, dst } => {
                 source(*src, m).and_then(|()| destination(*dst, m))
@@ -420,10 +433,16 @@ pub(super) fn check_port(port: PortNo, max_ports: u32) -> Result<(), OfpError> {
 }
 
 pub(super) fn source(part: Subfield, m: &Match) -> Result<(), OfpError> {
-    let n_bits = part.field.info().n_bits;
-    if part.n_bits == 0 || u32::from(part.offset) + u32::from(part.n_bits) > u32::from(n_bits) {
+    readable(part, m, "source")
+}
+
+/// Checks that a packet of the match has these bits; `role` is what the action takes them for.
+fn readable(part: Subfield, m: &Match, role: &str) -> Result<(), OfpError> {
+    let width = Subfield::width(part.field);
+    if part.n_bits == 0 || u32::from(part.offset) + u32::from(part.n_bits) > u32::from(width) {
         Err(OfpError::BacBadSetLen)
     } else if !prereq::satisfied(part.field, m) {
+        warn_rl!(&LIMIT, target: "meta_flow", "{role} field {} lacks correct prerequisites", part.field.name());
         Err(OfpError::BacMatchInconsistent)
     } else {
         Ok(())
@@ -431,14 +450,24 @@ pub(super) fn source(part: Subfield, m: &Match) -> Result<(), OfpError> {
 }
 
 pub(super) fn destination(part: Subfield, m: &Match) -> Result<(), OfpError> {
-    source(part, m)?;
-    if part.field.info().writable { Ok(()) } else { Err(OfpError::BacBadSetArgument) }
+    readable(part, m, "destination")?;
+    writable(part)
+}
+
+/// Checks that actions may write a field.
+pub(super) fn writable(dst: Subfield) -> Result<(), OfpError> {
+    if dst.field.info().writable {
+        return Ok(());
+    }
+    warn_rl!(&LIMIT, target: "meta_flow", "destination field {} is not writable", dst.field.name());
+    Err(OfpError::BacBadSetArgument)
 }
 
 fn set_field(field: Field, value: u128, m: &mut Match) -> Result<(), OfpError> {
     // A match on the VLAN id needs no match on a tag, but setting the id needs a tag.
     let untagged = field == Field::VlanVid && m.key().vlan_tci() & 0x1000 == 0;
     if !prereq::satisfied(field, m) || untagged {
+        warn_rl!(&LIMIT, target: "ofp_actions", "set_field {} lacks correct prerequisites", field.name());
         return Err(OfpError::BacMatchInconsistent);
     }
     if field == Field::VlanTci {

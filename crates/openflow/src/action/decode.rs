@@ -4,12 +4,13 @@
 //! This module refuses actions that no flow can have; [`super::check`] refuses those that do not fit a flow's match. As in
 //! Open vSwitch, an unknown type is reported before a bad length.
 
-use super::check::{Allowed, check_port, verify};
+use super::check::{self, Allowed, check_port, verify};
 use super::encode::ONF_COPY_FIELD;
 use super::{Action, ControllerAction, PacketInReason, SampleForm, Subfield};
 use super::{ct, encap, learn, nat, sample, select};
 use crate::error::OfpError;
 use crate::nxm::{self, Entry, Header, Unknown};
+use crate::print::hex_lines;
 use crate::property;
 use crate::version::Version;
 use crate::wire::Reader;
@@ -18,6 +19,10 @@ use flow::extract::ethertype::PBB;
 use flow::{Field, TunOption, field};
 use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
+use vlog::{RateLimit, warn_rl};
+
+/// Limits the messages about actions that cannot be decoded.
+static LIMIT: RateLimit = RateLimit::new(1, 5);
 
 /// The depth to which `clone` may nest, which bounds the stack; no useful flow comes near.
 const MAX_DEPTH: usize = 16;
@@ -64,26 +69,46 @@ pub(super) fn decode_list_into(
     }
     let mut r = Reader::reporting(bytes, LEN);
     while !r.is_empty() {
-        let mut header = r.clone();
-        let (ty, length) = (header.u16()?, usize::from(header.u16()?));
-        let known = Known::find(ty, header, version)?;
-        let whole = r.bytes(length)?;
-        if !length.is_multiple_of(8) || !known.lengths().contains(&length) {
-            return Err(LEN);
-        }
-        let mut body = Reader::reporting(whole, LEN);
-        body.skip(if ty == VENDOR { 10 } else { 4 })?;
-        actions.push(match known {
-            Known::Of10(n) => of10(n, body)?,
-            Known::Of11(n) => of11(n, body, version)?,
-            Known::Nicira(n) => nicira(n, body, version, depth)?,
-            Known::OnfCopyField => {
-                body.skip(2)?;
-                let (src, dst) = copy_field(body)?;
-                Action::CopyField { src, dst }
-            }
-        });
+        let offset = bytes.len() - r.len();
+        decode_action(&mut r, version, depth, actions).inspect_err(|e| {
+            warn_rl!(&LIMIT, target: "ofp_actions", "bad action at offset {offset} ({e}):\n{}", dump_of(bytes));
+        })?;
     }
+    Ok(())
+}
+
+fn dump_of(bytes: &[u8]) -> String {
+    let mut dump = String::new();
+    hex_lines(bytes, &mut dump);
+    dump.trim_end().to_owned()
+}
+
+/// Reads the next action.
+fn decode_action(
+    r: &mut Reader<'_>,
+    version: Version,
+    depth: usize,
+    actions: &mut Vec<Action>,
+) -> Result<(), OfpError> {
+    let mut header = r.clone();
+    let (ty, length) = (header.u16()?, usize::from(header.u16()?));
+    let known = Known::find(ty, header, version)?;
+    let whole = r.bytes(length)?;
+    if !length.is_multiple_of(8) || !known.lengths().contains(&length) {
+        return Err(LEN);
+    }
+    let mut body = Reader::reporting(whole, LEN);
+    body.skip(if ty == VENDOR { 10 } else { 4 })?;
+    actions.push(match known {
+        Known::Of10(n) => of10(n, body)?,
+        Known::Of11(n) => of11(n, body, version)?,
+        Known::Nicira(n) => nicira(n, body, version, depth)?,
+        Known::OnfCopyField => {
+            body.skip(2)?;
+            let (src, dst) = copy_field(body)?;
+            Action::CopyField { src, dst }
+        }
+    });
     Ok(())
 }
 
@@ -105,13 +130,22 @@ impl Known {
             if !matches!(vendor, field::NICIRA | field::ONF) {
                 return Err(OfpError::BacBadVendor);
             }
-            return match (vendor, rest.u16()?) {
+            let number = rest.u16()?;
+            return match (vendor, number) {
                 (field::NICIRA, n) if Self::is_nicira(n, version) => Ok(Self::Nicira(n)),
                 // ONF defines this extension for these two versions; before them there is Nicira's, after them OpenFlow's own.
                 (field::ONF, ONF_COPY_FIELD) if matches!(version, Version::V13 | Version::V14) => {
                     Ok(Self::OnfCopyField)
                 }
-                _ => Err(OfpError::BacBadVendorType),
+                _ => {
+                    warn_rl!(
+                        &LIMIT,
+                        target: "ofp_actions",
+                        "unknown OpenFlow1{} action for vendor {vendor:#x} and type {number}",
+                        version as u8 - 1
+                    );
+                    Err(OfpError::BacBadVendorType)
+                }
             };
         }
         match (ty, version) {
@@ -300,6 +334,13 @@ fn set_field(mut r: Reader<'_>, form: SetForm) -> Result<Action, OfpError> {
     let fits = value & !field.info().full_mask() == 0;
     let tagged = field != Field::VlanVid || value & mask & VID_PRESENT != 0;
     let valid = if form == SetForm::Load { fits } else { nxm::value_is_valid(field, value) && tagged };
+    if !field.info().writable {
+        warn_rl!(&LIMIT, target: "ofp_actions", "destination field {} is not writable", field.name());
+    } else if !valid {
+        let mut shown = String::new();
+        flow::text::format_value(field, value, field.info().full_mask(), &flow::NoNames, &mut shown);
+        warn_rl!(&LIMIT, target: "ofp_actions", "Invalid value for set field {}: {shown}", field.name());
+    }
     if field == Field::InPortOxm || !field.info().writable || !valid {
         return Err(OfpError::BacBadSetArgument);
     }
@@ -322,13 +363,14 @@ pub(super) fn short_header_field(r: &mut Reader<'_>) -> Result<Field, OfpError> 
 
 /// Returns the subfield if it lies within its field.
 pub(super) fn subfield(field: Field, offset: u16, n_bits: u16) -> Result<Subfield, OfpError> {
-    let fits = n_bits > 0 && usize::from(offset) + usize::from(n_bits) <= usize::from(field.info().n_bits.max(offset));
+    let fits =
+        n_bits > 0 && usize::from(offset) + usize::from(n_bits) <= usize::from(Subfield::width(field).max(offset));
     if fits { Ok(Subfield { field, offset, n_bits }) } else { Err(OfpError::BacBadSetLen) }
 }
 
 /// Returns the subfield if actions may write it.
 pub(super) fn writable(dst: Subfield) -> Result<Subfield, OfpError> {
-    if dst.field.info().writable { Ok(dst) } else { Err(OfpError::BacBadSetArgument) }
+    check::writable(dst).map(|()| dst)
 }
 
 /// Unpacks offset and width from 16 bits.

@@ -363,7 +363,7 @@ fn parse_spec(all: &str, name: &str, value: &str, ports: &dyn PortNames) -> Resu
     match name {
         "load" => parse_load(name, value),
         "output" => {
-            let src = short(value, Subfield::parse(value)?)?;
+            let src = short(value, value, Subfield::parse(value)?)?;
             Ok(LearnSpec { src: LearnSrc::Field(src), dst: LearnDst::Output, n_bits: src.n_bits })
         }
         _ => error(format!("{all}: unknown keyword {name}")),
@@ -375,8 +375,8 @@ fn is_too_wide(field: Field, n_bits: u16) -> bool {
     matches!(field.info().loc, Loc::TunMetadata(_)) && n_bits > 128
 }
 
-/// Returns the subfield if specifications can name its field.
-fn short(all: &str, part: Subfield) -> Result<Subfield, ActionError> {
+/// Returns the subfield if specifications can name its field; `text` is how it was given.
+fn short(all: &str, text: &str, part: Subfield) -> Result<Subfield, ActionError> {
     if is_too_wide(part.field, part.n_bits) {
         let what = format!("more than 128 bits of {} are not supported", part.field.name());
         return error(format!("{all}: {what}"));
@@ -384,7 +384,7 @@ fn short(all: &str, part: Subfield) -> Result<Subfield, ActionError> {
     if has_short_header(part.field) {
         return Ok(part);
     }
-    error(format!("{all}: experimenter OXM field '{}' not supported", part.field.name()))
+    error(format!("{all}: experimenter OXM field '{text}' not supported"))
 }
 
 /// Parses `FIELD`, `FIELD=FIELD` or `FIELD=VALUE`.
@@ -395,13 +395,13 @@ fn parse_match(
     value: &str,
     ports: &dyn PortNames,
 ) -> Result<LearnSpec, ActionError> {
-    let dst = short(all, dst)?;
+    let dst = short(all, name, dst)?;
     let spec = |src| LearnSpec { src, dst: LearnDst::Match(dst), n_bits: dst.n_bits };
     if value.is_empty() {
         return Ok(spec(LearnSrc::Field(dst)));
     }
     let not_a_field = match Subfield::parse(value) {
-        Ok(src) if src.n_bits == dst.n_bits => return Ok(spec(LearnSrc::Field(short(all, src)?))),
+        Ok(src) if src.n_bits == dst.n_bits => return Ok(spec(LearnSrc::Field(short(all, value, src)?))),
         Ok(src) => {
             // `ovs-ofctl` prints the widths in the wrong order, too.
             let (a, b) = (src.n_bits, dst.n_bits);
@@ -450,19 +450,19 @@ fn parse_load(name: &str, text: &str) -> Result<LearnSpec, ActionError> {
     if value.is_empty() {
         return error(format!("{name}: missing source before `->' in `{text}'"));
     }
-    let Some(value) = parse_u128(value) else {
+    let Some(number) = parse_u128(value) else {
         if value.starts_with(|c: char| c.is_ascii_digit()) {
             return error(format!("{name}: garbage before `->' in `{text}'"));
         }
-        let (src, dst) = super::parse::move_parts(text)?;
-        let (src, dst) = (short(text, src)?, short(text, dst)?);
+        let (source, destination) = super::parse::move_parts(text)?;
+        let (src, dst) = (short(text, value, source)?, short(text, dst, destination)?);
         return Ok(LearnSpec { src: LearnSrc::Field(src), dst: LearnDst::Load(dst), n_bits: src.n_bits });
     };
-    let dst = short(text, Subfield::parse(dst)?)?;
-    if value & !ones(dst.n_bits) != 0 {
+    let dst = short(text, dst, Subfield::parse(dst)?)?;
+    if number & !ones(dst.n_bits) != 0 {
         return error(format!("{text}: value does not fit into {} bits", dst.n_bits));
     }
-    Ok(LearnSpec { src: LearnSrc::Immediate(value), dst: LearnDst::Load(dst), n_bits: dst.n_bits })
+    Ok(LearnSpec { src: LearnSrc::Immediate(number), dst: LearnDst::Load(dst), n_bits: dst.n_bits })
 }
 
 /// `0x` and hexadecimal digits, but plain `0`.

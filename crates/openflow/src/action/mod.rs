@@ -46,7 +46,7 @@ impl Subfield {
     }
 
     /// The number of bits that subfields can name: for the connection state that includes bits which are never set.
-    fn width(field: Field) -> u16 {
+    pub(crate) fn width(field: Field) -> u16 {
         if field == Field::CtState { field.info().wire_bits } else { field.info().n_bits }
     }
 

@@ -64,11 +64,18 @@ pub(super) fn u32_of_low(text: &str) -> Result<u32, ActionError> {
     number.map_or_else(|| error(format!("invalid numeric format {text}")), |n| Ok(n as u32))
 }
 
+/// Returns an error for an empty number.
+fn given(text: &str) -> Result<(), ActionError> {
+    if text.is_empty() { error("missing required numeric argument") } else { Ok(()) }
+}
+
 fn u32_of(text: &str) -> Result<u32, ActionError> {
+    given(text)?;
     parse_uint(text, 32).map_or_else(|| error(format!("invalid numeric format {text}")), |n| Ok(n as u32))
 }
 
 fn u64_of(text: &str) -> Result<u64, ActionError> {
+    given(text)?;
     parse_uint(text, 64).map_or_else(|| error(format!("invalid numeric format {text}")), Ok)
 }
 
@@ -128,8 +135,10 @@ impl Parser<'_> {
             "enqueue" => self.enqueue(value)?,
             "set_queue" => Action::SetQueue(u32_of(value)?),
             "pop_queue" => Action::PopQueue,
-            "mod_vlan_vid" | "set_vlan_vid" => vlan_vid(value)?,
-            "mod_vlan_pcp" | "set_vlan_pcp" => vlan_pcp(value)?,
+            "mod_vlan_vid" => vlan_vid(value, true)?,
+            "set_vlan_vid" => vlan_vid(value, false)?,
+            "mod_vlan_pcp" => vlan_pcp(value, true)?,
+            "set_vlan_pcp" => vlan_pcp(value, false)?,
             "strip_vlan" | "pop_vlan" => Action::PopVlan,
             "push_vlan" => match u16_of(value, "ethertype")? {
                 tpid @ (0x8100 | 0x88a8) => Action::PushVlan(tpid),
@@ -256,8 +265,10 @@ impl Parser<'_> {
     }
 
     fn enqueue(&self, value: &str) -> Result<Action, ActionError> {
-        let mut parts = value.split([':', 'q', ',']).filter(|s| !s.is_empty());
-        let (Some(port), Some(queue)) = (parts.next(), parts.next()) else {
+        const SEPARATORS: [char; 3] = [':', 'q', ','];
+        // The queue is all that follows the first separator.
+        let parts = value.trim_start_matches(SEPARATORS).split_once(SEPARATORS);
+        let Some((port, queue)) = parts.filter(|(_, queue)| !queue.is_empty()) else {
             return error("\"enqueue\" syntax is \"enqueue:PORT:QUEUE\" or \"enqueue(PORT,QUEUE)\"");
         };
         match parse_port(port, self.ports) {
@@ -328,6 +339,9 @@ impl Parser<'_> {
 /// Parses `check_pkt_larger(LEN)->DST`.
 fn check_pkt_larger(len: &str, dst: Option<&str>) -> Result<Action, ActionError> {
     let Some(dst) = dst else { return error(format!("{len}: missing `->'")) };
+    if dst.is_empty() {
+        return error(format!("{len})->: missing field name following `->'"));
+    }
     let len = u16_of(len, "length")?;
     match Subfield::parse(dst)? {
         dst if dst.n_bits != 1 => error("Only 1-bit destination field is allowed"),
@@ -375,17 +389,19 @@ fn controller(value: &str) -> Result<Action, ActionError> {
     Ok(Action::Controller(Box::new(c)))
 }
 
-fn vlan_vid(value: &str) -> Result<Action, ActionError> {
+/// Parses a VLAN id to set; `push_if_needed` adds a tag to packets without one.
+fn vlan_vid(value: &str, push_if_needed: bool) -> Result<Action, ActionError> {
     match u16_of(value, "VLAN VID")? {
         vid if vid > 0xfff => error(format!("{value}: not a valid VLAN VID")),
-        vid => Ok(Action::SetVlanVid { vid, push_if_needed: true }),
+        vid => Ok(Action::SetVlanVid { vid, push_if_needed }),
     }
 }
 
-fn vlan_pcp(value: &str) -> Result<Action, ActionError> {
+/// Parses a VLAN priority to set; `push_if_needed` adds a tag to packets without one.
+fn vlan_pcp(value: &str, push_if_needed: bool) -> Result<Action, ActionError> {
     match u8_of(value, "VLAN PCP")? {
         pcp if pcp > 7 => error(format!("{value}: not a valid VLAN PCP")),
-        pcp => Ok(Action::SetVlanPcp { pcp, push_if_needed: true }),
+        pcp => Ok(Action::SetVlanPcp { pcp, push_if_needed }),
     }
 }
 
@@ -405,7 +421,10 @@ fn mac(value: &str) -> Result<MacAddr, ActionError> {
 }
 
 fn ipv4(value: &str) -> Result<Ipv4Addr, ActionError> {
-    value.parse().map_err(|_| ActionError(format!("{value}: could not convert to IP address")))
+    value.parse().map_err(|_| {
+        tracing::error!(target: "socket_util", "\"{value}\" is not a valid IP address");
+        ActionError(format!("{value}: could not convert to IP address"))
+    })
 }
 
 /// Parses `load:VALUE->DST`; a destination of more than 64 bits takes several actions, lowest bits first.
@@ -588,6 +607,25 @@ mod tests {
     use super::*;
     use crate::{Version, actions_to_string};
     use flow::NoNames;
+
+    #[test]
+    fn numbers_are_required_and_whole() {
+        for (text, message) in [
+            ("write_metadata", "missing required numeric argument"),
+            ("write_metadata:5/", "missing required numeric argument"),
+            ("set_queue", "missing required numeric argument"),
+            ("meter:", "missing required numeric argument"),
+            ("enqueue:1:2:3", "invalid numeric format 2:3"),
+            ("enqueue:1::2", "invalid numeric format :2"),
+            ("enqueue(1,2,3)", "invalid numeric format 2,3"),
+            ("enqueue:1", "\"enqueue\" syntax is \"enqueue:PORT:QUEUE\" or \"enqueue(PORT,QUEUE)\""),
+            ("check_pkt_larger(5)->", "5)->: missing field name following `->'"),
+            ("learn(nsh_ttl[0..3]=5)", "nsh_ttl[0..3]=5: experimenter OXM field 'nsh_ttl[0..3]' not supported"),
+        ] {
+            let error = parse_instructions(text, &NoNames).map_err(|e| e.0);
+            assert_eq!(error, Err(message.into()), "{text}");
+        }
+    }
 
     #[test]
     fn dec_ttl_needs_an_id_in_its_list() {

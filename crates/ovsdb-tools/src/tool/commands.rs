@@ -26,8 +26,7 @@ fn unix_ms() -> i64 {
 }
 
 fn print_line(line: &str) -> Outcome {
-    println!("{line}");
-    Ok(ExitCode::SUCCESS)
+    Ok(cli::print(&format!("{line}\n")))
 }
 
 pub(super) fn create(_: &Context, args: &[String]) -> Outcome {
@@ -184,14 +183,23 @@ pub(super) fn convert(_: &Context, args: &[String]) -> Outcome {
 }
 
 /// The database file and the transaction among the arguments of `query` and `transact`.
-fn transaction_args(args: &[String]) -> Result<(std::path::PathBuf, Value), String> {
-    let (path, transaction) = match args {
-        [transaction] => (default_db(), transaction),
-        [path, transaction, ..] => (path.into(), transaction),
-        [] => return Err("no transaction given".into()),
-    };
-    let transaction = serde_json::from_str(transaction).map_err(|error| format!("\"{transaction}\": {error}"))?;
-    Ok((path, transaction))
+fn transaction_args(args: &[String]) -> Result<(std::path::PathBuf, &str), String> {
+    match args {
+        [transaction] => Ok((default_db(), transaction)),
+        [path, transaction, ..] => Ok((path.into(), transaction)),
+        [] => Err("no transaction given".into()),
+    }
+}
+
+/// Parses a transaction: an array, or an object, which [`run`] refuses.
+fn parse_transaction(text: &str) -> Result<Value, String> {
+    let value: Value = serde_json::from_str(text).map_err(|error| format!("\"{text}\": {error}"))?;
+    if value.is_array() || value.is_object() {
+        return Ok(value);
+    }
+    // The reader stops at the end of the first token, of a string before its closing quotation mark.
+    let end = text.trim_end().len() - usize::from(value.is_string());
+    Err(format!("\"{text}\": line 0, column {end}, byte {end}: syntax error at beginning of input"))
 }
 
 /// Runs a transaction; returns the reply and the record to be written.
@@ -213,14 +221,17 @@ fn run(context: &Context, database: &Database, transaction: &Value) -> (Value, O
 
 pub(super) fn query(context: &Context, args: &[String]) -> Outcome {
     let (path, transaction) = transaction_args(args)?;
+    let database = load(&path)?;
+    let transaction = parse_transaction(transaction)?;
     // The transaction may change data: its changes are not written.
-    let (result, _) = run(context, &load(&path)?, &transaction);
+    let (result, _) = run(context, &database, &transaction);
     print_line(&canonical(&result))
 }
 
 pub(super) fn transact(context: &Context, args: &[String]) -> Outcome {
     let (path, transaction) = transaction_args(args)?;
     let (database, mut storage) = open(&path)?;
+    let transaction = parse_transaction(transaction)?;
     let (result, prepared) = run(context, &database, &transaction);
     if let Some(prepared) = prepared {
         let record =
@@ -231,4 +242,19 @@ pub(super) fn transact(context: &Context, args: &[String]) -> Outcome {
         }
     }
     print_line(&canonical(&result))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_transaction_is_an_array_or_an_object() {
+        for (text, column) in [("5", 1), (" 55 ", 3), ("\"abc\"", 4), ("null", 4)] {
+            let message =
+                format!("\"{text}\": line 0, column {column}, byte {column}: syntax error at beginning of input");
+            assert_eq!(parse_transaction(text), Err(message));
+        }
+        assert!(parse_transaction("[]").is_ok() && parse_transaction("{}").is_ok());
+    }
 }

@@ -30,7 +30,7 @@ pub(super) fn show_log(context: &Context, args: &[String]) -> Outcome {
                 out.push('\n');
             }
         }
-        print!("{out}");
+        cli::print(&out);
     }
     match parsed.error {
         None => Ok(ExitCode::SUCCESS),
