@@ -53,6 +53,10 @@ tally::proptest! {
             *bits = own & read | *bits & !read;
         }
         other.set_in_port(key.in_port());
+        if other.vlan_tci() & 0x1000 == 0 {
+            // An inner tag implies an outer one.
+            other.set_vlan(1, 0, 0);
+        }
         for key in [key, other] {
             let mut got = Vec::new();
             execute(Some(&net), &verdict.actions, &mut Wire::new(&key), &mut got);
