@@ -155,7 +155,7 @@ def test_packets_without_an_ethernet_header(benches, flow):
 A, B = "02:00:00:00:00:01", "02:00:00:00:00:02"
 GROUP, RESERVED, EVERYONE = "01:00:5e:01:02:03", "01:80:c2:00:00:00", "ff:ff:ff:ff:ff:ff"
 
-# What is changed before a trace, if anything, and the packet.
+# Each entry has a command that changes the switch, or none, and the packet that is traced after it.
 SWITCHED = [
     ((), f"in_port=1,dl_src={A},dl_dst={EVERYONE}"),
     ((), f"in_port=1,dl_src={A},dl_dst={GROUP}"),

@@ -193,15 +193,15 @@ impl Xlate<'_> {
         }
     }
 
-    /// Reads and returns the tags, for [`Self::restore_tags`].
-    pub(crate) fn save_tags(&mut self) -> [(u16, u16); 2] {
+    /// Reads and returns both tags, in the form that [`Self::set_tags`] takes.
+    pub(crate) fn read_tags(&mut self) -> [(u16, u16); 2] {
         self.out.reads.note(layout::ETH_SRC, 0xffff);
         self.out.reads.note(layout::VLAN, OUTER_TPID | INNER_TAG);
         [self.packet.key.vlan(0), self.packet.key.vlan(1)]
     }
 
-    /// Restores the packet's tags.
-    pub(crate) fn restore_tags(&mut self, tags: [(u16, u16); 2]) {
+    /// Gives the packet these tags.
+    pub(crate) fn set_tags(&mut self, tags: [(u16, u16); 2]) {
         if (0..2).any(|n| tags[n] != self.packet.key.vlan(n)) {
             self.begin_vlan_stack();
             for (n, (tpid, tci)) in tags.into_iter().enumerate() {

@@ -63,7 +63,7 @@ impl<'a> Xlate<'a> {
             self.tracer.note(NodeKind::Warning, || "no input bundle, dropping".into());
             return self.note_drop(DropReason::NoPort);
         }
-        // A tag in front of which others were popped may be beyond the configured limit of tags.
+        // The frame may have more tags than the key has (`vlan-limit`): the next one shows when those of the key are popped.
         let is_untagged = !self.has_vlan();
         if is_untagged {
             self.out.reads.note_field(Field::EthType);
@@ -91,7 +91,7 @@ impl<'a> Xlate<'a> {
         self.normal_forward(&frame);
     }
 
-    /// Learns that an address is on `port` of a bundle. Later look-ups of this translation find it there.
+    /// Learns that an address is on `port`, which is in `bundle`. Later look-ups of this translation find it there.
     fn learn_address(&mut self, key: MacKey, port: PortNo, bundle: &Bundle) {
         let (bridge, (vlan, mac)) = (self.pos.bridge, key);
         let before = self.out.learned.get(&(bridge.id, key)).copied();
@@ -143,8 +143,8 @@ impl<'a> Xlate<'a> {
                 frame.tags = [Tag { tpid, vid: tag, ..outer }, Tag::default()];
             }
             VlanMode::Dot1qTunnel { tpid } => {
-                // The service tag may equal the packet's.
-                self.save_tags();
+                // Whether the frame leaves as it came depends on all of its tags: one of them may equal the service tag.
+                self.read_tags();
                 frame.tags = [Tag { tpid: Some(tpid), vid: tag, pcp: 0 }, outer];
             }
             VlanMode::NativeTagged | VlanMode::NativeUntagged if vid == 0 => frame.tags[0].vid = tag,
@@ -199,10 +199,10 @@ impl<'a> Xlate<'a> {
         if wanted == frame.received {
             return self.output_port(port, false);
         }
-        let before = self.save_tags();
-        self.restore_tags(wanted);
+        let before = self.read_tags();
+        self.set_tags(wanted);
         self.output_port(port, false);
-        self.restore_tags(before);
+        self.set_tags(before);
     }
 }
 
