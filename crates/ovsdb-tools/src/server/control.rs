@@ -48,7 +48,7 @@ pub fn register(commands: &Commands, handle: &Handle, shutdown: &Shutdown) {
     add("ovsdb-server/tlog-list", "", 0..=0, |h, _| boxed(async move { h.transaction_log().await }));
     add("ovsdb-server/reload", "", 0..=0, |h, _| boxed(async move { h.reload().await }));
     register_models(&add);
-    refuse(commands);
+    register_without_effect(commands);
 }
 
 /// Commands about active servers, backups and relays.
@@ -92,8 +92,8 @@ fn trim_on_compaction(args: &[String]) -> Answer {
     }
 }
 
-/// Commands that are known, with the reason why they do nothing.
-fn refuse(commands: &Commands) {
+/// Registers commands that are accepted and change nothing, and one whose counters do not exist.
+fn register_without_effect(commands: &Commands) {
     commands.register("ovsdb-server/memory-trim-on-compaction", "on|off", 1..=1, trim_on_compaction);
     commands.register("ovsdb-server/perf-counters-show", "", 0..=0, |_| {
         Err("performance counter is not supported on this platform".to_owned())
