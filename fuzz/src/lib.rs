@@ -129,7 +129,7 @@ impl<'a> Input<'a> {
                 let (field, value, mask) = self.masked();
                 Action::SetField { field, value, mask }
             }
-            11 => Action::RegLoad { dst: self.subfield(), value: self.number(4) as u64 },
+            11 => Action::RegLoad { dst: self.subfield(), value: self.number(4) as u64 as u128 },
             12 => {
                 let (src, mut dst) = (self.subfield(), self.subfield());
                 dst.n_bits = dst.n_bits.min(src.n_bits);
@@ -140,7 +140,7 @@ impl<'a> Input<'a> {
             15 => Action::PushVlan([0x8100, 0x88a8][self.below(2)]),
             16 => Action::PopVlan,
             17 => Action::SetVlanVid { vid: self.number(2) as u16 & 0xfff, push_if_needed: self.below(2) == 0 },
-            18 => Action::DecTtl(vec![0]),
+            18 => Action::DecTtl([None, Some(vec![0, 1])][self.below(2)].clone()),
             19 => Action::SetL4Dst(self.number(2) as u16),
             20 if depth > 0 => Action::Clone(self.actions(depth - 1)),
             21 if depth > 0 => Action::WriteActions(self.actions(depth - 1)),

@@ -35,9 +35,9 @@ PROGRAMS = (
 
 
 # Command lines that print records in the order of a hash table, which differs from run to run.
-UNORDERED = re.compile(r"ovs-vsctl\b[^|;]* (show\b|list [A-Za-z_]+$)|ovsdb-client list-(tables|columns)\b")
+UNORDERED = re.compile(r"ovs-vsctl\b[^|;]* (show\b|find\b|list [A-Za-z_]+$)|ovsdb-client list-(tables|columns)\b")
 # The part of a reply that describes a port, which comes in such an order as well.
-PORT = re.compile(r"(?m)^  port +\w+: rx .*\n(?: {5,}.*\n)*")
+PORT = re.compile(r"(?m)^  port +\w+: rx .*\n(?: {5,}.*\n)*|^  port \w+ queue .*\n")
 
 
 def in_order(line, text):
@@ -121,6 +121,9 @@ class Normal:
         # The ages of learned addresses.
         (r"(?m)^( +\S+ +\d+  [0-9a-f:]{17} +)\d+$", r"\1?"),
         (r'("age": )\d+', r"\1?"),
+        (r"\btime=\d+\.\d ms", "time=? ms"),
+        # Which of them a client meets when versions do not agree depends on who is faster.
+        (r"failed to connect to socket \(Broken pipe\)", "failed to connect to socket (Protocol error)"),
         # What a server uses, which it logs after its first ten seconds.
         (r"(?m)^TIME\|N\|memory\|INFO\|.*\n", ""),
     ]

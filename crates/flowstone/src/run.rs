@@ -142,7 +142,8 @@ fn serve(args: &[OsString], line: CommandLine, log: &Arc<vlog::Log>) -> Result<(
     let outcome = runtime.block_on(async {
         let remote = format!("unix:{}", rundir.join("db.sock").display());
         let confinement = Confinement { rundir: rundir.clone(), is_on };
-        let options = Options { remote, confinement, types: line.types, tls: tls::Config::default() };
+        let options =
+            Options { remote, confinement, types: line.types, host_versions: true, tls: tls::Config::default() };
         let mut switch = Daemon::new(options, Clock::real())?;
         let commands = vswitchd::program::control_commands("ovs-vswitchd", log, started.shutdown(), &switch);
         tokio::spawn(bind(&rundir, "ovs-vswitchd", &commands)?.run());

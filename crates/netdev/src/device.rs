@@ -86,6 +86,11 @@ pub trait Netdev: Send + Sync + Debug {
     /// The current counters from the switch's view: received frames are those that came into the switch.
     fn stats(&self) -> NetdevStats;
 
+    /// The numbers of the queues that packets may be sent to (OpenFlow's queues), none unless something set them up.
+    fn queues(&self) -> Vec<u32> {
+        Vec::new()
+    }
+
     /// The change counter and its listeners.
     fn changes(&self) -> &Changes;
 

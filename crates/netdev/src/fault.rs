@@ -122,6 +122,10 @@ impl Netdev for Faulty {
         self.inner.stats()
     }
 
+    fn queues(&self) -> Vec<u32> {
+        self.inner.queues()
+    }
+
     fn changes(&self) -> &Changes {
         self.inner.changes()
     }

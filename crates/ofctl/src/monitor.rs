@@ -174,7 +174,8 @@ fn watch(c: &Context, switch: &str, conn: &mut Vconn, (id, spec): (u32, &str)) -
     if crate::switch::is_error(&reply) {
         return fail_on_errors(c, &[reply]);
     }
-    eprint!("{}", print(&reply, style(c, None, c.verbosity + 2)));
+    // The flows that there are now; what follows goes where all that a monitor receives goes.
+    print!("{}", print(&reply, style(c, None, c.verbosity + 2)));
     Ok(())
 }
 

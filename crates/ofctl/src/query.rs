@@ -133,20 +133,27 @@ pub fn dump_ports_desc(c: &Context, a: &[String]) -> Result {
 pub fn queue_stats(c: &Context, a: &[String]) -> Result {
     let mut conn = open(c, &a[0], Target::Mgmt)?;
     let port_no = match a.get(1) {
-        Some(p) if !p.eq_ignore_ascii_case("all") => port_by_name(c, &a[0], p)?,
+        Some(p) if !p.is_empty() && !p.eq_ignore_ascii_case("all") => port_by_name(c, &a[0], p)?,
         _ => PortNo::ANY,
     };
     let queue_id = match a.get(2) {
-        Some(q) if !q.eq_ignore_ascii_case("all") => leading_number(q),
+        Some(q) if !q.is_empty() && !q.eq_ignore_ascii_case("all") => leading_number(q),
         _ => QUEUE_ALL,
     };
     dump_stats(c, &a[0], &mut conn, S::Queue(QueueStatsRequest { port_no, queue_id }))
 }
 
-/// The number at the front of a text, 0 if there is none, like atoi(3).
+/// The number at the front of a text, 0 if there is none, like atoi(3) of the GNU C library: a number that is too large
+/// keeps its low 32 bits, after it was cut to 64.
 fn leading_number(text: &str) -> u32 {
-    let end = text.find(|ch: char| !ch.is_ascii_digit()).unwrap_or(text.len());
-    text[..end].parse().unwrap_or(0)
+    let text = text.trim_ascii_start();
+    let (negative, digits) = match text.strip_prefix('-') {
+        Some(digits) => (true, digits),
+        None => (false, text.strip_prefix('+').unwrap_or(text)),
+    };
+    let digits = digits.bytes().take_while(u8::is_ascii_digit);
+    let n = digits.fold(0i64, |n, digit| n.saturating_mul(10).saturating_add((digit - b'0').into()));
+    if negative { n.wrapping_neg() as u32 } else { n as u32 }
 }
 
 /// Queues of ports.

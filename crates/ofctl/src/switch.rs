@@ -61,7 +61,7 @@ pub fn open_in(c: &Context, versions: Versions, name: &str, target: Target) -> R
             OpenError::Connect(e) => {
                 fatal(format!("{}: failed to connect to socket ({})", path.display(), strerror(&e)))
             }
-            OpenError::Negotiate(why) => fatal(format!("{}: failed to connect to socket ({why})", path.display())),
+            OpenError::Negotiate(why) => fatal(format!("{name}: failed to connect to socket ({why})")),
         });
     }
     Err(fatal(format!("{name} is not a bridge or a socket")))

@@ -39,9 +39,10 @@ impl Setting {
             "evict" => Self::Eviction(true),
             "noevict" => Self::Eviction(false),
             "novacancy" => Self::Vacancy(None),
-            _ => match (text.strip_prefix("vacancy:"), text.strip_prefix("name:")) {
-                (Some(range), _) => Self::Vacancy(Some(vacancy(range)?)),
-                (_, Some(name)) if table != ALL => Self::Name(name.to_owned()),
+            _ => match text.split_once(':').unwrap_or((text, "")) {
+                // Open vSwitch takes any beginning of the word.
+                (word, range) if "vacancy".starts_with(word) => Self::Vacancy(Some(vacancy(range)?)),
+                ("name", name) if text.contains(':') && table != ALL => Self::Name(name.to_owned()),
                 _ => return Err(fatal(format!("invalid table_mod setting {text}"))),
             },
         })

@@ -112,7 +112,7 @@ pub(crate) fn encode_loose(version: Version, m: &Match) -> Vec<u8> {
 /// Reads the actions of a packet-out, to the end of `r`.
 pub(crate) fn read_actions(version: Version, r: &mut Reader<'_>) -> Result<Vec<Action>> {
     let actions = decode_actions(r.rest(), version)?;
-    check::verify(&actions, check::Allowed::Actions)?;
+    check::verify_decoded(&actions, check::Allowed::Actions)?;
     Ok(actions)
 }
 
@@ -128,7 +128,7 @@ pub(crate) fn read_flow_actions(version: Version, r: &mut Reader<'_>) -> Result<
 /// Does the same into `actions`, which must be empty.
 pub(crate) fn read_flow_actions_into(version: Version, r: &mut Reader<'_>, actions: &mut Vec<Action>) -> Result<()> {
     decode_flow_actions_into(r.rest(), version, actions)?;
-    Ok(check::verify(actions, check::Allowed::Flow)?)
+    check::verify_decoded(actions, check::Allowed::Flow)
 }
 
 pub(crate) fn put_flow_actions(out: &mut Writer, version: Version, actions: &[Action], m: &Match) {

@@ -423,12 +423,19 @@ const ORDER: &[Field] = {
 
 /// Returns true if a field of `matching` is written: if its prerequisites are met. Fields of Ethernet, of the network service
 /// header and of the connection's original direction are written even if the match lacks what they need, so that the receiver
-/// refuses the match instead of installing a wider one; the ports of the original direction need its protocol.
+/// refuses the match instead of installing a wider one; so are ports in a match on later fragments. The ports of the original
+/// direction need its protocol.
 fn is_written(field: Field, matching: &Match) -> bool {
+    let prereq = field.info().prereq;
     match field {
         Field::CtTpSrc | Field::CtTpDst => matching.get(Field::CtNwProto).1 != 0,
-        _ if matches!(field.info().prereq, Prereq::Ct | Prereq::Ethernet | Prereq::Nsh) => true,
-        _ => prereq::satisfied(field, matching),
+        _ if matches!(prereq, Prereq::Ct | Prereq::Ethernet | Prereq::Nsh) || matching.meets(prereq) => true,
+        _ if matches!(prereq, Prereq::Tcp | Prereq::Udp | Prereq::Sctp | Prereq::Icmpv4 | Prereq::Icmpv6) => {
+            let mut any_fragment = matching.clone();
+            any_fragment.set_masked(Field::IpFrag, 0, 0);
+            any_fragment.meets(prereq)
+        }
+        _ => false,
     }
 }
 

@@ -71,7 +71,7 @@ fn ct() -> impl Strategy<Value = Action> {
     let exec = prop_oneof![
         any::<u32>().prop_map(|value| Action::RegLoad { dst: Subfield::whole(Field::CtMark), value: value.into() }),
         any::<u64>().prop_map(|value| {
-            Action::RegLoad { dst: Subfield { field: Field::CtLabel, offset: 64, n_bits: 64 }, value }
+            Action::RegLoad { dst: Subfield { field: Field::CtLabel, offset: 64, n_bits: 64 }, value: value.into() }
         }),
         Just(Action::RegMove { src: Subfield::whole(Field::Reg0), dst: Subfield::whole(Field::CtMark) }),
     ];

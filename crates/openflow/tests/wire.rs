@@ -127,9 +127,29 @@ fn a_load_into_a_field_wider_than_a_value_fills_it_with_zeros() {
         openflow::Action::RegLoad { value, .. } => *value,
         other => panic!("{other:?}"),
     });
-    assert_eq!(values.collect::<Vec<u64>>(), [7, 0]);
-    let actions = parse_instructions("load:7->tun_metadata47", &flow::NoNames).expect("a field of 992 bits");
-    assert_eq!(actions_to_string(&actions, &flow::NoNames, Version::V13), "set_field:0x7->tun_metadata47");
+    assert_eq!(values.collect::<Vec<u128>>(), [7]);
+    for (text, v13, v15) in [
+        (
+            "load:0x100000000000000002->xxreg0[3..100]",
+            "load:0x2->NXM_NX_XXREG0[3..66],load:0x10->NXM_NX_XXREG0[67..100]",
+            "set_field:0x800000000000000010/0x1ffffffffffffffffffffffff8->xxreg0",
+        ),
+        (
+            "load:2->xxreg4[3..100]",
+            "set_field:0x10/0x1ffffffffffffffffffffffff8->xxreg4",
+            "set_field:0x10/0x1ffffffffffffffffffffffff8->xxreg4",
+        ),
+        ("load:7->tun_metadata47", "set_field:0x7->tun_metadata47", "set_field:0x7->tun_metadata47"),
+        ("load:5->xxreg5[]", "set_field:0x5->xxreg5", "set_field:0x5->xxreg5"),
+    ] {
+        let actions = parse_instructions(text, &flow::NoNames).expect(text);
+        for (version, shown) in [(Version::V13, v13), (Version::V15, v15)] {
+            let mut out = Writer::new();
+            encode_actions(&mut out, &actions, version, &Match::ANY);
+            let decoded = decode_actions(&out.into_bytes().expect("short"), version).expect(text);
+            assert_eq!(actions_to_string(&decoded, &flow::NoNames, version), shown, "{text} in {version}");
+        }
+    }
 }
 
 #[test]

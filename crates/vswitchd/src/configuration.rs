@@ -65,6 +65,8 @@ pub struct Configuration {
     confinement: Confinement,
     own_tls: OwnTls,
     command_line_tls: tls::Config,
+    /// Whether versions of the system are reported, see [`Options`](crate::run::Options).
+    pub host_versions: bool,
     root: Option<Ref<db::OpenVSwitch>>,
     next_cfg: i64,
     settings: Settings<SwitchLevel>,
@@ -107,6 +109,7 @@ impl Configuration {
             confinement,
             own_tls,
             command_line_tls,
+            host_versions: false,
             root: None,
             next_cfg: 0,
             settings: Settings::default(),
@@ -495,7 +498,11 @@ impl Configuration {
     pub fn report(&mut self, what: Report, is_all: bool, txn: &mut Transaction<'_>) -> Written {
         if let Some(row) = self.root {
             txn.set(row, open_vswitch::CUR_CFG, self.next_cfg);
-            self.settings.report(SwitchReport { row, devices: &self.devices }, what, txn);
+            self.settings.report(
+                SwitchReport { row, devices: &self.devices, host_versions: self.host_versions },
+                what,
+                txn,
+            );
         }
         let is_all = std::mem::take(&mut self.is_unreported) || is_all;
         for bridge in self.bridges.values_mut() {

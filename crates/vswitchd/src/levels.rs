@@ -153,6 +153,8 @@ pub struct SwitchReport<'a> {
     pub row: Ref<db::OpenVSwitch>,
     /// Datapaths and types.
     pub devices: &'a Devices,
+    /// Whether versions of the system are reported, see [`Options`](crate::run::Options).
+    pub host_versions: bool,
 }
 
 /// What features of a bridge report on.

@@ -130,7 +130,7 @@ fn serve(args: &[OsString], command_line: CommandLine, log: &Arc<vlog::Log>) -> 
     let remote = command_line.remote.unwrap_or_else(|| format!("unix:{}", rundir.join("db.sock").display()));
     runtime.block_on(async {
         let confinement = Confinement { rundir, is_on };
-        let options = Options { remote, confinement, types: command_line.types, tls: command_line.tls };
+        let options = Options { remote, confinement, types: command_line.types, host_versions: false, tls: command_line.tls };
         let mut switch = Daemon::new(options, Clock::real())?;
         let commands = control_commands("ovs-vswitchd", log, started.shutdown(), &switch);
         let control = started.bind_control(commands.clone()).map_err(|e| e.to_string())?;

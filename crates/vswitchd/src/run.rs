@@ -33,6 +33,9 @@ pub struct Options {
     pub confinement: Confinement,
     /// Which types there are.
     pub types: Types,
+    /// Whether the switch writes the versions of itself, its schema and the system, too. Beside a database server of its
+    /// own, that is work of the start script (ovs-ctl).
+    pub host_versions: bool,
     /// Keys and certificates for the database's remote, and for all others where the database has none.
     pub tls: tls::Config,
 }
@@ -97,8 +100,9 @@ impl Daemon {
         let is_tls = |remote: &str| ["ssl:", "pssl:"].iter().any(|method| remote.trim().starts_with(method));
         let is_used = options.remote.split(',').any(is_tls);
         let own_tls = OwnTls::new(tls, options.tls.clone(), is_used);
-        let configuration =
+        let mut configuration =
             Configuration::new(Arc::clone(&devices), options.confinement.clone(), own_tls, options.tls.clone());
+        configuration.host_versions = options.host_versions;
         Ok(Self {
             idl,
             devices,

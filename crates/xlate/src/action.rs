@@ -87,7 +87,7 @@ impl Xlate<'_> {
             Action::SetL4Dst(port) => self.set_l4([Field::TcpDst, Field::UdpDst, Field::SctpDst], *port),
             Action::SetField { field, value, mask } => self.set_if_present(*field, *value, *mask),
             Action::RegLoad { dst, value } => {
-                self.write_subfield(*dst, (*value).into());
+                self.write_subfield(*dst, *value);
             }
             Action::RegMove { src, dst } | Action::CopyField { src, dst } => {
                 let value = self.read_bits_of(*src);
@@ -110,7 +110,7 @@ impl Xlate<'_> {
                 }
                 None => self.tracer.note(NodeKind::Error, || "stack underflow".into()),
             },
-            Action::DecTtl(controllers) => self.dec_ttl(controllers),
+            Action::DecTtl(controllers) => self.dec_ttl(controllers.as_deref().unwrap_or(&[0])),
             Action::SetTunnel { id, .. } => self.write(Field::TunId, (*id).into(), u64::MAX.into()),
             Action::Resubmit { in_port, table } => {
                 let port = in_port.filter(|p| *p != PortNo::IN_PORT);

@@ -91,13 +91,7 @@ impl Xlate<'_> {
                     let new = value.checked_shl(dst.offset.into()).unwrap_or(0) & dst.mask();
                     flow.matching.set_masked(dst.field, old & !dst.mask() | new, mask | dst.mask());
                 }
-                LearnDst::Load(dst) if dst.n_bits <= 64 => {
-                    flow.actions.push(Action::RegLoad { dst, value: value as u64 });
-                }
-                LearnDst::Load(dst) => {
-                    let value = value.checked_shl(dst.offset.into()).unwrap_or(0) & dst.mask();
-                    flow.actions.push(Action::SetField { field: dst.field, value, mask: dst.mask() });
-                }
+                LearnDst::Load(dst) => flow.actions.push(Action::RegLoad { dst, value }),
                 LearnDst::Output => {
                     // As in Open vSwitch, the value is an OpenFlow 1.0 port number, whatever the width of the field.
                     let port = u16::try_from(value).map(PortNo::from_of10);

@@ -12,6 +12,8 @@ pub enum MatchError {
     Syntax { text: String, part: Part, field: &'static str },
     #[error("{text}: {part} too large for {bytes}-byte field {field}")]
     TooLarge { text: String, part: Part, bytes: usize, field: &'static str },
+    #[error("{text} is not a valid value for field {field}")]
+    NotValid { text: String, field: &'static str },
     #[error("{text}: invalid mask for field {field}")]
     Mask { text: String, field: &'static str },
     #[error("{0}: invalid IP address")]

@@ -127,6 +127,10 @@ pub fn parse_field_into(
             return set_option(m, TunOption::parse(field, text)?);
         }
         let (value, mask) = parse_value(field, text, ports)?;
+        // Open vSwitch cuts other fields to their width, but no switch takes such a label.
+        if field == Field::Ipv6Label && !field.info().is_valid(value) {
+            return Err(MatchError::NotValid { text: text.into(), field: field.info().name });
+        }
         m.set_masked(field, value, mask);
         if field == Field::PacketType && value == 0 {
             m.clear(field);

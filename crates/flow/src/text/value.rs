@@ -91,13 +91,18 @@ pub(crate) fn parse_u64(text: &str) -> Option<u64> {
 
 /// Parses the number at the front, like [`parse_u64`], ignoring any trailing text.
 pub(crate) fn leading_u64(text: &str) -> Option<u64> {
+    leading_number(text).map(|(n, _)| n)
+}
+
+/// Parses the number at the front, and returns the text behind it too.
+fn leading_number(text: &str) -> Option<(u64, &str)> {
     let hex = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
     let end = match hex {
         Some(hex) => 2 + leading(hex, |c| c.is_ascii_hexdigit()).len(),
         None if text.starts_with('0') => leading(text, |c| c.is_digit(8)).len(),
         None => leading(text, |c| c.is_ascii_digit()).len(),
     };
-    parse_u64(&text[..end])
+    parse_u64(&text[..end]).map(|n| (n, &text[end..]))
 }
 
 /// Parses a number of 64 bits; the error says whether it is too large.
@@ -339,13 +344,12 @@ fn parse_frag(text: &str) -> Result<(u128, u128), MatchError> {
 
 fn parse_packet_type(text: &str) -> Result<u128, MatchError> {
     let bad = |text: &str, what| MatchError::PacketType { text: text.into(), what };
-    let half = |s: &str| parse_u64(s).filter(|n| *n <= 0xffff);
+    let half = |s| leading_number(s).filter(|(n, _)| *n <= 0xffff);
     let inner = text.strip_prefix('(').ok_or_else(|| bad(text, "missing '('"))?;
-    let (namespace, rest) = inner.split_once(',').ok_or_else(|| bad(inner, "missing ','"))?;
-    let namespace = half(namespace).ok_or_else(|| bad(inner, "ns"))?;
-    let (kind, closed) = rest.split_once(')').map_or((rest, false), |(kind, _)| (kind, true));
-    let kind = half(kind).ok_or_else(|| bad(rest, "ns_type"))?;
-    if !closed {
+    let (namespace, rest) = half(inner).ok_or_else(|| bad(inner, "ns"))?;
+    let rest = rest.strip_prefix(',').ok_or_else(|| bad(inner, "missing ','"))?;
+    let (kind, end) = half(rest).ok_or_else(|| bad(rest, "ns_type"))?;
+    if !end.starts_with(')') {
         return Err(bad(rest, "missing ')'"));
     }
     Ok(u128::from(namespace << 16 | kind))

@@ -413,6 +413,11 @@ impl Netdev for Dummy {
         }
     }
 
+    fn queues(&self) -> Vec<u32> {
+        // Open vSwitch's dummy devices pretend to have one.
+        vec![0]
+    }
+
     fn changes(&self) -> &Changes {
         &self.changes
     }

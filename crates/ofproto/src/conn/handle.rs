@@ -16,7 +16,7 @@ use openflow::flow_mod::{FlowMod, FlowModCommand};
 use openflow::message::{FlowModHead, Message, decode_flow_mod_into, decode_with};
 use openflow::packet::PacketOut;
 use openflow::port::{PortMod, config, state};
-use openflow::queue::QueueGetConfigReply;
+use openflow::queue::{QUEUE_ALL, QueueGetConfigReply, QueueStatsRequest};
 use openflow::role::{Role, RoleMsg};
 use openflow::switch::{Features, SwitchConfig, capability};
 use openflow::{Limits, MeterCommand, OfpError, Version, check, check_tables};
@@ -213,10 +213,8 @@ impl Ofproto {
                 self.forward_meter_change(peer, xid, &mm);
             }
             Message::QueueGetConfigRequest(port_no) => {
-                if port_no != PortNo::ANY && self.port(port_no).is_none() {
-                    return Err(OfpError::QofcBadPort);
-                }
-                peer.send(xid, &Message::QueueGetConfigReply(QueueGetConfigReply { port_no, queues: Vec::new() }));
+                let queues = self.queue_configs(QueueStatsRequest { port_no, queue_id: QUEUE_ALL })?;
+                peer.send(xid, &Message::QueueGetConfigReply(QueueGetConfigReply { port_no, queues }));
             }
             Message::RoleRequest(form, role) => {
                 let reply = self.role_request(peer, role)?;

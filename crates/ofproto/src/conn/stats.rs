@@ -11,6 +11,7 @@ use base::PortNo;
 use openflow::flow_msg::{FlowStats, FlowStatsRequest};
 use openflow::multipart::{AggregateStats, Entry, ReplyWriter, StatsReply, StatsRequest, SwitchDesc};
 use openflow::port::PortStats;
+use openflow::queue::{QUEUE_ALL, QueueConfig, QueueStats, QueueStatsRequest};
 use openflow::types::MessageKind;
 use openflow::{OfpError, Version};
 use std::sync::atomic::Ordering;
@@ -121,13 +122,16 @@ impl Ofproto {
                 reply(StatsReply::PortDesc(ports.map(port_desc).collect()))?;
             }
             StatsRequest::Queue(q) => {
-                if q.port_no != PortNo::ANY && self.port(q.port_no).is_none() {
-                    return Err(OfpError::QofcBadPort);
-                }
-                if q.queue_id != openflow::queue::QUEUE_ALL {
-                    return Err(OfpError::QofcBadQueue);
-                }
-                reply(StatsReply::Queue(Vec::new()))?;
+                let unknown = u64::MAX;
+                let stats = self.queues(q)?.into_iter().map(|(port_no, queue_id)| QueueStats {
+                    port_no,
+                    queue_id,
+                    tx_bytes: unknown,
+                    tx_packets: unknown,
+                    tx_errors: unknown,
+                    duration: None,
+                });
+                reply(StatsReply::Queue(stats.collect()))?;
             }
             StatsRequest::Group(id) => {
                 self.push_stats();
@@ -149,13 +153,7 @@ impl Ofproto {
             }
             StatsRequest::TableDesc => reply(StatsReply::TableDesc(self.table_descs()))?,
             StatsRequest::QueueDesc(q) => {
-                if q.port_no != PortNo::ANY && self.port(q.port_no).is_none() {
-                    return Err(OfpError::QofcBadPort);
-                }
-                if q.queue_id != openflow::queue::QUEUE_ALL {
-                    return Err(OfpError::QofcBadQueue);
-                }
-                reply(StatsReply::QueueDesc(Vec::new()))?;
+                reply(StatsReply::QueueDesc(self.queue_configs(q)?))?;
             }
             StatsRequest::IpfixBridge => {
                 let stats = self.ipfix_bridge_stats().ok_or(OfpError::NxstNotConfigured)?;
@@ -268,6 +266,29 @@ impl Ofproto {
         }
     }
 
+    /// The queues that a request asks for, with their ports.
+    ///
+    /// Errors: `OFPQOFC_BAD_PORT` for a port that does not exist, `OFPQOFC_BAD_QUEUE` if no port has the queue.
+    fn queues(&self, request: QueueStatsRequest) -> Result<Vec<(PortNo, u32)>, OfpError> {
+        let ports = match request.port_no {
+            PortNo::ANY => self.ports(),
+            no => vec![self.port(no).ok_or(OfpError::QofcBadPort)?],
+        };
+        let mut found = Vec::new();
+        for port in &ports {
+            let queues = port.spec.device.as_ref().map(|device| device.queues()).unwrap_or_default();
+            let wanted = |id: &u32| request.queue_id == QUEUE_ALL || request.queue_id == *id;
+            found.extend(queues.into_iter().filter(wanted).map(|id| (port.spec.no, id)));
+        }
+        if found.is_empty() && request.queue_id != QUEUE_ALL { Err(OfpError::QofcBadQueue) } else { Ok(found) }
+    }
+
+    /// The configuration of the queues that a request asks for; errors as [`Bridge::queues`].
+    pub(super) fn queue_configs(&self, request: QueueStatsRequest) -> Result<Vec<QueueConfig>, OfpError> {
+        let config = |(port_no, queue_id)| QueueConfig { port_no, queue_id, min_rate: None, max_rate: None };
+        Ok(self.queues(request)?.into_iter().map(config).collect())
+    }
+
     fn port_stats(&self, port: &OfPort) -> PortStats {
         let age = self.now().0.saturating_sub(port.created_ms);
         let mut stats = PortStats::unknown(port.spec.no);
@@ -288,6 +309,8 @@ impl Ofproto {
                 stats.rx_over_err = s.rx_over_errors.unwrap_or(unknown);
                 stats.rx_crc_err = s.rx_crc_errors.unwrap_or(unknown);
                 stats.collisions = s.collisions.unwrap_or(unknown);
+                stats.custom = s.custom;
+                stats.custom.sort();
             }
             None => {
                 stats.rx_packets = port.patch.rx_packets.load(Ordering::Relaxed);

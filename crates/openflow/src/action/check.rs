@@ -120,10 +120,7 @@ pub fn verify(actions: &[Action], allowed: Allowed) -> Result<(), Misplaced> {
             Action::Ct(ct) => verify(&ct.exec, Allowed::Connection)?,
             Action::Nat(_) => return Err(Misplaced::Nat),
             Action::SetField { field, .. } if is_of_connection(*field) => return Err(Misplaced::ConnectionField),
-            Action::RegLoad { dst, .. }
-            | Action::RegMove { dst, .. }
-            | Action::CopyField { dst, .. }
-            | Action::StackPop(dst)
+            Action::RegLoad { dst, .. } | Action::RegMove { dst, .. } | Action::CopyField { dst, .. }
                 if is_of_connection(dst.field) =>
             {
                 return Err(Misplaced::ConnectionField);
@@ -132,6 +129,15 @@ pub fn verify(actions: &[Action], allowed: Allowed) -> Result<(), Misplaced> {
         }
     }
     Ok(())
+}
+
+/// Does the same for actions of a message. The log says what is wrong, since the error of OpenFlow says less.
+pub(crate) fn verify_decoded(actions: &[Action], allowed: Allowed) -> Result<(), OfpError> {
+    static LIMIT: RateLimit = RateLimit::new(1, 5);
+    verify(actions, allowed).map_err(|misplaced| {
+        warn_rl!(&LIMIT, target: "ofp_actions", "{misplaced}");
+        misplaced.into()
+    })
 }
 
 /// Checks that a `ct` may hold this action.
@@ -361,7 +367,7 @@ impl Checker<'_> {
             }
             Action::SetField { field, value, .. } => set_field(*field, *value, m),
             Action::RegLoad { dst, value } => {
-                set_field(dst.field, u128::from(*value).checked_shl(dst.offset.into()).unwrap_or(0), m)?;
+                set_field(dst.field, value.checked_shl(dst.offset.into()).unwrap_or(0), m)?;
                 if self.any_load { readable(*dst, m, "destination") } else { destination(*dst, m) }
             }
             Action::RegMove { src, dst } | Action::CopyField { src, dst } => {

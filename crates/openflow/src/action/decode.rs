@@ -4,7 +4,7 @@
 //! This module refuses actions that no flow can have; [`super::check`] refuses those that do not fit a flow's match. As in
 //! Open vSwitch, an unknown type is reported before a bad length.
 
-use super::check::{self, Allowed, check_port, verify};
+use super::check::{self, Allowed, check_port, verify_decoded};
 use super::encode::ONF_COPY_FIELD;
 use super::{Action, ControllerAction, PacketInReason, SampleForm, Subfield};
 use super::{ct, encap, learn, nat, sample, select};
@@ -19,7 +19,7 @@ use flow::extract::ethertype::PBB;
 use flow::{Field, TunOption, field};
 use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
-use vlog::{RateLimit, warn_rl};
+use vlog::{RateLimit, info_rl, warn_rl};
 
 /// Limits the messages about actions that cannot be decoded.
 static LIMIT: RateLimit = RateLimit::new(1, 5);
@@ -46,7 +46,7 @@ const MUST_BE_ZERO: OfpError = OfpError::NxbrcMustBeZero;
 /// `OFPBAC_BAD_LEN`, `OFPBAC_BAD_ARGUMENT`, `OFPBAC_BAD_OUT_PORT`, `NXBRC_MUST_BE_ZERO`, and those of `set_field`.
 pub fn decode_actions(bytes: &[u8], version: Version) -> Result<Vec<Action>, OfpError> {
     let actions = decode_list(bytes, version, 0)?;
-    verify(&actions, Allowed::Flow)?;
+    verify_decoded(&actions, Allowed::Flow)?;
     Ok(actions)
 }
 
@@ -265,7 +265,12 @@ fn of11(n: u16, mut r: Reader<'_>, version: Version) -> Result<Action, OfpError>
         12 => Action::CopyTtlIn,
         13 => Action::SetMplsLabel(r.u32()?),
         14 => Action::SetMplsTc(r.u8()?),
-        15 => Action::SetMplsTtl(r.u8()?),
+        15 => {
+            if version > Version::V11 {
+                info_rl!(&LIMIT, target: "ofp_actions", "OFPAT_SET_MPLS_TTL is deprecated in {} (use Set-Field)", version.name());
+            }
+            Action::SetMplsTtl(r.u8()?)
+        }
         16 => Action::DecMplsTtl,
         17 => match r.u16()? {
             tpid @ (0x8100 | 0x88a8) => Action::PushVlan(tpid),
@@ -277,7 +282,7 @@ fn of11(n: u16, mut r: Reader<'_>, version: Version) -> Result<Action, OfpError>
         21 => Action::SetQueue(r.u32()?),
         22 => Action::Group(r.u32()?),
         23 => Action::SetIpTtl(r.u8()?),
-        24 => Action::DecTtl(vec![0]),
+        24 => Action::DecTtl(None),
         25 => return set_field(r, if version >= Version::V15 { SetForm::Masked } else { SetForm::Plain }),
         26 => match r.u16()? {
             PBB => Action::PushPbb,
@@ -426,7 +431,7 @@ fn nicira(n: u16, mut r: Reader<'_>, version: Version, depth: usize) -> Result<A
             match option {
                 _ if !fits => Err(OfpError::BacBadArgument),
                 Some(option) => Ok(Action::SetTunOption(Box::new(option))),
-                None => Ok(Action::RegLoad { dst, value }),
+                None => Ok(Action::RegLoad { dst, value: value.into() }),
             }
         }
         8 => Ok(Action::Note(r.rest().to_vec())),
@@ -456,7 +461,7 @@ fn nicira(n: u16, mut r: Reader<'_>, version: Version, depth: usize) -> Result<A
         }
         learn::NXAST_LEARN | learn::NXAST_LEARN2 => learn::decode(r, n == learn::NXAST_LEARN2),
         17 => Ok(Action::Exit),
-        18 => Ok(Action::DecTtl(vec![0])),
+        18 => Ok(Action::DecTtl(None)),
         19 => {
             let (idle_timeout, hard_timeout) = (r.u16()?, r.u16()?);
             Ok(Action::FinTimeout { idle_timeout, hard_timeout })
@@ -472,7 +477,7 @@ fn nicira(n: u16, mut r: Reader<'_>, version: Version, depth: usize) -> Result<A
             if !r.sub(4)?.is_zero() {
                 return Err(MUST_BE_ZERO);
             }
-            (0..n).map(|_| r.u16()).collect::<Result<_, _>>().map(Action::DecTtl)
+            (0..n).map(|_| r.u16()).collect::<Result<_, _>>().map(|ids| Action::DecTtl(Some(ids)))
         }
         22 => {
             if !r.sub(6)?.is_zero() {

@@ -139,7 +139,7 @@ impl Encoder {
             Action::RegMove { src, dst } | Action::CopyField { src, dst } => reg_move(out, *src, *dst, self.version),
             Action::StackPush(part) => stack(out, 27, *part),
             Action::StackPop(part) => stack(out, 28, *part),
-            Action::DecTtl(ids) => self.dec_ttl(out, ids),
+            Action::DecTtl(ids) => self.dec_ttl(out, ids.as_deref()),
             Action::SetTunnel { id, .. } if self.version >= Version::V12 => {
                 self.set_field(out, Field::TunId, (*id).into(), u64::MAX.into());
             }
@@ -266,7 +266,7 @@ impl Encoder {
             }
         };
         if ty == NONE {
-            return reg_load(out, Subfield::whole(set.field), set.value, self.version);
+            return reg_load(out, Subfield::whole(set.field), set.value.into(), self.version);
         }
         standard(out, ty, |b| match set.field {
             Field::EthSrc | Field::EthDst => b.put_uint(set.value.into(), 6),
@@ -325,11 +325,11 @@ impl Encoder {
         }
     }
 
-    fn dec_ttl(&self, out: &mut Writer, ids: &[u16]) {
+    fn dec_ttl(&self, out: &mut Writer, ids: Option<&[u16]>) {
         match ids {
-            [0] if self.of10() => nicira(out, 18, |_| {}),
-            [0] => standard(out, 24, |_| {}),
-            _ => nicira(out, 21, |b| {
+            None if self.of10() => nicira(out, 18, |_| {}),
+            None => standard(out, 24, |_| {}),
+            Some(ids) => nicira(out, 21, |b| {
                 b.put_len16(ids.len());
                 b.zeros(4);
                 for id in ids {
@@ -433,7 +433,7 @@ fn set_field_parts(out: &mut Writer, field: Field, value: u128, mask: u128, vers
         let n_bits = (mask >> offset).trailing_ones().min(64);
         let ones = (1 << n_bits) - 1;
         let dst = Subfield { field, offset: offset as u16, n_bits: n_bits as u16 };
-        reg_load(out, dst, (value >> offset & ones) as u64, version);
+        reg_load(out, dst, value >> offset & ones, version);
         offset += n_bits;
     }
 }
@@ -445,11 +445,11 @@ fn set_option(out: &mut Writer, option: &TunOption, is_standard: bool) {
     if is_standard { standard(out, 25, body) } else { nicira(out, 33, body) }
 }
 
-fn reg_load(out: &mut Writer, dst: Subfield, value: u64, version: Version) {
+fn reg_load(out: &mut Writer, dst: Subfield, value: u128, version: Version) {
     if let Some(option) = TunOption::of_bits(dst.field, dst.offset, dst.n_bits, &value.to_be_bytes()) {
         return set_option(out, &option, version >= Version::V15);
     }
-    let shifted = u128::from(value).checked_shl(dst.offset.into()).unwrap_or(0);
+    let shifted = value.checked_shl(dst.offset.into()).unwrap_or(0);
     // A load names bits: it needs no mask only if it covers all the bits that the field has on the wire.
     let whole = dst == Subfield::whole(dst.field) && dst.n_bits == dst.field.info().wire_bits;
     let mask = (!whole).then(|| dst.mask());
@@ -459,11 +459,14 @@ fn reg_load(out: &mut Writer, dst: Subfield, value: u64, version: Version) {
     if is_long(dst.field) {
         return nicira(out, 33, |b| nxm::put_entry_as(b, dst.field, shifted, mask, Dialect::Nxm));
     }
-    nicira(out, 7, |b| {
-        b.put_u16(pack(dst));
-        put_header(b, dst.field, Dialect::Nxm);
-        b.put_u64(value);
-    });
+    for done in (0..dst.n_bits).step_by(64) {
+        let n_bits = (dst.n_bits - done).min(64);
+        nicira(out, 7, |b| {
+            b.put_u16(pack(Subfield { field: dst.field, offset: dst.offset + done, n_bits }));
+            put_header(b, dst.field, Dialect::Nxm);
+            b.put_u64((value >> done) as u64 & (u64::MAX >> (64 - n_bits)));
+        });
+    }
 }
 
 fn reg_move(out: &mut Writer, src: Subfield, dst: Subfield, version: Version) {

@@ -64,7 +64,7 @@ pub fn format_action(out: &mut String, action: &Action, ports: &dyn PortNames, v
         Action::SetVlanPcp { pcp, .. } => put!("set_vlan_pcp:{pcp}"),
         Action::PopVlan if version == Version::V10 => out.push_str("strip_vlan"),
         Action::PopVlan => out.push_str("pop_vlan"),
-        Action::PushVlan(tpid) => put!("push_vlan:{}", hex((*tpid).into())),
+        Action::PushVlan(tpid) => put!("push_vlan:{}", hex(*tpid)),
         Action::PushMpls(eth_type) => put!("push_mpls:0x{eth_type:04x}"),
         Action::PopMpls(eth_type) => put!("pop_mpls:0x{eth_type:04x}"),
         Action::PushPbb => put!("push_pbb:0x{PBB:04x}"),
@@ -104,8 +104,8 @@ pub fn format_action(out: &mut String, action: &Action, ports: &dyn PortNames, v
         Action::RegMove { src, dst } | Action::CopyField { src, dst } => put!("move:{src}->{dst}"),
         Action::StackPush(part) => put!("push:{part}"),
         Action::StackPop(part) => put!("pop:{part}"),
-        Action::DecTtl(ids) if ids[..] == [0] => out.push_str("dec_ttl"),
-        Action::DecTtl(ids) => {
+        Action::DecTtl(None) => out.push_str("dec_ttl"),
+        Action::DecTtl(Some(ids)) => {
             let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
             put!("dec_ttl({})", ids.join(","));
         }
@@ -182,7 +182,8 @@ pub fn format_action(out: &mut String, action: &Action, ports: &dyn PortNames, v
 }
 
 /// `0x` and hexadecimal digits, but plain `0`, as the C library prints `%#x`.
-fn hex(n: u64) -> String {
+fn hex(n: impl Into<u128>) -> String {
+    let n = n.into();
     if n == 0 { "0".into() } else { format!("{n:#x}") }
 }
 

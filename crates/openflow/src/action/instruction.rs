@@ -17,7 +17,7 @@ const LEN: OfpError = OfpError::BicBadLen;
 pub fn decode_flow_actions(bytes: &[u8], version: Version) -> Result<Vec<Action>, OfpError> {
     let mut actions = Vec::new();
     decode_flow_actions_into(bytes, version, &mut actions)?;
-    check::verify(&actions, check::Allowed::Flow)?;
+    check::verify_decoded(&actions, check::Allowed::Flow)?;
     Ok(actions)
 }
 
@@ -40,7 +40,7 @@ pub(crate) fn decode_flow_actions_into(
 pub fn decode_instructions(bytes: &[u8], version: Version) -> Result<Vec<Action>, OfpError> {
     let mut actions = Vec::new();
     decode_instructions_into(bytes, version, &mut actions)?;
-    check::verify(&actions, check::Allowed::Flow)?;
+    check::verify_decoded(&actions, check::Allowed::Flow)?;
     Ok(actions)
 }
 

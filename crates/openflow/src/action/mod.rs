@@ -237,12 +237,12 @@ pub enum Action {
     },
     /// `set_field` of a tunnel option, or of some of its bits.
     SetTunOption(Box<TunOption>),
-    /// `load:VALUE->FIELD[a..b]` (NXAST_REG_LOAD).
+    /// `load:VALUE->FIELD[a..b]` (NXAST_REG_LOAD, several if it has more than 64 bits).
     RegLoad {
         /// The destination.
         dst: Subfield,
         /// The value, right aligned.
-        value: u64,
+        value: u128,
     },
     /// `move:SRC->DST` (NXAST_REG_MOVE, OpenFlow 1.5 copy_field).
     RegMove {
@@ -262,8 +262,9 @@ pub enum Action {
     StackPush(Subfield),
     /// `pop:DST` (NXAST_STACK_POP).
     StackPop(Subfield),
-    /// `dec_ttl`, with the ids of the controllers to notify when the TTL expires (`[0]` if the text names none).
-    DecTtl(Vec<u16>),
+    /// `dec_ttl`, or with ids `dec_ttl(ID,...)` (NXAST_DEC_TTL_CNT_IDS): the controllers to notify when the TTL expires,
+    /// the one with the id 0 if the action names none.
+    DecTtl(Option<Vec<u16>>),
     /// `set_tunnel` or `set_tunnel64`.
     SetTunnel {
         /// Tunnel key.

@@ -449,12 +449,7 @@ fn load(text: &str, out: &mut Vec<Action>) -> Result<(), ActionError> {
         format_value(dst.field, value, dst.field.info().full_mask(), &flow::NoNames, &mut shown);
         return error(format!("{text}: value {shown} does not fit into {} bits", dst.n_bits));
     }
-    for done in (0..dst.n_bits).step_by(64) {
-        let n_bits = (dst.n_bits - done).min(64);
-        let part = Subfield { field: dst.field, offset: dst.offset + done, n_bits };
-        let ones = u64::MAX >> (64 - n_bits);
-        out.push(Action::RegLoad { dst: part, value: value.checked_shr(done.into()).unwrap_or(0) as u64 & ones });
-    }
+    out.push(Action::RegLoad { dst, value });
     Ok(())
 }
 
@@ -464,6 +459,10 @@ fn load_option(text: &str, value: &str, dst: Subfield) -> Result<Action, ActionE
     let Some(number) = number else { return error(format!("{text}: cannot parse integer value")) };
     let needed = number.value().len() * 8 - number.value().first().map_or(0, |byte| byte.leading_zeros() as usize);
     match TunOption::of_bits(dst.field, dst.offset, dst.n_bits, number.value()) {
+        Some(_) if needed <= usize::from(dst.n_bits.min(128)) => {
+            let value = number.value().iter().fold(0, |value, byte| value << 8 | u128::from(*byte));
+            Ok(Action::RegLoad { dst, value })
+        }
         Some(option) if needed <= usize::from(dst.n_bits) => Ok(Action::SetTunOption(Box::new(option))),
         _ => error(format!("{text}: value {value} does not fit into {} bits", dst.n_bits)),
     }
@@ -550,7 +549,7 @@ fn stack(text: &str) -> Result<Subfield, ActionError> {
     }
 }
 
-/// Parses the ids of controllers by their leading digits; no text at all means the id 0.
+/// Parses the ids of controllers by their leading digits; no text at all means none.
 fn dec_ttl(value: &str) -> Result<Action, ActionError> {
     let id = |s: &str| {
         let (negative, s) = s.strip_prefix('-').map_or((false, s), |s| (true, s));
@@ -559,11 +558,11 @@ fn dec_ttl(value: &str) -> Result<Action, ActionError> {
         if negative { n.wrapping_neg() } else { n }
     };
     if value.is_empty() {
-        return Ok(Action::DecTtl(vec![0]));
+        return Ok(Action::DecTtl(None));
     }
     match value.split([',', ' ']).filter(|s| !s.is_empty()).map(id).collect::<Vec<u16>>() {
         ids if ids.is_empty() => error("dec_ttl_cnt_ids: expected at least one controller id."),
-        ids => Ok(Action::DecTtl(ids)),
+        ids => Ok(Action::DecTtl(Some(ids))),
     }
 }
 
@@ -637,7 +636,7 @@ mod tests {
             ("dec_ttl", "dec_ttl"),
             ("dec_ttl()", "dec_ttl"),
             ("dec_ttl(1,)", "dec_ttl(1)"),
-            ("dec_ttl(a)", "dec_ttl"),
+            ("dec_ttl(a)", "dec_ttl(0)"),
             ("dec_ttl(-1,70000)", "dec_ttl(65535,4464)"),
             ("dec_ttl(1 2)", "dec_ttl(1,2)"),
         ] {

@@ -41,7 +41,7 @@ fn of(action: &Action) -> usize {
         Action::SetField { field, .. } => of_set_field(*field),
         Action::SetTunOption(option) => of_set_field(option.field()),
         Action::RegLoad { dst, .. } => of_set_field(dst.field),
-        Action::DecTtl(ids) => padded(8 + 2 * ids.len()),
+        Action::DecTtl(ids) => padded(8 + 2 * ids.as_ref().map_or(1, Vec::len)),
         Action::Ct(ct) => 32 + of_list(&ct.exec),
         // The text of a note is shorter than its bytes, which are padded.
         Action::Note(bytes) => 16 + padded(bytes.len().saturating_sub(7).max(1)),

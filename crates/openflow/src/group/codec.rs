@@ -16,6 +16,7 @@ use crate::wire::{Reader, Result, Writer};
 use base::PortNo;
 use std::collections::HashSet;
 use std::sync::Arc;
+use vlog::{RateLimit, warn_rl};
 
 /// Netronome's experimenter id, and the number of its group property.
 const NTR: u32 = 0x154d;
@@ -234,14 +235,16 @@ impl GroupProperties {
     /// Reads the properties of `command` for a group of `kind`, to the end of `r`. Only commands that make or change a group
     /// as a whole have a selection method.
     fn decode(r: &mut Reader<'_>, kind: GroupKind, command: GroupCommand) -> Result<Self> {
-        let takes_method = kind == GroupKind::Select && command != GroupCommand::Delete && !command.is_of_buckets();
         let mut properties = Self::default();
         property::each(r, |mut p| {
             if !matches!(p.experimenter, Some((NTR | NTR_COMPATIBLE, NTR_SELECTION_METHOD))) {
                 return p.unknown(Unknown::Refuse);
             }
-            if !takes_method {
-                return Err(OfpError::BpcBadValue);
+            if kind != GroupKind::Select {
+                return refuse("property is only allowed for select groups");
+            }
+            if command == GroupCommand::Delete || command.is_of_buckets() {
+                return refuse("property is only allowed for add and delete group modifications");
             }
             properties = Self::decode_method(&mut p.value)?;
             Ok(())
@@ -255,13 +258,16 @@ impl GroupProperties {
         let name = r.bytes(METHOD_LEN).map_err(bad)?;
         let selection_method_param = r.u64().map_err(bad)?;
         let end = name.iter().position(|b| *b == 0).unwrap_or(METHOD_LEN);
-        let method = match name.get(..end) {
-            Some(b"hash") => "hash",
-            Some(b"dp_hash") => "dp_hash",
-            _ => return Err(OfpError::BpcBadValue),
+        if end == METHOD_LEN {
+            return refuse("is not null terminated");
+        }
+        let method = match &name[..end] {
+            b"hash" => "hash",
+            b"dp_hash" => "dp_hash",
+            name => return refuse(&format!("'{}' is not supported", String::from_utf8_lossy(name))),
         };
         if method != "hash" && !r.is_empty() {
-            return Err(OfpError::BpcBadValue);
+            return refuse(&format!("{method} does not support fields"));
         }
         let mut fields = Vec::new();
         let mut entries = Reader::new(r.rest());
@@ -298,6 +304,13 @@ impl GroupProperties {
             }
         });
     }
+}
+
+/// The error for a selection method that a group cannot have, after a message that says what is wrong with it.
+fn refuse<T>(what: &str) -> Result<T> {
+    static LIMIT: RateLimit = RateLimit::new(1, 5);
+    warn_rl!(&LIMIT, target: "ofp_group", "ntr selection method {what}");
+    Err(OfpError::BpcBadValue)
 }
 
 /// All bits of `n` bytes.

@@ -12,7 +12,7 @@ fn actions() -> impl Strategy<Value = Arc<[Action]>> {
         (1..0xff00u32).prop_map(|p| Action::Output { port: PortNo(p), max_len: 0 }),
         any::<u32>().prop_map(Action::Group),
         any::<u32>().prop_map(Action::SetQueue),
-        Just(Action::DecTtl(vec![0])),
+        Just(Action::DecTtl(None)),
     ];
     prop::collection::vec(action, 0..4).prop_map(Into::into)
 }

@@ -23,18 +23,23 @@ impl Feature for Versions {
     const REPORTS: &'static [AnyColumn] = &columns! {
         open_vswitch {
             OVS_VERSION, DB_VERSION, SYSTEM_TYPE, SYSTEM_VERSION, DATAPATH_TYPES, IFACE_TYPES, DPDK_INITIALIZED,
+            DPDK_VERSION,
         }
     };
 
     fn read(_: &Reader<'_>, _: Row<'_, OpenVSwitch>) {}
 
     fn report(&self, of: SwitchReport<'_>, _: Report, txn: &mut Transaction<'_>) {
-        let SwitchReport { row, devices } = of;
-        txn.set(row, open_vswitch::OVS_VERSION, Some(cli::program::COMPATIBLE_VERSION));
-        txn.set(row, open_vswitch::DB_VERSION, Some(crate::DB_VERSION));
+        let SwitchReport { row, devices, host_versions } = of;
         txn.set(row, open_vswitch::DPDK_INITIALIZED, false);
+        txn.set(row, open_vswitch::DPDK_VERSION, Some("none"));
         txn.set(row, open_vswitch::DATAPATH_TYPES, devices.types.datapath_types());
         txn.set(row, open_vswitch::IFACE_TYPES, devices.types.iface_types());
+        if !host_versions {
+            return;
+        }
+        txn.set(row, open_vswitch::OVS_VERSION, Some(cli::program::COMPATIBLE_VERSION));
+        txn.set(row, open_vswitch::DB_VERSION, Some(crate::DB_VERSION));
         let (system_type, system_version) = SYSTEM.get_or_init(system).clone();
         // Values that the administrator set stay.
         for (column, value) in

@@ -71,7 +71,7 @@ pub(crate) fn start_switch(dir: &Path, rundir: &Path) -> Running<Arc<Devices>> {
     let types = Types { dummy: DummyLevel::Beside, ..Types::default() };
     let remote = format!("unix:{}", dir.join("db.sock").display());
     let confinement = Confinement { rundir: rundir.to_owned(), is_on: true };
-    let options = Options { remote, confinement, types, tls: tls::Config::default() };
+    let options = Options { remote, confinement, types, host_versions: true, tls: tls::Config::default() };
     let (stop, stopped) = oneshot::channel::<()>();
     let (started, heard) = std::sync::mpsc::channel();
     let thread = std::thread::spawn(move || {

@@ -220,9 +220,9 @@ fn an_expired_ttl_ends_its_own_list_only() {
             0,
             Match::ANY,
             0,
-            vec![to_one, output(PortNo(4)), Action::Clone(vec![Action::DecTtl(vec![0]), output(PortNo(2))])],
+            vec![to_one, output(PortNo(4)), Action::Clone(vec![Action::DecTtl(None), output(PortNo(2))])],
         ),
-        (1, Match::ANY, 0, vec![Action::DecTtl(vec![0]), output(PortNo(2))]),
+        (1, Match::ANY, 0, vec![Action::DecTtl(None), output(PortNo(2))]),
     ]);
     let outputs =
         |v: &Verdict| v.actions.iter().filter(|a| matches!(a, DpAction::Output(_))).cloned().collect::<Vec<_>>();

@@ -344,7 +344,11 @@ impl<'a> Naive<'a> {
             Action::DecTtl(controllers) if is_ip => {
                 let ttl = key.get(Field::IpTtl);
                 if ttl <= 1 {
-                    controllers.iter().for_each(|_| self.out.push(self.at.on_the_wire().sent(u32::MAX)));
+                    controllers
+                        .as_deref()
+                        .unwrap_or(&[0])
+                        .iter()
+                        .for_each(|_| self.out.push(self.at.on_the_wire().sent(u32::MAX)));
                     return false;
                 }
                 key.set(Field::IpTtl, ttl - 1);
@@ -359,7 +363,7 @@ impl<'a> Naive<'a> {
             Action::PopPbb => self.at.pop_pbb(),
             Action::SetField { field: Field::PbbIsid | Field::PbbUca, .. } if key.eth_type() != PBB => {}
             Action::SetField { field, value, mask } => key.set(*field, key.get(*field) & !mask | value),
-            Action::RegLoad { dst, value } => key.set(dst.field, (*value).into()),
+            Action::RegLoad { dst, value } => key.set(dst.field, *value),
             Action::RegMove { src, dst } => self.at.set_bits(*dst, &self.at.bits(*src)),
             Action::StackPush(src) => self.stack.push(self.at.bits(*src)),
             Action::StackPop(dst) => {

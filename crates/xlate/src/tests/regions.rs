@@ -278,11 +278,11 @@ fn actions(rng: &mut Rng, table: u8, exact: bool) -> Vec<Action> {
         10 => Action::SetVlanVid { vid: l4(rng), push_if_needed: rng.below(2) == 0 },
         11 => Action::PopVlan,
         12 => Action::PushVlan(0x8100),
-        13 => Action::DecTtl(vec![]),
+        13 => Action::DecTtl(Some(vec![])),
         14 => Action::SetIpv4Src(([10, 0, 0, rng.below(4) as u8]).into()),
         15 => Action::SetIpDscp((rng.below(4) as u8) << 2),
         16 => Action::SetL4Dst(l4(rng)),
-        17 => Action::RegLoad { dst: Subfield::whole(Field::Reg1), value: rng.below(3) },
+        17 => Action::RegLoad { dst: Subfield::whole(Field::Reg1), value: rng.below(3).into() },
         18..20 => Action::Group(1 + rng.below(5) as u32),
         20 => output(pick(rng, &[PortNo::NORMAL, PortNo::NORMAL, PortNo::NORMAL, PortNo::FLOOD, PortNo::CONTROLLER])),
         23 if !exact => Action::Multipath(Box::new(Multipath {
