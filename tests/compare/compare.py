@@ -124,6 +124,9 @@ class Normal:
         (r"\btime=\d+\.\d ms", "time=? ms"),
         # Which of them a client meets when versions do not agree depends on who is faster.
         (r"failed to connect to socket \(Broken pipe\)", "failed to connect to socket (Protocol error)"),
+        # The number of a thread.
+        (r"(?m)^(  )\d+(: \(keys \d+\))", r"\1?\2"),
+        (r"dump duration : \d+ms", "dump duration : ?ms"),
         # What a server uses, which it logs after its first ten seconds.
         (r"(?m)^TIME\|N\|memory\|INFO\|.*\n", ""),
     ]

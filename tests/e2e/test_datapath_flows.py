@@ -176,7 +176,8 @@ def test_detrace_of_a_cached_flow(dummies, switch):
         "cookie=0x12, ip,in_port=1,actions=resubmit(,3)",
         "cookie=0x34, table_id=3, priority=7,udp,actions=output:2",
     ]
-    rules = json.loads(switch.ours.appctl("--format=json", "ofproto/detrace", "br0", ufid))
+    rules = json.loads(switch.ours.appctl("--format=json", "ofproto/detrace", ufid))
     assert [(rule["table"], rule["cookie"]) for rule in rules] == [(0, 0x12), (3, 0x34)]
-    assert "Invalid ufid" in refused(switch, "ofproto/detrace", "x")
-    assert "no cached flow has this ufid" in refused(switch, "ofproto/detrace", ufid[:-6] + "ffffff")
+    assert "failed to parse ufid" in refused(switch, "ofproto/detrace", "x")
+    assert "Invalid pmd argument format" in refused(switch, "ofproto/detrace", ufid, "x")
+    assert switch.appctl("ofproto/detrace", ufid[:-6] + "ffffff").startswith("UFID was not found for ")

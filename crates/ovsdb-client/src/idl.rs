@@ -21,7 +21,7 @@ use crate::condition::Condition;
 use crate::error::Error;
 use crate::link::{END_OF_FILE, Event, Live};
 use crate::remotes::{Order, Remotes};
-use crate::replica::{Change, Replica};
+use crate::replica::{Change, Replica, Table};
 use crate::row::Row;
 use crate::session::{LockState, Session, TransactReply};
 use crate::transaction::Transaction;
@@ -193,6 +193,14 @@ impl Idl {
     /// Whether the replica follows the server at present. Before the first time the replica is empty.
     pub fn is_live(&self) -> bool {
         self.session.is_live()
+    }
+
+    /// The number of values in the replicated rows, including the columns that are not replicated, as Open vSwitch counts
+    /// them.
+    pub fn n_cells(&self) -> u64 {
+        let columns = |table: &str| Some(self.schema()?.table(table)?.columns().len());
+        let cells = |table: &Table| table.n_rows() * columns(table.name()).unwrap_or_default();
+        self.replica().tables().iter().map(cells).sum::<usize>() as u64
     }
 
     /// The schema, once the server has sent it.

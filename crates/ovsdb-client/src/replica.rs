@@ -59,6 +59,11 @@ impl Table {
         &self.name
     }
 
+    /// The number of its rows.
+    pub fn n_rows(&self) -> usize {
+        self.rows.len()
+    }
+
     /// The wanted columns, sorted by name.
     pub fn columns(&self) -> &[Column] {
         &self.columns

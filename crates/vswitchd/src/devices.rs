@@ -14,6 +14,7 @@ use ofproto::Switch;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 /// A datapath with the switch on it.
@@ -83,6 +84,8 @@ pub struct Devices {
     linux: Mutex<Option<Arc<Linux>>>,
     datapaths: Mutex<BTreeMap<String, Dp>>,
     on_change: Arc<tokio::sync::Notify>,
+    /// How many values of the database the switch holds, for `memory/show`.
+    pub idl_cells: AtomicU64,
     /// Notified when the clock was stopped or moved by hand.
     on_clock: tokio::sync::Notify,
 }
@@ -97,6 +100,7 @@ impl Devices {
             linux: Mutex::default(),
             datapaths: Mutex::default(),
             on_change,
+            idl_cells: AtomicU64::new(0),
             on_clock: tokio::sync::Notify::new(),
         }
     }

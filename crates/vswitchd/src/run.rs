@@ -12,6 +12,7 @@ use ovsdb_client::schemas::vswitch;
 use ovsdb_client::{Idl, LockState, Outcome};
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::MissedTickBehavior;
@@ -156,6 +157,7 @@ impl Daemon {
                     }
                 }
             }
+            devices.idl_cells.store(self.idl.n_cells(), Ordering::Relaxed);
             if !was_ready && self.is_configured {
                 was_ready = true;
                 ready();

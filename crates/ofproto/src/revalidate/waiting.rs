@@ -96,7 +96,7 @@ impl Switch {
     }
 
     /// Returns true if there are threads that revalidate and push statistics.
-    pub(crate) fn has_revalidator(&self) -> bool {
+    pub fn has_revalidator(&self) -> bool {
         self.revalidation.signal.has_thread()
     }
 }

@@ -31,7 +31,7 @@ pub(crate) fn register_reconnect(commands: &Commands, devices: &Arc<Devices>) {
 }
 
 fn dump_flows(devices: &Devices, args: &[String], format: OutputFormat) -> Result<super::Shown, String> {
-    let (options, names): (Vec<&String>, Vec<&String>) = args.iter().partition(|a| a.starts_with('-'));
+    let (options, names): (Vec<&String>, Vec<&String>) = args.iter().partition(|a| a.starts_with("--"));
     let mut with_names = false;
     for option in options {
         match option.as_str() {

@@ -4,6 +4,7 @@
 use super::{is_dp, show};
 use crate::devices::Devices;
 use serde_json::json;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use unixctl::{Commands, OutputFormat};
 
@@ -13,9 +14,9 @@ pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
         check(d, &args, 0)?;
         Ok(answer(format, "", json!([])))
     });
-    let usage = "[dp] [zone=N] [ct-orig-tuple] [ct-reply-tuple]";
-    show(commands, devices, ("dpctl/flush-conntrack", usage, 0..=4), |d, args, format| {
-        check(d, args, 2)?;
+    let usage = "[dp] [zone=N] [mark=X[/M]] [labels=Y[/N]] [ct-orig-tuple [ct-reply-tuple]]";
+    show(commands, devices, ("dpctl/flush-conntrack", usage, 0..=6), |d, args, format| {
+        check(d, args, 4)?;
         Ok(answer(format, "", json!(null)))
     });
     show(commands, devices, ("dpctl/ct-get-nconns", "[dp]", 0..=1), |d, args, format| {
@@ -56,8 +57,24 @@ fn check(devices: &Devices, args: &[String], tuples: usize) -> Result<(), String
         number.parse::<u16>().map_err(|_| "ovs-vswitchd: failed to parse zone (Invalid argument)\n".to_owned())?;
         args = rest;
     }
+    for word in args[..tuples.min(args.len())].iter().flat_map(|words| words.split(',')) {
+        let Some((field, value)) = word.split_once('=') else {
+            return Err(format!("ovs-vswitchd: field {word} missing value (Invalid argument)"));
+        };
+        let fits = match field {
+            "mark" | "labels" => true,
+            "ct_nw_src" | "ct_nw_dst" => value.parse::<Ipv4Addr>().is_ok(),
+            "ct_ipv6_src" | "ct_ipv6_dst" => value.parse::<Ipv6Addr>().is_ok(),
+            "ct_tp_src" | "ct_tp_dst" | "icmp_id" => value.parse::<u16>().is_ok(),
+            "ct_nw_proto" | "icmp_type" | "icmp_code" => value.parse::<u8>().is_ok(),
+            _ => return Err(format!("ovs-vswitchd: invalid conntrack tuple field: {field} (Invalid argument)")),
+        };
+        if !fits {
+            return Err(format!("ovs-vswitchd: failed to parse field {field} (Invalid argument)"));
+        }
+    }
     match args.get(tuples) {
-        Some(word) => Err(format!("ovs-vswitchd: {word}: unexpected argument (Invalid argument)\n")),
+        Some(_) => Err("ovs-vswitchd: datapath not found (Invalid argument)".to_owned()),
         None => Ok(()),
     }
 }

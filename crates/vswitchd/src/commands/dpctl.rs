@@ -21,9 +21,34 @@ pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
         })
     });
     show(commands, devices, ("dpctl/show", "[-s] [dp...]", 0..=usize::MAX), show_datapaths);
-    let usage = "[-m] [--names] [dp] [filter=..] [type=..]";
+    let usage = "[-m] [--names] [dp] [filter=..] [type=..] [pmd=..]";
     show(commands, devices, ("dpctl/dump-flows", usage, 0..=6), dump_flows);
     show(commands, devices, ("dpctl/get-flow", "[dp] ufid", 1..=2), get_flow);
+    show(commands, devices, ("dpctl/cache-get-size", "[dp]", 0..=1), |d, args, format| {
+        // No cache of a userspace datapath has a size that can be set: each grows with the flows.
+        let names = cached(d, args.first())?.into_iter().map(|(kind, _)| dp_name(&kind));
+        Ok(match format {
+            OutputFormat::Text => names.map(|name| name + ":\n").collect::<String>().into(),
+            OutputFormat::Json => Value::from(names.map(|name| (name, json!({}))).collect::<Map<_, _>>()).into(),
+        })
+    });
+    show(commands, devices, ("dpctl/cache-set-size", "dp cache <size>", 3..=3), |d, args, _| {
+        if let Some(option) = args.first().filter(|arg| arg.starts_with('-')) {
+            return Err(format!("Unrecognized option {option}"));
+        }
+        let is_number = |text: &str| !text.is_empty() && text.bytes().all(|digit| digit.is_ascii_digit());
+        if args.last().is_none_or(|size| !is_number(size.strip_prefix('-').unwrap_or(size))) {
+            return Err("ovs-vswitchd: size is malformed (Invalid argument)".to_owned());
+        }
+        cached(d, args.first())?;
+        Err("ovs-vswitchd: Setting caches not supported (Operation not supported)".to_owned())
+    });
+}
+
+/// The datapath of that name, or all, for the commands about caches.
+fn cached(devices: &Devices, name: Option<&String>) -> Result<Vec<(String, Dp)>, String> {
+    let missing = |_| format!("ovs-vswitchd: Opening datapath {} failed (No such device)", name.map_or("", |n| n));
+    selected(devices, name.map(String::as_str)).map_err(missing)
 }
 
 /// The datapath of that name, or all.
@@ -49,18 +74,25 @@ fn show_datapaths(devices: &Devices, args: &[String], format: OutputFormat) -> R
         }
     }
     let mut datapaths = if wanted.is_empty() { devices.datapaths() } else { Vec::new() };
+    let mut missing = String::new();
     for name in wanted {
-        let error = |_| format!("ovs-vswitchd: opening datapath {name} failed (No such device)");
-        datapaths.extend(selected(devices, Some(name.as_str())).map_err(error)?);
+        match selected(devices, Some(name.as_str())) {
+            Ok(found) => datapaths.extend(found),
+            Err(_) => missing += &format!("ovs-vswitchd: opening datapath {name} failed (No such device)\n"),
+        }
+    }
+    let mut out = String::new();
+    if format == OutputFormat::Text {
+        for (kind, dp) in &datapaths {
+            datapath_text(&dp_name(kind), dp, statistics, &mut out);
+        }
+    }
+    if !missing.is_empty() {
+        // The datapaths that there are come first.
+        return Err((out + &missing).trim_end().to_owned());
     }
     Ok(match format {
-        OutputFormat::Text => {
-            let mut out = String::new();
-            for (kind, dp) in &datapaths {
-                datapath_text(&dp_name(kind), dp, statistics, &mut out);
-            }
-            out.into()
-        }
+        OutputFormat::Text => out.into(),
         OutputFormat::Json => {
             let all: Map<_, _> = datapaths.iter().map(|(kind, dp)| (dp_name(kind), datapath_json(dp))).collect();
             Value::from(all).into()
@@ -246,6 +278,9 @@ fn dump_flows(devices: &Devices, args: &[String], format: OutputFormat) -> Resul
             };
             let failed = |e| format!("ovs-vswitchd: Failed to parse filter ({text}: {})", error(e));
             filter = Some(parsed.map_err(failed)?);
+        } else if let Some(text) = arg.strip_prefix("pmd=") {
+            // All packet threads share the cached flows.
+            text.parse::<u32>().map_err(|_| String::new())?;
         } else if let Some(text) = arg.strip_prefix("type=") {
             kinds = Kinds::parse(text)?;
         } else if arg.starts_with('-') {
@@ -327,13 +362,20 @@ pub(super) fn parse_ufid(text: &str) -> Option<FlowId> {
 }
 
 fn get_flow(devices: &Devices, args: &[String], format: OutputFormat) -> Result<super::Shown, String> {
+    if let Some(option) = args.iter().find(|arg| arg.starts_with('-')) {
+        return Err(format!("Unrecognized option {option}"));
+    }
     let (name, id) = match args {
         [name, id] => (Some(name), id),
         [id] => (None, id),
         _ => return Err("ovs-vswitchd: parsing flow ufid".to_owned()),
     };
-    let id = parse_ufid(id).ok_or("ovs-vswitchd: parsing flow ufid")?;
-    for (_, dp) in selected(devices, name.map(String::as_str))? {
+    let datapaths = selected(devices, name.map(String::as_str))?;
+    // As in Open vSwitch, no error for scripts.
+    let Some(id) = id.strip_prefix("ufid:").and_then(parse_ufid) else {
+        return Ok("ovs-vswitchd: parsing flow ufid\n".to_owned().into());
+    };
+    for (_, dp) in datapaths {
         if let Some(entry) = dp.dpif.flow_get(id) {
             let how = FlowFormat { more: true, names: Some(false), thread: false };
             return Ok(match format {

@@ -26,13 +26,12 @@ struct Options {
 }
 
 pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
-    let options = 0..=6;
-    act(commands, devices, ("dpctl/add-flow", "[dp] flow actions", options.clone()), |d, a| one(d, Change::Add, a));
-    act(commands, devices, ("dpctl/mod-flow", "[dp] flow actions", options.clone()), |d, a| one(d, Change::Modify, a));
-    act(commands, devices, ("dpctl/del-flow", "[dp] flow", options.clone()), |d, a| one(d, Change::Delete, a));
-    act(commands, devices, ("dpctl/add-flows", "[dp] file", options.clone()), |d, a| file(d, Change::Add, a));
-    act(commands, devices, ("dpctl/mod-flows", "[dp] file", options.clone()), |d, a| file(d, Change::Modify, a));
-    show_blocking(commands, devices, ("dpctl/del-flows", "[dp] [file]", options), |d, args, _| {
+    act(commands, devices, ("dpctl/add-flow", "[dp] flow actions", 2..=6), |d, a| one(d, Change::Add, a));
+    act(commands, devices, ("dpctl/mod-flow", "[dp] flow actions", 2..=6), |d, a| one(d, Change::Modify, a));
+    act(commands, devices, ("dpctl/del-flow", "[dp] flow", 1..=6), |d, a| one(d, Change::Delete, a));
+    act(commands, devices, ("dpctl/add-flows", "[dp] file", 1..=6), |d, a| file(d, Change::Add, a));
+    act(commands, devices, ("dpctl/mod-flows", "[dp] file", 1..=6), |d, a| file(d, Change::Modify, a));
+    show_blocking(commands, devices, ("dpctl/del-flows", "[dp] [file]", 0..=6), |d, args, _| {
         let (options, words) = parse_options(args)?;
         let done = match words[..] {
             [] => purge(d, None),
@@ -104,8 +103,14 @@ fn lines(devices: &Devices, change: Change, options: Options, words: &[&str]) ->
         [name, path] => (Some(*name), *path),
         _ => return Err("ovs-vswitchd: a file is to be given".to_owned()),
     };
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        // As in Open vSwitch, no error for scripts.
+        Err(e) => {
+            return Ok(format!("ovs-vswitchd: Opening file \"{path}\" failed ({})\n", netdev::device::errno_text(&e)));
+        }
+    };
     let dp = datapath(devices, name)?;
-    let text = std::fs::read_to_string(path).map_err(|e| format!("ovs-vswitchd: {path}: open failed ({e})"))?;
     let mut out = String::new();
     for (n, line) in text.lines().enumerate() {
         let line = line.split('#').next().unwrap_or_default().trim();
@@ -137,7 +142,10 @@ fn find(dp: &Dp, key: &FlowKey, mask: &FlowMask) -> Option<DpFlowEntry> {
 fn apply(dp: &Dp, change: Change, options: Options, flow: &str, actions: &str) -> Result<String, String> {
     let number = |name: &str| port_number(dp, name);
     let invalid = |what: &str| format!("ovs-vswitchd: parsing {what} (Invalid argument)");
-    let parsed = parse_flow(flow, &number).map_err(|e| invalid(&format!("flow key ({e})")));
+    let parsed = parse_flow(flow, &number).map_err(|e| match change {
+        Change::Delete => format!("ovs-vswitchd: {e} (Invalid argument)"),
+        Change::Add | Change::Modify => invalid(&format!("flow key ({e})")),
+    });
     let (key, mask) = parsed?;
     let old = find(dp, &key, &mask);
     let missing = |doing: &str| format!("ovs-vswitchd: {doing} (No such file or directory)");

@@ -48,7 +48,7 @@ fn fdb_show(devices: &Devices, args: &[String], format: OutputFormat) -> Result<
         names => names.iter().map(named).collect::<Result<_, _>>()?,
     };
     Ok(match (bridges.as_slice(), format) {
-        ([bridge], OutputFormat::Text) if !args.is_empty() => texts::fdb_show(bridge).into(),
+        ([bridge], OutputFormat::Text) => texts::fdb_show(bridge).into(),
         (bridges, OutputFormat::Text) => texts::fdb_show_all(bridges).into(),
         (bridges, OutputFormat::Json) => texts::fdb_json(bridges).into(),
     })

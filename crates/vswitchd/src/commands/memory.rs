@@ -8,6 +8,7 @@ use base::DropReason;
 use base::coverage;
 use daemon::control;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use unixctl::{Call, Commands};
 
 pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
@@ -72,11 +73,12 @@ fn drop_name(reason: DropReason) -> &'static str {
 
 /// What `memory/show` reports, by name.
 pub fn usage(devices: &Devices) -> Vec<(String, u64)> {
-    let (mut ports, mut rules, mut flows, mut handlers, mut connections, mut macs) = (0, 0, 0, 0, 0, 0);
-    let (mut packets, mut bundled, mut remainders) = (0, 0, 0);
+    let (mut ports, mut rules, mut flows, mut threads, mut connections, mut macs) = (0, 0, 0, 0, 0, 0);
+    let (mut packets, mut bundled, mut remainders, mut revalidators) = (0, 0, 0, 0);
     for (_, dp) in devices.datapaths() {
         flows += dp.dpif.stats().flows;
-        handlers += dp.dpif.threads().len() as u64;
+        threads += dp.dpif.threads().len() as u64;
+        revalidators += u64::from(dp.switch.has_revalidator());
         bundled += dp.switch.bundle_bytes() as u64;
         remainders += dp.switch.network().frozen.len() as u64;
         for bridge in dp.switch.bridges() {
@@ -90,12 +92,14 @@ pub fn usage(devices: &Devices) -> Vec<(String, u64)> {
     }
     let all = [
         ("bundle bytes", bundled),
-        ("handlers", handlers),
+        ("idl-cells-Open_vSwitch", devices.idl_cells.load(Ordering::Relaxed)),
         ("macs", macs),
         ("ofconns", connections),
+        ("packet threads", threads),
         ("packets", packets),
         ("ports", ports),
         ("recirculation ids", remainders),
+        ("revalidators", revalidators),
         ("rules", rules),
         ("udpif keys", flows),
     ];

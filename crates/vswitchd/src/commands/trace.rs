@@ -26,30 +26,28 @@ pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
         let actions = openflow::parse_actions(text, &flow::text::NoNames).map_err(|e| e.to_string())?;
         Request::parse(args)?.run(d, Some(&actions), format)
     });
-    show(commands, devices, ("ofproto/detrace", "[bridge] ufid", 1..=2), detrace);
+    show(commands, devices, ("ofproto/detrace", "UFID [pmd=PMD-ID]", 1..=2), detrace);
 }
 
 /// The other way round: from a cached flow to the flows of OpenFlow tables.
 fn detrace(devices: &Devices, args: &[String], format: OutputFormat) -> Result<super::Shown, String> {
-    let (bridge, id) = match args {
-        [bridge, id] => (Some(find_bridge(devices, bridge).ok_or("no such bridge")?), id),
-        [id] => (None, id),
-        _ => return Err("a flow's ufid is to be given".to_owned()),
-    };
-    let id = super::dpctl::parse_ufid(id).ok_or("Invalid ufid")?;
-    for (_, dp) in devices.datapaths() {
-        let of_bridge = |b: &Arc<Ofproto>| dp.switch.bridge(b.id()).is_some_and(|other| Arc::ptr_eq(b, &other));
-        if bridge.as_ref().is_some_and(|b| !of_bridge(b)) {
-            continue;
-        }
+    let [id, pmd @ ..] = args else { return Err("a flow's ufid is to be given".to_owned()) };
+    let id = id.strip_prefix("ufid:").and_then(super::dpctl::parse_ufid).ok_or("failed to parse ufid")?;
+    // All packet threads share the cached flows, so that a thread's number narrows nothing.
+    if pmd.first().is_some_and(|word| word.strip_prefix("pmd=").is_none_or(|n| n.parse::<u32>().is_err())) {
+        return Err("Invalid pmd argument format. Expecting 'pmd=PMD-ID'".to_owned());
+    }
+    let mut missing = String::new();
+    for (kind, dp) in devices.datapaths() {
         if let Some(rules) = dp.switch.detrace(id) {
             return Ok(match format {
                 OutputFormat::Text => ofproto::show::detrace(&rules, &flow::text::NoNames).into(),
                 OutputFormat::Json => ofproto::show::detrace_json(&rules, &flow::text::NoNames).into(),
             });
         }
+        missing += &format!("UFID was not found for {kind}@ovs-{kind}\n");
     }
-    Err("no cached flow has this ufid".to_owned())
+    Ok(missing.into())
 }
 
 fn packet_bytes(text: &str) -> Result<Vec<u8>, String> {
@@ -108,6 +106,8 @@ impl<'a> Request<'a> {
             }
         }
         match request.words.len() {
+            // A generated packet takes the place of one that is given.
+            3 if request.generate => Err("Syntax error".to_owned()),
             0 => Err("too few arguments".to_owned()),
             1..=3 => Ok(request),
             _ => Err("too many arguments".to_owned()),
@@ -158,7 +158,7 @@ impl<'a> Request<'a> {
     fn packet(&self) -> Option<&'a str> {
         match self.words[..] {
             [_, _, packet] => Some(packet),
-            [flow, packet] if is_dp_flow(flow) => Some(packet),
+            [_, packet] if packet_bytes(packet).is_ok() => Some(packet),
             _ => None,
         }
     }
@@ -169,7 +169,7 @@ impl<'a> Request<'a> {
             [flow] => from_dp_flow(&devices.datapaths(), flow).map_err(|error| {
                 if error.starts_with("syntax") { format!("{error} (or the bridge name was omitted)") } else { error }
             }),
-            [flow, _] if is_dp_flow(flow) => from_dp_flow(&devices.datapaths(), flow),
+            [flow, packet] if packet_bytes(packet).is_ok() => from_dp_flow(&devices.datapaths(), flow),
             [name, flow, ..] if is_dp_flow(flow) => {
                 let mut datapaths = devices.datapaths();
                 datapaths.retain(|(kind, _)| is_dp(name, kind));
