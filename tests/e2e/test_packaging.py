@@ -8,8 +8,9 @@ import shutil
 
 import pytest
 
-from machine import Machine
+from machine import ControlGroup, Machine
 from switch import SCHEMA, TOP, run
+from waiting import until
 
 PACKAGING = TOP / "packaging"
 OVS_CTL = "/usr/share/openvswitch/scripts/ovs-ctl"
@@ -35,6 +36,8 @@ def machine(package, peers, tmp_path):
         policy = made.path("/usr/sbin/policy-rc.d")
         policy.write_text("#!/bin/sh\nexit 101\n")
         policy.chmod(0o755)
+        # Manual pages are not indexed, which would take longer than the rest.
+        made.path("/var/lib/man-db/auto-update").unlink(missing_ok=True)
         yield made
     finally:
         made.end()
@@ -306,6 +309,47 @@ def test_a_database_that_cannot_be_converted_stays(programs, tmp_path):
     assert broken.read_text() == "no database\n"
 
 
+def test_packages_that_need_open_vswitch_are_satisfied(machine, package, tmp_path):
+    """As OVN's, Neutron's and others depend on it."""
+    dpkg(machine, "--install", package)
+    tree = tmp_path / "tree/DEBIAN"
+    tree.mkdir(parents=True)
+    control = "Package: needs-a-switch\nVersion: 1\nArchitecture: all\nMaintainer: A <a@localhost>\nDescription: test\n"
+    control += "Pre-Depends: openvswitch-switch\nDepends: openvswitch-switch (>= 4.0.0-2), openvswitch-common (<< 4.1~)\n"
+    (tree / "control").write_text(control)
+    run(["dpkg-deb", "--root-owner-group", "--build", tree.parent, tmp_path / "needs.deb"])
+    dpkg(machine, "--install", tmp_path / "needs.deb")
+    assert is_installed(machine, "needs-a-switch")
+
+
+def test_ovn_ctl_finds_its_functions_in_ovs_lib(programs, peers, tmp_path):
+    """OVN's script starts and stops its databases and ovn-northd by functions of our ovs-lib."""
+    ovn = peers.parent / "usr/share/ovn"
+    if not ovn.exists():
+        assert os.environ.get("CI") != "true"
+        pytest.skip(f"no {ovn}: run tests/peers/unpack.sh with the word ovn")
+    share = tmp_path / "share"
+    shutil.copytree(PACKAGING / "scripts", share / "openvswitch/scripts")
+    (share / "ovn").symlink_to(ovn)
+    environment = dict(os.environ, OVS_BINDIR=programs, OVS_SBINDIR=programs, OVN_PKGDATADIR=ovn, OVN_BINDIR=peers)
+    environment.update(PATH=f"{programs}:{peers}:{os.environ['PATH']}", OVS_SYSLOG_METHOD="null")
+    for name in ("RUNDIR", "LOGDIR", "DBDIR", "SYSCONFDIR"):
+        (tmp_path / name).mkdir()
+        environment |= {f"OVN_{name}": str(tmp_path / name), f"OVS_{name}": str(tmp_path / name)}
+    ovn_ctl = lambda *words, **options: run([share / "ovn/scripts/ovn-ctl", *words], env=environment, **options)
+    try:
+        out = ovn_ctl("start_northd").out
+        assert "Creating empty database" in out and "Starting ovn-northd" in out, out
+        assert "ovn-northd is running with pid" in ovn_ctl("status_northd").out
+        socket = tmp_path / "RUNDIR/ovnnb_db.sock"
+        run([peers / "ovn-nbctl", f"--db=unix:{socket}", "--timeout=60", "--wait=sb", "ls-add", "sw0"], env=environment)
+        refused = ovn_ctl("--db-nb-cluster-local-addr=127.0.0.1", "--db-nb-file=" + str(tmp_path / "cluster.db"), "restart_nb_ovsdb", check=False)
+        assert "clustered databases are not supported" in refused.out, str(refused)
+    finally:
+        ovn_ctl("stop_northd")
+    assert "is not running" in ovn_ctl("status_northd", check=False).out
+
+
 def test_systemd_accepts_the_units(machine, package):
     dpkg(machine, "--install", package)
     units = {path.name for path in (PACKAGING / "systemd").iterdir()}
@@ -329,3 +373,65 @@ def test_systemd_accepts_the_units(machine, package):
     wants = machine.path("/etc/systemd/system/multi-user.target.wants/openvswitch-switch.service")
     if machine.run("sh", "-c", "command -v deb-systemd-helper", check=False).code == 0:
         assert wants.is_symlink()
+
+
+@pytest.fixture
+def booted_machine(package, tmp_path):
+    """A machine with systemd."""
+    if not os.path.exists("/lib/systemd/systemd") or "\tcgroup2\n" not in open("/proc/filesystems", encoding="ascii").read():
+        pytest.skip("systemd is not installed here, or the kernel has no cgroup2")
+    for name in ("machine", "group"):
+        (tmp_path / name).mkdir()
+    group = ControlGroup(tmp_path / "group")
+    try:
+        made = Machine(tmp_path / "machine", package.parent, group=group)
+        try:
+            yield made
+        finally:
+            made.end()
+    finally:
+        group.end()
+
+
+def test_systemd_runs_the_daemons(booted_machine, package):
+    machine = booted_machine
+    systemctl = lambda *words: machine.run("systemctl", *words, check=False).out.split()
+    units = ("openvswitch-switch", "ovsdb-server", "ovs-vswitchd")
+    pid = lambda name: (machine.path("/run/openvswitch") / f"{name}.pid").read_text().strip()
+    dpkg(machine, "--install", package)
+    assert systemctl("is-active", *units) == ["active"] * 3
+    assert systemctl("is-enabled", "openvswitch-switch", "ovs-record-hostname") == ["enabled"] * 2
+    vsctl(machine, "add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=netdev")
+    until(lambda: "hostname=" in vsctl(machine, "get", "Open_vSwitch", ".", "external_ids"), "the host's name")
+
+    # A reload restarts both daemons and keeps the flows.
+    machine.run("ovs-ofctl", "add-flow", "br0", "table=7,actions=drop")
+    before = (pid("ovsdb-server"), pid("ovs-vswitchd"))
+    machine.run("systemctl", "reload", "openvswitch-switch")
+    main = lambda unit: systemctl("show", "--value", "-p", "MainPID", unit)[0]
+    # systemd reads the new pid files on its own.
+    until(lambda: (main("ovsdb-server"), main("ovs-vswitchd")) == (pid("ovsdb-server"), pid("ovs-vswitchd")), "the new processes")
+    assert pid("ovsdb-server") != before[0] and pid("ovs-vswitchd") != before[1]
+    assert "table=7" in flows(machine)
+
+    # A daemon that dies is started again, and the other one does not notice.
+    for dying, other in (("ovsdb-server", "ovs-vswitchd"), ("ovs-vswitchd", "ovsdb-server")):
+        dead, alive = pid(dying), pid(other)
+        machine.run("kill", "-9", dead)
+        until(lambda: systemctl("is-active", dying) == ["active"] and main(dying) not in ("0", dead), f"{dying} again")
+        assert vsctl(machine, "list-br") == "br0"
+        assert pid(other) == alive
+
+    # The other units follow the first.
+    machine.run("systemctl", "stop", "openvswitch-switch")
+    until(lambda: systemctl("is-active", *units) == ["inactive"] * 3, "the end of the daemons")
+    machine.run("systemctl", "start", "openvswitch-switch")
+    assert vsctl(machine, "list-br") == "br0"
+
+    # An upgrade has the new program take over.
+    before = pid("ovs-vswitchd")
+    dpkg(machine, "--install", package)
+    assert pid("ovs-vswitchd") != before and systemctl("is-active", *units) == ["active"] * 3
+    dpkg(machine, "--purge", "flowstone")
+    assert systemctl("is-active", *units) == ["inactive"] * 3
+    assert not list(machine.path("/run/openvswitch").glob("*.pid"))
