@@ -120,6 +120,17 @@ def test_ovs_dpctl_top(scripts, switch):
         os.close(terminal)
 
 
+def test_ovs_dpctl_top_reads_the_system_datapath_without_errors(making, kernel_scripts, kernel_switch):
+    """A dump of this datapath has flows alone, as one of Open vSwitch's kernel datapath."""
+    host = making.host(kernel_switch, 1)
+    kernel_switch.vsctl("add-br", "br0", "--", "add-port", "br0", host.port)
+    host.run("ping", "-c", "1", "-W", "1", "-I", "e0", "224.0.0.1", check=False)
+    host.run("ping", "-c", "1", "-W", "1", "-I", "e0", "ff02::1", check=False)
+    flows = until(lambda: kernel_switch.ours.run("ovs-dpctl", "dump-flows", "system@ovs-system").out, "a flow")
+    out = kernel_scripts.run("usr/bin/ovs-dpctl-top", "--script", input=flows)
+    assert re.search(r"Total: [1-9]\d*  errors: 0 ", out), out
+
+
 def test_ovs_pcap_and_ovs_tcpundump(scripts, switch):
     sent = forward_a_frame(switch)
     (frame,) = scripts.run("usr/bin/ovs-pcap", sent).split()
