@@ -24,7 +24,9 @@ mount -t proc proc "$root/proc"
 mount -t sysfs sysfs "$root/sys"
 mount -t tmpfs -o mode=755 tmpfs "$root/dev"
 mkdir "$root/dev/net" "$root/dev/pts" "$root/dev/shm"
-for device in null zero full random urandom tty net/tun; do
+# As udev makes it, for all users.
+mknod -m 666 "$root/dev/net/tun" c 10 200
+for device in null zero full random urandom tty; do
   touch "$root/dev/$device"
   mount --bind "/dev/$device" "$root/dev/$device"
 done

@@ -224,6 +224,31 @@ def test_a_restart_keeps_flows_groups_and_meters(machine, package):
     machine.run(OVS_CTL, "stop")
 
 
+def test_the_daemons_run_as_another_user(machine, package):
+    dpkg(machine, "--install", package)
+    machine.run("useradd", "--system", "--user-group", "switch")
+    machine.run("install", "-d", "-o", "switch", "/srv/extra")
+    machine.run("ovsdb-tool", "create", "/srv/extra/vtep.db", "/usr/share/openvswitch/vtep.ovsschema")
+    machine.run("chown", "-R", "switch", "/srv/extra")
+    options = ["--system-id=random", "--ovs-user=switch:switch", "--ovsdb-server-umask=0007", "--oom-score=5", "--daemon-cwd=/srv"]
+    machine.run(OVS_CTL, *options, "--extra-dbs=/srv/extra/vtep.db /srv/none.db", "start")
+    for daemon in ("ovsdb-server", "ovs-vswitchd"):
+        # Outside of its namespace, the process has another number.
+        pid = (machine.path("/run/openvswitch") / f"{daemon}.pid").read_text().strip()
+        status = machine.run("cat", f"/proc/{pid}/status").out
+        user = machine.run("id", "-u", "switch").out.strip()
+        assert re.search(rf"^Uid:\t{user}\t{user}\t", status, re.MULTILINE), status
+        assert machine.run("cat", f"/proc/{pid}/oom_score_adj").out == "5\n"
+        assert machine.run("readlink", f"/proc/{pid}/cwd").out == "/srv\n"
+    assert machine.run("stat", "-c", "%U %a", "/run/openvswitch/db.sock").out == "switch 770\n"
+    assert machine.run("ovsdb-client", "list-dbs").out == "Open_vSwitch\n_Server\nhardware_vtep\n"
+    # The switch has kept what it needs to make devices.
+    add_host(machine)
+    vsctl(machine, "add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=netdev", "--", "add-port", "br0", "v1")
+    assert_forwards(machine)
+    machine.run(OVS_CTL, "stop")
+
+
 def test_bridges_in_etc_network_interfaces(machine, package):
     dpkg(machine, "--install", package)
     # As ifup and ifdown run it.
