@@ -99,14 +99,26 @@ def assert_forwards(machine):
     machine.run("ip", "netns", "exec", "host", "ping", "-c", "2", "-i", "0.2", "-W", "20", "10.1.0.1")
 
 
-@pytest.fixture
-def archives(peers):
-    """Debian's archives of Open vSwitch."""
+@pytest.fixture(params=["usr/lib", "lib"])
+def archives(request, peers, tmp_path):
+    """Debian's archives of Open vSwitch, with units in this folder: until Debian 12 it was `lib`, a link to `usr/lib`."""
     found = [next((peers.parent / "deb").glob(f"{name}_*.deb"), None) for name in REPLACED]
     if None in found:
         assert os.environ.get("CI") != "true"
         pytest.skip(f"no archives of Open vSwitch in {peers.parent / 'deb'}: run tests/peers/unpack.sh again")
-    return found
+    repacked = []
+    for archive in found:
+        tree = tmp_path / archive.stem
+        run(["dpkg-deb", "--raw-extract", archive, tree])
+        units = [tree / folder / "systemd" for folder in ("lib", "usr/lib")]
+        for folder in units:
+            wanted = tree / request.param / "systemd"
+            if folder.exists() and folder != wanted:
+                wanted.parent.mkdir(exist_ok=True)
+                folder.rename(wanted)
+        repacked.append(tmp_path / archive.name)
+        run(["dpkg-deb", "-Znone", "--root-owner-group", "--build", tree, repacked[-1]])
+    return repacked
 
 
 def test_the_package_replaces_open_vswitch_and_keeps_its_database(machine, package, archives, peers, tmp_path):
@@ -121,6 +133,7 @@ def test_the_package_replaces_open_vswitch_and_keeps_its_database(machine, packa
     dpkg(machine, "--install", package)
     assert is_installed(machine, "flowstone")
     assert not any(is_installed(machine, name) for name in REPLACED)
+    assert dpkg(machine, "--verify", "flowstone").out == ""
     audit = dpkg(machine, "--audit").out
     assert "flowstone" not in audit, audit
     for name in ("ovsdb-server", "ovs-vswitchd", "ovs-vsctl", "ovs-ofctl", "ovs-appctl", "ovs-dpctl", "ovsdb-tool"):
