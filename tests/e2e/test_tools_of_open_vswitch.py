@@ -99,11 +99,11 @@ def test_ovs_dpctl_top(scripts, switch):
     fields = {line.split()[0]: line.split()[1] for line in out.splitlines() if "(" in line.split(" ")[0]}
     assert fields["in_port(1)"] == "1" and fields["eth_type(0x0800)"] == "1", out
     # Without --script, it runs our ovs-dpctl by itself, and draws on the terminal.
-    child, terminal = pty.fork()
-    if child == 0:
-        words = scripts.words("usr/bin/ovs-dpctl-top", "--delay", "1")
-        os.execvpe(words[0], words, scripts.environment)
+    terminal, other_end = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+    words = scripts.words("usr/bin/ovs-dpctl-top", "--delay", "1")
+    tool = subprocess.Popen(words, env=scripts.environment, stdin=other_end, stdout=other_end, stderr=other_end, start_new_session=True)
+    os.close(other_end)
     drawn = b""
     try:
         while b"in_port(1)" not in drawn:
@@ -113,10 +113,12 @@ def test_ovs_dpctl_top(scripts, switch):
         with contextlib.suppress(OSError):
             while os.read(terminal, 65536):
                 pass
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert tool.wait(timeout=60) == 0
     except OSError as error:
         raise AssertionError(f"ovs-dpctl-top ended: {drawn.decode(errors='replace')}") from error
     finally:
+        tool.kill()
+        tool.wait()
         os.close(terminal)
 
 
