@@ -11,7 +11,8 @@
 #          everything
 #
 # DIR/bin links the programs, DIR/usr/share/openvswitch and DIR/usr/share/ovn have the schemas, DIR/usr/share/man the
-# manual pages, DIR/usr/lib/python3/dist-packages the Python package `ovs`. The line that is printed has the version found.
+# manual pages, DIR/usr/lib/python3/dist-packages the Python package `ovs`, DIR/deb the packages that Flowstone's replaces,
+# as archives. The line that is printed has the version found.
 # A DIR that was finished before, with what is asked for, is left as it is.
 set -euo pipefail
 top=$(cd "$(dirname "$0")/../.." && pwd)
@@ -22,6 +23,8 @@ dir=${1:-$top/.cache/peers}
 system=$(. /etc/os-release && echo "${VERSION_CODENAME:-stable}")
 suites=(sid forky "$system")
 packages=(openvswitch-common openvswitch-switch openvswitch-testcontroller openvswitch-vtep python3-openvswitch)
+# Scripts, whose dependencies are not wanted.
+scripts=(openvswitch-ipsec)
 programs=(ovs-vswitchd ovsdb-server ovsdb-client ovsdb-tool ovs-vsctl ovs-ofctl ovs-appctl ovs-dpctl ovs-testcontroller vtep-ctl)
 drivers=
 for word in "${@:2}"; do
@@ -55,7 +58,7 @@ first_that_fails() {
 is_complete() {
   local package
   [ -e "$dir/complete" ] && [ -z "$(first_that_fails)" ] || return 1
-  for package in "${packages[@]}"; do grep -qx "$package" "$dir/complete" || return 1; done
+  for package in "${packages[@]}" "${scripts[@]}"; do grep -qx "$package" "$dir/complete" || return 1; done
 }
 
 mkdir -p "$dir"
@@ -90,7 +93,7 @@ has_all() {
   : >"$state/status"
   echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $1 main" >"$state/sources.list"
   suite_apt get update -qq 2>/dev/null || return 1
-  for package in "${packages[@]}"; do
+  for package in "${packages[@]}" "${scripts[@]}"; do
     suite_apt cache show "$package" >/dev/null 2>&1 || return 1
   done
 }
@@ -109,6 +112,7 @@ lay_out() {
     mapfile -t -O ${#wanted[@]} wanted < <(suite_apt cache pkgnames librte- | grep -E "$drivers")
   fi
   mapfile -t -O ${#wanted[@]} wanted < <(closure "${wanted[@]}")
+  wanted+=("${scripts[@]}")
   rm -rf "$dir/deb" "$dir/bin" "$dir/usr" "$dir/complete"
   mkdir -p "$dir/deb" "$dir/bin"
   (cd "$dir/deb" && suite_apt get download -qq "${wanted[@]}") || return 1
@@ -126,14 +130,15 @@ lay_out() {
     fi
     ln -sf "$program" "$dir/bin/"
   done
-  rm -rf "$dir/deb" "$state"
+  find "$dir/deb" -name '*.deb' ! -name 'openvswitch-common_*' ! -name 'openvswitch-switch_*' -delete
+  rm -rf "$state"
   failing=$(first_that_fails)
   [ -z "$failing" ] || { echo "unpack.sh: $failing of suite $1 was unpacked but does not start" >&2; return 1; }
 }
 
 for suite in "${suites[@]}"; do
   if lay_out "$suite"; then
-    { "$dir/bin/ovs-vswitchd" --version | head -1; printf '%s\n' "${packages[@]}"; } >"$dir/complete"
+    { "$dir/bin/ovs-vswitchd" --version | head -1; printf '%s\n' "${packages[@]}" "${scripts[@]}"; } >"$dir/complete"
     head -1 "$dir/complete"
     exit 0
   fi

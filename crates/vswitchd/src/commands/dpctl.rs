@@ -291,10 +291,11 @@ fn dump_flows(devices: &Devices, args: &[String], format: OutputFormat) -> Resul
     }
     let mut lines = Vec::new();
     let mut objects = Vec::new();
-    for (_, dp) in selected(devices, name.map(String::as_str))? {
+    for (kind, dp) in selected(devices, name.map(String::as_str))? {
         let mut entries = dp.dpif.flow_dump();
         entries.retain(|entry| kinds.has(entry) && filter.as_ref().is_none_or(|f| within(&dp, entry, f)));
-        if !entries.is_empty() {
+        // Scripts that read dumps of Open vSwitch's kernel datapath, such as ovs-dpctl-top, expect flows alone.
+        if kind != "system" && !entries.is_empty() {
             lines.push("flow-dump from the main thread:".to_owned());
         }
         match format {
