@@ -90,8 +90,8 @@ enum Handler {
     Now(Arc<ImmediateHandler>),
     Async(Arc<AsyncHandler>),
     Call(Arc<dyn Fn(Call) + Send + Sync>),
-    /// `list-commands`, which needs the table that contains it.
-    List,
+    /// `list-commands`, which needs the table that contains it: the commands whose names begin with this.
+    List(&'static str),
     /// `set-options`, which changes the connection.
     SetOptions,
 }
@@ -132,7 +132,7 @@ impl Commands {
     pub fn new(version_text: impl Into<String>) -> Self {
         let commands = Self { table: Arc::default(), pending: Arc::new(watch::Sender::new(0)) };
         let version_text = version_text.into().trim_end().to_owned();
-        commands.insert("list-commands", "", 0..=0, Handler::List);
+        commands.insert("list-commands", "", 0..=0, Handler::List(""));
         commands.insert("set-options", "[--format text|json]", 1..=2, Handler::SetOptions);
         commands.register("version", "", 0..=0, move |_| Ok(version_text.clone()));
         commands
@@ -145,6 +145,11 @@ impl Commands {
 
     fn insert(&self, name: &str, usage: &str, arity: Arity, handler: Handler) {
         self.lock().insert(name.to_owned(), Command { usage: usage.to_owned(), arity, handler });
+    }
+
+    /// A command that lists the commands whose names begin with `beginning`, as `list-commands` lists all.
+    pub fn register_list(&self, name: &str, beginning: &'static str) {
+        self.insert(name, "", 0..=0, Handler::List(beginning));
     }
 
     /// A command that is answered at once. `usage` shows its arguments in `list-commands`. A command of the same name
@@ -199,18 +204,19 @@ impl Commands {
         self.lock().keys().cloned().collect()
     }
 
-    fn list(&self, format: OutputFormat) -> Answer {
+    fn list(&self, beginning: &str, format: OutputFormat) -> Answer {
         let table = self.lock();
+        let listed = || table.iter().filter(|(name, _)| name.starts_with(beginning));
         match format {
             OutputFormat::Text => {
                 let mut out = "The available commands are:\n".to_owned();
-                for (name, command) in table.iter() {
+                for (name, command) in listed() {
                     out.push_str(&format!("  {name:<23} {}\n", command.usage));
                 }
                 Ok(Value::String(out))
             }
             OutputFormat::Json => Ok(Value::Object(
-                table.iter().map(|(name, command)| (name.clone(), Value::String(command.usage.clone()))).collect(),
+                listed().map(|(name, command)| (name.clone(), Value::String(command.usage.clone()))).collect(),
             )),
         }
     }
@@ -253,7 +259,7 @@ impl Commands {
         match handler {
             Handler::Now(handler) => text_answer(handler(&args), *format),
             Handler::Async(handler) => text_answer(handler(args).await, *format),
-            Handler::List => self.list(*format),
+            Handler::List(beginning) => self.list(beginning, *format),
             Handler::SetOptions => text_answer(set_options(&args, format).map(|()| String::new()), OutputFormat::Text),
             Handler::Call(handler) => {
                 let (answer, waiting) = oneshot::channel();

@@ -29,6 +29,7 @@ fn served() -> Served {
         Ok("late".to_owned())
     });
     commands.register_call("forget", "", 0..=0, drop);
+    commands.register_list("r/list", "re");
     commands.register_call("shape", "", 0..=0, |call: Call| match call.format() {
         OutputFormat::Json => call.reply_json(json!({"sides": 3})),
         OutputFormat::Text => call.reply(Ok("triangle".to_owned())),
@@ -58,6 +59,8 @@ fn commands_answer() {
     let mut client = Client::connect(&served.path).unwrap();
     assert_eq!(call(&mut client, &["version"]), Ok(json!("test (Open vSwitch) 1.2.3")));
     assert_eq!(call(&mut client, &["echo", "a", "b"]), Ok(json!("a b")));
+    let listed = format!("The available commands are:\n  {:<23} \n", "refuse");
+    assert_eq!(call(&mut client, &["r/list"]), Ok(json!(listed)));
     assert_eq!(call(&mut client, &["echo"]), Ok(json!("")));
     assert_eq!(call(&mut client, &["count"]), Ok(json!("1")));
     assert_eq!(call(&mut client, &["count"]), Ok(json!("2")));

@@ -20,6 +20,7 @@ pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
             OutputFormat::Json => names.map(Value::from).collect::<Value>().into(),
         })
     });
+    commands.register_list("dpctl/list-commands", "dpctl/");
     show(commands, devices, ("dpctl/show", "[-s] [dp...]", 0..=usize::MAX), show_datapaths);
     let usage = "[-m] [--names] [dp] [filter=..] [type=..] [pmd=..]";
     show(commands, devices, ("dpctl/dump-flows", usage, 0..=6), dump_flows);
