@@ -13,7 +13,8 @@ pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
         d.stop_time();
         Ok(String::new())
     });
-    act(commands, devices, ("time/warp", "[large_msecs] msecs", 1..=2), warp);
+    let of_warp = Arc::clone(devices);
+    commands.register_async("time/warp", "[large_msecs] msecs", 1..=2, move |args| warp(Arc::clone(&of_warp), args));
     if devices.types.dummy == DummyLevel::Off {
         return;
     }
@@ -26,21 +27,35 @@ pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
     }
 }
 
-/// With two numbers, the first is gone over in steps of the second, and everything due happens in between.
-fn warp(devices: &Devices, args: &[String]) -> Result<String, String> {
+/// The most steps of one `time/warp`: a minute's work or so, in which a step of a millisecond covers a quarter of an hour.
+const STEPS_MAX: u64 = 1_000_000;
+
+/// With two numbers, the first is gone over in steps of the second, and everything due happens in between. The control
+/// thread does other work after each step.
+async fn warp(devices: Arc<Devices>, args: Vec<String>) -> Result<String, String> {
+    let (total, step) = warp_of(&args)?;
+    let mut left = total;
+    while left > 0 {
+        let by = left.min(step);
+        devices.warp_time(by);
+        left -= by;
+        tokio::task::yield_now().await;
+    }
+    Ok("warped".to_owned())
+}
+
+/// How far a warp goes and in which steps, in milliseconds.
+fn warp_of(args: &[String]) -> Result<(u64, u64), String> {
     let numbers: Option<Vec<u64>> = args.iter().map(|a| a.parse().ok().filter(|n| *n > 0)).collect();
     let (total, step) = match numbers.ok_or("invalid MSECS")?[..] {
         [total, step] => (total, step),
         [total] => (total, total),
         _ => return Err("invalid MSECS".to_owned()),
     };
-    let mut left = total;
-    while left > 0 {
-        let by = left.min(step);
-        devices.warp_time(by);
-        left -= by;
+    if total.div_ceil(step) > STEPS_MAX {
+        return Err(format!("{total} ms in steps of {step} ms are more than {STEPS_MAX} steps"));
     }
-    Ok("warped".to_owned())
+    Ok((total, step))
 }
 
 /// A frame with this flow, with zeros up to a length if one is given.
@@ -74,6 +89,19 @@ fn flow_of(text: &str) -> Result<flow::FlowKey, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_warp_has_an_end() {
+        let parsed = |args: &[&str]| warp_of(&args.iter().map(|arg| (*arg).to_owned()).collect::<Vec<_>>());
+        assert_eq!(parsed(&["5000"]), Ok((5000, 5000)));
+        assert_eq!(parsed(&["5000", "10"]), Ok((5000, 10)));
+        assert_eq!(parsed(&["18446744073709551615"]), Ok((u64::MAX, u64::MAX)));
+        for wrong in [&["0"][..], &["x"], &["-1"], &["5", "0"], &["5", ""]] {
+            assert_eq!(parsed(wrong), Err("invalid MSECS".to_owned()), "{wrong:?}");
+        }
+        let many = "1000001 ms in steps of 1 ms are more than 1000000 steps";
+        assert_eq!(parsed(&["1000001", "1"]), Err(many.to_owned()));
+    }
 
     #[test]
     fn both_syntaxes() {
