@@ -4,7 +4,7 @@
 use super::{dp_name, is_dp, port_name, show};
 use crate::devices::{Devices, Dp};
 use dpif::text::{Detail, format_actions, format_key};
-use dpif::{DpFlowEntry, DpFlowStats, FlowId};
+use dpif::{DpFlowEntry, DpFlowStats};
 use flow::Match;
 use flow::text::MatchError;
 use serde_json::{Map, Value, json};
@@ -23,7 +23,7 @@ pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
     show(commands, devices, ("dpctl/show", "[-s] [dp...]", 0..=usize::MAX), show_datapaths);
     let usage = "[-m] [--names] [dp] [filter=..] [type=..]";
     show(commands, devices, ("dpctl/dump-flows", usage, 0..=6), dump_flows);
-    show(commands, devices, ("dpctl/get-flow", "[dp] ufid", 1..=2), get_flow);
+    show(commands, devices, ("dpctl/get-flow", "[-m] [--names] [dp] ufid", 1..=5), get_flow);
 }
 
 /// The datapath of that name, or all.
@@ -141,7 +141,7 @@ pub(super) struct FlowFormat {
     pub(super) more: bool,
     /// Names of ports.
     pub(super) names: Option<bool>,
-    /// With the name of the datapath's implementation.
+    /// With the name of the layer that forwards its packets, as Open vSwitch has them.
     pub(super) thread: bool,
 }
 
@@ -156,12 +156,6 @@ impl FlowFormat {
         }
         true
     }
-}
-
-/// A flow's id as Open vSwitch writes one.
-fn ufid(entry: &DpFlowEntry) -> String {
-    let id = entry.id.0;
-    format!("00000000-0000-0000-{:04x}-{:012x}", id >> 48, id & 0xffff_ffff_ffff)
 }
 
 struct FlowTexts {
@@ -202,13 +196,13 @@ pub(super) fn flow_stats_text(dp: &Dp, stats: &DpFlowStats) -> String {
 }
 
 /// A flow as a line of a dump, without the end of the line.
-pub(super) fn flow_line(dp: &Dp, entry: &DpFlowEntry, how: FlowFormat) -> String {
+pub(super) fn flow_line(devices: &Devices, dp: &Dp, entry: &DpFlowEntry, how: FlowFormat) -> String {
     let FlowTexts { key, actions, .. } = flow_texts(dp, entry, how);
     let comma = if how.thread { "," } else { "" };
-    let id = if how.more { format!("ufid:{}{comma} ", ufid(entry)) } else { String::new() };
+    let id = if how.more { format!("ufid:{}{comma} ", devices.ufids.text(entry.id)) } else { String::new() };
     let kind = match (how.more && how.thread, entry.offloaded) {
         (false, _) => "",
-        (true, false) => ", dp:flowstone",
+        (true, false) => ", dp:ovs",
         (true, true) => ", offloaded:yes, dp:tc",
     };
     let stats = flow_stats_text(dp, &entry.stats);
@@ -216,11 +210,11 @@ pub(super) fn flow_line(dp: &Dp, entry: &DpFlowEntry, how: FlowFormat) -> String
 }
 
 /// A flow as an object.
-pub(super) fn flow_json(dp: &Dp, entry: &DpFlowEntry, how: FlowFormat) -> Value {
+pub(super) fn flow_json(devices: &Devices, dp: &Dp, entry: &DpFlowEntry, how: FlowFormat) -> Value {
     let FlowTexts { key, flags, actions, .. } = flow_texts(dp, entry, how);
     let used = entry.stats.used.map(|used| dp.switch.clock().now().since(used));
     json!({
-        "ufid": ufid(entry),
+        "ufid": devices.ufids.text(entry.id),
         "flow": key,
         "packets": entry.stats.packets,
         "bytes": entry.stats.bytes,
@@ -263,8 +257,8 @@ fn dump_flows(devices: &Devices, args: &[String], format: OutputFormat) -> Resul
             lines.push("flow-dump from the main thread:".to_owned());
         }
         match format {
-            OutputFormat::Text => lines.extend(entries.iter().map(|e| flow_line(&dp, e, how))),
-            OutputFormat::Json => objects.extend(entries.iter().map(|e| flow_json(&dp, e, how))),
+            OutputFormat::Text => lines.extend(entries.iter().map(|e| flow_line(devices, &dp, e, how))),
+            OutputFormat::Json => objects.extend(entries.iter().map(|e| flow_json(devices, &dp, e, how))),
         }
     }
     Ok(match format {
@@ -315,34 +309,28 @@ fn within(dp: &Dp, entry: &DpFlowEntry, filter: &Match) -> bool {
     words.into_iter().all(|((want, wanted), (has, matched))| (want ^ has) & wanted & matched == 0)
 }
 
-/// The flow's id that [`ufid`] writes as this text, with or without `ufid:` before it. `None` if it is no such text.
-pub(super) fn parse_ufid(text: &str) -> Option<FlowId> {
-    let text = text.strip_prefix("ufid:").unwrap_or(text);
-    let places = [8, 13, 18, 23];
-    let well_formed = text.len() == 36
-        && text.bytes().enumerate().all(|(i, b)| if places.contains(&i) { b == b'-' } else { b.is_ascii_hexdigit() });
-    let number = u128::from_str_radix(&text.replace('-', ""), 16).ok().filter(|_| well_formed)?;
-    // No flow has an id that long.
-    Some(FlowId(u64::try_from(number).unwrap_or(u64::MAX)))
-}
-
 fn get_flow(devices: &Devices, args: &[String], format: OutputFormat) -> Result<super::Shown, String> {
-    let (name, id) = match args {
+    let mut how = FlowFormat { thread: true, ..FlowFormat::default() };
+    let mut words = Vec::new();
+    for arg in args {
+        match arg.as_str() {
+            option if how.accept(option) || matches!(option, "-s" | "--statistics") => {}
+            option if option.starts_with('-') => return Err(format!("Unrecognized option {option}")),
+            word => words.push(word),
+        }
+    }
+    let (name, id) = match words[..] {
         [name, id] => (Some(name), id),
         [id] => (None, id),
         _ => return Err("ovs-vswitchd: parsing flow ufid".to_owned()),
     };
-    let id = parse_ufid(id).ok_or("ovs-vswitchd: parsing flow ufid")?;
-    for (_, dp) in selected(devices, name.map(String::as_str))? {
-        if let Some(entry) = dp.dpif.flow_get(id) {
-            let how = FlowFormat { more: true, names: Some(false), thread: false };
-            return Ok(match format {
-                OutputFormat::Text => flow_line(&dp, &entry, how).into(),
-                OutputFormat::Json => flow_json(&dp, &entry, how).into(),
-            });
-        }
-    }
-    Err("ovs-vswitchd: getting flow (No such file or directory)".to_owned())
+    let id = devices.ufids.parse(id).ok_or("ovs-vswitchd: parsing flow ufid")?;
+    let found = selected(devices, name)?.into_iter().find_map(|(_, dp)| Some((dp.dpif.flow_get(id?)?, dp)));
+    let (entry, dp) = found.ok_or("ovs-vswitchd: getting flow (No such file or directory)")?;
+    Ok(match format {
+        OutputFormat::Text => flow_line(devices, &dp, &entry, how).into(),
+        OutputFormat::Json => flow_json(devices, &dp, &entry, how).into(),
+    })
 }
 
 #[cfg(test)]

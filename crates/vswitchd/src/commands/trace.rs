@@ -36,13 +36,13 @@ fn detrace(devices: &Devices, args: &[String], format: OutputFormat) -> Result<s
         [id] => (None, id),
         _ => return Err("a flow's ufid is to be given".to_owned()),
     };
-    let id = super::dpctl::parse_ufid(id).ok_or("Invalid ufid")?;
+    let id = devices.ufids.parse(id).ok_or("Invalid ufid")?;
     for (_, dp) in devices.datapaths() {
         let of_bridge = |b: &Arc<Ofproto>| dp.switch.bridge(b.id()).is_some_and(|other| Arc::ptr_eq(b, &other));
         if bridge.as_ref().is_some_and(|b| !of_bridge(b)) {
             continue;
         }
-        if let Some(rules) = dp.switch.detrace(id) {
+        if let Some(rules) = id.and_then(|id| dp.switch.detrace(id)) {
             return Ok(match format {
                 OutputFormat::Text => ofproto::show::detrace(&rules, &flow::text::NoNames).into(),
                 OutputFormat::Json => ofproto::show::detrace_json(&rules, &flow::text::NoNames).into(),
@@ -213,13 +213,13 @@ fn connection_state(text: &str) -> Result<u32, String> {
 
 /// Whether the text has the syntax of datapath flows. Names of ports may be any.
 fn is_dp_flow(text: &str) -> bool {
-    dpif::text::parse_key(text, &|_| Some(base::DpPort::NONE)).is_ok()
+    dpif::text::parse_key_of_flow(text, &|_| Some(base::DpPort::NONE)).is_ok()
 }
 
 fn from_dp_flow(datapaths: &[(String, Dp)], text: &str) -> Result<(Arc<Ofproto>, FlowKey), String> {
     let mut error = "no datapath".to_owned();
     for (_, dp) in datapaths {
-        let mut key = match dpif::text::parse_key(text, &|name| port_number(dp, name)) {
+        let mut key = match dpif::text::parse_key_of_flow(text, &|name| port_number(dp, name)) {
             Ok(key) => key,
             Err(e) => {
                 error = e.to_string();
