@@ -9,7 +9,8 @@ from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 from scapy.packet import Raw
 
-from dummies import Dummies
+from dummies import Dummies, on_both
+from waiting import until
 
 FRAME = bytes(Ether(src="02:00:00:00:00:0a", dst="02:00:00:00:00:0b") / IP(src="10.0.0.1", dst="1.0.0.2") / UDP() / Raw(b"x" * 40))
 FLOW = "in_port(1),eth_type(0x0800),ipv4(src=10.0.0.0/255.0.0.0)"
@@ -170,7 +171,7 @@ def test_detrace_of_a_cached_flow(dummies, switch):
     dummies.exchange("p1", FRAME, FRAME)
     line = next(line for line in switch.appctl("dpctl/dump-flows", "-m").splitlines() if "eth_type(0x0800)" in line)
     ufid = re.search("ufid:[-0-9a-f]{36}", line)[0]
-    assert f"{ufid} " in switch.appctl("dpctl/get-flow", ufid) + " "
+    assert f"{ufid}, " in switch.appctl("dpctl/get-flow", "-m", ufid)
     output = [re.sub(r"n_(packets|bytes)=\d+, ", "", line) for line in switch.appctl("ofproto/detrace", ufid).splitlines()]
     assert output == [
         "cookie=0x12, ip,in_port=1,actions=resubmit(,3)",
@@ -181,3 +182,113 @@ def test_detrace_of_a_cached_flow(dummies, switch):
     assert "failed to parse ufid" in refused(switch, "ofproto/detrace", "x")
     assert "Invalid pmd argument format" in refused(switch, "ofproto/detrace", ufid, "x")
     assert switch.appctl("ofproto/detrace", ufid[:-6] + "ffffff").startswith("UFID was not found for ")
+
+
+def header(ethernet_type, rest=""):
+    return f"in_port(1),eth(src=50:54:00:00:00:05,dst=50:54:00:00:00:07),eth_type({ethernet_type}){rest}"
+
+
+def ipv4(protocol, rest="", frag="no", tos=0):
+    return f"ipv4(src=10.0.0.2,dst=10.0.0.1,proto={protocol},tos={tos},ttl=64,frag={frag}){rest}"
+
+
+ECHO = header("0x0800", "," + ipv4(1, ",icmp(type=8,code=0)"))
+SEGMENT = header("0x0800", "," + ipv4(6, ",tcp(src=8,dst=9),tcp_flags(ack)", tos=4))
+SOLICITATION = header("0x86dd", ",ipv6(src=fe80::1,dst=fe80::2,label=5,proto=58,tclass=3,hlimit=255,frag=no),"
+                      "icmpv6(type=135,code=0),nd(target=fe80::2,sll=50:54:00:00:00:05,tll=00:00:00:00:00:00)")
+# Flows, and packets whose cached flows are printed.
+PRINTED = [
+    ("in_port=1,actions=2", ECHO),
+    ("in_port=1,icmp,actions=2", ECHO),
+    ("in_port=1,ip,nw_src=10.0.0.0/30,actions=2", SEGMENT),
+    ("in_port=1,ip,nw_src=10.0.0.0/30,actions=2", header("0x0800", "," + ipv4(17, ",udp(src=8,dst=9)"))),
+    ("in_port=1,tcp,tp_src=8/0xff,actions=2", SEGMENT),
+    ("in_port=1,tcp,tcp_flags=+ack,actions=2", SEGMENT),
+    ("in_port=1,ip,nw_proto=6,actions=2", header("0x0800", "," + ipv4(6, ",tcp(src=8,dst=9),tcp_flags(ack)", "first"))),
+    ("in_port=1,ip,nw_proto=6,actions=2", header("0x0800", "," + ipv4(6, "", "later"))),
+    ("in_port=1,dl_vlan=99,actions=2", header("0x8100", f",vlan(vid=99,pcp=7),encap(eth_type(0x0800),{ipv4(1, ',icmp(type=8,code=0)')})")),
+    ("in_port=1,mpls,actions=2", header("0x8847", ",mpls(label=5,tc=3,ttl=64,bos=1)")),
+    ("in_port=1,mpls,mpls_label=5,actions=2", header("0x8847", ",mpls(label=5,tc=3,ttl=64,bos=0,label=6,tc=3,ttl=64,bos=1)")),
+    ("in_port=1,mpls,mpls_label=5,mpls_tc=3,mpls_bos=1,mpls_ttl=64,actions=2", header("0x8847", ",mpls(label=5,tc=3,ttl=64,bos=1)")),
+    ("in_port=1,arp,actions=2", header("0x0806", ",arp(sip=1.1.1.1,tip=2.2.2.2,op=1,sha=50:54:00:00:00:05,tha=00:00:00:00:00:00)")),
+    ("in_port=1,ipv6,actions=2", SOLICITATION),
+    ("in_port=1,icmp6,icmpv6_type=135,actions=2", SOLICITATION),
+    ("in_port=1,actions=2", header("0x1234")),
+]
+
+
+@pytest.fixture(scope="module")
+def both(module_making):
+    return on_both(module_making, "p1", "p2", "p3")
+
+
+def keys(switch, *options):
+    """The keys and actions of cached flows, sorted."""
+    flows = [line for line in switch.appctl("dpctl/dump-flows", *options).splitlines() if " actions:" in line]
+    # Open vSwitch's index of flows has more to say.
+    flows = [re.sub(r"ufid:[-0-9a-f]{36}, |, packets:.*used:[^,]*|, flags:\S*|, dp-extra-info.*", "", flow) for flow in flows]
+    return sorted(flows)
+
+
+def cached(bench, packet, *options):
+    """The keys of cached flows after one packet."""
+    bench.switch.appctl("dpctl/del-flows")
+    bench.switch.appctl("revalidator/purge")
+    bench.switch.appctl("netdev-dummy/receive", "p1", packet)
+    until(lambda: keys(bench.switch), "a cached flow")
+    return keys(bench.switch, *options)
+
+
+@pytest.mark.parametrize("flow, packet", PRINTED)
+def test_printed_keys_are_the_packets(both, flow, packet):
+    for bench in both:
+        bench.flows(flow)
+    for options in ([], ["-m"], ["--names"]):
+        theirs, ours = (cached(bench, packet, *options) for bench in both)
+        assert ours == theirs
+    # The printed flow can be added by hand, and traced with its UUID.
+    switch = both[1].switch
+    (line,) = switch.appctl("dpctl/dump-flows", "-m").splitlines()[1:]
+    key = re.match(r"(.*), packets:", line)[1]
+    switch.appctl("dpctl/del-flows")
+    switch.appctl("dpctl/add-flow", key, "2")
+    assert f"{key}, packets:0" in switch.appctl("dpctl/dump-flows", "-m")
+    traces = [bench.switch.appctl("ofproto/trace", key.replace("in_port(p1)", "in_port(1)").replace(", ", " ")) for bench in both]
+    assert traces[1] == traces[0]
+
+
+def test_flows_have_uuids(both):
+    uuid = "12345678-0000-0000-0000-000000000001"
+    match = header("0x0800", ",ipv4(frag=no)")
+    answers = []
+    for bench in both:
+        switch = bench.switch
+        switch.appctl("dpctl/del-flows")
+
+        def answer(*words, switch=switch):
+            result = switch.ours.run("ovs-appctl", *words, check=False)
+            # Open vSwitch leaves out the packet type, which is not matched here.
+            text = re.sub(r"packet_type\(ns=0(/0)?,id=0(/0)?\),", "", result.out + result.err)
+            return re.sub(r", dp-extra-info\S*", "", text).strip()
+
+        answers.append([
+            answer("dpctl/add-flow", f"ufid:{uuid},{match}", "3"),
+            answer("dpctl/dump-flows", "-m"),
+            answer("dpctl/get-flow", f"ufid:{uuid}"),
+            answer("dpctl/get-flow", "-m", f"ufid:{uuid}"),
+            answer("dpctl/get-flow", "--names", f"ufid:{uuid}"),
+            answer("dpctl/get-flow", "dummy@ovs-dummy", f"ufid:{uuid}"),
+            answer("dpctl/get-flow", f"ufid:{uuid[:-1]}2"),
+            answer("dpctl/add-flow", f"ufid:{uuid},{match}", "1"),
+            answer("dpctl/mod-flow", f"ufid:{uuid},{match}", "1"),
+            answer("dpctl/dump-flows", "-m"),
+            answer("dpctl/del-flow", f"ufid:{uuid}"),
+            answer("dpctl/del-flow", f"ufid:{uuid}"),
+            answer("dpctl/dump-flows"),
+        ])
+    assert answers[1] == answers[0]
+    # Other flows have random ones.
+    ours = both[1].switch
+    ours.appctl("dpctl/add-flow", match, "3")
+    (uuid,) = re.findall(r"ufid:([-0-9a-f]{36})", ours.appctl("dpctl/dump-flows", "-m"))
+    assert not uuid.startswith("00000000") and "actions:3" in ours.appctl("dpctl/get-flow", f"ufid:{uuid}")

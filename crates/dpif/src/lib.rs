@@ -89,7 +89,7 @@ pub struct DpFlowStats {
 pub struct DpFlowEntry {
     /// Its id.
     pub id: FlowId,
-    /// The values that it matches, zero outside of `mask`.
+    /// The key of the packet that it was made for. It matches the bits in `mask`.
     pub key: FlowKey,
     /// The mask as installed, which may be narrower than requested.
     pub mask: FlowMask,

@@ -7,7 +7,7 @@ mod parse;
 mod parse_actions;
 
 pub use key::{Detail, format_key, key_to_string};
-pub use parse::{KeyError, parse_flow, parse_key};
+pub use parse::{KeyError, parse_flow, parse_key, parse_key_of_flow, parse_uuid, split_ufid};
 pub use parse_actions::{ActionsError, parse_actions};
 
 use crate::action::{Collectors, DpAction, HashKind, Observe, PushNsh, SamplePoint};
@@ -43,7 +43,7 @@ fn write_list(actions: &[DpAction], eth_type: u16, name: &dyn Fn(DpPort) -> Opti
             DpAction::PopVlan => write!(out, "pop_vlan"),
             DpAction::PushMpls { ethertype, lse } => {
                 eth_type = *ethertype;
-                write!(out, "push_mpls({},eth_type=0x{ethertype:x})", key::mpls_entry(*lse, u32::MAX))
+                write!(out, "push_mpls({},eth_type=0x{ethertype:x})", key::mpls_entry(*lse, None))
             }
             DpAction::PopMpls { ethertype } => {
                 eth_type = *ethertype;
@@ -56,7 +56,7 @@ fn write_list(actions: &[DpAction], eth_type: u16, name: &dyn Fn(DpPort) -> Opti
             DpAction::PopPbb => write!(out, "pop_pbb"),
             DpAction::AddMpls { ethertype, lse } => {
                 eth_type = *ethertype;
-                write!(out, "add_mpls({},eth_type=0x{ethertype:x})", key::mpls_entry(*lse, u32::MAX))
+                write!(out, "add_mpls({},eth_type=0x{ethertype:x})", key::mpls_entry(*lse, None))
             }
             DpAction::CopyTtl { outwards } => write!(out, "copy_ttl_{}", if *outwards { "out" } else { "in" }),
             DpAction::PushEth { dst, src } => write!(out, "push_eth(src={src},dst={dst})"),
@@ -288,7 +288,8 @@ mod tests {
             out,
             "recirc_id(0),dp_hash(0/0),skb_priority(0/0),in_port(1),skb_mark(0/0),ct_state(0/0),ct_zone(0/0),ct_mark(0/0),\
              ct_label(0/0),packet_type(ns=0,id=0),eth(src=02:00:00:00:00:01/00:00:00:00:00:00,dst=02:00:00:00:00:02/00:00:00:00:00:00),\
-             eth_type(0x0800/0x0000)"
+             eth_type(0x0800/0x0000),ipv4(src=10.0.0.0/0.0.0.0,dst=0.0.0.0/0.0.0.0,proto=17/0,tos=0x20/0,ttl=0/0,frag=no),\
+             udp(src=0/0,dst=80/0)"
         );
     }
 
@@ -297,14 +298,16 @@ mod tests {
         for text in [
             "recirc_id(0),in_port(1),packet_type(ns=0,id=0),eth(src=02:00:00:00:00:00/ff:ff:ff:00:00:00),eth_type(0x0800),\
              ipv4(dst=10.0.0.0/255.0.0.0,tos=0x20/0xfc,frag=no)",
-            "recirc_id(0),in_port(1),packet_type(ns=0,id=0),eth_type(0x8100),vlan(vid=5,pcp=0/0x0),encap(eth_type(0x0800),\
-             ipv4(proto=6,frag=no),tcp_flags(+syn-ack))",
+            "recirc_id(0),in_port(1),packet_type(ns=0,id=0),eth_type(0x8100),vlan(vid=5,pcp=7/0x0),encap(eth_type(0x0800),\
+             ipv4(src=10.0.0.2/255.255.255.252,proto=6,frag=no),tcp_flags(+syn-ack))",
+            "recirc_id(0),in_port(1),packet_type(ns=0,id=0),eth_type(0x8847),mpls(label=5/0xfffff,tc=3/0,ttl=64/0x0,bos=0/0,\
+             label=6/0x0,tc=3/0,ttl=63/0x0,bos=1/0)",
             "recirc_id(0),in_port(2),ct_mark(0x1/0xf),packet_type(ns=0,id=0),eth_type(0x86dd),ipv6(src=fe80::/ffff::,frag=no)",
             "recirc_id(0),in_port(2),packet_type(ns=0,id=0),eth_type(0x86dd),ipv6(frag=no,exthdr=0)",
             "recirc_id(0),in_port(2),packet_type(ns=0,id=0),eth_type(0x86dd),ipv6(frag=no,exthdr=0x4/0x1f4)",
             "recirc_id(0),in_port(2),packet_type(ns=0,id=0),eth_type(0x88e7),pbb(isid=0x100/0xff00)",
         ] {
-            let (key, mask) = parse_flow(&text.replace(",pcp=0/0x0", ",pcp=0/0"), &|_| None).unwrap();
+            let (key, mask) = parse_flow(text, &|_| None).unwrap();
             let mut out = String::new();
             format_key(&key, &mask, Detail::Matched, &no_name, &mut out);
             assert_eq!(out, text);
@@ -317,6 +320,39 @@ mod tests {
             "syntax error at ipv4(tos=1/256)"
         );
         assert!(parse("ipv4(tos=1/255)").is_err());
+    }
+
+    /// As `dpctl/dump-flows -m` prints flows, and reads them back.
+    #[test]
+    fn flows_with_all_fields() {
+        let metadata = "recirc_id(0),dp_hash(0/0),skb_priority(0/0),in_port(1),skb_mark(0/0),ct_state(0/0),ct_zone(0/0),\
+                        ct_mark(0/0),ct_label(0/0),packet_type(ns=0,id=0),\
+                        eth(src=02:00:00:00:00:05/00:00:00:00:00:00,dst=02:00:00:00:00:07/00:00:00:00:00:00)";
+        for headers in [
+            "eth_type(0x0800),ipv4(src=10.0.0.2/0.0.0.0,dst=10.0.0.1/0.0.0.0,proto=1/0,tos=0/0,ttl=64/0,frag=no),\
+             icmp(type=8/0,code=0/0)",
+            "eth_type(0x0800),ipv4(src=10.0.0.2/0.0.0.0,dst=10.0.0.1/0.0.0.0,proto=6,tos=0x4/0,ttl=64/0,frag=first),\
+             tcp(src=8/0xff,dst=9/0),tcp_flags(0/0)",
+            "eth_type(0x86dd),ipv6(src=fe80::1/::,dst=fe80::2/::,label=0x5/0,proto=58,tclass=0x3/0,hlimit=255/0,frag=no),\
+             icmpv6(type=135/0,code=0/0),nd(target=fe80::2/::,sll=02:00:00:00:00:05/00:00:00:00:00:00,\
+             tll=00:00:00:00:00:00/00:00:00:00:00:00)",
+            "eth_type(0x8847),mpls(label=5/0x0,tc=3/0,ttl=64/0x0,bos=1/0)",
+            "eth_type(0x0806),arp(sip=1.1.1.1/0.0.0.0,tip=2.2.2.2/0.0.0.0,op=1/0,sha=02:00:00:00:00:05/00:00:00:00:00:00,\
+             tha=00:00:00:00:00:00/00:00:00:00:00:00)",
+        ] {
+            let text = format!("{metadata},{headers}");
+            let (key, mask) = parse_flow(&text, &|_| None).unwrap();
+            let mut out = String::new();
+            format_key(&key, &mask, Detail::All, &no_name, &mut out);
+            assert_eq!(out, text);
+            // Traces skip the UUID and the masks.
+            let traced = parse_key_of_flow(&format!("ufid:12345678-9abc-def0-1234-56789abcdef0, {text}"), &|_| None);
+            assert_eq!(traced, Ok(key));
+        }
+        let ufid = "ufid:12345678-9abc-def0-1234-56789abcdef0 in_port(1)";
+        assert_eq!(split_ufid(ufid), Some((0x1234_5678_9abc_def0_1234_5678_9abc_def0, "in_port(1)")));
+        assert_eq!(split_ufid("ufid:12345678-9abc-def0-1234-56789abcdex0"), None);
+        assert_eq!(split_ufid("in_port(1)"), None);
     }
 
     #[test]

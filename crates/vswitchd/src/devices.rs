@@ -3,6 +3,7 @@
 use crate::backends;
 use crate::interface::InterfaceError;
 use crate::types::{DatapathClass, InterfaceClass, Types};
+use crate::ufid::Ufids;
 use base::{Clock, DpPort, Millis};
 use dpif::{Dpif, DpifError, UpcallHandler};
 use netdev::dummy::Registry;
@@ -79,6 +80,8 @@ pub struct Devices {
     pub types: Types,
     /// Time of everything. To be moved by [`Devices::stop_time`] and [`Devices::warp_time`].
     pub clock: Clock,
+    /// The unique ids of flows.
+    pub ufids: Ufids,
     /// Dummy devices, for the `netdev-dummy/` commands.
     pub dummies: Arc<Registry>,
     linux: Mutex<Option<Arc<Linux>>>,
@@ -96,6 +99,7 @@ impl Devices {
         Self {
             types,
             clock,
+            ufids: Ufids::default(),
             dummies: Arc::default(),
             linux: Mutex::default(),
             datapaths: Mutex::default(),

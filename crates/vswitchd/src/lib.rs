@@ -35,6 +35,7 @@ pub mod references;
 pub mod run;
 pub mod running;
 pub mod types;
+mod ufid;
 
 pub use program::{main, vocabulary};
 

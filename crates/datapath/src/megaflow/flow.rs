@@ -265,7 +265,7 @@ impl Megaflow {
         let mask = self.mask().expand();
         DpFlowEntry {
             id: self.id,
-            key: self.key.expand().masked(&mask),
+            key: self.key.expand(),
             mask,
             actions: self.actions.clone(),
             generation: self.generation,

@@ -2,7 +2,8 @@
 //! `recirc_id(0),in_port(2),packet_type(ns=0,id=0),eth(dst=...),eth_type(0x0800),ipv4(src=...,frag=no)`.
 //!
 //! Headers and parts of headers without any matched bit are left out; with [`Detail::All`] they are written with an
-//! empty mask behind a `/`. Headers that the key's Ethernet type or IP protocol does not have are never written.
+//! empty mask behind a `/`. Headers that the key's Ethernet type or IP protocol does not have are never written. Values
+//! are the key's, bits outside of the mask included.
 
 use super::parse::NSH_PARTS;
 use base::{DpPort, MacAddr};
@@ -82,7 +83,7 @@ pub(super) fn format_header(header: Header, key: &FlowKey, mask: &FlowMask, out:
     match header {
         Header::Ethernet => w.addresses(),
         Header::Vlan => w.tag(),
-        Header::Mpls => w.mpls(),
+        Header::Mpls => w.labels(1),
         Header::Pbb => w.pbb(),
         Header::Ipv4 => w.ipv4(),
         Header::Ipv6 => w.ipv6(),
@@ -112,14 +113,15 @@ pub(super) fn hex(v: u128) -> String {
     if v == 0 { "0".to_owned() } else { format!("{v:#x}") }
 }
 
-/// Formats a label stack entry (RFC 3032): without masks if all bits are matched, otherwise each part with its mask.
-pub(super) fn mpls_entry(lse: u32, mask: u32) -> String {
+/// Formats a label stack entry (RFC 3032), each part with its mask if there is one.
+pub(super) fn mpls_entry(lse: u32, mask: Option<u32>) -> String {
     let parts = |lse: u32| (lse >> 12, lse >> 9 & 7, lse & 0xff, lse >> 8 & 1);
-    let ((label, tc, ttl, bos), (labels, tcs, ttls, boss)) = (parts(lse), parts(mask));
-    if mask == u32::MAX {
-        format!("label={label},tc={tc},ttl={ttl},bos={bos}")
-    } else {
-        format!("label={label}/0x{labels:x},tc={tc}/{tcs:x},ttl={ttl}/0x{ttls:x},bos={bos}/{boss:x}")
+    let (label, tc, ttl, bos) = parts(lse);
+    match mask.map(parts) {
+        None => format!("label={label},tc={tc},ttl={ttl},bos={bos}"),
+        Some((labels, tcs, ttls, boss)) => {
+            format!("label={label}/0x{labels:x},tc={tc}/{tcs:x},ttl={ttl}/0x{ttls:x},bos={bos}/{boss:x}")
+        }
     }
 }
 
@@ -127,6 +129,9 @@ pub(super) fn mpls_entry(lse: u32, mask: u32) -> String {
 fn c_hex(v: u128) -> String {
     format!("{v:#x}")
 }
+
+/// Number of labels in a key.
+const LABELS_MAX: usize = 3;
 
 struct Writer<'a> {
     key: &'a FlowKey,
@@ -273,7 +278,7 @@ impl Writer<'_> {
     }
 
     fn payload(&mut self) {
-        if self.mask.eth_type() != 0xffff {
+        if self.mask.eth_type() != 0xffff && !self.all {
             return;
         }
         match self.key.eth_type() {
@@ -286,7 +291,10 @@ impl Writer<'_> {
                 self.transport();
             }
             ethertype::ARP | ethertype::RARP => self.arp(),
-            ethertype::MPLS | ethertype::MPLS_MCAST => self.mpls(),
+            ethertype::MPLS | ethertype::MPLS_MCAST => {
+                let bottom = (0..LABELS_MAX).find(|n| self.key.mpls_lse(*n) & 0x100 != 0);
+                self.labels(bottom.map_or(LABELS_MAX, |n| n + 1));
+            }
             ethertype::NSH => self.nsh(),
             ethertype::PBB => self.pbb(),
             _ => {}
@@ -350,7 +358,8 @@ impl Writer<'_> {
     }
 
     fn transport(&mut self) {
-        if self.mask.ip_proto() != 0xff || self.key.get(Field::IpFrag) as u8 & FRAG_LATER != 0 {
+        let known = self.mask.ip_proto() == 0xff || self.all;
+        if !known || self.key.get(Field::IpFrag) as u8 & FRAG_LATER != 0 {
             return;
         }
         let v6 = self.key.eth_type() == ethertype::IPV6;
@@ -438,21 +447,15 @@ impl Writer<'_> {
         self.header("arp", &parts);
     }
 
-    fn mpls(&mut self) {
-        let mut entries = Vec::new();
-        for n in 0..3 {
-            let (lse, mask) = (self.key.mpls_lse(n), self.mask.mpls_lse(n));
-            if mask == 0 && !self.all {
-                break;
-            }
-            entries.push(mpls_entry(lse, mask));
-            if lse & 0x100 != 0 && mask & 0x100 != 0 {
-                break;
-            }
-        }
-        if !entries.is_empty() {
+    /// Writes the `n` outer labels if one of them is matched.
+    fn labels(&mut self, n: usize) {
+        let labels: Vec<_> = (0..n).map(|n| (self.key.mpls_lse(n), self.mask.mpls_lse(n))).collect();
+        let exact = labels.iter().all(|(_, mask)| *mask == u32::MAX);
+        if self.all || labels.iter().any(|(_, mask)| *mask != 0) {
+            let entries = labels.iter().map(|(lse, mask)| mpls_entry(*lse, (!exact).then_some(*mask)));
+            let entries = entries.collect::<Vec<_>>().join(",");
             self.comma();
-            let _ = write!(self.out, "mpls({})", entries.join(","));
+            let _ = write!(self.out, "mpls({entries})");
         }
     }
 
@@ -460,7 +463,7 @@ impl Writer<'_> {
     fn flags(&self, field: Field) -> String {
         let (value, mask) = (self.key.get(field), self.mask.get(field));
         if mask == 0 {
-            return format!("{}/0", hex(value));
+            return "0/0".to_owned();
         }
         let names = if field == Field::CtState { CT_STATE } else { TCP_FLAGS };
         let mut out = String::new();

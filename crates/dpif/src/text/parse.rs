@@ -27,8 +27,36 @@ pub fn parse_key(text: &str, port: &dyn Fn(&str) -> Option<DpPort>) -> Result<Fl
     Ok(reader.key)
 }
 
+/// Parses the text of a flow as [`parse_key`] does: masks are allowed and have no effect, and a `ufid:UUID` in front is
+/// skipped.
+pub fn parse_key_of_flow(text: &str, port: &dyn Fn(&str) -> Option<DpPort>) -> Result<FlowKey, KeyError> {
+    let (_, text) = split_ufid(text).unwrap_or((0, text));
+    let mut reader = Reader::new(port, Masks::Some);
+    reader.headers(text, 0, &mut Vec::new())?;
+    reader.key.set(Field::EthType, reader.eth_type.unwrap_or(DL_TYPE_NONE).into());
+    Ok(reader.key)
+}
+
+/// Splits `ufid:UUID` off the front of a flow's text. `None` if there is none.
+pub fn split_ufid(text: &str) -> Option<(u128, &str)> {
+    let rest = text.trim_start().strip_prefix("ufid:")?;
+    let (uuid, rest) = rest.split_at_checked(UUID_LEN)?;
+    Some((parse_uuid(uuid)?, rest.trim_start_matches([',', ' '])))
+}
+
+const UUID_LEN: usize = 36;
+
+/// Parses a UUID with its dashes (RFC 9562).
+pub fn parse_uuid(text: &str) -> Option<u128> {
+    let dashes = [8, 13, 18, 23];
+    let well_formed = text.len() == UUID_LEN
+        && text.bytes().enumerate().all(|(i, b)| if dashes.contains(&i) { b == b'-' } else { b.is_ascii_hexdigit() });
+    well_formed.then(|| u128::from_str_radix(&text.replace('-', ""), 16).ok())?
+}
+
 /// Parses a flow: a key whose values may have masks behind a `/`. A value without a mask is matched exactly, and fields
-/// that are not given are not matched, except for the ingress port. The key is zero outside of the mask.
+/// that are not given are not matched, except for the ingress port. The key has the values as they are given, also bits
+/// outside of their masks.
 pub fn parse_flow(text: &str, port: &dyn Fn(&str) -> Option<DpPort>) -> Result<(FlowKey, FlowMask), KeyError> {
     let mut reader = Reader::new(port, Masks::Some);
     reader.headers(text, 0, &mut Vec::new())?;
@@ -38,7 +66,7 @@ pub fn parse_flow(text: &str, port: &dyn Fn(&str) -> Option<DpPort>) -> Result<(
         reader.key.set(Field::EthType, kind.into());
         reader.mask.add_mask(Field::EthType, 0xffff);
     }
-    Ok((reader.key.masked(&reader.mask), reader.mask))
+    Ok((reader.key, reader.mask))
 }
 
 /// Whether values may have masks.
@@ -251,7 +279,6 @@ impl<'a> Reader<'a> {
             bits |= (mask as u16) << shift;
             Some(())
         })?;
-        let tci = if self.masks == Masks::Some { tci & bits } else { tci };
         self.key.set_vlan(self.tags, tpid, tci);
         let (old, _) = self.mask.vlan(self.tags);
         self.mask.set_vlan(self.tags, old | 0xffff, bits);

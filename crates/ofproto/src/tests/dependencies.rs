@@ -430,6 +430,7 @@ impl World {
         for entry in &entries {
             self.compared.0 += 1;
             self.compare(entry, &entry.key);
+            self.compare(entry, &entry.key.masked(&entry.mask));
             for sample in &samples {
                 self.compare(entry, &mixed(sample, &entry.key, &entry.mask));
             }

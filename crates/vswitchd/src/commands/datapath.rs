@@ -134,9 +134,10 @@ fn dump_flows(devices: &Devices, args: &[String], format: OutputFormat) -> Resul
         dp.switch.port_of(port).is_some_and(|(id, _)| id == bridge.id())
     });
     Ok(match format {
-        OutputFormat::Text => {
-            entries.map(|e| flow_line(&dp, &e, FlowFormat { thread: false, ..how }) + "\n").collect::<String>().into()
-        }
-        OutputFormat::Json => entries.map(|e| super::dpctl::flow_json(&dp, &e, how)).collect::<Value>().into(),
+        OutputFormat::Text => entries
+            .map(|e| flow_line(devices, &dp, &e, FlowFormat { thread: false, ..how }) + "\n")
+            .collect::<String>()
+            .into(),
+        OutputFormat::Json => entries.map(|e| super::dpctl::flow_json(devices, &dp, &e, how)).collect::<Value>().into(),
     })
 }

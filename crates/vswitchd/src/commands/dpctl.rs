@@ -4,7 +4,7 @@
 use super::{dp_name, is_dp, port_name, show};
 use crate::devices::{Devices, Dp};
 use dpif::text::{Detail, format_actions, format_key};
-use dpif::{DpFlowEntry, DpFlowStats, FlowId};
+use dpif::{DpFlowEntry, DpFlowStats};
 use flow::Match;
 use flow::text::MatchError;
 use serde_json::{Map, Value, json};
@@ -24,7 +24,7 @@ pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
     show(commands, devices, ("dpctl/show", "[-s] [dp...]", 0..=usize::MAX), show_datapaths);
     let usage = "[-m] [--names] [dp] [filter=..] [type=..] [pmd=..]";
     show(commands, devices, ("dpctl/dump-flows", usage, 0..=6), dump_flows);
-    show(commands, devices, ("dpctl/get-flow", "[dp] ufid", 1..=2), get_flow);
+    show(commands, devices, ("dpctl/get-flow", "[dp] ufid", 1..=5), get_flow);
     show(commands, devices, ("dpctl/cache-get-size", "[dp]", 0..=1), |d, args, format| {
         // No cache of a userspace datapath has a size that can be set: each grows with the flows.
         let names = cached(d, args.first())?.into_iter().map(|(kind, _)| dp_name(&kind));
@@ -174,7 +174,7 @@ pub(super) struct FlowFormat {
     pub(super) more: bool,
     /// Names of ports.
     pub(super) names: Option<bool>,
-    /// With the name of the datapath's implementation.
+    /// With the name of the layer that forwards its packets, as Open vSwitch has them.
     pub(super) thread: bool,
 }
 
@@ -189,12 +189,6 @@ impl FlowFormat {
         }
         true
     }
-}
-
-/// A flow's id as Open vSwitch writes one.
-fn ufid(entry: &DpFlowEntry) -> String {
-    let id = entry.id.0;
-    format!("00000000-0000-0000-{:04x}-{:012x}", id >> 48, id & 0xffff_ffff_ffff)
 }
 
 struct FlowTexts {
@@ -235,13 +229,13 @@ pub(super) fn flow_stats_text(dp: &Dp, stats: &DpFlowStats) -> String {
 }
 
 /// A flow as a line of a dump, without the end of the line.
-pub(super) fn flow_line(dp: &Dp, entry: &DpFlowEntry, how: FlowFormat) -> String {
+pub(super) fn flow_line(devices: &Devices, dp: &Dp, entry: &DpFlowEntry, how: FlowFormat) -> String {
     let FlowTexts { key, actions, .. } = flow_texts(dp, entry, how);
     let comma = if how.thread { "," } else { "" };
-    let id = if how.more { format!("ufid:{}{comma} ", ufid(entry)) } else { String::new() };
+    let id = if how.more { format!("ufid:{}{comma} ", devices.ufids.text(entry.id)) } else { String::new() };
     let kind = match (how.more && how.thread, entry.offloaded) {
         (false, _) => "",
-        (true, false) => ", dp:flowstone",
+        (true, false) => ", dp:ovs",
         (true, true) => ", offloaded:yes, dp:tc",
     };
     let stats = flow_stats_text(dp, &entry.stats);
@@ -249,11 +243,11 @@ pub(super) fn flow_line(dp: &Dp, entry: &DpFlowEntry, how: FlowFormat) -> String
 }
 
 /// A flow as an object.
-pub(super) fn flow_json(dp: &Dp, entry: &DpFlowEntry, how: FlowFormat) -> Value {
+pub(super) fn flow_json(devices: &Devices, dp: &Dp, entry: &DpFlowEntry, how: FlowFormat) -> Value {
     let FlowTexts { key, flags, actions, .. } = flow_texts(dp, entry, how);
     let used = entry.stats.used.map(|used| dp.switch.clock().now().since(used));
     json!({
-        "ufid": ufid(entry),
+        "ufid": devices.ufids.text(entry.id),
         "flow": key,
         "packets": entry.stats.packets,
         "bytes": entry.stats.bytes,
@@ -300,8 +294,8 @@ fn dump_flows(devices: &Devices, args: &[String], format: OutputFormat) -> Resul
             lines.push("flow-dump from the main thread:".to_owned());
         }
         match format {
-            OutputFormat::Text => lines.extend(entries.iter().map(|e| flow_line(&dp, e, how))),
-            OutputFormat::Json => objects.extend(entries.iter().map(|e| flow_json(&dp, e, how))),
+            OutputFormat::Text => lines.extend(entries.iter().map(|e| flow_line(devices, &dp, e, how))),
+            OutputFormat::Json => objects.extend(entries.iter().map(|e| flow_json(devices, &dp, e, how))),
         }
     }
     Ok(match format {
@@ -352,41 +346,32 @@ fn within(dp: &Dp, entry: &DpFlowEntry, filter: &Match) -> bool {
     words.into_iter().all(|((want, wanted), (has, matched))| (want ^ has) & wanted & matched == 0)
 }
 
-/// The flow's id that [`ufid`] writes as this text, with or without `ufid:` before it. `None` if it is no such text.
-pub(super) fn parse_ufid(text: &str) -> Option<FlowId> {
-    let text = text.strip_prefix("ufid:").unwrap_or(text);
-    let places = [8, 13, 18, 23];
-    let well_formed = text.len() == 36
-        && text.bytes().enumerate().all(|(i, b)| if places.contains(&i) { b == b'-' } else { b.is_ascii_hexdigit() });
-    let number = u128::from_str_radix(&text.replace('-', ""), 16).ok().filter(|_| well_formed)?;
-    // No flow has an id that long.
-    Some(FlowId(u64::try_from(number).unwrap_or(u64::MAX)))
-}
-
 fn get_flow(devices: &Devices, args: &[String], format: OutputFormat) -> Result<super::Shown, String> {
-    if let Some(option) = args.iter().find(|arg| arg.starts_with('-')) {
-        return Err(format!("Unrecognized option {option}"));
+    let mut how = FlowFormat { thread: true, ..FlowFormat::default() };
+    let mut words = Vec::new();
+    for arg in args {
+        match arg.as_str() {
+            option if how.accept(option) || matches!(option, "-s" | "--statistics") => {}
+            option if option.starts_with('-') => return Err(format!("Unrecognized option {option}")),
+            word => words.push(word),
+        }
     }
-    let (name, id) = match args {
+    let (name, id) = match words[..] {
         [name, id] => (Some(name), id),
         [id] => (None, id),
         _ => return Err("ovs-vswitchd: parsing flow ufid".to_owned()),
     };
-    let datapaths = selected(devices, name.map(String::as_str))?;
+    let datapaths = selected(devices, name)?;
     // As in Open vSwitch, no error for scripts.
-    let Some(id) = id.strip_prefix("ufid:").and_then(parse_ufid) else {
+    let Some(id) = id.starts_with("ufid:").then(|| devices.ufids.parse(id)).flatten() else {
         return Ok("ovs-vswitchd: parsing flow ufid\n".to_owned().into());
     };
-    for (_, dp) in datapaths {
-        if let Some(entry) = dp.dpif.flow_get(id) {
-            let how = FlowFormat { more: true, names: Some(false), thread: false };
-            return Ok(match format {
-                OutputFormat::Text => flow_line(&dp, &entry, how).into(),
-                OutputFormat::Json => flow_json(&dp, &entry, how).into(),
-            });
-        }
-    }
-    Err("ovs-vswitchd: getting flow (No such file or directory)".to_owned())
+    let found = datapaths.into_iter().find_map(|(_, dp)| Some((dp.dpif.flow_get(id?)?, dp)));
+    let (entry, dp) = found.ok_or("ovs-vswitchd: getting flow (No such file or directory)")?;
+    Ok(match format {
+        OutputFormat::Text => flow_line(devices, &dp, &entry, how).into(),
+        OutputFormat::Json => flow_json(devices, &dp, &entry, how).into(),
+    })
 }
 
 #[cfg(test)]

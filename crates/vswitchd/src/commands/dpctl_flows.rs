@@ -3,7 +3,7 @@
 use super::dpctl::{flow_stats_text, selected};
 use super::{act, port_number, show_blocking};
 use crate::devices::{Devices, Dp};
-use dpif::text::{parse_actions, parse_flow};
+use dpif::text::{parse_actions, parse_flow, split_ufid};
 use dpif::{DpFlow, DpFlowEntry};
 use flow::{FlowKey, FlowMask};
 use std::sync::Arc;
@@ -88,7 +88,7 @@ fn one(devices: &Devices, change: Change, args: &[String]) -> Result<String, Str
         (Change::Add | Change::Modify, [name, flow, actions]) => (Some(*name), *flow, *actions),
         _ => return Err("ovs-vswitchd: a flow, and but for del-flow its actions, are to be given".to_owned()),
     };
-    apply(&datapath(devices, name)?, change, options, flow, actions)
+    apply(devices, &datapath(devices, name)?, change, options, flow, actions)
 }
 
 fn file(devices: &Devices, change: Change, args: &[String]) -> Result<String, String> {
@@ -127,33 +127,48 @@ fn lines(devices: &Devices, change: Change, options: Options, words: &[&str]) ->
         if actions.is_empty() && change != Change::Delete {
             return Err(format!("ovs-vswitchd: {path}:{}: no actions", n + 1));
         }
-        let done = apply(&dp, change, options, flow, actions.trim());
+        let done = apply(devices, &dp, change, options, flow, actions.trim());
         out += &done.map_err(|e| format!("{e} ({path}:{})", n + 1))?;
     }
     Ok(out)
 }
 
-/// The flow of this very match, as it is installed.
+/// The installed flow with exactly this match.
 fn find(dp: &Dp, key: &FlowKey, mask: &FlowMask) -> Option<DpFlowEntry> {
     let same = |e: &DpFlowEntry| e.mask == *mask && e.key.eq_masked(key, mask);
     dp.dpif.flow_dump().into_iter().find(same)
 }
 
-fn apply(dp: &Dp, change: Change, options: Options, flow: &str, actions: &str) -> Result<String, String> {
+fn apply(
+    devices: &Devices,
+    dp: &Dp,
+    change: Change,
+    options: Options,
+    flow: &str,
+    actions: &str,
+) -> Result<String, String> {
     let number = |name: &str| port_number(dp, name);
     let invalid = |what: &str| format!("ovs-vswitchd: parsing {what} (Invalid argument)");
+    let (ufid, flow) = split_ufid(flow).map_or((None, flow), |(ufid, rest)| (Some(ufid), rest));
     let parsed = parse_flow(flow, &number).map_err(|e| match change {
         Change::Delete => format!("ovs-vswitchd: {e} (Invalid argument)"),
         Change::Add | Change::Modify => invalid(&format!("flow key ({e})")),
     });
     let (key, mask) = parsed?;
-    let old = find(dp, &key, &mask);
+    let old = match ufid {
+        Some(ufid) => {
+            let by_ufid = devices.ufids.flow(ufid).and_then(|id| dp.dpif.flow_get(id));
+            by_ufid.or_else(|| find(dp, &key, &mask).filter(|_| change == Change::Add))
+        }
+        None => find(dp, &key, &mask),
+    };
     let missing = |doing: &str| format!("ovs-vswitchd: {doing} (No such file or directory)");
     let statistics = |entry: &DpFlowEntry| {
         if options.statistics { format!("{}\n", flow_stats_text(dp, &entry.stats)) } else { String::new() }
     };
     if change == Change::Delete {
-        let mut old = old.ok_or_else(|| missing("deleting flow") + "\nPerhaps you need to specify a UFID?")?;
+        let hint = if ufid.is_none() { "\nPerhaps you need to specify a UFID?" } else { "" };
+        let mut old = old.ok_or_else(|| missing("deleting flow") + hint)?;
         old.stats = dp.dpif.flow_del(old.id).map_err(|_| missing("deleting flow"))?;
         return Ok(statistics(&old));
     }
@@ -171,5 +186,8 @@ fn apply(dp: &Dp, change: Change, options: Options, flow: &str, actions: &str) -
     let generation = dp.switch.generation();
     let flow = DpFlow::by_hand(&key, &mask, actions, generation);
     dp.dpif.flow_put(id, flow).map_err(|e| format!("ovs-vswitchd: updating flow table ({e})"))?;
+    if let Some(ufid) = ufid {
+        devices.ufids.give(id, ufid, |id| devices.datapaths().iter().any(|(_, dp)| dp.dpif.flow_get(id).is_some()));
+    }
     Ok(old.as_ref().map(statistics).unwrap_or_default())
 }

@@ -32,14 +32,14 @@ pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
 /// The other way round: from a cached flow to the flows of OpenFlow tables.
 fn detrace(devices: &Devices, args: &[String], format: OutputFormat) -> Result<super::Shown, String> {
     let [id, pmd @ ..] = args else { return Err("a flow's ufid is to be given".to_owned()) };
-    let id = id.strip_prefix("ufid:").and_then(super::dpctl::parse_ufid).ok_or("failed to parse ufid")?;
+    let id = id.starts_with("ufid:").then(|| devices.ufids.parse(id)).flatten().ok_or("failed to parse ufid")?;
     // All packet threads share the cached flows, so that a thread's number narrows nothing.
     if pmd.first().is_some_and(|word| word.strip_prefix("pmd=").is_none_or(|n| n.parse::<u32>().is_err())) {
         return Err("Invalid pmd argument format. Expecting 'pmd=PMD-ID'".to_owned());
     }
     let mut missing = String::new();
     for (kind, dp) in devices.datapaths() {
-        if let Some(rules) = dp.switch.detrace(id) {
+        if let Some(rules) = id.and_then(|id| dp.switch.detrace(id)) {
             return Ok(match format {
                 OutputFormat::Text => ofproto::show::detrace(&rules, &flow::text::NoNames).into(),
                 OutputFormat::Json => ofproto::show::detrace_json(&rules, &flow::text::NoNames).into(),
@@ -213,13 +213,13 @@ fn connection_state(text: &str) -> Result<u32, String> {
 
 /// Whether the text has the syntax of datapath flows. Names of ports may be any.
 fn is_dp_flow(text: &str) -> bool {
-    dpif::text::parse_key(text, &|_| Some(base::DpPort::NONE)).is_ok()
+    dpif::text::parse_key_of_flow(text, &|_| Some(base::DpPort::NONE)).is_ok()
 }
 
 fn from_dp_flow(datapaths: &[(String, Dp)], text: &str) -> Result<(Arc<Ofproto>, FlowKey), String> {
     let mut error = "no datapath".to_owned();
     for (_, dp) in datapaths {
-        let mut key = match dpif::text::parse_key(text, &|name| port_number(dp, name)) {
+        let mut key = match dpif::text::parse_key_of_flow(text, &|name| port_number(dp, name)) {
             Ok(key) => key,
             Err(e) => {
                 error = e.to_string();
