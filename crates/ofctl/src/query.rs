@@ -143,10 +143,9 @@ pub fn queue_stats(c: &Context, a: &[String]) -> Result {
     dump_stats(c, &a[0], &mut conn, S::Queue(QueueStatsRequest { port_no, queue_id }))
 }
 
-/// The number at the front of a text, 0 if there is none, like atoi(3).
+/// The number that an argument begins with, as `atoi` reads it: bits that do not fit are lost.
 fn leading_number(text: &str) -> u32 {
-    let end = text.find(|ch: char| !ch.is_ascii_digit()).unwrap_or(text.len());
-    text[..end].parse().unwrap_or(0)
+    cli::leading_integer(text, 10) as u32
 }
 
 /// Queues of ports.
