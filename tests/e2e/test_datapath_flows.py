@@ -90,7 +90,7 @@ def test_show_commands_have_json(dummies, switch):
     dummies.exchange("p1", FRAME)
     cached = as_json(switch, "dpctl/dump-flows")
     (entry,) = (entry for entry in cached if "eth_type(0x0800)" in entry["flow"])
-    assert entry["actions"] == "2" and as_json(switch, "dpctl/get-flow", entry["ufid"])["actions"] == "2"
+    assert entry["actions"] == "2" and as_json(switch, "dpctl/get-flow", "ufid:" + entry["ufid"])["actions"] == "2"
     assert [flow["ufid"] for flow in as_json(switch, "dpif/dump-flows", "br0")] == [flow["ufid"] for flow in cached]
     traced = as_json(switch, "ofproto/trace", "br0", "in_port=1")
     assert traced["datapath-actions"] == "2" and traced["trace"][0]["kind"] == "bridge"

@@ -13,4 +13,4 @@ pub mod program;
 pub mod table;
 
 pub use options::{Arg, Found, HELP_AND_VERSION, Opt, Parser, UsageError};
-pub use program::{fail, print, program_name, program_name_of, version_text};
+pub use program::{Fatal, fail, leading_integer, print, program_name, program_name_of, version_text};

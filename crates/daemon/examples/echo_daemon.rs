@@ -29,11 +29,14 @@ fn main() -> ExitCode {
                 print!("{}{}", daemon::options::usage(&program), log.usage());
                 return ExitCode::SUCCESS;
             }
-            _ if options.accept(id, value.as_deref()) => {}
-            _ => match log.accept(id, value.as_deref()) {
-                Ok(_) => {}
-                Err(error) => return cli::fail(&program, error),
-            },
+            _ => {
+                let taken = options.accept(id, value.as_deref());
+                if let Err(error) =
+                    taken.and_then(|taken| if taken { Ok(true) } else { log.accept(id, value.as_deref()) })
+                {
+                    return error.report(&program);
+                }
+            }
         }
     }
     daemon::finish(match serve(&args, options, &program) {

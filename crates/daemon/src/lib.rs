@@ -52,7 +52,7 @@ pub enum StartError {
     #[error("could not start a background process ({0})")]
     Spawn(io::Error),
     /// The control socket.
-    #[error("could not initialize control socket {path} ({reason})")]
+    #[error("{path}: could not initialize control socket ({})", pidfile::reason_of(reason))]
     Control {
         /// Its path.
         path: PathBuf,

@@ -2,9 +2,11 @@
 
 use std::path::PathBuf;
 
-use cli::{Arg, Opt};
+use cli::{Arg, Fatal, Opt};
 
 use crate::dirs;
+use crate::stage::Stage;
+use crate::user::{self, UserError};
 
 /// `--pidfile`, `--overwrite-pidfile`, `--detach`, `--monitor`, `--no-chdir`, `--no-self-confinement`, `--user`,
 /// `--unixctl`. Logging options are in [`vlog::OPTIONS`], `--help` and `--version` in
@@ -48,6 +50,8 @@ pub struct DaemonOptions {
     pub user: Option<String>,
     /// A property of the program, not an option: under `--user` it keeps the capabilities that network devices need.
     pub datapath_access: bool,
+    /// Under `--user` the daemon keeps the capability for raw I/O, too.
+    pub raw_io: bool,
     /// Also a property: the program's output goes to standard error, which stays open when it is
     /// detached. Log messages do not use it then.
     pub keep_stderr: bool,
@@ -57,7 +61,11 @@ pub struct DaemonOptions {
 
 impl DaemonOptions {
     /// Handles an option of [`OPTIONS`]; returns `false` if `id` is none of them.
-    pub fn accept(&mut self, id: &str, value: Option<&str>) -> bool {
+    ///
+    /// # Errors
+    ///
+    /// The user or group does not exist, or the process may not change to it.
+    pub fn accept(&mut self, id: &str, value: Option<&str>) -> Result<bool, Fatal> {
         match id {
             "pidfile" => {
                 let name = value.map_or(PidFileName::Default, |path| PidFileName::Named(path.into()));
@@ -68,11 +76,28 @@ impl DaemonOptions {
             "monitor" => self.monitor = true,
             "no-chdir" => self.no_chdir = true,
             "no-self-confinement" => self.no_self_confinement = true,
-            "user" => self.user = value.map(str::to_owned),
+            "user" => {
+                if Stage::current() == Stage::First {
+                    self.check_user(value.unwrap_or_default())?;
+                }
+                self.user = value.map(str::to_owned);
+            }
             "unixctl" => self.unixctl = value.map(str::to_owned),
-            _ => return false,
+            _ => return Ok(false),
         }
-        true
+        Ok(true)
+    }
+
+    /// The error begins with the pid file, if one was requested before.
+    fn check_user(&self, spec: &str) -> Result<(), Fatal> {
+        user::check(spec).map_err(|error| {
+            match (&error, self.pidfile_path(&cli::program_name_of(&std::env::args_os().collect::<Vec<_>>()))) {
+                (UserError::NoUser(_) | UserError::NoGroup(_), Some(path)) => {
+                    format!("{}: {error}", path.display()).into()
+                }
+                _ => error.to_string().into(),
+            }
+        })
     }
 
     /// The path of the pid file, if one is requested.
@@ -125,12 +150,12 @@ mod tests {
     fn absolute_names_stay() {
         let mut options = DaemonOptions::default();
         assert_eq!((options.pidfile_path("p"), options.detach), (None, false));
-        assert!(options.accept("pidfile", Some("/a/b.pid")));
-        assert!(options.accept("unixctl", Some("/a/b.ctl")));
-        assert!(!options.accept("remote", Some("x")));
+        assert_eq!(options.accept("pidfile", Some("/a/b.pid")), Ok(true));
+        assert_eq!(options.accept("unixctl", Some("/a/b.ctl")), Ok(true));
+        assert_eq!(options.accept("remote", Some("x")), Ok(false));
         assert_eq!(options.pidfile_path("p"), Some("/a/b.pid".into()));
         assert_eq!(options.control_path("p"), Some("/a/b.ctl".into()));
-        assert!(options.accept("unixctl", Some("none")));
+        assert_eq!(options.accept("unixctl", Some("none")), Ok(true));
         assert_eq!(options.control_path("p"), None);
     }
 }

@@ -66,7 +66,7 @@ impl Stage {
     }
 
     /// Reads the stage that the parent passed in the environment, if it passed one.
-    fn current() -> Self {
+    pub(crate) fn current() -> Self {
         let value = std::env::var(VARIABLE).unwrap_or_default();
         let parent = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
         match value.split_once(':') {
@@ -178,7 +178,7 @@ pub(crate) fn enter(args: &[OsString], options: &DaemonOptions, log: &Arc<vlog::
     if let (Stage::First, Some(user)) = (stage, &options.user) {
         let parent = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
         let environment = (VARIABLE, format!("{}:{parent}", Stage::OtherUser.name()));
-        return Err(user::become_user(user, args, options, SELF, environment).into());
+        return Err(user::become_user(user, args, options, log.file().as_deref(), SELF, environment).into());
     }
     match stage {
         Stage::First | Stage::OtherUser if options.detach => {

@@ -28,10 +28,10 @@ pub enum UserError {
     #[error("only root can use --user option")]
     NotRoot,
     /// No such user in /etc/passwd.
-    #[error("user {0} not found, aborting")]
+    #[error("user {0} not found, aborting.")]
     NoUser(String),
     /// No such group in /etc/group.
-    #[error("group {0} not found, aborting")]
+    #[error("group {0} not found, aborting.")]
     NoGroup(String),
     /// The system refused the change.
     #[error("could not change the user ({0})")]
@@ -63,12 +63,28 @@ fn lookup(entries: &[Vec<String>], name: &str, index: usize) -> Option<u32> {
     entries.iter().find(|fields| fields.first().is_some_and(|first| first == name))?.get(index)?.parse().ok()
 }
 
-/// Parses `user`, `user:group` or `:group`. The group defaults to the user's, the user to `current`.
-fn resolve(spec: &str, current: u32, passwd: &[Vec<String>], group: &[Vec<String>]) -> Result<Ids, UserError> {
+/// Checks that the user and the group that `spec` names exist, for an early error.
+pub(crate) fn check(spec: &str) -> Result<(), UserError> {
+    find(spec).map(drop)
+}
+
+/// The ids of the user and the group that `spec` names.
+fn find(spec: &str) -> Result<Ids, UserError> {
+    if !rustix::process::geteuid().is_root() {
+        return Err(UserError::NotRoot);
+    }
+    let current = Ids { uid: rustix::process::getuid().as_raw(), gid: rustix::process::getgid().as_raw() };
+    resolve(spec, current, &entries(Path::new("/etc/passwd"))?, &entries(Path::new("/etc/group"))?)
+}
+
+/// Parses `user`, `user:group` or `:group`. The group defaults to the user's, both to those of `current`.
+fn resolve(spec: &str, current: Ids, passwd: &[Vec<String>], group: &[Vec<String>]) -> Result<Ids, UserError> {
     let (user_name, group_name) = spec.split_once(':').unwrap_or((spec, ""));
     let no_user = || UserError::NoUser(user_name.to_owned());
-    let uid = if user_name.is_empty() { current } else { lookup(passwd, user_name, 2).ok_or_else(no_user)? };
-    let gid = if group_name.is_empty() {
+    let uid = if user_name.is_empty() { current.uid } else { lookup(passwd, user_name, 2).ok_or_else(no_user)? };
+    let gid = if group_name.is_empty() && user_name.is_empty() {
+        current.gid
+    } else if group_name.is_empty() {
         lookup(passwd, user_name, 3).ok_or_else(no_user)?
     } else {
         lookup(group, group_name, 2).ok_or_else(|| UserError::NoGroup(group_name.to_owned()))?
@@ -89,21 +105,26 @@ fn keep_capabilities(kept: CapabilitySet) -> io::Result<()> {
     Ok(rustix::thread::set_capabilities_secure_bits(bits | CapabilitiesSecureBits::NO_SETUID_FIXUP)?)
 }
 
-/// Replaces this process by the same program under the user `spec`, with `environment` added. Returns only on error.
+/// Replaces this process by the same program under the user `spec`, with `environment` added. The log file,
+/// which exists already, becomes that user's. Returns only on error.
 pub(crate) fn become_user(
     spec: &str,
     args: &[OsString],
     options: &DaemonOptions,
+    log_file: Option<&Path>,
     executable: &str,
     environment: (&str, String),
 ) -> UserError {
     let exec = || -> Result<io::Error, UserError> {
-        if !rustix::process::geteuid().is_root() {
-            return Err(UserError::NotRoot);
+        let ids = find(spec)?;
+        if let Some(path) = log_file {
+            std::os::unix::fs::chown(path, Some(ids.uid), Some(ids.gid))?;
         }
-        let current = rustix::process::getuid().as_raw();
-        let ids = resolve(spec, current, &entries(Path::new("/etc/passwd"))?, &entries(Path::new("/etc/group"))?)?;
-        keep_capabilities(if options.datapath_access { DAEMON | DATAPATH } else { DAEMON })?;
+        let mut kept = if options.datapath_access { DAEMON | DATAPATH } else { DAEMON };
+        if options.raw_io {
+            kept |= CapabilitySet::SYS_RAWIO;
+        }
+        keep_capabilities(kept)?;
         let mut command = Command::new(executable);
         command.arg0(args.first().map_or(OsStr::new("flowstone"), OsString::as_os_str)).args(args.iter().skip(1));
         command.env(environment.0, environment.1);
@@ -127,14 +148,16 @@ mod tests {
     fn users_and_groups() {
         let passwd = fields("root:x:0:0::/root:/bin/sh\novs:x:100:200::/:/bin/false\nbroken\n");
         let group = fields("root:x:0:\nhugetlbfs:x:300:ovs");
-        let ids = |spec| resolve(spec, 0, &passwd, &group).map_err(|error| error.to_string());
+        let current = Ids { uid: 0, gid: 7 };
+        let ids = |spec| resolve(spec, current, &passwd, &group).map_err(|error| error.to_string());
         assert_eq!(ids("ovs"), Ok(Ids { uid: 100, gid: 200 }));
         assert_eq!(ids("ovs:"), Ok(Ids { uid: 100, gid: 200 }));
         assert_eq!(ids("ovs:hugetlbfs"), Ok(Ids { uid: 100, gid: 300 }));
         assert_eq!(ids(":hugetlbfs"), Ok(Ids { uid: 0, gid: 300 }));
-        assert_eq!(ids("x"), Err("user x not found, aborting".to_owned()));
-        assert_eq!(ids("ovs:x"), Err("group x not found, aborting".to_owned()));
-        assert_eq!(ids("broken"), Err("user broken not found, aborting".to_owned()));
-        assert!(ids("").is_err());
+        assert_eq!(ids("x"), Err("user x not found, aborting.".to_owned()));
+        assert_eq!(ids("ovs:x"), Err("group x not found, aborting.".to_owned()));
+        assert_eq!(ids("broken"), Err("user broken not found, aborting.".to_owned()));
+        assert_eq!(ids(""), Ok(current));
+        assert_eq!(ids(":"), Ok(current));
     }
 }

@@ -207,11 +207,13 @@ fn start_up_errors_reach_the_user() {
     }
     let output = place.run(&["--detach", "--unixctl=/nonexistent/x.ctl"]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(text(&output.stderr).starts_with("echo_daemon: could not initialize control socket /nonexistent/x.ctl ("));
+    assert!(text(&output.stderr).starts_with(
+        "echo_daemon: /nonexistent/x.ctl: could not initialize control socket (No such file or directory)"
+    ));
     let output = place.run(&["--user=no-such-user"]);
     assert_eq!(output.status.code(), Some(1));
     let reason = if rustix::process::geteuid().is_root() {
-        "user no-such-user not found, aborting"
+        "user no-such-user not found, aborting."
     } else {
         "only root can use --user option"
     };

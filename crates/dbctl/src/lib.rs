@@ -119,10 +119,7 @@ pub fn main<P: Program>(args: Vec<OsString>) -> ExitCode {
             print!("{text}");
             return ExitCode::SUCCESS;
         }
-        Err(line) => {
-            eprintln!("{line}");
-            return ExitCode::FAILURE;
-        }
+        Err(error) => return error.report(&program),
     };
     match run::run::<P>(&program, &words, *options) {
         Ok(code) => code,

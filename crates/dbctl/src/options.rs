@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 
+use cli::Fatal;
 use cli::options::{Arg, HELP_AND_VERSION, Opt, Parser};
 use cli::table::{Format, STYLE_OPTIONS, Style};
 
@@ -67,14 +68,13 @@ fn local_options<P: Program>() -> Vec<Opt> {
     command::all_options::<P>().into_iter().map(opt).collect()
 }
 
-/// Parses the command line. Errors are complete lines.
+/// Parses the command line.
 pub(crate) fn parse<P: Program>(
     program: &str,
     log: &vlog::Log,
     args: Vec<OsString>,
     default_db: String,
-) -> Result<Request, String> {
-    let fail = |message: String| format!("{program}: {message}");
+) -> Result<Request, Fatal> {
     let mut options = Options {
         db: default_db,
         wait: P::CONFIGURATION.is_some(),
@@ -93,7 +93,7 @@ pub(crate) fn parse<P: Program>(
     let fragments = [P::OPTIONS, HELP_AND_VERSION, vlog::OPTIONS, STYLE_OPTIONS, TLS_OPTIONS, local.as_slice()];
     let mut parser = Parser::new(args, &fragments).options_first();
     for found in parser.by_ref() {
-        let found = found.map_err(|error| error.to_string())?;
+        let found = found?;
         let value = found.value.as_deref();
         match found.id {
             "db" => value.unwrap_or_default().clone_into(&mut options.db),
@@ -102,7 +102,7 @@ pub(crate) fn parse<P: Program>(
             "dry-run" => options.dry_run = true,
             "oneline" => options.oneline = true,
             "retry" => options.retry = true,
-            "timeout" => options.timeout_s = timeout(value.unwrap_or_default()).map_err(fail)?,
+            "timeout" => options.timeout_s = timeout(value.unwrap_or_default())?,
             "leader-only" => options.leader_only = true,
             "no-leader-only" => options.leader_only = false,
             "shuffle-remotes" => options.order = Order::Shuffled,
@@ -118,10 +118,10 @@ pub(crate) fn parse<P: Program>(
             }
             id => {
                 let given = value.unwrap_or_default();
-                let taken = options.tls.accept(id, given).map_err(|error| fail(error.to_string()))?
-                    || options.style.accept(id, value).map_err(|error| fail(error.to_string()))?;
+                let taken = options.tls.accept(id, given).map_err(|error| error.to_string())?
+                    || options.style.accept(id, value).map_err(|error| error.to_string())?;
                 if !taken {
-                    log.accept(id, value).map_err(fail)?;
+                    log.accept(id, value)?;
                 }
             }
         }

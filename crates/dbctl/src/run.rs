@@ -81,6 +81,11 @@ async fn connect<P: Program>(options: &Options) -> Result<Client, Error> {
                 tokio::time::sleep(backoff).await;
                 backoff = (backoff * 2).min(BACKOFF_MAX);
             }
+            // In the words in which a socket of such an address fails.
+            Err(Error::Remote { .. }) => {
+                let problem = "Address family not supported by protocol".to_owned();
+                return Err(Error::Connection { remote: options.db.clone(), problem });
+            }
             result => return result,
         }
     }

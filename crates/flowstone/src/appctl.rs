@@ -6,7 +6,7 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use cli::{Arg, Found, Opt, Parser};
+use cli::{Arg, Fatal, Found, Opt, Parser};
 use serde_json::Value;
 
 use crate::control::{Connection, Failure, terminated};
@@ -62,22 +62,29 @@ pub(crate) fn main(args: Vec<OsString>) -> ExitCode {
 /// Parses the command line. The error is the exit code if it is invalid, or if an option like `--help` was handled.
 fn parse(args: Vec<OsString>, program: &str, log: &vlog::Log) -> Result<Request, ExitCode> {
     let mut parser = Parser::new(args, &[OPTIONS, vlog::OPTIONS]).options_first();
-    let mut target = DEFAULT_TARGET.to_owned();
+    let mut target = None;
+    let mut has_execute = false;
     let mut format = "text".to_owned();
     let mut pretty = false;
     for found in parser.by_ref() {
-        let Found { id, value } = found.map_err(|error| {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        })?;
+        let Found { id, value } = found.map_err(|error| Fatal::from(error).report(program))?;
         match (id, value) {
-            ("target", Some(value)) => target = value,
+            ("target", Some(value)) => {
+                if target.replace(value).is_some() {
+                    return Err(cli::fail(program, "-t or --target may be specified only once"));
+                }
+            }
             ("format", Some(value)) if value == "text" || value == "json" => format = value,
             ("format", Some(value)) => {
                 return Err(cli::fail(program, format!("value {value} on -f or --format is invalid")));
             }
             ("pretty", _) => pretty = true,
-            ("execute", _) => {}
+            ("execute", _) => {
+                if std::mem::replace(&mut has_execute, true) {
+                    // Spelt as Open vSwitch does.
+                    return Err(cli::fail(program, "-e or --execute may be speciifed only once"));
+                }
+            }
             ("timeout", Some(value)) => match value.parse() {
                 Ok(seconds) if seconds > 0 => daemon::alarm::set(seconds),
                 _ => return Err(cli::fail(program, format!("value {value} on -T or --timeout is invalid"))),
@@ -89,7 +96,7 @@ fn parse(args: Vec<OsString>, program: &str, log: &vlog::Log) -> Result<Request,
                 return Err(cli::print(&cli::version_text(program)));
             }
             (id, value) => {
-                log.accept(id, value.as_deref()).map_err(|error| cli::fail(program, error))?;
+                log.accept(id, value.as_deref()).map_err(|error| error.report(program))?;
             }
         }
     }
@@ -101,6 +108,7 @@ fn parse(args: Vec<OsString>, program: &str, log: &vlog::Log) -> Result<Request,
     let Some(command) = words.next() else {
         return Err(cli::fail(program, "at least one non-option argument is required (use --help for help)"));
     };
+    let target = target.unwrap_or_else(|| DEFAULT_TARGET.to_owned());
     Ok(Request { target, format, pretty, command, args: words.collect() })
 }
 

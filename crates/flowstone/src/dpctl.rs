@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
-use cli::{Arg, Found, Opt, Parser};
+use cli::{Arg, Fatal, Found, Opt, Parser};
 use serde_json::Value;
 
 use crate::control::{Connection, Failure, terminated};
@@ -145,10 +145,7 @@ fn parse(args: Vec<OsString>, program: &str, log: &vlog::Log) -> Result<(Options
     let mut parser = Parser::new(args, &[OPTIONS, vlog::OPTIONS]);
     let mut options = Options::default();
     for found in parser.by_ref() {
-        let Found { id, value } = found.map_err(|error| {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        })?;
+        let Found { id, value } = found.map_err(|error| Fatal::from(error).report(program))?;
         match (id, value) {
             ("statistics" | "more" | "names" | "no-names" | "clear" | "may-create", _) => {
                 options.flags.push(format!("--{id}"));
@@ -165,7 +162,7 @@ fn parse(args: Vec<OsString>, program: &str, log: &vlog::Log) -> Result<(Options
                 return Err(cli::print(&cli::version_text(program)));
             }
             (id, value) => {
-                log.accept(id, value.as_deref()).map_err(|error| cli::fail(program, error))?;
+                log.accept(id, value.as_deref()).map_err(|error| error.report(program))?;
             }
         }
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use base::Clock;
 use cli::options::HELP_AND_VERSION;
-use cli::{Arg, Opt, Parser};
+use cli::{Arg, Fatal, Opt, Parser};
 use daemon::options::PidFileName;
 use daemon::{DaemonOptions, PidFile, dirs};
 use ovsdb::schema::DatabaseSchema;
@@ -34,8 +34,6 @@ struct CommandLine {
     types: Types,
     database: PathBuf,
     remotes: Vec<String>,
-    /// Set if a log file at its default path was requested.
-    log_dir: Option<PathBuf>,
 }
 
 /// Runs both.
@@ -45,7 +43,7 @@ pub(crate) fn main(args: Vec<OsString>) -> ExitCode {
     let command_line = match parse(args.clone(), &log) {
         Ok(Some(command_line)) => command_line,
         Ok(None) => return ExitCode::SUCCESS,
-        Err(message) => return cli::fail(program, message),
+        Err(error) => return error.report(program),
     };
     // A daemon that re-executes itself needs the subcommand that was removed.
     let mut full_args = args;
@@ -61,17 +59,16 @@ pub(crate) fn vocabulary() -> cli::completion::Vocabulary {
     cli::completion::Vocabulary::new(&[OPTIONS, daemon::OPTIONS, vlog::OPTIONS, HELP_AND_VERSION], [])
 }
 
-fn parse(args: Vec<OsString>, log: &Arc<vlog::Log>) -> Result<Option<CommandLine>, String> {
+fn parse(args: Vec<OsString>, log: &Arc<vlog::Log>) -> Result<Option<CommandLine>, Fatal> {
     let mut parser = Parser::new(args, &[OPTIONS, daemon::OPTIONS, vlog::OPTIONS, HELP_AND_VERSION]);
     let mut line = CommandLine {
         daemon: DaemonOptions::default(),
         types: Types::default(),
         database: dirs::dbdir().join("conf.db"),
         remotes: Vec::new(),
-        log_dir: None,
     };
     for found in &mut parser {
-        let found = found.map_err(|e| e.to_string())?;
+        let found = found?;
         let value = found.value.as_deref();
         match (found.id, value) {
             ("help", _) => {
@@ -86,23 +83,24 @@ fn parse(args: Vec<OsString>, log: &Arc<vlog::Log>) -> Result<Option<CommandLine
             ("remote", Some(remote)) => line.remotes.push(remote.to_owned()),
             ("enable-dummy", level) => line.types.dummy = DummyLevel::parse(level)?,
             ("disable-system", _) => line.types.no_system = true,
-            (id, value) if line.daemon.accept(id, value) => {}
+            (id, value) if line.daemon.accept(id, value)? => {}
             (id, value) => {
                 if id == "log-file" && value.is_none() {
-                    line.log_dir = Some(dirs::logdir());
+                    let dir = dirs::logdir();
+                    std::fs::create_dir_all(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
                 }
                 log.accept(id, value)?;
             }
         }
     }
     if let Some(extra) = parser.into_positionals().first() {
-        return Err(format!("unexpected argument '{extra}'; use --help for usage"));
+        return Err(format!("unexpected argument '{extra}'; use --help for usage").into());
     }
     if line.daemon.unixctl.is_some() {
-        return Err("--unixctl: the process answers on the sockets of both daemons, which have fixed names".to_owned());
+        return Err("--unixctl: the process answers on the sockets of both daemons, which have fixed names".into());
     }
     if line.daemon.pidfile.is_some() {
-        return Err("--pidfile: the process always has the pid files of both daemons".to_owned());
+        return Err("--pidfile: the process always has the pid files of both daemons".into());
     }
     line.daemon.pidfile = Some(PidFileName::Named(dirs::rundir().join("ovs-vswitchd.pid")));
     Ok(Some(line))
@@ -128,7 +126,7 @@ fn usage(log: &vlog::Log) -> String {
 
 fn serve(args: &[OsString], line: CommandLine, log: &Arc<vlog::Log>) -> Result<(), String> {
     let rundir = dirs::rundir();
-    for dir in [Some(rundir.as_path()), line.database.parent(), line.log_dir.as_deref()].into_iter().flatten() {
+    for dir in [Some(rundir.as_path()), line.database.parent()].into_iter().flatten() {
         std::fs::create_dir_all(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
     }
     let overwrite = line.daemon.overwrite_pidfile;

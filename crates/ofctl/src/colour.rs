@@ -48,7 +48,7 @@ impl Colours {
         let wanted = match when {
             "always" | "yes" | "force" => true,
             "never" | "no" | "none" => false,
-            "" | "auto" | "tty" | "if-tty" => std::io::stdout().is_terminal(),
+            "auto" | "tty" | "if-tty" => std::io::stdout().is_terminal(),
             other => return Err(format!("incorrect value `{other}' for --color")),
         };
         Ok(wanted.then(|| Self::parse(list)))

@@ -37,7 +37,7 @@ const MANY: usize = usize::MAX;
 
 const COMMANDS: &[Command] = &[
     command("show", 1, 1, Reads, query::show),
-    command("monitor", 1, MANY, Reads, monitor::monitor),
+    command("monitor", 1, 3, Reads, monitor::monitor),
     command("snoop", 1, 1, Reads, monitor::snoop),
     command("dump-desc", 1, 1, Reads, query::dump_desc),
     command("dump-tables", 1, 1, Reads, query::dump_tables),

@@ -7,8 +7,22 @@ use std::fmt::Display;
 pub enum Exit {
     /// Prints this line after the program's name, and exits with code 1.
     Fatal(String),
+    /// An error of an option.
+    Option(cli::Fatal),
     /// Exits with this code; everything was printed before.
     Code(u8),
+}
+
+impl From<cli::Fatal> for Exit {
+    fn from(error: cli::Fatal) -> Self {
+        Self::Option(error)
+    }
+}
+
+impl From<cli::UsageError> for Exit {
+    fn from(error: cli::UsageError) -> Self {
+        Self::Option(error.into())
+    }
 }
 
 /// The result of a command.

@@ -64,6 +64,7 @@ pub fn main(args: Vec<OsString>) -> ExitCode {
     match exit {
         Ok(()) => ExitCode::SUCCESS,
         Err(Exit::Fatal(message)) => cli::fail(&program, message),
+        Err(Exit::Option(error)) => error.report(&program),
         Err(Exit::Code(code)) => ExitCode::from(code),
     }
 }

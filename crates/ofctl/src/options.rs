@@ -1,7 +1,7 @@
 //! The command line.
 
 use crate::colour::Colours;
-use crate::error::{Exit, Result, fatal};
+use crate::error::{Result, fatal};
 use crate::protocol::{self, version_list};
 use cli::{Arg, Opt, Parser};
 use flow::Field;
@@ -173,11 +173,9 @@ pub fn parse(args: Vec<OsString>, program: &str, log: &Arc<vlog::Log>) -> Result
     let mut pretty = false;
     let mut parser = Parser::new(args, &[OPTIONS, vlog::OPTIONS, daemon::OPTIONS]);
     for found in parser.by_ref() {
-        let found = found.map_err(|e| {
-            eprintln!("{e}");
-            Exit::Code(1)
-        })?;
-        let value = found.value.unwrap_or_default();
+        let found = found?;
+        let given = found.value;
+        let value = given.as_deref().unwrap_or_default();
         match found.id {
             "help" => {
                 print!("{}", usage(program));
@@ -203,11 +201,11 @@ pub fn parse(args: Vec<OsString>, program: &str, log: &Arc<vlog::Log>) -> Result
             }
             "strict" => c.strict = true,
             "readd" => c.readd = true,
-            "flow-format" => c.protocols = flow_formats(&value)?,
-            "packet-in-format" => c.packet_in_format = Some(packet_in_format(&value)?),
+            "flow-format" => c.protocols = flow_formats(value)?,
+            "packet-in-format" => c.packet_in_format = Some(packet_in_format(value)?),
             "more" => c.verbosity = c.verbosity.saturating_add(1),
             "timestamp" => c.timestamp = true,
-            "sort" | "rsort" => c.sort.push(sort_key(&value, found.id == "rsort")?),
+            "sort" | "rsort" => c.sort.push(sort_key(given.as_deref(), found.id == "rsort")?),
             "names" => c.names = Some(true),
             "no-names" => c.names = Some(false),
             "stats" => c.stats = true,
@@ -215,21 +213,23 @@ pub fn parse(args: Vec<OsString>, program: &str, log: &Arc<vlog::Log>) -> Result
             "bundle" => c.bundle = true,
             "bare" => c.digits_only = true,
             "read-only" => c.read_only = true,
-            "protocols" => c.versions = versions(&value)?,
+            "protocols" => c.versions = versions(value)?,
             "color" => {
                 let list = std::env::var("OVS_COLORS").unwrap_or_default();
-                c.colours = Colours::choose(&value, &list).map_err(fatal)?;
+                c.colours = Colours::choose(given.as_deref().unwrap_or("auto"), &list).map_err(fatal)?;
             }
-            "format" => match value.as_str() {
+            "format" => match value {
                 "text" => c.format = Format::Text,
                 "json" => c.format = Format::Json,
                 _ => return Err(fatal(format!("value {value} on --format is invalid"))),
             },
             "pretty" => pretty = true,
             "may-create" => c.may_create = true,
-            id if tls.accept(id, &value).map_err(fatal)? => {}
-            id if c.daemon.accept(id, Some(value.as_str()).filter(|v| !v.is_empty())) => {}
-            id => logging(log, id, &value)?,
+            id if tls.accept(id, value).map_err(fatal)? => {}
+            id if c.daemon.accept(id, given.as_deref())? => {}
+            id => {
+                log.accept(id, given.as_deref())?;
+            }
         }
     }
     c.tls = tls::Tls::new(tls);
@@ -304,7 +304,8 @@ fn versions(list: &str) -> Result<Versions> {
         let v = Version::from_name(name).ok_or_else(|| fatal(format!("Unknown OpenFlow version: \"{name}\"")))?;
         set |= 1 << v.wire();
     }
-    if set == 0 { Err(fatal("No OpenFlow versions specified")) } else { Ok(Versions(set)) }
+    // A list without names leaves the choice to the program.
+    Ok(if set == 0 { Versions::of(&Version::ALL) } else { Versions(set) })
 }
 
 fn flow_formats(list: &str) -> Result<Protocols> {
@@ -321,14 +322,10 @@ fn packet_in_format(name: &str) -> Result<PacketInFormat> {
     }
 }
 
-fn sort_key(name: &str, descending: bool) -> Result<SortKey> {
-    if name.is_empty() || name.eq_ignore_ascii_case("priority") {
+fn sort_key(name: Option<&str>, descending: bool) -> Result<SortKey> {
+    let Some(name) = name.filter(|name| !name.eq_ignore_ascii_case("priority")) else {
         return Ok(SortKey { field: None, descending });
-    }
+    };
     let field = Field::from_name(name).ok_or_else(|| fatal(format!("{name}: unknown field name")))?;
     Ok(SortKey { field: Some(field), descending })
-}
-
-fn logging(log: &Arc<vlog::Log>, id: &str, value: &str) -> Result {
-    log.accept(id, Some(value).filter(|v| !v.is_empty())).map(|_| ()).map_err(fatal)
 }

@@ -143,17 +143,9 @@ pub fn queue_stats(c: &Context, a: &[String]) -> Result {
     dump_stats(c, &a[0], &mut conn, S::Queue(QueueStatsRequest { port_no, queue_id }))
 }
 
-/// The number at the front of a text, 0 if there is none, like atoi(3) of the GNU C library: a number that is too large
-/// keeps its low 32 bits, after it was cut to 64.
+/// The number that an argument begins with, as `atoi` reads it: bits that do not fit are lost.
 fn leading_number(text: &str) -> u32 {
-    let text = text.trim_ascii_start();
-    let (negative, digits) = match text.strip_prefix('-') {
-        Some(digits) => (true, digits),
-        None => (false, text.strip_prefix('+').unwrap_or(text)),
-    };
-    let digits = digits.bytes().take_while(u8::is_ascii_digit);
-    let n = digits.fold(0i64, |n, digit| n.saturating_mul(10).saturating_add((digit - b'0').into()));
-    if negative { n.wrapping_neg() as u32 } else { n as u32 }
+    cli::leading_integer(text, 10) as u32
 }
 
 /// Queues of ports.

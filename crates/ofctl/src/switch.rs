@@ -64,7 +64,12 @@ pub fn open_in(c: &Context, versions: Versions, name: &str, target: Target) -> R
             OpenError::Negotiate(why) => fatal(format!("{name}: failed to connect to socket ({why})")),
         });
     }
-    Err(fatal(format!("{name} is not a bridge or a socket")))
+    match unixctl::socket::connect(&socket(name)) {
+        Err(e) if e.kind() == io::ErrorKind::InvalidFilename => {
+            Err(fatal(format!("{name}: failed to open socket ({})", strerror(&e))))
+        }
+        _ => Err(fatal(format!("{name} is not a bridge or a socket"))),
+    }
 }
 
 /// Buffered standard output. It ends the program silently when the reader is gone.

@@ -10,6 +10,7 @@ use std::io::Write as _;
 use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
 
+use cli::Fatal;
 use cli::options::{Arg, HELP_AND_VERSION, Opt, Parser};
 use cli::table::{STYLE_OPTIONS, Style};
 use ovsdb_client::{Client, Error, Order};
@@ -151,8 +152,8 @@ const COMMANDS: &[Command] = &[
     command("query", About::Server, 1, 1),
     command("dump", About::Database, 0, usize::MAX),
     command("monitor", About::Database, 1, usize::MAX),
-    command("monitor-cond", About::Database, 2, usize::MAX),
-    command("monitor-cond-since", About::Database, 2, usize::MAX),
+    command("monitor-cond", About::Database, 2, 3),
+    command("monitor-cond-since", About::Database, 2, 4),
     command("convert", About::Server, 1, 1),
     command("needs-conversion", About::Server, 1, 1),
     command("backup", About::Database, 0, 0),
@@ -167,6 +168,11 @@ impl Command {
     /// Returns true if the command may run in the background: it runs until it is ended, or may wait long for its reply.
     fn goes_on(&self) -> bool {
         self.name.starts_with("monitor") || matches!(self.name, "lock" | "steal" | "unlock" | "transact")
+    }
+
+    /// Returns true if the last word is the argument of the command even after a first one that names no server.
+    fn ignores_first_word(&self) -> bool {
+        matches!(self.name, "transact" | "query" | "convert" | "needs-conversion")
     }
 
     /// Returns the database in the arguments after the server, if they name one.
@@ -242,16 +248,12 @@ pub fn client_main(args: Vec<OsString>) -> ExitCode {
     log.declare(&["ovsdb_client", "jsonrpc", "reconnect", "fatal_signal", "stream_ssl"]);
     match start(&program, &log, args) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(line) => {
-            eprintln!("{line}");
-            ExitCode::FAILURE
-        }
+        Err(error) => error.report(&program),
     }
 }
 
-/// Parses the command line and runs its command. Errors are complete lines.
-fn start(program: &str, log: &Arc<vlog::Log>, args: Vec<OsString>) -> Done {
-    let fail = |message: String| format!("{program}: {message}");
+/// Parses the command line and runs its command.
+fn start(program: &str, log: &Arc<vlog::Log>, args: Vec<OsString>) -> Result<(), Fatal> {
     let all_args = args.clone();
     let mut options = Options {
         style: Style::default(),
@@ -267,7 +269,7 @@ fn start(program: &str, log: &Arc<vlog::Log>, args: Vec<OsString>) -> Done {
     let fragments = [OPTIONS, STYLE_OPTIONS, HELP_AND_VERSION, vlog::OPTIONS, daemon::OPTIONS, UNSUPPORTED];
     let mut parser = Parser::new(args, &fragments);
     for found in parser.by_ref() {
-        let found = found.map_err(|error| error.to_string())?;
+        let found = found?;
         let value = found.value.as_deref();
         match found.id {
             "timestamp" => options.timestamp = true,
@@ -276,7 +278,7 @@ fn start(program: &str, log: &Arc<vlog::Log>, args: Vec<OsString>) -> Done {
             "no-leader-only" => options.leader_only = false,
             "db-change-aware" => options.change_aware = Some(true),
             "no-db-change-aware" => options.change_aware = Some(false),
-            "timeout" => timeout_s = timeout(value.unwrap_or_default()).map_err(fail)?,
+            "timeout" => timeout_s = timeout(value.unwrap_or_default())?,
             "help" => {
                 print_text(&help::usage(program, log));
                 return Ok(());
@@ -286,13 +288,13 @@ fn start(program: &str, log: &Arc<vlog::Log>, args: Vec<OsString>) -> Done {
                 return Ok(());
             }
             id if UNSUPPORTED.iter().any(|opt| opt.id == id) => {
-                return Err(fail(format!("--{id} is not supported")));
+                return Err(format!("--{id} is not supported").into());
             }
             id => {
-                let taken = tls.accept(id, value.unwrap_or_default()).map_err(|error| fail(error.to_string()))?
-                    || options.style.accept(id, value).map_err(|error| fail(error.to_string()))?
-                    || log.accept(id, value).map_err(fail)?
-                    || daemon_options.accept(id, value);
+                let taken = tls.accept(id, value.unwrap_or_default()).map_err(|error| error.to_string())?
+                    || options.style.accept(id, value).map_err(|error| error.to_string())?
+                    || log.accept(id, value)?
+                    || daemon_options.accept(id, value)?;
                 debug_assert!(taken, "an option without an owner: {id}");
             }
         }
@@ -304,14 +306,14 @@ fn start(program: &str, log: &Arc<vlog::Log>, args: Vec<OsString>) -> Done {
     }
     let mut words = parser.into_positionals().into_iter();
     let Some(name) = words.next() else {
-        return Err(fail("missing command name; use --help for help".into()));
+        return Err("missing command name; use --help for help".into());
     };
     if name == "help" {
         print_text(&help::usage(program, log));
         return Ok(());
     }
     let Some(command) = COMMANDS.iter().find(|command| command.name == name) else {
-        return Err(fail(format!("unknown command '{name}'; use --help for help")));
+        return Err(format!("unknown command '{name}'; use --help for help").into());
     };
     // A continuous command detaches only after it has begun, in a process started for it.
     let wants_daemon = daemon_options.detach || daemon_options.monitor || daemon_options.pidfile.is_some();
@@ -320,14 +322,14 @@ fn start(program: &str, log: &Arc<vlog::Log>, args: Vec<OsString>) -> Done {
         // Errors are reported where the user started the program, also in the background.
         daemon_options.keep_stderr = true;
         let started = daemon::start(&all_args, daemon_options, log);
-        options.daemon = Some(started.map_err(|error| fail(error.to_string()))?);
+        options.daemon = Some(started.map_err(|error| error.to_string())?);
         if detach {
-            keep_output().map_err(fail)?;
+            keep_output()?;
         }
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| fail(format!("cannot start: {error}")))?;
-    runtime.block_on(connect_and_run(command, words.collect(), &Tls::new(tls), options)).map_err(fail)
+    let runtime = runtime.map_err(|error| format!("cannot start: {error}"))?;
+    Ok(runtime.block_on(connect_and_run(command, words.collect(), &Tls::new(tls), options))?)
 }
 
 /// The value of `--timeout`.
@@ -341,9 +343,9 @@ fn is_remote(word: &str) -> bool {
     word.starts_with(|first: char| first.is_ascii_alphabetic()) && word.contains(':')
 }
 
-/// Whether there is such a connection method, however its argument may be.
-fn is_known_method(remote: &str) -> bool {
-    ["unix:", "tcp:", "ssl:", "punix:", "ptcp:", "pssl:"].iter().any(|method| remote.starts_with(method))
+/// Whether the connection method would have this program listen.
+fn is_passive_method(remote: &str) -> bool {
+    ["punix:", "ptcp:", "pssl:"].iter().any(|method| remote.starts_with(method))
 }
 
 /// The database that is meant if none is named: Open_vSwitch, or the only one that is not the server's own.
@@ -358,9 +360,13 @@ fn default_database(known: &[String]) -> Option<&str> {
 async fn connect_and_run(command: &Command, mut args: Vec<String>, tls: &Arc<Tls>, options: Options) -> Done {
     let misused = || format!("invalid syntax for '{}' (use --help for help)", command.name);
     let remote = match args.first() {
-        Some(first) if is_remote(first) => args.remove(0),
+        Some(first) if args.len() > command.args_min && (is_remote(first) || command.name == "wait") => args.remove(0),
         _ => format!("unix:{}/db.sock", daemon::dirs::rundir().display()),
     };
+    // Another first word than a server is ignored.
+    if command.ignores_first_word() && args.len() == 2 {
+        args.remove(0);
+    }
     let several = remote.contains(',');
     if several && command.about == About::Database && args.len() <= command.args_min {
         return Err("database name is required with multiple remotes".to_owned());
@@ -374,7 +380,7 @@ async fn connect_and_run(command: &Command, mut args: Vec<String>, tls: &Arc<Tls
     let mut client = client.map_err(|error| match error {
         Error::Connection { .. } if several => NO_SERVER.to_owned(),
         Error::Connection { remote, problem } => format!("failed to connect to \"{remote}\" ({problem})"),
-        Error::Remote { .. } if !is_known_method(&remote) => {
+        Error::Remote { .. } if !is_passive_method(&remote) => {
             format!("failed to connect or listen to \"{remote}\" (Address family not supported by protocol)")
         }
         other => other.to_string(),

@@ -32,10 +32,7 @@ pub fn server_main(args: Vec<OsString>) -> ExitCode {
             print!("{text}");
             return ExitCode::SUCCESS;
         }
-        Err(message) => {
-            eprintln!("{message}");
-            return ExitCode::FAILURE;
-        }
+        Err(error) => return error.report(&program),
     };
     let started = match daemon::start(&args, options.daemon.clone(), &log) {
         Ok(started) => started,

@@ -116,7 +116,7 @@ pub fn tool_main(args: Vec<OsString>) -> ExitCode {
             }
             (id, value) => {
                 if let Err(error) = log.accept(id, value) {
-                    return cli::fail(&program, error);
+                    return error.report(&program);
                 }
             }
         }

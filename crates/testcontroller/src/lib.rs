@@ -11,6 +11,7 @@ mod learning;
 mod macs;
 mod options;
 
+use cli::Fatal;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
@@ -24,11 +25,11 @@ pub fn main(args: Vec<OsString>) -> ExitCode {
     let program = cli::program::program_name_of(&args);
     let log = vlog::init(&program);
     let done = options::parse(args, &program, &log).and_then(|parsed| match parsed {
-        Some(options) => connections::serve(options, &log),
+        Some(options) => connections::serve(options, &log).map_err(Fatal::from),
         None => Ok(()),
     });
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(message) => cli::fail(&program, message),
+        Err(error) => error.report(&program),
     }
 }

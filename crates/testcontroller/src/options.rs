@@ -2,7 +2,7 @@
 
 use crate::flows;
 use crate::learning::{Mode, Policy};
-use cli::{Arg, HELP_AND_VERSION, Opt, Parser};
+use cli::{Arg, Fatal, HELP_AND_VERSION, Opt, Parser};
 use openflow::{ParsedFlow, Version, Versions};
 use std::ffi::OsString;
 use std::sync::Arc;
@@ -56,7 +56,7 @@ pub(crate) fn vocabulary() -> cli::completion::Vocabulary {
 const WILDCARDS: u32 = 0x0038_20f0;
 
 /// Parses the command line; `None` if the program is to exit successfully.
-pub(crate) fn parse(args: Vec<OsString>, program: &str, log: &Arc<vlog::Log>) -> Result<Option<Options>, String> {
+pub(crate) fn parse(args: Vec<OsString>, program: &str, log: &Arc<vlog::Log>) -> Result<Option<Options>, Fatal> {
     let mut options = Options {
         command_line: args.clone(),
         daemon: daemon::DaemonOptions::default(),
@@ -69,7 +69,7 @@ pub(crate) fn parse(args: Vec<OsString>, program: &str, log: &Arc<vlog::Log>) ->
     let mut parser = Parser::new(args, &[OPTIONS, daemon::OPTIONS, vlog::OPTIONS, HELP_AND_VERSION]);
     let mut has_queue = false;
     for found in parser.by_ref() {
-        let found = found.map_err(|e| e.to_string())?;
+        let found = found?;
         let (id, given) = (found.id, found.value);
         let value = given.as_deref().unwrap_or_default();
         let policy = &mut options.policy;
@@ -86,17 +86,17 @@ pub(crate) fn parse(args: Vec<OsString>, program: &str, log: &Arc<vlog::Log>) ->
             "normal" => policy.mode = Mode::Normal,
             "noflow" => policy.set_up_flows = false,
             "mute" => policy.mute = true,
-            "wildcards" => policy.wildcards = given.as_deref().map_or(Ok(WILDCARDS), wildcards)?,
+            "wildcards" => policy.wildcards = given.as_deref().map_or(WILDCARDS, wildcards),
             "max-idle" => policy.idle_timeout = max_idle(value)?,
             "queue" => {
-                policy.queue = Some(queue(value)?);
+                policy.queue = Some(queue(value));
                 has_queue = true;
             }
             "port-queue" => {
                 let (port, id) = value
                     .rsplit_once(':')
                     .ok_or("argument to -Q or --port-queue should take the form \"<port-name>:<queue-id>\"")?;
-                if policy.port_queues.insert(port.to_owned(), queue(id)?).is_some() {
+                if policy.port_queues.insert(port.to_owned(), queue(id)).is_some() {
                     return Err("<port-name> arguments for -Q or --port-queue must be unique".into());
                 }
                 has_queue = true;
@@ -104,7 +104,7 @@ pub(crate) fn parse(args: Vec<OsString>, program: &str, log: &Arc<vlog::Log>) ->
             "with-flows" => options.flows.extend(flows::read(value)?),
             "protocols" => options.versions = versions(value)?,
             _ if options.tls.accept(id, value).map_err(|e| e.to_string())? => {}
-            _ if options.daemon.accept(id, given.as_deref()) => {}
+            _ if options.daemon.accept(id, given.as_deref())? => {}
             _ => {
                 log.accept(id, given.as_deref())?;
             }
@@ -129,13 +129,14 @@ fn max_idle(text: &str) -> Result<u16, String> {
     }
 }
 
-fn queue(text: &str) -> Result<u32, String> {
-    text.parse().map_err(|_| format!("{text}: not a queue id"))
+/// The queue that `text` begins with, 0 without digits.
+fn queue(text: &str) -> u32 {
+    cli::leading_integer(text, 10) as u32
 }
 
-fn wildcards(text: &str) -> Result<u32, String> {
-    let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")).unwrap_or(text);
-    u32::from_str_radix(digits, 16).map_err(|_| format!("{text}: -w or --wildcards takes a hexadecimal number"))
+/// The hexadecimal number that `text` begins with, 0 without digits.
+fn wildcards(text: &str) -> u32 {
+    cli::leading_integer(text, 16) as u32
 }
 
 fn versions(list: &str) -> Result<Versions, String> {
@@ -143,7 +144,8 @@ fn versions(list: &str) -> Result<Versions, String> {
     let versions = names
         .map(|name| Version::from_name(name).ok_or_else(|| format!("Unknown OpenFlow version: \"{name}\"")))
         .collect::<Result<Vec<_>, _>>()?;
-    if versions.is_empty() { Err("No OpenFlow versions specified".into()) } else { Ok(Versions::of(&versions)) }
+    // A list without names leaves the choice to the program.
+    Ok(Versions::of(if versions.is_empty() { &Version::ALL } else { &versions }))
 }
 
 fn usage(program: &str, log: &vlog::Log) -> String {
@@ -195,8 +197,8 @@ mod tests {
         for bad in ["0", "65536", "-1", "x", ""] {
             assert!(max_idle(bad).is_err(), "{bad}");
         }
-        assert_eq!((wildcards("0x2000EC"), wildcards("2820F0")), (Ok(0x2000ec), Ok(0x28_20f0)));
-        assert!(wildcards("0xzz").is_err());
+        assert_eq!((wildcards("0x2000EC"), wildcards("2820F0")), (0x2000ec, 0x28_20f0));
+        assert_eq!((wildcards("0xzz"), queue("5x"), queue("x")), (0, 5, 0));
         assert_eq!(versions("OpenFlow10, OpenFlow1.3"), Ok(Versions::of(&[Version::V10, Version::V13])));
     }
 }

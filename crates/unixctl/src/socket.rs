@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use tracing::warn;
 
 /// The longest path in a socket address, without its NUL (unix(7)).
 const PATH_BYTES_MAX: usize = 107;
@@ -36,7 +37,8 @@ fn shorten(path: &Path) -> io::Result<ShortPath> {
     let directory = rustix::fs::open(parent, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     let short = PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd())).join(name);
     if short.as_os_str().as_bytes().len() > PATH_BYTES_MAX {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "socket name is too long"));
+        warn!(target: "socket_util_unix", "Unix socket name {} is longer than maximum {PATH_BYTES_MAX} bytes", path.display());
+        return Err(rustix::io::Errno::NAMETOOLONG.into());
     }
     Ok(ShortPath { path: short, _directory: Some(directory) })
 }

@@ -1,17 +1,17 @@
 //! The state of logging and the processing of messages.
 
 use std::io::Write;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
+use cli::Fatal;
 use jiff::Timestamp;
 use parking_lot::{Mutex, RwLock};
 
 use crate::level::{Destination, FACILITY_DAEMON, FACILITY_LOCAL0, Level};
 use crate::modules::Modules;
 use crate::pattern::{Identity, Record, format};
-use crate::sink::{LogFile, Syslog, SyslogMethod};
+use crate::sink::{LogFile, Syslog, SyslogMethod, udp_address};
 use crate::spec::Spec;
 
 /// The default patterns, in the order of [`Destination::ALL`].
@@ -153,12 +153,27 @@ impl Log {
     }
 
     /// Names the log file (`--log-file`). It is opened by [`Self::open_file`] or before the next message, whichever is
-    /// first, so that a process that only starts another leaves no trace in it.
-    pub fn set_file(&self, path: PathBuf) {
+    /// first, so that a process that only starts another leaves no message in it.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be created or written, which the log reports.
+    pub fn set_file(&self, path: PathBuf) -> Result<(), Fatal> {
         let given = path.display().to_string();
         let path = std::path::absolute(&path).unwrap_or(path);
+        if let Err(error) = LogFile::open(&path) {
+            let reason = strip_os_error(&error);
+            self.own(Level::Warn, &format!("failed to open {given} for logging: {reason}"));
+            return Err(Fatal::Logged);
+        }
         *self.file.lock() = LogFile { path: Some(path), given, file: None, pending: true };
         tracing::callsite::rebuild_interest_cache();
+        Ok(())
+    }
+
+    /// The path of the log file, if one was named.
+    pub fn file(&self) -> Option<PathBuf> {
+        self.file.lock().path.clone()
     }
 
     /// Opens the log file, if one was named and it is not open.
@@ -221,12 +236,12 @@ impl Log {
         Ok(())
     }
 
-    /// `--syslog-target`: also sends syslog messages to this UDP address.
-    pub fn set_syslog_target(&self, target: &str) -> Result<(), String> {
-        let address: SocketAddr =
-            target.parse().map_err(|_| format!("{target}: syslog target must be an IP address and a port"))?;
-        *self.target.lock() = Some(Syslog::new(SyslogMethod::Udp(Some(address))));
-        Ok(())
+    /// `--syslog-target`: also sends syslog messages to this UDP address. An address that is none is an error in the log.
+    pub fn set_syslog_target(&self, target: &str) {
+        match udp_address(target) {
+            Ok(address) => *self.target.lock() = Some(Syslog::new(SyslogMethod::Udp(address))),
+            Err(reason) => self.write("socket_util", Level::Err, &format!("{target}: {reason}")),
+        }
     }
 
     /// The destinations that exist: the file only if it is open or about to be.
@@ -340,8 +355,38 @@ mod tests {
         log.set_syslog_method("null").unwrap();
         log.set("console:off").unwrap();
         log.set("PATTERN:file:%05N|%c|%p|%m").unwrap();
-        log.set_file(path.to_owned());
+        log.set_file(path.to_owned()).unwrap();
         log
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_opened_is_an_error() {
+        let directory = tempfile::tempdir().unwrap();
+        let log = log_to(&directory.path().join("log"));
+        assert_eq!(log.set_file(directory.path().join("missing/log")), Err(Fatal::Logged));
+        let text = std::fs::read_to_string(directory.path().join("log")).unwrap();
+        assert!(text.ends_with("missing/log for logging: No such file or directory\n"), "{text}");
+    }
+
+    #[test]
+    fn a_wrong_syslog_target_is_logged() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("log");
+        let log = log_to(&path);
+        for target in ["x", "127.0.0.1:x", "127.0.0.1:65536", "::1:5", "[::1]:5", "localhost:5"] {
+            log.set_syslog_target(target);
+        }
+        let text = std::fs::read_to_string(&path).unwrap();
+        let messages: Vec<_> = text.lines().skip(1).map(|line| &line[6..]).collect();
+        assert_eq!(
+            messages,
+            [
+                "socket_util|ERR|x: port must be specified",
+                "socket_util|ERR|127.0.0.1:x: bad port number \"x\"",
+                "socket_util|ERR|127.0.0.1:65536: bad port number \"65536\"",
+                "socket_util|ERR|::1:5: port must be specified",
+            ]
+        );
     }
 
     #[test]
@@ -441,7 +486,7 @@ mod tests {
         let log = Log::new("prog");
         log.set("console:off").unwrap();
         log.set_syslog_method(&format!("unix:{}", path.display())).unwrap();
-        log.set_syslog_target(&udp.local_addr().unwrap().to_string()).unwrap();
+        log.set_syslog_target(&udp.local_addr().unwrap().to_string());
         log.write("bridge", Level::Warn, "a\nb");
         let mut buffer = [0; 1000];
         let length = server.recv(&mut buffer).unwrap();

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use cli::{Arg, Opt};
+use cli::{Arg, Fatal, Opt};
 
 use crate::level::Level;
 use crate::log::Log;
@@ -18,13 +18,13 @@ pub const OPTIONS: &[Opt] = &[
 impl Log {
     /// Applies an option of [`OPTIONS`]; returns `false` if `id` is none of them. The program prints the error after
     /// its name.
-    pub fn accept(&self, id: &str, value: Option<&str>) -> Result<bool, String> {
+    pub fn accept(&self, id: &str, value: Option<&str>) -> Result<bool, Fatal> {
         match (id, value) {
             ("verbose", None) => self.set_level(None, None, Level::Dbg),
             ("verbose", Some(spec)) => self.set(spec).map_err(|error| format!("processing \"{spec}\": {error}"))?,
-            ("log-file", path) => self.set_file(path.map_or_else(|| self.default_file(), PathBuf::from)),
+            ("log-file", path) => self.set_file(path.map_or_else(|| self.default_file(), PathBuf::from))?,
             ("syslog-method", Some(method)) => self.set_syslog_method(method)?,
-            ("syslog-target", Some(target)) => self.set_syslog_target(target)?,
+            ("syslog-target", Some(target)) => self.set_syslog_target(target),
             _ => return Ok(false),
         }
         Ok(true)

@@ -4,7 +4,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
@@ -87,6 +87,24 @@ impl SyslogMethod {
             Self::Null => "",
         }
     }
+}
+
+/// Parses `HOST:PORT`, with an IPv6 address in brackets. Returns `None` for a name of a host, which is not looked up.
+///
+/// # Errors
+///
+/// The reason, in the words in which sockets of other kinds report it.
+pub(crate) fn udp_address(target: &str) -> Result<Option<SocketAddr>, String> {
+    let (host, port) = match target.strip_prefix('[') {
+        Some(rest) => rest.split_once("]:").unwrap_or((rest, "")),
+        None if target.matches(':').count() == 1 => target.split_once(':').unwrap_or_default(),
+        None => (target, ""),
+    };
+    if port.is_empty() {
+        return Err("port must be specified".to_owned());
+    }
+    let port: u16 = port.parse().map_err(|_| format!("bad port number \"{port}\""))?;
+    Ok(host.parse().ok().map(|host: IpAddr| SocketAddr::new(host, port)))
 }
 
 /// A connection to a syslog daemon. Sockets are created on first use and again after an error.

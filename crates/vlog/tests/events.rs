@@ -8,7 +8,7 @@ fn events_become_lines() {
     log.set_syslog_method("null").unwrap();
     log.set("console:off").unwrap();
     log.set("PATTERN:file:%c|%p|%m").unwrap();
-    log.set_file(path.clone());
+    log.set_file(path.clone()).unwrap();
     let once = |text: &str| {
         tracing::debug!(target: "bridge", "{text}");
         tracing::info!(target: "bridge", count = 3, name = "x", "{text}");

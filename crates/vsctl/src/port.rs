@@ -136,9 +136,12 @@ fn add(context: &mut Context<'_>, command: &Command, ifaces: &[String], settings
 /// Checks that an existing port is what the command would have created.
 fn check_same(command: &Command, port: &crate::model::Port, ifaces: &[String]) -> Done {
     let (bridge, name) = (command.arg(0), command.arg(1));
+    // A name twice is one more than the port has.
+    let mut wanted = ifaces.to_vec();
+    wanted.sort();
     let actual = if port.bridge != bridge {
         format!("is actually attached to bridge {}", port.bridge)
-    } else if port.ifaces.iter().ne(ifaces.iter().collect::<BTreeSet<_>>()) {
+    } else if port.ifaces.iter().ne(&wanted) {
         let names: Vec<&str> = port.ifaces.iter().map(String::as_str).collect();
         format!("actually has interface(s) {}", names.join(", "))
     } else {

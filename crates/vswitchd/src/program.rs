@@ -6,7 +6,7 @@ use crate::run::{Daemon, Options};
 use crate::types::{DummyLevel, Types};
 use base::Clock;
 use cli::options::HELP_AND_VERSION;
-use cli::{Arg, Opt, Parser};
+use cli::{Arg, Fatal, Opt, Parser};
 use daemon::DaemonOptions;
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -17,6 +17,7 @@ const OPTIONS: &[Opt] = &[
     Opt::new("disable-system", Arg::None),
     Opt::new("disable-system-route", Arg::None),
     Opt::new("mlockall", Arg::None),
+    Opt::new("hw-rawio-access", Arg::None),
     Opt::new("private-key", Arg::Required).short('p'),
     Opt::new("certificate", Arg::Required).short('c'),
     Opt::new("ca-cert", Arg::Required).short('C'),
@@ -49,7 +50,7 @@ pub fn main(args: Vec<OsString>) -> ExitCode {
     let command_line = match parse(args.clone(), &log) {
         Ok(Some(command_line)) => command_line,
         Ok(None) => return ExitCode::SUCCESS,
-        Err(message) => return cli::program::fail(program, message),
+        Err(error) => return error.report(program),
     };
     match serve(&args, command_line, &log) {
         Ok(()) => ExitCode::SUCCESS,
@@ -57,11 +58,11 @@ pub fn main(args: Vec<OsString>) -> ExitCode {
     }
 }
 
-fn parse(args: Vec<OsString>, log: &Arc<vlog::Log>) -> Result<Option<CommandLine>, String> {
+fn parse(args: Vec<OsString>, log: &Arc<vlog::Log>) -> Result<Option<CommandLine>, Fatal> {
     let mut parser = Parser::new(args, &[OPTIONS, daemon::OPTIONS, vlog::OPTIONS, HELP_AND_VERSION]);
     let mut command_line = CommandLine::default();
     for found in &mut parser {
-        let found = found.map_err(|e| e.to_string())?;
+        let found = found?;
         let value = found.value.as_deref();
         match found.id {
             "help" => {
@@ -78,8 +79,9 @@ fn parse(args: Vec<OsString>, log: &Arc<vlog::Log>) -> Result<Option<CommandLine
             "disable-system-route" => {}
             "mlockall" => rustix::mm::mlockall(rustix::mm::MlockAllFlags::CURRENT | rustix::mm::MlockAllFlags::FUTURE)
                 .map_err(|e| format!("mlockall failed ({e})"))?,
+            "hw-rawio-access" => command_line.daemon.raw_io = true,
             id if command_line.tls.accept(id, value.unwrap_or_default()).map_err(|e| e.to_string())? => {}
-            id if command_line.daemon.accept(id, value) => {}
+            id if command_line.daemon.accept(id, value)? => {}
             id => {
                 log.accept(id, value)?;
             }
@@ -88,7 +90,7 @@ fn parse(args: Vec<OsString>, log: &Arc<vlog::Log>) -> Result<Option<CommandLine
     let mut positionals = parser.into_positionals().into_iter();
     command_line.remote = positionals.next();
     if positionals.next().is_some() {
-        return Err("at most one non-option argument accepted; use --help for usage".to_owned());
+        return Err("at most one non-option argument accepted; use --help for usage".into());
     }
     Ok(Some(command_line))
 }
@@ -105,6 +107,7 @@ fn usage(log: &vlog::Log) -> String {
          \x20 --disable-system        no datapath of type \"system\"\n\
          \x20 --disable-system-route  accepted: there are no tunnels that would need routes\n\
          \x20 --mlockall              keep all memory resident\n\
+         \x20 --hw-rawio-access       keep the capability for raw I/O with --user\n\
          {}\x20 --bootstrap-ca-cert=FILE  the same, taken from the first server if not there\n\
          \x20 --peer-ca-cert=FILE     file with CA certificate to show to peers\n\
          {}{}\n\

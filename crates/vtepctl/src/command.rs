@@ -15,7 +15,7 @@ pub(crate) const COMMANDS: &[Spec] = &[
 
     Spec::read("list-ports", (1, 1), "!PSWITCH", &[], physical::needs, physical::list_ports),
     Spec::write("add-port", (2, 2), "!PSWITCH !NEW-PORT", &["--may-exist"], physical::needs, physical::add_port),
-    Spec::write("del-port", (1, 2), "?PSWITCH !PORT", &["--if-exists"], physical::needs, physical::del_port),
+    Spec::write("del-port", (2, 2), "!PSWITCH !PORT", &["--if-exists"], physical::needs, physical::del_port),
 
     Spec::write("add-ls", (1, 1), "!NEW-LSWITCH", &["--may-exist"], logical::needs, logical::add_switch),
     Spec::write("del-ls", (1, 1), "!LSWITCH", &["--if-exists"], logical::needs, logical::del_switch),

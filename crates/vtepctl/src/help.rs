@@ -21,7 +21,7 @@ pub(crate) const GROUPS: &[Group] = &[
     ("Port commands", &[
         ("list-ports PS", "list the ports of a physical switch"),
         ("[--may-exist] add-port PS PORT", "add a port"),
-        ("[--if-exists] del-port [PS] PORT", "delete a port"),
+        ("[--if-exists] del-port PS PORT", "delete a port"),
     ]),
     ("Logical switch commands", &[
         ("[--may-exist] add-ls LS", "add a logical switch"),

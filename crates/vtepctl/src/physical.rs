@@ -128,8 +128,7 @@ pub(crate) fn bind(context: &mut Context<'_>, command: &Command, _: &mut Output)
     let port = model.port(command.arg(0), command.arg(1))?;
     let vlan = command.arg(2);
     // Numbers that are no VLAN are the database's to refuse, as it knows the range.
-    let number = vlan.parse::<i64>();
-    let number = number.map_err(|_| Failure::fatal(format!("bind-ls: VLAN \"{vlan}\" is not a number")))?;
+    let number = cli::leading_integer(vlan, 10);
     let switch = model.logical(command.arg(3))?;
     if bindings(txn, port).contains_key(&number) {
         return Err(Failure::fatal(format!("multiple bindings for vlan {vlan}")));

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use cli::{Arg, Opt, Parser};
+use cli::{Arg, Fatal, Opt, Parser};
 use daemon::DaemonOptions;
 use ovsdb_server::{Excluded, Pki, RunningConfig, Source};
 
@@ -81,29 +81,28 @@ pub(super) struct Options {
     pub(super) pki: Pki,
 }
 
-/// Reads the command line; the error is the whole line to print.
-pub(super) fn parse(args: Vec<OsString>, program: &str, log: &Arc<vlog::Log>) -> Result<Invocation, String> {
+/// Reads the command line.
+pub(super) fn parse(args: Vec<OsString>, program: &str, log: &Arc<vlog::Log>) -> Result<Invocation, Fatal> {
     let mut options = Options::default();
     let mut parser = Parser::new(args, &[OPTIONS, daemon::OPTIONS, vlog::OPTIONS, cli::options::HELP_AND_VERSION]);
-    let complain = |message: String| format!("{program}: {message}");
     for found in parser.by_ref() {
-        let found = found.map_err(|error| error.to_string())?;
+        let found = found?;
         match (found.id, found.value.as_deref()) {
             ("help", _) => return Ok(Invocation::Print(usage(program, log))),
             ("version", _) => return Ok(Invocation::Print(cli::version_text(program))),
             (id, value) => {
-                let own = options.accept(id, value).map_err(complain)?;
-                if !own && !options.daemon.accept(id, value) {
-                    log.accept(id, value).map_err(complain)?;
+                let own = options.accept(id, value)?;
+                if !own && !options.daemon.accept(id, value)? {
+                    log.accept(id, value)?;
                 }
             }
         }
     }
     for database in parser.positionals() {
-        options.databases.push(Origin::parse(database).map_err(complain)?);
+        options.databases.push(Origin::parse(database)?);
     }
     if options.config_file.is_some() {
-        options.check_config_file_alone().map_err(complain)?;
+        options.check_config_file_alone()?;
     } else if options.databases.is_empty() && !options.no_default {
         options.databases.push(Origin::File(daemon::dirs::dbdir().join("conf.db")));
     }

@@ -56,8 +56,8 @@ fn fdb_show(devices: &Devices, args: &[String], format: OutputFormat) -> Result<
 
 /// A VLAN and an address among the arguments of a command.
 fn address(vlan: &str, mac: &str) -> Result<(u16, MacAddr), String> {
-    let vlan = vlan.parse().ok().filter(|vlan| *vlan < 4096).ok_or("VLAN must be a number from 0 to 4095")?;
-    Ok((vlan, mac.parse().map_err(|_| "bad MAC address")?))
+    // As `atoi` reads it, and as many bits as the table has.
+    Ok((cli::leading_integer(vlan, 10) as u16, mac.parse().map_err(|_| "bad MAC address")?))
 }
 
 /// Adds a static address.
