@@ -24,3 +24,47 @@ bridge() {
 
 # sorted COMMAND...: its output, sorted, where the order is by chance.
 sorted() { "$@" | sort; }
+
+# monitoring NAME [ARGUMENT...]: a monitor of br0 in the background; its log is NAME.log.
+monitoring() {
+  local name=$1
+  shift
+  ovs-ofctl monitor br0 "$@" --detach --no-chdir --pidfile="$name.pid" --unixctl="$PWD/$name.ctl" 2>"$name.log"
+}
+
+# sending NAME HEX...: messages that the monitor sends, with a barrier behind each.
+sending() {
+  local name=$1 message
+  shift
+  for message; do
+    ovs-appctl -t "$PWD/$name.ctl" ofctl/send "$message"
+    ovs-appctl -t "$PWD/$name.ctl" ofctl/barrier
+  done
+}
+
+# has FILE N PATTERN: waits until N lines of the file match, for at most ten seconds.
+has() {
+  local _
+  for _ in {1..100}; do
+    [ "$(grep -cE "$3" "$1")" -lt "$2" ] || return 0
+    sleep 0.1
+  done
+  echo "$1 has $(grep -cE "$3" "$1") lines of $3"
+}
+
+# heard NAME [N PATTERN]: what the monitor has received by now, or once it has such lines; ends it.
+heard() {
+  [ $# -lt 3 ] || has "$1.log" "$2" "$3"
+  ovs-appctl -t "$PWD/$1.ctl" ofctl/barrier
+  local pid
+  pid=$(cat "$1.pid")
+  ovs-appctl -t "$PWD/$1.ctl" exit
+  while kill -0 "$pid" 2>/dev/null; do sleep 0.05; done
+  cat "$1.log"
+}
+
+# receive PORT FLOW...: packets that arrive at a dummy port.
+receive() { ovs-appctl netdev-dummy/receive "$@"; }
+
+# cached: the cached flows, in alphabetical order, without the time of their last use.
+cached() { ovs-appctl dpctl/dump-flows "$@" | sed 's/used:[0-9.]*s/used:?/; s/used:never/used:?/' | sort; }
