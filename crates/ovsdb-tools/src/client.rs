@@ -361,12 +361,14 @@ async fn connect_and_run(command: &Command, mut args: Vec<String>, tls: &Arc<Tls
     let misused = || format!("invalid syntax for '{}' (use --help for help)", command.name);
     let remote = match args.first() {
         Some(first) if args.len() > command.args_min && (is_remote(first) || command.name == "wait") => args.remove(0),
-        _ => format!("unix:{}/db.sock", daemon::dirs::rundir().display()),
+        _ => {
+            // A first word that names no server is ignored.
+            if command.ignores_first_word() && args.len() == 2 {
+                args.remove(0);
+            }
+            format!("unix:{}/db.sock", daemon::dirs::rundir().display())
+        }
     };
-    // Another first word than a server is ignored.
-    if command.ignores_first_word() && args.len() == 2 {
-        args.remove(0);
-    }
     let several = remote.contains(',');
     if several && command.about == About::Database && args.len() <= command.args_min {
         return Err("database name is required with multiple remotes".to_owned());
