@@ -32,7 +32,7 @@ COMMANDS = [
     ),
     (
         "ovs-ofctl(8)", OFCTL, SWITCH,
-        ["dump-desc br0", "add-flows br0 /dev/null", "replace-flows br0 /dev/null", "add-groups br0 /dev/null", "--bundle add-flows br0 /dev/null", "bundle br0 /dev/null", "-t1 benchmark br0 10 10", "--strict dump-flows br0 in_port=1", "ping br0", "mod-port br0 1 no-flood", "parse-flow in_port=1,actions=2", "parse-flows /dev/null", "parse-group add group_id=1,type=all,bucket=2", "parse-oxm OpenFlow12", "parse-instructions OpenFlow13", "parse-pcap /dev/null", "ofp-parse /dev/null", "ofp-parse-pcap /dev/null", "check-vlan 1 2", "print-error 0400000800000001", "encode-error-reply OFPBRC_BAD_TYPE 0400000800000001", "encode-hello 0x2", "parse-key-value a=b", "compose-packet in_port=1", "diff-flows br0 /dev/null", "packet-out br0 1 2 001122334455667788990011aabb", "packet-out br0 in_port=1,actions=2,packet=001122334455667788990011aabb", "mod-table br0 0 evict", "mod-table br0 0 vacancy:20,80", "del-flows br0", "del-groups br0", "del-meters br0", "dump-meter br0 meter=1", "dump-groups br0", "insert-buckets br0", "remove-buckets br0", "ct-flush br0 mark=5 labels=6", "help", "list-commands"],
+        ["dump-desc br0", "add-flows br0 /dev/null", "replace-flows br0 /dev/null", "add-groups br0 /dev/null", "--bundle add-flows br0 /dev/null", "bundle br0 /dev/null", "-t1 benchmark br0 10 10", "--strict dump-flows br0 in_port=1", "ping br0", "mod-port br0 1 no-flood", "parse-flow in_port=1,actions=2", "parse-flows /dev/null", "parse-group add group_id=1,type=all,bucket=2", "parse-oxm OpenFlow12", "parse-instructions OpenFlow13", "parse-pcap /dev/null", "ofp-parse /dev/null", "ofp-parse-pcap /dev/null", "check-vlan 1 2", "print-error 0400000800000001", "parse-key-value a=b", "diff-flows br0 /dev/null", "packet-out br0 1 2 001122334455667788990011aabb", "packet-out br0 in_port=1,actions=2,packet=001122334455667788990011aabb", "mod-table br0 0 evict", "mod-table br0 0 vacancy:20,80", "del-flows br0", "del-groups br0", "del-meters br0", "dump-meter br0 meter=1", "dump-groups br0", "insert-buckets br0", "remove-buckets br0", "ct-flush br0 mark=5 labels=6", "help", "list-commands"],
     ),
     ("ovs-ofctl(8)", "timeout 0.5 ovs-ofctl -O OpenFlow13", SWITCH, ["monitor br0 5 watch:!initial", "monitor br0 invalid_ttl resume", "snoop br0"]),
     (
@@ -130,7 +130,10 @@ LEFT_OUT = {
     # The peer's server crashes.
     "ovs-appctl -t ovsdb-server ovsdb-server/set-sync-exclude-tables",
     # The peer aborts.
-    *(f"ovs-ofctl -O OpenFlow13 encode-hello {bad}" for bad in ("''", "nonsense", "$L300")),
+    "timeout 0.5 ovsdb-client monitor-cond-since unix:db.sock Open_vSwitch 00000000-0000-0000-0000-000000000000 '[]'",
+    # The peer waits for a lock that the server refuses, and for a server that it cannot connect to.
+    *(f"timeout 0.5 ovsdb-client {command} unix:db.sock" for command in ("lock", "steal")),
+    *(f"timeout 0.5 ovsdb-client wait {server} Open_vSwitch added" for server in ("nonsense", "$L300")),
     # They start, and run until they are ended.
     *(f"timeout 5 ovs-vswitchd {option}" for option in ("--verbose", "-v", "--user=:")),
     "timeout 5 ovs-testcontroller --queue=x punix:x",

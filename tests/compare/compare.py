@@ -188,7 +188,7 @@ def brief(result):
     lines = errors.split("\n")
     messages = [line for line in lines if line and not LOGGED.match(line)]
     grave = ("WARN", "ERR", "EMER") if status else ("ERR", "EMER")
-    logged = [line for line in lines if (found := LOGGED.match(line)) and found[1] in grave]
+    logged = [line for line in lines if (found := LOGGED.match(line)) and found[1] in grave and "|fatal_signal|" not in line]
     return status, "", (messages + logged + [""])[0]
 
 

@@ -41,6 +41,7 @@ impl Setting {
             "novacancy" => Self::Vacancy(None),
             _ => match (text.strip_prefix("vacancy:"), text.strip_prefix("name:")) {
                 (Some(range), _) => Self::Vacancy(Some(vacancy(range)?)),
+                _ if text.is_empty() || text == "vacancy" => Self::Vacancy(Some(vacancy("")?)),
                 (_, Some(name)) if table != ALL => Self::Name(name.to_owned()),
                 _ => return Err(fatal(format!("invalid table_mod setting {text}"))),
             },

@@ -235,9 +235,15 @@ const OPTIONS: &[Opt] = &[
 /// Options that this program does not support.
 const UNSUPPORTED: &[Opt] = &[Opt::new("record", Arg::Optional), Opt::new("replay", Arg::Optional)];
 
+/// The options of a command in the background. Its control socket has the default name.
+fn background_options() -> Vec<Opt> {
+    daemon::OPTIONS.iter().copied().filter(|opt| opt.id != "unixctl").collect()
+}
+
 /// The options and commands, for completion in a shell.
 pub fn vocabulary() -> cli::completion::Vocabulary {
-    let fragments = [OPTIONS, STYLE_OPTIONS, HELP_AND_VERSION, vlog::OPTIONS, daemon::OPTIONS];
+    let background = background_options();
+    let fragments = [OPTIONS, STYLE_OPTIONS, HELP_AND_VERSION, vlog::OPTIONS, &background];
     cli::completion::Vocabulary::new(&fragments, COMMANDS.iter().map(|command| command.name).chain(["help"]))
 }
 
@@ -266,7 +272,8 @@ fn start(program: &str, log: &Arc<vlog::Log>, args: Vec<OsString>) -> Result<(),
     let mut daemon_options = daemon::DaemonOptions::default();
     let mut tls = tls::Config::default();
     let mut timeout_s = cli::program::default_timeout_s();
-    let fragments = [OPTIONS, STYLE_OPTIONS, HELP_AND_VERSION, vlog::OPTIONS, daemon::OPTIONS, UNSUPPORTED];
+    let background = background_options();
+    let fragments = [OPTIONS, STYLE_OPTIONS, HELP_AND_VERSION, vlog::OPTIONS, &background, UNSUPPORTED];
     let mut parser = Parser::new(args, &fragments);
     for found in parser.by_ref() {
         let found = found?;
