@@ -6,8 +6,9 @@ usage: compare.py PEERS OURS [--seconds S] [--section TEXT] [--name TEXT] [--job
 PEERS is a folder with bin/ as tests/peers/unpack.sh makes it, OURS the binary `flowstone`. A scenario is a list of command
 lines in plain shell (scenarios.py reads and generates them). Each maker runs it in a fresh directory with daemons of its
 own; then exit statuses, standard output and standard error are normalised (UUIDs, times, process ids, paths) and compared
-line by line. A difference that explained.txt names with its reason is counted as explained. With --seconds, a sample: every
-section has its turn, in the same order each time. Programs of another version than 4.0 are not compared.
+line by line. Of bad input (bad_input.py), only exit statuses and first lines of messages count, and what its last command
+lines show of the state. A difference that explained.txt names with its reason is counted as explained. With --seconds, a
+sample: every section has its turn, in the same order each time. Programs of another version than 4.0 are not compared.
 
 The table lists the sections of the manual pages with their scenarios. The exit status is 0 if there is no unexplained
 difference and no section without a scenario.
@@ -25,6 +26,7 @@ import sys
 import tempfile
 import time
 
+import bad_input
 import scenarios
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -35,7 +37,7 @@ PROGRAMS = (
 
 
 # Command lines that print records in the order of a hash table, which differs from run to run.
-UNORDERED = re.compile(r"ovs-vsctl\b[^|;]* (show\b|find\b|list [A-Za-z_]+$)|ovsdb-client list-(tables|columns)\b")
+UNORDERED = re.compile(r"(ovs-vsctl|vtep-ctl)\b[^|;]* (show\b|find\b|list [A-Za-z_]+$)|ovsdb-client list-(tables|columns)\b")
 # The part of a reply that describes a port, which comes in such an order as well.
 PORT = re.compile(r"(?m)^  port +\w+: rx .*\n(?: {5,}.*\n)*|^  port \w+ queue .*\n")
 
@@ -66,6 +68,7 @@ class Maker:
             "SCHEMAS": str(self.schemas),
             "OVS_PKGDATADIR": str(self.schemas),
             "OVS_SYSLOG_METHOD": "null",
+            **bad_input.LONG_WORDS,
             **{f"OVS_{kind}DIR": str(home) for kind in ("RUN", "LOG", "DB")},
         }
         normal = Normal(home, self.schemas)
@@ -171,12 +174,28 @@ class Explained:
         return None
 
 
-def differences(theirs, ours):
+def differences(scenario, theirs, ours):
     """The lines that differ: (command line, the peer's text, ours)."""
-    for (line, *of_peer), (_, *of_ours) in zip(theirs, ours):
+    for number, ((line, *of_peer), (_, *of_ours)) in enumerate(zip(theirs, ours)):
+        if number < scenario.brief:
+            of_peer, of_ours = map(brief, (of_peer, of_ours))
         for what, a, b in zip(("exit", "out", "err"), of_peer, of_ours):
             if a != b:
                 yield line, f"{what}: {a}", f"{what}: {b}"
+
+
+LOGGED = re.compile(r"TIME\|N\|[^|]*\|(\w+)\|")
+
+
+def brief(result):
+    """What counts of bad input: the exit status, and the first line of the message. Lines of the log are one only if nothing
+    else is, and they say that something is wrong."""
+    status, _, errors = result
+    lines = errors.split("\n")
+    messages = [line for line in lines if line and not LOGGED.match(line)]
+    grave = ("WARN", "ERR", "EMER") if status else ("ERR", "EMER")
+    logged = [line for line in lines if (found := LOGGED.match(line)) and found[1] in grave and "|fatal_signal|" not in line]
+    return status, "", (messages + logged + [""])[0]
 
 
 def linked(directory, binary):
@@ -215,15 +234,15 @@ def main():
         peers, schemas = options.peers.resolve(), options.peers.resolve() / "usr/share/openvswitch"
         makers = Maker(peers / "bin", schemas), Maker(linked(pathlib.Path(made) / "bin", options.ours.resolve()), schemas)
 
-        def unexplained(results):
-            return [d for d in differences(*results) if not explained.reason(*d)]
+        def unexplained(scenario, results):
+            return [d for d in differences(scenario, *results) if not explained.reason(*d)]
 
         def both(scenario):
             if time.monotonic() - began > options.seconds:
                 return scenario, None
             results = [maker.run(scenario) for maker in makers]
             # Some lines depend on how busy the machine is: a difference counts if it is there twice.
-            if unexplained(results):
+            if unexplained(scenario, results):
                 results = [maker.run(scenario) for maker in makers]
             return scenario, results
 
@@ -233,8 +252,8 @@ def main():
                     continue
                 count = counts.setdefault(scenario.section, [0, 0, 0])
                 count[0] += 1
-                found = list(differences(*results))
-                unknown = unexplained(results)
+                found = list(differences(scenario, *results))
+                unknown = unexplained(scenario, results)
                 if unknown:
                     count[2] += 1
                     print(f"DIFFERS {scenario.section}: {scenario.name}", flush=True)

@@ -4,6 +4,7 @@
 
 import json
 import random
+import re
 
 import vocabulary as words
 
@@ -131,7 +132,7 @@ def command_lines():
     """Each command: with every argument missing, one too many, and each of a wrong kind."""
     for section, program, start, commands in words.COMMANDS:
         for command in commands:
-            name, *arguments = command.split(" ")
+            name, *arguments = map(quoted, command.split(" "))
             lines = list(start)
             for n in range(len(arguments)):
                 lines.append(" ".join([program, name, *arguments[:n]]))
@@ -142,6 +143,11 @@ def command_lines():
             lines.append(" ".join([program, name, *arguments, "extra"]))
             lines.append(" ".join([program, "--nonsense", name, *arguments]))
             yield section, command, lines
+
+
+def quoted(word):
+    """A word for the shell, quoted if it has characters that the shell interprets."""
+    return f"'{word}'" if re.search(r"""[][(){}<>!*?&;|"]""", word) and "'" not in word else word
 
 
 def random_flows():

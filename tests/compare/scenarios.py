@@ -13,6 +13,7 @@ lines are its command lines, up to the next block; lib.sh has words for them. Li
 import dataclasses
 import itertools
 
+import bad_input
 import generated
 
 
@@ -21,12 +22,15 @@ class Scenario:
     section: str
     name: str
     lines: tuple
+    # Of the first lines, as many as this, only exit statuses and first lines of errors are compared.
+    brief: int = 0
 
 
 def all_of_them(directory, schemas):
     """Every scenario, in a fixed order; `schemas` is the folder with the peer's schemas of databases."""
     found = [s for file in sorted((directory / "scenarios").glob("*.txt")) for s in read(file)]
     found += [Scenario(section, name, tuple(lines)) for section, name, lines in generated.all_of_them(schemas)]
+    found += [Scenario(section, name, (*lines, *state), len(lines)) for section, name, lines, state in bad_input.all_of_them()]
     names = [(s.section, s.name) for s in found]
     doubles = {name for name in names if names.count(name) > 1} if len(set(names)) < len(names) else None
     assert not doubles, f"scenarios with the same name: {sorted(doubles)}"

@@ -42,16 +42,19 @@ pub fn version_text(program: &str) -> String {
 }
 
 /// The number at the beginning of `text`, as C's `strtol` reads it: after spaces and a sign, as far as there are digits, the
-/// nearest that fits if it is too large, 0 without digits. Base 16 also accepts `0x`.
+/// nearest that fits if it is too large, 0 without digits. Base 16 also accepts `0x`. In base 0, `0x` begins a
+/// hexadecimal number, and another 0 an octal one.
 pub fn leading_integer(text: &str, radix: u32) -> i64 {
     let text = text.trim_start_matches(|ch: char| ch.is_ascii_whitespace());
     let (is_negative, digits) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
         None => (false, text.strip_prefix('+').unwrap_or(text)),
     };
-    let digits = match digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X")) {
-        Some(rest) if radix == 16 => rest,
-        _ => digits,
+    let hexadecimal = digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X"));
+    let (radix, digits) = match (radix, hexadecimal) {
+        (0 | 16, Some(rest)) => (16, rest),
+        (0, None) => (if digits.starts_with('0') { 8 } else { 10 }, digits),
+        _ => (radix, digits),
     };
     digits.chars().map_while(|ch| ch.to_digit(radix)).fold(0_i64, |number, digit| {
         let (radix, digit) = (i64::from(radix), i64::from(digit));
@@ -136,6 +139,7 @@ mod tests {
             assert_eq!(leading_integer(text, 10), number, "{text}");
         }
         assert_eq!(leading_integer("-99999999999999999999", 10), i64::MIN);
+        assert_eq!(["0100", "0x10", "10", "08"].map(|text| leading_integer(text, 0)), [64, 16, 10, 0]);
         assert_eq!((leading_integer("0x1Fg", 16), leading_integer("ff", 16), leading_integer("0x1", 10)), (31, 255, 0));
     }
 

@@ -115,9 +115,6 @@ pub enum StyleError {
     /// Not one of the cell formats.
     #[error("unknown data format \"{0}\"")]
     Data(String),
-    /// Not a width.
-    #[error("{0}: --max-column-width is not a number of columns")]
-    Width(String),
 }
 
 /// How tables are printed.
@@ -178,7 +175,8 @@ impl Style {
                 self.headings = false;
             }
             "max-column-width" => {
-                self.column_width_max = value.parse().map_err(|_| StyleError::Width(value.to_owned()))?;
+                // As `atoi` reads it; a width that is none leaves columns as wide as they need.
+                self.column_width_max = usize::try_from(crate::leading_integer(value, 10) as i32).unwrap_or(0);
             }
             _ => return Ok(false),
         }

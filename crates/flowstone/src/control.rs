@@ -33,7 +33,7 @@ fn socket_path(target: &str) -> Result<PathBuf, Failure> {
     if target.starts_with('/') {
         return Ok(PathBuf::from(target));
     }
-    let pid_file = dirs::within(&dirs::rundir(), format!("{target}.pid"));
+    let pid_file = dirs::rundir().join(format!("{target}.pid"));
     let pid = pidfile::read(&pid_file).map_err(|error| {
         let reason = pidfile::reason_of(&error);
         if error.raw_os_error() != Some(rustix::io::Errno::SRCH.raw_os_error()) {

@@ -64,7 +64,7 @@ const COMMANDS: &[Command] = &[
     writes("del-flows", "[dp] [file]", 0, 2),
     reads("offload-stats-show", "[dp]", 0, 1),
     reads("dump-conntrack", "[-m] [-s] [dp] [zone=N]", 0, 4),
-    writes("flush-conntrack", "[dp] [zone=N] [ct-orig-tuple] [ct-reply-tuple]", 0, 4),
+    writes("flush-conntrack", "[dp] [zone=N] [mark=X[/M]] [labels=Y[/N]] [ct-orig-tuple [ct-reply-tuple]]", 0, 6),
     reads("cache-get-size", "[dp]", 0, 1),
     writes("cache-set-size", "dp cache <size>", 3, 3),
     reads("ct-stats-show", "[dp] [zone=N]", 0, 3),

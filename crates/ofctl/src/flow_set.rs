@@ -3,7 +3,7 @@
 use crate::error::{Exit, Result, fatal};
 use crate::flow_change::Sender;
 use crate::flow_dump::{all_flows, requests};
-use crate::flow_text::{lines, normalize, read_file};
+use crate::flow_text::{lines, normalize, read_flow_set};
 use crate::names::Names;
 use crate::options::Context;
 use crate::switch::{
@@ -93,7 +93,7 @@ impl Set {
 
 fn read_flow_file(file: &str, side: usize, names: &Names, set: &mut Set) -> Result<Protocols> {
     let mut usable = Protocols::ANY;
-    for (n, line) in lines(&read_file(file)?) {
+    for (n, line) in lines(&read_flow_set(file)?) {
         let mut parsed = parse_flow(line, Cmd::Add, names).map_err(|e| fatal(format!("{file}:{n}: {e}")))?;
         normalize(&mut parsed);
         usable = usable & parsed.usable;

@@ -15,16 +15,22 @@ pub fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
 
 /// Reads a file, or standard input for `-`.
 pub fn read_file(name: &str) -> Result<String> {
-    let bytes = if name == "-" {
-        let mut bytes = Vec::new();
-        std::io::stdin().lock().read_to_end(&mut bytes).map(|_| bytes)
+    contents(name).map_err(|e| fatal(format!("{name}: open failed ({})", strerror(&e))))
+}
+
+/// The same for a set of flows, whose errors have other words.
+pub fn read_flow_set(name: &str) -> Result<String> {
+    contents(name).map_err(|e| fatal(format!("{name}: open ({})", strerror(&e))))
+}
+
+fn contents(name: &str) -> std::io::Result<String> {
+    let mut bytes = Vec::new();
+    if name == "-" {
+        std::io::stdin().lock().read_to_end(&mut bytes)?;
     } else {
-        std::fs::read(name)
-    };
-    match bytes {
-        Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
-        Err(e) => Err(fatal(format!("{name}: open failed ({})", strerror(&e)))),
+        bytes = std::fs::read(name)?;
     }
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// Logs the fields that a match lost when it was normalised.

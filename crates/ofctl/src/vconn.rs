@@ -153,8 +153,10 @@ fn connect(remote: &str, tls: &Tls) -> io::Result<Stream> {
             if method == "ssl" {
                 tls.check()?;
             }
-            let (host, port) = split_host(target);
-            let address = (host.as_str(), port).to_socket_addrs()?.next().ok_or_else(unsupported)?;
+            let (host, port) = split_host(target).ok_or_else(unsupported)?;
+            // A name that no server resolves is no address of any family.
+            let addresses = (host.as_str(), port).to_socket_addrs().map_err(|_| unsupported())?;
+            let address = { addresses }.next().ok_or_else(unsupported)?;
             let stream = TcpStream::connect(address)?;
             stream.set_nodelay(true)?;
             if method == "tcp" {
@@ -166,15 +168,17 @@ fn connect(remote: &str, tls: &Tls) -> io::Result<Stream> {
     }
 }
 
-/// `host`, `host:port`, `[v6]`, `[v6]:port`.
-fn split_host(target: &str) -> (String, u16) {
-    if let Some((host, rest)) = target.strip_prefix('[').and_then(|t| t.split_once(']')) {
-        return (host.to_owned(), rest.strip_prefix(':').and_then(|p| p.parse().ok()).unwrap_or(OFP_PORT));
-    }
-    match target.rsplit_once(':') {
-        Some((host, port)) => (host.to_owned(), port.parse().unwrap_or(OFP_PORT)),
-        None => (target.to_owned(), OFP_PORT),
-    }
+/// `host`, `host:port`, `[v6]`, `[v6]:port`. Returns `None` without a host, or if the port is no number of one.
+fn split_host(target: &str) -> Option<(String, u16)> {
+    let (host, port) = match target.strip_prefix('[').and_then(|t| t.split_once(']')) {
+        Some((host, rest)) => (host, rest.strip_prefix(':')),
+        None => target.rsplit_once(':').map_or((target, None), |(host, port)| (host, Some(port))),
+    };
+    let port = match port.filter(|port| !port.is_empty()) {
+        Some(port) => port.parse().ok()?,
+        None => OFP_PORT,
+    };
+    (!host.is_empty()).then(|| (host.to_owned(), port))
 }
 
 impl Vconn {

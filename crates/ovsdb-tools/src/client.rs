@@ -235,9 +235,15 @@ const OPTIONS: &[Opt] = &[
 /// Options that this program does not support.
 const UNSUPPORTED: &[Opt] = &[Opt::new("record", Arg::Optional), Opt::new("replay", Arg::Optional)];
 
+/// The options of a command in the background. Its control socket has the default name.
+fn background_options() -> Vec<Opt> {
+    daemon::OPTIONS.iter().copied().filter(|opt| opt.id != "unixctl").collect()
+}
+
 /// The options and commands, for completion in a shell.
 pub fn vocabulary() -> cli::completion::Vocabulary {
-    let fragments = [OPTIONS, STYLE_OPTIONS, HELP_AND_VERSION, vlog::OPTIONS, daemon::OPTIONS];
+    let background = background_options();
+    let fragments = [OPTIONS, STYLE_OPTIONS, HELP_AND_VERSION, vlog::OPTIONS, &background];
     cli::completion::Vocabulary::new(&fragments, COMMANDS.iter().map(|command| command.name).chain(["help"]))
 }
 
@@ -266,7 +272,8 @@ fn start(program: &str, log: &Arc<vlog::Log>, args: Vec<OsString>) -> Result<(),
     let mut daemon_options = daemon::DaemonOptions::default();
     let mut tls = tls::Config::default();
     let mut timeout_s = cli::program::default_timeout_s();
-    let fragments = [OPTIONS, STYLE_OPTIONS, HELP_AND_VERSION, vlog::OPTIONS, daemon::OPTIONS, UNSUPPORTED];
+    let background = background_options();
+    let fragments = [OPTIONS, STYLE_OPTIONS, HELP_AND_VERSION, vlog::OPTIONS, &background, UNSUPPORTED];
     let mut parser = Parser::new(args, &fragments);
     for found in parser.by_ref() {
         let found = found?;
@@ -361,12 +368,14 @@ async fn connect_and_run(command: &Command, mut args: Vec<String>, tls: &Arc<Tls
     let misused = || format!("invalid syntax for '{}' (use --help for help)", command.name);
     let remote = match args.first() {
         Some(first) if args.len() > command.args_min && (is_remote(first) || command.name == "wait") => args.remove(0),
-        _ => format!("unix:{}/db.sock", daemon::dirs::rundir().display()),
+        _ => {
+            // A first word that names no server is ignored.
+            if command.ignores_first_word() && args.len() == 2 {
+                args.remove(0);
+            }
+            format!("unix:{}/db.sock", daemon::dirs::rundir().display())
+        }
     };
-    // Another first word than a server is ignored.
-    if command.ignores_first_word() && args.len() == 2 {
-        args.remove(0);
-    }
     let several = remote.contains(',');
     if several && command.about == About::Database && args.len() <= command.args_min {
         return Err("database name is required with multiple remotes".to_owned());

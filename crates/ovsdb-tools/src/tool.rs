@@ -19,6 +19,9 @@ const OPTIONS: &[Opt] = &[
     Opt::new("election-timer", Arg::Required),
 ];
 
+/// The election timers that a cluster accepts.
+const ELECTION_TIMER_MS: std::ops::RangeInclusive<i64> = 100..=600_000;
+
 /// The end of a command without an error message.
 type Outcome = Result<ExitCode, String>;
 
@@ -105,7 +108,16 @@ pub fn tool_main(args: Vec<OsString>) -> ExitCode {
             ("more", _) => context.more += 1,
             ("rbac-role", role) => context.role = role.map(str::to_owned),
             // Options of the commands about clusters, which themselves report that clusters are not supported.
-            ("cid" | "election-timer", _) => {}
+            ("cid", Some(id)) => {
+                if ovsdb::Uuid::parse(id).is_none() {
+                    return cli::fail(&program, format!("{id}: not a valid UUID"));
+                }
+            }
+            ("election-timer", Some(timer)) => {
+                if !ELECTION_TIMER_MS.contains(&cli::leading_integer(timer, 10)) {
+                    return cli::fail(&program, "ovsdb error: election timer must be between 100 and 600000, in msec.");
+                }
+            }
             ("help", _) => {
                 print!("{}", usage(&program));
                 return ExitCode::SUCCESS;

@@ -270,18 +270,54 @@ impl Commands {
     }
 }
 
+/// Applies the options of `set-options`, with the errors of `getopt`. Words that are no options are ignored.
 fn set_options(args: &[String], format: &mut OutputFormat) -> Result<(), String> {
-    let value = match args {
-        [option, value] if option == "--format" => value.as_str(),
-        [option] if option == "--format" => return Err("option --format requires an argument".to_owned()),
-        [option] if option.starts_with("--format=") => option.trim_start_matches("--format="),
-        [option, ..] => return Err(format!("unknown option {option}")),
-        [] => return Ok(()),
-    };
-    *format = match value {
-        "text" => OutputFormat::Text,
-        "json" => OutputFormat::Json,
-        _ => return Err(format!("option --format has invalid value {value}")),
-    };
+    let mut words = args.iter().map(String::as_str);
+    while let Some(word) = words.next().filter(|word| *word != "--") {
+        let Some(option) = word.strip_prefix("--") else {
+            match word.strip_prefix('-').and_then(|letters| letters.chars().next()) {
+                Some(letter) => return Err(format!("unrecognized option '{letter}'")),
+                None => continue,
+            }
+        };
+        let (name, value) = option.split_once('=').map_or((option, None), |(name, value)| (name, Some(value)));
+        if !"format".starts_with(name) {
+            return Err(format!("unrecognized option '{word}'"));
+        }
+        *format = match value.or_else(|| words.next()) {
+            Some("text") => OutputFormat::Text,
+            Some("json") => OutputFormat::Json,
+            Some(other) => return Err(format!("option format has invalid value {other}")),
+            None => return Err("option '--format' requires an argument".to_owned()),
+        };
+    }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_of_a_connection() {
+        let set = |args: &[&str]| {
+            let mut format = OutputFormat::Text;
+            let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
+            set_options(&args, &mut format).map(|()| format)
+        };
+        for args in [&["--format", "json"][..], &["--format=json"], &["--form", "json"], &["x", "--format=json"]] {
+            assert_eq!(set(args), Ok(OutputFormat::Json), "{args:?}");
+        }
+        for args in [&["x"][..], &["", "json"], &["--", "--x"], &["--format=text"]] {
+            assert_eq!(set(args), Ok(OutputFormat::Text), "{args:?}");
+        }
+        for (args, error) in [
+            (&["--format"][..], "option '--format' requires an argument"),
+            (&["--format="], "option format has invalid value "),
+            (&["--nonsense"], "unrecognized option '--nonsense'"),
+            (&["-xy", "z"], "unrecognized option 'x'"),
+        ] {
+            assert_eq!(set(args), Err(error.to_owned()));
+        }
+    }
 }

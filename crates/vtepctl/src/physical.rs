@@ -123,14 +123,19 @@ fn bindings(txn: &Transaction<'_>, port: Uuid) -> BTreeMap<i64, Uuid> {
     bound.filter_map(|(vlan, switch)| Some((vlan.as_integer()?, switch.as_uuid()?))).collect()
 }
 
+/// The number of a VLAN that is bound; only its decimal form without leading zeros names it.
+fn bound_by(txn: &Transaction<'_>, port: Uuid, vlan: &str) -> Option<i64> {
+    bindings(txn, port).into_keys().find(|number| number.to_string() == vlan)
+}
+
 pub(crate) fn bind(context: &mut Context<'_>, command: &Command, _: &mut Output) -> Done {
     let (txn, model) = context.txn_and_model();
     let port = model.port(command.arg(0), command.arg(1))?;
     let vlan = command.arg(2);
     // Numbers that are no VLAN are the database's to refuse, as it knows the range.
-    let number = cli::leading_integer(vlan, 10);
+    let number = cli::leading_integer(vlan, 0);
     let switch = model.logical(command.arg(3))?;
-    if bindings(txn, port).contains_key(&number) {
+    if bound_by(txn, port, vlan).is_some() {
         return Err(Failure::fatal(format!("multiple bindings for vlan {vlan}")));
     }
     txn.verify_column("Physical_Port", port, "vlan_bindings");
@@ -142,8 +147,7 @@ pub(crate) fn unbind(context: &mut Context<'_>, command: &Command, _: &mut Outpu
     let (txn, model) = context.txn_and_model();
     let port = model.port(command.arg(0), command.arg(1))?;
     let vlan = command.arg(2);
-    let number = vlan.parse::<i64>().ok().filter(|number| bindings(txn, port).contains_key(number));
-    let number = number.ok_or_else(|| Failure::fatal(format!("no binding for vlan {vlan}")))?;
+    let number = bound_by(txn, port, vlan).ok_or_else(|| Failure::fatal(format!("no binding for vlan {vlan}")))?;
     txn.verify_column("Physical_Port", port, "vlan_bindings");
     txn.remove_elements("Physical_Port", port, "vlan_bindings", &Datum::scalar(Atom::Integer(number)));
     Ok(())

@@ -61,8 +61,12 @@ pub(super) async fn monitor(mut call: Call, method: Method) -> Done {
     }
     let mut conditions = None;
     if method != Method::Plain {
-        conditions = Some(query::parse_json(&word)?);
+        let condition = word;
         word = next()?;
+        if word != "ALL" && schema.table(&word).is_none() {
+            return Err(format!("{} does not have a table named \"{word}\"", schema.name));
+        }
+        conditions = Some(query::parse_json(&condition)?);
     }
     let groups: Vec<String> = args.collect();
     let watch = watch(&call, &schema, &word, &groups, conditions.as_ref())?;

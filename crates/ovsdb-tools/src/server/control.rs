@@ -75,7 +75,9 @@ fn register_models(add: &impl Fn(&str, &str, RangeInclusive<usize>, fn(Handle, V
 }
 
 fn probe_interval(text: &str) -> Result<u64, String> {
-    text.parse().map_err(|_| "Invalid probe interval, integer value expected".to_owned())
+    let interval: i32 = text.parse().map_err(|_| "Invalid probe interval, integer value expected".to_owned())?;
+    // A negative one is as good as none.
+    Ok(u64::try_from(interval).unwrap_or(0))
 }
 
 type BoxAnswer = std::pin::Pin<Box<dyn Future<Output = Answer> + Send>>;

@@ -32,9 +32,12 @@ pub(crate) fn register(commands: &Commands, devices: &Arc<Devices>) {
     }
 }
 
-/// The ports with LLDP, of a bridge or of all, by name.
+/// The ports with LLDP, of a bridge or of all, by name. No port is on an unknown bridge.
 fn ports(devices: &Devices, bridge: Option<&str>) -> Result<Vec<PortStatus>, String> {
-    let bridge = bridge.map(|name| find_bridge(devices, name).ok_or("no such bridge")).transpose()?;
+    let bridge = match bridge.map(|name| find_bridge(devices, name)) {
+        Some(None) => return Ok(Vec::new()),
+        found => found.flatten(),
+    };
     let mut all = Vec::new();
     for (_, dp) in devices.datapaths() {
         let of_bridge = |port: &PortStatus| {

@@ -16,7 +16,7 @@ pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
             OutputFormat::Json => bridges.iter().map(|b| Value::from(b.name())).collect::<Value>().into(),
         })
     });
-    show_blocking(commands, devices, ("bridge/dump-flows", "[--offload-stats] [--names] bridge", 1..=3), dump_flows);
+    show_blocking(commands, devices, ("bridge/dump-flows", "[--offload-stats | --names] bridge", 1..=2), dump_flows);
 }
 
 /// Registers `bridge/reconnect`.
@@ -31,18 +31,15 @@ pub(crate) fn register_reconnect(commands: &Commands, devices: &Arc<Devices>) {
 }
 
 fn dump_flows(devices: &Devices, args: &[String], format: OutputFormat) -> Result<super::Shown, String> {
-    let (options, names): (Vec<&String>, Vec<&String>) = args.iter().partition(|a| a.starts_with("--"));
-    let mut with_names = false;
-    for option in options {
-        match option.as_str() {
-            "--names" => with_names = true,
-            // Without offloaded flows there is nothing to tell apart; with them, rules do not.
-            "--offload-stats" if devices.datapaths().iter().all(|(_, dp)| dp.dpif.offload().is_none()) => {}
-            "--offload-stats" => return Err("--offload-stats: packets of rules are not counted apart".to_owned()),
-            other => return Err(format!("{other}: unknown option")),
-        }
+    let (name, options) = args.split_last().ok_or("Unknown bridge")?;
+    let with_names = options.iter().any(|option| option == "--names");
+    // Without offloaded flows there is nothing to tell apart; with them, rules do not. Other words in the place of an option
+    // are ignored, as by Open vSwitch.
+    if options.iter().any(|option| option == "--offload-stats")
+        && devices.datapaths().iter().any(|(_, dp)| dp.dpif.offload().is_some())
+    {
+        return Err("--offload-stats: packets of rules are not counted apart".to_owned());
     }
-    let [name] = names.as_slice() else { return Err("Unknown bridge".to_owned()) };
     let bridge = find_bridge(devices, name).ok_or("Unknown bridge")?;
     if let Some(switch) = bridge.switch() {
         // Dumps that are requested together share one pass over the statistics.

@@ -34,7 +34,7 @@ pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
     }
     show(commands, devices, ("upcall/set-flow-limit", "flow-limit-number", 1..=1), |d, args, format| {
         let text = args.first().map_or("", |a| a);
-        let limit: u64 = text.parse().map_err(|_| format!("'{text}' is not a number of flows"))?;
+        let limit = u64::from(cli::leading_integer(text, 10) as u32);
         for (_, dp) in d.datapaths() {
             dp.switch.set_flow_limit(limit);
         }
