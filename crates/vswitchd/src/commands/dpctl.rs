@@ -23,7 +23,19 @@ pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
     show(commands, devices, ("dpctl/show", "[-s] [dp...]", 0..=usize::MAX), show_datapaths);
     let usage = "[-m] [--names] [dp] [filter=..] [type=..]";
     show(commands, devices, ("dpctl/dump-flows", usage, 0..=6), dump_flows);
-    show(commands, devices, ("dpctl/get-flow", "[-m] [--names] [dp] ufid", 1..=5), get_flow);
+    show(commands, devices, ("dpctl/get-flow", "[dp] ufid", 1..=5), get_flow);
+    show(commands, devices, ("dpctl/normalize-actions", "actions", 2..=usize::MAX), |_, args, _| {
+        let mut out = String::new();
+        match dpif::text::normalise(&args[0], &args[1], &mut out) {
+            Ok(()) => Ok(out.into()),
+            Err(error) => Err(format!("{out}ovs-vswitchd: {error}")),
+        }
+    });
+    show(commands, devices, ("dpctl/parse-actions", "actions", 1..=usize::MAX), |_, args, _| {
+        let texts = args.iter().map(|actions| Ok(dpif::text::parsed_actions(actions)? + "\n"));
+        let texts: Result<String, dpif::text::NormaliseError> = texts.collect();
+        Ok(texts.map_err(|e| format!("ovs-vswitchd: {e}"))?.into())
+    });
 }
 
 /// The datapath of that name, or all.
