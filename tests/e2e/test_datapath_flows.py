@@ -292,3 +292,68 @@ def test_flows_have_uuids(both):
     ours.appctl("dpctl/add-flow", match, "3")
     (uuid,) = re.findall(r"ufid:([-0-9a-f]{36})", ours.appctl("dpctl/dump-flows", "-m"))
     assert not uuid.startswith("00000000") and "actions:3" in ours.appctl("dpctl/get-flow", f"ufid:{uuid}")
+
+
+def test_datapath_commands_as_open_vswitch(both):
+    """Commands on text, the datapath's own port, and counters that scripts read."""
+    match = ECHO
+    tagged = header("0x8100", f",vlan(vid=5,pcp=3),encap(eth_type(0x0800),{ipv4(1, ',icmp(type=8,code=0)')})")
+    commands = [
+        ["dpctl/show"],
+        ["dpctl/normalize-actions", match, "3,push_vlan(vid=7,pcp=1),5,4,pop_vlan,2,1"],
+        ["dpctl/normalize-actions", tagged, "3,pop_vlan,9,push_vlan(vid=7,pcp=0),5,4,pop_vlan,2,1"],
+        ["dpctl/normalize-actions", match, "bogus"],
+        ["dpctl/parse-actions", "2,3", "set(ipv4(ttl=3)),4", ""],
+        ["coverage/read-counter", "mac_learning_static_none_move"],
+        ["coverage/read-counter", "drop_action_recursion_too_deep"],
+        ["coverage/read-counter", "bogus"],
+    ]
+    answers = []
+    for bench in both:
+        # Packets before this test were not the same.
+        tools = bench.switch.ours
+        found = [tools.run("ovs-appctl", *words, check=False) for words in commands]
+        answers.append([re.sub("lookups: .*|flows: .*", "", result.out + result.err) for result in found])
+    assert answers[1] == answers[0]
+    for name in ("rev_reconfigure", "netdev_sent", "netdev_received", "drop_action_of_pipeline"):
+        assert int(both[1].switch.appctl("coverage/read-counter", name)) >= 0
+    assert int(both[1].switch.appctl("coverage/read-counter", "rev_reconfigure")) > 0
+    # Two commands of ovs-dpctl need no switch.
+    for words in (["normalize-actions", match, "3,1,2"], ["normalize-actions", "in_port(1),bogus", "2"], ["parse-actions", "2,drop(1)"],
+                  ["parse-actions", "2 3", "drop"], ["parse-actions"]):
+        theirs, ours = (tools.run("ovs-dpctl", *words, check=False) for tools in (both[1].switch.peers, both[1].switch.ours))
+        assert (ours.out, ours.err.strip(), ours.code) == (theirs.out, theirs.err.strip(), theirs.code), words
+
+
+def test_queues_of_all_remembered_seconds(both):
+    for seconds in ("0", "-1", "60"):
+        shown = [bench.switch.appctl("dpif-netdev/pmd-rxq-show", "-secs", seconds).splitlines()[0] for bench in both]
+        assert shown == ["Displaying last 60 seconds pmd usage %"] * 2
+
+
+@pytest.mark.parametrize("flow", ["in_port=1,pkt_mark=0,actions=2", "in_port=1,pkt_mark=0/1,actions=2", "in_port=1,ct_state=-trk,actions=2",
+                                  "in_port=1,ct_zone=0,ct_mark=0,ct_label=0,ct_state=0/0xff,actions=2", None])
+def test_matched_metadata_is_printed(both, flow):
+    """Zero or not. Without megaflows, all of it is matched."""
+    for bench in both:
+        bench.flows(flow or "in_port=1,actions=2")
+        bench.switch.appctl(f"upcall/{'enable' if flow else 'disable'}-megaflows")
+    for options in ([], ["-m"]):
+        theirs, ours = (cached(bench, header("0x1234"), *options) for bench in both)
+        assert ours == theirs
+    for bench in both:
+        bench.switch.appctl("upcall/enable-megaflows")
+
+
+def test_flows_without_a_port_are_refused(both):
+    answers = [bench.switch.ours.run("ovs-appctl", "dpctl/add-flow", "eth(),eth_type(0x0800),ipv4()", "3", check=False).err for bench in both]
+    assert answers[1] == answers[0] and "updating flow table (Invalid argument)" in answers[1]
+    for bench in both:
+        assert "failed to put[create] flow: in_port is not an exact match" in bench.switch.log()
+    types = [bench.switch.ours.run("ovs-appctl", "netdev-dummy/receive", "p1", "in_port(1),eth(),eth_type(0x05ff)", check=False).err for bench in both]
+    assert types[1] == types[0]
+
+
+def test_dummies_offload_nothing(both):
+    theirs, ours = (bench.switch.vsctl("get", "interface", "p1", "status") for bench in both)
+    assert ours == theirs and 'tx_tcp_seg_offload="false"' in ours

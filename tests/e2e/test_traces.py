@@ -323,3 +323,71 @@ def test_cached_flows_that_are_wider(benches, kind):
         lines = bench.switch.appctl("dpctl/dump-flows").splitlines()
         counts.append(sum("in_port(1)" in line or "in_port(p1)" in line for line in lines))
     assert counts == [len(frames), 1]
+
+
+LABEL = "in_port=1,mpls,mpls_label=5,mpls_tc=3,mpls_ttl=64,dl_src=50:54:00:00:00:01,mpls_bos="
+# Flows, and packets: Open vSwitch prints the same actions for them.
+HEADERS_AS_ONE = [
+    ("in_port=1,mpls,actions=set_field:7->mpls_label,output:2", LABEL + "1"),
+    ("in_port=1,mpls,actions=set_field:7->mpls_label,output:2", LABEL + "0"),
+    ("in_port=1,mpls,actions=dec_mpls_ttl,output:2", LABEL + "1"),
+    ("in_port=1,mpls,actions=set_field:7->mpls_label,set_field:1->mpls_tc,set_mpls_ttl(3),output:2", LABEL + "1"),
+    ("in_port=1,mpls,actions=set_field:3->mpls_label,push_mpls:0x8847,output:2", LABEL + "1"),
+    ("in_port=1,icmp,actions=set_field:1->icmp_type,output:2", "in_port=1,icmp,icmp_type=8,icmp_code=0"),
+    ("in_port=1,icmp,actions=set_field:1->icmp_code,output:2", "in_port=1,icmp,icmp_type=8,icmp_code=0"),
+    ("in_port=1,icmp6,actions=set_field:1->icmpv6_code,output:2", "in_port=1,icmp6,icmpv6_type=128,icmpv6_code=0"),
+    ("in_port=1,ip,actions=set_field:02:00:00:00:00:01->eth_src,push_mpls:0x8847,output:2", "in_port=1,tcp,nw_ttl=5"),
+    ("in_port=1,ip,actions=push_mpls:0x8847,set_field:02:00:00:00:00:01->eth_src,output:2", "in_port=1,tcp,nw_ttl=5"),
+    ("in_port=1,ip,actions=push_mpls:0x8847,set_field:9->mpls_label,output:2", "in_port=1,tcp,nw_ttl=5"),
+    ("in_port=1,mpls,actions=pop_mpls:0x8847,set_field:02:00:00:00:00:01->eth_src,output:2", LABEL + "0"),
+    ("in_port=1,mpls,actions=set_field:02:00:00:00:00:01->eth_src,pop_mpls:0x8847,output:2", LABEL + "0"),
+    ("in_port=1,ip,actions=set_field:1.2.3.4->ip_src,set_field:02:00:00:00:00:01->eth_src,push_mpls:0x8847,output:2", "in_port=1,tcp,nw_ttl=5"),
+    ("in_port=1,ip,actions=controller", "in_port=1,tcp"),
+    ("in_port=1,ip,actions=controller,controller(max_len=5,id=3),2", "in_port=1,tcp"),
+    ("cookie=7,in_port=1,ip,actions=dec_ttl,controller,2", "in_port=1,tcp,nw_ttl=5"),
+]
+
+
+@pytest.mark.parametrize("flow, packet", HEADERS_AS_ONE)
+def test_printed_actions(benches, flow, packet):
+    for options in ([], ["-generate"]):
+        answers = []
+        for bench in benches:
+            bench.flows(flow, version="OpenFlow13")
+            trace = bench.switch.appctl("ofproto/trace", "br0", packet, *options)
+            answers.append(re.sub(r"recirc_id=[1-9]\d*", "recirc_id=N", re.search("Datapath actions: .*", trace)[0]))
+        assert answers[1] == answers[0], options
+
+
+@pytest.mark.parametrize("flow", ["in_port=1,actions=mod_vlan_vid:5,2", "in_port=1,actions=push_vlan:0x8100,2", "in_port=1,ip,vlan_tci=0,actions=2",
+                                  "in_port=1,ip,actions=pop_vlan,2", "actions=NORMAL"])
+def test_megaflows_leave_out_absent_tags(benches, flow):
+    for bench in benches:
+        bench.flows(flow, version="OpenFlow13" if "push_vlan" in flow else "OpenFlow10")
+    theirs, ours = (re.search("Megaflow: .*", bench.switch.appctl("ofproto/trace", "br0", "in_port=1,ip"))[0] for bench in benches)
+    assert ours == theirs
+
+
+def test_selection_by_dp_hash_is_traced(benches):
+    group = "group_id=7,type=select,bucket=output:1,bucket=output:2"
+    for bench in benches:
+        bench.switch.ofctl("-OOpenFlow15", "add-group", "br0", group)
+        bench.flows("in_port=1,actions=group:7", version="OpenFlow15")
+        trace = bench.switch.appctl("ofproto/trace", "br0", "in_port=1,ip")
+        assert "     -> selection method in use: dp_hash, recirculating\n" in trace
+        bench.switch.ofctl("-OOpenFlow15", "del-groups", "br0")
+
+
+def test_misses(benches):
+    """In a table whose misses are dropped or sent to controllers, and in all tables, which continue up to the last one."""
+    for table, miss in ((0, "drop"), (0, "controller"), ("all", "continue"), ("all", "controller")):
+        traces = []
+        for bench in benches:
+            bench.flows()
+            bench.switch.ofctl("-OOpenFlow11", "mod-table", "br0", table, miss)
+            trace = bench.switch.appctl("ofproto/trace", "br0", "in_port=1,ip")
+            # Open vSwitch has a number of its own for misses without a flow.
+            traces.append(re.sub(r"recirc_id=[1-9]\d*", "recirc_id=N", trace).replace("reason=7", "reason=0"))
+        assert traces[1] == traces[0], miss
+    for bench in benches:
+        bench.switch.ofctl("-OOpenFlow15", "mod-table", "br0", "all", "controller")

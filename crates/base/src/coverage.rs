@@ -1,7 +1,7 @@
 //! Event counters with rates, for `coverage/show`.
 //!
 //! `coverage!(name)` counts an event at its place in the code. A counter is a static that enters the list of all
-//! counters at its first count, so a program lists only events that occurred. Several places may count under one
+//! counters at its first count; [`declare`] makes events known before that. A program shows only events that occurred. Several places may count under one
 //! name; their counts are added. Rates come from the totals that [`tick`] samples every five seconds.
 
 use std::collections::BTreeMap;
@@ -134,6 +134,10 @@ impl Coverage {
         let mut never = 0;
         let mut lines = String::new();
         for Rate { name, total, last_seconds, last_minute, last_hour } in self.rates() {
+            if total == 0 {
+                never += 1;
+                continue;
+            }
             // Writing to a string does not fail.
             let _ = writeln!(
                 lines,
@@ -141,7 +145,6 @@ impl Coverage {
             );
             hash =
                 name.bytes().fold(hash, |hash, byte| hash.rotate_left(5) ^ u32::from(byte)).wrapping_mul(0x9e37_79b9);
-            never += usize::from(total == 0);
         }
         format!(
             "Event coverage, avg rate over last: 5 seconds, last minute, last hour,  hash={hash:08x}:\n{lines}{never} events never hit\n"
@@ -169,6 +172,14 @@ pub fn rates() -> Vec<Rate> {
     lock().rates()
 }
 
+/// Makes events known that are counted here but may not have occurred yet, so that [`read`] finds them.
+pub fn declare(names: &[&'static str]) {
+    let mut coverage = lock();
+    for name in names {
+        coverage.reported.entry(name).or_default();
+    }
+}
+
 /// Brings in the total of an event that something else counts.
 pub fn set(name: &'static str, total: u64) {
     lock().reported.insert(name, total);
@@ -184,7 +195,7 @@ pub fn show() -> String {
     lock().show()
 }
 
-/// The total of the counters of that name, for `coverage/read-counter`; `None` if none has counted.
+/// The total of the counters of that name, for `coverage/read-counter`; `None` if none has counted and it was not declared.
 pub fn read(name: &str) -> Option<u64> {
     lock().totals().get(name).copied()
 }
@@ -201,6 +212,9 @@ mod tests {
         crate::coverage!(test_event, 4);
         assert_eq!(read("test_event"), Some(7));
         assert_eq!(read("test_no_event"), None);
+        declare(&["test_no_event", "test_event"]);
+        assert_eq!((read("test_no_event"), read("test_event")), (Some(0), Some(7)));
+        assert!(!show().contains("test_no_event"), "an event that did not occur is not shown");
         assert!(show().contains("\ntest_event "));
     }
 

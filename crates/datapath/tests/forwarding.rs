@@ -183,7 +183,9 @@ fn to_controller() -> ControllerUpcall {
         userdata: Vec::new(),
         table_miss: false,
         in_port: base::PortNo(1),
-        continuation: 0,
+        recirc_id: 0,
+        pauses: false,
+        dont_send: false,
         metadata: FlowKey::ZERO,
     }
 }

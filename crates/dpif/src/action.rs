@@ -282,8 +282,12 @@ pub struct ControllerUpcall {
     pub table_miss: bool,
     /// Ingress port in the numbering of OpenFlow.
     pub in_port: PortNo,
-    /// The number of the frozen state that NXT_RESUME continues; 0 if the packet does not wait.
-    pub continuation: u32,
+    /// The number of the frozen state of its translation, 0 if there is no room for one.
+    pub recirc_id: u32,
+    /// True if the packet waits until NXT_RESUME continues that state.
+    pub pauses: bool,
+    /// True if no controller receives the packet, because it is traced only.
+    pub dont_send: bool,
     /// The key at that point, from which registers, metadata and tunnel fields are reported.
     pub metadata: FlowKey,
 }

@@ -3,10 +3,12 @@
 
 mod ct;
 mod key;
+mod normalise;
 mod parse;
 mod parse_actions;
 
 pub use key::{Detail, format_key, key_to_string};
+pub use normalise::{NormaliseError, normalise, parsed_actions};
 pub use parse::{KeyError, parse_flow, parse_key, parse_key_of_flow, parse_uuid, split_ufid};
 pub use parse_actions::{ActionsError, parse_actions};
 
@@ -69,11 +71,12 @@ fn write_list(actions: &[DpAction], eth_type: u16, name: &dyn Fn(DpPort) -> Opti
             }
             DpAction::Controller(c) => write!(
                 out,
-                "userspace(pid=0,controller(reason={},dont_send=0,continuation={},recirc_id={},rule_cookie={},\
+                "userspace(pid=0,controller(reason={},dont_send={},continuation={},recirc_id={},rule_cookie={},\
                  controller_id={},max_len={}))",
                 c.reason,
-                u8::from(c.continuation != 0),
-                c.continuation,
+                u8::from(c.dont_send),
+                u8::from(c.pauses),
+                c.recirc_id,
                 key::hex(c.cookie.into()),
                 c.controller_id,
                 c.max_len
@@ -383,6 +386,10 @@ mod tests {
         assert_eq!(error("ipv4(tos=256)"), "syntax error at ipv4(tos=256)");
         assert_eq!(error("recirc_id(1),recirc_id(2)"), "syntax error at recirc_id(2)");
         assert_eq!(parse("in_port(1),eth()").unwrap().eth_type(), 0x5ff);
+        assert_eq!(
+            error("in_port(1),eth_type(0x05ff)"),
+            "invalid Ethertype 1535 in flow key; the flow key in error is: in_port(1),eth_type(0x05ff)"
+        );
         assert_eq!(parse_key("in_port(p9)", &|n| (n == "p9").then_some(DpPort(9))).unwrap().in_port().0, 9);
     }
 

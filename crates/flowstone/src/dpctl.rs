@@ -1,7 +1,8 @@
 //! `ovs-dpctl`: commands on the datapath (ovs-dpctl(8)).
 //!
 //! The datapath is part of ovs-vswitchd, so each command calls the `dpctl/*` command of that name on its control
-//! socket. Commands that the switch does not support are rejected with an error message.
+//! socket. Commands that the switch does not support are rejected with an error message. `normalize-actions` and
+//! `parse-actions` work on text, without a switch.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -118,6 +119,7 @@ pub(crate) fn main(args: Vec<OsString>) -> ExitCode {
     match name.as_str() {
         "help" => return cli::print(&usage(&program, &log)),
         "list-commands" => return cli::print(&list()),
+        "normalize-actions" | "parse-actions" => return offline(&program, name, words),
         _ if command.writes && options.read_only => {
             return cli::fail(&program, format!("'{name}' command does not work in read only mode"));
         }
@@ -168,6 +170,21 @@ fn parse(args: Vec<OsString>, program: &str, log: &vlog::Log) -> Result<(Options
     }
     log.open_file();
     Ok((options, parser.into_positionals()))
+}
+
+/// Runs a command that needs no switch.
+fn offline(program: &str, name: &str, words: &[String]) -> ExitCode {
+    let mut out = String::new();
+    let done = match (name, words) {
+        ("normalize-actions", [flow, actions, ..]) => dpif::text::normalise(flow, actions, &mut out),
+        _ => words.iter().try_for_each(|actions| {
+            out += &(dpif::text::parsed_actions(actions)? + "\n");
+            Ok(())
+        }),
+    };
+    // Open vSwitch prints as far as it comes.
+    let printed = cli::print(&out);
+    done.map_or_else(|error| cli::fail(program, error), |()| printed)
 }
 
 fn call(name: &str, flags: &[String], words: &[String]) -> Result<String, Failure> {

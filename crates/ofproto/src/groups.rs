@@ -6,6 +6,7 @@
 
 use crate::bridge::Ofproto;
 use crate::flow_table::RemovedReason;
+use crate::group_log::log_selection;
 use crate::transaction::{Reference, Transaction, groups_of};
 use openflow::group::{
     BUCKET_ALL, BUCKET_FIRST, BUCKET_LAST, Bucket, BucketStats, GROUP_ALL, GROUP_ANY, GROUP_MAX, GroupDesc,
@@ -68,6 +69,7 @@ impl Transaction<'_> {
             counters: Arc::default(),
             spread: xlate::groups::Spread::default(),
         };
+        log_selection(&group, old);
         self.note_group(group.id);
         Arc::make_mut(&mut self.groups).insert(group.id, Arc::new(group));
         Ok(())

@@ -29,6 +29,7 @@ pub mod features;
 mod flow_change;
 pub mod flow_table;
 mod gate;
+mod group_log;
 pub mod groups;
 pub mod hidden;
 pub mod ipfix;

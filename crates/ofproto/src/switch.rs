@@ -132,6 +132,7 @@ impl Switch {
             }
             // Keys from before the change differ from those after it.
             self.new_generation();
+            base::coverage!(rev_reconfigure);
             self.changed(Change::Everything);
         }
     }
@@ -162,6 +163,7 @@ impl Switch {
                 let old = self.network.load_full();
                 self.publish(&old, old.bridges.clone(), old.ports.clone());
             }
+            base::coverage!(rev_reconfigure);
             self.changed(Change::Everything);
         }
         answer
@@ -262,6 +264,7 @@ impl Switch {
             self.publish(&old, bridges, ports);
             others
         };
+        base::coverage!(rev_reconfigure);
         self.changed(Change::Bridge(changed));
         // Until now, packets on a port that this bridge has taken over belonged to another bridge.
         others.into_iter().for_each(|id| self.changed(Change::Bridge(id)));

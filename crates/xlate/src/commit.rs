@@ -9,10 +9,11 @@
 //! pushes that lead from the datapath's stack to the wanted one. A tag of which some bits change is thus replaced as a whole.
 
 use crate::ct::is_translated;
-use crate::encap::Pushed;
+use crate::encap::{Pushed, TEB};
 use crate::translate::Xlate;
 use dpif::DpAction;
 use flow::{Field, FlowKey, Loc, Prereq, layout};
+use smallvec::SmallVec;
 
 /// The outer tag's protocol id in word [`layout::VLAN`].
 const OUTER_TPID: u64 = 0xffff << 48;
@@ -52,6 +53,21 @@ fn is_in_packet(field: Field) -> bool {
 
 fn is_in_l3_header(field: Field) -> bool {
     matches!(field.info().prereq, Prereq::Ip | Prereq::Ipv4 | Prereq::Ipv6 | Prereq::Arp)
+}
+
+/// Fields that a commit emits.
+type Changed = SmallVec<[Field; 8]>;
+
+/// The parts of a header that Open vSwitch's actions can only set together.
+fn parts_set_together(field: Field) -> &'static [Field] {
+    match field {
+        Field::MplsLabel | Field::MplsTc | Field::MplsBos | Field::MplsTtl => {
+            &[Field::MplsLabel, Field::MplsTc, Field::MplsBos, Field::MplsTtl]
+        }
+        Field::Icmpv4Type | Field::Icmpv4Code => &[Field::Icmpv4Type, Field::Icmpv4Code],
+        Field::Icmpv6Type | Field::Icmpv6Code => &[Field::Icmpv6Type, Field::Icmpv6Code],
+        _ => &[],
+    }
 }
 
 /// The order in which a commit emits changes, that of Open vSwitch. It makes no difference to the packet.
@@ -107,6 +123,11 @@ impl Xlate<'_> {
                 self.out.reads.note_field(Field::IpProto);
             }
             self.packet.pending.add(field, mask);
+            for part in parts_set_together(field) {
+                // The datapath's action sets the whole of it.
+                self.out.reads.note_field(*part);
+                self.packet.pending.add(*part, part.info().full_mask());
+            }
         }
     }
 
@@ -241,24 +262,56 @@ impl Xlate<'_> {
 
     /// Emits the actions that give the datapath's packet the headers of the key.
     pub(crate) fn commit(&mut self) {
+        self.commit_addresses();
         self.commit_pushed();
         let mut pending = std::mem::take(&mut self.packet.pending);
         pending.fields.sort_by_key(|(field, _)| rank(*field));
+        let changed = self.changed(&pending.fields);
         let mut fields = pending.fields.into_iter().peekable();
         while let Some((field, mask)) = fields.next_if(|(field, _)| rank(*field) < Rank::Tags) {
-            self.commit_field(field, mask);
+            self.commit_field(field, mask, &changed);
         }
         if pending.vlan_stack {
             self.commit_vlans(pending.outer_unread);
         }
-        fields.for_each(|(field, mask)| self.commit_field(field, mask));
+        fields.for_each(|(field, mask)| self.commit_field(field, mask, &changed));
     }
 
-    fn commit_field(&mut self, field: Field, mask: u128) {
-        let (old, new) = (self.packet.base.get(field) & mask, self.packet.key.get(field) & mask);
-        let bits = key_mask(field, mask);
-        let known = bits.0.iter().zip(&self.out.reads.mask().0).all(|(b, r)| b & !r == 0);
-        let differs = !known || old != new || self.packet.translated && is_translated(field);
+    /// Returns the fields of which the datapath's packet may have other bits than the key.
+    fn changed(&self, fields: &[(Field, u128)]) -> Changed {
+        let differs = |(field, mask): &&(Field, u128)| {
+            let (old, new) = (self.packet.base.get(*field) & mask, self.packet.key.get(*field) & mask);
+            let bits = key_mask(*field, *mask);
+            let known = bits.0.iter().zip(&self.out.reads.mask().0).all(|(b, r)| b & !r == 0);
+            !known || old != new || self.packet.translated && is_translated(*field)
+        };
+        fields.iter().filter(differs).map(|(field, _)| *field).collect()
+    }
+
+    /// Emits changes of Ethernet addresses in front of pushed and popped labels, which leave these addresses alone: the order
+    /// of Open vSwitch.
+    fn commit_addresses(&mut self) {
+        let is_address = |field: &Field| matches!(field, Field::EthSrc | Field::EthDst);
+        if !self.packet.pending.pushed.only_labels() || self.is_l3() {
+            return;
+        }
+        let addresses: SmallVec<[_; 2]> =
+            self.packet.pending.fields.extract_if(.., |(field, _)| is_address(field)).collect();
+        if addresses.is_empty() {
+            return;
+        }
+        let is_label = |action: &&DpAction| matches!(action, DpAction::PopMpls { ethertype } if *ethertype != TEB);
+        let popped = self.out.actions.iter().rev().take_while(is_label).count();
+        let behind = self.out.actions.split_off(self.out.actions.len() - popped);
+        let changed = self.changed(&addresses);
+        addresses.into_iter().for_each(|(field, mask)| self.commit_field(field, mask, &changed));
+        self.out.actions.extend(behind);
+    }
+
+    /// Emits a field if it, or one that is set together with it, is among the `changed` ones.
+    fn commit_field(&mut self, field: Field, mask: u128, changed: &[Field]) {
+        let new = self.packet.key.get(field) & mask;
+        let differs = changed.contains(&field) || parts_set_together(field).iter().any(|part| changed.contains(part));
         if differs && !self.has_settable_header(field) {
             return;
         }

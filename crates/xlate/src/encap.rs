@@ -26,7 +26,7 @@ const BOTTOM: u32 = 0x100;
 /// The TTL of a label if there is none to copy.
 const TTL: u32 = 64;
 /// Transparent Ethernet bridging: the Ethernet type of a whole frame.
-const TEB: u16 = 0x6558;
+pub(crate) const TEB: u16 = 0x6558;
 /// Namespace of Ethernet types among packet types.
 const NAMESPACE: u32 = 1;
 /// The next protocols of a network service header (RFC 8300 section 2.2), as packet types.
@@ -50,6 +50,12 @@ type Itag = u32;
 impl Pushed {
     fn is_empty(&self) -> bool {
         self.labels.is_empty() && self.nsh.is_none() && self.pbb.is_none() && !self.ethernet
+    }
+
+    /// Returns true if nothing but labels behind the Ethernet header is pushed, or nothing at all.
+    pub(crate) fn only_labels(&self) -> bool {
+        let rest = self.nsh.is_none() && self.pbb.is_none() && !self.ethernet;
+        rest && self.labels.iter().all(|(_, in_front)| !in_front)
     }
 
     /// Returns true if the pushed header includes `field`.

@@ -413,6 +413,31 @@ impl Xlate<'_> {
         self.out.dependencies.push(Dependency::Frozen(state));
     }
 
+    /// Returns the number of a state for a packet that goes to controllers from here, and that nothing resumes; 0 if there is
+    /// no room. Open vSwitch numbers these packets as it numbers others, and shows the number in the action.
+    pub(crate) fn freeze_sender(&mut self) -> u32 {
+        let frozen = Frozen {
+            bridge: self.pos.bridge.id,
+            words: Vec::new(),
+            stack: Vec::new(),
+            lists: Vec::new(),
+            table: Some(self.pos.table),
+            action_set: Vec::new(),
+            in_action_set: self.pos.in_action_set,
+            in_group: self.pos.is_in_bucket(),
+            packet_out: self.pos.packet_out,
+            hashed: false,
+            tracked: false,
+            paused: false,
+        };
+        let Some(state) = self.net.frozen.store(frozen) else { return 0 };
+        let id = state.id;
+        if !self.out.dependencies.contains(&Dependency::Frozen(Arc::clone(&state))) {
+            self.out.dependencies.push(Dependency::Frozen(state));
+        }
+        id
+    }
+
     /// Returns the written words that a recirculated packet keeps, with its `connection` unless it comes from the tracker.
     pub(crate) fn carried_words(&self, connection: bool) -> Vec<WrittenWord> {
         let written = self.out.reads.written_words().map(|(word, bits)| (word, bits & carried_bits(word, connection)));

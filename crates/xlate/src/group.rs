@@ -100,6 +100,7 @@ impl Xlate<'_> {
         let Some(spread) = group.spread() else { return self.select_by_flow(group) };
         if !self.packet.hashed {
             // Only the datapath sees packets: flows of all hashes share the megaflow up to here.
+            self.tracer.note(NodeKind::Detail, || "selection method in use: dp_hash, recirculating".into());
             self.control.freeze = Some(Freeze::Hash(kind, param as u32));
             return None;
         }

@@ -193,11 +193,12 @@ impl Xlate<'_> {
             return;
         }
         self.commit();
-        self.send_upcall(action, 0);
+        let recirc_id = self.freeze_sender();
+        self.send_upcall(action, recirc_id);
     }
 
-    /// Sends the packet to controllers. `continuation` identifies the frozen rest of the pipeline, 0 for none.
-    pub(crate) fn send_upcall(&mut self, action: &ControllerAction, continuation: u32) {
+    /// Sends the packet to controllers. `recirc_id` identifies the frozen state, which waits if the action pauses the packet.
+    pub(crate) fn send_upcall(&mut self, action: &ControllerAction, recirc_id: u32) {
         self.note_tunnel();
         self.read_connection();
         let upcall = ControllerUpcall {
@@ -210,7 +211,9 @@ impl Xlate<'_> {
             userdata: action.userdata.clone(),
             table_miss: self.pos.rule_is_miss,
             in_port: self.packet.key.in_port(),
-            continuation,
+            recirc_id,
+            pauses: action.pause,
+            dont_send: !self.tracer.has_effects(),
             metadata: self.metadata(),
         };
         let send = DpAction::Controller(Arc::new(upcall));

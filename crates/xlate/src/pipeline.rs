@@ -383,16 +383,19 @@ impl Xlate<'_> {
     }
 
     fn miss(&mut self, table: u8, pipeline: bool) {
-        self.tracer.enter(NodeKind::Table, || format!("{table:2}. No match."));
         let no_packet_in = self.pos.bridge.ports.get(&self.packet.key.in_port()).is_some_and(|p| p.config.no_packet_in);
-        let to_controller = self
-            .pos
-            .bridge
-            .misses
-            .get(&table)
-            .map_or(self.pos.bridge.miss_to_controller, |miss| *miss == TableMiss::Controller);
-        if pipeline && to_controller && !no_packet_in {
-            self.tracer.note(NodeKind::Action, || "controller (table miss)".into());
+        let to_controller =
+            self.pos.bridge.misses.get(&table).map_or(self.pos.bridge.miss_to_controller, |miss| match miss {
+                TableMiss::Controller => true,
+                TableMiss::Drop => false,
+                // No table is left to continue in: as in Open vSwitch, controllers decide.
+                TableMiss::Continue => table >= LAST_TABLE,
+            });
+        let sends = pipeline && to_controller && !no_packet_in;
+        let called_for = if sends { ", and a \"packet-in\" is called for" } else { "" };
+        self.tracer.enter(NodeKind::Table, || format!("{table:2}. No match{called_for}."));
+        if sends {
+            self.tracer.note(NodeKind::Action, || "controller(reason=)".into());
             let old = (std::mem::replace(&mut self.pos.rule_is_miss, false), std::mem::take(&mut self.pos.rule_cookie));
             let reason = PacketInReason::NoMatch;
             self.send_to_controller(&ControllerAction { reason, ..ControllerAction::default() });

@@ -41,7 +41,7 @@ pub fn format_key(
     }
 }
 
-/// Formats a packet's key with all fields that its protocols have.
+/// Formats a packet's key with all fields that its protocols have, and the metadata that is not zero.
 pub fn key_to_string(key: &FlowKey, name: &dyn Fn(DpPort) -> Option<String>) -> String {
     let mut out = String::new();
     let mut mask = FlowKey([u64::MAX; layout::WORDS]);
@@ -49,9 +49,15 @@ pub fn key_to_string(key: &FlowKey, name: &dyn Fn(DpPort) -> Option<String>) -> 
     if key.get(Field::Ipv6Exthdr) == 0 {
         mask.set(Field::Ipv6Exthdr, 0);
     }
+    for field in METADATA.into_iter().filter(|field| key.get(*field) == 0) {
+        mask.set(field, 0);
+    }
     format_key(key, &mask, Detail::Matched, name, &mut out);
     out
 }
+
+const METADATA: [Field; 7] =
+    [Field::DpHash, Field::SkbPriority, Field::PktMark, Field::CtState, Field::CtZone, Field::CtMark, Field::CtLabel];
 
 /// The header of a field, in the grouping of the text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -182,7 +188,7 @@ impl Writer<'_> {
         self.comma();
         let _ = write!(self.out, "recirc_id({})", hex(self.key.get(Field::RecircId)));
         for (title, field) in [("dp_hash", Field::DpHash), ("skb_priority", Field::SkbPriority)] {
-            let part = self.unless_zero(field, hex);
+            let part = self.part("", field, hex, hex);
             self.header(title, &[part]);
         }
         let port = DpPort(self.key.in_port().0);
@@ -190,26 +196,26 @@ impl Writer<'_> {
             Some(name) => write!(self.out, ",in_port({name})"),
             None => write!(self.out, ",in_port({port})"),
         };
-        let mark = self.unless_zero(Field::PktMark, hex);
+        let mark = self.part("", Field::PktMark, hex, hex);
         self.header("skb_mark", &[mark]);
-        let state = self.unless_zero(Field::CtState, |_| String::new()).map(|_| self.flags(Field::CtState));
+        let state = self.connection_state();
         self.header("ct_state", &[state]);
         for (title, field) in [("ct_zone", Field::CtZone), ("ct_mark", Field::CtMark), ("ct_label", Field::CtLabel)] {
-            let part = self.unless_zero(field, hex);
+            let part = self.part("", field, hex, hex);
             self.header(title, &[part]);
         }
         let packet_type = self.key.get(Field::PacketType);
         let _ = write!(self.out, ",packet_type(ns={},id={})", packet_type >> 16, hex(packet_type & 0xffff));
     }
 
-    /// Metadata is written if its value is nonzero or its mask is partial.
-    fn unless_zero(&self, field: Field, text: fn(u128) -> String) -> Option<String> {
-        // The key only holds the connection state bits that have names.
-        let full = if field == Field::CtState { 0xff } else { field.info().full_mask() };
-        if self.mask.get(field) & full == full && self.key.get(field) == 0 {
-            return self.all.then(|| text(0));
+    /// Formats the matched bits of the connection state by their names, and all of them as numbers.
+    fn connection_state(&self) -> Option<String> {
+        // The key only holds the bits that have names.
+        let mask = self.mask.get(Field::CtState) & 0xff;
+        if self.all {
+            return Some(format!("{}/{}", hex(self.key.get(Field::CtState)), hex(mask)));
         }
-        self.part("", field, text, hex)
+        (mask != 0).then(|| self.flags(Field::CtState))
     }
 
     fn ethernet(&mut self) {

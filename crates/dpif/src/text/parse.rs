@@ -7,10 +7,16 @@ use flow::extract::{DL_TYPE_NONE, FRAG_ANY, FRAG_LATER, ethertype};
 use flow::{Field, FlowKey, FlowMask};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// The text from the invalid header to the end. The message is Open vSwitch's.
+/// Errors of keys. The messages are Open vSwitch's.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("syntax error at {0}")]
-pub struct KeyError(pub String);
+pub enum KeyError {
+    /// The text from the invalid header to the end.
+    #[error("syntax error at {0}")]
+    Syntax(String),
+    /// A number that is a length of an 802.3 frame, and the key.
+    #[error("invalid Ethertype {0} in flow key; the flow key in error is: {1}")]
+    EtherType(u16, String),
+}
 
 /// Parses a key without masks: headers separated by commas or blanks, each once. Fields that are not given are zero,
 /// except that the ingress port defaults to [`DpPort::NONE`], and that a packet without an Ethernet type is an 802.2
@@ -18,13 +24,7 @@ pub struct KeyError(pub String);
 pub fn parse_key(text: &str, port: &dyn Fn(&str) -> Option<DpPort>) -> Result<FlowKey, KeyError> {
     let mut reader = Reader::new(port, Masks::None);
     reader.headers(text, 0, &mut Vec::new())?;
-    let eth_type = match reader.eth_type {
-        // The type of a tag without anything behind it.
-        Some(kind) => kind,
-        None => DL_TYPE_NONE,
-    };
-    reader.key.set(Field::EthType, eth_type.into());
-    Ok(reader.key)
+    reader.typed_key(text)
 }
 
 /// Parses the text of a flow as [`parse_key`] does: masks are allowed and have no effect, and a `ufid:UUID` in front is
@@ -33,8 +33,7 @@ pub fn parse_key_of_flow(text: &str, port: &dyn Fn(&str) -> Option<DpPort>) -> R
     let (_, text) = split_ufid(text).unwrap_or((0, text));
     let mut reader = Reader::new(port, Masks::Some);
     reader.headers(text, 0, &mut Vec::new())?;
-    reader.key.set(Field::EthType, reader.eth_type.unwrap_or(DL_TYPE_NONE).into());
-    Ok(reader.key)
+    reader.typed_key(text)
 }
 
 /// Splits `ufid:UUID` off the front of a flow's text. `None` if there is none.
@@ -104,6 +103,9 @@ pub(super) const NSH_PARTS: &[(&str, Field)] = &[
 /// Parts of an MPLS label stack entry (RFC 3032), each with its lowest bit and its width.
 pub(super) const MPLS_PARTS: [(&str, u32, u32); 4] = [("label", 12, 20), ("tc", 9, 3), ("bos", 8, 1), ("ttl", 0, 8)];
 
+/// The lowest Ethernet type; smaller numbers are lengths (IEEE 802.3).
+const ETHERTYPE_MIN: u16 = 0x600;
+
 /// At most two tags can be nested.
 const DEPTH_MAX: usize = 3;
 
@@ -112,6 +114,19 @@ impl<'a> Reader<'a> {
         let mut key = FlowKey::ZERO;
         key.set_in_port(PortNo(DpPort::NONE.0));
         Self { key, mask: FlowKey::ZERO, masks, tags: 0, eth_type: None, labels: 0, port }
+    }
+
+    /// The key with its Ethernet type, which may be that of a tag without anything behind it.
+    fn typed_key(mut self, text: &str) -> Result<FlowKey, KeyError> {
+        let eth_type = self.eth_type.unwrap_or(DL_TYPE_NONE);
+        self.key.set(Field::EthType, eth_type.into());
+        match self.eth_type {
+            Some(length) if length < ETHERTYPE_MIN => {
+                let whole = super::key_to_string(&self.key, &|_| None);
+                Err(KeyError::EtherType(length, super::normalise::given_headers(text, &whole)))
+            }
+            _ => Ok(self.key),
+        }
     }
 
     /// Accepts headers that follow a tag.
@@ -140,7 +155,7 @@ impl<'a> Reader<'a> {
             if rest.is_empty() {
                 return Ok(());
             }
-            let wrong = || KeyError(rest.to_owned());
+            let wrong = || KeyError::Syntax(rest.to_owned());
             let (name, tail) = rest.split_once('(').ok_or_else(wrong)?;
             let end = closing(tail).ok_or_else(wrong)?;
             let (body, after) = (&tail[..end], &tail[end + 1..]);

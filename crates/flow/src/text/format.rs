@@ -345,6 +345,10 @@ impl Writer<'_> {
     }
 
     fn vlan(&mut self, tci: u16, mask: u16, suffix: &str) {
+        if self.subject == Subject::Megaflow && tci & mask == 0 {
+            // A megaflow's text leaves out that there is no tag, as in Open vSwitch.
+            return;
+        }
         let (vid, pcp) = (mask & 0xfff, mask & 0xe000);
         let whole = matches!(vid, 0 | 0xfff) && matches!(pcp, 0 | 0xe000) && vid | pcp != 0;
         if mask & tci & 0x1000 != 0 && whole {

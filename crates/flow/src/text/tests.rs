@@ -295,6 +295,9 @@ fn icmp_types_of_megaflows_have_masks_of_8_bits() {
     let m = parse_match("icmp,icmp_type=8", &NoNames).expect("valid");
     assert_eq!(match_to_string(&m, &NoNames), "icmp,icmp_type=8");
     assert_eq!(megaflow("tcp,tp_src=8", &[]), "recirc_id=0,eth,tcp,tp_src=8");
+    // Absent tags are left out.
+    assert_eq!(megaflow("tcp,vlan_tci=0", &[]), "recirc_id=0,eth,tcp");
+    assert_eq!(megaflow("tcp,dl_vlan=3,vlan_tci1=0/0x1000", &[]), "recirc_id=0,eth,tcp,dl_vlan=3");
 }
 
 #[test]

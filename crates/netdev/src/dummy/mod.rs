@@ -308,6 +308,21 @@ impl Dummy {
     }
 }
 
+/// Work that a device may take over, by its keys in the Interface row's status. Dummies do it before frames leave, as
+/// capture files and peers cannot carry offload flags.
+const OFFLOADS: [&str; 10] = [
+    "tx_geneve_tso_offload",
+    "tx_gre_tso_offload",
+    "tx_ip_csum_offload",
+    "tx_out_ip_csum_offload",
+    "tx_out_udp_csum_offload",
+    "tx_sctp_csum_offload",
+    "tx_tcp_csum_offload",
+    "tx_tcp_seg_offload",
+    "tx_udp_csum_offload",
+    "tx_vxlan_tso_offload",
+];
+
 impl Netdev for Dummy {
     fn name(&self) -> &str {
         &self.name
@@ -382,7 +397,14 @@ impl Netdev for Dummy {
 
     fn status(&self) -> LinkStatus {
         let config = self.config.lock();
-        LinkStatus { admin_up: config.up, carrier: config.up, ifindex: Some(config.ifindex), ..LinkStatus::default() }
+        let details = OFFLOADS.iter().map(|offload| ((*offload).to_owned(), "false".to_owned())).collect();
+        LinkStatus {
+            admin_up: config.up,
+            carrier: config.up,
+            ifindex: Some(config.ifindex),
+            details,
+            ..LinkStatus::default()
+        }
     }
 
     fn stats(&self) -> NetdevStats {

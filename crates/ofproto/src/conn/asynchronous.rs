@@ -53,9 +53,10 @@ impl Ofproto {
 
     /// The continuation with which a controller resumes the packet, if the action pauses it.
     fn continuation(&self, what: &ControllerUpcall) -> Vec<u8> {
-        match what.continuation {
-            0 => Vec::new(),
-            id => Continuation::mark(self.mark() | u128::from(id), (what.table, what.cookie)),
+        if what.pauses {
+            Continuation::mark(self.mark() | u128::from(what.recirc_id), (what.table, what.cookie))
+        } else {
+            Vec::new()
         }
     }
 

@@ -169,7 +169,9 @@ impl Ofproto {
             table: 0,
             table_miss: false,
             userdata: Vec::new(),
-            continuation: 0,
+            recirc_id: 0,
+            pauses: false,
+            dont_send: false,
             metadata: FlowKey::default(),
         };
         self.packet_in(&what, &Packet::from_slice(&reverse_arp([0, 0x23, 0x20, id[5], id[6], id[7]])));

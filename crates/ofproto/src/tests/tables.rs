@@ -52,7 +52,7 @@ fn a_full_table_refuses_flows() {
     // A deletion makes room in the same transaction; without it, the whole transaction fails.
     let full = br.transaction(|t| t.flow_mod(&expiring(1, 4, 0, 0)).and_then(|()| t.flow_mod(&expiring(1, 5, 0, 0))));
     assert_eq!(full.map(|_| ()), Err(OfpError::FmfcTableFull));
-    let gone = FlowMod { table_id: Some(0), ..command(FlowModCommand::Delete, Match::ANY) };
+    let gone = FlowMod { table_id: Some(0), ..command(openflow::FlowModCommand::Delete, Match::ANY) };
     br.transaction(|t| t.flow_mod(&gone).and_then(|()| t.flow_mod(&expiring(1, 4, 0, 0)))).expect("has room");
     assert_eq!(priorities(&br), [3, 4]);
     // Without the row, there is no limit.
@@ -103,7 +103,7 @@ fn packets_put_off_the_expiry_of_a_flow() {
     c.flow_mod(add(in_port(9), 3, vec![]));
     // The older flow was next.
     assert_eq!(priorities(&br), [2, 3]);
-    c.flow_mod(command(FlowModCommand::Delete, Match::ANY));
+    c.flow_mod(command(openflow::FlowModCommand::Delete, Match::ANY));
     c.flow_mod(idle(1, 1));
     c.flow_mod(idle(2, 2));
     lab.clock.warp(2000);
@@ -180,7 +180,8 @@ fn vacancy_events_are_sent_once_in_each_direction() {
     let up = |current| Some((TableReason::VacancyUp, Some((20, 80, current))));
     let fill = |n| news(c.flow_mod(add(Match::ANY, n, vec![])));
     let drain = |n| {
-        let one = FlowMod { table_id: Some(0), priority: n, ..command(FlowModCommand::DeleteStrict, Match::ANY) };
+        let one =
+            FlowMod { table_id: Some(0), priority: n, ..command(openflow::FlowModCommand::DeleteStrict, Match::ANY) };
         news(c.flow_mod(one))
     };
     (1..=8).for_each(|n| assert_eq!(fill(n), None, "{n}"));
@@ -195,7 +196,7 @@ fn vacancy_events_are_sent_once_in_each_direction() {
     assert_eq!(descs[0].properties.vacancy, Some(Vacancy { down: 20, up: 80, current: 10 }));
     assert_eq!((descs[0].config, descs[1].config, descs.len()), (bits::VACANCY_EVENTS, 0, 254));
     assert!(c.send(&table_mod(0, None)).is_empty());
-    assert_eq!(news(c.flow_mod(command(FlowModCommand::Delete, Match::ANY))), None);
+    assert_eq!(news(c.flow_mod(command(openflow::FlowModCommand::Delete, Match::ANY))), None);
     assert!(deaf.waiting().is_empty());
 }
 
@@ -242,6 +243,12 @@ fn misses_of_openflow_1_1_and_1_2() {
     let config = |n: usize| tables[n].abilities.as_ref().expect("messages").config;
     assert_eq!((tables.len(), config(0), config(253)), (254, 1, 1));
     assert_eq!((tables[1].lookup_count, tables[1].matched_count, tables[2].matched_count), (2, 0, 1));
+    // Behind the last table, the packet goes to controllers.
+    let nothing =
+        FlowMod { table_id: Some(2), command: openflow::FlowModCommand::Delete, ..add(Match::ANY, 1, vec![]) };
+    br.flow_mod(&nothing).expect("deletes");
+    lab.send("br-1", &[frame(1, 2)]);
+    assert_eq!((c.waiting().len(), lab.received("br-2").len()), (1, 0));
 }
 
 #[test]

@@ -1,3 +1,5 @@
+//! Texts of JSON with mistakes, and the messages about them.
+
 use proptest::prelude::*;
 
 use super::*;

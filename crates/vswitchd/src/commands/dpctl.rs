@@ -44,6 +44,18 @@ pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
         cached(d, args.first())?;
         Err("ovs-vswitchd: Setting caches not supported (Operation not supported)".to_owned())
     });
+    show(commands, devices, ("dpctl/normalize-actions", "actions", 2..=usize::MAX), |_, args, _| {
+        let mut out = String::new();
+        match dpif::text::normalise(&args[0], &args[1], &mut out) {
+            Ok(()) => Ok(out.into()),
+            Err(error) => Err(format!("{out}ovs-vswitchd: {error}")),
+        }
+    });
+    show(commands, devices, ("dpctl/parse-actions", "actions", 1..=usize::MAX), |_, args, _| {
+        let texts = args.iter().map(|actions| Ok(dpif::text::parsed_actions(actions)? + "\n"));
+        let texts: Result<String, dpif::text::NormaliseError> = texts.collect();
+        Ok(texts.map_err(|e| format!("ovs-vswitchd: {e}"))?.into())
+    });
 }
 
 /// The datapath of that name, or all, for the commands about caches.

@@ -155,6 +155,10 @@ fn apply(
         Change::Add | Change::Modify => invalid(&format!("flow key ({e})")),
     });
     let (key, mask) = parsed?;
+    if change != Change::Delete && key.in_port().0 == base::DpPort::NONE.0 {
+        tracing::error!(target: "dpif_netdev", "failed to put[create] flow: in_port is not an exact match");
+        return Err("ovs-vswitchd: updating flow table (Invalid argument)".to_owned());
+    }
     let old = match ufid {
         Some(ufid) => {
             let by_ufid = devices.ufids.flow(ufid).and_then(|id| dp.dpif.flow_get(id));

@@ -121,7 +121,11 @@ impl<'a> Request<'a> {
                 "-pmd" => request.core = Some(number()?),
                 known if options.contains(&known) => match known {
                     "-nh" => request.histograms = false,
-                    "-secs" => request.seconds = number()?,
+                    // Other numbers stand for all seconds that are remembered.
+                    "-secs" => {
+                        let seconds = words.next().and_then(|n| n.parse().ok()).filter(|n| *n > 0);
+                        request.seconds = seconds.unwrap_or(queues::SECONDS_MAX);
+                    }
                     _ if number()? > 0 => return Err(format!("{word}: no history of iterations is kept")),
                     _ => {}
                 },
