@@ -19,7 +19,7 @@ ROWS = [f"{{}} --columns={columns} list {table}" for table, columns in [
 FLOWS = [f"{OFCTL} {command} br0" for command in ("--no-stats --sort dump-flows", "dump-groups", "dump-meters", "get-frags", "dump-tlv-map")]
 STATES = {
     "switch": [row.format("ovs-vsctl --no-wait") for row in ROWS] + FLOWS + ["ovs-appctl vlog/list | grep -E '^(bridge|dpif) '"],
-    "server $SCHEMAS/vtep.ovsschema": [f"vtep-ctl --columns={columns} list {table}" for table, columns in [("Global", "switches"), ("Physical_Switch", "name,management_ips"), ("Physical_Port", "name,vlan_bindings"), ("Logical_Switch", "name,description"), ("Logical_Router", "name"), ("Manager", "target")]] + ["vtep-ctl list-local-macs ls0", "vtep-ctl list-remote-macs ls0"],
+    "server $SCHEMAS/vtep.ovsschema": [f"vtep-ctl --columns={columns} list {table}" for table, columns in [("Physical_Switch", "name,management_ips"), ("Physical_Port", "name,vlan_bindings"), ("Logical_Switch", "name,description"), ("Logical_Router", "name"), ("Manager", "target")]] + ["vtep-ctl list-local-macs ls0", "vtep-ctl list-remote-macs ls0"],
     "server": [row.format("ovs-vsctl --no-wait") for row in ROWS] + ["ovsdb-client list-dbs | sort", "ovs-appctl -t ovsdb-server ovsdb-server/list-remotes"],
     "ovsdb-tool": ["ovsdb-tool db-name db; ovsdb-tool db-name other", "ovsdb-tool db-version db"],
 }
