@@ -19,7 +19,7 @@ ROWS = [f"{{}} --columns={columns} list {table}" for table, columns in [
 FLOWS = [f"{OFCTL} {command} br0" for command in ("--no-stats --sort dump-flows", "dump-groups", "dump-meters", "get-frags", "dump-tlv-map")]
 STATES = {
     "switch": [row.format("ovs-vsctl --no-wait") for row in ROWS] + FLOWS + ["ovs-appctl vlog/list | grep -E '^(bridge|dpif) '"],
-    "server $SCHEMAS/vtep.ovsschema": [f"vtep-ctl --columns={columns} list {table}" for table, columns in [("Global", "switches"), ("Physical_Switch", "name,management_ips"), ("Physical_Port", "name,vlan_bindings"), ("Logical_Switch", "name,description"), ("Logical_Router", "name"), ("Manager", "target")]] + ["vtep-ctl list-local-macs ls0", "vtep-ctl list-remote-macs ls0"],
+    "server $SCHEMAS/vtep.ovsschema": [f"vtep-ctl --columns={columns} list {table}" for table, columns in [("Physical_Switch", "name,management_ips"), ("Physical_Port", "name,vlan_bindings"), ("Logical_Switch", "name,description"), ("Logical_Router", "name"), ("Manager", "target")]] + ["vtep-ctl list-local-macs ls0", "vtep-ctl list-remote-macs ls0"],
     "server": [row.format("ovs-vsctl --no-wait") for row in ROWS] + ["ovsdb-client list-dbs | sort", "ovs-appctl -t ovsdb-server ovsdb-server/list-remotes"],
     "ovsdb-tool": ["ovsdb-tool db-name db; ovsdb-tool db-name other", "ovsdb-tool db-version db"],
 }
@@ -32,7 +32,7 @@ COMMANDS = [
     ),
     (
         "ovs-ofctl(8)", OFCTL, SWITCH,
-        ["dump-desc br0", "add-flows br0 /dev/null", "replace-flows br0 /dev/null", "add-groups br0 /dev/null", "--bundle add-flows br0 /dev/null", "bundle br0 /dev/null", "-t1 benchmark br0 10 10", "--strict dump-flows br0 in_port=1", "ping br0", "mod-port br0 1 no-flood", "parse-flow in_port=1,actions=2", "parse-flows /dev/null", "parse-group add group_id=1,type=all,bucket=2", "parse-oxm OpenFlow12", "parse-instructions OpenFlow13", "parse-pcap /dev/null", "ofp-parse /dev/null", "ofp-parse-pcap /dev/null", "check-vlan 1 2", "print-error 0400000800000001", "parse-key-value a=b", "diff-flows br0 /dev/null", "packet-out br0 1 2 001122334455667788990011aabb", "packet-out br0 in_port=1,actions=2,packet=001122334455667788990011aabb", "mod-table br0 0 evict", "mod-table br0 0 vacancy:20,80", "del-flows br0", "del-groups br0", "del-meters br0", "dump-meter br0 meter=1", "dump-groups br0", "insert-buckets br0", "remove-buckets br0", "ct-flush br0 mark=5 labels=6", "help", "list-commands"],
+        ["dump-desc br0", "add-flows br0 /dev/null", "replace-flows br0 /dev/null", "add-groups br0 /dev/null", "--bundle add-flows br0 /dev/null", "bundle br0 /dev/null", "-t1 benchmark br0 10 10", "--strict dump-flows br0 in_port=1", "ping br0", "mod-port br0 1 no-flood", "parse-flow in_port=1,actions=2", "parse-flows /dev/null", "parse-group add group_id=1,type=all,bucket=2", "parse-oxm OpenFlow12", "parse-instructions OpenFlow13", "ofp-parse /dev/null", "ofp-parse-pcap /dev/null", "check-vlan 1 2", "print-error 0400000800000001", "parse-key-value a=b", "diff-flows br0 /dev/null", "packet-out br0 1 2 001122334455667788990011aabb", "packet-out br0 in_port=1,actions=2,packet=001122334455667788990011aabb", "mod-table br0 0 evict", "mod-table br0 0 vacancy:20,80", "del-flows br0", "del-groups br0", "del-meters br0", "dump-meter br0 meter=1", "dump-groups br0", "insert-buckets br0", "remove-buckets br0", "ct-flush br0 mark=5 labels=6", "help", "list-commands"],
     ),
     ("ovs-ofctl(8)", "timeout 0.5 ovs-ofctl -O OpenFlow13", SWITCH, ["monitor br0 5 watch:!initial", "monitor br0 invalid_ttl resume", "snoop br0"]),
     (

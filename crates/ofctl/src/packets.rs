@@ -67,8 +67,15 @@ fn read_pcap(name: &str) -> Result<Vec<u8>> {
     })
 }
 
+/// The length of the header of a capture file.
+const HEADER_BYTES: usize = 24;
+
 /// The packets of a capture file in either byte order.
 fn packets(bytes: &[u8]) -> Result<Vec<&[u8]>> {
+    if bytes.len() < HEADER_BYTES {
+        tracing::warn!(target: "pcap", "failed to read pcap header: End of file");
+        return Err(fatal("open failed (End of file)"));
+    }
     let word = |bytes: &[u8], at: usize| bytes.get(at..at + 4).and_then(|b| b.try_into().ok());
     let magic = word(bytes, 0).map_or(0, u32::from_le_bytes);
     let number: fn([u8; 4]) -> u32 = match magic {
@@ -80,7 +87,7 @@ fn packets(bytes: &[u8]) -> Result<Vec<&[u8]>> {
             return Err(fatal("open failed (Protocol error)"));
         }
     };
-    let mut rest = bytes.get(24..).unwrap_or_default();
+    let mut rest = bytes.get(HEADER_BYTES..).unwrap_or_default();
     let mut packets = Vec::new();
     while let Some(length) = word(rest, 8).map(|length| number(length) as usize) {
         let Some((packet, after)) = rest.get(16..).and_then(|rest| rest.split_at_checked(length)) else { break };
@@ -113,8 +120,8 @@ pub fn parse_pcap(_: &Context, a: &[String]) -> Result {
 /// Prints the OpenFlow messages in the TCP connections of a capture file.
 pub fn ofp_parse_pcap(c: &Context, a: &[String]) -> Result {
     let name = &a[0];
-    let ports = a[1..].iter().map(|port| port.parse()).collect::<std::result::Result<Vec<u16>, _>>();
-    let mut ports = ports.map_err(|_| fatal("ports must be numbers from 0 to 65535"))?;
+    // As `atoi` reads them, and as many bits as a port has.
+    let mut ports: Vec<u16> = a[1..].iter().map(|port| cli::leading_integer(port, 10) as u16).collect();
     if ports.is_empty() {
         ports.extend(PORTS);
     }
