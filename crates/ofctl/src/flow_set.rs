@@ -89,6 +89,14 @@ impl Set {
         all.sort_by_key(|(id, e)| (id.table, u16::MAX - id.priority, e.number));
         all.into_iter().map(|(id, e)| (id, &e.sides)).collect()
     }
+
+    /// The flows of each table, in order of addition.
+    fn by_table(&self) -> Vec<Vec<(&Id, &[Option<Version>; 2])>> {
+        let mut all: Vec<_> = self.0.iter().collect();
+        all.sort_by_key(|(id, e)| (id.table, e.number));
+        let tables = all.chunk_by(|a, b| a.0.table == b.0.table);
+        tables.map(|table| table.iter().map(|(id, e)| (*id, &e.sides)).collect()).collect()
+    }
 }
 
 fn read_flow_file(file: &str, side: usize, names: &Names, set: &mut Set) -> Result<Protocols> {
@@ -171,14 +179,15 @@ pub fn replace_flows(c: &Context, a: &[String]) -> Result {
         }
     }
     let mut sender = Sender::new(c, conn, protocol);
-    // Deletions go first, to free space.
-    let all = set.sorted();
-    for (id, _) in all.iter().filter(|(_, sides)| sides[0].is_none()) {
-        sender.send(&flow_mod(id, None, Cmd::DeleteStrict))?;
-    }
-    for (id, sides) in all {
-        if sides[0].is_some() && (c.readd || sides[0] != sides[1]) {
-            sender.send(&flow_mod(id, sides[0].as_ref(), Cmd::Add))?;
+    // The deletions of a table go first, to free space in it.
+    for table in set.by_table() {
+        for (id, _) in table.iter().filter(|(_, sides)| sides[0].is_none()) {
+            sender.send(&flow_mod(id, None, Cmd::DeleteStrict))?;
+        }
+        for (id, sides) in table {
+            if sides[0].is_some() && (c.readd || sides[0] != sides[1]) {
+                sender.send(&flow_mod(id, sides[0].as_ref(), Cmd::Add))?;
+            }
         }
     }
     sender.finish()
@@ -259,5 +268,24 @@ mod tests {
         // A mask of whole words is none.
         assert!(compact("tun_metadata1=3/0xffffffffffffffff") == compact("tun_metadata1=3"));
         assert!(compact("tun_metadata1=0xef/0xff") != compact("tun_metadata1=0xef"));
+    }
+    #[test]
+    fn tables_come_one_after_the_other_and_their_flows_in_order() {
+        let mut set = Set::default();
+        for (n, table) in (0..).zip([1, 0, 1, 0, 2]) {
+            let matching = Compact::new(Match::ANY);
+            let version = Version {
+                cookie: 0,
+                idle_timeout: 0,
+                hard_timeout: 0,
+                importance: 0,
+                flags: FlowFlags::default(),
+                actions: Vec::new(),
+            };
+            set.put(Id { table, priority: n, matching }, 0, version);
+        }
+        let order: Vec<Vec<u16>> =
+            set.by_table().iter().map(|t| t.iter().map(|(id, _)| id.priority).collect()).collect();
+        assert_eq!(order, [vec![1, 3], vec![0, 2], vec![4]]);
     }
 }

@@ -279,7 +279,7 @@ fn print_all(c: &Context, switch: &str, conn: Vconn, answers: Answers, mut start
     };
     let commands = Commands::new(cli::version_text(&c.program));
     daemon::control::register(&commands, &c.log, started.shutdown(), Vec::new);
-    register(&commands, &shared);
+    register(&commands, &shared, c.verbosity);
     let cannot = |e: std::io::Error| fatal(format!("cannot start ({})", strerror(&e)));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(cannot)?;
     runtime.block_on(async move {
@@ -314,13 +314,19 @@ fn timestamp() -> String {
     format!("{}: ", vlog::pattern::date(jiff::Timestamp::now(), "%Y-%m-%d %H:%M:%S.###", true))
 }
 
-fn register(commands: &Commands, shared: &Arc<Session>) {
+fn register(commands: &Commands, shared: &Arc<Session>, verbosity: u8) {
     let with = |f: fn(&Session, &[String]) -> std::result::Result<String, String>| {
         let shared = Arc::clone(shared);
         move |args: &[String]| f(&shared, args)
     };
     commands.register("ofctl/send", "OFMSG...", 1..=usize::MAX, with(send));
-    commands.register("ofctl/packet-out", "\"in_port=<port> packet=<hex data> actions=...\"", 1..=1, with(packet_out));
+    let packet_out_state = Arc::clone(shared);
+    commands.register(
+        "ofctl/packet-out",
+        "\"in_port=<port> packet=<hex data> actions=...\"",
+        1..=1,
+        move |args: &[String]| packet_out(&packet_out_state, args, verbosity),
+    );
     commands.register("ofctl/set-output-file", "FILE", 1..=1, with(set_output));
     commands.register("ofctl/block", "", 0..=0, with(|s, _| block(s, true)));
     commands.register("ofctl/unblock", "", 0..=0, with(|s, _| block(s, false)));
@@ -364,10 +370,11 @@ fn whole_message(text: &str) -> std::result::Result<Vec<u8>, &'static str> {
     }
 }
 
-fn packet_out(shared: &Session, args: &[String]) -> std::result::Result<String, String> {
+/// Sends a packet-out, after writing it with this verbosity.
+fn packet_out(shared: &Session, args: &[String], verbosity: u8) -> std::result::Result<String, String> {
     let request = crate::packet_out::parse(&args[0], &Names::default())?;
     let msg = message::encode(shared.lock().version(), next_xid(), &Message::PacketOut(request));
-    shared.put(&format!("send: {}", print(&msg, Style::plain(2))));
+    shared.put(&print(&msg, Style::plain(verbosity)));
     send_bytes(&mut shared.lock(), &msg)?;
     Ok(String::new())
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::fmt::Write;
 use std::sync::Arc;
 use xlate::freeze::RecircState;
-use xlate::trace::{Node, NodeKind, Tracing};
+use xlate::trace::{Node, NodeKind, PortText, Tracing};
 use xlate::{Bridge, Effect, Fork, Network, Start, translate_from};
 
 /// The result of a trace.
@@ -123,7 +123,8 @@ impl Ofproto {
         if recirc_id != 0 && net.frozen.get(recirc_id).is_none() {
             return Err(format!("no recirculation data for recirc_id {recirc_id:#x}"));
         }
-        let tracing = if learned { Tracing::WithEffects } else { Tracing::Dry };
+        let ports = if names { PortText::Names } else { PortText::Numbers };
+        let tracing = if learned { Tracing::WithEffects(ports) } else { Tracing::Dry(ports) };
         let (mut traced, forks) = self.trace_once(&net, bridge, (key, start), names, tracing)?;
         traced.resumed = crate::trace_ct::resume(&switch, &net, forks, ct_next, names, tracing)?;
         traced.settle(learned);

@@ -363,7 +363,7 @@ fn translations_agree_with_open_vswitch() {
             let theirs = line("Datapath actions: ").to_owned();
             let key = bridge.parse_trace_flow(&packet).expect("a packet");
             let net = switch.network();
-            let verdict = translate_from(&net, &net.bridges[&bridge.id()], &key, Start::Tables, Tracing::Dry);
+            let verdict = translate_from(&net, &net.bridges[&bridge.id()], &key, Start::Tables, Tracing::from(true));
             let (mut expected, mut got) = (Vec::new(), Vec::new());
             Wire::new(&key).theirs(&theirs, &mut expected);
             Wire::new(&key).ours(&verdict.actions, &mut got);

@@ -5,6 +5,7 @@ use crate::trace::NodeKind;
 use crate::translate::{MAX_SET, MAX_STACK, Xlate};
 use crate::verdict::TranslationError;
 use base::PortNo;
+use flow::text::NoNames;
 use flow::{Field, Prereq};
 use openflow::{Action, ControllerAction, PacketInReason};
 
@@ -353,6 +354,6 @@ fn describe_set(set: &[Action]) -> String {
     if set.is_empty() {
         return " empty".into();
     }
-    let actions: Vec<_> = set_in_order(set).iter().map(crate::text::action).collect();
+    let actions: Vec<_> = set_in_order(set).iter().map(|action| crate::text::action(action, &NoNames)).collect();
     format!(": {}", actions.join(","))
 }

@@ -1,7 +1,8 @@
 //! Bits of fields as actions read and write them: of fields with a fixed place in the key, and of tunnel options, whose place
 //! depends on the bridge's table.
 
-use crate::trace::NodeKind;
+use crate::text::TraceNames;
+use crate::trace::{NodeKind, PortText};
 use crate::translate::Xlate;
 use flow::{Field, FlowKey, FlowMask, Loc, PlacedOption, TunOption};
 use openflow::{Action, LearnDst, LearnSrc, Subfield};
@@ -183,7 +184,8 @@ impl<'a> Xlate<'a> {
 
     /// The form of an action in traces.
     pub(crate) fn traced_action(&self, action: &Action) -> String {
-        crate::text::action(&match action {
+        let names = self.trace_names();
+        let action = match action {
             Action::StackPush(part) => Action::StackPush(self.traced(*part)),
             Action::StackPop(part) => Action::StackPop(self.traced(*part)),
             Action::RegMove { src, dst } | Action::CopyField { src, dst } => {
@@ -201,8 +203,14 @@ impl<'a> Xlate<'a> {
                 }
                 Action::Learn(learn.into())
             }
-            _ => return crate::text::action(action),
-        })
+            _ => return crate::text::action(action, &names),
+        };
+        crate::text::action(&action, &names)
+    }
+
+    /// The names of the current bridge's ports, if the trace shows them.
+    pub(crate) fn trace_names(&self) -> TraceNames<'a> {
+        TraceNames((self.tracer.port_text() == PortText::Names).then_some(self.pos.bridge))
     }
 }
 

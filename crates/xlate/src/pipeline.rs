@@ -10,6 +10,7 @@ use crate::translate::Xlate;
 use crate::verdict::{Dependency, Effect, Lookup, Written, WrittenWord};
 use base::PortNo;
 use classifier::Classifier;
+use flow::text::PortNames;
 use flow::{OptionTable, layout};
 use openflow::{Action, ControllerAction, PacketInReason};
 use std::sync::Arc;
@@ -221,8 +222,8 @@ impl Xlate<'_> {
         let back = ReturnState { context, rule: self.pos.rule.replace(effect) };
         self.pos.rule_cookie = rule.cookie;
         self.pos.rule_is_miss = rule.priority == 0 && rule.minimatch.values().is_empty();
-        let options = &self.pos.bridge.options;
-        self.tracer.enter(NodeKind::Table, || rule_header(&rule, options));
+        let (options, names) = (&self.pos.bridge.options, self.trace_names());
+        self.tracer.enter(NodeKind::Table, || rule_header(&rule, options, &names));
         self.pos.level += 1;
         if self.tracer.is_on() && !self.control.by_connection {
             self.trace_conjunction(in_port);
@@ -239,10 +240,11 @@ impl Xlate<'_> {
         let Some(table) = self.pos.bridge.tables.get(usize::from(self.pos.table)) else { return };
         let mut key = self.packet.key.clone();
         in_port.into_iter().for_each(|port| key.set_in_port(port));
+        let names = self.trace_names();
         for rule in table.rules.conjunctive(&key, self.view().version) {
             let text = || {
                 let priority = (rule.priority != DEFAULT_PRIORITY).then(|| format!("priority={}", rule.priority));
-                let matching = Some(match_of(&rule, &self.pos.bridge.options)).filter(|text| !text.is_empty());
+                let matching = Some(match_of(&rule, &self.pos.bridge.options, &names)).filter(|text| !text.is_empty());
                 format!("conj. {}", priority.into_iter().chain(matching).collect::<Vec<_>>().join(","))
             };
             self.tracer.note(NodeKind::Detail, text);
@@ -408,17 +410,17 @@ impl Xlate<'_> {
 }
 
 /// Formats a rule's match, with its tunnel options.
-fn match_of(rule: &Rule, options: &OptionTable) -> String {
+fn match_of(rule: &Rule, options: &OptionTable, names: &dyn PortNames) -> String {
     let mut matching = rule.minimatch.expand();
     for placed in options.iter() {
         matching.option_at(placed).into_iter().for_each(|option| _ = matching.set_option(option));
     }
-    crate::text::flow_match(&matching)
+    crate::text::flow_match(&matching, names)
 }
 
-fn rule_header(rule: &Rule, options: &OptionTable) -> String {
+fn rule_header(rule: &Rule, options: &OptionTable, names: &dyn PortNames) -> String {
     let mut text = format!("{:2}. ", rule.table);
-    let m = match_of(rule, options);
+    let m = match_of(rule, options, names);
     if !m.is_empty() {
         text += &m;
         text += ", ";

@@ -90,15 +90,24 @@ pub enum Tracing {
     /// It is not: its packet is real.
     Off,
     /// It is, and has no side effects: later steps do not see what its packet would teach.
-    Dry,
+    Dry(PortText),
     /// It is, and its side effects will be applied.
-    WithEffects,
+    WithEffects(PortText),
+}
+
+/// How a trace shows ports in matches and actions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PortText {
+    /// By their numbers.
+    Numbers,
+    /// By their names.
+    Names,
 }
 
 impl From<bool> for Tracing {
     /// A trace has no side effects unless the caller says so.
     fn from(trace: bool) -> Self {
-        if trace { Self::Dry } else { Self::Off }
+        if trace { Self::Dry(PortText::Numbers) } else { Self::Off }
     }
 }
 
@@ -119,7 +128,15 @@ impl Tracer {
 
     /// Returns true if later steps see what the packet teaches.
     pub(crate) fn has_effects(&self) -> bool {
-        self.tracing != Tracing::Dry
+        !matches!(self.tracing, Tracing::Dry(_))
+    }
+
+    /// How it shows ports.
+    pub(crate) fn port_text(&self) -> PortText {
+        match self.tracing {
+            Tracing::Off => PortText::Numbers,
+            Tracing::Dry(text) | Tracing::WithEffects(text) => text,
+        }
     }
 
     pub(crate) fn new(tracing: Tracing) -> Self {
@@ -201,7 +218,7 @@ mod tests {
 
     #[test]
     fn layout() {
-        let mut t = Tracer::new(Tracing::Dry);
+        let mut t = Tracer::new(Tracing::Dry(PortText::Numbers));
         t.enter(NodeKind::Bridge, || "bridge(\"br0\")".into());
         t.enter(NodeKind::Table, || " 0. priority 5".into());
         t.note(NodeKind::Action, || "resubmit(,1)".into());

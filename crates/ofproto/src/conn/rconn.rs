@@ -159,6 +159,11 @@ impl Rconn {
         }
     }
 
+    /// Returns the time in milliseconds for which it has been in its state, and has received nothing.
+    pub(crate) fn in_state_for(&self, now: Millis) -> u64 {
+        now.since(self.since)
+    }
+
     /// Records that the peer was probed.
     pub(crate) fn probed(&mut self, now: Millis) {
         self.enter(State::Idle, now);
@@ -213,6 +218,7 @@ mod tests {
         assert_eq!(r.due(TIMEOUTS), Some((now.after(5000), Due::Probe)));
         r.received(now.after(3000));
         assert_eq!(r.due(TIMEOUTS), Some((now.after(8000), Due::Probe)));
+        assert_eq!(r.in_state_for(now.after(8000)), 5000);
         r.probed(now.after(8000));
         assert_eq!((r.state().name(), r.is_connected()), ("IDLE", true));
         assert_eq!(r.due(TIMEOUTS), Some((now.after(13_000), Due::GiveUp)));

@@ -329,6 +329,13 @@ async fn keep_alive(bridge: &Ofproto, peer: &Peer, rconn: &Mutex<Rconn>) -> io::
         let mut rconn = rconn.lock();
         match rconn.due(timeouts) {
             Some((at, Due::Probe)) if at <= bridge.now() => {
+                let (name, secs) = (bridge.name(), rconn.in_state_for(bridge.now()) / 1000);
+                dbg_rl!(
+                    &HELLO_LIMIT,
+                    target: "rconn",
+                    "{name}<->{}: idle {secs} seconds, sending inactivity probe",
+                    peer.remote.target
+                );
                 rconn.probed(bridge.now());
                 peer.send(0, &Message::EchoRequest(Vec::new()));
             }

@@ -90,7 +90,7 @@ pub(super) struct Parser<'a> {
 impl Parser<'_> {
     fn list(&self, text: &str, allowed: Allowed) -> Result<Vec<Action>, ActionError> {
         if self.depth > MAX_DEPTH {
-            return error("actions are nested too deep");
+            return error("Action nested too deeply");
         }
         let (mut actions, mut drop, mut rest) = (Vec::new(), false, text);
         while let Some((key, value)) = next_key_value(&mut rest) {

@@ -40,7 +40,7 @@ impl Feature for FlowTables {
             let Ok(number) = u8::try_from(number) else { continue };
             let what = format!("{}: table {number}", rows.what());
             spec.tables.insert(number, table_settings(reader, &what, row));
-            spec.prefixes.extend(prefixes(reader, &what, row).map(|fields| (number, fields)));
+            spec.prefixes.extend(prefixes(reader, &rows.what(), row).map(|fields| (number, fields)));
         }
         spec
     }
@@ -75,11 +75,13 @@ fn prefixes(reader: &Reader<'_>, what: &str, row: Row<'_, FlowTable>) -> Option<
     let names = row.get(flow_table::PREFIXES);
     let mut fields = Vec::new();
     for name in names.iter().filter(|name| *name != "none") {
-        let known = Field::from_name(name).filter(|field| classifier::PREFIX_FIELDS.contains(field));
-        match known {
+        match Field::from_name(name) {
+            None => reader.warn(format!("{what}: 'prefixes' with unknown field: {name}")),
+            Some(field) if !classifier::PREFIX_FIELDS.contains(&field) => {
+                reader.warn(format!("{what}: 'prefixes' with incompatible field: {name}"));
+            }
             Some(field) if fields.len() < classifier::MAX_PREFIXES => fields.push(field),
             Some(_) => reader.warn(format!("{what}: more than {} prefix fields", classifier::MAX_PREFIXES)),
-            None => reader.warn(format!("{what}: {name} is no prefix field")),
         }
     }
     (!names.is_empty()).then_some(fields)
