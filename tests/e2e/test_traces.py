@@ -386,8 +386,10 @@ def test_misses(benches):
             bench.flows()
             bench.switch.ofctl("-OOpenFlow11", "mod-table", "br0", table, miss)
             trace = bench.switch.appctl("ofproto/trace", "br0", "in_port=1,ip")
+            # Tables before the last one are traced here, too.
+            trace = re.sub(r" +\d+\. No match\.\n(?! +drop)", "", trace)
             # Open vSwitch has a number of its own for misses without a flow.
             traces.append(re.sub(r"recirc_id=[1-9]\d*", "recirc_id=N", trace).replace("reason=7", "reason=0"))
         assert traces[1] == traces[0], miss
     for bench in benches:
-        bench.switch.ofctl("-OOpenFlow15", "mod-table", "br0", "all", "controller")
+        bench.switch.ofctl("-OOpenFlow11", "mod-table", "br0", "all", "controller")

@@ -165,11 +165,6 @@ impl Devices {
         }
         dpif.set_handler(Arc::clone(&switch) as Arc<dyn UpcallHandler>);
         switch.attach(Arc::clone(&dpif));
-        if class == DatapathClass::Dummy {
-            // As in Open vSwitch, the datapath has a port of its own, which no bridge has.
-            let device = self.dummies.open(&format!("ovs-{kind}"), "dummy-internal").map_err(|e| e.to_string())?;
-            dpif.port_add(device, Some(DpPort(0))).map_err(|e| e.to_string())?;
-        }
         switch.start_revalidator().map_err(|e| format!("could not start revalidator thread: {e}"))?;
         let dp = Dp { class, dpif, switch, offload: Arc::default() };
         datapaths.insert(kind.to_owned(), dp.clone());

@@ -297,7 +297,6 @@ fn icmp_types_of_megaflows_have_masks_of_8_bits() {
     assert_eq!(megaflow("tcp,tp_src=8", &[]), "recirc_id=0,eth,tcp,tp_src=8");
     // Absent tags are left out.
     assert_eq!(megaflow("tcp,vlan_tci=0", &[]), "recirc_id=0,eth,tcp");
-    assert_eq!(megaflow("tcp,dl_vlan=3,vlan_tci1=0/0x1000", &[]), "recirc_id=0,eth,tcp,dl_vlan=3");
 }
 
 #[test]
