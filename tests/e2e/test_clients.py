@@ -35,7 +35,7 @@ def test_bridges_and_ports(tools):
     assert (again.code, again.err) == (1, "ovs-vsctl: cannot create a port named p1 because a port named p1 already exists on bridge br0\n")
     text = tools.vsctl("show")
     assert re.search(r"^    Bridge br0\n        datapath_type: dummy\n        Port ", text, re.MULTILINE), text
-    assert "        Port p1\n            Interface p1\n                type: dummy\n" in text
+    assert "        Port p1\n            Interface p1\n                type: dummy\n" in f"{text}\n"
     # When add-port returns, the rows contain the switch's status.
     assert tools.vsctl("get", "interface", "p1", "ofport", "error", "admin_state", "link_state") == "1\n[]\nup\nup"
     assert tools.vsctl("get", "interface", "p2", "ofport") == "2"
