@@ -319,7 +319,8 @@ impl<'a> Body<'a> {
     /// The JSON object that it is.
     pub fn to_json(&self) -> Result<Value, LogError> {
         let not_json = |reason| LogError::Json { length: self.text.len(), offset: self.start, reason };
-        let record: Value = serde_json::from_slice(self.text).map_err(|error| not_json(error.to_string()))?;
+        let record = serde_json::from_slice(self.text).or_else(|_| ovsdb::json_text::parse(self.text));
+        let record: Value = record.map_err(|error| not_json(error.to_string()))?;
         if record.is_object() { Ok(record) } else { Err(not_json("not a JSON object".into())) }
     }
 }

@@ -1,6 +1,7 @@
 //! The programs ovsdb-server, ovsdb-client and ovsdb-tool.
 
 pub mod client;
+mod schema_file;
 pub mod server;
 pub mod tool;
 

@@ -10,6 +10,8 @@ use std::process::ExitCode;
 use cli::{Arg, Opt, Parser};
 use ovsdb::DatabaseSchema;
 
+use crate::schema_file;
+
 const OPTIONS: &[Opt] = &[
     Opt::new("more", Arg::None).short('m'),
     Opt::new("rbac-role", Arg::Required),
@@ -171,26 +173,10 @@ fn db_arg(args: &[String], at: usize) -> PathBuf {
 /// nor an installed file.
 fn schema_arg(args: &[String], at: usize) -> Result<DatabaseSchema, String> {
     let path = args.get(at).map_or_else(default_schema, PathBuf::from);
-    let text = match std::fs::read_to_string(&path) {
-        Err(_) if args.get(at).is_none() => ovsdb::schemas::OPEN_VSWITCH.to_owned(),
-        Err(error) => {
-            let error = error.to_string();
-            let error = error.split(" (os error").next().unwrap_or_default();
-            let name = path.display();
-            return Err(format!(
-                "failed to read schema: \"{name}\" could not be read as JSON (error opening \"{name}\": {error})"
-            ));
-        }
-        Ok(text) => text,
-    };
-    let json: serde_json::Value = serde_json::from_str(&text).map_err(|error| {
-        format!("failed to read schema: \"{}\" could not be read as JSON ({error})", path.display())
-    })?;
-    DatabaseSchema::from_json(&json).map_err(|error| {
-        let details =
-            format!("failed to parse \"{}\" as ovsdb schema: {}", path.display(), error.details().unwrap_or(""));
-        error.clone().with_details(details).to_string()
-    })
+    if args.get(at).is_none() && !path.exists() {
+        return schema_file::parse(&path, ovsdb::schemas::OPEN_VSWITCH.as_bytes());
+    }
+    schema_file::read(&path)
 }
 
 fn usage(program: &str) -> String {

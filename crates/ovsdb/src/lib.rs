@@ -2,6 +2,7 @@
 //!
 //! - [`Atom`] and [`Datum`]: values; [`types`]: column types; [`schema`]: databases, tables, columns;
 //! - [`condition`] and [`mutation`]: the languages of `where` clauses and the `mutate` operation;
+//! - [`json_text`]: JSON texts parsed, and their mistakes named;
 //! - [`direct`]: values parsed directly from JSON text, for large files;
 //! - [`text`]: values as users write and read them on command lines;
 //! - [`write`]: values written as JSON without a tree;
@@ -15,6 +16,7 @@
 pub mod condition;
 pub mod direct;
 pub mod json;
+pub mod json_text;
 pub mod jsonrpc;
 pub mod mutation;
 pub mod schema;

@@ -233,8 +233,8 @@ impl DatabaseSchema {
 
     /// Parses the text of a schema.
     pub fn parse(text: &str) -> Result<Self> {
-        let json: Value =
-            serde_json::from_str(text).map_err(|e| Error::new("syntax error", format!("schema is not JSON: {e}")))?;
+        let json: Value = crate::json_text::parse(text.as_bytes())
+            .map_err(|e| Error::new("syntax error", format!("schema is not JSON: {e}")))?;
         Self::from_json(&json)
     }
 

@@ -78,7 +78,8 @@ impl Config {
         let text = std::fs::read_to_string(path).map_err(|error| {
             format!("failed to open configuration file '{name}': {}", crate::file::describe(&error))
         })?;
-        let json = serde_json::from_str(&text).map_err(|error| format!("config: reading JSON failed ({error})"))?;
+        let json = ovsdb::json_text::parse(text.as_bytes())
+            .map_err(|error| format!("config: reading JSON failed ({error})"))?;
         Self::from_json(&json, directory)
     }
 

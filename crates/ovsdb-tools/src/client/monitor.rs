@@ -116,7 +116,8 @@ fn control(commands: &Commands, conditions: mpsc::UnboundedSender<(String, Value
     commands.register("ovsdb-client/cond_change", "TABLE COND", 2..=2, move |args| {
         let [table, condition] = args else { return Err("TABLE and COND expected".to_owned()) };
         // The server refuses a text, which is no condition.
-        let condition = serde_json::from_str(condition).unwrap_or_else(|error| Value::from(error.to_string()));
+        let condition =
+            ovsdb::json_text::parse(condition.as_bytes()).unwrap_or_else(|error| Value::from(error.to_string()));
         // The channel has no reader any more when the program ends.
         let _ = conditions.send((table.clone(), condition));
         Ok("condition changed".to_owned())

@@ -130,7 +130,7 @@ pub(super) fn sorted_columns(table: &TableSchema) -> Vec<&ColumnSchema> {
 
 /// Parses an argument as JSON.
 pub(super) fn parse_json(argument: &str) -> Result<Value, String> {
-    serde_json::from_str(argument).map_err(|error| format!("\"{argument}\": {error}"))
+    ovsdb::json_text::parse(argument.as_bytes()).map_err(|error| format!("\"{argument}\": {error}"))
 }
 
 /// Parses the argument of `transact` and `query`.

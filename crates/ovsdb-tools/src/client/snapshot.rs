@@ -2,29 +2,17 @@
 
 use std::collections::HashMap;
 use std::io::{IsTerminal as _, Read as _, Write as _};
+use std::path::Path;
 
 use ovsdb::{DatabaseSchema, Uuid};
 use ovsdb_server::log;
 use serde_json::{Map, Value, json};
 
 use super::{Call, Done, print_line, query, text};
-
-/// Reads the schema in the file that the first argument names.
-fn schema_file(call: &Call) -> Result<DatabaseSchema, String> {
-    let path = call.arg(0);
-    let unreadable =
-        |problem: String| format!("failed to read schema: \"{path}\" could not be read as JSON ({problem})");
-    let content = std::fs::read_to_string(path).map_err(|error| {
-        let problem = error.to_string();
-        let problem = problem.split(" (os error").next().unwrap_or_default();
-        unreadable(format!("error opening \"{path}\": {problem}"))
-    })?;
-    let json = serde_json::from_str(&content).map_err(|error| unreadable(error.to_string()))?;
-    DatabaseSchema::from_json(&json).map_err(|error| format!("{path}: {error}"))
-}
+use crate::schema_file;
 
 pub(super) async fn convert(mut call: Call) -> Done {
-    let schema = schema_file(&call)?;
+    let schema = schema_file::read(Path::new(call.arg(0)))?;
     let params = vec![schema.name.as_str().into(), schema.to_json()];
     let answer = call.client.call("convert", params).await.map_err(text)?;
     match answer {
@@ -34,7 +22,7 @@ pub(super) async fn convert(mut call: Call) -> Done {
 }
 
 pub(super) async fn needs_conversion(mut call: Call) -> Done {
-    let wanted = schema_file(&call)?;
+    let wanted = schema_file::read(Path::new(call.arg(0)))?;
     let present = call.client.schema(&wanted.name).await.map_err(text)?;
     print_line(if present.equivalent(&wanted) { "no" } else { "yes" });
     Ok(())

@@ -193,13 +193,7 @@ fn transaction_args(args: &[String]) -> Result<(std::path::PathBuf, &str), Strin
 
 /// Parses a transaction: an array, or an object, which [`run`] refuses.
 fn parse_transaction(text: &str) -> Result<Value, String> {
-    let value: Value = serde_json::from_str(text).map_err(|error| format!("\"{text}\": {error}"))?;
-    if value.is_array() || value.is_object() {
-        return Ok(value);
-    }
-    // The reader stops at the end of the first token, of a string before its closing quotation mark.
-    let end = text.trim_end().len() - usize::from(value.is_string());
-    Err(format!("\"{text}\": line 0, column {end}, byte {end}: syntax error at beginning of input"))
+    ovsdb::json_text::parse(text.as_bytes()).map_err(|error| format!("\"{text}\": {error}"))
 }
 
 /// Runs a transaction; returns the reply and the record to be written.

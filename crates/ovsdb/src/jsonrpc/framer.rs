@@ -3,9 +3,12 @@
 //! The framer examines each byte once, buffers no more than one incomplete message and the bytes behind it in the
 //! same read, and rejects messages that are too long or too deep before they are parsed.
 
+use std::ops::Range;
+
 use serde_json::Value;
 
 use super::message::{Message, MessageError};
+use crate::json_text::{self, JsonError, Position};
 
 /// Bounds on one message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,18 +29,15 @@ impl Default for Limits {
 /// The reason why a stream is invalid. Each of these ends the connection.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// A message began with something else than `{` or `[`.
-    #[error("syntax error at beginning of input")]
-    Start,
     /// Too many brackets.
     #[error("input exceeds maximum nesting depth {0}")]
     Depth(usize),
     /// Too many bytes.
     #[error("message is longer than the {0} bytes allowed")]
     Length(usize),
-    /// The brackets match, but the text between them is not JSON.
-    #[error("{0}")]
-    Json(String),
+    /// It is not JSON. Positions count from the end of the message before.
+    #[error(transparent)]
+    Json(#[from] JsonError),
     /// It is JSON, but not JSON-RPC.
     #[error(transparent)]
     Message(#[from] MessageError),
@@ -55,6 +55,8 @@ pub struct Framer {
     in_string: bool,
     escaped: bool,
     limits: Limits,
+    /// Where the message being read begins, counted from the end of the one before.
+    start_position: Position,
 }
 
 impl Framer {
@@ -80,6 +82,11 @@ impl Framer {
 
     /// The next whole message's bytes, or `None` if more input is needed.
     pub fn next_frame(&mut self) -> Result<Option<&[u8]>, FrameError> {
+        Ok(self.next_range()?.and_then(|(range, _)| self.buffer.get(range)))
+    }
+
+    /// Finds the next whole message: its bytes in the buffer, and its position behind the one before.
+    fn next_range(&mut self) -> Result<Option<(Range<usize>, Position)>, FrameError> {
         if self.depth == 0 && !self.skip_to_start()? {
             return Ok(None);
         }
@@ -107,7 +114,8 @@ impl Framer {
                     if self.depth == 0 {
                         self.check_length()?;
                         let start = std::mem::replace(&mut self.start, self.position);
-                        return Ok(self.buffer.get(start..self.position));
+                        let position = std::mem::take(&mut self.start_position);
+                        return Ok(Some((start..self.position, position)));
                     }
                 }
                 _ => {}
@@ -125,14 +133,22 @@ impl Framer {
 
     /// Skips white space; returns true if a message begins.
     fn skip_to_start(&mut self) -> Result<bool, FrameError> {
-        while let Some(byte) = self.buffer.get(self.position) {
+        while let Some(&byte) = self.buffer.get(self.position) {
             match byte {
-                b' ' | b'\t' | b'\r' | b'\n' => self.position += 1,
+                b' ' | b'\t' | b'\r' | b'\n' => {
+                    self.position += 1;
+                    self.start_position.advance(byte);
+                }
                 b'{' | b'[' => {
                     self.start = self.position;
                     return Ok(true);
                 }
-                _ => return Err(FrameError::Start),
+                _ => {
+                    // No message begins so.
+                    let rest = self.buffer.get(self.position..).unwrap_or_default();
+                    json_text::check(rest, self.start_position)?;
+                    break;
+                }
             }
         }
         self.start = self.position;
@@ -141,10 +157,9 @@ impl Framer {
 
     /// The next whole message as JSON.
     pub fn next_json(&mut self) -> Result<Option<Value>, FrameError> {
-        match self.next_frame()? {
-            None => Ok(None),
-            Some(frame) => serde_json::from_slice(frame).map(Some).map_err(|error| FrameError::Json(error.to_string())),
-        }
+        let Some((range, position)) = self.next_range()? else { return Ok(None) };
+        let frame = self.buffer.get(range).unwrap_or_default();
+        Ok(Some(json_text::parse_from(frame, position)?))
     }
 
     /// The next whole message.
@@ -217,8 +232,14 @@ mod tests {
     #[test]
     fn bounds_and_garbage_are_refused() {
         let limits = Limits { bytes_max: 20, depth_max: 3 };
-        assert_eq!(decode(b"x", limits).1, Some(FrameError::Start));
-        assert_eq!(decode(b"]", limits).1, Some(FrameError::Start));
+        let mistake = |text: &[u8]| decode(text, limits).1.map(|error| error.to_string()).unwrap_or_default();
+        assert_eq!(mistake(b"x"), "line 0, column 1, byte 1: invalid keyword 'x'");
+        assert_eq!(mistake(b"]"), "line 0, column 0, byte 0: syntax error at beginning of input");
+        let echo = r#"{"method":"","params":[],"id":1}"#;
+        let then = |text: &str| decode(format!("{echo}{text}").as_bytes(), Limits::default()).1.map(|e| e.to_string());
+        assert_eq!(then("\n nojson ").as_deref(), Some("line 1, column 7, byte 8: invalid keyword 'nojson'"));
+        let value = "line 2, column 11, byte 13: syntax error expecting value";
+        assert_eq!(then("\n\n {\"method\":}").as_deref(), Some(value));
         assert_eq!(decode(b"[[[[", limits).1, Some(FrameError::Depth(3)));
         assert_eq!(decode(br#"{"method":"aaaaaaaaaaaaaaaaaaaaaaaa"#, limits).1, Some(FrameError::Length(20)));
         assert!(matches!(decode(b"{]", limits).1, Some(FrameError::Json(_))));
@@ -232,7 +253,7 @@ mod tests {
         }
 
         #[test]
-        fn messages_round_trip(text in ".*", number in any::<i64>()) {
+        fn messages_round_trip(text in "[^\\x00]*", number in any::<i64>()) {
             let message = Message::request(json!(number), "m", vec![json!(text), json!({"k": [text]})]);
             let (found, error) = decode(&message.to_bytes(), Limits::default());
             prop_assert_eq!(error, None);
