@@ -48,6 +48,8 @@ pub struct DaemonOptions {
     pub user: Option<String>,
     /// A property of the program, not an option: under `--user` it keeps the capabilities that network devices need.
     pub datapath_access: bool,
+    /// `--hw-rawio-access` of the switch: under `--user` it keeps the capability for raw I/O, too.
+    pub raw_io: bool,
     /// Also a property: the program's output goes to standard error, which stays open when it is
     /// detached. Log messages do not use it then.
     pub keep_stderr: bool,

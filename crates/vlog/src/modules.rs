@@ -10,109 +10,27 @@ use parking_lot::RwLock;
 
 use crate::level::{Destination, Level};
 
-/// Module names that scripts pass to `-v` and `vlog/set` for any version of the switch: the modules of Open vSwitch
-/// with a counterpart here.
-const WELL_KNOWN: &[&str] = &[
-    "bfd",
-    "bond",
-    "bridge",
-    "bundle",
-    "cfm",
-    "classifier",
-    "command_line",
-    "connmgr",
-    "conntrack",
-    "coverage",
-    "ct_dpif",
-    "daemon",
-    "daemon_unix",
-    "datapath",
-    "dpctl",
-    "dpif",
-    "dpif_netdev",
-    "fail_open",
-    "fatal_signal",
-    "flow",
-    "in_band",
-    "ipf",
-    "ipfix",
-    "jsonrpc",
-    "lacp",
-    "lldp",
-    "lockfile",
-    "mac_learning",
-    "memory",
-    "meta_flow",
-    "native_tnl",
-    "netdev",
-    "netdev_dummy",
-    "netdev_linux",
-    "netdev_vport",
-    "netflow",
-    "nx_match",
-    "odp_execute",
-    "odp_util",
-    "ofp_actions",
-    "ofp_bundle",
-    "ofp_connection",
-    "ofp_errors",
-    "ofp_flow",
-    "ofp_group",
-    "ofp_match",
-    "ofp_meter",
-    "ofp_monitor",
-    "ofp_msgs",
-    "ofp_packet",
-    "ofp_port",
-    "ofp_protocol",
-    "ofp_queue",
-    "ofp_table",
-    "ofp_util",
-    "ofproto",
-    "ofproto_dpif",
-    "ofproto_dpif_mirror",
-    "ofproto_dpif_upcall",
-    "ofproto_dpif_xlate",
-    "ovs_router",
-    "ovsdb_client",
-    "ovsdb_cs",
-    "ovsdb_error",
-    "ovsdb_file",
-    "ovsdb_idl",
-    "ovsdb_jsonrpc_server",
-    "ovsdb_log",
-    "ovsdb_monitor",
-    "ovsdb_server",
-    "pcap",
-    "poll_loop",
-    "process",
-    "rconn",
-    "reconnect",
-    "route_table",
-    "rstp",
-    "sflow",
-    "signals",
-    "socket_util",
-    "storage",
-    "stp",
-    "stream",
-    "stream_fd",
-    "stream_ssl",
-    "stream_tcp",
-    "stream_unix",
-    "system_stats",
-    "timeval",
-    "transaction",
-    "tunnel",
-    "unixctl",
-    "util",
-    "vconn",
-    "vconn_stream",
-    "vlog",
-    "vsctl",
-    "vswitchd",
-    "xlate",
+/// The modules of Open vSwitch's daemons, in the order of `vlog/list`: scripts pass their names to `-v` and `vlog/set`.
+const OF_PROGRAMS: [(&str, &str); 4] = [
+    ("ovsdb-server", include_str!("modules/ovsdb-server.txt")),
+    ("ovsdb-client", include_str!("modules/ovsdb-client.txt")),
+    ("ovs-vswitchd", include_str!("modules/ovs-vswitchd.txt")),
+    ("ovs-testcontroller", include_str!("modules/ovs-testcontroller.txt")),
 ];
+
+/// Modules of other programs.
+const OF_OTHERS: &[&str] = &["dpctl", "ovs_ofctl", "vsctl", "vtep_ctl", "vswitchd", "xlate"];
+
+/// The modules of a program; those of all for programs that have no list.
+fn well_known(program: &str) -> Vec<&'static str> {
+    match OF_PROGRAMS.iter().find(|(name, _)| *name == program) {
+        Some((_, modules)) => modules.split_whitespace().collect(),
+        None => {
+            let daemons = OF_PROGRAMS.iter().flat_map(|(_, modules)| modules.split_whitespace());
+            daemons.chain(OF_OTHERS.iter().copied()).collect()
+        }
+    }
+}
 
 /// The level of every destination at the start.
 const DEFAULT_LEVEL: Level = Level::Info;
@@ -146,9 +64,10 @@ pub(crate) struct Modules {
 }
 
 impl Modules {
-    pub(crate) fn new() -> Self {
+    /// The modules of a program.
+    pub(crate) fn of(program: &str) -> Self {
         let modules = Self { table: RwLock::default(), defaults: Module::new([DEFAULT_LEVEL; 3]) };
-        for name in WELL_KNOWN {
+        for name in well_known(program) {
             modules.obtain(name);
         }
         modules

@@ -17,6 +17,7 @@ const OPTIONS: &[Opt] = &[
     Opt::new("disable-system", Arg::None),
     Opt::new("disable-system-route", Arg::None),
     Opt::new("mlockall", Arg::None),
+    Opt::new("hw-rawio-access", Arg::None),
     Opt::new("private-key", Arg::Required).short('p'),
     Opt::new("certificate", Arg::Required).short('c'),
     Opt::new("ca-cert", Arg::Required).short('C'),
@@ -61,7 +62,8 @@ fn parse(args: Vec<OsString>, log: &Arc<vlog::Log>) -> Result<Option<CommandLine
     let mut parser = Parser::new(args, &[OPTIONS, daemon::OPTIONS, vlog::OPTIONS, HELP_AND_VERSION]);
     let mut command_line = CommandLine::default();
     for found in &mut parser {
-        let found = found.map_err(|e| e.to_string())?;
+        // The caller puts the program's name in front.
+        let found = found.map_err(|error| error.problem.to_string())?;
         let value = found.value.as_deref();
         match found.id {
             "help" => {
@@ -76,6 +78,7 @@ fn parse(args: Vec<OsString>, log: &Arc<vlog::Log>) -> Result<Option<CommandLine
             "disable-system" => command_line.types.no_system = true,
             // Routes are looked up for tunnels only, which there are none of; memory is not locked.
             "disable-system-route" => {}
+            "hw-rawio-access" => command_line.daemon.raw_io = true,
             "mlockall" => rustix::mm::mlockall(rustix::mm::MlockAllFlags::CURRENT | rustix::mm::MlockAllFlags::FUTURE)
                 .map_err(|e| format!("mlockall failed ({e})"))?,
             id if command_line.tls.accept(id, value.unwrap_or_default()).map_err(|e| e.to_string())? => {}
@@ -105,6 +108,7 @@ fn usage(log: &vlog::Log) -> String {
          \x20 --disable-system        no datapath of type \"system\"\n\
          \x20 --disable-system-route  accepted: there are no tunnels that would need routes\n\
          \x20 --mlockall              keep all memory resident\n\
+         \x20 --hw-rawio-access       with --user, keep access to the I/O ports of devices\n\
          {}\x20 --bootstrap-ca-cert=FILE  the same, taken from the first server if not there\n\
          \x20 --peer-ca-cert=FILE     file with CA certificate to show to peers\n\
          {}{}\n\
