@@ -106,7 +106,7 @@ impl<'a> Request<'a> {
             }
         }
         match request.words.len() {
-            // A generated packet takes the place of one that is given.
+            // `-generate` and a packet exclude each other.
             3 if request.generate => Err("Syntax error".to_owned()),
             0 => Err("too few arguments".to_owned()),
             1..=3 => Ok(request),
