@@ -10,7 +10,7 @@ use openflow::{Limits, Version};
 use parking_lot::RwLock;
 use std::sync::Arc;
 use xlate::model::{PriorityTags, new_tables};
-use xlate::trace::Tracing;
+use xlate::trace::{PortText, Tracing};
 use xlate::{
     Bridge, Bundle, MacTable, Network, Port, PortConfig, PortOut, Rule, Table, TableMiss, VlanMode, translate,
 };
@@ -22,7 +22,7 @@ fuzz::target!(|bytes: &[u8]| {
     let noise = input.number(8) as u64;
     let (key, _) = extract(frame, in_port);
     let network = network(&mut input);
-    let verdict = translate(&network, &key, Tracing::WithEffects);
+    let verdict = translate(&network, &key, Tracing::WithEffects(PortText::Numbers));
     let other = other_packet(&key, &verdict.mask(), noise);
     let again = translate(&network, &other, Tracing::Off);
     assert_eq!(verdict.actions, again.actions, "{key:?}\n{other:?}");

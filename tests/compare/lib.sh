@@ -68,3 +68,21 @@ receive() { ovs-appctl netdev-dummy/receive "$@"; }
 
 # cached: the cached flows, in alphabetical order, without the time of their last use.
 cached() { ovs-appctl dpctl/dump-flows "$@" | sed 's/used:[0-9.]*s/used:?/; s/used:never/used:?/' | sort; }
+
+# ordinals: a server with a small database; its schema is in o.schema.
+ordinals() {
+  echo '{"name":"ordinals","version":"5.1.3","tables":{"ordinals":{"columns":{"number":{"type":"integer"},"name":{"type":"string"}},"indexes":[["number"]]}}}' > o.schema
+  server o.schema
+}
+
+# transact OPERATIONS: a transaction of that database.
+transact() { ovsdb-client transact unix:"$OVS_RUNDIR"/db.sock "[\"ordinals\",$1]"; }
+
+# insert NUMBER NAME: inserts a row there.
+insert() { transact '{"op":"insert","table":"ordinals","row":{"number":'"$1"',"name":"'"$2"'"}}'; }
+
+# control COMMAND...: a control command of the server.
+control() { ovs-appctl -t ovsdb-server "$@"; }
+
+# logged WORDS [FILE]: the lines of a log with these words, without times and numbers.
+logged() { grep -E "$1" "${2:-ovsdb-server.log}" | sed -E 's/^[^|]*\|[0-9]+\|//'; }

@@ -53,12 +53,17 @@ pub fn register(
     shutdown: &Shutdown,
     memory: impl Fn() -> Vec<(String, u64)> + Send + Sync + 'static,
 ) {
+    commands.register_call("memory/show", "", 0..=0, move |call| memory_show(call, memory()));
+    register_common(commands, log, shutdown);
+}
+
+/// Registers the commands of daemons that have no `memory/show`.
+pub fn register_common(commands: &Commands, log: &Arc<vlog::Log>, shutdown: &Shutdown) {
     let exit = shutdown.clone();
     commands.register("exit", "", 0..=0, move |_| {
         exit.request(Reason::Exit { cleanup: false });
         Ok(String::new())
     });
-    commands.register_call("memory/show", "", 0..=0, move |call| memory_show(call, memory()));
     commands.register_call("coverage/show", "", 0..=0, coverage_show);
     commands.register_call("coverage/read-counter", "COUNTER", 1..=1, coverage_read_counter);
     register_logging(commands, log);

@@ -29,13 +29,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tracing::warn;
+use tracing::{error, warn};
 
 pub use control::Shutdown;
 pub use options::{DaemonOptions, OPTIONS};
 pub use pidfile::{PidFile, PidFileError};
 pub use saved::SavedState;
-pub use signals::finish;
+pub use signals::{ended_by_signal, finish};
 
 use signals::Signals;
 
@@ -52,7 +52,7 @@ pub enum StartError {
     #[error("could not start a background process ({0})")]
     Spawn(io::Error),
     /// The control socket.
-    #[error("{path}: could not initialize control socket ({})", pidfile::reason_of(reason))]
+    #[error("{path}: could not initialize control socket ({})", pidfile::reason_of(.reason))]
     Control {
         /// Its path.
         path: PathBuf,
@@ -105,10 +105,12 @@ pub fn start(args: &[OsString], options: DaemonOptions, log: &Arc<vlog::Log>) ->
         // Between this line and `ready`, standard error is still that of the process that started the daemon.
         stage::silence_stdout().map_err(StartError::Spawn)?;
     }
-    log.open_file();
     log_panics();
     let pid_file = match options.pidfile_path(log.program()) {
-        Some(path) => Some(PidFile::create(&path, options.overwrite_pidfile)?),
+        Some(path) => {
+            let created = PidFile::create(&path, options.overwrite_pidfile);
+            Some(created.inspect_err(|error| log.write_fatal("daemon_unix", &error.to_string()))?)
+        }
         None => None,
     };
     let shutdown = Shutdown::default();
@@ -132,7 +134,10 @@ impl Started {
         let Some(path) = self.options.control_path(self.log.program()) else { return Ok(None) };
         match unixctl::Server::bind(&path, commands) {
             Ok(server) => Ok(Some(server)),
-            Err(reason) => Err(StartError::Control { path, reason }),
+            Err(reason) => {
+                error!(target: "stream_unix", "{}: binding failed: {}", path.display(), pidfile::reason_of(&reason));
+                Err(StartError::Control { path, reason })
+            }
         }
     }
 

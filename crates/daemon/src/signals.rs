@@ -75,6 +75,17 @@ pub(crate) fn log_end(number: i32) {
     log_termination(number);
 }
 
+/// Waits for a signal that ends a program, logs it and remembers it for [`finish`]. For programs that are no daemons.
+///
+/// # Errors
+///
+/// Signals cannot be caught.
+pub async fn ended_by_signal() -> io::Result<()> {
+    let number = Signals::catch()?.received().await;
+    log_end(number);
+    Ok(())
+}
+
 /// Logs that a signal ends the process.
 pub(crate) fn log_termination(number: i32) {
     warn!(target: "fatal_signal", "terminating with signal {number} ({})", status::signal_name(number));

@@ -126,6 +126,9 @@ pub(crate) fn spawn(
     }
     command.arg0(title);
     command.env(VARIABLE, format!("{}:{}", stage.name(), std::process::id()));
+    if let Some((variable, value)) = vlog::log().map(|log| log.continuation()) {
+        command.env(variable, value);
+    }
     if options.datapath_access && std::env::var_os(TUNABLES.0).is_none() {
         command.env(TUNABLES.0, TUNABLES.1);
     }

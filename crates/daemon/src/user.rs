@@ -10,7 +10,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
-use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets};
+use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets, Gid, Uid};
 
 use crate::options::DaemonOptions;
 
@@ -45,10 +45,12 @@ impl From<rustix::io::Errno> for UserError {
 }
 
 /// The ids to run under.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct Ids {
     uid: u32,
     gid: u32,
+    /// The group and those that the user is a member of, sorted.
+    groups: Vec<u32>,
 }
 
 /// Splits a file like /etc/passwd into the fields of its lines.
@@ -73,23 +75,30 @@ fn find(spec: &str) -> Result<Ids, UserError> {
     if !rustix::process::geteuid().is_root() {
         return Err(UserError::NotRoot);
     }
-    let current = Ids { uid: rustix::process::getuid().as_raw(), gid: rustix::process::getgid().as_raw() };
+    let current = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
     resolve(spec, current, &entries(Path::new("/etc/passwd"))?, &entries(Path::new("/etc/group"))?)
 }
 
-/// Parses `user`, `user:group` or `:group`. The group defaults to the user's, both to those of `current`.
-fn resolve(spec: &str, current: Ids, passwd: &[Vec<String>], group: &[Vec<String>]) -> Result<Ids, UserError> {
+/// Parses `user`, `user:group` or `:group`. The group defaults to the user's, both to `current`.
+fn resolve(spec: &str, current: (u32, u32), passwd: &[Vec<String>], group: &[Vec<String>]) -> Result<Ids, UserError> {
     let (user_name, group_name) = spec.split_once(':').unwrap_or((spec, ""));
     let no_user = || UserError::NoUser(user_name.to_owned());
-    let uid = if user_name.is_empty() { current.uid } else { lookup(passwd, user_name, 2).ok_or_else(no_user)? };
+    let uid = if user_name.is_empty() { current.0 } else { lookup(passwd, user_name, 2).ok_or_else(no_user)? };
     let gid = if group_name.is_empty() && user_name.is_empty() {
-        current.gid
+        current.1
     } else if group_name.is_empty() {
         lookup(passwd, user_name, 3).ok_or_else(no_user)?
     } else {
         lookup(group, group_name, 2).ok_or_else(|| UserError::NoGroup(group_name.to_owned()))?
     };
-    Ok(Ids { uid, gid })
+    let is_member = |fields: &&Vec<String>| {
+        fields.get(3).is_some_and(|members| !user_name.is_empty() && members.split(',').any(|name| name == user_name))
+    };
+    let memberships = group.iter().filter(is_member).filter_map(|fields| fields.get(2)?.parse().ok());
+    let mut groups: Vec<u32> = memberships.chain([gid]).collect();
+    groups.sort_unstable();
+    groups.dedup();
+    Ok(Ids { uid, gid, groups })
 }
 
 /// Keeps the capabilities `kept`, as far as the process has them, over the change of ids and the new executable.
@@ -103,6 +112,18 @@ fn keep_capabilities(kept: CapabilitySet) -> io::Result<()> {
     // Without this the change of ids clears the ambient set.
     let bits = rustix::thread::capabilities_secure_bits()?;
     Ok(rustix::thread::set_capabilities_secure_bits(bits | CapabilitiesSecureBits::NO_SETUID_FIXUP)?)
+}
+
+/// The capabilities that a daemon keeps.
+fn capabilities(options: &DaemonOptions) -> CapabilitySet {
+    let mut kept = DAEMON;
+    if options.datapath_access {
+        kept |= DATAPATH;
+    }
+    if options.raw_io {
+        kept |= CapabilitySet::SYS_RAWIO;
+    }
+    kept
 }
 
 /// Replaces this process by the same program under the user `spec`, with `environment` added. The log file,
@@ -120,15 +141,17 @@ pub(crate) fn become_user(
         if let Some(path) = log_file {
             std::os::unix::fs::chown(path, Some(ids.uid), Some(ids.gid))?;
         }
-        let mut kept = if options.datapath_access { DAEMON | DATAPATH } else { DAEMON };
-        if options.raw_io {
-            kept |= CapabilitySet::SYS_RAWIO;
-        }
-        keep_capabilities(kept)?;
+        keep_capabilities(capabilities(options))?;
         let mut command = Command::new(executable);
         command.arg0(args.first().map_or(OsStr::new("flowstone"), OsString::as_os_str)).args(args.iter().skip(1));
         command.env(environment.0, environment.1);
-        Ok(command.gid(ids.gid).uid(ids.uid).exec())
+        command.envs(vlog::log().map(|log| log.continuation()));
+        // These are ids of this thread alone, which is the one that the new program starts with.
+        let groups: Vec<Gid> = ids.groups.iter().map(|gid| Gid::from_raw(*gid)).collect();
+        rustix::thread::set_thread_groups(&groups)?;
+        rustix::thread::set_thread_gid(Gid::from_raw(ids.gid))?;
+        rustix::thread::set_thread_uid(Uid::from_raw(ids.uid))?;
+        Ok(command.exec())
     };
     match exec() {
         Ok(error) => UserError::Io(error),
@@ -145,19 +168,39 @@ mod tests {
     }
 
     #[test]
+    fn raw_io_is_kept_on_request_only() {
+        let mut options = DaemonOptions { datapath_access: true, ..DaemonOptions::default() };
+        assert!(!capabilities(&options).contains(CapabilitySet::SYS_RAWIO));
+        options.raw_io = true;
+        assert!(capabilities(&options).contains(CapabilitySet::SYS_RAWIO | DATAPATH | DAEMON));
+    }
+
+    #[test]
+    fn the_groups_of_a_user_are_kept() {
+        let passwd = fields("ovs:x:100:200::/:/bin/false");
+        let group = fields("root:x:0:\nhugetlbfs:x:300:x,ovs\nvfio:x:150:ovs\nother:x:160:ovsx");
+        let groups = |spec| resolve(spec, (0, 0), &passwd, &group).map(|ids| ids.groups).unwrap_or_default();
+        assert_eq!(groups("ovs"), [150, 200, 300]);
+        assert_eq!(groups("ovs:hugetlbfs"), [150, 300]);
+        assert_eq!(groups(":root"), [0]);
+    }
+
+    #[test]
     fn users_and_groups() {
         let passwd = fields("root:x:0:0::/root:/bin/sh\novs:x:100:200::/:/bin/false\nbroken\n");
         let group = fields("root:x:0:\nhugetlbfs:x:300:ovs");
-        let current = Ids { uid: 0, gid: 7 };
-        let ids = |spec| resolve(spec, current, &passwd, &group).map_err(|error| error.to_string());
-        assert_eq!(ids("ovs"), Ok(Ids { uid: 100, gid: 200 }));
-        assert_eq!(ids("ovs:"), Ok(Ids { uid: 100, gid: 200 }));
-        assert_eq!(ids("ovs:hugetlbfs"), Ok(Ids { uid: 100, gid: 300 }));
-        assert_eq!(ids(":hugetlbfs"), Ok(Ids { uid: 0, gid: 300 }));
+        let ids = |spec| {
+            let found = resolve(spec, (0, 7), &passwd, &group);
+            found.map(|ids| (ids.uid, ids.gid)).map_err(|error| error.to_string())
+        };
+        assert_eq!(ids("ovs"), Ok((100, 200)));
+        assert_eq!(ids("ovs:"), Ok((100, 200)));
+        assert_eq!(ids("ovs:hugetlbfs"), Ok((100, 300)));
+        assert_eq!(ids(":hugetlbfs"), Ok((0, 300)));
         assert_eq!(ids("x"), Err("user x not found, aborting.".to_owned()));
         assert_eq!(ids("ovs:x"), Err("group x not found, aborting.".to_owned()));
         assert_eq!(ids("broken"), Err("user broken not found, aborting.".to_owned()));
-        assert_eq!(ids(""), Ok(current));
-        assert_eq!(ids(":"), Ok(current));
+        assert_eq!(ids(""), Ok((0, 7)));
+        assert_eq!(ids(":"), Ok((0, 7)));
     }
 }

@@ -100,7 +100,6 @@ fn parse(args: Vec<OsString>, program: &str, log: &vlog::Log) -> Result<Request,
             }
         }
     }
-    log.open_file();
     if pretty && format != "json" {
         return Err(cli::fail(program, "--pretty is supported with --format json only"));
     }

@@ -87,3 +87,15 @@ fn connect(path: &Path) -> Result<Client, Failure> {
         Failure::Unreachable(format!("cannot connect to \"{}\" ({})", path.display(), pidfile::reason_of(&error)))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replies_end_with_a_newline() {
+        assert_eq!(terminated("a".to_owned()), "a\n");
+        assert_eq!(terminated("a\n".to_owned()), "a\n");
+        assert_eq!(terminated(String::new()), "");
+    }
+}

@@ -168,7 +168,6 @@ fn parse(args: Vec<OsString>, program: &str, log: &vlog::Log) -> Result<(Options
             }
         }
     }
-    log.open_file();
     Ok((options, parser.into_positionals()))
 }
 

@@ -169,6 +169,18 @@ impl Core {
         true
     }
 
+    /// Ends the service of all databases: cancels their monitors and waiting transactions. Clients that are not aware of
+    /// changes of databases are disconnected.
+    pub fn end_service(&mut self) {
+        self.disconnect_unaware("shutting down");
+        let mut names: Vec<String> = self.databases.keys().cloned().collect();
+        names.sort_by_key(|name| name.starts_with('_'));
+        for name in names {
+            self.cancel_monitors(&name);
+            self.cancel_triggers(&name);
+        }
+    }
+
     /// The names of all databases, `_Server` included.
     pub fn database_names(&self) -> impl Iterator<Item = &str> {
         self.databases.keys().map(String::as_str)
@@ -413,7 +425,7 @@ impl Core {
         info!(target: "ovsdb_server", "committed {name} database schema conversion");
         self.cancel_monitors(name);
         // Only clients that stay connected are answered.
-        self.disconnect_unaware(&format!("database {name} schema changed"));
+        self.disconnect_unaware(&format!("committed {name} database schema conversion"));
         self.cancel_triggers(name);
         self.describe_databases(now);
         Ok(())

@@ -17,8 +17,9 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
 use rustix::fs::{FlockOperation, fcntl_lock};
+use rustix::process::{Flock, FlockType};
 use snapshot_writer::{FileSnapshotWriter, SnapshotProgress};
-use tracing::warn;
+use tracing::{error, warn};
 
 use crate::database::Database;
 use crate::log::{self, LogError, Parsed, Record};
@@ -57,8 +58,14 @@ pub enum FileError {
         /// The error in it.
         error: LogError,
     },
-    /// The file does not begin like a database file.
+    /// The file is empty.
     #[error("ovsdb error: {path}: cannot identify file type")]
+    Empty {
+        /// The file.
+        path: String,
+    },
+    /// The file does not begin like a database file.
+    #[error("ovsdb error: {path}: unexpected file format")]
     NotDatabase {
         /// The file.
         path: String,
@@ -99,7 +106,8 @@ pub fn load(path: &Path) -> Result<Loaded, FileError> {
 fn without_records(path: &Path, error: Option<LogError>) -> FileError {
     let path = path.display().to_string();
     match error {
-        None | Some(LogError::Header { offset: 0, .. }) => FileError::NotDatabase { path },
+        None => FileError::Empty { path },
+        Some(LogError::Header { offset: 0, .. }) => FileError::NotDatabase { path },
         Some(error) => FileError::Damaged { path, error },
     }
 }
@@ -125,20 +133,43 @@ impl Lock {
     pub fn take(path: &Path) -> Result<Self, FileError> {
         let lock_path = lock_path(path);
         let locked = || FileError::Locked { path: path.display().to_string() };
+        // As the log names it: beside the file as the user named it.
+        let shown = if path.is_symlink() { lock_path.clone() } else { beside(path) };
         let mut held = held();
         if held.contains(&lock_path) {
+            warn!(target: "lockfile", "{}: cannot lock file because this process has already locked it", shown.display());
             return Err(locked());
         }
         let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&lock_path);
-        let file = open.map_err(failed(path, "failed to lock lockfile"))?;
+        let file = open.map_err(|error| {
+            for failure in ["failed to open lock file", "failed to lock file"] {
+                warn!(target: "lockfile", "{}: {failure}: {}", shown.display(), describe(&error));
+            }
+            failed(path, "failed to lock lockfile")(error)
+        })?;
         match fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {
                 held.insert(lock_path.clone());
                 Ok(Self { _file: file, path: lock_path })
             }
-            Err(_) => Err(locked()),
+            Err(_) => {
+                warn!(
+                    target: "lockfile",
+                    "{}: cannot lock file because it is already locked by {}",
+                    shown.display(),
+                    holder(&file)
+                );
+                Err(locked())
+            }
         }
     }
+}
+
+/// The process that has the lock on a file, as far as the system names it.
+fn holder(file: &File) -> String {
+    let lock = rustix::process::fcntl_getlk(file, &Flock::from(FlockType::WriteLock)).ok().flatten();
+    lock.and_then(|lock| lock.pid)
+        .map_or_else(|| "another process".to_owned(), |pid| format!("pid {}", pid.as_raw_pid()))
 }
 
 impl Drop for Lock {
@@ -149,7 +180,11 @@ impl Drop for Lock {
 
 /// `DIR/.NAME.~lock~` for `DIR/NAME`, symbolic links followed.
 fn lock_path(path: &Path) -> PathBuf {
-    let path = resolve(path);
+    beside(&resolve(path))
+}
+
+/// `DIR/.NAME.~lock~` for `DIR/NAME`.
+fn beside(path: &Path) -> PathBuf {
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     path.with_file_name(format!(".{name}.~lock~"))
 }
@@ -253,6 +288,20 @@ pub struct Opened {
 impl FileStorage {
     /// Opens and locks an existing file; `time_s`, the Unix time in seconds, names the copy of a damaged one.
     pub fn open(path: &Path, time_s: u64) -> Result<Opened, FileError> {
+        Self::open_with(path, |file, length, error| recover(path, file, length, time_s, error))
+    }
+
+    /// Opens and locks an existing file that is not damaged.
+    pub fn open_undamaged(path: &Path) -> Result<Opened, FileError> {
+        Self::open_with(path, |_, _, error| {
+            Err(FileError::Damaged { path: path.display().to_string(), error: error.clone() })
+        })
+    }
+
+    fn open_with(
+        path: &Path,
+        repair: impl FnOnce(&File, u64, &LogError) -> Result<String, FileError>,
+    ) -> Result<Opened, FileError> {
         if !path.exists() {
             let missing = io::Error::from_raw_os_error(rustix::io::Errno::NOENT.raw_os_error());
             return Err(failed(path, "open failed")(missing));
@@ -262,7 +311,7 @@ impl FileStorage {
         let loaded = load(path)?;
         let length = loaded.sound_length as u64;
         let recovered = match &loaded.error {
-            Some(error) => Some(recover(path, &file, length, time_s, error)?),
+            Some(error) => Some(repair(&file, length, error)?),
             None => None,
         };
         file.seek(SeekFrom::Start(length)).map_err(failed(path, "seek failed"))?;
@@ -324,8 +373,9 @@ impl FileStorage {
 fn recover(path: &Path, file: &File, length: u64, time_s: u64, error: &LogError) -> Result<String, FileError> {
     let copy = copy_aside(path, time_s)?;
     file.set_len(length).and_then(|()| file.sync_all()).map_err(failed(path, "truncate failed"))?;
+    error!(target: "ovsdb_server", "{}: {}: {error}", error.tag(), path.display());
     let message = format!(
-        "{}: {error}; recovered {length} bytes up to the last whole record, the damaged file is kept as {}",
+        "{}: recovered {length} bytes up to the last whole record, the damaged file is kept as {}",
         path.display(),
         copy.display()
     );

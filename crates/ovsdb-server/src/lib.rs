@@ -86,6 +86,6 @@ pub use rbac::Role;
 pub use replay::{Loaded, load as load_log};
 pub use row::{Row, RowChange};
 pub use session::{Access, Output, SessionId, Text};
-pub use shell::{Builder, Handle, OpenError, Pki, RunningConfig, Server};
+pub use shell::{Builder, Ending, Handle, OpenError, Pki, RunningConfig, Server};
 pub use snapshot::Snapshot;
 pub use transaction::Transaction;

@@ -388,6 +388,14 @@ mod tests {
     }
 
     #[test]
+    fn a_record_that_could_not_be_read_is_not_written() {
+        assert!(check_length(RECORD_LENGTH_MAX - 1).is_ok());
+        assert!(check_length(RECORD_LENGTH_MAX).is_err());
+        let header = format!("OVSDB JSON {RECORD_LENGTH_MAX} {}\n{{}}\n", "0".repeat(40));
+        assert!(parse(header.as_bytes()).error.is_some(), "it is no empty database");
+    }
+
+    #[test]
     fn a_record_written_in_pieces_is_read_as_any() {
         for length in [0, 1, PIECE - 4, PIECE - 1, PIECE, 3 * PIECE + 7] {
             let record = Record::from(&json!({ "x": "y".repeat(length) }));

@@ -207,7 +207,6 @@ async fn run_command(name: &str, call: Call) -> Done {
         "needs-conversion" => snapshot::needs_conversion(call).await,
         "backup" => snapshot::backup(call).await,
         "restore" => snapshot::restore(call).await,
-        "wait" => wait::wait(call).await,
         // The remaining commands of the table.
         lock => monitor::lock(call, lock).await,
     }
@@ -251,11 +250,10 @@ pub fn vocabulary() -> cli::completion::Vocabulary {
 pub fn client_main(args: Vec<OsString>) -> ExitCode {
     let program = cli::program::program_name_of(&args);
     let log = vlog::init(&program);
-    log.declare(&["ovsdb_client", "jsonrpc", "reconnect", "fatal_signal", "stream_ssl"]);
-    match start(&program, &log, args) {
+    daemon::finish(match start(&program, &log, args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => error.report(&program),
-    }
+    })
 }
 
 /// Parses the command line and runs its command.
@@ -307,10 +305,6 @@ fn start(program: &str, log: &Arc<vlog::Log>, args: Vec<OsString>) -> Result<(),
         }
     }
     daemon::alarm::set(timeout_s);
-    // A process in the background opens the file itself.
-    if !(daemon_options.detach || daemon_options.monitor) {
-        log.open_file();
-    }
     let mut words = parser.into_positionals().into_iter();
     let Some(name) = words.next() else {
         return Err("missing command name; use --help for help".into());
@@ -336,7 +330,17 @@ fn start(program: &str, log: &Arc<vlog::Log>, args: Vec<OsString>) -> Result<(),
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| format!("cannot start: {error}"))?;
-    Ok(runtime.block_on(connect_and_run(command, words.collect(), &Tls::new(tls), options))?)
+    let is_daemon = options.daemon.is_some();
+    let tls = Tls::new(tls);
+    let run = connect_and_run(command, words.collect(), &tls, options);
+    Ok(runtime.block_on(async {
+        tokio::select! {
+            biased;
+            done = run => done,
+            // A daemon ends by itself.
+            caught = daemon::ended_by_signal(), if !is_daemon => caught.map_err(|error| format!("cannot wait for signals: {error}")),
+        }
+    })?)
 }
 
 /// The value of `--timeout`.
@@ -380,6 +384,10 @@ async fn connect_and_run(command: &Command, mut args: Vec<String>, tls: &Arc<Tls
     if several && command.about == About::Database && args.len() <= command.args_min {
         return Err("database name is required with multiple remotes".to_owned());
     }
+    if let ("wait", [name, state]) = (command.name, args.as_slice()) {
+        wait::check_state(state)?;
+        return wait::wait(&remote, tls, name, state).await;
+    }
     let (database, leader_only) = (command.database_of(&args), options.leader_only);
     let wanted = async |client: &mut Client| match &database {
         Some(database) => client.standing(database).await.is_ok_and(|standing| standing.suits_requests(leader_only)),
@@ -408,9 +416,6 @@ async fn connect_and_run(command: &Command, mut args: Vec<String>, tls: &Arc<Tls
     }
     if args.len() < command.args_min || args.len() > command.args_max {
         return Err(misused());
-    }
-    if command.name == "wait" {
-        wait::check_state(args.get(1).map_or("", String::as_str))?;
     }
     run_command(command.name, Call { client, database, args, options }).await
 }

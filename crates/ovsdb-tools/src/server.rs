@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use daemon::SavedState;
 use ovsdb_server::journal::Style;
-use ovsdb_server::{OpenError, Server};
+use ovsdb_server::{Ending, OpenError, Server};
 use tokio::sync::oneshot;
 use tracing::info;
 
@@ -71,14 +71,15 @@ fn serve(mut started: daemon::Started, mut options: Options, program: &str) -> R
         let end = async {
             tokio::select! {
                 ended = child_end(child) => status = ended,
-                reason = started.terminated(&commands) => {
-                    if let Err(error) = reason {
-                        tracing::error!(target: "ovsdb_server", "cannot wait for signals: {error}");
-                    }
+                reason = started.terminated(&commands) => match reason {
+                    Ok(daemon::Reason::Signal(_)) => return Ending::Abrupt,
+                    Ok(daemon::Reason::Exit { .. }) => {}
+                    Err(error) => tracing::error!(target: "ovsdb_server", "cannot wait for signals: {error}"),
                 }
             }
+            Ending::Orderly
         };
-        server.run(end).await;
+        server.run_until(end).await;
         match (status, options.run) {
             (Some(status), Some(command)) if !status.success() => {
                 Err(format!("{command}: child exited, {}", describe(status)))

@@ -75,11 +75,11 @@ const COMMANDS: &[Command] = &[
     command("query", "[db] trns", 1, 2, commands::query),
     command("transact", "[db] trns", 1, 2, commands::transact),
     command("show-log", "[db]", 0, 1, show_log::show_log),
-    command("check-cluster", "db...", 1, usize::MAX, commands::clustered),
+    command("check-cluster", "db...", 1, usize::MAX, commands::check_cluster),
     command("compare-versions", "a op b", 3, 3, commands::compare_versions),
     command("help", "", 0, usize::MAX, help),
     command("list-commands", "", 0, usize::MAX, list_commands),
-    command("cluster-to-standalone", "db clusterdb", 2, 2, commands::clustered),
+    command("cluster-to-standalone", "db clusterdb", 2, 2, commands::cluster_to_standalone),
 ];
 
 /// The options and commands, for completion in a shell.
@@ -133,7 +133,6 @@ pub fn tool_main(args: Vec<OsString>) -> ExitCode {
             }
         }
     }
-    log.open_file();
     match dispatch(&context, &parser.into_positionals()) {
         Ok(code) => code,
         Err(message) => cli::fail(&program, message),

@@ -1,5 +1,6 @@
 //! Byte streams by Open vSwitch's connection methods (ovsdb(7), "Connection Methods"): `unix:FILE`,
-//! `tcp:HOST[:PORT]`, `ssl:HOST[:PORT]`, and the passive `punix:FILE`, `ptcp:[PORT][:HOST]`, `pssl:[PORT][:HOST]`.
+//! `tcp:HOST[:PORT]`, `ssl:HOST[:PORT]`, and the passive `punix:FILE`, `ptcp:[PORT][:HOST]`, `pssl:[PORT][:HOST]`, and
+//! `pfd:FD`, a listening socket that the process inherited.
 //!
 //! [`connect`] makes a connection, [`listen`] returns a [`Listener`] that accepts them. Accepting takes two steps, so that
 //! a client with a slow TLS handshake does not delay others; either end has [`HANDSHAKE_MAX`] for a handshake.
@@ -77,6 +78,8 @@ pub enum Method {
     PassiveTcp,
     /// `pssl`
     PassiveSsl,
+    /// `pfd`
+    PassiveFd,
 }
 
 impl Method {
@@ -90,6 +93,7 @@ impl Method {
             "punix" => Self::PassiveUnix,
             "ptcp" => Self::PassiveTcp,
             "pssl" => Self::PassiveSsl,
+            "pfd" => Self::PassiveFd,
             _ => return None,
         };
         Some((method, rest))
@@ -97,7 +101,7 @@ impl Method {
 
     /// Returns true for methods that listen.
     pub fn is_passive(self) -> bool {
-        matches!(self, Self::PassiveUnix | Self::PassiveTcp | Self::PassiveSsl)
+        matches!(self, Self::PassiveUnix | Self::PassiveTcp | Self::PassiveSsl | Self::PassiveFd)
     }
 }
 
@@ -213,6 +217,7 @@ pub fn listen(name: &str, dscp: u8, tls: &Arc<Tls>) -> io::Result<Listener> {
     let socket = match method {
         Method::PassiveUnix => listen_unix(Path::new(rest))?,
         Method::PassiveTcp | Method::PassiveSsl => listen_tcp(rest, dscp)?,
+        Method::PassiveFd => listen_inherited(rest)?,
         _ => return Err(unknown_method()),
     };
     let tls = (method == Method::PassiveSsl).then(|| Arc::clone(tls));
@@ -222,6 +227,33 @@ pub fn listen(name: &str, dscp: u8, tls: &Arc<Tls>) -> io::Result<Listener> {
 
 fn listen_unix(path: &Path) -> io::Result<Socket> {
     UnixListener::from_std(unixctl::socket::listen(path)?).map(Socket::Unix)
+}
+
+/// Listens on the descriptor `FD` of a listening socket that this process inherited. The descriptor itself stays open, so
+/// that the socket can be listened on again.
+fn listen_inherited(number: &str) -> io::Result<Socket> {
+    let invalid = || io::Error::from_raw_os_error(9); // EBADF
+    let number: u32 = number.parse().map_err(|_| invalid())?;
+    // Duplicated by its name, since a number is no proof that the descriptor is open. A socket cannot be opened there, only
+    // examined; so the copy is requested from this process itself.
+    let own = rustix::process::pidfd_open(rustix::process::getpid(), rustix::process::PidfdFlags::empty())?;
+    let number = i32::try_from(number).map_err(|_| invalid())?;
+    let copy = rustix::process::pidfd_getfd(&own, number, rustix::process::PidfdGetfdFlags::empty())?;
+    if !sockopt::socket_acceptconn(&copy)? {
+        return Err(io::Error::from_raw_os_error(22)); // EINVAL
+    }
+    match sockopt::socket_domain(&copy)? {
+        AddressFamily::UNIX => {
+            let listener = std::os::unix::net::UnixListener::from(copy);
+            listener.set_nonblocking(true)?;
+            UnixListener::from_std(listener).map(Socket::Unix)
+        }
+        _ => {
+            let listener = std::net::TcpListener::from(copy);
+            listener.set_nonblocking(true)?;
+            TcpListener::from_std(listener).map(Socket::Tcp)
+        }
+    }
 }
 
 /// Listens at `[PORT][:HOST]`.
@@ -421,6 +453,25 @@ mod tests {
         }
         drop(client);
         gone.await;
+    }
+
+    #[tokio::test]
+    async fn an_inherited_socket_is_listened_on() {
+        use std::os::fd::AsRawFd;
+        let directory = tempfile::tempdir().expect("a folder");
+        let path = directory.path().join("socket");
+        let inherited = std::os::unix::net::UnixListener::bind(&path).expect("it listens");
+        let name = format!("pfd:{}", inherited.as_raw_fd());
+        for _ in 0..2 {
+            let listener = listen(&name, DSCP, &Arc::default()).expect("it listens");
+            let connected = connect(&format!("unix:{}", path.display()), DSCP, &Tls::default(), |_| ()).await;
+            connected.expect("it connects");
+            listener.accept().await.expect("a client");
+        }
+        let (one, _other) = UnixStream::pair().expect("a pair");
+        for wrong in [format!("pfd:{}", one.as_raw_fd()), "pfd:x".into(), "pfd:-1".into(), "pfd:999999".into()] {
+            assert!(listen(&wrong, DSCP, &Arc::default()).is_err(), "{wrong}");
+        }
     }
 
     #[tokio::test]

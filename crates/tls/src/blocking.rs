@@ -77,7 +77,7 @@ pub fn connect(tls: &Tls, name: &str, socket: TcpStream) -> io::Result<Stream> {
         }
         Ok(connection)
     };
-    let connection = finish(name, &ready.trust, shake())?;
+    let connection = finish(name, "SSL_connect", &ready.trust, shake())?;
     Ok(Stream(Arc::new(Inner {
         socket,
         connection: Mutex::new(connection),

@@ -35,11 +35,31 @@ pub struct Config {
 }
 
 impl Config {
-    /// Sets an option by its long name; `false` if it is no TLS option. File names become
-    /// absolute, since a daemon changes its directory.
+    /// Sets an option of a command line by its long name; `false` if it is no TLS option. File names become absolute, since
+    /// a daemon changes its directory. Versions or ciphers that cannot be used are logged, and the default stays.
     ///
-    /// Errors: versions or ciphers of which none is supported, an invalid server name.
+    /// Errors: an invalid server name.
     pub fn accept(&mut self, option: &str, value: &str) -> Result<bool, SuiteError> {
+        match self.set(option, value) {
+            Err(error) if !matches!(error, SuiteError::ServerName(_)) => {
+                tracing::error!(target: "stream_ssl", "{error}");
+                Ok(true)
+            }
+            other => {
+                if option == "ssl-protocols" {
+                    let newest = value.strip_suffix('+').map(|oldest| format!("{oldest} or later"));
+                    let range = newest.unwrap_or_else(|| self.protocols.to_string());
+                    tracing::debug!(target: "stream_ssl", "Enabled protocol range: {range}");
+                }
+                other
+            }
+        }
+    }
+
+    /// Sets an option by its long name; `false` if it is no TLS option.
+    ///
+    /// Errors: versions or ciphers that cannot be used, an invalid server name.
+    pub fn set(&mut self, option: &str, value: &str) -> Result<bool, SuiteError> {
         let path = || absolute(Path::new(value));
         match option {
             "private-key" => self.private_key = Some(path()),
@@ -97,7 +117,9 @@ mod tests {
         assert_eq!(config.accept("bootstrap-ca-cert", "ca.pem"), Ok(true));
         assert!(matches!(&config.ca_cert, Some(CaCert::Bootstrap(path)) if path.is_absolute()));
         assert_eq!(config.accept("timeout", "1"), Ok(false));
-        assert!(config.accept("ssl-protocols", "SSLv3").is_err());
+        assert!(config.set("ssl-protocols", "SSLv3").is_err());
+        assert_eq!(config.accept("ssl-protocols", "SSLv3"), Ok(true));
+        assert_eq!(config.protocols, Protocols::default());
         assert_eq!(config.accept("ssl-server-name", "db.example.org"), Ok(true));
         assert_eq!(config.server_name.as_deref(), Some("db.example.org"));
         for wrong in ["", "127.0.0.1", "::1", "a b", "a..b"] {

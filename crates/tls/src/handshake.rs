@@ -49,7 +49,7 @@ pub async fn connect<S: AsyncRead + AsyncWrite + Unpin>(
 ) -> io::Result<TlsStream<S>> {
     let ready = tls.ready()?;
     let connected = TlsConnector::from(ready.client.clone()).connect(server_name(&ready, name, address), stream).await;
-    finish(name, &ready.trust, connected).map(|stream| TlsStream::new(stream.into(), &ready.trust))
+    finish(name, "SSL_connect", &ready.trust, connected).map(|stream| TlsStream::new(stream.into(), &ready.trust))
 }
 
 /// Starts TLS on a connection from the client `name`. Errors are logged in detail, and returned as a protocol
@@ -62,7 +62,10 @@ pub async fn accept<S: AsyncRead + AsyncWrite + Unpin>(tls: &Tls, name: &str, st
         }
     })?;
     let accepted = TlsAcceptor::from(ready.server.clone()).accept(stream).await;
-    finish(name, &ready.trust, accepted).map(|stream| TlsStream::new(stream.into(), &ready.trust))
+    if let Some(indicated) = accepted.as_ref().ok().and_then(|stream| stream.get_ref().1.server_name()) {
+        tracing::debug!(target: "stream_ssl", "connection indicated server name {indicated}");
+    }
+    finish(name, "SSL_accept", &ready.trust, accepted).map(|stream| TlsStream::new(stream.into(), &ready.trust))
 }
 
 /// The server name for `remote` (`ssl:HOST[:PORT]`) in the handshake: the configured one, or HOST. An
@@ -84,10 +87,34 @@ pub(crate) fn dns_name(name: &str) -> Option<ServerName<'static>> {
     ServerName::try_from(name.to_owned()).ok().filter(|name| matches!(name, ServerName::DnsName(_)))
 }
 
-/// Handles the result of a handshake.
-pub(crate) fn finish<T>(name: &str, trust: &Trust, done: io::Result<T>) -> io::Result<T> {
+/// The peer's alert, as OpenSSL words it, which scripts look for.
+fn alert_text(error: &io::Error) -> Option<String> {
+    let Some(rustls::Error::AlertReceived(alert)) = error.get_ref()?.downcast_ref() else { return None };
+    let number = u8::from(*alert);
+    let mut words = String::new();
+    for letter in format!("{alert:?}").chars() {
+        if letter.is_uppercase() {
+            words.push(' ');
+        }
+        words.push(letter.to_ascii_lowercase());
+    }
+    // The alerts of SSL 3.0, of TLS 1.0 and of TLS 1.3.
+    let version = match number {
+        0..=47 => "ssl/tls",
+        109 | 116 => "tlsv13",
+        _ => "tlsv1",
+    };
+    let words = words.replace(" c a", " ca");
+    Some(format!("error:0A{:06X}:SSL routines::{version} alert{words}", 1000 + u32::from(number)))
+}
+
+/// Handles the result of a handshake, which failed in the function of OpenSSL that corresponds to `step`.
+pub(crate) fn finish<T>(name: &str, step: &str, trust: &Trust, done: io::Result<T>) -> io::Result<T> {
     let stream = done.map_err(|e| {
-        warn_rl!(&LOG_LIMIT, target: "stream_ssl", "{name}: TLS handshake failed: {e}");
+        match alert_text(&e) {
+            Some(alert) => warn_rl!(&LOG_LIMIT, target: "stream_ssl", "{step}: {alert}"),
+            None => warn_rl!(&LOG_LIMIT, target: "stream_ssl", "{name}: TLS handshake failed: {e}"),
+        }
         // Errors of the operating system are those of any connection.
         if e.raw_os_error().is_some() { e } else { io::Error::from_raw_os_error(EPROTO) }
     })?;
@@ -122,6 +149,21 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TlsStream<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn alerts_are_worded_as_by_openssl() {
+        use rustls::AlertDescription as Alert;
+        for (alert, text) in [
+            (Alert::HandshakeFailure, "error:0A000410:SSL routines::ssl/tls alert handshake failure"),
+            (Alert::UnknownCA, "error:0A000418:SSL routines::tlsv1 alert unknown ca"),
+            (Alert::ProtocolVersion, "error:0A00042E:SSL routines::tlsv1 alert protocol version"),
+            (Alert::CertificateRequired, "error:0A00045C:SSL routines::tlsv13 alert certificate required"),
+        ] {
+            let error = io::Error::other(rustls::Error::AlertReceived(alert));
+            assert_eq!(alert_text(&error).as_deref(), Some(text));
+        }
+        assert_eq!(alert_text(&io::Error::other("x")), None);
+    }
 
     #[test]
     fn hosts_in_remotes() {

@@ -1,21 +1,28 @@
 //! Protocol versions and cipher suites, by OpenSSL's names.
 //!
 //! TLS 1.2 and 1.3 are supported, with suites that are considered secure: forward secrecy by elliptic curves and
-//! authenticated encryption. A text that selects none of them is an error; other names in it are ignored.
+//! authenticated encryption. A cipher string that selects none of them is an error; other names in it are ignored.
 
 use rustls::crypto::ring::cipher_suite as suite;
 use rustls::{SupportedCipherSuite, SupportedProtocolVersion};
+use std::fmt;
 use std::str::FromStr;
 
-/// A text that selects no version or no cipher, or that is no host name.
+/// A text that names an unknown version or no cipher, or that is no host name.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SuiteError {
     /// Versions.
-    #[error("{0}: no supported TLS version (TLSv1.2 and TLSv1.3 are)")]
+    #[error("{0}: SSL/TLS protocol not recognized")]
     Protocols(String),
-    /// Cipher suites.
-    #[error("{0}: no supported cipher (ECDHE with AES-GCM or ChaCha20-Poly1305, and the suites of TLS 1.3 are)")]
-    Ciphers(String),
+    /// A list without versions.
+    #[error("SSL/TLS protocol settings invalid")]
+    NoProtocols,
+    /// Cipher suites of TLS 1.2, of which ECDHE with AES-GCM or ChaCha20-Poly1305 are supported.
+    #[error("SSL_CTX_set_cipher_list: error:0A0000B9:SSL routines::no cipher match")]
+    Ciphers,
+    /// Cipher suites of TLS 1.3.
+    #[error("SSL_CTX_set_ciphersuites: error:0A0000B9:SSL routines::no cipher match")]
+    CipherSuites,
     /// The name of a server.
     #[error("\"{0}\" is no name of a server (a host's, not an address)")]
     ServerName(String),
@@ -34,27 +41,39 @@ impl Default for Protocols {
     }
 }
 
-/// Names of versions, oldest first.
-const VERSIONS: [&str; 4] = ["TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3"];
-
 impl FromStr for Protocols {
     type Err = SuiteError;
 
-    /// Parses a list like `TLSv1.2,TLSv1.3`; `TLSv1.2+` is that version and all newer ones, `TLSv1.2-TLSv1.3` is a range.
+    /// Parses `A-B`, in either order, `A+`, which is that version and all newer ones, or a list of versions: a range from
+    /// the oldest to the newest of them.
     fn from_str(text: &str) -> Result<Self, SuiteError> {
-        let wrong = || SuiteError::Protocols(text.to_owned());
-        let position = |name: &str| VERSIONS.iter().position(|v| v.eq_ignore_ascii_case(name)).ok_or_else(wrong);
-        let mut wanted = [false; VERSIONS.len()];
-        for word in text.split([',', ' ', '\t']).filter(|word| !word.is_empty()) {
-            let (from, to) = match (word.strip_suffix('+'), word.split_once('-')) {
-                (Some(from), _) => (position(from)?, VERSIONS.len() - 1),
-                (None, Some((from, to))) => (position(from)?, position(to)?),
-                (None, None) => (position(word)?, position(word)?),
-            };
-            wanted.iter_mut().enumerate().filter(|(n, _)| (from..=to).contains(n)).for_each(|(_, w)| *w = true);
+        let minor = |name: &str| match name {
+            "TLSv1.2" => Ok(2),
+            "TLSv1.3" => Ok(3),
+            _ => Err(SuiteError::Protocols(name.to_owned())),
+        };
+        let minors = match (text.strip_suffix('+'), text.split_once('-')) {
+            (Some(oldest), _) => vec![minor(oldest)?, 3],
+            (None, Some((one, other))) => vec![minor(one)?, minor(other)?],
+            (None, None) => {
+                let names = text.split([',', ' ', '\t']).filter(|name| !name.is_empty());
+                names.map(minor).collect::<Result<_, _>>()?
+            }
+        };
+        if minors.is_empty() {
+            return Err(SuiteError::NoProtocols);
         }
-        let [_, _, tls12, tls13] = wanted;
-        if tls12 || tls13 { Ok(Self { tls12, tls13 }) } else { Err(wrong()) }
+        Ok(Self { tls12: minors.contains(&2), tls13: minors.contains(&3) })
+    }
+}
+
+impl fmt::Display for Protocols {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match (self.tls12, self.tls13) {
+            (true, true) => "TLSv1.2 - TLSv1.3",
+            (true, false) => "TLSv1.2 - TLSv1.2",
+            _ => "TLSv1.3 - TLSv1.3",
+        })
     }
 }
 
@@ -140,13 +159,13 @@ pub struct Ciphers {
 impl Ciphers {
     /// Parses the suites of TLS 1.2 from a cipher string of OpenSSL, such as `HIGH:!aNULL:!MD5`.
     pub(crate) fn set_tls12(&mut self, text: &str) -> Result<(), SuiteError> {
-        self.tls12 = Some(select(TLS12, text)?);
+        self.tls12 = Some(select(TLS12, text).ok_or(SuiteError::Ciphers)?);
         Ok(())
     }
 
     /// Parses the suites of TLS 1.3 from a list of their names, separated by colons.
     pub(crate) fn set_tls13(&mut self, text: &str) -> Result<(), SuiteError> {
-        self.tls13 = Some(select(TLS13, text)?);
+        self.tls13 = Some(select(TLS13, text).ok_or(SuiteError::CipherSuites)?);
         Ok(())
     }
 
@@ -163,8 +182,8 @@ impl Ciphers {
 }
 
 /// The selection by a cipher string, in its order: a word adds, `-` removes, `!` removes permanently, `+` moves to
-/// the end.
-fn select(table: &'static [Suite], text: &str) -> Result<Vec<&'static str>, SuiteError> {
+/// the end. `None` if it selects nothing.
+fn select(table: &'static [Suite], text: &str) -> Option<Vec<&'static str>> {
     let mut chosen: Vec<&'static str> = Vec::new();
     let mut banned: Vec<&'static str> = Vec::new();
     let words = text.split([':', ',', ' ']).filter(|word| !word.is_empty() && !word.starts_with('@'));
@@ -185,7 +204,7 @@ fn select(table: &'static [Suite], text: &str) -> Result<Vec<&'static str>, Suit
         }
     }
     chosen.retain(|name| !banned.contains(name));
-    if chosen.is_empty() { Err(SuiteError::Ciphers(text.to_owned())) } else { Ok(chosen) }
+    Some(chosen).filter(|chosen| !chosen.is_empty())
 }
 
 #[cfg(test)]
@@ -194,30 +213,46 @@ mod tests {
 
     #[test]
     fn versions_by_name() {
-        let parse = |text: &str| text.parse::<Protocols>().map(|p| (p.tls12, p.tls13));
-        assert_eq!(parse("TLSv1,TLSv1.1,TLSv1.2"), Ok((true, false)));
-        assert_eq!(parse("TLSv1.3 TLSv1.2"), Ok((true, true)));
-        assert_eq!(parse("TLSv1+"), Ok((true, true)));
-        assert_eq!(parse("TLSv1.2-TLSv1.2"), Ok((true, false)));
-        for none in ["TLSv1", "SSLv3", "", "TLSv1.2,x", "TLSv1.3-TLSv1.2"] {
-            assert!(parse(none).is_err(), "{none}");
+        let parse = |text: &str| text.parse::<Protocols>().map(|found| found.to_string()).map_err(|e| e.to_string());
+        for (text, range) in [
+            ("TLSv1.2,TLSv1.3", "TLSv1.2 - TLSv1.3"),
+            ("TLSv1.3 TLSv1.2", "TLSv1.2 - TLSv1.3"),
+            ("TLSv1.3-TLSv1.2", "TLSv1.2 - TLSv1.3"),
+            ("TLSv1.2+", "TLSv1.2 - TLSv1.3"),
+            ("TLSv1.2", "TLSv1.2 - TLSv1.2"),
+            ("TLSv1.3+", "TLSv1.3 - TLSv1.3"),
+        ] {
+            assert_eq!(parse(text).as_deref(), Ok(range), "{text}");
         }
+        for (text, wrong) in [
+            ("TLSv1", "TLSv1"),
+            ("TLSv1+", "TLSv1"),
+            ("tlsv1.2", "tlsv1.2"),
+            ("TLSv1.1,TLSv1.2", "TLSv1.1"),
+            ("TLSv1.2+TLSv1.3", "TLSv1.2+TLSv1.3"),
+            ("TLSv1.2-TLSv1.3,TLSv1.2", "TLSv1.3,TLSv1.2"),
+            ("TLSv1.2-TLSv1.3,TLSv1.3+", "TLSv1.2-TLSv1.3,TLSv1.3"),
+            ("-TLSv1.2", ""),
+        ] {
+            assert_eq!(parse(text), Err(format!("{wrong}: SSL/TLS protocol not recognized")), "{text}");
+        }
+        assert_eq!(parse(","), Err("SSL/TLS protocol settings invalid".to_owned()));
         assert_eq!(Protocols::default().versions().len(), 2);
     }
 
     #[test]
     fn ciphers_by_string() {
         let names = |text| select(TLS12, text);
-        assert_eq!(names("HIGH:!aNULL:!MD5").map(|n| n.len()), Ok(6));
-        assert_eq!(names("DEFAULT:@SECLEVEL=2").map(|n| n.len()), Ok(6));
+        assert_eq!(names("HIGH:!aNULL:!MD5").map(|n| n.len()), Some(6));
+        assert_eq!(names("DEFAULT:@SECLEVEL=2").map(|n| n.len()), Some(6));
         assert_eq!(
             names("ECDHE+aRSA+AES128:ECDHE-RSA-AES256-GCM-SHA384"),
-            Ok(vec!["ECDHE-RSA-AES128-GCM-SHA256", "ECDHE-RSA-AES256-GCM-SHA384"])
+            Some(vec!["ECDHE-RSA-AES128-GCM-SHA256", "ECDHE-RSA-AES256-GCM-SHA384"])
         );
-        assert_eq!(names("ALL:!AES:-aRSA"), Ok(vec!["ECDHE-ECDSA-CHACHA20-POLY1305"]));
-        assert_eq!(names("AES256:+ECDSA").map(|n| n[0]), Ok("ECDHE-RSA-AES256-GCM-SHA384"));
+        assert_eq!(names("ALL:!AES:-aRSA"), Some(vec!["ECDHE-ECDSA-CHACHA20-POLY1305"]));
+        assert_eq!(names("AES256:+ECDSA").map(|n| n[0]), Some("ECDHE-RSA-AES256-GCM-SHA384"));
         for none in ["RC4-SHA", "aNULL", "", "ALL:!ALL", "AES128-SHA"] {
-            assert!(names(none).is_err(), "{none}");
+            assert!(names(none).is_none(), "{none}");
         }
         let mut ciphers = Ciphers::default();
         assert_eq!(ciphers.suites().len(), 9);

@@ -33,6 +33,8 @@ pub struct Log {
     subprogram: RwLock<String>,
     facility: AtomicU8,
     serial: AtomicU64,
+    /// True if another process opened the log file, and started this one to go on.
+    continues: bool,
     file: Mutex<LogFile>,
     syslog: Mutex<Syslog>,
     target: Mutex<Option<Syslog>>,
@@ -45,6 +47,7 @@ impl Log {
         let method = std::env::var("OVS_SYSLOG_METHOD").ok();
         let method = method.and_then(|method| SyslogMethod::parse(&method).ok()).unwrap_or(SyslogMethod::Libc);
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let continued = continued_serial();
         Self {
             identity: Identity {
                 program: program.to_owned(),
@@ -52,11 +55,12 @@ impl Log {
                 pid: std::process::id(),
                 started: Timestamp::now(),
             },
-            modules: Modules::new(),
+            modules: Modules::of(program),
             patterns: RwLock::new(DEFAULT_PATTERNS.map(str::to_owned)),
             subprogram: RwLock::default(),
             facility: AtomicU8::new(NO_FACILITY),
-            serial: AtomicU64::new(0),
+            serial: AtomicU64::new(continued.unwrap_or(0)),
+            continues: continued.is_some(),
             file: Mutex::default(),
             syslog: Mutex::new(Syslog::new(method)),
             target: Mutex::new(None),
@@ -152,8 +156,7 @@ impl Log {
         self.modules.honors_rate_limits(module)
     }
 
-    /// Names the log file (`--log-file`). It is opened by [`Self::open_file`] or before the next message, whichever is
-    /// first, so that a process that only starts another leaves no message in it.
+    /// Opens the log file (`--log-file`) at once, so that it also has the reason why a program does not start.
     ///
     /// # Errors
     ///
@@ -161,13 +164,17 @@ impl Log {
     pub fn set_file(&self, path: PathBuf) -> Result<(), Fatal> {
         let given = path.display().to_string();
         let path = std::path::absolute(&path).unwrap_or(path);
-        if let Err(error) = LogFile::open(&path) {
+        let file = LogFile::open(&path).map_err(|error| {
             let reason = strip_os_error(&error);
             self.own(Level::Warn, &format!("failed to open {given} for logging: {reason}"));
-            return Err(Fatal::Logged);
-        }
-        *self.file.lock() = LogFile { path: Some(path), given, file: None, pending: true };
+            Fatal::Logged
+        })?;
+        *self.file.lock() = LogFile { path: Some(path), given: given.clone(), file: Some(file) };
         tracing::callsite::rebuild_interest_cache();
+        // The process that started this one has announced the file.
+        if !self.continues {
+            self.own(Level::Info, &format!("opened log file {given}"));
+        }
         Ok(())
     }
 
@@ -176,26 +183,10 @@ impl Log {
         self.file.lock().path.clone()
     }
 
-    /// Opens the log file, if one was named and it is not open.
-    pub fn open_file(&self) {
-        let mut file = self.file.lock();
-        if !std::mem::replace(&mut file.pending, false) {
-            return;
-        }
-        let Some(path) = file.path.clone() else { return };
-        let given = file.given.clone();
-        match LogFile::open(&path) {
-            Ok(opened) => {
-                file.file = Some(opened);
-                drop(file);
-                self.own(Level::Info, &format!("opened log file {given}"));
-            }
-            Err(error) => {
-                drop(file);
-                let reason = strip_os_error(&error);
-                self.own(Level::Warn, &format!("failed to open {given} for logging: {reason}"));
-            }
-        }
+    /// The environment variable, and its value, by which a process that this one starts as its continuation goes on with
+    /// the log: it does not announce the log file, and continues to number messages.
+    pub fn continuation(&self) -> (&'static str, String) {
+        (CONTINUATION, format!("{}:{}", self.identity.pid, self.serial.load(Relaxed)))
     }
 
     /// The control command `vlog/reopen`: opens the log file again if its name leads to another file now.
@@ -223,10 +214,7 @@ impl Log {
         if self.file.lock().file.is_some() {
             self.own(Level::Info, "closing log file");
         }
-        let mut file = self.file.lock();
-        file.file = None;
-        file.pending = false;
-        drop(file);
+        self.file.lock().file = None;
         tracing::callsite::rebuild_interest_cache();
     }
 
@@ -244,10 +232,9 @@ impl Log {
         }
     }
 
-    /// The destinations that exist: the file only if it is open or about to be.
+    /// The destinations that exist: the file only if it is open.
     fn destinations(&self) -> Vec<Destination> {
-        let file = self.file.lock();
-        let has_file = file.pending || file.file.is_some();
+        let has_file = self.file.lock().file.is_some();
         Destination::ALL.into_iter().filter(|destination| *destination != Destination::File || has_file).collect()
     }
 
@@ -269,9 +256,18 @@ impl Log {
 
     /// Sends a message to every destination that wants it.
     pub fn write(&self, module: &str, level: Level, message: &str) {
-        self.open_file();
+        self.write_to(&Destination::ALL, module, level, message);
+    }
+
+    /// Sends the message with which the program ends to the destinations except the console: the program prints it there
+    /// in its own form.
+    pub fn write_fatal(&self, module: &str, message: &str) {
+        self.write_to(&[Destination::Syslog, Destination::File], module, Level::Emer, message);
+    }
+
+    fn write_to(&self, destinations: &[Destination], module: &str, level: Level, message: &str) {
         let settings = self.modules.obtain(module);
-        let wanted = |destination| settings.level(destination) >= level;
+        let wanted = |destination| destinations.contains(&destination) && settings.level(destination) >= level;
         if !Destination::ALL.into_iter().any(wanted) {
             return;
         }
@@ -338,6 +334,18 @@ impl Log {
             _ => self.subprogram.read().clone(),
         }
     }
+}
+
+/// The environment variable by which a process passes its log on: its process id and the number of its last message.
+const CONTINUATION: &str = "FLOWSTONE_LOG";
+
+/// The number of the last message, if this process continues the log of its parent, or of the program that it replaces.
+fn continued_serial() -> Option<u64> {
+    let value = std::env::var(CONTINUATION).ok()?;
+    let (pid, serial) = value.split_once(':')?;
+    let parent = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
+    let is_ours = pid == parent.to_string() || pid == std::process::id().to_string();
+    serial.parse().ok().filter(|_| is_ours)
 }
 
 /// The text of an error without the number that Rust appends.

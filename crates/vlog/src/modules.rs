@@ -10,152 +10,27 @@ use parking_lot::RwLock;
 
 use crate::level::{Destination, Level};
 
-/// Module names that scripts pass to `-v` and `vlog/set` for any version of the switch: those of Open
-/// vSwitch's daemons, and ours.
-const WELL_KNOWN: &[&str] = &[
-    "backtrace",
-    "bfd",
-    "bond",
-    "bridge",
-    "bundle",
-    "bundles",
-    "cfm",
-    "classifier",
-    "collectors",
-    "command_line",
-    "connmgr",
-    "conntrack",
-    "conntrack_tp",
-    "cooperative_multitasking",
-    "coverage",
-    "ct_dpif",
-    "daemon",
-    "daemon_unix",
-    "datapath",
-    "dns_resolve",
-    "dp_packet_gso",
-    "dpctl",
-    "dpdk",
-    "dpif",
-    "dpif_netdev",
-    "dpif_netdev_dpcls",
-    "dpif_netlink",
-    "dpif_netlink_rtnl",
-    "dpif_offload",
-    "dpif_offload_dummy",
-    "dpif_offload_tc",
-    "dpif_offload_tc_netdev",
-    "entropy",
-    "fail_open",
-    "fatal_signal",
-    "flow",
-    "hmap",
-    "in_band",
-    "ipf",
-    "ipfix",
-    "jsonrpc",
-    "lacp",
-    "lldp",
-    "lldpd",
-    "lldpd_structs",
-    "lockfile",
-    "mac_learning",
-    "memory",
-    "meta_flow",
-    "native_tnl",
-    "netdev",
-    "netdev_afxdp",
-    "netdev_dummy",
-    "netdev_linux",
-    "netdev_vport",
-    "netflow",
-    "netlink",
-    "netlink_conntrack",
-    "netlink_notifier",
-    "netlink_socket",
-    "nx_match",
-    "odp_execute",
-    "odp_util",
-    "ofp_actions",
-    "ofp_bundle",
-    "ofp_connection",
-    "ofp_ct",
-    "ofp_errors",
-    "ofp_flow",
-    "ofp_group",
-    "ofp_match",
-    "ofp_meter",
-    "ofp_monitor",
-    "ofp_msgs",
-    "ofp_packet",
-    "ofp_port",
-    "ofp_protocol",
-    "ofp_queue",
-    "ofp_table",
-    "ofp_util",
-    "ofproto",
-    "ofproto_dpif",
-    "ofproto_dpif_mirror",
-    "ofproto_dpif_monitor",
-    "ofproto_dpif_rid",
-    "ofproto_dpif_upcall",
-    "ofproto_dpif_xlate",
-    "ofproto_xlate_cache",
-    "ovs_lldp",
-    "ovs_numa",
-    "ovs_rcu",
-    "ovs_replay",
-    "ovs_router",
-    "ovs_thread",
-    "ovsdb_client",
-    "ovsdb_cs",
-    "ovsdb_error",
-    "ovsdb_file",
-    "ovsdb_idl",
-    "ovsdb_jsonrpc_server",
-    "ovsdb_log",
-    "ovsdb_monitor",
-    "ovsdb_server",
-    "ox_stat",
-    "pcap",
-    "pmd_perf",
-    "poll_loop",
-    "process",
-    "rconn",
-    "reconnect",
-    "route_table",
-    "rstp",
-    "rstp_sm",
-    "sflow",
-    "sha1",
-    "signals",
-    "socket_util",
-    "socket_util_unix",
-    "storage",
-    "stp",
-    "stream",
-    "stream_fd",
-    "stream_replay",
-    "stream_ssl",
-    "stream_tcp",
-    "stream_unix",
-    "svec",
-    "system_stats",
-    "tc",
-    "timeval",
-    "transaction",
-    "tunnel",
-    "unixctl",
-    "userspace_tso",
-    "util",
-    "uuid",
-    "vconn",
-    "vconn_stream",
-    "vlog",
-    "vsctl",
-    "vswitchd",
-    "xlate",
+/// The modules of Open vSwitch's daemons, in the order of `vlog/list`: scripts pass their names to `-v` and `vlog/set`.
+const OF_PROGRAMS: [(&str, &str); 4] = [
+    ("ovsdb-server", include_str!("modules/ovsdb-server.txt")),
+    ("ovsdb-client", include_str!("modules/ovsdb-client.txt")),
+    ("ovs-vswitchd", include_str!("modules/ovs-vswitchd.txt")),
+    ("ovs-testcontroller", include_str!("modules/ovs-testcontroller.txt")),
 ];
+
+/// Modules of other programs.
+const OF_OTHERS: &[&str] = &["dpctl", "ovs_ofctl", "vsctl", "vtep_ctl", "vswitchd", "xlate"];
+
+/// The modules of a program; those of all for programs that have no list.
+fn well_known(program: &str) -> Vec<&'static str> {
+    match OF_PROGRAMS.iter().find(|(name, _)| *name == program) {
+        Some((_, modules)) => modules.split_whitespace().collect(),
+        None => {
+            let daemons = OF_PROGRAMS.iter().flat_map(|(_, modules)| modules.split_whitespace());
+            daemons.chain(OF_OTHERS.iter().copied()).collect()
+        }
+    }
+}
 
 /// The level of every destination at the start.
 const DEFAULT_LEVEL: Level = Level::Info;
@@ -189,9 +64,10 @@ pub(crate) struct Modules {
 }
 
 impl Modules {
-    pub(crate) fn new() -> Self {
+    /// The modules of a program.
+    pub(crate) fn of(program: &str) -> Self {
         let modules = Self { table: RwLock::default(), defaults: Module::new([DEFAULT_LEVEL; 3]) };
-        for name in WELL_KNOWN {
+        for name in well_known(program) {
             modules.obtain(name);
         }
         modules

@@ -22,8 +22,6 @@ pub(crate) struct LogFile {
     /// The name as the option gave it, for messages.
     pub(crate) given: String,
     pub(crate) file: Option<File>,
-    /// Configured, and opened before the next message.
-    pub(crate) pending: bool,
 }
 
 impl LogFile {

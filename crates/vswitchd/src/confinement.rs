@@ -27,7 +27,9 @@ impl Confinement {
             return None;
         }
         let rundir = self.rundir.display();
-        let instead = format!("\"unix:{rundir}/{bridge}.mgmt\", which is always there");
+        let instead = format!(
+            "or connect to \"unix:{rundir}/{bridge}.mgmt\" (which is always available without special configuration)."
+        );
         if let Some(path) = target.strip_prefix("punix:") {
             let path = Path::new(path);
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
@@ -35,7 +37,8 @@ impl Confinement {
             return (!has_own_name || path.parent() != Some(&self.rundir)).then(|| {
                 format!(
                     "bridge {bridge}: Not adding Unix domain socket controller \"{target}\" due to possibility of \
-                     overwriting local files: only \"punix:{rundir}/{bridge}.*\" is allowed (or connect to {instead})"
+                     overwriting local files. Instead, specify path in permitted format \"punix:{rundir}/{bridge}.*\" \
+                     {instead}"
                 )
             });
         }
@@ -46,7 +49,7 @@ impl Confinement {
         (!is_name && !is_inside).then(|| {
             format!(
                 "bridge {bridge}: Not connecting to socket controller \"{target}\" due to possibility for remote \
-                 exploit: only sockets in \"{rundir}\" are allowed (or connect to {instead})"
+                 exploit.  Instead, specify socket in permitted directory \"unix:{rundir}/\" {instead}"
             )
         })
     }

@@ -6,6 +6,7 @@ use std::result::Result;
 use ovsdb::jsonrpc::Message;
 use ovsdb::{DatabaseSchema, Error, Uuid};
 use serde_json::{Map, Value, json};
+use tracing::info;
 
 use super::{Contents, Received, Step, Trouble, Wire, trouble};
 use crate::updates::Format;
@@ -92,13 +93,18 @@ impl Backup {
             }
             Stage::Schema(awaited) if id == Some(*awaited) => {
                 let json = result.map_err(|error| Trouble(Error::from_json(&error).to_string()))?;
-                let (requests, tables) = self.requests(schema, &DatabaseSchema::from_json(&json)?)?;
+                let active = DatabaseSchema::from_json(&json)?;
+                if !is_replicable(&self.database, schema, &active) {
+                    return Ok(Step::Unfit);
+                }
+                let (requests, tables) = self.requests(schema, &active)?;
                 let params = vec![self.database.as_str().into(), self.database.as_str().into(), requests];
                 self.stage = Stage::Contents(wire.request("monitor", params), tables);
             }
             Stage::Contents(awaited, tables) if id == Some(*awaited) => {
                 let updates = result.map_err(|error| Trouble(Error::from_json(&error).to_string()))?;
                 let tables = std::mem::take(tables);
+                info!(target: "replication", "{}: Monitor reply received. Resetting the database.", self.database);
                 self.stage = Stage::Live;
                 let contents = Contents { schema: None, updates, format: Format::Whole, tables, transaction: None };
                 return Ok(Step::Contents(contents));
@@ -108,29 +114,54 @@ impl Backup {
         Ok(Step::Nothing)
     }
 
-    /// Returns the `<monitor-requests>` for the tables to be copied, and the tables; an error if the active server's
-    /// database has tables or columns that this one lacks. This one may have more: a backup is upgraded before its
-    /// active server.
+    /// Returns the `<monitor-requests>` for the tables to be copied, and the tables.
     fn requests(&self, local: &DatabaseSchema, active: &DatabaseSchema) -> Result<(Value, BTreeSet<usize>), Trouble> {
-        let mismatch =
-            |what: String| Trouble(format!("the schemas do not match: {what} in the active server's schema"));
         let (mut requests, mut tables) = (Map::new(), BTreeSet::new());
         for table in active.tables().iter().filter(|table| !self.exclude.contains(&table.name)) {
-            let found = local.table_index(&table.name).and_then(|at| Some((at, local.tables().get(at)?)));
-            let (index, own) = found.ok_or_else(|| mismatch(format!("there is another table {}", table.name)))?;
-            let mut columns = Vec::new();
-            for (_, column) in table.own_columns() {
-                if own.column(&column.name).is_none_or(|own| own.kind != column.kind) {
-                    return Err(mismatch(format!("table {} has another column {}", table.name, column.name)));
-                }
-                columns.push(Value::from(column.name.as_str()));
-            }
+            let columns: Vec<Value> =
+                table.own_columns().map(|(_, column)| Value::from(column.name.as_str())).collect();
             requests.insert(table.name.clone(), json!([{ "columns": columns }]));
-            tables.insert(index);
+            tables.extend(local.table_index(&table.name));
         }
         if tables.is_empty() {
             return trouble("there is nothing to copy");
         }
         Ok((Value::Object(requests), tables))
     }
+}
+
+/// Returns true if all tables and columns of the active server's database are in this one, and logs what is not. This one
+/// may have more: a backup is upgraded before its active server.
+fn is_replicable(database: &str, local: &DatabaseSchema, active: &DatabaseSchema) -> bool {
+    if local.to_json() == active.to_json() {
+        return true;
+    }
+    info!(
+        target: "replication",
+        "{database}: Schema version mismatch, checking if {database} can still be replicated or not."
+    );
+    match first_mismatch(local, active) {
+        Some(mismatch) => {
+            info!(target: "replication", "{mismatch}");
+            info!(target: "replication", "{database} cannot be replicated.");
+            false
+        }
+        None => {
+            info!(target: "replication", "{database} can be replicated.");
+            true
+        }
+    }
+}
+
+fn first_mismatch(local: &DatabaseSchema, active: &DatabaseSchema) -> Option<String> {
+    active.tables().iter().find_map(|table| {
+        let Some(own) = local.table(&table.name) else {
+            return Some(format!("Table {} not present in the local db schema", table.name));
+        };
+        table.own_columns().find_map(|(_, column)| match own.column(&column.name) {
+            Some(own) if own.kind == column.kind => None,
+            Some(_) => Some(format!("Column {} mismatch in local db schema table {}.", column.name, table.name)),
+            None => Some(format!("Column {} not present in the local db schema table {}.", column.name, table.name)),
+        })
+    })
 }

@@ -68,7 +68,8 @@ impl Source {
     pub fn parse(text: &str) -> std::result::Result<Self, String> {
         let mut remotes = Vec::new();
         for remote in text.split(',').map(str::trim).filter(|remote| !remote.is_empty()) {
-            if Remote::parse(remote).map_err(|error| error.to_string())?.is_passive() {
+            // An address that cannot be used is no error before it is tried.
+            if Remote::parse(remote).is_ok_and(|remote| remote.is_passive()) {
                 return Err(format!("{remote}: a server to copy from needs an active connection method"));
             }
             remotes.push(remote.to_owned());
@@ -87,7 +88,7 @@ impl Source {
             Some((name, remotes)) if is_id(name) => {
                 Self::parse(remotes).map(|source| (name.to_owned(), source)).map_err(Error::ovsdb)
             }
-            _ => Err(Error::ovsdb(format!("{text}: invalid syntax"))),
+            _ => return None,
         })
     }
 }
@@ -136,6 +137,8 @@ impl Wire {
 /// The effect of a source's message on the database.
 enum Step {
     Nothing,
+    /// The active server's database has tables or columns that this one lacks.
+    Unfit,
     /// These are the contents of the tables.
     Contents(Contents),
     /// These are the changes since the last transaction in the copy.
@@ -345,7 +348,12 @@ impl Core {
     fn give_up(&mut self, connection: SessionId, reason: &str) {
         let Some(link) = self.link_mut(connection) else { return };
         if link.trouble.as_deref() != Some(reason) {
-            warn!(target: "replication", "{}: cannot be copied from {}: {reason}", link.database, link.source);
+            let message = format!("{}: cannot be copied from {}: {reason}", link.database, link.source);
+            match link.follower {
+                Follower::Backup(_) => warn!(target: "replication", "{message}"),
+                // It tries its other sources.
+                Follower::Relay(_) => info!(target: "relay", "{message}"),
+            }
             link.trouble = Some(reason.to_owned());
         }
         if let Follower::Relay(relay) = &mut link.follower {
@@ -357,6 +365,8 @@ impl Core {
     fn take(&mut self, name: &str, step: Step, now: Now) -> std::result::Result<(), Trouble> {
         match step {
             Step::Nothing => {}
+            // It goes on as a database of its own, which clients may write.
+            Step::Unfit => self.end_backup(name),
             Step::Answer(session, message) => self.send(session, message),
             Step::Update { updates, format, transaction } => {
                 self.change(name, transaction, now, |open| updates::apply(open, &updates, format))?;
@@ -416,7 +426,7 @@ impl Core {
         copy.apply(id.unwrap_or_else(|| self.uuids.next_uuid()), prepared.changes);
         self.replace_contents(name, copy, "", now)?;
         self.cancel_monitors(name);
-        self.disconnect_unaware(&format!("database {name} schema changed"));
+        self.disconnect_unaware(&format!("committed {name} database schema conversion"));
         self.cancel_triggers(name);
         self.description_is_stale = true;
         Ok(())

@@ -8,10 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
+use super::origin::Origin;
 use super::remotes::{self, DSCP_MAX, RemoteOptions};
-use super::server::{Origin, Server};
+use super::server::{OpenError, Server};
 use crate::follow::Source;
 
 /// The contents of a configuration file.
@@ -89,7 +90,7 @@ impl Config {
         }
         let mut members = Members::new(json, "the configuration")?;
         let (remotes, databases) = (members.take("remotes"), members.take("databases"));
-        members.finish()?;
+        members.ignore();
         let mut config = Self::default();
         for (name, options) in object(&remotes, "remotes")? {
             let path = format!("remotes: {name}");
@@ -144,7 +145,9 @@ impl DatabaseConfig {
             ("relay", Some(source)) => Ok(Self::Relay(source)),
             ("relay", None) => Err(format!("{path}: Required 'source' member is missing.")),
             ("clustered", _) => Err(format!("{path}: clustered databases are not supported")),
-            _ => Err(format!("{path}: '{model}' is not a valid service model")),
+            _ => Err(format!(
+                "Unrecognized database service model: '{model}'\n{path}: '{model}' is not a valid service model"
+            )),
         }
     }
 
@@ -249,6 +252,13 @@ impl Members {
         }
     }
 
+    /// Logs the members that were not taken: newer versions may know them.
+    fn ignore(self) {
+        for name in self.members.keys() {
+            warn!(target: "ovsdb_server", "config: unknown member '{name}' has no effect");
+        }
+    }
+
     /// Returns an error for members that were not taken: they are unknown.
     fn finish(self) -> Result<(), String> {
         match self.members.keys().next() {
@@ -261,6 +271,11 @@ impl Members {
 impl Server {
     /// Reads a configuration file and applies it. The log has the reasons of a failure.
     pub(super) fn configure(&mut self, path: &Path, directory: &Path) -> Result<(), String> {
+        if let Err(error) = std::fs::File::open(path) {
+            let reason = crate::file::describe(&error);
+            error!(target: "ovsdb_server", "failed to open configuration file '{}': {reason}", path.display());
+            return Err("server configuration failed".to_owned());
+        }
         info!(target: "ovsdb_server", "loading configuration from '{}'", path.display());
         match Config::read(path, directory) {
             Ok(config) => self.apply_config(config),
@@ -321,7 +336,9 @@ impl Server {
             (Some((_, old)), new) if old == new => return Ok(()),
             (Some((database, _)), _) => database.clone(),
             (None, DatabaseConfig::Own(file) | DatabaseConfig::Backup(file, ..)) => {
-                self.open(Origin::File(file.clone())).map_err(|error| error.to_string())?
+                // The error names the file as the configuration does.
+                let named = |error: OpenError| error.to_string().replace(&file.display().to_string(), name);
+                self.open(Origin::File(file.clone())).map_err(named)?
             }
             (None, DatabaseConfig::Relay(source)) => {
                 self.open(Origin::Relay(name.to_owned(), source.clone())).map_err(|error| error.to_string())?
@@ -387,11 +404,11 @@ mod tests {
         assert_eq!((source.remotes.len(), source.probe_ms, source.max_backoff_ms), (2, 10_000, 2000));
         assert_eq!(source.dscp, 10);
         assert_eq!(config.remotes["ptcp:6641"].dscp, Some(0));
-        // Unknown options have no effect.
+        // Unknown members and options have no effect.
+        assert!(read(json!({"remotes": {"ptcp:1": {}}, "nonsense": 1})).unwrap().remotes.contains_key("ptcp:1"));
         assert!(read(json!({"remotes": {"ptcp:1": {"nonsense": 1}}})).unwrap().remotes.contains_key("ptcp:1"));
         let wrong = [
             (json!([]), "configuration in a file must be a JSON object"),
-            (json!({"x": 1}), "the configuration: Member 'x' is present but not allowed here."),
             (json!({"remotes": {"a": {"dscp": 64}}}), "remotes: a: dscp: a number from 0 to 63 expected"),
             (json!({"remotes": {"a": {"role": 1}}}), "remotes: a: role: string expected"),
             (json!({"remotes": {"a": {"max-backoff": -1}}}), "remotes: a: max-backoff: milliseconds expected"),
@@ -401,7 +418,7 @@ mod tests {
             ),
             (
                 json!({"databases": {"T": {"service-model": "x"}}}),
-                "syntax \"{\"service-model\":\"x\"}\": syntax error: Parsing database T failed: 'x' is not a valid service \
+                "Unrecognized database service model: 'x'\nsyntax \"{\"service-model\":\"x\"}\": syntax error: Parsing database T failed: 'x' is not a valid service \
                  model\nconfig: failed to parse 'databases'",
             ),
             (

@@ -6,8 +6,9 @@ use tokio::sync::{mpsc, oneshot};
 use tracing::info;
 
 use super::handle::{Action, Command};
+use super::origin::Origin;
 use super::remotes;
-use super::server::{Event, Origin, Server};
+use super::server::{Event, Server};
 use crate::compaction::Compaction;
 use crate::follow::{Excluded, Source};
 

@@ -191,7 +191,10 @@ async fn connect(
                 // The receiver returns an error when the other half is dropped: that is the signal.
                 let _ = end.await;
             }
-            Err(error) => info!(target: "reconnect", "{name}: connection attempt failed ({error})"),
+            Err(error) => {
+                let reason = crate::file::describe(&error);
+                info!(target: "reconnect", "{name}: connection attempt failed ({reason})");
+            }
         }
         tokio::time::sleep(Duration::from_millis(backoff_ms)).await;
         backoff_ms = backoff_ms.saturating_mul(2).min(max_backoff_ms);

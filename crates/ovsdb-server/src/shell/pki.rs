@@ -42,14 +42,17 @@ impl Pki {
     ///
     /// # Errors
     ///
-    /// The value is a list of versions or ciphers without a supported one.
+    /// The value is no name of a server.
     pub fn accept(&mut self, option: &str, value: &str) -> Result<bool, String> {
         let is_column = value.starts_with("db:");
-        match tls::Config::default().accept(option, value) {
+        let mut checked = tls::Config::default();
+        match checked.set(option, value) {
             Ok(false) => return Ok(false),
             // The contents of a column are checked later.
-            Err(error) if !is_column => return Err(error.to_string()),
-            _ => {}
+            Err(_) if is_column => {}
+            // Logged; without the option, the default stays.
+            Err(_) => return checked.accept(option, value).map_err(|error| error.to_string()),
+            Ok(true) => {}
         }
         let is_file = !is_column && value != "none" && !option.starts_with("ssl-");
         let value = if is_file { absolute(value) } else { value.to_owned() };
@@ -89,7 +92,7 @@ impl Pki {
                 }
             };
             let Some(found) = found else { continue };
-            if let Err(error) = config.as_mut().map_or(Ok(true), |config| config.accept(option, &found)) {
+            if let Err(error) = config.as_mut().map_or(Ok(true), |config| config.set(option, &found)) {
                 complaints.push(format!("{value}: {error}"));
                 config = None;
             }
@@ -181,10 +184,11 @@ mod tests {
         // Ciphers that are no ciphers are not passed over.
         let resolved = pki(&[("ssl-ciphers", "db:T,SSL,key")]).resolve(&core);
         assert!(
-            resolved.config.is_none() && resolved.complaints[0].starts_with("db:T,SSL,key: RC4: no supported cipher")
+            resolved.config.is_none() && resolved.complaints[0].starts_with("db:T,SSL,key: SSL_CTX_set_cipher_list")
         );
         let mut pki = Pki::default();
-        assert!(pki.accept("ssl-ciphers", "RC4").is_err());
+        assert_eq!(pki.accept("ssl-ciphers", "RC4"), Ok(true));
+        assert!(!pki.values.contains_key("ssl-ciphers"));
         assert_eq!(pki.accept("detach", ""), Ok(false));
         assert!(!pki.has_columns());
     }

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ovsdb::jsonrpc::Remote;
+use ovsdb::jsonrpc::{Remote, RemoteError};
 use ovsdb::schema::TableSchema;
-use ovsdb::{AtomType, Datum, Uuid};
+use ovsdb::{AtomType, ColumnType, Datum, Uuid};
 
 use crate::core::Core;
 use crate::database::{Database, RowId};
@@ -14,6 +14,9 @@ use crate::row::Row;
 pub(super) const INACTIVITY_PROBE_MS: u64 = 5000;
 /// Default maximum pause between attempts to connect, in milliseconds.
 const MAX_BACKOFF_MS: u64 = 8000;
+
+/// The complaint about an address whose method is not known: such a connection cannot be made.
+pub(super) const NO_METHOD: &str = "connection attempt failed (Address family not supported by protocol)";
 
 /// The greatest class of packets.
 pub(super) const DSCP_MAX: u8 = 63;
@@ -63,6 +66,13 @@ pub(super) enum Holds {
     Addresses,
 }
 
+impl Holds {
+    fn suits(self, kind: &ColumnType) -> bool {
+        let is_reference = kind.key.kind == AtomType::Uuid && kind.key.ref_table().is_some() && !kind.is_map();
+        (is_reference && self == Self::Addresses) || (kind.key.kind == AtomType::String && !kind.is_map())
+    }
+}
+
 /// A column with addresses or rows of addresses.
 pub(super) struct Source<'a> {
     database: &'a Database,
@@ -72,8 +82,21 @@ pub(super) struct Source<'a> {
     column: usize,
 }
 
-/// Finds the column that `db:DATABASE,TABLE,COLUMN` names.
+/// Finds the column that `db:DATABASE,TABLE,COLUMN` names, if it can hold these values.
 pub(super) fn source<'a>(core: &'a Core, text: &'a str, holds: Holds) -> Result<Source<'a>, String> {
+    let source = find(core, text)?;
+    match source.schema.columns().get(source.column) {
+        Some(column) if holds.suits(&column.kind) => Ok(source),
+        column => {
+            let column = column.map_or("", |column| column.name.as_str());
+            let table = &source.schema.name;
+            Err(format!("\"{text}\": table \"{table}\" column \"{column}\" is not string or set of strings"))
+        }
+    }
+}
+
+/// Finds the column that `db:DATABASE,TABLE,COLUMN` names, whatever it holds.
+fn find<'a>(core: &'a Core, text: &'a str) -> Result<Source<'a>, String> {
     let parts: Vec<&str> = text.strip_prefix("db:").unwrap_or(text).split(',').collect();
     let &[name, table_name, column_name] = parts.as_slice() else {
         return Err(format!("\"{text}\": invalid syntax"));
@@ -82,26 +105,18 @@ pub(super) fn source<'a>(core: &'a Core, text: &'a str, holds: Holds) -> Result<
     let found = database.schema().table_index(table_name);
     let found = found.and_then(|table| Some((table, database.schema().tables().get(table)?)));
     let (table, schema) = found.ok_or_else(|| format!("\"{text}\": no table named {table_name}"))?;
-    let found = schema.column_index(column_name).and_then(|at| Some((at, schema.columns().get(at)?)));
-    let (column, column_schema) =
-        found.ok_or_else(|| format!("\"{text}\": table \"{table_name}\" has no column \"{column_name}\""))?;
-    let kind = &column_schema.kind;
-    let is_reference = kind.key.kind == AtomType::Uuid && kind.key.ref_table().is_some() && !kind.is_map();
-    if !(is_reference && holds == Holds::Addresses) && (kind.key.kind != AtomType::String || kind.is_map()) {
-        return Err(format!(
-            "\"{text}\": table \"{table_name}\" column \"{column_name}\" is not string or set of strings"
-        ));
-    }
+    let column = schema.column_index(column_name);
+    let column = column.ok_or_else(|| format!("\"{text}\": table \"{table_name}\" has no column \"{column_name}\""))?;
     Ok(Source { database, name, table, schema, column })
 }
 
-/// Checks the column that an address in the user's syntax names. Addresses of unknown methods are accepted: [`resolve`]
-/// returns errors about them.
+/// Checks that the column exists that an address in the user's syntax names. Addresses of unknown methods and columns of
+/// other types are accepted: [`resolve`] returns errors about them.
 pub(super) fn check(core: &Core, text: &str) -> Result<(), String> {
     if let Some(rest) = text.strip_prefix("db:") {
         // Whether a relay has the column is only known when its source has sent the schema.
         let is_awaited = rest.split(',').next().is_some_and(|name| core.is_awaited(name));
-        return if is_awaited { Ok(()) } else { source(core, text, Holds::Addresses).map(|_| ()) };
+        return if is_awaited { Ok(()) } else { find(core, text).map(|_| ()) };
     }
     Ok(())
 }
@@ -122,6 +137,10 @@ pub(super) fn resolve(core: &Core, configured: &BTreeSet<String>) -> (BTreeMap<S
     }
     found.retain(|target, _| match Remote::parse(target) {
         Ok(_) => true,
+        Err(RemoteError::Method(_)) => {
+            complaints.push(format!("{target}: {NO_METHOD}"));
+            false
+        }
         Err(error) => {
             complaints.push(error.to_string());
             false

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use ovsdb::jsonrpc::Message;
+use ovsdb::jsonrpc::{Limits, Message};
 use ovsdb::{DatabaseSchema, Error, UuidSource};
 use tls::Tls;
 use tokio::sync::{mpsc, oneshot};
@@ -17,6 +17,7 @@ use super::connection::Peer;
 use super::control::AskedCompactions;
 use super::handle::{Command, Handle};
 use super::listeners::{Endpoint, Incoming, LISTEN_RETRY};
+use super::origin::Origin;
 use super::pki::Pki;
 use super::remotes::{self, RemoteOptions, Report};
 use super::running::{self, RunningConfig, Saver};
@@ -51,6 +52,15 @@ pub(super) enum Event {
     Compacted(Compacted),
 }
 
+/// How the service ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// Connections are closed.
+    Abrupt,
+    /// Clients that are aware of changes of databases are notified of the end of theirs first.
+    Orderly,
+}
+
 /// Why a server could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
@@ -63,20 +73,9 @@ pub enum OpenError {
     /// An address cannot be used.
     #[error("{0}")]
     Remote(String),
-    /// A column that should hold a key's or certificate's name cannot be used.
-    #[error("{0}")]
-    Pki(String),
-    /// A configuration file cannot be used.
-    #[error("{0}")]
-    Config(String),
-}
-
-pub(super) enum Origin {
-    File(PathBuf),
-    FileOrNew(PathBuf, Box<DatabaseSchema>),
-    FileUpgraded(PathBuf, Box<DatabaseSchema>),
-    Memory(Box<DatabaseSchema>),
-    Relay(String, Source),
+    /// A part of the configuration cannot be used; the log says which, and why.
+    #[error("server configuration failed")]
+    Config,
 }
 
 /// Collects the databases and addresses of a server.
@@ -236,13 +235,11 @@ impl Builder {
             serial: 0,
             seen: None,
         };
-        for origin in self.origins {
-            server.open(origin)?;
-        }
+        server.open_all(self.origins)?;
         if let Some(path) = self.config_file {
             let directory = std::env::current_dir()
-                .map_err(|error| OpenError::Config(format!("the current folder is not known ({error})")))?;
-            server.configure(&path, &directory).map_err(OpenError::Config)?;
+                .map_err(|error| OpenError::Remote(format!("the current folder is not known ({error})")))?;
+            server.configure(&path, &directory).map_err(|_| OpenError::Config)?;
             server.config_file = Some((path, directory));
         }
         server.core.set_excluded(self.excluded);
@@ -254,12 +251,18 @@ impl Builder {
             server.core.connect_active().map_err(OpenError::Remote)?;
         }
         for remote in self.remotes {
-            remotes::check(&server.core, &remote).map_err(OpenError::Remote)?;
+            remotes::check(&server.core, &remote).map_err(|error| unusable("remotes", &error))?;
             server.configured.insert(remote);
         }
-        server.pki.check(&server.core).map_err(OpenError::Pki)?;
+        server.pki.check(&server.core).map_err(|error| unusable("SSL/TLS", &error))?;
         Ok(server)
     }
+}
+
+/// Logs why a part of the configuration cannot be used; the error names no part.
+fn unusable(part: &str, reason: &str) -> OpenError {
+    warn!(target: "ovsdb_server", "failed to configure {part}: {reason}");
+    OpenError::Config
 }
 
 /// A database server.
@@ -343,6 +346,28 @@ impl Server {
         Now { monotonic_ms: self.started.elapsed().as_millis() as u64, unix_ms: unix.as_millis() as i64 }
     }
 
+    /// Opens databases, each once; the log has the reasons of all failures.
+    fn open_all(&mut self, origins: Vec<Origin>) -> Result<(), OpenError> {
+        let mut names = BTreeSet::new();
+        let mut is_whole = true;
+        for origin in origins {
+            let name = origin.to_string();
+            if !names.insert(name.clone()) {
+                warn!(target: "ovsdb_server", "Duplicate database configuration: {name}");
+                continue;
+            }
+            if let Err(error) = self.open(origin) {
+                warn!(target: "ovsdb_server", "failed to open database '{name}': {error}");
+                is_whole = false;
+            }
+        }
+        if is_whole {
+            return Ok(());
+        }
+        warn!(target: "ovsdb_server", "failed to configure databases");
+        Err(OpenError::Config)
+    }
+
     pub(super) fn open(&mut self, origin: Origin) -> Result<String, OpenError> {
         let now = self.now();
         let time_s = (now.unix_ms / 1000) as u64;
@@ -402,12 +427,21 @@ impl Server {
     }
 
     /// Serves until `shutdown` is done. Needs a tokio runtime with I/O and time; one thread is enough.
-    pub async fn run(mut self, shutdown: impl Future<Output = ()>) {
+    pub async fn run(self, shutdown: impl Future<Output = ()>) {
+        let shutdown = async {
+            shutdown.await;
+            Ending::Abrupt
+        };
+        self.run_until(shutdown).await;
+    }
+
+    /// The same; `shutdown` says how the service ends.
+    pub async fn run_until(mut self, shutdown: impl Future<Output = Ending>) {
         tokio::pin!(shutdown);
         self.listen().await;
         self.sources.update(&self.core, &self.tls, &self.events);
         self.deliver();
-        loop {
+        let ending = loop {
             let now = self.now();
             let deadline_ms = self.core.next_deadline_ms().unwrap_or(u64::MAX);
             let all_listen = self.endpoints.values().all(Endpoint::is_running);
@@ -415,7 +449,7 @@ impl Server {
             let pause = deadline_ms.saturating_sub(now.monotonic_ms).min(housekeeping_ms);
             tokio::select! {
                 biased;
-                () = &mut shutdown => break,
+                ending = &mut shutdown => break ending,
                 Some(command) = self.command_queue.recv() => self.command(command).await,
                 Some(event) = self.event_queue.recv() => self.event(event),
                 () = tokio::time::sleep(Duration::from_millis(pause)) => {}
@@ -433,6 +467,10 @@ impl Server {
             self.sources.update(&self.core, &self.tls, &self.events);
             self.report_endpoints();
             self.deliver();
+        };
+        if ending == Ending::Orderly {
+            self.core.end_service();
+            self.deliver();
         }
         self.core.disconnect_all("shutting down");
         self.deliver();
@@ -443,7 +481,10 @@ impl Server {
         match event {
             Event::Connected(incoming) => self.connected(incoming),
             Event::Reached(reached) => self.reached(reached),
-            Event::Message(id, message, permit) => self.core.admitted(id, message, permit, now),
+            Event::Message(id, message, permit) => {
+                self.log_message(id, "received", || Some(message.clone()));
+                self.core.admitted(id, message, permit, now);
+            }
             Event::Probe(id, message) => {
                 if let Some(peer) = self.peers.get(&id) {
                     // If the queue is full, the client is cut off for want of a reply.
@@ -496,8 +537,16 @@ impl Server {
         self.run_compactions();
         for output in outputs {
             match output {
-                Output::Send(id, message) => self.send(id, Text::of(&message)),
-                Output::Write(id, text) => self.send(id, text),
+                Output::Send(id, message) => {
+                    self.log_message(id, "send", || Some(message.clone()));
+                    self.send(id, Text::of(&message));
+                }
+                Output::Write(id, text) => {
+                    self.log_message(id, "send", || {
+                        ovsdb::jsonrpc::decode(&text.parts().concat(), Limits::default()).0.pop()
+                    });
+                    self.send(id, text);
+                }
                 Output::Close(id, reason) => self.close(id, &reason, true),
             }
         }
@@ -505,6 +554,16 @@ impl Server {
             if let Some(peer) = self.peers.get(&id) {
                 peer.flush();
             }
+        }
+    }
+
+    /// Logs a message for debugging.
+    fn log_message(&self, id: SessionId, what: &str, message: impl FnOnce() -> Option<Message>) {
+        if !tracing::enabled!(target: "jsonrpc", tracing::Level::DEBUG) {
+            return;
+        }
+        if let (Some(peer), Some(message)) = (self.peers.get(&id), message()) {
+            debug!(target: "jsonrpc", "{}: {what} {}", peer.name, message.description());
         }
     }
 
@@ -556,7 +615,13 @@ impl Server {
         let (wanted, mut complaints) = remotes::resolve(&self.core, &self.configured);
         complaints.extend(self.update_tls());
         for complaint in &complaints {
-            if !self.complaints.contains(complaint) {
+            if self.complaints.contains(complaint) {
+                continue;
+            }
+            if let Some(target) = complaint.strip_suffix(remotes::NO_METHOD) {
+                info!(target: "reconnect", "{target}connecting...");
+                info!(target: "reconnect", "{complaint}");
+            } else {
                 warn!(target: "ovsdb_server", "{complaint}");
             }
         }
@@ -587,7 +652,10 @@ impl Server {
             let (endpoint, error) = Endpoint::start(&name, options, &self.tls, &self.events);
             if let Some(error) = error {
                 let error = file::describe(&error);
-                warn!(target: "ovsdb_jsonrpc_server", "{name}: listen failed: {error}");
+                if let Some(path) = name.strip_prefix("punix:") {
+                    error!(target: "stream_unix", "{}: binding failed: {error}", running::file_text(Path::new(path)));
+                }
+                error!(target: "ovsdb_jsonrpc_server", "{name}: listen failed: {error}");
                 failures.push(format!("{name}: listen failed: {error}"));
             }
             self.endpoints.insert(name, endpoint);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ovsdb::jsonrpc::Remote;
+use ovsdb::jsonrpc::{Remote, RemoteError};
 use tls::Tls;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
@@ -119,6 +119,9 @@ async fn connect(link: LinkId, source: Source, tls: Arc<Tls>, events: mpsc::Send
 }
 
 async fn reach(name: &str, dscp: u8, tls: &Arc<Tls>) -> Result<Stream, String> {
-    let remote = Remote::parse(name).map_err(|error| error.to_string())?;
+    let remote = Remote::parse(name).map_err(|error| match error {
+        RemoteError::Method(_) => "Address family not supported by protocol".to_owned(),
+        RemoteError::Syntax(_) => error.to_string(),
+    })?;
     dial(&remote, dscp, tls).await.map_err(|error| crate::file::describe(&error))
 }

@@ -159,7 +159,7 @@ fn files_that_are_no_databases_differ_from_damaged_ones() {
     let path = directory.path().join("x");
     for (bytes, message) in [
         (b"".as_slice(), "cannot identify file type"),
-        (b"hello\n", "cannot identify file type"),
+        (b"hello\n", "unexpected file format"),
         (b"OVSDB JSON 10 0000000000000000000000000000000000000000\n{}", "error reading 10 bytes starting at offset"),
         (b"OVSDB CLUSTER 3 0000000000000000000000000000000000000000\n{}\n", "clustered"),
     ] {

@@ -16,7 +16,7 @@ impl Background {
     pub(super) fn begin(started: Option<Started>, register: impl FnOnce(&Commands)) -> Result<Self, String> {
         let Some(mut started) = started else { return Ok(Self(None)) };
         let commands = Commands::new(cli::version_text(started.log().program()));
-        daemon::control::register(&commands, started.log(), started.shutdown(), Vec::new);
+        daemon::control::register_common(&commands, started.log(), started.shutdown());
         register(&commands);
         if let Some(control) = started.bind_control(commands.clone()).map_err(|error| error.to_string())? {
             tokio::spawn(control.run());

@@ -73,8 +73,9 @@ pub(super) fn schema_cksum(_: &Context, args: &[String]) -> Outcome {
 /// Whether a file is a clustered database.
 fn is_clustered(path: &Path) -> Result<bool, String> {
     match file::read(path) {
-        Ok(_) => Ok(false),
         Err(FileError::Damaged { error: LogError::Clustered, .. }) => Ok(true),
+        // The header of the first record is sound.
+        Ok(_) | Err(FileError::Damaged { .. }) => Ok(false),
         Err(error) => Err(error.to_string()),
     }
 }
@@ -85,6 +86,22 @@ pub(super) fn not_clustered(_: &Context, args: &[String]) -> Outcome {
         return Err("clustered databases are not supported".into());
     }
     Err(format!("{}: not a clustered database", path.display()))
+}
+
+pub(super) fn check_cluster(_: &Context, args: &[String]) -> Outcome {
+    for path in args.iter().map(Path::new) {
+        if !is_clustered(path)? {
+            return Err(FileError::Empty { path: path.display().to_string() }.to_string());
+        }
+    }
+    Err("clustered databases are not supported".into())
+}
+
+pub(super) fn cluster_to_standalone(_: &Context, args: &[String]) -> Outcome {
+    match args.get(1) {
+        Some(path) if !is_clustered(Path::new(path))? => Err("Database is not clustered db.\n".to_owned()),
+        _ => Err("clustered databases are not supported".into()),
+    }
 }
 
 pub(super) fn db_is_clustered(_: &Context, args: &[String]) -> Outcome {
@@ -126,10 +143,18 @@ fn version(text: &str) -> Result<Vec<u64>, String> {
     text.split('.').map(|part| part.parse().map_err(|_| error())).collect()
 }
 
-/// Opens a file for writing; reports a recovery on standard error.
+/// Opens a file for writing; a damaged tail is an error, and stays.
 fn open(path: &Path) -> Result<(Database, FileStorage), String> {
-    let opened = FileStorage::open(path, (unix_ms() / 1000) as u64).map_err(text)?;
+    let opened = FileStorage::open_undamaged(path).map_err(text)?;
     Ok((valid(opened.database, opened.invalid)?, opened.storage))
+}
+
+/// Opens a file for `compact` and `convert`, whose error for a locked file has other words.
+fn open_to_replace(path: &Path) -> Result<(Database, FileStorage), String> {
+    open(path).map_err(|error| match error.strip_prefix("I/O error: ") {
+        Some(short) if short.contains(": failed to lock lockfile") => short.to_owned(),
+        _ => error,
+    })
 }
 
 /// Reads a file without locking it; a damaged tail is an error.
@@ -171,13 +196,13 @@ fn write(database: &Database, mut storage: FileStorage, target: Option<&String>,
 }
 
 pub(super) fn compact(_: &Context, args: &[String]) -> Outcome {
-    let (database, storage) = open(&db_arg(args, 0))?;
+    let (database, storage) = open_to_replace(&db_arg(args, 0))?;
     write(&database, storage, args.get(1), "compacted by ovsdb-tool")
 }
 
 pub(super) fn convert(_: &Context, args: &[String]) -> Outcome {
     let schema = schema_arg(args, 1)?;
-    let (database, storage) = open(&db_arg(args, 0))?;
+    let (database, storage) = open_to_replace(&db_arg(args, 0))?;
     let converted = ovsdb_server::convert(&database, schema.into(), &mut UuidSource::os()).map_err(text)?;
     write(&converted, storage, args.get(2), "converted by ovsdb-tool")
 }

@@ -43,6 +43,9 @@ pub enum FrameError {
     Message(#[from] MessageError),
 }
 
+/// Largest buffer that is kept for the next message.
+const KEPT_BYTES_MAX: usize = 1 << 20;
+
 /// Cuts a stream of bytes into JSON texts.
 #[derive(Debug, Default)]
 pub struct Framer {
@@ -71,6 +74,9 @@ impl Framer {
             self.buffer.drain(..self.start);
             self.position -= self.start;
             self.start = 0;
+            if self.buffer.is_empty() && self.buffer.capacity() > KEPT_BYTES_MAX {
+                self.buffer = Vec::new();
+            }
         }
         self.buffer.extend_from_slice(bytes);
     }
@@ -227,6 +233,16 @@ mod tests {
                 assert_eq!(found.expect("a message or an error").err(), error, "{size}");
             }
         }
+    }
+
+    #[test]
+    fn a_large_message_leaves_no_large_buffer() {
+        let mut framer = Framer::default();
+        framer.push(format!(r#"["{}"]"#, "x".repeat(4 * KEPT_BYTES_MAX)).as_bytes());
+        assert!(framer.next_json().unwrap().is_some());
+        framer.push(b"[]");
+        assert!(framer.buffer.capacity() <= KEPT_BYTES_MAX);
+        assert!(framer.next_json().unwrap().is_some());
     }
 
     #[test]

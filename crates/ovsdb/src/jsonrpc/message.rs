@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value};
 
+use crate::json::canonical;
 use crate::write::{self, Object};
 
 /// A JSON-RPC message.
@@ -100,6 +101,22 @@ impl Message {
             Message::Notification { .. } => "notification",
             Message::Reply { .. } => "reply",
             Message::Error { .. } => "error",
+        }
+    }
+
+    /// The message as logs show it: its kind and its members.
+    pub fn description(&self) -> String {
+        let kind = self.kind();
+        match self {
+            Message::Request { id, method, params } => {
+                let params = canonical(&params.clone().into());
+                format!("{kind}, method=\"{method}\", params={params}, id={}", canonical(id))
+            }
+            Message::Notification { method, params } => {
+                format!("{kind}, method=\"{method}\", params={}", canonical(&params.clone().into()))
+            }
+            Message::Reply { id, result } => format!("{kind}, result={}, id={}", canonical(result), canonical(id)),
+            Message::Error { id, error } => format!("{kind}, error={}, id={}", canonical(error), canonical(id)),
         }
     }
 
@@ -251,5 +268,20 @@ impl Message {
         }
         object.end();
         out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descriptions_are_those_of_logs() {
+        let request = Message::request(1, "m", vec!["x".into()]);
+        assert_eq!(request.description(), "request, method=\"m\", params=[\"x\"], id=1");
+        let update = Message::notification("update", vec![Value::Null]);
+        assert_eq!(update.description(), "notification, method=\"update\", params=[null]");
+        assert_eq!(Message::reply(2.into(), "r").description(), "reply, result=\"r\", id=2");
+        assert_eq!(Message::error(3.into(), "e").description(), "error, error=\"e\", id=3");
     }
 }

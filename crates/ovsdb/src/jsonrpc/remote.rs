@@ -28,6 +28,8 @@ pub enum Remote {
     },
     /// `punix:FILE`: listen on a unix socket.
     PassiveUnix(PathBuf),
+    /// `pfd:FD`: listen on a socket that the process inherited.
+    PassiveFd(u32),
     /// `ptcp:PORT[:HOST]`: listen on TCP.
     PassiveTcp {
         /// Port; 0 lets the system choose.
@@ -61,7 +63,10 @@ pub enum RemoteError {
 impl Remote {
     /// Whether this listens for connections instead of making one.
     pub fn is_passive(&self) -> bool {
-        matches!(self, Remote::PassiveUnix(_) | Remote::PassiveTcp { .. } | Remote::PassiveSsl { .. })
+        matches!(
+            self,
+            Remote::PassiveUnix(_) | Remote::PassiveTcp { .. } | Remote::PassiveSsl { .. } | Remote::PassiveFd(_)
+        )
     }
 
     /// Whether any of several addresses, with commas between them, listens for connections.
@@ -82,6 +87,7 @@ impl Remote {
         match method {
             "unix" => file().map(Remote::Unix),
             "punix" => file().map(Remote::PassiveUnix),
+            "pfd" => argument.parse().map(Remote::PassiveFd).map_err(|_| syntax()),
             "tcp" => active(argument).map(|(host, port)| Remote::Tcp { host, port }).ok_or_else(syntax),
             "ssl" => active(argument).map(|(host, port)| Remote::Ssl { host, port }).ok_or_else(syntax),
             "ptcp" => passive(argument).map(|(port, host)| Remote::PassiveTcp { port, host }).ok_or_else(syntax),
@@ -141,6 +147,7 @@ impl fmt::Display for Remote {
             Remote::Ssl { host, port } => write!(f, "ssl:{}:{port}", bracketed(host)),
             Remote::PassiveTcp { port, host: None } => write!(f, "ptcp:{port}"),
             Remote::PassiveTcp { port, host: Some(host) } => write!(f, "ptcp:{port}:{}", bracketed(host)),
+            Remote::PassiveFd(number) => write!(f, "pfd:{number}"),
             Remote::PassiveSsl { port, host: None } => write!(f, "pssl:{port}"),
             Remote::PassiveSsl { port, host: Some(host) } => write!(f, "pssl:{port}:{}", bracketed(host)),
         }
@@ -165,6 +172,7 @@ mod tests {
             "ssl:host:1",
             "pssl:6640",
             "pssl:0:[::1]",
+            "pfd:9",
         ] {
             let remote = Remote::parse(text).unwrap();
             assert_eq!(remote.to_string(), text);

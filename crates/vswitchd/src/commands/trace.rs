@@ -275,7 +275,10 @@ mod tests {
     #[test]
     fn packets() {
         assert_eq!(Request::parse(&words("br0 in_port=1 00")).unwrap().packet(), Some("00"));
-        assert_eq!(Request::parse(&words("in_port(1) 00")).unwrap().packet(), Some("00"));
+        // Of two words, the second is a packet if it can be one, and a flow otherwise.
+        assert_eq!(Request::parse(&words("in_port(1) 00")).unwrap().packet(), None);
+        let packet = "02000000000102000000000288b5";
+        assert_eq!(Request::parse(&words(&format!("in_port(1) {packet}"))).unwrap().packet(), Some(packet));
         assert_eq!(packet_bytes("zz").unwrap_err(), "Trailing garbage in packet data");
         assert_eq!(packet_bytes("0000").unwrap_err(), "Packet data too short for Ethernet");
         assert_eq!(packet_bytes("0200 0000000102000000 0002 1234").unwrap().len(), 14);
