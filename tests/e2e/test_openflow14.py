@@ -35,7 +35,9 @@ def test_switch_description(both):
         assert code == 0 and "OF1.4" in output, command
     assert "table 0:\n" in both("dump-table-desc")[1]
     assert "eviction: not supported" in both("dump-table-features")[1]
-    assert both("queue-get-config")[1] == "OFPST_QUEUE_DESC reply (OF1.4) (xid):\n"
+    assert both("queue-get-config")[1] == (
+        "OFPST_QUEUE_DESC reply (OF1.4) (xid): port=1\nqueue 0:\nport=2\nqueue 0:\nport=LOCAL\nqueue 0:\n"
+    )
 
 
 def test_flows_groups_and_meters(both):

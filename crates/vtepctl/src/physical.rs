@@ -93,22 +93,12 @@ pub(crate) fn add_port(context: &mut Context<'_>, command: &Command, _: &mut Out
 }
 
 pub(crate) fn del_port(context: &mut Context<'_>, command: &Command, _: &mut Output) -> Done {
-    let (switch_name, name) = match command.arg_opt(1) {
-        Some(name) => (Some(command.arg(0)), name),
-        None => (None, command.arg(0)),
-    };
+    let (switch_name, name) = (command.arg(0), command.arg(1));
     let (txn, model) = context.txn_and_model();
-    let mut having = model
-        .physical
-        .iter_mut()
-        .filter(|(switch, found)| switch_name.is_none_or(|name| name == *switch) && found.ports.contains_key(name));
-    let (found, another) = (having.next(), having.next());
-    let Some((_, switch)) = found else {
+    let found = model.physical.get_mut(switch_name).filter(|switch| switch.ports.contains_key(name));
+    let Some(switch) = found else {
         return if command.has("--if-exists") { Ok(()) } else { Err(no_port(name)) };
     };
-    if another.is_some() {
-        return Err(Failure::fatal(format!("several physical switches have a port named {name}: name one of them")));
-    }
     if let Some(row) = switch.ports.remove(name) {
         txn.verify_column("Physical_Switch", switch.row, "ports");
         txn.remove_elements("Physical_Switch", switch.row, "ports", &Datum::scalar(row));
