@@ -68,13 +68,16 @@ struct Version {
 #[derive(Default)]
 struct Set(HashMap<Id, Entry, RandomState>);
 
-/// A flow's versions in the first and the second source.
+/// What the sources have of a flow.
 #[derive(Default)]
 struct Entry {
     /// Number of entries added before it.
     number: usize,
-    sides: [Option<Version>; 2],
+    sides: Sides,
 }
+
+/// A flow's versions in the first and the second source.
+type Sides = [Option<Version>; 2];
 
 impl Set {
     fn put(&mut self, id: Id, side: usize, version: Version) {
@@ -84,14 +87,14 @@ impl Set {
     }
 
     /// Sorted by table and priority, then by order of addition.
-    fn sorted(&self) -> Vec<(&Id, &[Option<Version>; 2])> {
+    fn sorted(&self) -> Vec<(&Id, &Sides)> {
         let mut all: Vec<_> = self.0.iter().collect();
         all.sort_by_key(|(id, e)| (id.table, u16::MAX - id.priority, e.number));
         all.into_iter().map(|(id, e)| (id, &e.sides)).collect()
     }
 
     /// The flows of each table, in order of addition.
-    fn by_table(&self) -> Vec<Vec<(&Id, &[Option<Version>; 2])>> {
+    fn by_table(&self) -> Vec<Vec<(&Id, &Sides)>> {
         let mut all: Vec<_> = self.0.iter().collect();
         all.sort_by_key(|(id, e)| (id.table, e.number));
         let tables = all.chunk_by(|a, b| a.0.table == b.0.table);
