@@ -216,6 +216,8 @@ def main():
     parser.add_argument("--verbose", action="store_true")
     parser.add_argument("--list", action="store_true")
     options = parser.parse_args()
+    if not options.ours.is_file():
+        parser.error(f"{options.ours} is not the program flowstone")
     chosen = [s for s in scenarios.all_of_them(HERE, options.peers / "usr/share/openvswitch") if options.section in s.section and options.name in s.name]
     if options.list:
         for scenario in chosen:

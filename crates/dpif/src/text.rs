@@ -9,7 +9,7 @@ mod parse_actions;
 
 pub use key::{Detail, format_key, key_to_string};
 pub use normalise::{NormaliseError, normalise, parsed_actions};
-pub use parse::{KeyError, parse_flow, parse_key, parse_key_of_flow, parse_uuid, split_ufid};
+pub use parse::{KeyError, parse_flow, parse_key, parse_key_of_flow, parse_key_of_packet, parse_uuid, split_ufid};
 pub use parse_actions::{ActionsError, parse_actions};
 
 use crate::action::{Collectors, DpAction, HashKind, Observe, PushNsh, SamplePoint};
@@ -351,6 +351,22 @@ mod tests {
             // Traces skip the UUID and the masks.
             let traced = parse_key_of_flow(&format!("ufid:12345678-9abc-def0-1234-56789abcdef0, {text}"), &|_| None);
             assert_eq!(traced, Ok(key));
+        }
+        // An Ethernet type without addresses is that of an L3 packet, unless the packet type is given.
+        for (text, packet_type, eth_type) in [
+            ("in_port(1),eth_type(0x1234)", 0x11234, 0x1234),
+            ("in_port(1),eth_type(0x8100),vlan(vid=5,pcp=0),encap(eth_type(0x0800))", 0x18100, 0x8100),
+            ("in_port(1),packet_type(ns=1,id=0x800),eth_type(0x0800)", 0x10800, 0x800),
+            ("in_port(1),packet_type(ns=0,id=0),eth_type(0x0800)", 0, 0x800),
+            ("in_port(1),eth(),eth_type(0x0800)", 0, 0x800),
+            ("in_port(1)", 0, 0x5ff),
+        ] {
+            let key = parse_key_of_packet(text, &|_| None).unwrap();
+            assert_eq!(
+                (key.get(Field::PacketType), key.eth_type(), key.vlan_tci()),
+                (packet_type, eth_type, 0),
+                "{text}"
+            );
         }
         let ufid = "ufid:12345678-9abc-def0-1234-56789abcdef0 in_port(1)";
         assert_eq!(split_ufid(ufid), Some((0x1234_5678_9abc_def0_1234_5678_9abc_def0, "in_port(1)")));

@@ -15,7 +15,7 @@ use ofproto::Switch;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
 /// A datapath with the switch on it.
@@ -82,6 +82,8 @@ pub struct Devices {
     pub clock: Clock,
     /// The unique ids of flows.
     pub ufids: Ufids,
+    /// Whether revalidators are to have flows dumped without their keys (`upcall/disable-ufid`).
+    pub terse_dumps: AtomicBool,
     /// Dummy devices, for the `netdev-dummy/` commands.
     pub dummies: Arc<Registry>,
     linux: Mutex<Option<Arc<Linux>>>,
@@ -100,6 +102,7 @@ impl Devices {
             types,
             clock,
             ufids: Ufids::default(),
+            terse_dumps: AtomicBool::new(true),
             dummies: Arc::default(),
             linux: Mutex::default(),
             datapaths: Mutex::default(),

@@ -30,11 +30,39 @@ pub fn parse_key(text: &str, port: &dyn Fn(&str) -> Option<DpPort>) -> Result<Fl
 /// Parses the text of a flow as [`parse_key`] does: masks are allowed and have no effect, and a `ufid:UUID` in front is
 /// skipped.
 pub fn parse_key_of_flow(text: &str, port: &dyn Fn(&str) -> Option<DpPort>) -> Result<FlowKey, KeyError> {
+    parse_key_and_names(text, port).map(|(key, _)| key)
+}
+
+/// Parses the text of a flow as [`parse_key_of_flow`] does. Without `eth` and `packet_type`, an Ethernet type is that of
+/// an L3 packet.
+pub fn parse_key_of_packet(text: &str, port: &dyn Fn(&str) -> Option<DpPort>) -> Result<FlowKey, KeyError> {
+    let (mut key, names) = parse_key_and_names(text, port)?;
+    let has = |wanted: &str| names.iter().any(|name| name == wanted);
+    if has("eth_type") && !has("eth") && !has("packet_type") {
+        let eth_type = match key.vlan(0).0 {
+            0 => key.eth_type(),
+            tpid => tpid,
+        };
+        // An L3 packet has no tags.
+        key.set_vlan(0, 0, 0);
+        key.set_vlan(1, 0, 0);
+        key.set(Field::EthType, eth_type.into());
+        key.set(Field::PacketType, L3 | u128::from(eth_type));
+    }
+    Ok(key)
+}
+
+/// The key of a flow's text, and the names of its headers.
+fn parse_key_and_names(text: &str, port: &dyn Fn(&str) -> Option<DpPort>) -> Result<(FlowKey, Vec<String>), KeyError> {
     let (_, text) = split_ufid(text).unwrap_or((0, text));
     let mut reader = Reader::new(port, Masks::Some);
-    reader.headers(text, 0, &mut Vec::new())?;
-    reader.typed_key(text)
+    let mut names = Vec::new();
+    reader.headers(text, 0, &mut names)?;
+    Ok((reader.typed_key(text)?, names))
 }
+
+/// The name space of Ethernet types in the packet type of an L3 packet (OpenFlow 1.5 section 7.2.3.11).
+const L3: u128 = 1 << 16;
 
 /// Splits `ufid:UUID` off the front of a flow's text. `None` if there is none.
 pub fn split_ufid(text: &str) -> Option<(u128, &str)> {

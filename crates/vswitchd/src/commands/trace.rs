@@ -219,7 +219,7 @@ fn is_dp_flow(text: &str) -> bool {
 fn from_dp_flow(datapaths: &[(String, Dp)], text: &str) -> Result<(Arc<Ofproto>, FlowKey), String> {
     let mut error = "no datapath".to_owned();
     for (_, dp) in datapaths {
-        let mut key = match dpif::text::parse_key_of_flow(text, &|name| port_number(dp, name)) {
+        let mut key = match dpif::text::parse_key_of_packet(text, &|name| port_number(dp, name)) {
             Ok(key) => key,
             Err(e) => {
                 error = e.to_string();

@@ -6,6 +6,7 @@ use ofproto::Extent;
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use unixctl::{Commands, OutputFormat};
 
 /// An operation on each datapath.
@@ -15,10 +16,12 @@ pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
     show(commands, devices, ("upcall/show", "", 0..=0), |d, _, format| {
         Ok(match format {
             OutputFormat::Text => {
-                d.datapaths().iter().map(|(kind, dp)| text(&dp_name(kind), dp)).collect::<String>().into()
+                let terse = d.terse_dumps.load(Relaxed);
+                d.datapaths().iter().map(|(kind, dp)| text(&dp_name(kind), dp, terse)).collect::<String>().into()
             }
             OutputFormat::Json => {
-                let all: Map<_, _> = d.datapaths().iter().map(|(kind, dp)| (dp_name(kind), json(dp))).collect();
+                let terse = d.terse_dumps.load(Relaxed);
+                let all: Map<_, _> = d.datapaths().iter().map(|(kind, dp)| (dp_name(kind), json(dp, terse))).collect();
                 Value::from(all).into()
             }
         })
@@ -29,6 +32,16 @@ pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
     ] {
         show_blocking(commands, devices, (name, "", 0..=0), move |d, _, _| {
             d.datapaths().iter().for_each(|(_, dp)| dp.switch.set_megaflows(on));
+            Ok(done.to_owned().into())
+        });
+    }
+    // A datapath in this process has no dumps that could be terse: `upcall/show` shows the choice.
+    for (name, on, done) in [
+        ("upcall/disable-ufid", false, "Datapath dumping tersely using UFID disabled"),
+        ("upcall/enable-ufid", true, "Datapath dumping tersely using UFID enabled for supported datapaths"),
+    ] {
+        show(commands, devices, (name, "", 0..=0), move |d, _, _| {
+            d.terse_dumps.store(on, Relaxed);
             Ok(done.to_owned().into())
         });
     }
@@ -79,7 +92,7 @@ fn brief(devices: &Devices) -> Value {
     devices.datapaths().iter().map(one).collect::<Map<_, _>>().into()
 }
 
-fn text(name: &str, dp: &Dp) -> String {
+fn text(name: &str, dp: &Dp, terse_dumps: bool) -> String {
     let s = dp.switch.revalidator_status();
     let mut out = format!("{name}:\n");
     let _ = writeln!(
@@ -88,7 +101,7 @@ fn text(name: &str, dp: &Dp) -> String {
         s.flows, s.average, s.maximum, s.limit
     );
     let _ = writeln!(out, "  dump duration : {}ms", s.dump_duration_ms);
-    let _ = writeln!(out, "  ufid enabled : true");
+    let _ = writeln!(out, "  ufid enabled : {terse_dumps}");
     if s.paused {
         let _ = writeln!(out, "  paused");
     }
@@ -133,7 +146,7 @@ fn text(name: &str, dp: &Dp) -> String {
     out
 }
 
-fn json(dp: &Dp) -> Value {
+fn json(dp: &Dp, terse_dumps: bool) -> Value {
     let s = dp.switch.revalidator_status();
     let upcalls = dp.dpif.upcall_stats();
     let port = |(port, p): &(base::DpPort, dpif::PortUpcalls)| {
@@ -151,6 +164,7 @@ fn json(dp: &Dp) -> Value {
     json!({
         "flows": {"current": s.flows, "avg": s.average, "max": s.maximum, "limit": s.limit},
         "dump_duration_ms": s.dump_duration_ms,
+        "ufid": terse_dumps,
         "paused": s.paused,
         "megaflows": s.megaflows,
         "keys": s.keys,
