@@ -119,6 +119,12 @@ def test_driver_capabilities(making, kind):
     io = {"system": ("packet sockets", "type=afxdp moves more small frames"), "afxdp": ("AF_XDP sockets", "type=afxdp asks")}
     assert status(switch, "p1", "io") == io[kind][0]
     assert io[kind][1] in status(switch, "p1", "io-reason")
+    # Packet sockets leave checksums and segments of TCP and UDP to the kernel; the names are Open vSwitch's.
+    for work in ("tx_tcp_csum_offload", "tx_tcp_seg_offload", "tx_udp_csum_offload"):
+        assert status(switch, "p1", work) == ("true" if kind == "system" else "false")
+    for work in ("tx_ip_csum_offload", "tx_sctp_csum_offload", "tx_vxlan_tso_offload"):
+        assert status(switch, "p1", work) == "false"
+    assert int(status(switch, "p1", "peer_ifindex")) > 0
 
 
 def assert_cable_is_tagged(namespace, sender, address, vid):

@@ -282,6 +282,7 @@ impl Netdev for AfXdp {
         for (key, value) in netdev_linux::IO.iter().zip(["AF_XDP sockets", "type=afxdp asks for them"]) {
             set(key, value.to_owned());
         }
+        netdev::offloads(&[]).for_each(|(key, value)| drop(set(&key, value)));
         set("n_rxq", self.config.n_rxq.to_string());
         set("start-qid", self.config.start_queue.to_string());
         set("use-need-wakeup", self.config.need_wakeup.to_string());

@@ -153,6 +153,9 @@ pub(crate) fn set(
 /// Keys in the Interface row's status: the kind of I/O, and the reason for it.
 pub const IO: [&str; 2] = ["io", "io-reason"];
 
+/// What a frame's virtio-net header asks of the kernel.
+const LEFT_TO_KERNEL: [&str; 3] = ["tx_tcp_csum_offload", "tx_tcp_seg_offload", "tx_udp_csum_offload"];
+
 /// The state of a link, with information about its driver.
 pub(crate) fn status(host: &HostState, link: &Link) -> LinkStatus {
     let Some(info) = host.refresh(link) else {
@@ -161,6 +164,9 @@ pub(crate) fn status(host: &HostState, link: &Link) -> LinkStatus {
     let settings = host.ethtool.settings(link.name()).unwrap_or_default();
     let mut details = BTreeMap::new();
     if let Ok(driver) = host.ethtool.driver(link.name()) {
+        if let Some(peer) = info.peer_ifindex.filter(|_| driver.name == "veth") {
+            details.insert("peer_ifindex".to_owned(), peer.to_string());
+        }
         details.insert("driver_name".to_owned(), driver.name);
         details.insert("driver_version".to_owned(), driver.version);
         details.insert("firmware_version".to_owned(), driver.firmware);
@@ -270,6 +276,7 @@ impl Netdev for System {
         for (key, value) in IO.iter().zip([choice.io, choice.reason]) {
             set(key, value.to_owned());
         }
+        status.details.extend(netdev::offloads(&LEFT_TO_KERNEL));
         status
     }
 

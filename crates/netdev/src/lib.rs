@@ -32,4 +32,4 @@ pub mod status;
 pub use accelerate::{Accelerator, KernelPath};
 pub use change::Changes;
 pub use device::{Netdev, NetdevError, NetdevErrorKind, Options, Rx, SendReport, Tx};
-pub use status::{Duplex, Features, LinkStatus, NetdevStats, PortFeatures};
+pub use status::{Duplex, Features, LinkStatus, NetdevStats, PortFeatures, offloads};

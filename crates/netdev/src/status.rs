@@ -138,6 +138,25 @@ pub struct LinkStatus {
     pub details: BTreeMap<String, String>,
 }
 
+/// Work on frames that a device may take over, by its keys in the Interface row's `status` column.
+const OFFLOADS: [&str; 10] = [
+    "tx_geneve_tso_offload",
+    "tx_gre_tso_offload",
+    "tx_ip_csum_offload",
+    "tx_out_ip_csum_offload",
+    "tx_out_udp_csum_offload",
+    "tx_sctp_csum_offload",
+    "tx_tcp_csum_offload",
+    "tx_tcp_seg_offload",
+    "tx_udp_csum_offload",
+    "tx_vxlan_tso_offload",
+];
+
+/// The entries of the Interface row's `status` column for a device to which the switch leaves the work `taken`.
+pub fn offloads(taken: &[&str]) -> impl Iterator<Item = (String, String)> {
+    OFFLOADS.iter().map(|offload| ((*offload).to_owned(), taken.contains(offload).to_string()))
+}
+
 macro_rules! counters {
     ($($(#[$doc:meta])* $field:ident = $column:literal,)+) => {
         /// A device's counters. `None` is an unknown counter, which OpenFlow shows as all ones.

@@ -23,7 +23,7 @@ use crate::device::{Netdev, NetdevError, Options, Rx, SendReport, Tx};
 use crate::pool;
 use crate::queue::FrameQueue;
 use crate::software;
-use crate::status::{LinkStatus, NetdevStats};
+use crate::status::{LinkStatus, NetdevStats, offloads};
 
 pub mod command;
 pub mod stream;
@@ -308,21 +308,6 @@ impl Dummy {
     }
 }
 
-/// Work that a device may take over, by its keys in the Interface row's status. Dummies do it before frames leave, as
-/// capture files and peers cannot carry offload flags.
-const OFFLOADS: [&str; 10] = [
-    "tx_geneve_tso_offload",
-    "tx_gre_tso_offload",
-    "tx_ip_csum_offload",
-    "tx_out_ip_csum_offload",
-    "tx_out_udp_csum_offload",
-    "tx_sctp_csum_offload",
-    "tx_tcp_csum_offload",
-    "tx_tcp_seg_offload",
-    "tx_udp_csum_offload",
-    "tx_vxlan_tso_offload",
-];
-
 impl Netdev for Dummy {
     fn name(&self) -> &str {
         &self.name
@@ -397,7 +382,8 @@ impl Netdev for Dummy {
 
     fn status(&self) -> LinkStatus {
         let config = self.config.lock();
-        let details = OFFLOADS.iter().map(|offload| ((*offload).to_owned(), "false".to_owned())).collect();
+        // Dummies finish frames before they leave, as capture files and peers cannot carry offload flags.
+        let details = offloads(&[]).collect();
         LinkStatus {
             admin_up: config.up,
             carrier: config.up,
