@@ -118,7 +118,7 @@ pub(crate) fn parse<P: Program>(
             }
             id => {
                 let given = value.unwrap_or_default();
-                let taken = options.tls.accept(id, given).map_err(|error| error.to_string())?
+                let taken = options.tls.accept(id, given)
                     || options.style.accept(id, value).map_err(|error| error.to_string())?;
                 if !taken {
                     log.accept(id, value)?;

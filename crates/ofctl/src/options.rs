@@ -225,7 +225,7 @@ pub fn parse(args: Vec<OsString>, program: &str, log: &Arc<vlog::Log>) -> Result
             },
             "pretty" => pretty = true,
             "may-create" => c.may_create = true,
-            id if tls.accept(id, value).map_err(fatal)? => {}
+            id if tls.accept(id, value) => {}
             id if c.daemon.accept(id, given.as_deref())? => {}
             id => {
                 log.accept(id, given.as_deref())?;

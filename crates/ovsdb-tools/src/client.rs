@@ -296,7 +296,7 @@ fn start(program: &str, log: &Arc<vlog::Log>, args: Vec<OsString>) -> Result<(),
                 return Err(format!("--{id} is not supported").into());
             }
             id => {
-                let taken = tls.accept(id, value.unwrap_or_default()).map_err(|error| error.to_string())?
+                let taken = tls.accept(id, value.unwrap_or_default())
                     || options.style.accept(id, value).map_err(|error| error.to_string())?
                     || log.accept(id, value)?
                     || daemon_options.accept(id, value)?;

@@ -102,7 +102,7 @@ pub(crate) fn parse(args: Vec<OsString>, program: &str, log: &Arc<vlog::Log>) ->
             }
             "with-flows" => options.flows.extend(flows::read(value)?),
             "protocols" => options.versions = versions(value)?,
-            _ if options.tls.accept(id, value).map_err(|e| e.to_string())? => {}
+            _ if options.tls.accept(id, value) => {}
             _ if options.daemon.accept(id, given.as_deref())? => {}
             _ => {
                 log.accept(id, given.as_deref())?;

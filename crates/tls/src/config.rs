@@ -1,6 +1,5 @@
 //! Files and algorithms to use.
 
-use crate::handshake::dns_name;
 use crate::suites::{Ciphers, Protocols, SuiteError};
 use std::path::{Path, PathBuf};
 
@@ -30,35 +29,36 @@ pub struct Config {
     pub protocols: Protocols,
     /// Cipher suites.
     pub ciphers: Ciphers,
-    /// The server name in handshakes (RFC 6066 section 3); by default, the host in the server's address.
+    /// The server name in handshakes (RFC 6066 section 3); by default, and if it is no host's name, the host in the server's
+    /// address.
     pub server_name: Option<String>,
 }
 
 impl Config {
     /// Sets an option of a command line by its long name; `false` if it is no TLS option. File names become absolute, since
-    /// a daemon changes its directory. Versions or ciphers that cannot be used are logged, and the default stays.
-    ///
-    /// Errors: an invalid server name.
-    pub fn accept(&mut self, option: &str, value: &str) -> Result<bool, SuiteError> {
+    /// a daemon changes its directory. Versions or ciphers that cannot be used are logged, and the default stays; so are files
+    /// that cannot be read.
+    pub fn accept(&mut self, option: &str, value: &str) -> bool {
         match self.set(option, value) {
-            Err(error) if !matches!(error, SuiteError::ServerName(_)) => {
+            Err(error) => {
                 tracing::error!(target: "stream_ssl", "{error}");
-                Ok(true)
+                true
             }
-            other => {
+            Ok(taken) => {
+                crate::files::report(option, value);
                 if option == "ssl-protocols" {
                     let newest = value.strip_suffix('+').map(|oldest| format!("{oldest} or later"));
                     let range = newest.unwrap_or_else(|| self.protocols.to_string());
                     tracing::debug!(target: "stream_ssl", "Enabled protocol range: {range}");
                 }
-                other
+                taken
             }
         }
     }
 
     /// Sets an option by its long name; `false` if it is no TLS option.
     ///
-    /// Errors: versions or ciphers that cannot be used, an invalid server name.
+    /// Errors: versions or ciphers that cannot be used.
     pub fn set(&mut self, option: &str, value: &str) -> Result<bool, SuiteError> {
         let path = || absolute(Path::new(value));
         match option {
@@ -71,7 +71,7 @@ impl Config {
             "ssl-protocols" => self.protocols = value.parse()?,
             "ssl-ciphers" => self.ciphers.set_tls12(value)?,
             "ssl-ciphersuites" => self.ciphers.set_tls13(value)?,
-            "ssl-server-name" => self.server_name = Some(checked_name(value)?),
+            "ssl-server-name" => self.server_name = Some(value.to_owned()),
             _ => return Ok(false),
         }
         Ok(true)
@@ -94,12 +94,6 @@ impl Config {
     }
 }
 
-/// A valid server name: a host name, not an address.
-fn checked_name(name: &str) -> Result<String, SuiteError> {
-    let is_name = dns_name(name).is_some();
-    if is_name { Ok(name.to_owned()) } else { Err(SuiteError::ServerName(name.to_owned())) }
-}
-
 fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
@@ -111,19 +105,19 @@ mod tests {
     #[test]
     fn options_fill_it() {
         let mut config = Config::default();
-        assert_eq!(config.accept("private-key", "/k.pem"), Ok(true));
-        assert_eq!(config.accept("ca-cert", "none"), Ok(true));
+        assert!(config.accept("private-key", "/k.pem"));
+        assert!(config.accept("ca-cert", "none"));
         assert_eq!((config.private_key.as_deref(), &config.ca_cert), (Some(Path::new("/k.pem")), &Some(CaCert::None)));
-        assert_eq!(config.accept("bootstrap-ca-cert", "ca.pem"), Ok(true));
+        assert!(config.accept("bootstrap-ca-cert", "ca.pem"));
         assert!(matches!(&config.ca_cert, Some(CaCert::Bootstrap(path)) if path.is_absolute()));
-        assert_eq!(config.accept("timeout", "1"), Ok(false));
+        assert!(!config.accept("timeout", "1"));
         assert!(config.set("ssl-protocols", "SSLv3").is_err());
-        assert_eq!(config.accept("ssl-protocols", "SSLv3"), Ok(true));
+        assert!(config.accept("ssl-protocols", "SSLv3"));
         assert_eq!(config.protocols, Protocols::default());
-        assert_eq!(config.accept("ssl-server-name", "db.example.org"), Ok(true));
+        assert!(config.accept("ssl-server-name", "db.example.org"));
         assert_eq!(config.server_name.as_deref(), Some("db.example.org"));
         for wrong in ["", "127.0.0.1", "::1", "a b", "a..b"] {
-            assert!(config.accept("ssl-server-name", wrong).is_err(), "{wrong}");
+            assert_eq!(crate::handshake::dns_name(wrong), None, "{wrong}");
         }
     }
 }

@@ -207,7 +207,13 @@ impl Ready {
         let verifier = Arc::new(Verifier::new(Arc::clone(&trust), provider.signature_verification_algorithms));
         let client = client(config, &provider, Arc::clone(&verifier), chain.clone(), key.clone_key())?;
         let server = server(config, &provider, verifier, &trust, chain, key)?;
-        let server_name = config.server_name.as_deref().and_then(dns_name);
+        let server_name = config.server_name.as_deref().and_then(|name| {
+            let usable = dns_name(name);
+            if usable.is_none() {
+                tracing::warn!(target: "stream_ssl", "\"{name}\" is no name of a server (a host's, not an address), and is not indicated");
+            }
+            usable
+        });
         Ok(Self { client: Arc::new(client), server: Arc::new(server), trust, server_name, contents })
     }
 }

@@ -12,6 +12,7 @@
 
 pub mod blocking;
 mod config;
+mod files;
 mod handshake;
 mod identity;
 mod names;

@@ -23,9 +23,6 @@ pub enum SuiteError {
     /// Cipher suites of TLS 1.3.
     #[error("SSL_CTX_set_ciphersuites: error:0A0000B9:SSL routines::no cipher match")]
     CipherSuites,
-    /// The name of a server.
-    #[error("\"{0}\" is no name of a server (a host's, not an address)")]
-    ServerName(String),
 }
 
 /// Versions of TLS.
@@ -165,7 +162,9 @@ impl Ciphers {
 
     /// Parses the suites of TLS 1.3 from a list of their names, separated by colons.
     pub(crate) fn set_tls13(&mut self, text: &str) -> Result<(), SuiteError> {
-        self.tls13 = Some(select(TLS13, text).ok_or(SuiteError::CipherSuites)?);
+        // An empty list is one: TLS 1.2 is left.
+        let none = text.is_empty().then(Vec::new);
+        self.tls13 = Some(none.or_else(|| select(TLS13, text)).ok_or(SuiteError::CipherSuites)?);
         Ok(())
     }
 

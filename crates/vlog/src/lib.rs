@@ -28,7 +28,7 @@ mod spec;
 
 pub use layer::{init, log};
 pub use level::{Destination, Level};
-pub use log::Log;
+pub use log::{Log, strip_os_error};
 pub use options::OPTIONS;
 pub use rate::{Admission, RateLimit};
 

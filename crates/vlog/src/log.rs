@@ -349,7 +349,7 @@ fn continued_serial() -> Option<u64> {
 }
 
 /// The text of an error without the number that Rust appends.
-fn strip_os_error(error: &std::io::Error) -> String {
+pub fn strip_os_error(error: &std::io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or_default().to_owned()
 }

@@ -80,7 +80,7 @@ fn parse(args: Vec<OsString>, log: &Arc<vlog::Log>) -> Result<Option<CommandLine
             "mlockall" => rustix::mm::mlockall(rustix::mm::MlockAllFlags::CURRENT | rustix::mm::MlockAllFlags::FUTURE)
                 .map_err(|e| format!("mlockall failed ({e})"))?,
             "hw-rawio-access" => command_line.daemon.raw_io = true,
-            id if command_line.tls.accept(id, value.unwrap_or_default()).map_err(|e| e.to_string())? => {}
+            id if command_line.tls.accept(id, value.unwrap_or_default()) => {}
             id if command_line.daemon.accept(id, value)? => {}
             id => {
                 log.accept(id, value)?;
