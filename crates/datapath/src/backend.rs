@@ -3,8 +3,8 @@
 use crate::Datapath;
 use base::{DpPort, DropReason};
 use dpif::{
-    DpifError, Offload, OffloadInfo, PortInfo, PortStats, Ports, ThreadConfig, ThreadInfo, ThreadStats, Threads,
-    UpcallHandler, UpcallStats, Upcalls, Usage,
+    DpifError, Offload, OffloadInfo, PortInfo, PortStats, Ports, RoundHistory, ThreadConfig, ThreadInfo, ThreadStats,
+    Threads, UpcallHandler, UpcallStats, Upcalls, Usage,
 };
 use netdev::{Accelerator, Netdev};
 use std::collections::BTreeMap;
@@ -81,6 +81,18 @@ impl Threads for Datapath {
 
     fn threads(&self) -> Vec<(ThreadInfo, ThreadStats)> {
         self.threads()
+    }
+
+    fn set_metrics(&self, on: bool) {
+        self.set_metrics(on);
+    }
+
+    fn has_metrics(&self) -> bool {
+        self.has_metrics()
+    }
+
+    fn round_history(&self, thread: u64, rounds: usize, milliseconds: usize) -> RoundHistory {
+        self.round_history(thread, rounds, milliseconds)
     }
 
     fn usage(&self, intervals: usize) -> Vec<Usage> {

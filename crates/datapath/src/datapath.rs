@@ -8,8 +8,8 @@ use std::thread::JoinHandle;
 use base::{Clock, DpPort, DropReason};
 use dpif::{
     Capabilities, DpActions, DpFlow, DpFlowEntry, DpFlowStats, DpStats, Dpif, DpifError, Execution, FlowId,
-    MeterConfig, MeterId, MeterStats, Meters, OffloadInfo, PortInfo, PortStats, ThreadConfig, ThreadInfo, ThreadStats,
-    UpcallHandler, UpcallStats, Usage,
+    MeterConfig, MeterId, MeterStats, Meters, OffloadInfo, PortInfo, PortStats, RoundHistory, ThreadConfig, ThreadInfo,
+    ThreadStats, UpcallHandler, UpcallStats, Usage,
 };
 use netdev::{Accelerator, Netdev};
 use packet::{Batch, Packet};
@@ -238,6 +238,23 @@ impl Datapath {
     /// Returns the packet threads by core, with their counters.
     pub fn threads(&self) -> Vec<(ThreadInfo, ThreadStats)> {
         self.pmd_threads.lock().infos(&self.shared)
+    }
+
+    /// Sets whether packet threads keep a history of their rounds; a change forgets what is kept.
+    pub fn set_metrics(&self, on: bool) {
+        if self.shared.metrics.swap(on, Ordering::Relaxed) != on {
+            self.pmd_threads.lock().forget_rounds(&self.shared);
+        }
+    }
+
+    /// Returns whether they do.
+    pub fn has_metrics(&self) -> bool {
+        self.shared.metrics.load(Ordering::Relaxed)
+    }
+
+    /// Returns the newest rounds and milliseconds of the thread with this [`ThreadInfo::id`], at most so many.
+    pub fn round_history(&self, thread: u64, rounds: usize, milliseconds: usize) -> RoundHistory {
+        self.pmd_threads.lock().round_history(&self.shared, thread, rounds, milliseconds)
     }
 
     /// Returns the load of packet threads and their queues in the last `intervals` complete intervals.

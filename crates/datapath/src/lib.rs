@@ -41,6 +41,7 @@ mod output;
 mod pmd;
 mod poll;
 pub mod port;
+mod rounds;
 mod shared;
 mod thread;
 mod tx;

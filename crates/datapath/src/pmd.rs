@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use dpif::{Cpu, DpifError, QueueUsage, ThreadConfig, ThreadInfo, ThreadStats, Usage};
+use dpif::{Cpu, DpifError, QueueUsage, RoundHistory, ThreadConfig, ThreadInfo, ThreadStats, Usage};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::history::History;
@@ -326,6 +326,17 @@ impl PmdThreads {
         let one =
             |thread: &PacketThread| (thread.info(), shared.lanes[thread.lane].thread_stats().since(&thread.before));
         self.threads.iter().map(one).collect()
+    }
+
+    /// Forgets the history of all threads' rounds.
+    pub(crate) fn forget_rounds(&self, shared: &SharedState) {
+        self.threads.iter().for_each(|thread| shared.lanes[thread.lane].last_rounds.clear());
+    }
+
+    /// The newest rounds and milliseconds of a thread.
+    pub(crate) fn round_history(&self, shared: &SharedState, id: u64, rounds: usize, ms: usize) -> RoundHistory {
+        let found = self.threads.iter().find(|thread| thread.info().id == id);
+        found.map(|thread| shared.lanes[thread.lane].last_rounds.newest(rounds, ms)).unwrap_or_default()
     }
 
     /// Load of each thread and its queues in the last `intervals`.

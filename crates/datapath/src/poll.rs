@@ -60,6 +60,9 @@ pub(crate) fn run(mut worker: Worker, control: &Control) {
         let lane = &worker.shared.lanes[worker.lane];
         lane.count_round(packets as u64, spent_ns);
         lane.count_round(0, waited_ns);
+        if worker.shared.metrics.load(Ordering::Relaxed) {
+            lane.remember_round(packets as u64, spent_ns, now);
+        }
         worker.charge(began, spent_ns);
         if packets > 0 {
             (empty_rounds, futile) = (0, 0);

@@ -5,6 +5,7 @@ use std::num::NonZeroU16;
 use std::ops::Index;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use base::drop::DropCounters;
@@ -19,6 +20,7 @@ use crate::lane;
 use crate::megaflow::{Counter, Megaflow};
 use crate::meter::Meters;
 use crate::port::{Port, PortTable};
+use crate::rounds::{Rounds, Totals};
 use crate::tx::adder;
 use crate::upcall::Upcalls;
 use dpif::ThreadStats;
@@ -49,6 +51,8 @@ pub(crate) struct SharedState {
     pub(crate) inverse_probability: AtomicU32,
     /// The self-check translates one in this number of cached packets again; 0 turns it off.
     pub(crate) check_every: AtomicU64,
+    /// Whether packet threads keep a history of their rounds.
+    pub(crate) metrics: AtomicBool,
     /// The version of the port table that each thread uses, by lane.
     acknowledged: Mutex<BTreeMap<usize, u64>>,
     acknowledgement: Condvar,
@@ -136,6 +140,8 @@ pub(crate) struct LaneCounters {
     pub(crate) rounds_by_packets: [AtomicU64; BUCKETS],
     pub(crate) rounds_by_ns: [AtomicU64; BUCKETS],
     pub(crate) rounds_by_packet_ns: [AtomicU64; BUCKETS],
+    /// The last rounds, if there are metrics.
+    pub(crate) last_rounds: Rounds,
 }
 
 /// Number of buckets of a histogram.
@@ -187,6 +193,14 @@ impl LaneCounters {
         bump_own(&self.rounds_by_packets[bucket(packets)], 1);
         bump_own(&self.rounds_by_ns[bucket(ns)], 1);
         bump_own(&self.rounds_by_packet_ns[bucket(ns / packets)], 1);
+    }
+
+    /// Keeps a round of the lane's own thread for the history.
+    #[cold]
+    pub(crate) fn remember_round(&self, packets: u64, ns: u64, now: Instant) {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let totals = Totals { rounds: load(&self.rounds), batches: load(&self.batches), misses: load(&self.misses) };
+        self.last_rounds.add(totals, packets, ns, now);
     }
 
     /// Records a batch of which a device accepted `packets` packets. The calling thread has `lane`.
@@ -250,6 +264,7 @@ impl SharedState {
             stopping: AtomicBool::new(false),
             inverse_probability: AtomicU32::new(crate::microflow::INVERSE_PROBABILITY),
             check_every: AtomicU64::new(0),
+            metrics: AtomicBool::new(false),
             acknowledged: Mutex::default(),
             acknowledgement: Condvar::new(),
             config,

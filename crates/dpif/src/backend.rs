@@ -6,6 +6,7 @@ use crate::meter::{MeterConfig, MeterId, MeterStats};
 use crate::offload::OffloadInfo;
 use crate::port::{PortInfo, PortStats};
 use crate::thread::{ThreadConfig, ThreadInfo, ThreadStats, Usage};
+use crate::thread_stats::RoundHistory;
 use crate::upcall::UpcallStats;
 use crate::{DpifError, UpcallHandler};
 use base::{DpPort, DropReason};
@@ -93,6 +94,15 @@ pub trait Threads {
 
     /// The threads by core, with their counters.
     fn threads(&self) -> Vec<(ThreadInfo, ThreadStats)>;
+
+    /// Whether threads keep a history of their rounds; turning it on or off forgets what is kept.
+    fn set_metrics(&self, on: bool);
+
+    /// Whether they do.
+    fn has_metrics(&self) -> bool;
+
+    /// The newest rounds and milliseconds of the thread with this [`ThreadInfo::id`], at most so many.
+    fn round_history(&self, thread: u64, rounds: usize, milliseconds: usize) -> RoundHistory;
 
     /// Statistics of threads and their queues over the last `intervals` complete intervals.
     fn usage(&self, intervals: usize) -> Vec<Usage>;

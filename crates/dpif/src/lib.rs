@@ -27,6 +27,7 @@ pub use port::{PortInfo, PortStats, QueueInfo};
 pub use thread::{
     Algorithm, Balance, Cpu, INTERVAL_SECS, INTERVALS, Policy, QueueUsage, ThreadConfig, ThreadInfo, ThreadStats, Usage,
 };
+pub use thread_stats::{RoundHistory, RoundSample};
 pub use upcall::{HandlerStats, PortUpcalls, UpcallStats};
 
 use base::{DpPort, DropReason, Millis};

@@ -50,6 +50,43 @@ pub struct ThreadStats {
     pub panics: u64,
 }
 
+/// What a packet thread did in a round over its queues, or in the rounds that ended in one millisecond.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RoundSample {
+    /// The number of the round, or of the millisecond.
+    pub at: u64,
+    /// Rounds.
+    pub rounds: u64,
+    /// Nanoseconds awake.
+    pub ns: u64,
+    /// Packets received.
+    pub packets: u64,
+    /// Received batches.
+    pub batches: u64,
+    /// Packets that matched no flow.
+    pub upcalls: u64,
+}
+
+impl RoundSample {
+    /// Adds a later round.
+    pub fn merge(&mut self, other: Self) {
+        self.rounds += other.rounds;
+        self.ns += other.ns;
+        self.packets += other.packets;
+        self.batches += other.batches;
+        self.upcalls += other.upcalls;
+    }
+}
+
+/// The last rounds and milliseconds of a packet thread, the newest first.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct RoundHistory {
+    /// Rounds.
+    pub rounds: Vec<RoundSample>,
+    /// Milliseconds.
+    pub milliseconds: Vec<RoundSample>,
+}
+
 impl ThreadStats {
     /// The difference to earlier counters of the same thread.
     #[must_use]

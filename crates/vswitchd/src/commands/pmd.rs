@@ -15,7 +15,7 @@ mod tests;
 
 use super::{act, dp_name, is_dp, show};
 use crate::devices::{Devices, Dp};
-use dpif::{ThreadInfo, ThreadStats};
+use dpif::{RoundHistory, ThreadInfo, ThreadStats};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -39,8 +39,8 @@ pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
     let cleared = Arc::new(Cleared::default());
     let since = Arc::clone(&cleared);
     let usage = "[-pmd core] [dp]";
-    show(commands, devices, ("dpif-netdev/pmd-stats-show", usage, 0..=3), move |d, args, format| {
-        let threads = measured(d, &since, &Request::parse(args, &[])?)?;
+    show(commands, devices, ("dpif-netdev/pmd-stats-show", usage, 0..=8), move |d, args, format| {
+        let threads = measured(d, &since, &Request::parse(args, &[]))?;
         Ok(match format {
             OutputFormat::Text => threads.iter().map(stats_text).collect::<String>().into(),
             OutputFormat::Json => threads.iter().map(Measured::json).collect::<Value>().into(),
@@ -49,7 +49,7 @@ pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
     let since = Arc::clone(&cleared);
     let usage = "[-nh] [-it iter-history-len] [-ms ms-history-len] [-pmd core] [dp]";
     show(commands, devices, ("dpif-netdev/pmd-perf-show", usage, 0..=8), move |d, args, format| {
-        let request = Request::parse(args, &["-nh", "-it", "-ms"])?;
+        let request = Request::parse(args, &["-nh", "-it", "-ms"]);
         let threads = measured(d, &since, &request)?;
         Ok(match format {
             OutputFormat::Text => perf::text(&threads, request.histograms).into(),
@@ -59,9 +59,9 @@ pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
     queues::register(commands, devices);
     lookup::register(commands, devices);
     act(commands, devices, ("dpif-netdev/pmd-stats-clear", "[-pmd core] [dp]", 0..=3), move |d, args| {
-        let request = Request::parse(args, &[])?;
+        let request = Request::parse(args, &[]);
         let mut cleared = cleared.0.lock().unwrap_or_else(PoisonError::into_inner);
-        for (kind, dp) in named(d, request.dp)? {
+        for (kind, dp) in shown(d, request.dp)? {
             let served = served(&dp);
             // Of threads that are gone nothing is asked any more.
             let threads = dp.dpif.threads();
@@ -91,49 +91,43 @@ fn log_set(args: &[String]) -> Result<String, String> {
             _ => return Err(usage.to_owned()),
         }
     }
-    if on {
-        Err("pmd-perf-log-set: no history of iterations is kept that could be logged".to_owned())
-    } else {
-        Ok(String::new())
-    }
+    if on { Err("pmd-perf-log-set: iterations that take long are not logged".to_owned()) } else { Ok(String::new()) }
 }
 
 /// Which threads a command shows, and how much of each.
 #[derive(Debug)]
 struct Request<'a> {
     histograms: bool,
+    /// Rounds and milliseconds of the history.
+    history: (usize, usize),
     core: Option<usize>,
     seconds: usize,
     dp: Option<&'a String>,
 }
 
 impl<'a> Request<'a> {
-    /// Reads the arguments; of options, `-pmd` and those in `options` are known.
-    fn parse(args: &'a [String], options: &[&str]) -> Result<Self, String> {
-        let mut request = Self { histograms: true, core: None, seconds: queues::SECONDS_MAX, dp: None };
+    /// Reads the arguments; of options, `-pmd` and those in `options` are known. As in Open vSwitch, each other word names a
+    /// datapath, the only one is meant if there is none of that name, and a number that is none counts as not given.
+    fn parse(args: &'a [String], options: &[&str]) -> Self {
+        let mut request =
+            Self { histograms: true, history: (0, 0), core: None, seconds: queues::SECONDS_MAX, dp: None };
         let mut words = args.iter();
         while let Some(word) = words.next() {
-            let mut number = || {
-                let n = words.next().and_then(|n| n.parse::<usize>().ok());
-                n.ok_or_else(|| format!("{word} wants a number"))
-            };
+            let is_last = words.len() == 0;
+            let mut number = || words.next().and_then(|n| n.parse::<usize>().ok());
             match word.as_str() {
-                "-pmd" => request.core = Some(number()?),
-                known if options.contains(&known) => match known {
-                    "-nh" => request.histograms = false,
-                    // Other numbers stand for all seconds that are remembered.
-                    "-secs" => {
-                        let seconds = words.next().and_then(|n| n.parse().ok()).filter(|n| *n > 0);
-                        request.seconds = seconds.unwrap_or(queues::SECONDS_MAX);
-                    }
-                    _ if number()? > 0 => return Err(format!("{word}: no history of iterations is kept")),
-                    _ => {}
-                },
-                option if option.starts_with('-') => return Err(format!("Unrecognized option {option}")),
+                "-nh" if options.contains(&"-nh") => request.histograms = false,
+                "-pmd" if !is_last => request.core = number().or(request.core),
+                // Other numbers stand for all seconds that are remembered.
+                "-secs" if !is_last && options.contains(&"-secs") => {
+                    request.seconds = number().filter(|n| *n > 0).unwrap_or(queues::SECONDS_MAX);
+                }
+                "-it" if !is_last && options.contains(&"-it") => request.history.0 = number().unwrap_or(0),
+                "-ms" if !is_last && options.contains(&"-ms") => request.history.1 = number().unwrap_or(0),
                 _ => request.dp = Some(word),
             }
         }
-        Ok(request)
+        request
     }
 }
 
@@ -151,6 +145,12 @@ fn named(devices: &Devices, name: Option<&String>) -> Result<Vec<(String, Dp)>, 
         }
     }
     Ok(datapaths)
+}
+
+/// The datapaths that a command shows: of that name, or the only one, whatever the name is.
+fn shown(devices: &Devices, name: Option<&String>) -> Result<Vec<(String, Dp)>, String> {
+    let datapaths = devices.datapaths();
+    if datapaths.len() == 1 { Ok(datapaths) } else { named(devices, name) }
 }
 
 /// Packets that handler threads have served, and nanoseconds that it took them.
@@ -182,6 +182,9 @@ struct Measured {
     thread: ThreadInfo,
     seconds: f64,
     stats: ThreadStats,
+    /// Its last rounds, if they are asked for, and whether its datapath has metrics.
+    history: Option<RoundHistory>,
+    metrics: bool,
     /// Packets of all threads of its datapath that were served by handlers, and nanoseconds that it took.
     served: (u64, u64),
 }
@@ -189,13 +192,16 @@ struct Measured {
 fn measured(devices: &Devices, cleared: &Cleared, request: &Request<'_>) -> Result<Vec<Measured>, String> {
     let cleared = cleared.0.lock().unwrap_or_else(PoisonError::into_inner);
     let less = |now: (u64, u64), before: (u64, u64)| (now.0.saturating_sub(before.0), now.1.saturating_sub(before.1));
-    let datapaths = named(devices, request.dp)?;
+    let datapaths = shown(devices, request.dp)?;
     let several = datapaths.len() > 1;
     let mut all = Vec::new();
     for (kind, dp) in datapaths {
         let served = served(&dp);
         for (thread, stats) in dp.dpif.threads().into_iter().filter(|(thread, _)| is_asked(request, thread)) {
             let kind = kind.clone();
+            let metrics = dp.dpif.has_metrics();
+            let (rounds, ms) = request.history;
+            let history = metrics.then(|| dp.dpif.round_history(thread.id, rounds, ms));
             let start = cleared.get(&(kind.clone(), thread.id));
             all.push(match start {
                 Some(start) => Measured {
@@ -204,9 +210,20 @@ fn measured(devices: &Devices, cleared: &Cleared, request: &Request<'_>) -> Resu
                     thread,
                     seconds: start.at.elapsed().as_secs_f64(),
                     stats: stats.since(&start.stats),
+                    history,
+                    metrics,
                     served: less(served, start.served),
                 },
-                None => Measured { kind, several, seconds: thread.age.as_secs_f64(), thread, stats, served },
+                None => Measured {
+                    kind,
+                    several,
+                    seconds: thread.age.as_secs_f64(),
+                    thread,
+                    stats,
+                    history,
+                    metrics,
+                    served,
+                },
             });
         }
     }

@@ -25,6 +25,8 @@ pub struct Tuning {
     pub revalidators: usize,
     /// `pmd-*`: packet threads and their queues.
     pub threads: ThreadConfig,
+    /// `pmd-perf-metrics`: packet threads keep a history of their rounds, and histograms are shown.
+    pub metrics: bool,
     /// `flow-limit`, `max-idle`, `max-revalidator`, `min-revalidate-pps`: see [`Limits`].
     pub limits: Limits,
     /// `bundle-idle-timeout`: milliseconds after which a bundle is forgotten that nothing is done to.
@@ -43,6 +45,7 @@ impl Default for Tuning {
             handlers: 0,
             revalidators: 0,
             threads: ThreadConfig::default(),
+            metrics: false,
             limits: Limits::default(),
             bundle_idle_ms: ofproto::BUNDLE_IDLE_MS,
             self_check: 0,
@@ -99,6 +102,7 @@ impl Tuning {
             handlers: number("n-handler-threads", 64).map_or(default.handlers, |n| n as usize),
             revalidators: number("n-revalidator-threads", u32::MAX.into()).map_or(default.revalidators, |n| n as usize),
             threads: threads::read(config, &Cores::of_machine, warn),
+            metrics: config.get("pmd-perf-metrics") == Some("true"),
             limits: Limits {
                 flow_limit: number("flow-limit", u32::MAX.into()).unwrap_or(default.limits.flow_limit),
                 max_idle_ms: number("max-idle", u32::MAX.into()).unwrap_or(default.limits.max_idle_ms),
@@ -122,6 +126,7 @@ impl Tuning {
         if let Err(e) = dp.dpif.set_threads(&self.threads) {
             tracing::warn!(target: "dpif_netdev", "{e}");
         }
+        dp.dpif.set_metrics(self.metrics);
         dp.dpif.set_self_check(self.self_check);
         dp.set_offload(self.offload);
         dp.dpif.set_flow_limit(self.limits.flow_limit);

@@ -6,6 +6,7 @@
 //! cycles by round) are left out.
 
 use super::{Measured, cycles_per_ns, ratio};
+use dpif::RoundSample;
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -35,6 +36,10 @@ pub(super) fn json(threads: &[Measured], histograms: bool) -> Value {
         if let Some(members) = thread.as_object_mut().filter(|_| histograms) {
             let all: Map<_, _> = Histogram::all(m).into_iter().map(|h| (h.name.to_owned(), h.json())).collect();
             members.insert("histograms".to_owned(), all.into());
+        }
+        if let (Some(members), Some(history)) = (thread.as_object_mut(), &m.history) {
+            members.insert("iteration_history".to_owned(), samples_json(&history.rounds));
+            members.insert("ms_history".to_owned(), samples_json(&history.milliseconds));
         }
         thread
     };
@@ -76,10 +81,81 @@ fn one(m: &Measured, time: &str, histograms: bool) -> String {
     } else {
         let _ = writeln!(out, "  Tx packets:         {:12}\n", 0);
     }
-    if histograms {
+    if histograms && m.metrics {
         table(&mut out, &Histogram::all(m));
     }
+    if let Some(history) = &m.history {
+        samples(&mut out, &history.rounds, &history.milliseconds);
+    }
     out
+}
+
+/// The last rounds and milliseconds. No port has a queue of vhost, and the time of an upcall is that of handlers.
+fn samples(out: &mut String, rounds: &[RoundSample], milliseconds: &[RoundSample]) {
+    let cycles = |ns: u64| (ns as f64 * cycles_per_ns()) as u64;
+    let each = |a: u64, b: u64| a.checked_div(b).unwrap_or(0);
+    if !rounds.is_empty() {
+        let _ = writeln!(
+            out,
+            "   {:<17}   {:<10}   {:<10}   {:<10}   {:<10}   {:<10}   {:<10}   {:<10}",
+            "iter", "cycles", "packets", "cycles/pkt", "pkts/batch", "vhost qlen", "upcalls", "cycles/upcall"
+        );
+        for s in rounds {
+            let _ = writeln!(
+                out,
+                "   {:<17}   {:<11}  {:<11}  {:<11}  {:<11}  {:<11}  {:<11}  {:<11}",
+                s.at,
+                cycles(s.ns),
+                s.packets,
+                each(cycles(s.ns), s.packets),
+                each(s.packets, s.batches),
+                0,
+                s.upcalls,
+                0
+            );
+        }
+        out.push('\n');
+    }
+    if !milliseconds.is_empty() {
+        let _ = writeln!(
+            out,
+            "   {:<12}   {:<10}   {:<10}   {:<10}   {:<10}   {:<10}   {:<10}   {:<10}   {:<10}",
+            "ms",
+            "iterations",
+            "cycles/it",
+            "Kpps",
+            "cycles/pkt",
+            "pkts/batch",
+            "vhost qlen",
+            "upcalls",
+            "cycles/upcall"
+        );
+        for s in milliseconds {
+            let _ = writeln!(
+                out,
+                "   {:<12}   {:<11}  {:<11}  {:<11}  {:<11}  {:<11}  {:<11}  {:<11}  {:<11}",
+                s.at,
+                s.rounds,
+                each(cycles(s.ns), s.rounds),
+                s.packets,
+                each(cycles(s.ns), s.packets),
+                each(s.packets, s.batches),
+                0,
+                s.upcalls,
+                0
+            );
+        }
+        out.push('\n');
+    }
+}
+
+fn samples_json(samples: &[RoundSample]) -> Value {
+    let one = |s: &RoundSample| {
+        json!({
+            "at": s.at, "iterations": s.rounds, "ns": s.ns, "packets": s.packets, "batches": s.batches, "upcalls": s.upcalls,
+        })
+    };
+    samples.iter().map(one).collect()
 }
 
 fn percent(n: u64, of: u64) -> f64 {
@@ -125,7 +201,6 @@ fn passes(out: &mut String, m: &Measured) {
         out,
         "  Datapath passes:    {:12}  (1.00 passes/pkt)\n  \
          - PHWOL hits:       {:12}  (  0.0 %)\n  \
-         - MFEX Opt hits:    {:12}  (  0.0 %)\n  \
          - Simple Match hits:{:12}  (  0.0 %)\n  \
          - EMC hits:         {:12}  ({:5.1} %)\n  \
          - SMC hits:         {:12}  (  0.0 %)\n  \
@@ -133,7 +208,6 @@ fn passes(out: &mut String, m: &Measured) {
          - Upcalls:          {upcalls:12}  ({:5.1} %, {upcall_us:.1} us/upcall)\n  \
          - Lost upcalls:     {lost:12}  ({:5.1} %)\n",
         s.packets,
-        0,
         0,
         0,
         s.microflow_hits,

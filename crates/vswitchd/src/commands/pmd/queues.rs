@@ -1,7 +1,7 @@
 //! `dpif-netdev/pmd-rxq-show`, `pmd-rxq-rebalance` and `pmd-sleep-show`: which packet thread asks which receive queues,
 //! what they take of its time, and how long it sleeps.
 
-use super::{Header, Request, act, dp_name, is_asked, named, ratio, show};
+use super::{Header, Request, act, dp_name, is_asked, named, ratio, show, shown};
 use crate::devices::Devices;
 use dpif::{INTERVAL_SECS, INTERVALS, Usage};
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ pub(super) const SECONDS_MAX: usize = INTERVALS * INTERVAL_SECS as usize;
 pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
     let usage = "[-pmd core] [-secs secs] [dp]";
     show(commands, devices, ("dpif-netdev/pmd-rxq-show", usage, 0..=5), move |d, args, format| {
-        let request = Request::parse(args, &["-secs"])?;
+        let request = Request::parse(args, &["-secs"]);
         Ok(match format {
             OutputFormat::Text => text(d, &request)?.into(),
             OutputFormat::Json => json(d, &request)?.into(),
@@ -28,7 +28,7 @@ pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
         Ok("pmd rxq rebalance requested.\n".to_owned())
     });
     show(commands, devices, ("dpif-netdev/pmd-sleep-show", "[dp]", 0..=1), |d, args, format| {
-        let request = Request::parse(args, &[])?;
+        let request = Request::parse(args, &[]);
         Ok(match format {
             OutputFormat::Text => sleep_text(d, &request)?.into(),
             OutputFormat::Json => sleep_json(d, &request)?.into(),
@@ -51,7 +51,7 @@ fn percentages(usage: &Usage) -> (Vec<Option<f64>>, Option<f64>) {
 
 /// In Open vSwitch's layout.
 fn text(devices: &Devices, request: &Request<'_>) -> Result<String, String> {
-    let datapaths = named(devices, request.dp)?;
+    let datapaths = shown(devices, request.dp)?;
     let intervals = intervals(request);
     let percent = |percent: Option<f64>| match percent {
         Some(percent) => format!("{:2} %", percent as u64),
@@ -81,7 +81,7 @@ fn text(devices: &Devices, request: &Request<'_>) -> Result<String, String> {
 fn json(devices: &Devices, request: &Request<'_>) -> Result<Value, String> {
     let intervals = intervals(request);
     let mut threads = Vec::new();
-    for (kind, dp) in named(devices, request.dp)? {
+    for (kind, dp) in shown(devices, request.dp)? {
         for usage in dp.dpif.usage(intervals).iter().filter(|usage| is_asked(request, &usage.thread)) {
             let (shares, overhead) = percentages(usage);
             let queue = |(queue, share): (&dpif::QueueUsage, Option<f64>)| {
@@ -109,7 +109,7 @@ fn json(devices: &Devices, request: &Request<'_>) -> Result<Value, String> {
 
 /// In the layout of Open vSwitch 3.3. A thread that is not pinned sleeps until something comes.
 fn sleep_text(devices: &Devices, request: &Request<'_>) -> Result<String, String> {
-    let datapaths = named(devices, request.dp)?;
+    let datapaths = shown(devices, request.dp)?;
     let mut out = String::new();
     for (kind, dp) in &datapaths {
         let header = Header { kind, several: datapaths.len() > 1 };
@@ -125,7 +125,7 @@ fn sleep_text(devices: &Devices, request: &Request<'_>) -> Result<String, String
 }
 
 fn sleep_json(devices: &Devices, request: &Request<'_>) -> Result<Value, String> {
-    let datapaths = named(devices, request.dp)?.into_iter();
+    let datapaths = shown(devices, request.dp)?.into_iter();
     let all = datapaths.map(|(kind, dp)| {
         let thread = |(thread, _): (dpif::ThreadInfo, dpif::ThreadStats)| {
             json!({

@@ -1,6 +1,7 @@
 //! Command lines as they are parsed, and the output for a thread that did a little work.
 
 use super::*;
+use dpif::RoundSample;
 
 fn words(text: &str) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()
@@ -9,18 +10,21 @@ fn words(text: &str) -> Vec<String> {
 #[test]
 fn options() {
     let all = ["-nh", "-it", "-ms"];
-    let line = words("-nh -it 0 -pmd 1 netdev@ovs-netdev");
-    let request = Request::parse(&line, &all).unwrap();
+    let line = words("-nh -it 7 -pmd 1 -ms 8 netdev@ovs-netdev");
+    let request = Request::parse(&line, &all);
     assert_eq!((request.histograms, request.core, request.dp), (false, Some(1), line.last()));
-    let refused = |text: &str, options: &[&str]| Request::parse(&words(text), options).unwrap_err();
-    for history in ["-it 5", "-ms 5"] {
-        assert!(refused(history, &all).contains("no history"));
+    assert_eq!(request.history, (7, 8));
+    // What cannot be used counts as not given, and a word that is no option names a datapath.
+    for wrong in ["-pmd x", "-it x", "-ms x", "-it -1"] {
+        let line = words(wrong);
+        let request = Request::parse(&line, &all);
+        assert_eq!((request.history, request.core, request.dp), ((0, 0), None, None), "{wrong}");
     }
-    for wrong in ["-pmd x", "-pmd", "-it", "-ms x"] {
-        assert!(refused(wrong, &all).contains("wants a number"), "{wrong}");
+    for word in ["-pmd", "-secs", "-1"] {
+        let line = words(word);
+        assert_eq!(Request::parse(&line, &all).dp, line.last());
     }
-    assert_eq!(Request::parse(&words("-secs 30"), &["-secs"]).unwrap().seconds, 30);
-    assert_eq!(refused("-nh", &[]), "Unrecognized option -nh");
+    assert_eq!(Request::parse(&words("-secs 30"), &["-secs"]).seconds, 30);
 }
 
 #[test]
@@ -28,7 +32,7 @@ fn suspicious_iterations() {
     for accepted in ["", "off", "off -b 5 -a 5 -ne -us 250 -q 128", "on off"] {
         assert_eq!(log_set(&words(accepted)), Ok(String::new()), "{accepted}");
     }
-    assert!(log_set(&words("on -us 9")).unwrap_err().contains("no history"));
+    assert!(log_set(&words("on -us 9")).unwrap_err().contains("not logged"));
     for wrong in ["maybe", "on -b", "off -b x", "-z"] {
         assert!(log_set(&words(wrong)).unwrap_err().starts_with("Usage: "), "{wrong}");
     }
@@ -75,7 +79,16 @@ fn an_idle_thread() -> Measured {
         age: std::time::Duration::ZERO,
     };
     let (stats, served) = (ThreadStats::default(), (0, 0));
-    Measured { kind: "netdev".to_owned(), several: false, thread, seconds: 0.0, stats, served }
+    Measured {
+        kind: "netdev".to_owned(),
+        several: false,
+        thread,
+        seconds: 0.0,
+        stats,
+        history: None,
+        metrics: true,
+        served,
+    }
 }
 
 fn assert_lines(text: &str, lines: &[&str]) {
@@ -104,7 +117,7 @@ fn stats() {
 
 #[test]
 fn perf() {
-    let m = a_thread();
+    let mut m = a_thread();
     let brief = perf::text(&[a_thread()], false);
     let lines = [
         "Measurement duration: 2.000 s",
@@ -124,7 +137,9 @@ fn perf() {
     ];
     assert_lines(&brief, &lines);
     assert!(!brief.contains("Histograms"));
-    let text = perf::text(&[m], true);
+    m.metrics = false;
+    assert!(!perf::text(&[m], true).contains("Histograms"), "without metrics");
+    let text = perf::text(&[a_thread()], true);
     let table: Vec<&str> = text.lines().skip_while(|line| *line != "Histograms").collect();
     // Titles, buckets, a line, titles and means.
     assert_eq!(table.len(), 2 + 32 + 3, "{text}");
@@ -135,6 +150,28 @@ fn perf() {
     assert_eq!(&columns(table[8])[2..4], ["63", "3"]);
     assert_eq!(columns(table[33])[..4], [">", "1", ">", "0"]);
     assert_eq!(columns(table[36])[1], "5.00000");
+}
+
+#[test]
+fn the_last_rounds_and_milliseconds() {
+    let mut m = a_thread();
+    let sample = |at, rounds, packets| RoundSample { at, rounds, ns: 0, packets, batches: 2, upcalls: 1 };
+    m.history = Some(RoundHistory { rounds: vec![sample(20, 1, 32), sample(19, 1, 0)], milliseconds: vec![] });
+    let text = perf::text(std::slice::from_ref(&m), false);
+    let (_, history) = text.split_once("   iter ").unwrap();
+    let columns: Vec<Vec<&str>> = history.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(
+        columns[0],
+        ["cycles", "packets", "cycles/pkt", "pkts/batch", "vhost", "qlen", "upcalls", "cycles/upcall"]
+    );
+    assert_eq!(columns[1], ["20", "0", "32", "0", "16", "0", "1", "0"]);
+    assert_eq!(columns[2], ["19", "0", "0", "0", "0", "0", "1", "0"]);
+    m.history = Some(RoundHistory { rounds: vec![], milliseconds: vec![sample(5000, 40, 64)] });
+    let text = perf::text(std::slice::from_ref(&m), false);
+    let (_, history) = text.split_once("   ms ").unwrap();
+    let columns: Vec<&str> = history.lines().nth(1).unwrap().split_whitespace().collect();
+    assert_eq!(columns, ["5000", "40", "0", "64", "0", "32", "0", "1", "0"]);
+    assert_eq!(perf::json(&[m], false)[0]["ms_history"][0]["packets"], json!(64));
 }
 
 #[test]
