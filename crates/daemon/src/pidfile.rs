@@ -26,6 +26,12 @@ pub enum PidFileError {
         /// The process.
         pid: i32,
     },
+    /// It is a directory.
+    #[error("{path}: pidfile check failed (Is a directory), aborting")]
+    Check {
+        /// The directory.
+        path: PathBuf,
+    },
     /// The file could not be created.
     #[error("{path}: {operation} failed ({reason})")]
     Io {
@@ -85,6 +91,9 @@ impl Drop for PidFile {
 }
 
 fn refuse_if_running(path: &Path) -> Result<(), PidFileError> {
+    if path.is_dir() {
+        return Err(PidFileError::Check { path: path.to_owned() });
+    }
     match read(path) {
         Ok(pid) => Err(PidFileError::Running { path: path.to_owned(), pid }),
         // No file, or a stale one.

@@ -9,7 +9,7 @@ pub(crate) mod snapshot_writer;
 
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -82,10 +82,17 @@ fn failed(path: &Path, action: &'static str) -> impl FnOnce(io::Error) -> FileEr
     move |error| FileError::Io { path, action, error }
 }
 
+fn bytes_of(path: &Path) -> Result<Vec<u8>, FileError> {
+    let mut file = File::open(path).map_err(failed(path, "open failed"))?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).map_err(failed(path, "read error"))?;
+    Ok(bytes)
+}
+
 /// Reads all sound records of a file without locking it. Damage is reported in the result, not an error, unless not
 /// even the first record is sound.
 pub fn read(path: &Path) -> Result<Parsed, FileError> {
-    let bytes = std::fs::read(path).map_err(failed(path, "open failed"))?;
+    let bytes = bytes_of(path)?;
     let parsed = log::parse(&bytes);
     if parsed.records.is_empty() {
         return Err(without_records(path, parsed.error));
@@ -95,7 +102,7 @@ pub fn read(path: &Path) -> Result<Parsed, FileError> {
 
 /// Like [`read`], but returns the database that the records describe.
 pub fn load(path: &Path) -> Result<Loaded, FileError> {
-    let bytes = std::fs::read(path).map_err(failed(path, "open failed"))?;
+    let bytes = bytes_of(path)?;
     let loaded = replay::load(&bytes);
     if loaded.record_count == 0 {
         return Err(without_records(path, loaded.error));
@@ -302,8 +309,10 @@ impl FileStorage {
         path: &Path,
         repair: impl FnOnce(&File, u64, &LogError) -> Result<String, FileError>,
     ) -> Result<Opened, FileError> {
-        if !path.exists() {
-            let missing = io::Error::from_raw_os_error(rustix::io::Errno::NOENT.raw_os_error());
+        // A file that does not exist leaves no lock file behind.
+        if let Err(missing) = path.metadata()
+            && missing.kind() == io::ErrorKind::NotFound
+        {
             return Err(failed(path, "open failed")(missing));
         }
         let lock = Lock::take(path)?;

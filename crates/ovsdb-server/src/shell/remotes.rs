@@ -142,11 +142,26 @@ pub(super) fn resolve(core: &Core, configured: &BTreeSet<String>) -> (BTreeMap<S
             false
         }
         Err(error) => {
-            complaints.push(error.to_string());
+            match bad_port(target) {
+                Some((rest, port)) => {
+                    vlog::err_rl!(&PORT_LIMIT, target: "socket_util", "{rest}: bad port number \"{port}\"");
+                }
+                None => complaints.push(error.to_string()),
+            }
             false
         }
     });
     (found, complaints)
+}
+
+/// Messages about ports a minute, and in one burst: a client can write addresses into the database.
+static PORT_LIMIT: vlog::RateLimit = vlog::RateLimit::new(60, 10);
+
+/// What follows the method in an address to listen at, and its port, if that is no number of a port.
+fn bad_port(target: &str) -> Option<(&str, &str)> {
+    let rest = target.strip_prefix("ptcp:").or_else(|| target.strip_prefix("pssl:"))?;
+    let port = rest.split(':').next().unwrap_or_default();
+    (!port.is_empty() && port.parse::<u16>().is_err()).then_some((rest, port))
 }
 
 impl Source<'_> {

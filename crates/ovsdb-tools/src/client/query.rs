@@ -8,7 +8,7 @@ use ovsdb::schema::{UUID_COLUMN, VERSION_COLUMN};
 use ovsdb::text::{format_datum, format_datum_bare};
 use ovsdb::{ColumnSchema, ColumnType, DatabaseSchema, Datum, NoSymbols, TableSchema};
 use ovsdb_client::Client;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::background::Background;
 use super::{Call, Done, print_line, print_text, text};
@@ -210,7 +210,18 @@ pub(super) async fn dump(mut call: Call) -> Done {
     let mut printer = Printer::default();
     for (at, (table, columns)) in plan.iter().enumerate() {
         let result = results.get(at).unwrap_or(&Value::Null);
-        let rows = read_rows(result.get("rows").unwrap_or(&Value::Null), columns)?;
+        let rows = result.get("rows").filter(|rows| rows.is_array()).ok_or_else(|| {
+            let mut result = result.clone();
+            // Open vSwitch prints an error in this order.
+            if let Some(error) = result.as_object_mut() {
+                let mut ordered: Map<_, _> =
+                    ["syntax", "details", "error"].iter().filter_map(|key| error.remove_entry(*key)).collect();
+                ordered.append(error);
+                *error = ordered;
+            }
+            format!("{} table reply is not an object with a \"rows\" member array: {result}", table.name)
+        })?;
+        let rows = read_rows(rows, columns)?;
         let mut printed = Table::new(columns.iter().map(|column| column.name.as_str()));
         printed = printed.caption(format!("{} table", table.name));
         for row in rows {
@@ -233,11 +244,13 @@ fn dumped_columns<'a>(table: &'a TableSchema, names: &[String]) -> Result<Vec<&'
             return Err(format!("Table \"{}\" has no column {name}.", table.name));
         }
     }
-    columns.retain(|column| match names {
-        [] => table.column_index(&column.name) != Some(VERSION_COLUMN),
-        names => names.contains(&column.name),
-    });
-    Ok(columns)
+    if names.is_empty() {
+        columns.retain(|column| table.column_index(&column.name) != Some(VERSION_COLUMN));
+        return Ok(columns);
+    }
+    // A column that is named twice is asked for twice, which the server refuses.
+    let times = |column: &ColumnSchema| names.iter().filter(|name| **name == column.name).count();
+    Ok(columns.into_iter().flat_map(|column| std::iter::repeat_n(column, times(column))).collect())
 }
 
 /// The rows of a `select`, sorted by all columns, `_uuid` last.

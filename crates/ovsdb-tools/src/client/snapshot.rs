@@ -81,7 +81,7 @@ pub(super) async fn restore(mut call: Call) -> Done {
     std::io::stdin().lock().read_to_end(&mut bytes).map_err(|error| format!("cannot read backup ({error})"))?;
     let mut reader = log::Reader::new(&bytes);
     let mut next = || reader.next_record().map_err(|error| format!("backup: {error}"));
-    let first = next()?.ok_or("backup: the file is empty")?;
+    let first = next().ok().flatten().ok_or("ovsdb error: /dev/stdin: cannot identify file type")?;
     let saved = DatabaseSchema::from_json(&first).map_err(|error| format!("backup: {error}"))?;
     let mut rows = Map::new();
     while let Some(record) = next()? {

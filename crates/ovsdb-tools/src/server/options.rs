@@ -12,6 +12,7 @@ const OPTIONS: &[Opt] = &[
     Opt::new("remote", Arg::Required),
     Opt::new("run", Arg::Required),
     Opt::new("disable-file-column-diff", Arg::None),
+    Opt::new("disable-file-no-data-conversion", Arg::None),
     Opt::new("sync-from", Arg::Required),
     Opt::new("sync-exclude-tables", Arg::Required),
     Opt::new("active", Arg::None),
@@ -141,6 +142,8 @@ impl Options {
             ("remote", Some(remote)) => self.remotes.push(remote.to_owned()),
             ("run", Some(command)) => self.run = Some(command.to_owned()),
             ("disable-file-column-diff", _) => self.no_column_diff = true,
+            // Conversions without data are those of clustered databases; the files of others always have the data.
+            ("disable-file-no-data-conversion", _) => {}
             ("sync-from", Some(server)) => {
                 self.sync_from = Some(Source::parse(server).map_err(|error| format!("--{id}: {error}"))?);
             }
@@ -152,10 +155,9 @@ impl Options {
             ("record" | "replay", _) => return Err(format!("--{id}: recording and replaying are not supported")),
             // A daemon may change its folder before it reads the file again.
             ("config-file", Some(file)) => {
-                let path = std::path::absolute(file).map_err(|error| format!("--{id}: {file}: {error}"))?;
-                self.config_file = Some(path);
+                self.config_file = Some(std::path::absolute(file).unwrap_or_else(|_| PathBuf::from(file)));
             }
-            (id, value) => return self.pki.accept(id, value.unwrap_or_default()),
+            (id, value) => return Ok(self.pki.accept(id, value.unwrap_or_default())),
         }
         Ok(true)
     }

@@ -149,12 +149,22 @@ fn open(path: &Path) -> Result<(Database, FileStorage), String> {
     Ok((valid(opened.database, opened.invalid)?, opened.storage))
 }
 
-/// Opens a file for `compact` and `convert`, whose error for a locked file has other words.
-fn open_to_replace(path: &Path) -> Result<(Database, FileStorage), String> {
-    open(path).map_err(|error| match error.strip_prefix("I/O error: ") {
+/// The error of `compact` and `convert`, which has other words for a locked file.
+fn to_replace(error: FileError) -> String {
+    let error = text(error);
+    match error.strip_prefix("I/O error: ") {
         Some(short) if short.contains(": failed to lock lockfile") => short.to_owned(),
         _ => error,
-    })
+    }
+}
+
+/// Opens the source of `compact` and `convert`: locked if it is to be replaced, and otherwise only read.
+fn source(path: &Path, is_target: bool) -> Result<(Database, Option<FileStorage>), String> {
+    if !is_target {
+        return Ok((load(path)?, None));
+    }
+    let opened = FileStorage::open_undamaged(path).map_err(to_replace)?;
+    Ok((valid(opened.database, opened.invalid)?, Some(opened.storage)))
 }
 
 /// Reads a file without locking it; a damaged tail is an error.
@@ -181,30 +191,41 @@ fn replace(storage: &mut FileStorage, snapshot: &Snapshot) -> std::io::Result<()
 }
 
 /// Writes a database into its own file, or into another.
-fn write(database: &Database, mut storage: FileStorage, target: Option<&String>, comment: &str) -> Outcome {
+fn write(database: &Database, own: Option<FileStorage>, target: &Path, comment: &str) -> Outcome {
     let snapshot = Snapshot::of(database, comment, unix_ms(), Style::Difference);
-    match target {
-        None => replace(&mut storage, &snapshot).map_err(|error| format!("I/O error: {error}"))?,
-        Some(target) if Path::new(target).exists() => {
-            let opened = FileStorage::open(Path::new(target), (unix_ms() / 1000) as u64);
-            let mut storage = opened.map_err(text)?.storage;
-            replace(&mut storage, &snapshot).map_err(|error| format!("I/O error: {target}: {error}"))?;
+    let existing = match own {
+        Some(storage) => Some(storage),
+        None if target.exists() => {
+            Some(FileStorage::open(target, (unix_ms() / 1000) as u64).map_err(to_replace)?.storage)
         }
-        Some(target) => _ = FileStorage::create_from(Path::new(target), &snapshot).map_err(text)?,
+        None => None,
+    };
+    if let Some(mut storage) = existing {
+        replace(&mut storage, &snapshot).map_err(|error| format!("I/O error: {}: {error}", target.display()))?;
+        return Ok(ExitCode::SUCCESS);
     }
+    let created = FileStorage::create_from(target, &snapshot).map_err(|error| match error {
+        FileError::Io { path, action: "create failed", error } => {
+            FileError::Io { path, action: "create or open failed", error }
+        }
+        other => other,
+    });
+    created.map_err(to_replace)?;
     Ok(ExitCode::SUCCESS)
 }
 
 pub(super) fn compact(_: &Context, args: &[String]) -> Outcome {
-    let (database, storage) = open_to_replace(&db_arg(args, 0))?;
-    write(&database, storage, args.get(1), "compacted by ovsdb-tool")
+    let path = db_arg(args, 0);
+    let (database, storage) = source(&path, args.get(1).is_none())?;
+    write(&database, storage, args.get(1).map_or(&path, |target| Path::new(target)), "compacted by ovsdb-tool")
 }
 
 pub(super) fn convert(_: &Context, args: &[String]) -> Outcome {
     let schema = schema_arg(args, 1)?;
-    let (database, storage) = open_to_replace(&db_arg(args, 0))?;
+    let path = db_arg(args, 0);
+    let (database, storage) = source(&path, args.get(2).is_none())?;
     let converted = ovsdb_server::convert(&database, schema.into(), &mut UuidSource::os()).map_err(text)?;
-    write(&converted, storage, args.get(2), "converted by ovsdb-tool")
+    write(&converted, storage, args.get(2).map_or(&path, |target| Path::new(target)), "converted by ovsdb-tool")
 }
 
 /// The database file and the transaction among the arguments of `query` and `transact`.
