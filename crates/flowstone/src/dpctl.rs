@@ -175,7 +175,7 @@ fn parse(args: Vec<OsString>, program: &str, log: &vlog::Log) -> Result<(Options
 fn offline(program: &str, name: &str, words: &[String]) -> ExitCode {
     let mut out = String::new();
     let done = match (name, words) {
-        ("normalize-actions", [flow, actions, ..]) => dpif::text::normalise(flow, actions, &mut out),
+        ("normalize-actions", [flow, actions, ports @ ..]) => dpif::text::normalise(flow, actions, ports, &mut out),
         _ => words.iter().try_for_each(|actions| {
             out += &(dpif::text::parsed_actions(actions)? + "\n");
             Ok(())

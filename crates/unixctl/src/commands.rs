@@ -149,7 +149,7 @@ impl Commands {
 
     /// A command that lists the commands whose names begin with `beginning`, as `list-commands` lists all.
     pub fn register_list(&self, name: &str, beginning: &'static str) {
-        self.insert(name, "", 0..=0, Handler::List(beginning));
+        self.insert(name, "", 0..=usize::MAX, Handler::List(beginning));
     }
 
     /// A command that is answered at once. `usage` shows its arguments in `list-commands`. A command of the same name

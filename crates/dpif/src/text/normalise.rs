@@ -2,13 +2,18 @@
 
 use super::{format_actions, key_to_string, parse_actions, parse_key_of_flow};
 use crate::action::DpAction;
+use base::DpPort;
 use flow::FlowKey;
 use flow::extract::ethertype;
+use std::collections::HashMap;
 use std::fmt::Write;
 
 /// The text that could not be parsed, in the words of Open vSwitch.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum NormaliseError {
+    /// A port with its name.
+    #[error("{0}: expected NAME=NUMBER")]
+    Port(String),
     /// The flow.
     #[error("odp_flow_key_from_string ({0}) (Invalid argument)")]
     Flow(super::KeyError),
@@ -35,11 +40,19 @@ pub fn parsed_actions(text: &str) -> Result<String, NormaliseError> {
 /// Formats a flow and its actions so that lists with the same effect have mostly the same text: actions are grouped by the
 /// tags and labels of the packet then, and consecutive outputs are sorted. As in Open vSwitch, no group has a line of its own,
 /// and the flow is written even if the actions are wrong.
-pub fn normalise(flow: &str, actions: &str, out: &mut String) -> Result<(), NormaliseError> {
-    let key = parse_key_of_flow(flow, &|_| None).map_err(NormaliseError::Flow)?;
+/// `ports` are the names of ports, `NAME=NUMBER` each.
+pub fn normalise(flow: &str, actions: &str, ports: &[String], out: &mut String) -> Result<(), NormaliseError> {
+    let mut numbers = HashMap::new();
+    for text in ports {
+        let named = text.split_once('=').filter(|(name, _)| !name.is_empty());
+        let port = named.and_then(|(name, number)| Some((name, DpPort(number.parse().ok()?))));
+        numbers.extend([port.ok_or_else(|| NormaliseError::Port(text.clone()))?]);
+    }
+    let port = &|name: &str| numbers.get(name).copied();
+    let key = parse_key_of_flow(flow, port).map_err(NormaliseError::Flow)?;
     // Writing to a string does not fail.
     let _ = writeln!(out, "input flow: {}", given_headers(flow, &key_to_string(&key, &|_| None)));
-    let actions = parse_actions(actions, &|_| None).map_err(|_| NormaliseError::Actions)?;
+    let actions = parse_actions(actions, port).map_err(|_| NormaliseError::Actions)?;
     for (stacks, group) in groups(&key, actions) {
         write_stacks(&stacks, out);
         out.push_str(&format_actions(&sorted_outputs(group), key.eth_type(), &|_| None));
@@ -121,7 +134,7 @@ mod tests {
 
     fn normalised(flow: &str, actions: &str) -> Result<String, NormaliseError> {
         let mut out = String::new();
-        normalise(flow, actions, &mut out).map(|()| out)
+        normalise(flow, actions, &[], &mut out).map(|()| out)
     }
 
     /// The groups, without the flow.
@@ -163,6 +176,18 @@ mod tests {
             "odp_flow_key_from_string (syntax error at bogus) (Invalid argument)"
         );
         assert_eq!(error(FLOW, "bogus"), "odp_actions_from_string (Invalid argument)");
+    }
+
+    #[test]
+    fn ports_have_names() {
+        let ports = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+        let mut out = String::new();
+        normalise("in_port(a),eth()", "b,a", &ports(&["a=2", "b=3"]), &mut out).unwrap();
+        assert!(out.starts_with("input flow: in_port(2),") && out.ends_with(": 2,3"), "{out}");
+        for wrong in ["b=x", "b=", "=3", "b"] {
+            let error = normalise("in_port(a)", "a", &ports(&["a=2", wrong]), &mut out).unwrap_err();
+            assert_eq!(error.to_string(), format!("{wrong}: expected NAME=NUMBER"));
+        }
     }
 
     #[test]

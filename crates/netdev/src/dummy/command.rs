@@ -32,7 +32,7 @@ impl Registry {
         let name = args.next().unwrap_or_default();
         let device = self.find(name).ok_or("no such dummy netdev")?;
         let mut queue = 0;
-        if args.peek() == Some(&"--qid") {
+        if args.peek() == Some(&"--qid") && args.len() > 1 {
             args.next();
             queue = match leading_number(args.next().unwrap_or_default()) {
                 n if (0..device.n_rxq() as i64).contains(&n) => n as usize,
@@ -111,5 +111,7 @@ fn frame_from_hex(text: &str) -> Option<Vec<u8>> {
 fn leading_number(text: &str) -> i64 {
     let text = text.trim_start();
     let end = text.char_indices().find(|(i, c)| !(c.is_ascii_digit() || (*i == 0 && *c == '-'))).map(|(i, _)| i);
-    text[..end.unwrap_or(text.len())].parse().unwrap_or(0)
+    let digits = &text[..end.unwrap_or(text.len())];
+    // A number that does not fit is -1 in C.
+    digits.parse().unwrap_or(if matches!(digits, "" | "-") { 0 } else { -1 })
 }

@@ -1,6 +1,7 @@
 //! `dpctl/`: connections. The datapath tracks none: lists are empty, there is nothing to forget, and what would have to be
 //! set is not there.
 
+use super::dpctl::split_options;
 use super::{is_dp, show};
 use crate::devices::Devices;
 use serde_json::json;
@@ -10,8 +11,19 @@ use unixctl::{Commands, OutputFormat};
 
 pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
     show(commands, devices, ("dpctl/dump-conntrack", "[-m] [-s] [dp] [zone=N]", 0..=4), |d, args, format| {
-        let args: Vec<_> = args.iter().filter(|arg| !matches!(arg.as_str(), "-m" | "-s")).cloned().collect();
-        check(d, &args, 0)?;
+        let (options, words) = split_options(args);
+        if let Some(option) = options.iter().find(|option| !matches!(option.as_str(), "-m" | "-s")) {
+            return Err(format!("Unrecognized option {option}"));
+        }
+        let (zone, names) = match words.split_last() {
+            Some((zone, names)) if zone.starts_with("zone=") => (Some(zone), names),
+            _ => (None, words),
+        };
+        // As in Open vSwitch, several words that are no datapath mean nothing.
+        if let [_] = names {
+            check(d, names, 0)?;
+        }
+        check(d, zone.map_or(&[], std::slice::from_ref), 0)?;
         Ok(answer(format, "", json!([])))
     });
     let usage = "[dp] [zone=N] [mark=X[/M]] [labels=Y[/N]] [ct-orig-tuple [ct-reply-tuple]]";
@@ -57,12 +69,21 @@ fn check(devices: &Devices, args: &[String], tuples: usize) -> Result<(), String
         number.parse::<u16>().map_err(|_| "ovs-vswitchd: failed to parse zone (Invalid argument)\n".to_owned())?;
         args = rest;
     }
+    if tuples > 0 {
+        // Each stands once, in front of the tuples.
+        for once in ["mark=", "labels="] {
+            if let [first, rest @ ..] = args
+                && first.starts_with(once)
+            {
+                args = rest;
+            }
+        }
+    }
     for word in args[..tuples.min(args.len())].iter().flat_map(|words| words.split(',')) {
         let Some((field, value)) = word.split_once('=') else {
             return Err(format!("ovs-vswitchd: field {word} missing value (Invalid argument)"));
         };
         let fits = match field {
-            "mark" | "labels" => true,
             "ct_nw_src" | "ct_nw_dst" => value.parse::<Ipv4Addr>().is_ok(),
             "ct_ipv6_src" | "ct_ipv6_dst" => value.parse::<Ipv6Addr>().is_ok(),
             "ct_tp_src" | "ct_tp_dst" | "icmp_id" => value.parse::<u16>().is_ok(),

@@ -26,6 +26,9 @@ pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
     show(commands, devices, ("dpctl/dump-flows", usage, 0..=6), dump_flows);
     show(commands, devices, ("dpctl/get-flow", "[dp] ufid", 1..=5), get_flow);
     show(commands, devices, ("dpctl/cache-get-size", "[dp]", 0..=1), |d, args, format| {
+        if let Some(option) = args.first().filter(|arg| arg.starts_with('-')) {
+            return Err(format!("Unrecognized option {option}"));
+        }
         // No cache of a userspace datapath has a size that can be set: each grows with the flows.
         let names = cached(d, args.first())?.into_iter().map(|(kind, _)| dp_name(&kind));
         Ok(match format {
@@ -46,16 +49,32 @@ pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
     });
     show(commands, devices, ("dpctl/normalize-actions", "actions", 2..=usize::MAX), |_, args, _| {
         let mut out = String::new();
-        match dpif::text::normalise(&args[0], &args[1], &mut out) {
+        match dpif::text::normalise(&args[0], &args[1], &args[2..], &mut out) {
             Ok(()) => Ok(out.into()),
             Err(error) => Err(format!("{out}ovs-vswitchd: {error}")),
         }
     });
     show(commands, devices, ("dpctl/parse-actions", "actions", 1..=usize::MAX), |_, args, _| {
+        if let Some(option) = split_options(args).0.first() {
+            return Err(format!("Unrecognized option {option}"));
+        }
         let texts = args.iter().map(|actions| Ok(dpif::text::parsed_actions(actions)? + "\n"));
         let texts: Result<String, dpif::text::NormaliseError> = texts.collect();
         Ok(texts.map_err(|e| format!("ovs-vswitchd: {e}"))?.into())
     });
+}
+
+/// The options in front of a command's words, and the words. After a word, nothing is an option.
+pub(super) fn split_options(args: &[String]) -> (&[String], &[String]) {
+    args.split_at(args.iter().take_while(|arg| arg.starts_with('-') && arg.len() > 1).count())
+}
+
+/// Refuses more than `most` words.
+pub(super) fn at_most(command: &str, words: &[String], most: usize) -> Result<(), String> {
+    if words.len() > most {
+        return Err(format!("\"{command}\" command takes at most {most} arguments"));
+    }
+    Ok(())
 }
 
 /// The datapath of that name, or all, for the commands about caches.
@@ -78,31 +97,33 @@ pub(super) fn selected(devices: &Devices, name: Option<&str>) -> Result<Vec<(Str
 
 fn show_datapaths(devices: &Devices, args: &[String], format: OutputFormat) -> Result<super::Shown, String> {
     let mut statistics = false;
-    let mut wanted = Vec::new();
-    for arg in args {
-        match arg.as_str() {
+    let (options, wanted) = split_options(args);
+    for option in options {
+        match option.as_str() {
             "-s" | "--statistics" => statistics = true,
-            option if option.starts_with('-') => return Err(format!("Unrecognized option {option}")),
-            _ => wanted.push(arg),
+            option => return Err(format!("Unrecognized option {option}")),
         }
     }
     let mut datapaths = if wanted.is_empty() { devices.datapaths() } else { Vec::new() };
-    let mut missing = String::new();
-    for name in wanted {
-        match selected(devices, Some(name.as_str())) {
-            Ok(found) => datapaths.extend(found),
-            Err(_) => missing += &format!("ovs-vswitchd: opening datapath {name} failed (No such device)\n"),
-        }
-    }
     let mut out = String::new();
-    if format == OutputFormat::Text {
-        for (kind, dp) in &datapaths {
-            datapath_text(&dp_name(kind), dp, statistics, &mut out);
+    let show = |found: &[(String, Dp)], out: &mut String| {
+        for (kind, dp) in found.iter().filter(|_| format == OutputFormat::Text) {
+            datapath_text(&dp_name(kind), dp, statistics, out);
+        }
+    };
+    show(&datapaths, &mut out);
+    let mut is_missing = false;
+    for name in wanted {
+        if let Ok(found) = selected(devices, Some(name.as_str())) {
+            show(&found, &mut out);
+            datapaths.extend(found);
+        } else {
+            is_missing = true;
+            let _ = writeln!(out, "ovs-vswitchd: opening datapath {name} failed (No such device)");
         }
     }
-    if !missing.is_empty() {
-        // The datapaths that there are come first.
-        return Err((out + &missing).trim_end().to_owned());
+    if is_missing {
+        return Err(out.trim_end().to_owned());
     }
     Ok(match format {
         OutputFormat::Text => out.into(),
@@ -272,12 +293,15 @@ pub(super) fn flow_json(devices: &Devices, dp: &Dp, entry: &DpFlowEntry, how: Fl
 
 fn dump_flows(devices: &Devices, args: &[String], format: OutputFormat) -> Result<super::Shown, String> {
     let mut how = FlowFormat { thread: true, ..FlowFormat::default() };
-    let (mut filter, mut kinds, mut name) = (None, Kinds { here: true, below: true }, None);
-    for arg in args {
-        if how.accept(arg) {
-            continue;
-        }
-        if let Some(text) = arg.strip_prefix("filter=") {
+    let (options, words) = split_options(args);
+    if let Some(option) = options.iter().find(|option| !how.accept(option)) {
+        return Err(format!("Unrecognized option {option}"));
+    }
+    let mut words: Vec<&str> = words.iter().map(String::as_str).collect();
+    // Each kind of word counts once, behind the datapath.
+    let (mut filter, mut kinds, mut thread) = (None, None, None);
+    while let Some(word) = words.last() {
+        if let (None, Some(text)) = (&filter, word.strip_prefix("filter=")) {
             let parsed = flow::text::parse_match(text, &flow::text::NoNames);
             let error = |e: MatchError| match e {
                 MatchError::MissingValue(key) | MatchError::UnknownKeyword(key) => format!("unknown field {key}"),
@@ -285,20 +309,23 @@ fn dump_flows(devices: &Devices, args: &[String], format: OutputFormat) -> Resul
             };
             let failed = |e| format!("ovs-vswitchd: Failed to parse filter ({text}: {})", error(e));
             filter = Some(parsed.map_err(failed)?);
-        } else if let Some(text) = arg.strip_prefix("pmd=") {
+        } else if let (None, Some(text)) = (kinds, word.strip_prefix("type=")) {
+            kinds = Some(Kinds::parse(text)?);
+        } else if let (None, Some(text)) = (thread, word.strip_prefix("pmd=")) {
             // All packet threads share the cached flows.
-            text.parse::<u32>().map_err(|_| String::new())?;
-        } else if let Some(text) = arg.strip_prefix("type=") {
-            kinds = Kinds::parse(text)?;
-        } else if arg.starts_with('-') {
-            return Err(format!("Unrecognized option {arg}"));
+            thread = Some(text.parse::<u32>().map_err(|_| String::new())?);
         } else {
-            name = Some(arg);
+            break;
         }
+        words.pop();
     }
+    let kinds = kinds.unwrap_or(Kinds { here: true, below: true });
+    // As in Open vSwitch, words that are no datapath mean nothing if there are several.
+    let is_known = |name: &&&str| words.len() == 1 || devices.datapaths().iter().any(|(kind, _)| is_dp(name, kind));
+    let name = words.first().filter(is_known).copied();
     let mut lines = Vec::new();
     let mut objects = Vec::new();
-    for (kind, dp) in selected(devices, name.map(String::as_str))? {
+    for (kind, dp) in selected(devices, name)? {
         let mut entries = dp.dpif.flow_dump();
         entries.retain(|entry| kinds.has(entry) && filter.as_ref().is_none_or(|f| within(&dp, entry, f)));
         // Scripts that read dumps of Open vSwitch's kernel datapath, such as ovs-dpctl-top, expect flows alone.
@@ -360,16 +387,15 @@ fn within(dp: &Dp, entry: &DpFlowEntry, filter: &Match) -> bool {
 
 fn get_flow(devices: &Devices, args: &[String], format: OutputFormat) -> Result<super::Shown, String> {
     let mut how = FlowFormat { thread: true, ..FlowFormat::default() };
-    let mut words = Vec::new();
-    for arg in args {
-        match arg.as_str() {
-            option if how.accept(option) || matches!(option, "-s" | "--statistics") => {}
-            option if option.starts_with('-') => return Err(format!("Unrecognized option {option}")),
-            word => words.push(word),
+    let (options, words) = split_options(args);
+    for option in options {
+        if !how.accept(option) && !matches!(option.as_str(), "-s" | "--statistics") {
+            return Err(format!("Unrecognized option {option}"));
         }
     }
-    let (name, id) = match words[..] {
-        [name, id] => (Some(name), id),
+    at_most("dpctl/get-flow", words, 2)?;
+    let (name, id) = match words {
+        [name, id] => (Some(name.as_str()), id),
         [id] => (None, id),
         _ => return Err("ovs-vswitchd: parsing flow ufid".to_owned()),
     };

@@ -1,6 +1,6 @@
 //! `dpctl/add-flow` and its relatives: datapath flows put, changed and taken away by hand (ovs-dpctl(8)).
 
-use super::dpctl::{flow_stats_text, selected};
+use super::dpctl::{at_most, flow_stats_text, selected, split_options};
 use super::{act, port_number, show_blocking};
 use crate::devices::{Devices, Dp};
 use dpif::text::{parse_actions, parse_flow, split_ufid};
@@ -32,7 +32,7 @@ pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
     act(commands, devices, ("dpctl/add-flows", "[dp] file", 1..=6), |d, a| file(d, Change::Add, a));
     act(commands, devices, ("dpctl/mod-flows", "[dp] file", 1..=6), |d, a| file(d, Change::Modify, a));
     show_blocking(commands, devices, ("dpctl/del-flows", "[dp] [file]", 0..=6), |d, args, _| {
-        let (options, words) = parse_options(args)?;
+        let (options, words) = parse_options(args, "dpctl/del-flows", 2)?;
         let done = match words[..] {
             [] => purge(d, None),
             [name] if selected(d, Some(name)).is_ok() => purge(d, Some(name)),
@@ -53,20 +53,20 @@ fn purge(devices: &Devices, name: Option<&str>) -> Result<String, String> {
     Ok(String::new())
 }
 
-fn parse_options(args: &[String]) -> Result<(Options, Vec<&str>), String> {
-    let (mut options, mut words) = (Options::default(), Vec::new());
-    for arg in args {
-        match arg.as_str() {
+/// The options and the words, of which the command takes at most `most`.
+fn parse_options<'a>(args: &'a [String], command: &str, most: usize) -> Result<(Options, Vec<&'a str>), String> {
+    let mut options = Options::default();
+    let (given, words) = split_options(args);
+    for option in given {
+        match option.as_str() {
             "-s" | "--statistics" => options.statistics = true,
             "--clear" => options.clear = true,
             "--may-create" => options.may_create = true,
-            option if option.starts_with('-') && option.len() > 1 => {
-                return Err(format!("Unrecognized option {option}"));
-            }
-            word => words.push(word),
+            option => return Err(format!("Unrecognized option {option}")),
         }
     }
-    Ok((options, words))
+    at_most(command, words, most)?;
+    Ok((options, words.iter().map(String::as_str).collect()))
 }
 
 /// The datapath that is meant: of this name, or the only one.
@@ -80,7 +80,12 @@ fn datapath(devices: &Devices, name: Option<&str>) -> Result<Dp, String> {
 }
 
 fn one(devices: &Devices, change: Change, args: &[String]) -> Result<String, String> {
-    let (options, words) = parse_options(args)?;
+    let (command, most) = match change {
+        Change::Add => ("dpctl/add-flow", 3),
+        Change::Modify => ("dpctl/mod-flow", 3),
+        Change::Delete => ("dpctl/del-flow", 2),
+    };
+    let (options, words) = parse_options(args, command, most)?;
     let (name, flow, actions) = match (change, &words[..]) {
         (Change::Delete, [flow]) => (None, *flow, ""),
         (Change::Delete, [name, flow]) => (Some(*name), *flow, ""),
@@ -92,7 +97,8 @@ fn one(devices: &Devices, change: Change, args: &[String]) -> Result<String, Str
 }
 
 fn file(devices: &Devices, change: Change, args: &[String]) -> Result<String, String> {
-    let (options, words) = parse_options(args)?;
+    let command = if change == Change::Add { "dpctl/add-flows" } else { "dpctl/mod-flows" };
+    let (options, words) = parse_options(args, command, 2)?;
     lines(devices, change, options, &words)
 }
 
@@ -100,7 +106,8 @@ fn file(devices: &Devices, change: Change, args: &[String]) -> Result<String, St
 fn lines(devices: &Devices, change: Change, options: Options, words: &[&str]) -> Result<String, String> {
     let (name, path) = match words {
         [path] => (None, *path),
-        [name, path] => (Some(*name), *path),
+        // As in Open vSwitch, a word that is no datapath means nothing here.
+        [name, path] => (Some(*name).filter(|name| selected(devices, Some(name)).is_ok()), *path),
         _ => return Err("ovs-vswitchd: a file is to be given".to_owned()),
     };
     let text = match std::fs::read_to_string(path) {

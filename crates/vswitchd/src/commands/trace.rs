@@ -3,7 +3,7 @@
 //! Flows come as OpenFlow matches with a bridge's name before them, or in the syntax of datapath flows, with or without a
 //! datapath's name. A packet behind the flow gives the headers, the flow the rest. The actions of a packet-out come last.
 
-use super::{compose, find_bridge, from_hex, is_dp, port_number, show};
+use super::{compose, find_bridge, from_hex, port_number, show};
 use crate::devices::{Devices, Dp};
 use flow::FlowKey;
 use ofproto::Ofproto;
@@ -124,10 +124,10 @@ impl<'a> Request<'a> {
         if self.consistent && actions.is_none() {
             return Err("-consistent: unknown option".to_owned());
         }
+        let bytes = self.packet().map(packet_bytes).transpose()?;
         let (bridge, mut key) = self.subject(devices)?;
         let mut packet = None;
-        if let Some(text) = self.packet() {
-            let bytes = packet_bytes(text)?;
+        if let Some(bytes) = bytes {
             let switch = bridge.switch().ok_or("bridge is being removed")?;
             let extracted = switch.key_of(&bytes, key.in_port());
             // What the flow says of metadata holds; what it says of headers, the packet says better.
@@ -158,21 +158,23 @@ impl<'a> Request<'a> {
     fn packet(&self) -> Option<&'a str> {
         match self.words[..] {
             [_, _, packet] => Some(packet),
-            [_, packet] if packet_bytes(packet).is_ok() => Some(packet),
+            [_, packet] if !self.generate && packet_bytes(packet).is_ok() => Some(packet),
             _ => None,
         }
     }
 
     /// The bridge, and the key with the ingress port in its numbering.
     fn subject(&self, devices: &Devices) -> Result<(Arc<Ofproto>, FlowKey), String> {
+        let or_bridge = |error: String| {
+            if error.starts_with("syntax") { format!("{error} (or the bridge name was omitted)") } else { error }
+        };
         match self.words[..] {
-            [flow] => from_dp_flow(&devices.datapaths(), flow).map_err(|error| {
-                if error.starts_with("syntax") { format!("{error} (or the bridge name was omitted)") } else { error }
-            }),
-            [flow, packet] if packet_bytes(packet).is_ok() => from_dp_flow(&devices.datapaths(), flow),
+            [flow] => from_dp_flow(&devices.datapaths(), flow).map_err(or_bridge),
+            [flow, _] if self.packet().is_some() => from_dp_flow(&devices.datapaths(), flow).map_err(or_bridge),
             [name, flow, ..] if is_dp_flow(flow) => {
                 let mut datapaths = devices.datapaths();
-                datapaths.retain(|(kind, _)| is_dp(name, kind));
+                // Here the name is that of the type, with or without what Open vSwitch puts in front of it.
+                datapaths.retain(|(kind, _)| name.strip_prefix("ovs-").unwrap_or(name) == kind);
                 if datapaths.is_empty() {
                     return Err("Cannot find the datapath".to_owned());
                 }
