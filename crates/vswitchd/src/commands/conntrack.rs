@@ -28,7 +28,11 @@ pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
     });
     let usage = "[dp] [zone=N] [mark=X[/M]] [labels=Y[/N]] [ct-orig-tuple [ct-reply-tuple]]";
     show(commands, devices, ("dpctl/flush-conntrack", usage, 0..=6), |d, args, format| {
-        check(d, args, 4)?;
+        let (options, words) = split_options(args);
+        if let Some(option) = options.first() {
+            return Err(format!("Unrecognized option {option}"));
+        }
+        check(d, words, 4)?;
         Ok(answer(format, "", json!(null)))
     });
     show(commands, devices, ("dpctl/ct-get-nconns", "[dp]", 0..=1), |d, args, format| {
@@ -79,7 +83,8 @@ fn check(devices: &Devices, args: &[String], tuples: usize) -> Result<(), String
             }
         }
     }
-    for word in args[..tuples.min(args.len())].iter().flat_map(|words| words.split(',')) {
+    let given = args[..tuples.min(args.len())].iter().filter(|words| !words.is_empty());
+    for word in given.flat_map(|words| words.split(',')) {
         let Some((field, value)) = word.split_once('=') else {
             return Err(format!("ovs-vswitchd: field {word} missing value (Invalid argument)"));
         };

@@ -49,7 +49,10 @@ fn warp_of(args: &[String]) -> Result<(u64, u64), String> {
     let positive = |n: &String| n.parse::<u64>().ok().filter(|n| *n > 0).ok_or("invalid MSECS");
     let (total, step) = match args {
         // As in Open vSwitch, digits at the start of the first of two numbers count.
-        [total, step] => (u64::try_from(cli::leading_integer(total, 10)).unwrap_or(0), positive(step)?),
+        [total, step] => {
+            let total = u64::try_from(cli::leading_integer(total, 10)).map_err(|_| "invalid MSECS")?;
+            (total, positive(step)?)
+        }
         [total] => (positive(total)?, positive(total)?),
         _ => return Err("invalid MSECS".to_owned()),
     };
@@ -98,7 +101,7 @@ mod tests {
         assert_eq!(parsed(&["5000", "10"]), Ok((5000, 10)));
         assert_eq!(parsed(&["18446744073709551615"]), Ok((u64::MAX, u64::MAX)));
         assert_eq!((parsed(&["x", "5"]), parsed(&["7x", "5"])), (Ok((0, 5)), Ok((7, 5))));
-        for wrong in [&["0"][..], &["x"], &["-1"], &["5", "0"], &["5", ""]] {
+        for wrong in [&["0"][..], &["x"], &["-1"], &["5", "0"], &["5", ""], &["-1", "5"]] {
             assert_eq!(parsed(wrong), Err("invalid MSECS".to_owned()), "{wrong:?}");
         }
         let many = "1000001 ms in steps of 1 ms are more than 1000000 steps";
