@@ -5,7 +5,6 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
-use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -109,15 +108,6 @@ impl From<&str> for Fatal {
 pub fn fail(program: &str, message: impl Display) -> ExitCode {
     eprintln!("{program}: {message}");
     ExitCode::FAILURE
-}
-
-/// Writes `text` to standard output. A closed reader is no failure: `PROG ... | head` succeeds.
-pub fn print(text: &str) -> ExitCode {
-    let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => ExitCode::FAILURE,
-        _ => ExitCode::SUCCESS,
-    }
 }
 
 #[cfg(test)]

@@ -1,8 +1,7 @@
 //! Signals that end a daemon after it has cleaned up, and signals of faults, which kill it at once.
 
 use std::io;
-use std::os::unix::process::CommandExt;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use rustix::process::{Signal as Number, getpid, kill_process};
@@ -98,9 +97,7 @@ pub fn finish(code: ExitCode) -> ExitCode {
     if number == 0 {
         return code;
     }
-    // A handler once installed stays until another program is executed: a shell has none, and can raise the signal.
-    let _failed =
-        Command::new("/bin/sh").args(["-c", "kill -\"$0\" $$; exit $((128 + $0))", &number.to_string()]).exec();
+    cli::output::end_by_signal(number);
     // Without a shell, the status that a shell would report.
     u8::try_from(number).map_or(code, |number| ExitCode::from(128_u8.saturating_add(number)))
 }

@@ -6,6 +6,9 @@
 //! met yet, or when the database has changed meanwhile. The database commands ([`database`]) use tables by name
 //! ([`names`], [`column`]), and are the same in every program, as are those for managers ([`manager`]) and [`show`].
 
+// `println!` panics if the reader of a pipe has gone: `cli::outln!` does not.
+#![warn(clippy::print_stdout)]
+
 use std::ffi::OsString;
 use std::fmt::Arguments;
 use std::process::ExitCode;
@@ -115,10 +118,7 @@ pub fn main<P: Program>(args: Vec<OsString>) -> ExitCode {
     let default_db = format!("unix:{}/db.sock", daemon::dirs::rundir().display());
     let options = match options::parse::<P>(&program, &log, args, default_db) {
         Ok(Request::Run(options)) => options,
-        Ok(Request::Print(text)) => {
-            print!("{text}");
-            return ExitCode::SUCCESS;
-        }
+        Ok(Request::Print(text)) => return cli::print(&text),
         Err(error) => return error.report(&program),
     };
     match run::run::<P>(&program, &words, *options) {

@@ -1,6 +1,5 @@
 //! From commands to a committed transaction, and waiting until the daemon has applied it.
 
-use std::io::Write as _;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -224,7 +223,6 @@ fn print(options: &Options, outputs: Vec<Output>) {
             text.push_str(&output.text);
         }
     }
-    let mut stdout = std::io::stdout().lock();
     // The reader may have gone away; the transaction is committed nevertheless.
-    let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+    cli::output::write_now(text.as_bytes());
 }

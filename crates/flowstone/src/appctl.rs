@@ -49,7 +49,7 @@ pub(crate) fn main(args: Vec<OsString>) -> ExitCode {
         Err(code) => return code,
     };
     match run(&request) {
-        Ok(text) => cli::print(&text),
+        Ok(text) => cli::print_or_end(&text),
         Err(Failure::Refused(text)) => {
             eprint!("{}", terminated(text));
             eprintln!("{program}: {}: server returned an error", request.target);
@@ -90,10 +90,10 @@ fn parse(args: Vec<OsString>, program: &str, log: &vlog::Log) -> Result<Request,
                 _ => return Err(cli::fail(program, format!("value {value} on -T or --timeout is invalid"))),
             },
             ("help", _) => {
-                return Err(cli::print(&usage(program)));
+                return Err(cli::print_or_end(&usage(program)));
             }
             ("version", _) => {
-                return Err(cli::print(&cli::version_text(program)));
+                return Err(cli::print_or_end(&cli::version_text(program)));
             }
             (id, value) => {
                 log.accept(id, value.as_deref()).map_err(|error| error.report(program))?;

@@ -158,10 +158,10 @@ fn parse(args: Vec<OsString>, program: &str, log: &vlog::Log) -> Result<(Options
                 _ => return Err(cli::fail(program, format!("value {value} on -t or --timeout is invalid"))),
             },
             ("help", _) => {
-                return Err(cli::print(&usage(program, log)));
+                return Err(cli::print_or_end(&usage(program, log)));
             }
             ("version", _) => {
-                return Err(cli::print(&cli::version_text(program)));
+                return Err(cli::print_or_end(&cli::version_text(program)));
             }
             (id, value) => {
                 log.accept(id, value.as_deref()).map_err(|error| error.report(program))?;

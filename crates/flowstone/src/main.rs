@@ -3,6 +3,9 @@
 //! [`PROGRAMS`] is the dispatch table: each entry has the program's name, its subcommand and its entry point, whose
 //! first argument is the program's name.
 
+// `println!` panics if the reader of a pipe has gone: `cli::outln!` does not.
+#![warn(clippy::print_stdout)]
+
 mod appctl;
 mod completion;
 mod control;

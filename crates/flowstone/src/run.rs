@@ -72,11 +72,11 @@ fn parse(args: Vec<OsString>, log: &Arc<vlog::Log>) -> Result<Option<CommandLine
         let value = found.value.as_deref();
         match (found.id, value) {
             ("help", _) => {
-                print!("{}", usage(log));
+                cli::print_or_end(&usage(log));
                 return Ok(None);
             }
             ("version", _) => {
-                print!("{}", cli::version_text("flowstone"));
+                cli::print_or_end(&cli::version_text("flowstone"));
                 return Ok(None);
             }
             ("db", Some(path)) => line.database = path.into(),

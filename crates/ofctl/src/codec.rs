@@ -205,7 +205,7 @@ pub fn print_error(_: &Context, a: &[String]) -> Result {
     for version in Version::ALL {
         if let Some(number) = error.number(version) {
             let vendor = if number.vendor == 0 { "0".to_owned() } else { format!("{:#x}", number.vendor) };
-            println!("{version}: vendor {vendor}, type {}, code {}", number.ty, number.code);
+            cli::outln!("{version}: vendor {vendor}, type {}, code {}", number.ty, number.code);
         }
     }
     Ok(())
@@ -258,7 +258,7 @@ pub fn parse_key_value(_: &Context, a: &[String]) -> Result {
                 Some(value) => format!("{key}={value}"),
             });
         }
-        println!("{}", found.join(", "));
+        cli::outln!("{}", found.join(", "));
     }
     Ok(())
 }

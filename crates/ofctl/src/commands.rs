@@ -116,16 +116,16 @@ const COMMANDS: &[Command] = &[
 ];
 
 fn list_commands(_: &Context, _: &[String]) -> Result {
-    println!("The available commands are:");
+    cli::outln!("The available commands are:");
     let usage = |name: &str| ARGUMENTS.iter().find(|(n, _)| *n == name).map_or("", |(_, arguments)| *arguments);
     for c in COMMANDS {
-        println!("  {:<23} {}", c.name, usage(c.name));
+        cli::outln!("  {:<23} {}", c.name, usage(c.name));
     }
     Ok(())
 }
 
 fn help(c: &Context, _: &[String]) -> Result {
-    print!("{}", crate::options::usage(&c.program));
+    cli::out!("{}", crate::options::usage(&c.program));
     Ok(())
 }
 

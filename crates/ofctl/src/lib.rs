@@ -11,6 +11,9 @@
 //! A command runs sequentially on one thread with blocking sockets; only `monitor` and `snoop` have a second thread,
 //! for their control socket.
 
+// `println!` panics if the reader of a pipe has gone: `cli::outln!` does not.
+#![warn(clippy::print_stdout)]
+
 pub mod bundles;
 pub mod codec;
 pub mod colour;

@@ -175,7 +175,7 @@ fn watch(c: &Context, switch: &str, conn: &mut Vconn, (id, spec): (u32, &str)) -
         return fail_on_errors(c, &[reply]);
     }
     // The flows that there are now; what follows goes where all that a monitor receives goes.
-    print!("{}", print(&reply, style(c, None, c.verbosity + 2)));
+    cli::out!("{}", print(&reply, style(c, None, c.verbosity + 2)));
     Ok(())
 }
 

@@ -178,17 +178,18 @@ pub fn parse(args: Vec<OsString>, program: &str, log: &Arc<vlog::Log>) -> Result
         let value = given.as_deref().unwrap_or_default();
         match found.id {
             "help" => {
-                print!("{}", usage(program));
+                cli::print_or_end(&usage(program));
                 return Ok(Parsed::Done);
             }
             "version" => {
-                println!("{}OpenFlow versions 0x1:0x6", cli::version_text(program));
+                cli::print_or_end(&format!("{}OpenFlow versions 0x1:0x6\n", cli::version_text(program)));
                 return Ok(Parsed::Done);
             }
             "option" => {
-                for opt in OPTIONS.iter().chain(vlog::OPTIONS).chain(daemon::OPTIONS).filter(|o| !o.long.is_empty()) {
-                    println!("--{}", opt.long);
-                }
+                let options = OPTIONS.iter().chain(vlog::OPTIONS).chain(daemon::OPTIONS);
+                let names =
+                    options.filter(|option| !option.long.is_empty()).map(|option| format!("--{}\n", option.long));
+                cli::print_or_end(&names.collect::<String>());
                 return Ok(Parsed::Done);
             }
             "timeout" => {

@@ -104,7 +104,7 @@ pub fn dump_table_features(c: &Context, a: &[String]) -> Result {
     let mut text = String::new();
     let style = Style { version: conn.version, ..style(c, names.as_ref(), c.verbosity + 1) };
     openflow::print::tables(&tables, &[], style, &mut text);
-    println!("{}", text.strip_prefix('\n').unwrap_or(&text));
+    cli::outln!("{}", text.strip_prefix('\n').unwrap_or(&text));
     Ok(())
 }
 
@@ -188,7 +188,7 @@ pub fn get_frags(c: &Context, a: &[String]) -> Result {
     let mut conn = open(c, &a[0], Target::Mgmt)?;
     let mode = openflow::print::frag_name(config(&mut conn)?.frag);
     if c.format == Format::Text {
-        println!("{mode}");
+        cli::outln!("{mode}");
     } else {
         json::put(c, &mode.into());
     }
@@ -241,10 +241,10 @@ pub fn ping(c: &Context, a: &[String]) -> Result {
         match message::decode(&reply) {
             Ok((_, _, Message::EchoReply(back))) if back == data => {}
             _ => {
-                println!("Reply does not match request:");
+                cli::outln!("Reply does not match request:");
             }
         }
-        println!("{} bytes from {}: xid={xid:08x} time={ms:.1} ms", reply.len() - 8, a[0]);
+        cli::outln!("{} bytes from {}: xid={xid:08x} time={ms:.1} ms", reply.len() - 8, a[0]);
     }
     Ok(())
 }
@@ -256,14 +256,14 @@ pub fn benchmark(c: &Context, a: &[String]) -> Result {
         return Err(fatal(format!("payload must be between 0 and {} bytes", 65_535 - 8)));
     }
     let size = payload as u64 + 8;
-    println!("Sending {count} packets * {size} bytes (with header) = {} bytes total", count * size);
+    cli::outln!("Sending {count} packets * {size} bytes (with header) = {} bytes total", count * size);
     let mut conn = open(c, &a[0], Target::Mgmt)?;
     let start = std::time::Instant::now();
     for _ in 0..count {
         conn.transact(&Message::EchoRequest(vec![0; payload]))?;
     }
     let seconds = start.elapsed().as_secs_f64();
-    println!(
+    cli::outln!(
         "Finished in {:.1} ms ({:.0} packets/s) ({:.0} bytes/s)",
         seconds * 1000.0,
         count as f64 / seconds,

@@ -13,7 +13,7 @@ use openflow::print::{self, Style};
 use openflow::types;
 use openflow::{Message, Protocols, Version, Versions};
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
@@ -87,10 +87,7 @@ impl Out {
 
     /// Writes the buffered text.
     pub fn flush(&mut self) {
-        let mut stdout = io::stdout().lock();
-        if stdout.write_all(&self.0).and_then(|()| stdout.flush()).is_err() {
-            std::process::exit(0);
-        }
+        cli::output::write_now(&self.0);
         self.0.clear();
     }
 }

@@ -8,6 +8,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::Write as _;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use cli::Fatal;
@@ -79,7 +80,7 @@ impl Call {
     }
 }
 
-/// Prints a line at once. If the reader has gone away, the program ends.
+/// Prints a line at once.
 fn print_line(line: &str) {
     print_text(&format!("{line}\n"));
 }
@@ -97,17 +98,37 @@ fn keep_output() -> Done {
     Ok(())
 }
 
+/// The size of the buffer in front of a pipe in the C library. Programs of Open vSwitch notice a closed reader when they
+/// write such a buffer, but not when their end writes its rest.
+const PIPE_BUFFER: usize = 4096;
+
+/// The number of bytes that could not be written.
+static LOST_BYTES: AtomicUsize = AtomicUsize::new(0);
+
 fn print_text(text: &str) {
+    print_bytes(text.as_bytes());
+}
+
+/// Prints at once. Bytes that cannot be written are counted in [`LOST_BYTES`].
+fn print_bytes(bytes: &[u8]) {
     let printed = match KEPT_OUTPUT.get() {
-        Some(mut output) => output.write_all(text.as_bytes()),
+        Some(mut output) => output.write_all(bytes),
         None => {
             let mut stdout = std::io::stdout().lock();
-            stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush())
+            stdout.write_all(bytes).and_then(|()| stdout.flush())
         }
     };
     if printed.is_err() {
-        std::process::exit(1);
+        LOST_BYTES.fetch_add(bytes.len(), Ordering::Relaxed);
     }
+}
+
+/// Reports output that a command lost.
+fn check_output() -> Done {
+    if LOST_BYTES.load(Ordering::Relaxed) > PIPE_BUFFER {
+        return Err("write to stdout failed".into());
+    }
+    Ok(())
 }
 
 /// A library error as the program words it.
@@ -285,11 +306,11 @@ fn start(program: &str, log: &Arc<vlog::Log>, args: Vec<OsString>) -> Result<(),
             "no-db-change-aware" => options.change_aware = Some(false),
             "timeout" => timeout_s = timeout(value.unwrap_or_default())?,
             "help" => {
-                print_text(&help::usage(program, log));
+                cli::print_or_end(&help::usage(program, log));
                 return Ok(());
             }
             "version" => {
-                print_text(&cli::version_text(program));
+                cli::print_or_end(&cli::version_text(program));
                 return Ok(());
             }
             id if UNSUPPORTED.iter().any(|opt| opt.id == id) => {
@@ -336,7 +357,7 @@ fn start(program: &str, log: &Arc<vlog::Log>, args: Vec<OsString>) -> Result<(),
     Ok(runtime.block_on(async {
         tokio::select! {
             biased;
-            done = run => done,
+            done = run => done.and_then(|()| check_output()),
             // A daemon ends by itself.
             caught = daemon::ended_by_signal(), if !is_daemon => caught.map_err(|error| format!("cannot wait for signals: {error}")),
         }

@@ -1,5 +1,8 @@
 //! The programs ovsdb-server, ovsdb-client and ovsdb-tool.
 
+// `println!` panics if the reader of a pipe has gone: `cli::outln!` does not.
+#![warn(clippy::print_stdout)]
+
 pub mod client;
 mod schema_file;
 pub mod server;

@@ -29,8 +29,7 @@ pub fn server_main(args: Vec<OsString>) -> ExitCode {
     let options = match options::parse(args.clone(), &program, &log) {
         Ok(Invocation::Serve(options)) => *options,
         Ok(Invocation::Print(text)) => {
-            print!("{text}");
-            return ExitCode::SUCCESS;
+            return cli::print(&text);
         }
         Err(error) => return error.report(&program),
     };

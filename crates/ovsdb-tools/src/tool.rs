@@ -119,11 +119,11 @@ pub fn tool_main(args: Vec<OsString>) -> ExitCode {
                 }
             }
             ("help", _) => {
-                print!("{}", usage(&program));
+                cli::print_or_end(&usage(&program));
                 return ExitCode::SUCCESS;
             }
             ("version", _) => {
-                print!("{}", cli::version_text(&program));
+                cli::print_or_end(&cli::version_text(&program));
                 return ExitCode::SUCCESS;
             }
             (id, value) => {
@@ -156,14 +156,13 @@ fn dispatch(context: &Context, words: &[String]) -> Outcome {
 }
 
 fn help(_context: &Context, _args: &[String]) -> Outcome {
-    print!("{}", usage("ovsdb-tool"));
-    Ok(ExitCode::SUCCESS)
+    Ok(cli::print(&usage("ovsdb-tool")))
 }
 
 fn list_commands(_context: &Context, _args: &[String]) -> Outcome {
-    println!("The available commands are:");
+    cli::outln!("The available commands are:");
     for command in COMMANDS {
-        println!("  {:<23} {}", command.name, command.arguments);
+        cli::outln!("  {:<23} {}", command.name, command.arguments);
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -5,6 +5,9 @@
 //!   table of learned addresses;
 //! - `connections`: listeners and connections, one task for each on one thread.
 
+// `println!` panics if the reader of a pipe has gone: `cli::outln!` does not.
+#![warn(clippy::print_stdout)]
+
 mod connections;
 mod flows;
 mod learning;

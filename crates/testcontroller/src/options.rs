@@ -74,11 +74,11 @@ pub(crate) fn parse(args: Vec<OsString>, program: &str, log: &Arc<vlog::Log>) ->
         let policy = &mut options.policy;
         match id {
             "help" => {
-                print!("{}", usage(program, log));
+                cli::print_or_end(&usage(program, log));
                 return Ok(None);
             }
             "version" => {
-                println!("{}OpenFlow versions 0x1:0x6", cli::version_text(program));
+                cli::print_or_end(&format!("{}OpenFlow versions 0x1:0x6\n", cli::version_text(program)));
                 return Ok(None);
             }
             "hub" => policy.mode = Mode::Hub,

@@ -14,6 +14,9 @@
 //! All of this runs on one thread, the control thread; packet threads are the datapath's. Work that waits for them runs
 //! on threads of the blocking pool.
 
+// `println!` panics if the reader of a pipe has gone: `cli::outln!` does not.
+#![warn(clippy::print_stdout)]
+
 mod backends;
 pub mod bridge;
 pub mod columns;

@@ -66,11 +66,11 @@ fn parse(args: Vec<OsString>, log: &Arc<vlog::Log>) -> Result<Option<CommandLine
         let value = found.value.as_deref();
         match found.id {
             "help" => {
-                print!("{}", usage(log));
+                cli::print_or_end(&usage(log));
                 return Ok(None);
             }
             "version" => {
-                print!("{}", cli::program::version_text("ovs-vswitchd"));
+                cli::print_or_end(&cli::program::version_text("ovs-vswitchd"));
                 return Ok(None);
             }
             "enable-dummy" => command_line.types.dummy = DummyLevel::parse(value)?,

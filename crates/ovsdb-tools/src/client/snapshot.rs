@@ -1,7 +1,7 @@
 //! The commands that copy a whole database or change its schema: backup, restore, convert, needs-conversion.
 
 use std::collections::HashMap;
-use std::io::{IsTerminal as _, Read as _, Write as _};
+use std::io::{IsTerminal as _, Read as _};
 use std::path::Path;
 
 use ovsdb::{DatabaseSchema, Uuid};
@@ -70,7 +70,8 @@ pub(super) async fn backup(mut call: Call) -> Done {
     }
     let mut bytes = log::encode(&(&schema.to_json()).into());
     bytes.extend(log::encode(&(&Value::Object(record)).into()));
-    std::io::stdout().lock().write_all(&bytes).map_err(|error| format!("failed to write backup ({error})"))
+    super::print_bytes(&bytes);
+    Ok(())
 }
 
 pub(super) async fn restore(mut call: Call) -> Done {
