@@ -164,7 +164,11 @@ pub(crate) fn describe_packet(data: &[u8], packet_type: u32, ports: &dyn PortNam
         (key, (data, l4))
     };
     // A packet without metadata has no ingress port.
-    out.push_str(&flow::text::flow_key_to_string(&key, ports).replacen("in_port=0,", "", 1));
+    out.push_str(&flow::text::flow_key_to_string(&key, ports).replacen(",in_port=0", "", 1).replacen(
+        "in_port=0,",
+        "",
+        1,
+    ));
     checksum(data, &key, l4, out);
     out.push('\n');
 }

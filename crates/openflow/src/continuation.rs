@@ -23,7 +23,7 @@ const ACTION_SET: u16 = 0x8007;
 const ODP_PORT: u16 = 0x8008;
 
 /// Padding after the header of the outer property, which aligns the inner ones to 8 bytes.
-const PAD: usize = 4;
+pub(crate) const PAD: usize = 4;
 
 /// The rest of an action list, and the flow that it belongs to.
 #[derive(Clone, PartialEq, Debug)]
@@ -68,7 +68,8 @@ impl Continuation {
                 TABLE_ID => flow.0 = p.u8()?,
                 COOKIE => flow.1 = p.u64()?,
                 ACTIONS => c.left.push(Left { flow, actions: actions(version, p)? }),
-                ACTION_SET => c.action_set = actions(version, p)?,
+                // Further properties continue the set.
+                ACTION_SET => c.action_set.extend(actions(version, p)?),
                 ODP_PORT => c.odp_port = Some(p.u32()?),
                 _ => {}
             }

@@ -7,7 +7,7 @@ use crate::body::{
     decode_loose, encode_loose, put_actions, put_nxm, put_oxm_match, read_actions, read_nxm_metadata,
     read_oxm_metadata, read_pipeline_fields,
 };
-use crate::continuation::Continuation;
+use crate::continuation::{self, Continuation};
 use crate::error::OfpError;
 use crate::nxm::Unknown;
 use crate::port::{put_port, read_port};
@@ -210,7 +210,11 @@ impl PacketIn {
                 REASON => p.reason = reason(property.u8()?)?,
                 METADATA => p.metadata = decode_loose(version, property.value.peek())?,
                 USERDATA => p.userdata = property.value.peek().to_vec(),
-                CONTINUATION => (p.continuation, continues) = (property.value.peek().to_vec(), true),
+                CONTINUATION => {
+                    // Its padding is read in the order of the properties, its contents behind all of them.
+                    property.value.clone().skip(continuation::PAD).map_err(|_| OfpError::BpcBadLen)?;
+                    (p.continuation, continues) = (property.value.peek().to_vec(), true);
+                }
                 _ => property.unknown(unknown)?,
             }
             Ok(())

@@ -21,11 +21,13 @@ fn connection_tracked(field: Field, matching: &Match) -> bool {
         }
 }
 
-/// Returns true if the match implies a tracked connection that is not invalid.
+/// Returns true if the match implies a tracked connection that is not invalid, which each flag of a connection's state and
+/// address translation does.
 pub(crate) fn connection_is_known(matching: &Match) -> bool {
-    const NEW_EST_REL_RPL: u128 = 0x0f;
+    // new, est, rel, rpl, snat and dnat
+    const KNOWN: u128 = 0xcf;
     const INVALID: u128 = 0x10;
     const TRACKED: u128 = 0x20;
     let (value, mask) = matching.get(Field::CtState);
-    value & mask & NEW_EST_REL_RPL != 0 || value & mask & TRACKED != 0 && mask & INVALID != 0 && value & INVALID == 0
+    value & mask & KNOWN != 0 || value & mask & TRACKED != 0 && mask & INVALID != 0 && value & INVALID == 0
 }

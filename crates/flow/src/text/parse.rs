@@ -105,7 +105,7 @@ pub fn parse_protocol(name: &str) -> Option<(Option<u16>, Option<u8>)> {
 }
 
 /// Adds one `key=value` (or `key`) to a match. A match without a packet type already matches Ethernet packets, so `eth`
-/// and `packet_type=(0,0)` add nothing.
+/// and `packet_type=(0,0)` only remove the packet type that the match had.
 pub fn parse_field_into(
     m: &mut Match,
     name: &str,
@@ -113,8 +113,9 @@ pub fn parse_field_into(
     ports: &dyn PortNames,
 ) -> Result<Parsed, MatchError> {
     if let Some((eth_type, proto)) = parse_protocol(name) {
-        if let Some(eth_type) = eth_type {
-            m.set(Field::EthType, eth_type.into());
+        match eth_type {
+            Some(eth_type) => m.set(Field::EthType, eth_type.into()),
+            None => m.clear(Field::PacketType),
         }
         if let Some(proto) = proto {
             m.set(Field::IpProto, proto.into());

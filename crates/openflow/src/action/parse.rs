@@ -55,21 +55,12 @@ pub(super) fn u16_of(text: &str, what: &str) -> Result<u16, ActionError> {
     parse_uint(text, 16).map_or_else(|| error(format!("invalid {what} \"{text}\"")), |n| Ok(n as u16))
 }
 
-/// Parses a number and keeps its low 32 bits.
-pub(super) fn u32_of_low(text: &str) -> Result<u32, ActionError> {
-    let number = match text.strip_prefix('-') {
-        Some(digits) => parse_uint(digits, 64).map(u64::wrapping_neg),
-        None => parse_uint(text, 64),
-    };
-    number.map_or_else(|| error(format!("invalid numeric format {text}")), |n| Ok(n as u32))
-}
-
 /// Returns an error for an empty number.
 fn given(text: &str) -> Result<(), ActionError> {
     if text.is_empty() { error("missing required numeric argument") } else { Ok(()) }
 }
 
-fn u32_of(text: &str) -> Result<u32, ActionError> {
+pub(super) fn u32_of(text: &str) -> Result<u32, ActionError> {
     given(text)?;
     parse_uint(text, 32).map_or_else(|| error(format!("invalid numeric format {text}")), |n| Ok(n as u32))
 }
@@ -405,19 +396,28 @@ fn vlan_pcp(value: &str, push_if_needed: bool) -> Result<Action, ActionError> {
     }
 }
 
-/// Parses the number of a label, keeping its low 32 bits.
+/// Parses the number of a label.
 fn mpls_label(value: &str) -> Result<u32, ActionError> {
     if value.is_empty() {
         return error("set_mpls_label: expected label.");
     }
-    match u32_of_low(value)? {
+    match u32_of(value)? {
         label if label >> 20 != 0 => error(format!("{value}: not a valid MPLS label")),
         label => Ok(label),
     }
 }
 
 fn mac(value: &str) -> Result<MacAddr, ActionError> {
-    value.parse().map_err(|_| ActionError(format!("invalid mac address {value}")))
+    // As Open vSwitch's sscanf(), it takes any number of digits between colons, and keeps the low 8 bits.
+    let octet = |part: &str| {
+        let is_hex = !part.is_empty() && part.bytes().all(|b| b.is_ascii_hexdigit());
+        is_hex.then(|| u64::from_str_radix(part, 16).unwrap_or(u64::MAX) as u8)
+    };
+    let octets: Option<Vec<u8>> = value.split(':').map(octet).collect();
+    match octets.and_then(|octets| octets.try_into().ok()) {
+        Some(octets) => Ok(MacAddr(octets)),
+        None => error(format!("invalid mac address {value}")),
+    }
 }
 
 fn ipv4(value: &str) -> Result<Ipv4Addr, ActionError> {
@@ -441,7 +441,7 @@ fn load(text: &str, out: &mut Vec<Action>) -> Result<(), ActionError> {
         return Ok(());
     }
     let field_mask = if dst.field.info().wire_bits >= 128 { u128::MAX } else { (1 << dst.field.info().wire_bits) - 1 };
-    let Some(value) = parse_u128(value_text).filter(|v| v & !field_mask == 0) else {
+    let Some(value) = leading_number(value_text).filter(|v| v & !field_mask == 0) else {
         return error(format!("{text}: cannot parse integer value"));
     };
     if dst.n_bits < 128 && value >> dst.n_bits != 0 {
@@ -466,6 +466,20 @@ fn load_option(text: &str, value: &str, dst: Subfield) -> Result<Action, ActionE
         Some(option) if needed <= usize::from(dst.n_bits) => Ok(Action::SetTunOption(Box::new(option))),
         _ => error(format!("{text}: value {value} does not fit into {} bits", dst.n_bits)),
     }
+}
+
+/// Parses the number that `text` begins with, as Open vSwitch does in `load`: other text behind it means nothing.
+fn leading_number(text: &str) -> Option<u128> {
+    let digits_of = |text: &str, radix| text.find(|c: char| !c.is_digit(radix)).unwrap_or(text.len());
+    if let Some(hex) = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        return match &hex[..digits_of(hex, 16)] {
+            "" => Some(0),
+            digits => u128::from_str_radix(digits, 16).ok(),
+        };
+    }
+    let text = text.strip_prefix('+').unwrap_or(text);
+    let radix = if text.starts_with('0') { 8 } else { 10 };
+    u64::from_str_radix(&text[..digits_of(text, radix)], radix).ok().map(Into::into)
 }
 
 pub(super) fn parse_u128(text: &str) -> Option<u128> {

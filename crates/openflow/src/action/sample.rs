@@ -4,7 +4,7 @@
 use super::decode::{short_header_field, subfield};
 use super::encode::{nicira, pack, put_header};
 use super::learn::has_short_header;
-use super::parse::{ActionError, error, parse_uint, u16_of, u32_of_low};
+use super::parse::{ActionError, error, parse_uint, u16_of, u32_of};
 use super::{Action, Subfield};
 use crate::error::OfpError;
 use crate::nxm::Dialect;
@@ -217,7 +217,7 @@ pub(super) fn parse(text: &str, ports: &dyn PortNames) -> Result<Action, ActionE
                 0 => return error(format!("invalid probability value \"{value}\"")),
                 probability => sample.probability = probability,
             },
-            "collector_set_id" => sample.collector_set_id = u32_of_low(value)?,
+            "collector_set_id" => sample.collector_set_id = u32_of(value)?,
             "obs_domain_id" => sample.obs_domain_id.set(key, value)?,
             "obs_point_id" => sample.obs_point_id.set(key, value)?,
             "sampling_port" => match parse_port(value, ports) {

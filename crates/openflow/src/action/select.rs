@@ -214,8 +214,19 @@ fn named<T: Copy>(all: &[(T, &str)], text: &str, whole: &str, what: &str) -> Res
     found.map_or_else(|| error(format!("{whole}: unknown {what} `{text}'")), |(value, _)| Ok(*value))
 }
 
-fn number(text: &str, bits: u32) -> Result<u64, ActionError> {
-    parse_uint(text, bits).map_or_else(|| error(format!("invalid numeric format {text}")), Ok)
+/// Parses the decimal digits that `text` begins with, as C's atoi(): other text is 0, and only the low 32 bits remain.
+fn leading_number(text: &str) -> u32 {
+    let (negative, digits) = match text.as_bytes() {
+        [b'-', digits @ ..] => (true, digits),
+        [b'+', digits @ ..] | digits => (false, digits),
+    };
+    let digits = digits.iter().take_while(|b| b.is_ascii_digit());
+    // As strtol(), it stops at the bounds of 64 bits.
+    let n = digits.fold(0i64, |n, b| {
+        let digit = i64::from(b - b'0');
+        n.saturating_mul(10).saturating_add(if negative { -digit } else { digit })
+    });
+    n as u32
 }
 
 /// Parses a subfield whose field has a four-byte header.
@@ -235,7 +246,7 @@ pub(super) fn parse_multipath(text: &str) -> Result<Action, ActionError> {
     };
     let fields = named(&HashFields::ALL, fields, text, "fields")?;
     let algorithm = named(&LinkAlgorithm::ALL, algorithm, text, "algorithm")?;
-    let n = number(n_links, 32)?;
+    let n = leading_number(n_links) as i32;
     if !(1..=65_536).contains(&n) {
         return error(format!("{text}: n_links {n} is not in valid range 1 to 65536"));
     }
@@ -247,7 +258,7 @@ pub(super) fn parse_multipath(text: &str) -> Result<Action, ActionError> {
             1 << dst.n_bits
         ));
     }
-    let (basis, arg) = (number(basis, 16)? as u16, number(arg, 32)? as u32);
+    let (basis, arg) = (leading_number(basis) as u16, leading_number(arg));
     Ok(Action::Multipath(Box::new(Multipath { fields, basis, algorithm, max_link: (n - 1) as u16, arg, dst })))
 }
 
@@ -274,7 +285,7 @@ pub(super) fn parse_bundle(text: &str, loads: bool, ports: &dyn PortNames) -> Re
     if !kind.eq_ignore_ascii_case("ofport") {
         return error(format!("{text}: unknown member_type `{kind}'"));
     }
-    let basis = number(basis, 16)? as u16;
+    let basis = leading_number(basis) as u16;
     let dst = match dst {
         Some(dst) => Some(parse_dst(dst, text)?),
         None => None,
