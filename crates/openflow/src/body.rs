@@ -138,9 +138,7 @@ pub(crate) fn put_flow_actions(out: &mut Writer, version: Version, actions: &[Ac
 /// Appends a packet's headers, on one line. `packet_type`: namespace and type of the outermost header, zero for Ethernet.
 pub(crate) fn describe_packet(data: &[u8], packet_type: u32, ports: &dyn PortNames, out: &mut String) {
     if packet_type != 0 && packet_type >> 16 != 1 {
-        // The contents of this type are unknown.
-        let digits = |n: u32| if n > 9 { format!("{n:#x}") } else { n.to_string() };
-        out.push_str(&format!("packet_type=({},{})\n", digits(packet_type >> 16), digits(packet_type & 0xffff)));
+        describe_unknown_packet(data, packet_type, ports, out);
         return;
     }
     let (key, (data, l4)) = if packet_type >> 16 == 1 {
@@ -171,6 +169,19 @@ pub(crate) fn describe_packet(data: &[u8], packet_type: u32, ports: &dyn PortNam
     ));
     checksum(data, &key, l4, out);
     out.push('\n');
+}
+
+/// Describes a packet whose type is neither Ethernet nor an Ethernet type. As in Open vSwitch, the fields are those of the
+/// Ethernet type with the same number, but no header except MPLS is read.
+fn describe_unknown_packet(data: &[u8], packet_type: u32, ports: &dyn PortNames, out: &mut String) {
+    let ty = packet_type as u16;
+    let data = if matches!(ty, 0x8847 | 0x8848) { data } else { &[] };
+    let context = PacketContext { in_port: base::PortNo(0), l3_type: Some(ty), ..PacketContext::default() };
+    let key = extract_with(data, &context, usize::MAX);
+    let text = flow::text::flow_key_to_string(&key, ports).replacen(",in_port=0", "", 1).replacen("in_port=0,", "", 1);
+    let fields = text.split_once(')').map_or("", |(_, fields)| fields);
+    let digits = |n: u32| if n > 9 { format!("{n:#x}") } else { n.to_string() };
+    out.push_str(&format!("packet_type=({},{}){fields}\n", digits(packet_type >> 16), digits(packet_type & 0xffff)));
 }
 
 /// Appends the transport header's checksum, if the packet has that header in full.

@@ -162,10 +162,13 @@ impl PortDesc {
 
     /// Reads a port from OpenFlow 1.4 on, which has a length and a property for Ethernet (section 7.2.1).
     fn decode14(r: &mut Reader<'_>) -> Result<Self> {
+        let mut head = r.clone();
+        head.skip(4)?;
+        let len = usize::from(head.u16()?);
+        let mut r = r.sub(Some(len).filter(|len| *len >= LEN14).ok_or(OfpError::BrcBadLen)?)?;
+        // The length is checked before the number.
         let mut port = Self { port_no: r.port11()?, ..Self::default() };
-        let len = usize::from(r.u16()?);
-        let mut r = r.sub(len.checked_sub(6).filter(|_| len >= LEN14).ok_or(OfpError::BrcBadLen)?)?;
-        r.skip(2)?;
+        r.skip(4)?;
         port.hw_addr = r.mac()?;
         r.skip(2)?;
         port.read_name_and_state(V14, &mut r)?;

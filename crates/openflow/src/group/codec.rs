@@ -58,7 +58,7 @@ impl GroupMod {
             check_command_bucket(command, gm.command_bucket_id)?;
             let mut buckets = r.sub(buckets_len)?;
             gm.buckets = read_extended_buckets(version, known_kind, &mut buckets)?;
-            gm.properties = GroupProperties::decode(r, GroupKind::from_wire(kind), gm.command)?;
+            gm.properties = GroupProperties::decode(r, GroupKind::from_wire(kind), GroupCommand::from_wire(command))?;
         } else {
             gm.buckets = read_buckets(version, r)?;
             if version >= Version::V13 && gm.command == GroupCommand::Delete && !gm.buckets.is_empty() {
@@ -232,9 +232,10 @@ fn put_extended_bucket(bucket: &Bucket, kind: GroupKind, version: Version, out: 
 // ---- properties ----
 
 impl GroupProperties {
-    /// Reads the properties of `command` for a group of `kind` (`None` if it is unknown), to the end of `r`. Only commands that make or change a group
+    /// Reads the properties of `command` for a group of `kind`, each `None` if it is unknown, to the end of
+    /// `r`. Only commands that make or change a group
     /// as a whole have a selection method.
-    fn decode(r: &mut Reader<'_>, kind: Option<GroupKind>, command: GroupCommand) -> Result<Self> {
+    fn decode(r: &mut Reader<'_>, kind: Option<GroupKind>, command: Option<GroupCommand>) -> Result<Self> {
         let mut properties = Self::default();
         property::each(r, |mut p| {
             if !matches!(p.experimenter, Some((NTR | NTR_COMPATIBLE, NTR_SELECTION_METHOD))) {
@@ -245,6 +246,7 @@ impl GroupProperties {
                 Some(_) => return refuse("property is only allowed for select groups"),
                 None => return Err(OfpError::GmfcBadType),
             }
+            let command = command.ok_or(OfpError::GmfcBadCommand)?;
             if command == GroupCommand::Delete || command.is_of_buckets() {
                 return refuse("property is only allowed for add and delete group modifications");
             }
@@ -342,7 +344,7 @@ impl GroupDesc {
             body.skip(6)?;
             let mut buckets = body.sub(buckets_len).map_err(bad)?;
             desc.buckets = read_extended_buckets(version, kind, &mut buckets)?;
-            desc.properties = GroupProperties::decode(&mut body, Some(kind), GroupCommand::Add)?;
+            desc.properties = GroupProperties::decode(&mut body, Some(kind), Some(GroupCommand::Add))?;
         } else {
             desc.buckets = read_buckets(version, &mut body)?;
         }

@@ -50,8 +50,8 @@ impl TableProperties {
                 EVICTION => all.eviction_flags = Some(p.u32()?).filter(|flags| *flags != u32::MAX),
                 VACANCY => {
                     let [down, up, current, _] = p.u32()?.to_be_bytes();
-                    // A request cannot set the current vacancy.
-                    if unknown == Unknown::Refuse && (down > up || current != 0) {
+                    // They are percentages, and a request cannot set the current vacancy.
+                    if unknown == Unknown::Refuse && (down > up || up > 100 || current != 0) {
                         return Err(OfpError::BpcBadValue);
                     }
                     all.vacancy = Some(Vacancy { down, up, current });
