@@ -622,6 +622,21 @@ mod tests {
     use flow::NoNames;
 
     #[test]
+    fn some_numbers_end_at_the_first_other_character() {
+        for (text, printed) in [
+            ("load:08->reg0", "load:0->NXM_NX_REG0[]"),
+            ("load:0x5z->reg0", "load:0x5->NXM_NX_REG0[]"),
+            ("load:+5->reg0", "load:0x5->NXM_NX_REG0[]"),
+            ("mod_dl_src:300:02:03:04:05:0006", "mod_dl_src:00:02:03:04:05:06"),
+            ("multipath(eth_src,-1,modulo_n,10y,x,reg8)", "multipath(eth_src,65535,modulo_n,10,0,NXM_NX_REG8[])"),
+            ("bundle(nw_src,99999999999,hrw,ofport,members:6)", "bundle(nw_src,59391,hrw,ofport,members:6)"),
+        ] {
+            let actions = crate::parse_actions(text, &NoNames).expect(text);
+            assert_eq!(actions_to_string(&actions, &NoNames, Version::V10), printed);
+        }
+    }
+
+    #[test]
     fn numbers_are_required_and_whole() {
         for (text, message) in [
             ("write_metadata", "missing required numeric argument"),

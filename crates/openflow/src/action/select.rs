@@ -4,7 +4,7 @@
 use super::check::destination;
 use super::decode::{short_header_field, subfield, writable};
 use super::encode::{is_long, nicira, pack, put_header};
-use super::parse::{ActionError, error, parse_uint};
+use super::parse::{ActionError, error};
 use super::{Action, Subfield};
 use crate::error::OfpError;
 use crate::nxm::Dialect;
