@@ -178,15 +178,6 @@ pub(crate) const MESSAGES: &[Exception] = &[
     because("a mask of set_field that is all of the field says nothing, and is left out", |d| {
         d.ours != d.theirs && d.ours == without_whole_masks(d.theirs)
     }),
-    because("random bodies of messages that Open vSwitch does not know", |d| {
-        d.kind == "unknown" && matches!(error(d.theirs), Some("OFPBRC_BAD_STAT" | "OFPBRC_BAD_SUBTYPE"))
-    }),
-    because("a field of a selection method with a mask of its own and a wrong length is an unknown field", |d| {
-        d.kind.ends_with("group desc reply")
-            && error(d.ours) == Some("OFPBMC_BAD_FIELD")
-            && error(d.theirs) == Some("OFPBMC_BAD_MASK")
-    }),
-    because("bits of set_field beyond the 8 of arp_op are not kept", |d| d.theirs.contains("->arp_op")),
     because("several errors in a message made by chance: the choice of the reported one", |d| {
         !d.damaged && error(d.theirs).is_some() && error(d.ours) != error(d.theirs) && SEVERAL_ERRORS.contains(&d.kind)
     }),
@@ -241,12 +232,6 @@ pub(crate) const FLOWS: &[Exception] = &[
         "fields that lack what they presuppose are left out; `parse-flows` sends them, and switches drop or refuse them",
         |d| d.damaged || says(d, &["ip_frag=later", "ip_frag[0..1]=0x2"]),
     ),
-    because("a later nw_proto takes from fields of neighbour discovery what they presuppose", |d| {
-        says(d, &["nd_"]) && says(d, &["nw_proto="])
-    }),
-    because("a mask of tcp_flags that is all of the field says nothing, and is left out", |d| {
-        says(d, &["tcp_flags="]) && says(d, &["/0xfff,"])
-    }),
     because("that packets begin with an Ethernet header goes without saying", |d| {
         d.theirs.contains(IS_ETHERNET) && !d.ours.contains(IS_ETHERNET)
     }),
