@@ -1,5 +1,5 @@
 //! Messages that random draws rarely contain: experimenter properties of each length, tables that differ in few
-//! properties, tunnel options as on the wire, and updates of monitors without a match.
+//! properties, tunnel options as on the wire, updates of monitors without a match, and the cases of rare exceptions.
 
 use crate::make::{cat, message, padded, property};
 use Version::{V10, V13, V14, V15};
@@ -62,8 +62,32 @@ pub(crate) fn messages() -> Vec<(&'static str, Version, Vec<u8>, bool)> {
         let body = cat(&[&[1, 0, 0, 0, 0, 0, 0, 4], &property(2, &flags.to_be_bytes())]);
         all.push(("table mod", V14, message(V14, 5, WireNumber::Type(17), false, &body)));
     }
+    // Matches on the extension headers of IPv6, and on ipv6_label with mask bits beyond its 20.
+    let ipv6 = [0x80, 0, 0xa, 2, 0x86, 0xdd];
+    let exthdr = oxm_match(&cat(&[&ipv6, &[0x80, 0, 0x4e, 2, 0, 1]]));
+    let head = cat(&[&[0xff; 4], &[0, 0, 0, 1], &[0; 8]]);
+    all.push(("packet in", V13, message(V13, 5, WireNumber::Type(10), false, &cat(&[&head, &exthdr, &[0; 2]]))));
+    let label = oxm_match(&cat(&[&ipv6, &[0x80, 0, 0x39, 8, 0, 0, 0, 0x45, 0xff, 0xf0, 0, 0xff]]));
+    let head = cat(&[&[0; 22], &[0, 9], &[0xff; 12], &[0; 4]]);
+    all.push(("flow mod", V13, message(V13, 5, WireNumber::Type(14), false, &cat(&[&head, &label]))));
+    // resubmit(1,,ct), and a set_field whose mask is all of ipv6_label.
+    let resubmit = [0xff, 0xff, 0, 16, 0, 0, 0x23, 0x20, 0, 44, 0, 1, 0xff, 0, 0, 0];
+    all.push((
+        "packet out",
+        V10,
+        message(V10, 5, WireNumber::Type(13), false, &cat(&[&[0xff; 4], &[0, 1, 0, 16], &resubmit])),
+    ));
+    let set_field = [0, 25, 0, 16, 0x80, 0, 0x39, 8, 0, 0, 0, 5, 0, 0xf, 0xff, 0xff];
+    let head = cat(&[&[0xff; 4], &[0, 16, 0, 0], &oxm_match(&[0x80, 0, 0, 4, 0, 0, 0, 1])]);
+    all.push(("packet out", V15, message(V15, 5, WireNumber::Type(13), false, &cat(&[&head, &set_field]))));
     // None of them is damaged.
     all.into_iter().map(|(kind, version, m)| (kind, version, m, false)).collect()
+}
+
+/// A match of OpenFlow 1.2 and later with these entries.
+fn oxm_match(entries: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(4 + entries.len()).expect("they are short");
+    padded(cat(&[&[0, 1], &length.to_be_bytes(), entries]))
 }
 
 /// The features of a table with these properties.

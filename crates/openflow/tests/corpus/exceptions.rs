@@ -1,5 +1,6 @@
 //! Intended differences from the output and bytes of Open vSwitch 4.0: each rule with its reason. The test prints
-//! the number of cases of each rule, and fails if it has more than it may have; rare ones need several seeds.
+//! the number of cases of each rule, and fails if a rule has more than it may have. With the default seed, it also fails
+//! if a rule has none.
 
 use openflow::Version;
 use std::fmt::Write;
@@ -60,7 +61,7 @@ fn without_whole_masks(text: &str) -> String {
     let mut rest = text;
     while let Some((before, after)) = rest.split_once("set_field:") {
         let (set, next) = after.split_once("->").unwrap_or((after, ""));
-        let name = next.split([',', ')', '\n']).next().unwrap_or_default();
+        let name = next.split([',', ')', ' ', '\n']).next().unwrap_or_default();
         let full =
             flow::Field::from_name(name).map(|f| f.info()).filter(|i| i.n_bits < i.wire_bits).map(|i| i.full_mask());
         let set = match set.split_once('/') {
@@ -102,9 +103,6 @@ const WITHOUT_VERSION: &[&str] = &[
     "nsh_c4",
 ];
 const WITHOUT_PREREQUISITES: &[&str] = &["nw_src", "nw_dst", "nw_proto", "nw_tos", "tp_src", "tp_dst"];
-
-/// Kinds of messages whose random contents may be wrong in several ways.
-const SEVERAL_ERRORS: [&str; 3] = ["NX group mod", "NX flow mod", "queue config request"];
 
 pub(crate) const MESSAGES: &[Exception] = &[
     because("matches of ERSPAN, GTP-U and NSH context fields are printed without the fields beside them, too", |d| {
@@ -178,12 +176,6 @@ pub(crate) const MESSAGES: &[Exception] = &[
     because("a mask of set_field that is all of the field says nothing, and is left out", |d| {
         d.ours != d.theirs && d.ours == without_whole_masks(d.theirs)
     }),
-    because("several errors in a message made by chance: the choice of the reported one", |d| {
-        !d.damaged && error(d.theirs).is_some() && error(d.ours) != error(d.theirs) && SEVERAL_ERRORS.contains(&d.kind)
-    }),
-    because("elements of a hello whose length is wrong: the place from which the next one is read", |d| {
-        d.kind == "hello" && d.theirs.contains("unknown data in hello")
-    }),
 ];
 
 /// Flows with errors: `ours` and `theirs` are the error messages, empty for accepted flows.
@@ -205,12 +197,15 @@ pub(crate) fn find(rules: &[Exception], d: &Difference<'_>) -> Option<usize> {
     rules.iter().position(|rule| (rule.applies)(d))
 }
 
-/// Reports each rule with too many differences among these seeds.
+/// Reports each rule with too many differences among these seeds, or with none among the default ones.
 pub(crate) fn settle(rules: &[Exception], counts: &[usize], seeds: std::ops::Range<u64>) -> Vec<String> {
     let n_seeds = usize::try_from(seeds.end - seeds.start).unwrap_or(usize::MAX);
     let mut wrong = Vec::new();
     for (rule, n) in rules.iter().zip(counts) {
         println!("{n:>5} {}", rule.reason);
+        if *n == 0 && seeds.contains(&1) {
+            wrong.push(format!("nothing falls under: {}", rule.reason));
+        }
         if *n > rule.most.saturating_mul(n_seeds) {
             wrong.push(format!("{n} fall under: {}", rule.reason));
         }
