@@ -89,6 +89,6 @@ fn zone(r: &mut Reader<'_>) -> Result<u16> {
 fn queues_of(cx: Context, r: &mut Reader<'_>) -> Result<PortNo> {
     let port = read_port(cx.version, r)?;
     r.skip(if cx.version == V10 { 2 } else { 4 })?;
-    // A request names one port or ANY; other reserved numbers are invalid.
-    if port < PortNo::MAX || port == PortNo::ANY { Ok(port) } else { Err(OfpError::QofcBadPort) }
+    // A request names one port, or ANY from OpenFlow 1.1 on; other reserved numbers are invalid.
+    if port < PortNo::MAX || port == PortNo::ANY && cx.version > V10 { Ok(port) } else { Err(OfpError::QofcBadPort) }
 }

@@ -80,6 +80,11 @@ pub(crate) fn messages() -> Vec<(&'static str, Version, Vec<u8>, bool)> {
     let set_field = [0, 25, 0, 16, 0x80, 0, 0x39, 8, 0, 0, 0, 5, 0, 0xf, 0xff, 0xff];
     let head = cat(&[&[0xff; 4], &[0, 16, 0, 0], &oxm_match(&[0x80, 0, 0, 4, 0, 0, 0, 1])]);
     all.push(("packet out", V15, message(V15, 5, WireNumber::Type(13), false, &cat(&[&head, &set_field]))));
+    // The queues of reserved ports.
+    for port in [0xfffeu16, 0xffff, 0xfff8] {
+        let body = cat(&[&port.to_be_bytes(), &[0; 2]]);
+        all.push(("queue config request", V10, message(V10, 5, WireNumber::Type(20), false, &body)));
+    }
     // None of them is damaged.
     all.into_iter().map(|(kind, version, m)| (kind, version, m, false)).collect()
 }
