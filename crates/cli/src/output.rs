@@ -1,7 +1,7 @@
 //! Standard output of the programs, which may be a pipe whose reader has gone (`PROG ... | head -1`).
 //!
 //! The programs of Open vSwitch ignore SIGPIPE once they have read their options, and do not look at the results of
-//! writes: what nobody reads is lost, and the exit status is that of the command. Most of them print the answers to
+//! writes: output without a reader is lost, and the exit status is that of the command. Most of them print the answers to
 //! `--help` and `--version` earlier, and SIGPIPE ends them. `println!` does neither, it panics; therefore programs
 //! print only with the functions and macros of this file.
 
@@ -31,7 +31,7 @@ macro_rules! outln {
 
 /// Writes to standard output and ignores errors; [`out!`](crate::out) and [`outln!`](crate::outln) call it.
 pub fn write(arguments: Arguments<'_>) {
-    // A program has nobody to report the error to: its output is gone, its work is not.
+    // The reader has gone, but the work of the program goes on.
     let _ = std::io::stdout().lock().write_fmt(arguments);
 }
 

@@ -161,14 +161,14 @@ pub(crate) fn describe_packet(data: &[u8], packet_type: u32, ports: &dyn PortNam
         let l4 = layers.l4.or_else(behind_ipv4);
         (key, (data, l4))
     };
-    // A packet without metadata has no ingress port.
-    out.push_str(&flow::text::flow_key_to_string(&key, ports).replacen(",in_port=0", "", 1).replacen(
-        "in_port=0,",
-        "",
-        1,
-    ));
+    out.push_str(&fields_of(&key, ports));
     checksum(data, &key, l4, out);
     out.push('\n');
+}
+
+/// The text of a key without the ingress port, as a packet without metadata has none.
+fn fields_of(key: &flow::FlowKey, ports: &dyn PortNames) -> String {
+    flow::text::flow_key_to_string(key, ports).replacen(",in_port=0", "", 1).replacen("in_port=0,", "", 1)
 }
 
 /// Describes a packet whose type is neither Ethernet nor an Ethernet type. As in Open vSwitch, the fields are those of the
@@ -178,7 +178,7 @@ fn describe_unknown_packet(data: &[u8], packet_type: u32, ports: &dyn PortNames,
     let data = if matches!(ty, 0x8847 | 0x8848) { data } else { &[] };
     let context = PacketContext { in_port: base::PortNo(0), l3_type: Some(ty), ..PacketContext::default() };
     let key = extract_with(data, &context, usize::MAX);
-    let text = flow::text::flow_key_to_string(&key, ports).replacen(",in_port=0", "", 1).replacen("in_port=0,", "", 1);
+    let text = fields_of(&key, ports);
     let fields = text.split_once(')').map_or("", |(_, fields)| fields);
     let digits = |n: u32| if n > 9 { format!("{n:#x}") } else { n.to_string() };
     out.push_str(&format!("packet_type=({},{}){fields}\n", digits(packet_type >> 16), digits(packet_type & 0xffff)));

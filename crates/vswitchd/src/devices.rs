@@ -82,7 +82,8 @@ pub struct Devices {
     pub clock: Clock,
     /// The unique ids of flows.
     pub ufids: Ufids,
-    /// Whether revalidators are to have flows dumped without their keys (`upcall/disable-ufid`).
+    /// The last choice by `upcall/disable-ufid` and `enable-ufid`, which `upcall/show` prints. A datapath in this process
+    /// has no dumps that it could change.
     pub terse_dumps: AtomicBool,
     /// Dummy devices, for the `netdev-dummy/` commands.
     pub dummies: Arc<Registry>,

@@ -468,7 +468,7 @@ fn load_option(text: &str, value: &str, dst: Subfield) -> Result<Action, ActionE
     }
 }
 
-/// Parses the number that `text` begins with, as Open vSwitch does in `load`: other text behind it means nothing.
+/// Parses the number that `text` begins with, as Open vSwitch does in `load`: it ignores other text behind it.
 fn leading_number(text: &str) -> Option<u128> {
     let digits_of = |text: &str, radix| text.find(|c: char| !c.is_digit(radix)).unwrap_or(text.len());
     if let Some(hex) = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {

@@ -232,9 +232,8 @@ fn put_extended_bucket(bucket: &Bucket, kind: GroupKind, version: Version, out: 
 // ---- properties ----
 
 impl GroupProperties {
-    /// Reads the properties of `command` for a group of `kind`, each `None` if it is unknown, to the end of
-    /// `r`. Only commands that make or change a group
-    /// as a whole have a selection method.
+    /// Reads the properties of `command` for a group of `kind`, each `None` if it is unknown, to the end of `r`. Only
+    /// commands that make or change a group as a whole have a selection method.
     fn decode(r: &mut Reader<'_>, kind: Option<GroupKind>, command: Option<GroupCommand>) -> Result<Self> {
         let mut properties = Self::default();
         property::each(r, |mut p| {

@@ -1,5 +1,5 @@
-//! `dpctl/`: datapaths by themselves. What only a datapath in a kernel can do (adding datapaths and ports by hand) is
-//! not there; flows are put there by hand in `dpctl_flows`.
+//! `dpctl/`: datapaths by themselves. Datapaths and their ports are those of the database, so that no command adds them;
+//! commands of `dpctl_flows` change flows by hand.
 
 use super::{dp_name, is_dp, port_name, show};
 use crate::devices::{Devices, Dp};
