@@ -7,8 +7,7 @@
 use std::time::Duration;
 
 use cli::completion::Line;
-use cli::options::{Arg, HELP_AND_VERSION};
-use cli::table::STYLE_OPTIONS;
+use cli::options::Arg;
 use ovsdb::jsonrpc::Remote;
 use ovsdb::{AtomType, ColumnSchema, DatabaseSchema, TableSchema};
 use ovsdb_client::Client;
@@ -16,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::command::{self, Spec};
 use crate::names::{self, Way};
-use crate::options::TLS_OPTIONS;
+use crate::options::global_options;
 use crate::{Program, help};
 
 /// The possible values of an argument.
@@ -62,7 +61,7 @@ fn split_words<P: Program>(words: &[String]) -> Option<(bool, &[String], Option<
     let takes_value = |word: &str| {
         let long = |opt: &&cli::options::Opt| word.strip_prefix("--") == Some(opt.long);
         let short = |opt: &&cli::options::Opt| opt.short.is_some_and(|letter| word == format!("-{letter}"));
-        let mut all = P::OPTIONS.iter().chain(TLS_OPTIONS).chain(STYLE_OPTIONS);
+        let mut all = global_options::<P>().into_iter().flatten();
         all.find(|opt| long(opt) || short(opt)).is_some_and(|opt| opt.arg == Arg::Required)
     };
     let (mut db, mut at) = (None, 0);
@@ -93,9 +92,8 @@ fn before_command<P: Program>(global: bool, options: &[String], current: &str) -
     if current.starts_with('-') {
         let mut found: Vec<String> = local.collect();
         if global {
-            let fragments = [P::OPTIONS, HELP_AND_VERSION, vlog::OPTIONS, STYLE_OPTIONS, TLS_OPTIONS];
             found.extend(
-                help::options(&fragments)
+                help::options(&global_options::<P>())
                     .lines()
                     .filter(|line| line.starts_with("--"))
                     .map(|line| line.strip_suffix("ARG").unwrap_or(line).to_owned()),

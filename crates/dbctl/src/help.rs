@@ -66,6 +66,11 @@ pub(crate) fn usage<P: Program>(program: &str, log: &vlog::Log, default_db: &str
          COMMAND [ARG...] [-- [COMMAND-OPTIONS] COMMAND [ARG...]]...\n",
         P::TITLE
     );
+    let bootstrap = if P::BOOTSTRAP_OPTIONS.is_empty() {
+        ""
+    } else {
+        "  --bootstrap-ca-cert=FILE  the same, taken from the first server if not there\n"
+    };
     for (title, forms) in P::HELP.iter().chain([&DATABASE]) {
         let _ = writeln!(text, "\n{title}:");
         for (form, does) in *forms {
@@ -91,8 +96,7 @@ Output formatting options:
   --pretty                indent JSON
   --bare                  same as --format=list --data=bare --no-headings
   --max-column-width=N    cut wider columns of tables
-{}  --bootstrap-ca-cert=FILE  the same, taken from the first server if not there
-  --peer-ca-cert=FILE     file with CA certificate to show to peers
+{}{}  --peer-ca-cert=FILE     file with CA certificate to show to peers
   --ssl-protocols=PROTOS  list of TLS versions to use
   --ssl-ciphers=CIPHERS   list of ciphers of TLS 1.2 to use
 {}
@@ -104,6 +108,7 @@ Other options:
         own_options::<P>(),
         P::MODULE,
         tls::Config::usage(),
+        bootstrap,
         log.usage()
     );
     text

@@ -35,6 +35,7 @@ mod tests;
 pub use command::{Access, Command, Spec};
 pub use context::{Committed, Context, Failure, Output};
 pub use needs::Needs;
+pub use options::BOOTSTRAP_OPTIONS;
 
 use options::Request;
 
@@ -61,6 +62,8 @@ pub trait Program: Sized + 'static {
     const CONFIGURATION: Option<[&'static str; 2]>;
     /// The options beside those for logs, tables and TLS, which all programs have.
     const OPTIONS: &'static [Opt];
+    /// [`BOOTSTRAP_OPTIONS`] if the program has that option, or nothing.
+    const BOOTSTRAP_OPTIONS: &'static [Opt];
     /// The commands beside the database commands.
     const COMMANDS: &'static [Spec<Self>];
     /// The outline that the command show prints, the outermost table first.

@@ -44,7 +44,7 @@ pub(crate) enum Request {
 }
 
 /// Options for TLS.
-pub(crate) const TLS_OPTIONS: &[Opt] = &[
+const TLS_OPTIONS: &[Opt] = &[
     Opt::new("private-key", Arg::Required).short('p'),
     Opt::new("certificate", Arg::Required).short('c'),
     Opt::new("ca-cert", Arg::Required).short('C'),
@@ -52,9 +52,17 @@ pub(crate) const TLS_OPTIONS: &[Opt] = &[
     Opt::new("ssl-ciphers", Arg::Required),
     Opt::new("ssl-ciphersuites", Arg::Required),
     Opt::new("ssl-server-name", Arg::Required),
-    Opt::new("bootstrap-ca-cert", Arg::Required),
-    Opt::new("peer-ca-cert", Arg::Required),
 ];
+
+/// The option of programs that can take a CA certificate from the first server.
+pub const BOOTSTRAP_OPTIONS: &[Opt] = &[Opt::new("bootstrap-ca-cert", Arg::Required)];
+
+const PEER_OPTIONS: &[Opt] = &[Opt::new("peer-ca-cert", Arg::Required)];
+
+/// The program's options before its commands, in the order in which `--options` prints them.
+pub(crate) fn global_options<P: Program>() -> [&'static [Opt]; 7] {
+    [P::OPTIONS, HELP_AND_VERSION, vlog::OPTIONS, STYLE_OPTIONS, TLS_OPTIONS, P::BOOTSTRAP_OPTIONS, PEER_OPTIONS]
+}
 
 /// The commands' options for the parser: their identity has dashes, so that it differs from global ones.
 fn local_options<P: Program>() -> Vec<Opt> {
@@ -90,7 +98,8 @@ pub(crate) fn parse<P: Program>(
         words: Vec::new(),
     };
     let local = local_options::<P>();
-    let fragments = [P::OPTIONS, HELP_AND_VERSION, vlog::OPTIONS, STYLE_OPTIONS, TLS_OPTIONS, local.as_slice()];
+    let global = global_options::<P>();
+    let fragments: Vec<&[Opt]> = global.iter().copied().chain([local.as_slice()]).collect();
     let mut parser = Parser::new(args, &fragments).options_first();
     for found in parser.by_ref() {
         let found = found?;
@@ -110,7 +119,7 @@ pub(crate) fn parse<P: Program>(
             "help" => return Ok(Request::Print(crate::help::usage::<P>(program, log, &options.db))),
             "version" => return Ok(Request::Print(crate::help::version::<P>(program))),
             "commands" => return Ok(Request::Print(crate::help::commands::<P>())),
-            "options" => return Ok(Request::Print(crate::help::options(&fragments[..5]))),
+            "options" => return Ok(Request::Print(crate::help::options(&global))),
             id if id.starts_with('-') => {
                 let option = (id.to_owned(), found.value);
                 options.leading.retain(|(known, _)| *known != option.0);

@@ -134,8 +134,6 @@ pub(crate) const OPTIONS: &[Opt] = &[
     Opt::new("private-key", Arg::Required).short('p'),
     Opt::new("certificate", Arg::Required).short('c'),
     Opt::new("ca-cert", Arg::Required).short('C'),
-    Opt::new("bootstrap-ca-cert", Arg::Required),
-    Opt::new("peer-ca-cert", Arg::Required),
     Opt::new("ssl-protocols", Arg::Required),
     Opt::new("ssl-ciphers", Arg::Required),
     Opt::new("ssl-ciphersuites", Arg::Required),

@@ -245,7 +245,6 @@ const OPTIONS: &[Opt] = &[
     Opt::new("certificate", Arg::Required).short('c'),
     Opt::new("ca-cert", Arg::Required).short('C'),
     Opt::new("bootstrap-ca-cert", Arg::Required),
-    Opt::new("peer-ca-cert", Arg::Required),
     Opt::new("ssl-protocols", Arg::Required),
     Opt::new("ssl-ciphers", Arg::Required),
     Opt::new("ssl-ciphersuites", Arg::Required),

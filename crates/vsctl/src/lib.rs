@@ -78,6 +78,7 @@ impl Program for Vsctl {
         Opt::new("shuffle-remotes", Arg::None),
         Opt::new("no-shuffle-remotes", Arg::None),
     ];
+    const BOOTSTRAP_OPTIONS: &'static [Opt] = dbctl::BOOTSTRAP_OPTIONS;
     const COMMANDS: &'static [Spec] = command::COMMANDS;
     const SHOWN: &'static [Shown] = &[
         Shown { table: "Open_vSwitch", name: None, columns: &["manager_options", "bridges", "ovs_version"] },

@@ -60,6 +60,7 @@ impl Program for VtepCtl {
         Opt::new("oneline", Arg::None),
         Opt::new("timeout", Arg::Required).short('t'),
     ];
+    const BOOTSTRAP_OPTIONS: &'static [Opt] = &[];
     const COMMANDS: &'static [Spec] = command::COMMANDS;
     const SHOWN: &'static [Shown] = &[
         Shown { table: "Global", name: None, columns: &["managers", "switches"] },

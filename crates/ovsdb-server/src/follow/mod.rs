@@ -75,7 +75,8 @@ impl Source {
             remotes.push(remote.to_owned());
         }
         if remotes.is_empty() {
-            return Err(format!("\"{text}\": a server to copy from is missing"));
+            // Such a text, even an empty one, is an address that no server has.
+            remotes.push(text.to_owned());
         }
         Ok(Self { remotes, probe_ms: PROBE_MS, max_backoff_ms: MAX_BACKOFF_MS, dscp: stream::DSCP })
     }
@@ -85,7 +86,7 @@ impl Source {
     pub fn parse_relay(text: &str) -> Option<Result<(String, Self)>> {
         let rest = text.strip_prefix("relay:")?;
         Some(match rest.split_once(':') {
-            Some((name, remotes)) if is_id(name) => {
+            Some((name, remotes)) if is_id(name) && !remotes.is_empty() => {
                 Self::parse(remotes).map(|source| (name.to_owned(), source)).map_err(Error::ovsdb)
             }
             _ => return None,

@@ -54,7 +54,6 @@ Output formatting options:
   --max-column-width=N    cut wider columns of tables
   --timestamp             put the time above what a monitor prints
 {}  --bootstrap-ca-cert=FILE  the same, taken from the first server if not there
-  --peer-ca-cert=FILE     file with CA certificate to show to peers
   --ssl-protocols=PROTOS  list of TLS versions to use
   --ssl-ciphers=CIPHERS   list of ciphers of TLS 1.2 to use
   --ssl-ciphersuites=SUITES  list of ciphers of TLS 1.3 to use
