@@ -83,6 +83,10 @@ impl Threads for Datapath {
         self.threads()
     }
 
+    fn caller_stats(&self) -> ThreadStats {
+        self.caller_stats()
+    }
+
     fn set_metrics(&self, on: bool) {
         self.set_metrics(on);
     }

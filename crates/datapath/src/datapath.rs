@@ -240,6 +240,11 @@ impl Datapath {
         self.pmd_threads.lock().infos(&self.shared)
     }
 
+    /// Returns the counters of all threads that are no packet threads.
+    pub fn caller_stats(&self) -> ThreadStats {
+        self.shared.lanes[crate::shared::CALLER_LANE].thread_stats()
+    }
+
     /// Sets whether packet threads keep a history of their rounds; a change forgets what is kept.
     pub fn set_metrics(&self, on: bool) {
         if self.shared.metrics.swap(on, Ordering::Relaxed) != on {

@@ -95,6 +95,9 @@ pub trait Threads {
     /// The threads by core, with their counters.
     fn threads(&self) -> Vec<(ThreadInfo, ThreadStats)>;
 
+    /// The counters of all threads that are no packet threads, such as those that send for controllers.
+    fn caller_stats(&self) -> ThreadStats;
+
     /// Whether threads keep a history of their rounds; turning it on or off forgets what is kept.
     fn set_metrics(&self, on: bool);
 

@@ -98,6 +98,7 @@ enum Handler {
 
 struct Command {
     usage: String,
+    is_listed: bool,
     arity: Arity,
     handler: Handler,
 }
@@ -144,7 +145,14 @@ impl Commands {
     }
 
     fn insert(&self, name: &str, usage: &str, arity: Arity, handler: Handler) {
-        self.lock().insert(name.to_owned(), Command { usage: usage.to_owned(), arity, handler });
+        self.lock().insert(name.to_owned(), Command { usage: usage.to_owned(), is_listed: true, arity, handler });
+    }
+
+    /// Leaves a command out of `list-commands`, as an older name of another one.
+    pub fn hide(&self, name: &str) {
+        if let Some(command) = self.lock().get_mut(name) {
+            command.is_listed = false;
+        }
     }
 
     /// A command that lists the commands whose names begin with `beginning`, as `list-commands` lists all.
@@ -206,7 +214,7 @@ impl Commands {
 
     fn list(&self, beginning: &str, format: OutputFormat) -> Answer {
         let table = self.lock();
-        let listed = || table.iter().filter(|(name, _)| name.starts_with(beginning));
+        let listed = || table.iter().filter(|(name, command)| command.is_listed && name.starts_with(beginning));
         match format {
             OutputFormat::Text => {
                 let mut out = "The available commands are:\n".to_owned();

@@ -307,6 +307,16 @@ impl Bridge {
         self.work.is_numbering_stale |= self.numbers.is_contended();
     }
 
+    /// Has interfaces opened again whose datapath port was removed by hand.
+    pub(crate) fn reopen_removed(&mut self) {
+        let removed = self
+            .running
+            .interfaces
+            .iter_mut()
+            .filter_map(|(name, running)| running.reopen_if_removed().then(|| name.clone()));
+        self.work.interfaces.extend(removed);
+    }
+
     /// Opens the interfaces of the work, gives them their settings and numbers; interfaces that are there may get other
     /// numbers if `may_move`. Patch ports find their peers afterwards, when all bridges have theirs
     /// ([`Bridge::publish`]).
@@ -528,7 +538,7 @@ impl Bridge {
         edits.removed_bundles.extend(std::mem::take(&mut self.work.removed_bundles));
         for row in std::mem::take(&mut self.work.bundles) {
             let Some(port) = self.ports.get(&row) else { continue };
-            let number = |name: &String| self.running.interfaces.get(name)?.ofport;
+            let number = |name: &String| self.running.interfaces.get(name).filter(|i| !i.is_removed())?.ofport;
             let numbers: Vec<PortNo> = port.interfaces.iter().filter_map(number).collect();
             edits.removed_bundles.retain(|name| *name != port.name);
             if numbers.is_empty() {
@@ -634,7 +644,7 @@ fn port_spec(
     let no = running.ofport?;
     let (out, device, mac, flaw) = match &running.state {
         Err(_) => return None,
-        Ok(Behind::Device(a)) => (PortOut::Device(a.port), Some(Arc::clone(&a.device)), a.device.mac(), None),
+        Ok(Behind::Device(a)) => (PortOut::Device(a.port()?), Some(Arc::clone(a.device())), a.device().mac(), None),
         Ok(Behind::Patch(peer, mac)) => match peer_of(name, peer) {
             Some((bridge, port)) => (PortOut::Patch(bridge, port), None, *mac, None),
             None => {

@@ -281,6 +281,7 @@ impl Configuration {
         let may_move = std::mem::take(&mut self.is_changed);
         if may_move {
             self.bridges.values_mut().for_each(Bridge::retry_numbers);
+            self.bridges.values_mut().for_each(Bridge::reopen_removed);
         }
         let mut is_closed = false;
         if let Some(db) = db {

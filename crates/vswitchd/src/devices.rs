@@ -2,9 +2,11 @@
 
 use crate::backends;
 use crate::interface::InterfaceError;
+use crate::placement::Placements;
+use crate::standalone::StandaloneDatapaths;
 use crate::types::{DatapathClass, InterfaceClass, Types};
 use crate::ufid::Ufids;
-use base::{Clock, DpPort, Millis};
+use base::{Clock, Millis};
 use dpif::{Dpif, DpifError, UpcallHandler};
 use netdev::dummy::Registry;
 use netdev::{Netdev, NetdevErrorKind};
@@ -16,17 +18,25 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A datapath with the switch on it.
 #[derive(Clone, Debug)]
 pub struct Dp {
+    /// Its type.
+    pub kind: String,
+    /// Its name. That of bridges is `ovs-` and its type.
+    pub name: String,
     /// What it is: a dummy or not.
     pub class: DatapathClass,
     /// The datapath.
     pub dpif: Arc<dyn Dpif>,
     /// The switch on it.
     pub switch: Arc<Switch>,
+    /// When it was made.
+    pub made: Instant,
+    /// The devices attached to it.
+    pub placements: Arc<Placements>,
     offload: Arc<Mutex<Offload>>,
 }
 
@@ -41,6 +51,21 @@ enum Offload {
 }
 
 impl Dp {
+    /// A datapath of this type and name, without ports. The switch on it does not handle its upcalls yet.
+    pub(crate) fn open(kind: &str, name: &str, class: DatapathClass, clock: &Clock) -> Result<Self, DpifError> {
+        let dpif = backends::open(class, clock)?;
+        let switch = Switch::new(clock.clone());
+        switch.attach(Arc::clone(&dpif));
+        let (placements, offload) = (Arc::default(), Arc::default());
+        let (kind, name) = (kind.to_owned(), name.to_owned());
+        Ok(Self { kind, name, class, dpif, switch, made: Instant::now(), placements, offload })
+    }
+
+    /// Type and name, as `netdev@ovs-netdev`.
+    pub fn full_name(&self) -> String {
+        format!("{}@{}", self.kind, self.name)
+    }
+
     /// Has flows go to an accelerator, or to none. A kernel without one is logged once.
     pub fn set_offload(&self, wanted: bool) {
         let mut offload = self.offload.lock();
@@ -85,10 +110,14 @@ pub struct Devices {
     /// The last choice by `upcall/disable-ufid` and `enable-ufid`, which `upcall/show` prints. A datapath in this process
     /// has no dumps that it could change.
     pub terse_dumps: AtomicBool,
+    /// Whether the database asks for offload (`other_config:hw-offload`).
+    pub hw_offload: AtomicBool,
     /// Dummy devices, for the `netdev-dummy/` commands.
     pub dummies: Arc<Registry>,
     linux: Mutex<Option<Arc<Linux>>>,
     datapaths: Mutex<BTreeMap<String, Dp>>,
+    /// Datapaths beside those of bridges.
+    pub standalone: StandaloneDatapaths,
     on_change: Arc<tokio::sync::Notify>,
     /// How many values of the database the switch holds, for `memory/show`.
     pub idl_cells: AtomicU64,
@@ -104,9 +133,11 @@ impl Devices {
             clock,
             ufids: Ufids::default(),
             terse_dumps: AtomicBool::new(true),
+            hw_offload: AtomicBool::new(false),
             dummies: Arc::default(),
             linux: Mutex::default(),
             datapaths: Mutex::default(),
+            standalone: StandaloneDatapaths::default(),
             on_change,
             idl_cells: AtomicU64::new(0),
             on_clock: tokio::sync::Notify::new(),
@@ -161,23 +192,35 @@ impl Devices {
         if let Some(dp) = datapaths.get(kind) {
             return Ok(dp.clone());
         }
-        let dpif = backends::open(class, &self.clock).map_err(|e| e.to_string())?;
-        let switch = Switch::new(self.clock.clone());
+        // What was made by hand is in the way, as in Open vSwitch.
+        self.standalone.remove_kind(kind);
+        let dp = Dp::open(kind, &format!("ovs-{kind}"), class, &self.clock).map_err(|e| e.to_string())?;
         if class == DatapathClass::Dummy {
             // Tests of such bridges look at what tables do, which traces show.
-            switch.pretend_to_track();
+            dp.switch.pretend_to_track();
         }
-        dpif.set_handler(Arc::clone(&switch) as Arc<dyn UpcallHandler>);
-        switch.attach(Arc::clone(&dpif));
-        switch.start_revalidator().map_err(|e| format!("could not start revalidator thread: {e}"))?;
-        let dp = Dp { class, dpif, switch, offload: Arc::default() };
+        dp.dpif.set_handler(Arc::clone(&dp.switch) as Arc<dyn UpcallHandler>);
+        dp.switch.start_revalidator().map_err(|e| format!("could not start revalidator thread: {e}"))?;
         datapaths.insert(kind.to_owned(), dp.clone());
         Ok(dp)
     }
 
-    /// All datapaths that were made, by type.
+    /// Those of bridges, by type.
     pub fn datapaths(&self) -> Vec<(String, Dp)> {
         self.datapaths.lock().iter().map(|(k, d)| (k.clone(), d.clone())).collect()
+    }
+
+    /// The datapaths of bridges and those made by hand, by type and name.
+    pub fn all_datapaths(&self) -> Vec<Dp> {
+        let mut all: Vec<Dp> = self.datapaths().into_iter().map(|(_, dp)| dp).collect();
+        all.extend(self.standalone.all());
+        all.sort_by(|a, b| (&a.kind, &a.name).cmp(&(&b.kind, &b.name)));
+        all
+    }
+
+    /// Has the bridges follow changes of their ports.
+    pub fn notify_ports(&self) {
+        self.on_change.notify_one();
     }
 
     /// Waits, without holding up other tasks, until packet threads have let go of devices that are no ports any more.
@@ -226,61 +269,5 @@ impl Devices {
         let notify = Arc::clone(&self.on_change);
         device.changes().subscribe(Arc::new(move || notify.notify_one()));
         Ok(device)
-    }
-}
-
-/// A device that is a port of a datapath. When this value is dropped, protocols send their last frames out of the device,
-/// and it is removed. Packet threads may use it a little longer: [`Devices::synchronize`] waits for them, as is necessary
-/// before the device or its name is used again.
-#[derive(Debug)]
-pub struct Attached {
-    /// The device.
-    pub device: Arc<dyn Netdev>,
-    /// Its number.
-    pub port: DpPort,
-    dpif: Arc<dyn Dpif>,
-    switch: Arc<Switch>,
-}
-
-impl Attached {
-    /// The number that a device gets on a dummy datapath if it is free, so that tests can tell: the one that its name
-    /// ends in, past a hundred for `br0` and the like.
-    pub fn number_by_name(name: &str) -> Option<DpPort> {
-        let digits = &name[name.trim_end_matches(|c: char| c.is_ascii_digit()).len()..];
-        let base = if name.starts_with("br") { 100 } else { 0 };
-        digits.parse::<u32>().ok()?.checked_add(base).filter(|n| *n > 0).map(DpPort)
-    }
-
-    /// Adds `device` to `dp`, under number `requested` if that is free.
-    pub fn new(dp: &Dp, device: Arc<dyn Netdev>, requested: Option<DpPort>) -> Result<Self, DpifError> {
-        let port = dp.dpif.port_add(Arc::clone(&device), requested)?;
-        Ok(Self { device, port, dpif: Arc::clone(&dp.dpif), switch: Arc::clone(&dp.switch) })
-    }
-}
-
-impl Attached {
-    /// Has receive queues asked on cores, by queue, and takes over how many there are.
-    pub fn set_queues(&self, affinity: &BTreeMap<usize, usize>) -> Result<(), DpifError> {
-        self.dpif.port_set_queues(self.port, affinity)
-    }
-}
-
-impl Drop for Attached {
-    fn drop(&mut self) {
-        self.switch.end_protocols(self.port);
-        // Fails only if the port is gone already.
-        let _ = self.dpif.port_del(self.port);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn dummy_ports_are_numbered_by_name() {
-        let number = |name| Attached::number_by_name(name).map(|n| n.0);
-        assert_eq!((number("p7"), number("br0"), number("br12")), (Some(7), Some(100), Some(112)));
-        assert_eq!((number("p"), number("p0"), number("p99999999999")), (None, None, None));
     }
 }

@@ -1,9 +1,10 @@
 //! One interface of a running bridge: opened, and retried while it cannot be opened.
 
-use crate::devices::{Attached, Devices, Dp};
+use crate::devices::{Devices, Dp};
 use crate::features::identity;
+use crate::placement::Attached;
 use crate::types::DatapathClass;
-use base::{MacAddr, PortNo};
+use base::{DpPort, MacAddr, PortNo};
 use netdev::status::LinkStatus;
 use netdev::{Netdev, NetdevError, NetdevErrorKind};
 use ovsdb_client::schemas::vswitch::Interface;
@@ -80,6 +81,13 @@ impl From<dpif::DpifError> for InterfaceError {
 }
 
 impl InterfaceError {
+    /// The error of the system behind it, as in `could not open network device foo (No such device)`.
+    pub fn reason(&self) -> String {
+        let text = self.to_string();
+        let inner = text.strip_suffix(')').and_then(|text| text.rsplit_once('('));
+        inner.map_or_else(|| "Invalid argument".to_owned(), |(_, reason)| reason.to_owned())
+    }
+
     /// Whether an interface of type `kind` may be opened later although no change of a link or a row announces it:
     /// another process may have the queues of a device or its XDP program, or too many files are open.
     fn may_end_unannounced(&self, kind: &str) -> bool {
@@ -94,9 +102,8 @@ impl InterfaceError {
 /// An interface of a running bridge.
 #[derive(Debug)]
 pub struct RunningInterface {
-    /// Type and options that it was made for.
+    /// Type that it was made for.
     kind: String,
-    options: BTreeMap<String, String>,
     /// OpenFlow port number, if it has a port.
     pub ofport: Option<PortNo>,
     /// The number under which the switch has its port.
@@ -113,6 +120,10 @@ pub struct RunningInterface {
     pub is_uncounted: bool,
     /// The number of changes of the device when it was last examined.
     seen: Option<u64>,
+    /// Its datapath port when the device was last examined.
+    seen_port: Option<DpPort>,
+    /// Whether it is to be opened again if its port was removed by hand.
+    is_to_reopen: bool,
     link: Option<Link>,
 }
 
@@ -138,7 +149,6 @@ impl RunningInterface {
     pub fn new(name: &str, spec: &InterfaceSpec, devices: &Devices, dp: &Dp) -> Self {
         let mut running = Self {
             kind: spec.kind.clone(),
-            options: spec.options.clone(),
             ofport: None,
             published: None,
             state: Err(InterfaceError::NotOpened),
@@ -147,6 +157,8 @@ impl RunningInterface {
             followed_mtu: None,
             is_uncounted: true,
             seen: None,
+            seen_port: None,
+            is_to_reopen: false,
             link: None,
         };
         running.update(name, spec, devices, dp);
@@ -159,20 +171,17 @@ impl RunningInterface {
             return false;
         }
         match &self.state {
-            Ok(Behind::Device(a)) if !a.device.is_present() => false,
-            _ if wanted.options == self.options => true,
+            Ok(Behind::Device(a)) if !a.device().is_present() => false,
+            Ok(Behind::Device(a)) if a.port().is_none() && self.is_to_reopen => false,
+            Ok(Behind::Device(a)) if a.placement.options() == wanted.options => true,
             Ok(Behind::Device(a)) => {
-                let taken = a.device.set_options(&wanted.options).is_ok();
+                let taken = a.placement.set_options(&wanted.options).is_ok();
                 if taken {
-                    self.options.clone_from(&wanted.options);
                     self.seen = None;
                 }
                 taken
             }
-            Ok(Behind::Patch(..)) | Err(_) => {
-                self.options.clone_from(&wanted.options);
-                true
-            }
+            Ok(Behind::Patch(..)) | Err(_) => true,
         }
     }
 
@@ -192,16 +201,38 @@ impl RunningInterface {
         self.seen = None;
     }
 
-    /// Whether the device is another one, has other options, or its link, address or MTU changed since this was last
-    /// asked.
+    /// Whether the device is another one, has other options or another datapath port, or its link, address or MTU changed
+    /// since this was last asked.
     pub fn device_changed(&mut self) -> bool {
         let Some(seq) = self.device().map(|device| device.change_seq()) else { return false };
-        self.seen.replace(seq) != Some(seq)
+        let port = self.dp_port();
+        let is_moved = std::mem::replace(&mut self.seen_port, port) != port;
+        self.seen.replace(seq) != Some(seq) || is_moved
     }
 
     /// Whether the device changed since [`RunningInterface::device_changed`] was last asked, or is gone.
     pub fn needs_attention(&self) -> bool {
-        self.device().is_some_and(|device| self.seen != Some(device.change_seq()) || !device.is_present())
+        let is_changed = |device: &Arc<dyn Netdev>| self.seen != Some(device.change_seq()) || !device.is_present();
+        self.device().is_some_and(is_changed) || self.dp_port() != self.seen_port
+    }
+
+    /// Its port of the datapath, unless it is a patch port or its port was removed by hand.
+    pub fn dp_port(&self) -> Option<DpPort> {
+        match &self.state {
+            Ok(Behind::Device(attached)) => attached.port(),
+            _ => None,
+        }
+    }
+
+    /// Has it opened again at the next configuration if its datapath port was removed by hand. Returns whether it was.
+    pub fn reopen_if_removed(&mut self) -> bool {
+        self.is_to_reopen = self.is_removed();
+        self.is_to_reopen
+    }
+
+    /// Whether its datapath port was removed by hand.
+    pub fn is_removed(&self) -> bool {
+        matches!(&self.state, Ok(Behind::Device(attached)) if attached.port().is_none())
     }
 
     /// Logs that `setting` could not be made, unless that was logged before. Without an error, it may be logged again.
@@ -252,7 +283,7 @@ impl RunningInterface {
         let Ok(Behind::Device(attached)) = &self.state else { return None };
         match dp.offload_error() {
             Some(error) => Some(format!("none: {error}")),
-            None => dp.dpif.port_offload(attached.port).map(|added| match added {
+            None => dp.dpif.port_offload(attached.port()?).map(|added| match added {
                 Ok(kind) => kind.to_owned(),
                 Err(why) => format!("none: {why}"),
             }),
@@ -262,7 +293,7 @@ impl RunningInterface {
     /// Its device, if it has one.
     pub fn device(&self) -> Option<&Arc<dyn Netdev>> {
         match &self.state {
-            Ok(Behind::Device(a)) => Some(&a.device),
+            Ok(Behind::Device(a)) => Some(a.device()),
             _ => None,
         }
     }
@@ -303,7 +334,7 @@ fn open(name: &str, spec: &InterfaceSpec, devices: &Devices, dp: &Dp) -> Result<
     }
     let device = devices.open(name, &spec.kind, dp.class, &spec.options)?;
     let number = (dp.class == DatapathClass::Dummy).then(|| Attached::number_by_name(name)).flatten();
-    Ok(Behind::Device(Attached::new(dp, device, number)?))
+    Ok(Behind::Device(Attached::new(dp, device, &spec.options, number)?))
 }
 
 #[cfg(test)]

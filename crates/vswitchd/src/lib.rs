@@ -6,7 +6,8 @@
 //! - [`configuration`]: changes noted, stale settings read and applied; [`bridge`]: the work that follows for one bridge;
 //! - [`running`]: a running bridge; [`interface`]: one interface of it; [`ofport`]: port numbers; [`control`]: its
 //!   controllers, and in-band control; [`confinement`]: the sockets that controllers may have;
-//! - [`devices`]: devices by interface type, datapaths by type; [`cores`]: the machine's cores;
+//! - [`devices`]: devices by interface type, datapaths by type; [`placement`]: devices that are ports of a datapath;
+//!   [`standalone`]: datapaths without bridges; [`cores`]: the machine's cores;
 //! - [`columns`]: the columns that are read and written;
 //! - [`run`]: the loop that brings database and switch together, and the clock's work;
 //! - [`commands`]: the control commands.
@@ -32,11 +33,13 @@ pub mod interface;
 pub mod levels;
 pub mod ofport;
 pub mod own_tls;
+pub mod placement;
 pub mod program;
 pub mod reader;
 pub mod references;
 pub mod run;
 pub mod running;
+pub mod standalone;
 pub mod types;
 mod ufid;
 

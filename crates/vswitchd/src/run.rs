@@ -76,7 +76,11 @@ impl Housekeeping {
             loop {
                 tokio::select! {
                     _ = tick.tick() => devices.datapaths().iter().for_each(|(_, dp)| dp.switch.housekeeping()),
-                    _ = usage.tick() => devices.datapaths().iter().for_each(|(_, dp)| _ = dp.dpif.tick()),
+                    _ = usage.tick() => {
+                        devices.all_datapaths().iter().for_each(|dp| _ = dp.dpif.tick());
+                        // Nothing else has these clean up their flows.
+                        devices.standalone.all().iter().for_each(|dp| dp.dpif.flow_stats(&mut |_, _| {}));
+                    }
                 }
             }
         }))

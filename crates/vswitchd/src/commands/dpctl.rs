@@ -1,8 +1,9 @@
-//! `dpctl/`: datapaths by themselves. Datapaths and their ports are those of the database, so that no command adds them;
-//! commands of `dpctl_flows` change flows by hand.
+//! `dpctl/`: datapaths by themselves, those of bridges and those made by hand. Commands of `dpctl_ports` make and change
+//! them, and commands of `dpctl_flows` change their flows.
 
-use super::{dp_name, is_dp, port_name, show};
+use super::{port_name, show};
 use crate::devices::{Devices, Dp};
+use crate::standalone::HandError;
 use dpif::text::{Detail, format_actions, format_key};
 use dpif::{DpFlowEntry, DpFlowStats};
 use flow::Match;
@@ -11,10 +12,14 @@ use serde_json::{Map, Value, json};
 use std::fmt::Write;
 use std::sync::Arc;
 use unixctl::{Commands, OutputFormat};
+use vlog::{RateLimit, warn_rl};
+
+/// Limit on warnings about types that do not exist.
+static REFUSED: RateLimit = RateLimit::new(10, 10);
 
 pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
     show(commands, devices, ("dpctl/dump-dps", "", 0..=0), |d, _, format| {
-        let names = d.datapaths().into_iter().map(|(kind, _)| dp_name(&kind));
+        let names = d.all_datapaths().into_iter().map(|dp| dp.full_name());
         Ok(match format {
             OutputFormat::Text => names.map(|n| n + "\n").collect::<String>().into(),
             OutputFormat::Json => names.map(Value::from).collect::<Value>().into(),
@@ -30,7 +35,7 @@ pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
             return Err(format!("Unrecognized option {option}"));
         }
         // No cache of a userspace datapath has a size that can be set: each grows with the flows.
-        let names = cached(d, args.first())?.into_iter().map(|(kind, _)| dp_name(&kind));
+        let names = cached(d, args.first())?.into_iter().map(|dp| dp.full_name());
         Ok(match format {
             OutputFormat::Text => names.map(|name| name + ":\n").collect::<String>().into(),
             OutputFormat::Json => Value::from(names.map(|name| (name, json!({}))).collect::<Map<_, _>>()).into(),
@@ -78,21 +83,65 @@ pub(super) fn at_most(command: &str, words: &[String], most: usize) -> Result<()
 }
 
 /// The datapath of that name, or all, for the commands about caches.
-fn cached(devices: &Devices, name: Option<&String>) -> Result<Vec<(String, Dp)>, String> {
-    let missing = |_| format!("ovs-vswitchd: Opening datapath {} failed (No such device)", name.map_or("", |n| n));
-    selected(devices, name.map(String::as_str)).map_err(missing)
+fn cached(devices: &Devices, name: Option<&String>) -> Result<Vec<Dp>, String> {
+    match name {
+        Some(name) => {
+            let found = find(devices, name);
+            Ok(vec![found.map_err(|error| format!("ovs-vswitchd: Opening datapath {name} failed ({error})"))?])
+        }
+        None => Ok(devices.all_datapaths()),
+    }
 }
 
-/// The datapath of that name, or all.
-pub(super) fn selected(devices: &Devices, name: Option<&str>) -> Result<Vec<(String, Dp)>, String> {
-    let mut datapaths = devices.datapaths();
-    if let Some(name) = name {
-        datapaths.retain(|(kind, _)| is_dp(name, kind));
-        if datapaths.is_empty() {
-            return Err("ovs-vswitchd: datapath not found (Invalid argument)".to_owned());
-        }
+/// Type and name of `[type@]name`. Both are `system` where they are missing.
+fn parse_name(text: &str) -> (&str, &str) {
+    match text.split_once('@') {
+        Some((kind, name)) => (or_system(kind), or_system(name)),
+        None => ("system", text),
     }
-    Ok(datapaths)
+}
+
+fn or_system(word: &str) -> &str {
+    if word.is_empty() { "system" } else { word }
+}
+
+/// The datapath that `[type@]name` names.
+pub(super) fn find(devices: &Devices, text: &str) -> Result<Dp, HandError> {
+    let (kind, name) = parse_name(text);
+    devices.find_datapath(kind, name).inspect_err(|error| log_unknown(kind, name, error))
+}
+
+/// Makes the datapath that `[type@]name` names.
+pub(super) fn make(devices: &Devices, text: &str) -> Result<Dp, HandError> {
+    let (kind, name) = parse_name(text);
+    devices.add_datapath(kind, name).inspect_err(|error| log_unknown(kind, name, error))
+}
+
+fn log_unknown(kind: &str, name: &str, error: &HandError) {
+    if *error == HandError::UnknownType {
+        warn_rl!(&REFUSED, target: "dpif", "could not create datapath {name} of unknown type {kind}");
+    }
+}
+
+/// Whether there is a datapath of that name.
+pub(super) fn exists(devices: &Devices, text: &str) -> bool {
+    let (kind, name) = parse_name(text);
+    devices.find_datapath(kind, name).is_ok()
+}
+
+/// The datapath of that name, or the only one.
+pub(super) fn selected(devices: &Devices, name: Option<&str>) -> Result<Dp, String> {
+    let missing = "ovs-vswitchd: datapath not found (Invalid argument)";
+    if let Some(name) = name {
+        let (kind, name) = parse_name(name);
+        return devices.find_datapath(kind, name).map_err(|_| missing.to_owned());
+    }
+    let mut all = devices.all_datapaths();
+    match all.len() {
+        1 => Ok(all.remove(0)),
+        0 => Err(format!("ovs-vswitchd: no datapaths exist\n{missing}")),
+        _ => Err(format!("ovs-vswitchd: multiple datapaths, specify one\n{missing}")),
+    }
 }
 
 fn show_datapaths(devices: &Devices, args: &[String], format: OutputFormat) -> Result<super::Shown, String> {
@@ -104,22 +153,25 @@ fn show_datapaths(devices: &Devices, args: &[String], format: OutputFormat) -> R
             option => return Err(format!("Unrecognized option {option}")),
         }
     }
-    let mut datapaths = if wanted.is_empty() { devices.datapaths() } else { Vec::new() };
+    let mut datapaths = if wanted.is_empty() { devices.all_datapaths() } else { Vec::new() };
     let mut out = String::new();
-    let show = |found: &[(String, Dp)], out: &mut String| {
-        for (kind, dp) in found.iter().filter(|_| format == OutputFormat::Text) {
-            datapath_text(&dp_name(kind), dp, statistics, out);
+    let show = |dp: &Dp, out: &mut String| {
+        if format == OutputFormat::Text {
+            datapath_text(dp, statistics, out);
         }
     };
-    show(&datapaths, &mut out);
+    datapaths.iter().for_each(|dp| show(dp, &mut out));
     let mut is_missing = false;
     for name in wanted {
-        if let Ok(found) = selected(devices, Some(name.as_str())) {
-            show(&found, &mut out);
-            datapaths.extend(found);
-        } else {
-            is_missing = true;
-            let _ = writeln!(out, "ovs-vswitchd: opening datapath {name} failed (No such device)");
+        match find(devices, name) {
+            Ok(found) => {
+                show(&found, &mut out);
+                datapaths.push(found);
+            }
+            Err(error) => {
+                is_missing = true;
+                let _ = writeln!(out, "ovs-vswitchd: opening datapath {name} failed ({error})");
+            }
         }
     }
     if is_missing {
@@ -128,7 +180,7 @@ fn show_datapaths(devices: &Devices, args: &[String], format: OutputFormat) -> R
     Ok(match format {
         OutputFormat::Text => out.into(),
         OutputFormat::Json => {
-            let all: Map<_, _> = datapaths.iter().map(|(kind, dp)| (dp_name(kind), datapath_json(dp))).collect();
+            let all: Map<_, _> = datapaths.iter().map(|dp| (dp.full_name(), datapath_json(dp))).collect();
             Value::from(all).into()
         }
     })
@@ -140,9 +192,9 @@ fn dropped(stats: &dpif::PortStats) -> (u64, u64) {
     (sum(&stats.rx_drops), sum(&stats.tx_drops))
 }
 
-fn datapath_text(name: &str, dp: &Dp, statistics: bool, out: &mut String) {
+fn datapath_text(dp: &Dp, statistics: bool, out: &mut String) {
     let stats = dp.dpif.stats();
-    let _ = writeln!(out, "{name}:");
+    let _ = writeln!(out, "{}:", dp.full_name());
     let _ = writeln!(out, "  lookups: hit:{} missed:{} lost:{}", stats.hit, stats.missed, stats.lost);
     let _ = writeln!(out, "  flows: {}", stats.flows);
     for port in dp.dpif.ports() {
@@ -166,6 +218,7 @@ fn datapath_text(name: &str, dp: &Dp, statistics: bool, out: &mut String) {
                 s.tx_bytes,
                 short(s.tx_bytes)
             );
+            let _ = writeln!(out, "    UPCALL packets:? errors:?");
         }
     }
 }
@@ -321,21 +374,19 @@ fn dump_flows(devices: &Devices, args: &[String], format: OutputFormat) -> Resul
     }
     let kinds = kinds.unwrap_or(Kinds { here: true, below: true });
     // As in Open vSwitch, words that are no datapath mean nothing if there are several.
-    let is_known = |name: &&&str| words.len() == 1 || devices.datapaths().iter().any(|(kind, _)| is_dp(name, kind));
-    let name = words.first().filter(is_known).copied();
+    let name = words.first().filter(|name| words.len() == 1 || exists(devices, name)).copied();
     let mut lines = Vec::new();
     let mut objects = Vec::new();
-    for (kind, dp) in selected(devices, name)? {
-        let mut entries = dp.dpif.flow_dump();
-        entries.retain(|entry| kinds.has(entry) && filter.as_ref().is_none_or(|f| within(&dp, entry, f)));
-        // Scripts that read dumps of Open vSwitch's kernel datapath, such as ovs-dpctl-top, expect flows alone.
-        if kind != "system" && !entries.is_empty() {
-            lines.push("flow-dump from the main thread:".to_owned());
-        }
-        match format {
-            OutputFormat::Text => lines.extend(entries.iter().map(|e| flow_line(devices, &dp, e, how))),
-            OutputFormat::Json => objects.extend(entries.iter().map(|e| flow_json(devices, &dp, e, how))),
-        }
+    let dp = selected(devices, name)?;
+    let mut entries = dp.dpif.flow_dump();
+    entries.retain(|entry| kinds.has(entry) && filter.as_ref().is_none_or(|f| within(&dp, entry, f)));
+    // Scripts that read dumps of Open vSwitch's kernel datapath, such as ovs-dpctl-top, expect flows alone.
+    if dp.kind != "system" && !entries.is_empty() {
+        lines.push("flow-dump from the main thread:".to_owned());
+    }
+    match format {
+        OutputFormat::Text => lines.extend(entries.iter().map(|e| flow_line(devices, &dp, e, how))),
+        OutputFormat::Json => objects.extend(entries.iter().map(|e| flow_json(devices, &dp, e, how))),
     }
     Ok(match format {
         OutputFormat::Text => lines.join("\n").into(),
@@ -399,13 +450,13 @@ fn get_flow(devices: &Devices, args: &[String], format: OutputFormat) -> Result<
         [id] => (None, id),
         _ => return Err("ovs-vswitchd: parsing flow ufid".to_owned()),
     };
-    let datapaths = selected(devices, name)?;
+    let dp = selected(devices, name)?;
     // As in Open vSwitch, no error for scripts.
     let Some(id) = id.starts_with("ufid:").then(|| devices.ufids.parse(id)).flatten() else {
         return Ok("ovs-vswitchd: parsing flow ufid\n".to_owned().into());
     };
-    let found = datapaths.into_iter().find_map(|(_, dp)| Some((dp.dpif.flow_get(id?)?, dp)));
-    let (entry, dp) = found.ok_or("ovs-vswitchd: getting flow (No such file or directory)")?;
+    let entry = id.and_then(|id| dp.dpif.flow_get(id));
+    let entry = entry.ok_or("ovs-vswitchd: getting flow (No such file or directory)")?;
     Ok(match format {
         OutputFormat::Text => flow_line(devices, &dp, &entry, how).into(),
         OutputFormat::Json => flow_json(devices, &dp, &entry, how).into(),
@@ -415,6 +466,14 @@ fn get_flow(devices: &Devices, args: &[String], format: OutputFormat) -> Result<
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_of_datapaths() {
+        assert_eq!(parse_name("netdev@d"), ("netdev", "d"));
+        assert_eq!(parse_name("d"), ("system", "d"));
+        assert_eq!((parse_name("@d"), parse_name("dummy@")), (("system", "d"), ("dummy", "system")));
+        assert_eq!(parse_name(""), ("system", ""));
+    }
 
     #[test]
     fn types_of_flows() {

@@ -1,6 +1,6 @@
 //! `dpctl/add-flow` and its relatives: datapath flows put, changed and taken away by hand (ovs-dpctl(8)).
 
-use super::dpctl::{at_most, flow_stats_text, selected, split_options};
+use super::dpctl::{at_most, exists, flow_stats_text, selected, split_options};
 use super::{act, port_number, show_blocking};
 use crate::devices::{Devices, Dp};
 use dpif::text::{parse_actions, parse_flow, split_ufid};
@@ -35,7 +35,7 @@ pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
         let (options, words) = parse_options(args, "dpctl/del-flows", 2)?;
         let done = match words[..] {
             [] => purge(d, None),
-            [name] if selected(d, Some(name)).is_ok() => purge(d, Some(name)),
+            [name] if exists(d, name) => purge(d, Some(name)),
             _ => lines(d, Change::Delete, options, &words),
         };
         done.map(Into::into)
@@ -43,12 +43,11 @@ pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
 }
 
 fn purge(devices: &Devices, name: Option<&str>) -> Result<String, String> {
-    for (_, dp) in selected(devices, name)? {
-        dp.switch.purge();
-        for entry in dp.dpif.flow_dump() {
-            // One that is gone meanwhile is gone.
-            let _ = dp.dpif.flow_del(entry.id);
-        }
+    let dp = selected(devices, name)?;
+    dp.switch.purge();
+    for entry in dp.dpif.flow_dump() {
+        // One that is gone meanwhile is gone.
+        let _ = dp.dpif.flow_del(entry.id);
     }
     Ok(String::new())
 }
@@ -69,16 +68,6 @@ fn parse_options<'a>(args: &'a [String], command: &str, most: usize) -> Result<(
     Ok((options, words.iter().map(String::as_str).collect()))
 }
 
-/// The datapath that is meant: of this name, or the only one.
-fn datapath(devices: &Devices, name: Option<&str>) -> Result<Dp, String> {
-    let mut found = selected(devices, name)?;
-    match found.len() {
-        1 => Ok(found.remove(0).1),
-        0 => Err("ovs-vswitchd: no datapaths exist".to_owned()),
-        _ => Err("ovs-vswitchd: multiple datapaths, specify one".to_owned()),
-    }
-}
-
 fn one(devices: &Devices, change: Change, args: &[String]) -> Result<String, String> {
     let (command, most) = match change {
         Change::Add => ("dpctl/add-flow", 3),
@@ -93,7 +82,7 @@ fn one(devices: &Devices, change: Change, args: &[String]) -> Result<String, Str
         (Change::Add | Change::Modify, [name, flow, actions]) => (Some(*name), *flow, *actions),
         _ => return Err("ovs-vswitchd: a flow, and but for del-flow its actions, are to be given".to_owned()),
     };
-    apply(devices, &datapath(devices, name)?, change, options, flow, actions)
+    apply(devices, &selected(devices, name)?, change, options, flow, actions)
 }
 
 fn file(devices: &Devices, change: Change, args: &[String]) -> Result<String, String> {
@@ -107,9 +96,10 @@ fn lines(devices: &Devices, change: Change, options: Options, words: &[&str]) ->
     let (name, path) = match words {
         [path] => (None, *path),
         // As in Open vSwitch, a word that is no datapath means nothing here.
-        [name, path] => (Some(*name).filter(|name| selected(devices, Some(name)).is_ok()), *path),
+        [name, path] => (Some(*name).filter(|name| exists(devices, name)), *path),
         _ => return Err("ovs-vswitchd: a file is to be given".to_owned()),
     };
+    let dp = selected(devices, name)?;
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
         // As in Open vSwitch, no error for scripts.
@@ -117,7 +107,6 @@ fn lines(devices: &Devices, change: Change, options: Options, words: &[&str]) ->
             return Ok(format!("ovs-vswitchd: Opening file \"{path}\" failed ({})\n", netdev::device::errno_text(&e)));
         }
     };
-    let dp = datapath(devices, name)?;
     let mut out = String::new();
     for (n, line) in text.lines().enumerate() {
         let line = line.split('#').next().unwrap_or_default().trim();
@@ -198,7 +187,7 @@ fn apply(
     let flow = DpFlow::by_hand(&key, &mask, actions, generation);
     dp.dpif.flow_put(id, flow).map_err(|e| format!("ovs-vswitchd: updating flow table ({e})"))?;
     if let Some(ufid) = ufid {
-        devices.ufids.give(id, ufid, |id| devices.datapaths().iter().any(|(_, dp)| dp.dpif.flow_get(id).is_some()));
+        devices.ufids.give(id, ufid, |id| devices.all_datapaths().iter().any(|dp| dp.dpif.flow_get(id).is_some()));
     }
     Ok(old.as_ref().map(statistics).unwrap_or_default())
 }

@@ -1,7 +1,7 @@
 //! The control commands of the switch (ovs-vswitchd(8)), beside those of every daemon.
 //!
 //! - [`autoattach`]: LLDP; [`fdb`]: learned addresses; [`bridge`]: flows and lists of bridges; [`settings`]: features; [`classifier`]: how tables are searched; [`trace`]: `ofproto/trace`; [`upcall`]: `upcall/` and `revalidator/`;
-//! - [`datapath`]: datapaths by bridge (`dpif/`); [`dpctl`]: datapaths by themselves, [`dpctl_flows`]: their flows changed by hand; [`conntrack`]: connections; [`drops`]: why packets were dropped; [`offload`]: what is forwarded below;
+//! - [`datapath`]: datapaths by bridge (`dpif/`); [`dpctl`]: datapaths by themselves, [`dpctl_flows`] and [`dpctl_ports`]: their flows and ports changed by hand; [`conntrack`]: connections; [`drops`]: why packets were dropped; [`offload`]: what is forwarded below;
 //! - [`pmd`]: packet threads; [`memory`]: `coverage/` and `memory/show`; [`dummy`]: dummy devices and the clock, for tests.
 //!
 //! Texts and errors are those of Open vSwitch, as scripts match them. A command that shows something has JSON for those
@@ -14,6 +14,7 @@ mod conntrack;
 mod datapath;
 mod dpctl;
 mod dpctl_flows;
+mod dpctl_ports;
 mod drops;
 mod dummy;
 pub(crate) mod fdb;
@@ -48,6 +49,7 @@ pub fn register(commands: &Commands, devices: &Arc<Devices>) {
     datapath::register(commands, devices);
     dpctl::register(commands, devices);
     dpctl_flows::register(commands, devices);
+    dpctl_ports::register(commands, devices);
     conntrack::register(commands, devices);
     drops::register(commands, devices);
     offload::register(commands, devices);
@@ -150,8 +152,11 @@ fn is_dp(name: &str, kind: &str) -> bool {
 
 /// The name of a datapath port.
 fn port_name(dp: &Dp, port: DpPort) -> Option<String> {
-    let (bridge, no) = dp.switch.port_of(port)?;
-    dp.switch.bridge(bridge)?.port(no).map(|p| p.spec.name)
+    if let Some((bridge, no)) = dp.switch.port_of(port) {
+        return dp.switch.bridge(bridge)?.port(no).map(|p| p.spec.name);
+    }
+    // Ports of a datapath without bridges.
+    Some(dp.placements.at(port)?.device.name().to_owned())
 }
 
 /// The number of the datapath port of that name.

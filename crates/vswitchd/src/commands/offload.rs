@@ -1,25 +1,44 @@
-//! `dpctl/offload-show`: what is forwarded below the datapath (`other_config:hw-offload`).
+//! `dpctl/offload-show`, `dpctl/offload-stats-show` and `dpif/offload/show`: what is forwarded below the datapath (`other_config:hw-offload`).
 
-use super::dpctl::selected;
-use super::{dp_name, port_name, show};
+use super::dpctl::{selected, split_options};
+use super::{act, port_name, show};
 use crate::devices::{Devices, Dp};
 use dpif::OffloadInfo;
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use unixctl::{Commands, OutputFormat};
 
 pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
     show(commands, devices, ("dpctl/offload-show", "[dp]", 0..=1), |devices, args, format| {
-        let datapaths = selected(devices, args.first().map(String::as_str))?;
+        let datapaths = match args.first() {
+            Some(name) => vec![selected(devices, Some(name))?],
+            None => devices.all_datapaths(),
+        };
         Ok(match format {
-            OutputFormat::Text => {
-                datapaths.iter().map(|(kind, dp)| text(&dp_name(kind), dp)).collect::<String>().into()
-            }
+            OutputFormat::Text => datapaths.iter().map(text).collect::<String>().into(),
             OutputFormat::Json => {
-                let all: Map<_, _> = datapaths.iter().map(|(kind, dp)| (dp_name(kind), object(dp))).collect();
+                let all: Map<_, _> = datapaths.iter().map(|dp| (dp.full_name(), object(dp))).collect();
                 Value::from(all).into()
             }
+        })
+    });
+    act(commands, devices, ("dpctl/offload-stats-show", "[dp]", 0..=1), |devices, args| {
+        if let Some(option) = split_options(args).0.first() {
+            return Err(format!("Unrecognized option {option}"));
+        }
+        let dp = selected(devices, args.first().map(String::as_str))?;
+        let mut out = "HW Offload stats:\n".to_owned();
+        if let Some(info) = dp.dpif.offload() {
+            let _ = writeln!(out, "   Total            Inserted offloads: {:12}", info.capacity.flows);
+        }
+        Ok(out)
+    });
+    show(commands, devices, ("dpif/offload/show", "", 0..=0), |devices, _, format| {
+        Ok(match format {
+            OutputFormat::Text => providers_text(devices).into(),
+            OutputFormat::Json => providers_json(devices).into(),
         })
     });
 }
@@ -31,8 +50,39 @@ fn ports<'a>(dp: &'a Dp, info: &'a OffloadInfo) -> impl Iterator<Item = (u32, St
     })
 }
 
-fn text(name: &str, dp: &Dp) -> String {
-    let mut out = format!("{name}:\n");
+/// The providers of offload of bridges' datapaths, with the ports that they took.
+fn providers_text(devices: &Devices) -> String {
+    let mut out = format!("Globally enabled: {}\nDatapaths:\n", devices.hw_offload.load(Ordering::Relaxed));
+    for (_, dp) in devices.datapaths() {
+        let _ = writeln!(out, "{}:", dp.full_name());
+        let Some(info) = dp.dpif.offload() else { continue };
+        let _ = writeln!(out, "  {}", info.kind);
+        for (number, name, _) in ports(&dp, &info).filter(|(_, _, refused)| refused.is_none()) {
+            let _ = writeln!(out, "  - {name}: port_no: {number}");
+        }
+    }
+    out
+}
+
+fn providers_json(devices: &Devices) -> Value {
+    let provider = |dp: &Dp, info: &OffloadInfo| {
+        let taken = ports(dp, info).filter(|(_, _, refused)| refused.is_none());
+        let taken: Map<_, _> = taken.map(|(number, name, _)| (name, json!({"port_no": number}))).collect();
+        (info.kind.to_owned(), json!({"ports": taken}))
+    };
+    let mut all = Map::new();
+    for (_, dp) in devices.datapaths() {
+        let info = dp.dpif.offload();
+        let priority: Vec<&str> = info.iter().map(|info| info.kind).collect();
+        let providers: Map<_, _> = info.iter().map(|info| provider(&dp, info)).collect();
+        all.insert(dp.full_name(), json!({"priority": priority, "providers": providers}));
+    }
+    all.insert("enabled".to_owned(), devices.hw_offload.load(Ordering::Relaxed).into());
+    all.into()
+}
+
+fn text(dp: &Dp) -> String {
+    let mut out = format!("{}:\n", dp.full_name());
     let info = match (dp.dpif.offload(), dp.offload_error()) {
         (Some(info), _) => info,
         (None, Some(error)) => return out + &format!("  not available: {error}\n"),

@@ -1,32 +1,29 @@
 //! `dpif-netdev/`: packet threads, what they have done, and their queues.
 //!
-//! - [`perf`]: `pmd-perf-show`; [`queues`]: `pmd-rxq-show`, `pmd-rxq-rebalance` and `pmd-sleep-show`; [`lookup`]:
-//!   `subtable-lookup-*`.
+//! - [`perf`]: `pmd-perf-show`; [`queues`]: `pmd-rxq-show`, `pmd-rxq-rebalance` and `pmd-sleep-show`.
 //!
 //! A thread is named by the core that it is pinned to; one that runs anywhere by its number, as of node 0.
 //!
 //! Cycles are those of the time stamp counter, computed from times by its frequency.
 
-mod lookup;
 mod perf;
 mod queues;
 #[cfg(test)]
 mod tests;
 
-use super::{act, dp_name, is_dp, show};
+use super::{act, show};
 use crate::devices::{Devices, Dp};
 use dpif::{RoundHistory, ThreadInfo, ThreadStats};
 use serde_json::{Value, json};
 use std::collections::HashMap;
-use std::fmt::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use unixctl::{Commands, OutputFormat};
 
-/// What threads had done when their statistics were cleared, by datapath and [`ThreadInfo::id`]: that is subtracted from
+/// What threads had done when their statistics were cleared, by datapath and [`ThreadInfo::id`], which other threads lack: that is subtracted from
 /// what is shown.
 #[derive(Debug, Default)]
-struct Cleared(Mutex<HashMap<(String, u64), Start>>);
+struct Cleared(Mutex<HashMap<(String, Option<u64>), Start>>);
 
 #[derive(Debug)]
 struct Start {
@@ -37,38 +34,38 @@ struct Start {
 
 pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
     let cleared = Arc::new(Cleared::default());
-    let since = Arc::clone(&cleared);
-    let usage = "[-pmd core] [dp]";
-    show(commands, devices, ("dpif-netdev/pmd-stats-show", usage, 0..=8), move |d, args, format| {
-        let threads = measured(d, &since, &Request::parse(args, &[]))?;
-        Ok(match format {
-            OutputFormat::Text => threads.iter().map(stats_text).collect::<String>().into(),
-            OutputFormat::Json => threads.iter().map(Measured::json).collect::<Value>().into(),
-        })
-    });
-    let since = Arc::clone(&cleared);
-    let usage = "[-nh] [-it iter-history-len] [-ms ms-history-len] [-pmd core] [dp]";
-    show(commands, devices, ("dpif-netdev/pmd-perf-show", usage, 0..=8), move |d, args, format| {
-        let request = Request::parse(args, &["-nh", "-it", "-ms"]);
-        let threads = measured(d, &since, &request)?;
-        Ok(match format {
-            OutputFormat::Text => perf::text(&threads, request.histograms).into(),
-            OutputFormat::Json => perf::json(&threads, request.histograms).into(),
-        })
-    });
+    for name in ["dpif-netdev/pmd-perf-show", "dpif-netdev/pmd-stats-show"] {
+        let since = Arc::clone(&cleared);
+        let usage = "[-nh] [-it iter-history-len] [-ms ms-history-len] [-pmd core] [dp]";
+        show(commands, devices, (name, usage, 0..=8), move |d, args, format| {
+            let request = Request::parse(args, &["-nh", "-it", "-ms"]);
+            let threads = measured(d, &since, &request)?;
+            Ok(match format {
+                OutputFormat::Text => perf::text(&threads, request.histograms).into(),
+                OutputFormat::Json => perf::json(&threads, request.histograms).into(),
+            })
+        });
+    }
+    // Open vSwitch 4.0 does not list the older name any more.
+    commands.hide("dpif-netdev/pmd-stats-show");
     queues::register(commands, devices);
-    lookup::register(commands, devices);
     act(commands, devices, ("dpif-netdev/pmd-stats-clear", "[-pmd core] [dp]", 0..=3), move |d, args| {
         let request = Request::parse(args, &[]);
         let mut cleared = cleared.0.lock().unwrap_or_else(PoisonError::into_inner);
-        for (kind, dp) in shown(d, request.dp)? {
-            let served = served(&dp);
-            // Of threads that are gone nothing is asked any more.
-            let threads = dp.dpif.threads();
-            cleared.retain(|(of, id), _| *of != kind || threads.iter().any(|(thread, _)| thread.id == *id));
-            for (thread, stats) in threads.into_iter().filter(|(thread, _)| is_asked(&request, thread)) {
-                cleared.insert((kind.clone(), thread.id), Start { at: Instant::now(), stats, served });
-            }
+        let dp = shown(d, request.dp)?;
+        let (datapath, served) = (dp.full_name(), served(&dp));
+        // Of threads that are gone nothing is asked any more.
+        let threads = dp.dpif.threads();
+        cleared.retain(|(of, id), _| {
+            *of != datapath || id.is_none_or(|id| threads.iter().any(|(thread, _)| thread.id == id))
+        });
+        for (thread, stats) in threads.into_iter().filter(|(thread, _)| is_asked(&request, thread)) {
+            let start = Start { at: Instant::now(), stats, served };
+            cleared.insert((datapath.clone(), Some(thread.id)), start);
+        }
+        if request.core.is_none() {
+            let start = Start { at: Instant::now(), stats: dp.dpif.caller_stats(), served };
+            cleared.insert((datapath, None), start);
         }
         Ok(String::new())
     });
@@ -136,21 +133,21 @@ fn is_asked(request: &Request<'_>, thread: &ThreadInfo) -> bool {
     request.core.is_none_or(|core| core == thread.core_id)
 }
 
-fn named(devices: &Devices, name: Option<&String>) -> Result<Vec<(String, Dp)>, String> {
-    let mut datapaths = devices.datapaths();
-    if let Some(name) = name {
-        datapaths.retain(|(kind, _)| is_dp(name, kind));
-        if datapaths.is_empty() {
-            return Err("please specify an existing datapath".to_owned());
-        }
+/// The datapath of that name.
+fn named(devices: &Devices, name: Option<&String>) -> Result<Dp, String> {
+    let mut datapaths = devices.all_datapaths();
+    match name {
+        Some(name) => datapaths.retain(|dp| *name == dp.name),
+        None if datapaths.len() > 1 => datapaths.clear(),
+        None => {}
     }
-    Ok(datapaths)
+    datapaths.pop().ok_or_else(|| "please specify an existing datapath".to_owned())
 }
 
-/// The datapaths that a command shows: of that name, or the only one, whatever the name is.
-fn shown(devices: &Devices, name: Option<&String>) -> Result<Vec<(String, Dp)>, String> {
-    let datapaths = devices.datapaths();
-    if datapaths.len() == 1 { Ok(datapaths) } else { named(devices, name) }
+/// The datapath that a command shows: that of that name, or the only one, whatever the name is.
+fn shown(devices: &Devices, name: Option<&String>) -> Result<Dp, String> {
+    let mut datapaths = devices.all_datapaths();
+    if datapaths.len() == 1 { Ok(datapaths.remove(0)) } else { named(devices, name) }
 }
 
 /// Packets that handler threads have served, and nanoseconds that it took them.
@@ -159,27 +156,18 @@ fn served(dp: &Dp) -> (u64, u64) {
     (handlers.iter().map(|h| h.packets).sum(), handlers.iter().map(|h| h.busy_ns).sum())
 }
 
-/// The line over what is shown of a thread. Where there are `several` datapaths it names the thread's.
-struct Header<'a> {
-    kind: &'a str,
-    several: bool,
-}
-
-impl Header<'_> {
-    fn text(&self, thread: &ThreadInfo) -> String {
-        let of = if self.several { format!(" ({})", dp_name(self.kind)) } else { String::new() };
-        let ThreadInfo { numa_id, core_id, .. } = thread;
-        format!("pmd thread numa_id {numa_id} core_id {core_id}:{of}")
-    }
+/// The line over what is shown of a thread.
+fn header(thread: &ThreadInfo) -> String {
+    format!("pmd thread numa_id {} core_id {}:", thread.numa_id, thread.core_id)
 }
 
 /// What one thread did since its statistics were cleared.
 #[derive(Debug)]
 struct Measured {
-    /// Its datapath's type, and whether there are others.
-    kind: String,
-    several: bool,
-    thread: ThreadInfo,
+    /// Its datapath.
+    datapath: String,
+    /// `None` for all threads that are no packet threads.
+    thread: Option<ThreadInfo>,
     seconds: f64,
     stats: ThreadStats,
     /// Its last rounds, if they are asked for, and whether its datapath has metrics.
@@ -192,40 +180,35 @@ struct Measured {
 fn measured(devices: &Devices, cleared: &Cleared, request: &Request<'_>) -> Result<Vec<Measured>, String> {
     let cleared = cleared.0.lock().unwrap_or_else(PoisonError::into_inner);
     let less = |now: (u64, u64), before: (u64, u64)| (now.0.saturating_sub(before.0), now.1.saturating_sub(before.1));
-    let datapaths = shown(devices, request.dp)?;
-    let several = datapaths.len() > 1;
+    let dp = shown(devices, request.dp)?;
+    let (datapath, metrics) = (dp.full_name(), dp.dpif.has_metrics());
+    let served = served(&dp);
+    let (rounds, ms) = request.history;
     let mut all = Vec::new();
-    for (kind, dp) in datapaths {
-        let served = served(&dp);
-        for (thread, stats) in dp.dpif.threads().into_iter().filter(|(thread, _)| is_asked(request, thread)) {
-            let kind = kind.clone();
-            let metrics = dp.dpif.has_metrics();
-            let (rounds, ms) = request.history;
-            let history = metrics.then(|| dp.dpif.round_history(thread.id, rounds, ms));
-            let start = cleared.get(&(kind.clone(), thread.id));
-            all.push(match start {
-                Some(start) => Measured {
-                    kind,
-                    several,
-                    thread,
-                    seconds: start.at.elapsed().as_secs_f64(),
-                    stats: stats.since(&start.stats),
-                    history,
-                    metrics,
-                    served: less(served, start.served),
-                },
-                None => Measured {
-                    kind,
-                    several,
-                    seconds: thread.age.as_secs_f64(),
-                    thread,
-                    stats,
-                    history,
-                    metrics,
-                    served,
-                },
-            });
-        }
+    for (thread, stats) in dp.dpif.threads().into_iter().filter(|(thread, _)| is_asked(request, thread)) {
+        let start = cleared.get(&(datapath.clone(), Some(thread.id)));
+        all.push(Measured {
+            datapath: datapath.clone(),
+            seconds: start.map_or(thread.age, |start| start.at.elapsed()).as_secs_f64(),
+            stats: start.map_or_else(|| stats.clone(), |start| stats.since(&start.stats)),
+            history: metrics.then(|| dp.dpif.round_history(thread.id, rounds, ms)),
+            metrics,
+            served: start.map_or(served, |start| less(served, start.served)),
+            thread: Some(thread),
+        });
+    }
+    if request.core.is_none() {
+        // Threads that poll nothing send packets, too: what controllers send, and answers to misses.
+        let (stats, start) = (dp.dpif.caller_stats(), cleared.get(&(datapath.clone(), None)));
+        all.push(Measured {
+            seconds: start.map_or(dp.made, |start| start.at).elapsed().as_secs_f64(),
+            stats: start.map_or_else(|| stats.clone(), |start| stats.since(&start.stats)),
+            datapath,
+            history: None,
+            metrics: false,
+            served: (0, 0),
+            thread: None,
+        });
     }
     Ok(all)
 }
@@ -241,7 +224,7 @@ fn ratio(a: u64, b: u64) -> f64 {
 
 impl Measured {
     fn header(&self) -> String {
-        Header { kind: &self.kind, several: self.several }.text(&self.thread)
+        self.thread.as_ref().map_or_else(|| "main thread:".to_owned(), header)
     }
 
     fn busy_cycles(&self) -> u64 {
@@ -267,10 +250,10 @@ impl Measured {
         let s = &self.stats;
         let (upcalls, lost) = self.upcalls();
         json!({
-            "datapath": dp_name(&self.kind),
-            "core_id": self.thread.core_id,
-            "numa_id": self.thread.numa_id,
-            "pinned": self.thread.is_pinned,
+            "datapath": self.datapath,
+            "core_id": self.thread.as_ref().map(|thread| thread.core_id),
+            "numa_id": self.thread.as_ref().map(|thread| thread.numa_id),
+            "pinned": self.thread.as_ref().map(|thread| thread.is_pinned),
             "seconds": self.seconds,
             "packets_received": s.packets,
             "recirculations": s.recirculations,
@@ -297,37 +280,4 @@ impl Measured {
             "panics": s.panics,
         })
     }
-}
-
-fn stats_text(m: &Measured) -> String {
-    let s = &m.stats;
-    let (upcalls, lost) = m.upcalls();
-    let passes = ratio(s.packets + s.recirculations, s.packets);
-    let mut out = format!("{}\n", m.header());
-    let _ = write!(
-        out,
-        "  packets received: {}\n  packet recirculations: {}\n  avg. datapath passes per packet: {passes:.2}\n  \
-         phwol hits: 0\n  mfex opt hits: 0\n  simple match hits: 0\n  emc hits: {}\n  smc hits: 0\n  megaflow hits: {}\n  \
-         avg. subtable lookups per megaflow hit: {:.2}\n  miss with success upcall: {upcalls}\n  \
-         miss with failed upcall: {lost}\n  avg. packets per output batch: {:.2}\n",
-        s.packets,
-        s.recirculations,
-        s.microflow_hits,
-        s.megaflow_hits,
-        ratio(s.probes, s.megaflow_hits),
-        ratio(s.tx_packets, s.tx_batches),
-    );
-    let (busy, idle) = (m.busy_cycles(), m.idle_cycles());
-    let all = busy + idle;
-    if all > 0 {
-        let percent = |n: u64| ratio(n, all) * 100.0;
-        let _ = writeln!(out, "  idle cycles: {idle} ({:.2}%)", percent(idle));
-        let _ = writeln!(out, "  processing cycles: {busy} ({:.2}%)", percent(busy));
-    }
-    if s.packets > 0 {
-        let _ = writeln!(out, "  avg cycles per packet: {:.2} ({all}/{})", ratio(all, s.packets), s.packets);
-        let _ =
-            writeln!(out, "  avg processing cycles per packet: {:.2} ({busy}/{})", ratio(busy, s.packets), s.packets);
-    }
-    out
 }

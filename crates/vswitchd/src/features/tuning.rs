@@ -70,6 +70,7 @@ impl Feature for TuningFeature {
     }
 
     fn apply(&mut self, tuning: &Tuning, target: &mut SwitchTarget<'_>) {
+        target.devices.hw_offload.store(tuning.offload, std::sync::atomic::Ordering::Relaxed);
         for (_, dp) in target.devices.datapaths() {
             // Threads are waited for.
             let tuning = tuning.clone();

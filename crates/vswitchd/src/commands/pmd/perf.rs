@@ -43,7 +43,7 @@ pub(super) fn json(threads: &[Measured], histograms: bool) -> Value {
         }
         thread
     };
-    threads.iter().map(one).collect()
+    threads.iter().filter(|m| m.thread.is_some()).map(one).collect()
 }
 
 /// Hours, minutes, seconds and milliseconds (UTC).
@@ -57,7 +57,9 @@ fn one(m: &Measured, time: &str, histograms: bool) -> String {
     let s = &m.stats;
     let mut out = format!("\nTime: {time}\nMeasurement duration: {:.3} s\n\n{}\n\n", m.seconds, m.header());
     let kpps = |n: u64| if m.seconds > 0.0 { n as f64 / m.seconds / 1000.0 } else { 0.0 };
-    rounds(&mut out, m);
+    if m.thread.is_some() {
+        rounds(&mut out, m);
+    }
     if s.packets > 0 {
         let cycles = ratio(m.busy_cycles(), s.packets);
         let _ = writeln!(

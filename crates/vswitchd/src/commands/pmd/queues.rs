@@ -1,7 +1,7 @@
 //! `dpif-netdev/pmd-rxq-show`, `pmd-rxq-rebalance` and `pmd-sleep-show`: which packet thread asks which receive queues,
 //! what they take of its time, and how long it sleeps.
 
-use super::{Header, Request, act, dp_name, is_asked, named, ratio, show, shown};
+use super::{Request, act, header, is_asked, named, ratio, show, shown};
 use crate::devices::Devices;
 use dpif::{INTERVAL_SECS, INTERVALS, Usage};
 use serde_json::{Value, json};
@@ -22,9 +22,7 @@ pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
         })
     });
     act(commands, devices, ("dpif-netdev/pmd-rxq-rebalance", "[dp]", 0..=1), |d, args| {
-        for (_, dp) in named(d, args.first())? {
-            dp.dpif.rebalance();
-        }
+        named(d, args.first())?.dpif.rebalance();
         Ok("pmd rxq rebalance requested.\n".to_owned())
     });
     show(commands, devices, ("dpif-netdev/pmd-sleep-show", "[dp]", 0..=1), |d, args, format| {
@@ -51,26 +49,22 @@ fn percentages(usage: &Usage) -> (Vec<Option<f64>>, Option<f64>) {
 
 /// In Open vSwitch's layout.
 fn text(devices: &Devices, request: &Request<'_>) -> Result<String, String> {
-    let datapaths = shown(devices, request.dp)?;
+    let dp = shown(devices, request.dp)?;
     let intervals = intervals(request);
     let percent = |percent: Option<f64>| match percent {
         Some(percent) => format!("{:2} %", percent as u64),
         None => "NOT AVAIL".to_owned(),
     };
     let mut out = String::new();
-    for (kind, dp) in &datapaths {
-        let header = Header { kind, several: datapaths.len() > 1 };
-        for usage in dp.dpif.usage(intervals).iter().filter(|usage| is_asked(request, &usage.thread)) {
-            let (queues, overhead) = percentages(usage);
-            let _ = writeln!(out, "{}\n  isolated : {}", header.text(&usage.thread), usage.thread.is_isolated);
-            for (queue, share) in usage.queues.iter().zip(queues) {
-                let enabled = if queue.is_enabled { "(enabled) " } else { "(disabled)" };
-                let (name, index) = (&queue.port, queue.queue);
-                let _ =
-                    writeln!(out, "  port: {name:16}  queue-id: {index:2} {enabled}  pmd usage: {}", percent(share));
-            }
-            let _ = writeln!(out, "  overhead: {}", percent(overhead));
+    for usage in dp.dpif.usage(intervals).iter().filter(|usage| is_asked(request, &usage.thread)) {
+        let (queues, overhead) = percentages(usage);
+        let _ = writeln!(out, "{}\n  isolated : {}", header(&usage.thread), usage.thread.is_isolated);
+        for (queue, share) in usage.queues.iter().zip(queues) {
+            let enabled = if queue.is_enabled { "(enabled) " } else { "(disabled)" };
+            let (name, index) = (&queue.port, queue.queue);
+            let _ = writeln!(out, "  port: {name:16}  queue-id: {index:2} {enabled}  pmd usage: {}", percent(share));
         }
+        let _ = writeln!(out, "  overhead: {}", percent(overhead));
     }
     if out.is_empty() && request.core.is_some() {
         return Ok(out);
@@ -81,52 +75,48 @@ fn text(devices: &Devices, request: &Request<'_>) -> Result<String, String> {
 fn json(devices: &Devices, request: &Request<'_>) -> Result<Value, String> {
     let intervals = intervals(request);
     let mut threads = Vec::new();
-    for (kind, dp) in shown(devices, request.dp)? {
-        for usage in dp.dpif.usage(intervals).iter().filter(|usage| is_asked(request, &usage.thread)) {
-            let (shares, overhead) = percentages(usage);
-            let queue = |(queue, share): (&dpif::QueueUsage, Option<f64>)| {
-                json!({
-                    "port": queue.port,
-                    "queue_id": queue.queue,
-                    "enabled": queue.is_enabled,
-                    "usage_percent": share,
-                })
-            };
-            threads.push(json!({
-                "datapath": dp_name(&kind),
-                "numa_id": usage.thread.numa_id,
-                "core_id": usage.thread.core_id,
-                "pinned": usage.thread.is_pinned,
-                "isolated": usage.thread.is_isolated,
-                "seconds": intervals * INTERVAL_SECS as usize,
-                "queues": usage.queues.iter().zip(shares).map(queue).collect::<Value>(),
-                "overhead_percent": overhead,
-            }));
-        }
+    let dp = shown(devices, request.dp)?;
+    for usage in dp.dpif.usage(intervals).iter().filter(|usage| is_asked(request, &usage.thread)) {
+        let (shares, overhead) = percentages(usage);
+        let queue = |(queue, share): (&dpif::QueueUsage, Option<f64>)| {
+            json!({
+                "port": queue.port,
+                "queue_id": queue.queue,
+                "enabled": queue.is_enabled,
+                "usage_percent": share,
+            })
+        };
+        threads.push(json!({
+            "datapath": dp.full_name(),
+            "numa_id": usage.thread.numa_id,
+            "core_id": usage.thread.core_id,
+            "pinned": usage.thread.is_pinned,
+            "isolated": usage.thread.is_isolated,
+            "seconds": intervals * INTERVAL_SECS as usize,
+            "queues": usage.queues.iter().zip(shares).map(queue).collect::<Value>(),
+            "overhead_percent": overhead,
+        }));
     }
     Ok(threads.into())
 }
 
 /// In the layout of Open vSwitch 3.3. A thread that is not pinned sleeps until something comes.
 fn sleep_text(devices: &Devices, request: &Request<'_>) -> Result<String, String> {
-    let datapaths = shown(devices, request.dp)?;
+    let dp = shown(devices, request.dp)?;
     let mut out = String::new();
-    for (kind, dp) in &datapaths {
-        let header = Header { kind, several: datapaths.len() > 1 };
-        let _ = writeln!(out, "Default max sleep: {:4} us", dp.dpif.thread_config().sleep_us_max);
-        for (thread, _) in dp.dpif.threads() {
-            let _ = match thread.sleep_us_max {
-                Some(us) => writeln!(out, "{}\n  max sleep: {us:4} us", header.text(&thread)),
-                None => writeln!(out, "{}\n  max sleep: none (not pinned)", header.text(&thread)),
-            };
-        }
+    let _ = writeln!(out, "Default max sleep: {:4} us", dp.dpif.thread_config().sleep_us_max);
+    for (thread, _) in dp.dpif.threads() {
+        let _ = match thread.sleep_us_max {
+            Some(us) => writeln!(out, "{}\n  max sleep: {us:4} us", header(&thread)),
+            None => writeln!(out, "{}\n  max sleep: none (not pinned)", header(&thread)),
+        };
     }
     Ok(out)
 }
 
 fn sleep_json(devices: &Devices, request: &Request<'_>) -> Result<Value, String> {
-    let datapaths = shown(devices, request.dp)?.into_iter();
-    let all = datapaths.map(|(kind, dp)| {
+    let dp = shown(devices, request.dp)?;
+    let all = [{
         let thread = |(thread, _): (dpif::ThreadInfo, dpif::ThreadStats)| {
             json!({
                 "numa_id": thread.numa_id,
@@ -136,10 +126,10 @@ fn sleep_json(devices: &Devices, request: &Request<'_>) -> Result<Value, String>
             })
         };
         json!({
-            "datapath": dp_name(&kind),
+            "datapath": dp.full_name(),
             "default_max_sleep_us": dp.dpif.thread_config().sleep_us_max,
             "threads": dp.dpif.threads().into_iter().map(thread).collect::<Value>(),
         })
-    });
-    Ok(all.collect())
+    }];
+    Ok(all.into_iter().collect())
 }

@@ -80,9 +80,8 @@ fn an_idle_thread() -> Measured {
     };
     let (stats, served) = (ThreadStats::default(), (0, 0));
     Measured {
-        kind: "netdev".to_owned(),
-        several: false,
-        thread,
+        datapath: "netdev@ovs-netdev".to_owned(),
+        thread: Some(thread),
         seconds: 0.0,
         stats,
         history: None,
@@ -98,21 +97,11 @@ fn assert_lines(text: &str, lines: &[&str]) {
 }
 
 #[test]
-fn stats() {
-    let mut m = a_thread();
-    let lines = [
-        "pmd thread numa_id 1 core_id 3:",
-        "  packets received: 100",
-        "  emc hits: 60",
-        "  megaflow hits: 30",
-        "  avg. subtable lookups per megaflow hit: 2.00",
-        "  miss with success upcall: 7",
-        "  miss with failed upcall: 3",
-        "  avg. packets per output batch: 10.00",
-    ];
-    assert_lines(&stats_text(&m), &lines);
-    m.several = true;
-    assert_lines(&stats_text(&m), &["pmd thread numa_id 1 core_id 3: (netdev@ovs-netdev)"]);
+fn the_main_thread_has_no_rounds() {
+    let main = Measured { thread: None, ..a_thread() };
+    let text = perf::text(&[main], true);
+    assert_lines(&text, &["main thread:"]);
+    assert!(!text.contains("Iterations") && text.contains("  Tx packets:"), "{text}");
 }
 
 #[test]
