@@ -3,8 +3,8 @@
 use crate::Datapath;
 use base::{DpPort, DropReason};
 use dpif::{
-    DpifError, Offload, OffloadInfo, PortInfo, PortStats, Ports, RoundHistory, ThreadConfig, ThreadInfo, ThreadStats,
-    Threads, UpcallHandler, UpcallStats, Upcalls, Usage,
+    DpifError, Offload, OffloadInfo, PortInfo, PortStats, Ports, RoundHistory, RoundWatch, ThreadConfig, ThreadInfo,
+    ThreadStats, Threads, UpcallHandler, UpcallStats, Upcalls, Usage,
 };
 use netdev::{Accelerator, Netdev};
 use std::collections::BTreeMap;
@@ -89,6 +89,10 @@ impl Threads for Datapath {
 
     fn set_metrics(&self, on: bool) {
         self.set_metrics(on);
+    }
+
+    fn set_round_watch(&self, watch: Arc<RoundWatch>) {
+        self.set_round_watch(watch);
     }
 
     fn has_metrics(&self) -> bool {

@@ -8,8 +8,8 @@ use std::thread::JoinHandle;
 use base::{Clock, DpPort, DropReason};
 use dpif::{
     Capabilities, DpActions, DpFlow, DpFlowEntry, DpFlowStats, DpStats, Dpif, DpifError, Execution, FlowId,
-    MeterConfig, MeterId, MeterStats, Meters, OffloadInfo, PortInfo, PortStats, RoundHistory, ThreadConfig, ThreadInfo,
-    ThreadStats, UpcallHandler, UpcallStats, Usage,
+    MeterConfig, MeterId, MeterStats, Meters, OffloadInfo, PortInfo, PortStats, RoundHistory, RoundWatch, ThreadConfig,
+    ThreadInfo, ThreadStats, UpcallHandler, UpcallStats, Usage,
 };
 use netdev::{Accelerator, Netdev};
 use packet::{Batch, Packet};
@@ -250,6 +250,11 @@ impl Datapath {
         if self.shared.metrics.swap(on, Ordering::Relaxed) != on {
             self.pmd_threads.lock().forget_rounds(&self.shared);
         }
+    }
+
+    /// Has suspicious rounds logged as this says.
+    pub fn set_round_watch(&self, watch: Arc<RoundWatch>) {
+        self.shared.round_watch.store(watch);
     }
 
     /// Returns whether they do.

@@ -61,7 +61,7 @@ pub(crate) fn run(mut worker: Worker, control: &Control) {
         lane.count_round(packets as u64, spent_ns);
         lane.count_round(0, waited_ns);
         if worker.shared.metrics.load(Ordering::Relaxed) {
-            lane.remember_round(packets as u64, spent_ns, now);
+            lane.remember_round(packets as u64, spent_ns, now, &worker.shared.round_watch.load());
         }
         worker.charge(began, spent_ns);
         if packets > 0 {

@@ -13,6 +13,7 @@ use base::{Clock, DropReason};
 use dpif::{DpFlow, DpFlowStats, FlowId, UpcallHandler};
 use packet::buf::BATCH_MAX;
 use parking_lot::{Condvar, Mutex};
+use vlog::{RateLimit, warn_rl};
 
 use crate::datapath::Config;
 use crate::flows::{Flows, Installed};
@@ -23,7 +24,7 @@ use crate::port::{Port, PortTable};
 use crate::rounds::{Rounds, Totals};
 use crate::tx::adder;
 use crate::upcall::Upcalls;
-use dpif::ThreadStats;
+use dpif::{RoundWatch, ThreadStats};
 
 /// A callback that receives each removed flow with its final statistics.
 pub(crate) type Gone<'a> = &'a dyn Fn(FlowId, DpFlowStats);
@@ -53,6 +54,8 @@ pub(crate) struct SharedState {
     pub(crate) check_every: AtomicU64,
     /// Whether packet threads keep a history of their rounds.
     pub(crate) metrics: AtomicBool,
+    /// Which of these rounds are logged.
+    pub(crate) round_watch: ArcSwap<RoundWatch>,
     /// The version of the port table that each thread uses, by lane.
     acknowledged: Mutex<BTreeMap<usize, u64>>,
     acknowledgement: Condvar,
@@ -183,6 +186,9 @@ pub(crate) fn bump(counter: &AtomicU64, n: u64) {
     }
 }
 
+/// Limit on messages about suspicious rounds.
+static SLOW: RateLimit = RateLimit::new(600, 600);
+
 impl LaneCounters {
     /// Records a round of the lane's own thread: the packets received, and the nanoseconds since the round before.
     pub(crate) fn count_round(&self, packets: u64, ns: u64) {
@@ -197,10 +203,18 @@ impl LaneCounters {
 
     /// Keeps a round of the lane's own thread for the history.
     #[cold]
-    pub(crate) fn remember_round(&self, packets: u64, ns: u64, now: Instant) {
+    pub(crate) fn remember_round(&self, packets: u64, ns: u64, now: Instant, watch: &RoundWatch) {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let totals = Totals { rounds: load(&self.rounds), batches: load(&self.batches), misses: load(&self.misses) };
         self.last_rounds.add(totals, packets, ns, now);
+        if !watch.is_on() {
+            return;
+        }
+        if let Some(slow) = self.last_rounds.watch(watch) {
+            let (round, table) = watch.report(&slow);
+            warn_rl!(&SLOW, target: "pmd_perf", "{round}");
+            warn_rl!(&SLOW, target: "pmd_perf", "{table}");
+        }
     }
 
     /// Records a batch of which a device accepted `packets` packets. The calling thread has `lane`.
@@ -265,6 +279,7 @@ impl SharedState {
             inverse_probability: AtomicU32::new(crate::microflow::INVERSE_PROBABILITY),
             check_every: AtomicU64::new(0),
             metrics: AtomicBool::new(false),
+            round_watch: ArcSwap::default(),
             acknowledged: Mutex::default(),
             acknowledgement: Condvar::new(),
             config,

@@ -5,6 +5,7 @@
 use crate::meter::{MeterConfig, MeterId, MeterStats};
 use crate::offload::OffloadInfo;
 use crate::port::{PortInfo, PortStats};
+use crate::round_watch::RoundWatch;
 use crate::thread::{ThreadConfig, ThreadInfo, ThreadStats, Usage};
 use crate::thread_stats::RoundHistory;
 use crate::upcall::UpcallStats;
@@ -103,6 +104,9 @@ pub trait Threads {
 
     /// Whether they do.
     fn has_metrics(&self) -> bool;
+
+    /// Has suspicious rounds logged as this says, which may change, while there is a history.
+    fn set_round_watch(&self, watch: Arc<RoundWatch>);
 
     /// The newest rounds and milliseconds of the thread with this [`ThreadInfo::id`], at most so many.
     fn round_history(&self, thread: u64, rounds: usize, milliseconds: usize) -> RoundHistory;

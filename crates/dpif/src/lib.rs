@@ -13,6 +13,7 @@ pub mod ct;
 pub mod meter;
 pub mod offload;
 pub mod port;
+mod round_watch;
 pub mod text;
 pub mod thread;
 mod thread_stats;
@@ -24,6 +25,7 @@ pub use ct::{Commit, Ct, Nat, NatKind, NatRange};
 pub use meter::{BandKind, MeterBand, MeterConfig, MeterCount, MeterId, MeterStats, MeterUnit};
 pub use offload::{OffloadInfo, Unfit};
 pub use port::{PortInfo, PortStats, QueueInfo};
+pub use round_watch::{RoundWatch, RoundWatchSettings, SlowRound, rounds_text};
 pub use thread::{
     Algorithm, Balance, Cpu, INTERVAL_SECS, INTERVALS, Policy, QueueUsage, ThreadConfig, ThreadInfo, ThreadStats, Usage,
 };

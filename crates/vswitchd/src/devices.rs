@@ -7,7 +7,7 @@ use crate::standalone::StandaloneDatapaths;
 use crate::types::{DatapathClass, InterfaceClass, Types};
 use crate::ufid::Ufids;
 use base::{Clock, Millis};
-use dpif::{Dpif, DpifError, UpcallHandler};
+use dpif::{Dpif, DpifError, RoundWatch, UpcallHandler};
 use netdev::dummy::Registry;
 use netdev::{Netdev, NetdevErrorKind};
 use netdev_accel::Tcx;
@@ -116,6 +116,8 @@ pub struct Devices {
     pub dummies: Arc<Registry>,
     linux: Mutex<Option<Arc<Linux>>>,
     datapaths: Mutex<BTreeMap<String, Dp>>,
+    /// Which rounds of packet threads are logged.
+    pub round_watch: Arc<RoundWatch>,
     /// Datapaths beside those of bridges.
     pub standalone: StandaloneDatapaths,
     on_change: Arc<tokio::sync::Notify>,
@@ -137,6 +139,7 @@ impl Devices {
             dummies: Arc::default(),
             linux: Mutex::default(),
             datapaths: Mutex::default(),
+            round_watch: Arc::new(RoundWatch::new(netdev_linux::tsc::cycles_per_ns().unwrap_or(1.0))),
             standalone: StandaloneDatapaths::default(),
             on_change,
             idl_cells: AtomicU64::new(0),
@@ -195,6 +198,7 @@ impl Devices {
         // What was made by hand is in the way, as in Open vSwitch.
         self.standalone.remove_kind(kind);
         let dp = Dp::open(kind, &format!("ovs-{kind}"), class, &self.clock).map_err(|e| e.to_string())?;
+        dp.dpif.set_round_watch(Arc::clone(&self.round_watch));
         if class == DatapathClass::Dummy {
             // Tests of such bridges look at what tables do, which traces show.
             dp.switch.pretend_to_track();

@@ -13,7 +13,7 @@ mod tests;
 
 use super::{act, show};
 use crate::devices::{Devices, Dp};
-use dpif::{RoundHistory, ThreadInfo, ThreadStats};
+use dpif::{RoundHistory, RoundWatchSettings, ThreadInfo, ThreadStats};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -70,25 +70,43 @@ pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
         Ok(String::new())
     });
     let usage = "on|off [-b before] [-a after] [-e|-ne] [-us usec] [-q qlen]";
-    act(commands, devices, ("dpif-netdev/pmd-perf-log-set", usage, 0..=10), |_, args| log_set(args));
+    act(commands, devices, ("dpif-netdev/pmd-perf-log-set", usage, 0..=10), log_set);
 }
 
-/// Suspicious iterations are not watched for: that is so already (`off`), or cannot be.
-fn log_set(args: &[String]) -> Result<String, String> {
-    let usage = "Usage: ovs-appctl dpif-netdev/pmd-perf-log-set [on|off] [-b before] [-a after] [-e|-ne] [-us usec] \
-                 [-q qlen]";
-    let mut on = false;
+/// Has iterations logged that take long, while `pmd-perf-metrics` is on.
+fn log_set(devices: &Devices, args: &[String]) -> Result<String, String> {
+    let settings = parse_log(devices.round_watch.settings(), args).ok_or(
+        "Usage: ovs-appctl dpif-netdev/pmd-perf-log-set [on|off] [-b before] [-a after] [-e|-ne] [-us usec] \
+         [-q qlen]",
+    )?;
+    devices.round_watch.set(settings);
+    let RoundWatchSettings { is_on, before, after, extends, us_max, queue_max } = settings;
+    let on = if is_on { "on" } else { "off" };
+    tracing::info!(
+        target: "pmd_perf",
+        "pmd-perf-log-set: {on}, before={before}, after={after}, extend={extends}, us_thr={us_max}, q_thr={queue_max}"
+    );
+    Ok(String::new())
+}
+
+/// Reads changes of settings; `None` if a word is wrong.
+fn parse_log(mut settings: RoundWatchSettings, args: &[String]) -> Option<RoundWatchSettings> {
     let mut words = args.iter().map(String::as_str);
     while let Some(word) = words.next() {
+        let mut number = || words.next()?.parse().ok();
         match word {
-            "on" => on = true,
-            "off" => on = false,
-            "-e" | "-ne" => {}
-            "-b" | "-a" | "-us" | "-q" if words.next().is_some_and(|n| n.parse::<u32>().is_ok()) => {}
-            _ => return Err(usage.to_owned()),
+            "on" => settings.is_on = true,
+            "off" => settings.is_on = false,
+            "-e" => settings.extends = true,
+            "-ne" => settings.extends = false,
+            "-b" => settings.before = number()?,
+            "-a" => settings.after = number()?,
+            "-us" => settings.us_max = number()?,
+            "-q" => settings.queue_max = number()?,
+            _ => return None,
         }
     }
-    if on { Err("pmd-perf-log-set: iterations that take long are not logged".to_owned()) } else { Ok(String::new()) }
+    Some(settings)
 }
 
 /// Which threads a command shows, and how much of each.

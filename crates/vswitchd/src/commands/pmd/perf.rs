@@ -6,7 +6,7 @@
 //! cycles by round) are left out.
 
 use super::{Measured, cycles_per_ns, ratio};
-use dpif::RoundSample;
+use dpif::{RoundSample, rounds_text};
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -92,30 +92,12 @@ fn one(m: &Measured, time: &str, histograms: bool) -> String {
     out
 }
 
-/// The last rounds and milliseconds. No port has a queue of vhost, and the time of an upcall is that of handlers.
+/// The last rounds and milliseconds.
 fn samples(out: &mut String, rounds: &[RoundSample], milliseconds: &[RoundSample]) {
     let cycles = |ns: u64| (ns as f64 * cycles_per_ns()) as u64;
     let each = |a: u64, b: u64| a.checked_div(b).unwrap_or(0);
     if !rounds.is_empty() {
-        let _ = writeln!(
-            out,
-            "   {:<17}   {:<10}   {:<10}   {:<10}   {:<10}   {:<10}   {:<10}   {:<10}",
-            "iter", "cycles", "packets", "cycles/pkt", "pkts/batch", "vhost qlen", "upcalls", "cycles/upcall"
-        );
-        for s in rounds {
-            let _ = writeln!(
-                out,
-                "   {:<17}   {:<11}  {:<11}  {:<11}  {:<11}  {:<11}  {:<11}  {:<11}",
-                s.at,
-                cycles(s.ns),
-                s.packets,
-                each(cycles(s.ns), s.packets),
-                each(s.packets, s.batches),
-                0,
-                s.upcalls,
-                0
-            );
-        }
+        rounds_text(rounds, cycles_per_ns(), out);
         out.push('\n');
     }
     if !milliseconds.is_empty() {

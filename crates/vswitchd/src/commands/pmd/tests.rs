@@ -27,17 +27,6 @@ fn options() {
     assert_eq!(Request::parse(&words("-secs 30"), &["-secs"]).seconds, 30);
 }
 
-#[test]
-fn suspicious_iterations() {
-    for accepted in ["", "off", "off -b 5 -a 5 -ne -us 250 -q 128", "on off"] {
-        assert_eq!(log_set(&words(accepted)), Ok(String::new()), "{accepted}");
-    }
-    assert!(log_set(&words("on -us 9")).unwrap_err().contains("not logged"));
-    for wrong in ["maybe", "on -b", "off -b x", "-z"] {
-        assert!(log_set(&words(wrong)).unwrap_err().starts_with("Usage: "), "{wrong}");
-    }
-}
-
 fn a_thread() -> Measured {
     let mut by_packets = vec![0; 32];
     by_packets[1] = 2;
@@ -93,6 +82,22 @@ fn an_idle_thread() -> Measured {
 fn assert_lines(text: &str, lines: &[&str]) {
     for line in lines {
         assert!(text.lines().any(|l| l == *line), "{line} in {text}");
+    }
+}
+
+#[test]
+fn settings_of_the_log_of_iterations() {
+    let parsed = |words: &str| {
+        let args: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
+        parse_log(RoundWatchSettings::default(), &args)
+    };
+    let default = RoundWatchSettings::default();
+    assert_eq!(parsed(""), Some(default));
+    let all = RoundWatchSettings { is_on: true, before: 1, after: 2, extends: true, us_max: 3, queue_max: 4 };
+    assert_eq!(parsed("on -b 1 -a 2 -e -us 3 -q 4"), Some(all));
+    assert_eq!(parsed("on -e off -ne"), Some(default));
+    for wrong in ["x", "-b", "on -a -1", "-us 5x", "-q x", "-x"] {
+        assert_eq!(parsed(wrong), None, "{wrong}");
     }
 }
 
