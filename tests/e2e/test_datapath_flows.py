@@ -115,7 +115,7 @@ def test_threads_and_lookups_are_shown(dummies, switch):
     dummies.exchange("p1", FRAME, FRAME)
     (thread,) = json.loads(switch.ours.appctl("--format=json", "dpif-netdev/pmd-stats-show"))
     assert thread["packets_received"] >= 2 and thread["upcalls"] >= 1
-    assert re.search(r"  megaflow hits: \d+\n", switch.appctl("dpif-netdev/pmd-stats-show"))
+    assert re.search(r"  - Megaflow hits: +\d+ ", switch.appctl("dpif-netdev/pmd-stats-show"))
     assert "Histograms" not in switch.appctl("dpif-netdev/pmd-perf-show", "-it", "5")
     switch.vsctl("set", "open_vswitch", ".", "other_config:pmd-perf-metrics=true")
     dummies.exchange("p1", FRAME, FRAME)
@@ -128,13 +128,18 @@ def test_threads_and_lookups_are_shown(dummies, switch):
     assert "Histograms" not in switch.appctl("dpif-netdev/pmd-perf-show", "-nh")
     (thread,) = json.loads(switch.ours.appctl("--format=json", "dpif-netdev/pmd-perf-show", "-pmd", "0"))
     assert sum(bucket["count"] for bucket in thread["histograms"]["packets_per_iteration"]["buckets"]) == thread["iterations"]
-    assert "not logged" in refused(switch, "dpif-netdev/pmd-perf-log-set", "on")
+    switch.appctl("dpif-netdev/pmd-perf-log-set", "on", "-b", "2", "-a", "0", "-us", "0")
+    dummies.exchange("p1", FRAME, FRAME)
+    switch.appctl("dpif-netdev/pmd-perf-log-set", "off")
+    suspicious = r"\|WARN\|Suspicious iteration \(Excessive total cycles\): iter=(\d+) duration=\d+ us\n"
+    logged = re.search(suspicious + r".*\|WARN\|Neighborhood of suspicious iteration:\n   iter .*\n   (\d+) ", switch.log())
+    assert logged and logged[1] == logged[2], switch.log()[-3000:]
     queues = switch.appctl("dpif-netdev/pmd-rxq-show")
     assert re.search(r"^  port: p1 {16}queue-id:  0 \(enabled\)   pmd usage: (NOT AVAIL|[ \d]\d %)$", queues, re.M)
     (thread,) = json.loads(switch.ours.appctl("--format=json", "dpif-netdev/pmd-rxq-show"))
     assert ("p1", 0, True) in [(q["port"], q["queue_id"], q["enabled"]) for q in thread["queues"]]
     switch.appctl("dpif-netdev/pmd-stats-clear")
-    assert "  packets received: 0\n" in switch.appctl("dpif-netdev/pmd-stats-show")
+    assert "  Rx packets:                    0\n" in switch.appctl("dpif-netdev/pmd-stats-show")
     shown = json.loads(switch.ours.appctl("--format=json", "classifier/show", "br0"))
     assert shown["optimisations"]["stages"] and shown["tables"][0]["prefixes"] == ["ip_src", "ip_dst", "ipv6_src", "ipv6_dst"]
     switch.appctl("classifier/set", "br0", "stages", "off")

@@ -135,7 +135,7 @@ def test_the_core_of_a_queue_forwards_its_packets(switch):
     inject(switch, 0, range(5))
     until(lambda: received() == {0: 5, 1: 10}, received)
     stats = switch.appctl("dpif-netdev/pmd-stats-show", "-pmd", "1")
-    assert stats.startswith("pmd thread numa_id 0 core_id 1:\n  packets received: 10\n")
+    assert "\npmd thread numa_id 0 core_id 1:\n" in stats and re.search(r"^  Rx packets: +10 ", stats, re.M), stats
     assert "core_id 1:" in switch.appctl("dpif-netdev/pmd-perf-show", "-nh", "-pmd", "1")
     # Counters of an ended thread stay in the sums.
     hits = lambda: sum(map(int, re.search(r"hit:(\d+) missed:(\d+)", switch.appctl("dpif/show")).groups()))
@@ -255,13 +255,15 @@ def test_sleep_is_shown(switch):
     until(lambda: perf()["sleeps"] > before["sleeps"] + 1, perf)
 
 
-def test_there_are_no_subtables_to_choose_among(switch):
+def test_the_main_thread_counts_what_controllers_send(switch):
     dummy_pmds(switch, p1=1)
-    text = switch.appctl("dpif-netdev/subtable-lookup-prio-get").splitlines()
-    assert text[:2] == ["Available dpcls implementations:", "  decision tree (Use count: 1, Priority: 1)"]
-    assert as_json(switch, "dpif-netdev/subtable-lookup-prio-get")[0]["subtables"] is False
-    with pytest.raises(AssertionError, match="no subtables"):
-        switch.appctl("dpif-netdev/subtable-lookup-prio-set", "generic", "3")
+    main = lambda: switch.appctl("dpif-netdev/pmd-perf-show", "-nh").partition("\nmain thread:\n")[2]  # noqa: E731
+    assert re.search(r"^  Tx packets: +0$", main(), re.M)
+    switch.ofctl("packet-out", "br0", "in_port=controller,packet=ffffffffffff0200000000010806,actions=1")
+    until(lambda: re.search(r"^  Tx packets: +1 ", main(), re.M), main)
+    assert "main thread" not in switch.appctl("dpif-netdev/pmd-perf-show", "-pmd", "0")
+    with pytest.raises(AssertionError, match="is not a valid command"):
+        switch.appctl("dpif-netdev/subtable-lookup-prio-get")
     with pytest.raises(AssertionError, match="please specify an existing datapath"):
         switch.appctl("dpif-netdev/pmd-rxq-rebalance", "nowhere")
 

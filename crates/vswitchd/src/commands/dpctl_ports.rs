@@ -19,6 +19,8 @@ use vlog::{RateLimit, warn_rl};
 /// Limit on warnings about what a command asked for.
 static REFUSED: RateLimit = RateLimit::new(10, 10);
 
+const NO_KEY: &str = "Invalid option format";
+
 /// What a command prints, and whether a part of it failed.
 #[derive(Debug, Default)]
 struct Report {
@@ -93,16 +95,16 @@ fn open(devices: &Devices, text: &str) -> Result<Dp, String> {
     dpctl::find(devices, text).map_err(|error| format!("ovs-vswitchd: opening datapath ({error})"))
 }
 
-/// Name and settings of `name[,key=value]...`; `None` without a name.
-fn parse_port(text: &str) -> Option<(&str, impl Iterator<Item = (&str, &str)>)> {
+/// Name and settings of `name[,key=value]...`; `None` without a name, and for a setting without a key.
+fn parse_port(text: &str) -> Option<(&str, impl Iterator<Item = Option<(&str, &str)>>)> {
     let mut parts = text.split(',').filter(|part| !part.is_empty());
     let name = parts.next()?;
     let settings = parts.map(|part| {
         // As in Open vSwitch, `=` before the key counts for nothing.
         let part = part.trim_start_matches('=');
-        part.split_once('=').unwrap_or((part, ""))
+        (!part.is_empty()).then(|| part.split_once('=').unwrap_or((part, "")))
     });
-    Some((name, settings.filter(|(key, _)| !key.is_empty())))
+    Some((name, settings))
 }
 
 /// A port's number; `None` for any, which -1 stands for.
@@ -122,6 +124,10 @@ fn add_ports(devices: &Devices, dp: &Dp, ports: &[String]) -> Report {
             continue;
         };
         let (mut kind, mut number, mut options) = ("system", None, Options::new());
+        let Some(settings) = settings.collect::<Option<Vec<_>>>() else {
+            report.fail(NO_KEY);
+            continue;
+        };
         for (key, value) in settings {
             match key {
                 "type" => kind = value,
@@ -161,6 +167,10 @@ fn set_ports(dp: &Dp, ports: &[String]) -> Report {
         let kind = placement.device.kind();
         let mut options = placement.options();
         let mut refusal = None;
+        let Some(settings) = settings.collect::<Option<Vec<_>>>() else {
+            report.fail(NO_KEY);
+            continue;
+        };
         for (key, value) in settings {
             match key {
                 "type" if value != kind => refusal = Some(format!("can't change type from {kind} to {value}")),
@@ -224,10 +234,12 @@ mod tests {
 
     #[test]
     fn ports_with_settings() {
-        let parsed = |text| parse_port(text).map(|(name, settings)| (name, settings.collect::<Vec<_>>()));
-        assert_eq!(parsed("p1"), Some(("p1", vec![])));
-        assert_eq!(parsed("p1,,type=dummy,a=b=c,d"), Some(("p1", vec![("type", "dummy"), ("a", "b=c"), ("d", "")])));
-        assert_eq!(parsed("p1,=7,=k=v"), Some(("p1", vec![("7", ""), ("k", "v")])));
+        let parsed = |text| parse_port(text).map(|(name, settings)| (name, settings.collect::<Option<Vec<_>>>()));
+        assert_eq!(parsed("p1"), Some(("p1", Some(vec![]))));
+        let settings = vec![("type", "dummy"), ("a", "b=c"), ("d", "")];
+        assert_eq!(parsed("p1,,type=dummy,a=b=c,d"), Some(("p1", Some(settings))));
+        assert_eq!(parsed("p1,=7,=k=v"), Some(("p1", Some(vec![("7", ""), ("k", "v")]))));
+        assert_eq!(parsed("p1,a=b,=="), Some(("p1", None)));
         assert_eq!((parsed(""), parsed(",,")), (None, None));
         assert_eq!(
             (parse_number("7x"), parse_number("-1"), parse_number("x")),
