@@ -140,7 +140,7 @@ mod tests {
         assert_eq!(rounds.newest(5, 5), RoundHistory::default());
     }
 
-    /// What is logged of rounds of which those in `slow` take long: the suspicious round, the first and the last around it.
+    /// The log of rounds of which those in `slow` take long: the suspicious round, the first and the last around it.
     fn logged(before: u32, after: u32, extends: bool, slow: &[u64]) -> Vec<(u64, u64, u64)> {
         let watch = RoundWatch::default();
         let settings = RoundWatchSettings { is_on: true, before, after, extends, us_max: 50, queue_max: 0 };

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// surrounds it, so that logging is not itself what takes long.
 const ROUNDS_LOGGED_MAX: usize = 100;
 
-/// What is logged about which rounds.
+/// Which rounds are logged, and with how many around them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RoundWatchSettings {
     /// Whether rounds are watched.

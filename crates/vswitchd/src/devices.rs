@@ -195,7 +195,7 @@ impl Devices {
         if let Some(dp) = datapaths.get(kind) {
             return Ok(dp.clone());
         }
-        // What was made by hand is in the way, as in Open vSwitch.
+        // As in Open vSwitch, this ends the datapaths of the type that were made by hand.
         self.standalone.remove_kind(kind);
         let dp = Dp::open(kind, &format!("ovs-{kind}"), class, &self.clock).map_err(|e| e.to_string())?;
         dp.dpif.set_round_watch(Arc::clone(&self.round_watch));
@@ -209,7 +209,7 @@ impl Devices {
         Ok(dp)
     }
 
-    /// Those of bridges, by type.
+    /// The datapaths of bridges, by type.
     pub fn datapaths(&self) -> Vec<(String, Dp)> {
         self.datapaths.lock().iter().map(|(k, d)| (k.clone(), d.clone())).collect()
     }
