@@ -155,7 +155,7 @@ impl Devices {
 
     /// Removes a port from a datapath, and waits until packet threads have let go of its device.
     pub fn delete_port(&self, dp: &Dp, number: DpPort) -> Result<(), HandError> {
-        if number == LOCAL {
+        if number == LOCAL || number == DpPort::NONE {
             return Err(HandError::Invalid);
         }
         dp.remove_port(number).map_err(|_| HandError::Missing)?;

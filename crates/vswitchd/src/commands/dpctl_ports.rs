@@ -48,7 +48,7 @@ pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
     show_blocking(commands, devices, ("dpctl/add-dp", "dp [iface...]", 1..=any), |d, args, _| {
         let (name, ports) = words(args)?;
         let dp = dpctl::make(d, name).map_err(|error| format!("ovs-vswitchd: add_dp ({error})"))?;
-        add_ports(d, &dp, ports).into_reply()
+        add_ports(d, (name, &dp), ports).into_reply()
     });
     show_blocking(commands, devices, ("dpctl/del-dp", "dp", 1..=1), |d, args, _| {
         d.delete_datapath(&open(d, words(args)?.0)?);
@@ -56,15 +56,15 @@ pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
     });
     show_blocking(commands, devices, ("dpctl/add-if", "dp iface...", 2..=any), |d, args, _| {
         let (name, ports) = words(args)?;
-        add_ports(d, &open(d, name)?, ports).into_reply()
+        add_ports(d, (name, &open(d, name)?), ports).into_reply()
     });
     show_blocking(commands, devices, ("dpctl/set-if", "dp iface...", 2..=any), |d, args, _| {
         let (name, ports) = words(args)?;
-        set_ports(&open(d, name)?, ports).into_reply()
+        set_ports((name, &open(d, name)?), ports).into_reply()
     });
     show_blocking(commands, devices, ("dpctl/del-if", "dp iface...", 2..=any), |d, args, _| {
         let (name, ports) = words(args)?;
-        delete_ports(d, &open(d, name)?, ports).into_reply()
+        delete_ports(d, (name, &open(d, name)?), ports).into_reply()
     });
     if devices.types.dummy != DummyLevel::Off {
         let usage = "dp port new-number";
@@ -114,7 +114,8 @@ fn parse_number(text: &str) -> Option<DpPort> {
     (number != u32::MAX).then_some(DpPort(number))
 }
 
-fn add_ports(devices: &Devices, dp: &Dp, ports: &[String]) -> Report {
+/// Adds ports to a datapath, which messages call as the user did.
+fn add_ports(devices: &Devices, (given, dp): (&str, &Dp), ports: &[String]) -> Report {
     let mut report = Report::default();
     let dp_name = dp.full_name();
     let mut unclaimed = Vec::new();
@@ -141,7 +142,7 @@ fn add_ports(devices: &Devices, dp: &Dp, ports: &[String]) -> Report {
             Err(AddError::Open(error)) => report.fail(&format!("{name}: failed to open network device ({error})")),
             Err(AddError::Add(error)) => {
                 warn_rl!(&REFUSED, target: "dpif", "{dp_name}: failed to add {name} as port: {error}");
-                report.fail(&format!("adding {name} to {dp_name} failed ({error})"));
+                report.fail(&format!("adding {name} to {given} failed ({error})"));
             }
         }
     }
@@ -152,16 +153,17 @@ fn add_ports(devices: &Devices, dp: &Dp, ports: &[String]) -> Report {
     report
 }
 
-fn set_ports(dp: &Dp, ports: &[String]) -> Report {
+fn set_ports((given, dp): (&str, &Dp), ports: &[String]) -> Report {
     let mut report = Report::default();
     for text in ports {
         let Some((name, settings)) = parse_port(text) else {
-            report.fail(&format!("{text} is not a valid network device name"));
+            // As in Open vSwitch, no error for scripts.
+            report.note(&format!("{text} is not a valid network device name"));
             continue;
         };
         let there = dp.placements.find(name).and_then(|placement| Some((placement.port()?, placement)));
         let Some((port, placement)) = there else {
-            report.fail(&format!("{name}: failed to query port in {} (No such device)", dp.full_name()));
+            report.fail(&format!("{name}: failed to query port in {given} (No such device)"));
             continue;
         };
         let kind = placement.device.kind();
@@ -194,7 +196,7 @@ fn set_ports(dp: &Dp, ports: &[String]) -> Report {
     report
 }
 
-fn delete_ports(devices: &Devices, dp: &Dp, ports: &[String]) -> Report {
+fn delete_ports(devices: &Devices, (given, dp): (&str, &Dp), ports: &[String]) -> Report {
     let mut report = Report::default();
     let dp_name = dp.full_name();
     for text in ports {
@@ -212,7 +214,7 @@ fn delete_ports(devices: &Devices, dp: &Dp, ports: &[String]) -> Report {
         };
         if let Err(error) = devices.delete_port(dp, number) {
             warn_rl!(&REFUSED, target: "dpif", "{dp_name}: port_del failed ({error})");
-            report.fail(&format!("deleting port {text} from {dp_name} failed ({error})"));
+            report.fail(&format!("deleting port {text} from {given} failed ({error})"));
         }
     }
     devices.notify_ports();
