@@ -51,7 +51,8 @@ pub fn normalise(flow: &str, actions: &str, ports: &[String], out: &mut String) 
     let port = &|name: &str| numbers.get(name).copied();
     let key = parse_key_of_flow(flow, port).map_err(NormaliseError::Flow)?;
     // Writing to a string does not fail.
-    let _ = writeln!(out, "input flow: {}", given_headers(flow, &key_to_string(&key, &|_| None)));
+    let given = given_headers(flow, &key_to_string(&key, &|_| None));
+    let _ = writeln!(out, "input flow: {}", if given.is_empty() { "<empty>" } else { given.as_str() });
     let actions = parse_actions(actions, port).map_err(|_| NormaliseError::Actions)?;
     for (stacks, group) in groups(&key, actions) {
         write_stacks(&stacks, out);

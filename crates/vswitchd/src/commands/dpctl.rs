@@ -53,6 +53,9 @@ pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
         Err("ovs-vswitchd: Setting caches not supported (Operation not supported)".to_owned())
     });
     show(commands, devices, ("dpctl/normalize-actions", "actions", 2..=usize::MAX), |_, args, _| {
+        if let Some(option) = split_options(args).0.first() {
+            return Err(format!("Unrecognized option {option}"));
+        }
         let mut out = String::new();
         match dpif::text::normalise(&args[0], &args[1], &args[2..], &mut out) {
             Ok(()) => Ok(out.into()),

@@ -151,7 +151,8 @@ fn apply(
         Change::Add | Change::Modify => invalid(&format!("flow key ({e})")),
     });
     let (key, mask) = parsed?;
-    if change != Change::Delete && key.in_port().0 == base::DpPort::NONE.0 {
+    let is_new = change == Change::Add || (change == Change::Modify && options.may_create);
+    if is_new && key.in_port().0 == base::DpPort::NONE.0 {
         tracing::error!(target: "dpif_netdev", "failed to put[create] flow: in_port is not an exact match");
         return Err("ovs-vswitchd: updating flow table (Invalid argument)".to_owned());
     }
