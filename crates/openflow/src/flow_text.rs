@@ -115,7 +115,7 @@ impl Parser<'_> {
                 let mask = mask_of(&self.fm.matching, field);
                 let carried = !key.contains('[') || bits_can_be_matched(key, field, mask);
                 self.restrict(if carried { Protocols::of_field(field, mask) } else { Protocols::NONE });
-                if extended_only(field, value, mask) {
+                if extended_only(field, value, mask) || field == Field::VlanVid && key.contains('[') {
                     self.restrict(Protocols::EXTENDED);
                 }
                 return Ok(());
@@ -240,7 +240,8 @@ impl Parser<'_> {
 }
 
 /// Returns true if only NXM and OXM carry this text of a field, whose mask alone would not say so: a packet type, even that
-/// of Ethernet, which matches everything; and a VLAN id with a mask other than that of the whole 16-bit field.
+/// of Ethernet, which matches everything; and a VLAN id with a mask other than that of the whole 16-bit field. (So do the
+/// bits of a VLAN id, which never are that field as a whole.)
 fn extended_only(field: Field, value: Option<&str>, mask: u128) -> bool {
     match field {
         Field::PacketType => true,

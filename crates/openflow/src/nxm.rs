@@ -236,6 +236,7 @@ pub fn value_is_valid(field: Field, value: u128) -> bool {
     match field {
         Field::InPortOxm | Field::ActsetOutput => base::PortNo::from_of11(value as u32).is_some(),
         Field::ArpOp => value <= 0xff,
+        Field::TcpFlags => value <= 0xfff,
         Field::NshMdtype => value == 1 || value == 2,
         // The header has six bits for it.
         Field::NshTtl => value <= 63,
@@ -430,7 +431,7 @@ fn is_written(field: Field, matching: &Match) -> bool {
     match field {
         Field::CtTpSrc | Field::CtTpDst => matching.get(Field::CtNwProto).1 != 0,
         _ if matches!(prereq, Prereq::Ct | Prereq::Ethernet | Prereq::Nsh) || matching.meets(prereq) => true,
-        _ if matches!(prereq, Prereq::Tcp | Prereq::Udp | Prereq::Sctp | Prereq::Icmpv4 | Prereq::Icmpv6) => {
+        _ if matches!(prereq, Prereq::Tcp | Prereq::Udp | Prereq::Sctp) => {
             let mut any_fragment = matching.clone();
             any_fragment.set_masked(Field::IpFrag, 0, 0);
             any_fragment.meets(prereq)

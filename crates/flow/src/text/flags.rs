@@ -9,6 +9,8 @@ pub(crate) struct Flags {
     pub(crate) what: &'static str,
     /// Bits that are allowed in input.
     pub(crate) allowed: u32,
+    /// The mask of a value without one.
+    pub(crate) exact: u32,
     /// Mask bits that count as an exact match in output.
     pub(crate) whole: u32,
     /// Name by bit.
@@ -19,6 +21,7 @@ pub(crate) struct Flags {
 pub(crate) static CT_STATE: Flags = Flags {
     what: "ct_state",
     allowed: 0xff,
+    exact: 0xff,
     whole: 0xff,
     names: &[
         (0x01, "new"),
@@ -36,6 +39,7 @@ pub(crate) static CT_STATE: Flags = Flags {
 pub(crate) static TCP: Flags = Flags {
     what: "TCP",
     allowed: 0xfff,
+    exact: 0xffff,
     whole: 0xfff,
     names: &[
         (0x001, "fin"),
@@ -54,7 +58,7 @@ pub(crate) static TCP: Flags = Flags {
 };
 
 /// `tun_flags`.
-pub(crate) static TUNNEL: Flags = Flags { what: "tunnel", allowed: 1, whole: 0xffff, names: &[(0x1, "oam")] };
+pub(crate) static TUNNEL: Flags = Flags { what: "tunnel", allowed: 1, exact: 1, whole: 0xffff, names: &[(0x1, "oam")] };
 
 impl Flags {
     fn bit(&self, name: &str) -> Option<u32> {
@@ -77,12 +81,13 @@ impl Flags {
         let number = |s| super::value::parse_u64(s).and_then(|n| u32::try_from(n).ok());
         let parsed = match text.split_once('/') {
             Some((value, mask)) => {
-                number(value).zip(super::value::leading_u64(mask).and_then(|n| u32::try_from(n).ok()))
+                let mask = super::value::leading_u64(mask).and_then(|n| u32::try_from(n).ok());
+                number(value).zip(mask.filter(|mask| mask & !self.allowed == 0))
             }
-            None => number(text).map(|v| (v, self.allowed)),
+            None => number(text).map(|v| (v, self.exact)),
         };
         match parsed {
-            Some((value, mask)) if (value | mask) & !self.allowed == 0 => Ok((value & mask, mask)),
+            Some((value, mask)) if value & !self.allowed == 0 => Ok((value & mask, mask)),
             _ => Err(self.unknown(text)),
         }
     }
@@ -112,7 +117,7 @@ impl Flags {
         for name in text.strip_suffix('|').unwrap_or(text).split('|') {
             value |= self.bit(name).ok_or_else(|| self.unknown(text))?;
         }
-        Ok((value, self.allowed))
+        Ok((value, self.exact))
     }
 
     /// Writes `+a-b` if some bits are masked, `a|b` (or `0`) for an exact match.

@@ -294,6 +294,13 @@ impl Parser<'_> {
         if !crate::nxm::value_is_valid(field, value) || !crate::nxm::value_is_valid(field, given) {
             return error(format!("{text} is not a valid value for field {name}"));
         }
+        // The text of a mask may have bits beyond the field's.
+        let info = field.info();
+        let mask = match text.split_once('/') {
+            Some((_, given)) if integer => parse_u128(given).unwrap_or(mask) & info.wire_mask(),
+            None if mask == info.full_mask() => info.wire_mask(),
+            _ => mask,
+        };
         Ok(Action::SetField { field, value, mask })
     }
 

@@ -115,7 +115,7 @@ struct Part<'a, 's> {
 /// messages.
 fn quoted_by<'a>(Part { msg, .. }: Part<'a, '_>, out: &mut String) -> Option<&'a [u8]> {
     let head = types::head(msg).ok().filter(|head| head.row.kind == MessageKind::Error)?;
-    let (number, used) = ErrorNumber::decode(head.version, head.body.peek())?;
+    let (number, used) = ErrorNumber::decode(head.body.peek())?;
     let known = OfpError::from_number(head.version, number).filter(|e| !quotes_text(*e))?;
     header(head.row.name, head.version, head.xid, out);
     put!(out, " {}\n", known.name());

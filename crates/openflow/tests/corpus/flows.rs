@@ -153,7 +153,8 @@ pub(crate) fn damaged(g: &mut Gen) -> String {
                 bytes.splice(start..end, number.iter().copied());
             }
         }
-        if bytes.is_empty() {
+        // The program skips blank lines.
+        if bytes.trim_ascii().is_empty() {
             bytes.push(b',');
         }
     }
