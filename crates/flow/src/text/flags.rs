@@ -78,10 +78,11 @@ impl Flags {
     }
 
     fn parse_number(&self, text: &str) -> Result<(u32, u32), MatchError> {
-        let number = |s| super::value::parse_u64(s).and_then(|n| u32::try_from(n).ok());
+        // Bits beyond 32 are without effect.
+        let number = |s| super::value::parse_u128(s).map(|n| n as u32);
         let parsed = match text.split_once('/') {
             Some((value, mask)) => {
-                let mask = super::value::leading_u64(mask).and_then(|n| u32::try_from(n).ok());
+                let mask = super::value::leading_u64(mask).map(|n| n as u32);
                 number(value).zip(mask.filter(|mask| mask & !self.allowed == 0))
             }
             None => number(text).map(|v| (v, self.exact)),

@@ -137,26 +137,35 @@ fn parse_integer(info: &FieldInfo, text: &str) -> Result<(u128, u128), MatchErro
 
 /// Parses six hexadecimal numbers separated by colons; only the low 8 bits of each count.
 fn mac(text: &str) -> Option<u64> {
-    let mut parts = text.split(':');
-    let mut address = 0;
-    for _ in 0..6 {
-        address = address << 8 | low_byte(parts.next()?, 16)?;
+    match bytes_between(text, 6, ':', 16)? {
+        (address, "") => Some(address),
+        _ => None,
     }
-    parts.next().is_none().then_some(address)
 }
 
-/// The low 8 bits of a number of any length, optionally with a sign.
-fn low_byte(text: &str, radix: u32) -> Option<u64> {
-    let (negative, digits) = match text.strip_prefix('-') {
-        Some(digits) => (true, digits),
-        None => (false, text.strip_prefix('+').unwrap_or(text)),
-    };
-    if digits.is_empty() {
+/// Takes `n` numbers with `separator` between them off the front of `text`; only the low 8 bits of each count.
+fn bytes_between(text: &str, n: usize, separator: char, radix: u32) -> Option<(u64, &str)> {
+    let (mut all, mut rest) = scan_int(text, radix).map(|(first, rest)| (first & 0xff, rest))?;
+    for _ in 1..n {
+        let (byte, after) = scan_int(rest.strip_prefix(separator)?, radix)?;
+        (all, rest) = (all << 8 | byte & 0xff, after);
+    }
+    Some((all, rest))
+}
+
+/// Takes a number off the front of `text` as C's `scanf` does: with a sign, and `0x` if it is hexadecimal. A number too
+/// large for 64 bits wraps around, and so do negative ones.
+pub fn scan_int(text: &str, radix: u32) -> Option<(u64, &str)> {
+    let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
+    let hex = digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X")).filter(|_| radix == 16);
+    let digits = hex.unwrap_or(digits);
+    let (number, rest) = digits.split_at(leading(digits, |c| c.is_digit(radix)).len());
+    if number.is_empty() {
         return None;
     }
-    let n =
-        digits.chars().try_fold(0, |n: u64, c| Some((n * u64::from(radix) + u64::from(c.to_digit(radix)?)) & 0xff))?;
-    Some(if negative { n.wrapping_neg() & 0xff } else { n })
+    let add = |n: u64, digit: u32| n.wrapping_mul(radix.into()).wrapping_add(digit.into());
+    let n = number.chars().filter_map(|c| c.to_digit(radix)).fold(0, add);
+    Some((if text.starts_with('-') { n.wrapping_neg() } else { n }, rest))
 }
 
 fn parse_mac(text: &str) -> Result<(u128, u128), MatchError> {
@@ -169,12 +178,15 @@ fn parse_mac(text: &str) -> Result<(u128, u128), MatchError> {
 
 /// Parses four decimal numbers separated by dots; only the low 8 bits of each count.
 fn ipv4(text: &str) -> Option<u32> {
-    let mut parts = text.split('.');
-    let mut address = 0;
-    for _ in 0..4 {
-        address = address << 8 | low_byte(parts.next()?, 10)? as u32;
+    match scan_ipv4(text)? {
+        (address, "") => Some(address.into()),
+        _ => None,
     }
-    parts.next().is_none().then_some(address)
+}
+
+/// Takes an IPv4 address off the front of `text`: four decimal numbers, of which only the low 8 bits count.
+pub fn scan_ipv4(text: &str) -> Option<(Ipv4Addr, &str)> {
+    bytes_between(text, 4, '.', 10).map(|(address, rest)| (Ipv4Addr::from(address as u32), rest))
 }
 
 fn parse_ipv4(text: &str) -> Result<(u128, u128), MatchError> {
@@ -262,10 +274,12 @@ fn named_port(info: &FieldInfo, text: &str, ports: &dyn PortNames) -> Result<Por
 
 /// Parses a table: a number up to 255, or a name, optionally in double quotes.
 pub fn parse_table(text: &str, names: &dyn PortNames) -> Option<u8> {
+    if text.starts_with('-') && text.parse::<i32>().is_ok() {
+        tracing::warn!(target: "ofp_table", "Negative value {text} is not a valid table number.");
+        return None;
+    }
     if let Ok(number) = text.parse::<i32>() {
-        if number < 0 {
-            tracing::warn!(target: "ofp_table", "Negative value {number} is not a valid table number.");
-        } else if number > 255 {
+        if number > 255 {
             tracing::warn!(target: "ofp_table", "table {number} is outside the supported range 0 through 255");
         }
         return u8::try_from(number).ok();

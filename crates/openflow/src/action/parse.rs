@@ -359,7 +359,7 @@ fn controller(value: &str) -> Result<Action, ActionError> {
         c.max_len = u16_of(value, "max_len")?;
         return Ok(Action::Output { port: PortNo::CONTROLLER, max_len: c.max_len });
     }
-    let mut rest = value;
+    let (mut rest, mut userdata) = (value, "");
     while let Some((key, value)) = next_key_value(&mut rest) {
         let value = value.unwrap_or("");
         match key {
@@ -369,16 +369,15 @@ fn controller(value: &str) -> Result<Action, ActionError> {
             }
             "max_len" => c.max_len = u16_of(value, "max_len")?,
             "id" => c.controller_id = u16_of(value, "id")?,
-            "userdata" => {
-                let bytes = hex_bytes(value);
-                c.userdata =
-                    bytes.ok_or_else(|| ActionError("bad hex digit in `controller' action `userdata'".into()))?;
-            }
+            "userdata" => userdata = value,
             "pause" => c.pause = true,
             "meter_id" => c.meter_id = Some(u32_of(value)?).filter(|id| *id != u32::MAX),
             _ => return error(format!("unknown key \"{key}\" parsing controller action")),
         }
     }
+    // Only the last one counts.
+    let bytes = hex_bytes(userdata);
+    c.userdata = bytes.ok_or_else(|| ActionError("bad hex digit in `controller' action `userdata'".into()))?;
     // A plain output suffices unless another parameter differs from the default.
     let plain = ControllerAction { max_len: c.max_len, ..ControllerAction::default() };
     if c == plain {
