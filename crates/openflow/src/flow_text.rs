@@ -3,7 +3,7 @@
 //! The keys that a line may have depend on the command: an addition has actions and timeouts, a deletion may be restricted to
 //! an output port. The messages are those of `ovs-ofctl`, which scripts match.
 
-use super::action::parse::{parse_instructions, parse_uint};
+use super::action::parse::{parse_instructions, parse_int, parse_uint};
 use super::error::OfpError;
 use super::flow_mod::{FlowMod, FlowModCommand};
 use super::protocol::Protocols;
@@ -151,7 +151,7 @@ impl Parser<'_> {
         use FlowModCommand::{Add, Delete, DeleteStrict};
         let command = self.fm.command;
         let deletes = matches!(command, Delete | DeleteStrict);
-        let u16_value = || match parse_uint(value, 16) {
+        let u16_value = || match parse_int(value, 16) {
             Some(n) => Ok(n as u16),
             None => error(format!("invalid {key} \"{value}\"")),
         };

@@ -128,9 +128,11 @@ impl Header {
     pub fn field(self) -> Option<Field> {
         let field = self.named_field()?;
         let variable = matches!(field.info().loc, Loc::TunMetadata(_));
-        let n = field.info().wire_bytes() << u8::from(self.has_mask);
+        let n = field.info().wire_bytes();
+        // A value and its mask may be followed by one more byte, as an odd length is halved.
+        let given = self.payload >> u8::from(self.has_mask);
         // A tunnel option may be shorter than its field.
-        (n == self.payload || variable && self.payload < n).then_some(field)
+        (n == given || variable && given < n).then_some(field)
     }
 }
 
@@ -215,9 +217,7 @@ pub fn decode_entry(r: &mut Reader<'_>) -> Result<Entry, OfpError> {
 
 /// Reads a tunnel option of any length.
 fn option(field: Field, has_mask: bool, payload: &[u8]) -> Result<TunOption, OfpError> {
-    if has_mask && !payload.len().is_multiple_of(2) {
-        return Err(OfpError::BmcBadLen);
-    }
+    let payload = if has_mask { &payload[..payload.len() & !1] } else { payload };
     let (value, mask) = if has_mask { payload.split_at(payload.len() / 2) } else { (payload, &[][..]) };
     if value.iter().zip(mask).any(|(v, m)| v & !m != 0) {
         return Err(OfpError::BmcBadWildcards);

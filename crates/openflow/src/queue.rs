@@ -124,6 +124,8 @@ impl QueueConfig {
 
     /// Reads a queue description of OpenFlow 1.4 (section 7.3.5.15).
     pub(crate) fn decode_desc(r: &mut Reader<'_>) -> Result<Self> {
+        // A truncated head counts before an unknown port in it.
+        r.clone().skip(16)?;
         let (port_no, queue_id) = (r.port11()?, r.u32()?);
         let len = usize::from(r.u16()?);
         let mut props = r.sub(len.checked_sub(10).ok_or(OfpError::BrcBadLen)?)?;

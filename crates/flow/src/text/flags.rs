@@ -1,6 +1,7 @@
 //! Fields whose bits have names: `+trk-new` for single bits, `trk|new` for the whole field.
 
 use super::error::MatchError;
+use super::value::scan_int;
 use std::fmt::Write;
 
 /// The bits of a field and their names.
@@ -69,28 +70,23 @@ impl Flags {
         MatchError::Flag { text: text.into(), what: self.what }
     }
 
-    /// Value and mask of `+a-b`, `a|b`, a number, or `number/number`.
+    /// Value and mask of `+a-b`, `a|b` (where numbers may stand for flags), or `number/number`.
     pub(crate) fn parse(&self, text: &str) -> Result<(u32, u32), MatchError> {
-        if text.starts_with(|c: char| c.is_ascii_digit()) {
-            return self.parse_number(text);
+        if text.starts_with(['+', '-']) {
+            return self.parse_signed(text);
         }
-        if text.starts_with(['+', '-']) { self.parse_signed(text) } else { self.parse_list(text) }
+        match self.masked(text) {
+            Some((value, mask)) if (value | mask) & !self.allowed == 0 => Ok((value & mask, mask)),
+            Some(_) => Err(self.unknown(text)),
+            None => self.parse_list(text),
+        }
     }
 
-    fn parse_number(&self, text: &str) -> Result<(u32, u32), MatchError> {
-        // Bits beyond 32 are without effect.
-        let number = |s| super::value::parse_u128(s).map(|n| n as u32);
-        let parsed = match text.split_once('/') {
-            Some((value, mask)) => {
-                let mask = super::value::leading_u64(mask).map(|n| n as u32);
-                number(value).zip(mask.filter(|mask| mask & !self.allowed == 0))
-            }
-            None => number(text).map(|v| (v, self.exact)),
-        };
-        match parsed {
-            Some((value, mask)) if value & !self.allowed == 0 => Ok((value & mask, mask)),
-            _ => Err(self.unknown(text)),
-        }
+    /// Value and mask of `number/number`, whatever is behind it. Bits beyond 32 are without effect.
+    fn masked(&self, text: &str) -> Option<(u32, u32)> {
+        let (value, rest) = scan_int(text, 0)?;
+        let (mask, _) = scan_int(rest.strip_prefix('/')?, 0)?;
+        Some((value as u32, mask as u32))
     }
 
     fn parse_signed(&self, text: &str) -> Result<(u32, u32), MatchError> {
@@ -114,11 +110,17 @@ impl Flags {
     }
 
     fn parse_list(&self, text: &str) -> Result<(u32, u32), MatchError> {
-        let mut value = 0;
-        for name in text.strip_suffix('|').unwrap_or(text).split('|') {
-            value |= self.bit(name).ok_or_else(|| self.unknown(text))?;
+        let (mut value, mut rest) = (0, text);
+        while !rest.is_empty() || text.is_empty() {
+            if let Some((bits, after)) = scan_int(rest, 0) {
+                (value, rest) = (value | bits as u32, after);
+            } else {
+                let (name, after) = rest.split_at(rest.find('|').unwrap_or(rest.len()));
+                (value, rest) = (value | self.bit(name).ok_or_else(|| self.unknown(text))?, after);
+            }
+            rest = rest.strip_prefix('|').unwrap_or(rest);
         }
-        Ok((value, self.exact))
+        if value & !self.allowed == 0 { Ok((value, self.exact)) } else { Err(self.unknown(text)) }
     }
 
     /// Writes `+a-b` if some bits are masked, `a|b` (or `0`) for an exact match.
@@ -127,7 +129,8 @@ impl Flags {
             self.format_list(value, out);
             return;
         }
-        let mut left = mask;
+        // The mask of an exact match may have bits that no flag has.
+        let mut left = mask & (self.allowed | !self.exact);
         for (bit, name) in self.names {
             if mask & bit != 0 {
                 out.push(if value & bit != 0 { '+' } else { '-' });

@@ -24,7 +24,7 @@ pub use parse::{
     Parsed, next_key_value, parse_bit_range, parse_field_into, parse_match, parse_protocol, parse_subfield,
 };
 pub(crate) use value::number_64;
-pub use value::{format_value, parse_port, parse_table, parse_value, scan_int, scan_ipv4};
+pub use value::{format_value, parse_port, parse_table, parse_value, scan_int, scan_ipv4, scan_mac};
 
 use base::PortNo;
 

@@ -84,27 +84,6 @@ fn number(text: &str, limit: u128) -> Result<u128, NumberError> {
     }
 }
 
-/// A number of up to 64 bits, decimal, octal with a leading `0` or hexadecimal with `0x`.
-pub(crate) fn parse_u64(text: &str) -> Option<u64> {
-    parse_u128(text).and_then(|n| u64::try_from(n).ok())
-}
-
-/// Parses the number at the front, like [`parse_u64`], ignoring any trailing text.
-pub(crate) fn leading_u64(text: &str) -> Option<u64> {
-    leading_number(text).map(|(n, _)| n)
-}
-
-/// Parses the number at the front, and returns the text behind it too.
-fn leading_number(text: &str) -> Option<(u64, &str)> {
-    let hex = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
-    let end = match hex {
-        Some(hex) => 2 + leading(hex, |c| c.is_ascii_hexdigit()).len(),
-        None if text.starts_with('0') => leading(text, |c| c.is_digit(8)).len(),
-        None => leading(text, |c| c.is_ascii_digit()).len(),
-    };
-    parse_u64(&text[..end]).map(|n| (n, &text[end..]))
-}
-
 /// Parses a number of 64 bits; the error says whether it is too large.
 pub(crate) fn number_64(text: &str) -> Result<u64, bool> {
     match number(text, u64::MAX.into()) {
@@ -137,10 +116,15 @@ fn parse_integer(info: &FieldInfo, text: &str) -> Result<(u128, u128), MatchErro
 
 /// Parses six hexadecimal numbers separated by colons; only the low 8 bits of each count.
 fn mac(text: &str) -> Option<u64> {
-    match bytes_between(text, 6, ':', 16)? {
-        (address, "") => Some(address),
+    match scan_mac(text)? {
+        (address, "") => Some(address.to_u64()),
         _ => None,
     }
+}
+
+/// Takes a MAC address off the front of `text`: six hexadecimal numbers, of which only the low 8 bits count.
+pub fn scan_mac(text: &str) -> Option<(MacAddr, &str)> {
+    bytes_between(text, 6, ':', 16).map(|(address, rest)| (MacAddr::from_u64(address), rest))
 }
 
 /// Takes `n` numbers with `separator` between them off the front of `text`; only the low 8 bits of each count.
@@ -153,11 +137,17 @@ fn bytes_between(text: &str, n: usize, separator: char, radix: u32) -> Option<(u
     Some((all, rest))
 }
 
-/// Takes a number off the front of `text` as C's `scanf` does: with a sign, and `0x` if it is hexadecimal. A number too
-/// large for 64 bits wraps around, and so do negative ones.
+/// Takes a number off the front of `text` as C's `scanf` does: with a sign, and `0x` if it is hexadecimal. With the radix
+/// 0, `0x` and `0` at its front choose the radix. A number too large for 64 bits wraps around, and so do negative ones.
 pub fn scan_int(text: &str, radix: u32) -> Option<(u64, &str)> {
     let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
-    let hex = digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X")).filter(|_| radix == 16);
+    let hex = digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X")).filter(|_| matches!(radix, 0 | 16));
+    let radix = match radix {
+        0 if hex.is_some() => 16,
+        0 if digits.starts_with('0') => 8,
+        0 => 10,
+        _ => radix,
+    };
     let digits = hex.unwrap_or(digits);
     let (number, rest) = digits.split_at(leading(digits, |c| c.is_digit(radix)).len());
     if number.is_empty() {
@@ -215,16 +205,17 @@ fn parse_ipv6(text: &str) -> Result<(u128, u128), MatchError> {
         return Ok((one(text).ok_or_else(bad)?, u128::MAX));
     };
     let address = one(address).ok_or_else(bad)?;
-    let mask = match (one(mask), prefix(mask, 128)) {
-        (Some(mask), _) => mask,
-        (None, Prefix::Bits(n)) => u128::MAX.checked_shl(128 - n).unwrap_or(0),
-        (None, Prefix::OutOfRange) => return Err(MatchError::Ipv6Prefix(text.into())),
-        (None, Prefix::None) => {
+    // A mask that begins with a digit is the length of a prefix.
+    let mask = match (prefix(mask, 128), one(mask)) {
+        (Prefix::Bits(n), _) => u128::MAX.checked_shl(128 - n).unwrap_or(0),
+        (Prefix::OutOfRange, _) => return Err(MatchError::Ipv6Prefix(text.into())),
+        (Prefix::Junk, _) => return Err(bad()),
+        (Prefix::None, Some(mask)) => mask,
+        (Prefix::None, None) => {
             let address = leading(mask, |c| c.is_ascii_hexdigit() || matches!(c, ':' | '.'));
             let no_mask = !address.is_empty() && one(address).is_none();
             return Err(if no_mask { MatchError::Ipv6Mask(text.into()) } else { bad() });
         }
-        (None, Prefix::Junk) => return Err(bad()),
     };
     Ok((address, mask))
 }
@@ -245,23 +236,12 @@ enum Prefix {
 }
 
 fn prefix(text: &str, max: u32) -> Prefix {
-    let (negative, digits) = match text.strip_prefix('-') {
-        Some(digits) => (true, digits),
-        None => (false, text.strip_prefix('+').unwrap_or(text)),
-    };
-    let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
-    if end == 0 {
-        return Prefix::None;
-    }
-    match digits[..end].parse::<u32>() {
-        Ok(n) if n <= max && (!negative || n == 0) => {
-            if end < digits.len() {
-                Prefix::Junk
-            } else {
-                Prefix::Bits(n)
-            }
-        }
-        _ => Prefix::OutOfRange,
+    match scan_int(text, 10) {
+        None => Prefix::None,
+        // The number has 32 bits; a larger one wraps around.
+        Some((n, _)) if n as u32 > max => Prefix::OutOfRange,
+        Some((n, "")) => Prefix::Bits(n as u32),
+        Some(_) => Prefix::Junk,
     }
 }
 
@@ -356,9 +336,20 @@ fn parse_frag(text: &str) -> Result<(u128, u128), MatchError> {
         .ok_or_else(|| MatchError::Frag(text.into()))
 }
 
+/// Takes a number of a packet type off the front of `text`, which may have spaces before it, and in and after one that is
+/// hexadecimal.
+fn packet_type_number(text: &str) -> Option<(u64, &str)> {
+    let text = text.trim_start();
+    let hex = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
+    let Some(hex) = hex else { return scan_int(text, 0) };
+    let (digits, rest) = hex.split_at(leading(hex, |c| c.is_ascii_hexdigit() || c == ' ').len());
+    let digits: String = digits.split(' ').collect();
+    u64::from_str_radix(&digits, 16).ok().map(|n| (n, rest))
+}
+
 fn parse_packet_type(text: &str) -> Result<u128, MatchError> {
     let bad = |text: &str, what| MatchError::PacketType { text: text.into(), what };
-    let half = |s| leading_number(s).filter(|(n, _)| *n <= 0xffff);
+    let half = |s| packet_type_number(s).filter(|(n, _)| *n <= 0xffff);
     let inner = text.strip_prefix('(').ok_or_else(|| bad(text, "missing '('"))?;
     let (namespace, rest) = half(inner).ok_or_else(|| bad(inner, "ns"))?;
     let rest = rest.strip_prefix(',').ok_or_else(|| bad(inner, "missing ','"))?;

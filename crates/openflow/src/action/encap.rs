@@ -6,7 +6,7 @@ use super::encode::nicira;
 use super::parse::{ActionError, error, u8_of, u16_of};
 use crate::error::OfpError;
 use crate::wire::{Reader, Writer};
-use flow::text::next_key_value;
+use flow::text::{next_key_value, scan_int};
 use std::fmt::Write;
 
 const LEN: OfpError = OfpError::BacBadLen;
@@ -188,8 +188,9 @@ fn parse_property(key: &str, value: &str) -> Result<EncapProperty, ActionError> 
 fn parse_tlv(text: &str) -> Option<EncapProperty> {
     let (class, rest) = text.split_once(',')?;
     let (ty, value) = rest.split_once(',')?;
-    let class = u64::from_str_radix(class.strip_prefix("0x")?, 16).ok()? as u16;
-    let ty = ty.parse::<i64>().ok()? as u8;
+    let whole = |text, radix| scan_int(text, radix).and_then(|(n, rest)| rest.is_empty().then_some(n));
+    let class = whole(class.strip_prefix("0x")?, 16)? as u16;
+    let ty = whole(ty.trim_start(), 10)? as u8;
     if value == "0" {
         return Some(EncapProperty::Tlv { class, ty, value: Vec::new() });
     }
@@ -227,9 +228,11 @@ pub(super) fn format_encap(out: &mut String, encap: &Encap) {
         let _ = match property {
             EncapProperty::MdType(md_type) => write!(out, "md_type={md_type}"),
             EncapProperty::Tlv { class, ty, value } => {
-                let zero = if value.is_empty() { "0" } else { "0x" };
                 let digits: String = value.iter().map(|byte| format!("{byte:02x}")).collect();
-                write!(out, "tlv(0x{class:04x},{ty},{zero}{digits})")
+                match digits.trim_start_matches('0') {
+                    "" => write!(out, "tlv(0x{class:04x},{ty},0)"),
+                    digits => write!(out, "tlv(0x{class:04x},{ty},0x{digits})"),
+                }
             }
         };
     }

@@ -214,8 +214,10 @@ fn print_decodable(msg: &[u8], style: Style<'_>, out: &mut String) {
         Err(_) if print_bundle_add(&head, style, out) => {}
         Err(DecodeError { error, .. }) => {
             out.truncate(start);
+            let head_end = out.len();
             before_error(msg, &head, Style { version: head.version, ..style }, out);
-            if out.ends_with(':') {
+            // An entry before the error may end with a colon, too.
+            if out.len() == head_end && out.ends_with(':') {
                 out.push(' ');
             } else if !out.ends_with('\n') {
                 out.push('\n');
