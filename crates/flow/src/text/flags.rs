@@ -61,6 +61,13 @@ pub(crate) static TCP: Flags = Flags {
 /// `tun_flags`.
 pub(crate) static TUNNEL: Flags = Flags { what: "tunnel", allowed: 1, exact: 1, whole: 0xffff, names: &[(0x1, "oam")] };
 
+/// Value and mask of `number/number`, whatever is behind it. Bits beyond 32 are without effect.
+fn masked(text: &str) -> Option<(u32, u32)> {
+    let (value, rest) = scan_int(text, 0)?;
+    let (mask, _) = scan_int(rest.strip_prefix('/')?, 0)?;
+    Some((value as u32, mask as u32))
+}
+
 impl Flags {
     fn bit(&self, name: &str) -> Option<u32> {
         self.names.iter().find(|(_, n)| *n == name).map(|(bit, _)| *bit)
@@ -75,18 +82,11 @@ impl Flags {
         if text.starts_with(['+', '-']) {
             return self.parse_signed(text);
         }
-        match self.masked(text) {
+        match masked(text) {
             Some((value, mask)) if (value | mask) & !self.allowed == 0 => Ok((value & mask, mask)),
             Some(_) => Err(self.unknown(text)),
             None => self.parse_list(text),
         }
-    }
-
-    /// Value and mask of `number/number`, whatever is behind it. Bits beyond 32 are without effect.
-    fn masked(&self, text: &str) -> Option<(u32, u32)> {
-        let (value, rest) = scan_int(text, 0)?;
-        let (mask, _) = scan_int(rest.strip_prefix('/')?, 0)?;
-        Some((value as u32, mask as u32))
     }
 
     fn parse_signed(&self, text: &str) -> Result<(u32, u32), MatchError> {

@@ -259,6 +259,16 @@ mod tests {
     use flow::{Match, NoNames};
 
     #[test]
+    fn values_of_options_are_printed_without_leading_zeros() {
+        for (value, shown) in [("00195678", "0x195678"), ("0100", "0x100"), ("0000", "0")] {
+            let tlv = parse_tlv(&format!("0x1000,10,0x{value}")).expect("well-formed");
+            let mut out = String::new();
+            format_encap(&mut out, &Encap { header: EncapHeader::Nsh, header_len: 0, properties: vec![tlv] });
+            assert_eq!(out, format!("encap(nsh(tlv(0x1000,10,{shown})))"));
+        }
+    }
+
+    #[test]
     fn bytes_and_text() {
         for (hex, text) in [
             ("ffff 0010 00002320 002e 0000 00000000", "encap(ethernet)"),
@@ -267,8 +277,8 @@ mod tests {
             ("ffff 0018 00002320 002e 0000 0001894f 0004 01 05 01000000", "encap(nsh(md_type=1))"),
             (
                 "ffff 0038 00002320 002e 0000 0001894f 0004 01 05 02000000 0004 02 10 1000 0a 03 123456 0000000000
-                 0004 02 10 2000 0b 01 01 00000000000000",
-                "encap(nsh(md_type=2,tlv(0x1000,10,0x123456),tlv(0x2000,11,0x01)))",
+                 0004 02 10 2000 0b 01 81 00000000000000",
+                "encap(nsh(md_type=2,tlv(0x1000,10,0x123456),tlv(0x2000,11,0x81)))",
             ),
             ("ffff 0010 00002320 002f 0000 0000fffe", "decap()"),
             ("ffff 0010 00002320 002f 0000 0001894f", "decap(packet_type(ns=1,type=0x894f))"),

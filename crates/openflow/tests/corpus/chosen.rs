@@ -214,6 +214,8 @@ pub(crate) const TEXTS: &[&str] = &[
     "icmp,nw_frag=later,icmp_type=8,actions=drop",
     "vlan_tci=13,vlan_vid[0..4]=0,actions=drop",
     "dl_vlan=5,vlan_vid[6..7]=2,actions=drop",
+    "ipv6,ct_state=+inv,actions=ct(commit)",
+    "ipv6,ct_state=+inv,actions=ct(table=1)",
     "ipv6,actions=set_field:0x5/0xfffff->ipv6_label",
     "actions=load:0->tun_metadata24[0..31]",
     "dl_src=0:1:0x10000:a:B:0c,actions=mod_dl_dst:-1:02:03:04:05:0x10006>",

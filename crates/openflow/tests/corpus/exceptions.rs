@@ -101,7 +101,7 @@ pub(crate) const MESSAGES: &[Exception] = &[
     because(
         "fields of OpenFlow 1.0 that lack what they presuppose mean nothing (section 5.2.3); Open vSwitch prints them",
         |d| {
-            (d.version == Some(Version::V10) || has_fixed_match(d))
+            (d.given.first() == Some(&Version::V10.wire()) || has_fixed_match(d))
                 && without(d.ours, WITHOUT_PREREQUISITES) == without(d.theirs, WITHOUT_PREREQUISITES)
                 && d.theirs.len() > d.ours.len()
         },
@@ -118,7 +118,7 @@ pub(crate) const MESSAGES: &[Exception] = &[
             && d.ours.contains("CONT_STATUS:")
     }),
     because("NXT_GROUP_MOD is read in OpenFlow 1.1 to 1.4, too", |d| {
-        d.given.ends_with(&[0, 0, 0x23, 0x20, 0, 0, 0, 31])
+        d.given.get(8..16) == Some(&[0, 0, 0x23, 0x20, 0, 0, 0, 31])
             && error(d.theirs) == Some("OFPBRC_BAD_SUBTYPE")
             && error(d.ours) == Some("OFPBRC_BAD_LEN")
             || d.kind == "NX group mod"
