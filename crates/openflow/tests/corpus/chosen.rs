@@ -185,6 +185,12 @@ fn of_other_seeds() -> Vec<Chosen> {
     let ipv6 = oxm_match(&hex("80000a0286dd 80003410 00000000000000000000000000000000"));
     let update = cat(&[&[0, 24 + ipv6.len() as u8, 0, 1, 1, 0], &[0; 18], &ipv6, &[0, 8, 0, 9, 0, 0, 0, 0]]);
     all.push(("flow monitor reply", V14, message(V14, 5, WireNumber::Reply(16), false, &update)));
+    // A packet longer than its stated length, and a masked tunnel option of one byte.
+    let packet = cat(&[&property(0, &[1, 2, 3, 4]), &property(1, &[0, 0, 0, 3])]);
+    all.push(("NX packet in 2", V14, message(V14, 5, WireNumber::Nicira(30), false, &packet)));
+    let head = cat(&[&[0; 8], &[0; 6], &[0, 9], &[0xff; 4], &[0xff; 2], &[0; 2], &[0, 5], &[0; 6]]);
+    let body = cat(&[&head, &hex("0001770101 000000")]);
+    all.push(("NX flow mod", V13, message(V13, 5, WireNumber::Nicira(13), false, &body)));
     // The value of a tunnel option of NSH with zeros at its front.
     let encap = hex("ffff0020 00002320 002e 0000 0001894f 0004 02 08 1000 0a 04 00195678 00000000");
     let body = cat(&[&[0xff; 8], &[0, encap.len() as u8], &[0; 6], &encap]);
