@@ -386,7 +386,9 @@ impl GroupStats {
         if len < head_len {
             return Err(OfpError::BrcBadLen);
         }
-        let mut body = r.sub(len)?;
+        // The length only counts the buckets: bytes after the last whole one begin the next entry.
+        let n_buckets = (len - head_len) / 16;
+        let mut body = r.sub(head_len + 16 * n_buckets)?;
         body.skip(4)?;
         let (group_id, ref_count) = (body.u32()?, body.u32()?);
         body.skip(4)?;
@@ -394,8 +396,7 @@ impl GroupStats {
         let (duration_sec, duration_nsec) =
             if has_duration(version) { (body.u32()?, body.u32()?) } else { (u32::MAX, u32::MAX) };
         let mut buckets = Vec::new();
-        // Bytes after the last whole entry are ignored.
-        while body.len() >= 16 {
+        for _ in 0..n_buckets {
             buckets.push(BucketStats { packet_count: body.u64()?, byte_count: body.u64()? });
         }
         Ok(Self { group_id, ref_count, packet_count, byte_count, duration_sec, duration_nsec, buckets })

@@ -185,6 +185,21 @@ fn of_other_seeds() -> Vec<Chosen> {
     let ipv6 = oxm_match(&hex("80000a0286dd 80003410 00000000000000000000000000000000"));
     let update = cat(&[&[0, 24 + ipv6.len() as u8, 0, 1, 1, 0], &[0; 18], &ipv6, &[0, 8, 0, 9, 0, 0, 0, 0]]);
     all.push(("flow monitor reply", V14, message(V14, 5, WireNumber::Reply(16), false, &update)));
+    // Lengths of group statistics that are not those of whole buckets.
+    for (len, rest) in [(0x50, 0), (0x51, 0), (0x38, 40), (0x48, 40), (0x27, 0)] {
+        let group = cat(&[&[0, len, 0, 0, 0, 0, 0, 7], &[1; 64], &[0; 8]]);
+        let next = cat(&[&[0, 40, 0, 0], &[2; 36]]);
+        let body = cat(&[&group, &next[..rest]]);
+        all.push(("group reply", V13, message(V13, 5, WireNumber::Reply(6), false, &body)));
+    }
+    // bundle_load with reserved bytes, and with an algorithm that does not exist.
+    for start in
+        ["0001 0002 0005 00000002 0002 03cf 00011604 20000000", "0009 0002 0005 00000002 0002 03cf 00011604 00000000"]
+    {
+        let bundle = hex(&format!("ffff0028 00002320 000d {start} 0009 0009 00000000"));
+        let body = cat(&[&[0xff; 4], &[0, 1, 0, bundle.len() as u8], &bundle]);
+        all.push(("packet out", V10, message(V10, 5, WireNumber::Type(13), false, &body)));
+    }
     // A packet longer than its stated length, and a masked tunnel option of one byte.
     let packet = cat(&[&property(0, &[1, 2, 3, 4]), &property(1, &[0, 0, 0, 3])]);
     all.push(("NX packet in 2", V14, message(V14, 5, WireNumber::Nicira(30), false, &packet)));

@@ -170,6 +170,11 @@ pub(crate) const MESSAGES: &[Exception] = &[
         d.theirs.contains("eviction=***error***") && !d.ours.contains("eviction=***error***")
     }),
     because("quoted messages of versions that there are not are not named", |d| d.theirs.contains("(OF 0x")),
+    because("bundle_load with an algorithm or fields that do not exist, with which Open vSwitch would abort", |d| {
+        error(d.ours) == Some("OFPBAC_BAD_ARGUMENT")
+            && d.theirs.contains("bundle_load(")
+            && d.theirs.contains("<unknown>")
+    }),
     Exception {
         reason: "several errors in a damaged message: the choice of the reported one, and the fields read before",
         applies: |d| d.damaged && (error(d.ours).is_some() || error(d.theirs).is_some()),
