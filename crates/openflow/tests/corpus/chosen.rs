@@ -192,6 +192,9 @@ fn of_other_seeds() -> Vec<Chosen> {
         let body = cat(&[&group, &next[..rest]]);
         all.push(("group reply", V13, message(V13, 5, WireNumber::Reply(6), false, &body)));
     }
+    // A queue with a truncated property, which is not read.
+    let queue = cat(&[&hex("0038 000000000000 00000001 00000002"), &[0; 24], &[0xff; 8], &hex("ffff 0014 00002320")]);
+    all.push(("queue reply", V14, message(V14, 5, WireNumber::Reply(5), false, &queue)));
     // bundle_load with reserved bytes, and with an algorithm that does not exist.
     for start in
         ["0001 0002 0005 00000002 0002 03cf 00011604 20000000", "0009 0002 0005 00000002 0002 03cf 00011604 00000000"]
@@ -222,6 +225,7 @@ fn additions() -> Vec<Chosen> {
     }
     all.push(("unknown", V15, message(V15, 5, WireNumber::Reply(11), false, &[1; 24])));
     all.push(("async", V15, message(V15, 5, WireNumber::Type(27), false, &property(12, &[0, 0, 0, 1]))));
+    all.push(("unknown", V15, message(V15, 5, WireNumber::Type(35), false, &[])));
     all.push(("unknown", V12, message(V12, 5, WireNumber::Nicira(31), false, &[])));
     all
 }
