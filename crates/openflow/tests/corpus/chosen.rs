@@ -195,6 +195,11 @@ fn of_other_seeds() -> Vec<Chosen> {
     // A queue with a truncated property, which is not read.
     let queue = cat(&[&hex("0038 000000000000 00000001 00000002"), &[0; 24], &[0xff; 8], &hex("ffff 0014 00002320")]);
     all.push(("queue reply", V14, message(V14, 5, WireNumber::Reply(5), false, &queue)));
+    // Labels of other lengths than 16 bytes.
+    for len in [12, 16, 20] {
+        let body = cat(&[&[6, 0, 0, 0, 0, 0, 0, 0], &property(5, &vec![1; len])]);
+        all.push(("NX flush", V13, message(V13, 5, WireNumber::Nicira(32), false, &body)));
+    }
     // bundle_load with reserved bytes, and with an algorithm that does not exist.
     for start in
         ["0001 0002 0005 00000002 0002 03cf 00011604 20000000", "0009 0002 0005 00000002 0002 03cf 00011604 00000000"]
