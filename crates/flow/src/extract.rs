@@ -571,7 +571,7 @@ fn icmpv6(key: &mut FlowKey, mut l4: &[u8]) {
         if len == 8 {
             if option == 0 {
                 option = kind;
-                key.0[layout::TP] |= u64::from(option) << 8;
+                key.0[layout::TP] |= u64::from(option) << 16;
             }
             if *place != 0 {
                 return;

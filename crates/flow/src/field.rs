@@ -176,6 +176,11 @@ impl FieldInfo {
         usize::from(self.wire_bits / 8)
     }
 
+    /// The mask of all bits on the wire, right aligned. (All ones for fields wider than 128 bits.)
+    pub fn wire_mask(&self) -> u128 {
+        if self.wire_bits >= 128 { u128::MAX } else { (1 << self.wire_bits) - 1 }
+    }
+
     /// The mask of all bits that may be nonzero, right aligned. (All ones for `tun_metadata` fields, which are wider
     /// than 128 bits.)
     pub fn full_mask(&self) -> u128 {
@@ -188,7 +193,11 @@ impl FieldInfo {
             // The key holds the low byte only.
             Field::ArpOp => 8,
             // Matches keep bits beyond the field's width, which no packet has.
-            Field::TunErspanIdx | Field::TunErspanVer | Field::TunErspanDir | Field::TunErspanHwid => self.wire_bits,
+            Field::TunErspanIdx
+            | Field::TunErspanVer
+            | Field::TunErspanDir
+            | Field::TunErspanHwid
+            | Field::TcpFlags => self.wire_bits,
             _ => self.n_bits,
         };
         if bits >= 128 { u128::MAX } else { (1 << bits) - 1 }
@@ -203,6 +212,7 @@ impl FieldInfo {
                 self.wire_bits == 16 || u32::try_from(value).is_ok_and(|n| PortNo::from_of11(n).is_some())
             }
             Field::TunErspanIdx | Field::TunErspanVer | Field::TunErspanDir | Field::TunErspanHwid => true,
+            Field::TcpFlags => value <= 0xfff,
             _ => value & !self.full_mask() == 0,
         }
     }

@@ -104,11 +104,12 @@ impl Match {
 
     /// Matches the bits `mask` of `field`, replacing an earlier match on the field. A VLAN id or priority implies that
     /// a tag is present; 0xffff as `dl_vlan` that none is (OpenFlow 1.0 section 5.2.3). ICMP types and codes are
-    /// matched as 16-bit ports, so that equal matches compare equal however they were written.
+    /// matched as 16-bit ports, and the type of a neighbour discovery option as TCP flags, so that equal matches compare
+    /// equal however they were written.
     pub fn set_masked(&mut self, field: Field, value: u128, mask: u128) {
         let mask = mask & field.info().full_mask();
-        let (field, mask) = match as_port(field) {
-            Some(port) => (port, mask | mask << 8),
+        let (field, mask) = match stored_as(field) {
+            Some(wider) => (wider, mask | mask << 8),
             None => (field, mask),
         };
         let tagged = (self.key.0[layout::ETH_SRC] & 0x1000, self.mask.0[layout::ETH_SRC] & 0x1000);
@@ -137,7 +138,7 @@ impl Match {
 
     /// Stops matching `field`.
     pub fn clear(&mut self, field: Field) {
-        let field = as_port(field).unwrap_or(field);
+        let field = stored_as(field).unwrap_or(field);
         let whole = field.info().full_mask();
         let mut clear = |word: usize, bits: u64| {
             self.mask.0[word] &= !bits;
@@ -193,11 +194,12 @@ impl Match {
     }
 }
 
-/// The port field that holds an ICMP type or code.
-fn as_port(field: Field) -> Option<Field> {
+/// The wider field that holds an ICMP type or code, or the type of a neighbour discovery option.
+fn stored_as(field: Field) -> Option<Field> {
     match field {
         Field::Icmpv4Type | Field::Icmpv6Type => Some(Field::TcpSrc),
         Field::Icmpv4Code | Field::Icmpv6Code => Some(Field::TcpDst),
+        Field::NdOptionsType => Some(Field::TcpFlags),
         _ => None,
     }
 }
@@ -212,7 +214,7 @@ mod tests {
     fn all_of_a_field_is_cleared_and_nothing_else() {
         let all = Match::new(&FlowKey([u64::MAX; layout::WORDS]), FlowKey([u64::MAX; layout::WORDS]));
         for f in FIELDS {
-            let whole = FlowKey::mask_of(as_port(f.id).unwrap_or(f.id));
+            let whole = FlowKey::mask_of(stored_as(f.id).unwrap_or(f.id));
             let left = FlowKey(std::array::from_fn(|i| !whole.0[i]));
             let mut m = all.clone();
             m.clear(f.id);

@@ -57,7 +57,7 @@ impl Match {
         let v4 = eth_type == ethertype::IPV4;
         let v6 = eth_type == ethertype::IPV6;
         let is_proto = |proto| self.ip_proto() == Some(proto);
-        // Only a match on later fragments excludes ports.
+        // Only a match on later fragments excludes ports. Types and codes of ICMP remain, as in Open vSwitch.
         let not_later = || self.key().get(Field::IpFrag) & self.mask().get(Field::IpFrag) & 2 == 0;
         let nd = |kind| {
             is_proto(ipproto::ICMPV6)
@@ -81,8 +81,8 @@ impl Match {
             Prereq::Tcp => is_proto(ipproto::TCP) && not_later(),
             Prereq::Udp => is_proto(ipproto::UDP) && not_later(),
             Prereq::Sctp => is_proto(ipproto::SCTP) && not_later(),
-            Prereq::Icmpv4 => v4 && is_proto(ipproto::ICMP) && not_later(),
-            Prereq::Icmpv6 => v6 && is_proto(ipproto::ICMPV6) && not_later(),
+            Prereq::Icmpv4 => v4 && is_proto(ipproto::ICMP),
+            Prereq::Icmpv6 => v6 && is_proto(ipproto::ICMPV6),
             Prereq::Nd => nd(135) || nd(136),
             Prereq::NdSolicit => nd(135),
             Prereq::NdAdvert => nd(136),
@@ -128,9 +128,9 @@ impl Match {
             .map(|before| Normalized { pre: match_to_string(&before, ports), post: match_to_string(self, ports) });
         // No message names these: the peer leaves them in the match, and no format carries them.
         let quiet = &mut None;
-        self.keep(proto == Some(ipproto::TCP), &[Field::TcpFlags], quiet);
+        self.keep(proto == Some(ipproto::TCP) || solicit || advert, &[Field::TcpFlags], quiet);
         self.keep(v4 || v6, &[Field::IpFrag], quiet);
-        self.keep(solicit || advert, &[Field::NdReserved, Field::NdOptionsType], quiet);
+        self.keep(solicit || advert, &[Field::NdReserved], quiet);
         change
     }
 

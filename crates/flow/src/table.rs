@@ -239,7 +239,7 @@ fields! {
     NdSll, "nd_sll", "", 48, 48, Full, Mac, NdSolicit, RW, bits(w::ARP_SHA, 16, 48), [nxm(1, 24, "NXM_NX_ND_SLL"), oxm(0x8000, 32, V12, "OXM_OF_IPV6_ND_SLL")];
     NdTll, "nd_tll", "", 48, 48, Full, Mac, NdAdvert, RW, bits(w::ARP_THA, 16, 48), [nxm(1, 25, "NXM_NX_ND_TLL"), oxm(0x8000, 33, V12, "OXM_OF_IPV6_ND_TLL")];
     NdReserved, "nd_reserved", "", 32, 32, None, Decimal, Nd, RW, bits(w::L4_MISC, 0, 32), [oxm(ERICSSON, 1, V12, "ERICOXM_OF_ICMPV6_ND_RESERVED")];
-    NdOptionsType, "nd_options_type", "", 8, 8, None, Decimal, Nd, RW, bits(w::TP, 8, 8), [oxm(ERICSSON, 2, V12, "ERICOXM_OF_ICMPV6_ND_OPTIONS_TYPE")];
+    NdOptionsType, "nd_options_type", "", 8, 8, None, Decimal, Nd, RW, bits(w::TP, 16, 8), [oxm(ERICSSON, 2, V12, "ERICOXM_OF_ICMPV6_ND_OPTIONS_TYPE")];
     NshFlags, "nsh_flags", "", 8, 8, Full, Decimal, Nsh, RW, bits(w::NSH, 56, 8), [exp(NSH, 1, V12, "NXOXM_NSH_FLAGS")];
     NshTtl, "nsh_ttl", "", 8, 8, None, Decimal, Nsh, RW, bits(w::NSH, 48, 8), [exp(NSH, 10, V12, "NXOXM_NSH_TTL")];
     NshMdtype, "nsh_mdtype", "", 8, 8, None, Decimal, Nsh, RO, bits(w::NSH, 40, 8), [exp(NSH, 2, V12, "NXOXM_NSH_MDTYPE")];

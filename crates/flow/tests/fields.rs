@@ -93,7 +93,12 @@ fn spellings(f: &FieldInfo, n: u128) -> Vec<String> {
 
 /// Values of the field without a mask; each has one or more texts that parse to the same value.
 fn values(f: &FieldInfo, rng: &mut Rng) -> Vec<Vec<String>> {
-    numbers(rng, f.full_mask()).into_iter().map(|n| spellings(f, n)).collect()
+    numbers(rng, settable(f)).into_iter().map(|n| spellings(f, n)).collect()
+}
+
+/// The bits of a field that text can set: the mask of `tcp_flags` has four more.
+fn settable(f: &FieldInfo) -> u128 {
+    if f.format == Format::TcpFlags { 0xfff } else { f.full_mask() }
 }
 
 /// Values with masks, if the field supports them.
@@ -101,12 +106,15 @@ fn masked(f: &FieldInfo, rng: &mut Rng) -> Vec<Vec<String>> {
     if f.maskable == Maskable::None || f.format == Format::Frag {
         return Vec::new();
     }
-    let values = numbers(rng, f.full_mask());
-    let masks = numbers(rng, f.full_mask());
+    let values = numbers(rng, settable(f));
+    let masks = numbers(rng, settable(f));
     let pairs = values.into_iter().zip(masks.into_iter().rev());
     pairs
-        .filter(|(_, mask)| *mask != 0)
+        // A mask of all TCP flags is printed as an exact match, which has more bits.
+        .filter(|(_, mask)| *mask != 0 && (f.format != Format::TcpFlags || *mask != 0xfff))
         .map(|(value, mask)| {
+            // The text of a mask of IPv6 addresses begins with a letter: with a digit it would be the length of a prefix.
+            let mask = if f.format == Format::Ipv6 { mask | 0xf << 124 } else { mask };
             let mask = &spellings(f, mask)[0];
             spellings(f, value).into_iter().map(|v| format!("{v}/{mask}")).collect()
         })

@@ -5,7 +5,7 @@ mod corpus;
 use base::PortNo;
 use base::rng::Rng;
 use flow::text::{NoNames, flow_key_to_string, match_to_string, parse_match};
-use flow::{Match, compose, extract};
+use flow::{Field, Match, compose, extract};
 use packet::checksum::{Verdict, verify};
 
 /// Number of random frames and matches.
@@ -47,6 +47,10 @@ fn printed_matches_parse_to_the_same_match() {
             continue;
         }
         let again = parse_match(&printed, &NoNames).unwrap_or_else(|e| panic!("{printed}: {e}"));
+        // A mask of all TCP flags is printed as an exact match, which has more bits.
+        if let (flags, 0xfff) = m.get(Field::TcpFlags) {
+            m.set(Field::TcpFlags, flags);
+        }
         assert_eq!(again, m, "{text} was printed as {printed}");
     }
     tally::report!("{CASES} matches");

@@ -78,7 +78,6 @@ impl CtFlush {
         if r.bytes(7)?.iter().any(|b| *b != 0) {
             return Err(OfpError::NxbrcMustBeZero);
         }
-        let wide = |r: &mut Reader<'_>| r.array().map(u128::from_be_bytes);
         let (mut mark_mask, mut labels_mask) = (None, None);
         property::each(r, |p| {
             match p.ty {
@@ -88,8 +87,8 @@ impl CtFlush {
                 // A value without a mask is exact.
                 MARK => flush.mark = (p.u32()?, u32::MAX),
                 MARK_MASK => mark_mask = Some(p.u32()?),
-                LABELS => flush.labels = (p.read(wide)?, u128::MAX),
-                LABELS_MASK => labels_mask = Some(p.read(wide)?),
+                LABELS => flush.labels = (p.u128()?, u128::MAX),
+                LABELS_MASK => labels_mask = Some(p.u128()?),
                 _ => p.unknown(Unknown::Refuse)?,
             }
             Ok(())

@@ -36,18 +36,15 @@ impl ErrorNumber {
     }
 
     /// Reads the body of an error message: the number, and how many bytes it took. The rest is the offending message.
-    /// `None` for experimenter 0, whose errors would be taken for OpenFlow's own.
-    pub fn decode(version: Version, body: &[u8]) -> Option<(Self, usize)> {
+    ///
+    /// Like Open vSwitch, it accepts both forms in every version, and takes the errors of experimenter 0 for OpenFlow's own.
+    pub fn decode(body: &[u8]) -> Option<(Self, usize)> {
         let u16_at = |i: usize| Some(u16::from_be_bytes(body.get(i..i + 2)?.try_into().ok()?));
         let u32_at = |i: usize| Some(u32::from_be_bytes(body.get(i..i + 4)?.try_into().ok()?));
         let (ty, code) = (u16_at(0)?, u16_at(2)?);
-        let vendor = || u32_at(4).filter(|vendor| *vendor != 0);
-        match (version, ty, code) {
-            (Version::V10 | Version::V11, NXET_VENDOR, 0) => {
-                Some((Self { vendor: vendor()?, ty: u16_at(8)?, code: u16_at(10)? }, 12))
-            }
-            (Version::V10 | Version::V11, ..) => Some((Self { vendor: 0, ty, code }, 4)),
-            (_, OFPET_EXPERIMENTER, _) => Some((Self { vendor: vendor()?, ty: code, code: 0 }, 8)),
+        match (ty, code) {
+            (NXET_VENDOR, 0) => Some((Self { vendor: u32_at(4)?, ty: u16_at(8)?, code: u16_at(10)? }, 12)),
+            (OFPET_EXPERIMENTER, _) => Some((Self { vendor: u32_at(4)?, ty: code, code: 0 }, 8)),
             _ => Some((Self { vendor: 0, ty, code }, 4)),
         }
     }
@@ -338,8 +335,8 @@ mod tests {
                 let same = OfpError::from_number(version, number).and_then(|e| e.number(version));
                 assert_eq!(same, Some(number), "{name} {version}");
                 let bytes = number.encode(version);
-                assert_eq!(ErrorNumber::decode(version, &bytes), Some((number, bytes.len())));
-                assert_eq!(ErrorNumber::decode(version, &bytes[..bytes.len() - 1]), None);
+                assert_eq!(ErrorNumber::decode(&bytes), Some((number, bytes.len())));
+                assert_eq!(ErrorNumber::decode(&bytes[..bytes.len() - 1]), None);
             }
         }
         assert_eq!(OfpError::BmcBadPrereq.to_string(), "OFPBMC_BAD_PREREQ");
@@ -348,10 +345,11 @@ mod tests {
     }
 
     #[test]
-    fn there_is_no_experimenter_0() {
-        assert_eq!(ErrorNumber::decode(Version::V14, &[0xff, 0xff, 0, 5, 0, 0, 0, 0]), None);
-        assert_eq!(ErrorNumber::decode(Version::V10, &[0xb0, 0xc2, 0, 0, 0, 0, 0, 0, 0, 1, 1, 4]), None);
+    fn errors_of_experimenter_0_are_openflows_own() {
+        let own = ErrorNumber { vendor: 0, ty: 5, code: 0 };
+        assert_eq!(ErrorNumber::decode(&[0xff, 0xff, 0, 5, 0, 0, 0, 0]), Some((own, 8)));
+        assert_eq!(ErrorNumber::decode(&[0xb0, 0xc2, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0]), Some((own, 12)));
         let other = ErrorNumber { vendor: 1, ty: 5, code: 0 };
-        assert_eq!(ErrorNumber::decode(Version::V14, &[0xff, 0xff, 0, 5, 0, 0, 0, 1]), Some((other, 8)));
+        assert_eq!(ErrorNumber::decode(&[0xff, 0xff, 0, 5, 0, 0, 0, 1]), Some((other, 8)));
     }
 }

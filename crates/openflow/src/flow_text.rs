@@ -3,7 +3,7 @@
 //! The keys that a line may have depend on the command: an addition has actions and timeouts, a deletion may be restricted to
 //! an output port. The messages are those of `ovs-ofctl`, which scripts match.
 
-use super::action::parse::{parse_instructions, parse_uint};
+use super::action::parse::{parse_instructions, parse_int, parse_uint};
 use super::error::OfpError;
 use super::flow_mod::{FlowMod, FlowModCommand};
 use super::protocol::Protocols;
@@ -115,7 +115,7 @@ impl Parser<'_> {
                 let mask = mask_of(&self.fm.matching, field);
                 let carried = !key.contains('[') || bits_can_be_matched(key, field, mask);
                 self.restrict(if carried { Protocols::of_field(field, mask) } else { Protocols::NONE });
-                if extended_only(field, value, mask) {
+                if extended_only(field, value, mask) || field == Field::VlanVid && key.contains('[') {
                     self.restrict(Protocols::EXTENDED);
                 }
                 return Ok(());
@@ -151,7 +151,7 @@ impl Parser<'_> {
         use FlowModCommand::{Add, Delete, DeleteStrict};
         let command = self.fm.command;
         let deletes = matches!(command, Delete | DeleteStrict);
-        let u16_value = || match parse_uint(value, 16) {
+        let u16_value = || match parse_int(value, 16) {
             Some(n) => Ok(n as u16),
             None => error(format!("invalid {key} \"{value}\"")),
         };
@@ -240,7 +240,8 @@ impl Parser<'_> {
 }
 
 /// Returns true if only NXM and OXM carry this text of a field, whose mask alone would not say so: a packet type, even that
-/// of Ethernet, which matches everything; and a VLAN id with a mask other than that of the whole 16-bit field.
+/// of Ethernet, which matches everything; and a VLAN id with a mask other than that of the whole 16-bit field. (So do the
+/// bits of a VLAN id, which never are that field as a whole.)
 fn extended_only(field: Field, value: Option<&str>, mask: u128) -> bool {
     match field {
         Field::PacketType => true,

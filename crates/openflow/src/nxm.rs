@@ -128,9 +128,11 @@ impl Header {
     pub fn field(self) -> Option<Field> {
         let field = self.named_field()?;
         let variable = matches!(field.info().loc, Loc::TunMetadata(_));
-        let n = field.info().wire_bytes() << u8::from(self.has_mask);
+        let n = field.info().wire_bytes();
+        // A value and its mask may be followed by one more byte, as an odd length is halved.
+        let given = self.payload >> u8::from(self.has_mask);
         // A tunnel option may be shorter than its field.
-        (n == self.payload || variable && self.payload < n).then_some(field)
+        (n == given || variable && given < n).then_some(field)
     }
 }
 
@@ -215,9 +217,7 @@ pub fn decode_entry(r: &mut Reader<'_>) -> Result<Entry, OfpError> {
 
 /// Reads a tunnel option of any length.
 fn option(field: Field, has_mask: bool, payload: &[u8]) -> Result<TunOption, OfpError> {
-    if has_mask && !payload.len().is_multiple_of(2) {
-        return Err(OfpError::BmcBadLen);
-    }
+    let payload = if has_mask { &payload[..payload.len() & !1] } else { payload };
     let (value, mask) = if has_mask { payload.split_at(payload.len() / 2) } else { (payload, &[][..]) };
     if value.iter().zip(mask).any(|(v, m)| v & !m != 0) {
         return Err(OfpError::BmcBadWildcards);
@@ -236,6 +236,7 @@ pub fn value_is_valid(field: Field, value: u128) -> bool {
     match field {
         Field::InPortOxm | Field::ActsetOutput => base::PortNo::from_of11(value as u32).is_some(),
         Field::ArpOp => value <= 0xff,
+        Field::TcpFlags => value <= 0xfff,
         Field::NshMdtype => value == 1 || value == 2,
         // The header has six bits for it.
         Field::NshTtl => value <= 63,
@@ -430,7 +431,7 @@ fn is_written(field: Field, matching: &Match) -> bool {
     match field {
         Field::CtTpSrc | Field::CtTpDst => matching.get(Field::CtNwProto).1 != 0,
         _ if matches!(prereq, Prereq::Ct | Prereq::Ethernet | Prereq::Nsh) || matching.meets(prereq) => true,
-        _ if matches!(prereq, Prereq::Tcp | Prereq::Udp | Prereq::Sctp | Prereq::Icmpv4 | Prereq::Icmpv6) => {
+        _ if matches!(prereq, Prereq::Tcp | Prereq::Udp | Prereq::Sctp) => {
             let mut any_fragment = matching.clone();
             any_fragment.set_masked(Field::IpFrag, 0, 0);
             any_fragment.meets(prereq)

@@ -36,10 +36,11 @@ impl Counts {
         let mut counts = Self::default();
         while !entries.is_empty() {
             let (class, field, len) =
-                (entries.u16().map_err(bad)?, entries.u8().map_err(bad)? >> 1, entries.u8().map_err(bad)?);
+                (entries.u16().map_err(bad)?, entries.u8().map_err(bad)?, entries.u8().map_err(bad)?);
             let mut value = entries.sub(len.into()).map_err(bad)?;
-            if class == BASIC {
-                counts.set(field, &mut value);
+            // The lowest bit is reserved: with it, the entry is another one.
+            if class == BASIC && field & 1 == 0 {
+                counts.set(field >> 1, &mut value);
             }
         }
         Ok(counts)

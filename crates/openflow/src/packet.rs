@@ -228,7 +228,7 @@ impl PacketIn {
         // A length of 0 counts as absent.
         p.total_len = full_len.filter(|len| *len != 0).unwrap_or(p.data.len() as u32);
         if (p.total_len as usize) < p.data.len() {
-            return Err(OfpError::BpcBadLen);
+            return Err(OfpError::BrcBadLen);
         }
         Ok(p)
     }

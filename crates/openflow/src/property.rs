@@ -59,6 +59,11 @@ impl<'a> Property<'a> {
         self.value.peek().try_into().map_err(|_| LEN)
     }
 
+    /// Returns the value as 128 bits.
+    pub(crate) fn u128(self) -> Result<u128> {
+        self.exactly().map(u128::from_be_bytes)
+    }
+
     /// Returns the value as 8 bits. (Some senders count the bytes after it into the length, others do not.)
     pub(crate) fn u8(self) -> Result<u8> {
         self.read(Reader::u8)

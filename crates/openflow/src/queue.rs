@@ -67,14 +67,13 @@ impl QueueStats {
         Ok(Self { port_no, queue_id, tx_bytes, tx_packets, tx_errors, duration })
     }
 
-    /// Reads an entry from OpenFlow 1.4 on, which has a length, and properties of which none are known (section 7.3.5.8).
+    /// Reads an entry from OpenFlow 1.4 on, which has a length, and properties of which none are known (section 7.3.5.8), so
+    /// that it does not look at them.
     fn decode14(r: &mut Reader<'_>) -> Result<Self> {
         let len = usize::from(r.u16()?);
         let mut r = r.sub(len.checked_sub(2).ok_or(OfpError::BrcBadLen)?)?;
         r.skip(6)?;
-        let stats = Self::decode(V13, &mut r)?;
-        property::each(&mut r, |p| p.unknown(Unknown::Skip))?;
-        Ok(stats)
+        Self::decode(V13, &mut r)
     }
 
     pub(crate) fn encode(&self, version: Version, out: &mut Writer) {
@@ -124,6 +123,8 @@ impl QueueConfig {
 
     /// Reads a queue description of OpenFlow 1.4 (section 7.3.5.15).
     pub(crate) fn decode_desc(r: &mut Reader<'_>) -> Result<Self> {
+        // A truncated head counts before an unknown port in it.
+        r.clone().skip(16)?;
         let (port_no, queue_id) = (r.port11()?, r.u32()?);
         let len = usize::from(r.u16()?);
         let mut props = r.sub(len.checked_sub(10).ok_or(OfpError::BrcBadLen)?)?;

@@ -37,9 +37,10 @@ impl Hello {
         let mut understood = true;
         while !r.is_empty() {
             let Some((ty, mut value)) = Self::element(&mut r) else { return (hello, false) };
-            // Bit 0 stands for the number 0, which is no version.
+            // A bitmap consists of whole words. Bit 0 stands for the number 0, which is no version.
+            let whole = value.len().is_multiple_of(4);
             match value.u32().map(|bits| Versions(bits & !1)) {
-                Ok(versions) if ty == VERSION_BITMAP && versions.0 != 0 => hello.versions = versions,
+                Ok(versions) if ty == VERSION_BITMAP && whole && versions.0 != 0 => hello.versions = versions,
                 _ => understood = false,
             }
         }
@@ -97,7 +98,7 @@ impl ErrorReport {
 
     pub(crate) fn decode(version: Version, r: &mut Reader<'_>) -> Result<Self> {
         let body = r.rest();
-        let (number, used) = ErrorNumber::decode(version, body).ok_or(OfpError::BrcBadLen)?;
+        let (number, used) = ErrorNumber::decode(body).ok_or(OfpError::BrcBadLen)?;
         let error = OfpError::from_number(version, number).map_or(ReportedError::Unknown(number), ReportedError::Known);
         Ok(Self { error, data: body.get(used..).unwrap_or_default().to_vec() })
     }

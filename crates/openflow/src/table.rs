@@ -177,7 +177,9 @@ impl TableFeatures {
         }
         let flags = r.u32()?;
         let (command, flags) = if version >= V15 { (command, flags) } else { (0, 0) };
-        let name = r.string(32)?;
+        // The last byte is the end of the name, whatever it is.
+        let name = r.string(31)?;
+        r.skip(1)?;
         let [metadata_match, metadata_write] = [r.u64()?, r.u64()?];
         let (config, max_entries) = (r.u32()?, r.u32()?);
         let features = Self { table_id, name, metadata_match, metadata_write, config, max_entries, ..Self::default() };

@@ -14,8 +14,10 @@ use proptest::prelude::*;
 fn headers() -> impl Strategy<Value = Action> {
     let property = prop_oneof![
         (1..3u8).prop_map(EncapProperty::MdType),
-        (any::<u16>(), any::<u8>(), prop::collection::vec(any::<u8>(), 1..=240))
-            .prop_map(|(class, ty, value)| EncapProperty::Tlv { class, ty, value }),
+        // The text of a value leaves out zeros at its front, and has whole bytes only if its first digit is not zero.
+        (any::<u16>(), any::<u8>(), 0x10..=0xffu8, prop::collection::vec(any::<u8>(), 0..240)).prop_map(
+            |(class, ty, first, rest)| EncapProperty::Tlv { class, ty, value: [&[first][..], &rest].concat() }
+        ),
     ];
     let header = prop::sample::select(vec![
         EncapHeader::Ethernet,

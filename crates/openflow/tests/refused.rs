@@ -1,9 +1,9 @@
 //! Requests that a switch refuses, each with its error: messages that are well-formed except for one error. If there is an
 //! `ovs-ofctl` (see `corpus`), such messages are compared with its output.
 
-use openflow::message::{Options, decode, decode_with};
+use openflow::message::{Message, Options, decode, decode_with};
 use openflow::print::{Style, print};
-use openflow::{OfpError, Version};
+use openflow::{Limits, OfpError, Version, check};
 
 fn bytes(hex: &str) -> Vec<u8> {
     let digits: Vec<u8> = hex.chars().filter_map(|c| c.to_digit(16)).map(|digit| digit as u8).collect();
@@ -44,6 +44,26 @@ fn setting_a_vlan_id_requires_the_presence_bit() {
     }
     assert_eq!(set(Version::V15, "80000d04 1005 10ff 00000000"), None);
     assert_eq!(set(Version::V15, "80000d04 0005 0fff 00000000"), Some(OfpError::BacBadSetArgument));
+}
+
+#[test]
+fn invalid_connections_are_not_committed() {
+    // ct_state=+inv+trk,ip and ct of zone 0, with or without the flag for committing.
+    let ct = |flags: &str| {
+        let action = format!("ffff 0018 00002320 0023 {flags} 00000000 0000 ff 000000 0000");
+        let matching = "80000a02 0800 0001d308 00000030 00000030";
+        let message = flow_mod(Version::V13, matching, &format!("0004 0020 00000000 {action}"));
+        decoded_and_checked(&message)
+    };
+    assert_eq!(ct("0000"), Ok(()));
+    assert_eq!(ct("0001"), Err(OfpError::BacMatchInconsistent));
+}
+
+/// Decodes a flow mod and checks its actions, as the switch does.
+fn decoded_and_checked(message: &[u8]) -> Result<(), OfpError> {
+    let (_, _, decoded) = decode(message).map_err(|e| e.error)?;
+    let Message::FlowMod(_, fm) = decoded else { panic!("a flow mod: {decoded:?}") };
+    check(&fm.actions, &fm.matching, &Limits::new(Version::V13, 255))
 }
 
 #[test]

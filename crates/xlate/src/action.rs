@@ -86,7 +86,9 @@ impl Xlate<'_> {
             Action::SetIpTtl(ttl) => self.set_whole(Field::IpTtl, (*ttl).into()),
             Action::SetL4Src(port) => self.set_l4([Field::TcpSrc, Field::UdpSrc, Field::SctpSrc], *port),
             Action::SetL4Dst(port) => self.set_l4([Field::TcpDst, Field::UdpDst, Field::SctpDst], *port),
-            Action::SetField { field, value, mask } => self.set_if_present(*field, *value, *mask),
+            Action::SetField { field, value, mask } => {
+                self.set_if_present(*field, *value, mask & field.info().full_mask());
+            }
             Action::RegLoad { dst, value } => {
                 self.write_subfield(*dst, *value);
             }

@@ -85,7 +85,7 @@ impl Xlate<'_> {
     /// Returns the bits of a field that `exec` has written, with their values.
     fn connection_field(&self, field: Field, exec: &[Action]) -> Option<(u128, u128)> {
         let mask = exec.iter().fold(0, |mask, action| match action {
-            Action::SetField { field: f, mask: bits, .. } if *f == field => mask | bits,
+            Action::SetField { field: f, mask: bits, .. } if *f == field => mask | bits & field.info().full_mask(),
             Action::RegLoad { dst, .. } | Action::RegMove { dst, .. } | Action::CopyField { dst, .. }
                 if dst.field == field =>
             {

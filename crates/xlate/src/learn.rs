@@ -72,7 +72,7 @@ impl Xlate<'_> {
         for spec in &learn.specs {
             let value = match spec.src {
                 LearnSrc::Field(src) => self.read_bits_of(src),
-                LearnSrc::Immediate(value) => value.into(),
+                LearnSrc::Immediate(value) => (value & spec.immediate_mask()).into(),
             };
             if let LearnDst::Match(dst) | LearnDst::Load(dst) = spec.dst
                 && is_option(dst.field)

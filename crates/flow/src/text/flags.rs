@@ -1,6 +1,7 @@
 //! Fields whose bits have names: `+trk-new` for single bits, `trk|new` for the whole field.
 
 use super::error::MatchError;
+use super::value::scan_int;
 use std::fmt::Write;
 
 /// The bits of a field and their names.
@@ -9,6 +10,8 @@ pub(crate) struct Flags {
     pub(crate) what: &'static str,
     /// Bits that are allowed in input.
     pub(crate) allowed: u32,
+    /// The mask of a value without one.
+    pub(crate) exact: u32,
     /// Mask bits that count as an exact match in output.
     pub(crate) whole: u32,
     /// Name by bit.
@@ -19,6 +22,7 @@ pub(crate) struct Flags {
 pub(crate) static CT_STATE: Flags = Flags {
     what: "ct_state",
     allowed: 0xff,
+    exact: 0xff,
     whole: 0xff,
     names: &[
         (0x01, "new"),
@@ -36,6 +40,7 @@ pub(crate) static CT_STATE: Flags = Flags {
 pub(crate) static TCP: Flags = Flags {
     what: "TCP",
     allowed: 0xfff,
+    exact: 0xffff,
     whole: 0xfff,
     names: &[
         (0x001, "fin"),
@@ -54,7 +59,14 @@ pub(crate) static TCP: Flags = Flags {
 };
 
 /// `tun_flags`.
-pub(crate) static TUNNEL: Flags = Flags { what: "tunnel", allowed: 1, whole: 0xffff, names: &[(0x1, "oam")] };
+pub(crate) static TUNNEL: Flags = Flags { what: "tunnel", allowed: 1, exact: 1, whole: 0xffff, names: &[(0x1, "oam")] };
+
+/// Value and mask of `number/number`, whatever is behind it. Bits beyond 32 are without effect.
+fn masked(text: &str) -> Option<(u32, u32)> {
+    let (value, rest) = scan_int(text, 0)?;
+    let (mask, _) = scan_int(rest.strip_prefix('/')?, 0)?;
+    Some((value as u32, mask as u32))
+}
 
 impl Flags {
     fn bit(&self, name: &str) -> Option<u32> {
@@ -65,25 +77,15 @@ impl Flags {
         MatchError::Flag { text: text.into(), what: self.what }
     }
 
-    /// Value and mask of `+a-b`, `a|b`, a number, or `number/number`.
+    /// Value and mask of `+a-b`, `a|b` (where numbers may stand for flags), or `number/number`.
     pub(crate) fn parse(&self, text: &str) -> Result<(u32, u32), MatchError> {
-        if text.starts_with(|c: char| c.is_ascii_digit()) {
-            return self.parse_number(text);
+        if text.starts_with(['+', '-']) {
+            return self.parse_signed(text);
         }
-        if text.starts_with(['+', '-']) { self.parse_signed(text) } else { self.parse_list(text) }
-    }
-
-    fn parse_number(&self, text: &str) -> Result<(u32, u32), MatchError> {
-        let number = |s| super::value::parse_u64(s).and_then(|n| u32::try_from(n).ok());
-        let parsed = match text.split_once('/') {
-            Some((value, mask)) => {
-                number(value).zip(super::value::leading_u64(mask).and_then(|n| u32::try_from(n).ok()))
-            }
-            None => number(text).map(|v| (v, self.allowed)),
-        };
-        match parsed {
+        match masked(text) {
             Some((value, mask)) if (value | mask) & !self.allowed == 0 => Ok((value & mask, mask)),
-            _ => Err(self.unknown(text)),
+            Some(_) => Err(self.unknown(text)),
+            None => self.parse_list(text),
         }
     }
 
@@ -108,11 +110,17 @@ impl Flags {
     }
 
     fn parse_list(&self, text: &str) -> Result<(u32, u32), MatchError> {
-        let mut value = 0;
-        for name in text.strip_suffix('|').unwrap_or(text).split('|') {
-            value |= self.bit(name).ok_or_else(|| self.unknown(text))?;
+        let (mut value, mut rest) = (0, text);
+        while !rest.is_empty() || text.is_empty() {
+            if let Some((bits, after)) = scan_int(rest, 0) {
+                (value, rest) = (value | bits as u32, after);
+            } else {
+                let (name, after) = rest.split_at(rest.find('|').unwrap_or(rest.len()));
+                (value, rest) = (value | self.bit(name).ok_or_else(|| self.unknown(text))?, after);
+            }
+            rest = rest.strip_prefix('|').unwrap_or(rest);
         }
-        Ok((value, self.allowed))
+        if value & !self.allowed == 0 { Ok((value, self.exact)) } else { Err(self.unknown(text)) }
     }
 
     /// Writes `+a-b` if some bits are masked, `a|b` (or `0`) for an exact match.
@@ -121,7 +129,8 @@ impl Flags {
             self.format_list(value, out);
             return;
         }
-        let mut left = mask;
+        // The mask of an exact match may have bits that no flag has.
+        let mut left = mask & (self.allowed | !self.exact);
         for (bit, name) in self.names {
             if mask & bit != 0 {
                 out.push(if value & bit != 0 { '+' } else { '-' });

@@ -20,9 +20,11 @@ pub use format::{
     flow_key_to_string, flow_key_to_string_with, format_flow_key, format_match, format_megaflow, format_port,
     match_fields, match_to_string, megaflow_to_string, quoted_if_needed,
 };
-pub use parse::{Parsed, next_key_value, parse_field_into, parse_match, parse_protocol, parse_subfield};
+pub use parse::{
+    Parsed, next_key_value, parse_bit_range, parse_field_into, parse_match, parse_protocol, parse_subfield,
+};
 pub(crate) use value::number_64;
-pub use value::{format_value, parse_port, parse_table, parse_value};
+pub use value::{format_value, parse_port, parse_table, parse_value, scan_int, scan_ipv4, scan_mac};
 
 use base::PortNo;
 

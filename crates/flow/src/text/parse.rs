@@ -2,7 +2,7 @@
 
 use super::PortNames;
 use super::error::MatchError;
-use super::value::{parse_u128, parse_value};
+use super::value::{parse_u128, parse_value, scan_int};
 use crate::extract::{ethertype, ipproto};
 use crate::field::{Field, Loc};
 use crate::matches::Match;
@@ -185,26 +185,37 @@ fn parse_bits(m: &mut Match, name: &str, value: &str) -> Result<Parsed, MatchErr
 /// Parses `field[]`, `field[bit]` or `field[start..end]`: returns the field, the first bit and the number of bits. The
 /// error does not include the text itself.
 pub fn parse_subfield(text: &str) -> Result<(Field, u32, u32), String> {
-    let syntax = || "syntax error expecting [] or [<bit>] or [<start>..<end>]".to_string();
     let (name, range) = text.split_once('[').ok_or_else(|| "missing [ looking for field name".to_string())?;
     let field = Field::from_name(name).ok_or_else(|| {
         let word = name.split('-').next().unwrap_or(name);
         format!("unknown field `{word}'")
     })?;
-    let range = range.strip_suffix(']').ok_or_else(syntax)?;
-    let width = u32::from(field.info().n_bits);
-    let bit = |s: &str| s.parse::<i64>().map_err(|_| syntax());
-    let (start, end) = match range.split_once("..") {
-        _ if range.is_empty() => (0, i64::from(width) - 1),
-        Some((start, end)) => (bit(start)?, bit(end)?),
-        None => (bit(range)?, bit(range)?),
+    let range = range.strip_suffix(']').ok_or(RANGE_SYNTAX)?;
+    let (first, n_bits) = parse_bit_range(range, field.info().n_bits.into())?;
+    Ok((field, first, n_bits))
+}
+
+const RANGE_SYNTAX: &str = "syntax error expecting [] or [<bit>] or [<start>..<end>]";
+
+/// Parses the text within the brackets of a subfield of a field with `width` bits: returns the first bit and the number of
+/// bits.
+pub fn parse_bit_range(range: &str, width: u32) -> Result<(u32, u32), String> {
+    if range.is_empty() {
+        return Ok((0, width));
+    }
+    // Numbers have 32 bits; larger ones wrap around.
+    let bit = |s: &str| match scan_int(s, 10) {
+        Some((bit, "")) => Ok(bit as i32),
+        _ => Err(RANGE_SYNTAX),
     };
+    let (start, end) = range.split_once("..").unwrap_or((range, range));
+    let (start, end) = (bit(start)?, bit(end)?);
     if start > end {
         return Err(format!("starting bit {start} is after ending bit {end}"));
     }
-    let within = |bit: i64| u32::try_from(bit).ok().filter(|bit| *bit < width);
+    let within = |bit: i32| u32::try_from(bit).ok().filter(|bit| *bit < width);
     let too_far = |which, bit| format!("{which} bit {bit} is not valid because field is only {width} bits wide");
     let first = within(start).ok_or_else(|| too_far("starting", start))?;
     let last = within(end).ok_or_else(|| too_far("ending", end))?;
-    Ok((field, first, last - first + 1))
+    Ok((first, last - first + 1))
 }

@@ -84,27 +84,6 @@ fn number(text: &str, limit: u128) -> Result<u128, NumberError> {
     }
 }
 
-/// A number of up to 64 bits, decimal, octal with a leading `0` or hexadecimal with `0x`.
-pub(crate) fn parse_u64(text: &str) -> Option<u64> {
-    parse_u128(text).and_then(|n| u64::try_from(n).ok())
-}
-
-/// Parses the number at the front, like [`parse_u64`], ignoring any trailing text.
-pub(crate) fn leading_u64(text: &str) -> Option<u64> {
-    leading_number(text).map(|(n, _)| n)
-}
-
-/// Parses the number at the front, and returns the text behind it too.
-fn leading_number(text: &str) -> Option<(u64, &str)> {
-    let hex = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
-    let end = match hex {
-        Some(hex) => 2 + leading(hex, |c| c.is_ascii_hexdigit()).len(),
-        None if text.starts_with('0') => leading(text, |c| c.is_digit(8)).len(),
-        None => leading(text, |c| c.is_ascii_digit()).len(),
-    };
-    parse_u64(&text[..end]).map(|n| (n, &text[end..]))
-}
-
 /// Parses a number of 64 bits; the error says whether it is too large.
 pub(crate) fn number_64(text: &str) -> Result<u64, bool> {
     match number(text, u64::MAX.into()) {
@@ -137,26 +116,46 @@ fn parse_integer(info: &FieldInfo, text: &str) -> Result<(u128, u128), MatchErro
 
 /// Parses six hexadecimal numbers separated by colons; only the low 8 bits of each count.
 fn mac(text: &str) -> Option<u64> {
-    let mut parts = text.split(':');
-    let mut address = 0;
-    for _ in 0..6 {
-        address = address << 8 | low_byte(parts.next()?, 16)?;
+    match scan_mac(text)? {
+        (address, "") => Some(address.to_u64()),
+        _ => None,
     }
-    parts.next().is_none().then_some(address)
 }
 
-/// The low 8 bits of a number of any length, optionally with a sign.
-fn low_byte(text: &str, radix: u32) -> Option<u64> {
-    let (negative, digits) = match text.strip_prefix('-') {
-        Some(digits) => (true, digits),
-        None => (false, text.strip_prefix('+').unwrap_or(text)),
+/// Takes a MAC address off the front of `text`: six hexadecimal numbers, of which only the low 8 bits count.
+pub fn scan_mac(text: &str) -> Option<(MacAddr, &str)> {
+    bytes_between(text, 6, ':', 16).map(|(address, rest)| (MacAddr::from_u64(address), rest))
+}
+
+/// Takes `n` numbers with `separator` between them off the front of `text`; only the low 8 bits of each count.
+fn bytes_between(text: &str, n: usize, separator: char, radix: u32) -> Option<(u64, &str)> {
+    let (mut all, mut rest) = scan_int(text, radix).map(|(first, rest)| (first & 0xff, rest))?;
+    for _ in 1..n {
+        let (byte, after) = scan_int(rest.strip_prefix(separator)?, radix)?;
+        (all, rest) = (all << 8 | byte & 0xff, after);
+    }
+    Some((all, rest))
+}
+
+/// Takes a number off the front of `text` as C's `scanf` does: with a sign, and `0x` if it is hexadecimal. With the radix
+/// 0, `0x` and `0` at its front choose the radix. A number too large for 64 bits wraps around, and so do negative ones.
+pub fn scan_int(text: &str, radix: u32) -> Option<(u64, &str)> {
+    let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
+    let hex = digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X")).filter(|_| matches!(radix, 0 | 16));
+    let radix = match radix {
+        0 if hex.is_some() => 16,
+        0 if digits.starts_with('0') => 8,
+        0 => 10,
+        _ => radix,
     };
-    if digits.is_empty() {
+    let digits = hex.unwrap_or(digits);
+    let (number, rest) = digits.split_at(leading(digits, |c| c.is_digit(radix)).len());
+    if number.is_empty() {
         return None;
     }
-    let n =
-        digits.chars().try_fold(0, |n: u64, c| Some((n * u64::from(radix) + u64::from(c.to_digit(radix)?)) & 0xff))?;
-    Some(if negative { n.wrapping_neg() & 0xff } else { n })
+    let add = |n: u64, digit: u32| n.wrapping_mul(radix.into()).wrapping_add(digit.into());
+    let n = number.chars().filter_map(|c| c.to_digit(radix)).fold(0, add);
+    Some((if text.starts_with('-') { n.wrapping_neg() } else { n }, rest))
 }
 
 fn parse_mac(text: &str) -> Result<(u128, u128), MatchError> {
@@ -169,12 +168,15 @@ fn parse_mac(text: &str) -> Result<(u128, u128), MatchError> {
 
 /// Parses four decimal numbers separated by dots; only the low 8 bits of each count.
 fn ipv4(text: &str) -> Option<u32> {
-    let mut parts = text.split('.');
-    let mut address = 0;
-    for _ in 0..4 {
-        address = address << 8 | low_byte(parts.next()?, 10)? as u32;
+    match scan_ipv4(text)? {
+        (address, "") => Some(address.into()),
+        _ => None,
     }
-    parts.next().is_none().then_some(address)
+}
+
+/// Takes an IPv4 address off the front of `text`: four decimal numbers, of which only the low 8 bits count.
+pub fn scan_ipv4(text: &str) -> Option<(Ipv4Addr, &str)> {
+    bytes_between(text, 4, '.', 10).map(|(address, rest)| (Ipv4Addr::from(address as u32), rest))
 }
 
 fn parse_ipv4(text: &str) -> Result<(u128, u128), MatchError> {
@@ -203,16 +205,17 @@ fn parse_ipv6(text: &str) -> Result<(u128, u128), MatchError> {
         return Ok((one(text).ok_or_else(bad)?, u128::MAX));
     };
     let address = one(address).ok_or_else(bad)?;
-    let mask = match (one(mask), prefix(mask, 128)) {
-        (Some(mask), _) => mask,
-        (None, Prefix::Bits(n)) => u128::MAX.checked_shl(128 - n).unwrap_or(0),
-        (None, Prefix::OutOfRange) => return Err(MatchError::Ipv6Prefix(text.into())),
-        (None, Prefix::None) => {
+    // A mask that begins with a digit is the length of a prefix.
+    let mask = match (prefix(mask, 128), one(mask)) {
+        (Prefix::Bits(n), _) => u128::MAX.checked_shl(128 - n).unwrap_or(0),
+        (Prefix::OutOfRange, _) => return Err(MatchError::Ipv6Prefix(text.into())),
+        (Prefix::Junk, _) => return Err(bad()),
+        (Prefix::None, Some(mask)) => mask,
+        (Prefix::None, None) => {
             let address = leading(mask, |c| c.is_ascii_hexdigit() || matches!(c, ':' | '.'));
             let no_mask = !address.is_empty() && one(address).is_none();
             return Err(if no_mask { MatchError::Ipv6Mask(text.into()) } else { bad() });
         }
-        (None, Prefix::Junk) => return Err(bad()),
     };
     Ok((address, mask))
 }
@@ -233,23 +236,12 @@ enum Prefix {
 }
 
 fn prefix(text: &str, max: u32) -> Prefix {
-    let (negative, digits) = match text.strip_prefix('-') {
-        Some(digits) => (true, digits),
-        None => (false, text.strip_prefix('+').unwrap_or(text)),
-    };
-    let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
-    if end == 0 {
-        return Prefix::None;
-    }
-    match digits[..end].parse::<u32>() {
-        Ok(n) if n <= max && (!negative || n == 0) => {
-            if end < digits.len() {
-                Prefix::Junk
-            } else {
-                Prefix::Bits(n)
-            }
-        }
-        _ => Prefix::OutOfRange,
+    match scan_int(text, 10) {
+        None => Prefix::None,
+        // The number has 32 bits; a larger one wraps around.
+        Some((n, _)) if n as u32 > max => Prefix::OutOfRange,
+        Some((n, "")) => Prefix::Bits(n as u32),
+        Some(_) => Prefix::Junk,
     }
 }
 
@@ -262,10 +254,12 @@ fn named_port(info: &FieldInfo, text: &str, ports: &dyn PortNames) -> Result<Por
 
 /// Parses a table: a number up to 255, or a name, optionally in double quotes.
 pub fn parse_table(text: &str, names: &dyn PortNames) -> Option<u8> {
+    if text.starts_with('-') && text.parse::<i32>().is_ok() {
+        tracing::warn!(target: "ofp_table", "Negative value {text} is not a valid table number.");
+        return None;
+    }
     if let Ok(number) = text.parse::<i32>() {
-        if number < 0 {
-            tracing::warn!(target: "ofp_table", "Negative value {number} is not a valid table number.");
-        } else if number > 255 {
+        if number > 255 {
             tracing::warn!(target: "ofp_table", "table {number} is outside the supported range 0 through 255");
         }
         return u8::try_from(number).ok();
@@ -342,9 +336,20 @@ fn parse_frag(text: &str) -> Result<(u128, u128), MatchError> {
         .ok_or_else(|| MatchError::Frag(text.into()))
 }
 
+/// Takes a number of a packet type off the front of `text`, which may have spaces before it, and in and after one that is
+/// hexadecimal.
+fn packet_type_number(text: &str) -> Option<(u64, &str)> {
+    let text = text.trim_start();
+    let hex = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
+    let Some(hex) = hex else { return scan_int(text, 0) };
+    let (digits, rest) = hex.split_at(leading(hex, |c| c.is_ascii_hexdigit() || c == ' ').len());
+    let digits: String = digits.split(' ').collect();
+    u64::from_str_radix(&digits, 16).ok().map(|n| (n, rest))
+}
+
 fn parse_packet_type(text: &str) -> Result<u128, MatchError> {
     let bad = |text: &str, what| MatchError::PacketType { text: text.into(), what };
-    let half = |s| leading_number(s).filter(|(n, _)| *n <= 0xffff);
+    let half = |s| packet_type_number(s).filter(|(n, _)| *n <= 0xffff);
     let inner = text.strip_prefix('(').ok_or_else(|| bad(text, "missing '('"))?;
     let (namespace, rest) = half(inner).ok_or_else(|| bad(inner, "ns"))?;
     let rest = rest.strip_prefix(',').ok_or_else(|| bad(inner, "missing ','"))?;

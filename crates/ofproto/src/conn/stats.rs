@@ -225,7 +225,7 @@ impl Ofproto {
     fn flow_stats_of(&self, rule: &Rule) -> FlowStats {
         let now = self.now();
         let age = now.since(rule.created);
-        let secs = |ms: u64| (ms / 1000).min(u64::from(u16::MAX)) as u16;
+        let secs = |ms: u64| u32::try_from(ms / 1000).unwrap_or(u32::MAX);
         FlowStats {
             table_id: rule.table,
             priority: rule.openflow_priority(),

@@ -14,7 +14,7 @@ use crate::version::Version;
 use crate::wire::{Reader, Writer};
 use flow::text::next_key_value;
 use flow::text::parse_table;
-use flow::{Match, PortNames, Prereq};
+use flow::{Field, Match, PortNames, Prereq};
 use std::fmt::Write;
 
 const ARGUMENT: OfpError = OfpError::BacBadArgument;
@@ -199,14 +199,18 @@ pub(super) fn format(out: &mut String, ct: &Ct, names: &dyn PortNames, list: imp
 }
 
 impl Checker<'_> {
-    /// Checks a `ct` against a flow's match: only IP has connections, and helpers are for their transport protocols.
+    /// Checks a `ct` against a flow's match: only IP has connections, an invalid one cannot be committed, and helpers are
+    /// for their transport protocols.
     pub(super) fn ct(&self, ct: &Ct, m: &mut Match) -> Result<(), OfpError> {
         let transport = match ct.alg {
             ALG_FTP => Some(flow::extract::ipproto::TCP),
             ALG_TFTP => Some(flow::extract::ipproto::UDP),
             _ => None,
         };
-        if !m.meets(Prereq::Ip) || transport.is_some_and(|proto| m.ip_proto() != Some(proto)) {
+        const INVALID: u128 = 0x10;
+        let (state, mask) = m.get(Field::CtState);
+        let invalid = ct.commit && state & mask & INVALID != 0;
+        if !m.meets(Prereq::Ip) || invalid || transport.is_some_and(|proto| m.ip_proto() != Some(proto)) {
             return Err(OfpError::BacMatchInconsistent);
         }
         match ct.zone {

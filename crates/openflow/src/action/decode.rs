@@ -16,7 +16,7 @@ use crate::version::Version;
 use crate::wire::Reader;
 use base::PortNo;
 use flow::extract::ethertype::PBB;
-use flow::{Field, TunOption, field};
+use flow::{Field, field};
 use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
 use vlog::{RateLimit, info_rl, warn_rl};
@@ -349,7 +349,7 @@ fn set_field(mut r: Reader<'_>, form: SetForm) -> Result<Action, OfpError> {
     if field == Field::InPortOxm || !field.info().writable || !valid {
         return Err(OfpError::BacBadSetArgument);
     }
-    Ok(Action::SetField { field, value, mask: mask & field.info().full_mask() })
+    Ok(Action::SetField { field, value, mask })
 }
 
 /// Reads a field named by its header alone.
@@ -427,12 +427,7 @@ fn nicira(n: u16, mut r: Reader<'_>, version: Version, depth: usize) -> Result<A
             let dst = writable(subfield(short_header_field(&mut r)?, offset, n_bits)?)?;
             let value = r.u64()?;
             let fits = n_bits >= 64 || value >> n_bits == 0;
-            let option = TunOption::of_bits(dst.field, offset, n_bits, &value.to_be_bytes());
-            match option {
-                _ if !fits => Err(OfpError::BacBadArgument),
-                Some(option) => Ok(Action::SetTunOption(Box::new(option))),
-                None => Ok(Action::RegLoad { dst, value: value.into() }),
-            }
+            if fits { Ok(Action::RegLoad { dst, value: value.into() }) } else { Err(OfpError::BacBadArgument) }
         }
         8 => Ok(Action::Note(r.rest().to_vec())),
         9 => {

@@ -6,7 +6,7 @@ use super::encode::nicira;
 use super::parse::{ActionError, error, u8_of, u16_of};
 use crate::error::OfpError;
 use crate::wire::{Reader, Writer};
-use flow::text::next_key_value;
+use flow::text::{next_key_value, scan_int};
 use std::fmt::Write;
 
 const LEN: OfpError = OfpError::BacBadLen;
@@ -188,8 +188,9 @@ fn parse_property(key: &str, value: &str) -> Result<EncapProperty, ActionError> 
 fn parse_tlv(text: &str) -> Option<EncapProperty> {
     let (class, rest) = text.split_once(',')?;
     let (ty, value) = rest.split_once(',')?;
-    let class = u64::from_str_radix(class.strip_prefix("0x")?, 16).ok()? as u16;
-    let ty = ty.parse::<i64>().ok()? as u8;
+    let whole = |text, radix| scan_int(text, radix).and_then(|(n, rest)| rest.is_empty().then_some(n));
+    let class = whole(class.strip_prefix("0x")?, 16)? as u16;
+    let ty = whole(ty.trim_start(), 10)? as u8;
     if value == "0" {
         return Some(EncapProperty::Tlv { class, ty, value: Vec::new() });
     }
@@ -227,9 +228,11 @@ pub(super) fn format_encap(out: &mut String, encap: &Encap) {
         let _ = match property {
             EncapProperty::MdType(md_type) => write!(out, "md_type={md_type}"),
             EncapProperty::Tlv { class, ty, value } => {
-                let zero = if value.is_empty() { "0" } else { "0x" };
                 let digits: String = value.iter().map(|byte| format!("{byte:02x}")).collect();
-                write!(out, "tlv(0x{class:04x},{ty},{zero}{digits})")
+                match digits.trim_start_matches('0') {
+                    "" => write!(out, "tlv(0x{class:04x},{ty},0)"),
+                    digits => write!(out, "tlv(0x{class:04x},{ty},0x{digits})"),
+                }
             }
         };
     }
@@ -256,6 +259,16 @@ mod tests {
     use flow::{Match, NoNames};
 
     #[test]
+    fn values_of_options_are_printed_without_leading_zeros() {
+        for (value, shown) in [("00195678", "0x195678"), ("0100", "0x100"), ("0000", "0")] {
+            let tlv = parse_tlv(&format!("0x1000,10,0x{value}")).expect("well-formed");
+            let mut out = String::new();
+            format_encap(&mut out, &Encap { header: EncapHeader::Nsh, header_len: 0, properties: vec![tlv] });
+            assert_eq!(out, format!("encap(nsh(tlv(0x1000,10,{shown})))"));
+        }
+    }
+
+    #[test]
     fn bytes_and_text() {
         for (hex, text) in [
             ("ffff 0010 00002320 002e 0000 00000000", "encap(ethernet)"),
@@ -264,8 +277,8 @@ mod tests {
             ("ffff 0018 00002320 002e 0000 0001894f 0004 01 05 01000000", "encap(nsh(md_type=1))"),
             (
                 "ffff 0038 00002320 002e 0000 0001894f 0004 01 05 02000000 0004 02 10 1000 0a 03 123456 0000000000
-                 0004 02 10 2000 0b 01 01 00000000000000",
-                "encap(nsh(md_type=2,tlv(0x1000,10,0x123456),tlv(0x2000,11,0x01)))",
+                 0004 02 10 2000 0b 01 81 00000000000000",
+                "encap(nsh(md_type=2,tlv(0x1000,10,0x123456),tlv(0x2000,11,0x81)))",
             ),
             ("ffff 0010 00002320 002f 0000 0000fffe", "decap()"),
             ("ffff 0010 00002320 002f 0000 0001894f", "decap(packet_type(ns=1,type=0x894f))"),

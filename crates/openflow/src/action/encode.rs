@@ -261,7 +261,7 @@ impl Encoder {
             Version::V10 => set.of10,
             Version::V11 => set.of11,
             _ => {
-                let mask = set.field.info().full_mask() | u128::from(set.value);
+                let mask = set.field.info().wire_mask();
                 return self.set_field(out, set.field, set.value.into(), mask);
             }
         };
@@ -288,7 +288,7 @@ impl Encoder {
     }
 
     fn set_field(&mut self, out: &mut Writer, field: Field, value: u128, mask: u128) {
-        let whole = mask & field.info().full_mask() == field.info().full_mask();
+        let whole = mask == field.info().wire_mask();
         match self.version {
             Version::V10 | Version::V11 if whole => self.set_field_legacy(out, field, value),
             Version::V12 | Version::V13 | Version::V14 if whole => {
@@ -321,7 +321,7 @@ impl Encoder {
             Field::IpEcn => self.set(out, &set(NONE, 8, field)),
             Field::TcpSrc | Field::UdpSrc => self.set(out, &set(9, 9, field)),
             Field::TcpDst | Field::UdpDst => self.set(out, &set(10, 10, field)),
-            _ => set_field_parts(out, field, value, field.info().full_mask(), self.version),
+            _ => set_field_parts(out, field, value, field.info().wire_mask(), self.version),
         }
     }
 
@@ -422,11 +422,11 @@ fn set_field_entry(out: &mut Writer, field: Field, value: u128, mask: Option<u12
 /// Appends `set_field` as Nicira's loads: one for each run of bits in the mask, lowest first, 64 bits at most.
 fn set_field_parts(out: &mut Writer, field: Field, value: u128, mask: u128, version: Version) {
     if is_long(field) {
-        let whole = mask & field.info().full_mask() == field.info().full_mask();
+        let whole = mask == field.info().wire_mask();
         return nicira(out, 33, |b| nxm::put_entry_as(b, field, value, (!whole).then_some(mask), Dialect::Nxm));
     }
     // The key keeps 8 of the 16 bits that the ARP operation has on the wire.
-    let mask = if field == Field::ArpOp && mask == field.info().full_mask() { 0xffff } else { mask };
+    let mask = if field == Field::ArpOp { mask } else { mask & field.info().full_mask() };
     let mut offset = 0;
     while offset < 128 && mask >> offset != 0 {
         offset += (mask >> offset).trailing_zeros();

@@ -7,6 +7,7 @@ use base::PortNo;
 use flow::Field;
 use flow::PortNames;
 use flow::extract::ethertype::PBB;
+use flow::field::Format;
 use flow::text::{format_port, format_value};
 use std::fmt::Write;
 
@@ -87,11 +88,15 @@ pub fn format_action(out: &mut String, action: &Action, ports: &dyn PortNames, v
         Action::SetL4Dst(port) => put!("mod_tp_dst:{port}"),
         Action::SetField { field, value, mask } => {
             out.push_str("set_field:");
-            // A masked port number names no port.
-            if *field == Field::InPort && *mask != field.info().full_mask() {
-                put!("{}", if *mask == 0 { "ANY".to_owned() } else { format!("{value}/{mask:#x}") });
-            } else {
-                format_value(*field, *value, *mask, ports, out);
+            let info = field.info();
+            let (partial, integer) =
+                (*mask != 0 && *mask != info.wire_mask(), matches!(info.format, Format::Decimal | Format::Hex));
+            match info.format {
+                Format::Hex if partial && *value != 0 => put!("{value:#x}/{mask:#x}"),
+                // A masked port number names no port.
+                _ if partial && (integer || *field == Field::InPort) => put!("{value}/{mask:#x}"),
+                _ if *mask == 0 && *field == Field::InPort => out.push_str("ANY"),
+                _ => format_value(*field, *value, *mask, ports, out),
             }
             put!("->{}", field.name());
         }

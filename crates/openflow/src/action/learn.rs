@@ -80,7 +80,7 @@ pub struct LearnSpec {
 pub enum LearnSrc {
     /// A field of the packet that triggers the learning.
     Field(Subfield),
-    /// A constant, right aligned.
+    /// A constant, right aligned; a sender may have set bits beyond those of the destination.
     Immediate(u128),
 }
 
@@ -200,7 +200,8 @@ fn decode_spec(header: u16, r: &mut Reader<'_>) -> Result<LearnSpec, OfpError> {
     let src = if immediate {
         let bytes = r.bytes(immediate_len)?;
         let value = bytes.iter().fold(0u128, |v, b| v << 8 | u128::from(*b));
-        LearnSrc::Immediate(value & ones(n_bits))
+        // Bits beyond the destination's are without effect, but remain in the value's last byte.
+        LearnSrc::Immediate(value & ones(n_bits.next_multiple_of(8)))
     } else {
         LearnSrc::Field(part(r)?)
     };
@@ -516,6 +517,11 @@ impl Learn {
 }
 
 impl LearnSpec {
+    /// Returns the bits of an immediate value that the destination takes.
+    pub fn immediate_mask(&self) -> u128 {
+        ones(self.n_bits)
+    }
+
     fn format(self, out: &mut String, ports: &dyn PortNames) {
         let _ = match (self.dst, self.src) {
             (LearnDst::Match(dst), LearnSrc::Field(src)) if src == dst => write!(out, "{dst}"),

@@ -232,7 +232,8 @@ pub enum Action {
         field: Field,
         /// New value of the bits in `mask`; 0 elsewhere.
         value: u128,
-        /// The bits to set.
+        /// The bits to set, as on the wire: it may have bits beyond those of the field, and all of the wire's bits stand for
+        /// no mask.
         mask: u128,
     },
     /// `set_field` of a tunnel option, or of some of its bits.

@@ -6,7 +6,7 @@ use super::parse::{ActionError, error};
 use crate::error::OfpError;
 use crate::print::ipv6_to_string;
 use crate::wire::{Reader, Writer};
-use flow::text::next_key_value;
+use flow::text::{next_key_value, scan_int, scan_ipv4};
 use std::fmt::Write;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -215,35 +215,33 @@ pub(super) fn parse(text: &str) -> Result<Action, ActionError> {
 type Range = (NatAddresses, Option<(u16, Option<u16>)>);
 
 /// Parses `ADDRESS[-ADDRESS][:PORT[-PORT]]`; an IPv6 address before a port needs brackets. A zero address means none, and
-/// so does port 0.
+/// so does port 0; so does, like in Open vSwitch, text of the characters of an address that is none.
 fn parse_range(text: &str) -> Result<Range, ActionError> {
     let invalid = || ActionError(format!("invalid nat range \"{text}\""));
-    let (first, rest) = address(text);
-    let (second, rest) = match rest.strip_prefix('-') {
-        Some(rest) => match address(rest) {
-            ("", _) => return Err(invalid()),
-            (second, rest) => (Some(second), rest),
-        },
-        None => (None, rest),
-    };
-    let addresses = if let Ok(min) = first.parse::<Ipv4Addr>() {
-        let max = bound(second, min).ok_or_else(invalid)?;
-        if min.is_unspecified() { NatAddresses::None } else { NatAddresses::Ipv4(min, max) }
-    } else {
-        let min = first.parse::<Ipv6Addr>().map_err(|_| invalid())?;
-        let max = bound(second, min).ok_or_else(invalid)?;
-        if min.is_unspecified() { NatAddresses::None } else { NatAddresses::Ipv6(min, max) }
-    };
-    let Some(ports) = rest.strip_prefix(':') else {
+    let garbage = |rest: &str| {
         let at = text.len() - rest.len();
-        return match rest {
-            "" => Ok((addresses, None)),
-            _ => error(format!("garbage ({rest}) after nat range \"{text}\" (pos: {at})")),
+        error(format!("garbage ({rest}) after nat range \"{text}\" (pos: {at})"))
+    };
+    let (addresses, rest) = if let Some((min, rest)) = scan_ipv4(text) {
+        let (max, rest) = bound(rest, min, scan_ipv4).ok_or_else(invalid)?;
+        (if min.is_unspecified() { NatAddresses::None } else { NatAddresses::Ipv4(min, max) }, rest)
+    } else if let Some((min, rest)) = scan_ipv6(text) {
+        let (max, rest) = bound(rest, min, scan_ipv6).ok_or_else(invalid)?;
+        (if min.is_unspecified() { NatAddresses::None } else { NatAddresses::Ipv6(min, max) }, rest)
+    } else {
+        return match ipv6_characters(text).1 {
+            "" => Ok((NatAddresses::None, None)),
+            rest => garbage(rest),
         };
     };
-    let (min, max) = ports.split_once('-').map_or((ports, None), |(min, max)| (min, Some(max)));
-    let min = min.parse::<u16>().map_err(|_| invalid())?;
-    let max = bound(max, min).ok_or_else(invalid)?;
+    let Some(ports) = rest.strip_prefix(':') else {
+        return if rest.is_empty() { Ok((addresses, None)) } else { garbage(rest) };
+    };
+    let (min, rest) = scan_port(ports).ok_or_else(invalid)?;
+    let (max, rest) = bound(rest, min, scan_port).ok_or_else(invalid)?;
+    if !rest.is_empty() {
+        return garbage(rest);
+    }
     if min == 0 && max.is_some() {
         return Err(invalid());
     }
@@ -251,25 +249,43 @@ fn parse_range(text: &str) -> Result<Range, ActionError> {
     Ok((addresses, ports))
 }
 
-/// Parses the end of a range that begins at `min`: no end if both are equal; `None` if it is invalid or less than `min`.
-fn bound<T: std::str::FromStr + PartialOrd + Copy>(text: Option<&str>, min: T) -> Option<Option<T>> {
-    match text.map(|text| text.parse::<T>().ok()) {
-        None => Some(None),
-        Some(Some(max)) if max > min => Some(Some(max)),
-        Some(Some(max)) if max >= min => Some(None),
-        _ => None,
-    }
+/// Takes the end of a range that begins at `min` off the front of `text`: no end if there is none, or if both are equal.
+/// `None` if it is invalid or less than `min`.
+fn bound<'a, T: PartialOrd>(
+    text: &'a str,
+    min: T,
+    scan: impl Fn(&'a str) -> Option<(T, &'a str)>,
+) -> Option<(Option<T>, &'a str)> {
+    let Some(end) = text.strip_prefix('-') else { return Some((None, text)) };
+    let (max, rest) = scan(end).filter(|(max, _)| *max >= min)?;
+    Some((Some(max).filter(|max| *max > min), rest))
 }
 
-/// Takes an address off the front of `text`, with or without brackets.
-fn address(text: &str) -> (&str, &str) {
-    if let Some((address, rest)) = text.strip_prefix('[').and_then(|text| text.split_once(']')) {
-        return (address, rest);
+/// Takes a port off the front of `text`; a larger number wraps around.
+fn scan_port(text: &str) -> Option<(u16, &str)> {
+    scan_int(text, 10).map(|(port, rest)| (port as u16, rest))
+}
+
+/// Takes an IPv6 address off the front of `text`, with or without brackets.
+fn scan_ipv6(text: &str) -> Option<(Ipv6Addr, &str)> {
+    let (address, rest) = ipv6_characters(text);
+    address.parse().ok().map(|address| (address, rest))
+}
+
+/// Splits `text` behind the characters of an IPv6 address, with or without brackets.
+fn ipv6_characters(text: &str) -> (&str, &str) {
+    const MAX: usize = 46;
+    let end_of = |text: &str| {
+        let end = text.find(|c: char| !(c.is_ascii_hexdigit() || matches!(c, ':' | '.'))).unwrap_or(text.len());
+        end.min(MAX)
+    };
+    if let Some(inner) = text.strip_prefix('[') {
+        let (address, rest) = inner.split_at(end_of(inner));
+        if let (Some(rest), false) = (rest.strip_prefix(']'), address.is_empty()) {
+            return (address, rest);
+        }
     }
-    // An IPv6 address has more than one colon.
-    let v6 = text.split('-').next().is_some_and(|first| first.matches(':').count() > 1);
-    let end = |c: char| !(c.is_ascii_hexdigit() && (v6 || c.is_ascii_digit()) || c == '.' || v6 && c == ':');
-    text.split_at(text.find(end).unwrap_or(text.len()))
+    text.split_at(end_of(text))
 }
 
 pub(super) fn format(out: &mut String, nat: &Nat) {

@@ -7,7 +7,7 @@ use super::decode::N_CLAUSES;
 use super::{Action, ControllerAction, PacketInReason, Subfield, ct, encap, learn, nat, sample, select, size};
 use base::{MacAddr, PortNo};
 use flow::extract::ethertype::PBB;
-use flow::text::{format_value, next_key_value, parse_port, parse_table, parse_value};
+use flow::text::{format_value, next_key_value, parse_port, parse_table, parse_value, scan_mac};
 use flow::{Field, Format, Loc, PortNames, TunOption};
 use std::net::Ipv4Addr;
 
@@ -43,16 +43,24 @@ pub(crate) fn parse_uint(text: &str, bits: u32) -> Option<u64> {
     u64::from_str_radix(digits, radix).ok().filter(|n| bits >= 64 || n >> bits == 0)
 }
 
+/// Parses a number of at most `bits` bits that may have a sign.
+pub(crate) fn parse_int(text: &str, bits: u32) -> Option<u64> {
+    match text.strip_prefix('-') {
+        Some(digits) => parse_uint(digits, bits).filter(|n| *n == 0),
+        None => parse_uint(text.strip_prefix('+').unwrap_or(text), bits),
+    }
+}
+
 pub(super) fn error<T>(message: impl Into<String>) -> Result<T, ActionError> {
     Err(ActionError(message.into()))
 }
 
 pub(super) fn u8_of(text: &str, what: &str) -> Result<u8, ActionError> {
-    parse_uint(text, 8).map_or_else(|| error(format!("invalid {what} \"{text}\"")), |n| Ok(n as u8))
+    parse_int(text, 8).map_or_else(|| error(format!("invalid {what} \"{text}\"")), |n| Ok(n as u8))
 }
 
 pub(super) fn u16_of(text: &str, what: &str) -> Result<u16, ActionError> {
-    parse_uint(text, 16).map_or_else(|| error(format!("invalid {what} \"{text}\"")), |n| Ok(n as u16))
+    parse_int(text, 16).map_or_else(|| error(format!("invalid {what} \"{text}\"")), |n| Ok(n as u16))
 }
 
 /// Returns an error for an empty number.
@@ -294,6 +302,13 @@ impl Parser<'_> {
         if !crate::nxm::value_is_valid(field, value) || !crate::nxm::value_is_valid(field, given) {
             return error(format!("{text} is not a valid value for field {name}"));
         }
+        // The text of a mask may have bits beyond the field's.
+        let info = field.info();
+        let mask = match text.split_once('/') {
+            Some((_, given)) if integer => parse_u128(given).unwrap_or(mask) & info.wire_mask(),
+            None if mask == info.full_mask() => info.wire_mask(),
+            _ => mask,
+        };
         Ok(Action::SetField { field, value, mask })
     }
 
@@ -352,7 +367,7 @@ fn controller(value: &str) -> Result<Action, ActionError> {
         c.max_len = u16_of(value, "max_len")?;
         return Ok(Action::Output { port: PortNo::CONTROLLER, max_len: c.max_len });
     }
-    let mut rest = value;
+    let (mut rest, mut userdata) = (value, "");
     while let Some((key, value)) = next_key_value(&mut rest) {
         let value = value.unwrap_or("");
         match key {
@@ -362,16 +377,15 @@ fn controller(value: &str) -> Result<Action, ActionError> {
             }
             "max_len" => c.max_len = u16_of(value, "max_len")?,
             "id" => c.controller_id = u16_of(value, "id")?,
-            "userdata" => {
-                let bytes = hex_bytes(value);
-                c.userdata =
-                    bytes.ok_or_else(|| ActionError("bad hex digit in `controller' action `userdata'".into()))?;
-            }
+            "userdata" => userdata = value,
             "pause" => c.pause = true,
             "meter_id" => c.meter_id = Some(u32_of(value)?).filter(|id| *id != u32::MAX),
             _ => return error(format!("unknown key \"{key}\" parsing controller action")),
         }
     }
+    // Only the last one counts.
+    let bytes = hex_bytes(userdata);
+    c.userdata = bytes.ok_or_else(|| ActionError("bad hex digit in `controller' action `userdata'".into()))?;
     // A plain output suffices unless another parameter differs from the default.
     let plain = ControllerAction { max_len: c.max_len, ..ControllerAction::default() };
     if c == plain {
@@ -408,16 +422,8 @@ fn mpls_label(value: &str) -> Result<u32, ActionError> {
 }
 
 fn mac(value: &str) -> Result<MacAddr, ActionError> {
-    // As Open vSwitch's sscanf(), it takes any number of digits between colons, and keeps the low 8 bits.
-    let octet = |part: &str| {
-        let is_hex = !part.is_empty() && part.bytes().all(|b| b.is_ascii_hexdigit());
-        is_hex.then(|| u64::from_str_radix(part, 16).unwrap_or(u64::MAX) as u8)
-    };
-    let octets: Option<Vec<u8>> = value.split(':').map(octet).collect();
-    match octets.and_then(|octets| octets.try_into().ok()) {
-        Some(octets) => Ok(MacAddr(octets)),
-        None => error(format!("invalid mac address {value}")),
-    }
+    // As Open vSwitch's sscanf(), it ignores what is behind the address.
+    scan_mac(value).map_or_else(|| error(format!("invalid mac address {value}")), |(mac, _)| Ok(mac))
 }
 
 fn ipv4(value: &str) -> Result<Ipv4Addr, ActionError> {

@@ -167,7 +167,8 @@ pub(super) fn decode_bundle(mut r: Reader<'_>, loads: bool) -> Result<Action, Of
     } else {
         None
     };
-    if member_type != MEMBER_TYPE || !reserved.is_zero() {
+    // Like Open vSwitch, does not look at these in bundle_load.
+    if !loads && (member_type != MEMBER_TYPE || !reserved.is_zero()) {
         return Err(ARGUMENT);
     }
     let members: Result<Vec<PortNo>, OfpError> = (0..n_members).map(|_| r.u16().map(PortNo::from_of10)).collect();

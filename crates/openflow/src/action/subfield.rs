@@ -3,6 +3,7 @@
 use super::Subfield;
 use super::parse::ActionError;
 use flow::Field;
+use flow::text::parse_bit_range;
 use std::fmt;
 
 impl Subfield {
@@ -13,25 +14,9 @@ impl Subfield {
         let Some(inner) = rest.strip_prefix('[') else { return Ok((Self::whole(field), rest)) };
         let syntax = || ActionError(format!("{text}: syntax error expecting [] or [<bit>] or [<start>..<end>]"));
         let (range, rest) = inner.split_once(']').ok_or_else(syntax)?;
-        if range.is_empty() {
-            return Ok((Self::whole(field), rest));
-        }
-        let (start, end) = range.split_once("..").unwrap_or((range, range));
-        let (start, end) = match (start.parse::<u16>(), end.parse::<u16>()) {
-            (Ok(start), Ok(end)) => (start, end),
-            _ => return Err(syntax()),
-        };
-        let width = Self::width(field);
-        if start > end {
-            return Err(ActionError(format!("{text}: starting bit {start} is after ending bit {end}")));
-        }
-        for (which, bit) in [("starting", start), ("ending", end)] {
-            if bit >= width {
-                let why = format!("is not valid because field is only {width} bits wide");
-                return Err(ActionError(format!("{text}: {which} bit {bit} {why}")));
-            }
-        }
-        Ok((Self { field, offset: start, n_bits: end - start + 1 }, rest))
+        let (first, n_bits) =
+            parse_bit_range(range, Self::width(field).into()).map_err(|e| ActionError(format!("{text}: {e}")))?;
+        Ok((Self { field, offset: first as u16, n_bits: n_bits as u16 }, rest))
     }
 
     /// Parses a subfield that takes all of `text`.

@@ -124,9 +124,9 @@ pub struct FlowStats {
     /// OpenFlow 1.4.
     pub importance: u16,
     /// Seconds since the last packet, if known (Nicira's form and OpenFlow 1.5).
-    pub idle_age: Option<u16>,
+    pub idle_age: Option<u32>,
     /// Seconds since it was added or changed, if known (Nicira's form).
-    pub hard_age: Option<u16>,
+    pub hard_age: Option<u32>,
     /// OpenFlow 1.3.
     pub flags: FlowFlags,
     pub packet_count: u64,
@@ -180,8 +180,7 @@ impl FlowStats {
 
     fn set_counts(&mut self, counts: Counts) {
         (self.duration_sec, self.duration_nsec) = counts.duration.unwrap_or((u32::MAX, u32::MAX));
-        let known = counts.idle_time.filter(|(sec, _)| i32::try_from(*sec).is_ok());
-        self.idle_age = known.map(|(sec, _)| sec.try_into().unwrap_or(u16::MAX));
+        self.idle_age = counts.idle_time.map(|(sec, _)| sec).filter(|sec| i32::try_from(*sec).is_ok());
         self.packet_count = counts.packet_count.unwrap_or(u64::MAX);
         self.byte_count = counts.byte_count.unwrap_or(u64::MAX);
     }
@@ -189,7 +188,7 @@ impl FlowStats {
     fn counts(&self) -> Counts {
         Counts {
             duration: known_duration(self.duration_sec, self.duration_nsec),
-            idle_time: self.idle_age.map(|age| (age.into(), 0)),
+            idle_time: self.idle_age.map(|age| (age, 0)),
             packet_count: known(self.packet_count),
             byte_count: known(self.byte_count),
             flow_count: None,
@@ -280,7 +279,7 @@ impl FlowStats {
         (s.priority, s.idle_timeout, s.hard_timeout) = (r.u16()?, r.u16()?, r.u16()?);
         let len = usize::from(r.u16()?);
         // On the wire an age is one more than its value, and 0 means unknown.
-        (s.idle_age, s.hard_age) = (r.u16()?.checked_sub(1), r.u16()?.checked_sub(1));
+        (s.idle_age, s.hard_age) = (r.u16()?.checked_sub(1).map(u32::from), r.u16()?.checked_sub(1).map(u32::from));
         (s.cookie, s.packet_count, s.byte_count) = (r.u64()?, r.u64()?, r.u64()?);
         s.matching = read_nxm(r, len)?.matching;
         s.actions = read_flow_actions(V10, &mut rest_of_entry(V10, end, r)?)?;
@@ -300,7 +299,7 @@ impl FlowStats {
         let len_at = out.len();
         out.put_u16(0);
         for age in [self.idle_age, self.hard_age] {
-            out.put_u16(age.map_or(0, |a| a.saturating_add(1)));
+            out.put_u16(age.map_or(0, |a| u16::try_from(a.saturating_add(1)).unwrap_or(u16::MAX)));
         }
         out.put_u64(self.cookie);
         out.put_u64(self.packet_count);

@@ -186,7 +186,6 @@ fn put_bucket(bucket: &Bucket, version: Version, out: &mut Writer) {
 /// Reads buckets of OpenFlow 1.5, to the end of `r`.
 fn read_extended_buckets(version: Version, kind: GroupKind, r: &mut Reader<'_>) -> Result<Vec<Bucket>> {
     let mut buckets = Vec::new();
-    let mut ids = HashSet::new();
     while !r.is_empty() {
         let mut body = bucket_body(r, 8)?;
         let actions_len = usize::from(body.u16()?);
@@ -202,12 +201,15 @@ fn read_extended_buckets(version: Version, kind: GroupKind, r: &mut Reader<'_>) 
             }
             Ok(())
         })?;
-        if bucket.bucket_id > BUCKET_MAX || !ids.insert(bucket.bucket_id) {
+        if bucket.bucket_id > BUCKET_MAX {
             return Err(OfpError::GmfcBadBucket);
         }
         buckets.push(bucket);
     }
-    Ok(buckets)
+    // An error within a bucket counts before an identifier that two buckets share.
+    let mut ids = HashSet::new();
+    let distinct = buckets.iter().all(|b| ids.insert(b.bucket_id));
+    if distinct { Ok(buckets) } else { Err(OfpError::GmfcBadBucket) }
 }
 
 fn put_extended_bucket(bucket: &Bucket, kind: GroupKind, version: Version, out: &mut Writer) {
@@ -275,9 +277,12 @@ impl GroupProperties {
         let mut fields = Vec::new();
         let mut entries = Reader::new(r.rest());
         while !entries.is_empty() {
-            let Entry::Field { field, value, has_mask: false, .. } = nxm::decode_entry(&mut entries)? else {
-                return Err(OfpError::BmcBadField);
-            };
+            let header = nxm::Header::decode(&mut entries.clone())?;
+            let entry = nxm::decode_entry(&mut entries)?;
+            if header.has_mask {
+                return Err(OfpError::BmcBadMask);
+            }
+            let Entry::Field { field, value, .. } = entry else { return Err(OfpError::BmcBadField) };
             // The place of the value holds a mask.
             let mask = value & field.info().full_mask();
             if mask == 0 || !nxm::mask_is_valid(field, value) {
@@ -381,7 +386,9 @@ impl GroupStats {
         if len < head_len {
             return Err(OfpError::BrcBadLen);
         }
-        let mut body = r.sub(len)?;
+        // The length only counts the buckets: bytes after the last whole one begin the next entry.
+        let n_buckets = (len - head_len) / 16;
+        let mut body = r.sub(head_len + 16 * n_buckets)?;
         body.skip(4)?;
         let (group_id, ref_count) = (body.u32()?, body.u32()?);
         body.skip(4)?;
@@ -389,8 +396,7 @@ impl GroupStats {
         let (duration_sec, duration_nsec) =
             if has_duration(version) { (body.u32()?, body.u32()?) } else { (u32::MAX, u32::MAX) };
         let mut buckets = Vec::new();
-        // Bytes after the last whole entry are ignored.
-        while body.len() >= 16 {
+        for _ in 0..n_buckets {
             buckets.push(BucketStats { packet_count: body.u64()?, byte_count: body.u64()? });
         }
         Ok(Self { group_id, ref_count, packet_count, byte_count, duration_sec, duration_nsec, buckets })

@@ -30,7 +30,9 @@ pub fn entries_to_string(bytes: &[u8]) -> String {
         );
         let shown = if header.field().is_some_and(|f| matches!(f.info().loc, Loc::TunMetadata(_))) { 0 } else { 0xff };
         let digits = |bytes: &[u8]| bytes.iter().map(|b| format!("{:02x}", b & shown)).collect::<String>();
-        let (value, mask) = payload.split_at(if header.has_mask { payload.len() / 2 } else { payload.len() });
+        let n = payload.len() >> u8::from(header.has_mask);
+        // The last byte of an odd length belongs to neither.
+        let (value, mask) = (&payload[..n], payload.get(n..2 * n).unwrap_or_default());
         let mask = if header.has_mask { format!("/{}", digits(mask)) } else { String::new() };
         entries.push(format!("{name}({}{mask})", digits(value)));
     }

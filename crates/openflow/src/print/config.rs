@@ -75,9 +75,15 @@ const ACTIONS11: [(u32, &str); 26] = [
 /// Actions of OpenFlow 1.1 that later versions replaced by `set_field`.
 const ONLY_IN_11: u32 = 0b0110_0111_1111_1110;
 
+/// Returns the actions of a bitmap that have a name in `version`.
+pub(super) fn known_actions(version: Version, bits: u32) -> u32 {
+    let bits = if version == V11 { bits & 0x01ff_ffff } else { bits & !ONLY_IN_11 };
+    ACTIONS11.iter().fold(0, |known, (bit, _)| known | bits & 1 << bit)
+}
+
 /// Returns the names of the actions of a bitmap in the numbering of `version`, which is not OpenFlow 1.0.
 pub(super) fn action_names(version: Version, bits: u32) -> Vec<&'static str> {
-    let bits = if version == V11 { bits & 0x01ff_ffff } else { bits & !ONLY_IN_11 };
+    let bits = known_actions(version, bits);
     ACTIONS11.iter().filter(|(bit, _)| bits & 1 << bit != 0).map(|(_, name)| *name).collect()
 }
 

@@ -84,7 +84,7 @@ pub fn flow_stats(f: &FlowStats, show: FlowStyle, style: Style<'_>, out: &mut St
         if let Some(age) = f.idle_age {
             put!(out, "idle_age={age}, ");
         }
-        if let Some(age) = f.hard_age.filter(|a| u32::from(*a) != f.duration_sec) {
+        if let Some(age) = f.hard_age.filter(|a| *a != f.duration_sec) {
             put!(out, "hard_age={age}, ");
         }
     }

@@ -115,7 +115,7 @@ struct Part<'a, 's> {
 /// messages.
 fn quoted_by<'a>(Part { msg, .. }: Part<'a, '_>, out: &mut String) -> Option<&'a [u8]> {
     let head = types::head(msg).ok().filter(|head| head.row.kind == MessageKind::Error)?;
-    let (number, used) = ErrorNumber::decode(head.version, head.body.peek())?;
+    let (number, used) = ErrorNumber::decode(head.body.peek())?;
     let known = OfpError::from_number(head.version, number).filter(|e| !quotes_text(*e))?;
     header(head.row.name, head.version, head.xid, out);
     put!(out, " {}\n", known.name());
@@ -214,8 +214,10 @@ fn print_decodable(msg: &[u8], style: Style<'_>, out: &mut String) {
         Err(_) if print_bundle_add(&head, style, out) => {}
         Err(DecodeError { error, .. }) => {
             out.truncate(start);
+            let head_end = out.len();
             before_error(msg, &head, Style { version: head.version, ..style }, out);
-            if out.ends_with(':') {
+            // An entry before the error may end with a colon, too.
+            if out.len() == head_end && out.ends_with(':') {
                 out.push(' ');
             } else if !out.ends_with('\n') {
                 out.push('\n');

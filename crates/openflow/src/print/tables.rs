@@ -1,7 +1,7 @@
 //! Prints tables: statistics and features, abbreviated if they equal those of the table before.
 
 use super::Style;
-use super::config::action_names;
+use super::config::{action_names, known_actions};
 use super::table_config::miss;
 use crate::Version::{self, V10, V11, V12, V14, V15};
 use crate::table::{
@@ -96,6 +96,21 @@ fn features_of_abilities(version: Version, a: &TableAbilities, t: &mut TableFeat
     (t.matching, t.wildcard) = (fields(a.matching | a.wildcards), fields(a.wildcards));
 }
 
+/// Bits of the instructions that have names.
+const INSTRUCTIONS_KNOWN: u32 = 0x7e;
+
+/// The features without instructions and actions that have no name, which are not compared either.
+fn known(f: &TableFeatures, version: Version) -> TableFeatures {
+    let mut f = f.clone();
+    for flows in [&mut f.nonmiss, &mut f.miss] {
+        flows.instructions &= INSTRUCTIONS_KNOWN;
+        for actions in [&mut flows.write.actions, &mut flows.apply.actions] {
+            *actions = known_actions(version, *actions);
+        }
+    }
+    f
+}
+
 /// The features of a table's flows in the form for the comparison with the table before: limited to next tables after
 /// `table_id`, as the others differ for each table.
 fn comparable(f: &FlowFeatures, table_id: u8) -> FlowFeatures {
@@ -121,6 +136,7 @@ fn same_features(a: &TableFeatures, b: &TableFeatures) -> bool {
 impl TableFormatter {
     /// Appends a table.
     pub fn table(&mut self, f: &TableFeatures, stats: Option<&TableStats>, style: Style<'_>, out: &mut String) {
+        let f = &known(f, style.version);
         let same = self.previous.as_ref().is_some_and(|(p, _)| same_features(p, f));
         let same_stats = match (&self.previous, stats) {
             (Some((_, Some(a))), Some(b)) => {

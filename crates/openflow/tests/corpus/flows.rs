@@ -36,8 +36,9 @@ pub(crate) const WIRES: [Wire; 9] = [
 /// Flows that our parser accepts, as text and as parsed.
 pub(crate) fn accepted(g: &mut Gen, n: usize) -> Vec<(String, ParsedFlow)> {
     let mut all = Vec::new();
+    let mut chosen = crate::chosen::TEXTS.iter().map(|text| (*text).to_owned());
     while all.len() < n {
-        let text = texts::flow(g);
+        let text = chosen.next().unwrap_or_else(|| texts::flow(g));
         if let Ok(flow) = parse_flow(&text, FlowModCommand::Add, &NoNames) {
             all.push((text, flow));
         }
@@ -153,7 +154,8 @@ pub(crate) fn damaged(g: &mut Gen) -> String {
                 bytes.splice(start..end, number.iter().copied());
             }
         }
-        if bytes.is_empty() {
+        // The program skips blank lines.
+        if bytes.trim_ascii().is_empty() {
             bytes.push(b',');
         }
     }

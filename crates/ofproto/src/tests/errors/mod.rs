@@ -48,10 +48,7 @@ pub(super) fn state_of(bridge: &Arc<Ofproto>, peer: &Peer) -> Vec<u8> {
 
 /// The errors among these messages, with their xids.
 pub(super) fn errors_in(messages: &[Vec<u8>]) -> Vec<(u32, ErrorNumber)> {
-    let number = |message: &Vec<u8>| {
-        let version = Version::from_wire(message[0]).expect("a version");
-        ErrorNumber::decode(version, &message[HEADER_LEN..]).expect("an error").0
-    };
+    let number = |message: &Vec<u8>| ErrorNumber::decode(&message[HEADER_LEN..]).expect("an error").0;
     messages.iter().filter(|message| message[1] == 1).map(|message| (xid(message), number(message))).collect()
 }
 
