@@ -79,12 +79,17 @@ impl Switch {
         }
     }
 
-    /// Waits until cached flows follow all changes made before the call.
+    /// Waits until cached flows follow all changes made before the call. If they do already, it does not wait for the
+    /// revalidator, which may have removed rules to free first.
     pub fn settled(&self) -> impl Future<Output = ()> + Send + use<> {
         let (done, settled) = oneshot::channel();
-        // The caller may have stopped waiting.
-        self.after_changes(move || _ = done.send(()));
-        // An error means that the switch was dropped.
+        if self.is_settled() {
+            drop(done);
+        } else {
+            // The caller may have stopped waiting.
+            self.after_changes(move || _ = done.send(()));
+        }
+        // An error means that there is nothing to wait for, or that the switch was dropped.
         async move { _ = settled.await }
     }
 

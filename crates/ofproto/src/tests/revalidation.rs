@@ -423,6 +423,24 @@ async fn the_control_thread_waits_for_no_pass() {
 }
 
 #[tokio::test]
+async fn a_barrier_does_not_wait_until_removed_rules_are_freed() {
+    let mut lab = Lab::new();
+    let br = by_destination(&mut lab);
+    lab.switch.start_revalidator().expect("starts");
+    br.flow_mod(&add(to(7), 10, vec![output(3)])).expect("adds");
+    lab.switch.settled().await;
+    // The revalidator needs this lock to free rules.
+    let writer = br.writer.lock();
+    lab.switch.after_changes(|| ());
+    while !lab.switch.is_settled() {
+        std::thread::yield_now();
+    }
+    // A pass that began now would not end.
+    lab.switch.settled().await;
+    drop(writer);
+}
+
+#[tokio::test]
 async fn requests_for_statistics_share_passes() {
     let mut lab = Lab::new();
     by_destination(&mut lab);
