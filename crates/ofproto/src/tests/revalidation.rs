@@ -422,13 +422,14 @@ async fn the_control_thread_waits_for_no_pass() {
     assert!(matches!(messages[..], [Message::FlowRemoved(..), Message::BarrierReply]), "{messages:?}");
 }
 
-#[tokio::test]
-async fn a_barrier_does_not_wait_until_removed_rules_are_freed() {
+#[test]
+fn a_barrier_does_not_wait_until_removed_rules_are_freed() {
+    let wait = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     let mut lab = Lab::new();
     let br = by_destination(&mut lab);
     lab.switch.start_revalidator().expect("starts");
     br.flow_mod(&add(to(7), 10, vec![output(3)])).expect("adds");
-    lab.switch.settled().await;
+    wait.block_on(lab.switch.settled());
     // The revalidator needs this lock to free rules.
     let writer = br.writer.lock();
     lab.switch.after_changes(|| ());
@@ -436,7 +437,7 @@ async fn a_barrier_does_not_wait_until_removed_rules_are_freed() {
         std::thread::yield_now();
     }
     // A pass that began now would not end.
-    lab.switch.settled().await;
+    wait.block_on(lab.switch.settled());
     drop(writer);
 }
 
