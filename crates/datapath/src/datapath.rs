@@ -252,7 +252,7 @@ impl Datapath {
         }
     }
 
-    /// Has suspicious rounds logged as this says.
+    /// Logs suspicious rounds as these settings say.
     pub fn set_round_watch(&self, watch: Arc<RoundWatch>) {
         self.shared.round_watch.store(watch);
     }

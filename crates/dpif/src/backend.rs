@@ -105,7 +105,7 @@ pub trait Threads {
     /// Whether they do.
     fn has_metrics(&self) -> bool;
 
-    /// Has suspicious rounds logged as this says, which may change, while there is a history.
+    /// Logs suspicious rounds as this watch says, whose settings may change, while there is a history.
     fn set_round_watch(&self, watch: Arc<RoundWatch>);
 
     /// The newest rounds and milliseconds of the thread with this [`ThreadInfo::id`], at most so many.

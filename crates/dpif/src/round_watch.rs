@@ -18,11 +18,11 @@ pub struct RoundWatchSettings {
     pub before: u32,
     /// Number of rounds after it.
     pub after: u32,
-    /// Whether another suspicious round among those extends what is logged.
+    /// Whether another suspicious round among the rounds after it extends the log.
     pub extends: bool,
     /// A round that takes more microseconds is suspicious.
     pub us_max: u32,
-    /// So is one that finds more frames in a vhost queue. No port has such a queue.
+    /// A round that finds more frames in a vhost queue is suspicious; no port has such a queue yet.
     pub queue_max: u32,
 }
 
@@ -50,7 +50,7 @@ impl Default for RoundWatch {
 }
 
 impl RoundWatch {
-    /// A watch that is off. Rounds are logged with their cycles, of which there are so many in a nanosecond.
+    /// A watch that is off. `cycles_per_ns` converts the times of logged rounds to cycles.
     pub fn new(cycles_per_ns: f64) -> Self {
         let settings = RoundWatchSettings::default();
         let (is_on, us_max) = (AtomicBool::new(settings.is_on), AtomicU64::new(settings.us_max.into()));
