@@ -20,12 +20,14 @@ pub struct ErrorNumber {
 impl ErrorNumber {
     /// Returns the first bytes of an error message's body: type and code, and for an experimenter's error what the version puts
     /// after them. (OpenFlow 1.0 and 1.1: `NXET_VENDOR`, `NXVC_VENDOR_ERROR`, vendor, type, code; later:
-    /// `OFPET_EXPERIMENTER`, type, vendor.)
+    /// `OFPET_EXPERIMENTER`, type, vendor.) An error of OpenFlow itself whose type and code stand for an experimenter's
+    /// error has the longer form too, with experimenter 0, so that [`ErrorNumber::decode`] finds the same error again.
     pub fn encode(self, version: Version) -> Vec<u8> {
         let mut out = Vec::with_capacity(12);
         let mut put = |parts: &[&[u8]]| parts.iter().for_each(|p| out.extend_from_slice(p));
         let (vendor, ty, code) = (self.vendor.to_be_bytes(), self.ty.to_be_bytes(), self.code.to_be_bytes());
-        if self.vendor == 0 {
+        let looks_like_experimenters = matches!((self.ty, self.code), (NXET_VENDOR, 0) | (OFPET_EXPERIMENTER, _));
+        if self.vendor == 0 && !looks_like_experimenters {
             put(&[&ty, &code]);
         } else if version <= Version::V11 {
             put(&[&NXET_VENDOR.to_be_bytes(), &[0, 0], &vendor, &ty, &code]);
@@ -351,5 +353,11 @@ mod tests {
         assert_eq!(ErrorNumber::decode(&[0xb0, 0xc2, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0]), Some((own, 12)));
         let other = ErrorNumber { vendor: 1, ty: 5, code: 0 };
         assert_eq!(ErrorNumber::decode(&[0xff, 0xff, 0, 5, 0, 0, 0, 1]), Some((other, 8)));
+        for (ty, version) in [NXET_VENDOR, OFPET_EXPERIMENTER].into_iter().flat_map(|ty| Version::ALL.map(|v| (ty, v)))
+        {
+            let own = ErrorNumber { vendor: 0, ty, code: 0 };
+            let bytes = own.encode(version);
+            assert_eq!(ErrorNumber::decode(&bytes), Some((own, bytes.len())));
+        }
     }
 }
