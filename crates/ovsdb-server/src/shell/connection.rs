@@ -377,17 +377,20 @@ impl Reader {
 
     async fn read(&mut self, receiver: &mut Receiver<ReadHalf>) -> End {
         let mut probed = false;
+        let mut bytes = receiver.bytes_read();
         loop {
             if self.pace.quota.is_some() && !self.queue.wait_for_room().await {
                 return End::Known;
             }
+            // A process that was stopped for a while finds what arrived meanwhile.
             let received = tokio::select! {
+                biased;
                 received = receiver.receive() => Ok(received),
                 probe_ms = self.pace.silence() => Err(probe_ms),
             };
             match received {
                 Ok(Ok(Some(message))) => {
-                    probed = false;
+                    (probed, bytes) = (false, receiver.bytes_read());
                     let permit = match self.admit(&message).await {
                         Ok(permit) => permit,
                         Err(end) => return end,
@@ -400,6 +403,11 @@ impl Reader {
                 Ok(Err(error)) => {
                     complain(&self.name, &error);
                     return End::Closed(error.to_string());
+                }
+                // A part of a long message is a sign of life, too.
+                Err(_) if receiver.bytes_read() != bytes => {
+                    bytes = receiver.bytes_read();
+                    probed = false;
                 }
                 Err(probe_ms) if probed => {
                     let (name, seconds) = (&self.name, probe_ms / 1000);
@@ -462,5 +470,36 @@ fn complain(name: &str, error: &ConnectionError) {
         ConnectionError::Io(_) | ConnectionError::Truncated => {
             debug!(target: "jsonrpc", "{name}: receive error: {error}");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::UnixStream;
+
+    #[tokio::test]
+    async fn a_message_that_arrives_slowly_is_no_silence() {
+        let (mut client, server) = UnixStream::pair().expect("a pair of sockets");
+        let (events, mut received) = mpsc::channel(8);
+        let (_probe, probe_ms) = watch::channel(1_000);
+        let _peer = Peer::start_source(Box::new(server), 1, "peer".to_owned(), probe_ms, events);
+        // Longer than the server waits for a sign of life.
+        for part in br#"{"id":1,"method":"echo","params":[]}"#.chunks(4) {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            client.write_all(part).await.expect("the server reads");
+        }
+        let mut probes = 0;
+        loop {
+            match received.recv().await {
+                Some(Event::Probe(..)) => probes += 1,
+                Some(Event::Message(..)) => break,
+                other => panic!("{other:?} after {probes} probes"),
+            }
+        }
+        // Silence is probed as ever, and ends the connection.
+        assert!(matches!(received.recv().await, Some(Event::Probe(..))));
+        assert!(matches!(received.recv().await, Some(Event::Closed(..))));
     }
 }
