@@ -5,8 +5,8 @@ use parking_lot::Mutex;
 use std::fmt::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// More rounds than these around a suspicious one are logged once: then [`RoundWatchSettings::default`] counts for what
-/// surrounds it, so that logging is not itself what takes long.
+/// If more rounds than these around a suspicious one are logged, the numbers of rounds before and after it become those of
+/// [`RoundWatchSettings::default`], so that logging itself does not take long.
 const ROUNDS_LOGGED_MAX: usize = 100;
 
 /// Which rounds are logged, and with how many around them.
@@ -69,17 +69,17 @@ impl RoundWatch {
         self.is_on.store(settings.is_on, Ordering::Relaxed);
     }
 
-    /// Whether rounds are watched.
+    /// Returns true if rounds are watched.
     pub fn is_on(&self) -> bool {
         self.is_on.load(Ordering::Relaxed)
     }
 
-    /// Whether a round of so many nanoseconds is suspicious.
+    /// Returns true if a round of `ns` nanoseconds is suspicious.
     pub fn is_suspicious(&self, ns: u64) -> bool {
         ns / 1000 > self.us_max.load(Ordering::Relaxed)
     }
 
-    /// The text about a suspicious round and those around it, the newest first, and the settings that count after it.
+    /// Returns two texts: about a suspicious round, and a table of the rounds around it, the newest first.
     pub fn report(&self, slow: &SlowRound) -> (String, String) {
         if slow.rounds.len() > ROUNDS_LOGGED_MAX {
             let mut settings = self.settings.lock();
@@ -105,7 +105,8 @@ pub struct SlowRound {
     pub rounds: Vec<RoundSample>,
 }
 
-/// A table of rounds in Open vSwitch's layout. No port has a queue of vhost, and the time of an upcall is that of handlers.
+/// Writes a table of rounds in Open vSwitch's layout. No port has a vhost queue, and handlers spend the time of upcalls, so that both
+/// columns are 0.
 pub fn rounds_text(rounds: &[RoundSample], cycles_per_ns: f64, out: &mut String) {
     let cycles = |ns: u64| (ns as f64 * cycles_per_ns) as u64;
     let each = |a: u64, b: u64| a.checked_div(b).unwrap_or(0);

@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// The options of a device, as Interface:options has them.
 pub type Options = BTreeMap<String, String>;
 
-/// A device and its port. All who hold it see the same port.
+/// A device and its port. All holders see the same port.
 #[derive(Debug)]
 pub struct Placement {
     /// The device.
@@ -135,7 +135,7 @@ impl Attached {
         self.placement.port()
     }
 
-    /// Has receive queues asked on cores, by queue, and takes over how many there are.
+    /// Sets the core that polls each receive queue, by queue, and adopts the number of queues that the device has.
     pub fn set_queues(&self, affinity: &BTreeMap<usize, usize>) -> Result<(), DpifError> {
         match self.port() {
             Some(port) => self.dpif.port_set_queues(port, affinity),

@@ -18,7 +18,7 @@ const PORTS_MAX: u32 = 0xffff;
 
 /// Why a datapath, or a port of one, could not be found or made. The texts are those of the system.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum HandError {
+pub enum DatapathError {
     /// No datapath has this type.
     #[error("Address family not supported by protocol")]
     UnknownType,
@@ -46,9 +46,9 @@ pub enum HandError {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum AddError {
     /// The device could not be opened.
-    Open(HandError),
+    Open(DatapathError),
     /// The datapath did not take it.
-    Add(HandError),
+    Add(DatapathError),
 }
 
 #[derive(Debug)]
@@ -86,26 +86,26 @@ fn end(Standalone { ports, dp }: Standalone) {
 
 impl Devices {
     /// The datapath of this type and name, of bridges or made by hand. As in Open vSwitch, names are unique among all types.
-    pub fn find_datapath(&self, kind: &str, name: &str) -> Result<Dp, HandError> {
-        self.types.datapath(kind).ok_or(HandError::UnknownType)?;
-        let dp = self.all_datapaths().into_iter().find(|dp| dp.name == name).ok_or(HandError::Missing)?;
-        if dp.kind == kind { Ok(dp) } else { Err(HandError::Invalid) }
+    pub fn find_datapath(&self, kind: &str, name: &str) -> Result<Dp, DatapathError> {
+        self.types.datapath(kind).ok_or(DatapathError::UnknownType)?;
+        let dp = self.all_datapaths().into_iter().find(|dp| dp.name == name).ok_or(DatapathError::Missing)?;
+        if dp.kind == kind { Ok(dp) } else { Err(DatapathError::Invalid) }
     }
 
     /// Makes a datapath with its own device.
-    pub fn add_datapath(&self, kind: &str, name: &str) -> Result<Dp, HandError> {
-        let class = self.types.datapath(kind).ok_or(HandError::UnknownType)?;
+    pub fn add_datapath(&self, kind: &str, name: &str) -> Result<Dp, DatapathError> {
+        let class = self.types.datapath(kind).ok_or(DatapathError::UnknownType)?;
         match self.find_datapath(kind, name) {
-            Ok(_) => return Err(HandError::Exists),
-            Err(HandError::Missing) => {}
+            Ok(_) => return Err(DatapathError::Exists),
+            Err(DatapathError::Missing) => {}
             Err(error) => return Err(error),
         }
         if name.is_empty() {
-            return Err(HandError::Invalid);
+            return Err(DatapathError::Invalid);
         }
-        let dp = Dp::open(kind, name, class, &self.clock).map_err(|e| HandError::System(e.to_string()))?;
+        let dp = Dp::open(kind, name, class, &self.clock).map_err(|e| DatapathError::System(e.to_string()))?;
         dp.dpif.set_round_watch(Arc::clone(&self.round_watch));
-        let device = self.open_by_hand(&dp, name, "internal", &Options::new())?;
+        let device = self.open_for_port(&dp, name, "internal", &Options::new())?;
         let own = attach(&dp, device, &Options::new(), Some(LOCAL))?;
         let ports = BTreeMap::from([(name.to_owned(), own)]);
         self.standalone.0.lock().insert(name.to_owned(), Standalone { ports, dp: dp.clone() });
@@ -131,13 +131,13 @@ impl Devices {
         if let Some(there) = dp.placements.find(name) {
             // The device is open. The bridge of a port that was removed by hand takes it up again by itself.
             return match self.shown_kind(kind, dp.class) {
-                None => Err(AddError::Open(HandError::UnknownType)),
-                Some(kind) if there.device.kind() != kind => Err(AddError::Open(HandError::Exists)),
-                Some(_) if there.port().is_some() => Err(AddError::Add(HandError::Exists)),
+                None => Err(AddError::Open(DatapathError::UnknownType)),
+                Some(kind) if there.device.kind() != kind => Err(AddError::Open(DatapathError::Exists)),
+                Some(_) if there.port().is_some() => Err(AddError::Add(DatapathError::Exists)),
                 Some(_) => Ok(None),
             };
         }
-        let device = self.open_by_hand(dp, name, kind, options).map_err(AddError::Open)?;
+        let device = self.open_for_port(dp, name, kind, options).map_err(AddError::Open)?;
         if let Some(number) = requested {
             check_number(dp, number).map_err(AddError::Add)?;
         }
@@ -154,11 +154,11 @@ impl Devices {
     }
 
     /// Removes a port from a datapath, and waits until packet threads have let go of its device.
-    pub fn delete_port(&self, dp: &Dp, number: DpPort) -> Result<(), HandError> {
+    pub fn delete_port(&self, dp: &Dp, number: DpPort) -> Result<(), DatapathError> {
         if number == LOCAL || number == DpPort::NONE {
-            return Err(HandError::Invalid);
+            return Err(DatapathError::Invalid);
         }
-        dp.remove_port(number).map_err(|_| HandError::Missing)?;
+        dp.remove_port(number).map_err(|_| DatapathError::Missing)?;
         if let Some(standalone) = self.standalone.0.lock().get_mut(&dp.name) {
             standalone.ports.retain(|_, attached| attached.port().is_some());
         }
@@ -167,12 +167,18 @@ impl Devices {
     }
 
     /// Opens a device for a port.
-    fn open_by_hand(&self, dp: &Dp, name: &str, kind: &str, options: &Options) -> Result<Arc<dyn Netdev>, HandError> {
+    fn open_for_port(
+        &self,
+        dp: &Dp,
+        name: &str,
+        kind: &str,
+        options: &Options,
+    ) -> Result<Arc<dyn Netdev>, DatapathError> {
         // A device is a port of one datapath.
         if self.all_datapaths().iter().any(|other| other.placements.find(name).is_some()) {
-            return Err(HandError::Exists);
+            return Err(DatapathError::Exists);
         }
-        self.open(name, kind, dp.class, options).map_err(|error| HandError::System(error.reason()))
+        self.open(name, kind, dp.class, options).map_err(|error| DatapathError::System(error.reason()))
     }
 
     /// The type that a device shows if an interface of type `kind` is opened for it.
@@ -185,17 +191,22 @@ impl Devices {
     }
 }
 
-fn attach(dp: &Dp, device: Arc<dyn Netdev>, options: &Options, number: Option<DpPort>) -> Result<Attached, HandError> {
-    Attached::new(dp, device, options, number).map_err(|error| HandError::System(error.to_string()))
+fn attach(
+    dp: &Dp,
+    device: Arc<dyn Netdev>,
+    options: &Options,
+    number: Option<DpPort>,
+) -> Result<Attached, DatapathError> {
+    Attached::new(dp, device, options, number).map_err(|error| DatapathError::System(error.to_string()))
 }
 
 /// Whether a port can get this number: it must be free. The own device of a datapath has [`LOCAL`].
-fn check_number(dp: &Dp, number: DpPort) -> Result<(), HandError> {
+fn check_number(dp: &Dp, number: DpPort) -> Result<(), DatapathError> {
     if number.0 >= PORTS_MAX {
-        return Err(HandError::NumberTooLarge);
+        return Err(DatapathError::NumberTooLarge);
     }
     if number == LOCAL || dp.dpif.ports().iter().any(|port| port.number == number) {
-        return Err(HandError::NumberInUse);
+        return Err(DatapathError::NumberInUse);
     }
     Ok(())
 }
@@ -230,12 +241,12 @@ mod tests {
         let devices = devices();
         let dp = devices.add_datapath("dummy", "d").unwrap();
         assert_eq!(dp.full_name(), "dummy@d");
-        assert_eq!(devices.add_datapath("dummy", "d").unwrap_err(), HandError::Exists);
-        assert_eq!(devices.add_datapath("netdev", "d").unwrap_err(), HandError::Invalid);
-        assert_eq!(devices.add_datapath("nope", "e").unwrap_err(), HandError::UnknownType);
-        assert_eq!(devices.find_datapath("dummy", "e").unwrap_err(), HandError::Missing);
+        assert_eq!(devices.add_datapath("dummy", "d").unwrap_err(), DatapathError::Exists);
+        assert_eq!(devices.add_datapath("netdev", "d").unwrap_err(), DatapathError::Invalid);
+        assert_eq!(devices.add_datapath("nope", "e").unwrap_err(), DatapathError::UnknownType);
+        assert_eq!(devices.find_datapath("dummy", "e").unwrap_err(), DatapathError::Missing);
         devices.delete_datapath(&dp);
-        assert_eq!(devices.find_datapath("dummy", "d").unwrap_err(), HandError::Missing);
+        assert_eq!(devices.find_datapath("dummy", "d").unwrap_err(), DatapathError::Missing);
         // The device is closed once nobody holds the datapath.
         drop(dp);
         devices.add_datapath("netdev", "d").unwrap();
@@ -250,15 +261,15 @@ mod tests {
         };
         assert_eq!(add("p5", "dummy", None), Ok(false));
         assert_eq!(add("q", "system", None), Ok(false));
-        assert_eq!(add("p5", "dummy", None), Err(AddError::Add(HandError::Exists)));
-        assert_eq!(add("p5", "system", None), Err(AddError::Open(HandError::Exists)));
-        assert_eq!(add("p6", "dummy", Some(5)), Err(AddError::Add(HandError::NumberInUse)));
-        assert_eq!(add("p6", "dummy", Some(0)), Err(AddError::Add(HandError::NumberInUse)));
-        assert_eq!(add("p6", "dummy", Some(70_000)), Err(AddError::Add(HandError::NumberTooLarge)));
+        assert_eq!(add("p5", "dummy", None), Err(AddError::Add(DatapathError::Exists)));
+        assert_eq!(add("p5", "system", None), Err(AddError::Open(DatapathError::Exists)));
+        assert_eq!(add("p6", "dummy", Some(5)), Err(AddError::Add(DatapathError::NumberInUse)));
+        assert_eq!(add("p6", "dummy", Some(0)), Err(AddError::Add(DatapathError::NumberInUse)));
+        assert_eq!(add("p6", "dummy", Some(70_000)), Err(AddError::Add(DatapathError::NumberTooLarge)));
         let local = (0, "d".to_owned());
         assert_eq!(numbers(&dp), [local.clone(), (1, "q".to_owned()), (5, "p5".to_owned())]);
-        assert_eq!(devices.delete_port(&dp, LOCAL), Err(HandError::Invalid));
-        assert_eq!(devices.delete_port(&dp, DpPort(7)), Err(HandError::Missing));
+        assert_eq!(devices.delete_port(&dp, LOCAL), Err(DatapathError::Invalid));
+        assert_eq!(devices.delete_port(&dp, DpPort(7)), Err(DatapathError::Missing));
         assert_eq!(devices.delete_port(&dp, DpPort(1)), Ok(()));
         assert_eq!(add("q", "dummy", Some(9)), Ok(false));
         let to = |name, n: u32| renumber(&dp, name, &|| Some(DpPort(n)));

@@ -3,7 +3,7 @@
 
 use super::{port_name, show};
 use crate::devices::{Devices, Dp};
-use crate::standalone::HandError;
+use crate::standalone::DatapathError;
 use dpif::text::{Detail, format_actions, format_key};
 use dpif::{DpFlowEntry, DpFlowStats};
 use flow::Match;
@@ -109,19 +109,19 @@ fn or_system(word: &str) -> &str {
 }
 
 /// The datapath that `[type@]name` names.
-pub(super) fn find(devices: &Devices, text: &str) -> Result<Dp, HandError> {
+pub(super) fn find(devices: &Devices, text: &str) -> Result<Dp, DatapathError> {
     let (kind, name) = parse_name(text);
     devices.find_datapath(kind, name).inspect_err(|error| log_unknown(kind, name, error))
 }
 
 /// Makes the datapath that `[type@]name` names.
-pub(super) fn make(devices: &Devices, text: &str) -> Result<Dp, HandError> {
+pub(super) fn make(devices: &Devices, text: &str) -> Result<Dp, DatapathError> {
     let (kind, name) = parse_name(text);
     devices.add_datapath(kind, name).inspect_err(|error| log_unknown(kind, name, error))
 }
 
-fn log_unknown(kind: &str, name: &str, error: &HandError) {
-    if *error == HandError::UnknownType {
+fn log_unknown(kind: &str, name: &str, error: &DatapathError) {
+    if *error == DatapathError::UnknownType {
         warn_rl!(&REFUSED, target: "dpif", "could not create datapath {name} of unknown type {kind}");
     }
 }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use unixctl::Commands;
 use vlog::{RateLimit, warn_rl};
 
-/// Limit on warnings about what a command asked for.
+/// Limit on warnings about requests that failed.
 static REFUSED: RateLimit = RateLimit::new(10, 10);
 
 const NO_KEY: &str = "Invalid option format";
@@ -114,7 +114,7 @@ fn parse_number(text: &str) -> Option<DpPort> {
     (number != u32::MAX).then_some(DpPort(number))
 }
 
-/// Adds ports to a datapath, which messages call as the user did.
+/// Adds ports to a datapath. Messages name the datapath as the user did.
 fn add_ports(devices: &Devices, (given, dp): (&str, &Dp), ports: &[String]) -> Report {
     let mut report = Report::default();
     let dp_name = dp.full_name();
