@@ -174,7 +174,7 @@ impl Ofproto {
                 self.update_miss_to_controller();
             }
             Message::BarrierRequest => {
-                let settled = self.switch().is_none_or(|switch| switch.is_settled());
+                let settled = self.switch().is_none_or(|switch| switch.settles_at_once());
                 if settled {
                     peer.send(xid, &Message::BarrierReply);
                 } else {

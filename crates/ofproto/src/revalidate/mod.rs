@@ -192,6 +192,23 @@ impl State {
         self.done.load(Ordering::SeqCst) >= self.seq() && self.after_changes.is_empty() && !self.ukeys.has_late()
     }
 
+    /// Returns a copy of the changes that no pass has taken, with the number of the last one, if they are changes of at most `most`
+    /// rules.
+    fn few_changes(&self, most: usize) -> Option<(Changes, u64)> {
+        let pending = self.pending.lock();
+        pending.are_few(most).then(|| (pending.clone(), self.seq()))
+    }
+
+    /// Drops the changes that no pass has taken, unless there were more after change `seq`, which returns false.
+    fn drop_changes(&self, seq: u64) -> bool {
+        let mut pending = self.pending.lock();
+        let same = self.seq() == seq;
+        if same {
+            *pending = Changes::default();
+        }
+        same
+    }
+
     /// Takes the changes since the last call, with the number of the last one.
     fn take(&self) -> (Changes, u64) {
         let mut pending = self.pending.lock();

@@ -19,6 +19,9 @@ use std::time::Duration;
 const CHUNK: usize = if cfg!(test) { 3 } else { 128 };
 /// The number of flows whose statistics are collected before they are pushed.
 const STATISTICS_MAX: usize = if cfg!(test) { 64 } else { 1 << 14 };
+/// The number of changed rules, and of comparisons with translations and flows, up to which a caller that must not wait checks
+/// by itself that changes affect no flow: some microseconds.
+const CHECKED_AT_ONCE: (usize, usize) = (4, 64);
 /// The interval at which a caller that waits for a pass checks whether one is in progress.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
@@ -132,8 +135,39 @@ impl Switch {
     }
 
     /// Returns true if all changes so far have been handled.
+    #[cfg(test)]
     pub(crate) fn is_settled(&self) -> bool {
         self.revalidation.is_settled()
+    }
+
+    /// Returns true if all changes so far have been handled, or if a short look shows that they affect no flow, which handles
+    /// them: two threads need not take turns for that.
+    pub(crate) fn settles_at_once(&self) -> bool {
+        let state = &self.revalidation;
+        if state.is_settled() {
+            return true;
+        }
+        if state.paused.load(Ordering::SeqCst) || !state.after_changes.is_empty() {
+            return false;
+        }
+        let Some(mut passing) = state.passing.try_lock() else { return false };
+        let (most_rules, mut budget) = CHECKED_AT_ONCE;
+        let Some((changes, seq)) = state.few_changes(most_rules) else { return false };
+        for mut shard in state.ukeys.each_shard() {
+            // If the changes turn out to affect flows, the next pass over them begins once more.
+            shard.begin(seq);
+            if shard.may_be_affected(&changes, &mut budget) {
+                return false;
+            }
+        }
+        if !state.drop_changes(seq) {
+            return false;
+        }
+        passing.loosened |= changes.loosened;
+        state.done.fetch_max(seq, Ordering::SeqCst);
+        drop(passing);
+        state.progress.notify_all();
+        true
     }
 
     /// Waits until no pass is in progress, or one has handled all changes made before the call, and returns `None` then.

@@ -243,7 +243,7 @@ fn conj_id_bits() -> u64 {
 type RuleChanges = Vec<(Arc<Rule>, RuleChange)>;
 
 /// A batch of changes, by object.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Changes {
     pub(crate) everything: bool,
     pub(crate) keys: HashSet<DependencyKey, RandomState>,
@@ -292,6 +292,12 @@ impl Changes {
                 *self = Self { everything: true, loosened: true, ..Self::default() };
             }
         }
+    }
+
+    /// Returns true if these are changes of at most `most` single rules.
+    pub(crate) fn are_few(&self, most: usize) -> bool {
+        let only_rules = !self.everything && self.keys.is_empty() && self.macs.is_empty();
+        only_rules && self.rules.values().map(Vec::len).sum::<usize>() <= most
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -490,6 +490,31 @@ impl Shard {
         (ids.into_iter().collect(), n)
     }
 
+    /// Returns false if these changes of rules affect no flow, and true if they may, or if finding out takes more than `budget`
+    /// comparisons of a change with a translation or a flow; reduces `budget` by the number made.
+    pub(crate) fn may_be_affected(&self, changes: &Changes, budget: &mut usize) -> bool {
+        if !self.late.is_empty() {
+            return true;
+        }
+        for (table, rules) in &changes.rules {
+            let key = DependencyKey::Table(table.0, table.1);
+            for ByAddress(translation) in self.by_dependency.get(&key).into_iter().flatten() {
+                let this = |entry: &Sharing| Arc::ptr_eq(&entry.translation, translation);
+                let flows = self.translations.find(translation.hash(), this).map_or(0, |entry| entry.flows.len());
+                let Some(left) = budget.checked_sub(rules.len() * (1 + flows)) else { return true };
+                *budget = left;
+                if !rules.iter().any(|(rule, what)| translation.rule_may_matter(*table, (rule, *what))) {
+                    continue;
+                }
+                let entry = self.translations.find(translation.hash(), this);
+                if entry.into_iter().flat_map(|entry| &entry.flows).any(|id| self.affects(*id, changes)) {
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
     /// Returns true if these changes of rules may affect a flow.
     pub(crate) fn affects(&self, id: FlowId, changes: &Changes) -> bool {
         let Some(known) = self.flows.get(&id) else { return false };

@@ -1,6 +1,7 @@
 //! Waiting for revalidation without blocking a thread.
 //!
-//! The control thread never runs a pass. It posts a [`Job`] instead, which the revalidator runs once it has dealt with
+//! The control thread never runs a pass. At most it looks whether a few changes affect no flow
+//! ([`Switch::settles_at_once`]). Otherwise it posts a [`Job`], which the revalidator runs once it has dealt with
 //! all changes made before, or which the statistics thread runs once it has pushed all statistics. Jobs run in the order
 //! in which they were posted, and all jobs that wait when a pass begins share that pass.
 //!
@@ -83,7 +84,7 @@ impl Switch {
     /// revalidator, which may have removed rules to free first.
     pub fn settled(&self) -> impl Future<Output = ()> + Send + use<> {
         let (done, settled) = oneshot::channel();
-        if self.is_settled() {
+        if self.settles_at_once() {
             drop(done);
         } else {
             // The caller may have stopped waiting.

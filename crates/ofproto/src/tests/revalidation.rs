@@ -441,6 +441,50 @@ fn a_barrier_does_not_wait_until_removed_rules_are_freed() {
     drop(writer);
 }
 
+#[test]
+fn few_changes_that_affect_no_flow_are_settled_without_a_pass() {
+    let mut lab = Lab::new();
+    let br = by_destination(&mut lab);
+    let settles = || (lab.switch.is_settled(), lab.switch.settles_at_once(), lab.switch.is_settled());
+    let before = lab.switch.translations();
+    // No cached flow goes to station 7.
+    br.flow_mod(&add(to(7), 20, vec![output(3)])).expect("adds");
+    assert_eq!(settles(), (false, true, true));
+    assert_eq!((changes(&lab).candidates, lab.switch.translations()), (0, before), "nothing is left for a pass");
+    // One goes to station 2.
+    br.flow_mod(&add(to(2), 20, vec![output(3)])).expect("adds");
+    assert_eq!(settles(), (false, false, false));
+    assert_eq!(changes(&lab).changed, 1);
+    // More changes, and changes of more than single rules, are left to a pass.
+    for n in 10..20 {
+        br.flow_mod(&add(to(n), 20, vec![])).expect("adds");
+    }
+    assert_eq!(settles(), (false, false, false));
+    assert_eq!(changes(&lab).translated, 0);
+    br.flush_macs();
+    lab.switch.pause_revalidators();
+    br.flow_mod(&add(to(21), 20, vec![])).expect("adds");
+    assert_eq!(settles(), (false, false, false));
+    lab.switch.resume_revalidators();
+    assert_eq!(settles(), (false, true, true));
+}
+
+#[test]
+fn a_flow_translated_before_changes_that_were_settled_at_once_is_not_cached() {
+    let mut lab = Lab::new();
+    let br = by_destination(&mut lab);
+    let key = lab.switch.key_of(&frame(1, 7), PortNo(1));
+    let before = lab.switch.translate_now(&key).finish();
+    br.flow_mod(&add(to(7), 20, vec![output(3)])).expect("adds");
+    assert!(lab.switch.settles_at_once());
+    let state = &lab.switch.revalidation;
+    let id = FlowId(77);
+    let enter =
+        |fresh| state.remember(state.lock_shard(id), id, flow::Sparse::new(&key), fresh, lab.switch.clock().now());
+    assert!(enter(before).is_err());
+    assert!(enter(lab.switch.translate_now(&key).finish()).is_ok());
+}
+
 #[tokio::test]
 async fn requests_for_statistics_share_passes() {
     let mut lab = Lab::new();
