@@ -93,9 +93,11 @@ fn decode_action(
     let mut header = r.clone();
     let (ty, length) = (header.u16()?, usize::from(header.u16()?));
     let known = Known::find(ty, header, version)?;
-    let whole = r.bytes(length)?;
+    // The types of provider backbone bridges are unknown to Open vSwitch, so that no length is right.
+    let wrong_len = if matches!(known, Known::Of11(26 | 27)) { OfpError::BacBadType } else { LEN };
+    let whole = r.bytes(length).map_err(|_| wrong_len)?;
     if !length.is_multiple_of(8) || !known.lengths().contains(&length) {
-        return Err(LEN);
+        return Err(wrong_len);
     }
     let mut body = Reader::reporting(whole, LEN);
     body.skip(if ty == VENDOR { 10 } else { 4 })?;
@@ -166,6 +168,8 @@ impl Known {
             6 | 7 | 33 => version < Version::V15,
             46..=48 => version >= Version::V13,
             1 | 2 | 5 | 8..=10 | 12..=17 | 19..=22 | 27..=29 | 32 | 34..=39 | 41..=45 | 49..=51 => true,
+            // NXAST_DEBUG_SLOW and NXAST_DEBUG_RECIRC, of which only the length is checked.
+            254 | 255 => true,
             _ => false,
         }
     }
@@ -316,7 +320,8 @@ fn set_field(mut r: Reader<'_>, form: SetForm) -> Result<Action, OfpError> {
     let header = Header::decode(&mut header)?;
     if header.field().is_none() {
         // A header with a length of 0 names no field. An experimenter's header counts its id as well.
-        let known = header.named_field().is_some() && (header.payload > 0 || header.experimenter != 0);
+        let given = header.payload >> u8::from(header.has_mask);
+        let known = header.named_field().is_some() && (given > 0 || header.experimenter != 0);
         return Err(if known { OfpError::BacBadSetLen } else { OfpError::BacBadSetType });
     }
     let entry = nxm::decode_entry(&mut r)?;

@@ -47,11 +47,6 @@ fn error(text: &str) -> Option<&str> {
     text.split_once("***decode error: ")?.1.split_once("***").map(|(e, _)| e)
 }
 
-/// Returns true if the message may have a match in the fixed form of OpenFlow 1.1, by its type and length.
-fn has_fixed_match(d: &Difference<'_>) -> bool {
-    d.given.windows(4).any(|bytes| bytes == [0, 0, 0, 0x58])
-}
-
 /// Returns true if the message has this type and this number in its first 16 bits.
 fn is_numbered(d: &Difference<'_>, version: Version, types: &[u8], numbers: &[u8]) -> bool {
     d.version == Some(version)
@@ -92,20 +87,11 @@ const WITHOUT_VERSION: &[&str] = &[
     "nsh_c3",
     "nsh_c4",
 ];
-const WITHOUT_PREREQUISITES: &[&str] = &["nw_src", "nw_dst", "nw_proto", "nw_tos", "tp_src", "tp_dst"];
 
 pub(crate) const MESSAGES: &[Exception] = &[
     because("matches of ERSPAN, GTP-U and NSH context fields are printed without the fields beside them, too", |d| {
         differ_in(d, WITHOUT_VERSION) && without(d.ours, WITHOUT_VERSION) == without(d.theirs, WITHOUT_VERSION)
     }),
-    because(
-        "fields of OpenFlow 1.0 that lack what they presuppose mean nothing (section 5.2.3); Open vSwitch prints them",
-        |d| {
-            (d.given.first() == Some(&Version::V10.wire()) || has_fixed_match(d))
-                && without(d.ours, WITHOUT_PREREQUISITES) == without(d.theirs, WITHOUT_PREREQUISITES)
-                && d.theirs.len() > d.ours.len()
-        },
-    ),
     because("statistics of flows, controllers and bundles of OpenFlow 1.5, which Open vSwitch lacks", |d| {
         is_numbered(d, Version::V15, &[18, 19], &[17, 18, 19]) && error(d.theirs) == Some("OFPBRC_BAD_STAT")
     }),
@@ -118,10 +104,6 @@ pub(crate) const MESSAGES: &[Exception] = &[
             || d.kind == "async"
                 && d.ours.lines().filter(|line| !line.contains("CONT_STATUS:")).eq(d.theirs.lines())
                 && d.ours.contains("CONT_STATUS:")
-    }),
-    because("NXT_GROUP_MOD is read in OpenFlow 1.1 to 1.4, too", |d| {
-        let is_group_mod = d.given.get(8..16) == Some(&[0, 0, 0x23, 0x20, 0, 0, 0, 31]);
-        is_group_mod && d.version > Some(Version::V10) && error(d.theirs) == Some("OFPBRC_BAD_SUBTYPE")
     }),
     because("provider backbone bridges have actions here", |d| {
         d.ours.contains("_pbb")
@@ -172,11 +154,6 @@ pub(crate) const MESSAGES: &[Exception] = &[
         d.theirs.contains("eviction=***error***") && !d.ours.contains("eviction=***error***")
     }),
     because("quoted messages of versions that there are not are not named", |d| d.theirs.contains("(OF 0x")),
-    because("bundle_load with an algorithm or fields that do not exist, with which Open vSwitch would abort", |d| {
-        error(d.ours) == Some("OFPBAC_BAD_ARGUMENT")
-            && d.theirs.contains("bundle_load(")
-            && d.theirs.contains("<unknown>")
-    }),
     Exception {
         reason: "several errors in a damaged message: the choice of the reported one, and the fields read before",
         applies: |d| d.damaged && (error(d.ours).is_some() || error(d.theirs).is_some()),
