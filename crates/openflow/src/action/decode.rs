@@ -93,8 +93,8 @@ fn decode_action(
     let mut header = r.clone();
     let (ty, length) = (header.u16()?, usize::from(header.u16()?));
     let known = Known::find(ty, header, version)?;
-    // The types of provider backbone bridges are unknown to Open vSwitch, so that no length is right.
-    let wrong_len = if matches!(known, Known::Of11(26 | 27)) { OfpError::BacBadType } else { LEN };
+    // Open vSwitch lacks the actions that copy TTLs and those of provider backbone bridges, whatever their length.
+    let wrong_len = if matches!(known, Known::Of11(11 | 12 | 26 | 27)) { OfpError::BacBadType } else { LEN };
     let whole = r.bytes(length).map_err(|_| wrong_len)?;
     if !length.is_multiple_of(8) || !known.lengths().contains(&length) {
         return Err(wrong_len);
@@ -468,7 +468,7 @@ fn nicira(n: u16, mut r: Reader<'_>, version: Version, depth: usize) -> Result<A
         }
         20 => {
             let (max_len, controller_id, reason) = (r.u16()?, r.u16()?, r.u8()?);
-            let reason = PacketInReason::from_wire(reason).ok_or(OfpError::BacBadArgument)?;
+            let reason = PacketInReason::from_wire(reason);
             let rest = ControllerAction::default();
             Ok(Action::Controller(Box::new(ControllerAction { max_len, controller_id, reason, ..rest })))
         }
@@ -595,7 +595,7 @@ fn controller2(mut r: Reader<'_>) -> Result<Action, OfpError> {
         match p.ty {
             0 => action.max_len = p.u16()?,
             1 => action.controller_id = p.u16()?,
-            2 => action.reason = PacketInReason::from_wire(p.u8()?).ok_or(OfpError::BpcBadValue)?,
+            2 => action.reason = PacketInReason::from_wire(p.u8()?),
             3 => action.userdata = p.value.peek().to_vec(),
             4 => action.pause = true,
             5 => action.meter_id = Some(p.u32()?).filter(|id| *id != NO_METER),

@@ -9,8 +9,8 @@ use super::{
 use crate::action::parse::{parse_actions, parse_uint};
 use crate::protocol::Protocols;
 use base::PortNo;
-use flow::text::{next_key_value, parse_port, parse_value};
 use flow::options::OPTION_LEN_MAX;
+use flow::text::{next_key_value, parse_port, parse_value};
 use flow::{Field, Loc, PortNames, TunOption};
 use std::collections::HashSet;
 use std::fmt::Write;
