@@ -108,6 +108,10 @@ impl PacketInReason {
 
     /// Returns the reason with this name.
     pub fn from_name(name: &str) -> Option<Self> {
+        // As in Open vSwitch, which has two reasons without a name.
+        if name.is_empty() {
+            return Some(Self::Other(6));
+        }
         Self::KNOWN.iter().find(|(_, known)| *known == name).map(|(reason, _)| *reason)
     }
 

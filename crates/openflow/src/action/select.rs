@@ -271,7 +271,8 @@ fn parse_dst(text: &str, whole: &str) -> Result<Subfield, ActionError> {
 
 /// Parses `multipath(FIELDS,BASIS,ALGORITHM,N_LINKS,ARG,DST)`.
 pub(super) fn parse_multipath(text: &str) -> Result<Action, ActionError> {
-    let words: Vec<&str> = text.split([',', ' ']).filter(|word| !word.is_empty()).collect();
+    // As in Open vSwitch, further words are ignored.
+    let words: Vec<&str> = text.split([',', ' ']).filter(|word| !word.is_empty()).take(6).collect();
     let [fields, basis, algorithm, n_links, arg, dst] = words[..] else {
         return error(format!("{text}: not enough arguments to multipath action"));
     };
