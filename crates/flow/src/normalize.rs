@@ -93,10 +93,26 @@ impl Match {
     }
 
     /// Removes fields that are invalid under the match's Ethernet type and IP protocol, as Open vSwitch does with flows
-    /// of users. Returns the text of its warning if a field was removed.
+    /// of users, and limits types and codes of ICMP to the bytes that they have on the wire. Returns the text of the warning
+    /// if the match changed.
     pub fn normalize(&mut self, ports: &dyn PortNames) -> Option<Normalized> {
-        // The match before its first change.
         let mut before = None;
+        let proto = (self.eth_type(), self.ip_proto());
+        if matches!(proto, (ethertype::IPV4, Some(ipproto::ICMP)) | (ethertype::IPV6, Some(ipproto::ICMPV6))) {
+            before = Some(Box::new(self.clone()));
+            self.narrow_to_byte(Field::Icmpv4Type);
+            self.narrow_to_byte(Field::Icmpv4Code);
+        }
+        self.remove_meaningless(before, ports)
+    }
+
+    /// Removes the same fields from a match of a message, whose types and codes of ICMP stay as wide as they are.
+    pub fn keep_meaningful(&mut self, ports: &dyn PortNames) -> Option<Normalized> {
+        self.remove_meaningless(None, ports)
+    }
+
+    /// Removes the fields. `before`: the match before earlier changes.
+    fn remove_meaningless(&mut self, mut before: Option<Box<Self>>, ports: &dyn PortNames) -> Option<Normalized> {
         let eth_type = self.eth_type();
         let (v4, v6) = (eth_type == ethertype::IPV4, eth_type == ethertype::IPV6);
         let arp = matches!(eth_type, ethertype::ARP | ethertype::RARP);
@@ -105,11 +121,6 @@ impl Match {
         let ports_known = matches!(proto, Some(ipproto::TCP | ipproto::UDP | ipproto::SCTP))
             || (v4 && proto == Some(ipproto::ICMP))
             || (v6 && proto == Some(ipproto::ICMPV6));
-        if matches!((v4, v6, proto), (true, _, Some(ipproto::ICMP)) | (_, true, Some(ipproto::ICMPV6))) {
-            before = Some(Box::new(self.clone()));
-            self.narrow_to_byte(Field::Icmpv4Type);
-            self.narrow_to_byte(Field::Icmpv4Code);
-        }
         let (solicit, advert) = (self.meets(Prereq::NdSolicit), self.meets(Prereq::NdAdvert));
         let ether = self.meets(Prereq::Ethernet);
         self.keep(ether, &[Field::EthSrc, Field::EthDst, Field::EthType, Field::VlanTci], &mut before);

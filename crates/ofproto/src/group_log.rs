@@ -24,16 +24,17 @@ pub(crate) fn log_selection(group: &Group, old: Option<&Group>) {
 
 /// The lines about a group's selection.
 fn selection(group: &Group) -> Vec<String> {
-    let GroupProperties { selection_method, selection_method_param, fields } = &group.properties;
+    let GroupProperties { selection_method, selection_method_param, .. } = &group.properties;
     let mut lines = vec![match selection_method.as_str() {
         "" => "No selection method specified. Trying dp_hash.".to_owned(),
         method => format!("Selection method specified: {method}."),
     }];
     if selection_method == "hash" {
+        let fields = group.properties.fields_to_string(&flow::text::NoNames);
         if fields.is_empty() {
             lines.push("No hash fields. Falling back to default hash method.".to_owned());
         } else {
-            lines.push(format!("Hash fields: {}", fields_text(fields)));
+            lines.push(format!("Hash fields: {fields}"));
         }
         return lines;
     }
@@ -72,22 +73,6 @@ fn by_hash_of_datapath(group: &Group, lines: &mut Vec<String>) -> bool {
         lines.push(format!("  Bucket {i}: weight={weight}, target={target:.2} hits={hits}"));
     }
     true
-}
-
-fn fields_text(fields: &[(flow::Field, u128)]) -> String {
-    let mut out = String::new();
-    for (field, mask) in fields {
-        if !out.is_empty() {
-            out.push(',');
-        }
-        out.push_str(field.name());
-        if *mask != field.info().full_mask() {
-            out.push('=');
-            // The mask is written as a value.
-            flow::text::format_value(*field, *mask, field.info().full_mask(), &flow::text::NoNames, &mut out);
-        }
-    }
-    out
 }
 
 #[cfg(test)]

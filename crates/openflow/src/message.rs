@@ -393,7 +393,11 @@ pub fn try_encode_with(
     }
     let more = matches!(message, Message::StatsRequest { more: true, .. });
     let kind = match message {
-        Message::GroupMod(m) if m.form(v) == Form::Nicira => MessageKind::NxGroupMod,
+        Message::GroupMod(m) => match m.form(v) {
+            Some(Form::Standard) => MessageKind::GroupMod,
+            Some(Form::Nicira) => MessageKind::NxGroupMod,
+            None => return Ok(Vec::new()),
+        },
         _ => message.kind(),
     };
     let Some(mut msg) = types::begin(v, xid, kind, more) else { return Ok(Vec::new()) };

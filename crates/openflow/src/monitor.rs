@@ -222,23 +222,23 @@ const RESUMED: u16 = 6;
 
 impl FlowUpdate {
     pub(crate) fn decode(version: Version, r: &mut Reader<'_>) -> Result<Self> {
-        let len = usize::from(r.u16()?);
-        let mut r = r.sub(len.checked_sub(2).ok_or(OfpError::BrcBadLen)?)?;
-        let number = r.u16()?;
+        let available = r.len();
+        let (len, number) = (usize::from(r.u16()?), r.u16()?);
+        if len > available || !len.is_multiple_of(8) {
+            return Err(OfpError::BrcBadLen);
+        }
         let event = if version >= V14 { number } else { number.saturating_add(1) };
-        let update = match event {
-            ABBREVIATED => Self::Abbreviated(r.u32()?),
-            PAUSED | RESUMED if version >= V14 => {
-                r.skip(4)?;
-                if event == PAUSED { Self::Paused } else { Self::Resumed }
-            }
+        let short = |r: &mut Reader<'_>| if len == SHORT_LEN { r.u32() } else { Err(OfpError::BrcBadLen) };
+        Ok(match event {
+            ABBREVIATED => Self::Abbreviated(short(r)?),
+            PAUSED if version >= V14 => short(r).map(|_| Self::Paused)?,
+            RESUMED if version >= V14 => short(r).map(|_| Self::Resumed)?,
+            INITIAL | ADDED | REMOVED | MODIFIED if len < FLOW_LEN => return Err(OfpError::BrcBadLen),
             INITIAL | ADDED | REMOVED | MODIFIED => {
-                Self::Flow(Box::new(MonitoredFlow::decode(version, event, &mut r)?))
+                Self::Flow(Box::new(MonitoredFlow::decode(version, event, len - FLOW_LEN, r)?))
             }
             _ => return Err(OfpError::NxbrcFmBadEvent),
-        };
-        r.finish()?;
-        Ok(update)
+        })
     }
 
     pub(crate) fn encode(&self, version: Version, out: &mut Writer) {
@@ -265,8 +265,20 @@ impl FlowUpdate {
     }
 }
 
+/// Reads a flow's instructions up to the place where `end` bytes are left.
+fn flow_actions_until(version: Version, end: usize, r: &mut Reader<'_>) -> Result<Vec<Action>> {
+    let len = r.len().checked_sub(end).ok_or(OfpError::BicBadLen)?;
+    read_flow_actions(version, &mut r.sub(len)?)
+}
+
+/// Bytes of an update without a flow, and of an update with a flow before its match.
+const SHORT_LEN: usize = 8;
+const FLOW_LEN: usize = 24;
+
 impl MonitoredFlow {
-    fn decode(version: Version, event: u16, r: &mut Reader<'_>) -> Result<Self> {
+    /// Reads a flow whose match and actions have `len` bytes. As in Open vSwitch, bytes of the next update may be read as part
+    /// of the match, whose errors thus precede that of its length.
+    fn decode(version: Version, event: u16, len: usize, r: &mut Reader<'_>) -> Result<Self> {
         let of = |reason| match event {
             INITIAL => FlowEvent::Initial,
             ADDED => FlowEvent::Added,
@@ -277,19 +289,25 @@ impl MonitoredFlow {
             let (table_id, reason) = (r.u8()?, r.u8()?);
             let (idle_timeout, hard_timeout, priority) = (r.u16()?, r.u16()?, r.u16()?);
             r.skip(4)?;
-            let (cookie, matching) = (r.u64()?, read_oxm_match(version, r)?);
-            let (event, actions) = (of(reason.into()), read_flow_actions(version, r)?);
+            let (cookie, end) = (r.u64()?, r.len().saturating_sub(len));
+            let matching = read_oxm_match(version, r)?;
+            let (event, actions) = (of(reason.into()), flow_actions_until(version, end, r)?);
             return Ok(Self { event, table_id, priority, idle_timeout, hard_timeout, cookie, matching, actions });
         }
         let (reason, priority, idle_timeout, hard_timeout) = (r.u16()?, r.u16()?, r.u16()?, r.u16()?);
-        let (len, table_id) = (usize::from(r.u16()?), r.u8()?);
+        let (match_len, table_id) = (usize::from(r.u16()?), r.u8()?);
         r.skip(1)?;
         let cookie = r.u64()?;
+        if match_len > len {
+            return Err(OfpError::BrcBadLen);
+        }
+        let end = r.len().saturating_sub(len);
         let (matching, actions) = if version > V12 {
-            (read_oxm_match(version, r)?, read_flow_actions(version, r)?)
+            (read_oxm_match(version, r)?, flow_actions_until(version, end, r)?)
         } else {
             // A flow's actions come as a list of actions even in versions with instructions.
-            (read_nxm(r, len)?.matching, crate::decode_actions(r.rest(), version)?)
+            let matching = read_nxm(r, match_len)?.matching;
+            (matching, crate::decode_actions(r.sub(r.len().saturating_sub(end))?.rest(), version)?)
         };
         Ok(Self { event: of(reason), table_id, priority, idle_timeout, hard_timeout, cookie, matching, actions })
     }

@@ -12,6 +12,7 @@ use super::version::Version;
 use super::{of_match, prereq};
 use crate::wire::{Reader, Writer};
 use flow::field::FIELDS;
+use flow::options::OPTION_LEN_MAX;
 use flow::{Field, Loc, Maskable, Match, Prereq, TunOption};
 use std::sync::LazyLock;
 
@@ -75,6 +76,9 @@ pub struct Header {
 const COOKIE: Header = Header { class: 1, number: 30, has_mask: false, payload: 8, experimenter: 0 };
 const COOKIE_MASKED: Header = Header { has_mask: true, payload: 16, ..COOKIE };
 
+/// Options with fewer bytes than this are accepted, though without those beyond [`OPTION_LEN_MAX`].
+const CUT_OPTION_END: usize = 128;
+
 impl Header {
     /// Returns the header of `field` in `dialect`; `None` if the field has no number.
     pub fn of(field: Field, has_mask: bool, dialect: Dialect) -> Option<Self> {
@@ -131,8 +135,8 @@ impl Header {
         let n = field.info().wire_bytes();
         // A value and its mask may be followed by one more byte, as an odd length is halved.
         let given = self.payload >> u8::from(self.has_mask);
-        // A tunnel option may be shorter than its field.
-        (n == given || variable && given < n).then_some(field)
+        // A tunnel option may be shorter than its field, and loses the last bytes if it is a little longer.
+        (n == given || variable && given < CUT_OPTION_END).then_some(field)
     }
 }
 
@@ -222,6 +226,7 @@ fn option(field: Field, has_mask: bool, payload: &[u8]) -> Result<TunOption, Ofp
     if value.iter().zip(mask).any(|(v, m)| v & !m != 0) {
         return Err(OfpError::BmcBadWildcards);
     }
+    let [value, mask] = [value, mask].map(|bytes| &bytes[..bytes.len().min(OPTION_LEN_MAX)]);
     let option = TunOption::new(field, value, has_mask.then_some(mask)).ok_or(OfpError::BmcBadLen)?;
     Ok(option.with_len(value.len()))
 }

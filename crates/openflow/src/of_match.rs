@@ -1,6 +1,7 @@
 //! Matches of fixed size: the 40 bytes of OpenFlow 1.0 (section 5.2.3) and the 88 bytes of OpenFlow 1.1 (section A.2.3).
 //!
-//! In OpenFlow 1.0, a field whose prerequisites the match lacks is ignored, as it has no meaning.
+//! OpenFlow 1.0 says that a field whose prerequisites the match lacks has no meaning. As in Open vSwitch, such fields are read
+//! and written nevertheless, and only a change of flows drops them ([`Match::keep_meaningful`]).
 
 use super::error::OfpError;
 use super::nxm::exact_mask;
@@ -74,17 +75,23 @@ fn read_of10(r: &mut Reader<'_>) -> Result<Match, OfpError> {
     }
     let (tos, proto) = (r.u8()?, r.u8()?);
     r.skip(2)?;
-    let (nw_src, nw_dst, tp_src, tp_dst) = (r.u32()?, r.u32()?, r.u16()?, r.u16()?);
-    let ip_mask = |shift: u32| (u64::from(u32::MAX) << (wildcards >> shift & 0x3f).min(32)) as u32;
-    let l3 = L3 {
-        tos: exact(of10::NW_TOS).then_some(tos),
-        proto: exact(of10::NW_PROTO).then_some(proto),
-        src: (nw_src, ip_mask(of10::NW_SRC_SHIFT)),
-        dst: (nw_dst, ip_mask(of10::NW_DST_SHIFT)),
-    };
-    let tp = (exact(of10::TP_SRC).then_some(tp_src), exact(of10::TP_DST).then_some(tp_dst));
-    l3.add(&mut m);
-    add_tp_of10(&mut m, tp);
+    if exact(of10::NW_TOS) {
+        m.set(Field::IpDscp, u128::from(tos >> 2));
+    }
+    if exact(of10::NW_PROTO) {
+        m.set(Field::IpProto, proto.into());
+    }
+    for (field, shift) in [(Field::Ipv4Src, of10::NW_SRC_SHIFT), (Field::Ipv4Dst, of10::NW_DST_SHIFT)] {
+        let mask = u64::from(u32::MAX) << (wildcards >> shift & 0x3f).min(32);
+        m.set_masked(field, r.u32()?.into(), (mask as u32).into());
+    }
+    for (field, bit) in [(Field::TcpSrc, of10::TP_SRC), (Field::TcpDst, of10::TP_DST)] {
+        // A type or code of ICMP beyond eight bits matches no packet.
+        let value = r.u16()?;
+        if exact(bit) {
+            m.set(field, value.into());
+        }
+    }
     Ok(m)
 }
 
@@ -141,27 +148,11 @@ const TP: [(Field, Field); 5] = [
     (Field::Icmpv6Type, Field::Icmpv6Code),
 ];
 
-fn add_tp_of10(m: &mut Match, (src, dst): (Option<u16>, Option<u16>)) {
-    let Some((src_field, dst_field)) = TP.into_iter().find(|(f, _)| prereq::satisfied(*f, m)) else { return };
-    for (field, whole, value) in [(src_field, Field::TcpSrc, src), (dst_field, Field::TcpDst, dst)] {
-        match value {
-            Some(v) if u128::from(v) <= field.info().full_mask() => m.set(field, v.into()),
-            // An ICMP type beyond eight bits: matches no packet.
-            Some(v) => m.set(whole, v.into()),
-            None => {}
-        }
-    }
-}
-
 /// Appends the part of `matching` that OpenFlow 1.0 can express.
 pub fn encode_of10(out: &mut Writer, matching: &Match) {
     let mut wildcards = 0;
-    let get = |field: Field| {
-        let (value, mask) = matching.get(field);
-        if prereq::satisfied(field, matching) { (value, mask) } else { (0, 0) }
-    };
     let exact = |field: Field| {
-        let (value, mask) = get(field);
+        let (value, mask) = matching.get(field);
         if mask == exact_mask(field) { Some(value) } else { None }
     };
     let mut or = |value: Option<u128>, bit: u32| {
@@ -180,13 +171,11 @@ pub fn encode_of10(out: &mut Writer, matching: &Match) {
     let pcp = or(pcp.map(Into::into), of10::DL_VLAN_PCP);
     let eth_type = or(exact(Field::EthType), of10::DL_TYPE);
     let tos = or(exact(Field::IpDscp), of10::NW_TOS);
-    let proto = or(exact(Field::IpProto).or(exact(Field::ArpOp)), of10::NW_PROTO);
-    let tp = TP.into_iter().find(|(f, _)| prereq::satisfied(*f, matching));
-    let tp_src = or(tp.and_then(|(f, _)| exact(f)), of10::TP_SRC);
-    let tp_dst = or(tp.and_then(|(_, f)| exact(f)), of10::TP_DST);
-    let either = |ip, arp| if get(ip).1 != 0 { get(ip) } else { get(arp) };
-    let (nw_src, src_mask) = either(Field::Ipv4Src, Field::ArpSpa);
-    let (nw_dst, dst_mask) = either(Field::Ipv4Dst, Field::ArpTpa);
+    let proto = or(exact(Field::IpProto), of10::NW_PROTO);
+    let tp_src = or(exact(Field::TcpSrc), of10::TP_SRC);
+    let tp_dst = or(exact(Field::TcpDst), of10::TP_DST);
+    let (nw_src, src_mask) = matching.get(Field::Ipv4Src);
+    let (nw_dst, dst_mask) = matching.get(Field::Ipv4Dst);
     wildcards |= ((src_mask as u32).trailing_zeros()) << of10::NW_SRC_SHIFT;
     wildcards |= ((dst_mask as u32).trailing_zeros()) << of10::NW_DST_SHIFT;
 
@@ -205,13 +194,6 @@ pub fn encode_of10(out: &mut Writer, matching: &Match) {
     out.put_u32(nw_dst as u32);
     out.put_u16(tp_src as u16);
     out.put_u16(tp_dst as u16);
-}
-
-/// Returns true if OpenFlow 1.0's match can express all of `matching`; if not, it needs a Nicira message.
-pub fn of10_can_express(matching: &Match) -> bool {
-    let mut bytes = Writer::new();
-    encode_of10(&mut bytes, matching);
-    decode_of10(&mut Reader::new(&bytes)).is_ok_and(|m| m == *matching)
 }
 
 /// Wildcard bits of OpenFlow 1.1 (`OFPFW11_*`).

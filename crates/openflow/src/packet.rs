@@ -65,16 +65,11 @@ fn buffer(id: u32) -> Option<u32> {
     (id != NO_BUFFER).then_some(id)
 }
 
-fn reason(n: u8) -> Result<PacketInReason> {
+/// The number of a reason in a version: before OpenFlow 1.4, the reasons that it added are "action".
+fn wire_reason(version: Version, reason: PacketInReason) -> u8 {
     use PacketInReason as R;
-    let all = [R::NoMatch, R::Action, R::InvalidTtl, R::ActionSet, R::Group, R::PacketOut];
-    all.into_iter().find(|r| *r as u8 == n).ok_or(OfpError::NxbrcBadReason)
-}
-
-/// The reason in a version: before OpenFlow 1.4, the reasons that it added are "action".
-fn wire_reason(version: Version, r: PacketInReason) -> u8 {
-    let later = r as u8 > PacketInReason::InvalidTtl as u8;
-    (if later && version < Version::V14 { PacketInReason::Action } else { r }) as u8
+    let later = matches!(reason, R::ActionSet | R::Group | R::PacketOut);
+    if later && version < Version::V14 { R::Action.number() } else { reason.number() }
 }
 
 // Property types of NXT_PACKET_IN2.
@@ -122,7 +117,7 @@ impl PacketIn {
         if version == V10 {
             in_port = Some(r.port10()?);
         }
-        p.reason = reason(r.u8()?)?;
+        p.reason = PacketInReason::from_wire(r.u8()?);
         if version == V10 {
             r.skip(1)?;
         } else {
@@ -172,7 +167,7 @@ impl PacketIn {
     pub(crate) fn decode_nxt(r: &mut Reader<'_>) -> Result<Self> {
         let mut p = Self { buffer_id: buffer(r.u32()?), ..Self::empty() };
         p.total_len = r.u16()?.into();
-        p.reason = reason(r.u8()?)?;
+        p.reason = PacketInReason::from_wire(r.u8()?);
         p.table_id = r.u8()?;
         p.cookie = r.u64()?;
         let match_len = usize::from(r.u16()?);
@@ -207,7 +202,7 @@ impl PacketIn {
                 BUFFER_ID => p.buffer_id = buffer(property.u32()?),
                 TABLE_ID => p.table_id = property.u8()?,
                 COOKIE => p.cookie = property.u64()?,
-                REASON => p.reason = reason(property.u8()?)?,
+                REASON => p.reason = PacketInReason::from_wire(property.u8()?),
                 METADATA => p.metadata = decode_loose(version, property.value.peek())?,
                 USERDATA => p.userdata = property.value.peek().to_vec(),
                 CONTINUATION => {
@@ -330,11 +325,6 @@ fn split_metadata(mut metadata: Match) -> Result<(PortNo, Match)> {
         return Err(OfpError::BrcBadPort);
     }
     Ok((PortNo(port as u32), metadata))
-}
-
-/// Returns the name of a packet-in reason, by its number.
-pub fn reason_name(n: u32) -> Option<&'static str> {
-    REASONS.get(n as usize).copied()
 }
 
 /// Names of packet-in reasons, by number.

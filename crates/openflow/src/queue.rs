@@ -71,7 +71,7 @@ impl QueueStats {
     /// that it does not look at them.
     fn decode14(r: &mut Reader<'_>) -> Result<Self> {
         let len = usize::from(r.u16()?);
-        let mut r = r.sub(len.checked_sub(2).ok_or(OfpError::BrcBadLen)?)?;
+        let mut r = r.sub(len.checked_sub(2).filter(|_| len >= STATS_LEN14).ok_or(OfpError::BrcBadLen)?)?;
         r.skip(6)?;
         Self::decode(V13, &mut r)
     }
@@ -93,6 +93,9 @@ impl QueueStats {
         }
     }
 }
+
+/// Bytes of a queue's counters without properties, from OpenFlow 1.4 on.
+const STATS_LEN14: usize = 48;
 
 /// A queue's configuration.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -127,7 +130,7 @@ impl QueueConfig {
         r.clone().skip(16)?;
         let (port_no, queue_id) = (r.port11()?, r.u32()?);
         let len = usize::from(r.u16()?);
-        let mut props = r.sub(len.checked_sub(10).ok_or(OfpError::BrcBadLen)?)?;
+        let mut props = r.sub(len.checked_sub(10).filter(|_| len.is_multiple_of(8)).ok_or(OfpError::BrcBadLen)?)?;
         props.skip(6)?;
         let mut q = Self { port_no, queue_id, min_rate: None, max_rate: None };
         property::each(&mut props, |p| match p.ty {

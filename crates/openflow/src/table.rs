@@ -301,7 +301,8 @@ impl TableFeatures {
 fn read_types(r: &mut Reader<'_>) -> Result<u32> {
     let mut bits = 0;
     while !r.is_empty() {
-        let (ty, len) = (r.u16()?, usize::from(r.u16()?));
+        let short = |_| OfpError::BpcBadLen;
+        let (ty, len) = (r.u16().map_err(short)?, usize::from(r.u16().map_err(short)?));
         len.checked_sub(4).and_then(|n| r.skip(n).ok()).ok_or(OfpError::BpcBadLen)?;
         bits |= 1u32.checked_shl(ty.into()).unwrap_or(0);
     }
@@ -323,10 +324,7 @@ fn read_fields(r: &mut Reader<'_>, masks: bool, unknown: Unknown) -> Result<(Fie
     let (mut set, mut masked) = (FieldSet::default(), FieldSet::default());
     let mut entries = Reader::new(r.rest());
     while !entries.is_empty() {
-        let header = Header::decode(&mut entries).map_err(|_| OfpError::BpcBadLen)?;
-        if header.has_mask && !masks {
-            return Err(OfpError::BmcBadMask);
-        }
+        let header = Header::decode(&mut entries)?;
         match header.field() {
             Some(field) => {
                 set.insert(field);
@@ -338,7 +336,8 @@ fn read_fields(r: &mut Reader<'_>, masks: bool, unknown: Unknown) -> Result<(Fie
             None => {}
         }
     }
-    Ok((set, masked))
+    // As in Open vSwitch, errors in later headers come first, and masks of unknown fields are skipped with them.
+    if masks || masked.is_empty() { Ok((set, masked)) } else { Err(OfpError::BmcBadMask) }
 }
 
 /// Appends the headers of fields, with the mask bit for those that are `maskable`.

@@ -9,9 +9,9 @@ use crate::translate::Xlate;
 use crate::verdict::{Dependency, Effect};
 use base::{DropReason, PortNo};
 use dpif::HashKind;
-use flow::{Field, FlowKey};
+use flow::{Field, FlowKey, TunOption};
 use openflow::GroupKind;
-use openflow::group::{Bucket, GROUP_ANY};
+use openflow::group::{Bucket, GROUP_ANY, GroupProperties};
 use smallvec::SmallVec;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -181,16 +181,32 @@ impl Xlate<'_> {
     /// directions.
     fn flow_hash(&mut self, group: &Group) -> u64 {
         let mut hash = mix(0, group.properties.selection_method_param);
-        if group.properties.selection_method == "hash" && !group.properties.fields.is_empty() {
-            for (field, mask) in &group.properties.fields {
-                if self.has(field.info().prereq) {
-                    let value = self.read_bits(*field, *mask);
-                    hash = mix(mix(hash, *field as u64), (value ^ value >> 64) as u64);
-                }
-            }
-            return hash;
+        let GroupProperties { selection_method, fields, options, .. } = &group.properties;
+        if selection_method != "hash" || fields.is_empty() && options.is_empty() {
+            return self.hash_flow(hash);
         }
-        self.hash_flow(hash)
+        for (field, mask) in fields {
+            if self.has(field.info().prereq) {
+                let value = self.read_bits(*field, *mask);
+                hash = mix(mix(hash, *field as u64), (value ^ value >> 64) as u64);
+            }
+        }
+        for option in options {
+            hash = self.hash_option(option, mix(hash, option.field() as u64));
+        }
+        hash
+    }
+
+    /// Hashes the bits of a tunnel option that the value of `mask` has. An option that is not mapped has no bits.
+    fn hash_option(&mut self, mask: &TunOption, mut hash: u64) -> u64 {
+        let Some(placed) = self.option(mask.field()) else { return hash };
+        let mut read = FlowKey::ZERO;
+        for (offset, bits) in (0..).step_by(8).zip(mask.value().iter().rev()) {
+            placed.set(&mut read, offset, 8, u64::from(*bits));
+            hash = mix(hash, placed.get(&self.packet.key, offset, 8) & u64::from(*bits));
+        }
+        self.out.reads.note_mask(&read);
+        hash
     }
 
     pub(crate) fn read_bits(&mut self, field: Field, mask: u128) -> u128 {

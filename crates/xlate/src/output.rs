@@ -205,7 +205,7 @@ impl Xlate<'_> {
             bridge: self.pos.bridge.id,
             table: self.pos.table,
             cookie: self.pos.rule_cookie,
-            reason: action.reason as u8,
+            reason: action.reason.number(),
             max_len: action.max_len,
             controller_id: action.controller_id,
             userdata: action.userdata.clone(),

@@ -38,6 +38,10 @@ impl Xlate<'_> {
     fn choose_member(&mut self, bundle: &BundleAction) -> Option<PortNo> {
         let live: Vec<(usize, PortNo)> =
             bundle.members.iter().copied().enumerate().filter(|(_, port)| self.is_port_live(*port)).collect();
+        // The switch accepts numbers without meaning, as Open vSwitch does, which would abort here.
+        if matches!(bundle.algorithm, MemberAlgorithm::Unknown(_)) || matches!(bundle.fields, HashFields::Unknown(_)) {
+            return None;
+        }
         // Without a choice, the selection reads nothing.
         if bundle.algorithm == MemberAlgorithm::ActiveBackup || live.len() < 2 {
             return live.first().map(|(_, port)| *port);
@@ -66,6 +70,7 @@ impl Xlate<'_> {
             F::SymmetricL3L4 => self.hash_l3l4(start, false),
             F::SymmetricL3L4Udp => self.hash_l3l4(start, true),
             F::SymmetricL4 => self.hash_flow(start),
+            F::Unknown(_) => start,
         }
     }
 

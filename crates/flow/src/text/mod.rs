@@ -21,7 +21,7 @@ pub use format::{
     match_fields, match_to_string, megaflow_to_string, quoted_if_needed,
 };
 pub use parse::{
-    Parsed, next_key_value, parse_bit_range, parse_field_into, parse_match, parse_protocol, parse_subfield,
+    Parsed, next_key_value, parse_bit_range, parse_field_into, parse_match, parse_protocol, parse_subfield, value_end,
 };
 pub(crate) use value::number_64;
 pub use value::{format_value, parse_port, parse_table, parse_value, scan_int, scan_ipv4, scan_mac};

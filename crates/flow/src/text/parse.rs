@@ -62,8 +62,8 @@ pub fn next_key_value<'a>(rest: &mut &'a str) -> Option<(&'a str, Option<&'a str
     Some((key, Some(value)))
 }
 
-/// The end of a value: a delimiter or the closing parenthesis, outside of inner parentheses and quotes.
-fn value_end(body: &str, bracketed: bool) -> usize {
+/// Returns the end of a value: a delimiter or, if it is `bracketed`, the closing parenthesis, outside of inner parentheses and quotes.
+pub fn value_end(body: &str, bracketed: bool) -> usize {
     let mut depth = 0usize;
     let mut quoted = false;
     for (i, c) in body.char_indices() {

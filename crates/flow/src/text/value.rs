@@ -344,7 +344,8 @@ fn packet_type_number(text: &str) -> Option<(u64, &str)> {
     let Some(hex) = hex else { return scan_int(text, 0) };
     let (digits, rest) = hex.split_at(leading(hex, |c| c.is_ascii_hexdigit() || c == ' ').len());
     let digits: String = digits.split(' ').collect();
-    u64::from_str_radix(&digits, 16).ok().map(|n| (n, rest))
+    // The prefix alone is 0.
+    if digits.is_empty() { Some((0, rest)) } else { u64::from_str_radix(&digits, 16).ok().map(|n| (n, rest)) }
 }
 
 fn parse_packet_type(text: &str) -> Result<u128, MatchError> {

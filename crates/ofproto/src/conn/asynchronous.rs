@@ -29,7 +29,7 @@ impl Ofproto {
             };
             let Some(version) = version else { return };
             let reason = reason_for(version, what);
-            if controller_id != what.controller_id || !peer.wants(|a| a.packet_in, reason as u32) {
+            if controller_id != what.controller_id || !peer.wants(|a| a.packet_in, reason.number().into()) {
                 return;
             }
             let message = || {
@@ -202,9 +202,10 @@ fn flow_removed_form(peer: &Peer) -> Form {
 /// The reason in messages to a peer of this version: reasons that OpenFlow 1.4 added are actions before it, and so is the
 /// reason of a table-miss flow before OpenFlow 1.3, which has no such flows.
 fn reason_for(version: Version, what: &ControllerUpcall) -> PacketInReason {
-    match PacketInReason::from_wire(what.reason).unwrap_or(PacketInReason::Action) {
+    match PacketInReason::from_wire(what.reason) {
         PacketInReason::NoMatch if what.table_miss && version < Version::V13 => PacketInReason::Action,
         reason @ (PacketInReason::NoMatch | PacketInReason::Action | PacketInReason::InvalidTtl) => reason,
+        PacketInReason::Other(_) => PacketInReason::Action,
         reason if version >= Version::V14 => reason,
         _ => PacketInReason::Action,
     }

@@ -163,7 +163,7 @@ impl Ofproto {
             bridge: self.id(),
             in_port: PortNo::LOCAL,
             max_len: u16::MAX,
-            reason: PacketInReason::NoMatch as u8,
+            reason: PacketInReason::NoMatch.number(),
             controller_id: 0,
             cookie: u64::MAX,
             table: 0,

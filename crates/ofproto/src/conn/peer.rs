@@ -41,7 +41,7 @@ pub(crate) const UNSOLICITED_BYTES_MAX: usize = 16 << 20;
 const HAND_OVER_MAX: usize = 1024;
 
 /// The bit of packet-ins for expired TTLs in asynchronous masks.
-const INVALID_TTL: u32 = 1 << PacketInReason::InvalidTtl as u32;
+const INVALID_TTL: u32 = 1 << PacketInReason::InvalidTtl.number();
 /// The length of packets in packet-ins that a connection begins with, if it receives asynchronous messages (OpenFlow 1.0
 /// section 5.3.2).
 pub(super) const MISS_SEND_LEN_DEFAULT: u16 = 128;

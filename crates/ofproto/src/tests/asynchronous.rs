@@ -88,7 +88,7 @@ fn the_flag_for_expired_hop_counts_is_a_bit_of_the_masks() {
         [Message::GetConfigReply(config)] => config.invalid_ttl_to_controller,
         other => panic!("{other:?}"),
     };
-    let wants = || c.peer.wants(|a| a.packet_in, PacketInReason::InvalidTtl as u32);
+    let wants = || c.peer.wants(|a| a.packet_in, PacketInReason::InvalidTtl.number().into());
     assert_eq!((flag(), wants()), (Some(false), false));
     set(true);
     assert_eq!((flag(), wants()), (Some(true), true));

@@ -527,7 +527,7 @@ fn controller(out: &mut Writer, c: &ControllerAction) {
         return nicira(out, 20, |b| {
             b.put_u16(c.max_len);
             b.put_u16(c.controller_id);
-            b.put_u8(c.reason as u8);
+            b.put_u8(c.reason.number());
         });
     }
     nicira(out, 37, |b| {
@@ -539,7 +539,7 @@ fn controller(out: &mut Writer, c: &ControllerAction) {
             property::put_u16(b, 1, c.controller_id);
         }
         if c.reason != PacketInReason::Action {
-            property::put(b, 2, |b| b.put_u8(c.reason as u8));
+            property::put(b, 2, |b| b.put_u8(c.reason.number()));
         }
         if !c.userdata.is_empty() {
             property::put(b, 3, |b| b.put(&c.userdata));

@@ -142,6 +142,9 @@ pub(super) fn decode(mut r: Reader<'_>, second: bool) -> Result<Action, OfpError
     let pad = r.u8()?;
     learn.fin_idle_timeout = r.u16()?;
     learn.fin_hard_timeout = r.u16()?;
+    if second && r.peek().get(6..8).is_some_and(|pad| *pad != [0, 0]) {
+        return Err(OfpError::NxbacMustBeZero);
+    }
     let known = SEND_FLOW_REM | DELETE_LEARNED | if second { WRITE_RESULT } else { 0 };
     if pad != 0 || learn.table == 0xff || flags & !known != 0 {
         return Err(OfpError::BacBadArgument);
@@ -151,9 +154,7 @@ pub(super) fn decode(mut r: Reader<'_>, second: bool) -> Result<Action, OfpError
     if second {
         learn.limit = r.u32()?;
         let offset = r.u16()?;
-        if r.u16()? != 0 {
-            return Err(OfpError::NxbacMustBeZero);
-        }
+        r.skip(2)?;
         if flags & WRITE_RESULT != 0 {
             let header = Header::decode(&mut r)?;
             let field = header.field().ok_or(OfpError::BmcBadField)?;
@@ -184,18 +185,23 @@ fn decode_spec(header: u16, r: &mut Reader<'_>) -> Result<LearnSpec, OfpError> {
     if dst == DST || dst == DST_OUTPUT && immediate {
         return Err(OfpError::BacBadArgument);
     }
-    // The length is in units of 16 bits. The destination's check refuses an immediate value that is too wide for any field.
+    // The length is in units of 16 bits.
     let immediate_len = usize::from(n_bits.div_ceil(16)) * 2;
     let min_len = if immediate { immediate_len } else { 6 } + if dst == DST_OUTPUT { 0 } else { 6 };
     if r.len() < min_len {
         return Err(LEN);
+    }
+    // Immediate values wider than any field cannot be represented.
+    if immediate && n_bits > 128 {
+        return Err(OfpError::BacBadSetLen);
     }
     let part = |r: &mut Reader<'_>| -> Result<Subfield, OfpError> {
         let field = short_header_field(r)?;
         if is_too_wide(field, n_bits) {
             return Err(OfpError::NxfmfcInvalidTlvField);
         }
-        subfield(field, r.u16()?, n_bits)
+        // As in Open vSwitch, the check of the whole flow refuses bits beyond the field.
+        Ok(Subfield { field, offset: r.u16()?, n_bits })
     };
     let src = if immediate {
         let bytes = r.bytes(immediate_len)?;

@@ -25,6 +25,7 @@ pub use select::{BundleAction, HashFields, LinkAlgorithm, MemberAlgorithm, Multi
 
 use base::{MacAddr, PortNo};
 use flow::{Field, Loc, TunOption};
+use std::borrow::Cow;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
@@ -59,39 +60,70 @@ impl Subfield {
 
 /// Why a packet goes to a controller (OpenFlow 1.3 `ofp_packet_in_reason` and later additions).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[repr(u8)]
 pub enum PacketInReason {
     /// No flow matched.
-    NoMatch = 0,
+    NoMatch,
     /// A flow's action.
-    Action = 1,
+    Action,
     /// The TTL ran out.
-    InvalidTtl = 2,
+    InvalidTtl,
     /// An action of the action set (OpenFlow 1.4).
-    ActionSet = 3,
+    ActionSet,
     /// A group's bucket (OpenFlow 1.4).
-    Group = 4,
+    Group,
     /// A packet-out (OpenFlow 1.4).
-    PacketOut = 5,
+    PacketOut,
+    /// A number that no version defines, which the sender of an action or of a packet-in chose.
+    Other(u8),
 }
 
 impl PacketInReason {
     /// Returns the reason with this number.
-    pub fn from_wire(n: u8) -> Option<Self> {
-        [Self::NoMatch, Self::Action, Self::InvalidTtl, Self::ActionSet, Self::Group, Self::PacketOut]
-            .into_iter()
-            .find(|r| *r as u8 == n)
+    pub fn from_wire(n: u8) -> Self {
+        Self::KNOWN.get(usize::from(n)).map_or(Self::Other(n), |(reason, _)| *reason)
     }
 
-    /// Returns the name in text, as `no_match`.
-    pub fn name(self) -> &'static str {
-        ["no_match", "action", "invalid_ttl", "action_set", "group", "packet_out"][self as usize]
+    /// Returns its number.
+    pub const fn number(self) -> u8 {
+        match self {
+            Self::NoMatch => 0,
+            Self::Action => 1,
+            Self::InvalidTtl => 2,
+            Self::ActionSet => 3,
+            Self::Group => 4,
+            Self::PacketOut => 5,
+            Self::Other(n) => n,
+        }
+    }
+
+    /// Returns the name in text, as `no_match`. Like Open vSwitch, which uses them within the switch, it leaves two of the
+    /// unknown numbers out.
+    pub fn name(self) -> Cow<'static, str> {
+        match (Self::KNOWN.get(usize::from(self.number())), self.number()) {
+            (Some((_, name)), _) => (*name).into(),
+            (None, 6 | 7) => "".into(),
+            (None, n) => n.to_string().into(),
+        }
     }
 
     /// Returns the reason with this name.
     pub fn from_name(name: &str) -> Option<Self> {
-        (0..6).filter_map(Self::from_wire).find(|r| r.name() == name)
+        // As in Open vSwitch, which has two reasons without a name.
+        if name.is_empty() {
+            return Some(Self::Other(6));
+        }
+        Self::KNOWN.iter().find(|(_, known)| *known == name).map(|(reason, _)| *reason)
     }
+
+    /// The reasons that OpenFlow defines, by number, with their names.
+    const KNOWN: [(Self, &str); 6] = [
+        (Self::NoMatch, "no_match"),
+        (Self::Action, "action"),
+        (Self::InvalidTtl, "invalid_ttl"),
+        (Self::ActionSet, "action_set"),
+        (Self::Group, "group"),
+        (Self::PacketOut, "packet_out"),
+    ];
 }
 
 /// Parameters of the `controller` action.

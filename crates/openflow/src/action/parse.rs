@@ -7,7 +7,7 @@ use super::decode::N_CLAUSES;
 use super::{Action, ControllerAction, PacketInReason, Subfield, ct, encap, learn, nat, sample, select, size};
 use base::{MacAddr, PortNo};
 use flow::extract::ethertype::PBB;
-use flow::text::{format_value, next_key_value, parse_port, parse_table, parse_value, scan_mac};
+use flow::text::{format_value, next_key_value, parse_port, parse_table, parse_value, scan_mac, value_end};
 use flow::{Field, Format, Loc, PortNames, TunOption};
 use std::net::Ipv4Addr;
 
@@ -96,12 +96,14 @@ impl Parser<'_> {
             if key.eq_ignore_ascii_case("drop") {
                 drop = true;
             } else if key.eq_ignore_ascii_case("check_pkt_larger") {
-                // The destination of this action follows the parenthesis.
-                let behind = rest.strip_prefix("->");
-                let end = behind.map_or(0, |text| text.find([',', ' ', '\t', '\r', '\n']).unwrap_or(text.len()));
-                let dst = behind.and_then(|text| text.get(..end));
-                rest = behind.and_then(|text| text.get(end..)).unwrap_or(rest);
-                actions.push(check_pkt_larger(value.unwrap_or(""), dst)?);
+                // The destination of this action follows the parenthesis, and may have parentheses of its own.
+                let mut argument = value.unwrap_or("").to_owned();
+                if rest.starts_with("->") {
+                    let (dst, behind) = rest.split_at(value_end(rest, false));
+                    argument = format!("{argument}){dst}");
+                    rest = behind;
+                }
+                actions.push(check_pkt_larger(&argument)?);
             } else {
                 self.action(key, value.unwrap_or(""), &mut actions)?;
             }
@@ -342,18 +344,22 @@ impl Parser<'_> {
     }
 }
 
-/// Parses `check_pkt_larger(LEN)->DST`.
-fn check_pkt_larger(len: &str, dst: Option<&str>) -> Result<Action, ActionError> {
-    let Some(dst) = dst else { return error(format!("{len}: missing `->'")) };
+/// Parses `LEN)->DST`, the argument of `check_pkt_larger`, whose parenthesis may be missing. The name in the message about a
+/// bad length is that of `ovs-ofctl`.
+fn check_pkt_larger(text: &str) -> Result<Action, ActionError> {
+    let Some((len, dst)) = text.split_once("->") else { return error(format!("{text}: missing `->'")) };
     if dst.is_empty() {
-        return error(format!("{len})->: missing field name following `->'"));
+        return error(format!("{text}: missing field name following `->'"));
     }
-    let len = u16_of(len, "length")?;
-    match Subfield::parse(dst)? {
-        dst if dst.n_bits != 1 => error("Only 1-bit destination field is allowed"),
-        dst if !dst.field.info().writable => error(format!("{} is read-only", dst.field.name())),
-        dst => Ok(Action::CheckPktLarger { len, dst }),
+    let dst = Subfield::parse(dst)?;
+    if dst.n_bits != 1 {
+        return error("Only 1-bit destination field is allowed");
     }
+    let len = u16_of(len.strip_suffix(')').unwrap_or(len), "(null)")?;
+    if !dst.field.info().writable {
+        return error(format!("{} is read-only", dst.field.name()));
+    }
+    Ok(Action::CheckPktLarger { len, dst })
 }
 
 /// Returns `output` to a port: a controller receives the whole packet.
@@ -540,13 +546,17 @@ fn conjunction(text: &str) -> Result<Action, ActionError> {
 fn conjunction_parts(text: &str) -> Option<(u32, u8, u8)> {
     let (id, rest) = text.split_once(',')?;
     let (k, n) = rest.split_once('/')?;
-    let id = id.trim();
-    let id = match id.strip_prefix('-') {
-        Some(id) => parse_uint(id, 64)?.wrapping_neg(),
-        None => parse_uint(id, 64)?,
+    // As for C's scanf(), each may have a sign.
+    let signed = |text: &str, number: &dyn Fn(&str) -> Option<u64>| {
+        let text = text.trim();
+        match text.strip_prefix('-') {
+            Some(digits) => number(digits).map(u64::wrapping_neg),
+            None => number(text.strip_prefix('+').unwrap_or(text)),
+        }
     };
-    let decimal = |s: &str| s.trim().parse::<u64>().ok().filter(|_| !s.trim().starts_with('+'));
-    Some((id as u32, decimal(k)? as u8, decimal(n)? as u8))
+    let decimal = |text: &str| text.parse().ok().filter(|_| !text.starts_with('+'));
+    let clause = |text: &str| signed(text, &decimal).map(|n| n as u8);
+    Some((signed(id, &|text| parse_uint(text, 64))? as u32, clause(k)?, clause(n)?))
 }
 
 fn fin_timeout(text: &str) -> Result<Action, ActionError> {

@@ -147,6 +147,11 @@ pub struct Sample {
 
 /// Reads the body of one of the four actions.
 pub(super) fn decode(mut r: Reader<'_>, form: SampleForm) -> Result<Action, OfpError> {
+    // Errors in the padding come first.
+    let n_ids = if form == SampleForm::Fields { 16 } else { 8 };
+    if form >= SampleForm::Direction && r.peek().iter().skip(6 + n_ids + 3).any(|byte| *byte != 0) {
+        return Err(OfpError::NxbrcMustBeZero);
+    }
     let probability = r.u16()?;
     let collector_set_id = r.u32()?;
     let mut id = || if form == SampleForm::Fields { ObservationId::decode(&mut r) } else { Ok(r.u32()?.into()) };
@@ -162,9 +167,6 @@ pub(super) fn decode(mut r: Reader<'_>, form: SampleForm) -> Result<Action, OfpE
             2 => SampleDirection::Egress,
             _ => return Err(ARGUMENT),
         };
-        if !r.is_zero() {
-            return Err(OfpError::NxbrcMustBeZero);
-        }
     }
     if probability == 0 {
         return Err(ARGUMENT);

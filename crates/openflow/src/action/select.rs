@@ -1,7 +1,7 @@
 //! Actions that select by a hash of the packet's flow: `multipath`, `bundle` and `bundle_load` (ovs-actions(7);
 //! NXAST_MULTIPATH, NXAST_BUNDLE, NXAST_BUNDLE_LOAD).
 
-use super::check::destination;
+use super::check::{check_port, destination};
 use super::decode::{short_header_field, subfield, writable};
 use super::encode::{is_long, nicira, pack, put_header};
 use super::parse::{ActionError, error};
@@ -33,6 +33,8 @@ pub enum HashFields {
     NwDst,
     /// Both IP addresses; the same for both directions.
     SymmetricL3,
+    /// A number without meaning, which `bundle_load` may have on the wire.
+    Unknown(u16),
 }
 
 impl HashFields {
@@ -47,7 +49,12 @@ impl HashFields {
     ];
 
     fn name(self) -> &'static str {
-        Self::ALL[self as usize].1
+        name_in(&Self::ALL, self)
+    }
+
+    /// The number on the wire.
+    fn number(self) -> u16 {
+        if let Self::Unknown(n) = self { n } else { number_in(&Self::ALL, self) }
     }
 }
 
@@ -80,10 +87,17 @@ pub enum MemberAlgorithm {
     ActiveBackup,
     /// The live port for which a hash of flow and index is the highest (RFC 2992).
     HighestRandomWeight,
+    /// A number without meaning, which `bundle_load` may have on the wire.
+    Unknown(u16),
 }
 
 impl MemberAlgorithm {
     const ALL: [(Self, &str); 2] = [(Self::ActiveBackup, "active_backup"), (Self::HighestRandomWeight, "hrw")];
+
+    /// The number on the wire.
+    fn number(self) -> u16 {
+        if let Self::Unknown(n) = self { n } else { number_in(&Self::ALL, self) }
+    }
 }
 
 /// Parameters of `multipath`.
@@ -120,6 +134,18 @@ pub struct BundleAction {
 
 /// `NXM_OF_IN_PORT`: members are ports.
 const MEMBER_TYPE: u32 = 0x0000_0002;
+/// The largest number of members of a `bundle`.
+const MAX_MEMBERS: u16 = 2048;
+
+/// Returns the name of a value, as Open vSwitch shows it.
+fn name_in<T: PartialEq>(all: &[(T, &'static str)], value: T) -> &'static str {
+    all.iter().find(|(other, _)| *other == value).map_or("<unknown>", |(_, name)| name)
+}
+
+/// Returns the index of a value.
+fn number_in<T: PartialEq>(all: &[(T, &str)], value: T) -> u16 {
+    all.iter().position(|(other, _)| *other == value).unwrap_or_default() as u16
+}
 
 /// Returns the value with this number on the wire.
 fn numbered<T: Copy>(all: &[(T, &str)], n: u16) -> Result<T, OfpError> {
@@ -148,37 +174,41 @@ pub(super) fn decode_multipath(mut r: Reader<'_>) -> Result<Action, OfpError> {
 }
 
 /// Reads the body of NXAST_BUNDLE, or of NXAST_BUNDLE_LOAD if `loads` is set.
+///
+/// As in Open vSwitch, missing members are reported before other errors but a destination that is no field, and
+/// `bundle_load` may have fields and an algorithm without meaning.
 pub(super) fn decode_bundle(mut r: Reader<'_>, loads: bool) -> Result<Action, OfpError> {
-    let algorithm = numbered(&MemberAlgorithm::ALL, r.u16()?);
-    let fields = numbered(&HashFields::ALL, r.u16()?);
+    let n = r.u16()?;
+    let algorithm = numbered(&MemberAlgorithm::ALL, n).unwrap_or(MemberAlgorithm::Unknown(n));
+    let n = r.u16()?;
+    let fields = numbered(&HashFields::ALL, n).unwrap_or(HashFields::Unknown(n));
     let basis = r.u16()?;
     let member_type = r.u32()?;
     let (n_members, packed) = (r.u16()?, r.u16()?);
     let mut dst = r.sub(4)?;
     let reserved = r.sub(4)?;
-    let dst = if loads {
-        let dst = decode_dst(&mut dst, packed)?;
-        if dst.n_bits < 16 {
-            return Err(ARGUMENT);
-        }
-        Some(dst)
-    } else if packed != 0 || !dst.is_zero() {
-        return Err(ARGUMENT);
-    } else {
-        None
-    };
-    // Like Open vSwitch, does not look at these in bundle_load.
-    if !loads && (member_type != MEMBER_TYPE || !reserved.is_zero()) {
-        return Err(ARGUMENT);
-    }
+    let field = if loads { Some(short_header_field(&mut dst.clone())?) } else { None };
     let members: Result<Vec<PortNo>, OfpError> = (0..n_members).map(|_| r.u16().map(PortNo::from_of10)).collect();
     let members = members?;
-    Ok(Action::Bundle(Box::new(BundleAction { fields: fields?, basis, algorithm: algorithm?, members, dst })))
+    let dst = match field {
+        Some(_) if packed & 0x3f < 15 => return Err(ARGUMENT),
+        Some(_) => Some(decode_dst(&mut dst, packed)?),
+        None => {
+            let known = !matches!((fields, algorithm), (HashFields::Unknown(_), _) | (_, MemberAlgorithm::Unknown(_)));
+            let is_zero = packed == 0 && dst.is_zero() && reserved.is_zero();
+            if !known || !is_zero || member_type != MEMBER_TYPE || n_members > MAX_MEMBERS {
+                return Err(ARGUMENT);
+            }
+            None
+        }
+    };
+    members.iter().try_for_each(|port| check_member(*port, |port| check_port(port, PortNo::MAX.0)))?;
+    Ok(Action::Bundle(Box::new(BundleAction { fields, basis, algorithm, members, dst })))
 }
 
 pub(super) fn encode_multipath(out: &mut Writer, m: &Multipath) {
     nicira(out, 10, |b| {
-        b.put_u16(m.fields as u16);
+        b.put_u16(m.fields.number());
         b.put_u16(m.basis);
         b.zeros(2);
         b.put_u16(m.algorithm as u16);
@@ -192,8 +222,8 @@ pub(super) fn encode_multipath(out: &mut Writer, m: &Multipath) {
 
 pub(super) fn encode_bundle(out: &mut Writer, bundle: &BundleAction) {
     nicira(out, if bundle.dst.is_some() { 13 } else { 12 }, |b| {
-        b.put_u16(bundle.algorithm as u16);
-        b.put_u16(bundle.fields as u16);
+        b.put_u16(bundle.algorithm.number());
+        b.put_u16(bundle.fields.number());
         b.put_u16(bundle.basis);
         b.put_u32(MEMBER_TYPE);
         b.put_len16(bundle.members.len());
@@ -241,7 +271,8 @@ fn parse_dst(text: &str, whole: &str) -> Result<Subfield, ActionError> {
 
 /// Parses `multipath(FIELDS,BASIS,ALGORITHM,N_LINKS,ARG,DST)`.
 pub(super) fn parse_multipath(text: &str) -> Result<Action, ActionError> {
-    let words: Vec<&str> = text.split([',', ' ']).filter(|word| !word.is_empty()).collect();
+    // As in Open vSwitch, further words are ignored.
+    let words: Vec<&str> = text.split([',', ' ']).filter(|word| !word.is_empty()).take(6).collect();
     let [fields, basis, algorithm, n_links, arg, dst] = words[..] else {
         return error(format!("{text}: not enough arguments to multipath action"));
     };
@@ -305,7 +336,7 @@ pub(super) fn format_multipath(out: &mut String, m: &Multipath) {
 
 pub(super) fn format_bundle(out: &mut String, bundle: &BundleAction, ports: &dyn PortNames) {
     let name = if bundle.dst.is_some() { "bundle_load" } else { "bundle" };
-    let (fields, algorithm) = (bundle.fields.name(), MemberAlgorithm::ALL[bundle.algorithm as usize].1);
+    let (fields, algorithm) = (bundle.fields.name(), name_in(&MemberAlgorithm::ALL, bundle.algorithm));
     let _ = write!(out, "{name}({fields},{},{algorithm},ofport,", bundle.basis);
     if let Some(dst) = bundle.dst {
         let _ = write!(out, "{dst},");
@@ -329,10 +360,16 @@ pub(super) fn check_bundle(
     if let Some(dst) = bundle.dst {
         destination(dst, m)?;
     }
-    bundle.members.iter().try_for_each(|member| match *member {
+    bundle.members.iter().try_for_each(|member| check_member(*member, &port))
+}
+
+/// Checks that a port may be a member; `port` checks an output port.
+fn check_member(member: PortNo, port: impl Fn(PortNo) -> Result<(), OfpError>) -> Result<(), OfpError> {
+    match member {
+        PortNo::NONE => Ok(()),
         PortNo::CONTROLLER => Err(OfpError::BacBadOutPort),
-        other => port(other),
-    })
+        member => port(member),
+    }
 }
 
 #[cfg(test)]

@@ -38,7 +38,8 @@ impl fmt::Display for Subfield {
         } else if self.n_bits == 1 {
             write!(f, "[{}]", self.offset)
         } else {
-            write!(f, "[{}..{}]", self.offset, self.offset + self.n_bits.saturating_sub(1))
+            let end = i32::from(self.offset) + i32::from(self.n_bits) - 1;
+            write!(f, "[{}..{end}]", self.offset)
         }
     }
 }

@@ -11,6 +11,8 @@ use crate::error::OfpError;
 use crate::flow_mod::{FlowMod, FlowModCommand};
 use crate::of_match::{OF10_LEN, of10_is_exact};
 use crate::wire::{Reader, Result, Writer};
+use flow::{Match, NoNames};
+use vlog::{Admission, RateLimit};
 
 /// Bytes of the fields before the match, from OpenFlow 1.1 on.
 const FIELDS_LEN: usize = 40;
@@ -90,6 +92,7 @@ pub(crate) fn decode_flow_mod(
     if version == V10 {
         let exact = r.peek().get(..OF10_LEN).is_some_and(of10_is_exact);
         fm.matching = read_match10(r)?;
+        keep_meaningful(&mut fm.matching);
         let flags = read_common10(r, table_id_ext, fm)?;
         if exact {
             // A flow without wildcards has the highest priority, whatever the message says (section 3.4).
@@ -104,6 +107,18 @@ pub(crate) fn decode_flow_mod(
     let flags = read_fields(version, &mut fields, fm)?;
     read_flow_actions_into(version, r, &mut fm.actions)?;
     finish(fm, flags, version)
+}
+
+/// Removes fields that have no meaning, as the match lacks their prerequisites (OpenFlow 1.0 section 5.2.3).
+fn keep_meaningful(matching: &mut Match) {
+    static LIMIT: RateLimit = RateLimit::new(10, 10);
+    let Some(change) = matching.keep_meaningful(&NoNames) else { return };
+    if let Admission::Pass { dropped } = LIMIT.admit_now("ofp_match") {
+        let dropped = dropped.map(|dropped| dropped.to_string());
+        for line in dropped.into_iter().chain(change.lines()) {
+            tracing::info!(target: "ofp_match", "{line}");
+        }
+    }
 }
 
 /// Reads the fields before the match, from OpenFlow 1.1 on. Returns the flags as on the wire.

@@ -139,7 +139,11 @@ impl FlowStats {
         if version >= V15 {
             return Self::decode15(r);
         }
-        let (end, table_id) = entry(r)?;
+        let (len, end, table_id) = entry(r)?;
+        // Other lengths are checked after the match.
+        if version > V10 && len < ENTRY_LEN {
+            return Err(OfpError::BrcBadLen);
+        }
         let matching = if version == V10 { read_match10(r)? } else { Match::ANY };
         let mut s = Self::blank(table_id, matching);
         (s.duration_sec, s.duration_nsec) = (r.u32()?, r.u32()?);
@@ -273,7 +277,7 @@ impl FlowStats {
     }
 
     pub(crate) fn decode_nx(r: &mut Reader<'_>) -> Result<Self> {
-        let (end, table_id) = entry(r)?;
+        let (entry_len, end, table_id) = entry(r)?;
         let mut s = Self::blank(table_id, Match::ANY);
         (s.duration_sec, s.duration_nsec) = (r.u32()?, r.u32()?);
         (s.priority, s.idle_timeout, s.hard_timeout) = (r.u16()?, r.u16()?, r.u16()?);
@@ -281,6 +285,9 @@ impl FlowStats {
         // On the wire an age is one more than its value, and 0 means unknown.
         (s.idle_age, s.hard_age) = (r.u16()?.checked_sub(1).map(u32::from), r.u16()?.checked_sub(1).map(u32::from));
         (s.cookie, s.packet_count, s.byte_count) = (r.u64()?, r.u64()?, r.u64()?);
+        if entry_len < ENTRY_LEN + len.next_multiple_of(8) {
+            return Err(OfpError::BrcBadLen);
+        }
         s.matching = read_nxm(r, len)?.matching;
         s.actions = read_flow_actions(V10, &mut rest_of_entry(V10, end, r)?)?;
         Ok(s)
@@ -331,14 +338,17 @@ impl FlowStats {
     }
 }
 
-/// Reads the length and table that begin an entry. Returns how many bytes are left where it ends (a number that is too large
-/// if that is beyond the end), and the table.
-fn entry(r: &mut Reader<'_>) -> Result<(usize, u8)> {
+/// Bytes of an entry before its match, from OpenFlow 1.1 to 1.4 and in Nicira's form.
+const ENTRY_LEN: usize = 48;
+
+/// Reads the length and table that begin an entry. Returns its length, how many bytes are left where it ends (a number that is
+/// too large if that is beyond the end), and the table.
+fn entry(r: &mut Reader<'_>) -> Result<(usize, usize, u8)> {
     let before = r.len();
-    let end = before.wrapping_sub(r.u16()?.into());
+    let len = usize::from(r.u16()?);
     let table = r.u8()?;
     r.skip(1)?;
-    Ok((end, table))
+    Ok((len, before.wrapping_sub(len), table))
 }
 
 /// Returns the rest of the entry that ends where `end` bytes are left.
@@ -347,6 +357,6 @@ fn rest_of_entry<'a>(version: Version, end: usize, r: &mut Reader<'a>) -> Result
     if end > isize::MAX as usize {
         return Err(too_long);
     }
-    let len = r.len().checked_sub(end).ok_or(OfpError::BrcBadLen)?;
+    let len = r.len().checked_sub(end).ok_or(too_long)?;
     r.sub(len)
 }

@@ -2,7 +2,7 @@
 
 use super::{
     BUCKET_ALL, BUCKET_FIRST, BUCKET_LAST, BUCKET_MAX, Bucket, BucketStats, GroupCommand, GroupDesc, GroupFeatures,
-    GroupKind, GroupMod, GroupProperties, GroupStats,
+    GroupKind, GroupMod, GroupProperties, GroupStats, Selected,
 };
 use crate::action::Action;
 use crate::action::check::check_ports;
@@ -36,11 +36,11 @@ fn is_extended(version: Version) -> bool {
 }
 
 impl GroupMod {
-    /// Reads a group mod in this form of the message.
+    /// Reads a group mod in the form of `version`.
     ///
     /// Errors: `OFPGMFC_BAD_TYPE`, `OFPGMFC_BAD_COMMAND`, `OFPGMFC_BAD_BUCKET`, `OFPGMFC_BAD_WATCH`,
     /// `OFPGMFC_INVALID_GROUP`, `OFPGMFC_WATCH_UNSUPPORTED`, those of properties and of actions.
-    pub(crate) fn decode(version: Version, form: Form, r: &mut Reader<'_>) -> Result<Self> {
+    pub(crate) fn decode(version: Version, r: &mut Reader<'_>) -> Result<Self> {
         // The form of OpenFlow 1.1 comes in units of 8 bytes.
         if !r.len().is_multiple_of(8) {
             return Err(OfpError::BrcBadLen);
@@ -51,7 +51,7 @@ impl GroupMod {
         let known_kind = GroupKind::from_wire(kind).unwrap_or_default();
         let mut gm = Self::new(GroupCommand::from_wire(command).unwrap_or(GroupCommand::Add), group_id);
         gm.kind = known_kind;
-        if form == Form::Nicira || is_extended(version) {
+        if is_extended(version) {
             let buckets_len = usize::from(r.u16()?);
             r.skip(2)?;
             gm.command_bucket_id = r.u32()?;
@@ -96,12 +96,16 @@ impl GroupMod {
         })
     }
 
-    /// The form in which `version` has the message: Nicira's in OpenFlow 1.0, and up to 1.4 for the commands that those
-    /// versions lack. (A command that inserts buckets without saying where can only have come in the form without a place.)
-    pub(crate) fn form(&self, version: Version) -> Form {
+    /// The form in which `version` has the message: Nicira's in OpenFlow 1.0. `None` from OpenFlow 1.1 to 1.4 for the commands
+    /// of buckets, which those versions lack. (A command that inserts buckets without saying where can only have come in the
+    /// form without a place.)
+    pub(crate) fn form(&self, version: Version) -> Option<Form> {
         let has_place = check_command_bucket(self.command as u16, self.command_bucket_id).is_ok();
-        let lacks = version < Version::V15 && self.command.is_of_buckets() && has_place;
-        if version == Version::V10 || lacks { Form::Nicira } else { Form::Standard }
+        match version {
+            Version::V10 => Some(Form::Nicira),
+            _ if version < Version::V15 && self.command.is_of_buckets() && has_place => None,
+            _ => Some(Form::Standard),
+        }
     }
 
     pub(crate) fn encode(&self, version: Version, out: &mut Writer) {
@@ -109,7 +113,7 @@ impl GroupMod {
         out.put_u8(self.kind as u8);
         out.put_u8(0);
         out.put_u32(self.group_id);
-        if self.form(version) == Form::Standard && !is_extended(version) {
+        if !is_extended(version) {
             self.buckets.iter().for_each(|b| put_bucket(b, version, out));
             return;
         }
@@ -190,17 +194,19 @@ fn read_extended_buckets(version: Version, kind: GroupKind, r: &mut Reader<'_>) 
         let mut body = bucket_body(r, 8)?;
         let actions_len = usize::from(body.u16()?);
         let mut bucket = Bucket { bucket_id: body.u32()?, ..Bucket::new(kind) };
+        let mut watch_port = bucket.watch_port.0;
         let mut actions = body.sub(actions_len).map_err(|_| OfpError::GmfcBadBucket)?;
         bucket.actions = bucket_actions(version, &mut actions)?;
         property::each(&mut body, |p| {
             match p.ty {
                 WEIGHT => bucket.weight = p.u16()?,
-                WATCH_PORT => bucket.watch_port = watched_port(p.u32()?)?,
+                WATCH_PORT => watch_port = p.u32()?,
                 WATCH_GROUP => bucket.watch_group = p.u32()?,
                 _ => p.unknown(Unknown::Refuse)?,
             }
             Ok(())
         })?;
+        bucket.watch_port = watched_port(watch_port)?;
         if bucket.bucket_id > BUCKET_MAX {
             return Err(OfpError::GmfcBadBucket);
         }
@@ -274,7 +280,7 @@ impl GroupProperties {
         if method != "hash" && !r.is_empty() {
             return refuse(&format!("{method} does not support fields"));
         }
-        let mut fields = Vec::new();
+        let mut properties = Self { selection_method: method.to_owned(), selection_method_param, ..Self::default() };
         let mut entries = Reader::new(r.rest());
         while !entries.is_empty() {
             let header = nxm::Header::decode(&mut entries.clone())?;
@@ -282,19 +288,28 @@ impl GroupProperties {
             if header.has_mask {
                 return Err(OfpError::BmcBadMask);
             }
-            let Entry::Field { field, value, .. } = entry else { return Err(OfpError::BmcBadField) };
+            let (field, value) = match entry {
+                Entry::Field { field, value, .. } => (field, value),
+                Entry::Option(option) => {
+                    if !properties.select_option(option) {
+                        return Err(OfpError::BmcDupField);
+                    }
+                    continue;
+                }
+                Entry::Cookie(_) | Entry::Unknown(_) => return Err(OfpError::BmcBadField),
+            };
             // The place of the value holds a mask.
             let mask = value & field.info().full_mask();
             if mask == 0 || !nxm::mask_is_valid(field, value) {
                 return Err(OfpError::BmcBadMask);
             }
-            if fields.iter().any(|(f, _)| *f == field) {
+            if properties.fields.iter().any(|(f, _)| *f == field) {
                 return Err(OfpError::BmcDupField);
             }
-            fields.push((field, mask));
+            properties.fields.push((field, mask));
         }
-        fields.sort_by_key(|(field, _)| *field as usize);
-        Ok(Self { selection_method: method.to_owned(), selection_method_param, fields })
+        properties.fields.sort_by_key(|(field, _)| *field as usize);
+        Ok(properties)
     }
 
     fn encode(&self, version: Version, out: &mut Writer) {
@@ -305,10 +320,15 @@ impl GroupProperties {
             out.zeros(4);
             out.put_str(&self.selection_method, METHOD_LEN);
             out.put_u64(self.selection_method_param);
-            for (field, mask) in &self.fields {
-                let wire = ones(field.info().wire_bytes());
-                let whole = *mask == field.info().full_mask();
-                nxm::put_entry_as(out, *field, if whole { wire } else { *mask }, None, Dialect::of(version));
+            for selected in self.selected() {
+                match selected {
+                    Selected::Field(field, mask) => {
+                        let wire = ones(field.info().wire_bytes());
+                        let whole = mask == field.info().full_mask();
+                        nxm::put_entry_as(out, field, if whole { wire } else { mask }, None, Dialect::of(version));
+                    }
+                    Selected::Option(option) => nxm::put_option(out, option, 0),
+                }
             }
         });
     }

@@ -14,7 +14,7 @@ pub use text::{GroupTextError, ParsedGroup, parse_group, parse_group_line};
 
 use crate::action::Action;
 use base::PortNo;
-use flow::Field;
+use flow::{Field, TunOption};
 use std::sync::Arc;
 
 /// Largest number of a group.
@@ -137,8 +137,42 @@ pub struct GroupProperties {
     pub selection_method: String,
     /// A parameter of the method.
     pub selection_method_param: u64,
-    /// The fields that `hash` covers, in the order of the field table, with masks. Empty for the default.
+    /// The fields that `hash` covers, in the order of the field table, with masks. Empty, together with `options`, for the
+    /// default.
     pub fields: Vec<(Field, u128)>,
+    /// The tunnel options that `hash` covers, in the order of their fields: the value of each is a mask.
+    pub options: Vec<TunOption>,
+}
+
+/// A field or tunnel option that a selection method covers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Selected<'a> {
+    /// A field and its mask.
+    Field(Field, u128),
+    /// An option, whose value is a mask.
+    Option(&'a TunOption),
+}
+
+impl GroupProperties {
+    /// Returns fields and options in the order of the field table.
+    pub(crate) fn selected(&self) -> impl Iterator<Item = Selected<'_>> {
+        let options_at = self.fields.partition_point(|(field, _)| *field < Field::TunMetadata0);
+        let (before, after) = self.fields.split_at(options_at);
+        let field = |(field, mask): &(Field, u128)| Selected::Field(*field, *mask);
+        let options = self.options.iter().map(Selected::Option);
+        before.iter().map(field).chain(options).chain(after.iter().map(field))
+    }
+
+    /// Adds an option, whose value is a mask. Returns false if its field is there already.
+    pub(crate) fn select_option(&mut self, option: TunOption) -> bool {
+        match self.options.binary_search_by_key(&option.field(), TunOption::field) {
+            Ok(_) => false,
+            Err(at) => {
+                self.options.insert(at, option);
+                true
+            }
+        }
+    }
 }
 
 /// A group mod.

@@ -43,7 +43,7 @@ fn properties(kind: GroupKind) -> impl Strategy<Value = GroupProperties> {
         if !set || kind != GroupKind::Select {
             return GroupProperties::default();
         }
-        GroupProperties { selection_method: "hash".into(), selection_method_param: n, fields }
+        GroupProperties { selection_method: "hash".into(), selection_method_param: n, fields, options: Vec::new() }
     })
 }
 
@@ -151,14 +151,21 @@ fn buckets_without_an_id_get_the_smallest_that_are_free() {
 }
 
 #[test]
-fn commands_of_buckets_are_nicira_messages_before_openflow_15() {
+fn commands_of_buckets_exist_in_openflow_10_and_15() {
     let text = "group_id=1,command_bucket_id=last,bucket=bucket_id:4,output:1";
     let gm = parse_group(text, GroupCommand::InsertBucket, &NoNames).expect("a group").group_mod;
     let message = Message::GroupMod(gm);
-    for (version, ty) in [(Version::V10, 4), (Version::V13, 4), (Version::V15, 15)] {
+    for (version, ty) in [(Version::V10, 4), (Version::V15, 15)] {
         let bytes = encode(version, 1, &message);
         assert_eq!(bytes[1], ty, "{version}");
         assert_eq!(decode(&bytes), Ok((version, 1, message.clone())));
+    }
+    // Only OpenFlow 1.0 has Nicira's message, as in Open vSwitch.
+    let mut nicira = encode(Version::V10, 1, &message);
+    for version in [Version::V11, Version::V12, Version::V13, Version::V14] {
+        assert!(encode(version, 1, &message).is_empty(), "{version}");
+        nicira[0] = version.wire();
+        assert_eq!(decode(&nicira).map(drop).map_err(|e| e.error), Err(OfpError::BrcBadSubtype), "{version}");
     }
 }
 

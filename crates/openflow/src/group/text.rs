@@ -9,8 +9,9 @@ use super::{
 use crate::action::parse::{parse_actions, parse_uint};
 use crate::protocol::Protocols;
 use base::PortNo;
+use flow::options::OPTION_LEN_MAX;
 use flow::text::{next_key_value, parse_port, parse_value};
-use flow::{Field, PortNames};
+use flow::{Field, Loc, PortNames, TunOption};
 use std::collections::HashSet;
 use std::fmt::Write;
 
@@ -192,7 +193,7 @@ impl Parser {
 
     /// Parses `FIELD` or `FIELD=MASK`, several separated by commas.
     fn fields(&mut self, text: &str, ports: &dyn PortNames) -> Result<()> {
-        let fields = &mut self.gm.properties.fields;
+        let properties = &mut self.gm.properties;
         let mut rest = text;
         while let Some((name, value)) = next_key_value(&mut rest) {
             // As in `ovs-ofctl`, errors quote the text that is not parsed yet.
@@ -200,7 +201,14 @@ impl Parser {
             let Some(field) = Field::from_name(name) else {
                 return error(format!("{left}: unknown field {name}"));
             };
-            if fields.iter().any(|(f, _)| *f == field) {
+            if matches!(field.info().loc, Loc::TunMetadata(_)) {
+                let option = option_mask(field, value.filter(|value| !value.is_empty()))?;
+                if !properties.select_option(option) {
+                    return error(format!("{name}: duplicate field"));
+                }
+                continue;
+            }
+            if properties.fields.iter().any(|(f, _)| *f == field) {
                 return error(format!("{name}: duplicate field"));
             }
             let full = field.info().full_mask();
@@ -220,9 +228,9 @@ impl Parser {
                     mask & full
                 }
             };
-            fields.push((field, mask));
+            properties.fields.push((field, mask));
         }
-        fields.sort_by_key(|(field, _)| *field as usize);
+        properties.fields.sort_by_key(|(field, _)| *field as usize);
         Ok(())
     }
 
@@ -238,7 +246,8 @@ impl Parser {
         if self.takes_kind() && !self.has_kind {
             return error("must specify a type");
         }
-        if !properties.fields.is_empty() && properties.selection_method != "hash" {
+        let selects = !properties.fields.is_empty() || !properties.options.is_empty();
+        if selects && properties.selection_method != "hash" {
             return error("fields may only be specified with \"selection_method=hash\"");
         }
         if properties.selection_method_param != 0 && properties.selection_method.is_empty() {
@@ -249,6 +258,15 @@ impl Parser {
         }
         Ok(())
     }
+}
+
+/// The bits of a tunnel option to hash, all of them without a value.
+fn option_mask(field: Field, value: Option<&str>) -> Result<TunOption> {
+    let Some(value) = value else {
+        return TunOption::new(field, &[0xff; OPTION_LEN_MAX], None).ok_or_else(|| GroupTextError(String::new()));
+    };
+    let option = TunOption::parse(field, value).map_err(|e| GroupTextError(e.to_string()))?;
+    if option.mask().is_some() { error(format!("{value}: wildcards not allowed here")) } else { Ok(option) }
 }
 
 fn group_id(text: &str) -> Result<u32> {

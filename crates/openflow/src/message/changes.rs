@@ -30,8 +30,7 @@ pub(super) fn decode(kind: MessageKind, cx: Context, r: &mut Reader<'_>) -> Opti
             let mut fm = Box::<FlowMod>::default();
             flow_msg::decode_nx_flow_mod(v, table_id, r, &mut fm).map(|()| M::FlowMod(Form::Nicira, fm))
         }
-        MessageKind::GroupMod => GroupMod::decode(v, Form::Standard, r).map(M::GroupMod),
-        MessageKind::NxGroupMod => GroupMod::decode(v, Form::Nicira, r).map(M::GroupMod),
+        MessageKind::GroupMod | MessageKind::NxGroupMod => GroupMod::decode(v, r).map(M::GroupMod),
         MessageKind::PortMod => PortMod::decode(v, cx.options.unknown(), r).map(M::PortMod),
         MessageKind::TableMod => TableMod::decode(v, r).map(M::TableMod),
         MessageKind::MeterMod => MeterMod::decode(r).map(M::MeterMod),

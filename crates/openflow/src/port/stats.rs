@@ -145,6 +145,7 @@ impl PortStats {
         let mut stats = Self::unknown(r.port11()?);
         stats.duration = read_duration(&mut r)?;
         read_all(stats.common(), &mut r)?;
+        let mut n_custom = 0;
         property::each(&mut r, |p| match (p.ty, p.experimenter) {
             (ETHERNET, _) => p.read(|r| {
                 r.skip(4)?;
@@ -159,7 +160,9 @@ impl PortStats {
                 r.finish()
             }),
             (_, Some((INTEL, CUSTOM))) => p.read(|r| {
-                stats.custom = read_custom(r)?;
+                n_custom += 1;
+                // As in Open vSwitch, a second list is not read, and the first one is lost.
+                stats.custom = if n_custom == 1 { read_custom(r)? } else { Vec::new() };
                 Ok(())
             }),
             _ => p.unknown(Unknown::Skip),

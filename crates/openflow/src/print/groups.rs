@@ -5,10 +5,11 @@ use crate::Version::{self, V10, V15};
 use crate::action::format::format_actions;
 use crate::group::{
     BUCKET_ALL, BUCKET_FIRST, BUCKET_LAST, Bucket, GROUP_ALL, GROUP_ANY, GroupCommand, GroupDesc, GroupFeatures,
-    GroupKind, GroupMod, GroupProperties, GroupStats,
+    GroupKind, GroupMod, GroupProperties, GroupStats, Selected,
 };
 use base::PortNo;
-use flow::text::format_value;
+use flow::options::OPTION_LEN_MAX;
+use flow::text::{PortNames, format_value};
 use std::fmt::Write;
 
 /// Appends a group's number in a request.
@@ -57,29 +58,35 @@ fn properties(p: &GroupProperties, style: Style<'_>, out: &mut String) {
     if p.selection_method_param != 0 {
         put!(out, ",selection_method_param={}", p.selection_method_param);
     }
-    let one = |(field, mask): &(flow::Field, u128), out: &mut String| {
-        out.push_str(field.name());
-        let full = field.info().full_mask();
-        if *mask != full {
-            // The mask is printed as a value of the field.
-            out.push('=');
-            format_value(*field, *mask, full, style.ports, out);
-        }
-    };
-    match p.fields.as_slice() {
-        [] => {}
-        [field] => {
-            out.push_str(",fields=");
-            one(field, out);
-        }
-        fields => {
-            out.push_str(",fields(");
-            for (i, field) in fields.iter().enumerate() {
-                out.push_str(if i > 0 { "," } else { "" });
-                one(field, out);
+    match p.fields.len() + p.options.len() {
+        0 => {}
+        1 => put!(out, ",fields={}", p.fields_to_string(style.ports)),
+        _ => put!(out, ",fields({})", p.fields_to_string(style.ports)),
+    }
+}
+
+impl GroupProperties {
+    /// The fields that the method covers, separated by commas, each with its mask as a value unless that is all of the field.
+    pub fn fields_to_string(&self, ports: &dyn PortNames) -> String {
+        let mut out = String::new();
+        for selected in self.selected() {
+            if !out.is_empty() {
+                out.push(',');
             }
-            out.push(')');
+            match selected {
+                Selected::Field(field, mask) => {
+                    out.push_str(field.name());
+                    let full = field.info().full_mask();
+                    if mask != full {
+                        out.push('=');
+                        format_value(field, mask, full, ports, &mut out);
+                    }
+                }
+                Selected::Option(mask) if *mask.value() == [0xff; OPTION_LEN_MAX] => out.push_str(mask.field().name()),
+                Selected::Option(mask) => mask.format_match(&mut out),
+            }
         }
+        out
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{Style, hex_lines};
 use crate::continuation::Continuation;
-use crate::packet::{PacketIn, PacketInFormat, PacketOut, reason_name};
+use crate::packet::{PacketIn, PacketInFormat, PacketOut};
 use flow::Field;
 use flow::text::format_match;
 use std::fmt::Write;
@@ -36,7 +36,7 @@ pub(super) fn packet_in(p: &PacketIn, style: Style<'_>, out: &mut String) {
     } else {
         format_match(&p.metadata, style.ports, out);
     }
-    put!(out, " (via {})", reason_name(p.reason as u32).unwrap_or("?"));
+    put!(out, " (via {})", p.reason.name());
     put!(out, " data_len={}", p.data.len());
     match p.buffer_id {
         None => {

@@ -162,7 +162,7 @@ fn custom_counters(counters: &[(String, u64)], out: &mut String) {
         return;
     }
     out.push_str("           CUSTOM Statistics");
-    for (i, (name, n)) in counters.iter().enumerate() {
+    for (i, (name, n)) in counters.iter().enumerate().filter(|(_, (name, _))| !name.is_empty()) {
         out.push_str(if i % 3 == 0 { "\n                      " } else { " " });
         put!(out, "{name}={n},");
     }

@@ -109,7 +109,7 @@ pub(super) static ROWS: &[Row] = &[
     row(K::NxResume, "NXT_RESUME", Nx(28), V10, V15, in_units(0, 8)),
     row(K::NxCtFlushZone, "NXT_CT_FLUSH_ZONE", Nx(29), V10, V15, exactly(8)),
     row(K::NxPacketIn2, "NXT_PACKET_IN2", Nx(30), V10, V15, in_units(0, 8)),
-    row(K::NxGroupMod, "NXT_GROUP_MOD", Nx(31), V10, V14, in_units(16, 8)),
+    row(K::NxGroupMod, "NXT_GROUP_MOD", Nx(31), V10, V10, in_units(16, 8)),
     row(K::NxCtFlush, "NXT_CT_FLUSH", Nx(32), V10, V15, in_units(8, 8)),
     row(K::RequestForward, "NXT_REQUESTFORWARD", Nx(132), V10, V12, in_units(8, 8)),
     row(K::FlowMonitorCancel, "ONFT_FLOW_MONITOR_CANCEL", Onf(1870), V13, V13, exactly(4)),

@@ -14,6 +14,7 @@ mod flows;
 mod groups;
 mod make;
 mod messages;
+mod orders;
 mod printed;
 mod texts;
 
@@ -80,6 +81,7 @@ fn compare_messages(ofctl: &Path, seed: u64, counts: &mut [usize], wrong: &mut V
     let mut all: Vec<_> = corpus.iter().map(|(kind, v, m)| (*kind, *v, m.clone(), false)).collect();
     all.extend(corpus.iter().step_by(3).map(|(kind, v, m)| (*kind, *v, messages::damage(&mut g, m), true)));
     all.extend(chosen::messages());
+    all.extend(orders::messages());
     all.extend(corpus.iter().map(|(kind, v, m)| {
         let other = g.of(&corpus).2;
         (*kind, *v, messages::tear(&mut g, m, &other), true)

@@ -317,7 +317,7 @@ fn packet_ins_have_the_reason_of_the_list_that_sends_them() {
         let mut upcalls = Vec::new();
         collect_upcalls(&verdict.actions, &mut upcalls);
         let [(reason, table)] = upcalls[..] else { panic!("{:?}", verdict.actions) };
-        (R::from_wire(reason).expect("known"), table)
+        (R::from_wire(reason), table)
     };
     let set = |action| vec![Action::WriteActions(vec![action])];
     for (actions, table, in_flow) in [
