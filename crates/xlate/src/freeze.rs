@@ -372,6 +372,8 @@ impl Xlate<'_> {
         let paused = matches!(why, Freeze::Pause(_));
         let sender = self.list_context();
         let own = self.pos.runs == 1 && !self.pos.in_action_set;
+        // As in Open vSwitch, a packet with no action left is looked up again, in the table of the outermost list.
+        let done = !paused && frames.iter().all(Frame::is_done);
         let mut lists = Vec::with_capacity(frames.len());
         // The end of a list returns to the state of the list before it.
         while let Some(frame) = frames.pop() {
@@ -384,8 +386,8 @@ impl Xlate<'_> {
             bridge: self.pos.bridge.id,
             words: if paused { self.retained_words() } else { self.carried_words(true) },
             stack: self.pos.stack.clone(),
-            lists,
-            table: None,
+            table: lists.first().filter(|_| done).map(|list| list.context.table),
+            lists: if done { Vec::new() } else { lists },
             action_set: if own { std::mem::take(&mut self.pos.action_set) } else { Vec::new() },
             in_action_set: self.pos.in_action_set,
             in_group: self.pos.is_in_bucket(),

@@ -58,6 +58,16 @@ impl Frame<'_> {
         }
     }
 
+    /// Returns true if no action is left. (Notes do nothing.)
+    pub(crate) fn is_done(&self) -> bool {
+        let list = match &self.list {
+            List::Given(list) => list,
+            List::Rule(rule, ..) => &rule.actions[..],
+            List::Frozen(list, _) => &list[..],
+        };
+        list.iter().skip(self.next).all(|action| matches!(action, Action::Note(_)))
+    }
+
     /// Returns its remaining part, to be executed in the context `context`.
     pub(crate) fn frozen(&self, context: ListContext) -> FrozenList {
         let (actions, is_rule) = match &self.list {

@@ -73,6 +73,7 @@ pub(crate) fn drop_verdict(key: &FlowKey, error: TranslationError, trace: Tracin
         dependencies: Vec::new(),
         written: Vec::new(),
         error: Some(error),
+        slow: false,
         drop: Some(error.drop_reason()),
         trace: (trace != Tracing::Off)
             .then(|| Box::new(Trace { nodes: Vec::new(), final_key: key.clone(), forks: Vec::new() })),
@@ -193,6 +194,7 @@ impl<'a> Xlate<'a> {
                 all_written: Vec::with_capacity(WORDS_TYPICAL_WRITTEN),
                 drop: None,
                 observed: false,
+                slow: false,
             },
             control: Control::default(),
             usage: Usage::default(),
@@ -229,6 +231,7 @@ impl<'a> Xlate<'a> {
             dependencies: std::mem::take(&mut self.out.dependencies),
             written: std::mem::take(&mut self.out.all_written),
             error: self.control.error,
+            slow: self.out.slow && self.control.error.is_none(),
             drop: self.out.drop,
             trace,
         }

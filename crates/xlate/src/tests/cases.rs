@@ -127,7 +127,10 @@ fn reports_to_collectors_say_whether_a_packet_is_forwarded() {
         [(true, None, true), (true, Some(2), true), (true, Some(4), true)]
     );
     assert_eq!(reports(vec![output(two)], Ipfix { ingress: None, ..all }), [(true, Some(2), true)]);
-    assert_eq!(reports(vec![output(two)], Ipfix { egress: Some(1 << 31), ingress: None }), [(true, Some(2), true)]);
+    assert_eq!(
+        reports(vec![output(two)], Ipfix { egress: Some(1 << 31), ingress: None }),
+        [(true, Some(2), true)]
+    );
 }
 
 /// The verdict on `key` with `actions` as the only flow.
@@ -193,6 +196,44 @@ fn a_sample_after_pop_mpls_recirculates_first() {
     let pop = Action::PopMpls(0x800);
     assert_eq!(outputs(vec![output(PortNo(2)), pop.clone(), output(PortNo(4))]), (2, false));
     assert_eq!(outputs(vec![output(PortNo(2)), pop, sample, output(PortNo(4))]), (1, true));
+}
+
+#[test]
+fn debug_slow_marks_the_whole_verdict() {
+    let key = tagged(5);
+    let nested = vec![Action::Clone(vec![Action::DebugSlow]), output(PortNo(2))];
+    for actions in [vec![Action::DebugSlow, output(PortNo(2))], vec![output(PortNo(2)), Action::DebugSlow], nested] {
+        let verdict = actions_for(&key, actions);
+        assert_eq!((&verdict.actions[..], verdict.slow), (&[DpAction::Output(DpPort(2))][..], true));
+    }
+    assert!(!actions_for(&key, vec![output(PortNo(2))]).slow);
+    // A packet that is dropped for an error is not worth a translation.
+    let pops = Action::StackPush(Subfield::whole(Field::Reg0));
+    let failed = actions_for(&key, [vec![Action::DebugSlow], vec![pops; 5000]].concat());
+    assert_eq!((failed.error, failed.slow), (Some(TranslationError::Stack), false));
+}
+
+#[test]
+fn debug_recirc_resumes_with_the_next_action() {
+    let set = |value| Action::RegLoad { dst: Subfield::whole(Field::Reg1), value };
+    let to_reg = Action::OutputReg { src: Subfield::whole(Field::Reg1), max_len: 0 };
+    let mac = Action::SetEthDst(MacAddr([2, 7, 7, 7, 7, 7]));
+    let net = network(&[
+        (0, Match::ANY, 0, vec![set(2), mac, Action::Resubmit { in_port: None, table: Some(1) }, to_reg]),
+        (1, Match::ANY, 0, vec![Action::DebugRecirc, output(PortNo(4))]),
+    ]);
+    let mut out = Vec::new();
+    execute(Some(&net), &translate(&net, &tagged(5), false).actions, &mut Wire::new(&tagged(5)), &mut out);
+    let sent: Vec<_> = out.iter().map(|(port, _, key, _)| (*port, key.get(Field::EthDst))).collect();
+    assert_eq!(sent, [(4, 0x0207_0707_0707), (2, 0x0207_0707_0707)]);
+    // Without an action left, the packet is looked up again.
+    let again = network(&[(0, Match::ANY, 0, vec![Action::DebugRecirc])]);
+    let mut key = tagged(5);
+    for _ in 0..3 {
+        let verdict = translate(&again, &key, false);
+        let [DpAction::Recirc(id)] = verdict.actions[..] else { panic!("{:?}", verdict.actions) };
+        key.set(Field::RecircId, id.into());
+    }
 }
 
 #[test]
