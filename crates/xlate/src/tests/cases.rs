@@ -237,6 +237,36 @@ fn debug_recirc_resumes_with_the_next_action() {
 }
 
 #[test]
+fn a_set_of_a_network_service_header_lists_the_fields_that_are_known() {
+    let mut key = FlowKey::ZERO;
+    key.set_in_port(PortNo(1));
+    for (field, value) in [(Field::EthType, 0x894f), (Field::NshMdtype, 1), (Field::NshTtl, 63), (Field::NshC2, 0x22)] {
+        key.set(field, value);
+    }
+    let set = |field, value, mask| Action::SetField { field, value, mask };
+    let sets = |matching: Match, actions: Vec<Action>| {
+        let verdict = translate(&network(&[(0, matching, 0, actions)]), &key, false);
+        let parts = |action: &DpAction| match action {
+            DpAction::Set { field, value, mask } => Some((*field, *value, *mask)),
+            _ => None,
+        };
+        verdict.actions.iter().filter_map(parts).collect::<Vec<_>>()
+    };
+    let mut second = Match::ANY;
+    second.set(Field::EthType, 0x894f);
+    second.set_masked(Field::NshC2, 0x2, 0xf);
+    let ttl = || set(Field::NshTtl, 5, 0xff);
+    let set_ttl = (Field::NshTtl, 5, 0xff);
+    assert_eq!(sets(Match::ANY, vec![ttl(), output(PortNo(2))]), [set_ttl]);
+    let known = (Field::NshC2, 2, 0xf);
+    assert_eq!(sets(second.clone(), vec![ttl(), output(PortNo(2))]), [set_ttl, known]);
+    // So are those that were written before; without a change, nothing is set.
+    let again = vec![ttl(), output(PortNo(2)), set(Field::NshSi, 7, 0xff), output(PortNo(2))];
+    assert_eq!(sets(second.clone(), again), [set_ttl, known, (Field::NshSi, 7, 0xff), set_ttl, known]);
+    assert_eq!(sets(second, vec![set(Field::NshC2, 2, 0xf), output(PortNo(2))]), []);
+}
+
+#[test]
 fn changes_without_an_output_emit_no_actions() {
     let actions = vec![Action::SetEthDst(MacAddr([2; 6])), output(PortNo(2)), Action::PopVlan, output(PortNo(77))];
     assert_eq!(actions_for(&tagged(5), actions).actions.last(), Some(&DpAction::Output(DpPort(2))));
