@@ -116,6 +116,8 @@ pub(crate) struct Output {
     pub(crate) drop: Option<DropReason>,
     /// True if an action reports the packet to IPFIX collectors.
     pub(crate) observed: bool,
+    /// True if the bridge of such an action asks for explicit drops.
+    pub(crate) explicit_drops: bool,
     /// True if each packet takes the slow path.
     pub(crate) slow: bool,
 }

@@ -194,6 +194,7 @@ impl<'a> Xlate<'a> {
                 all_written: Vec::with_capacity(WORDS_TYPICAL_WRITTEN),
                 drop: None,
                 observed: false,
+                explicit_drops: false,
                 slow: false,
             },
             control: Control::default(),
@@ -207,6 +208,7 @@ impl<'a> Xlate<'a> {
     fn finish(&mut self) -> Verdict {
         trim(&mut self.out.actions);
         self.end_connections();
+        self.drop_sampled();
         self.mark_forwarded();
         if let Some(error) = self.control.error {
             self.out.actions.clear();

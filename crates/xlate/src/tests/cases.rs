@@ -120,7 +120,7 @@ fn reports_to_collectors_say_whether_a_packet_is_forwarded() {
     assert_eq!(reports(vec![Action::Clone(vec![sample(two), Action::PopVlan])], none), [(false, Some(2), false)]);
     // Ports that do not exist, or have no device.
     assert_eq!(reports(vec![sample(PortNo(77)), sample(PortNo(3)), output(two)], none), []);
-    let all = Ipfix { ingress: Some(u32::MAX), egress: Some(u32::MAX) };
+    let all = Ipfix { ingress: Some(u32::MAX), egress: Some(u32::MAX), explicit_drops: false };
     assert_eq!(reports(vec![], all), [(true, None, false)]);
     assert_eq!(
         reports(vec![output(two), output(PortNo(4))], all),
@@ -128,9 +128,32 @@ fn reports_to_collectors_say_whether_a_packet_is_forwarded() {
     );
     assert_eq!(reports(vec![output(two)], Ipfix { ingress: None, ..all }), [(true, Some(2), true)]);
     assert_eq!(
-        reports(vec![output(two)], Ipfix { egress: Some(1 << 31), ingress: None }),
+        reports(vec![output(two)], Ipfix { egress: Some(1 << 31), ..Ipfix::default() }),
         [(true, Some(2), true)]
     );
+}
+
+#[test]
+fn an_explicit_drop_follows_a_last_action_that_samples() {
+    let sample = || Action::Sample(Box::new(sample(PortNo::NONE)));
+    let actions = |actions: Vec<Action>, explicit_drops| {
+        let ipfix = Ipfix { explicit_drops, ..Ipfix::default() };
+        translate(&observed(network(&[(0, Match::ANY, 0, actions)]), ipfix), &tagged(5), false).actions
+    };
+    let two = || output(PortNo(2));
+    for (list, has_drop) in [
+        (vec![sample()], true),
+        (vec![two(), sample()], true),
+        (vec![sample(), Action::SetEthDst(MacAddr([2; 6]))], true),
+        (vec![sample(), two()], false),
+        (vec![sample(), output(PortNo::CONTROLLER)], false),
+        (vec![Action::Clone(vec![sample()])], true),
+        (vec![], false),
+    ] {
+        let (without, with) = (actions(list.clone(), false), actions(list.clone(), true));
+        let drop = has_drop.then_some(DpAction::Drop(DropReason::Action));
+        assert_eq!(with, without.into_iter().chain(drop).collect::<Vec<_>>(), "{list:?}");
+    }
 }
 
 /// The verdict on `key` with `actions` as the only flow.
