@@ -226,7 +226,9 @@ impl Xlate<'_> {
         if !self.has(Prereq::Ip) {
             return;
         }
+        // As in Open vSwitch, a megaflow is for one protocol, whether or not the TTL has expired.
         self.out.reads.note_field(Field::IpTtl);
+        self.out.reads.note_field(Field::IpProto);
         let ttl = self.packet.key.get(Field::IpTtl);
         if ttl > 1 {
             self.write(Field::IpTtl, ttl - 1, 0xff);
