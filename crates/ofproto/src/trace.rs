@@ -128,10 +128,6 @@ impl Ofproto {
         let switch = self.switch().ok_or("bridge is being removed")?;
         let net = switch.network();
         let bridge = net.bridges.get(&self.id()).ok_or("bridge is being removed")?;
-        let recirc_id = key.get(flow::Field::RecircId) as u32;
-        if recirc_id != 0 && net.frozen.get(recirc_id).is_none() {
-            return Err(format!("no recirculation data for recirc_id {recirc_id:#x}"));
-        }
         let ports = if names { PortText::Names } else { PortText::Numbers };
         let tracing = if learned { Tracing::WithEffects(ports) } else { Tracing::Dry(ports) };
         let (mut traced, forks) = self.trace_once(&net, bridge, (key, start), names, tracing)?;

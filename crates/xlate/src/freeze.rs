@@ -21,7 +21,7 @@ use crate::verdict::{Dependency, TranslationError, Verdict, WrittenWord};
 use base::{Millis, PortNo};
 use dpif::{DpAction, HashKind};
 use flow::{Field, FlowKey, Loc, layout};
-use openflow::{Action, ControllerAction, GroupKind};
+use openflow::{Action, ControllerAction, GroupKind, Subfield};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, HashMap};
@@ -515,15 +515,19 @@ impl Xlate<'_> {
         self.out.dependencies.push(Dependency::Frozen(Arc::clone(state)));
         self.tracer.enter(NodeKind::Bridge, || format!("bridge(\"{}\")", bridge.name));
         self.tracer.note(NodeKind::Action, || "thaw".into());
-        if let Some(table) = frozen.table.or(frozen.lists.last().map(|list| list.context.table)) {
-            self.tracer.note(NodeKind::Action, || format!("    Resuming from table {table}"));
+        if self.tracer.is_on() {
+            self.trace_resumed(frozen);
         }
         match frozen.table {
             Some(table) => self.begin_in(table),
             None => self.run_frozen(&frozen.lists),
         }
         self.pos.in_action_set = false;
-        self.do_action_set();
+        match frozen.table {
+            Some(_) => self.do_action_set(),
+            // The trace shows it behind the tables that the lists led to.
+            None => self.execute_set(),
+        }
         self.tracer.leave();
     }
 
@@ -548,7 +552,7 @@ impl Xlate<'_> {
             | Action::PushVlan(_)
             | Action::SetEthSrc(_)
             | Action::SetEthDst(_) => frame,
-            Action::SetField { field, .. } => {
+            Action::SetField { field, .. } | Action::RegLoad { dst: Subfield { field, .. }, .. } => {
                 let known = if frame { layout::ETH_DST } else { layout::MPLS01 };
                 !matches!(field.info().loc, Loc::Bits { word, .. } if usize::from(word) < known)
             }

@@ -105,8 +105,7 @@ impl Xlate<'_> {
                     }
                     if self.count_step() {
                         if self.tracer.is_on() {
-                            let text = self.traced_action(action);
-                            self.tracer.note(NodeKind::Action, || text);
+                            self.trace_action(action, matches!(frame.list, List::Frozen(..)));
                         }
                         match action {
                             Action::CheckPktLarger { len, dst } => check = Some((*len, *dst)),
@@ -138,6 +137,16 @@ impl Xlate<'_> {
                 frames.push(next);
             }
         }
+    }
+
+    /// Adds an action to the trace: of a list that is restored, or of another one.
+    #[cold]
+    fn trace_action(&mut self, action: &Action, is_restored: bool) {
+        if is_restored {
+            return self.trace_restored(action);
+        }
+        let text = self.traced_action(action);
+        self.tracer.note(NodeKind::Action, || text);
     }
 
     /// Executes the frozen parts of nested lists.
