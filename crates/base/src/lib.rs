@@ -10,6 +10,7 @@ pub mod drop;
 pub mod mix;
 pub mod port;
 pub mod rng;
+pub mod serial;
 
 pub use addr::MacAddr;
 pub use clock::{Clock, Millis};

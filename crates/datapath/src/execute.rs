@@ -27,7 +27,8 @@ pub(crate) mod vlan;
 use std::sync::atomic::Ordering;
 
 use base::{DpPort, DropReason};
-use dpif::{ControllerUpcall, DpAction, Observe, Protocol};
+use dpif::{ControllerUpcall, DpAction, Observe, Protocol, Upcall};
+use flow::extract::extract_with;
 use netdev::{pool, software};
 use packet::segment::{longest_frame, shortest_frame};
 use packet::{Batch, Packet};
@@ -193,6 +194,10 @@ impl<'a> Executor<'a> {
                 DpAction::Punt(protocol) => {
                     fate = Fate::Settled;
                     self.punt(packets, *protocol);
+                }
+                DpAction::SlowPath => {
+                    fate = Fate::Settled;
+                    self.slow(packets, level);
                 }
                 DpAction::Clone(inner) => {
                     fate = self.nested(packets, inner, level, fate, last);
@@ -363,6 +368,24 @@ impl<'a> Executor<'a> {
                 self.work.failed = Some(reason);
                 self.shared.count_drop(self.from, reason, 1);
             }
+        }
+    }
+
+    /// Has each packet translated, and executes the actions for it.
+    #[cold]
+    fn slow(&mut self, packets: &mut Batch, level: Level) {
+        let Some(handler) = self.shared.handler() else {
+            self.shared.count_drop(self.from, DropReason::UpcallQueueFull, packets.len() as u64);
+            return pool::recycle_all(packets);
+        };
+        let vlans_max = self.shared.vlans_max.load(Ordering::Relaxed);
+        let mut one = Batch::new();
+        for packet in packets.drain(..) {
+            let key = extract_with(packet.data(), &recirculate::context_of(&packet, self.in_port), vlans_max);
+            let actions = handler.slow(Upcall { port: self.in_port, key: &key, packet: &packet });
+            one.push(packet);
+            self.steps(&mut one, &actions, level, Fate::Open);
+            pool::recycle_all(&mut one);
         }
     }
 

@@ -16,6 +16,7 @@ use flow::{Field, FlowKey};
 use packet::checksum::{Verdict, verify};
 use packet::wire::{EthernetRepr, Ipv4Repr, TcpRepr};
 use packet::{Checksum, Gso, GsoKind, Packet};
+use parking_lot::Mutex;
 
 fn number_at(frame: &[u8], at: usize) -> u32 {
     u32::from_be_bytes(frame[at..at + 4].try_into().expect("4 bytes"))
@@ -373,6 +374,28 @@ fn observed_packets_are_reported_and_still_forwarded() {
     dp.execute(DpPort(1), gso_packet(), &[observe, DpAction::Output(DpPort(2))].into()).expect("sent");
     assert_eq!(observed().iter().map(|(_, _, len)| *len).collect::<Vec<_>>(), [1054, 1054, 554]);
     assert_eq!(lens(&b), [2554]);
+}
+
+#[test]
+fn each_packet_of_a_slow_flow_is_translated() {
+    let dp = stepped();
+    let (a, b) = two_ports(&dp);
+    // Without a handler nothing translates.
+    batch_through(&dp, &a, &[DpAction::SlowPath], &[60]);
+    assert_eq!((lens(&b).len(), dp.drops()), (0, vec![(DropReason::UpcallQueueFull, 1)]));
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let keys = Arc::clone(&seen);
+    dp.set_handler(TestHandler::new(Box::new(move |port, key| {
+        keys.lock().push((port, key.get(Field::RecircId)));
+        // Packets that return are dropped.
+        let actions = if key.get(Field::RecircId) == 0 { vec![out(2), DpAction::Recirc(5)] } else { vec![] };
+        (actions.into(), None)
+    })));
+    batch_through(&dp, &a, &[DpAction::SlowPath], &[60, 70]);
+    assert_eq!(lens(&b), [60, 70]);
+    let one = |recirc_id| (DpPort(1), recirc_id);
+    assert_eq!(*seen.lock(), [one(0), one(0), one(5), one(5)]);
+    assert!(dp.drops().contains(&(DropReason::Action, 2)), "{:?}", dp.drops());
 }
 
 #[test]

@@ -111,6 +111,9 @@ pub enum DpAction {
     Observe(Arc<Observe>),
     /// Queues the packet in its current state for a protocol of the switch.
     Punt(Protocol),
+    /// Translates the packet in its current state anew and executes the result ([`crate::UpcallHandler::slow`]): the only
+    /// action of a flow whose packets all take the slow path.
+    SlowPath,
     /// Executes actions on a copy of the packet.
     Clone(DpActions),
     /// Executes one of two lists of actions on a copy of the packet, depending on its length; for a GSO packet on the
@@ -162,6 +165,7 @@ impl DpAction {
             | Self::Controller(_)
             | Self::Observe(_)
             | Self::Punt(_)
+            | Self::SlowPath
             | Self::Clone(_)
             | Self::CheckPktLen { .. }
             | Self::Sample { .. }

@@ -154,6 +154,13 @@ pub trait UpcallHandler: Send + Sync + Debug {
         Err(DropReason::NoProtocol)
     }
 
+    /// Translates a packet of a flow whose packets all take the slow path, and returns the actions for this packet, which
+    /// do not lead to the slow path again. The flow counts the packet.
+    fn slow(&self, upcall: Upcall<'_>) -> DpActions {
+        let _ = upcall;
+        [DpAction::Drop(DropReason::TranslationError)].into()
+    }
+
     /// Reports the final statistics of a flow that left the datapath without [`Dpif::flow_del`], because a flow that
     /// covers the packet that it was made for replaced it, or because the datapath found it wrong. Also called with
     /// zero statistics for a flow that [`UpcallHandler::miss`] returned and that was not installed because of the flow

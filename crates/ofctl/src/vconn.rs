@@ -121,25 +121,13 @@ pub fn open(remote: &str, versions: Versions, tls: &Tls) -> std::result::Result<
         None => {
             tracing::warn!(target: "vconn",
                 "{remote}: version negotiation failed (we support {}, peer supports {})",
-                describe(versions), describe(theirs));
+                versions.describe(), theirs.describe());
             return Err(OpenError::Negotiate("Protocol error".into()));
         }
     }
     tracing::debug!(target: "vconn", "{remote}: negotiated OpenFlow version 0x{:02x} (we support {}, peer supports {})",
-        conn.version.wire(), describe(versions), describe(theirs));
+        conn.version.wire(), versions.describe(), theirs.describe());
     Ok(conn)
-}
-
-/// `version 0x01`, `versions 0x01, 0x04`, `version 0x06 and earlier`.
-fn describe(versions: Versions) -> String {
-    let newest = versions.newest().map_or(0, Version::wire);
-    if newest > 1 && versions == Versions::up_to(newest) {
-        format!("version 0x{newest:02x} and earlier")
-    } else if versions.0.is_power_of_two() {
-        format!("version {versions}")
-    } else {
-        format!("versions {versions}")
-    }
 }
 
 fn connect(remote: &str, tls: &Tls) -> io::Result<Stream> {

@@ -33,6 +33,8 @@ pub struct IpfixSettings {
     pub bridge: Option<BridgeSampling>,
     /// Exporters for `sample` actions, by the number of their collector set.
     pub sets: BTreeMap<u32, ExporterSettings>,
+    /// True if a drop follows the datapath actions of sampled packets where the last one samples.
+    pub explicit_drops: bool,
 }
 
 /// The configuration of an exporter.
@@ -99,6 +101,7 @@ impl Running {
         xlate::Ipfix {
             ingress: probability.filter(|_| bridge.is_some_and(|b| b.ingress)),
             egress: probability.filter(|_| bridge.is_some_and(|b| b.egress)),
+            explicit_drops: self.settings.explicit_drops,
         }
     }
 

@@ -26,6 +26,8 @@ pub struct Traced {
     pub megaflow: String,
     /// The datapath actions.
     pub datapath_actions: String,
+    /// True if each packet takes the slow path.
+    pub slow: bool,
     /// The error that ended the translation, if there was one.
     pub error: Option<String>,
     /// The traces of copies that the connection tracker returns, in order; empty in these themselves.
@@ -49,6 +51,10 @@ impl Traced {
         if let Some(error) = &self.error {
             let _ = writeln!(out, "Translation failed ({error}), packet is dropped.");
         }
+        if self.slow {
+            out.push_str("This flow is handled by the userspace slow path because it:\n");
+            out.push_str("  - Uses action(s) not supported by datapath.\n");
+        }
         for resumed in &self.resumed {
             out.push_str(&resumed.title());
             out.push_str(&resumed.traced.text());
@@ -56,7 +62,7 @@ impl Traced {
         out
     }
 
-    /// Returns the trace as an object: `final-flow` is the whole key, changed or not; `error` and
+    /// Returns the trace as an object: `final-flow` is the whole key, changed or not; `error`, `slow-path` and
     /// `resumed` are present if there is one.
     pub fn json(&self) -> Value {
         let mut out = json!({
@@ -68,6 +74,9 @@ impl Traced {
         });
         if let (Some(error), Some(members)) = (&self.error, out.as_object_mut()) {
             members.insert("error".to_owned(), error.as_str().into());
+        }
+        if let (true, Some(members)) = (self.slow, out.as_object_mut()) {
+            members.insert("slow-path".to_owned(), true.into());
         }
         if let (false, Some(members)) = (self.resumed.is_empty(), out.as_object_mut()) {
             members.insert("resumed".to_owned(), self.resumed.iter().map(Resumed::json).collect());
@@ -119,10 +128,6 @@ impl Ofproto {
         let switch = self.switch().ok_or("bridge is being removed")?;
         let net = switch.network();
         let bridge = net.bridges.get(&self.id()).ok_or("bridge is being removed")?;
-        let recirc_id = key.get(flow::Field::RecircId) as u32;
-        if recirc_id != 0 && net.frozen.get(recirc_id).is_none() {
-            return Err(format!("no recirculation data for recirc_id {recirc_id:#x}"));
-        }
         let ports = if names { PortText::Names } else { PortText::Numbers };
         let tracing = if learned { Tracing::WithEffects(ports) } else { Tracing::Dry(ports) };
         let (mut traced, forks) = self.trace_once(&net, bridge, (key, start), names, tracing)?;
@@ -160,6 +165,7 @@ impl Ofproto {
             final_flow: (trace.final_key != *key).then(|| text(&trace.final_key)),
             megaflow: flow::text::megaflow_to_string(&megaflow, ports),
             datapath_actions,
+            slow: verdict.slow,
             error: verdict.error.map(|e| e.summary().to_owned()),
             nodes: trace.nodes,
             resumed: Vec::new(),
@@ -284,6 +290,7 @@ mod tests {
             final_flow: None,
             megaflow: "recirc_id=0,eth".to_owned(),
             datapath_actions: "drop".to_owned(),
+            slow: true,
             error: Some("Too many resubmits".to_owned()),
             resumed: Vec::new(),
         };
@@ -291,7 +298,9 @@ mod tests {
             traced.text(),
             "Flow: in_port=1\n\nbridge(\"br0\")\n-------------\n 0. priority 0\n    drop\n\nFinal flow: unchanged\n\
              Megaflow: recirc_id=0,eth\nDatapath actions: drop\n\
-             Translation failed (Too many resubmits), packet is dropped.\n"
+             Translation failed (Too many resubmits), packet is dropped.\n\
+             This flow is handled by the userspace slow path because it:\n  \
+             - Uses action(s) not supported by datapath.\n"
         );
         assert_eq!(
             traced.json(),
@@ -304,6 +313,7 @@ mod tests {
                 "megaflow": "recirc_id=0,eth",
                 "datapath-actions": "drop",
                 "error": "Too many resubmits",
+                "slow-path": true,
             })
         );
     }

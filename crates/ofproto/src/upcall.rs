@@ -55,7 +55,7 @@ impl Switch {
 impl Translation {
     /// The part for the table of megaflows.
     pub(crate) fn finish(mut self) -> Fresh {
-        let actions = dp_actions(&mut self.verdict);
+        let actions = if self.verdict.slow { vec![DpAction::SlowPath] } else { dp_actions(&mut self.verdict) };
         let (basis, effects, uses) = Basis::of(self.verdict);
         Fresh { basis, effects, uses, actions, seq: self.seq, generation: self.generation }
     }
@@ -139,6 +139,11 @@ impl UpcallHandler for Switch {
 
     fn punt(&self, port: DpPort, protocol: Protocol, packet: &Packet) -> Result<Option<DpPort>, DropReason> {
         self.punt_to(protocol, port, packet)
+    }
+
+    fn slow(&self, upcall: Upcall<'_>) -> DpActions {
+        base::coverage!(flow_extract);
+        dp_actions(&mut self.translate_now(upcall.key).verdict).into()
     }
 
     fn flow_gone(&self, id: FlowId, stats: DpFlowStats) {

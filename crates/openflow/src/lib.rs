@@ -56,7 +56,7 @@ pub mod versions;
 pub mod wire;
 
 pub use action::check::{Limits, check, check_tables};
-pub use action::decode::decode_actions;
+pub use action::decode::{allow_debug_actions, decode_actions};
 pub use action::encode::encode_actions;
 pub use action::format::{actions_to_string, format_actions};
 pub use action::instruction::{decode_flow_actions, decode_instructions, encode_flow_actions, encode_instructions};

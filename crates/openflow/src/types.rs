@@ -292,6 +292,11 @@ pub fn head(msg: &[u8]) -> Result<Head<'_>> {
     if head.row.length.allows(head.body.len()) { Ok(head) } else { Err(OfpError::BrcBadLen) }
 }
 
+/// Returns the printed name of a message, `OFPT_HELLO` or `OFPST_FLOW request`; `None` if its type or its length is invalid.
+pub fn name(msg: &[u8]) -> Option<&'static str> {
+    head(msg).ok().map(|head| head.row.name)
+}
+
 /// `OFPT_FLOW_MOD`, which has this number in all versions, and `OFPT_BUNDLE_ADD_MESSAGE`.
 const TYPE_FLOW_MOD: u8 = 14;
 const TYPE_BUNDLE_ADD: u8 = 34;

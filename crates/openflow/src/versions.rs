@@ -32,10 +32,22 @@ impl Versions {
     pub fn negotiate(self, peer: Self) -> Option<Version> {
         Self(self.0 & peer.0).newest()
     }
+
+    /// Describes the set as log messages do: `version 0x01`, `versions 0x01, 0x04`, `version 0x06 and earlier`.
+    pub fn describe(self) -> String {
+        let newest = self.newest().map_or(0, Version::wire);
+        if newest > 1 && self == Self::up_to(newest) {
+            format!("version 0x{newest:02x} and earlier")
+        } else if self.0.is_power_of_two() {
+            format!("version {self}")
+        } else {
+            format!("versions {self}")
+        }
+    }
 }
 
 impl fmt::Display for Versions {
-    /// Formats as `version 0x01`, `versions 0x01, 0x04`, as in log messages and HELLO.
+    /// Formats as `0x01, 0x04`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let list: Vec<String> = (0..32).filter(|n| self.0 & 1 << n != 0).map(|n| format!("0x{n:02x}")).collect();
         f.write_str(&list.join(", "))
@@ -54,5 +66,18 @@ mod tests {
         assert_eq!(ours.negotiate(Versions::of(&[Version::V14])), None);
         assert_eq!(Versions::up_to(255).0, 0xffff_fffe);
         assert_eq!(Versions::up_to(0).0, 0);
+    }
+
+    #[test]
+    fn descriptions() {
+        let both = Versions::of(&[Version::V10, Version::V13]);
+        for (versions, text) in [
+            (both, "versions 0x01, 0x04"),
+            (Versions::up_to(6), "version 0x06 and earlier"),
+            (Versions::up_to(1), "version 0x01"),
+            (Versions(1 << 9), "version 0x09"),
+        ] {
+            assert_eq!(versions.describe(), text);
+        }
     }
 }

@@ -124,6 +124,8 @@ fn other() -> impl Strategy<Value = Action> {
         }),
         sample,
         Just(Action::CtClear),
+        Just(Action::DebugSlow),
+        Just(Action::DebugRecirc),
         (port, 0..255u8).prop_map(|(in_port, table)| Action::ResubmitCt { in_port, table: Some(table) }),
         (0..64u8).prop_map(|n| {
             Action::DeleteField(Field::from_name(&format!("tun_metadata{n}")).expect("there are 64 of them"))
@@ -142,6 +144,7 @@ fn versions(action: &Action) -> Vec<Version> {
 }
 
 fn survives(action: Action) -> Result<(), TestCaseError> {
+    openflow::allow_debug_actions();
     for version in versions(&action) {
         // OpenFlow 1.5 encodes loads as set_field.
         if version == Version::V15 && matches!(&action, Action::Ct(ct) if !ct.exec.is_empty()) {

@@ -127,6 +127,7 @@ fn test_of_action(action: &Action) -> &'static str {
         A::PopMpls(_) | A::DecNshTtl | A::Encap(_) | A::Decap(_) => "test_headers",
         A::CopyTtlOut | A::CopyTtlIn => "test_conformance",
         A::Ct(_) | A::Nat(_) => "test_conntrack_trace; refused on real ports: there is no connection tracking yet",
+        A::DebugSlow | A::DebugRecirc => "xlate tests::cases, openflow tests/debug_actions",
         A::CtClear | A::ResubmitCt { .. } => "test_conntrack_trace",
         A::DeleteField(_) | A::SetTunOption(_) => "xlate tests::regions, test_traces",
         A::Sample(_) => "openflow tests/actions, test_ipfix",
@@ -237,6 +238,8 @@ const ACTIONS: &[&str] = &[
     "ct(commit,zone=1)",
     "ct(commit,nat(src=10.0.0.1))",
     "ct_clear",
+    "debug_slow",
+    "debug_recirc",
     "delete_field:tun_metadata0",
     "sample(probability=1,collector_set_id=1)",
     "meter:1",
@@ -247,6 +250,8 @@ const ACTIONS: &[&str] = &[
 ];
 
 fn actions(out: &mut String) {
+    // A switch with dummies has all of them.
+    openflow::allow_debug_actions();
     out.push_str(&heading("action or instruction"));
     for text in ACTIONS {
         let actions = parse_instructions(text, &NoNames).unwrap_or_else(|e| panic!("{text}: {e}"));

@@ -11,7 +11,6 @@ use openflow::switch::{ErrorReport, Hello, ReportedError};
 use openflow::{OfpError, Version, Versions};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use stream::{DSCP, Listener, Method, Stream};
 use tls::Tls;
@@ -32,8 +31,6 @@ struct ControllerState {
     options: Options,
     tls: Arc<Tls>,
     clock: Clock,
-    /// Number of connections on unix sockets so far, for their names.
-    n_unix: AtomicUsize,
 }
 
 /// Runs the controller until it ends.
@@ -80,7 +77,7 @@ fn chosen_port(name: &str) -> Option<&str> {
 /// Opens all connections and listeners of the command line. Fails if none of them can be opened.
 async fn start(options: Options) -> Result<JoinSet<()>, String> {
     let tls = Tls::new(options.tls.clone());
-    let shared = Arc::new(ControllerState { options, tls, clock: Clock::real(), n_unix: AtomicUsize::new(0) });
+    let shared = Arc::new(ControllerState { options, tls, clock: Clock::real() });
     let (mut tasks, mut attempts) = (JoinSet::new(), JoinSet::new());
     for name in shared.options.methods.clone() {
         let shared = Arc::clone(&shared);
@@ -140,7 +137,7 @@ async fn accept(listener: Listener, name: String, shared: Arc<ControllerState>) 
         children.spawn(async move {
             let mut name = incoming.to_string();
             if name == "unix" {
-                name = format!("unix#{}", shared.n_unix.fetch_add(1, Ordering::Relaxed));
+                name = format!("unix#{}", base::serial::next_unix_connection());
             }
             // TLS errors are already logged.
             if let Ok(Ok(stream)) = tokio::time::timeout(HELLO_MAX, incoming.into_stream()).await {
@@ -216,18 +213,37 @@ impl Connection<'_> {
         self.send(&encode(newest, HELLO_XID, &Message::Hello(Hello { versions: ours }))).await?;
         let message = self.recv().await?.ok_or(io::ErrorKind::ConnectionReset)?;
         let protocol_error = || io::Error::from_raw_os_error(71); // EPROTO
-        let Ok((_, xid, Message::Hello(theirs))) = decode(&message) else {
-            tracing::warn!(target: "vconn", "{}: received message while expecting hello", self.name);
+        let Ok((_, _, Message::Hello(theirs))) = decode(&message) else {
+            let text = print(&message, Style::plain(1));
+            tracing::warn!(
+                target: "vconn",
+                "{}: received message while expecting hello: {}",
+                self.name,
+                text.trim_end()
+            );
             return Err(protocol_error());
         };
         if let Some(version) = ours.negotiate(theirs.versions) {
+            let (ours, theirs) = (ours.describe(), theirs.versions.describe());
+            tracing::debug!(
+                target: "vconn",
+                "{}: negotiated OpenFlow version 0x{:02x} (we support {ours}, peer supports {theirs})",
+                self.name,
+                version.wire()
+            );
             return Ok(version);
         }
-        let text = format!("We support {ours}, you support {}, no common versions.", theirs.versions);
-        tracing::warn!(target: "vconn", "{}: version negotiation failed ({text})", self.name);
+        let known = theirs.versions.newest().unwrap_or(Version::V10);
+        let (ours, theirs) = (ours.describe(), theirs.versions.describe());
+        let text = format!("We support {ours}, you support {theirs}, no common versions.");
+        tracing::warn!(
+            target: "vconn",
+            "{}: version negotiation failed (we support {ours}, peer supports {theirs})",
+            self.name
+        );
         let error = ReportedError::Known(OfpError::HfcIncompatible);
         let report = Message::Error(ErrorReport { error, data: text.into_bytes() });
-        self.send(&encode(newest, xid, &report)).await?;
+        self.send(&encode(known, 0, &report)).await?;
         Err(protocol_error())
     }
 

@@ -61,7 +61,6 @@ impl Server {
         let listener = tokio::net::UnixListener::from_std(self.listener)?;
         // Connections are aborted with the server.
         let mut connections = tokio::task::JoinSet::new();
-        let mut serial: u64 = 0;
         let mut failing = false;
         loop {
             let accepted = tokio::select! {
@@ -70,8 +69,8 @@ impl Server {
             };
             match accepted {
                 Ok((stream, _)) => {
+                    let serial = base::serial::next_unix_connection();
                     connections.spawn(serve(stream, serial, self.commands.clone()));
-                    serial = serial.wrapping_add(1);
                     failing = false;
                 }
                 Err(error) => {

@@ -6,7 +6,7 @@ use crate::confinement::Confinement;
 use crate::devices::Devices;
 use crate::feature::{Counts, Report};
 use crate::own_tls::OwnTls;
-use crate::types::Types;
+use crate::types::{DummyLevel, Types};
 use base::Clock;
 use ovsdb_client::schemas::vswitch;
 use ovsdb_client::{Idl, LockState, Outcome};
@@ -96,6 +96,9 @@ impl Drop for Housekeeping {
 impl Daemon {
     /// A daemon that will connect to its database. Needs a tokio runtime.
     pub fn new(options: Options, clock: Clock) -> Result<Self, String> {
+        if options.types.dummy != DummyLevel::Off {
+            openflow::allow_debug_actions();
+        }
         let tls = tls::Tls::new(options.tls.clone());
         let mut idl =
             Idl::new(&options.remote, &tls, vswitch::DATABASE, columns::wanted()).map_err(|e| e.to_string())?;

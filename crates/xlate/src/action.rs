@@ -1,5 +1,6 @@
 //! Executes a list of actions, and orders an action set.
 
+use crate::freeze::Freeze;
 use crate::scope::Scope;
 use crate::trace::NodeKind;
 use crate::translate::{MAX_SET, MAX_STACK, Xlate};
@@ -74,6 +75,8 @@ impl Xlate<'_> {
             // `ct` applies it.
             Action::Nat(nat) => self.control.nat = Some(nat.clone()),
             Action::CtClear => self.ct_clear(),
+            Action::DebugSlow => self.out.slow = true,
+            Action::DebugRecirc => self.control.freeze = Some(Freeze::Parse),
             Action::SetTunOption(option) => self.set_option(option),
             Action::DeleteField(field) => self.delete_field(*field),
             Action::Sample(sample) => self.sample(sample),
@@ -223,7 +226,9 @@ impl Xlate<'_> {
         if !self.has(Prereq::Ip) {
             return;
         }
+        // As in Open vSwitch, a megaflow is for one protocol, whether or not the TTL has expired.
         self.out.reads.note_field(Field::IpTtl);
+        self.out.reads.note_field(Field::IpProto);
         let ttl = self.packet.key.get(Field::IpTtl);
         if ttl > 1 {
             self.write(Field::IpTtl, ttl - 1, 0xff);
@@ -341,7 +346,9 @@ fn replaces(new: &Action, old: &Action) -> bool {
 pub(crate) fn set_in_order(set: &[Action]) -> Vec<Action> {
     let mut ordered: Vec<Action> = Vec::with_capacity(set.len());
     for (i, action) in set.iter().enumerate() {
-        if !set[i + 1..].iter().any(|later| replaces(later, action)) {
+        // As in Open vSwitch, a bucket executes no action that only tests of a switch use.
+        let is_debug = matches!(action, Action::DebugSlow | Action::DebugRecirc);
+        if !is_debug && !set[i + 1..].iter().any(|later| replaces(later, action)) {
             ordered.push(action.clone());
         }
     }

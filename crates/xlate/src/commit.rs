@@ -70,6 +70,18 @@ fn parts_set_together(field: Field) -> &'static [Field] {
     }
 }
 
+/// The fields of the network service header that actions can set.
+const SETTABLE_IN_NSH: [Field; 8] = [
+    Field::NshFlags,
+    Field::NshTtl,
+    Field::NshSpi,
+    Field::NshSi,
+    Field::NshC1,
+    Field::NshC2,
+    Field::NshC3,
+    Field::NshC4,
+];
+
 /// The order in which a commit emits changes, that of Open vSwitch. It makes no difference to the packet.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
@@ -87,11 +99,11 @@ fn rank(field: Field) -> Rank {
     match field.info().prereq {
         _ if field == Field::SkbPriority => Rank::Priority,
         _ if field == Field::PktMark => Rank::Mark,
-        Prereq::Arp | Prereq::Ip | Prereq::Ipv4 | Prereq::Ipv6 => Rank::Network,
+        Prereq::Arp | Prereq::Ip | Prereq::Ipv4 | Prereq::Ipv6 | Prereq::Nsh => Rank::Network,
         Prereq::Icmpv4 | Prereq::Icmpv6 | Prereq::Nd | Prereq::NdSolicit | Prereq::NdAdvert => Rank::Control,
         Prereq::Tcp | Prereq::Udp | Prereq::Sctp => Rank::Transport,
         Prereq::Mpls => Rank::Mpls,
-        Prereq::None | Prereq::Ethernet | Prereq::VlanVid | Prereq::Nsh | Prereq::Pbb | Prereq::Ct => Rank::Ethernet,
+        Prereq::None | Prereq::Ethernet | Prereq::VlanVid | Prereq::Pbb | Prereq::Ct => Rank::Ethernet,
     }
 }
 
@@ -265,8 +277,11 @@ impl Xlate<'_> {
         self.commit_addresses();
         self.commit_pushed();
         let mut pending = std::mem::take(&mut self.packet.pending);
+        let mut changed = self.changed(&pending.fields);
+        if changed.iter().any(|field| SETTABLE_IN_NSH.contains(field)) {
+            self.complete_nsh(&mut pending, &mut changed);
+        }
         pending.fields.sort_by_key(|(field, _)| rank(*field));
-        let changed = self.changed(&pending.fields);
         let mut fields = pending.fields.into_iter().peekable();
         while let Some((field, mask)) = fields.next_if(|(field, _)| rank(*field) < Rank::Tags) {
             self.commit_field(field, mask, &changed);
@@ -286,6 +301,24 @@ impl Xlate<'_> {
             !known || old != new || self.packet.translated && is_translated(*field)
         };
         fields.iter().filter(differs).map(|(field, _)| *field).collect()
+    }
+
+    /// Adds the fields of the network service header that are known to the changed ones: as in Open vSwitch, a set of this
+    /// header lists all fields that were compared or written. (A header that was pushed before is known as a whole, and only
+    /// its changes are listed.)
+    #[cold]
+    fn complete_nsh(&self, pending: &mut Pending, changed: &mut Changed) {
+        let (read, written) = (self.out.reads.mask(), self.out.reads.written());
+        if written.get(Field::NshMdtype) != 0 {
+            return;
+        }
+        for field in SETTABLE_IN_NSH {
+            let known = read.get(field) | written.get(field);
+            if known != 0 {
+                pending.add(field, known);
+                changed.push(field);
+            }
+        }
     }
 
     /// Emits changes of Ethernet addresses in front of pushed and popped labels, which leave these addresses alone: the order
@@ -381,7 +414,7 @@ pub(crate) fn size_of_action(action: &DpAction) -> usize {
         },
         DpAction::Controller(what) => 64 + what.userdata.len(),
         DpAction::Observe(_) => 40,
-        DpAction::Punt(_) => 24,
+        DpAction::Punt(_) | DpAction::SlowPath => 24,
         // The nested actions were counted when they were emitted.
         DpAction::Clone(_) => 4,
         DpAction::CheckPktLen { .. } => 24,

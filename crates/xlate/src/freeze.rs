@@ -21,7 +21,7 @@ use crate::verdict::{Dependency, TranslationError, Verdict, WrittenWord};
 use base::{Millis, PortNo};
 use dpif::{DpAction, HashKind};
 use flow::{Field, FlowKey, Loc, layout};
-use openflow::{Action, ControllerAction, GroupKind};
+use openflow::{Action, ControllerAction, GroupKind, Subfield};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, HashMap};
@@ -372,6 +372,8 @@ impl Xlate<'_> {
         let paused = matches!(why, Freeze::Pause(_));
         let sender = self.list_context();
         let own = self.pos.runs == 1 && !self.pos.in_action_set;
+        // As in Open vSwitch, a packet with no action left is looked up again, in the table of the outermost list.
+        let done = !paused && frames.iter().all(Frame::is_done);
         let mut lists = Vec::with_capacity(frames.len());
         // The end of a list returns to the state of the list before it.
         while let Some(frame) = frames.pop() {
@@ -384,8 +386,8 @@ impl Xlate<'_> {
             bridge: self.pos.bridge.id,
             words: if paused { self.retained_words() } else { self.carried_words(true) },
             stack: self.pos.stack.clone(),
-            lists,
-            table: None,
+            table: lists.first().filter(|_| done).map(|list| list.context.table),
+            lists: if done { Vec::new() } else { lists },
             action_set: if own { std::mem::take(&mut self.pos.action_set) } else { Vec::new() },
             in_action_set: self.pos.in_action_set,
             in_group: self.pos.is_in_bucket(),
@@ -513,15 +515,19 @@ impl Xlate<'_> {
         self.out.dependencies.push(Dependency::Frozen(Arc::clone(state)));
         self.tracer.enter(NodeKind::Bridge, || format!("bridge(\"{}\")", bridge.name));
         self.tracer.note(NodeKind::Action, || "thaw".into());
-        if let Some(table) = frozen.table.or(frozen.lists.last().map(|list| list.context.table)) {
-            self.tracer.note(NodeKind::Action, || format!("    Resuming from table {table}"));
+        if self.tracer.is_on() {
+            self.trace_resumed(frozen);
         }
         match frozen.table {
             Some(table) => self.begin_in(table),
             None => self.run_frozen(&frozen.lists),
         }
         self.pos.in_action_set = false;
-        self.do_action_set();
+        match frozen.table {
+            Some(_) => self.do_action_set(),
+            // The trace shows it behind the tables that the lists led to.
+            None => self.execute_set(),
+        }
         self.tracer.leave();
     }
 
@@ -546,7 +552,7 @@ impl Xlate<'_> {
             | Action::PushVlan(_)
             | Action::SetEthSrc(_)
             | Action::SetEthDst(_) => frame,
-            Action::SetField { field, .. } => {
+            Action::SetField { field, .. } | Action::RegLoad { dst: Subfield { field, .. }, .. } => {
                 let known = if frame { layout::ETH_DST } else { layout::MPLS01 };
                 !matches!(field.info().loc, Loc::Bits { word, .. } if usize::from(word) < known)
             }

@@ -34,6 +34,7 @@ mod numbered;
 mod output;
 mod pipeline;
 mod punt;
+mod restored;
 mod sample;
 mod scope;
 mod select;

@@ -90,6 +90,8 @@ pub struct Ipfix {
     pub ingress: Option<u32>,
     /// The probability for sent packets.
     pub egress: Option<u32>,
+    /// True if a drop follows the datapath actions where the last one samples.
+    pub explicit_drops: bool,
 }
 
 /// The treatment of packets that match no flow of a table (OpenFlow 1.1 and 1.2, `ofp_table_config`).

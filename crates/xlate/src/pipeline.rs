@@ -58,6 +58,16 @@ impl Frame<'_> {
         }
     }
 
+    /// Returns true if no action is left. (Notes do nothing.)
+    pub(crate) fn is_done(&self) -> bool {
+        let list = match &self.list {
+            List::Given(list) => list,
+            List::Rule(rule, ..) => &rule.actions[..],
+            List::Frozen(list, _) => &list[..],
+        };
+        list.iter().skip(self.next).all(|action| matches!(action, Action::Note(_)))
+    }
+
     /// Returns its remaining part, to be executed in the context `context`.
     pub(crate) fn frozen(&self, context: ListContext) -> FrozenList {
         let (actions, is_rule) = match &self.list {
@@ -95,8 +105,7 @@ impl Xlate<'_> {
                     }
                     if self.count_step() {
                         if self.tracer.is_on() {
-                            let text = self.traced_action(action);
-                            self.tracer.note(NodeKind::Action, || text);
+                            self.trace_action(action, matches!(frame.list, List::Frozen(..)));
                         }
                         match action {
                             Action::CheckPktLarger { len, dst } => check = Some((*len, *dst)),
@@ -128,6 +137,16 @@ impl Xlate<'_> {
                 frames.push(next);
             }
         }
+    }
+
+    /// Adds an action to the trace: of a list that is restored, or of another one.
+    #[cold]
+    fn trace_action(&mut self, action: &Action, is_restored: bool) {
+        if is_restored {
+            return self.trace_restored(action);
+        }
+        let text = self.traced_action(action);
+        self.tracer.note(NodeKind::Action, || text);
     }
 
     /// Executes the frozen parts of nested lists.

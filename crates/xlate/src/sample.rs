@@ -3,7 +3,7 @@
 use crate::model::PortOut;
 use crate::trace::NodeKind;
 use crate::translate::Xlate;
-use base::{DpPort, PortNo};
+use base::{DpPort, DropReason, PortNo};
 use dpif::{Collectors, DpAction, Observe, SamplePoint, SampledFlow};
 use openflow::action::{ObservationId, Sample, SampleDirection};
 
@@ -73,6 +73,7 @@ impl Xlate<'_> {
 
     fn observe(&mut self, probability: u32, collectors: Collectors, output: Option<DpPort>) {
         self.out.observed = true;
+        self.out.explicit_drops |= self.pos.bridge.ipfix.is_some_and(|ipfix| ipfix.explicit_drops);
         let what = Observe { bridge: self.pos.bridge.id, collectors, output, forwarded: false };
         let report = DpAction::Observe(what.into());
         if probability == u32::MAX {
@@ -82,11 +83,29 @@ impl Xlate<'_> {
         self.emit(DpAction::Sample { probability, actions: [report].into() });
     }
 
+    /// Adds a drop if the last action samples and a bridge asks for that, whether or not an action before it outputs the
+    /// packet: so does Open vSwitch.
+    pub(crate) fn drop_sampled(&mut self) {
+        if self.out.explicit_drops && self.out.actions.last().is_some_and(samples) {
+            let reason = self.out.drop.unwrap_or(DropReason::Action);
+            self.emit(DpAction::Drop(reason));
+        }
+    }
+
     /// Marks the sampled packets as forwarded if any copy is output, which is known at the end only.
     pub(crate) fn mark_forwarded(&mut self) {
         if self.out.observed && self.out.actions.iter().any(sends) {
             self.out.actions.iter_mut().for_each(|action| *action = forwarded(action));
         }
+    }
+}
+
+/// Returns true if the action only reports packets to collectors.
+fn samples(action: &DpAction) -> bool {
+    match action {
+        DpAction::Observe(_) => true,
+        DpAction::Sample { actions, .. } => actions.iter().all(samples),
+        _ => false,
     }
 }
 

@@ -11,6 +11,7 @@ use crate::learn::FinTimeout;
 use crate::mac::MacKey;
 use crate::model::{Bridge, BridgeId};
 use crate::pipeline::Frame;
+use crate::restored::Restored;
 use crate::verdict::{Dependency, Effect, TranslationError, Written, WrittenWord};
 use base::{DropReason, PortNo};
 use dpif::DpAction;
@@ -116,6 +117,10 @@ pub(crate) struct Output {
     pub(crate) drop: Option<DropReason>,
     /// True if an action reports the packet to IPFIX collectors.
     pub(crate) observed: bool,
+    /// True if the bridge of such an action asks for explicit drops.
+    pub(crate) explicit_drops: bool,
+    /// True if each packet takes the slow path.
+    pub(crate) slow: bool,
 }
 
 /// Requests of an action to the code around it.
@@ -133,6 +138,8 @@ pub(crate) struct Control {
     pub(crate) next: Option<Frame<'static>>,
     /// The address translation of the `ct` action in execution.
     pub(crate) nat: Option<Box<Nat>>,
+    /// The table and cookie that a trace has shown as restored.
+    pub(crate) restored: Restored,
     /// Makes the next look-up use the original direction of the packet's connection.
     pub(crate) by_connection: bool,
 }

@@ -8,7 +8,7 @@ use crate::model::{Bridge, BridgeId, Network, PortConfig};
 use crate::scope::Saved;
 use crate::state::{Control, Output, Packet, Position, TYPICAL_LOOKUPS, Usage, WORDS_TYPICAL_WRITTEN};
 use crate::tables::View;
-use crate::trace::{NodeKind, Tracer, Tracing};
+use crate::trace::{Node, NodeKind, Tracer, Tracing};
 use crate::verdict::{Dependency, Trace, TranslationError, Verdict};
 use base::{DpPort, DropReason, MacAddr, PortNo};
 use dpif::DpAction;
@@ -62,10 +62,22 @@ pub fn translate(net: &Network, key: &FlowKey, trace: impl Into<Tracing>) -> Ver
     }
 }
 
+/// Reads whether an IP packet is a fragment.
+fn note_fragment(key: &FlowKey, reads: &mut Reads) {
+    if [ethertype::IPV4, ethertype::IPV6].contains(&key.eth_type()) {
+        let frag = FlowKey::mask_of(Field::IpFrag).0[layout::IP_MISC];
+        reads.note_initial(layout::IP_MISC, frag);
+    }
+}
+
 /// The verdict that drops a packet before it enters a bridge.
 pub(crate) fn drop_verdict(key: &FlowKey, error: TranslationError, trace: Tracing) -> Verdict {
     let mut reads = Reads::new();
     reads.note(layout::PORTS, u64::MAX);
+    if error == TranslationError::Recirculation {
+        reads.note_field(Field::EthType);
+        note_fragment(key, &mut reads);
+    }
     Verdict {
         actions: Vec::new(),
         reads: reads.take_order(),
@@ -73,6 +85,7 @@ pub(crate) fn drop_verdict(key: &FlowKey, error: TranslationError, trace: Tracin
         dependencies: Vec::new(),
         written: Vec::new(),
         error: Some(error),
+        slow: false,
         drop: Some(error.drop_reason()),
         trace: (trace != Tracing::Off)
             .then(|| Box::new(Trace { nodes: Vec::new(), final_key: key.clone(), forks: Vec::new() })),
@@ -90,9 +103,21 @@ pub fn translate_from(
 ) -> Verdict {
     let trace = trace.into();
     if key.get(Field::RecircId) != 0 {
-        return crate::freeze::resume(net, key, trace);
+        let mut verdict = crate::freeze::resume(net, key, trace);
+        if let Some(trace) = verdict.trace.as_mut().filter(|trace| trace.nodes.is_empty()) {
+            trace.nodes = no_recirculation(bridge, key.get(Field::RecircId));
+        }
+        return verdict;
     }
     translate_key(net, bridge, (key, key.in_port()), start, trace)
+}
+
+/// The trace of a packet with an unknown number of recirculation.
+#[cold]
+fn no_recirculation(bridge: &Bridge, id: u128) -> Vec<Node> {
+    let text = format!("Recirculation context not found for ID {id:x}");
+    let error = Node { kind: NodeKind::Error, text, subs: Vec::new() };
+    vec![Node { kind: NodeKind::Bridge, text: format!("bridge(\"{}\")", bridge.name), subs: vec![error] }]
 }
 
 /// Translates a packet with this key, apart from the ingress port, that arrived on this port of the bridge.
@@ -157,10 +182,7 @@ impl<'a> Xlate<'a> {
         work(&mut x);
         // As in Open vSwitch, a megaflow is for fragments or for whole packets. Its last bits to be read are these, so that they
         // add no node to the path of a look-up in the datapath unless fragments arrive.
-        if [ethertype::IPV4, ethertype::IPV6].contains(&key.eth_type()) {
-            let frag = FlowKey::mask_of(Field::IpFrag).0[layout::IP_MISC];
-            x.out.reads.note_initial(layout::IP_MISC, frag);
-        }
+        note_fragment(key, &mut x.out.reads);
         x.finish()
     }
 
@@ -193,6 +215,8 @@ impl<'a> Xlate<'a> {
                 all_written: Vec::with_capacity(WORDS_TYPICAL_WRITTEN),
                 drop: None,
                 observed: false,
+                explicit_drops: false,
+                slow: false,
             },
             control: Control::default(),
             usage: Usage::default(),
@@ -205,6 +229,7 @@ impl<'a> Xlate<'a> {
     fn finish(&mut self) -> Verdict {
         trim(&mut self.out.actions);
         self.end_connections();
+        self.drop_sampled();
         self.mark_forwarded();
         if let Some(error) = self.control.error {
             self.out.actions.clear();
@@ -229,6 +254,7 @@ impl<'a> Xlate<'a> {
             dependencies: std::mem::take(&mut self.out.dependencies),
             written: std::mem::take(&mut self.out.all_written),
             error: self.control.error,
+            slow: self.out.slow && self.control.error.is_none(),
             drop: self.out.drop,
             trace,
         }

@@ -26,6 +26,8 @@ pub struct Verdict {
     pub written: Vec<WrittenWord>,
     /// The error that ended the translation; the actions are empty then.
     pub error: Option<TranslationError>,
+    /// True if the datapath must not cache the actions: each packet of the megaflow takes the slow path.
+    pub slow: bool,
     /// The reason why nothing is output, if so.
     pub drop: Option<DropReason>,
     /// The trace, if requested.

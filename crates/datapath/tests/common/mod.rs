@@ -256,6 +256,10 @@ impl UpcallHandler for TestHandler {
         *self.punt_says.lock()
     }
 
+    fn slow(&self, upcall: Upcall<'_>) -> DpActions {
+        (self.answer)(upcall.port, upcall.key).0
+    }
+
     fn flow_gone(&self, id: FlowId, stats: DpFlowStats) {
         self.gone.lock().push((id, stats));
     }

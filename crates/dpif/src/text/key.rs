@@ -423,13 +423,20 @@ impl Writer<'_> {
             .iter()
             .map(|(name, field)| match field {
                 Field::NshC1 | Field::NshC2 | Field::NshC3 | Field::NshC4 if !contexts => None,
+                // Open vSwitch shows these parts only where they are matched, whatever the detail.
+                _ if self.mask.get(*field) == 0 => None,
                 Field::NshSpi | Field::NshC1 | Field::NshC2 | Field::NshC3 | Field::NshC4 => {
                     self.part(name, *field, c_hex, |mask| format!("0x{mask:08x}"))
                 }
-                _ => self.part(name, *field, |v| v.to_string(), |mask| format!("0x{mask:02x}")),
+                _ if self.mask.get(*field) & field.info().full_mask() != field.info().full_mask() => {
+                    self.part(name, *field, |v| format!("0x{v:02x}"), |mask| format!("0x{mask:02x}"))
+                }
+                _ => self.part(name, *field, |v| v.to_string(), |v| v.to_string()),
             })
             .collect();
-        self.header("nsh", &parts);
+        let parts: Vec<&str> = parts.iter().flatten().map(String::as_str).collect();
+        self.comma();
+        let _ = write!(self.out, "nsh({})", parts.join(","));
     }
 
     fn arp(&mut self) {

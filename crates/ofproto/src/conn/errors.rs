@@ -41,7 +41,7 @@ impl Peer {
     pub(super) fn report_too_long(&self, kind: MessageKind, n: usize) {
         if n > 0 {
             base::coverage!(ofproto_too_long, n as u64);
-            let target = &self.remote.target;
+            let target = &self.name;
             warn_rl!(&TOO_LONG_LIMIT, target: "connmgr", "{target}: not sending {n} of {kind:?} that OpenFlow has no room for");
         }
     }

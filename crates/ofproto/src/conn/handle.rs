@@ -93,7 +93,7 @@ impl Ofproto {
             [(1..), TYPE_ECHO_REPLY, ..] => {}
             [(1..), TYPE_HELLO, ..] => self.send_error(peer, OfpError::BrcBadType, bytes),
             [version, ..] => {
-                let (target, expected) = (&peer.remote.target, negotiated.map_or(0, Version::wire));
+                let (target, expected) = (&peer.name, negotiated.map_or(0, Version::wire));
                 err_rl!(
                     &ERROR_LIMIT,
                     target: "vconn",
@@ -107,8 +107,9 @@ impl Ofproto {
 
     /// Sends the error of a message.
     pub(super) fn send_error(&self, peer: &Peer, error: OfpError, bytes: &[u8]) {
-        let (name, target) = (self.name(), &peer.remote.target);
-        info_rl!(&ERROR_LIMIT, target: "connmgr", "{name}<->{target}: sending {error} error reply");
+        let (name, target) = (self.name(), &peer.name);
+        let to = openflow::types::name(bytes).unwrap_or("invalid");
+        info_rl!(&ERROR_LIMIT, target: "connmgr", "{name}<->{target}: sending {error} error reply to {to} message");
         peer.send_error(openflow::types::xid(bytes), error, bytes);
     }
 

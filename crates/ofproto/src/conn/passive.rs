@@ -4,16 +4,21 @@ use super::rconn::Rconn;
 use super::remote::{PeerKind, Remote};
 use super::service::{HELLO_LIMIT, serve};
 use crate::bridge::Ofproto;
+use netdev::device::errno_text;
 use parking_lot::Mutex;
 use std::collections::{HashSet, VecDeque};
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
-use stream::Listener;
+use stream::{Incoming, Listener};
 use tokio::task::{AbortHandle, JoinSet};
-use vlog::warn_rl;
+use vlog::{RateLimit, dbg_rl, warn_rl};
 
 /// The largest number of connections to one listener.
 pub(crate) const CONNECTIONS_MAX: usize = if cfg!(test) { 4 } else { 256 };
+
+/// Limits the messages about ends of connections.
+static END_LIMIT: RateLimit = RateLimit::new(60, 60);
 
 /// Serves all connections that a listener accepts, for ever.
 pub(super) async fn serve_all(bridge: Arc<Ofproto>, remote: Arc<Remote>, listener: Listener) {
@@ -36,12 +41,24 @@ pub(super) async fn serve_all(bridge: Arc<Ofproto>, remote: Arc<Remote>, listene
         }
         let (bridge, remote) = (Arc::clone(&bridge), Arc::clone(&remote));
         let connection = children.spawn(async move {
+            let name = match &incoming {
+                Incoming::Unix(_) => format!("unix#{}", base::serial::next_unix_connection()),
+                Incoming::Tcp { .. } => incoming.to_string(),
+            };
             // TLS errors are logged already.
             let Ok(stream) = incoming.into_stream().await else { return };
             let rconn = Mutex::new(Rconn::new());
             rconn.lock().connected(bridge.now());
-            if let Err(e) = serve(&bridge, &remote, &rconn, stream).await {
-                tracing::debug!(target: "connmgr", "{}<->{}: {e}", bridge.name(), remote.target);
+            let ended = serve(&bridge, &remote, name.clone(), &rconn, stream).await;
+            let bridge = bridge.name();
+            match ended {
+                Ok(why) => dbg_rl!(&END_LIMIT, target: "rconn", "{bridge}<->{name}: {why}"),
+                // The end of a silent connection was logged when the probe timed out.
+                Err(e) if e.kind() == io::ErrorKind::TimedOut && e.raw_os_error().is_none() => {}
+                Err(e) => {
+                    let e = errno_text(&e);
+                    warn_rl!(&END_LIMIT, target: "rconn", "{bridge}<->{name}: connection dropped ({e})");
+                }
             }
         });
         connections.push_back(connection);

@@ -57,6 +57,8 @@ pub struct Peer {
     id: u64,
     /// The configured peer.
     pub remote: Arc<Remote>,
+    /// The name of the connection in logs: the target, or for an accepted connection the peer.
+    pub(crate) name: String,
     pub(crate) state: Mutex<PeerState>,
     pub(super) bundles: Mutex<Bundles>,
     /// Buffers for decoded flow mods.
@@ -230,7 +232,7 @@ impl Outgoing {
 
 impl Peer {
     /// Creates a connection that begins `now`; `budget` limits its bundles.
-    pub(crate) fn new(remote: Arc<Remote>, now: Millis, budget: Arc<Budget>) -> (Arc<Self>, Outgoing) {
+    pub(crate) fn new(remote: Arc<Remote>, name: String, now: Millis, budget: Arc<Budget>) -> (Arc<Self>, Outgoing) {
         let (out, receiver) = unbounded_channel();
         let usage = Arc::new(QueueUse::default());
         let state = PeerState {
@@ -245,6 +247,7 @@ impl Peer {
         let peer = Self {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             remote,
+            name,
             state: Mutex::new(state),
             bundles: Mutex::new(Bundles::new(budget)),
             run: Mutex::default(),
@@ -303,7 +306,7 @@ impl Peer {
                 self.queue(Queued { bytes: self.encode(version, 0, message, options), kind: QueuedKind::Unsolicited });
             }
         } else if !self.overwhelmed.swap(true, Ordering::Relaxed) {
-            let target = &self.remote.target;
+            let target = &self.name;
             warn_rl!(&OVERWHELMED_LIMIT, target: "connmgr", "{target}: does not read its messages, disconnecting");
             self.hang_up.notify_one();
         }

@@ -7,6 +7,7 @@
 
 use super::handle::writable;
 use super::peer::Peer;
+use super::service::log_message;
 use crate::bridge::Ofproto;
 use openflow::message::{FlowModHead, Options, decode_flow_mod_into};
 use openflow::types::may_be_flow_mod;
@@ -94,7 +95,10 @@ impl Ofproto {
         let n = heads.len();
         let Some(first) = heads.first() else { return 0 };
         base::coverage!(ofproto_recv_openflow, n as u64);
-        messages.clone().take(n).for_each(|message| peer.remote.snoop(message));
+        for message in messages.clone().take(n) {
+            log_message(peer, "received", message);
+            peer.remote.snoop(message);
+        }
         self.heard(peer, true);
         let mut errors: Vec<(usize, OfpError)> = Vec::new();
         let mut removed = Vec::new();

@@ -27,6 +27,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use stream::Method;
 use tls::Tls;
@@ -190,7 +191,7 @@ async fn active(bridge: Arc<Ofproto>, remote: Arc<Remote>, tls: Arc<Tls>) {
             () = sleep_until(&bridge, limit) => Err(timed_out()),
         };
         let ended = match connected {
-            Ok(stream) => serve(&bridge, &remote, rconn, stream).await,
+            Ok(stream) => serve(&bridge, &remote, remote.target.clone(), rconn, stream).await,
             Err(e) => Err(e),
         };
         let was_connected = rconn.lock().is_connected();
@@ -250,17 +251,21 @@ const ON_REQUEST: Ending = "disconnecting";
 /// The error in the database for a connection that its peer has closed.
 const END_OF_FILE: &str = "End of file";
 
-/// Serves one connection until it ends. It counts as established when versions are negotiated.
+/// The transaction id of the next HELLO.
+static HELLO_XID: AtomicU32 = AtomicU32::new(1);
+
+/// Serves one connection of this name until it ends. It counts as established when versions are negotiated.
 pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Send>(
     bridge: &Arc<Ofproto>,
     remote: &Arc<Remote>,
+    name: String,
     rconn: &Mutex<Rconn>,
     stream: S,
 ) -> io::Result<Ending> {
     let (reader, writer) = tokio::io::split(stream);
     base::coverage!(vconn_open);
     let budget = bridge.switch().map(|switch| Arc::clone(&switch.bundle_budget)).unwrap_or_default();
-    let (peer, outgoing) = Peer::new(Arc::clone(remote), bridge.now(), budget);
+    let (peer, outgoing) = Peer::new(Arc::clone(remote), name, bridge.now(), budget);
     let useful = bridge.connections().add(Arc::clone(&peer));
     let _guard = Registered { bridge, peer: &peer };
     if !useful {
@@ -270,10 +275,17 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Send>(
     // A snooper sees messages of any version.
     let versions = if remote.kind == PeerKind::Snoop { Versions::of(&Version::ALL) } else { remote.versions };
     if let Some(newest) = versions.newest() {
-        peer.send_bytes(encode(newest, 1, &Message::Hello(Hello { versions })));
+        let xid = HELLO_XID.fetch_add(1, Ordering::Relaxed);
+        peer.send_bytes(encode(newest, xid, &Message::Hello(Hello { versions })));
     }
     let closing = Notify::new();
     let mut writing = std::pin::pin!(write_all(bridge, &peer, writer, outgoing, &closing));
+    // The HELLO goes out before the peer's is read.
+    tokio::select! {
+        biased;
+        written = &mut writing => return written.map(|()| ON_REQUEST),
+        () = std::future::ready(()) => {}
+    }
     let read = tokio::select! {
         // Replies are sent at once, and not after the turns of other connections.
         biased;
@@ -334,7 +346,7 @@ async fn keep_alive(bridge: &Ofproto, peer: &Peer, rconn: &Mutex<Rconn>) -> io::
                     &HELLO_LIMIT,
                     target: "rconn",
                     "{name}<->{}: idle {secs} seconds, sending inactivity probe",
-                    peer.remote.target
+                    peer.name
                 );
                 rconn.probed(bridge.now());
                 peer.send(0, &Message::EchoRequest(Vec::new()));
@@ -346,7 +358,7 @@ async fn keep_alive(bridge: &Ofproto, peer: &Peer, rconn: &Mutex<Rconn>) -> io::
                         &HELLO_LIMIT,
                         target: "rconn",
                         "{name}<->{}: no response to inactivity probe after {secs} seconds, disconnecting",
-                        peer.remote.target
+                        peer.name
                     );
                 }
                 return Err(timed_out());
@@ -460,7 +472,7 @@ async fn read_all(
                 negotiate(bridge, peer, message)?;
                 if rconn.lock().connected(bridge.now()) {
                     peer.agreed.notify_one();
-                    tracing::info!(target: "rconn", "{}<->{}: connected", bridge.name(), peer.remote.target);
+                    tracing::info!(target: "rconn", "{}<->{}: connected", bridge.name(), peer.name);
                 }
             }
             // Other connections have their turn.
@@ -487,11 +499,7 @@ fn may_change_tables(message: &[u8]) -> bool {
 /// Applies a run of flow mods. Returns the number of messages, and their bytes.
 fn run(bridge: &Ofproto, peer: &Peer, framer: &Framer) -> (u32, usize) {
     let taken = bridge.handle_run(peer, framer.messages());
-    let mut bytes = 0;
-    for message in framer.messages().take(taken) {
-        log_message(peer, "received", message);
-        bytes += message.len();
-    }
+    let bytes = framer.messages().take(taken).map(<[u8]>::len).sum();
     base::coverage!(vconn_received, taken as u64);
     (taken as u32, bytes)
 }
@@ -562,25 +570,36 @@ fn negotiate(bridge: &Arc<Ofproto>, peer: &Arc<Peer>, message: &[u8]) -> io::Res
     let ours = peer.remote.versions;
     let fail = |text: String| {
         base::coverage!(vconn_bad_hello);
-        warn_rl!(&HELLO_LIMIT, target: "vconn", "{}: {text}", peer.remote.target);
+        warn_rl!(&HELLO_LIMIT, target: "vconn", "{}: {text}", peer.name);
         Err(protocol_error())
     };
     let hello = match decode(message) {
         Ok((_, _, Message::Hello(hello))) => hello,
-        Ok((_, _, other)) => return fail(format!("received {:?} message where HELLO was expected", other.kind())),
-        Err(e) => return fail(format!("received a bad message where HELLO was expected: {e}")),
+        _ => {
+            let text = print(message, Style::plain(1));
+            return fail(format!("received message while expecting hello: {}", text.trim_end()));
+        }
     };
     let Some(version) = ours.negotiate(hello.versions) else {
-        let text = format!("We support {}, you support {}, no common versions.", ours, hello.versions);
+        let theirs = hello.versions.newest().unwrap_or(Version::V10);
+        let (ours, peers) = (ours.describe(), hello.versions.describe());
+        let text = format!("We support {ours}, you support {peers}, no common versions.");
         let report = ErrorReport {
             error: openflow::switch::ReportedError::Known(OfpError::HfcIncompatible),
-            data: text.clone().into_bytes(),
+            data: text.into_bytes(),
         };
-        let newest = ours.newest().unwrap_or(Version::V10);
         errors::count(OfpError::HfcIncompatible);
-        peer.send_bytes(encode(newest, 0, &Message::Error(report)));
-        return fail(format!("version negotiation failed ({text})"));
+        peer.send_bytes(encode(theirs, 0, &Message::Error(report)));
+        return fail(format!("version negotiation failed (we support {ours}, peer supports {peers})"));
     };
+    let (ours, theirs) = (ours.describe(), hello.versions.describe());
+    dbg_rl!(
+        &MESSAGE_LIMIT,
+        target: "vconn",
+        "{}: negotiated OpenFlow version 0x{:02x} (we support {ours}, peer supports {theirs})",
+        peer.name,
+        version.wire()
+    );
     peer.agree_on(version);
     bridge.update_miss_to_controller();
     bridge.notify_of_peer(peer, ControllerReason::Channel, true);
@@ -588,8 +607,8 @@ fn negotiate(bridge: &Arc<Ofproto>, peer: &Arc<Peer>, message: &[u8]) -> io::Res
 }
 
 /// Logs an OpenFlow message at the level DBG of `vconn`, within the rate limit.
-fn log_message(peer: &Peer, what: &str, message: &[u8]) {
-    dbg_rl!(&MESSAGE_LIMIT, target: "vconn", "{}: {what}: {}", peer.remote.target, print(message, Style::plain(1)).trim_end());
+pub(super) fn log_message(peer: &Peer, what: &str, message: &[u8]) {
+    dbg_rl!(&MESSAGE_LIMIT, target: "vconn", "{}: {what}: {}", peer.name, print(message, Style::plain(1)).trim_end());
 }
 
 /// Writes the queue, until the peer is gone or, once `closing` is notified, the queue is empty.

@@ -193,7 +193,7 @@ fn a_snooper_listens_to_one_controller() {
     let br = lab.bridge("br", 1);
     let snooper = || {
         let remote = Remote::new(service(PeerKind::Snoop, &[Version::V13], Settings::default()), br.now());
-        let (peer, outgoing) = Peer::new(remote, br.now(), Arc::default());
+        let (peer, outgoing) = Peer::new(remote, "unix#0".into(), br.now(), Arc::default());
         br.connections().add(peer).then_some(outgoing)
     };
     // There is no controller to snoop on.
@@ -265,7 +265,8 @@ impl Served {
         let (remote, bridge) = (remote(bridge, settings), Arc::clone(bridge));
         let rconn = Mutex::new(Rconn::new());
         rconn.lock().connecting(bridge.now());
-        let serving = tokio::spawn(async move { serve(&bridge, &remote, &rconn, theirs).await.map(|_| ()) });
+        let serving =
+            tokio::spawn(async move { serve(&bridge, &remote, "unix#0".into(), &rconn, theirs).await.map(|_| ()) });
         let mut served = Self { end, serving };
         let hello = Message::Hello(Hello { versions: Versions::of(&[Version::V10]) });
         served.end.write_all(&encode(Version::V10, 0, &hello)).await.expect("room");
@@ -332,7 +333,7 @@ async fn a_connection_needs_a_hello() {
     br.set_fail_open(true);
     let rconn = Arc::clone(&remote.rconn);
     lab.clock.warp(3000);
-    let serving = tokio::spawn(async move { serve(&bridge, &remote, &remote.rconn, theirs).await });
+    let serving = tokio::spawn(async move { serve(&bridge, &remote, "unix#0".into(), &remote.rconn, theirs).await });
     while br.connections().all().is_empty() {
         tokio::task::yield_now().await;
     }

@@ -61,7 +61,7 @@ fn sampled_flows_are_reported_to_collectors() {
     c.flow_mod(add(in_port(1), 5, vec![sample(3, u16::MAX), sample(4, u16::MAX), output(2)]));
     // Without an exporter, packets are forwarded as usual.
     lab.send("br-1", &[frame(1, 2)]);
-    br.set_ipfix(IpfixSettings { bridge: None, sets: [(3, exporter.clone())].into() });
+    br.set_ipfix(IpfixSettings { sets: [(3, exporter.clone())].into(), ..IpfixSettings::default() });
     lab.send("br-1", &[frame(1, 2), frame(3, 2)]);
     assert_eq!(lab.received("br-2").len(), 3);
     assert_eq!(received(&socket, FIRST + 2)[FIRST..].iter().map(|m| m.1).collect::<Vec<_>>(), [7, 7]);
@@ -69,7 +69,7 @@ fn sampled_flows_are_reported_to_collectors() {
     let [stats] = flow_stats(&c)[..] else { panic!("one exporter") };
     assert_eq!((stats.collector_set_id, stats.flows, stats.packets, stats.errors), (3, 2, 2, 0));
     // The unchanged exporter continues, and there is a new one now.
-    br.set_ipfix(IpfixSettings { bridge: None, sets: [(3, exporter.clone()), (4, exporter)].into() });
+    br.set_ipfix(IpfixSettings { sets: [(3, exporter.clone()), (4, exporter)].into(), ..IpfixSettings::default() });
     lab.send("br-1", &[frame(1, 2)]);
     let messages = received(&socket, 1 + FIRST + 1);
     assert_eq!(messages.iter().filter(|m| m.0 < 200 && m.1 == 7).count(), 2);

@@ -206,7 +206,7 @@ impl Client {
 
     /// A connection to this remote.
     fn of(bridge: &Arc<Ofproto>, remote: Arc<Remote>, version: Version) -> Self {
-        let (peer, outgoing) = Peer::new(remote, bridge.now(), Arc::default());
+        let (peer, outgoing) = Peer::new(remote, "unix#0".into(), bridge.now(), Arc::default());
         peer.agree_on(version);
         bridge.connections().add(Arc::clone(&peer));
         bridge.update_miss_to_controller();

@@ -503,3 +503,25 @@ async fn requests_for_statistics_share_passes() {
     // One may have begun before the last request.
     assert!((1..=2).contains(&rounds), "{rounds}");
 }
+
+#[test]
+fn packets_of_a_slow_flow_are_counted_once_and_executed_each() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 2);
+    br.flow_mod(&add(Match::ANY, 5, vec![Action::DebugSlow, output(2)])).expect("adds");
+    for _ in 0..3 {
+        lab.send("br-1", &[frame(1, 2)]);
+    }
+    let cached = || lab.dp.flow_dump().into_iter().map(|flow| flow.actions.to_vec()).collect::<Vec<_>>();
+    assert_eq!((lab.received("br-2").len(), cached()), (3, vec![vec![DpAction::SlowPath]]));
+    lab.switch.revalidate();
+    let shown = crate::show::dump_flows(&br, &flow::text::NoNames);
+    assert!(shown.contains("n_packets=3,") && shown.contains("actions=debug_slow,output:2"), "{shown}");
+    // The slow path follows the tables even before a pass has changed the flow.
+    br.flow_mod(&add(Match::ANY, 5, vec![output(1), Action::DebugSlow])).expect("replaces");
+    lab.send("br-1", &[frame(1, 2)]);
+    assert_eq!(lab.received("br-2").len(), 0);
+    br.flow_mod(&add(Match::ANY, 5, vec![output(2)])).expect("replaces");
+    assert_eq!(changes(&lab).changed, 1);
+    assert_eq!(cached(), [[DpAction::Output(DpPort(2))]]);
+}

@@ -386,6 +386,7 @@ impl Checker<'_> {
             }
             Action::SetTunOption(_) => Ok(()),
             Action::ResubmitCt { .. } | Action::CtClear | Action::Sample(_) | Action::DeleteField(_) => Ok(()),
+            Action::DebugSlow | Action::DebugRecirc => Ok(()),
             Action::Clone(nested) => self.list(nested, &mut m.clone()),
             // The packet to which the action set will apply is not known yet.
             Action::WriteActions(set) => Checker { strict: false, ..*self }.list(set, &mut m.clone()),

@@ -19,6 +19,7 @@ use flow::extract::ethertype::PBB;
 use flow::{Field, field};
 use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
+use std::sync::atomic::{AtomicBool, Ordering};
 use vlog::{RateLimit, info_rl, warn_rl};
 
 /// Limits the messages about actions that cannot be decoded.
@@ -39,6 +40,15 @@ const NO_METER: u32 = u32::MAX;
 /// The number of clauses that a conjunction may have.
 pub(super) const N_CLAUSES: RangeInclusive<u8> = 2..=64;
 const MUST_BE_ZERO: OfpError = OfpError::NxbrcMustBeZero;
+
+/// See [`allow_debug_actions`].
+static DEBUG_ACTIONS: AtomicBool = AtomicBool::new(false);
+
+/// Makes the program accept the actions `debug_slow` and `debug_recirc` in messages, from now on. Without this they are
+/// refused as `OFPBAC_BAD_VENDOR_TYPE`: as in Open vSwitch, only a switch with dummies has them.
+pub fn allow_debug_actions() {
+    DEBUG_ACTIONS.store(true, Ordering::Relaxed);
+}
 
 /// Reads a list of actions to the end of `bytes`.
 ///
@@ -167,9 +177,7 @@ impl Known {
             4 | 18 | 23..=26 | 30 | 31 | 40 => version == Version::V10,
             6 | 7 | 33 => version < Version::V15,
             46..=48 => version >= Version::V13,
-            1 | 2 | 5 | 8..=10 | 12..=17 | 19..=22 | 27..=29 | 32 | 34..=39 | 41..=45 | 49..=51 => true,
-            // NXAST_DEBUG_SLOW and NXAST_DEBUG_RECIRC, of which only the length is checked.
-            254 | 255 => true,
+            1 | 2 | 5 | 8..=10 | 12..=17 | 19..=22 | 27..=29 | 32 | 34..=39 | 41..=45 | 49..=51 | 254 | 255 => true,
             _ => false,
         }
     }
@@ -541,6 +549,9 @@ fn nicira(n: u16, mut r: Reader<'_>, version: Version, depth: usize) -> Result<A
         35 => Err(OfpError::BacTooMany),
         36 => nat::decode(r),
         43 => Ok(Action::CtClear),
+        254 | 255 if !DEBUG_ACTIONS.load(Ordering::Relaxed) => Err(OfpError::BacBadVendorType),
+        254 => Ok(Action::DebugSlow),
+        255 => Ok(Action::DebugRecirc),
         50 => delete_field(r),
         46 => encap::decode_encap(r),
         47 => encap::decode_decap(r),

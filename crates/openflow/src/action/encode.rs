@@ -165,6 +165,8 @@ impl Encoder {
             Action::Ct(c) => ct::encode(out, c, |b, exec| self.list(b, exec)),
             Action::Nat(n) => nat::encode(out, n),
             Action::CtClear => nicira(out, 43, |_| {}),
+            Action::DebugSlow => nicira(out, 254, |_| {}),
+            Action::DebugRecirc => nicira(out, 255, |_| {}),
             Action::Sample(s) => sample::encode(out, s),
             Action::DeleteField(field) => nicira(out, 50, |b| {
                 put_header(b, *field, Dialect::Nxm);

@@ -144,6 +144,8 @@ pub fn format_action(out: &mut String, action: &Action, ports: &dyn PortNames, v
         Action::Ct(c) => ct::format(out, c, ports, |out, exec| format_actions(out, exec, ports, version)),
         Action::Nat(n) => nat::format(out, n),
         Action::CtClear => out.push_str("ct_clear"),
+        Action::DebugSlow => out.push_str("debug_slow"),
+        Action::DebugRecirc => out.push_str("debug_recirc"),
         Action::Sample(s) => sample::format(out, s, ports),
         Action::DeleteField(field) => put!("delete_field:{field}"),
         Action::Group(id) => put!("group:{id}"),

@@ -332,6 +332,10 @@ pub enum Action {
     Nat(Box<Nat>),
     /// Clear the packet's connection tracking state (NXAST_CT_CLEAR).
     CtClear,
+    /// Has each packet of the flow go through the slow path (NXAST_DEBUG_SLOW), for tests of a switch.
+    DebugSlow,
+    /// Recirculates the packet before the next action (NXAST_DEBUG_RECIRC), for tests of a switch.
+    DebugRecirc,
     /// Report a random sample of packets to IPFIX collectors (NXAST_SAMPLE, NXAST_SAMPLE2, NXAST_SAMPLE3,
     /// NXAST_SAMPLE4).
     Sample(Box<Sample>),
@@ -443,6 +447,8 @@ impl Action {
             Self::Ct(_) => "ct",
             Self::Nat(_) => "nat",
             Self::CtClear => "ct_clear",
+            Self::DebugSlow => "debug_slow",
+            Self::DebugRecirc => "debug_recirc",
             Self::Sample(_) => "sample",
             Self::DeleteField(_) => "delete_field",
             Self::Group(_) => "group",

@@ -78,9 +78,6 @@ fn u64_of(text: &str) -> Result<u64, ActionError> {
     parse_uint(text, 64).map_or_else(|| error(format!("invalid numeric format {text}")), Ok)
 }
 
-/// Names of known actions and instructions that are not supported.
-const UNSUPPORTED: &[&str] = &["debug_recirc", "debug_slow"];
-
 pub(super) struct Parser<'a> {
     pub(super) ports: &'a dyn PortNames,
     depth: usize,
@@ -193,6 +190,8 @@ impl Parser<'_> {
             "ct" => ct::parse(value, self)?,
             "nat" => nat::parse(value)?,
             "ct_clear" => Action::CtClear,
+            "debug_slow" => Action::DebugSlow,
+            "debug_recirc" => Action::DebugRecirc,
             "sample" => sample::parse(value, self.ports)?,
             "delete_field" => match Field::from_name(value) {
                 Some(field) => Action::DeleteField(field),
@@ -218,9 +217,6 @@ impl Parser<'_> {
             },
             "apply_actions" => return error("apply_actions is the default instruction"),
             "unroll_xlate" => return error("UNROLL is an internal action that shouldn't be used via OpenFlow"),
-            _ if UNSUPPORTED.contains(&name.as_str()) => {
-                return error(format!("{name}: this action is not supported"));
-            }
             _ => match parse_port(key, self.ports) {
                 Some(port) => output_to(port),
                 None => return error(format!("unknown action {key}")),

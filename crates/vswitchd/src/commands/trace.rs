@@ -231,6 +231,10 @@ fn from_dp_flow(datapaths: &[(String, Dp)], text: &str) -> Result<(Arc<Ofproto>,
         let port = base::DpPort(key.in_port().0);
         let found = dp.switch.port_of(port).and_then(|(id, no)| Some((dp.switch.bridge(id)?, no)));
         if let Some((bridge, no)) = found {
+            let recirc_id = key.get(flow::Field::RecircId) as u32;
+            if recirc_id != 0 && dp.switch.network().frozen.get(recirc_id).is_none() {
+                return Err(format!("no recirculation data for recirc_id {recirc_id:#x}"));
+            }
             key.set_in_port(no);
             return Ok((bridge, key));
         }

@@ -6,8 +6,11 @@ use crate::levels::{BridgeLevel, BridgeRows, BridgeTarget};
 use crate::reader::Reader;
 use ofproto::{BridgeSampling, ExporterSettings, IpfixSettings};
 use ovsdb_client::columns;
-use ovsdb_client::schemas::vswitch::{self as db, FlowSampleCollectorSet, bridge, flow_sample_collector_set, ipfix};
+use ovsdb_client::schemas::vswitch::{
+    self as db, FlowSampleCollectorSet, OpenVSwitch, bridge, flow_sample_collector_set, ipfix, open_vswitch,
+};
 use ovsdb_client::typed::{AnyColumn, Column, Row};
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 /// The port of collectors unless one is named (RFC 7011 section 10.3.4).
@@ -32,13 +35,14 @@ impl Feature for Ipfix {
             TEMPLATE_INTERVAL, OTHER_CONFIG
         }
         flow_sample_collector_set { ID, BRIDGE, IPFIX, LOCAL_GROUP_ID }
+        open_vswitch { OTHER_CONFIG }
     };
 
     fn read(reader: &Reader<'_>, rows: BridgeRows<'_>) -> IpfixSettings {
         use flow_sample_collector_set as set;
         let (what, row) = (rows.what(), rows.bridge);
         let own = row.get(bridge::IPFIX).and_then(|own| reader.find(own));
-        let sets = reader
+        let sets: BTreeMap<u32, ExporterSettings> = reader
             .all(FlowSampleCollectorSet)
             .filter(|set| set.get(set::BRIDGE) == row.reference())
             .inspect(|set| {
@@ -53,7 +57,14 @@ impl Feature for Ipfix {
                 Some((number, exporter(reader, &format!("{what}: collector set {number}"), ipfix)))
             })
             .collect();
-        IpfixSettings { bridge: own.map(|row| bridge_sampling(reader, &what, row)), sets }
+        let is_true = |root: Row<'_, OpenVSwitch>| {
+            let text = root.get(open_vswitch::OTHER_CONFIG).get("explicit-sampled-drops");
+            text.is_some_and(|text| text.eq_ignore_ascii_case("true"))
+        };
+        // Without exporters nothing is sampled.
+        let samples = own.is_some() || !sets.is_empty();
+        let explicit_drops = samples && reader.all(OpenVSwitch).next().is_some_and(is_true);
+        IpfixSettings { bridge: own.map(|row| bridge_sampling(reader, &what, row)), sets, explicit_drops }
     }
 
     fn apply(&mut self, spec: &IpfixSettings, target: &mut BridgeTarget<'_>) {

@@ -461,6 +461,16 @@ fn ipfix() {
         ]
     );
     assert_eq!(bridge_of::<Ipfix>(&json!({})).0, IpfixSettings::default());
+    // Explicit drops, for bridges that sample.
+    for (value, is_on) in [("true", true), ("TRUE", true), ("false", false), ("1", false)] {
+        let config = [("explicit-sampled-drops", value)];
+        let initial = json!({ "bridges": ["uuid", id(2)], "other_config": ["map", config] });
+        let mut with_config = more.clone();
+        with_config["Open_vSwitch"] = json!({ id(1): { "initial": initial } });
+        assert_eq!(with_more::<Ipfix>(&bridge, &with_config).0.explicit_drops, is_on, "{value}");
+        with_config["Flow_Sample_Collector_Set"] = json!({});
+        assert_eq!(with_more::<Ipfix>(&json!({}), &with_config).0, IpfixSettings::default());
+    }
 }
 
 #[test]

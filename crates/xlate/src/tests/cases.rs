@@ -120,14 +120,40 @@ fn reports_to_collectors_say_whether_a_packet_is_forwarded() {
     assert_eq!(reports(vec![Action::Clone(vec![sample(two), Action::PopVlan])], none), [(false, Some(2), false)]);
     // Ports that do not exist, or have no device.
     assert_eq!(reports(vec![sample(PortNo(77)), sample(PortNo(3)), output(two)], none), []);
-    let all = Ipfix { ingress: Some(u32::MAX), egress: Some(u32::MAX) };
+    let all = Ipfix { ingress: Some(u32::MAX), egress: Some(u32::MAX), explicit_drops: false };
     assert_eq!(reports(vec![], all), [(true, None, false)]);
     assert_eq!(
         reports(vec![output(two), output(PortNo(4))], all),
         [(true, None, true), (true, Some(2), true), (true, Some(4), true)]
     );
     assert_eq!(reports(vec![output(two)], Ipfix { ingress: None, ..all }), [(true, Some(2), true)]);
-    assert_eq!(reports(vec![output(two)], Ipfix { egress: Some(1 << 31), ingress: None }), [(true, Some(2), true)]);
+    assert_eq!(
+        reports(vec![output(two)], Ipfix { egress: Some(1 << 31), ..Ipfix::default() }),
+        [(true, Some(2), true)]
+    );
+}
+
+#[test]
+fn an_explicit_drop_follows_a_last_action_that_samples() {
+    let sample = || Action::Sample(Box::new(sample(PortNo::NONE)));
+    let actions = |actions: Vec<Action>, explicit_drops| {
+        let ipfix = Ipfix { explicit_drops, ..Ipfix::default() };
+        translate(&observed(network(&[(0, Match::ANY, 0, actions)]), ipfix), &tagged(5), false).actions
+    };
+    let two = || output(PortNo(2));
+    for (list, has_drop) in [
+        (vec![sample()], true),
+        (vec![two(), sample()], true),
+        (vec![sample(), Action::SetEthDst(MacAddr([2; 6]))], true),
+        (vec![sample(), two()], false),
+        (vec![sample(), output(PortNo::CONTROLLER)], false),
+        (vec![Action::Clone(vec![sample()])], true),
+        (vec![], false),
+    ] {
+        let (without, with) = (actions(list.clone(), false), actions(list.clone(), true));
+        let drop = has_drop.then_some(DpAction::Drop(DropReason::Action));
+        assert_eq!(with, without.into_iter().chain(drop).collect::<Vec<_>>(), "{list:?}");
+    }
 }
 
 /// The verdict on `key` with `actions` as the only flow.
@@ -193,6 +219,74 @@ fn a_sample_after_pop_mpls_recirculates_first() {
     let pop = Action::PopMpls(0x800);
     assert_eq!(outputs(vec![output(PortNo(2)), pop.clone(), output(PortNo(4))]), (2, false));
     assert_eq!(outputs(vec![output(PortNo(2)), pop, sample, output(PortNo(4))]), (1, true));
+}
+
+#[test]
+fn debug_slow_marks_the_whole_verdict() {
+    let key = tagged(5);
+    let nested = vec![Action::Clone(vec![Action::DebugSlow]), output(PortNo(2))];
+    for actions in [vec![Action::DebugSlow, output(PortNo(2))], vec![output(PortNo(2)), Action::DebugSlow], nested] {
+        let verdict = actions_for(&key, actions);
+        assert_eq!((&verdict.actions[..], verdict.slow), (&[DpAction::Output(DpPort(2))][..], true));
+    }
+    assert!(!actions_for(&key, vec![output(PortNo(2))]).slow);
+    // A packet that is dropped for an error is not worth a translation.
+    let pops = Action::StackPush(Subfield::whole(Field::Reg0));
+    let failed = actions_for(&key, [vec![Action::DebugSlow], vec![pops; 5000]].concat());
+    assert_eq!((failed.error, failed.slow), (Some(TranslationError::Stack), false));
+}
+
+#[test]
+fn debug_recirc_resumes_with_the_next_action() {
+    let set = |value| Action::RegLoad { dst: Subfield::whole(Field::Reg1), value };
+    let to_reg = Action::OutputReg { src: Subfield::whole(Field::Reg1), max_len: 0 };
+    let mac = Action::SetEthDst(MacAddr([2, 7, 7, 7, 7, 7]));
+    let net = network(&[
+        (0, Match::ANY, 0, vec![set(2), mac, Action::Resubmit { in_port: None, table: Some(1) }, to_reg]),
+        (1, Match::ANY, 0, vec![Action::DebugRecirc, output(PortNo(4))]),
+    ]);
+    let mut out = Vec::new();
+    execute(Some(&net), &translate(&net, &tagged(5), false).actions, &mut Wire::new(&tagged(5)), &mut out);
+    let sent: Vec<_> = out.iter().map(|(port, _, key, _)| (*port, key.get(Field::EthDst))).collect();
+    assert_eq!(sent, [(4, 0x0207_0707_0707), (2, 0x0207_0707_0707)]);
+    // Without an action left, the packet is looked up again.
+    let again = network(&[(0, Match::ANY, 0, vec![Action::DebugRecirc])]);
+    let mut key = tagged(5);
+    for _ in 0..3 {
+        let verdict = translate(&again, &key, false);
+        let [DpAction::Recirc(id)] = verdict.actions[..] else { panic!("{:?}", verdict.actions) };
+        key.set(Field::RecircId, id.into());
+    }
+}
+
+#[test]
+fn a_set_of_a_network_service_header_lists_the_fields_that_are_known() {
+    let mut key = FlowKey::ZERO;
+    key.set_in_port(PortNo(1));
+    for (field, value) in [(Field::EthType, 0x894f), (Field::NshMdtype, 1), (Field::NshTtl, 63), (Field::NshC2, 0x22)] {
+        key.set(field, value);
+    }
+    let set = |field, value, mask| Action::SetField { field, value, mask };
+    let sets = |matching: Match, actions: Vec<Action>| {
+        let verdict = translate(&network(&[(0, matching, 0, actions)]), &key, false);
+        let parts = |action: &DpAction| match action {
+            DpAction::Set { field, value, mask } => Some((*field, *value, *mask)),
+            _ => None,
+        };
+        verdict.actions.iter().filter_map(parts).collect::<Vec<_>>()
+    };
+    let mut second = Match::ANY;
+    second.set(Field::EthType, 0x894f);
+    second.set_masked(Field::NshC2, 0x2, 0xf);
+    let ttl = || set(Field::NshTtl, 5, 0xff);
+    let set_ttl = (Field::NshTtl, 5, 0xff);
+    assert_eq!(sets(Match::ANY, vec![ttl(), output(PortNo(2))]), [set_ttl]);
+    let known = (Field::NshC2, 2, 0xf);
+    assert_eq!(sets(second.clone(), vec![ttl(), output(PortNo(2))]), [set_ttl, known]);
+    // So are those that were written before; without a change, nothing is set.
+    let again = vec![ttl(), output(PortNo(2)), set(Field::NshSi, 7, 0xff), output(PortNo(2))];
+    assert_eq!(sets(second.clone(), again), [set_ttl, known, (Field::NshSi, 7, 0xff), set_ttl, known]);
+    assert_eq!(sets(second, vec![set(Field::NshC2, 2, 0xf), output(PortNo(2))]), []);
 }
 
 #[test]

@@ -279,6 +279,7 @@ fn arb_action() -> impl Strategy<Value = Action> {
         1 => Just(Action::OutputTrunc { port: PortNo(2), max_len: 60 }),
         1 => Just(Action::Exit),
         1 => Just(Action::CtClear),
+        1 => Just(Action::DebugSlow),
         1 => (1..4u8).prop_map(|t| Action::ResubmitCt { in_port: None, table: Some(t) }),
         2 => (0..4u8, 0..8u8).prop_map(|(table, what)| ct(table, what)),
         1 => Just(Action::WriteActions(vec![output(PortNo(2)), Action::PopVlan])),

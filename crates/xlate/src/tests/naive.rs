@@ -397,6 +397,7 @@ impl<'a> Naive<'a> {
             }
             Action::Ct(ct) => self.ct(ct),
             Action::CtClear => forget(key),
+            Action::DebugSlow => {}
             Action::Clone(inner) => {
                 let saved = (self.at.clone(), self.stack.clone(), self.set.clone());
                 self.actions(inner);

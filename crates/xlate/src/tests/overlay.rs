@@ -55,7 +55,7 @@ fn states(verdict: &Verdict) -> BTreeSet<DpPort> {
 
 #[test]
 fn a_frame_of_an_enabled_protocol_goes_to_it_and_nowhere_else() {
-    let net = observed(everywhere(), Ipfix { ingress: Some(u32::MAX), egress: None });
+    let net = observed(everywhere(), Ipfix { ingress: Some(u32::MAX), ..Ipfix::default() });
     let normal = translate(&net, &frame(1, 0x88cc), false);
     assert!(normal.actions.contains(&DpAction::Output(DpPort(2))));
     net.overlay.enable(Protocol::LLDP, &on(&[1]));

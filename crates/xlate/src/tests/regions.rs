@@ -307,7 +307,7 @@ fn actions(rng: &mut Rng, table: u8, exact: bool) -> Vec<Action> {
         36 => Action::SetField { field: Field::PbbIsid, value: rng.below(3).into(), mask: 0xff_ffff },
         30 => ct(0, rng.below(8) as u8),
         31 => ct(table + 1 + rng.below(2) as u8, rng.below(8) as u8),
-        32 => Action::CtClear,
+        32 => pick(rng, &[Action::CtClear, Action::DebugSlow].each_ref()).clone(),
         33 => Action::ResubmitCt { in_port: None, table: Some(table + 1) },
         21 if !exact => Action::Resubmit { in_port: Some(PortNo(2)), table: Some(table + 1) },
         _ => Action::WriteActions(vec![pick(rng, &[output(PortNo(2)), output(PortNo(4))].each_ref()).clone()]),
