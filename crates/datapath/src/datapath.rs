@@ -169,17 +169,19 @@ impl Datapath {
         Ok(())
     }
 
-    /// Pins a port's queues to cores, by queue index, and applies the current number of queues of its device. Must
-    /// not be called from an [`UpcallHandler`].
+    /// Pins a port's queues to cores, by queue index, and applies the current number of queues and the node of its
+    /// device. Must not be called from an [`UpcallHandler`].
     pub fn port_set_queues(&self, number: DpPort, affinity: &BTreeMap<usize, usize>) -> Result<(), DpifError> {
         let mut pmd_threads = self.pmd_threads.lock();
         let table = self.shared.ports.load_full();
         let old = table.port(number).ok_or(DpifError::NoPort(number))?;
-        if old.rx.len() == old.device.n_rxq() && *old.affinity == *affinity {
+        let numa = old.device.numa_id();
+        if old.rx.len() == old.device.n_rxq() && old.numa == numa && *old.affinity == *affinity {
             return Ok(());
         }
         let mut port = Port::clone(old);
         port.open_queues()?;
+        port.numa = numa;
         port.affinity = Arc::new(affinity.clone());
         pmd_threads.publish(&self.shared, table.with(Arc::new(port)));
         self.reconcile(&mut pmd_threads);
@@ -248,6 +250,8 @@ impl Datapath {
     /// Sets whether packet threads keep a history of their rounds; a change forgets what is kept.
     pub fn set_metrics(&self, on: bool) {
         if self.shared.metrics.swap(on, Ordering::Relaxed) != on {
+            let state = if on { "enabled" } else { "disabled" };
+            tracing::info!(target: "dpif_netdev", "PMD performance metrics collection {state}");
             self.pmd_threads.lock().forget_rounds(&self.shared);
         }
     }
@@ -299,7 +303,15 @@ impl Datapath {
 
     /// Sets the inverse probability of insertion into the microflow cache; 0 turns the cache off.
     pub fn set_microflow_inverse_probability(&self, n: u32) {
-        self.shared.inverse_probability.store(n, Ordering::Relaxed);
+        if self.shared.inverse_probability.swap(n, Ordering::Relaxed) == n {
+            return;
+        }
+        if n == 0 {
+            tracing::info!(target: "dpif_netdev", "EMC insertion probability changed to zero");
+        } else {
+            let percent = 100.0 / f64::from(n);
+            tracing::info!(target: "dpif_netdev", "EMC insertion probability changed to 1/{n} (~{percent:.2}%)");
+        }
     }
 
     /// Returns the size of an entry of the microflow cache with its key, in bytes.
