@@ -273,7 +273,8 @@ impl PmdThreads {
         let Some(lane) = (0..LANES_MAX).find(|lane| !used.contains(lane)) else {
             return Err(DpifError::Thread(format!("packet thread: there are {LANES_MAX} already")));
         };
-        let control = new_control(place.core(), self.sleep_us_max(place))?;
+        let core = place.core().filter(|_| !self.config.dummy_cores);
+        let control = new_control(core, self.sleep_us_max(place))?;
         let thread = self.register(shared, place, lane, Arc::clone(&control));
         shared.acknowledge(lane, 0);
         let worker = Worker::new(Arc::clone(shared), lane);

@@ -82,6 +82,8 @@ impl Default for Balance {
 pub struct ThreadConfig {
     /// Cores that get one thread each; empty for threads that run on any core.
     pub cpus: BTreeSet<Cpu>,
+    /// The cores exist in name only (`--dummy-numa`): their threads run on any core.
+    pub dummy_cores: bool,
     /// How queues are assigned to threads.
     pub policy: Policy,
     /// When queues are reassigned automatically.

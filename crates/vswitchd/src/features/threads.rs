@@ -30,12 +30,15 @@ pub fn read(config: Config<'_>, cores: &dyn Fn() -> Cores, warn: &dyn Fn(String)
             default
         })
     };
-    let mut threads = ThreadConfig::default();
+    let cores = cores();
+    let mut threads = ThreadConfig { dummy_cores: cores.are_dummies(), ..ThreadConfig::default() };
+    if text("pmd-cpu-mask").is_none() && cores.are_dummies() {
+        threads.cpus = cores.first_of_each_node();
+    }
     if let Some(mask) = text("pmd-cpu-mask") {
         match parse_mask(mask) {
             None => wrong("pmd-cpu-mask", mask, "a hexadecimal number"),
             Some(wanted) => {
-                let cores = cores();
                 for core in wanted {
                     match cores.core(core) {
                         Some(cpu) => _ = threads.cpus.insert(cpu),
