@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 
 use base::{Clock, DpPort, DropReason};
 use dpif::{
-    Capabilities, DpActions, DpFlow, DpFlowEntry, DpFlowStats, DpStats, Dpif, DpifError, Execution, FlowId,
+    Capabilities, DpActions, DpFlow, DpFlowEntry, DpFlowStats, DpStats, Dpif, DpifError, EventLog, Execution, FlowId,
     MeterConfig, MeterId, MeterStats, Meters, OffloadInfo, PortInfo, PortStats, RoundHistory, RoundWatch, ThreadConfig,
     ThreadInfo, ThreadStats, UpcallHandler, UpcallStats, Usage,
 };
@@ -131,6 +131,11 @@ impl Datapath {
         self.shared.set_handler(Some(handler));
     }
 
+    /// Reports events to `log` while debug lines about them are wanted. The first call counts.
+    pub fn set_event_log(&self, log: Arc<dyn EventLog>) {
+        let _ = self.shared.event_log.set(log);
+    }
+
     /// Sets the maximum number of flows.
     pub fn set_flow_limit(&self, flows: u64) {
         self.shared.flows.set_limit(flows);
@@ -146,6 +151,9 @@ impl Datapath {
         let number = wanted.or_else(|| table.free_number()).ok_or(DpifError::TooManyPorts)?;
         let mut port = Port::open(PortId { number, since: table.version + 1 }, device)?;
         let is_placed = pmd_threads.place(&mut port);
+        if let Some(log) = self.shared.event_log() {
+            log.port_added(port.device.name(), number);
+        }
         let port = Arc::new(port);
         pmd_threads.publish(&self.shared, table.with(Arc::clone(&port)));
         self.shared.flows.offload.port_add(&port);
@@ -164,6 +172,9 @@ impl Datapath {
         self.shared.flows.offload.port_del(number);
         pmd_threads.publish(&self.shared, table.without(number));
         pmd_threads.removed(port);
+        if let Some(log) = self.shared.event_log() {
+            log.port_deleted(number);
+        }
         let dropped = self.shared.upcalls.forget(port.id);
         self.shared.count_drop(None, DropReason::NoPort, dropped as u64);
         Ok(())
@@ -441,8 +452,11 @@ impl Dpif for Datapath {
         let kept = self.forwarders.lock().pop();
         let mut forwarder = kept.unwrap_or_else(Forwarder::for_caller);
         let shared = &*self.shared;
-        let ports = shared.ports.load_full();
+        let (ports, log) = (shared.ports.load_full(), shared.event_log());
         for Execution { port, packet, actions } in executions.drain(..) {
+            if let Some(log) = log {
+                log.executing(&packet, &actions);
+            }
             let from = ports.port(port).map(|p| &**p);
             let context = Context { shared, ports: &ports, in_port: port, from };
             if let Some(reason) = forwarder.execute(context, packet, &actions) {
@@ -454,15 +468,25 @@ impl Dpif for Datapath {
     }
 
     fn flow_put(&self, id: FlowId, flow: DpFlow) -> Result<(), DpifError> {
-        if self.shared.install(id, flow, &|id, stats| self.shared.report_gone(id, stats)) {
-            Ok(())
-        } else {
-            Err(DpifError::TooManyFlows)
+        let log = self.shared.event_log();
+        let old = log.and_then(|_| self.shared.flows.entry(id));
+        if !self.shared.install(id, flow, &|id, stats| self.shared.report_gone(id, stats)) {
+            return Err(DpifError::TooManyFlows);
         }
+        if let Some(log) = log
+            && let Some(flow) = self.shared.flows.entry(id)
+        {
+            log.flow_put(&flow, old.as_ref());
+        }
+        Ok(())
     }
 
     fn flow_del(&self, id: FlowId) -> Result<DpFlowStats, DpifError> {
-        self.shared.flows.del(id)
+        let stats = self.shared.flows.del(id)?;
+        if let Some(log) = self.shared.event_log() {
+            log.flow_deleted(id, &stats);
+        }
+        Ok(stats)
     }
 
     fn flow_get(&self, id: FlowId) -> Option<DpFlowEntry> {
