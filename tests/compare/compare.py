@@ -41,6 +41,9 @@ UNORDERED = re.compile(r"(ovs-vsctl|vtep-ctl)\b[^|;]* (show\b|find\b|list [A-Za-
 # The part of a reply that describes a port, which comes in such an order as well.
 PORT = re.compile(r"(?m)^  port +\w+: rx .*\n(?: {5,}.*\n)*|^  port \w+ queue .*\n")
 
+# A line of a scenario that defines a function.
+FUNCTION = re.compile(r"\w+\(\) \{.*\}$")
+
 
 def in_order(line, text):
     """Puts what a command line printed in the order of a hash table into alphabetical order."""
@@ -72,6 +75,9 @@ class Maker:
             **{f"OVS_{kind}DIR": str(home) for kind in ("RUN", "LOG", "DB")},
         }
         normal = Normal(home, self.schemas)
+        # Each line runs in a shell of its own, which knows the functions of all lines.
+        functions = [line for line in scenario.lines if FUNCTION.match(line)]
+        env["FUNCTIONS"] = "\n".join(functions)
         try:
             return [(line, *self.line(line, home, env, normal)) for line in scenario.lines]
         finally:
@@ -82,7 +88,7 @@ class Maker:
     def line(line, home, env, normal):
         # Outputs go to files: a daemon that a line starts may keep them open.
         with open(home.parent / "out", "w+b") as out, open(home.parent / "err", "w+b") as err:
-            command = ["bash", "-c", f". {HERE}/lib.sh; {line}"]
+            command = ["bash", "-c", f". {HERE}/lib.sh; eval \"$FUNCTIONS\"; {line}"]
             process = subprocess.Popen(command, cwd=home, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True)
             try:
                 status = process.wait(LINE_SECONDS)

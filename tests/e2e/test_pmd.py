@@ -218,7 +218,7 @@ def test_invalid_settings_are_reported(switch):
     switch.vsctl("set", "interface", "p1", "other_config:pmd-rxq-affinity=first")
     until(lambda: "is not a list of queue:core" in switch.log(), "the last warning")
     for text in [
-        'pmd-rxq-assign is "best", which is not cycles, group or roundrobin',
+        "Unsupported rx queue to PMD assignment mode in pmd-rxq-assign. Defaulting to 'cycles'.",
         'pmd-auto-lb is "maybe", which is not true or false',
         'pmd-auto-lb-load-threshold is "101", which is not a number up to 100',
         'pmd-sleep-max is "long", which is not microseconds',

@@ -26,6 +26,8 @@ pub struct Queue {
     pub core: Option<usize>,
     /// The memory node of its device, if that is known.
     pub numa: Option<usize>,
+    /// It comes after the others. (Open vSwitch does not assign queues of such ports: the others are assigned as there.)
+    pub is_last: bool,
 }
 
 /// A thread to be assigned to.
@@ -48,6 +50,8 @@ pub struct Assignment {
     pub crowded: bool,
     /// Queues that are pinned to a core without a thread; they are assigned as if they were not pinned.
     pub unpinnable: Vec<usize>,
+    /// Queues that are not pinned, in the order in which the algorithm assigned them.
+    pub unpinned: Vec<usize>,
 }
 
 impl Assignment {
@@ -70,6 +74,7 @@ pub fn assign(queues: &[Queue], threads: &[Thread], policy: Policy) -> Assignmen
         isolated: vec![false; threads.len()],
         crowded: false,
         unpinnable: Vec::new(),
+        unpinned: Vec::new(),
     };
     if threads.is_empty() {
         return assignment;
@@ -96,16 +101,18 @@ pub fn assign(queues: &[Queue], threads: &[Thread], policy: Policy) -> Assignmen
     let all_isolated = assignment.isolated.iter().all(|isolated| *isolated);
     assignment.crowded = all_isolated && !rest.is_empty();
     assigner.open = assignment.isolated.iter().map(|isolated| !isolated || all_isolated).collect();
-    if policy.algorithm != Algorithm::RoundRobin {
-        // Stable: queues of the same load keep their order.
-        rest.sort_by_key(|at| std::cmp::Reverse(queues[*at].load));
-    }
-    for at in rest {
+    // Stable: queues of the same load keep their order.
+    rest.sort_by_key(|at| {
+        let load = if policy.algorithm == Algorithm::RoundRobin { 0 } else { queues[*at].load };
+        (std::cmp::Reverse(load), queues[*at].is_last)
+    });
+    for at in rest.iter().copied() {
         let Queue { load, numa, .. } = queues[at];
         let thread = assigner.next(numa, policy.algorithm);
         assigner.give(thread, load);
         assignment.thread_of[at] = Some(thread);
     }
+    assignment.unpinned = rest;
     assignment
 }
 

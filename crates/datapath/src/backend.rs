@@ -3,8 +3,8 @@
 use crate::Datapath;
 use base::{DpPort, DropReason};
 use dpif::{
-    DpifError, Offload, OffloadInfo, PortInfo, PortStats, Ports, RoundHistory, RoundWatch, ThreadConfig, ThreadInfo,
-    ThreadStats, Threads, UpcallHandler, UpcallStats, Upcalls, Usage,
+    DpifError, EventLog, Offload, OffloadInfo, PortInfo, PortStats, Ports, RoundHistory, RoundWatch, ThreadConfig,
+    ThreadInfo, ThreadStats, Threads, UpcallHandler, UpcallStats, Upcalls, Usage,
 };
 use netdev::{Accelerator, Netdev};
 use std::collections::BTreeMap;
@@ -43,6 +43,10 @@ impl Ports for Datapath {
 impl Upcalls for Datapath {
     fn set_handler(&self, handler: Arc<dyn UpcallHandler>) {
         self.set_handler(handler);
+    }
+
+    fn set_event_log(&self, log: Arc<dyn EventLog>) {
+        self.set_event_log(log);
     }
 
     fn set_handlers(&self, wanted: usize) -> Result<(), DpifError> {

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 
 use base::{Clock, DpPort, DropReason};
 use dpif::{
-    Capabilities, DpActions, DpFlow, DpFlowEntry, DpFlowStats, DpStats, Dpif, DpifError, Execution, FlowId,
+    Capabilities, DpActions, DpFlow, DpFlowEntry, DpFlowStats, DpStats, Dpif, DpifError, EventLog, Execution, FlowId,
     MeterConfig, MeterId, MeterStats, Meters, OffloadInfo, PortInfo, PortStats, RoundHistory, RoundWatch, ThreadConfig,
     ThreadInfo, ThreadStats, UpcallHandler, UpcallStats, Usage,
 };
@@ -131,6 +131,11 @@ impl Datapath {
         self.shared.set_handler(Some(handler));
     }
 
+    /// Reports events to `log` while debug lines about them are wanted. The first call counts.
+    pub fn set_event_log(&self, log: Arc<dyn EventLog>) {
+        let _ = self.shared.event_log.set(log);
+    }
+
     /// Sets the maximum number of flows.
     pub fn set_flow_limit(&self, flows: u64) {
         self.shared.flows.set_limit(flows);
@@ -146,6 +151,9 @@ impl Datapath {
         let number = wanted.or_else(|| table.free_number()).ok_or(DpifError::TooManyPorts)?;
         let mut port = Port::open(PortId { number, since: table.version + 1 }, device)?;
         let is_placed = pmd_threads.place(&mut port);
+        if let Some(log) = self.shared.event_log() {
+            log.port_added(port.device.name(), number);
+        }
         let port = Arc::new(port);
         pmd_threads.publish(&self.shared, table.with(Arc::clone(&port)));
         self.shared.flows.offload.port_add(&port);
@@ -164,22 +172,27 @@ impl Datapath {
         self.shared.flows.offload.port_del(number);
         pmd_threads.publish(&self.shared, table.without(number));
         pmd_threads.removed(port);
+        if let Some(log) = self.shared.event_log() {
+            log.port_deleted(number);
+        }
         let dropped = self.shared.upcalls.forget(port.id);
         self.shared.count_drop(None, DropReason::NoPort, dropped as u64);
         Ok(())
     }
 
-    /// Pins a port's queues to cores, by queue index, and applies the current number of queues of its device. Must
-    /// not be called from an [`UpcallHandler`].
+    /// Pins a port's queues to cores, by queue index, and applies the current number of queues and the node of its
+    /// device. Must not be called from an [`UpcallHandler`].
     pub fn port_set_queues(&self, number: DpPort, affinity: &BTreeMap<usize, usize>) -> Result<(), DpifError> {
         let mut pmd_threads = self.pmd_threads.lock();
         let table = self.shared.ports.load_full();
         let old = table.port(number).ok_or(DpifError::NoPort(number))?;
-        if old.rx.len() == old.device.n_rxq() && *old.affinity == *affinity {
+        let numa = old.device.numa_id();
+        if old.rx.len() == old.device.n_rxq() && old.numa == numa && *old.affinity == *affinity {
             return Ok(());
         }
         let mut port = Port::clone(old);
         port.open_queues()?;
+        port.numa = numa;
         port.affinity = Arc::new(affinity.clone());
         pmd_threads.publish(&self.shared, table.with(Arc::new(port)));
         self.reconcile(&mut pmd_threads);
@@ -248,6 +261,8 @@ impl Datapath {
     /// Sets whether packet threads keep a history of their rounds; a change forgets what is kept.
     pub fn set_metrics(&self, on: bool) {
         if self.shared.metrics.swap(on, Ordering::Relaxed) != on {
+            let state = if on { "enabled" } else { "disabled" };
+            tracing::info!(target: "dpif_netdev", "PMD performance metrics collection {state}");
             self.pmd_threads.lock().forget_rounds(&self.shared);
         }
     }
@@ -299,7 +314,15 @@ impl Datapath {
 
     /// Sets the inverse probability of insertion into the microflow cache; 0 turns the cache off.
     pub fn set_microflow_inverse_probability(&self, n: u32) {
-        self.shared.inverse_probability.store(n, Ordering::Relaxed);
+        if self.shared.inverse_probability.swap(n, Ordering::Relaxed) == n {
+            return;
+        }
+        if n == 0 {
+            tracing::info!(target: "dpif_netdev", "EMC insertion probability changed to zero");
+        } else {
+            let percent = 100.0 / f64::from(n);
+            tracing::info!(target: "dpif_netdev", "EMC insertion probability changed to 1/{n} (~{percent:.2}%)");
+        }
     }
 
     /// Returns the size of an entry of the microflow cache with its key, in bytes.
@@ -429,8 +452,11 @@ impl Dpif for Datapath {
         let kept = self.forwarders.lock().pop();
         let mut forwarder = kept.unwrap_or_else(Forwarder::for_caller);
         let shared = &*self.shared;
-        let ports = shared.ports.load_full();
+        let (ports, log) = (shared.ports.load_full(), shared.event_log());
         for Execution { port, packet, actions } in executions.drain(..) {
+            if let Some(log) = log {
+                log.executing(&packet, &actions);
+            }
             let from = ports.port(port).map(|p| &**p);
             let context = Context { shared, ports: &ports, in_port: port, from };
             if let Some(reason) = forwarder.execute(context, packet, &actions) {
@@ -442,15 +468,25 @@ impl Dpif for Datapath {
     }
 
     fn flow_put(&self, id: FlowId, flow: DpFlow) -> Result<(), DpifError> {
-        if self.shared.install(id, flow, &|id, stats| self.shared.report_gone(id, stats)) {
-            Ok(())
-        } else {
-            Err(DpifError::TooManyFlows)
+        let log = self.shared.event_log();
+        let old = log.and_then(|_| self.shared.flows.entry(id));
+        if !self.shared.install(id, flow, &|id, stats| self.shared.report_gone(id, stats)) {
+            return Err(DpifError::TooManyFlows);
         }
+        if let Some(log) = log
+            && let Some(flow) = self.shared.flows.entry(id)
+        {
+            log.flow_put(&flow, old.as_ref());
+        }
+        Ok(())
     }
 
     fn flow_del(&self, id: FlowId) -> Result<DpFlowStats, DpifError> {
-        self.shared.flows.del(id)
+        let stats = self.shared.flows.del(id)?;
+        if let Some(log) = self.shared.event_log() {
+            log.flow_deleted(id, &stats);
+        }
+        Ok(stats)
     }
 
     fn flow_get(&self, id: FlowId) -> Option<DpFlowEntry> {

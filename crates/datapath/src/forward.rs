@@ -441,6 +441,9 @@ impl Forwarder {
                 exec.run(one, &actions);
             } else {
                 bump(&counters.missed, 1);
+                if let Some(log) = shared.event_log() {
+                    log.missed(&Upcall { port: context.in_port, key, packet: &packet });
+                }
                 let reply = handler.miss(Upcall { port: context.in_port, key, packet: &packet });
                 settle(&mut exec, shared, reply, packet, one, &|id, stats| handler.flow_gone(id, stats));
             }

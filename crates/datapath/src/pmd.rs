@@ -27,6 +27,7 @@ use crate::port::{Owner, Port, PortTable};
 use crate::shared::{CALLER_LANE, LANES_MAX, SharedState};
 use crate::thread::Worker;
 
+mod log;
 mod rxq;
 mod scaling;
 
@@ -111,6 +112,9 @@ pub(crate) struct PmdThreads {
     ticks: u64,
     /// Warnings about the current assignment that were logged.
     warned: BTreeSet<String>,
+    /// The threads that the log reports as PMD threads.
+    reported: BTreeSet<CpuPlacement>,
+    is_configured: bool,
 }
 
 impl PmdThreads {
@@ -134,14 +138,12 @@ impl PmdThreads {
 
     /// Applies a new configuration.
     pub(crate) fn configure(&mut self, shared: &Arc<SharedState>, config: &ThreadConfig) -> Result<(), DpifError> {
-        if self.config == *config {
+        let is_first = !std::mem::replace(&mut self.is_configured, true);
+        if self.config == *config && !is_first {
             return Ok(());
         }
         let before = std::mem::replace(&mut self.config, config.clone());
-        if before.policy.algorithm != config.policy.algorithm {
-            let name = config.policy.algorithm.name();
-            tracing::info!(target: "dpif_netdev", "Rxq to PMD assignment mode changed to: '{name}'.");
-        }
+        self.log_config((!is_first).then_some(&before));
         if before.balance != config.balance {
             self.ticks = 0;
         }
@@ -151,7 +153,7 @@ impl PmdThreads {
         }
         // Sleeping threads apply the new limit at once.
         self.wake();
-        if before.cpus == config.cpus && before.policy == config.policy {
+        if before.cpus == config.cpus && Self::policy_of(&before) == self.policy() {
             return Ok(());
         }
         self.reconcile(shared)
@@ -164,7 +166,7 @@ impl PmdThreads {
             return Ok(());
         }
         if self.least == 0 {
-            self.assign_all(shared, &|_| true);
+            self.rebalance(shared);
             return Ok(());
         }
         let wanted = self.wanted(&shared.ports.load());
@@ -180,15 +182,21 @@ impl PmdThreads {
             // The present threads keep their queues.
             return result;
         }
-        self.assign_all(shared, &|place| wanted.contains(&place));
+        let assigned = self.assign_all(shared, &|place| wanted.contains(&place));
         self.end(shared, &|place| !wanted.contains(&place));
+        self.log_threads(&assigned.ports);
+        self.log_assignment(shared, &assigned);
         result
     }
 
     /// Gives the queues of a new port to threads without looking at other queues, where that is the right assignment: to the
     /// only thread, or to the threads with the fewest queues if threads run anywhere. Returns false if all queues are to
-    /// be assigned anew. (The cost of adding a port does not grow with the number of ports.)
+    /// be assigned anew. (The cost of adding a port does not grow with the number of ports, unless there are PMD ports, as
+    /// the log lists the queues of these at each change.)
     pub(crate) fn place(&mut self, port: &mut Port) -> bool {
+        if port.device.is_pmd() || !self.reported.is_empty() {
+            return false;
+        }
         let n_threads = self.threads.len();
         let runs_anywhere = self.threads.iter().all(|thread| thread.place.core().is_none() && !thread.is_isolated);
         let has_enough = self.least == 0 || port.rx.len().min(processors()) <= n_threads;
@@ -213,7 +221,7 @@ impl PmdThreads {
             }
         }
         let is_pinned = !self.config.cpus.is_empty() && (self.threads.len() > 1 || !port.affinity.is_empty());
-        self.is_stale |= is_pinned || port.rx.len() > 1;
+        self.is_stale |= is_pinned || port.rx.len() > 1 || !self.reported.is_empty();
     }
 
     fn wanted(&self, ports: &PortTable) -> BTreeSet<CpuPlacement> {
@@ -265,7 +273,8 @@ impl PmdThreads {
         let Some(lane) = (0..LANES_MAX).find(|lane| !used.contains(lane)) else {
             return Err(DpifError::Thread(format!("packet thread: there are {LANES_MAX} already")));
         };
-        let control = new_control(place.core(), self.sleep_us_max(place))?;
+        let core = place.core().filter(|_| !self.config.dummy_cores);
+        let control = new_control(core, self.sleep_us_max(place))?;
         let thread = self.register(shared, place, lane, Arc::clone(&control));
         shared.acknowledge(lane, 0);
         let worker = Worker::new(Arc::clone(shared), lane);
@@ -273,9 +282,6 @@ impl PmdThreads {
         match std::thread::Builder::new().name(name).spawn(move || poll::run(worker, &control)) {
             Ok(handle) => {
                 thread.handle = Some(handle);
-                if let CpuPlacement::Core(Cpu { core, numa }) = place {
-                    tracing::info!(target: "dpif_netdev", "PMD thread on numa_id: {numa}, core id: {core:2} created.");
-                }
                 Ok(())
             }
             Err(e) => {
@@ -299,9 +305,6 @@ impl PmdThreads {
             let ended = thread.handle.map(JoinHandle::join);
             debug_assert!(ended.is_none_or(|joined| joined.is_ok()), "panics are caught");
             ports.iter().for_each(|port| port.close_lane(thread.lane));
-            if let CpuPlacement::Core(Cpu { core, numa }) = thread.place {
-                tracing::info!(target: "dpif_netdev", "PMD thread on numa_id: {numa}, core id: {core:2} destroyed.");
-            }
         }
     }
 

@@ -85,6 +85,8 @@ pub(crate) struct Port {
     pub(crate) number: DpPort,
     pub(crate) device: Arc<dyn Netdev>,
     pub(crate) rx: Vec<RxQueue>,
+    /// The node of the device when queues were assigned last.
+    pub(crate) numa: Option<usize>,
     /// The cores to which queues are pinned.
     pub(crate) affinity: Arc<BTreeMap<usize, usize>>,
     tx: Arc<TxQueues>,
@@ -103,7 +105,8 @@ impl Port {
         let (bytes, seq) = (AtomicU32::new(device.mtu().unwrap_or(0)), AtomicU64::new(device.change_seq()));
         let mtu = Arc::new(Mtu { bytes, seq });
         let (affinity, tx) = (Arc::default(), Arc::default());
-        let mut port = Self { id, number: id.number, device, rx: Vec::new(), affinity, tx, mtu };
+        let numa = device.numa_id();
+        let mut port = Self { id, number: id.number, device, rx: Vec::new(), numa, affinity, tx, mtu };
         port.open_queues()?;
         Ok(port)
     }

@@ -10,7 +10,7 @@ use std::time::Instant;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use base::drop::DropCounters;
 use base::{Clock, DropReason};
-use dpif::{DpFlow, DpFlowStats, FlowId, UpcallHandler};
+use dpif::{DpFlow, DpFlowStats, EventLog, FlowId, UpcallHandler};
 use packet::buf::BATCH_MAX;
 use parking_lot::{Condvar, Mutex};
 use vlog::{RateLimit, warn_rl};
@@ -41,6 +41,8 @@ pub(crate) struct SharedState {
     pub(crate) upcalls: Upcalls,
     pub(crate) meters: Meters,
     handler: ArcSwapOption<Handler>,
+    /// See [`SharedState::event_log`].
+    pub(crate) event_log: OnceLock<Arc<dyn EventLog>>,
     /// Counters of each lane.
     pub(crate) lanes: Lanes,
     /// Flows that were not installed because of the flow limit.
@@ -272,6 +274,7 @@ impl SharedState {
             upcalls: Upcalls::default(),
             meters: Meters::default(),
             handler: ArcSwapOption::empty(),
+            event_log: OnceLock::new(),
             lanes: Lanes::new(),
             flows_refused: AtomicU64::new(0),
             vlans_max: AtomicUsize::new(flow::extract::VLANS),
@@ -288,6 +291,23 @@ impl SharedState {
 
     pub(crate) fn handler(&self) -> Option<Arc<dyn UpcallHandler>> {
         self.handler.load().as_ref().map(|h| h.0.clone())
+    }
+
+    /// The debug log, while it is wanted. Called for misses and operations, not for packets that flows cover.
+    #[inline]
+    pub(crate) fn event_log(&self) -> Option<&dyn EventLog> {
+        let is_on = tracing::enabled!(target: "dpif_netdev", tracing::Level::DEBUG)
+            || tracing::enabled!(target: "dpif", tracing::Level::DEBUG);
+        if is_on { self.event_log.get().map(|log| &**log) } else { None }
+    }
+
+    /// Logs that the flow of a miss was installed.
+    pub(crate) fn log_added(&self, id: FlowId) {
+        if let Some(log) = self.event_log()
+            && let Some(flow) = self.flows.entry(id)
+        {
+            log.flow_added(&flow);
+        }
     }
 
     pub(crate) fn set_handler(&self, handler: Option<Arc<dyn UpcallHandler>>) {
@@ -326,7 +346,9 @@ impl SharedState {
     pub(crate) fn install_deferred(&self, flow: Arc<Megaflow>) {
         let id = flow.id;
         let gone = |id, stats| self.report_gone(id, stats);
-        if !self.settle_installed(self.flows.put_flow(flow), &gone) {
+        if self.settle_installed(self.flows.put_flow(flow), &gone) {
+            self.log_added(id);
+        } else {
             // The switch considers the flow as installed, so report that it is gone.
             gone(id, DpFlowStats::default());
         }

@@ -141,11 +141,13 @@ pub(crate) fn settle(
     one: &mut Batch,
     gone: Gone<'_>,
 ) {
-    if let Some((id, flow)) = reply.install
-        && !shared.install(id, flow, gone)
-    {
-        // The switch considers the flow as installed, so report that it is gone.
-        gone(id, DpFlowStats::default());
+    if let Some((id, flow)) = reply.install {
+        if shared.install(id, flow, gone) {
+            shared.log_added(id);
+        } else {
+            // The switch considers the flow as installed, so report that it is gone.
+            gone(id, DpFlowStats::default());
+        }
     }
     one.push(packet);
     exec.run(one, &reply.actions);

@@ -4,8 +4,8 @@
 mod common;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use base::{Clock, DpPort};
 use common::{TestHandler, TestPort, numbered_frame};
@@ -22,6 +22,40 @@ fn wait_until(done: impl Fn() -> bool) {
     while !done() {
         std::thread::yield_now();
     }
+}
+
+/// The lines that the module `dpif_netdev` logs.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<String>>>);
+
+impl Log {
+    fn take(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().expect("no panic"))
+    }
+}
+
+impl tracing::field::Visit for Log {
+    fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+        if field.name() == "message" {
+            self.0.lock().expect("no panic").push(format!("{value:?}"));
+        }
+    }
+}
+
+impl tracing::Subscriber for Log {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        metadata.target() == "dpif_netdev"
+    }
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+    fn event(&self, event: &tracing::Event<'_>) {
+        event.record(&mut self.clone());
+    }
+    fn enter(&self, _: &tracing::span::Id) {}
+    fn exit(&self, _: &tracing::span::Id) {}
 }
 
 fn dummy(registry: &Registry, name: &str, n_rxq: usize) -> Arc<Dummy> {
@@ -164,6 +198,111 @@ fn queues_are_assigned_as_configured() {
 }
 
 #[test]
+fn threads_and_assignments_are_logged_while_there_are_pmd_ports() {
+    let log = Log::default();
+    // With a second subscriber, threads of other tests do not decide which call sites are enabled.
+    let _second = tracing::Dispatch::new(Log::default());
+    tracing::subscriber::with_default(log.clone(), || {
+        let registry = Registry::new();
+        let dp = Datapath::new(Config::default(), Clock::real()).expect("starts");
+        let cpus = [Cpu { core: 1, numa: 0 }, Cpu { core: 12, numa: 3 }].into();
+        let config = ThreadConfig { cpus, sleep_us_max: 1000, ..ThreadConfig::default() };
+        dp.set_threads(&config).expect("starts");
+        let first = log.take();
+        assert_eq!((first.len(), &first[0][..]), (6, "pmd-rxq-affinity isolates PMD core"), "{first:?}");
+        assert_eq!(first[1..4].iter().filter(|line| line.contains("set to")).count(), 3, "{first:?}");
+        assert_eq!(first[4..], ["PMD auto load balance is disabled.", "Default PMD thread max sleep: 1000 us."]);
+        dp.port_add(TestPort::new("other"), None).expect("opens");
+        assert!(log.take().is_empty(), "no PMD port");
+        let device = dummy(&registry, "p0", 3);
+        dp.port_add(device.clone(), None).expect("opens");
+        let assigned = |core: &str, queue: usize| {
+            format!("Core {core} assigned port 'p0' rx queue {queue} (measured processing cycles 0).")
+        };
+        let near = assigned(" 1 on numa node 0", 0);
+        let performing = "Performing pmd to rx queue assignment using cycles algorithm.";
+        let expected = [
+            "PMD thread on numa_id: 0, core id:  1, max sleep: 1000 us.",
+            "PMD thread on numa_id: 0, core id:  1 created.",
+            "PMD thread on numa_id: 3, core id: 12, max sleep: 1000 us.",
+            "PMD thread on numa_id: 3, core id: 12 created.",
+            "There are 1 pmd threads on numa node 0",
+            "There are 1 pmd threads on numa node 3",
+            performing,
+            &near,
+        ];
+        assert_eq!(log.take()[..8], expected);
+        // A pinned queue, one that cannot be, and one that has to leave its node.
+        dp.port_set_queues(DpPort(2), &[(0, 1), (1, 2)].into()).expect("there");
+        let lines = log.take();
+        let [pinned, not_pinned, .., far, last] = &lines[..] else { panic!("{lines:?}") };
+        assert_eq!(pinned, "Core  1 on numa node 0 is pinned with port 'p0' rx queue 0 (measured processing cycles 0)");
+        assert!(not_pinned.starts_with("Core  2 cannot be pinned with port 'p0' rx queue 1."), "{not_pinned}");
+        assert!(far.starts_with("There's no available (non-isolated) pmd thread on numa node 0. Port 'p0'"), "{far}");
+        assert_eq!(*last, assigned("12 on numa node 3", 2));
+        // All cores are isolated.
+        dp.port_set_queues(DpPort(2), &[(0, 1), (1, 12)].into()).expect("there");
+        let lines = log.take();
+        let shared = "No non-isolated pmd on any numa available for port 'p0' rx queue 2 (measured processing cycles 0). \
+                      This rx queue will be polled by an isolated one.";
+        assert!(lines.contains(&shared.to_owned()) && lines.contains(&assigned(" 1 on numa node 0", 2)), "{lines:?}");
+        dp.port_set_queues(DpPort(2), &[(0, 1), (1, 2)].into()).expect("there");
+        log.take();
+        // Without costs.
+        let policy = Policy { algorithm: Algorithm::RoundRobin, isolate: true };
+        dp.set_threads(&ThreadConfig { policy, ..config.clone() }).expect("starts");
+        let lines = log.take();
+        assert_eq!(lines[0], "Rxq to PMD assignment mode changed to: 'roundrobin'.");
+        assert_eq!(lines[1], "Core  1 on numa node 0 is pinned with port 'p0' rx queue 0");
+        assert!(lines.contains(&"Core 12 on numa node 3 assigned port 'p0' rx queue 1.".to_owned()), "{lines:?}");
+        // The last such port.
+        dp.port_del(DpPort(2)).expect("there");
+        dp.synchronize();
+        let destroyed = |numa, core| format!("PMD thread on numa_id: {numa}, core id: {core:2} destroyed.");
+        assert_eq!(log.take(), [destroyed(0, 1), destroyed(3, 12)]);
+        let policy = Policy { algorithm: Algorithm::Cycles, isolate: false };
+        let balance = Balance { is_on: true, load_percent: 50, ..Balance::default() };
+        dp.set_threads(&ThreadConfig { policy, balance, ..config.clone() }).expect("starts");
+        let expected = [
+            "Rxq to PMD assignment mode changed to: 'cycles'.",
+            "pmd-rxq-isolate can only be set false when using pmd-rxq-assign=group",
+            "PMD auto load balance load threshold set to 50%",
+            "PMD auto load balance is enabled, interval 1 mins, pmd load threshold 50%, improvement threshold 25%.",
+        ];
+        assert_eq!(log.take(), expected);
+    });
+}
+
+#[test]
+fn the_balance_is_logged() {
+    let log = Log::default();
+    let _second = tracing::Dispatch::new(Log::default());
+    tracing::subscriber::with_default(log.clone(), || {
+        let registry = Registry::new();
+        let dp = Datapath::new(Config::default(), Clock::real()).expect("starts");
+        dp.port_add(dummy(&registry, "p0", 3), None).expect("opens");
+        for (improvement_percent, is) in [(1, "is not met."), (0, "is met.")] {
+            let balance = Balance { is_on: true, load_percent: 0, improvement_percent, ..Balance::default() };
+            dp.set_threads(&ThreadConfig { balance, ..on_cores(&[0, 1]) }).expect("starts");
+            (1..INTERVALS).for_each(|_| assert!(!dp.tick()));
+            log.take();
+            assert_eq!(dp.tick(), improvement_percent == 0);
+            let lines = log.take();
+            let variances = "Numa node 0. Current variance 0 Estimated variance 0. Variance improvement 0%.";
+            let threshold = format!("PMD load variance improvement threshold {improvement_percent}% {is}");
+            assert_eq!(lines[0], "PMD auto load balance performing dry run.");
+            assert!(
+                lines[1].starts_with("Core  0 on numa node 0 assigned port 'p0' rx queue 0 (measured"),
+                "{lines:?}"
+            );
+            assert_eq!(lines[4..6], [variances, &threshold]);
+            let requested = "PMD auto load balance dry run. Requesting datapath reconfigure.";
+            assert_eq!(lines.get(6).is_some_and(|line| line == requested), improvement_percent == 0, "{lines:?}");
+        }
+    });
+}
+
+#[test]
 fn queue_costs_are_recorded_and_balanced() {
     let registry = Registry::new();
     let dp = Datapath::new(Config::default(), Clock::real()).expect("starts");
@@ -196,20 +335,21 @@ fn queue_costs_are_recorded_and_balanced() {
 
     // Queues are reassigned automatically after the configured time if that pays: both busy queues belong to one
     // thread.
-    let balance = |improvement_percent| Balance { load_percent: 0, improvement_percent, ..Balance::default() };
+    let balance =
+        |improvement_percent| Balance { is_on: true, load_percent: 0, improvement_percent, ..Balance::default() };
     let plan = |algorithm, balance| {
         let policy = Policy { algorithm, isolate: true };
         dp.set_threads(&ThreadConfig { policy, balance, ..on_cores(&[0, 1]) }).expect("starts");
     };
     let ticks = || (0..INTERVALS).map(|_| dp.tick()).collect::<Vec<_>>();
-    plan(Algorithm::RoundRobin, Some(balance(0)));
+    plan(Algorithm::RoundRobin, balance(0));
     assert!(!ticks().contains(&true), "not with this algorithm");
     // After a minute without packets, a reassignment gains nothing, but is allowed.
-    plan(Algorithm::Group, Some(balance(1)));
+    plan(Algorithm::Group, balance(1));
     assert!(!ticks().contains(&true));
-    plan(Algorithm::Group, Some(balance(0)));
+    plan(Algorithm::Group, balance(0));
     let looked = ticks();
     assert!(looked[INTERVALS - 1] && !looked[..INTERVALS - 1].contains(&true), "{looked:?}");
-    plan(Algorithm::Group, None);
+    plan(Algorithm::Group, Balance::default());
     assert!(!ticks().contains(&true));
 }

@@ -9,7 +9,7 @@ use crate::round_watch::RoundWatch;
 use crate::thread::{ThreadConfig, ThreadInfo, ThreadStats, Usage};
 use crate::thread_stats::RoundHistory;
 use crate::upcall::UpcallStats;
-use crate::{DpifError, UpcallHandler};
+use crate::{DpifError, EventLog, UpcallHandler};
 use base::{DpPort, DropReason};
 use netdev::{Accelerator, Netdev};
 use packet::Batch;
@@ -62,6 +62,9 @@ pub trait Ports {
 pub trait Upcalls {
     /// Sets the handler of upcalls.
     fn set_handler(&self, handler: Arc<dyn UpcallHandler>);
+
+    /// Reports events to `log` while debug lines about them are wanted. To be called once.
+    fn set_event_log(&self, log: Arc<dyn EventLog>);
 
     /// Sets the number of handler threads; 0 chooses automatically. Fails if a thread cannot be started.
     fn set_handlers(&self, wanted: usize) -> Result<(), DpifError>;

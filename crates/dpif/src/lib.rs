@@ -10,6 +10,7 @@
 pub mod action;
 pub mod backend;
 pub mod ct;
+mod event_log;
 pub mod meter;
 pub mod offload;
 pub mod port;
@@ -22,6 +23,7 @@ pub mod upcall;
 pub use action::{Collectors, ControllerUpcall, DpAction, DpActions, HashKind, Observe, SamplePoint, SampledFlow};
 pub use backend::{Capabilities, Meters, Offload, Ports, Threads, Upcalls};
 pub use ct::{Commit, Ct, Nat, NatKind, NatRange};
+pub use event_log::EventLog;
 pub use meter::{BandKind, MeterBand, MeterConfig, MeterCount, MeterId, MeterStats, MeterUnit};
 pub use offload::{OffloadInfo, Unfit};
 pub use port::{PortInfo, PortStats, QueueInfo};

@@ -79,6 +79,11 @@ impl RoundWatch {
         ns / 1000 > self.us_max.load(Ordering::Relaxed)
     }
 
+    /// Cycles of the time stamp counter in a time.
+    pub fn cycles(&self, ns: u64) -> u64 {
+        (ns as f64 * self.cycles_per_ns) as u64
+    }
+
     /// Returns two texts: about a suspicious round, and a table of the rounds around it, the newest first.
     pub fn report(&self, slow: &SlowRound) -> (String, String) {
         if slow.rounds.len() > ROUNDS_LOGGED_MAX {

@@ -7,7 +7,7 @@ mod normalise;
 mod parse;
 mod parse_actions;
 
-pub use key::{Detail, format_key, key_to_string};
+pub use key::{Detail, format_key, key_to_string, packet_key_to_string};
 pub use normalise::{NormaliseError, normalise, parsed_actions};
 pub use parse::{KeyError, parse_flow, parse_key, parse_key_of_flow, parse_key_of_packet, parse_uuid, split_ufid};
 pub use parse_actions::{ActionsError, parse_actions};
@@ -258,6 +258,23 @@ mod tests {
             let positive = text.replace("-fin+syn-rst-psh-ack-urg-ece-cwr-ns-[200]-[400]-[800]", "syn");
             let key = parse(&positive).unwrap();
             assert_eq!(key_to_string(&key, &no_name), *text);
+        }
+    }
+
+    #[test]
+    fn keys_of_packets_have_all_metadata_and_flags_by_name() {
+        let metadata = |port| {
+            format!(
+                "recirc_id(0),dp_hash(0),skb_priority(0),in_port({port}),skb_mark(0),ct_state(0),ct_zone(0),ct_mark(0),\
+                 ct_label(0),packet_type(ns=0,id=0),"
+            )
+        };
+        for (text, port) in KEYS.iter().zip([1, 4, 4, 4, 4, 4, 4, 4]) {
+            let positive = text.replace("-fin+syn-rst-psh-ack-urg-ece-cwr-ns-[200]-[400]-[800]", "syn");
+            let headers = positive.split_once("packet_type(ns=0,id=0),").unwrap().1;
+            assert_eq!(packet_key_to_string(&parse(&positive).unwrap()), metadata(port) + headers);
+            let other = positive.replace("tcp_flags(syn)", "tcp_flags(syn|ack)");
+            assert!(packet_key_to_string(&parse(&other).unwrap()).ends_with(other.split_once("eth(").unwrap().1));
         }
     }
 

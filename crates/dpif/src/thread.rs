@@ -61,6 +61,8 @@ impl Default for Policy {
 /// When queues are reassigned automatically (`other_config:pmd-auto-lb` and its parameters).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Balance {
+    /// Whether they are, if threads are pinned.
+    pub is_on: bool,
     /// Minutes between two checks.
     pub interval_mins: u64,
     /// Minimum load of the busiest thread, in percent of its time.
@@ -71,7 +73,7 @@ pub struct Balance {
 
 impl Default for Balance {
     fn default() -> Self {
-        Self { interval_mins: 1, load_percent: 95, improvement_percent: 25 }
+        Self { is_on: false, interval_mins: 1, load_percent: 95, improvement_percent: 25 }
     }
 }
 
@@ -80,10 +82,12 @@ impl Default for Balance {
 pub struct ThreadConfig {
     /// Cores that get one thread each; empty for threads that run on any core.
     pub cpus: BTreeSet<Cpu>,
+    /// The cores exist in name only (`--dummy-numa`): their threads run on any core.
+    pub dummy_cores: bool,
     /// How queues are assigned to threads.
     pub policy: Policy,
-    /// When queues are reassigned automatically; `None` for never, if threads are pinned.
-    pub balance: Option<Balance>,
+    /// When queues are reassigned automatically.
+    pub balance: Balance,
     /// Longest sleep of a pinned thread in microseconds, where packets do not wake it; 0 to poll without sleeping. Threads
     /// that run anywhere sleep whenever they are idle.
     pub sleep_us_max: u64,

@@ -18,6 +18,7 @@ use ovsdb_server::{Builder, Excluded, RunningConfig, Source};
 use ovsdb_tools::server::saved;
 use tokio::sync::oneshot;
 use vswitchd::confinement::Confinement;
+use vswitchd::cores::Cores;
 use vswitchd::run::{Daemon, Options};
 use vswitchd::types::{DummyLevel, Types};
 
@@ -26,12 +27,15 @@ const OPTIONS: &[Opt] = &[
     Opt::new("remote", Arg::Required),
     Opt::new("enable-dummy", Arg::Optional),
     Opt::new("disable-system", Arg::None),
+    Opt::new("dummy-numa", Arg::Required),
 ];
 
 /// The parsed command line.
 struct CommandLine {
     daemon: DaemonOptions,
     types: Types,
+    /// The nodes of dummy cores.
+    dummy_numa: Option<String>,
     database: PathBuf,
     remotes: Vec<String>,
 }
@@ -64,6 +68,7 @@ fn parse(args: Vec<OsString>, log: &Arc<vlog::Log>) -> Result<Option<CommandLine
     let mut line = CommandLine {
         daemon: DaemonOptions::default(),
         types: Types::default(),
+        dummy_numa: None,
         database: dirs::dbdir().join("conf.db"),
         remotes: Vec::new(),
     };
@@ -83,6 +88,7 @@ fn parse(args: Vec<OsString>, log: &Arc<vlog::Log>) -> Result<Option<CommandLine
             ("remote", Some(remote)) => line.remotes.push(remote.to_owned()),
             ("enable-dummy", level) => line.types.dummy = DummyLevel::parse(level)?,
             ("disable-system", _) => line.types.no_system = true,
+            ("dummy-numa", nodes) => line.dummy_numa = nodes.map(str::to_owned),
             (id, value) if line.daemon.accept(id, value)? => {}
             (id, value) => {
                 if id == "log-file" && value.is_none() {
@@ -116,6 +122,8 @@ fn usage(log: &vlog::Log) -> String {
          \x20 --enable-dummy[=LEVEL]  allow dummy datapaths and interfaces; LEVEL \"system\" puts\n\
          \x20                         them in the place of type \"system\", \"override\" of all\n\
          \x20 --disable-system        no datapath of type \"system\"\n\
+         \x20 --dummy-numa=NODE,...   packet threads see as many cores, each on that NUMA node,\n\
+         \x20                         and not those of the machine (for tests)\n\
          {}{}",
         dirs::dbdir().join("conf.db").display(),
         dirs::rundir().join("db.sock").display(),
@@ -134,6 +142,7 @@ fn serve(args: &[OsString], line: CommandLine, log: &Arc<vlog::Log>) -> Result<(
     options.datapath_access = true;
     let is_on = !options.no_self_confinement;
     let mut started = daemon::start(args, options, log).map_err(|e| e.to_string())?;
+    Cores::discover(line.dummy_numa.as_deref());
     let database_pid = PidFile::create(&rundir.join("ovsdb-server.pid"), overwrite).map_err(|e| e.to_string())?;
     let database = Database::start(&line.database, line.remotes, &rundir, &started)?;
     let runtime = vswitchd::program::runtime().map_err(|e| e.to_string())?;

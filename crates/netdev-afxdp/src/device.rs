@@ -234,6 +234,10 @@ impl Netdev for AfXdp {
         self.config.n_rxq as usize
     }
 
+    fn is_pmd(&self) -> bool {
+        true
+    }
+
     fn open_rx(&self, queue: usize) -> Result<Box<dyn Rx>, NetdevError> {
         let n_rxq = self.n_rxq();
         if queue >= n_rxq {

@@ -41,6 +41,12 @@ pub trait Netdev: Send + Sync + Debug {
         None
     }
 
+    /// Whether Open vSwitch polls devices of this type with PMD threads, so that its log names their queues. (Packet
+    /// threads poll all devices here.)
+    fn is_pmd(&self) -> bool {
+        false
+    }
+
     /// Opens receive queue `queue` for a packet thread. From then on, received frames wait in it. Fails if the device
     /// has no such queue or cannot be opened.
     fn open_rx(&self, queue: usize) -> Result<Box<dyn Rx>, NetdevError>;

@@ -71,6 +71,10 @@ impl Netdev for Faulty {
         self.inner.numa_id()
     }
 
+    fn is_pmd(&self) -> bool {
+        self.inner.is_pmd()
+    }
+
     fn open_rx(&self, queue: usize) -> Result<Box<dyn Rx>, NetdevError> {
         Ok(Box::new(FaultyRx {
             inner: self.inner.open_rx(queue)?,

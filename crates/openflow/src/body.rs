@@ -135,6 +135,14 @@ pub(crate) fn put_flow_actions(out: &mut Writer, version: Version, actions: &[Ac
     encode_flow_actions(out, actions, version, m);
 }
 
+/// A packet's headers. `packet_type`: namespace and type of the outermost header, zero for Ethernet.
+pub fn packet_to_string(data: &[u8], packet_type: u32, ports: &dyn PortNames) -> String {
+    let mut out = String::new();
+    describe_packet(data, packet_type, ports, &mut out);
+    out.truncate(out.trim_end().len());
+    out
+}
+
 /// Appends a packet's headers, on one line. `packet_type`: namespace and type of the outermost header, zero for Ethernet.
 pub(crate) fn describe_packet(data: &[u8], packet_type: u32, ports: &dyn PortNames, out: &mut String) {
     if packet_type != 0 && packet_type >> 16 != 1 {

@@ -66,6 +66,7 @@ pub use action::{
     HashFields, Learn, LearnDst, LearnSpec, LearnSrc, LinkAlgorithm, MemberAlgorithm, Multipath, Nat, NatAddresses,
     NatKind, ObservationId, PacketInReason, Sample, SampleDirection, SampleForm, Subfield,
 };
+pub use body::packet_to_string;
 pub use error::OfpError;
 pub use flow_mod::{FlowFlags, FlowMod, FlowModCommand};
 pub use flow_text::{FlowTextError, ParsedFlow, parse_flow, parse_flow_filter, parse_flow_line};

@@ -1,6 +1,7 @@
 //! Opening devices by interface type, and the datapaths by type.
 
 use crate::backends;
+use crate::event_log::Events;
 use crate::interface::InterfaceError;
 use crate::placement::Placements;
 use crate::standalone::StandaloneDatapaths;
@@ -106,7 +107,7 @@ pub struct Devices {
     /// Time of everything. To be moved by [`Devices::stop_time`] and [`Devices::warp_time`].
     pub clock: Clock,
     /// The unique ids of flows.
-    pub ufids: Ufids,
+    pub ufids: Arc<Ufids>,
     /// The last choice by `upcall/disable-ufid` and `enable-ufid`, which `upcall/show` prints. A datapath in this process
     /// has no dumps that it could change.
     pub terse_dumps: AtomicBool,
@@ -133,7 +134,7 @@ impl Devices {
         Self {
             types,
             clock,
-            ufids: Ufids::default(),
+            ufids: Arc::default(),
             terse_dumps: AtomicBool::new(true),
             hw_offload: AtomicBool::new(false),
             dummies: Arc::default(),
@@ -198,7 +199,7 @@ impl Devices {
         // As in Open vSwitch, this ends the datapaths of the type that were made by hand.
         self.standalone.remove_kind(kind);
         let dp = Dp::open(kind, &format!("ovs-{kind}"), class, &self.clock).map_err(|e| e.to_string())?;
-        dp.dpif.set_round_watch(Arc::clone(&self.round_watch));
+        self.watch(&dp);
         if class == DatapathClass::Dummy {
             // Tests of such bridges look at what tables do, which traces show.
             dp.switch.pretend_to_track();
@@ -207,6 +208,13 @@ impl Devices {
         dp.switch.start_revalidator().map_err(|e| format!("could not start revalidator thread: {e}"))?;
         datapaths.insert(kind.to_owned(), dp.clone());
         Ok(dp)
+    }
+
+    /// Has a new datapath report to the log.
+    pub(crate) fn watch(&self, dp: &Dp) {
+        dp.dpif.set_round_watch(Arc::clone(&self.round_watch));
+        let (kind, name, ufids) = (dp.kind.clone(), dp.name.clone(), Arc::clone(&self.ufids));
+        dp.dpif.set_event_log(Arc::new(Events { kind, name, ufids, clock: self.clock.clone() }));
     }
 
     /// The datapaths of bridges, by type.

@@ -7,7 +7,8 @@
 //! - [`running`]: a running bridge; [`interface`]: one interface of it; [`ofport`]: port numbers; [`control`]: its
 //!   controllers, and in-band control; [`confinement`]: the sockets that controllers may have;
 //! - [`devices`]: devices by interface type, datapaths by type; [`placement`]: devices that are ports of a datapath;
-//!   [`standalone`]: datapaths without bridges; [`cores`]: the machine's cores;
+//!   [`standalone`]: datapaths without bridges; [`cores`]: the machine's cores; `event_log`: their debug
+//!   log;
 //! - [`columns`]: the columns that are read and written;
 //! - [`run`]: the loop that brings database and switch together, and the clock's work;
 //! - [`commands`]: the control commands.
@@ -27,6 +28,7 @@ pub mod confinement;
 pub mod control;
 pub mod cores;
 pub mod devices;
+mod event_log;
 pub mod feature;
 pub mod features;
 pub mod interface;

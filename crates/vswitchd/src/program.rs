@@ -2,6 +2,7 @@
 
 use crate::commands;
 use crate::confinement::Confinement;
+use crate::cores::Cores;
 use crate::run::{Daemon, Options};
 use crate::types::{DummyLevel, Types};
 use base::Clock;
@@ -16,6 +17,7 @@ const OPTIONS: &[Opt] = &[
     Opt::new("enable-dummy", Arg::Optional),
     Opt::new("disable-system", Arg::None),
     Opt::new("disable-system-route", Arg::None),
+    Opt::new("dummy-numa", Arg::Required),
     Opt::new("mlockall", Arg::None),
     Opt::new("hw-rawio-access", Arg::None),
     Opt::new("private-key", Arg::Required).short('p'),
@@ -35,6 +37,8 @@ struct CommandLine {
     daemon: DaemonOptions,
     types: Types,
     remote: Option<String>,
+    /// The nodes of dummy cores.
+    dummy_numa: Option<String>,
     tls: tls::Config,
 }
 
@@ -75,6 +79,7 @@ fn parse(args: Vec<OsString>, log: &Arc<vlog::Log>) -> Result<Option<CommandLine
             }
             "enable-dummy" => command_line.types.dummy = DummyLevel::parse(value)?,
             "disable-system" => command_line.types.no_system = true,
+            "dummy-numa" => command_line.dummy_numa = value.map(str::to_owned),
             // Routes are looked up for tunnels only, which there are none of; memory is not locked.
             "disable-system-route" => {}
             "mlockall" => rustix::mm::mlockall(rustix::mm::MlockAllFlags::CURRENT | rustix::mm::MlockAllFlags::FUTURE)
@@ -104,6 +109,8 @@ fn usage(log: &vlog::Log) -> String {
          \nSwitch options:\n\
          \x20 --enable-dummy[=LEVEL]  allow dummy datapaths and interfaces; LEVEL \"system\" puts\n\
          \x20                         them in the place of type \"system\", \"override\" of all\n\
+         \x20 --dummy-numa=NODE,...   packet threads see as many cores, each on that NUMA node,\n\
+         \x20                         and not those of the machine (for tests)\n\
          \x20 --disable-system        no datapath of type \"system\"\n\
          \x20 --disable-system-route  accepted: there are no tunnels that would need routes\n\
          \x20 --mlockall              keep all memory resident\n\
@@ -128,6 +135,7 @@ fn serve(args: &[OsString], command_line: CommandLine, log: &Arc<vlog::Log>) -> 
     options.datapath_access = true;
     let is_on = !options.no_self_confinement;
     let mut started = daemon::start(args, options, log).map_err(|e| e.to_string())?;
+    Cores::discover(command_line.dummy_numa.as_deref());
     let runtime = runtime().map_err(|e| e.to_string())?;
     let rundir = daemon::dirs::rundir();
     let remote = command_line.remote.unwrap_or_else(|| format!("unix:{}", rundir.join("db.sock").display()));

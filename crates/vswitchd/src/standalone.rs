@@ -104,7 +104,7 @@ impl Devices {
             return Err(DatapathError::Invalid);
         }
         let dp = Dp::open(kind, name, class, &self.clock).map_err(|e| DatapathError::System(e.to_string()))?;
-        dp.dpif.set_round_watch(Arc::clone(&self.round_watch));
+        self.watch(&dp);
         let device = self.open_for_port(&dp, name, "internal", &Options::new())?;
         let own = attach(&dp, device, &Options::new(), Some(LOCAL))?;
         let ports = BTreeMap::from([(name.to_owned(), own)]);

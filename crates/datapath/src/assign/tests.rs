@@ -30,6 +30,16 @@ fn each_algorithm_by_example() {
 }
 
 #[test]
+fn queues_are_assigned_in_a_documented_order() {
+    let mut five = queues(&[1, 3, 3, 1, 9]);
+    (five[1].is_last, five[3].is_last, five[4].core) = (true, true, Some(1));
+    for (algorithm, order) in [(Algorithm::RoundRobin, [0, 2, 1, 3]), (Algorithm::Cycles, [2, 1, 0, 3])] {
+        let policy = Policy { algorithm, isolate: true };
+        assert_eq!(assign(&five, &on_cores(&[0, 1]), policy).unpinned, order, "{algorithm:?}");
+    }
+}
+
+#[test]
 fn pins_isolate_their_cores() {
     let threads = on_cores(&[1, 2]);
     let mut three = queues(&[5, 5, 5]);
@@ -55,7 +65,7 @@ fn pins_isolate_their_cores() {
 #[test]
 fn queues_stay_on_their_node_if_it_has_threads() {
     let threads = [(0, 0), (1, 0), (2, 1)].map(|(core, numa)| Thread { core: Some(core), numa: Some(numa) });
-    let on = |numa| Queue { load: 0, core: None, numa };
+    let on = |numa| Queue { numa, ..Queue::default() };
     let all = [on(Some(0)), on(Some(1)), on(Some(0)), on(Some(1)), on(Some(0)), on(Some(2)), on(None)];
     assert_eq!(assigned(&all, &threads, Algorithm::Cycles), [0, 2, 1, 2, 1, 0, 1]);
 }
@@ -74,6 +84,7 @@ fn arb_queue() -> impl Strategy<Value = Queue> {
         load,
         core,
         numa,
+        ..Queue::default()
     })
 }
 

@@ -167,6 +167,9 @@ pub(crate) fn answer(
             exec.run(one, &actions);
         } else {
             let Some(reply) = handler.try_miss(Upcall { port: port.number, key, packet }) else { break };
+            if let Some(log) = shared.event_log() {
+                log.missed(&Upcall { port: port.number, key, packet });
+            }
             let Some(packet) = misses.pop() else { break };
             bump(&shared.lanes[lane].missed, 1);
             settle(&mut exec, shared, reply, packet, one, &|id, stats| shared.defer_gone(id, stats));

@@ -19,6 +19,8 @@ pub enum Detail {
     Matched,
     /// Also fields that are not matched, with their empty mask.
     All,
+    /// The key of a packet, to which a full mask belongs: flags are listed by their names, as `syn|ack`.
+    Packet,
 }
 
 /// Formats key and mask of a datapath flow, whose ingress port is a datapath port. `name` returns the name to print for
@@ -30,7 +32,7 @@ pub fn format_key(
     name: &dyn Fn(DpPort) -> Option<String>,
     out: &mut String,
 ) {
-    let mut w = Writer { key, mask, all: detail == Detail::All, out };
+    let mut w = Writer { key, mask, all: detail == Detail::All, is_packet: detail == Detail::Packet, out };
     w.context(name);
     w.ethernet();
     w.payload();
@@ -41,14 +43,27 @@ pub fn format_key(
     }
 }
 
-/// Formats a packet's key with all fields that its protocols have, and the metadata that is not zero.
-pub fn key_to_string(key: &FlowKey, name: &dyn Fn(DpPort) -> Option<String>) -> String {
-    let mut out = String::new();
+/// The mask of all fields that the text of a packet's key has.
+fn full_mask(key: &FlowKey) -> FlowMask {
     let mut mask = FlowKey([u64::MAX; layout::WORDS]);
     // Extension headers are only written if there are any.
     if key.get(Field::Ipv6Exthdr) == 0 {
         mask.set(Field::Ipv6Exthdr, 0);
     }
+    mask
+}
+
+/// Formats a packet's key with all fields that its protocols have and all metadata, for the log.
+pub fn packet_key_to_string(key: &FlowKey) -> String {
+    let mut out = String::new();
+    format_key(key, &full_mask(key), Detail::Packet, &|_| None, &mut out);
+    out
+}
+
+/// Formats a packet's key with all fields that its protocols have, and the metadata that is not zero.
+pub fn key_to_string(key: &FlowKey, name: &dyn Fn(DpPort) -> Option<String>) -> String {
+    let mut out = String::new();
+    let mut mask = full_mask(key);
     for field in METADATA.into_iter().filter(|field| key.get(*field) == 0) {
         mask.set(field, 0);
     }
@@ -85,7 +100,7 @@ pub(super) enum Header {
 
 /// Writes the matched fields of a header, independently of the key's protocols.
 pub(super) fn format_header(header: Header, key: &FlowKey, mask: &FlowMask, out: &mut String) {
-    let mut w = Writer { key, mask, all: false, out };
+    let mut w = Writer { key, mask, all: false, is_packet: false, out };
     match header {
         Header::Ethernet => w.addresses(),
         Header::Vlan => w.tag(),
@@ -143,6 +158,7 @@ struct Writer<'a> {
     key: &'a FlowKey,
     mask: &'a FlowMask,
     all: bool,
+    is_packet: bool,
     out: &'a mut String,
 }
 
@@ -479,6 +495,11 @@ impl Writer<'_> {
             return "0/0".to_owned();
         }
         let names = if field == Field::CtState { CT_STATE } else { TCP_FLAGS };
+        if self.is_packet {
+            let set = names.iter().enumerate().filter(|(bit, _)| value >> bit & 1 != 0).map(|(_, name)| *name);
+            let set: Vec<&str> = set.collect();
+            return if set.is_empty() { "0".to_owned() } else { set.join("|") };
+        }
         let mut out = String::new();
         for (bit, name) in names.iter().enumerate().filter(|(bit, _)| mask >> bit & 1 != 0) {
             out.push(if value >> bit & 1 != 0 { '+' } else { '-' });

@@ -336,6 +336,10 @@ impl Netdev for Dummy {
         (self.kind == "dummy-pmd").then(|| self.config.lock().numa_id)
     }
 
+    fn is_pmd(&self) -> bool {
+        self.kind == "dummy-pmd"
+    }
+
     fn open_rx(&self, queue: usize) -> Result<Box<dyn Rx>, NetdevError> {
         let state = self.port.state.lock();
         match state.queues.get(queue) {

@@ -3,6 +3,7 @@
 
 use super::{port_name, show};
 use crate::devices::{Devices, Dp};
+use crate::event_log::{flags_text, stats_text};
 use crate::standalone::DatapathError;
 use dpif::text::{Detail, format_actions, format_key};
 use dpif::{DpFlowEntry, DpFlowStats};
@@ -297,24 +298,9 @@ fn flow_texts(dp: &Dp, entry: &DpFlowEntry, how: FlowFormat) -> FlowTexts {
     FlowTexts { key, flags: flags_text(&entry.stats), actions }
 }
 
-/// The TCP flags that a flow has seen, a letter each.
-fn flags_text(stats: &DpFlowStats) -> String {
-    "FSRP.UECN".chars().enumerate().filter(|(bit, _)| stats.tcp_flags >> bit & 1 != 0).map(|(_, c)| c).collect()
-}
-
-/// What a flow has done, as `packets:3, bytes:180, used:0.512s, flags:S.`.
+/// What a flow has done until now.
 pub(super) fn flow_stats_text(dp: &Dp, stats: &DpFlowStats) -> String {
-    let now = dp.switch.clock().now();
-    let used = stats.used.map_or_else(
-        || "never".to_owned(),
-        |used| {
-            let ms = now.since(used);
-            format!("{}.{:03}s", ms / 1000, ms % 1000)
-        },
-    );
-    let flags = flags_text(stats);
-    let flags = if flags.is_empty() { flags } else { format!(", flags:{flags}") };
-    format!("packets:{}, bytes:{}, used:{used}{flags}", stats.packets, stats.bytes)
+    stats_text(stats, dp.switch.clock().now())
 }
 
 /// A flow as a line of a dump, without the end of the line.

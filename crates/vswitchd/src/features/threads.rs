@@ -5,6 +5,7 @@ use crate::cores::Cores;
 use crate::reader::Config;
 use dpif::{Algorithm, Balance, Policy, ThreadConfig};
 use std::collections::BTreeMap;
+use std::sync::Once;
 
 /// Microseconds that a thread sleeps at most.
 const SLEEP_US_MAX: u64 = 10_000;
@@ -29,12 +30,15 @@ pub fn read(config: Config<'_>, cores: &dyn Fn() -> Cores, warn: &dyn Fn(String)
             default
         })
     };
-    let mut threads = ThreadConfig::default();
+    let cores = cores();
+    let mut threads = ThreadConfig { dummy_cores: cores.are_dummies(), ..ThreadConfig::default() };
+    if text("pmd-cpu-mask").is_none() && cores.are_dummies() {
+        threads.cpus = cores.first_of_each_node();
+    }
     if let Some(mask) = text("pmd-cpu-mask") {
         match parse_mask(mask) {
             None => wrong("pmd-cpu-mask", mask, "a hexadecimal number"),
             Some(wanted) => {
-                let cores = cores();
                 for core in wanted {
                     match cores.core(core) {
                         Some(cpu) => _ = threads.cpus.insert(cpu),
@@ -56,18 +60,18 @@ pub fn read(config: Config<'_>, cores: &dyn Fn() -> Cores, warn: &dyn Fn(String)
         None | Some("cycles") => Algorithm::Cycles,
         Some("roundrobin") => Algorithm::RoundRobin,
         Some("group") => Algorithm::Group,
-        Some(other) => {
-            wrong("pmd-rxq-assign", other, "cycles, group or roundrobin: cycles is taken");
+        Some(_) => {
+            tracing::warn!(
+                target: "dpif_netdev",
+                "Unsupported rx queue to PMD assignment mode in pmd-rxq-assign. Defaulting to 'cycles'."
+            );
             Algorithm::Cycles
         }
     };
-    let isolate = flag("pmd-rxq-isolate", true);
-    if !isolate && algorithm != Algorithm::Group {
-        warn("pmd-rxq-isolate can only be set false when using pmd-rxq-assign=group".to_owned());
-    }
-    threads.policy = Policy { algorithm, isolate };
+    threads.policy = Policy { algorithm, isolate: flag("pmd-rxq-isolate", true) };
     let default = Balance::default();
-    let balance = Balance {
+    threads.balance = Balance {
+        is_on: flag("pmd-auto-lb", false),
         // 0 stands for the default one.
         interval_mins: match number("pmd-auto-lb-rebal-interval", 20_000, 0) {
             0 => default.interval_mins,
@@ -76,8 +80,16 @@ pub fn read(config: Config<'_>, cores: &dyn Fn() -> Cores, warn: &dyn Fn(String)
         load_percent: number("pmd-auto-lb-load-threshold", 100, default.load_percent),
         improvement_percent: number("pmd-auto-lb-improvement-threshold", 100, default.improvement_percent),
     };
-    threads.balance = flag("pmd-auto-lb", false).then_some(balance);
     // What it was called in Open vSwitch 3.1 stands where the name of today does not.
+    if text("pmd-maxsleep").is_some() {
+        static DEPRECATED: Once = Once::new();
+        DEPRECATED.call_once(|| {
+            tracing::warn!(
+                target: "dpif_netdev",
+                "pmd-maxsleep is deprecated. Please use pmd-sleep-max instead."
+            );
+        });
+    }
     let sleep = ["pmd-sleep-max", "pmd-maxsleep"].into_iter().find_map(|key| Some((key, text(key)?)));
     if let Some((key, list)) = sleep {
         match parse_sleep(list) {

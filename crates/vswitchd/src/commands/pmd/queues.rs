@@ -2,7 +2,7 @@
 //! what they take of its time, and how long it sleeps.
 
 use super::{Request, act, header, is_asked, named, ratio, show, shown};
-use crate::devices::Devices;
+use crate::devices::{Devices, Dp};
 use dpif::{INTERVAL_SECS, INTERVALS, Usage};
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -39,6 +39,16 @@ fn intervals(request: &Request<'_>) -> usize {
     request.seconds.min(SECONDS_MAX).div_ceil(INTERVAL_SECS as usize).max(1)
 }
 
+/// The threads that are asked for, their queues sorted by the names of ports.
+fn usages(dp: &Dp, request: &Request<'_>, intervals: usize) -> Vec<Usage> {
+    let mut usages = dp.dpif.usage(intervals);
+    usages.retain(|usage| is_asked(request, &usage.thread));
+    for usage in &mut usages {
+        usage.queues.sort_by(|a, b| (&a.port, a.queue).cmp(&(&b.port, b.queue)));
+    }
+    usages
+}
+
 /// What a thread's queues, and its time beside them, took of its time; nothing before that is known.
 fn percentages(usage: &Usage) -> (Vec<Option<f64>>, Option<f64>) {
     let percent = |ns: u64| (usage.elapsed_ns > 0).then(|| (ratio(ns, usage.elapsed_ns) * 100.0).min(100.0));
@@ -56,7 +66,7 @@ fn text(devices: &Devices, request: &Request<'_>) -> Result<String, String> {
         None => "NOT AVAIL".to_owned(),
     };
     let mut out = String::new();
-    for usage in dp.dpif.usage(intervals).iter().filter(|usage| is_asked(request, &usage.thread)) {
+    for usage in &usages(&dp, request, intervals) {
         let (queues, overhead) = percentages(usage);
         let _ = writeln!(out, "{}\n  isolated : {}", header(&usage.thread), usage.thread.is_isolated);
         for (queue, share) in usage.queues.iter().zip(queues) {
@@ -64,7 +74,9 @@ fn text(devices: &Devices, request: &Request<'_>) -> Result<String, String> {
             let (name, index) = (&queue.port, queue.queue);
             let _ = writeln!(out, "  port: {name:16}  queue-id: {index:2} {enabled}  pmd usage: {}", percent(share));
         }
-        let _ = writeln!(out, "  overhead: {}", percent(overhead));
+        if !usage.queues.is_empty() {
+            let _ = writeln!(out, "  overhead: {}", percent(overhead));
+        }
     }
     if out.is_empty() && request.core.is_some() {
         return Ok(out);
@@ -76,7 +88,7 @@ fn json(devices: &Devices, request: &Request<'_>) -> Result<Value, String> {
     let intervals = intervals(request);
     let mut threads = Vec::new();
     let dp = shown(devices, request.dp)?;
-    for usage in dp.dpif.usage(intervals).iter().filter(|usage| is_asked(request, &usage.thread)) {
+    for usage in &usages(&dp, request, intervals) {
         let (shares, overhead) = percentages(usage);
         let queue = |(queue, share): (&dpif::QueueUsage, Option<f64>)| {
             json!({
