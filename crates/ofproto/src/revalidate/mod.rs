@@ -193,7 +193,7 @@ impl State {
     }
 
     /// Returns a copy of the changes that no pass has taken, with the number of the last one, if they are changes of at most `most`
-    /// rules.
+    /// objects and rules.
     fn few_changes(&self, most: usize) -> Option<(Changes, u64)> {
         let pending = self.pending.lock();
         pending.are_few(most).then(|| (pending.clone(), self.seq()))

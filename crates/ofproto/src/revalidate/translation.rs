@@ -294,10 +294,10 @@ impl Changes {
         }
     }
 
-    /// Returns true if these are changes of at most `most` single rules.
+    /// Returns true if these are changes of at most `most` objects and single rules.
     pub(crate) fn are_few(&self, most: usize) -> bool {
-        let only_rules = !self.everything && self.keys.is_empty() && self.macs.is_empty();
-        only_rules && self.rules.values().map(Vec::len).sum::<usize>() <= most
+        let rules: usize = self.rules.values().map(Vec::len).sum();
+        !self.everything && self.keys.len() + self.macs.len() + rules <= most
     }
 
     pub(crate) fn is_empty(&self) -> bool {

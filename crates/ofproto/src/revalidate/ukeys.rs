@@ -490,10 +490,11 @@ impl Shard {
         (ids.into_iter().collect(), n)
     }
 
-    /// Returns false if these changes of rules affect no flow, and true if they may, or if finding out takes more than `budget`
+    /// Returns false if these changes affect no flow, and true if they may, or if finding out takes more than `budget`
     /// comparisons of a change with a translation or a flow; reduces `budget` by the number made.
     pub(crate) fn may_be_affected(&self, changes: &Changes, budget: &mut usize) -> bool {
-        if !self.late.is_empty() {
+        let certain = changes.keys.iter().any(|key| self.by_dependency.contains_key(key));
+        if certain || changes.macs.iter().any(|mac| self.by_mac.contains_key(mac)) || !self.late.is_empty() {
             return true;
         }
         for (table, rules) in &changes.rules {

@@ -1,6 +1,7 @@
 //! The effects of a pass on flows, case by case.
 
 use super::*;
+use crate::revalidate::Change;
 use crate::{Extent, Limits, PassReport};
 use base::DpPort;
 use dpif::{DpAction, Dpif, FlowId, Upcall, UpcallHandler, UpcallReply};
@@ -455,13 +456,19 @@ fn few_changes_that_affect_no_flow_are_settled_without_a_pass() {
     br.flow_mod(&add(to(2), 20, vec![output(3)])).expect("adds");
     assert_eq!(settles(), (false, false, false));
     assert_eq!(changes(&lab).changed, 1);
-    // More changes, and changes of more than single rules, are left to a pass.
-    for n in 10..20 {
-        br.flow_mod(&add(to(n), 20, vec![])).expect("adds");
+    // More changes are left to a pass, unless they are one of a whole table that no flow has consulted.
+    for table_id in [0, 7] {
+        for n in 10..20 {
+            br.flow_mod(&FlowMod { table_id: Some(table_id), ..add(to(n), 20, vec![]) }).expect("adds");
+        }
+        assert_eq!(settles(), (false, false, false));
+        assert_eq!(changes(&lab).translated, 0);
     }
+    lab.switch.revalidation.changed(Change::Table { bridge: br.id(), table: 7, loosened: true });
+    assert_eq!(settles(), (false, true, true));
+    lab.switch.revalidation.changed(Change::Table { bridge: br.id(), table: 0, loosened: true });
     assert_eq!(settles(), (false, false, false));
-    assert_eq!(changes(&lab).translated, 0);
-    br.flush_macs();
+    assert_eq!(changes(&lab).translated, 5);
     lab.switch.pause_revalidators();
     br.flow_mod(&add(to(21), 20, vec![])).expect("adds");
     assert_eq!(settles(), (false, false, false));

@@ -96,14 +96,12 @@ impl GroupMod {
         })
     }
 
-    /// The form in which `version` has the message: Nicira's in OpenFlow 1.0. `None` from OpenFlow 1.1 to 1.4 for the commands
-    /// of buckets, which those versions lack. (A command that inserts buckets without saying where can only have come in the
-    /// form without a place.)
+    /// The form in which `version` has the message: Nicira's in OpenFlow 1.0. `None` from OpenFlow 1.1 to 1.4 for commands on
+    /// certain buckets, which those versions cannot name.
     pub(crate) fn form(&self, version: Version) -> Option<Form> {
-        let has_place = check_command_bucket(self.command as u16, self.command_bucket_id).is_ok();
         match version {
             Version::V10 => Some(Form::Nicira),
-            _ if version < Version::V15 && self.command.is_of_buckets() && has_place => None,
+            _ if version < Version::V15 && self.command_bucket_id != BUCKET_ALL => None,
             _ => Some(Form::Standard),
         }
     }

@@ -170,12 +170,14 @@ fn commands_of_buckets_exist_in_openflow_10_and_15() {
 }
 
 #[test]
-fn a_command_that_inserts_buckets_nowhere_keeps_its_form() {
-    // As OFPT_GROUP_MOD of OpenFlow 1.2, which has no place for the bucket id.
-    let bytes = [3, 15, 0, 16, 0, 0, 0, 0, 0, 3, 1, 0, 0, 0, 0, 5];
-    let (version, xid, message) = decode(&bytes).expect("decodes");
-    assert!(matches!(&message, Message::GroupMod(gm) if gm.command == GroupCommand::InsertBucket), "{message:?}");
-    assert_eq!(encode(version, xid, &message), bytes);
+fn commands_of_buckets_without_a_bucket_keep_their_form() {
+    // As OFPT_GROUP_MOD of OpenFlow 1.2 and 1.3, which has no place for the bucket id.
+    for (wire_version, number, command) in [(3, 3, GroupCommand::InsertBucket), (4, 5, GroupCommand::RemoveBucket)] {
+        let bytes = [wire_version, 15, 0, 16, 0, 0, 0, 0, 0, number, 1, 0, 0, 0, 0, 5];
+        let (version, xid, message) = decode(&bytes).expect("decodes");
+        assert!(matches!(&message, Message::GroupMod(gm) if gm.command == command), "{message:?}");
+        assert_eq!(encode(version, xid, &message), bytes);
+    }
 }
 
 #[test]
