@@ -192,11 +192,11 @@ impl State {
         self.done.load(Ordering::SeqCst) >= self.seq() && self.after_changes.is_empty() && !self.ukeys.has_late()
     }
 
-    /// Returns a copy of the changes that no pass has taken, with the number of the last one, if they are changes of at most `most`
-    /// objects and rules.
-    fn few_changes(&self, most: usize) -> Option<(Changes, u64)> {
+    /// Returns a copy of the changes that no pass has taken, with the number of the last one, if they are
+    /// [few](Changes::are_few).
+    fn few_changes(&self, objects_max: usize, rules_max: usize) -> Option<(Changes, u64)> {
         let pending = self.pending.lock();
-        pending.are_few(most).then(|| (pending.clone(), self.seq()))
+        pending.are_few(objects_max, rules_max).then(|| (pending.clone(), self.seq()))
     }
 
     /// Drops the changes that no pass has taken, unless there were more after change `seq`, which returns false.

@@ -19,9 +19,11 @@ use std::time::Duration;
 const CHUNK: usize = if cfg!(test) { 3 } else { 128 };
 /// The number of flows whose statistics are collected before they are pushed.
 const STATISTICS_MAX: usize = if cfg!(test) { 64 } else { 1 << 14 };
-/// The number of changed objects and rules, and of comparisons with translations and flows, up to which a caller that must not wait checks
-/// by itself that changes affect no flow: some microseconds.
-const CHECKED_AT_ONCE: (usize, usize) = (4, 64);
+/// The limits of a look at changes by a caller that must not wait, which takes some microseconds: changed objects, changed rules,
+/// and comparisons of rules with translations and flows.
+const OBJECTS_AT_ONCE: usize = 64;
+const RULES_AT_ONCE: usize = 4;
+const COMPARED_AT_ONCE: usize = 64;
 /// The interval at which a caller that waits for a pass checks whether one is in progress.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
@@ -151,8 +153,8 @@ impl Switch {
             return false;
         }
         let Some(mut passing) = state.passing.try_lock() else { return false };
-        let (most, mut budget) = CHECKED_AT_ONCE;
-        let Some((changes, seq)) = state.few_changes(most) else { return false };
+        let Some((changes, seq)) = state.few_changes(OBJECTS_AT_ONCE, RULES_AT_ONCE) else { return false };
+        let mut budget = COMPARED_AT_ONCE;
         for mut shard in state.ukeys.each_shard() {
             // If the changes turn out to affect flows, the next pass over them begins once more.
             shard.begin(seq);

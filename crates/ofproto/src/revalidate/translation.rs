@@ -294,10 +294,10 @@ impl Changes {
         }
     }
 
-    /// Returns true if these are changes of at most `most` objects and single rules.
-    pub(crate) fn are_few(&self, most: usize) -> bool {
+    /// Returns true if these are changes of at most so many objects (such as whole tables) and single rules.
+    pub(crate) fn are_few(&self, objects_max: usize, rules_max: usize) -> bool {
         let rules: usize = self.rules.values().map(Vec::len).sum();
-        !self.everything && self.keys.len() + self.macs.len() + rules <= most
+        !self.everything && self.keys.len() + self.macs.len() <= objects_max && rules <= rules_max
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -493,6 +493,9 @@ impl Shard {
     /// Returns false if these changes affect no flow, and true if they may, or if finding out takes more than `budget`
     /// comparisons of a change with a translation or a flow; reduces `budget` by the number made.
     pub(crate) fn may_be_affected(&self, changes: &Changes, budget: &mut usize) -> bool {
+        if self.flows.is_empty() {
+            return false;
+        }
         let certain = changes.keys.iter().any(|key| self.by_dependency.contains_key(key));
         if certain || changes.macs.iter().any(|mac| self.by_mac.contains_key(mac)) || !self.late.is_empty() {
             return true;
