@@ -295,3 +295,15 @@ pub struct ControllerUpcall {
     /// The key at that point, from which registers, metadata and tunnel fields are reported.
     pub metadata: FlowKey,
 }
+
+/// The fields of the network service header that actions can set.
+pub const SETTABLE_IN_NSH: [Field; 8] = [
+    Field::NshFlags,
+    Field::NshTtl,
+    Field::NshSpi,
+    Field::NshSi,
+    Field::NshC1,
+    Field::NshC2,
+    Field::NshC3,
+    Field::NshC4,
+];

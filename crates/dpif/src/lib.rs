@@ -20,7 +20,9 @@ pub mod thread;
 mod thread_stats;
 pub mod upcall;
 
-pub use action::{Collectors, ControllerUpcall, DpAction, DpActions, HashKind, Observe, SamplePoint, SampledFlow};
+pub use action::{
+    Collectors, ControllerUpcall, DpAction, DpActions, HashKind, Observe, SETTABLE_IN_NSH, SamplePoint, SampledFlow,
+};
 pub use backend::{Capabilities, Meters, Offload, Ports, Threads, Upcalls};
 pub use ct::{Commit, Ct, Nat, NatKind, NatRange};
 pub use event_log::EventLog;

@@ -70,18 +70,6 @@ fn parts_set_together(field: Field) -> &'static [Field] {
     }
 }
 
-/// The fields of the network service header that actions can set.
-const SETTABLE_IN_NSH: [Field; 8] = [
-    Field::NshFlags,
-    Field::NshTtl,
-    Field::NshSpi,
-    Field::NshSi,
-    Field::NshC1,
-    Field::NshC2,
-    Field::NshC3,
-    Field::NshC4,
-];
-
 /// The order in which a commit emits changes, that of Open vSwitch. It makes no difference to the packet.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
@@ -278,7 +266,7 @@ impl Xlate<'_> {
         self.commit_pushed();
         let mut pending = std::mem::take(&mut self.packet.pending);
         let mut changed = self.changed(&pending.fields);
-        if changed.iter().any(|field| SETTABLE_IN_NSH.contains(field)) {
+        if changed.iter().any(|field| dpif::SETTABLE_IN_NSH.contains(field)) {
             self.complete_nsh(&mut pending, &mut changed);
         }
         pending.fields.sort_by_key(|(field, _)| rank(*field));
@@ -312,7 +300,7 @@ impl Xlate<'_> {
         if written.get(Field::NshMdtype) != 0 {
             return;
         }
-        for field in SETTABLE_IN_NSH {
+        for field in dpif::SETTABLE_IN_NSH {
             let known = read.get(field) | written.get(field);
             if known != 0 {
                 pending.add(field, known);
