@@ -9,6 +9,7 @@ use common::{TestHandler, numbered_frame, only, out, stepped, two_ports};
 use dpif::{DpActions, DpFlowEntry, DpFlowStats, Dpif, EventLog, FlowId, Upcall};
 use packet::Packet;
 use parking_lot::Mutex;
+use vlog::{Captured, Level};
 
 /// A log that keeps a word about each event.
 #[derive(Debug, Default)]
@@ -50,23 +51,6 @@ impl EventLog for Events {
     }
 }
 
-/// A subscriber for the debug lines of one module.
-struct Module(&'static str);
-
-impl tracing::Subscriber for Module {
-    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
-        metadata.target() == self.0
-    }
-    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-        tracing::span::Id::from_u64(1)
-    }
-    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
-    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
-    fn event(&self, _: &tracing::Event<'_>) {}
-    fn enter(&self, _: &tracing::span::Id) {}
-    fn exit(&self, _: &tracing::span::Id) {}
-}
-
 /// What happens to a datapath: a miss and a hit, operations on flows, an execution, a port that goes.
 fn run() -> Vec<String> {
     let (dp, events) = (stepped(), Arc::new(Events::default()));
@@ -101,9 +85,10 @@ fn events_are_reported_while_a_module_logs_them() {
         "execute 1 on 80",
         "no port 2",
     ];
-    for module in ["dpif", "dpif_netdev"] {
-        assert_eq!(tracing::subscriber::with_default(Module(module), run), expected, "{module}");
+    let during = |module| Captured::new(module, Level::Dbg).during(run);
+    for module in [&["dpif"], &["dpif_netdev"]] {
+        assert_eq!(during(module), expected, "{module:?}");
     }
-    assert_eq!(tracing::subscriber::with_default(Module("bridge"), run), [""; 0]);
+    assert_eq!(during(&["bridge"]), [""; 0]);
     assert_eq!(run(), [""; 0]);
 }

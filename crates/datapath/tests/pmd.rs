@@ -4,8 +4,8 @@
 mod common;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
 use base::{Clock, DpPort};
 use common::{TestHandler, TestPort, numbered_frame};
@@ -14,6 +14,7 @@ use dpif::{Algorithm, Balance, Cpu, DpAction, Dpif, INTERVALS, Policy, ThreadCon
 use netdev::Netdev;
 use netdev::dummy::{Dummy, Registry};
 use packet::Packet;
+use vlog::{Captured, Level};
 
 /// Maximum number of frames in transit: fewer than a dummy's queue holds.
 const UNDER_WAY: u64 = 500;
@@ -24,38 +25,9 @@ fn wait_until(done: impl Fn() -> bool) {
     }
 }
 
-/// The lines that the module `dpif_netdev` logs.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<String>>>);
-
-impl Log {
-    fn take(&self) -> Vec<String> {
-        std::mem::take(&mut self.0.lock().expect("no panic"))
-    }
-}
-
-impl tracing::field::Visit for Log {
-    fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
-        if field.name() == "message" {
-            self.0.lock().expect("no panic").push(format!("{value:?}"));
-        }
-    }
-}
-
-impl tracing::Subscriber for Log {
-    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
-        metadata.target() == "dpif_netdev"
-    }
-    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-        tracing::span::Id::from_u64(1)
-    }
-    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
-    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
-    fn event(&self, event: &tracing::Event<'_>) {
-        event.record(&mut self.clone());
-    }
-    fn enter(&self, _: &tracing::span::Id) {}
-    fn exit(&self, _: &tracing::span::Id) {}
+/// Keeps the lines that packet threads log.
+fn log() -> Captured {
+    Captured::new(&["dpif_netdev"], Level::Dbg)
 }
 
 fn dummy(registry: &Registry, name: &str, n_rxq: usize) -> Arc<Dummy> {
@@ -199,10 +171,8 @@ fn queues_are_assigned_as_configured() {
 
 #[test]
 fn threads_and_assignments_are_logged_while_there_are_pmd_ports() {
-    let log = Log::default();
-    // With a second subscriber, threads of other tests do not decide which call sites are enabled.
-    let _second = tracing::Dispatch::new(Log::default());
-    tracing::subscriber::with_default(log.clone(), || {
+    let log = log();
+    log.during(|| {
         let registry = Registry::new();
         let dp = Datapath::new(Config::default(), Clock::real()).expect("starts");
         let cpus = [Cpu { core: 1, numa: 0 }, Cpu { core: 12, numa: 3 }].into();
@@ -275,9 +245,8 @@ fn threads_and_assignments_are_logged_while_there_are_pmd_ports() {
 
 #[test]
 fn the_balance_is_logged() {
-    let log = Log::default();
-    let _second = tracing::Dispatch::new(Log::default());
-    tracing::subscriber::with_default(log.clone(), || {
+    let log = log();
+    log.during(|| {
         let registry = Registry::new();
         let dp = Datapath::new(Config::default(), Clock::real()).expect("starts");
         dp.port_add(dummy(&registry, "p0", 3), None).expect("opens");

@@ -16,6 +16,7 @@
 //! A call site that no destination enables costs one load of a static: `tracing` caches the answer until a level
 //! changes. Messages that a peer can cause at will go through a [`RateLimit`].
 
+mod captured;
 pub mod layer;
 pub mod level;
 pub mod log;
@@ -26,6 +27,7 @@ pub mod rate;
 mod sink;
 mod spec;
 
+pub use captured::Captured;
 pub use layer::{init, log};
 pub use level::{Destination, Level};
 pub use log::{Log, strip_os_error};

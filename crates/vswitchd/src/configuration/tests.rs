@@ -205,40 +205,10 @@ fn a_report_is_no_change_of_the_configuration() {
     });
 }
 
-/// Keeps the log lines about bridges and their controllers, as module and message.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<String>>>);
-
-impl tracing::field::Visit for Log {
-    fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
-        if field.name() == "message" {
-            self.0.lock().push(format!("{value:?}"));
-        }
-    }
-}
-
-impl tracing::Subscriber for Log {
-    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
-        ["bridge", "connmgr"].contains(&metadata.target()) && *metadata.level() <= tracing::Level::INFO
-    }
-    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-        tracing::span::Id::from_u64(1)
-    }
-    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
-    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
-    fn event(&self, event: &tracing::Event<'_>) {
-        event.record(&mut self.clone());
-    }
-    fn enter(&self, _: &tracing::span::Id) {}
-    fn exit(&self, _: &tracing::span::Id) {}
-}
-
 #[test]
 fn ports_datapath_ids_and_controllers_are_logged_as_by_open_vswitch() {
-    let log = Log::default();
-    // With a second subscriber, threads of other tests do not decide which call sites are enabled.
-    let _second = tracing::Dispatch::new(Log::default());
-    tracing::subscriber::with_default(log.clone(), || {
+    let log = vlog::Captured::new(&["bridge", "connmgr"], vlog::Level::Info);
+    log.during(|| {
         run(async {
             let (mut configuration, dir) = configuration();
             let mut db = Database::new();
@@ -259,7 +229,7 @@ fn ports_datapath_ids_and_controllers_are_logged_as_by_open_vswitch() {
                     configuration.note(&change);
                 }
                 configuration.configure(Some(&db.replica)).await;
-                std::mem::take(&mut *log.0.lock())
+                log.take()
             };
             let rundir = dir.path().display();
             let expected = [
