@@ -7,9 +7,10 @@
 //!
 //! Removed rules stay in their tables for translations that began before. Readers hold the view that they use, so that
 //! the views before the current one show which rules are still needed; the next change and the
-//! housekeeping remove the others. Readers never wait.
+//! housekeeping remove the others ([`retired`]). Readers never wait.
 
 mod counts;
+mod retired;
 
 use crate::bridge::Ofproto;
 use crate::evict::Evictable;
@@ -22,14 +23,11 @@ use classifier::{LATEST, MiniMatch};
 use flow::Match;
 use openflow::{Action, OfpError};
 use parking_lot::MutexGuard;
+use retired::Retired;
 use smallvec::SmallVec;
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
 use xlate::{Groups, Meters, Rule, Table, View};
-
-/// Removed rules that a short change takes out of the tables, at most. The rest is left to the revalidator ([`Ofproto::tidy`]), to
-/// the next long change, or to the next short ones.
-const REAPED_AT_ONCE_MAX: usize = 1000;
 
 /// The number of rules that wait to be inserted into their tables together. The code that inserts them is large, and this way
 /// the processor loads it once for all of them.
@@ -48,10 +46,8 @@ pub(crate) enum Reference {
 /// The state of table changes, behind the lock that serialises them.
 #[derive(Debug, Default)]
 pub(crate) struct Writer {
-    /// Views before the current one that readers may hold, oldest first.
-    views: VecDeque<Arc<View>>,
-    /// Removed rules that are still in their tables, with the version that removed them, in this order.
-    retired: VecDeque<(u64, Arc<Rule>)>,
+    /// Removed rules that are still in their tables.
+    retired: Retired,
     /// The number of flows that learn flows and delete these with them: by table and cookie of the learned flows.
     learners: HashMap<(u8, u64), u64>,
     /// The number of flows that reference a group or a meter.
@@ -146,62 +142,6 @@ impl Ofproto {
             Err(error) => {
                 transaction.roll_back();
                 Err(error)
-            }
-        }
-    }
-
-    /// Takes all rules out of the tables that no reader can see any more, and drops unused eviction orders. If the tables
-    /// are being changed, this can wait, as the caller has other work. Takes long if there are very many: tasks of the
-    /// control thread then await the end, as that of any long change.
-    pub(crate) fn tidy(&self, now: Millis) {
-        let is_done = self.tidy_some(now);
-        if !is_done && let Some(_long) = self.try_long_change() {
-            self.reap_all();
-        }
-    }
-
-    /// Does the same unless there are more than [`REAPED_AT_ONCE_MAX`] rules, which returns false.
-    pub(crate) fn tidy_some(&self, now: Millis) -> bool {
-        let Some(mut writer) = self.writer.try_lock() else { return false };
-        writer.evictable.retain(|_, order| !order.is_idle(now));
-        // A whole table of removed rules is cleared at once, unless some of them are taken out first.
-        let few = writer.retired.len() <= REAPED_AT_ONCE_MAX;
-        if few {
-            writer.reap(self, REAPED_AT_ONCE_MAX);
-        }
-        few
-    }
-
-    /// Takes all rules out of the tables that no reader can see any more, as part of a long change.
-    pub(crate) fn reap_all(&self) {
-        self.writer.lock().reap(self, usize::MAX);
-    }
-}
-
-impl Writer {
-    /// Takes at most `most` rules out of the tables that no reader can see any more.
-    fn reap(&mut self, bridge: &Ofproto, most: usize) {
-        while self.views.front().is_some_and(|view| Arc::strong_count(view) == 1) {
-            self.views.pop_front();
-        }
-        // The readers of the current view see all rules of that version.
-        let oldest = self.views.front().map_or(u64::MAX, |view| view.version);
-        // Removes consecutive rules of one table together, which costs less.
-        let mut left = most;
-        while left > 0
-            && let Some((_, rule)) = self.retired.pop_front_if(|(version, _)| *version <= oldest)
-        {
-            let table = rule.table;
-            let mut rules = vec![rule];
-            while rules.len() < left
-                && let Some((_, rule)) = self.retired.pop_front_if(|(v, rule)| *v <= oldest && rule.table == table)
-            {
-                rules.push(rule);
-            }
-            left -= rules.len();
-            bridge.index.remove(&rules);
-            if let Some(table) = bridge.tables().get(usize::from(table)) {
-                table.rules.remove_all(rules);
             }
         }
     }
@@ -392,7 +332,7 @@ impl Transaction<'_> {
     /// Removes all rules that meet `criteria` from their tables. There may be very many.
     pub(crate) fn remove_all(&mut self, criteria: &Criteria, reason: RemovedReason) {
         let mut rules = self.collect(criteria);
-        let many = rules.len() > REAPED_AT_ONCE_MAX && self.writer.evictable.is_empty() && self.history.is_none();
+        let many = rules.len() > retired::PART && self.writer.evictable.is_empty() && self.history.is_none();
         if !many {
             return rules.iter().for_each(|rule| self.remove(rule, reason));
         }
@@ -486,11 +426,11 @@ impl Transaction<'_> {
         let bridge = self.bridge;
         let old = bridge.tables.publish(View { version: self.version, groups: self.groups, meters: self.meters });
         let mut writer = self.writer;
-        writer.views.push_back(old);
-        let many = self.gone.len() > REAPED_AT_ONCE_MAX;
-        writer.retired.extend(self.gone.into_iter().map(|rule| (self.version, rule)));
+        let many = self.gone.len() > retired::PART;
+        writer.retired.add(old, self.version, self.gone);
+        // The revalidator, the next long change or the next short ones take very many out of the tables.
         if !many {
-            writer.reap(bridge, REAPED_AT_ONCE_MAX);
+            writer.retired.reap(bridge);
         }
         if let Some(history) = self.history.filter(|history| !history.is_empty()) {
             bridge.notify_monitors(&history, self.version);

@@ -100,7 +100,7 @@ impl Ofproto {
     pub(super) fn finish_commit(&self, peer: &Peer, commit: &Commit) {
         let Commit { bundle, version, bundle_id, request } = commit;
         // Before new rules are among them, whole tables of removed rules can be cleared at once.
-        self.reap_all();
+        let _freed_after_the_reply = self.reap_all();
         match self.commit_bundle(peer, *version, &bundle.messages) {
             Ok(()) => bundle_done(peer, openflow::types::xid(request), BundleStep::Commit, *bundle_id),
             Err(error) => self.send_error(peer, error, request),

@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 const QUIET: Duration = Duration::from_millis(1);
 /// The longest such wait.
 const QUIET_MAX: Duration = Duration::from_millis(5);
+/// Removed rules that other changes kept in their tables leave them after this time.
+const TIDY_AGAIN: Duration = Duration::from_millis(10);
 /// Passes over statistics until a full pass, if rules were removed since the last one: flows may be narrower than necessary.
 const FULL_WHEN_LOOSENED: u64 = 10;
 /// Passes over statistics until a full pass in any case.
@@ -142,8 +144,9 @@ fn run(switch: &Weak<Switch>, signal: &Signal) {
             switch.follow_changes(Extent::Changes);
         }
         let now = switch.clock().now();
-        switch.bridges().iter().for_each(|bridge| bridge.tidy(now));
-        next_pass_at = began + Duration::from_millis(state.limiter.interval_ms());
+        let left = switch.bridges().iter().filter(|bridge| !bridge.tidy(now)).count();
+        let interval = Duration::from_millis(state.limiter.interval_ms());
+        next_pass_at = began + if left > 0 { TIDY_AGAIN.min(interval) } else { interval };
     }
 }
 

@@ -4,6 +4,8 @@ use super::connections::{listening, serve_one};
 use super::control::{remote, shown};
 use super::monitors::monitor;
 use super::*;
+use crate::RemovedReason;
+use crate::flow_table::Criteria;
 use openflow::bundle::{BundleAdd, BundleControl, BundleStep, flag};
 use openflow::flow_mod::FlowModCommand;
 use openflow::group::{GROUP_ALL, GroupCommand, GroupMod};
@@ -301,10 +303,10 @@ async fn short_changes_take_few_removed_rules_out_of_the_tables() {
     // Beside a short change, no thread begins to do more.
     assert!(!br.tidy_some(br.now()));
     let short = br.short_change().await;
-    br.tidy(br.now());
+    assert!(!br.tidy(br.now()));
     assert_eq!(in_table(), 5001);
     drop(short);
-    br.tidy(br.now());
+    assert!(br.tidy(br.now()));
     assert_eq!((br.n_flows(), in_table()), (1, 1));
     // A long change begins with it.
     br.flow_mod(&command(FlowModCommand::Delete, Match::ANY)).expect("deletes");
@@ -445,4 +447,46 @@ async fn a_paused_flow_monitor_resumes_from_a_worker_thread() {
     assert_eq!((added, paused), (n, true));
     br.flow_mod(&add(Match::ANY, n, vec![])).expect("adds");
     assert!(matches!(watching.next().await, Message::StatsReply { .. }));
+}
+
+#[test]
+fn many_removed_rules_leave_tables_and_indexes() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 1);
+    let in_tables = || [0, 1].map(|table| br.tables()[table].rules.len());
+    let is_indexed =
+        |cookie| br.index.count(&Criteria { cookie, cookie_mask: u64::MAX, ..Criteria::any() }, 1) == Some(1);
+    let fill = || {
+        for n in 0..6000_u16 {
+            let rule = FlowMod {
+                table_id: Some(u8::from(n >= 3000)),
+                new_cookie: u64::from(n) + 1,
+                ..add(Match::ANY, n, vec![])
+            };
+            br.flow_mod(&rule).expect("adds");
+        }
+    };
+    fill();
+    let before = br.tables().view();
+    br.flow_mod(&command(FlowModCommand::Delete, Match::ANY)).expect("deletes");
+    assert!(br.tidy(br.now()), "nothing more can leave them");
+    assert_eq!((in_tables(), is_indexed(1)), ([3000, 3000], true), "a reader may see them");
+    drop(before);
+    assert!(br.tidy(br.now()));
+    assert_eq!((in_tables(), br.index.is_empty()), ([0, 0], true));
+    // One table is cleared as a whole, the other keeps a rule.
+    fill();
+    br.flow_mod(&FlowMod { new_cookie: 7, ..add(Match::ANY, 50_000, vec![]) }).expect("adds");
+    br.transaction(|t| {
+        for rule in t.collect(&Criteria::any()).into_iter().filter(|rule| rule.cookie != 7 || rule.priority != 50_000) {
+            t.remove(&rule, RemovedReason::Delete);
+        }
+        Ok(())
+    })
+    .expect("deletes");
+    assert!(br.tidy(br.now()));
+    assert_eq!((in_tables(), is_indexed(7), is_indexed(6)), ([1, 0], true, false));
+    br.flow_mod(&command(FlowModCommand::Delete, Match::ANY)).expect("deletes");
+    assert!(br.tidy(br.now()));
+    assert_eq!((in_tables(), br.index.is_empty()), ([0, 0], true));
 }
