@@ -1,7 +1,7 @@
 //! Compares cached verdicts with fresh ones, and reports differences with everything needed to reproduce them.
 
 use super::normalise::{normalise, union};
-use super::retranslate::Job;
+use super::retranslate::{Job, finds_other_of_equal};
 use super::ukeys::Fresh;
 use crate::switch::Switch;
 use dpif::{DpAction, DpActions, DpFlowEntry, FlowId};
@@ -34,7 +34,7 @@ impl Switch {
         if same_for_other_packet(&of_flow(&fresh.actions), &of_flow(actions)) {
             return true;
         }
-        if !settled() || fresh.generation != self.generation() {
+        if !settled() || fresh.generation != self.generation() || finds_other_of_equal(&job.effects, &fresh.effects) {
             return true;
         }
         state.counters.self_check_failed.fetch_add(1, Ordering::Relaxed);

@@ -262,7 +262,7 @@ impl Switch {
                 Outcome::Kept | Outcome::Late => {}
                 Outcome::Widened => report.widened += 1,
                 Outcome::Changed => report.changed += 1,
-                Outcome::Removed => report.removed += 1,
+                Outcome::Removed | Outcome::OtherOfEqual => report.removed += 1,
             }
         }
         report
@@ -312,6 +312,7 @@ impl Switch {
             match self.verify(dpif, &job, seq) {
                 None => {}
                 Some(Outcome::Widened) => report.widened += 1,
+                Some(Outcome::OtherOfEqual) => report.removed += 1,
                 Some(_) => report.fixed_up += 1,
             }
         }

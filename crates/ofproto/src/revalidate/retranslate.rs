@@ -4,6 +4,7 @@ use super::normalise::have_same_effect;
 use super::translation::{Effects, SharedTranslation, Uses};
 use super::ukeys::{Fresh, Ukey};
 use crate::switch::Switch;
+use classifier::LATEST;
 use dpif::{DpActions, DpFlowEntry, Dpif, FlowId};
 use flow::{FlowKey, FlowMask, Sparse, Steps};
 use std::sync::Arc;
@@ -35,6 +36,8 @@ pub(crate) enum Outcome {
     Changed,
     /// It was removed.
     Removed,
+    /// It was removed because a look-up now finds another one of several overlapping rules of one priority.
+    OtherOfEqual,
     /// The datapath does not have it yet.
     Late,
 }
@@ -129,6 +132,9 @@ impl Switch {
         if !self.is_unchanged(job) {
             return None;
         }
+        if finds_other_of_equal(&job.effects, &fresh.effects) {
+            return self.remove_flow(dpif, job.id).then_some(Outcome::OtherOfEqual);
+        }
         self.report_fixed_up(job, &fresh, &entry, learned);
         self.remove_flow(dpif, job.id).then_some(Outcome::Removed)
     }
@@ -183,6 +189,18 @@ impl Switch {
 /// Returns true if `outer` contains all bits of `inner`.
 fn covers(outer: &FlowMask, inner: &FlowMask) -> bool {
     outer.0.iter().zip(&inner.0).all(|(o, i)| i & !o == 0)
+}
+
+/// Returns true if two translations part where they find different rules of one table and priority, both of which are there.
+/// OpenFlow 1.3 (section 5.3) leaves it undefined which of them applies: it depends on the order of a table's masks, which
+/// rules that the packet does not match can change.
+pub(super) fn finds_other_of_equal(known: &[Effect], fresh: &[Effect]) -> bool {
+    let Some((known, fresh)) = known.iter().zip(fresh).find(|(known, fresh)| known != fresh) else { return false };
+    matches!((known, fresh), (
+        Effect::Lookup { bridge, table, rule: Some(rule) },
+        Effect::Lookup { bridge: fresh_bridge, table: fresh_table, rule: Some(fresh_rule) },
+    ) if (bridge, table, rule.priority) == (fresh_bridge, fresh_table, fresh_rule.priority)
+        && rule.versions.visible_in(LATEST))
 }
 
 /// Returns true if packets would teach a flow that is not in its table, which has a limit and room below it.

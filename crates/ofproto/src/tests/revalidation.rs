@@ -338,6 +338,40 @@ fn without_megaflows_each_packet_has_its_flow() {
 }
 
 #[test]
+fn another_rule_of_one_priority_is_no_error() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 3);
+    let from = |src: u8| matching(Field::EthSrc, 0x0200_0000_0000 + u128::from(src));
+    br.flow_mod(&add(to(2), 5, vec![output(2)])).expect("adds");
+    br.flow_mod(&add(from(1), 5, vec![output(3)])).expect("adds");
+    // With these, a look-up always reads both addresses.
+    for other in [from(8), to(8)] {
+        br.flow_mod(&add(other, 7, vec![])).expect("adds");
+    }
+    lab.send("br-1", &[frame(1, 2)]);
+    let mut found = Vec::new();
+    // A rule that the packet does not match has another mask looked up first.
+    for other in [from(9), to(9)] {
+        let key = lab.switch.key_of(&frame(1, 2), PortNo(1));
+        br.flow_mod(&add(other.clone(), 9, vec![])).expect("adds");
+        changes(&lab);
+        let entry = lab.dp.flow_dump().remove(0);
+        assert!(lab.switch.check(DpPort(1), &key, entry.id, &entry.actions));
+        lab.switch.pass(Extent::Full);
+        lab.send("br-1", &[frame(1, 2)]);
+        found.push(lab.dp.flow_dump().remove(0).actions);
+        br.flow_mod(&FlowMod { priority: 9, ..command(FlowModCommand::DeleteStrict, other) }).expect("deletes");
+        changes(&lab);
+    }
+    let status = lab.switch.revalidator_status();
+    assert_eq!((status.fixed_up, status.self_check_failed), (0, 0));
+    assert_eq!(
+        found[..],
+        [[DpAction::Output(DpPort(3))], [DpAction::Output(DpPort(2))]].map(|actions| Arc::from(actions))
+    );
+}
+
+#[test]
 fn a_wrong_flow_is_found_by_a_check_and_by_a_full_pass() {
     let mut lab = Lab::new();
     let br = by_destination(&mut lab);
