@@ -365,10 +365,7 @@ fn another_rule_of_one_priority_is_no_error() {
     }
     let status = lab.switch.revalidator_status();
     assert_eq!((status.fixed_up, status.self_check_failed), (0, 0));
-    assert_eq!(
-        found[..],
-        [[DpAction::Output(DpPort(3))], [DpAction::Output(DpPort(2))]].map(|actions| Arc::from(actions))
-    );
+    assert_eq!(found[..], [[DpAction::Output(DpPort(3))], [DpAction::Output(DpPort(2))]].map(Arc::from));
 }
 
 #[test]
