@@ -7,6 +7,7 @@
 //! tables stay changed.
 
 use super::bundles::{BundledMessage, Messages};
+use super::flow_mod_log::Applied;
 use super::forward::GroupChange;
 use super::long_mods::selects_flows;
 use super::peer::{Peer, PendingRequest};
@@ -36,6 +37,8 @@ struct Rest {
     groups: Vec<(u32, Option<GroupChange>)>,
     /// Meters to delete from the datapath.
     meters: Vec<MeterId>,
+    /// Flow mods, for the log.
+    applied: Applied,
 }
 
 /// A large bundle to commit on a worker thread.
@@ -172,6 +175,7 @@ impl Ofproto {
                         t.set_requester(Some(peer.requester(head.xid)));
                         self.place_options_of(fm)?;
                         t.flow_mod(fm)?;
+                        rest.applied.count(fm);
                         at += 1;
                     }
                     continue;
@@ -183,7 +187,10 @@ impl Ofproto {
                     self.place_options_of(fm)?;
                 }
                 match &message {
-                    Message::FlowMod(_, fm) => t.flow_mod(fm)?,
+                    Message::FlowMod(_, fm) => {
+                        t.flow_mod(fm)?;
+                        rest.applied.count(fm);
+                    }
                     Message::GroupMod(gm) => rest.groups.push((xid, self.change_groups(t, peer, gm)?)),
                     Message::MeterMod(mm) => {
                         rest.meters.append(&mut t.meter_mod(mm)?);
@@ -205,6 +212,7 @@ impl Ofproto {
         });
         let (rest, removed) = done.map_err(|error| failed(error, at))?;
         self.finish_removal(removed);
+        peer.flow_mods.lock().add(rest.applied, self.now());
         self.finish_meters(rest.meters);
         for (xid, change) in rest.groups {
             self.forward_group_change(peer, xid, change);

@@ -2,6 +2,7 @@
 
 use super::asynchronous::port_desc;
 use super::failopen::shows_control;
+use super::flow_mod_log::Applied;
 use super::peer::{MISS_SEND_LEN_DEFAULT, Peer, PendingRequest};
 use super::remote::PeerKind;
 use super::stats::Statistics;
@@ -353,14 +354,15 @@ impl Ofproto {
         self.flow_mod_or_leave(peer, head, fm, bytes)
     }
 
-    /// Applies a flow mod of a controller that may change flows, within a transaction, as a whole or not at all. (An error about
-    /// a packet buffer is sent although the flow mod was applied.)
+    /// Applies a flow mod of a controller that may change flows, within a transaction, as a whole or not at all, and counts it.
+    /// (An error about a packet buffer is sent although the flow mod was applied.)
     pub(super) fn modify_flows(
         &self,
         transaction: &mut Transaction<'_>,
         peer: &Peer,
         head: FlowModHead,
         fm: &mut FlowMod,
+        applied: &mut Applied,
     ) -> Handled {
         // Before OpenFlow 1.2 there is no flag for it: an addition resets the counters.
         fm.flags.reset_counts |= head.version < Version::V12 && fm.command == FlowModCommand::Add;
@@ -368,6 +370,7 @@ impl Ofproto {
         Self::check_flow_mod(fm)?;
         transaction.set_requester(Some(peer.requester(head.xid)));
         transaction.attempt(|t| t.flow_mod(fm))?;
+        applied.count(fm);
         // There are no packet buffers: a flow mod with one is applied, and an error is sent.
         if fm.buffer_id.is_some() && fm.command.adds() {
             return Err(OfpError::BrcBufferUnknown);

@@ -1,6 +1,7 @@
 //! Flow mods and group mods that may concern many flows, such as the deletion of all flows: a worker thread applies them, as
 //! it commits long bundles, and the next message of the connection waits for the end.
 
+use super::flow_mod_log::Applied;
 use super::handle::Handled;
 use super::peer::{Peer, PendingRequest};
 use crate::bridge::Ofproto;
@@ -72,7 +73,9 @@ impl Ofproto {
     }
 
     fn apply_flow_mod(&self, peer: &Peer, head: FlowModHead, fm: &mut FlowMod) -> Handled {
-        let (result, removed) = self.transaction(|t| Ok(self.modify_flows(t, peer, head, fm)))?;
+        let mut applied = Applied::default();
+        let (result, removed) = self.transaction(|t| Ok(self.modify_flows(t, peer, head, fm, &mut applied)))?;
+        peer.flow_mods.lock().add(applied, self.now());
         self.finish_removal(removed);
         result
     }

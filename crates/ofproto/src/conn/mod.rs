@@ -7,7 +7,7 @@
 //!   messages; [`table_features`]: features of tables; [`run`]: runs of flow mods; [`long_mods`]:
 //!   flow mods and group mods that may concern many flows;
 //! - [`bundles`]: bundles, [`bundling`]: on connections;
-//! - [`errors`]: counters of errors;
+//! - [`errors`]: counters of errors; [`flow_mod_log`]: flow mods in the log;
 //! - [`controllers`]: controller status messages;
 //! - [`forward`]: forwarded changes of groups and meters;
 //! - [`monitors`]: flow monitors, [`monitor_index`]: found by flow, [`monitoring`]: on connections,
@@ -27,6 +27,7 @@ mod bundling;
 mod controllers;
 mod errors;
 mod failopen;
+mod flow_mod_log;
 mod forward;
 mod handle;
 pub mod inband;

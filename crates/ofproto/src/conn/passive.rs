@@ -1,13 +1,12 @@
 //! Passive connections: a task of its own serves each connection that a listener accepts. Their number is bounded.
 
-use super::rconn::Rconn;
+use super::rconn::{Rconn, State};
 use super::remote::{PeerKind, Remote};
-use super::service::{HELLO_LIMIT, serve};
+use super::service::{HELLO_LIMIT, is_timeout, serve};
 use crate::bridge::Ofproto;
 use netdev::device::errno_text;
 use parking_lot::Mutex;
 use std::collections::{HashSet, VecDeque};
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use stream::{Incoming, Listener};
@@ -49,17 +48,19 @@ pub(super) async fn serve_all(bridge: Arc<Ofproto>, remote: Arc<Remote>, listene
             let Ok(stream) = incoming.into_stream().await else { return };
             let rconn = Mutex::new(Rconn::new());
             rconn.lock().connected(bridge.now());
+            tracing::debug!(target: "rconn", "{}<->{name}: entering {}", bridge.name(), State::Connecting.name());
             let ended = serve(&bridge, &remote, name.clone(), &rconn, stream).await;
             let bridge = bridge.name();
             match ended {
                 Ok(why) => dbg_rl!(&END_LIMIT, target: "rconn", "{bridge}<->{name}: {why}"),
                 // The end of a silent connection was logged when the probe timed out.
-                Err(e) if e.kind() == io::ErrorKind::TimedOut && e.raw_os_error().is_none() => {}
+                Err(e) if is_timeout(&e) => {}
                 Err(e) => {
                     let e = errno_text(&e);
                     warn_rl!(&END_LIMIT, target: "rconn", "{bridge}<->{name}: connection dropped ({e})");
                 }
             }
+            tracing::debug!(target: "rconn", "{bridge}<->{name}: entering DISCONNECTED");
         });
         connections.push_back(connection);
     }

@@ -2,6 +2,7 @@
 
 use super::bundles::{Budget, Bundles};
 use super::bundling::Commit;
+use super::flow_mod_log::FlowModLog;
 use super::limits::PacketInLimits;
 use super::long_mods::LongMod;
 use super::monitoring::MonitorAnswer;
@@ -61,6 +62,8 @@ pub struct Peer {
     pub(crate) name: String,
     pub(crate) state: Mutex<PeerState>,
     pub(super) bundles: Mutex<Bundles>,
+    /// Flow mods that the log will name.
+    pub(super) flow_mods: Mutex<FlowModLog>,
     /// Buffers for decoded flow mods.
     pub(crate) run: Mutex<Run>,
     pub(super) parts: Mutex<Parts>,
@@ -250,6 +253,7 @@ impl Peer {
             name,
             state: Mutex::new(state),
             bundles: Mutex::new(Bundles::new(budget)),
+            flow_mods: Mutex::default(),
             run: Mutex::default(),
             parts: Mutex::default(),
             pending: Mutex::default(),

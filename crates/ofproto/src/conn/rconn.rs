@@ -63,6 +63,8 @@ pub(crate) struct Timeouts {
 /// The state machine.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rconn {
+    /// The connection's name in the log, once it has one.
+    name: String,
     state: State,
     /// The time when it entered its state, or when the peer last sent something in it.
     since: Millis,
@@ -80,6 +82,7 @@ impl Rconn {
     /// Creates one that was never connected.
     pub(crate) fn new() -> Self {
         Self {
+            name: String::new(),
             state: State::Void,
             since: Millis(0),
             backoff_ms: 0,
@@ -99,7 +102,15 @@ impl Rconn {
         matches!(self.state, State::Active | State::Idle)
     }
 
+    /// From now on, the log names the connection and the states that it enters, except for a wait that nothing preceded.
+    pub(crate) fn set_name(&mut self, name: String) {
+        self.name = name;
+    }
+
     fn enter(&mut self, state: State, now: Millis) {
+        if state != self.state && self.state != State::Void && !self.name.is_empty() {
+            tracing::debug!(target: "rconn", "{}: entering {}", self.name, state.name());
+        }
         (self.state, self.since) = (state, now);
     }
 
@@ -230,6 +241,25 @@ mod tests {
         // Messages of a connection that has ended do not revive it.
         r.received(now.after(20_001));
         assert_eq!(r.state(), State::Backoff);
+    }
+
+    #[test]
+    fn the_log_names_the_states_that_it_enters() {
+        let log = vlog::Captured::new(&["rconn"], vlog::Level::Dbg);
+        let mut r = Rconn::new();
+        r.set_name("br0<->tcp:10.0.0.1:6653".into());
+        log.during(|| {
+            let now = Millis(50_000);
+            r.start(now);
+            r.connecting(now);
+            r.connected(now);
+            r.received(now);
+            r.probed(now);
+            r.received(now);
+            r.disconnected(now, None, TIMEOUTS);
+        });
+        let states = ["CONNECTING", "ACTIVE", "IDLE", "ACTIVE", "BACKOFF"];
+        assert_eq!(log.take(), states.map(|state| format!("br0<->tcp:10.0.0.1:6653: entering {state}")));
     }
 
     proptest! {

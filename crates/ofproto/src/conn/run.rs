@@ -5,6 +5,7 @@
 //! them succeeds or fails by itself, as if it were alone; the only difference is that no reader sees the tables in between.
 //! Flow mods for bundles are decoded together, too.
 
+use super::flow_mod_log::Applied;
 use super::handle::writable;
 use super::peer::Peer;
 use super::service::log_message;
@@ -108,13 +109,15 @@ impl Ofproto {
                 errors.extend(added.err().map(|error| (at, error)));
             }
         } else {
+            let mut applied = Applied::default();
             let done = self.transaction(|t| {
                 for (at, (head, fm)) in heads.iter().zip(flow_mods).enumerate() {
-                    errors.extend(self.modify_flows(t, peer, *head, fm).err().map(|error| (at, error)));
+                    errors.extend(self.modify_flows(t, peer, *head, fm, &mut applied).err().map(|error| (at, error)));
                 }
                 Ok(())
             });
             removed = done.map(|((), removed)| removed).unwrap_or_default();
+            peer.flow_mods.lock().add(applied, self.now());
         }
         run.forget(n);
         drop(run);

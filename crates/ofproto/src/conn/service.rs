@@ -7,7 +7,7 @@ use super::errors;
 use super::passive::serve_all;
 use super::peer::{Awaited, Outgoing, Peer, RequestThread};
 use super::pinsched::PacketInStats;
-use super::rconn::{Due, Rconn};
+use super::rconn::{Due, Rconn, State};
 use super::remote::{PeerKind, Remote, Settings};
 use super::resuming::Resuming;
 use crate::bridge::Ofproto;
@@ -176,6 +176,7 @@ async fn active(bridge: Arc<Ofproto>, remote: Arc<Remote>, tls: Arc<Tls>) {
     let name = format!("{}<->{}", bridge.name(), remote.target);
     let timeouts = || remote.settings().timeouts();
     let rconn = &remote.rconn;
+    rconn.lock().set_name(name.clone());
     rconn.lock().start(bridge.now());
     // True if attempts have reached the longest interval: then they are not logged any more.
     let mut quiet = false;
@@ -204,10 +205,11 @@ async fn active(bridge: Arc<Ofproto>, remote: Arc<Remote>, tls: Arc<Tls>) {
         match (&ended, &error) {
             (Ok(why), _) if was_connected => tracing::info!(target: "rconn", "{name}: {why}"),
             // The end of a silent connection was logged when the probe timed out.
-            (Err(e), _) if was_connected && e.kind() == io::ErrorKind::TimedOut && e.raw_os_error().is_none() => {}
+            (Err(e), _) if was_connected && is_timeout(e) => {}
             (_, Some(error)) if was_connected => {
                 tracing::warn!(target: "rconn", "{name}: connection dropped ({error})");
             }
+            (Err(e), _) if !quiet && is_timeout(e) => tracing::info!(target: "rconn", "{name}: connection timed out"),
             (_, Some(error)) if !quiet => tracing::warn!(target: "rconn", "{name}: connection failed ({error})"),
             _ => {}
         }
@@ -215,7 +217,10 @@ async fn active(bridge: Arc<Ofproto>, remote: Arc<Remote>, tls: Arc<Tls>) {
         let secs = wait_ms / 1000;
         if wait_ms < timeouts().max_backoff_ms {
             quiet = false;
-            tracing::info!(target: "rconn", "{name}: waiting {secs} seconds before reconnect");
+            let was_silent = was_connected && ended.as_ref().is_err_and(is_timeout);
+            if !was_silent {
+                tracing::info!(target: "rconn", "{name}: waiting {secs} seconds before reconnect");
+            }
         } else if !std::mem::replace(&mut quiet, true) {
             tracing::info!(
                 target: "rconn",
@@ -238,6 +243,11 @@ async fn wait_to_connect(bridge: &Ofproto, remote: &Remote) {
             _ = settings.changed() => {}
         }
     }
+}
+
+/// Returns true if the error is that of [`timed_out`], and not the system's.
+pub(super) fn is_timeout(e: &io::Error) -> bool {
+    e.kind() == io::ErrorKind::TimedOut && e.raw_os_error().is_none()
 }
 
 fn timed_out() -> io::Error {
@@ -269,7 +279,7 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Send>(
     let useful = bridge.connections().add(Arc::clone(&peer));
     let _guard = Registered { bridge, peer: &peer };
     if !useful {
-        info_rl!(&HELLO_LIMIT, target: "connmgr", "{}: there is no controller to snoop on", bridge.name());
+        info_rl!(&HELLO_LIMIT, target: "connmgr", "no controller connection to snoop");
         return Ok(ON_REQUEST);
     }
     // A snooper sees messages of any version.
@@ -312,6 +322,7 @@ struct Registered<'a> {
 impl Drop for Registered<'_> {
     fn drop(&mut self) {
         self.bridge.connections().remove(self.peer);
+        self.bridge.log_last_flow_mods(self.peer);
         self.bridge.notify_of_peer(self.peer, ControllerReason::Channel, false);
         self.bridge.update_miss_to_controller();
     }
@@ -473,6 +484,11 @@ async fn read_all(
                 if rconn.lock().connected(bridge.now()) {
                     peer.agreed.notify_one();
                     tracing::info!(target: "rconn", "{}<->{}: connected", bridge.name(), peer.name);
+                } else if peer.version().is_some() {
+                    let name = format!("{}<->{}", bridge.name(), peer.name);
+                    tracing::debug!(target: "rconn", "{name}: connected");
+                    tracing::debug!(target: "rconn", "{name}: entering {}", State::Active.name());
+                    rconn.lock().set_name(name);
                 }
             }
             // Other connections have their turn.

@@ -257,6 +257,7 @@ impl Switch {
                 bridge.tidy(now);
             }
             bridge.expire_bundles(now, self.bundle_idle_ms());
+            bridge.log_flow_mods(now);
             bridge.expire_parts(now);
             bridge.run_fail_open(now);
         }

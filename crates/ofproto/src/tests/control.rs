@@ -406,6 +406,35 @@ fn mass_errors_do_not_fill_the_log() {
     assert!(logged < 50, "{logged}");
 }
 
+#[test]
+fn applied_flow_mods_are_counted_in_the_log() {
+    let mut lab = Lab::new();
+    let br = lab.bridge("br", 1);
+    let client = Client::new(&br, PeerKind::Controller, Version::V14);
+    let send = |fm: FlowMod| client.send(&Message::FlowMod(Form::Standard, Box::new(fm)));
+    let group = vec![Action::Group(7)];
+    assert!(send(add(Match::ANY, 1, vec![])).is_empty());
+    assert!(error_of(&send(add(Match::ANY, 2, group.clone()))).is_some());
+    assert!(send(command(FlowModCommand::ModifyStrict, Match::ANY)).is_empty());
+    let of = |fm| Message::FlowMod(Form::Standard, Box::new(fm));
+    for last in [vec![], group] {
+        let messages =
+            [add(Match::ANY, 3, vec![]), command(FlowModCommand::Delete, Match::ANY), add(Match::ANY, 4, last)];
+        super::long_changes::bundle_of(messages.into_iter().map(of))
+            .iter()
+            .for_each(|message| _ = client.send(message));
+    }
+    let log = vlog::Captured::new(&["connmgr"], vlog::Level::Info);
+    let logged = |ms| {
+        lab.clock.warp(ms);
+        log.during(|| lab.switch.housekeeping());
+        log.take()
+    };
+    assert_eq!(logged(9_999), [""; 0]);
+    assert_eq!(logged(1), ["br<->unix#0: 5 flow_mods 10 s ago (3 adds, 1 deletes, 1 modifications)"]);
+    assert_eq!(logged(100_000), [""; 0]);
+}
+
 #[tokio::test]
 async fn the_database_shows_why_a_connection_ended() {
     let mut lab = Lab::new();

@@ -72,7 +72,7 @@ fn bundle(n: u16) -> Vec<Message> {
 }
 
 /// A bundle of these messages, committed.
-fn bundle_of(messages: impl Iterator<Item = Message>) -> Vec<Message> {
+pub(super) fn bundle_of(messages: impl Iterator<Item = Message>) -> Vec<Message> {
     let (bundle_id, flags) = (1, flag::ATOMIC);
     let adds = messages.map(|message| Message::BundleAdd(Box::new(BundleAdd { bundle_id, flags, message })));
     let commit = BundleControl { bundle_id, ty: BundleStep::Commit.wire(false), flags };
