@@ -182,10 +182,10 @@ async fn active(bridge: Arc<Ofproto>, remote: Arc<Remote>, tls: Arc<Tls>) {
     let mut quiet = false;
     loop {
         wait_to_connect(&bridge, &remote).await;
-        rconn.lock().connecting(bridge.now());
         if !quiet {
             tracing::info!(target: "rconn", "{name}: connecting...");
         }
+        rconn.lock().connecting(bridge.now());
         let limit = rconn.lock().due(timeouts()).map_or(Millis(0), |(at, _)| at);
         let connected = tokio::select! {
             connected = stream::connect(&remote.target, remote.dscp, &tls, |a| remote.set_address(a)) => connected,
@@ -481,14 +481,16 @@ async fn read_all(
                 finish(bridge, peer).await?;
             } else {
                 negotiate(bridge, peer, message)?;
-                if rconn.lock().connected(bridge.now()) {
-                    peer.agreed.notify_one();
+                let mut rconn = rconn.lock();
+                if !rconn.is_connected() {
                     tracing::info!(target: "rconn", "{}<->{}: connected", bridge.name(), peer.name);
+                    rconn.connected(bridge.now());
+                    peer.agreed.notify_one();
                 } else if peer.version().is_some() {
                     let name = format!("{}<->{}", bridge.name(), peer.name);
                     tracing::debug!(target: "rconn", "{name}: connected");
                     tracing::debug!(target: "rconn", "{name}: entering {}", State::Active.name());
-                    rconn.lock().set_name(name);
+                    rconn.set_name(name);
                 }
             }
             // Other connections have their turn.
