@@ -256,9 +256,9 @@ fn listen_inherited(number: &str) -> io::Result<Socket> {
     }
 }
 
-/// Listens at `[PORT][:HOST]`.
-fn listen_tcp(address: &str, dscp: u8) -> io::Result<Socket> {
-    let (port, host) = address.split_once(':').unwrap_or((address, ""));
+/// Listens at `[PORT][:HOST]`, and logs the port if the system chose it: for port 0.
+fn listen_tcp(text: &str, dscp: u8) -> io::Result<Socket> {
+    let (port, host) = text.split_once(':').unwrap_or((text, ""));
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let port: u16 = if port.is_empty() {
         OFP_PORT
@@ -274,7 +274,14 @@ fn listen_tcp(address: &str, dscp: u8) -> io::Result<Socket> {
             socket.listen(BACKLOG)
         });
         match bound {
-            Ok(listener) => return Ok(Socket::Tcp(listener)),
+            Ok(listener) => {
+                if address.port() == 0
+                    && let Ok(bound) = listener.local_addr()
+                {
+                    tracing::info!(target: "socket_util", "{text}: listening on port {}", bound.port());
+                }
+                return Ok(Socket::Tcp(listener));
+            }
             Err(e) => failed = e,
         }
     }
@@ -393,6 +400,14 @@ mod tests {
         assert!(Method::of("ptcp:").is_some_and(|(method, _)| method.is_passive()));
         assert!(Method::of("unix:x").is_some_and(|(method, _)| !method.is_passive()));
         assert_eq!((Method::of("udp:x"), Method::of("tcp")), (None, None));
+    }
+
+    #[tokio::test]
+    async fn the_log_names_a_port_that_the_system_chose() {
+        let log = vlog::Captured::new(&["socket_util"], vlog::Level::Info);
+        let listener = log.during(|| listen("ptcp:0:127.0.0.1", DSCP, &Arc::default()).expect("it listens"));
+        let port = listener.port().expect("over TCP");
+        assert_eq!(log.take(), [format!("0:127.0.0.1: listening on port {port}")]);
     }
 
     /// The first of a name's two addresses does not answer.

@@ -68,12 +68,6 @@ async fn all(mut tasks: JoinSet<()>) {
     while tasks.join_next().await.is_some() {}
 }
 
-/// The address of a method whose port the system chooses: `0:127.0.0.1` of `ptcp:0:127.0.0.1`.
-fn chosen_port(name: &str) -> Option<&str> {
-    let (_, address) = name.split_once(':')?;
-    (address.split(':').next() == Some("0")).then_some(address)
-}
-
 /// Opens all connections and listeners of the command line. Fails if none of them can be opened.
 async fn start(options: Options) -> Result<JoinSet<()>, String> {
     let tls = Tls::new(options.tls.clone());
@@ -83,13 +77,7 @@ async fn start(options: Options) -> Result<JoinSet<()>, String> {
         let shared = Arc::clone(&shared);
         if Method::of(&name).is_some_and(|(method, _)| method.is_passive()) {
             match stream::listen(&name, DSCP, &shared.tls) {
-                Ok(listener) => {
-                    // Only a port that the system chose is news.
-                    if let (Some(port), Some(address)) = (listener.port(), chosen_port(&name)) {
-                        tracing::info!(target: "socket_util", "{address}: listening on port {port}");
-                    }
-                    tasks.spawn(accept(listener, name, shared));
-                }
+                Ok(listener) => drop(tasks.spawn(accept(listener, name, shared))),
                 Err(e) => tracing::error!(target: "controller", "{name}: listen: {}", reason(&e)),
             }
             continue;
@@ -269,23 +257,6 @@ impl Connection<'_> {
             if let Err(e) = controller.receive(&message, shared.clock.now()) {
                 tracing::debug!(target: "learning_switch", "{}: {e}", self.name);
             }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_listener_reports_a_port_that_the_system_chose() {
-        for (name, address) in [
-            ("ptcp:0:127.0.0.1", Some("0:127.0.0.1")),
-            ("pssl:0", Some("0")),
-            ("ptcp:6653:127.0.0.1", None),
-            ("ptcp:", None),
-        ] {
-            assert_eq!(chosen_port(name), address, "{name}");
         }
     }
 }

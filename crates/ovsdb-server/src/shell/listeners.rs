@@ -86,8 +86,7 @@ impl Endpoint {
             Ok(listener) => {
                 let listener = listener.removed_at_end();
                 endpoint.bound_port = listener.port();
-                if let Some(port) = endpoint.bound_port {
-                    info!(target: "socket_util", "{text}: listening on port {port}");
+                if endpoint.bound_port.is_some() {
                     endpoint.socket = listener.socket().try_clone_to_owned().ok();
                 }
                 endpoint.task = Some(tokio::spawn(accept(listener, name, events)).abort_handle());
