@@ -2,11 +2,12 @@
 
 use super::rconn::{Rconn, State};
 use super::remote::{PeerKind, Remote};
-use super::service::{HELLO_LIMIT, is_timeout, serve};
+use super::service::{HELLO_LIMIT, is_timeout, serve_then};
 use crate::bridge::Ofproto;
 use netdev::device::errno_text;
 use parking_lot::Mutex;
 use std::collections::{HashSet, VecDeque};
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use stream::{Incoming, Listener};
@@ -49,18 +50,21 @@ pub(super) async fn serve_all(bridge: Arc<Ofproto>, remote: Arc<Remote>, listene
             let rconn = Mutex::new(Rconn::new());
             rconn.lock().connected(bridge.now());
             tracing::debug!(target: "rconn", "{}<->{name}: entering {}", bridge.name(), State::Connecting.name());
-            let ended = serve(&bridge, &remote, name.clone(), &rconn, stream).await;
-            let bridge = bridge.name();
-            match ended {
-                Ok(why) => dbg_rl!(&END_LIMIT, target: "rconn", "{bridge}<->{name}: {why}"),
-                // The end of a silent connection was logged when the probe timed out.
-                Err(e) if is_timeout(&e) => {}
-                Err(e) => {
-                    let e = errno_text(&e);
-                    warn_rl!(&END_LIMIT, target: "rconn", "{bridge}<->{name}: connection dropped ({e})");
+            let connection = format!("{}<->{name}", bridge.name());
+            let log_end = |ended: &io::Result<_>| {
+                match ended {
+                    Ok(why) => dbg_rl!(&END_LIMIT, target: "rconn", "{connection}: {why}"),
+                    // The end of a silent connection was logged when the probe timed out.
+                    Err(e) if is_timeout(e) => {}
+                    Err(e) => {
+                        let e = errno_text(e);
+                        warn_rl!(&END_LIMIT, target: "rconn", "{connection}: connection dropped ({e})");
+                    }
                 }
-            }
-            tracing::debug!(target: "rconn", "{bridge}<->{name}: entering DISCONNECTED");
+                tracing::debug!(target: "rconn", "{connection}: entering DISCONNECTED");
+            };
+            // Its error is in the log.
+            let _ = serve_then(&bridge, &remote, name, &rconn, stream, log_end).await;
         });
         connections.push_back(connection);
     }

@@ -272,12 +272,38 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Send>(
     rconn: &Mutex<Rconn>,
     stream: S,
 ) -> io::Result<Ending> {
-    let (reader, writer) = tokio::io::split(stream);
+    serve_then(bridge, remote, name, rconn, stream, |_| ()).await
+}
+
+/// Does the same, and calls `at_end` while the bridge still knows the connection, unless the task is aborted.
+pub(super) async fn serve_then<S: AsyncRead + AsyncWrite + Send>(
+    bridge: &Arc<Ofproto>,
+    remote: &Arc<Remote>,
+    name: String,
+    rconn: &Mutex<Rconn>,
+    stream: S,
+    at_end: impl FnOnce(&io::Result<Ending>),
+) -> io::Result<Ending> {
     base::coverage!(vconn_open);
     let budget = bridge.switch().map(|switch| Arc::clone(&switch.bundle_budget)).unwrap_or_default();
     let (peer, outgoing) = Peer::new(Arc::clone(remote), name, bridge.now(), budget);
     let useful = bridge.connections().add(Arc::clone(&peer));
     let _guard = Registered { bridge, peer: &peer };
+    let ended = serve_peer(bridge, &peer, useful, rconn, stream, outgoing).await;
+    at_end(&ended);
+    ended
+}
+
+async fn serve_peer<S: AsyncRead + AsyncWrite + Send>(
+    bridge: &Arc<Ofproto>,
+    peer: &Arc<Peer>,
+    useful: bool,
+    rconn: &Mutex<Rconn>,
+    stream: S,
+    outgoing: Outgoing,
+) -> io::Result<Ending> {
+    let remote = &peer.remote;
+    let (reader, writer) = tokio::io::split(stream);
     if !useful {
         info_rl!(&HELLO_LIMIT, target: "connmgr", "no controller connection to snoop");
         return Ok(ON_REQUEST);
@@ -289,7 +315,7 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Send>(
         peer.send_bytes(encode(newest, xid, &Message::Hello(Hello { versions })));
     }
     let closing = Notify::new();
-    let mut writing = std::pin::pin!(write_all(bridge, &peer, writer, outgoing, &closing));
+    let mut writing = std::pin::pin!(write_all(bridge, peer, writer, outgoing, &closing));
     // The HELLO goes out before the peer's is read.
     tokio::select! {
         biased;
@@ -299,9 +325,9 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Send>(
     let read = tokio::select! {
         // Replies are sent at once, and not after the turns of other connections.
         biased;
-        read = read_all(bridge, &peer, rconn, reader) => read,
-        ended = keep_alive(bridge, &peer, rconn) => ended,
-        never = release_packet_ins(bridge, &peer) => match never {},
+        read = read_all(bridge, peer, rconn, reader) => read,
+        ended = keep_alive(bridge, peer, rconn) => ended,
+        never = release_packet_ins(bridge, peer) => match never {},
         written = &mut writing => return written.map(|()| ON_REQUEST),
     };
     // The queue is still sent, such as the error that explains why the connection ends, unless the peer does not
