@@ -264,10 +264,10 @@ fn check_range<T: PartialOrd>(
 fn integer_range(parser: &mut ObjectParser<'_>) -> Constraint {
     let min = parser.optional("minInteger", JsonType::Integer).and_then(as_integer);
     let max = parser.optional("maxInteger", JsonType::Integer).and_then(as_integer);
-    if min.is_none() && max.is_none() {
+    let (min, max) = (min.unwrap_or(i64::MIN), max.unwrap_or(i64::MAX));
+    if (min, max) == (i64::MIN, i64::MAX) {
         return Constraint::None;
     }
-    let (min, max) = (min.unwrap_or(i64::MIN), max.unwrap_or(i64::MAX));
     if min > max {
         parser.fail("minInteger exceeds maxInteger");
     }
@@ -277,10 +277,10 @@ fn integer_range(parser: &mut ObjectParser<'_>) -> Constraint {
 fn real_range(parser: &mut ObjectParser<'_>) -> Constraint {
     let min = parser.optional("minReal", JsonType::Number).and_then(Value::as_f64);
     let max = parser.optional("maxReal", JsonType::Number).and_then(Value::as_f64);
-    if min.is_none() && max.is_none() {
+    let (min, max) = (min.unwrap_or(f64::MIN), max.unwrap_or(f64::MAX));
+    if (min, max) == (f64::MIN, f64::MAX) {
         return Constraint::None;
     }
-    let (min, max) = (min.unwrap_or(f64::MIN), max.unwrap_or(f64::MAX));
     if min > max {
         parser.fail("minReal exceeds maxReal");
     }
@@ -297,10 +297,10 @@ fn length_range(parser: &mut ObjectParser<'_>) -> Constraint {
         fits
     };
     let (min, max) = (length("minLength"), length("maxLength"));
-    if min.is_none() && max.is_none() {
+    let (min_length, max_length) = (min.unwrap_or(0), max.unwrap_or(UNLIMITED));
+    if (min_length, max_length) == (0, UNLIMITED) {
         return Constraint::None;
     }
-    let (min_length, max_length) = (min.unwrap_or(0), max.unwrap_or(UNLIMITED));
     if min_length > max_length {
         parser.fail("minLength exceeds maxLength");
     }

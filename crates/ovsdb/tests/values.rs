@@ -251,6 +251,15 @@ fn types_are_described_and_refused() {
         assert_eq!(column.to_string(), english);
         assert_eq!(column.to_json(), json);
     }
+    // Bounds that exclude no value are not written.
+    for (json, written) in [
+        (json!({"key": {"type": "string", "minLength": 0}}), json!("string")),
+        (json!({"key": {"type": "string", "maxLength": u32::MAX}, "min": 0}), json!({"key": "string", "min": 0})),
+        (json!({"key": {"type": "integer", "minInteger": i64::MIN}}), json!("integer")),
+        (json!({"key": {"type": "real", "minReal": f64::MIN, "maxReal": f64::MAX}}), json!("real")),
+    ] {
+        assert_eq!(kind(json.clone()).to_json(), written, "{json}");
+    }
     for bad in [
         json!(5),
         json!("int"),
