@@ -122,6 +122,9 @@ class Switch:
         self.bin = programs(which)
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="flowstone-bench-"))
         self.env = dict(os.environ, OVS_SYSLOG_METHOD="null")
+        # The XDP programs of the peer's libxdp are where its packages were unpacked.
+        for objects in PEERS.glob("usr/lib/*/bpf"):
+            self.env["LIBXDP_OBJECT_PATH"] = str(objects)
         for place in ("OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVS_SYSCONFDIR"):
             self.env[place] = str(self.dir)
         try:
