@@ -14,7 +14,8 @@
 //!   [`resuming`]: after a pause;
 //! - [`asynchronous`]: packet-ins, flow-removed and port-status messages;
 //! - [`failopen`]: forwarding without controllers; [`inband`]: connections to controllers through the bridge itself;
-//! - [`service`]: listeners, active connections; [`passive`]: connections to listeners.
+//! - [`service`]: listeners, active connections; [`passive`]: connections to listeners; [`serving`]: one of them while it is
+//!   open.
 //!
 //! The control thread handles messages one after the other, and connections in turns. Slow work does not
 //! delay other connections: a few worker threads at a time write long replies, as fast as they are read, and
@@ -45,6 +46,7 @@ pub mod remote;
 mod resuming;
 mod run;
 pub mod service;
+pub(crate) mod serving;
 mod stats;
 mod table_features;
 

@@ -2,7 +2,7 @@
 
 use super::rconn::{Rconn, State};
 use super::remote::{PeerKind, Remote};
-use super::service::{HELLO_LIMIT, is_timeout, serve_then};
+use super::serving::{HELLO_LIMIT, is_timeout, serve_then};
 use crate::bridge::Ofproto;
 use netdev::device::errno_text;
 use parking_lot::Mutex;

@@ -8,7 +8,7 @@
 use super::flow_mod_log::Applied;
 use super::handle::writable;
 use super::peer::Peer;
-use super::service::log_message;
+use super::serving::log_message;
 use crate::bridge::Ofproto;
 use openflow::message::{FlowModHead, Options, decode_flow_mod_into};
 use openflow::types::may_be_flow_mod;

@@ -3,7 +3,8 @@
 use super::*;
 use crate::conn::passive::CONNECTIONS_MAX;
 use crate::conn::rconn::Rconn;
-use crate::conn::service::{Service, serve};
+use crate::conn::service::Service;
+use crate::conn::serving::serve;
 use openflow::PacketInReason;
 use openflow::action::ControllerAction;
 use openflow::packet::{PacketInFormat, PacketOut};
