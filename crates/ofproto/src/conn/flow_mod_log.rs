@@ -1,5 +1,5 @@
-//! The flow mods of a connection, of which the log says how many there were: ten seconds after the first, once a minute after
-//! that, and at the end of the connection.
+//! Counts the flow mods of a connection for the log: there is a message ten seconds after the first, one a minute after that,
+//! and one at the end of the connection.
 
 use super::peer::Peer;
 use crate::bridge::Ofproto;
@@ -93,7 +93,7 @@ impl FlowModLog {
 }
 
 impl Ofproto {
-    /// Logs the flow mods of connections whose time has come.
+    /// Logs the flow mods of the connections for which a message is due.
     pub(crate) fn log_flow_mods(&self, now: Millis) {
         self.connections().for_each(|peer| {
             let due = peer.flow_mods.lock().take_due(now);

@@ -1,8 +1,8 @@
 //! Rules that were removed but are still in their tables, for translations that began before.
 //!
-//! They leave their tables in parts: a part takes a millisecond or few, so that the control thread, which must not change
-//! tables meanwhile, never waits longer. A table that holds nothing but such rules is cleared as a whole, which takes a fraction
-//! of the time. The caller frees the rules, which takes the longest time, once others may change tables again.
+//! They leave their tables in parts: each part takes a few milliseconds at most, for which the control thread may not change
+//! tables. A table that holds nothing but such rules is cleared as a whole, which takes a fraction of the time. Freeing the
+//! rules takes longest: the caller does it once others may change tables again.
 
 use crate::bridge::Ofproto;
 use base::Millis;
@@ -27,7 +27,7 @@ pub(crate) struct Retired {
 #[derive(Debug)]
 struct Entry {
     version: u64,
-    /// That of the rule, which is not in the cache of the processor.
+    /// The rule's table, beside it: to read it from the rule would miss the processor's caches.
     table: u8,
     rule: Arc<Rule>,
 }
