@@ -2,7 +2,7 @@
 
 use super::rconn::{Rconn, State};
 use super::remote::{PeerKind, Remote};
-use super::serving::{HELLO_LIMIT, is_timeout, serve_then};
+use super::serving::{HELLO_LIMIT, STATE_LIMIT, is_timeout, serve};
 use crate::bridge::Ofproto;
 use netdev::device::errno_text;
 use parking_lot::Mutex;
@@ -49,8 +49,8 @@ pub(super) async fn serve_all(bridge: Arc<Ofproto>, remote: Arc<Remote>, listene
             let Ok(stream) = incoming.into_stream().await else { return };
             let rconn = Mutex::new(Rconn::new());
             rconn.lock().connected(bridge.now());
-            tracing::debug!(target: "rconn", "{}<->{name}: entering {}", bridge.name(), State::Connecting.name());
             let connection = format!("{}<->{name}", bridge.name());
+            dbg_rl!(&STATE_LIMIT, target: "rconn", "{connection}: entering {}", State::Connecting.name());
             let log_end = |ended: &io::Result<_>| {
                 match ended {
                     Ok(why) => dbg_rl!(&END_LIMIT, target: "rconn", "{connection}: {why}"),
@@ -61,10 +61,10 @@ pub(super) async fn serve_all(bridge: Arc<Ofproto>, remote: Arc<Remote>, listene
                         warn_rl!(&END_LIMIT, target: "rconn", "{connection}: connection dropped ({e})");
                     }
                 }
-                tracing::debug!(target: "rconn", "{connection}: entering DISCONNECTED");
+                dbg_rl!(&STATE_LIMIT, target: "rconn", "{connection}: entering DISCONNECTED");
             };
             // Its error is in the log.
-            let _ = serve_then(&bridge, &remote, name, &rconn, stream, log_end).await;
+            let _ = serve(&bridge, &remote, name, &rconn, stream, log_end).await;
         });
         connections.push_back(connection);
     }

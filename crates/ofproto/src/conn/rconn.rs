@@ -102,7 +102,8 @@ impl Rconn {
         matches!(self.state, State::Active | State::Idle)
     }
 
-    /// From now on, the log names the connection and the states that it enters, except for a wait that nothing preceded.
+    /// Sets the name under which the log reports the states that the connection enters from now on. The first one is not
+    /// reported.
     pub(crate) fn set_name(&mut self, name: String) {
         self.name = name;
     }
@@ -124,14 +125,12 @@ impl Rconn {
         self.enter(State::Connecting, now);
     }
 
-    /// Records that the connection is established. Returns true if it was not before.
-    pub(crate) fn connected(&mut self, now: Millis) -> bool {
-        if self.is_connected() {
-            return false;
+    /// Records that the connection is established, unless it was before.
+    pub(crate) fn connected(&mut self, now: Millis) {
+        if !self.is_connected() {
+            self.enter(State::Active, now);
+            self.connected_at = Some(now);
         }
-        self.enter(State::Active, now);
-        self.connected_at = Some(now);
-        true
     }
 
     /// Records that the peer has sent something.
@@ -278,7 +277,10 @@ mod tests {
                 let was_connected = r.is_connected();
                 match event {
                     0 => r.connecting(now),
-                    1 => prop_assert_eq!(r.connected(now), !was_connected),
+                    1 => {
+                        r.connected(now);
+                        prop_assert!(r.is_connected() && (was_connected || r.connected_at == Some(now)));
+                    }
                     2 => r.received(now),
                     3 if was_connected => r.probed(now),
                     _ => {

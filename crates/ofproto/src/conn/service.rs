@@ -161,7 +161,7 @@ async fn active(bridge: Arc<Ofproto>, remote: Arc<Remote>, tls: Arc<Tls>) {
             () = sleep_until(&bridge, limit) => Err(timed_out()),
         };
         let ended = match connected {
-            Ok(stream) => serve(&bridge, &remote, remote.target.clone(), rconn, stream).await,
+            Ok(stream) => serve(&bridge, &remote, remote.target.clone(), rconn, stream, |_| ()).await,
             Err(e) => Err(e),
         };
         let was_connected = rconn.lock().is_connected();

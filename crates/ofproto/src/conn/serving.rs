@@ -33,6 +33,8 @@ const LAST_WORDS_MAX: Duration = Duration::from_secs(1);
 const STALL: Duration = Duration::from_millis(100);
 /// Rate limit of logged messages: messages per minute, and burst.
 static MESSAGE_LIMIT: RateLimit = RateLimit::new(600, 600);
+/// Rate limit of debug messages about the states of accepted connections.
+pub(super) static STATE_LIMIT: RateLimit = RateLimit::new(600, 600);
 /// Rate limit of log messages about failed negotiations, and malformed streams.
 pub(super) static HELLO_LIMIT: RateLimit = RateLimit::new(60, 5);
 
@@ -59,22 +61,13 @@ pub(super) fn timed_out() -> io::Error {
 pub(super) type Ending = &'static str;
 const BY_PEER: Ending = "connection closed by peer";
 pub(super) const ON_REQUEST: Ending = "disconnecting";
+
 /// The transaction id of the next HELLO.
 static HELLO_XID: AtomicU32 = AtomicU32::new(1);
 
-/// Serves one connection of this name until it ends. It counts as established when versions are negotiated.
+/// Serves one connection of this name until it ends. It counts as established when versions are negotiated. Calls `at_end`
+/// while the bridge still knows the connection, unless the task is aborted.
 pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Send>(
-    bridge: &Arc<Ofproto>,
-    remote: &Arc<Remote>,
-    name: String,
-    rconn: &Mutex<Rconn>,
-    stream: S,
-) -> io::Result<Ending> {
-    serve_then(bridge, remote, name, rconn, stream, |_| ()).await
-}
-
-/// Does the same, and calls `at_end` while the bridge still knows the connection, unless the task is aborted.
-pub(super) async fn serve_then<S: AsyncRead + AsyncWrite + Send>(
     bridge: &Arc<Ofproto>,
     remote: &Arc<Remote>,
     name: String,
@@ -87,25 +80,26 @@ pub(super) async fn serve_then<S: AsyncRead + AsyncWrite + Send>(
     let (peer, outgoing) = Peer::new(Arc::clone(remote), name, bridge.now(), budget);
     let useful = bridge.connections().add(Arc::clone(&peer));
     let _guard = Registered { bridge, peer: &peer };
-    let ended = serve_peer(bridge, &peer, useful, rconn, stream, outgoing).await;
+    let ended = if useful {
+        serve_peer(bridge, &peer, rconn, stream, outgoing).await
+    } else {
+        info_rl!(&HELLO_LIMIT, target: "connmgr", "no controller connection to snoop");
+        Ok(ON_REQUEST)
+    };
     at_end(&ended);
     ended
 }
 
-async fn serve_peer<S: AsyncRead + AsyncWrite + Send>(
+/// Negotiates the version with a registered peer, and serves it.
+async fn serve_peer(
     bridge: &Arc<Ofproto>,
     peer: &Arc<Peer>,
-    useful: bool,
     rconn: &Mutex<Rconn>,
-    stream: S,
+    stream: impl AsyncRead + AsyncWrite + Send,
     outgoing: Outgoing,
 ) -> io::Result<Ending> {
     let remote = &peer.remote;
     let (reader, writer) = tokio::io::split(stream);
-    if !useful {
-        info_rl!(&HELLO_LIMIT, target: "connmgr", "no controller connection to snoop");
-        return Ok(ON_REQUEST);
-    }
     // A snooper sees messages of any version.
     let versions = if remote.kind == PeerKind::Snoop { Versions::of(&Version::ALL) } else { remote.versions };
     if let Some(newest) = versions.newest() {
@@ -311,9 +305,10 @@ async fn read_all(
                     rconn.connected(bridge.now());
                     peer.agreed.notify_one();
                 } else if peer.version().is_some() {
+                    // For its timeouts, an accepted connection was established at once.
                     let name = format!("{}<->{}", bridge.name(), peer.name);
-                    tracing::debug!(target: "rconn", "{name}: connected");
-                    tracing::debug!(target: "rconn", "{name}: entering {}", State::Active.name());
+                    dbg_rl!(&STATE_LIMIT, target: "rconn", "{name}: connected");
+                    dbg_rl!(&STATE_LIMIT, target: "rconn", "{name}: entering {}", State::Active.name());
                     rconn.set_name(name);
                 }
             }

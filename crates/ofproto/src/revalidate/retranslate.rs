@@ -191,9 +191,9 @@ fn covers(outer: &FlowMask, inner: &FlowMask) -> bool {
     outer.0.iter().zip(&inner.0).all(|(o, i)| i & !o == 0)
 }
 
-/// Returns true if two translations part where they find different rules of one table and priority, both of which are there.
-/// OpenFlow 1.3 (section 5.3) leaves it undefined which of them applies: it depends on the order of a table's masks, which
-/// rules that the packet does not match can change.
+/// Returns true if the first difference of two translations is that a look-up finds different rules of one priority, both of
+/// which are in the table. OpenFlow 1.3 (section 5.3) leaves it undefined which of them applies: here the order of the table's
+/// masks decides, which rules that the packet does not match can change.
 pub(super) fn finds_other_of_equal(known: &[Effect], fresh: &[Effect]) -> bool {
     let Some((known, fresh)) = known.iter().zip(fresh).find(|(known, fresh)| known != fresh) else { return false };
     matches!((known, fresh), (

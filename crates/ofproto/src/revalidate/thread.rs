@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 const QUIET: Duration = Duration::from_millis(1);
 /// The longest such wait.
 const QUIET_MAX: Duration = Duration::from_millis(5);
-/// Removed rules that other changes kept in their tables leave them after this time.
+/// The time after which removed rules leave their tables if other changes were in the way.
 const TIDY_AGAIN: Duration = Duration::from_millis(10);
 /// Passes over statistics until a full pass, if rules were removed since the last one: flows may be narrower than necessary.
 const FULL_WHEN_LOOSENED: u64 = 10;
@@ -144,9 +144,12 @@ fn run(switch: &Weak<Switch>, signal: &Signal) {
             switch.follow_changes(Extent::Changes);
         }
         let now = switch.clock().now();
-        let left = switch.bridges().iter().filter(|bridge| !bridge.tidy(now)).count();
+        let mut is_tidy = true;
+        for bridge in switch.bridges() {
+            is_tidy &= bridge.tidy(now);
+        }
         let interval = Duration::from_millis(state.limiter.interval_ms());
-        next_pass_at = began + if left > 0 { TIDY_AGAIN.min(interval) } else { interval };
+        next_pass_at = began + if is_tidy { interval } else { TIDY_AGAIN.min(interval) };
     }
 }
 

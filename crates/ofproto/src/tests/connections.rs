@@ -282,7 +282,7 @@ pub(super) async fn serve_one(
     let remote = Remote::new(config.clone(), bridge.now());
     let rconn = Mutex::new(Rconn::new());
     rconn.lock().connected(bridge.now());
-    serve(bridge, &remote, "unix#0".into(), &rconn, stream).await.map(|_| ())
+    serve(bridge, &remote, "unix#0".into(), &rconn, stream, |_| ()).await.map(|_| ())
 }
 
 /// The bytes that a connection sends in reply to `bytes`, until it ends or waits for more.

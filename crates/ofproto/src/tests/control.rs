@@ -267,7 +267,9 @@ impl Served {
         let rconn = Mutex::new(Rconn::new());
         rconn.lock().connecting(bridge.now());
         let serving =
-            tokio::spawn(async move { serve(&bridge, &remote, "unix#0".into(), &rconn, theirs).await.map(|_| ()) });
+            tokio::spawn(
+                async move { serve(&bridge, &remote, "unix#0".into(), &rconn, theirs, |_| ()).await.map(|_| ()) },
+            );
         let mut served = Self { end, serving };
         let hello = Message::Hello(Hello { versions: Versions::of(&[Version::V10]) });
         served.end.write_all(&encode(Version::V10, 0, &hello)).await.expect("room");
@@ -334,7 +336,8 @@ async fn a_connection_needs_a_hello() {
     br.set_fail_open(true);
     let rconn = Arc::clone(&remote.rconn);
     lab.clock.warp(3000);
-    let serving = tokio::spawn(async move { serve(&bridge, &remote, "unix#0".into(), &remote.rconn, theirs).await });
+    let serving =
+        tokio::spawn(async move { serve(&bridge, &remote, "unix#0".into(), &remote.rconn, theirs, |_| ()).await });
     while br.connections().all().is_empty() {
         tokio::task::yield_now().await;
     }

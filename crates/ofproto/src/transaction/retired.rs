@@ -96,6 +96,7 @@ impl Retired {
         self.unindexed -= unindexed;
         bridge.index.remove(&rules[unindexed..]);
         if let Some(table) = bridge.tables().get(usize::from(table)) {
+            // The copies keep the rules from being freed here.
             table.rules.remove_all(rules.clone());
         }
         rules
