@@ -30,7 +30,7 @@ impl Captured {
 
     /// Runs `f`, and keeps what this thread logs meanwhile; the process's log does not get it.
     pub fn during<T>(&self, f: impl FnOnce() -> T) -> T {
-        // With one subscriber alone, a thread without any decides which call sites are enabled.
+        // Were this the only subscriber, a thread without one could turn call sites off for the whole process.
         let _second = Dispatch::new(self.clone());
         tracing::subscriber::with_default(self.clone(), f)
     }
