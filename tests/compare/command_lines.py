@@ -16,7 +16,8 @@ ROWS = [f"{{}} --columns={columns} list {table}" for table, columns in [
     ("SSL", "private_key,certificate,ca_cert,bootstrap_ca_cert"),
     ("QoS", "type"),
 ]]
-FLOWS = [f"{OFCTL} {command} br0" for command in ("--no-stats --sort dump-flows", "dump-groups", "dump-meters", "get-frags", "dump-tlv-map")]
+# The peer lists groups in the order of a hash table whose seed is random.
+FLOWS = [f"{OFCTL} {command}" for command in ("--no-stats --sort dump-flows br0", "dump-groups br0 | sort", "dump-meters br0", "get-frags br0", "dump-tlv-map br0")]
 STATES = {
     "switch": [row.format("ovs-vsctl --no-wait") for row in ROWS] + FLOWS + ["ovs-appctl vlog/list | grep -E '^(bridge|dpif) '"],
     "server $SCHEMAS/vtep.ovsschema": [f"vtep-ctl --columns={columns} list {table}" for table, columns in [("Physical_Switch", "name,management_ips"), ("Physical_Port", "name,vlan_bindings"), ("Logical_Switch", "name,description"), ("Logical_Router", "name"), ("Manager", "target")]] + ["vtep-ctl list-local-macs ls0", "vtep-ctl list-remote-macs ls0"],
