@@ -13,7 +13,7 @@
 use std::ops::{Deref, DerefMut};
 
 use crate::lent::{Lent, Memory};
-use crate::metadata::Metadata;
+use crate::metadata::{Connection, Metadata};
 
 /// Bytes of headroom in a new packet, enough for the outer headers of a tunnel: Ethernet with two VLAN tags, IPv6, UDP,
 /// and Geneve with 252 bytes of options, 330 bytes in all.
@@ -398,6 +398,13 @@ impl Parts {
             self.has_metadata = true;
         }
         &mut self.metadata
+    }
+
+    /// Clears the connection in the packet's metadata.
+    pub fn clear_connection(&mut self) {
+        if self.has_metadata {
+            self.metadata.connection = Connection::default();
+        }
     }
 
     /// Drops the packet's metadata and the references in it.

@@ -19,6 +19,15 @@ pub struct Metadata {
     pub tunnel: Option<Arc<Tunnel>>,
 }
 
+impl Metadata {
+    /// The connection, if the packet has no other metadata.
+    #[inline]
+    pub fn only_connection(&self) -> Option<&Connection> {
+        let Self { pkt_mark, skb_priority, connection, tunnel } = self;
+        (*pkt_mark == 0 && *skb_priority == 0 && tunnel.is_none()).then_some(connection)
+    }
+}
+
 /// Conntrack state of a packet (`ct_*` of ovs-fields(7)).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Connection {
@@ -32,6 +41,14 @@ pub struct Connection {
     pub label: u128,
     /// The connection tracker's handle of its entry; 0 for none.
     pub handle: u64,
+    /// With a handle: whether another action in the zone finds the connection by the handle.
+    pub is_current: bool,
+    /// With a handle: whether the packet has not been looked up since the tracker set its state.
+    pub awaits_lookup: bool,
+    /// With a handle: whether the packet belongs to the connection's reply direction.
+    pub is_reply: bool,
+    /// With a handle: whether the packet is an ICMP error about the connection.
+    pub is_error: bool,
     /// The original direction's tuple: addresses and ports of the connection's first packet before NAT.
     pub original: Option<Tuple>,
 }
@@ -39,12 +56,14 @@ pub struct Connection {
 /// The five-tuple of one direction of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Tuple {
-    /// Source address.
-    pub src: IpAddr,
+    /// Source address as a big-endian number, most significant half first. An IPv4 address is in the lowest 32 bits.
+    pub src: [u64; 2],
     /// Destination address, of the same family.
-    pub dst: IpAddr,
+    pub dst: [u64; 2],
     /// IP protocol.
     pub proto: u8,
+    /// Whether the addresses are IPv6 addresses.
+    pub is_v6: bool,
     /// Source port, or ICMP type.
     pub src_port: u16,
     /// Destination port, or ICMP code.
