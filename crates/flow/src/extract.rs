@@ -193,16 +193,21 @@ fn put_metadata(key: &mut FlowKey, metadata: &Metadata) {
 }
 
 fn put_connection(key: &mut FlowKey, connection: &Connection) {
-    let Connection { state, zone, mark, label, handle: _, original } = connection;
+    let Connection { state, zone, mark, label, original, .. } = connection;
     key.set(Field::CtState, (*state).into());
     key.set(Field::CtZone, (*zone).into());
     key.set(Field::CtMark, (*mark).into());
     key.set(Field::CtLabel, *label);
-    let Some(Tuple { src, dst, proto, src_port, dst_port }) = original else { return };
+    let Some(Tuple { src, dst, proto, is_v6, src_port, dst_port }) = original else { return };
     key.set(Field::CtNwProto, (*proto).into());
     key.set(Field::CtTpSrc, (*src_port).into());
     key.set(Field::CtTpDst, (*dst_port).into());
-    put_addresses(key, (*src, *dst), [Field::CtNwSrc, Field::CtNwDst], [Field::CtIpv6Src, Field::CtIpv6Dst]);
+    if *is_v6 {
+        key.0[layout::CT_IPV6_SRC..layout::CT_IPV6_DST].copy_from_slice(src);
+        key.0[layout::CT_IPV6_DST..layout::ETH_DST].copy_from_slice(dst);
+    } else {
+        key.0[layout::CT_NW] = src[1] << 32 | dst[1] & 0xffff_ffff;
+    }
 }
 
 fn put_tunnel(key: &mut FlowKey, tunnel: &Tunnel) {
@@ -628,7 +633,7 @@ mod tests {
 
     #[test]
     fn metadata_is_extracted_into_the_key() {
-        let (v4, v6) = (|n: u8| IpAddr::from([10, 0, 0, n]), |n: u16| IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, n]));
+        let v6 = |n: u16| IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, n]);
         let tunnel = Tunnel {
             src: v6(1),
             dst: v6(2),
@@ -643,13 +648,18 @@ mod tests {
             gtpu: 12,
             options: [].into(),
         };
-        let original = Tuple { src: v4(13), dst: v4(14), proto: 15, src_port: 16, dst_port: 17 };
+        let original =
+            Tuple { src: [0, 0x0a00_000d], dst: [0, 0x0a00_000e], proto: 15, is_v6: false, src_port: 16, dst_port: 17 };
         let connection = Connection {
             state: 18,
             zone: 19,
             mark: 20,
             label: 0x15 << 64 | 0x16,
             handle: 23,
+            is_current: true,
+            awaits_lookup: true,
+            is_reply: true,
+            is_error: true,
             original: Some(original),
         };
         let metadata = Metadata { pkt_mark: 24, skb_priority: 25, connection, tunnel: Some(tunnel.into()) };

@@ -5,7 +5,7 @@
 //! - [`key`]: [`FlowKey`] and [`FlowMask`]; [`matches`]: [`Match`]; [`options`], [`placed`]: tunnel options; [`reads`]:
 //!   [`Reads`].
 //! - [`sparse`], [`steps`]: keys, masks and reads in compressed form.
-//! - [`plain`] and [`compact`]: compact keys of plain packets, nearly all of the traffic; [`byte_pattern`]: a flow's
+//! - [`plain`], [`compact`] and [`tracked`]: compact keys of plain packets, nearly all of the traffic; [`byte_pattern`]: a flow's
 //!   match on the bytes of a plain frame.
 //! - [`mod@extract`]: from a frame to its key; [`mod@compose`]: from a key to a frame; [`hash`]: flow hashes;
 //!   [`exthdr`]: IPv6 extension headers.
@@ -30,6 +30,7 @@ pub mod sparse;
 pub mod steps;
 pub mod table;
 pub mod text;
+pub mod tracked;
 
 pub use byte_pattern::BytePattern;
 pub use compose::compose;
@@ -46,3 +47,4 @@ pub use reads::{Reads, Step};
 pub use sparse::Sparse;
 pub use steps::Steps;
 pub use text::{MatchError, NoNames, PortNames};
+pub use tracked::{TrackedKey, TrackedMatch};

@@ -14,7 +14,7 @@ use crate::layout::{self, WORDS};
 /// Number of words in the keys of untagged TCP, UDP and SCTP packets over IPv4. Their codes are below this.
 pub const PLAIN_WORDS: usize = 6;
 /// The words that a [`PlainKey`] holds, by code.
-const PLAIN: [usize; ZERO] = [
+const PLAIN: [usize; PLAIN_PLACES] = [
     layout::PORTS,
     layout::ETH_DST,
     layout::ETH_SRC,
@@ -24,13 +24,15 @@ const PLAIN: [usize; ZERO] = [
     layout::VLAN,
     layout::DPHASH_ACTSET,
 ];
+/// The number of words of a [`PlainKey`].
+pub(crate) const PLAIN_PLACES: usize = 8;
 /// The code that stands for a zero word.
-const ZERO: usize = 8;
+const ZERO: usize = PLAIN_PLACES;
 /// The words that a [`WideKey`] holds besides; their codes follow [`ZERO`].
 const WIDE: [usize; 5] =
     [layout::IPV6_SRC, layout::IPV6_SRC + 1, layout::IPV6_DST, layout::IPV6_DST + 1, layout::MPLS01];
 /// Offset between the index and the code of any other word.
-const OTHERS: usize = ZERO + 1 + WIDE.len();
+pub(crate) const OTHERS: usize = ZERO + 1 + WIDE.len();
 const CODES: usize = 128;
 /// The number of words in [`Words::wide`].
 pub const WIDE_WORDS: usize = 10;
@@ -87,6 +89,12 @@ impl Code {
         Self(CODE_OF[word])
     }
 
+    /// The number: below 128.
+    #[inline]
+    pub(crate) fn number(self) -> usize {
+        self.0.into()
+    }
+
     /// Its index among the first [`PLAIN_WORDS`] words, if it is one of them.
     pub fn place(self) -> Option<usize> {
         let place = usize::from(self.0);
@@ -104,6 +112,12 @@ impl Code {
         let word = usize::from(WORD_OF[usize::from(self.0) % CODES]);
         (word < WORDS).then_some(word)
     }
+}
+
+/// The codes of the words of compact keys, with these words.
+pub(crate) fn coded_words() -> impl Iterator<Item = (usize, usize)> {
+    let wide = WIDE.into_iter().enumerate().map(|(i, word)| (ZERO + 1 + i, word));
+    PLAIN.into_iter().enumerate().chain(wide)
 }
 
 impl Default for Code {
@@ -188,6 +202,12 @@ impl PlainKey {
         self
     }
 
+    /// The words in code order.
+    #[inline]
+    pub(crate) fn words(&self) -> &[u64; ZERO] {
+        &self.0
+    }
+
     /// `key` in compact form, if all words that this form lacks are zero.
     pub fn of(key: &FlowKey) -> Option<Self> {
         let plain = Self::new(PLAIN.map(|word| key.0[word]));
@@ -263,6 +283,12 @@ impl WideKey {
     pub fn with_recirculation(mut self, recirc_id: u32, dp_hash: u32) -> Self {
         set_recirculation(&mut self.0, recirc_id, dp_hash);
         self
+    }
+
+    /// The words in code order, and a zero.
+    #[inline]
+    pub(crate) fn words(&self) -> &[u64; OTHERS + 1] {
+        &self.0
     }
 
     /// `key` in compact form, if all words that this form lacks are zero.
