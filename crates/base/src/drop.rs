@@ -80,8 +80,8 @@ drop_reasons! {
     NoProtocol = "no-protocol",
     /// A protocol keeps the port from forwarding.
     PortBlocked = "port-blocked",
-    /// The actions send the packet through the connection tracker, and the datapath has none.
-    NoConntrack = "no-conntrack",
+    /// Other fragments of its datagram did not come in time.
+    IncompleteDatagram = "incomplete-datagram",
 }
 
 /// One counter a [`DropReason`].
