@@ -1,0 +1,67 @@
+//! Tests of what the tracker does with its connections.
+
+use super::*;
+use crate::action::{Commit, state};
+use crate::key::ipproto;
+use crate::parse::frames::{Pair, frame, ip, with_checksum};
+use packet::metadata::Connection;
+
+/// A TCP segment without options and payload, of the client's port to port 80, or back.
+fn segment(client: u16, is_reply: bool, flags: u8, seq: u32, ack: u32) -> Packet {
+    let (pair, ports) = (Pair::V4(0x0a00_0001, 0x0a00_0002), [client, 80]);
+    let (pair, [src, dst]) = if is_reply { (pair.reversed(), [80, client]) } else { (pair, ports) };
+    let mut l4 = [src.to_be_bytes(), dst.to_be_bytes()].concat();
+    l4.extend([seq.to_be_bytes(), ack.to_be_bytes()].concat());
+    l4.extend([0x50, flags, 0xff, 0xff, 0, 0, 0, 0]);
+    Packet::from_slice(&frame(&[], &ip(pair, ipproto::TCP, &with_checksum(pair, ipproto::TCP, l4))))
+}
+
+/// The state of a packet that commits its connection.
+fn track(tracker: &Tracker, mut packet: Packet, now: u64) -> u32 {
+    let action = Action { commit: Some(Commit::Plain), ..Action::default() };
+    let mut connection = Connection::default();
+    tracker.track(&mut packet, &mut connection, &action, Millis(now));
+    connection.state
+}
+
+const SYN: u8 = 2;
+const RST: u8 = 4;
+const ACK: u8 = 16;
+
+/// A sweep that passes the end of the table continues at its beginning.
+#[test]
+fn a_sweep_of_one_interval_visits_every_connection() {
+    for first in [1, 3_000, 7_000, 13_000, 19_999] {
+        let tracker = Tracker::new(first);
+        for client in 1..=7 {
+            assert_eq!(track(&tracker, segment(client, false, SYN, 1, 0), 0), state::TRK | state::NEW);
+        }
+        // The cursor comes to stand anywhere in the table.
+        tracker.sweep(Millis(first));
+        assert_eq!(tracker.connections(), 7);
+        tracker.sweep(Millis(first + SWEEP_INTERVAL_MS + 30_000));
+        assert_eq!(tracker.connections(), 0, "after {first} ms");
+    }
+}
+
+/// After a reset, segments near the window belong to the connection, but it ends when it would have ended without them.
+#[test]
+fn segments_near_the_window_renew_no_timeout() {
+    let tracker = Tracker::new(3);
+    let expires = || {
+        let mut expires = 0;
+        tracker.visit(0, Millis(0), &mut |conn| expires = conn.life().expires().0);
+        expires
+    };
+    assert_eq!(track(&tracker, segment(9, false, SYN, 1000, 0), 0), state::TRK | state::NEW);
+    let established = state::TRK | state::EST | state::RPL;
+    assert_eq!(track(&tracker, segment(9, true, SYN | ACK, 5000, 1001), 1000), established);
+    assert_eq!(track(&tracker, segment(9, false, ACK, 1001, 5001), 2000), state::TRK | state::EST);
+    assert_eq!(track(&tracker, segment(9, false, RST, 1001, 0), 3000), state::TRK | state::EST);
+    assert_eq!(expires(), 33_000);
+    // Far from what the other host has sent.
+    assert_eq!(track(&tracker, segment(9, true, ACK, 5001, 900_000), 4000), established);
+    assert_eq!(expires(), 33_000);
+    assert_eq!(track(&tracker, segment(9, true, ACK, 5001, 1001), 5000), established);
+    assert_eq!(expires(), 35_000);
+}

@@ -1,0 +1,368 @@
+//! One packet and its connection.
+//!
+//! The state of a packet is an argument of its own, so that a datapath can follow a packet through several actions without
+//! writing its metadata in between.
+
+use std::num::NonZeroU64;
+use std::sync::atomic::Ordering;
+
+use base::{Millis, coverage};
+use packet::Packet;
+use packet::metadata::Connection;
+
+use super::Tracker;
+use crate::action::{Action, Commit, state};
+use crate::alg::assist::{self, Assisted, Context};
+use crate::alg::expect::Expectation;
+use crate::conn::Conn;
+use crate::key::{Direction, Key};
+use crate::nat::rewrite;
+use crate::parse::{self, Parsed, Refusal};
+use crate::proto::Update;
+use crate::table::{ConnGuard, Found, Handle};
+
+/// Bits of the state that say which addresses were translated.
+pub(super) const TRANSLATED: u32 = state::SNAT | state::DNAT;
+
+/// The connection of a packet, and where a datapath remembers the way of such packets ([`Conn::memos`]).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Tracked {
+    /// The connection.
+    pub handle: Handle,
+    /// The packet's direction.
+    pub direction: Direction,
+    /// The memo.
+    pub memo: u32,
+}
+
+/// The result of an action on one packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// The packet was looked up, and belongs to a connection in the table.
+    Tracked(Tracked),
+    /// It has a state, but was not looked up, or found no connection.
+    Untracked,
+    /// It is a fragment, and has not changed: [`Tracker::track_all`] collects it.
+    Fragment,
+}
+
+/// The direction of a packet in its connection.
+#[derive(Clone, Copy)]
+pub(super) struct Role {
+    pub(super) direction: Direction,
+    /// An ICMP error about the connection.
+    pub(super) is_error: bool,
+}
+
+impl Role {
+    #[inline]
+    fn of(connection: &Connection) -> Self {
+        let direction = if connection.is_reply { Direction::Reply } else { Direction::Original };
+        Self { direction, is_error: connection.is_error }
+    }
+}
+
+impl Tracker {
+    /// Executes the action on a packet with this state.
+    #[inline]
+    pub fn track(&self, packet: &mut Packet, connection: &mut Connection, action: &Action, now: Millis) -> Step {
+        if self.track_again(packet, connection, action) {
+            return Step::Untracked;
+        }
+        match parse::parse(packet, action.zone) {
+            Ok(parsed) => match self.track_parsed(packet, connection, action, &parsed, now) {
+                Some(tracked) => Step::Tracked(tracked),
+                None => Step::Untracked,
+            },
+            Err(Refusal::Fragment(_)) => Step::Fragment,
+            Err(refusal) => {
+                refuse(connection, action.zone, refusal);
+                Step::Untracked
+            }
+        }
+    }
+
+    /// Executes the action on a packet whose connection in this zone an earlier action found. Returns false if there is none.
+    #[inline]
+    pub fn track_again(&self, packet: &mut Packet, connection: &mut Connection, action: &Action) -> bool {
+        match NonZeroU64::new(connection.handle) {
+            Some(handle) if connection.is_current => self.track_known(packet, connection, action, Handle(handle)),
+            _ => false,
+        }
+    }
+
+    #[cold]
+    fn track_known(&self, packet: &mut Packet, connection: &mut Connection, action: &Action, handle: Handle) -> bool {
+        if action.commit == Some(Commit::Force) || action.helper.is_some() {
+            return false;
+        }
+        let Some(mut conn) = self.table.get(handle).filter(|conn| conn.keys[0].zone == action.zone) else {
+            return false;
+        };
+        if action.nat.is_some() {
+            let is_translated = connection.state & TRANSLATED != 0 && connection.zone == action.zone;
+            if conn.translated.any() && !is_translated {
+                match parse::parse(packet, action.zone) {
+                    Ok(parsed) => {
+                        let bits = translate(packet, &parsed, &conn, Role::of(connection));
+                        connection.state = connection.state & !TRANSLATED | bits;
+                    }
+                    // Its datagram is translated as a whole.
+                    Err(Refusal::Fragment(_)) => return false,
+                    Err(_) => {}
+                }
+            }
+            connection.is_current = false;
+        }
+        connection.zone = action.zone;
+        mark(connection, action, &mut conn);
+        true
+    }
+
+    /// Executes the action on a packet that has a key. Returns its connection, if it has one in the table.
+    #[inline]
+    pub fn track_parsed(
+        &self,
+        packet: &mut Packet,
+        connection: &mut Connection,
+        action: &Action,
+        parsed: &Parsed,
+        now: Millis,
+    ) -> Option<Tracked> {
+        // Another zone begins anew.
+        let state = if connection.zone == action.zone { connection.state & !state::TRK } else { 0 };
+        let found = if state & TRANSLATED == 0 {
+            self.table.find(&parsed.key, self.table.hash(&parsed.key), now)
+        } else {
+            self.find_translated(connection, action, &parsed.key, now)
+        };
+        let Some(Found { mut guard, direction }) = found else {
+            return self.track_unknown(packet, connection, action, parsed, now);
+        };
+        let role = Role { direction, is_error: parsed.embedded.is_some() };
+        let is_forced = action.commit == Some(Commit::Force) && direction == Direction::Reply;
+        if guard.shifts.is_some() && action.nat.is_some() {
+            unshift(packet, parsed, &guard, direction);
+        }
+        let state = if is_forced { None } else { self.update(packet, parsed, &mut guard, role, state, now) };
+        let Some(state) = state else {
+            let (handle, key) = (guard.handle(), arrived_as(&guard, direction, &parsed.key));
+            drop(guard);
+            self.end(handle);
+            return self.track_unknown(packet, connection, action, &Parsed { key, ..*parsed }, now);
+        };
+        Some(self.conclude(packet, connection, action, parsed, &mut guard, role, state, now))
+    }
+
+    /// Executes the action on a packet that belongs to no connection.
+    #[cold]
+    fn track_unknown(
+        &self,
+        packet: &mut Packet,
+        connection: &mut Connection,
+        action: &Action,
+        parsed: &Parsed,
+        now: Millis,
+    ) -> Option<Tracked> {
+        if parsed.embedded.is_some() {
+            // An error is about a known connection.
+            write(connection, action.zone, state::INV, &parsed.key, None);
+            return None;
+        }
+        self.begin(packet, connection, action, parsed, now)
+    }
+
+    /// Finds the connection of a packet that an earlier action has translated.
+    #[cold]
+    fn find_translated(&self, connection: &Connection, action: &Action, key: &Key, now: Millis) -> Option<Found<'_>> {
+        // The packet after its translation is the opposite of what arrives from the other end.
+        let opposite = key.reversed();
+        if let Some(mut found) = self.table.find(&opposite, self.table.hash(&opposite), now) {
+            found.direction = found.direction.reversed();
+            return Some(found);
+        }
+        // An action without translation finds it by its original direction.
+        let original = connection.original.filter(|_| action.nat.is_none())?;
+        let key = key.with_original(&original)?;
+        self.table.find(&key, self.table.hash(&key), now)
+    }
+
+    /// Applies a packet to its connection. Returns the packet's state, or `None` if it begins another connection.
+    #[inline]
+    fn update(
+        &self,
+        packet: &Packet,
+        parsed: &Parsed,
+        conn: &mut ConnGuard<'_>,
+        role: Role,
+        mut state: u32,
+        now: Millis,
+    ) -> Option<u32> {
+        let is_reply = if role.direction == Direction::Reply { state::RPL } else { 0 };
+        if role.is_error {
+            return Some(state | state::REL | is_reply);
+        }
+        if conn.parent.is_some() {
+            state |= state::REL;
+        }
+        let l4 = packet.data().get(parsed.l4..parsed.end).unwrap_or(&[]);
+        let update = conn.protocol.update(role.direction, l4, self.checks_sequence.load(Ordering::Relaxed));
+        match update {
+            Update::Valid | Update::Lax => state = (state | state::EST | is_reply) & !state::NEW,
+            Update::StillNew => state |= state::NEW,
+            Update::Invalid => return Some(state::INV),
+            Update::Restart => return None,
+        }
+        if update == Update::Lax {
+            return Some(state);
+        }
+        let seconds = self.policies.seconds(conn.policy, conn.protocol.timeout());
+        conn.renew(now.after(u64::from(seconds) * 1000), update == Update::Valid);
+        Some(state)
+    }
+
+    /// Translates the packet of a connection, and writes its state.
+    #[inline]
+    #[expect(clippy::too_many_arguments, reason = "known and new connections end here")]
+    pub(super) fn conclude(
+        &self,
+        packet: &mut Packet,
+        connection: &mut Connection,
+        action: &Action,
+        parsed: &Parsed,
+        conn: &mut ConnGuard<'_>,
+        role: Role,
+        mut state: u32,
+        now: Millis,
+    ) -> Tracked {
+        let handle = conn.handle();
+        (connection.mark, connection.label) = (conn.mark, conn.label);
+        if action.mark.is_some() || action.label.is_some() {
+            mark(connection, action, conn);
+        }
+        // Expected connections inherit the new mark and label.
+        if conn.helper.is_some() && state & state::INV == 0 {
+            state |= self.assist(packet, action, parsed, conn, role, now);
+        }
+        if action.nat.is_some() && conn.translated.any() && state & TRANSLATED == 0 {
+            state |= translate(packet, parsed, conn, role);
+        }
+        connection.state = state | state::TRK;
+        connection.zone = action.zone;
+        connection.handle = handle.0.get();
+        // A translated packet has another key.
+        connection.is_current = action.nat.is_none();
+        connection.awaits_lookup = true;
+        connection.is_reply = role.direction == Direction::Reply;
+        connection.is_error = role.is_error;
+        let original = conn.parent.as_ref().map_or(&conn.keys[0], |parent| &parent.key);
+        connection.original = Some(original.tuple());
+        Tracked { handle, direction: role.direction, memo: conn.memos[role.direction.index()] }
+    }
+
+    /// Hands a packet to the helper of its connection. Returns the state of a packet that the helper finds invalid.
+    #[cold]
+    fn assist(
+        &self,
+        packet: &mut Packet,
+        action: &Action,
+        parsed: &Parsed,
+        conn: &mut ConnGuard<'_>,
+        role: Role,
+        now: Millis,
+    ) -> u32 {
+        let context = Context { expectations: &self.expectations, translates: action.nat.is_some(), now };
+        let handle = conn.handle();
+        match assist::assist(packet, parsed, conn, handle, role.direction, &context) {
+            Assisted::Valid => 0,
+            Assisted::Invalid => state::INV,
+        }
+    }
+
+    /// Remembers the way of packets like this one, which [`Tracked::memo`] then returns.
+    pub fn set_memo(&self, connection: &Connection, memo: u32) {
+        let Some(handle) = NonZeroU64::new(connection.handle) else { return };
+        if let Some(mut conn) = self.table.get(Handle(handle)) {
+            conn.memos[usize::from(connection.is_reply)] = memo;
+        }
+    }
+
+    /// Removes a connection.
+    pub(super) fn end(&self, handle: Handle) {
+        if let Some(conn) = self.table.remove(handle) {
+            self.ended(handle, &conn);
+        }
+    }
+
+    /// Undoes what else depends on a connection that has left the table.
+    pub(super) fn ended(&self, handle: Handle, conn: &Conn) {
+        if conn.helper.is_some() {
+            self.expectations.remove_all_of(handle);
+        }
+    }
+}
+
+/// The key that a packet of a connection had before an earlier action translated it, which has given it this key: a
+/// connection that replaces the known one begins with the packet as it arrived.
+#[cold]
+fn arrived_as(conn: &Conn, direction: Direction, key: &Key) -> Key {
+    if conn.leaves_as(direction) == *key { conn.keys[direction.index()] } else { *key }
+}
+
+/// Shifts the acknowledgements of a packet back.
+#[cold]
+fn unshift(packet: &mut Packet, parsed: &Parsed, conn: &Conn, direction: Direction) {
+    if let Some(shifts) = &conn.shifts {
+        assist::unshift(packet, parsed, shifts, direction);
+    }
+}
+
+/// Gives a packet that cannot be tracked the state of an invalid one.
+#[cold]
+pub(super) fn refuse(connection: &mut Connection, zone: u16, refusal: Refusal) {
+    match refusal {
+        Refusal::L3Checksum => coverage!(conntrack_l3csum_err),
+        Refusal::L4Checksum => coverage!(conntrack_l4csum_err),
+        Refusal::Malformed | Refusal::Fragment(_) => coverage!(conntrack_malformed),
+    }
+    *connection = Connection { state: state::TRK | state::INV, zone, ..Connection::default() };
+}
+
+/// Writes the state of a packet without a connection in the table.
+pub(super) fn write(connection: &mut Connection, zone: u16, state: u32, key: &Key, expected: Option<&Expectation>) {
+    let (mark, label) = expected.map_or((0, 0), |expected| (expected.mark, expected.label));
+    let original = Some(expected.map_or(key, |expected| &expected.parent.key).tuple());
+    *connection = Connection { state: state | state::TRK, zone, mark, label, original, ..Connection::default() };
+}
+
+/// Translates a packet of a direction, and returns the bits of the state that say what was translated.
+#[inline(never)]
+pub(super) fn translate(packet: &mut Packet, parsed: &Parsed, conn: &Conn, role: Role) -> u32 {
+    let to = conn.leaves_as(role.direction);
+    if role.is_error {
+        rewrite::translate_error(packet, parsed, &to);
+    } else {
+        rewrite::translate(packet, parsed, &to);
+    }
+    let (src, dst) = match role.direction {
+        Direction::Original => (conn.translated.src, conn.translated.dst),
+        Direction::Reply => (conn.translated.dst, conn.translated.src),
+    };
+    (u32::from(src) * state::SNAT) | (u32::from(dst) * state::DNAT)
+}
+
+/// Sets mark and label of a packet and of its connection.
+pub(super) fn mark(connection: &mut Connection, action: &Action, conn: &mut Conn) {
+    // An expected connection keeps those of its parent.
+    if conn.parent.is_some() {
+        return;
+    }
+    if let Some((value, mask)) = action.mark {
+        connection.mark = value | connection.mark & !mask;
+        conn.mark = connection.mark;
+    }
+    if let Some((value, mask)) = action.label {
+        connection.label = value | connection.label & !mask;
+        conn.label = connection.label;
+    }
+}
