@@ -1,8 +1,8 @@
 //! Datapath actions: simple steps that need no table lookup.
 
-use crate::ct::Ct;
 use crate::meter::MeterId;
 use base::{DpPort, DropReason, MacAddr, PortNo};
+use conntrack::Action as Ct;
 use flow::{Field, FlowKey};
 use packet::wire::NshRepr;
 use protocols::Protocol;

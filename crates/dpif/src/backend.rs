@@ -1,6 +1,6 @@
 //! The interfaces of a datapath beside flows and packets ([`crate::Dpif`]): ports, upcalls, packet threads, offload and
-//! meters, each a trait. A datapath implements all of them; the switch holds an `Arc<dyn Dpif>` and knows no
-//! implementation.
+//! meters, each a trait; that of the connection tracker is in [`crate::connections`]. A datapath implements all of them;
+//! the switch holds an `Arc<dyn Dpif>` and knows no implementation.
 
 use crate::meter::{MeterConfig, MeterId, MeterStats};
 use crate::offload::OffloadInfo;
@@ -29,6 +29,8 @@ pub struct Capabilities {
     pub tunnels: bool,
     /// Whether an action balances over a bond's members.
     pub balance_tcp: bool,
+    /// Whether there is a connection tracker: the `ct` action, with everything that [`crate::Ct`] can ask for.
+    pub conntrack: bool,
 }
 
 /// Ports of a datapath.

@@ -9,7 +9,7 @@
 
 pub mod action;
 pub mod backend;
-pub mod ct;
+pub mod connections;
 mod event_log;
 pub mod meter;
 pub mod offload;
@@ -24,7 +24,8 @@ pub use action::{
     Collectors, ControllerUpcall, DpAction, DpActions, HashKind, Observe, SETTABLE_IN_NSH, SamplePoint, SampledFlow,
 };
 pub use backend::{Capabilities, Meters, Offload, Ports, Threads, Upcalls};
-pub use ct::{Commit, Ct, Nat, NatKind, NatRange};
+pub use connections::{ConnectionFilter, Connections};
+pub use conntrack::{Action as Ct, Commit, Helper, Nat, NatKind};
 pub use event_log::EventLog;
 pub use meter::{BandKind, MeterBand, MeterConfig, MeterCount, MeterId, MeterStats, MeterUnit};
 pub use offload::{OffloadInfo, Unfit};
@@ -228,6 +229,9 @@ pub enum DpifError {
     /// More than [`meter::METER_BANDS_MAX`] bands.
     #[error("too many bands")]
     TooManyBands,
+    /// The tracker has the maximum number of timeout policies.
+    #[error("too many timeout policies")]
+    TooManyTimeoutPolicies,
     /// The packet was dropped.
     #[error("packet dropped: {}", .0.name())]
     Dropped(DropReason),
@@ -246,7 +250,7 @@ pub struct Execution {
 
 /// The interface to one datapath: flows and packets here, the rest in the traits that it comprises. All methods may be
 /// called from any thread.
-pub trait Dpif: Ports + Upcalls + Threads + Offload + Meters + Send + Sync + Debug {
+pub trait Dpif: Ports + Upcalls + Threads + Offload + Meters + Connections + Send + Sync + Debug {
     /// The datapath's capabilities.
     fn capabilities(&self) -> Capabilities;
 

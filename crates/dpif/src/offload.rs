@@ -10,6 +10,9 @@ pub enum Unfit {
     /// Its actions are not a single output, with at most one VLAN tag pushed or popped.
     #[error("actions other than one output")]
     Actions,
+    /// It sends packets through the connection tracker, or matches packets that went through it.
+    #[error("connections are tracked in userspace")]
+    Tracked,
     /// It matches no plain packet, or does not match the ingress port.
     #[error("not for plain TCP or UDP")]
     Match,

@@ -2,9 +2,10 @@
 
 use super::key::hex;
 use super::parse::closing;
-use crate::ct::{Commit, Ct, Nat, NatKind, NatRange};
+use conntrack::key::{ip_of, number_of};
+use conntrack::{Action as Ct, Commit, Helper, Nat, NatKind};
 use std::fmt::{Display, Write};
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 /// Maximum length of the name of a helper or of a timeout policy.
 const NAME_MAX: usize = 31;
@@ -28,7 +29,7 @@ pub(super) fn write_ct(ct: &Ct, out: &mut String) -> std::fmt::Result {
         Some((value, mask)) => parts.push(format!("label={}/{}", hex(value), hex(mask))),
         None => {}
     }
-    parts.extend(ct.helper.iter().map(|name| format!("helper={name}")));
+    parts.extend(ct.helper.iter().map(|helper| format!("helper={}", helper.name())));
     parts.extend(ct.timeout.iter().map(|name| format!("timeout={name}")));
     parts.extend(ct.nat.iter().map(nat_text));
     if parts.is_empty() { out.write_str("ct") } else { write!(out, "ct({})", parts.join(",")) }
@@ -41,16 +42,14 @@ fn nat_text(nat: &Nat) -> String {
         Some(NatKind::Dst) => "nat(dst".to_owned(),
     };
     // Without addresses, there are no other parameters.
-    if let Some(addresses) = nat.addresses {
+    if let Some((min, max, is_v6)) = nat.addresses {
         text.push('=');
-        match addresses {
-            NatRange::Ipv4(min, max) => text += &range(min, max),
+        let [min, max] = [min, max].map(|number| match ip_of(number, is_v6) {
             // Brackets separate the address from the port.
-            NatRange::Ipv6(min, max) if nat.ports.is_some() => {
-                text += &range(format!("[{min}]"), max.map(|max| format!("[{max}]")));
-            }
-            NatRange::Ipv6(min, max) => text += &range(min, max),
-        }
+            IpAddr::V6(ip) if nat.ports.is_some() => format!("[{ip}]"),
+            ip => ip.to_string(),
+        });
+        text += &range(min, max);
         if let Some((min, max)) = nat.ports {
             text.push(':');
             text += &range(min, max);
@@ -65,11 +64,8 @@ fn nat_text(nat: &Nat) -> String {
     text
 }
 
-fn range(min: impl Display, max: Option<impl Display>) -> String {
-    match max {
-        Some(max) => format!("{min}-{max}"),
-        None => min.to_string(),
-    }
+fn range<T: Display + PartialEq>(min: T, max: T) -> String {
+    if min == max { min.to_string() } else { format!("{min}-{max}") }
 }
 
 /// Parses the content of the parentheses of `ct`.
@@ -88,8 +84,8 @@ pub(super) fn parse_ct(body: &str) -> Option<Ct> {
             ("label", Some(value), None) => {
                 ct.label = Some(masked(value, u128::MAX)?).filter(|(_, mask)| *mask != 0);
             }
-            ("helper", Some(value), None) => ct.helper = Some(name_of(value)?),
-            ("timeout", Some(value), None) => ct.timeout = Some(name_of(value)?),
+            ("helper", Some(value), None) => ct.helper = Some(Helper::named(value)?),
+            ("timeout", Some(value), None) => ct.timeout = Some(name_of(value)?.into()),
             ("nat", None, inside) => ct.nat = Some(parse_nat(inside.unwrap_or(""))?),
             _ => return None,
         }
@@ -118,7 +114,7 @@ fn parse_nat(body: &str) -> Option<Nat> {
     (!(nat.hash && nat.random)).then_some(nat)
 }
 
-type Range = (Option<NatRange>, Option<(u16, Option<u16>)>);
+type Range = (Option<([u64; 2], [u64; 2], bool)>, Option<(u16, u16)>);
 
 /// Parses `ADDRESS[-ADDRESS][:PORT[-PORT]]`; an IPv6 address is in brackets if a port follows.
 fn parse_range(text: &str) -> Option<Range> {
@@ -141,32 +137,21 @@ fn parse_range(text: &str) -> Option<Range> {
         Some((min, max)) => (address_of(min)?, Some(address_of(max)?)),
         None => (address_of(&addresses)?, None),
     };
-    let addresses = match min.parse::<Ipv4Addr>() {
-        Ok(min) => NatRange::Ipv4(min, bound(min, max.as_deref())?),
-        Err(_) => {
-            let min = min.parse::<Ipv6Addr>().ok()?;
-            NatRange::Ipv6(min, bound(min, max.as_deref())?)
-        }
-    };
+    let min = min.parse::<IpAddr>().ok()?;
+    let max = max.map_or(Some(min), |max| max.parse().ok().filter(|max: &IpAddr| max.is_ipv6() == min.is_ipv6()))?;
+    let addresses = (min <= max).then(|| (number_of(min), number_of(max), min.is_ipv6()))?;
     let ports = match ports {
         Some(ports) => {
-            let (min, max) = ports.split_once('-').map_or((ports, None), |(min, max)| (min, Some(max)));
-            let min = decimal(min)?;
-            Some((min, bound(min, max)?)).filter(|_| min != 0)
+            let (min, max) = ports.split_once('-').unwrap_or((ports, ports));
+            let (min, max) = (decimal(min)?, decimal(max)?);
+            if min > max {
+                return None;
+            }
+            Some((min, max)).filter(|_| min != 0)
         }
         None => None,
     };
     Some((Some(addresses), ports))
-}
-
-/// The end of a range that begins at `min`; `None` if both are equal.
-fn bound<T: std::str::FromStr + PartialOrd>(min: T, max: Option<&str>) -> Option<Option<T>> {
-    match max.map(|max| max.parse::<T>().ok()) {
-        None => Some(None),
-        Some(Some(max)) if max > min => Some(Some(max)),
-        Some(Some(max)) if max == min => Some(None),
-        Some(_) => None,
-    }
 }
 
 fn decimal(text: &str) -> Option<u16> {
