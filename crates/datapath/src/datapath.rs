@@ -40,18 +40,28 @@ pub struct Config {
     pub handlers: usize,
     /// The data structure of the flow index.
     pub index: IndexKind,
+    /// Whether tracked packets take flows without a look-up where the connection remembers them. Off only for comparison in
+    /// tests.
+    pub shortcut: bool,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { threads: 1, flow_limit: 200_000, empty_rounds_max: 16, handlers: 0, index: IndexKind::default() }
+        Self {
+            threads: 1,
+            flow_limit: 200_000,
+            empty_rounds_max: 16,
+            handlers: 0,
+            index: IndexKind::default(),
+            shortcut: true,
+        }
     }
 }
 
 /// A datapath; see the crate documentation.
 #[derive(Debug)]
 pub struct Datapath {
-    shared: Arc<SharedState>,
+    pub(crate) shared: Arc<SharedState>,
     began: std::time::Instant,
     /// The packet threads. This lock is also held while ports are added and removed.
     pmd_threads: Mutex<PmdThreads>,
@@ -438,6 +448,7 @@ impl Dpif for Datapath {
             mpls_depth_max: 3,
             tunnels: false,
             balance_tcp: false,
+            conntrack: true,
         }
     }
 
@@ -458,7 +469,7 @@ impl Dpif for Datapath {
                 log.executing(&packet, &actions);
             }
             let from = ports.port(port).map(|p| &**p);
-            let context = Context { shared, ports: &ports, in_port: port, from };
+            let context = Context { shared, ports: &ports, in_port: port, from, now: shared.clock.now() };
             if let Some(reason) = forwarder.execute(context, packet, &actions) {
                 failed(DpifError::Dropped(reason));
             }

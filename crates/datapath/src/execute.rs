@@ -26,7 +26,7 @@ pub(crate) mod vlan;
 
 use std::sync::atomic::Ordering;
 
-use base::{DpPort, DropReason};
+use base::{DpPort, DropReason, Millis};
 use dpif::{ControllerUpcall, DpAction, Observe, Protocol, Upcall};
 use flow::extract::extract_with;
 use netdev::{pool, software};
@@ -51,6 +51,8 @@ pub(crate) struct Context<'a> {
     pub(crate) in_port: DpPort,
     /// The ingress port in the table, if it exists: it counts the drops.
     pub(crate) from: Option<&'a Port>,
+    /// The start of the round.
+    pub(crate) now: Millis,
 }
 
 /// Executes actions on packets of one port.
@@ -59,6 +61,7 @@ pub(crate) struct Executor<'a> {
     ports: &'a PortTable,
     in_port: DpPort,
     from: Option<&'a Port>,
+    now: Millis,
     outputs: &'a mut Outputs,
     /// Takes recirculated packets.
     work: &'a mut Worklist,
@@ -88,8 +91,8 @@ struct Level {
 
 impl<'a> Executor<'a> {
     pub(crate) fn new(context: Context<'a>, outputs: &'a mut Outputs, work: &'a mut Worklist) -> Self {
-        let Context { shared, ports, in_port, from } = context;
-        Self { shared, ports, in_port, from, outputs, work, any_l3: false, keys: None }
+        let Context { shared, ports, in_port, from, now } = context;
+        Self { shared, ports, in_port, from, now, outputs, work, any_l3: false, keys: None }
     }
 
     /// Runs `packets` through `actions`, and leaves `packets` empty. The worklist may then hold recirculated packets.
@@ -109,7 +112,7 @@ impl<'a> Executor<'a> {
     pub(crate) fn run_todo(&mut self, packets: &mut Batch, todo: &Todo<'_>) {
         match todo {
             Todo::Output(port) => self.run_output(packets, *port),
-            Todo::Run(actions) => self.run(packets, actions),
+            Todo::Run(actions) | Todo::Track(actions) => self.run(packets, actions),
             Todo::RunApart(actions) => self.run(packets, actions),
         }
     }
@@ -178,14 +181,15 @@ impl<'a> Executor<'a> {
                     fate = Fate::Settled;
                     self.recirc(packets, *id, last);
                 }
-                DpAction::Ct(_) => {
-                    // There is no connection tracker yet, and a packet must not continue as if one had accepted it.
-                    self.work.failed = Some(DropReason::NoConntrack);
-                    self.shared.count_drop(self.from, DropReason::NoConntrack, packets.len() as u64);
-                    pool::recycle_all(packets);
+                DpAction::Ct(ct) => {
+                    let dropped = self.shared.tracker.track_all(packets, ct, self.in_port.0, self.now);
+                    self.shared.count_drop(self.from, DropReason::IncompleteDatagram, dropped as u64);
+                    if packets.is_empty() {
+                        // The tracker holds fragments.
+                        return Fate::Settled;
+                    }
                 }
-                // No packet has a connection.
-                DpAction::CtClear => {}
+                DpAction::CtClear => packets.iter_mut().for_each(|packet| packet.clear_connection()),
                 DpAction::Controller(what) => {
                     fate = Fate::Settled;
                     self.controller(packets, what);

@@ -26,6 +26,7 @@ use crate::microflow::{CachePolicy, Chance, MicroflowCache};
 use crate::output::Outputs;
 use crate::port::{Port, PortTable};
 use crate::shared::{CALLER_LANE, LaneCounters, SharedState, bump, bump_own, counter_of};
+use crate::shortcut::{Follower, Hints};
 use crate::upcall::{here, settle};
 use crate::worklist::Worklist;
 
@@ -53,6 +54,7 @@ pub(crate) struct Forwarder {
     microflows: MicroflowCache,
     chance: Chance,
     policy: CachePolicy,
+    hints: Hints,
     /// Packets since the last self-check.
     unchecked: u64,
     /// Nanoseconds in which this thread yielded the processor, as it could not continue.
@@ -85,6 +87,7 @@ impl Forwarder {
             microflows: MicroflowCache::new(),
             chance: Chance::new(),
             policy: CachePolicy::default(),
+            hints: Hints::default(),
             unchecked: 0,
             waited_ns: 0,
             unsettled: 0,
@@ -148,7 +151,7 @@ impl Forwarder {
 
     /// Forwards the packets of the batch, which `port` received. `last_flow` belongs to the receive queue.
     pub(crate) fn process(&mut self, shared: &SharedState, ports: &PortTable, port: &Port, last_flow: &mut LastFlow) {
-        let context = Context { shared, ports, in_port: port.number, from: Some(port) };
+        let context = Context { shared, ports, in_port: port.number, from: Some(port), now: self.now };
         let n = match self.forward_by_bytes(context, port, last_flow) {
             Some(n) => n,
             None => self.forward_each(context, port, last_flow),
@@ -167,8 +170,8 @@ impl Forwarder {
     /// Forwards packets that `port` received and that waited for an upcall, at most [`BATCH_MAX`], and leaves
     /// `packets` empty. The next [`Forwarder::flush`] sends them.
     pub(crate) fn answer(&mut self, shared: &SharedState, ports: &PortTable, port: &Port, packets: &mut Batch) {
-        let context = Context { shared, ports, in_port: port.number, from: Some(port) };
         self.now = shared.clock.now();
+        let context = Context { shared, ports, in_port: port.number, from: Some(port), now: self.now };
         std::mem::swap(&mut self.batch, packets);
         self.work.begin(self.batch.len());
         self.pass_again(context, Misses::Inline);
@@ -179,7 +182,7 @@ impl Forwarder {
     /// [`Forwarder::flush`] sends it. Returns the last reason for which it or a copy was dropped, unless an action
     /// demanded the drop.
     pub(crate) fn execute(&mut self, context: Context<'_>, packet: Packet, actions: &DpActions) -> Option<DropReason> {
-        self.now = context.shared.clock.now();
+        self.now = context.now;
         self.work.begin(1);
         let mut exec = Executor::new(context, &mut self.outputs, &mut self.work);
         exec.any_l3 = packet.l3_type.is_some();
@@ -238,16 +241,22 @@ impl Forwarder {
         if shared.flows.offload.is_on() {
             shared.flows.offload.offer(&[Some(flow)]);
         }
-        // The worklist holds the flow itself.
+        // The cache holds the flow itself.
         let todo = Todo::of(flow);
-        drop(reader);
         self.unsettled = n;
         port.count_received(self.lane, n as u64, bytes.into());
         let counters = &shared.lanes[self.lane];
         bump_own(&counters.hit, n as u64);
         bump_own(&counters.probes, n as u64);
         self.work.begin(n);
-        Executor::new(context, &mut self.outputs, &mut self.work).run_todo(&mut self.batch, &todo);
+        let mut exec = Executor::new(context, &mut self.outputs, &mut self.work);
+        if let Todo::Track(actions) = todo {
+            let follower = Follower::new(context, &reader, &self.hints, self.lane);
+            follower.run(&mut exec, &mut self.batch, actions);
+        } else {
+            drop(reader);
+            exec.run_todo(&mut self.batch, &todo);
+        }
         self.unsettled = 0;
         Some(n)
     }
@@ -323,6 +332,7 @@ impl Forwarder {
                 *found = match keys.at(i) {
                     Key::Plain(key) => self.microflows.get(key, hash, reader.generation()),
                     Key::Wide(key) => self.microflows.get(key, hash, reader.generation()),
+                    Key::Tracked(key) => self.microflows.get(key, hash, reader.generation()),
                     Key::Any(key) => self.microflows.get(key, hash, reader.generation()),
                 };
                 microflow_hits += usize::from(found.is_some());
@@ -331,10 +341,13 @@ impl Forwarder {
         }
         let mut learned: SmallVec<[(u64, Arc<Megaflow>); 4]> = SmallVec::new();
         if asked != 0 {
-            let others = asked & !keys.are_compact();
+            let others = asked & keys.others(n);
             reader.lookup_batch(&keys.plain, asked & keys.are_plain, &mut found, &mut probes);
             if keys.are_wide != 0 {
                 reader.lookup_batch(&keys.wide, asked & keys.are_wide, &mut found, &mut probes);
+            }
+            if keys.are_tracked != 0 {
+                reader.lookup_batch(&keys.tracked, asked & keys.are_tracked, &mut found, &mut probes);
             }
             if others != 0 {
                 reader.lookup_batch(&keys.any, others, &mut found, &mut probes);
@@ -357,6 +370,9 @@ impl Forwarder {
         if shared.flows.offload.is_on() {
             shared.flows.offload.offer(&found[..n]);
         }
+        if keys.are_tracked != 0 {
+            self.hints.learn(shared, self.lane, &mut self.batch, &found);
+        }
         groups.sort(&mut self.batch, &mut self.lists, &mut self.misses);
         if let (Some(last_flow), Some(flow)) = (last_flow, groups.only())
             && n >= LAST_FLOW_MIN
@@ -371,22 +387,25 @@ impl Forwarder {
         let (lists, unsettled) = (&mut self.lists, &mut self.unsettled);
         exec.keys = groups.is_one_list().then_some(keys);
         let mut keeps_keys = false;
-        let mut run = |todo: &[Todo<'_>]| {
+        let mut run = |todo: &[Todo<'_>], follower: Option<&Follower<'_>>| {
             for (todo, packets) in todo.iter().zip(&mut *lists) {
                 let n = packets.len();
                 exec.any_l3 = any_l3;
-                exec.run_todo(packets, todo);
+                match (todo, follower) {
+                    (Todo::Track(actions), Some(follower)) => follower.run(&mut exec, packets, actions),
+                    _ => exec.run_todo(packets, todo),
+                }
                 *unsettled -= n;
             }
         };
         if groups.calls_above() {
             let todo = groups.todo_kept();
             drop(reader);
-            run(&todo);
+            run(&todo, None);
         } else {
             {
                 let todo = groups.todo();
-                run(&todo);
+                run(&todo, Some(&Follower::new(context, &reader, &self.hints, self.lane)));
                 keeps_keys = matches!(todo[..], [Todo::Run(list)] if recirculate::keeps_keys(list));
             }
             drop(reader);
@@ -403,6 +422,7 @@ impl Forwarder {
         }
         if cached && self.policy.count(n, looked_up_ns + timer.as_mut().map_or(0, lap)) {
             self.microflows.sweep();
+            self.hints.sweep();
         }
     }
 

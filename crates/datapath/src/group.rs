@@ -69,6 +69,9 @@ pub(crate) enum Todo<'a> {
     /// A list of actions, borrowed while the reader of the flows is held. Its reference count is on a cache line that
     /// all threads read.
     Run(&'a [DpAction]),
+    /// The list of a flow that sends packets through the tracker to another look-up: they may take the shortcut
+    /// ([`crate::shortcut`]).
+    Track(&'a [DpAction]),
     /// A list that contains upcalls, which may wait for a thread that waits for all readers.
     RunApart(DpActions),
 }
@@ -79,6 +82,7 @@ impl<'a> Todo<'a> {
     pub(crate) fn of(flow: &'a Megaflow) -> Self {
         match flow.output {
             Some(port) => Self::Output(port),
+            None if flow.is_tracking => Self::Track(&flow.actions),
             None => Self::Run(&flow.actions),
         }
     }
@@ -276,7 +280,7 @@ mod tests {
             for (todo, packets) in groups.todo().into_iter().zip(&lists) {
                 let actions: DpActions = match todo {
                     Todo::Output(port) => [DpAction::Output(port)].into(),
-                    Todo::Run(actions) => actions.into(),
+                    Todo::Run(actions) | Todo::Track(actions) => actions.into(),
                     Todo::RunApart(_) => unreachable!("the flows are held"),
                 };
                 assert!(packets.iter().is_sorted_by_key(number));

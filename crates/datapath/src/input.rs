@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use base::{DpPort, DropReason, PortNo};
 use flow::compact::{Compact, extract_compact};
 use flow::extract::{extract_other_into, extract_with_into};
-use flow::{Field, FlowKey, PlainKey, WideKey};
+use flow::{Field, FlowKey, PlainKey, TrackedKey, WideKey};
 use netdev::pool;
 use packet::Batch;
 use packet::buf::BATCH_MAX;
@@ -24,10 +24,13 @@ const FRAME_MIN: usize = 14;
 pub(crate) struct Keys {
     /// Bitmap of the packets with keys in `plain`.
     pub(crate) are_plain: u32,
-    /// Bitmap of the packets with keys in `wide`. All other packets have keys in `any`.
+    /// Bitmap of the packets with keys in `wide`.
     pub(crate) are_wide: u32,
+    /// Bitmap of the packets with keys in `tracked`. All other packets have keys in `any`.
+    pub(crate) are_tracked: u32,
     pub(crate) plain: [PlainKey; BATCH_MAX],
     pub(crate) wide: [WideKey; BATCH_MAX],
+    pub(crate) tracked: [TrackedKey; BATCH_MAX],
     pub(crate) any: Vec<FlowKey>,
     /// Bitmap of the keys in `any` that have metadata besides the ingress port.
     with_metadata: u32,
@@ -39,6 +42,7 @@ pub(crate) struct Keys {
 pub(crate) enum Key<'a> {
     Plain(&'a PlainKey),
     Wide(&'a WideKey),
+    Tracked(&'a TrackedKey),
     Any(&'a FlowKey),
 }
 
@@ -47,8 +51,10 @@ impl Keys {
         Self {
             are_plain: 0,
             are_wide: 0,
+            are_tracked: 0,
             plain: [PlainKey::default(); BATCH_MAX],
             wide: [WideKey::default(); BATCH_MAX],
+            tracked: [TrackedKey::default(); BATCH_MAX],
             any: vec![FlowKey::ZERO; BATCH_MAX],
             with_metadata: 0,
             adds: [Adds::default(); BATCH_MAX],
@@ -67,6 +73,10 @@ impl Keys {
                 *buffer = key.expand();
                 buffer
             }
+            Key::Tracked(key) => {
+                *buffer = key.expand();
+                buffer
+            }
         }
     }
 
@@ -77,15 +87,23 @@ impl Keys {
             Key::Plain(&self.plain[i])
         } else if self.are_wide >> i & 1 != 0 {
             Key::Wide(&self.wide[i])
+        } else if self.are_tracked >> i & 1 != 0 {
+            Key::Tracked(&self.tracked[i])
         } else {
             Key::Any(&self.any[i])
         }
     }
 
-    /// Returns a bitmap of the packets with compact keys.
+    /// Returns a bitmap of the packets with keys of plain packets without metadata.
     #[inline]
     pub(crate) fn are_compact(&self) -> u32 {
         self.are_plain | self.are_wide
+    }
+
+    /// Returns a bitmap of the packets with keys in `any`, of the first `n`.
+    #[inline]
+    pub(crate) fn others(&self, n: usize) -> u32 {
+        first(n) & !(self.are_plain | self.are_wide | self.are_tracked)
     }
 }
 
@@ -140,7 +158,7 @@ fn extract_keys(shared: &SharedState, port: &Port, batch: &mut Batch, keys: &mut
             }
         }
     }
-    (keys.are_plain, keys.are_wide) = (are_plain, are_wide);
+    (keys.are_plain, keys.are_wide, keys.are_tracked) = (are_plain, are_wide, 0);
     Some(bytes)
 }
 
@@ -148,25 +166,38 @@ fn extract_keys(shared: &SharedState, port: &Port, batch: &mut Batch, keys: &mut
 /// no Ethernet header.
 pub(crate) fn parse_again(shared: &SharedState, in_port: DpPort, batch: &Batch, keys: &mut Keys) -> bool {
     let number = PortNo(in_port.0);
-    let (mut any_l3, mut are_plain, mut are_wide) = (false, 0, 0);
-    let places = keys.plain.iter_mut().zip(&mut keys.wide).zip(&mut keys.adds);
-    for (i, (packet, ((plain, wide), adds))) in batch.iter().zip(places).enumerate() {
+    let (mut any_l3, mut are_plain, mut are_wide, mut are_tracked) = (false, 0, 0, 0);
+    let places = keys.plain.iter_mut().zip(&mut keys.wide).zip(&mut keys.tracked).zip(&mut keys.adds);
+    for (i, (packet, (((plain, wide), tracked), adds))) in batch.iter().zip(places).enumerate() {
         let data = packet.data();
         let is_frame = packet.l3_type.is_none();
         any_l3 |= !is_frame;
-        let may_be_compact = is_frame && packet.metadata().is_none();
+        let connection = packet.metadata().map(|metadata| metadata.only_connection());
+        let may_be_compact = is_frame && connection != Some(None);
         let compact = if may_be_compact { extract_compact(data, number, plain, wide) } else { None };
         let len = data.len() as u32;
         match compact {
             Some(Compact::Plain) => {
-                are_plain |= 1 << i;
                 *adds = Adds { len, tcp_flags: plain.tcp_flags() };
                 *plain = plain.with_recirculation(packet.recirc_id, packet.dp_hash);
+                match connection.flatten() {
+                    None => are_plain |= 1 << i,
+                    Some(connection) => {
+                        are_tracked |= 1 << i;
+                        tracked.set_plain(plain, connection);
+                    }
+                }
             }
             Some(Compact::Wide) => {
-                are_wide |= 1 << i;
                 *adds = Adds { len, tcp_flags: wide.tcp_flags() };
                 *wide = wide.with_recirculation(packet.recirc_id, packet.dp_hash);
+                match connection.flatten() {
+                    None => are_wide |= 1 << i,
+                    Some(connection) => {
+                        are_tracked |= 1 << i;
+                        tracked.set_wide(wide, connection);
+                    }
+                }
             }
             None => {
                 let Some(key) = keys.any.get_mut(i) else { break };
@@ -177,7 +208,7 @@ pub(crate) fn parse_again(shared: &SharedState, in_port: DpPort, batch: &Batch, 
             }
         }
     }
-    (keys.are_plain, keys.are_wide) = (are_plain, are_wide);
+    (keys.are_plain, keys.are_wide, keys.are_tracked) = (are_plain, are_wide, are_tracked);
     any_l3
 }
 
@@ -187,7 +218,7 @@ pub(crate) fn recirculate_keys(batch: &Batch, keys: &mut Keys) -> Option<bool> {
     let mut any_l3 = false;
     for (i, packet) in batch.iter().enumerate() {
         // Keys of received packets lack it.
-        if packet.metadata().is_some() {
+        if packet.metadata().is_some() || keys.are_tracked >> i & 1 != 0 {
             return None;
         }
         any_l3 |= packet.l3_type.is_some();

@@ -24,6 +24,7 @@
 
 pub mod assign;
 mod backend;
+mod connections;
 mod datapath;
 mod execute;
 mod flows;
@@ -43,6 +44,7 @@ mod poll;
 pub mod port;
 mod rounds;
 mod shared;
+mod shortcut;
 mod thread;
 mod tx;
 mod upcall;

@@ -16,7 +16,7 @@ use base::mix::fold;
 use std::sync::Arc;
 
 use base::rng::Rng;
-use flow::{WORDS, WideKey, Words, layout};
+use flow::{TrackedKey, WORDS, WideKey, Words, layout};
 
 use crate::input::Key;
 use crate::megaflow::Megaflow;
@@ -102,12 +102,27 @@ impl MicroflowCache {
         fold(l2 ^ src.rotate_left(13) ^ dst.rotate_left(26), rest ^ tag.rotate_left(39))
     }
 
+    /// Hashes the words of a tracked packet's key that vary most.
+    #[inline]
+    fn hash_tracked(&self, key: &TrackedKey) -> u64 {
+        let [a, b, c] = self.seeds;
+        let w = |word| key.word(word);
+        let l2 = fold(w(layout::ETH_DST) ^ a, w(layout::ETH_SRC) ^ b);
+        let ip = fold(w(layout::IPV4) ^ w(layout::IPV6_SRC + 1) ^ b, w(layout::TP) ^ w(layout::IPV6_DST + 1) ^ c);
+        let rest = fold(w(layout::IP_MISC) ^ c, w(layout::VLAN) ^ a);
+        let label = fold(w(layout::CT_LABEL) ^ c, w(layout::CT_LABEL + 1) ^ b);
+        let ct = fold(w(layout::CT) ^ a, w(layout::CONJ_CTMARK) ^ label ^ c);
+        let pass = w(layout::PORTS) ^ w(layout::DPHASH_ACTSET).rotate_left(16);
+        fold(l2 ^ ip.rotate_left(21) ^ rest.rotate_left(42), pass ^ ct ^ b)
+    }
+
     /// Hashes the key of a packet.
     #[inline]
     pub(crate) fn hash_of(&self, key: Key<'_>) -> u64 {
         match key {
             Key::Plain(key) => self.hash(key),
             Key::Wide(key) => self.hash_wide(key),
+            Key::Tracked(key) => self.hash_tracked(key),
             Key::Any(key) => self.hash(key),
         }
     }

@@ -23,7 +23,7 @@ use base::{Clock, DpPort, Millis};
 use dpif::{DpAction, FlowId};
 use dpif::{OffloadInfo, Unfit};
 use flow::extract::ethertype;
-use flow::layout::{ETH_DST, ETH_SRC, IP_MISC, IPV4, IPV6_DST, IPV6_SRC, PORTS, TP, VLAN};
+use flow::layout::{CT, ETH_DST, ETH_SRC, IP_MISC, IPV4, IPV6_DST, IPV6_SRC, PORTS, TP, VLAN};
 use hashbrown::HashMap;
 use netdev::accelerate::{AcceleratedPort, Accelerator, Common, Forwarded, Handle, Network, Refusal, Tag, Verdict};
 use parking_lot::{Mutex, MutexGuard};
@@ -288,6 +288,9 @@ impl State {
     }
 
     fn take(&mut self, flow: &Arc<Megaflow>) -> Result<(), Unfit> {
+        if is_tracked(flow) {
+            return Err(Unfit::Tracked);
+        }
         let (to, tag) = output_and_tag(&flow.actions).ok_or(Unfit::Actions)?;
         let matches = Network::ALL.map(|network| {
             let (from, mut frames) = plain_match(flow, network)?;
@@ -380,6 +383,11 @@ fn output_and_tag(actions: &[DpAction]) -> Option<(DpPort, Tag)> {
         [DpAction::PopVlan, DpAction::Output(to)] => Some((to, Tag::Pop)),
         _ => None,
     }
+}
+
+/// Returns true if the packets of a flow go, or went, through the connection tracker.
+fn is_tracked(flow: &Megaflow) -> bool {
+    flow.actions.iter().any(|action| matches!(action, DpAction::Ct(_))) || flow.key.word(CT) != 0
 }
 
 /// Restricts `frames` to tagged or untagged ones; `None` if none are left.
@@ -504,6 +512,20 @@ mod tests {
         }
         assert!(fits.iter().chain(&agreed).all(|n| *n > 500), "{fits:?} {agreed:?}");
         tally::report!("{rounds} flows, {fits:?} fit, {agreed:?} packets of each network, without a tag and with one");
+    }
+
+    #[test]
+    fn flows_of_tracked_packets_are_refused() {
+        let (mut key, mut mask) = (udp(&mut Rng::seeded(1), Network::Ipv4), FlowKey::ZERO);
+        mask.0[PORTS] = !0;
+        let tracked = |key: &FlowKey, actions: &[DpAction]| {
+            is_tracked(&Megaflow::new(FlowId(1), DpFlow::by_hand(key, &mask, actions.into(), 0)))
+        };
+        let (ct, output) = (DpAction::Ct(Arc::default()), DpAction::Output(DpPort(1)));
+        assert!(tracked(&key, &[ct.clone(), DpAction::Recirc(1)]) && tracked(&key, &[ct, output.clone()]));
+        assert!(!tracked(&key, std::slice::from_ref(&output)));
+        key.set(Field::CtState, 0x22);
+        assert!(tracked(&key, &[output]));
     }
 
     #[test]

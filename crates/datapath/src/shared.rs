@@ -9,7 +9,9 @@ use std::time::Instant;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use base::drop::DropCounters;
+use base::rng::Rng;
 use base::{Clock, DropReason};
+use conntrack::Tracker;
 use dpif::{DpFlow, DpFlowStats, EventLog, FlowId, UpcallHandler};
 use packet::buf::BATCH_MAX;
 use parking_lot::{Condvar, Mutex};
@@ -40,6 +42,8 @@ pub(crate) struct SharedState {
     pub(crate) flows: Flows,
     pub(crate) upcalls: Upcalls,
     pub(crate) meters: Meters,
+    /// Connections of packets.
+    pub(crate) tracker: Tracker,
     handler: ArcSwapOption<Handler>,
     /// See [`SharedState::event_log`].
     pub(crate) event_log: OnceLock<Arc<dyn EventLog>>,
@@ -273,6 +277,7 @@ impl SharedState {
             ports_version: AtomicU64::new(0),
             upcalls: Upcalls::default(),
             meters: Meters::default(),
+            tracker: Tracker::new(Rng::from_entropy().next_u64()),
             handler: ArcSwapOption::empty(),
             event_log: OnceLock::new(),
             lanes: Lanes::new(),

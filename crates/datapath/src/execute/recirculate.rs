@@ -41,6 +41,7 @@ pub(super) fn hash_by_keys(keys: &Keys, packets: &mut Batch, kind: HashKind, bas
         packet.dp_hash = match keys.at(i) {
             Key::Plain(key) => hash_of(key, kind, basis),
             Key::Wide(key) => hash_of(key, kind, basis),
+            Key::Tracked(key) => hash_of(key, kind, basis),
             Key::Any(key) => hash_of(key, kind, basis),
         };
     }
@@ -68,7 +69,7 @@ fn hash_of(key: &impl Words, kind: HashKind, basis: u32) -> u32 {
 impl Executor<'_> {
     /// Takes packets, or copies of them, for another look-up with this recirculation id. Packets that exceed a limit
     /// of the worklist are dropped.
-    pub(super) fn recirc(&mut self, packets: &mut Batch, id: u32, last: bool) {
+    pub(crate) fn recirc(&mut self, packets: &mut Batch, id: u32, last: bool) {
         let before = packets.len();
         let mut taken = 0;
         if last && self.work.push_batch(packets, id) {

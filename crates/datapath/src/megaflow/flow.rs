@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 
 use super::share::Lists;
 use crate::shared::{bump, bump_own};
+use crate::shortcut;
 
 /// The unique number of a thread that counts packets; `None` for all threads without a number.
 pub(crate) type Counter = Option<NonZeroU16>;
@@ -53,6 +54,10 @@ pub struct Megaflow {
     pub actions: DpActions,
     /// See [`DpFlow::generation`].
     pub generation: u64,
+    /// Whether its packets can take the shortcut ([`crate::shortcut`]).
+    pub(crate) is_tracking: bool,
+    /// Whether `actions` use the metadata of packets.
+    pub(crate) uses_metadata: bool,
     /// The whole key of the packet that it was made for.
     pub(crate) key: Sparse,
     /// The reads of its translation, with their mask, which is the flow's mask before narrowing.
@@ -112,7 +117,6 @@ impl Megaflow {
         let output = if let [DpAction::Output(port)] = *actions { Some(port) } else { None };
         Self {
             id,
-            actions,
             output,
             generation,
             key,
@@ -121,6 +125,8 @@ impl Megaflow {
             gone: AtomicBool::new(false),
             split: AtomicBool::new(false),
             calls_above,
+            is_tracking: shortcut::is_tracking(&actions),
+            uses_metadata: shortcut::uses_metadata(&actions),
             per_thread: OnceLock::new(),
             offered: AtomicU32::new(0),
             offloaded: AtomicBool::new(false),
@@ -130,6 +136,7 @@ impl Megaflow {
             bytes,
             others: Default::default(),
             used,
+            actions,
         }
     }
 
