@@ -4,13 +4,12 @@ use crate::error::{Result, fatal};
 use crate::options::Context;
 use crate::switch::{Target, open, transact_noreply};
 use openflow::Message;
-use openflow::ct_flush::{CtFlush, Direction};
+use openflow::ct_flush::{CtFlush, whole_number};
 use openflow::message::Options;
-use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// Flushes the connections of a zone.
 pub fn ct_flush_zone(c: &Context, a: &[String]) -> Result {
-    let zone = number(&a[1], u16::MAX.into()).ok_or_else(|| fatal(format!("invalid zone_id \"{}\"", a[1])))?;
+    let zone = whole_number(&a[1], u16::MAX.into()).ok_or_else(|| fatal(format!("invalid zone_id \"{}\"", a[1])))?;
     flush(c, &a[0], &Message::CtFlushZone(zone as u16))
 }
 
@@ -25,123 +24,8 @@ fn flush(c: &Context, switch: &str, message: &Message) -> Result {
     transact_noreply(c, &mut conn, message, Options::default())
 }
 
-/// Parses `[zone=N] [mark=N[/MASK]] [labels=N[/MASK]] [ORIGINAL [REPLY]]`.
 fn parse(words: &[String]) -> std::result::Result<CtFlush, String> {
-    parse_words(words).map_err(|e| format!("Failed to parse CT match: {e}"))
-}
-
-fn parse_words(words: &[String]) -> std::result::Result<CtFlush, String> {
-    let mut flush = CtFlush::default();
-    let mut words = words.iter().map(String::as_str).peekable();
-    if let Some(zone) = words.peek().and_then(|word| word.strip_prefix("zone=")) {
-        flush.zone = Some(scanned(zone).ok_or("failed to parse zone")?);
-        words.next();
-    }
-    if let Some(mark) = words.peek().and_then(|word| word.strip_prefix("mark=")) {
-        let wanted = masked(mark, u32::MAX.into()).ok_or("failed to parse mark")?;
-        flush.mark = (wanted.0 as u32, wanted.1 as u32);
-        words.next();
-    }
-    if let Some(labels) = words.peek().and_then(|word| word.strip_prefix("labels=")) {
-        flush.labels = masked(labels, u128::MAX).ok_or("failed to parse labels")?;
-        words.next();
-    }
-    for reply in [false, true] {
-        if let Some(word) = words.next() {
-            tuple(word, reply, &mut flush)?;
-        }
-    }
-    if words.next().is_some() { Err("invalid arguments".into()) } else { Ok(flush) }
-}
-
-/// Parses `VALUE` or `VALUE/MASK` with numbers of at most `max`; without a mask the value is exact.
-fn masked(text: &str, max: u128) -> Option<(u128, u128)> {
-    let (value, rest) = leading_number(text, max)?;
-    let mask = rest.strip_prefix('/').and_then(|mask| leading_number(mask, max));
-    Some((value, mask.map_or(max, |(mask, _)| mask)))
-}
-
-/// Parses the number at the front of a text, decimal, octal or hexadecimal; returns it and the rest.
-fn leading_number(text: &str, max: u128) -> Option<(u128, &str)> {
-    if !text.starts_with(|c: char| c.is_ascii_digit()) {
-        return None;
-    }
-    let (digits, radix) = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
-        Some(hex) => (hex, 16),
-        None => (text, if text.starts_with('0') { 8 } else { 10 }),
-    };
-    let end = digits.find(|c: char| !c.is_digit(radix)).unwrap_or(digits.len());
-    let (digits, rest) = digits.split_at(end);
-    let add = |n: u128, c: char| n.checked_mul(radix.into())?.checked_add(c.to_digit(radix)?.into());
-    let number = digits.chars().try_fold(0, add)?;
-    (number <= max).then_some((number, rest))
-}
-
-/// Parses addresses and ports of one direction.
-fn tuple(text: &str, reply: bool, flush: &mut CtFlush) -> std::result::Result<(), String> {
-    let mut d = Direction::default();
-    let mut rest = text;
-    while let Some((key, value)) = flow::text::next_key_value(&mut rest) {
-        let Some(value) = value.filter(|v| !v.is_empty()) else { return Err(format!("field {key} missing value")) };
-        let failed = || format!("failed to parse field {key}");
-        let port = |max: u16| number(value, max.into()).map(|n| n as u16).ok_or_else(failed);
-        let [code, kind] = d.dst_port.to_be_bytes();
-        match key {
-            "ct_nw_src" | "ct_ipv6_src" | "ct_nw_dst" | "ct_ipv6_dst" => {
-                let is_ipv4 = key.starts_with("ct_nw");
-                if *flush.is_ipv4.get_or_insert(is_ipv4) != is_ipv4 {
-                    return Err(format!("the L3 protocol does not match {value}"));
-                }
-                let place = if key.ends_with("src") { &mut d.src } else { &mut d.dst };
-                if !place.is_unspecified() {
-                    return Err(format!("{key} is set multiple times"));
-                }
-                *place = address(value, is_ipv4).ok_or_else(failed)?;
-            }
-            "ct_nw_proto" => flush.ip_proto = port(u8::MAX.into())? as u8,
-            "ct_tp_src" => d.src_port = port(u16::MAX)?,
-            "ct_tp_dst" => d.dst_port = port(u16::MAX)?,
-            "icmp_type" | "icmp_code" | "icmp_id" if !flush.is_icmp() => return Err("invalid L4 fields".into()),
-            "icmp_id" => d.src_port = port(u16::MAX)?,
-            "icmp_type" => d.dst_port = u16::from_be_bytes([code, port(u8::MAX.into())? as u8]),
-            "icmp_code" => d.dst_port = u16::from_be_bytes([port(u8::MAX.into())? as u8, kind]),
-            _ => return Err(format!("invalid conntrack tuple field: {key}")),
-        }
-    }
-    if flush.ip_proto == 0 && (d.src_port, d.dst_port) != (0, 0) {
-        return Err("port is set without protocol".into());
-    }
-    *if reply { &mut flush.reply } else { &mut flush.original } = d;
-    Ok(())
-}
-
-fn address(text: &str, is_ipv4: bool) -> Option<Ipv6Addr> {
-    if is_ipv4 { text.parse().ok().map(|a: Ipv4Addr| a.to_ipv6_mapped()) } else { text.parse().ok() }
-}
-
-/// Parses a number of at most `max`, like strtol(3) with base 0.
-fn number(text: &str, max: u64) -> Option<u64> {
-    let text = text.trim_start_matches(|c: char| c.is_ascii_whitespace() || c == '\x0b');
-    let text = text.strip_prefix('+').unwrap_or(text);
-    let (digits, radix) = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
-        Some(hex) => (hex, 16),
-        None if text.len() > 1 && text.starts_with('0') => (text, 8),
-        None => (text, 10),
-    };
-    let number = u64::from_str_radix(digits, radix).ok().filter(|_| !digits.starts_with('+'))?;
-    (number <= max).then_some(number)
-}
-
-/// The lower bits of the decimal number at the front of a text, like scanf(3).
-fn scanned(text: &str) -> Option<u16> {
-    let text = text.trim_start_matches(|c: char| c.is_ascii_whitespace() || c == '\x0b');
-    let (negative, text) = match text.strip_prefix('-') {
-        Some(text) => (true, text),
-        None => (false, text.strip_prefix('+').unwrap_or(text)),
-    };
-    let digits = text.bytes().take_while(u8::is_ascii_digit);
-    let (n, any) = digits.fold((0u16, false), |(n, _), d| (n.wrapping_mul(10).wrapping_add((d - b'0').into()), true));
-    any.then_some(if negative { n.wrapping_neg() } else { n })
+    CtFlush::parse(words).map_err(|e| format!("Failed to parse CT match: {e}"))
 }
 
 #[cfg(test)]

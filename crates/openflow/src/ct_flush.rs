@@ -1,6 +1,10 @@
 //! Flushing connection tracking entries (NXT_CT_FLUSH, NXT_CT_FLUSH_ZONE): all of a zone, or those that match addresses and
 //! ports of either direction, mark and labels.
 
+mod parse;
+
+pub use parse::{CtFlushError, leading_u16, leading_u32, whole_number};
+
 use crate::error::OfpError;
 use crate::nxm::Unknown;
 use crate::print::ipv6_to_string;

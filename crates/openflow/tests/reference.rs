@@ -126,7 +126,7 @@ fn test_of_action(action: &Action) -> &'static str {
         }
         A::PopMpls(_) | A::DecNshTtl | A::Encap(_) | A::Decap(_) => "test_headers",
         A::CopyTtlOut | A::CopyTtlIn => "test_conformance",
-        A::Ct(_) | A::Nat(_) => "test_conntrack_trace; refused on real ports: there is no connection tracking yet",
+        A::Ct(_) | A::Nat(_) => "test_conntrack_trace",
         A::DebugSlow | A::DebugRecirc => "xlate tests::cases, openflow tests/debug_actions",
         A::CtClear | A::ResubmitCt { .. } => "test_conntrack_trace",
         A::DeleteField(_) | A::SetTunOption(_) => "xlate tests::regions, test_traces",
