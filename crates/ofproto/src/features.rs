@@ -1,7 +1,6 @@
 //! The datapath's features, as `dpif/show-dp-features` prints them, and the refusal of flows that need others.
 //!
-//! The datapath reports its capabilities; no datapath tracks connections yet. A datapath for tests counts as if it
-//! did, so that tables can be traced.
+//! The datapath reports its capabilities, connection tracking as a whole.
 
 use dpif::Capabilities;
 use flow::{Field, Match};
@@ -51,8 +50,8 @@ impl Ct {
 
 /// The features of a datapath without connection tracking.
 const UNTRACKED: u32 = Ct::Clear.bit();
-/// The features of a datapath that counts as tracking connections: all but timeout policies.
-const PRETENDED: u32 = (Ct::ZeroSnat.bit() * 2 - 1) & !Ct::Timeout.bit();
+/// The features of a datapath with connection tracking: all.
+const TRACKED: u32 = Ct::ZeroSnat.bit() * 2 - 1;
 
 #[derive(Clone, Copy)]
 enum Value {
@@ -120,14 +119,11 @@ pub enum Set {
 }
 
 impl Features {
-    /// Makes connections count as tracked.
-    pub(crate) fn pretend(&self) {
-        self.there.store(PRETENDED, Ordering::Relaxed);
-        self.used.store(PRETENDED, Ordering::Relaxed);
-    }
-
     /// Sets the datapath's capabilities.
     pub(crate) fn attach(&self, capabilities: Capabilities) {
+        let features = if capabilities.conntrack { TRACKED } else { UNTRACKED };
+        self.there.store(features, Ordering::Relaxed);
+        self.used.store(features, Ordering::Relaxed);
         let _ = self.capabilities.set(capabilities);
     }
 
@@ -321,10 +317,15 @@ const LISTED: [usize; 27] =
 mod tests {
     use super::*;
 
-    /// The features of a switch on a datapath with these capabilities.
-    fn attached() -> Features {
+    /// The features of a switch on a datapath with or without connection tracking.
+    fn attached(conntrack: bool) -> Features {
         let features = Features::default();
-        features.attach(Capabilities { sample_nesting_max: 10, mpls_depth_max: 3, ..Capabilities::default() });
+        features.attach(Capabilities {
+            sample_nesting_max: 10,
+            mpls_depth_max: 3,
+            conntrack,
+            ..Capabilities::default()
+        });
         features
     }
 
@@ -348,7 +349,7 @@ mod tests {
         let mut indices = LISTED;
         indices.sort_unstable();
         assert!(indices.iter().enumerate().all(|(i, place)| i == *place));
-        let features = attached();
+        let features = attached(false);
         let list = features.list(None, 1).expect("all");
         assert!(
             list.starts_with("sample_nesting (Sample nesting) : [run time]:10, [boot time]:10\nclone (Clone action)")
@@ -368,11 +369,12 @@ mod tests {
 
     #[test]
     fn features_can_be_disabled() {
-        let features = attached();
-        let why = |name, value| match features.set(name, value, false) {
+        let refusal = |features: &Features, name, value| match features.set(name, value, false) {
             Set::Done => String::new(),
             Set::Refused(why) => why,
         };
+        let features = attached(false);
+        let why = |name, value| refusal(&features, name, value);
         assert_eq!(why("bogus", "true"), "Unexpected support field");
         assert_eq!(why("ct_state", "7"), "Boolean value expected");
         assert_eq!(why("ct_state", "true"), "Can not enable features not supported by the datapath");
@@ -384,7 +386,9 @@ mod tests {
             features.list(Some("ct_timeout"), 1).as_deref(),
             Some("ct_timeout (Conntrack timeout policy) : [run time]:true, [boot time]:false\n")
         );
-        features.pretend();
+        let features = attached(true);
+        let why = |name, value| refusal(&features, name, value);
+        assert!(features.uses(Ct::Timeout) && features.uses(Ct::ZeroSnat));
         assert_eq!(why("ct_state", "false"), "");
         assert_eq!(
             features.list(Some("ct_state"), 1).as_deref(),
@@ -407,7 +411,7 @@ mod tests {
         }
         assert_eq!(lacking(&features, "ct_clear,move:NXM_NX_CT_MARK[]->NXM_NX_REG0[]"), None);
         assert_eq!(refused(&features, "ip,reg0=1"), None);
-        features.pretend();
+        let features = attached(true);
         let with = |what: &str, value: &str| assert_eq!(features.set(what, value, false), Set::Done);
         for (what, actions, matching) in [
             ("ct_zone", "ct(zone=1)", "ct_zone=1"),

@@ -20,6 +20,7 @@
 
 pub mod bridge;
 pub mod conn;
+pub mod ct_flush;
 mod dump_order;
 pub mod effects;
 mod emptying;
@@ -56,7 +57,7 @@ pub use gate::ShortChange;
 pub use hidden::HiddenFlow;
 pub use ipfix::{BridgeSampling, ExporterSettings, IpfixSettings};
 pub use revalidate::{Change, Extent, Limits, PassReport, RevalidatorStatus, RuleChange};
-pub use switch::{BUNDLE_IDLE_MS, Switch};
+pub use switch::{BUNDLE_IDLE_MS, Switch, TimeoutPolicies};
 pub use table_config::TableSettings;
 pub use transaction::Transaction;
 

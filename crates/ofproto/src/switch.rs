@@ -37,6 +37,7 @@ pub struct Switch {
     pub(crate) translations: AtomicU64,
     vlans_max: AtomicUsize,
     pub(crate) features: Features,
+    timeout_policies: Mutex<TimeoutPolicies>,
     bundle_idle_ms: AtomicU64,
     pub(crate) workers: Workers,
     pub(crate) bundle_budget: Arc<Budget>,
@@ -44,6 +45,9 @@ pub struct Switch {
     pub(crate) ipfix: Worker,
     pub(crate) protocols: Protocols,
 }
+
+/// Names of timeout policies by zone.
+pub type TimeoutPolicies = Arc<BTreeMap<u16, Arc<str>>>;
 
 /// See [`Switch::set_bundle_idle_ms`].
 pub const BUNDLE_IDLE_MS: u64 = 10_000;
@@ -68,6 +72,7 @@ impl Switch {
             translations: AtomicU64::new(0),
             vlans_max: AtomicUsize::new(flow::extract::VLANS),
             features: Features::default(),
+            timeout_policies: Mutex::default(),
             bundle_idle_ms: AtomicU64::new(BUNDLE_IDLE_MS),
             workers: Workers::default(),
             bundle_budget: Arc::default(),
@@ -137,12 +142,6 @@ impl Switch {
         }
     }
 
-    /// Makes connections count as tracked, so that tables can be traced: packets sent to the
-    /// tracker are still dropped. To be called before bridges are added.
-    pub fn pretend_to_track(&self) {
-        self.features.pretend();
-    }
-
     /// The datapath's features, as text and as JSON.
     pub fn show_features(&self) -> (String, serde_json::Value) {
         (self.features.show(self.vlans_max()), self.features.show_json(self.vlans_max()))
@@ -158,15 +157,32 @@ impl Switch {
     pub fn set_feature(&self, name: &str, value: &str, forced: bool) -> Set {
         let answer = self.features.set(name, value, forced);
         if answer == Set::Done {
-            {
-                let _rebuilding = self.rebuilding.lock();
-                let old = self.network.load_full();
-                self.publish(&old, old.bridges.clone(), old.ports.clone());
-            }
-            base::coverage!(rev_reconfigure);
-            self.changed(Change::Everything);
+            self.reconfigured();
         }
         answer
+    }
+
+    /// Sets the timeout policies with which connections are committed, by zone. The datapath must know the names.
+    pub fn set_timeout_policies(&self, policies: TimeoutPolicies) {
+        let is_changed = {
+            let mut current = self.timeout_policies.lock();
+            let old = std::mem::replace(&mut *current, policies);
+            old != *current
+        };
+        if is_changed {
+            self.reconfigured();
+        }
+    }
+
+    /// Publishes a network with other settings of the whole switch, and has all flows translated again.
+    fn reconfigured(&self) {
+        {
+            let _rebuilding = self.rebuilding.lock();
+            let old = self.network.load_full();
+            self.publish(&old, old.bridges.clone(), old.ports.clone());
+        }
+        base::coverage!(rev_reconfigure);
+        self.changed(Change::Everything);
     }
 
     /// Returns the key of a frame, as the datapath would extract it.
@@ -279,7 +295,9 @@ impl Switch {
         let ct_clear = self.features.uses(Ct::Clear);
         self.update_exporter_ports();
         let (frozen, overlay) = (Arc::clone(&old.frozen), Arc::clone(&old.overlay));
-        self.network.store(Arc::new(Network { bridges, ports, frozen, overlay, ct_clear }));
+        let timeout_policies =
+            if self.features.uses(Ct::Timeout) { Arc::clone(&self.timeout_policies.lock()) } else { Arc::default() };
+        self.network.store(Arc::new(Network { bridges, ports, frozen, overlay, ct_clear, timeout_policies }));
     }
 
     /// The number of snapshots of bridges.

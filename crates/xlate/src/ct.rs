@@ -9,7 +9,8 @@ use crate::trace::NodeKind;
 use crate::translate::Xlate;
 use crate::verdict::{Dependency, Fork, TranslationError};
 use base::PortNo;
-use dpif::{Commit, DpAction, NatKind, NatRange};
+use conntrack::key::number_of;
+use dpif::{Commit, DpAction, Helper, NatKind};
 use flow::{Field, FlowKey, FlowMask, Prereq, Reads, Step, layout};
 use openflow::{ALG_FTP, ALG_TFTP, Action, Ct, CtZone, Nat, NatAddresses};
 use std::sync::Arc;
@@ -64,11 +65,11 @@ impl Xlate<'_> {
             mark,
             label: self.connection_field(Field::CtLabel, &ct.exec),
             helper: match ct.alg {
-                ALG_FTP => Some("ftp".to_owned()),
-                ALG_TFTP => Some("tftp".to_owned()),
+                ALG_FTP => Some(Helper::Ftp),
+                ALG_TFTP => Some(Helper::Tftp),
                 _ => None,
             },
-            timeout: None,
+            timeout: ct.commit.then(|| self.net.timeout_policies.get(&zone)).flatten().cloned(),
             nat: nat.as_deref().map(translation),
         })));
         if let Some(table) = ct.table {
@@ -268,10 +269,14 @@ fn translation(nat: &Nat) -> dpif::Nat {
         }),
         addresses: match nat.addresses {
             NatAddresses::None => None,
-            NatAddresses::Ipv4(min, max) => Some(NatRange::Ipv4(min, max.filter(|max| *max > min))),
-            NatAddresses::Ipv6(min, max) => Some(NatRange::Ipv6(min, max.filter(|max| *max > min))),
+            NatAddresses::Ipv4(min, max) => {
+                Some((number_of(min.into()), number_of(max.unwrap_or(min).max(min).into()), false))
+            }
+            NatAddresses::Ipv6(min, max) => {
+                Some((number_of(min.into()), number_of(max.unwrap_or(min).max(min).into()), true))
+            }
         },
-        ports: nat.ports.map(|(min, max)| (min, max.filter(|max| *max > min))),
+        ports: nat.ports.map(|(min, max)| (min, max.unwrap_or(min).max(min))),
         persistent: nat.persistent,
         hash: nat.hash,
         random: nat.random,

@@ -35,6 +35,8 @@ pub struct Network {
     pub overlay: Arc<Overlay>,
     /// True if `ct_clear` becomes a datapath action.
     pub ct_clear: bool,
+    /// The names of the timeout policies with which connections are committed, by zone.
+    pub timeout_policies: Arc<BTreeMap<u16, Arc<str>>>,
 }
 
 /// One bridge.

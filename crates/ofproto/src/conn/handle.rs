@@ -13,6 +13,7 @@ use base::PortNo;
 use dpif::Execution;
 use flow::FlowKey;
 use openflow::controller_status::ControllerReason;
+use openflow::ct_flush::CtFlush;
 use openflow::flow_mod::{FlowMod, FlowModCommand};
 use openflow::message::{FlowModHead, Message, decode_flow_mod_into, decode_with};
 use openflow::packet::PacketOut;
@@ -272,8 +273,9 @@ impl Ofproto {
                 }
             }
             Message::FlowMonitorCancel(id) => peer.cancel_monitor(id)?,
-            // There is no connection tracking, hence nothing to flush.
-            Message::CtFlushZone(_) | Message::CtFlush(_) => {}
+            // As in Open vSwitch, controllers of any role may flush connections.
+            Message::CtFlushZone(zone) => self.flush_connections(&CtFlush { zone: Some(zone), ..CtFlush::default() }),
+            Message::CtFlush(flush) => self.flush_connections(&flush),
             Message::FeaturesReply(_)
             | Message::GetConfigReply(_)
             | Message::PacketIn(..)

@@ -248,6 +248,9 @@ impl Switch {
             self.run_timers();
         }
         let now = self.clock().now();
+        if let Some(dpif) = self.dpif() {
+            dpif.sweep_connections();
+        }
         self.network().frozen.sweep(now);
         for bridge in self.bridges() {
             // The revalidator takes very many removed rules out of their tables, as that takes long.

@@ -177,7 +177,6 @@ fn random_frame(rng: &mut Rng) -> Vec<u8> {
 impl World {
     fn new(seed: u64) -> Self {
         let mut lab = Lab::new();
-        lab.switch.pretend_to_track();
         lab.dp.set_self_check(1);
         let bridges = ["a", "b"].map(|name| lab.bridge(name, 3));
         for (i, name) in ["a-9", "b-9"].into_iter().enumerate() {

@@ -65,3 +65,20 @@ fn a_datapath_port_that_another_bridge_takes_over_stays_with_that() {
     assert_eq!(switch.port_of(DpPort(3)), None);
     assert!(!switch.network().bridges.contains_key(&second.id()));
 }
+
+#[test]
+fn timeout_policies_of_zones_are_published_while_the_feature_is_enabled() {
+    let lab = Lab::new();
+    let policies: crate::TimeoutPolicies = Arc::new([(5, "1".into())].into());
+    let published = || Arc::clone(&lab.switch.network().timeout_policies);
+    for n in 0..2 {
+        let before = lab.switch.last_change();
+        lab.switch.set_timeout_policies(Arc::new((*policies).clone()));
+        // Equal policies are no change.
+        assert_eq!((lab.switch.last_change() == before, published()), (n == 1, Arc::clone(&policies)));
+    }
+    lab.switch.set_feature("ct_timeout", "false", false);
+    assert!(published().is_empty());
+    lab.switch.set_feature("ct_timeout", "true", false);
+    assert_eq!(published(), policies);
+}

@@ -227,3 +227,17 @@ fn known(rng: &mut Rng, key: &mut FlowKey) {
         key.set(field.id, if state == 0x30 { 0 } else { one(rng, &[6, 17, 0x0a00_0001, 80]) });
     }
 }
+
+#[test]
+fn connections_are_committed_with_the_policy_of_their_zone() {
+    let actions = "ct(commit,zone=5),ct(commit,force,zone=6,exec(set_field:1->ct_mark)),ct(zone=5),ct(commit)";
+    let mut net = tables(&[(0, "ip", actions)]);
+    assert_eq!(text(&translate(&net, &tcp(), false)).matches("timeout").count(), 0);
+    net.timeout_policies = Arc::new([(5, "1".into()), (6, "2".into())].into());
+    let expected =
+        "ct(commit,zone=5,timeout=1),ct(force_commit,zone=6,mark=0x1/0xffffffff,timeout=2),ct(zone=5),ct(commit)";
+    let verdict = translate(&net, &tcp(), false);
+    assert_eq!(text(&verdict), expected);
+    // A policy is for all protocols, which a flow need not match.
+    assert_eq!(verdict.mask().get(Field::IpProto), 0);
+}
