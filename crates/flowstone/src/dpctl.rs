@@ -65,6 +65,7 @@ const COMMANDS: &[Command] = &[
     writes("del-flows", "[dp] [file]", 0, 2),
     reads("offload-stats-show", "[dp]", 0, 1),
     reads("dump-conntrack", "[-m] [-s] [dp] [zone=N]", 0, 4),
+    reads("dump-conntrack-exp", "[dp] [zone=N]", 0, 2),
     writes("flush-conntrack", "[dp] [zone=N] [mark=X[/M]] [labels=Y[/N]] [ct-orig-tuple [ct-reply-tuple]]", 0, 6),
     reads("cache-get-size", "[dp]", 0, 1),
     writes("cache-set-size", "dp cache <size>", 3, 3),
@@ -77,8 +78,10 @@ const COMMANDS: &[Command] = &[
     writes("ct-disable-tcp-seq-chk", "[dp]", 0, 1),
     reads("ct-get-tcp-seq-chk", "[dp]", 0, 1),
     writes("ct-set-limits", "[dp] [default=L] [zone=N,limit=L]...", 1, usize::MAX),
-    writes("ct-del-limits", "[dp] zone=N1[,N2]...", 1, 2),
+    writes("ct-del-limits", "[dp] [default] [zone=N1[,N2]...]", 1, 3),
     reads("ct-get-limits", "[dp] [zone=N1[,N2]...]", 0, 2),
+    reads("ct-get-sweep-interval", "[dp]", 0, 1),
+    writes("ct-set-sweep-interval", "[dp] ms", 1, 2),
     writes("ipf-set-enabled", "[dp] v4|v6", 1, 2),
     writes("ipf-set-disabled", "[dp] v4|v6", 1, 2),
     writes("ipf-set-min-frag", "[dp] v4|v6 minfragment", 2, 3),
@@ -198,7 +201,13 @@ fn call(name: &str, flags: &[String], words: &[String]) -> Result<String, Failur
             *file = absolute.to_string_lossy().into_owned();
         }
     }
-    let args: Vec<String> = flags.iter().cloned().chain(words).collect();
+    // For the switch, options count as arguments: commands on connections get those only that they use.
+    let is_used = |flag: &str| match name {
+        "dump-conntrack" => matches!(flag, "--more" | "--statistics"),
+        "ct-stats-show" | "ipf-get-status" => flag == "--more",
+        _ => !["ct-", "ipf-", "flush-conntrack", "dump-conntrack"].iter().any(|prefix| name.starts_with(prefix)),
+    };
+    let args: Vec<String> = flags.iter().filter(|flag| is_used(flag)).cloned().chain(words).collect();
     match connection.call(&method, &args) {
         Ok(Value::String(text)) => Ok(terminated(text)),
         Ok(value) => Ok(value.to_string()),

@@ -200,10 +200,6 @@ impl Devices {
         self.standalone.remove_kind(kind);
         let dp = Dp::open(kind, &format!("ovs-{kind}"), class, &self.clock).map_err(|e| e.to_string())?;
         self.watch(&dp);
-        if class == DatapathClass::Dummy {
-            // Tests of such bridges look at what tables do, which traces show.
-            dp.switch.pretend_to_track();
-        }
         dp.dpif.set_handler(Arc::clone(&dp.switch) as Arc<dyn UpcallHandler>);
         dp.switch.start_revalidator().map_err(|e| format!("could not start revalidator thread: {e}"))?;
         datapaths.insert(kind.to_owned(), dp.clone());

@@ -4,8 +4,8 @@ use crate::confinement::Confinement;
 use crate::devices::Devices;
 use crate::feature::{Level, Setting, setting};
 use crate::features::{
-    self, address, controllers, flow_tables, forward_bpdu, identity, in_band, ipfix, link, lldp, mac_table, mtu,
-    queues, statistics, tuning, unsupported, versions, vlan,
+    self, address, capabilities, controllers, flow_tables, forward_bpdu, identity, in_band, ipfix, link, lldp,
+    mac_table, mtu, queues, statistics, timeout_policies, tuning, unsupported, versions, vlan, zone_limits,
 };
 use crate::interface::RunningInterface;
 use crate::own_tls::OwnTls;
@@ -202,7 +202,16 @@ level!(
     Row<'a, db::OpenVSwitch>,
     SwitchTarget<'a>,
     SwitchReport<'a>,
-    [unsupported::OfSwitch, versions::Versions, tuning::TuningFeature, features::tls::Tls, statistics::Interval,]
+    [
+        unsupported::OfSwitch,
+        versions::Versions,
+        tuning::TuningFeature,
+        features::tls::Tls,
+        statistics::Interval,
+        capabilities::DatapathCapabilities,
+        zone_limits::ZoneLimits,
+        timeout_policies::TimeoutPolicies,
+    ]
 );
 level!(
     BridgeLevel,

@@ -29,7 +29,21 @@ pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
 /// Events that the switch counts under the names of Open vSwitch, drops aside: scripts read them before they occur.
 const EVENTS: &[&str] = &[
     "bridge_reconfigure",
+    "conntrack_full",
+    "conntrack_invalid_tcp_flags",
+    "conntrack_l3csum_checked",
+    "conntrack_l3csum_err",
+    "conntrack_l4csum_checked",
+    "conntrack_l4csum_err",
+    "conntrack_lookup_natted_miss",
+    "conntrack_tcp_seq_chk_bypass",
+    "conntrack_tcp_seq_chk_failed",
+    "conntrack_zone_full",
     "flow_extract",
+    "ipf_l3csum_checked",
+    "ipf_l3csum_err",
+    "ipf_stuck_frag_list_expired",
+    "ipf_stuck_frag_list_purged",
     "mac_learning_evicted",
     "mac_learning_expired",
     "mac_learning_learned",
@@ -115,7 +129,7 @@ fn drop_name(reason: DropReason) -> &'static str {
         DropReason::ProtocolQueueFull => "datapath_drop_protocol_queue_full",
         DropReason::NoProtocol => "datapath_drop_no_protocol",
         DropReason::PortBlocked => "datapath_drop_port_blocked",
-        DropReason::NoConntrack => "datapath_drop_no_conntrack",
+        DropReason::IncompleteDatagram => "datapath_drop_incomplete_datagram",
     }
 }
 

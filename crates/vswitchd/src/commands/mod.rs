@@ -1,7 +1,7 @@
 //! The control commands of the switch (ovs-vswitchd(8)), beside those of every daemon.
 //!
 //! - [`autoattach`]: LLDP; [`fdb`]: learned addresses; [`bridge`]: flows and lists of bridges; [`settings`]: features; [`classifier`]: how tables are searched; [`trace`]: `ofproto/trace`; [`upcall`]: `upcall/` and `revalidator/`;
-//! - [`datapath`]: datapaths by bridge (`dpif/`); [`dpctl`]: datapaths by themselves, [`dpctl_flows`] and [`dpctl_ports`]: their flows and ports changed by hand; [`conntrack`]: connections; [`drops`]: why packets were dropped; [`offload`]: what is forwarded below;
+//! - [`datapath`]: datapaths by bridge (`dpif/`); [`dpctl`]: datapaths by themselves, [`dpctl_flows`] and [`dpctl_ports`]: their flows and ports changed by hand; [`conntrack`]: connection tracking; [`drops`]: why packets were dropped; [`offload`]: what is forwarded below;
 //! - [`pmd`]: packet threads; [`memory`]: `coverage/` and `memory/show`; [`dummy`]: dummy devices and the clock, for tests.
 //!
 //! Texts and errors are those of Open vSwitch, as scripts match them. A command that shows something has JSON for those
@@ -143,11 +143,6 @@ fn all_bridges(devices: &Devices) -> Vec<Arc<Ofproto>> {
 /// A datapath's name, as `netdev@ovs-netdev`.
 fn dp_name(kind: &str) -> String {
     format!("{kind}@ovs-{kind}")
-}
-
-/// Whether `name` is the datapath of type `kind`, with or without the type in front.
-fn is_dp(name: &str, kind: &str) -> bool {
-    name == dp_name(kind) || name == format!("ovs-{kind}")
 }
 
 /// The name of a datapath port.

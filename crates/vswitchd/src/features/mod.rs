@@ -1,6 +1,7 @@
 //! One file a feature; [`crate::levels`] lists them by what they belong to.
 
 pub mod address;
+pub mod capabilities;
 pub mod controllers;
 pub mod flow_tables;
 pub mod forward_bpdu;
@@ -15,11 +16,13 @@ pub mod queues;
 pub mod routes;
 pub mod statistics;
 pub mod threads;
+pub mod timeout_policies;
 pub mod tls;
 pub mod tuning;
 pub mod unsupported;
 pub mod versions;
 pub mod vlan;
+pub mod zone_limits;
 
 #[cfg(test)]
 mod tests;

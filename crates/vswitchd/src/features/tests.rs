@@ -12,10 +12,12 @@ use super::lldp::Lldp;
 use super::mac_table::{MacTable, MacTableSpec};
 use super::mtu::Mtu;
 use super::queues::Queues;
+use super::timeout_policies::TimeoutPolicies;
 use super::tls::Tls;
 use super::tuning::TuningFeature;
 use super::unsupported::{OfBridge, OfInterface, OfPort, OfSwitch};
 use super::vlan::{Vlan, VlanSpec};
+use super::zone_limits::ZoneLimits;
 use crate::feature::{Feature, Level};
 use crate::levels::{BridgeLevel, BridgeRows, InterfaceLevel, InterfaceRows, PortLevel, PortRows, SwitchLevel};
 use crate::reader::Reader;
@@ -282,26 +284,42 @@ fn unsupported_settings_give_warnings() {
 }
 
 #[test]
+fn zones_have_limits_and_timeout_policies() {
+    let zones =
+        json!(["map", [[1, ["uuid", id(61)]], [2, ["uuid", id(62)]], [3, ["uuid", id(63)]], [4, ["uuid", id(99)]]]]);
+    let datapaths = json!(["map", [["netdev", ["uuid", id(60)]], ["system", ["uuid", id(59)]]]]);
+    let rows = json!({
+        "Open_vSwitch": { id(1): { "initial": { "datapaths": datapaths } } },
+        "Datapath": {
+            id(59): { "initial": {} },
+            id(60): { "initial": { "ct_zones": zones, "ct_zone_default_limit": 7 } },
+        },
+        "CT_Zone": {
+            id(61): { "initial": { "limit": 0, "timeout_policy": ["uuid", id(70)] } },
+            id(62): { "initial": { "limit": 4294967295u32 } },
+            id(63): { "initial": { "timeout_policy": ["uuid", id(71)] } },
+        },
+        "CT_Timeout_Policy": {
+            id(70): { "initial": { "timeouts": ["map", [["udp_first", 5], ["tcp_close", 0]]] } },
+            id(71): { "initial": {} },
+        },
+    });
+    let (limits, warnings) = with_more::<ZoneLimits>(&json!({}), &rows);
+    assert_eq!((limits.len(), warnings), (1, vec![]));
+    assert_eq!((limits["netdev"].default, &limits["netdev"].zones), (Some(7), &[(1, 0), (2, u32::MAX)].into()));
+    let (policies, warnings) = with_more::<TimeoutPolicies>(&json!({}), &rows);
+    assert_eq!((policies.len(), policies["netdev"].len(), warnings), (1, 1, vec![]));
+    assert_eq!(policies["netdev"][&1], [("tcp_close".to_owned(), 0), ("udp_first".to_owned(), 5)].into());
+}
+
+#[test]
 fn settings_of_newer_schemas_give_warnings() {
-    let switch = |columns: Value, datapath: Value| {
-        let rows = json!({
-            "Open_vSwitch": { id(1): { "initial": columns } },
-            "Datapath": { id(60): { "initial": datapath } },
-        });
+    let switch = |columns: Value| {
+        let rows = json!({ "Open_vSwitch": { id(1): { "initial": columns } } });
         with_more::<OfSwitch>(&json!({}), &rows).1
     };
     let config = json!({"other_config": ["map", [["hw-offload", "true"], ["hw-offload-priority", "tc"]]]});
-    assert_eq!(switch(config, json!({})), ["switch: other_config:hw-offload-priority is set, which is not supported"]);
-    let datapaths = json!({"datapaths": ["map", [["netdev", ["uuid", id(60)]]]]});
-    assert_eq!(switch(datapaths.clone(), json!({"capabilities": ["map", [["a", "b"]]]})), Vec::<String>::new());
-    assert_eq!(
-        switch(datapaths.clone(), json!({"ct_zone_default_limit": 7})),
-        ["datapath netdev: a limit of connections is configured, which is not supported"]
-    );
-    assert_eq!(
-        switch(datapaths, json!({"ct_zones": ["map", [[1, ["uuid", id(61)]]]]})),
-        ["datapath netdev: a zone of connection tracking is configured, which is not supported"]
-    );
+    assert_eq!(switch(config), ["switch: other_config:hw-offload-priority is set, which is not supported"]);
     let set = json!({"id": 7, "bridge": ["uuid", id(2)], "local_group_id": 9});
     let (spec, warnings) =
         with_more::<Ipfix>(&json!({}), &json!({"Flow_Sample_Collector_Set": { id(62): { "initial": set } }}));

@@ -4,12 +4,12 @@ use crate::feature::Feature;
 use crate::levels::{BridgeLevel, BridgeRows, InterfaceLevel, InterfaceRows, PortLevel, PortRows, SwitchLevel};
 use crate::reader::{Config, Reader};
 use ovsdb_client::columns;
-use ovsdb_client::schemas::vswitch::{OpenVSwitch, bridge, datapath, interface, open_vswitch, port};
+use ovsdb_client::schemas::vswitch::{OpenVSwitch, bridge, interface, open_vswitch, port};
 use ovsdb_client::typed::{AnyColumn, Row};
 
 /// Keys of other_config that Open vSwitch knows and that change what the switch does. Keys that only tune it, or belong
 /// to a protocol that another column enables, are not here.
-const SWITCH_KEYS: &[&str] = &["flow-restore-wait", "enable-statistics", "ct-zone-limit"];
+const SWITCH_KEYS: &[&str] = &["flow-restore-wait", "enable-statistics"];
 /// Booleans in other_config that are not supported when true.
 const SWITCH_FLAGS: &[&str] = &["dpdk-init", "userspace-tso-enable"];
 const PORT_KEYS: &[&str] = &["bond-primary", "lacp-system-id"];
@@ -30,8 +30,7 @@ impl Feature for OfSwitch {
     type Spec = ();
     const NAME: &'static str = "unsupported-switch";
     const COLUMNS: &'static [AnyColumn] = &columns! {
-        open_vswitch { OTHER_CONFIG, DATAPATHS }
-        datapath { CT_ZONES, CT_ZONE_DEFAULT_LIMIT }
+        open_vswitch { OTHER_CONFIG }
     };
 
     fn read(reader: &Reader<'_>, root: Row<'_, OpenVSwitch>) {
@@ -41,12 +40,6 @@ impl Feature for OfSwitch {
         warn_of_keys(reader, "switch", config, &set);
         if config.get("hw-offload") == Some("true") {
             warn_of_keys(reader, "switch", config, &["hw-offload-priority"]);
-        }
-        for (name, row) in root.get(open_vswitch::DATAPATHS) {
-            let Some(row) = reader.find(row) else { continue };
-            let what = format!("datapath {name}");
-            reader.unsupported(&what, row, datapath::CT_ZONES, "a zone of connection tracking");
-            reader.unsupported(&what, row, datapath::CT_ZONE_DEFAULT_LIMIT, "a limit of connections");
         }
     }
 }

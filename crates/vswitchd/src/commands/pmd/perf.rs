@@ -179,11 +179,12 @@ fn rounds(out: &mut String, m: &Measured) {
 fn passes(out: &mut String, m: &Measured) {
     let s = &m.stats;
     let (upcalls, lost) = m.upcalls();
-    let of_all = |n: u64| percent(n, s.packets);
+    let passes = s.packets + s.recirculations;
+    let of_all = |n: u64| percent(n, passes);
     let upcall_us = ratio(m.served.1, m.served.0) / 1000.0;
     let _ = write!(
         out,
-        "  Datapath passes:    {:12}  (1.00 passes/pkt)\n  \
+        "  Datapath passes:    {passes:12}  ({:.2} passes/pkt)\n  \
          - PHWOL hits:       {:12}  (  0.0 %)\n  \
          - Simple Match hits:{:12}  (  0.0 %)\n  \
          - EMC hits:         {:12}  ({:5.1} %)\n  \
@@ -191,7 +192,7 @@ fn passes(out: &mut String, m: &Measured) {
          - Megaflow hits:    {:12}  ({:5.1} %, {:.2} subtbl lookups/hit)\n  \
          - Upcalls:          {upcalls:12}  ({:5.1} %, {upcall_us:.1} us/upcall)\n  \
          - Lost upcalls:     {lost:12}  ({:5.1} %)\n",
-        s.packets,
+        ratio(passes, s.packets),
         0,
         0,
         s.microflow_hits,

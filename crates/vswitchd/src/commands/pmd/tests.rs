@@ -110,6 +110,18 @@ fn the_main_thread_has_no_rounds() {
 }
 
 #[test]
+fn each_look_up_of_a_packet_is_a_pass() {
+    let mut m = a_thread();
+    (m.stats.recirculations, m.stats.megaflow_hits) = (150, 180);
+    let text = perf::text(&[m], false);
+    let lines = [
+        "  Datapath passes:             250  (2.50 passes/pkt)",
+        "  - Megaflow hits:             180  ( 72.0 %, 0.33 subtbl lookups/hit)",
+    ];
+    assert_lines(&text, &lines);
+}
+
+#[test]
 fn perf() {
     let mut m = a_thread();
     let brief = perf::text(&[a_thread()], false);
