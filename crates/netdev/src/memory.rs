@@ -1,6 +1,8 @@
 //! In-memory ports: the two ends of a wire, a port that discards frames, and a port that replays frames. The last two
 //! are the interface types `null` and `replay`, for measurements of the datapath alone.
 
+mod playback;
+
 use std::io;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
@@ -18,6 +20,7 @@ use crate::pcap::{self, PcapError};
 use crate::pool;
 use crate::queue::FrameQueue;
 use crate::status::{LinkStatus, NetdevStats};
+use playback::{Pace, Playback, Renumber};
 
 /// Maximum number of frames on a wire; more are dropped at the sender.
 const WIRE_LEN_MAX: usize = 4096;
@@ -41,6 +44,8 @@ pub struct Memory {
     n_rxq: usize,
     /// The frames that each queue of a replay port plays.
     share: Share,
+    /// How each queue plays them.
+    playback: Playback,
     /// The options that a port of a row was opened with.
     options: Option<Options>,
 }
@@ -170,7 +175,8 @@ pub fn replay_pcap(name: &str, path: impl AsRef<Path>, times: u64) -> Result<Arc
 
 /// Opens a port of interface type `null` or `replay`. `pcap` names the capture file to load for `replay`, `times` is
 /// how often each queue plays its frames (for ever by default), and `n_rxq` is the number of queues (1 by default or if
-/// 0). Each queue plays all frames, or, if `rxq-share` is `divided`, an equal part of its own.
+/// 0). Each queue plays all frames, or, if `rxq-share` is `divided`, an equal part of its own. `rate` and
+/// `new-addresses` are those of [`Playback`].
 pub fn open(name: &str, kind: &str, options: &Options) -> Result<Arc<Memory>, NetdevError> {
     let bad = |option, problem: String| NetdevError::Option { name: name.to_owned(), option, problem };
     let mut port = match kind {
@@ -195,8 +201,9 @@ pub fn open(name: &str, kind: &str, options: &Options) -> Result<Arc<Memory>, Ne
         Some("divided") => Share::Divided,
         Some(text) => return Err(bad("rxq-share", format!("'{text}' is neither all nor divided"))),
     };
+    let playback = Playback::from_options(options).map_err(|(option, problem)| bad(option, problem))?;
     if let Some(port) = Arc::get_mut(&mut port) {
-        (port.n_rxq, port.share) = (n_rxq, share);
+        (port.n_rxq, port.share, port.playback) = (n_rxq, share, playback);
         port.options = Some(options.clone());
     }
     Ok(port)
@@ -218,6 +225,7 @@ impl Memory {
             sink,
             n_rxq: 1,
             share: Share::All,
+            playback: Playback::default(),
             options: None,
         }
     }
@@ -272,7 +280,9 @@ impl Netdev for Memory {
                 let part = self.share.of(queue, self.n_rxq, frames.places.len());
                 // A queue may have no frames, if there are fewer frames than queues.
                 let times = if part.is_empty() { 0 } else { times };
-                Box::new(ReplayRx { frames, times, at: part.start, part, counters })
+                let Playback { rate, new_addresses } = self.playback;
+                let (pace, renumber) = (rate.map(Pace::new), new_addresses.then(Renumber::default));
+                Box::new(ReplayRx { frames, times, at: part.start, part, pace, renumber, counters })
             }
         })
     }
@@ -367,18 +377,26 @@ struct ReplayRx {
     part: Range<usize>,
     /// The index of the next frame.
     at: usize,
+    pace: Option<Pace>,
+    renumber: Option<Renumber>,
     counters: Arc<Counters>,
 }
 
 impl Rx for ReplayRx {
     fn recv_batch(&mut self, out: &mut Batch, max: usize) -> io::Result<usize> {
         let (mut received, mut bytes) = (0, 0);
+        let max = self.pace.as_mut().map_or(max, |pace| pace.take(max));
         while received < max && self.times > 0 {
+            let first = out.len();
             let (n, of_them) = self.frames.play(self.at..self.part.end, max - received, out);
             (received, bytes) = (received + n, bytes + of_them);
+            if let Some(renumber) = &self.renumber {
+                out[first..].iter_mut().for_each(|packet| renumber.apply(packet.data_mut()));
+            }
             self.at += n;
             if self.at >= self.part.end {
                 (self.at, self.times) = (self.part.start, self.times - 1);
+                self.renumber.iter_mut().for_each(Renumber::next_time);
             }
         }
         self.counters.received(received, bytes);
