@@ -12,6 +12,7 @@ use libfuzzer_sys as _;
 use base::rng::Rng;
 use openflow::group::{BucketStats, GroupDesc, GroupStats, parse_group_line};
 use openflow::multipart::StatsReply;
+use openflow::wire::Writer;
 use openflow::{FlowMod, Form, Message, Options, Protocols, Version, encode_with, parse_flow_line};
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
@@ -37,7 +38,7 @@ fn main() -> io::Result<()> {
     let mut rng = Rng::seeded(1);
     let frames: Vec<Vec<u8>> = (0..300).map(|_| corpus::frames::frame(&mut rng)).collect();
     seeds.put_all("extract", &frames)?;
-    for target in ["execute", "translate"] {
+    for target in ["execute", "translate", "conntrack_parse", "conntrack_rewrite"] {
         // Bytes for the values drawn after the frame: enough for some actions and rules.
         let drawn = |rng: &mut Rng| (0..rng.below(160)).map(|_| rng.next_u64() as u8).collect::<Vec<u8>>();
         let seed =
@@ -49,6 +50,10 @@ fn main() -> io::Result<()> {
     let mut of_steps = Rng::seeded(2);
     seeds.put_all("rings", (0..100).map(|_| steps(&mut of_steps)))?;
     seeds.put_all("rbac", (0..100).map(|_| steps(&mut of_steps)))?;
+    seeds.put_all("alg", control_connections())?;
+    let mut of_packets = Rng::seeded(3);
+    seeds.put_all("conntrack_packets", (0..100).map(|_| steps(&mut of_packets)))?;
+    seeds.put_all("fragments", (0..100).map(|_| steps(&mut of_steps)))?;
     seeds.put_all("match_text", (0..300).map(|_| corpus::matches::valid(&mut rng)))?;
     seeds.put_all("action_text", texts::actions())?;
     seeds.put_all("flow_text", texts::flows().chain((0..100).map(|n| flow_of(n, &mut rng))))?;
@@ -69,6 +74,30 @@ fn main() -> io::Result<()> {
     seeds.put_all("netlink", (0..20).map(|_| link_message(&mut rng)))?;
     seeds.put_all("lldp", lldp_frames())?;
     dictionaries(Path::new(&dir))
+}
+
+/// Control connections of FTP, and requests of TFTP: for each kind of translation, announcements in both directions, and a
+/// retransmission of the first.
+fn control_connections() -> impl Iterator<Item = Vec<u8>> {
+    (0..8u8).flat_map(|kinds| {
+        let (command, reply) = if kinds & 1 == 0 {
+            ("PORT 10,0,0,1,4,5\r\n", "227 Entering Passive Mode (10,0,0,2,8,9).\r\n")
+        } else {
+            ("EPRT |2|fc00::1|1029|\r\n", "229 Entering Extended Passive Mode (|||2057|)\r\n")
+        };
+        let packet =
+            |flags: u8, seq: usize, text: &str| [&[flags, seq as u8, text.len() as u8][..], text.as_bytes()].concat();
+        let ftp = [
+            vec![kinds, 1],
+            packet(4, 0, command),
+            packet(5, 0, reply),
+            packet(6, command.len(), "LIST\r\n"),
+            packet(7, reply.len(), "200 OK\r\n"),
+            packet(4, 0, &[command, "LIST\r\n"].concat()),
+        ];
+        let tftp = [vec![kinds, 0], packet(4, 0, "\0\x01file\0octet\0"), packet(5, 0, "\0\x03")];
+        [ftp.concat(), tftp.concat()]
+    })
 }
 
 /// Three LLDP frames with length prefixes: a new neighbour, its shutdown, and a neighbour that answers mappings.
@@ -184,12 +213,13 @@ fn matches(rng: &mut Rng) -> Vec<Vec<u8>> {
     for _ in 0..100 {
         let text = corpus::matches::valid(rng);
         let Ok(m) = flow::text::parse_match(&text, &flow::NoNames) else { continue };
-        let mut bytes = [const { Vec::new() }; 4];
-        openflow::nxm::encode(&mut bytes[0], &m, Some((1, 3)), openflow::nxm::Dialect::Nxm);
-        openflow::nxm::encode_oxm_match(&mut bytes[1], &m, Version::V15);
-        openflow::of_match::encode_of10(&mut bytes[2], &m);
-        openflow::of_match::encode_of11(&mut bytes[3], &m);
-        out.extend(bytes);
+        let mut forms: [Writer; 4] = Default::default();
+        openflow::nxm::encode(&mut forms[0], &m, Some((1, 3)), openflow::nxm::Dialect::Nxm);
+        openflow::nxm::encode_oxm_match(&mut forms[1], &m, Version::V15);
+        openflow::of_match::encode_of10(&mut forms[2], &m);
+        openflow::of_match::encode_of11(&mut forms[3], &m);
+        // A match that is too long for its format is no seed.
+        out.extend(forms.into_iter().filter_map(|form| form.into_bytes().ok()));
     }
     out
 }
