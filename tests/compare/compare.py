@@ -211,6 +211,12 @@ def linked(directory, binary):
     return directory
 
 
+def other_version(peers):
+    """Why the programs in a folder are not compared: they are of another version than 4.0. None if they are not."""
+    version = subprocess.run([peers / "bin/ovs-vswitchd", "--version"], capture_output=True, text=True).stdout.split("\n")[0]
+    return None if " 4.0." in version else f"not compared, which needs Open vSwitch 4.0: {version}"
+
+
 def main():
     parser = argparse.ArgumentParser(usage=__doc__)
     parser.add_argument("peers", type=pathlib.Path)
@@ -229,9 +235,8 @@ def main():
         for scenario in chosen:
             print(f"{scenario.section}: {scenario.name}", *(f"    {line}" for line in scenario.lines), sep="\n")
         return 0
-    version = subprocess.run([options.peers / "bin/ovs-vswitchd", "--version"], capture_output=True, text=True).stdout.split("\n")[0]
-    if " 4.0." not in version:
-        print(f"not compared, which needs Open vSwitch 4.0: {version}\ncompare: 0 passed, 0 failed")
+    if other := other_version(options.peers):
+        print(f"{other}\ncompare: 0 passed, 0 failed")
         return 0
     # Whoever ends this has the scenarios that run end their daemons first.
     signal.signal(signal.SIGTERM, lambda *_: setattr(options, "seconds", 0))

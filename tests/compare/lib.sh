@@ -86,3 +86,15 @@ control() { ovs-appctl -t ovsdb-server "$@"; }
 
 # logged WORDS [FILE]: the lines of a log with these words, without times and numbers.
 logged() { grep -E "$1" "${2:-ovsdb-server.log}" | sed -E 's/^[^|]*\|[0-9]+\|//'; }
+
+# tracking FLOW...: a switch with a bridge and these flows, whose time stands still.
+tracking() { switch && bridge && printf '%s\n' "$@" | ovs-ofctl add-flows br0 - && ovs-appctl time/stop; }
+
+# packet PORT KIND WORD...: a packet that arrives at a dummy port, see frames.py.
+packet() { receive "p$1" "$(/usr/bin/python3 "${BASH_SOURCE[0]%/*}/frames.py" "$@")" && ovs-appctl version >/dev/null; }
+
+# tracked [WORD...]: the connections, in alphabetical order.
+tracked() { ovs-appctl dpctl/dump-conntrack "$@" 2>&1 | sort; }
+
+# hits [MATCH]: the flows that packets have hit.
+hits() { ovs-appctl revalidator/wait; ovs-ofctl dump-flows br0 "$@" | grep -v n_packets=0, | sed -nE 's/.*(table=.*n_packets=[0-9]+, n_bytes=[0-9]+), (idle_age=[0-9]+, )?(.*)/\1 \3/p'; }
