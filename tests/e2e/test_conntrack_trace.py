@@ -129,8 +129,7 @@ def fill(switch, flows):
     switch.ofctl("-O", "OpenFlow15", "del-groups", "br0")
     if flows is OVN:
         switch.ofctl("-O", "OpenFlow15", "add-group", "br0", OVN_GROUP)
-    for flow in flows:
-        switch.ofctl("-O", "OpenFlow15", "add-flow", "br0", flow)
+    switch.ofctl("-O", "OpenFlow15", "add-flows", "br0", "-", input="\n".join([*flows, ""]))
 
 
 def alike(trace):
@@ -170,15 +169,16 @@ def test_a_trace_as_json(both):
     assert second["datapath-actions"].isdigit()
 
 
-def test_packets_for_the_missing_tracker_are_dropped(both):
-    """There is no tracker: packets for it are dropped and counted."""
-    ours = both[0]
-    fill(ours, ["tcp,actions=ct(commit),2", "udp,actions=ct_clear,2"])
-    bridge = ours.dummies
-    before = ours.ours.appctl("dpif/show-drops")
+def test_a_packet_is_tracked(both):
+    """It leaves by the port after the tracker, and its connection is the same on both switches until it is flushed."""
     frame = Ether(src="02:00:00:00:00:0a", dst="02:00:00:00:00:0b") / IP(src="10.0.0.1", dst="10.0.0.2") / TCP(dport=80)
-    assert not bridge.exchange("p1", frame).get("p2")
-    assert "no-conntrack" not in before and "no-conntrack" in ours.ours.appctl("dpif/show-drops")
+    connections = []
+    for switch in both:
+        fill(switch, ["tcp,actions=ct(commit),2"])
+        assert switch.dummies.exchange("p1", frame).get("p2") == [bytes(frame)]
+        connections.append(switch.appctl("dpctl/dump-conntrack"))
+        switch.appctl("dpctl/flush-conntrack")
+    assert connections[0] == connections[1] and "dport=80" in connections[0]
 
 
 def test_features(both):
@@ -239,14 +239,14 @@ def test_missing_datapath_features_are_refused(both, feature, flow):
     assert "CT_DATAPATH_SUPPORT" in answers[0]
 
 
-def test_on_other_datapaths_connections_are_refused(making):
+def test_flows_are_refused_while_features_are_disabled(making):
     switch = making.switch(start="kernel")
     switch.vsctl("add-br", "br0")
     shown = switch.appctl("dpif/show-dp-features", "br0")
-    assert "CT state: No\nCT zone: No\nCT mark: No\nCT label: No\nCT state NAT: No\nCT orig tuple: No" in shown
-    assert "Conntrack clear: Yes" in shown and "Conntrack timeout policy: No" in shown
-    answer = switch.appctl("dpif/set-dp-features", "br0", "ct_state", "true")
-    assert answer == "Can not enable features not supported by the datapath"
+    assert "CT state: Yes\nCT zone: Yes\nCT mark: Yes\nCT label: Yes\nCT state NAT: Yes\nCT orig tuple: Yes" in shown
+    assert "Conntrack clear: Yes" in shown and "Conntrack timeout policy: Yes" in shown
+    for feature in ("ct_state", "ct_mark"):
+        switch.appctl("dpif/set-dp-features", "br0", feature, "false")
     for flow, error in (
         ("ip,actions=ct(commit)", "NXBAC_CT_DATAPATH_SUPPORT"),
         ("ct_mark=1,actions=drop", "NXBMC_CT_DATAPATH_SUPPORT"),
