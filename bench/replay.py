@@ -41,11 +41,15 @@ class Replay:
         memory_mib=512,
         cores=(PACKET_CORE,),
         bridge="br0",
+        preload=None,
     ):
         """Each of `cores` has a packet thread; in our switch, port 1 has a receive queue for each. With `confined` the whole
         daemon stays on these cores, which shows their total capacity. `memory_mib` is DPDK's, and has to hold the
-        packets. Switches that run at the same time need different names of `bridge`."""
+        packets. Switches that run at the same time need different names of `bridge`. `preload` is a library that is
+        preloaded into the peer's daemon (`play.c`, for `play`)."""
         self.which, self.cores, self.bridge = which, cores, bridge
+        # The number of DPDK devices that were made by `play`.
+        self.devices = 0
         self.made = contextlib.ExitStack()
         with contextlib.ExitStack() as made:
             daemon = "ovs-vswitchd"
@@ -62,6 +66,8 @@ class Replay:
             rest = ",".join(map(str, cores)) if confined else CONTROL_CORE
             if which == PEER:
                 config |= self._dpdk(made, memory_mib, rest)
+                if preload is not None:
+                    self.switch.env["LD_PRELOAD"] = str(preload)
             self.vsctl("--no-wait", "set", "Open_vSwitch", ".", *(f"other_config:{k}={v}" for k, v in config.items()))
             remove_devices(bridge)
             self.switch.start(core=rest)
@@ -124,6 +130,57 @@ class Replay:
         if self.which == PEER:
             options = ["type=dpdk", f"options:dpdk-devargs=net_pcap0,rx_pcap={pcap},infinite_rx=1"]
         self._add_port("in0", 1, options, wait)
+
+    def add_null(self, name, number):
+        """Another port that discards packets."""
+        options = ["type=null"]
+        if self.which == PEER:
+            options = ["type=dpdk", f"options:dpdk-devargs=net_null{number},no-rx=1", "options:n_rxq=1"]
+        self._add_port(name, number, options)
+
+    def play(self, name, number, pcaps, times=0, rate=0, new_addresses=False):
+        """A port that plays a capture file so many `times` (0: for ever), at most `rate` frames a second (0: as many as
+        the switch takes), with other addresses each time if `new_addresses`. Of several files each has a receive
+        queue of its own. Works for the peer with `play.c` alone."""
+        pcaps = [pathlib.Path(pcap).resolve() for pcap in pcaps]
+        if self.which == PEER:
+            for pcap in pcaps:
+                pathlib.Path(f"{pcap}.play").write_text(f"{times} {rate} {int(new_addresses)}\n")
+            self.devices += 1
+            device = ",".join([f"net_pcap{self.devices}", *(f"rx_pcap={pcap}" for pcap in pcaps)])
+            options = ["type=dpdk", f'options:dpdk-devargs="{device}"', f"options:n_rxq={len(pcaps)}"]
+        else:
+            if len(pcaps) > 1:
+                joined = pcaps[0].with_suffix(".joined")
+                joined.write_bytes(pcaps[0].read_bytes() + b"".join(pcap.read_bytes()[24:] for pcap in pcaps[1:]))
+                pcaps = [joined, *pcaps[1:]]
+            options = ["type=replay", f"options:pcap={pcaps[0]}", f"options:n_rxq={len(pcaps)}"]
+            options += ["options:rxq-share=divided"] * (len(pcaps) > 1)
+            options += [f"options:times={times}"] * (times > 0) + [f"options:rate={rate}"] * (rate > 0)
+            options += ["options:new-addresses=true"] * new_addresses
+        self._add_port(name, number, options)
+
+    def port_counts(self):
+        """For each port by number the packets that it has received and sent, in one answer, and the time in seconds."""
+        text = self.switch("ovs-ofctl", "dump-ports", self.bridge)
+        at_s = time.monotonic()
+        found = re.findall(r"port +(\d+): rx pkts=(\d+).*\n +tx pkts=(\d+)", text)
+        return {int(port): (int(received), int(sent)) for port, received, sent in found}, at_s
+
+    def establish(self, handshakes, count, new_addresses=False, patience_s=300):
+        """Plays handshakes until the switch tracks `count` connections. The first ones may arrive before the switch knows
+        the port, so they are repeated."""
+        self.play("setup0", 4, [handshakes], new_addresses=new_addresses)
+        give_up_s = time.monotonic() + patience_s
+        while (found := self.connections()) < count:
+            if time.monotonic() > give_up_s:
+                raise SystemExit(f"{self.which}: {found} of {count} connections in {patience_s} s\n{self.switch.log_tail()}")
+            time.sleep(0.2)
+        self.vsctl("del-port", self.bridge, "setup0")
+
+    def connections(self):
+        """The number of tracked connections."""
+        return int(re.search(r"\d+", self.appctl("dpctl/ct-get-nconns"))[0])
 
     def _add_port(self, name, number, options, wait=True):
         words = ["add-port", self.bridge, name, "--", "set", "Interface", name, f"ofport_request={number}", *options]
@@ -268,8 +325,9 @@ def threads_of(text):
 def huge_pages(mib):
     """Provides at least this much memory in free huge pages; pages reserved for it are returned."""
     reserved = int(HUGE_PAGES.read_text())
-    free = int(re.search(r"HugePages_Free:\s+(\d+)", pathlib.Path("/proc/meminfo").read_text())[1])
-    missing = -(-mib // HUGE_PAGE_MIB) - free
+    pages = dict(re.findall(r"HugePages_(\w+):\s+(\d+)", pathlib.Path("/proc/meminfo").read_text()))
+    # Pages that were returned while a process had them are about to disappear.
+    missing = -(-mib // HUGE_PAGE_MIB) - max(0, int(pages["Free"]) - int(pages["Surp"]))
     if missing <= 0:
         yield
         return

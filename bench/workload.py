@@ -15,7 +15,6 @@ the same bytes everywhere, so that figures of different switches and days can be
              of them allows
   tse-N      the same flows and packets, and N more of an attacker: each differs from what the flows ask for at a bit
              position of its own in each of the three fields, so that each denial is another mask (tuple space explosion)
-  ct-N       N connections through connection tracking
   mpls-N     N packets with an MPLS label; the flows pop the label, hash the packet for a group of eight buckets (group 1,
              GROUPS), and resubmit to the table that sends it: three passes through the datapath
   setups-N   a pipeline of ten tables with N/10 flows each, whose flows ask for every bit of both MAC addresses, both IP
@@ -219,15 +218,6 @@ def tuple_space_explosion(n, rng):
     return workload
 
 
-def connections(n, _rng):
-    flows = [
-        "table=0,priority=10,in_port=1,ip,ct_state=-trk,actions=ct(table=1)",
-        "table=1,priority=10,in_port=1,ip,ct_state=+trk+new,actions=ct(commit),output:2",
-        "table=1,priority=10,in_port=1,ip,ct_state=+trk+est,actions=output:2",
-    ]
-    return Workload([Packet(SOURCES + i, DESTINATIONS + 1, 1024 + i % 60_000, 2000) for i in range(n)], flows)
-
-
 SETUPS_PACKETS = 200_000
 
 
@@ -291,7 +281,6 @@ KINDS = {
     "acl": acl,
     "victim": victim,
     "tse": tuple_space_explosion,
-    "ct": connections,
     "mpls": mpls,
     "setups": setups,
 }
