@@ -4,8 +4,8 @@
 
 use base::PortNo;
 use conntrack::Key;
-use conntrack::nat::rewrite::{translate, translate_error, translate_fragment};
-use conntrack::parse::{Refusal, parse};
+use conntrack::nat::rewrite::{translate, translate_error};
+use conntrack::parse::parse;
 use flow::{compose, extract};
 use fuzz::Input;
 use packet::checksum::{Verdict, verify};
@@ -38,11 +38,6 @@ fuzz::target!(|bytes: &[u8]| {
             } else {
                 assert!(!known, "{frame:02x?} {to:?}");
             }
-        }
-        Err(Refusal::Fragment(fragment)) => {
-            let to = target(&mut input, &Key { is_v6: fragment.is_v6, ..Key::default() });
-            translate_fragment(&mut packet, fragment.l3, &to);
-            assert!(before != Verdict::Good || verify(packet.data()) == Verdict::Good, "{frame:02x?} {to:?}");
         }
         Err(_) => {}
     }

@@ -190,8 +190,8 @@ class Conversation:
         return not (self.nat_used and parts.proto == TCP and (self.family == 6 or self.port_nat))
 
     def is_kept_whole(self, parts):
-        """Whether errors are about the whole packet: the peer crashes if it translates the ports of one that is cut, and
-        refuses less than the header of TCP or SCTP in ICMPv6."""
+        """Returns true if ICMP errors have to quote the whole packet: the peer crashes when it translates the ports of a
+        truncated quotation, and rejects ICMPv6 errors that quote less than the TCP or SCTP header."""
         return self.port_nat or (self.family == 6 and parts.proto in (TCP, SCTP))
 
     def interrupt(self):

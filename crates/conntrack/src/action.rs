@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::key::Key;
-
 /// Bits of `ct_state`.
 pub mod state {
     /// A new connection, not yet committed.
@@ -117,11 +115,5 @@ impl Translated {
     #[inline]
     pub fn any(self) -> bool {
         self.src || self.dst
-    }
-
-    /// How the packets of a direction leave: from the connection's tuples, the tuple of a packet after translation.
-    #[inline]
-    pub fn after(opposite: &Key) -> Key {
-        opposite.reversed()
     }
 }

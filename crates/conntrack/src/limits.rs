@@ -21,17 +21,6 @@ pub struct Full {
     pub limit: u32,
 }
 
-/// A change by a command is refused, because the database configures limits.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum Protected {
-    /// Of a limit.
-    #[error("the zone limits are set via database, use 'ovs-vsctl set-zone-limit <...>' instead.")]
-    Set,
-    /// Of a limit that should be deleted.
-    #[error("the zone limits are set via database, use 'ovs-vsctl del-zone-limit <...>' instead.")]
-    Delete,
-}
-
 /// A connection's share of the limit of its zone. The zone's count shrinks when it is dropped.
 #[derive(Debug)]
 pub struct Permit(Arc<AtomicU32>);
@@ -188,14 +177,9 @@ impl Limits {
         self.protected.store(protected, Relaxed);
     }
 
-    /// Checks that a command may set limits.
-    pub fn check_set(&self) -> Result<(), Protected> {
-        if self.protected.load(Relaxed) { Err(Protected::Set) } else { Ok(()) }
-    }
-
-    /// Checks that a command may delete limits.
-    pub fn check_delete(&self) -> Result<(), Protected> {
-        if self.protected.load(Relaxed) { Err(Protected::Delete) } else { Ok(()) }
+    /// Returns true if commands may not change limits.
+    pub fn is_protected(&self) -> bool {
+        self.protected.load(Relaxed)
     }
 
     fn changed(&self, zones: &Zones) {

@@ -6,9 +6,13 @@
 //! `three` (three zones, the second of which translates). `SLICES=...` instead of a time sets a fixed amount of work, for
 //! `perf stat` or `valgrind --tool=callgrind`; `CPU=...` pins the thread.
 
+#[path = "support/mod.rs"]
+#[allow(dead_code, reason = "each example uses its part of this")]
+mod support;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use base::{Clock, DpPort};
 use conntrack::{Action, Commit, Nat, NatKind, state};
@@ -22,7 +26,8 @@ use packet::Packet;
 use packet::checksum::{checksum, pseudo_v4};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-const SLICE: usize = 4096;
+use support::{SLICE, slice, times};
+
 const SYN: u16 = 0x02;
 const ACK: u16 = 0x10;
 const PSH: u16 = 0x08;
@@ -164,14 +169,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     dp.flow_stats(&mut |_, _| ());
     let before = dp.thread_stats().remove(0);
-    let slices: Option<usize> = variable("SLICES");
-    let (mut times, begin) = (Vec::new(), Instant::now());
-    while slices.map_or(begin.elapsed() < Duration::from_millis(ms), |n| times.len() < n) {
-        let start = Instant::now();
-        let packets = slice(&dp, SLICE);
-        times.push(start.elapsed().as_nanos() as f64 / packets as f64);
-    }
-    times.sort_by(f64::total_cmp);
+    let times = times(&dp, variable("SLICES"), Duration::from_millis(ms));
     let stats = dp.thread_stats().remove(0).since(&before);
     let of_packets = |n: u64| n as f64 / stats.packets as f64;
     println!(
@@ -187,12 +185,4 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         of_packets(stats.misses),
     );
     Ok(())
-}
-
-fn slice(dp: &Datapath, packets: usize) -> usize {
-    let mut n = 0;
-    while n < packets {
-        n += dp.run_once();
-    }
-    n
 }

@@ -16,7 +16,7 @@
 mod support;
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use base::{Clock, DpPort};
 use datapath::{Config, Datapath, IndexKind};
@@ -25,10 +25,7 @@ use flow::Field;
 use netdev::memory;
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-use support::{Forward, fields, workload};
-
-/// The approximate number of packets of a slice: few, so that some slices are not disturbed.
-const SLICE: usize = 4096;
+use support::{Forward, SLICE, fields, slice, times, workload};
 
 const TUPLE: &[Field] = &[Field::EthSrc, Field::EthDst, Field::Ipv4Src, Field::Ipv4Dst, Field::UdpSrc, Field::UdpDst];
 
@@ -85,14 +82,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     dp.flow_stats(&mut |_, _| ());
     let before = dp.thread_stats().remove(0);
-    let slices: Option<usize> = variable("SLICES");
-    let (mut times, begin) = (Vec::new(), Instant::now());
-    while slices.map_or(begin.elapsed() < Duration::from_millis(ms), |n| times.len() < n) {
-        let start = Instant::now();
-        let packets = slice(&dp, SLICE);
-        times.push(start.elapsed().as_nanos() as f64 / packets as f64);
-    }
-    times.sort_by(f64::total_cmp);
+    let times = times(&dp, variable("SLICES"), Duration::from_millis(ms));
     let (best, middle) = (times[0], times[times.len() / 2]);
     let stats = dp.thread_stats().remove(0).since(&before);
     let cycles = mhz().map_or(String::new(), |mhz| {
@@ -111,12 +101,4 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         of_packets(stats.misses),
     );
     Ok(())
-}
-
-fn slice(dp: &Datapath, packets: usize) -> usize {
-    let mut n = 0;
-    while n < packets {
-        n += dp.run_once();
-    }
-    n
 }

@@ -126,7 +126,7 @@ impl Connections for Datapath {
     }
 
     fn has_protected_zone_limits(&self) -> bool {
-        self.tracker().limits().check_set().is_err()
+        self.tracker().limits().is_protected()
     }
 
     fn protect_zone_limits(&self, on: bool) {

@@ -188,8 +188,32 @@ struct Passage<'a> {
     late: SmallVec<[(u64, bool); 8]>,
 }
 
+/// The compact key of a packet, which all passes share until a translation changes the packet.
+#[derive(Default)]
+struct CompactKey {
+    /// `None` if the key is not extracted, or no longer true.
+    form: Option<Compact>,
+    plain: PlainKey,
+    wide: WideKey,
+}
+
+impl CompactKey {
+    /// Extracts the key, if it is not known, and sets recirculation id and hash of this pass. `None` if it has no compact form.
+    #[inline]
+    fn of_pass(&mut self, packet: &Packet, in_port: DpPort, recirc_id: u32) -> Option<Compact> {
+        if self.form.is_none() {
+            self.form = extract_compact(packet.data(), PortNo(in_port.0), &mut self.plain, &mut self.wide);
+        }
+        match self.form? {
+            Compact::Plain => self.plain = self.plain.with_recirculation(recirc_id, packet.dp_hash),
+            Compact::Wide => self.wide = self.wide.with_recirculation(recirc_id, packet.dp_hash),
+        }
+        self.form
+    }
+}
+
 impl<'a> Passage<'a> {
-    /// Counts a packet for a megaflow, and returns the entry of this.
+    /// Counts a packet for a megaflow, which `last` then names.
     #[inline]
     fn count(&mut self, flow: &'a Arc<Megaflow>, bytes: u64, tcp_flags: u16) {
         let is_last = self.taken.get(self.last).is_some_and(|taken| Arc::ptr_eq(taken.flow, flow));
@@ -310,23 +334,28 @@ impl<'a> Follower<'a> {
         if packet.l3_type.is_some() {
             return End::Stays;
         }
-        let mut actions = first;
+        let (mut actions, mut key) = (first, CompactKey::default());
         loop {
             let (mut memo, mut id) = (0, 0);
             for action in actions {
                 match action {
-                    DpAction::Ct(ct) => match self.shared.tracker.track(packet, &mut connection, ct, self.now) {
-                        Step::Tracked(tracked) => memo = tracked.memo,
-                        Step::Untracked => memo = 0,
-                        // This is so for the first action, as none makes a packet a fragment.
-                        Step::Fragment => return End::Stays,
-                    },
+                    DpAction::Ct(ct) => {
+                        match self.shared.tracker.track(packet, &mut connection, ct, self.now) {
+                            Step::Tracked(of_connection) => memo = of_connection,
+                            Step::Untracked => memo = 0,
+                            // This is so for the first action, as none makes a packet a fragment.
+                            Step::Fragment => return End::Stays,
+                        }
+                        if ct.nat.is_some() {
+                            key.form = None;
+                        }
+                    }
                     DpAction::CtClear => connection = Connection::default(),
                     DpAction::Recirc(to) => id = *to,
                     _ => {}
                 }
             }
-            let Some((flow, tcp_flags)) = self.next(packet, &connection, memo, id, passage) else {
+            let Some((flow, tcp_flags)) = self.next(packet, &connection, (memo, id), &mut key, passage) else {
                 if connection.handle != 0 {
                     passage.late.push(way(&connection));
                 }
@@ -349,14 +378,14 @@ impl<'a> Follower<'a> {
         }
     }
 
-    /// The megaflow of a memo, if the packet takes it in its pass with this recirculation id, and the packet's TCP flags.
+    /// The megaflow of a memo, if the packet takes it in its pass with recirculation id `id`, and the packet's TCP flags.
     #[inline]
     fn next(
         &self,
         packet: &Packet,
         connection: &Connection,
-        memo: u32,
-        id: u32,
+        (memo, id): (u32, u32),
+        key: &mut CompactKey,
         passage: &Passage<'a>,
     ) -> Option<(&'a Arc<Megaflow>, u16)> {
         let hint = self.hints.get(self.lane, memo)?;
@@ -365,18 +394,11 @@ impl<'a> Follower<'a> {
         if !is_current || packet.passes + 1 >= PASSES_MAX || passage.late.contains(&way(connection)) {
             return None;
         }
-        let (mut plain, mut wide) = (PlainKey::default(), WideKey::default());
-        let (covers, tcp_flags) = match extract_compact(packet.data(), PortNo(self.in_port.0), &mut plain, &mut wide)? {
-            Compact::Plain => {
-                plain = plain.with_recirculation(id, packet.dp_hash);
-                (hint.bits.covers_plain(&plain, connection), plain.tcp_flags())
-            }
-            Compact::Wide => {
-                wide = wide.with_recirculation(id, packet.dp_hash);
-                (hint.bits.covers_wide(&wide, connection), wide.tcp_flags())
-            }
+        let (covers, tcp_flags) = match key.of_pass(packet, self.in_port, id)? {
+            Compact::Plain => (hint.bits.covers_plain(&key.plain, connection), key.plain.tcp_flags()),
+            Compact::Wide => (hint.bits.covers_wide(&key.wide, connection), key.wide.tcp_flags()),
         };
-        if !covers || self.check_every != 0 && !self.check(flow, (&plain, &wide), connection) {
+        if !covers || self.check_every != 0 && !self.check(flow, key, connection) {
             return None;
         }
         Some((flow, tcp_flags))
@@ -386,7 +408,7 @@ impl<'a> Follower<'a> {
 impl Follower<'_> {
     /// Compares some passes with a look-up. Returns false if that finds another megaflow.
     #[cold]
-    fn check(&self, flow: &Arc<Megaflow>, (plain, wide): (&PlainKey, &WideKey), connection: &Connection) -> bool {
+    fn check(&self, flow: &Arc<Megaflow>, compact: &CompactKey, connection: &Connection) -> bool {
         let unchecked = &self.hints.unchecked;
         unchecked.set(unchecked.get() + 1);
         if unchecked.get() < self.check_every {
@@ -397,10 +419,9 @@ impl Follower<'_> {
         let add = adder(self.lane);
         add(&counters.checks, 1);
         let mut key = TrackedKey::default();
-        if *wide == WideKey::default() {
-            key.set_plain(plain, connection);
-        } else {
-            key.set_wide(wide, connection);
+        match compact.form {
+            Some(Compact::Wide) => key.set_wide(&compact.wide, connection),
+            _ => key.set_plain(&compact.plain, connection),
         }
         // An index may have narrowed the flow: then it covers other packets, too.
         let is_right = self.reader.lookup(&key, &mut 0).is_none_or(|found| found.actions == flow.actions);

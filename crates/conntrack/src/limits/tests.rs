@@ -90,18 +90,6 @@ fn a_lower_limit_waits_for_connections_to_end() {
 }
 
 #[test]
-fn the_database_protects_its_limits() {
-    let limits = Limits::new();
-    assert!(limits.check_set().is_ok() && limits.check_delete().is_ok());
-    limits.protect(true);
-    let errors = [limits.check_set(), limits.check_delete()].map(|result| result.expect_err("protected").to_string());
-    assert_eq!(errors[0], "the zone limits are set via database, use 'ovs-vsctl set-zone-limit <...>' instead.");
-    assert_eq!(errors[1], "the zone limits are set via database, use 'ovs-vsctl del-zone-limit <...>' instead.");
-    limits.protect(false);
-    assert!(limits.check_set().is_ok());
-}
-
-#[test]
 fn threads_never_exceed_the_limit() {
     const LIMIT: u32 = 40;
     let limits = Limits::new();

@@ -64,12 +64,6 @@ pub fn translate(packet: &mut Packet, parsed: &Parsed, to: &Key) {
     set_transport(frame, transport, to, pseudo);
 }
 
-/// Translates the addresses of a fragment without a transport header, whose IP header is at `l3`. Does nothing if the
-/// header is truncated.
-pub fn translate_fragment(packet: &mut Packet, l3: usize, to: &Key) {
-    set_addresses(packet.data_mut(), l3, to, true);
-}
-
 /// Translates an ICMP error, and the packet in it, which then has the tuple `to.reversed()`.
 ///
 /// If the translation changes the source address of the direction, the error has the new address too, also if a router

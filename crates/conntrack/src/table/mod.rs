@@ -284,12 +284,6 @@ impl Table {
         self.take(handle, &mut |_, _| true)
     }
 
-    /// Removes a connection if the condition holds. The condition may be evaluated twice, and must call no function of the
-    /// table.
-    pub fn remove_if(&self, handle: Handle, mut condition: impl FnMut(&Conn) -> bool) -> Option<Conn> {
-        self.take(handle, &mut |conn, _| condition(conn))
-    }
-
     /// Removes a connection if the condition holds. The keys are read before the shards are locked, as shards come first.
     fn take(&self, handle: Handle, condition: &mut dyn FnMut(&Conn, Life) -> bool) -> Option<Conn> {
         let positions = {

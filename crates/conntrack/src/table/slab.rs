@@ -158,23 +158,11 @@ impl ConnGuard<'_> {
         self.entry.life()
     }
 
-    /// Sets when the connection ends unless a packet comes.
-    #[inline]
-    pub fn set_expires(&mut self, expires: Millis) {
-        self.entry.set_life(Life(Life::until(expires).0 | self.entry.life().0 & Life::ASSURED));
-    }
-
     /// Sets when the connection ends unless a packet comes. With `assure`, also protects it from eviction.
     #[inline]
     pub fn renew(&mut self, expires: Millis, assure: bool) {
         let assured = (u64::from(assure) * Life::ASSURED) | self.entry.life().0 & Life::ASSURED;
         self.entry.set_life(Life(Life::until(expires).0 | assured));
-    }
-
-    /// Protects the connection from eviction.
-    #[inline]
-    pub fn set_assured(&mut self) {
-        self.entry.set_life(Life(self.entry.life().0 | Life::ASSURED));
     }
 }
 

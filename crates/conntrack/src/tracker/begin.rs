@@ -9,7 +9,7 @@ use packet::metadata::Connection;
 use vlog::{RateLimit, warn_rl};
 
 use super::Tracker;
-use super::track::{Role, Tracked, write};
+use super::track::{Role, write};
 use crate::action::{Action, Helper, Nat, NatKind, Translated, state};
 use crate::alg::expect::Expectation;
 use crate::conn::Conn;
@@ -25,7 +25,7 @@ const ATTEMPTS: usize = 8;
 static EXHAUSTED: RateLimit = RateLimit::new(1, 5);
 
 impl Tracker {
-    /// Executes the action on a packet that belongs to no connection. Returns the connection that it has begun.
+    /// Executes the action on a packet that belongs to no connection. Returns the memo of the connection that it has begun.
     pub(super) fn begin(
         &self,
         packet: &mut Packet,
@@ -33,7 +33,7 @@ impl Tracker {
         action: &Action,
         parsed: &Parsed,
         now: Millis,
-    ) -> Option<Tracked> {
+    ) -> Option<u32> {
         let expected = self.expectations.find(&parsed.key);
         let l4 = packet.data().get(parsed.l4..parsed.end).unwrap_or(&[]);
         let key = &parsed.key;

@@ -28,7 +28,7 @@ use crate::parse;
 use crate::table::Table;
 use crate::timeout::Policies;
 
-pub use track::{Step, Tracked};
+pub use track::Step;
 
 /// The maximum number of connections unless another one is set.
 pub const CONNECTIONS_MAX: u64 = 3_000_000;

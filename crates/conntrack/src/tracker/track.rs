@@ -24,22 +24,12 @@ use crate::table::{ConnGuard, Found, Handle};
 /// Bits of the state that say which addresses were translated.
 pub(super) const TRANSLATED: u32 = state::SNAT | state::DNAT;
 
-/// The connection of a packet, and where a datapath remembers the way of such packets ([`Conn::memos`]).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Tracked {
-    /// The connection.
-    pub handle: Handle,
-    /// The packet's direction.
-    pub direction: Direction,
-    /// The memo.
-    pub memo: u32,
-}
-
 /// The result of an action on one packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// The packet was looked up, and belongs to a connection in the table.
-    Tracked(Tracked),
+    /// The packet was looked up, and belongs to a connection in the table, which has this memo for the packet's direction
+    /// ([`Conn::memos`]).
+    Tracked(u32),
     /// It has a state, but was not looked up, or found no connection.
     Untracked,
     /// It is a fragment, and has not changed: [`Tracker::track_all`] collects it.
@@ -71,7 +61,7 @@ impl Tracker {
         }
         match parse::parse(packet, action.zone) {
             Ok(parsed) => match self.track_parsed(packet, connection, action, &parsed, now) {
-                Some(tracked) => Step::Tracked(tracked),
+                Some(memo) => Step::Tracked(memo),
                 None => Step::Untracked,
             },
             Err(Refusal::Fragment(_)) => Step::Fragment,
@@ -84,7 +74,7 @@ impl Tracker {
 
     /// Executes the action on a packet whose connection in this zone an earlier action found. Returns false if there is none.
     #[inline]
-    pub fn track_again(&self, packet: &mut Packet, connection: &mut Connection, action: &Action) -> bool {
+    fn track_again(&self, packet: &mut Packet, connection: &mut Connection, action: &Action) -> bool {
         match NonZeroU64::new(connection.handle) {
             Some(handle) if connection.is_current => self.track_known(packet, connection, action, Handle(handle)),
             _ => false,
@@ -119,16 +109,16 @@ impl Tracker {
         true
     }
 
-    /// Executes the action on a packet that has a key. Returns its connection, if it has one in the table.
+    /// Executes the action on a packet that has a key. Returns the memo of its connection, if it has one in the table.
     #[inline]
-    pub fn track_parsed(
+    fn track_parsed(
         &self,
         packet: &mut Packet,
         connection: &mut Connection,
         action: &Action,
         parsed: &Parsed,
         now: Millis,
-    ) -> Option<Tracked> {
+    ) -> Option<u32> {
         // Another zone begins anew.
         let state = if connection.zone == action.zone { connection.state & !state::TRK } else { 0 };
         let found = if state & TRANSLATED == 0 {
@@ -163,7 +153,7 @@ impl Tracker {
         action: &Action,
         parsed: &Parsed,
         now: Millis,
-    ) -> Option<Tracked> {
+    ) -> Option<u32> {
         if parsed.embedded.is_some() {
             // An error is about a known connection.
             write(connection, action.zone, state::INV, &parsed.key, None);
@@ -221,7 +211,7 @@ impl Tracker {
         Some(state)
     }
 
-    /// Translates the packet of a connection, and writes its state.
+    /// Translates the packet of a connection, and writes its state. Returns the memo.
     #[inline]
     #[expect(clippy::too_many_arguments, reason = "known and new connections end here")]
     pub(super) fn conclude(
@@ -234,8 +224,7 @@ impl Tracker {
         role: Role,
         mut state: u32,
         now: Millis,
-    ) -> Tracked {
-        let handle = conn.handle();
+    ) -> u32 {
         (connection.mark, connection.label) = (conn.mark, conn.label);
         if action.mark.is_some() || action.label.is_some() {
             mark(connection, action, conn);
@@ -249,7 +238,7 @@ impl Tracker {
         }
         connection.state = state | state::TRK;
         connection.zone = action.zone;
-        connection.handle = handle.0.get();
+        connection.handle = conn.handle().0.get();
         // A translated packet has another key.
         connection.is_current = action.nat.is_none();
         connection.awaits_lookup = true;
@@ -257,7 +246,7 @@ impl Tracker {
         connection.is_error = role.is_error;
         let original = conn.parent.as_ref().map_or(&conn.keys[0], |parent| &parent.key);
         connection.original = Some(original.tuple());
-        Tracked { handle, direction: role.direction, memo: conn.memos[role.direction.index()] }
+        conn.memos[role.direction.index()]
     }
 
     /// Hands a packet to the helper of its connection. Returns the state of a packet that the helper finds invalid.
@@ -279,7 +268,7 @@ impl Tracker {
         }
     }
 
-    /// Remembers the way of packets like this one, which [`Tracked::memo`] then returns.
+    /// Remembers the way of packets like this one: [`Step::Tracked`] then has this memo.
     pub fn set_memo(&self, connection: &Connection, memo: u32) {
         let Some(handle) = NonZeroU64::new(connection.handle) else { return };
         if let Some(mut conn) = self.table.get(Handle(handle)) {

@@ -2,8 +2,8 @@
 
 use base::Millis;
 use base::rng::Rng;
-use conntrack::tracker::{Step, Tracked};
-use conntrack::{Action, Commit, Direction, Nat, NatKind, Tracker, state};
+use conntrack::tracker::Step;
+use conntrack::{Action, Commit, Nat, NatKind, Tracker, state};
 use packet::checksum::{self, Verdict};
 use packet::metadata::Connection;
 use packet::{Batch, Checksum, Gso, GsoKind, Packet};
@@ -334,34 +334,34 @@ fn a_packet_to_be_segmented_is_translated_with_its_partial_checksum() {
 fn a_memo_belongs_to_one_direction_of_one_connection() {
     let tracker = Tracker::new(1);
     let flow = flow4(UDP, 1, 2, 1000, 53);
-    let tracked = |flow: &Flow, action: &Action| -> Option<(Tracked, Connection)> {
+    let tracked = |flow: &Flow, action: &Action| -> Option<(u32, Connection)> {
         let mut connection = Connection::default();
         match tracker.track(&mut udp(flow), &mut connection, action, NOW) {
-            Step::Tracked(tracked) => Some((tracked, connection)),
+            Step::Tracked(memo) => Some((memo, connection)),
             _ => None,
         }
     };
     assert_eq!(tracked(&flow, &Action::default()), None);
     let (first, there) = tracked(&flow, &commit(0)).expect("committed");
-    assert_eq!((first.direction, first.memo), (Direction::Original, 0));
+    assert_eq!((there.is_reply, first), (false, 0));
     tracker.set_memo(&there, 11);
     let (second, back) = tracked(&flow.back(), &commit(0)).expect("known");
-    assert_eq!((second.handle, second.direction, second.memo), (first.handle, Direction::Reply, 0));
+    assert_eq!((back.handle, back.is_reply, second), (there.handle, true, 0));
     tracker.set_memo(&back, 22);
-    assert_eq!(tracked(&flow, &commit(0)).map(|(tracked, _)| tracked.memo), Some(11));
-    assert_eq!(tracked(&flow.back(), &commit(0)).map(|(tracked, _)| tracked.memo), Some(22));
+    assert_eq!(tracked(&flow, &commit(0)).map(|(memo, _)| memo), Some(11));
+    assert_eq!(tracked(&flow.back(), &commit(0)).map(|(memo, _)| memo), Some(22));
     // A packet of another connection, in another zone, or without one.
-    assert_eq!(tracked(&flow, &commit(1)).map(|(tracked, _)| tracked.memo), Some(0));
-    assert_eq!(tracked(&flow4(UDP, 1, 2, 1001, 53), &commit(0)).map(|(tracked, _)| tracked.memo), Some(0));
+    assert_eq!(tracked(&flow, &commit(1)).map(|(memo, _)| memo), Some(0));
+    assert_eq!(tracked(&flow4(UDP, 1, 2, 1001, 53), &commit(0)).map(|(memo, _)| memo), Some(0));
     // The connection begins anew in the other direction.
     let force = Action { commit: Some(Commit::Force), ..Action::default() };
-    let (third, _) = tracked(&flow.back(), &force).expect("committed");
-    assert_ne!(third.handle, first.handle);
-    assert_eq!((third.direction, third.memo), (Direction::Original, 0));
+    let (third, anew) = tracked(&flow.back(), &force).expect("committed");
+    assert_ne!(anew.handle, there.handle);
+    assert_eq!((anew.is_reply, third), (false, 0));
     // What names the old one has no effect.
     tracker.set_memo(&there, 33);
-    assert_eq!(tracked(&flow, &commit(0)).map(|(tracked, _)| tracked.memo), Some(0));
-    assert_eq!(tracked(&flow.back(), &commit(0)).map(|(tracked, _)| tracked.memo), Some(0));
+    assert_eq!(tracked(&flow, &commit(0)).map(|(memo, _)| memo), Some(0));
+    assert_eq!(tracked(&flow.back(), &commit(0)).map(|(memo, _)| memo), Some(0));
     tracker.set_memo(&Connection::default(), 44);
 }
 

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use base::DpPort;
 use base::rng::Rng;
+use datapath::Datapath;
 use dpif::{ControllerUpcall, DpAction, DpActions, DpFlow, DpFlowStats, FlowId, Upcall, UpcallHandler, UpcallReply};
 use flow::{Field, FlowKey, Reads, layout};
 use packet::Packet;
@@ -222,4 +224,28 @@ impl UpcallHandler for Forward {
     fn controller(&self, _port: DpPort, _what: &ControllerUpcall, _packet: &Packet) {}
 
     fn flow_gone(&self, _id: FlowId, _stats: DpFlowStats) {}
+}
+
+/// The approximate number of packets of a slice: few, so that some slices are not disturbed.
+pub(crate) const SLICE: usize = 4096;
+
+/// Moves at least this number of packets, and returns how many.
+pub(crate) fn slice(dp: &Datapath, packets: usize) -> usize {
+    let mut n = 0;
+    while n < packets {
+        n += dp.run_once();
+    }
+    n
+}
+
+/// The nanoseconds a packet of slices, in ascending order: of `slices` slices, or of those within a time.
+pub(crate) fn times(dp: &Datapath, slices: Option<usize>, time: Duration) -> Vec<f64> {
+    let (mut times, begin) = (Vec::new(), Instant::now());
+    while slices.map_or(begin.elapsed() < time, |n| times.len() < n) {
+        let start = Instant::now();
+        let packets = slice(dp, SLICE);
+        times.push(start.elapsed().as_nanos() as f64 / packets as f64);
+    }
+    times.sort_by(f64::total_cmp);
+    times
 }

@@ -1,8 +1,8 @@
 //! Translations of random packets, and of ICMP errors from several senders.
 
 use super::*;
-use crate::parse::frames::{Pair, bytes, frame, icmp, ip, ipv4, ipv6, pair, partial, random, sctp, tcp, udp};
-use crate::parse::{Refusal, parse};
+use crate::parse::frames::{Pair, bytes, frame, icmp, ip, ipv6, pair, partial, random, sctp, tcp, udp};
+use crate::parse::parse;
 use base::rng::Rng;
 use packet::checksum::{Verdict, finish, verify};
 use proptest::prelude::*;
@@ -104,28 +104,6 @@ tally::proptest! {
     }
 
     #[test]
-    fn fragments_have_new_addresses(seed: u64) {
-        let mut rng = Rng::seeded(seed);
-        let payload = bytes(&mut rng, 24);
-        let old = match pair(&mut rng) {
-            Pair::V4(src, dst) => ipv4(src, dst, 17, &[], 0x2001, &payload),
-            Pair::V6(src, dst) => ipv6(src, dst, 44, &[&[17, 0, 0, 9, 0, 0, 0, 1][..], &payload].concat()),
-        };
-        let mut packet = Packet::from_slice(&frame(&[], &old));
-        let Err(Refusal::Fragment(fragment)) = parse(&packet, 0) else { panic!("a fragment") };
-        let to = target(&mut rng, &Key { is_v6: fragment.is_v6, ..Key::default() });
-        translate_fragment(&mut packet, fragment.l3, &to);
-        let address = |address: [u64; 2]| u128::from(address[0]) << 64 | u128::from(address[1]);
-        let expected = if fragment.is_v6 {
-            ipv6(address(to.src), address(to.dst), 44, &old[40..])
-        } else {
-            ipv4(to.src[1] as u32, to.dst[1] as u32, 17, &[], 0x2001, &payload)
-        };
-        let expected = frame(&[], &expected);
-        prop_assert_eq!(packet.data(), &expected[..]);
-    }
-
-    #[test]
     fn no_bytes_panic(bytes: Vec<u8>, l3 in 0..99usize, l4 in 0..99usize, end in 0..99usize, proto: u8, is_v6: bool, inner: bool) {
         let key = Key { proto: [proto, 6, 17, 1, 58, 132][usize::from(proto) % 6], is_v6, ..Key::default() };
         let embedded = inner.then_some(Embedded { l3: l4, l4: end, proto: key.proto });
@@ -134,7 +112,6 @@ tally::proptest! {
         let parsed = Parsed { key, l3, l4, end, embedded };
         translate(&mut packet, &parsed, &Key { src: [1, 2], dst: [3, 4], src_port: 5, dst_port: 6, ..key });
         translate_error(&mut packet, &parsed, &key);
-        translate_fragment(&mut packet, l3, &key);
     }
 }
 
