@@ -200,6 +200,23 @@ pub fn extract_compact(frame: &[u8], in_port: PortNo, plain: &mut PlainKey, wide
     extract_other(frame, in_port, plain, wide)
 }
 
+/// Makes `plain` the compact key of a plain frame over IPv4. Returns false for other frames.
+#[inline(always)]
+pub fn extract_plain_into(frame: &[u8], in_port: PortNo, plain: &mut PlainKey) -> bool {
+    if let Some((key, _)) = untagged(frame, in_port) {
+        *plain = key;
+        return true;
+    }
+    extract_other_plain(frame, in_port, plain)
+}
+
+#[inline(never)]
+fn extract_other_plain(frame: &[u8], in_port: PortNo, plain: &mut PlainKey) -> bool {
+    let Some((key, _)) = plain_v4(frame, in_port) else { return false };
+    *plain = key;
+    true
+}
+
 #[inline(never)]
 fn extract_other(frame: &[u8], in_port: PortNo, plain: &mut PlainKey, wide: &mut WideKey) -> Option<Compact> {
     let eth = ethernet(frame)?;

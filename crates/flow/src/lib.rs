@@ -47,4 +47,4 @@ pub use reads::{Reads, Step};
 pub use sparse::Sparse;
 pub use steps::Steps;
 pub use text::{MatchError, NoNames, PortNames};
-pub use tracked::{TrackedKey, TrackedMatch};
+pub use tracked::{Brief, TrackedKey, TrackedMatch};

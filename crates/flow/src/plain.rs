@@ -6,6 +6,7 @@
 //! and whole keys implement [`Words`], so lookups are generic over them.
 
 use base::PortNo;
+use packet::wire::Head;
 
 use crate::FlowKey;
 use crate::extract::{Layers, be16, ethertype, ipproto};
@@ -39,7 +40,7 @@ pub const WIDE_WORDS: usize = 10;
 /// Their codes: the words of plain packets without the IPv4 addresses, the word of the VLAN tag, and the IPv6 addresses.
 const WIDE_PLACES: [usize; WIDE_WORDS] = [0, 1, 2, 4, 5, 6, ZERO + 1, ZERO + 2, ZERO + 3, ZERO + 4];
 /// Shift of `dp_hash` in its word.
-const DP_HASH_SHIFT: u32 = 32;
+pub(crate) const DP_HASH_SHIFT: u32 = 32;
 
 /// The code of each word.
 const CODE_OF: [u8; WORDS] = {
@@ -202,6 +203,30 @@ impl PlainKey {
         self
     }
 
+    /// The headers of a packet of TCP or UDP; `None` for other protocols.
+    #[inline]
+    pub fn head(&self) -> Option<Head> {
+        let word = |word: usize| self.0[usize::from(CODE_OF[word])];
+        let proto = word(layout::IP_MISC) as u8;
+        let (addresses, ports) = (word(layout::IPV4), (word(layout::TP) >> 32) as u32);
+        let l3 = if word(layout::VLAN) == 0 { 14 } else { 18 };
+        matches!(proto, ipproto::TCP | ipproto::UDP).then_some(Head {
+            l3,
+            src: (addresses >> 32) as u32,
+            dst: addresses as u32,
+            proto,
+            ports,
+        })
+    }
+
+    /// Replaces the addresses and the ports, source first.
+    #[inline]
+    pub fn set_ends(&mut self, src: u32, dst: u32, ports: u32) {
+        self.0[usize::from(CODE_OF[layout::IPV4])] = u64::from(src) << 32 | u64::from(dst);
+        let transport = &mut self.0[usize::from(CODE_OF[layout::TP])];
+        *transport = u64::from(ports) << 32 | *transport & 0xffff_ffff;
+    }
+
     /// The words in code order.
     #[inline]
     pub(crate) fn words(&self) -> &[u64; ZERO] {
@@ -283,6 +308,30 @@ impl WideKey {
     pub fn with_recirculation(mut self, recirc_id: u32, dp_hash: u32) -> Self {
         set_recirculation(&mut self.0, recirc_id, dp_hash);
         self
+    }
+
+    /// The headers of a packet of TCP or UDP; `None` for other protocols.
+    #[inline]
+    pub fn head(&self) -> Option<Head> {
+        let word = |word: usize| self.0[usize::from(CODE_OF[word])];
+        let proto = word(layout::IP_MISC) as u8;
+        let (addresses, ports) = (word(layout::IPV4), (word(layout::TP) >> 32) as u32);
+        let l3 = if word(layout::VLAN) == 0 { 14 } else { 18 };
+        matches!(proto, ipproto::TCP | ipproto::UDP).then_some(Head {
+            l3,
+            src: (addresses >> 32) as u32,
+            dst: addresses as u32,
+            proto,
+            ports,
+        })
+    }
+
+    /// Replaces the addresses and the ports, source first.
+    #[inline]
+    pub fn set_ends(&mut self, src: u32, dst: u32, ports: u32) {
+        self.0[usize::from(CODE_OF[layout::IPV4])] = u64::from(src) << 32 | u64::from(dst);
+        let transport = &mut self.0[usize::from(CODE_OF[layout::TP])];
+        *transport = u64::from(ports) << 32 | *transport & 0xffff_ffff;
     }
 
     /// The words in code order, and a zero.

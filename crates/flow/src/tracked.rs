@@ -5,7 +5,7 @@
 
 use packet::metadata::{Connection, Tuple};
 
-use crate::plain::{Code, OTHERS, PLAIN_PLACES, PLAIN_WORDS, WIDE_WORDS, Words, coded_words};
+use crate::plain::{Code, DP_HASH_SHIFT, OTHERS, PLAIN_PLACES, PLAIN_WORDS, WIDE_WORDS, Words, coded_words};
 use crate::{FlowKey, PlainKey, WideKey, layout};
 
 /// The first word with fields of the connection.
@@ -103,15 +103,66 @@ fn words_of(connection: &Connection) -> [u64; N + 1] {
     words
 }
 
+/// The fields of a connection that most matches read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Brief {
+    /// The word with state, zone and protocol.
+    ct: u64,
+    mark: u64,
+    label: [u64; 2],
+}
+
+impl Brief {
+    /// The fields by their values. `proto` is the protocol of the original tuple, 0 without one.
+    #[inline]
+    pub fn new(state: u32, zone: u16, proto: u8, mark: u32, label: u128) -> Self {
+        let ct = u64::from(state) << 32 | u64::from(zone) << 16 | u64::from(proto) << 8;
+        Self { ct, mark: mark.into(), label: [(label >> 64) as u64, label as u64] }
+    }
+
+    /// The fields of a connection.
+    #[inline]
+    fn of(connection: &Connection) -> Self {
+        let proto = connection.original.map_or(0, |tuple| tuple.proto);
+        Self::new(connection.state, connection.zone, proto, connection.mark, connection.label)
+    }
+}
+
+/// Bits of a word that a match reads, and their values.
+#[derive(Clone, Copy, Debug, Default)]
+struct Bits {
+    mask: u64,
+    value: u64,
+}
+
+impl Bits {
+    fn add(&mut self, mask: u64, value: u64) {
+        (self.mask, self.value) = (self.mask | mask, self.value | value);
+    }
+
+    /// 0 if the word has the values.
+    #[inline]
+    fn difference(self, word: u64) -> u64 {
+        word & self.mask ^ self.value
+    }
+}
+
 /// A match on packets with a connection, in a form that needs no [`TrackedKey`].
 #[derive(Clone, Debug, Default)]
 pub struct TrackedMatch {
-    /// Bits of the words of a [`PlainKey`], by place.
-    plain: Vec<(u8, u64, u64)>,
-    /// Bits of the words of a connection, from [`FIRST`] on.
-    connection: Vec<(u8, u64, u64)>,
+    /// Bits of the words of a [`PlainKey`] and their values, by place.
+    masks: [u64; PLAIN_PLACES],
+    values: [u64; PLAIN_PLACES],
+    /// Bits of [`Brief`].
+    ct: Bits,
+    mark: Bits,
+    label: [Bits; 2],
+    /// Bits of the other words of a connection, from [`FIRST`] on.
+    original: Vec<(u8, Bits)>,
     /// Bits of all other words.
-    others: Vec<(Code, u64, u64)>,
+    others: Vec<(Code, Bits)>,
+    /// Whether frames, as opposed to packets without an Ethernet header, have the values.
+    is_for_frames: bool,
     /// Whether plain packets over IPv4, in which the other words are zero, have the values of `others`.
     is_for_plain: bool,
 }
@@ -119,68 +170,98 @@ pub struct TrackedMatch {
 impl TrackedMatch {
     /// A match on these bits of words: each as word, mask and value.
     pub fn new(bits: impl IntoIterator<Item = (usize, u64, u64)>) -> Self {
-        let mut found = Self { is_for_plain: true, ..Self::default() };
-        for (word, mask, value) in bits {
+        let mut found = Self { is_for_frames: true, is_for_plain: true, ..Self::default() };
+        for (word, mut mask, value) in bits {
             let (code, value) = (Code::of(word), value & mask);
+            if word == layout::PKTTYPE_CTTP {
+                // The type of frames is 0, as are all bits in the upper half.
+                found.is_for_frames &= value >> 32 == 0;
+                mask &= u64::from(u32::MAX);
+            }
             if mask == 0 {
                 continue;
             }
-            if code.number() < PLAIN_PLACES {
-                add(&mut found.plain, code.number() as u8, mask, value);
-            } else if (FIRST..FIRST + N).contains(&word) {
-                add(&mut found.connection, (word - FIRST) as u8, mask, value);
-            } else {
-                add(&mut found.others, code, mask, value);
-                found.is_for_plain &= value == 0;
+            match word {
+                _ if code.number() < PLAIN_PLACES => {
+                    found.masks[code.number()] |= mask;
+                    found.values[code.number()] |= value;
+                }
+                layout::CT => found.ct.add(mask, value),
+                layout::CONJ_CTMARK => found.mark.add(mask, value),
+                layout::CT_LABEL => found.label[0].add(mask, value),
+                _ if word == layout::CT_LABEL + 1 => found.label[1].add(mask, value),
+                _ if (FIRST..FIRST + N).contains(&word) => {
+                    found.original.push(((word - FIRST) as u8, Bits { mask, value: value & mask }));
+                }
+                _ => {
+                    found.others.push((code, Bits { mask, value }));
+                    found.is_for_plain &= value == 0;
+                }
             }
         }
+        found.is_for_plain &= found.is_for_frames;
         found
+    }
+
+    /// Returns true if the match reads nothing of a connection but the fields in [`Brief`].
+    #[inline]
+    pub fn is_brief(&self) -> bool {
+        self.original.is_empty()
+    }
+
+    /// Returns true for a plain packet over IPv4 that is recirculated with this id and hash and has a connection of these
+    /// fields, if it has the values of a match that [`Self::is_brief`].
+    #[inline(always)]
+    pub fn covers_brief(&self, key: &PlainKey, (recirc_id, dp_hash): (u32, u32), brief: &Brief) -> bool {
+        let [first, words @ .., _] = key.words();
+        let [first_mask, masks @ .., last_mask] = &self.masks;
+        let [first_value, values @ .., last_value] = &self.values;
+        let ports = first & !u64::from(u32::MAX) | u64::from(recirc_id);
+        let hash = u64::from(dp_hash) << DP_HASH_SHIFT;
+        let outer = (ports & first_mask ^ first_value) | (hash & last_mask ^ last_value);
+        let bits = masks.iter().zip(values);
+        let inner = bits.zip(words).fold(0, |difference, ((mask, value), word)| difference | word & mask ^ value);
+        self.is_for_plain && outer | inner | self.difference_of(brief) == 0
     }
 
     /// Returns true for a plain packet over IPv4 with this connection that has the values.
     #[inline]
     pub fn covers_plain(&self, key: &PlainKey, connection: &Connection) -> bool {
-        let words = key.words();
         self.is_for_plain
-            && self.plain.iter().all(|(at, mask, value)| words[usize::from(*at) % PLAIN_PLACES] & mask == *value)
-            && self.covers_connection(connection)
+            && self.difference(key.words()) | self.difference_of(&Brief::of(connection)) == 0
+            && self.covers_original(connection)
     }
 
     /// Returns true for a plain packet over IPv6 with this connection that has the values.
     #[inline]
     pub fn covers_wide(&self, key: &WideKey, connection: &Connection) -> bool {
-        let words = key.words();
-        self.plain.iter().all(|(at, mask, value)| words[usize::from(*at)] & mask == *value)
-            && self.others.iter().all(|(code, mask, value)| key.coded(*code) & mask == *value)
-            && self.covers_connection(connection)
+        let words = key.words().first_chunk().map_or(u64::MAX, |words| self.difference(words));
+        self.is_for_frames
+            && words | self.difference_of(&Brief::of(connection)) == 0
+            && self.others.iter().all(|(code, bits)| bits.difference(key.coded(*code)) == 0)
+            && self.covers_original(connection)
+    }
+
+    /// 0 if the words have the values.
+    #[inline]
+    fn difference(&self, words: &[u64; PLAIN_PLACES]) -> u64 {
+        let bits = self.masks.iter().zip(&self.values);
+        bits.zip(words).fold(0, |difference, ((mask, value), word)| difference | word & mask ^ value)
     }
 
     #[inline]
-    fn covers_connection(&self, connection: &Connection) -> bool {
-        self.connection.iter().all(|(at, mask, value)| word_of(connection, usize::from(*at)) & mask == *value)
+    fn difference_of(&self, brief: &Brief) -> u64 {
+        let label = self.label[0].difference(brief.label[0]) | self.label[1].difference(brief.label[1]);
+        self.ct.difference(brief.ct) | self.mark.difference(brief.mark) | label
     }
-}
 
-/// Adds bits to those of the same word.
-fn add<W: PartialEq>(list: &mut Vec<(W, u64, u64)>, word: W, mask: u64, value: u64) {
-    match list.iter_mut().find(|(known, ..)| *known == word) {
-        Some((_, bits, values)) => (*bits, *values) = (*bits | mask, *values | value),
-        None => list.push((word, mask, value)),
-    }
-}
-
-/// A word of a connection's fields, from [`FIRST`] on.
-#[inline]
-fn word_of(connection: &Connection, at: usize) -> u64 {
-    const CT: usize = layout::CT - FIRST;
-    const MARK: usize = layout::CONJ_CTMARK - FIRST;
-    match at {
-        CT => {
-            let proto = connection.original.map_or(0, |tuple| u64::from(tuple.proto));
-            u64::from(connection.state) << 32 | u64::from(connection.zone) << 16 | proto << 8
+    #[inline]
+    fn covers_original(&self, connection: &Connection) -> bool {
+        if self.original.is_empty() {
+            return true;
         }
-        MARK => connection.mark.into(),
-        _ => words_of(connection)[at.min(N)],
+        let words = words_of(connection);
+        self.original.iter().all(|(at, bits)| bits.difference(words[usize::from(*at).min(N)]) == 0)
     }
 }
 
@@ -276,6 +357,7 @@ mod tests {
             let flags = if key.get(crate::Field::IpProto) == 6 { key.get(crate::Field::TcpFlags) as u16 } else { 0 };
             assert_eq!(tracked.tcp_flags(), flags);
         }
+        assert!(TrackedMatch::new([(layout::PKTTYPE_CTTP, u64::MAX << 32, 0)]).is_brief());
         tally::report!("{frames} frames");
     }
 }

@@ -7,7 +7,7 @@ use crate::buf::{Checksum, Packet};
 use crate::wire::{self, Transport};
 
 /// A running ones' complement sum of 16-bit words. Only the last slice added may have an odd length.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Sum(u64);
 
 impl Sum {
@@ -17,9 +17,15 @@ impl Sum {
     }
 
     /// Adds bytes, padding an odd last byte with a zero.
-    #[inline]
     #[must_use]
     pub fn bytes(self, data: &[u8]) -> Self {
+        self.bytes_here(data)
+    }
+
+    /// As [`Self::bytes`], as a part of its caller.
+    #[inline(always)]
+    #[must_use]
+    pub fn bytes_here(self, data: &[u8]) -> Self {
         let mut sum: u128 = 0;
         let mut rest = data;
         while let Some((words, after)) = rest.split_first_chunk::<32>() {
@@ -39,6 +45,14 @@ impl Sum {
         let folded = (sum & u128::from(u64::MAX)) + (sum >> 64);
         let folded = (folded as u64).wrapping_add((folded >> 64) as u64);
         Self(self.0 + (folded & 0xffff_ffff) + (folded >> 32))
+    }
+
+    /// Adds an IPv4 header without options.
+    #[inline(always)]
+    #[must_use]
+    pub fn ipv4_header(self, header: &[u8; 20]) -> Self {
+        let word = |at: usize| u64::from(u32::from_ne_bytes(std::array::from_fn(|i| header[at + i])));
+        Self(self.0 + word(0) + word(4) + word(8) + word(12) + word(16))
     }
 
     /// Adds a 16-bit word.

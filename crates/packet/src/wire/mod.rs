@@ -9,6 +9,7 @@ mod view;
 
 mod arp;
 mod ethernet;
+mod head;
 mod icmp;
 mod igmp;
 mod ipv4;
@@ -22,6 +23,7 @@ mod udp;
 
 pub use arp::{Arp, ArpRepr};
 pub use ethernet::{Ethernet, EthernetRepr, Vlan, VlanRepr};
+pub use head::Head;
 pub use icmp::{Icmp, IcmpRepr};
 pub use igmp::{Igmp, IgmpRepr};
 pub use ipv4::{Ipv4, Ipv4Repr};
