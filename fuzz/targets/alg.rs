@@ -7,7 +7,7 @@ use conntrack::action::Helper;
 use conntrack::alg::Expectations;
 use conntrack::alg::assist::{Assistant, Context, unshift};
 use conntrack::alg::ftp::scan;
-use conntrack::alg::sequence::Shifts;
+use conntrack::conn::Related;
 use conntrack::key::{Direction, Key, ipproto};
 use conntrack::parse::Parsed;
 use conntrack::table::Handle;
@@ -71,7 +71,7 @@ fuzz::target!(|bytes: &[u8]| {
     let keys = keys(&mut input);
     let helper = if keys[0].proto == ipproto::UDP { Helper::Tftp } else { Helper::Ftp };
     let expectations = Expectations::new(EXPECTED_MAX);
-    let (mut shifts, handle): (Option<Box<Shifts>>, _) = (None, Handle(NonZeroU64::MIN));
+    let (mut related, handle): (Option<Box<Related>>, _) = (None, Handle(NonZeroU64::MIN));
     for now in 0..20 {
         if input.is_empty() {
             break;
@@ -98,12 +98,12 @@ fuzz::target!(|bytes: &[u8]| {
         let mut packet = frame(&key, &l4, at, is_partial);
         let ip = wire::ip(packet.data()).expect("a packet");
         let parsed = Parsed { key, l3: ip.at, l4: ip.l4, end: ip.end, embedded: None };
-        if translates && let Some(shifts) = &shifts {
+        if translates && let Some(shifts) = related.as_ref().and_then(|related| related.shifts.as_ref()) {
             unshift(&mut packet, &parsed, shifts, direction);
         }
         let before = packet.clone();
         let (has_dnat, mark, label) = (keys[0].dst != keys[1].src, 1, 2);
-        let mut assistant = Assistant { helper, keys, has_dnat, mark, label, shifts: &mut shifts, handle };
+        let mut assistant = Assistant { helper, keys, has_dnat, mark, label, related: &mut related, handle };
         let context = Context { expectations: &expectations, translates, now: Millis(now) };
         let _ = assistant.assist(&mut packet, &parsed, direction, &context);
         assert!(translates || packet == before);
@@ -121,7 +121,7 @@ fuzz::target!(|bytes: &[u8]| {
     let mut packet = Packet::from_slice(input.frame());
     let mut offset = || input.number(1) as usize;
     let parsed = Parsed { key: keys[0], l3: offset(), l4: offset(), end: offset(), embedded: None };
-    let mut assistant = Assistant { helper, keys, has_dnat: false, mark: 0, label: 0, shifts: &mut shifts, handle };
+    let mut assistant = Assistant { helper, keys, has_dnat: false, mark: 0, label: 0, related: &mut related, handle };
     let context = Context { expectations: &expectations, translates: true, now: Millis(0) };
     let _ = assistant.assist(&mut packet, &parsed, Direction::Original, &context);
     let _ = scan(bytes, Direction::Reply, keys[0].is_v6);

@@ -172,8 +172,8 @@ fuzz::target!(|bytes: &[u8]| {
     let (mut keys, mut count) = (HashSet::new(), 0);
     tracker.flush(&mut |conn| {
         count += 1;
-        assert!(keys.insert(conn.keys[0]));
-        assert!(conn.keys[0] == conn.keys[1] || keys.insert(conn.keys[1]));
+        assert!(keys.insert(conn.original));
+        assert!(conn.original == conn.reply || keys.insert(conn.reply));
         false
     });
     assert_eq!(tracker.connections(), count);

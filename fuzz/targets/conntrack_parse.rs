@@ -2,20 +2,28 @@
 //! gets the same result.
 #![no_main]
 
+use std::sync::LazyLock;
+
 use base::PortNo;
+use conntrack::Tracker;
 use conntrack::key::ipproto;
-use conntrack::parse::{Parsed, Refusal, parse, parse_known};
-use flow::{Field, FlowKey, extract};
+use conntrack::parse::{Parsed, Refusal, parse};
+use conntrack::tracker::Plain;
+use flow::compact::extract_plain_into;
+use flow::{Field, FlowKey, PlainKey, extract};
 use fuzz::Input;
 use packet::{Checksum, Packet};
 
 const ZONE: u16 = 7;
+const SYN: u16 = 2;
+
+static TRACKER: LazyLock<Tracker> = LazyLock::new(|| Tracker::new(1));
 
 fuzz::target!(|bytes: &[u8]| {
     let mut input = Input(bytes);
     let mut packet = Packet::from_slice(input.frame());
     packet.offload.checksum = [Checksum::Unknown, Checksum::Good][input.below(2)];
-    let (key, layers) = extract(packet.data(), PortNo(1));
+    let (key, _) = extract(packet.data(), PortNo(1));
     let result = parse(&packet, ZONE);
     match result {
         Ok(parsed) => agrees(&parsed, &key),
@@ -26,17 +34,20 @@ fuzz::target!(|bytes: &[u8]| {
         }
         Err(_) => {}
     }
-    if let (0x800, 0, Some(l3), Some(l4)) = (key.eth_type(), key.get(Field::IpFrag), layers.l3, layers.l4)
-        && l4 == l3 + 20
-        && let Some(ports) = ports(&key)
+    let mut compact = PlainKey::default();
+    if extract_plain_into(packet.data(), PortNo(1), &mut compact)
+        && let Some(head) = compact.head()
     {
-        let (src, dst) = (key.get(Field::Ipv4Src) as u32, key.get(Field::Ipv4Dst) as u32);
-        let proto = key.get(Field::IpProto) as u8;
-        assert_eq!(parse_known(&packet, ZONE, l3.into(), src, dst, proto, ports), result);
+        let (mut plain, checksum) = (Plain::default(), packet.offload.checksum);
+        if TRACKER.prepare(packet.data(), &head, checksum, ZONE, &mut plain) {
+            assert_eq!(Ok(*plain.key()), result.map(|parsed| parsed.key));
+        } else {
+            assert!(result.is_err() || compact.tcp_flags() & SYN != 0);
+        }
     }
 });
 
-/// The ports of a flow key, as [`parse_known`] takes them; `None` if the protocol has ports, but no complete header.
+/// The ports of a flow key, source first; `None` if the protocol has ports, but no complete header.
 fn ports(key: &FlowKey) -> Option<u32> {
     let (src, dst) = match key.get(Field::IpProto) as u8 {
         ipproto::TCP => (Field::TcpSrc, Field::TcpDst),

@@ -6,8 +6,9 @@ use std::time::Instant;
 use base::Millis;
 use base::rng::Rng;
 use conntrack::action::Translated;
+use conntrack::conn::Label;
 use conntrack::proto::{Protocol, datagram::Datagram};
-use conntrack::table::Table;
+use conntrack::table::{Table, Terms};
 use conntrack::timeout::PolicyId;
 use conntrack::{Conn, Key};
 
@@ -18,16 +19,17 @@ const BATCH: usize = 32;
 
 fn conn(key: Key) -> Conn {
     Conn {
-        keys: [key, key.reversed()],
+        original: key,
+        reply: key.reversed(),
         protocol: Protocol::Datagram(Datagram::begin()),
-        label: 0,
+        label: Label::default(),
         mark: 0,
         translated: Translated::default(),
         helper: None,
         policy: PolicyId::default(),
-        parent: None,
-        shifts: None,
+        related: None,
         memos: [0; 2],
+        next: [0; 2],
         limited_by: None,
     }
 }
@@ -56,12 +58,16 @@ fn report_best(what: &str, packets: &[(Key, u64)], run: impl Fn(&[(Key, u64)])) 
     println!("{what:42} {:8.1} ns", best.min().unwrap_or_default().as_nanos() as f64 / packets.len() as f64);
 }
 
+fn terms(max: u64) -> Terms {
+    Terms { expires: NEVER, now: NOW, max }
+}
+
 fn measure(count: u64) {
     println!("{count} connections");
     let table = Table::new(42);
     report("insert", count, || {
         for n in 0..count {
-            table.insert(conn(key(n)), NEVER, NOW, u64::MAX, &mut |_, _| {}).expect("the keys differ");
+            table.insert(conn(key(n)), &terms(u64::MAX), &mut |_, _| {}).expect("the keys differ");
         }
     });
     println!("{:42} {:8.1} bytes", "memory for each connection", table.bytes() as f64 / count as f64);
@@ -87,18 +93,18 @@ fn measure(count: u64) {
         }
     };
     report_best("find", packets, find);
-    let touch = |packets: &[(Key, u64)]| {
-        black_box(packets.iter().fold(0, |sum: u64, (_, hash)| sum.wrapping_add(table.touch(*hash))));
+    let prefetch = |packets: &[(Key, u64)]| {
+        packets.iter().for_each(|(_, hash)| table.prefetch(*hash));
+        for (_, hash) in packets {
+            if let Some(slot) = table.candidate(*hash) {
+                table.prefetch_slot(slot);
+            }
+        }
     };
-    report_best("touch", packets, |packets| packets.chunks(BATCH).for_each(touch));
-    let touch_both = |packets: &[(Key, u64)]| {
-        touch(packets);
-        black_box(packets.iter().fold(0, |sum: u64, (_, hash)| sum.wrapping_add(table.touch_entry(*hash))));
-    };
-    report_best("touch, touch_entry", packets, |packets| packets.chunks(BATCH).for_each(touch_both));
-    report_best("touch, touch_entry, find, by batches", packets, |packets| {
+    report_best("prefetch", packets, |packets| packets.chunks(BATCH).for_each(prefetch));
+    report_best("prefetch, find, by batches", packets, |packets| {
         for batch in packets.chunks(BATCH) {
-            touch_both(batch);
+            prefetch(batch);
             find(batch);
         }
     });
@@ -114,11 +120,7 @@ fn measure(count: u64) {
     let floods = count.max(100_000);
     report("insert and evict in a full table (flood)", floods, || {
         for n in 0..floods {
-            let mut new = conn(key(count + n));
-            while let Err((_, refused)) = table.insert(new, NEVER, NOW, count, &mut |_, _| {}) {
-                new = refused;
-                black_box(table.evict(NOW));
-            }
+            table.insert(conn(key(count + n)), &terms(count), &mut |_, _| {}).expect("none is assured");
         }
     });
     println!("{:42} {:8.1} bytes", "memory for each connection afterwards", table.bytes() as f64 / count as f64);
@@ -134,7 +136,7 @@ fn measure(count: u64) {
         }
     });
     for n in 0..half as u64 {
-        table.insert(conn(key((1 << 31) + n)), NEVER, NOW, u64::MAX, &mut |_, _| {}).expect("the keys differ");
+        table.insert(conn(key((1 << 31) + n)), &terms(u64::MAX), &mut |_, _| {}).expect("the keys differ");
     }
     let mut removed = 0;
     report("flush", count, || table.clear(&mut |_, _| removed += 1));

@@ -103,17 +103,44 @@ pub struct Nat {
 
 /// Which address of a connection is translated. Both are for a connection whose clashing source port was replaced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Translated {
-    /// The source of the original direction.
-    pub src: bool,
-    /// The destination of the original direction.
-    pub dst: bool,
-}
+pub struct Translated(u8);
 
 impl Translated {
+    const SRC: u8 = 1;
+    const DST: u8 = 2;
+    /// The keys of both directions have the same ends, in different order.
+    const MIRRORED: u8 = 4;
+
+    /// Whether the source and the destination of the original direction are translated.
+    pub fn new(src: bool, dst: bool) -> Self {
+        Self((u8::from(src) * Self::SRC) | (u8::from(dst) * Self::DST))
+    }
+
+    /// Whether the source of the original direction is translated.
+    #[inline]
+    pub fn src(self) -> bool {
+        self.0 & Self::SRC != 0
+    }
+
+    /// Whether the destination of the original direction is translated.
+    #[inline]
+    pub fn dst(self) -> bool {
+        self.0 & Self::DST != 0
+    }
+
     /// Returns true if packets of the connection are rewritten.
     #[inline]
     pub fn any(self) -> bool {
-        self.src || self.dst
+        self.0 & (Self::SRC | Self::DST) != 0
+    }
+
+    /// Returns true if the keys of both directions are known to have the same ends, in different order.
+    #[inline]
+    pub(crate) fn is_mirrored(self) -> bool {
+        self.0 & Self::MIRRORED != 0
+    }
+
+    pub(crate) fn set_mirrored(&mut self, on: bool) {
+        self.0 = self.0 & !Self::MIRRORED | (u8::from(on) * Self::MIRRORED);
     }
 }

@@ -106,19 +106,19 @@ impl Key {
     /// A hash that is equal for both directions of a connection without address translation.
     #[inline]
     pub fn hash(&self, seed: u64) -> u64 {
-        let is_icmp = self.is_icmp();
         let (src_port, dst_port) =
-            if is_icmp { (self.src_port, self.src_port) } else { (self.src_port, self.dst_port) };
+            if self.is_icmp() { (self.src_port, self.src_port) } else { (self.src_port, self.dst_port) };
         let end = |address: [u64; 2], port: u16| {
-            let low = fold(address[1] ^ seed, FACTORS[0]);
             if self.is_v6 {
+                let low = fold(address[1] ^ seed, FACTORS[0]);
                 chain(low, address[0] ^ u64::from(port) << 48, FACTORS[1])
             } else {
-                fold(low ^ u64::from(port), FACTORS[1])
+                // Address and port fit into one word.
+                fold(address[1] ^ u64::from(port) << 32 ^ seed, FACTORS[0])
             }
         };
         let ends = end(self.src, src_port).wrapping_add(end(self.dst, dst_port));
-        chain(ends, u64::from(self.zone) << 8 | u64::from(self.proto) ^ seed, FACTORS[2])
+        chain(ends, (u64::from(self.zone) << 8 | u64::from(self.proto)) ^ seed, FACTORS[2])
     }
 
     /// The source address.
@@ -207,7 +207,11 @@ mod tests {
             let key = Key { src, dst, src_port: rng.next_u64() as u16, dst_port: icmp, zone: 7, proto, is_v6 };
             assert_eq!(key.hash(9), key.reversed().hash(9));
             assert_eq!(key.reversed().reversed(), key);
-            assert_ne!(key.hash(9), Key { zone: 8, ..key }.hash(9));
+            // Under any seed.
+            let seed = rng.next_u64();
+            for zone in [0, 6, 8, u16::MAX] {
+                assert_ne!(key.hash(seed), Key { zone, ..key }.hash(seed));
+            }
             assert_ne!(key.hash(9), key.hash(10));
         }
     }

@@ -18,8 +18,9 @@ pub(crate) mod frames;
 #[cfg(test)]
 mod tests;
 
-use packet::checksum::Sum;
-use packet::{Packet, wire};
+use packet::checksum::{Sum, pseudo_v4};
+use packet::wire::Head;
+use packet::{Checksum, Packet, wire};
 
 use crate::key::{Key, ipproto};
 
@@ -125,7 +126,7 @@ pub fn parse(packet: &Packet, zone: u16) -> Result<Parsed, Refusal> {
         && let Some((l3, header)) = plain(packet.data())
     {
         let (src, dst, ports) = (be32(header, 12), be32(header, 16), be32(header, IPV4_HEADER_MIN));
-        return parse_known(packet, zone, l3, src, dst, header[9], ports);
+        return parse_known(packet, zone, &Head { l3, src, dst, proto: header[9], ports });
     }
     parse_any(packet, zone)
 }
@@ -153,30 +154,38 @@ pub(crate) fn peek(packet: &Packet, zone: u16) -> Option<Key> {
     })
 }
 
-/// Like [`parse`], for a packet whose headers the datapath has read: IPv4 without options, no fragment, with the source
-/// and destination ports in `ports` if the protocol is TCP, UDP or SCTP. `l3` is the offset of the IPv4 header.
+/// Like [`parse`], for a packet with known headers.
 ///
 /// # Errors
 /// If the packet cannot be tracked.
 #[inline]
-pub fn parse_known(
-    packet: &Packet,
-    zone: u16,
-    l3: usize,
-    src: u32,
-    dst: u32,
-    proto: u8,
-    ports: u32,
-) -> Result<Parsed, Refusal> {
-    let rest = packet.data().get(l3..).ok_or(Refusal::Malformed)?;
+fn parse_known(packet: &Packet, zone: u16, head: &Head) -> Result<Parsed, Refusal> {
+    let at = head.l3 + IPV4_HEADER_MIN;
+    let l4 = check_known(packet.data(), head, packet.offload.checksum)?;
+    let key = Key { src: [0, head.src.into()], dst: [0, head.dst.into()], zone, proto: head.proto, ..Key::default() };
+    transport::with_ports(Span { l3: head.l3, l4: at, end: at + l4.len() }, key, head.ports)
+}
+
+/// Checks all of a frame with known headers but its ports. Returns the transport header and its payload.
+///
+/// # Errors
+/// If the packet cannot be tracked.
+#[inline(always)]
+pub(crate) fn check_known<'a>(frame: &'a [u8], head: &Head, checksum: Checksum) -> Result<&'a [u8], Refusal> {
+    let Head { l3, src, dst, proto, .. } = *head;
+    let rest = frame.get(l3..).ok_or(Refusal::Malformed)?;
     let header = rest.first_chunk::<IPV4_HEADER_MIN>().ok_or(Refusal::Malformed)?;
     let total = usize::from(be16(header, 2));
     let l4 = rest.get(IPV4_HEADER_MIN..total).ok_or(Refusal::Malformed)?;
-    if !Sum::new().bytes(header).is_valid() {
+    if !Sum::new().ipv4_header(header).is_valid() {
         return Err(Refusal::L3Checksum);
     }
-    let key = Key { src: [0, src.into()], dst: [0, dst.into()], zone, proto, ..Key::default() };
-    transport::parse(packet, Span { l3, l4: l3 + IPV4_HEADER_MIN, end: l3 + total }, key, l4, ports)
+    let pseudo = || pseudo_v4(src.to_be_bytes(), dst.to_be_bytes(), proto, l4.len() as u16);
+    match proto {
+        ipproto::TCP => transport::check_tcp(checksum, l4, pseudo)?,
+        _ => transport::check_udp(checksum, l4, false, pseudo)?,
+    }
+    Ok(l4)
 }
 
 /// The offset and the beginning of the IPv4 header of the most frequent frames: without options or fragments, with TCP or

@@ -30,14 +30,14 @@ fn view_of(conn: &ConnGuard<'_>, now: Millis) -> View {
         _ => None,
     };
     View {
-        original: conn.keys[0],
-        reply: conn.keys[1],
+        original: conn.original,
+        reply: conn.reply,
         timeout_s: conn.life().expires().since(now) / 1000,
         mark: conn.mark,
-        label: conn.label,
+        label: conn.label.into(),
         tcp,
         helper: conn.helper.map(|helper| helper.name()),
-        parent: conn.parent.as_ref().map(|parent| parent.key),
+        parent: conn.parent().map(|parent| parent.key),
     }
 }
 
@@ -46,7 +46,7 @@ impl Connections for Datapath {
         let (now, mut views, mut from) = (self.shared.clock.now(), Vec::new(), Some(0));
         while let Some(at) = from {
             from = self.tracker().visit(at, now, &mut |conn| {
-                if zone.is_none_or(|zone| conn.keys[0].zone == zone) {
+                if zone.is_none_or(|zone| conn.original.zone == zone) {
                     views.push(view_of(conn, now));
                 }
             });
@@ -64,7 +64,7 @@ impl Connections for Datapath {
     }
 
     fn flush_connections(&self, filter: &ConnectionFilter) -> u64 {
-        self.tracker().flush(&mut |conn| filter.matches(&conn.keys, conn.mark, conn.label))
+        self.tracker().flush(&mut |conn| filter.matches(&conn.keys(), conn.mark, conn.label.into()))
     }
 
     fn sweep_connections(&self) {

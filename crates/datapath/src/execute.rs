@@ -95,6 +95,12 @@ impl<'a> Executor<'a> {
         Self { shared, ports, in_port, from, now, outputs, work, any_l3: false, keys: None }
     }
 
+    /// The number of packets that wait for another look-up.
+    #[inline]
+    pub(crate) fn waiting(&self) -> usize {
+        self.work.len()
+    }
+
     /// Runs `packets` through `actions`, and leaves `packets` empty. The worklist may then hold recirculated packets.
     pub(crate) fn run(&mut self, packets: &mut Batch, actions: &[DpAction]) {
         self.steps(packets, actions, Level { depth: 0, whole: true }, Fate::Open);
@@ -418,7 +424,7 @@ impl<'a> Executor<'a> {
 
     /// Drops a packet that an action does not apply to.
     #[cold]
-    fn refuse(&mut self, packet: Packet, reason: DropReason) {
+    pub(crate) fn refuse(&mut self, packet: Packet, reason: DropReason) {
         self.work.failed = Some(reason);
         self.shared.count_drop(self.from, reason, 1);
         pool::recycle(packet);
@@ -438,7 +444,7 @@ impl<'a> Executor<'a> {
 
 /// Applies `Set` actions to a packet. Fields of headers that the packet does not have are skipped: the slow path only
 /// sets fields that the packet's key has.
-fn set_all(packet: &mut Packet, sets: &[DpAction]) -> Result<(), DropReason> {
+pub(crate) fn set_all(packet: &mut Packet, sets: &[DpAction]) -> Result<(), DropReason> {
     let mut headers = None;
     for action in sets {
         if let DpAction::Set { field, value, mask } = action

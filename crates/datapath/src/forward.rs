@@ -26,7 +26,7 @@ use crate::microflow::{CachePolicy, Chance, MicroflowCache};
 use crate::output::Outputs;
 use crate::port::{Port, PortTable};
 use crate::shared::{CALLER_LANE, LaneCounters, SharedState, bump, bump_own, counter_of};
-use crate::shortcut::{Follower, Hints};
+use crate::shortcut::{Follower, Hints, Passage};
 use crate::upcall::{here, settle};
 use crate::worklist::Worklist;
 
@@ -55,6 +55,7 @@ pub(crate) struct Forwarder {
     chance: Chance,
     policy: CachePolicy,
     hints: Hints,
+    passage: Passage,
     /// Packets since the last self-check.
     unchecked: u64,
     /// Nanoseconds in which this thread yielded the processor, as it could not continue.
@@ -88,6 +89,7 @@ impl Forwarder {
             chance: Chance::new(),
             policy: CachePolicy::default(),
             hints: Hints::default(),
+            passage: Passage::default(),
             unchecked: 0,
             waited_ns: 0,
             unsettled: 0,
@@ -135,6 +137,7 @@ impl Forwarder {
             .into_iter()
             .chain(&mut self.lists)
             .for_each(pool::recycle_all);
+        self.passage.give_up();
         self.keys_kept = 0;
         (std::mem::take(&mut self.unsettled) + self.work.clear()) as u64
     }
@@ -250,9 +253,10 @@ impl Forwarder {
         bump_own(&counters.probes, n as u64);
         self.work.begin(n);
         let mut exec = Executor::new(context, &mut self.outputs, &mut self.work);
-        if let Todo::Track(actions) = todo {
+        if let Todo::Track(_) = todo {
             let follower = Follower::new(context, &reader, &self.hints, self.lane);
-            follower.run(&mut exec, &mut self.batch, actions);
+            self.passage.begin();
+            follower.run(&mut exec, &mut self.passage, &mut self.batch, &todo);
         } else {
             drop(reader);
             exec.run_todo(&mut self.batch, &todo);
@@ -384,16 +388,17 @@ impl Forwarder {
             self.missed = found[..n].iter().rev().fold(0, |bits, flow| bits << 1 | u32::from(flow.is_none()));
         }
         let mut exec = Executor::new(context, &mut self.outputs, &mut self.work);
-        let (lists, unsettled) = (&mut self.lists, &mut self.unsettled);
+        let (lists, unsettled, passage) = (&mut self.lists, &mut self.unsettled, &mut self.passage);
         exec.keys = groups.is_one_list().then_some(keys);
         let mut keeps_keys = false;
+        passage.begin();
         let mut run = |todo: &[Todo<'_>], follower: Option<&Follower<'_>>| {
             for (todo, packets) in todo.iter().zip(&mut *lists) {
                 let n = packets.len();
                 exec.any_l3 = any_l3;
-                match (todo, follower) {
-                    (Todo::Track(actions), Some(follower)) => follower.run(&mut exec, packets, actions),
-                    _ => exec.run_todo(packets, todo),
+                match follower {
+                    Some(follower) => follower.run(&mut exec, passage, packets, todo),
+                    None => exec.run_todo(packets, todo),
                 }
                 *unsettled -= n;
             }

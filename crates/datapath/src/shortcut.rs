@@ -10,148 +10,54 @@
 //! worklist, with the state that it has by then, and its look-up there renews the memo. Every pass counts as it does without
 //! the shortcut.
 //!
-//! Packets of one connection and direction stay in order: if one of a batch has to take the worklist, all later ones do.
+//! Most packets are [`plain`]: their connections are resumed, which needs no metadata between passes. All others, and those
+//! that the tracker has more to do with, take the general way in the same loop over passes.
+//!
+//! Packets of one connection and direction stay in order: if one of a batch has to take the worklist, all later ones do. Packets
+//! of a batch that take several lists of actions may belong to one connection: once a list has sent packets to the worklist whose
+//! connections nobody knows, those of later lists take it, too.
 
-use std::cell::Cell;
+mod hints;
+mod passage;
+mod plain;
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use base::{DpPort, Millis, PortNo};
-use dpif::{DpAction, FlowId};
-use flow::compact::{Compact, extract_compact};
-use flow::{PlainKey, TrackedKey, TrackedMatch, WideKey};
-use hashbrown::HashMap;
+use base::{DpPort, DropReason, Millis};
+use conntrack::Action;
+use conntrack::tracker::Step;
+use dpif::DpAction;
+use flow::compact::Compact;
+use flow::{PlainKey, TrackedKey, WideKey};
+use packet::buf::BATCH_MAX;
 use packet::metadata::Connection;
 use packet::{Batch, Packet};
-use smallvec::SmallVec;
 
-use conntrack::tracker::Step;
+pub(crate) use hints::Hints;
+pub(crate) use passage::Passage;
 
-use crate::execute::{Context, Executor};
+use crate::execute::{Context, Executor, set_all};
 use crate::flows::Reader;
 use crate::group::Todo;
-use crate::megaflow::{Found, Megaflow};
+use crate::megaflow::Megaflow;
 use crate::shared::{SharedState, counter_of};
 use crate::tx::adder;
 use crate::worklist::PASSES_MAX;
+use hints::Hint;
+use passage::{CompactKey, Prepared, Taken, Tally};
+use plain::resumable;
 
-/// Maximum number of megaflows that the memos of one thread name.
-const HINTS_MAX: usize = 1 << 16;
-/// Bits of a memo that number the megaflow; the others number the thread.
-const INDEX_BITS: u32 = 20;
-
-/// A megaflow that memos name, with its match in a form that is quick to check.
-#[derive(Debug)]
-struct Hint {
-    flow: Arc<Megaflow>,
-    bits: TrackedMatch,
-}
-
-impl Hint {
-    fn new(flow: &Arc<Megaflow>) -> Self {
-        let bits = flow.reads.iter().map(|step| (step.word(), step.bits(), flow.key.word(step.word())));
-        Self { bits: TrackedMatch::new(bits), flow: Arc::clone(flow) }
-    }
-}
-
-/// The megaflows that the memos of one thread name. Another thread's memos mean nothing here.
-#[derive(Debug, Default)]
-pub(crate) struct Hints {
-    hints: Vec<Option<Hint>>,
-    by_id: HashMap<FlowId, usize, foldhash::fast::RandomState>,
-    /// The one that [`Hints::sweep`] examined last.
-    swept: usize,
-    /// Positions without a megaflow.
-    free: Vec<usize>,
-    /// Passes since the last one that was compared with a look-up.
-    unchecked: Cell<u64>,
-}
-
-impl Hints {
-    /// Returns the megaflow of a memo of the thread with this lane.
-    #[inline]
-    fn get(&self, lane: usize, memo: u32) -> Option<&Hint> {
-        if memo >> INDEX_BITS != lane as u32 {
-            return None;
-        }
-        // Numbers begin with 1, as no memo is 0.
-        let number = (memo & ((1 << INDEX_BITS) - 1)) as usize;
-        self.hints.get(number.wrapping_sub(1))?.as_ref()
-    }
-
-    /// Returns the memo for a megaflow.
-    pub(crate) fn memo(&mut self, lane: usize, flow: &Arc<Megaflow>) -> u32 {
-        let at = match self.by_id.get(&flow.id) {
-            Some(at) => *at,
-            None => {
-                // Memory stays in proportion to the flows that are installed.
-                self.sweep_some(2);
-                match self.free.pop() {
-                    Some(free) => free,
-                    None if self.hints.len() < HINTS_MAX => self.hints.len(),
-                    None => {
-                        self.swept = (self.swept + 1) % HINTS_MAX;
-                        self.swept
-                    }
-                }
-            }
-        };
-        if at == self.hints.len() {
-            self.hints.push(None);
-        }
-        let is_known = self.hints[at].as_ref().is_some_and(|hint| Arc::ptr_eq(&hint.flow, flow));
-        if !is_known {
-            if let Some(old) = self.hints[at].replace(Hint::new(flow))
-                && old.flow.id != flow.id
-            {
-                self.by_id.remove(&old.flow.id);
-            }
-            self.by_id.insert(flow.id, at);
-        }
-        (lane as u32) << INDEX_BITS | (at as u32 + 1)
-    }
-
-    /// Renews the memos of packets that were looked up after the tracker.
-    #[cold]
-    pub(crate) fn learn(&mut self, shared: &SharedState, lane: usize, batch: &mut Batch, found: &[Found<'_>]) {
-        for (packet, flow) in batch.iter_mut().zip(found) {
-            let connection = packet.metadata().and_then(|metadata| metadata.only_connection());
-            let Some(connection) = connection.filter(|connection| connection.awaits_lookup) else { continue };
-            if let Some(flow) = flow
-                && !flow.calls_above
-                && !connection.is_error
-            {
-                shared.tracker.set_memo(connection, self.memo(lane, flow));
-            }
-            packet.metadata_mut().connection.awaits_lookup = false;
-        }
-    }
-
-    /// Drops references to removed flows in a part of the table, so that their memory is freed eventually.
-    pub(crate) fn sweep(&mut self) {
-        self.sweep_some(64);
-    }
-
-    fn sweep_some(&mut self, n: usize) {
-        for _ in 0..n.min(self.hints.len()) {
-            self.swept = (self.swept + 1) % self.hints.len();
-            let hint = &mut self.hints[self.swept];
-            if let Some(gone) = hint.take_if(|hint| hint.flow.is_gone()) {
-                self.by_id.remove(&gone.flow.id);
-                self.free.push(self.swept);
-            }
-        }
-    }
-}
-
-/// Returns true if packets with these actions can take the shortcut: the tracker, and another look-up.
+/// Returns true if packets with these actions can take the shortcut: the tracker, and another look-up. Before and between them
+/// may be changes that the same packet may have twice, since a fragment begins the list anew.
 pub(crate) fn is_tracking(actions: &[DpAction]) -> bool {
-    match actions {
-        [before @ .., DpAction::Ct(_), DpAction::Recirc(_)] => {
-            before.iter().all(|action| matches!(action, DpAction::Ct(_) | DpAction::CtClear))
-        }
+    let [before @ .., DpAction::Recirc(_)] = actions else { return false };
+    let is_followed = |action: &DpAction| match action {
+        DpAction::Ct(_) | DpAction::CtClear => true,
+        DpAction::Set { .. } => !uses_metadata(std::slice::from_ref(action)),
         _ => false,
-    }
+    };
+    before.iter().all(is_followed) && before.iter().any(|action| matches!(action, DpAction::Ct(_)))
 }
 
 /// Returns true if some action uses the metadata of a packet.
@@ -170,67 +76,6 @@ pub(crate) fn uses_metadata(actions: &[DpAction]) -> bool {
     })
 }
 
-/// What a batch adds to a megaflow of a later pass, and the packets for which that is the last one.
-struct Taken<'a> {
-    flow: &'a Arc<Megaflow>,
-    n: u64,
-    bytes: u64,
-    tcp_flags: u16,
-    packets: Batch,
-}
-
-/// The state of a batch on the shortcut.
-struct Passage<'a> {
-    taken: SmallVec<[Taken<'a>; 4]>,
-    /// The last one of them that a packet took.
-    last: usize,
-    /// The connections and directions of packets that have left the shortcut.
-    late: SmallVec<[(u64, bool); 8]>,
-}
-
-/// The compact key of a packet, which all passes share until a translation changes the packet.
-#[derive(Default)]
-struct CompactKey {
-    /// `None` if the key is not extracted, or no longer true.
-    form: Option<Compact>,
-    plain: PlainKey,
-    wide: WideKey,
-}
-
-impl CompactKey {
-    /// Extracts the key, if it is not known, and sets recirculation id and hash of this pass. `None` if it has no compact form.
-    #[inline]
-    fn of_pass(&mut self, packet: &Packet, in_port: DpPort, recirc_id: u32) -> Option<Compact> {
-        if self.form.is_none() {
-            self.form = extract_compact(packet.data(), PortNo(in_port.0), &mut self.plain, &mut self.wide);
-        }
-        match self.form? {
-            Compact::Plain => self.plain = self.plain.with_recirculation(recirc_id, packet.dp_hash),
-            Compact::Wide => self.wide = self.wide.with_recirculation(recirc_id, packet.dp_hash),
-        }
-        self.form
-    }
-}
-
-impl<'a> Passage<'a> {
-    /// Counts a packet for a megaflow, which `last` then names.
-    #[inline]
-    fn count(&mut self, flow: &'a Arc<Megaflow>, bytes: u64, tcp_flags: u16) {
-        let is_last = self.taken.get(self.last).is_some_and(|taken| Arc::ptr_eq(taken.flow, flow));
-        if !is_last {
-            let known = self.taken.iter().position(|taken| Arc::ptr_eq(taken.flow, flow));
-            self.last = known.unwrap_or(self.taken.len());
-            if known.is_none() {
-                self.taken.push(Taken { flow, n: 0, bytes: 0, tcp_flags: 0, packets: Batch::new() });
-            }
-        }
-        let taken = &mut self.taken[self.last];
-        taken.n += 1;
-        taken.bytes += bytes;
-        taken.tcp_flags |= tcp_flags;
-    }
-}
-
 /// The state of the shortcut for one batch.
 pub(crate) struct Follower<'a> {
     shared: &'a SharedState,
@@ -243,12 +88,21 @@ pub(crate) struct Follower<'a> {
     check_every: u64,
 }
 
+/// The key of a packet that is compared with a look-up.
+#[derive(Clone, Copy)]
+enum Checked<'a> {
+    Plain(&'a PlainKey),
+    Wide(&'a WideKey),
+}
+
 /// The end of a packet's way on the shortcut.
 enum End {
     /// It takes the actions of the megaflow that was counted last.
     Takes,
     /// It is looked up with this recirculation id.
     Recirculates(u32),
+    /// An action does not apply to it.
+    Drops(DropReason),
     /// It takes the actions of its first megaflow as all other packets.
     Stays,
 }
@@ -261,48 +115,64 @@ impl<'a> Follower<'a> {
         Self { shared, hints, reader, lane, in_port, now, check_every }
     }
 
-    /// Runs packets through a list of actions that [`is_tracking`].
-    pub(crate) fn run(&self, exec: &mut Executor<'_>, packets: &mut Batch, actions: &[DpAction]) {
-        if !self.shared.config.shortcut || self.shared.tracker.has_expired_fragments(self.now) {
-            return exec.run(packets, actions);
+    /// Runs packets through the actions of a list of a batch. Packets of a list that [`is_tracking`] take the shortcut, if no
+    /// packet of an earlier list may have to come before them.
+    pub(crate) fn run(&self, exec: &mut Executor<'_>, passage: &mut Passage, packets: &mut Batch, todo: &Todo<'_>) {
+        match todo {
+            Todo::Track(actions) if passage.tally.keeps_order => self.follow_all(exec, passage, packets, actions),
+            _ => {
+                let waiting = exec.waiting();
+                exec.run_todo(packets, todo);
+                passage.tally.keeps_order &= exec.waiting() == waiting;
+            }
         }
-        if let Some(DpAction::Ct(ct)) = actions.first() {
-            self.shared.tracker.touch(packets, ct.zone);
+    }
+
+    /// Takes packets through their later passes.
+    fn follow_all(&self, exec: &mut Executor<'_>, passage: &mut Passage, packets: &mut Batch, actions: &[DpAction]) {
+        if !self.shared.config.shortcut || self.shared.tracker.has_expired_fragments(self.now) {
+            passage.tally.keeps_order = false;
+            return exec.run(packets, actions);
         }
         // The keys are those of the packets before the tracker.
         exec.keys = None;
-        let (n, mut keeps_order) = (packets.len(), false);
-        let mut passage = Passage { taken: SmallVec::new(), last: 0, late: SmallVec::new() };
-        let (mut left, mut left_id, mut stays) = (Batch::new(), 0, Batch::new());
-        for mut packet in packets.drain(..) {
-            if keeps_order {
+        let first = resumable(actions);
+        let are_plain = self.prepare(&mut passage.plain, packets, actions, first);
+        let Passage { tally, plain, left, stays } = passage;
+        tally.begin_list();
+        let (mut left_id, mut are_late) = (0, false);
+        for (i, mut packet) in packets.drain(..).enumerate() {
+            if are_late {
                 stays.push(packet);
                 continue;
             }
-            match self.follow(&mut packet, actions, &mut passage) {
-                End::Takes => {
-                    let list = &mut passage.taken[passage.last].packets;
-                    if list.capacity() == 0 {
-                        list.reserve(n);
-                    }
-                    list.push(packet);
+            let end = match (plain.get_mut(i), first) {
+                (Some(prepared), Some(first)) if are_plain >> i & 1 != 0 => {
+                    self.follow_plain(&mut packet, prepared, first, actions, tally)
                 }
+                _ => self.follow(&mut packet, actions, tally),
+            };
+            match end {
+                End::Takes => tally.push(packet),
                 End::Recirculates(id) => {
-                    if id != left_id && !left.is_empty() {
-                        exec.recirc(&mut left, left_id, true);
+                    let differs = |last: &Packet| id != left_id || packet.passes != last.passes;
+                    if left.last().is_some_and(differs) {
+                        exec.recirc(left, left_id, true);
                     }
                     left_id = id;
                     left.push(packet);
                 }
+                End::Drops(reason) => exec.refuse(packet, reason),
                 End::Stays => {
                     // Later packets of its connection stay, too. The fragments of a datagram join the batch at its end anyway.
-                    keeps_order = !has_only_connection(&packet);
+                    are_late = !has_only_connection(&packet);
                     stays.push(packet);
                 }
             }
         }
         let mut passes = 0;
-        for Taken { flow, n, bytes, tcp_flags, packets } in &mut passage.taken {
+        for Taken { hint, n, bytes, tcp_flags, packets } in tally.taken() {
+            let Some(flow) = self.hints.flow(*hint) else { continue };
             flow.count(counter_of(self.lane), *n, *bytes, *tcp_flags, self.now);
             passes += *n;
             if !packets.is_empty() {
@@ -310,10 +180,11 @@ impl<'a> Follower<'a> {
             }
         }
         if !left.is_empty() {
-            exec.recirc(&mut left, left_id, true);
+            exec.recirc(left, left_id, true);
         }
         if !stays.is_empty() {
-            exec.run(&mut stays, actions);
+            tally.keeps_order = false;
+            exec.run(stays, actions);
         }
         let counters = &self.shared.lanes[self.lane];
         let add = adder(self.lane);
@@ -321,9 +192,38 @@ impl<'a> Follower<'a> {
         add(&counters.recirculated, passes);
     }
 
-    /// Takes one packet as far as memos lead.
-    #[inline]
-    fn follow(&self, packet: &mut Packet, first: &[DpAction], passage: &mut Passage<'a>) -> End {
+    /// Prepares the plain packets of a batch, if `first`, its list of actions, is resumable, and reads the memory that their
+    /// connections are in. Returns a bitmap of these packets.
+    #[inline(always)]
+    fn prepare(
+        &self,
+        plain: &mut [Prepared; BATCH_MAX],
+        packets: &Batch,
+        actions: &[DpAction],
+        first: Option<(&Action, u32)>,
+    ) -> u32 {
+        let tracker = &self.shared.tracker;
+        let Some((ct, _)) = first else {
+            if let Some(DpAction::Ct(ct)) = actions.first() {
+                tracker.prefetch_all(packets, ct.zone);
+            }
+            return 0;
+        };
+        let mut are_plain = 0;
+        for (i, (packet, prepared)) in packets.iter().zip(&mut *plain).enumerate() {
+            are_plain |= u32::from(prepared.prepare(packet, self.in_port, ct.zone, self.shared)) << i;
+        }
+        // Each loop begins to read memory for the next one, so that cache misses overlap.
+        let plain = &mut plain[..packets.len().min(BATCH_MAX)];
+        if tracker.is_large() {
+            plain.iter().for_each(|one| tracker.prefetch(&one.plain));
+        }
+        plain.iter_mut().for_each(|one| tracker.locate(&mut one.plain));
+        are_plain
+    }
+
+    /// Takes a packet of any kind as far as memos lead.
+    fn follow(&self, packet: &mut Packet, first: &[DpAction], tally: &mut Tally) -> End {
         let mut connection = Connection::default();
         if let Some(metadata) = packet.metadata() {
             match metadata.only_connection() {
@@ -334,6 +234,17 @@ impl<'a> Follower<'a> {
         if packet.l3_type.is_some() {
             return End::Stays;
         }
+        self.follow_from(packet, connection, first, tally)
+    }
+
+    /// Takes a packet with this connection as far as memos lead.
+    fn follow_from(
+        &self,
+        packet: &mut Packet,
+        mut connection: Connection,
+        first: &[DpAction],
+        tally: &mut Tally,
+    ) -> End {
         let (mut actions, mut key) = (first, CompactKey::default());
         loop {
             let (mut memo, mut id) = (0, 0);
@@ -350,21 +261,28 @@ impl<'a> Follower<'a> {
                             key.form = None;
                         }
                     }
-                    DpAction::CtClear => connection = Connection::default(),
+                    DpAction::CtClear => (connection, memo) = (Connection::default(), 0),
                     DpAction::Recirc(to) => id = *to,
+                    DpAction::Set { .. } => {
+                        if let Err(reason) = set_all(packet, std::slice::from_ref(action)) {
+                            return End::Drops(reason);
+                        }
+                        key.form = None;
+                    }
                     _ => {}
                 }
             }
-            let Some((flow, tcp_flags)) = self.next(packet, &connection, (memo, id), &mut key, passage) else {
+            let next = self.next(packet, &connection, (memo, id), &mut key, tally);
+            let Some((hint, flow, tcp_flags)) = next else {
                 if connection.handle != 0 {
-                    passage.late.push(way(&connection));
+                    tally.late.push(way(&connection));
                 }
                 packet.metadata_mut().connection = connection;
                 return End::Recirculates(id);
             };
             packet.passes += 1;
             packet.tags = 0;
-            passage.count(flow, packet.len() as u64, tcp_flags);
+            tally.count(hint, packet.len() as u64, tcp_flags);
             if flow.is_tracking {
                 actions = &flow.actions;
                 continue;
@@ -378,6 +296,22 @@ impl<'a> Follower<'a> {
         }
     }
 
+    /// The hint of a memo, if packets of this connection and direction may take its megaflow.
+    #[inline]
+    fn usable(
+        &self,
+        packet: &Packet,
+        memo: u32,
+        way: impl FnOnce() -> (u64, bool),
+        tally: &Tally,
+    ) -> Option<(usize, &'a Hint)> {
+        let (at, hint) = self.hints.get(self.lane, memo)?;
+        let flow = &hint.flow;
+        let is_current = flow.generation == self.reader.generation() && !flow.is_gone() && !flow.calls_above;
+        let is_late = !tally.late.is_empty() && tally.late.contains(&way());
+        (is_current && packet.passes + 1 < PASSES_MAX && !is_late).then_some((at, hint))
+    }
+
     /// The megaflow of a memo, if the packet takes it in its pass with recirculation id `id`, and the packet's TCP flags.
     #[inline]
     fn next(
@@ -386,29 +320,29 @@ impl<'a> Follower<'a> {
         connection: &Connection,
         (memo, id): (u32, u32),
         key: &mut CompactKey,
-        passage: &Passage<'a>,
-    ) -> Option<(&'a Arc<Megaflow>, u16)> {
-        let hint = self.hints.get(self.lane, memo)?;
+        tally: &Tally,
+    ) -> Option<(usize, &'a Arc<Megaflow>, u16)> {
+        let (at, hint) = self.usable(packet, memo, || way(connection), tally)?;
         let flow = &hint.flow;
-        let is_current = flow.generation == self.reader.generation() && !flow.is_gone() && !flow.calls_above;
-        if !is_current || packet.passes + 1 >= PASSES_MAX || passage.late.contains(&way(connection)) {
-            return None;
-        }
-        let (covers, tcp_flags) = match key.of_pass(packet, self.in_port, id)? {
-            Compact::Plain => (hint.bits.covers_plain(&key.plain, connection), key.plain.tcp_flags()),
-            Compact::Wide => (hint.bits.covers_wide(&key.wide, connection), key.wide.tcp_flags()),
+        let (covers, tcp_flags, checked) = match key.of_pass(packet, self.in_port, id)? {
+            Compact::Plain => {
+                (hint.bits.covers_plain(&key.plain, connection), key.plain.tcp_flags(), Checked::Plain(&key.plain))
+            }
+            Compact::Wide => {
+                (hint.bits.covers_wide(&key.wide, connection), key.wide.tcp_flags(), Checked::Wide(&key.wide))
+            }
         };
-        if !covers || self.check_every != 0 && !self.check(flow, key, connection) {
+        if !covers || self.check_every != 0 && !self.check(flow, checked, connection) {
             return None;
         }
-        Some((flow, tcp_flags))
+        Some((at, flow, tcp_flags))
     }
 }
 
 impl Follower<'_> {
     /// Compares some passes with a look-up. Returns false if that finds another megaflow.
     #[cold]
-    fn check(&self, flow: &Arc<Megaflow>, compact: &CompactKey, connection: &Connection) -> bool {
+    fn check(&self, flow: &Arc<Megaflow>, compact: Checked<'_>, connection: &Connection) -> bool {
         let unchecked = &self.hints.unchecked;
         unchecked.set(unchecked.get() + 1);
         if unchecked.get() < self.check_every {
@@ -419,9 +353,9 @@ impl Follower<'_> {
         let add = adder(self.lane);
         add(&counters.checks, 1);
         let mut key = TrackedKey::default();
-        match compact.form {
-            Some(Compact::Wide) => key.set_wide(&compact.wide, connection),
-            _ => key.set_plain(&compact.plain, connection),
+        match compact {
+            Checked::Wide(compact) => key.set_wide(compact, connection),
+            Checked::Plain(compact) => key.set_plain(compact, connection),
         }
         // An index may have narrowed the flow: then it covers other packets, too.
         let is_right = self.reader.lookup(&key, &mut 0).is_none_or(|found| found.actions == flow.actions);

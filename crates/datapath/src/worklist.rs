@@ -69,7 +69,7 @@ impl Worklist {
         self.work -= 1;
         self.packets += 1;
         self.bytes += packet.len();
-        if self.stack.len() == self.mark || self.stack.last().is_none_or(|batch| batch.len() >= BATCH_MAX) {
+        if !self.continues(packet.passes) {
             self.stack.push(self.spare.pop().unwrap_or_default());
         }
         if let Some(batch) = self.stack.last_mut() {
@@ -77,12 +77,19 @@ impl Worklist {
         }
     }
 
+    /// Returns true if a packet that has recirculated so often joins the last batch. Batches contain packets of equal passes:
+    /// those of one connection would change their order if one of them were ahead of the others.
+    fn continues(&self, passes: u8) -> bool {
+        let last = if self.stack.len() > self.mark { self.stack.last() } else { None };
+        last.is_some_and(|batch| batch.len() < BATCH_MAX && batch.last().is_some_and(|last| last.passes == passes))
+    }
+
     /// Takes all of `packets` as one batch, for a look-up with `recirc_id`, and leaves none. Returns false, and takes
     /// none, if the list admits only some of them or they continue a batch: [`Worklist::push`] takes them one by one.
     pub(crate) fn push_batch(&mut self, packets: &mut Batch, recirc_id: u32) -> bool {
         let n = packets.len();
-        let begins = self.stack.len() == self.mark || self.stack.last().is_none_or(|batch| batch.len() >= BATCH_MAX);
-        if !begins || n == 0 || n > BATCH_MAX || n > self.work || self.packets + n > PACKETS_MAX {
+        let continues = packets.first().is_some_and(|packet| self.continues(packet.passes + 1));
+        if continues || n == 0 || n > BATCH_MAX || n > self.work || self.packets + n > PACKETS_MAX {
             return false;
         }
         let most = packets.iter().map(|packet| packet.passes).max().unwrap_or(0);
@@ -101,6 +108,12 @@ impl Worklist {
         self.bytes += bytes;
         self.stack.push(std::mem::replace(packets, self.spare.pop().unwrap_or_default()));
         true
+    }
+
+    /// Returns the number of packets that wait.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.packets
     }
 
     /// Returns the length of the first batch that the current batch recirculated.

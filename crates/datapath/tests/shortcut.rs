@@ -15,7 +15,7 @@ use datapath::{Config, Datapath, IndexKind};
 use dpif::connections::Family;
 use dpif::{
     Commit, ConnectionFilter, Connections, Ct, DpAction, DpActions, DpFlow, DpFlowEntry, Dpif, HashKind, Nat, NatKind,
-    Protocol, ThreadStats,
+    PortStats, Protocol, ThreadStats,
 };
 use flow::{Field, FlowKey};
 use packet::Packet;
@@ -108,8 +108,9 @@ impl Twin {
             let ThreadStats { packets, batches, batch_sizes, microflow_hits, megaflow_hits, .. } = stats;
             let hits = if limited { 0 } else { microflow_hits + megaflow_hits };
             let misses = if limited { 0 } else { stats.misses };
-            let all =
-                [packets, batches, hits, misses, stats.recirculations, stats.lost, stats.tx_packets, stats.panics];
+            // Packets that miss continue on another thread.
+            let [again, sent] = if limited { [0; 2] } else { [stats.recirculations, stats.tx_packets] };
+            let all = [packets, batches, hits, misses, again, stats.lost, sent, stats.panics];
             all.into_iter().chain(batch_sizes).collect()
         };
         let stats = self.dp.stats();
@@ -234,6 +235,8 @@ impl Round {
         let [a_missed, b_missed] = self.twins.each_ref().map(|twin| std::mem::take(&mut *twin.missed.lock()));
         self.is_exact &= a_missed == b_missed;
         let begin = self.twins[1].dp.n_connections() != before;
+        // Other packets overtake one that waits for its flow; on the shortcut, packets of a batch may miss one after the other.
+        let is_ordered = !begin && a_missed.is_empty();
         for (port, (a, b)) in sent[0].iter().zip(&sent[1]).enumerate() {
             let [mut in_a, mut in_b] = [a, b].map(|packets| {
                 let each = |p: &Packet| {
@@ -255,7 +258,7 @@ impl Round {
             if !is_single {
                 let [in_a, in_b] = [a, b].map(|packets| self.order(packets));
                 let differ = in_a.iter().filter(|(way, order)| !order.is_sorted() && Some(*order) != in_b.get(*way));
-                assert!(begin || differ.count() == 0, "port {port}: {in_a:?} instead of {in_b:?}");
+                assert!(!is_ordered || differ.count() == 0, "port {port}: {in_a:?} instead of {in_b:?}");
             }
         }
     }
@@ -282,7 +285,12 @@ impl Round {
         assert_eq!((a.checks_failed(), b.checks_failed()), (0, 0));
         assert_eq!(a.connections(), b.connections());
         for port in 1..=3 {
-            assert_eq!(a.dp.port_stats(DpPort(port)).ok(), b.dp.port_stats(DpPort(port)).ok());
+            // How many packets are sent together depends on when they are ready.
+            let [a, b] = [a, b].map(|twin| {
+                let stats = twin.dp.port_stats(DpPort(port)).expect("the port is there");
+                PortStats { tx_batches: 0, ..stats }
+            });
+            assert_eq!(a, b);
         }
         self.ways.clear();
         if self.limited {

@@ -21,7 +21,7 @@ use crate::alg::ftp::{self, Mode, Scan};
 use crate::alg::rewrite::{payload, replace, shift_ack, shift_seq};
 use crate::alg::sequence::{Shift, Shifts};
 use crate::alg::tftp;
-use crate::conn::{Conn, Parent};
+use crate::conn::{Conn, Parent, Related};
 use crate::key::{Direction, Key, ip_of, ipproto, number_of};
 use crate::parse::Parsed;
 use crate::table::Handle;
@@ -53,7 +53,7 @@ pub struct Context<'a> {
 pub struct Assistant<'a> {
     /// [`Conn::helper`].
     pub helper: Helper,
-    /// [`Conn::keys`].
+    /// [`Conn::keys()`].
     pub keys: [Key; 2],
     /// Whether its destination is translated.
     pub has_dnat: bool,
@@ -61,8 +61,8 @@ pub struct Assistant<'a> {
     pub mark: u32,
     /// [`Conn::label`].
     pub label: u128,
-    /// [`Conn::shifts`].
-    pub shifts: &'a mut Option<Box<Shifts>>,
+    /// [`Conn::related`].
+    pub related: &'a mut Option<Box<Related>>,
     /// The name of the connection.
     pub handle: Handle,
 }
@@ -88,8 +88,8 @@ pub fn assist(
     context: &Context<'_>,
 ) -> Assisted {
     let Some(helper) = conn.helper else { return Assisted::Valid };
-    let (keys, has_dnat, mark, label) = (conn.keys, conn.translated.dst, conn.mark, conn.label);
-    let mut assistant = Assistant { helper, keys, has_dnat, mark, label, shifts: &mut conn.shifts, handle };
+    let (keys, has_dnat, mark, label) = (conn.keys(), conn.translated.dst(), conn.mark, conn.label.into());
+    let mut assistant = Assistant { helper, keys, has_dnat, mark, label, related: &mut conn.related, handle };
     assistant.assist(packet, parsed, direction, context)
 }
 
@@ -139,7 +139,7 @@ impl Assistant<'_> {
             };
         }
         if context.translates
-            && let Some(shifts) = self.shifts
+            && let Some(shifts) = self.related.as_mut().and_then(|related| related.shifts.as_mut())
         {
             let shift = shifts.of_mut(direction);
             if !change(packet, parsed, shift, seq, span.len()) {
@@ -178,7 +178,7 @@ impl Assistant<'_> {
             && number_of(address.ip) != seen
         {
             let text = ftp::format(ip_of(seen, original.is_v6), address.notation);
-            let shift = self.shifts.get_or_insert_default().of_mut(direction);
+            let shift = self.related.get_or_insert_default().shifts.get_or_insert_default().of_mut(direction);
             // If it cannot change any more, the other end gets an address that it may not reach.
             let _ = shift.admit(seq.wrapping_add(address.span.end as u32), address.span.len(), &text);
         }

@@ -61,7 +61,7 @@ impl Expectation {
     /// changes.
     pub fn translated(&self) -> Translated {
         let is_src = (self.mode == Mode::Active) == self.parent_has_dnat;
-        Translated { src: is_src || self.reply.dst != self.key.src, dst: !is_src || self.reply.src != self.key.dst }
+        Translated::new(is_src || self.reply.dst != self.key.src, !is_src || self.reply.src != self.key.dst)
     }
 }
 

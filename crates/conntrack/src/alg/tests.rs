@@ -13,9 +13,9 @@ use proptest::prelude::*;
 use super::assist::{Assistant, Assisted, Context, unshift};
 use super::expect::{Expectation, Expectations, PER_PARENT_MAX};
 use super::ftp::{Mode, Notation, SCAN_MAX, Scan, format, scan};
-use super::sequence::{CHANGES_MAX, Shift, Shifts, Split};
+use super::sequence::{CHANGES_MAX, Shift, Split};
 use crate::action::Helper;
-use crate::conn::Parent;
+use crate::conn::{Parent, Related};
 use crate::key::{Direction, Key, ipproto, number_of};
 use crate::parse::Parsed;
 use crate::table::Handle;
@@ -85,7 +85,7 @@ fn said(packet: &Packet) -> (u32, u32, Vec<u8>, Vec<u8>) {
 struct Control {
     keys: [Key; 2],
     has_dnat: bool,
-    shifts: Option<Box<Shifts>>,
+    related: Option<Box<Related>>,
     expectations: Expectations,
     translates: bool,
 }
@@ -96,7 +96,7 @@ impl Control {
         Self {
             keys: [arrives, leaves.reversed()],
             has_dnat: arrives.dst != leaves.dst,
-            shifts: None,
+            related: None,
             expectations: Expectations::new(100),
             translates: true,
         }
@@ -106,7 +106,7 @@ impl Control {
     fn pass(&mut self, packet: &mut Packet, direction: Direction, helper: Helper) -> Assisted {
         let parsed = parsed(packet, &self.keys[direction.index()]);
         if self.translates
-            && let Some(shifts) = &self.shifts
+            && let Some(shifts) = self.related.as_ref().and_then(|related| related.shifts.as_ref())
         {
             unshift(packet, &parsed, shifts, direction);
         }
@@ -116,7 +116,7 @@ impl Control {
             has_dnat: self.has_dnat,
             mark: 7,
             label: 9,
-            shifts: &mut self.shifts,
+            related: &mut self.related,
             handle: handle(3),
         };
         let context = Context { expectations: &self.expectations, translates: self.translates, now: Millis(0) };
@@ -165,7 +165,7 @@ fn an_active_client_with_snat_announces_its_translated_address() {
     let syn = Key { src_port: 20, ..first };
     let found = c.expectations.find(&syn).unwrap();
     assert_eq!(found.translation(&syn), key(ipproto::TCP, ("10.0.0.1", 1029), ("10.0.0.2", 20)));
-    assert!(found.translated().dst && !found.translated().src);
+    assert!(found.translated().dst() && !found.translated().src());
     assert_eq!((found.mark, found.label, found.parent.handle), (7, 9, handle(3)));
     assert_eq!(c.expectations.find(&Key { dst_port: 1031, ..syn }), None);
     assert_eq!(c.expectations.find(&Key { zone: 6, ..syn }), None);
@@ -188,12 +188,12 @@ fn a_passive_server_with_dnat_announces_its_translated_address() {
     let passive = key(ipproto::TCP, ("10.0.0.1", 3333), ("10.88.88.88", 2057));
     let found = c.expectations.find(&passive).unwrap();
     assert_eq!(found.translation(&passive), key(ipproto::TCP, ("10.0.0.2", 2057), ("10.0.0.1", 3333)));
-    assert!(found.translated().dst && !found.translated().src);
+    assert!(found.translated().dst() && !found.translated().src());
     assert!(c.expectations.find(&Key { dst_port: 2058, ..passive }).is_some());
     let active = key(ipproto::TCP, ("10.0.0.2", 20), ("10.0.0.1", 1029));
     let found = c.expectations.find(&active).unwrap();
     assert_eq!(found.translation(&active), key(ipproto::TCP, ("10.0.0.1", 1029), ("10.88.88.88", 20)));
-    assert!(found.translated().src && !found.translated().dst);
+    assert!(found.translated().src() && !found.translated().dst());
 }
 
 #[test]
@@ -215,7 +215,7 @@ fn ipv6_addresses_are_translated() {
     let passive = key(ipproto::TCP, ("fc00::1", 20), ("fc00::8", 7));
     let found = c.expectations.find(&passive).unwrap();
     assert_eq!(found.translation(&passive), key(ipproto::TCP, ("fc00::2", 7), ("fc00::99", 20)));
-    assert!(found.translated().src && found.translated().dst);
+    assert!(found.translated().src() && found.translated().dst());
 }
 
 #[test]
@@ -224,7 +224,7 @@ fn without_translation_packets_stay_as_they_are() {
     c.translates = false;
     assert_eq!(c.say(Original, 1001, 5001, "PORT 10,0,0,1,4,5\r\n"), owned(1001, 5001, "PORT 10,0,0,1,4,5\r\n"));
     assert_eq!(c.expected(), [key(ipproto::TCP, ("10.0.0.2", 0), ("10.9.9.99", 1029))]);
-    assert!(c.shifts.is_none());
+    assert!(c.related.is_none());
 }
 
 #[test]

@@ -14,6 +14,7 @@ use crate::parse::{Embedded, Parsed};
 const IPV4_CHECKSUM: usize = 10;
 /// Offset of the addresses in the IPv4 header.
 const IPV4_ADDRESSES: usize = 12;
+const IPV4_HEADER: usize = 20;
 const IPV6_HEADER: usize = 40;
 /// Offset of the addresses in the IPv6 header.
 const IPV6_ADDRESSES: usize = 8;
@@ -62,6 +63,54 @@ pub fn translate(packet: &mut Packet, parsed: &Parsed, to: &Key) {
         pseudo = pseudo + undone_destination(&parsed.key, to);
     }
     set_transport(frame, transport, to, pseudo);
+}
+
+/// As [`translate`], for a packet of TCP or UDP over IPv4 without options. `l3` is the offset of its IPv4 header.
+#[inline]
+pub(crate) fn translate_plain(packet: &mut Packet, l3: usize, proto: u8, to: &Key) {
+    let partial = is_partial(packet, l3 + IPV4_HEADER);
+    let Some(rest) = packet.data_mut().get_mut(l3..) else { return };
+    if proto == ipproto::TCP {
+        if let Some(headers) = rest.first_chunk_mut::<{ IPV4_HEADER + 20 }>() {
+            translate_headers::<_, { IPV4_HEADER + TCP_CHECKSUM }>(headers, to, partial, false);
+        }
+    } else if let Some(headers) = rest.first_chunk_mut::<{ IPV4_HEADER + 8 }>() {
+        translate_headers::<_, { IPV4_HEADER + UDP_CHECKSUM }>(headers, to, partial, true);
+    }
+}
+
+/// Translates headers whose transport checksum is at `CHECKSUM`. An `optional` one is absent if it is 0.
+#[inline(always)]
+fn translate_headers<const LEN: usize, const CHECKSUM: usize>(
+    headers: &mut [u8; LEN],
+    to: &Key,
+    partial: bool,
+    optional: bool,
+) {
+    let mut change = |at: usize, new: u32| {
+        let field: &mut [u8; 4] = headers[at..].first_chunk_mut().expect("the header has this field");
+        let old = u32::from_be_bytes(std::mem::replace(field, new.to_be_bytes()));
+        if old == new { Sum::new() } else { Sum::new().u32(!old).u32(new) }
+    };
+    let addresses = change(IPV4_ADDRESSES, to.src[1] as u32) + change(IPV4_ADDRESSES + 4, to.dst[1] as u32);
+    let all = addresses + change(IPV4_HEADER, ports(to));
+    let mut adjust = |at: usize, of: &dyn Fn(u16) -> u16| {
+        let field: &mut [u8; 2] = headers[at..].first_chunk_mut().expect("the header has this field");
+        *field = of(u16::from_be_bytes(*field)).to_be_bytes();
+    };
+    if addresses != Sum::new() {
+        adjust(IPV4_CHECKSUM, &|field| adjusted(field, addresses));
+    }
+    match (partial, all) {
+        (true, _) if addresses == Sum::new() => {}
+        (true, _) => adjust(CHECKSUM, &|field| grown(field, addresses)),
+        (false, none) if none == Sum::new() => {}
+        (false, _) => adjust(CHECKSUM, &|field| match adjusted(field, all) {
+            _ if optional && field == 0 => 0,
+            0 if optional => 0xffff,
+            new => new,
+        }),
+    }
 }
 
 /// Translates an ICMP error, and the packet in it, which then has the tuple `to.reversed()`.

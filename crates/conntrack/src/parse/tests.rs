@@ -57,13 +57,18 @@ fn naive(frame: &[u8]) -> Option<Key> {
     Some(Key { src, dst, src_port, dst_port, zone: 7, proto: found.proto, is_v6: found.version == 6 })
 }
 
-/// The arguments of [`parse_known`], from a packet of which they are known.
-fn known(frame: &[u8]) -> Option<(usize, u32, u32, u8, u32)> {
+/// The headers of a packet that [`parse_known`] takes.
+fn known(frame: &[u8]) -> Option<Head> {
     let found = wire::ip(frame).filter(|ip| ip.version == 4 && ip.header == 20 && !ip.fragment)?;
     let header = Ipv4::new_checked(&frame[found.at..]).expect("whole");
-    let has_ports = matches!(Transport::of(found.proto), Some(Transport::Tcp | Transport::Udp | Transport::Sctp));
-    let ports = if has_ports { first_word(&frame[found.l4..found.end]) } else { 0 };
-    Some((found.at, header.src(), header.dst(), found.proto, ports))
+    let is_known = matches!(Transport::of(found.proto), Some(Transport::Tcp | Transport::Udp));
+    is_known.then(|| Head {
+        l3: found.at,
+        src: header.src(),
+        dst: header.dst(),
+        proto: found.proto,
+        ports: first_word(&frame[found.l4..found.end]),
+    })
 }
 
 tally::proptest! {
@@ -111,11 +116,11 @@ tally::proptest! {
             let at = usize::from(at) % bytes.len();
             bytes[at] = value;
         }
-        if let Some((l3, src, dst, proto, ports)) = known(&bytes) {
+        if let Some(head) = known(&bytes) {
             let mut packet = Packet::from_slice(&bytes);
             packet.offload.checksum =
                 [Checksum::Unknown, Checksum::Good, Checksum::Partial { start: 34, offset: 6 }][usize::from(checksum)];
-            prop_assert_eq!(parse_known(&packet, 7, l3, src, dst, proto, ports), parse(&packet, 7));
+            prop_assert_eq!(parse_known(&packet, 7, &head), parse(&packet, 7));
             prop_assert_eq!(parse(&packet, 7), parse_any(&packet, 7));
         }
     }

@@ -19,37 +19,57 @@ const EMBEDDED_MIN: usize = 8;
 /// protocol has ports.
 #[inline]
 pub(super) fn parse(packet: &Packet, span: Span, key: Key, l4: &[u8], ports: u32) -> Result<Parsed, Refusal> {
-    let verify = packet.offload.checksum == Checksum::Unknown;
     match key.proto {
-        ipproto::TCP => {
-            let header = l4.first_chunk::<TCP_HEADER_MIN>().ok_or(Refusal::Malformed)?;
-            let header_len = usize::from(header[12] >> 4) * 4;
-            if header_len < TCP_HEADER_MIN || header_len > l4.len() {
-                return Err(Refusal::Malformed);
-            }
-        }
-        ipproto::UDP => {
-            let header = l4.first_chunk::<UDP_HEADER>().ok_or(Refusal::Malformed)?;
-            let len = usize::from(be16(header, 4));
-            if len < UDP_HEADER || len > l4.len() {
-                return Err(Refusal::Malformed);
-            }
-            if header[6..] == [0, 0] && verify {
-                // RFC 768: no checksum; RFC 8200 section 8.1: not in IPv6.
-                return if key.is_v6 { Err(Refusal::L4Checksum) } else { with_ports(span, key, ports) };
-            }
-        }
+        ipproto::TCP => check_tcp(packet.offload.checksum, l4, || pseudo(&key, l4.len()))?,
+        ipproto::UDP => check_udp(packet.offload.checksum, l4, key.is_v6, || pseudo(&key, l4.len()))?,
         _ => return other(packet, span, key, l4, ports),
-    }
-    if verify && !pseudo(&key, l4.len()).bytes(l4).is_valid() {
-        return Err(Refusal::L4Checksum);
     }
     with_ports(span, key, ports)
 }
 
+/// Checks lengths and checksum of a TCP header and its payload.
+#[inline(always)]
+pub(super) fn check_tcp(checksum: Checksum, l4: &[u8], pseudo: impl FnOnce() -> Sum) -> Result<(), Refusal> {
+    let header = l4.first_chunk::<TCP_HEADER_MIN>().ok_or(Refusal::Malformed)?;
+    let header_len = usize::from(header[12] >> 4) * 4;
+    if header_len < TCP_HEADER_MIN || header_len > l4.len() {
+        return Err(Refusal::Malformed);
+    }
+    verify(checksum, l4, pseudo)
+}
+
+/// Checks lengths and checksum of a UDP header and its payload.
+#[inline(always)]
+pub(super) fn check_udp(
+    checksum: Checksum,
+    l4: &[u8],
+    is_v6: bool,
+    pseudo: impl FnOnce() -> Sum,
+) -> Result<(), Refusal> {
+    let header = l4.first_chunk::<UDP_HEADER>().ok_or(Refusal::Malformed)?;
+    let len = usize::from(be16(header, 4));
+    if len < UDP_HEADER || len > l4.len() {
+        return Err(Refusal::Malformed);
+    }
+    if header[6..] == [0, 0] && checksum == Checksum::Unknown {
+        // RFC 768: no checksum; RFC 8200 section 8.1: not in IPv6.
+        return if is_v6 { Err(Refusal::L4Checksum) } else { Ok(()) };
+    }
+    verify(checksum, l4, pseudo)
+}
+
+/// Verifies a transport checksum, unless the offload flags vouch for it.
+#[inline(always)]
+fn verify(checksum: Checksum, l4: &[u8], pseudo: impl FnOnce() -> Sum) -> Result<(), Refusal> {
+    if checksum == Checksum::Unknown && !pseudo().bytes_here(l4).is_valid() {
+        return Err(Refusal::L4Checksum);
+    }
+    Ok(())
+}
+
 /// Completes a key with ports, neither of which may be 0.
 #[inline]
-fn with_ports(Span { l3, l4, end }: Span, key: Key, ports: u32) -> Result<Parsed, Refusal> {
+pub(super) fn with_ports(Span { l3, l4, end }: Span, key: Key, ports: u32) -> Result<Parsed, Refusal> {
     let key = with_key_ports(key, ports)?;
     Ok(Parsed { key, l3, l4, end, embedded: None })
 }

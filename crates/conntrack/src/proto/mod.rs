@@ -63,6 +63,18 @@ impl Protocol {
         }
     }
 
+    /// Applies a packet of TCP or UDP if that needs few rules: a segment in the window of an established connection, or a
+    /// datagram. Returns [`Update::Valid`] or [`Update::StillNew`], and the timeout; `None`, without a change, for all
+    /// other packets. `segment` has no meaning for UDP.
+    #[inline(always)]
+    pub fn advance(&mut self, direction: Direction, segment: &tcp::Segment) -> Option<(Update, Timeout)> {
+        match self {
+            Self::Tcp(tcp) => tcp.advance(direction, segment).then_some((Update::Valid, Timeout::TcpEstablished)),
+            Self::Datagram(datagram) => Some((datagram.update(direction), datagram.timeout())),
+            Self::Sctp(_) | Self::Icmp(_) => None,
+        }
+    }
+
     /// Which timeout applies.
     #[inline]
     pub fn timeout(&self) -> Timeout {

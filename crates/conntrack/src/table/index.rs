@@ -19,6 +19,8 @@ use super::pieces::Pieces;
 pub(super) const SHARDS: usize = 64;
 /// Slots of a bucket.
 const SLOTS: usize = 7;
+/// Slots of a bucket that are in use on average, at most: few, so that hardly any bucket needs an overflow bucket.
+const USED: u64 = 2;
 /// Buckets of a shard at the beginning: a power of two.
 const FIRST_BUCKETS: u32 = 4;
 
@@ -152,10 +154,12 @@ impl Shard {
         if sequence & 1 == 0 && self.sequence.load(Ordering::Relaxed) == sequence { Ok(None) } else { Err(Moved) }
     }
 
-    /// Brings the bucket of a tag into the cache.
+    /// Begins to bring the bucket of a tag into the cache.
     #[inline]
-    pub(super) fn touch(&self, tag: u32) -> u64 {
-        self.bucket(tag).map_or(0, |bucket| bucket.slots[0].load(Ordering::Relaxed))
+    pub(super) fn prefetch(&self, tag: u32) {
+        if let Some(bucket) = self.bucket(tag) {
+            prefetch::lines::<1, _>(bucket);
+        }
     }
 
     /// A slot with the tag, which is most often the only one.
@@ -174,7 +178,7 @@ impl Shard {
         }
         writer.used += 1;
         let len = self.geometry.load(Ordering::Relaxed) as u32;
-        if u64::from(writer.used) * 2 > u64::from(len) * SLOTS as u64 {
+        if u64::from(writer.used) > u64::from(len) * USED {
             self.split(writer);
         }
         true
@@ -381,7 +385,6 @@ mod tests {
             assert!(shard.remove(&mut writer, 7, slot));
         }
         assert!(slots_of(&shard, 7).is_empty());
-        assert_eq!(shard.touch(7), 0);
         let overflow = writer.overflow_len;
         for slot in 0..100 {
             assert!(shard.add(&mut writer, 7, slot));

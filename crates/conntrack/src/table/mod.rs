@@ -1,13 +1,14 @@
 //! The table of connections: a slab of entries with a lock each, and an index by the hash of their keys.
 //!
+//! A full table replaces a connection that is not assured by the new one.
+//!
 //! Finding a connection takes no lock but that of its entry, and writes to no memory that connections share. Insertion and
-//! removal lock the one or two shards of the connection's keys, in ascending order, and then entries: whoever has locked an
+//! removal lock the shards of the connections' keys, in ascending order, and then entries: whoever has locked an
 //! entry must not wait for a shard.
 //!
 //! The keys of a connection are unique: no two connections in the table have a key in common, for any direction.
 
-#![expect(clippy::result_large_err, reason = "a refused connection goes back to its owner without an allocation")]
-
+mod evict;
 mod index;
 mod pieces;
 mod slab;
@@ -20,6 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::Millis;
 use parking_lot::MutexGuard;
+use smallvec::SmallVec;
 
 pub use slab::{ConnGuard, Handle, Life};
 
@@ -56,6 +58,9 @@ pub enum Refused {
 #[repr(align(64))]
 struct Counter(AtomicU64);
 
+/// Attempts of an insertion while other threads change the table.
+const INSERT_ATTEMPTS: u32 = 64;
+
 /// A concurrent table of connections.
 #[derive(Debug)]
 pub struct Table {
@@ -63,23 +68,48 @@ pub struct Table {
     shards: Box<[Shard; SHARDS]>,
     slab: Slab,
     len: Counter,
-    /// Where the next eviction looks.
-    evicted: Counter,
+    /// The slot that the next eviction begins with, modulo the number of slots.
+    cursor: Counter,
 }
 
-/// Where the keys of a connection belong in the index.
+/// Where the keys of a connection belong in the index: their hashes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Positions([u64; 2]);
+
+impl Positions {
+    #[inline]
+    fn original(self) -> Position {
+        Position::of(self.0[0])
+    }
+
+    /// `None` if it is that of the original direction.
+    #[inline]
+    fn reply(self) -> Option<Position> {
+        let [original, reply] = self.0.map(Position::of);
+        (reply != original).then_some(reply)
+    }
+
+    /// A bit for each shard.
+    #[inline]
+    fn shards(self) -> u64 {
+        self.0.into_iter().fold(0, |shards, hash| shards | 1 << Position::of(hash).shard)
+    }
+}
+
+const _: () = assert!(SHARDS == u64::BITS as usize);
+
+/// The locked shards of one or two connections.
+struct Locked<'a>(SmallVec<[(usize, MutexGuard<'a, Writer>); 4]>);
+
+/// The terms of an insertion.
 #[derive(Clone, Copy, Debug)]
-struct Positions {
-    original: Position,
-    /// `None` if it is that of the original direction.
-    reply: Option<Position>,
-}
-
-/// The locked shards of a connection.
-struct Locked<'a> {
-    original: MutexGuard<'a, Writer>,
-    /// `None` if it is that of the original direction.
-    reply: Option<MutexGuard<'a, Writer>>,
+pub struct Terms {
+    /// When the connection ends unless a packet comes.
+    pub expires: Millis,
+    /// The time.
+    pub now: Millis,
+    /// The maximum number of connections.
+    pub max: u64,
 }
 
 impl Table {
@@ -87,7 +117,7 @@ impl Table {
     pub fn new(seed: u64) -> Self {
         let shards: Box<[Shard]> = std::iter::repeat_with(Shard::default).take(SHARDS).collect();
         let shards = shards.try_into().expect("the iterator yields SHARDS shards");
-        Self { seed, shards, slab: Slab::default(), len: Counter::default(), evicted: Counter::default() }
+        Self { seed, shards, slab: Slab::default(), len: Counter::default(), cursor: Counter::default() }
     }
 
     /// The number of connections, including those that have expired but are not yet removed.
@@ -112,25 +142,31 @@ impl Table {
         key.hash(self.seed)
     }
 
-    /// Brings the index of a hash into the cache. A batch calls this for each of its packets, then [`Self::touch_entry`],
-    /// then [`Self::find`], so that the cache misses overlap; that pays for tables larger than the cache. The result has no
-    /// meaning, but should be used, lest the compiler remove the call.
-    #[inline]
-    pub fn touch(&self, hash: u64) -> u64 {
+    /// Begins to bring the index of a hash into the cache. A batch calls this for each of its packets, then
+    /// [`Self::candidate`], then [`Self::prefetch_slot`], then [`Self::check`] or [`Self::find`], so that the cache misses
+    /// overlap.
+    #[inline(always)]
+    pub fn prefetch(&self, hash: u64) {
         let position = Position::of(hash);
-        self.shards[position.shard].touch(position.tag)
+        self.shards[position.shard].prefetch(position.tag);
     }
 
-    /// Brings the entry that a hash most likely belongs to into the cache; see [`Self::touch`].
-    #[inline]
-    pub fn touch_entry(&self, hash: u64) -> u64 {
+    /// The slot that a hash most likely belongs to.
+    #[inline(always)]
+    pub fn candidate(&self, hash: u64) -> Option<u32> {
         let position = Position::of(hash);
-        let slot = self.shards[position.shard].candidate(position.tag);
-        slot.and_then(|slot| self.slab.entry(slot)).map_or(0, |entry| entry.touch())
+        self.shards[position.shard].candidate(position.tag)
+    }
+
+    /// Begins to bring the entry of a slot into the cache; see [`Self::prefetch`].
+    #[inline(always)]
+    pub fn prefetch_slot(&self, slot: u32) {
+        if let Some(entry) = self.slab.entry(slot) {
+            prefetch::lines::<3, _>(entry);
+        }
     }
 
     /// Locks the connection of a key, whose hash the caller knows from [`Self::hash`]. An expired one counts as absent.
-    #[inline]
     pub fn find(&self, key: &Key, hash: u64, now: Millis) -> Option<Found<'_>> {
         let position = Position::of(hash);
         let shard = &self.shards[position.shard];
@@ -148,11 +184,11 @@ impl Table {
     }
 
     /// Locks the connection of a slot if it has the key and has not expired.
-    #[inline]
-    fn check(&self, slot: u32, key: &Key, now: Millis) -> Option<Found<'_>> {
+    #[inline(always)]
+    pub fn check(&self, slot: u32, key: &Key, now: Millis) -> Option<Found<'_>> {
         let entry = self.slab.entry(slot)?;
         let conn = entry.conn.lock();
-        let direction = direction_of(conn.as_ref()?, key)?;
+        let direction = conn.as_ref()?.direction_of(key)?;
         if entry.life().is_over(now) {
             return None;
         }
@@ -168,66 +204,113 @@ impl Table {
         entry.lock(handle.slot()).filter(|guard| guard.handle() == handle)
     }
 
-    /// Inserts a connection that is not assured, unless another has one of its keys, or there are `max` connections.
-    /// Expired connections with these keys are removed.
-    pub fn insert(
-        &self,
-        conn: Conn,
-        expires: Millis,
-        now: Millis,
-        max: u64,
-        removed: Removed<'_>,
-    ) -> Result<Handle, (Refused, Conn)> {
-        self.insert_locked(conn, expires, now, max, removed).map(|guard| guard.handle())
+    /// Inserts a connection that is not assured, unless another has one of its keys. Expired connections with these keys are
+    /// removed; in a full table, one that is not assured gives way.
+    ///
+    /// # Errors
+    /// If the connection is not inserted.
+    pub fn insert(&self, conn: Conn, terms: &Terms, removed: Removed<'_>) -> Result<Handle, Refused> {
+        let keys = conn.keys();
+        let hashes = keys.map(|key| self.hash(&key));
+        Ok(self.insert_with(keys.each_ref(), hashes, terms, || conn, removed)?.handle())
     }
 
-    /// As [`Self::insert`], but leaves the connection locked, so that the caller completes it before others read it.
-    pub fn insert_locked(
+    /// As [`Self::insert`], for the connection that `make` returns, which has these keys and hashes ([`Self::hash`]). Leaves it
+    /// locked, so that the caller completes it before others read it; it may be locked when `removed` is called.
+    ///
+    /// # Errors
+    /// If the connection is not inserted; then `make` is not called.
+    pub fn insert_with(
         &self,
-        conn: Conn,
-        expires: Millis,
-        now: Millis,
-        max: u64,
+        keys: [&Key; 2],
+        hashes: [u64; 2],
+        terms: &Terms,
+        make: impl FnOnce() -> Conn,
         removed: Removed<'_>,
-    ) -> Result<ConnGuard<'_>, (Refused, Conn)> {
-        if self.len.0.fetch_add(1, Ordering::Relaxed) >= max {
-            return Err(self.refuse(Refused::Full, conn));
-        }
-        let positions = self.positions(&conn.keys);
-        let mut locked = loop {
-            let locked = self.lock(&positions);
-            let Some((direction, handle)) = self.clash(&positions, &conn.keys) else { break locked };
-            drop(locked);
-            match self.remove_clash(handle, now) {
-                Ok(Some(expired)) => removed(handle, expired),
-                Ok(None) => {}
-                Err(Live) => return Err(self.refuse(Refused::Taken(direction), conn)),
-            }
+    ) -> Result<ConnGuard<'_>, Refused> {
+        debug_assert_eq!(hashes, keys.map(|key| self.hash(key)));
+        let Terms { expires, now, max } = *terms;
+        let make = || {
+            let mut conn = make();
+            conn.compare_keys();
+            conn
         };
-        self.place(&mut locked, &positions, conn, expires).map_err(|conn| self.refuse(Refused::Full, conn))
+        let (positions, mut make) = (Positions(hashes), Some(make));
+        if self.len() > max {
+            self.shrink(now, removed);
+        }
+        for _ in 0..INSERT_ATTEMPTS {
+            let is_counted = self.count(max);
+            let victim = if is_counted { None } else { Some(self.victim(now).ok_or(Refused::Full)?) };
+            let victims = victim.as_ref().map_or(0, |victim| victim.positions.shards());
+            let mut locked = self.lock(positions.shards() | victims);
+            if let Some((direction, handle)) = self.clash(positions, keys) {
+                drop(locked);
+                self.uncount(is_counted);
+                match self.remove_clash(handle, now) {
+                    Ok(Some(expired)) => removed(handle, expired),
+                    Ok(None) => {}
+                    Err(Live) => return Err(Refused::Taken(direction)),
+                }
+                continue;
+            }
+            let Some(victim) = victim else {
+                let made = || make.take().expect("an attempt that fails makes none")();
+                return self.place(&mut locked, positions, expires, made).ok_or_else(|| {
+                    self.uncount(true);
+                    Refused::Full
+                });
+            };
+            let made = || make.take().expect("an attempt that fails makes none")();
+            if let Some((guard, handle, old)) = self.replace(locked, &victim, positions, (expires, now), made) {
+                removed(handle, old);
+                return Ok(guard);
+            }
+        }
+        Err(Refused::Full)
     }
 
-    /// Takes back the count of a connection that is not inserted.
+    /// Removes one of the connections that are too many since the maximum was lowered.
     #[cold]
-    fn refuse(&self, why: Refused, conn: Conn) -> (Refused, Conn) {
-        self.len.0.fetch_sub(1, Ordering::Relaxed);
-        (why, conn)
+    fn shrink(&self, now: Millis, removed: Removed<'_>) {
+        if let Some((handle, conn)) = self.evict(now) {
+            removed(handle, conn);
+        }
+    }
+
+    /// Counts a connection that is about to be inserted, unless there are `max`.
+    #[inline]
+    fn count(&self, max: u64) -> bool {
+        if self.len() >= max {
+            return false;
+        }
+        let is_counted = self.len.0.fetch_add(1, Ordering::Relaxed) < max;
+        self.uncount(!is_counted);
+        is_counted
+    }
+
+    /// Takes back the count of a connection, if it was counted.
+    #[inline]
+    fn uncount(&self, is_counted: bool) {
+        if is_counted {
+            self.len.0.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 
     /// A connection that has one of the keys, and the direction of that key. The shards are locked.
-    fn clash(&self, positions: &Positions, keys: &[Key; 2]) -> Option<(Direction, Handle)> {
+    fn clash(&self, positions: Positions, keys: [&Key; 2]) -> Option<(Direction, Handle)> {
         let search = |position: Position, directions: &[Direction]| {
             let check = |slot| {
                 let guard = self.slab.entry(slot)?.lock(slot)?;
-                let clashes = |direction: &&Direction| direction_of(&guard, &keys[direction.index()]).is_some();
+                let clashes = |direction: &&Direction| guard.direction_of(keys[direction.index()]).is_some();
                 directions.iter().find(clashes).map(|direction| (*direction, guard.handle()))
             };
             self.shards[position.shard].search(position.tag, check).unwrap_or(None)
         };
-        match positions.reply {
-            None => search(positions.original, &[Direction::Original, Direction::Reply]),
+        match positions.reply() {
+            None => search(positions.original(), &[Direction::Original, Direction::Reply]),
             Some(reply) => {
-                search(positions.original, &[Direction::Original]).or_else(|| search(reply, &[Direction::Reply]))
+                search(positions.original(), &[Direction::Original]).or_else(|| search(reply, &[Direction::Reply]))
             }
         }
     }
@@ -243,40 +326,56 @@ impl Table {
         if is_live { Err(Live) } else { Ok(conn) }
     }
 
-    /// Stores a connection and adds it to the index. Returns it if there is no memory for its slot.
+    /// Stores the connection that `make` returns, and adds it to the index. `None` if there is no memory for its slot.
     fn place(
         &self,
         locked: &mut Locked<'_>,
-        positions: &Positions,
-        conn: Conn,
+        positions: Positions,
         expires: Millis,
-    ) -> Result<ConnGuard<'_>, Conn> {
-        let Some(slot) = self.slab.allocate(&mut locked.original.free) else { return Err(conn) };
-        let Some(entry) = self.slab.entry(slot) else { return Err(conn) };
+        make: impl FnOnce() -> Conn,
+    ) -> Option<ConnGuard<'_>> {
+        let shard = positions.original().shard;
+        let slot = self.slab.allocate(&mut locked.writer(shard).free)?;
+        let entry = self.slab.entry(slot)?;
         let mut content = entry.conn.lock();
-        *content = Some(conn);
         if !self.link(locked, positions, slot) {
-            self.slab.release(&mut locked.original.free, slot);
-            return Err(content.take().expect("the connection was stored above"));
+            self.slab.release(&mut locked.writer(shard).free, slot);
+            return None;
         }
+        *content = Some(make());
         entry.set_life(Life::until(expires));
-        locked.original.connections += 1;
-        Ok(entry.guard(slot, content).expect("free slots have a generation, and this one now has a connection"))
+        entry.guard(slot, content)
     }
 
     /// Adds a slot to the index for both keys. Returns false if there is no memory for it.
-    fn link(&self, locked: &mut Locked<'_>, positions: &Positions, slot: u32) -> bool {
-        let original = positions.original;
-        if !self.shards[original.shard].add(&mut locked.original, original.tag, slot) {
+    fn link(&self, locked: &mut Locked<'_>, positions: Positions, slot: u32) -> bool {
+        let original = positions.original();
+        let writer = locked.writer(original.shard);
+        if !self.shards[original.shard].add(writer, original.tag, slot) {
             return false;
         }
-        if let Some(reply) = positions.reply
-            && !self.shards[reply.shard].add(locked.for_reply(), reply.tag, slot)
+        writer.connections += 1;
+        if let Some(reply) = positions.reply()
+            && !self.shards[reply.shard].add(locked.writer(reply.shard), reply.tag, slot)
         {
-            self.shards[original.shard].remove(&mut locked.original, original.tag, slot);
+            let writer = locked.writer(original.shard);
+            writer.connections -= 1;
+            self.shards[original.shard].remove(writer, original.tag, slot);
             return false;
         }
         true
+    }
+
+    /// Removes a slot from the index.
+    fn unlink(&self, locked: &mut Locked<'_>, positions: Positions, slot: u32) {
+        let original = positions.original();
+        let writer = locked.writer(original.shard);
+        writer.connections -= 1;
+        let mut is_linked = self.shards[original.shard].remove(writer, original.tag, slot);
+        if let Some(reply) = positions.reply() {
+            is_linked &= self.shards[reply.shard].remove(locked.writer(reply.shard), reply.tag, slot);
+        }
+        debug_assert!(is_linked, "the keys of a connection do not change");
     }
 
     /// Removes a connection.
@@ -291,9 +390,9 @@ impl Table {
             if !condition(&guard, guard.life()) {
                 return None;
             }
-            self.positions(&guard.keys)
+            self.positions(&guard.keys())
         };
-        let mut locked = self.lock(&positions);
+        let mut locked = self.lock(positions.shards());
         let slot = handle.slot();
         let entry = self.slab.entry(slot)?;
         let mut content = entry.conn.lock();
@@ -305,42 +404,32 @@ impl Table {
         let next = handle.generation().wrapping_add(1);
         entry.generation.store(next, Ordering::Relaxed);
         drop(content);
-        let is_linked =
-            self.shards[positions.original.shard].remove(&mut locked.original, positions.original.tag, slot)
-                && positions.reply.is_none_or(|at| self.shards[at.shard].remove(locked.for_reply(), at.tag, slot));
-        debug_assert!(is_linked, "the keys of a connection do not change");
+        self.unlink(&mut locked, positions, slot);
         // A slot whose generations are used up stays free forever.
         if next != 0 {
-            self.slab.release(&mut locked.original.free, slot);
+            self.slab.release(&mut locked.writer(positions.original().shard).free, slot);
         }
-        locked.original.connections -= 1;
-        self.len.0.fetch_sub(1, Ordering::Relaxed);
+        self.uncount(true);
         Some(conn)
     }
 
+    /// Where keys belong in the index.
     fn positions(&self, keys: &[Key; 2]) -> Positions {
-        let original = Position::of(self.hash(&keys[0]));
-        if keys[1] == keys[0].reversed() {
-            return Positions { original, reply: None };
-        }
-        let reply = Position::of(self.hash(&keys[1]));
-        Positions { original, reply: (reply != original).then_some(reply) }
+        let original = self.hash(&keys[0]);
+        let is_mirrored = keys[1] == keys[0].reversed();
+        Positions([original, if is_mirrored { original } else { self.hash(&keys[1]) }])
     }
 
-    /// Locks the shards of a connection, in ascending order.
-    fn lock(&self, positions: &Positions) -> Locked<'_> {
-        let original = positions.original.shard;
-        match positions.reply.map(|reply| reply.shard) {
-            Some(reply) if reply < original => {
-                let reply = self.shards[reply].lock();
-                Locked { original: self.shards[original].lock(), reply: Some(reply) }
-            }
-            Some(reply) if reply > original => {
-                let original = self.shards[original].lock();
-                Locked { original, reply: Some(self.shards[reply].lock()) }
-            }
-            _ => Locked { original: self.shards[original].lock(), reply: None },
+    /// Locks shards, which have a bit each, in ascending order.
+    #[inline]
+    fn lock(&self, mut shards: u64) -> Locked<'_> {
+        let mut locked = SmallVec::new();
+        while shards != 0 {
+            let shard = shards.trailing_zeros() as usize;
+            shards &= shards - 1;
+            locked.push((shard, self.shards[shard].lock()));
         }
+        Locked(locked)
     }
 
     /// The number of connections in each shard, by their original direction.
@@ -361,30 +450,10 @@ impl Table {
 struct Live;
 
 impl Locked<'_> {
-    /// The shard of the reply direction.
-    fn for_reply(&mut self) -> &mut Writer {
-        self.reply.as_mut().unwrap_or(&mut self.original)
+    /// The state of a shard, which is locked.
+    #[inline]
+    fn writer(&mut self, shard: usize) -> &mut Writer {
+        let found = self.0.iter_mut().find(|(number, _)| *number == shard);
+        &mut found.expect("the shards of a connection are locked").1
     }
-}
-
-/// The direction of packets with a key, if they belong to the connection. Both keys are compared without branches, as
-/// directions follow no pattern.
-#[inline]
-fn direction_of(conn: &Conn, key: &Key) -> Option<Direction> {
-    let is_original = difference(&conn.keys[0], key) == 0;
-    let is_reply = difference(&conn.keys[1], key) == 0;
-    if !(is_original | is_reply) {
-        return None;
-    }
-    Some(if is_original { Direction::Original } else { Direction::Reply })
-}
-
-/// 0 for equal keys.
-#[inline]
-fn difference(a: &Key, b: &Key) -> u64 {
-    let rest = |key: &Key| {
-        let ports = u64::from(key.src_port) | u64::from(key.dst_port) << 16;
-        ports | u64::from(key.zone) << 32 | u64::from(key.proto) << 48 | u64::from(key.is_v6) << 56
-    };
-    (a.src[0] ^ b.src[0] | a.src[1] ^ b.src[1]) | (a.dst[0] ^ b.dst[0] | a.dst[1] ^ b.dst[1]) | (rest(a) ^ rest(b))
 }

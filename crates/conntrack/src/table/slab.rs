@@ -82,17 +82,19 @@ impl Life {
     }
 }
 
-/// A slot of the slab.
+/// A slot of the slab: three cache lines. Most packets read the first two ([`Conn`]).
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct Entry {
     /// [`Life`]; 0 without a connection.
     life: AtomicU64,
-    pub(super) conn: Mutex<Option<Conn>>,
-    /// Generation of the connection, or of the next one; 0 if the slot is never used again. It is the last field, so that
-    /// [`Self::touch`] reaches both ends of the entry.
+    /// Generation of the connection, or of the next one; 0 if the slot is never used again.
     pub(super) generation: AtomicU32,
+    pub(super) conn: Mutex<Option<Conn>>,
 }
+
+const _: () = assert!(size_of::<Entry>() == 192);
+const _: () = assert!(std::mem::offset_of!(Conn, memos) == 40 && std::mem::offset_of!(Conn, reply) == 104);
 
 impl Default for Entry {
     fn default() -> Self {
@@ -116,12 +118,6 @@ impl Entry {
         self.generation.load(Ordering::Relaxed)
     }
 
-    /// Brings the entry into the cache.
-    #[inline]
-    pub(super) fn touch(&self) -> u64 {
-        self.life().0 ^ u64::from(self.generation())
-    }
-
     /// Locks the connection, if there is one.
     pub(super) fn lock(&self, slot: u32) -> Option<ConnGuard<'_>> {
         self.guard(slot, self.conn.lock())
@@ -131,7 +127,7 @@ impl Entry {
     #[inline]
     pub(super) fn guard<'a>(&'a self, slot: u32, conn: MutexGuard<'a, Option<Conn>>) -> Option<ConnGuard<'a>> {
         let conn = MutexGuard::try_map(conn, Option::as_mut).ok()?;
-        Some(ConnGuard { conn, entry: self, handle: Handle::new(slot, self.generation())? })
+        Some(ConnGuard { conn, entry: self, slot })
     }
 }
 
@@ -142,14 +138,20 @@ impl Entry {
 pub struct ConnGuard<'a> {
     conn: MappedMutexGuard<'a, Conn>,
     entry: &'a Entry,
-    handle: Handle,
+    slot: u32,
 }
 
 impl ConnGuard<'_> {
     /// The connection's handle.
     #[inline]
     pub fn handle(&self) -> Handle {
-        self.handle
+        Handle::new(self.slot, self.entry.generation()).expect("an entry with a connection has a generation")
+    }
+
+    /// The connection's slot.
+    #[inline]
+    pub(crate) fn slot(&self) -> u32 {
+        self.slot
     }
 
     /// When the connection ends, and whether it is assured.
@@ -199,6 +201,14 @@ impl Slab {
     #[inline]
     pub(super) fn entry(&self, slot: u32) -> Option<&Entry> {
         Some(&self.chunks.get(slot / CHUNK)?.get()?[(slot % CHUNK) as usize])
+    }
+
+    /// The entries from a slot to the end of its chunk, of the first `len`.
+    #[inline]
+    pub(super) fn run(&self, from: u32, len: u32) -> &[Entry] {
+        let chunk = self.chunks.get(from / CHUNK).and_then(OnceLock::get);
+        let end = CHUNK.min(len.saturating_sub(from - from % CHUNK));
+        chunk.and_then(|chunk| chunk.get((from % CHUNK) as usize..end as usize)).unwrap_or(&[])
     }
 
     /// The number of slots, used or free.

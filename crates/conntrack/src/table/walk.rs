@@ -1,20 +1,11 @@
-//! Passes over the table in bounded steps: expiry, dumps, eviction, flushes. They lock one entry at a time, and read which
+//! Passes over the table in bounded steps: expiry, dumps, flushes. They lock one entry at a time, and read which
 //! entries are worth it without a lock.
-
-use std::sync::atomic::Ordering;
 
 use base::Millis;
 
 use super::slab::{ConnGuard, Handle, Life};
 use super::{Removed, Table};
 use crate::conn::Conn;
-
-/// Connections that an eviction compares.
-const EVICTION_CANDIDATES: u32 = 8;
-/// Slots that an eviction examines: more, as some may be free.
-const EVICTION_SLOTS: u32 = 64;
-/// Attempts of an eviction while other threads remove connections.
-const EVICTION_ATTEMPTS: u32 = 8;
 
 impl Table {
     /// Examines the next `n` slots from `cursor`, removes the connections that have expired, and advances the cursor.
@@ -57,51 +48,6 @@ impl Table {
         (end < len).then_some(end)
     }
 
-    /// Makes room in a full table: of the next eight connections from a cursor that goes around the table, removes an
-    /// expired one, or else the one that expires first of those that are not assured. `None` if all of them are assured.
-    ///
-    /// The cursor advances by one slot, so that consecutive evictions look at memory that is in the cache already, and a
-    /// new connection has time for its handshake until the cursor comes around.
-    pub fn evict(&self, now: Millis) -> Option<(Handle, Conn)> {
-        // Another thread may remove the candidate first.
-        for _ in 0..EVICTION_ATTEMPTS {
-            let handle = self.eviction_candidate(now)?;
-            if let Some(conn) = self.take(handle, &mut |_, life| is_evictable(life, now)) {
-                return Some((handle, conn));
-            }
-        }
-        None
-    }
-
-    fn eviction_candidate(&self, now: Millis) -> Option<Handle> {
-        let len = self.slab.len();
-        let start = self.evicted.0.fetch_add(1, Ordering::Relaxed);
-        let mut slot = start.checked_rem(u64::from(len))? as u32;
-        let mut best = None;
-        let (mut slots, mut seen) = (0, 0);
-        while slots < EVICTION_SLOTS.min(len) && seen < EVICTION_CANDIDATES {
-            let current = slot;
-            slot = if slot + 1 < len { slot + 1 } else { 0 };
-            slots += 1;
-            let Some(entry) = self.slab.entry(current) else { continue };
-            let life = entry.life();
-            if life == Life::NONE {
-                continue;
-            }
-            seen += 1;
-            if is_evictable(life, now) && best.is_none_or(|(expires, _)| life.expires() < expires) {
-                best = Some((life.expires(), Handle::new(current, entry.generation())?));
-            }
-            if life.is_over(now) {
-                break;
-            }
-        }
-        if best.is_none() {
-            self.evicted.0.fetch_add(u64::from(slots), Ordering::Relaxed);
-        }
-        best.map(|(_, handle)| handle)
-    }
-
     /// Removes the connections for which the condition holds, one after the other, each under its
     /// own lock. The condition may be evaluated twice, and must call no function of the table; `removed` may.
     pub fn flush(&self, condition: &mut dyn FnMut(&Conn) -> bool, removed: Removed<'_>) {
@@ -120,8 +66,4 @@ impl Table {
     pub fn clear(&self, removed: Removed<'_>) {
         self.flush(&mut |_| true, removed);
     }
-}
-
-fn is_evictable(life: Life, now: Millis) -> bool {
-    !life.is_assured() || life.is_over(now)
 }

@@ -12,12 +12,37 @@ use super::Tracker;
 use super::track::{Role, write};
 use crate::action::{Action, Helper, Nat, NatKind, Translated, state};
 use crate::alg::expect::Expectation;
-use crate::conn::Conn;
+use crate::conn::{Conn, Related};
 use crate::key::{Direction, Key, ipproto};
+use crate::limits::Permit;
 use crate::nat::select;
 use crate::parse::Parsed;
 use crate::proto::Protocol;
-use crate::table::{ConnGuard, Refused};
+use crate::table::{ConnGuard, Refused, Terms};
+use crate::timeout::PolicyId;
+
+/// A connection that is about to be stored.
+struct Opening<'a> {
+    key: &'a Key,
+    protocol: Protocol,
+    action: &'a Action,
+    expected: Option<&'a Expectation>,
+    policy: PolicyId,
+    terms: Terms,
+}
+
+/// Why a connection is not stored.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Unstored {
+    /// Another connection has one of its keys.
+    Taken,
+    /// The table is full.
+    Full,
+    /// The zone is full.
+    ZoneFull,
+    /// All translations are taken.
+    Exhausted,
+}
 
 /// How often a tuple is chosen again if another thread takes it at the same time.
 const ATTEMPTS: usize = 8;
@@ -34,27 +59,47 @@ impl Tracker {
         parsed: &Parsed,
         now: Millis,
     ) -> Option<u32> {
+        self.try_begin(packet, connection, action, parsed, now).unwrap_or_else(|unstored| {
+            match unstored {
+                Unstored::Taken => {}
+                Unstored::Full => coverage!(conntrack_full),
+                Unstored::ZoneFull => coverage!(conntrack_zone_full),
+                Unstored::Exhausted => exhausted(),
+            }
+            let expected = self.expectations.find(&parsed.key);
+            let state = if expected.is_some() { state::NEW | state::REL } else { state::NEW };
+            write(connection, action.zone, state, &parsed.key, expected.as_ref());
+            None
+        })
+    }
+
+    /// The same, without a change if the connection is not stored.
+    pub(super) fn try_begin(
+        &self,
+        packet: &mut Packet,
+        connection: &mut Connection,
+        action: &Action,
+        parsed: &Parsed,
+        now: Millis,
+    ) -> Result<Option<u32>, Unstored> {
         let expected = self.expectations.find(&parsed.key);
         let l4 = packet.data().get(parsed.l4..parsed.end).unwrap_or(&[]);
         let key = &parsed.key;
         let Some(protocol) = Protocol::begin(key.proto, key.is_icmp(), l4) else {
             write(connection, action.zone, state::INV, key, expected.as_ref());
-            return None;
+            return Ok(None);
         };
         let state = if expected.is_some() { state::NEW | state::REL } else { state::NEW };
-        let committed = match action.commit {
-            Some(_) => self.commit(key, protocol, action, expected.as_ref(), now),
-            None => None,
-        };
-        let Some(mut conn) = committed else {
+        if action.commit.is_none() {
             write(connection, action.zone, state, key, expected.as_ref());
-            return None;
-        };
+            return Ok(None);
+        }
+        let mut conn = self.commit(key, protocol, action, expected.as_ref(), now)?;
         let role = Role { direction: Direction::Original, is_error: false };
-        Some(self.conclude(packet, connection, action, parsed, &mut conn, role, state, now))
+        Ok(Some(self.conclude(packet, connection, action, parsed, &mut conn, role, state, now)))
     }
 
-    /// Adds a connection to the table, if there is room for it.
+    /// Adds a connection to the table.
     fn commit(
         &self,
         key: &Key,
@@ -62,83 +107,94 @@ impl Tracker {
         action: &Action,
         expected: Option<&Expectation>,
         now: Millis,
-    ) -> Option<ConnGuard<'_>> {
-        let Ok(limited_by) = self.limits.admit(key.zone) else {
-            coverage!(conntrack_zone_full);
-            return None;
-        };
+    ) -> Result<ConnGuard<'_>, Unstored> {
+        let mut limited_by = self.limits.admit(key.zone).map_err(|_| Unstored::ZoneFull)?;
         let policy = action.timeout.as_deref().and_then(|name| self.policies.lookup(name)).unwrap_or_default();
         let seconds = self.policies.seconds(policy, protocol.timeout());
         let expires = now.after(u64::from(seconds) * 1000);
-        let mut conn = Conn {
-            keys: [*key, key.reversed()],
-            protocol,
-            label: expected.map_or(0, |expected| expected.label),
-            mark: expected.map_or(0, |expected| expected.mark),
-            translated: Translated::default(),
-            helper: action.helper.filter(|helper| serves(*helper, key)),
-            policy,
-            parent: expected.map(|expected| Box::new(expected.parent)),
-            shifts: None,
-            memos: [0; 2],
-            limited_by,
+        let terms = Terms { expires, now, max: self.connections_max.load(Ordering::Relaxed) };
+        let hash = self.table.hash(key);
+        let opening = Opening { key, protocol, action, expected, policy, terms };
+        let Some(nat) = &action.nat else {
+            // Both directions have the same hash.
+            return self.store(&opening, &key.reversed(), [hash; 2], Translated::default(), &mut limited_by);
         };
-        let max = self.connections_max.load(Ordering::Relaxed);
-        let mut has_evicted = false;
         for _ in 0..ATTEMPTS {
-            if let Some(nat) = &action.nat
-                && !self.choose(&mut conn, nat, expected, now)
-            {
-                coverage!(conntrack_nat_exhausted);
-                warn_rl!(
-                    &EXHAUSTED,
-                    target: "conntrack",
-                    "Unable to NAT due to tuple space exhaustion - if DoS attack, use firewalling and/or zone partitioning."
-                );
-                return None;
-            }
-            match self.table.insert_locked(conn, expires, now, max, &mut |handle, old| self.ended(handle, &old)) {
-                Ok(guard) => return Some(guard),
-                Err((Refused::Full, back)) => {
-                    conn = back;
-                    // If there is no room after that, the maximum was lowered, or other threads took it.
-                    if has_evicted || !self.make_room(now) {
-                        coverage!(conntrack_full);
-                        return None;
-                    }
-                    has_evicted = true;
-                }
-                Err((Refused::Taken(_), back)) if action.nat.is_some() => conn = back,
-                Err((Refused::Taken(_), _)) => return None,
+            let chosen = self.choose(key, nat, expected, now);
+            let (reply, translated) = chosen.ok_or(Unstored::Exhausted)?;
+            let hashes = [hash, self.table.hash(&reply)];
+            match self.store(&opening, &reply, hashes, translated, &mut limited_by) {
+                // Another thread took the tuple.
+                Err(Unstored::Taken) => {}
+                stored => return stored,
             }
         }
-        None
+        Err(Unstored::Taken)
     }
 
-    /// Removes a connection that is not established from a full table. Returns false if none is found.
-    fn make_room(&self, now: Millis) -> bool {
-        let Some((handle, conn)) = self.table.evict(now) else { return false };
-        coverage!(conntrack_evicted);
-        self.ended(handle, &conn);
-        true
+    /// Stores a connection. Its keys are references, as the compiler otherwise shifts
+    /// their words into place with hundreds of instructions.
+    #[inline(never)]
+    fn store(
+        &self,
+        opening: &Opening<'_>,
+        reply: &Key,
+        hashes: [u64; 2],
+        translated: Translated,
+        limited_by: &mut Option<Permit>,
+    ) -> Result<ConnGuard<'_>, Unstored> {
+        let Opening { key, protocol, action, expected, policy, terms } = opening;
+        let make = || Conn {
+            original: **key,
+            reply: *reply,
+            protocol: *protocol,
+            label: expected.map_or(0, |expected| expected.label).into(),
+            mark: expected.map_or(0, |expected| expected.mark),
+            translated,
+            helper: action.helper.filter(|helper| serves(*helper, key)),
+            policy: *policy,
+            related: expected.map(|expected| Box::new(Related { parent: Some(expected.parent), ..Related::default() })),
+            memos: [0; 2],
+            next: [0; 2],
+            limited_by: limited_by.take(),
+        };
+        let removed = &mut |handle, old: Conn| self.ended(handle, &old);
+        let inserted = self.table.insert_with([key, reply], hashes, terms, make, removed);
+        inserted.map_err(|refused| match refused {
+            Refused::Full => Unstored::Full,
+            Refused::Taken(_) => Unstored::Taken,
+        })
     }
 
-    /// Chooses the translation of a connection. Returns false if all are taken.
-    fn choose(&self, conn: &mut Conn, nat: &Nat, expected: Option<&Expectation>, now: Millis) -> bool {
-        let original = conn.keys[0];
+    /// Chooses the translation of a connection that begins with this key: the key of its reply direction, and which addresses
+    /// differ. `None` if all are taken.
+    fn choose(
+        &self,
+        original: &Key,
+        nat: &Nat,
+        expected: Option<&Expectation>,
+        now: Millis,
+    ) -> Option<(Key, Translated)> {
         if let Some(expected) = expected {
-            conn.keys[1] = expected.translation(&original);
-            conn.translated = expected.translated();
-            return true;
+            return Some((expected.translation(original), expected.translated()));
         }
-        let Some(kind) = nat.kind else { return true };
+        let Some(kind) = nat.kind else { return Some((original.reversed(), Translated::default())) };
         let mut rng = Rng::seeded(self.seed ^ self.choices.fetch_add(1, Ordering::Relaxed).rotate_left(32));
         let mut free = |reply: &Key| self.table.find(reply, self.table.hash(reply), now).is_none();
-        let Some(reply) = select::select(nat, &original, self.seed, &mut rng, &mut free) else { return false };
-        conn.keys[1] = reply;
-        conn.translated = Translated { src: kind == NatKind::Src, dst: kind == NatKind::Dst };
-        true
+        let reply = select::select(nat, original, self.seed, &mut rng, &mut free)?;
+        Some((reply, Translated::new(kind == NatKind::Src, kind == NatKind::Dst)))
     }
+}
+
+/// Reports a connection that is not stored, as all of its translations are taken.
+#[cold]
+fn exhausted() {
+    coverage!(conntrack_nat_exhausted);
+    warn_rl!(
+        &EXHAUSTED,
+        target: "conntrack",
+        "Unable to NAT due to tuple space exhaustion - if DoS attack, use firewalling and/or zone partitioning."
+    );
 }
 
 /// Returns true if a helper reads the packets of a connection.

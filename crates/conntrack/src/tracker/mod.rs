@@ -1,12 +1,13 @@
 //! The tracker: executes `ct` actions on packets.
 //!
-//! - [`track`]: one packet and its connection; [`begin`]: connections that begin;
+//! - [`track`]: one packet and its connection; [`resume`]: the same for most packets; [`begin`]: connections that begin;
 //! - [`fragmented`]: packets that arrive in fragments;
 //! - [`control`]: what a user asks for and sets.
 
 mod begin;
 mod control;
 mod fragmented;
+mod resume;
 #[cfg(test)]
 mod tests;
 mod track;
@@ -28,7 +29,9 @@ use crate::parse;
 use crate::table::Table;
 use crate::timeout::Policies;
 
+pub use resume::{Plain, Resumed, is_resumable};
 pub use track::Step;
+use track::is_absent;
 
 /// The maximum number of connections unless another one is set.
 pub const CONNECTIONS_MAX: u64 = 3_000_000;
@@ -92,7 +95,11 @@ impl Tracker {
     /// batch until all fragments are there; fragments that were collected by earlier batches join it.
     /// Returns the number of fragments that were dropped because their datagrams stayed incomplete.
     pub fn track_all(&self, packets: &mut Batch, action: &Action, in_port: u32, now: Millis) -> usize {
-        self.touch(packets, action.zone);
+        // An earlier action has brought the memory of a packet that it found no connection of into the cache.
+        let is_warm = |packet: &Packet| packet.metadata().is_some_and(|of| is_absent(&of.connection, action.zone));
+        if !packets.first().is_some_and(is_warm) {
+            self.prefetch_all(packets, action.zone);
+        }
         let mut fragments = Vec::new();
         for (index, packet) in packets.iter_mut().enumerate() {
             let mut connection = std::mem::take(&mut packet.metadata_mut().connection);
@@ -113,29 +120,35 @@ impl Tracker {
         self.fragments_due.load(Ordering::Relaxed) <= now.0
     }
 
-    /// Reads the memory that look-ups of the packets in a zone will need, if the table is too large for the caches, so that
-    /// the cache misses overlap.
+    /// Begins to read the memory that look-ups of the packets in a zone will need, if the table is too large for the caches,
+    /// so that the cache misses overlap.
     #[inline]
-    pub fn touch(&self, packets: &[Packet], zone: u16) {
-        if self.table.len() >= LARGE {
-            self.touch_all(packets, zone);
+    pub fn prefetch_all(&self, packets: &[Packet], zone: u16) {
+        if self.is_large() {
+            self.prefetch_large(packets, zone);
         }
     }
 
+    /// Returns true if the table does not fit into a processor's caches.
+    #[inline]
+    pub fn is_large(&self) -> bool {
+        self.table.len() >= LARGE
+    }
+
     #[inline(never)]
-    fn touch_all(&self, packets: &[Packet], zone: u16) {
+    fn prefetch_large(&self, packets: &[Packet], zone: u16) {
         let mut hashes: SmallVec<[u64; BATCH_MAX]> = SmallVec::new();
-        let mut touched = 0;
         for packet in packets.iter().take(BATCH_MAX) {
             if let Some(key) = parse::peek(packet, zone) {
                 let hash = self.table.hash(&key);
-                touched ^= self.table.touch(hash);
+                self.table.prefetch(hash);
                 hashes.push(hash);
             }
         }
         for hash in hashes {
-            touched ^= self.table.touch_entry(hash);
+            if let Some(slot) = self.table.candidate(hash) {
+                self.table.prefetch_slot(slot);
+            }
         }
-        std::hint::black_box(touched);
     }
 }

@@ -65,3 +65,43 @@ fn segments_near_the_window_renew_no_timeout() {
     assert_eq!(track(&tracker, segment(9, true, ACK, 5001, 1001), 5000), established);
     assert_eq!(expires(), 35_000);
 }
+
+/// The commit of a packet that an earlier action has found no connection for searches none; but another packet may have begun
+/// it meanwhile.
+#[test]
+fn packets_of_one_batch_begin_one_connection() {
+    let tracker = Tracker::new(4);
+    let (look, commit) = (Action::default(), Action { commit: Some(Commit::Plain), ..Action::default() });
+    let mut batch: Batch = [false, false, true].map(|is_reply| segment(8, is_reply, SYN, 1, 0)).into_iter().collect();
+    tracker.track_all(&mut batch, &look, 1, Millis(0));
+    let states = |batch: &Batch| -> Vec<(u32, bool)> {
+        let connections = batch.iter().map(|packet| &packet.metadata().unwrap().connection);
+        connections.map(|connection| (connection.state, connection.handle != 0)).collect()
+    };
+    assert_eq!(states(&batch), [(state::TRK | state::NEW, false); 3]);
+    tracker.track_all(&mut batch, &commit, 1, Millis(0));
+    assert_eq!(tracker.connections(), 1);
+    // The opposite SYN belongs to it, too.
+    assert_eq!(states(&batch), [(state::TRK | state::NEW, true); 3]);
+}
+
+/// The limit of a zone refuses new connections, and no packets of the ones that it has admitted.
+#[test]
+fn packets_of_one_batch_share_the_last_place_of_a_zone() {
+    for limits_zone in [true, false] {
+        let tracker = Tracker::new(6);
+        if limits_zone {
+            tracker.limits().set(0, 1);
+        } else {
+            tracker.set_connections_max(1);
+        }
+        let commit = Action { commit: Some(Commit::Plain), ..Action::default() };
+        let mut batch: Batch = [8, 8, 9, 9].map(|port| segment(port, false, SYN, 1, 0)).into_iter().collect();
+        tracker.track_all(&mut batch, &Action::default(), 1, Millis(0));
+        tracker.track_all(&mut batch[..1].to_vec(), &commit, 1, Millis(0));
+        assert_eq!(track(&tracker, segment(8, true, SYN | ACK, 5, 2), 0), state::TRK | state::EST | state::RPL);
+        tracker.track_all(&mut batch, &commit, 1, Millis(0));
+        let handles: Vec<bool> = batch.iter().map(|p| p.metadata().unwrap().connection.handle != 0).collect();
+        assert_eq!((tracker.connections(), &handles[..]), (1, &[true, true, false, false][..]));
+    }
+}

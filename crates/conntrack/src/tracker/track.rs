@@ -86,7 +86,7 @@ impl Tracker {
         if action.commit == Some(Commit::Force) || action.helper.is_some() {
             return false;
         }
-        let Some(mut conn) = self.table.get(handle).filter(|conn| conn.keys[0].zone == action.zone) else {
+        let Some(mut conn) = self.table.get(handle).filter(|conn| conn.original.zone == action.zone) else {
             return false;
         };
         if action.nat.is_some() {
@@ -119,6 +119,15 @@ impl Tracker {
         parsed: &Parsed,
         now: Millis,
     ) -> Option<u32> {
+        // An insertion fails if the connection has begun since.
+        if action.commit.is_some()
+            && action.nat.is_none()
+            && is_absent(connection, action.zone)
+            && parsed.embedded.is_none()
+            && let Ok(memo) = self.try_begin(packet, connection, action, parsed, now)
+        {
+            return memo;
+        }
         // Another zone begins anew.
         let state = if connection.zone == action.zone { connection.state & !state::TRK } else { 0 };
         let found = if state & TRANSLATED == 0 {
@@ -131,7 +140,7 @@ impl Tracker {
         };
         let role = Role { direction, is_error: parsed.embedded.is_some() };
         let is_forced = action.commit == Some(Commit::Force) && direction == Direction::Reply;
-        if guard.shifts.is_some() && action.nat.is_some() {
+        if guard.shifts().is_some() && action.nat.is_some() {
             unshift(packet, parsed, &guard, direction);
         }
         let state = if is_forced { None } else { self.update(packet, parsed, &mut guard, role, state, now) };
@@ -192,7 +201,7 @@ impl Tracker {
         if role.is_error {
             return Some(state | state::REL | is_reply);
         }
-        if conn.parent.is_some() {
+        if conn.parent().is_some() {
             state |= state::REL;
         }
         let l4 = packet.data().get(parsed.l4..parsed.end).unwrap_or(&[]);
@@ -225,7 +234,7 @@ impl Tracker {
         mut state: u32,
         now: Millis,
     ) -> u32 {
-        (connection.mark, connection.label) = (conn.mark, conn.label);
+        (connection.mark, connection.label) = (conn.mark, conn.label.into());
         if action.mark.is_some() || action.label.is_some() {
             mark(connection, action, conn);
         }
@@ -236,16 +245,7 @@ impl Tracker {
         if action.nat.is_some() && conn.translated.any() && state & TRANSLATED == 0 {
             state |= translate(packet, parsed, conn, role);
         }
-        connection.state = state | state::TRK;
-        connection.zone = action.zone;
-        connection.handle = conn.handle().0.get();
-        // A translated packet has another key.
-        connection.is_current = action.nat.is_none();
-        connection.awaits_lookup = true;
-        connection.is_reply = role.direction == Direction::Reply;
-        connection.is_error = role.is_error;
-        let original = conn.parent.as_ref().map_or(&conn.keys[0], |parent| &parent.key);
-        connection.original = Some(original.tuple());
+        describe(connection, conn, role, state | state::TRK, action);
         conn.memos[role.direction.index()]
     }
 
@@ -276,6 +276,15 @@ impl Tracker {
         }
     }
 
+    /// Remembers the slot in which packets like this one found their next connection.
+    #[cold]
+    pub fn set_next(&self, (handle, is_reply): (u64, bool), slot: u32) {
+        let Some(handle) = NonZeroU64::new(handle) else { return };
+        if let Some(mut conn) = self.table.get(Handle(handle)) {
+            conn.next[usize::from(is_reply)] = slot.wrapping_add(1);
+        }
+    }
+
     /// Removes a connection.
     pub(super) fn end(&self, handle: Handle) {
         if let Some(conn) = self.table.remove(handle) {
@@ -291,19 +300,40 @@ impl Tracker {
     }
 }
 
+/// Returns true if an earlier action has found no connection of the packet in the zone.
+#[inline]
+pub(super) fn is_absent(connection: &Connection, zone: u16) -> bool {
+    connection.state & !state::REL == state::TRK | state::NEW && connection.zone == zone && connection.handle == 0
+}
+
 /// The key that a packet of a connection had before an earlier action translated it, which has given it this key: a
 /// connection that replaces the known one begins with the packet as it arrived.
 #[cold]
 fn arrived_as(conn: &Conn, direction: Direction, key: &Key) -> Key {
-    if conn.leaves_as(direction) == *key { conn.keys[direction.index()] } else { *key }
+    if conn.leaves_as(direction) == *key { *conn.key(direction) } else { *key }
 }
 
 /// Shifts the acknowledgements of a packet back.
 #[cold]
 fn unshift(packet: &mut Packet, parsed: &Parsed, conn: &Conn, direction: Direction) {
-    if let Some(shifts) = &conn.shifts {
+    if let Some(shifts) = conn.shifts() {
         assist::unshift(packet, parsed, shifts, direction);
     }
+}
+
+/// Writes the state of a packet of a connection, except for its mark and label.
+#[inline]
+pub(super) fn describe(connection: &mut Connection, conn: &ConnGuard<'_>, role: Role, state: u32, action: &Action) {
+    connection.state = state;
+    connection.zone = action.zone;
+    connection.handle = conn.handle().0.get();
+    // A translated packet has another key.
+    connection.is_current = action.nat.is_none();
+    connection.awaits_lookup = true;
+    connection.is_reply = role.direction == Direction::Reply;
+    connection.is_error = role.is_error;
+    let original = conn.parent().map_or(&conn.original, |parent| &parent.key);
+    connection.original = Some(original.tuple());
 }
 
 /// Gives a packet that cannot be tracked the state of an invalid one.
@@ -333,9 +363,15 @@ pub(super) fn translate(packet: &mut Packet, parsed: &Parsed, conn: &Conn, role:
     } else {
         rewrite::translate(packet, parsed, &to);
     }
-    let (src, dst) = match role.direction {
-        Direction::Original => (conn.translated.src, conn.translated.dst),
-        Direction::Reply => (conn.translated.dst, conn.translated.src),
+    translation(conn, role.direction)
+}
+
+/// The bits of the state that say which addresses a translation has changed in packets of a direction.
+#[inline]
+pub(super) fn translation(conn: &Conn, direction: Direction) -> u32 {
+    let (src, dst) = match direction {
+        Direction::Original => (conn.translated.src(), conn.translated.dst()),
+        Direction::Reply => (conn.translated.dst(), conn.translated.src()),
     };
     (u32::from(src) * state::SNAT) | (u32::from(dst) * state::DNAT)
 }
@@ -343,7 +379,7 @@ pub(super) fn translate(packet: &mut Packet, parsed: &Parsed, conn: &Conn, role:
 /// Sets mark and label of a packet and of its connection.
 pub(super) fn mark(connection: &mut Connection, action: &Action, conn: &mut Conn) {
     // An expected connection keeps those of its parent.
-    if conn.parent.is_some() {
+    if conn.parent().is_some() {
         return;
     }
     if let Some((value, mask)) = action.mark {
@@ -352,6 +388,6 @@ pub(super) fn mark(connection: &mut Connection, action: &Action, conn: &mut Conn
     }
     if let Some((value, mask)) = action.label {
         connection.label = value | connection.label & !mask;
-        conn.label = connection.label;
+        conn.label = connection.label.into();
     }
 }

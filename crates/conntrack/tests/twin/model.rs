@@ -11,8 +11,6 @@ use super::helper::{self, Expected};
 use super::packets::{Flow, Read, SCTP, TCP, UDP, read, rewrite};
 use super::tcp::Tcp;
 
-/// How often a packet evicts a connection, after the maximum was lowered.
-const ATTEMPTS: usize = 8;
 const TRANSLATED: u32 = state::SNAT | state::DNAT;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -461,18 +459,15 @@ impl Model {
             self.counts.over_limit += 1;
             return None;
         }
-        let mut attempts = 1;
-        let (back, snat, dnat) = loop {
-            let chosen = self.choose(flow, action, expected, now)?;
-            if self.conns.len() < self.max {
-                break chosen;
-            }
-            self.make_room(&[*flow, chosen.0], now, seen)?;
-            attempts += 1;
-            if attempts > ATTEMPTS {
+        let (back, snat, dnat) = self.choose(flow, action, expected, now)?;
+        if self.conns.len() >= self.max {
+            self.make_room(&[*flow, back], now, seen)?;
+            // After the maximum was lowered, a new connection takes the place of one, and some more are removed.
+            while self.conns.len() >= self.max && self.make_room(&[*flow, back], now, seen).is_some() {}
+            if self.conns.len() >= self.max && !seen.committed {
                 return None;
             }
-        };
+        }
         let is_taken = self.find(flow, now).or_else(|| self.find(&back, now)).is_some();
         // Before the tracker sees one that has not expired, it may remove one that has.
         let is_removed = |conn: &&Conn| !is_taken || conn.expires <= now && seen.vanished.contains(&conn.flows[0]);
@@ -502,6 +497,22 @@ impl Model {
             counted: limit.is_some(),
         });
         Some(())
+    }
+
+    /// Removes what an attempt to commit a packet has removed, also if it turned out that the connection is known: one that has
+    /// expired and was in its way, and one of those that are too many since the maximum was lowered.
+    pub(crate) fn shrink(&mut self, now: u64, seen: &Seen) {
+        let is_gone = |conn: &&Conn| seen.vanished.contains(&conn.flows[0]);
+        let expired: Vec<u64> =
+            self.conns.iter().filter(is_gone).filter(|conn| conn.expires <= now).map(|conn| conn.id).collect();
+        expired.into_iter().for_each(|id| self.remove(id));
+        while self.conns.len() > self.max {
+            let Some(id) = self.conns.iter().filter(|conn| !conn.assured).find(is_gone).map(|conn| conn.id) else {
+                break;
+            };
+            self.counts.evicted += 1;
+            self.remove(id);
+        }
     }
 
     /// Removes the connection that the tracker has evicted for one with these keys. Expired ones in its way end anyway.

@@ -82,7 +82,7 @@ fn the_last_zone_is_one_of_its_own() {
         assert_eq!((connection.state, connection.zone), (NEW, zone));
     }
     assert_eq!(tracker.connections(), 3);
-    assert_eq!(tracker.flush(&mut |conn| conn.keys[0].zone == 65535), 1);
+    assert_eq!(tracker.flush(&mut |conn| conn.original.zone == 65535), 1);
     let (_, connection) = track(&tracker, syn(&flow.back()), &Action { zone: 65535, ..Action::default() });
     assert_eq!((connection.state, connection.handle), (NEW, 0));
     let (_, connection) = track(&tracker, syn(&flow), &Action { zone: 65534, ..Action::default() });
@@ -381,7 +381,7 @@ fn a_translated_reply_that_is_forced_begins_a_connection_as_it_arrived() {
     assert_eq!(packet.data()[30..34], [10, 0, 0, 1]);
     let mut flows = Vec::new();
     tracker.flush(&mut |conn| {
-        flows.push(conn.keys.each_ref().map(Flow::of));
+        flows.push(conn.keys().each_ref().map(Flow::of));
         false
     });
     assert_eq!(flows, [[arrives, arrives.back()]]);

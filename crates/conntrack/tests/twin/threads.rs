@@ -48,7 +48,7 @@ fn work(tracker: &Tracker, seed: u64, time: &AtomicU64) -> u64 {
                 tracker.limits().set(1, 5 + rng.below(10) as u32);
             }
             3 => {
-                tracker.visit(0, now, &mut |conn| assert_eq!(conn.keys[0].zone, conn.keys[1].zone));
+                tracker.visit(0, now, &mut |conn| assert_eq!(conn.original.zone, conn.reply.zone));
             }
             _ => {
                 let host = |rng: &mut Rng| u128::from(1 + rng.below(3));
@@ -91,9 +91,9 @@ fn threads_agree_on_the_connections() {
     let (mut keys, mut count, mut counted) = (HashSet::new(), 0, 0);
     tracker.flush(&mut |conn| {
         count += 1;
-        counted += u32::from(conn.limited_by.is_some() && conn.keys[0].zone == 1);
+        counted += u32::from(conn.limited_by.is_some() && conn.original.zone == 1);
         // A host that sends to its own port has one key for both directions.
-        for key in conn.keys.iter().take(if conn.keys[0] == conn.keys[1] { 1 } else { 2 }) {
+        for key in conn.keys().iter().take(if conn.original == conn.reply { 1 } else { 2 }) {
             assert!(keys.insert(*key), "two connections have {:?}", Flow::of(key));
         }
         false

@@ -6,12 +6,14 @@ use base::Millis;
 use base::rng::Rng;
 use conntrack::fragments::Family;
 use conntrack::timeout::{self, Timeout};
+use conntrack::tracker::{Plain, is_resumable};
 use conntrack::{Action, Conn, Tracker};
+use packet::wire::Head;
 use packet::{Batch, Checksum, Packet};
 
 use super::frames;
 use super::model::{Carried, Counts, Model, Seen, Twin};
-use super::packets::{Flow, TCP, network};
+use super::packets::{Flow, TCP, UDP, network};
 use super::scenario::{self, ZONES, chance, one};
 
 /// Packets between two actions.
@@ -47,6 +49,8 @@ pub(crate) struct World {
     dropped: u64,
     expired: u64,
     flushed: u64,
+    /// Packets that took [`Tracker::resume`].
+    resumed: u64,
 }
 
 impl World {
@@ -82,6 +86,7 @@ impl World {
             dropped: 0,
             expired: 0,
             flushed: 0,
+            resumed: 0,
         }
     }
 
@@ -130,7 +135,9 @@ impl World {
         let is_plain = self.model.max > 100 && self.tracker.connections() == self.model.conns.len() as u64;
         let vanished = if is_plain { Vec::new() } else { self.vanished() };
         let committed = batch[0].metadata().is_some_and(|metadata| metadata.connection.handle != 0);
-        self.model.act(&mut flight.twin, &action, self.now, &Seen { vanished, committed });
+        let seen = Seen { vanished, committed };
+        self.model.act(&mut flight.twin, &action, self.now, &seen);
+        self.model.shrink(self.now, &seen);
         check(&batch, &flight, &action, &before);
         self.last = Some((action, before));
         let state = flight.twin.carried.state;
@@ -157,6 +164,10 @@ impl World {
         while !packets.is_empty() {
             let n = if is_split { 1 } else { packets.len() };
             let mut part: Batch = packets.drain(..n).collect();
+            if total == 1 && self.resume(&mut part[0], action) {
+                batch.append(&mut part);
+                continue;
+            }
             let dropped = self.tracker.track_all(&mut part, action, 1, Millis(self.now));
             // Fragments that the tracker does not look at do not wake it.
             let is_due = self.held.first().is_some_and(|(end, _)| *end < self.now);
@@ -170,6 +181,35 @@ impl World {
         batch.sort_by_key(|packet| if total > 1 { frames::offset(packet.data()) } else { 0 });
         self.fragments += if total > 1 { total as u64 } else { 0 };
         batch
+    }
+
+    /// Executes an action as a datapath does with most packets, if it can be executed so. Returns false if nothing happened.
+    fn resume(&mut self, packet: &mut Packet, action: &Action) -> bool {
+        let is_first = packet.metadata().is_none_or(|metadata| metadata.connection.zone != action.zone);
+        if !is_first || !is_resumable(action) || self.tracker.has_expired_fragments(Millis(self.now)) {
+            return false;
+        }
+        let frame = packet.data();
+        let l3 = network(frame);
+        let Some(header) = frame.get(l3..).and_then(|rest| rest.first_chunk::<24>()) else { return false };
+        let is_plain = header[0] == 0x45 && header[6] & 0x3f == 0 && header[7] == 0 && [TCP, UDP].contains(&header[9]);
+        if !is_plain || chance(&mut self.rng, 30) {
+            return false;
+        }
+        let word = |at: usize| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+        let head = Head { l3, src: word(12), dst: word(16), proto: header[9], ports: word(20) };
+        let (tracker, mut plain) = (&self.tracker, Plain::default());
+        if !tracker.prepare(frame, &head, packet.offload.checksum, action.zone, &mut plain) {
+            return false;
+        }
+        if chance(&mut self.rng, 50) {
+            tracker.locate(&mut plain);
+        }
+        let Some(resumed) = tracker.resume(packet, &mut plain, action, Millis(self.now)) else { return false };
+        let connection = resumed.connection(action);
+        packet.metadata_mut().connection = connection;
+        self.resumed += 1;
+        true
     }
 
     fn take_off(&mut self) -> (Flight, u16) {
@@ -251,7 +291,7 @@ impl World {
             1 => marked & 0xf == mark,
             _ => flow.src == source,
         };
-        let flushed = self.tracker.flush(&mut |conn: &Conn| is_meant(Flow::of(&conn.keys[0]), conn.mark));
+        let flushed = self.tracker.flush(&mut |conn: &Conn| is_meant(Flow::of(&conn.original), conn.mark));
         let meant = self.model.conns.iter().filter(|conn| is_meant(conn.flows[0], conn.mark));
         let meant: Vec<u64> = meant.map(|conn| conn.id).collect();
         assert_eq!(flushed, meant.len() as u64);
@@ -270,7 +310,7 @@ impl World {
     fn vanished(&self) -> Vec<Flow> {
         let mut there = Vec::new();
         self.tracker.flush(&mut |conn: &Conn| {
-            there.push(Flow::of(&conn.keys[0]));
+            there.push(Flow::of(&conn.original));
             false
         });
         self.model.conns.iter().map(|conn| conn.flows[0]).filter(|flow| !there.contains(flow)).collect()
@@ -281,13 +321,13 @@ impl World {
         let mut there = 0;
         self.tracker.flush(&mut |conn: &Conn| {
             there += 1;
-            let flows = conn.keys.each_ref().map(Flow::of);
+            let flows = conn.keys().each_ref().map(Flow::of);
             let twin = self.model.conns.iter().find(|twin| twin.flows == flows);
             let twin = twin.unwrap_or_else(|| panic!("{flows:?} is not in the twin"));
-            assert_eq!((conn.mark, conn.label), (twin.mark, twin.label), "{flows:?}");
-            assert_eq!((conn.translated.src, conn.translated.dst), (twin.snat, twin.dnat), "{flows:?}");
+            assert_eq!((conn.mark, conn.label.into()), (twin.mark, twin.label), "{flows:?}");
+            assert_eq!((conn.translated.src(), conn.translated.dst()), (twin.snat, twin.dnat), "{flows:?}");
             assert_eq!(conn.helper.is_some(), twin.ftp, "{flows:?}");
-            assert_eq!(conn.parent.as_ref().map(|parent| Flow::of(&parent.key)), twin.parent, "{flows:?}");
+            assert_eq!(conn.parent().map(|parent| Flow::of(&parent.key)), twin.parent, "{flows:?}");
             assert_eq!(conn.limited_by.is_some(), twin.counted, "{flows:?}");
             false
         });
@@ -304,7 +344,7 @@ impl World {
         while let Some(at) = from {
             from = self.tracker.visit(at, Millis(self.now), &mut |conn| {
                 live += 1;
-                let flow = Flow::of(&conn.keys[0]);
+                let flow = Flow::of(&conn.original);
                 let twin = self.model.conns.iter().find(|twin| twin.flows[0] == flow).unwrap();
                 assert_eq!(
                     conn.life().expires().0,
@@ -363,6 +403,7 @@ pub(crate) struct Kinds {
     dropped: u64,
     expired: u64,
     flushed: u64,
+    resumed: u64,
 }
 
 impl Kinds {
@@ -376,10 +417,11 @@ impl Kinds {
         self.dropped += world.dropped;
         self.expired += world.expired;
         self.flushed += world.flushed;
+        self.resumed += world.resumed;
     }
 
     pub(crate) fn assert_all_occur(&mut self) {
-        let rest = [self.fragments, self.dropped, self.expired, self.flushed];
+        let rest = [self.fragments, self.dropped, self.expired, self.flushed, self.resumed];
         assert!(self.states.iter().chain(&rest).all(|count| *count > 50), "{self:?}");
         assert!(self.counts.fields().iter().all(|count| **count > 10), "{self:?}");
     }
@@ -391,8 +433,8 @@ impl Display for Kinds {
         write!(f, "{trk} actions: {new} new, {est} est, {rel} rel, {rpl} rpl, {inv} inv, {snat} snat, {dnat} dnat; ")?;
         write!(
             f,
-            "{} fragments, {} dropped; {} expired, {} flushed; {:?}",
-            self.fragments, self.dropped, self.expired, self.flushed, self.counts
+            "{} fragments, {} dropped; {} expired, {} flushed, {} resumed; {:?}",
+            self.fragments, self.dropped, self.expired, self.flushed, self.resumed, self.counts
         )
     }
 }

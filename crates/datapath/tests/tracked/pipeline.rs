@@ -132,6 +132,8 @@ impl Pipeline {
         let is_tagged = key.vlan_tci() != 0;
         let is_frame = key.get(Field::PacketType) == 0;
         let mark = DpAction::Set { field: Field::PktMark, value: rng.below(3).into(), mask: 3 };
+        let is_ip = matches!(key.eth_type(), 0x800 | 0x86dd);
+        let ttl = DpAction::Set { field: Field::IpTtl, value: rng.below(9).into(), mask: 0xff };
         match rng.below(24) {
             0 => vec![DpAction::CtClear, ct, recirc],
             1 => {
@@ -146,6 +148,12 @@ impl Pipeline {
             7 => vec![ct, DpAction::Hash(HashKind::L4, 3), recirc],
             8 => vec![ct, recirc, output(rng)],
             9 if is_frame && !is_tagged => vec![DpAction::PopEth, ct, recirc],
+            10 if is_frame => {
+                vec![DpAction::Set { field: Field::EthDst, value: 0x0200_0000_0007, mask: u128::MAX }, ct, recirc]
+            }
+            11 if is_ip => vec![ttl, ct, recirc],
+            12 if is_ip => vec![DpAction::CtClear, ttl, DpAction::Hash(HashKind::L4, 5), ct, recirc],
+            13 if is_ip => vec![ct, ttl, recirc],
             _ => vec![ct, recirc],
         }
     }

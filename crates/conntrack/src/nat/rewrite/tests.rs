@@ -55,6 +55,32 @@ tally::proptest! {
     }
 
     #[test]
+    fn plain_packets_are_translated_like_all_others(seed: u64, spoiled: bool, checksum in 0..3u8) {
+        let mut rng = Rng::seeded(seed);
+        let (bytes, _) = random(&mut rng);
+        let mut packet = Packet::from_slice(&bytes);
+        let parsed = parse(&packet, 3).expect("valid");
+        let is_plain = !parsed.key.is_v6
+            && parsed.l4 == parsed.l3 + IPV4_HEADER
+            && matches!(parsed.key.proto, ipproto::TCP | ipproto::UDP);
+        if is_plain {
+            let start = parsed.l4 as u16;
+            packet.offload.checksum =
+                [Checksum::Unknown, Checksum::Good, Checksum::Partial { start, offset: 16 }][usize::from(checksum)];
+            if spoiled {
+                // Fields at the ends of their ranges are special.
+                let at = if parsed.key.proto == ipproto::TCP { TCP_CHECKSUM } else { UDP_CHECKSUM };
+                packet.data_mut()[parsed.l4 + at..][..2].fill([0, 0xff][usize::from(checksum % 2)]);
+            }
+            let to = target(&mut rng, &parsed.key);
+            let mut plain = packet.clone();
+            translate(&mut packet, &parsed, &to);
+            translate_plain(&mut plain, parsed.l3, parsed.key.proto, &to);
+            prop_assert_eq!(plain.data(), packet.data());
+        }
+    }
+
+    #[test]
     fn a_packet_is_the_one_built_from_the_new_tuple(seed: u64) {
         let mut rng = Rng::seeded(seed);
         let old = pair(&mut rng);

@@ -5,7 +5,7 @@
 //! the highest number that the other one allows. A segment fits if it ends before `limit`, begins at most one window of the
 //! receiver before `next`, and acknowledges numbers near the receiver's `next`.
 //!
-//! [`Tcp::update`] decides the common case itself: an established connection, and an acknowledgment in the window. All other
+//! [`Tcp::advance`] decides the common case itself: an established connection, and an acknowledgment in the window. All other
 //! segments go through [`Tcp::track`], which contains all rules, also those of the common case.
 
 mod segment;
@@ -187,6 +187,15 @@ impl Tcp {
     /// Applies a segment of a direction. Without `checks_sequence`, all numbers are accepted.
     #[inline]
     pub fn update(&mut self, direction: Direction, segment: &Segment, checks_sequence: bool) -> Update {
+        if self.advance(direction, segment) {
+            return Update::Valid;
+        }
+        self.track(direction, segment, checks_sequence)
+    }
+
+    /// Applies a segment of the common case. Returns false, without a change, for all others.
+    #[inline]
+    pub(super) fn advance(&mut self, direction: Direction, segment: &Segment) -> bool {
         let (sender, receiver) = split(&mut self.peers, direction);
         if segment.flags & CONTROL == ACK && sender.state == State::Established && receiver.state == State::Established
         {
@@ -194,10 +203,10 @@ impl Tcp {
             if range.fits(sender, receiver) && range.acknowledges_near(receiver) {
                 sender.has_sent(&range);
                 receiver.may_send(&range);
-                return Update::Valid;
+                return true;
             }
         }
-        self.track(direction, segment, checks_sequence)
+        false
     }
 
     /// All rules.

@@ -45,7 +45,7 @@ impl Scale {
 }
 
 /// A segment.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Segment {
     /// Sequence number.
     pub(super) seq: u32,
@@ -78,6 +78,19 @@ impl Segment {
             flags,
             scale: if flags & SYN != 0 { window_scale(options) } else { Scale::Absent },
         })
+    }
+
+    /// Becomes the segment of a header and payload `l4`, of which the header is complete. Returns false for a SYN, whose
+    /// options this does not read.
+    #[inline(always)]
+    pub(crate) fn read_plain(&mut self, l4: &[u8]) -> bool {
+        let Some(header) = l4.first_chunk::<MIN_HEADER>() else { return false };
+        let number = |at: usize| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+        (self.seq, self.ack) = (number(4), number(8));
+        self.len = (l4.len() as u32).wrapping_sub(u32::from(header[12] >> 4) * 4);
+        self.window = u16::from_be_bytes([header[14], header[15]]);
+        (self.flags, self.scale) = (header[13], Scale::Absent);
+        self.flags & SYN == 0
     }
 
     /// Returns true if all of `bits` are set.

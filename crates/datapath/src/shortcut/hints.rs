@@ -1,0 +1,127 @@
+//! The megaflows that memos name.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use dpif::FlowId;
+use flow::TrackedMatch;
+use hashbrown::HashMap;
+use packet::Batch;
+
+use crate::megaflow::{Found, Megaflow};
+use crate::shared::SharedState;
+
+/// Maximum number of megaflows that the memos of one thread name.
+const HINTS_MAX: usize = 1 << 16;
+/// Bits of a memo that number the megaflow; the others number the thread.
+const INDEX_BITS: u32 = 20;
+
+/// A megaflow that memos name, with its match in a form that is quick to check.
+#[derive(Debug)]
+pub(super) struct Hint {
+    pub(super) flow: Arc<Megaflow>,
+    pub(super) bits: TrackedMatch,
+}
+
+impl Hint {
+    fn new(flow: &Arc<Megaflow>) -> Self {
+        let bits = flow.reads.iter().map(|step| (step.word(), step.bits(), flow.key.word(step.word())));
+        Self { bits: TrackedMatch::new(bits), flow: Arc::clone(flow) }
+    }
+}
+
+/// The megaflows that the memos of one thread name. Another thread's memos mean nothing here.
+#[derive(Debug, Default)]
+pub(crate) struct Hints {
+    hints: Vec<Option<Hint>>,
+    by_id: HashMap<FlowId, usize, foldhash::fast::RandomState>,
+    /// The one that [`Hints::sweep`] examined last.
+    swept: usize,
+    /// Positions without a megaflow.
+    free: Vec<usize>,
+    /// Passes since the last one that was compared with a look-up.
+    pub(super) unchecked: Cell<u64>,
+}
+
+impl Hints {
+    /// Returns the megaflow of a memo of the thread with this lane, and its position.
+    #[inline]
+    pub(super) fn get(&self, lane: usize, memo: u32) -> Option<(usize, &Hint)> {
+        if memo >> INDEX_BITS != lane as u32 {
+            return None;
+        }
+        // Numbers begin with 1, as no memo is 0.
+        let at = ((memo & ((1 << INDEX_BITS) - 1)) as usize).wrapping_sub(1);
+        Some((at, self.hints.get(at)?.as_ref()?))
+    }
+
+    /// The megaflow at a position.
+    #[inline]
+    pub(super) fn flow(&self, at: usize) -> Option<&Arc<Megaflow>> {
+        self.hints.get(at)?.as_ref().map(|hint| &hint.flow)
+    }
+
+    /// Returns the memo for a megaflow.
+    pub(crate) fn memo(&mut self, lane: usize, flow: &Arc<Megaflow>) -> u32 {
+        let at = match self.by_id.get(&flow.id) {
+            Some(at) => *at,
+            None => {
+                // Memory stays in proportion to the flows that are installed.
+                self.sweep_some(2);
+                match self.free.pop() {
+                    Some(free) => free,
+                    None if self.hints.len() < HINTS_MAX => self.hints.len(),
+                    None => {
+                        self.swept = (self.swept + 1) % HINTS_MAX;
+                        self.swept
+                    }
+                }
+            }
+        };
+        if at == self.hints.len() {
+            self.hints.push(None);
+        }
+        let is_known = self.hints[at].as_ref().is_some_and(|hint| Arc::ptr_eq(&hint.flow, flow));
+        if !is_known {
+            if let Some(old) = self.hints[at].replace(Hint::new(flow))
+                && old.flow.id != flow.id
+            {
+                self.by_id.remove(&old.flow.id);
+            }
+            self.by_id.insert(flow.id, at);
+        }
+        (lane as u32) << INDEX_BITS | (at as u32 + 1)
+    }
+
+    /// Renews the memos of packets that were looked up after the tracker.
+    #[cold]
+    pub(crate) fn learn(&mut self, shared: &SharedState, lane: usize, batch: &mut Batch, found: &[Found<'_>]) {
+        for (packet, flow) in batch.iter_mut().zip(found) {
+            let connection = packet.metadata().and_then(|metadata| metadata.only_connection());
+            let Some(connection) = connection.filter(|connection| connection.awaits_lookup) else { continue };
+            if let Some(flow) = flow
+                && !flow.calls_above
+                && !connection.is_error
+            {
+                shared.tracker.set_memo(connection, self.memo(lane, flow));
+            }
+            packet.metadata_mut().connection.awaits_lookup = false;
+        }
+    }
+
+    /// Drops references to removed flows in a part of the table, so that their memory is freed eventually.
+    pub(crate) fn sweep(&mut self) {
+        self.sweep_some(64);
+    }
+
+    fn sweep_some(&mut self, n: usize) {
+        for _ in 0..n.min(self.hints.len()) {
+            self.swept = (self.swept + 1) % self.hints.len();
+            let hint = &mut self.hints[self.swept];
+            if let Some(gone) = hint.take_if(|hint| hint.flow.is_gone()) {
+                self.by_id.remove(&gone.flow.id);
+                self.free.push(self.swept);
+            }
+        }
+    }
+}
