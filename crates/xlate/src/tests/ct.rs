@@ -216,7 +216,7 @@ tally::proptest! {
 }
 
 /// Random connection state of a packet.
-fn known(rng: &mut Rng, key: &mut FlowKey) {
+pub(super) fn known(rng: &mut Rng, key: &mut FlowKey) {
     let one = |rng: &mut Rng, of: &[u128]| of[rng.below(of.len() as u64) as usize];
     let state = one(rng, &[0x21, 0x22, 0x2a, 0x30, 0x62]);
     key.set(Field::CtState, state);

@@ -10,6 +10,7 @@ mod overlay;
 mod ports;
 mod properties;
 mod regions;
+mod stateful;
 mod wire;
 
 use crate::model::{Network, Port, PortConfig, new_tables};

@@ -84,7 +84,7 @@ fn is_well_formed(key: &FlowKey) -> bool {
         && key.get(Field::IpFrag) != 2
 }
 
-fn pick<T: Copy>(rng: &mut Rng, of: &[T]) -> T {
+pub(super) fn pick<T: Copy>(rng: &mut Rng, of: &[T]) -> T {
     of[rng.below(of.len() as u64) as usize]
 }
 
