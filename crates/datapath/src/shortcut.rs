@@ -10,12 +10,12 @@
 //! worklist, with the state that it has by then, and its look-up there renews the memo. Every pass counts as it does without
 //! the shortcut.
 //!
-//! Most packets are [`plain`]: their connections are resumed, which needs no metadata between passes. All others, and those
-//! that the tracker has more to do with, take the general way in the same loop over passes.
+//! Most packets are [`plain`]: the tracker resumes their connections, and they have no metadata between passes. All other
+//! packets, and plain ones that need all rules of the tracker, take the general path ([`Follower::follow_from`]).
 //!
 //! Packets of one connection and direction stay in order: if one of a batch has to take the worklist, all later ones do. Packets
-//! of a batch that take several lists of actions may belong to one connection: once a list has sent packets to the worklist whose
-//! connections nobody knows, those of later lists take it, too.
+//! of a batch that take several lists of actions may belong to one connection: once a list has sent packets to the worklist outside
+//! of the shortcut, the packets of later lists take the worklist, too.
 
 mod hints;
 mod passage;
@@ -48,8 +48,8 @@ use hints::Hint;
 use passage::{CompactKey, Prepared, Taken, Tally};
 use plain::resumable;
 
-/// Returns true if packets with these actions can take the shortcut: the tracker, and another look-up. Before and between them
-/// may be changes that the same packet may have twice, since a fragment begins the list anew.
+/// Returns true if packets with these actions can take the shortcut: the tracker, and another look-up. The list may set header
+/// fields, too: a fragment begins the list anew, and setting a field twice changes nothing.
 pub(crate) fn is_tracking(actions: &[DpAction]) -> bool {
     let [before @ .., DpAction::Recirc(_)] = actions else { return false };
     let is_followed = |action: &DpAction| match action {

@@ -310,30 +310,6 @@ impl WideKey {
         self
     }
 
-    /// The headers of a packet of TCP or UDP; `None` for other protocols.
-    #[inline]
-    pub fn head(&self) -> Option<Head> {
-        let word = |word: usize| self.0[usize::from(CODE_OF[word])];
-        let proto = word(layout::IP_MISC) as u8;
-        let (addresses, ports) = (word(layout::IPV4), (word(layout::TP) >> 32) as u32);
-        let l3 = if word(layout::VLAN) == 0 { 14 } else { 18 };
-        matches!(proto, ipproto::TCP | ipproto::UDP).then_some(Head {
-            l3,
-            src: (addresses >> 32) as u32,
-            dst: addresses as u32,
-            proto,
-            ports,
-        })
-    }
-
-    /// Replaces the addresses and the ports, source first.
-    #[inline]
-    pub fn set_ends(&mut self, src: u32, dst: u32, ports: u32) {
-        self.0[usize::from(CODE_OF[layout::IPV4])] = u64::from(src) << 32 | u64::from(dst);
-        let transport = &mut self.0[usize::from(CODE_OF[layout::TP])];
-        *transport = u64::from(ports) << 32 | *transport & 0xffff_ffff;
-    }
-
     /// The words in code order, and a zero.
     #[inline]
     pub(crate) fn words(&self) -> &[u64; OTHERS + 1] {

@@ -73,7 +73,7 @@ impl Tracker {
         })
     }
 
-    /// The same, without a change if the connection is not stored.
+    /// As [`Self::begin`], but changes nothing if the connection is not stored.
     pub(super) fn try_begin(
         &self,
         packet: &mut Packet,
@@ -132,8 +132,8 @@ impl Tracker {
         Err(Unstored::Taken)
     }
 
-    /// Stores a connection. Its keys are references, as the compiler otherwise shifts
-    /// their words into place with hundreds of instructions.
+    /// Stores a connection. Its keys are references, as the compiler otherwise shifts their words into place with hundreds of
+    /// instructions.
     #[inline(never)]
     fn store(
         &self,
