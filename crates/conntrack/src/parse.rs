@@ -36,7 +36,7 @@ mod ethertype {
 
 /// Maximum number of VLAN tags of a received frame.
 const VLANS_MAX: usize = 2;
-const IPV4_HEADER_MIN: usize = 20;
+pub(crate) const IPV4_HEADER_MIN: usize = 20;
 const IPV6_HEADER: usize = 40;
 /// The fragment bits of IPv4: more fragments, and the offset in units of 8 bytes (RFC 791 section 3.1).
 const IPV4_MORE: u16 = 0x2000;

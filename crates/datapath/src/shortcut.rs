@@ -26,7 +26,7 @@ use std::sync::atomic::Ordering;
 
 use base::{DpPort, DropReason, Millis};
 use conntrack::Action;
-use conntrack::tracker::Step;
+use conntrack::tracker::{Kind, Step};
 use dpif::DpAction;
 use flow::compact::Compact;
 use flow::{PlainKey, TrackedKey, WideKey};
@@ -45,7 +45,7 @@ use crate::shared::{SharedState, counter_of};
 use crate::tx::adder;
 use crate::worklist::PASSES_MAX;
 use hints::Hint;
-use passage::{CompactKey, Prepared, Taken, Tally};
+use passage::{CompactKey, List, Prepared, Taken, Tally};
 use plain::resumable;
 
 /// Returns true if packets with these actions can take the shortcut: the tracker, and another look-up. The list may set header
@@ -107,6 +107,14 @@ enum End {
     Stays,
 }
 
+/// The packets of a batch that are prepared, by position.
+#[derive(Clone, Copy, Default)]
+struct PreparedBits {
+    /// The plain ones.
+    are_plain: u32,
+    are_syns: u32,
+}
+
 impl<'a> Follower<'a> {
     /// A follower for packets of `context`, on the thread of a lane.
     pub(crate) fn new(context: Context<'a>, reader: &'a Reader<'a>, hints: &'a Hints, lane: usize) -> Self {
@@ -137,31 +145,27 @@ impl<'a> Follower<'a> {
         // The keys are those of the packets before the tracker.
         exec.keys = None;
         let first = resumable(actions);
-        let are_plain = self.prepare(&mut passage.plain, packets, actions, first);
+        let prepared = self.prepare(&mut passage.plain, packets, actions, first);
         let Passage { tally, plain, left, stays } = passage;
         tally.begin_list();
-        let (mut left_id, mut are_late) = (0, false);
+        let mut are_late = false;
         for (i, mut packet) in packets.drain(..).enumerate() {
             if are_late {
                 stays.push(packet);
                 continue;
             }
             let end = match (plain.get_mut(i), first) {
-                (Some(prepared), Some(first)) if are_plain >> i & 1 != 0 => {
-                    self.follow_plain(&mut packet, prepared, first, actions, tally)
+                (Some(plain), Some(first)) if prepared.are_plain >> i & 1 != 0 => {
+                    self.follow_plain(&mut packet, plain, first, actions, tally)
+                }
+                (Some(plain), Some(first)) if prepared.are_syns >> i & 1 != 0 => {
+                    self.follow_new(&mut packet, plain, first, actions, tally)
                 }
                 _ => self.follow(&mut packet, actions, tally),
             };
             match end {
                 End::Takes => tally.push(packet),
-                End::Recirculates(id) => {
-                    let differs = |last: &Packet| id != left_id || packet.passes != last.passes;
-                    if left.last().is_some_and(differs) {
-                        exec.recirc(left, left_id, true);
-                    }
-                    left_id = id;
-                    left.push(packet);
-                }
+                End::Recirculates(id) => left.push(id, packet),
                 End::Drops(reason) => exec.refuse(packet, reason),
                 End::Stays => {
                     // Later packets of its connection stay, too. The fragments of a datagram join the batch at its end anyway.
@@ -171,16 +175,24 @@ impl<'a> Follower<'a> {
             }
         }
         let mut passes = 0;
-        for Taken { hint, n, bytes, tcp_flags, packets } in tally.taken() {
-            let Some(flow) = self.hints.flow(*hint) else { continue };
+        for Taken { list, n, bytes, tcp_flags, packets } in tally.taken() {
+            let Some(flow) = self.hints.flow(list.hint()) else { continue };
             flow.count(counter_of(self.lane), *n, *bytes, *tcp_flags, self.now);
             passes += *n;
-            if !packets.is_empty() {
-                exec.run_todo(packets, &Todo::of(flow));
+            if packets.is_empty() {
+                continue;
+            }
+            match list.is_begun() {
+                false => exec.run_todo(packets, &Todo::of(flow)),
+                true => exec.run(packets, &flow.actions[1..]),
             }
         }
-        if !left.is_empty() {
-            exec.recirc(left, left_id, true);
+        for (way, memo) in tally.guessed.drain(..) {
+            self.shared.tracker.set_memo(way, memo);
+        }
+        // These come after packets of their connections that have not left.
+        while let Some((id, packets)) = left.pop_first() {
+            exec.recirc(packets, id, true);
         }
         if !stays.is_empty() {
             tally.keeps_order = false;
@@ -193,7 +205,7 @@ impl<'a> Follower<'a> {
     }
 
     /// Prepares the plain packets of a batch, if `first`, its list of actions, is resumable, and reads the memory that their
-    /// connections are in. Returns a bitmap of these packets.
+    /// connections are in.
     #[inline(always)]
     fn prepare(
         &self,
@@ -201,17 +213,19 @@ impl<'a> Follower<'a> {
         packets: &Batch,
         actions: &[DpAction],
         first: Option<(&Action, u32)>,
-    ) -> u32 {
+    ) -> PreparedBits {
         let tracker = &self.shared.tracker;
+        let mut bits = PreparedBits::default();
         let Some((ct, _)) = first else {
             if let Some(DpAction::Ct(ct)) = actions.first() {
                 tracker.prefetch_all(packets, ct.zone);
             }
-            return 0;
+            return bits;
         };
-        let mut are_plain = 0;
         for (i, (packet, prepared)) in packets.iter().zip(&mut *plain).enumerate() {
-            are_plain |= u32::from(prepared.prepare(packet, self.in_port, ct.zone, self.shared)) << i;
+            let kind = prepared.prepare(packet, self.in_port, ct.zone, self.shared);
+            bits.are_plain |= u32::from(kind == Kind::Plain) << i;
+            bits.are_syns |= u32::from(kind == Kind::Syn) << i;
         }
         // Each loop begins to read memory for the next one, so that cache misses overlap.
         let plain = &mut plain[..packets.len().min(BATCH_MAX)];
@@ -219,7 +233,7 @@ impl<'a> Follower<'a> {
             plain.iter().for_each(|one| tracker.prefetch(&one.plain));
         }
         plain.iter_mut().for_each(|one| tracker.locate(&mut one.plain));
-        are_plain
+        bits
     }
 
     /// Takes a packet of any kind as far as memos lead.
@@ -246,6 +260,7 @@ impl<'a> Follower<'a> {
         tally: &mut Tally,
     ) -> End {
         let (mut actions, mut key) = (first, CompactKey::default());
+        let mut has_guessed = false;
         loop {
             let (mut memo, mut id) = (0, 0);
             for action in actions {
@@ -272,20 +287,31 @@ impl<'a> Follower<'a> {
                     _ => {}
                 }
             }
+            let is_guess = memo == 0 && !connection.is_error;
+            if is_guess {
+                has_guessed = true;
+                memo = self.hints.guess(id, connection.state, connection.zone);
+            }
             let next = self.next(packet, &connection, (memo, id), &mut key, tally);
             let Some((hint, flow, tcp_flags)) = next else {
-                if connection.handle != 0 {
-                    tally.late.push(way(&connection));
-                }
+                tally.late.push(way(&connection));
                 packet.metadata_mut().connection = connection;
                 return End::Recirculates(id);
             };
             packet.passes += 1;
             packet.tags = 0;
-            tally.count(hint, packet.len() as u64, tcp_flags);
+            if is_guess && connection.handle != 0 {
+                tally.guessed.push((way(&connection), memo));
+            }
             if flow.is_tracking {
+                tally.count(List::of(hint), packet.len() as u64, tcp_flags);
                 actions = &flow.actions;
                 continue;
+            }
+            if has_guessed {
+                tally.count_last(List::of(hint), packet.len() as u64, tcp_flags);
+            } else {
+                tally.count(List::of(hint), packet.len() as u64, tcp_flags);
             }
             if flow.uses_metadata {
                 packet.recirc_id = id;

@@ -94,15 +94,16 @@ impl Tracker {
             write(connection, action.zone, state, key, expected.as_ref());
             return Ok(None);
         }
-        let mut conn = self.commit(key, protocol, action, expected.as_ref(), now)?;
+        let mut conn = self.commit(key, self.table.hash(key), protocol, action, expected.as_ref(), now)?;
         let role = Role { direction: Direction::Original, is_error: false };
         Ok(Some(self.conclude(packet, connection, action, parsed, &mut conn, role, state, now)))
     }
 
-    /// Adds a connection to the table.
-    fn commit(
+    /// Adds a connection to the table. `hash` is that of its key.
+    pub(super) fn commit(
         &self,
         key: &Key,
+        hash: u64,
         protocol: Protocol,
         action: &Action,
         expected: Option<&Expectation>,
@@ -113,7 +114,6 @@ impl Tracker {
         let seconds = self.policies.seconds(policy, protocol.timeout());
         let expires = now.after(u64::from(seconds) * 1000);
         let terms = Terms { expires, now, max: self.connections_max.load(Ordering::Relaxed) };
-        let hash = self.table.hash(key);
         let opening = Opening { key, protocol, action, expected, policy, terms };
         let Some(nat) = &action.nat else {
             // Both directions have the same hash.

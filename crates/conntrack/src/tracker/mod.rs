@@ -1,12 +1,14 @@
 //! The tracker: executes `ct` actions on packets.
 //!
 //! - [`track`]: one packet and its connection; [`resume`]: the same for most packets; [`begin`]: connections that begin;
+//!   [`open`]: the same for most of them;
 //! - [`fragmented`]: packets that arrive in fragments;
 //! - [`control`]: what a user asks for and sets.
 
 mod begin;
 mod control;
 mod fragmented;
+mod open;
 mod resume;
 #[cfg(test)]
 mod tests;
@@ -29,7 +31,8 @@ use crate::parse;
 use crate::table::Table;
 use crate::timeout::Policies;
 
-pub use resume::{Plain, Resumed, is_resumable};
+pub use open::is_opening;
+pub use resume::{Kind, Plain, Resumed, is_resumable};
 pub use track::Step;
 use track::is_absent;
 

@@ -23,15 +23,31 @@ use crate::table::{ConnGuard, Found};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Plain {
     /// Its key, in the zone of the last action.
-    key: Key,
+    pub(super) key: Key,
     /// The hash of the key in the first zone.
     hash: u64,
     /// The slot of the table that its connection in the zone of the next action is most likely in.
     slot: Option<u32>,
     /// Its header, if it is a packet of TCP.
-    segment: Segment,
+    pub(super) segment: Segment,
     /// Offset of its IPv4 header.
     l3: u16,
+    /// The zone of the key that `hash` belongs to; [`NO_ZONE`] after a translation.
+    hashed_zone: u32,
+}
+
+/// No zone.
+const NO_ZONE: u32 = u32::MAX;
+
+/// What a frame is for the tracker.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// A packet that [`Tracker::resume`] accepts.
+    Plain,
+    /// A SYN, which may begin a connection ([`Tracker::announce`]).
+    Syn,
+    /// A packet that needs [`Tracker::track`]. Its place in the table may be known all the same.
+    Other,
 }
 
 impl Plain {
@@ -39,6 +55,13 @@ impl Plain {
     #[inline]
     pub fn key(&self) -> &Key {
         &self.key
+    }
+
+    /// Its segment with options, if it is a packet of TCP.
+    pub(super) fn segment_of(&self, frame: &[u8]) -> Option<Segment> {
+        let rest = frame.get(usize::from(self.l3)..)?;
+        let total = u16::from_be_bytes([*rest.get(2)?, *rest.get(3)?]);
+        Segment::read(rest.get(parse::IPV4_HEADER_MIN..total.into())?)
     }
 }
 
@@ -54,7 +77,13 @@ pub struct Resumed<'a> {
     pub is_expected: bool,
 }
 
-impl Resumed<'_> {
+impl<'a> Resumed<'a> {
+    /// The packet that has begun a connection.
+    pub(super) fn opened(conn: ConnGuard<'a>) -> Self {
+        let (state, direction) = (state::NEW | state::TRK, Direction::Original);
+        Self { conn, state, direction, is_translated: false, is_expected: false }
+    }
+
     /// The memo of the packet's direction.
     #[inline]
     pub fn memo(&self) -> u32 {
@@ -109,17 +138,28 @@ pub fn is_resumable(action: &Action) -> bool {
 
 impl Tracker {
     /// Checks a frame whose headers the datapath has read as [`parse::parse`] does, and makes `plain` its own. `checksum` is
-    /// in the packet's offload flags, and `zone` that of the first action. Returns false if the packet needs [`Tracker::track`].
+    /// in the packet's offload flags, and `zone` that of the first action.
     #[inline(always)]
-    pub fn prepare(&self, frame: &[u8], head: &Head, checksum: Checksum, zone: u16, plain: &mut Plain) -> bool {
-        let Ok(l4) = parse::check_known(frame, head, checksum) else { return false };
+    pub fn prepare(&self, frame: &[u8], head: &Head, checksum: Checksum, zone: u16, plain: &mut Plain) -> Kind {
+        let Ok(l4) = parse::check_known(frame, head, checksum) else { return Kind::Other };
         let Head { l3, src, dst, proto, ports } = *head;
         let (src_port, dst_port) = ((ports >> 16) as u16, ports as u16);
         plain.key = Key { src: [0, src.into()], dst: [0, dst.into()], src_port, dst_port, zone, proto, is_v6: false };
         plain.hash = self.table.hash(&plain.key);
-        plain.l3 = l3 as u16;
-        // A SYN needs all rules; its place in the table is known all the same.
-        src_port != 0 && dst_port != 0 && (proto != ipproto::TCP || plain.segment.read_plain(l4))
+        (plain.l3, plain.hashed_zone) = (l3 as u16, zone.into());
+        if src_port == 0 || dst_port == 0 {
+            Kind::Other
+        } else if proto != ipproto::TCP || plain.segment.read_plain(l4) {
+            Kind::Plain
+        } else {
+            Kind::Syn
+        }
+    }
+
+    /// The hash of a packet's key.
+    #[inline]
+    pub(super) fn hash_of(&self, plain: &Plain) -> u64 {
+        if u32::from(plain.key.zone) == plain.hashed_zone { plain.hash } else { self.table.hash(&plain.key) }
     }
 
     /// Begins to read the memory that [`Self::locate`] will need for a packet.
@@ -146,7 +186,7 @@ impl Tracker {
         let is_expected = expected.is_some();
         let Found { guard: mut conn, direction } = match expected {
             Some(found) => found,
-            None => self.table.find(&plain.key, self.table.hash(&plain.key), now)?,
+            None => self.table.find(&plain.key, self.hash_of(plain), now)?,
         };
         if !conn.is_simple() {
             return None;
@@ -163,6 +203,7 @@ impl Tracker {
             let other = conn.key(direction.reversed());
             (plain.key.src, plain.key.dst) = (other.dst, other.src);
             (plain.key.src_port, plain.key.dst_port) = (other.dst_port, other.src_port);
+            plain.hashed_zone = NO_ZONE;
             rewrite::translate_plain(packet, plain.l3.into(), plain.key.proto, &plain.key);
             state |= translation(&conn, direction);
         }

@@ -268,11 +268,11 @@ impl Tracker {
         }
     }
 
-    /// Remembers the way of packets like this one: [`Step::Tracked`] then has this memo.
-    pub fn set_memo(&self, connection: &Connection, memo: u32) {
-        let Some(handle) = NonZeroU64::new(connection.handle) else { return };
+    /// Remembers the way of packets of this connection and direction: [`Step::Tracked`] then has this memo.
+    pub fn set_memo(&self, (handle, is_reply): (u64, bool), memo: u32) {
+        let Some(handle) = NonZeroU64::new(handle) else { return };
         if let Some(mut conn) = self.table.get(Handle(handle)) {
-            conn.memos[usize::from(connection.is_reply)] = memo;
+            conn.memos[usize::from(is_reply)] = memo;
         }
     }
 

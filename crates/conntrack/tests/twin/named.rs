@@ -344,10 +344,10 @@ fn a_memo_belongs_to_one_direction_of_one_connection() {
     assert_eq!(tracked(&flow, &Action::default()), None);
     let (first, there) = tracked(&flow, &commit(0)).expect("committed");
     assert_eq!((there.is_reply, first), (false, 0));
-    tracker.set_memo(&there, 11);
+    tracker.set_memo((there.handle, there.is_reply), 11);
     let (second, back) = tracked(&flow.back(), &commit(0)).expect("known");
     assert_eq!((back.handle, back.is_reply, second), (there.handle, true, 0));
-    tracker.set_memo(&back, 22);
+    tracker.set_memo((back.handle, back.is_reply), 22);
     assert_eq!(tracked(&flow, &commit(0)).map(|(memo, _)| memo), Some(11));
     assert_eq!(tracked(&flow.back(), &commit(0)).map(|(memo, _)| memo), Some(22));
     // A packet of another connection, in another zone, or without one.
@@ -359,10 +359,10 @@ fn a_memo_belongs_to_one_direction_of_one_connection() {
     assert_ne!(anew.handle, there.handle);
     assert_eq!((anew.is_reply, third), (false, 0));
     // What names the old one has no effect.
-    tracker.set_memo(&there, 33);
+    tracker.set_memo((there.handle, there.is_reply), 33);
     assert_eq!(tracked(&flow, &commit(0)).map(|(memo, _)| memo), Some(0));
     assert_eq!(tracked(&flow.back(), &commit(0)).map(|(memo, _)| memo), Some(0));
-    tracker.set_memo(&Connection::default(), 44);
+    tracker.set_memo((0, false), 44);
 }
 
 #[test]

@@ -4,10 +4,12 @@ use std::fmt::{self, Display, Formatter};
 
 use base::Millis;
 use base::rng::Rng;
+use conntrack::action::state;
 use conntrack::fragments::Family;
 use conntrack::timeout::{self, Timeout};
-use conntrack::tracker::{Plain, is_resumable};
+use conntrack::tracker::{Kind, Plain, is_opening, is_resumable};
 use conntrack::{Action, Conn, Tracker};
+use packet::metadata::Connection;
 use packet::wire::Head;
 use packet::{Batch, Checksum, Packet};
 
@@ -51,6 +53,8 @@ pub(crate) struct World {
     flushed: u64,
     /// Packets that took [`Tracker::resume`].
     resumed: u64,
+    announced: u64,
+    opened: u64,
 }
 
 impl World {
@@ -87,6 +91,8 @@ impl World {
             expired: 0,
             flushed: 0,
             resumed: 0,
+            announced: 0,
+            opened: 0,
         }
     }
 
@@ -185,8 +191,12 @@ impl World {
 
     /// Executes an action as a datapath does with most packets, if it can be executed so. Returns false if nothing happened.
     fn resume(&mut self, packet: &mut Packet, action: &Action) -> bool {
-        let is_first = packet.metadata().is_none_or(|metadata| metadata.connection.zone != action.zone);
-        if !is_first || !is_resumable(action) || self.tracker.has_expired_fragments(Millis(self.now)) {
+        let now = Millis(self.now);
+        let is_new = |of: &Connection| of.state == state::TRK | state::NEW && of.zone == action.zone && of.handle == 0;
+        let connection = packet.metadata().map(|metadata| &metadata.connection);
+        let may_open = is_opening(action) && connection.is_some_and(is_new);
+        let is_first = connection.is_none_or(|connection| connection.zone != action.zone);
+        if !may_open && !(is_first && is_resumable(action)) || self.tracker.has_expired_fragments(now) {
             return false;
         }
         let frame = packet.data();
@@ -199,16 +209,35 @@ impl World {
         let word = |at: usize| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
         let head = Head { l3, src: word(12), dst: word(16), proto: header[9], ports: word(20) };
         let (tracker, mut plain) = (&self.tracker, Plain::default());
-        if !tracker.prepare(frame, &head, packet.offload.checksum, action.zone, &mut plain) {
+        let kind = tracker.prepare(frame, &head, packet.offload.checksum, action.zone, &mut plain);
+        if kind == Kind::Other {
             return false;
         }
         if chance(&mut self.rng, 50) {
             tracker.locate(&mut plain);
         }
-        let Some(resumed) = tracker.resume(packet, &mut plain, action, Millis(self.now)) else { return false };
-        let connection = resumed.connection(action);
-        packet.metadata_mut().connection = connection;
-        self.resumed += 1;
+        if may_open {
+            let before = Action { zone: action.zone, ..Action::default() };
+            if !tracker.announce(packet.data(), &mut plain, &before, now) {
+                return false;
+            }
+            let Some(opened) = tracker.open(&plain, action, now) else { return false };
+            packet.metadata_mut().connection = opened.connection(action);
+            self.opened += 1;
+            return true;
+        }
+        if kind == Kind::Plain
+            && let Some(resumed) = tracker.resume(packet, &mut plain, action, now)
+        {
+            packet.metadata_mut().connection = resumed.connection(action);
+            self.resumed += 1;
+            return true;
+        }
+        if !tracker.announce(packet.data(), &mut plain, action, now) {
+            return false;
+        }
+        packet.metadata_mut().connection = tracker.state_of_new(&plain);
+        self.announced += 1;
         true
     }
 
@@ -404,6 +433,8 @@ pub(crate) struct Kinds {
     expired: u64,
     flushed: u64,
     resumed: u64,
+    announced: u64,
+    opened: u64,
 }
 
 impl Kinds {
@@ -418,10 +449,13 @@ impl Kinds {
         self.expired += world.expired;
         self.flushed += world.flushed;
         self.resumed += world.resumed;
+        self.announced += world.announced;
+        self.opened += world.opened;
     }
 
     pub(crate) fn assert_all_occur(&mut self) {
-        let rest = [self.fragments, self.dropped, self.expired, self.flushed, self.resumed];
+        let rest =
+            [self.fragments, self.dropped, self.expired, self.flushed, self.resumed, self.announced, self.opened];
         assert!(self.states.iter().chain(&rest).all(|count| *count > 50), "{self:?}");
         assert!(self.counts.fields().iter().all(|count| **count > 10), "{self:?}");
     }
@@ -433,8 +467,15 @@ impl Display for Kinds {
         write!(f, "{trk} actions: {new} new, {est} est, {rel} rel, {rpl} rpl, {inv} inv, {snat} snat, {dnat} dnat; ")?;
         write!(
             f,
-            "{} fragments, {} dropped; {} expired, {} flushed, {} resumed; {:?}",
-            self.fragments, self.dropped, self.expired, self.flushed, self.resumed, self.counts
+            "{} fragments, {} dropped; {} expired, {} flushed, {} resumed, {} announced, {} opened; {:?}",
+            self.fragments,
+            self.dropped,
+            self.expired,
+            self.flushed,
+            self.resumed,
+            self.announced,
+            self.opened,
+            self.counts
         )
     }
 }

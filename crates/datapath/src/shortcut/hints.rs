@@ -3,30 +3,76 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use dpif::FlowId;
+use conntrack::tracker::is_opening;
+use dpif::{DpAction, FlowId};
 use flow::TrackedMatch;
 use hashbrown::HashMap;
 use packet::Batch;
+use packet::metadata::Connection;
 
 use crate::megaflow::{Found, Megaflow};
 use crate::shared::SharedState;
+use crate::shortcut::{uses_metadata, way};
 
 /// Maximum number of megaflows that the memos of one thread name.
 const HINTS_MAX: usize = 1 << 16;
 /// Bits of a memo that number the megaflow; the others number the thread.
 const INDEX_BITS: u32 = 20;
+/// Number of guesses: a power of two.
+const GUESSES: usize = 256;
 
 /// A megaflow that memos name, with its match in a form that is quick to check.
 #[derive(Debug)]
 pub(super) struct Hint {
     pub(super) flow: Arc<Megaflow>,
     pub(super) bits: TrackedMatch,
+    /// What follows if its first action commits a connection as plain packets can.
+    pub(super) opening: Opening,
+}
+
+/// What comes after a commit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Opening {
+    /// The list does not begin with a commit, or uses the metadata of the packet in other ways.
+    None,
+    /// Actions that use no metadata.
+    Ends,
+    /// Another look-up.
+    Recirculates,
 }
 
 impl Hint {
     fn new(flow: &Arc<Megaflow>) -> Self {
         let bits = flow.reads.iter().map(|step| (step.word(), step.bits(), flow.key.word(step.word())));
-        Self { bits: TrackedMatch::new(bits), flow: Arc::clone(flow) }
+        let opening = match &*flow.actions {
+            [DpAction::Ct(action), rest @ ..] if is_opening(action) => match rest {
+                [DpAction::Recirc(_)] => Opening::Recirculates,
+                _ if uses_metadata(rest) => Opening::None,
+                _ => Opening::Ends,
+            },
+            _ => Opening::None,
+        };
+        Self { bits: TrackedMatch::new(bits), flow: Arc::clone(flow), opening }
+    }
+}
+
+/// The megaflow that the last packet took after an action, for packets whose connection has no memo: by the recirculation id
+/// and the state of the packet.
+#[derive(Debug)]
+struct Guesses(Box<[u32; GUESSES]>);
+
+impl Default for Guesses {
+    fn default() -> Self {
+        Self(Box::new([0; GUESSES]))
+    }
+}
+
+impl Guesses {
+    /// Where the guess for packets with this recirculation id, state and zone is.
+    #[inline]
+    fn at(id: u32, state: u32, zone: u16) -> usize {
+        let mixed = (id ^ state << 24 ^ u32::from(zone) << 8).wrapping_mul(0x9e37_79b1);
+        (mixed >> (u32::BITS - GUESSES.ilog2())) as usize
     }
 }
 
@@ -39,6 +85,7 @@ pub(crate) struct Hints {
     swept: usize,
     /// Positions without a megaflow.
     free: Vec<usize>,
+    guesses: Guesses,
     /// Passes since the last one that was compared with a look-up.
     pub(super) unchecked: Cell<u64>,
 }
@@ -53,6 +100,12 @@ impl Hints {
         // Numbers begin with 1, as no memo is 0.
         let at = ((memo & ((1 << INDEX_BITS) - 1)) as usize).wrapping_sub(1);
         Some((at, self.hints.get(at)?.as_ref()?))
+    }
+
+    /// The memo that most likely suits a packet of a connection without one, or without a connection; 0 for none.
+    #[inline]
+    pub(super) fn guess(&self, id: u32, state: u32, zone: u16) -> u32 {
+        self.guesses.0[Guesses::at(id, state, zone)]
     }
 
     /// The megaflow at a position.
@@ -98,12 +151,14 @@ impl Hints {
     pub(crate) fn learn(&mut self, shared: &SharedState, lane: usize, batch: &mut Batch, found: &[Found<'_>]) {
         for (packet, flow) in batch.iter_mut().zip(found) {
             let connection = packet.metadata().and_then(|metadata| metadata.only_connection());
-            let Some(connection) = connection.filter(|connection| connection.awaits_lookup) else { continue };
+            let Some(connection) = connection.filter(|connection| is_from_tracker(connection)) else { continue };
             if let Some(flow) = flow
                 && !flow.calls_above
                 && !connection.is_error
             {
-                shared.tracker.set_memo(connection, self.memo(lane, flow));
+                let memo = self.memo(lane, flow);
+                shared.tracker.set_memo(way(connection), memo);
+                self.guesses.0[Guesses::at(packet.recirc_id, connection.state, connection.zone)] = memo;
             }
             packet.metadata_mut().connection.awaits_lookup = false;
         }
@@ -124,4 +179,10 @@ impl Hints {
             }
         }
     }
+}
+
+/// Returns true for the state of a packet that most likely comes from the tracker, and was not looked up since.
+#[inline]
+fn is_from_tracker(connection: &Connection) -> bool {
+    connection.awaits_lookup || connection.handle == 0 && connection.state != 0
 }

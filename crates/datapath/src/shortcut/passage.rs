@@ -1,7 +1,9 @@
 //! The state of a batch on the shortcut.
 
+use std::collections::VecDeque;
+
 use base::{DpPort, PortNo};
-use conntrack::tracker::Plain;
+use conntrack::tracker::{Kind, Plain};
 use flow::compact::{Compact, extract_compact, extract_plain_into};
 use flow::{PlainKey, WideKey};
 use netdev::pool;
@@ -13,12 +15,45 @@ use crate::shared::SharedState;
 /// What a batch adds to a megaflow of a later pass, and the packets for which that is the last one.
 #[derive(Debug, Default)]
 pub(super) struct Taken {
-    /// The position of the megaflow among the hints.
-    pub(super) hint: usize,
+    pub(super) list: List,
     pub(super) n: u64,
     pub(super) bytes: u64,
     pub(super) tcp_flags: u16,
     pub(super) packets: Batch,
+}
+
+/// The list of actions of a megaflow: its position among the hints, whether the first action is executed already, and whether
+/// the packets took a guess.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct List(usize);
+
+impl List {
+    const BEGUN: usize = 1;
+    const GUESSED: usize = 2;
+
+    /// The list of the megaflow at a position.
+    #[inline]
+    pub(super) fn of(hint: usize) -> Self {
+        Self(hint << 2)
+    }
+
+    /// The list without its first action.
+    #[inline]
+    pub(super) fn begun(self) -> Self {
+        Self(self.0 | Self::BEGUN)
+    }
+
+    /// The position of the megaflow.
+    #[inline]
+    pub(super) fn hint(self) -> usize {
+        self.0 >> 2
+    }
+
+    /// Whether the first action is executed already.
+    #[inline]
+    pub(super) fn is_begun(self) -> bool {
+        self.0 & Self::BEGUN != 0
+    }
 }
 
 /// What a batch adds to megaflows of later passes.
@@ -29,8 +64,11 @@ pub(super) struct Tally {
     used: usize,
     /// The last one of them that a packet took.
     last: usize,
-    /// The connections and directions of packets of the batch that have left the shortcut.
+    /// The connections and directions of packets of the batch that have left the shortcut; no handle stands for all packets
+    /// without a connection.
     pub(super) late: Vec<(u64, bool)>,
+    /// The memos that connections and directions get after the batch, as a guess was right.
+    pub(super) guessed: Vec<((u64, bool), u32)>,
     /// All packets of the batch that wait for another look-up are in `late`.
     pub(super) keeps_order: bool,
 }
@@ -41,9 +79,42 @@ pub(crate) struct Passage {
     pub(super) tally: Tally,
     /// The packets that are plain, and their keys.
     pub(super) plain: Box<[Prepared; BATCH_MAX]>,
-    /// Packets that leave the shortcut together, and packets that did not take it.
-    pub(super) left: Batch,
+    /// Packets that leave the shortcut, and packets that did not take it.
+    pub(super) left: Left,
     pub(super) stays: Batch,
+}
+
+/// Packets that leave the shortcut, to be looked up again.
+#[derive(Debug, Default)]
+pub(super) struct Left {
+    packets: Batch,
+    /// Runs of packets that leave together: their recirculation id, and their number.
+    runs: VecDeque<(u32, usize)>,
+    /// The first run, after the others have gone on without it.
+    first: Batch,
+}
+
+impl Left {
+    /// Adds a packet that is looked up with a recirculation id.
+    pub(super) fn push(&mut self, id: u32, packet: Packet) {
+        let passes = self.packets.last().map(|last| last.passes);
+        match self.runs.back_mut() {
+            Some((of_run, n)) if *of_run == id && passes == Some(packet.passes) => *n += 1,
+            _ => self.runs.push_back((id, 1)),
+        }
+        self.packets.push(packet);
+    }
+
+    /// Takes the first packets that leave together, with their recirculation id.
+    pub(super) fn pop_first(&mut self) -> Option<(u32, &mut Batch)> {
+        let (id, n) = self.runs.pop_front()?;
+        if n == self.packets.len() {
+            return Some((id, &mut self.packets));
+        }
+        self.first.clear();
+        self.first.extend(self.packets.drain(..n));
+        Some((id, &mut self.first))
+    }
 }
 
 /// A plain packet.
@@ -80,19 +151,19 @@ impl CompactKey {
 }
 
 impl Prepared {
-    /// Becomes the form of a packet. Returns false if the packet is not plain, is invalid, or has metadata.
+    /// Becomes the form of a packet, if it is plain, valid, and has no metadata.
     #[inline(always)]
-    pub(super) fn prepare(&mut self, packet: &Packet, in_port: DpPort, zone: u16, shared: &SharedState) -> bool {
+    pub(super) fn prepare(&mut self, packet: &Packet, in_port: DpPort, zone: u16, shared: &SharedState) -> Kind {
         if packet.l3_type.is_some() || packet.metadata().is_some() {
-            return false;
+            return Kind::Other;
         }
         let frame = packet.data();
         if !extract_plain_into(frame, PortNo(in_port.0), &mut self.key) {
-            return false;
+            return Kind::Other;
         }
         self.bytes = frame.len() as u64;
-        let checksum = packet.offload.checksum;
-        self.key.head().is_some_and(|head| shared.tracker.prepare(frame, &head, checksum, zone, &mut self.plain))
+        let Some(head) = self.key.head() else { return Kind::Other };
+        shared.tracker.prepare(frame, &head, packet.offload.checksum, zone, &mut self.plain)
     }
 }
 
@@ -107,7 +178,9 @@ impl Passage {
     /// Drops the packets of a batch that was not finished.
     pub(crate) fn give_up(&mut self) {
         let taken = self.tally.taken.iter_mut().map(|taken| &mut taken.packets);
-        taken.chain([&mut self.left, &mut self.stays]).for_each(pool::recycle_all);
+        let Left { packets, runs, first } = &mut self.left;
+        runs.clear();
+        taken.chain([packets, first, &mut self.stays]).for_each(pool::recycle_all);
     }
 }
 
@@ -122,35 +195,56 @@ impl Tally {
         &mut self.taken[..self.used]
     }
 
-    /// Adds a packet to those for which the megaflow counted last is the last one.
+    /// Adds a packet to those for which the list counted last is the last one.
     #[inline]
     pub(super) fn push(&mut self, packet: Packet) {
         self.taken[self.last].packets.push(packet);
     }
 
-    /// Counts a packet for a megaflow, which `last` then names.
+    /// Counts a packet for a list, which `last` then names.
     #[inline(always)]
-    pub(super) fn count(&mut self, hint: usize, bytes: u64, tcp_flags: u16) {
-        if self.last >= self.used || self.taken[self.last].hint != hint {
-            self.turn_to(hint);
+    pub(super) fn count(&mut self, list: List, bytes: u64, tcp_flags: u16) {
+        if self.last >= self.used || self.taken[self.last].list != list {
+            self.turn_to(list);
         }
+        self.add(bytes, tcp_flags);
+    }
+
+    #[inline(never)]
+    fn turn_to(&mut self, list: List) {
+        match self.taken[..self.used].iter().position(|taken| taken.list == list) {
+            Some(known) => self.last = known,
+            None => self.append(list),
+        }
+    }
+
+    /// The same for the last list of a packet that took a guess. Other packets of its connection may have taken any other list
+    /// before, so that this one comes after them all.
+    #[inline]
+    pub(super) fn count_last(&mut self, list: List, bytes: u64, tcp_flags: u16) {
+        let list = List(list.0 | List::GUESSED);
+        self.last = self.used.wrapping_sub(1);
+        if self.taken[..self.used].last().is_none_or(|last| last.list != list) {
+            self.append(list);
+        }
+        self.add(bytes, tcp_flags);
+    }
+
+    fn append(&mut self, list: List) {
+        if self.used == self.taken.len() {
+            self.taken.push(Taken::default());
+        }
+        let taken = &mut self.taken[self.used];
+        (taken.list, taken.n, taken.bytes, taken.tcp_flags) = (list, 0, 0, 0);
+        self.last = self.used;
+        self.used += 1;
+    }
+
+    #[inline(always)]
+    fn add(&mut self, bytes: u64, tcp_flags: u16) {
         let taken = &mut self.taken[self.last];
         taken.n += 1;
         taken.bytes += bytes;
         taken.tcp_flags |= tcp_flags;
-    }
-
-    #[inline(never)]
-    fn turn_to(&mut self, hint: usize) {
-        let known = self.taken[..self.used].iter().position(|taken| taken.hint == hint);
-        self.last = known.unwrap_or(self.used);
-        if known.is_none() {
-            if self.used == self.taken.len() {
-                self.taken.push(Taken::default());
-            }
-            let taken = &mut self.taken[self.used];
-            (taken.hint, taken.n, taken.bytes, taken.tcp_flags) = (hint, 0, 0, 0);
-            self.used += 1;
-        }
     }
 }

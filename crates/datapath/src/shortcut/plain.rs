@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use conntrack::action::state;
 use conntrack::tracker::{Resumed, is_resumable};
 use conntrack::{Action, Key};
 use dpif::DpAction;
@@ -9,7 +10,8 @@ use flow::Brief;
 use packet::Packet;
 use packet::metadata::Connection;
 
-use super::passage::{Prepared, Tally};
+use super::hints::{Hint, Opening};
+use super::passage::{List, Prepared, Tally};
 use super::{Checked, End, Follower};
 use crate::megaflow::Megaflow;
 
@@ -37,8 +39,7 @@ impl<'a> Follower<'a> {
         let mut before = None;
         loop {
             let Some(resumed) = self.shared.tracker.resume(packet, &mut prepared.plain, ct, self.now) else {
-                // An action that sees no earlier one of its zone needs no state of other zones.
-                return self.follow_from(packet, Connection::default(), actions, tally);
+                return self.follow_new(packet, prepared, (ct, id), actions, tally);
             };
             if resumed.is_translated {
                 let Key { src, dst, src_port, dst_port, .. } = prepared.plain.key();
@@ -46,13 +47,18 @@ impl<'a> Follower<'a> {
                 prepared.key.set_ends(src[1] as u32, dst[1] as u32, ports);
             }
             let Some((hint, flow)) = self.next_plain(packet, &resumed, (ct, id), prepared, tally) else {
-                tally.late.push(resumed.way());
-                packet.metadata_mut().connection = resumed.connection(ct);
+                let (connection, way, memo) = (resumed.connection(ct), resumed.way(), resumed.memo());
+                drop(resumed);
+                if memo == 0 {
+                    return self.follow_from(packet, connection, &actions[1..], tally);
+                }
+                tally.late.push(way);
+                packet.metadata_mut().connection = connection;
                 return End::Recirculates(id);
             };
             packet.passes += 1;
             packet.tags = 0;
-            tally.count(hint, prepared.bytes, prepared.key.tcp_flags());
+            tally.count(List::of(hint), prepared.bytes, prepared.key.tcp_flags());
             let next = if flow.is_tracking { resumable(&flow.actions) } else { None };
             let is_last = !flow.is_tracking;
             if is_last && flow.uses_metadata {
@@ -74,6 +80,80 @@ impl<'a> Follower<'a> {
             (ct, id) = next;
             actions = &flow.actions;
         }
+    }
+
+    /// Takes a plain packet that has no connection in the zone of the next action through this action and, if it begins a
+    /// connection, further. The packet has not changed.
+    pub(super) fn follow_new(
+        &self,
+        packet: &mut Packet,
+        prepared: &mut Prepared,
+        (ct, id): (&Action, u32),
+        actions: &[DpAction],
+        tally: &mut Tally,
+    ) -> End {
+        let tracker = &self.shared.tracker;
+        if !tracker.announce(packet.data(), &mut prepared.plain, ct, self.now) {
+            // An action that sees no earlier one of its zone needs no state of other zones.
+            return self.follow_from(packet, Connection::default(), actions, tally);
+        }
+        let Some((at, hint)) = self.next_new(packet, (ct, id), prepared, tally) else {
+            tally.late.push((0, false));
+            packet.metadata_mut().connection = tracker.state_of_new(&prepared.plain);
+            return End::Recirculates(id);
+        };
+        packet.passes += 1;
+        packet.tags = 0;
+        let (flow, list, tcp_flags) = (&hint.flow, List::of(at), prepared.key.tcp_flags());
+        if let (Opening::Ends | Opening::Recirculates, [DpAction::Ct(commit), rest @ ..]) =
+            (hint.opening, &*flow.actions)
+            && commit.zone == ct.zone
+            && let Some(opened) = tracker.open(&prepared.plain, commit, self.now)
+        {
+            if hint.opening == Opening::Ends {
+                tally.count_last(list.begun(), prepared.bytes, tcp_flags);
+                return End::Takes;
+            }
+            tally.count(list, prepared.bytes, tcp_flags);
+            let connection = opened.connection(commit);
+            drop(opened);
+            return self.follow_from(packet, connection, rest, tally);
+        }
+        if flow.is_tracking {
+            tally.count(list, prepared.bytes, tcp_flags);
+            return self.follow_from(packet, tracker.state_of_new(&prepared.plain), &flow.actions, tally);
+        }
+        tally.count_last(list, prepared.bytes, tcp_flags);
+        if flow.uses_metadata {
+            packet.recirc_id = id;
+            packet.metadata_mut().connection = tracker.state_of_new(&prepared.plain);
+        }
+        End::Takes
+    }
+
+    /// The megaflow that a packet that begins a connection takes, with its position among the hints, if the last one like it is
+    /// right.
+    #[inline]
+    fn next_new(
+        &self,
+        packet: &Packet,
+        (ct, id): (&Action, u32),
+        Prepared { plain, key, .. }: &Prepared,
+        tally: &Tally,
+    ) -> Option<(usize, &'a Hint)> {
+        let state = state::NEW | state::TRK;
+        let memo = self.hints.guess(id, state, ct.zone);
+        let (at, hint) = self.usable(packet, memo, || (0, false), tally)?;
+        let covers = if hint.bits.is_brief() && self.check_every == 0 {
+            let brief = Brief::new(state, ct.zone, plain.key().proto, 0, 0);
+            hint.bits.covers_brief(key, (id, packet.dp_hash), &brief)
+        } else {
+            let (key, connection) =
+                (key.with_recirculation(id, packet.dp_hash), self.shared.tracker.state_of_new(plain));
+            let is_right = || self.check_every == 0 || self.check(&hint.flow, Checked::Plain(&key), &connection);
+            hint.bits.covers_plain(&key, &connection) && is_right()
+        };
+        covers.then_some((at, hint))
     }
 
     /// Unlocks the connection of a packet. Lets the connection of its previous pass remember where this one is, unless it
