@@ -116,6 +116,11 @@ impl Translated {
         Self((u8::from(src) * Self::SRC) | (u8::from(dst) * Self::DST))
     }
 
+    /// No translation: the keys of both directions have the same ends.
+    pub(crate) fn mirrored() -> Self {
+        Self(Self::MIRRORED)
+    }
+
     /// Whether the source of the original direction is translated.
     #[inline]
     pub fn src(self) -> bool {

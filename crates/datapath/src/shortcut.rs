@@ -232,7 +232,11 @@ impl<'a> Follower<'a> {
         if tracker.is_large() {
             plain.iter().for_each(|one| tracker.prefetch(&one.plain));
         }
-        plain.iter_mut().for_each(|one| tracker.locate(&mut one.plain));
+        for (i, one) in plain.iter_mut().enumerate() {
+            if bits.are_plain >> i & 1 != 0 {
+                tracker.locate(&mut one.plain);
+            }
+        }
         bits
     }
 

@@ -8,13 +8,13 @@ use std::sync::atomic::Ordering;
 use base::{Millis, coverage};
 
 use super::slab::{ConnGuard, Entry, Handle, Life};
-use super::{Locked, Positions, Table};
+use super::{Locked, Positions, Removed, Table};
 use crate::conn::Conn;
 
-/// Connections that an eviction compares.
-const CANDIDATES: u32 = 8;
-/// Slots that an eviction examines: more, as some may be free.
+/// Slots that an eviction examines.
 const SLOTS: u32 = 64;
+/// How far ahead the memory of the next evictions is read.
+const AHEAD: u32 = 2;
 /// Attempts of an eviction while other threads remove connections.
 const ATTEMPTS: u32 = 8;
 
@@ -32,49 +32,36 @@ impl Table {
         (0..ATTEMPTS).find_map(|_| {
             let (slot, entry) = self.candidate_at_cursor(now)?;
             let guard = entry.lock(slot)?;
-            Some(Victim { entry, handle: guard.handle(), positions: self.positions(&guard.keys()) })
+            Some(Victim { entry, handle: guard.handle(), positions: self.positions(&guard) })
         })
     }
 
-    /// Of the next eight connections from the cursor, an expired one, or else the one that expires first of those that are not
-    /// assured. `None` if all of them are assured.
+    /// The next connection from the cursor that has expired or is not assured, among the next slots.
     fn candidate_at_cursor(&self, now: Millis) -> Option<(u32, &Entry)> {
         let len = self.slab.len();
-        let start = self.cursor.0.fetch_add(1, Ordering::Relaxed).checked_rem(len.into())? as u32;
-        let (mut run, mut first) = (self.slab.run(start, len), start);
-        let (mut slots, mut seen, mut free) = (0, 0, 0);
-        let (mut best, mut best_end) = (None, Millis(u64::MAX));
-        'search: while slots < SLOTS.min(len) {
-            for (entry, slot) in run.iter().zip(first..) {
-                let life = entry.life();
-                slots += 1;
-                seen += u32::from(life != Life::NONE);
-                free += u32::from(seen == 0);
-                if life != Life::NONE && life.expires() < best_end && is_evictable(life, now) {
-                    (best, best_end) = (Some((slot, entry)), life.expires());
-                }
-                if seen == CANDIDATES || slots == SLOTS || best_end <= now {
-                    break 'search;
-                }
-            }
-            // A chunk that is being created has no entries.
-            slots += 1;
-            first += run.len() as u32;
+        let mut first = self.cursor.0.load(Ordering::Relaxed) as u32;
+        let mut slots = 0;
+        while slots < SLOTS.min(len) {
             if first >= len {
                 first = 0;
             }
-            run = self.slab.run(first, len);
+            let run = self.slab.run(first, len);
+            for (entry, slot) in run.iter().take((SLOTS - slots) as usize).zip(first..) {
+                let life = entry.life();
+                if life != Life::NONE && is_evictable(life, now) {
+                    self.cursor.0.store((slot + 1).into(), Ordering::Relaxed);
+                    if let Some(next) = run.get((slot - first + AHEAD) as usize) {
+                        prefetch::lines::<2, _>(next);
+                    }
+                    return Some((slot, entry));
+                }
+            }
+            // A chunk that is being created has no entries.
+            let examined = (run.len() as u32).clamp(1, SLOTS - slots);
+            (first, slots) = (first + examined, slots + examined);
         }
-        if best.is_none() {
-            // All of these are assured, or free.
-            self.cursor.0.fetch_add(slots.into(), Ordering::Relaxed);
-            return None;
-        }
-        if free > 0 {
-            // Otherwise the connection behind free slots would give way once for each of them.
-            self.cursor.0.fetch_add(free.into(), Ordering::Relaxed);
-        }
-        best
+        self.cursor.0.store(first.into(), Ordering::Relaxed);
+        None
     }
 
     /// Removes the connection that gives way, without another one in its place.
@@ -91,8 +78,8 @@ impl Table {
     }
 
     /// Replaces a connection by the one that `make` returns, at `positions` of the index. The shards of both are locked. Returns
-    /// the new one, locked, and the old one with its handle; `None`, without a change, if the old one must not be replaced any
-    /// more, or there is no memory for the index.
+    /// the new one, locked; `None`, without a change, if the old one must not be replaced any more, or there is no memory for the
+    /// index.
     pub(super) fn replace<'a>(
         &'a self,
         mut locked: Locked<'_>,
@@ -100,25 +87,26 @@ impl Table {
         positions: Positions,
         (expires, now): (Millis, Millis),
         make: impl FnOnce() -> Conn,
-    ) -> Option<(ConnGuard<'a>, Handle, Conn)> {
+        removed: Removed<'_>,
+    ) -> Option<ConnGuard<'a>> {
         let slot = victim.handle.slot();
         let entry = victim.entry;
         let mut content = entry.conn.lock();
         let generation = victim.handle.generation().wrapping_add(1);
         let is_same = entry.generation() == victim.handle.generation();
-        let may_go = is_same && content.is_some() && is_evictable(entry.life(), now);
+        let old = content.as_mut().filter(|_| is_same && is_evictable(entry.life(), now))?;
         // A slot whose generations are used up retires.
-        if !may_go || generation == 0 || !self.link(&mut locked, positions, slot) {
+        if generation == 0 || !self.link(&mut locked, positions, slot) {
             return None;
         }
         self.unlink(&mut locked, victim.positions, slot);
         drop(locked);
-        let old = content.take().expect("the entry was checked above");
-        *content = Some(make());
+        removed(victim.handle, old);
+        *old = make();
         entry.generation.store(generation, Ordering::Relaxed);
         entry.set_life(Life::until(expires));
         coverage!(conntrack_evicted);
-        Some((entry.guard(slot, content)?, victim.handle, old))
+        entry.guard(slot, content)
     }
 }
 

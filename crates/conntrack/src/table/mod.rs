@@ -21,7 +21,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::Millis;
 use parking_lot::MutexGuard;
-use smallvec::SmallVec;
 
 pub use slab::{ConnGuard, Handle, Life};
 
@@ -30,8 +29,8 @@ use crate::key::{Direction, Key};
 use index::{Position, SHARDS, Shard, Writer};
 use slab::Slab;
 
-/// Receives the connections that a function removes. No lock is held meanwhile.
-pub type Removed<'a> = &'a mut dyn FnMut(Handle, Conn);
+/// Receives the connections that a function removes. It must call no function of the table, as their entries may be locked.
+pub type Removed<'a> = &'a mut dyn FnMut(Handle, &Conn);
 
 /// A connection that a packet belongs to.
 #[derive(Debug)]
@@ -68,7 +67,7 @@ pub struct Table {
     shards: Box<[Shard; SHARDS]>,
     slab: Slab,
     len: Counter,
-    /// The slot that the next eviction begins with, modulo the number of slots.
+    /// The slot that the next eviction begins with. Threads that evict at the same time may begin with the same one.
     cursor: Counter,
 }
 
@@ -98,8 +97,8 @@ impl Positions {
 
 const _: () = assert!(SHARDS == u64::BITS as usize);
 
-/// The locked shards of one or two connections.
-struct Locked<'a>(SmallVec<[(usize, MutexGuard<'a, Writer>); 4]>);
+/// The locked shards of one or two connections, with their numbers.
+struct Locked<'a>([Option<(usize, MutexGuard<'a, Writer>)>; 4]);
 
 /// The terms of an insertion.
 #[derive(Clone, Copy, Debug)]
@@ -212,11 +211,16 @@ impl Table {
     pub fn insert(&self, conn: Conn, terms: &Terms, removed: Removed<'_>) -> Result<Handle, Refused> {
         let keys = conn.keys();
         let hashes = keys.map(|key| self.hash(&key));
-        Ok(self.insert_with(keys.each_ref(), hashes, terms, || conn, removed)?.handle())
+        let make = || {
+            let mut conn = conn;
+            conn.compare_keys();
+            conn
+        };
+        Ok(self.insert_with(keys.each_ref(), hashes, terms, make, removed)?.handle())
     }
 
-    /// As [`Self::insert`], for the connection that `make` returns, which has these keys and hashes ([`Self::hash`]). Leaves it
-    /// locked, so that the caller completes it before others read it; it may be locked when `removed` is called.
+    /// As [`Self::insert`], for the connection that `make` returns, which has these keys and hashes ([`Self::hash`]), and has
+    /// compared its keys ([`Conn::compare_keys`]). Leaves it locked, so that the caller completes it before others read it; it may be locked when `removed` is called.
     ///
     /// # Errors
     /// If the connection is not inserted; then `make` is not called.
@@ -230,11 +234,6 @@ impl Table {
     ) -> Result<ConnGuard<'_>, Refused> {
         debug_assert_eq!(hashes, keys.map(|key| self.hash(key)));
         let Terms { expires, now, max } = *terms;
-        let make = || {
-            let mut conn = make();
-            conn.compare_keys();
-            conn
-        };
         let (positions, mut make) = (Positions(hashes), Some(make));
         if self.len() > max {
             self.shrink(now, removed);
@@ -248,7 +247,7 @@ impl Table {
                 drop(locked);
                 self.uncount(is_counted);
                 match self.remove_clash(handle, now) {
-                    Ok(Some(expired)) => removed(handle, expired),
+                    Ok(Some(expired)) => removed(handle, &expired),
                     Ok(None) => {}
                     Err(Live) => return Err(Refused::Taken(direction)),
                 }
@@ -262,8 +261,7 @@ impl Table {
                 });
             };
             let made = || make.take().expect("an attempt that fails makes none")();
-            if let Some((guard, handle, old)) = self.replace(locked, &victim, positions, (expires, now), made) {
-                removed(handle, old);
+            if let Some(guard) = self.replace(locked, &victim, positions, (expires, now), made, removed) {
                 return Ok(guard);
             }
         }
@@ -274,7 +272,7 @@ impl Table {
     #[cold]
     fn shrink(&self, now: Millis, removed: Removed<'_>) {
         if let Some((handle, conn)) = self.evict(now) {
-            removed(handle, conn);
+            removed(handle, &conn);
         }
     }
 
@@ -390,7 +388,7 @@ impl Table {
             if !condition(&guard, guard.life()) {
                 return None;
             }
-            self.positions(&guard.keys())
+            self.positions(&guard)
         };
         let mut locked = self.lock(positions.shards());
         let slot = handle.slot();
@@ -413,22 +411,27 @@ impl Table {
         Some(conn)
     }
 
-    /// Where keys belong in the index.
-    fn positions(&self, keys: &[Key; 2]) -> Positions {
-        let original = self.hash(&keys[0]);
-        let is_mirrored = keys[1] == keys[0].reversed();
-        Positions([original, if is_mirrored { original } else { self.hash(&keys[1]) }])
+    /// Where the keys of a connection belong in the index.
+    #[inline]
+    fn positions(&self, conn: &Conn) -> Positions {
+        let original = self.hash(&conn.original);
+        // Both directions then have the same hash.
+        Positions([original, if conn.translated.is_mirrored() { original } else { self.hash(&conn.reply) }])
     }
 
     /// Locks shards, which have a bit each, in ascending order.
     #[inline]
     fn lock(&self, mut shards: u64) -> Locked<'_> {
-        let mut locked = SmallVec::new();
-        while shards != 0 {
-            let shard = shards.trailing_zeros() as usize;
+        let mut locked = [const { None }; 4];
+        for one in &mut locked {
+            if shards == 0 {
+                break;
+            }
+            let shard = shards.trailing_zeros() as usize % SHARDS;
             shards &= shards - 1;
-            locked.push((shard, self.shards[shard].lock()));
+            *one = Some((shard, self.shards[shard].lock()));
         }
+        debug_assert_eq!(shards, 0, "two connections have four keys");
         Locked(locked)
     }
 
@@ -453,7 +456,7 @@ impl Locked<'_> {
     /// The state of a shard, which is locked.
     #[inline]
     fn writer(&mut self, shard: usize) -> &mut Writer {
-        let found = self.0.iter_mut().find(|(number, _)| *number == shard);
+        let found = self.0.iter_mut().flatten().find(|(number, _)| *number == shard);
         &mut found.expect("the shards of a connection are locked").1
     }
 }

@@ -48,7 +48,7 @@ fn plain(key: Key) -> [Key; 2] {
 const NEVER: Millis = Millis(1 << 50);
 const NOW: Millis = Millis(1000);
 
-fn ignore(_: Handle, _: Conn) {}
+fn ignore(_: Handle, _: &Conn) {}
 
 fn terms(expires: Millis, max: u64) -> Terms {
     Terms { expires, now: NOW, max }
@@ -370,7 +370,7 @@ fn expired_connections_give_way() {
     assert_eq!(find(&table, &one, Millis(1499)).unwrap().0, first);
     assert_eq!(find(&table, &one, Millis(1500)), None);
     let mut removed = Vec::new();
-    let note = &mut |handle, _| removed.push(handle);
+    let note = &mut |handle: Handle, _: &Conn| removed.push(handle);
     table.insert(test_conn([one, two]), &Terms { expires: NEVER, now: Millis(1500), max: 9 }, note).unwrap();
     assert_eq!(removed, [first, second]);
     assert_eq!(table.len(), 1);
@@ -408,7 +408,7 @@ fn threads_see_each_connection_once(max: u64) {
                     let mut mine = Vec::new();
                     let mut cursor = 0;
                     for _ in 0..ROUNDS {
-                        let mut count = |_, _| _ = removed.fetch_add(1, Ordering::Relaxed);
+                        let mut count = |_: Handle, _: &Conn| _ = removed.fetch_add(1, Ordering::Relaxed);
                         let some = || key(1000 + Rng::seeded(rng.clone().next_u64()).below(20_000));
                         let one = some();
                         let other = key(1000 + rng.below(20_000)).reversed();
@@ -431,13 +431,13 @@ fn threads_see_each_connection_once(max: u64) {
                                 let (handle, keys) = mine.swap_remove(rng.below(mine.len() as u64) as usize);
                                 if let Some(conn) = table.remove(handle) {
                                     assert_eq!(conn.keys(), keys);
-                                    count(handle, conn);
+                                    count(handle, &conn);
                                 }
                             }
                             3 => drop(table.sweep(&mut cursor, 50, Millis(1001), &mut count)),
                             4 => {
                                 if let Some((handle, conn)) = table.evict(NOW) {
-                                    count(handle, conn);
+                                    count(handle, &conn);
                                 }
                             }
                             _ => {}

@@ -23,7 +23,7 @@ impl Table {
             if let Some(handle) = Handle::new(slot, entry.generation())
                 && let Some(conn) = self.take(handle, &mut |_, life| life.is_over(now))
             {
-                removed(handle, conn);
+                removed(handle, &conn);
             }
         }
         *cursor = if end < len { end } else { 0 };
@@ -49,7 +49,7 @@ impl Table {
     }
 
     /// Removes the connections for which the condition holds, one after the other, each under its
-    /// own lock. The condition may be evaluated twice, and must call no function of the table; `removed` may.
+    /// own lock. The condition may be evaluated twice, and must call no function of the table.
     pub fn flush(&self, condition: &mut dyn FnMut(&Conn) -> bool, removed: Removed<'_>) {
         for slot in 0..self.slab.len() {
             let Some(entry) = self.slab.entry(slot) else { continue };
@@ -57,7 +57,7 @@ impl Table {
                 && let Some(handle) = Handle::new(slot, entry.generation())
                 && let Some(conn) = self.take(handle, &mut |conn, _| condition(conn))
             {
-                removed(handle, conn);
+                removed(handle, &conn);
             }
         }
     }

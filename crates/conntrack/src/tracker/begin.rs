@@ -59,42 +59,43 @@ impl Tracker {
         parsed: &Parsed,
         now: Millis,
     ) -> Option<u32> {
-        self.try_begin(packet, connection, action, parsed, now).unwrap_or_else(|unstored| {
+        let expected = self.expectations.find(&parsed.key);
+        self.try_begin(packet, connection, action, parsed, expected.as_ref(), now).unwrap_or_else(|unstored| {
             match unstored {
                 Unstored::Taken => {}
                 Unstored::Full => coverage!(conntrack_full),
                 Unstored::ZoneFull => coverage!(conntrack_zone_full),
                 Unstored::Exhausted => exhausted(),
             }
-            let expected = self.expectations.find(&parsed.key);
+            // The parent may have given way meanwhile.
             let state = if expected.is_some() { state::NEW | state::REL } else { state::NEW };
             write(connection, action.zone, state, &parsed.key, expected.as_ref());
             None
         })
     }
 
-    /// As [`Self::begin`], but changes nothing if the connection is not stored.
+    /// As [`Self::begin`], for a packet with this expectation, but changes nothing if the connection is not stored.
     pub(super) fn try_begin(
         &self,
         packet: &mut Packet,
         connection: &mut Connection,
         action: &Action,
         parsed: &Parsed,
+        expected: Option<&Expectation>,
         now: Millis,
     ) -> Result<Option<u32>, Unstored> {
-        let expected = self.expectations.find(&parsed.key);
         let l4 = packet.data().get(parsed.l4..parsed.end).unwrap_or(&[]);
         let key = &parsed.key;
         let Some(protocol) = Protocol::begin(key.proto, key.is_icmp(), l4) else {
-            write(connection, action.zone, state::INV, key, expected.as_ref());
+            write(connection, action.zone, state::INV, key, expected);
             return Ok(None);
         };
         let state = if expected.is_some() { state::NEW | state::REL } else { state::NEW };
         if action.commit.is_none() {
-            write(connection, action.zone, state, key, expected.as_ref());
+            write(connection, action.zone, state, key, expected);
             return Ok(None);
         }
-        let mut conn = self.commit(key, self.table.hash(key), protocol, action, expected.as_ref(), now)?;
+        let mut conn = self.commit(key, self.table.hash(key), protocol, action, expected, now)?;
         let role = Role { direction: Direction::Original, is_error: false };
         Ok(Some(self.conclude(packet, connection, action, parsed, &mut conn, role, state, now)))
     }
@@ -117,7 +118,8 @@ impl Tracker {
         let opening = Opening { key, protocol, action, expected, policy, terms };
         let Some(nat) = &action.nat else {
             // Both directions have the same hash.
-            return self.store(&opening, &key.reversed(), [hash; 2], Translated::default(), &mut limited_by);
+            let translated = if key.is_icmp() { Translated::default() } else { Translated::mirrored() };
+            return self.store(&opening, &key.reversed(), [hash; 2], translated, &mut limited_by);
         };
         for _ in 0..ATTEMPTS {
             let chosen = self.choose(key, nat, expected, now);
@@ -144,21 +146,29 @@ impl Tracker {
         limited_by: &mut Option<Permit>,
     ) -> Result<ConnGuard<'_>, Unstored> {
         let Opening { key, protocol, action, expected, policy, terms } = opening;
-        let make = || Conn {
-            original: **key,
-            reply: *reply,
-            protocol: *protocol,
-            label: expected.map_or(0, |expected| expected.label).into(),
-            mark: expected.map_or(0, |expected| expected.mark),
-            translated,
-            helper: action.helper.filter(|helper| serves(*helper, key)),
-            policy: *policy,
-            related: expected.map(|expected| Box::new(Related { parent: Some(expected.parent), ..Related::default() })),
-            memos: [0; 2],
-            next: [0; 2],
-            limited_by: limited_by.take(),
+        let related =
+            expected.map(|expected| Box::new(Related { parent: Some(expected.parent), ..Related::default() }));
+        let make = || {
+            let mut conn = Conn {
+                original: **key,
+                reply: *reply,
+                protocol: *protocol,
+                label: expected.map_or(0, |expected| expected.label).into(),
+                mark: expected.map_or(0, |expected| expected.mark),
+                translated,
+                helper: action.helper.filter(|helper| serves(*helper, key)),
+                policy: *policy,
+                related,
+                memos: [0; 2],
+                next: [0; 2],
+                limited_by: limited_by.take(),
+            };
+            if !translated.is_mirrored() {
+                conn.compare_keys();
+            }
+            conn
         };
-        let removed = &mut |handle, old: Conn| self.ended(handle, &old);
+        let removed = &mut |handle, old: &Conn| self.ended(handle, old);
         let inserted = self.table.insert_with([key, reply], hashes, terms, make, removed);
         inserted.map_err(|refused| match refused {
             Refused::Full => Unstored::Full,

@@ -78,8 +78,8 @@ impl Tracker {
     /// Removes the connections for which `is_meant` returns true. Returns their number.
     pub fn flush(&self, is_meant: &mut dyn FnMut(&Conn) -> bool) -> u64 {
         let mut removed = 0;
-        self.table.flush(is_meant, &mut |handle: Handle, conn: Conn| {
-            self.ended(handle, &conn);
+        self.table.flush(is_meant, &mut |handle: Handle, conn: &Conn| {
+            self.ended(handle, conn);
             removed += 1;
         });
         removed
@@ -102,7 +102,7 @@ impl Tracker {
                 left -= step;
                 self.table.sweep(&mut sweep.cursor, step, now, &mut |handle, conn| {
                     coverage!(conntrack_expired);
-                    self.ended(handle, &conn);
+                    self.ended(handle, conn);
                 });
             }
         }

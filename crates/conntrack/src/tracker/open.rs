@@ -1,7 +1,7 @@
 //! Plain packets that begin connections, without all that other packets need: TCP and UDP over IPv4, without address
 //! translation or a helper.
 //!
-//! [`Tracker::announce`] and [`Tracker::open`] either do exactly what [`Tracker::track`] would do, or change nothing.
+//! [`Tracker::open`] either does exactly what [`Tracker::track`] would do with a packet without a connection, or changes nothing.
 
 use base::Millis;
 use packet::metadata::Connection;
@@ -19,23 +19,26 @@ pub fn is_opening(action: &Action) -> bool {
 }
 
 impl Tracker {
-    /// Executes an action without a commit on the plain packet of a frame. Returns true if the packet begins a connection: it
-    /// belongs to none in the zone of the action, and its state is [`Self::state_of_new`]. False if the packet needs
-    /// [`Self::track`]; then nothing has changed but the zone of the key.
+    /// Returns true if the plain packet of a frame may begin a connection in the zone of an action without a commit. It does, and
+    /// has the state [`Self::state_of_new`], if there is none that it belongs to ([`Self::is_absent`]). Sets the zone of the key.
     #[inline]
-    pub fn announce(&self, frame: &[u8], plain: &mut Plain, action: &Action, now: Millis) -> bool {
+    pub fn may_begin(&self, frame: &[u8], plain: &mut Plain, action: &Action) -> bool {
         plain.key.zone = action.zone;
-        let may_begin = match plain.key.proto {
-            ipproto::TCP => plain.segment_of(frame).is_some_and(|segment| {
-                plain.segment = segment;
-                tcp::Tcp::begin(&plain.segment).is_some()
-            }),
-            _ => true,
-        };
-        may_begin
-            && action.commit.is_none()
-            && self.expectations.is_empty()
-            && self.table.find(&plain.key, self.hash_of(plain), now).is_none()
+        if action.commit.is_some() || !self.expectations.is_empty() {
+            return false;
+        }
+        if plain.key.proto != ipproto::TCP {
+            return true;
+        }
+        let Some(segment) = plain.segment_of(frame) else { return false };
+        plain.segment = segment;
+        tcp::Tcp::may_begin(&plain.segment)
+    }
+
+    /// Returns true if there is no connection that a packet belongs to.
+    #[inline]
+    pub fn is_absent(&self, plain: &Plain, now: Millis) -> bool {
+        self.table.find(&plain.key, self.hash_of(plain), now).is_none()
     }
 
     /// The state of a packet that begins a connection, which is not stored.
@@ -45,8 +48,8 @@ impl Tracker {
         connection
     }
 
-    /// Executes an action that [`is_opening`] on a packet that [`Self::announce`] has found to begin a connection in the same
-    /// zone. Returns the connection; `None` if it is not stored, and the packet needs [`Self::track`].
+    /// Executes an action that [`is_opening`] on a packet that [`Self::may_begin`] a connection in the same zone. Returns the
+    /// connection; `None` if it is not stored, as there is one already, for example: then nothing has changed.
     #[inline]
     pub fn open(&self, plain: &Plain, action: &Action, now: Millis) -> Option<Resumed<'_>> {
         let protocol = match plain.key.proto {

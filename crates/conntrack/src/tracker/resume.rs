@@ -44,7 +44,7 @@ const NO_ZONE: u32 = u32::MAX;
 pub enum Kind {
     /// A packet that [`Tracker::resume`] accepts.
     Plain,
-    /// A SYN, which may begin a connection ([`Tracker::announce`]).
+    /// A SYN, which may begin a connection ([`Tracker::may_begin`]).
     Syn,
     /// A packet that needs [`Tracker::track`]. Its place in the table may be known all the same.
     Other,

@@ -124,7 +124,8 @@ impl Tracker {
             && action.nat.is_none()
             && is_absent(connection, action.zone)
             && parsed.embedded.is_none()
-            && let Ok(memo) = self.try_begin(packet, connection, action, parsed, now)
+            && let expected = self.expectations.find(&parsed.key)
+            && let Ok(memo) = self.try_begin(packet, connection, action, parsed, expected.as_ref(), now)
         {
             return memo;
         }

@@ -218,7 +218,7 @@ impl World {
         }
         if may_open {
             let before = Action { zone: action.zone, ..Action::default() };
-            if !tracker.announce(packet.data(), &mut plain, &before, now) {
+            if !tracker.may_begin(packet.data(), &mut plain, &before) {
                 return false;
             }
             let Some(opened) = tracker.open(&plain, action, now) else { return false };
@@ -233,7 +233,7 @@ impl World {
             self.resumed += 1;
             return true;
         }
-        if !tracker.announce(packet.data(), &mut plain, action, now) {
+        if !(tracker.may_begin(packet.data(), &mut plain, action) && tracker.is_absent(&plain, now)) {
             return false;
         }
         packet.metadata_mut().connection = tracker.state_of_new(&plain);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use conntrack::action::state;
-use conntrack::tracker::{Resumed, is_resumable};
+use conntrack::tracker::{Plain, Resumed, is_resumable};
 use conntrack::{Action, Key};
 use dpif::DpAction;
 use flow::Brief;
@@ -93,24 +93,23 @@ impl<'a> Follower<'a> {
         tally: &mut Tally,
     ) -> End {
         let tracker = &self.shared.tracker;
-        if !tracker.announce(packet.data(), &mut prepared.plain, ct, self.now) {
+        let may_begin = tracker.may_begin(packet.data(), &mut prepared.plain, ct);
+        let guess = if may_begin { self.next_new(packet, (ct, id), prepared, tally) } else { None };
+        let opened = guess.and_then(|(_, hint)| self.open(hint, &prepared.plain, ct.zone));
+        if opened.is_none() && !(may_begin && tracker.is_absent(&prepared.plain, self.now)) {
             // An action that sees no earlier one of its zone needs no state of other zones.
             return self.follow_from(packet, Connection::default(), actions, tally);
         }
-        let Some((at, hint)) = self.next_new(packet, (ct, id), prepared, tally) else {
+        let Some((at, Hint { flow, opening, .. })) = guess else {
             tally.late.push((0, false));
             packet.metadata_mut().connection = tracker.state_of_new(&prepared.plain);
             return End::Recirculates(id);
         };
         packet.passes += 1;
         packet.tags = 0;
-        let (flow, list, tcp_flags) = (&hint.flow, List::of(at), prepared.key.tcp_flags());
-        if let (Opening::Ends | Opening::Recirculates, [DpAction::Ct(commit), rest @ ..]) =
-            (hint.opening, &*flow.actions)
-            && commit.zone == ct.zone
-            && let Some(opened) = tracker.open(&prepared.plain, commit, self.now)
-        {
-            if hint.opening == Opening::Ends {
+        let (list, tcp_flags) = (List::of(at), prepared.key.tcp_flags());
+        if let (Some(opened), [DpAction::Ct(commit), rest @ ..]) = (opened, &*flow.actions) {
+            if *opening == Opening::Ends {
                 tally.count_last(list.begun(), prepared.bytes, tcp_flags);
                 return End::Takes;
             }
@@ -129,6 +128,17 @@ impl<'a> Follower<'a> {
             packet.metadata_mut().connection = tracker.state_of_new(&prepared.plain);
         }
         End::Takes
+    }
+
+    /// Stores the connection of a packet that may begin one, if a megaflow begins with a commit in the zone.
+    #[inline]
+    fn open(&self, hint: &Hint, plain: &Plain, zone: u16) -> Option<Resumed<'a>> {
+        match (hint.opening, &*hint.flow.actions) {
+            (Opening::Ends | Opening::Recirculates, [DpAction::Ct(commit), ..]) if commit.zone == zone => {
+                self.shared.tracker.open(plain, commit, self.now)
+            }
+            _ => None,
+        }
     }
 
     /// The megaflow that a packet that begins a connection takes, with its position among the hints, if the last one like it is

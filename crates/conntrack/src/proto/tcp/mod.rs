@@ -165,10 +165,16 @@ fn shifts(sender: Scale, receiver: Scale) -> (u8, u8) {
 }
 
 impl Tcp {
+    /// Returns true if a connection may begin with a segment.
+    #[inline]
+    pub(crate) fn may_begin(segment: &Segment) -> bool {
+        segment.is_possible() && !segment.has(SYN | ACK)
+    }
+
     /// The state after the first segment of a connection, or `None` if this one begins none. A connection may be picked up
     /// behind its SYN.
     pub fn begin(segment: &Segment) -> Option<Self> {
-        if !segment.is_possible() || segment.has(SYN | ACK) {
+        if !Self::may_begin(segment) {
             return None;
         }
         let (scale, other_scale) =
