@@ -13,8 +13,8 @@ use crate::conn::Conn;
 
 /// Slots that an eviction examines.
 const SLOTS: u32 = 64;
-/// How far ahead the memory of the next evictions is read.
-const AHEAD: u32 = 2;
+/// How far ahead of an eviction the memory of the next ones is read.
+const AHEAD: usize = 3;
 /// Attempts of an eviction while other threads remove connections.
 const ATTEMPTS: u32 = 8;
 
@@ -50,9 +50,7 @@ impl Table {
                 let life = entry.life();
                 if life != Life::NONE && is_evictable(life, now) {
                     self.cursor.0.store((slot + 1).into(), Ordering::Relaxed);
-                    if let Some(next) = run.get((slot - first + AHEAD) as usize) {
-                        prefetch::lines::<2, _>(next);
-                    }
+                    self.prefetch_after((slot - first) as usize, run);
                     return Some((slot, entry));
                 }
             }
@@ -62,6 +60,18 @@ impl Table {
         }
         self.cursor.0.store(first.into(), Ordering::Relaxed);
         None
+    }
+
+    /// Reads memory for the evictions after that of an entry of `run`.
+    #[inline]
+    fn prefetch_after(&self, at: usize, run: &[Entry]) {
+        if let Some(next) = run.get(at + 1) {
+            let position = next.position();
+            self.shards[position.shard()].prefetch(position.tag);
+        }
+        if let Some(next) = run.get(at + AHEAD) {
+            prefetch::lines::<3, _>(next);
+        }
     }
 
     /// Removes the connection that gives way, without another one in its place.
@@ -103,6 +113,7 @@ impl Table {
         drop(locked);
         removed(victim.handle, old);
         *old = make();
+        entry.set_position(positions.original());
         entry.generation.store(generation, Ordering::Relaxed);
         entry.set_life(Life::until(expires));
         coverage!(conntrack_evicted);

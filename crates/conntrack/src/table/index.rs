@@ -24,19 +24,22 @@ const USED: u64 = 2;
 /// Buckets of a shard at the beginning: a power of two.
 const FIRST_BUCKETS: u32 = 4;
 
-/// Where a hash belongs in the index.
+/// Where a hash belongs in the index: its lowest bits, which select a bucket of a shard, and are compared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Position {
-    /// The shard: the highest bits of the hash.
-    pub(super) shard: usize,
-    /// The lowest bits, which select the bucket and are compared.
+    /// These bits. The highest ones of them select the shard.
     pub(super) tag: u32,
 }
 
 impl Position {
     #[inline]
     pub(super) fn of(hash: u64) -> Self {
-        Self { shard: (hash >> (64 - SHARDS.ilog2())) as usize, tag: hash as u32 }
+        Self { tag: hash as u32 }
+    }
+
+    #[inline]
+    pub(super) fn shard(self) -> usize {
+        (self.tag >> (u32::BITS - SHARDS.ilog2())) as usize
     }
 }
 

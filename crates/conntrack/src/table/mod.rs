@@ -71,27 +71,27 @@ pub struct Table {
     cursor: Counter,
 }
 
-/// Where the keys of a connection belong in the index: their hashes.
+/// Where the keys of a connection belong in the index, by [`Direction::index`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Positions([u64; 2]);
+struct Positions([Position; 2]);
 
 impl Positions {
     #[inline]
     fn original(self) -> Position {
-        Position::of(self.0[0])
+        self.0[0]
     }
 
     /// `None` if it is that of the original direction.
     #[inline]
     fn reply(self) -> Option<Position> {
-        let [original, reply] = self.0.map(Position::of);
+        let [original, reply] = self.0;
         (reply != original).then_some(reply)
     }
 
     /// A bit for each shard.
     #[inline]
     fn shards(self) -> u64 {
-        self.0.into_iter().fold(0, |shards, hash| shards | 1 << Position::of(hash).shard)
+        self.0.into_iter().fold(0, |shards, position| shards | 1 << position.shard())
     }
 }
 
@@ -147,14 +147,14 @@ impl Table {
     #[inline(always)]
     pub fn prefetch(&self, hash: u64) {
         let position = Position::of(hash);
-        self.shards[position.shard].prefetch(position.tag);
+        self.shards[position.shard()].prefetch(position.tag);
     }
 
     /// The slot that a hash most likely belongs to.
     #[inline(always)]
     pub fn candidate(&self, hash: u64) -> Option<u32> {
         let position = Position::of(hash);
-        self.shards[position.shard].candidate(position.tag)
+        self.shards[position.shard()].candidate(position.tag)
     }
 
     /// Begins to bring the entry of a slot into the cache; see [`Self::prefetch`].
@@ -168,7 +168,7 @@ impl Table {
     /// Locks the connection of a key, whose hash the caller knows from [`Self::hash`]. An expired one counts as absent.
     pub fn find(&self, key: &Key, hash: u64, now: Millis) -> Option<Found<'_>> {
         let position = Position::of(hash);
-        let shard = &self.shards[position.shard];
+        let shard = &self.shards[position.shard()];
         match shard.search(position.tag, |slot| self.check(slot, key, now)) {
             Ok(found) => found,
             Err(index::Moved) => self.find_locked(shard, position.tag, key, now),
@@ -234,7 +234,7 @@ impl Table {
     ) -> Result<ConnGuard<'_>, Refused> {
         debug_assert_eq!(hashes, keys.map(|key| self.hash(key)));
         let Terms { expires, now, max } = *terms;
-        let (positions, mut make) = (Positions(hashes), Some(make));
+        let (positions, mut make) = (Positions(hashes.map(Position::of)), Some(make));
         if self.len() > max {
             self.shrink(now, removed);
         }
@@ -303,7 +303,7 @@ impl Table {
                 let clashes = |direction: &&Direction| guard.direction_of(keys[direction.index()]).is_some();
                 directions.iter().find(clashes).map(|direction| (*direction, guard.handle()))
             };
-            self.shards[position.shard].search(position.tag, check).unwrap_or(None)
+            self.shards[position.shard()].search(position.tag, check).unwrap_or(None)
         };
         match positions.reply() {
             None => search(positions.original(), &[Direction::Original, Direction::Reply]),
@@ -332,7 +332,7 @@ impl Table {
         expires: Millis,
         make: impl FnOnce() -> Conn,
     ) -> Option<ConnGuard<'_>> {
-        let shard = positions.original().shard;
+        let shard = positions.original().shard();
         let slot = self.slab.allocate(&mut locked.writer(shard).free)?;
         let entry = self.slab.entry(slot)?;
         let mut content = entry.conn.lock();
@@ -341,6 +341,7 @@ impl Table {
             return None;
         }
         *content = Some(make());
+        entry.set_position(positions.original());
         entry.set_life(Life::until(expires));
         entry.guard(slot, content)
     }
@@ -348,17 +349,17 @@ impl Table {
     /// Adds a slot to the index for both keys. Returns false if there is no memory for it.
     fn link(&self, locked: &mut Locked<'_>, positions: Positions, slot: u32) -> bool {
         let original = positions.original();
-        let writer = locked.writer(original.shard);
-        if !self.shards[original.shard].add(writer, original.tag, slot) {
+        let writer = locked.writer(original.shard());
+        if !self.shards[original.shard()].add(writer, original.tag, slot) {
             return false;
         }
         writer.connections += 1;
         if let Some(reply) = positions.reply()
-            && !self.shards[reply.shard].add(locked.writer(reply.shard), reply.tag, slot)
+            && !self.shards[reply.shard()].add(locked.writer(reply.shard()), reply.tag, slot)
         {
-            let writer = locked.writer(original.shard);
+            let writer = locked.writer(original.shard());
             writer.connections -= 1;
-            self.shards[original.shard].remove(writer, original.tag, slot);
+            self.shards[original.shard()].remove(writer, original.tag, slot);
             return false;
         }
         true
@@ -367,11 +368,11 @@ impl Table {
     /// Removes a slot from the index.
     fn unlink(&self, locked: &mut Locked<'_>, positions: Positions, slot: u32) {
         let original = positions.original();
-        let writer = locked.writer(original.shard);
+        let writer = locked.writer(original.shard());
         writer.connections -= 1;
-        let mut is_linked = self.shards[original.shard].remove(writer, original.tag, slot);
+        let mut is_linked = self.shards[original.shard()].remove(writer, original.tag, slot);
         if let Some(reply) = positions.reply() {
-            is_linked &= self.shards[reply.shard].remove(locked.writer(reply.shard), reply.tag, slot);
+            is_linked &= self.shards[reply.shard()].remove(locked.writer(reply.shard()), reply.tag, slot);
         }
         debug_assert!(is_linked, "the keys of a connection do not change");
     }
@@ -405,7 +406,7 @@ impl Table {
         self.unlink(&mut locked, positions, slot);
         // A slot whose generations are used up stays free forever.
         if next != 0 {
-            self.slab.release(&mut locked.writer(positions.original().shard).free, slot);
+            self.slab.release(&mut locked.writer(positions.original().shard()).free, slot);
         }
         self.uncount(true);
         Some(conn)
@@ -413,10 +414,11 @@ impl Table {
 
     /// Where the keys of a connection belong in the index.
     #[inline]
-    fn positions(&self, conn: &Conn) -> Positions {
-        let original = self.hash(&conn.original);
+    fn positions(&self, conn: &ConnGuard<'_>) -> Positions {
+        let original = conn.position();
         // Both directions then have the same hash.
-        Positions([original, if conn.translated.is_mirrored() { original } else { self.hash(&conn.reply) }])
+        let is_mirrored = conn.translated.is_mirrored();
+        Positions([original, if is_mirrored { original } else { Position::of(self.hash(&conn.reply)) }])
     }
 
     /// Locks shards, which have a bit each, in ascending order.

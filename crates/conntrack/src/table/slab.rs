@@ -1,6 +1,6 @@
 //! Storage of connections: entries with a lock each, in chunks that stay where they are.
 //!
-//! An entry's `life` and `generation` are read without its lock, to skip entries; both change only under it.
+//! An entry's `life`, `generation` and `tag` are read without its lock, to skip entries; they change only under it.
 
 use std::num::NonZeroU64;
 use std::ops::{Deref, DerefMut};
@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use base::Millis;
 use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 
+use super::index::Position;
 use super::pieces::Pieces;
 use crate::conn::Conn;
 
@@ -90,6 +91,8 @@ pub(super) struct Entry {
     life: AtomicU64,
     /// Generation of the connection, or of the next one; 0 if the slot is never used again.
     pub(super) generation: AtomicU32,
+    /// [`Position::tag`] of the original direction.
+    tag: AtomicU32,
     pub(super) conn: Mutex<Option<Conn>>,
 }
 
@@ -98,7 +101,7 @@ const _: () = assert!(std::mem::offset_of!(Conn, memos) == 40 && std::mem::offse
 
 impl Default for Entry {
     fn default() -> Self {
-        Self { life: AtomicU64::new(0), conn: Mutex::new(None), generation: AtomicU32::new(1) }
+        Self { life: AtomicU64::new(0), conn: Mutex::new(None), generation: AtomicU32::new(1), tag: AtomicU32::new(0) }
     }
 }
 
@@ -111,6 +114,17 @@ impl Entry {
     #[inline]
     pub(super) fn set_life(&self, life: Life) {
         self.life.store(life.0, Ordering::Relaxed);
+    }
+
+    /// Where the connection's original direction belongs in the index.
+    #[inline]
+    pub(super) fn position(&self) -> Position {
+        Position { tag: self.tag.load(Ordering::Relaxed) }
+    }
+
+    #[inline]
+    pub(super) fn set_position(&self, position: Position) {
+        self.tag.store(position.tag, Ordering::Relaxed);
     }
 
     #[inline]
@@ -146,6 +160,12 @@ impl ConnGuard<'_> {
     #[inline]
     pub fn handle(&self) -> Handle {
         Handle::new(self.slot, self.entry.generation()).expect("an entry with a connection has a generation")
+    }
+
+    /// Where the original direction belongs in the index.
+    #[inline]
+    pub(super) fn position(&self) -> Position {
+        self.entry.position()
     }
 
     /// The connection's slot.
