@@ -224,18 +224,20 @@ impl<'a> Follower<'a> {
         };
         for (i, (packet, prepared)) in packets.iter().zip(&mut *plain).enumerate() {
             let kind = prepared.prepare(packet, self.in_port, ct.zone, self.shared);
-            bits.are_plain |= u32::from(kind == Kind::Plain) << i;
-            bits.are_syns |= u32::from(kind == Kind::Syn) << i;
+            bits.are_plain |= (kind as u32 & 1) << i;
+            bits.are_syns |= (kind as u32 >> 1) << i;
         }
         // Each loop begins to read memory for the next one, so that cache misses overlap.
         let plain = &mut plain[..packets.len().min(BATCH_MAX)];
         if tracker.is_large() {
             plain.iter().for_each(|one| tracker.prefetch(&one.plain));
         }
-        for (i, one) in plain.iter_mut().enumerate() {
-            if bits.are_plain >> i & 1 != 0 {
-                tracker.locate(&mut one.plain);
-            }
+        if bits.are_syns == 0 {
+            plain.iter_mut().for_each(|one| tracker.locate(&mut one.plain));
+        } else {
+            // The connections of SYNs are most likely in none.
+            let others = plain.iter_mut().enumerate().filter(|(i, _)| bits.are_syns >> i & 1 == 0);
+            others.for_each(|(_, one)| tracker.locate(&mut one.plain));
         }
         bits
     }

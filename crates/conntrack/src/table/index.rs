@@ -166,7 +166,7 @@ impl Shard {
     }
 
     /// A slot with the tag, which is most often the only one.
-    #[inline]
+    #[inline(always)]
     pub(super) fn candidate(&self, tag: u32) -> Option<u32> {
         let bucket = self.bucket(tag)?;
         let matches = bucket.matches(tag);

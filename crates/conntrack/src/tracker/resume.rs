@@ -42,12 +42,12 @@ const NO_ZONE: u32 = u32::MAX;
 /// What a frame is for the tracker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// A packet that [`Tracker::resume`] accepts.
-    Plain,
-    /// A SYN, which may begin a connection ([`Tracker::may_begin`]).
-    Syn,
     /// A packet that needs [`Tracker::track`]. Its place in the table may be known all the same.
-    Other,
+    Other = 0,
+    /// A packet that [`Tracker::resume`] accepts.
+    Plain = 1,
+    /// A SYN, which may begin a connection ([`Tracker::may_begin`]).
+    Syn = 2,
 }
 
 impl Plain {

@@ -84,6 +84,7 @@ impl<'a> Follower<'a> {
 
     /// Takes a plain packet that has no connection in the zone of the next action through this action and, if it begins a
     /// connection, further. The packet has not changed.
+    #[inline(never)]
     pub(super) fn follow_new(
         &self,
         packet: &mut Packet,
