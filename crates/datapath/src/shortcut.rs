@@ -26,7 +26,7 @@ use std::sync::atomic::Ordering;
 
 use base::{DpPort, DropReason, Millis};
 use conntrack::Action;
-use conntrack::tracker::{Kind, Step};
+use conntrack::tracker::Step;
 use dpif::DpAction;
 use flow::compact::Compact;
 use flow::{PlainKey, TrackedKey, WideKey};

@@ -28,9 +28,7 @@ pub(crate) struct Queue {
     rx: Option<Box<dyn Rx>>,
     /// The index of the queue at its port.
     index: usize,
-    /// The number of rounds for which the queue is skipped from now on, and the last such number.
-    rest: u32,
-    rested: u32,
+    rest: Rest,
     /// The queue had packets since the thread last slept.
     active: bool,
     /// The last-flow cache of the queue.
@@ -47,8 +45,51 @@ pub(crate) enum PollScope {
     Active,
 }
 
-/// Maximum number of rounds for which a queue without packets is skipped while others have some.
+/// Maximum number of rounds for which a queue with few packets is skipped.
 const REST_MAX: u32 = 8;
+/// As many packets are few for a batch.
+const FEW: usize = 4;
+/// With more packets than that, a queue rests less.
+const MANY: usize = 16;
+
+/// When a queue is polled. Polling a device costs a system call, and a batch of few packets costs each of them more. So a
+/// queue that had no packets while others had, or few while another one filled its batch, is skipped for some rounds. Before
+/// the thread sleeps, it polls all queues.
+#[derive(Debug, Default)]
+struct Rest {
+    /// The number of rounds for which the queue is skipped from now on, and the last such number.
+    left: u32,
+    rested: u32,
+}
+
+impl Rest {
+    /// Returns true if the queue is skipped in this round. `largest` is the size of the largest batch of the last round.
+    fn is_resting(&mut self, largest: usize) -> bool {
+        if largest == 0 {
+            *self = Self::default();
+        }
+        let rests = self.left > 0;
+        self.left = self.left.saturating_sub(1);
+        rests
+    }
+
+    /// Records the number of packets that a poll of the queue has found.
+    fn polled(&mut self, found: usize, largest: usize) {
+        let is_crowded = largest >= BATCH_MAX;
+        self.rested = match found {
+            0 if largest > 0 => self.longer(),
+            1..=FEW if is_crowded => self.longer(),
+            1..=MANY if is_crowded => self.rested,
+            0..=MANY => 0,
+            _ => self.rested / 2,
+        };
+        self.left = self.rested;
+    }
+
+    fn longer(&self) -> u32 {
+        (self.rested * 2 + 1).min(REST_MAX)
+    }
+}
 
 impl Drop for Queue {
     fn drop(&mut self) {
@@ -62,24 +103,6 @@ impl Queue {
     /// Returns the handle. No other thread has it while this thread owns the queue.
     pub(crate) fn rx(&self) -> Option<&dyn Rx> {
         self.rx.as_deref()
-    }
-
-    /// Returns true if the queue is skipped in this round: it had no packets recently while others had (`busy`).
-    /// Polling a device costs a system call. Before the thread sleeps, it polls all queues.
-    fn is_resting(&mut self, busy: bool) -> bool {
-        if !busy {
-            (self.rest, self.rested) = (0, 0);
-        }
-        let rests = self.rest > 0;
-        self.rest = self.rest.saturating_sub(1);
-        rests
-    }
-
-    /// Records whether a poll of the queue found packets.
-    fn polled(&mut self, found: bool, busy: bool) {
-        self.active |= found;
-        self.rested = if found || !busy { 0 } else { (self.rested * 2 + 1).min(REST_MAX) };
-        self.rest = self.rested;
     }
 }
 
@@ -104,7 +127,8 @@ pub(crate) struct Worker {
     ports: Arc<PortTable>,
     pub(crate) queues: Vec<Queue>,
     /// The last round moved packets.
-    busy: bool,
+    /// The size of the largest batch of the last round.
+    largest: usize,
     served: Served,
     forwarder: Forwarder,
 }
@@ -122,7 +146,7 @@ impl Worker {
             lane,
             ports: Arc::default(),
             queues: Vec::new(),
-            busy: false,
+            largest: 0,
             served: Served::new(),
             forwarder: Forwarder::new(lane),
         }
@@ -134,18 +158,20 @@ impl Worker {
     pub(crate) fn round(&mut self, scope: PollScope, now: Instant) -> Round {
         self.sync();
         let _lane = crate::lane::enter(self.lane);
-        let Self { shared, ports, queues, busy, served, forwarder, .. } = self;
+        let Self { shared, ports, queues, largest, served, forwarder, .. } = self;
         forwarder.begin(shared, now);
         served.clear();
-        let mut received = 0;
+        let (mut received, mut largest_now) = (0, 0);
         for (at, queue) in queues.iter_mut().enumerate() {
-            if scope == PollScope::Active && !queue.active || queue.is_resting(*busy) {
+            if scope == PollScope::Active && !queue.active || queue.rest.is_resting(*largest) {
                 continue;
             }
             let batch = forwarder.batch();
             receive(queue, batch);
-            queue.polled(!batch.is_empty(), *busy);
+            queue.rest.polled(batch.len(), *largest);
             if !batch.is_empty() {
+                queue.active = true;
+                largest_now = largest_now.max(batch.len());
                 received += batch.len();
                 // The clock is read only if several queues share the round.
                 if let Some((_, until)) = served.last_mut() {
@@ -161,7 +187,7 @@ impl Worker {
             *until = Some(Instant::now());
         }
         forwarder.flush(shared, ports);
-        *busy = received > 0;
+        *largest = largest_now;
         let counters = &shared.lanes[self.lane];
         bump_own(&counters.packets, received as u64);
         bump_own(&counters.rounds, 1);
@@ -241,8 +267,7 @@ impl Worker {
                     receiver: Arc::clone(&rx.receiver),
                     rx: rx.receiver.handle.lock().take(),
                     index,
-                    rest: 0,
-                    rested: 0,
+                    rest: Rest::default(),
                     active: false,
                     last_flow: LastFlow::default(),
                 });
@@ -303,6 +328,30 @@ mod tests {
 
     /// Maximum number of queues of a port.
     const QUEUES: u64 = 3;
+
+    /// The rounds of 100 in which a queue is polled, if `found` packets arrive in each, beside a queue with batches of `largest`.
+    fn polls(found: usize, largest: usize) -> usize {
+        let (mut rest, mut waiting) = (Rest::default(), 0);
+        let is_polled = |_: &usize| {
+            waiting += found;
+            let is_polled = !rest.is_resting(largest);
+            if is_polled {
+                rest.polled(std::mem::take(&mut waiting).min(BATCH_MAX), largest);
+            }
+            is_polled
+        };
+        (0..100).filter(is_polled).count()
+    }
+
+    #[test]
+    fn a_queue_with_few_packets_waits_for_more_beside_a_full_one() {
+        // Nothing else is there to do.
+        assert_eq!([polls(0, 0), polls(1, 0)], [100, 100]);
+        assert_eq!([polls(1, 1), polls(1, BATCH_MAX - 1), polls(BATCH_MAX, BATCH_MAX)], [100; 3]);
+        // No packets, or few.
+        assert!([polls(0, 1), polls(0, BATCH_MAX)].iter().all(|n| (11..15).contains(n)));
+        assert_eq!([1, 2, 4, 5].map(|found| polls(found, BATCH_MAX)), [14, 26, 50, 100]);
+    }
 
     #[test]
     fn a_thread_owns_its_assigned_queues_and_keeps_unchanged_ones() {
