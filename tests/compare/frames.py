@@ -258,26 +258,41 @@ def describe_packet(parts):
     return text + f" data {len(l4) - 8} {l4[8:48]!r}"
 
 
-def from_words(port, kind, src, dst, *words):
+def from_words(port, kind, *words):
     """The frame of a line of a scenario: `udp SRC DST SPORT DPORT [DATA]`, `tcp SRC DST SPORT DPORT FLAGS SEQ ACK [DATA]`,
     `echo SRC DST ID SEQUENCE`, `reply SRC DST ID SEQUENCE`, or `error SRC DST TYPE CODE` and the words of the packet that
-    the error is about."""
+    the error is about. With `bad ip` or `bad l4` before them, a checksum is wrong; with `piece NUMBER COUNT IDENT`, it is
+    that fragment of a long datagram."""
+    bad, piece = "", None
+    if kind == "bad":
+        bad, kind, *words = words
+    if kind == "piece":
+        *piece, kind = words[:4]
+        words = words[4:]
+    src, dst, *words = words
+    if not piece:
+        proto, payload = payload_from_words(port, kind, src, dst, words, bad)
+        return ethernet(ip(src, dst, proto, payload, bad=bad), int(port))
+    number, count, ident = map(int, piece)
+    size = 1280
+    proto, payload = payload_from_words(port, kind, src, dst, [*words, "x" * (size * count - 8)], bad)
+    return ethernet(fragments(src, dst, proto, payload, range(size, size * count, size), ident, bad=bad)[number], int(port))
+
+
+def payload_from_words(port, kind, src, dst, words, bad):
+    """The protocol, and the transport header with what follows."""
     numbers = [int(word) if word.isdigit() else word for word in words]
     if kind == "udp":
-        proto, payload = UDP, udp(src, dst, *numbers[:2], *[word.encode() for word in words[2:]])
-    elif kind == "tcp":
+        return UDP, udp(src, dst, *numbers[:2], *[word.encode() for word in words[2:]], bad=bad)
+    if kind == "tcp":
         data = [word.encode().decode("unicode_escape").encode() for word in words[5:]]
-        proto, payload = TCP, tcp(src, dst, *numbers[:5], *data)
-    elif kind == "error":
+        return TCP, tcp(src, dst, *numbers[:5], *data, bad=bad)
+    if kind == "error":
         about = from_words(port, *words[2:])[14:]
         if version(src) == 4:
-            proto, payload = ICMP, icmp(*numbers[:2], 0, about)
-        else:
-            proto, payload = ICMP6, icmp6(src, dst, *numbers[:2], 0, about)
-    else:
-        proto = ICMP if version(src) == 4 else ICMP6
-        payload = echo(src, dst, *numbers[:2], reply=kind == "reply")
-    return ethernet(ip(src, dst, proto, payload), int(port))
+            return ICMP, icmp(*numbers[:2], 0, about, bad)
+        return ICMP6, icmp6(src, dst, *numbers[:2], 0, about, bad)
+    return ICMP if version(src) == 4 else ICMP6, echo(src, dst, *numbers[:2], reply=kind == "reply", bad=bad)
 
 
 if __name__ == "__main__":

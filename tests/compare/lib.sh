@@ -98,3 +98,12 @@ tracked() { ovs-appctl dpctl/dump-conntrack "$@" 2>&1 | sort; }
 
 # hits [MATCH]: the flows that packets have hit.
 hits() { ovs-appctl revalidator/wait; ovs-ofctl dump-flows br0 "$@" | grep -v n_packets=0, | sed -nE 's/.*(table=.*n_packets=[0-9]+, n_bytes=[0-9]+), (idle_age=[0-9]+, )?(.*)/\1 \3/p'; }
+
+# counted: how often the tracker has counted events. Another thread adds up its counts now and then; two counts of the peer are
+# of each packet, and some are of Flowstone only.
+counted() {
+  local _
+  for _ in {1..3}; do ovs-appctl time/warp 1100 >/dev/null && sleep 0.05; done
+  ovs-appctl coverage/show | sed -nE 's/^((conntrack|ipf)_\w+) .*total: ([0-9]+)$/\1 \3/p' |
+    grep -vE '^conntrack_(l[34]csum_checked|malformed|fragment_refused|expired|evicted|nat_exhausted) ' | sort
+}

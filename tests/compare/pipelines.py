@@ -34,9 +34,9 @@ class Pipeline:
         self.kind = rng.choice([name for name in dir(self) if name.startswith("of_")])
         # Whether there is a limit of connections, so that each one that is over matters for the next packet. When one that was
         # forced to end leaves the count is each program's own.
-        self.limited = rng.random() < 0.35 and self.kind != "of_forced"
-        # Whether no two actions track a packet in the same zone.
-        self.tracks_once = self.kind in ("of_commit_at_once", "of_resubmitted", "of_source_nat", "of_cleared")
+        self.limited = rng.random() < 0.35 and self.kind not in ("of_forced", "of_fragments")
+        # Whether the action for one fragment of a datagram may differ from that for the next, so that their order matters.
+        self.parts_fragments = self.kind == "of_fragments"
         getattr(self, self.kind)()
         self.report()
         self.nat_used = self.source_nat or self.destination_nat
@@ -182,6 +182,24 @@ class Pipeline:
         self.both(0, "in_port=2", self.ct(zone, "table=1"))
         again = self.ct("commit" if self.rng.random() < 0.5 else "", other, "table=20")
         self.both(1, "ct_state=+trk", "resubmit(,30)", "ct_clear", "resubmit(,30)", again)
+
+    def of_fragments(self):
+        """The first and the later fragments of a datagram are tracked by actions of their own, and then once more."""
+        zone, other = self.zone(0), self.zone(1)
+        for family, name in FAMILIES.items():
+            nat = self.nat("src", family) if self.rng.random() < 0.3 else ""
+            back = "nat" if nat else ""
+            # All fragments reach this action at once, in an order of each program's own. So they differ in their zones at most.
+            again = "" if nat else self.rng.choice(["", "commit"])
+            mark = self.execution(0.5) if again else ""
+            for part in ("no", "first", "later"):
+                first, second = (other if part != "no" and self.rng.random() < 0.15 else zone for _ in range(2))
+                table = self.rng.choice([1, 2, 20])
+                commit = self.ct("commit", first, self.execution(0.3), nat, f"table={table}")
+                self.add(0, f"{name},in_port=1,ip_frag={part}", commit)
+                self.add(0, f"{name},in_port=2,ip_frag={part}", self.ct(first, back, f"table={table}"))
+                self.add(1, f"{name},ip_frag={part}", self.ct(again, second, mark, "table=20"))
+                self.add(2, f"{name},ip_frag={part}", "resubmit(,30)", "resubmit(,20)")
 
     def of_forced(self):
         """Whoever sends last has begun the connection."""

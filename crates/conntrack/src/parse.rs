@@ -79,6 +79,8 @@ pub enum Refusal {
     Malformed,
     /// The IPv4 header has a wrong checksum.
     L3Checksum,
+    /// So has that of a fragment.
+    FragmentChecksum,
     /// The transport checksum is wrong.
     L4Checksum,
     /// A fragment.
@@ -244,12 +246,13 @@ fn ipv4(packet: &Packet, zone: u16, l3: usize) -> Result<Parsed, Refusal> {
     if header_len < IPV4_HEADER_MIN || header_len > total || total > rest.len() {
         return Err(Refusal::Malformed);
     }
+    let fragment = be16(header, 6);
+    let is_fragment = fragment & (IPV4_MORE | IPV4_OFFSET) != 0;
     if !Sum::new().bytes(&rest[..header_len]).is_valid() {
-        return Err(Refusal::L3Checksum);
+        return Err(if is_fragment { Refusal::FragmentChecksum } else { Refusal::L3Checksum });
     }
     let span = Span { l3, l4: l3 + header_len, end: l3 + total };
-    let fragment = be16(header, 6);
-    if fragment & (IPV4_MORE | IPV4_OFFSET) != 0 {
+    if is_fragment {
         return Err(Refusal::Fragment(Fragment {
             l3,
             header: l3,

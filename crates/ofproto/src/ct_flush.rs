@@ -2,18 +2,25 @@
 
 use crate::bridge::Ofproto;
 use conntrack::key::number_of;
-use dpif::ConnectionFilter;
 use dpif::connections::TupleFilter;
+use dpif::{ConnectionFilter, Dpif};
 use openflow::ct_flush::{CtFlush, Direction};
 use std::net::Ipv6Addr;
 
 impl Ofproto {
     /// Removes connections from the datapath, which all its bridges share.
     pub(crate) fn flush_connections(&self, flush: &CtFlush) {
-        if let Some(dpif) = self.switch().as_ref().and_then(|switch| switch.dpif()) {
-            dpif.flush_connections(&filter(flush));
+        let Some(switch) = self.switch() else { return };
+        if let Some(dpif) = switch.dpif() {
+            execute(&**dpif, switch.datapath_name(), flush);
         }
     }
+}
+
+/// Removes connections from a datapath of this name, and returns their number.
+pub fn execute(dpif: &dyn Dpif, name: &str, flush: &CtFlush) -> u64 {
+    tracing::debug!(target: "ct_dpif", "{name}: ct_flush: {flush}");
+    dpif.flush_connections(&filter(flush))
 }
 
 /// The connections to which a flush applies.

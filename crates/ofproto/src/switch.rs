@@ -24,6 +24,7 @@ use xlate::{BridgeId, ChunkedMap, Network, PortOut};
 pub struct Switch {
     clock: Clock,
     dpif: OnceLock<Arc<dyn Dpif>>,
+    datapath_name: OnceLock<String>,
     network: ArcSwap<Network>,
     generation: AtomicU64,
     bridges: RwLock<BTreeMap<BridgeId, Arc<Ofproto>>>,
@@ -61,6 +62,7 @@ impl Switch {
             protocols: Protocols::new(&clock, overlay, switch.clone()),
             clock,
             dpif: OnceLock::new(),
+            datapath_name: OnceLock::new(),
             network: ArcSwap::new(Arc::new(network)),
             generation: AtomicU64::new(1),
             bridges: RwLock::default(),
@@ -81,8 +83,10 @@ impl Switch {
         })
     }
 
-    /// Attaches the switch to its datapath. To be called once; the datapath's handler should be this switch.
-    pub fn attach(&self, dpif: Arc<dyn Dpif>) {
+    /// Attaches the switch to its datapath, which logs name `netdev@ovs-netdev`, say. To be called once; the datapath's
+    /// handler should be this switch.
+    pub fn attach(&self, dpif: Arc<dyn Dpif>, name: String) {
+        let _ = self.datapath_name.set(name);
         dpif.set_generation(self.generation());
         self.features.attach(dpif.capabilities());
         let _ = self.dpif.set(dpif);
@@ -91,6 +95,11 @@ impl Switch {
     /// The datapath, once attached.
     pub fn dpif(&self) -> Option<&Arc<dyn Dpif>> {
         self.dpif.get()
+    }
+
+    /// The datapath's name, empty before it is attached.
+    pub(crate) fn datapath_name(&self) -> &str {
+        self.datapath_name.get().map_or("", String::as_str)
     }
 
     /// The switch's clock.

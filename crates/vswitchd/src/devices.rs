@@ -56,7 +56,7 @@ impl Dp {
     pub(crate) fn open(kind: &str, name: &str, class: DatapathClass, clock: &Clock) -> Result<Self, DpifError> {
         let dpif = backends::open(class, clock)?;
         let switch = Switch::new(clock.clone());
-        switch.attach(Arc::clone(&dpif));
+        switch.attach(Arc::clone(&dpif), format!("{kind}@{name}"));
         let (placements, offload) = (Arc::default(), Arc::default());
         let (kind, name) = (kind.to_owned(), name.to_owned());
         Ok(Self { kind, name, class, dpif, switch, made: Instant::now(), placements, offload })

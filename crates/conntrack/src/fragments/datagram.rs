@@ -96,7 +96,10 @@ impl Datagram {
                 piece.packet.data_mut()[piece.payload..piece.end].copy_from_slice(part);
             }
             if let Some(metadata) = whole.metadata() {
-                piece.packet.metadata_mut().connection.clone_from(&metadata.connection);
+                let connection = &mut piece.packet.metadata_mut().connection;
+                connection.clone_from(&metadata.connection);
+                // The actions for the other fragments may be different ones, so that each action collects all of them again.
+                connection.is_current = false;
             }
             out.push(piece.packet);
         }

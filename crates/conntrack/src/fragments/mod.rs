@@ -25,7 +25,7 @@ mod tests;
 
 use std::collections::{BTreeMap, HashMap, hash_map};
 
-use base::Millis;
+use base::{Millis, coverage};
 use foldhash::quality::RandomState;
 use packet::Packet;
 
@@ -120,7 +120,7 @@ impl Fragments {
     pub fn take(&mut self, packet: Packet, at: &Fragment, zone: u16, in_port: u32, now: Millis) -> Taken {
         let family = Family::of(at.is_v6);
         let settings = self.settings[family as usize];
-        if self.settings.iter().all(|settings| !settings.enabled) {
+        if !self.is_enabled() {
             return Taken::Pass(packet, PassReason::Disabled);
         }
         // Small fragments count also while only the other family is enabled.
@@ -185,6 +185,7 @@ impl Fragments {
     /// batch of packets. A datagram that is completed before this call found it is not late.
     pub fn expire(&mut self, now: Millis, dropped: &mut Vec<Packet>) {
         if let Some((family, list)) = self.remove_older(now, TIMEOUT_MS) {
+            coverage!(ipf_stuck_frag_list_expired, list.len() as u64);
             self.counters[family as usize].expired += list.len() as u64;
             dropped.extend(list.into_packets());
         }
@@ -195,6 +196,7 @@ impl Fragments {
     pub fn sweep(&mut self, now: Millis, dropped: &mut Vec<Packet>) {
         for _ in 0..SWEEP_LISTS {
             let Some((family, list)) = self.remove_older(now, TIMEOUT_MS + SWEEP_DELAY_MS - 1) else { return };
+            coverage!(ipf_stuck_frag_list_purged, list.len() as u64);
             self.counters[family as usize].purged += list.len() as u64;
             dropped.extend(list.into_packets());
         }

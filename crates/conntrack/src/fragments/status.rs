@@ -123,6 +123,11 @@ impl Fragments {
         self.settings[family as usize].enabled = enabled;
     }
 
+    /// Returns true if the fragments of a family are reassembled.
+    pub fn is_enabled(&self) -> bool {
+        self.settings.iter().any(|settings| settings.enabled)
+    }
+
     /// Sets the minimum size of fragments other than the last, in bytes from the IP header on, at least
     /// [`MIN_SIZE_LIMIT`].
     pub fn set_min_size(&mut self, family: Family, bytes: u32) -> Result<(), SettingError> {

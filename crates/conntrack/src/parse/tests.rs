@@ -229,7 +229,9 @@ fn icmp_requests_and_replies_have_identifiers() {
     assert_eq!(tracked(V6, 0), [128, 129]);
     assert!(tracked(V4, 1).is_empty() && tracked(V6, 1).is_empty());
     assert_eq!(key_of(&ip(V4, 1, &icmp(V4, 8, 0, [0, 5, 0, 1], b""))), Some((1, 5, 0x0800)));
-    assert_eq!(parsed_ip(&ip(V4, 1, &icmp(V4, 8, 0, [0, 5, 0, 1], b"")[..7])), Err(Refusal::Malformed));
+    // A message that is cut off is verified first.
+    assert_eq!(parsed_ip(&ip(V4, 1, &icmp(V4, 8, 0, [0, 5, 0, 1], b"")[..7])), Err(Refusal::L4Checksum));
+    assert_eq!(parsed_ip(&ip(V4, 1, &[8, 0, 0xf7, 0xff])), Err(Refusal::Malformed));
     // Over the other IP version they are protocols without ports.
     assert_eq!(key_of(&ip(V4, 58, &icmp(V4, 128, 0, [0, 5, 0, 1], b""))), Some((58, 0, 0)));
     assert_eq!(key_of(&ip(V6, 1, &icmp(V6, 8, 0, [0, 5, 0, 1], b""))), Some((1, 0, 0)));
@@ -345,7 +347,7 @@ fn fragments_have_the_fields_of_their_headers() {
     assert_eq!(fragment(&bytes), expected);
     assert_eq!(fragment(&ipv4(1, 2, 17, &[1; 4], 1, b"12345678")), Fragment { offset: 8, more: false, ..expected });
     bytes[10] ^= 1;
-    assert_eq!(parsed_ip(&bytes), Err(Refusal::L3Checksum));
+    assert_eq!(parsed_ip(&bytes), Err(Refusal::FragmentChecksum));
     let headers = [[ipproto::FRAGMENT, 0, 1, 4, 0, 0, 0, 0], [17, 0, 0, 25, 1, 2, 3, 4]].concat();
     let bytes = ipv6(1, 2, 0, &[&headers, &b"12345678"[..]].concat());
     let expected = Fragment { header: 66, payload: 74, end: 82, is_v6: true, id: 0x0102_0304, ..expected };

@@ -125,11 +125,11 @@ fn sctp(packet: &Packet, span: Span, key: Key, l4: &[u8], ports: u32) -> Result<
 
 /// Parses an ICMP or ICMPv6 message.
 fn icmp(packet: &Packet, span: Span, key: Key, l4: &[u8]) -> Result<Parsed, Refusal> {
-    let header = l4.first_chunk::<ICMP_HEADER>().ok_or(Refusal::Malformed)?;
     let sum = if key.is_v6 { pseudo(&key, l4.len()) } else { Sum::new() };
     if packet.offload.checksum == Checksum::Unknown && !sum.bytes(l4).is_valid() {
         return Err(Refusal::L4Checksum);
     }
+    let header = l4.first_chunk::<ICMP_HEADER>().ok_or(Refusal::Malformed)?;
     let (key, embedded) = if is_error(header[0], key.is_v6) {
         let (inner, embedded) = embedded(packet.data(), span, &key)?;
         (inner.reversed(), Some(embedded))

@@ -26,13 +26,27 @@ impl Tracker {
     ) -> usize {
         let mut fragments = self.fragments.lock();
         let mut complete: Vec<Datagram> = Vec::new();
+        let reassembles = fragments.is_enabled();
+        let mut verified = 0;
         let mut positions = 0..;
         let mut is_meant = || positions.next().is_some_and(|position| which.binary_search(&position).is_ok());
         packets.retain_mut(|packet| {
             if !is_meant() {
                 return true;
             }
-            let Err(Refusal::Fragment(at)) = parse::parse(packet, action.zone) else { return true };
+            let at = match parse::parse(packet, action.zone) {
+                Err(Refusal::Fragment(at)) => {
+                    verified += u64::from(!at.is_v6);
+                    at
+                }
+                Err(Refusal::FragmentChecksum) => {
+                    verified += 1;
+                    let refusal = if reassembles { Refusal::FragmentChecksum } else { Refusal::L3Checksum };
+                    refuse(&mut packet.metadata_mut().connection, action.zone, refusal);
+                    return true;
+                }
+                _ => return true,
+            };
             match fragments.take(std::mem::take(packet), &at, action.zone, in_port, now) {
                 Taken::Held => false,
                 Taken::Pass(back, _) => {
@@ -47,6 +61,9 @@ impl Tracker {
                 }
             }
         });
+        if reassembles && verified > 0 {
+            coverage!(ipf_l3csum_checked, verified);
+        }
         let mut dropped = Vec::new();
         fragments.expire(now, &mut dropped);
         self.update_fragments_due(&fragments);

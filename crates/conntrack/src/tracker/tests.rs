@@ -1,9 +1,9 @@
 //! Tests of what the tracker does with its connections.
 
 use super::*;
-use crate::action::{Commit, state};
+use crate::action::{Commit, Nat, NatKind, state};
 use crate::key::ipproto;
-use crate::parse::frames::{Pair, frame, ip, with_checksum};
+use crate::parse::frames::{Pair, frame, ip, ipv4, udp, with_checksum};
 use packet::metadata::Connection;
 
 /// A TCP segment without options and payload, of the client's port to port 80, or back.
@@ -104,4 +104,62 @@ fn packets_of_one_batch_share_the_last_place_of_a_zone() {
         let handles: Vec<bool> = batch.iter().map(|p| p.metadata().unwrap().connection.handle != 0).collect();
         assert_eq!((tracker.connections(), &handles[..]), (1, &[true, true, false, false][..]));
     }
+}
+
+/// Actions for the fragments of a known connection may differ: at each action that tracks them, they meet again.
+#[test]
+fn fragments_are_tracked_as_a_whole_by_every_action() {
+    let pair = Pair::V4(0x0a00_0001, 0x0a00_0002);
+    let datagram = udp(pair, 4000, 53, &[7; 1600]);
+    let piece =
+        |bits, payload| Packet::from_slice(&frame(&[], &ipv4(0x0a00_0001, 0x0a00_0002, 17, &[], bits, payload)));
+    let pieces = [piece(0x2000, &datagram[..1280]), piece(160, &datagram[1280..])];
+    let tracker = Tracker::new(4);
+    let plain = Action::default();
+    let source = Nat {
+        kind: Some(NatKind::Src),
+        addresses: Some(([0, 0x0a00_0063], [0, 0x0a00_0063], false)),
+        ..Nat::default()
+    };
+    let translating = Action { commit: Some(Commit::Plain), nat: Some(source), ..Action::default() };
+    let step = |packets: &[Packet], action: &Action| {
+        let mut batch: Batch = packets.to_vec();
+        tracker.track_all(&mut batch, action, 1, Millis(1));
+        batch
+    };
+    for is_known in [false, true] {
+        assert!(step(&pieces[..1], &plain).is_empty());
+        let tracked = step(&pieces[1..], &plain);
+        assert_eq!(tracked.len(), 2);
+        for (packet, (offset, len)) in tracked.iter().zip([(0, 1280), (1280, 328)]) {
+            let connection = &packet.metadata().unwrap().connection;
+            assert_eq!(connection.state, state::TRK | if is_known { state::EST } else { state::NEW });
+            assert_eq!((connection.is_current, packet.data()[34..].len()), (false, len), "at {offset}");
+        }
+        assert!(step(&tracked[..1], &plain).is_empty());
+        let sent = step(&tracked[1..], &translating);
+        assert_eq!(sent.len(), 2);
+        for packet in &sent {
+            assert_eq!(packet.data()[26..30], [10, 0, 0, 99]);
+            let known = if is_known { state::EST } else { state::NEW };
+            assert_eq!(packet.metadata().unwrap().connection.state, state::TRK | state::SNAT | known);
+        }
+        // Only a reply establishes the connection.
+        let pair = Pair::V4(0x0a00_0002, 0x0a00_0063);
+        step(&[Packet::from_slice(&frame(&[], &ip(pair, ipproto::UDP, &udp(pair, 53, 4000, b""))))], &plain);
+    }
+    assert_eq!(tracker.with_fragments(|fragments| fragments.status().v4.counters.completed), 8);
+}
+
+/// A fragment with a wrong header checksum is refused, and holds up no others.
+#[test]
+fn fragments_with_a_wrong_checksum_are_invalid() {
+    let mut bytes = frame(&[], &ipv4(0x0a00_0001, 0x0a00_0002, 17, &[], 0x2000, &[1; 1280]));
+    bytes[24] ^= 1;
+    let tracker = Tracker::new(5);
+    let mut batch: Batch = vec![Packet::from_slice(&bytes)];
+    tracker.track_all(&mut batch, &Action { zone: 3, ..Action::default() }, 1, Millis(0));
+    let connection = &batch[0].metadata().unwrap().connection;
+    assert_eq!((connection.state, connection.zone), (state::TRK | state::INV, 3));
+    assert_eq!(tracker.with_fragments(|fragments| fragments.status().fragments), 0);
 }

@@ -64,7 +64,7 @@ impl Tracker {
                 Some(memo) => Step::Tracked(memo),
                 None => Step::Untracked,
             },
-            Err(Refusal::Fragment(_)) => Step::Fragment,
+            Err(Refusal::Fragment(_) | Refusal::FragmentChecksum) => Step::Fragment,
             Err(refusal) => {
                 refuse(connection, action.zone, refusal);
                 Step::Untracked
@@ -181,6 +181,7 @@ impl Tracker {
             found.direction = found.direction.reversed();
             return Some(found);
         }
+        coverage!(conntrack_lookup_natted_miss);
         // An action without translation finds it by its original direction.
         let original = connection.original.filter(|_| action.nat.is_none())?;
         let key = key.with_original(&original)?;
@@ -342,6 +343,7 @@ pub(super) fn describe(connection: &mut Connection, conn: &ConnGuard<'_>, role: 
 pub(super) fn refuse(connection: &mut Connection, zone: u16, refusal: Refusal) {
     match refusal {
         Refusal::L3Checksum => coverage!(conntrack_l3csum_err),
+        Refusal::FragmentChecksum => coverage!(ipf_l3csum_err),
         Refusal::L4Checksum => coverage!(conntrack_l4csum_err),
         Refusal::Malformed | Refusal::Fragment(_) => coverage!(conntrack_malformed),
     }

@@ -118,11 +118,3 @@ pub(crate) fn fragments(frame: &[u8], cuts: &[usize], id: u16) -> Vec<Vec<u8>> {
     };
     bounds.windows(2).map(one).collect()
 }
-
-/// The offset of a fragment.
-pub(crate) fn offset(frame: &[u8]) -> u16 {
-    let l3 = network(frame);
-    let at = l3 + if frame[l3] >> 4 == 6 { 42 } else { 6 };
-    let field = u16::from_be_bytes([frame[at], frame[at + 1]]);
-    if frame[l3] >> 4 == 6 { field / 8 } else { field & 0x1fff }
-}

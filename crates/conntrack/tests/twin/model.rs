@@ -131,7 +131,7 @@ pub(crate) struct Carried {
     pub label: u128,
     pub original: Option<Tuple>,
     conn: Option<u64>,
-    current: bool,
+    pub current: bool,
     reply: bool,
 }
 

@@ -142,6 +142,10 @@ impl World {
         let vanished = if is_plain { Vec::new() } else { self.vanished() };
         let committed = batch[0].metadata().is_some_and(|metadata| metadata.connection.handle != 0);
         let seen = Seen { vanished, committed };
+        if !flight.cuts.is_empty() {
+            // Every action collects fragments, and looks their datagram up.
+            flight.twin.carried.current = false;
+        }
         self.model.act(&mut flight.twin, &action, self.now, &seen);
         self.model.shrink(self.now, &seen);
         check(&batch, &flight, &action, &before);
@@ -175,16 +179,15 @@ impl World {
                 continue;
             }
             let dropped = self.tracker.track_all(&mut part, action, 1, Millis(self.now));
-            // Fragments that the tracker does not look at do not wake it.
+            // A batch drops one datagram that is late.
             let is_due = self.held.first().is_some_and(|(end, _)| *end < self.now);
             let expected = if is_due { self.held.remove(0).1 } else { 0 };
             assert_eq!(dropped, expected, "fragments that were dropped");
             self.dropped += dropped as u64;
+            assert!(part.is_empty() || packets.is_empty(), "fragments leave together");
             batch.append(&mut part);
         }
         assert_eq!(batch.len(), total, "{action:?} on {:02x?}", flight.twin.bytes);
-        // Fragments leave in their order, except where the connection is known already.
-        batch.sort_by_key(|packet| if total > 1 { frames::offset(packet.data()) } else { 0 });
         self.fragments += if total > 1 { total as u64 } else { 0 };
         batch
     }

@@ -42,7 +42,7 @@ impl Bench {
         let switch = Switch::new(clock.clone());
         let dp = Arc::new(Datapath::new(Config { threads: 0, flow_limit, ..config }, clock)?);
         dp.set_handler(switch.clone());
-        switch.attach(dp.clone());
+        switch.attach(dp.clone(), "netdev@ovs-netdev".to_owned());
         switch.set_flow_limit(flow_limit);
         let bridge = switch.add_bridge("br0");
         let (mut specs, mut wires) = (Vec::new(), Vec::new());

@@ -71,7 +71,7 @@ impl Lab {
         let config = Config { threads: 0, ..Config::default() };
         let dp = Arc::new(Datapath::new(config, clock.clone()).expect("no thread to start"));
         dp.set_handler(switch.clone());
-        switch.attach(dp.clone());
+        switch.attach(dp.clone(), "dummy@ovs-dummy".to_owned());
         Self { clock, switch, dp, wires: Vec::new() }
     }
 

@@ -1,9 +1,9 @@
-//! Prints flushes of connections, and IPFIX exporters.
+//! Prints flushes of connections, also for the log, and IPFIX exporters.
 
 use super::counter;
 use crate::ct_flush::{CtFlush, Direction, address_to_string};
 use crate::ipfix::IpfixStats;
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
 pub(super) fn ct_flush(f: &CtFlush, out: &mut String) {
     put!(out, " zone={}", f.zone.unwrap_or(0));
@@ -14,6 +14,26 @@ pub(super) fn ct_flush(f: &CtFlush, out: &mut String) {
     put!(out, ",ct_nw_proto={}' '", f.ip_proto);
     direction(f, &f.reply, out);
     out.push('\'');
+}
+
+impl fmt::Display for CtFlush {
+    /// Names the connections as Open vSwitch's log does: `<all>`, those of a zone, or all conditions.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_any = |direction| direction == Direction::default();
+        let has_zone_only = self.ip_proto == 0
+            && (self.mark.1, self.labels.1, self.is_ipv4) == (0, 0, None)
+            && is_any(self.original)
+            && is_any(self.reply);
+        match self.zone {
+            None if has_zone_only => f.write_str("<all>"),
+            Some(zone) if has_zone_only => write!(f, "zone {zone}"),
+            _ => {
+                let mut text = String::new();
+                ct_flush(self, &mut text);
+                f.write_str(text.trim_start())
+            }
+        }
+    }
 }
 
 /// Appends ` name=VALUE/MASK`, without the mask if it equals `exact`; nothing if there is no mask.
@@ -73,7 +93,41 @@ fn ipfix(s: &IpfixStats, indent: &str, out: &mut String) {
 
 #[cfg(test)]
 mod tests {
+    use crate::ct_flush::CtFlush;
     use crate::print::{Style, print};
+
+    /// The texts are those of Open vSwitch's log after `dpctl/flush-conntrack` with these words.
+    #[test]
+    fn the_log_of_a_flush_names_all_connections_a_zone_or_conditions() {
+        let any = "'ct_ipv6_src=::,ct_ipv6_dst=::,ct_tp_src=0,ct_tp_dst=0,ct_nw_proto=0' \
+                   'ct_ipv6_src=::,ct_ipv6_dst=::,ct_tp_src=0,ct_tp_dst=0'";
+        for (words, text) in [
+            ("", "<all>"),
+            ("mark=0/0", "<all>"),
+            ("zone=0", "zone 0"),
+            ("zone=65535", "zone 65535"),
+            ("mark=0", &format!("zone=0 mark=0 {any}")),
+            ("zone=5 mark=1/1 labels=2", &format!("zone=5 mark=0x1/0x1 labels=0x2 {any}")),
+            (
+                "ct_nw_proto=47",
+                "zone=0 'ct_ipv6_src=::,ct_ipv6_dst=::,ct_tp_src=0,ct_tp_dst=0,ct_nw_proto=47' \
+                 'ct_ipv6_src=::,ct_ipv6_dst=::,ct_tp_src=0,ct_tp_dst=0'",
+            ),
+            (
+                "ct_nw_src=10.0.0.1 ct_nw_dst=10.0.0.2",
+                "zone=0 'ct_nw_src=10.0.0.1,ct_nw_dst=::,ct_tp_src=0,ct_tp_dst=0,ct_nw_proto=0' \
+                 'ct_nw_src=::,ct_nw_dst=10.0.0.2,ct_tp_src=0,ct_tp_dst=0'",
+            ),
+            (
+                "zone=5 ct_nw_src=10.0.0.1,ct_nw_proto=1,icmp_type=8,icmp_code=0,icmp_id=77",
+                "zone=5 'ct_nw_src=10.0.0.1,ct_nw_dst=::,icmp_id=77,icmp_type=8,icmp_code=0,ct_nw_proto=1' \
+                 'ct_nw_src=::,ct_nw_dst=::,icmp_id=0,icmp_type=0,icmp_code=0'",
+            ),
+        ] {
+            let words: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
+            assert_eq!(CtFlush::parse(&words).map(|flush| flush.to_string()).as_deref(), Ok(text), "{words:?}");
+        }
+    }
 
     #[test]
     fn flushes_show_mark_and_labels() {

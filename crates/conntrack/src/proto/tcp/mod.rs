@@ -15,6 +15,8 @@ mod tests;
 pub use segment::Segment;
 use segment::{ACK, CONTROL, FIN, RST, SYN, Scale};
 
+use base::coverage;
+
 use crate::key::Direction;
 use crate::proto::Update;
 use crate::timeout::Timeout;
@@ -219,6 +221,7 @@ impl Tcp {
     #[cold]
     fn track(&mut self, direction: Direction, segment: &Segment, checks_sequence: bool) -> Update {
         if !segment.is_possible() {
+            coverage!(conntrack_invalid_tcp_flags);
             return Update::Invalid;
         }
         let (sender, receiver) = split(&mut self.peers, direction);
@@ -243,6 +246,9 @@ impl Tcp {
 
         let resets_exactly = !segment.has(RST) || segment.seq.wrapping_sub(sender.next).wrapping_add(1) <= 2;
         let fits = range.fits(sender, receiver) && (is_pickup || range.acknowledges_near(receiver)) && resets_exactly;
+        if !checks_sequence && !fits {
+            coverage!(conntrack_tcp_seq_chk_bypass);
+        }
         if !checks_sequence || fits {
             sender.has_sent(&range);
             receiver.may_send(&range);
@@ -258,6 +264,7 @@ impl Tcp {
             finish(segment, sender, receiver);
             return Update::Lax;
         }
+        coverage!(conntrack_tcp_seq_chk_failed);
         Update::Invalid
     }
 

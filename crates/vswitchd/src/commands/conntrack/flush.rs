@@ -15,11 +15,11 @@ pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
             Some((name, rest)) if dpctl::exists(d, name) => (Some(name.as_str()), rest),
             _ => (None, words),
         };
-        let filter = ofproto::ct_flush::filter(&CtFlush::parse(words).map_err(invalid)?);
+        let flush = CtFlush::parse(words).map_err(invalid)?;
         let dp =
             dpctl::selected(d, name).map_err(|e| format!("{e}\novs-vswitchd: Cannot open dpif (Invalid argument)"))?;
-        let flushed = dp.dpif.flush_connections(&filter);
-        if flushed == 0 && filter.key().is_some() {
+        let flushed = ofproto::ct_flush::execute(&*dp.dpif, &dp.full_name(), &flush);
+        if flushed == 0 && ofproto::ct_flush::filter(&flush).key().is_some() {
             return Err("ovs-vswitchd: failed to flush conntrack (No such file or directory)".to_owned());
         }
         Ok(answer(format, String::new, || flushed.into()))
