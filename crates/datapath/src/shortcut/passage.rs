@@ -248,3 +248,82 @@ impl Tally {
         taken.tcp_flags |= tcp_flags;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn packet(number: u8) -> Packet {
+        Packet::from_slice(&[number; 60])
+    }
+
+    fn numbers(packets: &Batch) -> Vec<u8> {
+        packets.iter().map(|packet| packet.data()[0]).collect()
+    }
+
+    #[test]
+    fn packets_that_took_a_guess_come_after_all_others() {
+        let mut tally = Tally::default();
+        for _ in 0..2 {
+            tally.begin_list();
+            let lists = [(1, false), (1, true), (1, false), (2, true), (1, true), (1, true), (2, false), (2, true)];
+            for (number, (hint, is_guess)) in (0..).zip(lists) {
+                if is_guess {
+                    tally.count_last(List::of(hint), 100, 1 << number);
+                } else {
+                    tally.count(List::of(hint), 100, 1 << number);
+                }
+                tally.push(packet(number));
+            }
+            let taken: Vec<_> = tally
+                .taken()
+                .iter_mut()
+                .map(|taken| {
+                    let seen = (taken.list.hint(), numbers(&taken.packets), taken.n, taken.bytes, taken.tcp_flags);
+                    taken.packets.clear();
+                    seen
+                })
+                .collect();
+            let expected = [
+                (1, vec![0, 2], 2, 200, 0b101),
+                (1, vec![1], 1, 100, 0b10),
+                (2, vec![3], 1, 100, 0b1000),
+                (1, vec![4, 5], 2, 200, 0b11_0000),
+                (2, vec![6], 1, 100, 0b100_0000),
+                (2, vec![7], 1, 100, 0b1000_0000),
+            ];
+            assert_eq!(taken, expected);
+        }
+    }
+
+    #[test]
+    fn a_list_without_its_first_action_is_another_one() {
+        let list = List::of(7);
+        assert_eq!((list.hint(), list.begun().hint()), (7, 7));
+        assert_eq!((list.is_begun(), list.begun().is_begun()), (false, true));
+        let mut tally = Tally::default();
+        tally.begin_list();
+        for list in [list, list.begun(), list] {
+            tally.count(list, 1, 0);
+        }
+        assert_eq!(tally.taken().iter().map(|taken| taken.n).collect::<Vec<_>>(), [2, 1]);
+    }
+
+    #[test]
+    fn packets_leave_in_order_with_those_of_their_look_up() {
+        let mut left = Left::default();
+        for _ in 0..2 {
+            for (number, (id, passes)) in (0..).zip([(5, 1), (5, 1), (5, 2), (6, 2), (5, 2), (5, 2)]) {
+                let mut packet = packet(number);
+                packet.passes = passes;
+                left.push(id, packet);
+            }
+            let mut runs = Vec::new();
+            while let Some((id, packets)) = left.pop_first() {
+                runs.push((id, numbers(packets)));
+                packets.clear();
+            }
+            assert_eq!(runs, [(5, vec![0, 1]), (5, vec![2]), (6, vec![3]), (5, vec![4, 5])]);
+        }
+    }
+}
