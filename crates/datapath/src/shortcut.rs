@@ -182,9 +182,10 @@ impl<'a> Follower<'a> {
             if packets.is_empty() {
                 continue;
             }
-            match list.is_begun() {
-                false => exec.run_todo(packets, &Todo::of(flow)),
-                true => exec.run(packets, &flow.actions[1..]),
+            if list.is_begun() {
+                exec.run(packets, flow.actions.get(1..).unwrap_or_default());
+            } else {
+                exec.run_todo(packets, &Todo::of(flow));
             }
         }
         for (way, memo) in tally.guessed.drain(..) {

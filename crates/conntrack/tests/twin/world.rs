@@ -199,7 +199,7 @@ impl World {
         let connection = packet.metadata().map(|metadata| &metadata.connection);
         let may_open = is_opening(action) && connection.is_some_and(is_new);
         let is_first = connection.is_none_or(|connection| connection.zone != action.zone);
-        if !may_open && !(is_first && is_resumable(action)) || self.tracker.has_expired_fragments(now) {
+        if !(may_open || is_first && is_resumable(action)) || self.tracker.has_expired_fragments(now) {
             return false;
         }
         let frame = packet.data();
