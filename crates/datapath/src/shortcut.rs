@@ -236,7 +236,7 @@ impl<'a> Follower<'a> {
         if bits.are_syns == 0 {
             plain.iter_mut().for_each(|one| tracker.locate(&mut one.plain));
         } else {
-            // The connections of SYNs are most likely in none.
+            // Most SYNs have no connection.
             let others = plain.iter_mut().enumerate().filter(|(i, _)| bits.are_syns >> i & 1 == 0);
             others.for_each(|(_, one)| tracker.locate(&mut one.plain));
         }

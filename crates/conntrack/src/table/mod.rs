@@ -220,7 +220,8 @@ impl Table {
     }
 
     /// As [`Self::insert`], for the connection that `make` returns, which has these keys and hashes ([`Self::hash`]), and has
-    /// compared its keys ([`Conn::compare_keys`]). Leaves it locked, so that the caller completes it before others read it; it may be locked when `removed` is called.
+    /// compared its keys ([`Conn::compare_keys`]). Leaves it locked, so that the caller completes it before others read it; it may
+    /// be locked when `removed` is called.
     ///
     /// # Errors
     /// If the connection is not inserted; then `make` is not called.
