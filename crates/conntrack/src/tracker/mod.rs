@@ -32,7 +32,7 @@ use crate::table::Table;
 use crate::timeout::Policies;
 
 pub use open::is_opening;
-pub use resume::{Kind, Plain, Resumed, is_resumable};
+pub use resume::{PacketKind, Plain, Resumed, is_resumable};
 pub use track::Step;
 use track::is_absent;
 

@@ -41,7 +41,7 @@ const NO_ZONE: u32 = u32::MAX;
 
 /// What a frame is for the tracker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
+pub enum PacketKind {
     /// A packet that needs [`Tracker::track`]. Its place in the table may be known all the same.
     Other = 0,
     /// A packet that [`Tracker::resume`] accepts.
@@ -140,19 +140,19 @@ impl Tracker {
     /// Checks a frame whose headers the datapath has read as [`parse::parse`] does, and makes `plain` its own. `checksum` is
     /// in the packet's offload flags, and `zone` that of the first action.
     #[inline(always)]
-    pub fn prepare(&self, frame: &[u8], head: &Head, checksum: Checksum, zone: u16, plain: &mut Plain) -> Kind {
-        let Ok(l4) = parse::check_known(frame, head, checksum) else { return Kind::Other };
+    pub fn prepare(&self, frame: &[u8], head: &Head, checksum: Checksum, zone: u16, plain: &mut Plain) -> PacketKind {
+        let Ok(l4) = parse::check_known(frame, head, checksum) else { return PacketKind::Other };
         let Head { l3, src, dst, proto, ports } = *head;
         let (src_port, dst_port) = ((ports >> 16) as u16, ports as u16);
         plain.key = Key { src: [0, src.into()], dst: [0, dst.into()], src_port, dst_port, zone, proto, is_v6: false };
         plain.hash = self.table.hash(&plain.key);
         (plain.l3, plain.hashed_zone) = (l3 as u16, zone.into());
         if src_port == 0 || dst_port == 0 {
-            Kind::Other
+            PacketKind::Other
         } else if proto != ipproto::TCP || plain.segment.read_plain(l4) {
-            Kind::Plain
+            PacketKind::Plain
         } else {
-            Kind::Syn
+            PacketKind::Syn
         }
     }
 

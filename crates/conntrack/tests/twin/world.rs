@@ -7,7 +7,7 @@ use base::rng::Rng;
 use conntrack::action::state;
 use conntrack::fragments::Family;
 use conntrack::timeout::{self, Timeout};
-use conntrack::tracker::{Kind, Plain, is_opening, is_resumable};
+use conntrack::tracker::{PacketKind, Plain, is_opening, is_resumable};
 use conntrack::{Action, Conn, Tracker};
 use packet::metadata::Connection;
 use packet::wire::Head;
@@ -213,7 +213,7 @@ impl World {
         let head = Head { l3, src: word(12), dst: word(16), proto: header[9], ports: word(20) };
         let (tracker, mut plain) = (&self.tracker, Plain::default());
         let kind = tracker.prepare(frame, &head, packet.offload.checksum, action.zone, &mut plain);
-        if kind == Kind::Other {
+        if kind == PacketKind::Other {
             return false;
         }
         if chance(&mut self.rng, 50) {
@@ -229,7 +229,7 @@ impl World {
             self.opened += 1;
             return true;
         }
-        if kind == Kind::Plain
+        if kind == PacketKind::Plain
             && let Some(resumed) = tracker.resume(packet, &mut plain, action, now)
         {
             packet.metadata_mut().connection = resumed.connection(action);

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use base::{DpPort, PortNo};
-use conntrack::tracker::{Kind, Plain};
+use conntrack::tracker::{PacketKind, Plain};
 use flow::compact::{Compact, extract_compact, extract_plain_into};
 use flow::{PlainKey, WideKey};
 use netdev::pool;
@@ -153,16 +153,16 @@ impl CompactKey {
 impl Prepared {
     /// Becomes the form of a packet, if it is plain, valid, and has no metadata.
     #[inline(always)]
-    pub(super) fn prepare(&mut self, packet: &Packet, in_port: DpPort, zone: u16, shared: &SharedState) -> Kind {
+    pub(super) fn prepare(&mut self, packet: &Packet, in_port: DpPort, zone: u16, shared: &SharedState) -> PacketKind {
         if packet.l3_type.is_some() || packet.metadata().is_some() {
-            return Kind::Other;
+            return PacketKind::Other;
         }
         let frame = packet.data();
         if !extract_plain_into(frame, PortNo(in_port.0), &mut self.key) {
-            return Kind::Other;
+            return PacketKind::Other;
         }
         self.bytes = frame.len() as u64;
-        let Some(head) = self.key.head() else { return Kind::Other };
+        let Some(head) = self.key.head() else { return PacketKind::Other };
         shared.tracker.prepare(frame, &head, packet.offload.checksum, zone, &mut self.plain)
     }
 }
