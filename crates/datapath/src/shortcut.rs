@@ -37,7 +37,7 @@ use packet::{Batch, Packet};
 pub(crate) use hints::Hints;
 pub(crate) use passage::Passage;
 
-use crate::execute::{Context, Executor, set_all};
+use crate::execute::{Context, Executor, recirculate, set_all, vlan};
 use crate::flows::Reader;
 use crate::group::Todo;
 use crate::megaflow::Megaflow;
@@ -48,16 +48,23 @@ use hints::Hint;
 use passage::{CompactKey, List, Prepared, Taken, Tally};
 use plain::resumable;
 
-/// Returns true if packets with these actions can take the shortcut: the tracker, and another look-up. The list may set header
-/// fields, too: a fragment begins the list anew, and setting a field twice changes nothing.
+/// Returns true if packets with these actions can take the shortcut: the tracker, and another look-up. The list may compute a hash
+/// and set header fields, too: a fragment begins the list anew, and doing so twice changes nothing. If the list changes VLAN tags,
+/// fragments do not take the shortcut ([`changes_tags`]).
 pub(crate) fn is_tracking(actions: &[DpAction]) -> bool {
     let [before @ .., DpAction::Recirc(_)] = actions else { return false };
     let is_followed = |action: &DpAction| match action {
-        DpAction::Ct(_) | DpAction::CtClear => true,
+        DpAction::Ct(_) | DpAction::CtClear | DpAction::Hash(..) => true,
+        DpAction::PushVlan { .. } | DpAction::PopVlan => true,
         DpAction::Set { .. } => !uses_metadata(std::slice::from_ref(action)),
         _ => false,
     };
     before.iter().all(is_followed) && before.iter().any(|action| matches!(action, DpAction::Ct(_)))
+}
+
+/// Returns true if some action pushes or pops a VLAN tag.
+fn changes_tags(actions: &[DpAction]) -> bool {
+    actions.iter().any(|action| matches!(action, DpAction::PushVlan { .. } | DpAction::PopVlan))
 }
 
 /// Returns true if some action uses the metadata of a packet.
@@ -146,6 +153,8 @@ impl<'a> Follower<'a> {
         exec.keys = None;
         let first = resumable(actions);
         let prepared = self.prepare(&mut passage.plain, packets, actions, first);
+        // A packet with a compact key is no fragment, and becomes none. All packets of later lists have such keys.
+        let needs_key = first.is_none() && changes_tags(actions);
         let Passage { tally, plain, left, stays } = passage;
         tally.begin_list();
         let mut are_late = false;
@@ -161,6 +170,7 @@ impl<'a> Follower<'a> {
                 (Some(plain), Some(first)) if prepared.are_syns >> i & 1 != 0 => {
                     self.follow_new(&mut packet, plain, first, actions, tally)
                 }
+                _ if needs_key && CompactKey::default().of_pass(&packet, self.in_port, 0).is_none() => End::Stays,
                 _ => self.follow(&mut packet, actions, tally),
             };
             match end {
@@ -287,6 +297,20 @@ impl<'a> Follower<'a> {
                     DpAction::Recirc(to) => id = *to,
                     DpAction::Set { .. } => {
                         if let Err(reason) = set_all(packet, std::slice::from_ref(action)) {
+                            return End::Drops(reason);
+                        }
+                        key.form = None;
+                    }
+                    DpAction::Hash(kind, basis) => {
+                        let packets = std::slice::from_mut(packet);
+                        recirculate::hash(self.shared, self.in_port, packets, *kind, *basis);
+                    }
+                    DpAction::PushVlan { .. } | DpAction::PopVlan => {
+                        let changed = match action {
+                            DpAction::PushVlan { tpid, tci } => vlan::push(packet, *tpid, *tci),
+                            _ => vlan::pop(packet),
+                        };
+                        if let Err(reason) = changed {
                             return End::Drops(reason);
                         }
                         key.form = None;

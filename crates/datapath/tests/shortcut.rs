@@ -397,6 +397,23 @@ fn the_shortcut_is_equal_to_looking_up_each_pass() {
     tally::report!("{batches} batches, {sent} packets sent, {skipped} probes less");
 }
 
+/// The key of a packet from this port.
+fn udp(port: u32) -> FlowKey {
+    let mut key = FlowKey::ZERO;
+    for (field, value) in [
+        (Field::EthType, 0x800),
+        (Field::IpProto, 17),
+        (Field::IpTtl, 9),
+        (Field::Ipv4Src, 0x0a00_0001),
+        (Field::Ipv4Dst, 0x0a00_0002),
+        (Field::UdpSrc, port.into()),
+        (Field::UdpDst, 53),
+    ] {
+        key.set(field, value);
+    }
+    key
+}
+
 /// Hashes after the tracker are those of the translated packet, also if only some packets of a batch take the shortcut to them.
 #[test]
 fn a_hash_on_the_shortcut_is_that_of_the_translated_packet() {
@@ -426,26 +443,45 @@ fn a_hash_on_the_shortcut_is_that_of_the_translated_packet() {
         };
         (actions, Some(mask))
     })));
-    let frame = |port: u32| {
-        let mut key = FlowKey::ZERO;
-        for (field, value) in [
-            (Field::EthType, 0x800),
-            (Field::IpProto, 17),
-            (Field::IpTtl, 9),
-            (Field::Ipv4Src, 0x0a00_0001),
-            (Field::Ipv4Dst, 0x0a00_0002),
-            (Field::UdpSrc, port.into()),
-            (Field::UdpDst, 53),
-        ] {
-            key.set(field, value);
-        }
-        flow::compose(&key, &[0; 20])
-    };
     for _ in 0..6 {
-        (0..BATCH_MAX as u32).for_each(|n| a.receive(&frame(2000 + n)));
+        (0..BATCH_MAX as u32).for_each(|n| a.receive(&flow::compose(&udp(2000 + n), &[0; 20])));
         dp.run_until_idle(10);
         assert_eq!(b.sent().len(), BATCH_MAX);
     }
     // Each connection has one hash, and one flow for it.
     assert_eq!(dp.stats().flows, 3 + BATCH_MAX as u64);
+}
+
+/// A packet whose tag is popped on the shortcut does not take the flow of packets of its connection that keep the tag.
+#[test]
+fn a_tag_on_the_shortcut_is_that_of_the_packet() {
+    let dp = common::stepped();
+    let (a, b) = common::two_ports(&dp);
+    let ct = |zone| DpAction::Ct(Arc::new(Ct { zone, commit: Some(Commit::Plain), ..Ct::default() }));
+    dp.set_handler(TestHandler::new(Box::new(move |_, key| {
+        let mut mask = common::plain_mask();
+        let fields = [(Field::RecircId, u32::MAX), (Field::EthSrc, 1)];
+        fields.iter().for_each(|(field, bits)| mask.add_mask(*field, (*bits).into()));
+        let actions = match (key.get(Field::RecircId), key.get(Field::EthSrc) & 1) {
+            (0, 0) => vec![ct(2), DpAction::Recirc(2)],
+            // Not the list of a plain packet, so that the key of the first pass is that of the second one, too.
+            (0, _) => vec![DpAction::CtClear, ct(1), DpAction::Recirc(1)],
+            (1, _) => vec![DpAction::PopVlan, ct(2), DpAction::Recirc(2)],
+            _ if key.vlan_tci() == 0 => vec![DpAction::PushVlan { tpid: 0x8100, tci: 7 }, common::out(2)],
+            _ => vec![common::out(2)],
+        };
+        if key.get(Field::RecircId) == 2 {
+            mask.set(Field::EthSrc, 0);
+        }
+        (actions.into(), Some(mask))
+    })));
+    for n in 0..16 {
+        let mut key = udp(2000);
+        key.set_vlan(0, 0x8100, 0x1009);
+        key.set(Field::EthSrc, n & 1);
+        a.receive(&flow::compose(&key, &[0; 20]));
+        dp.run_until_idle(10);
+        let sent = b.sent();
+        assert_eq!(sent.iter().map(|packet| packet.data()[15]).collect::<Vec<_>>(), [if n & 1 == 1 { 7 } else { 9 }]);
+    }
 }

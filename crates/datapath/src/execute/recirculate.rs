@@ -48,7 +48,7 @@ pub(super) fn hash_by_keys(keys: &Keys, packets: &mut Batch, kind: HashKind, bas
 }
 
 /// Computes the hash of each packet.
-pub(super) fn hash(shared: &SharedState, in_port: DpPort, packets: &mut [Packet], kind: HashKind, basis: u32) {
+pub(crate) fn hash(shared: &SharedState, in_port: DpPort, packets: &mut [Packet], kind: HashKind, basis: u32) {
     let vlans_max = shared.vlans_max.load(Ordering::Relaxed);
     for packet in packets {
         let plain = if packet.l3_type.is_none() { extract_plain(packet.data(), PortNo(in_port.0)) } else { None };

@@ -134,18 +134,28 @@ impl Pipeline {
         let mark = DpAction::Set { field: Field::PktMark, value: rng.below(3).into(), mask: 3 };
         let is_ip = matches!(key.eth_type(), 0x800 | 0x86dd);
         let ttl = DpAction::Set { field: Field::IpTtl, value: rng.below(9).into(), mask: 0xff };
-        match rng.below(24) {
+        let hash = DpAction::Hash([HashKind::L4, HashKind::SymmetricL4][rng.below(2) as usize], rng.below(3) as u32);
+        let push = DpAction::PushVlan { tpid: 0x8100, tci: 5 };
+        match rng.below(32) {
             0 => vec![DpAction::CtClear, ct, recirc],
             1 => {
                 let zone = 20 + at as u16;
                 vec![DpAction::Ct(Arc::new(Ct { zone, ..Ct::default() })), ct, recirc]
             }
             2 => vec![mark, ct, recirc],
-            3 if !is_tagged && is_frame => vec![DpAction::PushVlan { tpid: 0x8100, tci: 5 }, ct, recirc],
+            3 if !is_tagged && is_frame => vec![push, ct, recirc],
             4 if is_tagged => vec![DpAction::PopVlan, ct, recirc],
             5 => vec![output(rng), ct, recirc],
             6 => vec![ct, output(rng), recirc],
             7 => vec![ct, DpAction::Hash(HashKind::L4, 3), recirc],
+            14..17 => vec![ct, hash, recirc],
+            17 => vec![hash, ct, recirc],
+            18 if is_ip => vec![ct, ttl, hash, DpAction::Hash(HashKind::L4, 4), recirc],
+            19 if is_frame && !is_tagged => vec![hash, push.clone(), ct, push, recirc],
+            20 if is_frame && is_tagged => vec![ct, DpAction::PopVlan, hash, recirc],
+            21 if is_frame && is_tagged => {
+                vec![DpAction::PopVlan, DpAction::PushVlan { tpid: 0x88a8, tci: 5 }, ct, recirc]
+            }
             8 => vec![ct, recirc, output(rng)],
             9 if is_frame && !is_tagged => vec![DpAction::PopEth, ct, recirc],
             10 if is_frame => {

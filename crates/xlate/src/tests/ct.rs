@@ -6,7 +6,6 @@ use base::rng::Rng;
 use dpif::text::format_actions;
 use flow::Prereq;
 use flow::text::NoNames;
-use openflow::GroupKind;
 
 fn parsed(actions: &str) -> Vec<Action> {
     openflow::parse_actions(actions, &NoNames).expect("actions")
@@ -19,6 +18,11 @@ fn tcp() -> FlowKey {
 
 /// A network with these flows: table, match and actions.
 fn tables(flows: &[(u8, &str, &str)]) -> Network {
+    tables_and_groups(flows, &[])
+}
+
+/// The same with groups.
+fn tables_and_groups(flows: &[(u8, &str, &str)], groups: &[&str]) -> Network {
     let rules: Vec<_> = flows
         .iter()
         .enumerate()
@@ -29,7 +33,7 @@ fn tables(flows: &[(u8, &str, &str)]) -> Network {
             (*table, flow.flow_mod.matching, 100 - i as u16, parsed(actions))
         })
         .collect();
-    network(&rules)
+    network_with(&rules, groups.iter().map(|text| group_of_text(text)).collect(), &[])
 }
 
 fn text(verdict: &Verdict) -> String {
@@ -112,13 +116,17 @@ fn a_copy_is_recirculated_and_the_packet_continues() {
 
 #[test]
 fn a_resubmit_looks_up_the_original_direction() {
-    let net = tables(&[(0, "ip,ct_state=+trk-inv", "resubmit(,1,ct),4"), (1, "tcp,nw_src=1.1.1.0/24,tcp_dst=9", "2")]);
+    let net = tables(&[
+        (0, "ip,ct_state=+trk-inv", "resubmit(,1,ct),4"),
+        (1, "tcp,nw_src=1.1.1.0/24,nw_dst=1.1.1.2,tcp_src=7,tcp_dst=9", "2"),
+    ]);
     let mut key = tcp();
     for (field, value) in [
         (Field::CtState, 0x22),
         (Field::CtNwProto, 6),
         (Field::CtNwSrc, 0x0101_0101),
         (Field::CtNwDst, 0x0101_0102),
+        (Field::CtTpSrc, 7),
         (Field::CtTpDst, 9),
     ] {
         key.set(field, value);
@@ -129,9 +137,63 @@ fn a_resubmit_looks_up_the_original_direction() {
     assert_eq!((mask.get(Field::CtNwSrc), mask.get(Field::Ipv4Src)), (0xffff_ff00, 0));
     assert_eq!((mask.get(Field::CtNwProto), mask.get(Field::CtTpDst), mask.get(Field::TcpDst)), (0xff, 0xffff, 0));
     assert!(verdict.dependencies.contains(&Dependency::Table { bridge: 0, table: 1 }));
+    let [of_connection, of_packet] =
+        [[Field::CtNwDst, Field::CtTpSrc], [Field::Ipv4Dst, Field::TcpSrc]].map(|fields| fields.map(|f| mask.get(f)));
+    assert_eq!((of_connection, of_packet), ([0xffff_ffff, 0xffff], [0, 0]));
     // An unknown connection is not looked up at all.
     key.set(Field::CtNwProto, 0);
     assert_eq!(text(&translate(&net, &key, false)), "4");
+}
+
+/// The number of the recirculation with which the actions end.
+fn recirculated(verdict: &Verdict) -> u128 {
+    match verdict.actions.last() {
+        Some(DpAction::Recirc(id)) => u128::from(*id),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A packet keeps its state, or the lack of one, while the datapath computes its hash.
+#[test]
+fn a_hash_does_not_change_the_state() {
+    let group = "group_id=1,type=select,selection_method=dp_hash,bucket=resubmit(,2),bucket=resubmit(,2)";
+    let flows = |first| [(0, "ip", first), (1, "ip", "group:1"), (2, "ip,ct_state=+trk", "ct_clear,4"), (2, "ip", "2")];
+    let mut key = tcp();
+    let then = |net: &Network, key: &mut FlowKey, id| {
+        key.set(Field::RecircId, id);
+        key.set(Field::CtState, 0x22);
+        key.set(Field::DpHash, 5);
+        translate(net, key, false)
+    };
+    let net = tables_and_groups(&flows("ct(table=1)"), &[group]);
+    let id = recirculated(&translate(&net, &key, false));
+    let hashed = then(&net, &mut key, id);
+    let last = then(&net, &mut key, recirculated(&hashed));
+    assert_eq!((&*text(&last), last.mask().get(Field::CtState)), ("clone(ct_clear,4)", 0x20));
+
+    // After the action the packet is not tracked, whatever the datapath has kept of it.
+    let net = tables_and_groups(&flows("ct(commit),group:1"), &[group]);
+    let mut key = tcp();
+    let id = recirculated(&translate(&net, &key, false));
+    let last = then(&net, &mut key, id);
+    assert_eq!((&*text(&last), last.mask().get(Field::CtState)), ("2", 0));
+}
+
+/// The tracker may translate an address that the flow matches, so that setting it to the same value is no idle change.
+#[test]
+fn a_matched_address_is_set_after_a_translation() {
+    let net = tables(&[(0, "ip,nw_src=10.0.0.1", "ct(nat),set_field:10.0.0.1->ip_src,2")]);
+    assert_eq!(text(&translate(&net, &tcp(), false)), "ct(nat),set(ipv4(src=10.0.0.1)),2");
+}
+
+/// A trace may begin with a packet that the tracker has seen.
+#[test]
+fn clearing_the_state_reads_it() {
+    let net = tables(&[(0, "ip", "ct_clear,2")]);
+    let mut key = tcp();
+    key.set(Field::CtState, 0x22);
+    let verdict = translate(&net, &key, false);
+    assert_eq!((&*text(&verdict), verdict.mask().get(Field::CtState)), ("ct_clear,2", 0x20));
 }
 
 #[test]
@@ -149,27 +211,11 @@ fn connection_state_does_not_cross_patch_ports() {
 /// The peer of the patch port freezes the packet. A flow that does not match `ct_mark` must not pass on the mark of one packet.
 #[test]
 fn unread_connection_fields_do_not_recirculate_behind_a_patch_port() {
-    let bucket = || {
-        let actions = [output(PortNo(1))].into();
-        GroupBucket::new(openflow::Bucket { weight: 1, actions, ..openflow::Bucket::new(GroupKind::Select) })
-    };
-    let group = Group {
-        id: 1,
-        kind: GroupKind::Select,
-        buckets: vec![bucket(), bucket()],
-        properties: openflow::group::GroupProperties::default(),
-        created: Millis(0),
-        counters: Arc::default(),
-        spread: crate::groups::Spread::default(),
-    };
+    let group = group_of_text("group_id=1,type=select,bucket=output:1,bucket=output:1");
     let net = network_with(&[(0, Match::ANY, 0, vec![Action::Group(1)])], vec![group], &parsed("ct(table=1)"));
     add_rule(&net.bridges[&1].tables, 1, &Match::ANY, 0, &[output(PortNo(3))]);
     let mut key = tcp();
     key.set_in_port(PortNo(11));
-    let recirculated = |verdict: &Verdict| match verdict.actions.last() {
-        Some(DpAction::Recirc(id)) => u128::from(*id),
-        other => panic!("{other:?}"),
-    };
     key.set(Field::RecircId, recirculated(&translate(&net, &key, false)));
     let with_mark = |mark| {
         let mut key = key.clone();

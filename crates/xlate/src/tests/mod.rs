@@ -97,6 +97,21 @@ fn meters() -> Meters {
     meters
 }
 
+/// A group of this description, as `ovs-ofctl add-group` reads it.
+fn group_of_text(text: &str) -> Group {
+    let parsed = openflow::parse_group(text, openflow::GroupCommand::Add, &flow::text::NoNames);
+    let group = parsed.unwrap_or_else(|error| panic!("{text}: {error:?}")).group_mod;
+    Group {
+        id: group.group_id,
+        kind: group.kind,
+        buckets: group.buckets.into_iter().map(GroupBucket::new).collect(),
+        properties: group.properties,
+        created: Millis(0),
+        counters: Arc::default(),
+        spread: crate::groups::Spread::default(),
+    }
+}
+
 /// The same bridges, with groups and meters in the first one.
 fn network_with(rules: &[(u8, Match, u16, Vec<Action>)], groups: Vec<Group>, peer: &[Action]) -> Network {
     let mut net = Network { ct_clear: true, ..Network::default() };
