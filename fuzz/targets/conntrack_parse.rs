@@ -4,18 +4,19 @@
 
 use std::sync::LazyLock;
 
-use base::PortNo;
-use conntrack::Tracker;
+use base::{Millis, PortNo};
+use conntrack::action::state;
 use conntrack::key::ipproto;
 use conntrack::parse::{Parsed, Refusal, parse};
-use conntrack::tracker::Plain;
+use conntrack::tracker::{PacketKind, Plain};
+use conntrack::{Action, Tracker};
 use flow::compact::extract_plain_into;
 use flow::{Field, FlowKey, PlainKey, extract};
 use fuzz::Input;
+use packet::metadata::Connection;
 use packet::{Checksum, Packet};
 
 const ZONE: u16 = 7;
-const SYN: u16 = 2;
 
 static TRACKER: LazyLock<Tracker> = LazyLock::new(|| Tracker::new(1));
 
@@ -39,11 +40,19 @@ fuzz::target!(|bytes: &[u8]| {
         && let Some(head) = compact.head()
     {
         let (mut plain, checksum) = (Plain::default(), packet.offload.checksum);
-        if TRACKER.prepare(packet.data(), &head, checksum, ZONE, &mut plain) {
-            assert_eq!(Ok(*plain.key()), result.map(|parsed| parsed.key));
-        } else {
-            assert!(result.is_err() || compact.tcp_flags() & SYN != 0);
+        if TRACKER.prepare(packet.data(), &head, checksum, ZONE, &mut plain) == PacketKind::Other {
+            assert!(result.is_err());
+            return;
         }
+        assert_eq!(Ok(*plain.key()), result.map(|parsed| parsed.key));
+        // It has a state as from the general way.
+        let (action, mut connection) = (Action { zone: ZONE, ..Action::default() }, Connection::default());
+        let begins = TRACKER.may_begin(packet.data(), &mut plain, &action);
+        TRACKER.track(&mut packet, &mut connection, &action, Millis(0));
+        assert_eq!(
+            begins.then(|| TRACKER.state_of_new(&plain)),
+            Some(connection).filter(|of| of.state & state::NEW != 0)
+        );
     }
 });
 
