@@ -184,12 +184,16 @@ class Pipeline:
         self.both(1, "ct_state=+trk", "resubmit(,30)", "ct_clear", "resubmit(,30)", again)
 
     def of_forced(self):
-        """Whoever sends last has begun the connection."""
-        zone = self.zone()
-        self.both(0, "in_port=1", self.ct("commit", zone, "table=20", self.execution()))
-        self.both(0, "in_port=2", self.ct(zone, "table=1"))
-        self.add(1, "ct_state=+est+rpl", self.ct("commit", "force", zone, self.execution(), "table=20"), priority=20)
-        self.add(1, "ct_state=+trk", "resubmit(,20)")
+        """Whoever sends last has begun the connection, at times with a translation of its own."""
+        zone, first, second = self.zone(), self.rng.choice(["", "", "src", "dst"]), self.rng.choice(["", "src", "dst"])
+        for family, name in FAMILIES.items():
+            nat = self.nat(first, family) if first else ""
+            new = self.nat(second, family) if first and second else ""
+            self.add(0, f"{name},in_port=1", self.ct("commit", zone, nat, "table=20", self.execution()))
+            self.add(0, f"{name},in_port=2", self.ct(zone, "nat" if nat else "", "table=1"))
+            forced = self.ct("commit", "force", zone, new, self.execution(), "table=20")
+            self.add(1, f"{name},ct_state=+est+rpl", forced, priority=20)
+            self.add(1, f"{name},ct_state=+trk", "resubmit(,20)")
 
     def of_helpers(self):
         """FTP and TFTP, at times through NAT."""

@@ -361,7 +361,9 @@ pub(super) fn translate(packet: &mut Packet, parsed: &Parsed, conn: &Conn, role:
     if role.is_error {
         rewrite::translate_error(packet, parsed, &to);
     } else {
-        rewrite::translate(packet, parsed, &to);
+        // A connection that replaces another may begin with a packet that has been translated for the other one, and leaves
+        // the address alone that it does not translate itself.
+        rewrite::translate(packet, parsed, &to, conn.translated.of(role.direction));
     }
     translation(conn, role.direction)
 }
@@ -369,11 +371,8 @@ pub(super) fn translate(packet: &mut Packet, parsed: &Parsed, conn: &Conn, role:
 /// The bits of the state that say which addresses a translation has changed in packets of a direction.
 #[inline]
 pub(super) fn translation(conn: &Conn, direction: Direction) -> u32 {
-    let (src, dst) = match direction {
-        Direction::Original => (conn.translated.src(), conn.translated.dst()),
-        Direction::Reply => (conn.translated.dst(), conn.translated.src()),
-    };
-    (u32::from(src) * state::SNAT) | (u32::from(dst) * state::DNAT)
+    let translated = conn.translated.of(direction);
+    (u32::from(translated.src()) * state::SNAT) | (u32::from(translated.dst()) * state::DNAT)
 }
 
 /// Sets mark and label of a packet and of its connection.

@@ -8,7 +8,7 @@ use conntrack::{Action, Commit, Direction, Nat, NatKind, state};
 use packet::metadata::Tuple;
 
 use super::helper::{self, Expected};
-use super::packets::{Flow, Read, SCTP, TCP, UDP, read, rewrite};
+use super::packets::{Flow, Read, SCTP, TCP, UDP, addresses, read, rewrite};
 use super::tcp::Tcp;
 
 const TRANSLATED: u32 = state::SNAT | state::DNAT;
@@ -173,12 +173,14 @@ pub(crate) struct Counts {
     pub flipped: u64,
     pub by_original: u64,
     pub errors: u64,
+    /// Addresses that a translation has left as an earlier one had made them.
+    pub left_alone: u64,
 }
 
 impl Counts {
-    pub(crate) fn fields(&mut self) -> [&mut u64; 13] {
+    pub(crate) fn fields(&mut self) -> [&mut u64; 14] {
         let Self { evicted, not_evicted, exhausted, taken, over_limit, restarted, forced, .. } = self;
-        let Self { children, translated, again, flipped, by_original, errors, .. } = self;
+        let Self { children, translated, again, flipped, by_original, errors, left_alone, .. } = self;
         [
             evicted,
             not_evicted,
@@ -193,6 +195,7 @@ impl Counts {
             flipped,
             by_original,
             errors,
+            left_alone,
         ]
     }
 }
@@ -404,8 +407,15 @@ impl Model {
             return 0;
         }
         self.counts.translated += 1;
-        rewrite(&mut packet.bytes, read, &conn.leaves(reply), packet.partial);
         let (src, dst) = if reply { (conn.dnat, conn.snat) } else { (conn.snat, conn.dnat) };
+        let mut to = conn.leaves(reply);
+        if read.inner.is_none() {
+            let (is_src, is_dst) = addresses(&packet.bytes, read.l3);
+            self.counts.left_alone += u64::from(!src && to.src != is_src || !dst && to.dst != is_dst);
+            to.src = if src { to.src } else { is_src };
+            to.dst = if dst { to.dst } else { is_dst };
+        }
+        rewrite(&mut packet.bytes, read, &to, packet.partial);
         if src && dst {
             TRANSLATED
         } else if src {
