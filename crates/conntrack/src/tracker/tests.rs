@@ -66,6 +66,29 @@ fn segments_near_the_window_renew_no_timeout() {
     assert_eq!(expires(), 35_000);
 }
 
+/// A host may answer to an address that the sender of the SYN only pretends to have.
+#[test]
+fn the_end_of_the_handshake_assures_a_connection() {
+    let answered = |segments: &[(bool, u8, u32, u32)]| {
+        let tracker = Tracker::new(7);
+        let mut assured = Vec::new();
+        for &(is_reply, flags, seq, ack) in segments {
+            track(&tracker, segment(9, is_reply, flags, seq, ack), 0);
+            tracker.visit(0, Millis(0), &mut |conn| assured.push(conn.life().is_assured()));
+        }
+        assured
+    };
+    let (syn, syn_ack) = ((false, SYN, 1000, 0), (true, SYN | ACK, 5000, 1001));
+    assert_eq!(answered(&[syn, syn_ack, syn_ack, (false, ACK, 1001, 5001)]), [false, false, false, true]);
+    // It stays assured when it is closed, or reset.
+    let (ack, reset) = ((false, ACK, 1001, 5001), (false, RST, 1001, 0));
+    assert_eq!(answered(&[syn, syn_ack, ack, reset]), [false, false, true, true]);
+    assert_eq!(answered(&[syn, syn_ack, reset]), [false; 3]);
+    assert_eq!(answered(&[syn, (true, RST | ACK, 0, 1001)]), [false; 2]);
+    // One that is older than the switch.
+    assert_eq!(answered(&[ack, (true, ACK, 5001, 1001), (false, ACK, 1001, 5001)]), [false, false, true]);
+}
+
 /// The commit of a packet that an earlier action has found no connection for searches none; but another packet may have begun
 /// it meanwhile.
 #[test]
@@ -100,6 +123,7 @@ fn packets_of_one_batch_share_the_last_place_of_a_zone() {
         tracker.track_all(&mut batch, &Action::default(), 1, Millis(0));
         tracker.track_all(&mut batch[..1].to_vec(), &commit, 1, Millis(0));
         assert_eq!(track(&tracker, segment(8, true, SYN | ACK, 5, 2), 0), state::TRK | state::EST | state::RPL);
+        assert_eq!(track(&tracker, segment(8, false, ACK, 2, 6), 0), state::TRK | state::EST);
         tracker.track_all(&mut batch, &commit, 1, Millis(0));
         let handles: Vec<bool> = batch.iter().map(|p| p.metadata().unwrap().connection.handle != 0).collect();
         assert_eq!((tracker.connections(), &handles[..]), (1, &[true, true, false, false][..]));

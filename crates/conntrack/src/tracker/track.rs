@@ -216,7 +216,8 @@ impl Tracker {
             return Some(state);
         }
         let seconds = self.policies.seconds(conn.policy, conn.protocol.timeout());
-        conn.renew(now.after(u64::from(seconds) * 1000), update == Update::Valid);
+        let is_assured = update == Update::Valid && conn.protocol.is_assured();
+        conn.renew(now.after(u64::from(seconds) * 1000), is_assured);
         Some(state)
     }
 

@@ -73,6 +73,11 @@ impl States {
         }
     }
 
+    /// Whether both hosts certainly exist, if a packet of each has come.
+    fn has_two_ends(&self) -> bool {
+        if let Self::Tcp(tcp) = self { tcp.has_two_ends() } else { true }
+    }
+
     /// Seconds until it ends. The policy `short` replaces some of them.
     fn seconds(&self, short: bool) -> u64 {
         let (seconds, shorter) = match self {
@@ -341,7 +346,7 @@ impl Model {
             return Some(state);
         }
         conn.expires = now + conn.states.seconds(conn.short) * 1000;
-        conn.assured |= verdict == Verdict::Valid;
+        conn.assured |= verdict == Verdict::Valid && conn.states.has_two_ends();
         Some(state)
     }
 

@@ -122,12 +122,21 @@ fn a_flood_of_syns_displaces_syns_only() {
     let answer = frames::tcp(&back, 1, 2, SYN | ACK, 8000, &[], b"");
     let answer = Packet::from_slice(&frames::frame(&back, &answer, 1, false, false));
     assert_eq!(track(&tracker, answer, &commit(0)).1.state, state::TRK | state::EST | state::RPL);
+    let last = frames::tcp(&established, 2, 2, ACK, 8000, &[], b"");
+    let last = Packet::from_slice(&frames::frame(&established, &last, 1, false, false));
+    assert_eq!(track(&tracker, last.clone(), &commit(0)).1.state, state::TRK | state::EST);
     let (mut rng, count, mut committed) = (Rng::seeded(5), 20_000, 0);
     for _ in 0..count {
         let flow = flow4(TCP, 0x10000 | u128::from(rng.below(0xffff)), 2, 1 + rng.below(65535) as u16, 80);
         let (_, connection) = track(&tracker, syn(&flow), &commit(0));
         assert_eq!(connection.state, NEW);
         committed += u64::from(connection.handle != 0);
+        // Some have the addresses of hosts, which are answered, and answer nothing.
+        if rng.below(2) == 0 {
+            let answer = frames::tcp(&flow.back(), 1, 2, SYN | ACK, 8000, &[], b"");
+            let answer = Packet::from_slice(&frames::frame(&flow.back(), &answer, 1, false, false));
+            track(&tracker, answer, &commit(0));
+        }
         assert!(tracker.connections() <= MAX);
     }
     assert_eq!(tracker.connections(), MAX);
@@ -138,8 +147,6 @@ fn a_flood_of_syns_displaces_syns_only() {
         (from, slots) = (tracker.visit(at, NOW, &mut |_| {}), slots + 1);
     }
     assert!(slots <= 1 + (2 * MAX).div_ceil(256), "the table has {slots} parts");
-    let last = frames::tcp(&established, 2, 2, ACK, 8000, &[], b"");
-    let last = Packet::from_slice(&frames::frame(&established, &last, 1, false, false));
     assert_eq!(track(&tracker, last, &commit(0)).1.state, state::TRK | state::EST);
     tally::report!("{count} SYNs at {MAX} connections, {committed} committed");
 }
