@@ -32,9 +32,8 @@ class Pipeline:
         # Whether translation gives connections a fixed port.
         self.port_nat = False
         self.kind = rng.choice([name for name in dir(self) if name.startswith("of_")])
-        # Whether there is a limit of connections, so that each one that is over matters for the next packet. When one that was
-        # forced to end leaves the count is each program's own.
-        self.limited = rng.random() < 0.35 and self.kind != "of_forced"
+        # Whether there is a limit of connections, so that each one that is over matters for the next packet.
+        self.limited = rng.random() < 0.35
         # Whether no two actions track a packet in the same zone.
         self.tracks_once = self.kind in ("of_commit_at_once", "of_resubmitted", "of_source_nat", "of_cleared")
         getattr(self, self.kind)()

@@ -89,6 +89,57 @@ fn the_end_of_the_handshake_assures_a_connection() {
     assert_eq!(answered(&[ack, (true, ACK, 5001, 1001), (false, ACK, 1001, 5001)]), [false, false, true]);
 }
 
+/// A connection that another one replaces counts until it is removed.
+#[test]
+fn a_replaced_connection_counts_for_its_zone_until_the_sweep() {
+    for is_forced in [true, false] {
+        let tracker = Tracker::new(8);
+        tracker.limits().set(0, 1);
+        track(&tracker, segment(9, false, SYN, 1, 0), 0);
+        let end = segment(9, true, RST | ACK, 0, 2);
+        assert_eq!(track(&tracker, end, 0), state::TRK | state::EST | state::RPL);
+        let successor = segment(9, is_forced, SYN, 9000, 0);
+        let commit = if is_forced { Commit::Force } else { Commit::Plain };
+        let action = Action { commit: Some(commit), ..Action::default() };
+        let begin = |now| {
+            let mut connection = Connection::default();
+            tracker.track(&mut successor.clone(), &mut connection, &action, Millis(now));
+            assert_eq!(connection.state, state::TRK | state::NEW);
+            let mut seen = 0;
+            tracker.visit(0, Millis(now), &mut |_| seen += 1);
+            (connection.handle != 0, seen, tracker.limits().zone(0).count)
+        };
+        assert_eq!(begin(1000), (false, 0, 1));
+        assert_eq!(begin(2000), (false, 0, 1));
+        tracker.sweep(Millis(3000 + SWEEP_INTERVAL_MS));
+        assert_eq!(tracker.limits().zone(0).count, 0);
+        assert_eq!(begin(4000 + SWEEP_INTERVAL_MS), (true, 1, 1));
+    }
+}
+
+/// Of a connection and its successor, only one takes room in a full table.
+#[test]
+fn a_replaced_connection_makes_room_for_its_successor() {
+    let tracker = Tracker::new(9);
+    let count = 200;
+    tracker.set_connections_max(count);
+    let open = |client: u16, isn: u32| {
+        let (mut packet, mut connection) = (segment(client, false, SYN, isn, 0), Connection::default());
+        let commit = Action { commit: Some(Commit::Plain), ..Action::default() };
+        tracker.track(&mut packet, &mut connection, &commit, Millis(2));
+        assert_eq!((connection.state, connection.handle != 0), (state::TRK | state::NEW, true), "client {client}");
+        track(&tracker, segment(client, true, SYN | ACK, 5000, isn + 1), 2);
+        assert_eq!(track(&tracker, segment(client, false, ACK, isn + 1, 5001), 2), state::TRK | state::EST);
+    };
+    (1..=count as u16).for_each(|client| open(client, 1000));
+    // All others that the cursor may find are assured.
+    for client in 1..=count as u16 {
+        assert_eq!(track(&tracker, segment(client, false, RST, 1001, 0), 2), state::TRK | state::EST);
+        open(client, 80_000);
+        assert_eq!(tracker.connections(), count);
+    }
+}
+
 /// The commit of a packet that an earlier action has found no connection for searches none; but another packet may have begun
 /// it meanwhile.
 #[test]

@@ -145,9 +145,8 @@ impl Tracker {
         }
         let state = if is_forced { None } else { self.update(packet, parsed, &mut guard, role, state, now) };
         let Some(state) = state else {
-            let (handle, key) = (guard.handle(), arrived_as(&guard, direction, &parsed.key));
-            drop(guard);
-            self.end(handle);
+            let key = arrived_as(&guard, direction, &parsed.key);
+            self.end(guard, now);
             return self.track_unknown(packet, connection, action, &Parsed { key, ..*parsed }, now);
         };
         Some(self.conclude(packet, connection, action, parsed, &mut guard, role, state, now))
@@ -286,14 +285,15 @@ impl Tracker {
         }
     }
 
-    /// Removes a connection.
-    pub(super) fn end(&self, handle: Handle) {
-        if let Some(conn) = self.table.remove(handle) {
-            self.ended(handle, &conn);
-        }
+    /// Ends a connection whose place another one may take. As one that has expired, it counts for the limits until it is
+    /// removed.
+    #[cold]
+    fn end(&self, mut conn: ConnGuard<'_>, now: Millis) {
+        conn.expire(now);
+        self.ended(conn.handle(), &conn);
     }
 
-    /// Undoes what else depends on a connection that has left the table.
+    /// Undoes what else depends on a connection that has ended.
     pub(super) fn ended(&self, handle: Handle, conn: &Conn) {
         if conn.helper.is_some() {
             self.expectations.remove_all_of(handle);

@@ -288,7 +288,10 @@ impl Model {
             if self.conns[at].leaves(reply) == read.flow {
                 read.flow = self.conns[at].flows[usize::from(reply)];
             }
-            self.remove(self.conns[at].id);
+            // It counts until a sweep, or until another connection takes its place.
+            self.conns[at].expires = now;
+            let id = self.conns[at].id;
+            self.expected.retain(|expected| expected.parent != id);
         }
         if is_error {
             return Self::alone(packet, action, &read.flow, state::INV, None);
