@@ -273,6 +273,15 @@ impl Model {
         } else {
             self.find(&read.flow, now)
         };
+        // A packet that had no connection is committed before a look-up: that may have removed its connection, which has begun
+        // since, as one of those that are too many.
+        let is_absent = packet.carried.state & !state::REL == state::TRK | state::NEW && packet.carried.conn.is_none();
+        let is_untried = action.commit.is_none() || action.nat.is_some() || !same_zone || !is_absent;
+        let found = found.filter(|(at, _)| {
+            let conn = &self.conns[*at];
+            let is_kept = conn.assured || !seen.vanished.contains(&conn.flows[0]);
+            is_untried || read.inner.is_some() || self.conns.len() <= self.max || is_kept
+        });
         let is_error = read.inner.is_some();
         self.counts.errors += u64::from(is_error);
         let mut read = read;

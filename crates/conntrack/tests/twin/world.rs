@@ -129,7 +129,7 @@ impl World {
         };
         let zone = if chance(&mut self.rng, 80) { zone } else { one(&mut self.rng, &ZONES) };
         let is_translated = flight.twin.carried.state & (state::SNAT | state::DNAT) != 0;
-        let action = if is_translated && chance(&mut self.rng, 5) {
+        let action = if is_translated && chance(&mut self.rng, 15) {
             scenario::replacement(&mut self.rng, zone)
         } else {
             scenario::action(&mut self.rng, zone)
