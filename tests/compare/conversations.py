@@ -30,7 +30,6 @@ class Conversation:
             # The peer's helpers take IPv6 behind a tag for IPv4.
             self.vlan = None
         self.nat_used, self.port_nat = pipeline.nat_used, pipeline.port_nat
-        self.limited = pipeline.limited
         # Whether the last fragments were repeated, or lay over others.
         self.is_odd = False
         self.seen, self.sent = {}, []
@@ -92,14 +91,8 @@ class Conversation:
         elif chance < 0.15 and not self.nat_used:
             # The peer translates no checksum behind extension headers.
             header["extensions"] = struct.pack(">BBBBI", self.proto, 0, 1, 4, 0)
-        if not self.begins_again(payload):
-            self.sent.append((direction, payload))
+        self.sent.append((direction, payload))
         return direction, [self.frame(direction, payload, **header)]
-
-    def begins_again(self, payload):
-        """Whether a packet that is repeated may end a connection, so that another one takes its place: until the peer sweeps,
-        both count for the limit of the zone."""
-        return False
 
     def spoilt(self, frame):
         """A frame with less than its headers promise, or with other lengths."""
@@ -205,16 +198,9 @@ class Tcp(Conversation):
 
     def __init__(self, *words, **more):
         super().__init__(*words, **more)
-        self.opened = False
         self.again()
 
     def again(self):
-        if self.opened and self.limited:
-            # A connection of other ports.
-            src, sport, dst, dport = self.first
-            self.first = src, sport + 1000, dst, dport
-            self.views, self.seen, self.sent = {port: self.first for port in (1, 2)}, {}, []
-        self.opened = False
         self.isn = {d: self.rng.choice([0, 2**32 - 100, self.rng.getrandbits(32)]) for d in (OUT, BACK)}
         self.seq = dict(self.isn)
         self.stage, self.fins = 0, set()
@@ -222,8 +208,6 @@ class Tcp(Conversation):
 
     def segment(self, direction, flags, payload=b"", seq=None, ack=None, **more):
         src, sport, dst, dport = self.ends(direction)
-        if self.limited and "S" in flags and "A" not in flags:
-            flags, self.opened = (flags.replace("S", "A") if self.opened else flags), True
         seq = self.seq[direction] if seq is None else seq
         ack = (self.seq[other(direction)] if "A" in flags else 0) if ack is None else ack
         if "S" in flags and "A" in flags:
@@ -231,9 +215,6 @@ class Tcp(Conversation):
             more.setdefault("options", self.options(self.scales[direction == BACK]))
         more.setdefault("window", self.rng.choice([65535, 65535, 1000, 0, 8192]))
         return frames.tcp(src, dst, sport, dport, flags, seq, ack, payload, **more)
-
-    def begins_again(self, payload):
-        return self.limited and payload[13] & 0x12 == 2
 
     def options(self, scale):
         options = b"\2\4" + struct.pack(">H", 1460)

@@ -32,9 +32,10 @@ class Pipeline:
         # Whether translation gives connections a fixed port.
         self.port_nat = False
         self.kind = rng.choice([name for name in dir(self) if name.startswith("of_")])
-        # Whether there is a limit of connections, so that each one that is over matters for the next packet. When one that was
-        # forced to end leaves the count is each program's own.
-        self.limited = rng.random() < 0.35 and self.kind not in ("of_forced", "of_fragments")
+        # Whether there is a limit of connections, so that each one that is over matters for the next packet.
+        self.limited = rng.random() < 0.35 and self.kind != "of_fragments"
+        # Whether no two actions track a packet in the same zone.
+        self.tracks_once = self.kind in ("of_commit_at_once", "of_resubmitted", "of_source_nat", "of_cleared")
         # Whether the action for one fragment of a datagram may differ from that for the next, so that their order matters.
         self.parts_fragments = self.kind == "of_fragments"
         getattr(self, self.kind)()
@@ -202,12 +203,16 @@ class Pipeline:
                 self.add(2, f"{name},ip_frag={part}", "resubmit(,30)", "resubmit(,20)")
 
     def of_forced(self):
-        """Whoever sends last has begun the connection."""
-        zone = self.zone()
-        self.both(0, "in_port=1", self.ct("commit", zone, "table=20", self.execution()))
-        self.both(0, "in_port=2", self.ct(zone, "table=1"))
-        self.add(1, "ct_state=+est+rpl", self.ct("commit", "force", zone, self.execution(), "table=20"), priority=20)
-        self.add(1, "ct_state=+trk", "resubmit(,20)")
+        """Whoever sends last has begun the connection, at times with a translation of its own."""
+        zone, first, second = self.zone(), self.rng.choice(["", "", "src", "dst"]), self.rng.choice(["", "src", "dst"])
+        for family, name in FAMILIES.items():
+            nat = self.nat(first, family) if first else ""
+            new = self.nat(second, family) if first and second else ""
+            self.add(0, f"{name},in_port=1", self.ct("commit", zone, nat, "table=20", self.execution()))
+            self.add(0, f"{name},in_port=2", self.ct(zone, "nat" if nat else "", "table=1"))
+            forced = self.ct("commit", "force", zone, new, self.execution(), "table=20")
+            self.add(1, f"{name},ct_state=+est+rpl", forced, priority=20)
+            self.add(1, f"{name},ct_state=+trk", "resubmit(,20)")
 
     def of_helpers(self):
         """FTP and TFTP, at times through NAT."""

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::key::Direction;
+
 /// Bits of `ct_state`.
 pub mod state {
     /// A new connection, not yet committed.
@@ -131,6 +133,15 @@ impl Translated {
     #[inline]
     pub fn dst(self) -> bool {
         self.0 & Self::DST != 0
+    }
+
+    /// Which addresses of packets of a direction are translated.
+    #[inline]
+    pub fn of(self, direction: Direction) -> Self {
+        match direction {
+            Direction::Original => self,
+            Direction::Reply => Self::new(self.dst(), self.src()),
+        }
     }
 
     /// Returns true if packets of the connection are rewritten.

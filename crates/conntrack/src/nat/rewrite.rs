@@ -7,6 +7,7 @@
 use packet::checksum::{Sum, crc32c_sctp};
 use packet::{Checksum, Packet, wire};
 
+use crate::action::Translated;
 use crate::key::{Key, ipproto};
 use crate::parse::{Embedded, Parsed};
 
@@ -50,14 +51,15 @@ enum Field {
     Cut,
 }
 
-/// Gives a packet addresses and ports (or the ICMP identifier) of `to` in place of those of `parsed.key`.
+/// Gives a packet the addresses that are `translated`, and ports (or the ICMP identifier), of `to` in place of those of
+/// `parsed.key`.
 #[inline]
-pub fn translate(packet: &mut Packet, parsed: &Parsed, to: &Key) {
+pub fn translate(packet: &mut Packet, parsed: &Parsed, to: &Key, translated: Translated) {
     let checksum = if is_partial(packet, parsed.l4) { Field::Partial } else { Field::Complete };
     let transport = Transport { at: parsed.l4, end: parsed.end, proto: parsed.key.proto, checksum };
     let vouched = packet.offload.checksum != Checksum::Unknown;
     let frame = packet.data_mut();
-    let mut pseudo = set_addresses(frame, parsed.l3, to, true).unwrap_or_default();
+    let mut pseudo = set_addresses(frame, parsed.l3, to, translated).unwrap_or_default();
     if vouched && to.is_v6 && parsed.l4 != parsed.l3 + IPV6_HEADER && is_routed(frame, parsed) {
         // A checksum that the tracker verified covers the destination in the header, others the final one.
         pseudo = pseudo + undone_destination(&parsed.key, to);
@@ -119,21 +121,22 @@ fn translate_headers<const LEN: usize, const CHECKSUM: usize>(
 /// sent it: the address behind the translation stays hidden.
 #[cold]
 pub fn translate_error(packet: &mut Packet, parsed: &Parsed, to: &Key) {
-    let Some(Embedded { l3, l4, proto }) = parsed.embedded else { return translate(packet, parsed, to) };
+    let both = Translated::new(true, true);
+    let Some(Embedded { l3, l4, proto }) = parsed.embedded else { return translate(packet, parsed, to, both) };
     let partial = is_partial(packet, parsed.l4);
     let frame = packet.data_mut();
     let message = |frame: &[u8]| Sum::new().bytes(frame.get(parsed.l4..parsed.end).unwrap_or_default()).partial();
     let before = message(frame);
     let inner = to.reversed();
-    let pseudo = set_addresses(frame, l3, &inner, true).unwrap_or_default();
+    let pseudo = set_addresses(frame, l3, &inner, both).unwrap_or_default();
     let whole = embedded_end(frame, l3, to.is_v6).filter(|end| *end <= parsed.end);
     let checksum = if whole.is_some() { Field::Complete } else { Field::Cut };
     let end = whole.unwrap_or(parsed.end);
     set_transport(frame, Transport { at: l4, end, proto, checksum }, &inner, pseudo);
     let change = Sum::new().u16(!before).u16(message(frame));
 
-    let renamed = to.src != parsed.key.src;
-    let addresses = set_addresses(frame, parsed.l3, to, renamed).unwrap_or_default();
+    let outer = Translated::new(to.src != parsed.key.src, true);
+    let addresses = set_addresses(frame, parsed.l3, to, outer).unwrap_or_default();
     let pseudo = if to.is_v6 { addresses } else { Sum::new() };
     change16(frame, parsed.l4 + ICMP_CHECKSUM, parsed.end, |field| {
         if partial { grown(field, pseudo) } else { adjusted(field, pseudo + change) }
@@ -164,17 +167,18 @@ fn embedded_end(frame: &[u8], l3: usize, is_v6: bool) -> Option<usize> {
     }
 }
 
-/// Writes the addresses of `to` into the IP header at `l3`, without the source unless `with_source`, and updates the IPv4
-/// header checksum. Returns the change of the sum of the addresses, `None` if they stay as they are.
+/// Writes the addresses of `to` that are `translated` into the IP header at `l3`, and updates the IPv4 header checksum.
+/// Returns the change of the sum of the addresses, `None` if they stay as they are.
 #[inline]
-fn set_addresses(frame: &mut [u8], l3: usize, to: &Key, with_source: bool) -> Option<Sum> {
+fn set_addresses(frame: &mut [u8], l3: usize, to: &Key, translated: Translated) -> Option<Sum> {
     if to.is_v6 {
-        return set_ipv6_addresses(frame, l3, to, with_source);
+        return set_ipv6_addresses(frame, l3, to, translated);
     }
     let header = frame.get_mut(l3..)?.first_chunk_mut::<20>()?;
     let word = |at: usize| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
     let (old_src, old_dst) = (word(IPV4_ADDRESSES), word(IPV4_ADDRESSES + 4));
-    let (src, dst) = (if with_source { to.src[1] as u32 } else { old_src }, to.dst[1] as u32);
+    let src = if translated.src() { to.src[1] as u32 } else { old_src };
+    let dst = if translated.dst() { to.dst[1] as u32 } else { old_dst };
     if (src, dst) == (old_src, old_dst) {
         return None;
     }
@@ -185,11 +189,13 @@ fn set_addresses(frame: &mut [u8], l3: usize, to: &Key, with_source: bool) -> Op
     Some(change)
 }
 
-fn set_ipv6_addresses(frame: &mut [u8], l3: usize, to: &Key, with_source: bool) -> Option<Sum> {
+fn set_ipv6_addresses(frame: &mut [u8], l3: usize, to: &Key, translated: Translated) -> Option<Sum> {
     let addresses = frame.get_mut(l3 + IPV6_ADDRESSES..)?.first_chunk_mut::<32>()?;
     let old = *addresses;
     let halves = [to.src[0], to.src[1], to.dst[0], to.dst[1]];
-    for (bytes, half) in addresses.chunks_exact_mut(8).zip(halves).skip(if with_source { 0 } else { 2 }) {
+    let skipped = if translated.src() { 0 } else { 2 };
+    let taken = if translated.dst() { 4 } else { 2 };
+    for (bytes, half) in addresses.chunks_exact_mut(8).zip(halves).take(taken).skip(skipped) {
         bytes.copy_from_slice(&half.to_be_bytes());
     }
     (*addresses != old).then(|| Sum::new().bytes(&old.map(|byte| !byte)).bytes(addresses))

@@ -75,6 +75,16 @@ impl Protocol {
         }
     }
 
+    /// Whether a valid packet of an established connection assures it, so that it does not give way to others. A reply may
+    /// come from an address that the sender only pretends to have, and so TCP waits for the end of the handshake.
+    #[inline]
+    pub fn is_assured(&self) -> bool {
+        match self {
+            Self::Tcp(tcp) => tcp.is_acknowledged(),
+            Self::Sctp(_) | Self::Datagram(_) | Self::Icmp(_) => true,
+        }
+    }
+
     /// Which timeout applies.
     #[inline]
     pub fn timeout(&self) -> Timeout {

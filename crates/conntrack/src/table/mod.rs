@@ -241,7 +241,11 @@ impl Table {
         }
         for _ in 0..INSERT_ATTEMPTS {
             let is_counted = self.count(max);
-            let victim = if is_counted { None } else { Some(self.victim(now).ok_or(Refused::Full)?) };
+            let victim = if is_counted { None } else { self.victim(now) };
+            if !is_counted && victim.is_none() {
+                self.remove_expired(positions, keys, now, removed)?;
+                continue;
+            }
             let victims = victim.as_ref().map_or(0, |victim| victim.positions.shards());
             let mut locked = self.lock(positions.shards() | victims);
             if let Some((direction, handle)) = self.clash(positions, keys) {
@@ -267,6 +271,27 @@ impl Table {
             }
         }
         Err(Refused::Full)
+    }
+
+    /// Makes room in a full table by a connection with one of the keys that has expired.
+    ///
+    /// # Errors
+    /// If there is none.
+    #[cold]
+    fn remove_expired(
+        &self,
+        positions: Positions,
+        keys: [&Key; 2],
+        now: Millis,
+        removed: Removed<'_>,
+    ) -> Result<(), Refused> {
+        let locked = self.lock(positions.shards());
+        let (_, handle) = self.clash(positions, keys).ok_or(Refused::Full)?;
+        drop(locked);
+        if let Some(expired) = self.remove_clash(handle, now).map_err(|Live| Refused::Full)? {
+            removed(handle, &expired);
+        }
+        Ok(())
     }
 
     /// Removes one of the connections that are too many since the maximum was lowered.

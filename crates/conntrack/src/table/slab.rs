@@ -186,6 +186,13 @@ impl ConnGuard<'_> {
         let assured = (u64::from(assure) * Life::ASSURED) | self.entry.life().0 & Life::ASSURED;
         self.entry.set_life(Life(Life::until(expires).0 | assured));
     }
+
+    /// Ends the connection: look-ups treat it as absent from now on. It is removed by a sweep, or when another connection
+    /// needs its keys.
+    #[cold]
+    pub fn expire(&mut self, now: Millis) {
+        self.entry.set_life(Life::until(now));
+    }
 }
 
 impl Deref for ConnGuard<'_> {

@@ -66,6 +66,80 @@ fn segments_near_the_window_renew_no_timeout() {
     assert_eq!(expires(), 35_000);
 }
 
+/// A host may answer to an address that the sender of the SYN only pretends to have.
+#[test]
+fn the_end_of_the_handshake_assures_a_connection() {
+    let answered = |segments: &[(bool, u8, u32, u32)]| {
+        let tracker = Tracker::new(7);
+        let mut assured = Vec::new();
+        for &(is_reply, flags, seq, ack) in segments {
+            track(&tracker, segment(9, is_reply, flags, seq, ack), 0);
+            tracker.visit(0, Millis(0), &mut |conn| assured.push(conn.life().is_assured()));
+        }
+        assured
+    };
+    let (syn, syn_ack) = ((false, SYN, 1000, 0), (true, SYN | ACK, 5000, 1001));
+    assert_eq!(answered(&[syn, syn_ack, syn_ack, (false, ACK, 1001, 5001)]), [false, false, false, true]);
+    // It stays assured when it is closed, or reset.
+    let (ack, reset) = ((false, ACK, 1001, 5001), (false, RST, 1001, 0));
+    assert_eq!(answered(&[syn, syn_ack, ack, reset]), [false, false, true, true]);
+    assert_eq!(answered(&[syn, syn_ack, reset]), [false; 3]);
+    assert_eq!(answered(&[syn, (true, RST | ACK, 0, 1001)]), [false; 2]);
+    // One that is older than the switch.
+    assert_eq!(answered(&[ack, (true, ACK, 5001, 1001), (false, ACK, 1001, 5001)]), [false, false, true]);
+}
+
+/// A connection that another one replaces counts until it is removed.
+#[test]
+fn a_replaced_connection_counts_for_its_zone_until_the_sweep() {
+    for is_forced in [true, false] {
+        let tracker = Tracker::new(8);
+        tracker.limits().set(0, 1);
+        track(&tracker, segment(9, false, SYN, 1, 0), 0);
+        let end = segment(9, true, RST | ACK, 0, 2);
+        assert_eq!(track(&tracker, end, 0), state::TRK | state::EST | state::RPL);
+        let successor = segment(9, is_forced, SYN, 9000, 0);
+        let commit = if is_forced { Commit::Force } else { Commit::Plain };
+        let action = Action { commit: Some(commit), ..Action::default() };
+        let begin = |now| {
+            let mut connection = Connection::default();
+            tracker.track(&mut successor.clone(), &mut connection, &action, Millis(now));
+            assert_eq!(connection.state, state::TRK | state::NEW);
+            let mut seen = 0;
+            tracker.visit(0, Millis(now), &mut |_| seen += 1);
+            (connection.handle != 0, seen, tracker.limits().zone(0).count)
+        };
+        assert_eq!(begin(1000), (false, 0, 1));
+        assert_eq!(begin(2000), (false, 0, 1));
+        tracker.sweep(Millis(3000 + SWEEP_INTERVAL_MS));
+        assert_eq!(tracker.limits().zone(0).count, 0);
+        assert_eq!(begin(4000 + SWEEP_INTERVAL_MS), (true, 1, 1));
+    }
+}
+
+/// Of a connection and its successor, only one takes room in a full table.
+#[test]
+fn a_replaced_connection_makes_room_for_its_successor() {
+    let tracker = Tracker::new(9);
+    let count = 200;
+    tracker.set_connections_max(count);
+    let open = |client: u16, isn: u32| {
+        let (mut packet, mut connection) = (segment(client, false, SYN, isn, 0), Connection::default());
+        let commit = Action { commit: Some(Commit::Plain), ..Action::default() };
+        tracker.track(&mut packet, &mut connection, &commit, Millis(2));
+        assert_eq!((connection.state, connection.handle != 0), (state::TRK | state::NEW, true), "client {client}");
+        track(&tracker, segment(client, true, SYN | ACK, 5000, isn + 1), 2);
+        assert_eq!(track(&tracker, segment(client, false, ACK, isn + 1, 5001), 2), state::TRK | state::EST);
+    };
+    (1..=count as u16).for_each(|client| open(client, 1000));
+    // All others that the cursor may find are assured.
+    for client in 1..=count as u16 {
+        assert_eq!(track(&tracker, segment(client, false, RST, 1001, 0), 2), state::TRK | state::EST);
+        open(client, 80_000);
+        assert_eq!(tracker.connections(), count);
+    }
+}
+
 /// The commit of a packet that an earlier action has found no connection for searches none; but another packet may have begun
 /// it meanwhile.
 #[test]
@@ -100,6 +174,7 @@ fn packets_of_one_batch_share_the_last_place_of_a_zone() {
         tracker.track_all(&mut batch, &Action::default(), 1, Millis(0));
         tracker.track_all(&mut batch[..1].to_vec(), &commit, 1, Millis(0));
         assert_eq!(track(&tracker, segment(8, true, SYN | ACK, 5, 2), 0), state::TRK | state::EST | state::RPL);
+        assert_eq!(track(&tracker, segment(8, false, ACK, 2, 6), 0), state::TRK | state::EST);
         tracker.track_all(&mut batch, &commit, 1, Millis(0));
         let handles: Vec<bool> = batch.iter().map(|p| p.metadata().unwrap().connection.handle != 0).collect();
         assert_eq!((tracker.connections(), &handles[..]), (1, &[true, true, false, false][..]));

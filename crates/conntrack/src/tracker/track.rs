@@ -146,9 +146,8 @@ impl Tracker {
         }
         let state = if is_forced { None } else { self.update(packet, parsed, &mut guard, role, state, now) };
         let Some(state) = state else {
-            let (handle, key) = (guard.handle(), arrived_as(&guard, direction, &parsed.key));
-            drop(guard);
-            self.end(handle);
+            let key = arrived_as(&guard, direction, &parsed.key);
+            self.end(guard, now);
             return self.track_unknown(packet, connection, action, &Parsed { key, ..*parsed }, now);
         };
         Some(self.conclude(packet, connection, action, parsed, &mut guard, role, state, now))
@@ -218,7 +217,8 @@ impl Tracker {
             return Some(state);
         }
         let seconds = self.policies.seconds(conn.policy, conn.protocol.timeout());
-        conn.renew(now.after(u64::from(seconds) * 1000), update == Update::Valid);
+        let is_assured = update == Update::Valid && conn.protocol.is_assured();
+        conn.renew(now.after(u64::from(seconds) * 1000), is_assured);
         Some(state)
     }
 
@@ -287,14 +287,15 @@ impl Tracker {
         }
     }
 
-    /// Removes a connection.
-    pub(super) fn end(&self, handle: Handle) {
-        if let Some(conn) = self.table.remove(handle) {
-            self.ended(handle, &conn);
-        }
+    /// Ends a connection whose place another one may take. As one that has expired, it counts for the limits until it is
+    /// removed.
+    #[cold]
+    fn end(&self, mut conn: ConnGuard<'_>, now: Millis) {
+        conn.expire(now);
+        self.ended(conn.handle(), &conn);
     }
 
-    /// Undoes what else depends on a connection that has left the table.
+    /// Undoes what else depends on a connection that has ended.
     pub(super) fn ended(&self, handle: Handle, conn: &Conn) {
         if conn.helper.is_some() {
             self.expectations.remove_all_of(handle);
@@ -364,7 +365,9 @@ pub(super) fn translate(packet: &mut Packet, parsed: &Parsed, conn: &Conn, role:
     if role.is_error {
         rewrite::translate_error(packet, parsed, &to);
     } else {
-        rewrite::translate(packet, parsed, &to);
+        // A connection that replaces another may begin with a packet that has been translated for the other one, and leaves
+        // the address alone that it does not translate itself.
+        rewrite::translate(packet, parsed, &to, conn.translated.of(role.direction));
     }
     translation(conn, role.direction)
 }
@@ -372,11 +375,8 @@ pub(super) fn translate(packet: &mut Packet, parsed: &Parsed, conn: &Conn, role:
 /// The bits of the state that say which addresses a translation has changed in packets of a direction.
 #[inline]
 pub(super) fn translation(conn: &Conn, direction: Direction) -> u32 {
-    let (src, dst) = match direction {
-        Direction::Original => (conn.translated.src(), conn.translated.dst()),
-        Direction::Reply => (conn.translated.dst(), conn.translated.src()),
-    };
-    (u32::from(src) * state::SNAT) | (u32::from(dst) * state::DNAT)
+    let translated = conn.translated.of(direction);
+    (u32::from(translated.src()) * state::SNAT) | (u32::from(translated.dst()) * state::DNAT)
 }
 
 /// Sets mark and label of a packet and of its connection.

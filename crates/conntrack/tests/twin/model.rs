@@ -8,7 +8,7 @@ use conntrack::{Action, Commit, Direction, Nat, NatKind, state};
 use packet::metadata::Tuple;
 
 use super::helper::{self, Expected};
-use super::packets::{Flow, Read, SCTP, TCP, UDP, read, rewrite};
+use super::packets::{Flow, Read, SCTP, TCP, UDP, addresses, read, rewrite};
 use super::tcp::Tcp;
 
 const TRANSLATED: u32 = state::SNAT | state::DNAT;
@@ -71,6 +71,11 @@ impl States {
                 }
             }
         }
+    }
+
+    /// Whether both hosts certainly exist, if a packet of each has come.
+    fn has_two_ends(&self) -> bool {
+        if let Self::Tcp(tcp) = self { tcp.has_two_ends() } else { true }
     }
 
     /// Seconds until it ends. The policy `short` replaces some of them.
@@ -173,12 +178,14 @@ pub(crate) struct Counts {
     pub flipped: u64,
     pub by_original: u64,
     pub errors: u64,
+    /// Addresses that a translation has left as an earlier one had made them.
+    pub left_alone: u64,
 }
 
 impl Counts {
-    pub(crate) fn fields(&mut self) -> [&mut u64; 13] {
+    pub(crate) fn fields(&mut self) -> [&mut u64; 14] {
         let Self { evicted, not_evicted, exhausted, taken, over_limit, restarted, forced, .. } = self;
-        let Self { children, translated, again, flipped, by_original, errors, .. } = self;
+        let Self { children, translated, again, flipped, by_original, errors, left_alone, .. } = self;
         [
             evicted,
             not_evicted,
@@ -193,6 +200,7 @@ impl Counts {
             flipped,
             by_original,
             errors,
+            left_alone,
         ]
     }
 }
@@ -265,6 +273,15 @@ impl Model {
         } else {
             self.find(&read.flow, now)
         };
+        // A packet that had no connection is committed before a look-up: that may have removed its connection, which has begun
+        // since, as one of those that are too many.
+        let is_absent = packet.carried.state & !state::REL == state::TRK | state::NEW && packet.carried.conn.is_none();
+        let is_untried = action.commit.is_none() || action.nat.is_some() || !same_zone || !is_absent;
+        let found = found.filter(|(at, _)| {
+            let conn = &self.conns[*at];
+            let is_kept = conn.assured || !seen.vanished.contains(&conn.flows[0]);
+            is_untried || read.inner.is_some() || self.conns.len() <= self.max || is_kept
+        });
         let is_error = read.inner.is_some();
         self.counts.errors += u64::from(is_error);
         let mut read = read;
@@ -280,7 +297,10 @@ impl Model {
             if self.conns[at].leaves(reply) == read.flow {
                 read.flow = self.conns[at].flows[usize::from(reply)];
             }
-            self.remove(self.conns[at].id);
+            // It counts until a sweep, or until another connection takes its place.
+            self.conns[at].expires = now;
+            let id = self.conns[at].id;
+            self.expected.retain(|expected| expected.parent != id);
         }
         if is_error {
             return Self::alone(packet, action, &read.flow, state::INV, None);
@@ -338,7 +358,7 @@ impl Model {
             return Some(state);
         }
         conn.expires = now + conn.states.seconds(conn.short) * 1000;
-        conn.assured |= verdict == Verdict::Valid;
+        conn.assured |= verdict == Verdict::Valid && conn.states.has_two_ends();
         Some(state)
     }
 
@@ -404,8 +424,15 @@ impl Model {
             return 0;
         }
         self.counts.translated += 1;
-        rewrite(&mut packet.bytes, read, &conn.leaves(reply), packet.partial);
         let (src, dst) = if reply { (conn.dnat, conn.snat) } else { (conn.snat, conn.dnat) };
+        let mut to = conn.leaves(reply);
+        if read.inner.is_none() {
+            let (is_src, is_dst) = addresses(&packet.bytes, read.l3);
+            self.counts.left_alone += u64::from(!src && to.src != is_src || !dst && to.dst != is_dst);
+            to.src = if src { to.src } else { is_src };
+            to.dst = if dst { to.dst } else { is_dst };
+        }
+        rewrite(&mut packet.bytes, read, &to, packet.partial);
         if src && dst {
             TRANSLATED
         } else if src {

@@ -122,12 +122,21 @@ fn a_flood_of_syns_displaces_syns_only() {
     let answer = frames::tcp(&back, 1, 2, SYN | ACK, 8000, &[], b"");
     let answer = Packet::from_slice(&frames::frame(&back, &answer, 1, false, false));
     assert_eq!(track(&tracker, answer, &commit(0)).1.state, state::TRK | state::EST | state::RPL);
+    let last = frames::tcp(&established, 2, 2, ACK, 8000, &[], b"");
+    let last = Packet::from_slice(&frames::frame(&established, &last, 1, false, false));
+    assert_eq!(track(&tracker, last.clone(), &commit(0)).1.state, state::TRK | state::EST);
     let (mut rng, count, mut committed) = (Rng::seeded(5), 20_000, 0);
     for _ in 0..count {
         let flow = flow4(TCP, 0x10000 | u128::from(rng.below(0xffff)), 2, 1 + rng.below(65535) as u16, 80);
         let (_, connection) = track(&tracker, syn(&flow), &commit(0));
         assert_eq!(connection.state, NEW);
         committed += u64::from(connection.handle != 0);
+        // Some have the addresses of hosts, which are answered, and answer nothing.
+        if rng.below(2) == 0 {
+            let answer = frames::tcp(&flow.back(), 1, 2, SYN | ACK, 8000, &[], b"");
+            let answer = Packet::from_slice(&frames::frame(&flow.back(), &answer, 1, false, false));
+            track(&tracker, answer, &commit(0));
+        }
         assert!(tracker.connections() <= MAX);
     }
     assert_eq!(tracker.connections(), MAX);
@@ -138,10 +147,59 @@ fn a_flood_of_syns_displaces_syns_only() {
         (from, slots) = (tracker.visit(at, NOW, &mut |_| {}), slots + 1);
     }
     assert!(slots <= 1 + (2 * MAX).div_ceil(256), "the table has {slots} parts");
-    let last = frames::tcp(&established, 2, 2, ACK, 8000, &[], b"");
-    let last = Packet::from_slice(&frames::frame(&established, &last, 1, false, false));
     assert_eq!(track(&tracker, last, &commit(0)).1.state, state::TRK | state::EST);
     tally::report!("{count} SYNs at {MAX} connections, {committed} committed");
+}
+
+#[test]
+fn a_connection_without_translation_takes_no_replies_of_another() {
+    let tracker = Tracker::new(1);
+    let inside = flow4(UDP, 1, 9, 1000, 53);
+    let outside = flow4(UDP, 8, 9, 1000, 53);
+    let address = [0, 0x0a00_0008];
+    let nat = Nat { kind: Some(NatKind::Src), addresses: Some((address, address, false)), ..Nat::default() };
+    let (_, translated) = track(&tracker, udp(&inside), &Action { nat: Some(nat.clone()), ..commit(0) });
+    assert_eq!(translated.state, NEW | state::SNAT);
+    // Neither without translation, nor with a commit by force.
+    for commit in [commit(0), Action { commit: Some(Commit::Force), ..commit(0) }] {
+        let (_, refused) = track(&tracker, udp(&outside), &commit);
+        assert_eq!((refused.state, refused.handle), (NEW, 0));
+    }
+    let restore = Action { nat: Some(Nat::default()), ..Action::default() };
+    let (packet, reply) = track(&tracker, udp(&outside.back()), &restore);
+    assert_eq!((reply.state, reply.handle), (state::TRK | state::EST | state::RPL | state::DNAT, translated.handle));
+    assert_eq!(super::packets::read(packet.data(), false, 0).map(|read| read.flow), Some(inside.back()));
+    // Its own address as that of the translation gives it another port.
+    let own = Nat { addresses: Some(([0; 2], [0; 2], false)), ..nat };
+    let (packet, moved) = track(&tracker, udp(&outside), &Action { nat: Some(own), ..commit(0) });
+    assert_eq!(moved.state, NEW | state::SNAT);
+    let seen = super::packets::read(packet.data(), false, 0).map(|read| read.flow);
+    assert_eq!(seen, Some(Flow { a: 1001, ..outside }));
+}
+
+#[test]
+fn a_connection_by_force_leaves_the_address_that_it_does_not_translate() {
+    let tracker = Tracker::new(1);
+    let to = |kind, address: u64, ports| {
+        let address = [0, 0x0a00_0000 | address];
+        Some(Nat { kind: Some(kind), addresses: Some((address, address, false)), ports, ..Nat::default() })
+    };
+    let flow = flow4(UDP, 1, 9, 1000, 53);
+    track(&tracker, udp(&flow), &Action { nat: to(NatKind::Src, 8, Some((5000, 5000))), ..commit(0) });
+    let reply = flow4(UDP, 9, 8, 53, 5000);
+    let restore = Action { nat: Some(Nat::default()), ..Action::default() };
+    let replace = Action { commit: Some(Commit::Force), nat: to(NatKind::Src, 7, None), ..Action::default() };
+    let sent = |dst| Flow { src: 0x0a00_0007, dst, ..reply };
+    // The connection begins with the packet as it arrived; later packets go where that one was sent to.
+    for (state, dst) in [(NEW | state::SNAT, flow.src), (NEW | state::SNAT, reply.dst)] {
+        let mut batch: Batch = vec![udp(&reply)];
+        tracker.track_all(&mut batch, &restore, 1, NOW);
+        tracker.track_all(&mut batch, &replace, 1, NOW);
+        assert_eq!(batch[0].metadata().map(|metadata| metadata.connection.state), Some(state));
+        let seen = super::packets::read(batch[0].data(), false, 0).map(|read| read.flow);
+        assert_eq!(seen, Some(sent(dst)));
+    }
+    assert_eq!(tracker.connections(), 1);
 }
 
 #[test]

@@ -197,7 +197,7 @@ pub(crate) fn read(frame: &[u8], partial: bool, zone: u16) -> Option<Read> {
     Some(Read { flow: tuple(frame, l3, zone)?, l3, l4, end, inner: None })
 }
 
-fn addresses(frame: &[u8], l3: usize) -> (u128, u128) {
+pub(crate) fn addresses(frame: &[u8], l3: usize) -> (u128, u128) {
     let number = |bytes: &[u8]| bytes.iter().fold(0u128, |n, byte| n << 8 | u128::from(*byte));
     if is_v6(frame, l3) {
         (number(&frame[l3 + 8..l3 + 24]), number(&frame[l3 + 24..l3 + 40]))

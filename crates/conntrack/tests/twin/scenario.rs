@@ -207,6 +207,11 @@ pub(crate) fn action(rng: &mut Rng, zone: u16) -> Action {
     action
 }
 
+/// An action that replaces a connection by one of the opposite direction with a translation of its own.
+pub(crate) fn replacement(rng: &mut Rng, zone: u16) -> Action {
+    Action { zone, commit: Some(Commit::Force), nat: Some(translation(rng)), ..Action::default() }
+}
+
 fn translation(rng: &mut Rng) -> Nat {
     let kind = one(rng, &[None, Some(NatKind::Src), Some(NatKind::Src), Some(NatKind::Dst)]);
     if kind.is_none() {

@@ -191,6 +191,11 @@ impl Tcp {
         if is_full { Verdict::Valid } else { Verdict::Lax }
     }
 
+    /// Whether each host has answered the other one, and none has ended that.
+    pub(crate) fn has_two_ends(&self) -> bool {
+        self.0.iter().all(|host| (ESTABLISHED..TIME_WAIT).contains(&host.state))
+    }
+
     /// Seconds until it ends.
     pub(crate) fn seconds(&self) -> u64 {
         let states = self.0.map(|host| host.state);

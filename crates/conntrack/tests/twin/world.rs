@@ -134,7 +134,12 @@ impl World {
             (flight, zone)
         };
         let zone = if chance(&mut self.rng, 80) { zone } else { one(&mut self.rng, &ZONES) };
-        let action = scenario::action(&mut self.rng, zone);
+        let is_translated = flight.twin.carried.state & (state::SNAT | state::DNAT) != 0;
+        let action = if is_translated && chance(&mut self.rng, 15) {
+            scenario::replacement(&mut self.rng, zone)
+        } else {
+            scenario::action(&mut self.rng, zone)
+        };
         let before = flight.twin.clone();
         let mut batch = self.submit(&mut flight, &action);
         // With room for all, only a removed connection without a new one needs a look.

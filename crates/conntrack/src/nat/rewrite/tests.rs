@@ -30,11 +30,15 @@ fn target(rng: &mut Rng, from: &Key) -> Key {
     to
 }
 
+fn both() -> Translated {
+    Translated::new(true, true)
+}
+
 fn rewrite(packet: &mut Packet, to: &Key) {
     let parsed = parse(packet, to.zone).expect("a packet that can be tracked");
     match parsed.embedded {
         Some(_) => translate_error(packet, &parsed, to),
-        None => translate(packet, &parsed, to),
+        None => translate(packet, &parsed, to, both()),
     }
 }
 
@@ -74,7 +78,7 @@ tally::proptest! {
             }
             let to = target(&mut rng, &parsed.key);
             let mut plain = packet.clone();
-            translate(&mut packet, &parsed, &to);
+            translate(&mut packet, &parsed, &to, both());
             translate_plain(&mut plain, parsed.l3, parsed.key.proto, &to);
             prop_assert_eq!(plain.data(), packet.data());
         }
@@ -95,19 +99,23 @@ tally::proptest! {
         let mut packet = Packet::from_slice(&frame(&[], &ip(old, proto, &l4)));
         let parsed = parse(&packet, 0).expect("valid");
         let to = target(&mut rng, &parsed.key);
+        let translated = Translated::new(rng.below(4) > 0, rng.below(4) > 0);
+        // An address that is not translated stays, and ports do not.
+        let src = if translated.src() { to.src } else { parsed.key.src };
+        let dst = if translated.dst() { to.dst } else { parsed.key.dst };
         let number = |half: [u64; 2]| u128::from(half[0]) << 64 | u128::from(half[1]);
         let new = match old {
-            Pair::V4(..) => Pair::V4(to.src[1] as u32, to.dst[1] as u32),
-            Pair::V6(..) => Pair::V6(number(to.src), number(to.dst)),
+            Pair::V4(..) => Pair::V4(src[1] as u32, dst[1] as u32),
+            Pair::V6(..) => Pair::V6(number(src), number(dst)),
         };
         let expected = frame(&[], &ip(new, proto, &build(new, to.src_port, to.dst_port).1));
         let pending = partial(packet.data(), parsed.l4, parsed.end, old, proto);
-        translate(&mut packet, &parsed, &to);
+        translate(&mut packet, &parsed, &to, translated);
         prop_assert_eq!(packet.data(), &expected[..]);
         // A partial checksum becomes that of the new tuple, too.
         let mut packet = pending.expect("a protocol with partial checksums");
         let parsed = parse(&packet, 0).expect("not verified");
-        translate(&mut packet, &parsed, &to);
+        translate(&mut packet, &parsed, &to, translated);
         finish(&mut packet);
         prop_assert_eq!(packet.data(), &expected[..]);
     }
@@ -136,7 +144,7 @@ tally::proptest! {
         let mut packet = Packet::from_slice(&bytes);
         packet.offload.checksum = Checksum::Good;
         let parsed = Parsed { key, l3, l4, end, embedded };
-        translate(&mut packet, &parsed, &Key { src: [1, 2], dst: [3, 4], src_port: 5, dst_port: 6, ..key });
+        translate(&mut packet, &parsed, &Key { src: [1, 2], dst: [3, 4], src_port: 5, dst_port: 6, ..key }, both());
         translate_error(&mut packet, &parsed, &key);
     }
 }

@@ -288,6 +288,13 @@ impl Tcp {
         }
     }
 
+    /// Returns true if each peer has acknowledged a segment of the other one, and none has reset the connection.
+    #[inline]
+    pub fn is_acknowledged(&self) -> bool {
+        let low = self.peers[0].state.min(self.peers[1].state);
+        low >= State::Established && low != State::TimeWait
+    }
+
     /// The name of the connection's state: that of the peer that is ahead, without the difference between the states
     /// after an acknowledged FIN.
     pub fn state_name(&self) -> &'static str {
