@@ -34,6 +34,8 @@ pub struct Plain {
     l3: u16,
     /// The zone of the key that `hash` belongs to; [`NO_ZONE`] after a translation.
     hashed_zone: u32,
+    /// Whether [`Tracker::resume`] has found no connection.
+    has_none: bool,
 }
 
 /// No zone.
@@ -55,6 +57,12 @@ impl Plain {
     #[inline]
     pub fn key(&self) -> &Key {
         &self.key
+    }
+
+    /// Returns true if [`Tracker::resume`] has found no connection of the packet in a zone.
+    #[inline]
+    pub fn has_none(&self) -> bool {
+        self.has_none
     }
 
     /// Its segment with options, if it is a packet of TCP.
@@ -146,7 +154,7 @@ impl Tracker {
         let (src_port, dst_port) = ((ports >> 16) as u16, ports as u16);
         plain.key = Key { src: [0, src.into()], dst: [0, dst.into()], src_port, dst_port, zone, proto, is_v6: false };
         plain.hash = self.table.hash(&plain.key);
-        (plain.l3, plain.hashed_zone) = (l3 as u16, zone.into());
+        (plain.l3, plain.hashed_zone, plain.has_none) = (l3 as u16, zone.into(), false);
         if src_port == 0 || dst_port == 0 {
             PacketKind::Other
         } else if proto != ipproto::TCP || plain.segment.read_plain(l4) {
@@ -154,6 +162,14 @@ impl Tracker {
         } else {
             PacketKind::Syn
         }
+    }
+
+    /// The connection of a packet.
+    #[inline]
+    fn find_plain(&self, plain: &mut Plain, now: Millis) -> Option<Found<'_>> {
+        let found = self.table.find(&plain.key, self.hash_of(plain), now);
+        plain.has_none = found.is_none();
+        found
     }
 
     /// The hash of a packet's key.
@@ -186,7 +202,7 @@ impl Tracker {
         let is_expected = expected.is_some();
         let Found { guard: mut conn, direction } = match expected {
             Some(found) => found,
-            None => self.table.find(&plain.key, self.hash_of(plain), now)?,
+            None => self.find_plain(plain, now)?,
         };
         if !conn.is_simple() {
             return None;

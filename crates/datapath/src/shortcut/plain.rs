@@ -39,7 +39,11 @@ impl<'a> Follower<'a> {
         let mut before = None;
         loop {
             let Some(resumed) = self.shared.tracker.resume(packet, &mut prepared.plain, ct, self.now) else {
-                return self.follow_new(packet, prepared, (ct, id), actions, tally);
+                if prepared.plain.has_none() {
+                    return self.follow_new(packet, prepared, (ct, id), actions, tally);
+                }
+                // An action that sees no earlier one of its zone needs no state of other zones.
+                return self.follow_from(packet, Connection::default(), actions, tally);
             };
             if resumed.is_translated {
                 let Key { src, dst, src_port, dst_port, .. } = prepared.plain.key();
@@ -98,7 +102,6 @@ impl<'a> Follower<'a> {
         let guess = if may_begin { self.next_new(packet, (ct, id), prepared, tally) } else { None };
         let opened = guess.and_then(|(_, hint)| self.open(hint, &prepared.plain, ct.zone));
         if opened.is_none() && !(may_begin && tracker.is_absent(&prepared.plain, self.now)) {
-            // An action that sees no earlier one of its zone needs no state of other zones.
             return self.follow_from(packet, Connection::default(), actions, tally);
         }
         let Some((at, Hint { flow, opening, .. })) = guess else {
