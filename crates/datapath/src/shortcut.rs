@@ -152,10 +152,10 @@ impl<'a> Follower<'a> {
         // The keys are those of the packets before the tracker.
         exec.keys = None;
         let first = resumable(actions);
-        let prepared = self.prepare(&mut passage.plain, packets, actions, first);
+        let prepared = self.prepare(passage, packets, actions, first);
         // A packet with a compact key is no fragment, and becomes none. All packets of later lists have such keys.
         let needs_key = first.is_none() && changes_tags(actions);
-        let Passage { tally, plain, left, stays } = passage;
+        let Passage { tally, plain, slots, left, stays } = passage;
         tally.begin_list();
         let mut are_late = false;
         for (i, mut packet) in packets.drain(..).enumerate() {
@@ -165,7 +165,7 @@ impl<'a> Follower<'a> {
             }
             let end = match (plain.get_mut(i), first) {
                 (Some(plain), Some(first)) if prepared.are_plain >> i & 1 != 0 => {
-                    self.follow_plain(&mut packet, plain, first, actions, tally)
+                    self.follow_plain(&mut packet, plain, first, actions, (tally, slots))
                 }
                 (Some(plain), Some(first)) if prepared.are_syns >> i & 1 != 0 => {
                     self.follow_new(&mut packet, plain, first, actions, tally)
@@ -220,7 +220,7 @@ impl<'a> Follower<'a> {
     #[inline(always)]
     fn prepare(
         &self,
-        plain: &mut [Prepared; BATCH_MAX],
+        Passage { plain, slots, .. }: &mut Passage,
         packets: &Batch,
         actions: &[DpAction],
         first: Option<(&Action, u32)>,
@@ -233,23 +233,18 @@ impl<'a> Follower<'a> {
             }
             return bits;
         };
-        for (i, (packet, prepared)) in packets.iter().zip(&mut *plain).enumerate() {
+        let mut unknown = 0;
+        for (i, (packet, prepared)) in packets.iter().zip(&mut **plain).enumerate() {
             let kind = prepared.prepare(packet, self.in_port, ct.zone, self.shared);
             bits.are_plain |= (kind as u32 & 1) << i;
             bits.are_syns |= (kind as u32 >> 1) << i;
+            unknown |= u32::from(!tracker.recall(&mut prepared.plain, slots)) << i;
         }
-        // Each loop begins to read memory for the next one, so that cache misses overlap.
-        let plain = &mut plain[..packets.len().min(BATCH_MAX)];
-        if tracker.is_large() {
-            plain.iter().for_each(|one| tracker.prefetch(&one.plain));
+        // Each loop begins to read memory for the next one, so that cache misses overlap. Most SYNs have no connection.
+        if unknown != 0 && tracker.is_large() {
+            each(unknown, plain, |one| tracker.prefetch(&one.plain));
         }
-        if bits.are_syns == 0 {
-            plain.iter_mut().for_each(|one| tracker.locate(&mut one.plain));
-        } else {
-            // Most SYNs have no connection.
-            let others = plain.iter_mut().enumerate().filter(|(i, _)| bits.are_syns >> i & 1 == 0);
-            others.for_each(|(_, one)| tracker.locate(&mut one.plain));
-        }
+        each(unknown & !bits.are_syns, plain, |one| tracker.locate(&mut one.plain, slots));
         bits
     }
 
@@ -424,6 +419,15 @@ impl Follower<'_> {
 /// Returns true for a frame without metadata but a connection.
 fn has_only_connection(packet: &Packet) -> bool {
     packet.l3_type.is_none() && packet.metadata().is_none_or(|metadata| metadata.only_connection().is_some())
+}
+
+/// Calls a function with the packets of a bitmap.
+#[inline(always)]
+fn each(mut bits: u32, plain: &mut [Prepared; BATCH_MAX], mut call: impl FnMut(&mut Prepared)) {
+    while bits != 0 {
+        call(&mut plain[bits.trailing_zeros() as usize % BATCH_MAX]);
+        bits &= bits - 1;
+    }
 }
 
 /// The connection and direction of a packet.

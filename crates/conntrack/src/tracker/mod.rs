@@ -10,6 +10,7 @@ mod control;
 mod fragmented;
 mod open;
 mod resume;
+mod slots;
 #[cfg(test)]
 mod tests;
 mod track;
@@ -33,6 +34,7 @@ use crate::timeout::Policies;
 
 pub use open::is_opening;
 pub use resume::{PacketKind, Plain, Resumed, is_resumable};
+pub use slots::SlotCache;
 pub use track::Step;
 use track::is_absent;
 

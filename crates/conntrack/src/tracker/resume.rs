@@ -10,6 +10,7 @@ use packet::wire::Head;
 use packet::{Checksum, Packet};
 
 use super::Tracker;
+use super::slots::SlotCache;
 use super::track::{Role, describe, translation};
 use crate::action::{Action, Commit, state};
 use crate::key::{Direction, Key, ipproto};
@@ -178,19 +179,36 @@ impl Tracker {
         if u32::from(plain.key.zone) == plain.hashed_zone { plain.hash } else { self.table.hash(&plain.key) }
     }
 
+    /// Returns true if the connection of a packet is most likely where earlier packets have found it, and begins to read its memory.
+    #[inline(always)]
+    pub fn recall(&self, plain: &mut Plain, cache: &SlotCache) -> bool {
+        plain.slot = cache.get(plain.hash);
+        if let Some(slot) = plain.slot {
+            self.table.prefetch_slot(slot);
+        }
+        plain.slot.is_some()
+    }
+
     /// Begins to read the memory that [`Self::locate`] will need for a packet.
     #[inline(always)]
     pub fn prefetch(&self, plain: &Plain) {
         self.table.prefetch(plain.hash);
     }
 
-    /// Looks where the connection of a packet most likely is, and begins to read its memory.
+    /// Looks up where the connection of a packet most likely is, and begins to read its memory.
     #[inline(always)]
-    pub fn locate(&self, plain: &mut Plain) {
+    pub fn locate(&self, plain: &mut Plain, cache: &mut SlotCache) {
         plain.slot = self.table.candidate(plain.hash);
         if let Some(slot) = plain.slot {
             self.table.prefetch_slot(slot);
+            cache.set(plain.hash, slot);
         }
+    }
+
+    /// Remembers where a packet found its connection in the first zone.
+    #[cold]
+    pub fn remember(&self, plain: &Plain, slot: u32, cache: &mut SlotCache) {
+        cache.set(plain.hash, slot);
     }
 
     /// Executes an action that [`is_resumable`] on a packet without a connection in its zone. `None` if the packet needs

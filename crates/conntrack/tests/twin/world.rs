@@ -7,7 +7,7 @@ use base::rng::Rng;
 use conntrack::action::state;
 use conntrack::fragments::Family;
 use conntrack::timeout::{self, Timeout};
-use conntrack::tracker::{PacketKind, Plain, is_opening, is_resumable};
+use conntrack::tracker::{PacketKind, Plain, SlotCache, is_opening, is_resumable};
 use conntrack::{Action, Conn, Tracker};
 use packet::metadata::Connection;
 use packet::wire::Head;
@@ -38,6 +38,7 @@ struct Flight {
 pub(crate) struct World {
     rng: Rng,
     tracker: Tracker,
+    slots: SlotCache,
     model: Model,
     now: u64,
     flying: Vec<Flight>,
@@ -78,6 +79,7 @@ impl World {
         Self {
             rng,
             tracker,
+            slots: SlotCache::default(),
             model,
             now: 1000,
             flying: Vec::new(),
@@ -221,8 +223,8 @@ impl World {
         if kind == PacketKind::Other {
             return false;
         }
-        if chance(&mut self.rng, 50) {
-            tracker.locate(&mut plain);
+        if !tracker.recall(&mut plain, &self.slots) && chance(&mut self.rng, 50) {
+            tracker.locate(&mut plain, &mut self.slots);
         }
         if may_open {
             let before = Action { zone: action.zone, ..Action::default() };
@@ -238,6 +240,9 @@ impl World {
             && let Some(resumed) = tracker.resume(packet, &mut plain, action, now)
         {
             packet.metadata_mut().connection = resumed.connection(action);
+            if !resumed.is_expected {
+                tracker.remember(&plain, resumed.slot(), &mut self.slots);
+            }
             self.resumed += 1;
             return true;
         }

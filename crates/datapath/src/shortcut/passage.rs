@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use base::{DpPort, PortNo};
-use conntrack::tracker::{PacketKind, Plain};
+use conntrack::tracker::{PacketKind, Plain, SlotCache};
 use flow::compact::{Compact, extract_compact, extract_plain_into};
 use flow::{PlainKey, WideKey};
 use netdev::pool;
@@ -79,6 +79,8 @@ pub(crate) struct Passage {
     pub(super) tally: Tally,
     /// The packets that are plain, and their keys.
     pub(super) plain: Box<[Prepared; BATCH_MAX]>,
+    /// Where packets found their connections.
+    pub(super) slots: SlotCache,
     /// Packets that leave the shortcut, and packets that did not take it.
     pub(super) left: Left,
     pub(super) stays: Batch,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use conntrack::action::state;
-use conntrack::tracker::{Plain, Resumed, is_resumable};
+use conntrack::tracker::{Plain, Resumed, SlotCache, is_resumable};
 use conntrack::{Action, Key};
 use dpif::DpAction;
 use flow::Brief;
@@ -33,7 +33,7 @@ impl<'a> Follower<'a> {
         prepared: &mut Prepared,
         first: (&Action, u32),
         actions: &[DpAction],
-        tally: &mut Tally,
+        (tally, slots): (&mut Tally, &mut SlotCache),
     ) -> End {
         let ((mut ct, mut id), mut actions) = (first, actions);
         let mut before = None;
@@ -72,14 +72,14 @@ impl<'a> Follower<'a> {
             // Another action in the same zone needs the state of this one.
             let Some(next) = next.filter(|(next, _)| next.zone != ct.zone) else {
                 let connection = if is_last { None } else { Some(resumed.connection(ct)) };
-                self.release(resumed, before);
+                self.release(resumed, before, &prepared.plain, slots);
                 return match connection {
                     Some(connection) => self.follow_from(packet, connection, &flow.actions, tally),
                     None => End::Takes,
                 };
             };
             let way = resumed.way();
-            self.release(resumed, before);
+            self.release(resumed, before, &prepared.plain, slots);
             before = Some(way);
             (ct, id) = next;
             actions = &flow.actions;
@@ -170,16 +170,17 @@ impl<'a> Follower<'a> {
         covers.then_some((at, hint))
     }
 
-    /// Unlocks the connection of a packet. Lets the connection of its previous pass remember where this one is, unless it
-    /// knows.
+    /// Unlocks the connection of a packet. Remembers where it is, unless that was known: for the first zone on this thread, for
+    /// others beside the connection of the zone before.
     #[inline(always)]
-    fn release(&self, resumed: Resumed<'_>, before: Option<(u64, bool)>) {
+    fn release(&self, resumed: Resumed<'_>, before: Option<(u64, bool)>, plain: &Plain, slots: &mut SlotCache) {
         let (slot, is_expected) = (resumed.slot(), resumed.is_expected);
         drop(resumed);
-        if let Some(before) = before
-            && !is_expected
-        {
-            self.shared.tracker.set_next(before, slot);
+        if !is_expected {
+            match before {
+                Some(before) => self.shared.tracker.set_next(before, slot),
+                None => self.shared.tracker.remember(plain, slot, slots),
+            }
         }
     }
 
