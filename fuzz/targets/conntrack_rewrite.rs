@@ -4,6 +4,7 @@
 
 use base::PortNo;
 use conntrack::Key;
+use conntrack::action::Translated;
 use conntrack::nat::rewrite::{translate, translate_error};
 use conntrack::parse::parse;
 use flow::{compose, extract};
@@ -58,7 +59,7 @@ fn rewrite(packet: &mut Packet, to: &Key) {
     if parsed.embedded.is_some() {
         translate_error(packet, &parsed, to);
     } else {
-        translate(packet, &parsed, to);
+        translate(packet, &parsed, to, Translated::new(true, true));
     }
 }
 
