@@ -3,29 +3,66 @@
 
 /// Number of hashes that are remembered: a power of two.
 const SIZE: usize = 4096;
+/// Batches of a trial, whose second half shows whether the cache is worth its time, and batches without it after a bad one.
+const TRIAL: u32 = 256;
+const REST: u32 = 2048;
 
-/// The slots of connections by hash. They are hints: the key of the connection in the slot decides.
+/// The slots of connections by hash. They are hints: the key of the connection in the slot decides. While few packets belong to
+/// connections that are remembered, the cache does nothing most of the time.
 #[derive(Debug)]
-pub struct SlotCache(Box<[u64; SIZE]>);
+pub struct SlotCache {
+    slots: Box<[u64; SIZE]>,
+    is_on: bool,
+    /// Batches until the trial or the rest ends.
+    left: u32,
+    /// Packets in the second half of the trial, and those whose slot was known.
+    packets: u32,
+    known: u32,
+}
 
 impl Default for SlotCache {
     fn default() -> Self {
-        Self(vec![0; SIZE].into_boxed_slice().try_into().expect("the length is SIZE"))
+        let slots = vec![0; SIZE].into_boxed_slice().try_into().expect("the length is SIZE");
+        Self { slots, is_on: true, left: TRIAL, packets: 0, known: 0 }
     }
 }
 
 impl SlotCache {
+    /// Records the number of packets of a batch, and of those whose slot was known.
+    #[inline]
+    pub fn judge(&mut self, packets: u32, known: u32) {
+        self.left -= 1;
+        if self.left < TRIAL / 2 {
+            (self.packets, self.known) = (self.packets + packets, self.known + known);
+        }
+        if self.left == 0 {
+            self.decide();
+        }
+    }
+
+    #[cold]
+    fn decide(&mut self) {
+        self.is_on = !self.is_on || self.known >= self.packets / 4;
+        self.left = if self.is_on { TRIAL } else { REST };
+        (self.packets, self.known) = (0, 0);
+    }
+
     /// The slot that was set last for a hash, unless that of another one has replaced it.
     #[inline(always)]
     pub(super) fn get(&self, hash: u64) -> Option<u32> {
-        let word = self.0[hash as usize % SIZE];
+        if !self.is_on {
+            return None;
+        }
+        let word = self.slots[hash as usize % SIZE];
         if (word ^ hash) >> 32 == 0 { (word as u32).checked_sub(1) } else { None }
     }
 
     /// Remembers a slot.
     #[inline]
     pub(super) fn set(&mut self, hash: u64, slot: u32) {
-        self.0[hash as usize % SIZE] = hash & !u64::from(u32::MAX) | u64::from(slot.wrapping_add(1));
+        if self.is_on {
+            self.slots[hash as usize % SIZE] = hash & !u64::from(u32::MAX) | u64::from(slot.wrapping_add(1));
+        }
     }
 }
 
@@ -52,5 +89,29 @@ mod tests {
         }
         tally::report!("{known} of 100000 known");
         assert!(known > 10_000);
+    }
+
+    /// The batches of some thousand in which a cache is on, if so many hashes come by turns.
+    fn batches_on(hashes: u64) -> usize {
+        let (mut cache, mut rng) = (SlotCache::default(), Rng::seeded(4));
+        let seeds: Vec<u64> = (0..hashes).map(|_| rng.next_u64()).collect();
+        let mut next = seeds.iter().cycle();
+        let is_on = |_: &u32| {
+            let mut known = 0;
+            for _ in 0..32 {
+                let hash = *next.next().expect("an endless iterator");
+                known += u32::from(cache.get(hash).is_some());
+                cache.set(hash, 1);
+            }
+            cache.judge(32, known);
+            cache.is_on
+        };
+        (0..20_000).filter(is_on).count()
+    }
+
+    #[test]
+    fn the_cache_rests_while_few_packets_are_known() {
+        assert_eq!([1, 100, 2000].map(batches_on), [20_000; 3]);
+        assert!((1800..3000).contains(&batches_on(100_000)), "{}", batches_on(100_000));
     }
 }

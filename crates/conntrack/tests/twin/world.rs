@@ -223,9 +223,11 @@ impl World {
         if kind == PacketKind::Other {
             return false;
         }
-        if !tracker.recall(&mut plain, &self.slots) && chance(&mut self.rng, 50) {
+        let is_known = tracker.recall(&mut plain, &self.slots);
+        if !is_known && chance(&mut self.rng, 50) {
             tracker.locate(&mut plain, &mut self.slots);
         }
+        self.slots.judge(1, is_known.into());
         if may_open {
             let before = Action { zone: action.zone, ..Action::default() };
             if !tracker.may_begin(packet.data(), &mut plain, &before) {
