@@ -240,7 +240,7 @@ impl<'a> Follower<'a> {
             bits.are_syns |= (kind as u32 >> 1) << i;
             unknown |= u32::from(!tracker.recall(&mut prepared.plain, slots)) << i;
         }
-        slots.judge(packets.len() as u32, packets.len() as u32 - unknown.count_ones());
+        slots.record(packets.len() as u32, packets.len() as u32 - unknown.count_ones());
         // Each loop begins to read memory for the next one, so that cache misses overlap. Most SYNs have no connection.
         if unknown != 0 && tracker.is_large() {
             each(unknown, plain, |one| tracker.prefetch(&one.plain));

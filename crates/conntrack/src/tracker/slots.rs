@@ -30,7 +30,7 @@ impl Default for SlotCache {
 impl SlotCache {
     /// Records the number of packets of a batch, and of those whose slot was known.
     #[inline]
-    pub fn judge(&mut self, packets: u32, known: u32) {
+    pub fn record(&mut self, packets: u32, known: u32) {
         self.left -= 1;
         if self.left < TRIAL / 2 {
             (self.packets, self.known) = (self.packets + packets, self.known + known);
@@ -103,7 +103,7 @@ mod tests {
                 known += u32::from(cache.get(hash).is_some());
                 cache.set(hash, 1);
             }
-            cache.judge(32, known);
+            cache.record(32, known);
             cache.is_on
         };
         (0..20_000).filter(is_on).count()

@@ -227,7 +227,7 @@ impl World {
         if !is_known && chance(&mut self.rng, 50) {
             tracker.locate(&mut plain, &mut self.slots);
         }
-        self.slots.judge(1, is_known.into());
+        self.slots.record(1, is_known.into());
         if may_open {
             let before = Action { zone: action.zone, ..Action::default() };
             if !tracker.may_begin(packet.data(), &mut plain, &before) {
