@@ -10,6 +10,9 @@
 //! worklist, with the state that it has by then, and its look-up there renews the memo. Every pass counts as it does without
 //! the shortcut.
 //!
+//! A connection without a memo, and a packet without a connection, take a guess: the megaflow of the last packet with the same
+//! recirculation id and state. It is checked as a memo is. The connection gets it as its memo after the list of actions.
+//!
 //! Most packets are [`plain`]: the tracker resumes their connections, and they have no metadata between passes. All other
 //! packets, and plain ones that need all rules of the tracker, take the general path ([`Follower::follow_from`]).
 //!
@@ -236,6 +239,7 @@ impl<'a> Follower<'a> {
         let mut unknown = 0;
         for (i, (packet, prepared)) in packets.iter().zip(&mut **plain).enumerate() {
             let kind = prepared.prepare(packet, self.in_port, ct.zone, self.shared);
+            // The values of the kinds are bits: 1 for plain packets, 2 for SYNs.
             bits.are_plain |= (kind as u32 & 1) << i;
             bits.are_syns |= (kind as u32 >> 1) << i;
             unknown |= u32::from(!tracker.recall(&mut prepared.plain, slots)) << i;
@@ -265,15 +269,20 @@ impl<'a> Follower<'a> {
     }
 
     /// Takes a packet with this connection as far as memos lead.
-    fn follow_from(
+    fn follow_from(&self, packet: &mut Packet, connection: Connection, first: &[DpAction], tally: &mut Tally) -> End {
+        self.follow_after(packet, connection, first, false, tally)
+    }
+
+    /// The same for a packet that may have taken a guess before.
+    fn follow_after(
         &self,
         packet: &mut Packet,
         mut connection: Connection,
         first: &[DpAction],
+        mut has_guessed: bool,
         tally: &mut Tally,
     ) -> End {
         let (mut actions, mut key) = (first, CompactKey::default());
-        let mut has_guessed = false;
         loop {
             let (mut memo, mut id) = (0, 0);
             for action in actions {

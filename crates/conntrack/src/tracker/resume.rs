@@ -66,6 +66,12 @@ impl Plain {
         self.has_none
     }
 
+    /// Remembers the slot in which the packet found its connection in the first zone.
+    #[cold]
+    pub fn remember(&self, slot: u32, cache: &mut SlotCache) {
+        cache.set(self.hash, slot);
+    }
+
     /// Its segment with options, if it is a packet of TCP.
     pub(super) fn segment_of(&self, frame: &[u8]) -> Option<Segment> {
         let rest = frame.get(usize::from(self.l3)..)?;
@@ -203,12 +209,6 @@ impl Tracker {
             self.table.prefetch_slot(slot);
             cache.set(plain.hash, slot);
         }
-    }
-
-    /// Remembers where a packet found its connection in the first zone.
-    #[cold]
-    pub fn remember(&self, plain: &Plain, slot: u32, cache: &mut SlotCache) {
-        cache.set(plain.hash, slot);
     }
 
     /// Executes an action that [`is_resumable`] on a packet without a connection in its zone. `None` if the packet needs

@@ -243,7 +243,7 @@ impl World {
         {
             packet.metadata_mut().connection = resumed.connection(action);
             if !resumed.is_expected {
-                tracker.remember(&plain, resumed.slot(), &mut self.slots);
+                plain.remember(resumed.slot(), &mut self.slots);
             }
             self.resumed += 1;
             return true;

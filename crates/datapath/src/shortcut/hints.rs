@@ -26,7 +26,7 @@ const GUESSES: usize = 256;
 pub(super) struct Hint {
     pub(super) flow: Arc<Megaflow>,
     pub(super) bits: TrackedMatch,
-    /// What follows if its first action commits a connection as plain packets can.
+    /// What comes after its first action, if that commits a connection as plain packets can.
     pub(super) opening: Opening,
 }
 

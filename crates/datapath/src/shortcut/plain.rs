@@ -87,7 +87,7 @@ impl<'a> Follower<'a> {
     }
 
     /// Takes a plain packet that has no connection in the zone of the next action through this action and, if it begins a
-    /// connection, further. The packet has not changed.
+    /// connection, further.
     #[inline(never)]
     pub(super) fn follow_new(
         &self,
@@ -120,11 +120,11 @@ impl<'a> Follower<'a> {
             tally.count(list, prepared.bytes, tcp_flags);
             let connection = opened.connection(commit);
             drop(opened);
-            return self.follow_from(packet, connection, rest, tally);
+            return self.follow_after(packet, connection, rest, true, tally);
         }
         if flow.is_tracking {
             tally.count(list, prepared.bytes, tcp_flags);
-            return self.follow_from(packet, tracker.state_of_new(&prepared.plain), &flow.actions, tally);
+            return self.follow_after(packet, tracker.state_of_new(&prepared.plain), &flow.actions, true, tally);
         }
         tally.count_last(list, prepared.bytes, tcp_flags);
         if flow.uses_metadata {
@@ -179,7 +179,7 @@ impl<'a> Follower<'a> {
         if !is_expected {
             match before {
                 Some(before) => self.shared.tracker.set_next(before, slot),
-                None => self.shared.tracker.remember(plain, slot, slots),
+                None => plain.remember(slot, slots),
             }
         }
     }
