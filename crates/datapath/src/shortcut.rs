@@ -24,6 +24,7 @@ mod hints;
 mod passage;
 mod plain;
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -49,7 +50,7 @@ use crate::tx::adder;
 use crate::worklist::PASSES_MAX;
 use hints::Hint;
 use passage::{CompactKey, List, Prepared, Taken, Tally};
-use plain::resumable;
+use plain::{RECENT, Recent, resumable};
 
 /// Returns true if packets with these actions can take the shortcut: the tracker, and another look-up. The list may compute a hash
 /// and set header fields, too: a fragment begins the list anew, and doing so twice changes nothing. If the list changes VLAN tags,
@@ -96,6 +97,8 @@ pub(crate) struct Follower<'a> {
     now: Millis,
     /// One in this number of passes is compared with a look-up; 0 for none.
     check_every: u64,
+    /// Megaflows of memos that packets of the batch have used.
+    recent: [Cell<Option<Recent<'a>>>; RECENT],
 }
 
 /// The key of a packet that is compared with a look-up.
@@ -106,9 +109,10 @@ enum Checked<'a> {
 }
 
 /// The end of a packet's way on the shortcut.
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
-    /// It takes the actions of the megaflow that was counted last.
-    Takes,
+    /// It takes the actions of one of the tally's lists.
+    Takes(u32),
     /// It is looked up with this recirculation id.
     Recirculates(u32),
     /// An action does not apply to it.
@@ -130,7 +134,7 @@ impl<'a> Follower<'a> {
     pub(crate) fn new(context: Context<'a>, reader: &'a Reader<'a>, hints: &'a Hints, lane: usize) -> Self {
         let Context { shared, in_port, now, .. } = context;
         let check_every = shared.check_every.load(Ordering::Relaxed);
-        Self { shared, hints, reader, lane, in_port, now, check_every }
+        Self { shared, hints, reader, lane, in_port, now, check_every, recent: Default::default() }
     }
 
     /// Runs packets through the actions of a list of a batch. Packets of a list that [`is_tracking`] take the shortcut, if no
@@ -148,7 +152,8 @@ impl<'a> Follower<'a> {
 
     /// Takes packets through their later passes.
     fn follow_all(&self, exec: &mut Executor<'_>, passage: &mut Passage, packets: &mut Batch, actions: &[DpAction]) {
-        if !self.shared.config.shortcut || self.shared.tracker.has_expired_fragments(self.now) {
+        let takes_worklist = !self.shared.config.shortcut || packets.len() > BATCH_MAX;
+        if takes_worklist || self.shared.tracker.has_expired_fragments(self.now) {
             passage.tally.keeps_order = false;
             return exec.run(packets, actions);
         }
@@ -160,30 +165,34 @@ impl<'a> Follower<'a> {
         let needs_key = first.is_none() && changes_tags(actions);
         let Passage { tally, plain, slots, left, stays } = passage;
         tally.begin_list();
-        let mut are_late = false;
-        for (i, mut packet) in packets.drain(..).enumerate() {
-            if are_late {
-                stays.push(packet);
-                continue;
-            }
-            let end = match (plain.get_mut(i), first) {
+        let mut ends = [End::Stays; BATCH_MAX];
+        for (i, (packet, end)) in packets.iter_mut().zip(&mut ends).enumerate() {
+            *end = match (plain.get_mut(i), first) {
                 (Some(plain), Some(first)) if prepared.are_plain >> i & 1 != 0 => {
-                    self.follow_plain(&mut packet, plain, first, actions, (tally, slots))
+                    self.follow_plain(packet, plain, first, actions, (tally, slots))
                 }
                 (Some(plain), Some(first)) if prepared.are_syns >> i & 1 != 0 => {
-                    self.follow_new(&mut packet, plain, first, actions, tally)
+                    self.follow_new(packet, plain, first, actions, tally)
                 }
-                _ if needs_key && CompactKey::default().of_pass(&packet, self.in_port, 0).is_none() => End::Stays,
-                _ => self.follow(&mut packet, actions, tally),
+                _ if needs_key && CompactKey::default().of_pass(packet, self.in_port, 0).is_none() => End::Stays,
+                _ => self.follow(packet, actions, tally),
             };
-            match end {
-                End::Takes => tally.push(packet),
-                End::Recirculates(id) => left.push(id, packet),
-                End::Drops(reason) => exec.refuse(packet, reason),
-                End::Stays => {
-                    // Later packets of its connection stay, too. The fragments of a datagram join the batch at its end anyway.
-                    are_late = !has_only_connection(&packet);
-                    stays.push(packet);
+            // Later packets of its connection stay, too. The fragments of a datagram join the batch at its end anyway.
+            if *end == End::Stays && !has_only_connection(packet) {
+                break;
+            }
+        }
+        if let [End::Takes(list), others @ ..] = &ends[..packets.len()]
+            && others.iter().all(|end| *end == End::Takes(*list))
+        {
+            tally.push_all(*list, packets);
+        } else {
+            for (packet, end) in packets.drain(..).zip(ends) {
+                match end {
+                    End::Takes(list) => tally.push(list, packet),
+                    End::Recirculates(id) => left.push(id, packet),
+                    End::Drops(reason) => exec.refuse(packet, reason),
+                    End::Stays => stays.push(packet),
                 }
             }
         }
@@ -238,7 +247,7 @@ impl<'a> Follower<'a> {
         };
         let mut unknown = 0;
         for (i, (packet, prepared)) in packets.iter().zip(&mut **plain).enumerate() {
-            let kind = prepared.prepare(packet, self.in_port, ct.zone, self.shared);
+            let kind = prepared.prepare(packet, ct.zone, tracker);
             // The values of the kinds are bits: 1 for plain packets, 2 for SYNs.
             bits.are_plain |= (kind as u32 & 1) << i;
             bits.are_syns |= (kind as u32 >> 1) << i;
@@ -354,24 +363,24 @@ impl<'a> Follower<'a> {
                 connection.awaits_lookup = false;
                 packet.metadata_mut().connection = connection;
             }
-            return End::Takes;
+            return tally.end();
         }
     }
 
-    /// The hint of a memo, if packets of this connection and direction may take its megaflow.
+    /// The megaflow of a memo, with its position among the hints, if packets may take it in this batch.
     #[inline]
-    fn usable(
-        &self,
-        packet: &Packet,
-        memo: u32,
-        way: impl FnOnce() -> (u64, bool),
-        tally: &Tally,
-    ) -> Option<(usize, &'a Hint)> {
+    fn current(&self, memo: u32) -> Option<(usize, &'a Hint)> {
         let (at, hint) = self.hints.get(self.lane, memo)?;
         let flow = &hint.flow;
         let is_current = flow.generation == self.reader.generation() && !flow.is_gone() && !flow.calls_above;
+        is_current.then_some((at, hint))
+    }
+
+    /// Returns true if a packet of this connection and direction may take another pass on the shortcut.
+    #[inline(always)]
+    fn may_take(packet: &Packet, way: impl FnOnce() -> (u64, bool), tally: &Tally) -> bool {
         let is_late = !tally.late.is_empty() && tally.late.contains(&way());
-        (is_current && packet.passes + 1 < PASSES_MAX && !is_late).then_some((at, hint))
+        packet.passes + 1 < PASSES_MAX && !is_late
     }
 
     /// The megaflow of a memo, if the packet takes it in its pass with recirculation id `id`, and the packet's TCP flags.
@@ -384,7 +393,10 @@ impl<'a> Follower<'a> {
         key: &mut CompactKey,
         tally: &Tally,
     ) -> Option<(usize, &'a Arc<Megaflow>, u16)> {
-        let (at, hint) = self.usable(packet, memo, || way(connection), tally)?;
+        let (at, hint) = self.current(memo)?;
+        if !Self::may_take(packet, || way(connection), tally) {
+            return None;
+        }
         let flow = &hint.flow;
         let (covers, tcp_flags, checked) = match key.of_pass(packet, self.in_port, id)? {
             Compact::Plain => {

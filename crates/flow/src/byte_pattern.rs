@@ -211,6 +211,37 @@ impl BytePattern {
     }
 }
 
+/// Bits of a match in the first bytes of an untagged frame of TCP or UDP over IPv4 without options, which has been recognised as
+/// such: for frames of which other bits of the match are compared elsewhere.
+#[derive(Clone, Debug)]
+pub struct FramePattern(Groups<GROUPS>);
+
+impl FramePattern {
+    /// Bytes that [`Self::covers`] compares.
+    pub const BYTES: usize = BYTES;
+
+    /// The pattern of these bits of words of a [`crate::PlainKey`], each as word, mask and value, without the words of the ingress
+    /// port and of the hash. `None` if they contain TCP flags, or no such frame has the values.
+    pub(crate) fn new(bits: impl IntoIterator<Item = (usize, u64, u64)>) -> Option<Self> {
+        let form = Form { tpid: 0, is_v6: false, is_icmp: false };
+        let mut bytes = Bytes { bits: [0; BYTES_V6], values: [0; BYTES_V6] };
+        for (word, mask, value) in bits {
+            for (byte, (mask, value)) in mask.to_be_bytes().into_iter().zip(value.to_be_bytes()).enumerate() {
+                if mask != 0 && !bytes.put_word(form, (word, byte), PortNo(0), (mask, value)) {
+                    return None;
+                }
+            }
+        }
+        Some(Self(Groups::new(&bytes)))
+    }
+
+    /// Returns true for a frame with these first bytes that has the values.
+    #[inline(always)]
+    pub fn covers(&self, frame: &[u8; BYTES]) -> bool {
+        self.0.cover(&groups(frame))
+    }
+}
+
 /// Total length and combined TCP flags of frames; `None` if `flags` is `None` for any of them.
 #[inline(always)]
 fn sum<'a>(frames: impl Iterator<Item = &'a [u8]>, flags: impl Fn(&[u8]) -> Option<u16>) -> Option<(u32, u16)> {

@@ -32,7 +32,7 @@ pub mod table;
 pub mod text;
 pub mod tracked;
 
-pub use byte_pattern::BytePattern;
+pub use byte_pattern::{BytePattern, FramePattern};
 pub use compose::compose;
 pub use extract::{Layers, PacketContext, extract};
 pub use field::{Field, FieldInfo, Format, Loc, Maskable, Prereq};

@@ -219,14 +219,6 @@ impl PlainKey {
         })
     }
 
-    /// Replaces the addresses and the ports, source first.
-    #[inline]
-    pub fn set_ends(&mut self, src: u32, dst: u32, ports: u32) {
-        self.0[usize::from(CODE_OF[layout::IPV4])] = u64::from(src) << 32 | u64::from(dst);
-        let transport = &mut self.0[usize::from(CODE_OF[layout::TP])];
-        *transport = u64::from(ports) << 32 | *transport & 0xffff_ffff;
-    }
-
     /// The words in code order.
     #[inline]
     pub(crate) fn words(&self) -> &[u64; ZERO] {
@@ -425,6 +417,16 @@ pub(crate) fn check_lengths(frame: &[u8]) -> Option<Checked<'_>> {
         _ => return None,
     }
     Some(Checked { headers: h, total, tcp_flags })
+}
+
+/// The headers and the TCP flags (0 of UDP) of an untagged frame of TCP or UDP over IPv4 without options; `None` for any other
+/// frame.
+#[inline(always)]
+pub fn untagged_head(frame: &[u8]) -> Option<(Head, u16)> {
+    let Checked { headers: h, tcp_flags, .. } = check(frame)?;
+    let (addresses, ports) = (be64(h, 26), (be64(h, 34) >> 32) as u32);
+    let head = Head { l3: 14, src: (addresses >> 32) as u32, dst: addresses as u32, proto: h[23], ports };
+    Some((head, tcp_flags))
 }
 
 /// The key of a plain IPv4 frame and its layers, as [`crate::extract()`] returns them.

@@ -3,8 +3,10 @@
 //! Such keys equal the result of [`crate::extract()`] and the connection of the packet's metadata. Packets with other
 //! metadata, such as a tunnel or a mark of the host, have whole keys only.
 
+use base::PortNo;
 use packet::metadata::{Connection, Tuple};
 
+use crate::byte_pattern::FramePattern;
 use crate::plain::{Code, DP_HASH_SHIFT, OTHERS, PLAIN_PLACES, PLAIN_WORDS, WIDE_WORDS, Words, coded_words};
 use crate::{FlowKey, PlainKey, WideKey, layout};
 
@@ -161,6 +163,10 @@ pub struct TrackedMatch {
     original: Vec<(u8, Bits)>,
     /// Bits of all other words.
     others: Vec<(Code, Bits)>,
+    /// Bits of the words of a [`PlainKey`] in the bytes of an untagged frame; see [`Self::frame`].
+    frame: Option<FramePattern>,
+    /// Whether it reads mark or label.
+    reads_mark: bool,
     /// Whether frames, as opposed to packets without an Ethernet header, have the values.
     is_for_frames: bool,
     /// Whether plain packets over IPv4, in which the other words are zero, have the values of `others`.
@@ -200,28 +206,52 @@ impl TrackedMatch {
             }
         }
         found.is_for_plain &= found.is_for_frames;
+        found.reads_mark = [&found.mark, &found.label[0], &found.label[1]].iter().any(|bits| bits.mask != 0);
+        if found.is_for_plain && found.is_brief() {
+            let inner = 1..PLAIN_PLACES - 1;
+            let words = coded_words().filter(|(code, _)| inner.contains(code));
+            let bits = words.map(|(code, word)| (word, found.masks[code], found.values[code]));
+            found.frame = FramePattern::new(bits);
+        }
         found
+    }
+
+    /// Its bits in the bytes of a plain packet, if such a packet is covered that has them, the connection's fields
+    /// ([`Self::covers_fields`]), and the right pass ([`Self::covers_pass`]). Only for matches that [`Self::is_brief`].
+    #[inline(always)]
+    pub fn frame(&self) -> Option<&FramePattern> {
+        self.frame.as_ref()
+    }
+
+    /// Returns true for plain packets from this port that are recirculated with this id and hash, if they may have the values.
+    #[inline]
+    pub fn covers_pass(&self, in_port: PortNo, recirc_id: u32, dp_hash: u32) -> bool {
+        let port = u64::from(in_port.0) << 32 | u64::from(recirc_id);
+        let (first, last) = (0, PLAIN_PLACES - 1);
+        let differs = |code: usize, word: u64| word & self.masks[code] ^ self.values[code];
+        differs(first, port) | differs(last, u64::from(dp_hash) << DP_HASH_SHIFT) == 0
+    }
+
+    /// Returns true if the match reads the hash that the datapath has computed.
+    #[inline]
+    pub fn reads_hash(&self) -> bool {
+        self.masks[PLAIN_PLACES - 1] != 0
+    }
+
+    /// Returns true if state, zone and protocol of a connection, and what `marks` returns, its mark and label, have the values.
+    #[inline(always)]
+    pub fn covers_fields(&self, state: u32, zone: u16, proto: u8, marks: impl FnOnce() -> (u32, u128)) -> bool {
+        if !self.reads_mark {
+            return self.ct.difference(Brief::new(state, zone, proto, 0, 0).ct) == 0;
+        }
+        let (mark, label) = marks();
+        self.difference_of(&Brief::new(state, zone, proto, mark, label)) == 0
     }
 
     /// Returns true if the match reads nothing of a connection but the fields in [`Brief`].
     #[inline]
     pub fn is_brief(&self) -> bool {
         self.original.is_empty()
-    }
-
-    /// Returns true for a plain packet over IPv4 that is recirculated with this id and hash and has a connection of these
-    /// fields, if it has the values of a match that [`Self::is_brief`].
-    #[inline(always)]
-    pub fn covers_brief(&self, key: &PlainKey, (recirc_id, dp_hash): (u32, u32), brief: &Brief) -> bool {
-        let [first, words @ .., _] = key.words();
-        let [first_mask, masks @ .., last_mask] = &self.masks;
-        let [first_value, values @ .., last_value] = &self.values;
-        let ports = first & !u64::from(u32::MAX) | u64::from(recirc_id);
-        let hash = u64::from(dp_hash) << DP_HASH_SHIFT;
-        let outer = (ports & first_mask ^ first_value) | (hash & last_mask ^ last_value);
-        let bits = masks.iter().zip(values);
-        let inner = bits.zip(words).fold(0, |difference, ((mask, value), word)| difference | word & mask ^ value);
-        self.is_for_plain && outer | inner | self.difference_of(brief) == 0
     }
 
     /// Returns true for a plain packet over IPv4 with this connection that has the values.
@@ -292,7 +322,6 @@ mod tests {
     use super::*;
     use crate::compact::{Compact, FORMS, extract_compact, frame_of, proto_of};
     use crate::extract::{PacketContext, extract_with_into};
-    use base::PortNo;
     use base::rng::Rng;
     use packet::Metadata;
 

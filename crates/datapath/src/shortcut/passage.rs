@@ -3,14 +3,17 @@
 use std::collections::VecDeque;
 
 use base::{DpPort, PortNo};
+use conntrack::Tracker;
 use conntrack::tracker::{PacketKind, Plain, SlotCache};
 use flow::compact::{Compact, extract_compact, extract_plain_into};
+use flow::plain::untagged_head;
 use flow::{PlainKey, WideKey};
 use netdev::pool;
 use packet::buf::BATCH_MAX;
+use packet::wire::Head;
 use packet::{Batch, Packet};
 
-use crate::shared::SharedState;
+use super::End;
 
 /// What a batch adds to a megaflow of a later pass, and the packets for which that is the last one.
 #[derive(Debug, Default)]
@@ -77,7 +80,7 @@ pub(super) struct Tally {
 #[derive(Debug, Default)]
 pub(crate) struct Passage {
     pub(super) tally: Tally,
-    /// The packets that are plain, and their keys.
+    /// The packets that are plain.
     pub(super) plain: Box<[Prepared; BATCH_MAX]>,
     /// Where packets found their connections.
     pub(super) slots: SlotCache,
@@ -123,9 +126,11 @@ impl Left {
 #[derive(Debug, Default)]
 pub(super) struct Prepared {
     pub(super) plain: Plain,
-    pub(super) key: PlainKey,
     /// The length of the frame.
     pub(super) bytes: u64,
+    pub(super) tcp_flags: u16,
+    /// Whether the frame has no VLAN tag.
+    pub(super) is_untagged: bool,
 }
 
 /// The compact key of a packet, which all passes share until a translation changes the packet.
@@ -155,18 +160,27 @@ impl CompactKey {
 impl Prepared {
     /// Becomes the form of a packet, if it is plain, valid, and has no metadata.
     #[inline(always)]
-    pub(super) fn prepare(&mut self, packet: &Packet, in_port: DpPort, zone: u16, shared: &SharedState) -> PacketKind {
+    pub(super) fn prepare(&mut self, packet: &Packet, zone: u16, tracker: &Tracker) -> PacketKind {
         if packet.l3_type.is_some() || packet.metadata().is_some() {
             return PacketKind::Other;
         }
         let frame = packet.data();
-        if !extract_plain_into(frame, PortNo(in_port.0), &mut self.key) {
-            return PacketKind::Other;
-        }
-        self.bytes = frame.len() as u64;
-        let Some(head) = self.key.head() else { return PacketKind::Other };
-        shared.tracker.prepare(frame, &head, packet.offload.checksum, zone, &mut self.plain)
+        let untagged = untagged_head(frame);
+        self.is_untagged = untagged.is_some();
+        let Some((head, tcp_flags)) = untagged.or_else(|| tagged_head(frame)) else { return PacketKind::Other };
+        (self.bytes, self.tcp_flags) = (frame.len() as u64, tcp_flags);
+        tracker.prepare(frame, &head, packet.offload.checksum, zone, &mut self.plain)
     }
+}
+
+/// The headers and the TCP flags of a plain frame with a VLAN tag.
+#[inline(never)]
+fn tagged_head(frame: &[u8]) -> Option<(Head, u16)> {
+    let mut key = PlainKey::default();
+    if !extract_plain_into(frame, PortNo(0), &mut key) {
+        return None;
+    }
+    Some((key.head()?, key.tcp_flags()))
 }
 
 impl Passage {
@@ -197,10 +211,22 @@ impl Tally {
         &mut self.taken[..self.used]
     }
 
-    /// Adds a packet to those for which the list counted last is the last one.
+    /// The end of a packet for which the list counted last is the last one.
+    #[inline(always)]
+    pub(super) fn end(&self) -> End {
+        End::Takes(self.last as u32)
+    }
+
+    /// Adds a packet to those that take a list.
     #[inline]
-    pub(super) fn push(&mut self, packet: Packet) {
-        self.taken[self.last].packets.push(packet);
+    pub(super) fn push(&mut self, list: u32, packet: Packet) {
+        self.taken[list as usize].packets.push(packet);
+    }
+
+    /// Moves all packets to a list, which has none yet.
+    #[inline]
+    pub(super) fn push_all(&mut self, list: u32, packets: &mut Batch) {
+        std::mem::swap(&mut self.taken[list as usize].packets, packets);
     }
 
     /// Counts a packet for a list, which `last` then names.
@@ -275,7 +301,7 @@ mod tests {
                 } else {
                     tally.count(List::of(hint), 100, 1 << number);
                 }
-                tally.push(packet(number));
+                tally.push(tally.last as u32, packet(number));
             }
             let taken: Vec<_> = tally
                 .taken()

@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use conntrack::action::state;
 use conntrack::tracker::{Plain, Resumed, SlotCache, is_resumable};
-use conntrack::{Action, Key};
+use base::PortNo;
+use conntrack::Action;
 use dpif::DpAction;
-use flow::Brief;
+use flow::compact::extract_plain_into;
+use flow::{FramePattern, PlainKey};
 use packet::Packet;
 use packet::metadata::Connection;
 
@@ -14,6 +16,22 @@ use super::hints::{Hint, Opening};
 use super::passage::{List, Prepared, Tally};
 use super::{Checked, End, Follower};
 use crate::megaflow::Megaflow;
+
+/// Megaflows of memos that a batch keeps at hand: a power of two.
+pub(super) const RECENT: usize = 4;
+
+/// A megaflow that packets of a batch may take in passes with a recirculation id.
+#[derive(Clone, Copy)]
+pub(super) struct Recent<'a> {
+    memo: u32,
+    id: u32,
+    /// Its position among the hints.
+    at: usize,
+    hint: &'a Hint,
+    /// Its match in the bytes of untagged frames, if frames of this batch that have them, and a connection with the right fields,
+    /// take it.
+    frame: Option<&'a FramePattern>,
+}
 
 /// The action of a list, and the recirculation id behind it, if plain packets can resume their connections there.
 #[inline]
@@ -45,11 +63,6 @@ impl<'a> Follower<'a> {
                 // An action that sees no earlier one of its zone needs no state of other zones.
                 return self.follow_from(packet, Connection::default(), actions, tally);
             };
-            if resumed.is_translated {
-                let Key { src, dst, src_port, dst_port, .. } = prepared.plain.key();
-                let ports = u32::from(*src_port) << 16 | u32::from(*dst_port);
-                prepared.key.set_ends(src[1] as u32, dst[1] as u32, ports);
-            }
             let Some((hint, flow)) = self.next_plain(packet, &resumed, (ct, id), prepared, tally) else {
                 let (connection, way, memo) = (resumed.connection(ct), resumed.way(), resumed.memo());
                 drop(resumed);
@@ -62,7 +75,7 @@ impl<'a> Follower<'a> {
             };
             packet.passes += 1;
             packet.tags = 0;
-            tally.count(List::of(hint), prepared.bytes, prepared.key.tcp_flags());
+            tally.count(List::of(hint), prepared.bytes, prepared.tcp_flags);
             let next = if flow.is_tracking { resumable(&flow.actions) } else { None };
             let is_last = !flow.is_tracking;
             if is_last && flow.uses_metadata {
@@ -75,7 +88,7 @@ impl<'a> Follower<'a> {
                 self.release(resumed, before, &prepared.plain, slots);
                 return match connection {
                     Some(connection) => self.follow_from(packet, connection, &flow.actions, tally),
-                    None => End::Takes,
+                    None => tally.end(),
                 };
             };
             let way = resumed.way();
@@ -111,11 +124,11 @@ impl<'a> Follower<'a> {
         };
         packet.passes += 1;
         packet.tags = 0;
-        let (list, tcp_flags) = (List::of(at), prepared.key.tcp_flags());
+        let (list, tcp_flags) = (List::of(at), prepared.tcp_flags);
         if let (Some(opened), [DpAction::Ct(commit), rest @ ..]) = (opened, &*flow.actions) {
             if *opening == Opening::Ends {
                 tally.count_last(list.begun(), prepared.bytes, tcp_flags);
-                return End::Takes;
+                return tally.end();
             }
             tally.count(list, prepared.bytes, tcp_flags);
             let connection = opened.connection(commit);
@@ -131,7 +144,7 @@ impl<'a> Follower<'a> {
             packet.recirc_id = id;
             packet.metadata_mut().connection = tracker.state_of_new(&prepared.plain);
         }
-        End::Takes
+        tally.end()
     }
 
     /// Stores the connection of a packet that may begin one, if a megaflow begins with a commit in the zone.
@@ -152,22 +165,16 @@ impl<'a> Follower<'a> {
         &self,
         packet: &Packet,
         (ct, id): (&Action, u32),
-        Prepared { plain, key, .. }: &Prepared,
+        prepared: &Prepared,
         tally: &Tally,
     ) -> Option<(usize, &'a Hint)> {
         let state = state::NEW | state::TRK;
-        let memo = self.hints.guess(id, state, ct.zone);
-        let (at, hint) = self.usable(packet, memo, || (0, false), tally)?;
-        let covers = if hint.bits.is_brief() && self.check_every == 0 {
-            let brief = Brief::new(state, ct.zone, plain.key().proto, 0, 0);
-            hint.bits.covers_brief(key, (id, packet.dp_hash), &brief)
-        } else {
-            let (key, connection) =
-                (key.with_recirculation(id, packet.dp_hash), self.shared.tracker.state_of_new(plain));
-            let is_right = || self.check_every == 0 || self.check(&hint.flow, Checked::Plain(&key), &connection);
-            hint.bits.covers_plain(&key, &connection) && is_right()
-        };
-        covers.then_some((at, hint))
+        let recent = self.recent(self.hints.guess(id, state, ct.zone), id)?;
+        let fields = (state, ct.zone, prepared.plain.key().proto);
+        let whole = || self.shared.tracker.state_of_new(&prepared.plain);
+        let covers = Self::may_take(packet, || (0, false), tally)
+            && self.covers(packet, prepared, (recent, id), fields, || (0, 0), whole);
+        covers.then_some((recent.at, recent.hint))
     }
 
     /// Unlocks the connection of a packet. Remembers where it is, unless that was known: for the first zone on this thread, for
@@ -192,26 +199,67 @@ impl<'a> Follower<'a> {
         packet: &Packet,
         resumed: &Resumed<'_>,
         (ct, id): (&Action, u32),
-        Prepared { plain, key, .. }: &Prepared,
+        prepared: &Prepared,
         tally: &Tally,
     ) -> Option<(usize, &'a Arc<Megaflow>)> {
-        let (at, hint) = self.usable(packet, resumed.memo(), || resumed.way(), tally)?;
-        let covers = if hint.bits.is_brief() {
-            let proto = plain.key().proto;
-            let brief = Brief::new(resumed.state(), ct.zone, proto, resumed.mark(), resumed.label());
-            hint.bits.covers_brief(key, (id, packet.dp_hash), &brief)
-        } else {
-            hint.bits.covers_plain(&key.with_recirculation(id, packet.dp_hash), &resumed.connection(ct))
-        };
-        if !covers {
-            return None;
+        let recent = self.recent(resumed.memo(), id)?;
+        let fields = (resumed.state(), ct.zone, prepared.plain.key().proto);
+        let marks = || (resumed.mark(), resumed.label());
+        let covers = Self::may_take(packet, || resumed.way(), tally)
+            && self.covers(packet, prepared, (recent, id), fields, marks, || resumed.connection(ct));
+        covers.then_some((recent.at, &recent.hint.flow))
+    }
+
+    /// Returns true if a megaflow covers a plain packet in a pass with a recirculation id and with a connection of these fields,
+    /// mark and label, and as a whole.
+    #[inline(always)]
+    fn covers(
+        &self,
+        packet: &Packet,
+        prepared: &Prepared,
+        (recent, id): (Recent<'_>, u32),
+        (state, zone, proto): (u32, u16, u8),
+        marks: impl FnOnce() -> (u32, u128),
+        connection: impl FnOnce() -> Connection,
+    ) -> bool {
+        match (recent.frame, packet.data().first_chunk()) {
+            (Some(pattern), Some(frame)) if prepared.is_untagged => {
+                pattern.covers(frame) && recent.hint.bits.covers_fields(state, zone, proto, marks)
+            }
+            _ => self.covers_key(packet, recent.hint, id, &connection()),
         }
-        if self.check_every != 0 {
-            let key = key.with_recirculation(id, packet.dp_hash);
-            if !self.check(&hint.flow, Checked::Plain(&key), &resumed.connection(ct)) {
-                return None;
+    }
+
+    /// The same by the key of the packet.
+    #[inline(never)]
+    fn covers_key(&self, packet: &Packet, hint: &Hint, id: u32, connection: &Connection) -> bool {
+        let mut key = PlainKey::default();
+        if !extract_plain_into(packet.data(), PortNo(self.in_port.0), &mut key) {
+            return false;
+        }
+        let key = key.with_recirculation(id, packet.dp_hash);
+        let is_right = || self.check_every == 0 || self.check(&hint.flow, Checked::Plain(&key), connection);
+        hint.bits.covers_plain(&key, connection) && is_right()
+    }
+
+    /// The megaflow of a memo for passes with a recirculation id, if it may be used at all.
+    #[inline(always)]
+    fn recent(&self, memo: u32, id: u32) -> Option<Recent<'a>> {
+        let cell = &self.recent[memo as usize % RECENT];
+        match cell.get() {
+            Some(recent) if (recent.memo, recent.id) == (memo, id) => Some(recent),
+            _ => {
+                let recent = self.find_recent(memo, id)?;
+                cell.set(Some(recent));
+                Some(recent)
             }
         }
-        Some((at, &hint.flow))
+    }
+
+    #[inline(never)]
+    fn find_recent(&self, memo: u32, id: u32) -> Option<Recent<'a>> {
+        let (at, hint) = self.current(memo)?;
+        let is_direct = self.check_every == 0 && !hint.bits.reads_hash() && hint.bits.covers_pass(PortNo(self.in_port.0), id, 0);
+        Some(Recent { memo, id, at, hint, frame: hint.bits.frame().filter(|_| is_direct) })
     }
 }
