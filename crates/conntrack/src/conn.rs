@@ -135,6 +135,17 @@ impl Conn {
         (is_original && difference(&self.reply, key) == 0).then_some(Direction::Reply)
     }
 
+    /// Returns true if packets of a direction have these ends, in a zone and with a protocol: all that a key of IPv4 has.
+    #[inline(always)]
+    pub(crate) fn has_ends(&self, direction: Direction, ends: &Ends, zone: u16, proto: u8) -> bool {
+        let is_reply = direction == Direction::Reply;
+        let (key, swaps) = if is_reply && !self.translated.is_mirrored() { (&self.reply, false) } else { (&self.original, is_reply) };
+        let Ends { src, dst, ports: of_packet } = if swaps { ends.reversed() } else { *ends };
+        let differs = (key.src[1] ^ u64::from(src)) | (key.dst[1] ^ u64::from(dst)) | u64::from(ports(key) ^ of_packet);
+        let of_packet = u64::from(zone) | u64::from(proto) << 16;
+        differs | (rest(key) ^ of_packet) == 0
+    }
+
     /// Notes how the keys of both directions differ, before the connection is looked up by them.
     pub(crate) fn compare_keys(&mut self) {
         let is_mirrored = mirrored_difference(&self.original, &self.reply, u64::MAX) == 0;
@@ -169,6 +180,36 @@ fn mirrored_difference(a: &Key, b: &Key, mirror: u64) -> u64 {
     let swap = (ports_of_b ^ ports_of_b.rotate_left(16)) & mirror as u32;
     let high = if b.is_v6 { half(0) } else { 0 };
     half(1) | high | (rest(a) ^ rest(b)) | u64::from(ports(a) ^ ports_of_b ^ swap)
+}
+
+/// Addresses and ports of a packet of TCP or UDP over IPv4.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Ends {
+    pub(crate) src: u32,
+    pub(crate) dst: u32,
+    /// The source port in the lower half, and the destination port.
+    pub(crate) ports: u32,
+}
+
+impl Ends {
+    /// Those of a key of IPv4.
+    #[inline]
+    pub(crate) fn of(key: &Key) -> Self {
+        Self { src: key.src[1] as u32, dst: key.dst[1] as u32, ports: ports(key) }
+    }
+
+    /// Those of packets of the opposite direction.
+    #[inline]
+    pub(crate) fn reversed(self) -> Self {
+        Self { src: self.dst, dst: self.src, ports: self.ports.rotate_left(16) }
+    }
+
+    /// A key of IPv4 with them.
+    #[inline]
+    pub(crate) fn key(self, zone: u16, proto: u8) -> Key {
+        let (src_port, dst_port) = (self.ports as u16, (self.ports >> 16) as u16);
+        Key { src: [0, self.src.into()], dst: [0, self.dst.into()], src_port, dst_port, zone, proto, is_v6: false }
+    }
 }
 
 #[inline]

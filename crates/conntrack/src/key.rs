@@ -34,9 +34,10 @@ pub mod ipproto {
 }
 
 /// One of the two directions of a connection.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Direction {
     /// That of the packet that was committed.
+    #[default]
     Original,
     /// The other one.
     Reply,

@@ -125,10 +125,9 @@ struct Span {
 #[inline]
 pub fn parse(packet: &Packet, zone: u16) -> Result<Parsed, Refusal> {
     if packet.l3_type.is_none()
-        && let Some((l3, header)) = plain(packet.data())
+        && let Some(l3) = plain(packet.data())
     {
-        let (src, dst, ports) = (be32(header, 12), be32(header, 16), be32(header, IPV4_HEADER_MIN));
-        return parse_known(packet, zone, &Head { l3, src, dst, proto: header[9], ports });
+        return parse_known(packet, zone, &Head::at(packet.data(), l3).ok_or(Refusal::Malformed)?);
     }
     parse_any(packet, zone)
 }
@@ -161,39 +160,35 @@ pub(crate) fn peek(packet: &Packet, zone: u16) -> Option<Key> {
 /// # Errors
 /// If the packet cannot be tracked.
 #[inline]
-fn parse_known(packet: &Packet, zone: u16, head: &Head) -> Result<Parsed, Refusal> {
+fn parse_known(packet: &Packet, zone: u16, head: &Head<'_>) -> Result<Parsed, Refusal> {
+    check_known(head, packet.offload.checksum)?;
     let at = head.l3 + IPV4_HEADER_MIN;
-    let l4 = check_known(packet.data(), head, packet.offload.checksum)?;
-    let key = Key { src: [0, head.src.into()], dst: [0, head.dst.into()], zone, proto: head.proto, ..Key::default() };
-    transport::with_ports(Span { l3: head.l3, l4: at, end: at + l4.len() }, key, head.ports)
+    let (src, dst) = ([0, head.src().into()], [0, head.dst().into()]);
+    let key = Key { src, dst, zone, proto: head.proto(), ..Key::default() };
+    transport::with_ports(Span { l3: head.l3, l4: at, end: at + head.l4.len() }, key, head.ports())
 }
 
-/// Checks all of a frame with known headers but its ports. Returns the transport header and its payload.
+/// Checks all of a packet but its ports.
 ///
 /// # Errors
 /// If the packet cannot be tracked.
 #[inline(always)]
-pub(crate) fn check_known<'a>(frame: &'a [u8], head: &Head, checksum: Checksum) -> Result<&'a [u8], Refusal> {
-    let Head { l3, src, dst, proto, .. } = *head;
-    let rest = frame.get(l3..).ok_or(Refusal::Malformed)?;
-    let header = rest.first_chunk::<IPV4_HEADER_MIN>().ok_or(Refusal::Malformed)?;
-    let total = usize::from(be16(header, 2));
-    let l4 = rest.get(IPV4_HEADER_MIN..total).ok_or(Refusal::Malformed)?;
-    if !Sum::new().ipv4_header(header).is_valid() {
+pub(crate) fn check_known(head: &Head<'_>, checksum: Checksum) -> Result<(), Refusal> {
+    if !Sum::new().ipv4_header(head.ip).is_valid() {
         return Err(Refusal::L3Checksum);
     }
-    let pseudo = || pseudo_v4(src.to_be_bytes(), dst.to_be_bytes(), proto, l4.len() as u16);
-    match proto {
-        ipproto::TCP => transport::check_tcp(checksum, l4, pseudo)?,
-        _ => transport::check_udp(checksum, l4, false, pseudo)?,
+    let l4 = head.l4;
+    let pseudo = || pseudo_v4(head.src().to_be_bytes(), head.dst().to_be_bytes(), head.proto(), l4.len() as u16);
+    match head.proto() {
+        ipproto::TCP => transport::check_tcp(checksum, l4, pseudo),
+        _ => transport::check_udp(checksum, l4, false, pseudo),
     }
-    Ok(l4)
 }
 
-/// The offset and the beginning of the IPv4 header of the most frequent frames: without options or fragments, with TCP or
-/// UDP, behind at most one VLAN tag.
+/// The offset of the IPv4 header of the most frequent frames: without options or fragments, with TCP or UDP, behind at most one
+/// VLAN tag.
 #[inline]
-fn plain(frame: &[u8]) -> Option<(usize, &[u8; IPV4_HEADER_MIN + 8])> {
+fn plain(frame: &[u8]) -> Option<usize> {
     let start = frame.first_chunk::<18>()?;
     let l3 = match be16(start, 12) {
         ethertype::IPV4 => 14,
@@ -202,7 +197,7 @@ fn plain(frame: &[u8]) -> Option<(usize, &[u8; IPV4_HEADER_MIN + 8])> {
     };
     let header: &[u8; IPV4_HEADER_MIN + 8] = frame.get(l3..)?.first_chunk()?;
     let known = header[0] & 0xf == 5 && be16(header, 6) & (IPV4_MORE | IPV4_OFFSET) == 0;
-    (known && matches!(header[9], ipproto::TCP | ipproto::UDP)).then_some((l3, header))
+    (known && matches!(header[9], ipproto::TCP | ipproto::UDP)).then_some(l3)
 }
 
 /// Parses a packet of any kind.

@@ -37,6 +37,7 @@ use flow::{PlainKey, TrackedKey, WideKey};
 use packet::buf::BATCH_MAX;
 use packet::metadata::Connection;
 use packet::{Batch, Packet};
+use smallvec::SmallVec;
 
 pub(crate) use hints::Hints;
 pub(crate) use passage::Passage;
@@ -109,7 +110,7 @@ enum Checked<'a> {
 }
 
 /// The end of a packet's way on the shortcut.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 enum End {
     /// It takes the actions of one of the tally's lists.
     Takes(u32),
@@ -120,6 +121,9 @@ enum End {
     /// It takes the actions of its first megaflow as all other packets.
     Stays,
 }
+
+/// Stands for any end but [`End::Takes`].
+const OTHER_END: u32 = u32::MAX;
 
 /// The packets of a batch that are prepared, by position.
 #[derive(Clone, Copy, Default)]
@@ -165,9 +169,12 @@ impl<'a> Follower<'a> {
         let needs_key = first.is_none() && changes_tags(actions);
         let Passage { tally, plain, slots, left, stays } = passage;
         tally.begin_list();
-        let mut ends = [End::Stays; BATCH_MAX];
-        for (i, (packet, end)) in packets.iter_mut().zip(&mut ends).enumerate() {
-            *end = match (plain.get_mut(i), first) {
+        self.recent.iter().for_each(|recent| recent.set(None));
+        // Most packets take lists of the tally; `other_ends` are the ends of the others, in order.
+        let mut lists = [OTHER_END; BATCH_MAX];
+        let mut other_ends: SmallVec<[End; BATCH_MAX]> = SmallVec::new();
+        for (i, (packet, list)) in packets.iter_mut().zip(&mut lists).enumerate() {
+            let end = match (plain.get_mut(i), first) {
                 (Some(plain), Some(first)) if prepared.are_plain >> i & 1 != 0 => {
                     self.follow_plain(packet, plain, first, actions, (tally, slots))
                 }
@@ -177,18 +184,23 @@ impl<'a> Follower<'a> {
                 _ if needs_key && CompactKey::default().of_pass(packet, self.in_port, 0).is_none() => End::Stays,
                 _ => self.follow(packet, actions, tally),
             };
+            match end {
+                End::Takes(taken) => *list = taken,
+                other => other_ends.push(other),
+            }
             // Later packets of its connection stay, too. The fragments of a datagram join the batch at its end anyway.
-            if *end == End::Stays && !has_only_connection(packet) {
+            if matches!(end, End::Stays) && !has_only_connection(packet) {
                 break;
             }
         }
-        if let [End::Takes(list), others @ ..] = &ends[..packets.len()]
-            && others.iter().all(|end| *end == End::Takes(*list))
-        {
-            tally.push_all(*list, packets);
+        let (first_list, others) = (lists[0], &lists[..packets.len()]);
+        if first_list != OTHER_END && others.iter().all(|list| *list == first_list) {
+            tally.push_all(first_list, packets);
         } else {
-            for (packet, end) in packets.drain(..).zip(ends) {
-                match end {
+            let mut other_ends = other_ends.into_iter();
+            for (packet, list) in packets.drain(..).zip(lists) {
+                let other = if list == OTHER_END { other_ends.next().unwrap_or(End::Stays) } else { End::Takes(list) };
+                match other {
                     End::Takes(list) => tally.push(list, packet),
                     End::Recirculates(id) => left.push(id, packet),
                     End::Drops(reason) => exec.refuse(packet, reason),
@@ -229,7 +241,7 @@ impl<'a> Follower<'a> {
 
     /// Prepares the plain packets of a batch, if `first`, its list of actions, is resumable, and reads the memory that their
     /// connections are in.
-    #[inline(always)]
+    #[inline(never)]
     fn prepare(
         &self,
         Passage { plain, slots, .. }: &mut Passage,
@@ -256,9 +268,9 @@ impl<'a> Follower<'a> {
         slots.record(packets.len() as u32, packets.len() as u32 - unknown.count_ones());
         // Each loop begins to read memory for the next one, so that cache misses overlap. Most SYNs have no connection.
         if unknown != 0 && tracker.is_large() {
-            each(unknown, plain, |one| tracker.prefetch(&one.plain));
+            each(unknown, plain, |one| tracker.prefetch(&mut one.plain));
         }
-        each(unknown & !bits.are_syns, plain, |one| tracker.locate(&mut one.plain, slots));
+        each(unknown & !bits.are_syns, plain, |one| tracker.locate(&mut one.plain));
         bits
     }
 

@@ -203,22 +203,6 @@ impl PlainKey {
         self
     }
 
-    /// The headers of a packet of TCP or UDP; `None` for other protocols.
-    #[inline]
-    pub fn head(&self) -> Option<Head> {
-        let word = |word: usize| self.0[usize::from(CODE_OF[word])];
-        let proto = word(layout::IP_MISC) as u8;
-        let (addresses, ports) = (word(layout::IPV4), (word(layout::TP) >> 32) as u32);
-        let l3 = if word(layout::VLAN) == 0 { 14 } else { 18 };
-        matches!(proto, ipproto::TCP | ipproto::UDP).then_some(Head {
-            l3,
-            src: (addresses >> 32) as u32,
-            dst: addresses as u32,
-            proto,
-            ports,
-        })
-    }
-
     /// The words in code order.
     #[inline]
     pub(crate) fn words(&self) -> &[u64; ZERO] {
@@ -422,11 +406,18 @@ pub(crate) fn check_lengths(frame: &[u8]) -> Option<Checked<'_>> {
 /// The headers and the TCP flags (0 of UDP) of an untagged frame of TCP or UDP over IPv4 without options; `None` for any other
 /// frame.
 #[inline(always)]
-pub fn untagged_head(frame: &[u8]) -> Option<(Head, u16)> {
-    let Checked { headers: h, tcp_flags, .. } = check(frame)?;
-    let (addresses, ports) = (be64(h, 26), (be64(h, 34) >> 32) as u32);
-    let head = Head { l3: 14, src: (addresses >> 32) as u32, dst: addresses as u32, proto: h[23], ports };
+pub fn untagged_head(frame: &[u8]) -> Option<(Head<'_>, u16)> {
+    let Checked { headers, total, tcp_flags } = check(frame)?;
+    let head = Head { l3: 14, ip: headers[14..].first_chunk()?, l4: frame.get(34..14 + total)? };
     Some((head, tcp_flags))
+}
+
+/// As [`untagged_head`], for a plain frame that may have a VLAN tag.
+#[inline(never)]
+pub fn tagged_head(frame: &[u8]) -> Option<(Head<'_>, u16)> {
+    let (key, layers) = plain(frame, PortNo(0))?;
+    let head = Head::at(frame, layers.l3?.into())?;
+    matches!(head.proto(), ipproto::TCP | ipproto::UDP).then_some((head, key.tcp_flags()))
 }
 
 /// The key of a plain IPv4 frame and its layers, as [`crate::extract()`] returns them.

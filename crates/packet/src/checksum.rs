@@ -51,8 +51,8 @@ impl Sum {
     #[inline(always)]
     #[must_use]
     pub fn ipv4_header(self, header: &[u8; 20]) -> Self {
-        let word = |at: usize| u64::from(u32::from_ne_bytes(std::array::from_fn(|i| header[at + i])));
-        Self(self.0 + word(0) + word(4) + word(8) + word(12) + word(16))
+        let (words, _) = header.as_chunks::<4>();
+        Self(words.iter().fold(self.0, |sum, word| sum + u64::from(u32::from_ne_bytes(*word))))
     }
 
     /// Adds a 16-bit word.

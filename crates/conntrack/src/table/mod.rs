@@ -24,7 +24,7 @@ use parking_lot::MutexGuard;
 
 pub use slab::{ConnGuard, Handle, Life};
 
-use crate::conn::Conn;
+use crate::conn::{Conn, Ends};
 use crate::key::{Direction, Key};
 use index::{Position, SHARDS, Shard, Writer};
 use slab::Slab;
@@ -192,6 +192,23 @@ impl Table {
             return None;
         }
         Some(Found { guard: entry.guard(slot, conn)?, direction })
+    }
+
+    /// Locks the connection of a slot if packets of a direction have these ends, and it has not expired.
+    #[inline(always)]
+    pub(crate) fn check_ends(
+        &self,
+        (slot, direction): (u32, Direction),
+        ends: &Ends,
+        (zone, proto): (u16, u8),
+        now: Millis,
+    ) -> Option<ConnGuard<'_>> {
+        let entry = self.slab.entry(slot)?;
+        let conn = entry.conn.lock();
+        if !conn.as_ref()?.has_ends(direction, ends, zone, proto) || entry.life().is_over(now) {
+            return None;
+        }
+        entry.guard(slot, conn)
     }
 
     /// Locks a connection by its handle; `None` if it was removed. It may have expired.

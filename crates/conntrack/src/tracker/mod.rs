@@ -33,7 +33,7 @@ use crate::table::Table;
 use crate::timeout::Policies;
 
 pub use open::is_opening;
-pub use resume::{PacketKind, Plain, Resumed, is_resumable};
+pub use resume::{Known, PacketKind, Plain, Resumed, is_resumable};
 pub use slots::SlotCache;
 pub use track::Step;
 use track::is_absent;

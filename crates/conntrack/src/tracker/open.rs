@@ -23,11 +23,11 @@ impl Tracker {
     /// has the state [`Self::state_of_new`], if there is none that it belongs to ([`Self::is_absent`]). Sets the zone of the key.
     #[inline]
     pub fn may_begin(&self, frame: &[u8], plain: &mut Plain, action: &Action) -> bool {
-        plain.key.zone = action.zone;
+        plain.zone = action.zone;
         if action.commit.is_some() || !self.expectations.is_empty() {
             return false;
         }
-        if plain.key.proto != ipproto::TCP {
+        if plain.proto() != ipproto::TCP {
             return true;
         }
         let Some(segment) = plain.segment_of(frame) else { return false };
@@ -38,13 +38,13 @@ impl Tracker {
     /// Returns true if there is no connection that a packet belongs to.
     #[inline]
     pub fn is_absent(&self, plain: &Plain, now: Millis) -> bool {
-        self.table.find(&plain.key, self.hash_of(plain), now).is_none()
+        self.table.find(&plain.key(), self.hash_of(plain), now).is_none()
     }
 
     /// The state of a packet that begins a connection, which is not stored.
     pub fn state_of_new(&self, plain: &Plain) -> Connection {
         let mut connection = Connection::default();
-        write(&mut connection, plain.key.zone, state::NEW, &plain.key, None);
+        write(&mut connection, plain.zone, state::NEW, &plain.key(), None);
         connection
     }
 
@@ -52,11 +52,11 @@ impl Tracker {
     /// connection; `None` if it is not stored, as there is one already, for example: then nothing has changed.
     #[inline]
     pub fn open(&self, plain: &Plain, action: &Action, now: Millis) -> Option<Resumed<'_>> {
-        let protocol = match plain.key.proto {
+        let protocol = match plain.proto() {
             ipproto::TCP => Protocol::Tcp(tcp::Tcp::begin(&plain.segment)?),
             _ => Protocol::Datagram(datagram::Datagram::begin()),
         };
-        let mut conn = self.commit(&plain.key, self.hash_of(plain), protocol, action, None, now).ok()?;
+        let mut conn = self.commit(&plain.key(), self.hash_of(plain), protocol, action, None, now).ok()?;
         conn.mark = action.mark.map_or(0, |(value, _)| value);
         conn.label = action.label.map_or(0, |(value, _)| value).into();
         Some(Resumed::opened(conn))

@@ -4,7 +4,7 @@
 //! [`Tracker::resume`] either does exactly what [`Tracker::track`] would do with a packet that has no connection in the
 //! zone yet, or changes nothing.
 
-use base::Millis;
+use base::{Millis, mix};
 use packet::metadata::Connection;
 use packet::wire::Head;
 use packet::{Checksum, Packet};
@@ -13,6 +13,7 @@ use super::Tracker;
 use super::slots::SlotCache;
 use super::track::{Role, describe, translation};
 use crate::action::{Action, Commit, state};
+use crate::conn::Ends;
 use crate::key::{Direction, Key, ipproto};
 use crate::nat::rewrite;
 use crate::parse;
@@ -23,24 +24,46 @@ use crate::table::{ConnGuard, Found};
 /// A packet whose headers and checksums are valid: TCP or UDP over IPv4 without options. Actions keep it valid.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Plain {
-    /// Its key, in the zone of the last action.
-    pub(super) key: Key,
-    /// The hash of the key in the first zone.
-    hash: u64,
-    /// The slot of the table that its connection in the zone of the next action is most likely in.
-    slot: Option<u32>,
-    /// Its header, if it is a packet of TCP.
-    pub(super) segment: Segment,
-    /// Offset of its IPv4 header.
-    l3: u16,
-    /// The zone of the key that `hash` belongs to; [`NO_ZONE`] after a translation.
-    hashed_zone: u32,
+    ends: Ends,
+    /// The zone of the last action.
+    pub(super) zone: u16,
+    proto: u8,
     /// Whether [`Tracker::resume`] has found no connection.
     has_none: bool,
+    /// Offset of its IPv4 header.
+    l3: u16,
+    /// Its header, if it is a packet of TCP.
+    pub(super) segment: Segment,
+    hint: Hint,
+    /// A hash of its ends and the first zone, for the thread's [`SlotCache`].
+    cached_as: u64,
+    /// The hash of its key in a zone, once it is known.
+    hash: Option<(u16, u64)>,
 }
 
-/// No zone.
-const NO_ZONE: u32 = u32::MAX;
+/// Where the connection of a packet in the zone of the next action most likely is.
+#[derive(Clone, Copy, Debug, Default)]
+struct Hint {
+    /// A slot of the table and 1; 0 for nowhere.
+    slot: u32,
+    direction: Direction,
+    from: Source,
+}
+
+/// Where a hint is from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Source {
+    /// The thread's cache: the last packet with these ends had the slot and the direction.
+    #[default]
+    Cache,
+    /// The last packet behind the connection of another zone.
+    Before,
+    /// The index of the table, which knows no direction.
+    Index,
+}
+
+/// Factors of hashes for [`SlotCache`]: digits of pi.
+const CACHE_FACTORS: [u64; 2] = [0x082e_fa98_ec4e_6c89, 0x4528_21e6_38d0_1377];
 
 /// What a frame is for the tracker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,8 +79,14 @@ pub enum PacketKind {
 impl Plain {
     /// Its key, in the zone of the last action.
     #[inline]
-    pub fn key(&self) -> &Key {
-        &self.key
+    pub fn key(&self) -> Key {
+        self.ends.key(self.zone, self.proto)
+    }
+
+    /// Its protocol.
+    #[inline]
+    pub fn proto(&self) -> u8 {
+        self.proto
     }
 
     /// Returns true if [`Tracker::resume`] has found no connection of the packet in a zone.
@@ -66,10 +95,10 @@ impl Plain {
         self.has_none
     }
 
-    /// Remembers the slot in which the packet found its connection in the first zone.
-    #[cold]
-    pub fn remember(&self, slot: u32, cache: &mut SlotCache) {
-        cache.set(self.hash, slot);
+    /// Remembers where the packet has found its connection in the first zone.
+    #[inline]
+    pub fn remember(&self, resumed: Known, cache: &mut SlotCache) {
+        cache.set(self.cached_as, resumed.slot, resumed.direction);
     }
 
     /// Its segment with options, if it is a packet of TCP.
@@ -78,6 +107,13 @@ impl Plain {
         let total = u16::from_be_bytes([*rest.get(2)?, *rest.get(3)?]);
         Segment::read(rest.get(parse::IPV4_HEADER_MIN..total.into())?)
     }
+}
+
+/// Where a connection is, and the direction of a packet.
+#[derive(Clone, Copy, Debug)]
+pub struct Known {
+    pub(super) slot: u32,
+    direction: Direction,
 }
 
 /// A packet's connection, which is locked meanwhile, and the state of the packet.
@@ -129,10 +165,10 @@ impl<'a> Resumed<'a> {
         (self.conn.handle().0.get(), self.direction == Direction::Reply)
     }
 
-    /// The slot of the connection.
+    /// Where the connection is.
     #[inline]
-    pub fn slot(&self) -> u32 {
-        self.conn.slot()
+    pub fn known(&self) -> Known {
+        Known { slot: self.conn.slot(), direction: self.direction }
     }
 
     /// The packet's state as a whole.
@@ -152,76 +188,105 @@ pub fn is_resumable(action: &Action) -> bool {
 }
 
 impl Tracker {
-    /// Checks a frame whose headers the datapath has read as [`parse::parse`] does, and makes `plain` its own. `checksum` is
+    /// Checks a packet whose headers the datapath has read as [`parse::parse`] does, and makes `plain` its own. `checksum` is
     /// in the packet's offload flags, and `zone` that of the first action.
     #[inline(always)]
-    pub fn prepare(&self, frame: &[u8], head: &Head, checksum: Checksum, zone: u16, plain: &mut Plain) -> PacketKind {
-        let Ok(l4) = parse::check_known(frame, head, checksum) else { return PacketKind::Other };
-        let Head { l3, src, dst, proto, ports } = *head;
-        let (src_port, dst_port) = ((ports >> 16) as u16, ports as u16);
-        plain.key = Key { src: [0, src.into()], dst: [0, dst.into()], src_port, dst_port, zone, proto, is_v6: false };
-        plain.hash = self.table.hash(&plain.key);
-        (plain.l3, plain.hashed_zone, plain.has_none) = (l3 as u16, zone.into(), false);
-        if src_port == 0 || dst_port == 0 {
-            PacketKind::Other
-        } else if proto != ipproto::TCP || plain.segment.read_plain(l4) {
+    pub fn prepare(&self, head: &Head<'_>, checksum: Checksum, zone: u16, plain: &mut Plain) -> PacketKind {
+        (plain.hash, plain.hint, plain.has_none) = (None, Hint::default(), false);
+        let ports = head.ports();
+        let (src_port, dst_port) = (ports >> 16, ports as u16);
+        if parse::check_known(head, checksum).is_err() || src_port == 0 || dst_port == 0 {
+            return PacketKind::Other;
+        }
+        plain.ends = Ends { src: head.src(), dst: head.dst(), ports: ports.rotate_left(16) };
+        (plain.zone, plain.proto, plain.l3) = (zone, head.proto(), head.l3 as u16);
+        plain.cached_as = self.cache_hash(plain);
+        if head.proto() != ipproto::TCP || plain.segment.read_plain(head.l4) {
             PacketKind::Plain
         } else {
             PacketKind::Syn
         }
     }
 
-    /// The connection of a packet.
-    #[inline]
-    fn find_plain(&self, plain: &mut Plain, now: Millis) -> Option<Found<'_>> {
-        let found = self.table.find(&plain.key, self.hash_of(plain), now);
-        plain.has_none = found.is_none();
-        found
+    /// A hash of the ends and the zone of a packet. The two directions of a connection have different ones.
+    #[inline(always)]
+    fn cache_hash(&self, plain: &Plain) -> u64 {
+        let Ends { src, dst, ports } = plain.ends;
+        let addresses = u64::from(src) << 32 | u64::from(dst);
+        let rest = u64::from(ports) | u64::from(plain.zone) << 32 | u64::from(plain.proto) << 48;
+        mix::fold((addresses ^ self.seed).wrapping_mul(CACHE_FACTORS[0]) ^ rest, CACHE_FACTORS[1])
     }
 
     /// The hash of a packet's key.
     #[inline]
     pub(super) fn hash_of(&self, plain: &Plain) -> u64 {
-        if u32::from(plain.key.zone) == plain.hashed_zone { plain.hash } else { self.table.hash(&plain.key) }
+        match plain.hash {
+            Some((zone, hash)) if zone == plain.zone => hash,
+            _ => self.table.hash(&plain.key()),
+        }
     }
 
-    /// Returns true if the connection of a packet is most likely where earlier packets have found it, and begins to read its memory.
+    /// Returns true if the connection of a packet is most likely where an earlier packet with its ends has found it, and begins to
+    /// read its memory.
     #[inline(always)]
     pub fn recall(&self, plain: &mut Plain, cache: &SlotCache) -> bool {
-        plain.slot = cache.get(plain.hash);
-        if let Some(slot) = plain.slot {
-            self.table.prefetch_slot(slot);
-        }
-        plain.slot.is_some()
+        let Some((slot, direction)) = cache.get(plain.cached_as) else { return false };
+        plain.hint = Hint { slot: slot.wrapping_add(1), direction, from: Source::Cache };
+        self.table.prefetch_slot(slot);
+        true
     }
 
     /// Begins to read the memory that [`Self::locate`] will need for a packet.
     #[inline(always)]
-    pub fn prefetch(&self, plain: &Plain) {
-        self.table.prefetch(plain.hash);
+    pub fn prefetch(&self, plain: &mut Plain) {
+        let hash = self.hash_of(plain);
+        plain.hash = Some((plain.zone, hash));
+        self.table.prefetch(hash);
     }
 
     /// Looks up where the connection of a packet most likely is, and begins to read its memory.
     #[inline(always)]
-    pub fn locate(&self, plain: &mut Plain, cache: &mut SlotCache) {
-        plain.slot = self.table.candidate(plain.hash);
-        if let Some(slot) = plain.slot {
+    pub fn locate(&self, plain: &mut Plain) {
+        let hash = self.hash_of(plain);
+        plain.hash = Some((plain.zone, hash));
+        if let Some(slot) = self.table.candidate(hash) {
+            plain.hint = Hint { slot: slot.wrapping_add(1), direction: Direction::Original, from: Source::Index };
             self.table.prefetch_slot(slot);
-            cache.set(plain.hash, slot);
         }
+    }
+
+    /// The connection that a packet belongs to in its zone, locked, the direction, and whether it is where it was expected.
+    #[inline(always)]
+    fn look_up(&self, plain: &mut Plain, now: Millis) -> Option<(ConnGuard<'_>, Direction, bool)> {
+        let Hint { slot, direction, from } = plain.hint;
+        if from != Source::Index
+            && let Some(slot) = slot.checked_sub(1)
+            && let Some(guard) = self.table.check_ends((slot, direction), &plain.ends, (plain.zone, plain.proto), now)
+        {
+            return Some((guard, direction, true));
+        }
+        self.look_up_any(plain, now)
+    }
+
+    /// The same for a packet whose hint is not right, or knows no direction.
+    #[inline(never)]
+    fn look_up_any(&self, plain: &mut Plain, now: Millis) -> Option<(ConnGuard<'_>, Direction, bool)> {
+        if let (Some(slot), Source::Before | Source::Index) = (plain.hint.slot.checked_sub(1), plain.hint.from)
+            && let Some(Found { guard, direction }) = self.table.check(slot, &plain.key(), now)
+        {
+            return Some((guard, direction, plain.hint.from == Source::Before));
+        }
+        let found = self.table.find(&plain.key(), self.hash_of(plain), now);
+        plain.has_none = found.is_none();
+        found.map(|Found { guard, direction }| (guard, direction, false))
     }
 
     /// Executes an action that [`is_resumable`] on a packet without a connection in its zone. `None` if the packet needs
     /// [`Tracker::track`]; then nothing has changed.
     #[inline(always)]
     pub fn resume(&self, packet: &mut Packet, plain: &mut Plain, action: &Action, now: Millis) -> Option<Resumed<'_>> {
-        plain.key.zone = action.zone;
-        let expected = plain.slot.and_then(|slot| self.table.check(slot, &plain.key, now));
-        let is_expected = expected.is_some();
-        let Found { guard: mut conn, direction } = match expected {
-            Some(found) => found,
-            None => self.find_plain(plain, now)?,
-        };
+        plain.zone = action.zone;
+        let (mut conn, direction, is_expected) = self.look_up(plain, now)?;
         if !conn.is_simple() {
             return None;
         }
@@ -233,15 +298,12 @@ impl Tracker {
         let mut state = if is_valid { state::EST | state::TRK | is_reply } else { state::NEW | state::TRK };
         let is_translated = action.nat.is_some() && conn.translated.any();
         if is_translated {
-            // The same as `leaves_as`, field by field: a key that is still being stored is slow to copy.
-            let other = conn.key(direction.reversed());
-            (plain.key.src, plain.key.dst) = (other.dst, other.src);
-            (plain.key.src_port, plain.key.dst_port) = (other.dst_port, other.src_port);
-            plain.hashed_zone = NO_ZONE;
-            rewrite::translate_plain(packet, plain.l3.into(), plain.key.proto, &plain.key);
+            plain.ends = Ends::of(conn.key(direction.reversed())).reversed();
+            plain.hash = None;
+            rewrite::translate_plain(packet, plain.l3.into(), plain.proto, &plain.key());
             state |= translation(&conn, direction);
         }
-        plain.slot = conn.next[direction.index()].checked_sub(1);
+        plain.hint = Hint { slot: conn.next[direction.index()], direction, from: Source::Before };
         Some(Resumed { conn, state, direction, is_translated, is_expected })
     }
 }

@@ -1,13 +1,17 @@
-//! Where a thread has found connections lately, by their hashes: packets of few busy connections need not read the index of a
+//! Where a thread has found the connections of packets lately, by hashes of their ends: packets of few busy connections need not read the index of a
 //! large table.
 
+use crate::key::Direction;
+
 /// Number of hashes that are remembered: a power of two.
-const SIZE: usize = 4096;
+const SIZE: usize = 8192;
+/// The bit of a word that is set for packets of the reply direction, above the slot and 1. Those above it are of the hash.
+const REPLY: u64 = 1 << 32;
 /// Batches of a trial, whose second half shows whether the cache is worth its time, and batches without it after a bad one.
 const TRIAL: u32 = 256;
 const REST: u32 = 2048;
 
-/// The slots of connections by hash. They are hints: the key of the connection in the slot decides. While few packets belong to
+/// The slots of connections, and the directions of packets, by hash. They are hints: the key of the connection in the slot decides. While few packets belong to
 /// connections that are remembered, the cache does nothing most of the time.
 #[derive(Debug)]
 pub struct SlotCache {
@@ -47,21 +51,26 @@ impl SlotCache {
         (self.packets, self.known) = (0, 0);
     }
 
-    /// The slot that was set last for a hash, unless that of another one has replaced it.
+    /// The slot and the direction that were set last for a hash, unless those of another one have replaced them.
     #[inline(always)]
-    pub(super) fn get(&self, hash: u64) -> Option<u32> {
+    pub(super) fn get(&self, hash: u64) -> Option<(u32, Direction)> {
         if !self.is_on {
             return None;
         }
         let word = self.slots[hash as usize % SIZE];
-        if (word ^ hash) >> 32 == 0 { (word as u32).checked_sub(1) } else { None }
+        if (word ^ hash) >> 33 != 0 {
+            return None;
+        }
+        let direction = if word & REPLY == 0 { Direction::Original } else { Direction::Reply };
+        (word as u32).checked_sub(1).map(|slot| (slot, direction))
     }
 
-    /// Remembers a slot.
+    /// Remembers a slot and a direction.
     #[inline]
-    pub(super) fn set(&mut self, hash: u64, slot: u32) {
+    pub(super) fn set(&mut self, hash: u64, slot: u32, direction: Direction) {
         if self.is_on {
-            self.slots[hash as usize % SIZE] = hash & !u64::from(u32::MAX) | u64::from(slot.wrapping_add(1));
+            let reply = if direction == Direction::Reply { REPLY } else { 0 };
+            self.slots[hash as usize % SIZE] = hash & !(REPLY << 1).wrapping_sub(1) | reply | u64::from(slot.wrapping_add(1));
         }
     }
 }
@@ -79,13 +88,14 @@ mod tests {
         let mut known = 0;
         for _ in 0..100_000 {
             // Several hashes share an index.
-            let hash = rng.next_u64() & 0x7_0000_07ff;
-            assert!(cache.get(hash).is_none_or(|slot| last.get(&hash) == Some(&slot)));
+            let hash = rng.next_u64() & 0xe_0000_07ff;
+            assert!(cache.get(hash).is_none_or(|found| last.get(&hash) == Some(&found)));
             known += usize::from(cache.get(hash).is_some());
-            let slot = rng.next_u64() as u32 >> 1;
-            cache.set(hash, slot);
-            assert_eq!(cache.get(hash), Some(slot));
-            last.insert(hash, slot);
+            let direction = if rng.below(2) == 0 { Direction::Original } else { Direction::Reply };
+            let found = (rng.next_u64() as u32 >> 1, direction);
+            cache.set(hash, found.0, found.1);
+            assert_eq!(cache.get(hash), Some(found));
+            last.insert(hash, found);
         }
         tally::report!("{known} of 100000 known");
         assert!(known > 10_000);
@@ -101,7 +111,7 @@ mod tests {
             for _ in 0..32 {
                 let hash = *next.next().expect("an endless iterator");
                 known += u32::from(cache.get(hash).is_some());
-                cache.set(hash, 1);
+                cache.set(hash, 1, Direction::Reply);
             }
             cache.record(32, known);
             cache.is_on

@@ -10,7 +10,7 @@ use base::{Millis, coverage};
 use packet::Packet;
 use packet::metadata::Connection;
 
-use super::Tracker;
+use super::{Known, Tracker};
 use crate::action::{Action, Commit, state};
 use crate::alg::assist::{self, Assisted, Context};
 use crate::alg::expect::Expectation;
@@ -280,10 +280,10 @@ impl Tracker {
 
     /// Remembers the slot in which packets like this one found their next connection.
     #[cold]
-    pub fn set_next(&self, (handle, is_reply): (u64, bool), slot: u32) {
+    pub fn set_next(&self, (handle, is_reply): (u64, bool), known: Known) {
         let Some(handle) = NonZeroU64::new(handle) else { return };
         if let Some(mut conn) = self.table.get(Handle(handle)) {
-            conn.next[usize::from(is_reply)] = slot.wrapping_add(1);
+            conn.next[usize::from(is_reply)] = known.slot.wrapping_add(1);
         }
     }
 

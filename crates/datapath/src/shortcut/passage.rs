@@ -5,12 +5,11 @@ use std::collections::VecDeque;
 use base::{DpPort, PortNo};
 use conntrack::Tracker;
 use conntrack::tracker::{PacketKind, Plain, SlotCache};
-use flow::compact::{Compact, extract_compact, extract_plain_into};
-use flow::plain::untagged_head;
+use flow::compact::{Compact, extract_compact};
+use flow::plain::{tagged_head, untagged_head};
 use flow::{PlainKey, WideKey};
 use netdev::pool;
 use packet::buf::BATCH_MAX;
-use packet::wire::Head;
 use packet::{Batch, Packet};
 
 use super::End;
@@ -169,18 +168,8 @@ impl Prepared {
         self.is_untagged = untagged.is_some();
         let Some((head, tcp_flags)) = untagged.or_else(|| tagged_head(frame)) else { return PacketKind::Other };
         (self.bytes, self.tcp_flags) = (frame.len() as u64, tcp_flags);
-        tracker.prepare(frame, &head, packet.offload.checksum, zone, &mut self.plain)
+        tracker.prepare(&head, packet.offload.checksum, zone, &mut self.plain)
     }
-}
-
-/// The headers and the TCP flags of a plain frame with a VLAN tag.
-#[inline(never)]
-fn tagged_head(frame: &[u8]) -> Option<(Head, u16)> {
-    let mut key = PlainKey::default();
-    if !extract_plain_into(frame, PortNo(0), &mut key) {
-        return None;
-    }
-    Some((key.head()?, key.tcp_flags()))
 }
 
 impl Passage {
@@ -211,10 +200,23 @@ impl Tally {
         &mut self.taken[..self.used]
     }
 
+    /// The list that was counted last.
+    #[inline(always)]
+    pub(super) fn last(&self) -> u32 {
+        self.last as u32
+    }
+
     /// The end of a packet for which the list counted last is the last one.
     #[inline(always)]
     pub(super) fn end(&self) -> End {
-        End::Takes(self.last as u32)
+        End::Takes(self.last())
+    }
+
+    /// Counts a packet for a list of the batch, which [`Self::last`] then is.
+    #[inline(always)]
+    pub(super) fn count_at(&mut self, list: u32, bytes: u64, tcp_flags: u16) {
+        self.last = list as usize;
+        self.add(bytes, tcp_flags);
     }
 
     /// Adds a packet to those that take a list.
@@ -229,7 +231,7 @@ impl Tally {
         std::mem::swap(&mut self.taken[list as usize].packets, packets);
     }
 
-    /// Counts a packet for a list, which `last` then names.
+    /// Counts a packet for a list, which [`Self::last`] then is.
     #[inline(always)]
     pub(super) fn count(&mut self, list: List, bytes: u64, tcp_flags: u16) {
         if self.last >= self.used || self.taken[self.last].list != list {
@@ -301,7 +303,7 @@ mod tests {
                 } else {
                     tally.count(List::of(hint), 100, 1 << number);
                 }
-                tally.push(tally.last as u32, packet(number));
+                tally.push(tally.last(), packet(number));
             }
             let taken: Vec<_> = tally
                 .taken()

@@ -1,7 +1,5 @@
 //! Plain packets on the shortcut: those of TCP and UDP over IPv4, whose connections are resumed without metadata.
 
-use std::sync::Arc;
-
 use conntrack::action::state;
 use conntrack::tracker::{Plain, Resumed, SlotCache, is_resumable};
 use base::PortNo;
@@ -15,10 +13,9 @@ use packet::metadata::Connection;
 use super::hints::{Hint, Opening};
 use super::passage::{List, Prepared, Tally};
 use super::{Checked, End, Follower};
-use crate::megaflow::Megaflow;
 
 /// Megaflows of memos that a batch keeps at hand: a power of two.
-pub(super) const RECENT: usize = 4;
+pub(super) const RECENT: usize = 8;
 
 /// A megaflow that packets of a batch may take in passes with a recirculation id.
 #[derive(Clone, Copy)]
@@ -28,6 +25,8 @@ pub(super) struct Recent<'a> {
     /// Its position among the hints.
     at: usize,
     hint: &'a Hint,
+    /// Its list in the tally, once a packet has taken it.
+    list: Option<u32>,
     /// Its match in the bytes of untagged frames, if frames of this batch that have them, and a connection with the right fields,
     /// take it.
     frame: Option<&'a FramePattern>,
@@ -44,7 +43,7 @@ pub(super) fn resumable(actions: &[DpAction]) -> Option<(&Action, u32)> {
 
 impl<'a> Follower<'a> {
     /// Takes a plain packet as far as memos lead. Its list `actions` is resumable, with this action and recirculation id.
-    #[inline(always)]
+    #[inline(never)]
     pub(super) fn follow_plain(
         &self,
         packet: &mut Packet,
@@ -63,7 +62,7 @@ impl<'a> Follower<'a> {
                 // An action that sees no earlier one of its zone needs no state of other zones.
                 return self.follow_from(packet, Connection::default(), actions, tally);
             };
-            let Some((hint, flow)) = self.next_plain(packet, &resumed, (ct, id), prepared, tally) else {
+            let Some(recent) = self.next_plain(packet, &resumed, (ct, id), prepared, tally) else {
                 let (connection, way, memo) = (resumed.connection(ct), resumed.way(), resumed.memo());
                 drop(resumed);
                 if memo == 0 {
@@ -75,7 +74,11 @@ impl<'a> Follower<'a> {
             };
             packet.passes += 1;
             packet.tags = 0;
-            tally.count(List::of(hint), prepared.bytes, prepared.tcp_flags);
+            match recent.list {
+                Some(list) => tally.count_at(list, prepared.bytes, prepared.tcp_flags),
+                None => self.count_first(recent, prepared, tally),
+            }
+            let flow = &recent.hint.flow;
             let next = if flow.is_tracking { resumable(&flow.actions) } else { None };
             let is_last = !flow.is_tracking;
             if is_last && flow.uses_metadata {
@@ -170,7 +173,7 @@ impl<'a> Follower<'a> {
     ) -> Option<(usize, &'a Hint)> {
         let state = state::NEW | state::TRK;
         let recent = self.recent(self.hints.guess(id, state, ct.zone), id)?;
-        let fields = (state, ct.zone, prepared.plain.key().proto);
+        let fields = (state, ct.zone, prepared.plain.proto());
         let whole = || self.shared.tracker.state_of_new(&prepared.plain);
         let covers = Self::may_take(packet, || (0, false), tally)
             && self.covers(packet, prepared, (recent, id), fields, || (0, 0), whole);
@@ -181,18 +184,17 @@ impl<'a> Follower<'a> {
     /// others beside the connection of the zone before.
     #[inline(always)]
     fn release(&self, resumed: Resumed<'_>, before: Option<(u64, bool)>, plain: &Plain, slots: &mut SlotCache) {
-        let (slot, is_expected) = (resumed.slot(), resumed.is_expected);
+        let (known, is_expected) = (resumed.known(), resumed.is_expected);
         drop(resumed);
         if !is_expected {
             match before {
-                Some(before) => self.shared.tracker.set_next(before, slot),
-                None => plain.remember(slot, slots),
+                Some(before) => self.shared.tracker.set_next(before, known),
+                None => plain.remember(known, slots),
             }
         }
     }
 
-    /// The megaflow of the memo of a plain packet's connection, and its position among the hints, if the packet takes it in
-    /// the pass of its key.
+    /// The megaflow of the memo of a plain packet's connection, if the packet takes it in a pass with this recirculation id.
     #[inline(always)]
     fn next_plain(
         &self,
@@ -201,13 +203,13 @@ impl<'a> Follower<'a> {
         (ct, id): (&Action, u32),
         prepared: &Prepared,
         tally: &Tally,
-    ) -> Option<(usize, &'a Arc<Megaflow>)> {
+    ) -> Option<Recent<'a>> {
         let recent = self.recent(resumed.memo(), id)?;
-        let fields = (resumed.state(), ct.zone, prepared.plain.key().proto);
+        let fields = (resumed.state(), ct.zone, prepared.plain.proto());
         let marks = || (resumed.mark(), resumed.label());
         let covers = Self::may_take(packet, || resumed.way(), tally)
             && self.covers(packet, prepared, (recent, id), fields, marks, || resumed.connection(ct));
-        covers.then_some((recent.at, &recent.hint.flow))
+        covers.then_some(recent)
     }
 
     /// Returns true if a megaflow covers a plain packet in a pass with a recirculation id and with a connection of these fields,
@@ -256,10 +258,18 @@ impl<'a> Follower<'a> {
         }
     }
 
+    /// Counts the first packet of the batch that takes a megaflow at hand.
+    #[inline(never)]
+    fn count_first(&self, mut recent: Recent<'a>, prepared: &Prepared, tally: &mut Tally) {
+        tally.count(List::of(recent.at), prepared.bytes, prepared.tcp_flags);
+        recent.list = Some(tally.last());
+        self.recent[recent.memo as usize % RECENT].set(Some(recent));
+    }
+
     #[inline(never)]
     fn find_recent(&self, memo: u32, id: u32) -> Option<Recent<'a>> {
         let (at, hint) = self.current(memo)?;
         let is_direct = self.check_every == 0 && !hint.bits.reads_hash() && hint.bits.covers_pass(PortNo(self.in_port.0), id, 0);
-        Some(Recent { memo, id, at, hint, frame: hint.bits.frame().filter(|_| is_direct) })
+        Some(Recent { memo, id, at, hint, list: None, frame: hint.bits.frame().filter(|_| is_direct) })
     }
 }
