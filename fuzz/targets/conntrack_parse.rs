@@ -10,8 +10,8 @@ use conntrack::key::ipproto;
 use conntrack::parse::{Parsed, Refusal, parse};
 use conntrack::tracker::{PacketKind, Plain};
 use conntrack::{Action, Tracker};
-use flow::compact::extract_plain_into;
-use flow::{Field, FlowKey, PlainKey, extract};
+use flow::plain::{tagged_head, untagged_head};
+use flow::{Field, FlowKey, extract};
 use fuzz::Input;
 use packet::metadata::Connection;
 use packet::{Checksum, Packet};
@@ -35,16 +35,15 @@ fuzz::target!(|bytes: &[u8]| {
         }
         Err(_) => {}
     }
-    let mut compact = PlainKey::default();
-    if extract_plain_into(packet.data(), PortNo(1), &mut compact)
-        && let Some(head) = compact.head()
-    {
+    let head = untagged_head(packet.data()).or_else(|| tagged_head(packet.data()));
+    if let Some((head, tcp_flags)) = head {
+        assert_eq!(u64::from(tcp_flags), if head.proto() == ipproto::TCP { key.get(Field::TcpFlags) as u64 } else { 0 });
         let (mut plain, checksum) = (Plain::default(), packet.offload.checksum);
-        if TRACKER.prepare(packet.data(), &head, checksum, ZONE, &mut plain) == PacketKind::Other {
+        if TRACKER.prepare(&head, checksum, ZONE, &mut plain) == PacketKind::Other {
             assert!(result.is_err());
             return;
         }
-        assert_eq!(Ok(*plain.key()), result.map(|parsed| parsed.key));
+        assert_eq!(Ok(plain.key()), result.map(|parsed| parsed.key));
         // It has a state as from the general way.
         let (action, mut connection) = (Action { zone: ZONE, ..Action::default() }, Connection::default());
         let begins = TRACKER.may_begin(packet.data(), &mut plain, &action);

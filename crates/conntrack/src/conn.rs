@@ -139,7 +139,8 @@ impl Conn {
     #[inline(always)]
     pub(crate) fn has_ends(&self, direction: Direction, ends: &Ends, zone: u16, proto: u8) -> bool {
         let is_reply = direction == Direction::Reply;
-        let (key, swaps) = if is_reply && !self.translated.is_mirrored() { (&self.reply, false) } else { (&self.original, is_reply) };
+        let (key, swaps) =
+            if is_reply && !self.translated.is_mirrored() { (&self.reply, false) } else { (&self.original, is_reply) };
         let Ends { src, dst, ports: of_packet } = if swaps { ends.reversed() } else { *ends };
         let differs = (key.src[1] ^ u64::from(src)) | (key.dst[1] ^ u64::from(dst)) | u64::from(ports(key) ^ of_packet);
         let of_packet = u64::from(zone) | u64::from(proto) << 16;

@@ -322,6 +322,7 @@ mod tests {
     use super::*;
     use crate::compact::{Compact, FORMS, extract_compact, frame_of, proto_of};
     use crate::extract::{PacketContext, extract_with_into};
+    use crate::plain::{extract_plain, plain_frame, untagged_head};
     use base::rng::Rng;
     use packet::Metadata;
 
@@ -388,5 +389,54 @@ mod tests {
         }
         assert!(TrackedMatch::new([(layout::PKTTYPE_CTTP, u64::MAX << 32, 0)]).is_brief());
         tally::report!("{frames} frames");
+    }
+
+    #[test]
+    fn bytes_decide_as_keys_do() {
+        let (mut rng, mut decided, mut covered) = (Rng::seeded(6), 0, 0);
+        let frames = 20_000;
+        let words = [
+            layout::PORTS,
+            layout::ETH_DST,
+            layout::ETH_SRC,
+            layout::IPV4,
+            layout::IP_MISC,
+            layout::TP,
+            layout::VLAN,
+            layout::DPHASH_ACTSET,
+            layout::CT,
+            layout::CONJ_CTMARK,
+            layout::CT_LABEL,
+            layout::CT_LABEL + 1,
+            layout::CT_NW,
+        ];
+        for _ in 0..frames {
+            let frame = plain_frame(if rng.below(2) == 0 { 6 } else { 17 }, rng.below(30) as usize);
+            let connection = connection(&mut rng);
+            let in_port = PortNo(rng.next_u64() as u32);
+            let plain = extract_plain(&frame, in_port).expect("plain").with_recirculation(7, 9);
+            let mut tracked = TrackedKey::default();
+            tracked.set_plain(&plain, &connection);
+            let bits = (0..rng.below(5)).map(|_| {
+                let word = words[rng.below(words.len() as u64) as usize];
+                let mask = rng.next_u64() & rng.next_u64();
+                let wrong = if rng.below(6) == 0 { mask & mask.wrapping_neg() } else { 0 };
+                (word, mask, tracked.word(word) ^ wrong)
+            });
+            let bits = TrackedMatch::new(bits.collect::<Vec<_>>());
+            let (head, flags) = untagged_head(&frame).expect("untagged");
+            assert_eq!((u64::from(head.ports()), flags), (plain.coded(Code::of(layout::TP)) >> 32, plain.tcp_flags()));
+            let (Some(pattern), Some(first)) = (bits.frame(), frame.first_chunk()) else { continue };
+            let proto = connection.original.map_or(0, |tuple| tuple.proto);
+            let marks = || (connection.mark, connection.label);
+            let by_bytes = pattern.covers(first)
+                && bits.covers_pass(in_port, 7, 9)
+                && bits.covers_fields(connection.state, connection.zone, proto, marks);
+            assert_eq!(by_bytes, bits.covers_plain(&plain, &connection));
+            assert!(bits.reads_hash() || bits.covers_pass(in_port, 7, 9) == bits.covers_pass(in_port, 7, 0));
+            (decided, covered) = (decided + 1, covered + u32::from(by_bytes));
+        }
+        tally::report!("{frames} frames, {decided} decided by bytes, {covered} covered");
+        assert!(decided > 5000 && covered > 2000 && covered < decided);
     }
 }

@@ -58,17 +58,10 @@ fn naive(frame: &[u8]) -> Option<Key> {
 }
 
 /// The headers of a packet that [`parse_known`] takes.
-fn known(frame: &[u8]) -> Option<Head> {
+fn known(frame: &[u8]) -> Option<Head<'_>> {
     let found = wire::ip(frame).filter(|ip| ip.version == 4 && ip.header == 20 && !ip.fragment)?;
-    let header = Ipv4::new_checked(&frame[found.at..]).expect("whole");
     let is_known = matches!(Transport::of(found.proto), Some(Transport::Tcp | Transport::Udp));
-    is_known.then(|| Head {
-        l3: found.at,
-        src: header.src(),
-        dst: header.dst(),
-        proto: found.proto,
-        ports: first_word(&frame[found.l4..found.end]),
-    })
+    Head::at(frame, found.at).filter(|_| is_known)
 }
 
 tally::proptest! {

@@ -70,7 +70,8 @@ impl SlotCache {
     pub(super) fn set(&mut self, hash: u64, slot: u32, direction: Direction) {
         if self.is_on {
             let reply = if direction == Direction::Reply { REPLY } else { 0 };
-            self.slots[hash as usize % SIZE] = hash & !(REPLY << 1).wrapping_sub(1) | reply | u64::from(slot.wrapping_add(1));
+            self.slots[hash as usize % SIZE] =
+                hash & !(REPLY << 1).wrapping_sub(1) | reply | u64::from(slot.wrapping_add(1));
         }
     }
 }

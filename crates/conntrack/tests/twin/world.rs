@@ -216,16 +216,15 @@ impl World {
         if !is_plain || chance(&mut self.rng, 30) {
             return false;
         }
-        let word = |at: usize| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
-        let head = Head { l3, src: word(12), dst: word(16), proto: header[9], ports: word(20) };
+        let Some(head) = Head::at(frame, l3) else { return false };
         let (tracker, mut plain) = (&self.tracker, Plain::default());
-        let kind = tracker.prepare(frame, &head, packet.offload.checksum, action.zone, &mut plain);
+        let kind = tracker.prepare(&head, packet.offload.checksum, action.zone, &mut plain);
         if kind == PacketKind::Other {
             return false;
         }
         let is_known = tracker.recall(&mut plain, &self.slots);
         if !is_known && chance(&mut self.rng, 50) {
-            tracker.locate(&mut plain, &mut self.slots);
+            tracker.locate(&mut plain);
         }
         self.slots.record(1, is_known.into());
         if may_open {
@@ -243,7 +242,7 @@ impl World {
         {
             packet.metadata_mut().connection = resumed.connection(action);
             if !resumed.is_expected {
-                plain.remember(resumed.slot(), &mut self.slots);
+                plain.remember(resumed.known(), &mut self.slots);
             }
             self.resumed += 1;
             return true;

@@ -1,9 +1,9 @@
 //! Plain packets on the shortcut: those of TCP and UDP over IPv4, whose connections are resumed without metadata.
 
-use conntrack::action::state;
-use conntrack::tracker::{Plain, Resumed, SlotCache, is_resumable};
 use base::PortNo;
 use conntrack::Action;
+use conntrack::action::state;
+use conntrack::tracker::{Plain, Resumed, SlotCache, is_resumable};
 use dpif::DpAction;
 use flow::compact::extract_plain_into;
 use flow::{FramePattern, PlainKey};
@@ -269,7 +269,8 @@ impl<'a> Follower<'a> {
     #[inline(never)]
     fn find_recent(&self, memo: u32, id: u32) -> Option<Recent<'a>> {
         let (at, hint) = self.current(memo)?;
-        let is_direct = self.check_every == 0 && !hint.bits.reads_hash() && hint.bits.covers_pass(PortNo(self.in_port.0), id, 0);
+        let is_direct =
+            self.check_every == 0 && !hint.bits.reads_hash() && hint.bits.covers_pass(PortNo(self.in_port.0), id, 0);
         Some(Recent { memo, id, at, hint, list: None, frame: hint.bits.frame().filter(|_| is_direct) })
     }
 }
