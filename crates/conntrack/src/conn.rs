@@ -193,13 +193,13 @@ pub(crate) struct Ends {
 }
 
 impl Ends {
-    /// Those of a key of IPv4.
+    /// The ends of a key of IPv4.
     #[inline]
     pub(crate) fn of(key: &Key) -> Self {
         Self { src: key.src[1] as u32, dst: key.dst[1] as u32, ports: ports(key) }
     }
 
-    /// Those of packets of the opposite direction.
+    /// The ends of packets of the opposite direction.
     #[inline]
     pub(crate) fn reversed(self) -> Self {
         Self { src: self.dst, dst: self.src, ports: self.ports.rotate_left(16) }

@@ -5,7 +5,7 @@ use crate::key::Direction;
 
 /// Number of hashes that are remembered: a power of two.
 const SIZE: usize = 8192;
-/// The bit of a word that is set for packets of the reply direction, above the slot and 1. Those above it are of the hash.
+/// The bit of a word that is set for packets of the reply direction, above the slot and 1. The bits above it are of the hash.
 const REPLY: u64 = 1 << 32;
 /// Batches of a trial, whose second half shows whether the cache is worth its time, and batches without it after a bad one.
 const TRIAL: u32 = 256;
