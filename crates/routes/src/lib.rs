@@ -1,0 +1,1 @@
+//! Routes, policy rules and neighbours for the outer headers of tunnels. No I/O, time is an argument.
