@@ -55,6 +55,17 @@ pub(crate) struct Context<'a> {
     pub(crate) now: Millis,
 }
 
+impl<'a> Context<'a> {
+    /// The same for packets of another ingress port.
+    #[inline]
+    pub(crate) fn on(self, in_port: DpPort) -> Self {
+        if in_port == self.in_port {
+            return self;
+        }
+        Self { in_port, from: self.ports.port(in_port).map(|port| &**port), ..self }
+    }
+}
+
 /// Executes actions on packets of one port.
 pub(crate) struct Executor<'a> {
     shared: &'a SharedState,

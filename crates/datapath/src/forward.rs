@@ -198,9 +198,9 @@ impl Forwarder {
     /// Forwards recirculated packets until none is left.
     fn run_recirculated(&mut self, context: Context<'_>, misses: Misses) {
         self.work.settle();
-        while self.work.pop(&mut self.batch) {
+        while let Some(in_port) = self.work.pop(&mut self.batch) {
             self.count(&context.shared.lanes[self.lane].recirculated, self.batch.len());
-            self.pass_again(context, misses);
+            self.pass_again(context.on(in_port), misses);
             self.work.settle();
         }
     }

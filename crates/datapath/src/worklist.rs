@@ -5,10 +5,10 @@
 //! makes, not by its power. In addition, packets, bytes and the work for one received batch are limited; a packet
 //! beyond a limit is dropped and counted.
 //!
-//! Invariants: no batch is empty, none is longer than [`BATCH_MAX`]; `packets` and `bytes` are the sums over all
-//! batches.
+//! Invariants: no batch is empty, none is longer than [`BATCH_MAX`], and its packets have one ingress port; `packets` and `bytes`
+//! are the sums over all batches.
 
-use base::DropReason;
+use base::{DpPort, DropReason};
 use netdev::pool;
 use packet::buf::BATCH_MAX;
 use packet::{Batch, Packet};
@@ -22,11 +22,14 @@ const BYTES_MAX: usize = 64 << 20;
 /// Maximum number of recirculations for each received packet: as many as a translation may look up tables.
 const WORK_MAX: usize = 4096;
 
+/// A batch that waits, and the ingress port of its packets.
+type Waiting = (DpPort, Batch);
+
 /// See the module documentation.
 #[derive(Debug, Default)]
 pub(crate) struct Worklist {
     /// The last batch is the next one.
-    stack: Vec<Batch>,
+    stack: Vec<Waiting>,
     /// The index of the first batch that the current batch recirculated, in the order of recirculation.
     mark: usize,
     packets: usize,
@@ -61,34 +64,36 @@ impl Worklist {
             && self.bytes + packet.len() <= BYTES_MAX
     }
 
-    /// Takes a packet that [`Worklist::admits`], for a look-up with `recirc_id`.
-    pub(crate) fn push(&mut self, mut packet: Packet, recirc_id: u32) {
+    /// Takes a packet that [`Worklist::admits`], for a look-up with an ingress port and `recirc_id`.
+    pub(crate) fn push(&mut self, mut packet: Packet, (in_port, recirc_id): (DpPort, u32)) {
         packet.recirc_id = recirc_id;
         packet.passes += 1;
         packet.tags = 0;
         self.work -= 1;
         self.packets += 1;
         self.bytes += packet.len();
-        if !self.continues(packet.passes) {
-            self.stack.push(self.spare.pop().unwrap_or_default());
+        if !self.continues(in_port, packet.passes) {
+            self.stack.push((in_port, self.spare.pop().unwrap_or_default()));
         }
-        if let Some(batch) = self.stack.last_mut() {
+        if let Some((_, batch)) = self.stack.last_mut() {
             batch.push(packet);
         }
     }
 
     /// Returns true if a packet that has recirculated so often joins the last batch. Batches contain packets of equal passes:
     /// those of one connection would change their order if one of them were ahead of the others.
-    fn continues(&self, passes: u8) -> bool {
+    fn continues(&self, in_port: DpPort, passes: u8) -> bool {
         let last = if self.stack.len() > self.mark { self.stack.last() } else { None };
-        last.is_some_and(|batch| batch.len() < BATCH_MAX && batch.last().is_some_and(|last| last.passes == passes))
+        last.is_some_and(|(of_batch, batch)| {
+            *of_batch == in_port && batch.len() < BATCH_MAX && batch.last().is_some_and(|last| last.passes == passes)
+        })
     }
 
-    /// Takes all of `packets` as one batch, for a look-up with `recirc_id`, and leaves none. Returns false, and takes
+    /// Takes all of `packets` as one batch, for a look-up with an ingress port and `recirc_id`, and leaves none. Returns false, and takes
     /// none, if the list admits only some of them or they continue a batch: [`Worklist::push`] takes them one by one.
-    pub(crate) fn push_batch(&mut self, packets: &mut Batch, recirc_id: u32) -> bool {
+    pub(crate) fn push_batch(&mut self, packets: &mut Batch, (in_port, recirc_id): (DpPort, u32)) -> bool {
         let n = packets.len();
-        let continues = packets.first().is_some_and(|packet| self.continues(packet.passes + 1));
+        let continues = packets.first().is_some_and(|packet| self.continues(in_port, packet.passes + 1));
         if continues || n == 0 || n > BATCH_MAX || n > self.work || self.packets + n > PACKETS_MAX {
             return false;
         }
@@ -106,7 +111,7 @@ impl Worklist {
         self.work -= n;
         self.packets += n;
         self.bytes += bytes;
-        self.stack.push(std::mem::replace(packets, self.spare.pop().unwrap_or_default()));
+        self.stack.push((in_port, std::mem::replace(packets, self.spare.pop().unwrap_or_default())));
         true
     }
 
@@ -118,7 +123,7 @@ impl Worklist {
 
     /// Returns the length of the first batch that the current batch recirculated.
     pub(crate) fn next_len(&self) -> usize {
-        self.stack.get(self.mark).map_or(0, Vec::len)
+        self.stack.get(self.mark).map_or(0, |(_, batch)| batch.len())
     }
 
     /// Ends the current batch: the batches that it recirculated are next, in their order.
@@ -127,19 +132,19 @@ impl Worklist {
         self.mark = self.stack.len();
     }
 
-    /// Takes the next batch in exchange for an empty one. Returns false if there is none.
-    pub(crate) fn pop(&mut self, batch: &mut Batch) -> bool {
-        let Some(next) = self.stack.pop() else { return false };
+    /// Takes the next batch in exchange for an empty one, and returns its ingress port. `None` if there is no batch.
+    pub(crate) fn pop(&mut self, batch: &mut Batch) -> Option<DpPort> {
+        let (in_port, next) = self.stack.pop()?;
         self.mark = self.stack.len();
         self.packets -= next.len();
         self.bytes -= next.iter().map(|packet| packet.len()).sum::<usize>();
         self.spare.push(std::mem::replace(batch, next));
-        true
+        Some(in_port)
     }
 
     /// Drops all batches. Returns the number of packets that waited.
     pub(crate) fn clear(&mut self) -> usize {
-        self.stack.iter_mut().for_each(pool::recycle_all);
+        self.stack.iter_mut().for_each(|(_, batch)| pool::recycle_all(batch));
         self.stack.clear();
         (self.mark, self.bytes) = (0, 0);
         std::mem::take(&mut self.packets)
@@ -175,23 +180,22 @@ mod tests {
                 let mut together: Batch = new.iter().map(|n| packet(*n)).collect();
                 if rng.below(2) == 0 {
                     let before = list.stack.len();
-                    let begins = before == list.mark || list.stack[before - 1].len() >= BATCH_MAX;
+                    let begins = before == list.mark || list.stack[before - 1].1.len() >= BATCH_MAX;
                     let fits = begins && (1..=BATCH_MAX).contains(&together.len());
-                    assert_eq!(list.push_batch(&mut together, 7), fits);
+                    assert_eq!(list.push_batch(&mut together, (DpPort(3), 7)), fits);
                     assert_eq!(
                         (together.is_empty(), list.stack.len()),
                         (fits || new.is_empty(), before + usize::from(fits))
                     );
                 }
-                together.drain(..).for_each(|packet| list.push(packet, 7));
-                assert_eq!(list.next_len(), list.stack.get(list.mark).map_or(0, Vec::len));
+                together.drain(..).for_each(|packet| list.push(packet, (DpPort(3), 7)));
+                assert_eq!(list.next_len(), list.stack.get(list.mark).map_or(0, |(_, batch)| batch.len()));
                 list.settle();
                 twin.splice(0..0, new);
                 assert_eq!((list.packets, list.bytes), (twin.len(), 8 * twin.len()));
                 batch.clear();
-                if !list.pop(&mut batch) {
-                    break;
-                }
+                let Some(in_port) = list.pop(&mut batch) else { break };
+                assert_eq!(in_port, DpPort(3));
                 assert!((1..=BATCH_MAX).contains(&batch.len()));
                 assert!(batch.iter().all(|p| (p.recirc_id, p.passes) == (7, 1)));
                 done += batch.len() as u64;
@@ -199,6 +203,22 @@ mod tests {
             }
             assert!(twin.is_empty() && list.is_empty() && done == next);
         }
+    }
+
+    #[test]
+    fn batches_have_one_ingress_port() {
+        let mut list = Worklist::default();
+        list.begin(10);
+        for (n, port) in [(0, 1), (1, 1), (2, 2), (3, 1)] {
+            list.push(packet(n), (DpPort(port), 0));
+        }
+        list.settle();
+        let mut batch = Batch::new();
+        let mut seen = Vec::new();
+        while let Some(port) = list.pop(&mut batch) {
+            seen.push((port.0, batch.drain(..).map(|packet| number(&packet)).collect::<Vec<_>>()));
+        }
+        assert_eq!(seen, [(1, vec![0, 1]), (2, vec![2]), (1, vec![3])]);
     }
 
     #[test]
@@ -210,18 +230,18 @@ mod tests {
         assert!(!list.admits(&old) && list.admits(&packet(1)));
         let mut n = 0;
         while list.admits(&packet(1)) {
-            list.push(packet(1), 1);
+            list.push(packet(1), (DpPort(3), 1));
             n += 1;
         }
         assert_eq!((n, list.clear(), list.packets), (WORK_MAX, WORK_MAX, 0));
         list.begin(1000);
         while list.admits(&packet(1)) {
-            list.push(packet(1), 1);
+            list.push(packet(1), (DpPort(3), 1));
         }
         assert_eq!(list.clear(), PACKETS_MAX);
         let large = Packet::from_slice(&vec![0; 1 << 20]);
         while list.admits(&large) {
-            list.push(Packet::from_slice(large.data()), 1);
+            list.push(Packet::from_slice(large.data()), (DpPort(3), 1));
         }
         assert_eq!(list.clear(), 64);
     }

@@ -70,6 +70,11 @@ impl Executor<'_> {
     /// Takes packets, or copies of them, for another look-up with this recirculation id. Packets that exceed a limit
     /// of the worklist are dropped.
     pub(crate) fn recirc(&mut self, packets: &mut Batch, id: u32, last: bool) {
+        self.look_up_again(packets, (self.in_port, id), last);
+    }
+
+    /// The same for a look-up with an ingress port and a recirculation id.
+    pub(super) fn look_up_again(&mut self, packets: &mut Batch, id: (DpPort, u32), last: bool) {
         let before = packets.len();
         let mut taken = 0;
         if last && self.work.push_batch(packets, id) {
