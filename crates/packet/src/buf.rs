@@ -356,8 +356,29 @@ impl Packet {
         hole
     }
 
+    /// Prepends the last `n` bytes of `block` (all of it if it is shorter) and returns the frame.
+    ///
+    /// The fast path copies the whole block by a few wide stores: the bytes of `block` before the last `n` land in the
+    /// headroom, whose content is undefined.
+    #[inline]
+    pub fn prepend<const N: usize>(&mut self, block: &[u8; N], n: usize) -> &mut [u8] {
+        let n = n.min(N);
+        let parts = &mut *self.0;
+        let start = parts.start;
+        match parts.memory.bytes_mut().get_mut(..start).and_then(|room| room.last_chunk_mut::<N>()) {
+            Some(room) => {
+                *room = *block;
+                parts.start = start - n;
+                parts.shift_offload(0, n as isize);
+            }
+            None => self.insert(0, n).copy_from_slice(&block[N - n..]),
+        }
+        self.data_mut()
+    }
+
     /// Removes `n` bytes at offset `at` of the frame by moving the bytes before it back. Returns false, and changes
     /// nothing, if the frame is too short.
+    #[inline]
     pub fn remove(&mut self, at: usize, n: usize) -> bool {
         if at.checked_add(n).is_none_or(|end| end > self.len()) {
             return false;
@@ -415,6 +436,7 @@ impl Parts {
         }
     }
 
+    #[inline]
     fn shift_offload(&mut self, at: usize, by: isize) {
         if let Checksum::Partial { start, offset } = self.offload.checksum
             && usize::from(start) >= at
@@ -431,6 +453,19 @@ impl Parts {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn prepend_copies_the_end_of_a_block() {
+        let mut p = Packet::from_slice(&[5, 6]);
+        p.offload.checksum = Checksum::Partial { start: 0, offset: 1 };
+        assert_eq!(p.prepend(&[1, 2, 3, 4], 3), [2, 3, 4, 5, 6]);
+        assert_eq!(p.offload.checksum, Checksum::Partial { start: 3, offset: 1 });
+        assert_eq!(p.headroom(), HEADROOM - 3);
+        // Without room for the block, even if the bytes would fit.
+        let mut p = Packet::from_vec(vec![0, 0, 0, 7], 3).expect("a frame");
+        assert_eq!(p.prepend(&[1, 2, 3, 4], 2), [3, 4, 7]);
+        assert_eq!(p.prepend(&[1, 2, 3, 4], 9), [1, 2, 3, 4, 3, 4, 7]);
+    }
 
     #[test]
     fn insert_and_remove_move_the_front() {

@@ -1,0 +1,336 @@
+//! Decapsulation: outer headers are read, verified and removed, and become the packet's tunnel metadata.
+//!
+//! Open vSwitch 4.0.0 is the reference for which headers are accepted; the differences stand at [`parse`].
+
+use super::bareudp::Payload;
+use super::outer::{Datagram, Outer};
+use super::{
+    Malformed, PROTO_GRE, PROTO_ROUTING, PROTO_UDP, bareudp, erspan, geneve, gre, gtpu, outer, srv6, tun_flags, vxlan,
+};
+use packet::metadata::Tunnel;
+use packet::segment::{SegmentError, segment};
+use packet::{Batch, Checksum, GsoKind, Metadata, Packet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// Shortest inner packet, of any type. The datapath of Open vSwitch drops shorter ones, too.
+const INNER_MIN: usize = 14;
+
+/// How received packets of a tunnel port are decapsulated.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Pop {
+    /// VXLAN. Headers of the generic protocol extension are accepted without configuration, as in Open vSwitch.
+    Vxlan {
+        /// Accepts headers of the group policy extension.
+        group_policy: bool,
+    },
+    /// Geneve.
+    Geneve,
+    /// GRE.
+    Gre,
+    /// ERSPAN, types II and III.
+    Erspan,
+    /// GTP-U.
+    Gtpu,
+    /// Segment routing over IPv6.
+    Srv6,
+    /// An inner packet directly behind UDP.
+    Bareudp(Payload),
+}
+
+/// What lies behind the tunnel header.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Inner {
+    /// An Ethernet frame.
+    Ethernet,
+    /// An L3 packet of this Ethernet type.
+    L3(u16),
+    /// A control message of the tunnel protocol: the outer packet continues with all its headers.
+    Control,
+}
+
+/// The outer headers of a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Parsed<'a> {
+    /// Outer source address.
+    pub src: IpAddr,
+    /// Outer destination address.
+    pub dst: IpAddr,
+    /// Outer type of service or traffic class.
+    pub tos: u8,
+    /// Outer time to live or hop limit.
+    pub ttl: u8,
+    /// Outer UDP source port, or 0.
+    pub src_port: u16,
+    /// Outer UDP destination port, or 0.
+    pub dst_port: u16,
+    /// Bits of [`tun_flags`].
+    pub flags: u16,
+    /// VNI, GRE key, TEID or session, right aligned.
+    pub key: u64,
+    /// As [`Tunnel::group_policy`].
+    pub group_policy: u32,
+    /// As [`Tunnel::erspan`].
+    pub erspan: u64,
+    /// As [`Tunnel::gtpu`].
+    pub gtpu: u64,
+    /// Geneve options; their lengths add up.
+    pub options: &'a [u8],
+    /// The type of the inner packet.
+    pub inner: Inner,
+    /// Where the inner packet starts in the frame; 0 for a control message.
+    pub start: usize,
+    /// Where the inner packet ends in the frame. Padding follows.
+    pub end: usize,
+}
+
+impl<'a> Parsed<'a> {
+    #[inline]
+    fn of(outer: &Outer) -> Self {
+        let Outer { src, dst, tos, ttl, flags, proto: _, l4, end } = *outer;
+        Self {
+            src,
+            dst,
+            tos,
+            ttl,
+            src_port: 0,
+            dst_port: 0,
+            flags,
+            key: 0,
+            group_policy: 0,
+            erspan: 0,
+            gtpu: 0,
+            options: &[],
+            inner: Inner::Ethernet,
+            start: l4,
+            end,
+        }
+    }
+
+    #[inline]
+    fn of_datagram(outer: &Outer, datagram: &Datagram) -> Self {
+        let Datagram { src_port, dst_port, flags, start, end } = *datagram;
+        let parsed = Self::of(outer);
+        Self { src_port, dst_port, flags: parsed.flags | flags, start, end, ..parsed }
+    }
+
+    /// Sets the key and its flag.
+    #[inline]
+    pub(super) fn set_key(&mut self, key: u64) {
+        self.key = key;
+        self.flags |= tun_flags::KEY;
+    }
+
+    /// The tunnel metadata.
+    pub fn tunnel(&self) -> Tunnel {
+        Tunnel {
+            src: self.src,
+            dst: self.dst,
+            key: self.key,
+            flags: self.flags,
+            tos: self.tos,
+            ttl: self.ttl,
+            src_port: self.src_port,
+            dst_port: self.dst_port,
+            group_policy: self.group_policy,
+            erspan: self.erspan,
+            gtpu: self.gtpu,
+            options: self.options.into(),
+        }
+    }
+
+    /// Whether [`Self::tunnel`] would equal `tunnel`.
+    #[inline]
+    fn equals(&self, tunnel: &Tunnel) -> bool {
+        let Tunnel { src, dst, key, flags, tos, ttl, src_port, dst_port, group_policy, erspan, gtpu, options } = tunnel;
+        self.key == *key
+            && (self.src_port, self.dst_port) == (*src_port, *dst_port)
+            && (self.src, self.dst) == (*src, *dst)
+            && (self.flags, self.tos, self.ttl) == (*flags, *tos, *ttl)
+            && self.group_policy == *group_policy
+            && (self.erspan, self.gtpu) == (*erspan, *gtpu)
+            && *self.options == **options
+    }
+
+    /// A slot of a cache for the packet's flow.
+    #[inline]
+    fn slot(&self) -> usize {
+        let address = match self.src {
+            IpAddr::V4(src) => u64::from(u32::from(src)),
+            IpAddr::V6(src) => u128::from(src) as u64,
+        };
+        let ports = u64::from(self.src_port) << 32 | u64::from(self.ttl) << 48;
+        let mixed = (address ^ ports ^ self.key.rotate_left(20)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (mixed >> (64 - Cache::BITS)) as usize
+    }
+}
+
+/// Reads the outer headers of `frame`, which begins with an Ethernet header or, if `l3_type` is given, with a network
+/// header of this Ethernet type. A `trusted` packet's UDP and GRE checksums are not verified.
+///
+/// Differences from Open vSwitch 4.0.0, which
+/// - accepts UDP and GTP-U lengths that exceed the packet, and keeps bytes behind the stated end as part of the inner
+///   packet, as well as padding behind the outer IP packet;
+/// - has a GRE checksum cover Ethernet padding, so that it drops padded packets;
+/// - refuses headers with a VXLAN group policy;
+/// - takes the inner IP version of a GTP-U packet from its ninth byte, skips optional fields only if the sequence
+///   number flag is set, and accepts all versions;
+/// - drops the upper two bits of an ERSPAN hardware id, keeps reserved bits of the index, and takes the optional
+///   sub-header for a part of the inner packet.
+pub fn parse(pop: Pop, frame: &[u8], l3_type: Option<u16>, trusted: bool) -> Result<Parsed<'_>, Malformed> {
+    let mut parsed = match pop {
+        Pop::Vxlan { .. } | Pop::Geneve | Pop::Gtpu | Pop::Bareudp(_) => {
+            let outer = outer::ip(frame, l3_type, PROTO_UDP)?;
+            Parsed::of_datagram(&outer, &outer::udp(frame, &outer, trusted)?)
+        }
+        Pop::Gre | Pop::Erspan => {
+            let outer = outer::ip(frame, l3_type, PROTO_GRE)?;
+            if outer.proto != PROTO_GRE {
+                return Err(Malformed::Protocol);
+            }
+            Parsed::of(&outer)
+        }
+        Pop::Srv6 => {
+            let outer = outer::ip(frame, l3_type, PROTO_ROUTING)?;
+            if outer.proto != PROTO_ROUTING || outer.src.is_ipv4() {
+                return Err(Malformed::Protocol);
+            }
+            Parsed::of(&outer)
+        }
+    };
+    let payload = frame.get(parsed.start..parsed.end).ok_or(Malformed::Truncated)?;
+    match pop {
+        Pop::Vxlan { group_policy } => vxlan::decode(payload, group_policy, &mut parsed)?,
+        Pop::Geneve => geneve::decode(payload, &mut parsed)?,
+        Pop::Gre => gre::decode(payload, trusted, &mut parsed)?,
+        Pop::Erspan => erspan::decode(payload, &mut parsed)?,
+        Pop::Gtpu => gtpu::decode(payload, &mut parsed)?,
+        Pop::Srv6 => srv6::decode(payload, &mut parsed)?,
+        Pop::Bareudp(kind) => bareudp::decode(payload, kind, &mut parsed)?,
+    }
+    match parsed.inner {
+        Inner::Control => (parsed.start, parsed.end) = (0, frame.len()),
+        _ if parsed.end.saturating_sub(parsed.start) < INNER_MIN => return Err(Malformed::InnerTruncated),
+        _ => {}
+    }
+    Ok(parsed)
+}
+
+/// Tunnel metadata of packets seen before, so that packets of a flow share one allocation. One for each thread.
+#[derive(Debug)]
+pub struct Cache(Box<[Option<Arc<Tunnel>>]>);
+
+impl Cache {
+    const BITS: u32 = 10;
+
+    /// An empty cache. It holds the metadata of at most 1024 flows.
+    pub fn new() -> Self {
+        Self(vec![None; 1 << Self::BITS].into())
+    }
+
+    #[inline]
+    fn tunnel(&mut self, parsed: &Parsed<'_>) -> Arc<Tunnel> {
+        match self.0.get_mut(parsed.slot()) {
+            Some(Some(known)) if parsed.equals(known) => Arc::clone(known),
+            Some(slot) => insert(slot, parsed),
+            None => Arc::new(parsed.tunnel()),
+        }
+    }
+}
+
+#[cold]
+fn insert(slot: &mut Option<Arc<Tunnel>>, parsed: &Parsed<'_>) -> Arc<Tunnel> {
+    Arc::clone(slot.insert(Arc::new(parsed.tunnel())))
+}
+
+impl Default for Cache {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Pop {
+    /// Removes the outer headers of a packet, and gives it new metadata with the tunnel only. A packet in error stays
+    /// as it is.
+    ///
+    /// Outer checksums are not verified if the packet comes from this host, as a partial checksum or a GSO flag shows,
+    /// or if its device has verified them. Flags about the inner packet stay: a partial checksum that starts in it, and
+    /// segmentation of it.
+    ///
+    /// # Errors
+    /// [`Malformed::Unsegmented`] if the segments of a GSO packet are outer datagrams; see [`Self::pop_all`].
+    #[inline]
+    pub fn pop(self, packet: &mut Packet, cache: &mut Cache) -> Result<(), Malformed> {
+        let offload = packet.offload;
+        let trusted = offload.checksum != Checksum::Unknown || offload.gso.is_some();
+        let parsed = parse(self, packet.data(), packet.l3_type, trusted)?;
+        if offload.gso.is_some() {
+            check_segments_are_inner(packet, &parsed)?;
+        }
+        let (inner, start, end) = (parsed.inner, parsed.start, parsed.end);
+        let tunnel = cache.tunnel(&parsed);
+        if end < packet.len() {
+            packet.truncate(end);
+        }
+        packet.remove(0, start);
+        if inner != Inner::Control && packet.offload.checksum == Checksum::Good {
+            // The device verified the outer checksum.
+            packet.offload.checksum = Checksum::Unknown;
+        }
+        match inner {
+            Inner::Ethernet => packet.l3_type = None,
+            Inner::L3(ethertype) => packet.l3_type = Some(ethertype),
+            Inner::Control => {}
+        }
+        (packet.recirc_id, packet.dp_hash, packet.tags) = (0, 0, 0);
+        *packet.metadata_mut() = Metadata { tunnel: Some(tunnel), ..Metadata::default() };
+        Ok(())
+    }
+
+    /// Pops all packets of a batch. Malformed packets leave it, and `dropped` is called for each of them. GSO packets
+    /// whose segments are outer datagrams are segmented.
+    pub fn pop_all(self, batch: &mut Batch, cache: &mut Cache, mut dropped: impl FnMut(Malformed)) {
+        let mut unsegmented = Batch::new();
+        batch.retain_mut(|packet| match self.pop(packet, cache) {
+            Ok(()) => true,
+            Err(Malformed::Unsegmented) => {
+                unsegmented.push(std::mem::take(packet));
+                false
+            }
+            Err(reason) => {
+                dropped(reason);
+                false
+            }
+        });
+        for packet in unsegmented {
+            self.pop_segments(&packet, batch, cache, &mut dropped);
+        }
+    }
+
+    #[cold]
+    fn pop_segments(self, whole: &Packet, out: &mut Batch, cache: &mut Cache, dropped: &mut impl FnMut(Malformed)) {
+        let segments = match segment(whole) {
+            Ok(segments) => segments,
+            Err(SegmentError::NoMark | SegmentError::Mismatch) => return dropped(Malformed::Unsegmented),
+        };
+        for mut packet in segments {
+            match self.pop(&mut packet, cache) {
+                Ok(()) => out.push(packet),
+                Err(reason) => dropped(reason),
+            }
+        }
+    }
+}
+
+/// GSO flags of TCP belong to the inner packet. Those of UDP belong to the header whose partial checksum is to be
+/// completed.
+#[cold]
+fn check_segments_are_inner(packet: &Packet, parsed: &Parsed<'_>) -> Result<(), Malformed> {
+    let Some(gso) = packet.offload.gso else { return Ok(()) };
+    let is_inner = match (gso.kind, packet.offload.checksum) {
+        (GsoKind::TcpV4 | GsoKind::TcpV6, _) => parsed.inner != Inner::Control,
+        (GsoKind::UdpL4, Checksum::Partial { start, .. }) => usize::from(start) >= parsed.start && parsed.start > 0,
+        (GsoKind::UdpL4, _) => false,
+    };
+    if is_inner { Ok(()) } else { Err(Malformed::Unsegmented) }
+}
