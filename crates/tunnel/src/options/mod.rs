@@ -8,7 +8,7 @@ mod format;
 mod number;
 mod parse;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::net::{IpAddr, Ipv6Addr};
 
