@@ -90,7 +90,7 @@ pub struct Consulted {
 
 impl Consulted {
     /// The fields that Open vSwitch's megaflows of each packet from a tunnel match, whatever ports there are. It needs the
-    /// type of service to decide about congestion marks.
+    /// type of service to decide about congestion marks, see [`crate::ecn`].
     pub const OPEN_VSWITCH: Self = Self { key: true, src: true, dst: true, tos: true, key_flag: true };
 }
 
