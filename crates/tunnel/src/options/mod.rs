@@ -257,6 +257,16 @@ impl Config {
         DatapathPort { name, config, preferred: (port != 0).then_some(port) }
     }
 
+    /// The destination address and the mark whose route tells the interface's `status:tunnel_egress_iface` and
+    /// `status:tunnel_egress_iface_carrier`; without a route it has neither. `::` stands for destinations of the flows.
+    pub fn status_route(&self) -> (IpAddr, u32) {
+        let destination = match self.remote {
+            Endpoint::Fixed(address) => address,
+            Endpoint::Any | Endpoint::Flow => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        (destination, self.egress_mark.unwrap_or(0))
+    }
+
     /// Checks that this interface and another one can share a UDP port: VXLAN with and without group policy cannot.
     ///
     /// # Errors

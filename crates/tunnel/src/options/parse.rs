@@ -12,7 +12,7 @@ use crate::options::Checksum;
 /// Ethernet types that `payload_type` names.
 const PAYLOAD_TYPES: [(&str, u16); 2] = [("mpls", 0x8847), ("ip", 0x0800)];
 
-/// The options of IPsec, which only `ovs-monitor-ipsec` reads. Those that start with `ipsec_` are others.
+/// The options of IPsec, which only `ovs-monitor-ipsec` reads, beside all that start with `ipsec_`.
 const IPSEC: [&str; 3] = ["psk", "remote_cert", "remote_name"];
 
 /// A configuration that has been read.

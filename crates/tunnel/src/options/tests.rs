@@ -160,3 +160,85 @@ fn addresses_are_printed_like_the_c_library_does() {
         assert_eq!(address_text(text.parse::<IpAddr>().expect("address")), text);
     }
 }
+
+#[test]
+fn the_status_shows_the_route_to_the_remote_address() {
+    let route = |text: &str| parse_words("t0", &words(text)).expect("valid").config.status_route();
+    assert_eq!(route("vxlan remote_ip=1.2.3.4 egress_pkt_mark=7"), ([1, 2, 3, 4].into(), 7));
+    assert_eq!(route("vxlan remote_ip=flow local_ip=1.2.3.4"), (IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0));
+}
+
+/// Names of options, and values that most of them accept.
+const NAMES: [&str; 24] = [
+    "remote_ip",
+    "local_ip",
+    "key",
+    "in_key",
+    "out_key",
+    "dst_port",
+    "tos",
+    "ttl",
+    "df_default",
+    "csum",
+    "seq",
+    "egress_pkt_mark",
+    "packet_type",
+    "exts",
+    "erspan_ver",
+    "erspan_idx",
+    "erspan_dir",
+    "erspan_hwid",
+    "payload_type",
+    "srv6_segs",
+    "srv6_flowlabel",
+    "psk",
+    "ipsec_mode",
+    "other",
+];
+const VALUES: [&str; 16] = [
+    "flow",
+    "1.2.3.4",
+    "2001:db8::1",
+    "::",
+    "1",
+    "2",
+    "0",
+    "inherit",
+    "true",
+    "false",
+    "ptap",
+    "legacy_l3",
+    "gbp",
+    "gpe",
+    "mpls",
+    "0x20",
+];
+
+tally::proptest! {
+    #[test]
+    fn any_options_give_a_configuration_or_an_error(
+        tunnel_type in 0..TunnelType::ALL.len(),
+        options in proptest::collection::vec((0..NAMES.len(), 0..VALUES.len() * 3, ".{0,12}"), 0..8),
+    ) {
+        let options: BTreeMap<String, String> = options
+            .into_iter()
+            .map(|(name, value, text)| {
+                let value = VALUES.get(value).map_or(text, |value| (*value).to_string());
+                (NAMES[name].to_string(), value)
+            })
+            .collect();
+        let (_, tunnel_type) = TunnelType::ALL[tunnel_type];
+        match Config::parse("t0", tunnel_type, &options) {
+            Ok(Parsed { config, .. }) => {
+                let again: BTreeMap<String, String> =
+                    config.options().into_iter().map(|(name, value)| (name.to_string(), value)).collect();
+                if tunnel_type == TunnelType::Gre {
+                    // Its options are all visible, except addresses and numbers of other types.
+                    let again = Config::parse("t0", tunnel_type, &again).map(|parsed| parsed.config.text());
+                    assert_eq!(again, Ok(config.text()));
+                }
+            }
+            Err(error) => assert!(error.to_string().starts_with("t0: ")),
+        }
+    }
+}
