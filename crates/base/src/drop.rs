@@ -80,6 +80,16 @@ drop_reasons! {
     NoProtocol = "no-protocol",
     /// A protocol keeps the port from forwarding.
     PortBlocked = "port-blocked",
+    /// The outer headers of a tunnel are malformed.
+    TunnelHeader = "tunnel-header",
+    /// An outer checksum of a tunnel is wrong.
+    TunnelChecksum = "tunnel-checksum",
+    /// No tunnel has the packet's outer addresses and key.
+    NoTunnel = "no-tunnel",
+    /// There is no route to the other end of a tunnel, or no address to send from.
+    NoRoute = "no-route",
+    /// The Ethernet address of the next hop to the other end of a tunnel is not known yet.
+    NoNeighbour = "no-neighbour",
     /// Other fragments of its datagram did not come in time.
     IncompleteDatagram = "incomplete-datagram",
 }

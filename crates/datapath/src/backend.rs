@@ -9,10 +9,24 @@ use dpif::{
 use netdev::{Accelerator, Netdev};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use tunnel::header::{Pop, PortRange};
 
 impl Ports for Datapath {
     fn port_add(&self, device: Arc<dyn Netdev>, requested: Option<DpPort>) -> Result<DpPort, DpifError> {
         self.port_add(device, requested)
+    }
+
+    fn tunnel_add(
+        &self,
+        device: Arc<dyn Netdev>,
+        headers: Pop,
+        requested: Option<DpPort>,
+    ) -> Result<DpPort, DpifError> {
+        self.tunnel_add(device, headers, requested)
+    }
+
+    fn set_tunnel_ports(&self, range: PortRange) {
+        self.set_tunnel_ports(range);
     }
 
     fn port_del(&self, port: DpPort) -> Result<(), DpifError> {

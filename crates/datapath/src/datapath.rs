@@ -14,6 +14,7 @@ use dpif::{
 use netdev::{Accelerator, Netdev};
 use packet::{Batch, Packet};
 use parking_lot::Mutex;
+use tunnel::header::{Pop, PortRange};
 
 use crate::execute::{self, Context};
 use crate::forward::Forwarder;
@@ -155,11 +156,36 @@ impl Datapath {
     /// Its queues are assigned to packet threads; more threads start if the device has more queues than there are
     /// threads. Must not be called from an [`UpcallHandler`], as this may wait for packet threads.
     pub fn port_add(&self, device: Arc<dyn Netdev>, requested: Option<DpPort>) -> Result<DpPort, DpifError> {
+        self.add(device, None, requested)
+    }
+
+    /// Adds a port for the packets of tunnels with these headers, which [`dpif::DpAction::TunnelPop`] gives it. Otherwise as
+    /// [`Datapath::port_add`].
+    pub fn tunnel_add(
+        &self,
+        device: Arc<dyn Netdev>,
+        headers: Pop,
+        requested: Option<DpPort>,
+    ) -> Result<DpPort, DpifError> {
+        self.add(device, Some(headers), requested)
+    }
+
+    /// Sets the range of the UDP source ports of outer headers.
+    pub fn set_tunnel_ports(&self, range: PortRange) {
+        self.shared.set_tunnel_ports(range);
+    }
+
+    fn add(
+        &self,
+        device: Arc<dyn Netdev>,
+        tunnel: Option<Pop>,
+        requested: Option<DpPort>,
+    ) -> Result<DpPort, DpifError> {
         let mut pmd_threads = self.pmd_threads.lock();
         let table = self.shared.ports.load_full();
         let wanted = requested.filter(|n| n.0 < PORTS_MAX && table.port(*n).is_none());
         let number = wanted.or_else(|| table.free_number()).ok_or(DpifError::TooManyPorts)?;
-        let mut port = Port::open(PortId { number, since: table.version + 1 }, device)?;
+        let mut port = Port::open(PortId { number, since: table.version + 1 }, device, tunnel)?;
         let is_placed = pmd_threads.place(&mut port);
         if let Some(log) = self.shared.event_log() {
             log.port_added(port.device.name(), number);

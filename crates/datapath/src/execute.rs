@@ -10,6 +10,7 @@
 //! - [`meter`]: applies the bands of a meter;
 //! - [`nested`]: runs nested lists of actions;
 //! - [`recirculate`]: sends packets to another look-up;
+//! - [`tunnel`]: pushes and pops the outer headers of tunnels;
 //! - [`vlan`], [`mpls`], [`pbb`]: push and pop VLAN tags, MPLS labels and service instance tags.
 
 mod encap;
@@ -22,6 +23,7 @@ pub(crate) mod recirculate;
 pub(crate) mod set;
 mod set_ip;
 mod set_transport;
+mod tunnel;
 pub(crate) mod vlan;
 
 use std::sync::atomic::Ordering;
@@ -135,7 +137,15 @@ impl<'a> Executor<'a> {
     }
 
     /// Runs packets with a fate through a list. Packets that no action took stay in `packets`.
-    fn steps(&mut self, packets: &mut Batch, actions: &[DpAction], level: Level, mut fate: Fate) -> Fate {
+    fn steps(&mut self, packets: &mut Batch, actions: &[DpAction], level: Level, fate: Fate) -> Fate {
+        let in_port = self.in_port;
+        let fate = self.steps_of(packets, actions, level, fate);
+        // The list may have pushed outer headers.
+        self.in_port = in_port;
+        fate
+    }
+
+    fn steps_of(&mut self, packets: &mut Batch, actions: &[DpAction], level: Level, mut fate: Fate) -> Fate {
         let mut trunc = None;
         let mut at = 0;
         let flood_from = actions.iter().rposition(|a| !matches!(a, DpAction::Output(_))).map_or(0, |i| i + 1);
@@ -249,6 +259,14 @@ impl<'a> Executor<'a> {
                     packets.iter_mut().for_each(|p| encap::push_nsh(p, what));
                 }
                 DpAction::PopNsh => self.keep(packets, encap::pop_nsh),
+                DpAction::TunnelPush(push) => {
+                    self.keys = None;
+                    self.push_tunnel(packets, push);
+                }
+                DpAction::TunnelPop(port) => {
+                    fate = Fate::Settled;
+                    self.pop_tunnel(packets, *port, last);
+                }
                 DpAction::Meter(id) => meter::run(self.shared, self.from, *id, packets),
                 DpAction::Drop(reason) => {
                     self.shared.count_drop(self.from, *reason, packets.len() as u64);

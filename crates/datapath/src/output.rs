@@ -35,6 +35,11 @@ pub(crate) struct Outputs {
 }
 
 impl Outputs {
+    /// The lane of the thread that sends.
+    pub(crate) fn lane(&self) -> usize {
+        self.lane
+    }
+
     pub(crate) fn new(lane: usize) -> Self {
         Self {
             lane,

@@ -24,6 +24,7 @@ use dpif::DpifError;
 use dpif::{PortInfo, PortStats, QueueInfo};
 use netdev::{Netdev, Rx, SendReport};
 use parking_lot::Mutex;
+use tunnel::header::Pop;
 
 use crate::history::History;
 use crate::tx::{OwnTx, TxQueues};
@@ -84,6 +85,8 @@ pub(crate) struct Port {
     pub(crate) id: PortId,
     pub(crate) number: DpPort,
     pub(crate) device: Arc<dyn Netdev>,
+    /// For the port of tunnels: the headers of its packets, and what counts them.
+    pub(crate) tunnel: Option<Arc<TunnelPort>>,
     pub(crate) rx: Vec<RxQueue>,
     /// The node of the device when queues were assigned last.
     pub(crate) numa: Option<usize>,
@@ -91,6 +94,13 @@ pub(crate) struct Port {
     pub(crate) affinity: Arc<BTreeMap<usize, usize>>,
     tx: Arc<TxQueues>,
     mtu: Arc<Mtu>,
+}
+
+/// What a port of tunnels has.
+pub(crate) struct TunnelPort {
+    pub(crate) headers: Pop,
+    /// The number of the next header that has one.
+    pub(crate) sequence: AtomicU32,
 }
 
 /// The MTU as of `seq`, 0 for no limit.
@@ -101,12 +111,13 @@ struct Mtu {
 
 impl Port {
     /// Opens the receive queues of `device`. They have no owner yet.
-    pub(crate) fn open(id: PortId, device: Arc<dyn Netdev>) -> Result<Self, DpifError> {
+    pub(crate) fn open(id: PortId, device: Arc<dyn Netdev>, headers: Option<Pop>) -> Result<Self, DpifError> {
         let (bytes, seq) = (AtomicU32::new(device.mtu().unwrap_or(0)), AtomicU64::new(device.change_seq()));
         let mtu = Arc::new(Mtu { bytes, seq });
         let (affinity, tx) = (Arc::default(), Arc::default());
         let numa = device.numa_id();
-        let mut port = Self { id, number: id.number, device, rx: Vec::new(), numa, affinity, tx, mtu };
+        let tunnel = headers.map(|headers| Arc::new(TunnelPort { headers, sequence: AtomicU32::new(0) }));
+        let mut port = Self { id, number: id.number, device, tunnel, rx: Vec::new(), numa, affinity, tx, mtu };
         port.open_queues()?;
         Ok(port)
     }
@@ -356,7 +367,7 @@ mod tests {
     /// A port of this number with the `n`-th device.
     fn port(registry: &Registry, number: u32, n: u64) -> Arc<Port> {
         let device = registry.open(&format!("p{n}"), "dummy").expect("opens");
-        Arc::new(Port::open(PortId { number: DpPort(number), since: 0 }, device).expect("opens"))
+        Arc::new(Port::open(PortId { number: DpPort(number), since: 0 }, device, None).expect("opens"))
     }
 
     #[test]

@@ -27,6 +27,7 @@ use crate::rounds::{Rounds, Totals};
 use crate::tx::adder;
 use crate::upcall::Upcalls;
 use dpif::{RoundWatch, ThreadStats};
+use tunnel::header::PortRange;
 
 /// A callback that receives each removed flow with its final statistics.
 pub(crate) type Gone<'a> = &'a dyn Fn(FlowId, DpFlowStats);
@@ -53,6 +54,8 @@ pub(crate) struct SharedState {
     pub(crate) flows_refused: AtomicU64,
     /// Maximum number of VLAN tags in keys.
     pub(crate) vlans_max: AtomicUsize,
+    /// The bounds of UDP source ports of outer headers: the lowest in the upper half.
+    pub(crate) tunnel_ports: AtomicU32,
     pub(crate) stopping: AtomicBool,
     /// See [`crate::microflow`].
     pub(crate) inverse_probability: AtomicU32,
@@ -65,6 +68,11 @@ pub(crate) struct SharedState {
     /// The version of the port table that each thread uses, by lane.
     acknowledged: Mutex<BTreeMap<usize, u64>>,
     acknowledgement: Condvar,
+}
+
+fn packed(range: PortRange) -> u32 {
+    let (min, max) = range.bounds();
+    u32::from(min) << 16 | u32::from(max)
 }
 
 /// A sized wrapper of the handler, as `ArcSwap` needs a sized type.
@@ -283,6 +291,7 @@ impl SharedState {
             lanes: Lanes::new(),
             flows_refused: AtomicU64::new(0),
             vlans_max: AtomicUsize::new(flow::extract::VLANS),
+            tunnel_ports: AtomicU32::new(packed(PortRange::default())),
             stopping: AtomicBool::new(false),
             inverse_probability: AtomicU32::new(crate::microflow::INVERSE_PROBABILITY),
             check_every: AtomicU64::new(0),
@@ -292,6 +301,18 @@ impl SharedState {
             acknowledgement: Condvar::new(),
             config,
         }
+    }
+
+    /// The range of UDP source ports of outer headers.
+    #[inline]
+    pub(crate) fn tunnel_ports(&self) -> PortRange {
+        let packed = self.tunnel_ports.load(Ordering::Relaxed);
+        PortRange::new((packed >> 16) as u16, packed as u16).unwrap_or_default()
+    }
+
+    /// Sets the same.
+    pub(crate) fn set_tunnel_ports(&self, range: PortRange) {
+        self.tunnel_ports.store(packed(range), Ordering::Relaxed);
     }
 
     pub(crate) fn handler(&self) -> Option<Arc<dyn UpcallHandler>> {

@@ -378,7 +378,8 @@ mod tests {
                         let device = registry.open(&name, "dummy-pmd").expect("opens");
                         let n_rxq = 1 + rng.below(QUEUES);
                         device.set_options(&[("n_rxq".to_owned(), n_rxq.to_string())].into()).expect("options");
-                        let mut port = Port::open(PortId { number, since: table.version + 1 }, device).expect("opens");
+                        let mut port =
+                            Port::open(PortId { number, since: table.version + 1 }, device, None).expect("opens");
                         port.rx.iter_mut().for_each(|queue| queue.owner = owner);
                         table.with(Arc::new(port))
                     }

@@ -12,6 +12,7 @@ use base::{DpPort, DropReason};
 use netdev::pool;
 use packet::buf::BATCH_MAX;
 use packet::{Batch, Packet};
+use tunnel::header::Cache;
 
 /// Maximum number of recirculations of a packet (as in Open vSwitch's userspace datapath since version 3.4).
 pub(crate) const PASSES_MAX: u8 = 8;
@@ -38,6 +39,8 @@ pub(crate) struct Worklist {
     work: usize,
     /// Empty batches, kept for their memory.
     spare: Vec<Batch>,
+    /// The outer headers that packets had lately.
+    pub(crate) tunnels: Cache,
     /// The last reason for which a packet was dropped, unless an action demanded the drop.
     pub(crate) failed: Option<DropReason>,
 }

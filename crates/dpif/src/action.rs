@@ -1,5 +1,6 @@
 //! Datapath actions: simple steps that need no table lookup.
 
+use crate::TunnelPush;
 use crate::meter::MeterId;
 use base::{DpPort, DropReason, MacAddr, PortNo};
 use conntrack::Action as Ct;
@@ -96,6 +97,12 @@ pub enum DpAction {
     PushNsh(Arc<PushNsh>),
     /// Pops the network service header at the front of an L3 packet.
     PopNsh,
+    /// Pushes the outer headers of a tunnel in front of the whole packet, which is then a frame without metadata that came in on
+    /// [`TunnelPush::out_port`]. GSO packets are segmented.
+    TunnelPush(Arc<TunnelPush>),
+    /// Pops the outer headers of a tunnel, and looks the packet up again as one that came in on this port, which is the tunnel's,
+    /// with the outer headers in its metadata.
+    TunnelPop(DpPort),
     /// Computes the hash of the packet's flow and stores it in `dp_hash` of its key.
     Hash(HashKind, u32),
     /// Recirculates the packet: it is looked up again in its current state, with this nonzero `recirc_id` in its key.
@@ -157,10 +164,12 @@ impl DpAction {
             | Self::AddMpls { .. }
             | Self::PushNsh(_)
             | Self::PopNsh
+            | Self::TunnelPush(_)
             | Self::CtClear
             | Self::Hash(..) => true,
             Self::Output(_)
             | Self::Recirc(_)
+            | Self::TunnelPop(_)
             | Self::Ct(_)
             | Self::Controller(_)
             | Self::Observe(_)

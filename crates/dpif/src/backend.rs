@@ -39,6 +39,18 @@ pub trait Ports {
     /// Not to be called from an [`UpcallHandler`], as it may wait for packet threads.
     fn port_add(&self, device: Arc<dyn Netdev>, requested: Option<DpPort>) -> Result<DpPort, DpifError>;
 
+    /// Adds a port for the packets of tunnels with these headers: the port of [`crate::DpAction::TunnelPop`]. Its device has no
+    /// queues. Otherwise as [`Ports::port_add`].
+    fn tunnel_add(
+        &self,
+        device: Arc<dyn Netdev>,
+        headers: tunnel::header::Pop,
+        requested: Option<DpPort>,
+    ) -> Result<DpPort, DpifError>;
+
+    /// Sets the range of the UDP source ports of outer headers.
+    fn set_tunnel_ports(&self, range: tunnel::header::PortRange);
+
     /// Removes a port. Packet threads release its device at their next round; [`Ports::synchronize`] waits for that.
     fn port_del(&self, port: DpPort) -> Result<(), DpifError>;
 

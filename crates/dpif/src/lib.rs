@@ -18,6 +18,7 @@ mod round_watch;
 pub mod text;
 pub mod thread;
 mod thread_stats;
+pub mod tunnel;
 pub mod upcall;
 
 pub use action::{
@@ -35,6 +36,7 @@ pub use thread::{
     Algorithm, Balance, Cpu, INTERVAL_SECS, INTERVALS, Policy, QueueUsage, ThreadConfig, ThreadInfo, ThreadStats, Usage,
 };
 pub use thread_stats::{RoundHistory, RoundSample};
+pub use tunnel::TunnelPush;
 pub use upcall::{HandlerStats, PortUpcalls, UpcallStats};
 
 use base::{DpPort, DropReason, Millis};

@@ -12,6 +12,7 @@ pub use normalise::{NormaliseError, normalise, parsed_actions};
 pub use parse::{KeyError, parse_flow, parse_key, parse_key_of_flow, parse_key_of_packet, parse_uuid, split_ufid};
 pub use parse_actions::{ActionsError, parse_actions};
 
+use crate::TunnelPush;
 use crate::action::{Collectors, DpAction, HashKind, Observe, PushNsh, SamplePoint};
 use base::DpPort;
 use flow::extract::ethertype;
@@ -37,10 +38,7 @@ fn write_list(actions: &[DpAction], eth_type: u16, name: &dyn Fn(DpPort) -> Opti
         }
         let mut used = 1;
         let _ = match first {
-            DpAction::Output(port) => match name(*port) {
-                Some(name) => write!(out, "{name}"),
-                None => write!(out, "{port}"),
-            },
+            DpAction::Output(port) => write!(out, "{}", port_text(*port, name)),
             DpAction::Trunc(len) => write!(out, "trunc({len})"),
             DpAction::PopVlan => write!(out, "pop_vlan"),
             DpAction::PushMpls { ethertype, lse } => {
@@ -65,6 +63,8 @@ fn write_list(actions: &[DpAction], eth_type: u16, name: &dyn Fn(DpPort) -> Opti
             DpAction::PopEth => write!(out, "pop_eth"),
             DpAction::PushNsh(what) => write_push_nsh(what, out),
             DpAction::PopNsh => write!(out, "pop_nsh()"),
+            DpAction::TunnelPush(push) => write_tunnel_push(push, name, out),
+            DpAction::TunnelPop(port) => write!(out, "tnl_pop({})", port_text(*port, name)),
             DpAction::PushVlan { tpid, tci } => {
                 let tpid = if *tpid == 0x8100 { String::new() } else { format!("tpid=0x{tpid:04x},") };
                 write!(out, "push_vlan({tpid}vid={},pcp={})", tci & 0xfff, tci >> 13)
@@ -115,6 +115,16 @@ fn write_list(actions: &[DpAction], eth_type: u16, name: &dyn Fn(DpPort) -> Opti
         };
         rest = &rest[used..];
     }
+}
+
+fn port_text(port: DpPort, name: &dyn Fn(DpPort) -> Option<String>) -> String {
+    name(port).unwrap_or_else(|| port.to_string())
+}
+
+fn write_tunnel_push(push: &TunnelPush, name: &dyn Fn(DpPort) -> Option<String>, out: &mut String) -> std::fmt::Result {
+    write!(out, "tnl_push(tnl_port({}),", port_text(push.port, name))?;
+    push.template.headers().format_header(out);
+    write!(out, ",out_port({}))", port_text(push.out_port, name))
 }
 
 /// Writes a nested list of actions; an empty list is written as a drop.

@@ -15,6 +15,7 @@
 //! - [`pcap`]: reads and writes capture files;
 //! - [`dummy`]: Open vSwitch's `dummy` interfaces: injection by command, capture files, sockets between them;
 //! - [`memory`]: two ports connected by a wire, a port that discards frames, and a port that replays a capture file;
+//! - [`queueless`]: a port without queues, for tunnels;
 //! - [`fault`]: a wrapper that loses, duplicates, reorders and truncates frames.
 
 pub mod accelerate;
@@ -26,10 +27,12 @@ pub mod memory;
 pub mod pcap;
 pub mod pool;
 pub mod queue;
+pub mod queueless;
 pub mod software;
 pub mod status;
 
 pub use accelerate::{Accelerator, KernelPath};
 pub use change::Changes;
 pub use device::{Netdev, NetdevError, NetdevErrorKind, Options, Rx, SendReport, Tx};
+pub use queueless::Queueless;
 pub use status::{Duplex, Features, LinkStatus, NetdevStats, PortFeatures, offloads};

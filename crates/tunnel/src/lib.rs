@@ -3,7 +3,6 @@
 //! - [`ecn`]: congestion marks through tunnels; [`framing`]: Ethernet headers between a bridge and a tunnel port;
 //!   [`flags`]: bits of a tunnel's flags.
 //! - [`egress`]: the outer headers of a packet that a port sends.
-//! - [`framing`]: the Ethernet header between a bridge and a tunnel port.
 //! - [`header`]: headers of all types, popped and pushed.
 //! - [`options`]: the options of an interface, and the datapath's port behind it.
 //! - [`ports`]: the tunnel ports of a datapath, which of them a packet belongs to, and the commands that show them.

@@ -2,6 +2,7 @@
 //! except for controller actions, whose text is incomplete.
 
 use super::parse::{MPLS_PARTS, Masks, Reader, closing, number, pairs};
+use crate::TunnelPush;
 use crate::action::{DpAction, DpActions, HashKind, PushNsh};
 use crate::meter::MeterId;
 use base::{DpPort, DropReason, MacAddr};
@@ -9,6 +10,7 @@ use flow::Field;
 use flow::extract::ethertype;
 use packet::wire::NshRepr;
 use std::sync::Arc;
+use tunnel::header::{Push, Template};
 
 /// Parts of a service instance tag (IEEE 802.1ah), each with its lowest bit and its width.
 const PBB_PARTS: [(&str, u32, u32); 4] = [("isid", 0, 24), ("uca", 27, 1), ("dei", 28, 1), ("pcp", 29, 3)];
@@ -101,6 +103,15 @@ fn probability(percent: &str) -> Option<u32> {
 
 fn one(name: &str, body: Option<&str>, port: &dyn Fn(&str) -> Option<DpPort>) -> Option<DpAction> {
     match (name, body) {
+        ("tnl_pop", Some(body)) => named_port(body, port).map(DpAction::TunnelPop),
+        ("tnl_push", Some(body)) => {
+            let (tunnel, rest) = parenthesised("tnl_port(", body)?;
+            let (push, rest) = Push::parse_header(rest.trim_start_matches(',')).ok()?;
+            let (out, "") = parenthesised("out_port(", rest.trim_start_matches(','))? else { return None };
+            let template = Template::new(push).ok()?;
+            let (port, out_port) = (named_port(tunnel, port)?, named_port(out, port)?);
+            Some(DpAction::TunnelPush(Arc::new(TunnelPush { port, out_port, template })))
+        }
         ("drop", None) => Some(DpAction::Drop(DropReason::Action)),
         ("pop_vlan", None) => Some(DpAction::PopVlan),
         ("trunc", Some(body)) => number(body).and_then(|len| u32::try_from(len).ok()).map(DpAction::Trunc),
@@ -191,11 +202,14 @@ fn one(name: &str, body: Option<&str>, port: &dyn Fn(&str) -> Option<DpPort>) ->
             Some(DpAction::PopMpls { ethertype })
         }
         (_, Some(_)) => None,
-        (name, None) => {
-            let number = number(name).and_then(|n| u32::try_from(n).ok()).map(DpPort);
-            number.or_else(|| port(name)).map(DpAction::Output)
-        }
+        (name, None) => named_port(name, port).map(DpAction::Output),
     }
+}
+
+/// A port by its number or name.
+fn named_port(text: &str, port: &dyn Fn(&str) -> Option<DpPort>) -> Option<DpPort> {
+    let number = number(text).and_then(|n| u32::try_from(n).ok()).map(DpPort);
+    number.or_else(|| port(text))
 }
 
 /// Parses a header; parts that are not given have Open vSwitch's defaults.

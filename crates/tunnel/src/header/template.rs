@@ -179,9 +179,7 @@ impl Template {
                 let header = Sum::new().bytes(&bytes[l3..l3 + 20]);
                 (Some(header.partial().into()), behind_l3, pseudo_v4(src.octets(), dst.octets(), proto, 0))
             }
-            OuterIp::V6 { src, dst, .. } => {
-                (None, behind_l3 - 40, pseudo_v6(&src.octets(), &dst.octets(), proto, 0))
-            }
+            OuterIp::V6 { src, dst, .. } => (None, behind_l3 - 40, pseudo_v6(&src.octets(), &dst.octets(), proto, 0)),
         };
         Ok(Self {
             block: Block::new(&bytes),
@@ -250,7 +248,8 @@ impl Template {
                 }
             }
             Fix::Gre { sequence, timestamp, has_checksum } => {
-                let times = [sequence.map(|at| (at, context.next_sequence())), timestamp.zip(Some(context.erspan_timestamp))];
+                let times =
+                    [sequence.map(|at| (at, context.next_sequence())), timestamp.zip(Some(context.erspan_timestamp))];
                 for (at, value) in times.into_iter().flatten() {
                     behind[usize::from(at)..][..4].copy_from_slice(&value.to_be_bytes());
                 }

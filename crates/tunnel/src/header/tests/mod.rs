@@ -7,7 +7,7 @@ mod texts;
 mod twin;
 
 use super::bareudp::Payload;
-use super::{Context, PortRange, Pop, Template};
+use super::{Context, Pop, PortRange, Template};
 use packet::Packet;
 use std::sync::atomic::AtomicU32;
 

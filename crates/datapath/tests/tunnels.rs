@@ -1,0 +1,153 @@
+//! Packets that enter and leave tunnels, stepped by the test.
+
+mod common;
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use base::{DpPort, DropReason, MacAddr};
+use common::{TestHandler, TestPort, numbered_frame, only, out, plain_mask, stepped};
+use datapath::Datapath;
+use dpif::{DpAction, TunnelPush};
+use flow::{Field, FlowKey, FlowMask};
+use netdev::Queueless;
+use packet::Packet;
+use tunnel::header::geneve::Geneve;
+use tunnel::header::vxlan::Vxlan;
+use tunnel::header::{Encapsulation, OuterIp, Pop, Push, Template, Udp};
+
+/// The port of hosts, of the network, and of tunnels.
+const HOST: DpPort = DpPort(1);
+const NETWORK: DpPort = DpPort(2);
+const TUNNEL: DpPort = DpPort(3);
+const OPTION: [u8; 8] = [0x01, 0x02, 0x83, 1, 0xde, 0xad, 0xbe, 0xef];
+
+fn push(tunnel: Encapsulation) -> DpAction {
+    let ip = OuterIp::V4 {
+        src: Ipv4Addr::new(192, 0, 2, 1),
+        dst: Ipv4Addr::new(192, 0, 2, 2),
+        tos: 0,
+        ttl: 64,
+        dont_fragment: true,
+    };
+    let (eth_src, eth_dst) = (MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2]));
+    let push = Push { eth_src, eth_dst, vlan: None, ip, tunnel };
+    let template = Template::new(push).expect("valid headers");
+    DpAction::TunnelPush(Arc::new(TunnelPush { port: TUNNEL, out_port: DpPort(9), template }))
+}
+
+fn vxlan(checksum: bool) -> Encapsulation {
+    Encapsulation::Vxlan(Udp { src: 0, dst: 4789, checksum }, Vxlan::new(0x12_3456))
+}
+
+fn geneve() -> Encapsulation {
+    let header = Geneve { vni: 7, oam: false, options: OPTION.into() };
+    Encapsulation::Geneve(Udp { src: 0, dst: 6081, checksum: false }, header)
+}
+
+/// A mask that covers all packets of a tunnel.
+fn tunnel_mask() -> FlowMask {
+    let mut mask = plain_mask();
+    for field in [Field::TunId, Field::TunSrc, Field::TunDst, Field::RecircId] {
+        mask.add_mask(field, field.info().full_mask());
+    }
+    mask
+}
+
+/// A datapath that sends what hosts send through a tunnel, and to hosts what it receives from a tunnel.
+fn gateway(
+    pop: Pop,
+    push: Vec<DpAction>,
+    check: impl Fn(&FlowKey) + Send + Sync + 'static,
+) -> (Datapath, [Arc<TestPort>; 2]) {
+    let dp = stepped();
+    let ports = ["host", "network"].map(TestPort::new);
+    for (port, number) in ports.iter().zip([HOST, NETWORK]) {
+        dp.port_add(port.clone(), Some(number)).expect("the number is free");
+    }
+    let device = Arc::new(Queueless::new("tunnel_sys", "tunnel"));
+    assert_eq!(dp.tunnel_add(device, pop, Some(TUNNEL)).expect("the number is free"), TUNNEL);
+    dp.set_handler(TestHandler::new(Box::new(move |_, key| match DpPort(key.in_port().0) {
+        HOST => (push.clone().into(), Some(plain_mask())),
+        NETWORK => (only(DpAction::TunnelPop(TUNNEL)), Some(plain_mask())),
+        _ => {
+            check(key);
+            (only(out(HOST.0)), Some(tunnel_mask()))
+        }
+    })));
+    (dp, ports)
+}
+
+#[test]
+fn packets_go_through_tunnels_and_come_back() {
+    for (pop, encapsulation, id) in [
+        (Pop::Vxlan { group_policy: false }, vxlan(false), 0x12_3456),
+        (Pop::Vxlan { group_policy: false }, vxlan(true), 0x12_3456),
+        (Pop::Geneve, geneve(), 7),
+    ] {
+        let has_options = matches!(encapsulation, Encapsulation::Geneve(..));
+        let (dp, [host, network]) = gateway(pop, vec![push(encapsulation), out(NETWORK.0)], move |key| {
+            assert_eq!(key.get(Field::TunId), id);
+            assert_eq!((key.get(Field::TunSrc), key.get(Field::TunDst)), (0xc000_0201, 0xc000_0202));
+            assert_eq!((key.get(Field::RecircId), key.get(Field::TunTtl)), (0, 64));
+        });
+        let frames: Vec<Vec<u8>> = (0..40).map(|n| numbered_frame(n, 60 + n as usize)).collect();
+        for frame in &frames {
+            host.receive(frame);
+        }
+        dp.run_until_idle(10);
+        let outer = network.sent();
+        assert_eq!(outer.len(), frames.len());
+        for (packet, frame) in outer.iter().zip(&frames) {
+            let header = 14 + 20 + 8 + 8 + if has_options { OPTION.len() } else { 0 };
+            assert_eq!(&packet.data()[header..], frame);
+            assert!(packet.metadata().is_none());
+            network.receive(packet.data());
+        }
+        dp.run_until_idle(10);
+        assert!(host.sent().iter().map(Packet::data).eq(frames.iter().map(|frame| &frame[..])));
+        let tunnels = dp.port_stats(TUNNEL).expect("the port exists");
+        let bytes: usize = frames.iter().map(Vec::len).sum();
+        assert_eq!((tunnels.rx_packets, tunnels.rx_bytes), (40, bytes as u64));
+        assert_eq!(dp.drops(), []);
+    }
+}
+
+#[test]
+fn a_packet_has_the_headers_in_a_copy_only() {
+    let list = vec![DpAction::Clone([push(vxlan(false)), out(NETWORK.0)].into()), out(HOST.0)];
+    let (dp, [host, network]) = gateway(Pop::Geneve, list, |_| ());
+    let frame = numbered_frame(1, 60);
+    host.receive(&frame);
+    dp.run_until_idle(10);
+    assert_eq!(host.sent()[0].data(), frame);
+    assert_eq!(network.sent()[0].len(), frame.len() + 50);
+}
+
+#[test]
+fn malformed_headers_and_missing_ports_are_drops() {
+    let (dp, [host, network]) =
+        gateway(Pop::Vxlan { group_policy: false }, vec![push(vxlan(true)), out(NETWORK.0)], |_| ());
+    host.receive(&numbered_frame(1, 60));
+    dp.run_until_idle(10);
+    let whole = network.sent().remove(0).data().to_vec();
+    let change = |at: usize, to: u8| {
+        let mut frame = whole.clone();
+        frame[at] = to;
+        frame
+    };
+    // An IP checksum, a UDP checksum, flags of VXLAN without a checksum, and a frame that ends in the header.
+    let mut flagless = change(42, 0);
+    flagless[40..42].fill(0);
+    for frame in [change(24, whole[24] ^ 1), change(60, whole[60] ^ 1), flagless, whole[..48].to_vec()] {
+        network.receive(&frame);
+    }
+    dp.run_until_idle(10);
+    assert!(host.sent().is_empty());
+    let drops = [(DropReason::TunnelHeader, 2), (DropReason::TunnelChecksum, 2)];
+    assert_eq!(dp.drops(), drops);
+    dp.port_del(TUNNEL).expect("the port exists");
+    network.receive(&whole);
+    dp.run_until_idle(10);
+    assert_eq!(dp.drops(), [&[(DropReason::NoPort, 1)], &drops[..]].concat());
+}

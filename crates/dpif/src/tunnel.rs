@@ -1,0 +1,31 @@
+//! Tunnels in the datapath: the headers that it pushes.
+
+use base::DpPort;
+use std::hash::{Hash, Hasher};
+use tunnel::header::Template;
+
+/// Outer headers to be pushed.
+#[derive(Clone, Debug)]
+pub struct TunnelPush {
+    /// The datapath's port of the tunnel.
+    pub port: DpPort,
+    /// The ingress port of the packets with the outer headers: that of the bridge which sends them.
+    pub out_port: DpPort,
+    /// The headers.
+    pub template: Template,
+}
+
+impl PartialEq for TunnelPush {
+    fn eq(&self, other: &Self) -> bool {
+        let Self { port, out_port, template } = self;
+        (*port, *out_port, template.headers()) == (other.port, other.out_port, other.template.headers())
+    }
+}
+
+impl Eq for TunnelPush {}
+
+impl Hash for TunnelPush {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.port, self.out_port, self.template.headers()).hash(state);
+    }
+}
