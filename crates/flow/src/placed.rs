@@ -35,6 +35,8 @@ impl OptionPlace {
 pub struct PlacedOption {
     field: Field,
     index: u8,
+    /// Class and type of the option in a tunnel header (RFC 8926 section 3.5).
+    id: (u16, u8),
     /// Locations, most significant four bytes first.
     places: Arc<[OptionPlace]>,
 }
@@ -58,7 +60,13 @@ impl PlacedOption {
     /// The option of `field` at `places`, most significant four bytes first. `None` if the field is no tunnel option.
     pub fn new(field: Field, places: &[OptionPlace]) -> Option<Self> {
         let Loc::TunMetadata(index) = field.info().loc else { return None };
-        Some(Self { field, index, places: places.into() })
+        Some(Self { field, index, id: (0, 0), places: places.into() })
+    }
+
+    /// The same for an option with this class and type in headers.
+    #[must_use]
+    pub fn with_id(self, class: u16, kind: u8) -> Self {
+        Self { id: (class, kind), ..self }
     }
 
     /// Its field.
@@ -153,6 +161,21 @@ impl OptionTable {
         if let Loc::TunMetadata(index) = field.info().loc { self.0.get(&index) } else { None }
     }
 
+    /// The options of a packet with this key as they are in a tunnel header.
+    pub fn encode(&self, key: &FlowKey) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for option in self.iter() {
+            let (word, bit) = option.presence();
+            if key.0[word] & bit != 0 {
+                let (class, kind) = option.id;
+                bytes.extend(class.to_be_bytes());
+                bytes.extend([kind, option.places.len() as u8]);
+                bytes.extend(option.bytes(key));
+            }
+        }
+        bytes
+    }
+
     /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = &PlacedOption> {
         self.0.values()
@@ -202,5 +225,10 @@ mod tests {
         assert_eq!(table.get(Field::TunMetadata3), Some(&option()));
         assert_eq!((table.get(Field::TunMetadata4), table.get(Field::Reg3)), (None, None));
         assert_eq!(option().n_bits(), 96);
+        let mut key = FlowKey::ZERO;
+        assert_eq!(table.encode(&key), []);
+        option().set(&mut key, 0, 64, 0x0102_0304_0506_0708);
+        let table: OptionTable = [option().with_id(0xff01, 0x82)].into_iter().collect();
+        assert_eq!(table.encode(&key), [0xff, 1, 0x82, 3, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8]);
     }
 }

@@ -21,6 +21,7 @@ use parking_lot::{Mutex, RwLock, RwLockUpgradableReadGuard};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+use tunnel::options::Config;
 use vlog::{RateLimit, warn_rl};
 use xlate::mac::{MacEntry, MacTableFull};
 use xlate::model::{PriorityTags, new_tables};
@@ -95,7 +96,9 @@ pub struct PortSpec {
     pub out: PortOut,
     /// Its device; `None` for patch ports.
     pub device: Option<Arc<dyn Netdev>>,
-    /// Its MAC address: that of the device, or a generated one for a patch port.
+    /// The configuration of a tunnel port.
+    pub tunnel: Option<Arc<Config>>,
+    /// Its MAC address: that of the device, or a generated one for a patch port or a tunnel port.
     pub mac: MacAddr,
 }
 
@@ -106,7 +109,7 @@ pub struct OfPort {
     pub spec: PortSpec,
     /// Its configuration, set by port modifications.
     pub config: PortConfig,
-    /// Its counters, if it is a patch port.
+    /// Its counters, if it is a patch port or a tunnel port.
     pub patch: Arc<PatchCounters>,
     /// The time when it was added, in milliseconds of the switch's clock.
     pub created_ms: u64,
@@ -222,7 +225,8 @@ impl PortSpec {
             (None, None) => true,
             _ => false,
         };
-        same_device && (self.no, &self.name, self.out, self.mac) == (other.no, &other.name, other.out, other.mac)
+        let fields = |spec: &Self| (spec.no, spec.out, spec.mac);
+        same_device && fields(self) == fields(other) && (&self.name, &self.tunnel) == (&other.name, &other.tunnel)
     }
 }
 

@@ -86,6 +86,16 @@ impl Switch {
                         bridge.fin_timeout(rule, *idle_timeout, *hard_timeout);
                     }
                 }
+                Effect::Tunnel { bridge, port, sent } => {
+                    if let Some(counters) = self.bridge(*bridge).and_then(|b| b.patch_counters(*port)) {
+                        if *sent { counters.add_tx(packets, bytes) } else { counters.add_rx(packets, bytes) }
+                    }
+                }
+                Effect::Resolve(neighbour) => {
+                    if let Some(underlay) = self.network().tunnels.underlay() {
+                        underlay.resolve(neighbour);
+                    }
+                }
                 Effect::Patch { from, to } => {
                     if let Some(counters) = self.bridge(from.0).and_then(|b| b.patch_counters(from.1)) {
                         counters.add_tx(packets, bytes);

@@ -149,7 +149,7 @@ pub fn dpif_show(switch: &Switch, dp_name: &str, kind: &dyn Fn(&str) -> PortKind
         ports.sort_by(|a, b| a.spec.name.cmp(&b.spec.name));
         for port in ports {
             let dp = match port.spec.out {
-                PortOut::Device(dp) => dp.to_string(),
+                PortOut::Device(dp) | PortOut::Tunnel(dp) => dp.to_string(),
                 PortOut::Patch(..) | PortOut::Nowhere => "none".into(),
             };
             let name = &port.spec.name;
@@ -169,7 +169,7 @@ pub fn dpif_json(switch: &Switch, kind: &dyn Fn(&str) -> PortKind) -> Value {
         for port in bridge.ports() {
             let PortKind { kind, settings } = kind(&port.spec.name);
             let dp = match port.spec.out {
-                PortOut::Device(dp) => dp.to_string(),
+                PortOut::Device(dp) | PortOut::Tunnel(dp) => dp.to_string(),
                 PortOut::Patch(..) | PortOut::Nowhere => "none".to_owned(),
             };
             let mut members = json!({"ofport": port.spec.no.to_of10().to_string(), "port_no": dp, "type": kind});

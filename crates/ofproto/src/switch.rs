@@ -303,10 +303,10 @@ impl Switch {
     ) {
         let ct_clear = self.features.uses(Ct::Clear);
         self.update_exporter_ports();
-        let (frozen, overlay) = (Arc::clone(&old.frozen), Arc::clone(&old.overlay));
+        let (frozen, overlay, tunnels) = (Arc::clone(&old.frozen), Arc::clone(&old.overlay), Arc::clone(&old.tunnels));
         let timeout_policies =
             if self.features.uses(Ct::Timeout) { Arc::clone(&self.timeout_policies.lock()) } else { Arc::default() };
-        self.network.store(Arc::new(Network { bridges, ports, frozen, overlay, ct_clear, timeout_policies }));
+        self.network.store(Arc::new(Network { bridges, ports, frozen, overlay, ct_clear, tunnels, timeout_policies }));
     }
 
     /// The number of snapshots of bridges.
@@ -336,7 +336,7 @@ fn map_ports(
     let devices = |bridge: &Bridge| -> Vec<(DpPort, PortNo)> {
         let device = |port: &xlate::model::Port| match port.out {
             PortOut::Device(dp_port) => Some((dp_port, port.no)),
-            PortOut::Patch(..) | PortOut::Nowhere => None,
+            PortOut::Tunnel(_) | PortOut::Patch(..) | PortOut::Nowhere => None,
         };
         match edited {
             Some(edited) => edited.ports.iter().filter_map(|no| bridge.ports.get(no)).filter_map(device).collect(),

@@ -161,6 +161,7 @@ impl TlvTable {
                 return Err(OfpError::NxttmfcTableFull);
             }
             let placed = field_of(map.index).and_then(|field| PlacedOption::new(field, &places));
+            let placed = placed.map(|placed| placed.with_id(map.class, map.ty));
             table.insert(map.index, (*map, placed.ok_or(OfpError::NxttmfcBadFieldIdx)?));
         }
         self.0 = table;

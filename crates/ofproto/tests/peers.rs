@@ -45,6 +45,7 @@ fn ours() -> (Arc<Switch>, Arc<Ofproto>) {
         name: format!("p{no}"),
         out: PortOut::Device(DpPort(if no == PortNo::LOCAL { LOCAL_DP } else { no.0 })),
         device: None,
+        tunnel: None,
         mac: MacAddr::ZERO,
     };
     let specs: Vec<_> = (1..=4).map(PortNo).chain([PortNo::LOCAL]).map(spec).collect();

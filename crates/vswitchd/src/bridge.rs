@@ -654,5 +654,5 @@ fn port_spec(
         },
     };
     running.set_flaw(flaw);
-    Some(ofproto::PortSpec { no, name: name.to_owned(), out, device, mac })
+    Some(ofproto::PortSpec { no, name: name.to_owned(), out, device, tunnel: None, mac })
 }

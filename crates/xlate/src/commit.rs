@@ -394,6 +394,8 @@ pub(crate) fn size_of_action(action: &DpAction) -> usize {
         DpAction::PushEth { .. } => 16,
         DpAction::PushNsh(what) => 32 + what.tlvs.len(),
         DpAction::PopVlan | DpAction::PopPbb | DpAction::PopEth | DpAction::PopNsh | DpAction::CtClear => 4,
+        DpAction::TunnelPush(_) => 552,
+        DpAction::TunnelPop(_) => 8,
         DpAction::Ct(_) => 96,
         DpAction::Set { field, .. } => match field.info().loc {
             Loc::Bits { word, .. } if usize::from(word) < layout::IPV4 => 32,

@@ -313,12 +313,7 @@ impl Xlate<'_> {
         let packet_type = self.packet.key.get(Field::PacketType) as u32;
         match encap.header {
             EncapHeader::Ethernet if packet_type >> 16 == NAMESPACE => {
-                self.commit();
-                let eth_type = u64::from(self.packet.key.eth_type());
-                self.clear_under(layout::ETH_DST..layout::MPLS01);
-                self.packet.key.0[layout::ETH_DST] = eth_type;
-                self.set_packet_type(0);
-                self.packet.pending.pushed.ethernet = true;
+                self.frame_with_zeros();
             }
             EncapHeader::Ethernet => self.refuse("encap(ethernet) is not supported for packet type ethernet."),
             EncapHeader::Nsh => self.push_nsh(packet_type, &encap.properties),
@@ -365,6 +360,16 @@ impl Xlate<'_> {
         self.packet.key.set(Field::NshNp, (*np).into());
         tlvs.truncate(if md_type == 2 { NshRepr::METADATA_MAX } else { 0 });
         self.packet.pending.pushed.nsh = Some(tlvs);
+    }
+
+    /// Gives an L3 packet an Ethernet header whose addresses are zeros.
+    pub(crate) fn frame_with_zeros(&mut self) {
+        self.commit();
+        let eth_type = u64::from(self.packet.key.eth_type());
+        self.clear_under(layout::ETH_DST..layout::MPLS01);
+        self.packet.key.0[layout::ETH_DST] = eth_type;
+        self.set_packet_type(0);
+        self.packet.pending.pushed.ethernet = true;
     }
 
     /// Executes the `decap` action. `to` is the resulting packet type, if the action has one.

@@ -9,7 +9,7 @@
 //! - [`verdict`]: the output: datapath actions, reads in order, effects, and a trace on request.
 //! - [`translate`](mod@translate): one translation; `pipeline`: look-ups and lists of actions; `action` and the files
 //!   named after actions: their execution; `bits`: bits of fields and tunnel options; `fragments`: fragments in look-ups;
-//!   `punt`: protocols of the switch.
+//!   `punt`: protocols of the switch; `tunnel`: tunnels, whose ports and routes are in [`underlay`].
 //!
 //! A translation changes nothing. It returns side effects as [`Effect`]s, which the caller
 //! applies (live traffic), applies for statistics only (revalidation), or ignores (a trace).
@@ -43,6 +43,8 @@ pub mod tables;
 mod text;
 pub mod trace;
 pub mod translate;
+mod tunnel;
+pub mod underlay;
 pub mod verdict;
 
 #[cfg(test)]
@@ -59,4 +61,7 @@ pub use model::{
 pub use numbered::Numbered;
 pub use tables::{Table, Tables, View};
 pub use translate::{Start, translate, translate_from};
-pub use verdict::{Dependency, Effect, Fork, Learned, Lookup, Trace, TranslationError, Verdict, Written, WrittenWord};
+pub use underlay::{Endpoint, Route, Tunnels, Underlay};
+pub use verdict::{
+    Dependency, Effect, Fork, Learned, Lookup, Resolve, Trace, TranslationError, Verdict, Written, WrittenWord,
+};

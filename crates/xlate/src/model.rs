@@ -5,6 +5,7 @@ use crate::chunked::ChunkedMap;
 use crate::freeze::FrozenTable;
 use crate::mac::MacTable;
 pub use crate::tables::{N_TABLES, Table, Tables, View, new_tables};
+use crate::underlay::Tunnels;
 use base::{DpPort, Millis, PortNo};
 use classifier::{Conjunction, MiniMatch, Versions};
 use flow::layout::CONJ_CTMARK;
@@ -18,6 +19,7 @@ use protocols::Overlay;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use tunnel::options::Config;
 
 /// A bridge's number, unique for the life of the process.
 pub type BridgeId = u32;
@@ -35,6 +37,8 @@ pub struct Network {
     pub overlay: Arc<Overlay>,
     /// True if `ct_clear` becomes a datapath action.
     pub ct_clear: bool,
+    /// The tunnels of the bridges.
+    pub tunnels: Arc<Tunnels>,
     /// The names of the timeout policies with which connections are committed, by zone.
     pub timeout_policies: Arc<BTreeMap<u16, Arc<str>>>,
 }
@@ -120,6 +124,8 @@ pub struct Port {
     pub config: PortConfig,
     /// True if the port can deliver packets, for groups that watch it. (It is up, and has a link.)
     pub live: bool,
+    /// The configuration of a tunnel port.
+    pub tunnel: Option<Arc<Config>>,
     /// The bundle it is in, as in [`Bridge::bundles`].
     pub bundle: Option<Arc<Bundle>>,
 }
@@ -129,6 +135,8 @@ pub struct Port {
 pub enum PortOut {
     /// A device of the datapath.
     Device(DpPort),
+    /// A tunnel: the datapath's port of its packets. [`Port::tunnel`] has the rest.
+    Tunnel(DpPort),
     /// A patch port: the peer's bridge and number.
     Patch(BridgeId, PortNo),
     /// Nothing yet: a patch port without a peer.

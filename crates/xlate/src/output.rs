@@ -76,6 +76,7 @@ impl Xlate<'_> {
             return self.note_drop(DropReason::ProtectedPort);
         }
         match port.out {
+            PortOut::Tunnel(dp_port) => self.through_tunnel(port, dp_port),
             PortOut::Device(_) if self.is_l3() => {
                 self.tracer.note(NodeKind::Warning, || {
                     "Trying to send non-Ethernet packet through legacy L2 port. Dropping packet.".into()
@@ -89,6 +90,12 @@ impl Xlate<'_> {
                 self.note_drop(DropReason::PortBlocked);
             }
             PortOut::Device(dp_port) => {
+                if no == PortNo::LOCAL
+                    && let Some(tunnel) = self.terminates()
+                {
+                    self.commit();
+                    return self.emit(DpAction::TunnelPop(tunnel));
+                }
                 self.commit();
                 self.sample_egress(dp_port);
                 self.emit(DpAction::Output(dp_port));

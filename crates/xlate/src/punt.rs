@@ -90,6 +90,6 @@ impl Xlate<'_> {
 fn device(bridge: &Bridge, port: PortNo) -> Option<DpPort> {
     match bridge.ports.get(&port)?.out {
         PortOut::Device(device) => Some(device),
-        PortOut::Patch(..) | PortOut::Nowhere => None,
+        PortOut::Tunnel(_) | PortOut::Patch(..) | PortOut::Nowhere => None,
     }
 }

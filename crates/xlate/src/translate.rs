@@ -18,6 +18,7 @@ use openflow::Action;
 use protocols::Ports;
 use smallvec::{SmallVec, smallvec};
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// Maximum nesting of steps that may recurse: look-ups in the same table or an earlier one, groups, patch ports
@@ -56,8 +57,11 @@ pub fn translate(net: &Network, key: &FlowKey, trace: impl Into<Tracing>) -> Ver
         return crate::freeze::resume(net, key, trace);
     }
     let dp_port = DpPort(key.in_port().0);
+    if net.tunnels.has(dp_port) {
+        return crate::tunnel::receive(net, dp_port, key, trace);
+    }
     match net.ports.get(&dp_port).and_then(|(id, port)| net.bridges.get(id).map(|b| (b, *port))) {
-        Some((bridge, port)) => translate_key(net, bridge, (key, port), Start::Tables, trace),
+        Some((bridge, port)) => translate_key(net, bridge, (key, port), Start::Tables, trace, |_| true),
         None => drop_verdict(key, TranslationError::Port, trace),
     }
 }
@@ -109,7 +113,7 @@ pub fn translate_from(
         }
         return verdict;
     }
-    translate_key(net, bridge, (key, key.in_port()), start, trace)
+    translate_key(net, bridge, (key, key.in_port()), start, trace, |_| true)
 }
 
 /// The trace of a packet with an unknown number of recirculation.
@@ -120,19 +124,21 @@ fn no_recirculation(bridge: &Bridge, id: u128) -> Vec<Node> {
     vec![Node { kind: NodeKind::Bridge, text: format!("bridge(\"{}\")", bridge.name), subs: vec![error] }]
 }
 
-/// Translates a packet with this key, apart from the ingress port, that arrived on this port of the bridge.
-fn translate_key(
-    net: &Network,
-    bridge: &Bridge,
+/// Translates a packet with this key, apart from the ingress port, that arrived on this port of the bridge. `begin` is called first,
+/// and returns false if it drops the packet.
+pub(crate) fn translate_key<'a>(
+    net: &'a Network,
+    bridge: &'a Bridge,
     (key, in_port): (&FlowKey, PortNo),
     start: Start<'_>,
     trace: Tracing,
+    begin: impl FnOnce(&mut Xlate<'a>) -> bool,
 ) -> Verdict {
     base::coverage!(xlate_actions);
     Xlate::work(net, bridge, key, trace, |x| {
         x.packet.key.set_in_port(in_port);
         x.packet.base.set_in_port(in_port);
-        if matches!(start, Start::Tables) && !x.admit(bridge, in_port) {
+        if !begin(x) || matches!(start, Start::Tables) && !x.admit(bridge, in_port) {
             return;
         }
         x.sample_ingress();
@@ -152,6 +158,8 @@ pub(crate) struct Xlate<'a> {
     /// The views of the tables of all bridges that the packet has entered.
     views: SmallVec<[(BridgeId, Arc<View>); 2]>,
     pub(crate) packet: Packet,
+    /// The outer destination that the packet was received with, if it came from a tunnel.
+    pub(crate) received_at: Option<IpAddr>,
     pub(crate) pos: Position<'a>,
     pub(crate) out: Output,
     pub(crate) control: Control,
@@ -204,6 +212,7 @@ impl<'a> Xlate<'a> {
                 written: None,
                 first_priority: key.get(Field::SkbPriority) as u32,
             },
+            received_at: crate::tunnel::received_at(key),
             pos: Position::new(bridge),
             out: Output {
                 reads: Reads::new(),
@@ -228,6 +237,7 @@ impl<'a> Xlate<'a> {
     /// Returns the verdict, moving everything out of the state.
     fn finish(&mut self) -> Verdict {
         trim(&mut self.out.actions);
+        crate::tunnel::unwrap_last(&mut self.out.actions);
         self.end_connections();
         self.drop_sampled();
         self.mark_forwarded();

@@ -9,6 +9,7 @@ use dpif::DpAction;
 use flow::{FlowKey, FlowMask, Step, Steps};
 use openflow::{FlowMod, Nat};
 use std::hash::{Hash, Hasher};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// The result of a translation.
@@ -91,6 +92,17 @@ pub enum Effect {
         /// The receiving bridge and port.
         to: (BridgeId, PortNo),
     },
+    /// A packet left through a tunnel port, or came from one.
+    Tunnel {
+        /// Bridge of the port.
+        bridge: BridgeId,
+        /// The port.
+        port: PortNo,
+        /// Whether it left.
+        sent: bool,
+    },
+    /// A packet could not leave through a tunnel, as the address of a neighbour is unknown.
+    Resolve(Arc<Resolve>),
     /// A group was executed.
     Group(Arc<Group>),
     /// A bucket of a group was executed: its index in the group's list.
@@ -108,6 +120,17 @@ pub enum Effect {
         /// Hard timeout in seconds.
         hard_timeout: u16,
     },
+}
+
+/// A neighbour whose Ethernet address is wanted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Resolve {
+    /// The bridge that it is at, by name.
+    pub bridge: Arc<str>,
+    /// Its address.
+    pub ip: IpAddr,
+    /// The address that asks.
+    pub src: IpAddr,
 }
 
 /// A flow to learn from a packet.
@@ -139,6 +162,10 @@ impl PartialEq for Effect {
                 (bridge, vlan, mac, port) == (b, v, m, p)
             }
             (Self::Patch { from, to }, Self::Patch { from: f, to: t }) => (from, to) == (f, t),
+            (Self::Tunnel { bridge, port, sent }, Self::Tunnel { bridge: b, port: p, sent: s }) => {
+                (bridge, port, sent) == (b, p, s)
+            }
+            (Self::Resolve(a), Self::Resolve(b)) => a == b,
             (Self::Group(a), Self::Group(b)) => Arc::ptr_eq(a, b),
             (Self::Bucket(a, i), Self::Bucket(b, j)) => Arc::ptr_eq(a, b) && i == j,
             (Self::Learn(a), Self::Learn(b)) => a == b,
@@ -211,6 +238,24 @@ pub enum Dependency {
     },
     /// The state that protocols give a port.
     PortState(DpPort),
+    /// The tunnel ports of all bridges, and what the host receives for them.
+    Tunnels,
+    /// The route to an address.
+    Route {
+        /// The destination.
+        dst: IpAddr,
+        /// The source, if it is given.
+        src: Option<IpAddr>,
+        /// The mark of the packet.
+        mark: u32,
+    },
+    /// The Ethernet address of a neighbour, or that it is unknown.
+    Neighbour {
+        /// The bridge that it is at, by name.
+        bridge: Arc<str>,
+        /// Its address.
+        ip: IpAddr,
+    },
     /// A frozen state of the translation.
     Frozen(Arc<RecircState>),
     /// A group, or the absence of one with this number.

@@ -52,7 +52,7 @@ impl Bench {
             let out = PortOut::Device(dp.port_add(near.clone(), None)?);
             wires.push((near.clone(), far.open_rx(0)?, far.open_tx()?));
             let mac = near.mac();
-            specs.push(PortSpec { no: PortNo(no), name, out, device: Some(near), mac });
+            specs.push(PortSpec { no: PortNo(no), name, out, device: Some(near), tunnel: None, mac });
         }
         let bundle = |spec: &PortSpec| BundleSpec {
             name: spec.name.clone(),

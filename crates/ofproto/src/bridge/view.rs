@@ -83,6 +83,7 @@ fn port_view(no: PortNo, port: &OfPort, bundle: Option<Arc<Bundle>>, old: Option
         out: port.spec.out,
         config: port.config,
         live: port.is_live(),
+        tunnel: port.spec.tunnel.clone(),
         bundle,
     }
 }
@@ -126,6 +127,7 @@ mod tests {
             name: format!("p{no}{}", ["", "a", "b"][name]),
             out: if device == 0 { PortOut::Nowhere } else { PortOut::Device(DpPort(device)) },
             device: None,
+            tunnel: None,
             mac: MacAddr::local_from(u64::from(no)),
         });
         let name = || (0u32..5).prop_map(|n| format!("b{n}"));

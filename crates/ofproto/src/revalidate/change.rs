@@ -1,6 +1,7 @@
 //! Changes that can invalidate megaflows.
 
 use base::{DpPort, MacAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use xlate::{BridgeId, Rule};
 
@@ -53,6 +54,12 @@ pub enum Change {
     },
     /// The state that protocols give a port, where a protocol that decides is enabled.
     PortState(DpPort),
+    /// The tunnel ports of the bridges, or what the host receives for them.
+    Tunnels,
+    /// The route to this address.
+    Route(IpAddr),
+    /// The Ethernet address of this neighbour.
+    Neighbour(IpAddr),
     /// Any other change of a bridge: its ports, its settings, many of its addresses at once.
     Bridge(BridgeId),
     /// Any change.

@@ -11,6 +11,7 @@ use foldhash::fast::RandomState;
 use openflow::Action;
 use smallvec::SmallVec;
 use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 use xlate::{BridgeId, Dependency, Effect, Lookup, Rule, Verdict, WrittenWord};
 
@@ -59,6 +60,10 @@ pub(crate) enum DependencyKey {
     Meter(BridgeId, u32),
     Bridge(BridgeId),
     PortState(DpPort),
+    Tunnels,
+    Route(IpAddr),
+    /// A neighbour at any bridge.
+    Neighbour(IpAddr),
     /// The bridge of a port without one: any bridge may take the port.
     NoBridge,
 }
@@ -117,9 +122,23 @@ fn rests_on_hash(start: u64, rests_on: &[Dependency], written: &[WrittenWord]) -
         Dependency::Group { bridge, group } => add(add(hash, 3 << 56 | u64::from(*bridge)), (*group).into()),
         Dependency::Meter { bridge, meter } => add(add(hash, 4 << 56 | u64::from(*bridge)), (*meter).into()),
         Dependency::PortState(port) => add(hash, 6 << 56 | u64::from(port.0)),
+        Dependency::Tunnels => add(hash, 8 << 56),
+        Dependency::Route { dst, src, mark } => {
+            let src = src.map_or([0, 0], number_of);
+            number_of(*dst).into_iter().chain(src).fold(add(hash, 9 << 56 | u64::from(*mark)), add)
+        }
+        Dependency::Neighbour { bridge: _, ip } => number_of(*ip).into_iter().fold(add(hash, 10 << 56), add),
         Dependency::Frozen(kept) => add(hash, 5 << 56 | u64::from(kept.id)),
         Dependency::Mac { .. } => hash,
     })
+}
+
+/// An address as two words.
+fn number_of(ip: IpAddr) -> [u64; 2] {
+    match ip {
+        IpAddr::V4(ip) => [0, u32::from(ip).into()],
+        IpAddr::V6(ip) => [(u128::from(ip) >> 64) as u64, u128::from(ip) as u64],
+    }
 }
 
 impl SharedTranslation {
@@ -165,6 +184,9 @@ impl SharedTranslation {
             Dependency::Meter { bridge, meter } => Some(DependencyKey::Meter(bridge, meter)),
             Dependency::Bridge(bridge) => Some(DependencyKey::Bridge(bridge)),
             Dependency::PortState(port) => Some(DependencyKey::PortState(port)),
+            Dependency::Tunnels => Some(DependencyKey::Tunnels),
+            Dependency::Route { dst, .. } => Some(DependencyKey::Route(dst)),
+            Dependency::Neighbour { ip, .. } => Some(DependencyKey::Neighbour(ip)),
             Dependency::Mac { .. } | Dependency::Frozen(_) => None,
         };
         let none = !self.rests_on.iter().any(|d| matches!(d, Dependency::Bridge(_)));
@@ -283,6 +305,12 @@ impl Changes {
             Change::Group { bridge, group } => _ = self.keys.insert(DependencyKey::Group(bridge, group)),
             Change::Meter { bridge, meter } => _ = self.keys.insert(DependencyKey::Meter(bridge, meter)),
             Change::PortState(port) => _ = self.keys.insert(DependencyKey::PortState(port)),
+            Change::Tunnels => {
+                self.loosened = true;
+                self.keys.insert(DependencyKey::Tunnels);
+            }
+            Change::Route(dst) => _ = self.keys.insert(DependencyKey::Route(dst)),
+            Change::Neighbour(ip) => _ = self.keys.insert(DependencyKey::Neighbour(ip)),
             Change::Bridge(bridge) => {
                 self.loosened = true;
                 self.keys.insert(DependencyKey::Bridge(bridge));

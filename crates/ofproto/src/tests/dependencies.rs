@@ -182,7 +182,7 @@ impl World {
         for (i, name) in ["a-9", "b-9"].into_iter().enumerate() {
             let mut specs: Vec<_> = bridges[i].ports().into_iter().map(|p| p.spec).collect();
             let out = PortOut::Patch(bridges[1 - i].id(), PortNo(9));
-            specs.push(PortSpec { no: PortNo(9), name: name.into(), out, device: None, mac: MAC_A });
+            specs.push(PortSpec { no: PortNo(9), name: name.into(), out, device: None, tunnel: None, mac: MAC_A });
             set_ports(&bridges[i], specs);
         }
         let rng = Rng::seeded(seed);
@@ -416,7 +416,7 @@ impl World {
             let info =
                 self.lab.dp.ports().into_iter().find(|p| p.device.name() == name).expect("the datapath keeps it");
             let out = PortOut::Device(info.number);
-            specs.push(PortSpec { no: PortNo(2), name, out, device: None, mac: MAC_A });
+            specs.push(PortSpec { no: PortNo(2), name, out, device: None, tunnel: None, mac: MAC_A });
         }
         let access = self.rng.below(2) == 0;
         let _ =

@@ -94,7 +94,7 @@ impl Lab {
         };
         self.wires.push((name.to_owned(), wire));
         let mac = near.mac();
-        PortSpec { no, name: name.to_owned(), out: PortOut::Device(out), device: Some(near), mac }
+        PortSpec { no, name: name.to_owned(), out: PortOut::Device(out), device: Some(near), tunnel: None, mac }
     }
 
     fn wire(&self, name: &str) -> &Wire {

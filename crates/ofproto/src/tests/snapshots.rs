@@ -7,7 +7,14 @@ use xlate::model::PriorityTags;
 const BRIDGES: u32 = 1000;
 
 fn spec(no: u32, name: &str, out: PortOut) -> PortSpec {
-    PortSpec { no: PortNo(no), name: name.to_owned(), out, device: None, mac: MacAddr([2, 0, 0, 0, 0, no as u8]) }
+    PortSpec {
+        no: PortNo(no),
+        name: name.to_owned(),
+        out,
+        device: None,
+        tunnel: None,
+        mac: MacAddr([2, 0, 0, 0, 0, no as u8]),
+    }
 }
 
 fn bundle(no: u32, name: &str, trunks: Vec<u16>) -> BundleSpec {

@@ -102,7 +102,7 @@ fn patch_ports_count_both_ways_and_lose_nothing() {
     for (bridge, peer, name) in [(&a, &b, "a-9"), (&b, &a, "b-9")] {
         let mut specs: Vec<_> = bridge.ports().into_iter().map(|p| p.spec).collect();
         let out = PortOut::Patch(peer.id(), PortNo(9));
-        specs.push(PortSpec { no: PortNo(9), name: name.into(), out, device: None, mac: MAC_A });
+        specs.push(PortSpec { no: PortNo(9), name: name.into(), out, device: None, tunnel: None, mac: MAC_A });
         set_ports(bridge, specs);
         bridge.flow_mod(&add(Match::ANY, 0, vec![normal()])).expect("adds");
     }

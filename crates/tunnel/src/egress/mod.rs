@@ -6,10 +6,13 @@
 //! [`Consulted::OPEN_VSWITCH`](crate::ports::Consulted::OPEN_VSWITCH): its megaflows send the Geneve options, ERSPAN
 //! fields and the OAM flag of the first packet with all others.
 
+mod headers;
 #[cfg(test)]
 mod tests;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+pub use headers::{NoHeaders, headers};
 
 use packet::metadata::Tunnel;
 

@@ -145,7 +145,7 @@ impl Encapsulation {
     }
 
     /// IP protocol.
-    pub(super) fn proto(&self) -> u8 {
+    pub fn proto(&self) -> u8 {
         match self {
             Self::Gre(_) | Self::Erspan(_) => PROTO_GRE,
             Self::Srv6(_) => PROTO_ROUTING,

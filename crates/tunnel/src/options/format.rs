@@ -61,17 +61,17 @@ impl Config {
         options
     }
 
-    /// The common key, or the two keys.
+    /// The common key, or the two keys. Open vSwitch takes a key of the flow and a fixed key 0 for a common 0, too.
     fn key_options(&self) -> (Option<String>, Option<String>, Option<String>) {
         let text = |key| match key {
             Key::Absent => None,
             Key::Fixed(key) => Some(key.to_string()),
             Key::Flow => Some("flow".into()),
         };
-        if self.in_key == self.out_key {
-            (text(self.in_key), None, None)
-        } else {
-            (None, text(self.in_key), text(self.out_key))
+        match (self.in_key, self.out_key) {
+            (Key::Flow, Key::Fixed(0)) | (Key::Fixed(0), Key::Flow) => (Some("0".into()), None, None),
+            (in_key, out_key) if in_key == out_key => (text(in_key), None, None),
+            (in_key, out_key) => (None, text(in_key), text(out_key)),
         }
     }
 

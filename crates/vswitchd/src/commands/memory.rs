@@ -129,6 +129,11 @@ fn drop_name(reason: DropReason) -> &'static str {
         DropReason::ProtocolQueueFull => "datapath_drop_protocol_queue_full",
         DropReason::NoProtocol => "datapath_drop_no_protocol",
         DropReason::PortBlocked => "datapath_drop_port_blocked",
+        DropReason::TunnelHeader => "datapath_drop_tunnel_pop_error",
+        DropReason::TunnelChecksum => "datapath_drop_tunnel_checksum",
+        DropReason::NoTunnel => "datapath_drop_invalid_tnl_port",
+        DropReason::NoRoute => "datapath_drop_no_route",
+        DropReason::NoNeighbour => "datapath_drop_no_neighbour",
         DropReason::IncompleteDatagram => "datapath_drop_incomplete_datagram",
     }
 }

@@ -451,6 +451,7 @@ fn running(configuration: &Configuration) -> Vec<String> {
             .map(|port| {
                 let kind = match port.spec.out {
                     PortOut::Device(_) => "device",
+                    PortOut::Tunnel(_) => "tunnel",
                     PortOut::Patch(..) => "patch",
                     PortOut::Nowhere => "nowhere",
                 };

@@ -11,6 +11,7 @@ mod ports;
 mod properties;
 mod regions;
 mod stateful;
+mod tunnels;
 mod wire;
 
 use crate::model::{Network, Port, PortConfig, new_tables};
@@ -142,6 +143,7 @@ fn network_with(rules: &[(u8, Match, u16, Vec<Action>)], groups: Vec<Group>, pee
                         out: out(n),
                         config: PortConfig::default(),
                         live: true,
+                        tunnel: None,
                         bundle: None,
                     },
                 )

@@ -1,0 +1,265 @@
+//! Tunnels: two bridges, the first with a tunnel port, the second with the network.
+
+use super::*;
+use crate::underlay::{Endpoint, Route, Underlay};
+use ::tunnel::TunnelType;
+use ::tunnel::options::Config;
+use ::tunnel::ports;
+use base::DropReason;
+use flow::NoNames;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+/// The datapath's ports: a host's, that of tunnels, the network's, and the second bridge's own.
+const HOST: DpPort = DpPort(1);
+const TUNNEL: DpPort = DpPort(7);
+const NETWORK: DpPort = DpPort(11);
+const OWN: DpPort = DpPort(19);
+
+/// 192.0.2.0/24 is at the second bridge, 198.51.100.0/24 behind a gateway there. The neighbour 192.0.2.3 is not known.
+#[derive(Debug)]
+struct Near;
+
+const OWN_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 0x19]);
+const HOP: MacAddr = MacAddr([2, 0, 0, 0, 0, 0x99]);
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().expect("an address")
+}
+
+impl Underlay for Near {
+    fn route(&self, dst: IpAddr, src: Option<IpAddr>, mark: u32) -> Option<Route> {
+        let IpAddr::V4(v4) = dst else { return None };
+        let gateway = match v4.octets() {
+            [192, 0, 2, _] => None,
+            [198, 51, 100, _] => Some(ip("192.0.2.254")),
+            _ => return None,
+        };
+        let src = src.unwrap_or(ip("192.0.2.1"));
+        (mark != 13).then(|| Route { bridge: "br1".into(), mac: OWN_MAC, src, gateway })
+    }
+
+    fn neighbour(&self, bridge: &str, of: IpAddr) -> Option<MacAddr> {
+        (bridge == "br1" && of != ip("192.0.2.3")).then_some(HOP)
+    }
+
+    fn resolve(&self, _neighbour: &Resolve) {}
+
+    fn is_local(&self, bridge: &str, of: IpAddr) -> bool {
+        bridge == "br1" && of == ip("192.0.2.1")
+    }
+}
+
+/// The bridges with flows of each, and tunnel ports with these options as ports 2, 3 and so on of the first bridge.
+fn tunnels(first: &[(&str, &str)], second: &[(&str, &str)], options: &[&str]) -> Network {
+    let rules = |flows: &[(&str, &str)]| -> Vec<(u8, Match, u16, Vec<Action>)> {
+        let rule = |(matching, actions): &(&str, &str)| {
+            let matching = flow::text::parse_match(matching, &NoNames).expect("a match");
+            (0, matching, 1, openflow::parse_actions(actions, &NoNames).expect("actions"))
+        };
+        flows.iter().map(rule).collect()
+    };
+    let mut net = network(&rules(first));
+    let (of_first, of_second) = (net.bridges[&0].clone(), network(&rules(second)).bridges[&0].clone());
+    let port = |no: u32, out, tunnel| {
+        let no = PortNo(no);
+        let name = format!("t{no}").into();
+        Port { no, name, out, config: PortConfig::default(), live: true, tunnel, bundle: None }
+    };
+    let with_ports = |bridge: &Bridge, id: BridgeId, name: &str, ports: Vec<Port>| Bridge {
+        id,
+        name: name.into(),
+        ports: ports.into_iter().map(|port| (port.no, port)).collect(),
+        bundles: Default::default(),
+        tables: Arc::clone(&bridge.tables),
+        macs: Arc::clone(&bridge.macs),
+        misses: Default::default(),
+        options: bridge.options.clone(),
+        ..*bridge
+    };
+    let mut ports = vec![port(1, PortOut::Device(HOST), None)];
+    for (no, options) in (2..).zip(options) {
+        let options: BTreeMap<_, _> = options
+            .split_whitespace()
+            .filter_map(|pair| pair.split_once('='))
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .collect();
+        let config = Arc::new(Config::parse("t", TunnelType::Vxlan, &options).expect("valid options").config);
+        ports.push(port(no, PortOut::Tunnel(TUNNEL), Some(Arc::clone(&config))));
+        let port = ports::Port { id: (0, PortNo(no)), name: "t".into(), datapath_port: TUNNEL, config };
+        net.tunnels.ports.write().set(port).expect("no conflict");
+    }
+    let own = port(PortNo::LOCAL.0, PortOut::Device(OWN), None);
+    let second = vec![port(1, PortOut::Device(NETWORK), None), own];
+    net.bridges.insert(0, Arc::new(with_ports(&of_first, 0, "br0", ports)));
+    net.bridges.insert(1, Arc::new(with_ports(&of_second, 1, "br1", second)));
+    net.ports = [(HOST, (0, PortNo(1))), (NETWORK, (1, PortNo(1))), (OWN, (1, PortNo::LOCAL))].into_iter().collect();
+    net.tunnels.set_endpoints(vec![Endpoint { proto: 17, udp_port: Some(4789), dp_port: TUNNEL }]);
+    net.tunnels.set_underlay(Arc::new(Near));
+    net
+}
+
+/// A packet of a flow, from a port of the datapath.
+fn packet(port: DpPort, text: &str) -> FlowKey {
+    let mut key = flow::text::parse_exact(text, &NoNames).expect("a flow");
+    key.set_in_port(PortNo(port.0));
+    key
+}
+
+fn text(verdict: &Verdict) -> String {
+    dpif::text::format_actions(&verdict.actions, 0x0800, &|_| None)
+}
+
+/// Fields of the mask, without those that all verdicts read.
+fn read(verdict: &Verdict) -> Vec<&'static str> {
+    let mask = verdict.mask();
+    let common = [Field::EthType, Field::InPortOxm, Field::RecircId, Field::IpFrag, Field::PacketType];
+    let is_read = |field: &Field| mask.get(*field) != 0 && !common.contains(field);
+    let fields = [
+        Field::TunId,
+        Field::TunSrc,
+        Field::TunDst,
+        Field::TunFlags,
+        Field::TunTos,
+        Field::PktMark,
+        Field::EthDst,
+        Field::EthSrc,
+        Field::Ipv4Src,
+        Field::Ipv4Dst,
+        Field::IpProto,
+        Field::IpDscp,
+        Field::IpEcn,
+        Field::IpTtl,
+        Field::UdpSrc,
+        Field::UdpDst,
+    ];
+    fields.into_iter().filter(is_read).map(|field| field.info().name).collect()
+}
+
+const INNER: &str = "udp,nw_src=10.0.0.1,nw_dst=10.0.0.2,nw_ttl=9,nw_tos=32,udp_src=1,udp_dst=2";
+const HEADER: &str = "tnl_push(tnl_port(7),header(size=50,type=4,eth(dst=02:00:00:00:00:99,src=02:00:00:00:00:19,dl_type=0x0800),\
+                      ipv4(src=192.0.2.1,dst=192.0.2.2,proto=17,tos=0,ttl=64,frag=0x4000),udp(src=0,dst=4789,csum=0x0),\
+                      vxlan(flags=0x8000000,vni=0x7b)),out_port(19))";
+
+#[test]
+fn a_packet_leaves_through_a_tunnel_in_one_translation() {
+    let flows = [("udp,nw_dst=192.0.2.2,tp_dst=4789,in_port=LOCAL", "output:1")];
+    let net = tunnels(&[("", "output:2")], &flows, &["remote_ip=192.0.2.2 key=123"]);
+    let verdict = translate(&net, &packet(HOST, INNER), false);
+    assert_eq!(text(&verdict), format!("{HEADER},11"));
+    // Fields of the outer headers are known.
+    assert_eq!(read(&verdict), ["nw_ecn"]);
+    let effect = Effect::Tunnel { bridge: 0, port: PortNo(2), sent: true };
+    assert!(verdict.effects.contains(&effect));
+    let route = Dependency::Route { dst: ip("192.0.2.2"), src: None, mark: 0 };
+    let neighbour = Dependency::Neighbour { bridge: "br1".into(), ip: ip("192.0.2.2") };
+    assert!(verdict.dependencies.contains(&route) && verdict.dependencies.contains(&neighbour));
+}
+
+#[test]
+fn later_actions_see_the_inner_packet() {
+    let net = tunnels(
+        &[("", "output:2,mod_nw_ttl:3,output:1,in_port")],
+        &[("", "output:1")],
+        &["remote_ip=192.0.2.2 key=123"],
+    );
+    let verdict = translate(&net, &packet(HOST, INNER), false);
+    assert_eq!(text(&verdict), format!("clone({HEADER},11),set(ipv4(ttl=3)),1"));
+}
+
+#[test]
+fn fields_of_the_flow_decide_about_the_outer_headers() {
+    let options = "remote_ip=flow local_ip=flow key=flow tos=inherit ttl=inherit egress_pkt_mark=5";
+    let flow = "set_field:192.0.2.2->tun_dst,set_field:192.0.2.1->tun_src,set_tunnel:123,output:2";
+    let net = tunnels(&[("", flow)], &[("pkt_mark=5", "output:1")], &[options]);
+    let verdict = translate(&net, &packet(HOST, INNER), false);
+    let header = HEADER.replace("tos=0,ttl=64", "tos=0x20,ttl=9");
+    assert_eq!(text(&verdict), format!("{header},11"));
+    assert_eq!(read(&verdict), ["pkt_mark", "ip_dscp", "nw_ecn", "nw_ttl"]);
+    let net = tunnels(&[("", "output:2")], &[("", "output:1")], &[options]);
+    let verdict = translate(&net, &packet(HOST, INNER), false);
+    assert_eq!((text(&verdict).as_str(), verdict.drop), ("drop", Some(DropReason::NoRoute)));
+}
+
+#[test]
+fn a_packet_without_a_way_is_dropped_for_a_reason() {
+    let dropped = |options: &str, second: &str| {
+        let net = tunnels(&[("", "output:2")], &[("", second)], &[options]);
+        let verdict = translate(&net, &packet(HOST, INNER), false);
+        assert_eq!(verdict.actions, []);
+        (verdict.drop.expect("a reason"), verdict.effects.iter().any(|effect| matches!(effect, Effect::Resolve(_))))
+    };
+    assert_eq!(dropped("remote_ip=203.0.113.1", "output:1"), (DropReason::NoRoute, false));
+    assert_eq!(dropped("remote_ip=192.0.2.2 egress_pkt_mark=13", "output:1"), (DropReason::NoRoute, false));
+    assert_eq!(dropped("remote_ip=192.0.2.3", "output:1"), (DropReason::NoNeighbour, true));
+    assert_eq!(dropped("remote_ip=192.0.2.2", "drop").0, DropReason::Action);
+}
+
+#[test]
+fn a_gateway_is_the_next_hop() {
+    let net = tunnels(&[("", "output:2")], &[("", "output:1")], &["remote_ip=198.51.100.7 key=123"]);
+    let verdict = translate(&net, &packet(HOST, INNER), false);
+    assert_eq!(text(&verdict), format!("{},11", HEADER.replace("dst=192.0.2.2", "dst=198.51.100.7")));
+    let hop = Dependency::Neighbour { bridge: "br1".into(), ip: ip("192.0.2.254") };
+    assert!(verdict.dependencies.contains(&hop));
+}
+
+#[test]
+fn packets_to_an_end_of_a_tunnel_lose_their_outer_headers() {
+    let net = tunnels(&[("", "output:1")], &[("", "output:LOCAL")], &["remote_ip=192.0.2.2 key=123"]);
+    let outer = "udp,nw_src=192.0.2.2,nw_dst=192.0.2.1,udp_dst=4789";
+    let verdict = translate(&net, &packet(NETWORK, outer), false);
+    assert_eq!(text(&verdict), "tnl_pop(7)");
+    assert_eq!(read(&verdict), ["ip_dst", "nw_proto", "udp_dst"]);
+    assert!(verdict.dependencies.contains(&Dependency::Tunnels));
+    for other in
+        ["udp,nw_dst=192.0.2.9,udp_dst=4789", "udp,nw_dst=192.0.2.1,udp_dst=53", "tcp,nw_dst=192.0.2.1,tcp_dst=4789"]
+    {
+        let verdict = translate(&net, &packet(NETWORK, other), false);
+        assert_eq!(text(&verdict), "19", "{other}");
+        assert!(verdict.dependencies.contains(&Dependency::Tunnels));
+    }
+}
+
+#[test]
+fn packets_belong_to_the_tunnel_port_of_their_fields() {
+    let options = ["remote_ip=192.0.2.2 key=123", "remote_ip=flow key=flow", "remote_ip=192.0.2.2 key=flow"];
+    let flows = [("in_port=2", "set_field:1->reg0,output:1"), ("in_port=3", "drop"), ("in_port=4", "in_port")];
+    let net = tunnels(&flows, &[("", "output:1")], &options);
+    let from = |src: &str, key: u64| {
+        let text = format!("tun_id={key},tun_src={src},tun_dst=192.0.2.1,tun_flags=0,udp,nw_src=10.0.0.1");
+        translate(&net, &packet(TUNNEL, &text), false)
+    };
+    let verdict = from("192.0.2.2", 123);
+    assert_eq!((text(&verdict).as_str(), read(&verdict)), ("1", vec!["tun_id", "tun_src", "tun_tos"]));
+    assert!(verdict.effects.contains(&Effect::Tunnel { bridge: 0, port: PortNo(2), sent: false }));
+    assert_eq!(from("192.0.2.9", 123).drop, Some(DropReason::Action));
+    // The packet would go back to where it is from.
+    assert_eq!(text(&from("192.0.2.2", 124)), format!("{},11", HEADER.replace("0x7b", "0x7c")));
+}
+
+#[test]
+fn a_packet_of_no_tunnel_port_is_dropped() {
+    let net = tunnels(&[("", "output:1")], &[], &["remote_ip=192.0.2.2 key=123"]);
+    let key = packet(TUNNEL, "tun_id=5,tun_src=192.0.2.2,tun_dst=192.0.2.1,udp");
+    let verdict = translate(&net, &key, false);
+    assert_eq!((verdict.drop, verdict.actions.len()), (Some(DropReason::NoTunnel), 0));
+    assert_eq!(read(&verdict), ["tun_id", "tun_src"]);
+    assert!(verdict.dependencies.contains(&Dependency::Tunnels));
+}
+
+#[test]
+fn congestion_marks_leave_a_tunnel() {
+    let net = tunnels(&[("", "output:1")], &[], &["remote_ip=192.0.2.2 key=123"]);
+    let marked = |outer: u8, inner: u8| {
+        let key = format!("tun_id=123,tun_src=192.0.2.2,tun_dst=192.0.2.1,udp,nw_src=10.0.0.1,nw_ecn={inner}");
+        let mut key = packet(TUNNEL, &key);
+        key.set(Field::TunTos, outer.into());
+        let verdict = translate(&net, &key, false);
+        (text(&verdict), verdict.drop)
+    };
+    assert_eq!(marked(3, 0), ("drop".to_owned(), Some(DropReason::TunnelHeader)));
+    assert_eq!(marked(3, 1), ("set(ipv4(tos=0x3/0x3)),1".to_owned(), None));
+    assert_eq!(marked(3, 3), ("1".to_owned(), None));
+    assert_eq!(marked(1, 0), ("1".to_owned(), None));
+}

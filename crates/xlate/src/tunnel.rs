@@ -1,0 +1,373 @@
+//! Packets that come from tunnels, leave through tunnels, or arrive at the end of one.
+//!
+//! An output to a tunnel port translates the packet with its outer headers at once, in the bridge that the route leads to, as if that
+//! bridge's own port had received it. In the other direction, an output to a bridge's own port of a packet that belongs to a
+//! tunnel removes the outer headers: the datapath looks up the inner packet as one of the tunnel's port.
+
+use crate::freeze::Unseen;
+use crate::model::{Bridge, BridgeId, Network, Port, PortOut};
+use crate::scope::Scope;
+use crate::trace::{NodeKind, Tracing};
+use crate::translate::{Start, Xlate, translate_key};
+use crate::underlay::{Endpoint, Route};
+use crate::verdict::{Dependency, Effect, Resolve, TranslationError, Verdict};
+use base::{DpPort, DropReason, MacAddr, PortNo};
+use dpif::{DpAction, TunnelPush};
+use flow::extract::ethertype;
+use flow::{Field, FlowKey, FlowMask, Prereq, WORDS, layout};
+use packet::metadata::Tunnel;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+use tunnel::ecn::{self, Decapsulated};
+use tunnel::egress::{self, FlowTunnel, InnerIp};
+use tunnel::framing::{Framing, PacketType};
+use tunnel::header::Template;
+use tunnel::options::Config;
+use tunnel::ports::Consulted;
+
+const UDP: u8 = 17;
+
+/// Translates a packet of the datapath's port of tunnels.
+pub(crate) fn receive(net: &Network, dp_port: DpPort, key: &FlowKey, trace: Tracing) -> Verdict {
+    let packet_type = packet_type_of(key);
+    let (found, consulted) = {
+        let ports = net.tunnels.ports.read();
+        let (found, consulted) = ports.find(dp_port, &received(key), packet_type);
+        (found.map(|port| (port.id, Arc::clone(&port.config))), consulted)
+    };
+    let owner = found.and_then(|(id, config)| Some((id, config, net.bridges.get(&id.0)?)));
+    let Some((id, config, bridge)) = owner else {
+        let mut verdict = crate::translate::drop_verdict(key, TranslationError::Port, trace);
+        let mut reads = flow::Reads::new();
+        verdict.reads.iter().for_each(|step| reads.note(step.word(), step.bits()));
+        consulted_mask(consulted).iter().for_each(|(word, bits)| reads.note(*word, *bits));
+        reads.note_field(Field::PacketType);
+        verdict.reads = reads.take_order();
+        verdict.dependencies.push(Dependency::Tunnels);
+        (verdict.error, verdict.drop) = (None, Some(DropReason::NoTunnel));
+        return verdict;
+    };
+    translate_key(net, bridge, (key, id.1), Start::Tables, trace, |x| x.leave_tunnel(id, &config, consulted))
+}
+
+/// The fields of a received packet's tunnel that decide which port it belongs to.
+fn received(key: &FlowKey) -> Tunnel {
+    let none = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+    Tunnel {
+        src: address(key, Field::TunSrc, Field::TunIpv6Src).unwrap_or(none),
+        dst: received_at(key).unwrap_or(none),
+        key: key.0[layout::TUN_ID],
+        flags: key.get(Field::TunFlags) as u16,
+        tos: key.get(Field::TunTos) as u8,
+        ttl: key.get(Field::TunTtl) as u8,
+        src_port: 0,
+        dst_port: 0,
+        group_policy: 0,
+        erspan: 0,
+        gtpu: 0,
+        options: Box::default(),
+    }
+}
+
+/// An address of a key: the IPv4 one if it is set, else the IPv6 one if that is.
+fn address(key: &FlowKey, v4: Field, v6: Field) -> Option<IpAddr> {
+    let (v4, v6) = (Ipv4Addr::from(key.get(v4) as u32), Ipv6Addr::from(key.get(v6)));
+    if !v4.is_unspecified() { Some(v4.into()) } else { (!v6.is_unspecified()).then_some(v6.into()) }
+}
+
+/// The outer destination of a packet that came from a tunnel.
+#[inline]
+pub(crate) fn received_at(key: &FlowKey) -> Option<IpAddr> {
+    address(key, Field::TunDst, Field::TunIpv6Dst)
+}
+
+fn packet_type_of(key: &FlowKey) -> PacketType {
+    if key.0[layout::PKTTYPE_CTTP] >> 32 == 0 { PacketType::Ethernet } else { PacketType::Layer3 }
+}
+
+/// The words and bits of tunnel fields.
+fn consulted_mask(consulted: Consulted) -> Vec<(usize, u64)> {
+    let mut mask = FlowMask::ZERO;
+    let mut add = |is_read: bool, fields: &[Field]| {
+        if is_read {
+            fields.iter().for_each(|field| mask.add_mask(*field, field.info().full_mask()));
+        }
+    };
+    add(consulted.key, &[Field::TunId]);
+    add(consulted.src, &[Field::TunSrc, Field::TunIpv6Src]);
+    add(consulted.dst, &[Field::TunDst, Field::TunIpv6Dst]);
+    add(consulted.tos, &[Field::TunTos]);
+    add(consulted.key_flag, &[Field::TunFlags]);
+    mask.0.iter().copied().enumerate().filter(|(_, bits)| *bits != 0).collect()
+}
+
+/// Lets the packet itself leave through a tunnel, not a copy, if that is its last action.
+pub(crate) fn unwrap_last(actions: &mut Vec<DpAction>) {
+    let enters = |inner: &[DpAction]| {
+        matches!(inner, [DpAction::TunnelPush(_), ..] | [DpAction::PopEth, DpAction::TunnelPush(_), ..])
+    };
+    while let Some(DpAction::Clone(inner)) = actions.last()
+        && enters(inner)
+    {
+        let inner = Arc::clone(inner);
+        actions.pop();
+        actions.extend_from_slice(&inner);
+    }
+}
+
+impl<'a> Xlate<'a> {
+    /// Begins the translation of a packet that came from a tunnel port. Returns false if it is dropped.
+    fn leave_tunnel(&mut self, id: (BridgeId, PortNo), config: &Config, consulted: Consulted) -> bool {
+        self.out.dependencies.push(Dependency::Tunnels);
+        consulted_mask(consulted).into_iter().for_each(|(word, bits)| self.out.reads.note(word, bits));
+        self.out.reads.note_field(Field::PacketType);
+        self.out.effects.push(Effect::Tunnel { bridge: id.0, port: id.1, sent: false });
+        let inner = self.inner_tos();
+        let outer = self.read_bits(Field::TunTos, ecn::MASK.into()) as u8;
+        if ecn::decapsulate(outer, inner).1 {
+            self.read_bits(Field::IpEcn, ecn::MASK.into());
+        }
+        match ecn::decapsulate(outer, inner).0 {
+            Decapsulated::Unchanged => {}
+            Decapsulated::Mark => self.write(Field::IpEcn, ecn::CE.into(), ecn::MASK.into()),
+            Decapsulated::Drop => {
+                self.tracer.note(NodeKind::Warning, || ecn::DROPPED.to_owned());
+                self.note_drop(DropReason::TunnelHeader);
+                return false;
+            }
+        }
+        if config.packets.received(packet_type_of(&self.packet.key)) == Framing::Push {
+            self.frame_with_zeros();
+        }
+        true
+    }
+
+    /// The type of service of an IP packet. The caller notes what it reads of it.
+    fn inner_tos(&self) -> Option<u8> {
+        let is_ip = matches!(self.packet.key.eth_type(), ethertype::IPV4 | ethertype::IPV6);
+        let get = |field| self.packet.key.get(field) as u8;
+        is_ip.then(|| get(Field::IpDscp) << 2 | get(Field::IpEcn))
+    }
+
+    /// Sends the packet through a tunnel port.
+    pub(crate) fn through_tunnel(&mut self, port: &Port, dp_port: DpPort) {
+        let Some(config) = port.tunnel.clone() else { return self.note_drop(DropReason::NoTunnel) };
+        self.out.reads.note_field(Field::PacketType);
+        let Ok(framing) = config.packets.sent(packet_type_of(&self.packet.key)) else {
+            self.tracer.note(NodeKind::Warning, || {
+                "Trying to send non-Ethernet packet through legacy L2 port. Dropping packet.".into()
+            });
+            return self.note_drop(DropReason::NoEthernet);
+        };
+        self.tracer.note(NodeKind::Detail, || "output to native tunnel".into());
+        let (mut outer, mark) = match self.outer_fields(&config) {
+            Ok(fields) => fields,
+            Err(refusal) => {
+                self.tracer.note(NodeKind::Warning, || refusal.to_string());
+                return self.note_drop(DropReason::NoRoute);
+            }
+        };
+        let Some((route, next_hop)) = self.way(&outer, mark) else { return };
+        outer.src = route.src;
+        self.tracer.note(NodeKind::Detail, || {
+            format!("tunneling from {} {} to {next_hop} {}", route.mac, route.src, route.gateway.unwrap_or(outer.dst))
+        });
+        let l3_type = match (framing, packet_type_of(&self.packet.key)) {
+            (Framing::Pop, _) | (Framing::Unchanged, PacketType::Layer3) => Some(self.packet.key.eth_type()),
+            _ => None,
+        };
+        let template = match egress::headers(&config, &outer, (route.mac, next_hop), l3_type) {
+            Ok(template) => template,
+            Err(why) => {
+                self.tracer.note(NodeKind::Warning, || format!("native tunnel header build failed: {why}"));
+                return self.note_drop(DropReason::TunnelHeader);
+            }
+        };
+        let Some((underlay, local)) = self.bridge_named(&route.bridge) else {
+            return self.note_drop(DropReason::NoRoute);
+        };
+        if !self.count_resubmit() {
+            return;
+        }
+        let sender = (self.pos.bridge.id, port.no);
+        self.out.effects.push(Effect::Tunnel { bridge: sender.0, port: sender.1, sent: true });
+        let push = Arc::new(TunnelPush { port: dp_port, out_port: local, template });
+        self.on_a_copy(Scope::Patch, |x| {
+            if framing == Framing::Pop {
+                x.emit(DpAction::PopEth);
+            }
+            x.emit(DpAction::TunnelPush(Arc::clone(&push)));
+            let hashed = std::mem::take(&mut x.packet.hashed);
+            x.become_outer(&push.template, &outer, mark);
+            x.process_in_bridge(underlay, Start::Tables);
+            x.packet.hashed = hashed;
+        });
+    }
+
+    /// The tunnel fields of the packet at a port, and the mark of the outer packet.
+    fn outer_fields(&mut self, config: &Config) -> Result<(Tunnel, u32), egress::Refusal> {
+        let key = &self.packet.key;
+        let addresses = |v4, v6| (Ipv4Addr::from(key.get(v4) as u32), Ipv6Addr::from(key.get(v6)));
+        let (ipv4_src, ipv6_src) = addresses(Field::TunSrc, Field::TunIpv6Src);
+        let (ipv4_dst, ipv6_dst) = addresses(Field::TunDst, Field::TunIpv6Dst);
+        let group_policy = key.get(Field::TunGbpFlags) << 16 | key.get(Field::TunGbpId);
+        let options = self.pos.bridge.options.encode(key);
+        let fields = FlowTunnel {
+            ipv4_src,
+            ipv4_dst,
+            ipv6_src,
+            ipv6_dst,
+            key: key.0[layout::TUN_ID],
+            flags: key.get(Field::TunFlags) as u16,
+            group_policy: group_policy as u32,
+            erspan: key.0[layout::TUN_ERSPAN],
+            gtpu: key.0[layout::TUN_GTPU],
+            options: &options,
+        };
+        let inner = self.inner_tos().map(|tos| InnerIp { tos, ttl: key.get(Field::IpTtl) as u8 });
+        let received_at = self.received_at;
+        let before = key.get(Field::PktMark) as u32;
+        let egress::Egress { tunnel, mark, reads } = egress::egress(config, &fields, inner, received_at);
+        self.note_egress(&reads);
+        Ok((tunnel?, mark.unwrap_or(before)))
+    }
+
+    /// Notes what decided about the outer headers.
+    fn note_egress(&mut self, reads: &egress::Reads) {
+        let mut mask = FlowMask::ZERO;
+        let mut add = |field: Field, bits: u128| mask.add_mask(field, bits);
+        let all = |is_read: bool| if is_read { u128::MAX } else { 0 };
+        add(Field::IpEcn, (reads.tos & ecn::MASK).into());
+        add(Field::IpDscp, (reads.tos >> 2).into());
+        add(Field::TunFlags, reads.flags.into());
+        let fields = [
+            (Field::IpTtl, reads.ttl),
+            (Field::PktMark, reads.mark),
+            (Field::TunSrc, reads.tunnel_src),
+            (Field::TunIpv6Src, reads.tunnel_src),
+            (Field::TunDst, reads.tunnel_dst),
+            (Field::TunIpv6Dst, reads.tunnel_dst),
+            (Field::TunId, reads.key),
+            (Field::TunGbpId, reads.group_policy),
+            (Field::TunGbpFlags, reads.group_policy),
+        ];
+        for (field, is_read) in fields {
+            add(field, all(is_read) & field.info().full_mask());
+        }
+        mask.0[layout::TUN_ERSPAN] |= reads.erspan;
+        mask.0[layout::TUN_GTPU] |= all(reads.gtpu) as u64;
+        if self.received_at.is_none() {
+            // The ingress port implies that these fields are zero.
+            mask.0[layout::TUN_ID..layout::SKB_PKT].fill(0);
+            self.out.reads.note_mask(&mask);
+            return;
+        }
+        self.out.reads.note_mask(&mask);
+        if reads.options {
+            self.pos.bridge.options.iter().for_each(|placed| self.out.reads.note_mask(&placed.whole()));
+        }
+        self.out.reads.note_initial(layout::TUN_IPV4, u32::MAX.into());
+        for word in [layout::TUN_IPV6_DST, layout::TUN_IPV6_DST + 1] {
+            self.out.reads.note_initial(word, u64::MAX);
+        }
+    }
+
+    /// The route of a packet with these outer fields, and the Ethernet address of its next hop. `None` if the packet is dropped.
+    fn way(&mut self, outer: &Tunnel, mark: u32) -> Option<(Route, MacAddr)> {
+        let src = Some(outer.src).filter(|src| !src.is_unspecified());
+        let underlay = self.net.tunnels.underlay();
+        self.out.dependencies.push(Dependency::Route { dst: outer.dst, src, mark });
+        let Some(route) = underlay.and_then(|underlay| underlay.route(outer.dst, src, mark)) else {
+            self.tracer.note(NodeKind::Warning, || "native tunnel routing failed".into());
+            self.note_drop(DropReason::NoRoute);
+            return None;
+        };
+        let Route { bridge, src, gateway, .. } = &route;
+        let hop = gateway.unwrap_or(outer.dst);
+        self.tracer.note(NodeKind::Detail, || format!("tunneling to {hop} via {bridge}"));
+        self.out.dependencies.push(Dependency::Neighbour { bridge: Arc::clone(bridge), ip: hop });
+        let Some(mac) = underlay.and_then(|underlay| underlay.neighbour(bridge, hop)) else {
+            self.tracer.note(NodeKind::Warning, || {
+                let kind = if hop.is_ipv4() { "ARP" } else { "ND" };
+                format!("neighbor cache miss for {hop} on bridge {bridge}, sending {kind} request")
+            });
+            let resolve = Resolve { bridge: Arc::clone(bridge), ip: hop, src: *src };
+            self.out.effects.push(Effect::Resolve(Arc::new(resolve)));
+            self.note_drop(DropReason::NoNeighbour);
+            return None;
+        };
+        Some((route, mac))
+    }
+
+    /// A bridge by its name, and the datapath's port of its own port.
+    fn bridge_named(&self, name: &str) -> Option<(&'a Bridge, DpPort)> {
+        let bridge = self.net.bridges.values().find(|bridge| *bridge.name == *name)?;
+        match bridge.ports.get(&PortNo::LOCAL)?.out {
+            PortOut::Device(local) => Some((bridge, local)),
+            _ => None,
+        }
+    }
+
+    /// Becomes the outer packet at the bridge's own port. Its fields are known, so that reading them reads nothing.
+    fn become_outer(&mut self, template: &Template, outer: &Tunnel, mark: u32) {
+        let push = template.headers();
+        let mut key = FlowKey::ZERO;
+        let mac = |mac: MacAddr| u128::from(mac.to_u64());
+        key.set(Field::EthSrc, mac(push.eth_src));
+        key.set(Field::EthDst, mac(push.eth_dst));
+        let fields = match (outer.src, outer.dst) {
+            (IpAddr::V4(src), IpAddr::V4(dst)) => [
+                (Field::EthType, ethertype::IPV4.into()),
+                (Field::Ipv4Src, u32::from(src).into()),
+                (Field::Ipv4Dst, u32::from(dst).into()),
+            ],
+            (src, dst) => {
+                let number = |ip: IpAddr| if let IpAddr::V6(ip) = ip { u128::from(ip) } else { 0 };
+                [(Field::EthType, ethertype::IPV6.into()), (Field::Ipv6Src, number(src)), (Field::Ipv6Dst, number(dst))]
+            }
+        };
+        fields.into_iter().for_each(|(field, value)| key.set(field, value));
+        key.set(Field::IpDscp, (outer.tos >> 2).into());
+        key.set(Field::IpEcn, (outer.tos & ecn::MASK).into());
+        key.set(Field::IpTtl, outer.ttl.into());
+        key.set(Field::IpProto, push.tunnel.proto().into());
+        if let Some(udp) = push.tunnel.udp() {
+            key.set(Field::UdpSrc, udp.src.into());
+            key.set(Field::UdpDst, udp.dst.into());
+        }
+        key.set(Field::PktMark, mark.into());
+        key.set_in_port(PortNo::LOCAL);
+        self.packet.key = key;
+        self.packet.base.clone_from(&self.packet.key);
+        (self.packet.written, self.packet.unseen) = (None, Unseen::Nothing);
+        (self.packet.tracked, self.packet.translated) = (Some(false), false);
+        self.out.reads.write_words(0..WORDS);
+        self.set_actset_output(PortNo::UNSET);
+    }
+
+    /// The datapath's port of the tunnel that a packet to the bridge's own port belongs to.
+    pub(crate) fn terminates(&mut self) -> Option<DpPort> {
+        self.out.dependencies.push(Dependency::Tunnels);
+        let of_all = self.net.tunnels.endpoints();
+        let underlay = self.net.tunnels.underlay().filter(|_| !of_all.is_empty() && !self.is_l3())?;
+        let dst = match self.packet.key.eth_type() {
+            ethertype::IPV4 => Field::Ipv4Dst,
+            ethertype::IPV6 => Field::Ipv6Dst,
+            _ => return None,
+        };
+        let proto = self.read_bits(Field::IpProto, 0xff) as u8;
+        let mut endpoints: Vec<&Endpoint> = of_all.iter().filter(|of| of.proto == proto).collect();
+        if proto == UDP && !endpoints.is_empty() {
+            // A later fragment has no ports: the datagram is not complete.
+            if !self.has(Prereq::Udp) {
+                return None;
+            }
+            let port = self.read_bits(Field::UdpDst, 0xffff) as u16;
+            endpoints.retain(|of| of.udp_port == Some(port));
+        }
+        let endpoint = endpoints.first()?;
+        let ip = self.read_bits(dst, u128::MAX);
+        let ip = if dst == Field::Ipv4Dst { Ipv4Addr::from(ip as u32).into() } else { Ipv6Addr::from(ip).into() };
+        underlay.is_local(&self.pos.bridge.name, ip).then_some(endpoint.dp_port)
+    }
+}
