@@ -1,11 +1,10 @@
 //! Frames that Open vSwitch's dummy datapath sent and received, with its texts.
 
-use super::super::bareudp::Payload;
 use super::super::pop::{Cache, Inner, Pop, parse};
 use super::super::push::{Encapsulation, Push};
 use super::super::template::{Context, PortRange, Template};
 use super::super::{Malformed, geneve, srv6::FlowLabel, tun_flags};
-use super::{hex, packet};
+use super::{hex, packet, pop_of};
 use packet::Packet;
 use packet::metadata::Tunnel;
 use std::fmt::Write;
@@ -21,18 +20,6 @@ fn words<const N: usize>(line: &'static str) -> [&'static str; N] {
 /// The packet type in a table.
 fn l3_type(word: &str) -> Option<u16> {
     u16::from_str_radix(word, 16).ok()
-}
-
-fn pop_of(push: &Push) -> Pop {
-    match &push.tunnel {
-        Encapsulation::Vxlan(..) => Pop::Vxlan { group_policy: false },
-        Encapsulation::Geneve(..) => Pop::Geneve,
-        Encapsulation::Gre(_) => Pop::Gre,
-        Encapsulation::Erspan(_) => Pop::Erspan,
-        Encapsulation::Gtpu(..) => Pop::Gtpu,
-        Encapsulation::Srv6(_) => Pop::Srv6,
-        Encapsulation::Bareudp(_) => Pop::Bareudp(Payload::Ip),
-    }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Tests of all encapsulations: against Open vSwitch, a naive twin, and broken packets.
 
+mod arbitrary;
 mod frames;
 mod mutations;
 mod offload;
@@ -7,7 +8,8 @@ mod texts;
 mod twin;
 
 use super::bareudp::Payload;
-use super::{Context, Pop, PortRange, Template};
+use super::push::{Encapsulation, Push};
+use super::{Context, Pop, PortRange, Refused, Template};
 use packet::Packet;
 use std::sync::atomic::AtomicU32;
 
@@ -30,6 +32,19 @@ const POPS: [Pop; 9] = [
     Pop::Bareudp(Payload::Mpls),
 ];
 
+/// How a port that pushes these headers pops them.
+fn pop_of(push: &Push) -> Pop {
+    match &push.tunnel {
+        Encapsulation::Vxlan(..) => Pop::Vxlan { group_policy: true },
+        Encapsulation::Geneve(..) => Pop::Geneve,
+        Encapsulation::Gre(_) => Pop::Gre,
+        Encapsulation::Erspan(_) => Pop::Erspan,
+        Encapsulation::Gtpu(..) => Pop::Gtpu,
+        Encapsulation::Srv6(_) => Pop::Srv6,
+        Encapsulation::Bareudp(_) => Pop::Bareudp(Payload::Ip),
+    }
+}
+
 /// A packet of the given type.
 fn packet(bytes: &[u8], l3_type: Option<u16>) -> Packet {
     let mut packet = Packet::from_slice(bytes);
@@ -38,7 +53,8 @@ fn packet(bytes: &[u8], l3_type: Option<u16>) -> Packet {
 }
 
 /// Pushes onto a packet of a flow with hash 0.
-fn push(template: &Template, packet: &mut Packet) {
+fn push(headers: &Push, packet: &mut Packet) -> Result<(), Refused> {
+    let template = Template::new(headers.clone()).expect("valid headers");
     let context = Context { ports: PortRange::default(), sequence: &AtomicU32::new(0), erspan_timestamp: 0 };
-    template.push(packet, 0, &context).expect("a packet that fits");
+    template.push(packet, 0, &context)
 }
