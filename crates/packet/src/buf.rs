@@ -11,9 +11,10 @@
 //! to the first byte of the frame, and pushing or popping bytes in front adjusts them.
 
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 
 use crate::lent::{Lent, Memory};
-use crate::metadata::{Connection, Metadata};
+use crate::metadata::{Connection, Metadata, Tunnel};
 
 /// Bytes of headroom in a new packet, enough for the outer headers of a tunnel: Ethernet with two VLAN tags, IPv6, UDP,
 /// and Geneve with 252 bytes of options, 330 bytes in all.
@@ -421,6 +422,19 @@ impl Parts {
         &mut self.metadata
     }
 
+    /// Replaces the packet's metadata by a tunnel alone. Costs no reference count if the packet, or the one before it in
+    /// this buffer, had the same tunnel.
+    #[inline]
+    pub fn set_only_tunnel(&mut self, tunnel: &Arc<Tunnel>) {
+        let Metadata { pkt_mark, skb_priority, connection, tunnel: old } = &mut self.metadata;
+        (*pkt_mark, *skb_priority) = (0, 0);
+        *connection = Connection::default();
+        if !old.as_ref().is_some_and(|old| Arc::ptr_eq(old, tunnel)) {
+            *old = Some(Arc::clone(tunnel));
+        }
+        self.has_metadata = true;
+    }
+
     /// Clears the connection in the packet's metadata.
     pub fn clear_connection(&mut self) {
         if self.has_metadata {
@@ -453,6 +467,29 @@ impl Parts {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_a_tunnel_remains_of_the_metadata() {
+        let tunnel = |key| {
+            let address = [10, 0, 0, 1].into();
+            let (flags, tos, ttl, src_port, dst_port) = (0, 0, 64, 0, 0);
+            let (group_policy, erspan, gtpu, options) = (0, 0, 0, Box::default());
+            let (src, dst) = (address, address);
+            Arc::new(Tunnel { src, dst, key, flags, tos, ttl, src_port, dst_port, group_policy, erspan, gtpu, options })
+        };
+        let mut p = Packet::from_slice(&[1]);
+        p.metadata_mut().connection.state = 1;
+        (p.metadata_mut().pkt_mark, p.metadata_mut().skb_priority) = (2, 3);
+        let (first, second) = (tunnel(1), tunnel(2));
+        for (tunnel, references) in [(&first, 2), (&first, 2), (&second, 2)] {
+            p.set_only_tunnel(tunnel);
+            assert_eq!(p.metadata(), Some(&Metadata { tunnel: Some(Arc::clone(tunnel)), ..Metadata::default() }));
+            assert_eq!(Arc::strong_count(tunnel), references);
+            p.received();
+            assert_eq!(p.metadata(), None);
+        }
+        assert_eq!(Arc::strong_count(&first), 1);
+    }
 
     #[test]
     fn prepend_copies_the_end_of_a_block() {

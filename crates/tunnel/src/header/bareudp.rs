@@ -17,7 +17,7 @@ pub enum Payload {
 pub(super) fn decode(payload: &[u8], kind: Payload, parsed: &mut Parsed<'_>) -> Result<(), Malformed> {
     let ethertype = match kind {
         Payload::Ip => ip_type(payload).ok_or(Malformed::InnerProtocol)?,
-        Payload::Mpls if parsed.dst.is_multicast() => ETH_MPLS_MULTICAST,
+        Payload::Mpls if parsed.addresses.dst().is_multicast() => ETH_MPLS_MULTICAST,
         Payload::Mpls => ETH_MPLS,
     };
     parsed.inner = Inner::L3(ethertype);

@@ -24,6 +24,7 @@ pub mod text;
 pub mod vxlan;
 
 pub use malformed::Malformed;
+pub use outer::Addresses;
 pub use pop::{Cache, Inner, Parsed, Pop, parse};
 pub use push::{Encapsulation, Invalid, OuterIp, Push, Udp};
 pub use template::{Context, Dropped, PortRange, Refused, Template};

@@ -3,14 +3,13 @@
 //! Open vSwitch 4.0.0 is the reference for which headers are accepted; the differences stand at [`parse`].
 
 use super::bareudp::Payload;
-use super::outer::{Datagram, Outer};
+use super::outer::Addresses;
 use super::{
     Malformed, PROTO_GRE, PROTO_ROUTING, PROTO_UDP, bareudp, erspan, geneve, gre, gtpu, outer, srv6, tun_flags, vxlan,
 };
 use packet::metadata::Tunnel;
 use packet::segment::{SegmentError, segment};
-use packet::{Batch, Checksum, GsoKind, Metadata, Packet};
-use std::net::IpAddr;
+use packet::{Batch, Checksum, GsoKind, Packet};
 use std::sync::Arc;
 
 /// Shortest inner packet, of any type. The datapath of Open vSwitch drops shorter ones, too.
@@ -52,10 +51,8 @@ pub enum Inner {
 /// The outer headers of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Parsed<'a> {
-    /// Outer source address.
-    pub src: IpAddr,
-    /// Outer destination address.
-    pub dst: IpAddr,
+    /// Outer addresses.
+    pub addresses: Addresses,
     /// Outer type of service or traffic class.
     pub tos: u8,
     /// Outer time to live or hop limit.
@@ -84,35 +81,23 @@ pub struct Parsed<'a> {
     pub end: usize,
 }
 
-impl<'a> Parsed<'a> {
-    #[inline]
-    fn of(outer: &Outer) -> Self {
-        let Outer { src, dst, tos, ttl, flags, proto: _, l4, end } = *outer;
-        Self {
-            src,
-            dst,
-            tos,
-            ttl,
-            src_port: 0,
-            dst_port: 0,
-            flags,
-            key: 0,
-            group_policy: 0,
-            erspan: 0,
-            gtpu: 0,
-            options: &[],
-            inner: Inner::Ethernet,
-            start: l4,
-            end,
-        }
-    }
-
-    #[inline]
-    fn of_datagram(outer: &Outer, datagram: &Datagram) -> Self {
-        let Datagram { src_port, dst_port, flags, start, end } = *datagram;
-        let parsed = Self::of(outer);
-        Self { src_port, dst_port, flags: parsed.flags | flags, start, end, ..parsed }
-    }
+impl Parsed<'_> {
+    const NONE: Self = Self {
+        addresses: Addresses::V4(0, 0),
+        tos: 0,
+        ttl: 0,
+        src_port: 0,
+        dst_port: 0,
+        flags: 0,
+        key: 0,
+        group_policy: 0,
+        erspan: 0,
+        gtpu: 0,
+        options: &[],
+        inner: Inner::Ethernet,
+        start: 0,
+        end: 0,
+    };
 
     /// Sets the key and its flag.
     #[inline]
@@ -124,8 +109,8 @@ impl<'a> Parsed<'a> {
     /// The tunnel metadata.
     pub fn tunnel(&self) -> Tunnel {
         Tunnel {
-            src: self.src,
-            dst: self.dst,
+            src: self.addresses.src(),
+            dst: self.addresses.dst(),
             key: self.key,
             flags: self.flags,
             tos: self.tos,
@@ -145,23 +130,24 @@ impl<'a> Parsed<'a> {
         let Tunnel { src, dst, key, flags, tos, ttl, src_port, dst_port, group_policy, erspan, gtpu, options } = tunnel;
         self.key == *key
             && (self.src_port, self.dst_port) == (*src_port, *dst_port)
-            && (self.src, self.dst) == (*src, *dst)
+            && self.addresses.are(*src, *dst)
             && (self.flags, self.tos, self.ttl) == (*flags, *tos, *ttl)
             && self.group_policy == *group_policy
             && (self.erspan, self.gtpu) == (*erspan, *gtpu)
-            && *self.options == **options
+            && self.options.len() == options.len()
+            && (self.options.is_empty() || *self.options == **options)
     }
 
     /// A slot of a cache for the packet's flow.
     #[inline]
     fn slot(&self) -> usize {
-        let address = match self.src {
-            IpAddr::V4(src) => u64::from(u32::from(src)),
-            IpAddr::V6(src) => u128::from(src) as u64,
+        let address = match self.addresses {
+            Addresses::V4(src, _) => src.into(),
+            Addresses::V6(src, _) => src as u64,
         };
         let ports = u64::from(self.src_port) << 32 | u64::from(self.ttl) << 48;
         let mixed = (address ^ ports ^ self.key.rotate_left(20)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        (mixed >> (64 - Cache::BITS)) as usize
+        (mixed >> (64 - Cache::BITS)) as usize & ((1 << Cache::BITS) - 1)
     }
 }
 
@@ -178,69 +164,71 @@ impl<'a> Parsed<'a> {
 /// - drops the upper two bits of an ERSPAN hardware id, keeps reserved bits of the index, and takes the optional
 ///   sub-header for a part of the inner packet.
 pub fn parse(pop: Pop, frame: &[u8], l3_type: Option<u16>, trusted: bool) -> Result<Parsed<'_>, Malformed> {
-    let mut parsed = match pop {
+    let mut parsed = Parsed::NONE;
+    read(pop, frame, l3_type, trusted, &mut parsed).map(|()| parsed)
+}
+
+/// [`parse`] into a value in place, as copies of it cost more than reading it.
+#[inline]
+fn read<'a>(
+    pop: Pop,
+    frame: &'a [u8],
+    l3_type: Option<u16>,
+    trusted: bool,
+    parsed: &mut Parsed<'a>,
+) -> Result<(), Malformed> {
+    match pop {
         Pop::Vxlan { .. } | Pop::Geneve | Pop::Gtpu | Pop::Bareudp(_) => {
-            let outer = outer::ip(frame, l3_type, PROTO_UDP)?;
-            Parsed::of_datagram(&outer, &outer::udp(frame, &outer, trusted)?)
+            outer::ip(frame, l3_type, PROTO_UDP, parsed)?;
+            outer::udp(frame, trusted, parsed)?;
         }
-        Pop::Gre | Pop::Erspan => {
-            let outer = outer::ip(frame, l3_type, PROTO_GRE)?;
-            if outer.proto != PROTO_GRE {
-                return Err(Malformed::Protocol);
-            }
-            Parsed::of(&outer)
-        }
-        Pop::Srv6 => {
-            let outer = outer::ip(frame, l3_type, PROTO_ROUTING)?;
-            if outer.proto != PROTO_ROUTING || outer.src.is_ipv4() {
-                return Err(Malformed::Protocol);
-            }
-            Parsed::of(&outer)
-        }
-    };
+        Pop::Gre | Pop::Erspan => outer::ip(frame, l3_type, PROTO_GRE, parsed)?,
+        Pop::Srv6 => outer::ip(frame, l3_type, PROTO_ROUTING, parsed)?,
+    }
     let payload = frame.get(parsed.start..parsed.end).ok_or(Malformed::Truncated)?;
     match pop {
-        Pop::Vxlan { group_policy } => vxlan::decode(payload, group_policy, &mut parsed)?,
-        Pop::Geneve => geneve::decode(payload, &mut parsed)?,
-        Pop::Gre => gre::decode(payload, trusted, &mut parsed)?,
-        Pop::Erspan => erspan::decode(payload, &mut parsed)?,
-        Pop::Gtpu => gtpu::decode(payload, &mut parsed)?,
-        Pop::Srv6 => srv6::decode(payload, &mut parsed)?,
-        Pop::Bareudp(kind) => bareudp::decode(payload, kind, &mut parsed)?,
+        Pop::Vxlan { group_policy } => vxlan::decode(payload, group_policy, parsed)?,
+        Pop::Geneve => geneve::decode(payload, parsed)?,
+        Pop::Gre => gre::decode(payload, trusted, parsed)?,
+        Pop::Erspan => erspan::decode(payload, parsed)?,
+        Pop::Gtpu => gtpu::decode(payload, parsed)?,
+        Pop::Srv6 => srv6::decode(payload, parsed)?,
+        Pop::Bareudp(kind) => bareudp::decode(payload, kind, parsed)?,
     }
     match parsed.inner {
         Inner::Control => (parsed.start, parsed.end) = (0, frame.len()),
         _ if parsed.end.saturating_sub(parsed.start) < INNER_MIN => return Err(Malformed::InnerTruncated),
         _ => {}
     }
-    Ok(parsed)
+    Ok(())
 }
 
 /// Tunnel metadata of packets seen before, so that packets of a flow share one allocation. One for each thread.
 #[derive(Debug)]
-pub struct Cache(Box<[Option<Arc<Tunnel>>]>);
+pub struct Cache(Box<[Arc<Tunnel>; 1 << Cache::BITS]>);
 
 impl Cache {
     const BITS: u32 = 10;
 
     /// An empty cache. It holds the metadata of at most 1024 flows.
     pub fn new() -> Self {
-        Self(vec![None; 1 << Self::BITS].into())
+        let none = Arc::new(Parsed::NONE.tunnel());
+        Self(Box::new(std::array::from_fn(|_| Arc::clone(&none))))
     }
 
     #[inline]
-    fn tunnel(&mut self, parsed: &Parsed<'_>) -> Arc<Tunnel> {
-        match self.0.get_mut(parsed.slot()) {
-            Some(Some(known)) if parsed.equals(known) => Arc::clone(known),
-            Some(slot) => insert(slot, parsed),
-            None => Arc::new(parsed.tunnel()),
+    fn tunnel(&mut self, parsed: &Parsed<'_>) -> &Arc<Tunnel> {
+        let slot = &mut self.0[parsed.slot()];
+        if !parsed.equals(slot) {
+            replace(slot, parsed);
         }
+        slot
     }
 }
 
 #[cold]
-fn insert(slot: &mut Option<Arc<Tunnel>>, parsed: &Parsed<'_>) -> Arc<Tunnel> {
-    Arc::clone(slot.insert(Arc::new(parsed.tunnel())))
+fn replace(slot: &mut Arc<Tunnel>, parsed: &Parsed<'_>) {
+    *slot = Arc::new(parsed.tunnel());
 }
 
 impl Default for Cache {
@@ -263,7 +251,8 @@ impl Pop {
     pub fn pop(self, packet: &mut Packet, cache: &mut Cache) -> Result<(), Malformed> {
         let offload = packet.offload;
         let trusted = offload.checksum != Checksum::Unknown || offload.gso.is_some();
-        let parsed = parse(self, packet.data(), packet.l3_type, trusted)?;
+        let mut parsed = Parsed::NONE;
+        read(self, packet.data(), packet.l3_type, trusted, &mut parsed)?;
         if offload.gso.is_some() {
             check_segments_are_inner(packet, &parsed)?;
         }
@@ -283,7 +272,7 @@ impl Pop {
             Inner::Control => {}
         }
         (packet.recirc_id, packet.dp_hash, packet.tags) = (0, 0, 0);
-        *packet.metadata_mut() = Metadata { tunnel: Some(tunnel), ..Metadata::default() };
+        packet.set_only_tunnel(tunnel);
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! Segment routing over IPv6: an inner IP packet behind a segment routing header (RFC 8754, RFC 8986).
 
 use super::pop::{Inner, Parsed};
-use super::{ETH_IPV4, ETH_IPV6, Malformed, PROTO_IPIP, PROTO_IPV6};
+use super::{Addresses, ETH_IPV4, ETH_IPV6, Malformed, PROTO_IPIP, PROTO_IPV6};
 use std::net::Ipv6Addr;
 
 /// Most segments of a header to be pushed.
@@ -70,6 +70,9 @@ pub(super) fn next_header(l3_type: Option<u16>) -> Option<u8> {
 #[inline]
 pub(super) fn decode(payload: &[u8], parsed: &mut Parsed<'_>) -> Result<(), Malformed> {
     let header = payload.first_chunk::<LEN>().ok_or(Malformed::Truncated)?;
+    if matches!(parsed.addresses, Addresses::V4(..)) {
+        return Err(Malformed::Protocol);
+    }
     if header[2] != ROUTING_TYPE {
         return Err(Malformed::RoutingType);
     }

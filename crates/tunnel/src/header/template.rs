@@ -44,7 +44,7 @@ impl PortRange {
     #[inline]
     pub fn port(self, hash: u32) -> u16 {
         // Below the width.
-        self.min + (u64::from(hash) * u64::from(self.width) >> 32) as u16
+        self.min + ((u64::from(hash) * u64::from(self.width)) >> 32) as u16
     }
 }
 
@@ -107,15 +107,15 @@ enum Block {
 
 impl Block {
     fn new(bytes: &[u8]) -> Self {
-        fn padded<const N: usize>(bytes: &[u8]) -> Box<[u8; N]> {
-            let mut block = Box::new([0; N]);
+        fn padded<const N: usize>(bytes: &[u8]) -> [u8; N] {
+            let mut block = [0; N];
             block[N - bytes.len()..].copy_from_slice(bytes);
             block
         }
         match bytes.len() {
-            ..=64 => Self::Short(padded(bytes)),
-            ..=128 => Self::Medium(padded(bytes)),
-            _ => Self::Long(padded(bytes)),
+            ..=64 => Self::Short(Box::new(padded(bytes))),
+            65..=128 => Self::Medium(Box::new(padded(bytes))),
+            _ => Self::Long(Box::new(padded(bytes))),
         }
     }
 

@@ -347,7 +347,7 @@ fn parse_option(s: &mut Scanner<'_>, out: &mut Vec<u8>) -> Result<(), TextError>
         let word = s.word();
         let invalid = || TextError::Value { field: "option", found: word.to_owned() };
         let digits = if word == "0" { "" } else { word.strip_prefix("0x").ok_or_else(invalid)? };
-        if len % 4 != 0 || digits.len() > 2 * len {
+        if !len.is_multiple_of(4) || digits.len() > 2 * len {
             return Err(invalid());
         }
         for (i, digit) in digits.chars().rev().enumerate() {

@@ -60,13 +60,16 @@ fn changed(text: &str, changes: &[(usize, u8)]) -> Vec<u8> {
     frame
 }
 
+/// A port, a frame by its text, its changes, and the reason why it is malformed.
+type Case<'a> = (Pop, &'a str, &'a [(usize, u8)], Malformed);
+
 #[test]
 fn a_lying_length_is_named() {
     let vxlan = Pop::Vxlan { group_policy: false };
     let geneve = "geneve(crit,vni=0x0";
     let csum = "proto=17,tos=0x10,ttl=10";
     // The tunnel header is behind 8 bytes of UDP.
-    let cases: [(Pop, &str, &[(usize, u8)], Malformed); 19] = [
+    let cases: [Case<'_>; 19] = [
         (vxlan, "vni=0x7b", &[(5, 72)], Malformed::UdpLength),
         (vxlan, "vni=0x7b", &[(5, 7)], Malformed::UdpLength),
         (vxlan, "vni=0x7b", &[(5, 15)], Malformed::Truncated),

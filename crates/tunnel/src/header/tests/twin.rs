@@ -235,7 +235,7 @@ impl Decoded {
             IpAddr::V6(address) => address.octets().to_vec(),
         };
         Self {
-            addresses: (octets(parsed.src), octets(parsed.dst)),
+            addresses: (octets(parsed.addresses.src()), octets(parsed.addresses.dst())),
             tos_ttl: (parsed.tos, parsed.ttl),
             ports: (parsed.src_port, parsed.dst_port),
             flags: parsed.flags,
