@@ -73,6 +73,8 @@ fn main() -> io::Result<()> {
     )?;
     seeds.put_all("netlink", (0..20).map(|_| link_message(&mut rng)))?;
     seeds.put_all("lldp", lldp_frames())?;
+    seeds.put_all("tunnel_pop", tunnel_frames())?;
+    seeds.put_all("tunnel_text", PUSHED.lines().skip(1).filter_map(|line| line.split(' ').nth(2)))?;
     dictionaries(Path::new(&dir))
 }
 
@@ -97,6 +99,21 @@ fn control_connections() -> impl Iterator<Item = Vec<u8>> {
         ];
         let tftp = [vec![kinds, 0], packet(4, 0, "\0\x01file\0octet\0"), packet(5, 0, "\0\x03")];
         [ftp.concat(), tftp.concat()]
+    })
+}
+
+/// Outer headers as Open vSwitch pushed them: name, packet type, text, frame.
+const PUSHED: &str = include_str!("../../crates/tunnel/src/header/tests/pushed.txt");
+
+/// Packets of tunnel ports of every type, good and bad, behind a byte for the type.
+fn tunnel_frames() -> impl Iterator<Item = Vec<u8>> {
+    let received = include_str!("../../crates/tunnel/src/header/tests/received.txt");
+    received.lines().filter(|line| !line.starts_with(['#', '>'])).filter_map(|line| {
+        let types = ["vxlan", "vxlan-gbp", "geneve", "gre", "erspan", "gtpu", "srv6"];
+        let (name, hex) = (line.split(' ').next()?, line.rsplit(' ').next()?);
+        let number = types.iter().position(|known| *known == name)? as u8;
+        let bytes = (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).expect("a digit"));
+        Some(std::iter::once(number).chain(bytes).collect())
     })
 }
 

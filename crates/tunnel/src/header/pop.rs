@@ -311,8 +311,7 @@ impl Pop {
     }
 }
 
-/// GSO flags of TCP belong to the inner packet. Those of UDP belong to the header whose partial checksum is to be
-/// completed.
+/// GSO flags of TCP belong to the inner packet. GSO flags of UDP belong to the header whose checksum is partial.
 #[cold]
 fn check_segments_are_inner(packet: &Packet, parsed: &Parsed<'_>) -> Result<(), Malformed> {
     let Some(gso) = packet.offload.gso else { return Ok(()) };

@@ -70,21 +70,21 @@ tally::proptest! {
     ) {
         let gre = Encapsulation::Gre(Gre { protocol: 0x6558, checksum: true, key: Some(7), sequence: false });
         let headers = headers(v6, if is_gre { gre } else { vxlan(true) });
-        let mut unfinished = partial(proto, &payload);
+        let mut with_partial = partial(proto, &payload);
         if strips {
             // An L3 packet.
-            unfinished.remove(0, 14);
-            unfinished.l3_type = Some(0x800);
+            with_partial.remove(0, 14);
+            with_partial.l3_type = Some(0x800);
         }
-        let mut finished = unfinished.clone();
+        let mut finished = with_partial.clone();
         finish(&mut finished);
         push(&headers, &mut finished).expect("a packet that fits");
-        push(&headers, &mut unfinished).expect("a packet that fits");
+        push(&headers, &mut with_partial).expect("a packet that fits");
         let is_sctp = proto == 2;
-        prop_assert_eq!(matches!(unfinished.offload.checksum, Checksum::Partial { .. }), !is_sctp);
-        finish(&mut unfinished);
-        prop_assert_eq!(unfinished.data(), finished.data());
-        prop_assert!(verify(unfinished.data()) != Verdict::Bad);
+        prop_assert_eq!(matches!(with_partial.offload.checksum, Checksum::Partial { .. }), !is_sctp);
+        finish(&mut with_partial);
+        prop_assert_eq!(with_partial.data(), finished.data());
+        prop_assert!(verify(with_partial.data()) != Verdict::Bad);
     }
 
     #[test]

@@ -536,7 +536,7 @@ tally::proptest! {
     }
 
     #[test]
-    fn changed_frames_are_read_alike(
+    fn changed_frames_are_read_as_by_the_twin(
         (headers, inner) in pushes(), changes in proptest::collection::vec((0..140usize, any::<u8>()), 0..4),
         cut in prop_oneof![3 => Just(0), 1 => 0..80usize], is_fixed: bool, other in 0..30usize,
     ) {
