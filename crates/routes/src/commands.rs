@@ -245,3 +245,7 @@ pub fn neigh_retrans_time(neighbours: &mut Neighbours, args: &[&str]) -> Result<
 fn leading(text: &str) -> Option<u64> {
     text[..text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len())].parse().ok()
 }
+
+#[cfg(test)]
+#[path = "commands_tests.rs"]
+mod tests;

@@ -354,3 +354,7 @@ impl Neighbours {
         fits
     }
 }
+
+#[cfg(test)]
+#[path = "neighbours_tests.rs"]
+mod tests;

@@ -47,9 +47,10 @@ impl Prefix {
 
     pub(crate) fn from_bits(ipv4: bool, bits: u128, len: u8) -> Self {
         let bits = bits & mask(len);
-        let address = match ipv4 {
-            true => IpAddr::V4(Ipv4Addr::from_bits((bits >> 96) as u32)),
-            false => IpAddr::V6(Ipv6Addr::from_bits(bits)),
+        let address = if ipv4 {
+            IpAddr::V4(Ipv4Addr::from_bits((bits >> 96) as u32))
+        } else {
+            IpAddr::V6(Ipv6Addr::from_bits(bits))
         };
         Self { address, len }
     }

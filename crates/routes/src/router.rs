@@ -62,7 +62,7 @@ impl Route {
 pub struct Lookup {
     /// The route, if there is one.
     pub route: Option<Route>,
-    /// How many leading bits of the destination decided the route and its next hop: the mask of a cached flow. The mark
+    /// How many leading bits of the destination decided the route and its next hop, in the tables as they are. The mark
     /// and the source of the query are decisive in all their bits.
     pub destination_bits: u8,
 }
@@ -91,7 +91,7 @@ pub struct NoSource;
 
 #[derive(Debug)]
 struct Answer {
-    lookup: Lookup,
+    route: Option<Route>,
     dependency: Dependency,
 }
 
@@ -154,28 +154,29 @@ impl Router {
     }
 
     /// The kept answer to a query, if a translation has asked it before. Needs no exclusive access.
-    pub fn known(&self, query: &Query, now: Millis) -> Option<(&Lookup, Dependency)> {
+    pub fn known(&self, query: &Query) -> Option<(Option<&Route>, Dependency)> {
         let answer = self.answers.get(query)?;
-        answer.dependency.touch(now);
-        Some((&answer.lookup, answer.dependency.clone()))
+        Some((answer.route.as_ref(), answer.dependency.clone()))
     }
 
-    /// Looks a destination up for a translation, with the handle that becomes stale when the answer changes.
-    pub fn resolve(&mut self, query: Query, now: Millis) -> (Lookup, Dependency) {
-        if let Some((lookup, dependency)) = self.known(&query, now) {
-            return (lookup.clone(), dependency);
+    /// The route to a destination for a translation, with the handle that becomes stale when the route to this very
+    /// destination changes. A header that a cached flow pushes holds the destination, so such a flow matches it in all
+    /// bits.
+    pub fn resolve(&mut self, query: Query) -> (Option<Route>, Dependency) {
+        if let Some((route, dependency)) = self.known(&query) {
+            return (route.cloned(), dependency);
         }
-        let lookup = self.lookup(&query);
+        let route = self.lookup(&query).route;
         if self.answers.len() >= self.sweep_at {
             self.answers.retain(|_, answer| answer.dependency.is_held());
             self.sweep_at = (self.answers.len() * 2).clamp(64, ANSWERS_MAX);
         }
         if self.answers.len() >= ANSWERS_MAX {
-            return (lookup, self.any.clone());
+            return (route, self.any.clone());
         }
-        let dependency = Dependency::new(now);
-        self.answers.insert(query, Answer { lookup: lookup.clone(), dependency: dependency.clone() });
-        (lookup, dependency)
+        let dependency = Dependency::new(Millis(0));
+        self.answers.insert(query, Answer { route: route.clone(), dependency: dependency.clone() });
+        (route, dependency)
     }
 
     /// Asks the given queries again, and makes stale the answers that differ.
@@ -183,7 +184,7 @@ impl Router {
         for query in queries {
             let Some(answer) = self.answers.get(&query) else { continue };
             let held = answer.dependency.is_held();
-            if held && self.lookup(&query) == answer.lookup {
+            if held && self.lookup(&query).route == answer.route {
                 continue;
             }
             answer.dependency.invalidate();
@@ -382,3 +383,7 @@ impl Router {
         self.kernel.neighbour(device, address)
     }
 }
+
+#[cfg(test)]
+#[path = "router_tests.rs"]
+mod tests;

@@ -34,7 +34,7 @@ fn lookups_agree_with_a_scan_of_all_prefixes() {
         let (mut trie, mut table) = (Trie::default(), BTreeMap::new());
         for step in 0..150 {
             let prefix = prefix(&mut rng);
-            if rng.next_u64() % 3 == 0 {
+            if rng.below(3) == 0 {
                 let other = table.keys().nth(rng.next_u64() as usize % (table.len() + 1)).copied();
                 let gone = other.unwrap_or(prefix);
                 assert_eq!(trie.remove(gone), table.remove(&gone));

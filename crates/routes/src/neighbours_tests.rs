@@ -1,0 +1,176 @@
+use std::collections::HashMap;
+
+use base::rng::Rng;
+
+use super::*;
+
+const MAC: MacAddr = MacAddr([0xf8, 0xbc, 0x12, 0x44, 0x34, 0xb6]);
+
+fn ip(n: u64) -> IpAddr {
+    IpAddr::V4(Ipv4Addr::from_bits(0x0101_0200 + n as u32))
+}
+
+fn pending(found: Found) -> (bool, Dependency) {
+    match found {
+        Found::Pending { send_request, dependency } => (send_request, dependency),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn requests_are_sent_once_in_retrans_time() {
+    let mut table = Neighbours::default();
+    let (sent, dependency) = pending(table.resolve("br0", ip(92), Millis(0)));
+    assert!(sent);
+    for (now, sent) in [(0, false), (999, false), (1000, true), (1500, false), (2000, true)] {
+        assert_eq!(pending(table.resolve("br0", ip(92), Millis(now))).0, sent, "{now}");
+    }
+    // Each bridge asks for itself.
+    assert!(pending(table.resolve("br1", ip(92), Millis(2000))).0);
+    assert_eq!(table.rows(Millis(2000))[0].mac, None);
+    assert!(neighbours_to_text(&table.rows(Millis(2000))).ends_with(&format!("{:66}br1 INCOMPLETE\n", "1.1.2.92")));
+    assert!(dependency.is_current());
+    table.learn("br0", ip(92), MAC, Millis(2100));
+    assert!(!dependency.is_current());
+    assert!(matches!(table.resolve("br0", ip(92), Millis(2100)), Found::Known(MAC, _)));
+    // Expired requests make those who wait ask again.
+    let (_, dependency) = pending(table.resolve("br1", ip(92), Millis(2100)));
+    assert_eq!((table.run(Millis(2999)), table.run(Millis(3000))), (0, 1));
+    assert!(!dependency.is_current());
+}
+
+#[test]
+fn use_keeps_an_entry_alive() {
+    let mut table = Neighbours::default();
+    assert!(table.set_aging_ms(10_000));
+    table.learn("br0", ip(92), MAC, Millis(0));
+    table.learn("br0", ip(55), MAC, Millis(0));
+    let Found::Known(_, dependency) = table.resolve("br0", ip(92), Millis(5_000)) else { panic!("known") };
+    assert_eq!(table.run(Millis(11_000)), 1);
+    dependency.touch(Millis(14_000));
+    assert_eq!(table.run(Millis(23_000)), 0);
+    assert!(dependency.is_current());
+    assert_eq!(table.run(Millis(24_000)), 1);
+    assert!(!dependency.is_current() && table.is_empty());
+}
+
+#[test]
+fn learning_the_same_address_again_concerns_no_translation() {
+    let mut table = Neighbours::default();
+    table.learn("br0", ip(92), MAC, Millis(0));
+    let (_, a) = table.known("br0", ip(92), Millis(0)).expect("known");
+    table.learn("br0", ip(93), MAC, Millis(1));
+    table.learn("br0", ip(92), MAC, Millis(2));
+    assert!(a.is_current());
+    table.learn("br0", ip(92), MacAddr([2; 6]), Millis(3));
+    assert!(!a.is_current());
+    table.remove_bridge("br0");
+    assert!(table.is_empty());
+}
+
+#[test]
+fn only_replies_to_this_host_and_gratuitous_packets_are_learned() {
+    let own = |address: IpAddr| address == ip(88) || address == IpAddr::V6("2001:cafe::88".parse().expect("valid"));
+    let v4 = |n: u32| Ipv4Addr::from_bits(0x0101_0200 + n);
+    let mut table = Neighbours::default();
+    for (operation, sender, target, learned) in [
+        (2, 92, 88, true),
+        (1, 93, 88, false),
+        (1, 94, 95, false),
+        (2, 96, 95, false),
+        (2, 97, 97, true),
+        (1, 98, 98, true),
+        (3, 99, 88, false),
+        (0, 99, 99, false),
+    ] {
+        let arp = Arp { operation, sender_mac: MAC, sender: v4(sender), target: v4(target) };
+        assert_eq!(table.learn_arp("br0", &arp, own, Millis(0)), learned, "{arp:?}");
+    }
+    let v6 = |text: &str| text.parse::<Ipv6Addr>().expect("valid");
+    for (icmp_type, icmp_code, destination, target, target_mac, learned) in [
+        (136, 0, "2001:cafe::88", "2001:cafe::91", MAC, true),
+        (136, 0, "2001:cafe::88", "2001:cafe::93", MacAddr::ZERO, false),
+        (136, 1, "2001:cafe::88", "2001:cafe::93", MAC, false),
+        (136, 0, "ff02::1", "2001:cafe::94", MAC, false),
+        (136, 0, "2001:cafe::77", "2001:cafe::95", MAC, false),
+        (135, 0, "2001:cafe::88", "2001:cafe::88", MAC, false),
+    ] {
+        let (destination, target) = (v6(destination), v6(target));
+        let packet = Discovery { icmp_type, icmp_code, destination, target, target_mac };
+        assert_eq!(table.learn_discovery("br0", &packet, own, Millis(0)), learned, "{packet:?}");
+    }
+    assert_eq!(table.len(), 4);
+}
+
+#[test]
+fn the_table_is_bounded() {
+    let mut table = Neighbours::default();
+    let mut held = Vec::new();
+    for n in 0..PENDING_MAX as u64 {
+        held.push(pending(table.resolve("br0", ip(n), Millis(0))).1);
+    }
+    assert!(matches!(table.resolve("br0", ip(1 << 20), Millis(0)), Found::Full));
+    for n in 0..2 * ENTRIES_MAX as u64 {
+        table.learn("br1", ip(n), MAC, Millis(0));
+    }
+    assert_eq!(table.len(), ENTRIES_MAX);
+    assert_eq!(table.run(Millis(1000)), PENDING_MAX);
+    assert!(matches!(table.resolve("br0", ip(1 << 20), Millis(1000)), Found::Pending { send_request: true, .. }));
+    assert!(held.iter().all(|dependency| !dependency.is_current()));
+    table.flush();
+    assert!(table.is_empty() && table.pending == 0);
+}
+
+/// A naive twin: each neighbour by itself, without counts and handles.
+#[derive(Clone, Copy)]
+struct Twin {
+    mac: Option<MacAddr>,
+    expires: u64,
+}
+
+#[test]
+fn random_histories_agree_with_a_naive_twin() {
+    let mut steps = 0;
+    for seed in 0..300 {
+        let mut rng = Rng::seeded(seed);
+        let (mut table, mut twin) = (Neighbours::default(), HashMap::<(u64, u64), Twin>::new());
+        assert!(table.set_retrans_ms(500) && table.set_aging_ms(3_000));
+        let mut now = 0;
+        for _ in 0..200 {
+            now += rng.below(700);
+            let (bridge, n, at) = (rng.below(2), rng.below(4), Millis(now));
+            let name = ["br0", "br1"][bridge as usize];
+            let entry = twin.get(&(bridge, n)).copied();
+            match rng.below(6) {
+                0 => {
+                    let mac = MacAddr([2, 0, 0, 0, 0, rng.below(2) as u8]);
+                    table.learn(name, ip(n), mac, at);
+                    twin.insert((bridge, n), Twin { mac: Some(mac), expires: now + 3_000 });
+                }
+                1 => {
+                    let before = twin.len();
+                    twin.retain(|_, twin| twin.expires > now);
+                    assert_eq!(table.run(at), before - twin.len());
+                }
+                _ => {
+                    let found = table.resolve(name, ip(n), at);
+                    match (entry, found) {
+                        (Some(Twin { mac: Some(mac), expires }), found) if expires > now => {
+                            assert!(matches!(found, Found::Known(known, _) if known == mac));
+                            twin.insert((bridge, n), Twin { mac: Some(mac), expires: now + 3_000 });
+                        }
+                        (Some(Twin { mac: None, expires }), found) if expires > now => assert!(!pending(found).0),
+                        (_, found) => {
+                            assert!(pending(found).0);
+                            twin.insert((bridge, n), Twin { mac: None, expires: now + 500 });
+                        }
+                    }
+                }
+            }
+            assert_eq!(table.len(), twin.len());
+            assert_eq!(table.pending, twin.values().filter(|twin| twin.mac.is_none()).count());
+            steps += 1;
+        }
+    }
+    tally::report!("{steps} steps");
+}
