@@ -9,6 +9,7 @@
 //! - `ring`: the memory that the kernel writes received frames to; `transmit`: sending over a packet socket;
 //! - `vnet`: the virtio-net header, which carries offload flags in both directions;
 //! - [`netlink`] and [`ethtool`]: link state, addresses, counters, speeds;
+//! - [`routes`]: routes, rules, addresses and neighbours, dumped and followed;
 //! - [`abilities`]: XDP features of drivers, and the choice of I/O for ports of type `system`;
 //! - [`bpf`]: BPF programs and maps, for crates above this one;
 //! - `explain`: error texts that name missing capabilities;
@@ -44,6 +45,7 @@ mod queue;
 mod rate;
 mod receive;
 mod ring;
+pub mod routes;
 mod sys;
 pub mod system;
 mod transmit;

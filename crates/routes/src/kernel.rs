@@ -14,6 +14,17 @@ use crate::prefix::Prefix;
 use crate::rules::Rule;
 use crate::table::{Entry, Origin};
 
+/// Whether the kernel uses a next hop.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum HopState {
+    /// It does.
+    Usable,
+    /// The link has no carrier: chosen only if the route has no usable next hop.
+    NoCarrier,
+    /// The link is down.
+    Dead,
+}
+
 /// A next hop of a route.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NextHop {
@@ -21,8 +32,8 @@ pub struct NextHop {
     pub ifindex: u32,
     /// The router, unless destinations are on the link. Its family may differ from the route's (RFC 5549).
     pub gateway: Option<IpAddr>,
-    /// False if the kernel does not use it, as its link is down.
-    pub alive: bool,
+    /// Whether it is used.
+    pub state: HopState,
 }
 
 /// A unicast or local route of the kernel.
@@ -56,14 +67,16 @@ pub enum Placement {
 /// A change in the kernel, or an item of a dump.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum KernelChange {
-    /// A link is there, with its name and whether it is enabled and has a carrier.
+    /// A link is there.
     Link {
         /// Its index.
         ifindex: u32,
         /// Its name.
         name: String,
-        /// Whether routes over it are used.
+        /// Whether it is enabled.
         up: bool,
+        /// Whether it has a carrier.
+        carrier: bool,
     },
     /// A link is gone.
     LinkGone {
@@ -128,6 +141,7 @@ pub enum Step {
 struct Link {
     name: Arc<str>,
     up: bool,
+    carrier: bool,
 }
 
 /// Chooses the source address of packets to a target on a device's link: the first of the device's addresses of whose
@@ -180,13 +194,15 @@ impl Kernel {
     /// Applies a change.
     pub(crate) fn apply(&mut self, change: KernelChange) -> (Step, Concerned) {
         match change {
-            KernelChange::Link { ifindex, name, up } => {
-                let link = Link { name: name.into(), up };
+            KernelChange::Link { ifindex, name, up, carrier } => {
+                let link = Link { name: name.into(), up, carrier };
                 let earlier = self.links.insert(ifindex, link.clone());
                 match earlier {
                     Some(earlier) if earlier == link => (Step::Followed, Concerned::Nothing),
                     // The kernel does not report the routes that it removes or that become dead.
-                    Some(earlier) if earlier.up != up => (Step::Dump, Concerned::Device(ifindex)),
+                    Some(earlier) if (earlier.up, earlier.carrier) != (up, carrier) => {
+                        (Step::Dump, Concerned::Device(ifindex))
+                    }
                     _ => (Step::Followed, Concerned::Device(ifindex)),
                 }
             }
@@ -282,17 +298,21 @@ impl Kernel {
         self.routes.iter().filter(|(_, routes)| routes.iter().any(over)).map(|(key, _)| *key).collect()
     }
 
-    /// The route to use among those of a table with one prefix: that of the smallest metric that has a live next hop
-    /// and a source address, and its first such next hop.
+    /// The route to use among those of a table with one prefix: that of the smallest metric that has a next hop which is
+    /// not dead and a source address, and the first of its best such next hops.
     pub(crate) fn chosen(&self, (table, prefix): (u32, Prefix)) -> Option<Entry> {
         let mut routes: Vec<&KernelRoute> = self.routes.get(&(table, prefix))?.iter().collect();
         routes.sort_by_key(|route| (route.tos, route.metric));
-        routes.into_iter().find_map(|route| route.hops.iter().find_map(|hop| self.entry(route, hop)))
+        routes.into_iter().find_map(|route| {
+            let of_state = |state| route.hops.iter().filter(move |hop| hop.state == state);
+            let mut hops = of_state(HopState::Usable).chain(of_state(HopState::NoCarrier));
+            hops.find_map(|hop| self.entry(route, hop))
+        })
     }
 
     fn entry(&self, route: &KernelRoute, hop: &NextHop) -> Option<Entry> {
         let link = self.links.get(&hop.ifindex)?;
-        if !hop.alive || !(link.up || route.local) {
+        if !(link.up || route.local) {
             return None;
         }
         let addresses = self.addresses.get(&hop.ifindex).map_or(&[][..], Vec::as_slice);

@@ -20,7 +20,7 @@ pub mod table;
 pub mod trie;
 
 pub use dependency::Dependency;
-pub use kernel::{KernelChange, KernelRoute, NextHop, Placement, Step};
+pub use kernel::{HopState, KernelChange, KernelRoute, NextHop, Placement, Step};
 pub use neighbours::{Arp, Discovery, Found, NeighbourRow, Neighbours, neighbours_to_text};
 pub use prefix::Prefix;
 pub use request::request;

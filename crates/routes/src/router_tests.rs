@@ -3,7 +3,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use base::rng::Rng;
 
 use super::*;
-use crate::kernel::{KernelRoute, NextHop, Placement};
+use crate::kernel::{HopState, KernelRoute, NextHop, Placement};
 use crate::rules::From;
 
 fn ip(text: &str) -> IpAddr {
@@ -94,7 +94,11 @@ fn random_change(router: &mut Router, rng: &mut Rng) {
         IpAddr::V6(_) => ip(&format!("2001:cafe::{}", 1 + rng.below(3))),
     };
     let metric = rng.below(3) as u32;
-    let hops = vec![NextHop { ifindex: 7, gateway: Some(near), alive: rng.below(4) > 0 }];
+    let hops = vec![NextHop {
+        ifindex: 7,
+        gateway: Some(near),
+        state: [HopState::Usable, HopState::Dead][usize::from(rng.below(4) == 0)],
+    }];
     let kernel = KernelRoute { table, prefix, tos: 0, metric, local: table == TABLE_LOCAL, source: None, hops };
     let from = if rng.below(3) == 0 {
         From::All { ipv4: prefix.address().is_ipv4() }
@@ -127,7 +131,7 @@ fn random_change(router: &mut Router, rng: &mut Rng) {
         }
         17 => {
             let up = rng.below(3) > 0;
-            let _ = router.apply(KernelChange::Link { ifindex: 7, name: "eth7".to_owned(), up });
+            let _ = router.apply(KernelChange::Link { ifindex: 7, name: "eth7".to_owned(), up, carrier: up });
         }
         18 => {
             let (address, len) = [(ip("1.1.2.77"), 24), (ip("2001:cafe::77"), 64)][rng.below(2) as usize];
@@ -184,10 +188,10 @@ fn changes_make_stale_exactly_the_answers_that_differ() {
 
 #[test]
 fn a_dump_replaces_the_replica_and_concerns_only_what_differs() {
-    let link = || KernelChange::Link { ifindex: 3, name: "eth0".to_owned(), up: true };
+    let link = || KernelChange::Link { ifindex: 3, name: "eth0".to_owned(), up: true, carrier: true };
     let address = || KernelChange::Address { ifindex: 3, address: ip("10.5.0.1"), len: 24 };
     let route = |dst: &str, gateway: &str, metric| {
-        let hops = vec![NextHop { ifindex: 3, gateway: Some(ip(gateway)), alive: true }];
+        let hops = vec![NextHop { ifindex: 3, gateway: Some(ip(gateway)), state: HopState::Usable }];
         let route = KernelRoute { table: 254, prefix: prefix(dst), tos: 0, metric, local: false, source: None, hops };
         KernelChange::Route(route, Placement::Added)
     };
@@ -203,33 +207,36 @@ fn a_dump_replaces_the_replica_and_concerns_only_what_differs() {
     router.replace_kernel([link(), address(), route("20.0.0.0/8", "10.5.0.7", 5), route("20.0.0.0/8", "10.5.0.8", 10)]);
     assert_eq!(gateway(&router, &to("20.0.0.1")).as_deref(), Some("10.5.0.7"));
     assert!(!b.is_current() && c.is_current());
-    assert_eq!(router.apply(KernelChange::Link { ifindex: 3, name: "eth0".to_owned(), up: false }), Step::Dump);
+    assert_eq!(
+        router.apply(KernelChange::Link { ifindex: 3, name: "eth0".to_owned(), up: false, carrier: false }),
+        Step::Dump
+    );
     assert_eq!(gateway(&router, &to("20.0.0.1")), None);
 }
 
 #[test]
 fn a_dead_next_hop_gives_way_to_the_next() {
     let mut router = Router::default();
-    let link = |ifindex, name: &str| KernelChange::Link { ifindex, name: name.to_owned(), up: true };
-    let hop = |ifindex, gateway: &str, alive| NextHop { ifindex, gateway: Some(ip(gateway)), alive };
-    let route = |alive| KernelRoute {
+    let link = |ifindex, name: &str| KernelChange::Link { ifindex, name: name.to_owned(), up: true, carrier: true };
+    let hop = |ifindex, gateway: &str, state| NextHop { ifindex, gateway: Some(ip(gateway)), state };
+    let route = |state| KernelRoute {
         table: 254,
         prefix: prefix("21.0.0.0/8"),
         tos: 0,
         metric: 0,
         local: false,
         source: None,
-        hops: vec![hop(1, "10.5.0.9", alive), hop(2, "10.6.0.9", true)],
+        hops: vec![hop(1, "10.5.0.9", state), hop(2, "10.6.0.9", HopState::Usable)],
     };
-    let dump = |alive| {
+    let dump = |state| {
         let address = |ifindex, text: &str| KernelChange::Address { ifindex, address: ip(text), len: 24 };
         let links = [link(1, "v0"), link(2, "v1"), address(1, "10.5.0.1"), address(2, "10.6.0.1")];
-        links.into_iter().chain([KernelChange::Route(route(alive), Placement::Added)])
+        links.into_iter().chain([KernelChange::Route(route(state), Placement::Added)])
     };
-    router.replace_kernel(dump(true));
+    router.replace_kernel(dump(HopState::Usable));
     assert_eq!(gateway(&router, &to("21.1.1.1")).as_deref(), Some("10.5.0.9"));
     let (_, dependency) = router.resolve(to("21.1.1.1"));
-    router.replace_kernel(dump(false));
+    router.replace_kernel(dump(HopState::NoCarrier));
     assert!(!dependency.is_current());
     let route = router.lookup(&to("21.1.1.1")).route.expect("the other");
     assert_eq!((&*route.device, route.source), ("v1", ip("10.6.0.1")));

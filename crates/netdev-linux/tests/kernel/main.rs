@@ -3,5 +3,6 @@
 
 mod net;
 mod python;
+mod routes;
 mod traffic;
 mod veth;
