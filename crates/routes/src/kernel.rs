@@ -216,8 +216,10 @@ impl Kernel {
                 if addresses.contains(&(address, len)) {
                     return (Step::Followed, Concerned::Nothing);
                 }
+                // The kernel's order of a device's addresses decides about source addresses, and shows in dumps only.
+                let first = !addresses.iter().any(|(other, _)| other.is_ipv4() == address.is_ipv4());
                 addresses.push((address, len));
-                (Step::Followed, Concerned::Device(ifindex))
+                (if first { Step::Followed } else { Step::Dump }, Concerned::Device(ifindex))
             }
             KernelChange::AddressGone { ifindex, address, len } => {
                 let Some(addresses) = self.addresses.get_mut(&ifindex) else {
@@ -257,15 +259,21 @@ impl Kernel {
         let same = |other: &KernelRoute| other.tos == route.tos && other.metric == route.metric;
         let known = routes.iter().position(same);
         let step = match (known, placement) {
-            (None, Placement::Added) => Step::Followed,
             (Some(at), Placement::Replaced) if route.prefix.address().is_ipv4() => {
-                routes.remove(at);
+                routes[at] = route;
                 Step::Followed
             }
-            // IPv6 routes of one metric may have been joined; a replaced route may be of another metric.
-            _ => Step::Dump,
+            (None, Placement::Added) => {
+                routes.push(route);
+                Step::Followed
+            }
+            // IPv6 routes of one metric may have been joined; the place among equals is unknown; a replaced route may be
+            // of another metric.
+            _ => {
+                routes.push(route);
+                Step::Dump
+            }
         };
-        routes.push(route);
         (step, Concerned::Route(key.0, key.1))
     }
 
