@@ -72,6 +72,11 @@ fn main() -> io::Result<()> {
             .map(|log| log.iter().flat_map(|record| ovsdb_server::log::encode(&record.into())).collect::<Vec<u8>>()),
     )?;
     seeds.put_all("netlink", (0..20).map(|_| link_message(&mut rng)))?;
+    let mut of_routing = Rng::seeded(4);
+    seeds.put_all(
+        "routing",
+        (0..60).map(|_| (0..8).flat_map(|_| routing_message(&mut of_routing)).collect::<Vec<u8>>()),
+    )?;
     seeds.put_all("lldp", lldp_frames())?;
     seeds.put_all("tunnel_pop", tunnel_frames())?;
     seeds.put_all("tunnel_text", PUSHED.lines().skip(1).filter_map(|line| line.split(' ').nth(2)))?;
@@ -239,6 +244,28 @@ fn matches(rng: &mut Rng) -> Vec<Vec<u8>> {
         out.extend(forms.into_iter().filter_map(|form| form.into_bytes().ok()));
     }
     out
+}
+
+/// A message about a link, an address, a route or a rule of few values, so that they refer to each other.
+fn routing_message(rng: &mut Rng) -> Vec<u8> {
+    let ifindex = 1 + rng.below(2) as u8;
+    let address = |rng: &mut Rng| [10, rng.below(3) as u8, 0, rng.below(3) as u8];
+    let attribute = |kind: u8, value: &[u8]| [&[4 + value.len() as u8, 0, kind, 0], value].concat();
+    let gone = u8::from(rng.below(4) == 0);
+    let len = [0, 8, 16, 24, 32][rng.below(5) as usize];
+    let (kind, header, attributes) = match rng.below(6) {
+        0 => (16 + gone, [&[0, 0, 1, 0, ifindex, 0, 0, 0, 1, 0, 1, 0][..], &[0; 4]].concat(), attribute(3, b"e0\0\0")),
+        1 => (20 + gone, vec![2, 24, 0, 0, ifindex, 0, 0, 0], attribute(2, &address(rng))),
+        2 => (32 + gone, vec![2, 0, len, 0, 77, 0, 0, 1, 0, 0, 0, 0], attribute(2, &address(rng))),
+        _ => {
+            let table = [254, 255, 77][rng.below(3) as usize];
+            let (to, gateway) = (attribute(1, &address(rng)), attribute(5, &address(rng)));
+            let device = attribute(4, &[ifindex, 0, 0, 0]);
+            (24 + gone, vec![2, len, 0, 0, table, 3, 0, 1, 0, 0, 0, 0], [to, gateway, device].concat())
+        }
+    };
+    let body = [header, attributes].concat();
+    [&(16 + body.len() as u32).to_ne_bytes()[..], &[kind, 0, 0, 0], &[0; 8], &body].concat()
 }
 
 /// A message about a link, with attributes of any types and of lengths that fit.

@@ -88,9 +88,9 @@ fn number(text: &str) -> Option<u32> {
     Some(if negative { value.wrapping_neg() } else { value })
 }
 
-/// An address of the family; IPv4 addresses may be mapped into IPv6.
+/// An address, written in the family.
 fn address(text: &str, ipv4: bool) -> Option<IpAddr> {
-    text.parse::<IpAddr>().ok().map(|address| address.to_canonical()).filter(|address| address.is_ipv4() == ipv4)
+    text.parse::<IpAddr>().ok().filter(|address| address.is_ipv4() == ipv4)
 }
 
 /// `ovs/route/add ip/plen dev [gw] [pkt_mark=mark] [src=src_ip] [table=id]`.
@@ -104,12 +104,10 @@ pub fn route_add(router: &mut Router, args: &[&str]) -> Result<(), CommandError>
         if let Some(mark) = option.strip_prefix("pkt_mark=").and_then(number) {
             route.mark = mark;
         } else if let Some(table) = option.strip_prefix("table=") {
-            route.table = match number(table).ok_or(CommandError::Table)? {
-                0 => TABLE_MAIN,
-                table => table,
-            };
+            route.table = number(table).ok_or(CommandError::Table)?;
         } else if let Some(source) = option.strip_prefix("src=") {
-            route.source = Some(address(source, ipv4).ok_or(CommandError::RouteOption)?);
+            let source = address(source, ipv4).ok_or(CommandError::RouteOption)?;
+            route.source = Some(source).filter(|source| !source.is_unspecified());
         } else {
             route.gateway = Some(address(option, ipv4).ok_or(CommandError::RouteOption)?);
         }
@@ -121,33 +119,33 @@ pub fn route_add(router: &mut Router, args: &[&str]) -> Result<(), CommandError>
 pub fn route_del(router: &mut Router, args: &[&str]) -> Result<(), CommandError> {
     let [prefix, options @ ..] = args else { return Err(CommandError::DeletePrefix) };
     let prefix: Prefix = prefix.parse().map_err(|_| CommandError::DeletePrefix)?;
-    let (mut mark, mut table) = (0, (TABLE_MAIN, ""));
+    let (mut mark, mut table) = (0, TABLE_MAIN);
     for option in options {
         if let Some(number) = option.strip_prefix("pkt_mark=").and_then(number) {
             mark = number;
-        } else if let Some(number) = option.strip_prefix("table=").and_then(number) {
-            table = (number, option);
+        } else if let Some(text) = option.strip_prefix("table=") {
+            table = number(text).ok_or(CommandError::Table)?;
+            if !router.has_table(table) {
+                return Err(CommandError::DeleteTable((*option).to_owned()));
+            }
         } else {
             return Err(CommandError::DeleteOption);
         }
     }
-    if !router.has_table(table.0) {
-        return Err(CommandError::DeleteTable(table.1.to_owned()));
-    }
-    if router.remove_route(table.0, prefix, mark) { Ok(()) } else { Err(CommandError::NotFound) }
+    if router.remove_route(table, prefix, mark) { Ok(()) } else { Err(CommandError::NotFound) }
 }
 
 /// `ovs/route/lookup ip_addr [pkt_mark=mark] [src=src_ip]`.
 pub fn route_lookup(router: &Router, args: &[&str]) -> Result<String, CommandError> {
     let [destination, options @ ..] = args else { return Err(CommandError::Prefix) };
-    let destination = destination.parse::<IpAddr>().map_err(|_| CommandError::Prefix)?.to_canonical();
-    let mut query = Query::to(destination);
+    let destination: IpAddr = destination.parse().map_err(|_| CommandError::Prefix)?;
+    let mut query = Query::to(destination.to_canonical());
     for option in options {
         if let Some(mark) = option.strip_prefix("pkt_mark=").and_then(number) {
             query.mark = mark;
         } else {
             let source = option.strip_prefix("src=").and_then(|source| address(source, destination.is_ipv4()));
-            query.source = Some(source.ok_or(CommandError::LookupOption)?);
+            query.source = Some(source.ok_or(CommandError::LookupOption)?.to_canonical());
         }
     }
     let route = router.lookup(&query).route.ok_or(CommandError::NotFound)?;

@@ -69,6 +69,16 @@ add 7.5.0.0/16 br0 1.1.3.9 table=4294967295 => OK
 add 7.5.0.0/16 br0 1.1.3.9 table=1000 pkt_mark=4294967296 => OK
 add 7.5.0.0/16 br0 1.1.3.9 table=1000 pkt_mark=-1 => OK
 add 8.0.0.0/8 br0 1.1.2.5 pkt_mark=5x table=7x => OK
+add 1.1.2.128/25 br0 9.9.9.9 => OK
+lookup 1.1.2.200 => src 1.1.2.88 gateway 9.9.9.9 dev br0
+del 1.1.2.128/25 table=x => Invalid table format
+del 1.1.2.128/25 table=77 pkt_mark=bad => Table table=77 not found
+del 1.1.2.128/25 => OK
+add 1.1.3.0/24 br0 src=0.0.0.0 => OK
+add 9.0.0.0/8 br0 1.1.2.5 table=0 => OK
+lookup 9.0.0.1 => Not found
+del 9.0.0.0/8 => Not found
+del 9.0.0.0/8 table=0 => OK
 del 7.5.0.0/16 => Not found
 del 7.5.0.0/16 table=1000 => OK
 del 7.5.0.0/16 table=1000 pkt_mark=4294967295 => OK
@@ -134,7 +144,12 @@ lookup 9.0.0.1 => src 1.1.2.88 gateway 1.1.2.1 dev br0
 rule/add from=all prio=9 table=99 => OK
 lookup 9.0.0.1 => src 1.1.2.88 gateway 1.1.2.1 dev br0
 rule/add from=all prio=11 table=2 => OK
-lookup 9.0.0.1 => src 1.1.2.88 gateway 1.1.2.102 dev br0
+lookup 9.0.0.1 => src 1.1.2.88 gateway 1.1.2.1 dev br0
+lookup 9.0.0.1 src=1.1.2.88 => src 1.1.2.88 gateway 1.1.2.102 dev br0
+rule/add -6 from=2001::/16 prio=10 table=1 => OK
+lookup 9.0.0.1 => src 1.1.2.88 gateway 1.1.2.1 dev br0
+rule/add -6 from=all prio=11 table=1 => OK
+lookup 9.0.0.1 => src 1.1.2.88 gateway 1.1.2.101 dev br0
 lookup 1.1.3.5 => src 1.1.3.88 gateway :: dev br0");
 }
 

@@ -144,12 +144,21 @@ struct Link {
     carrier: bool,
 }
 
-/// Chooses the source address of packets to a target on a device's link: the first of the device's addresses of whose
-/// prefix the target is part. `wanted` must be that of one such address, if given.
-pub(crate) fn source_for(addresses: &[(IpAddr, u8)], target: IpAddr, wanted: Option<IpAddr>) -> Option<IpAddr> {
-    let on_link = |(address, len): &(IpAddr, u8)| Prefix::new(*address, *len).is_some_and(|p| p.contains(target));
-    let mut found = addresses.iter().filter(|a| on_link(a)).map(|(address, _)| *address);
-    found.find(|address| wanted.is_none_or(|wanted| wanted == *address))
+/// Chooses the source address of packets over a device, given the route's destination and gateway: the first of the
+/// device's addresses of whose prefix the destination is part, or else the gateway. `wanted` must be such an address, if
+/// given.
+pub(crate) fn source_for(
+    addresses: &[(IpAddr, u8)],
+    destination: IpAddr,
+    gateway: Option<IpAddr>,
+    wanted: Option<IpAddr>,
+) -> Option<IpAddr> {
+    let on_link_of = |target: IpAddr| {
+        let on_link = |(address, len): &&(IpAddr, u8)| Prefix::new(*address, *len).is_some_and(|p| p.contains(target));
+        let mut found = addresses.iter().filter(on_link).map(|(address, _)| *address);
+        found.find(|address| wanted.is_none_or(|wanted| wanted == *address))
+    };
+    on_link_of(destination).or_else(|| on_link_of(gateway?))
 }
 
 /// The replica.
@@ -331,7 +340,7 @@ impl Kernel {
                 let mut usable = addresses.iter().map(|(a, _)| *a).filter(|a| a.is_ipv4() == destination.is_ipv4());
                 usable.find(|address| route.source.is_none_or(|wanted| wanted == *address))
             }
-            gateway => source_for(addresses, gateway.unwrap_or(destination), route.source),
+            gateway => source_for(addresses, destination, gateway, route.source),
         };
         let (device, gateway) = (Arc::clone(&link.name), hop.gateway);
         Some(Entry { mark: 0, origin: Origin::Kernel, device, gateway, source: source?, local: route.local })

@@ -1,3 +1,5 @@
+//! Histories of neighbours, against a naive twin.
+
 use std::collections::HashMap;
 
 use base::rng::Rng;

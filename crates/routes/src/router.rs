@@ -80,7 +80,7 @@ pub struct UserRoute {
     pub device: String,
     /// The next hop, unless destinations are on the link.
     pub gateway: Option<IpAddr>,
-    /// The source address, which must be one of the device whose prefix has the next hop.
+    /// The source address, which must be one of the device whose prefix has the destination or the gateway.
     pub source: Option<IpAddr>,
 }
 
@@ -139,7 +139,7 @@ impl Router {
             return none(0);
         }
         let mut consulted = 0;
-        for table in self.rules.tables(destination.is_ipv4(), source) {
+        for table in self.rules.tables(source) {
             let Some(table) = self.tables.get(table) else { continue };
             let (found, bits) = table.lookup(destination, query.mark);
             consulted = consulted.max(bits);
@@ -234,10 +234,10 @@ fn destinations(prefix: Prefix) -> RangeInclusive<Query> {
 /// Routes and rules of commands.
 impl Router {
     /// Adds a route, in place of another with the same table, prefix and mark. Chooses the source address: the first of
-    /// the device whose prefix has the next hop (or the destinations).
+    /// the device whose prefix has the destination, or else the gateway.
     pub fn add_route(&mut self, route: UserRoute) -> Result<(), NoSource> {
-        let target = route.gateway.unwrap_or(route.prefix.address());
-        let source = source_for(&self.addresses(&route.device), target, route.source).ok_or(NoSource)?;
+        let addresses = self.addresses(&route.device);
+        let source = source_for(&addresses, route.prefix.address(), route.gateway, route.source).ok_or(NoSource)?;
         let UserRoute { table, prefix, mark, device, gateway, .. } = route;
         let entry = Entry { mark, origin: Origin::User, device: device.into(), gateway, source, local: false };
         if self.tables.get_mut(table).insert(prefix, entry) {

@@ -1,3 +1,5 @@
+//! Lookups and their handles, against scans of all routes.
+
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use base::rng::Rng;
@@ -40,7 +42,7 @@ fn scan_table(router: &Router, table: u32, address: IpAddr, mark: u32) -> Option
     let fits = rows.filter(|row| row.prefix.contains(address) && row.entry.mark == mark);
     fits.max_by_key(|row| {
         let more = if row.entry.origin == Origin::User { 32 } else { 0 };
-        (u16::from(row.prefix.len()) + more, row.entry.origin)
+        (u16::from(row.prefix.len()) + more, row.prefix.len(), row.entry.origin)
     })
 }
 
@@ -53,12 +55,13 @@ fn scan(router: &Router, query: &Query) -> Option<Route> {
         return None;
     }
     for rule in router.rules() {
+        let of = source.unwrap_or(ip("::"));
         let selects = match rule.from {
-            From::All { ipv4 } => ipv4 == query.destination.is_ipv4() && !rule.invert,
-            From::In { address, len } => source.is_some_and(|source| {
-                let inside = Prefix::new(address, len).expect("valid").contains(source);
-                address.is_ipv4() == source.is_ipv4() && inside != rule.invert
-            }),
+            From::All { ipv4 } => ipv4 == of.is_ipv4() && !rule.invert,
+            From::In { address, len } => {
+                let inside = Prefix::new(address, len).expect("valid").contains(of);
+                address.is_ipv4() == of.is_ipv4() && inside != rule.invert
+            }
         };
         let found = selects.then(|| scan_table(router, rule.table, query.destination, query.mark)).flatten();
         if let Some(RouteRow { entry, .. }) = found {

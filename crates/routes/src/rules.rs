@@ -1,10 +1,10 @@
 //! Policy rules: which tables a lookup searches, in order of their priorities (ip-rule(8)).
 //!
-//! As in Open vSwitch, a rule selects by the source only. A lookup without a source skips the rules with a prefix, also
-//! the inverted ones.
+//! As in Open vSwitch 4.0.0, a rule selects by the source only, and applies to the source's family. A lookup without a
+//! source has the unspecified address of IPv6, whatever the destination: it uses the IPv6 rules.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use serde_json::{Value, json};
 
@@ -81,16 +81,14 @@ impl Rule {
         self.from.is_ipv4()
     }
 
-    /// Whether a lookup of a family, with or without a source, searches the rule's table.
-    fn selects(&self, ipv4: bool, source: Option<IpAddr>) -> bool {
-        match (self.from, source) {
-            _ if self.is_ipv4() != ipv4 => false,
-            (From::All { .. }, _) => !self.invert,
-            (From::In { .. }, None) => false,
-            (From::In { address, len }, Some(source)) => {
-                Prefix::new(address, len).is_some_and(|p| p.contains(source)) != self.invert
-            }
-        }
+    /// Whether a lookup with a source, or without one, searches the rule's table.
+    fn selects(&self, source: Option<IpAddr>) -> bool {
+        let source = source.unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED));
+        let inside = match self.from {
+            From::All { .. } => true,
+            From::In { address, len } => Prefix::new(address, len).is_some_and(|prefix| prefix.contains(source)),
+        };
+        self.is_ipv4() == source.is_ipv4() && inside != self.invert
     }
 
     /// The object that `ovs/route/rule/show` prints as JSON.
@@ -150,8 +148,8 @@ impl Rules {
     }
 
     /// The tables that a lookup searches, in order; some may come more than once.
-    pub(crate) fn tables(&self, ipv4: bool, source: Option<IpAddr>) -> impl Iterator<Item = u32> {
-        self.0.iter().filter(move |rule| rule.selects(ipv4, source)).map(|rule| rule.table)
+    pub(crate) fn tables(&self, source: Option<IpAddr>) -> impl Iterator<Item = u32> {
+        self.0.iter().filter(move |rule| rule.selects(source)).map(|rule| rule.table)
     }
 
     /// Whether a rule refers to the table.

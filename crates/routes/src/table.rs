@@ -1,7 +1,7 @@
 //! Routing tables: which routes contain an address, and which of them is chosen.
 //!
 //! Within a table, the longest prefix wins among the routes of one origin; a route added by a command counts as 32 bits
-//! longer than the others, as in Open vSwitch. A route holds for one packet mark only.
+//! longer than the others, as in Open vSwitch; among equals, the longer prefix. A route holds for one packet mark only.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -64,10 +64,10 @@ pub struct Table {
 impl Table {
     /// The chosen route for an address and mark, and how many bits of the address decided it.
     pub fn lookup(&self, address: IpAddr, mark: u32) -> (Option<&Entry>, u8) {
-        let mut best: Option<((u16, Origin), &Entry)> = None;
+        let mut best: Option<((u16, u8, Origin), &Entry)> = None;
         let consulted = self.trie.walk(address, |len, slots| {
             for Slot { entry, .. } in slots.iter().filter(|slot| slot.entry.mark == mark) {
-                let rank = (rank(len, entry.origin), entry.origin);
+                let rank = (rank(len, entry.origin), len, entry.origin);
                 if best.as_ref().is_none_or(|(other, _)| rank >= *other) {
                     best = Some((rank, entry));
                 }

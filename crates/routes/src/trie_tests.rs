@@ -1,3 +1,5 @@
+//! Random tables, against scans of all prefixes.
+
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
 

@@ -1,3 +1,5 @@
+//! Messages as the kernel sends them, and any others.
+
 use proptest::prelude::*;
 
 use super::*;
