@@ -105,6 +105,8 @@ pub enum KernelChange {
     Route(KernelRoute, Placement),
     /// A route is gone.
     RouteGone(KernelRoute),
+    /// A change of routes whose effect only a dump shows: one that is not used has replaced another.
+    Unclear,
     /// A rule.
     Rule(Rule),
     /// A rule is gone.
@@ -238,6 +240,7 @@ impl Kernel {
                 // Routes with this source address vanish silently.
                 (Step::Dump, Concerned::Device(ifindex))
             }
+            KernelChange::Unclear => (Step::Dump, Concerned::Nothing),
             KernelChange::Route(route, placement) => self.add_route(route, placement),
             KernelChange::RouteGone(route) => self.remove_route(&route),
             KernelChange::Rule(rule) => {

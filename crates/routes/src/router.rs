@@ -282,10 +282,9 @@ impl Router {
         self.rules.iter()
     }
 
-    /// The rows of `ovs/route/show`, without the kernel's routes in tables that no rule refers to. `None` if there is no
-    /// such table.
+    /// The rows of `ovs/route/show`. `None` if there is no such table.
     pub fn rows(&self, which: Shown) -> Option<Vec<RouteRow>> {
-        self.tables.rows(which, |table, origin| origin != Origin::Kernel || self.rules.mentions(table))
+        self.tables.rows(which)
     }
 }
 
@@ -306,22 +305,31 @@ impl Router {
     /// Replaces the kernel's state by a dump. Only what differs concerns translations.
     pub fn replace_kernel(&mut self, dump: impl IntoIterator<Item = KernelChange>) {
         let old = std::mem::replace(&mut self.kernel, Kernel::of_dump(dump));
+        self.renew_rules();
         let keys: BTreeSet<_> = old.keys().chain(self.kernel.keys()).collect();
         self.derive(keys);
-        self.renew_rules();
     }
 
     fn renew_rules(&mut self) {
-        if self.rules.replace_kernel(self.kernel.rules()) {
-            self.reconsider_all();
+        let before = self.rules.kernel_tables();
+        if !self.rules.replace_kernel(self.kernel.rules()) {
+            return;
         }
+        let changed: BTreeSet<_> = before.symmetric_difference(&self.rules.kernel_tables()).copied().collect();
+        let concerned = |(table, prefix): &(u32, Prefix)| changed.contains(&(*table, prefix.address().is_ipv4()));
+        let keys: Vec<_> = self.kernel.keys().filter(concerned).collect();
+        self.derive(keys);
+        self.reconsider_all();
     }
 
-    /// Brings the tables' entries of these prefixes in step with the replica.
+    /// Brings the tables' entries of these prefixes in step with the replica. As in Open vSwitch, the kernel's routes are
+    /// in use only in tables that its own rules of the family refer to.
     fn derive(&mut self, keys: impl IntoIterator<Item = (u32, Prefix)>) {
         let mut changed = Vec::new();
+        let used = self.rules.kernel_tables();
         for (table, prefix) in keys {
-            let differs = match self.kernel.chosen((table, prefix)) {
+            let used = used.contains(&(table, prefix.address().is_ipv4()));
+            let differs = match self.kernel.chosen((table, prefix)).filter(|_| used) {
                 Some(entry) => self.tables.get_mut(table).insert(prefix, entry),
                 None => self.tables.existing_mut(table).is_some_and(|t| t.remove(prefix, 0, Origin::Kernel)),
             };

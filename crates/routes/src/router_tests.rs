@@ -38,7 +38,7 @@ fn gateway(router: &Router, query: &Query) -> Option<String> {
 
 /// The naive twin of a lookup in one table: a scan of its routes.
 fn scan_table(router: &Router, table: u32, address: IpAddr, mark: u32) -> Option<RouteRow> {
-    let rows = router.tables.rows(Shown::One(table), |_, _| true).unwrap_or_default().into_iter();
+    let rows = router.tables.rows(Shown::One(table)).unwrap_or_default().into_iter();
     let fits = rows.filter(|row| row.prefix.contains(address) && row.entry.mark == mark);
     fits.max_by_key(|row| {
         let more = if row.entry.origin == Origin::User { 32 } else { 0 };
@@ -116,8 +116,15 @@ fn random_change(router: &mut Router, rng: &mut Rng) {
         user: true,
     };
     match rng.below(20) {
+        0 if mark == 0 => _ = router.apply(KernelChange::Rule(Rule { user: false, ..rule })),
         0 => router.add_rule(rule),
-        1 | 2 => drop(router.remove_rule(&rule)),
+        1 => {
+            let known: Vec<_> = router.kernel.rules().to_vec();
+            if let Some(rule) = known.get(rng.below(known.len() as u64) as usize) {
+                let _ = router.apply(KernelChange::RuleGone(*rule));
+            }
+        }
+        2 => drop(router.remove_rule(&rule)),
         3..=6 => drop(router.remove_route(table, prefix, mark)),
         7..=10 => {
             let device = "br0".to_owned();

@@ -3,6 +3,7 @@
 //! As in Open vSwitch 4.0.0, a rule selects by the source only, and applies to the source's family. A lookup without a
 //! source has the unspecified address of IPv6, whatever the destination: it uses the IPv6 rules.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -152,9 +153,9 @@ impl Rules {
         self.0.iter().filter(move |rule| rule.selects(source)).map(|rule| rule.table)
     }
 
-    /// Whether a rule refers to the table.
-    pub(crate) fn mentions(&self, table: u32) -> bool {
-        self.0.iter().any(|rule| rule.table == table)
+    /// The tables and families whose routes are read from the kernel: that rules of the same origin refer to.
+    pub(crate) fn kernel_tables(&self) -> BTreeSet<(u32, bool)> {
+        self.0.iter().filter(|rule| !rule.user).map(|rule| (rule.table, rule.is_ipv4())).collect()
     }
 
     /// The highest free priority below the highest used one.

@@ -119,11 +119,11 @@ impl Table {
 
     /// The rows that commands show: groups of one length, counted in bits of an IPv6 address, in order of the highest
     /// rank in each, older rows first.
-    fn rows(&self, table: u32, shown: impl Fn(Origin) -> bool) -> Vec<RouteRow> {
+    fn rows(&self, table: u32) -> Vec<RouteRow> {
         let long = |prefix: Prefix| prefix.len() + (128 - width(prefix.address()));
         let mut groups: BTreeMap<u8, (u16, Vec<(u64, RouteRow)>)> = BTreeMap::new();
         for (prefix, slots) in self.trie.iter() {
-            for slot in slots.iter().filter(|slot| shown(slot.entry.origin)) {
+            for slot in slots {
                 let (best, rows) = groups.entry(long(prefix)).or_default();
                 *best = (*best).max(rank(long(prefix), slot.entry.origin));
                 rows.push((slot.serial, RouteRow { table, prefix, entry: slot.entry.clone() }));
@@ -226,8 +226,8 @@ impl Tables {
         self.0.keys().copied().collect()
     }
 
-    /// The rows to show: those that `shown` accepts by table and origin. `None` if there is no such table.
-    pub(crate) fn rows(&self, which: Shown, shown: impl Fn(u32, Origin) -> bool) -> Option<Vec<RouteRow>> {
+    /// The rows to show. `None` if there is no such table.
+    pub(crate) fn rows(&self, which: Shown) -> Option<Vec<RouteRow>> {
         let others = self.0.keys().copied().filter(|table| !STANDARD.contains(table));
         let numbers = match which {
             Shown::Standard => STANDARD.to_vec(),
@@ -235,7 +235,7 @@ impl Tables {
             Shown::One(table) => vec![self.0.contains_key(&table).then_some(table)?],
         };
         let existing = numbers.into_iter().filter_map(|number| Some((number, self.0.get(&number)?)));
-        Some(existing.flat_map(|(number, table)| table.rows(number, |origin| shown(number, origin))).collect())
+        Some(existing.flat_map(|(number, table)| table.rows(number)).collect())
     }
 }
 

@@ -116,7 +116,11 @@ fn item(message_type: u16, flags: u16, body: &[u8]) -> Option<Item> {
         RTM_DELLINK => gone(link(body)?),
         RTM_NEWADDR => address(body)?,
         RTM_DELADDR => gone(address(body)?),
-        RTM_NEWROUTE => KernelChange::Route(route(body)?, placement),
+        RTM_NEWROUTE => match (route(body), placement) {
+            (Some(route), _) => KernelChange::Route(route, placement),
+            (None, Placement::Replaced) => KernelChange::Unclear,
+            (None, Placement::Added) => return None,
+        },
         RTM_DELROUTE => KernelChange::RouteGone(route(body)?),
         RTM_NEWRULE => KernelChange::Rule(rule(body)?),
         RTM_DELRULE => KernelChange::RuleGone(rule(body)?),
@@ -277,7 +281,9 @@ fn rule(body: &[u8]) -> Option<Rule> {
     }
     Prefix::new(source, len)?;
     let invert = word(body, 8)? & FIB_RULE_INVERT != 0;
-    Some(Rule { priority, from: From::prefix(source, len), invert, table, user: false })
+    // An inverted rule without a prefix selects nothing.
+    let selects = !invert || len > 0;
+    selects.then_some(Rule { priority, from: From::prefix(source, len), invert, table, user: false })
 }
 
 /// `struct ndmsg`.

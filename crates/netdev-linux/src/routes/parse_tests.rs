@@ -84,6 +84,8 @@ fn unusable_routes_are_left_out() {
     for (len, route_type, flags) in [(0, 3, 0), (0, 6, 0), (0, RTN_UNICAST, RTM_F_CLONED), (33, RTN_UNICAST, 0)] {
         let bytes = message(RTM_NEWROUTE, 0, &route_header(len, 254, route_type, flags), attributes);
         assert_eq!(change(&bytes), None, "{len} {route_type} {flags}");
+        let bytes = message(RTM_NEWROUTE, NLM_F_REPLACE, &route_header(len, 254, route_type, flags), attributes);
+        assert_eq!(change(&bytes), Some(KernelChange::Unclear));
     }
     assert_eq!(change(&message(RTM_NEWROUTE, 0, &route_header(0, 254, RTN_UNICAST, 0), &[])), None);
 }

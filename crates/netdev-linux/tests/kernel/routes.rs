@@ -172,6 +172,9 @@ fn random_command(rng: &mut Rng) -> String {
     let table = [254, 254, 1000][rng.below(3) as usize];
     match rng.below(16) {
         0..=3 => format!("{family}route add {destination} via {one} metric {metric} table {table}"),
+        4 if rng.below(3) == 0 => {
+            format!("{family}route replace blackhole {destination} metric {metric} table {table}")
+        }
         4 | 5 => format!("{family}route replace {destination} via {one} metric {metric} table {table}"),
         6 => format!("{family}route append {destination} via {one} metric {metric} table {table}"),
         7 | 8 => format!("{family}route del {destination} table {table}"),
