@@ -45,6 +45,8 @@ pub struct Follower {
     requests: OwnedFd,
     seq: u32,
     buffer: Vec<u8>,
+    /// The router lacks changes, and needs a dump.
+    behind: bool,
 }
 
 impl Follower {
@@ -54,7 +56,13 @@ impl Follower {
         let ip6 = libc::RTMGRP_IPV6_IFADDR | libc::RTMGRP_IPV6_ROUTE;
         let groups = (libc::RTMGRP_LINK | libc::RTMGRP_NEIGH | ip | ip6) as u32 | RTMGRP_IPV6_RULE;
         let changes = sys::netlink_socket(groups, libc::SOCK_NONBLOCK)?;
-        Ok(Self { changes, requests: sys::netlink_socket(0, 0)?, seq: 0, buffer: vec![0; DATAGRAM_LEN_MAX] })
+        Ok(Self {
+            changes,
+            requests: sys::netlink_socket(0, 0)?,
+            seq: 0,
+            buffer: vec![0; DATAGRAM_LEN_MAX],
+            behind: true,
+        })
     }
 
     /// Opens the sockets in another network namespace, on a thread that enters it.
@@ -152,8 +160,11 @@ impl Follower {
     }
 
     /// Brings a router in step with the kernel, by the changes that wait or, where these do not suffice, by a dump.
-    /// Call [`Self::start`] once after opening, and this whenever [`Self::fd`] is readable.
+    /// Call it once after opening, whenever [`Self::fd`] is readable, and again some time after an error.
     pub fn follow(&mut self, router: &mut Router) -> io::Result<()> {
+        if self.behind {
+            return self.start(router);
+        }
         let Update::Changes(changes) = self.read()? else { return self.start(router) };
         for change in changes {
             if router.apply(change) == Step::Dump {
@@ -164,8 +175,10 @@ impl Follower {
     }
 
     /// Brings a router in step with the kernel by a dump.
-    pub fn start(&mut self, router: &mut Router) -> io::Result<()> {
+    fn start(&mut self, router: &mut Router) -> io::Result<()> {
+        self.behind = true;
         router.replace_kernel(self.dump()?);
+        self.behind = false;
         Ok(())
     }
 }
