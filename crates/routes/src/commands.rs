@@ -11,7 +11,7 @@ use crate::rules::{From, Rule, TABLE_MAIN, table_named};
 use crate::table::{RouteRow, Shown};
 
 /// The commands: name, usage, least and greatest number of arguments.
-pub const USAGES: [(&str, &str, usize, usize); 15] = [
+pub const USAGES: [(&str, &str, usize, usize); 16] = [
     ("ovs/route/add", "ip/plen dev [gw] [pkt_mark=mark] [src=src_ip] [table=id]", 2, 6),
     ("ovs/route/del", "ip/plen [pkt_mark=mark] [table=id]", 1, 3),
     ("ovs/route/lookup", "ip_addr [pkt_mark=mark] [src=src_ip]", 1, 3),
@@ -24,6 +24,7 @@ pub const USAGES: [(&str, &str, usize, usize); 15] = [
     ("tnl/arp/set", "BRIDGE IP MAC", 3, 3),
     ("tnl/arp/show", "", 0, 0),
     ("tnl/neigh/aging", "[SECS]", 0, 1),
+    ("tnl/neigh/flush", "", 0, 0),
     ("tnl/neigh/retrans_time", "[MSECS]", 0, 1),
     ("tnl/neigh/set", "BRIDGE IP MAC", 3, 3),
     ("tnl/neigh/show", "", 0, 0),
