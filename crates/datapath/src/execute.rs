@@ -57,7 +57,7 @@ pub(crate) struct Context<'a> {
     pub(crate) now: Millis,
 }
 
-impl<'a> Context<'a> {
+impl Context<'_> {
     /// The same for packets of another ingress port.
     #[inline]
     pub(crate) fn on(self, in_port: DpPort) -> Self {
