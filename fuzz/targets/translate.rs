@@ -55,6 +55,7 @@ fn network(input: &mut Input<'_>) -> Network {
             out: out(n),
             config: PortConfig::default(),
             live: true,
+            tunnel: None,
             bundle: None,
         };
         let mut macs = MacTable::default();
