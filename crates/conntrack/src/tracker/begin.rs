@@ -9,7 +9,7 @@ use packet::metadata::Connection;
 use vlog::{RateLimit, warn_rl};
 
 use super::Tracker;
-use super::track::{Role, write};
+use super::track::{Role, TRANSLATED, write};
 use crate::action::{Action, Helper, Nat, NatKind, Translated, state};
 use crate::alg::expect::Expectation;
 use crate::conn::{Conn, Related};
@@ -61,6 +61,16 @@ impl Tracker {
     ) -> Option<u32> {
         let expected = self.expectations.find(&parsed.key);
         self.try_begin(packet, connection, action, parsed, expected.as_ref(), now).unwrap_or_else(|unstored| {
+            // A packet on another thread may have begun the connection since this one was looked up, and have its tuples and its
+            // place in the zone. (One that an earlier action has translated was not looked up by this key.)
+            let is_translated = connection.state & TRANSLATED != 0 && connection.zone == action.zone;
+            let known =
+                (!is_translated).then(|| self.table.find(&parsed.key, self.table.hash(&parsed.key), now)).flatten();
+            let applied =
+                known.and_then(|mut known| self.apply(packet, connection, action, parsed, &mut known, 0, now));
+            if applied.is_some() {
+                return applied;
+            }
             match unstored {
                 Unstored::Taken => {}
                 Unstored::Full => coverage!(conntrack_full),

@@ -238,3 +238,36 @@ fn fragments_with_a_wrong_checksum_are_invalid() {
     assert_eq!((connection.state, connection.zone), (state::TRK | state::INV, 3));
     assert_eq!(tracker.with_fragments(|fragments| fragments.status().fragments), 0);
 }
+
+/// Of packets that begin one connection at the same time on two threads, all are translated as the connection is.
+#[test]
+fn packets_of_two_threads_that_begin_one_connection_are_all_translated() {
+    let tracker = &Tracker::new(5);
+    let source = Nat {
+        kind: Some(NatKind::Src),
+        addresses: Some(([0, 0x0a00_0063], [0, 0x0a00_0063], false)),
+        ..Nat::default()
+    };
+    let action = &Action { commit: Some(Commit::Plain), nat: Some(source), ..Action::default() };
+    let pair = Pair::V4(0x0a00_0001, 0x0a00_0002);
+    let states = |port: u16| {
+        let turn = &std::sync::atomic::AtomicUsize::new(0);
+        let begin = move || {
+            let mut packet = Packet::from_slice(&frame(&[], &ip(pair, ipproto::UDP, &udp(pair, port, 53, b""))));
+            let mut connection = Connection::default();
+            turn.fetch_add(1, Ordering::Relaxed);
+            while turn.load(Ordering::Relaxed) < 2 {
+                std::hint::spin_loop();
+            }
+            tracker.track(&mut packet, &mut connection, action, Millis(0));
+            connection.state
+        };
+        std::thread::scope(|scope| {
+            let other = scope.spawn(begin);
+            [begin(), other.join().expect("a state")]
+        })
+    };
+    for port in 1..=400 {
+        assert_eq!(states(port), [state::TRK | state::NEW | state::SNAT; 2], "{port}");
+    }
+}

@@ -136,21 +136,40 @@ impl Tracker {
         } else {
             self.find_translated(connection, action, &parsed.key, now)
         };
-        let Some(Found { mut guard, direction }) = found else {
+        let Some(mut found) = found else {
             return self.track_unknown(packet, connection, action, parsed, now);
         };
-        let role = Role { direction, is_error: parsed.embedded.is_some() };
-        let is_forced = action.commit == Some(Commit::Force) && direction == Direction::Reply;
-        if guard.shifts().is_some() && action.nat.is_some() {
-            unshift(packet, parsed, &guard, direction);
+        if let Some(memo) = self.apply(packet, connection, action, parsed, &mut found, state, now) {
+            return Some(memo);
         }
-        let state = if is_forced { None } else { self.update(packet, parsed, &mut guard, role, state, now) };
-        let Some(state) = state else {
-            let key = arrived_as(&guard, direction, &parsed.key);
-            self.end(guard, now);
-            return self.track_unknown(packet, connection, action, &Parsed { key, ..*parsed }, now);
-        };
-        Some(self.conclude(packet, connection, action, parsed, &mut guard, role, state, now))
+        let key = arrived_as(&found.guard, found.direction, &parsed.key);
+        self.end(found.guard, now);
+        self.track_unknown(packet, connection, action, &Parsed { key, ..*parsed }, now)
+    }
+
+    /// Executes the action on a packet that belongs to a connection. Returns its memo; `None` if the packet, which has only lost
+    /// shifts of its acknowledgements, begins another connection.
+    #[inline]
+    #[expect(clippy::too_many_arguments, reason = "one packet, its state, and the connection")]
+    pub(super) fn apply(
+        &self,
+        packet: &mut Packet,
+        connection: &mut Connection,
+        action: &Action,
+        parsed: &Parsed,
+        Found { guard, direction }: &mut Found<'_>,
+        state: u32,
+        now: Millis,
+    ) -> Option<u32> {
+        let role = Role { direction: *direction, is_error: parsed.embedded.is_some() };
+        if guard.shifts().is_some() && action.nat.is_some() {
+            unshift(packet, parsed, guard, *direction);
+        }
+        if action.commit == Some(Commit::Force) && *direction == Direction::Reply {
+            return None;
+        }
+        let state = self.update(packet, parsed, guard, role, state, now)?;
+        Some(self.conclude(packet, connection, action, parsed, guard, role, state, now))
     }
 
     /// Executes the action on a packet that belongs to no connection.
