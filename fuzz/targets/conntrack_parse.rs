@@ -37,7 +37,10 @@ fuzz::target!(|bytes: &[u8]| {
     }
     let head = untagged_head(packet.data()).or_else(|| tagged_head(packet.data()));
     if let Some((head, tcp_flags)) = head {
-        assert_eq!(u64::from(tcp_flags), if head.proto() == ipproto::TCP { key.get(Field::TcpFlags) as u64 } else { 0 });
+        assert_eq!(
+            u64::from(tcp_flags),
+            if head.proto() == ipproto::TCP { key.get(Field::TcpFlags) as u64 } else { 0 }
+        );
         let (mut plain, checksum) = (Plain::default(), packet.offload.checksum);
         if TRACKER.prepare(&head, checksum, ZONE, &mut plain) == PacketKind::Other {
             assert!(result.is_err());

@@ -5,7 +5,7 @@
 use packet::checksum::checksum;
 use packet::{Checksum, Gso, GsoKind, Packet};
 use std::sync::atomic::AtomicU32;
-use tunnel::header::bareudp::Payload;
+use tunnel::flags;
 use tunnel::header::erspan::Erspan;
 use tunnel::header::geneve::Geneve;
 use tunnel::header::gre::Gre;
@@ -14,20 +14,7 @@ use tunnel::header::srv6::{FlowLabel, Srv6};
 use tunnel::header::vxlan::Vxlan;
 use tunnel::header::{
     Addresses, Cache, Context, Encapsulation, Inner, OuterIp, Parsed, Pop, PortRange, Push, Template, Udp, parse,
-    tun_flags,
 };
-
-const POPS: [Pop; 9] = [
-    Pop::Vxlan { group_policy: false },
-    Pop::Vxlan { group_policy: true },
-    Pop::Geneve,
-    Pop::Gre,
-    Pop::Erspan,
-    Pop::Gtpu,
-    Pop::Srv6,
-    Pop::Bareudp(Payload::Ip),
-    Pop::Bareudp(Payload::Mpls),
-];
 
 /// Makes the outer IPv4 header's checksum right: no input would pass otherwise.
 fn fix_checksum(frame: &mut [u8]) {
@@ -46,12 +33,14 @@ fn headers(pop: Pop, parsed: &Parsed<'_>) -> Push {
     let (tos, ttl) = (parsed.tos, parsed.ttl);
     let ip = match parsed.addresses {
         Addresses::V4(src, dst) => {
-            let dont_fragment = has(tun_flags::DONT_FRAGMENT);
+            let dont_fragment = has(flags::DONT_FRAGMENT);
             OuterIp::V4 { src: src.into(), dst: dst.into(), tos, ttl, dont_fragment }
         }
-        Addresses::V6(src, dst) => OuterIp::V6 { src: src.into(), dst: dst.into(), class: tos, hop_limit: ttl, label: 0 },
+        Addresses::V6(src, dst) => {
+            OuterIp::V6 { src: src.into(), dst: dst.into(), class: tos, hop_limit: ttl, label: 0 }
+        }
     };
-    let udp = Udp { src: parsed.src_port, dst: parsed.dst_port, checksum: has(tun_flags::CHECKSUM) };
+    let udp = Udp { src: parsed.src_port, dst: parsed.dst_port, checksum: has(flags::CHECKSUM) };
     let key = parsed.key as u32;
     let l3_type = if let Inner::L3(ethertype) = parsed.inner { Some(ethertype) } else { None };
     let tunnel = match pop {
@@ -64,13 +53,13 @@ fn headers(pop: Pop, parsed: &Parsed<'_>) -> Push {
         }
         Pop::Vxlan { .. } => Encapsulation::Vxlan(udp, Vxlan::new(key)),
         Pop::Geneve => {
-            let (oam, options) = (has(tun_flags::OAM), parsed.options.into());
+            let (oam, options) = (has(flags::OAM), parsed.options.into());
             Encapsulation::Geneve(udp, Geneve { vni: key, oam, options })
         }
         Pop::Gre => Encapsulation::Gre(Gre {
             protocol: l3_type.unwrap_or(0x6558),
-            checksum: has(tun_flags::CHECKSUM),
-            key: has(tun_flags::KEY).then_some(key),
+            checksum: has(flags::CHECKSUM),
+            key: has(flags::KEY).then_some(key),
             sequence: true,
         }),
         Pop::Erspan => {
@@ -116,7 +105,7 @@ fn round_trip(pop: Pop, parsed: &Parsed<'_>, inner: &[u8]) {
 
 fuzz::target!(|bytes: &[u8]| {
     let Some((first, frame)) = bytes.split_first() else { return };
-    let pop = POPS[usize::from(first & 15) % POPS.len()];
+    let pop = Pop::ALL[usize::from(first & 15) % Pop::ALL.len()];
     let mut frame = frame.to_vec();
     fix_checksum(&mut frame);
     let l3_type = (first & 16 != 0).then_some(if first & 32 != 0 { 0x86dd } else { 0x800 });

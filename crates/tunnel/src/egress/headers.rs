@@ -22,7 +22,7 @@ const GTPU_SEQUENCE: u8 = 2;
 /// Why a packet has no outer headers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum NoHeaders {
-    /// Source and destination are of different families, or of one that the tunnel does not have.
+    /// One outer address is IPv4 and the other one IPv6, or the tunnel type cannot be carried by their IP version.
     #[error("the outer addresses do not suit the tunnel")]
     Addresses,
     /// The option `erspan_ver` is absent, or the flow's version is unknown.

@@ -1,7 +1,8 @@
 //! Geneve (RFC 8926).
 
 use super::pop::{Inner, Parsed};
-use super::{ETH_TRANSPARENT, Malformed, tun_flags};
+use super::{ETH_TRANSPARENT, Malformed};
+use crate::flags;
 
 /// The UDP port of Geneve.
 pub const PORT: u16 = 6081;
@@ -105,7 +106,7 @@ pub(super) fn decode<'a>(payload: &'a [u8], parsed: &mut Parsed<'a>) -> Result<(
         }
     }
     if header[1] & FLAG_OAM != 0 {
-        parsed.flags |= tun_flags::OAM;
+        parsed.flags |= flags::OAM;
     }
     parsed.set_key(u32::from_be_bytes([0, header[4], header[5], header[6]]).into());
     parsed.inner = Inner::Ethernet;

@@ -1,7 +1,8 @@
 //! GRE (RFC 2784) with key and sequence number (RFC 2890).
 
 use super::pop::{Inner, Parsed};
-use super::{ETH_TRANSPARENT, Malformed, tun_flags};
+use super::{ETH_TRANSPARENT, Malformed};
+use crate::flags;
 use packet::checksum::Sum;
 
 /// A checksum and a reserved word are present.
@@ -64,7 +65,7 @@ pub(super) fn decode(payload: &[u8], trusted: bool, parsed: &mut Parsed<'_>) -> 
     let mut at = 4;
     if flags & FLAG_CHECKSUM != 0 {
         at += 4;
-        parsed.flags |= tun_flags::CHECKSUM;
+        parsed.flags |= flags::CHECKSUM;
     }
     if flags & FLAG_KEY != 0 {
         let key = payload.get(at..).and_then(|rest| rest.first_chunk::<4>()).ok_or(Malformed::Truncated)?;

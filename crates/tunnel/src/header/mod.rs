@@ -29,19 +29,6 @@ pub use pop::{Cache, Inner, Parsed, Pop, parse};
 pub use push::{Encapsulation, Invalid, OuterIp, Push, Udp};
 pub use template::{Context, Dropped, PortRange, Refused, Template};
 
-/// Bits of a tunnel's flags ([`packet::metadata::Tunnel::flags`]). Only [`OAM`](tun_flags::OAM) is visible in the field
-/// `tun_flags`.
-pub mod tun_flags {
-    /// A control packet (RFC 8926 section 3.4).
-    pub const OAM: u16 = 1;
-    /// The outer IPv4 header forbids fragmentation.
-    pub const DONT_FRAGMENT: u16 = 2;
-    /// The outer headers have a checksum, of UDP or GRE.
-    pub const CHECKSUM: u16 = 4;
-    /// The tunnel header has a key.
-    pub const KEY: u16 = 8;
-}
-
 pub(crate) const ETH_IPV4: u16 = 0x0800;
 pub(crate) const ETH_IPV6: u16 = 0x86dd;
 pub(crate) const ETH_MPLS: u16 = 0x8847;

@@ -1,7 +1,8 @@
 //! The outer headers in front of a tunnel header, read from a received packet: Ethernet, VLAN tags, IP and UDP.
 
 use super::pop::Parsed;
-use super::{ETH_IPV4, ETH_IPV6, Malformed, PROTO_UDP, tun_flags};
+use super::{ETH_IPV4, ETH_IPV6, Malformed, PROTO_UDP};
+use crate::flags;
 use packet::checksum::{Sum, pseudo_v4, pseudo_v6};
 use packet::wire;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -97,7 +98,7 @@ fn ipv4(packet: &[u8], l3: usize, proto: u8, parsed: &mut Parsed<'_>) -> Result<
     let address = |at: usize| u32::from_be_bytes(std::array::from_fn(|i| header[at + i]));
     parsed.addresses = Addresses::V4(address(12), address(16));
     (parsed.tos, parsed.ttl) = (header[1], header[8]);
-    parsed.flags = if flags_offset & 0x4000 != 0 { tun_flags::DONT_FRAGMENT } else { 0 };
+    parsed.flags = if flags_offset & 0x4000 != 0 { flags::DONT_FRAGMENT } else { 0 };
     (parsed.start, parsed.end) = (l3 + 20, l3 + total);
     Ok(())
 }
@@ -159,7 +160,7 @@ pub(super) fn udp(frame: &[u8], trusted: bool, parsed: &mut Parsed<'_>) -> Resul
         if !trusted && !is_udp_checksum_valid(parsed.addresses, payload.get(..len).unwrap_or_default()) {
             return Err(Malformed::UdpChecksum);
         }
-        parsed.flags |= tun_flags::CHECKSUM;
+        parsed.flags |= flags::CHECKSUM;
     }
     (parsed.src_port, parsed.dst_port) = (field(0), field(2));
     (parsed.start, parsed.end) = (parsed.start + 8, parsed.start + len);

@@ -4,9 +4,8 @@
 
 use super::bareudp::Payload;
 use super::outer::Addresses;
-use super::{
-    Malformed, PROTO_GRE, PROTO_ROUTING, PROTO_UDP, bareudp, erspan, geneve, gre, gtpu, outer, srv6, tun_flags, vxlan,
-};
+use super::{Malformed, PROTO_GRE, PROTO_ROUTING, PROTO_UDP, bareudp, erspan, geneve, gre, gtpu, outer, srv6, vxlan};
+use crate::flags;
 use packet::metadata::Tunnel;
 use packet::segment::{SegmentError, segment};
 use packet::{Batch, Checksum, GsoKind, Packet};
@@ -37,6 +36,21 @@ pub enum Pop {
     Bareudp(Payload),
 }
 
+impl Pop {
+    /// All of them.
+    pub const ALL: [Self; 9] = [
+        Self::Vxlan { group_policy: false },
+        Self::Vxlan { group_policy: true },
+        Self::Geneve,
+        Self::Gre,
+        Self::Erspan,
+        Self::Gtpu,
+        Self::Srv6,
+        Self::Bareudp(Payload::Ip),
+        Self::Bareudp(Payload::Mpls),
+    ];
+}
+
 /// What lies behind the tunnel header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Inner {
@@ -61,7 +75,7 @@ pub struct Parsed<'a> {
     pub src_port: u16,
     /// Outer UDP destination port, or 0.
     pub dst_port: u16,
-    /// Bits of [`tun_flags`].
+    /// Bits of [`crate::flags`].
     pub flags: u16,
     /// VNI, GRE key, TEID or session, right aligned.
     pub key: u64,
@@ -103,7 +117,7 @@ impl Parsed<'_> {
     #[inline]
     pub(super) fn set_key(&mut self, key: u64) {
         self.key = key;
-        self.flags |= tun_flags::KEY;
+        self.flags |= flags::KEY;
     }
 
     /// The tunnel metadata.

@@ -3,8 +3,9 @@
 use super::super::pop::{Cache, Inner, Pop, parse};
 use super::super::push::{Encapsulation, Push};
 use super::super::template::{Context, PortRange, Template};
-use super::super::{Malformed, geneve, srv6::FlowLabel, tun_flags};
+use super::super::{Malformed, geneve, srv6::FlowLabel};
 use super::{hex, packet, pop_of};
+use crate::flags;
 use packet::Packet;
 use packet::metadata::Tunnel;
 use std::fmt::Write;
@@ -73,7 +74,7 @@ fn headers_are_pushed_as_in_open_vswitch() {
 fn tunnel_text(tunnel: &Tunnel, has_options: bool) -> String {
     let mut out = String::from("tunnel(");
     let mut put = |text: String| out.push_str(&(text + ","));
-    if tunnel.flags & tun_flags::KEY != 0 {
+    if tunnel.flags & flags::KEY != 0 {
         put(format!("tun_id={:#x}", tunnel.key));
     }
     let prefix = if matches!(tunnel.src, IpAddr::V6(_)) { "ipv6_" } else { "" };

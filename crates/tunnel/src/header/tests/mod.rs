@@ -19,19 +19,6 @@ fn hex(text: &str) -> Vec<u8> {
     text.as_bytes().chunks(2).map(|pair| digit(pair[0]) << 4 | digit(pair[1])).collect()
 }
 
-/// Every configuration of a port.
-const POPS: [Pop; 9] = [
-    Pop::Vxlan { group_policy: false },
-    Pop::Vxlan { group_policy: true },
-    Pop::Geneve,
-    Pop::Gre,
-    Pop::Erspan,
-    Pop::Gtpu,
-    Pop::Srv6,
-    Pop::Bareudp(Payload::Ip),
-    Pop::Bareudp(Payload::Mpls),
-];
-
 /// How a port that pushes these headers pops them.
 fn pop_of(push: &Push) -> Pop {
     match &push.tunnel {

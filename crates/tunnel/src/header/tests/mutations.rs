@@ -3,7 +3,7 @@
 use super::super::pop::{Cache, Pop, parse};
 use super::super::push::Push;
 use super::super::{Inner, Malformed};
-use super::{POPS, hex, packet, pop_of};
+use super::{hex, packet, pop_of};
 use packet::{Checksum, Gso, GsoKind, Packet};
 use proptest::prelude::*;
 
@@ -21,7 +21,7 @@ fn a_cut_frame_is_malformed() {
     for (headers, frame) in pushed() {
         for len in 0..frame.len() {
             let cut = &frame[..len];
-            for pop in POPS {
+            for pop in Pop::ALL {
                 assert!(parse(pop, cut, None, false).is_err(), "{pop:?} {cut:02x?}");
             }
             // The same, if the outer IP length agrees with the frame: only the tunnel's header is cut.
@@ -106,7 +106,7 @@ fn a_packet_in_error_stays_as_it_is() {
         bad.offload.checksum = Checksum::Good;
         bad.metadata_mut().pkt_mark = 7;
         let before = bad.clone();
-        for pop in POPS {
+        for pop in Pop::ALL {
             assert!(pop.pop(&mut bad, &mut Cache::new()).is_err());
             assert_eq!((&bad, bad.metadata()), (&before, before.metadata()));
         }
@@ -141,7 +141,7 @@ tally::proptest! {
         }
         frame.extend(&bytes);
         let l3_type = l3.then_some(if v6 { 0x86dd } else { 0x800 });
-        for pop in POPS {
+        for pop in Pop::ALL {
             for trusted in [false, true] {
                 if let Ok(parsed) = parse(pop, &frame, l3_type, trusted) {
                     prop_assert!(parsed.start <= parsed.end && parsed.end <= frame.len());

@@ -522,7 +522,7 @@ tally::proptest! {
         frame.extend(vec![0xaa; padding]);
         let pop = pop_of(&headers);
         agree(pop, &frame)?;
-        agree(super::POPS[other], &frame)?;
+        agree(Pop::ALL[other], &frame)?;
         let is_popped = match &headers.tunnel {
             Encapsulation::Srv6(srv6) => srv6.segments.len() == 1,
             Encapsulation::Gtpu(_, header) => header.flags & 4 == 0 && header.message_type == gtpu::G_PDU,
@@ -550,6 +550,6 @@ tally::proptest! {
         if is_fixed {
             fix_ipv4(&mut frame);
         }
-        agree(super::POPS.get(other).copied().unwrap_or(pop_of(&headers)), &frame)?;
+        agree(Pop::ALL.get(other).copied().unwrap_or(pop_of(&headers)), &frame)?;
     }
 }
