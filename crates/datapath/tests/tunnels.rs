@@ -65,7 +65,7 @@ fn gateway(
     for (port, number) in ports.iter().zip([HOST, NETWORK]) {
         dp.port_add(port.clone(), Some(number)).expect("the number is free");
     }
-    let device = Arc::new(Queueless::new("tunnel_sys", "tunnel"));
+    let device = Arc::new(Queueless::new("tunnel_sys", "tunnel", MacAddr::ZERO));
     assert_eq!(dp.tunnel_add(device, pop, Some(TUNNEL)).expect("the number is free"), TUNNEL);
     dp.set_handler(TestHandler::new(Box::new(move |_, key| match DpPort(key.in_port().0) {
         HOST => (push.clone().into(), Some(plain_mask())),

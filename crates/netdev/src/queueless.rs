@@ -13,13 +13,14 @@ use crate::status::{LinkStatus, NetdevStats};
 pub struct Queueless {
     name: String,
     kind: &'static str,
+    mac: MacAddr,
     changes: Changes,
 }
 
 impl Queueless {
     /// A device of an interface type.
-    pub fn new(name: &str, kind: &'static str) -> Self {
-        Self { name: name.to_owned(), kind, changes: Changes::default() }
+    pub fn new(name: &str, kind: &'static str, mac: MacAddr) -> Self {
+        Self { name: name.to_owned(), kind, mac, changes: Changes::default() }
     }
 
     fn unsupported(&self, operation: &'static str) -> NetdevError {
@@ -49,11 +50,11 @@ impl Netdev for Queueless {
     }
 
     fn mac(&self) -> MacAddr {
-        MacAddr::ZERO
+        self.mac
     }
 
     fn set_mac(&self, _mac: MacAddr) -> Result<(), NetdevError> {
-        Err(self.unsupported("have an Ethernet address"))
+        Err(self.unsupported("have another Ethernet address"))
     }
 
     fn mtu(&self) -> Option<u32> {

@@ -481,6 +481,12 @@ impl Bridge {
         let mut added = Vec::new();
         for name in &self.work.interfaces {
             let Some(running) = self.running.interfaces.get_mut(name) else { continue };
+            if let Err(conflict) = running.register(self.running.ofproto.id()) {
+                tracing::warn!(target: "tunnel", "{conflict}");
+                running.state = Err(InterfaceError::Tunnel(format!(
+                    "could not add network device {name} to ofproto (File exists)"
+                )));
+            }
             let port = port_spec(name, running, &self.running.datapath_type, peer_of);
             let number = port.as_ref().map(|port| port.no);
             let before = std::mem::replace(&mut running.published, number);
@@ -642,9 +648,14 @@ fn port_spec(
     peer_of: PeerOf<'_>,
 ) -> Option<ofproto::PortSpec> {
     let no = running.ofport?;
+    let mut tunnel = None;
     let (out, device, mac, flaw) = match &running.state {
         Err(_) => return None,
         Ok(Behind::Device(a)) => (PortOut::Device(a.port()?), Some(Arc::clone(a.device())), a.device().mac(), None),
+        Ok(Behind::Tunnel(of)) => {
+            tunnel = Some(Arc::clone(of.config()));
+            (PortOut::Tunnel(of.port()), Some(Arc::clone(of.device())), of.device().mac(), None)
+        }
         Ok(Behind::Patch(peer, mac)) => match peer_of(name, peer) {
             Some((bridge, port)) => (PortOut::Patch(bridge, port), None, *mac, None),
             None => {
@@ -654,5 +665,5 @@ fn port_spec(
         },
     };
     running.set_flaw(flaw);
-    Some(ofproto::PortSpec { no, name: name.to_owned(), out, device, tunnel: None, mac })
+    Some(ofproto::PortSpec { no, name: name.to_owned(), out, device, tunnel, mac })
 }

@@ -5,6 +5,7 @@ use crate::event_log::Events;
 use crate::interface::InterfaceError;
 use crate::placement::Placements;
 use crate::standalone::StandaloneDatapaths;
+use crate::tunnels::TunnelPorts;
 use crate::types::{DatapathClass, InterfaceClass, Types};
 use crate::ufid::Ufids;
 use base::{Clock, Millis};
@@ -38,6 +39,8 @@ pub struct Dp {
     pub made: Instant,
     /// The devices attached to it.
     pub placements: Arc<Placements>,
+    /// Its ports for tunnels.
+    pub tunnel_ports: Arc<TunnelPorts>,
     offload: Arc<Mutex<Offload>>,
 }
 
@@ -57,9 +60,9 @@ impl Dp {
         let dpif = backends::open(class, clock)?;
         let switch = Switch::new(clock.clone());
         switch.attach(Arc::clone(&dpif), format!("{kind}@{name}"));
-        let (placements, offload) = (Arc::default(), Arc::default());
+        let (placements, tunnel_ports, offload) = (Arc::default(), Arc::default(), Arc::default());
         let (kind, name) = (kind.to_owned(), name.to_owned());
-        Ok(Self { kind, name, class, dpif, switch, made: Instant::now(), placements, offload })
+        Ok(Self { kind, name, class, dpif, switch, made: Instant::now(), placements, tunnel_ports, offload })
     }
 
     /// Type and name, as `netdev@ovs-netdev`.
@@ -269,8 +272,10 @@ impl Devices {
             Some(InterfaceClass::Internal) => self.linux()?.open_internal(name)?,
             Some(InterfaceClass::Memory(kind)) => netdev::memory::open(name, kind, options)?,
             Some(InterfaceClass::System) => self.linux()?.open_system(name)?,
-            // Patch ports have no device.
-            Some(InterfaceClass::Patch) | None => return Err(InterfaceError::UnknownType(name.to_owned())),
+            // Patch ports and tunnels have no device of their own.
+            Some(InterfaceClass::Patch | InterfaceClass::Tunnel(_)) | None => {
+                return Err(InterfaceError::UnknownType(name.to_owned()));
+            }
         };
         device.set_options(options)?;
         // Changes of the device wake the control thread.

@@ -3,7 +3,8 @@
 use crate::devices::{Devices, Dp};
 use crate::features::identity;
 use crate::placement::Attached;
-use crate::types::DatapathClass;
+use crate::tunnels::{TunnelError, TunnelInterface};
+use crate::types::{DatapathClass, InterfaceClass};
 use base::{DpPort, MacAddr, PortNo};
 use netdev::status::LinkStatus;
 use netdev::{Netdev, NetdevError, NetdevErrorKind};
@@ -11,6 +12,8 @@ use ovsdb_client::schemas::vswitch::Interface;
 use ovsdb_client::typed::Ref;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use tunnel::ports::Conflict;
+use xlate::BridgeId;
 
 /// What an interface is to be, as far as its device and number are concerned.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -45,6 +48,9 @@ pub enum InterfaceError {
         /// The message.
         text: String,
     },
+    /// A tunnel is not configured well, or the datapath refuses its port.
+    #[error("{0}")]
+    Tunnel(String),
     /// The datapath does not know the interface type. The text is that of Open vSwitch.
     #[error("could not open network device {0} (Address family not supported by protocol)")]
     UnknownType(String),
@@ -68,6 +74,15 @@ pub enum InterfaceError {
 impl From<NetdevError> for InterfaceError {
     fn from(error: NetdevError) -> Self {
         Self::Device { kind: error.kind(), text: error.to_string() }
+    }
+}
+
+impl From<TunnelError> for InterfaceError {
+    fn from(error: TunnelError) -> Self {
+        match error {
+            TunnelError::Port(error) => error.into(),
+            TunnelError::Options(error) => Self::Tunnel(error.to_string()),
+        }
     }
 }
 
@@ -140,6 +155,8 @@ struct Link {
 pub enum Behind {
     /// A device.
     Device(Attached),
+    /// A tunnel.
+    Tunnel(TunnelInterface),
     /// A patch port to the interface of this name, with an address of its own.
     Patch(String, MacAddr),
 }
@@ -181,13 +198,14 @@ impl RunningInterface {
                 }
                 taken
             }
+            Ok(Behind::Tunnel(tunnel)) => *tunnel.options() == wanted.options,
             Ok(Behind::Patch(..)) | Err(_) => true,
         }
     }
 
     /// Tries again what could not be opened, and takes a patch port's peer.
     pub fn update(&mut self, name: &str, spec: &InterfaceSpec, devices: &Devices, dp: &Dp) {
-        if !spec.is_bonded && matches!(self.state, Ok(Behind::Device(_))) {
+        if !spec.is_bonded && matches!(self.state, Ok(Behind::Device(_) | Behind::Tunnel(_))) {
             return;
         }
         let state = open(name, spec, devices, dp);
@@ -220,6 +238,7 @@ impl RunningInterface {
     pub fn dp_port(&self) -> Option<DpPort> {
         match &self.state {
             Ok(Behind::Device(attached)) => attached.port(),
+            Ok(Behind::Tunnel(tunnel)) => Some(tunnel.port()),
             _ => None,
         }
     }
@@ -273,6 +292,18 @@ impl RunningInterface {
         before.is_some_and(|link| (link.admin_up, link.carrier) != (admin_up, carrier))
     }
 
+    /// Has a tunnel receive packets, as a port of this bridge.
+    ///
+    /// # Errors
+    ///
+    /// If another tunnel receives the same packets.
+    pub fn register(&mut self, bridge: BridgeId) -> Result<(), Conflict> {
+        match (&mut self.state, self.ofport) {
+            (Ok(Behind::Tunnel(tunnel)), Some(number)) => tunnel.register((bridge, number)),
+            _ => Ok(()),
+        }
+    }
+
     /// Whether it could not be opened, and no news of a link or row announces when it can be.
     pub fn is_to_be_retried(&self) -> bool {
         self.state.as_ref().err().is_some_and(|error| error.may_end_unannounced(&self.kind))
@@ -294,6 +325,7 @@ impl RunningInterface {
     pub fn device(&self) -> Option<&Arc<dyn Netdev>> {
         match &self.state {
             Ok(Behind::Device(a)) => Some(a.device()),
+            Ok(Behind::Tunnel(tunnel)) => Some(tunnel.device()),
             _ => None,
         }
     }
@@ -332,6 +364,9 @@ fn open(name: &str, spec: &InterfaceSpec, devices: &Devices, dp: &Dp) -> Result<
             Some(peer) => Ok(Behind::Patch(peer.clone(), identity::made_up_mac(name))),
         };
     }
+    if let Some(InterfaceClass::Tunnel(kind)) = devices.types.interface(&spec.kind, dp.class) {
+        return Ok(Behind::Tunnel(TunnelInterface::open(name, kind, &spec.options, dp)?));
+    }
     let device = devices.open(name, &spec.kind, dp.class, &spec.options)?;
     let number = (dp.class == DatapathClass::Dummy).then(|| Attached::number_by_name(name)).flatten();
     Ok(Behind::Device(Attached::new(dp, device, &spec.options, number)?))
@@ -349,7 +384,7 @@ mod tests {
             ("internal", device(NetdevErrorKind::System), true),
             ("system", device(NetdevErrorKind::Missing), false),
             ("afxdp", device(NetdevErrorKind::Missing), true),
-            ("geneve", InterfaceError::UnknownType("g".to_owned()), false),
+            ("bogus", InterfaceError::UnknownType("g".to_owned()), false),
             ("system", InterfaceError::Bond("p".to_owned()), false),
             ("patch", device(NetdevErrorKind::System), false),
         ] {

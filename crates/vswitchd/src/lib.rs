@@ -42,6 +42,7 @@ pub mod references;
 pub mod run;
 pub mod running;
 pub mod standalone;
+mod tunnels;
 pub mod types;
 mod ufid;
 

@@ -185,7 +185,7 @@ impl Devices {
     fn shown_kind<'a>(&self, kind: &'a str, class: DatapathClass) -> Option<&'a str> {
         match self.types.interface(kind, class)? {
             InterfaceClass::Dummy(shown) | InterfaceClass::Memory(shown) => Some(shown),
-            InterfaceClass::Patch => None,
+            InterfaceClass::Patch | InterfaceClass::Tunnel(_) => None,
             InterfaceClass::System | InterfaceClass::AfXdp | InterfaceClass::Internal => Some(kind),
         }
     }

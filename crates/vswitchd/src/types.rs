@@ -4,6 +4,8 @@
 //! place of the type `system`, or of all types. A replaced type keeps its name: rows and `dpctl/show` say `system`, and
 //! frames come from `netdev-dummy/receive`.
 
+use tunnel::TunnelType;
+
 /// What `--enable-dummy` asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum DummyLevel {
@@ -54,22 +56,32 @@ pub enum InterfaceClass {
     Memory(&'static str),
     /// No device: a connection to another bridge.
     Patch,
+    /// A tunnel: a port of the datapath without queues.
+    Tunnel(TunnelType),
 }
 
 const DATAPATHS: &[&str] = &["netdev", "system"];
 /// All but the dummies, sorted.
 const INTERFACES: &[(&str, InterfaceClass)] = &[
     ("afxdp", InterfaceClass::AfXdp),
+    ("bareudp", InterfaceClass::Tunnel(TunnelType::Bareudp)),
+    ("erspan", InterfaceClass::Tunnel(TunnelType::Erspan)),
+    ("geneve", InterfaceClass::Tunnel(TunnelType::Geneve)),
+    ("gre", InterfaceClass::Tunnel(TunnelType::Gre)),
+    ("gtpu", InterfaceClass::Tunnel(TunnelType::Gtpu)),
     ("internal", InterfaceClass::Internal),
+    ("ip6erspan", InterfaceClass::Tunnel(TunnelType::Ip6Erspan)),
+    ("ip6gre", InterfaceClass::Tunnel(TunnelType::Ip6Gre)),
     ("null", InterfaceClass::Memory("null")),
     ("patch", InterfaceClass::Patch),
     ("replay", InterfaceClass::Memory("replay")),
+    ("srv6", InterfaceClass::Tunnel(TunnelType::Srv6)),
     ("system", InterfaceClass::System),
+    ("vxlan", InterfaceClass::Tunnel(TunnelType::Vxlan)),
 ];
 const DUMMIES: &[&str] = &["dummy", "dummy-internal", "dummy-pmd"];
 /// Types of Open vSwitch that exist as dummies only: scripts for test environments (`ovs-sandbox`) use them there.
-const OVERRIDDEN_ONLY: &[&str] =
-    &["afxdp-nonpmd", "bareudp", "erspan", "geneve", "gre", "gtpu", "ip6erspan", "ip6gre", "srv6", "tap", "vxlan"];
+const OVERRIDDEN_ONLY: &[&str] = &["afxdp-nonpmd", "tap"];
 
 /// The beginnings of names of devices that Open vSwitch makes for tunnels.
 const TUNNEL_DEVICES: &[&str] = &[
@@ -198,7 +210,7 @@ mod tests {
         assert_eq!(class("system"), Some(InterfaceClass::Dummy("system")));
         assert_eq!(class("internal"), Some(InterfaceClass::Internal));
         assert_eq!(class("afxdp"), Some(InterfaceClass::AfXdp));
-        assert_eq!(class("geneve"), None);
+        assert_eq!(class("geneve"), Some(InterfaceClass::Tunnel(TunnelType::Geneve)));
         let internal = types.interface("internal", DatapathClass::Dummy);
         assert_eq!(internal, Some(InterfaceClass::Dummy("dummy-internal")));
     }

@@ -88,6 +88,9 @@ fn kind_of(switch: &Switch, name: &str) -> PortKind {
     let Some(port) = switch.bridges().into_iter().find_map(|b| b.port_named(name)) else {
         return PortKind::plain("unknown");
     };
+    if let Some(config) = &port.spec.tunnel {
+        return PortKind { settings: config.options(), ..PortKind::plain(config.tunnel_type.name()) };
+    }
     match (&port.spec.device, port.spec.out) {
         (Some(device), _) => kind_of_device(&**device),
         (None, xlate::PortOut::Patch(bridge, no)) => {
