@@ -5,7 +5,7 @@ use crate::switch::Switch;
 use base::Millis;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use xlate::Effect;
+use xlate::{Effect, Underlay};
 
 /// The time at which packets were seen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -18,6 +18,13 @@ pub(crate) enum Seen {
 }
 
 impl Switch {
+    /// Calls a function with routes and neighbours, if there are any.
+    fn with_underlay(&self, call: impl FnOnce(&dyn Underlay)) {
+        if let Some(underlay) = self.network().tunnels.underlay() {
+            call(&**underlay);
+        }
+    }
+
     /// Applies the effects and addresses of a flow for packets that the datapath counted.
     pub(crate) fn push(&self, effects: &[Effect], uses: &Uses, packets: u64, bytes: u64, used: Millis) {
         if packets == 0 {
@@ -91,11 +98,13 @@ impl Switch {
                         if *sent { counters.add_tx(packets, bytes) } else { counters.add_rx(packets, bytes) }
                     }
                 }
-                Effect::Resolve(neighbour) => {
-                    if let Some(underlay) = self.network().tunnels.underlay() {
-                        underlay.resolve(neighbour);
-                    }
+                Effect::Resolve(neighbour) => self.with_underlay(|underlay| underlay.resolve(neighbour)),
+                Effect::Neighbour { bridge, ip } => self.with_underlay(|underlay| underlay.used(bridge, *ip)),
+                // The past teaches nothing new.
+                Effect::Snoop { bridge, ip, mac } if seen == Seen::Now => {
+                    self.with_underlay(|underlay| underlay.learn(bridge, *ip, *mac));
                 }
+                Effect::Snoop { .. } => {}
                 Effect::Patch { from, to } => {
                     if let Some(counters) = self.bridge(from.0).and_then(|b| b.patch_counters(from.1)) {
                         counters.add_tx(packets, bytes);

@@ -3,9 +3,11 @@
 use crate::bridge::Ofproto;
 use crate::switch::Switch;
 use crate::trace_ct::Resumed;
+use base::PortNo;
 use dpif::{DpAction, DpActions, Execution};
 use flow::text::{NoNames, PortNames};
 use flow::{FlowKey, Match};
+use openflow::Action;
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::sync::Arc;
@@ -208,6 +210,15 @@ impl Ofproto {
         let net = switch.network();
         let bridge = net.bridges.get(&self.id())?;
         Some(decided(&switch, bridge, key, packet, translate_from(&net, bridge, key, start, false)))
+    }
+
+    /// Sends a frame of the bridge's own port through the flow tables.
+    pub fn send_from_local(&self, frame: &[u8]) {
+        let Some(switch) = self.switch() else { return };
+        let key = switch.key_of(frame, PortNo::LOCAL);
+        let packet = packet::Packet::from_slice(frame);
+        let table = [Action::Output { port: PortNo::TABLE, max_len: 0 }];
+        self.execute(&mut self.decide(&key, packet, Start::Actions(&table)).into_iter().collect());
     }
 
     /// Resumes a packet that a controller returned.

@@ -8,6 +8,7 @@ use crate::standalone::StandaloneDatapaths;
 use crate::tunnels::TunnelPorts;
 use crate::types::{DatapathClass, InterfaceClass, Types};
 use crate::ufid::Ufids;
+use crate::underlay::{HostUnderlay, Request};
 use base::{Clock, Millis};
 use dpif::{Dpif, DpifError, RoundWatch, UpcallHandler};
 use netdev::dummy::Registry;
@@ -21,6 +22,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::{Duration, Instant};
+use tunnel::header::PortRange;
 
 /// A datapath with the switch on it.
 #[derive(Clone, Debug)]
@@ -109,6 +111,10 @@ pub struct Devices {
     pub types: Types,
     /// Time of everything. To be moved by [`Devices::stop_time`] and [`Devices::warp_time`].
     pub clock: Clock,
+    /// Routes and neighbours of tunnels.
+    pub underlay: Arc<HostUnderlay>,
+    /// The UDP source ports of outer headers.
+    pub egress_ports: Mutex<PortRange>,
     /// The unique ids of flows.
     pub ufids: Arc<Ufids>,
     /// The last choice by `upcall/disable-ufid` and `enable-ufid`, which `upcall/show` prints. A datapath in this process
@@ -136,6 +142,8 @@ impl Devices {
     pub fn new(types: Types, clock: Clock, on_change: Arc<tokio::sync::Notify>) -> Self {
         Self {
             types,
+            underlay: Arc::new(HostUnderlay::new(clock.clone())),
+            egress_ports: Mutex::default(),
             clock,
             ufids: Arc::default(),
             terse_dumps: AtomicBool::new(true),
@@ -148,6 +156,16 @@ impl Devices {
             on_change,
             idl_cells: AtomicU64::new(0),
             on_clock: tokio::sync::Notify::new(),
+        }
+    }
+
+    /// Sends the requests for neighbours that wait, from the own ports of their bridges.
+    pub fn send_requests(&self) {
+        for Request { bridge, frame } in self.underlay.take_requests() {
+            let of_datapath = |(_, dp): (String, Dp)| dp.switch.bridge_named(&bridge);
+            if let Some(bridge) = self.datapaths().into_iter().find_map(of_datapath) {
+                bridge.send_from_local(&frame);
+            }
         }
     }
 
@@ -203,6 +221,8 @@ impl Devices {
         self.standalone.remove_kind(kind);
         let dp = Dp::open(kind, &format!("ovs-{kind}"), class, &self.clock).map_err(|e| e.to_string())?;
         self.watch(&dp);
+        self.underlay.serve(&dp.switch);
+        dp.dpif.set_tunnel_ports(*self.egress_ports.lock());
         dp.dpif.set_handler(Arc::clone(&dp.switch) as Arc<dyn UpcallHandler>);
         dp.switch.start_revalidator().map_err(|e| format!("could not start revalidator thread: {e}"))?;
         datapaths.insert(kind.to_owned(), dp.clone());

@@ -45,6 +45,7 @@ pub mod standalone;
 mod tunnels;
 pub mod types;
 mod ufid;
+pub mod underlay;
 
 pub use program::{main, vocabulary};
 

@@ -75,7 +75,10 @@ impl Housekeeping {
             usage.tick().await;
             loop {
                 tokio::select! {
-                    _ = tick.tick() => devices.datapaths().iter().for_each(|(_, dp)| dp.switch.housekeeping()),
+                    _ = tick.tick() => {
+                        devices.datapaths().iter().for_each(|(_, dp)| dp.switch.housekeeping());
+                        devices.underlay.run();
+                    }
                     _ = usage.tick() => {
                         devices.all_datapaths().iter().for_each(|dp| _ = dp.dpif.tick());
                         // Nothing else has these clean up their flows.
@@ -148,6 +151,7 @@ impl Daemon {
                         self.configure().await;
                     }
                 }
+                () = devices.underlay.has_requests.notified() => devices.send_requests(),
                 _ = in_band.tick() => {
                     for bridge in self.configuration.bridges_mut() {
                         bridge.refresh_in_band();

@@ -91,6 +91,7 @@ fn bridge(id: u32, case: (&str, &str, &str)) -> Bridge {
         out: if n == 3 { PortOut::Patch(1 - id, PortNo(3)) } else { PortOut::Device(DpPort(10 * id + n)) },
         config: PortConfig::default(),
         live: true,
+        mac: MacAddr::ZERO,
         tunnel: None,
         bundle: None,
     };

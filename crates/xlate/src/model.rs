@@ -6,7 +6,7 @@ use crate::freeze::FrozenTable;
 use crate::mac::MacTable;
 pub use crate::tables::{N_TABLES, Table, Tables, View, new_tables};
 use crate::underlay::Tunnels;
-use base::{DpPort, Millis, PortNo};
+use base::{DpPort, MacAddr, Millis, PortNo};
 use classifier::{Conjunction, MiniMatch, Versions};
 use flow::layout::CONJ_CTMARK;
 use flow::{Field, FlowKey, OptionTable};
@@ -124,6 +124,8 @@ pub struct Port {
     pub config: PortConfig,
     /// True if the port can deliver packets, for groups that watch it. (It is up, and has a link.)
     pub live: bool,
+    /// Its Ethernet address.
+    pub mac: MacAddr,
     /// The configuration of a tunnel port.
     pub tunnel: Option<Arc<Config>>,
     /// The bundle it is in, as in [`Bridge::bundles`].

@@ -9,7 +9,7 @@ use crate::model::{Bridge, BridgeId, Network, Port, PortOut};
 use crate::scope::Scope;
 use crate::trace::{NodeKind, Tracing};
 use crate::translate::{Start, Xlate, translate_key};
-use crate::underlay::{Endpoint, Route};
+use crate::underlay::{Endpoint, Route, Underlay};
 use crate::verdict::{Dependency, Effect, Resolve, TranslationError, Verdict};
 use base::{DpPort, DropReason, MacAddr, PortNo};
 use dpif::{DpAction, TunnelPush};
@@ -26,6 +26,9 @@ use tunnel::options::Config;
 use tunnel::ports::Consulted;
 
 const UDP: u8 = 17;
+/// Operations of ARP (RFC 826).
+const ARP_REQUEST: u128 = 1;
+const ARP_REPLY: u128 = 2;
 
 /// Translates a packet of the datapath's port of tunnels.
 pub(crate) fn receive(net: &Network, dp_port: DpPort, key: &FlowKey, trace: Tracing) -> Verdict {
@@ -101,6 +104,18 @@ fn consulted_mask(consulted: Consulted) -> Vec<(usize, u64)> {
     mask.0.iter().copied().enumerate().filter(|(_, bits)| *bits != 0).collect()
 }
 
+/// Where an outer packet goes.
+struct Way<'a> {
+    route: Route,
+    /// The address of the next hop, and its Ethernet address.
+    hop: IpAddr,
+    next_hop: MacAddr,
+    /// The bridge that sends it, with the datapath's port and the Ethernet address of its own port.
+    underlay: &'a Bridge,
+    local: DpPort,
+    own_mac: MacAddr,
+}
+
 /// Lets the packet itself leave through a tunnel, not a copy, if that is its last action.
 pub(crate) fn unwrap_last(actions: &mut Vec<DpAction>) {
     let enters = |inner: &[DpAction]| {
@@ -167,30 +182,28 @@ impl<'a> Xlate<'a> {
                 return self.note_drop(DropReason::NoRoute);
             }
         };
-        let Some((route, next_hop)) = self.way(&outer, mark) else { return };
+        let Some(Way { route, hop, next_hop, underlay, local, own_mac }) = self.way(&outer, mark) else { return };
         outer.src = route.src;
         self.tracer.note(NodeKind::Detail, || {
-            format!("tunneling from {} {} to {next_hop} {}", route.mac, route.src, route.gateway.unwrap_or(outer.dst))
+            format!("tunneling from {own_mac} {} to {next_hop} {hop}", route.src)
         });
         let l3_type = match (framing, packet_type_of(&self.packet.key)) {
             (Framing::Pop, _) | (Framing::Unchanged, PacketType::Layer3) => Some(self.packet.key.eth_type()),
             _ => None,
         };
-        let template = match egress::headers(&config, &outer, (route.mac, next_hop), l3_type) {
+        let template = match egress::headers(&config, &outer, (own_mac, next_hop), l3_type) {
             Ok(template) => template,
             Err(why) => {
                 self.tracer.note(NodeKind::Warning, || format!("native tunnel header build failed: {why}"));
                 return self.note_drop(DropReason::TunnelHeader);
             }
         };
-        let Some((underlay, local)) = self.bridge_named(&route.bridge) else {
-            return self.note_drop(DropReason::NoRoute);
-        };
         if !self.count_resubmit() {
             return;
         }
         let sender = (self.pos.bridge.id, port.no);
         self.out.effects.push(Effect::Tunnel { bridge: sender.0, port: sender.1, sent: true });
+        self.out.effects.push(Effect::Neighbour { bridge: route.bridge, ip: hop });
         let push = Arc::new(TunnelPush { port: dp_port, out_port: local, template });
         self.on_a_copy(Scope::Patch, |x| {
             if framing == Framing::Pop {
@@ -272,17 +285,21 @@ impl<'a> Xlate<'a> {
         }
     }
 
-    /// The route of a packet with these outer fields, and the Ethernet address of its next hop. `None` if the packet is dropped.
-    fn way(&mut self, outer: &Tunnel, mark: u32) -> Option<(Route, MacAddr)> {
+    /// The way of a packet with these outer fields. `None` if the packet is dropped.
+    fn way(&mut self, outer: &Tunnel, mark: u32) -> Option<Way<'a>> {
         let src = Some(outer.src).filter(|src| !src.is_unspecified());
         let underlay = self.net.tunnels.underlay();
         self.out.dependencies.push(Dependency::Route { dst: outer.dst, src, mark });
-        let Some(route) = underlay.and_then(|underlay| underlay.route(outer.dst, src, mark)) else {
+        let route = underlay.and_then(|underlay| underlay.route(outer.dst, src, mark));
+        let Some((route, (underlay_bridge, local, own_mac))) =
+            route.and_then(|route| Some((route.clone(), self.bridge_named(&route.bridge)?)))
+        else {
             self.tracer.note(NodeKind::Warning, || "native tunnel routing failed".into());
             self.note_drop(DropReason::NoRoute);
             return None;
         };
-        let Route { bridge, src, gateway, .. } = &route;
+        self.out.dependencies.push(Dependency::Bridge(underlay_bridge.id));
+        let Route { bridge, src, gateway } = &route;
         let hop = gateway.unwrap_or(outer.dst);
         self.tracer.note(NodeKind::Detail, || format!("tunneling to {hop} via {bridge}"));
         self.out.dependencies.push(Dependency::Neighbour { bridge: Arc::clone(bridge), ip: hop });
@@ -291,19 +308,20 @@ impl<'a> Xlate<'a> {
                 let kind = if hop.is_ipv4() { "ARP" } else { "ND" };
                 format!("neighbor cache miss for {hop} on bridge {bridge}, sending {kind} request")
             });
-            let resolve = Resolve { bridge: Arc::clone(bridge), ip: hop, src: *src };
+            let resolve = Resolve { bridge: Arc::clone(bridge), ip: hop, src: *src, mac: own_mac };
             self.out.effects.push(Effect::Resolve(Arc::new(resolve)));
             self.note_drop(DropReason::NoNeighbour);
             return None;
         };
-        Some((route, mac))
+        Some(Way { route, hop, next_hop: mac, underlay: underlay_bridge, local, own_mac })
     }
 
-    /// A bridge by its name, and the datapath's port of its own port.
-    fn bridge_named(&self, name: &str) -> Option<(&'a Bridge, DpPort)> {
+    /// A bridge by its name, with the datapath's port and the Ethernet address of its own port.
+    fn bridge_named(&self, name: &str) -> Option<(&'a Bridge, DpPort, MacAddr)> {
         let bridge = self.net.bridges.values().find(|bridge| *bridge.name == *name)?;
-        match bridge.ports.get(&PortNo::LOCAL)?.out {
-            PortOut::Device(local) => Some((bridge, local)),
+        let own = bridge.ports.get(&PortNo::LOCAL)?;
+        match own.out {
+            PortOut::Device(local) => Some((bridge, local, own.mac)),
             _ => None,
         }
     }
@@ -353,6 +371,10 @@ impl<'a> Xlate<'a> {
         let dst = match self.packet.key.eth_type() {
             ethertype::IPV4 => Field::Ipv4Dst,
             ethertype::IPV6 => Field::Ipv6Dst,
+            ethertype::ARP => {
+                self.snoop_arp(&**underlay);
+                return None;
+            }
             _ => return None,
         };
         let proto = self.read_bits(Field::IpProto, 0xff) as u8;
@@ -369,5 +391,21 @@ impl<'a> Xlate<'a> {
         let ip = self.read_bits(dst, u128::MAX);
         let ip = if dst == Field::Ipv4Dst { Ipv4Addr::from(ip as u32).into() } else { Ipv6Addr::from(ip).into() };
         underlay.is_local(&self.pos.bridge.name, ip).then_some(endpoint.dp_port)
+    }
+
+    /// Learns from an ARP reply to the bridge's own port, and from an announcement.
+    fn snoop_arp(&mut self, underlay: &dyn Underlay) {
+        let op = self.read_bits(Field::ArpOp, 0xffff);
+        if op != ARP_REQUEST && op != ARP_REPLY {
+            return;
+        }
+        let (sender, target) = (self.read_bits(Field::ArpSpa, u128::MAX), self.read_bits(Field::ArpTpa, u128::MAX));
+        let address = |ip: u128| IpAddr::V4(Ipv4Addr::from(ip as u32));
+        let bridge = &self.pos.bridge.name;
+        if sender == target || op == ARP_REPLY && underlay.is_local(bridge, address(target)) {
+            let bridge = Arc::clone(bridge);
+            let mac = MacAddr::from_u64(self.read_bits(Field::ArpSha, u128::MAX) as u64);
+            self.out.effects.push(Effect::Snoop { bridge, ip: address(sender), mac });
+        }
     }
 }

@@ -62,8 +62,6 @@ pub struct Endpoint {
 pub struct Route {
     /// The bridge whose own port sends it, by name.
     pub bridge: Arc<str>,
-    /// The Ethernet address of that port.
-    pub mac: MacAddr,
     /// The source address.
     pub src: IpAddr,
     /// The next hop; `None` if the destination is a neighbour.
@@ -81,6 +79,12 @@ pub trait Underlay: Debug + Send + Sync {
 
     /// Asks for the Ethernet address of a neighbour that packets wait for, unless that was done recently.
     fn resolve(&self, neighbour: &Resolve);
+
+    /// Notes that packets were sent to a neighbour.
+    fn used(&self, bridge: &str, ip: IpAddr);
+
+    /// Learns the Ethernet address of a neighbour at a bridge.
+    fn learn(&self, bridge: &str, ip: IpAddr, mac: MacAddr);
 
     /// Returns true for an address of a bridge's own port.
     fn is_local(&self, bridge: &str, ip: IpAddr) -> bool;

@@ -103,6 +103,22 @@ pub enum Effect {
     },
     /// A packet could not leave through a tunnel, as the address of a neighbour is unknown.
     Resolve(Arc<Resolve>),
+    /// A packet was sent to a neighbour, with outer headers.
+    Neighbour {
+        /// The bridge that it is at, by name.
+        bridge: Arc<str>,
+        /// Its address.
+        ip: IpAddr,
+    },
+    /// A packet to a bridge's own port shows the Ethernet address of a neighbour.
+    Snoop {
+        /// The bridge that it is at, by name.
+        bridge: Arc<str>,
+        /// Its address.
+        ip: IpAddr,
+        /// The Ethernet address.
+        mac: MacAddr,
+    },
     /// A group was executed.
     Group(Arc<Group>),
     /// A bucket of a group was executed: its index in the group's list.
@@ -131,6 +147,8 @@ pub struct Resolve {
     pub ip: IpAddr,
     /// The address that asks.
     pub src: IpAddr,
+    /// The Ethernet address that asks.
+    pub mac: MacAddr,
 }
 
 /// A flow to learn from a packet.
@@ -166,6 +184,8 @@ impl PartialEq for Effect {
                 (bridge, port, sent) == (b, p, s)
             }
             (Self::Resolve(a), Self::Resolve(b)) => a == b,
+            (Self::Neighbour { bridge, ip }, Self::Neighbour { bridge: b, ip: i }) => (bridge, ip) == (b, i),
+            (Self::Snoop { bridge, ip, mac }, Self::Snoop { bridge: b, ip: i, mac: m }) => (bridge, ip, mac) == (b, i, m),
             (Self::Group(a), Self::Group(b)) => Arc::ptr_eq(a, b),
             (Self::Bucket(a, i), Self::Bucket(b, j)) => Arc::ptr_eq(a, b) && i == j,
             (Self::Learn(a), Self::Learn(b)) => a == b,

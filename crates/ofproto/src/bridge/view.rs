@@ -83,6 +83,7 @@ fn port_view(no: PortNo, port: &OfPort, bundle: Option<Arc<Bundle>>, old: Option
         out: port.spec.out,
         config: port.config,
         live: port.is_live(),
+        mac: port.spec.mac,
         tunnel: port.spec.tunnel.clone(),
         bundle,
     }

@@ -23,6 +23,7 @@ mod offload;
 mod pmd;
 pub mod settings;
 mod trace;
+mod tunnel;
 mod upcall;
 
 use crate::devices::{Devices, Dp};
@@ -55,6 +56,7 @@ pub fn register(commands: &Commands, devices: &Arc<Devices>) {
     offload::register(commands, devices);
     memory::register(commands, devices);
     pmd::register(commands, devices);
+    tunnel::register(commands, devices);
     dummy::register(commands, devices);
 }
 

@@ -143,6 +143,7 @@ fn network_with(rules: &[(u8, Match, u16, Vec<Action>)], groups: Vec<Group>, pee
                         out: out(n),
                         config: PortConfig::default(),
                         live: true,
+                        mac: MacAddr::ZERO,
                         tunnel: None,
                         bundle: None,
                     },

@@ -36,7 +36,7 @@ impl Underlay for Near {
             _ => return None,
         };
         let src = src.unwrap_or(ip("192.0.2.1"));
-        (mark != 13).then(|| Route { bridge: "br1".into(), mac: OWN_MAC, src, gateway })
+        (mark != 13).then(|| Route { bridge: "br1".into(), src, gateway })
     }
 
     fn neighbour(&self, bridge: &str, of: IpAddr) -> Option<MacAddr> {
@@ -44,6 +44,10 @@ impl Underlay for Near {
     }
 
     fn resolve(&self, _neighbour: &Resolve) {}
+
+    fn used(&self, _bridge: &str, _of: IpAddr) {}
+
+    fn learn(&self, _bridge: &str, _of: IpAddr, _mac: MacAddr) {}
 
     fn is_local(&self, bridge: &str, of: IpAddr) -> bool {
         bridge == "br1" && of == ip("192.0.2.1")
@@ -64,7 +68,7 @@ fn tunnels(first: &[(&str, &str)], second: &[(&str, &str)], options: &[&str]) ->
     let port = |no: u32, out, tunnel| {
         let no = PortNo(no);
         let name = format!("t{no}").into();
-        Port { no, name, out, config: PortConfig::default(), live: true, tunnel, bundle: None }
+        Port { no, name, out, config: PortConfig::default(), live: true, mac: OWN_MAC, tunnel, bundle: None }
     };
     let with_ports = |bridge: &Bridge, id: BridgeId, name: &str, ports: Vec<Port>| Bridge {
         id,

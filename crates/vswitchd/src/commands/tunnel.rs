@@ -1,0 +1,154 @@
+//! Tunnels: `ovs/route/` and `tnl/`, and the addresses of dummy devices.
+
+use super::{Shown, act, show};
+use crate::devices::Devices;
+use crate::types::DummyLevel;
+use base::DpPort;
+use routes::commands::{self, CommandError, USAGES};
+use routes::{neighbours_to_text, rows_to_text};
+use serde_json::{Value, json};
+use std::net::IpAddr;
+use std::sync::Arc;
+use tunnel::header::PortRange;
+use tunnel::ports::rows_text;
+use unixctl::{Commands, OutputFormat};
+
+pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
+    for (name, usage, least, most) in USAGES {
+        let arity = least..=most;
+        if name.ends_with("/show") || name == "ovs/route/lookup" {
+            show(commands, devices, (name, usage, arity), move |d, args, format| shown(d, name, args, format));
+        } else {
+            act(commands, devices, (name, usage, arity), move |d, args| done(d, name, args));
+        }
+    }
+    act(commands, devices, ("tnl/egress_port_range", "min max", 0..=2), egress_ports);
+    show(commands, devices, ("ofproto/list-tunnels", "", 0..=0), list_tunnels);
+    if devices.types.dummy == DummyLevel::Off {
+        return;
+    }
+    for (name, usage) in [("netdev-dummy/ip4addr", "[netdev] ipaddr/mask-prefix-len"), ("netdev-dummy/ip6addr", "[netdev] ip6addr")] {
+        act(commands, devices, (name, usage, 2..=2), move |d, args| add_address(d, args, name.ends_with("ip4addr")));
+    }
+}
+
+fn texts(args: &[String]) -> Vec<&str> {
+    args.iter().map(String::as_str).collect()
+}
+
+/// What a command shows.
+fn shown(devices: &Devices, name: &str, args: &[String], format: OutputFormat) -> Result<Shown, String> {
+    let (args, is_json) = (texts(args), matches!(format, OutputFormat::Json));
+    let underlay = &devices.underlay;
+    let error = |error: CommandError| error.to_string();
+    Ok(match name {
+        "ovs/route/lookup" => {
+            let text = underlay.with_router(|router| commands::route_lookup(router, &args)).map_err(error)?;
+            if !is_json {
+                return Ok(text.into());
+            }
+            let member = |line: &str| line.split_once(' ').map(|(key, value)| (key.to_owned(), value.into()));
+            Value::Object(text.lines().filter_map(member).collect()).into()
+        }
+        "ovs/route/show" => {
+            let (which, rows) = underlay.with_router(|router| commands::route_show(router, &args)).map_err(error)?;
+            if is_json { Value::from_iter(rows.iter().map(|row| row.to_json())).into() } else { rows_to_text(which, &rows).into() }
+        }
+        "ovs/route/rule/show" => {
+            let rules = underlay.with_router(|router| commands::rule_show(router, &args));
+            if is_json {
+                Value::from_iter(rules.iter().map(|rule| rule.to_json())).into()
+            } else {
+                rules.iter().map(|rule| format!("{rule}\n")).collect::<String>().into()
+            }
+        }
+        _ => {
+            let now = devices.clock.now();
+            let rows = underlay.with_neighbours(|neighbours| neighbours.rows(now));
+            if !is_json {
+                return Ok(neighbours_to_text(&rows).into());
+            }
+            let row = |row: &routes::NeighbourRow| {
+                let mac = row.mac.map(|mac| mac.to_string());
+                json!({"ip": row.address.to_string(), "mac": mac, "bridge": row.bridge, "stale": row.stale})
+            };
+            Value::from_iter(rows.iter().map(row)).into()
+        }
+    })
+}
+
+/// Executes a command that changes something, or shows a number.
+fn done(devices: &Devices, name: &str, args: &[String]) -> Result<String, String> {
+    let args = texts(args);
+    let (underlay, now) = (&devices.underlay, devices.clock.now());
+    let done = match name {
+        "ovs/route/add" => underlay.with_router(|router| commands::route_add(router, &args)).map(|()| None),
+        "ovs/route/del" => underlay.with_router(|router| commands::route_del(router, &args)).map(|()| None),
+        "ovs/route/rule/add" => underlay.with_router(|router| commands::rule_add(router, &args)).map(|()| None),
+        "ovs/route/rule/del" => underlay.with_router(|router| commands::rule_del(router, &args)).map(|()| None),
+        "tnl/arp/flush" => {
+            underlay.with_neighbours(routes::Neighbours::flush);
+            Ok(None)
+        }
+        "tnl/arp/set" | "tnl/neigh/set" => {
+            underlay.with_neighbours(|neighbours| commands::neigh_set(neighbours, &args, now)).map(|()| None)
+        }
+        "tnl/neigh/retrans_time" => underlay.with_neighbours(|n| commands::neigh_retrans_time(n, &args)),
+        _ => underlay.with_neighbours(|neighbours| commands::neigh_aging(neighbours, &args)),
+    };
+    done.map(|value| value.unwrap_or_else(|| "OK".to_owned())).map_err(|error| error.to_string())
+}
+
+/// Shows or sets the range of the UDP source ports of outer headers.
+fn egress_ports(devices: &Devices, args: &[String]) -> Result<String, String> {
+    let mut range = devices.egress_ports.lock();
+    let [min, max] = args else {
+        if !args.is_empty() {
+            return Err("Invalid range".to_owned());
+        }
+        let (min, max) = range.bounds();
+        return Ok(format!("Tunnel UDP source port range: {min}-{max}\n"));
+    };
+    let number = |text: &String| u16::try_from(cli::leading_integer(text, 10)).ok();
+    let (Some(min), Some(max)) = (number(min), number(max)) else { return Err("Invalid min.".to_owned()) };
+    *range = PortRange::new(min, max).ok_or("Invalid range")?;
+    devices.all_datapaths().iter().for_each(|dp| dp.dpif.set_tunnel_ports(*range));
+    Ok("OK".to_owned())
+}
+
+fn list_tunnels(devices: &Devices, _args: &[String], format: OutputFormat) -> Result<Shown, String> {
+    let (mut text, mut all) = (String::new(), Vec::new());
+    for (_, dp) in devices.datapaths() {
+        let rows = dp.switch.network().tunnels.ports.read().rows();
+        if matches!(format, OutputFormat::Json) {
+            let row = |row: &tunnel::ports::Row| {
+                let DpPort(number) = row.datapath_port;
+                json!({"name": &*row.name, "port": number, "config": row.description})
+            };
+            all.extend(rows.iter().map(row));
+        } else {
+            text += &rows_text(&rows);
+        }
+    }
+    Ok(if matches!(format, OutputFormat::Json) { Value::from(all).into() } else { text.into() })
+}
+
+/// Gives a dummy device an address.
+fn add_address(devices: &Devices, args: &[String], is_v4: bool) -> Result<String, String> {
+    let [name, address] = args else { return Err("No netdev".to_owned()) };
+    devices.dummies.find(name).ok_or("Unknown Dummy Interface")?;
+    let (ip, len) = address.split_once('/').unwrap_or((address, if is_v4 { "32" } else { "128" }));
+    let ip: IpAddr = ip.parse().map_err(|_| "Invalid parameters")?;
+    let len: u8 = len.parse().map_err(|_| "Invalid parameters")?;
+    if ip.is_ipv4() != is_v4 || len > if is_v4 { 32 } else { 128 } {
+        return Err("Invalid parameters".to_owned());
+    }
+    devices.underlay.with_router(|router| {
+        let mut addresses = router.addresses(name);
+        // As in Open vSwitch, a device has one address of IPv4.
+        addresses.retain(|(other, _)| other.is_ipv4() != is_v4 || !is_v4 && *other != ip);
+        addresses.push((ip, len));
+        router.set_device_addresses(name, &addresses);
+    });
+    Ok("OK".to_owned())
+}
