@@ -472,7 +472,7 @@ impl Dpif for Datapath {
             sample_nesting_max: 10,
             hash_algorithm_max: 1,
             mpls_depth_max: 3,
-            tunnels: false,
+            tunnels: true,
             balance_tcp: false,
             conntrack: true,
         }

@@ -6,7 +6,7 @@ use packet::Batch;
 use crate::change::Changes;
 use crate::device::{Netdev, NetdevError, Rx, SendReport, Tx};
 use crate::pool;
-use crate::status::{LinkStatus, NetdevStats};
+use crate::status::{LinkStatus, NetdevStats, offloads};
 
 /// See the module documentation.
 #[derive(Debug)]
@@ -70,7 +70,8 @@ impl Netdev for Queueless {
     }
 
     fn status(&self) -> LinkStatus {
-        LinkStatus { admin_up: true, carrier: true, ..LinkStatus::default() }
+        let details = offloads(&[]).collect();
+        LinkStatus { admin_up: true, carrier: true, ifindex: Some(0), details, ..LinkStatus::default() }
     }
 
     fn stats(&self) -> NetdevStats {

@@ -110,7 +110,7 @@ pub struct OfPort {
     /// Its configuration, set by port modifications.
     pub config: PortConfig,
     /// Its counters, if it is a patch port or a tunnel port.
-    pub patch: Arc<PatchCounters>,
+    pub counters: Arc<OwnCounters>,
     /// The time when it was added, in milliseconds of the switch's clock.
     pub created_ms: u64,
     /// Its description in the last port status; `None` if there was none.
@@ -124,9 +124,9 @@ impl OfPort {
     }
 }
 
-/// The counters of a patch port.
+/// The counters of a patch port or a tunnel port, which its translations count.
 #[derive(Debug, Default)]
-pub struct PatchCounters {
+pub struct OwnCounters {
     /// Packets received.
     pub rx_packets: AtomicU64,
     /// Bytes received.
@@ -476,7 +476,7 @@ impl Ofproto {
                     let port = OfPort {
                         spec,
                         config: PortConfig::default(),
-                        patch: Arc::default(),
+                        counters: Arc::default(),
                         created_ms: now,
                         reported: Arc::default(),
                     };
@@ -547,9 +547,9 @@ impl Ofproto {
         self.state.read().ports.get(&no).cloned()
     }
 
-    /// Returns the counters of a patch port, without a copy of the rest of the port.
-    pub(crate) fn patch_counters(&self, no: PortNo) -> Option<Arc<PatchCounters>> {
-        self.state.read().ports.get(&no).map(|port| Arc::clone(&port.patch))
+    /// Returns the counters of a patch port or tunnel port, without a copy of the rest of the port.
+    pub(crate) fn own_counters(&self, no: PortNo) -> Option<Arc<OwnCounters>> {
+        self.state.read().ports.get(&no).map(|port| Arc::clone(&port.counters))
     }
 
     /// Returns the port with this name.
@@ -563,7 +563,7 @@ impl Ofproto {
     }
 }
 
-impl PatchCounters {
+impl OwnCounters {
     pub(crate) fn add_rx(&self, packets: u64, bytes: u64) {
         self.rx_packets.fetch_add(packets, Ordering::Relaxed);
         self.rx_bytes.fetch_add(bytes, Ordering::Relaxed);

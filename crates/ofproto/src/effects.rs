@@ -94,7 +94,7 @@ impl Switch {
                     }
                 }
                 Effect::Tunnel { bridge, port, sent } => {
-                    if let Some(counters) = self.bridge(*bridge).and_then(|b| b.patch_counters(*port)) {
+                    if let Some(counters) = self.bridge(*bridge).and_then(|b| b.own_counters(*port)) {
                         if *sent { counters.add_tx(packets, bytes) } else { counters.add_rx(packets, bytes) }
                     }
                 }
@@ -106,10 +106,10 @@ impl Switch {
                 }
                 Effect::Snoop { .. } => {}
                 Effect::Patch { from, to } => {
-                    if let Some(counters) = self.bridge(from.0).and_then(|b| b.patch_counters(from.1)) {
+                    if let Some(counters) = self.bridge(from.0).and_then(|b| b.own_counters(from.1)) {
                         counters.add_tx(packets, bytes);
                     }
-                    if let Some(counters) = self.bridge(to.0).and_then(|b| b.patch_counters(to.1)) {
+                    if let Some(counters) = self.bridge(to.0).and_then(|b| b.own_counters(to.1)) {
                         counters.add_rx(packets, bytes);
                     }
                 }

@@ -364,6 +364,11 @@ impl Kernel {
         self.ifindex(device).and_then(|ifindex| self.addresses.get(&ifindex)).map_or(&[], Vec::as_slice)
     }
 
+    /// Whether a device has a carrier.
+    pub(crate) fn carrier(&self, device: &str) -> Option<bool> {
+        self.links.get(&self.ifindex(device)?).map(|link| link.carrier)
+    }
+
     /// The Ethernet address of a neighbour.
     pub(crate) fn neighbour(&self, device: &str, address: IpAddr) -> Option<MacAddr> {
         self.neighbours.get(&(self.ifindex(device)?, address)).copied()

@@ -386,6 +386,11 @@ impl Router {
         self.kernel.addresses(device).iter().chain(others).any(|(other, _)| *other == address)
     }
 
+    /// Whether a device of the kernel has a carrier.
+    pub fn carrier(&self, device: &str) -> Option<bool> {
+        self.kernel.carrier(device)
+    }
+
     /// The Ethernet address that the kernel has for a neighbour on a device.
     pub fn kernel_neighbour(&self, device: &str, address: IpAddr) -> Option<MacAddr> {
         self.kernel.neighbour(device, address)

@@ -481,11 +481,8 @@ impl Bridge {
         let mut added = Vec::new();
         for name in &self.work.interfaces {
             let Some(running) = self.running.interfaces.get_mut(name) else { continue };
-            if let Err(conflict) = running.register(self.running.ofproto.id()) {
-                tracing::warn!(target: "tunnel", "{conflict}");
-                running.state = Err(InterfaceError::Tunnel(format!(
-                    "could not add network device {name} to ofproto (File exists)"
-                )));
+            if !running.register(self.running.ofproto.id()) {
+                self.failed.insert(name.clone());
             }
             let port = port_spec(name, running, &self.running.datapath_type, peer_of);
             let number = port.as_ref().map(|port| port.no);
@@ -653,8 +650,10 @@ fn port_spec(
         Err(_) => return None,
         Ok(Behind::Device(a)) => (PortOut::Device(a.port()?), Some(Arc::clone(a.device())), a.device().mac(), None),
         Ok(Behind::Tunnel(of)) => {
+            let conflict = of.conflict();
+            let out = if conflict.is_none() { PortOut::Tunnel(of.port()) } else { PortOut::Nowhere };
             tunnel = Some(Arc::clone(of.config()));
-            (PortOut::Tunnel(of.port()), Some(Arc::clone(of.device())), of.device().mac(), None)
+            (out, Some(Arc::clone(of.device())), of.device().mac(), conflict.map(ToString::to_string))
         }
         Ok(Behind::Patch(peer, mac)) => match peer_of(name, peer) {
             Some((bridge, port)) => (PortOut::Patch(bridge, port), None, *mac, None),

@@ -51,6 +51,9 @@ pub enum InterfaceError {
     /// A tunnel is not configured well, or the datapath refuses its port.
     #[error("{0}")]
     Tunnel(String),
+    /// Another tunnel receives the same packets.
+    #[error("could not add network device {} to ofproto (File exists)", .0.name)]
+    Conflict(Conflict),
     /// The datapath does not know the interface type. The text is that of Open vSwitch.
     #[error("could not open network device {0} (Address family not supported by protocol)")]
     UnknownType(String),
@@ -82,6 +85,7 @@ impl From<TunnelError> for InterfaceError {
         match error {
             TunnelError::Port(error) => error.into(),
             TunnelError::Options(error) => Self::Tunnel(error.to_string()),
+            TunnelError::Conflict(conflict) => Self::Conflict(conflict),
         }
     }
 }
@@ -104,10 +108,11 @@ impl InterfaceError {
     }
 
     /// Whether an interface of type `kind` may be opened later although no change of a link or a row announces it:
-    /// another process may have the queues of a device or its XDP program, or too many files are open.
+    /// another process may have the queues of a device or its XDP program, or too many files are open; another tunnel may
+    /// get a different configuration.
     fn may_end_unannounced(&self, kind: &str) -> bool {
         match (self, kind) {
-            (Self::Device { .. }, "afxdp") => true,
+            (Self::Device { .. }, "afxdp") | (Self::Conflict(_), _) => true,
             (Self::Device { kind: error, .. }, "system" | "internal") => *error != NetdevErrorKind::Missing,
             _ => false,
         }
@@ -187,7 +192,7 @@ impl RunningInterface {
         if wanted.kind != self.kind {
             return false;
         }
-        match &self.state {
+        match &mut self.state {
             Ok(Behind::Device(a)) if !a.device().is_present() => false,
             Ok(Behind::Device(a)) if a.port().is_none() && self.is_to_reopen => false,
             Ok(Behind::Device(a)) if a.placement.options() == wanted.options => true,
@@ -198,7 +203,14 @@ impl RunningInterface {
                 }
                 taken
             }
-            Ok(Behind::Tunnel(tunnel)) => *tunnel.options() == wanted.options,
+            Ok(Behind::Tunnel(tunnel)) => {
+                let is_changed = *tunnel.options() != wanted.options;
+                let taken = tunnel.set_options(tunnel.config().tunnel_type, &wanted.options);
+                if taken && is_changed {
+                    self.seen = None;
+                }
+                taken
+            }
             Ok(Behind::Patch(..)) | Err(_) => true,
         }
     }
@@ -211,6 +223,10 @@ impl RunningInterface {
         let state = open(name, spec, devices, dp);
         match (&self.state, &state) {
             (Err(old), Err(new)) if old == new => {}
+            (_, Err(InterfaceError::Conflict(conflict))) => {
+                tracing::warn!(target: "tunnel", "{conflict}");
+                tracing::warn!(target: "bridge", "{}", InterfaceError::Conflict(conflict.clone()));
+            }
             (_, Err(new)) => tracing::warn!(target: "bridge", "{new}"),
             (Err(_), Ok(_)) => self.is_uncounted = true,
             (Ok(_), Ok(_)) => {}
@@ -292,21 +308,25 @@ impl RunningInterface {
         before.is_some_and(|link| (link.admin_up, link.carrier) != (admin_up, carrier))
     }
 
-    /// Has a tunnel receive packets, as a port of this bridge.
-    ///
-    /// # Errors
-    ///
-    /// If another tunnel receives the same packets.
-    pub fn register(&mut self, bridge: BridgeId) -> Result<(), Conflict> {
-        match (&mut self.state, self.ofport) {
-            (Ok(Behind::Tunnel(tunnel)), Some(number)) => tunnel.register((bridge, number)),
-            _ => Ok(()),
-        }
+    /// The device that a tunnel's packets leave through, and whether it has a carrier, if that is known.
+    pub fn egress(&self) -> Option<(String, bool)> {
+        if let Ok(Behind::Tunnel(tunnel)) = &self.state { tunnel.egress() } else { None }
+    }
+
+    /// Has a tunnel receive packets, as a port of this bridge. Returns false if another tunnel receives them.
+    pub fn register(&mut self, bridge: BridgeId) -> bool {
+        let (Ok(Behind::Tunnel(tunnel)), Some(number)) = (&mut self.state, self.ofport) else { return true };
+        tunnel.register((bridge, number));
+        tunnel.conflict().is_none()
     }
 
     /// Whether it could not be opened, and no news of a link or row announces when it can be.
     pub fn is_to_be_retried(&self) -> bool {
-        self.state.as_ref().err().is_some_and(|error| error.may_end_unannounced(&self.kind))
+        match &self.state {
+            Err(error) => error.may_end_unannounced(&self.kind),
+            Ok(Behind::Tunnel(tunnel)) => tunnel.conflict().is_some(),
+            Ok(_) => false,
+        }
     }
 
     /// Whether flows of the port go to an accelerator, or why not; `None` where that is not asked for.
@@ -365,7 +385,7 @@ fn open(name: &str, spec: &InterfaceSpec, devices: &Devices, dp: &Dp) -> Result<
         };
     }
     if let Some(InterfaceClass::Tunnel(kind)) = devices.types.interface(&spec.kind, dp.class) {
-        return Ok(Behind::Tunnel(TunnelInterface::open(name, kind, &spec.options, dp)?));
+        return Ok(Behind::Tunnel(TunnelInterface::open(name, kind, &spec.options, dp, &devices.underlay)?));
     }
     let device = devices.open(name, &spec.kind, dp.class, &spec.options)?;
     let number = (dp.class == DatapathClass::Dummy).then(|| Attached::number_by_name(name)).flatten();

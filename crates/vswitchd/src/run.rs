@@ -61,12 +61,17 @@ pub struct Daemon {
     is_due: bool,
 }
 
-/// The clock's work, as a task: whoever waits for the database does not hold it up. Ends when dropped.
-struct Housekeeping(tokio::task::JoinHandle<()>);
+/// A task that ends when dropped.
+struct Background(tokio::task::JoinHandle<()>);
 
-impl Housekeeping {
-    fn start(devices: Arc<Devices>) -> Self {
-        Self(tokio::spawn(async move {
+impl Background {
+    fn start(work: impl Future<Output = ()> + Send + 'static) -> Self {
+        Self(tokio::spawn(work))
+    }
+
+    /// The clock's work: a wait for the database does not hold it up.
+    fn housekeeping(devices: Arc<Devices>) -> Self {
+        Self::start(async move {
             let mut tick = tokio::time::interval(REVALIDATE);
             tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
             let mut usage = tokio::time::interval(Duration::from_secs(dpif::INTERVAL_SECS));
@@ -86,11 +91,11 @@ impl Housekeeping {
                     }
                 }
             }
-        }))
+        })
     }
 }
 
-impl Drop for Housekeeping {
+impl Drop for Background {
     fn drop(&mut self) {
         self.0.abort();
     }
@@ -135,7 +140,10 @@ impl Daemon {
 
     /// Serves for ever; `ready` is called once the first configuration is running.
     pub async fn run(&mut self, mut ready: impl FnMut()) {
-        let _housekeeping = Housekeeping::start(Arc::clone(&self.devices));
+        let _housekeeping = Background::housekeeping(Arc::clone(&self.devices));
+        // With all devices dummies, the kernel's routes lead to none of them.
+        let follows = self.devices.types.dummy != DummyLevel::Override;
+        let _routes = follows.then(|| Background::start(Arc::clone(&self.devices.underlay).follow_kernel()));
         let mut in_band = tokio::time::interval(IN_BAND);
         in_band.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let devices = Arc::clone(&self.devices);

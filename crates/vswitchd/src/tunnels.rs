@@ -5,11 +5,13 @@
 
 use crate::devices::Dp;
 use crate::features::identity;
+use crate::underlay::HostUnderlay;
 use base::{DpPort, PortNo};
 use dpif::{Dpif, DpifError};
 use netdev::{Netdev, Queueless};
 use ofproto::{Change, Switch};
 use parking_lot::Mutex;
+use routes::Query;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use tunnel::TunnelType;
@@ -33,6 +35,9 @@ pub enum TunnelError {
     /// Its options are not acceptable.
     #[error(transparent)]
     Options(#[from] OptionError),
+    /// Another interface receives the same packets.
+    #[error(transparent)]
+    Conflict(#[from] Conflict),
     /// The datapath's port could not be added.
     #[error(transparent)]
     Port(#[from] DpifError),
@@ -42,15 +47,31 @@ pub enum TunnelError {
 #[derive(Debug, Default)]
 pub struct TunnelPorts(Mutex<BTreeMap<String, Weak<SharedPort>>>);
 
+/// The datapath of a tunnel, and what is to know of its ports.
+#[derive(Clone, Debug)]
+struct Home {
+    dpif: Arc<dyn Dpif>,
+    switch: Arc<Switch>,
+    all: Arc<TunnelPorts>,
+}
+
 /// A port of a datapath for tunnels. When the last interface drops it, it is removed.
 #[derive(Debug)]
 struct SharedPort {
     name: String,
     number: DpPort,
+    headers: Pop,
     endpoints: Vec<(u8, Option<u16>)>,
-    dpif: Arc<dyn Dpif>,
-    switch: Arc<Switch>,
-    all: Arc<TunnelPorts>,
+    settings: Vec<(&'static str, String)>,
+    home: Home,
+}
+
+impl TunnelPorts {
+    /// The settings of a port, as options of an interface. Empty for other ports.
+    pub fn settings(&self, name: &str) -> Vec<(&'static str, String)> {
+        let port = self.0.lock().get(name).and_then(Weak::upgrade);
+        port.map_or_else(Vec::new, |port| port.settings.clone())
+    }
 }
 
 /// A tunnel interface.
@@ -60,8 +81,11 @@ pub struct TunnelInterface {
     options: BTreeMap<String, String>,
     config: Arc<Config>,
     port: Arc<SharedPort>,
-    /// Where it is registered.
+    underlay: Arc<HostUnderlay>,
+    /// Where it is registered with its present configuration.
     registered: Option<(BridgeId, PortNo)>,
+    /// Why it could not be registered.
+    conflict: Option<Conflict>,
 }
 
 impl TunnelInterface {
@@ -75,23 +99,38 @@ impl TunnelInterface {
         kind: TunnelType,
         options: &BTreeMap<String, String>,
         dp: &Dp,
+        underlay: &Arc<HostUnderlay>,
     ) -> Result<Self, TunnelError> {
-        let parsed = Config::parse(name, kind, options).inspect_err(|error| {
-            if let OptionError::Invalid { address_errors, .. } = error {
-                log_address_errors(address_errors);
-            }
-        })?;
-        log_address_errors(&parsed.address_errors);
-        if !parsed.warnings.is_empty() {
-            tracing::warn!(target: "netdev_vport", "{}", parsed.warnings.join("\n"));
-        }
-        let config = Arc::new(parsed.config);
-        for other in dp.switch.network().tunnels.ports.read().iter() {
-            config.shares_port(name, &other.config)?;
-        }
-        let port = SharedPort::open(&config, dp)?;
+        let home = Home {
+            dpif: Arc::clone(&dp.dpif),
+            switch: Arc::clone(&dp.switch),
+            all: Arc::clone(&dp.tunnel_ports),
+        };
+        let config = configure(name, kind, options, &home)?;
+        let port = SharedPort::open(&config, &home)?;
+        home.switch.network().tunnels.ports.read().check(port.number, name, &config)?;
         let device = Arc::new(Queueless::new(name, kind.name(), identity::made_up_mac(name)));
-        Ok(Self { device, options: options.clone(), config, port, registered: None })
+        let (options, underlay) = (options.clone(), Arc::clone(underlay));
+        Ok(Self { device, options, config, port, underlay, registered: None, conflict: None })
+    }
+
+    /// Takes other options without being closed, if it can. It is to be registered again.
+    pub fn set_options(&mut self, kind: TunnelType, options: &BTreeMap<String, String>) -> bool {
+        if self.options == *options {
+            return true;
+        }
+        let Ok(config) = configure(self.device.name(), kind, options, &self.port.home) else { return false };
+        if config.datapath_port().name != self.port.name {
+            let Ok(port) = SharedPort::open(&config, &self.port.home) else { return false };
+            self.unregister();
+            self.port = port;
+        } else if headers_of(&config) != self.port.headers {
+            // The port of the datapath is another one.
+            return false;
+        }
+        self.unregister();
+        (self.options, self.config) = (options.clone(), config);
+        true
     }
 
     /// Its device, which has no queues.
@@ -114,32 +153,77 @@ impl TunnelInterface {
         self.port.number
     }
 
-    /// Has it receive packets as a port of a bridge.
-    ///
-    /// # Errors
-    ///
-    /// If another interface receives the same packets.
-    pub fn register(&mut self, id: (BridgeId, PortNo)) -> Result<(), Conflict> {
+    /// Has it receive packets as a port of a bridge, unless another interface receives the same packets: see
+    /// [`TunnelInterface::conflict`].
+    pub fn register(&mut self, id: (BridgeId, PortNo)) {
         if self.registered == Some(id) {
-            return Ok(());
+            return;
         }
         self.unregister();
         let (name, config) = (self.device.name().into(), Arc::clone(&self.config));
         let port = Port { id, name, datapath_port: self.port.number, config };
-        let registered = self.port.switch.network().tunnels.ports.write().set(port);
-        if registered.is_ok() {
-            self.registered = Some(id);
-            self.port.switch.changed(Change::Tunnels);
+        let switch = &self.port.home.switch;
+        match switch.network().tunnels.ports.write().set(port) {
+            Ok(()) => (self.registered, self.conflict) = (Some(id), None),
+            Err(conflict) => {
+                if self.conflict.as_ref() != Some(&conflict) {
+                    tracing::warn!(target: "tunnel", "{conflict}");
+                }
+                self.conflict = Some(conflict);
+                return;
+            }
         }
-        registered
+        switch.changed(Change::Tunnels);
     }
 
     fn unregister(&mut self) {
         if let Some(id) = self.registered.take() {
-            self.port.switch.network().tunnels.ports.write().remove(id);
-            self.port.switch.changed(Change::Tunnels);
+            let switch = &self.port.home.switch;
+            switch.network().tunnels.ports.write().remove(id);
+            switch.changed(Change::Tunnels);
         }
     }
+
+    /// The interface that receives its packets, while one does.
+    pub fn conflict(&self) -> Option<&Conflict> {
+        self.conflict.as_ref()
+    }
+
+    /// The device that the route to its remote address leads over, and whether that has a carrier, if this is known.
+    pub fn egress(&self) -> Option<(String, bool)> {
+        let (remote, mark) = self.config.status_route();
+        let query = Query { mark, ..Query::to(remote) };
+        let (device, carrier) = self.underlay.with_router(|router| {
+            let route = router.lookup(&query).route?;
+            let carrier = router.carrier(&route.device);
+            Some((route.device.to_string(), carrier))
+        })?;
+        let own = self.port.home.switch.bridge_named(&device).and_then(|bridge| bridge.port(PortNo::LOCAL));
+        let own = own.and_then(|port| port.spec.device).map(|device| device.status().carrier);
+        Some((device, own.or(carrier).unwrap_or(false)))
+    }
+}
+
+/// The configuration that the options of an interface give, beside that of the other interfaces.
+fn configure(
+    name: &str,
+    kind: TunnelType,
+    options: &BTreeMap<String, String>,
+    home: &Home,
+) -> Result<Arc<Config>, OptionError> {
+    let parsed = Config::parse(name, kind, options).inspect_err(|error| {
+        if let OptionError::Invalid { address_errors, .. } = error {
+            log_address_errors(address_errors);
+        }
+    })?;
+    log_address_errors(&parsed.address_errors);
+    if !parsed.warnings.is_empty() {
+        tracing::warn!(target: "netdev_vport", "{}", parsed.warnings.join("\n"));
+    }
+    for other in home.switch.network().tunnels.ports.read().iter().filter(|other| *other.name != *name) {
+        parsed.config.shares_port(name, &other.config)?;
+    }
+    Ok(Arc::new(parsed.config))
 }
 
 impl Drop for TunnelInterface {
@@ -153,38 +237,33 @@ fn log_address_errors(errors: &[String]) {
 }
 
 impl SharedPort {
-    fn open(config: &Config, dp: &Dp) -> Result<Arc<Self>, DpifError> {
+    fn open(config: &Config, home: &Home) -> Result<Arc<Self>, DpifError> {
         let wanted = config.datapath_port();
-        let mut all = dp.tunnel_ports.0.lock();
+        let mut all = home.all.0.lock();
         if let Some(port) = all.get(&wanted.name).and_then(Weak::upgrade) {
             return Ok(port);
         }
         let device = Arc::new(Queueless::new(&wanted.name, config.tunnel_type.name(), base::MacAddr::ZERO));
         let requested = wanted.preferred.map(|port| DpPort(port.into()));
-        let number = dp.dpif.tunnel_add(device, headers_of(config), requested)?;
-        let port = Arc::new(Self {
-            name: wanted.name.clone(),
-            number,
-            endpoints: endpoints_of(config),
-            dpif: Arc::clone(&dp.dpif),
-            switch: Arc::clone(&dp.switch),
-            all: Arc::clone(&dp.tunnel_ports),
-        });
+        let headers = headers_of(config);
+        let number = home.dpif.tunnel_add(device, headers, requested)?;
+        let (name, endpoints, home) = (wanted.name.clone(), endpoints_of(config), home.clone());
+        let port = Arc::new(Self { name, number, headers, endpoints, settings: wanted.config.options(), home });
         all.insert(wanted.name, Arc::downgrade(&port));
-        publish(&all, &dp.switch);
+        publish(&all, &port.home.switch);
         Ok(port)
     }
 }
 
 impl Drop for SharedPort {
     fn drop(&mut self) {
-        let mut all = self.all.0.lock();
+        let mut all = self.home.all.0.lock();
         // Another one may have taken its name meanwhile.
         if all.get(&self.name).is_some_and(|port| port.strong_count() == 0) {
             all.remove(&self.name);
         }
-        publish(&all, &self.switch);
-        if let Err(error) = self.dpif.port_del(self.number) {
+        publish(&all, &self.home.switch);
+        if let Err(error) = self.home.dpif.port_del(self.number) {
             tracing::warn!(target: "bridge", "could not remove port {}: {error}", self.name);
         }
     }

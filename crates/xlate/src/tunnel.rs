@@ -377,6 +377,10 @@ impl<'a> Xlate<'a> {
             }
             _ => return None,
         };
+        let own = self.pos.bridge.ports.get(&PortNo::LOCAL)?.mac;
+        if self.read_bits(Field::EthDst, u128::MAX) != own.to_u64().into() {
+            return None;
+        }
         let proto = self.read_bits(Field::IpProto, 0xff) as u8;
         let mut endpoints: Vec<&Endpoint> = of_all.iter().filter(|of| of.proto == proto).collect();
         if proto == UDP && !endpoints.is_empty() {

@@ -294,7 +294,7 @@ impl Ofproto {
         let mut stats = PortStats::unknown(port.spec.no);
         stats.duration = Some(((age / 1000) as u32, (age % 1000) as u32 * 1_000_000));
         match &port.spec.device {
-            Some(device) => {
+            Some(device) if port.spec.tunnel.is_none() => {
                 let s = device.stats();
                 let unknown = u64::MAX;
                 stats.rx_packets = s.rx_packets.unwrap_or(unknown);
@@ -312,11 +312,11 @@ impl Ofproto {
                 stats.custom = s.custom;
                 stats.custom.sort();
             }
-            None => {
-                stats.rx_packets = port.patch.rx_packets.load(Ordering::Relaxed);
-                stats.rx_bytes = port.patch.rx_bytes.load(Ordering::Relaxed);
-                stats.tx_packets = port.patch.tx_packets.load(Ordering::Relaxed);
-                stats.tx_bytes = port.patch.tx_bytes.load(Ordering::Relaxed);
+            _ => {
+                stats.rx_packets = port.counters.rx_packets.load(Ordering::Relaxed);
+                stats.rx_bytes = port.counters.rx_bytes.load(Ordering::Relaxed);
+                stats.tx_packets = port.counters.tx_packets.load(Ordering::Relaxed);
+                stats.tx_bytes = port.counters.tx_bytes.load(Ordering::Relaxed);
             }
         }
         stats

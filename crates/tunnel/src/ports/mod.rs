@@ -41,26 +41,24 @@ pub struct Port<Id> {
     pub config: Arc<Config>,
 }
 
-impl<Id> Port<Id> {
-    /// The class of precedence, 0 before all others, and the criteria within the class.
-    fn criteria(&self) -> (usize, Criteria) {
-        let Config { remote, local, in_key, packets, .. } = *self.config;
-        let (key_class, key) = match in_key {
-            Key::Absent => (0, 0),
-            Key::Fixed(key) => (0, key),
-            Key::Flow => (1, 0),
-        };
-        let (remote_class, remote) = match remote {
-            Endpoint::Fixed(address) => (0, Some(address)),
-            Endpoint::Any | Endpoint::Flow => (1, None),
-        };
-        let (local_class, local) = match local {
-            Endpoint::Fixed(address) => (0, Some(address)),
-            Endpoint::Any => (1, None),
-            Endpoint::Flow => (2, None),
-        };
-        ((key_class * 2 + remote_class) * 3 + local_class, Criteria { packets, key, remote, local })
-    }
+/// The class of precedence of a port, 0 before all others, and its criteria within the class.
+fn criteria(config: &Config) -> (usize, Criteria) {
+    let Config { remote, local, in_key, packets, .. } = *config;
+    let (key_class, key) = match in_key {
+        Key::Absent => (0, 0),
+        Key::Fixed(key) => (0, key),
+        Key::Flow => (1, 0),
+    };
+    let (remote_class, remote) = match remote {
+        Endpoint::Fixed(address) => (0, Some(address)),
+        Endpoint::Any | Endpoint::Flow => (1, None),
+    };
+    let (local_class, local) = match local {
+        Endpoint::Fixed(address) => (0, Some(address)),
+        Endpoint::Any => (1, None),
+        Endpoint::Flow => (2, None),
+    };
+    ((key_class * 2 + remote_class) * 3 + local_class, Criteria { packets, key, remote, local })
 }
 
 /// What packets of a port have in common.
@@ -143,25 +141,34 @@ impl<Id: Copy + Eq + Hash> Ports<Id> {
     /// against output") until a later attempt succeeds.
     pub fn set(&mut self, port: Port<Id>) -> Result<(), Conflict> {
         self.remove(port.id);
-        let (class, criteria) = port.criteria();
+        self.check(port.datapath_port, &port.name, &port.config)?;
+        let (class, criteria) = criteria(&port.config);
         let table =
             self.tables.entry(port.datapath_port).or_insert_with(|| Box::new(std::array::from_fn(|_| Class::new())));
         let Class { by_criteria, modes } = &mut table[class];
-        if let Some(other) = by_criteria.get(&criteria) {
-            let other = self.ports.get(other).map_or_else(|| port.name.clone(), |other| other.name.clone());
-            let criteria = port.config.match_text(port.datapath_port.0);
-            return Err(Conflict { name: port.name, other, criteria });
-        }
         by_criteria.insert(criteria, port.id);
         modes[criteria.packets as usize] += 1;
         self.ports.insert(port.id, port);
         Ok(())
     }
 
+    /// Looks for the port with the criteria of a new one.
+    ///
+    /// # Errors
+    ///
+    /// If there is one.
+    pub fn check(&self, datapath_port: DpPort, name: &str, config: &Config) -> Result<(), Conflict> {
+        let (class, criteria) = criteria(config);
+        let Some(table) = self.tables.get(&datapath_port) else { return Ok(()) };
+        let Some(other) = table[class].by_criteria.get(&criteria) else { return Ok(()) };
+        let other = self.ports.get(other).map_or_else(|| name.into(), |other| other.name.clone());
+        Err(Conflict { name: name.into(), other, criteria: config.match_text(datapath_port.0) })
+    }
+
     /// Removes a port.
     pub fn remove(&mut self, id: Id) -> Option<Port<Id>> {
         let port = self.ports.remove(&id)?;
-        let (class, criteria) = port.criteria();
+        let (class, criteria) = criteria(&port.config);
         if let Some(table) = self.tables.get_mut(&port.datapath_port) {
             if table[class].by_criteria.remove(&criteria).is_some() {
                 table[class].modes[criteria.packets as usize] -= 1;
@@ -230,7 +237,7 @@ impl<Id: Copy + Eq + Hash> Ports<Id> {
     fn by_precedence(&self) -> Vec<&Port<Id>> {
         let mut ports: Vec<_> = self.ports.values().collect();
         ports.sort_by(|a, b| {
-            let rank = |port: &Port<Id>| (port.criteria().0, port.datapath_port);
+            let rank = |port: &Port<Id>| (criteria(&port.config).0, port.datapath_port);
             rank(a).cmp(&rank(b)).then_with(|| a.name.cmp(&b.name))
         });
         ports

@@ -206,7 +206,11 @@ fn datapath_text(dp: &Dp, statistics: bool, out: &mut String) {
         // As Open vSwitch does: `system` is the default type and is not printed.
         let _ = match port.device.kind() {
             "system" => writeln!(out),
-            _ => writeln!(out, " ({})", super::datapath::kind_of_device(&*port.device)),
+            _ => {
+                let mut kind = super::datapath::kind_of_device(&*port.device);
+                kind.settings.extend(dp.tunnel_ports.settings(port.device.name()));
+                writeln!(out, " ({kind})")
+            }
         };
         if statistics {
             let s = &port.stats;

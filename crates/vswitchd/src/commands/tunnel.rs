@@ -3,14 +3,14 @@
 use super::{Shown, act, show};
 use crate::devices::Devices;
 use crate::types::DummyLevel;
-use base::DpPort;
+use base::{DpPort, PortNo};
 use routes::commands::{self, CommandError, USAGES};
 use routes::{neighbours_to_text, rows_to_text};
 use serde_json::{Value, json};
 use std::net::IpAddr;
 use std::sync::Arc;
 use tunnel::header::PortRange;
-use tunnel::ports::rows_text;
+use tunnel::ports::{Listener, LocalAddress, listeners_text, listeners_verbose_text, rows_text};
 use unixctl::{Commands, OutputFormat};
 
 pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
@@ -24,6 +24,7 @@ pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
     }
     act(commands, devices, ("tnl/egress_port_range", "min max", 0..=2), egress_ports);
     show(commands, devices, ("ofproto/list-tunnels", "", 0..=0), list_tunnels);
+    show(commands, devices, ("tnl/ports/show", "-v", 0..=1), list_listeners);
     if devices.types.dummy == DummyLevel::Off {
         return;
     }
@@ -131,6 +132,37 @@ fn list_tunnels(devices: &Devices, _args: &[String], format: OutputFormat) -> Re
         }
     }
     Ok(if matches!(format, OutputFormat::Json) { Value::from(all).into() } else { text.into() })
+}
+
+/// Shows the ports of the datapaths for tunnels, and with `-v` the packets that each receives at each address.
+fn list_listeners(devices: &Devices, args: &[String], format: OutputFormat) -> Result<Shown, String> {
+    let is_verbose = !args.is_empty();
+    let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
+    for (_, dp) in devices.datapaths() {
+        listeners.extend(dp.switch.network().tunnels.ports.read().listeners());
+        let own = dp.switch.bridges().into_iter().filter_map(|bridge| bridge.port(PortNo::LOCAL));
+        addresses.extend(own.flat_map(|port| {
+            let addresses = devices.underlay.with_router(|router| router.addresses(&port.spec.name));
+            addresses.into_iter().map(move |(ip, _)| LocalAddress { mac: port.spec.mac, ip })
+        }));
+    }
+    if matches!(format, OutputFormat::Json) {
+        let row = |listener: &Listener| {
+            let DpPort(number) = listener.datapath_port;
+            let mut row = json!({
+                "name": listener.name, "port": number, "references": listener.references,
+                "protocol": listener.protocol, "udp_port": listener.udp_port,
+            });
+            if is_verbose {
+                let address = |at: &LocalAddress| json!({"mac": at.mac.to_string(), "ip": at.ip.to_string()});
+                row["addresses"] = Value::from_iter(addresses.iter().map(address));
+            }
+            row
+        };
+        return Ok(Value::from_iter(listeners.iter().map(row)).into());
+    }
+    let text = if is_verbose { listeners_verbose_text(&listeners, &addresses) } else { listeners_text(&listeners) };
+    Ok(text.into())
 }
 
 /// Gives a dummy device an address.

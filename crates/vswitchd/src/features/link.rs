@@ -59,6 +59,10 @@ fn report_device(of: InterfaceReport<'_>, device: &dyn Netdev, txn: &mut Transac
     if let Some(offload) = of.running.offload(&of.bridge.dp) {
         details.insert("offload".to_owned(), offload);
     }
+    if let Some((device, carrier)) = of.running.egress() {
+        details.insert("tunnel_egress_iface".to_owned(), device);
+        details.insert("tunnel_egress_iface_carrier".to_owned(), if carrier { "up" } else { "down" }.to_owned());
+    }
     txn.set(row, interface::STATUS, details);
 }
 

@@ -1,7 +1,7 @@
 //! Counters of interfaces, written at intervals.
 
 use crate::feature::{Feature, Report};
-use crate::interface::RunningInterface;
+use crate::interface::{Behind, RunningInterface};
 use crate::levels::{InterfaceLevel, InterfaceReport, InterfaceRows, SwitchLevel, SwitchTarget};
 use crate::reader::Reader;
 use crate::running::RunningBridge;
@@ -57,15 +57,16 @@ impl Feature for Counters {
 }
 
 fn counters(running: &RunningInterface, bridge: &RunningBridge) -> BTreeMap<String, i64> {
-    match running.device() {
+    match running.device().filter(|_| !matches!(running.state, Ok(Behind::Tunnel(_)))) {
         Some(device) => device.stats().columns().into_iter().map(|(k, v)| (k.to_owned(), v as i64)).collect(),
-        None => patch_counters(running, bridge),
+        None => own_counters(running, bridge),
     }
 }
 
-fn patch_counters(running: &RunningInterface, bridge: &RunningBridge) -> BTreeMap<String, i64> {
+/// The counters of a patch port or a tunnel.
+fn own_counters(running: &RunningInterface, bridge: &RunningBridge) -> BTreeMap<String, i64> {
     let Some(port) = running.ofport.and_then(|no| bridge.ofproto.port(no)) else { return BTreeMap::new() };
-    let p = &port.patch;
+    let p = &port.counters;
     [("rx_packets", &p.rx_packets), ("rx_bytes", &p.rx_bytes), ("tx_packets", &p.tx_packets), ("tx_bytes", &p.tx_bytes)]
         .into_iter()
         .map(|(name, counter)| (name.to_owned(), counter.load(Ordering::Relaxed) as i64))
