@@ -6,6 +6,7 @@ use dpif::{
     DpifError, EventLog, Offload, OffloadInfo, PortInfo, PortStats, Ports, RoundHistory, RoundWatch, ThreadConfig,
     ThreadInfo, ThreadStats, Threads, UpcallHandler, UpcallStats, Upcalls, Usage,
 };
+use flow::ReceivedOptions;
 use netdev::{Accelerator, Netdev};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,6 +28,10 @@ impl Ports for Datapath {
 
     fn set_tunnel_ports(&self, range: PortRange) {
         self.set_tunnel_ports(range);
+    }
+
+    fn set_tunnel_options(&self, options: Arc<ReceivedOptions>) {
+        self.set_tunnel_options(options);
     }
 
     fn port_del(&self, port: DpPort) -> Result<(), DpifError> {

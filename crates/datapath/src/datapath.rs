@@ -11,6 +11,7 @@ use dpif::{
     MeterConfig, MeterId, MeterStats, Meters, OffloadInfo, PortInfo, PortStats, RoundHistory, RoundWatch, ThreadConfig,
     ThreadInfo, ThreadStats, UpcallHandler, UpcallStats, Usage,
 };
+use flow::ReceivedOptions;
 use netdev::{Accelerator, Netdev};
 use packet::{Batch, Packet};
 use parking_lot::Mutex;
@@ -173,6 +174,11 @@ impl Datapath {
     /// Sets the range of the UDP source ports of outer headers.
     pub fn set_tunnel_ports(&self, range: PortRange) {
         self.shared.set_tunnel_ports(range);
+    }
+
+    /// Sets which options of packets from tunnels are part of their keys.
+    pub fn set_tunnel_options(&self, options: Arc<ReceivedOptions>) {
+        self.shared.tunnel_options.store(options);
     }
 
     fn add(

@@ -420,7 +420,8 @@ impl<'a> Executor<'a> {
         let vlans_max = self.shared.vlans_max.load(Ordering::Relaxed);
         let mut one = Batch::new();
         for packet in packets.drain(..) {
-            let key = extract_with(packet.data(), &recirculate::context_of(&packet, self.in_port), vlans_max);
+            let mut key = extract_with(packet.data(), &recirculate::context_of(&packet, self.in_port), vlans_max);
+            recirculate::put_options(self.shared, &packet, &mut key);
             let actions = handler.slow(Upcall { port: self.in_port, key: &key, packet: &packet });
             one.push(packet);
             self.steps(&mut one, &actions, level, Fate::Open);

@@ -11,7 +11,7 @@ use netdev::pool;
 use packet::Batch;
 use packet::buf::BATCH_MAX;
 
-use crate::execute::recirculate::context_of;
+use crate::execute::recirculate::{context_of, put_options};
 use crate::group::Adds;
 use crate::port::Port;
 use crate::shared::SharedState;
@@ -203,6 +203,7 @@ pub(crate) fn parse_again(shared: &SharedState, in_port: DpPort, batch: &Batch, 
                 let Some(key) = keys.any.get_mut(i) else { break };
                 let vlans_max = shared.vlans_max.load(Ordering::Relaxed);
                 extract_with_into(key, data, &context_of(packet, in_port), vlans_max);
+                put_options(shared, packet, key);
                 keys.with_metadata |= 1 << i;
                 *adds = Adds::of(data.len(), key);
             }

@@ -13,6 +13,7 @@ use base::rng::Rng;
 use base::{Clock, DropReason};
 use conntrack::Tracker;
 use dpif::{DpFlow, DpFlowStats, EventLog, FlowId, UpcallHandler};
+use flow::ReceivedOptions;
 use packet::buf::BATCH_MAX;
 use parking_lot::{Condvar, Mutex};
 use vlog::{RateLimit, warn_rl};
@@ -56,6 +57,8 @@ pub(crate) struct SharedState {
     pub(crate) vlans_max: AtomicUsize,
     /// The bounds of UDP source ports of outer headers: the lowest in the upper half.
     pub(crate) tunnel_ports: AtomicU32,
+    /// The options of received packets that keys have.
+    pub(crate) tunnel_options: ArcSwap<ReceivedOptions>,
     pub(crate) stopping: AtomicBool,
     /// See [`crate::microflow`].
     pub(crate) inverse_probability: AtomicU32,
@@ -292,6 +295,7 @@ impl SharedState {
             flows_refused: AtomicU64::new(0),
             vlans_max: AtomicUsize::new(flow::extract::VLANS),
             tunnel_ports: AtomicU32::new(packed(PortRange::default())),
+            tunnel_options: ArcSwap::default(),
             stopping: AtomicBool::new(false),
             inverse_probability: AtomicU32::new(crate::microflow::INVERSE_PROBABILITY),
             check_every: AtomicU64::new(0),

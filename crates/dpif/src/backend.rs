@@ -51,6 +51,9 @@ pub trait Ports {
     /// Sets the range of the UDP source ports of outer headers.
     fn set_tunnel_ports(&self, range: tunnel::header::PortRange);
 
+    /// Sets which options of packets from tunnels are part of their keys.
+    fn set_tunnel_options(&self, options: Arc<flow::ReceivedOptions>);
+
     /// Removes a port. Packet threads release its device at their next round; [`Ports::synchronize`] waits for that.
     fn port_del(&self, port: DpPort) -> Result<(), DpifError>;
 

@@ -13,6 +13,9 @@ use std::sync::Arc;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OptionPlace(u8);
 
+/// The bit of a key's tunnel flags that says that the packet has a critical option which no bridge maps. No field shows it.
+pub const UNKNOWN_OPTION: u16 = 0x10;
+
 /// The word of presence bits, one for each option, relative to the option words.
 const PRESENCE: usize = layout::REGS - layout::TUN_METADATA - 1;
 
@@ -35,6 +38,8 @@ impl OptionPlace {
 pub struct PlacedOption {
     field: Field,
     index: u8,
+    /// The number of its presence bit.
+    slot: u8,
     /// Class and type of the option in a tunnel header (RFC 8926 section 3.5).
     id: (u16, u8),
     /// Locations, most significant four bytes first.
@@ -60,13 +65,29 @@ impl PlacedOption {
     /// The option of `field` at `places`, most significant four bytes first. `None` if the field is no tunnel option.
     pub fn new(field: Field, places: &[OptionPlace]) -> Option<Self> {
         let Loc::TunMetadata(index) = field.info().loc else { return None };
-        Some(Self { field, index, id: (0, 0), places: places.into() })
+        Some(Self { field, index, slot: index, id: (0, 0), places: places.into() })
+    }
+
+    /// The same with another presence bit, of 64. Without this, the number of the field is that of the bit.
+    #[must_use]
+    pub fn with_presence(self, slot: u8) -> Self {
+        Self { slot: slot & 63, ..self }
     }
 
     /// The same for an option with this class and type in headers.
     #[must_use]
     pub fn with_id(self, class: u16, kind: u8) -> Self {
         Self { id: (class, kind), ..self }
+    }
+
+    /// Class and type of the option in headers.
+    pub fn id(&self) -> (u16, u8) {
+        self.id
+    }
+
+    /// Whether a receiver that does not know the option must drop the packet (RFC 8926 section 3.5).
+    pub fn is_critical(&self) -> bool {
+        is_critical(self.id.1)
     }
 
     /// Its field.
@@ -86,7 +107,7 @@ impl PlacedOption {
 
     /// The word and bit of its presence.
     pub fn presence(&self) -> (usize, u64) {
-        (layout::TUN_METADATA + PRESENCE, 1 << (self.index & 63))
+        (layout::TUN_METADATA + PRESENCE, 1 << (self.slot & 63))
     }
 
     /// The locations of `n_bits` bits of the value from bit `offset` on, limited to the value's length.
@@ -182,6 +203,59 @@ impl OptionTable {
     }
 }
 
+/// Returns true for the type of an option that a receiver has to know (RFC 8926 section 3.5).
+fn is_critical(kind: u8) -> bool {
+    kind & 0x80 != 0
+}
+
+/// All options that some bridge of a switch maps, to find the options of received packets. Each has a presence bit and places
+/// of its own, whichever fields the bridges give it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ReceivedOptions(Vec<PlacedOption>);
+
+impl ReceivedOptions {
+    /// Puts a packet's options into its key, given their bytes in the header: of two of one class and type, the last.
+    /// Options that no bridge maps with their length are left out; if there is a critical one among them, the flag
+    /// [`UNKNOWN_OPTION`] is set.
+    pub fn put(&self, key: &mut FlowKey, mut options: &[u8]) {
+        while let Some(([class @ .., kind, len], rest)) = options.split_first_chunk::<4>() {
+            let (words, len) = (usize::from(len & 31), 4 * usize::from(len & 31));
+            let Some((value, rest)) = rest.split_at_checked(len) else { return };
+            options = rest;
+            let id = (u16::from_be_bytes(*class), *kind);
+            match self.0.iter().find(|option| option.id == id && option.places.len() == words) {
+                Some(option) => {
+                    let (word, bit) = option.presence();
+                    key.0[word] |= bit;
+                    for (n, word) in value.rchunks_exact(4).enumerate() {
+                        let word = word.first_chunk().map_or(0, |word| u32::from_be_bytes(*word));
+                        option.put_word(key, n as u16, word);
+                    }
+                }
+                None if is_critical(*kind) => {
+                    let flags = key.get(Field::TunFlags) | u128::from(UNKNOWN_OPTION);
+                    key.set(Field::TunFlags, flags);
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// The presence bits of critical options that a bridge does not map, in the word of presence bits.
+    pub fn unknown_to(&self, table: &OptionTable) -> (usize, u64) {
+        let unknown = self.0.iter().filter(|option| {
+            option.is_critical() && !table.iter().any(|known| (known.id, &known.places) == (option.id, &option.places))
+        });
+        (layout::TUN_METADATA + PRESENCE, unknown.fold(0, |bits, option| bits | option.presence().1))
+    }
+}
+
+impl FromIterator<PlacedOption> for ReceivedOptions {
+    fn from_iter<I: IntoIterator<Item = PlacedOption>>(options: I) -> Self {
+        Self(options.into_iter().collect())
+    }
+}
+
 impl FromIterator<PlacedOption> for OptionTable {
     fn from_iter<I: IntoIterator<Item = PlacedOption>>(options: I) -> Self {
         Self(options.into_iter().map(|option| (option.index, option)).collect())
@@ -215,6 +289,37 @@ mod tests {
             let (word, bit) = option.presence();
             prop_assert!(key.0[word] & bit != 0 && key.masked(&option.whole()) == key);
         }
+    }
+
+    #[test]
+    fn options_of_received_packets_are_put_where_the_switch_expects_them() {
+        let option = option().with_id(0xff01, 0x82).with_presence(9);
+        let table: OptionTable = [option.clone()].into_iter().collect();
+        let all: ReceivedOptions = [option.clone()].into_iter().collect();
+        let received = |bytes: &[u8]| {
+            let mut key = FlowKey::ZERO;
+            all.put(&mut key, bytes);
+            key
+        };
+        let bytes = [0xff, 1, 0x82, 3, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9];
+        let key = received(&bytes);
+        assert_eq!((table.encode(&key), key.0[layout::TUN_METADATA + PRESENCE]), (bytes.to_vec(), 1 << 9));
+        // The last of two counts; unknown ones are not part of the key.
+        let twice = [&[0xff, 1, 0x82, 3, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9], &[0, 1, 2, 1, 1, 2, 3, 4], &bytes[..]].concat();
+        assert_eq!(received(&twice), key);
+        for (unknown, flags) in [
+            (&[0xff, 1, 0x83, 0][..], UNKNOWN_OPTION),
+            (&[0xff, 1, 0x82, 1, 1, 2, 3, 4], UNKNOWN_OPTION),
+            (&[0xff, 1, 2, 0], 0),
+            (&[0xff, 1, 0x83, 1, 1], 0),
+            (&[0xff], 0),
+        ] {
+            let mut expected = FlowKey::ZERO;
+            expected.set(Field::TunFlags, flags.into());
+            assert_eq!(received(unknown), expected, "{unknown:?}");
+        }
+        assert_eq!(all.unknown_to(&table).1, 0);
+        assert_eq!(all.unknown_to(&OptionTable::default()), (layout::TUN_METADATA + PRESENCE, 1 << 9));
     }
 
     #[test]

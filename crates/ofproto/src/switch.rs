@@ -7,6 +7,7 @@ use crate::gate::Workers;
 use crate::ipfix::{IpfixSettings, Worker};
 use crate::protocols::Protocols;
 use crate::revalidate::{Change, State};
+use crate::tlv::OptionSpace;
 use arc_swap::ArcSwap;
 use base::{Clock, DpPort, PortNo};
 use dpif::{Dpif, FlowId};
@@ -45,6 +46,7 @@ pub struct Switch {
     tls: Arc<Tls>,
     pub(crate) ipfix: Worker,
     pub(crate) protocols: Protocols,
+    options: Mutex<OptionSpace>,
 }
 
 /// Names of timeout policies by zone.
@@ -80,6 +82,7 @@ impl Switch {
             bundle_budget: Arc::default(),
             tls: Arc::default(),
             ipfix: Worker::default(),
+            options: Mutex::default(),
         })
     }
 
@@ -250,8 +253,24 @@ impl Switch {
             bridge.set_ipfix(IpfixSettings::default());
         }
         if let Some(bridge) = bridge {
+            self.with_options(|space| bridge.clear_tlvs(space));
             bridge.drop_meters();
         }
+    }
+
+    /// Changes which tunnel options the bridges map. From then on, packets have them in their keys.
+    pub(crate) fn with_options<R>(&self, change: impl FnOnce(&mut OptionSpace) -> R) -> R {
+        let mut options = self.options.lock();
+        let result = change(&mut options);
+        let all = Arc::new(options.all());
+        if self.network().tunnels.set_received_options(Arc::clone(&all)) {
+            if let Some(dpif) = self.dpif() {
+                dpif.set_tunnel_options(all);
+            }
+            drop(options);
+            self.changed(Change::Tunnels);
+        }
+        result
     }
 
     /// Returns the bridge with this number.

@@ -5,7 +5,7 @@
 
 use crate::bridge::Ofproto;
 use crate::flow_table::Criteria;
-use flow::{Field, FlowKey, Match, OptionPlace, OptionTable, PlacedOption, TunOption};
+use flow::{Field, FlowKey, Match, OptionPlace, OptionTable, PlacedOption, ReceivedOptions, TunOption};
 use openflow::tlv::{TLV_FIELDS, TlvCommand, TlvMap, TlvTableMod, TlvTableReply};
 use openflow::wire::OptionLengths;
 use openflow::{Action, FlowMod, OfpError};
@@ -19,6 +19,57 @@ const SPACE: u32 = 4 * OptionPlace::COUNT as u32;
 #[derive(Debug, Default)]
 pub(crate) struct TlvTable(BTreeMap<u16, (TlvMap, PlacedOption)>);
 
+/// The places in keys of the options that bridges map. Bridges that map the same option share them, so that the key of a received
+/// packet has each of its options once.
+#[derive(Debug, Default)]
+pub(crate) struct OptionSpace(Vec<SharedOption>);
+
+#[derive(Debug)]
+struct SharedOption {
+    placed: PlacedOption,
+    slot: u8,
+    bridges: usize,
+}
+
+impl OptionSpace {
+    /// The place of an option for a field. `None` if there is no space left.
+    fn take(&mut self, map: &TlvMap, field: Field) -> Option<PlacedOption> {
+        let n_places = usize::from(map.len / 4);
+        let same = |option: &&mut SharedOption| {
+            option.placed.id() == (map.class, map.ty) && option.placed.places().len() == n_places
+        };
+        let mapped = |places: &[OptionPlace], slot| {
+            PlacedOption::new(field, places).map(|placed| placed.with_id(map.class, map.ty).with_presence(slot))
+        };
+        if let Some(option) = self.0.iter_mut().find(same) {
+            let placed = mapped(option.placed.places(), option.slot)?;
+            option.bridges += 1;
+            return Some(placed);
+        }
+        let is_taken = |place: &OptionPlace| self.0.iter().any(|option| option.placed.places().contains(place));
+        let free = (0..OptionPlace::COUNT).filter_map(OptionPlace::new).filter(|place| !is_taken(place));
+        let places: Vec<OptionPlace> = free.take(n_places).collect();
+        let slot = (0..64).find(|slot| self.0.iter().all(|option| option.slot != *slot))?;
+        let placed = mapped(&places, slot).filter(|_| places.len() == n_places)?;
+        self.0.push(SharedOption { placed: placed.clone(), slot, bridges: 1 });
+        Some(placed)
+    }
+
+    /// Gives up the place of an option.
+    fn release(&mut self, placed: &PlacedOption) {
+        for option in &mut self.0 {
+            let is_it = (option.placed.id(), option.placed.places()) == (placed.id(), placed.places());
+            option.bridges -= usize::from(is_it);
+        }
+        self.0.retain(|option| option.bridges > 0);
+    }
+
+    /// All of them.
+    pub(crate) fn all(&self) -> ReceivedOptions {
+        self.0.iter().map(|option| option.placed.clone()).collect()
+    }
+}
+
 impl Ofproto {
     /// Changes the mapping of tunnel options.
     ///
@@ -27,12 +78,22 @@ impl Ofproto {
         {
             let mut tlvs = self.tlvs.lock();
             self.check_unused(&tlvs, change)?;
-            tlvs.change(change)?;
+            match self.switch() {
+                Some(switch) => switch.with_options(|space| tlvs.change(change, space))?,
+                // Its switch is gone, and packets with it.
+                None => tlvs.change(change, &mut OptionSpace::default())?,
+            }
             self.connections().set_option_lengths(tlvs.lengths());
         }
         // Translations have a copy of their own.
         self.rebuild();
         Ok(())
+    }
+
+    /// Unmaps everything, as the bridge goes.
+    pub(crate) fn clear_tlvs(&self, space: &mut OptionSpace) {
+        let mut tlvs = self.tlvs.lock();
+        std::mem::take(&mut *tlvs).0.values().for_each(|(_, placed)| space.release(placed));
     }
 
     /// Refuses to unmap fields that flows use.
@@ -135,36 +196,41 @@ impl TlvTable {
     ///
     /// Errors: `NXTTMFC_ALREADY_MAPPED` for a field, `NXTTMFC_DUP_ENTRY` for an option that is mapped to another field,
     /// `NXTTMFC_TABLE_FULL`.
-    fn change(&mut self, change: &TlvTableMod) -> Result<(), OfpError> {
-        match change.command {
-            TlvCommand::Add => self.add(&change.maps)?,
-            // Deleting an unmapped field does nothing.
-            TlvCommand::Delete => self.0.retain(|index, _| change.maps.iter().all(|map| map.index != *index)),
-            TlvCommand::Clear => self.0.clear(),
-        }
+    fn change(&mut self, change: &TlvTableMod, space: &mut OptionSpace) -> Result<(), OfpError> {
+        let (goes, maps): (&dyn Fn(u16) -> bool, _) = match change.command {
+            TlvCommand::Add => {
+                let mut added = Vec::new();
+                return self.add(&change.maps, space, &mut added).inspect_err(|_| {
+                    added.iter().filter_map(|index| self.0.remove(index)).for_each(|(_, placed)| space.release(&placed));
+                });
+            }
+            TlvCommand::Delete => (&|index| change.maps.iter().any(|map| map.index == index), &mut self.0),
+            TlvCommand::Clear => (&|_| true, &mut self.0),
+        };
+        // Deleting an unmapped field does nothing.
+        maps.retain(|index, (_, placed)| {
+            let goes = goes(*index);
+            if goes {
+                space.release(placed);
+            }
+            !goes
+        });
         Ok(())
     }
 
-    fn add(&mut self, added: &[TlvMap]) -> Result<(), OfpError> {
-        let mut table = self.0.clone();
-        for map in added {
-            if table.contains_key(&map.index) {
+    fn add(&mut self, maps: &[TlvMap], space: &mut OptionSpace, added: &mut Vec<u16>) -> Result<(), OfpError> {
+        for map in maps {
+            if self.0.contains_key(&map.index) {
                 return Err(OfpError::NxttmfcAlreadyMapped);
             }
-            if table.values().any(|(old, _)| (old.class, old.ty) == (map.class, map.ty)) {
+            if self.0.values().any(|(old, _)| (old.class, old.ty) == (map.class, map.ty)) {
                 return Err(OfpError::NxttmfcDupEntry);
             }
-            let taken: Vec<OptionPlace> = table.values().flat_map(|(_, placed)| placed.places().to_vec()).collect();
-            let free = (0..OptionPlace::COUNT).filter_map(OptionPlace::new).filter(|place| !taken.contains(place));
-            let places: Vec<OptionPlace> = free.take(usize::from(map.len / 4)).collect();
-            if places.len() < usize::from(map.len / 4) {
-                return Err(OfpError::NxttmfcTableFull);
-            }
-            let placed = field_of(map.index).and_then(|field| PlacedOption::new(field, &places));
-            let placed = placed.map(|placed| placed.with_id(map.class, map.ty));
-            table.insert(map.index, (*map, placed.ok_or(OfpError::NxttmfcBadFieldIdx)?));
+            let field = field_of(map.index).ok_or(OfpError::NxttmfcBadFieldIdx)?;
+            let placed = space.take(map, field).ok_or(OfpError::NxttmfcTableFull)?;
+            self.0.insert(map.index, (*map, placed));
+            added.push(map.index);
         }
-        self.0 = table;
         Ok(())
     }
 
@@ -220,9 +286,10 @@ mod tests {
 
     #[test]
     fn a_change_is_atomic() {
-        let mut table = TlvTable::default();
+        let (mut table, mut space) = (TlvTable::default(), OptionSpace::default());
         let mut change = |command, maps: &[TlvMap]| {
-            let result = table.change(&TlvTableMod { command, maps: maps.to_vec() });
+            let result = table.change(&TlvTableMod { command, maps: maps.to_vec() }, &mut space);
+            assert_eq!(space.0.len(), table.0.len());
             (result, table.reply().maps)
         };
         let (first, big) = (map(0, 8, 5), [map(1, 124, 1), map(2, 124, 2)]);
@@ -239,13 +306,34 @@ mod tests {
     }
 
     #[test]
+    fn bridges_share_the_places_of_an_option() {
+        let mut space = OptionSpace::default();
+        let (mut one, mut other) = (TlvTable::default(), TlvTable::default());
+        let change = |command, maps: &[TlvMap]| TlvTableMod { command, maps: maps.to_vec() };
+        assert_eq!(one.change(&change(TlvCommand::Add, &[map(1, 8, 0), map(2, 124, 1)]), &mut space), Ok(()));
+        assert_eq!(other.change(&change(TlvCommand::Add, &[map(1, 8, 5), map(2, 112, 6)]), &mut space), Ok(()));
+        let placed = |table: &TlvTable, index| table.0[&index].1.clone();
+        assert_eq!(placed(&one, 0).whole(), placed(&other, 5).whole());
+        assert_ne!(placed(&one, 1).presence(), placed(&other, 6).presence());
+        // The space is used up by all bridges together; a failed change takes nothing.
+        let full = change(TlvCommand::Add, &[map(3, 4, 7), map(4, 4, 8)]);
+        assert_eq!(other.change(&full, &mut space), Err(OfpError::NxttmfcTableFull));
+        assert_eq!((space.0.len(), other.0.len()), (3, 2));
+        assert_eq!(one.change(&change(TlvCommand::Clear, &[]), &mut space), Ok(()));
+        assert_eq!(space.0.len(), 2);
+        assert_eq!(other.change(&full, &mut space), Ok(()));
+    }
+
+    #[test]
     fn options_round_trip_through_the_key() {
-        let mut table = TlvTable::default();
+        let (mut table, mut space) = (TlvTable::default(), OptionSpace::default());
+        let mut change = |command, maps: &[TlvMap]| {
+            table.change(&TlvTableMod { command, maps: maps.to_vec() }, &mut space)
+        };
         // An option may take several pieces of the key.
-        assert_eq!(table.add(&[map(1, 120, 1), map(2, 4, 2), map(3, 120, 3)]), Ok(()));
-        table.0.remove(&1);
-        table.0.remove(&3);
-        assert_eq!(table.add(&[map(4, 124, 4), map(5, 120, 5)]), Ok(()));
+        assert_eq!(change(TlvCommand::Add, &[map(1, 120, 1), map(2, 4, 2), map(3, 120, 3)]), Ok(()));
+        assert_eq!(change(TlvCommand::Delete, &[map(1, 120, 1), map(3, 120, 3)]), Ok(()));
+        assert_eq!(change(TlvCommand::Add, &[map(4, 124, 4), map(5, 120, 5)]), Ok(()));
         let wide = format!("0x{}", "a5".repeat(124));
         for text in [
             "tun_metadata2=0x5",

@@ -14,7 +14,7 @@ use crate::verdict::{Dependency, Effect, Resolve, TranslationError, Verdict};
 use base::{DpPort, DropReason, MacAddr, PortNo};
 use dpif::{DpAction, TunnelPush};
 use flow::extract::ethertype;
-use flow::{Field, FlowKey, FlowMask, Prereq, WORDS, layout};
+use flow::{Field, FlowKey, FlowMask, Prereq, UNKNOWN_OPTION, WORDS, layout};
 use packet::metadata::Tunnel;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -24,11 +24,15 @@ use tunnel::framing::{Framing, PacketType};
 use tunnel::header::Template;
 use tunnel::options::Config;
 use tunnel::ports::Consulted;
+use tunnel::TunnelType;
 
 const UDP: u8 = 17;
 /// Operations of ARP (RFC 826).
 const ARP_REQUEST: u128 = 1;
 const ARP_REPLY: u128 = 2;
+const ICMPV6: u8 = 58;
+/// ICMPv6 type of neighbour advertisements (RFC 4861).
+const ADVERTISEMENT: u128 = 136;
 
 /// Translates a packet of the datapath's port of tunnels.
 pub(crate) fn receive(net: &Network, dp_port: DpPort, key: &FlowKey, trace: Tracing) -> Verdict {
@@ -137,6 +141,11 @@ impl<'a> Xlate<'a> {
         consulted_mask(consulted).into_iter().for_each(|(word, bits)| self.out.reads.note(word, bits));
         self.out.reads.note_field(Field::PacketType);
         self.out.effects.push(Effect::Tunnel { bridge: id.0, port: id.1, sent: false });
+        if config.tunnel_type == TunnelType::Geneve && self.has_unknown_option() {
+            self.tracer.note(NodeKind::Warning, || "Invalid Geneve tunnel metadata".to_owned());
+            self.note_drop(DropReason::TunnelHeader);
+            return false;
+        }
         let inner = self.inner_tos();
         let outer = self.read_bits(Field::TunTos, ecn::MASK.into()) as u8;
         if ecn::decapsulate(outer, inner).1 {
@@ -155,6 +164,17 @@ impl<'a> Xlate<'a> {
             self.frame_with_zeros();
         }
         true
+    }
+
+    /// Returns true for a packet with a critical option that the bridge does not map (RFC 8926 section 3.5).
+    fn has_unknown_option(&mut self) -> bool {
+        let (word, bits) = self.net.tunnels.received_options().unknown_to(&self.pos.bridge.options);
+        self.out.reads.note(word, bits);
+        let mut flag = FlowMask::ZERO;
+        flag.add_mask(Field::TunFlags, UNKNOWN_OPTION.into());
+        self.out.reads.note_mask(&flag);
+        let key = &self.packet.key;
+        key.0[word] & bits != 0 || key.get(Field::TunFlags) as u16 & UNKNOWN_OPTION != 0
     }
 
     /// The type of service of an IP packet. The caller notes what it reads of it.
@@ -377,6 +397,10 @@ impl<'a> Xlate<'a> {
             }
             _ => return None,
         };
+        if dst == Field::Ipv6Dst && self.read_bits(Field::IpProto, 0xff) as u8 == ICMPV6 {
+            self.snoop_advertisement(&**underlay);
+            return None;
+        }
         let own = self.pos.bridge.ports.get(&PortNo::LOCAL)?.mac;
         if self.read_bits(Field::EthDst, u128::MAX) != own.to_u64().into() {
             return None;
@@ -395,6 +419,25 @@ impl<'a> Xlate<'a> {
         let ip = self.read_bits(dst, u128::MAX);
         let ip = if dst == Field::Ipv4Dst { Ipv4Addr::from(ip as u32).into() } else { Ipv6Addr::from(ip).into() };
         underlay.is_local(&self.pos.bridge.name, ip).then_some(endpoint.dp_port)
+    }
+
+    /// Learns from a neighbour advertisement to the bridge's own port (RFC 4861 section 4.4).
+    fn snoop_advertisement(&mut self, underlay: &dyn Underlay) {
+        if !self.has(Prereq::Icmpv6)
+            || self.read_bits(Field::Icmpv6Type, 0xff) != ADVERTISEMENT
+            || self.read_bits(Field::Icmpv6Code, 0xff) != 0
+        {
+            return;
+        }
+        let mac = self.read_bits(Field::NdTll, u128::MAX) as u64;
+        let dst = Ipv6Addr::from(self.read_bits(Field::Ipv6Dst, u128::MAX));
+        let bridge = &self.pos.bridge.name;
+        if mac == 0 || !underlay.is_local(bridge, dst.into()) {
+            return;
+        }
+        let bridge = Arc::clone(bridge);
+        let ip = Ipv6Addr::from(self.read_bits(Field::NdTarget, u128::MAX)).into();
+        self.out.effects.push(Effect::Snoop { bridge, ip, mac: MacAddr::from_u64(mac) });
     }
 
     /// Learns from an ARP reply to the bridge's own port, and from an announcement.

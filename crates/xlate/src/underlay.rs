@@ -4,6 +4,7 @@ use crate::model::BridgeId;
 use crate::verdict::Resolve;
 use arc_swap::ArcSwap;
 use base::{DpPort, MacAddr, PortNo};
+use flow::ReceivedOptions;
 use parking_lot::RwLock;
 use std::fmt::Debug;
 use std::net::IpAddr;
@@ -16,6 +17,7 @@ pub struct Tunnels {
     /// The tunnel ports of all bridges, by bridge and OpenFlow port.
     pub ports: RwLock<Ports<(BridgeId, PortNo)>>,
     endpoints: ArcSwap<Vec<Endpoint>>,
+    received: ArcSwap<ReceivedOptions>,
     underlay: OnceLock<Arc<dyn Underlay>>,
 }
 
@@ -38,6 +40,16 @@ impl Tunnels {
     /// The packets to the host's addresses that belong to tunnels.
     pub fn endpoints(&self) -> arc_swap::Guard<Arc<Vec<Endpoint>>> {
         self.endpoints.load()
+    }
+
+    /// Sets the options that keys of received packets have. Returns whether they are others than before.
+    pub fn set_received_options(&self, options: Arc<ReceivedOptions>) -> bool {
+        *self.received.swap(Arc::clone(&options)) != *options
+    }
+
+    /// The options that keys of received packets have.
+    pub fn received_options(&self) -> arc_swap::Guard<Arc<ReceivedOptions>> {
+        self.received.load()
     }
 
     /// Returns true for the datapath's port of tunnels.

@@ -6,7 +6,7 @@ use base::{DpPort, DropReason, PortNo};
 use dpif::{DpAction, HashKind};
 use flow::extract::extract_with;
 use flow::plain::extract_plain;
-use flow::{PacketContext, Words, hash};
+use flow::{FlowKey, PacketContext, Words, hash};
 use netdev::pool;
 use packet::{Batch, Packet};
 
@@ -23,6 +23,15 @@ pub(crate) fn context_of(packet: &Packet, in_port: DpPort) -> PacketContext<'_> 
         dp_hash: parts.dp_hash,
         l3_type: parts.l3_type,
         metadata: parts.metadata(),
+    }
+}
+
+/// Puts the options of a packet that came from a tunnel into its key.
+#[inline]
+pub(crate) fn put_options(shared: &SharedState, packet: &Packet, key: &mut FlowKey) {
+    let tunnel = packet.metadata().and_then(|metadata| metadata.tunnel.as_ref());
+    if let Some(tunnel) = tunnel.filter(|tunnel| !tunnel.options.is_empty()) {
+        shared.tunnel_options.load().put(key, &tunnel.options);
     }
 }
 
