@@ -13,7 +13,8 @@ use std::sync::Arc;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OptionPlace(u8);
 
-/// The bit of a key's tunnel flags that says that the packet has a critical option which no bridge maps. No field shows it.
+/// The bit of a key's tunnel flags that says that the packet has an option which no bridge can read, and which is critical or should
+/// have another length. No field shows it.
 pub const UNKNOWN_OPTION: u16 = 0x10;
 
 /// The word of presence bits, one for each option, relative to the option words.
@@ -215,7 +216,7 @@ pub struct ReceivedOptions(Vec<PlacedOption>);
 
 impl ReceivedOptions {
     /// Puts a packet's options into its key, given their bytes in the header: of two of one class and type, the last.
-    /// Options that no bridge maps with their length are left out; if there is a critical one among them, the flag
+    /// Options that no bridge maps are left out; if one of them is critical, or has another length than a bridge expects, the flag
     /// [`UNKNOWN_OPTION`] is set.
     pub fn put(&self, key: &mut FlowKey, mut options: &[u8]) {
         while let Some(([class @ .., kind, len], rest)) = options.split_first_chunk::<4>() {
@@ -232,7 +233,7 @@ impl ReceivedOptions {
                         option.put_word(key, n as u16, word);
                     }
                 }
-                None if is_critical(*kind) => {
+                None if is_critical(*kind) || self.0.iter().any(|option| option.id == id) => {
                     let flags = key.get(Field::TunFlags) | u128::from(UNKNOWN_OPTION);
                     key.set(Field::TunFlags, flags);
                 }
@@ -311,6 +312,7 @@ mod tests {
             (&[0xff, 1, 0x83, 0][..], UNKNOWN_OPTION),
             (&[0xff, 1, 0x82, 1, 1, 2, 3, 4], UNKNOWN_OPTION),
             (&[0xff, 1, 2, 0], 0),
+            (&[0xff, 1, 0x82, 2, 1, 2, 3, 4, 5, 6, 7, 8], UNKNOWN_OPTION),
             (&[0xff, 1, 0x83, 1, 1], 0),
             (&[0xff], 0),
         ] {

@@ -50,12 +50,17 @@ impl Underlay for Near {
     fn learn(&self, _bridge: &str, _of: IpAddr, _mac: MacAddr) {}
 
     fn is_local(&self, bridge: &str, of: IpAddr) -> bool {
-        bridge == "br1" && of == ip("192.0.2.1")
+        bridge == "br1" && (of == ip("192.0.2.1") || of == ip("fd00::1"))
     }
 }
 
 /// The bridges with flows of each, and tunnel ports with these options as ports 2, 3 and so on of the first bridge.
 fn tunnels(first: &[(&str, &str)], second: &[(&str, &str)], options: &[&str]) -> Network {
+    tunnels_of(TunnelType::Vxlan, first, second, options)
+}
+
+/// The same with tunnels of a type.
+fn tunnels_of(kind: TunnelType, first: &[(&str, &str)], second: &[(&str, &str)], options: &[&str]) -> Network {
     let rules = |flows: &[(&str, &str)]| -> Vec<(u8, Match, u16, Vec<Action>)> {
         let rule = |(matching, actions): &(&str, &str)| {
             let matching = flow::text::parse_match(matching, &NoNames).expect("a match");
@@ -88,7 +93,7 @@ fn tunnels(first: &[(&str, &str)], second: &[(&str, &str)], options: &[&str]) ->
             .filter_map(|pair| pair.split_once('='))
             .map(|(key, value)| (key.to_owned(), value.to_owned()))
             .collect();
-        let config = Arc::new(Config::parse("t", TunnelType::Vxlan, &options).expect("valid options").config);
+        let config = Arc::new(Config::parse("t", kind, &options).expect("valid options").config);
         ports.push(port(no, PortOut::Tunnel(TUNNEL), Some(Arc::clone(&config))));
         let port = ports::Port { id: (0, PortNo(no)), name: "t".into(), datapath_port: TUNNEL, config };
         net.tunnels.ports.write().set(port).expect("no conflict");
@@ -211,18 +216,77 @@ fn a_gateway_is_the_next_hop() {
 #[test]
 fn packets_to_an_end_of_a_tunnel_lose_their_outer_headers() {
     let net = tunnels(&[("", "output:1")], &[("", "output:LOCAL")], &["remote_ip=192.0.2.2 key=123"]);
-    let outer = "udp,nw_src=192.0.2.2,nw_dst=192.0.2.1,udp_dst=4789";
-    let verdict = translate(&net, &packet(NETWORK, outer), false);
+    let to_own = |rest: &str| packet(NETWORK, &format!("dl_dst={OWN_MAC},{rest}"));
+    let verdict = translate(&net, &to_own("udp,nw_src=192.0.2.2,nw_dst=192.0.2.1,udp_dst=4789"), false);
     assert_eq!(text(&verdict), "tnl_pop(7)");
-    assert_eq!(read(&verdict), ["ip_dst", "nw_proto", "udp_dst"]);
+    assert_eq!(read(&verdict), ["eth_dst", "ip_dst", "nw_proto", "udp_dst"]);
     assert!(verdict.dependencies.contains(&Dependency::Tunnels));
-    for other in
-        ["udp,nw_dst=192.0.2.9,udp_dst=4789", "udp,nw_dst=192.0.2.1,udp_dst=53", "tcp,nw_dst=192.0.2.1,tcp_dst=4789"]
-    {
-        let verdict = translate(&net, &packet(NETWORK, other), false);
-        assert_eq!(text(&verdict), "19", "{other}");
+    for other in [
+        to_own("udp,nw_dst=192.0.2.9,udp_dst=4789"),
+        to_own("udp,nw_dst=192.0.2.1,udp_dst=53"),
+        to_own("tcp,nw_dst=192.0.2.1,tcp_dst=4789"),
+        packet(NETWORK, "udp,nw_dst=192.0.2.1,udp_dst=4789"),
+    ] {
+        let verdict = translate(&net, &other, false);
+        assert_eq!(text(&verdict), "19", "{other:?}");
         assert!(verdict.dependencies.contains(&Dependency::Tunnels));
     }
+}
+
+#[test]
+fn neighbours_are_learned_from_what_the_bridge_receives() {
+    let net = tunnels(&[], &[("", "output:LOCAL")], &["remote_ip=192.0.2.2"]);
+    let learned = |text: &str| {
+        let verdict = translate(&net, &packet(NETWORK, text), false);
+        assert_eq!(verdict.actions.len(), 1, "{text}");
+        let snoop = |effect: &Effect| match effect {
+            Effect::Snoop { bridge, ip, mac } => {
+                assert_eq!((&**bridge, *mac), ("br1", HOP));
+                Some(ip.to_string())
+            }
+            _ => None,
+        };
+        verdict.effects.iter().find_map(snoop)
+    };
+    let arp = |op: u8, from: &str, to: &str| learned(&format!("arp,arp_op={op},arp_spa={from},arp_tpa={to},arp_sha={HOP}"));
+    assert_eq!(arp(2, "192.0.2.7", "192.0.2.1").as_deref(), Some("192.0.2.7"));
+    assert_eq!(arp(2, "192.0.2.7", "192.0.2.9"), None);
+    assert_eq!(arp(1, "192.0.2.7", "192.0.2.1"), None);
+    // Announcements.
+    assert_eq!(arp(1, "192.0.2.7", "192.0.2.7").as_deref(), Some("192.0.2.7"));
+    let advertised = |kind: u8, to: &str, mac: MacAddr| {
+        learned(&format!("icmp6,ipv6_dst={to},icmp_type={kind},icmp_code=0,nd_target=fd00::7,nd_tll={mac}"))
+    };
+    assert_eq!(advertised(136, "fd00::1", HOP).as_deref(), Some("fd00::7"));
+    assert_eq!(advertised(136, "fd00::2", HOP), None);
+    assert_eq!(advertised(136, "fd00::1", MacAddr::ZERO), None);
+    assert_eq!(learned("icmp6,ipv6_dst=fd00::1,icmp_type=128,icmp_code=0"), None);
+}
+
+#[test]
+fn packets_with_critical_options_that_the_bridge_does_not_know_are_dropped() {
+    let net = tunnels_of(TunnelType::Geneve, &[("", "output:1")], &[], &["remote_ip=192.0.2.2 key=flow"]);
+    let option = |kind: u8, slot: u8| {
+        let places: Vec<_> = flow::OptionPlace::new(slot).into_iter().collect();
+        let option = flow::PlacedOption::new(Field::TunMetadata0, &places).expect("an option");
+        option.with_id(0xffff, kind).with_presence(slot)
+    };
+    // Two options of other bridges, one of them critical.
+    let (critical, other) = (option(0x81, 3), option(1, 4));
+    assert!(net.tunnels.set_received_options(Arc::new([critical.clone(), other.clone()].into_iter().collect())));
+    let received = |change: &dyn Fn(&mut FlowKey)| {
+        let mut key = packet(TUNNEL, "tun_id=5,tun_src=192.0.2.2,tun_dst=192.0.2.1,udp,nw_src=10.0.0.1");
+        change(&mut key);
+        let verdict = translate(&net, &key, false);
+        let (word, bit) = critical.presence();
+        assert_eq!((verdict.mask().0[word], verdict.mask().get(Field::TunFlags)), (bit, flow::UNKNOWN_OPTION.into()));
+        verdict.drop
+    };
+    assert_eq!(received(&|_| ()), None);
+    assert_eq!(received(&|key| other.set(key, 0, 32, 7)), None);
+    assert_eq!(received(&|key| critical.set(key, 0, 32, 7)), Some(DropReason::TunnelHeader));
+    let flag = |key: &mut FlowKey| key.set(Field::TunFlags, flow::UNKNOWN_OPTION.into());
+    assert_eq!(received(&flag), Some(DropReason::TunnelHeader));
 }
 
 #[test]
