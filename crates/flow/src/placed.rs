@@ -306,7 +306,9 @@ mod tests {
         let key = received(&bytes);
         assert_eq!((table.encode(&key), key.0[layout::TUN_METADATA + PRESENCE]), (bytes.to_vec(), 1 << 9));
         // The last of two counts; unknown ones are not part of the key.
-        let twice = [&[0xff, 1, 0x82, 3, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9], &[0, 1, 2, 1, 1, 2, 3, 4], &bytes[..]].concat();
+        let twice =
+            [&[0xff, 1, 0x82, 3, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9][..], &[0, 1, 2, 1, 1, 2, 3, 4][..], &bytes[..]]
+                .concat();
         assert_eq!(received(&twice), key);
         for (unknown, flags) in [
             (&[0xff, 1, 0x83, 0][..], UNKNOWN_OPTION),

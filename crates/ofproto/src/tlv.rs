@@ -201,7 +201,10 @@ impl TlvTable {
             TlvCommand::Add => {
                 let mut added = Vec::new();
                 return self.add(&change.maps, space, &mut added).inspect_err(|_| {
-                    added.iter().filter_map(|index| self.0.remove(index)).for_each(|(_, placed)| space.release(&placed));
+                    added
+                        .iter()
+                        .filter_map(|index| self.0.remove(index))
+                        .for_each(|(_, placed)| space.release(&placed));
                 });
             }
             TlvCommand::Delete => (&|index| change.maps.iter().any(|map| map.index == index), &mut self.0),
@@ -327,9 +330,8 @@ mod tests {
     #[test]
     fn options_round_trip_through_the_key() {
         let (mut table, mut space) = (TlvTable::default(), OptionSpace::default());
-        let mut change = |command, maps: &[TlvMap]| {
-            table.change(&TlvTableMod { command, maps: maps.to_vec() }, &mut space)
-        };
+        let mut change =
+            |command, maps: &[TlvMap]| table.change(&TlvTableMod { command, maps: maps.to_vec() }, &mut space);
         // An option may take several pieces of the key.
         assert_eq!(change(TlvCommand::Add, &[map(1, 120, 1), map(2, 4, 2), map(3, 120, 3)]), Ok(()));
         assert_eq!(change(TlvCommand::Delete, &[map(1, 120, 1), map(3, 120, 3)]), Ok(()));

@@ -101,11 +101,8 @@ impl TunnelInterface {
         dp: &Dp,
         underlay: &Arc<HostUnderlay>,
     ) -> Result<Self, TunnelError> {
-        let home = Home {
-            dpif: Arc::clone(&dp.dpif),
-            switch: Arc::clone(&dp.switch),
-            all: Arc::clone(&dp.tunnel_ports),
-        };
+        let home =
+            Home { dpif: Arc::clone(&dp.dpif), switch: Arc::clone(&dp.switch), all: Arc::clone(&dp.tunnel_ports) };
         let config = configure(name, kind, options, &home)?;
         let port = SharedPort::open(&config, &home)?;
         home.switch.network().tunnels.ports.read().check(port.number, name, &config)?;

@@ -164,7 +164,8 @@ impl HostUnderlay {
     /// The same for a neighbour.
     fn note_neighbour(&self, neighbour: (Arc<str>, IpAddr), answer: Dependency) {
         let mut asked = self.asked.lock();
-        let all = if asked.neighbours.len() < ANSWERS_MAX { HashMap::new() } else { std::mem::take(&mut asked.neighbours) };
+        let all =
+            if asked.neighbours.len() < ANSWERS_MAX { HashMap::new() } else { std::mem::take(&mut asked.neighbours) };
         asked.neighbours.insert(neighbour, answer);
         drop(asked);
         self.report(&all.keys().map(|(_, ip)| Change::Neighbour(*ip)).collect::<Vec<_>>());

@@ -18,13 +18,13 @@ use flow::{Field, FlowKey, FlowMask, Prereq, UNKNOWN_OPTION, WORDS, layout};
 use packet::metadata::Tunnel;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
+use tunnel::TunnelType;
 use tunnel::ecn::{self, Decapsulated};
 use tunnel::egress::{self, FlowTunnel, InnerIp};
 use tunnel::framing::{Framing, PacketType};
 use tunnel::header::Template;
 use tunnel::options::Config;
 use tunnel::ports::Consulted;
-use tunnel::TunnelType;
 
 const UDP: u8 = 17;
 /// Operations of ARP (RFC 826).
@@ -204,9 +204,7 @@ impl<'a> Xlate<'a> {
         };
         let Some(Way { route, hop, next_hop, underlay, local, own_mac }) = self.way(&outer, mark) else { return };
         outer.src = route.src;
-        self.tracer.note(NodeKind::Detail, || {
-            format!("tunneling from {own_mac} {} to {next_hop} {hop}", route.src)
-        });
+        self.tracer.note(NodeKind::Detail, || format!("tunneling from {own_mac} {} to {next_hop} {hop}", route.src));
         let l3_type = match (framing, packet_type_of(&self.packet.key)) {
             (Framing::Pop, _) | (Framing::Unchanged, PacketType::Layer3) => Some(self.packet.key.eth_type()),
             _ => None,

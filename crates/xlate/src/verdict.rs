@@ -185,7 +185,9 @@ impl PartialEq for Effect {
             }
             (Self::Resolve(a), Self::Resolve(b)) => a == b,
             (Self::Neighbour { bridge, ip }, Self::Neighbour { bridge: b, ip: i }) => (bridge, ip) == (b, i),
-            (Self::Snoop { bridge, ip, mac }, Self::Snoop { bridge: b, ip: i, mac: m }) => (bridge, ip, mac) == (b, i, m),
+            (Self::Snoop { bridge, ip, mac }, Self::Snoop { bridge: b, ip: i, mac: m }) => {
+                (bridge, ip, mac) == (b, i, m)
+            }
             (Self::Group(a), Self::Group(b)) => Arc::ptr_eq(a, b),
             (Self::Bucket(a, i), Self::Bucket(b, j)) => Arc::ptr_eq(a, b) && i == j,
             (Self::Learn(a), Self::Learn(b)) => a == b,

@@ -28,7 +28,9 @@ pub(super) fn register(commands: &Commands, devices: &Arc<Devices>) {
     if devices.types.dummy == DummyLevel::Off {
         return;
     }
-    for (name, usage) in [("netdev-dummy/ip4addr", "[netdev] ipaddr/mask-prefix-len"), ("netdev-dummy/ip6addr", "[netdev] ip6addr")] {
+    for (name, usage) in
+        [("netdev-dummy/ip4addr", "[netdev] ipaddr/mask-prefix-len"), ("netdev-dummy/ip6addr", "[netdev] ip6addr")]
+    {
         act(commands, devices, (name, usage, 2..=2), move |d, args| add_address(d, args, name.ends_with("ip4addr")));
     }
 }
@@ -53,7 +55,11 @@ fn shown(devices: &Devices, name: &str, args: &[String], format: OutputFormat) -
         }
         "ovs/route/show" => {
             let (which, rows) = underlay.with_router(|router| commands::route_show(router, &args)).map_err(error)?;
-            if is_json { Value::from_iter(rows.iter().map(|row| row.to_json())).into() } else { rows_to_text(which, &rows).into() }
+            if is_json {
+                Value::from_iter(rows.iter().map(|row| row.to_json())).into()
+            } else {
+                rows_to_text(which, &rows).into()
+            }
         }
         "ovs/route/rule/show" => {
             let rules = underlay.with_router(|router| commands::rule_show(router, &args));

@@ -248,7 +248,8 @@ fn neighbours_are_learned_from_what_the_bridge_receives() {
         };
         verdict.effects.iter().find_map(snoop)
     };
-    let arp = |op: u8, from: &str, to: &str| learned(&format!("arp,arp_op={op},arp_spa={from},arp_tpa={to},arp_sha={HOP}"));
+    let arp =
+        |op: u8, from: &str, to: &str| learned(&format!("arp,arp_op={op},arp_spa={from},arp_tpa={to},arp_sha={HOP}"));
     assert_eq!(arp(2, "192.0.2.7", "192.0.2.1").as_deref(), Some("192.0.2.7"));
     assert_eq!(arp(2, "192.0.2.7", "192.0.2.9"), None);
     assert_eq!(arp(1, "192.0.2.7", "192.0.2.1"), None);
