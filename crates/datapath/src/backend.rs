@@ -34,6 +34,10 @@ impl Ports for Datapath {
         self.set_tunnel_options(options);
     }
 
+    fn tunnel_options(&self) -> Arc<ReceivedOptions> {
+        self.tunnel_options()
+    }
+
     fn port_del(&self, port: DpPort) -> Result<(), DpifError> {
         self.port_del(port)
     }

@@ -181,6 +181,11 @@ impl Datapath {
         self.shared.tunnel_options.store(options);
     }
 
+    /// The options that are part of keys.
+    pub fn tunnel_options(&self) -> Arc<ReceivedOptions> {
+        self.shared.tunnel_options.load_full()
+    }
+
     fn add(
         &self,
         device: Arc<dyn Netdev>,

@@ -54,6 +54,9 @@ pub trait Ports {
     /// Sets which options of packets from tunnels are part of their keys.
     fn set_tunnel_options(&self, options: Arc<flow::ReceivedOptions>);
 
+    /// The options that are part of keys.
+    fn tunnel_options(&self) -> Arc<flow::ReceivedOptions>;
+
     /// Removes a port. Packet threads release its device at their next round; [`Ports::synchronize`] waits for that.
     fn port_del(&self, port: DpPort) -> Result<(), DpifError>;
 

@@ -6,6 +6,7 @@ mod key;
 mod normalise;
 mod parse;
 mod parse_actions;
+mod tunnel;
 
 pub use key::{Detail, format_key, key_to_string, packet_key_to_string};
 pub use normalise::{NormaliseError, normalise, parsed_actions};
@@ -230,11 +231,29 @@ fn write_set(sets: &[DpAction], header: Header, out: &mut String) -> std::fmt::R
 mod tests {
     use super::*;
     use crate::action::SampledFlow;
-    use flow::layout;
+    use flow::{ReceivedOptions, layout};
     use proptest::prelude::*;
 
     fn no_name(_: DpPort) -> Option<String> {
         None
+    }
+
+    fn format_key(
+        key: &FlowKey,
+        mask: &FlowKey,
+        detail: Detail,
+        name: &dyn Fn(DpPort) -> Option<String>,
+        out: &mut String,
+    ) {
+        super::format_key((key, mask), detail, &ReceivedOptions::default(), name, out);
+    }
+
+    fn packet_key_to_string(key: &FlowKey) -> String {
+        super::packet_key_to_string(key, &ReceivedOptions::default())
+    }
+
+    fn parse_flow(text: &str, port: &dyn Fn(&str) -> Option<DpPort>) -> Result<(FlowKey, flow::FlowMask), KeyError> {
+        super::parse_flow(text, &ReceivedOptions::default(), port)
     }
 
     fn parse(text: &str) -> Result<FlowKey, KeyError> {
@@ -389,7 +408,7 @@ mod tests {
             ("in_port(1),eth(),eth_type(0x0800)", 0, 0x800),
             ("in_port(1)", 0, 0x5ff),
         ] {
-            let key = parse_key_of_packet(text, &|_| None).unwrap();
+            let key = parse_key_of_packet(text, &ReceivedOptions::default(), &|_| None).unwrap();
             assert_eq!(
                 (key.get(Field::PacketType), key.eth_type(), key.vlan_tci()),
                 (packet_type, eth_type, 0),

@@ -162,9 +162,19 @@ impl PlacedOption {
     }
 
     /// The value's bytes, most significant first.
-    pub(crate) fn bytes(&self, key: &FlowKey) -> Vec<u8> {
+    pub fn bytes(&self, key: &FlowKey) -> Vec<u8> {
         let words = (0..self.places.len() as u16).rev().map(|n| self.get(key, 32 * n, 32) as u32);
         words.flat_map(u32::to_be_bytes).collect()
+    }
+
+    /// Sets the value and the presence bit: bytes, most significant first, as many as the option has.
+    pub fn put_bytes(&self, key: &mut FlowKey, value: &[u8]) {
+        let (word, bit) = self.presence();
+        key.0[word] |= bit;
+        for (n, word) in value.rchunks_exact(4).enumerate() {
+            let word = word.first_chunk().map_or(0, |word| u32::from_be_bytes(*word));
+            self.put_word(key, n as u16, word);
+        }
     }
 
     /// Sets four bytes of the value; `n` counts from the least significant.
@@ -225,14 +235,7 @@ impl ReceivedOptions {
             options = rest;
             let id = (u16::from_be_bytes(*class), *kind);
             match self.0.iter().find(|option| option.id == id && option.places.len() == words) {
-                Some(option) => {
-                    let (word, bit) = option.presence();
-                    key.0[word] |= bit;
-                    for (n, word) in value.rchunks_exact(4).enumerate() {
-                        let word = word.first_chunk().map_or(0, |word| u32::from_be_bytes(*word));
-                        option.put_word(key, n as u16, word);
-                    }
-                }
+                Some(option) => option.put_bytes(key, value),
                 None if is_critical(*kind) || self.0.iter().any(|option| option.id == id) => {
                     let flags = key.get(Field::TunFlags) | u128::from(UNKNOWN_OPTION);
                     key.set(Field::TunFlags, flags);
@@ -240,6 +243,11 @@ impl ReceivedOptions {
                 None => {}
             }
         }
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = &PlacedOption> {
+        self.0.iter()
     }
 
     /// The presence bits of critical options that a bridge does not map, in the word of presence bits.

@@ -342,6 +342,11 @@ impl Switch {
     pub fn port_of(&self, port: DpPort) -> Option<(BridgeId, base::PortNo)> {
         self.network.load().ports.get(&port).copied()
     }
+
+    /// The bridge and port that packets with this key from a tunnel belong to.
+    pub fn tunnel_of(&self, port: DpPort, key: &flow::FlowKey) -> Option<(BridgeId, base::PortNo)> {
+        self.network.load().tunnels.owner(port, key)
+    }
 }
 
 /// Returns the ports of a network in which the bridge `changed` has the view `view` (`None` if it was removed), and the other

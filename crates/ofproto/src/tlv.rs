@@ -314,12 +314,12 @@ mod tests {
         let (mut one, mut other) = (TlvTable::default(), TlvTable::default());
         let change = |command, maps: &[TlvMap]| TlvTableMod { command, maps: maps.to_vec() };
         assert_eq!(one.change(&change(TlvCommand::Add, &[map(1, 8, 0), map(2, 124, 1)]), &mut space), Ok(()));
-        assert_eq!(other.change(&change(TlvCommand::Add, &[map(1, 8, 5), map(2, 112, 6)]), &mut space), Ok(()));
+        assert_eq!(other.change(&change(TlvCommand::Add, &[map(1, 8, 5), map(2, 116, 6)]), &mut space), Ok(()));
         let placed = |table: &TlvTable, index| table.0[&index].1.clone();
         assert_eq!(placed(&one, 0).whole(), placed(&other, 5).whole());
         assert_ne!(placed(&one, 1).presence(), placed(&other, 6).presence());
         // The space is used up by all bridges together; a failed change takes nothing.
-        let full = change(TlvCommand::Add, &[map(3, 4, 7), map(4, 4, 8)]);
+        let full = change(TlvCommand::Add, &[map(3, 4, 7), map(4, 8, 8)]);
         assert_eq!(other.change(&full, &mut space), Err(OfpError::NxttmfcTableFull));
         assert_eq!((space.0.len(), other.0.len()), (3, 2));
         assert_eq!(one.change(&change(TlvCommand::Clear, &[]), &mut space), Ok(()));

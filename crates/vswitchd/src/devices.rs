@@ -233,7 +233,8 @@ impl Devices {
     pub(crate) fn watch(&self, dp: &Dp) {
         dp.dpif.set_round_watch(Arc::clone(&self.round_watch));
         let (kind, name, ufids) = (dp.kind.clone(), dp.name.clone(), Arc::clone(&self.ufids));
-        dp.dpif.set_event_log(Arc::new(Events { kind, name, ufids, clock: self.clock.clone() }));
+        let dpif = Arc::downgrade(&dp.dpif);
+        dp.dpif.set_event_log(Arc::new(Events { kind, name, dpif, ufids, clock: self.clock.clone() }));
     }
 
     /// The datapaths of bridges, by type.

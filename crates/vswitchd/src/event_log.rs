@@ -6,10 +6,11 @@
 use crate::ufid::Ufids;
 use base::{Clock, DpPort, Millis};
 use dpif::text::{Detail, format_actions, format_key, packet_key_to_string};
-use dpif::{DpActions, DpFlowEntry, DpFlowStats, EventLog, FlowId, Upcall};
+use dpif::{DpActions, DpFlowEntry, DpFlowStats, Dpif, EventLog, FlowId, Upcall};
+use flow::ReceivedOptions;
 use flow::text::NoNames;
 use packet::Packet;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use vlog::{RateLimit, dbg_rl};
 
 /// The port of a datapath's own device, which datapaths made by hand have.
@@ -24,6 +25,7 @@ static UPCALLS: RateLimit = RateLimit::new(600, 600);
 pub(crate) struct Events {
     pub(crate) kind: String,
     pub(crate) name: String,
+    pub(crate) dpif: Weak<dyn Dpif>,
     pub(crate) ufids: Arc<Ufids>,
     pub(crate) clock: Clock,
 }
@@ -51,12 +53,6 @@ fn no_name(_: DpPort) -> Option<String> {
     None
 }
 
-fn key_text(flow: &DpFlowEntry, detail: Detail) -> String {
-    let mut text = String::new();
-    format_key(&flow.key, &flow.mask, detail, &no_name, &mut text);
-    text
-}
-
 fn actions_text(flow: &DpFlowEntry) -> String {
     format_actions(&flow.actions, flow.key.eth_type(), &no_name)
 }
@@ -68,10 +64,21 @@ fn packet_text(packet: &Packet) -> String {
 }
 
 impl Events {
+    /// The options in the keys of packets from tunnels.
+    fn options(&self) -> Arc<ReceivedOptions> {
+        self.dpif.upgrade().map(|dpif| dpif.tunnel_options()).unwrap_or_default()
+    }
+
+    fn key_text(&self, flow: &DpFlowEntry, detail: Detail) -> String {
+        let mut text = String::new();
+        format_key((&flow.key, &flow.mask), detail, &self.options(), &no_name, &mut text);
+        text
+    }
+
     /// `ufid:UUID mega_ufid:UUID KEY`.
     fn flow_text(&self, flow: &DpFlowEntry) -> String {
         let ufid = self.ufids.text(flow.id);
-        format!("ufid:{ufid} mega_ufid:{ufid} {}", key_text(flow, Detail::Matched))
+        format!("ufid:{ufid} mega_ufid:{ufid} {}", self.key_text(flow, Detail::Matched))
     }
 }
 
@@ -82,7 +89,7 @@ impl EventLog for Events {
             target: "dpif_netdev",
             "{}: miss upcall:\n{}\n{}",
             self.name,
-            packet_key_to_string(upcall.key),
+            packet_key_to_string(upcall.key, &self.options()),
             packet_text(upcall.packet)
         );
     }
@@ -123,7 +130,7 @@ impl EventLog for Events {
             self.name,
             self.ufids.text(flow.id),
             // This line leaves out flags that are not matched.
-            key_text(flow, Detail::All).replace(",tcp_flags(0/0)", ""),
+            self.key_text(flow, Detail::All).replace(",tcp_flags(0/0)", ""),
             actions_text(flow)
         );
     }

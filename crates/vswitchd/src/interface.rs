@@ -227,6 +227,10 @@ impl RunningInterface {
                 tracing::warn!(target: "tunnel", "{conflict}");
                 tracing::warn!(target: "bridge", "{}", InterfaceError::Conflict(conflict.clone()));
             }
+            (_, Err(InterfaceError::Tunnel(text))) => {
+                tracing::warn!(target: "netdev_vport", "{text}");
+                tracing::warn!(target: "netdev", "{name}: could not set configuration (Invalid argument)");
+            }
             (_, Err(new)) => tracing::warn!(target: "bridge", "{new}"),
             (Err(_), Ok(_)) => self.is_uncounted = true,
             (Ok(_), Ok(_)) => {}

@@ -67,6 +67,12 @@ struct SharedPort {
 }
 
 impl TunnelPorts {
+    /// The name of the port with this number.
+    pub fn name(&self, number: DpPort) -> Option<String> {
+        let all = self.0.lock();
+        all.values().filter_map(Weak::upgrade).find(|port| port.number == number).map(|port| port.name.clone())
+    }
+
     /// The settings of a port, as options of an interface. Empty for other ports.
     pub fn settings(&self, name: &str) -> Vec<(&'static str, String)> {
         let port = self.0.lock().get(name).and_then(Weak::upgrade);

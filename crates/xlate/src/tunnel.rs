@@ -58,7 +58,7 @@ pub(crate) fn receive(net: &Network, dp_port: DpPort, key: &FlowKey, trace: Trac
 }
 
 /// The fields of a received packet's tunnel that decide which port it belongs to.
-fn received(key: &FlowKey) -> Tunnel {
+pub(crate) fn received(key: &FlowKey) -> Tunnel {
     let none = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
     Tunnel {
         src: address(key, Field::TunSrc, Field::TunIpv6Src).unwrap_or(none),
@@ -88,7 +88,7 @@ pub(crate) fn received_at(key: &FlowKey) -> Option<IpAddr> {
     address(key, Field::TunDst, Field::TunIpv6Dst)
 }
 
-fn packet_type_of(key: &FlowKey) -> PacketType {
+pub(crate) fn packet_type_of(key: &FlowKey) -> PacketType {
     if key.0[layout::PKTTYPE_CTTP] >> 32 == 0 { PacketType::Ethernet } else { PacketType::Layer3 }
 }
 

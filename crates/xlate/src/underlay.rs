@@ -4,7 +4,7 @@ use crate::model::BridgeId;
 use crate::verdict::Resolve;
 use arc_swap::ArcSwap;
 use base::{DpPort, MacAddr, PortNo};
-use flow::ReceivedOptions;
+use flow::{FlowKey, ReceivedOptions};
 use parking_lot::RwLock;
 use std::fmt::Debug;
 use std::net::IpAddr;
@@ -50,6 +50,12 @@ impl Tunnels {
     /// The options that keys of received packets have.
     pub fn received_options(&self) -> arc_swap::Guard<Arc<ReceivedOptions>> {
         self.received.load()
+    }
+
+    /// The bridge and port that packets with this key from the datapath's port of tunnels belong to.
+    pub fn owner(&self, dp_port: DpPort, key: &FlowKey) -> Option<(BridgeId, PortNo)> {
+        let packet_type = crate::tunnel::packet_type_of(key);
+        self.ports.read().find(dp_port, &crate::tunnel::received(key), packet_type).0.map(|port| port.id)
     }
 
     /// Returns true for the datapath's port of tunnels.

@@ -8,7 +8,7 @@
 use super::parse::NSH_PARTS;
 use base::{DpPort, MacAddr};
 use flow::extract::{FRAG_LATER, ethertype, ipproto};
-use flow::{Field, FlowKey, FlowMask, layout};
+use flow::{Field, FlowKey, FlowMask, ReceivedOptions, layout};
 use std::fmt::Write;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -24,16 +24,16 @@ pub enum Detail {
 }
 
 /// Formats key and mask of a datapath flow, whose ingress port is a datapath port. `name` returns the name to print for
-/// the port, or `None` for its number.
+/// the port, or `None` for its number. Geneve options are written if they are among `options`.
 pub fn format_key(
-    key: &FlowKey,
-    mask: &FlowMask,
+    (key, mask): (&FlowKey, &FlowMask),
     detail: Detail,
+    options: &ReceivedOptions,
     name: &dyn Fn(DpPort) -> Option<String>,
     out: &mut String,
 ) {
     let mut w = Writer { key, mask, all: detail == Detail::All, is_packet: detail == Detail::Packet, out };
-    w.context(name);
+    w.context(options, name);
     w.ethernet();
     w.payload();
     let closing = w.key.vlan(0).1 & 0x1000 != 0 && w.mask.vlan(0).1 != 0;
@@ -54,9 +54,9 @@ fn full_mask(key: &FlowKey) -> FlowMask {
 }
 
 /// Formats a packet's key with all fields that its protocols have and all metadata, for the log.
-pub fn packet_key_to_string(key: &FlowKey) -> String {
+pub fn packet_key_to_string(key: &FlowKey, options: &ReceivedOptions) -> String {
     let mut out = String::new();
-    format_key(key, &full_mask(key), Detail::Packet, &|_| None, &mut out);
+    format_key((key, &full_mask(key)), Detail::Packet, options, &|_| None, &mut out);
     out
 }
 
@@ -67,7 +67,7 @@ pub fn key_to_string(key: &FlowKey, name: &dyn Fn(DpPort) -> Option<String>) -> 
     for field in METADATA.into_iter().filter(|field| key.get(*field) == 0) {
         mask.set(field, 0);
     }
-    format_key(key, &mask, Detail::Matched, name, &mut out);
+    format_key((key, &mask), Detail::Matched, &ReceivedOptions::default(), name, &mut out);
     out
 }
 
@@ -146,6 +146,12 @@ pub(super) fn mpls_entry(lse: u32, mask: Option<u32>) -> String {
     }
 }
 
+/// `name(part,part...)`; `None` without any part.
+pub(super) fn nested(name: &str, parts: &[Option<String>]) -> Option<String> {
+    let parts: Vec<&str> = parts.iter().flatten().map(String::as_str).collect();
+    (!parts.is_empty()).then(|| format!("{name}({})", parts.join(",")))
+}
+
 /// Formats a number with its prefix, even if it is zero.
 fn c_hex(v: u128) -> String {
     format!("{v:#x}")
@@ -154,10 +160,10 @@ fn c_hex(v: u128) -> String {
 /// Number of labels in a key.
 const LABELS_MAX: usize = 3;
 
-struct Writer<'a> {
-    key: &'a FlowKey,
-    mask: &'a FlowMask,
-    all: bool,
+pub(super) struct Writer<'a> {
+    pub(super) key: &'a FlowKey,
+    pub(super) mask: &'a FlowMask,
+    pub(super) all: bool,
     is_packet: bool,
     out: &'a mut String,
 }
@@ -170,7 +176,7 @@ impl Writer<'_> {
     }
 
     /// Formats one part of a header; `None` if it is left out.
-    fn part(
+    pub(super) fn part(
         &self,
         name: &str,
         field: Field,
@@ -192,21 +198,21 @@ impl Writer<'_> {
     }
 
     fn header(&mut self, name: &str, parts: &[Option<String>]) {
-        let parts: Vec<&str> = parts.iter().flatten().map(String::as_str).collect();
-        if !parts.is_empty() {
+        if let Some(text) = nested(name, parts) {
             self.comma();
-            let _ = write!(self.out, "{name}({})", parts.join(","));
+            self.out.push_str(&text);
         }
     }
 
     /// Writes the metadata.
-    fn context(&mut self, name: &dyn Fn(DpPort) -> Option<String>) {
+    fn context(&mut self, options: &ReceivedOptions, name: &dyn Fn(DpPort) -> Option<String>) {
         self.comma();
         let _ = write!(self.out, "recirc_id({})", hex(self.key.get(Field::RecircId)));
         for (title, field) in [("dp_hash", Field::DpHash), ("skb_priority", Field::SkbPriority)] {
             let part = self.part("", field, hex, hex);
             self.header(title, &[part]);
         }
+        self.tunnel(options);
         let port = DpPort(self.key.in_port().0);
         let _ = match name(port) {
             Some(name) => write!(self.out, ",in_port({name})"),
@@ -375,7 +381,7 @@ impl Writer<'_> {
         self.header("ipv6", &parts);
     }
 
-    fn decimal(&self, name: &str, field: Field) -> Option<String> {
+    pub(super) fn decimal(&self, name: &str, field: Field) -> Option<String> {
         self.part(name, field, |v| v.to_string(), hex)
     }
 
@@ -485,6 +491,14 @@ impl Writer<'_> {
             let entries = entries.collect::<Vec<_>>().join(",");
             self.comma();
             let _ = write!(self.out, "mpls({entries})");
+        }
+    }
+
+    /// Writes the tunnel that the packet came from, if it came from one.
+    fn tunnel(&mut self, options: &ReceivedOptions) {
+        if let Some(text) = super::tunnel::format(self, options) {
+            self.comma();
+            self.out.push_str(&text);
         }
     }
 

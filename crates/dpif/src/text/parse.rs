@@ -2,9 +2,10 @@
 //! and mask, as in `dpctl/add-flow`.
 
 use super::key::{CT_STATE, TCP_FLAGS};
+use super::tunnel::TunnelText;
 use base::{DpPort, MacAddr, PortNo};
 use flow::extract::{DL_TYPE_NONE, FRAG_ANY, FRAG_LATER, ethertype};
-use flow::{Field, FlowKey, FlowMask};
+use flow::{Field, FlowKey, FlowMask, ReceivedOptions};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// Errors of keys. The messages are Open vSwitch's.
@@ -13,6 +14,9 @@ pub enum KeyError {
     /// The text from the invalid header to the end.
     #[error("syntax error at {0}")]
     Syntax(String),
+    /// A tunnel without its time to live, and the key.
+    #[error("tunnel options missing TTL; the flow key in error is: {0}")]
+    NoTtl(String),
     /// A number that is a length of an 802.3 frame, and the key.
     #[error("invalid Ethertype {0} in flow key; the flow key in error is: {1}")]
     EtherType(u16, String),
@@ -30,13 +34,17 @@ pub fn parse_key(text: &str, port: &dyn Fn(&str) -> Option<DpPort>) -> Result<Fl
 /// Parses the text of a flow as [`parse_key`] does: masks are allowed and have no effect, and a `ufid:UUID` in front is
 /// skipped.
 pub fn parse_key_of_flow(text: &str, port: &dyn Fn(&str) -> Option<DpPort>) -> Result<FlowKey, KeyError> {
-    parse_key_and_names(text, port).map(|(key, _)| key)
+    parse_key_and_names(text, &ReceivedOptions::default(), port).map(|(key, _)| key)
 }
 
 /// Parses the text of a flow as [`parse_key_of_flow`] does. Without `eth` and `packet_type`, an Ethernet type is that of
-/// an L3 packet.
-pub fn parse_key_of_packet(text: &str, port: &dyn Fn(&str) -> Option<DpPort>) -> Result<FlowKey, KeyError> {
-    let (mut key, names) = parse_key_and_names(text, port)?;
+/// an L3 packet. Geneve options that are not among `options` are treated like the ones of received packets.
+pub fn parse_key_of_packet(
+    text: &str,
+    options: &ReceivedOptions,
+    port: &dyn Fn(&str) -> Option<DpPort>,
+) -> Result<FlowKey, KeyError> {
+    let (mut key, names) = parse_key_and_names(text, options, port)?;
     let has = |wanted: &str| names.iter().any(|name| name == wanted);
     if has("eth_type") && !has("eth") && !has("packet_type") {
         let eth_type = match key.vlan(0).0 {
@@ -53,12 +61,25 @@ pub fn parse_key_of_packet(text: &str, port: &dyn Fn(&str) -> Option<DpPort>) ->
 }
 
 /// The key of a flow's text, and the names of its headers.
-fn parse_key_and_names(text: &str, port: &dyn Fn(&str) -> Option<DpPort>) -> Result<(FlowKey, Vec<String>), KeyError> {
+fn parse_key_and_names(
+    text: &str,
+    options: &ReceivedOptions,
+    port: &dyn Fn(&str) -> Option<DpPort>,
+) -> Result<(FlowKey, Vec<String>), KeyError> {
     let (_, text) = split_ufid(text).unwrap_or((0, text));
     let mut reader = Reader::new(port, Masks::Some);
     let mut names = Vec::new();
     reader.headers(text, 0, &mut names)?;
-    Ok((reader.typed_key(text)?, names))
+    let tunnel = std::mem::take(&mut reader.tunnel);
+    let mut key = reader.typed_key(text)?;
+    if let Some(tunnel) = tunnel {
+        if !tunnel.has_ttl {
+            let whole = super::key_to_string(&key, &|_| None);
+            return Err(KeyError::NoTtl(super::normalise::given_headers(text, &whole)));
+        }
+        options.put(&mut key, &tunnel.option_bytes());
+    }
+    Ok((key, names))
 }
 
 /// The name space of Ethernet types in the packet type of an L3 packet (OpenFlow 1.5 section 7.2.3.11).
@@ -83,10 +104,21 @@ pub fn parse_uuid(text: &str) -> Option<u128> {
 
 /// Parses a flow: a key whose values may have masks behind a `/`. A value without a mask is matched exactly, and fields
 /// that are not given are not matched, except for the ingress port. The key has the values as they are given, also bits
-/// outside of their masks.
-pub fn parse_flow(text: &str, port: &dyn Fn(&str) -> Option<DpPort>) -> Result<(FlowKey, FlowMask), KeyError> {
+/// outside of their masks. Geneve options have to be among `options`.
+pub fn parse_flow(
+    text: &str,
+    options: &ReceivedOptions,
+    port: &dyn Fn(&str) -> Option<DpPort>,
+) -> Result<(FlowKey, FlowMask), KeyError> {
     let mut reader = Reader::new(port, Masks::Some);
     reader.headers(text, 0, &mut Vec::new())?;
+    if let Some(tunnel) = std::mem::take(&mut reader.tunnel) {
+        if !tunnel.has_ttl {
+            return Err(KeyError::NoTtl(text.to_owned()));
+        }
+        let has_known = tunnel.match_options(options, &mut reader.key, &mut reader.mask);
+        has_known.ok_or_else(|| KeyError::Syntax(text.to_owned()))?;
+    }
     reader.mask.add_mask(Field::InPortOxm, u32::MAX.into());
     reader.mask.add_mask(Field::RecircId, u32::MAX.into());
     if let Some(kind) = reader.eth_type {
@@ -111,6 +143,7 @@ pub(super) struct Reader<'a> {
     tags: usize,
     eth_type: Option<u16>,
     labels: usize,
+    tunnel: Option<TunnelText>,
     port: &'a dyn Fn(&str) -> Option<DpPort>,
 }
 
@@ -141,7 +174,7 @@ impl<'a> Reader<'a> {
     pub(super) fn new(port: &'a dyn Fn(&str) -> Option<DpPort>, masks: Masks) -> Self {
         let mut key = FlowKey::ZERO;
         key.set_in_port(PortNo(DpPort::NONE.0));
-        Self { key, mask: FlowKey::ZERO, masks, tags: 0, eth_type: None, labels: 0, port }
+        Self { key, mask: FlowKey::ZERO, masks, tags: 0, eth_type: None, labels: 0, tunnel: None, port }
     }
 
     /// The key with its Ethernet type, which may be that of a tag without anything behind it.
@@ -163,7 +196,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Parses a value with its mask; the mask defaults to `whole`.
-    fn masked(&self, text: &str, whole: u128, read: impl Fn(&str) -> Option<u128>) -> Option<(u128, u128)> {
+    pub(super) fn masked(&self, text: &str, whole: u128, read: impl Fn(&str) -> Option<u128>) -> Option<(u128, u128)> {
         let (value, mask) = match text.split_once('/') {
             Some((value, mask)) if self.masks == Masks::Some => (read(value)?, read(mask)?),
             _ => (read(text)?, whole),
@@ -171,7 +204,7 @@ impl<'a> Reader<'a> {
         (value <= whole && mask <= whole).then_some((value, mask))
     }
 
-    fn set(&mut self, field: Field, (value, mask): (u128, u128)) {
+    pub(super) fn set(&mut self, field: Field, (value, mask): (u128, u128)) {
         self.key.set(field, value);
         self.mask.add_mask(field, mask);
     }
@@ -223,6 +256,10 @@ impl<'a> Reader<'a> {
                 Some(())
             }
             "packet_type" => self.packet_type(body),
+            "tunnel" => {
+                self.tunnel = Some(TunnelText::parse(body, self)?);
+                Some(())
+            }
             "eth" => self.parts(body, &[("src", Field::EthSrc), ("dst", Field::EthDst)]),
             "eth_type" => {
                 self.eth_type = Some(u16::try_from(number(body)?).ok()?);
@@ -275,28 +312,30 @@ impl<'a> Reader<'a> {
         Some(())
     }
 
-    fn number(&mut self, field: Field, text: &str) -> Option<()> {
+    pub(super) fn number(&mut self, field: Field, text: &str) -> Option<()> {
         let both = self.masked(text, field.info().full_mask(), number)?;
         self.set(field, both);
         Some(())
     }
 
-    fn parts(&mut self, body: &str, known: &[(&str, Field)]) -> Option<()> {
+    pub(super) fn parts(&mut self, body: &str, known: &[(&str, Field)]) -> Option<()> {
         pairs(body, |name, value| {
             let (_, field) = known.iter().find(|(known, _)| *known == name)?;
             self.part(*field, value)
         })
     }
 
-    fn part(&mut self, field: Field, text: &str) -> Option<()> {
+    pub(super) fn part(&mut self, field: Field, text: &str) -> Option<()> {
         let read = |text: &str| match field {
             Field::EthSrc | Field::EthDst | Field::ArpSha | Field::ArpTha | Field::NdSll | Field::NdTll => {
                 Some(text.parse::<MacAddr>().ok()?.to_u64().into())
             }
-            Field::Ipv4Src | Field::Ipv4Dst | Field::ArpSpa | Field::ArpTpa => {
+            Field::Ipv4Src | Field::Ipv4Dst | Field::ArpSpa | Field::ArpTpa | Field::TunSrc | Field::TunDst => {
                 Some(text.parse::<Ipv4Addr>().ok()?.to_bits().into())
             }
-            Field::Ipv6Src | Field::Ipv6Dst | Field::NdTarget => Some(text.parse::<Ipv6Addr>().ok()?.to_bits()),
+            Field::Ipv6Src | Field::Ipv6Dst | Field::NdTarget | Field::TunIpv6Src | Field::TunIpv6Dst => {
+                Some(text.parse::<Ipv6Addr>().ok()?.to_bits())
+            }
             _ => number(text),
         };
         let both = self.masked(text, field.info().full_mask(), read)?;
@@ -404,7 +443,11 @@ impl<'a> Reader<'a> {
     }
 
     fn flags(&mut self, field: Field, names: &[&str], text: &str) -> Option<()> {
-        let whole = field.info().full_mask();
+        self.flags_within(field, names, field.info().full_mask(), text)
+    }
+
+    /// Parses flags of a field of which the text has the bits in `whole` only.
+    pub(super) fn flags_within(&mut self, field: Field, names: &[&str], whole: u128, text: &str) -> Option<()> {
         let bit = |name: &str| Some(1u128 << names.iter().position(|n| *n == name)?);
         let list = |text: &str| {
             text.split(['|', '+']).filter(|s| !s.is_empty()).try_fold(0, |all, name| Some(all | bit(name)?))

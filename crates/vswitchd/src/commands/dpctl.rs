@@ -297,7 +297,7 @@ fn flow_texts(dp: &Dp, entry: &DpFlowEntry, how: FlowFormat) -> FlowTexts {
     let name = |port| names.then(|| port_name(dp, port)).flatten();
     let mut key = String::new();
     let detail = if how.more { Detail::All } else { Detail::Matched };
-    format_key(&entry.key, &entry.mask, detail, &name, &mut key);
+    format_key((&entry.key, &entry.mask), detail, &dp.dpif.tunnel_options(), &name, &mut key);
     let actions = format_actions(&entry.actions, entry.key.eth_type(), &name);
     FlowTexts { key, flags: flags_text(&entry.stats), actions }
 }

@@ -3,7 +3,7 @@
 use super::dpctl::{at_most, exists, flow_stats_text, selected, split_options};
 use super::{act, port_number, show_blocking};
 use crate::devices::{Devices, Dp};
-use dpif::text::{parse_actions, parse_flow, split_ufid};
+use dpif::text::{KeyError, parse_actions, parse_flow, split_ufid};
 use dpif::{DpFlow, DpFlowEntry};
 use flow::{FlowKey, FlowMask};
 use std::sync::Arc;
@@ -146,7 +146,10 @@ fn apply(
     let number = |name: &str| port_number(dp, name);
     let invalid = |what: &str| format!("ovs-vswitchd: parsing {what} (Invalid argument)");
     let (ufid, flow) = split_ufid(flow).map_or((None, flow), |(ufid, rest)| (Some(ufid), rest));
-    let parsed = parse_flow(flow, &number).map_err(|e| match change {
+    let parsed = parse_flow(flow, &dp.dpif.tunnel_options(), &number).map_err(|e| match change {
+        Change::Add | Change::Modify if matches!(e, KeyError::NoTtl(_)) => {
+            "ovs-vswitchd: updating flow table (Invalid argument)".to_owned()
+        }
         Change::Delete => format!("ovs-vswitchd: {e} (Invalid argument)"),
         Change::Add | Change::Modify => invalid(&format!("flow key ({e})")),
     });

@@ -153,7 +153,8 @@ fn port_name(dp: &Dp, port: DpPort) -> Option<String> {
         return dp.switch.bridge(bridge)?.port(no).map(|p| p.spec.name);
     }
     // Ports of a datapath without bridges.
-    Some(dp.placements.at(port)?.device.name().to_owned())
+    let device = dp.placements.at(port).map(|placement| placement.device.name().to_owned());
+    device.or_else(|| dp.tunnel_ports.name(port))
 }
 
 /// The number of the datapath port of that name.

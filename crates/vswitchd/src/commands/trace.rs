@@ -215,21 +215,26 @@ fn connection_state(text: &str) -> Result<u32, String> {
 
 /// Whether the text has the syntax of datapath flows. Names of ports may be any.
 fn is_dp_flow(text: &str) -> bool {
-    dpif::text::parse_key_of_flow(text, &|_| Some(base::DpPort::NONE)).is_ok()
+    let parsed = dpif::text::parse_key_of_flow(text, &|_| Some(base::DpPort::NONE));
+    matches!(parsed, Ok(_) | Err(dpif::text::KeyError::NoTtl(_)))
 }
 
 fn from_dp_flow(datapaths: &[(String, Dp)], text: &str) -> Result<(Arc<Ofproto>, FlowKey), String> {
     let mut error = "no datapath".to_owned();
     for (_, dp) in datapaths {
-        let mut key = match dpif::text::parse_key_of_packet(text, &|name| port_number(dp, name)) {
-            Ok(key) => key,
-            Err(e) => {
-                error = e.to_string();
-                continue;
-            }
-        };
+        let mut key =
+            match dpif::text::parse_key_of_packet(text, &dp.dpif.tunnel_options(), &|name| port_number(dp, name)) {
+                Ok(key) => key,
+                Err(e) => {
+                    error = e.to_string();
+                    continue;
+                }
+            };
         let port = base::DpPort(key.in_port().0);
-        let found = dp.switch.port_of(port).and_then(|(id, no)| Some((dp.switch.bridge(id)?, no)));
+        let is_from_tunnel =
+            [flow::Field::TunDst, flow::Field::TunIpv6Dst].into_iter().any(|field| key.get(field) != 0);
+        let owner = if is_from_tunnel { dp.switch.tunnel_of(port, &key) } else { dp.switch.port_of(port) };
+        let found = owner.and_then(|(id, no)| Some((dp.switch.bridge(id)?, no)));
         if let Some((bridge, no)) = found {
             let recirc_id = key.get(flow::Field::RecircId) as u32;
             if recirc_id != 0 && dp.switch.network().frozen.get(recirc_id).is_none() {
@@ -238,7 +243,11 @@ fn from_dp_flow(datapaths: &[(String, Dp)], text: &str) -> Result<(Arc<Ofproto>,
             key.set_in_port(no);
             return Ok((bridge, key));
         }
-        error = format!("no OpenFlow port for datapath port {port}");
+        error = if is_from_tunnel {
+            "no OpenFlow tunnel port for this packet".to_owned()
+        } else {
+            format!("no OpenFlow port for datapath port {port}")
+        };
     }
     Err(error)
 }
