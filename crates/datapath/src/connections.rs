@@ -69,7 +69,10 @@ impl Connections for Datapath {
 
     fn sweep_connections(&self) {
         let shared = &*self.shared;
-        let dropped = shared.tracker.sweep(shared.clock.now());
+        let now = shared.clock.now();
+        let mut outer = Vec::new();
+        shared.outer_fragments.lock().sweep(now, &mut outer);
+        let dropped = shared.tracker.sweep(now) + outer.len();
         shared.count_drop(None, DropReason::IncompleteDatagram, dropped as u64);
     }
 

@@ -24,6 +24,7 @@ pub(crate) mod set;
 mod set_ip;
 mod set_transport;
 mod tunnel;
+
 pub(crate) mod vlan;
 
 use std::sync::atomic::Ordering;
@@ -43,6 +44,7 @@ use crate::port::{Port, PortTable};
 use crate::shared::SharedState;
 use crate::worklist::Worklist;
 use headers::Headers;
+pub(crate) use tunnel::outer_fragments;
 
 /// The origin of a batch, and the state that its execution uses.
 #[derive(Clone, Copy)]
@@ -266,6 +268,10 @@ impl<'a> Executor<'a> {
                 DpAction::TunnelPop(port) => {
                     fate = Fate::Settled;
                     self.pop_tunnel(packets, *port, last);
+                }
+                DpAction::Defragment(what) => {
+                    fate = Fate::Settled;
+                    self.defragment(packets, what, last);
                 }
                 DpAction::Meter(id) => meter::run(self.shared, self.from, *id, packets),
                 DpAction::Drop(reason) => {

@@ -12,6 +12,7 @@ use base::drop::DropCounters;
 use base::rng::Rng;
 use base::{Clock, DropReason};
 use conntrack::Tracker;
+use conntrack::fragments::Fragments;
 use dpif::{DpFlow, DpFlowStats, EventLog, FlowId, UpcallHandler};
 use flow::ReceivedOptions;
 use packet::buf::BATCH_MAX;
@@ -59,6 +60,8 @@ pub(crate) struct SharedState {
     pub(crate) tunnel_ports: AtomicU32,
     /// The options of received packets that keys have.
     pub(crate) tunnel_options: ArcSwap<ReceivedOptions>,
+    /// Fragments of the outer packets of tunnels.
+    pub(crate) outer_fragments: Mutex<Fragments>,
     pub(crate) stopping: AtomicBool,
     /// See [`crate::microflow`].
     pub(crate) inverse_probability: AtomicU32,
@@ -296,6 +299,7 @@ impl SharedState {
             vlans_max: AtomicUsize::new(flow::extract::VLANS),
             tunnel_ports: AtomicU32::new(packed(PortRange::default())),
             tunnel_options: ArcSwap::default(),
+            outer_fragments: Mutex::new(crate::execute::outer_fragments()),
             stopping: AtomicBool::new(false),
             inverse_probability: AtomicU32::new(crate::microflow::INVERSE_PROBABILITY),
             check_every: AtomicU64::new(0),

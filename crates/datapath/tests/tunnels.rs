@@ -8,7 +8,7 @@ use std::sync::Arc;
 use base::{DpPort, DropReason, MacAddr};
 use common::{TestHandler, TestPort, numbered_frame, only, out, plain_mask, stepped};
 use datapath::Datapath;
-use dpif::{DpAction, TunnelPush};
+use dpif::{Defragment, DpAction, TunnelPush};
 use flow::{Field, FlowKey, FlowMask};
 use netdev::Queueless;
 use packet::Packet;
@@ -111,6 +111,75 @@ fn packets_go_through_tunnels_and_come_back() {
         assert_eq!((tunnels.rx_packets, tunnels.rx_bytes), (40, bytes as u64));
         assert_eq!(dp.drops(), []);
     }
+}
+
+/// The fragments of a frame with an IPv4 header without options, each with `len` bytes behind that header or less.
+fn fragments(frame: &[u8], len: usize) -> Vec<Vec<u8>> {
+    let (head, payload) = frame.split_at(34);
+    let of_part = |(n, part): (usize, &[u8])| {
+        let mut piece = [head, part].concat();
+        let more = n * len + part.len() < payload.len();
+        let bits = u16::from(more) << 13 | (n * len / 8) as u16;
+        piece[16..18].copy_from_slice(&(20 + part.len() as u16).to_be_bytes());
+        piece[20..22].copy_from_slice(&bits.to_be_bytes());
+        piece[24..26].fill(0);
+        let sum = packet::checksum::checksum(&piece[14..34]);
+        piece[24..26].copy_from_slice(&sum.to_be_bytes());
+        piece
+    };
+    payload.chunks(len).enumerate().map(of_part).collect()
+}
+
+#[test]
+fn fragments_of_outer_packets_are_reassembled() {
+    let dp = stepped();
+    let ports = ["host", "network", "own"].map(TestPort::new);
+    for (port, number) in ports.iter().zip([HOST, NETWORK, DpPort(4)]) {
+        dp.port_add(port.clone(), Some(number)).expect("the number is free");
+    }
+    let [host, network, own] = ports;
+    let device = Arc::new(Queueless::new("tunnel_sys", "tunnel", MacAddr::ZERO));
+    dp.tunnel_add(device, Pop::Vxlan { group_policy: false }, Some(TUNNEL)).expect("the number is free");
+    dp.set_handler(TestHandler::new(Box::new(move |_, key| match DpPort(key.in_port().0) {
+        HOST => (vec![push(vxlan(true)), out(NETWORK.0)].into(), Some(plain_mask())),
+        NETWORK => {
+            let (tunnels, otherwise) = (vec![(Some(4789), TUNNEL)], DpPort(4));
+            let actions = [DpAction::Defragment(Arc::new(Defragment { tunnels, otherwise })), out(HOST.0)];
+            (actions.into(), Some(plain_mask()))
+        }
+        _ => (only(out(HOST.0)), Some(tunnel_mask())),
+    })));
+    let frame = numbered_frame(1, 1400);
+    host.receive(&frame);
+    dp.run_until_idle(10);
+    let outer = network.sent().remove(0).data().to_vec();
+    // Whichever arrives first; later actions get the fragments themselves.
+    for order in [[0, 1, 2], [2, 0, 1]] {
+        let pieces = fragments(&outer, 600);
+        order.iter().for_each(|n| network.receive(&pieces[*n]));
+        dp.run_until_idle(10);
+        let mut sent: Vec<_> = host.sent().iter().map(|packet| packet.data().to_vec()).collect();
+        sent.sort_by_key(|frame| frame.len());
+        let mut expected = pieces.clone();
+        expected.push(frame.clone());
+        expected.sort_by_key(Vec::len);
+        assert_eq!(sent, expected);
+        assert!(own.sent().is_empty());
+    }
+    // A datagram of no tunnel, and fragments that are too short to be reassembled, except for the last one.
+    let mut other = outer.clone();
+    other[36..38].copy_from_slice(&53u16.to_be_bytes());
+    for (pieces, held) in [(fragments(&other, 600), 0), (fragments(&outer, 96), 1)] {
+        pieces.iter().for_each(|piece| network.receive(piece));
+        dp.run_until_idle(10);
+        let passed = &pieces[..pieces.len() - held];
+        assert!(own.sent().iter().map(Packet::data).eq(passed.iter().map(|piece| &piece[..])));
+        assert_eq!(host.sent().len(), pieces.len());
+    }
+    // One that stays incomplete.
+    network.receive(&fragments(&outer, 600)[0]);
+    dp.run_until_idle(10);
+    assert_eq!((dp.drops(), own.sent().len()), (vec![], 0));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Datapath actions: simple steps that need no table lookup.
 
-use crate::TunnelPush;
 use crate::meter::MeterId;
+use crate::{Defragment, TunnelPush};
 use base::{DpPort, DropReason, MacAddr, PortNo};
 use conntrack::Action as Ct;
 use flow::{Field, FlowKey};
@@ -103,6 +103,9 @@ pub enum DpAction {
     /// Pops the outer headers of a tunnel, and looks the packet up again as one that came in on this port, which is the tunnel's,
     /// with the outer headers in its metadata.
     TunnelPop(DpPort),
+    /// Holds fragments of outer packets until their datagram is complete, and then pops its outer headers as
+    /// [`DpAction::TunnelPop`] does.
+    Defragment(Arc<Defragment>),
     /// Computes the hash of the packet's flow and stores it in `dp_hash` of its key.
     Hash(HashKind, u32),
     /// Recirculates the packet: it is looked up again in its current state, with this nonzero `recirc_id` in its key.
@@ -170,6 +173,7 @@ impl DpAction {
             Self::Output(_)
             | Self::Recirc(_)
             | Self::TunnelPop(_)
+            | Self::Defragment(_)
             | Self::Ct(_)
             | Self::Controller(_)
             | Self::Observe(_)

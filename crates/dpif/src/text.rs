@@ -13,8 +13,8 @@ pub use normalise::{NormaliseError, normalise, parsed_actions};
 pub use parse::{KeyError, parse_flow, parse_key, parse_key_of_flow, parse_key_of_packet, parse_uuid, split_ufid};
 pub use parse_actions::{ActionsError, parse_actions};
 
-use crate::TunnelPush;
 use crate::action::{Collectors, DpAction, HashKind, Observe, PushNsh, SamplePoint};
+use crate::{Defragment, TunnelPush};
 use base::DpPort;
 use flow::extract::ethertype;
 use flow::{Field, FlowKey};
@@ -65,6 +65,7 @@ fn write_list(actions: &[DpAction], eth_type: u16, name: &dyn Fn(DpPort) -> Opti
             DpAction::PushNsh(what) => write_push_nsh(what, out),
             DpAction::PopNsh => write!(out, "pop_nsh()"),
             DpAction::TunnelPush(push) => write_tunnel_push(push, name, out),
+            DpAction::Defragment(what) => write_defragment(what, name, out),
             DpAction::TunnelPop(port) => write!(out, "tnl_pop({})", port_text(*port, name)),
             DpAction::PushVlan { tpid, tci } => {
                 let tpid = if *tpid == 0x8100 { String::new() } else { format!("tpid=0x{tpid:04x},") };
@@ -126,6 +127,18 @@ fn write_tunnel_push(push: &TunnelPush, name: &dyn Fn(DpPort) -> Option<String>,
     write!(out, "tnl_push(tnl_port({}),", port_text(push.port, name))?;
     push.template.headers().format_header(out);
     write!(out, ",out_port({}))", port_text(push.out_port, name))
+}
+
+fn write_defragment(what: &Defragment, name: &dyn Fn(DpPort) -> Option<String>, out: &mut String) -> std::fmt::Result {
+    out.push_str("tnl_defrag(");
+    for (udp, port) in &what.tunnels {
+        let port = port_text(*port, name);
+        match udp {
+            Some(udp) => write!(out, "udp({udp},tnl_port({port})),")?,
+            None => write!(out, "tnl_port({port}),")?,
+        }
+    }
+    write!(out, "out_port({}))", port_text(what.otherwise, name))
 }
 
 /// Writes a nested list of actions; an empty list is written as a drop.

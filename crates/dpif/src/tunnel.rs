@@ -1,4 +1,4 @@
-//! Tunnels in the datapath: the headers that it pushes.
+//! Tunnels in the datapath: the headers that it pushes, and fragments of received packets.
 
 use base::DpPort;
 use std::hash::{Hash, Hasher};
@@ -13,6 +13,15 @@ pub struct TunnelPush {
     pub out_port: DpPort,
     /// The headers.
     pub template: Template,
+}
+
+/// The tunnels that a fragment of an outer packet may belong to. Only the whole datagram shows which.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Defragment {
+    /// The ports of tunnels by UDP destination port; `None` for protocols without ports.
+    pub tunnels: Vec<(Option<u16>, DpPort)>,
+    /// The port that gets fragments of other datagrams, and those that are not reassembled.
+    pub otherwise: DpPort,
 }
 
 impl PartialEq for TunnelPush {

@@ -49,6 +49,8 @@ impl Switch {
         let mut net = None;
         // The tables of the bridge of the last look-up, where the next one mostly is as well.
         let mut tables = None;
+        let (inner, mut headers) = (bytes, 0);
+        let mut bytes = bytes;
         for effect in effects {
             match effect {
                 Effect::Lookup { bridge, table, rule } => {
@@ -97,6 +99,10 @@ impl Switch {
                     if let Some(counters) = self.bridge(*bridge).and_then(|b| b.own_counters(*port)) {
                         if *sent { counters.add_tx(packets, bytes) } else { counters.add_rx(packets, bytes) }
                     }
+                }
+                Effect::Headers(more) => {
+                    headers += i64::from(*more);
+                    bytes = inner.saturating_add_signed(headers.saturating_mul(packets as i64));
                 }
                 Effect::Resolve(neighbour) => self.with_underlay(|underlay| underlay.resolve(neighbour)),
                 Effect::Neighbour { bridge, ip } => self.with_underlay(|underlay| underlay.used(bridge, *ip)),

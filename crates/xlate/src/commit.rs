@@ -396,6 +396,7 @@ pub(crate) fn size_of_action(action: &DpAction) -> usize {
         DpAction::PopVlan | DpAction::PopPbb | DpAction::PopEth | DpAction::PopNsh | DpAction::CtClear => 4,
         DpAction::TunnelPush(_) => 552,
         DpAction::TunnelPop(_) => 8,
+        DpAction::Defragment(what) => 8 + 8 * what.tunnels.len(),
         DpAction::Ct(_) => 96,
         DpAction::Set { field, .. } => match field.info().loc {
             Loc::Bits { word, .. } if usize::from(word) < layout::IPV4 => 32,

@@ -91,10 +91,10 @@ impl Xlate<'_> {
             }
             PortOut::Device(dp_port) => {
                 if no == PortNo::LOCAL
-                    && let Some(tunnel) = self.terminates()
+                    && let Some(action) = self.terminates(dp_port)
                 {
                     self.commit();
-                    return self.emit(DpAction::TunnelPop(tunnel));
+                    return self.emit(action);
                 }
                 self.commit();
                 self.sample_egress(dp_port);

@@ -12,8 +12,8 @@ use crate::translate::{Start, Xlate, translate_key};
 use crate::underlay::{Endpoint, Route, Underlay};
 use crate::verdict::{Dependency, Effect, Resolve, TranslationError, Verdict};
 use base::{DpPort, DropReason, MacAddr, PortNo};
-use dpif::{DpAction, TunnelPush};
-use flow::extract::ethertype;
+use dpif::{Defragment, DpAction, TunnelPush};
+use flow::extract::{FRAG_ANY, ethertype};
 use flow::{Field, FlowKey, FlowMask, Prereq, UNKNOWN_OPTION, WORDS, layout};
 use packet::metadata::Tunnel;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -26,6 +26,8 @@ use tunnel::header::Template;
 use tunnel::options::Config;
 use tunnel::ports::Consulted;
 
+/// Length of an Ethernet header in bytes.
+const ETHERNET: i32 = 14;
 const UDP: u8 = 17;
 /// Operations of ARP (RFC 826).
 const ARP_REQUEST: u128 = 1;
@@ -222,6 +224,7 @@ impl<'a> Xlate<'a> {
         let sender = (self.pos.bridge.id, port.no);
         self.out.effects.push(Effect::Tunnel { bridge: sender.0, port: sender.1, sent: true });
         self.out.effects.push(Effect::Neighbour { bridge: route.bridge, ip: hop });
+        let headers = template.header_len() as i32 - if framing == Framing::Pop { ETHERNET } else { 0 };
         let push = Arc::new(TunnelPush { port: dp_port, out_port: local, template });
         self.on_a_copy(Scope::Patch, |x| {
             if framing == Framing::Pop {
@@ -230,7 +233,9 @@ impl<'a> Xlate<'a> {
             x.emit(DpAction::TunnelPush(Arc::clone(&push)));
             let hashed = std::mem::take(&mut x.packet.hashed);
             x.become_outer(&push.template, &outer, mark);
+            x.out.effects.push(Effect::Headers(headers));
             x.process_in_bridge(underlay, Start::Tables);
+            x.out.effects.push(Effect::Headers(-headers));
             x.packet.hashed = hashed;
         });
     }
@@ -381,8 +386,8 @@ impl<'a> Xlate<'a> {
         self.set_actset_output(PortNo::UNSET);
     }
 
-    /// The datapath's port of the tunnel that a packet to the bridge's own port belongs to.
-    pub(crate) fn terminates(&mut self) -> Option<DpPort> {
+    /// The end of a tunnel, if a packet to the bridge's own port `local` belongs to one or may do so.
+    pub(crate) fn terminates(&mut self, local: DpPort) -> Option<DpAction> {
         self.out.dependencies.push(Dependency::Tunnels);
         let of_all = self.net.tunnels.endpoints();
         let underlay = self.net.tunnels.underlay().filter(|_| !of_all.is_empty() && !self.is_l3())?;
@@ -405,8 +410,8 @@ impl<'a> Xlate<'a> {
         }
         let proto = self.read_bits(Field::IpProto, 0xff) as u8;
         let mut endpoints: Vec<&Endpoint> = of_all.iter().filter(|of| of.proto == proto).collect();
-        if proto == UDP && !endpoints.is_empty() {
-            // A later fragment has no ports: the datagram is not complete.
+        let is_fragment = self.read_bits(Field::IpFrag, FRAG_ANY.into()) != 0;
+        if proto == UDP && !is_fragment && !endpoints.is_empty() {
             if !self.has(Prereq::Udp) {
                 return None;
             }
@@ -416,7 +421,13 @@ impl<'a> Xlate<'a> {
         let endpoint = endpoints.first()?;
         let ip = self.read_bits(dst, u128::MAX);
         let ip = if dst == Field::Ipv4Dst { Ipv4Addr::from(ip as u32).into() } else { Ipv6Addr::from(ip).into() };
-        underlay.is_local(&self.pos.bridge.name, ip).then_some(endpoint.dp_port)
+        let action = if is_fragment {
+            let tunnels = endpoints.iter().map(|of| (of.udp_port, of.dp_port)).collect();
+            DpAction::Defragment(Arc::new(Defragment { tunnels, otherwise: local }))
+        } else {
+            DpAction::TunnelPop(endpoint.dp_port)
+        };
+        underlay.is_local(&self.pos.bridge.name, ip).then_some(action)
     }
 
     /// Learns from a neighbour advertisement to the bridge's own port (RFC 4861 section 4.4).

@@ -101,6 +101,9 @@ pub enum Effect {
         /// Whether it left.
         sent: bool,
     },
+    /// For the effects that follow, a packet is this many bytes longer, or shorter: outer headers were pushed, or the packet
+    /// is again the one that they were pushed on.
+    Headers(i32),
     /// A packet could not leave through a tunnel, as the address of a neighbour is unknown.
     Resolve(Arc<Resolve>),
     /// A packet was sent to a neighbour, with outer headers.
@@ -183,6 +186,7 @@ impl PartialEq for Effect {
             (Self::Tunnel { bridge, port, sent }, Self::Tunnel { bridge: b, port: p, sent: s }) => {
                 (bridge, port, sent) == (b, p, s)
             }
+            (Self::Headers(a), Self::Headers(b)) => a == b,
             (Self::Resolve(a), Self::Resolve(b)) => a == b,
             (Self::Neighbour { bridge, ip }, Self::Neighbour { bridge: b, ip: i }) => (bridge, ip) == (b, i),
             (Self::Snoop { bridge, ip, mac }, Self::Snoop { bridge: b, ip: i, mac: m }) => {
@@ -195,7 +199,22 @@ impl PartialEq for Effect {
                 Self::FinTimeout { bridge, rule, idle_timeout, hard_timeout },
                 Self::FinTimeout { bridge: b, rule: r, idle_timeout: i, hard_timeout: h },
             ) => (bridge, idle_timeout, hard_timeout) == (b, i, h) && Arc::ptr_eq(rule, r),
-            _ => false,
+            // Each variant is here, so that a new one is not forgotten above.
+            (
+                Self::Lookup { .. }
+                | Self::LearnMac { .. }
+                | Self::Patch { .. }
+                | Self::Tunnel { .. }
+                | Self::Headers(_)
+                | Self::Resolve(_)
+                | Self::Neighbour { .. }
+                | Self::Snoop { .. }
+                | Self::Group(_)
+                | Self::Bucket(..)
+                | Self::Learn(_)
+                | Self::FinTimeout { .. },
+                _,
+            ) => false,
         }
     }
 }

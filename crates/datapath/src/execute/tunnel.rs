@@ -3,8 +3,11 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use base::{DpPort, DropReason, PortNo};
-use dpif::TunnelPush;
-use flow::extract::extract_with;
+use conntrack::fragments::{Family, Fragments, Taken};
+use conntrack::parse::{self, Refusal};
+use dpif::{Defragment, TunnelPush};
+use flow::Field;
+use flow::extract::{extract_with, ipproto};
 use flow::hash;
 use flow::plain::untagged_head;
 use netdev::pool;
@@ -17,6 +20,18 @@ use super::{Executor, recirculate};
 const BASIS: u32 = 0x7475_6e6e;
 /// Microseconds in a unit of ERSPAN timestamps.
 const TIMESTAMP_US: u64 = 100;
+
+/// The shortest fragments of outer packets that are not the last of their datagram, in bytes from the IP header on.
+const FRAGMENT_MIN: u32 = 400;
+
+/// The store of fragments of outer packets.
+pub(crate) fn outer_fragments() -> Fragments {
+    let mut fragments = Fragments::new();
+    for family in [Family::V4, Family::V6] {
+        fragments.set_min_size(family, FRAGMENT_MIN).expect("it is the lower limit");
+    }
+    fragments
+}
 
 impl Executor<'_> {
     /// Pushes the headers of a tunnel in front of the packets. From now on, they are those of another ingress port.
@@ -64,6 +79,46 @@ impl Executor<'_> {
         entry.count_received(self.outputs.lane(), popped.len() as u64, bytes as u64);
         self.look_up_again(&mut popped, (port, 0), true);
         pool::recycle_all(&mut popped);
+    }
+
+    /// Holds fragments of outer packets, or copies of them, and pops the outer headers of the datagrams that they complete.
+    #[cold]
+    pub(super) fn defragment(&mut self, packets: &mut Batch, what: &Defragment, last: bool) {
+        let fragments = if last { std::mem::take(packets) } else { packets.iter().map(pool::copy).collect() };
+        let (mut others, mut complete, mut late) = (Batch::new(), Vec::new(), Vec::new());
+        {
+            let mut held = self.shared.outer_fragments.lock();
+            for packet in fragments {
+                match parse::parse(&packet, 0) {
+                    Err(Refusal::Fragment(at)) => match held.take(packet, &at, 0, self.in_port.0, self.now) {
+                        Taken::Held => {}
+                        Taken::Pass(packet, _) => others.push(packet),
+                        Taken::Complete(datagram) => complete.push(datagram),
+                    },
+                    _ => others.push(packet),
+                }
+            }
+            held.expire(self.now, &mut late);
+        }
+        self.shared.count_drop(self.from, DropReason::IncompleteDatagram, late.len() as u64);
+        for datagram in complete {
+            match self.tunnel_of(&datagram.whole, what) {
+                Some(port) => self.pop_tunnel(&mut Batch::from_iter([datagram.whole]), port, true),
+                None => datagram.divide(&mut others),
+            }
+        }
+        if !others.is_empty() {
+            self.output(&mut others, what.otherwise, None, true);
+            pool::recycle_all(&mut others);
+        }
+    }
+
+    /// The tunnel that a reassembled packet belongs to.
+    fn tunnel_of(&self, whole: &Packet, what: &Defragment) -> Option<DpPort> {
+        let vlans_max = self.shared.vlans_max.load(Ordering::Relaxed);
+        let key = extract_with(whole.data(), &recirculate::context_of(whole, self.in_port), vlans_max);
+        let udp_port = (key.ip_proto() == ipproto::UDP).then(|| key.get(Field::UdpDst) as u16);
+        what.tunnels.iter().find(|(of, _)| *of == udp_port).map(|(_, port)| *port)
     }
 
     /// Drops the packets if this is their last use, and counts them.

@@ -93,7 +93,7 @@ fn done(devices: &Devices, name: &str, args: &[String]) -> Result<String, String
         "ovs/route/del" => underlay.with_router(|router| commands::route_del(router, &args)).map(|()| None),
         "ovs/route/rule/add" => underlay.with_router(|router| commands::rule_add(router, &args)).map(|()| None),
         "ovs/route/rule/del" => underlay.with_router(|router| commands::rule_del(router, &args)).map(|()| None),
-        "tnl/arp/flush" => {
+        "tnl/arp/flush" | "tnl/neigh/flush" => {
             underlay.with_neighbours(routes::Neighbours::flush);
             Ok(None)
         }

@@ -160,6 +160,16 @@ fn a_packet_leaves_through_a_tunnel_in_one_translation() {
     assert_eq!(read(&verdict), ["nw_ecn"]);
     let effect = Effect::Tunnel { bridge: 0, port: PortNo(2), sent: true };
     assert!(verdict.effects.contains(&effect));
+    // The second bridge counts longer packets.
+    let (mut lengths, mut headers) = (Vec::new(), 0);
+    for effect in &verdict.effects {
+        match effect {
+            Effect::Headers(more) => headers += more,
+            Effect::Lookup { bridge, .. } => lengths.push((*bridge, headers)),
+            _ => {}
+        }
+    }
+    assert_eq!((lengths, headers), (vec![(0, 0), (1, 50)], 0));
     let route = Dependency::Route { dst: ip("192.0.2.2"), src: None, mark: 0 };
     let neighbour = Dependency::Neighbour { bridge: "br1".into(), ip: ip("192.0.2.2") };
     assert!(verdict.dependencies.contains(&route) && verdict.dependencies.contains(&neighbour));
@@ -234,6 +244,20 @@ fn packets_to_an_end_of_a_tunnel_lose_their_outer_headers() {
 }
 
 #[test]
+fn fragments_to_an_end_of_a_tunnel_wait_for_their_datagram() {
+    let net = tunnels(&[("", "output:1")], &[("", "output:LOCAL")], &["remote_ip=192.0.2.2 key=123"]);
+    for (frag, ports) in [("first", ",udp_dst=4789"), ("first", ",udp_dst=53"), ("later", "")] {
+        let of = |dst: &str| packet(NETWORK, &format!("dl_dst={OWN_MAC},udp,nw_frag={frag},nw_dst={dst}{ports}"));
+        let verdict = translate(&net, &of("192.0.2.1"), false);
+        assert_eq!(text(&verdict), "tnl_defrag(udp(4789,tnl_port(7)),out_port(19))");
+        assert_eq!(read(&verdict), ["eth_dst", "ip_dst", "nw_proto"]);
+        assert_eq!(text(&translate(&net, &of("192.0.2.9"), false)), "19");
+    }
+    let tcp = packet(NETWORK, &format!("dl_dst={OWN_MAC},tcp,nw_frag=later,nw_dst=192.0.2.1"));
+    assert_eq!(text(&translate(&net, &tcp, false)), "19");
+}
+
+#[test]
 fn neighbours_are_learned_from_what_the_bridge_receives() {
     let net = tunnels(&[], &[("", "output:LOCAL")], &["remote_ip=192.0.2.2"]);
     let learned = |text: &str| {
@@ -256,12 +280,12 @@ fn neighbours_are_learned_from_what_the_bridge_receives() {
     // Announcements.
     assert_eq!(arp(1, "192.0.2.7", "192.0.2.7").as_deref(), Some("192.0.2.7"));
     let advertised = |kind: u8, to: &str, mac: MacAddr| {
-        learned(&format!("icmp6,ipv6_dst={to},icmp_type={kind},icmp_code=0,nd_target=fd00::7,nd_tll={mac}"))
+        learned(&format!("icmp6,ipv6_dst={to},icmpv6_type={kind},icmpv6_code=0,nd_target=fd00::7,nd_tll={mac}"))
     };
     assert_eq!(advertised(136, "fd00::1", HOP).as_deref(), Some("fd00::7"));
     assert_eq!(advertised(136, "fd00::2", HOP), None);
     assert_eq!(advertised(136, "fd00::1", MacAddr::ZERO), None);
-    assert_eq!(learned("icmp6,ipv6_dst=fd00::1,icmp_type=128,icmp_code=0"), None);
+    assert_eq!(learned("icmp6,ipv6_dst=fd00::1,icmpv6_type=128,icmpv6_code=0"), None);
 }
 
 #[test]
