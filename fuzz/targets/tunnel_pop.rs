@@ -89,7 +89,8 @@ fn round_trip(pop: Pop, parsed: &Parsed<'_>, inner: &[u8]) {
     let template = Template::new(headers(pop, parsed)).expect("headers that were read");
     let mut packet = Packet::from_slice(inner);
     packet.l3_type = if let Inner::L3(ethertype) = parsed.inner { Some(ethertype) } else { None };
-    let context = Context { ports: PortRange::default(), sequence: &AtomicU32::new(1), erspan_timestamp: 2 };
+    let one = AtomicU32::new(1);
+    let context = Context { ports: PortRange::default(), sequence: &one, identification: &one, erspan_timestamp: 2 };
     if template.push(&mut packet, 3, &context).is_err() {
         assert!(inner.len() > 65_000, "shorter than the packet that was read");
         return;

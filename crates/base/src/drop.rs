@@ -90,6 +90,12 @@ drop_reasons! {
     NoRoute = "no-route",
     /// The Ethernet address of the next hop to the other end of a tunnel is not known yet.
     NoNeighbour = "no-neighbour",
+    /// The outer header marks congestion, and the inner packet does not support such marks (RFC 6040).
+    Congestion = "congestion",
+    /// A tunnel's packet has a critical option that the bridge does not map (RFC 8926).
+    TunnelOption = "tunnel-option",
+    /// The outer headers of a tunnel could not be built.
+    TunnelBuild = "tunnel-build",
     /// Other fragments of its datagram did not come in time.
     IncompleteDatagram = "incomplete-datagram",
 }

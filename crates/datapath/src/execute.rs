@@ -265,9 +265,9 @@ impl<'a> Executor<'a> {
                     self.keys = None;
                     self.push_tunnel(packets, push);
                 }
-                DpAction::TunnelPop(port) => {
+                DpAction::TunnelPop(what) => {
                     fate = Fate::Settled;
-                    self.pop_tunnel(packets, *port, last);
+                    self.pop_tunnel(packets, *what, last);
                 }
                 DpAction::Defragment(what) => {
                     fate = Fate::Settled;

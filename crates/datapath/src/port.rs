@@ -101,6 +101,8 @@ pub(crate) struct TunnelPort {
     pub(crate) headers: Pop,
     /// The number of the next header that has one.
     pub(crate) sequence: AtomicU32,
+    /// The next identification of an outer IPv4 header.
+    pub(crate) identification: AtomicU32,
 }
 
 /// The MTU as of `seq`, 0 for no limit.
@@ -116,7 +118,8 @@ impl Port {
         let mtu = Arc::new(Mtu { bytes, seq });
         let (affinity, tx) = (Arc::default(), Arc::default());
         let numa = device.numa_id();
-        let tunnel = headers.map(|headers| Arc::new(TunnelPort { headers, sequence: AtomicU32::new(0) }));
+        let (sequence, identification) = (AtomicU32::new(0), AtomicU32::new(0));
+        let tunnel = headers.map(|headers| Arc::new(TunnelPort { headers, sequence, identification }));
         let mut port = Self { id, number: id.number, device, tunnel, rx: Vec::new(), numa, affinity, tx, mtu };
         port.open_queues()?;
         Ok(port)

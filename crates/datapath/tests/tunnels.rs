@@ -8,7 +8,7 @@ use std::sync::Arc;
 use base::{DpPort, DropReason, MacAddr};
 use common::{TestHandler, TestPort, numbered_frame, only, out, plain_mask, stepped};
 use datapath::Datapath;
-use dpif::{Defragment, DpAction, TunnelPush};
+use dpif::{Defragment, DpAction, TunnelPop, TunnelPush};
 use flow::{Field, FlowKey, FlowMask};
 use netdev::Queueless;
 use packet::Packet;
@@ -69,7 +69,7 @@ fn gateway(
     assert_eq!(dp.tunnel_add(device, pop, Some(TUNNEL)).expect("the number is free"), TUNNEL);
     dp.set_handler(TestHandler::new(Box::new(move |_, key| match DpPort(key.in_port().0) {
         HOST => (push.clone().into(), Some(plain_mask())),
-        NETWORK => (only(DpAction::TunnelPop(TUNNEL)), Some(plain_mask())),
+        NETWORK => (only(DpAction::TunnelPop(TunnelPop::of(TUNNEL))), Some(plain_mask())),
         _ => {
             check(key);
             (only(out(HOST.0)), Some(tunnel_mask()))
@@ -143,7 +143,7 @@ fn fragments_of_outer_packets_are_reassembled() {
     dp.set_handler(TestHandler::new(Box::new(move |_, key| match DpPort(key.in_port().0) {
         HOST => (vec![push(vxlan(true)), out(NETWORK.0)].into(), Some(plain_mask())),
         NETWORK => {
-            let (tunnels, otherwise) = (vec![(Some(4789), TUNNEL)], DpPort(4));
+            let (tunnels, otherwise) = (vec![(Some(4789), TunnelPop::of(TUNNEL))], DpPort(4));
             let actions = [DpAction::Defragment(Arc::new(Defragment { tunnels, otherwise })), out(HOST.0)];
             (actions.into(), Some(plain_mask()))
         }

@@ -1,7 +1,7 @@
 //! Datapath actions: simple steps that need no table lookup.
 
 use crate::meter::MeterId;
-use crate::{Defragment, TunnelPush};
+use crate::{Defragment, TunnelPop, TunnelPush};
 use base::{DpPort, DropReason, MacAddr, PortNo};
 use conntrack::Action as Ct;
 use flow::{Field, FlowKey};
@@ -100,9 +100,8 @@ pub enum DpAction {
     /// Pushes the outer headers of a tunnel in front of the whole packet, which is then a frame without metadata that came in on
     /// [`TunnelPush::out_port`]. GSO packets are segmented.
     TunnelPush(Arc<TunnelPush>),
-    /// Pops the outer headers of a tunnel, and looks the packet up again as one that came in on this port, which is the tunnel's,
-    /// with the outer headers in its metadata.
-    TunnelPop(DpPort),
+    /// Pops the outer headers of a tunnel, and looks the packet up again as one that came in on the tunnel's port, with the outer headers in its metadata.
+    TunnelPop(TunnelPop),
     /// Holds fragments of outer packets until their datagram is complete, and then pops its outer headers as
     /// [`DpAction::TunnelPop`] does.
     Defragment(Arc<Defragment>),

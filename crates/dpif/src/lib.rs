@@ -36,7 +36,7 @@ pub use thread::{
     Algorithm, Balance, Cpu, INTERVAL_SECS, INTERVALS, Policy, QueueUsage, ThreadConfig, ThreadInfo, ThreadStats, Usage,
 };
 pub use thread_stats::{RoundHistory, RoundSample};
-pub use tunnel::{Defragment, TunnelPush};
+pub use tunnel::{Defragment, TunnelPop, TunnelPush};
 pub use upcall::{HandlerStats, PortUpcalls, UpcallStats};
 
 use base::{DpPort, DropReason, Millis};

@@ -14,7 +14,7 @@ pub use parse::{KeyError, parse_flow, parse_key, parse_key_of_flow, parse_key_of
 pub use parse_actions::{ActionsError, parse_actions};
 
 use crate::action::{Collectors, DpAction, HashKind, Observe, PushNsh, SamplePoint};
-use crate::{Defragment, TunnelPush};
+use crate::{Defragment, TunnelPop, TunnelPush};
 use base::DpPort;
 use flow::extract::ethertype;
 use flow::{Field, FlowKey};
@@ -66,7 +66,7 @@ fn write_list(actions: &[DpAction], eth_type: u16, name: &dyn Fn(DpPort) -> Opti
             DpAction::PopNsh => write!(out, "pop_nsh()"),
             DpAction::TunnelPush(push) => write_tunnel_push(push, name, out),
             DpAction::Defragment(what) => write_defragment(what, name, out),
-            DpAction::TunnelPop(port) => write!(out, "tnl_pop({})", port_text(*port, name)),
+            DpAction::TunnelPop(what) => write_tunnel_pop(*what, name, out),
             DpAction::PushVlan { tpid, tci } => {
                 let tpid = if *tpid == 0x8100 { String::new() } else { format!("tpid=0x{tpid:04x},") };
                 write!(out, "push_vlan({tpid}vid={},pcp={})", tci & 0xfff, tci >> 13)
@@ -129,14 +129,22 @@ fn write_tunnel_push(push: &TunnelPush, name: &dyn Fn(DpPort) -> Option<String>,
     write!(out, ",out_port({}))", port_text(push.out_port, name))
 }
 
+fn write_tunnel_pop(what: TunnelPop, name: &dyn Fn(DpPort) -> Option<String>, out: &mut String) -> std::fmt::Result {
+    write!(out, "tnl_pop({}", port_text(what.port, name))?;
+    if let Some(erspan) = what.erspan {
+        write!(out, ",erspan({})", port_text(erspan, name))?;
+    }
+    out.write_char(')')
+}
+
 fn write_defragment(what: &Defragment, name: &dyn Fn(DpPort) -> Option<String>, out: &mut String) -> std::fmt::Result {
     out.push_str("tnl_defrag(");
-    for (udp, port) in &what.tunnels {
-        let port = port_text(*port, name);
-        match udp {
-            Some(udp) => write!(out, "udp({udp},tnl_port({port})),")?,
-            None => write!(out, "tnl_port({port}),")?,
+    for (udp, pop) in &what.tunnels {
+        if let Some(udp) = udp {
+            write!(out, "udp({udp},")?;
         }
+        write_tunnel_pop(*pop, name, out)?;
+        out.push_str(if udp.is_some() { ")," } else { "," });
     }
     write!(out, "out_port({}))", port_text(what.otherwise, name))
 }

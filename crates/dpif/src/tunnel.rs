@@ -15,11 +15,27 @@ pub struct TunnelPush {
     pub template: Template,
 }
 
+/// The tunnel that a received packet belongs to, apart from its key and addresses.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct TunnelPop {
+    /// The datapath's port of the tunnel.
+    pub port: DpPort,
+    /// That of the tunnel for packets of GRE that are ERSPAN, if there is one besides.
+    pub erspan: Option<DpPort>,
+}
+
+impl TunnelPop {
+    /// Packets of one port only.
+    pub fn of(port: DpPort) -> Self {
+        Self { port, erspan: None }
+    }
+}
+
 /// The tunnels that a fragment of an outer packet may belong to. Only the whole datagram shows which.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Defragment {
-    /// The ports of tunnels by UDP destination port; `None` for protocols without ports.
-    pub tunnels: Vec<(Option<u16>, DpPort)>,
+    /// The tunnels by UDP destination port; `None` for protocols without ports.
+    pub tunnels: Vec<(Option<u16>, TunnelPop)>,
     /// The port that gets fragments of other datagrams, and those that are not reassembled.
     pub otherwise: DpPort,
 }

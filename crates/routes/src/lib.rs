@@ -24,6 +24,6 @@ pub use kernel::{HopState, KernelChange, KernelRoute, NextHop, Placement, Step};
 pub use neighbours::{Arp, Discovery, Found, NeighbourRow, Neighbours, neighbours_to_text};
 pub use prefix::Prefix;
 pub use request::request;
-pub use router::{Lookup, NoSource, Query, Route, Router, UserRoute};
+pub use router::{Lookup, NoSource, Query, Route, Router, Stale, UserRoute};
 pub use rules::{From, Rule};
 pub use table::{Origin, RouteRow, Shown, rows_to_text};

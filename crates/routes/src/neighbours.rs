@@ -139,11 +139,20 @@ pub struct Neighbours {
     pending: usize,
     aging_ms: u64,
     retrans_ms: u64,
+    /// See [`Neighbours::take_changed`].
+    changed: Vec<IpAddr>,
 }
 
 impl Default for Neighbours {
     fn default() -> Self {
-        Self { entries: BTreeMap::new(), len: 0, pending: 0, aging_ms: AGING_MS, retrans_ms: RETRANS_MS }
+        Self {
+            entries: BTreeMap::new(),
+            len: 0,
+            pending: 0,
+            aging_ms: AGING_MS,
+            retrans_ms: RETRANS_MS,
+            changed: Vec::new(),
+        }
     }
 }
 
@@ -179,6 +188,7 @@ impl Neighbours {
             if entry.state != State::Pending {
                 // It has expired, and is asked for again.
                 self.pending += 1;
+                self.changed.push(address);
                 entry.dependency.invalidate();
                 *entry =
                     Entry { state: State::Pending, expires: retry, learned: now, dependency: Dependency::new(now) };
@@ -212,6 +222,7 @@ impl Neighbours {
             }
             Some(entry) => {
                 self.pending -= usize::from(entry.state == State::Pending);
+                self.changed.push(address);
                 entry.dependency.invalidate();
                 let dependency = Dependency::new(now);
                 *entry = Entry { state: State::Known(mac), expires, learned: now, dependency };
@@ -222,8 +233,15 @@ impl Neighbours {
                 let entry = Entry { state: State::Known(mac), expires, learned: now, dependency };
                 self.entries.entry(name(bridge).to_owned()).or_default().insert(address, entry);
                 self.len += 1;
+                self.changed.push(address);
             }
         }
+    }
+
+    /// The neighbours whose Ethernet addresses have become known, others, or unknown since the last call. The caller takes them
+    /// after each change, so that they are not more than entries.
+    pub fn take_changed(&mut self) -> Vec<IpAddr> {
+        std::mem::take(&mut self.changed)
     }
 
     /// Learns from an ARP packet that a bridge delivers to its own port: from replies to an address for which `own` is
@@ -272,8 +290,9 @@ impl Neighbours {
 
     /// Removes the entries of a bridge that is gone.
     pub fn remove_bridge(&mut self, bridge: &str) {
-        for entry in self.entries.remove(name(bridge)).into_iter().flatten().map(|(_, entry)| entry) {
+        for (address, entry) in self.entries.remove(name(bridge)).into_iter().flatten() {
             self.len -= 1;
+            self.changed.push(address);
             self.pending -= usize::from(entry.state == State::Pending);
             entry.dependency.invalidate();
         }
@@ -282,10 +301,11 @@ impl Neighbours {
     fn remove(&mut self, expired: impl Fn(&Entry) -> bool) -> usize {
         let before = self.len;
         for entries in self.entries.values_mut() {
-            entries.retain(|_, entry| {
+            entries.retain(|address, entry| {
                 let removed = expired(entry);
                 if removed {
                     self.len -= 1;
+                    self.changed.push(*address);
                     self.pending -= usize::from(entry.state == State::Pending);
                     entry.dependency.invalidate();
                 }

@@ -108,6 +108,16 @@ pub struct Router {
     sweep_at: usize,
     /// The dependency of answers beyond the limit.
     any: Dependency,
+    stale: Stale,
+}
+
+/// The answers that have become stale.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Stale {
+    /// The queries.
+    pub queries: Vec<Query>,
+    /// Besides, each answer beyond the number that the router keeps, whichever query it is to.
+    pub beyond: bool,
 }
 
 impl Default for Router {
@@ -120,6 +130,7 @@ impl Default for Router {
             answers: BTreeMap::new(),
             sweep_at: 64,
             any: Dependency::new(Millis(0)),
+            stale: Stale::default(),
         }
     }
 }
@@ -189,7 +200,13 @@ impl Router {
             }
             answer.dependency.invalidate();
             self.answers.remove(&query);
+            self.stale.queries.push(query);
         }
+    }
+
+    /// The answers that have become stale since the last call. The caller takes them after each change.
+    pub fn take_stale(&mut self) -> Stale {
+        std::mem::take(&mut self.stale)
     }
 
     /// Reconsiders the answers that changes of these routes may concern.
@@ -219,6 +236,7 @@ impl Router {
     fn renew_any(&mut self) {
         if self.any.is_held() {
             self.any.invalidate();
+            self.stale.beyond = true;
             self.any = Dependency::new(Millis(0));
         }
     }

@@ -44,7 +44,8 @@ fn measure(what: &str, tunnel: &Encapsulation, v6: bool, pop: Pop, flows: usize)
         })
         .collect();
     let (sequence, mut cache) = (AtomicU32::new(0), Cache::new());
-    let context = Context { ports: PortRange::default(), sequence: &sequence, erspan_timestamp: 0 };
+    let context =
+        Context { ports: PortRange::default(), sequence: &sequence, identification: &sequence, erspan_timestamp: 0 };
     let (mut pushing, mut popping) = (Duration::MAX, Duration::MAX);
     for _ in 0..ROUNDS / batches.len().min(20) {
         let start = Instant::now();

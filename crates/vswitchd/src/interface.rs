@@ -12,6 +12,7 @@ use ovsdb_client::schemas::vswitch::Interface;
 use ovsdb_client::typed::Ref;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use tunnel::options::OptionError;
 use tunnel::ports::Conflict;
 use xlate::BridgeId;
 
@@ -51,6 +52,9 @@ pub enum InterfaceError {
     /// A tunnel is not configured well, or the datapath refuses its port.
     #[error("{0}")]
     Tunnel(String),
+    /// Another tunnel has the UDP port for packets of another sort.
+    #[error("{0}")]
+    TunnelPortTaken(String),
     /// Another tunnel receives the same packets.
     #[error("could not add network device {} to ofproto (File exists)", .0.name)]
     Conflict(Conflict),
@@ -84,8 +88,12 @@ impl From<TunnelError> for InterfaceError {
     fn from(error: TunnelError) -> Self {
         match error {
             TunnelError::Port(error) => error.into(),
+            TunnelError::Options(error @ OptionError::GroupPolicyMixed { .. }) => {
+                Self::TunnelPortTaken(error.to_string())
+            }
             TunnelError::Options(error) => Self::Tunnel(error.to_string()),
             TunnelError::Conflict(conflict) => Self::Conflict(conflict),
+            error @ TunnelError::OtherPayload { .. } => Self::TunnelPortTaken(error.to_string()),
         }
     }
 }
@@ -112,7 +120,7 @@ impl InterfaceError {
     /// get a different configuration.
     fn may_end_unannounced(&self, kind: &str) -> bool {
         match (self, kind) {
-            (Self::Device { .. }, "afxdp") | (Self::Conflict(_), _) => true,
+            (Self::Device { .. }, "afxdp") | (Self::Conflict(_) | Self::TunnelPortTaken(_), _) => true,
             (Self::Device { kind: error, .. }, "system" | "internal") => *error != NetdevErrorKind::Missing,
             _ => false,
         }
@@ -227,7 +235,7 @@ impl RunningInterface {
                 tracing::warn!(target: "tunnel", "{conflict}");
                 tracing::warn!(target: "bridge", "{}", InterfaceError::Conflict(conflict.clone()));
             }
-            (_, Err(InterfaceError::Tunnel(text))) => {
+            (_, Err(InterfaceError::Tunnel(text) | InterfaceError::TunnelPortTaken(text))) => {
                 tracing::warn!(target: "netdev_vport", "{text}");
                 tracing::warn!(target: "netdev", "{name}: could not set configuration (Invalid argument)");
             }

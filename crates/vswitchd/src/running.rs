@@ -3,6 +3,7 @@
 use crate::control::Control;
 use crate::devices::{Devices, Dp};
 use crate::interface::{Behind, RunningInterface};
+use crate::underlay::HostUnderlay;
 use base::PortNo;
 use ofproto::Ofproto;
 use std::collections::BTreeMap;
@@ -21,6 +22,8 @@ pub struct RunningBridge {
     pub interfaces: BTreeMap<String, RunningInterface>,
     /// Its controllers.
     pub control: Control,
+    /// Forgets its neighbours with it.
+    underlay: Arc<HostUnderlay>,
 }
 
 impl Drop for RunningBridge {
@@ -28,6 +31,7 @@ impl Drop for RunningBridge {
         // Connections that are about to end may hold the switch a little longer; devices are wanted again at once.
         self.ofproto.set_ports(Vec::new(), Vec::new());
         self.dp.switch.del_bridge(self.ofproto.id());
+        self.underlay.remove_bridge(self.ofproto.name());
     }
 }
 
@@ -42,6 +46,7 @@ impl RunningBridge {
             ofproto,
             interfaces: BTreeMap::new(),
             control: Control::default(),
+            underlay: Arc::clone(&devices.underlay),
         })
     }
 

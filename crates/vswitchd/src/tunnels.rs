@@ -38,6 +38,14 @@ pub enum TunnelError {
     /// Another interface receives the same packets.
     #[error(transparent)]
     Conflict(#[from] Conflict),
+    /// Another interface receives packets of another sort on the UDP port.
+    #[error("{name}: another interface has UDP port {udp_port} for another payload")]
+    OtherPayload {
+        /// The interface.
+        name: String,
+        /// The UDP port.
+        udp_port: u16,
+    },
     /// The datapath's port could not be added.
     #[error(transparent)]
     Port(#[from] DpifError),
@@ -60,6 +68,7 @@ struct Home {
 struct SharedPort {
     name: String,
     number: DpPort,
+    tunnel_type: TunnelType,
     headers: Pop,
     endpoints: Vec<(u8, Option<u16>)>,
     settings: Vec<(&'static str, String)>,
@@ -110,7 +119,7 @@ impl TunnelInterface {
         let home =
             Home { dpif: Arc::clone(&dp.dpif), switch: Arc::clone(&dp.switch), all: Arc::clone(&dp.tunnel_ports) };
         let config = configure(name, kind, options, &home)?;
-        let port = SharedPort::open(&config, &home)?;
+        let port = SharedPort::open(name, &config, &home)?;
         home.switch.network().tunnels.ports.read().check(port.number, name, &config)?;
         let device = Arc::new(Queueless::new(name, kind.name(), identity::made_up_mac(name)));
         let (options, underlay) = (options.clone(), Arc::clone(underlay));
@@ -124,7 +133,7 @@ impl TunnelInterface {
         }
         let Ok(config) = configure(self.device.name(), kind, options, &self.port.home) else { return false };
         if config.datapath_port().name != self.port.name {
-            let Ok(port) = SharedPort::open(&config, &self.port.home) else { return false };
+            let Ok(port) = SharedPort::open(self.device.name(), &config, &self.port.home) else { return false };
             self.unregister();
             self.port = port;
         } else if headers_of(&config) != self.port.headers {
@@ -240,18 +249,21 @@ fn log_address_errors(errors: &[String]) {
 }
 
 impl SharedPort {
-    fn open(config: &Config, home: &Home) -> Result<Arc<Self>, DpifError> {
+    fn open(name: &str, config: &Config, home: &Home) -> Result<Arc<Self>, TunnelError> {
         let wanted = config.datapath_port();
+        let headers = headers_of(config);
         let mut all = home.all.0.lock();
         if let Some(port) = all.get(&wanted.name).and_then(Weak::upgrade) {
-            return Ok(port);
+            let (name, udp_port) = (name.into(), config.dst_port);
+            return if port.headers == headers { Ok(port) } else { Err(TunnelError::OtherPayload { name, udp_port }) };
         }
         let device = Arc::new(Queueless::new(&wanted.name, config.tunnel_type.name(), base::MacAddr::ZERO));
         let requested = wanted.preferred.map(|port| DpPort(port.into()));
-        let headers = headers_of(config);
         let number = home.dpif.tunnel_add(device, headers, requested)?;
         let (name, endpoints, home) = (wanted.name.clone(), endpoints_of(config), home.clone());
-        let port = Arc::new(Self { name, number, headers, endpoints, settings: wanted.config.options(), home });
+        let tunnel_type = config.tunnel_type;
+        let port =
+            Arc::new(Self { name, number, tunnel_type, headers, endpoints, settings: wanted.config.options(), home });
         all.insert(wanted.name, Arc::downgrade(&port));
         publish(&all, &port.home.switch);
         Ok(port)
@@ -277,6 +289,7 @@ fn publish(all: &BTreeMap<String, Weak<SharedPort>>, switch: &Switch) {
     let of_port = |port: Arc<SharedPort>| -> Vec<Endpoint> {
         let endpoint = |(proto, udp_port): &(u8, Option<u16>)| Endpoint {
             proto: *proto,
+            tunnel_type: port.tunnel_type,
             udp_port: *udp_port,
             dp_port: port.number,
         };

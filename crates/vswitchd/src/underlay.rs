@@ -1,7 +1,8 @@
 //! Routes and neighbours for the outer packets of tunnels: what translations ask, the commands change, and packets teach.
 //!
-//! A translation asks under a lock that is held for one look-up. Answers that it got are remembered with their handles: after each
-//! change, those that have become stale are reported to the switches, which translate the flows that rest on them anew. Requests for
+//! A translation asks under a lock that is held for one look-up. Answers about routes are remembered with their handles, so that the
+//! router tells which of them a change makes stale. Such answers, and neighbours whose address changes, are reported to the switches,
+//! which translate the flows that rest on them anew. Requests for
 //! the addresses of neighbours wait until the control thread sends them ([`HostUnderlay::take_requests`]).
 
 use base::{Clock, MacAddr};
@@ -9,7 +10,7 @@ use netdev_linux::routes::{Follower, Update};
 use ofproto::{Change, Switch};
 use parking_lot::Mutex;
 use routes::neighbours::Found;
-use routes::{Dependency, Neighbours, Query, Router, Step};
+use routes::{Dependency, Neighbours, Query, Router, Stale, Step};
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::io;
@@ -24,7 +25,7 @@ use xlate::{Resolve, Route, Underlay};
 /// Requests that wait at most; more are dropped, and sent when packets ask again.
 const REQUESTS_MAX: usize = 1024;
 
-/// Answers of each type that are remembered at most.
+/// Answers about routes that are remembered at most.
 const ANSWERS_MAX: usize = 65_536;
 
 /// How long the kernel's routes are not followed after a failure.
@@ -36,18 +37,12 @@ pub struct HostUnderlay {
     clock: Clock,
     router: Mutex<Router>,
     neighbours: Mutex<Neighbours>,
-    asked: Mutex<Asked>,
+    /// What translations have asked about routes, with the handles that keep the answers.
+    asked: Mutex<HashMap<Query, Dependency>>,
     switches: Mutex<Vec<Weak<Switch>>>,
     requests: Mutex<Vec<Request>>,
     /// Notified when requests wait.
     pub has_requests: Notify,
-}
-
-/// What translations have asked, with the handles of the answers.
-#[derive(Debug, Default)]
-struct Asked {
-    routes: HashMap<Query, Dependency>,
-    neighbours: HashMap<(Arc<str>, IpAddr), Dependency>,
 }
 
 /// A frame that asks for the address of a neighbour, and the bridge whose own port sends it.
@@ -86,15 +81,23 @@ impl HostUnderlay {
 
     /// Reads or changes routes and addresses.
     pub fn with_router<R>(&self, work: impl FnOnce(&mut Router) -> R) -> R {
-        let result = work(&mut self.router.lock());
-        self.report_stale();
+        let (result, stale) = {
+            let mut router = self.router.lock();
+            (work(&mut router), router.take_stale())
+        };
+        if stale != Stale::default() {
+            self.report_routes(&stale);
+        }
         result
     }
 
     /// Reads or changes neighbours.
     pub fn with_neighbours<R>(&self, work: impl FnOnce(&mut Neighbours) -> R) -> R {
-        let result = work(&mut self.neighbours.lock());
-        self.report_stale();
+        let (result, changed) = {
+            let mut neighbours = self.neighbours.lock();
+            (work(&mut neighbours), neighbours.take_changed())
+        };
+        self.report(&changed.into_iter().map(Change::Neighbour).collect::<Vec<_>>());
         result
     }
 
@@ -155,42 +158,30 @@ impl HostUnderlay {
     /// are asked for again.
     fn note_route(&self, query: Query, answer: Dependency) {
         let mut asked = self.asked.lock();
-        let all = if asked.routes.len() < ANSWERS_MAX { HashMap::new() } else { std::mem::take(&mut asked.routes) };
-        asked.routes.insert(query, answer);
+        let all = if asked.len() < ANSWERS_MAX { HashMap::new() } else { std::mem::take(&mut *asked) };
+        asked.insert(query, answer);
         drop(asked);
         self.report(&all.keys().map(|query| Change::Route(query.destination)).collect::<Vec<_>>());
     }
 
-    /// The same for a neighbour.
-    fn note_neighbour(&self, neighbour: (Arc<str>, IpAddr), answer: Dependency) {
-        let mut asked = self.asked.lock();
-        let all =
-            if asked.neighbours.len() < ANSWERS_MAX { HashMap::new() } else { std::mem::take(&mut asked.neighbours) };
-        asked.neighbours.insert(neighbour, answer);
-        drop(asked);
-        self.report(&all.keys().map(|(_, ip)| Change::Neighbour(*ip)).collect::<Vec<_>>());
-    }
-
-    /// Reports answers that hold no more.
-    fn report_stale(&self) {
+    /// Reports answers about routes that hold no more.
+    fn report_routes(&self, stale: &Stale) {
         let mut changes = Vec::new();
-        {
-            let mut asked = self.asked.lock();
-            asked.routes.retain(|query, answer| {
+        let mut asked = self.asked.lock();
+        for query in &stale.queries {
+            asked.remove(query);
+            changes.push(Change::Route(query.destination));
+        }
+        if stale.beyond {
+            asked.retain(|query, answer| {
                 let holds = answer.is_current();
                 if !holds {
                     changes.push(Change::Route(query.destination));
                 }
                 holds
             });
-            asked.neighbours.retain(|(_, ip), answer| {
-                let holds = answer.is_current();
-                if !holds {
-                    changes.push(Change::Neighbour(*ip));
-                }
-                holds
-            });
         }
+        drop(asked);
         self.report(&changes);
     }
 
@@ -214,16 +205,18 @@ impl Underlay for HostUnderlay {
     }
 
     fn neighbour(&self, bridge: &str, ip: IpAddr) -> Option<MacAddr> {
-        let (mac, answer) = self.neighbours.lock().known(bridge, ip, self.clock.now())?;
-        self.note_neighbour((bridge.into(), ip), answer);
-        Some(mac)
+        Some(self.neighbours.lock().known(bridge, ip, self.clock.now())?.0)
     }
 
     fn resolve(&self, neighbour: &Resolve) {
         let Resolve { bridge, ip, src, mac } = neighbour;
-        let found = self.neighbours.lock().resolve(bridge, *ip, self.clock.now());
-        let Found::Pending { send_request, dependency } = found else { return };
-        self.note_neighbour((Arc::clone(bridge), *ip), dependency);
+        let now = self.clock.now();
+        let send_request = match self.with_neighbours(|neighbours| neighbours.resolve(bridge, *ip, now)) {
+            Found::Pending { send_request, .. } => send_request,
+            // It has become known since the translation asked.
+            Found::Known(..) => return self.report(&[Change::Neighbour(*ip)]),
+            Found::Full => false,
+        };
         if send_request && let Some(frame) = routes::request(*mac, *src, *ip) {
             let mut requests = self.requests.lock();
             if requests.len() < REQUESTS_MAX {

@@ -8,6 +8,7 @@ use crate::verdict::{Dependency, Effect};
 use base::{DropReason, MacAddr, PortNo};
 use flow::extract::ethertype;
 use flow::{Field, layout};
+use tunnel::options::PacketMode;
 
 /// The VLAN id in a tag's control information.
 const VID: u16 = 0xfff;
@@ -84,11 +85,17 @@ impl<'a> Xlate<'a> {
                 return self.note_drop(DropReason::ReservedAddress);
             }
             let (src, vlan) = (MacAddr::from_u64(self.packet.key.get(Field::EthSrc) as u64), frame.vlan());
-            if !src.is_multicast() && self.state_of(in_port).learning {
+            if !src.is_multicast() && self.state_of(in_port).learning && !self.has_made_up_address(in_port) {
                 self.learn_address((vlan, src), in_port, bundle);
             }
         }
         self.normal_forward(&frame);
+    }
+
+    /// Whether the packet came from a tunnel without an Ethernet header: it has one of zeros now.
+    fn has_made_up_address(&self, in_port: PortNo) -> bool {
+        let tunnel = self.pos.bridge.ports.get(&in_port).and_then(|port| port.tunnel.as_ref());
+        tunnel.is_some_and(|config| config.packets == PacketMode::LegacyL3)
     }
 
     /// Learns that an address is on `port`, which is in `bundle`. Later look-ups of this translation find it there.

@@ -113,6 +113,11 @@ pub fn translate_from(
         }
         return verdict;
     }
+    if matches!(start, Start::Tables)
+        && let Some(verdict) = crate::tunnel::receive_at(net, bridge, key, trace)
+    {
+        return verdict;
+    }
     translate_key(net, bridge, (key, key.in_port()), start, trace, |_| true)
 }
 

@@ -12,7 +12,7 @@ use crate::translate::{Start, Xlate, translate_key};
 use crate::underlay::{Endpoint, Route, Underlay};
 use crate::verdict::{Dependency, Effect, Resolve, TranslationError, Verdict};
 use base::{DpPort, DropReason, MacAddr, PortNo};
-use dpif::{Defragment, DpAction, TunnelPush};
+use dpif::{Defragment, DpAction, TunnelPop, TunnelPush};
 use flow::extract::{FRAG_ANY, ethertype};
 use flow::{Field, FlowKey, FlowMask, Prereq, UNKNOWN_OPTION, WORDS, layout};
 use packet::metadata::Tunnel;
@@ -57,6 +57,17 @@ pub(crate) fn receive(net: &Network, dp_port: DpPort, key: &FlowKey, trace: Trac
         return verdict;
     };
     translate_key(net, bridge, (key, id.1), Start::Tables, trace, |x| x.leave_tunnel(id, &config, consulted))
+}
+
+/// Translates a packet that a port of the bridge received from a tunnel. `None` if it is from none.
+pub(crate) fn receive_at(net: &Network, bridge: &Bridge, key: &FlowKey, trace: Tracing) -> Option<Verdict> {
+    let no = key.in_port();
+    let port = bridge.ports.get(&no)?;
+    let (config, PortOut::Tunnel(dp_port)) = (port.tunnel.clone()?, &port.out) else { return None };
+    received_at(key)?;
+    let consulted = net.tunnels.ports.read().find(*dp_port, &received(key), packet_type_of(key)).1;
+    let begin = |x: &mut Xlate<'_>| x.leave_tunnel((bridge.id, no), &config, consulted);
+    Some(translate_key(net, bridge, (key, no), Start::Tables, trace, begin))
 }
 
 /// The fields of a received packet's tunnel that decide which port it belongs to.
@@ -110,6 +121,26 @@ fn consulted_mask(consulted: Consulted) -> Vec<(usize, u64)> {
     mask.0.iter().copied().enumerate().filter(|(_, bits)| *bits != 0).collect()
 }
 
+/// The tunnels of packets to these endpoints, which have one protocol: of a UDP port, if it is given. GRE over IPv4 and over IPv6
+/// has ports of its own, and so has ERSPAN, whose headers are those of GRE; a port of the other family serves if there is no
+/// other.
+fn pops(endpoints: &[&Endpoint], udp_port: Option<u16>, is_v6: bool) -> Vec<(Option<u16>, TunnelPop)> {
+    let of_type = |wanted: TunnelType| endpoints.iter().find(|of| of.tunnel_type == wanted).map(|of| of.dp_port);
+    let of_family = |v4: TunnelType, v6: TunnelType| {
+        let (first, second) = if is_v6 { (v6, v4) } else { (v4, v6) };
+        of_type(first).or_else(|| of_type(second))
+    };
+    let gre = of_family(TunnelType::Gre, TunnelType::Ip6Gre);
+    match (gre, of_family(TunnelType::Erspan, TunnelType::Ip6Erspan)) {
+        (Some(port), erspan) => vec![(None, TunnelPop { port, erspan })],
+        (None, Some(erspan)) => vec![(None, TunnelPop::of(erspan))],
+        (None, None) => {
+            let is_meant = |of: &&&Endpoint| udp_port.is_none() || of.udp_port == udp_port;
+            endpoints.iter().filter(is_meant).map(|of| (of.udp_port, TunnelPop::of(of.dp_port))).collect()
+        }
+    }
+}
+
 /// Where an outer packet goes.
 struct Way<'a> {
     route: Route,
@@ -145,7 +176,7 @@ impl<'a> Xlate<'a> {
         self.out.effects.push(Effect::Tunnel { bridge: id.0, port: id.1, sent: false });
         if config.tunnel_type == TunnelType::Geneve && self.has_unknown_option() {
             self.tracer.note(NodeKind::Warning, || "Invalid Geneve tunnel metadata".to_owned());
-            self.note_drop(DropReason::TunnelHeader);
+            self.note_drop(DropReason::TunnelOption);
             return false;
         }
         let inner = self.inner_tos();
@@ -158,7 +189,7 @@ impl<'a> Xlate<'a> {
             Decapsulated::Mark => self.write(Field::IpEcn, ecn::CE.into(), ecn::MASK.into()),
             Decapsulated::Drop => {
                 self.tracer.note(NodeKind::Warning, || ecn::DROPPED.to_owned());
-                self.note_drop(DropReason::TunnelHeader);
+                self.note_drop(DropReason::Congestion);
                 return false;
             }
         }
@@ -215,7 +246,7 @@ impl<'a> Xlate<'a> {
             Ok(template) => template,
             Err(why) => {
                 self.tracer.note(NodeKind::Warning, || format!("native tunnel header build failed: {why}"));
-                return self.note_drop(DropReason::TunnelHeader);
+                return self.note_drop(DropReason::TunnelBuild);
             }
         };
         if !self.count_resubmit() {
@@ -327,7 +358,7 @@ impl<'a> Xlate<'a> {
         self.tracer.note(NodeKind::Detail, || format!("tunneling to {hop} via {bridge}"));
         self.out.dependencies.push(Dependency::Neighbour { bridge: Arc::clone(bridge), ip: hop });
         let Some(mac) = underlay.and_then(|underlay| underlay.neighbour(bridge, hop)) else {
-            self.tracer.note(NodeKind::Warning, || {
+            self.tracer.note(NodeKind::Detail, || {
                 let kind = if hop.is_ipv4() { "ARP" } else { "ND" };
                 format!("neighbor cache miss for {hop} on bridge {bridge}, sending {kind} request")
             });
@@ -409,25 +440,30 @@ impl<'a> Xlate<'a> {
             return None;
         }
         let proto = self.read_bits(Field::IpProto, 0xff) as u8;
-        let mut endpoints: Vec<&Endpoint> = of_all.iter().filter(|of| of.proto == proto).collect();
         let is_fragment = self.read_bits(Field::IpFrag, FRAG_ANY.into()) != 0;
-        if proto == UDP && !is_fragment && !endpoints.is_empty() {
-            if !self.has(Prereq::Udp) {
-                return None;
-            }
-            let port = self.read_bits(Field::UdpDst, 0xffff) as u16;
-            endpoints.retain(|of| of.udp_port == Some(port));
+        let is_whole_udp = proto == UDP && !is_fragment;
+        if is_whole_udp && !self.has(Prereq::Udp) {
+            return None;
         }
-        let endpoint = endpoints.first()?;
+        let of_proto: Vec<&Endpoint> = of_all.iter().filter(|of| of.proto == proto).collect();
+        if of_proto.is_empty() {
+            return None;
+        }
+        let udp_port = is_whole_udp.then(|| self.read_bits(Field::UdpDst, 0xffff) as u16);
+        let tunnels = pops(&of_proto, udp_port, dst == Field::Ipv6Dst);
+        let action = match tunnels.first()? {
+            (_, pop) if !is_fragment => DpAction::TunnelPop(*pop),
+            _ => DpAction::Defragment(Arc::new(Defragment { tunnels, otherwise: local })),
+        };
         let ip = self.read_bits(dst, u128::MAX);
         let ip = if dst == Field::Ipv4Dst { Ipv4Addr::from(ip as u32).into() } else { Ipv6Addr::from(ip).into() };
-        let action = if is_fragment {
-            let tunnels = endpoints.iter().map(|of| (of.udp_port, of.dp_port)).collect();
-            DpAction::Defragment(Arc::new(Defragment { tunnels, otherwise: local }))
-        } else {
-            DpAction::TunnelPop(endpoint.dp_port)
-        };
-        underlay.is_local(&self.pos.bridge.name, ip).then_some(action)
+        self.is_own_address(&**underlay, ip).then_some(action)
+    }
+
+    /// Whether this is an address of the bridge's own port.
+    fn is_own_address(&mut self, underlay: &dyn Underlay, ip: IpAddr) -> bool {
+        self.out.dependencies.push(Dependency::Route { dst: ip, src: None, mark: 0 });
+        underlay.is_local(&self.pos.bridge.name, ip)
     }
 
     /// Learns from a neighbour advertisement to the bridge's own port (RFC 4861 section 4.4).
@@ -440,11 +476,10 @@ impl<'a> Xlate<'a> {
         }
         let mac = self.read_bits(Field::NdTll, u128::MAX) as u64;
         let dst = Ipv6Addr::from(self.read_bits(Field::Ipv6Dst, u128::MAX));
-        let bridge = &self.pos.bridge.name;
-        if mac == 0 || !underlay.is_local(bridge, dst.into()) {
+        if mac == 0 || !self.is_own_address(underlay, dst.into()) {
             return;
         }
-        let bridge = Arc::clone(bridge);
+        let bridge = Arc::clone(&self.pos.bridge.name);
         let ip = Ipv6Addr::from(self.read_bits(Field::NdTarget, u128::MAX)).into();
         self.out.effects.push(Effect::Snoop { bridge, ip, mac: MacAddr::from_u64(mac) });
     }
@@ -457,9 +492,8 @@ impl<'a> Xlate<'a> {
         }
         let (sender, target) = (self.read_bits(Field::ArpSpa, u128::MAX), self.read_bits(Field::ArpTpa, u128::MAX));
         let address = |ip: u128| IpAddr::V4(Ipv4Addr::from(ip as u32));
-        let bridge = &self.pos.bridge.name;
-        if sender == target || op == ARP_REPLY && underlay.is_local(bridge, address(target)) {
-            let bridge = Arc::clone(bridge);
+        if sender == target || op == ARP_REPLY && self.is_own_address(underlay, address(target)) {
+            let bridge = Arc::clone(&self.pos.bridge.name);
             let mac = MacAddr::from_u64(self.read_bits(Field::ArpSha, u128::MAX) as u64);
             self.out.effects.push(Effect::Snoop { bridge, ip: address(sender), mac });
         }

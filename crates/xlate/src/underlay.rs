@@ -9,6 +9,7 @@ use parking_lot::RwLock;
 use std::fmt::Debug;
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
+use tunnel::TunnelType;
 use tunnel::ports::Ports;
 
 /// The tunnels of a datapath. A change of ports or endpoints is made first and reported afterwards ([`crate::Dependency::Tunnels`]).
@@ -69,6 +70,8 @@ impl Tunnels {
 pub struct Endpoint {
     /// Their IP protocol.
     pub proto: u8,
+    /// The type of their interfaces.
+    pub tunnel_type: TunnelType,
     /// Their UDP destination port, if the protocol is UDP.
     pub udp_port: Option<u16>,
     /// The datapath's port of their tunnels.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use base::{DpPort, DropReason, PortNo};
 use conntrack::fragments::{Family, Fragments, Taken};
 use conntrack::parse::{self, Refusal};
-use dpif::{Defragment, TunnelPush};
+use dpif::{Defragment, TunnelPop, TunnelPush};
 use flow::Field;
 use flow::extract::{extract_with, ipproto};
 use flow::hash;
@@ -41,6 +41,7 @@ impl Executor<'_> {
         let context = header::Context {
             ports: self.shared.tunnel_ports(),
             sequence: of_port.map_or(&unnumbered, |port| &port.sequence),
+            identification: of_port.map_or(&unnumbered, |port| &port.identification),
             erspan_timestamp: (self.now.0 * 1000 / TIMESTAMP_US) as u32,
         };
         let (in_port, vlans_max) = (self.in_port, self.shared.vlans_max.load(Ordering::Relaxed));
@@ -60,7 +61,30 @@ impl Executor<'_> {
 
     /// Pops the headers of a tunnel from packets, or from copies of them, and has them looked up again as packets of the tunnel's
     /// port.
-    pub(super) fn pop_tunnel(&mut self, packets: &mut Batch, port: DpPort, last: bool) {
+    #[inline]
+    pub(super) fn pop_tunnel(&mut self, packets: &mut Batch, what: TunnelPop, last: bool) {
+        match what.erspan {
+            Some(erspan) => self.pop_gre(packets, what.port, erspan, last),
+            None => self.pop_port(packets, what.port, last),
+        }
+    }
+
+    /// Pops the headers of packets of GRE, some of which may be ERSPAN.
+    #[cold]
+    fn pop_gre(&mut self, packets: &mut Batch, gre: DpPort, erspan: DpPort, last: bool) {
+        let taken = if last { std::mem::take(packets) } else { packets.iter().map(pool::copy).collect() };
+        let (mut of_gre, mut of_erspan) = (Batch::new(), Batch::new());
+        for packet in taken {
+            if header::is_erspan(&packet) { of_erspan.push(packet) } else { of_gre.push(packet) }
+        }
+        for (mut packets, port) in [(of_gre, gre), (of_erspan, erspan)] {
+            if !packets.is_empty() {
+                self.pop_port(&mut packets, port, true);
+            }
+        }
+    }
+
+    fn pop_port(&mut self, packets: &mut Batch, port: DpPort, last: bool) {
         let Some(entry) = self.ports.port(port) else { return self.refuse_all(packets, DropReason::NoPort, last) };
         let Some(tunnel) = &entry.tunnel else { return self.refuse_all(packets, DropReason::NoTunnel, last) };
         let mut popped = if last { std::mem::take(packets) } else { packets.iter().map(pool::copy).collect() };
@@ -103,7 +127,7 @@ impl Executor<'_> {
         self.shared.count_drop(self.from, DropReason::IncompleteDatagram, late.len() as u64);
         for datagram in complete {
             match self.tunnel_of(&datagram.whole, what) {
-                Some(port) => self.pop_tunnel(&mut Batch::from_iter([datagram.whole]), port, true),
+                Some(what) => self.pop_tunnel(&mut Batch::from_iter([datagram.whole]), what, true),
                 None => datagram.divide(&mut others),
             }
         }
@@ -114,11 +138,11 @@ impl Executor<'_> {
     }
 
     /// The tunnel that a reassembled packet belongs to.
-    fn tunnel_of(&self, whole: &Packet, what: &Defragment) -> Option<DpPort> {
+    fn tunnel_of(&self, whole: &Packet, what: &Defragment) -> Option<TunnelPop> {
         let vlans_max = self.shared.vlans_max.load(Ordering::Relaxed);
         let key = extract_with(whole.data(), &recirculate::context_of(whole, self.in_port), vlans_max);
         let udp_port = (key.ip_proto() == ipproto::UDP).then(|| key.get(Field::UdpDst) as u16);
-        what.tunnels.iter().find(|(of, _)| *of == udp_port).map(|(_, port)| *port)
+        what.tunnels.iter().find(|(of, _)| *of == udp_port).map(|(_, pop)| *pop)
     }
 
     /// Drops the packets if this is their last use, and counts them.

@@ -4,7 +4,7 @@
 use super::parse::{MPLS_PARTS, Masks, Reader, closing, number, pairs};
 use crate::action::{DpAction, DpActions, HashKind, PushNsh};
 use crate::meter::MeterId;
-use crate::{Defragment, TunnelPush};
+use crate::{Defragment, TunnelPop, TunnelPush};
 use base::{DpPort, DropReason, MacAddr};
 use flow::Field;
 use flow::extract::ethertype;
@@ -103,7 +103,7 @@ fn probability(percent: &str) -> Option<u32> {
 
 fn one(name: &str, body: Option<&str>, port: &dyn Fn(&str) -> Option<DpPort>) -> Option<DpAction> {
     match (name, body) {
-        ("tnl_pop", Some(body)) => named_port(body, port).map(DpAction::TunnelPop),
+        ("tnl_pop", Some(body)) => tunnel_pop(body, port).map(DpAction::TunnelPop),
         ("tnl_defrag", Some(body)) => defragment(body, port),
         ("tnl_push", Some(body)) => {
             let (tunnel, rest) = parenthesised("tnl_port(", body)?;
@@ -207,17 +207,24 @@ fn one(name: &str, body: Option<&str>, port: &dyn Fn(&str) -> Option<DpPort>) ->
     }
 }
 
-/// Parses `udp(4789,tnl_port(1)),tnl_port(2),out_port(3)`.
+/// Parses `3` or `3,erspan(4)`.
+fn tunnel_pop(body: &str, port: &dyn Fn(&str) -> Option<DpPort>) -> Option<TunnelPop> {
+    let Some((main, rest)) = body.split_once(',') else { return named_port(body, port).map(TunnelPop::of) };
+    let (erspan, "") = parenthesised("erspan(", rest)? else { return None };
+    Some(TunnelPop { port: named_port(main, port)?, erspan: Some(named_port(erspan, port)?) })
+}
+
+/// Parses `udp(4789,tnl_pop(1)),tnl_pop(2),out_port(3)`.
 fn defragment(mut body: &str, port: &dyn Fn(&str) -> Option<DpPort>) -> Option<DpAction> {
     let mut tunnels = Vec::new();
     loop {
         if let Some((of_udp, rest)) = parenthesised("udp(", body) {
             let (udp, tunnel) = of_udp.split_once(',')?;
-            let (tunnel, "") = parenthesised("tnl_port(", tunnel)? else { return None };
-            tunnels.push((Some(u16::try_from(number(udp)?).ok()?), named_port(tunnel, port)?));
+            let (tunnel, "") = parenthesised("tnl_pop(", tunnel)? else { return None };
+            tunnels.push((Some(u16::try_from(number(udp)?).ok()?), tunnel_pop(tunnel, port)?));
             body = rest;
-        } else if let Some((tunnel, rest)) = parenthesised("tnl_port(", body) {
-            tunnels.push((None, named_port(tunnel, port)?));
+        } else if let Some((tunnel, rest)) = parenthesised("tnl_pop(", body) {
+            tunnels.push((None, tunnel_pop(tunnel, port)?));
             body = rest;
         } else {
             break;
@@ -350,8 +357,8 @@ mod tests {
             "push_mpls(label=5,tc=0,ttl=64,bos=1,eth_type=0x8847),push_mpls(label=6,tc=7,ttl=3,bos=0,eth_type=0x8848),2,\
              pop_mpls(eth_type=0x8847),3,pop_mpls(eth_type=0x800),set(ipv4(ttl=4)),1",
             "set(mpls(label=7,tc=1,ttl=3,bos=0)),1",
-            "tnl_defrag(udp(4789,tnl_port(4789)),udp(6081,tnl_port(3)),out_port(1))",
-            "tnl_defrag(tnl_port(3),out_port(1)),2",
+            "tnl_defrag(udp(4789,tnl_pop(4789)),udp(6081,tnl_pop(3)),out_port(1))",
+            "tnl_defrag(tnl_pop(3,erspan(4)),out_port(1)),tnl_pop(2),tnl_pop(3,erspan(4))",
             "set(mpls(label=7/0xfffff,tc=0/0,ttl=0/0x0,bos=0/0)),1",
             "set(mpls(label=7/0xff,tc=0/0,ttl=9/0xff,bos=1/1)),1",
             "check_pkt_len(size=200,gt(set(eth(src=00:00:00:00:00:01)),1),le(check_pkt_len(size=0,gt(2),le(drop)))),3",

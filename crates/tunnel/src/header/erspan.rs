@@ -11,6 +11,11 @@ pub(super) const GRE_LEN: usize = 8;
 const PROTOCOL_V1: u16 = 0x88be;
 /// GRE protocol of version 2.
 const PROTOCOL_V2: u16 = 0x22eb;
+
+/// Whether packets of GRE with this protocol are ERSPAN.
+pub(super) fn is_protocol(protocol: u16) -> bool {
+    matches!(protocol, PROTOCOL_V1 | PROTOCOL_V2)
+}
 /// Session, in the first word.
 const SESSION: u32 = 0x3ff;
 /// Index, in the second word of version 1.

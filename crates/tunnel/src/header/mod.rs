@@ -25,7 +25,7 @@ pub mod vxlan;
 
 pub use malformed::Malformed;
 pub use outer::Addresses;
-pub use pop::{Cache, Inner, Parsed, Pop, parse};
+pub use pop::{Cache, Inner, Parsed, Pop, is_erspan, parse};
 pub use push::{Encapsulation, Invalid, OuterIp, Push, Udp};
 pub use template::{Context, Dropped, PortRange, Refused, Template};
 

@@ -51,6 +51,17 @@ impl Pop {
     ];
 }
 
+/// Whether a received packet of GRE is ERSPAN, of type II or III. False for other packets.
+pub fn is_erspan(packet: &Packet) -> bool {
+    let mut parsed = Parsed::NONE;
+    let frame = packet.data();
+    if outer::ip(frame, packet.l3_type, PROTO_GRE, &mut parsed).is_err() {
+        return false;
+    }
+    let header = frame.get(parsed.start..parsed.end).and_then(<[u8]>::first_chunk::<4>);
+    header.is_some_and(|[_, _, protocol @ ..]| erspan::is_protocol(u16::from_be_bytes(*protocol)))
+}
+
 /// What lies behind the tunnel header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Inner {

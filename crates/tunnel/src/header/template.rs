@@ -62,6 +62,9 @@ pub struct Context<'a> {
     pub ports: PortRange,
     /// The port's next sequence number, of GRE, ERSPAN and GTP-U.
     pub sequence: &'a AtomicU32,
+    /// The next identification of an IPv4 header of a packet that may be fragmented, in its lower bits. A receiver tells datagrams
+    /// apart by it (RFC 6864 section 4.1).
+    pub identification: &'a AtomicU32,
     /// The time for ERSPAN version 2 ([`erspan::timestamp`](super::erspan::timestamp)).
     pub erspan_timestamp: u32,
 }
@@ -281,13 +284,32 @@ impl Template {
     /// first. Packets that cannot be pushed leave the batch.
     #[inline]
     pub fn push_all(&self, batch: &mut Batch, context: &Context<'_>, mut hash: impl FnMut(&Packet) -> u32) -> Dropped {
+        let mut dropped = Dropped::default();
         for (i, packet) in batch.iter_mut().enumerate() {
             let hash_of_flow = hash(packet);
             if self.push(packet, hash_of_flow, context).is_err() {
-                return self.push_rest(batch, i, context, &mut hash);
+                dropped = self.push_rest(batch, i, context, &mut hash);
+                break;
             }
         }
-        Dropped::default()
+        if matches!(self.push.ip, OuterIp::V4 { dont_fragment: false, .. }) {
+            self.identify(batch, context.identification);
+        }
+        dropped
+    }
+
+    /// Numbers packets that may be fragmented.
+    #[cold]
+    fn identify(&self, batch: &mut Batch, next: &AtomicU32) {
+        let first = next.fetch_add(batch.len() as u32, Ordering::Relaxed);
+        for (n, packet) in (0..).zip(batch.iter_mut()) {
+            let id = first.wrapping_add(n) as u16;
+            let ip = packet.data_mut()[self.l3.into()..].first_chunk_mut::<20>().expect(WHOLE);
+            // It was 0 until now.
+            let sum = u32::from(!u16::from_be_bytes([ip[10], ip[11]])) + u32::from(id);
+            [ip[4], ip[5]] = id.to_be_bytes();
+            [ip[10], ip[11]] = (!((sum & 0xffff) + (sum >> 16)) as u16).to_be_bytes();
+        }
     }
 
     /// Continues [`Self::push_all`] at a packet that was refused.

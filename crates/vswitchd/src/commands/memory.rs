@@ -132,8 +132,11 @@ fn drop_name(reason: DropReason) -> &'static str {
         DropReason::TunnelHeader => "datapath_drop_tunnel_pop_error",
         DropReason::TunnelChecksum => "datapath_drop_tunnel_checksum",
         DropReason::NoTunnel => "datapath_drop_invalid_tnl_port",
-        DropReason::NoRoute => "datapath_drop_no_route",
-        DropReason::NoNeighbour => "datapath_drop_no_neighbour",
+        DropReason::NoRoute => "drop_action_tunnel_routing_failed",
+        DropReason::NoNeighbour => "drop_action_tunnel_neigh_cache_miss",
+        DropReason::Congestion => "drop_action_congestion",
+        DropReason::TunnelOption => "drop_action_invalid_tunnel_metadata",
+        DropReason::TunnelBuild => "drop_action_tunnel_header_build_failed",
         DropReason::IncompleteDatagram => "datapath_drop_incomplete_datagram",
     }
 }

@@ -75,16 +75,20 @@ fn tunnels_of(kind: TunnelType, first: &[(&str, &str)], second: &[(&str, &str)],
         let name = format!("t{no}").into();
         Port { no, name, out, config: PortConfig::default(), live: true, mac: OWN_MAC, tunnel, bundle: None }
     };
-    let with_ports = |bridge: &Bridge, id: BridgeId, name: &str, ports: Vec<Port>| Bridge {
-        id,
-        name: name.into(),
-        ports: ports.into_iter().map(|port| (port.no, port)).collect(),
-        bundles: Default::default(),
-        tables: Arc::clone(&bridge.tables),
-        macs: Arc::clone(&bridge.macs),
-        misses: Default::default(),
-        options: bridge.options.clone(),
-        ..*bridge
+    let with_ports = |bridge: &Bridge, id: BridgeId, name: &str, ports: Vec<Port>| {
+        let mut new = Bridge {
+            id,
+            name: name.into(),
+            ports: ports.into_iter().map(|port| (port.no, port)).collect(),
+            bundles: Default::default(),
+            tables: Arc::clone(&bridge.tables),
+            macs: Arc::clone(&bridge.macs),
+            misses: Default::default(),
+            options: bridge.options.clone(),
+            ..*bridge
+        };
+        new.set_bundles(bridge.bundles.values().map(|bundle| (**bundle).clone()));
+        new
     };
     let mut ports = vec![port(1, PortOut::Device(HOST), None)];
     for (no, options) in (2..).zip(options) {
@@ -103,7 +107,7 @@ fn tunnels_of(kind: TunnelType, first: &[(&str, &str)], second: &[(&str, &str)],
     net.bridges.insert(0, Arc::new(with_ports(&of_first, 0, "br0", ports)));
     net.bridges.insert(1, Arc::new(with_ports(&of_second, 1, "br1", second)));
     net.ports = [(HOST, (0, PortNo(1))), (NETWORK, (1, PortNo(1))), (OWN, (1, PortNo::LOCAL))].into_iter().collect();
-    net.tunnels.set_endpoints(vec![Endpoint { proto: 17, udp_port: Some(4789), dp_port: TUNNEL }]);
+    net.tunnels.set_endpoints(vec![Endpoint { proto: 17, tunnel_type: kind, udp_port: Some(4789), dp_port: TUNNEL }]);
     net.tunnels.set_underlay(Arc::new(Near));
     net
 }
@@ -231,6 +235,11 @@ fn packets_to_an_end_of_a_tunnel_lose_their_outer_headers() {
     assert_eq!(text(&verdict), "tnl_pop(7)");
     assert_eq!(read(&verdict), ["eth_dst", "ip_dst", "nw_proto", "udp_dst"]);
     assert!(verdict.dependencies.contains(&Dependency::Tunnels));
+    // Whether the address is the bridge's own may change.
+    let address = |ip_of: &str| Dependency::Route { dst: ip(ip_of), src: None, mark: 0 };
+    assert!(verdict.dependencies.contains(&address("192.0.2.1")));
+    let other = translate(&net, &to_own("udp,nw_dst=192.0.2.9,udp_dst=4789"), false);
+    assert!(other.dependencies.contains(&address("192.0.2.9")));
     for other in [
         to_own("udp,nw_dst=192.0.2.9,udp_dst=4789"),
         to_own("udp,nw_dst=192.0.2.1,udp_dst=53"),
@@ -249,12 +258,59 @@ fn fragments_to_an_end_of_a_tunnel_wait_for_their_datagram() {
     for (frag, ports) in [("first", ",udp_dst=4789"), ("first", ",udp_dst=53"), ("later", "")] {
         let of = |dst: &str| packet(NETWORK, &format!("dl_dst={OWN_MAC},udp,nw_frag={frag},nw_dst={dst}{ports}"));
         let verdict = translate(&net, &of("192.0.2.1"), false);
-        assert_eq!(text(&verdict), "tnl_defrag(udp(4789,tnl_port(7)),out_port(19))");
+        assert_eq!(text(&verdict), "tnl_defrag(udp(4789,tnl_pop(7)),out_port(19))");
         assert_eq!(read(&verdict), ["eth_dst", "ip_dst", "nw_proto"]);
         assert_eq!(text(&translate(&net, &of("192.0.2.9"), false)), "19");
     }
     let tcp = packet(NETWORK, &format!("dl_dst={OWN_MAC},tcp,nw_frag=later,nw_dst=192.0.2.1"));
     assert_eq!(text(&translate(&net, &tcp, false)), "19");
+}
+
+#[test]
+fn packets_of_gre_go_to_the_tunnel_of_their_family() {
+    let net = tunnels(&[], &[("", "output:LOCAL")], &["remote_ip=192.0.2.2"]);
+    let ends = |types: &[(TunnelType, u32)]| {
+        let end = |(kind, port): &(TunnelType, u32)| Endpoint {
+            proto: 47,
+            tunnel_type: *kind,
+            udp_port: None,
+            dp_port: DpPort(*port),
+        };
+        net.tunnels.set_endpoints(types.iter().map(end).collect());
+        let to =
+            |ip: &str| text(&translate(&net, &packet(NETWORK, &format!("dl_dst={OWN_MAC},{ip},nw_proto=47")), false));
+        [to("ip,nw_dst=192.0.2.1"), to("ipv6,ipv6_dst=fd00::1")]
+    };
+    use TunnelType::{Erspan, Gre, Ip6Erspan, Ip6Gre};
+    assert_eq!(ends(&[(Erspan, 1), (Gre, 2)]), ["tnl_pop(2,erspan(1))", "tnl_pop(2,erspan(1))"]);
+    assert_eq!(ends(&[(Ip6Gre, 1), (Gre, 2)]), ["tnl_pop(2)", "tnl_pop(1)"]);
+    let all = [(Erspan, 1), (Gre, 2), (Ip6Erspan, 3), (Ip6Gre, 4)];
+    assert_eq!(ends(&all), ["tnl_pop(2,erspan(1))", "tnl_pop(4,erspan(3))"]);
+    assert_eq!(ends(&[(Ip6Erspan, 3)]), ["tnl_pop(3)", "tnl_pop(3)"]);
+    assert_eq!(ends(&[]), ["19", "19"]);
+}
+
+#[test]
+fn addresses_of_packets_without_ethernet_headers_are_not_learned() {
+    let learned = |options: &str| {
+        let net = tunnels_of(TunnelType::Gre, &[("", "normal")], &[], &[options]);
+        let key = packet(TUNNEL, "tun_id=5,tun_src=192.0.2.2,tun_dst=192.0.2.1,udp,nw_src=10.0.0.1");
+        let verdict = translate(&net, &key, false);
+        verdict.effects.iter().any(|effect| matches!(effect, Effect::LearnMac { .. }))
+    };
+    assert!(learned("remote_ip=192.0.2.2 key=flow"));
+    assert!(!learned("remote_ip=192.0.2.2 key=flow packet_type=legacy_l3"));
+}
+
+#[test]
+fn a_trace_at_a_tunnel_port_begins_with_the_end_of_the_tunnel() {
+    let net = tunnels(&[("", "output:1")], &[], &["remote_ip=192.0.2.2 key=123"]);
+    let text = "tun_id=123,tun_src=192.0.2.2,tun_dst=192.0.2.1,udp,nw_src=10.0.0.1";
+    let received = translate(&net, &packet(TUNNEL, text), false);
+    let mut key = packet(TUNNEL, text);
+    key.set_in_port(PortNo(2));
+    let traced = translate_from(&net, &net.bridges[&0], &key, Start::Tables, false);
+    assert_eq!((traced.mask(), traced.actions, traced.effects), (received.mask(), received.actions, received.effects));
 }
 
 #[test]
@@ -309,9 +365,9 @@ fn packets_with_critical_options_that_the_bridge_does_not_know_are_dropped() {
     };
     assert_eq!(received(&|_| ()), None);
     assert_eq!(received(&|key| other.set(key, 0, 32, 7)), None);
-    assert_eq!(received(&|key| critical.set(key, 0, 32, 7)), Some(DropReason::TunnelHeader));
+    assert_eq!(received(&|key| critical.set(key, 0, 32, 7)), Some(DropReason::TunnelOption));
     let flag = |key: &mut FlowKey| key.set(Field::TunFlags, flow::UNKNOWN_OPTION.into());
-    assert_eq!(received(&flag), Some(DropReason::TunnelHeader));
+    assert_eq!(received(&flag), Some(DropReason::TunnelOption));
 }
 
 #[test]
@@ -351,7 +407,7 @@ fn congestion_marks_leave_a_tunnel() {
         let verdict = translate(&net, &key, false);
         (text(&verdict), verdict.drop)
     };
-    assert_eq!(marked(3, 0), ("drop".to_owned(), Some(DropReason::TunnelHeader)));
+    assert_eq!(marked(3, 0), ("drop".to_owned(), Some(DropReason::Congestion)));
     assert_eq!(marked(3, 1), ("set(ipv4(tos=0x3/0x3)),1".to_owned(), None));
     assert_eq!(marked(3, 3), ("1".to_owned(), None));
     assert_eq!(marked(1, 0), ("1".to_owned(), None));

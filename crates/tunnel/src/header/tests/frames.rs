@@ -43,9 +43,11 @@ fn headers_are_pushed_as_in_open_vswitch() {
             Encapsulation::Srv6(srv6) if srv6.flow_label == FlowLabel::Compute => word(14) & 0xf_ffff,
             _ => 0,
         };
+        let zero = AtomicU32::new(0);
         let context = Context {
             ports: PortRange::new(port, port).expect("a range"),
-            sequence: &AtomicU32::new(0),
+            sequence: &zero,
+            identification: &zero,
             erspan_timestamp: word(l4 + 12),
         };
         let (inner, l3) = (&frame[template.header_len()..], l3_type(ethertype));

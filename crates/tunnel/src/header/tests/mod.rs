@@ -42,6 +42,7 @@ fn packet(bytes: &[u8], l3_type: Option<u16>) -> Packet {
 /// Pushes onto a packet of a flow with hash 0.
 fn push(headers: &Push, packet: &mut Packet) -> Result<(), Refused> {
     let template = Template::new(headers.clone()).expect("valid headers");
-    let context = Context { ports: PortRange::default(), sequence: &AtomicU32::new(0), erspan_timestamp: 0 };
+    let zero = AtomicU32::new(0);
+    let context = Context { ports: PortRange::default(), sequence: &zero, identification: &zero, erspan_timestamp: 0 };
     template.push(packet, 0, &context)
 }

@@ -111,7 +111,7 @@ fn large() -> Packet {
 }
 
 fn context(sequence: &AtomicU32) -> Context<'_> {
-    Context { ports: PortRange::default(), sequence, erspan_timestamp: 0 }
+    Context { ports: PortRange::default(), sequence, identification: sequence, erspan_timestamp: 0 }
 }
 
 #[test]
@@ -265,6 +265,29 @@ fn packets_of_a_flow_share_metadata_and_lose_what_they_had() {
         assert_eq!((metadata.pkt_mark, metadata.connection.state), (0, 0));
         assert_eq!(p.offload.checksum, Checksum::Unknown, "only the outer checksum was valid");
     }
+}
+
+#[test]
+fn packets_that_may_be_fragmented_have_numbers() {
+    let ids = |dont_fragment: bool, first: u32| {
+        let mut push = headers(false, vxlan(false));
+        if let OuterIp::V4 { dont_fragment: flag, .. } = &mut push.ip {
+            *flag = dont_fragment;
+        }
+        let template = Template::new(push).expect("valid headers");
+        let mut batch: Vec<_> = (0..3).map(|n| packet(&[n; 60], None)).collect();
+        let (sequence, identification) = (AtomicU32::new(0), AtomicU32::new(first));
+        let context = Context { identification: &identification, ..context(&sequence) };
+        template.push_all(&mut batch, &context, |_| 0);
+        let id = |p: &Packet| {
+            let ip = &p.data()[14..34];
+            assert_eq!(packet::checksum::checksum(ip), 0);
+            u16::from_be_bytes([ip[4], ip[5]])
+        };
+        batch.iter().map(id).collect::<Vec<_>>()
+    };
+    assert_eq!(ids(false, 0xfffe), [0xfffe, 0xffff, 0]);
+    assert_eq!(ids(true, 7), [0, 0, 0]);
 }
 
 #[test]

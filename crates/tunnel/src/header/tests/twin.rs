@@ -52,6 +52,7 @@ struct Values {
     hash: u32,
     sequence: u32,
     timestamp: u32,
+    identification: u16,
 }
 
 fn udp(header: &Udp, values: Values, payload: &[u8], ip: &OuterIp) -> Vec<u8> {
@@ -170,7 +171,12 @@ fn encode(push: &Push, (inner, l3_type): &InnerPacket, values: Values) -> Vec<u8
     match push.ip {
         OuterIp::V4 { src, dst, tos, ttl, dont_fragment } => {
             let mut ip = Bytes(Vec::new());
-            ip.u8(0x45).u8(tos).u16((20 + payload.len()) as u16).u16(0).u16(if dont_fragment { 0x4000 } else { 0 });
+            ip.u8(0x45).u8(tos).u16((20 + payload.len()) as u16);
+            if dont_fragment {
+                ip.u16(0).u16(0x4000)
+            } else {
+                ip.u16(values.identification).u16(0)
+            };
             ip.u8(ttl).u8(proto).u16(0).all(&src.octets()).all(&dst.octets());
             let checksum = 0xffff - sum(&ip.0);
             ip.0[10] = (checksum / 256) as u8;
@@ -491,12 +497,13 @@ tally::proptest! {
     fn pushed_frames_are_those_of_the_twin(
         (headers, inner) in pushes(), hash: u32, sequence: u32, timestamp: u32, room in 0..400usize,
     ) {
-        let values = Values { hash, sequence, timestamp };
+        let values = Values { hash, sequence, timestamp, identification: 0 };
         let expected = encode(&headers, &inner, values);
         let template = Template::new(headers.clone()).expect("valid headers");
         prop_assert_eq!(template.header_len() + inner.0.len(), expected.len());
         let counter = AtomicU32::new(sequence);
-        let context = Context { ports: PortRange::default(), sequence: &counter, erspan_timestamp: timestamp };
+        let zero = AtomicU32::new(0);
+        let context = Context { ports: PortRange::default(), sequence: &counter, identification: &zero, erspan_timestamp: timestamp };
         let memory = [&vec![0xee; room][..], &inner.0].concat();
         let mut pushed = packet::Packet::from_vec(memory, room).expect("a packet");
         pushed.l3_type = inner.1;
@@ -509,7 +516,8 @@ tally::proptest! {
         let dropped = template.push_all(&mut batch, &context, |_| hash);
         prop_assert_eq!(dropped, Default::default());
         for (n, packet) in batch.iter().enumerate() {
-            let values = Values { sequence: sequence.wrapping_add(n as u32), ..values };
+            let values =
+                Values { sequence: sequence.wrapping_add(n as u32), identification: n as u16, ..values };
             prop_assert_eq!(packet.data(), &encode(&headers, &inner, values)[..]);
         }
     }
@@ -518,7 +526,7 @@ tally::proptest! {
     fn popped_frames_are_those_of_the_twin(
         (headers, inner) in pushes(), other in 0..9usize, padding in 0..4usize,
     ) {
-        let mut frame = encode(&headers, &inner, Values { hash: 1, sequence: 2, timestamp: 3 });
+        let mut frame = encode(&headers, &inner, Values { hash: 1, sequence: 2, timestamp: 3, identification: 0 });
         frame.extend(vec![0xaa; padding]);
         let pop = pop_of(&headers);
         agree(pop, &frame)?;
@@ -540,7 +548,7 @@ tally::proptest! {
         (headers, inner) in pushes(), changes in proptest::collection::vec((0..140usize, any::<u8>()), 0..4),
         cut in prop_oneof![3 => Just(0), 1 => 0..80usize], is_fixed: bool, other in 0..30usize,
     ) {
-        let mut frame = encode(&headers, &inner, Values { hash: 1, sequence: 2, timestamp: 3 });
+        let mut frame = encode(&headers, &inner, Values { hash: 1, sequence: 2, timestamp: 3, identification: 0 });
         for (at, byte) in changes {
             if let Some(place) = frame.get_mut(at) {
                 *place = if byte % 4 == 0 { *place ^ 1 << (byte >> 5) } else { byte };
