@@ -12,6 +12,8 @@ pub(crate) struct Flags {
     pub(crate) allowed: u32,
     /// The mask of a value without one.
     pub(crate) exact: u32,
+    /// Bits that output may have.
+    pub(crate) visible: u32,
     /// Mask bits that count as an exact match in output.
     pub(crate) whole: u32,
     /// Name by bit.
@@ -22,6 +24,7 @@ pub(crate) struct Flags {
 pub(crate) static CT_STATE: Flags = Flags {
     what: "ct_state",
     allowed: 0xff,
+    visible: u32::MAX,
     exact: 0xff,
     whole: 0xff,
     names: &[
@@ -40,6 +43,7 @@ pub(crate) static CT_STATE: Flags = Flags {
 pub(crate) static TCP: Flags = Flags {
     what: "TCP",
     allowed: 0xfff,
+    visible: u32::MAX,
     exact: 0xffff,
     whole: 0xfff,
     names: &[
@@ -58,8 +62,15 @@ pub(crate) static TCP: Flags = Flags {
     ],
 };
 
-/// `tun_flags`.
-pub(crate) static TUNNEL: Flags = Flags { what: "tunnel", allowed: 1, exact: 1, whole: 0xffff, names: &[(0x1, "oam")] };
+/// `tun_flags`. Only the first flag can be matched; flows of packets show the others.
+pub(crate) static TUNNEL: Flags = Flags {
+    what: "tunnel",
+    allowed: 1,
+    visible: 0xf,
+    exact: 1,
+    whole: 0xf,
+    names: &[(0x1, "oam"), (0x2, "df"), (0x4, "csum"), (0x8, "key")],
+};
 
 /// Value and mask of `number/number`, whatever is behind it. Bits beyond 32 are without effect.
 fn masked(text: &str) -> Option<(u32, u32)> {
@@ -70,7 +81,7 @@ fn masked(text: &str) -> Option<(u32, u32)> {
 
 impl Flags {
     fn bit(&self, name: &str) -> Option<u32> {
-        self.names.iter().find(|(_, n)| *n == name).map(|(bit, _)| *bit)
+        self.names.iter().find(|(bit, n)| *n == name && self.allowed & bit != 0).map(|(bit, _)| *bit)
     }
 
     fn unknown(&self, text: &str) -> MatchError {

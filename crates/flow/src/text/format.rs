@@ -551,10 +551,10 @@ impl Writer<'_> {
     }
 
     fn flags(&mut self, field: Field, flags: &Flags) {
-        let mask = self.mask.get(field) as u32;
+        let mask = self.mask.get(field) as u32 & flags.visible;
         if mask != 0 {
             let _ = write!(self.out, "{field}=");
-            flags.format(self.key.get(field) as u32, mask, self.out);
+            flags.format(self.key.get(field) as u32 & flags.visible, mask, self.out);
             self.out.push(',');
         }
     }

@@ -385,7 +385,7 @@ pub fn format_value(field: Field, value: u128, mask: u128, ports: &dyn PortNames
         Format::OfPort32 => super::format_port(PortNo(value as u32), ports, out),
         Format::Frag => format_frag(value, mask, out),
         Format::CtState => flags::CT_STATE.format(value as u32, flag_mask, out),
-        Format::TunFlags => flags::TUNNEL.format(value as u32, flag_mask, out),
+        Format::TunFlags => flags::TUNNEL.format(value as u32 & flags::TUNNEL.visible, flag_mask, out),
         Format::TcpFlags => flags::TCP.format(value as u32, flag_mask, out),
         Format::PacketType => drop(write!(out, "({},{:#x})", value >> 16 & 0xffff, value & 0xffff)),
     }

@@ -116,8 +116,8 @@ fn egress_ports(devices: &Devices, args: &[String]) -> Result<String, String> {
         let (min, max) = range.bounds();
         return Ok(format!("Tunnel UDP source port range: {min}-{max}\n"));
     };
-    let number = |text: &String| u16::try_from(cli::leading_integer(text, 10)).ok();
-    let (Some(min), Some(max)) = (number(min), number(max)) else { return Err("Invalid min.".to_owned()) };
+    let min = min.parse().map_err(|_| "Invalid min.")?;
+    let max = max.parse().map_err(|_| "Invalid max.")?;
     *range = PortRange::new(min, max).ok_or("Invalid range")?;
     devices.all_datapaths().iter().for_each(|dp| dp.dpif.set_tunnel_ports(*range));
     Ok("OK".to_owned())
@@ -176,10 +176,12 @@ fn add_address(devices: &Devices, args: &[String], is_v4: bool) -> Result<String
     let [name, address] = args else { return Err("No netdev".to_owned()) };
     devices.dummies.find(name).ok_or("Unknown Dummy Interface")?;
     let (ip, len) = address.split_once('/').unwrap_or((address, if is_v4 { "32" } else { "128" }));
-    let ip: IpAddr = ip.parse().map_err(|_| "Invalid parameters")?;
-    let len: u8 = len.parse().map_err(|_| "Invalid parameters")?;
+    let family = if is_v4 { "IP" } else { "IPv6" };
+    let invalid = || format!("{address}: invalid {family} address");
+    let ip: IpAddr = ip.parse().map_err(|_| invalid())?;
+    let len: u8 = len.parse().map_err(|_| invalid())?;
     if ip.is_ipv4() != is_v4 || len > if is_v4 { 32 } else { 128 } {
-        return Err("Invalid parameters".to_owned());
+        return Err(invalid());
     }
     devices.underlay.with_router(|router| {
         let mut addresses = router.addresses(name);
