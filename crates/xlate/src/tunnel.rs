@@ -155,9 +155,9 @@ struct Way<'a> {
 
 /// Lets the packet itself leave through a tunnel, not a copy, if that is its last action.
 pub(crate) fn unwrap_last(actions: &mut Vec<DpAction>) {
-    let enters = |inner: &[DpAction]| {
-        matches!(inner, [DpAction::TunnelPush(_), ..] | [DpAction::PopEth, DpAction::TunnelPush(_), ..])
-    };
+    let is_before =
+        |action: &&DpAction| matches!(action, DpAction::PopEth | DpAction::Set { field: Field::PktMark, .. });
+    let enters = |inner: &[DpAction]| matches!(inner.iter().find(|a| !is_before(a)), Some(DpAction::TunnelPush(_)));
     while let Some(DpAction::Clone(inner)) = actions.last()
         && enters(inner)
     {
@@ -258,6 +258,10 @@ impl<'a> Xlate<'a> {
         let headers = template.header_len() as i32 - if framing == Framing::Pop { ETHERNET } else { 0 };
         let push = Arc::new(TunnelPush { port: dp_port, out_port: local, template });
         self.on_a_copy(Scope::Patch, |x| {
+            if x.packet.key.get(Field::PktMark) != mark.into() {
+                x.write(Field::PktMark, mark.into(), u32::MAX.into());
+                x.commit();
+            }
             if framing == Framing::Pop {
                 x.emit(DpAction::PopEth);
             }

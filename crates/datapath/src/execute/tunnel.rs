@@ -53,7 +53,12 @@ impl Executor<'_> {
             self.shared.count_drop(self.from, reason, n.into());
         }
         for packet in packets.iter_mut() {
+            // The mark decides about the route, and stays with the outer packet.
+            let mark = packet.metadata().map_or(0, |metadata| metadata.pkt_mark);
             packet.clear_metadata();
+            if mark != 0 {
+                packet.metadata_mut().pkt_mark = mark;
+            }
             (packet.recirc_id, packet.dp_hash, packet.tags) = (0, 0, 0);
         }
         (self.in_port, self.any_l3) = (push.out_port, false);

@@ -56,7 +56,7 @@ fn shown(devices: &Devices, name: &str, args: &[String], format: OutputFormat) -
         "ovs/route/show" => {
             let (which, rows) = underlay.with_router(|router| commands::route_show(router, &args)).map_err(error)?;
             if is_json {
-                Value::from_iter(rows.iter().map(|row| row.to_json())).into()
+                rows.iter().map(|row| row.to_json()).collect::<Value>().into()
             } else {
                 rows_to_text(which, &rows).into()
             }
@@ -64,7 +64,7 @@ fn shown(devices: &Devices, name: &str, args: &[String], format: OutputFormat) -
         "ovs/route/rule/show" => {
             let rules = underlay.with_router(|router| commands::rule_show(router, &args));
             if is_json {
-                Value::from_iter(rules.iter().map(|rule| rule.to_json())).into()
+                rules.iter().map(|rule| rule.to_json()).collect::<Value>().into()
             } else {
                 rules.iter().map(|rule| format!("{rule}\n")).collect::<String>().into()
             }
@@ -79,7 +79,7 @@ fn shown(devices: &Devices, name: &str, args: &[String], format: OutputFormat) -
                 let mac = row.mac.map(|mac| mac.to_string());
                 json!({"ip": row.address.to_string(), "mac": mac, "bridge": row.bridge, "stale": row.stale})
             };
-            Value::from_iter(rows.iter().map(row)).into()
+            rows.iter().map(row).collect::<Value>().into()
         }
     })
 }
@@ -161,11 +161,11 @@ fn list_listeners(devices: &Devices, args: &[String], format: OutputFormat) -> R
             });
             if is_verbose {
                 let address = |at: &LocalAddress| json!({"mac": at.mac.to_string(), "ip": at.ip.to_string()});
-                row["addresses"] = Value::from_iter(addresses.iter().map(address));
+                row["addresses"] = addresses.iter().map(address).collect::<Value>();
             }
             row
         };
-        return Ok(Value::from_iter(listeners.iter().map(row)).into());
+        return Ok(listeners.iter().map(row).collect::<Value>().into());
     }
     let text = if is_verbose { listeners_verbose_text(&listeners, &addresses) } else { listeners_text(&listeners) };
     Ok(text.into())
@@ -185,8 +185,7 @@ fn add_address(devices: &Devices, args: &[String], is_v4: bool) -> Result<String
     }
     devices.underlay.with_router(|router| {
         let mut addresses = router.addresses(name);
-        // As in Open vSwitch, a device has one address of IPv4.
-        addresses.retain(|(other, _)| other.is_ipv4() != is_v4 || !is_v4 && *other != ip);
+        addresses.retain(|(other, _)| *other != ip);
         addresses.push((ip, len));
         router.set_device_addresses(name, &addresses);
     });

@@ -197,7 +197,7 @@ fn fields_of_the_flow_decide_about_the_outer_headers() {
     let net = tunnels(&[("", flow)], &[("pkt_mark=5", "output:1")], &[options]);
     let verdict = translate(&net, &packet(HOST, INNER), false);
     let header = HEADER.replace("tos=0,ttl=64", "tos=0x20,ttl=9");
-    assert_eq!(text(&verdict), format!("{header},11"));
+    assert_eq!(text(&verdict), format!("set(skb_mark(0x5)),{header},11"));
     assert_eq!(read(&verdict), ["pkt_mark", "ip_dscp", "nw_ecn", "nw_ttl"]);
     let net = tunnels(&[("", "output:2")], &[("", "output:1")], &[options]);
     let verdict = translate(&net, &packet(HOST, INNER), false);
