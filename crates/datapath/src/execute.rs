@@ -269,6 +269,7 @@ impl<'a> Executor<'a> {
                     fate = Fate::Settled;
                     self.pop_tunnel(packets, *what, last);
                 }
+                DpAction::Held => fate = Fate::Settled,
                 DpAction::Defragment(what) => {
                     fate = Fate::Settled;
                     self.defragment(packets, what, last);

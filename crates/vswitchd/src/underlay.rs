@@ -41,7 +41,7 @@ pub struct HostUnderlay {
     asked: Mutex<HashMap<Query, Dependency>>,
     switches: Mutex<Vec<Weak<Switch>>>,
     requests: Mutex<Vec<Request>>,
-    /// Notified when requests wait.
+    /// Notified when requests wait, and when a neighbour has become known.
     pub has_requests: Notify,
 }
 
@@ -97,7 +97,11 @@ impl HostUnderlay {
             let mut neighbours = self.neighbours.lock();
             (work(&mut neighbours), neighbours.take_changed())
         };
-        self.report(&changed.into_iter().map(Change::Neighbour).collect::<Vec<_>>());
+        if !changed.is_empty() {
+            self.report(&changed.into_iter().map(Change::Neighbour).collect::<Vec<_>>());
+            // Packets may have waited for them.
+            self.has_requests.notify_one();
+        }
         result
     }
 
@@ -214,7 +218,10 @@ impl Underlay for HostUnderlay {
         let send_request = match self.with_neighbours(|neighbours| neighbours.resolve(bridge, *ip, now)) {
             Found::Pending { send_request, .. } => send_request,
             // It has become known since the translation asked.
-            Found::Known(..) => return self.report(&[Change::Neighbour(*ip)]),
+            Found::Known(..) => {
+                self.has_requests.notify_one();
+                return self.report(&[Change::Neighbour(*ip)]);
+            }
             Found::Full => false,
         };
         if send_request && let Some(frame) = routes::request(*mac, *src, *ip) {

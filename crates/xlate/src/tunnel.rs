@@ -141,6 +141,12 @@ fn pops(endpoints: &[&Endpoint], udp_port: Option<u16>, is_v6: bool) -> Vec<(Opt
     }
 }
 
+/// The leading bits of a UDP port by which it differs from each port of the endpoints; all for one of them.
+fn prefix_of_port(port: u16, endpoints: &[&Endpoint]) -> u16 {
+    let common = endpoints.iter().filter_map(|of| Some((of.udp_port? ^ port).leading_zeros())).max().unwrap_or(0);
+    !(u16::MAX.checked_shr(common + 1).unwrap_or(0))
+}
+
 /// Where an outer packet goes.
 struct Way<'a> {
     route: Route,
@@ -453,7 +459,11 @@ impl<'a> Xlate<'a> {
         if of_proto.is_empty() {
             return None;
         }
-        let udp_port = is_whole_udp.then(|| self.read_bits(Field::UdpDst, 0xffff) as u16);
+        let udp_port = is_whole_udp.then(|| {
+            let port = self.packet.key.get(Field::UdpDst) as u16;
+            self.read_bits(Field::UdpDst, prefix_of_port(port, &of_proto).into());
+            port
+        });
         let tunnels = pops(&of_proto, udp_port, dst == Field::Ipv6Dst);
         let action = match tunnels.first()? {
             (_, pop) if !is_fragment => DpAction::TunnelPop(*pop),

@@ -235,6 +235,11 @@ fn packets_to_an_end_of_a_tunnel_lose_their_outer_headers() {
     assert_eq!(text(&verdict), "tnl_pop(7)");
     assert_eq!(read(&verdict), ["eth_dst", "ip_dst", "nw_proto", "udp_dst"]);
     assert!(verdict.dependencies.contains(&Dependency::Tunnels));
+    // A port of no tunnel is read as far as it differs.
+    let other_port = translate(&net, &to_own("udp,nw_dst=192.0.2.1,udp_dst=4788"), false);
+    assert_eq!((text(&other_port).as_str(), other_port.mask().get(Field::UdpDst)), ("19", 0xffff));
+    let other_port = translate(&net, &to_own("udp,nw_dst=192.0.2.1,udp_dst=53"), false);
+    assert_eq!(other_port.mask().get(Field::UdpDst), 0xf000);
     // Whether the address is the bridge's own may change.
     let address = |ip_of: &str| Dependency::Route { dst: ip(ip_of), src: None, mark: 0 };
     assert!(verdict.dependencies.contains(&address("192.0.2.1")));
