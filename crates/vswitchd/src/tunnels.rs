@@ -78,8 +78,9 @@ struct SharedPort {
 impl TunnelPorts {
     /// The name of the port with this number.
     pub fn name(&self, number: DpPort) -> Option<String> {
-        let all = self.0.lock();
-        all.values().filter_map(Weak::upgrade).find(|port| port.number == number).map(|port| port.name.clone())
+        // A port that is the last to be dropped here takes the lock.
+        let all: Vec<Arc<SharedPort>> = self.0.lock().values().filter_map(Weak::upgrade).collect();
+        all.into_iter().find(|port| port.number == number).map(|port| port.name.clone())
     }
 
     /// The settings of a port, as options of an interface. Empty for other ports.
