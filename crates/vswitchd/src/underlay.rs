@@ -162,6 +162,10 @@ impl HostUnderlay {
     /// are asked for again.
     fn note_route(&self, query: Query, answer: Dependency) {
         let mut asked = self.asked.lock();
+        // Another translation may have noted a newer answer, and the change has been reported.
+        if !answer.is_current() {
+            return;
+        }
         let all = if asked.len() < ANSWERS_MAX { HashMap::new() } else { std::mem::take(&mut *asked) };
         asked.insert(query, answer);
         drop(asked);
@@ -173,7 +177,9 @@ impl HostUnderlay {
         let mut changes = Vec::new();
         let mut asked = self.asked.lock();
         for query in &stale.queries {
-            asked.remove(query);
+            if asked.get(query).is_some_and(|answer| !answer.is_current()) {
+                asked.remove(query);
+            }
             changes.push(Change::Route(query.destination));
         }
         if stale.beyond {
