@@ -71,6 +71,30 @@ fn learning_the_same_address_again_concerns_no_translation() {
 }
 
 #[test]
+fn changes_are_those_of_ethernet_addresses() {
+    let mut table = Neighbours::default();
+    table.learn("br0", ip(92), MAC, Millis(0));
+    assert_eq!(table.take_changed(), [ip(92)]);
+    // The same again, or a request, is no change.
+    table.learn("br0", ip(92), MAC, Millis(1));
+    pending(table.resolve("br0", ip(93), Millis(1)));
+    assert!(table.take_changed().is_empty());
+    table.learn("br0", ip(93), MAC, Millis(2));
+    table.learn("br0", ip(92), MacAddr([2; 6]), Millis(2));
+    assert_eq!(table.take_changed(), [ip(93), ip(92)]);
+    // An expired one that is asked for, and those that are removed.
+    pending(table.resolve("br0", ip(92), Millis(2 + AGING_MS)));
+    assert_eq!(table.take_changed(), [ip(92)]);
+    table.run(Millis(2 + AGING_MS));
+    assert_eq!(table.take_changed(), [ip(93)]);
+    table.flush();
+    assert_eq!(table.take_changed(), [ip(92)]);
+    table.learn("br1", ip(94), MAC, Millis(0));
+    table.remove_bridge("br1");
+    assert_eq!(table.take_changed(), [ip(94), ip(94)]);
+}
+
+#[test]
 fn only_replies_to_this_host_and_gratuitous_packets_are_learned() {
     let own = |address: IpAddr| address == ip(88) || address == IpAddr::V6("2001:cafe::88".parse().expect("valid"));
     let v4 = |n: u32| Ipv4Addr::from_bits(0x0101_0200 + n);
