@@ -41,7 +41,7 @@ pub use layout::{Stage, WORDS};
 pub use matches::Match;
 pub use normalize::Normalized;
 pub use options::TunOption;
-pub use placed::{OptionPlace, OptionTable, PlacedOption, ReceivedOptions, UNKNOWN_OPTION};
+pub use placed::{OTHER_LENGTH, OptionPlace, OptionTable, PlacedOption, ReceivedOptions, UNKNOWN_OPTION};
 pub use plain::{Code, PLAIN_WORDS, PlainKey, WIDE_WORDS, WideKey, Words};
 pub use reads::{Reads, Step};
 pub use sparse::Sparse;

@@ -13,9 +13,10 @@ use std::sync::Arc;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OptionPlace(u8);
 
-/// The bit of a key's tunnel flags that says that the packet has an option which no bridge can read, and which is critical or should
-/// have another length. No field shows it.
+/// The bit of a key's tunnel flags that says that the packet has a critical option which no bridge can read. No field shows it.
 pub const UNKNOWN_OPTION: u16 = 0x10;
+/// The bit that says that an option which some bridge reads has another length. No field shows it.
+pub const OTHER_LENGTH: u16 = 0x20;
 
 /// The word of presence bits, one for each option, relative to the option words.
 const PRESENCE: usize = layout::REGS - layout::TUN_METADATA - 1;
@@ -226,8 +227,8 @@ pub struct ReceivedOptions(Vec<PlacedOption>);
 
 impl ReceivedOptions {
     /// Puts a packet's options into its key, given their bytes in the header: of two of one class and type, the last.
-    /// Options that no bridge maps are left out; if one of them is critical, or has another length than a bridge expects, the flag
-    /// [`UNKNOWN_OPTION`] is set.
+    /// Options that no bridge maps are left out; flags say if one of them is critical ([`UNKNOWN_OPTION`]), or has another length than
+    /// a bridge expects ([`OTHER_LENGTH`]).
     pub fn put(&self, key: &mut FlowKey, mut options: &[u8]) {
         while let Some(([class @ .., kind, len], rest)) = options.split_first_chunk::<4>() {
             let (words, len) = (usize::from(len & 31), 4 * usize::from(len & 31));
@@ -236,11 +237,12 @@ impl ReceivedOptions {
             let id = (u16::from_be_bytes(*class), *kind);
             match self.0.iter().find(|option| option.id == id && option.places.len() == words) {
                 Some(option) => option.put_bytes(key, value),
-                None if is_critical(*kind) || self.0.iter().any(|option| option.id == id) => {
-                    let flags = key.get(Field::TunFlags) | u128::from(UNKNOWN_OPTION);
-                    key.set(Field::TunFlags, flags);
+                None => {
+                    let has_other_length = self.0.iter().any(|option| option.id == id);
+                    let unknown = if is_critical(*kind) { UNKNOWN_OPTION } else { 0 };
+                    let flags = unknown | if has_other_length { OTHER_LENGTH } else { 0 };
+                    key.set(Field::TunFlags, key.get(Field::TunFlags) | u128::from(flags));
                 }
-                None => {}
             }
         }
     }
@@ -320,9 +322,9 @@ mod tests {
         assert_eq!(received(&twice), key);
         for (unknown, flags) in [
             (&[0xff, 1, 0x83, 0][..], UNKNOWN_OPTION),
-            (&[0xff, 1, 0x82, 1, 1, 2, 3, 4], UNKNOWN_OPTION),
+            (&[0xff, 1, 0x82, 1, 1, 2, 3, 4], UNKNOWN_OPTION | OTHER_LENGTH),
             (&[0xff, 1, 2, 0], 0),
-            (&[0xff, 1, 0x82, 2, 1, 2, 3, 4, 5, 6, 7, 8], UNKNOWN_OPTION),
+            (&[0xff, 1, 0x82, 2, 1, 2, 3, 4, 5, 6, 7, 8], UNKNOWN_OPTION | OTHER_LENGTH),
             (&[0xff, 1, 0x83, 1, 1], 0),
             (&[0xff], 0),
         ] {

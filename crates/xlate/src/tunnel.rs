@@ -14,7 +14,7 @@ use crate::verdict::{Dependency, Effect, Resolve, TranslationError, Verdict};
 use base::{DpPort, DropReason, MacAddr, PortNo};
 use dpif::{Defragment, DpAction, TunnelPop, TunnelPush};
 use flow::extract::{FRAG_ANY, ethertype};
-use flow::{Field, FlowKey, FlowMask, Prereq, UNKNOWN_OPTION, WORDS, layout};
+use flow::{Field, FlowKey, FlowMask, OTHER_LENGTH, Prereq, UNKNOWN_OPTION, WORDS, layout};
 use packet::metadata::Tunnel;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -209,11 +209,14 @@ impl<'a> Xlate<'a> {
     fn has_unknown_option(&mut self) -> bool {
         let (word, bits) = self.net.tunnels.received_options().unknown_to(&self.pos.bridge.options);
         self.out.reads.note(word, bits);
-        let mut flag = FlowMask::ZERO;
-        flag.add_mask(Field::TunFlags, UNKNOWN_OPTION.into());
-        self.out.reads.note_mask(&flag);
+        // An option of another length may be one that the bridge maps, if it maps any.
+        let maps_any = self.pos.bridge.options.iter().next().is_some();
+        let flags = UNKNOWN_OPTION | if maps_any { OTHER_LENGTH } else { 0 };
+        let mut mask = FlowMask::ZERO;
+        mask.add_mask(Field::TunFlags, flags.into());
+        self.out.reads.note_mask(&mask);
         let key = &self.packet.key;
-        key.0[word] & bits != 0 || key.get(Field::TunFlags) as u16 & UNKNOWN_OPTION != 0
+        key.0[word] & bits != 0 || key.get(Field::TunFlags) as u16 & flags != 0
     }
 
     /// The type of service of an IP packet. The caller notes what it reads of it.
