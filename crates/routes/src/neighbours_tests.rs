@@ -136,10 +136,24 @@ fn the_table_is_bounded() {
         held.push(pending(table.resolve("br0", ip(n), Millis(0))).1);
     }
     assert!(matches!(table.resolve("br0", ip(1 << 20), Millis(0)), Found::Full));
-    for n in 0..2 * ENTRIES_MAX as u64 {
-        table.learn("br1", ip(n), MAC, Millis(0));
+    table.learn("br1", ip(0), MAC, Millis(0));
+    table.known("br1", ip(0), Millis(1)).expect("a neighbour");
+    for n in 1..2 * ENTRIES_MAX as u64 {
+        table.learn("br1", ip(n), MAC, Millis(1));
+        assert!(table.len() <= ENTRIES_MAX);
     }
-    assert_eq!(table.len(), ENTRIES_MAX);
+    // The one in use is still there, and the last ones.
+    assert!([0, 2 * ENTRIES_MAX as u64 - 1].iter().all(|n| table.known("br1", ip(*n), Millis(1)).is_some()));
+    // As are all, once packets have used them.
+    for n in 0..2 * ENTRIES_MAX as u64 {
+        table.known("br1", ip(n), Millis(2));
+    }
+    while table.len() < ENTRIES_MAX {
+        table.learn("br2", ip(table.len() as u64), MAC, Millis(1));
+        table.known("br2", ip(table.len() as u64 - 1), Millis(2)).expect("a neighbour");
+    }
+    table.learn("br3", ip(0), MAC, Millis(3));
+    assert_eq!((table.len(), table.known("br3", ip(0), Millis(3)).is_some()), (ENTRIES_MAX, false));
     assert_eq!(table.run(Millis(1000)), PENDING_MAX);
     assert!(matches!(table.resolve("br0", ip(1 << 20), Millis(1000)), Found::Pending { send_request: true, .. }));
     assert!(held.iter().all(|dependency| !dependency.is_current()));

@@ -35,15 +35,12 @@ const ARP_REPLY: u128 = 2;
 const ICMPV6: u8 = 58;
 /// ICMPv6 type of neighbour advertisements (RFC 4861).
 const ADVERTISEMENT: u128 = 136;
+/// The multicast address of all nodes on a link (RFC 4291 section 2.7.1).
+const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 
 /// Translates a packet of the datapath's port of tunnels.
 pub(crate) fn receive(net: &Network, dp_port: DpPort, key: &FlowKey, trace: Tracing) -> Verdict {
-    let packet_type = packet_type_of(key);
-    let (found, consulted) = {
-        let ports = net.tunnels.ports.read();
-        let (found, consulted) = ports.find(dp_port, &received(key), packet_type);
-        (found.map(|port| (port.id, Arc::clone(&port.config))), consulted)
-    };
+    let (found, consulted) = net.tunnels.find(dp_port, key);
     let owner = found.and_then(|(id, config)| Some((id, config, net.bridges.get(&id.0)?)));
     let Some((id, config, bridge)) = owner else {
         let mut verdict = crate::translate::drop_verdict(key, TranslationError::Port, trace);
@@ -65,7 +62,7 @@ pub(crate) fn receive_at(net: &Network, bridge: &Bridge, key: &FlowKey, trace: T
     let port = bridge.ports.get(&no)?;
     let (config, PortOut::Tunnel(dp_port)) = (port.tunnel.clone()?, &port.out) else { return None };
     received_at(key)?;
-    let consulted = net.tunnels.ports.read().find(*dp_port, &received(key), packet_type_of(key)).1;
+    let consulted = net.tunnels.find(*dp_port, key).1;
     let begin = |x: &mut Xlate<'_>| x.leave_tunnel((bridge.id, no), &config, consulted);
     Some(translate_key(net, bridge, (key, no), Start::Tables, trace, begin))
 }
@@ -493,7 +490,8 @@ impl<'a> Xlate<'a> {
         }
         let mac = self.read_bits(Field::NdTll, u128::MAX) as u64;
         let dst = Ipv6Addr::from(self.read_bits(Field::Ipv6Dst, u128::MAX));
-        if mac == 0 || !self.is_own_address(underlay, dst.into()) {
+        // Unsolicited ones go to all nodes (RFC 4861 section 7.2.6).
+        if mac == 0 || dst != ALL_NODES && !self.is_own_address(underlay, dst.into()) {
             return;
         }
         let bridge = Arc::clone(&self.pos.bridge.name);
