@@ -5,6 +5,7 @@ Its only interface, eth0, is a tap device in a network namespace of this machine
 configure it by commands, which its first serial port but one takes and answers in order.
 """
 
+import shlex
 import socket
 import subprocess
 import time
@@ -94,6 +95,15 @@ class VirtualMachine:
         output = Output([command], subprocess.CompletedProcess(command, int(status), out, ""))
         assert not check or output.code == 0, f"in the virtual machine: {output}"
         return output
+
+    def batch(self, program, lines):
+        """Runs commands of ip or tc, without that word, in one process: the emulated machine starts one slowly."""
+        self.run("rm -f /tmp/batch")
+        # A terminal's buffer is small, and the agent reads slowly.
+        for first in range(0, len(lines), 10):
+            words = " ".join(shlex.quote(line) for line in lines[first : first + 10])
+            self.run(f"printf '%s\\n' {words} >>/tmp/batch")
+        self.run(f"{program} -batch /tmp/batch")
 
     def end(self):
         """Ends it, and waits for that."""
