@@ -3,8 +3,9 @@ fields of the tunnel are looked at there."""
 
 from dataclasses import dataclass
 
-# Leaves room for every outer header in the 1500 bytes of the cable.
-MTU = 1380
+# That of the cable leaves room for every outer header, options included.
+MTU = 1500
+CABLE_MTU = 2000
 # OpenFlow ports of inner hosts are the numbers of their tunnels added to this.
 INNER = 200
 # The Ethernet address of the machine's devices that several tunnels share, and the commands of ip(8) that make them: they

@@ -12,7 +12,7 @@ import subprocess
 import pytest
 
 from hosts import Host, Namespace, finish
-from linux_tunnels import DIRECT, INNER, MTU, SHARED, SHARED_MAC, TLV_MAP, TUNNELS
+from linux_tunnels import CABLE_MTU, DIRECT, INNER, MTU, SHARED, SHARED_MAC, TLV_MAP, TUNNELS
 from switch import run
 from virtual import VirtualMachine
 
@@ -41,7 +41,7 @@ class Network:
         self.host = Host.__new__(Host)
         Namespace.__init__(self.host, "inner")
         making.namespaces.append(self.host)
-        self.vm = VirtualMachine(directory, self.switch.namespace, "tap0")
+        self.vm = VirtualMachine(directory, self.switch.namespace, "tap0", CABLE_MTU)
         try:
             self.add_bridges()
             self.add_inner_hosts()
@@ -56,6 +56,7 @@ class Network:
         for bridge in ("under", "int"):
             words += ["--", "add-br", bridge, "--", "set", "bridge", bridge, "datapath_type=netdev"]
         self.switch.vsctl(*words[1:], "--", "set", "bridge", "int", "fail_mode=secure", "--", "add-port", "under", "tap0")
+        self.switch.vsctl("set", "interface", "under", f"mtu_request={CABLE_MTU}")
         lines = each(["addr add {h}/24 dev under", "addr add {h6}/64 dev under nodad"])
         batch(self.switch.namespace, ["link set under up", *lines])
         self.switch.ofctl("add-tlv-map", "int", TLV_MAP)
@@ -82,7 +83,7 @@ class Network:
         vm = self.vm
         vm.run("echo 1048575 >/proc/sys/net/mpls/platform_labels")
         vm.run("for device in all eth0; do echo 1 >/proc/sys/net/ipv6/conf/$device/seg6_enabled; done")
-        ip, tc = ["link set eth0 up", "link set dummy0 up"], []
+        ip, tc = [f"link set eth0 mtu {CABLE_MTU} up", "link set dummy0 up"], []
         for device, words in SHARED.items():
             ip += [f"link add {device} {words}", f"link set {device} mtu {MTU} up"]
             tc += [f"qdisc add dev {device} clsact"]

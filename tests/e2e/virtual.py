@@ -20,20 +20,20 @@ class VirtualMachine:
     """Booted by the constructor. The tap device `tap` appears in `namespace`, by name; `directory` is for its sockets and
     logs."""
 
-    def __init__(self, directory, namespace, tap, mac="02:00:00:00:aa:02"):
+    def __init__(self, directory, namespace, tap, mtu=1500, mac="02:00:00:00:aa:02"):
         kernel, initrd = FILES / "kernel", FILES / "initrd"
         assert kernel.exists() and initrd.exists(), f"no virtual machine in {FILES}: run tests/virtual/build.sh first"
         self.console = directory / "console.log"
         agent = directory / "agent.sock"
         run(["ip", "-n", namespace, "tuntap", "add", tap, "mode", "tap", "vnet_hdr"])
-        run(["ip", "-n", namespace, "link", "set", tap, "up"])
+        run(["ip", "-n", namespace, "link", "set", tap, "mtu", mtu, "up"])
         words = ["qemu-system-x86_64", "-accel", "tcg", "-cpu", "max", "-m", "256", "-nodefaults", "-no-reboot"]
         words += ["-display", "none", "-kernel", kernel, "-initrd", initrd]
         words += ["-append", "console=ttyS0 quiet panic=-1 random.trust_cpu=on"]
         words += ["-serial", f"file:{self.console}"]
         words += ["-chardev", f"socket,id=agent,path={agent},server=on,wait=off", "-serial", "chardev:agent"]
         words += ["-netdev", f"tap,id=net,ifname={tap},script=no,downscript=no"]
-        words += ["-device", f"virtio-net-pci,netdev=net,mac={mac},romfile="]
+        words += ["-device", f"virtio-net-pci,netdev=net,mac={mac},host_mtu={mtu},romfile="]
         with open(directory / "qemu.log", "wb") as log:
             self.process = subprocess.Popen(
                 ["ip", "netns", "exec", namespace, *[str(word) for word in words]],
