@@ -25,7 +25,8 @@ DIRECT = {6635: "gue", 6636: "ipproto 137"}
 @dataclass
 class Tunnel:
     """A tunnel with both ends. Texts may have {h} and {v}, the outer addresses of Flowstone and of the machine, {h6} and
-    {v6} for IPv6, {last6} for that of the tunnel before, {n} for the number, and {d} for the machine's device.
+    {v6} for IPv6, {last6} for that of the tunnel before, {n} for the number, {d} for the machine's device, {mtu} for its
+    MTU.
 
     Fields that are not given by position have their defaults in most tunnels."""
 
@@ -50,6 +51,8 @@ class Tunnel:
     # Whether inner packets are without Ethernet.
     l3: bool = False
     inner6: bool = True
+    # That of the devices inside.
+    mtu: int = MTU
     number: int = 0
 
     @property
@@ -78,7 +81,7 @@ class Tunnel:
         outer6 = {"h6": f"2001:db8:1::1:{n}", "v6": f"2001:db8:1::2:{n}", "last6": f"2001:db8:1::2:{n - 1}"}
         inner = {"host": f"10.20.{n}.1", "vm": f"10.20.{n}.2", "host6": f"fd20:{n}::1", "vm6": f"fd20:{n}::2"}
         device = self.shared or f"t{n}"
-        return template.format(n=n, d=device, mac=f"02:00:00:00:{n:02x}:01", **outer, **outer6, **inner)
+        return template.format(n=n, d=device, mtu=self.mtu, mac=f"02:00:00:00:{n:02x}:01", **outer, **outer6, **inner)
 
     def ip_commands(self):
         """The commands of ip(8) that configure the machine, without that word."""
@@ -88,10 +91,10 @@ class Tunnel:
         if self.shared:
             lines += ["addr add {vm}/32 dev dummy0", "addr add {vm6}/128 dev dummy0 nodad"]
         else:
-            lines += [*self.linux, f"link set {{d}} mtu {MTU} up", "addr add {vm}/24 dev {d}"]
+            lines += [*self.linux, "link set {d} mtu {mtu} up", "addr add {vm}/24 dev {d}"]
             lines += ["addr add {vm6}/64 dev {d} nodad"] if self.inner6 else []
         for address, source, route in zip(("{host}/32", "{host6}/128"), ("{vm}", "{vm6}"), self.routes):
-            lines += [f"route add {address} {route} mtu {MTU} src {source}"]
+            lines += [f"route add {address} {route} mtu {{mtu}} src {source}"]
         if self.shared and not self.l3:
             lines += [f"neigh add {address} lladdr {{mac}} dev {{d}}" for address in ("{host}", "{host6}")]
         return [self.text(line) for line in lines]
@@ -216,6 +219,11 @@ def gre():
             routes=(ROUTE + "key seq dev {d}",) * 2, seen="flower enc_key_id {n} enc_src_ip {h} enc_dst_ip {v}",
             actions="set_field:{n}->tun_id,set_field:{h}->tun_src,set_field:{v}->tun_dst,",
         ),
+        # The machine cuts what it sends into fragments, and has its peer send less.
+        Tunnel(
+            "gretap-fragments", "gre", BOTH, ["link add {d} type gretap nopmtudisc ignore-df " + ENDS],
+            routes=("dev {d} advmss 1400",) * 2, match="", mtu=5000,
+        ),
         # By default, the machine adds a header of destination options, for its limit of encapsulations.
         Tunnel("ip6gre", "gre", BOTH6 + l3, ["link add {d} type ip6gre " + ENDS6], match="", l3=True, outer6=True),
         Tunnel(
@@ -276,7 +284,7 @@ def bareudp():
     return [
         Tunnel(
             "bareudp", "bareudp", BOTH + ip,
-            ["link add {d} type ipip " + ENDS + fou + "6635", other, f"link set s{{n}} mtu {MTU} up"],
+            ["link add {d} type ipip " + ENDS + fou + "6635", other, "link set s{n} mtu {mtu} up"],
             routes=("dev {d}", "dev s{n}"), match="", l3=True,
         ),
         Tunnel("bareudp-6", "bareudp", BOTH6 + ip, [any6 + "6635"], match="", l3=True, outer6=True),

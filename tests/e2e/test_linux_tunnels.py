@@ -63,7 +63,7 @@ class Network:
 
     def add_inner_hosts(self):
         inner = self.host.name
-        veth = f"link add p{{n}} mtu {MTU} up type veth peer name e{{n}} netns {inner} mtu {MTU} address {{mac}}"
+        veth = f"link add p{{n}} mtu {{mtu}} up type veth peer name e{{n}} netns {inner} mtu {{mtu}} address {{mac}}"
         batch(self.switch.namespace, each([veth]))
         lines = each(["link set e{n} up", "addr add {host}/24 dev e{n}", "addr add {host6}/64 dev e{n} nodad"])
         neighbours = [f"neigh add {address} lladdr {SHARED_MAC} dev e{{n}}" for address in ("{vm}", "{vm6}")]
@@ -114,6 +114,11 @@ class Network:
         text = self.vm.run(tunnel.text("tc -s filter show dev {d} ingress pref {n}")).out
         return sum(map(int, re.findall(r"bytes (\d+) pkt", text)))
 
+    def fragments(self):
+        """IPv4 fragments that the machine has sent."""
+        names, values = self.vm.run("grep ^Ip: /proc/net/snmp").out.splitlines()[:2]
+        return int(dict(zip(names.split(), values.split()))["FragCreates"])
+
     def explain(self, tunnel):
         """What is known when a test fails."""
         flows = self.switch.ofctl("dump-flows", "int", f"cookie={tunnel.number}/-1")
@@ -144,6 +149,7 @@ def test_packets_pass_a_tunnel_to_linux_both_ways(network, tunnel):
 
 def exchange(network, tunnel):
     host, vm = network.host, network.vm
+    fragments = network.fragments()
     for _, there in tunnel.families:
         host.ping(there)
     # One command, because the emulated machine starts programs slowly.
@@ -162,6 +168,7 @@ def exchange(network, tunnel):
     came, sent = network.counts(tunnel)
     assert min(came, sent) >= PACKETS_MIN, f"the flows counted {came} packets from the machine, and {sent} to it"
     assert not tunnel.seen or network.seen(tunnel) >= PACKETS_MIN, "the machine saw other fields"
+    assert network.fragments() - fragments >= PACKETS_MIN or tunnel.mtu < CABLE_MTU
     # Wrong checksums and sequence numbers count here.
     errors = vm.run(tunnel.text("cat /sys/class/net/{d}/statistics/rx_*errors")).out.split()
     assert set(errors) == {"0"}, errors
