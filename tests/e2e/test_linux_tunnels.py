@@ -122,10 +122,9 @@ class Network:
     def explain(self, tunnel):
         """What is known when a test fails."""
         flows = self.switch.ofctl("dump-flows", "int", f"cookie={tunnel.number}/-1")
-        outer = [tunnel.text(word) for word in ("{v}", "{v6}", "{h}", "{h6}")]
-        megaflows = [line for line in self.switch.appctl("dpctl/dump-flows").splitlines() if any(map(line.count, outer))]
-        linux = self.vm.run(tunnel.text("ip -s -s -d link show dev {d}; ip neigh show dev {d}"), check=False).out
-        return "\n".join([flows, *megaflows, linux, self.vm.console.read_text(errors="replace")])
+        megaflows = self.switch.appctl("dpctl/dump-flows")
+        linux = self.vm.run(tunnel.text("ip -s -s -d link show dev {d}; ip neigh show dev {d}; ip neigh show dev eth0; ip -s link show dev eth0"), check=False).out
+        return "\n".join([flows, megaflows, linux, self.vm.console.read_text(errors="replace")])
 
     def end(self):
         self.vm.end()
