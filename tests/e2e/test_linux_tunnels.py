@@ -57,6 +57,8 @@ class Network:
             words += ["--", "add-br", bridge, "--", "set", "bridge", bridge, "datapath_type=netdev"]
         self.switch.vsctl(*words[1:], "--", "set", "bridge", "int", "fail_mode=secure", "--", "add-port", "under", "tap0")
         self.switch.vsctl("set", "interface", "under", f"mtu_request={CABLE_MTU}")
+        # By default, the kernel answers for the bridge's addresses at the tap device too, with that device's own.
+        run(self.switch.inside(["sh", "-c", "echo 1 >/proc/sys/net/ipv4/conf/all/arp_ignore"]))
         lines = each(["addr add {h}/24 dev under", "addr add {h6}/64 dev under nodad"])
         batch(self.switch.namespace, ["link set under up", *lines])
         self.switch.ofctl("add-tlv-map", "int", TLV_MAP)

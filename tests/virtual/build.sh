@@ -19,6 +19,8 @@ modules=(virtio_pci virtio_net dummy
 
 need_root
 need_packages qemu-system-x86_64:qemu-system-x86 cpio:cpio cc:gcc ip:iproute2
+# A compiler can be there without it.
+if [ ! -e /usr/include/linux/gtp.h ]; then install_packages libc6-dev; fi
 mkdir -p "$dir"
 dir=$(cd "$dir" && pwd)
 sources=$(cat "$here"/* | sha256sum)
