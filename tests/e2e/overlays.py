@@ -160,6 +160,8 @@ def exchange(one, two, *lengths, tcp_bytes=TCP_BYTES, datagrams=DATAGRAMS):
     """Pings, then TCP and datagrams of these lengths to `two` and back, over IPv4 and IPv6, with every byte checked."""
     server = two.start_python("transfer.py", "serve", PORT, stdin=subprocess.PIPE)
     for address in (two.address, inner6(two.number)):
+        # Flows for fragments are there before datagrams in fragments follow each other closely.
         one.ping(address)
+        one.ping(address, "-s", 3 * max(lengths))
         one.python("transfer.py", "exchange", address, PORT, tcp_bytes, datagrams, *lengths, timeout=90)
     server.communicate(timeout=60)
