@@ -37,6 +37,8 @@ class Site:
         self.switch = making.switch(start="kernel", maker=maker)
         self.namespace = self.switch.namespace
         self.inner_mtu, self.offloads = inner_mtu, offloads
+        # The kernel sees the uplink's packets, too: it would answer ARP requests for br-phy there, with the uplink's address.
+        run(self.switch.inside(["sh", "-c", "echo 1 > /proc/sys/net/ipv4/conf/all/arp_ignore"]))
         self.host = self.add_host(number)
 
     def ip(self, *words, **options):
