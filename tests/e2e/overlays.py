@@ -83,7 +83,7 @@ class LinuxEnd(Host):
 
     def __init__(self, making, number, mtu=1500, inner_mtu=1400):
         self.number, self.mtu, self.inner_mtu = number, mtu, inner_mtu
-        self.address = f"10.1.0.{number}"
+        self.address, self.mac = f"10.1.0.{number}", f"02:00:00:00:00:{number:02x}"
         Namespace.__init__(self, f"h{number}")
         making.namespaces.append(self)
         self.namespace = self.name
@@ -97,7 +97,7 @@ class LinuxEnd(Host):
 
     def tunnel(self, kind, *words):
         """Adds the tunnel device, with the inner addresses."""
-        self.run("ip", "link", "add", "e0", "mtu", self.inner_mtu, "type", kind, *words)
+        self.run("ip", "link", "add", "e0", "mtu", self.inner_mtu, "address", self.mac, "type", kind, *words)
         self.run("ip", "link", "set", "e0", "up")
         self.run("ip", "addr", "add", f"{self.address}/24", "dev", "e0")
         self.run("ip", "addr", "add", f"{inner6(self.number)}/64", "dev", "e0", "nodad")
