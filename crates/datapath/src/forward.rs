@@ -337,6 +337,7 @@ impl Forwarder {
                     Key::Plain(key) => self.microflows.get(key, hash, reader.generation()),
                     Key::Wide(key) => self.microflows.get(key, hash, reader.generation()),
                     Key::Tracked(key) => self.microflows.get(key, hash, reader.generation()),
+                    Key::Tunneled(key) => self.microflows.get(key, hash, reader.generation()),
                     Key::Any(key) => self.microflows.get(key, hash, reader.generation()),
                 };
                 microflow_hits += usize::from(found.is_some());
@@ -352,6 +353,9 @@ impl Forwarder {
             }
             if keys.are_tracked != 0 {
                 reader.lookup_batch(&keys.tracked, asked & keys.are_tracked, &mut found, &mut probes);
+            }
+            if keys.are_tunneled != 0 {
+                reader.lookup_batch(&keys.tunneled, asked & keys.are_tunneled, &mut found, &mut probes);
             }
             if others != 0 {
                 reader.lookup_batch(&keys.any, others, &mut found, &mut probes);
