@@ -381,6 +381,14 @@ impl Forwarder {
         if keys.are_tracked != 0 {
             self.hints.learn(shared, self.lane, &mut self.batch, &found);
         }
+        let encapsulated = match groups.encapsulations(n) {
+            Some((pushes, to)) => {
+                Executor::new(context, &mut self.outputs, &mut self.work).encapsulate(&mut self.batch, &pushes, to);
+                self.unsettled -= n;
+                true
+            }
+            None => false,
+        };
         groups.sort(&mut self.batch, &mut self.lists, &mut self.misses);
         if let (Some(last_flow), Some(flow)) = (last_flow, groups.only())
             && n >= LAST_FLOW_MIN
@@ -413,7 +421,7 @@ impl Forwarder {
             run(&todo, None);
         } else {
             {
-                let todo = groups.todo();
+                let todo = if encapsulated { SmallVec::new() } else { groups.todo() };
                 run(&todo, Some(&Follower::new(context, &reader, &self.hints, self.lane)));
                 keeps_keys = matches!(todo[..], [Todo::Run(list)] if recirculate::keeps_keys(list));
             }

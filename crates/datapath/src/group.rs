@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use base::{DpPort, Millis};
-use dpif::{DpAction, DpActions};
+use dpif::{DpAction, DpActions, TunnelPush};
 use flow::{Words, layout};
 use packet::Batch;
 use packet::buf::BATCH_MAX;
@@ -147,6 +147,24 @@ impl<'a> Groups<'a> {
         self.n_lists == 1 && !self.misses
     }
 
+    /// The headers that each packet gets before all of them leave by one port, if the packets take several lists that each do just
+    /// this: running each list on its own would cost far more. In the order of the packets.
+    #[inline]
+    pub(crate) fn encapsulations(&self, n: usize) -> Option<(Encapsulations<'a>, DpPort)> {
+        if self.n_lists < 2 || self.misses {
+            return None;
+        }
+        let (_, to) = encapsulation(self.lists[0]?)?;
+        // Reads all lists first, so that their cache misses overlap.
+        let mut pushes: Encapsulations<'a> = SmallVec::new();
+        for flow in self.flows() {
+            pushes.push(encapsulation(flow).filter(|(_, port)| *port == to)?.0);
+        }
+        std::hint::black_box(pushes.iter().fold(0, |touched, push| touched ^ push.template.touch()));
+        let of_packet = |list: &u8| pushes.get(usize::from(*list)).copied();
+        Some((self.list_of[..n].iter().filter_map(of_packet).collect(), to))
+    }
+
     /// Returns the list of a flow's actions.
     fn list(&mut self, flow: &'a Arc<Megaflow>) -> u8 {
         let compared = &self.lists[..self.n_lists.min(LISTS_COMPARED)];
@@ -201,6 +219,18 @@ impl<'a> Groups<'a> {
     /// Returns a flow of each list.
     fn flows(&self) -> impl Iterator<Item = &'a Arc<Megaflow>> {
         self.lists.iter().take(self.n_lists).copied().flatten()
+    }
+}
+
+/// Headers to be pushed.
+pub(crate) type Encapsulations<'a> = SmallVec<[&'a TunnelPush; BATCH_MAX]>;
+
+/// The headers that a flow pushes and the port to which it sends, if it does nothing else.
+#[inline]
+fn encapsulation(flow: &Megaflow) -> Option<(&TunnelPush, DpPort)> {
+    match &*flow.actions {
+        [DpAction::TunnelPush(push), DpAction::Output(port)] => Some((push, *port)),
+        _ => None,
     }
 }
 
