@@ -10,7 +10,7 @@ use flow::extract::{extract_other_into, extract_with_into};
 use flow::{Field, FlowKey, PlainKey, TrackedKey, TunneledKey, WideKey};
 use netdev::pool;
 use packet::buf::BATCH_MAX;
-use packet::metadata::{Connection, Tunnel};
+use packet::metadata::Connection;
 use packet::{Batch, Packet};
 
 use crate::execute::recirculate::{context_of, put_options};
@@ -184,10 +184,8 @@ pub(crate) fn parse_again(shared: &SharedState, in_port: DpPort, batch: &Batch, 
     let (mut are_plain, mut are_wide, mut are_tracked, mut are_tunneled) = (0, 0, 0, 0);
     let options = OnceCell::new();
     let known = || &***options.get_or_init(|| shared.tunnel_options.load());
-    let places = keys.plain.iter_mut().zip(&mut keys.wide).zip(&mut keys.tracked).zip(&mut keys.tunneled);
-    for (i, (packet, ((((plain, wide), tracked), tunneled), adds))) in
-        batch.iter().zip(places.zip(&mut keys.adds)).enumerate()
-    {
+    let places = keys.plain.iter_mut().zip(&mut keys.wide).zip(&mut keys.tracked).zip(&mut keys.adds);
+    for (i, (packet, (((plain, wide), tracked), adds))) in batch.iter().zip(places).enumerate() {
         let data = packet.data();
         let is_frame = packet.l3_type.is_none();
         any_l3 |= !is_frame;
@@ -198,31 +196,25 @@ pub(crate) fn parse_again(shared: &SharedState, in_port: DpPort, batch: &Batch, 
         match compact {
             Some(Compact::Plain) => {
                 *adds = Adds { len, tcp_flags: plain.tcp_flags() };
-                *plain = plain.with_recirculation(packet.recirc_id, packet.dp_hash);
+                plain.recirculate(packet.recirc_id, packet.dp_hash);
                 match beside {
                     Beside::Connection(connection) => {
                         are_tracked |= 1 << i;
                         tracked.set_plain(plain, connection);
                     }
-                    Beside::Tunnel(tunnel) => {
-                        are_tunneled |= 1 << i;
-                        tunneled.set_plain(plain, tunnel, known);
-                    }
+                    Beside::Tunnel => (are_plain, are_tunneled) = (are_plain | 1 << i, are_tunneled | 1 << i),
                     Beside::Nothing | Beside::Other => are_plain |= 1 << i,
                 }
             }
             Some(Compact::Wide) => {
                 *adds = Adds { len, tcp_flags: wide.tcp_flags() };
-                *wide = wide.with_recirculation(packet.recirc_id, packet.dp_hash);
+                wide.recirculate(packet.recirc_id, packet.dp_hash);
                 match beside {
                     Beside::Connection(connection) => {
                         are_tracked |= 1 << i;
                         tracked.set_wide(wide, connection);
                     }
-                    Beside::Tunnel(tunnel) => {
-                        are_tunneled |= 1 << i;
-                        tunneled.set_wide(wide, tunnel, known);
-                    }
+                    Beside::Tunnel => are_tunneled |= 1 << i,
                     Beside::Nothing | Beside::Other => are_wide |= 1 << i,
                 }
             }
@@ -236,8 +228,18 @@ pub(crate) fn parse_again(shared: &SharedState, in_port: DpPort, batch: &Batch, 
             }
         }
     }
-    (keys.are_plain, keys.are_wide, keys.are_tracked, keys.are_tunneled) =
-        (are_plain, are_wide, are_tracked, are_tunneled);
+    // Apart, as copies of words that have just been written wait for them.
+    let tunneled = batch.iter().zip(keys.plain.iter().zip(&keys.wide)).zip(&mut keys.tunneled);
+    for (i, ((packet, (plain, wide)), key)) in tunneled.enumerate() {
+        let Some(tunnel) = packet.metadata().and_then(|metadata| metadata.tunnel.as_ref()) else { continue };
+        match (are_tunneled >> i & 1, are_plain >> i & 1) {
+            (1, 1) => key.set_plain(plain, tunnel, known),
+            (1, _) => key.set_wide(wide, tunnel, known),
+            _ => {}
+        }
+    }
+    keys.are_plain = are_plain & !are_tunneled;
+    (keys.are_wide, keys.are_tracked, keys.are_tunneled) = (are_wide, are_tracked, are_tunneled);
     any_l3
 }
 
@@ -245,7 +247,7 @@ pub(crate) fn parse_again(shared: &SharedState, in_port: DpPort, batch: &Batch, 
 enum Beside<'a> {
     Nothing,
     Connection(&'a Connection),
-    Tunnel(&'a Tunnel),
+    Tunnel,
     /// No compact key has it.
     Other,
 }
@@ -256,7 +258,7 @@ impl<'a> Beside<'a> {
         let Some(metadata) = packet.metadata() else { return Self::Nothing };
         match (metadata.only_connection(), metadata.only_tunnel()) {
             (Some(connection), _) => Self::Connection(connection),
-            (None, Some(tunnel)) => Self::Tunnel(tunnel),
+            (None, Some(_)) => Self::Tunnel,
             (None, None) => Self::Other,
         }
     }

@@ -46,6 +46,17 @@ static PLACE_OF: [u8; 128] = {
     places
 };
 
+/// The place of each word.
+static PLACE_OF_WORD: [u8; layout::WORDS] = {
+    let mut places = [ZERO as u8; layout::WORDS];
+    let mut word = 0;
+    while word < layout::WORDS {
+        places[word] = PLACE_OF[Code::of(word).number()];
+        word += 1;
+    }
+    places
+};
+
 /// The key of a plain packet that came out of a tunnel: the words of a [`WideKey`] in code order, those of the outer headers, and
 /// those of options.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -138,7 +149,8 @@ fn words_of(tunnel: &Tunnel) -> [u64; N] {
 impl Words for TunneledKey {
     #[inline]
     fn word(&self, word: usize) -> u64 {
-        if word < layout::WORDS { self.coded(Code::of(word)) } else { 0 }
+        let place = PLACE_OF_WORD.get(word).map_or(ZERO, |place| usize::from(*place));
+        self.words[place.min(PLACES - 1)]
     }
 
     #[inline]
