@@ -5,7 +5,7 @@
 //! - [`key`]: [`FlowKey`] and [`FlowMask`]; [`matches`]: [`Match`]; [`options`], [`placed`]: tunnel options; [`reads`]:
 //!   [`Reads`].
 //! - [`sparse`], [`steps`]: keys, masks and reads in compressed form.
-//! - [`plain`], [`compact`] and [`tracked`]: compact keys of plain packets, nearly all of the traffic; [`byte_pattern`]: a flow's
+//! - [`plain`], [`compact`], [`tracked`] and [`tunneled`]: compact keys of plain packets, nearly all of the traffic; [`byte_pattern`]: a flow's
 //!   match on the bytes of a plain frame.
 //! - [`mod@extract`]: from a frame to its key; [`mod@compose`]: from a key to a frame; [`hash`]: flow hashes;
 //!   [`exthdr`]: IPv6 extension headers.
@@ -31,6 +31,7 @@ pub mod steps;
 pub mod table;
 pub mod text;
 pub mod tracked;
+pub mod tunneled;
 
 pub use byte_pattern::{BytePattern, FramePattern};
 pub use compose::compose;
@@ -48,3 +49,4 @@ pub use sparse::Sparse;
 pub use steps::Steps;
 pub use text::{MatchError, NoNames, PortNames};
 pub use tracked::{Brief, TrackedKey, TrackedMatch};
+pub use tunneled::TunneledKey;

@@ -170,11 +170,21 @@ impl PlacedOption {
 
     /// Sets the value and the presence bit: bytes, most significant first, as many as the option has.
     pub fn put_bytes(&self, key: &mut FlowKey, value: &[u8]) {
+        self.write(&mut key.0, value);
+    }
+
+    /// The same in the words of a key that hold options, from [`layout::TUN_METADATA`] on.
+    #[inline]
+    fn write(&self, words: &mut [u64], value: &[u8]) {
         let (word, bit) = self.presence();
-        key.0[word] |= bit;
-        for (n, word) in value.rchunks_exact(4).enumerate() {
-            let word = word.first_chunk().map_or(0, |word| u32::from_be_bytes(*word));
-            self.put_word(key, n as u16, word);
+        let presence = words.get_mut(word - layout::TUN_METADATA).map(|word| *word |= bit);
+        debug_assert!(presence.is_some());
+        for (bytes, place) in value.rchunks_exact(4).zip(self.places.iter().rev()) {
+            let bytes = bytes.first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes));
+            let (word, shift) = place.word();
+            if let Some(word) = words.get_mut(word - layout::TUN_METADATA) {
+                *word = *word & !(u64::from(u32::MAX) << shift) | u64::from(bytes) << shift;
+            }
         }
     }
 
@@ -229,22 +239,32 @@ impl ReceivedOptions {
     /// Puts a packet's options into its key, given their bytes in the header: of two of one class and type, the last.
     /// Options that no bridge maps are left out; flags say if one of them is critical ([`UNKNOWN_OPTION`]), or has another length than
     /// a bridge expects ([`OTHER_LENGTH`]).
-    pub fn put(&self, key: &mut FlowKey, mut options: &[u8]) {
+    pub fn put(&self, key: &mut FlowKey, options: &[u8]) {
+        let flags = self.place(&mut key.0, options);
+        if flags != 0 {
+            key.set(Field::TunFlags, key.get(Field::TunFlags) | u128::from(flags));
+        }
+    }
+
+    /// The same in the words of a key that hold options, from [`layout::TUN_METADATA`] on. Returns the flags.
+    #[inline]
+    pub(crate) fn place(&self, words: &mut [u64], mut options: &[u8]) -> u16 {
+        let mut flags = 0;
         while let Some(([class @ .., kind, len], rest)) = options.split_first_chunk::<4>() {
-            let (words, len) = (usize::from(len & 31), 4 * usize::from(len & 31));
-            let Some((value, rest)) = rest.split_at_checked(len) else { return };
+            let (n, len) = (usize::from(len & 31), 4 * usize::from(len & 31));
+            let Some((value, rest)) = rest.split_at_checked(len) else { break };
             options = rest;
             let id = (u16::from_be_bytes(*class), *kind);
-            match self.0.iter().find(|option| option.id == id && option.places.len() == words) {
-                Some(option) => option.put_bytes(key, value),
+            match self.0.iter().find(|option| option.id == id && option.places.len() == n) {
+                Some(option) => option.write(words, value),
                 None => {
                     let has_other_length = self.0.iter().any(|option| option.id == id);
-                    let unknown = if is_critical(*kind) { UNKNOWN_OPTION } else { 0 };
-                    let flags = unknown | if has_other_length { OTHER_LENGTH } else { 0 };
-                    key.set(Field::TunFlags, key.get(Field::TunFlags) | u128::from(flags));
+                    flags |= if is_critical(*kind) { UNKNOWN_OPTION } else { 0 };
+                    flags |= if has_other_length { OTHER_LENGTH } else { 0 };
                 }
             }
         }
+        flags
     }
 
     /// All of them.
