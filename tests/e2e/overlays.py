@@ -17,6 +17,8 @@ UPLINK = "u0"
 LOCAL, BRIDGE = "br-phy", "br-int"
 TCP_BYTES, DATAGRAMS = 2_000_000, 48
 PORT = 6000
+# The longest datagram with ICMP that IPv4 carries.
+LARGEST = 65_507
 
 
 def outer(number, version=4):
@@ -166,6 +168,6 @@ def exchange(one, two, *lengths, versions=(4, 6), tcp_bytes=TCP_BYTES, datagrams
     for address in (addresses[version] for version in versions):
         # Flows for fragments are there before datagrams in fragments follow each other closely.
         one.ping(address)
-        one.ping(address, "-s", 3 * max(lengths))
+        one.ping(address, "-s", min(3 * max(lengths), LARGEST))
         one.python("transfer.py", "exchange", address, PORT, tcp_bytes, datagrams, *lengths, timeout=90)
     server.communicate(timeout=60)

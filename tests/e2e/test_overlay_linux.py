@@ -3,12 +3,10 @@
 import pytest
 
 import losses
-from overlays import LinuxEnd, Site, cable, exchange, inner6, outer, watched
+from overlays import LARGEST, LinuxEnd, Site, cable, exchange, inner6, outer, watched
 
 # Headers in front of the inner Ethernet payload: outer IP, UDP, VXLAN, inner Ethernet.
 OVERHEAD = {4: 20 + 8 + 8 + 14, 6: 40 + 8 + 8 + 14}
-# The longest datagram with ICMP that IPv4 carries.
-LARGEST = 65_507
 
 
 def join(making, version, mtu=1500, offloads=True, options=(), device=()):
