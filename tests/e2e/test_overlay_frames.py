@@ -12,8 +12,7 @@ from scapy.layers.l2 import GRE, Ether
 from scapy.layers.vxlan import VXLAN
 from scapy.packet import Raw
 
-from overlays import BRIDGE, PORT, UPLINK, Capture, inner6, outer
-from test_overlays import add_tunnels, join, route_between
+from overlays import BRIDGE, PORT, UPLINK, Capture, add_tunnels, inner6, join, outer, route_between
 from waiting import until
 
 OPTIONS = "{class=0x102,type=0x80,len=4}->tun_metadata0,{class=0x102,type=3,len=8}->tun_metadata5"

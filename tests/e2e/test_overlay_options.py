@@ -6,8 +6,7 @@ import pytest
 from scapy.layers.inet import UDP
 from scapy.layers.l2 import Ether
 
-from overlays import BRIDGE, LOCAL, UPLINK, Capture, outer
-from test_overlays import add_tunnels, join
+from overlays import BRIDGE, LOCAL, UPLINK, Capture, add_tunnels, join, outer
 from waiting import until
 
 OPTIONS = "{class=0x102,type=0x80,len=4}->tun_metadata0,{class=0x102,type=3,len=8}->tun_metadata5"
