@@ -9,8 +9,9 @@ import struct
 import pytest
 from scapy.layers.inet import ICMP, IP, TCP, UDP
 from scapy.layers.inet6 import ICMPv6EchoRequest, ICMPv6ND_NS, IPv6
-from scapy.layers.l2 import ARP, Dot1Q, Ether
+from scapy.layers.l2 import ARP, GRE, Dot1Q, Ether
 from scapy.layers.sctp import SCTP
+from scapy.layers.vxlan import VXLAN
 from scapy.packet import Raw
 
 from collector import Collector
@@ -21,6 +22,10 @@ A, B = "50:54:00:00:00:05", "50:54:00:00:00:07"
 MULTICAST, BROADCAST = "51:54:00:00:00:07", "ff:ff:ff:ff:ff:ff"
 # Messages before the first record: templates, and the exporter's own record.
 FIRST = 20
+# VMware's number.
+ENTERPRISE = 6876
+# The elements of a tunnel's source address and key.
+ADDRESS, KEY = (ENTERPRISE, 893), (ENTERPRISE, 892)
 
 
 def eth(dst=B):
@@ -65,6 +70,60 @@ FRAMES = {
 }
 
 
+HERE, THERE, HERE6, THERE6 = "1.1.2.88", "1.1.2.92", "2001:cafe::88", "2001:cafe::92"
+HERE_MAC, THERE_MAC = "aa:55:aa:55:00:00", "f8:bc:12:44:34:b6"
+
+
+def outer(v6=False):
+    """The headers of a packet to an end of a tunnel."""
+    return Ether(src=THERE_MAC, dst=HERE_MAC) / (IPv6(src=THERE6, dst=HERE6) if v6 else IP(src=THERE, dst=HERE))
+
+
+def vxlan(inner, vni=123, v6=False):
+    return outer(v6) / UDP(sport=50001, dport=4789) / VXLAN(vni=vni, flags=8) / inner
+
+
+def in_geneve(inner):
+    return outer() / UDP(sport=50002, dport=6081) / Raw(bytes.fromhex("0000655807000700") + bytes(inner))
+
+
+ERSPAN = bytes.fromhex("100088be000000001000000500000000") + bytes(FRAMES["udp"])
+BFD = {port: eth() / ip(17) / UDP(sport=49152, dport=port) / Raw(b"\x20\xc0\x03\x18" + b"\0" * 20) for port in (3784, 4784)}
+# Type and options of a tunnel, and a packet from it.
+FROM_TUNNELS = {
+    "vxlan": ("vxlan", [f"remote_ip={THERE}", "key=123"], vxlan(FRAMES["udp"])),
+    "vxlan with a tag inside": ("vxlan", [f"remote_ip={THERE}", "key=123"], vxlan(FRAMES["vlan tcp6"])),
+    "vxlan with ARP inside": ("vxlan", ["remote_ip=flow", "key=flow"], vxlan(FRAMES["arp"], vni=0xABCDEF)),
+    "vxlan over IPv6": ("vxlan", [f"remote_ip={THERE6}", "key=123"], vxlan(FRAMES["udp"], v6=True)),
+    "geneve": ("geneve", ["remote_ip=flow", "key=flow"], in_geneve(FRAMES["tcp"])),
+    "gre": ("gre", [f"remote_ip={THERE}"], outer() / GRE(proto=0x6558) / FRAMES["udp"]),
+    "gre with a key": (
+        *("gre", [f"remote_ip={THERE}", "key=0x12345678"]),
+        outer() / GRE(proto=0x6558, key_present=1, key=0x12345678) / FRAMES["udp"],
+    ),
+    "gre over IPv6": ("gre", ["remote_ip=flow", "key=flow"], outer(True) / GRE(proto=0x6558) / FRAMES["udp"]),
+    "ip6gre": ("ip6gre", [f"remote_ip={THERE6}"], outer(True) / GRE(proto=0x6558) / FRAMES["udp"]),
+    "gre without Ethernet": (
+        *("gre", [f"remote_ip={THERE}", "packet_type=legacy_l3"]),
+        outer() / GRE(proto=0x800) / FRAMES["udp"][IP],
+    ),
+    "erspan": (
+        *("erspan", [f"remote_ip={THERE}", "key=5", "erspan_ver=1", "erspan_idx=0"]),
+        Ether(src=THERE_MAC, dst=HERE_MAC) / IP(src=THERE, dst=HERE, proto=47) / Raw(ERSPAN),
+    ),
+    "gtpu": (
+        *("gtpu", [f"remote_ip={THERE}", "key=9"]),
+        outer() / UDP(sport=50001, dport=2152) / Raw(bytes.fromhex("30ff004e00000009") + bytes(FRAMES["udp"][IP])),
+    ),
+}
+# One for each port of the datapath: otherwise, Open vSwitch's records name one of them, whichever it is.
+TUNNELS = {
+    "vx": (10, "vxlan", f"remote_ip={THERE}", "key=123"),
+    "ge": (12, "geneve", "remote_ip=flow", "key=flow"),
+    "gr": (13, "gre", f"remote_ip={THERE}", "key=5"),
+}
+
+
 class Exporting:
     """A bridge with exporters, and their collector."""
 
@@ -93,6 +152,31 @@ class Exporting:
 
     def statistics(self, which):
         return self.switch.ofctl(f"dump-ipfix-{which}", "br0", check=False)
+
+    def tunnels(self, **tunnels):
+        """Adds tunnels to the bridge, by name OpenFlow port, type and options, over a bridge with the port u1."""
+        hwaddr = f"other-config:hwaddr={HERE_MAC}"
+        bridge = ["set", "bridge", "under", "datapath_type=dummy", "fail-mode=secure", hwaddr]
+        port = ["add-port", "under", "u1", "--", "set", "interface", "u1", "type=dummy"]
+        self.switch.vsctl("add-br", "under", "--", *bridge, "--", *port)
+        self.switch.appctl("netdev-dummy/ip4addr", "under", f"{HERE}/24")
+        self.switch.appctl("netdev-dummy/ip6addr", "under", f"{HERE6}/64")
+        for there in (THERE, THERE6):
+            self.switch.appctl("tnl/neigh/set", "under", there, THERE_MAC)
+        self.switch.ofctl("add-flow", "under", "in_port=LOCAL,actions=u1")
+        self.switch.ofctl("add-flow", "under", "in_port=u1,actions=LOCAL")
+        for name, tunnel in tunnels.items():
+            self.tunnel(name, *tunnel)
+
+    def tunnel(self, name, number, kind, *options):
+        options = [f"options:{option}" for option in options]
+        interface = ["set", "interface", name, f"type={kind}", f"ofport_request={number}", *options]
+        self.switch.vsctl("add-port", "br0", name, "--", *interface)
+
+    def receive_outer(self, *frames):
+        for frame in frames:
+            self.switch.appctl("revalidator/purge")
+            self.switch.appctl("netdev-dummy/receive", "u1", bytes(frame).hex())
 
     def wait_statistics(self, which, text):
         until(lambda: text in self.statistics(which), lambda: f"{text}: {self.statistics(which)}")
@@ -289,3 +373,164 @@ def test_sampling_probability(making):
     output = FIRST + sampled()
     for message in each.collector.messages(output):
         assert struct.unpack_from("!H", message)[0] == 10
+
+
+@pytest.mark.parametrize("tunnels", ["", "true", "False", "no"])
+def test_packets_from_tunnels(both, tunnels):
+    """Records of packets from tunnels have the headers of the tunnel, unless that is switched off, or an action of a flow names
+    an output port."""
+    ways = [sample(), sample(way="ingress"), sample(way="egress"), sample(port=2), sample(port=10), sample(port="LOCAL")]
+    kinds = FROM_TUNNELS if not tunnels else {"vxlan": FROM_TUNNELS["vxlan"]}
+
+    def records(each):
+        columns = [f"other_config:enable-tunnel-sampling={tunnels}"] if tunnels else []
+        each.collector_set(*columns)
+        each.tunnels()
+        each.dummies.flows(f"in_port=10,actions={','.join(ways)},2", version="OpenFlow13")
+        per_flow, per_bridge = {}, {}
+        for name, (kind, options, frame) in kinds.items():
+            each.tunnel("t", 10, kind, *options)
+            each.receive_outer(frame)
+            per_flow[name] = without_drops(each.collector.read((0 if per_flow else FIRST) + len(ways)))
+            each.switch.vsctl("del-port", "t")
+        each.switch.vsctl("--all", "destroy", "Flow_Sample_Collector_Set")
+        each.sample_bridge("sampling=1", *columns)
+        each.dummies.flows("in_port=10,actions=2", version="OpenFlow13")
+        for name, (kind, options, frame) in kinds.items():
+            each.tunnel("t", 10, kind, *options)
+            each.receive_outer(frame)
+            per_bridge[name] = without_drops(each.collector.read((0 if per_bridge else FIRST) + 2))
+            each.switch.vsctl("del-port", "t")
+        return per_flow, per_bridge
+
+    per_flow, per_bridge = alike(both, records)
+    with_headers = {name for name in kinds if not name.endswith("IPv6")} - {"ip6gre", "erspan", "gtpu"}
+    for by_name in (per_flow, per_bridge):
+        shown = {name for name, messages in by_name.items() if any(ADDRESS in dict(r) for r in records_of(messages))}
+        assert shown == (set() if tunnels == "False" else with_headers)
+
+
+def records_of(messages):
+    return [record for *_, sets in messages for number, records in sets if number not in (2, 3, 462) for record in records]
+
+
+def without_drops(messages):
+    """Whether a packet counts as dropped after it was changed is a difference of Open vSwitch (docs/compatibility/openflow.md),
+    and so are totals of dropped packets and bytes."""
+    keep = lambda record: [pair for pair in record if pair[0] not in (133, 135, 132, 134)]
+    sets = lambda all_: [(number, [keep(r) for r in records] if number not in (2, 3) else records) for number, records in all_]
+    return [(*head, sets(all_)) for *head, all_ in messages]
+
+
+def test_packets_to_tunnels(both):
+    """A bridge does not sample packets that leave through a tunnel, but the bridge below it does. An action of a flow may name
+    a tunnel as its port; records then have no headers."""
+    sent = {name: f"set_field:5->tun_id,set_field:{THERE}->tun_dst,{number}" for name, (number, *_) in TUNNELS.items()}
+
+    def reported(each):
+        each.tunnels(**TUNNELS)
+        each.collector_set()
+        each.sample_bridge("sampling=1")
+        output, traces = [], {}
+        for name, actions in sent.items():
+            each.dummies.flows(f"in_port=1,actions={actions}", version="OpenFlow13")
+            traces[name] = each.datapath_actions("in_port=1,udp").splitlines()[-1]
+            each.receive(FRAMES["udp"])
+        output.append(each.collector.read(FIRST + len(sent)))
+        each.switch.vsctl("clear", "bridge", "br0", "ipfix")
+        for name, (number, *_) in TUNNELS.items():
+            for way in ("", "ingress", "egress"):
+                actions = sample(port=number, way=way)
+                each.dummies.flows(f"actions={actions},2", version="OpenFlow13")
+                traces[f"sample of {name} {way}"] = each.datapath_actions("in_port=1,udp").splitlines()[-1]
+                each.receive(FRAMES["udp"])
+        each.dummies.flows(f"actions={sample(port=12)},{sample(port=10)},{sample(port=13)},2", version="OpenFlow13")
+        each.receive_outer(vxlan(FRAMES["udp"]))
+        output.append(each.collector.read(FIRST + 3 * len(TUNNELS) + 3))
+        for actions in (sample(port=10, probability=32768), sample(port=10, set_=8)):
+            each.dummies.flows(f"actions={actions},2", version="OpenFlow13")
+            traces[actions] = each.datapath_actions("in_port=1,udp").splitlines()[-1]
+        each.switch.vsctl("--all", "destroy", "Flow_Sample_Collector_Set")
+        each.collector_set("other_config:enable-tunnel-sampling=false")
+        each.dummies.flows(f"actions={sample(port=10)},2", version="OpenFlow13")
+        traces["without headers"] = each.datapath_actions("in_port=1,udp").splitlines()[-1]
+        return output, traces
+
+    output, traces = alike(both, reported)
+    assert all(ADDRESS not in dict(record) for record in records_of(output[0]))
+    assert ",tunnel_out_port=4789)" in traces["sample of vx "]
+    assert "tunnel_out_port" not in traces["without headers"]
+
+
+def test_the_bridge_below_a_tunnel(both):
+    """It samples outer packets."""
+
+    def records(each):
+        each.tunnels(**TUNNELS)
+        each.switch.vsctl("--", *each.ipfix("sampling=1"), "--", "set", "bridge", "under", "ipfix=@i")
+        # The source port of VXLAN is a hash of its own kind for each maker.
+        each.dummies.flows("in_port=1,actions=13", "in_port=10,actions=2")
+        each.receive_outer(vxlan(FRAMES["udp"]))
+        received = each.collector.read(FIRST + 1)
+        each.receive(FRAMES["udp"])
+        return received, without_drops(each.collector.read(1))
+
+    received, sent = alike(both, records)
+    assert dict(records_of(received)[0])[8] == "0101025c" and dict(records_of(sent)[0])[8] == "01010258"
+
+
+def test_the_bridge_behind_a_patch_port(both):
+    """It knows its own ports only."""
+
+    def records(each):
+        each.tunnels(**TUNNELS)
+        each.switch.vsctl(
+            *("add-br", "br1", "--", "set", "bridge", "br1", "datapath_type=dummy", "fail-mode=secure"),
+            *("--", "add-port", "br0", "pa", "--", "set", "int", "pa", "type=patch", "options:peer=pb", "ofport_request=7"),
+            *("--", "add-port", "br1", "pb", "--", "set", "int", "pb", "type=patch", "options:peer=pa", "ofport_request=8"),
+            *("--", "add-port", "br1", "p9", "--", "set", "int", "p9", "type=dummy", "ofport_request=9"),
+        )
+        words = ["--", *each.ipfix(), "--", "--id=@b", "get", "bridge", "br1"]
+        each.switch.vsctl(*words, "--", "create", "Flow_Sample_Collector_Set", "id=1", "bridge=@b", "ipfix=@i")
+        each.switch.ofctl("add-flow", "br1", f"actions={sample()},{sample(port=9)},9")
+        each.dummies.flows("actions=7")
+        each.receive_outer(vxlan(FRAMES["udp"]))
+        each.receive(FRAMES["udp"])
+        return each.collector.read(FIRST + 4)
+
+    interfaces = [[value for element, value in record if element == 82] for record in records_of(alike(both, records))]
+    assert interfaces == [[""], ["", b"p9".hex()]] * 2
+
+
+def test_bfd_is_no_packet_of_a_bridge(both):
+    """Packets of BFD over one hop are reported by actions of flows only."""
+
+    def records(each):
+        each.tunnels(**TUNNELS)
+        each.collector_set()
+        each.dummies.flows(f"actions={sample()},2")
+        each.receive(*BFD.values())
+        each.receive_outer(*map(vxlan, BFD.values()))
+        per_flow = each.collector.read(FIRST + 4)
+        each.switch.vsctl("--all", "destroy", "Flow_Sample_Collector_Set")
+        each.sample_bridge("sampling=1")
+        each.receive(*BFD.values())
+        each.receive_outer(*map(vxlan, BFD.values()))
+        return per_flow, each.collector.read(FIRST + 4), each.wait_statistics("bridge", "sampled pkts=4")
+
+    alike(both, records)
+
+
+def test_tunnels_that_share_a_port_of_the_datapath(making):
+    """Records name the tunnel that a packet came from or leaves through. Open vSwitch's name one of those that share the port."""
+    each = Exporting(making.switch())
+    each.tunnels(**{f"v{number}": (10 + number, "vxlan", f"remote_ip={THERE}", f"key={number}") for number in range(3)})
+    each.collector_set()
+    each.dummies.flows("actions=" + ",".join(sample(port=10 + number, way="egress") for number in range(3)))
+    each.receive_outer(*(vxlan(FRAMES["udp"], vni=number) for number in range(3)))
+    records = records_of(each.collector.read(FIRST + 9))
+    names = [[bytes.fromhex(value).decode() for element, value in record if element == 82] for record in records]
+    # The port that a packet came from is no output port.
+    assert names == [[f"v{of}", f"v{to}" if of != to else ""] for of in range(3) for to in range(3)]
+    keys = [dict(record).get(KEY) for record in records]
+    assert keys == [f"{of:06x}" if of == to else None for of in range(3) for to in range(3)]

@@ -242,8 +242,20 @@ pub struct Observe {
     pub collectors: Collectors,
     /// The output port, if the packet was sampled on output.
     pub output: Option<DpPort>,
+    /// The tunnel of the bridge behind `output`, if that is a port of tunnels.
+    pub tunnel: Option<TunnelOutput>,
     /// Whether the actions of this flow send any packet.
     pub forwarded: bool,
+}
+
+/// A tunnel that a sampled packet leaves through.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct TunnelOutput {
+    /// Its OpenFlow port.
+    pub port: PortNo,
+    /// True if the collectors want the headers of tunnels. Only the text of the action shows it: the headers are not known
+    /// where the packet is sampled.
+    pub with_headers: bool,
 }
 
 /// Collectors of a bridge.

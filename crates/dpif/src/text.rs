@@ -174,8 +174,9 @@ fn write_push_pbb(tci: u32, out: &mut String) -> std::fmt::Result {
 fn write_observe(what: &Observe, out: &mut String) -> std::fmt::Result {
     // The text of a missing port is the number of no port.
     let port = what.output.map_or(u32::MAX, |port| port.0);
+    out.write_str("userspace(pid=0,")?;
     match &what.collectors {
-        Collectors::Bridge => write!(out, "userspace(pid=0,ipfix(output_port={port}))"),
+        Collectors::Bridge => write!(out, "ipfix(output_port={port})")?,
         Collectors::Set(flow) => {
             let way = match flow.direction {
                 None => "",
@@ -184,12 +185,15 @@ fn write_observe(what: &Observe, out: &mut String) -> std::fmt::Result {
             };
             write!(
                 out,
-                "userspace(pid=0,flow_sample(probability={},collector_set_id={},obs_domain_id={},obs_point_id={},\
-                 output_port={port}{way}))",
+                "flow_sample(probability={},collector_set_id={},obs_domain_id={},obs_point_id={},output_port={port}{way})",
                 flow.probability, flow.set, flow.domain, flow.point
-            )
+            )?;
         }
     }
+    if what.tunnel.is_some_and(|tunnel| tunnel.with_headers) {
+        write!(out, ",tunnel_out_port={port}")?;
+    }
+    out.write_char(')')
 }
 
 fn write_push_nsh(what: &PushNsh, out: &mut String) -> std::fmt::Result {
@@ -252,7 +256,8 @@ fn write_set(sets: &[DpAction], header: Header, out: &mut String) -> std::fmt::R
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::action::SampledFlow;
+    use crate::action::{SampledFlow, TunnelOutput};
+    use base::PortNo;
     use flow::{ReceivedOptions, layout};
     use proptest::prelude::*;
 
@@ -445,10 +450,11 @@ mod tests {
 
     #[test]
     fn sampling_actions() {
-        let text = |collectors, output: Option<u32>| {
-            let what = Observe { bridge: 1, collectors, output: output.map(DpPort), forwarded: true };
+        let through = |collectors, output: Option<u32>, tunnel| {
+            let what = Observe { bridge: 1, collectors, output: output.map(DpPort), tunnel, forwarded: true };
             format_actions(&[DpAction::Observe(what.into())], 0, &|_| Some("p".into()))
         };
+        let text = |collectors, output| through(collectors, output, None);
         let flow = |direction| {
             Collectors::Set(SampledFlow { probability: 5, set: 4_294_967_295, domain: 2, point: 3, direction })
         };
@@ -459,6 +465,11 @@ mod tests {
         assert_eq!(text(flow(None), Some(7)), format!("{plain}7))"));
         assert_eq!(text(flow(Some(SamplePoint::Ingress)), None), format!("{plain}4294967295,ingress))"));
         assert_eq!(text(flow(Some(SamplePoint::Egress)), Some(7)), format!("{plain}7,egress))"));
+        let tunnel = |with_headers| Some(TunnelOutput { port: PortNo(3), with_headers });
+        assert_eq!(through(flow(None), Some(7), tunnel(false)), format!("{plain}7))"));
+        assert_eq!(through(flow(None), Some(7), tunnel(true)), format!("{plain}7),tunnel_out_port=7)"));
+        let egress = through(flow(Some(SamplePoint::Egress)), Some(7), tunnel(true));
+        assert_eq!(egress, format!("{plain}7,egress),tunnel_out_port=7)"));
     }
 
     #[test]

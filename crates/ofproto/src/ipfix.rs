@@ -3,28 +3,37 @@
 //! Packet threads only make an [`Observation`] and put it into a bounded queue ([`worker`]): the worker thread does
 //! everything that takes time. Observations that find the queue full are counted as lost by their exporter.
 
+mod interfaces;
 mod worker;
 
+pub(crate) use interfaces::Interfaces;
 pub(crate) use worker::Worker;
 
-use crate::bridge::{OfPort, Ofproto};
+use crate::bridge::Ofproto;
 use crate::switch::Switch;
 use base::{DpPort, PortNo};
-use dpif::{Collectors, Observe, SamplePoint};
-use flow::extract::{PacketContext, extract_vlans, extract_with};
-use ipfix::{Config, Direction, Exporter, INTERVAL_SECS, Interface, Micros, Observation, ObservationPoint};
+use dpif::{Collectors, Observe, SamplePoint, SampledFlow};
+use flow::extract::{PacketContext, ethertype, extract_vlans, extract_with, ipproto};
+use flow::{Field, FlowKey};
+use ipfix::{Config, Direction, Exporter, INTERVAL_SECS, Interface, Micros, Observation, ObservationPoint, TunnelKind};
 use openflow::ipfix::IpfixStats;
 use packet::Packet;
+use packet::metadata::Tunnel;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
+use tunnel::TunnelType;
+use tunnel::framing::PacketType;
 use worker::Exporting;
 use xlate::PortOut;
 
 /// The number of the next exporter in this process.
 static NEXT_ID: AtomicU32 = AtomicU32::new(1);
+
+/// The UDP port of BFD over one hop (RFC 5881 section 4).
+const BFD_PORT: u128 = 3784;
 
 /// The configuration of a bridge's exporters.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -52,6 +61,15 @@ pub struct ExporterSettings {
     pub flows_max: u32,
     /// A name for the observation point.
     pub virtual_obs_id: Option<String>,
+    /// Records of packets from tunnels contain the headers of the tunnel.
+    pub tunnels: bool,
+}
+
+impl ExporterSettings {
+    /// Returns true if an exporter with these settings may continue with the others.
+    fn continues_as(&self, other: &Self) -> bool {
+        *self == Self { tunnels: self.tunnels, ..other.clone() }
+    }
 }
 
 impl Default for ExporterSettings {
@@ -63,6 +81,7 @@ impl Default for ExporterSettings {
             active_timeout_secs: 0,
             flows_max: 0,
             virtual_obs_id: None,
+            tunnels: true,
         }
     }
 }
@@ -84,6 +103,16 @@ pub struct BridgeSampling {
     pub egress: bool,
 }
 
+/// The exporter for a sample, and what the sample's records contain.
+struct Collecting<'a> {
+    exporting: &'a Arc<Exporting>,
+    settings: &'a ExporterSettings,
+    domain: u32,
+    point: u32,
+    /// The direction that the action states.
+    way: Option<SamplePoint>,
+}
+
 /// The running exporters.
 #[derive(Debug)]
 pub(crate) struct Running {
@@ -98,10 +127,28 @@ impl Running {
     fn view(&self) -> xlate::Ipfix {
         let bridge = self.settings.bridge.as_ref();
         let probability = bridge.map(|b| u32::MAX / b.sampling.max(1));
+        let tunnel_sets = self.settings.sets.iter().filter(|(_, set)| set.tunnels).map(|(number, _)| *number);
         xlate::Ipfix {
             ingress: probability.filter(|_| bridge.is_some_and(|b| b.ingress)),
             egress: probability.filter(|_| bridge.is_some_and(|b| b.egress)),
+            tunnel_sets: Arc::new(tunnel_sets.collect()),
             explicit_drops: self.settings.explicit_drops,
+        }
+    }
+
+    /// The exporter for a sample, if it exists.
+    fn collecting(&self, collectors: &Collectors) -> Option<Collecting<'_>> {
+        match collectors {
+            Collectors::Bridge => {
+                let BridgeSampling { exporter: settings, domain, point, .. } = self.settings.bridge.as_ref()?;
+                let exporting = self.bridge.as_ref()?;
+                Some(Collecting { exporting, settings, domain: *domain, point: *point, way: None })
+            }
+            Collectors::Set(flow) => {
+                let (exporting, settings) = (self.sets.get(&flow.set)?, self.settings.sets.get(&flow.set)?);
+                let SampledFlow { domain, point, direction: way, .. } = *flow;
+                Some(Collecting { exporting, settings, domain, point, way })
+            }
         }
     }
 
@@ -123,12 +170,13 @@ impl Ofproto {
         let bridge_id = old.as_ref().map_or_else(new_id, |old| old.bridge_id);
         let before = old.as_ref().map(|old| &old.settings);
         let bridge = settings.bridge.as_ref().map(|sampling| {
-            let same = before.and_then(|b| b.bridge.as_ref()).is_some_and(|b| b.exporter == sampling.exporter);
+            let same =
+                before.and_then(|b| b.bridge.as_ref()).is_some_and(|b| b.exporter.continues_as(&sampling.exporter));
             let kept = old.as_ref().and_then(|old| old.bridge.clone()).filter(|_| same);
             kept.unwrap_or_else(|| switch.ipfix.begin(exporting(&sampling.exporter, bridge_id)))
         });
         let sets = settings.sets.iter().map(|(number, settings)| {
-            let same = before.and_then(|b| b.sets.get(number)).is_some_and(|b| b == settings);
+            let same = before.and_then(|b| b.sets.get(number)).is_some_and(|b| b.continues_as(settings));
             let known = old.as_ref().and_then(|old| old.sets.get(number));
             let id = || known.map_or_else(new_id, |known| known.id);
             let kept = known.cloned().filter(|_| same);
@@ -196,42 +244,72 @@ impl Switch {
     /// Queues a packet from `port` for an exporter, if that exporter exists.
     pub(crate) fn report_to_collectors(&self, port: DpPort, what: &Observe, packet: &Packet) {
         let Some(running) = self.bridge(what.bridge).and_then(|bridge| bridge.ipfix.load_full()) else { return };
-        let (exporting, domain, point, way) = match &what.collectors {
-            Collectors::Bridge => {
-                let (Some(exporting), Some(settings)) = (&running.bridge, &running.settings.bridge) else { return };
-                (exporting, settings.domain, settings.point, None)
-            }
-            Collectors::Set(flow) => {
-                let Some(exporting) = running.sets.get(&flow.set) else { return };
-                (exporting, flow.domain, flow.point, flow.direction)
-            }
-        };
-        let direction = match (way, what.output) {
+        let Some(collecting) = running.collecting(&what.collectors) else { return };
+        let key = self.sampled_key(packet);
+        if what.collectors == Collectors::Bridge && is_bfd(&key) {
+            return;
+        }
+        let point = self.observation_point(port, what, packet, &collecting);
+        self.ipfix.observe(collecting.exporting, Observation::new(now(), &point, &key, packet.data().len()));
+    }
+
+    fn observation_point(
+        &self,
+        port: DpPort,
+        what: &Observe,
+        packet: &Packet,
+        collecting: &Collecting<'_>,
+    ) -> ObservationPoint {
+        let direction = match (collecting.way, what.output) {
             (Some(SamplePoint::Egress), _) | (None, Some(_)) => Direction::Egress,
             (Some(SamplePoint::Ingress), _) | (None, None) => Direction::Ingress,
         };
-        let point = ObservationPoint {
-            domain,
-            point,
-            direction,
-            ingress: self.ipfix.interface(port),
-            // A record also states that there is no egress port.
-            egress: (direction == Direction::Egress)
-                .then(|| what.output.map_or_else(Interface::default, |port| self.ipfix.interface(port))),
-            // There are no tunnels yet.
-            tunnel: None,
-            dropped: !what.forwarded,
+        let interfaces = self.ipfix.interfaces();
+        let received = packet.metadata().and_then(|metadata| metadata.tunnel.as_deref());
+        let from = received.and_then(|tunnel| self.tunnel_port(what.bridge, port, packet, tunnel));
+        let (ingress, kind) = match from {
+            Some(no) => interfaces.tunnel(what.bridge, no),
+            None => (interfaces.device(what.bridge, port), None),
         };
-        self.ipfix.observe(exporting, self.observation(&point, packet));
+        // A record also states that there is no egress port.
+        let egress = || match (what.output, what.tunnel) {
+            (_, Some(tunnel)) => interfaces.tunnel(what.bridge, tunnel.port).0,
+            (Some(port), None) => interfaces.device(what.bridge, port),
+            (None, None) => Interface::default(),
+        };
+        // As in Open vSwitch, records of packets at an output port do not contain the headers of the tunnel that they came from.
+        let with_headers = collecting.settings.tunnels && what.output.is_none();
+        let headers = received.zip(kind).filter(|_| with_headers);
+        ObservationPoint {
+            domain: collecting.domain,
+            point: collecting.point,
+            direction,
+            ingress,
+            egress: (direction == Direction::Egress).then(egress),
+            tunnel: headers.and_then(|(tunnel, kind)| headers_of(tunnel, kind)),
+            dropped: !what.forwarded,
+        }
     }
 
-    fn observation(&self, point: &ObservationPoint, packet: &Packet) -> Observation {
+    fn sampled_key(&self, packet: &Packet) -> FlowKey {
         let (data, vlans_max) = (packet.data(), self.vlans_max());
-        let key = match packet.l3_type {
+        match packet.l3_type {
             None => extract_vlans(data, PortNo::NONE, vlans_max).0,
             l3_type => extract_with(data, &PacketContext { l3_type, ..PacketContext::default() }, vlans_max),
+        }
+    }
+
+    /// The tunnel port of the bridge that received a packet from the datapath's port of tunnels.
+    fn tunnel_port(&self, bridge: u32, port: DpPort, packet: &Packet, tunnel: &Tunnel) -> Option<PortNo> {
+        // The packet may have got or lost its Ethernet header since.
+        let types = match packet.l3_type {
+            None => [PacketType::Ethernet, PacketType::Layer3],
+            Some(_) => [PacketType::Layer3, PacketType::Ethernet],
         };
-        Observation::new(now(), point, &key, data.len())
+        let network = self.network();
+        let ports = network.tunnels.ports.read();
+        let owner = types.into_iter().find_map(|of| ports.find(port, tunnel, of).0.map(|found| found.id));
+        owner.filter(|(owner, _)| *owner == bridge).map(|(_, no)| no)
     }
 
     /// Updates the exporters' view of the ports, if there are exporters.
@@ -240,18 +318,107 @@ impl Switch {
         if bridges.iter().all(|bridge| bridge.ipfix.load().is_none()) {
             return;
         }
-        let interface = |port: OfPort| match port.spec.out {
-            PortOut::Device(device) => {
-                let index = port.spec.device.and_then(|device| device.status().ifindex).unwrap_or(0);
-                Some((device, Interface { index, name: port.spec.name.into() }))
+        let mut interfaces = Interfaces::default();
+        for (bridge, port) in
+            bridges.iter().flat_map(|bridge| bridge.ports().into_iter().map(|port| (bridge.id(), port)))
+        {
+            let index = port.spec.device.as_ref().and_then(|device| device.status().ifindex).unwrap_or(0);
+            let interface = Interface { index, name: port.spec.name.into() };
+            let kind = port.spec.tunnel.as_ref().and_then(|config| kind_of(config.tunnel_type));
+            match port.spec.out {
+                PortOut::Device(device) => interfaces.add_device(bridge, device, interface),
+                PortOut::Tunnel(device) => interfaces.add_tunnel(bridge, (port.spec.no, device), interface, kind),
+                PortOut::Patch(..) | PortOut::Nowhere => {}
             }
-            _ => None,
-        };
-        self.ipfix.set_interfaces(bridges.iter().flat_map(|bridge| bridge.ports()).filter_map(interface).collect());
+        }
+        self.ipfix.set_interfaces(interfaces);
     }
+}
+
+/// The kind of tunnels of this type, if records can state it.
+fn kind_of(tunnel_type: TunnelType) -> Option<TunnelKind> {
+    match tunnel_type {
+        TunnelType::Vxlan => Some(TunnelKind::Vxlan),
+        TunnelType::Gre => Some(TunnelKind::Gre),
+        TunnelType::Geneve => Some(TunnelKind::Geneve),
+        TunnelType::Ip6Gre
+        | TunnelType::Erspan
+        | TunnelType::Ip6Erspan
+        | TunnelType::Gtpu
+        | TunnelType::Srv6
+        | TunnelType::Bareudp => None,
+    }
+}
+
+/// The headers of a tunnel as in records, which have no elements for addresses of IPv6.
+fn headers_of(tunnel: &Tunnel, kind: TunnelKind) -> Option<ipfix::Tunnel> {
+    let (IpAddr::V4(src), IpAddr::V4(dst)) = (tunnel.src, tunnel.dst) else { return None };
+    let (src_port, dst_port) = (tunnel.src_port, tunnel.dst_port);
+    Some(ipfix::Tunnel { src, dst, kind, key: tunnel.key, src_port, dst_port })
+}
+
+/// Returns true for a packet of BFD over one hop (RFC 5881), which Open vSwitch does not report as a packet of a bridge: it
+/// belongs to the monitoring of links.
+fn is_bfd(key: &FlowKey) -> bool {
+    matches!(key.eth_type(), ethertype::IPV4 | ethertype::IPV6)
+        && key.ip_proto() == ipproto::UDP
+        && key.get(Field::UdpDst) == BFD_PORT
 }
 
 /// The current time, in the form of IPFIX messages.
 fn now() -> Micros {
     Micros(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv6Addr;
+
+    #[test]
+    fn records_have_headers_of_tunnels_over_ipv4() {
+        let (src, dst) = ([192, 0, 2, 2].into(), [192, 0, 2, 1].into());
+        let mut tunnel = Tunnel { key: 5, src_port: 7, dst_port: 4789, ..of(IpAddr::V4(src), IpAddr::V4(dst)) };
+        let kind = TunnelKind::Vxlan;
+        let wanted = ipfix::Tunnel { src, dst, kind, key: 5, src_port: 7, dst_port: 4789 };
+        assert_eq!(headers_of(&tunnel, kind), Some(wanted));
+        (tunnel.src, tunnel.dst) = (Ipv6Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into());
+        assert_eq!(headers_of(&tunnel, kind), None);
+        let kinds = TunnelType::ALL.map(|(name, of)| (name, kind_of(of)));
+        let known: Vec<_> = kinds.into_iter().filter_map(|(name, kind)| Some((name, kind? as u8))).collect();
+        assert_eq!(known, [("geneve", 7), ("gre", 2), ("vxlan", 1)]);
+    }
+
+    fn of(src: IpAddr, dst: IpAddr) -> Tunnel {
+        Tunnel {
+            src,
+            dst,
+            key: 0,
+            flags: 0,
+            tos: 0,
+            ttl: 0,
+            src_port: 0,
+            dst_port: 0,
+            group_policy: 0,
+            erspan: 0,
+            gtpu: 0,
+            options: Box::default(),
+        }
+    }
+
+    #[test]
+    fn bfd_over_one_hop_is_recognised() {
+        let key = |text: &str| flow::text::parse_exact(text, &flow::NoNames).expect("a flow");
+        assert!(is_bfd(&key("udp,udp_dst=3784")) && is_bfd(&key("udp6,udp_dst=3784")));
+        for other in ["udp,udp_src=3784", "udp,udp_dst=4784", "tcp,tcp_dst=3784", "sctp,sctp_dst=3784", "arp"] {
+            assert!(!is_bfd(&key(other)), "{other}");
+        }
+    }
+
+    #[test]
+    fn an_exporter_continues_if_only_its_view_of_tunnels_changes() {
+        let before = ExporterSettings::default();
+        assert!(before.continues_as(&ExporterSettings { tunnels: false, ..before.clone() }));
+        assert!(!before.continues_as(&ExporterSettings { flows_max: 1, ..before.clone() }));
+    }
 }

@@ -404,7 +404,7 @@ pub(crate) fn size_of_action(action: &DpAction) -> usize {
             _ => 32,
         },
         DpAction::Controller(what) => 64 + what.userdata.len(),
-        DpAction::Observe(_) => 40,
+        DpAction::Observe(what) => 40 + if what.tunnel.is_some_and(|tunnel| tunnel.with_headers) { 8 } else { 0 },
         DpAction::Punt(_) | DpAction::SlowPath => 24,
         DpAction::Held => 0,
         // The nested actions were counted when they were emitted.

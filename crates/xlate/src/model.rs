@@ -16,7 +16,7 @@ use openflow::flow_mod::FlowFlags;
 use openflow::switch::FragHandling;
 use parking_lot::RwLock;
 use protocols::Overlay;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tunnel::options::Config;
@@ -90,12 +90,14 @@ impl Bridge {
 }
 
 /// Sampling of all packets of a bridge.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Ipfix {
     /// The probability with which a received packet is sampled, [`u32::MAX`] for always; `None` for never.
     pub ingress: Option<u32>,
     /// The probability for sent packets.
     pub egress: Option<u32>,
+    /// The collector sets that want the headers of tunnels.
+    pub tunnel_sets: Arc<BTreeSet<u32>>,
     /// True if a drop follows the datapath actions where the last one samples.
     pub explicit_drops: bool,
 }

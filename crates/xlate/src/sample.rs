@@ -4,7 +4,7 @@ use crate::model::PortOut;
 use crate::trace::NodeKind;
 use crate::translate::Xlate;
 use base::{DpPort, DropReason, PortNo};
-use dpif::{Collectors, DpAction, Observe, SamplePoint, SampledFlow};
+use dpif::{Collectors, DpAction, Observe, SamplePoint, SampledFlow, TunnelOutput};
 use openflow::action::{ObservationId, Sample, SampleDirection};
 
 impl Xlate<'_> {
@@ -13,7 +13,7 @@ impl Xlate<'_> {
         if self.pos.bridge.ipfix.is_none() {
             return;
         }
-        let Ok(output) = self.sampling_port(action.sampling_port) else {
+        let Ok((output, tunnel)) = self.sampling_port(action) else {
             let port = action.sampling_port;
             return self
                 .tracer
@@ -33,7 +33,7 @@ impl Xlate<'_> {
         self.commit();
         // Converts from a fraction of 65,535, which samples all packets.
         let probability = u32::from(action.probability) << 16 | u32::from(action.probability);
-        self.observe(probability, Collectors::Set(flow), output);
+        self.observe(probability, Collectors::Set(flow), output, tunnel);
     }
 
     /// Returns an observation id, which may be the value of a field of the packet at this point.
@@ -44,37 +44,50 @@ impl Xlate<'_> {
         }
     }
 
-    /// Returns the datapath port that an action names. Reports always include the ingress port.
-    fn sampling_port(&self, port: PortNo) -> Result<Option<DpPort>, ()> {
+    /// Returns the datapath port that an action names, and the tunnel behind it. Reports always include the ingress port.
+    fn sampling_port(&self, action: &Sample) -> Result<(Option<DpPort>, Option<TunnelOutput>), ()> {
+        let (bridge, port) = (self.pos.bridge, action.sampling_port);
         if port == PortNo::ANY || port == self.packet.key.in_port() {
-            return Ok(None);
+            return Ok((None, None));
         }
-        match self.pos.bridge.ports.get(&port).map(|port| port.out) {
-            Some(PortOut::Device(device)) => Ok(Some(device)),
+        match bridge.ports.get(&port).map(|port| port.out) {
+            Some(PortOut::Device(device)) => Ok((Some(device), None)),
+            Some(PortOut::Tunnel(dp_port)) => {
+                let sets = bridge.ipfix.as_ref().map(|ipfix| &ipfix.tunnel_sets);
+                let with_headers = sets.is_some_and(|sets| sets.contains(&action.collector_set_id));
+                Ok((Some(dp_port), Some(TunnelOutput { port, with_headers })))
+            }
             _ => Err(()),
         }
     }
 
     /// Samples the packet at its ingress port.
     pub(crate) fn sample_ingress(&mut self) {
-        if let Some(probability) = self.pos.bridge.ipfix.and_then(|ipfix| ipfix.ingress)
+        if let Some(probability) = self.pos.bridge.ipfix.as_ref().and_then(|ipfix| ipfix.ingress)
             && self.pos.bridge.ports.contains_key(&self.packet.key.in_port())
         {
-            self.observe(probability, Collectors::Bridge, None);
+            self.observe(probability, Collectors::Bridge, None, None);
         }
     }
 
-    /// Samples the packet at an egress port.
+    /// Samples the packet at an egress port. The exception is a tunnel: as in Open vSwitch, only the bridge that sends the
+    /// outer packet samples it.
     pub(crate) fn sample_egress(&mut self, port: DpPort) {
-        if let Some(probability) = self.pos.bridge.ipfix.and_then(|ipfix| ipfix.egress) {
-            self.observe(probability, Collectors::Bridge, Some(port));
+        if let Some(probability) = self.pos.bridge.ipfix.as_ref().and_then(|ipfix| ipfix.egress) {
+            self.observe(probability, Collectors::Bridge, Some(port), None);
         }
     }
 
-    fn observe(&mut self, probability: u32, collectors: Collectors, output: Option<DpPort>) {
+    fn observe(
+        &mut self,
+        probability: u32,
+        collectors: Collectors,
+        output: Option<DpPort>,
+        tunnel: Option<TunnelOutput>,
+    ) {
         self.out.observed = true;
-        self.out.explicit_drops |= self.pos.bridge.ipfix.is_some_and(|ipfix| ipfix.explicit_drops);
-        let what = Observe { bridge: self.pos.bridge.id, collectors, output, forwarded: false };
+        self.out.explicit_drops |= self.pos.bridge.ipfix.as_ref().is_some_and(|ipfix| ipfix.explicit_drops);
+        let what = Observe { bridge: self.pos.bridge.id, collectors, output, tunnel, forwarded: false };
         let report = DpAction::Observe(what.into());
         if probability == u32::MAX {
             return self.emit(report);

@@ -3,12 +3,11 @@
 //! Only configuration changes wait for the thread, if the queue is full. It never waits for a collector: a
 //! message that a socket does not accept at once is lost, and counted.
 
-use super::now;
-use arc_swap::ArcSwap;
-use base::DpPort;
-use ipfix::{Exporter, Interface, Micros, Observation, Stats};
+use super::{Interfaces, now};
+use arc_swap::{ArcSwap, Guard};
+use ipfix::{Exporter, Micros, Observation, Stats};
 use parking_lot::Mutex;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -111,8 +110,7 @@ enum Job {
 #[derive(Debug, Default)]
 pub(crate) struct Worker {
     queue: OnceLock<SyncSender<Job>>,
-    /// The descriptions of the datapath's ports in records.
-    interfaces: ArcSwap<HashMap<DpPort, Interface>>,
+    interfaces: ArcSwap<Interfaces>,
 }
 
 impl Worker {
@@ -131,12 +129,12 @@ impl Worker {
         exporting
     }
 
-    /// The description of a port in records.
-    pub(super) fn interface(&self, port: DpPort) -> Interface {
-        self.interfaces.load().get(&port).cloned().unwrap_or_default()
+    /// The descriptions of ports in records.
+    pub(super) fn interfaces(&self) -> Guard<Arc<Interfaces>> {
+        self.interfaces.load()
     }
 
-    pub(super) fn set_interfaces(&self, interfaces: HashMap<DpPort, Interface>) {
+    pub(super) fn set_interfaces(&self, interfaces: Interfaces) {
         self.interfaces.store(Arc::new(interfaces));
     }
 
@@ -204,7 +202,7 @@ fn end_flows(exporters: &mut Vec<Weak<Exporting>>, now: Micros) -> Option<Micros
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ipfix::{Config, Direction, ObservationPoint};
+    use ipfix::{Config, Direction, Interface, ObservationPoint};
 
     fn observation() -> Observation {
         let point = ObservationPoint {

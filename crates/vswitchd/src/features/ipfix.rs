@@ -96,7 +96,8 @@ fn exporter(reader: &Reader<'_>, what: &str, row: Row<'_, db::Ipfix>) -> Exporte
         }
         target
     });
-    let virtual_obs_id = row.get(ipfix::OTHER_CONFIG).get("virtual_obs_id").filter(|id| {
+    let config = row.get(ipfix::OTHER_CONFIG);
+    let virtual_obs_id = config.get("virtual_obs_id").filter(|id| {
         let fits = id.len() <= OBS_ID_MAX;
         if !fits {
             reader.warn(format!("{what}: virtual_obs_id is longer than {OBS_ID_MAX} bytes and is left out"));
@@ -111,6 +112,8 @@ fn exporter(reader: &Reader<'_>, what: &str, row: Row<'_, db::Ipfix>) -> Exporte
         active_timeout_secs: number(ipfix::CACHE_ACTIVE_TIMEOUT).unwrap_or(0),
         flows_max: number(ipfix::CACHE_MAX_FLOWS).unwrap_or(0),
         virtual_obs_id: virtual_obs_id.map(str::to_owned),
+        // As in Open vSwitch, other values than this one mean true.
+        tunnels: !config.get("enable-tunnel-sampling").is_some_and(|value| value.eq_ignore_ascii_case("false")),
     }
 }
 

@@ -464,6 +464,14 @@ fn ipfix() {
             id(32): { "initial": { "id": 7, "bridge": ["uuid", id(99)], "ipfix": ["uuid", id(21)] } },
         },
     });
+    let tunnels = |value: &str| {
+        let mut more = more.clone();
+        more["IPFIX"][id(21)]["initial"]["other_config"] = json!(["map", [["enable-tunnel-sampling", value]]]);
+        let (ipfix, warnings) = with_more::<Ipfix>(&bridge, &more);
+        assert_eq!((ipfix.bridge.unwrap().exporter.tunnels, warnings.len()), (true, 2));
+        ipfix.sets[&5].tunnels
+    };
+    assert_eq!(["false", "False", "true", "0", "no"].map(tunnels), [false, false, true, true, true]);
     let (ipfix, warnings) = with_more::<Ipfix>(&bridge, &more);
     let own = ipfix.bridge.as_ref().unwrap();
     assert_eq!(own.exporter.targets, [([10, 0, 0, 1], 99).into()].into());

@@ -113,20 +113,20 @@ fn reports(actions: Vec<Action>, ipfix: Ipfix) -> Vec<(bool, Option<u32>, bool)>
 #[test]
 fn reports_to_collectors_say_whether_a_packet_is_forwarded() {
     let sample = |port| Action::Sample(Box::new(sample(port)));
-    let (none, two) = (Ipfix::default(), PortNo(2));
-    assert_eq!(reports(vec![sample(PortNo::NONE)], none), [(false, None, false)]);
-    assert_eq!(reports(vec![sample(PortNo(1)), output(two)], none), [(false, None, true)]);
-    assert_eq!(reports(vec![output(two), sample(two)], none), [(false, Some(2), true)]);
-    assert_eq!(reports(vec![Action::Clone(vec![sample(two), Action::PopVlan])], none), [(false, Some(2), false)]);
+    let (none, two) = (Ipfix::default, PortNo(2));
+    assert_eq!(reports(vec![sample(PortNo::NONE)], none()), [(false, None, false)]);
+    assert_eq!(reports(vec![sample(PortNo(1)), output(two)], none()), [(false, None, true)]);
+    assert_eq!(reports(vec![output(two), sample(two)], none()), [(false, Some(2), true)]);
+    assert_eq!(reports(vec![Action::Clone(vec![sample(two), Action::PopVlan])], none()), [(false, Some(2), false)]);
     // Ports that do not exist, or have no device.
-    assert_eq!(reports(vec![sample(PortNo(77)), sample(PortNo(3)), output(two)], none), []);
-    let all = Ipfix { ingress: Some(u32::MAX), egress: Some(u32::MAX), explicit_drops: false };
-    assert_eq!(reports(vec![], all), [(true, None, false)]);
+    assert_eq!(reports(vec![sample(PortNo(77)), sample(PortNo(3)), output(two)], none()), []);
+    let all = || Ipfix { ingress: Some(u32::MAX), egress: Some(u32::MAX), ..Ipfix::default() };
+    assert_eq!(reports(vec![], all()), [(true, None, false)]);
     assert_eq!(
-        reports(vec![output(two), output(PortNo(4))], all),
+        reports(vec![output(two), output(PortNo(4))], all()),
         [(true, None, true), (true, Some(2), true), (true, Some(4), true)]
     );
-    assert_eq!(reports(vec![output(two)], Ipfix { ingress: None, ..all }), [(true, Some(2), true)]);
+    assert_eq!(reports(vec![output(two)], Ipfix { ingress: None, ..all() }), [(true, Some(2), true)]);
     assert_eq!(
         reports(vec![output(two)], Ipfix { egress: Some(1 << 31), ..Ipfix::default() }),
         [(true, Some(2), true)]

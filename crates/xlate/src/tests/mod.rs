@@ -195,7 +195,7 @@ fn edit_bundles(bridge: &mut Bridge, f: impl FnOnce(&mut [Bundle])) {
 /// The same network with IPFIX collectors.
 fn observed(mut net: Network, ipfix: Ipfix) -> Network {
     for bridge in net.bridges.values_mut() {
-        Arc::get_mut(bridge).expect("nobody else has it").ipfix = Some(ipfix);
+        Arc::get_mut(bridge).expect("nobody else has it").ipfix = Some(ipfix.clone());
     }
     net
 }

@@ -81,7 +81,7 @@ tally::proptest! {
         for (.., actions) in &mut sampled {
             actions.insert(at % (actions.len() + 1), Action::Sample(Box::new(sample(PortNo(port)))));
         }
-        let ipfix = Ipfix { ingress: Some(u32::MAX), egress: egress.then_some(5), explicit_drops: egress };
+        let ipfix = Ipfix { ingress: Some(u32::MAX), egress: egress.then_some(5), explicit_drops: egress, ..Ipfix::default() };
         let net = observed(network(&sampled), ipfix);
         let (verdict, without) = (translate(&net, &key, false), translate(&plain, &key, false));
         prop_assert_eq!(verdict.error, without.error);

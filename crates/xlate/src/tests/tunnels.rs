@@ -85,6 +85,7 @@ fn tunnels_of(kind: TunnelType, first: &[(&str, &str)], second: &[(&str, &str)],
             macs: Arc::clone(&bridge.macs),
             misses: Default::default(),
             options: bridge.options.clone(),
+            ipfix: bridge.ipfix.clone(),
             ..*bridge
         };
         new.set_bundles(bridge.bundles.values().map(|bundle| (**bundle).clone()));
@@ -177,6 +178,40 @@ fn a_packet_leaves_through_a_tunnel_in_one_translation() {
     let route = Dependency::Route { dst: ip("192.0.2.2"), src: None, mark: 0 };
     let neighbour = Dependency::Neighbour { bridge: "br1".into(), ip: ip("192.0.2.2") };
     assert!(verdict.dependencies.contains(&route) && verdict.dependencies.contains(&neighbour));
+}
+
+#[test]
+fn collectors_get_samples_of_tunnels() {
+    let sampled = |sets: &[u32], flow: &str, key: &FlowKey| {
+        let second = [("udp,tp_dst=4789,in_port=LOCAL", "output:1")];
+        let net = tunnels(&[("", flow)], &second, &["remote_ip=192.0.2.2 key=123", "remote_ip=192.0.2.9 key=5"]);
+        let always = Some(u32::MAX);
+        let tunnel_sets = Arc::new(sets.iter().copied().collect());
+        text(&translate(
+            &observed(net, Ipfix { ingress: always, egress: always, tunnel_sets, ..Ipfix::default() }),
+            key,
+            false,
+        ))
+    };
+    let received = packet(TUNNEL, "tun_id=5,tun_src=192.0.2.9,tun_dst=192.0.2.1,udp");
+    let of_bridge = |port: &str| format!("userspace(pid=0,ipfix(output_port={port}))");
+    let (at_ingress, at_network) = (of_bridge("4294967295"), of_bridge("11"));
+    let of_flow = |port: &str, tunnel: &str| {
+        format!(
+            "userspace(pid=0,flow_sample(probability=65535,collector_set_id=3,obs_domain_id=0,obs_point_id=0,\
+             output_port={port}){tunnel})"
+        )
+    };
+    // The first bridge does not sample what leaves through the tunnel, and the second one samples the outer packet.
+    assert_eq!(sampled(&[], "output:2", &packet(HOST, INNER)), format!("{at_ingress},{HEADER},{at_network},11"));
+    assert_eq!(sampled(&[], "output:1", &received), format!("{at_ingress},{},1", of_bridge("1")));
+    let sample = |port: &str| format!("sample(probability=65535,collector_set_id=3,sampling_port={port})");
+    let tunnel = |sets: &[u32]| sampled(sets, &sample("2"), &packet(HOST, INNER));
+    assert_eq!(tunnel(&[3]), format!("{at_ingress},{}", of_flow("7", ",tunnel_out_port=7")));
+    assert_eq!(tunnel(&[4]), format!("{at_ingress},{}", of_flow("7", "")));
+    // The port that the packet came from is no output port, but another tunnel behind the same port of the datapath is.
+    assert_eq!(sampled(&[3], &sample("3"), &received), format!("{at_ingress},{}", of_flow("4294967295", "")));
+    assert_eq!(sampled(&[3], &sample("2"), &received), format!("{at_ingress},{}", of_flow("7", ",tunnel_out_port=7")));
 }
 
 #[test]
