@@ -9,6 +9,7 @@
 //! - [`encap`]: pushes and pops the outermost header;
 //! - [`meter`]: applies the bands of a meter;
 //! - [`nested`]: runs nested lists of actions;
+//! - [`path_mtu`]: answers packets that are too long for the path of their tunnel;
 //! - [`recirculate`]: sends packets to another look-up;
 //! - [`tunnel`]: pushes and pops the outer headers of tunnels;
 //! - [`vlan`], [`mpls`], [`pbb`]: push and pop VLAN tags, MPLS labels and service instance tags.
@@ -18,6 +19,7 @@ pub(crate) mod headers;
 pub(crate) mod meter;
 mod mpls;
 mod nested;
+mod path_mtu;
 mod pbb;
 pub(crate) mod recirculate;
 pub(crate) mod set;
@@ -44,6 +46,7 @@ use crate::port::{Port, PortTable};
 use crate::shared::SharedState;
 use crate::worklist::Worklist;
 use headers::Headers;
+pub(crate) use path_mtu::AnswerLimit;
 pub(crate) use tunnel::outer_fragments;
 
 /// The origin of a batch, and the state that its execution uses.
@@ -315,6 +318,9 @@ impl<'a> Executor<'a> {
         };
         if let Err(reason) = result {
             self.work.failed = Some(reason);
+            if reason == DropReason::TooBig {
+                self.answer_too_long();
+            }
         }
     }
 

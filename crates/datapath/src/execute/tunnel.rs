@@ -11,7 +11,7 @@ use flow::extract::{extract_with, ipproto};
 use flow::hash;
 use flow::plain::untagged_head;
 use netdev::pool;
-use packet::{Batch, Packet};
+use packet::{Batch, Outer, Packet};
 use tunnel::header::{self, Malformed};
 
 use super::{Executor, recirculate};
@@ -37,11 +37,12 @@ impl Executor<'_> {
     /// Pushes the headers of a tunnel in front of the packets. From now on, they are those of another ingress port.
     pub(super) fn push_tunnel(&mut self, packets: &mut Batch, push: &TunnelPush) {
         let unnumbered = AtomicU32::new(0);
+        let outer = Outer { port: push.port, may_fragment: push.template.may_fragment() };
         let of_port = self.ports.port(push.port).and_then(|port| port.tunnel.as_ref());
         let context = header::Context {
             ports: self.shared.tunnel_ports(),
             sequence: of_port.map_or(&unnumbered, |port| &port.sequence),
-            identification: of_port.map_or(&unnumbered, |port| &port.identification),
+            identification: &self.shared.identification,
             erspan_timestamp: (self.now.0 * 1000 / TIMESTAMP_US) as u32,
         };
         let (in_port, vlans_max) = (self.in_port, self.shared.vlans_max.load(Ordering::Relaxed));
@@ -60,6 +61,7 @@ impl Executor<'_> {
                 packet.metadata_mut().pkt_mark = mark;
             }
             (packet.recirc_id, packet.dp_hash, packet.tags) = (0, 0, 0);
+            packet.set_outer(outer);
         }
         (self.in_port, self.any_l3) = (push.out_port, false);
     }

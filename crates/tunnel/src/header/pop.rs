@@ -297,6 +297,7 @@ impl Pop {
             Inner::Control => {}
         }
         (packet.recirc_id, packet.dp_hash, packet.tags) = (0, 0, 0);
+        packet.clear_outer();
         packet.set_only_tunnel(tunnel);
         Ok(())
     }

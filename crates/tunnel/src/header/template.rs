@@ -201,6 +201,12 @@ impl Template {
         &self.push
     }
 
+    /// Whether a packet with the headers may be divided into fragments.
+    #[inline]
+    pub fn may_fragment(&self) -> bool {
+        self.push.ip.may_fragment()
+    }
+
     /// Bytes that the headers add to a packet.
     pub fn header_len(&self) -> usize {
         self.len.into()
