@@ -79,6 +79,8 @@ pub(crate) struct Executor<'a> {
     ports: &'a PortTable,
     in_port: DpPort,
     from: Option<&'a Port>,
+    /// [`TunnelPush::in_key`](dpif::TunnelPush::in_key) of the outer headers that the current list has pushed.
+    in_key: Option<u64>,
     now: Millis,
     outputs: &'a mut Outputs,
     /// Takes recirculated packets.
@@ -110,7 +112,7 @@ struct Level {
 impl<'a> Executor<'a> {
     pub(crate) fn new(context: Context<'a>, outputs: &'a mut Outputs, work: &'a mut Worklist) -> Self {
         let Context { shared, ports, in_port, from, now } = context;
-        Self { shared, ports, in_port, from, now, outputs, work, any_l3: false, keys: None }
+        Self { shared, ports, in_port, from, in_key: None, now, outputs, work, any_l3: false, keys: None }
     }
 
     /// The number of packets that wait for another look-up.
@@ -143,10 +145,10 @@ impl<'a> Executor<'a> {
 
     /// Runs packets with a fate through a list. Packets that no action took stay in `packets`.
     fn steps(&mut self, packets: &mut Batch, actions: &[DpAction], level: Level, fate: Fate) -> Fate {
-        let in_port = self.in_port;
+        let before = (self.in_port, self.in_key);
         let fate = self.steps_of(packets, actions, level, fate);
         // The list may have pushed outer headers.
-        self.in_port = in_port;
+        (self.in_port, self.in_key) = before;
         fate
     }
 

@@ -34,7 +34,7 @@ fn push(is_v6: bool, dont_fragment: bool, tunnel: Encapsulation) -> DpAction {
     };
     let push = Push { eth_src: MacAddr([2; 6]), eth_dst: MacAddr([4; 6]), vlan: None, ip, tunnel };
     let template = Template::new(push).expect("valid headers");
-    DpAction::TunnelPush(Arc::new(TunnelPush { port: TUNNEL, out_port: DpPort(9), template }))
+    DpAction::TunnelPush(Arc::new(TunnelPush { port: TUNNEL, out_port: DpPort(9), template, in_key: Some(5) }))
 }
 
 fn vxlan(checksum: bool) -> Encapsulation {
@@ -105,7 +105,9 @@ fn gateway(pop: Pop, actions: Vec<DpAction>) -> (Datapath, [Arc<TestPort>; 2]) {
                 (of.contains(&(v4 + v6)) && of.contains(&(dst + 1)))
                     || (of.contains(&(v4 + v6 + 1)) && of.contains(&dst))
             );
-            assert!(key.get(Field::TunTos) == 0 || of.contains(&dst));
+            let is_answer = of.contains(&(v4 + v6));
+            assert!(!is_answer || key.get(Field::TunTos) == 0);
+            assert!(!is_answer || [5, 7].contains(&key.get(Field::TunId)));
             if key.get(Field::PacketType) == 0 {
                 return (only(out(HOST.0)), Some(tunnel_mask()));
             }

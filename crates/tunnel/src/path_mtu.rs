@@ -30,13 +30,23 @@ const ICMP_LEN: usize = 8;
 /// Offset of the checksum.
 const ICMP_CHECKSUM: usize = 2;
 
+/// The flow of a packet that is answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Flow {
+    src: u128,
+    dst: u128,
+    proto: u8,
+    /// The transport ports, or what another protocol has there.
+    ports: [u8; 4],
+}
+
 /// An answer, and what it replies to.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Answer {
     /// The packet, with Ethernet header and tags if the packet that it answers has them. It has no metadata.
     pub packet: Packet,
-    /// Source and destination of the packet that it answers.
-    pub addresses: (u128, u128),
+    /// The flow of the packet that it answers.
+    pub flow: Flow,
 }
 
 /// The answer to the sender of a packet with `excess` bytes more than fit the tunnel's path. `None` if it gets none:
@@ -60,17 +70,22 @@ pub fn answer(packet: &Packet, excess: usize) -> Option<Answer> {
     {
         std::mem::swap(dst, src);
     }
-    let addresses = match ethertype {
+    let flow = match ethertype {
         ETH_IPV4 => answer_v4(l3, mtu, &mut bytes)?,
         ETH_IPV6 => answer_v6(l3, mtu, &mut bytes)?,
         _ => return None,
     };
     let mut answer = Packet::from_slice(&bytes);
     answer.l3_type = packet.l3_type;
-    Some(Answer { packet: answer, addresses })
+    Some(Answer { packet: answer, flow })
 }
 
-fn answer_v4(l3: &[u8], mtu: usize, out: &mut Vec<u8>) -> Option<(u128, u128)> {
+/// The first bytes of a transport header, zeros for absent ones.
+fn ports(l4: Option<&[u8]>) -> [u8; 4] {
+    l4.and_then(<[u8]>::first_chunk).copied().unwrap_or_default()
+}
+
+fn answer_v4(l3: &[u8], mtu: usize, out: &mut Vec<u8>) -> Option<Flow> {
     let ip = Ipv4::new_checked(l3).ok().filter(|ip| ip.header_len() >= 20)?;
     if mtu < V4_MAX || ip.flags_offset() != DONT_FRAGMENT {
         return None;
@@ -100,10 +115,11 @@ fn answer_v4(l3: &[u8], mtu: usize, out: &mut Vec<u8>) -> Option<(u128, u128)> {
     out.extend(quoted);
     let sum = checksum(&out[start..]);
     out[start + ICMP_CHECKSUM..][..2].copy_from_slice(&sum.to_be_bytes());
-    Some((ip.src().into(), ip.dst().into()))
+    let ports = ports(l3.get(ip.header_len()..));
+    Some(Flow { src: ip.src().into(), dst: ip.dst().into(), proto: ip.proto(), ports })
 }
 
-fn answer_v6(l3: &[u8], mtu: usize, out: &mut Vec<u8>) -> Option<(u128, u128)> {
+fn answer_v6(l3: &[u8], mtu: usize, out: &mut Vec<u8>) -> Option<Flow> {
     let ip = Ipv6::new_checked(l3).ok()?;
     if l3.len() <= V6_MIN_MTU {
         return None;
@@ -127,7 +143,8 @@ fn answer_v6(l3: &[u8], mtu: usize, out: &mut Vec<u8>) -> Option<(u128, u128)> {
     out.extend(quoted);
     let sum = pseudo_v6(&dst.octets(), &src.octets(), ICMPV6, len as u32).bytes(&out[start..]).finish();
     out[start + ICMP_CHECKSUM..][..2].copy_from_slice(&sum.to_be_bytes());
-    Some((ip.src(), ip.dst()))
+    let ports = ports(l3.get(40 + extensions.len..));
+    Some(Flow { src: ip.src(), dst: ip.dst(), proto: extensions.proto, ports })
 }
 
 #[cfg(test)]
@@ -200,7 +217,8 @@ mod tests {
         let mut l3 = Packet::from_slice(&frame[14..]);
         l3.l3_type = Some(0x86dd);
         let sent = answer(&l3, 70).expect("answered");
-        assert_eq!((sent.packet.l3_type, sent.addresses), (Some(0x86dd), (A6, B6)));
+        let flow = Flow { src: A6, dst: B6, proto: 17, ports: [0; 4] };
+        assert_eq!((sent.packet.l3_type, sent.flow), (Some(0x86dd), flow));
         assert_eq!(sent.packet.data(), &answer_to(&frame, 70).expect("answered")[14..]);
     }
 

@@ -62,14 +62,14 @@ impl Executor<'_> {
             let Some((port, mut inner)) = self.other_direction(packet) else { continue };
             let metadata = inner.metadata().cloned();
             inner.clear_metadata();
-            if let Some(Answer { packet: mut answer, addresses }) = answer(&inner, excess)
+            if let Some(Answer { packet: mut answer, flow }) = answer(&inner, excess)
                 // One answer for all segments of a packet.
-                && answered != Some(addresses)
+                && answered != Some(flow)
                 && self.shared.path_mtu_limit.lock().admits(self.now)
             {
-                answered = Some(addresses);
+                answered = Some(flow);
                 if let Some(tunnel) = metadata.and_then(|metadata| metadata.tunnel) {
-                    answer.set_only_tunnel(&without_ecn(tunnel));
+                    answer.set_only_tunnel(&returned(tunnel, self.in_key));
                 }
                 if let Some(entry) = self.ports.port(port) {
                     entry.count_received(self.outputs.lane(), 1, answer.len() as u64);
@@ -111,13 +111,14 @@ fn swap_addresses(frame: &mut [u8]) -> Option<()> {
     Some(())
 }
 
-/// The tunnel without congestion marks, which are the sender's and not of the way back.
-fn without_ecn(tunnel: Arc<Tunnel>) -> Arc<Tunnel> {
-    if tunnel.tos & ecn::MASK == 0 {
+/// The tunnel of packets from the other end: with the key that they have, and without the sender's congestion marks.
+fn returned(tunnel: Arc<Tunnel>, in_key: Option<u64>) -> Arc<Tunnel> {
+    if tunnel.tos & ecn::MASK == 0 && in_key.is_none() {
         return tunnel;
     }
     let mut changed = Tunnel::clone(&tunnel);
     changed.tos &= !ecn::MASK;
+    changed.key = in_key.unwrap_or(changed.key);
     Arc::new(changed)
 }
 

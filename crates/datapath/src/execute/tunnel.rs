@@ -63,7 +63,7 @@ impl Executor<'_> {
             (packet.recirc_id, packet.dp_hash, packet.tags) = (0, 0, 0);
             packet.set_outer(outer);
         }
-        (self.in_port, self.any_l3) = (push.out_port, false);
+        (self.in_port, self.in_key, self.any_l3) = (push.out_port, push.in_key, false);
     }
 
     /// Pops the headers of a tunnel from packets, or from copies of them, and has them looked up again as packets of the tunnel's
@@ -149,7 +149,11 @@ impl Executor<'_> {
         let vlans_max = self.shared.vlans_max.load(Ordering::Relaxed);
         let key = extract_with(whole.data(), &recirculate::context_of(whole, self.in_port), vlans_max);
         let udp_port = (key.ip_proto() == ipproto::UDP).then(|| key.get(Field::UdpDst) as u16);
-        what.tunnels.iter().find(|(of, _)| *of == udp_port).map(|(_, pop)| *pop)
+        let is_of = |(of, pop): &&(Option<u16>, TunnelPop)| {
+            let tunnel = self.ports.port(pop.port).and_then(|port| port.tunnel.as_ref());
+            *of == udp_port && tunnel.is_some_and(|tunnel| tunnel.headers.proto() == key.ip_proto())
+        };
+        what.tunnels.iter().find(is_of).map(|(_, pop)| *pop)
     }
 
     /// Drops the packets if this is their last use, and counts them.
