@@ -141,10 +141,12 @@ class Switch:
         self("ovsdb-server", self.dir / "conf.db", f"--remote=punix:{self.dir}/db.sock", "--detach", "--pidfile", "--log-file")
         self("ovs-vsctl", "--no-wait", "init")
 
-    def start(self, *options, core=None):
-        """Starts the switch daemon; with `core`, all of its threads on that one core."""
-        pinned = [] if core is None else ["taskset", "-c", core]
-        run(*pinned, self.bin / self.daemon, *options, "--detach", "--pidfile", "--log-file", env=self.env)
+    def start(self, *options, core=None, inside=None):
+        """Starts the switch daemon; with `core`, all of its threads on that one core; with `inside`, in that network
+        namespace."""
+        before = [] if inside is None else ["ip", "netns", "exec", inside]
+        before += [] if core is None else ["taskset", "-c", core]
+        run(*before, self.bin / self.daemon, *options, "--detach", "--pidfile", "--log-file", env=self.env)
 
     def log_tail(self, lines=15):
         """The end of the switch daemon's log, for messages."""

@@ -112,10 +112,10 @@ def shuffled(conversations, seed=1):
         yield from frames
 
 
-def pcap(frames):
-    """A capture file's bytes."""
+def pcap(frames, frame_len=workload.FRAME_LEN):
+    """The bytes of a capture file of frames of one length."""
     header = struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1)
-    record = struct.pack("<IIII", 0, 0, workload.FRAME_LEN, workload.FRAME_LEN)
+    record = struct.pack("<IIII", 0, 0, frame_len, frame_len)
     return header + b"".join(record + frame for frame in frames)
 
 

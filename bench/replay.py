@@ -106,21 +106,21 @@ class Replay:
     def appctl(self, *words):
         return self.switch("ovs-appctl", "--timeout=120", "-t", self.switch.daemon, *words)
 
-    def add_flows(self, path):
-        self.switch("ovs-ofctl", "-O", "OpenFlow13", "add-flows", self.bridge, path)
+    def add_flows(self, path, bridge=None):
+        self.switch("ovs-ofctl", "-O", "OpenFlow13", "add-flows", bridge or self.bridge, path)
 
     def add_groups(self, groups):
         for group in groups:
             self.switch("ovs-ofctl", "-O", "OpenFlow13", "add-group", self.bridge, group)
 
-    def add_output(self):
-        """Port 2, which discards packets."""
+    def add_output(self, bridge=None):
+        """Port 2, which discards packets. This and all other ports may be of another bridge."""
         options = ["type=null"]
         if self.which == PEER:
             options = ["type=dpdk", "options:dpdk-devargs=net_null0,no-rx=1", "options:n_rxq=1"]
-        self._add_port("out0", 2, options)
+        self._add_port("out0", 2, options, bridge=bridge)
 
-    def add_input(self, pcap, wait=True):
+    def add_input(self, pcap, wait=True, bridge=None):
         """Port 1, which replays; packets arrive from this moment on. Without `wait`, returns
         before the switch has added the port: the switch replies late if the first packets keep it busy."""
         pcap = pathlib.Path(pcap).resolve()
@@ -129,14 +129,14 @@ class Replay:
             options += [f"options:n_rxq={len(self.cores)}", "options:rxq-share=divided"]
         if self.which == PEER:
             options = ["type=dpdk", f"options:dpdk-devargs=net_pcap0,rx_pcap={pcap},infinite_rx=1"]
-        self._add_port("in0", 1, options, wait)
+        self._add_port("in0", 1, options, wait, bridge)
 
-    def add_null(self, name, number):
+    def add_null(self, name, number, bridge=None):
         """Another port that discards packets."""
         options = ["type=null"]
         if self.which == PEER:
             options = ["type=dpdk", f"options:dpdk-devargs=net_null{number},no-rx=1", "options:n_rxq=1"]
-        self._add_port(name, number, options)
+        self._add_port(name, number, options, bridge=bridge)
 
     def play(self, name, number, pcaps, times=0, rate=0, new_addresses=False):
         """A port that plays a capture file so many `times` (0: for ever), at most `rate` frames a second (0: as many as
@@ -160,9 +160,9 @@ class Replay:
             options += ["options:new-addresses=true"] * new_addresses
         self._add_port(name, number, options)
 
-    def port_counts(self):
+    def port_counts(self, bridge=None):
         """For each port by number the packets that it has received and sent, in one answer, and the time in seconds."""
-        text = self.switch("ovs-ofctl", "dump-ports", self.bridge)
+        text = self.switch("ovs-ofctl", "dump-ports", bridge or self.bridge)
         at_s = time.monotonic()
         found = re.findall(r"port +(\d+): rx pkts=(\d+).*\n +tx pkts=(\d+)", text)
         return {int(port): (int(received), int(sent)) for port, received, sent in found}, at_s
@@ -182,8 +182,8 @@ class Replay:
         """The number of tracked connections."""
         return int(re.search(r"\d+", self.appctl("dpctl/ct-get-nconns"))[0])
 
-    def _add_port(self, name, number, options, wait=True):
-        words = ["add-port", self.bridge, name, "--", "set", "Interface", name, f"ofport_request={number}", *options]
+    def _add_port(self, name, number, options, wait=True, bridge=None):
+        words = ["add-port", bridge or self.bridge, name, "--", "set", "Interface", name, f"ofport_request={number}", *options]
         if not wait:
             self.vsctl("--no-wait", *words)
             return

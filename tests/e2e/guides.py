@@ -11,6 +11,7 @@ The shell has the network namespace of a switch, and its own list of named names
 them remains.
 """
 
+import contextlib
 import os
 import re
 import signal
@@ -97,6 +98,10 @@ def run(text, directory, namespace, environment):
         except ProcessLookupError:
             pass
         process.wait()
+        # Daemons of a guide that broke off.
+        for path in directory.glob("*/*.pid"):
+            with contextlib.suppress(ProcessLookupError, ValueError):
+                os.kill(int(path.read_text()), signal.SIGKILL)
     problems = []
     for number, step in enumerate(todo):
         path = directory / f"out{number}"

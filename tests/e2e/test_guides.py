@@ -19,7 +19,7 @@ def test_guide(making, tmp_path, path):
 
 
 def test_guides_are_there():
-    assert {path.stem for path in GUIDES} >= {"nat-gateway", "stateful-firewall"}
+    assert {path.stem for path in GUIDES} >= {"nat-gateway", "overlay", "stateful-firewall"}
 
 
 def test_steps_have_commands_and_outputs():

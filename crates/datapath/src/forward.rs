@@ -337,6 +337,7 @@ impl Forwarder {
                     Key::Plain(key) => self.microflows.get(key, hash, reader.generation()),
                     Key::Wide(key) => self.microflows.get(key, hash, reader.generation()),
                     Key::Tracked(key) => self.microflows.get(key, hash, reader.generation()),
+                    Key::Tunneled(key) => self.microflows.get(key, hash, reader.generation()),
                     Key::Any(key) => self.microflows.get(key, hash, reader.generation()),
                 };
                 microflow_hits += usize::from(found.is_some());
@@ -352,6 +353,9 @@ impl Forwarder {
             }
             if keys.are_tracked != 0 {
                 reader.lookup_batch(&keys.tracked, asked & keys.are_tracked, &mut found, &mut probes);
+            }
+            if keys.are_tunneled != 0 {
+                reader.lookup_batch(&keys.tunneled, asked & keys.are_tunneled, &mut found, &mut probes);
             }
             if others != 0 {
                 reader.lookup_batch(&keys.any, others, &mut found, &mut probes);
@@ -377,6 +381,14 @@ impl Forwarder {
         if keys.are_tracked != 0 {
             self.hints.learn(shared, self.lane, &mut self.batch, &found);
         }
+        let encapsulated = match groups.encapsulations(n) {
+            Some((pushes, to)) => {
+                Executor::new(context, &mut self.outputs, &mut self.work).encapsulate(&mut self.batch, &pushes, to);
+                self.unsettled -= n;
+                true
+            }
+            None => false,
+        };
         groups.sort(&mut self.batch, &mut self.lists, &mut self.misses);
         if let (Some(last_flow), Some(flow)) = (last_flow, groups.only())
             && n >= LAST_FLOW_MIN
@@ -409,7 +421,7 @@ impl Forwarder {
             run(&todo, None);
         } else {
             {
-                let todo = groups.todo();
+                let todo = if encapsulated { SmallVec::new() } else { groups.todo() };
                 run(&todo, Some(&Follower::new(context, &reader, &self.hints, self.lane)));
                 keeps_keys = matches!(todo[..], [Todo::Run(list)] if recirculate::keeps_keys(list));
             }

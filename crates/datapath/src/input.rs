@@ -1,15 +1,17 @@
 //! From packets to keys: counts a received batch, drops packets that are too short for a frame, and extracts the keys
 //! of the others; extracts the keys of recirculated packets for their next pass.
 
+use std::cell::OnceCell;
 use std::sync::atomic::Ordering;
 
 use base::{DpPort, DropReason, PortNo};
 use flow::compact::{Compact, extract_compact};
 use flow::extract::{extract_other_into, extract_with_into};
-use flow::{Field, FlowKey, PlainKey, TrackedKey, WideKey};
+use flow::{Field, FlowKey, PlainKey, TrackedKey, TunneledKey, WideKey};
 use netdev::pool;
-use packet::Batch;
 use packet::buf::BATCH_MAX;
+use packet::metadata::Connection;
+use packet::{Batch, Packet};
 
 use crate::execute::recirculate::{context_of, put_options};
 use crate::group::Adds;
@@ -26,11 +28,14 @@ pub(crate) struct Keys {
     pub(crate) are_plain: u32,
     /// Bitmap of the packets with keys in `wide`.
     pub(crate) are_wide: u32,
-    /// Bitmap of the packets with keys in `tracked`. All other packets have keys in `any`.
+    /// Bitmap of the packets with keys in `tracked`.
     pub(crate) are_tracked: u32,
+    /// Bitmap of the packets with keys in `tunneled`. All other packets have keys in `any`.
+    pub(crate) are_tunneled: u32,
     pub(crate) plain: [PlainKey; BATCH_MAX],
     pub(crate) wide: [WideKey; BATCH_MAX],
     pub(crate) tracked: [TrackedKey; BATCH_MAX],
+    pub(crate) tunneled: [TunneledKey; BATCH_MAX],
     pub(crate) any: Vec<FlowKey>,
     /// Bitmap of the keys in `any` that have metadata besides the ingress port.
     with_metadata: u32,
@@ -43,6 +48,7 @@ pub(crate) enum Key<'a> {
     Plain(&'a PlainKey),
     Wide(&'a WideKey),
     Tracked(&'a TrackedKey),
+    Tunneled(&'a TunneledKey),
     Any(&'a FlowKey),
 }
 
@@ -52,9 +58,11 @@ impl Keys {
             are_plain: 0,
             are_wide: 0,
             are_tracked: 0,
+            are_tunneled: 0,
             plain: [PlainKey::default(); BATCH_MAX],
             wide: [WideKey::default(); BATCH_MAX],
             tracked: [TrackedKey::default(); BATCH_MAX],
+            tunneled: std::array::from_fn(|_| TunneledKey::default()),
             any: vec![FlowKey::ZERO; BATCH_MAX],
             with_metadata: 0,
             adds: [Adds::default(); BATCH_MAX],
@@ -77,6 +85,10 @@ impl Keys {
                 *buffer = key.expand();
                 buffer
             }
+            Key::Tunneled(key) => {
+                *buffer = key.expand();
+                buffer
+            }
         }
     }
 
@@ -89,6 +101,8 @@ impl Keys {
             Key::Wide(&self.wide[i])
         } else if self.are_tracked >> i & 1 != 0 {
             Key::Tracked(&self.tracked[i])
+        } else if self.are_tunneled >> i & 1 != 0 {
+            Key::Tunneled(&self.tunneled[i])
         } else {
             Key::Any(&self.any[i])
         }
@@ -103,7 +117,7 @@ impl Keys {
     /// Returns a bitmap of the packets with keys in `any`, of the first `n`.
     #[inline]
     pub(crate) fn others(&self, n: usize) -> u32 {
-        first(n) & !(self.are_plain | self.are_wide | self.are_tracked)
+        first(n) & !(self.are_plain | self.are_wide | self.are_tracked | self.are_tunneled)
     }
 }
 
@@ -158,7 +172,7 @@ fn extract_keys(shared: &SharedState, port: &Port, batch: &mut Batch, keys: &mut
             }
         }
     }
-    (keys.are_plain, keys.are_wide, keys.are_tracked) = (are_plain, are_wide, 0);
+    (keys.are_plain, keys.are_wide, keys.are_tracked, keys.are_tunneled) = (are_plain, are_wide, 0, 0);
     Some(bytes)
 }
 
@@ -166,37 +180,42 @@ fn extract_keys(shared: &SharedState, port: &Port, batch: &mut Batch, keys: &mut
 /// no Ethernet header.
 pub(crate) fn parse_again(shared: &SharedState, in_port: DpPort, batch: &Batch, keys: &mut Keys) -> bool {
     let number = PortNo(in_port.0);
-    let (mut any_l3, mut are_plain, mut are_wide, mut are_tracked) = (false, 0, 0, 0);
+    let mut any_l3 = false;
+    let (mut are_plain, mut are_wide, mut are_tracked, mut are_tunneled) = (0, 0, 0, 0);
+    let options = OnceCell::new();
+    let known = || &***options.get_or_init(|| shared.tunnel_options.load());
     let places = keys.plain.iter_mut().zip(&mut keys.wide).zip(&mut keys.tracked).zip(&mut keys.adds);
     for (i, (packet, (((plain, wide), tracked), adds))) in batch.iter().zip(places).enumerate() {
         let data = packet.data();
         let is_frame = packet.l3_type.is_none();
         any_l3 |= !is_frame;
-        let connection = packet.metadata().map(|metadata| metadata.only_connection());
-        let may_be_compact = is_frame && connection != Some(None);
+        let beside = Beside::of(packet);
+        let may_be_compact = is_frame && !matches!(beside, Beside::Other);
         let compact = if may_be_compact { extract_compact(data, number, plain, wide) } else { None };
         let len = data.len() as u32;
         match compact {
             Some(Compact::Plain) => {
                 *adds = Adds { len, tcp_flags: plain.tcp_flags() };
-                *plain = plain.with_recirculation(packet.recirc_id, packet.dp_hash);
-                match connection.flatten() {
-                    None => are_plain |= 1 << i,
-                    Some(connection) => {
+                plain.recirculate(packet.recirc_id, packet.dp_hash);
+                match beside {
+                    Beside::Connection(connection) => {
                         are_tracked |= 1 << i;
                         tracked.set_plain(plain, connection);
                     }
+                    Beside::Tunnel => (are_plain, are_tunneled) = (are_plain | 1 << i, are_tunneled | 1 << i),
+                    Beside::Nothing | Beside::Other => are_plain |= 1 << i,
                 }
             }
             Some(Compact::Wide) => {
                 *adds = Adds { len, tcp_flags: wide.tcp_flags() };
-                *wide = wide.with_recirculation(packet.recirc_id, packet.dp_hash);
-                match connection.flatten() {
-                    None => are_wide |= 1 << i,
-                    Some(connection) => {
+                wide.recirculate(packet.recirc_id, packet.dp_hash);
+                match beside {
+                    Beside::Connection(connection) => {
                         are_tracked |= 1 << i;
                         tracked.set_wide(wide, connection);
                     }
+                    Beside::Tunnel => are_tunneled |= 1 << i,
+                    Beside::Nothing | Beside::Other => are_wide |= 1 << i,
                 }
             }
             None => {
@@ -209,8 +228,40 @@ pub(crate) fn parse_again(shared: &SharedState, in_port: DpPort, batch: &Batch, 
             }
         }
     }
-    (keys.are_plain, keys.are_wide, keys.are_tracked) = (are_plain, are_wide, are_tracked);
+    // Apart, as copies of words that have just been written wait for them.
+    let tunneled = batch.iter().zip(keys.plain.iter().zip(&keys.wide)).zip(&mut keys.tunneled);
+    for (i, ((packet, (plain, wide)), key)) in tunneled.enumerate() {
+        let Some(tunnel) = packet.metadata().and_then(|metadata| metadata.tunnel.as_ref()) else { continue };
+        match (are_tunneled >> i & 1, are_plain >> i & 1) {
+            (1, 1) => key.set_plain(plain, tunnel, known),
+            (1, _) => key.set_wide(wide, tunnel, known),
+            _ => {}
+        }
+    }
+    keys.are_plain = are_plain & !are_tunneled;
+    (keys.are_wide, keys.are_tracked, keys.are_tunneled) = (are_wide, are_tracked, are_tunneled);
     any_l3
+}
+
+/// The metadata of a packet, by the compact key that it allows.
+enum Beside<'a> {
+    Nothing,
+    Connection(&'a Connection),
+    Tunnel,
+    /// No compact key has it.
+    Other,
+}
+
+impl<'a> Beside<'a> {
+    #[inline]
+    fn of(packet: &'a Packet) -> Self {
+        let Some(metadata) = packet.metadata() else { return Self::Nothing };
+        match (metadata.only_connection(), metadata.only_tunnel()) {
+            (Some(connection), _) => Self::Connection(connection),
+            (None, Some(_)) => Self::Tunnel,
+            (None, None) => Self::Other,
+        }
+    }
 }
 
 /// Makes the keys of a batch those of its next pass, in which only hash and recirculation id are others. Returns whether some
@@ -219,7 +270,7 @@ pub(crate) fn recirculate_keys(batch: &Batch, keys: &mut Keys) -> Option<bool> {
     let mut any_l3 = false;
     for (i, packet) in batch.iter().enumerate() {
         // Keys of received packets lack it.
-        if packet.metadata().is_some() || keys.are_tracked >> i & 1 != 0 {
+        if packet.metadata().is_some() || (keys.are_tracked | keys.are_tunneled) >> i & 1 != 0 {
             return None;
         }
         any_l3 |= packet.l3_type.is_some();

@@ -16,7 +16,7 @@ use base::mix::fold;
 use std::sync::Arc;
 
 use base::rng::Rng;
-use flow::{TrackedKey, WORDS, WideKey, Words, layout};
+use flow::{TrackedKey, TunneledKey, WORDS, WideKey, Words, layout};
 
 use crate::input::Key;
 use crate::megaflow::Megaflow;
@@ -116,6 +116,19 @@ impl MicroflowCache {
         fold(l2 ^ ip.rotate_left(21) ^ rest.rotate_left(42), pass ^ ct ^ b)
     }
 
+    /// Hashes the words that vary most of the key of a packet that came out of a tunnel.
+    #[inline]
+    fn hash_tunneled(&self, key: &TunneledKey) -> u64 {
+        let [a, b, c] = self.seeds;
+        let w = |word| key.word(word);
+        let l2 = fold(w(layout::ETH_DST) ^ a, w(layout::ETH_SRC) ^ b);
+        let ip = fold(w(layout::IPV4) ^ w(layout::IPV6_SRC + 1) ^ b, w(layout::TP) ^ w(layout::IPV6_DST + 1) ^ c);
+        let rest = fold(w(layout::IP_MISC) ^ c, w(layout::VLAN) ^ a);
+        let outer = fold(w(layout::TUN_IPV6_SRC + 1) ^ w(layout::TUN_IPV4) ^ c, w(layout::TUN_ID) ^ b);
+        let pass = w(layout::PORTS) ^ w(layout::DPHASH_ACTSET).rotate_left(16);
+        fold(l2 ^ ip.rotate_left(21) ^ rest.rotate_left(42), pass ^ outer ^ b)
+    }
+
     /// Hashes the key of a packet.
     #[inline]
     pub(crate) fn hash_of(&self, key: Key<'_>) -> u64 {
@@ -123,6 +136,7 @@ impl MicroflowCache {
             Key::Plain(key) => self.hash(key),
             Key::Wide(key) => self.hash_wide(key),
             Key::Tracked(key) => self.hash_tracked(key),
+            Key::Tunneled(key) => self.hash_tunneled(key),
             Key::Any(key) => self.hash(key),
         }
     }

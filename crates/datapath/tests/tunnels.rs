@@ -113,6 +113,46 @@ fn packets_go_through_tunnels_and_come_back() {
     }
 }
 
+/// Flows with headers of their own get them in one batch, too; packets that are too long are dropped.
+#[test]
+fn packets_of_a_batch_have_headers_of_their_own() {
+    let dp = stepped();
+    let [host, network] = ["host", "network"].map(TestPort::new);
+    dp.port_add(host.clone(), Some(HOST)).expect("the number is free");
+    dp.port_add(network.clone(), Some(NETWORK)).expect("the number is free");
+    let mut mask = plain_mask();
+    mask.add_mask(Field::EthDst, Field::EthDst.info().full_mask());
+    dp.set_handler(TestHandler::new(Box::new(move |_, key| {
+        let mask = mask.clone();
+        let vni = key.get(Field::EthDst) as u32 & 0xff;
+        let tunnel = Encapsulation::Vxlan(Udp { src: 0, dst: 4789, checksum: vni % 3 == 0 }, Vxlan::new(vni));
+        ([push(tunnel), out(NETWORK.0)].into(), Some(mask))
+    })));
+    let frame = |n: u8, len: usize| {
+        let mut frame = numbered_frame(n.into(), len);
+        frame[5] = n;
+        frame
+    };
+    let lens = |n: u8| if n % 7 == 3 { 65_530 } else { 60 + usize::from(n) };
+    // Alone, then in batches.
+    let mut alone = Vec::new();
+    for n in 0..64 {
+        host.receive(&frame(n, lens(n)));
+        dp.run_until_idle(10);
+        alone.extend(network.sent());
+    }
+    (0..64).for_each(|n| host.receive(&frame(n, lens(n))));
+    dp.run_until_idle(10);
+    let together = network.sent();
+    let too_long = (0..64).filter(|n| n % 7 == 3).count();
+    assert_eq!(alone.len(), 64 - too_long);
+    assert!(together.iter().map(Packet::data).eq(alone.iter().map(Packet::data)));
+    for (packet, n) in together.iter().zip((0..64).filter(|n| n % 7 != 3)) {
+        assert_eq!((packet.data()[48], packet.data()[49], packet.len()), (n, 0, lens(n) + 50));
+    }
+    assert_eq!(dp.drops(), [(DropReason::TooBig, 2 * too_long as u64)]);
+}
+
 /// The fragments of a frame with an IPv4 header without options, each with `len` bytes behind that header or less.
 fn fragments(frame: &[u8], len: usize) -> Vec<Vec<u8>> {
     let (head, payload) = frame.split_at(34);

@@ -144,6 +144,8 @@ pub enum DpAction {
     },
     /// Sends the packet through a meter, which may drop it, so that no later action sees it, or remark it.
     Meter(MeterId),
+    /// Leaves the packet to the switch, which holds a copy to send it later. Only in an [`crate::UpcallReply`].
+    Held,
     /// Counts a drop. An empty list of actions also drops, with [`DropReason::Action`].
     Drop(DropReason),
 }
@@ -182,6 +184,7 @@ impl DpAction {
             | Self::CheckPktLen { .. }
             | Self::Sample { .. }
             | Self::Meter(_)
+            | Self::Held
             | Self::Drop(_) => false,
         }
     }

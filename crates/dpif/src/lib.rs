@@ -133,6 +133,14 @@ pub struct UpcallReply {
     pub install: Option<(FlowId, DpFlow)>,
 }
 
+impl UpcallReply {
+    /// The same for a packet that the switch holds if `is_held` is true: no action sends it or counts it as dropped.
+    #[must_use]
+    pub fn held(self, is_held: bool) -> Self {
+        if is_held { Self { actions: [DpAction::Held].into(), ..self } } else { self }
+    }
+}
+
 /// The switch's side of upcalls. Packet threads call it: it must not block for long, and never on I/O.
 pub trait UpcallHandler: Send + Sync + Debug {
     /// Handles a packet that matches no current flow.

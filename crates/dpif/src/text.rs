@@ -85,6 +85,7 @@ fn write_list(actions: &[DpAction], eth_type: u16, name: &dyn Fn(DpPort) -> Opti
             ),
             DpAction::Observe(what) => write_observe(what, out),
             DpAction::Punt(protocol) => write!(out, "userspace(pid=0,slow_path({protocol}))"),
+            DpAction::Held => write!(out, "held"),
             DpAction::SlowPath => write!(out, "userspace(pid=0,slow_path(action))"),
             DpAction::Hash(HashKind::L4, basis) => write!(out, "hash(l4({basis}))"),
             DpAction::Hash(HashKind::SymmetricL4, basis) => write!(out, "hash(sym_l4({basis}))"),

@@ -5,7 +5,7 @@
 //! - [`key`]: [`FlowKey`] and [`FlowMask`]; [`matches`]: [`Match`]; [`options`], [`placed`]: tunnel options; [`reads`]:
 //!   [`Reads`].
 //! - [`sparse`], [`steps`]: keys, masks and reads in compressed form.
-//! - [`plain`], [`compact`] and [`tracked`]: compact keys of plain packets, nearly all of the traffic; [`byte_pattern`]: a flow's
+//! - [`plain`], [`compact`], [`tracked`] and [`tunneled`]: compact keys of plain packets, nearly all of the traffic; [`byte_pattern`]: a flow's
 //!   match on the bytes of a plain frame.
 //! - [`mod@extract`]: from a frame to its key; [`mod@compose`]: from a key to a frame; [`hash`]: flow hashes;
 //!   [`exthdr`]: IPv6 extension headers.
@@ -31,6 +31,7 @@ pub mod steps;
 pub mod table;
 pub mod text;
 pub mod tracked;
+pub mod tunneled;
 
 pub use byte_pattern::{BytePattern, FramePattern};
 pub use compose::compose;
@@ -41,10 +42,11 @@ pub use layout::{Stage, WORDS};
 pub use matches::Match;
 pub use normalize::Normalized;
 pub use options::TunOption;
-pub use placed::{OptionPlace, OptionTable, PlacedOption, ReceivedOptions, UNKNOWN_OPTION};
+pub use placed::{OTHER_LENGTH, OptionPlace, OptionTable, PlacedOption, ReceivedOptions, UNKNOWN_OPTION};
 pub use plain::{Code, PLAIN_WORDS, PlainKey, WIDE_WORDS, WideKey, Words};
 pub use reads::{Reads, Step};
 pub use sparse::Sparse;
 pub use steps::Steps;
 pub use text::{MatchError, NoNames, PortNames};
 pub use tracked::{Brief, TrackedKey, TrackedMatch};
+pub use tunneled::TunneledKey;

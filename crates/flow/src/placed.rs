@@ -13,9 +13,10 @@ use std::sync::Arc;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OptionPlace(u8);
 
-/// The bit of a key's tunnel flags that says that the packet has an option which no bridge can read, and which is critical or should
-/// have another length. No field shows it.
+/// The bit of a key's tunnel flags that says that the packet has a critical option which no bridge can read. No field shows it.
 pub const UNKNOWN_OPTION: u16 = 0x10;
+/// The bit that says that an option which some bridge reads has another length. No field shows it.
+pub const OTHER_LENGTH: u16 = 0x20;
 
 /// The word of presence bits, one for each option, relative to the option words.
 const PRESENCE: usize = layout::REGS - layout::TUN_METADATA - 1;
@@ -169,11 +170,21 @@ impl PlacedOption {
 
     /// Sets the value and the presence bit: bytes, most significant first, as many as the option has.
     pub fn put_bytes(&self, key: &mut FlowKey, value: &[u8]) {
+        self.write(&mut key.0, value);
+    }
+
+    /// The same in the words of a key that hold options, from [`layout::TUN_METADATA`] on.
+    #[inline]
+    fn write(&self, words: &mut [u64], value: &[u8]) {
         let (word, bit) = self.presence();
-        key.0[word] |= bit;
-        for (n, word) in value.rchunks_exact(4).enumerate() {
-            let word = word.first_chunk().map_or(0, |word| u32::from_be_bytes(*word));
-            self.put_word(key, n as u16, word);
+        let presence = words.get_mut(word - layout::TUN_METADATA).map(|word| *word |= bit);
+        debug_assert!(presence.is_some());
+        for (bytes, place) in value.rchunks_exact(4).zip(self.places.iter().rev()) {
+            let bytes = bytes.first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes));
+            let (word, shift) = place.word();
+            if let Some(word) = words.get_mut(word - layout::TUN_METADATA) {
+                *word = *word & !(u64::from(u32::MAX) << shift) | u64::from(bytes) << shift;
+            }
         }
     }
 
@@ -226,23 +237,34 @@ pub struct ReceivedOptions(Vec<PlacedOption>);
 
 impl ReceivedOptions {
     /// Puts a packet's options into its key, given their bytes in the header: of two of one class and type, the last.
-    /// Options that no bridge maps are left out; if one of them is critical, or has another length than a bridge expects, the flag
-    /// [`UNKNOWN_OPTION`] is set.
-    pub fn put(&self, key: &mut FlowKey, mut options: &[u8]) {
+    /// Options that no bridge maps are left out; flags say if one of them is critical ([`UNKNOWN_OPTION`]), or has another length than
+    /// a bridge expects ([`OTHER_LENGTH`]).
+    pub fn put(&self, key: &mut FlowKey, options: &[u8]) {
+        let flags = self.place(&mut key.0, options);
+        if flags != 0 {
+            key.set(Field::TunFlags, key.get(Field::TunFlags) | u128::from(flags));
+        }
+    }
+
+    /// The same in the words of a key that hold options, from [`layout::TUN_METADATA`] on. Returns the flags.
+    #[inline]
+    pub(crate) fn place(&self, words: &mut [u64], mut options: &[u8]) -> u16 {
+        let mut flags = 0;
         while let Some(([class @ .., kind, len], rest)) = options.split_first_chunk::<4>() {
-            let (words, len) = (usize::from(len & 31), 4 * usize::from(len & 31));
-            let Some((value, rest)) = rest.split_at_checked(len) else { return };
+            let (n, len) = (usize::from(len & 31), 4 * usize::from(len & 31));
+            let Some((value, rest)) = rest.split_at_checked(len) else { break };
             options = rest;
             let id = (u16::from_be_bytes(*class), *kind);
-            match self.0.iter().find(|option| option.id == id && option.places.len() == words) {
-                Some(option) => option.put_bytes(key, value),
-                None if is_critical(*kind) || self.0.iter().any(|option| option.id == id) => {
-                    let flags = key.get(Field::TunFlags) | u128::from(UNKNOWN_OPTION);
-                    key.set(Field::TunFlags, flags);
+            match self.0.iter().find(|option| option.id == id && option.places.len() == n) {
+                Some(option) => option.write(words, value),
+                None => {
+                    let has_other_length = self.0.iter().any(|option| option.id == id);
+                    flags |= if is_critical(*kind) { UNKNOWN_OPTION } else { 0 };
+                    flags |= if has_other_length { OTHER_LENGTH } else { 0 };
                 }
-                None => {}
             }
         }
+        flags
     }
 
     /// All of them.
@@ -320,9 +342,9 @@ mod tests {
         assert_eq!(received(&twice), key);
         for (unknown, flags) in [
             (&[0xff, 1, 0x83, 0][..], UNKNOWN_OPTION),
-            (&[0xff, 1, 0x82, 1, 1, 2, 3, 4], UNKNOWN_OPTION),
+            (&[0xff, 1, 0x82, 1, 1, 2, 3, 4], UNKNOWN_OPTION | OTHER_LENGTH),
             (&[0xff, 1, 2, 0], 0),
-            (&[0xff, 1, 0x82, 2, 1, 2, 3, 4, 5, 6, 7, 8], UNKNOWN_OPTION),
+            (&[0xff, 1, 0x82, 2, 1, 2, 3, 4, 5, 6, 7, 8], UNKNOWN_OPTION | OTHER_LENGTH),
             (&[0xff, 1, 0x83, 1, 1], 0),
             (&[0xff], 0),
         ] {

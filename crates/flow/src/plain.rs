@@ -92,8 +92,8 @@ impl Code {
 
     /// The number: below 128.
     #[inline]
-    pub(crate) fn number(self) -> usize {
-        self.0.into()
+    pub(crate) const fn number(self) -> usize {
+        self.0 as usize
     }
 
     /// Its index among the first [`PLAIN_WORDS`] words, if it is one of them.
@@ -203,6 +203,12 @@ impl PlainKey {
         self
     }
 
+    /// The same in place: a copy would read words as soon as they are written.
+    #[inline]
+    pub fn recirculate(&mut self, recirc_id: u32, dp_hash: u32) {
+        set_recirculation(&mut self.0, recirc_id, dp_hash);
+    }
+
     /// The words in code order.
     #[inline]
     pub(crate) fn words(&self) -> &[u64; ZERO] {
@@ -284,6 +290,12 @@ impl WideKey {
     pub fn with_recirculation(mut self, recirc_id: u32, dp_hash: u32) -> Self {
         set_recirculation(&mut self.0, recirc_id, dp_hash);
         self
+    }
+
+    /// The same in place: a copy would read words as soon as they are written.
+    #[inline]
+    pub fn recirculate(&mut self, recirc_id: u32, dp_hash: u32) {
+        set_recirculation(&mut self.0, recirc_id, dp_hash);
     }
 
     /// The words in code order, and a zero.

@@ -9,8 +9,8 @@
 //!   the control thread;
 //! - [`trace`] and [`trace_ct`]: traces; [`features`]: the datapath's features;
 //! - [`conn`]: OpenFlow connections;
-//! - [`upcall`]: packets without a datapath flow; [`effects`]: the effects of packets beside forwarding;
-//!   [`revalidate`]: statistics, and flows that are out of date.
+//! - [`upcall`]: packets without a datapath flow; `held`: those that wait for a neighbour; [`effects`]: the effects of packets
+//!   beside forwarding; [`revalidate`]: statistics, and flows that are out of date.
 //!
 //! Invariants:
 //! - tables, ports and MAC entries change first, then [`Switch::changed`] reports the change, and a megaflow
@@ -32,6 +32,7 @@ pub mod flow_table;
 mod gate;
 mod group_log;
 pub mod groups;
+mod held;
 pub mod hidden;
 pub mod ipfix;
 pub mod learn;

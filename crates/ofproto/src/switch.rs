@@ -4,6 +4,7 @@ use crate::bridge::{Edited, Ofproto};
 use crate::conn::Budget;
 use crate::features::{Ct, Features, Set};
 use crate::gate::Workers;
+use crate::held::Held;
 use crate::ipfix::{IpfixSettings, Worker};
 use crate::protocols::Protocols;
 use crate::revalidate::{Change, State};
@@ -47,6 +48,7 @@ pub struct Switch {
     pub(crate) ipfix: Worker,
     pub(crate) protocols: Protocols,
     options: Mutex<OptionSpace>,
+    pub(crate) held: Mutex<Held>,
 }
 
 /// Names of timeout policies by zone.
@@ -83,6 +85,7 @@ impl Switch {
             tls: Arc::default(),
             ipfix: Worker::default(),
             options: Mutex::default(),
+            held: Mutex::default(),
         })
     }
 

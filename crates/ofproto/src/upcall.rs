@@ -96,13 +96,14 @@ impl UpcallHandler for Switch {
         base::coverage!(flow_extract);
         let now = self.clock().now();
         let translation = self.translate_now(upcall.key);
+        let is_held = self.hold(&upcall, &translation.verdict);
         self.apply(&translation.verdict.effects, 1, upcall.packet.len() as u64, now, Seen::Now);
         // The addresses that this packet taught are a change like any other, and newer than the flow: the next pass revalidates
         // it. A failed translation is cached like any other: it is the most expensive one to repeat.
         let (id, key, generation) = (self.new_flow_id(), Sparse::new(upcall.key), translation.generation);
         let fresh = translation.finish();
         let remembered = self.revalidation.remember(self.revalidation.lock_shard(id), id, key.clone(), fresh, now);
-        self.reply(id, key, generation, remembered)
+        self.reply(id, key, generation, remembered).held(is_held)
     }
 
     fn try_miss(&self, upcall: Upcall<'_>) -> Option<UpcallReply> {
@@ -121,10 +122,11 @@ impl UpcallHandler for Switch {
         self.translations.fetch_add(1, Ordering::Relaxed);
         base::coverage!(flow_extract);
         let now = self.clock().now();
+        let is_held = self.hold(&upcall, &translation.verdict);
         self.apply(&translation.verdict.effects, 1, upcall.packet.len() as u64, now, Seen::Now);
         let (key, generation) = (Sparse::new(upcall.key), translation.generation);
         let remembered = self.revalidation.remember(shard, id, key.clone(), translation.finish(), now);
-        Some(self.reply(id, key, generation, remembered))
+        Some(self.reply(id, key, generation, remembered).held(is_held))
     }
 
     fn controller(&self, _port: DpPort, what: &ControllerUpcall, packet: &Packet) {

@@ -138,7 +138,7 @@ fn test_of_action(action: &Action) -> &'static str {
         A::CheckPktLarger { .. } => "test_actions, xlate tests::regions",
         A::Conjunction { .. } => "test_actions, classifier, xlate tests::regions",
         A::Learn(_) | A::FinTimeout { .. } => "test_actions, ofproto tests::changes",
-        A::SetTunnel { .. } => "test_actions; nothing is encapsulated",
+        A::SetTunnel { .. } => "test_actions, xlate tests::tunnels",
         A::Controller(_) => "test_controller, test_headers",
         A::WriteActions(_) | A::ClearActions | A::WriteMetadata { .. } | A::GotoTable(_) => {
             "test_actions, test_conformance"

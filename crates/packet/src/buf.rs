@@ -411,7 +411,9 @@ impl Packet {
             return false;
         }
         let parts = &mut *self.0;
-        parts.memory.bytes_mut().copy_within(parts.start..parts.start + at, parts.start + n);
+        if at > 0 {
+            parts.memory.bytes_mut().copy_within(parts.start..parts.start + at, parts.start + n);
+        }
         parts.start += n;
         parts.shift_offload(at, -(n as isize));
         true

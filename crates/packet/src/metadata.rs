@@ -26,6 +26,15 @@ impl Metadata {
         let Self { pkt_mark, skb_priority, connection, tunnel } = self;
         (*pkt_mark == 0 && *skb_priority == 0 && tunnel.is_none()).then_some(connection)
     }
+
+    /// The tunnel, if the packet has one and no other metadata.
+    #[inline]
+    pub fn only_tunnel(&self) -> Option<&Arc<Tunnel>> {
+        let Self { pkt_mark, skb_priority, connection, tunnel } = self;
+        let Connection { state, zone, mark, label, original, .. } = connection;
+        let is_untracked = (*state, *zone, *mark, *label) == (0, 0, 0, 0) && original.is_none();
+        if *pkt_mark == 0 && *skb_priority == 0 && is_untracked { tunnel.as_ref() } else { None }
+    }
 }
 
 /// Conntrack state of a packet (`ct_*` of ovs-fields(7)).

@@ -212,8 +212,13 @@ impl Neighbours {
     }
 
     /// Learns a neighbour's Ethernet address. Only another address, or the first one, concerns translations. A full table
-    /// learns nothing new.
+    /// forgets the entries that no packet has used; if there are none, it learns nothing new.
     pub fn learn(&mut self, bridge: &str, address: IpAddr, mac: MacAddr, now: Millis) {
+        let is_there = self.entries.get(name(bridge)).is_some_and(|entries| entries.contains_key(&address));
+        if self.len >= ENTRIES_MAX && !is_there {
+            // Announcements alone do not fill it.
+            self.remove(|entry| entry.state != State::Pending && entry.dependency.used() <= entry.learned);
+        }
         let expires = now.after(self.aging_ms);
         let known = self.entries.get_mut(name(bridge)).and_then(|entries| entries.get_mut(&address));
         match known {

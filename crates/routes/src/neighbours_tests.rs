@@ -71,6 +71,30 @@ fn learning_the_same_address_again_concerns_no_translation() {
 }
 
 #[test]
+fn changes_are_those_of_ethernet_addresses() {
+    let mut table = Neighbours::default();
+    table.learn("br0", ip(92), MAC, Millis(0));
+    assert_eq!(table.take_changed(), [ip(92)]);
+    // The same again, or a request, is no change.
+    table.learn("br0", ip(92), MAC, Millis(1));
+    pending(table.resolve("br0", ip(93), Millis(1)));
+    assert!(table.take_changed().is_empty());
+    table.learn("br0", ip(93), MAC, Millis(2));
+    table.learn("br0", ip(92), MacAddr([2; 6]), Millis(2));
+    assert_eq!(table.take_changed(), [ip(93), ip(92)]);
+    // An expired one that is asked for, and those that are removed.
+    pending(table.resolve("br0", ip(92), Millis(2 + AGING_MS)));
+    assert_eq!(table.take_changed(), [ip(92)]);
+    table.run(Millis(2 + AGING_MS));
+    assert_eq!(table.take_changed(), [ip(93)]);
+    table.flush();
+    assert_eq!(table.take_changed(), [ip(92)]);
+    table.learn("br1", ip(94), MAC, Millis(0));
+    table.remove_bridge("br1");
+    assert_eq!(table.take_changed(), [ip(94), ip(94)]);
+}
+
+#[test]
 fn only_replies_to_this_host_and_gratuitous_packets_are_learned() {
     let own = |address: IpAddr| address == ip(88) || address == IpAddr::V6("2001:cafe::88".parse().expect("valid"));
     let v4 = |n: u32| Ipv4Addr::from_bits(0x0101_0200 + n);
@@ -112,10 +136,24 @@ fn the_table_is_bounded() {
         held.push(pending(table.resolve("br0", ip(n), Millis(0))).1);
     }
     assert!(matches!(table.resolve("br0", ip(1 << 20), Millis(0)), Found::Full));
-    for n in 0..2 * ENTRIES_MAX as u64 {
-        table.learn("br1", ip(n), MAC, Millis(0));
+    table.learn("br1", ip(0), MAC, Millis(0));
+    table.known("br1", ip(0), Millis(1)).expect("a neighbour");
+    for n in 1..2 * ENTRIES_MAX as u64 {
+        table.learn("br1", ip(n), MAC, Millis(1));
+        assert!(table.len() <= ENTRIES_MAX);
     }
-    assert_eq!(table.len(), ENTRIES_MAX);
+    // The one in use is still there, and the last ones.
+    assert!([0, 2 * ENTRIES_MAX as u64 - 1].iter().all(|n| table.known("br1", ip(*n), Millis(1)).is_some()));
+    // As are all, once packets have used them.
+    for n in 0..2 * ENTRIES_MAX as u64 {
+        table.known("br1", ip(n), Millis(2));
+    }
+    while table.len() < ENTRIES_MAX {
+        table.learn("br2", ip(table.len() as u64), MAC, Millis(1));
+        table.known("br2", ip(table.len() as u64 - 1), Millis(2)).expect("a neighbour");
+    }
+    table.learn("br3", ip(0), MAC, Millis(3));
+    assert_eq!((table.len(), table.known("br3", ip(0), Millis(3)).is_some()), (ENTRIES_MAX, false));
     assert_eq!(table.run(Millis(1000)), PENDING_MAX);
     assert!(matches!(table.resolve("br0", ip(1 << 20), Millis(1000)), Found::Pending { send_request: true, .. }));
     assert!(held.iter().all(|dependency| !dependency.is_current()));

@@ -174,10 +174,12 @@ fn changes_make_stale_exactly_the_answers_that_differ() {
                 held.swap_remove(rng.below(held.len() as u64) as usize);
             }
             random_change(&mut router, &mut rng);
+            let reported = router.take_stale().queries;
             held.retain(|(query, route, dependency)| {
                 let fresh = router.lookup(query).route;
                 assert_eq!(fresh, scan(&router, query), "{query:?}");
                 assert_eq!(dependency.is_current(), fresh == *route, "{query:?}: {route:?}, {fresh:?}");
+                assert_eq!(dependency.is_current(), !reported.contains(query), "{query:?}");
                 lookups += 1;
                 stale += usize::from(!dependency.is_current());
                 dependency.is_current()

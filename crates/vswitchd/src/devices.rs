@@ -159,8 +159,9 @@ impl Devices {
         }
     }
 
-    /// Sends the requests for neighbours that wait, from the own ports of their bridges.
+    /// Sends the requests for neighbours that wait, from the own ports of their bridges, and packets whose neighbours are known.
     pub fn send_requests(&self) {
+        self.datapaths().iter().for_each(|(_, dp)| dp.switch.release_held());
         for Request { bridge, frame } in self.underlay.take_requests() {
             let of_datapath = |(_, dp): (String, Dp)| dp.switch.bridge_named(&bridge);
             if let Some(bridge) = self.datapaths().into_iter().find_map(of_datapath) {

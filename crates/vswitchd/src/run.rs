@@ -81,7 +81,10 @@ impl Background {
             loop {
                 tokio::select! {
                     _ = tick.tick() => {
-                        devices.datapaths().iter().for_each(|(_, dp)| dp.switch.housekeeping());
+                        devices.datapaths().iter().for_each(|(_, dp)| {
+                            dp.switch.housekeeping();
+                            dp.switch.release_held();
+                        });
                         devices.underlay.run();
                     }
                     _ = usage.tick() => {

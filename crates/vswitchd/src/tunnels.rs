@@ -78,8 +78,9 @@ struct SharedPort {
 impl TunnelPorts {
     /// The name of the port with this number.
     pub fn name(&self, number: DpPort) -> Option<String> {
-        let all = self.0.lock();
-        all.values().filter_map(Weak::upgrade).find(|port| port.number == number).map(|port| port.name.clone())
+        // A port that is the last to be dropped here takes the lock.
+        let all: Vec<Arc<SharedPort>> = self.0.lock().values().filter_map(Weak::upgrade).collect();
+        all.into_iter().find(|port| port.number == number).map(|port| port.name.clone())
     }
 
     /// The settings of a port, as options of an interface. Empty for other ports.
@@ -118,7 +119,7 @@ impl TunnelInterface {
     ) -> Result<Self, TunnelError> {
         let home =
             Home { dpif: Arc::clone(&dp.dpif), switch: Arc::clone(&dp.switch), all: Arc::clone(&dp.tunnel_ports) };
-        let config = configure(name, kind, options, &home)?;
+        let config = configure(name, kind, options)?;
         let port = SharedPort::open(name, &config, &home)?;
         home.switch.network().tunnels.ports.read().check(port.number, name, &config)?;
         let device = Arc::new(Queueless::new(name, kind.name(), identity::made_up_mac(name)));
@@ -131,7 +132,7 @@ impl TunnelInterface {
         if self.options == *options {
             return true;
         }
-        let Ok(config) = configure(self.device.name(), kind, options, &self.port.home) else { return false };
+        let Ok(config) = configure(self.device.name(), kind, options) else { return false };
         if config.datapath_port().name != self.port.name {
             let Ok(port) = SharedPort::open(self.device.name(), &config, &self.port.home) else { return false };
             self.unregister();
@@ -216,13 +217,8 @@ impl TunnelInterface {
     }
 }
 
-/// The configuration that the options of an interface give, beside that of the other interfaces.
-fn configure(
-    name: &str,
-    kind: TunnelType,
-    options: &BTreeMap<String, String>,
-    home: &Home,
-) -> Result<Arc<Config>, OptionError> {
+/// The configuration that the options of an interface give.
+fn configure(name: &str, kind: TunnelType, options: &BTreeMap<String, String>) -> Result<Arc<Config>, OptionError> {
     let parsed = Config::parse(name, kind, options).inspect_err(|error| {
         if let OptionError::Invalid { address_errors, .. } = error {
             log_address_errors(address_errors);
@@ -231,9 +227,6 @@ fn configure(
     log_address_errors(&parsed.address_errors);
     if !parsed.warnings.is_empty() {
         tracing::warn!(target: "netdev_vport", "{}", parsed.warnings.join("\n"));
-    }
-    for other in home.switch.network().tunnels.ports.read().iter().filter(|other| *other.name != *name) {
-        parsed.config.shares_port(name, &other.config)?;
     }
     Ok(Arc::new(parsed.config))
 }
@@ -255,7 +248,11 @@ impl SharedPort {
         let mut all = home.all.0.lock();
         if let Some(port) = all.get(&wanted.name).and_then(Weak::upgrade) {
             let (name, udp_port) = (name.into(), config.dst_port);
-            return if port.headers == headers { Ok(port) } else { Err(TunnelError::OtherPayload { name, udp_port }) };
+            return match headers {
+                _ if port.headers == headers => Ok(port),
+                Pop::Vxlan { .. } => Err(OptionError::GroupPolicyMixed { name }.into()),
+                _ => Err(TunnelError::OtherPayload { name, udp_port }),
+            };
         }
         let device = Arc::new(Queueless::new(&wanted.name, config.tunnel_type.name(), base::MacAddr::ZERO));
         let requested = wanted.preferred.map(|port| DpPort(port.into()));

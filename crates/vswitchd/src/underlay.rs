@@ -41,7 +41,7 @@ pub struct HostUnderlay {
     asked: Mutex<HashMap<Query, Dependency>>,
     switches: Mutex<Vec<Weak<Switch>>>,
     requests: Mutex<Vec<Request>>,
-    /// Notified when requests wait.
+    /// Notified when requests wait, and when a neighbour has become known.
     pub has_requests: Notify,
 }
 
@@ -97,7 +97,11 @@ impl HostUnderlay {
             let mut neighbours = self.neighbours.lock();
             (work(&mut neighbours), neighbours.take_changed())
         };
-        self.report(&changed.into_iter().map(Change::Neighbour).collect::<Vec<_>>());
+        if !changed.is_empty() {
+            self.report(&changed.into_iter().map(Change::Neighbour).collect::<Vec<_>>());
+            // Packets may have waited for them.
+            self.has_requests.notify_one();
+        }
         result
     }
 
@@ -158,6 +162,10 @@ impl HostUnderlay {
     /// are asked for again.
     fn note_route(&self, query: Query, answer: Dependency) {
         let mut asked = self.asked.lock();
+        // Another translation may have noted a newer answer, and the change has been reported.
+        if !answer.is_current() {
+            return;
+        }
         let all = if asked.len() < ANSWERS_MAX { HashMap::new() } else { std::mem::take(&mut *asked) };
         asked.insert(query, answer);
         drop(asked);
@@ -169,7 +177,9 @@ impl HostUnderlay {
         let mut changes = Vec::new();
         let mut asked = self.asked.lock();
         for query in &stale.queries {
-            asked.remove(query);
+            if asked.get(query).is_some_and(|answer| !answer.is_current()) {
+                asked.remove(query);
+            }
             changes.push(Change::Route(query.destination));
         }
         if stale.beyond {
@@ -214,7 +224,10 @@ impl Underlay for HostUnderlay {
         let send_request = match self.with_neighbours(|neighbours| neighbours.resolve(bridge, *ip, now)) {
             Found::Pending { send_request, .. } => send_request,
             // It has become known since the translation asked.
-            Found::Known(..) => return self.report(&[Change::Neighbour(*ip)]),
+            Found::Known(..) => {
+                self.has_requests.notify_one();
+                return self.report(&[Change::Neighbour(*ip)]);
+            }
             Found::Full => false,
         };
         if send_request && let Some(frame) = routes::request(*mac, *src, *ip) {

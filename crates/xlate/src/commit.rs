@@ -406,6 +406,7 @@ pub(crate) fn size_of_action(action: &DpAction) -> usize {
         DpAction::Controller(what) => 64 + what.userdata.len(),
         DpAction::Observe(_) => 40,
         DpAction::Punt(_) | DpAction::SlowPath => 24,
+        DpAction::Held => 0,
         // The nested actions were counted when they were emitted.
         DpAction::Clone(_) => 4,
         DpAction::CheckPktLen { .. } => 24,

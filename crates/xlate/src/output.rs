@@ -247,6 +247,8 @@ impl Xlate<'_> {
         key.set(Field::DpHash, 0);
         // This field follows from the action set.
         key.set(Field::ActsetOutput, 0);
+        // The fields of connections depend on it.
+        key.set(Field::EthType, self.packet.key.eth_type().into());
         key
     }
 

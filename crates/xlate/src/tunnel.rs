@@ -14,7 +14,7 @@ use crate::verdict::{Dependency, Effect, Resolve, TranslationError, Verdict};
 use base::{DpPort, DropReason, MacAddr, PortNo};
 use dpif::{Defragment, DpAction, TunnelPop, TunnelPush};
 use flow::extract::{FRAG_ANY, ethertype};
-use flow::{Field, FlowKey, FlowMask, Prereq, UNKNOWN_OPTION, WORDS, layout};
+use flow::{Field, FlowKey, FlowMask, OTHER_LENGTH, Prereq, UNKNOWN_OPTION, WORDS, layout};
 use packet::metadata::Tunnel;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -38,15 +38,12 @@ const ICMPV6: u8 = 58;
 const FRAGMENT: u8 = 44;
 /// ICMPv6 type of neighbour advertisements (RFC 4861).
 const ADVERTISEMENT: u128 = 136;
+/// The multicast address of all nodes on a link (RFC 4291 section 2.7.1).
+const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 
 /// Translates a packet of the datapath's port of tunnels.
 pub(crate) fn receive(net: &Network, dp_port: DpPort, key: &FlowKey, trace: Tracing) -> Verdict {
-    let packet_type = packet_type_of(key);
-    let (found, consulted) = {
-        let ports = net.tunnels.ports.read();
-        let (found, consulted) = ports.find(dp_port, &received(key), packet_type);
-        (found.map(|port| (port.id, Arc::clone(&port.config))), consulted)
-    };
+    let (found, consulted) = net.tunnels.find(dp_port, key);
     let owner = found.and_then(|(id, config)| Some((id, config, net.bridges.get(&id.0)?)));
     let Some((id, config, bridge)) = owner else {
         let mut verdict = crate::translate::drop_verdict(key, TranslationError::Port, trace);
@@ -68,7 +65,7 @@ pub(crate) fn receive_at(net: &Network, bridge: &Bridge, key: &FlowKey, trace: T
     let port = bridge.ports.get(&no)?;
     let (config, PortOut::Tunnel(dp_port)) = (port.tunnel.clone()?, &port.out) else { return None };
     received_at(key)?;
-    let consulted = net.tunnels.ports.read().find(*dp_port, &received(key), packet_type_of(key)).1;
+    let consulted = net.tunnels.find(*dp_port, key).1;
     let begin = |x: &mut Xlate<'_>| x.leave_tunnel((bridge.id, no), &config, consulted);
     Some(translate_key(net, bridge, (key, no), Start::Tables, trace, begin))
 }
@@ -144,6 +141,12 @@ fn pops(endpoints: &[&Endpoint], udp_port: Option<u16>, is_v6: bool) -> Vec<(Opt
     }
 }
 
+/// The leading bits of a UDP port by which it differs from each port of the endpoints; all for one of them.
+fn prefix_of_port(port: u16, endpoints: &[&Endpoint]) -> u16 {
+    let common = endpoints.iter().filter_map(|of| Some((of.udp_port? ^ port).leading_zeros())).max().unwrap_or(0);
+    !(u16::MAX.checked_shr(common + 1).unwrap_or(0))
+}
+
 /// Where an outer packet goes.
 struct Way<'a> {
     route: Route,
@@ -206,11 +209,14 @@ impl<'a> Xlate<'a> {
     fn has_unknown_option(&mut self) -> bool {
         let (word, bits) = self.net.tunnels.received_options().unknown_to(&self.pos.bridge.options);
         self.out.reads.note(word, bits);
-        let mut flag = FlowMask::ZERO;
-        flag.add_mask(Field::TunFlags, UNKNOWN_OPTION.into());
-        self.out.reads.note_mask(&flag);
+        // An option of another length may be one that the bridge maps, if it maps any.
+        let maps_any = self.pos.bridge.options.iter().next().is_some();
+        let flags = UNKNOWN_OPTION | if maps_any { OTHER_LENGTH } else { 0 };
+        let mut mask = FlowMask::ZERO;
+        mask.add_mask(Field::TunFlags, flags.into());
+        self.out.reads.note_mask(&mask);
         let key = &self.packet.key;
-        key.0[word] & bits != 0 || key.get(Field::TunFlags) as u16 & UNKNOWN_OPTION != 0
+        key.0[word] & bits != 0 || key.get(Field::TunFlags) as u16 & flags != 0
     }
 
     /// The type of service of an IP packet. The caller notes what it reads of it.
@@ -465,7 +471,11 @@ impl<'a> Xlate<'a> {
         if protocols.iter().all(|proto| of_proto(*proto).is_empty()) {
             return None;
         }
-        let udp_port = is_whole_udp.then(|| self.read_bits(Field::UdpDst, 0xffff) as u16);
+        let udp_port = is_whole_udp.then(|| {
+            let port = self.packet.key.get(Field::UdpDst) as u16;
+            self.read_bits(Field::UdpDst, prefix_of_port(port, &of_proto(UDP)).into());
+            port
+        });
         let is_v6 = dst == Field::Ipv6Dst;
         let tunnels: Vec<_> = protocols.iter().flat_map(|proto| pops(&of_proto(*proto), udp_port, is_v6)).collect();
         let action = match tunnels.first()? {
@@ -493,7 +503,8 @@ impl<'a> Xlate<'a> {
         }
         let mac = self.read_bits(Field::NdTll, u128::MAX) as u64;
         let dst = Ipv6Addr::from(self.read_bits(Field::Ipv6Dst, u128::MAX));
-        if mac == 0 || !self.is_own_address(underlay, dst.into()) {
+        // Unsolicited ones go to all nodes (RFC 4861 section 7.2.6).
+        if mac == 0 || dst != ALL_NODES && !self.is_own_address(underlay, dst.into()) {
             return;
         }
         let bridge = Arc::clone(&self.pos.bridge.name);

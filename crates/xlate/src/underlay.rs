@@ -10,7 +10,8 @@ use std::fmt::Debug;
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 use tunnel::TunnelType;
-use tunnel::ports::Ports;
+use tunnel::options::Config;
+use tunnel::ports::{Consulted, Ports};
 
 /// The tunnels of a datapath. A change of ports or endpoints is made first and reported afterwards ([`crate::Dependency::Tunnels`]).
 #[derive(Debug, Default)]
@@ -55,8 +56,39 @@ impl Tunnels {
 
     /// The bridge and port that packets with this key from the datapath's port of tunnels belong to.
     pub fn owner(&self, dp_port: DpPort, key: &FlowKey) -> Option<(BridgeId, PortNo)> {
-        let packet_type = crate::tunnel::packet_type_of(key);
-        self.ports.read().find(dp_port, &crate::tunnel::received(key), packet_type).0.map(|port| port.id)
+        self.find(dp_port, key).0.map(|(id, _)| id)
+    }
+
+    /// The same with the configuration of the port, and the fields that decided. Interfaces of GRE and ERSPAN over IPv6 may be
+    /// behind the port of either family.
+    pub(crate) fn find(
+        &self,
+        dp_port: DpPort,
+        key: &FlowKey,
+    ) -> (Option<((BridgeId, PortNo), Arc<Config>)>, Consulted) {
+        let (received, packet_type) = (crate::tunnel::received(key), crate::tunnel::packet_type_of(key));
+        let ports = self.ports.read();
+        let (mut found, mut consulted) = ports.find(dp_port, &received, packet_type);
+        if found.is_none()
+            && let Some(other) = self.of_other_family(dp_port)
+        {
+            let (of_other, of_it) = ports.find(other, &received, packet_type);
+            (found, consulted) = (of_other, consulted.or(of_it));
+        }
+        (found.map(|port| (port.id, Arc::clone(&port.config))), consulted)
+    }
+
+    /// The datapath's port for the same packets over the other version of IP.
+    fn of_other_family(&self, dp_port: DpPort) -> Option<DpPort> {
+        let endpoints = self.endpoints.load();
+        let other = match endpoints.iter().find(|of| of.dp_port == dp_port)?.tunnel_type {
+            TunnelType::Gre => TunnelType::Ip6Gre,
+            TunnelType::Ip6Gre => TunnelType::Gre,
+            TunnelType::Erspan => TunnelType::Ip6Erspan,
+            TunnelType::Ip6Erspan => TunnelType::Erspan,
+            _ => return None,
+        };
+        endpoints.iter().find(|of| of.tunnel_type == other).map(|of| of.dp_port)
     }
 
     /// Returns true for the datapath's port of tunnels.

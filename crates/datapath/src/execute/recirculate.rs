@@ -51,6 +51,7 @@ pub(super) fn hash_by_keys(keys: &Keys, packets: &mut Batch, kind: HashKind, bas
             Key::Plain(key) => hash_of(key, kind, basis),
             Key::Wide(key) => hash_of(key, kind, basis),
             Key::Tracked(key) => hash_of(key, kind, basis),
+            Key::Tunneled(key) => hash_of(key, kind, basis),
             Key::Any(key) => hash_of(key, kind, basis),
         };
     }

@@ -37,6 +37,7 @@ impl Executor<'_> {
     /// Pushes the headers of a tunnel in front of the packets. From now on, they are those of another ingress port.
     pub(super) fn push_tunnel(&mut self, packets: &mut Batch, push: &TunnelPush) {
         let unnumbered = AtomicU32::new(0);
+<<<<<<< HEAD
         let outer = Outer { port: push.port, may_fragment: push.template.may_fragment() };
         let of_port = self.ports.port(push.port).and_then(|port| port.tunnel.as_ref());
         let context = header::Context {
@@ -45,6 +46,9 @@ impl Executor<'_> {
             identification: &self.shared.identification,
             erspan_timestamp: (self.now.0 * 1000 / TIMESTAMP_US) as u32,
         };
+=======
+        let context = self.push_context(push.port, &unnumbered);
+>>>>>>> tunnels-next
         let (in_port, vlans_max) = (self.in_port, self.shared.vlans_max.load(Ordering::Relaxed));
         let dropped = push.template.push_all(packets, &context, |packet| flow_hash(packet, in_port, vlans_max));
         let reasons =
@@ -53,6 +57,7 @@ impl Executor<'_> {
             self.work.failed = Some(reason);
             self.shared.count_drop(self.from, reason, n.into());
         }
+<<<<<<< HEAD
         for packet in packets.iter_mut() {
             // The mark decides about the route, and stays with the outer packet.
             let mark = packet.metadata().map_or(0, |metadata| metadata.pkt_mark);
@@ -64,6 +69,56 @@ impl Executor<'_> {
             packet.set_outer(outer);
         }
         (self.in_port, self.in_key, self.any_l3) = (push.out_port, push.in_key, false);
+=======
+        packets.iter_mut().for_each(forget);
+        (self.in_port, self.any_l3) = (push.out_port, false);
+>>>>>>> tunnels-next
+    }
+
+    /// What the packets of a tunnel's port depend on; `unnumbered` counts if there is no such port.
+    #[inline]
+    fn push_context<'c>(&'c self, port: DpPort, unnumbered: &'c AtomicU32) -> header::Context<'c> {
+        let of_port = self.ports.port(port).and_then(|port| port.tunnel.as_ref());
+        header::Context {
+            ports: self.shared.tunnel_ports(),
+            sequence: of_port.map_or(unnumbered, |port| &port.sequence),
+            identification: of_port.map_or(unnumbered, |port| &port.identification),
+            erspan_timestamp: (self.now.0 * 1000 / TIMESTAMP_US) as u32,
+        }
+    }
+
+    /// Pushes headers of its own onto each packet, and sends all to a port. Leaves no packets.
+    pub(crate) fn encapsulate(&mut self, packets: &mut Batch, pushes: &[&TunnelPush], to: DpPort) {
+        let unnumbered = AtomicU32::new(0);
+        let (in_port, vlans_max) = (self.in_port, self.shared.vlans_max.load(Ordering::Relaxed));
+        let mut done = 0;
+        let mut last = None;
+        for (packet, push) in packets.iter_mut().zip(pushes) {
+            let context = match last {
+                Some((port, context)) if port == push.port => context,
+                _ => self.push_context(push.port, &unnumbered),
+            };
+            last = Some((push.port, context));
+            let hash = flow_hash(packet, in_port, vlans_max);
+            if push.template.push(packet, hash, &context).is_err() {
+                break;
+            }
+            forget(packet);
+            done += 1;
+        }
+        let mut rest = if done < packets.len() { packets.split_off(done) } else { Batch::new() };
+        self.output(packets, to, None, true);
+        pool::recycle_all(packets);
+        // These have to be segmented, or dropped.
+        for (packet, push) in rest.drain(..).zip(pushes.iter().skip(done)) {
+            packets.push(packet);
+            self.push_tunnel(packets, push);
+            if !packets.is_empty() {
+                self.output(packets, to, None, true);
+            }
+            pool::recycle_all(packets);
+        }
+        self.in_port = in_port;
     }
 
     /// Pops the headers of a tunnel from packets, or from copies of them, and has them looked up again as packets of the tunnel's
@@ -165,6 +220,17 @@ impl Executor<'_> {
             pool::recycle_all(packets);
         }
     }
+}
+
+/// Removes what a packet has beside its bytes, behind outer headers. The mark decides about the route, and stays.
+#[inline]
+fn forget(packet: &mut Packet) {
+    let mark = packet.metadata().map_or(0, |metadata| metadata.pkt_mark);
+    packet.clear_metadata();
+    if mark != 0 {
+        packet.metadata_mut().pkt_mark = mark;
+    }
+    (packet.recirc_id, packet.dp_hash, packet.tags) = (0, 0, 0);
 }
 
 /// The hash of a packet's flow, which chooses the source port of the outer header: packets of one connection keep their order on

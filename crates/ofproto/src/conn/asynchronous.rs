@@ -4,7 +4,8 @@ use super::peer::Peer;
 use crate::bridge::{OfPort, Ofproto, PortChange};
 use crate::flow_table::{Removed, RemovedReason};
 use dpif::ControllerUpcall;
-use flow::{Field, Match, TunOption};
+use flow::extract::ethertype;
+use flow::{Field, FlowKey, Match, TunOption};
 use netdev::LinkStatus;
 use openflow::continuation::Continuation;
 use openflow::flow_msg::{FlowRemoved, FlowRemovedReason};
@@ -234,15 +235,45 @@ fn packet_in_fields() -> impl Iterator<Item = Field> {
     fields.into_iter().chain((0..16).filter_map(Field::reg))
 }
 
+/// Adds the state of a packet's connection, and its original direction if it is valid.
+fn report_connection(key: &FlowKey, metadata: &mut Match) {
+    const TRACKED: u128 = 0x20;
+    const INVALID: u128 = 0x10;
+    let mut report = |fields: &[Field]| fields.iter().for_each(|field| metadata.set(*field, key.get(*field)));
+    let state = key.get(Field::CtState);
+    if state != 0 {
+        report(&[Field::EthType, Field::CtState]);
+    }
+    if state & (TRACKED | INVALID) == TRACKED && key.get(Field::CtNwProto) != 0 {
+        match key.eth_type() {
+            ethertype::IPV4 => {
+                report(&[Field::CtNwSrc, Field::CtNwDst, Field::CtNwProto, Field::CtTpSrc, Field::CtTpDst])
+            }
+            ethertype::IPV6 => {
+                report(&[Field::CtIpv6Src, Field::CtIpv6Dst, Field::CtNwProto, Field::CtTpSrc, Field::CtTpDst]);
+            }
+            _ => {}
+        }
+    }
+    for field in [Field::CtZone, Field::CtMark, Field::CtLabel] {
+        if key.get(field) != 0 {
+            report(&[field]);
+        }
+    }
+}
+
 fn packet_in(what: &ControllerUpcall, options: Vec<TunOption>, packet: &Packet) -> PacketIn {
     let mut metadata = Match::ANY;
     metadata.set(Field::InPortOxm, what.in_port.0.into());
     for field in packet_in_fields() {
-        let value = what.metadata.get(field);
+        // The other flags are not visible in the field.
+        let visible = if field == Field::TunFlags { tunnel::flags::OAM.into() } else { u128::MAX };
+        let value = what.metadata.get(field) & visible;
         if value != 0 {
             metadata.set(field, value);
         }
     }
+    report_connection(&what.metadata, &mut metadata);
     for option in options {
         metadata.set_option(option);
     }

@@ -28,6 +28,9 @@ pub enum NoHeaders {
     /// The option `erspan_ver` is absent, or the flow's version is unknown.
     #[error("the ERSPAN version is unknown")]
     ErspanVersion,
+    /// The key does not fit into the session of ERSPAN, which has 10 bits.
+    #[error("the ERSPAN session is above 1023")]
+    ErspanSession,
     /// The first segment is not the remote address.
     #[error("the first segment is not the remote address")]
     FirstSegment,
@@ -96,7 +99,7 @@ pub fn headers(
 
 /// The header of a word of ERSPAN fields ([`Tunnel::erspan`]).
 fn erspan(key: u64, fields: u64) -> Result<Erspan, NoHeaders> {
-    let session = key as u16 & 0x3ff;
+    let session = u16::try_from(key).ok().filter(|session| *session <= 0x3ff).ok_or(NoHeaders::ErspanSession)?;
     match fields >> 24 & 0xff {
         1 => Ok(Erspan::V1 { session, index: (fields >> 32) as u32 }),
         2 => Ok(Erspan::V2 { session, is_egress: fields >> 16 & 1 != 0, hardware_id: (fields >> 8) as u8 & 0x3f }),
@@ -181,6 +184,8 @@ mod tests {
         let mixed = Tunnel { dst: [1, 1, 2, 92].into(), ..tunnel(true) };
         assert_eq!(refused(TunnelType::Geneve, &remote, &mixed, None), NoHeaders::Addresses);
         assert_eq!(refused(TunnelType::Erspan, &remote, &tunnel(true), None), NoHeaders::ErspanVersion);
+        let session = Tunnel { key: 0x400, ..tunnel(true) };
+        assert_eq!(refused(TunnelType::Erspan, &remote, &session, None), NoHeaders::ErspanSession);
         let options = [remote[0], ("srv6_segs", "2001:db8::1")];
         assert_eq!(refused(TunnelType::Srv6, &options, &tunnel(true), Some(0x0800)), NoHeaders::FirstSegment);
         let options = [remote[0], ("exts", "gpe")];

@@ -158,12 +158,13 @@ impl Parsed<'_> {
         }
     }
 
-    /// Whether [`Self::tunnel`] would equal `tunnel`.
+    /// Whether [`Self::tunnel`] would equal `tunnel` but for the source port.
     #[inline]
     fn equals(&self, tunnel: &Tunnel) -> bool {
-        let Tunnel { src, dst, key, flags, tos, ttl, src_port, dst_port, group_policy, erspan, gtpu, options } = tunnel;
+        let Tunnel { src, dst, key, flags, tos, ttl, src_port: _, dst_port, group_policy, erspan, gtpu, options } =
+            tunnel;
         self.key == *key
-            && (self.src_port, self.dst_port) == (*src_port, *dst_port)
+            && self.dst_port == *dst_port
             && self.addresses.are(*src, *dst)
             && (self.flags, self.tos, self.ttl) == (*flags, *tos, *ttl)
             && self.group_policy == *group_policy
@@ -172,16 +173,16 @@ impl Parsed<'_> {
             && (self.options.is_empty() || *self.options == **options)
     }
 
-    /// A slot of a cache for the packet's flow.
+    /// A hash for a cache.
     #[inline]
-    fn slot(&self) -> usize {
+    fn hash(&self) -> u64 {
         let address = match self.addresses {
             Addresses::V4(src, _) => src.into(),
             Addresses::V6(src, _) => src as u64,
         };
-        let ports = u64::from(self.src_port) << 32 | u64::from(self.ttl) << 48;
-        let mixed = (address ^ ports ^ self.key.rotate_left(20)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        (mixed >> (64 - Cache::BITS)) as usize & ((1 << Cache::BITS) - 1)
+        let mixed = address ^ u64::from(self.ttl) << 48 ^ self.key.rotate_left(20);
+        // Only the upper bits depend on all bits.
+        mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 16
     }
 }
 
@@ -237,32 +238,56 @@ fn read<'a>(
     Ok(())
 }
 
-/// Tunnel metadata of packets seen before, so that packets of a flow share one allocation. One for each thread.
+/// Tunnel metadata of packets seen before, so that packets of a tunnel share one allocation. One for each thread.
+///
+/// The outer source port tells connections of a tunnel apart, and nothing reads it of received packets: it is 0 here.
 #[derive(Debug)]
-pub struct Cache(Box<[Arc<Tunnel>; 1 << Cache::BITS]>);
+pub struct Cache(Box<[Set]>);
+
+/// Entries whose hashes begin alike, in one cache line.
+#[derive(Clone, Debug)]
+#[repr(align(64))]
+struct Set {
+    tags: [u32; Self::WAYS],
+    tunnels: [Arc<Tunnel>; Self::WAYS],
+    /// The entry that is replaced next.
+    next: usize,
+}
+
+impl Set {
+    const WAYS: usize = 4;
+
+    #[cold]
+    fn replace(&mut self, tag: u32, parsed: &Parsed<'_>) -> usize {
+        let way = self.next % Self::WAYS;
+        self.next = way + 1;
+        self.tags[way] = tag;
+        self.tunnels[way] = Arc::new(Tunnel { src_port: 0, ..parsed.tunnel() });
+        way
+    }
+}
 
 impl Cache {
-    const BITS: u32 = 10;
+    const BITS: u32 = 11;
 
-    /// An empty cache. It holds the metadata of at most 1024 flows.
+    /// An empty cache. It holds the metadata of at most 8192 tunnels.
     pub fn new() -> Self {
         let none = Arc::new(Parsed::NONE.tunnel());
-        Self(Box::new(std::array::from_fn(|_| Arc::clone(&none))))
+        let tunnels = std::array::from_fn(|_| Arc::clone(&none));
+        Self(vec![Set { tags: [0; Set::WAYS], tunnels, next: 0 }; 1 << Self::BITS].into())
     }
 
     #[inline]
     fn tunnel(&mut self, parsed: &Parsed<'_>) -> &Arc<Tunnel> {
-        let slot = &mut self.0[parsed.slot()];
-        if !parsed.equals(slot) {
-            replace(slot, parsed);
-        }
-        slot
+        let hash = parsed.hash();
+        let set = &mut self.0[(hash >> (48 - Self::BITS)) as usize & ((1 << Self::BITS) - 1)];
+        let tag = hash as u32;
+        let way = match set.tags.iter().position(|known| *known == tag) {
+            Some(way) if parsed.equals(&set.tunnels[way]) => way,
+            _ => set.replace(tag, parsed),
+        };
+        &set.tunnels[way]
     }
-}
-
-#[cold]
-fn replace(slot: &mut Arc<Tunnel>, parsed: &Parsed<'_>) {
-    *slot = Arc::new(parsed.tunnel());
 }
 
 impl Default for Cache {

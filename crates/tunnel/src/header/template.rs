@@ -212,6 +212,17 @@ impl Template {
         self.len.into()
     }
 
+    /// Loads the headers from memory, ahead of [`Self::push`].
+    #[inline]
+    pub fn touch(&self) -> u8 {
+        let last = match &self.block {
+            Block::Short(block) => block[63],
+            Block::Medium(block) => block[63] ^ block[127],
+            Block::Long(block) => block[LEN_MAX - 1],
+        };
+        last ^ self.len as u8 ^ self.ip_sum.unwrap_or(0) as u8
+    }
+
     /// Pushes the headers onto a packet, whose flow has the given hash; the packet becomes an Ethernet frame. Its
     /// metadata stays.
     #[inline]

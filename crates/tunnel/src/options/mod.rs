@@ -267,21 +267,6 @@ impl Config {
         (destination, self.egress_mark.unwrap_or(0))
     }
 
-    /// Checks that this interface and another one can share a UDP port: VXLAN with and without group policy cannot.
-    ///
-    /// # Errors
-    ///
-    /// [`OptionError::GroupPolicyMixed`] for the interface `name` of this configuration.
-    pub fn shares_port(&self, name: &str, other: &Self) -> Result<(), OptionError> {
-        let is_shared = self.tunnel_type == TunnelType::Vxlan
-            && other.tunnel_type == TunnelType::Vxlan
-            && self.dst_port == other.dst_port;
-        if is_shared && self.group_policy != other.group_policy {
-            return Err(OptionError::GroupPolicyMixed { name: name.into() });
-        }
-        Ok(())
-    }
-
     fn layers(&self) -> Layers {
         match self.tunnel_type {
             TunnelType::Gre => Layers::Both,

@@ -127,20 +127,6 @@ fn malformed_addresses_are_logged() {
 }
 
 #[test]
-fn group_policy_does_not_share_a_port() {
-    let config = |text: &str| parse_words("t0", &words(text)).expect("valid").config;
-    let plain = config("vxlan remote_ip=1.2.3.4");
-    let group = config("vxlan remote_ip=1.2.3.5 exts=gbp");
-    let text = "x: VXLAN-GBP, and non-VXLAN-GBP tunnels can't be configured on the same dst_port";
-    assert_eq!(group.shares_port("x", &plain).unwrap_err().to_string(), text);
-    assert!(plain.shares_port("x", &group).is_err());
-    assert!(group.shares_port("x", &group).is_ok());
-    assert!(group.shares_port("x", &config("vxlan remote_ip=1.2.3.4 dst_port=4790")).is_ok());
-    assert!(group.shares_port("x", &config("geneve remote_ip=1.2.3.4 dst_port=4789")).is_ok());
-    assert!(plain.shares_port("x", &config("vxlan remote_ip=1.2.3.4 exts=gpe")).is_ok());
-}
-
-#[test]
 fn segments_stop_at_a_malformed_one() {
     let segments = |text: &str| {
         parse_words("t0", &words(&format!("srv6 remote_ip=::1 srv6_segs={text}"))).expect("valid").config.segments.len()

@@ -87,6 +87,18 @@ pub struct Consulted {
 }
 
 impl Consulted {
+    /// The fields of both.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        Self {
+            key: self.key || other.key,
+            src: self.src || other.src,
+            dst: self.dst || other.dst,
+            tos: self.tos || other.tos,
+            key_flag: self.key_flag || other.key_flag,
+        }
+    }
+
     /// The fields that Open vSwitch's megaflows of each packet from a tunnel match, whatever ports there are. It needs the
     /// type of service to decide about congestion marks, see [`crate::ecn`].
     pub const OPEN_VSWITCH: Self = Self { key: true, src: true, dst: true, tos: true, key_flag: true };

@@ -8,3 +8,4 @@ mod interfaces;
 mod kernel;
 mod lab;
 mod lifecycle;
+mod tunnels;

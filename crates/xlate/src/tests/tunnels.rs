@@ -235,6 +235,11 @@ fn packets_to_an_end_of_a_tunnel_lose_their_outer_headers() {
     assert_eq!(text(&verdict), "tnl_pop(7)");
     assert_eq!(read(&verdict), ["eth_dst", "ip_dst", "nw_proto", "udp_dst"]);
     assert!(verdict.dependencies.contains(&Dependency::Tunnels));
+    // A port of no tunnel is read as far as it differs.
+    let other_port = translate(&net, &to_own("udp,nw_dst=192.0.2.1,udp_dst=4788"), false);
+    assert_eq!((text(&other_port).as_str(), other_port.mask().get(Field::UdpDst)), ("19", 0xffff));
+    let other_port = translate(&net, &to_own("udp,nw_dst=192.0.2.1,udp_dst=53"), false);
+    assert_eq!(other_port.mask().get(Field::UdpDst), 0xf000);
     // Whether the address is the bridge's own may change.
     let address = |ip_of: &str| Dependency::Route { dst: ip(ip_of), src: None, mark: 0 };
     assert!(verdict.dependencies.contains(&address("192.0.2.1")));
@@ -291,6 +296,21 @@ fn packets_of_gre_go_to_the_tunnel_of_their_family() {
 }
 
 #[test]
+fn interfaces_of_gre_are_behind_the_port_of_either_family() {
+    let net = tunnels_of(TunnelType::Gre, &[("", "output:1")], &[], &["remote_ip=fd00::2 key=5"]);
+    let of_six = DpPort(8);
+    let received = || {
+        let key = packet(of_six, "tun_id=5,tun_ipv6_src=fd00::2,tun_ipv6_dst=fd00::1,udp,nw_src=10.0.0.1");
+        translate(&net, &key, false)
+    };
+    let end = |tunnel_type, dp_port| Endpoint { proto: 47, tunnel_type, udp_port: None, dp_port };
+    net.tunnels.set_endpoints(vec![end(TunnelType::Gre, TUNNEL), end(TunnelType::Ip6Gre, of_six)]);
+    assert_eq!(text(&received()), "1");
+    net.tunnels.set_endpoints(vec![end(TunnelType::Gre, TUNNEL), end(TunnelType::Ip6Erspan, of_six)]);
+    assert_eq!(received().drop, Some(DropReason::NoTunnel));
+}
+
+#[test]
 fn addresses_of_packets_without_ethernet_headers_are_not_learned() {
     let learned = |options: &str| {
         let net = tunnels_of(TunnelType::Gre, &[("", "normal")], &[], &[options]);
@@ -339,6 +359,7 @@ fn neighbours_are_learned_from_what_the_bridge_receives() {
         learned(&format!("icmp6,ipv6_dst={to},icmpv6_type={kind},icmpv6_code=0,nd_target=fd00::7,nd_tll={mac}"))
     };
     assert_eq!(advertised(136, "fd00::1", HOP).as_deref(), Some("fd00::7"));
+    assert_eq!(advertised(136, "ff02::1", HOP).as_deref(), Some("fd00::7"));
     assert_eq!(advertised(136, "fd00::2", HOP), None);
     assert_eq!(advertised(136, "fd00::1", MacAddr::ZERO), None);
     assert_eq!(learned("icmp6,ipv6_dst=fd00::1,icmpv6_type=128,icmpv6_code=0"), None);

@@ -14,6 +14,7 @@ use packet::checksum::{Verdict, finish, verify};
 use packet::wire::{Ipv4Repr, TcpRepr};
 use packet::{Checksum, Gso, GsoKind, Packet};
 use proptest::prelude::*;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -242,7 +243,7 @@ fn inner_segments_stay_marked() {
 }
 
 #[test]
-fn packets_of_a_flow_share_metadata_and_lose_what_they_had() {
+fn packets_of_a_tunnel_share_metadata_and_lose_what_they_had() {
     let mut batch = vec![partial(0, &[1; 10]), partial(0, &[2; 20]), partial(1, &[3; 30])];
     let template = Template::new(headers(false, vxlan(true))).expect("valid headers");
     let mut hashes = [0, 0, u32::MAX].into_iter();
@@ -257,8 +258,9 @@ fn packets_of_a_flow_share_metadata_and_lose_what_they_had() {
     Pop::Vxlan { group_policy: false }.pop_all(&mut batch, &mut cache, |reason| panic!("{reason}"));
     let tunnels: Vec<_> =
         batch.iter().map(|p| p.metadata().and_then(|m| m.tunnel.clone()).expect("a tunnel")).collect();
-    assert!(Arc::ptr_eq(&tunnels[0], &tunnels[1]) && !Arc::ptr_eq(&tunnels[0], &tunnels[2]));
-    assert_eq!((tunnels[0].src_port, tunnels[2].src_port, tunnels[0].key), (32768, 60999, 5));
+    // Their source ports differ.
+    assert!(tunnels[1..].iter().all(|tunnel| Arc::ptr_eq(tunnel, &tunnels[0])));
+    assert_eq!((tunnels[0].src_port, tunnels[0].key), (0, 5));
     for p in &batch {
         assert_eq!((p.recirc_id, p.dp_hash, p.passes, p.tags), (0, 0, 3, 0));
         let metadata = p.metadata().expect("a tunnel");
@@ -300,4 +302,34 @@ fn a_wrong_outer_checksum_counts_unless_it_is_trusted() {
     assert_eq!(pop.pop(&mut p.clone(), &mut Cache::new()), Err(Malformed::UdpChecksum));
     p.offload.checksum = Checksum::Good;
     assert_eq!(pop.pop(&mut p, &mut Cache::new()), Ok(()));
+}
+
+/// More tunnels than the cache holds, in random order: each packet has its own tunnel's metadata, and most share it.
+#[test]
+fn many_tunnels_have_metadata_of_their_own() {
+    let mut rng = base::rng::Rng::seeded(9);
+    let mut cache = Cache::new();
+    for (tunnels, packets, shared_min) in [(1000, 5000, 3900), (20_000, 20_000, 0)] {
+        let mut last: Vec<Option<Arc<packet::metadata::Tunnel>>> = vec![None; tunnels];
+        let mut shared = 0;
+        for _ in 0..packets {
+            let n = rng.below(tunnels as u64) as usize;
+            let mut push = headers(false, vxlan(false));
+            let Encapsulation::Vxlan(_, vxlan) = &mut push.tunnel else { panic!("VXLAN") };
+            vxlan.vni = n as u32;
+            if let OuterIp::V4 { src, .. } = &mut push.ip {
+                *src = (0x0a00_0000 + n as u32 / 2).into();
+            }
+            let mut p = partial(0, &[1; 10]);
+            let template = Template::new(push).expect("valid headers");
+            template.push(&mut p, rng.next_u64() as u32, &context(&AtomicU32::new(0))).expect("it fits");
+            Pop::Vxlan { group_policy: false }.pop(&mut p, &mut cache).expect("valid headers");
+            let tunnel = p.metadata().and_then(|m| m.tunnel.clone()).expect("a tunnel");
+            assert_eq!((tunnel.key, tunnel.src), (n as u64, Ipv4Addr::from(0x0a00_0000 + n as u32 / 2).into()));
+            shared += u32::from(last[n].as_ref().is_some_and(|last| Arc::ptr_eq(last, &tunnel)));
+            last[n] = Some(tunnel);
+        }
+        tally::report!("{packets} packets of {tunnels} tunnels, {shared} with shared metadata");
+        assert!(shared >= shared_min);
+    }
 }

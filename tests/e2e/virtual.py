@@ -1,0 +1,111 @@
+"""A virtual machine with Debian's kernel, for what the kernel of the test machine may lack, with the files that
+tests/virtual/build.sh makes. QEMU emulates it without KVM.
+
+Its only interface, eth0, is a tap device in a network namespace of this machine. It has no disk and no services: tests
+configure it by commands, which its first serial port but one takes and answers in order.
+"""
+
+import shlex
+import socket
+import subprocess
+import time
+
+from switch import TOP, Output, run
+
+BOOT_SECONDS_MAX = 120
+FILES = TOP / ".cache/virtual"
+
+
+class VirtualMachine:
+    """Booted by the constructor. The tap device `tap` appears in `namespace`, by name; `directory` is for its sockets and
+    logs."""
+
+    def __init__(self, directory, namespace, tap, mtu=1500, mac="02:00:00:00:aa:02"):
+        kernel, initrd = FILES / "kernel", FILES / "initrd"
+        assert kernel.exists() and initrd.exists(), f"no virtual machine in {FILES}: run tests/virtual/build.sh first"
+        self.console = directory / "console.log"
+        agent = directory / "agent.sock"
+        run(["ip", "-n", namespace, "tuntap", "add", tap, "mode", "tap", "vnet_hdr"])
+        run(["ip", "-n", namespace, "link", "set", tap, "mtu", mtu, "up"])
+        words = ["qemu-system-x86_64", "-accel", "tcg", "-cpu", "max", "-m", "256", "-nodefaults", "-no-reboot"]
+        words += ["-display", "none", "-kernel", kernel, "-initrd", initrd]
+        words += ["-append", "console=ttyS0 quiet panic=-1 random.trust_cpu=on"]
+        words += ["-serial", f"file:{self.console}"]
+        words += ["-chardev", f"socket,id=agent,path={agent},server=on,wait=off", "-serial", "chardev:agent"]
+        words += ["-netdev", f"tap,id=net,ifname={tap},script=no,downscript=no"]
+        words += ["-device", f"virtio-net-pci,netdev=net,mac={mac},host_mtu={mtu},romfile="]
+        with open(directory / "qemu.log", "wb") as log:
+            self.process = subprocess.Popen(
+                ["ip", "netns", "exec", namespace, *[str(word) for word in words]],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        self.log = directory / "qemu.log"
+        self.left = b""
+        try:
+            self.agent = self._connect(agent)
+            self._read_line("agent: ready", BOOT_SECONDS_MAX)
+        except BaseException:
+            self.end()
+            raise
+
+    def _connect(self, path):
+        end = time.monotonic() + BOOT_SECONDS_MAX
+        while True:
+            connection = socket.socket(socket.AF_UNIX)
+            try:
+                connection.connect(str(path))
+                return connection
+            except OSError:
+                connection.close()
+                assert self.process.poll() is None and time.monotonic() < end, self._explain("did not start")
+                time.sleep(0.05)
+
+    def _explain(self, what):
+        """An error text with all that is known of the machine."""
+        logs = [path.read_text(errors="replace") for path in (self.log, self.console) if path.exists()]
+        return f"the virtual machine {what}: {self.left[-2000:].decode(errors='replace')}\n" + "\n".join(logs)
+
+    def _read_line(self, start, seconds):
+        """Reads until a line that starts with `start`; returns the text before it and the rest of the line."""
+        end = time.monotonic() + seconds
+        mark = f"{start}".encode()
+        while True:
+            before, found, after = self.left.partition(mark)
+            if found and b"\n" in after:
+                rest, _, self.left = after.partition(b"\n")
+                return before.decode(errors="replace"), rest.decode().strip()
+            left = end - time.monotonic()
+            assert left > 0, self._explain(f"does not answer within {seconds} s")
+            self.agent.settimeout(left)
+            try:
+                data = self.agent.recv(1 << 16)
+            except TimeoutError:
+                continue
+            assert data, self._explain("ended")
+            self.left += data
+
+    def run(self, command, check=True, seconds=60):
+        """Runs a line of shell and returns its `Output`, with errors among the output; with `check`, an exit code other
+        than 0 fails the test."""
+        assert "\n" not in command
+        self.agent.sendall(command.encode() + b"\n")
+        out, status = self._read_line("\nagent: status ", seconds)
+        output = Output([command], subprocess.CompletedProcess(command, int(status), out, ""))
+        assert not check or output.code == 0, f"in the virtual machine: {output}"
+        return output
+
+    def batch(self, program, lines):
+        """Runs commands of ip or tc, without that word, in one process: the emulated machine starts one slowly."""
+        self.run("rm -f /tmp/batch")
+        # A terminal's buffer is small, and the agent reads slowly.
+        for first in range(0, len(lines), 10):
+            words = " ".join(shlex.quote(line) for line in lines[first : first + 10])
+            self.run(f"printf '%s\\n' {words} >>/tmp/batch")
+        self.run(f"{program} -batch /tmp/batch")
+
+    def end(self):
+        """Ends it, and waits for that."""
+        self.process.kill()
+        self.process.wait(timeout=60)
