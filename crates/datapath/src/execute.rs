@@ -145,17 +145,10 @@ impl<'a> Executor<'a> {
 
     /// Runs packets with a fate through a list. Packets that no action took stay in `packets`.
     fn steps(&mut self, packets: &mut Batch, actions: &[DpAction], level: Level, fate: Fate) -> Fate {
-<<<<<<< HEAD
-        let before = (self.in_port, self.in_key);
+        let (in_port, in_key, any_l3) = (self.in_port, self.in_key, self.any_l3);
         let fate = self.steps_of(packets, actions, level, fate);
         // The list may have pushed outer headers.
-        (self.in_port, self.in_key) = before;
-=======
-        let (in_port, any_l3) = (self.in_port, self.any_l3);
-        let fate = self.steps_of(packets, actions, level, fate);
-        // The list may have pushed outer headers.
-        (self.in_port, self.any_l3) = (in_port, self.any_l3 || any_l3);
->>>>>>> tunnels-next
+        (self.in_port, self.in_key, self.any_l3) = (in_port, in_key, self.any_l3 || any_l3);
         fate
     }
 

@@ -37,18 +37,7 @@ impl Executor<'_> {
     /// Pushes the headers of a tunnel in front of the packets. From now on, they are those of another ingress port.
     pub(super) fn push_tunnel(&mut self, packets: &mut Batch, push: &TunnelPush) {
         let unnumbered = AtomicU32::new(0);
-<<<<<<< HEAD
-        let outer = Outer { port: push.port, may_fragment: push.template.may_fragment() };
-        let of_port = self.ports.port(push.port).and_then(|port| port.tunnel.as_ref());
-        let context = header::Context {
-            ports: self.shared.tunnel_ports(),
-            sequence: of_port.map_or(&unnumbered, |port| &port.sequence),
-            identification: &self.shared.identification,
-            erspan_timestamp: (self.now.0 * 1000 / TIMESTAMP_US) as u32,
-        };
-=======
         let context = self.push_context(push.port, &unnumbered);
->>>>>>> tunnels-next
         let (in_port, vlans_max) = (self.in_port, self.shared.vlans_max.load(Ordering::Relaxed));
         let dropped = push.template.push_all(packets, &context, |packet| flow_hash(packet, in_port, vlans_max));
         let reasons =
@@ -57,22 +46,8 @@ impl Executor<'_> {
             self.work.failed = Some(reason);
             self.shared.count_drop(self.from, reason, n.into());
         }
-<<<<<<< HEAD
-        for packet in packets.iter_mut() {
-            // The mark decides about the route, and stays with the outer packet.
-            let mark = packet.metadata().map_or(0, |metadata| metadata.pkt_mark);
-            packet.clear_metadata();
-            if mark != 0 {
-                packet.metadata_mut().pkt_mark = mark;
-            }
-            (packet.recirc_id, packet.dp_hash, packet.tags) = (0, 0, 0);
-            packet.set_outer(outer);
-        }
+        packets.iter_mut().for_each(|packet| become_outer(packet, push));
         (self.in_port, self.in_key, self.any_l3) = (push.out_port, push.in_key, false);
-=======
-        packets.iter_mut().for_each(forget);
-        (self.in_port, self.any_l3) = (push.out_port, false);
->>>>>>> tunnels-next
     }
 
     /// What the packets of a tunnel's port depend on; `unnumbered` counts if there is no such port.
@@ -82,7 +57,7 @@ impl Executor<'_> {
         header::Context {
             ports: self.shared.tunnel_ports(),
             sequence: of_port.map_or(unnumbered, |port| &port.sequence),
-            identification: of_port.map_or(unnumbered, |port| &port.identification),
+            identification: &self.shared.identification,
             erspan_timestamp: (self.now.0 * 1000 / TIMESTAMP_US) as u32,
         }
     }
@@ -103,7 +78,7 @@ impl Executor<'_> {
             if push.template.push(packet, hash, &context).is_err() {
                 break;
             }
-            forget(packet);
+            become_outer(packet, push);
             done += 1;
         }
         let mut rest = if done < packets.len() { packets.split_off(done) } else { Batch::new() };
@@ -118,7 +93,7 @@ impl Executor<'_> {
             }
             pool::recycle_all(packets);
         }
-        self.in_port = in_port;
+        (self.in_port, self.in_key) = (in_port, None);
     }
 
     /// Pops the headers of a tunnel from packets, or from copies of them, and has them looked up again as packets of the tunnel's
@@ -222,15 +197,17 @@ impl Executor<'_> {
     }
 }
 
-/// Removes what a packet has beside its bytes, behind outer headers. The mark decides about the route, and stays.
+/// Removes what a packet has beside its bytes, behind outer headers, and notes their tunnel. The mark decides about the route, and
+/// stays.
 #[inline]
-fn forget(packet: &mut Packet) {
+fn become_outer(packet: &mut Packet, push: &TunnelPush) {
     let mark = packet.metadata().map_or(0, |metadata| metadata.pkt_mark);
     packet.clear_metadata();
     if mark != 0 {
         packet.metadata_mut().pkt_mark = mark;
     }
     (packet.recirc_id, packet.dp_hash, packet.tags) = (0, 0, 0);
+    packet.set_outer(Outer { port: push.port, may_fragment: push.template.may_fragment() });
 }
 
 /// The hash of a packet's flow, which chooses the source port of the outer header: packets of one connection keep their order on
