@@ -108,8 +108,9 @@ counted() {
     grep -vE '^conntrack_(l[34]csum_checked|malformed|fragment_refused|expired|evicted|nat_exhausted) ' | sort
 }
 
-# tunnels [OPTION...]: a switch without devices and routes of the machine, whose bridge br0 is the underlay (port p1; addresses 1.1.2.88 and 2001:cafe::88, whose neighbours .92,
-# .93, ::92, ::93 have known addresses), beside br1 with ports v2, v3, v4; outer UDP source ports are always 50000.
+# tunnels [OPTION...]: a switch without devices and routes of the machine, whose bridge br0 is the underlay (port p1; addresses
+# 1.1.2.88 and 2001:cafe::88, whose neighbours .92, .93, ::92, ::93 have known addresses), beside br1 with ports v2, v3, v4; outer
+# UDP source ports are always 50000.
 tunnels() {
   server && ovs-vsctl --no-wait init &&
     unshare -n ovs-vswitchd --detach --no-chdir --pidfile -vconsole:off --log-file --enable-dummy --disable-system "$@"
@@ -146,11 +147,17 @@ flows() {
   printf '%s\n' "$@" | ovs-ofctl -O OpenFlow15 add-flows "$bridge" -
 }
 
-# outer TYPE WORD...: a packet of a tunnel that arrives at p1, see tunnel_frames.py.
-outer() { receive p1 "$(/usr/bin/python3 "${BASH_SOURCE[0]%/*}/tunnel_frames.py" build "$@")"; }
+# outer_frame TYPE WORD...: a packet of a tunnel in hexadecimal digits, see tunnel_frames.py.
+outer_frame() { /usr/bin/python3 "${BASH_SOURCE[0]%/*}/tunnel_frames.py" build "$@"; }
 
-# inner PORT KIND WORD...: a packet that arrives at v2, v3 or v4, see frames.py.
-inner() { receive "v$1" "$(/usr/bin/python3 "${BASH_SOURCE[0]%/*}/frames.py" 2 "${@:2}")"; }
+# inner_frame KIND WORD...: a packet without a tunnel, see frames.py.
+inner_frame() { /usr/bin/python3 "${BASH_SOURCE[0]%/*}/frames.py" 2 "$@"; }
+
+# outer TYPE WORD...: a packet of a tunnel that arrives at p1.
+outer() { receive p1 "$(outer_frame "$@")"; }
+
+# inner PORT KIND WORD...: a packet that arrives at v2, v3 or v4.
+inner() { receive "v$1" "$(inner_frame "${@:2}")"; }
 
 # sent PORT [COUNT]: the frames that a port has sent since the last call, once there are so many (1), within a second.
 sent() {
