@@ -107,26 +107,26 @@ UDP = {"vxlan": VXLAN, "gbp": VXLAN, "gpe": GPE, "geneve": GENEVE, "gtpu": GTPU,
 HEADERS = {"vxlan": vxlan, "gbp": gbp, "gpe": gpe, "geneve": geneve, "gre": gre, "erspan": erspan, "gtpu": gtpu, "bareudp": bareudp}
 
 
-def srv6(inner, segs="", left=0, kind=4, next=None, length=None, src=PEER[6], dst=ADDRESS[6], ttl=64, tos=0, **_):
-    """A packet behind a segment routing header, or without one if there are no segments. `kind` is the type of routing."""
+def srv6(inner, segs="", left=0, routing=4, next=None, length=None, src=PEER[6], dst=ADDRESS[6], ttl=64, tos=0, **_):
+    """A packet behind a segment routing header, or without one if there are no segments. `routing` is its type."""
     proto = {0x0800: 4, 0x86DD: 41}.get(kind_of(inner, 1), 59) if next is None else next
     body = inner[14:]
     listed = [frames.packed(seg) for seg in segs.split(",") if seg]
     if listed:
         words = 2 * len(listed) if length is None else length
-        head = struct.pack(">BBBBBBH", proto, words, kind, left, len(listed) - 1, 0, 0)
+        head = struct.pack(">BBBBBBH", proto, words, routing, left, len(listed) - 1, 0, 0)
         body, proto = head + b"".join(listed) + body, 43
     packet = struct.pack(">IHBB", 6 << 28 | tos << 20, len(body), proto, ttl) + frames.packed(src) + frames.packed(dst) + body
     return bytes.fromhex(BRIDGE + HOST + "86dd") + packet
 
 
 def built(kind, inner, v=4, src=None, dst=None, ttl=64, tos=0, df=0, ident=0, frag=0, more=0, bad="", dst_port=None, src_port=4660,
-          mac=BRIDGE, cut=None, pad=0, udp_length=None, csum=None, **settings):
+          mac=BRIDGE, host=HOST, cut=None, pad=0, udp_length=None, csum=None, **settings):
     """An outer frame of a type of tunnel (see HEADERS) around an inner frame; csum is that of UDP or of GRE."""
     src, dst = src or PEER[v], dst or ADDRESS[v]
     v = frames.version(src)
     if kind == "srv6":
-        frame = srv6(inner, src=src, dst=dst, ttl=ttl, tos=tos, **settings)
+        frame = bytes.fromhex(mac + host) + srv6(inner, src=src, dst=dst, ttl=ttl, tos=tos, **settings)[12:]
     else:
         of_gre = {"csum": csum} if kind == "gre" else {}
         payload = HEADERS[kind](inner, **settings, **of_gre)
@@ -137,7 +137,7 @@ def built(kind, inner, v=4, src=None, dst=None, ttl=64, tos=0, df=0, ident=0, fr
             payload = frames.udp(src, dst, src_port, port, payload, bad=wrong, length=udp_length)
         header = {"ttl": ttl, "tos": tos, "ident": ident, "fragment": frag, "more": bool(more), "df": bool(df), "bad": bad}
         packet = frames.ip(src, dst, proto, payload, **header)
-        frame = bytes.fromhex(mac + HOST) + (b"\x08\0" if v == 4 else b"\x86\xdd") + packet
+        frame = bytes.fromhex(mac + host) + (b"\x08\0" if v == 4 else b"\x86\xdd") + packet
     frame = frame if cut is None else frame[:cut]
     return frame + b"\0" * pad
 
