@@ -53,6 +53,8 @@ def tunnel(rng, name, number, of_gre):
         local = tunnel_frames.ADDRESS[6 if is_v6 else 4]
         options["local_ip"] = rng.choice([local, "flow"]) if options["remote_ip"] == "flow" else local
     keys(rng, kind, options)
+    if "erspan" in kind and options.get("key") == "16777215":
+        options["key"] = "1023"
     for option, values, chance in (
         ("tos", ["inherit", "0x28", "4"], 0.3), ("ttl", ["inherit", "3", "255"], 0.3), ("csum", ["true", "false"], 0.3),
         ("df_default", ["false", "true"], 0.2),
@@ -189,6 +191,8 @@ class Overlay:
         if options["remote_ip"] == "flow" and rng.random() < 0.92:
             # The peer sends packets to :: if the addresses are of different families.
             is_v6 = target.type in ("ip6gre", "ip6erspan") or target.type not in ("gre", "erspan") and rng.random() < 0.35
+            if (local := options.get("local_ip", "flow")) != "flow":
+                is_v6 = ":" in local
             known = [each for each in NEIGHBOURS if (":" in each) == is_v6]
             found += [f"set_field:{rng.choice(known)}->{'tun_ipv6_dst' if is_v6 else 'tun_dst'}"]
             found += [f"set_field:{'0.0.0.0->tun_dst' if is_v6 else '::->tun_ipv6_dst'}"]
@@ -236,6 +240,13 @@ class Overlay:
         else:
             packet = frames.ip(src, dst, frames.UDP, frames.udp(src, dst, rng.randint(1, 3), 53, payload), **header)
         return frames.ethernet(packet, 2, vlan=7 if kind == "vlan" else None)
+
+    def flow_of_packet(self):
+        """The match of a packet of a host."""
+        rng = self.rng
+        kind = rng.choice(["udp", "tcp", "udp6", "icmp", "arp", "dl_type=0x1234", "udp,dl_vlan=7"])
+        is_ip = kind not in ("arp", "dl_type=0x1234")
+        return kind + (f",nw_tos={rng.choice([0, 40])},nw_ecn={rng.randint(0, 3)},nw_ttl={rng.choice([64, 2, 1])}" if is_ip else "")
 
     def outer(self):
         """The settings of a packet of a tunnel, for tunnel_frames.built: one that a port receives, or nearly."""

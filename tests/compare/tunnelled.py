@@ -70,7 +70,11 @@ class Switch(tracked.Switch):
         return self.programs.run(self.home, "ovs-ofctl", *words)
 
     def vsctl(self, *words):
-        return self.programs.run(self.home, "ovs-vsctl", "--timeout=15", *words)
+        """What ovs-vsctl prints, or the first line of what it complains of."""
+        try:
+            return self.programs.run(self.home, "ovs-vsctl", "--timeout=15", *words)
+        except tracked.Refused as refused:
+            return str(refused).split("\n", 1)[0].replace(str(self.home), "HOME")
 
 
 class Case(sequences.Case):
@@ -113,7 +117,7 @@ class Case(sequences.Case):
 
     def add(self, tunnel):
         self.note(f"  {' '.join(tunnel.words())}")
-        self.each(lambda switch: switch.vsctl(*tunnel.words()))
+        self.both("ovs-vsctl", lambda switch: switch.vsctl(*tunnel.words()))
         words = ("get", "interface", tunnel.name, "ofport", "error")
         self.both(f"{tunnel.name}: ofport and error", lambda switch: switch.vsctl(*words))
 
@@ -181,10 +185,10 @@ class Case(sequences.Case):
                 self.note(f"    {maker} has logged {line}")
 
     def trace(self):
-        port, frame = self.rng.choice([2, 3, 4]), self.overlay.inner()
-        words = ("ofproto/trace", "br1", f"in_port={port}", frame.hex())
-        self.note(" ".join(words))
-        self.both(" ".join(words), lambda switch: switch.command(*words), of_trace)
+        # In the peer, the trace of a packet in bytes takes a sequence number of a tunnel.
+        flow = f"in_port={self.rng.choice([2, 3, 4])},{self.overlay.flow_of_packet()}"
+        self.note(f"ofproto/trace br1 {flow}")
+        self.both(f"ofproto/trace br1 {flow}", lambda switch: switch.command("ofproto/trace", "br1", flow), of_trace)
 
     def state(self):
         """Compares what the commands show."""
