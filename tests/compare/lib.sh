@@ -160,17 +160,7 @@ outer() { receive p1 "$(outer_frame "$@")"; }
 inner() { receive "v$1" "$(inner_frame "${@:2}")"; }
 
 # sent PORT [COUNT]: the frames that a port has sent since the last call, once there are so many (1), within a second.
-sent() {
-  local file=$1.pcap count=${2:-1} seen lines _
-  seen=$(cat "$1.seen" 2>/dev/null || echo 0)
-  for _ in {1..10}; do
-    mapfile -t lines < <(/usr/bin/python3 "${BASH_SOURCE[0]%/*}/tunnel_frames.py" show "$file" "$seen")
-    [ "${#lines[@]}" -lt "$count" ] || break
-    sleep 0.1
-  done
-  echo $((seen + ${#lines[@]})) >"$1.seen"
-  printf "$1 %s\n" "${lines[@]}"
-}
+sent() { /usr/bin/python3 "${BASH_SOURCE[0]%/*}/tunnel_frames.py" show "${2:-1}" "$1"; }
 
 # matched BRIDGE: the flows that packets have hit.
 matched() { ovs-appctl revalidator/wait; ovs-ofctl dump-flows --sort "$1" | grep -v n_packets=0, | sed -nE "s/.*(table=.*n_packets=[0-9]+, n_bytes=[0-9]+), (idle_age=[0-9]+, )?(.*)/\1 \3/p"; }
@@ -178,11 +168,10 @@ matched() { ovs-appctl revalidator/wait; ovs-ofctl dump-flows --sort "$1" | grep
 # popped WORD...: a packet of a tunnel that arrives, the frames that leave by v2, v3 and v4 for it, and the cached flows of its inner
 # packet. Without those that drop packets which no tunnel port receives: the peer caches none.
 popped() {
-  local port
   echo "> $*"
   outer "$@"
   sleep 0.12
-  for port in v2 v3 v4; do sent "$port" 0; done | grep -v ' $'
+  /usr/bin/python3 "${BASH_SOURCE[0]%/*}/tunnel_frames.py" show 0 v2 v3 v4
   cached | grep 'tunnel(' | grep -vE 'packet_type\(ns=[01],id=[0-9a-fx]+\), packets:.*actions:drop'
   ovs-appctl revalidator/purge
 }

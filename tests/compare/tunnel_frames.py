@@ -2,16 +2,19 @@
 """Builds frames of tunnels around inner ones, and shows captured frames.
 
 usage: tunnel_frames.py build TYPE [NAME=VALUE]... [-- WORD...]
-       tunnel_frames.py show FILE FROM
+       tunnel_frames.py show COUNT PORT...
 
 `build` prints one frame in hexadecimal digits: an outer Ethernet frame to the address of the bridge of the underlay, IP
 headers (src, dst, ttl, tos, df, ident, frag; bad=ip spoils the checksum), those of a type of tunnel (the function of that name says
 which settings it has), and the inner frame of the words that frames.py knows. `cut=N` leaves N bytes of it, `pad=N` adds N.
-`show` prints the frames of a capture file behind the first FROM ones, one a line.
+`show` prints the frames that ports have sent since the last call (PORT.pcap, PORT.seen), one a line, once there are COUNT of them,
+within a second.
 """
 
+import pathlib
 import struct
 import sys
+import time
 
 import frames
 import tracked
@@ -158,17 +161,31 @@ def from_words(kind, *words):
     return built(kind, inner, **dict(map(setting, words[:at])))
 
 
-def show(path, number):
-    try:
-        capture = tracked.Capture(path)
-    except FileNotFoundError:
-        return
-    for frame in capture.frames()[number:]:
-        print(frame.hex())
+def show(count, *ports):
+    for turn in range(20):
+        found = [(port, frame) for port in ports for frame in unseen(port)]
+        if len(found) >= int(count):
+            break
+        time.sleep(0.05)
+    for port in ports:
+        number = sum(port == each for each, _ in found)
+        pathlib.Path(f"{port}.seen").write_text(str(seen(port) + number))
+    for port, frame in found:
+        print(port, frame.hex())
+
+
+def seen(port):
+    file = pathlib.Path(f"{port}.seen")
+    return int(file.read_text()) if file.exists() else 0
+
+
+def unseen(port):
+    capture = pathlib.Path(f"{port}.pcap")
+    return tracked.Capture(capture).frames()[seen(port) :] if capture.exists() else []
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "build":
         print(from_words(*sys.argv[2:]).hex())
     else:
-        show(sys.argv[2], int(sys.argv[3]))
+        show(*sys.argv[2:])
