@@ -161,6 +161,17 @@ def from_words(kind, *words):
     return built(kind, inner, **dict(map(setting, words[:at])))
 
 
+def comparable(frame):
+    """A frame without the timestamp of ERSPAN version 2, and without the identification of an outer packet that may be
+    fragmented, which is always 0 in the peer."""
+    at = {b"\x08\0": 34, b"\x86\xdd": 54}.get(frame[12:14])
+    if at == 34 and frame[6:12].hex() == BRIDGE and not frame[20] & 0x40:
+        frame = frame[:18] + b"\0\0" + frame[20:24] + b"\0\0" + frame[26:]
+    if at and frame[23 if at == 34 else 20] == frames.GRE and frame[at : at + 4] == b"\x10\0\x22\xeb":
+        frame = frame[: at + 12] + bytes(4) + frame[at + 16 :]
+    return frame
+
+
 def show(count, *ports):
     for turn in range(20):
         found = [(port, frame) for port in ports for frame in unseen(port)]
@@ -171,7 +182,7 @@ def show(count, *ports):
         number = sum(port == each for each, _ in found)
         pathlib.Path(f"{port}.seen").write_text(str(seen(port) + number))
     for port, frame in found:
-        print(port, frame.hex())
+        print(port, comparable(frame).hex())
 
 
 def seen(port):

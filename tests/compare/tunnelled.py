@@ -169,7 +169,7 @@ class Case(sequences.Case):
         self.equal("errors", repr, wrong, wrong_too)
         for number in theirs:
             # A copy that was recirculated may be behind later ones.
-            a, b = (sorted(map(comparable, sent[number])) for sent in (theirs, ours))
+            a, b = (sorted(map(tunnel_frames.comparable, sent[number])) for sent in (theirs, ours))
             if a != b:
                 self.note_cached()
             self.equal(f"frames out of {overlays.PORTS[number]}", listed, a, b)
@@ -208,17 +208,6 @@ class Case(sequences.Case):
 
 def lines(text):
     return sorted(text.splitlines())
-
-
-def comparable(frame):
-    """A frame without the timestamp of ERSPAN version 2, and without the identification of an outer packet that may be
-    fragmented, which is always 0 in the peer."""
-    at = {b"\x08\0": 34, b"\x86\xdd": 54}.get(frame[12:14])
-    if at == 34 and frame[:6].hex() in overlays.NEIGHBOURS.values() and not frame[20] & 0x40:
-        frame = frame[:18] + b"id" + frame[20:24] + b"ck" + frame[26:]
-    if at and frame[23 if at == 34 else 20] == frames.GRE and frame[at : at + 4] == b"\x10\0\x22\xeb":
-        frame = frame[: at + 12] + b"time" + frame[at + 16 :]
-    return frame
 
 
 def cached(text):
