@@ -125,7 +125,7 @@ fn packets_of_a_batch_have_headers_of_their_own() {
     dp.set_handler(TestHandler::new(Box::new(move |_, key| {
         let mask = mask.clone();
         let vni = key.get(Field::EthDst) as u32 & 0xff;
-        let tunnel = Encapsulation::Vxlan(Udp { src: 0, dst: 4789, checksum: vni % 3 == 0 }, Vxlan::new(vni));
+        let tunnel = Encapsulation::Vxlan(Udp { src: 0, dst: 4789, checksum: vni.is_multiple_of(3) }, Vxlan::new(vni));
         ([push(tunnel), out(NETWORK.0)].into(), Some(mask))
     })));
     let frame = |n: u8, len: usize| {
