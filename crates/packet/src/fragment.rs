@@ -50,7 +50,8 @@ pub fn fragment(packet: &mut Packet, len_max: usize, identification: u32) -> Opt
                 let len = bytes.len() + chunk.len();
                 let mut h = Ipv4(&mut *bytes);
                 h.set_total_len(len as u16);
-                h.set_flags_offset(if more { MORE } else { 0 } | offset / UNIT as u16);
+                let units = offset / UNIT as u16;
+                h.set_flags_offset(if more { units | MORE } else { units });
                 h.set_checksum(0);
                 let sum = checksum(bytes);
                 Ipv4(bytes).set_checksum(sum);
