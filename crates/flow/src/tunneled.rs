@@ -176,9 +176,12 @@ mod tests {
 
     fn tunnel(rng: &mut Rng) -> Tunnel {
         let is_v6 = rng.below(2) == 0;
-        let mut address = || match is_v6 {
-            true => Ipv6Addr::from(u128::from(rng.next_u64()) << 64 | u128::from(rng.next_u64())).into(),
-            false => Ipv4Addr::from(rng.next_u64() as u32).into(),
+        let mut address = || -> IpAddr {
+            if is_v6 {
+                Ipv6Addr::from(u128::from(rng.next_u64()) << 64 | u128::from(rng.next_u64())).into()
+            } else {
+                Ipv4Addr::from(rng.next_u64() as u32).into()
+            }
         };
         let (src, dst) = (address(), address());
         let class = |rng: &mut Rng| [1, 2, rng.below(3) as u8 | if rng.below(4) == 0 { 0x80 } else { 0 }];
