@@ -183,7 +183,7 @@ pub fn extract_with_into(key: &mut FlowKey, packet: &[u8], context: &PacketConte
 
 /// Copies a packet's metadata into its key. Tunnel options are left out, as the layers above place them.
 fn put_metadata(key: &mut FlowKey, metadata: &Metadata) {
-    let Metadata { pkt_mark, skb_priority, connection, tunnel } = metadata;
+    let Metadata { pkt_mark, skb_priority, connection, tunnel, tunnel_src_port: _ } = metadata;
     key.set(Field::PktMark, (*pkt_mark).into());
     key.set(Field::SkbPriority, (*skb_priority).into());
     put_connection(key, connection);
@@ -662,7 +662,8 @@ mod tests {
             is_error: true,
             original: Some(original),
         };
-        let metadata = Metadata { pkt_mark: 24, skb_priority: 25, connection, tunnel: Some(tunnel.into()) };
+        let metadata =
+            Metadata { pkt_mark: 24, skb_priority: 25, connection, tunnel: Some(tunnel.into()), tunnel_src_port: 0 };
         let context =
             PacketContext { in_port: PortNo(1), recirc_id: 26, metadata: Some(&metadata), ..PacketContext::default() };
         let mut key = FlowKey([u64::MAX; crate::WORDS]);

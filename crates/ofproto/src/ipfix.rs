@@ -265,7 +265,9 @@ impl Switch {
             (Some(SamplePoint::Ingress), _) | (None, None) => Direction::Ingress,
         };
         let interfaces = self.ipfix.interfaces();
-        let received = packet.metadata().and_then(|metadata| metadata.tunnel.as_deref());
+        let metadata = packet.metadata();
+        let received = metadata.and_then(|metadata| metadata.tunnel.as_deref());
+        let src_port = metadata.map_or(0, |metadata| metadata.tunnel_src_port);
         let from = received.and_then(|tunnel| self.tunnel_port(what.bridge, port, packet, tunnel));
         let (ingress, kind) = match from {
             Some(no) => interfaces.tunnel(what.bridge, no),
@@ -286,7 +288,7 @@ impl Switch {
             direction,
             ingress,
             egress: (direction == Direction::Egress).then(egress),
-            tunnel: headers.and_then(|(tunnel, kind)| headers_of(tunnel, kind)),
+            tunnel: headers.and_then(|(tunnel, kind)| headers_of(tunnel, src_port, kind)),
             dropped: !what.forwarded,
         }
     }
@@ -351,10 +353,9 @@ fn kind_of(tunnel_type: TunnelType) -> Option<TunnelKind> {
 }
 
 /// The headers of a tunnel as in records, which have no elements for addresses of IPv6.
-fn headers_of(tunnel: &Tunnel, kind: TunnelKind) -> Option<ipfix::Tunnel> {
+fn headers_of(tunnel: &Tunnel, src_port: u16, kind: TunnelKind) -> Option<ipfix::Tunnel> {
     let (IpAddr::V4(src), IpAddr::V4(dst)) = (tunnel.src, tunnel.dst) else { return None };
-    let (src_port, dst_port) = (tunnel.src_port, tunnel.dst_port);
-    Some(ipfix::Tunnel { src, dst, kind, key: tunnel.key, src_port, dst_port })
+    Some(ipfix::Tunnel { src, dst, kind, key: tunnel.key, src_port, dst_port: tunnel.dst_port })
 }
 
 /// Returns true for a packet of BFD over one hop (RFC 5881), which Open vSwitch does not report as a packet of a bridge: it
@@ -378,12 +379,12 @@ mod tests {
     #[test]
     fn records_have_headers_of_tunnels_over_ipv4() {
         let (src, dst) = ([192, 0, 2, 2].into(), [192, 0, 2, 1].into());
-        let mut tunnel = Tunnel { key: 5, src_port: 7, dst_port: 4789, ..of(IpAddr::V4(src), IpAddr::V4(dst)) };
+        let mut tunnel = Tunnel { key: 5, dst_port: 4789, ..of(IpAddr::V4(src), IpAddr::V4(dst)) };
         let kind = TunnelKind::Vxlan;
         let wanted = ipfix::Tunnel { src, dst, kind, key: 5, src_port: 7, dst_port: 4789 };
-        assert_eq!(headers_of(&tunnel, kind), Some(wanted));
+        assert_eq!(headers_of(&tunnel, 7, kind), Some(wanted));
         (tunnel.src, tunnel.dst) = (Ipv6Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into());
-        assert_eq!(headers_of(&tunnel, kind), None);
+        assert_eq!(headers_of(&tunnel, 7, kind), None);
         let kinds = TunnelType::ALL.map(|(name, of)| (name, kind_of(of)));
         let known: Vec<_> = kinds.into_iter().filter_map(|(name, kind)| Some((name, kind? as u8))).collect();
         assert_eq!(known, [("geneve", 7), ("gre", 2), ("vxlan", 1)]);

@@ -474,12 +474,12 @@ impl Parts {
         self.outer = OuterState::None;
     }
 
-    /// Replaces the packet's metadata by a tunnel alone. Costs no reference count if the packet, or the one before it in
-    /// this buffer, had the same tunnel.
+    /// Replaces the packet's metadata by a tunnel and the outer source port alone. Costs no reference count if the packet, or the
+    /// one before it in this buffer, had the same tunnel.
     #[inline]
-    pub fn set_only_tunnel(&mut self, tunnel: &Arc<Tunnel>) {
-        let Metadata { pkt_mark, skb_priority, connection, tunnel: old } = &mut self.metadata;
-        (*pkt_mark, *skb_priority) = (0, 0);
+    pub fn set_only_tunnel(&mut self, tunnel: &Arc<Tunnel>, src_port: u16) {
+        let Metadata { pkt_mark, skb_priority, connection, tunnel: old, tunnel_src_port } = &mut self.metadata;
+        (*pkt_mark, *skb_priority, *tunnel_src_port) = (0, 0, src_port);
         *connection = Connection::default();
         if !old.as_ref().is_some_and(|old| Arc::ptr_eq(old, tunnel)) {
             *old = Some(Arc::clone(tunnel));
@@ -534,8 +534,9 @@ mod tests {
         (p.metadata_mut().pkt_mark, p.metadata_mut().skb_priority) = (2, 3);
         let (first, second) = (tunnel(1), tunnel(2));
         for (tunnel, references) in [(&first, 2), (&first, 2), (&second, 2)] {
-            p.set_only_tunnel(tunnel);
-            assert_eq!(p.metadata(), Some(&Metadata { tunnel: Some(Arc::clone(tunnel)), ..Metadata::default() }));
+            p.set_only_tunnel(tunnel, 5);
+            let expected = |tunnel| Metadata { tunnel, tunnel_src_port: 5, ..Metadata::default() };
+            assert_eq!(p.metadata(), Some(&expected(Some(Arc::clone(tunnel)))));
             assert_eq!(Arc::strong_count(tunnel), references);
             p.received();
             assert_eq!(p.metadata(), None);

@@ -17,20 +17,23 @@ pub struct Metadata {
     pub connection: Connection,
     /// The tunnel that the packet was received from, or that it is sent through. Packets of a batch share one.
     pub tunnel: Option<Arc<Tunnel>>,
+    /// The outer source port that the packet was received with, or 0. It is no part of keys, and differs among packets with one
+    /// `tunnel`.
+    pub tunnel_src_port: u16,
 }
 
 impl Metadata {
     /// The connection, if the packet has no other metadata.
     #[inline]
     pub fn only_connection(&self) -> Option<&Connection> {
-        let Self { pkt_mark, skb_priority, connection, tunnel } = self;
+        let Self { pkt_mark, skb_priority, connection, tunnel, tunnel_src_port: _ } = self;
         (*pkt_mark == 0 && *skb_priority == 0 && tunnel.is_none()).then_some(connection)
     }
 
     /// The tunnel, if the packet has one and no other metadata.
     #[inline]
     pub fn only_tunnel(&self) -> Option<&Arc<Tunnel>> {
-        let Self { pkt_mark, skb_priority, connection, tunnel } = self;
+        let Self { pkt_mark, skb_priority, connection, tunnel, tunnel_src_port: _ } = self;
         let Connection { state, zone, mark, label, original, .. } = connection;
         let is_untracked = (*state, *zone, *mark, *label) == (0, 0, 0, 0) && original.is_none();
         if *pkt_mark == 0 && *skb_priority == 0 && is_untracked { tunnel.as_ref() } else { None }

@@ -69,7 +69,7 @@ impl Executor<'_> {
             {
                 answered = Some(flow);
                 if let Some(tunnel) = metadata.and_then(|metadata| metadata.tunnel) {
-                    answer.set_only_tunnel(&returned(tunnel, self.in_key));
+                    answer.set_only_tunnel(&returned(tunnel, self.in_key), 0);
                 }
                 if let Some(entry) = self.ports.port(port) {
                     entry.count_received(self.outputs.lane(), 1, answer.len() as u64);

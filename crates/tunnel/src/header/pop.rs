@@ -240,7 +240,7 @@ fn read<'a>(
 
 /// Tunnel metadata of packets seen before, so that packets of a tunnel share one allocation. One for each thread.
 ///
-/// The outer source port tells connections of a tunnel apart, and nothing reads it of received packets: it is 0 here.
+/// The outer source port tells connections of a tunnel apart: it is 0 here, and each packet has its own.
 #[derive(Debug)]
 pub struct Cache(Box<[Set]>);
 
@@ -315,7 +315,7 @@ impl Pop {
         if offload.gso.is_some() {
             check_segments_are_inner(packet, &parsed)?;
         }
-        let (inner, start, end) = (parsed.inner, parsed.start, parsed.end);
+        let (inner, start, end, src_port) = (parsed.inner, parsed.start, parsed.end, parsed.src_port);
         let tunnel = cache.tunnel(&parsed);
         if end < packet.len() {
             packet.truncate(end);
@@ -332,7 +332,7 @@ impl Pop {
         }
         (packet.recirc_id, packet.dp_hash, packet.tags) = (0, 0, 0);
         packet.clear_outer();
-        packet.set_only_tunnel(tunnel);
+        packet.set_only_tunnel(tunnel, src_port);
         Ok(())
     }
 

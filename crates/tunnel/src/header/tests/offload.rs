@@ -261,6 +261,8 @@ fn packets_of_a_tunnel_share_metadata_and_lose_what_they_had() {
     // Their source ports differ.
     assert!(tunnels[1..].iter().all(|tunnel| Arc::ptr_eq(tunnel, &tunnels[0])));
     assert_eq!((tunnels[0].src_port, tunnels[0].key), (0, 5));
+    let ports = batch.iter().map(|p| p.metadata().map_or(0, |m| m.tunnel_src_port));
+    assert_eq!(ports.collect::<Vec<_>>(), [32768, 32768, 60999]);
     for p in &batch {
         assert_eq!((p.recirc_id, p.dp_hash, p.passes, p.tags), (0, 0, 3, 0));
         let metadata = p.metadata().expect("a tunnel");
