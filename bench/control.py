@@ -216,9 +216,10 @@ def next_cfg():
     return {"op": "mutate", "table": "Open_vSwitch", "where": [], "mutations": [["next_cfg", "+=", 1]]}
 
 
-def rows_of_port(name, kind="dummy"):
-    """The operations that insert a port with its interface; its name as a reference."""
-    interface = {"op": "insert", "table": "Interface", "row": {"name": name, "type": kind}, "uuid-name": f"i_{name}"}
+def rows_of_port(name, kind="dummy", **columns):
+    """The operations that insert a port with its interface, which may have more columns; its name as a reference."""
+    row = {"name": name, "type": kind, **columns}
+    interface = {"op": "insert", "table": "Interface", "row": row, "uuid-name": f"i_{name}"}
     row = {"name": name, "interfaces": ["named-uuid", f"i_{name}"]}
     return [interface, {"op": "insert", "table": "Port", "row": row, "uuid-name": f"p_{name}"}], ["named-uuid", f"p_{name}"]
 

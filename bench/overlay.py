@@ -143,8 +143,8 @@ def write(directory, kind, direction, tunnels, flow_based=False):
 def ports(kind, tunnels, flow_based=False):
     """Names, OpenFlow ports and options of the tunnel ports."""
     if flow_based:
-        return [("flow0", FIRST, ["options:remote_ip=flow", "options:key=flow"])]
+        return [("flow0", FIRST, {"remote_ip": "flow", "key": "flow"})]
     return [
-        (f"t{i}", FIRST + i, [f"options:remote_ip={workload.dotted(REMOTES + i)}", f"options:key={FIRST_KEY + i}"])
+        (f"t{i}", FIRST + i, {"remote_ip": workload.dotted(REMOTES + i), "key": str(FIRST_KEY + i)})
         for i in range(tunnels)
     ]

@@ -14,6 +14,7 @@ import tempfile
 import time
 
 import common
+import control
 import encapsulated_tcp
 import overlay
 import replay
@@ -29,8 +30,8 @@ COUNTS = (1, 1_000)
 TIMES, OVER_PLAIN = 2.5, 60
 # Ports and remotes of the second part, and the share of the rate with few that stays with many.
 FEW, MANY, KEPT = 10, 10_000, 0.9
-# One command adds so many ports.
-PORTS_AT_ONCE = 500
+# A switch has this many seconds to add its tunnel ports.
+PORTS_S = 500
 # A smaller share of sent packets is remarked.
 SENT_MIN = 0.99
 
@@ -202,11 +203,24 @@ def switch(which, kind, tunnels, flow_based=False):
         one.appctl("tnl/neigh/set", UNDERLAY, gateway, workload.mac(overlay.GATEWAY_MAC).hex(":"))
         if kind is GENEVE:
             one.switch("ovs-ofctl", "add-tlv-map", OVERLAY, overlay.TLV_MAP)
-        ports = overlay.ports(kind, tunnels, flow_based)
-        for start in range(0, len(ports), PORTS_AT_ONCE):
-            words = []
-            for name, number, options in ports[start : start + PORTS_AT_ONCE]:
-                words += ["--", "add-port", OVERLAY, name, "--", "set", "Interface", name, f"type={kind.name}"]
-                words += [f"ofport_request={number}", *options]
-            one.vsctl(*words[1:])
+        add_ports(one, kind, overlay.ports(kind, tunnels, flow_based))
         yield one
+
+
+def add_ports(one, kind, ports):
+    """Adds tunnel ports to OVERLAY, and waits until the switch has all of them. (`ovs-vsctl add-port` for each of many would take
+    most of the time itself.)"""
+    operations, references = [], []
+    for name, number, options in ports:
+        columns = {"ofport_request": number, "options": ["map", list(options.items())]}
+        rows, reference = control.rows_of_port(name, kind.name, **columns)
+        operations += rows
+        references.append(reference)
+    mutations = [["ports", "insert", ["set", references]]]
+    operations.append({"op": "mutate", "table": "Bridge", "where": [["name", "==", OVERLAY]], "mutations": mutations})
+    with contextlib.closing(control.Database(one.switch.dir / "db.sock")) as database:
+        database.transact(*operations)
+    one.switch("ovs-vsctl", f"--timeout={PORTS_S}", "set", "Open_vSwitch", ".", "external_ids:tunnels=added")
+    name, number, _ = ports[-1]
+    if one.vsctl("get", "Interface", name, "ofport").strip() != str(number):
+        raise SystemExit(f"{one.which}: port {name} is not there\n{one.switch.log_tail()}")

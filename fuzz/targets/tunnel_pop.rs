@@ -1,8 +1,9 @@
 //! A packet of a tunnel port. The first byte chooses the port's type and the packet's offload flags. Accepted headers
-//! survive encoding and decoding.
+//! survive encoding and decoding. Inner packets that are too long are answered, and divided into fragments.
 #![no_main]
 
-use packet::checksum::checksum;
+use packet::checksum::{Verdict, checksum, verify};
+use packet::fragment::fragment;
 use packet::{Checksum, Gso, GsoKind, Packet};
 use std::sync::atomic::AtomicU32;
 use tunnel::flags;
@@ -15,6 +16,7 @@ use tunnel::header::vxlan::Vxlan;
 use tunnel::header::{
     Addresses, Cache, Context, Encapsulation, Inner, OuterIp, Parsed, Pop, PortRange, Push, Template, Udp, parse,
 };
+use tunnel::path_mtu;
 
 /// Makes the outer IPv4 header's checksum right: no input would pass otherwise.
 fn fix_checksum(frame: &mut [u8]) {
@@ -37,7 +39,8 @@ fn headers(pop: Pop, parsed: &Parsed<'_>) -> Push {
             OuterIp::V4 { src: src.into(), dst: dst.into(), tos, ttl, dont_fragment }
         }
         Addresses::V6(src, dst) => {
-            OuterIp::V6 { src: src.into(), dst: dst.into(), class: tos, hop_limit: ttl, label: 0 }
+            let (src, dst) = (src.into(), dst.into());
+            OuterIp::V6 { src, dst, class: tos, hop_limit: ttl, label: 0, dont_fragment: true }
         }
     };
     let udp = Udp { src: parsed.src_port, dst: parsed.dst_port, checksum: has(flags::CHECKSUM) };
@@ -134,4 +137,14 @@ fuzz::target!(|bytes: &[u8]| {
     pop.pop_all(&mut batch, &mut Cache::new(), |_| dropped += 1);
     assert!(batch.len() + dropped >= 2);
     assert!(batch.iter().all(|packet| packet.metadata().is_some_and(|metadata| metadata.tunnel.is_some())));
+    for packet in &mut batch {
+        if let Some(answer) = path_mtu::answer(packet, half(1).into())
+            && answer.packet.l3_type.is_none()
+        {
+            assert_eq!(verify(answer.packet.data()), Verdict::Good);
+        }
+        for fragment in fragment(packet, half(3).into(), 1).unwrap_or_default() {
+            assert!(fragment.len() <= half(3).into());
+        }
+    }
 });

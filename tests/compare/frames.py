@@ -62,19 +62,19 @@ def ip(src, dst, proto, payload, bad="", **header):
     return ipv6(src, dst, proto, payload, **header)
 
 
-def ipv4(src, dst, proto, payload, ttl=64, ident=0, fragment=0, more=False, df=False, options=b"", bad="", length=None):
+def ipv4(src, dst, proto, payload, ttl=64, ident=0, fragment=0, more=False, df=False, options=b"", bad="", length=None, tos=0):
     """`fragment` is the offset in bytes."""
     assert fragment % 8 == 0 and len(options) % 4 == 0
     size = 20 + len(options)
     bits = fragment // 8 | more << 13 | df << 14
     total = size + len(payload) if length is None else length
-    start = struct.pack(">BBHHHBB", 0x40 | size // 4, 0, total, ident, bits, ttl, proto)
+    start = struct.pack(">BBHHHBB", 0x40 | size // 4, tos, total, ident, bits, ttl, proto)
     addresses = packed(src) + packed(dst) + options
     checksum = internet_checksum(start + b"\0\0" + addresses) ^ (0x1111 if bad == "ip" else 0)
     return start + struct.pack(">H", checksum) + addresses + payload
 
 
-def ipv6(src, dst, proto, payload, ttl=64, ident=0, fragment=0, more=False, extensions=b"", length=None, **_):
+def ipv6(src, dst, proto, payload, ttl=64, ident=0, fragment=0, more=False, extensions=b"", length=None, tos=0, **_):
     """Packets with an offset or with more fragments have a fragment header. `extensions` are headers whose last one names
     `proto` itself; they begin with a hop-by-hop header."""
     if fragment or more:
@@ -83,7 +83,7 @@ def ipv6(src, dst, proto, payload, ttl=64, ident=0, fragment=0, more=False, exte
     if extensions:
         payload, proto = extensions + payload, 0
     size = len(payload) if length is None else length
-    return struct.pack(">IHBB", 6 << 28, size, proto, ttl) + packed(src) + packed(dst) + payload
+    return struct.pack(">IHBB", 6 << 28 | tos << 20, size, proto, ttl) + packed(src) + packed(dst) + payload
 
 
 def pseudo(src, dst, proto, size):

@@ -37,12 +37,15 @@ class Difference(Exception):
 class Case:
     """One case with its switches, the peer's first."""
 
+    programs, switch = tracked.Programs, tracked.Switch
+
     def __init__(self, seed, number, makers):
         self.number, self.makers = number, makers
         self.rng = random.Random(f"{seed}-{number}")
         self.listing = []
         self.verbose = False
         self.pipeline = pipelines.Pipeline(self.rng)
+        self.kind = self.pipeline.kind
         self.limited = self.pipeline.limited
         # Whether both have counted the connections that are over, and their threads sweep at once when time passes.
         self.swept, self.interval = False, "1" if self.limited else self.rng.choice(["1", "1000", "20000"])
@@ -54,9 +57,9 @@ class Case:
             print(text, flush=True)
 
     def run(self):
-        with tracked.Switch(self.makers[0]) as theirs:
+        with self.switch(self.makers[0]) as theirs:
             try:
-                with tracked.Switch(self.makers[1]) as ours:
+                with self.switch(self.makers[1]) as ours:
                     self.switches = (theirs, ours)
                     self.steps()
             except OursDied as died:
@@ -316,8 +319,9 @@ def judged(case):
         return "failed", "\n".join(case.listing) + f"\n{difference}"
 
 
-def main():
-    parser = argparse.ArgumentParser(usage=__doc__)
+def main(case_type, name, usage):
+    """Runs the cases of a type of test that the command line asks for."""
+    parser = argparse.ArgumentParser(usage=usage)
     parser.add_argument("peers", type=pathlib.Path)
     parser.add_argument("binary", type=pathlib.Path)
     parser.add_argument("--cases", type=int, default=100)
@@ -328,26 +332,26 @@ def main():
     parser.add_argument("--reports", type=int, default=3, help="so many differences are listed with all steps")
     options = parser.parse_args()
     if other := other_version(options.peers):
-        print(f"{other}\nsequences: 0 passed, 0 failed")
+        print(f"{other}\n{name}: 0 passed, 0 failed")
         return 0
     # Running cases end their daemons first.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     numbers = range(options.cases) if options.case is None else [options.case]
     counts = {"passed": 0, "failed": 0, "died": 0}
-    with tempfile.TemporaryDirectory(prefix="sequences-bin-") as made:
+    with tempfile.TemporaryDirectory(prefix=f"{name}-bin-") as made:
         peers, schemas = options.peers.resolve(), options.peers.resolve() / "usr/share/openvswitch"
         path = peers / "bin"
         if str(options.binary) != "peer":
             path = linked(pathlib.Path(made) / "bin", options.binary.resolve())
-        makers = [tracked.Programs(peers / "bin", schemas), tracked.Programs(path, schemas)]
+        makers = [case_type.programs(peers / "bin", schemas), case_type.programs(path, schemas)]
         for maker in makers:
-            with tracked.Switch(maker):
+            with case_type.switch(maker):
                 pass
 
         def run(number):
             # What threads of the peer do depends on how busy the machine is: a difference counts if it is there twice.
             for _ in range(2):
-                case = Case(options.seed, number, makers)
+                case = case_type(options.seed, number, makers)
                 case.verbose = options.verbose
                 result, report = judged(case)
                 if result != "failed" or options.verbose:
@@ -363,7 +367,7 @@ def main():
                 counts[result] += 1
                 if result == "failed":
                     brief = counts["failed"] > options.reports
-                    head = f"DIFFERS case {number} (seed {options.seed}, {case.pipeline.kind})"
+                    head = f"DIFFERS case {number} (seed {options.seed}, {case.kind})"
                     shown = report.split("\n")[-30:] if brief else report.split("\n")
                     print("\n".join([head, *[line[:2000] for line in shown]]), flush=True)
                 elif result == "died":
@@ -376,9 +380,9 @@ def main():
         if options.verbose or options.reports > 3:
             for number, report in once.items():
                 print("\n".join([f"ONCE case {number}", *[line[:300] for line in report.split("\n")[-25:]]]))
-    print(f"sequences: {counts['passed']} passed, {counts['failed']} failed (peer died in {counts['died']})")
+    print(f"{name}: {counts['passed']} passed, {counts['failed']} failed (peer died in {counts['died']})")
     return 1 if counts["failed"] else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(Case, "sequences", __doc__))

@@ -42,6 +42,14 @@ class Programs:
         self.path, self.schemas = path, schemas
         self.database = None
 
+    def bridges(self):
+        """The words for ovs-vsctl that make the bridge."""
+        words = ["add-br", "br0", "--", "set", "bridge", "br0", "datapath-type=dummy", "fail-mode=secure"]
+        for port in PORTS:
+            words += ["--", "add-port", "br0", f"p{port}", "--", "set", "interface", f"p{port}", "type=dummy"]
+            words += [f"ofport_request={port}", f"options:tx_pcap=p{port}.pcap"]
+        return words
+
     def environment(self, home):
         return {
             "PATH": f"{self.path}:/usr/bin:/bin",
@@ -76,11 +84,7 @@ class Programs:
         if self.database is None:
             self.run(home, "ovsdb-tool", "create", "conf.db", f"{self.schemas}/vswitch.ovsschema")
             self.server(home)
-            words = ["add-br", "br0", "--", "set", "bridge", "br0", "datapath-type=dummy", "fail-mode=secure"]
-            for port in PORTS:
-                words += ["--", "add-port", "br0", f"p{port}", "--", "set", "interface", f"p{port}", "type=dummy"]
-                words += [f"ofport_request={port}", f"options:tx_pcap=p{port}.pcap"]
-            self.run(home, "ovs-vsctl", "--timeout=15", "--no-wait", "init", "--", *words)
+            self.run(home, "ovs-vsctl", "--timeout=15", "--no-wait", "init", "--", *self.bridges())
             end(home / "ovsdb-server.pid")
             self.database = (home / "conf.db").read_bytes()
         else:
@@ -101,6 +105,10 @@ def end(file):
 
 class Switch:
     """A running switch. Use it as a context manager, which ends it."""
+
+    # The numbers of the ports of br0, by their names, and how the daemon is started.
+    captured = {number: f"p{number}" for number in PORTS}
+    command_line = ("ovs-vswitchd", "--enable-dummy=override")
 
     def __init__(self, programs):
         self.programs = programs
@@ -124,14 +132,14 @@ class Switch:
         self.programs.make_database(self.home)
         self.programs.server(self.home)
         self.programs.run(
-            self.home, "ovs-vswitchd", "--detach", "--no-chdir", "--pidfile", "-vconsole:off", "--log-file",
-            "--enable-dummy=override", "--disable-system", f"--unixctl={self.home}/ctl",
+            self.home, *self.command_line, "--detach", "--no-chdir", "--pidfile", "-vconsole:off", "--log-file",
+            "--disable-system", f"--unixctl={self.home}/ctl",
         )
         self.socket = socket.socket(socket.AF_UNIX)
         self.socket.settimeout(SECONDS)
         self.socket.connect(str(self.home / "ctl"))
         self.command("time/stop")
-        self.captures = {port: Capture(self.home / f"p{port}.pcap") for port in PORTS}
+        self.captures = {port: Capture(self.home / f"{name}.pcap") for port, name in self.captured.items()}
 
     def stop(self):
         if self.socket:
@@ -195,7 +203,7 @@ class Switch:
     def begin(self, port, frames):
         """Has the port receive frames, and a marker."""
         self.marker += 1
-        receive = ["netdev-dummy/receive", f"p{port}"]
+        receive = ["netdev-dummy/receive", self.captured[port]]
         marker = f"ffffffffffff02{self.marker:010x}" + MARKER_TYPE + "00" * 46
         self.count = len(frames) + 1
         self.send(*[[*receive, frame.hex()] for frame in frames], [*receive, marker])
@@ -203,10 +211,10 @@ class Switch:
     def outputs(self):
         """The frames that each port sent since the last call, {port: [frame]}, and what is wrong with replies."""
         errors = [reply for reply in self.replies(self.count) if reply]
-        found = {port: [] for port in PORTS}
+        found = {port: [] for port in self.captured}
         # Packets are processed later than the commands that bring them, and each port sends for itself.
         for turn in range(2000):
-            for port in PORTS:
+            for port in self.captured:
                 found[port] += self.captures[port].frames()
             if all(any(map(self.is_marker, frames)) for frames in found.values()):
                 break
@@ -218,7 +226,7 @@ class Switch:
 
     def late(self):
         """The frames that have left since `outputs`."""
-        found = {port: self.captures[port].frames() for port in PORTS}
+        found = {port: self.captures[port].frames() for port in self.captured}
         return {port: [frame for frame in frames if not self.is_marker(frame)] for port, frames in found.items()}
 
     @staticmethod

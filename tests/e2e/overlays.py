@@ -8,6 +8,8 @@ import contextlib
 import json
 import subprocess
 
+import pytest
+
 import pcap
 from hosts import Host, Namespace, finish
 from switch import run
@@ -17,6 +19,45 @@ UPLINK = "u0"
 LOCAL, BRIDGE = "br-phy", "br-int"
 TCP_BYTES, DATAGRAMS = 2_000_000, 48
 PORT = 6000
+# The longest datagram with ICMP that IPv4 carries.
+LARGEST = 65_507
+
+
+# Tunnels by name of the case: type, options, and the versions of outer IP.
+TYPES = {
+    "vxlan": ("vxlan", ["key=7"], (4, 6)),
+    "vxlan-gbp": ("vxlan", ["key=7", "exts=gbp"], (4, 6)),
+    "vxlan-csum": ("vxlan", ["key=7", "csum=true", "dst_port=8472"], (4, 6)),
+    "vxlan-gpe": ("vxlan", ["key=7", "exts=gpe"], (4, 6)),
+    "geneve": ("geneve", ["key=7"], (4, 6)),
+    "geneve-csum": ("geneve", ["key=7", "csum=true"], (4, 6)),
+    "gre": ("gre", [], (4, 6)),
+    "gre-csum": ("gre", ["key=7", "csum=true"], (4, 6)),
+    "gre-seq": ("gre", ["key=7", "seq=true"], (4, 6)),
+    "gre-all": ("gre", ["key=7", "csum=true", "seq=true"], (4, 6)),
+    "ip6gre": ("ip6gre", ["key=7"], (6,)),
+    "erspan1": ("erspan", ["key=7", "erspan_ver=1", "erspan_idx=3"], (4, 6)),
+    "erspan2": ("erspan", ["key=7", "erspan_ver=2", "erspan_dir=1", "erspan_hwid=4"], (4, 6)),
+    "ip6erspan": ("ip6erspan", ["key=7", "erspan_ver=1", "erspan_idx=3"], (6,)),
+}
+# Tunnels whose packets have no Ethernet header.
+LAYER3 = {
+    "vxlan-gpe": ("vxlan", ["key=7", "exts=gpe", "packet_type=legacy_l3"], (4, 6)),
+    "gre": ("gre", ["key=7", "packet_type=legacy_l3"], (4, 6)),
+    "gtpu": ("gtpu", ["key=7"], (4, 6)),
+    "srv6": ("srv6", [], (6,)),
+    "bareudp": ("bareudp", ["dst_port=6635", "payload_type=ip"], (4, 6)),
+}
+
+
+def cases(types, left_out=()):
+    """Parameters of tests: name and outer version of each tunnel."""
+    return [
+        pytest.param(name, version, id=f"{name}-{version}")
+        for name, case in types.items()
+        for version in case[2]
+        if name not in left_out
+    ]
 
 
 def outer(number, version=4):
@@ -166,6 +207,32 @@ def exchange(one, two, *lengths, versions=(4, 6), tcp_bytes=TCP_BYTES, datagrams
     for address in (addresses[version] for version in versions):
         # Flows for fragments are there before datagrams in fragments follow each other closely.
         one.ping(address)
-        one.ping(address, "-s", 3 * max(lengths))
+        one.ping(address, "-s", min(3 * max(lengths), LARGEST))
         one.python("transfer.py", "exchange", address, PORT, tcp_bytes, datagrams, *lengths, timeout=90)
     server.communicate(timeout=60)
+
+
+def join(making, maker=None, **options):
+    """Two sites, the second one with the daemons of `maker`, and their hosts."""
+    one, two = Site(making, 1, **options), Site(making, 2, maker=maker, **options)
+    cable(one, two, options.get("offloads", True))
+    return one, two
+
+
+def add_tunnels(kind, version, options, one, two):
+    """A tunnel between two sites, at each the port t0 with the number 2."""
+    for here, there in ((one, two), (two, one)):
+        here.tunnel(kind, f"remote_ip={outer(there.number, version)}", *options)
+
+
+def route_between(one, two):
+    """Flows that add the Ethernet headers of the receiving hosts, which know each other's addresses."""
+    for here, there in ((one.host, two.host), (two.host, one.host)):
+        for address in (there.address, inner6(there.number)):
+            here.run("ip", "neigh", "replace", address, "lladdr", there.mac, "dev", "e0", "nud", "permanent")
+    for here, there in ((one, two), (two, one)):
+        rewrite = f"set_field:{there.host.mac}->eth_src,set_field:{here.host.mac}->eth_dst"
+        here.flows(
+            *(f"in_port=1,dl_type={kind},dl_dst={there.host.mac},actions=2" for kind in ("0x0800", "0x86dd")),
+            f"in_port=2,actions={rewrite},1",
+        )

@@ -88,7 +88,7 @@ def test_outer_headers(kind):
         assert workload.internet_checksum(frame[14:34]) == 0
         assert struct.unpack_from("!I", frame, 46)[0] >> 8 == overlay.FIRST_KEY + i
     # Flow-based ports lead to the same remotes as ports for each of them.
-    ports = [port[2][0].removeprefix("options:remote_ip=") for port in overlay.ports(kind, 3)]
+    ports = [options["remote_ip"] for _, _, options in overlay.ports(kind, 3)]
     flows = overlay.flows(kind, overlay.ENCAPSULATION, 3, True)[0]
     assert all(f"set_field:{remote}->tun_dst" in flow for remote, flow in zip(ports, flows))
 

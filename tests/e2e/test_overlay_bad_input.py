@@ -13,8 +13,7 @@ from scapy.layers.vxlan import VXLAN
 from scapy.packet import Raw
 
 import losses
-from overlays import BRIDGE, UPLINK, Capture, LinuxEnd, Site, cable, outer
-from test_overlays import add_tunnels, join
+from overlays import BRIDGE, UPLINK, Capture, LinuxEnd, Site, add_tunnels, cable, join, outer
 from waiting import until
 
 SENDER = """

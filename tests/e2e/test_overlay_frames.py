@@ -12,8 +12,7 @@ from scapy.layers.l2 import GRE, Ether
 from scapy.layers.vxlan import VXLAN
 from scapy.packet import Raw
 
-from overlays import BRIDGE, PORT, UPLINK, Capture, inner6, outer
-from test_overlays import add_tunnels, join, route_between
+from overlays import BRIDGE, PORT, UPLINK, Capture, add_tunnels, inner6, join, outer, route_between
 from waiting import until
 
 OPTIONS = "{class=0x102,type=0x80,len=4}->tun_metadata0,{class=0x102,type=3,len=8}->tun_metadata5"
@@ -197,3 +196,30 @@ def test_the_verifier_finds_errors(outer_version, inner_version):
         spoilt = bytearray(frame)
         spoilt[byte] ^= 0x40
         assert bytes(rebuilt(Ether(bytes(spoilt)))) != bytes(spoilt), byte
+
+
+@pytest.mark.parametrize("version", [4, 6])
+def test_fields_from_the_inner_header(making, tmp_path, version):
+    """Fixed and inherited DSCP and TTL, ECN, which is always inherited, and packets that routers may fragment."""
+    one, two = join(making, offloads=False)
+    add_tunnels("vxlan", version, ["key=7"], one, two)
+    one.host.ping(two.host.address)
+    seen = []
+    cases = [
+        (["tos=inherit", "ttl=inherit", "df_default=false"], "0xba", (0xB8 | 2, 33, False)),
+        (["tos=0x40", "ttl=9", "df_default=true"], "0xb9", (0x40 | 1, 9, True)),
+        ([], "0xb8", (0, 64, True)),
+    ]
+    for options, tos, expected in cases:
+        for name in ("tos", "ttl", "df_default"):
+            one.switch.vsctl("remove", "interface", "t0", "options", name)
+        one.switch.vsctl("set", "interface", "t0", "options:key=7", *(f"options:{option}" for option in options))
+        with Capture(two.namespace, UPLINK, tmp_path, "ether src 02:00:00:00:ee:01") as capture:
+            one.host.ping(two.host.address, "-Q", tos, "-t", "33")
+            is_it = lambda frame: VXLAN in (packet := Ether(frame)) and packet[VXLAN].haslayer("ICMP")
+            header = Ether(capture.some(is_it, "the packet")[-1]).payload
+        if version == 4:
+            seen.append(((header.tos, header.ttl, header.flags == "DF"), expected))
+        else:
+            seen.append(((header.tc, header.hlim, True), (*expected[:2], True)))
+    assert all(found == expected for found, expected in seen), seen

@@ -6,8 +6,7 @@ import pytest
 from scapy.layers.inet import UDP
 from scapy.layers.l2 import Ether
 
-from overlays import BRIDGE, LOCAL, UPLINK, Capture, outer
-from test_overlays import add_tunnels, join
+from overlays import BRIDGE, LOCAL, UPLINK, Capture, add_tunnels, join, outer
 from waiting import until
 
 OPTIONS = "{class=0x102,type=0x80,len=4}->tun_metadata0,{class=0x102,type=3,len=8}->tun_metadata5"
@@ -112,6 +111,7 @@ def test_commands(making):
     assert one.switch.ours.run("ovs-appctl", "ovs/route/lookup", "10.7.1.1", check=False).code != 0
     # Cached flows.
     shown = text("dpctl/dump-flows")
+    one.host.ping(two.host.address, "-c", "3")
     flows = asked(one, "dpctl/dump-flows")
     push = next(flow["actions"] for flow in flows if "tnl_push" in flow["actions"] and flow["packets"])
     assert f"ipv4(src={outer(1)},dst={outer(2)},proto=17,tos=0,ttl=64,frag=0x4000)" in push and "vni=0x7" in push, push

@@ -1,16 +1,10 @@
 """What a site's tunnels leave by: a VLAN of a trunk, a second bridge behind patch ports, two bridges with an uplink each, and the
 uplink of the bridge that the tunnel's port is in."""
 
-import subprocess
-
 import pytest
 from scapy.layers.l2 import Dot1Q, Ether
 
-from hosts import Host
-from overlays import BRIDGE, LOCAL, PORT, UPLINK, Capture, LinuxEnd, Site, cable, exchange, inner6, outer, watched
-from switch import run
-from test_overlays import add_tunnels, join
-from waiting import until
+from overlays import BRIDGE, LOCAL, UPLINK, Capture, Site, add_tunnels, cable, exchange, join, outer, watched
 
 
 def check(one, two):

@@ -2,7 +2,7 @@
 tests/virtual/build.sh makes. QEMU emulates it without KVM.
 
 Its only interface, eth0, is a tap device in a network namespace of this machine. It has no disk and no services: tests
-configure it by commands, which its first serial port but one takes and answers in order.
+configure it by commands, which its second serial port takes and answers in order.
 """
 
 import shlex
@@ -11,56 +11,44 @@ import subprocess
 import time
 
 from switch import TOP, Output, run
+from waiting import until
 
 BOOT_SECONDS_MAX = 120
 FILES = TOP / ".cache/virtual"
 
 
 class VirtualMachine:
-    """Booted by the constructor. The tap device `tap` appears in `namespace`, by name; `directory` is for its sockets and
-    logs."""
+    """The constructor starts it, and the first command waits for it. The tap device `tap` appears in `namespace`, by name;
+    `directory` is for its sockets and logs."""
 
     def __init__(self, directory, namespace, tap, mtu=1500, mac="02:00:00:00:aa:02"):
         kernel, initrd = FILES / "kernel", FILES / "initrd"
         assert kernel.exists() and initrd.exists(), f"no virtual machine in {FILES}: run tests/virtual/build.sh first"
-        self.console = directory / "console.log"
-        agent = directory / "agent.sock"
+        self.log, self.console = directory / "qemu.log", directory / "console.log"
+        path = directory / "agent.sock"
+        # Bytes from the agent that are not read yet.
+        self.left = b""
+        self.booted = False
         run(["ip", "-n", namespace, "tuntap", "add", tap, "mode", "tap", "vnet_hdr"])
         run(["ip", "-n", namespace, "link", "set", tap, "mtu", mtu, "up"])
         words = ["qemu-system-x86_64", "-accel", "tcg", "-cpu", "max", "-m", "256", "-nodefaults", "-no-reboot"]
         words += ["-display", "none", "-kernel", kernel, "-initrd", initrd]
         words += ["-append", "console=ttyS0 quiet panic=-1 random.trust_cpu=on"]
         words += ["-serial", f"file:{self.console}"]
-        words += ["-chardev", f"socket,id=agent,path={agent},server=on,wait=off", "-serial", "chardev:agent"]
+        words += ["-chardev", f"socket,id=agent,path={path},server=on,wait=off", "-serial", "chardev:agent"]
         words += ["-netdev", f"tap,id=net,ifname={tap},script=no,downscript=no"]
         words += ["-device", f"virtio-net-pci,netdev=net,mac={mac},host_mtu={mtu},romfile="]
-        with open(directory / "qemu.log", "wb") as log:
+        with open(self.log, "wb") as log:
             self.process = subprocess.Popen(
                 ["ip", "netns", "exec", namespace, *[str(word) for word in words]],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
             )
-        self.log = directory / "qemu.log"
-        self.left = b""
-        try:
-            self.agent = self._connect(agent)
-            self._read_line("agent: ready", BOOT_SECONDS_MAX)
-        except BaseException:
-            self.end()
-            raise
-
-    def _connect(self, path):
-        end = time.monotonic() + BOOT_SECONDS_MAX
-        while True:
-            connection = socket.socket(socket.AF_UNIX)
-            try:
-                connection.connect(str(path))
-                return connection
-            except OSError:
-                connection.close()
-                assert self.process.poll() is None and time.monotonic() < end, self._explain("did not start")
-                time.sleep(0.05)
+        # Now, since QEMU drops what the machine writes while nobody is connected.
+        self.agent = socket.socket(socket.AF_UNIX)
+        connects = lambda: self.agent.connect_ex(str(path)) == 0 or self.process.poll() is not None
+        until(connects, lambda: self._explain("did not start"))
 
     def _explain(self, what):
         """An error text with all that is known of the machine."""
@@ -70,7 +58,7 @@ class VirtualMachine:
     def _read_line(self, start, seconds):
         """Reads until a line that starts with `start`; returns the text before it and the rest of the line."""
         end = time.monotonic() + seconds
-        mark = f"{start}".encode()
+        mark = start.encode()
         while True:
             before, found, after = self.left.partition(mark)
             if found and b"\n" in after:
@@ -83,6 +71,8 @@ class VirtualMachine:
                 data = self.agent.recv(1 << 16)
             except TimeoutError:
                 continue
+            except OSError:
+                data = b""
             assert data, self._explain("ended")
             self.left += data
 
@@ -90,6 +80,9 @@ class VirtualMachine:
         """Runs a line of shell and returns its `Output`, with errors among the output; with `check`, an exit code other
         than 0 fails the test."""
         assert "\n" not in command
+        if not self.booted:
+            self._read_line("agent: ready", BOOT_SECONDS_MAX)
+            self.booted = True
         self.agent.sendall(command.encode() + b"\n")
         out, status = self._read_line("\nagent: status ", seconds)
         output = Output([command], subprocess.CompletedProcess(command, int(status), out, ""))
@@ -107,5 +100,6 @@ class VirtualMachine:
 
     def end(self):
         """Ends it, and waits for that."""
+        self.agent.close()
         self.process.kill()
         self.process.wait(timeout=60)

@@ -9,6 +9,7 @@
 //! - [`encap`]: pushes and pops the outermost header;
 //! - [`meter`]: applies the bands of a meter;
 //! - [`nested`]: runs nested lists of actions;
+//! - [`path_mtu`]: answers packets that are too long for the path of their tunnel;
 //! - [`recirculate`]: sends packets to another look-up;
 //! - [`tunnel`]: pushes and pops the outer headers of tunnels;
 //! - [`vlan`], [`mpls`], [`pbb`]: push and pop VLAN tags, MPLS labels and service instance tags.
@@ -18,6 +19,7 @@ pub(crate) mod headers;
 pub(crate) mod meter;
 mod mpls;
 mod nested;
+mod path_mtu;
 mod pbb;
 pub(crate) mod recirculate;
 pub(crate) mod set;
@@ -44,6 +46,7 @@ use crate::port::{Port, PortTable};
 use crate::shared::SharedState;
 use crate::worklist::Worklist;
 use headers::Headers;
+pub(crate) use path_mtu::AnswerLimit;
 pub(crate) use tunnel::outer_fragments;
 
 /// The origin of a batch, and the state that its execution uses.
@@ -76,6 +79,8 @@ pub(crate) struct Executor<'a> {
     ports: &'a PortTable,
     in_port: DpPort,
     from: Option<&'a Port>,
+    /// [`TunnelPush::in_key`](dpif::TunnelPush::in_key) of the outer headers that the current list has pushed.
+    in_key: Option<u64>,
     now: Millis,
     outputs: &'a mut Outputs,
     /// Takes recirculated packets.
@@ -107,7 +112,7 @@ struct Level {
 impl<'a> Executor<'a> {
     pub(crate) fn new(context: Context<'a>, outputs: &'a mut Outputs, work: &'a mut Worklist) -> Self {
         let Context { shared, ports, in_port, from, now } = context;
-        Self { shared, ports, in_port, from, now, outputs, work, any_l3: false, keys: None }
+        Self { shared, ports, in_port, from, in_key: None, now, outputs, work, any_l3: false, keys: None }
     }
 
     /// The number of packets that wait for another look-up.
@@ -140,10 +145,10 @@ impl<'a> Executor<'a> {
 
     /// Runs packets with a fate through a list. Packets that no action took stay in `packets`.
     fn steps(&mut self, packets: &mut Batch, actions: &[DpAction], level: Level, fate: Fate) -> Fate {
-        let (in_port, any_l3) = (self.in_port, self.any_l3);
+        let (in_port, in_key, any_l3) = (self.in_port, self.in_key, self.any_l3);
         let fate = self.steps_of(packets, actions, level, fate);
         // The list may have pushed outer headers.
-        (self.in_port, self.any_l3) = (in_port, self.any_l3 || any_l3);
+        (self.in_port, self.in_key, self.any_l3) = (in_port, in_key, self.any_l3 || any_l3);
         fate
     }
 
@@ -316,6 +321,9 @@ impl<'a> Executor<'a> {
         };
         if let Err(reason) = result {
             self.work.failed = Some(reason);
+            if reason == DropReason::TooBig {
+                self.answer_too_long();
+            }
         }
     }
 

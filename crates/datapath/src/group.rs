@@ -242,7 +242,12 @@ pub(crate) type Encapsulations<'a> = SmallVec<[&'a TunnelPush; BATCH_MAX]>;
 #[inline]
 fn encapsulation(flow: &Megaflow) -> Option<(&TunnelPush, DpPort)> {
     match &*flow.actions {
-        [DpAction::TunnelPush(push), DpAction::Output(port)] => Some((push, *port)),
+        // Others are numbered, or have an answer with another key.
+        [DpAction::TunnelPush(push), DpAction::Output(port)]
+            if !push.template.may_fragment() && push.in_key.is_none() =>
+        {
+            Some((push, *port))
+        }
         _ => None,
     }
 }

@@ -4,10 +4,12 @@
 //! all batches are empty, and the transmit queues of ports that are gone are given back.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use base::rng::Rng;
 use base::{DpPort, DropReason};
 use netdev::pool;
+use packet::fragment::fragment;
 use packet::{Batch, Packet};
 
 use crate::port::{Port, PortTable};
@@ -30,6 +32,8 @@ pub(crate) struct Outputs {
     touched: Vec<DpPort>,
     /// Empty buffer for copies that callers make before they push them.
     pub(crate) copies: Batch,
+    /// See [`Outputs::take_too_long`].
+    too_long: Vec<(Packet, usize)>,
     /// Randomness for sampling actions.
     pub(crate) rng: Rng,
 }
@@ -47,6 +51,7 @@ impl Outputs {
             own: Vec::new(),
             touched: Vec::new(),
             copies: Batch::new(),
+            too_long: Vec::new(),
             rng: Rng::from_entropy(),
         }
     }
@@ -61,7 +66,7 @@ impl Outputs {
         to: DpPort,
         packets: &mut Batch,
     ) -> Result<(), DropReason> {
-        let before = packets.len();
+        let mut refused = packets.len();
         let longest = packets.iter().map(Packet::len).max().unwrap_or(0);
         // Translation may use a port that was added after this round read its port table.
         let newer = if ports.port(to).is_none() { newer_table(shared, ports) } else { None };
@@ -72,17 +77,51 @@ impl Outputs {
             }
             Some(port) if port.fits_len(longest) || packets.iter().all(|p| port.fits(p)) => (Ok(()), Some(port)),
             Some(port) => {
-                packets.retain_mut(|p| port.fits(p) || refuse(p));
-                (Err(DropReason::TooBig), Some(port))
+                refused = self.fit(shared, port, packets);
+                (if refused > 0 { Err(DropReason::TooBig) } else { Ok(()) }, Some(port))
             }
         };
         if let Err(reason) = result {
-            shared.count_drop(from, reason, (before - packets.len()) as u64);
+            shared.count_drop(from, reason, refused as u64);
         }
         if let Some(port) = port.filter(|_| !packets.is_empty()) {
             self.queue(shared, port, packets);
         }
         result
+    }
+
+    /// Has packets fit a port: divides outer packets of tunnels into fragments if they may be, and removes other packets that are too
+    /// long. Returns the number of removed packets.
+    #[cold]
+    fn fit(&mut self, shared: &SharedState, port: &Port, packets: &mut Batch) -> usize {
+        let mut refused = 0;
+        for mut packet in std::mem::take(packets) {
+            if port.fits(&packet) {
+                packets.push(packet);
+                continue;
+            }
+            let (outer, len_max) = (packet.outer(), port.len_max(&packet));
+            if outer.is_some_and(|outer| outer.may_fragment) {
+                let identification = shared.identification.fetch_add(1, Ordering::Relaxed);
+                if let Some(fragments) = fragment(&mut packet, len_max, identification) {
+                    packets.extend(fragments);
+                    pool::recycle(packet);
+                    continue;
+                }
+            }
+            refused += 1;
+            match outer {
+                Some(outer) if !outer.may_fragment => self.too_long.push((packet, len_max)),
+                _ => pool::recycle(packet),
+            }
+        }
+        refused
+    }
+
+    /// Takes the outer packets that ports have refused because of their length and that may not be fragmented, each with the length that
+    /// would fit.
+    pub(crate) fn take_too_long(&mut self) -> Vec<(Packet, usize)> {
+        std::mem::take(&mut self.too_long)
     }
 
     /// Counts `n` packets for port `to` as dropped if its device is known to drop them all. Returns whether it is.
@@ -142,12 +181,6 @@ impl Outputs {
 #[cold]
 fn newer_table(shared: &SharedState, ports: &PortTable) -> Option<Arc<PortTable>> {
     (!shared.is_current(ports)).then(|| shared.ports.load_full())
-}
-
-#[cold]
-fn refuse(packet: &mut Packet) -> bool {
-    pool::recycle(std::mem::take(packet));
-    false
 }
 
 fn send(shared: &SharedState, port: &Port, lane: usize, own: &mut Option<OwnTx>, batch: &mut Batch) {

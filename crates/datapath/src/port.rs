@@ -101,8 +101,6 @@ pub(crate) struct TunnelPort {
     pub(crate) headers: Pop,
     /// The number of the next header that has one.
     pub(crate) sequence: AtomicU32,
-    /// The next identification of an outer IPv4 header.
-    pub(crate) identification: AtomicU32,
 }
 
 /// The MTU as of `seq`, 0 for no limit.
@@ -118,8 +116,7 @@ impl Port {
         let mtu = Arc::new(Mtu { bytes, seq });
         let (affinity, tx) = (Arc::default(), Arc::default());
         let numa = device.numa_id();
-        let (sequence, identification) = (AtomicU32::new(0), AtomicU32::new(0));
-        let tunnel = headers.map(|headers| Arc::new(TunnelPort { headers, sequence, identification }));
+        let tunnel = headers.map(|headers| Arc::new(TunnelPort { headers, sequence: AtomicU32::new(0) }));
         let mut port = Self { id, number: id.number, device, tunnel, rx: Vec::new(), numa, affinity, tx, mtu };
         port.open_queues()?;
         Ok(port)
@@ -160,6 +157,12 @@ impl Port {
         self.fits_len(packet.len())
             || packet.offload.gso.is_some()
             || self.fits_len(packet.len() - VLAN_HEADER * vlan_tags(packet.data()))
+    }
+
+    /// The length of the longest frame with as many VLAN tags as `packet`.
+    pub(crate) fn len_max(&self, packet: &packet::Packet) -> usize {
+        let mtu = self.mtu.bytes.load(Ordering::Relaxed) as usize;
+        mtu.saturating_add(ETHERNET_HEADER + VLAN_HEADER * vlan_tags(packet.data()))
     }
 
     /// Reads the MTU again if the device changed since.

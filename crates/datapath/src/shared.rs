@@ -20,6 +20,7 @@ use parking_lot::{Condvar, Mutex};
 use vlog::{RateLimit, warn_rl};
 
 use crate::datapath::Config;
+use crate::execute::AnswerLimit;
 use crate::flows::{Flows, Installed};
 use crate::lane;
 use crate::megaflow::{Counter, Megaflow};
@@ -58,6 +59,10 @@ pub(crate) struct SharedState {
     pub(crate) vlans_max: AtomicUsize,
     /// The bounds of UDP source ports of outer headers: the lowest in the upper half.
     pub(crate) tunnel_ports: AtomicU32,
+    /// The next identification of an outer packet that may be fragmented.
+    pub(crate) identification: AtomicU32,
+    /// Limits answers to packets that are too long for tunnels.
+    pub(crate) path_mtu_limit: Mutex<AnswerLimit>,
     /// The options of received packets that keys have.
     pub(crate) tunnel_options: ArcSwap<ReceivedOptions>,
     /// Fragments of the outer packets of tunnels.
@@ -298,6 +303,8 @@ impl SharedState {
             flows_refused: AtomicU64::new(0),
             vlans_max: AtomicUsize::new(flow::extract::VLANS),
             tunnel_ports: AtomicU32::new(packed(PortRange::default())),
+            identification: AtomicU32::new(Rng::from_entropy().next_u64() as u32),
+            path_mtu_limit: Mutex::default(),
             tunnel_options: ArcSwap::default(),
             outer_fragments: Mutex::new(crate::execute::outer_fragments()),
             stopping: AtomicBool::new(false),

@@ -357,7 +357,8 @@ fn sample_selects_packets_at_random() {
 #[test]
 fn observed_packets_are_reported_and_still_forwarded() {
     let (dp, (a, b), handler) = with_a_handler();
-    let what = Observe { bridge: 1, collectors: Collectors::Bridge, output: Some(DpPort(2)), tunnel: None, forwarded: true };
+    let (collectors, output) = (Collectors::Bridge, Some(DpPort(2)));
+    let what = Observe { bridge: 1, collectors, output, tunnel: None, forwarded: true };
     let observe = DpAction::Observe(what.clone().into());
     let observed = || std::mem::take(&mut *handler.observed.lock());
     batch_through(&dp, &a, &[observe.clone(), DpAction::Output(DpPort(2))], &[60, 70]);

@@ -33,7 +33,7 @@ fn push(tunnel: Encapsulation) -> DpAction {
     let (eth_src, eth_dst) = (MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2]));
     let push = Push { eth_src, eth_dst, vlan: None, ip, tunnel };
     let template = Template::new(push).expect("valid headers");
-    DpAction::TunnelPush(Arc::new(TunnelPush { port: TUNNEL, out_port: DpPort(9), template }))
+    DpAction::TunnelPush(Arc::new(TunnelPush { port: TUNNEL, out_port: DpPort(9), template, in_key: None }))
 }
 
 fn vxlan(checksum: bool) -> Encapsulation {

@@ -13,6 +13,8 @@ pub struct TunnelPush {
     pub out_port: DpPort,
     /// The headers.
     pub template: Template,
+    /// The key of packets in the other direction, if it is another one.
+    pub in_key: Option<u64>,
 }
 
 /// The tunnel that a received packet belongs to, apart from its key and addresses.
@@ -42,8 +44,9 @@ pub struct Defragment {
 
 impl PartialEq for TunnelPush {
     fn eq(&self, other: &Self) -> bool {
-        let Self { port, out_port, template } = self;
-        (*port, *out_port, template.headers()) == (other.port, other.out_port, other.template.headers())
+        let Self { port, out_port, template, in_key } = self;
+        (*port, *out_port, *in_key) == (other.port, other.out_port, other.in_key)
+            && template.headers() == other.template.headers()
     }
 }
 
@@ -51,6 +54,6 @@ impl Eq for TunnelPush {}
 
 impl Hash for TunnelPush {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        (self.port, self.out_port, self.template.headers()).hash(state);
+        (self.port, self.out_port, self.in_key, self.template.headers()).hash(state);
     }
 }

@@ -13,6 +13,8 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
+use base::DpPort;
+
 use crate::lent::{Lent, Memory};
 use crate::metadata::{Connection, Metadata, Tunnel};
 
@@ -75,6 +77,25 @@ pub struct Offload {
     pub gso: Option<Gso>,
 }
 
+/// The outer headers that the datapath has pushed in front of a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Outer {
+    /// The datapath's port of their tunnel.
+    pub port: DpPort,
+    /// The packet may be fragmented.
+    pub may_fragment: bool,
+}
+
+/// State of [`Outer`] in a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(u8)]
+enum OuterState {
+    #[default]
+    None = 0,
+    Whole,
+    MayFragment,
+}
+
 /// An Ethernet frame without its frame check sequence, or an L3 packet whose Ethernet header was popped.
 ///
 /// A packet is a pointer to its [`Parts`], to which it dereferences, so that moving batches is cheap.
@@ -101,13 +122,15 @@ pub struct Parts {
     pub tags: i8,
     /// Whether `metadata` is valid. If not, it may hold metadata of an earlier packet in this buffer.
     has_metadata: bool,
-    /// Always zero: it fills the word, so that one store resets these four.
-    padding: u8,
+    /// Whether `outer_port` is valid, and whether the outer packet may be fragmented. One store resets these four.
+    outer: OuterState,
+    /// See [`Outer::port`].
+    outer_port: DpPort,
     metadata: Metadata,
 }
 
 // Fields that all packets use lie in the first cache line.
-const _: () = assert!(std::mem::offset_of!(Parts, has_metadata) < 64 && size_of::<Parts>() <= 192);
+const _: () = assert!(std::mem::offset_of!(Parts, outer_port) <= 60 && size_of::<Parts>() <= 192);
 
 impl Clone for Packet {
     fn clone(&self) -> Self {
@@ -250,14 +273,15 @@ impl Packet {
             passes,
             tags,
             has_metadata,
-            padding,
+            outer,
+            outer_port: _,
             metadata: _,
         } = &mut *self.0;
         *start = new_start;
         *l3_type = None;
         *offload = Offload::default();
         (*recirc_id, *dp_hash) = (0, 0);
-        (*passes, *tags, *has_metadata, *padding) = (0, 0, false, 0);
+        (*passes, *tags, *has_metadata, *outer) = (0, 0, false, OuterState::None);
     }
 
     /// Empties the packet for reuse and returns its memory, [`HEADROOM`] bytes of undefined content. The caller appends
@@ -283,13 +307,15 @@ impl Packet {
             passes,
             tags,
             has_metadata,
-            padding: _,
+            outer,
+            outer_port,
             metadata,
         } = &*other.0;
         let parts = &mut *self.0;
         (parts.l3_type, parts.offload) = (*l3_type, *offload);
         (parts.recirc_id, parts.dp_hash) = (*recirc_id, *dp_hash);
         (parts.passes, parts.tags) = (*passes, *tags);
+        (parts.outer, parts.outer_port) = (*outer, *outer_port);
         parts.has_metadata = *has_metadata;
         if *has_metadata {
             parts.metadata.clone_from(metadata);
@@ -308,7 +334,7 @@ impl Packet {
     pub fn received(&mut self) -> &[u8] {
         let parts = &mut *self.0;
         (parts.recirc_id, parts.dp_hash) = (0, 0);
-        (parts.passes, parts.tags, parts.has_metadata, parts.padding) = (0, 0, false, 0);
+        (parts.passes, parts.tags, parts.has_metadata, parts.outer) = (0, 0, false, OuterState::None);
         &parts.memory.bytes()[parts.start..]
     }
 
@@ -422,6 +448,30 @@ impl Parts {
             self.has_metadata = true;
         }
         &mut self.metadata
+    }
+
+    /// The outer headers that the datapath has pushed last, if it has not popped them.
+    #[inline]
+    pub fn outer(&self) -> Option<Outer> {
+        let may_fragment = match self.outer {
+            OuterState::None => return None,
+            OuterState::Whole => false,
+            OuterState::MayFragment => true,
+        };
+        Some(Outer { port: self.outer_port, may_fragment })
+    }
+
+    /// Sets the same.
+    #[inline]
+    pub fn set_outer(&mut self, outer: Outer) {
+        self.outer_port = outer.port;
+        self.outer = if outer.may_fragment { OuterState::MayFragment } else { OuterState::Whole };
+    }
+
+    /// Clears the same.
+    #[inline]
+    pub fn clear_outer(&mut self) {
+        self.outer = OuterState::None;
     }
 
     /// Replaces the packet's metadata by a tunnel and the outer source port alone. Costs no reference count if the packet, or the
@@ -551,6 +601,7 @@ mod tests {
         p.offload = Offload { checksum: Checksum::Good, gso: Some(Gso { kind: GsoKind::UdpL4, size: 9, ecn: true }) };
         (p.l3_type, p.recirc_id, p.dp_hash, p.passes, p.tags) = (Some(1), 2, 3, 4, 5);
         p.metadata_mut().skb_priority = 6;
+        p.set_outer(Outer { port: DpPort(7), may_fragment: true });
         p
     }
 
@@ -566,10 +617,11 @@ mod tests {
             passes,
             tags,
             has_metadata: _,
-            padding: _,
+            outer: _,
+            outer_port: _,
             metadata: _,
         } = &**p;
-        format!("{:?}", (recirc_id, dp_hash, l3_type, offload, passes, tags, p.metadata()))
+        format!("{:?}", (recirc_id, dp_hash, l3_type, offload, passes, tags, p.outer(), p.metadata()))
     }
 
     #[test]

@@ -17,7 +17,7 @@ const ROUNDS: usize = 20_000;
 fn headers(tunnel: &Encapsulation, v6: bool, n: u32) -> Push {
     let ip = if v6 {
         let src = (u128::from(n) | 0xfc << 120).into();
-        OuterIp::V6 { src, dst: [0xfd; 16].into(), class: 0, hop_limit: 64, label: 0 }
+        OuterIp::V6 { src, dst: [0xfd; 16].into(), class: 0, hop_limit: 64, label: 0, dont_fragment: true }
     } else {
         let src = (0x0a00_0000 + n).into();
         OuterIp::V4 { src, dst: [10, 255, 2, 92].into(), tos: 0, ttl: 64, dont_fragment: true }

@@ -5,6 +5,7 @@
 //! - [`egress`]: the outer headers of a packet that a port sends.
 //! - [`header`]: headers of all types, popped and pushed.
 //! - [`options`]: the options of an interface, and the datapath's port behind it.
+//! - [`path_mtu`]: answers to packets that are too long for a tunnel.
 //! - [`ports`]: the tunnel ports of a datapath, which of them a packet belongs to, and the commands that show them.
 //! - [`types`]: the types of tunnel interfaces.
 
@@ -14,6 +15,7 @@ pub mod flags;
 pub mod framing;
 pub mod header;
 pub mod options;
+pub mod path_mtu;
 pub mod ports;
 pub mod types;
 

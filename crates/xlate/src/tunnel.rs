@@ -16,6 +16,7 @@ use dpif::{Defragment, DpAction, TunnelPop, TunnelPush};
 use flow::extract::{FRAG_ANY, ethertype};
 use flow::{Field, FlowKey, FlowMask, OTHER_LENGTH, Prereq, UNKNOWN_OPTION, WORDS, layout};
 use packet::metadata::Tunnel;
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use tunnel::TunnelType;
@@ -23,7 +24,7 @@ use tunnel::ecn::{self, Decapsulated};
 use tunnel::egress::{self, FlowTunnel, InnerIp};
 use tunnel::framing::{Framing, PacketType};
 use tunnel::header::Template;
-use tunnel::options::Config;
+use tunnel::options::{Config, Key};
 use tunnel::ports::Consulted;
 
 /// Length of an Ethernet header in bytes.
@@ -33,6 +34,8 @@ const UDP: u8 = 17;
 const ARP_REQUEST: u128 = 1;
 const ARP_REPLY: u128 = 2;
 const ICMPV6: u8 = 58;
+/// The protocol of a later fragment of IPv6.
+const FRAGMENT: u8 = 44;
 /// ICMPv6 type of neighbour advertisements (RFC 4861).
 const ADVERTISEMENT: u128 = 136;
 /// The multicast address of all nodes on a link (RFC 4291 section 2.7.1).
@@ -261,8 +264,12 @@ impl<'a> Xlate<'a> {
         let sender = (self.pos.bridge.id, port.no);
         self.out.effects.push(Effect::Tunnel { bridge: sender.0, port: sender.1, sent: true });
         self.out.effects.push(Effect::Neighbour { bridge: route.bridge, ip: hop });
+        let in_key = match (config.in_key, config.out_key) {
+            (Key::Fixed(key), out_key) if out_key != Key::Fixed(key) => Some(key),
+            _ => None,
+        };
         let headers = template.header_len() as i32 - if framing == Framing::Pop { ETHERNET } else { 0 };
-        let push = Arc::new(TunnelPush { port: dp_port, out_port: local, template });
+        let push = Arc::new(TunnelPush { port: dp_port, out_port: local, template, in_key });
         self.on_a_copy(Scope::Patch, |x| {
             if x.packet.key.get(Field::PktMark) != mark.into() {
                 x.write(Field::PktMark, mark.into(), u32::MAX.into());
@@ -455,16 +462,22 @@ impl<'a> Xlate<'a> {
         if is_whole_udp && !self.has(Prereq::Udp) {
             return None;
         }
-        let of_proto: Vec<&Endpoint> = of_all.iter().filter(|of| of.proto == proto).collect();
-        if of_proto.is_empty() {
+        let of_proto = |proto: u8| of_all.iter().filter(|of| of.proto == proto).collect::<Vec<&Endpoint>>();
+        // A later fragment of IPv6 does not show the protocol.
+        let protocols: BTreeSet<u8> = match proto {
+            FRAGMENT => of_all.iter().map(|of| of.proto).collect(),
+            _ => [proto].into(),
+        };
+        if protocols.iter().all(|proto| of_proto(*proto).is_empty()) {
             return None;
         }
         let udp_port = is_whole_udp.then(|| {
             let port = self.packet.key.get(Field::UdpDst) as u16;
-            self.read_bits(Field::UdpDst, prefix_of_port(port, &of_proto).into());
+            self.read_bits(Field::UdpDst, prefix_of_port(port, &of_proto(UDP)).into());
             port
         });
-        let tunnels = pops(&of_proto, udp_port, dst == Field::Ipv6Dst);
+        let is_v6 = dst == Field::Ipv6Dst;
+        let tunnels: Vec<_> = protocols.iter().flat_map(|proto| pops(&of_proto(*proto), udp_port, is_v6)).collect();
         let action = match tunnels.first()? {
             (_, pop) if !is_fragment => DpAction::TunnelPop(*pop),
             _ => DpAction::Defragment(Arc::new(Defragment { tunnels, otherwise: local })),

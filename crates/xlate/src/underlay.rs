@@ -61,11 +61,7 @@ impl Tunnels {
 
     /// The same with the configuration of the port, and the fields that decided. Interfaces of GRE and ERSPAN over IPv6 may be
     /// behind the port of either family.
-    pub(crate) fn find(
-        &self,
-        dp_port: DpPort,
-        key: &FlowKey,
-    ) -> (Option<((BridgeId, PortNo), Arc<Config>)>, Consulted) {
+    pub(crate) fn find(&self, dp_port: DpPort, key: &FlowKey) -> (Option<Owner>, Consulted) {
         let (received, packet_type) = (crate::tunnel::received(key), crate::tunnel::packet_type_of(key));
         let ports = self.ports.read();
         let (mut found, mut consulted) = ports.find(dp_port, &received, packet_type);
@@ -96,6 +92,9 @@ impl Tunnels {
         self.endpoints.load().iter().any(|endpoint| endpoint.dp_port == port)
     }
 }
+
+/// The bridge and port that packets of a tunnel belong to, with the port's configuration.
+pub(crate) type Owner = ((BridgeId, PortNo), Arc<Config>);
 
 /// Packets to the host's addresses that belong to tunnels.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

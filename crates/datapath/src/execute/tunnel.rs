@@ -11,7 +11,7 @@ use flow::extract::{extract_with, ipproto};
 use flow::hash;
 use flow::plain::untagged_head;
 use netdev::pool;
-use packet::{Batch, Packet};
+use packet::{Batch, Outer, Packet};
 use tunnel::header::{self, Malformed};
 
 use super::{Executor, recirculate};
@@ -46,8 +46,8 @@ impl Executor<'_> {
             self.work.failed = Some(reason);
             self.shared.count_drop(self.from, reason, n.into());
         }
-        packets.iter_mut().for_each(forget);
-        (self.in_port, self.any_l3) = (push.out_port, false);
+        packets.iter_mut().for_each(|packet| become_outer(packet, push));
+        (self.in_port, self.in_key, self.any_l3) = (push.out_port, push.in_key, false);
     }
 
     /// What the packets of a tunnel's port depend on; `unnumbered` counts if there is no such port.
@@ -57,7 +57,7 @@ impl Executor<'_> {
         header::Context {
             ports: self.shared.tunnel_ports(),
             sequence: of_port.map_or(unnumbered, |port| &port.sequence),
-            identification: of_port.map_or(unnumbered, |port| &port.identification),
+            identification: &self.shared.identification,
             erspan_timestamp: (self.now.0 * 1000 / TIMESTAMP_US) as u32,
         }
     }
@@ -78,7 +78,7 @@ impl Executor<'_> {
             if push.template.push(packet, hash, &context).is_err() {
                 break;
             }
-            forget(packet);
+            become_outer(packet, push);
             done += 1;
         }
         let mut rest = if done < packets.len() { packets.split_off(done) } else { Batch::new() };
@@ -93,7 +93,7 @@ impl Executor<'_> {
             }
             pool::recycle_all(packets);
         }
-        self.in_port = in_port;
+        (self.in_port, self.in_key) = (in_port, None);
     }
 
     /// Pops the headers of a tunnel from packets, or from copies of them, and has them looked up again as packets of the tunnel's
@@ -179,7 +179,11 @@ impl Executor<'_> {
         let vlans_max = self.shared.vlans_max.load(Ordering::Relaxed);
         let key = extract_with(whole.data(), &recirculate::context_of(whole, self.in_port), vlans_max);
         let udp_port = (key.ip_proto() == ipproto::UDP).then(|| key.get(Field::UdpDst) as u16);
-        what.tunnels.iter().find(|(of, _)| *of == udp_port).map(|(_, pop)| *pop)
+        let is_of = |(of, pop): &&(Option<u16>, TunnelPop)| {
+            let tunnel = self.ports.port(pop.port).and_then(|port| port.tunnel.as_ref());
+            *of == udp_port && tunnel.is_some_and(|tunnel| tunnel.headers.proto() == key.ip_proto())
+        };
+        what.tunnels.iter().find(is_of).map(|(_, pop)| *pop)
     }
 
     /// Drops the packets if this is their last use, and counts them.
@@ -193,15 +197,17 @@ impl Executor<'_> {
     }
 }
 
-/// Removes what a packet has beside its bytes, behind outer headers. The mark decides about the route, and stays.
+/// Removes what a packet has beside its bytes, behind outer headers, and notes their tunnel. The mark decides about the route, and
+/// stays.
 #[inline]
-fn forget(packet: &mut Packet) {
+fn become_outer(packet: &mut Packet, push: &TunnelPush) {
     let mark = packet.metadata().map_or(0, |metadata| metadata.pkt_mark);
     packet.clear_metadata();
     if mark != 0 {
         packet.metadata_mut().pkt_mark = mark;
     }
     (packet.recirc_id, packet.dp_hash, packet.tags) = (0, 0, 0);
+    packet.set_outer(Outer { port: push.port, may_fragment: push.template.may_fragment() });
 }
 
 /// The hash of a packet's flow, which chooses the source port of the outer header: packets of one connection keep their order on

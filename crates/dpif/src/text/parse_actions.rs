@@ -111,7 +111,7 @@ fn one(name: &str, body: Option<&str>, port: &dyn Fn(&str) -> Option<DpPort>) ->
             let (out, "") = parenthesised("out_port(", rest.trim_start_matches(','))? else { return None };
             let template = Template::new(push).ok()?;
             let (port, out_port) = (named_port(tunnel, port)?, named_port(out, port)?);
-            Some(DpAction::TunnelPush(Arc::new(TunnelPush { port, out_port, template })))
+            Some(DpAction::TunnelPush(Arc::new(TunnelPush { port, out_port, template, in_key: None })))
         }
         ("drop", None) => Some(DpAction::Drop(DropReason::Action)),
         ("pop_vlan", None) => Some(DpAction::PopVlan),

@@ -26,7 +26,7 @@ pub(super) fn format(w: &Writer<'_>, options: &ReceivedOptions) -> Option<String
     let v6 = |name, field| given(field, w.part(name, field, v6_text, v6_text));
     let has_key = w.key.get(Field::TunFlags) as u16 & flags::KEY != 0;
     let parts = [
-        w.part("tun_id", Field::TunId, hex, hex).filter(|_| has_key || is_set(Field::TunId)),
+        w.part("tun_id", Field::TunId, |id| format!("{id:#x}"), hex).filter(|_| has_key || is_set(Field::TunId)),
         v4("src", Field::TunSrc),
         v4("dst", Field::TunDst),
         v6("ipv6_src", Field::TunIpv6Src),
@@ -355,7 +355,7 @@ mod tests {
                 "tunnel(src=1.1.2.92,ttl=64,geneve({class=0xffff,type=0,len=4}),flags(+key)),in_port(1)",
                 Detail::All
             ),
-            "dp_hash(0/0),skb_priority(0/0),tunnel(tun_id=0/0,src=1.1.2.92,ttl=64,\
+            "dp_hash(0/0),skb_priority(0/0),tunnel(tun_id=0x0/0,src=1.1.2.92,ttl=64,\
              geneve({class=0xffff,type=0,len=4,0x0/0}),flags(+key))"
         );
         // An option without parts, as in dumps, is none.

@@ -247,7 +247,7 @@ fn report_connection(key: &FlowKey, metadata: &mut Match) {
     if state & (TRACKED | INVALID) == TRACKED && key.get(Field::CtNwProto) != 0 {
         match key.eth_type() {
             ethertype::IPV4 => {
-                report(&[Field::CtNwSrc, Field::CtNwDst, Field::CtNwProto, Field::CtTpSrc, Field::CtTpDst])
+                report(&[Field::CtNwSrc, Field::CtNwDst, Field::CtNwProto, Field::CtTpSrc, Field::CtTpDst]);
             }
             ethertype::IPV6 => {
                 report(&[Field::CtIpv6Src, Field::CtIpv6Dst, Field::CtNwProto, Field::CtTpSrc, Field::CtTpDst]);

@@ -55,11 +55,12 @@ pub fn headers(
     l3_type: Option<u16>,
 ) -> Result<Template, NoHeaders> {
     let &Tunnel { src, dst, key, tos, ttl, .. } = tunnel;
+    let dont_fragment = tunnel.flags & flags::DONT_FRAGMENT != 0;
     let ip = match (src, dst) {
-        (IpAddr::V4(src), IpAddr::V4(dst)) => {
-            OuterIp::V4 { src, dst, tos, ttl, dont_fragment: tunnel.flags & flags::DONT_FRAGMENT != 0 }
+        (IpAddr::V4(src), IpAddr::V4(dst)) => OuterIp::V4 { src, dst, tos, ttl, dont_fragment },
+        (IpAddr::V6(src), IpAddr::V6(dst)) => {
+            OuterIp::V6 { src, dst, class: tos, hop_limit: ttl, label: 0, dont_fragment }
         }
-        (IpAddr::V6(src), IpAddr::V6(dst)) => OuterIp::V6 { src, dst, class: tos, hop_limit: ttl, label: 0 },
         _ => return Err(NoHeaders::Addresses),
     };
     let has_checksum = tunnel.flags & flags::CHECKSUM != 0;

@@ -49,6 +49,15 @@ impl Pop {
         Self::Bareudp(Payload::Ip),
         Self::Bareudp(Payload::Mpls),
     ];
+
+    /// IP protocol.
+    pub fn proto(self) -> u8 {
+        match self {
+            Self::Vxlan { .. } | Self::Geneve | Self::Gtpu | Self::Bareudp(_) => PROTO_UDP,
+            Self::Gre | Self::Erspan => PROTO_GRE,
+            Self::Srv6 => PROTO_ROUTING,
+        }
+    }
 }
 
 /// Whether a received packet of GRE is ERSPAN, of type II or III. False for other packets.
@@ -322,6 +331,7 @@ impl Pop {
             Inner::Control => {}
         }
         (packet.recirc_id, packet.dp_hash, packet.tags) = (0, 0, 0);
+        packet.clear_outer();
         packet.set_only_tunnel(tunnel, src_port);
         Ok(())
     }

@@ -41,6 +41,8 @@ pub enum OuterIp {
         hop_limit: u8,
         /// Flow label, 20 bits.
         label: u32,
+        /// Forbids fragmentation; the header does not state it.
+        dont_fragment: bool,
     },
 }
 
@@ -66,6 +68,12 @@ impl OuterIp {
         if self.is_v6() { ETH_IPV6 } else { ETH_IPV4 }
     }
 
+    /// Whether a packet may be divided into fragments.
+    pub(super) fn may_fragment(&self) -> bool {
+        let (Self::V4 { dont_fragment, .. } | Self::V6 { dont_fragment, .. }) = self;
+        !dont_fragment
+    }
+
     pub(super) fn is_v6(&self) -> bool {
         matches!(self, Self::V6 { .. })
     }
@@ -85,7 +93,7 @@ impl OuterIp {
                 out.extend(src.octets());
                 out.extend(dst.octets());
             }
-            Self::V6 { src, dst, class, hop_limit, label } => {
+            Self::V6 { src, dst, class, hop_limit, label, dont_fragment: _ } => {
                 // Segment routing sets the label of each packet.
                 let label = if let Encapsulation::Srv6(_) = tunnel { 0 } else { label };
                 out.extend((6 << 28 | u32::from(class) << 20 | label & 0xf_ffff).to_be_bytes());

@@ -160,6 +160,7 @@ pub struct Template {
     len: u16,
     /// Offset of the IP header.
     l3: u16,
+    may_fragment: bool,
     /// Longest packet that the headers can be pushed onto.
     inner_max: u32,
     /// For IPv4, the sum of its header with a length of 0.
@@ -188,6 +189,7 @@ impl Template {
             block: Block::new(&bytes),
             len: bytes.len() as u16,
             l3: l3 as u16,
+            may_fragment: push.ip.may_fragment(),
             inner_max: (usize::from(u16::MAX) - stated) as u32,
             ip_sum,
             fix: fix(&push.tunnel),
@@ -199,6 +201,12 @@ impl Template {
     /// The headers as values.
     pub fn headers(&self) -> &Push {
         &self.push
+    }
+
+    /// Whether a packet with the headers may be divided into fragments.
+    #[inline]
+    pub fn may_fragment(&self) -> bool {
+        self.may_fragment
     }
 
     /// Bytes that the headers add to a packet.

@@ -74,7 +74,7 @@ impl Push {
                 let (tos, frag) = (Hex((*tos).into()), if *dont_fragment { 0x4000 } else { 0 });
                 write!(out, "ipv4(src={src},dst={dst},proto={proto},tos={tos},ttl={ttl},frag=0x{frag:x}),")?;
             }
-            OuterIp::V6 { src, dst, class, hop_limit, label } => {
+            OuterIp::V6 { src, dst, class, hop_limit, label, dont_fragment: _ } => {
                 let label = match &self.tunnel {
                     Encapsulation::Srv6(header) => header.flow_label.number(),
                     _ => *label,
@@ -282,7 +282,7 @@ fn parse_ip(s: &mut Scanner<'_>) -> Result<OuterIp, TextError> {
     s.field(",proto=", 0xff)?;
     let class = s.field(",tclass=", 0xff)? as u8;
     let hop_limit = s.field(",hlimit=", 0xff)? as u8;
-    Ok(OuterIp::V6 { src, dst, class, hop_limit, label })
+    Ok(OuterIp::V6 { src, dst, class, hop_limit, label, dont_fragment: true })
 }
 
 fn parse_udp(s: &mut Scanner<'_>) -> Result<Udp, TextError> {

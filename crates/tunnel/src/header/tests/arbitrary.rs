@@ -30,7 +30,10 @@ fn v4() -> impl Strategy<Value = OuterIp> {
 
 fn v6() -> impl Strategy<Value = OuterIp> {
     (any::<[u8; 16]>(), any::<[u8; 16]>(), any::<u8>(), any::<u8>(), 0..1u32 << 20).prop_map(
-        |(src, dst, class, hop_limit, label)| OuterIp::V6 { src: src.into(), dst: dst.into(), class, hop_limit, label },
+        |(src, dst, class, hop_limit, label)| {
+            let (src, dst) = (src.into(), dst.into());
+            OuterIp::V6 { src, dst, class, hop_limit, label, dont_fragment: true }
+        },
     )
 }
 

@@ -53,7 +53,7 @@ fn partial(proto: usize, payload: &[u8]) -> Packet {
 fn headers(v6: bool, tunnel: Encapsulation) -> Push {
     let (src, dst) = ([0xfc; 16].into(), [0xfd; 16].into());
     let ip = if v6 {
-        OuterIp::V6 { src, dst, class: 0, hop_limit: 64, label: 0 }
+        OuterIp::V6 { src, dst, class: 0, hop_limit: 64, label: 0, dont_fragment: true }
     } else {
         OuterIp::V4 { src: [1, 1, 2, 88].into(), dst: [1, 1, 2, 92].into(), tos: 0, ttl: 64, dont_fragment: true }
     };

@@ -183,7 +183,7 @@ fn encode(push: &Push, (inner, l3_type): &InnerPacket, values: Values) -> Vec<u8
             ip.0[11] = (checksum % 256) as u8;
             out.u16(0x800).all(&ip.0);
         }
-        OuterIp::V6 { src, dst, class, hop_limit, label: fixed } => {
+        OuterIp::V6 { src, dst, class, hop_limit, label: fixed, dont_fragment: _ } => {
             let word = 6 * (1 << 28) + u32::from(class) * (1 << 20) + fixed + label;
             out.u16(0x86dd).u32(word).u16(payload.len() as u16).u8(proto).u8(hop_limit);
             out.all(&src.octets()).all(&dst.octets());
