@@ -55,6 +55,7 @@ fn network(input: &mut Input<'_>) -> Network {
             out: out(n),
             config: PortConfig::default(),
             live: true,
+            mac: MacAddr([2, 0, 0, 0, 0, 9]),
             tunnel: None,
             bundle: None,
         };

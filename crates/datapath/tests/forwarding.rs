@@ -2,8 +2,7 @@
 
 mod common;
 
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::{Arc, atomic::Ordering};
 
 use base::{Clock, DpPort, DropReason, MacAddr};
 use common::{TestHandler, TestPort, numbered_frame, only, out, plain_mask, stepped, two_ports};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use base::{DpPort, Millis};
 use netdev::pool;
-use packet::metadata::Tunnel;
+use packet::metadata::{Metadata, Tunnel};
 use packet::{Batch, Packet, checksum, wire};
 use tunnel::ecn;
 use tunnel::path_mtu::{Answer, answer};
@@ -68,8 +68,8 @@ impl Executor<'_> {
                 && self.shared.path_mtu_limit.lock().admits(self.now)
             {
                 answered = Some(flow);
-                if let Some(tunnel) = metadata.and_then(|metadata| metadata.tunnel) {
-                    answer.set_only_tunnel(&returned(tunnel, self.in_key), 0);
+                if let Some(Metadata { tunnel: Some(tunnel), tunnel_src_port, .. }) = metadata {
+                    answer.set_only_tunnel(&returned(tunnel, self.in_key), tunnel_src_port);
                 }
                 if let Some(entry) = self.ports.port(port) {
                     entry.count_received(self.outputs.lane(), 1, answer.len() as u64);
