@@ -484,29 +484,7 @@ impl<'a> Xlate<'a> {
         };
         let ip = self.read_bits(dst, u128::MAX);
         let ip = if dst == Field::Ipv4Dst { Ipv4Addr::from(ip as u32).into() } else { Ipv6Addr::from(ip).into() };
-        if !self.is_own_address(&**underlay, ip) {
-            return None;
-        }
-        if !is_fragment {
-            self.snoop_sender(&**underlay, is_v6);
-        }
-        Some(action)
-    }
-
-    /// Learns the sender of a packet of a tunnel, if it is a neighbour: what it sends shows that it is still there, and where.
-    fn snoop_sender(&mut self, underlay: &dyn Underlay, is_v6: bool) {
-        let ip = if is_v6 {
-            Ipv6Addr::from(self.read_bits(Field::Ipv6Src, u128::MAX)).into()
-        } else {
-            IpAddr::V4(Ipv4Addr::from(self.read_bits(Field::Ipv4Src, u128::MAX) as u32))
-        };
-        self.out.dependencies.push(Dependency::Route { dst: ip, src: None, mark: 0 });
-        let bridge = &self.pos.bridge.name;
-        if underlay.route(ip, None, 0).is_some_and(|route| route.gateway.is_none() && route.bridge == *bridge) {
-            let bridge = Arc::clone(bridge);
-            let mac = MacAddr::from_u64(self.read_bits(Field::EthSrc, u128::MAX) as u64);
-            self.out.effects.push(Effect::Snoop { bridge, ip, mac });
-        }
+        self.is_own_address(&**underlay, ip).then_some(action)
     }
 
     /// Whether this is an address of the bridge's own port.
