@@ -21,7 +21,7 @@ def join(making, version, mtu=1500, offloads=True, options=(), device=()):
 
 
 def whole_packets(one, two, mtu):
-    """Pings with packets of exactly the inner MTU, which nobody may fragment."""
+    """Pings with packets of exactly the inner MTU that forbid fragmentation."""
     one.ping(two.address, "-M", "do", "-s", mtu - 28)
     one.ping(inner6(two.number), "-M", "do", "-s", mtu - 48)
 

@@ -90,7 +90,7 @@ impl Outputs {
         result
     }
 
-    /// Has packets fit a port: divides outer packets of tunnels into fragments if they may be, and removes other packets that are too
+    /// Makes packets fit a port: divides outer packets of tunnels into fragments if they may be, and removes other packets that are too
     /// long. Returns the number of removed packets.
     #[cold]
     fn fit(&mut self, shared: &SharedState, port: &Port, packets: &mut Batch) -> usize {

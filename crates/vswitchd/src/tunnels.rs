@@ -55,7 +55,7 @@ pub enum TunnelError {
 #[derive(Debug, Default)]
 pub struct TunnelPorts(Mutex<BTreeMap<String, Weak<SharedPort>>>);
 
-/// The datapath of a tunnel, and what is to know of its ports.
+/// The datapath of a tunnel, with its switch and the ports of all tunnels.
 #[derive(Clone, Debug)]
 struct Home {
     dpif: Arc<dyn Dpif>,
@@ -166,7 +166,7 @@ impl TunnelInterface {
         self.port.number
     }
 
-    /// Has it receive packets as a port of a bridge, unless another interface receives the same packets: see
+    /// Assigns received packets to it as a port of a bridge, unless another interface receives the same packets: see
     /// [`TunnelInterface::conflict`].
     pub fn register(&mut self, id: (BridgeId, PortNo)) {
         if self.registered == Some(id) {
@@ -281,7 +281,7 @@ impl Drop for SharedPort {
     }
 }
 
-/// Has the translations know the ends of tunnels.
+/// Announces the endpoints of tunnels to the translations.
 fn publish(all: &BTreeMap<String, Weak<SharedPort>>, switch: &Switch) {
     let of_port = |port: Arc<SharedPort>| -> Vec<Endpoint> {
         let endpoint = |(proto, udp_port): &(u8, Option<u16>)| Endpoint {

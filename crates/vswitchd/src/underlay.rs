@@ -1,7 +1,7 @@
 //! Routes and neighbours for the outer packets of tunnels: what translations ask, the commands change, and packets teach.
 //!
 //! A translation asks under a lock that is held for one look-up. Answers about routes are remembered with their handles, so that the
-//! router tells which of them a change makes stale. Such answers, and neighbours whose address changes, are reported to the switches,
+//! router can report which of them a change makes stale. Such answers, and neighbours whose address changes, are reported to the switches,
 //! which translate the flows that rest on them anew. Requests for
 //! the addresses of neighbours wait until the control thread sends them ([`HostUnderlay::take_requests`]).
 
@@ -68,7 +68,7 @@ impl HostUnderlay {
         }
     }
 
-    /// Has a switch ask here.
+    /// Becomes the source of routes and neighbours for the translations of a switch.
     pub fn serve(self: &Arc<Self>, switch: &Arc<Switch>) {
         switch.network().tunnels.set_underlay(Arc::clone(self) as Arc<dyn Underlay>);
         self.switches.lock().push(Arc::downgrade(switch));
@@ -136,7 +136,7 @@ impl HostUnderlay {
         }
     }
 
-    /// Takes what waits, until nothing does.
+    /// Applies the kernel's reports until none is left to read.
     fn catch_up(&self, kernel: &mut Follower, mut needs_dump: bool) -> io::Result<()> {
         loop {
             if needs_dump {
