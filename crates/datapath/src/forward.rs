@@ -16,6 +16,7 @@ use netdev::pool;
 use packet::buf::BATCH_MAX;
 use packet::{Batch, Packet};
 use smallvec::SmallVec;
+use tunnel::header::Hit;
 
 use crate::execute::{Context, Executor, recirculate};
 use crate::group::{Adds, Groups, Todo};
@@ -27,8 +28,11 @@ use crate::output::Outputs;
 use crate::port::{Port, PortTable};
 use crate::shared::{CALLER_LANE, LaneCounters, SharedState, bump, bump_own, counter_of};
 use crate::shortcut::{Follower, Hints, Passage};
+use crate::tunnel_hints::TunnelHints;
 use crate::upcall::{here, settle};
 use crate::worklist::Worklist;
+
+mod known;
 
 /// The last-flow cache records the flow of a batch of at least this number of packets.
 const LAST_FLOW_MIN: usize = 8;
@@ -74,6 +78,10 @@ pub(crate) struct Forwarder {
     /// Bitmap of the positions of these packets in the batch.
     missed: u32,
     one: Batch,
+    tunnel_hints: TunnelHints,
+    /// Packets that left tunnels and that no hint covers, and their outer headers.
+    rest: Batch,
+    rest_hits: Vec<Hit>,
     pace: here::Pace,
 }
 
@@ -100,6 +108,9 @@ impl Forwarder {
             misses: Batch::new(),
             missed: 0,
             one: Batch::new(),
+            tunnel_hints: TunnelHints::default(),
+            rest: Batch::new(),
+            rest_hits: Vec::new(),
             pace: here::Pace::default(),
         }
     }
@@ -133,12 +144,13 @@ impl Forwarder {
 
     /// Drops the current batch and what it recirculated. Returns the number of packets whose actions had not run.
     pub(crate) fn give_up(&mut self) -> u64 {
-        [&mut self.batch, &mut self.misses, &mut self.one]
+        [&mut self.batch, &mut self.misses, &mut self.one, &mut self.rest]
             .into_iter()
             .chain(&mut self.lists)
             .for_each(pool::recycle_all);
         self.passage.give_up();
         self.keys_kept = 0;
+        self.rest_hits.clear();
         (std::mem::take(&mut self.unsettled) + self.work.clear()) as u64
     }
 
@@ -207,12 +219,19 @@ impl Forwarder {
 
     /// Runs one pass of a recirculated batch.
     fn pass_again(&mut self, context: Context<'_>, misses: Misses) {
+        if let Some(hits) = self.work.take_hits() {
+            self.pass_known(context, &hits);
+            if self.batch.is_empty() {
+                return self.work.release_hits();
+            }
+        }
         self.unsettled = self.batch.len();
         let are_kept = std::mem::take(&mut self.keys_kept) == self.batch.len();
         let kept = if are_kept { input::recirculate_keys(&self.batch, &mut self.keys) } else { None };
         let any_l3 =
             kept.unwrap_or_else(|| input::parse_again(context.shared, context.in_port, &self.batch, &mut self.keys));
         self.pass(context, None, any_l3);
+        self.work.release_hits();
         if self.misses.is_empty() {
             return;
         }
@@ -378,6 +397,11 @@ impl Forwarder {
         if shared.flows.offload.is_on() {
             shared.flows.offload.offer(&found[..n]);
         }
+        for ((hit, packet), flow) in self.rest_hits.drain(..).zip(&self.batch).zip(&found) {
+            if let Some(flow) = flow {
+                self.tunnel_hints.learn(&self.work.tunnels, hit, (context.in_port, packet.data()), flow);
+            }
+        }
         if keys.are_tracked != 0 {
             self.hints.learn(shared, self.lane, &mut self.batch, &found);
         }
@@ -440,6 +464,7 @@ impl Forwarder {
         if cached && self.policy.count(n, looked_up_ns + timer.as_mut().map_or(0, lap)) {
             self.microflows.sweep();
             self.hints.sweep();
+            self.tunnel_hints.sweep();
         }
     }
 

@@ -46,6 +46,7 @@ mod rounds;
 mod shared;
 mod shortcut;
 mod thread;
+mod tunnel_hints;
 mod tx;
 mod upcall;
 mod worklist;

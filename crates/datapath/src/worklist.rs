@@ -12,7 +12,7 @@ use base::{DpPort, DropReason};
 use netdev::pool;
 use packet::buf::BATCH_MAX;
 use packet::{Batch, Packet};
-use tunnel::header::Cache;
+use tunnel::header::{Cache, Hit};
 
 /// Maximum number of recirculations of a packet (as in Open vSwitch's userspace datapath since version 3.4).
 pub(crate) const PASSES_MAX: u8 = 8;
@@ -23,8 +23,14 @@ const BYTES_MAX: usize = 64 << 20;
 /// Maximum number of recirculations for each received packet: as many as a translation may look up tables.
 const WORK_MAX: usize = 4096;
 
-/// A batch that waits, and the ingress port of its packets.
-type Waiting = (DpPort, Batch);
+/// A batch that waits.
+#[derive(Debug)]
+struct Waiting {
+    in_port: DpPort,
+    batch: Batch,
+    /// Its packets left tunnels and have no metadata yet; their outer headers are in [`Worklist::hits`].
+    is_known: bool,
+}
 
 /// See the module documentation.
 #[derive(Debug, Default)]
@@ -41,6 +47,11 @@ pub(crate) struct Worklist {
     spare: Vec<Batch>,
     /// The outer headers that packets had lately.
     pub(crate) tunnels: Cache,
+    /// The outer headers of the packets of the one batch that is known, if there is one.
+    hits: [Hit; BATCH_MAX],
+    has_known: bool,
+    /// The batch that was taken last is known.
+    is_known: bool,
     /// The last reason for which a packet was dropped, unless an action demanded the drop.
     pub(crate) failed: Option<DropReason>,
 }
@@ -76,9 +87,10 @@ impl Worklist {
         self.packets += 1;
         self.bytes += packet.len();
         if !self.continues(in_port, packet.passes) {
-            self.stack.push((in_port, self.spare.pop().unwrap_or_default()));
+            let batch = self.spare.pop().unwrap_or_default();
+            self.stack.push(Waiting { in_port, batch, is_known: false });
         }
-        if let Some((_, batch)) = self.stack.last_mut() {
+        if let Some(Waiting { batch, .. }) = self.stack.last_mut() {
             batch.push(packet);
         }
     }
@@ -87,8 +99,9 @@ impl Worklist {
     /// those of one connection would change their order if one of them were ahead of the others.
     fn continues(&self, in_port: DpPort, passes: u8) -> bool {
         let last = if self.stack.len() > self.mark { self.stack.last() } else { None };
-        last.is_some_and(|(of_batch, batch)| {
-            *of_batch == in_port && batch.len() < BATCH_MAX && batch.last().is_some_and(|last| last.passes == passes)
+        last.is_some_and(|Waiting { in_port: of_batch, batch, is_known }| {
+            let is_open = *of_batch == in_port && batch.len() < BATCH_MAX && !is_known;
+            is_open && batch.last().is_some_and(|last| last.passes == passes)
         })
     }
 
@@ -114,8 +127,42 @@ impl Worklist {
         self.work -= n;
         self.packets += n;
         self.bytes += bytes;
-        self.stack.push((in_port, std::mem::replace(packets, self.spare.pop().unwrap_or_default())));
+        let batch = std::mem::replace(packets, self.spare.pop().unwrap_or_default());
+        self.stack.push(Waiting { in_port, batch, is_known: false });
         true
+    }
+
+    /// The same for packets that left tunnels and have no metadata yet, with their outer headers. At most one such batch
+    /// waits.
+    pub(crate) fn push_known(&mut self, packets: &mut Batch, in_port: DpPort, hits: &[Hit; BATCH_MAX]) -> bool {
+        if self.has_known || !self.push_batch(packets, (in_port, 0)) {
+            return false;
+        }
+        if let Some(last) = self.stack.last_mut() {
+            last.is_known = true;
+        }
+        (self.hits, self.has_known) = (*hits, true);
+        self.tunnels.hold(true);
+        true
+    }
+
+    /// Whether a known batch waits.
+    #[inline]
+    pub(crate) fn has_known(&self) -> bool {
+        self.has_known
+    }
+
+    /// The outer headers of the packets of the batch that was taken last, if it is a known one. They stay valid until
+    /// [`Worklist::release_hits`].
+    #[inline]
+    pub(crate) fn take_hits(&mut self) -> Option<[Hit; BATCH_MAX]> {
+        std::mem::take(&mut self.is_known).then_some(self.hits)
+    }
+
+    /// Ends the use of the outer headers of the batch that was taken last.
+    #[inline]
+    pub(crate) fn release_hits(&mut self) {
+        self.tunnels.hold(self.has_known);
     }
 
     /// Returns the number of packets that wait.
@@ -126,7 +173,7 @@ impl Worklist {
 
     /// Returns the length of the first batch that the current batch recirculated.
     pub(crate) fn next_len(&self) -> usize {
-        self.stack.get(self.mark).map_or(0, |(_, batch)| batch.len())
+        self.stack.get(self.mark).map_or(0, |waiting| waiting.batch.len())
     }
 
     /// Ends the current batch: the batches that it recirculated are next, in their order.
@@ -137,7 +184,9 @@ impl Worklist {
 
     /// Takes the next batch in exchange for an empty one, and returns its ingress port. `None` if there is no batch.
     pub(crate) fn pop(&mut self, batch: &mut Batch) -> Option<DpPort> {
-        let (in_port, next) = self.stack.pop()?;
+        let Waiting { in_port, batch: next, is_known } = self.stack.pop()?;
+        self.is_known = is_known;
+        self.has_known &= !is_known;
         self.mark = self.stack.len();
         self.packets -= next.len();
         self.bytes -= next.iter().map(|packet| packet.len()).sum::<usize>();
@@ -147,8 +196,10 @@ impl Worklist {
 
     /// Drops all batches. Returns the number of packets that waited.
     pub(crate) fn clear(&mut self) -> usize {
-        self.stack.iter_mut().for_each(|(_, batch)| pool::recycle_all(batch));
+        self.stack.iter_mut().for_each(|waiting| pool::recycle_all(&mut waiting.batch));
         self.stack.clear();
+        (self.has_known, self.is_known) = (false, false);
+        self.tunnels.hold(false);
         (self.mark, self.bytes) = (0, 0);
         std::mem::take(&mut self.packets)
     }
@@ -183,7 +234,7 @@ mod tests {
                 let mut together: Batch = new.iter().map(|n| packet(*n)).collect();
                 if rng.below(2) == 0 {
                     let before = list.stack.len();
-                    let begins = before == list.mark || list.stack[before - 1].1.len() >= BATCH_MAX;
+                    let begins = before == list.mark || list.stack[before - 1].batch.len() >= BATCH_MAX;
                     let fits = begins && (1..=BATCH_MAX).contains(&together.len());
                     assert_eq!(list.push_batch(&mut together, (DpPort(3), 7)), fits);
                     assert_eq!(
@@ -192,7 +243,7 @@ mod tests {
                     );
                 }
                 together.drain(..).for_each(|packet| list.push(packet, (DpPort(3), 7)));
-                assert_eq!(list.next_len(), list.stack.get(list.mark).map_or(0, |(_, batch)| batch.len()));
+                assert_eq!(list.next_len(), list.stack.get(list.mark).map_or(0, |waiting| waiting.batch.len()));
                 list.settle();
                 twin.splice(0..0, new);
                 assert_eq!((list.packets, list.bytes), (twin.len(), 8 * twin.len()));

@@ -13,6 +13,7 @@ use crate::compact::Form;
 use crate::extract::{ethertype, ipproto};
 use crate::layout;
 use crate::plain::{ALL_HAVE, check_lengths};
+use crate::tunneled::is_of_tunnel;
 
 /// Bytes compared over IPv4: Ethernet with a VLAN tag, IPv4, and ports, or TCP up to its flags.
 const BYTES: usize = 48;
@@ -172,10 +173,20 @@ impl BytePattern {
     /// The pattern of a flow with `key` and `mask`, for frames received on `in_port`. `None` if the flow matches TCP
     /// flags, or covers no plain frame of its packet's form from that port.
     pub fn new(key: &Sparse, mask: &Sparse, in_port: PortNo) -> Option<Self> {
+        Self::with(key, key.in_mask(mask), in_port)
+    }
+
+    /// The same for packets that came out of one tunnel: the fields of the outer headers and of options, which are equal for all of
+    /// them, are not compared.
+    pub fn behind_tunnel(key: &Sparse, mask: &Sparse, in_port: PortNo) -> Option<Self> {
+        Self::with(key, key.in_mask(mask).filter(|(word, ..)| !is_of_tunnel(*word)), in_port)
+    }
+
+    fn with(key: &Sparse, compared: impl Iterator<Item = (usize, u64, u64)>, in_port: PortNo) -> Option<Self> {
         let form = Form::of(key);
         let mut bytes = Bytes { bits: [0; BYTES_V6], values: [0; BYTES_V6] };
         form.put_common(&mut bytes);
-        for (word, bits, value) in key.in_mask(mask) {
+        for (word, bits, value) in compared {
             for (byte, (bits, value)) in bits.to_be_bytes().into_iter().zip(value.to_be_bytes()).enumerate() {
                 if bits != 0 && !bytes.put_word(form, (word, byte), in_port, (bits, value)) {
                     return None;
@@ -187,6 +198,12 @@ impl BytePattern {
             _ if form.is_v6 => Pattern::V6(form, Box::new(Groups::new(&bytes))),
             _ => Pattern::V4(form, Groups::new(&bytes)),
         }))
+    }
+
+    /// The TCP flags of a frame, if the flow covers it and it has the pattern's form (see [`Self::covers_all`]).
+    #[inline]
+    pub fn covers(&self, frame: &[u8]) -> Option<u16> {
+        self.covers_all(std::iter::once(frame)).map(|(_, tcp_flags)| tcp_flags)
     }
 
     /// If the flow covers all frames and they have the pattern's form: their total length in bytes and their combined

@@ -22,6 +22,11 @@ const OPTIONS: usize = ZERO + 1;
 const N_OPTIONS: usize = layout::REGS - layout::TUN_METADATA;
 const PLACES: usize = OPTIONS + N_OPTIONS;
 
+/// Whether a word has fields of the outer headers or of options.
+pub(crate) fn is_of_tunnel(word: usize) -> bool {
+    (FIRST..FIRST + N).contains(&word) || (layout::TUN_METADATA..layout::REGS).contains(&word)
+}
+
 /// Shift of the flags in their word.
 const FLAGS_SHIFT: u32 = 48;
 

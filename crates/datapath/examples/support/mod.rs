@@ -1,5 +1,7 @@
 //! Packets and verdicts for the examples that measure: the workloads of bench/workload.py, without a switch.
 
+pub(crate) mod decapsulation;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};

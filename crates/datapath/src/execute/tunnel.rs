@@ -11,10 +11,12 @@ use flow::extract::{extract_with, ipproto};
 use flow::hash;
 use flow::plain::untagged_head;
 use netdev::pool;
+use packet::buf::BATCH_MAX;
 use packet::{Batch, Outer, Packet};
-use tunnel::header::{self, Malformed};
+use tunnel::header::{self, Hit, Malformed, Pop};
 
 use super::{Executor, recirculate};
+use crate::port::Port;
 
 /// Basis of the hash that chooses source ports.
 const BASIS: u32 = 0x7475_6e6e;
@@ -124,6 +126,9 @@ impl Executor<'_> {
     fn pop_port(&mut self, packets: &mut Batch, port: DpPort, last: bool) {
         let Some(entry) = self.ports.port(port) else { return self.refuse_all(packets, DropReason::NoPort, last) };
         let Some(tunnel) = &entry.tunnel else { return self.refuse_all(packets, DropReason::NoTunnel, last) };
+        if last && self.pop_known(packets, entry, tunnel.headers) {
+            return;
+        }
         let mut popped = if last { std::mem::take(packets) } else { packets.iter().map(pool::copy).collect() };
         let (mut malformed, mut wrong) = (0, 0);
         tunnel.headers.pop_all(&mut popped, &mut self.work.tunnels, |reason| match reason {
@@ -140,6 +145,34 @@ impl Executor<'_> {
         entry.count_received(self.outputs.lane(), popped.len() as u64, bytes as u64);
         self.look_up_again(&mut popped, (port, 0), true);
         pool::recycle_all(&mut popped);
+    }
+
+    /// Pops the headers of packets if the thread knows all of them. Returns false, and takes no packets, if not.
+    #[inline]
+    fn pop_known(&mut self, packets: &mut Batch, port: &Port, headers: Pop) -> bool {
+        if packets.len() > BATCH_MAX || self.work.has_known() {
+            return false;
+        }
+        let cache = &self.work.tunnels;
+        let mut hits = [Hit::default(); BATCH_MAX];
+        for (hit, packet) in hits.iter_mut().zip(&*packets) {
+            match cache.find(headers, packet) {
+                Some(found) => *hit = found,
+                None => return false,
+            }
+        }
+        let mut bytes = 0;
+        for (packet, hit) in packets.iter_mut().zip(&hits) {
+            cache.strip(packet, *hit);
+            bytes += packet.len() as u64;
+        }
+        port.count_received(self.outputs.lane(), packets.len() as u64, bytes);
+        if !self.work.push_known(packets, port.number, &hits) {
+            packets.iter_mut().zip(&hits).for_each(|(packet, hit)| self.work.tunnels.attach(packet, *hit));
+            self.look_up_again(packets, (port.number, 0), true);
+            pool::recycle_all(packets);
+        }
+        true
     }
 
     /// Holds fragments of outer packets, or copies of them, and pops the outer headers of the datagrams that they complete.

@@ -2,6 +2,7 @@
 //!
 //! - [`pop`]: [`Pop`], how packets of a port are decapsulated; [`parse`], which only reads bytes; [`Pop::pop`], which
 //!   changes a packet.
+//! - [`cache`]: [`Cache`], the tunnels that a thread has seen, and outer headers that it recognises without parsing.
 //! - [`push`]: [`Push`], the outer headers of a flow as values.
 //! - [`template`]: [`Template`], the bytes of a [`Push`] and the fields that each packet sets in them.
 //! - [`text`]: both as text of datapath actions, in the format of Open vSwitch.
@@ -10,10 +11,12 @@
 //! Invariants: no input panics; a parsed packet's inner range lies in the frame.
 
 pub mod bareudp;
+pub mod cache;
 pub mod erspan;
 pub mod geneve;
 pub mod gre;
 pub mod gtpu;
+mod known;
 pub mod malformed;
 mod outer;
 pub mod pop;
@@ -23,9 +26,10 @@ pub mod template;
 pub mod text;
 pub mod vxlan;
 
+pub use cache::{Cache, Hit};
 pub use malformed::Malformed;
 pub use outer::Addresses;
-pub use pop::{Cache, Inner, Parsed, Pop, is_erspan, parse};
+pub use pop::{Inner, Parsed, Pop, is_erspan, parse};
 pub use push::{Encapsulation, Invalid, OuterIp, Push, Udp};
 pub use template::{Context, Dropped, PortRange, Refused, Template};
 

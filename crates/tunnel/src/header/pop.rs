@@ -4,12 +4,13 @@
 
 use super::bareudp::Payload;
 use super::outer::Addresses;
-use super::{Malformed, PROTO_GRE, PROTO_ROUTING, PROTO_UDP, bareudp, erspan, geneve, gre, gtpu, outer, srv6, vxlan};
+use super::{
+    Cache, Malformed, PROTO_GRE, PROTO_ROUTING, PROTO_UDP, bareudp, erspan, geneve, gre, gtpu, outer, srv6, vxlan,
+};
 use crate::flags;
 use packet::metadata::Tunnel;
 use packet::segment::{SegmentError, segment};
 use packet::{Batch, Checksum, GsoKind, Packet};
-use std::sync::Arc;
 
 /// Shortest inner packet, of any type. The datapath of Open vSwitch drops shorter ones, too.
 const INNER_MIN: usize = 14;
@@ -116,7 +117,7 @@ pub struct Parsed<'a> {
 }
 
 impl Parsed<'_> {
-    const NONE: Self = Self {
+    pub(super) const NONE: Self = Self {
         addresses: Addresses::V4(0, 0),
         tos: 0,
         ttl: 0,
@@ -160,7 +161,7 @@ impl Parsed<'_> {
 
     /// Whether [`Self::tunnel`] would equal `tunnel` but for the source port.
     #[inline]
-    fn equals(&self, tunnel: &Tunnel) -> bool {
+    pub(super) fn equals(&self, tunnel: &Tunnel) -> bool {
         let Tunnel { src, dst, key, flags, tos, ttl, src_port: _, dst_port, group_policy, erspan, gtpu, options } =
             tunnel;
         self.key == *key
@@ -175,7 +176,7 @@ impl Parsed<'_> {
 
     /// A hash for a cache.
     #[inline]
-    fn hash(&self) -> u64 {
+    pub(super) fn hash(&self) -> u64 {
         let address = match self.addresses {
             Addresses::V4(src, _) => src.into(),
             Addresses::V6(src, _) => src as u64,
@@ -238,64 +239,6 @@ fn read<'a>(
     Ok(())
 }
 
-/// Tunnel metadata of packets seen before, so that packets of a tunnel share one allocation. One for each thread.
-///
-/// The outer source port tells connections of a tunnel apart: it is 0 here, and each packet has its own.
-#[derive(Debug)]
-pub struct Cache(Box<[Set]>);
-
-/// Entries whose hashes begin alike, in one cache line.
-#[derive(Clone, Debug)]
-#[repr(align(64))]
-struct Set {
-    tags: [u32; Self::WAYS],
-    tunnels: [Arc<Tunnel>; Self::WAYS],
-    /// The entry that is replaced next.
-    next: usize,
-}
-
-impl Set {
-    const WAYS: usize = 4;
-
-    #[cold]
-    fn replace(&mut self, tag: u32, parsed: &Parsed<'_>) -> usize {
-        let way = self.next % Self::WAYS;
-        self.next = way + 1;
-        self.tags[way] = tag;
-        self.tunnels[way] = Arc::new(Tunnel { src_port: 0, ..parsed.tunnel() });
-        way
-    }
-}
-
-impl Cache {
-    const BITS: u32 = 11;
-
-    /// An empty cache. It holds the metadata of at most 8192 tunnels.
-    pub fn new() -> Self {
-        let none = Arc::new(Parsed::NONE.tunnel());
-        let tunnels = std::array::from_fn(|_| Arc::clone(&none));
-        Self(vec![Set { tags: [0; Set::WAYS], tunnels, next: 0 }; 1 << Self::BITS].into())
-    }
-
-    #[inline]
-    fn tunnel(&mut self, parsed: &Parsed<'_>) -> &Arc<Tunnel> {
-        let hash = parsed.hash();
-        let set = &mut self.0[(hash >> (48 - Self::BITS)) as usize & ((1 << Self::BITS) - 1)];
-        let tag = hash as u32;
-        let way = match set.tags.iter().position(|known| *known == tag) {
-            Some(way) if parsed.equals(&set.tunnels[way]) => way,
-            _ => set.replace(tag, parsed),
-        };
-        &set.tunnels[way]
-    }
-}
-
-impl Default for Cache {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl Pop {
     /// Removes the outer headers of a packet, and gives it new metadata with the tunnel only. A packet in error stays
     /// as it is.
@@ -308,6 +251,18 @@ impl Pop {
     /// [`Malformed::Unsegmented`] if the segments of a GSO packet are outer datagrams; see [`Self::pop_all`].
     #[inline]
     pub fn pop(self, packet: &mut Packet, cache: &mut Cache) -> Result<(), Malformed> {
+        match cache.find(self, packet) {
+            Some(hit) => {
+                cache.strip(packet, hit);
+                cache.attach(packet, hit);
+                Ok(())
+            }
+            None => self.pop_other(packet, cache),
+        }
+    }
+
+    #[inline(never)]
+    fn pop_other(self, packet: &mut Packet, cache: &mut Cache) -> Result<(), Malformed> {
         let offload = packet.offload;
         let trusted = offload.checksum != Checksum::Unknown || offload.gso.is_some();
         let mut parsed = Parsed::NONE;
@@ -316,7 +271,7 @@ impl Pop {
             check_segments_are_inner(packet, &parsed)?;
         }
         let (inner, start, end, src_port) = (parsed.inner, parsed.start, parsed.end, parsed.src_port);
-        let tunnel = cache.tunnel(&parsed);
+        let tunnel = cache.learn(self, packet.data(), packet.l3_type, &parsed);
         if end < packet.len() {
             packet.truncate(end);
         }

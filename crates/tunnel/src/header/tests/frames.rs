@@ -1,9 +1,9 @@
 //! Frames that Open vSwitch's dummy datapath sent and received, with its texts.
 
-use super::super::pop::{Cache, Inner, Pop, parse};
+use super::super::pop::{Inner, Pop, parse};
 use super::super::push::{Encapsulation, Push};
 use super::super::template::{Context, PortRange, Template};
-use super::super::{Malformed, geneve, srv6::FlowLabel};
+use super::super::{Cache, Malformed, geneve, srv6::FlowLabel};
 use super::{hex, packet, pop_of};
 use crate::flags;
 use packet::Packet;

@@ -2,6 +2,7 @@
 
 mod arbitrary;
 mod frames;
+mod known;
 mod mutations;
 mod offload;
 mod texts;

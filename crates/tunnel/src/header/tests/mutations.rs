@@ -1,8 +1,8 @@
 //! Broken packets: cut at every length, with lengths that lie, and random bytes.
 
-use super::super::pop::{Cache, Pop, parse};
+use super::super::pop::{Pop, parse};
 use super::super::push::Push;
-use super::super::{Inner, Malformed};
+use super::super::{Cache, Inner, Malformed};
 use super::{hex, packet, pop_of};
 use packet::{Checksum, Gso, GsoKind, Packet};
 use proptest::prelude::*;

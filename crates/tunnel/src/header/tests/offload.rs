@@ -3,11 +3,11 @@
 use super::super::bareudp::Payload;
 use super::super::erspan::{Erspan, timestamp};
 use super::super::gre::Gre;
-use super::super::pop::{Cache, Pop};
+use super::super::pop::Pop;
 use super::super::push::{Encapsulation, OuterIp, Push, Udp};
 use super::super::template::{Context, Dropped, PortRange, Refused, Template};
 use super::super::vxlan::Vxlan;
-use super::super::{Malformed, geneve, srv6};
+use super::super::{Cache, Malformed, geneve, srv6};
 use super::{packet, push};
 use base::{MacAddr, Millis};
 use packet::checksum::{Verdict, finish, verify};
