@@ -11,6 +11,7 @@ pub mod mix;
 pub mod port;
 pub mod rng;
 pub mod serial;
+pub mod ways;
 
 pub use addr::MacAddr;
 pub use clock::{Clock, Millis};

@@ -2,8 +2,8 @@
 //! memory through a datapath into a port that discards them, on this thread, and prints a line of JSON.
 //!
 //! WHAT is a workload (`masks-200`, `flows-1000`, `victim-4000`, `tse-4000`; `normal-1000`, which goes to two such
-//! ports; `tcp-1`, `vlan-1`, `ipv6-1`, `icmp-1` and the like for other forms of frames; `vxlan-1`, `geneve-1000` for packets that leave
-//! tunnels), or a capture file, whose flows are distinguished by addresses, protocol
+//! ports; `tcp-1`, `vlan-1`, `ipv6-1`, `icmp-1` and the like for other forms of frames; `vxlan-1`, `to-geneve-1000` for packets that
+//! leave and enter tunnels), or a capture file, whose flows are distinguished by addresses, protocol
 //! and ports; `READS=none` distinguishes them by protocol alone, so that one flow covers them all, as in `p2p-1k` and
 //! `ip-100k` of bench/workload.py. One key in INVERSE_PROBABILITY gets into the microflow cache (0, the default:
 //! none, and the cache is off). Time is measured in slices; the program prints the cheapest slice and the median, as
@@ -26,7 +26,8 @@ use flow::Field;
 use netdev::memory;
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-use support::{Forward, SLICE, decapsulation, fields, slice, times, workload};
+use support::tunnels::Tunnels;
+use support::{Forward, SLICE, fields, slice, times, workload};
 
 const TUPLE: &[Field] = &[Field::EthSrc, Field::EthDst, Field::Ipv4Src, Field::Ipv4Dst, Field::UdpSrc, Field::UdpDst];
 
@@ -52,10 +53,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         set.set(cpu);
         sched_setaffinity(None, &set)?;
     }
-    let tunnels = decapsulation::of(&what);
+    let tunnels = Tunnels::named(&what);
     let (input, read) = match (workload(&what), tunnels) {
         (Some((frames, read)), _) => (memory::replay("in", &frames, u64::MAX), read),
-        (None, Some((pop, n))) => (memory::replay("in", &decapsulation::frames(pop, n), u64::MAX), fields(&[])),
+        (None, Some(tunnels)) => (memory::replay("in", &tunnels.frames(), u64::MAX), fields(&[])),
         (None, None) if Path::new(&what).exists() => {
             let fields_read = if variable::<String>("READS").as_deref() == Some("none") { &[] } else { TUPLE };
             (memory::replay_pcap("in", &what, u64::MAX)?, fields(fields_read))
@@ -74,8 +75,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for (i, _) in out.iter().enumerate() {
         dp.port_add(memory::null(&format!("out{i}"))?, None)?;
     }
-    if let Some((pop, _)) = tunnels {
-        decapsulation::prepare(&dp, pop)?;
+    if let Some(tunnels) = tunnels {
+        tunnels.prepare(&dp)?;
     }
 
     // Until every packet has a flow, and the index has been maintained.

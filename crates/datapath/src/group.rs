@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use base::{DpPort, Millis};
-use dpif::{DpAction, DpActions, TunnelPush};
+use dpif::{DpAction, DpActions};
 use flow::{Words, layout};
 use packet::Batch;
 use packet::buf::BATCH_MAX;
@@ -165,14 +165,14 @@ impl<'a> Groups<'a> {
         if self.n_lists < 2 || self.misses {
             return None;
         }
-        let (_, to) = encapsulation(self.lists[0]?)?;
-        // Reads all lists first, so that their cache misses overlap.
-        let mut pushes: Encapsulations<'a> = SmallVec::new();
+        let to = self.lists[0]?.encapsulation.as_ref()?.to;
+        // Reads all headers first, so that their cache misses overlap.
+        let mut touched = 0;
         for flow in self.flows() {
-            pushes.push(encapsulation(flow).filter(|(_, port)| *port == to)?.0);
+            touched ^= flow.encapsulation.as_ref().filter(|own| own.to == to)?.headers.touch();
         }
-        std::hint::black_box(pushes.iter().fold(0, |touched, push| touched ^ push.template.touch()));
-        let of_packet = |list: &u8| pushes.get(usize::from(*list)).copied();
+        std::hint::black_box(touched);
+        let of_packet = |list: &u8| self.lists.get(usize::from(*list)).copied().flatten().map(|flow| &**flow);
         Some((self.list_of[..n].iter().filter_map(of_packet).collect(), to))
     }
 
@@ -235,22 +235,8 @@ impl<'a> Groups<'a> {
     }
 }
 
-/// Headers to be pushed.
-pub(crate) type Encapsulations<'a> = SmallVec<[&'a TunnelPush; BATCH_MAX]>;
-
-/// The headers that a flow pushes and the port to which it sends, if it does nothing else.
-#[inline]
-fn encapsulation(flow: &Megaflow) -> Option<(&TunnelPush, DpPort)> {
-    match &*flow.actions {
-        // Others are numbered, or have an answer with another key.
-        [DpAction::TunnelPush(push), DpAction::Output(port)]
-            if !push.template.may_fragment() && push.in_key.is_none() =>
-        {
-            Some((push, *port))
-        }
-        _ => None,
-    }
-}
+/// The flow of each packet; all have headers to be pushed.
+pub(crate) type Encapsulations<'a> = SmallVec<[&'a Megaflow; BATCH_MAX]>;
 
 /// A number that is equal for flows that are known to have equal actions, without a comparison of long lists.
 #[inline]

@@ -176,13 +176,13 @@ fn packets_of_tunnels_go_where_the_handler_sends_them() {
             current.store(generation, Ordering::SeqCst);
             handler.generation.store(generation, Ordering::SeqCst);
             dp.set_generation(generation);
-            let templates: Vec<_> = (0..1 + rng.below(8)).map(|_| headers(pop, &mut rng)).collect();
+            let templates: Vec<_> = (0..=rng.below(8)).map(|_| headers(pop, &mut rng)).collect();
             for _ in 0..12 {
                 let mut right: Vec<Vec<u32>> = vec![Vec::new(); OUTPUTS as usize];
                 let mut same = None;
                 let options = known(rng.below(4));
                 dp.set_tunnel_options(Arc::new(options.clone()));
-                for _ in 0..1 + rng.below(80) {
+                for _ in 0..=rng.below(80) {
                     let template = &templates[rng.below(templates.len() as u64) as usize];
                     // Runs of one flow, or any packet.
                     let mut frame = match &same {

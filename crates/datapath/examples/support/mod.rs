@@ -1,6 +1,6 @@
 //! Packets and verdicts for the examples that measure: the workloads of bench/workload.py, without a switch.
 
-pub(crate) mod decapsulation;
+pub(crate) mod tunnels;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

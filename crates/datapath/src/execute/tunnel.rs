@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use base::{DpPort, DropReason, PortNo};
 use conntrack::fragments::{Family, Fragments, Taken};
 use conntrack::parse::{self, Refusal};
-use dpif::{Defragment, TunnelPop, TunnelPush};
+use dpif::{Defragment, DpAction, TunnelPop, TunnelPush};
 use flow::Field;
 use flow::extract::{extract_with, ipproto};
 use flow::hash;
@@ -16,6 +16,7 @@ use packet::{Batch, Outer, Packet};
 use tunnel::header::{self, Hit, Malformed, Pop};
 
 use super::{Executor, recirculate};
+use crate::megaflow::Megaflow;
 use crate::port::Port;
 
 /// Basis of the hash that chooses source ports.
@@ -48,7 +49,8 @@ impl Executor<'_> {
             self.work.failed = Some(reason);
             self.shared.count_drop(self.from, reason, n.into());
         }
-        packets.iter_mut().for_each(|packet| become_outer(packet, push));
+        let outer = Outer { port: push.port, may_fragment: push.template.may_fragment() };
+        packets.iter_mut().for_each(|packet| become_outer(packet, outer));
         (self.in_port, self.in_key, self.any_l3) = (push.out_port, push.in_key, false);
     }
 
@@ -64,32 +66,31 @@ impl Executor<'_> {
         }
     }
 
-    /// Pushes headers of its own onto each packet, and sends all to a port. Leaves no packets.
-    pub(crate) fn encapsulate(&mut self, packets: &mut Batch, pushes: &[&TunnelPush], to: DpPort) {
+    /// Pushes the headers of its flow onto each packet, and sends all to a port. Leaves no packets.
+    pub(crate) fn encapsulate(&mut self, packets: &mut Batch, flows: &[&Megaflow], to: DpPort) {
         let unnumbered = AtomicU32::new(0);
         let (in_port, vlans_max) = (self.in_port, self.shared.vlans_max.load(Ordering::Relaxed));
         let mut done = 0;
-        let mut last = None;
-        for (packet, push) in packets.iter_mut().zip(pushes) {
-            let context = match last {
-                Some((port, context)) if port == push.port => context,
-                _ => self.push_context(push.port, &unnumbered),
-            };
-            last = Some((push.port, context));
+        // Neither numbers nor times are part of these headers.
+        let context = self.push_context(DpPort(u32::MAX), &unnumbered);
+        for (packet, flow) in packets.iter_mut().zip(flows) {
+            let Some(own) = &flow.encapsulation else { break };
             let hash = flow_hash(packet, in_port, vlans_max);
-            if push.template.push(packet, hash, &context).is_err() {
+            if own.headers.push(packet, hash, &context).is_err() {
                 break;
             }
-            become_outer(packet, push);
+            become_outer(packet, Outer { port: own.port, may_fragment: false });
             done += 1;
         }
         let mut rest = if done < packets.len() { packets.split_off(done) } else { Batch::new() };
         self.output(packets, to, None, true);
         pool::recycle_all(packets);
         // These have to be segmented, or dropped.
-        for (packet, push) in rest.drain(..).zip(pushes.iter().skip(done)) {
+        for (packet, flow) in rest.drain(..).zip(flows.iter().skip(done)) {
             packets.push(packet);
-            self.push_tunnel(packets, push);
+            if let [DpAction::TunnelPush(push), ..] = &*flow.actions {
+                self.push_tunnel(packets, push);
+            }
             if !packets.is_empty() {
                 self.output(packets, to, None, true);
             }
@@ -233,14 +234,14 @@ impl Executor<'_> {
 /// Removes what a packet has beside its bytes, behind outer headers, and notes their tunnel. The mark decides about the route, and
 /// stays.
 #[inline]
-fn become_outer(packet: &mut Packet, push: &TunnelPush) {
+fn become_outer(packet: &mut Packet, outer: Outer) {
     let mark = packet.metadata().map_or(0, |metadata| metadata.pkt_mark);
     packet.clear_metadata();
     if mark != 0 {
         packet.metadata_mut().pkt_mark = mark;
     }
     (packet.recirc_id, packet.dp_hash, packet.tags) = (0, 0, 0);
-    packet.set_outer(Outer { port: push.port, may_fragment: push.template.may_fragment() });
+    packet.set_outer(outer);
 }
 
 /// The hash of a packet's flow, which chooses the source port of the outer header: packets of one connection keep their order on

@@ -9,6 +9,7 @@ use base::{DpPort, Millis};
 use dpif::{DpAction, DpActions, DpFlow, DpFlowEntry, DpFlowStats, FlowId};
 use flow::{Sparse, Steps};
 use parking_lot::Mutex;
+use tunnel::header::Compact;
 
 use super::share::Lists;
 use crate::shared::{bump, bump_own};
@@ -32,8 +33,8 @@ pub struct Megaflow {
     bytes: AtomicU64,
     /// Milliseconds, 0 for never.
     used: AtomicU64,
-    /// Packets and bytes counted by threads without a number.
-    others: [AtomicU64; 2],
+    /// The headers that the flow pushes before it outputs to one port, if it does nothing else and they have this form.
+    pub(crate) encapsulation: Option<Box<Encapsulation>>,
     /// The output port, if the flow only outputs to one port; saves reading `actions`.
     pub(crate) output: Option<DpPort>,
     tcp_flags: AtomicU16,
@@ -52,6 +53,8 @@ pub struct Megaflow {
     pub id: FlowId,
     /// The actions of the flow.
     pub actions: DpActions,
+    /// Packets and bytes counted by threads without a number.
+    others: [AtomicU64; 2],
     /// See [`DpFlow::generation`].
     pub generation: u64,
     /// Whether its packets can take the shortcut ([`crate::shortcut`]).
@@ -86,6 +89,30 @@ struct ThreadCounters {
     next: OnceLock<Box<Self>>,
 }
 
+/// Headers to be pushed, in one piece.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(crate) struct Encapsulation {
+    pub(crate) headers: Compact,
+    /// The datapath's port of the tunnel.
+    pub(crate) port: DpPort,
+    /// The port to which the packets go.
+    pub(crate) to: DpPort,
+}
+
+impl Encapsulation {
+    /// That of a list of actions, if it does nothing else.
+    fn of(actions: &[DpAction]) -> Option<Box<Self>> {
+        match actions {
+            // Packets with another key in the other direction have an answer of their own.
+            [DpAction::TunnelPush(push), DpAction::Output(to)] if push.in_key.is_none() => {
+                Some(Box::new(Self { headers: push.template.compact()?, port: push.port, to: *to }))
+            }
+            _ => None,
+        }
+    }
+}
+
 impl ThreadCounters {
     fn new(thread: NonZeroU16) -> Self {
         let [packets, bytes, used] = std::array::from_fn(|_| AtomicU64::new(0));
@@ -118,6 +145,7 @@ impl Megaflow {
         Self {
             id,
             output,
+            encapsulation: Encapsulation::of(&actions),
             generation,
             key,
             reads,
@@ -301,7 +329,8 @@ impl Megaflow {
         // The allocation has two reference counts in front, on a cache line of their own.
         let per_thread = self.per_thread.get().map_or(0, |_| size_of::<CounterTable>())
             + self.per_thread().count() * size_of::<ThreadCounters>();
-        align_of::<Self>() + size_of::<Self>() + self.key.heap_bytes() + per_thread
+        let headers = self.encapsulation.as_ref().map_or(0, |_| size_of::<Encapsulation>());
+        align_of::<Self>() + size_of::<Self>() + self.key.heap_bytes() + headers + per_thread
     }
 
     /// Makes it share its lists with other flows that have equal ones.

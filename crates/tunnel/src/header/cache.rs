@@ -53,7 +53,7 @@ pub struct Hit {
 }
 
 impl Hit {
-    /// The number of these headers, below [`Cache::HEADERS_MAX`].
+    /// The number of these headers, below [`base::ways::Ways::MAX`].
     #[inline]
     pub fn number(self) -> usize {
         self.number.into()
@@ -62,9 +62,6 @@ impl Hit {
 
 impl Cache {
     const BITS: u32 = 11;
-
-    /// Most outer headers that a cache knows.
-    pub const HEADERS_MAX: usize = Headers::MAX;
 
     /// An empty cache. It holds the metadata of at most 8192 tunnels.
     pub fn new() -> Self {

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use base::ways::Ways;
 use packet::metadata::Tunnel;
 
 use super::pop::{Inner, Parsed};
@@ -152,56 +153,32 @@ impl Known {
     }
 }
 
-/// Headers whose hashes begin alike, by number.
-#[derive(Clone, Debug)]
-#[repr(align(32))]
-struct Set {
-    tags: [u32; Self::WAYS],
-    numbers: [u16; Self::WAYS],
-    /// The way that is replaced next.
-    next: u8,
-}
-
-impl Set {
-    const WAYS: usize = 4;
-    /// The number of no headers.
-    const NONE: u16 = u16::MAX;
-}
-
-/// A set-associative table of known headers.
+/// Known headers by their numbers.
 #[derive(Debug)]
 pub(super) struct Headers {
-    sets: Box<[Set]>,
+    ways: Ways,
     known: Vec<Known>,
 }
 
 impl Headers {
-    const BITS: u32 = 11;
-    pub(super) const MAX: usize = Set::WAYS << Self::BITS;
-
     pub(super) fn new() -> Self {
-        let set = Set { tags: [0; Set::WAYS], numbers: [Set::NONE; Set::WAYS], next: 0 };
-        Self { sets: vec![set; 1 << Self::BITS].into(), known: Vec::new() }
+        Self { ways: Ways::new(), known: Vec::new() }
     }
 
-    /// The index of the set and the tag of a frame: IP addresses and the first bytes of the tunnel header, which tell tunnels
+    /// The hash of a frame: IP addresses and the first bytes of the tunnel header, which tell tunnels
     /// apart.
     #[inline(always)]
-    fn at(bytes: &[u8; BYTES]) -> (usize, u32) {
+    fn hash(bytes: &[u8; BYTES]) -> u64 {
         let eight = |at: usize| u64::from_ne_bytes(std::array::from_fn(|i| bytes[at + i]));
         let (addresses, header) = (eight(IP + 12), eight(UDP + 8));
-        let mixed = (addresses ^ header.rotate_left(24)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        ((mixed >> (64 - Self::BITS)) as usize, (mixed >> 16) as u32)
+        (addresses ^ header.rotate_left(24)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
 
     /// The number of the headers that a frame begins with, where the inner frame ends, and the UDP source port.
     #[inline(always)]
     pub(super) fn find(&self, pop: Pop, frame: &[u8]) -> Option<(u16, usize, u16)> {
         let bytes = frame.first_chunk::<BYTES>()?;
-        let (set, tag) = Self::at(bytes);
-        let set = self.sets.get(set)?;
-        let way = set.tags.iter().position(|known| *known == tag)?;
-        let number = set.numbers[way];
+        let number = self.ways.find(Self::hash(bytes))? as u16;
         let end = self.get(number)?.end_of(pop, bytes, frame.len())?;
         Some((number, end, be16(bytes, UDP)))
     }
@@ -216,17 +193,11 @@ impl Headers {
     pub(super) fn learn(&mut self, pop: Pop, frame: &[u8], parsed: &Parsed<'_>, tunnel: &Arc<Tunnel>) {
         let Some(bytes) = frame.first_chunk::<BYTES>() else { return };
         let Some(known) = Known::new(pop, frame, parsed, tunnel) else { return };
-        let (at, tag) = Self::at(bytes);
-        let Some(set) = self.sets.get_mut(at) else { return };
-        let way = set.tags.iter().position(|other| *other == tag).unwrap_or(usize::from(set.next) % Set::WAYS);
-        set.next = (way + 1) as u8;
-        set.tags[way] = tag;
-        match self.known.get_mut(usize::from(set.numbers[way])) {
+        let number = self.ways.assign(Self::hash(bytes));
+        match self.known.get_mut(number) {
             Some(place) => *place = known,
-            None => {
-                set.numbers[way] = self.known.len() as u16;
-                self.known.push(known);
-            }
+            // Numbers are assigned in order.
+            None => self.known.push(known),
         }
     }
 }

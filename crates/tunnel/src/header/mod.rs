@@ -12,6 +12,7 @@
 
 pub mod bareudp;
 pub mod cache;
+mod compact;
 pub mod erspan;
 pub mod geneve;
 pub mod gre;
@@ -27,6 +28,7 @@ pub mod text;
 pub mod vxlan;
 
 pub use cache::{Cache, Hit};
+pub use compact::Compact;
 pub use malformed::Malformed;
 pub use outer::Addresses;
 pub use pop::{Inner, Parsed, Pop, is_erspan, parse};

@@ -11,7 +11,7 @@
 use super::erspan::Erspan;
 use super::push::{ETH_LEN, Encapsulation, Invalid, OuterIp, Push};
 use super::srv6::{self, FlowLabel};
-use super::{ETH_IPV6, geneve, gtpu};
+use super::{Compact, ETH_IPV6, geneve, gtpu};
 use packet::checksum::{self, Sum, pseudo_v4, pseudo_v6};
 use packet::segment::{SegmentError, segment};
 use packet::{Batch, Checksum, Packet};
@@ -214,15 +214,15 @@ impl Template {
         self.len.into()
     }
 
-    /// Loads the headers from memory, ahead of [`Self::push`].
-    #[inline]
-    pub fn touch(&self) -> u8 {
-        let last = match &self.block {
-            Block::Short(block) => block[63],
-            Block::Medium(block) => block[63] ^ block[127],
-            Block::Long(block) => block[LEN_MAX - 1],
-        };
-        last ^ self.len as u8 ^ self.ip_sum.unwrap_or(0) as u8
+    /// The template in one piece, if it is a short one of UDP without a checksum, for packets that need no number.
+    pub fn compact(&self) -> Option<Compact> {
+        match self {
+            Self { may_fragment: true, .. } => None,
+            Self { block: Block::Short(block), fix: Fix::Udp { src }, len, l3, ip_sum, inner_max, .. } => {
+                Some(Compact { block: **block, ip_sum: *ip_sum, inner_max: *inner_max, len: *len, l3: *l3, src: *src })
+            }
+            _ => None,
+        }
     }
 
     /// Pushes the headers onto a packet, whose flow has the given hash; the packet becomes an Ethernet frame. Its
@@ -368,21 +368,7 @@ impl Template {
     #[inline]
     fn prepend<'p>(&self, packet: &'p mut Packet, inner: usize) -> (usize, &'p mut [u8]) {
         let frame = self.block.prepend(packet, self.len.into());
-        let (_, l3) = frame.split_at_mut(self.l3.into());
-        let behind_l3 = usize::from(self.len - self.l3);
-        if let Some(sum) = self.ip_sum {
-            let total = (behind_l3 + inner) as u16;
-            let (ip, behind) = l3.split_first_chunk_mut::<20>().expect(WHOLE);
-            [ip[2], ip[3]] = total.to_be_bytes();
-            // Two 16-bit words have at most one carry.
-            let sum = sum + u32::from(total);
-            [ip[10], ip[11]] = (!((sum & 0xffff) + (sum >> 16)) as u16).to_be_bytes();
-            (behind_l3 - 20, behind)
-        } else {
-            let (ip, behind) = l3.split_first_chunk_mut::<40>().expect(WHOLE);
-            [ip[4], ip[5]] = ((behind_l3 - 40 + inner) as u16).to_be_bytes();
-            (behind_l3 - 40, behind)
-        }
+        set_length(frame, (self.len, self.l3), self.ip_sum, inner)
     }
 
     fn has_checksum(&self) -> bool {
@@ -392,9 +378,36 @@ impl Template {
 
 const WHOLE: &str = "a template has all of its headers";
 
+/// Sets the lengths and the checksum of an outer IP header, in a frame that begins with headers of `len` bytes, of which the IP header
+/// is at `l3`. `ip_sum` is the sum of an IPv4 header without its length. Returns the number of bytes between the IP header and
+/// the inner packet, and all bytes behind the IP header.
+#[inline]
+pub(super) fn set_length(
+    frame: &mut [u8],
+    (len, l3): (u16, u16),
+    ip_sum: Option<u32>,
+    inner: usize,
+) -> (usize, &mut [u8]) {
+    let behind_l3 = usize::from(len - l3);
+    let (_, l3) = frame.split_at_mut(l3.into());
+    if let Some(sum) = ip_sum {
+        let total = (behind_l3 + inner) as u16;
+        let (ip, behind) = l3.split_first_chunk_mut::<20>().expect(WHOLE);
+        [ip[2], ip[3]] = total.to_be_bytes();
+        // Two 16-bit words have at most one carry.
+        let sum = sum + u32::from(total);
+        [ip[10], ip[11]] = (!((sum & 0xffff) + (sum >> 16)) as u16).to_be_bytes();
+        (behind_l3 - 20, behind)
+    } else {
+        let (ip, behind) = l3.split_first_chunk_mut::<40>().expect(WHOLE);
+        [ip[4], ip[5]] = ((behind_l3 - 40 + inner) as u16).to_be_bytes();
+        (behind_l3 - 40, behind)
+    }
+}
+
 /// Sets the source port, if it is not fixed, and the length.
 #[inline]
-fn set_udp(behind: &mut [u8], src: u16, hash: u32, context: &Context<'_>, len: usize) {
+pub(super) fn set_udp(behind: &mut [u8], src: u16, hash: u32, context: &Context<'_>, len: usize) {
     let udp = behind.first_chunk_mut::<8>().expect(WHOLE);
     let port = if src == 0 { context.ports.port(hash) } else { src };
     [udp[0], udp[1]] = port.to_be_bytes();
