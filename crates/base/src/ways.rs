@@ -41,7 +41,7 @@ impl Ways {
         ((hash >> (u64::BITS - Self::BITS)) as usize, (hash >> 16) as u32)
     }
 
-    /// The number of a hash, whose upper half has to be mixed well.
+    /// The number of a hash, all of whose bits have to be mixed well ([`crate::mix::fold`]).
     #[inline(always)]
     pub fn find(&self, hash: u64) -> Option<usize> {
         let (set, tag) = Self::at(hash);

@@ -41,6 +41,7 @@ use smallvec::SmallVec;
 
 use crate::group::Todo;
 use crate::input::Keys;
+use crate::megaflow::Found;
 use crate::output::Outputs;
 use crate::port::{Port, PortTable};
 use crate::shared::SharedState;
@@ -132,6 +133,14 @@ impl<'a> Executor<'a> {
     fn run_output(&mut self, packets: &mut Batch, port: DpPort) {
         self.output(packets, port, None, true);
         pool::recycle_all(packets);
+    }
+
+    /// Offers megaflows that packets take to the accelerator, if there is one.
+    #[inline]
+    pub(crate) fn offer(&self, found: &[Found<'_>]) {
+        if self.shared.flows.offload.is_on() {
+            self.shared.flows.offload.offer(found);
+        }
     }
 
     /// Runs `packets` through the actions of `todo`, as [`Executor::run`] does.

@@ -340,6 +340,8 @@ impl Forwarder {
         let shared = context.shared;
         let n = self.batch.len().min(BATCH_MAX);
         let keys = &*self.keys;
+        // Packets of this batch that hints cover may have recirculated before.
+        let is_first = self.work.next_len() == 0;
         let reader = shared.flows.reader();
         let mut found: [Found<'_>; BATCH_MAX] = [None; BATCH_MAX];
         let mut hashes = [0; BATCH_MAX];
@@ -452,7 +454,7 @@ impl Forwarder {
             drop(reader);
         }
         // Misses, and packets that the worklist did not admit, are missing from the batch.
-        self.keys_kept = if keeps_keys && self.work.next_len() == n { n } else { 0 };
+        self.keys_kept = if is_first && keeps_keys && self.work.next_len() == n { n } else { 0 };
         let counters = &shared.lanes[self.lane];
         self.count(&counters.hit, n - self.misses.len());
         self.count(&counters.microflow_hit, microflow_hits);

@@ -30,6 +30,7 @@ mod execute;
 mod flows;
 mod forward;
 mod group;
+mod hints;
 mod history;
 mod input;
 mod lane;

@@ -392,4 +392,20 @@ mod tests {
         assert!(pattern(&|key| key.0[layout::ETH_DST] ^= 1, layout::ETH_DST, 3).is_none());
         assert!(pattern(&|_| (), layout::TP, 3).is_none());
     }
+
+    #[test]
+    fn fields_of_a_tunnel_are_compared_only_without_one() {
+        let key = extract(&plain_frame(17, 20), PortNo(3)).0;
+        let mut mask = FlowKey::ZERO;
+        (mask.0[layout::TUN_ID], mask.0[layout::TUN_METADATA], mask.0[layout::IPV4]) = (7, 1, u64::MAX);
+        let mut of_tunnel = key.clone();
+        (of_tunnel.0[layout::TUN_ID], of_tunnel.0[layout::TUN_METADATA]) = (5, 1);
+        let patterns = |key: &FlowKey| {
+            let (key, mask) = (Sparse::new(key), Sparse::new(&mask));
+            [BytePattern::new(&key, &mask, PortNo(3)), BytePattern::behind_tunnel(&key, &mask, PortNo(3))]
+        };
+        let [plain, behind] = patterns(&key);
+        assert!(plain.is_some() && plain == behind);
+        assert_eq!(patterns(&of_tunnel), [None, behind]);
+    }
 }

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use base::mix::fold;
 use base::ways::Ways;
 use packet::metadata::Tunnel;
 
@@ -171,7 +172,7 @@ impl Headers {
     fn hash(bytes: &[u8; BYTES]) -> u64 {
         let eight = |at: usize| u64::from_ne_bytes(std::array::from_fn(|i| bytes[at + i]));
         let (addresses, header) = (eight(IP + 12), eight(UDP + 8));
-        (addresses ^ header.rotate_left(24)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        fold(addresses ^ 0x9e37_79b9_7f4a_7c15, header ^ 0xbe54_66cf_34e9_0c6d)
     }
 
     /// The number of the headers that a frame begins with, where the inner frame ends, and the UDP source port.
