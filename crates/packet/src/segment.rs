@@ -3,7 +3,7 @@
 //! Each segment gets the headers of the large frame, with VLAN tags and options, and its own lengths, IPv4
 //! identification, TCP sequence number and flags, and valid checksums. It also gets the metadata of the large frame.
 
-use crate::buf::{Batch, Checksum, GsoKind, Offload, Packet};
+use crate::buf::{Batch, Checksum, Gso, GsoKind, HEADROOM, Offload, Packet};
 use crate::checksum::checksum;
 use crate::wire::{self, Ip, Ipv4, Ipv6, Tcp, Udp};
 use std::fmt;
@@ -28,40 +28,107 @@ impl fmt::Display for SegmentError {
 
 impl std::error::Error for SegmentError {}
 
-const FIN_PSH: u16 = 0x009;
-const CWR: u16 = 0x080;
+pub(crate) const FIN_PSH: u16 = 0x009;
+pub(crate) const CWR: u16 = 0x080;
+/// Offset of the checksum in the UDP header.
+const UDP_CHECKSUM: u16 = 6;
 
 /// Segments `packet` by its GSO flag. The length fields of the headers only serve to find the headers, because a packet
 /// above 64 kB cannot state its length.
 pub fn segment(packet: &Packet) -> Result<Batch, SegmentError> {
-    let gso = packet.offload.gso.filter(|g| g.size != 0).ok_or(SegmentError::NoMark)?;
-    let (ip, headers_len) = find_headers(packet.data(), gso.kind).ok_or(SegmentError::Mismatch)?;
-    let (headers, payload) = packet.data().split_at(headers_len);
-    if headers.len() + usize::from(gso.size) - ip.at > 0xffff {
-        return Err(SegmentError::Mismatch);
+    let segments = Segments::of(packet)?;
+    Ok((0..segments.count()).map(|index| segments.packet(index)).collect())
+}
+
+/// A GSO packet as a sequence of segments.
+#[derive(Clone, Copy, Debug)]
+pub struct Segments<'p> {
+    packet: &'p Packet,
+    head: Head<'p>,
+    payload: &'p [u8],
+}
+
+impl<'p> Segments<'p> {
+    /// Finds the headers of a packet with a GSO flag.
+    pub fn of(packet: &'p Packet) -> Result<Self, SegmentError> {
+        let gso = packet.offload.gso.filter(|g| g.size != 0).ok_or(SegmentError::NoMark)?;
+        let mut head = Head::of(packet.data(), packet.l3_type, gso).ok_or(SegmentError::Mismatch)?;
+        if head.bytes.len() + usize::from(gso.size) - head.ip.at > 0xffff {
+            return Err(SegmentError::Mismatch);
+        }
+        if let Checksum::Partial { start, .. } = packet.offload.checksum {
+            // Otherwise the segments are those of an inner packet, in a tunnel.
+            if usize::from(start) != head.ip.l4 {
+                return Err(SegmentError::Mismatch);
+            }
+            head.has_checksum = true;
+        }
+        Ok(Self { packet, head, payload: &packet.data()[head.bytes.len()..] })
     }
-    let count = payload.len().div_ceil(gso.size.into()).max(1);
-    let mut chunks = payload.chunks(gso.size.into());
-    let mut out = Batch::with_capacity(count);
-    let mut done = 0;
-    for i in 0..count {
-        let chunk = chunks.next().unwrap_or(&[]);
-        let mut segment = Packet::from_slice(headers);
-        segment.append(chunk);
-        let position = SegmentPosition { index: i, last: i + 1 == count, done, gso_ecn: gso.ecn };
-        fix_headers(segment.data_mut(), &ip, gso.kind, position);
-        segment.copy_metadata(packet);
+
+    /// Number of segments, at least one.
+    pub fn count(&self) -> usize {
+        self.payload.len().div_ceil(self.head.gso.size.into()).max(1)
+    }
+
+    /// Bytes of the headers that each segment has.
+    pub fn header_len(&self) -> usize {
+        self.head.bytes.len()
+    }
+
+    /// Bytes of the longest segment.
+    pub fn len_max(&self) -> usize {
+        self.header_len() + self.payload.len().min(self.head.gso.size.into())
+    }
+
+    /// Appends segment `index` to a buffer.
+    ///
+    /// # Panics
+    /// If there is no such segment.
+    pub fn append(&self, index: usize, out: &mut Vec<u8>) {
+        let size = usize::from(self.head.gso.size);
+        let from = index * size;
+        let payload = &self.payload[from..self.payload.len().min(from + size)];
+        let at = out.len();
+        out.extend_from_slice(self.head.bytes);
+        self.head.fix(&mut out[at..], payload, index, index + 1 == self.count());
+        out.extend_from_slice(payload);
+    }
+
+    /// Segment `index` as a packet, with the metadata of the GSO packet.
+    ///
+    /// # Panics
+    /// If there is no such segment.
+    pub fn packet(&self, index: usize) -> Packet {
+        let mut bytes = Vec::with_capacity(HEADROOM + self.len_max());
+        bytes.resize(HEADROOM, 0);
+        self.append(index, &mut bytes);
+        let mut segment = Packet::from_vec(bytes, HEADROOM).unwrap_or_default();
+        segment.copy_metadata(self.packet);
         segment.offload = Offload { checksum: Checksum::Good, gso: None };
-        out.push(segment);
-        done += chunk.len();
+        segment
     }
-    Ok(out)
+}
+
+/// Makes the checksum of a UDP GSO packet partial, with which alone the kernel segments UDP; a packet without checksum gets
+/// one, which is right as well. Other packets stay as they are.
+pub fn make_udp_partial(packet: &mut Packet) {
+    let Some(gso) = packet.offload.gso.filter(|gso| gso.kind == GsoKind::UdpL4) else { return };
+    if matches!(packet.offload.checksum, Checksum::Partial { .. }) {
+        return;
+    }
+    let Some(Head { ip, .. }) = Head::of(packet.data(), packet.l3_type, gso) else { return };
+    let Ok(start) = u16::try_from(ip.l4) else { return };
+    let sum = wire::pseudo(packet.data(), &ip).partial();
+    Udp(&mut packet.data_mut()[ip.l4..]).set_checksum(sum);
+    packet.offload.checksum = Checksum::Partial { start, offset: UDP_CHECKSUM };
 }
 
 /// Length in bytes of the longest frame that goes on the wire for `packet`: of its segments, if it is a GSO packet.
 pub fn longest_frame(packet: &Packet) -> usize {
     let marked = packet.offload.gso.filter(|g| g.size != 0);
-    let segment = marked.and_then(|g| Some(find_headers(packet.data(), g.kind)?.1 + usize::from(g.size)));
+    let segment =
+        marked.and_then(|g| Some(Head::of(packet.data(), packet.l3_type, g)?.bytes.len() + usize::from(g.size)));
     segment.map_or(packet.len(), |longest| longest.min(packet.len()))
 }
 
@@ -70,7 +137,7 @@ pub fn longest_frame(packet: &Packet) -> usize {
 pub fn shortest_frame(packet: &Packet) -> usize {
     let marked = packet.offload.gso.filter(|g| g.size != 0);
     let segment = marked.and_then(|g| {
-        let headers = find_headers(packet.data(), g.kind)?.1;
+        let headers = Head::of(packet.data(), packet.l3_type, g)?.bytes.len();
         let (payload, size) = (packet.len() - headers, usize::from(g.size));
         let last = payload % size;
         Some(headers + if last == 0 { payload.min(size) } else { last })
@@ -78,21 +145,84 @@ pub fn shortest_frame(packet: &Packet) -> usize {
     segment.unwrap_or(packet.len())
 }
 
-/// The IP header of a frame of this GSO kind, and the length of the headers, which each segment repeats.
-fn find_headers(frame: &[u8], kind: GsoKind) -> Option<(Ip, usize)> {
-    let ip = find_ip(frame)?;
-    let l4 = &frame[ip.l4..];
-    let (least, header) = match (kind, ip.version, ip.proto) {
-        (GsoKind::TcpV4, 4, 6) | (GsoKind::TcpV6, 6, 6) => (20, Tcp::new_checked(l4).ok()?.header_len()),
-        (GsoKind::UdpL4, _, 17) => (8, 8),
-        _ => return None,
-    };
-    (least..=l4.len()).contains(&header).then_some((ip, ip.l4 + header))
+/// The headers that all segments of a GSO packet repeat.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Head<'p> {
+    pub(crate) bytes: &'p [u8],
+    pub(crate) ip: Ip,
+    pub(crate) gso: Gso,
+    /// Segments have a transport checksum: always TCP's, and UDP's if the packet has one.
+    pub(crate) has_checksum: bool,
 }
 
-/// Like [`wire::ip`], but ignores the stated length: the packet ends with the frame.
-fn find_ip(frame: &[u8]) -> Option<Ip> {
-    let (at, kind) = wire::network(frame)?;
+impl<'p> Head<'p> {
+    /// Finds the headers of a frame, or of an L3 packet, of this GSO kind.
+    pub(crate) fn of(frame: &'p [u8], l3_type: Option<u16>, gso: Gso) -> Option<Self> {
+        let ip = find_ip(frame, l3_type)?;
+        let l4 = &frame[ip.l4..];
+        let (least, header, has_checksum) = match (gso.kind, ip.version, ip.proto) {
+            (GsoKind::TcpV4, 4, 6) | (GsoKind::TcpV6, 6, 6) => (20, Tcp::new_checked(l4).ok()?.header_len(), true),
+            (GsoKind::UdpL4, _, 17) => (8, 8, Udp::new_checked(l4).ok()?.checksum() != 0),
+            _ => return None,
+        };
+        let fits = (least..=l4.len()).contains(&header);
+        fits.then(|| Self { bytes: &frame[..ip.l4 + header], ip, gso, has_checksum })
+    }
+
+    /// Turns a copy of the headers into those of segment `index`, which has this payload.
+    pub(crate) fn fix(&self, head: &mut [u8], payload: &[u8], index: usize, is_last: bool) {
+        let ip = Ip { end: head.len() + payload.len(), ..self.ip };
+        let l3 = &mut head[ip.at..];
+        if ip.version == 4 {
+            let mut h = Ipv4(&mut *l3);
+            h.set_total_len((ip.end - ip.at) as u16);
+            h.set_id(h.id().wrapping_add(index as u16));
+            h.set_checksum(0);
+            let sum = checksum(&l3[..ip.header]);
+            Ipv4(l3).set_checksum(sum);
+        } else {
+            Ipv6(l3).set_payload_len((ip.end - ip.at - 40) as u16);
+        }
+        let l4 = &mut head[ip.l4..];
+        if self.gso.kind == GsoKind::UdpL4 {
+            let mut h = Udp(&mut *l4);
+            h.set_len_field((ip.end - ip.l4) as u16);
+            h.set_checksum(0);
+            if !self.has_checksum {
+                return;
+            }
+        } else {
+            let mut h = Tcp(&mut *l4);
+            h.set_seq(h.seq().wrapping_add(index as u32 * u32::from(self.gso.size)));
+            let mut flags = h.flags();
+            if !is_last {
+                flags &= !FIN_PSH;
+            }
+            // Only the first segment keeps the congestion-window-reduced flag.
+            if index > 0 && (self.gso.ecn || flags & CWR != 0) {
+                flags &= !CWR;
+            }
+            h.set_flags(flags);
+            h.set_checksum(0);
+        }
+        // The headers have an even length.
+        let sum = wire::pseudo(head, &ip).bytes(&head[ip.l4..]).bytes(payload).finish();
+        let l4 = &mut head[ip.l4..];
+        if self.gso.kind == GsoKind::UdpL4 {
+            Udp(l4).set_checksum(if sum == 0 { 0xffff } else { sum });
+        } else {
+            Tcp(l4).set_checksum(sum);
+        }
+    }
+}
+
+/// Like [`wire::ip`], but ignores the stated length: the packet ends with the frame. The frame has an Ethernet header unless its
+/// network header's type is given.
+fn find_ip(frame: &[u8], l3_type: Option<u16>) -> Option<Ip> {
+    let (at, kind) = match l3_type {
+        Some(ethertype) => (0, ethertype),
+        None => wire::network(frame)?,
+    };
     let rest = frame.get(at..)?;
     let found = match kind {
         0x0800 => {
@@ -121,62 +251,9 @@ fn find_ip(frame: &[u8]) -> Option<Ip> {
     (found.header >= 20 && !found.fragment && !found.routed && found.l4 <= frame.len()).then_some(found)
 }
 
-/// The position of a segment within the GSO packet.
-#[derive(Clone, Copy)]
-struct SegmentPosition {
-    index: usize,
-    last: bool,
-    /// Payload bytes in the segments before this one.
-    done: usize,
-    /// Only the first segment keeps the congestion-window-reduced flag.
-    gso_ecn: bool,
-}
-
-fn fix_headers(frame: &mut [u8], ip: &Ip, kind: GsoKind, position: SegmentPosition) {
-    let ip = Ip { end: frame.len(), ..*ip };
-    let l3 = &mut frame[ip.at..];
-    let len = l3.len();
-    if ip.version == 4 {
-        let mut h = Ipv4(&mut *l3);
-        h.set_total_len(len as u16);
-        h.set_id(h.id().wrapping_add(position.index as u16));
-        h.set_checksum(0);
-        let sum = checksum(&l3[..ip.header]);
-        Ipv4(l3).set_checksum(sum);
-    } else {
-        Ipv6(l3).set_payload_len((len - 40) as u16);
-    }
-    let l4 = &mut frame[ip.l4..];
-    if kind == GsoKind::UdpL4 {
-        let mut h = Udp(&mut *l4);
-        h.set_len_field((ip.end - ip.l4) as u16);
-        h.set_checksum(0);
-    } else {
-        let mut h = Tcp(&mut *l4);
-        h.set_seq(h.seq().wrapping_add(position.done as u32));
-        let mut flags = h.flags();
-        if !position.last {
-            flags &= !FIN_PSH;
-        }
-        if position.index > 0 && (position.gso_ecn || flags & CWR != 0) {
-            flags &= !CWR;
-        }
-        h.set_flags(flags);
-        h.set_checksum(0);
-    }
-    let sum = wire::pseudo(frame, &ip).bytes(&frame[ip.l4..]).finish();
-    let l4 = &mut frame[ip.l4..];
-    if kind == GsoKind::UdpL4 {
-        Udp(l4).set_checksum(if sum == 0 { 0xffff } else { sum });
-    } else {
-        Tcp(l4).set_checksum(sum);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::buf::Gso;
     use crate::checksum::{Verdict, verify};
     use crate::wire::{EthernetRepr, Ipv4Repr, Ipv6Repr, TcpRepr, UdpRepr, VlanRepr};
     use proptest::prelude::*;
@@ -206,6 +283,7 @@ mod tests {
         f.extend(payload);
         let mut p = Packet::from_slice(&f);
         p.offload.gso = Some(Gso { kind, size, ecn: false });
+        make_udp_partial(&mut p);
         p
     }
 

@@ -4,7 +4,8 @@
 
 use super::bareudp::Payload;
 use super::outer::Addresses;
-use super::{Malformed, PROTO_GRE, PROTO_ROUTING, PROTO_UDP, bareudp, erspan, geneve, gre, gtpu, outer, srv6, vxlan};
+use super::{Malformed, PROTO_GRE, PROTO_ROUTING, PROTO_UDP};
+use super::{bareudp, erspan, geneve, gre, gtpu, joined, outer, srv6, vxlan};
 use crate::flags;
 use packet::metadata::Tunnel;
 use packet::segment::{SegmentError, segment};
@@ -337,12 +338,13 @@ impl Pop {
     }
 
     /// Pops all packets of a batch. Malformed packets leave it, and `dropped` is called for each of them. GSO packets
-    /// whose segments are outer datagrams are segmented.
+    /// whose segments are outer datagrams become large inner packets ([`joined`]), or are segmented.
     pub fn pop_all(self, batch: &mut Batch, cache: &mut Cache, mut dropped: impl FnMut(Malformed)) {
         let mut unsegmented = Batch::new();
         batch.retain_mut(|packet| match self.pop(packet, cache) {
             Ok(()) => true,
-            Err(Malformed::Unsegmented) => {
+            // Datagrams after a malformed one may be valid.
+            Err(_) if packet.offload.gso.is_some_and(|gso| gso.kind == GsoKind::UdpL4) => {
                 unsegmented.push(std::mem::take(packet));
                 false
             }
@@ -352,13 +354,16 @@ impl Pop {
             }
         });
         for packet in unsegmented {
-            self.pop_segments(&packet, batch, cache, &mut dropped);
+            self.pop_segments(packet, batch, cache, &mut dropped);
         }
     }
 
     #[cold]
-    fn pop_segments(self, whole: &Packet, out: &mut Batch, cache: &mut Cache, dropped: &mut impl FnMut(Malformed)) {
-        let segments = match segment(whole) {
+    fn pop_segments(self, mut whole: Packet, out: &mut Batch, cache: &mut Cache, dropped: &mut impl FnMut(Malformed)) {
+        if joined::pop_joined(self, &mut whole, cache).is_some() {
+            return out.push(whole);
+        }
+        let segments = match segment(&whole) {
             Ok(segments) => segments,
             Err(SegmentError::NoMark | SegmentError::Mismatch) => return dropped(Malformed::Unsegmented),
         };
