@@ -2,7 +2,6 @@
 //!
 //! - [`pop`]: [`Pop`], how packets of a port are decapsulated; [`parse`], which only reads bytes; [`Pop::pop`], which
 //!   changes a packet.
-//! - [`joined`]: decapsulates the outer datagrams of a GSO packet together.
 //! - [`push`]: [`Push`], the outer headers of a flow as values.
 //! - [`template`]: [`Template`], the bytes of a [`Push`] and the fields that each packet sets in them.
 //! - [`text`]: both as text of datapath actions, in the format of Open vSwitch.
@@ -15,7 +14,6 @@ pub mod erspan;
 pub mod geneve;
 pub mod gre;
 pub mod gtpu;
-mod joined;
 pub mod malformed;
 mod outer;
 pub mod pop;

@@ -2,10 +2,11 @@
 //!
 //! Open vSwitch 4.0.0 is the reference for which headers are accepted; the differences stand at [`parse`].
 
+mod joined;
+
 use super::bareudp::Payload;
 use super::outer::Addresses;
-use super::{Malformed, PROTO_GRE, PROTO_ROUTING, PROTO_UDP};
-use super::{bareudp, erspan, geneve, gre, gtpu, joined, outer, srv6, vxlan};
+use super::{Malformed, PROTO_GRE, PROTO_ROUTING, PROTO_UDP, bareudp, erspan, geneve, gre, gtpu, outer, srv6, vxlan};
 use crate::flags;
 use packet::metadata::Tunnel;
 use packet::segment::{SegmentError, segment};

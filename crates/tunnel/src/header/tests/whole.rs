@@ -1,6 +1,6 @@
 //! GSO packets through a tunnel: what is pushed and popped as a whole equals what is segmented first.
 
-use super::super::pop::Cache;
+use super::super::Cache;
 use super::super::push::{Encapsulation, OuterIp, Push};
 use super::super::template::{Context, PortRange, Template};
 use super::{arbitrary, packet, pop_of};

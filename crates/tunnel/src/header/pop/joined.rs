@@ -1,4 +1,4 @@
-//! Decapsulation of a GSO packet of outer datagrams as a whole: the inverse of what [`template`](super::template) makes of a large
+//! Decapsulation of a GSO packet of outer datagrams as a whole: the inverse of what [`template`](crate::header::template) makes of a large
 //! packet.
 //!
 //! The inner packets become one GSO packet if they are segments of one TCP stream in sequence ([`packet::join`]), all behind the same
@@ -6,7 +6,8 @@
 //! shows that the datagrams come from this host's memory: their sender may have received the inner segments from elsewhere, and a
 //! joined packet gets new checksums behind which a wrong one would disappear.
 
-use super::pop::{Cache, Inner, Pop, parse};
+use super::super::{Cache, gtpu};
+use super::{Inner, Pop, parse};
 use packet::join::join;
 use packet::segment::Segments;
 use packet::{GsoKind, Packet};
@@ -87,5 +88,5 @@ fn has_header(pop: Pop, datagram: &[u8], first: &[u8]) -> bool {
 
 /// Whether a byte of a GTP-U header belongs to a sequence number that its flags announce (3GPP TS 29.281 section 5.1).
 fn is_sequence(header: &[u8], at: usize) -> bool {
-    header.first().is_some_and(|flags| flags & super::gtpu::FLAG_SEQUENCE != 0) && (8..10).contains(&at)
+    header.first().is_some_and(|flags| flags & gtpu::FLAG_SEQUENCE != 0) && (8..10).contains(&at)
 }
