@@ -32,6 +32,8 @@ impl Template {
         if at_once < 2 || segments.count() < 2 {
             return None;
         }
+        // Parts of about the same size, so that the last one is no small packet.
+        let at_once = segments.count().div_ceil(segments.count().div_ceil(at_once));
         let mut from = 0;
         while from < segments.count() {
             let n = at_once.min(segments.count() - from);

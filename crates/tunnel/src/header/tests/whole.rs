@@ -217,8 +217,9 @@ fn a_packet_of_64_kb_becomes_two() {
     let packet = inner(&large, None).expect("an Ethernet frame");
     let (outer, dropped) = push_all(&push, vec![packet.clone()]);
     assert_eq!((outer.len(), dropped), (2, 0));
-    assert_eq!(outer[0].offload.gso.map(|gso| (gso.kind, gso.size)), Some((GsoKind::UdpL4, 8 + 14 + 20 + 32 + 1398)));
-    assert_eq!(outer[1].offload.gso, None);
+    let gso = Some(Gso { kind: GsoKind::UdpL4, size: 8 + 14 + 20 + 32 + 1398, ecn: false });
+    assert_eq!([outer[0].offload.gso, outer[1].offload.gso], [gso; 2]);
+    assert_eq!([&outer[0], &outer[1]].map(|outer| (outer.len() - 42) / 1472), [23, 22]);
     let (popped, _) = pop_all(&push, outer);
-    assert_eq!(popped.iter().map(|p| p.offload.gso.map(|gso| gso.size)).collect::<Vec<_>>(), [Some(1398), None]);
+    assert_eq!(popped.iter().map(|p| p.offload.gso.map(|gso| gso.size)).collect::<Vec<_>>(), [Some(1398); 2]);
 }
