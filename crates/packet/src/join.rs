@@ -53,7 +53,7 @@ pub fn join<'s>(segments: impl ExactSizeIterator<Item = &'s [u8]> + Clone, l3_ty
             return None;
         }
         expected.copy_from_slice(&head);
-        Head { bytes: &head, ip, gso, has_checksum: true }.fix(&mut expected, payload, index, is_last);
+        Head { bytes: &head, ip, gso, has_checksum: true, outer: None }.fix(&mut expected, payload, index, is_last);
         if found != expected {
             return None;
         }
