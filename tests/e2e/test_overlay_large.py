@@ -1,11 +1,12 @@
 """Large packets through tunnels over UDP are one packet on a veth, and reach the other end whole."""
 
 import json
-import socket
+import subprocess
 
 import pytest
 
-from overlays import LAYER3, TYPES, UPLINK, LinuxEnd, Site, add_tunnels, cable, exchange, inner6, join, outer, route_between, watched
+from hosts import finish
+from overlays import LAYER3, PORT, TYPES, UPLINK, LinuxEnd, Site, add_tunnels, cable, exchange, join, outer, route_between, watched
 
 TCP_BYTES = 20_000_000
 # With segments of 1400 bytes at most, packets that are not whole cannot have as many bytes on average, acknowledgements included.
@@ -55,3 +56,23 @@ def test_linux_at_the_other_end(making, version):
     with watched(site.host, linux):
         exchange(site.host, linux, 100, 1300, 4000, tcp_bytes=TCP_BYTES)
     assert average(before, sent(site)) > WHOLE / 2
+
+
+@pytest.mark.parametrize("kind", ["vxlan", "gre"])
+def test_tunnels_of_hosts(making, kind):
+    """Large packets from a tunnel of a host's kernel are segmented behind its headers, before they get others."""
+    one, two = join(making)
+    add_tunnels(kind, 4, ["key=7"], one, two)
+    for here, there in ((one.host, two.host), (two.host, one.host)):
+        here.ping(there.address)
+        words = ["type", "vxlan", "id", 9, "dstport", 4789, "local", here.address, "remote", there.address, "dev", "e0"]
+        here.run("ip", "link", "add", "inside", "mtu", 1350, *words)
+        here.run("ip", "link", "set", "inside", "up")
+        here.run("ip", "addr", "add", f"10.9.0.{here.number}/24", "dev", "inside")
+    server = two.host.start_python("transfer.py", "serve", PORT, stdin=subprocess.PIPE)
+    before = sent(one)
+    one.host.python("transfer.py", "exchange", "10.9.0.2", PORT, TCP_BYTES, 1, 100, timeout=90)
+    finish(server)
+    assert "too-big" not in one.switch.ours.appctl("dpif/show-drops")
+    if kind == "vxlan":
+        assert average(before, sent(one)) > WHOLE / 2
