@@ -261,7 +261,6 @@ impl<'a> Executor<'a> {
                 DpAction::PushEth { dst, src } => packets.iter_mut().for_each(|p| encap::push_eth(p, *dst, *src)),
                 DpAction::PopEth => {
                     self.any_l3 = true;
-                    self.segment(packets);
                     self.keep(packets, encap::pop_eth);
                 }
                 DpAction::AddMpls { ethertype, lse } => {

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use base::rng::Rng;
 use base::{DpPort, DropReason};
-use netdev::pool;
+use netdev::{pool, software};
 use packet::fragment::fragment;
 use packet::{Batch, Packet};
 
@@ -90,12 +90,24 @@ impl Outputs {
         result
     }
 
-    /// Makes packets fit a port: divides outer packets of tunnels into fragments if they may be, and removes other packets that are too
+    /// Makes packets fit a port: segments GSO packets whose segments do not fit, divides outer packets of tunnels into fragments if they may be, and removes other packets that are too
     /// long. Returns the number of removed packets.
     #[cold]
     fn fit(&mut self, shared: &SharedState, port: &Port, packets: &mut Batch) -> usize {
         let mut refused = 0;
-        for mut packet in std::mem::take(packets) {
+        let mut finished = Batch::new();
+        for packet in std::mem::take(packets) {
+            if port.fits(&packet) {
+                packets.push(packet);
+            } else if packet.offload.gso.is_none() {
+                finished.push(packet);
+            } else if let Err(packet) = software::finish(packet, &mut finished) {
+                refused += 1;
+                pool::recycle(packet);
+            }
+        }
+        for mut packet in finished {
+            // The last segment may be shorter.
             if port.fits(&packet) {
                 packets.push(packet);
                 continue;

@@ -23,6 +23,7 @@ use base::{DpPort, DropReason};
 use dpif::DpifError;
 use dpif::{PortInfo, PortStats, QueueInfo};
 use netdev::{Netdev, Rx, SendReport};
+use packet::segment::longest_frame;
 use parking_lot::Mutex;
 use tunnel::header::Pop;
 
@@ -144,7 +145,8 @@ impl Port {
         mtu == 0 || len <= mtu.saturating_add(ETHERNET_HEADER)
     }
 
-    /// Whether a frame fits the MTU (VLAN tags do not count), or will be segmented.
+    /// Whether a frame fits the MTU (VLAN tags do not count), or will be segmented. The segments of a packet that has left the host fit
+    /// its path; those that have got outer headers here may not fit.
     pub(crate) fn fits(&self, packet: &packet::Packet) -> bool {
         self.fits_mtu(packet) || {
             // The MTU may have grown.
@@ -154,9 +156,9 @@ impl Port {
     }
 
     fn fits_mtu(&self, packet: &packet::Packet) -> bool {
-        self.fits_len(packet.len())
-            || packet.offload.gso.is_some()
-            || self.fits_len(packet.len() - VLAN_HEADER * vlan_tags(packet.data()))
+        let tags = VLAN_HEADER * vlan_tags(packet.data());
+        self.fits_len(packet.len() - tags)
+            || packet.offload.gso.is_some() && (packet.outer().is_none() || self.fits_len(longest_frame(packet) - tags))
     }
 
     /// The length of the longest frame with as many VLAN tags as `packet`.

@@ -82,6 +82,11 @@ fn steps() -> impl Strategy<Value = Vec<DpAction>> {
     prop_oneof![
         8 => one.prop_map(|one| vec![one]),
         1 => (14u32..1200).prop_map(|len| vec![DpAction::Trunc(len), DpAction::Output(DpPort(2))]),
+        1 => (prop::option::of(set()), any::<bool>()).prop_map(|(set, recirculates)| {
+            let (dst, src) = (MacAddr([2; 6]), MacAddr([4; 6]));
+            let between = set.into_iter().chain(recirculates.then_some(DpAction::Recirc(1)));
+            [DpAction::PopEth].into_iter().chain(between).chain([DpAction::PushEth { dst, src }]).collect()
+        }),
         1 => any::<u32>().prop_map(|lse| {
             let (dst, src) = (MacAddr([2; 6]), MacAddr([4; 6]));
             vec![DpAction::AddMpls { ethertype: 0x8847, lse }, DpAction::PushEth { dst, src }]

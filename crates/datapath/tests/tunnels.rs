@@ -11,7 +11,8 @@ use datapath::Datapath;
 use dpif::{Defragment, DpAction, TunnelPop, TunnelPush};
 use flow::{Field, FlowKey, FlowMask};
 use netdev::Queueless;
-use packet::Packet;
+use packet::segment::{make_udp_partial, segment};
+use packet::{Gso, GsoKind, Packet};
 use tunnel::header::geneve::Geneve;
 use tunnel::header::vxlan::Vxlan;
 use tunnel::header::{Encapsulation, OuterIp, Pop, Push, Template, Udp};
@@ -109,6 +110,36 @@ fn packets_go_through_tunnels_and_come_back() {
         let tunnels = dp.port_stats(TUNNEL).expect("the port exists");
         let bytes: usize = frames.iter().map(Vec::len).sum();
         assert_eq!((tunnels.rx_packets, tunnels.rx_bytes), (40, bytes as u64));
+        assert_eq!(dp.drops(), []);
+    }
+}
+
+/// A TCP packet of ten segments, and its outer packet, stay whole: each is looked up once.
+#[test]
+fn large_packets_go_through_tunnels_as_a_whole() {
+    for checksum in [false, true] {
+        let list = vec![push(vxlan(checksum)), out(NETWORK.0)];
+        let (dp, [host, network]) = gateway(Pop::Vxlan { group_policy: false }, list, |_| {});
+        let mut frame = numbered_frame(1, 54 + 10 * 1400);
+        frame[12..14].copy_from_slice(&[8, 0]);
+        frame[14..34].copy_from_slice(&[0x45, 0, 0x36, 0xd8, 0, 9, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+        frame[34..54].copy_from_slice(&[0, 1, 0, 2, 0, 0, 0, 3, 0, 0, 0, 4, 0x50, 0x18, 0, 9, 0, 0, 0, 0]);
+        let mut packet = Packet::from_slice(&frame);
+        packet.offload.gso = Some(Gso { kind: GsoKind::TcpV4, size: 1400, ecn: false });
+        let segments = segment(&packet).expect("it fits its flags");
+        host.receive_packet(packet);
+        dp.run_until_idle(10);
+        let mut outer = network.sent();
+        assert_eq!(outer.len(), 1);
+        assert_eq!(outer[0].offload.gso, Some(Gso { kind: GsoKind::UdpL4, size: 8 + 54 + 1400, ecn: false }));
+        // As the kernel has it.
+        make_udp_partial(&mut outer[0]);
+        network.receive_packet(outer.remove(0));
+        dp.run_until_idle(10);
+        let inner = host.sent();
+        assert_eq!(inner.len(), 1);
+        assert_eq!(segment(&inner[0]).expect("it fits its flags"), segments);
+        assert_eq!(dp.port_stats(TUNNEL).expect("the port exists").rx_packets, 1);
         assert_eq!(dp.drops(), []);
     }
 }

@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 
 use base::{DropReason, MacAddr};
 use netdev::{Changes, LinkStatus, Netdev, NetdevError, NetdevStats, Rx, SendReport, Tx, pool, software};
+use packet::segment::make_udp_partial;
 use packet::{Batch, Packet};
 
 use crate::host::HostState;
@@ -243,12 +244,14 @@ impl Tx for TapTx {
 
     fn send_batch(&mut self, batch: &mut Batch) -> SendReport {
         let mut report = SendReport::default();
-        for (i, packet) in batch.iter().enumerate() {
-            let left = batch.len() - i;
+        let n = batch.len();
+        for (i, packet) in batch.iter_mut().enumerate() {
+            let left = n - i;
             if self.is_down(left) {
                 report.count_dropped(DropReason::PortDown, left as u64);
                 break;
             }
+            make_udp_partial(packet);
             self.send(packet, &mut report);
         }
         pool::recycle_all(batch);

@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use base::DropReason;
 use netdev::{SendReport, Tx, pool, software};
+use packet::segment::make_udp_partial;
 use packet::{Batch, Packet};
 
 use crate::link::Link;
@@ -73,6 +74,7 @@ impl Tx for PacketTx {
     fn send_batch(&mut self, batch: &mut Batch) -> SendReport {
         let mut report = SendReport::default();
         let (mut at, mut asked_again) = (0, false);
+        batch.iter_mut().filter(|packet| packet.offload.gso.is_some()).for_each(make_udp_partial);
         while let Some(rest) = batch.get(at..).filter(|rest| !rest.is_empty()) {
             let error = match self.send(rest) {
                 Ok(n) => {

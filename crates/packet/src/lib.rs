@@ -5,11 +5,12 @@
 //! - [`lent`]: device memory that packets borrow.
 //! - [`wire`]: headers as checked views and as values, one file for each protocol.
 //! - [`mod@checksum`]: Internet checksums, full and incremental, and CRC32c; [`mod@segment`]: segmentation in software;
-//!   [`mod@fragment`]: fragments of IP packets.
+//!   [`mod@join`]: its inverse; [`mod@fragment`]: fragments of IP packets.
 
 pub mod buf;
 pub mod checksum;
 pub mod fragment;
+pub mod join;
 pub mod lent;
 pub mod metadata;
 pub mod segment;

@@ -2,6 +2,8 @@
 //!
 //! Open vSwitch 4.0.0 is the reference for which headers are accepted; the differences stand at [`parse`].
 
+mod joined;
+
 use super::bareudp::Payload;
 use super::outer::Addresses;
 use super::{
@@ -291,36 +293,47 @@ impl Pop {
         Ok(())
     }
 
-    /// Pops all packets of a batch. Malformed packets leave it, and `dropped` is called for each of them. GSO packets
-    /// whose segments are outer datagrams are segmented.
+    /// Pops all packets of a batch, whose order stays. Malformed packets leave it, and `dropped` is called for each of them. GSO
+    /// packets whose segments are outer datagrams become large inner packets ([`joined`]), or are segmented.
     pub fn pop_all(self, batch: &mut Batch, cache: &mut Cache, mut dropped: impl FnMut(Malformed)) {
-        let mut unsegmented = Batch::new();
-        batch.retain_mut(|packet| match self.pop(packet, cache) {
-            Ok(()) => true,
-            Err(Malformed::Unsegmented) => {
-                unsegmented.push(std::mem::take(packet));
-                false
+        let (mut kept, mut unsegmented) = (0, Vec::new());
+        batch.retain_mut(|packet| {
+            match self.pop(packet, cache) {
+                Ok(()) => {}
+                // Datagrams after a malformed one may be valid.
+                Err(_) if packet.offload.gso.is_some_and(|gso| gso.kind == GsoKind::UdpL4) => unsegmented.push(kept),
+                Err(reason) => {
+                    dropped(reason);
+                    return false;
+                }
             }
-            Err(reason) => {
-                dropped(reason);
-                false
-            }
+            kept += 1;
+            true
         });
-        for packet in unsegmented {
-            self.pop_segments(&packet, batch, cache, &mut dropped);
+        if !unsegmented.is_empty() {
+            self.pop_datagrams(&unsegmented, batch, cache, &mut dropped);
         }
     }
 
+    /// Pops the packets of outer datagrams at these positions of a batch.
     #[cold]
-    fn pop_segments(self, whole: &Packet, out: &mut Batch, cache: &mut Cache, dropped: &mut impl FnMut(Malformed)) {
-        let segments = match segment(whole) {
-            Ok(segments) => segments,
-            Err(SegmentError::NoMark | SegmentError::Mismatch) => return dropped(Malformed::Unsegmented),
-        };
-        for mut packet in segments {
-            match self.pop(&mut packet, cache) {
-                Ok(()) => out.push(packet),
-                Err(reason) => dropped(reason),
+    fn pop_datagrams(self, at: &[usize], batch: &mut Batch, cache: &mut Cache, dropped: &mut dyn FnMut(Malformed)) {
+        let mut at = at.iter().copied().peekable();
+        for (i, mut packet) in std::mem::take(batch).into_iter().enumerate() {
+            if at.next_if_eq(&i).is_none() || joined::pop_joined(self, &mut packet, cache).is_some() {
+                batch.push(packet);
+                continue;
+            }
+            match segment(&packet) {
+                Ok(segments) => {
+                    for mut packet in segments {
+                        match self.pop(&mut packet, cache) {
+                            Ok(()) => batch.push(packet),
+                            Err(reason) => dropped(reason),
+                        }
+                    }
+                }
+                Err(SegmentError::NoMark | SegmentError::Mismatch) => dropped(Malformed::Unsegmented),
             }
         }
     }

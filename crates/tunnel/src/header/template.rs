@@ -5,11 +5,13 @@
 //! complement of the pseudo-header sum that its checksum field holds, whatever its payload is ("local checksum
 //! offload"). CRC32c of SCTP has no such sum, and is completed first.
 //!
-//! Segmentation: no device looks through outer headers. A GSO packet is refused ([`Refused::NeedsSegmentation`]), or
-//! segmented by [`Template::push_all`].
+//! Segmentation: no device looks through outer headers. A GSO packet is refused ([`Refused::NeedsSegmentation`]). Of one,
+//! [`Template::push_all`] makes GSO packets of outer datagrams ([`datagrams`]), or segments it if that is not possible.
+
+mod datagrams;
 
 use super::erspan::Erspan;
-use super::push::{ETH_LEN, Encapsulation, Invalid, OuterIp, Push};
+use super::push::{Encapsulation, Invalid, OuterIp, Push};
 use super::srv6::{self, FlowLabel};
 use super::{Compact, ETH_IPV6, geneve, gtpu};
 use packet::checksum::{self, Sum, pseudo_v4, pseudo_v6};
@@ -120,6 +122,16 @@ impl Block {
             65..=128 => Self::Medium(Box::new(padded(bytes))),
             _ => Self::Long(Box::new(padded(bytes))),
         }
+    }
+
+    /// The template, of `len` bytes.
+    fn bytes(&self, len: usize) -> &[u8] {
+        let block = match self {
+            Self::Short(block) => &block[..],
+            Self::Medium(block) => &block[..],
+            Self::Long(block) => &block[..],
+        };
+        &block[block.len() - len..]
     }
 
     #[inline]
@@ -299,8 +311,8 @@ impl Template {
         Ok(())
     }
 
-    /// Pushes the headers onto all packets of a batch, whose flows' hashes `hash` returns. GSO packets are segmented
-    /// first. Packets that cannot be pushed leave the batch.
+    /// Pushes the headers onto all packets of a batch, whose flows' hashes `hash` returns. GSO packets become GSO packets of outer
+    /// datagrams, or are segmented first. Packets that cannot be pushed leave the batch.
     #[inline]
     pub fn push_all(&self, batch: &mut Batch, context: &Context<'_>, mut hash: impl FnMut(&Packet) -> u32) -> Dropped {
         let mut dropped = Dropped::default();
@@ -320,9 +332,11 @@ impl Template {
     /// Numbers packets that may be fragmented.
     #[cold]
     fn identify(&self, batch: &mut Batch, next: &AtomicU32) {
-        let first = next.fetch_add(batch.len() as u32, Ordering::Relaxed);
-        for (n, packet) in (0..).zip(batch.iter_mut()) {
-            let id = first.wrapping_add(n) as u16;
+        let count = batch.iter().map(|packet| self.count(packet)).sum();
+        let mut next = next.fetch_add(count, Ordering::Relaxed);
+        for packet in batch {
+            let id = next as u16;
+            next = next.wrapping_add(self.count(packet));
             let ip = packet.data_mut()[self.l3.into()..].first_chunk_mut::<20>().expect(WHOLE);
             // It was 0 until now.
             let sum = u32::from(!u16::from_be_bytes([ip[10], ip[11]])) + u32::from(id);
@@ -341,23 +355,22 @@ impl Template {
         hash: &mut dyn FnMut(&Packet) -> u32,
     ) -> Dropped {
         let mut dropped = Dropped::default();
-        for mut packet in batch.split_off(from) {
-            let mut pushed = |mut packet: Packet, batch: &mut Batch, dropped: &mut Dropped| {
-                let hash_of_flow = hash(&packet);
-                match self.push(&mut packet, hash_of_flow, context) {
-                    Ok(()) => batch.push(packet),
-                    Err(Refused::NeedsSegmentation) => dropped.unsegmented += 1,
-                    Err(Refused::TooLong) => dropped.too_long += 1,
-                    Err(Refused::NotIp) => dropped.not_ip += 1,
-                }
+        for packet in batch.split_off(from) {
+            let hash_of_flow = hash(&packet);
+            let mut pushed = |mut packet: Packet, batch: &mut Batch| match self.push(&mut packet, hash_of_flow, context)
+            {
+                Ok(()) => batch.push(packet),
+                Err(Refused::NeedsSegmentation) => dropped.unsegmented += 1,
+                Err(Refused::TooLong) => dropped.too_long += 1,
+                Err(Refused::NotIp) => dropped.not_ip += 1,
             };
             if packet.offload.gso.is_none() {
-                pushed(packet, batch, &mut dropped);
-                continue;
-            }
-            match segment_any(&mut packet) {
-                Ok(segments) => segments.into_iter().for_each(|segment| pushed(segment, batch, &mut dropped)),
-                Err(SegmentError::NoMark | SegmentError::Mismatch) => dropped.unsegmented += 1,
+                pushed(packet, batch);
+            } else if self.push_whole(&packet, hash_of_flow, context, batch).is_none() {
+                match segment(&packet) {
+                    Ok(segments) => segments.into_iter().for_each(|segment| pushed(segment, batch)),
+                    Err(SegmentError::NoMark | SegmentError::Mismatch) => dropped.unsegmented += 1,
+                }
             }
         }
         dropped
@@ -466,14 +479,4 @@ fn completed_sum(packet: &mut Packet) -> Sum {
         checksum::finish(packet);
     }
     Sum::new().bytes(packet.data())
-}
-
-/// Segments a frame, or an L3 packet behind an Ethernet header for the time being.
-fn segment_any(packet: &mut Packet) -> Result<Batch, SegmentError> {
-    let Some(ethertype) = packet.l3_type else { return segment(packet) };
-    let [high, low] = ethertype.to_be_bytes();
-    packet.insert(0, ETH_LEN).copy_from_slice(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, high, low]);
-    let mut segments = segment(packet)?;
-    segments.iter_mut().for_each(|segment| _ = segment.remove(0, ETH_LEN));
-    Ok(segments)
 }

@@ -7,6 +7,7 @@ mod mutations;
 mod offload;
 mod texts;
 mod twin;
+mod whole;
 
 use super::bareudp::Payload;
 use super::push::{Encapsulation, Push};

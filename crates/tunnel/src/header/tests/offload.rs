@@ -50,7 +50,7 @@ fn partial(proto: usize, payload: &[u8]) -> Packet {
     packet
 }
 
-fn headers(v6: bool, tunnel: Encapsulation) -> Push {
+pub(super) fn headers(v6: bool, tunnel: Encapsulation) -> Push {
     let (src, dst) = ([0xfc; 16].into(), [0xfd; 16].into());
     let ip = if v6 {
         OuterIp::V6 { src, dst, class: 0, hop_limit: 64, label: 0, dont_fragment: true }
@@ -60,7 +60,7 @@ fn headers(v6: bool, tunnel: Encapsulation) -> Push {
     Push { eth_src: MacAddr([2; 6]), eth_dst: MacAddr([4; 6]), vlan: None, ip, tunnel }
 }
 
-fn vxlan(checksum: bool) -> Encapsulation {
+pub(super) fn vxlan(checksum: bool) -> Encapsulation {
     Encapsulation::Vxlan(Udp { src: 0, dst: 4789, checksum }, Vxlan::new(5))
 }
 
@@ -116,7 +116,7 @@ fn context(sequence: &AtomicU32) -> Context<'_> {
 }
 
 #[test]
-fn a_gso_packet_is_refused_alone_and_segmented_in_a_batch() {
+fn a_gso_packet_is_refused_alone_and_stays_whole_in_a_batch() {
     let mut p = large();
     let before = p.clone();
     assert_eq!(push(&headers(false, vxlan(false)), &mut p), Err(Refused::NeedsSegmentation));
@@ -132,6 +132,11 @@ fn a_gso_packet_is_refused_alone_and_segmented_in_a_batch() {
     let mut batch = vec![small.clone(), large(), l3, broken, packet(&[3; 65_600], None), small];
     let dropped = template.push_all(&mut batch, &context(&AtomicU32::new(0)), |_| 0);
     assert_eq!(dropped, Dropped { too_long: 1, unsegmented: 1, not_ip: 0 });
+    assert_eq!(
+        batch.iter().map(|p| p.offload.gso.map(|gso| gso.size)).collect::<Vec<_>>(),
+        [None, Some(1062), Some(1048), None]
+    );
+    let mut batch: Vec<_> = batch.into_iter().flat_map(|p| packet::segment::segment(&p).unwrap_or(vec![p])).collect();
     let lens: Vec<usize> = batch.iter().map(|p| p.len() - 50).collect();
     assert_eq!(lens, [52, 1054, 1054, 1054, 1040, 1040, 1040, 52]);
     for p in &mut batch {
