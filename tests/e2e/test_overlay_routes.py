@@ -160,6 +160,25 @@ def test_a_next_hop_vanishes(making, version):
     echo.communicate()
 
 
+def test_remotes_spread_over_next_hops(making):
+    """Each remote address has one of the next hops; the traffic goes over the one that the switch shows, and over the other one
+    once the device of the first is down."""
+    between = Between(making)
+    hops = [word for uplink in (UPLINK, SECOND) for word in ("nexthop", *between.via(uplink), "weight", "3")]
+    between.site.ip("route", "add", "10.9.0.0/16", *hops)
+
+    def uplink_of(remote):
+        found = between.site.switch.ours.appctl("ovs/route/lookup", remote)
+        return next((uplink for uplink in (UPLINK, SECOND) if f"dev {between.via(uplink)[3]}\n" in f"{found}\n"), None)
+
+    until(lambda: uplink_of(REMOTE), lambda: between.report(UPLINK))
+    assert {uplink_of(f"10.9.1.{n}") for n in range(32)} == {UPLINK, SECOND}
+    chosen = uplink_of(REMOTE)
+    between.moves_to(chosen)
+    between.site.ip("link", "set", between.via(chosen)[3], "down")
+    between.moves_to(SECOND if chosen == UPLINK else UPLINK)
+
+
 @pytest.mark.parametrize(("version", "is_next_hop"), [(4, True), (4, False), (6, True)])
 def test_a_neighbour_gets_another_mac(making, version, is_next_hop):
     """The switch learns it from ARP packets; if the neighbour is the other end itself, also from what that sends."""
