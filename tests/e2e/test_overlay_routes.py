@@ -46,8 +46,11 @@ class Between:
         self.remote = remote or (REMOTE if version == 4 else REMOTE6)
         if not remote:
             self.linux.run("ip", "addr", "add", self.remote, "dev", "lo")
-        # The site's own address depends on the uplink; the host accepts either, and answers to the first.
-        self.linux.tunnel("vxlan", "id", 7, "dstport", 4789, "remote", outer(1, version), "local", self.remote)
+        # The site's own address depends on the uplink; the host accepts either, and answers to the first. If Linux's VXLAN device
+        # learned the other address and then the first one again, it would keep the route of the other for it (its FDB entry
+        # caches the route), and ask for the first address at the wrong uplink, without end.
+        words = ["id", 7, "dstport", 4789, "nolearning", "remote", outer(1, version), "local", self.remote]
+        self.linux.tunnel("vxlan", *words)
         self.site.tunnel("vxlan", f"remote_ip={self.remote}", "key=7")
 
     def route(self, action, *words):
@@ -95,7 +98,7 @@ class Between:
         return echo, self.site.host.start_python(*words, stdin=subprocess.PIPE)
 
 
-@pytest.mark.parametrize("version", [4])
+@pytest.mark.parametrize("version", [4, 6])
 def test_routes_change_under_traffic(making, version):
     between = Between(making, version)
     between.route("add", *between.via(UPLINK))
@@ -128,7 +131,55 @@ def test_routes_change_under_traffic(making, version):
     echo.communicate()
 
 
-@pytest.mark.parametrize(("version", "is_next_hop"), [(4, True), (4, False)])
+@pytest.mark.parametrize("version", [4, 6])
+def test_a_next_hop_vanishes(making, version):
+    """Of two next hops of a route, one goes with its device; the traffic goes over the other one."""
+    between = Between(making, version)
+    hops = [word for uplink in (UPLINK, SECOND) for word in ("nexthop", *between.via(uplink))]
+    between.route("add", *hops)
+    between.site.host.ping(between.linux.address)
+    lookup = between.site.switch.ours.appctl("ovs/route/show")
+    assert between.remote in lookup, lookup
+    echo, steady = between.steady()
+    # What the far end sends comes over the first uplink throughout.
+    for _ in range(2):
+        between.route("replace", *between.via(SECOND))
+        between.moves_to(SECOND)
+        between.route("replace", *hops)
+        until(between.answers, lambda: between.report(SECOND))
+        # The kernel removes the next hop with the device, or the whole route, which is there again without.
+        between.site.ip("link", "set", SECOND_BRIDGE, "down")
+        between.route("replace", *between.via(UPLINK))
+        between.moves_to(UPLINK)
+        until(between.answers, lambda: between.report(UPLINK))
+        between.site.ip("link", "set", SECOND_BRIDGE, "up")
+        between.site.ip("addr", "replace", f"{second(1, 6)}/64", "dev", SECOND_BRIDGE, "nodad")
+    count, _ = finish(steady).out.split()
+    assert int(count) > 0
+    echo.kill()
+    echo.communicate()
+
+
+def test_remotes_spread_over_next_hops(making):
+    """Each remote address has one of the next hops; the traffic goes over the one that the switch shows, and over the other one
+    once the device of the first is down."""
+    between = Between(making)
+    hops = [word for uplink in (UPLINK, SECOND) for word in ("nexthop", *between.via(uplink), "weight", "3")]
+    between.site.ip("route", "add", "10.9.0.0/16", *hops)
+
+    def uplink_of(remote):
+        found = between.site.switch.ours.appctl("ovs/route/lookup", remote)
+        return next((uplink for uplink in (UPLINK, SECOND) if f"dev {between.via(uplink)[3]}\n" in f"{found}\n"), None)
+
+    until(lambda: uplink_of(REMOTE), lambda: between.report(UPLINK))
+    assert {uplink_of(f"10.9.1.{n}") for n in range(32)} == {UPLINK, SECOND}
+    chosen = uplink_of(REMOTE)
+    between.moves_to(chosen)
+    between.site.ip("link", "set", between.via(chosen)[3], "down")
+    between.moves_to(SECOND if chosen == UPLINK else UPLINK)
+
+
+@pytest.mark.parametrize(("version", "is_next_hop"), [(4, True), (4, False), (6, True)])
 def test_a_neighbour_gets_another_mac(making, version, is_next_hop):
     """The switch learns it from ARP packets; if the neighbour is the other end itself, also from what that sends."""
     neighbour = outer(2, version)

@@ -81,13 +81,19 @@ def test_two_types_between_three_hosts(making):
 
 
 def test_the_uplink_is_replaced(making):
-    """The uplink leaves the bridge and comes back."""
+    """The uplink leaves the bridge and comes back, then the whole bridge does, with another Ethernet address."""
     one, two = join(making)
     add_tunnels("vxlan", 4, ["key=7"], one, two)
     one.host.ping(two.host.address)
     one.switch.vsctl("del-port", LOCAL, UPLINK)
     one.host.cannot_ping(two.host.address)
     one.switch.vsctl("add-port", LOCAL, UPLINK)
+    one.host.ping(two.host.address)
+    one.switch.vsctl("del-br", LOCAL)
+    one.host.cannot_ping(two.host.address)
+    words = ["add-br", LOCAL, "--", "set", "bridge", LOCAL, "datapath_type=netdev", "other_config:hwaddr=02:00:00:00:ee:41"]
+    one.switch.vsctl(*words, "--", "add-port", LOCAL, UPLINK)
+    one.take_address(LOCAL)
     one.host.ping(two.host.address)
     # The same for the tunnel's port.
     one.switch.vsctl("del-port", BRIDGE, "t0")

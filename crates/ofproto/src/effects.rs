@@ -106,11 +106,10 @@ impl Switch {
                 }
                 Effect::Resolve(neighbour) => self.with_underlay(|underlay| underlay.resolve(neighbour)),
                 Effect::Neighbour { bridge, ip } => self.with_underlay(|underlay| underlay.used(bridge, *ip)),
-                // The past teaches nothing new.
-                Effect::Snoop { bridge, ip, mac } if seen == Seen::Now => {
-                    self.with_underlay(|underlay| underlay.learn(bridge, *ip, *mac));
+                // Also from packets of cached flows: the time tells which of several was the last.
+                Effect::Snoop { bridge, ip, mac, learning } => {
+                    self.with_underlay(|underlay| underlay.learn(bridge, *ip, *mac, *learning, now));
                 }
-                Effect::Snoop { .. } => {}
                 Effect::Patch { from, to } => {
                     if let Some(counters) = self.bridge(from.0).and_then(|b| b.own_counters(from.1)) {
                         counters.add_tx(packets, bytes);

@@ -12,7 +12,7 @@ use base::MacAddr;
 
 use crate::prefix::Prefix;
 use crate::rules::Rule;
-use crate::table::{Entry, Origin};
+use crate::table::{Entry, Hop, Origin};
 
 /// Whether the kernel uses a next hop.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -34,6 +34,8 @@ pub struct NextHop {
     pub gateway: Option<IpAddr>,
     /// Whether it is used.
     pub state: HopState,
+    /// Its weight beside the route's other next hops, from 1 to 256.
+    pub weight: u32,
 }
 
 /// A unicast or local route of the kernel.
@@ -319,18 +321,27 @@ impl Kernel {
     }
 
     /// The route to use among those of a table with one prefix: that of the smallest metric that has a next hop which is
-    /// not dead and a source address, and the first of its best such next hops.
+    /// not dead and a source address, with all such next hops of the best state.
     pub(crate) fn chosen(&self, (table, prefix): (u32, Prefix)) -> Option<Entry> {
         let mut routes: Vec<&KernelRoute> = self.routes.get(&(table, prefix))?.iter().collect();
         routes.sort_by_key(|route| (route.tos, route.metric));
         routes.into_iter().find_map(|route| {
-            let of_state = |state| route.hops.iter().filter(move |hop| hop.state == state);
-            let mut hops = of_state(HopState::Usable).chain(of_state(HopState::NoCarrier));
-            hops.find_map(|hop| self.entry(route, hop))
+            [HopState::Usable, HopState::NoCarrier].into_iter().find_map(|state| self.entry(route, state))
         })
     }
 
-    fn entry(&self, route: &KernelRoute, hop: &NextHop) -> Option<Entry> {
+    /// The entry for a route, with its next hops of one state; `None` if it has none.
+    fn entry(&self, route: &KernelRoute, state: HopState) -> Option<Entry> {
+        let of_state = route.hops.iter().filter(|hop| hop.state == state);
+        let mut hops: Vec<Hop> = of_state.filter_map(|hop| self.hop(route, hop)).collect();
+        let Hop { device, gateway, source, .. } = hops.first()?.clone();
+        if hops.len() == 1 {
+            hops.clear();
+        }
+        Some(Entry { mark: 0, origin: Origin::Kernel, device, gateway, source, local: route.local, hops })
+    }
+
+    fn hop(&self, route: &KernelRoute, hop: &NextHop) -> Option<Hop> {
         let link = self.links.get(&hop.ifindex)?;
         if !(link.up || route.local) {
             return None;
@@ -346,7 +357,7 @@ impl Kernel {
             gateway => source_for(addresses, destination, gateway, route.source),
         };
         let (device, gateway) = (Arc::clone(&link.name), hop.gateway);
-        Some(Entry { mark: 0, origin: Origin::Kernel, device, gateway, source: source?, local: route.local })
+        Some(Hop { device, gateway, source: source?, weight: hop.weight })
     }
 
     /// The kernel's rules.

@@ -21,7 +21,7 @@ pub mod trie;
 
 pub use dependency::Dependency;
 pub use kernel::{HopState, KernelChange, KernelRoute, NextHop, Placement, Step};
-pub use neighbours::{Arp, Discovery, Found, NeighbourRow, Neighbours, neighbours_to_text};
+pub use neighbours::{Found, Learning, NeighbourRow, Neighbours, neighbours_to_text};
 pub use prefix::Prefix;
 pub use request::request;
 pub use router::{Lookup, NoSource, Query, Route, Router, Stale, UserRoute};

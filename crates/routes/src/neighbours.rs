@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 use base::{MacAddr, Millis};
 
@@ -26,36 +26,17 @@ const RETRANS_MS: u64 = 1_000;
 /// Longer names of bridges are cut, as in Open vSwitch.
 const NAME_LEN_MAX: usize = 15;
 
-const ARP_REQUEST: u16 = 1;
-const ARP_REPLY: u16 = 2;
-const NEIGHBOUR_ADVERTISEMENT: u8 = 136;
-
-/// The fields of an ARP packet for IPv4 over Ethernet (RFC 826).
+/// The entries that a packet may add or change by the Ethernet address that it shows. Whatever the packet is, a neighbour is
+/// learned only if the packet came after what the table has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Arp {
-    /// The operation: 1 asks, 2 answers.
-    pub operation: u16,
-    /// The sender's Ethernet address.
-    pub sender_mac: MacAddr,
-    /// The sender.
-    pub sender: Ipv4Addr,
-    /// The target.
-    pub target: Ipv4Addr,
-}
-
-/// The fields of a neighbour discovery packet (RFC 4861).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Discovery {
-    /// The ICMPv6 type: 136 advertises.
-    pub icmp_type: u8,
-    /// The ICMPv6 code.
-    pub icmp_code: u8,
-    /// The destination of the packet.
-    pub destination: Ipv6Addr,
-    /// The target.
-    pub target: Ipv6Addr,
-    /// The target's Ethernet address, of the option; zero without it.
-    pub target_mac: MacAddr,
+pub enum Learning {
+    /// All: the packet was sent to this host (RFC 826, RFC 4861 section 7.2.3), or announces its sender.
+    Any,
+    /// Unknown neighbours, not another address of a known one: an advertisement to this host without the override flag (RFC 4861
+    /// section 7.2.5).
+    Unknown,
+    /// Those of the table: the packet was sent to others (RFC 826), or is an unsolicited advertisement (RFC 4861 section 7.2.6).
+    Existing,
 }
 
 /// The answer to a lookup.
@@ -83,19 +64,25 @@ enum State {
 #[derive(Debug)]
 struct Entry {
     state: State,
-    /// When it expires, if it is not used after `learned`.
+    /// When it expires, if it is not used after `since`.
     expires: Millis,
+    /// The arrival of the last packet that taught it.
     learned: Millis,
+    /// When the handle was made.
+    since: Millis,
     dependency: Dependency,
 }
 
 impl Entry {
+    /// Whether packets have been sent to the neighbour.
+    fn is_used(&self) -> bool {
+        self.dependency.used() > self.since
+    }
+
     /// When it expires, with regard to its last use.
     fn expires(&self, aging_ms: u64) -> Millis {
         match self.state {
-            State::Known(_) if self.dependency.used() > self.learned => {
-                self.dependency.used().after(aging_ms).max(self.expires)
-            }
+            State::Known(_) if self.is_used() => self.dependency.used().after(aging_ms).max(self.expires),
             _ => self.expires,
         }
     }
@@ -141,6 +128,10 @@ pub struct Neighbours {
     retrans_ms: u64,
     /// See [`Neighbours::take_changed`].
     changed: Vec<IpAddr>,
+    /// When entries were last removed by a command, or with their bridge: earlier packets do not bring them back.
+    removed: Option<Millis>,
+    /// A full table is searched for unused entries at this time at the earliest.
+    evict_at: Millis,
 }
 
 impl Default for Neighbours {
@@ -152,6 +143,8 @@ impl Default for Neighbours {
             aging_ms: AGING_MS,
             retrans_ms: RETRANS_MS,
             changed: Vec::new(),
+            removed: None,
+            evict_at: Millis(0),
         }
     }
 }
@@ -190,9 +183,15 @@ impl Neighbours {
                 self.pending += 1;
                 self.changed.push(address);
                 entry.dependency.invalidate();
-                *entry =
-                    Entry { state: State::Pending, expires: retry, learned: now, dependency: Dependency::new(now) };
-                return Found::Pending { send_request: true, dependency: entry.dependency.clone() };
+                let dependency = Dependency::new(now);
+                *entry = Entry {
+                    state: State::Pending,
+                    expires: retry,
+                    learned: now,
+                    since: now,
+                    dependency: dependency.clone(),
+                };
+                return Found::Pending { send_request: true, dependency };
             }
             let send_request = entry.expires <= now;
             if send_request {
@@ -204,20 +203,39 @@ impl Neighbours {
             return Found::Full;
         }
         let dependency = Dependency::new(now);
-        let entry = Entry { state: State::Pending, expires: retry, learned: now, dependency: dependency.clone() };
+        let entry =
+            Entry { state: State::Pending, expires: retry, learned: now, since: now, dependency: dependency.clone() };
         self.entries.entry(name(bridge).to_owned()).or_default().insert(address, entry);
         self.len += 1;
         self.pending += 1;
         Found::Pending { send_request: true, dependency }
     }
 
+    /// Learns a neighbour's Ethernet address from a packet that arrived at a time, if the packet may change the entry and came
+    /// after what the table has: packets of cached flows are reported late, and in any order.
+    pub fn learn_from_packet(&mut self, bridge: &str, address: IpAddr, mac: MacAddr, learning: Learning, at: Millis) {
+        let entry = self.entries.get(name(bridge)).and_then(|entries| entries.get(&address));
+        let may = match entry {
+            None => learning != Learning::Existing && self.removed.is_none_or(|removed| removed <= at),
+            Some(Entry { state: State::Pending, .. }) => true,
+            Some(Entry { state: State::Known(known), learned, .. }) => {
+                *learned <= at && (*known == mac || learning != Learning::Unknown)
+            }
+        };
+        if may {
+            self.learn(bridge, address, mac, at);
+        }
+    }
+
     /// Learns a neighbour's Ethernet address. Only another address, or the first one, concerns translations. A full table
     /// forgets the entries that no packet has used; if there are none, it learns nothing new.
     pub fn learn(&mut self, bridge: &str, address: IpAddr, mac: MacAddr, now: Millis) {
         let is_there = self.entries.get(name(bridge)).is_some_and(|entries| entries.contains_key(&address));
-        if self.len >= ENTRIES_MAX && !is_there {
-            // Announcements alone do not fill it.
-            self.remove(|entry| entry.state != State::Pending && entry.dependency.used() <= entry.learned);
+        if self.len >= ENTRIES_MAX && !is_there && self.evict_at <= now {
+            // Announcements alone do not fill it. If it is full of used ones, not each of them has it searched.
+            if self.remove(|entry| entry.state != State::Pending && !entry.is_used()) == 0 {
+                self.evict_at = now.after(self.retrans_ms);
+            }
         }
         let expires = now.after(self.aging_ms);
         let known = self.entries.get_mut(name(bridge)).and_then(|entries| entries.get_mut(&address));
@@ -229,13 +247,15 @@ impl Neighbours {
                 self.pending -= usize::from(entry.state == State::Pending);
                 self.changed.push(address);
                 entry.dependency.invalidate();
+                // A neighbour that packets go to remains one.
+                let since = if entry.is_used() { Millis(0) } else { now };
                 let dependency = Dependency::new(now);
-                *entry = Entry { state: State::Known(mac), expires, learned: now, dependency };
+                *entry = Entry { state: State::Known(mac), expires, learned: now, since, dependency };
             }
             None if self.len >= ENTRIES_MAX => {}
             None => {
                 let dependency = Dependency::new(now);
-                let entry = Entry { state: State::Known(mac), expires, learned: now, dependency };
+                let entry = Entry { state: State::Known(mac), expires, learned: now, since: now, dependency };
                 self.entries.entry(name(bridge).to_owned()).or_default().insert(address, entry);
                 self.len += 1;
                 self.changed.push(address);
@@ -249,39 +269,6 @@ impl Neighbours {
         std::mem::take(&mut self.changed)
     }
 
-    /// Learns from an ARP packet that a bridge delivers to its own port: from replies to an address for which `own` is
-    /// true, and from gratuitous requests and replies. Returns whether it did.
-    pub fn learn_arp(&mut self, bridge: &str, arp: &Arp, own: impl Fn(IpAddr) -> bool, now: Millis) -> bool {
-        let gratuitous = arp.sender == arp.target;
-        let learns = match arp.operation {
-            ARP_REPLY => gratuitous || own(arp.target.into()),
-            ARP_REQUEST => gratuitous,
-            _ => false,
-        };
-        if learns {
-            self.learn(bridge, arp.sender.into(), arp.sender_mac, now);
-        }
-        learns
-    }
-
-    /// Learns from a packet of neighbour discovery that a bridge delivers to its own port: from advertisements with the
-    /// target's Ethernet address that are sent to an address for which `own` is true. Returns whether it did.
-    pub fn learn_discovery(
-        &mut self,
-        bridge: &str,
-        packet: &Discovery,
-        own: impl Fn(IpAddr) -> bool,
-        now: Millis,
-    ) -> bool {
-        let learns = (packet.icmp_type, packet.icmp_code) == (NEIGHBOUR_ADVERTISEMENT, 0)
-            && !packet.target_mac.is_zero()
-            && own(packet.destination.into());
-        if learns {
-            self.learn(bridge, packet.target.into(), packet.target_mac, now);
-        }
-        learns
-    }
-
     /// Removes the expired entries; translations that used them ask again. Returns how many there were.
     pub fn run(&mut self, now: Millis) -> usize {
         let aging = self.aging_ms;
@@ -289,12 +276,14 @@ impl Neighbours {
     }
 
     /// Removes all entries.
-    pub fn flush(&mut self) {
+    pub fn flush(&mut self, now: Millis) {
+        self.removed = Some(now);
         self.remove(|_| true);
     }
 
     /// Removes the entries of a bridge that is gone.
-    pub fn remove_bridge(&mut self, bridge: &str) {
+    pub fn remove_bridge(&mut self, bridge: &str, now: Millis) {
+        self.removed = Some(now);
         for (address, entry) in self.entries.remove(name(bridge)).into_iter().flatten() {
             self.len -= 1;
             self.changed.push(address);

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 
 use base::rng::Rng;
 
+use std::net::Ipv4Addr;
+
 use super::*;
 
 const MAC: MacAddr = MacAddr([0xf8, 0xbc, 0x12, 0x44, 0x34, 0xb6]);
@@ -66,7 +68,7 @@ fn learning_the_same_address_again_concerns_no_translation() {
     assert!(a.is_current());
     table.learn("br0", ip(92), MacAddr([2; 6]), Millis(3));
     assert!(!a.is_current());
-    table.remove_bridge("br0");
+    table.remove_bridge("br0", Millis(4));
     assert!(table.is_empty());
 }
 
@@ -87,45 +89,58 @@ fn changes_are_those_of_ethernet_addresses() {
     assert_eq!(table.take_changed(), [ip(92)]);
     table.run(Millis(2 + AGING_MS));
     assert_eq!(table.take_changed(), [ip(93)]);
-    table.flush();
+    table.flush(Millis(0));
     assert_eq!(table.take_changed(), [ip(92)]);
     table.learn("br1", ip(94), MAC, Millis(0));
-    table.remove_bridge("br1");
+    table.remove_bridge("br1", Millis(0));
     assert_eq!(table.take_changed(), [ip(94), ip(94)]);
 }
 
 #[test]
-fn only_replies_to_this_host_and_gratuitous_packets_are_learned() {
-    let own = |address: IpAddr| address == ip(88) || address == IpAddr::V6("2001:cafe::88".parse().expect("valid"));
-    let v4 = |n: u32| Ipv4Addr::from_bits(0x0101_0200 + n);
+fn packets_change_the_entries_that_they_may() {
+    use Learning::{Any, Existing, Unknown};
+    let (other, mut table) = (MacAddr([2; 6]), Neighbours::default());
+    let mac = |table: &Neighbours, n: u64| table.known("br0", ip(n), Millis(1)).map(|(mac, _)| mac);
+    for (n, learning, added, changed) in [(1, Any, true, true), (2, Unknown, true, false), (3, Existing, false, true)] {
+        table.learn_from_packet("br0", ip(n), MAC, learning, Millis(1));
+        assert_eq!(mac(&table, n), added.then_some(MAC), "{learning:?}");
+        table.learn("br0", ip(n), MAC, Millis(1));
+        table.learn_from_packet("br0", ip(n), other, learning, Millis(2));
+        assert_eq!(mac(&table, n), Some(if changed { other } else { MAC }), "{learning:?}");
+        // All of them answer a request.
+        pending(table.resolve("br0", ip(n + 10), Millis(2)));
+        table.learn_from_packet("br0", ip(n + 10), MAC, learning, Millis(2));
+        assert_eq!(mac(&table, n + 10), Some(MAC), "{learning:?}");
+    }
+}
+
+#[test]
+fn the_last_packet_decides_in_whatever_order_they_are_reported() {
+    let (other, mut table) = (MacAddr([2; 6]), Neighbours::default());
+    let mac = |table: &Neighbours| table.known("br0", ip(1), Millis(9)).map(|(mac, _)| mac);
+    table.learn_from_packet("br0", ip(1), MAC, Learning::Any, Millis(5));
+    table.learn_from_packet("br0", ip(1), other, Learning::Any, Millis(4));
+    assert_eq!(mac(&table), Some(MAC));
+    table.learn_from_packet("br0", ip(1), other, Learning::Any, Millis(6));
+    assert_eq!(mac(&table), Some(other));
+    table.flush(Millis(8));
+    table.learn_from_packet("br0", ip(1), other, Learning::Any, Millis(7));
+    assert_eq!(mac(&table), None);
+    table.learn_from_packet("br0", ip(1), other, Learning::Any, Millis(9));
+    assert_eq!(mac(&table), Some(other));
+}
+
+#[test]
+fn a_neighbour_in_use_remains_one_with_another_address() {
     let mut table = Neighbours::default();
-    for (operation, sender, target, learned) in [
-        (2, 92, 88, true),
-        (1, 93, 88, false),
-        (1, 94, 95, false),
-        (2, 96, 95, false),
-        (2, 97, 97, true),
-        (1, 98, 98, true),
-        (3, 99, 88, false),
-        (0, 99, 99, false),
-    ] {
-        let arp = Arp { operation, sender_mac: MAC, sender: v4(sender), target: v4(target) };
-        assert_eq!(table.learn_arp("br0", &arp, own, Millis(0)), learned, "{arp:?}");
+    table.learn("br0", ip(0), MAC, Millis(0));
+    table.known("br0", ip(0), Millis(1)).expect("a neighbour");
+    table.learn("br0", ip(0), MAC, Millis(2));
+    table.learn("br0", ip(0), MacAddr([2; 6]), Millis(3));
+    for n in 1..2 * ENTRIES_MAX as u64 {
+        table.learn("br0", ip(n), MAC, Millis(4));
     }
-    let v6 = |text: &str| text.parse::<Ipv6Addr>().expect("valid");
-    for (icmp_type, icmp_code, destination, target, target_mac, learned) in [
-        (136, 0, "2001:cafe::88", "2001:cafe::91", MAC, true),
-        (136, 0, "2001:cafe::88", "2001:cafe::93", MacAddr::ZERO, false),
-        (136, 1, "2001:cafe::88", "2001:cafe::93", MAC, false),
-        (136, 0, "ff02::1", "2001:cafe::94", MAC, false),
-        (136, 0, "2001:cafe::77", "2001:cafe::95", MAC, false),
-        (135, 0, "2001:cafe::88", "2001:cafe::88", MAC, false),
-    ] {
-        let (destination, target) = (v6(destination), v6(target));
-        let packet = Discovery { icmp_type, icmp_code, destination, target, target_mac };
-        assert_eq!(table.learn_discovery("br0", &packet, own, Millis(0)), learned, "{packet:?}");
-    }
-    assert_eq!(table.len(), 4);
+    assert!(table.known("br0", ip(0), Millis(5)).is_some());
 }
 
 #[test]
@@ -157,7 +172,7 @@ fn the_table_is_bounded() {
     assert_eq!(table.run(Millis(1000)), PENDING_MAX);
     assert!(matches!(table.resolve("br0", ip(1 << 20), Millis(1000)), Found::Pending { send_request: true, .. }));
     assert!(held.iter().all(|dependency| !dependency.is_current()));
-    table.flush();
+    table.flush(Millis(0));
     assert!(table.is_empty() && table.pending == 0);
 }
 

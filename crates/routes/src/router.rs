@@ -155,9 +155,11 @@ impl Router {
             let (found, bits) = table.lookup(destination, query.mark);
             consulted = consulted.max(bits);
             if let Some(entry) = found {
-                let destination_bits = if entry.gateway.is_none() { full } else { consulted };
-                let (device, gateway) = (Arc::clone(&entry.device), entry.gateway);
-                let route = Route { device, gateway, source: source.unwrap_or(entry.source), local: entry.local };
+                let (device, gateway, own) = entry.hop(flow_hash(destination, source));
+                let is_per_destination = gateway.is_none() || !entry.hops.is_empty();
+                let destination_bits = if is_per_destination { full } else { consulted };
+                let (device, source) = (Arc::clone(device), source.unwrap_or(own));
+                let route = Route { device, gateway, source, local: entry.local };
                 return Lookup { route: Some(route), destination_bits };
             }
         }
@@ -242,6 +244,24 @@ impl Router {
     }
 }
 
+/// The hash of a flow by which one of several next hops is chosen: of the addresses, as Linux does by default
+/// (`fib_multipath_hash_policy`). Tunnels with one remote address keep to one next hop.
+fn flow_hash(destination: IpAddr, source: Option<IpAddr>) -> u32 {
+    let bits = |ip: IpAddr| match ip {
+        IpAddr::V4(ip) => u128::from(ip.to_bits()),
+        IpAddr::V6(ip) => ip.to_bits(),
+    };
+    let words = [destination].into_iter().chain(source).map(bits).flat_map(|bits| [bits as u64, (bits >> 64) as u64]);
+    // The finalizer of SplitMix64, for each word.
+    let mix = |hash: u64, word: u64| {
+        let mut hash = (hash ^ word).wrapping_add(0x9e37_79b9_7f4a_7c15);
+        hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        hash ^ (hash >> 31)
+    };
+    (words.fold(0, mix) >> 32) as u32
+}
+
 /// The queries with a destination in a prefix.
 fn destinations(prefix: Prefix) -> RangeInclusive<Query> {
     let first = Query { destination: prefix.address(), mark: 0, source: None };
@@ -257,7 +277,15 @@ impl Router {
         let addresses = self.addresses(&route.device);
         let source = source_for(&addresses, route.prefix.address(), route.gateway, route.source).ok_or(NoSource)?;
         let UserRoute { table, prefix, mark, device, gateway, .. } = route;
-        let entry = Entry { mark, origin: Origin::User, device: device.into(), gateway, source, local: false };
+        let entry = Entry {
+            mark,
+            origin: Origin::User,
+            device: device.into(),
+            gateway,
+            source,
+            local: false,
+            hops: Vec::new(),
+        };
         if self.tables.get_mut(table).insert(prefix, entry) {
             self.reconsider(&[(table, prefix)]);
         }
@@ -366,7 +394,7 @@ impl Router {
             let Some(prefix) = Prefix::new(*address, *len) else { continue };
             let entry = |local| {
                 let (device, source) = (device.into(), *address);
-                Entry { mark: 0, origin: Origin::Device, device, gateway: None, source, local }
+                Entry { mark: 0, origin: Origin::Device, device, gateway: None, source, local, hops: Vec::new() }
             };
             wanted.push((TABLE_LOCAL, Prefix::host(*address), entry(true)));
             wanted.push((TABLE_MAIN, prefix, entry(false)));

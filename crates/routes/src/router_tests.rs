@@ -101,6 +101,7 @@ fn random_change(router: &mut Router, rng: &mut Rng) {
         ifindex: 7,
         gateway: Some(near),
         state: [HopState::Usable, HopState::Dead][usize::from(rng.below(4) == 0)],
+        weight: 1,
     }];
     let kernel = KernelRoute { table, prefix, tos: 0, metric, local: table == TABLE_LOCAL, source: None, hops };
     let from = if rng.below(3) == 0 {
@@ -203,7 +204,7 @@ fn a_dump_replaces_the_replica_and_concerns_only_what_differs() {
     let link = || KernelChange::Link { ifindex: 3, name: "eth0".to_owned(), up: true, carrier: true };
     let address = || KernelChange::Address { ifindex: 3, address: ip("10.5.0.1"), len: 24 };
     let route = |dst: &str, gateway: &str, metric| {
-        let hops = vec![NextHop { ifindex: 3, gateway: Some(ip(gateway)), state: HopState::Usable }];
+        let hops = vec![NextHop { ifindex: 3, gateway: Some(ip(gateway)), state: HopState::Usable, weight: 1 }];
         let route = KernelRoute { table: 254, prefix: prefix(dst), tos: 0, metric, local: false, source: None, hops };
         KernelChange::Route(route, Placement::Added)
     };
@@ -230,7 +231,7 @@ fn a_dump_replaces_the_replica_and_concerns_only_what_differs() {
 fn a_dead_next_hop_gives_way_to_the_next() {
     let mut router = Router::default();
     let link = |ifindex, name: &str| KernelChange::Link { ifindex, name: name.to_owned(), up: true, carrier: true };
-    let hop = |ifindex, gateway: &str, state| NextHop { ifindex, gateway: Some(ip(gateway)), state };
+    let hop = |ifindex, gateway: &str, state| NextHop { ifindex, gateway: Some(ip(gateway)), state, weight: 1 };
     let route = |state| KernelRoute {
         table: 254,
         prefix: prefix("21.0.0.0/8"),
@@ -246,8 +247,10 @@ fn a_dead_next_hop_gives_way_to_the_next() {
         links.into_iter().chain([KernelChange::Route(route(state), Placement::Added)])
     };
     router.replace_kernel(dump(HopState::Usable));
-    assert_eq!(gateway(&router, &to("21.1.1.1")).as_deref(), Some("10.5.0.9"));
-    let (_, dependency) = router.resolve(to("21.1.1.1"));
+    let first = (0..=255)
+        .map(|n| format!("21.1.1.{n}"))
+        .find(|to_it| gateway(&router, &to(to_it)).as_deref() == Some("10.5.0.9"));
+    let (_, dependency) = router.resolve(to(&first.expect("a destination with the first next hop")));
     router.replace_kernel(dump(HopState::NoCarrier));
     assert!(!dependency.is_current());
     let route = router.lookup(&to("21.1.1.1")).route.expect("the other");
@@ -255,6 +258,86 @@ fn a_dead_next_hop_gives_way_to_the_next() {
     // The device is renamed.
     assert_eq!(router.apply(link(2, "w1")), Step::Followed);
     assert_eq!(&*router.lookup(&to("21.1.1.1")).route.expect("the same").device, "w1");
+}
+
+/// A router with a route over these next hops, each a device with a router of its own.
+fn balanced(hops: &[(u32, HopState)]) -> Router {
+    let mut router = Router::default();
+    let mut dump = Vec::new();
+    let mut all = Vec::new();
+    for (n, (weight, state)) in (1..).zip(hops) {
+        dump.push(KernelChange::Link { ifindex: n, name: format!("v{n}"), up: true, carrier: true });
+        dump.push(KernelChange::Address { ifindex: n, address: ip(&format!("10.{n}.0.1")), len: 24 });
+        all.push(NextHop { ifindex: n, gateway: Some(ip(&format!("10.{n}.0.9"))), state: *state, weight: *weight });
+    }
+    let prefix = prefix("21.0.0.0/8");
+    let route = KernelRoute { table: 254, prefix, tos: 0, metric: 0, local: false, source: None, hops: all };
+    router.replace_kernel(dump.into_iter().chain([KernelChange::Route(route, Placement::Added)]));
+    router
+}
+
+#[test]
+fn destinations_spread_over_next_hops_by_weight() {
+    const ASKED: u32 = 8_000;
+    let mut routes = 0;
+    for seed in 0..30 {
+        let mut rng = Rng::seeded(seed);
+        let hops: Vec<_> = (0..2 + rng.below(5))
+            .map(|_| {
+                let state =
+                    [HopState::Usable, HopState::Usable, HopState::NoCarrier, HopState::Dead][rng.below(4) as usize];
+                (1 + rng.below(if seed % 2 == 0 { 4 } else { 256 }) as u32, state)
+            })
+            .collect();
+        let router = balanced(&hops);
+        let best =
+            [HopState::Usable, HopState::NoCarrier].into_iter().find(|s| hops.iter().any(|(_, state)| state == s));
+        let mut counts = vec![0u32; hops.len()];
+        for n in 0..ASKED {
+            let query = Query::to(IpAddr::V4(Ipv4Addr::from_bits(0x1500_0000 | n)));
+            let Some(route) = router.lookup(&query).route else { continue };
+            let index: usize = route.device[1..].parse().expect("a number");
+            assert_eq!(route.gateway, Some(ip(&format!("10.{index}.0.9"))));
+            assert_eq!(route.source, ip(&format!("10.{index}.0.1")));
+            counts[index - 1] += 1;
+        }
+        let total: u32 = hops.iter().filter(|(_, state)| Some(*state) == best).map(|(weight, _)| weight).sum();
+        for ((weight, state), count) in hops.iter().zip(&counts) {
+            let share = if Some(*state) == best { ASKED * weight / total } else { 0 };
+            // Five standard deviations of a binomial distribution, and rounding.
+            let bound = if share == 0 && Some(*state) != best { 0 } else { 1 + 5 * (share + 1).isqrt() };
+            assert!(count.abs_diff(share) <= bound, "seed {seed}: {hops:?} {counts:?}");
+        }
+        routes += 1;
+    }
+    tally::report!("{routes} routes");
+}
+
+#[test]
+fn only_destinations_whose_next_hop_changes_become_stale() {
+    let usable = |weights: &[u32]| weights.iter().map(|weight| (*weight, HopState::Usable)).collect::<Vec<_>>();
+    let mut router = balanced(&usable(&[1, 1]));
+    let query = |n: u32| Query::to(IpAddr::V4(Ipv4Addr::from_bits(0x1500_0000 | n)));
+    let held: Vec<_> = (0..1000).map(|n| router.resolve(query(n))).collect();
+    let dead = KernelChange::Link { ifindex: 1, name: "v1".to_owned(), up: false, carrier: false };
+    assert_eq!(router.apply(dead), Step::Dump);
+    for (n, (route, dependency)) in (0..).zip(&held) {
+        let now = router.lookup(&query(n)).route.expect("the other next hop");
+        assert_eq!(&*now.device, "v2");
+        assert_eq!(dependency.is_current(), route.as_ref() == Some(&now));
+    }
+    assert!(held.iter().any(|(_, dependency)| dependency.is_current()));
+}
+
+#[test]
+fn each_next_hop_is_shown() {
+    let router = balanced(&[(1, HopState::Usable), (2, HopState::Dead), (3, HopState::Usable)]);
+    let rows = router.rows(Shown::One(254)).expect("the table");
+    let text = crate::rows_to_text(Shown::One(254), &rows);
+    let line = |n: u32| format!("Cached: 21.0.0.0/8 dev v{n} GW 10.{n}.0.9 SRC 10.{n}.0.1\n");
+    assert_eq!(text, format!("Route Table:\n{}{}", line(1), line(3)));
+    let hops = serde_json::json!([{"dev": "v1", "gateway": "10.1.0.9"}, {"dev": "v3", "gateway": "10.3.0.9"}]);
+    assert_eq!((rows.len(), &rows[0].to_json()["nexthops"]), (1, &hops));
 }
 
 #[test]

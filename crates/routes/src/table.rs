@@ -40,6 +40,39 @@ pub struct Entry {
     pub source: IpAddr,
     /// The destination is an address of this host.
     pub local: bool,
+    /// All next hops, the first of which is the one above, if there are several.
+    pub hops: Vec<Hop>,
+}
+
+/// One of several next hops.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Hop {
+    /// The output device.
+    pub device: Arc<str>,
+    /// The router, unless destinations are on the link.
+    pub gateway: Option<IpAddr>,
+    /// The source address of packets.
+    pub source: IpAddr,
+    /// Its share of the destinations, in proportion to the others' weights; from 1 to 256.
+    pub weight: u32,
+}
+
+impl Entry {
+    /// The next hop of packets with this hash, by weight (the hash threshold of RFC 2992): device, router and source address.
+    pub fn hop(&self, hash: u32) -> (&Arc<str>, Option<IpAddr>, IpAddr) {
+        let weights: u64 = self.hops.iter().map(|hop| u64::from(hop.weight)).sum();
+        let at = (u64::from(hash) * weights) >> 32;
+        let mut end = 0;
+        let mut hops = self.hops.iter();
+        let chosen = hops.find(|hop| {
+            end += u64::from(hop.weight);
+            at < end
+        });
+        match chosen {
+            Some(hop) => (&hop.device, hop.gateway, hop.source),
+            None => (&self.device, self.gateway, self.source),
+        }
+    }
 }
 
 /// The rank of a route among all that contain an address.
@@ -150,20 +183,39 @@ pub struct RouteRow {
 impl RouteRow {
     /// The object that `ovs/route/show` prints as JSON.
     pub fn to_json(&self) -> Value {
-        let mut hop = Map::from_iter([("dev".to_owned(), json!(*self.entry.device))]);
-        if let Some(gateway) = self.entry.gateway {
-            hop.insert("gateway".to_owned(), json!(gateway.to_string()));
-        }
+        let hop = |device: &str, gateway: Option<IpAddr>| {
+            let mut hop = Map::from_iter([("dev".to_owned(), json!(device))]);
+            hop.extend(gateway.map(|gateway| ("gateway".to_owned(), json!(gateway.to_string()))));
+            hop
+        };
+        let hops = match &self.entry.hops[..] {
+            [] => vec![hop(&self.entry.device, self.entry.gateway)],
+            several => several.iter().map(|one| hop(&one.device, one.gateway)).collect(),
+        };
         let mut row = json!({"dst": self.prefix.address().to_string(), "local": self.entry.local});
         if self.entry.mark != 0 {
             row["mark"] = json!(self.entry.mark);
         }
-        row["nexthops"] = json!([hop]);
+        row["nexthops"] = json!(hops);
         row["prefix"] = json!(self.prefix.len());
         row["prefsrc"] = json!(self.entry.source.to_string());
         row["table"] = json!(self.table);
         row["user"] = json!(self.entry.origin == Origin::User);
         row
+    }
+}
+
+impl RouteRow {
+    /// A row for each next hop.
+    fn by_hop(&self) -> Vec<RouteRow> {
+        if self.entry.hops.is_empty() {
+            return vec![self.clone()];
+        }
+        let of_hop = |Hop { device, gateway, source, .. }: &Hop| {
+            let (device, gateway, source) = (Arc::clone(device), *gateway, *source);
+            RouteRow { entry: Entry { device, gateway, source, hops: Vec::new(), ..self.entry }, ..*self }
+        };
+        self.entry.hops.iter().map(of_hop).collect()
     }
 }
 
@@ -239,14 +291,14 @@ impl Tables {
     }
 }
 
-/// The text of `ovs/route/show`.
+/// The text of `ovs/route/show`, with a line for each of several next hops.
 pub fn rows_to_text(which: Shown, rows: &[RouteRow]) -> String {
     let mut out = match which {
         Shown::One(table) if !STANDARD.contains(&table) => format!("Route Table #{table}:\n"),
         Shown::All => String::new(),
         _ => "Route Table:\n".to_owned(),
     };
-    for row in rows {
+    for row in rows.iter().flat_map(RouteRow::by_hop) {
         let _ = match which {
             Shown::All if !STANDARD.contains(&row.table) => writeln!(out, "{row} table {}", row.table),
             _ => writeln!(out, "{row}"),

@@ -5,12 +5,12 @@
 //! which translate the flows that rest on them anew. Requests for
 //! the addresses of neighbours wait until the control thread sends them ([`HostUnderlay::take_requests`]).
 
-use base::{Clock, MacAddr};
+use base::{Clock, MacAddr, Millis};
 use netdev_linux::routes::{Follower, Update};
 use ofproto::{Change, Switch};
 use parking_lot::Mutex;
 use routes::neighbours::Found;
-use routes::{Dependency, Neighbours, Query, Router, Stale, Step};
+use routes::{Dependency, Learning, Neighbours, Query, Router, Stale, Step};
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::io;
@@ -76,7 +76,8 @@ impl HostUnderlay {
 
     /// Forgets the neighbours at a bridge.
     pub fn remove_bridge(&self, name: &str) {
-        self.with_neighbours(|neighbours| neighbours.remove_bridge(name));
+        let now = self.clock.now();
+        self.with_neighbours(|neighbours| neighbours.remove_bridge(name, now));
     }
 
     /// Reads or changes routes and addresses.
@@ -243,9 +244,8 @@ impl Underlay for HostUnderlay {
         _ = self.neighbours.lock().known(bridge, ip, self.clock.now());
     }
 
-    fn learn(&self, bridge: &str, ip: IpAddr, mac: MacAddr) {
-        let now = self.clock.now();
-        self.with_neighbours(|neighbours| neighbours.learn(bridge, ip, mac, now));
+    fn learn(&self, bridge: &str, ip: IpAddr, mac: MacAddr, learning: Learning, at: Millis) {
+        self.with_neighbours(|neighbours| neighbours.learn_from_packet(bridge, ip, mac, learning, at));
     }
 
     fn is_local(&self, bridge: &str, ip: IpAddr) -> bool {

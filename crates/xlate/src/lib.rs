@@ -38,6 +38,7 @@ mod restored;
 mod sample;
 mod scope;
 mod select;
+mod snoop;
 mod state;
 pub mod tables;
 mod text;

@@ -30,16 +30,9 @@ use tunnel::ports::Consulted;
 /// Length of an Ethernet header in bytes.
 const ETHERNET: i32 = 14;
 const UDP: u8 = 17;
-/// Operations of ARP (RFC 826).
-const ARP_REQUEST: u128 = 1;
-const ARP_REPLY: u128 = 2;
 const ICMPV6: u8 = 58;
 /// The protocol of a later fragment of IPv6.
 const FRAGMENT: u8 = 44;
-/// ICMPv6 type of neighbour advertisements (RFC 4861).
-const ADVERTISEMENT: u128 = 136;
-/// The multicast address of all nodes on a link (RFC 4291 section 2.7.1).
-const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 
 /// Translates a packet of the datapath's port of tunnels.
 pub(crate) fn receive(net: &Network, dp_port: DpPort, key: &FlowKey, trace: Tracing) -> Verdict {
@@ -449,7 +442,7 @@ impl<'a> Xlate<'a> {
             _ => return None,
         };
         if dst == Field::Ipv6Dst && self.read_bits(Field::IpProto, 0xff) as u8 == ICMPV6 {
-            self.snoop_advertisement(&**underlay);
+            self.snoop_discovery(&**underlay);
             return None;
         }
         let own = self.pos.bridge.ports.get(&PortNo::LOCAL)?.mac;
@@ -488,42 +481,8 @@ impl<'a> Xlate<'a> {
     }
 
     /// Whether this is an address of the bridge's own port.
-    fn is_own_address(&mut self, underlay: &dyn Underlay, ip: IpAddr) -> bool {
+    pub(crate) fn is_own_address(&mut self, underlay: &dyn Underlay, ip: IpAddr) -> bool {
         self.out.dependencies.push(Dependency::Route { dst: ip, src: None, mark: 0 });
         underlay.is_local(&self.pos.bridge.name, ip)
-    }
-
-    /// Learns from a neighbour advertisement to the bridge's own port (RFC 4861 section 4.4).
-    fn snoop_advertisement(&mut self, underlay: &dyn Underlay) {
-        if !self.has(Prereq::Icmpv6)
-            || self.read_bits(Field::Icmpv6Type, 0xff) != ADVERTISEMENT
-            || self.read_bits(Field::Icmpv6Code, 0xff) != 0
-        {
-            return;
-        }
-        let mac = self.read_bits(Field::NdTll, u128::MAX) as u64;
-        let dst = Ipv6Addr::from(self.read_bits(Field::Ipv6Dst, u128::MAX));
-        // Unsolicited ones go to all nodes (RFC 4861 section 7.2.6).
-        if mac == 0 || dst != ALL_NODES && !self.is_own_address(underlay, dst.into()) {
-            return;
-        }
-        let bridge = Arc::clone(&self.pos.bridge.name);
-        let ip = Ipv6Addr::from(self.read_bits(Field::NdTarget, u128::MAX)).into();
-        self.out.effects.push(Effect::Snoop { bridge, ip, mac: MacAddr::from_u64(mac) });
-    }
-
-    /// Learns from an ARP reply to the bridge's own port, and from an announcement.
-    fn snoop_arp(&mut self, underlay: &dyn Underlay) {
-        let op = self.read_bits(Field::ArpOp, 0xffff);
-        if op != ARP_REQUEST && op != ARP_REPLY {
-            return;
-        }
-        let (sender, target) = (self.read_bits(Field::ArpSpa, u128::MAX), self.read_bits(Field::ArpTpa, u128::MAX));
-        let address = |ip: u128| IpAddr::V4(Ipv4Addr::from(ip as u32));
-        if sender == target || op == ARP_REPLY && self.is_own_address(underlay, address(target)) {
-            let bridge = Arc::clone(&self.pos.bridge.name);
-            let mac = MacAddr::from_u64(self.read_bits(Field::ArpSha, u128::MAX) as u64);
-            self.out.effects.push(Effect::Snoop { bridge, ip: address(sender), mac });
-        }
     }
 }

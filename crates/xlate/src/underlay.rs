@@ -3,9 +3,10 @@
 use crate::model::BridgeId;
 use crate::verdict::Resolve;
 use arc_swap::ArcSwap;
-use base::{DpPort, MacAddr, PortNo};
+use base::{DpPort, MacAddr, Millis, PortNo};
 use flow::{FlowKey, ReceivedOptions};
 use parking_lot::RwLock;
+use routes::Learning;
 use std::fmt::Debug;
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
@@ -135,8 +136,8 @@ pub trait Underlay: Debug + Send + Sync {
     /// Notes that packets were sent to a neighbour.
     fn used(&self, bridge: &str, ip: IpAddr);
 
-    /// Learns the Ethernet address of a neighbour at a bridge.
-    fn learn(&self, bridge: &str, ip: IpAddr, mac: MacAddr);
+    /// Learns the Ethernet address of a neighbour at a bridge, from a packet that arrived at a time.
+    fn learn(&self, bridge: &str, ip: IpAddr, mac: MacAddr, learning: Learning, at: Millis);
 
     /// Returns true for an address of a bridge's own port.
     fn is_local(&self, bridge: &str, ip: IpAddr) -> bool;

@@ -8,6 +8,7 @@ use base::{DpPort, DropReason, MacAddr, PortNo};
 use dpif::DpAction;
 use flow::{FlowKey, FlowMask, Step, Steps};
 use openflow::{FlowMod, Nat};
+use routes::Learning;
 use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -121,6 +122,8 @@ pub enum Effect {
         ip: IpAddr,
         /// The Ethernet address.
         mac: MacAddr,
+        /// The entries that the packet may add or change.
+        learning: Learning,
     },
     /// A group was executed.
     Group(Arc<Group>),
@@ -189,8 +192,8 @@ impl PartialEq for Effect {
             (Self::Headers(a), Self::Headers(b)) => a == b,
             (Self::Resolve(a), Self::Resolve(b)) => a == b,
             (Self::Neighbour { bridge, ip }, Self::Neighbour { bridge: b, ip: i }) => (bridge, ip) == (b, i),
-            (Self::Snoop { bridge, ip, mac }, Self::Snoop { bridge: b, ip: i, mac: m }) => {
-                (bridge, ip, mac) == (b, i, m)
+            (Self::Snoop { bridge, ip, mac, learning }, Self::Snoop { bridge: b, ip: i, mac: m, learning: l }) => {
+                (bridge, ip, mac, learning) == (b, i, m, l)
             }
             (Self::Group(a), Self::Group(b)) => Arc::ptr_eq(a, b),
             (Self::Bucket(a, i), Self::Bucket(b, j)) => Arc::ptr_eq(a, b) && i == j,

@@ -228,7 +228,7 @@ fn hop(flags: u32) -> NextHop {
         _ if flags & RTNH_F_LINKDOWN != 0 => HopState::NoCarrier,
         _ => HopState::Usable,
     };
-    NextHop { ifindex: 0, gateway: None, state }
+    NextHop { ifindex: 0, gateway: None, state, weight: 1 }
 }
 
 fn hop_attribute(hop: &mut NextHop, family: u8, attribute: u16, value: &[u8]) {
@@ -251,6 +251,7 @@ fn hops(family: u8, mut bytes: &[u8]) -> Vec<NextHop> {
         let Some(one) = bytes.get(..len).filter(|one| one.len() >= RTNH_LEN) else { break };
         let mut hop = hop(one[2].into());
         hop.ifindex = word(one, 4).unwrap_or(0);
+        hop.weight = u32::from(one[3]) + 1;
         for (attribute, value) in attributes(&one[RTNH_LEN..]) {
             hop_attribute(&mut hop, family, attribute, value);
         }

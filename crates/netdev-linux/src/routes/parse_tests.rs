@@ -61,18 +61,19 @@ fn routes_with_one_and_several_next_hops() {
         metric: 100,
         local: false,
         source: Some([1, 2, 3, 4].into()),
-        hops: vec![NextHop { ifindex: 5, gateway, state: HopState::Usable }],
+        hops: vec![NextHop { ifindex: 5, gateway, state: HopState::Usable, weight: 1 }],
     };
     assert_eq!(change(&bytes), Some(KernelChange::Route(expected.clone(), Placement::Replaced)));
 
     let one = |flags: u8, index: u8, last: u8| {
-        [&[16, 0, flags, 0, index, 0, 0, 0][..], &[8, 0, 5, 0, 10, 0, 0, last]].concat()
+        [&[16, 0, flags, last - 1, index, 0, 0, 0][..], &[8, 0, 5, 0, 10, 0, 0, last]].concat()
     };
     let both = [one(0, 5, 1), one(RTNH_F_DEAD as u8, 6, 2), one(RTNH_F_LINKDOWN as u8, 7, 3)].concat();
     let attributes: &[(u16, &[u8])] = &[(RTA_MULTIPATH, &both)];
     let bytes = message(RTM_DELROUTE, 0, &route_header(0, 254, RTN_LOCAL, 0), attributes);
     let Some(KernelChange::RouteGone(route)) = change(&bytes) else { panic!("a route") };
-    let hop = |ifindex, last, state| NextHop { ifindex, gateway: Some([10, 0, 0, last].into()), state };
+    let hop =
+        |ifindex, last, state| NextHop { ifindex, gateway: Some([10, 0, 0, last].into()), state, weight: last.into() };
     let hops = [hop(5, 1, HopState::Usable), hop(6, 2, HopState::Dead), hop(7, 3, HopState::NoCarrier)];
     assert_eq!((route.table, route.prefix, route.local, &route.hops[..]), (254, Prefix::ALL_V4, true, &hops[..]));
 }

@@ -94,7 +94,7 @@ fn done(devices: &Devices, name: &str, args: &[String]) -> Result<String, String
         "ovs/route/rule/add" => underlay.with_router(|router| commands::rule_add(router, &args)).map(|()| None),
         "ovs/route/rule/del" => underlay.with_router(|router| commands::rule_del(router, &args)).map(|()| None),
         "tnl/arp/flush" | "tnl/neigh/flush" => {
-            underlay.with_neighbours(routes::Neighbours::flush);
+            underlay.with_neighbours(|neighbours| neighbours.flush(now));
             Ok(None)
         }
         "tnl/arp/set" | "tnl/neigh/set" => {

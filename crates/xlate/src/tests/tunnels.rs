@@ -7,6 +7,7 @@ use ::tunnel::options::Config;
 use ::tunnel::ports;
 use base::DropReason;
 use flow::NoNames;
+use routes::Learning;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -47,7 +48,7 @@ impl Underlay for Near {
 
     fn used(&self, _bridge: &str, _of: IpAddr) {}
 
-    fn learn(&self, _bridge: &str, _of: IpAddr, _mac: MacAddr) {}
+    fn learn(&self, _bridge: &str, _of: IpAddr, _mac: MacAddr, _learning: Learning, _at: base::Millis) {}
 
     fn is_local(&self, bridge: &str, of: IpAddr) -> bool {
         bridge == "br1" && (of == ip("192.0.2.1") || of == ip("fd00::1"))
@@ -372,34 +373,71 @@ fn a_trace_at_a_tunnel_port_begins_with_the_end_of_the_tunnel() {
 
 #[test]
 fn neighbours_are_learned_from_what_the_bridge_receives() {
+    use Learning::{Any, Existing, Unknown};
     let net = tunnels(&[], &[("", "output:LOCAL")], &["remote_ip=192.0.2.2"]);
-    let learned = |text: &str| {
+    let learned = |text: &str, reads: &[(Field, u128)]| {
         let verdict = translate(&net, &packet(NETWORK, text), false);
         assert_eq!(verdict.actions.len(), 1, "{text}");
+        reads.iter().for_each(|(field, bits)| assert_eq!(verdict.mask().get(*field), *bits, "{text}: {field:?}"));
         let snoop = |effect: &Effect| match effect {
-            Effect::Snoop { bridge, ip, mac } => {
+            Effect::Snoop { bridge, ip, mac, learning } => {
                 assert_eq!((&**bridge, *mac), ("br1", HOP));
-                Some(ip.to_string())
+                Some((ip.to_string(), *learning))
             }
             _ => None,
         };
         verdict.effects.iter().find_map(snoop)
     };
-    let arp =
-        |op: u8, from: &str, to: &str| learned(&format!("arp,arp_op={op},arp_spa={from},arp_tpa={to},arp_sha={HOP}"));
-    assert_eq!(arp(2, "192.0.2.7", "192.0.2.1").as_deref(), Some("192.0.2.7"));
-    assert_eq!(arp(2, "192.0.2.7", "192.0.2.9"), None);
-    assert_eq!(arp(1, "192.0.2.7", "192.0.2.1"), None);
-    // Announcements.
-    assert_eq!(arp(1, "192.0.2.7", "192.0.2.7").as_deref(), Some("192.0.2.7"));
-    let advertised = |kind: u8, to: &str, mac: MacAddr| {
-        learned(&format!("icmp6,ipv6_dst={to},icmpv6_type={kind},icmpv6_code=0,nd_target=fd00::7,nd_tll={mac}"))
+    let of = |ip: &str, learning| Some((ip.to_owned(), learning));
+    let arp = |op: u8, from: &str, to: &str| {
+        let all = u128::from(u32::MAX);
+        let reads = [(Field::ArpSpa, all), (Field::ArpTpa, all), (Field::ArpSha, 0xffff_ffff_ffff)];
+        learned(&format!("arp,arp_op={op},arp_spa={from},arp_tpa={to},arp_sha={HOP}"), &reads)
     };
-    assert_eq!(advertised(136, "fd00::1", HOP).as_deref(), Some("fd00::7"));
-    assert_eq!(advertised(136, "ff02::1", HOP).as_deref(), Some("fd00::7"));
-    assert_eq!(advertised(136, "fd00::2", HOP), None);
-    assert_eq!(advertised(136, "fd00::1", MacAddr::ZERO), None);
-    assert_eq!(learned("icmp6,ipv6_dst=fd00::1,icmpv6_type=128,icmpv6_code=0"), None);
+    for op in [1, 2] {
+        assert_eq!(arp(op, "192.0.2.7", "192.0.2.1"), of("192.0.2.7", Any));
+        assert_eq!(arp(op, "192.0.2.7", "192.0.2.9"), of("192.0.2.7", Existing));
+        // An announcement, and a probe.
+        assert_eq!(arp(op, "192.0.2.7", "192.0.2.7"), of("192.0.2.7", Any));
+        assert_eq!(arp(op, "0.0.0.0", "192.0.2.1"), None);
+    }
+    assert_eq!(learned("arp,arp_op=3,arp_spa=192.0.2.7,arp_tpa=192.0.2.1", &[]), None);
+    let advertised = |code: u8, ttl: u8, to: &str, flags: u32, mac: MacAddr| {
+        let text =
+            format!("icmp6,ipv6_dst={to},nw_ttl={ttl},icmpv6_type=136,icmpv6_code=0,nd_target=fd00::7,nd_tll={mac}");
+        let mut key = packet(NETWORK, &text);
+        key.set(Field::Icmpv6Code, code.into());
+        key.set(Field::NdReserved, flags.into());
+        learned_from(&net, &key)
+    };
+    assert_eq!(advertised(0, 255, "fd00::1", 0x6000_0000, HOP), of("fd00::7", Any));
+    assert_eq!(advertised(0, 255, "fd00::1", 0x4000_0000, HOP), of("fd00::7", Unknown));
+    assert_eq!(advertised(0, 255, "ff02::1", 0x2000_0000, HOP), of("fd00::7", Existing));
+    assert_eq!(advertised(0, 255, "ff02::1", 0, HOP), None);
+    assert_eq!(advertised(0, 255, "fd00::2", 0x6000_0000, HOP), None);
+    assert_eq!(advertised(0, 255, "fd00::1", 0x6000_0000, MacAddr::ZERO), None);
+    assert_eq!(advertised(0, 255, "fd00::1", 0x6000_0000, MacAddr([1, 0, 0, 0, 0, 1])), None);
+    assert_eq!(advertised(1, 255, "fd00::1", 0x6000_0000, HOP), None);
+    // A router has forwarded it.
+    assert_eq!(advertised(0, 254, "fd00::1", 0x6000_0000, HOP), None);
+    let solicited = |from: &str, target: &str, mac: MacAddr| {
+        let text = "icmp6,ipv6_dst=ff02::1:ff00:1,nw_ttl=255,icmpv6_type=135,icmpv6_code=0";
+        learned(&format!("{text},ipv6_src={from},nd_target={target},nd_sll={mac}"), &[(Field::NdSll, 0xffff_ffff_ffff)])
+    };
+    assert_eq!(solicited("fd00::7", "fd00::1", HOP), of("fd00::7", Any));
+    assert_eq!(solicited("fd00::7", "fd00::2", HOP), None);
+    assert_eq!(solicited("::", "fd00::1", HOP), None);
+    assert_eq!(solicited("fd00::7", "fd00::1", MacAddr::ZERO), None);
+    assert_eq!(learned("icmp6,ipv6_dst=fd00::1,icmpv6_type=128,icmpv6_code=0", &[]), None);
+}
+
+/// The neighbour that a packet teaches.
+fn learned_from(net: &Network, key: &FlowKey) -> Option<(String, Learning)> {
+    let verdict = translate(net, key, false);
+    verdict.effects.iter().find_map(|effect| match effect {
+        Effect::Snoop { ip, learning, .. } => Some((ip.to_string(), *learning)),
+        _ => None,
+    })
 }
 
 #[test]
