@@ -114,13 +114,14 @@ counted() {
 tunnels() {
   server && ovs-vsctl --no-wait init &&
     unshare -n ovs-vswitchd --detach --no-chdir --pidfile -vconsole:off --log-file --enable-dummy --disable-system "$@"
-  local name n
+  local name n bridge
   for n in 0 1; do
     ovs-vsctl add-br br$n -- set bridge br$n datapath-type=dummy fail-mode=secure other-config:hwaddr=aa:55:aa:55:00:0$n
   done
-  for name in br0/p1 br1/v2 br1/v3 br1/v4; do
-    n=${name#br?/?} name=${name#br?/}
-    ovs-vsctl add-port "br$((n > 1))" "$name" -- set interface "$name" type=dummy ofport_request="$n" options:tx_pcap="$PWD/$name.pcap"
+  # In the peer, a datapath port like ip6gre_sys has the number in its name: 6 is the first free one with d5.
+  for name in br0/p1 br1/v2 br1/v3 br1/v4 br0/d5; do
+    n=${name#br?/?} bridge=${name%/*} name=${name#br?/}
+    ovs-vsctl add-port "$bridge" "$name" -- set interface "$name" type=dummy ofport_request="$n" options:tx_pcap="$PWD/$name.pcap"
   done
   ovs-ofctl add-flow br0 'in_port=1,actions=local'
   ovs-ofctl add-flow br0 'in_port=local,actions=1'

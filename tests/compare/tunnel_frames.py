@@ -19,7 +19,7 @@ import time
 import frames
 import tracked
 
-BRIDGE, HOST = "aa55aa550000", "f8bc124434b2"
+BRIDGE, HOST, OTHER_HOST = "aa55aa550000", "f8bc124434b2", "f8bc124434b3"
 ADDRESS = {4: "1.1.2.88", 6: "2001:cafe::88"}
 PEER = {4: "1.1.2.92", 6: "2001:cafe::92"}
 VXLAN, GENEVE, GTPU, BAREUDP, GPE = 4789, 6081, 2152, 6635, 4790
@@ -124,10 +124,11 @@ def srv6(inner, segs="", left=0, routing=4, next=None, length=None, src=PEER[6],
 
 
 def built(kind, inner, v=4, src=None, dst=None, ttl=64, tos=0, df=0, ident=0, frag=0, more=0, bad="", dst_port=None, src_port=4660,
-          mac=BRIDGE, host=HOST, cut=None, pad=0, udp_length=None, csum=None, **settings):
+          mac=BRIDGE, host=None, cut=None, pad=0, udp_length=None, csum=None, **settings):
     """An outer frame of a type of tunnel (see HEADERS) around an inner frame; csum is that of UDP or of GRE."""
     src, dst = src or PEER[v], dst or ADDRESS[v]
     v = frames.version(src)
+    host = host or (OTHER_HOST if src in ("1.1.2.93", "2001:cafe::93") else HOST)
     if kind == "srv6":
         frame = bytes.fromhex(mac + host) + srv6(inner, src=src, dst=dst, ttl=ttl, tos=tos, **settings)[12:]
     else:

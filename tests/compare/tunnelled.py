@@ -44,6 +44,9 @@ class Programs(tracked.Programs):
                 name = overlays.PORTS[number]
                 words += ["--", "add-port", bridge, name, "--", "set", "interface", name, "type=dummy", f"ofport_request={number}"]
                 words += [f"options:tx_pcap={name}.pcap"]
+            if bridge == "br0":
+                # In the peer, a datapath port like ip6gre_sys has the number in its name: 6 is the first free one now.
+                words += ["--", "add-port", bridge, "d5", "--", "set", "interface", "d5", "type=dummy"]
             words += ["--", "add-port", bridge, f"x{bridge}", "--", "set", "interface", f"x{bridge}", "type=patch", "ofport_request=9"]
             words += [f"options:peer=x{'br1' if bridge == 'br0' else 'br0'}"]
         return words[1:]

@@ -1,0 +1,105 @@
+"""Compares texts with cached flows whose masks of tunnels differ.
+
+Open vSwitch matches a packet's tunnel in full: addresses, TOS, key, flags and options, whatever translation has read of them.
+Flowstone matches what translation has read, so that one cached flow serves more packets. Two cached flows are equal here if they
+are equal outside of `tunnel(...)`, their actions included, and each bit that ours matches of the tunnel is one that the peer's
+matches with the same value. The same holds for the fields tun_* in a line `Megaflow:` of a trace.
+
+What the peer does not show cannot be compared: what it matches of the options of Geneve and the headers of ERSPAN and GTP-U (it
+shows `{}` for an option, and a mask of 0). A TOS of 0 is matched in full, but not shown. What packets do that differ in a field
+which a cached flow does not match is left to the random packets of tunnelled.py.
+"""
+
+import ipaddress
+import itertools
+import re
+
+FLOW = "recirc_id("
+TUNNEL = re.compile(r"(?<=,)tunnel\(((?:[^()]|\((?:[^()]|\([^()]*\))*\))*)\),(?=in_port)")
+MEGAFLOW = re.compile(r"^Megaflow: (.*)$")
+# Groups whose contents the peer does not show as it matches them.
+HIDDEN = ("geneve", "erspan", "gtpu")
+NUMBERS = re.compile(r"(0x[0-9a-f]+|\d+|[\d.]+|[0-9a-f:]*:[0-9a-f:.]*)(/(?1))?$".replace("(?1)", r"(0x[0-9a-f]+|\d+|[\d.]+|[0-9a-f:]*:[0-9a-f:.]*)"))
+
+
+def aligned(theirs, ours):
+    """Two texts without the differences in masks of tunnels, and how many lines of ours had one: such a line is replaced by the
+    peer's. Neighbouring cached flows, whose order depends on their masks, are sorted."""
+    of_peer, of_ours = theirs.split("\n"), ours.split("\n")
+    left = [line for line in of_peer if split(line)[0] is not None]
+    for line in of_ours:
+        if line in left:
+            left.remove(line)
+    count = 0
+    for at, line in enumerate(of_ours):
+        if line in of_peer:
+            continue
+        pair = next((each for each in left if wider(each, line)), None)
+        if pair is not None:
+            left.remove(pair)
+            of_ours[at] = pair
+            count += 1
+    return (in_order(of_peer), in_order(of_ours), count) if count else (theirs, ours, 0)
+
+
+def in_order(lines):
+    found = []
+    for is_flow, run in itertools.groupby(lines, lambda line: line.startswith(FLOW)):
+        found += sorted(run) if is_flow else run
+    return "\n".join(found)
+
+
+def wider(theirs, ours):
+    """Whether a line of ours shows a flow that matches no more of the tunnel than the peer's, and is equal otherwise."""
+    (of_peer, rest_of_peer), (of_ours, rest_of_ours) = split(theirs), split(ours)
+    if of_peer is None or of_ours is None or rest_of_peer != rest_of_ours:
+        return False
+    return all(covers(of_peer, name, value) for name, value in of_ours.items())
+
+
+def split(line):
+    """The fields of the tunnel that a line shows, by name, and the rest of the line. None if it shows no tunnel."""
+    if found := TUNNEL.search(line):
+        return fields(found[1]), line[: found.start(1)] + line[found.end(1) :]
+    if found := MEGAFLOW.match(line):
+        words = found[1].split(",")
+        of_tunnel = dict(word.split("=", 1) for word in words if word.startswith("tun_"))
+        return of_tunnel or None, [word for word in words if not word.startswith("tun_")]
+    return None, line
+
+
+def fields(text):
+    """The fields between the parentheses: `name=value` and `name(contents)`."""
+    found = {}
+    for name, value, group in re.findall(r"(\w+)(?:=([^,()]*)|\(((?:[^()]|\([^()]*\))*)\))", text):
+        found[name] = value or group
+    return found
+
+
+def covers(of_peer, name, ours):
+    """Whether the peer's tunnel has a field with the value that ours has in the bits that ours matches."""
+    theirs = of_peer.get(name)
+    if name in ("flags", "tun_flags"):
+        return theirs is not None and signed(ours) <= signed(theirs)
+    if name in HIDDEN:
+        return theirs is not None and (name != "geneve" or ours.count("{") <= theirs.count("{"))
+    if name in ("tos", "tun_tos") and theirs is None:
+        theirs = "0"
+    if theirs is None or not (NUMBERS.match(theirs) and NUMBERS.match(ours)):
+        return theirs == ours
+    (their_value, their_mask), (value, mask) = masked(theirs), masked(ours)
+    return mask & ~their_mask == 0 and (their_value ^ value) & mask == 0
+
+
+def signed(text):
+    return set(re.findall(r"[-+][a-z]+", text))
+
+
+def masked(text):
+    """The value and the mask of `value` or `value/mask`."""
+    value, _, mask = text.partition("/")
+    return number(value), number(mask) if mask else ~0
+
+
+def number(text):
+    return int(ipaddress.ip_address(text)) if "." in text or ":" in text else int(text, 0)
