@@ -8,6 +8,9 @@ matches with the same value. The same holds for the fields tun_* in a line `Mega
 What the peer does not show cannot be compared: what it matches of the options of Geneve and the headers of ERSPAN and GTP-U (it
 shows `{}` for an option, and a mask of 0). A TOS of 0 is matched in full, but not shown. What packets do that differ in a field
 which a cached flow does not match is left to the random packets of tunnelled.py.
+
+One bit more than the peer's may be there: the flag OAM of Geneve. A packet that leaves through a Geneve tunnel has that of the one
+received, whether or not the peer matches it.
 """
 
 import ipaddress
@@ -19,7 +22,8 @@ TUNNEL = re.compile(r"(?<=,)tunnel\(((?:[^()]|\((?:[^()]|\([^()]*\))*\))*)\),(?=
 MEGAFLOW = re.compile(r"^Megaflow: (.*)$")
 # Groups whose contents the peer does not show as it matches them.
 HIDDEN = ("geneve", "erspan", "gtpu")
-NUMBERS = re.compile(r"(0x[0-9a-f]+|\d+|[\d.]+|[0-9a-f:]*:[0-9a-f:.]*)(/(?1))?$".replace("(?1)", r"(0x[0-9a-f]+|\d+|[\d.]+|[0-9a-f:]*:[0-9a-f:.]*)"))
+NUMBER = r"(0x[0-9a-f]+|\d+|[\d.]+|[0-9a-f.]*:[0-9a-f:.]*)"
+NUMBERS = re.compile(f"{NUMBER}(/{NUMBER})?$")
 
 
 def aligned(theirs, ours):
@@ -80,7 +84,8 @@ def covers(of_peer, name, ours):
     """Whether the peer's tunnel has a field with the value that ours has in the bits that ours matches."""
     theirs = of_peer.get(name)
     if name in ("flags", "tun_flags"):
-        return theirs is not None and signed(ours) <= signed(theirs)
+        extra = signed(ours) - signed(theirs or "")
+        return not extra or "geneve" in of_peer and extra <= {"+oam", "-oam"}
     if name in HIDDEN:
         return theirs is not None and (name != "geneve" or ours.count("{") <= theirs.count("{"))
     if name in ("tos", "tun_tos") and theirs is None:

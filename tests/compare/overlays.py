@@ -103,6 +103,7 @@ class Overlay:
         of_gre = rng.choice(OF_GRE)
         self.tunnels = [tunnel(rng, f"t{n}", 10 + n, of_gre) for n in range(rng.randint(1, 5))]
         self.options = rng.sample(OPTION_CLASSES, rng.randint(1, 4)) if self.of_type("geneve") and rng.random() < 0.6 else []
+        self.received = []
         self.flows = [self.flow() for _ in range(rng.randint(4, 14))]
         self.kind = " ".join(sorted({t.type for t in self.tunnels}))
 
@@ -281,6 +282,28 @@ class Overlay:
         if kind == "gtpu" or (settings.get("l3") or kind == "srv6") and not is_ip:
             payload = frames.udp("10.0.0.1", "10.0.0.2", 1, 2, b"x" * rng.choice([0, 5, 100]))
             inner = frames.ethernet(frames.ip("10.0.0.1", "10.0.0.2", frames.UDP, payload, ttl=64), 2)
+        self.received.append((target, kind, inner, settings))
+        return kind, inner, settings
+
+    def variant(self):
+        """As `outer`, but a packet before with another outer field: one that a cached flow passes on as it did the other, if it
+        does not match that field."""
+        rng = self.rng
+        target, kind, inner, settings = rng.choice(self.received)
+        settings = dict(settings)
+        field = rng.choice(["key", "src", "tos", "ttl", "df", "of_type", "of_type"])
+        if field == "key":
+            settings["key"] = rng.choice(KEYS) & (0x3FF if kind == "erspan" else 0xFFFFFF)
+        elif field == "src":
+            settings["src"] = rng.choice([a for a in NEIGHBOURS if (":" in a) == (settings["v"] == 6)])
+            settings["host"] = NEIGHBOURS[settings["src"]]
+        elif field == "of_type":
+            # Flags, options and the like, around the same inner packet.
+            l3 = settings.get("l3")
+            getattr(self, f"of_{kind}")(target, settings, inner)
+            settings |= {} if l3 is None else {"l3": l3}
+        else:
+            settings[field] = rng.choice({"tos": [0, 1, 2, 3, 4, 0x28], "ttl": [1, 9, 64, 255], "df": [0, 1]}[field])
         return kind, inner, settings
 
     def of_vxlan(self, _target, settings, _inner):

@@ -127,7 +127,8 @@ class Case(sequences.Case):
     def step(self):
         chance = self.rng.random()
         if chance < 0.5:
-            kind, inner, settings = self.overlay.outer()
+            again = self.overlay.received and self.rng.random() < 0.4
+            kind, inner, settings = self.overlay.variant() if again else self.overlay.outer()
             frame = tunnel_frames.built(kind, inner, **settings)
             shown = " ".join(f"{name}={value}" for name, value in settings.items())
             self.send(1, frame, f"{kind} {shown} around {frames.describe(inner)}")
