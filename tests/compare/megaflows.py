@@ -6,11 +6,12 @@ are equal outside of `tunnel(...)`, their actions included, and each bit that ou
 matches with the same value. The same holds for the fields tun_* in a line `Megaflow:` of a trace.
 
 What the peer does not show cannot be compared: what it matches of the options of Geneve and the headers of ERSPAN and GTP-U (it
-shows `{}` for an option, and a mask of 0). A TOS of 0 is matched in full, but not shown. What packets do that differ in a field
+shows `{}` for an option, and a mask of 0). A TOS of 0, and the key of a packet without one, is matched in full, but not shown.
+What packets do that differ in a field
 which a cached flow does not match is left to the random packets of tunnelled.py.
 
-One bit more than the peer's may be there: the flag OAM of Geneve. A packet that leaves through a Geneve tunnel has that of the one
-received, whether or not the peer matches it.
+One bit more than the peer's may be there, the flag OAM: a packet that leaves through another tunnel keeps it, whether or not the
+peer matches it.
 """
 
 import ipaddress
@@ -22,6 +23,8 @@ TUNNEL = re.compile(r"(?<=,)tunnel\(((?:[^()]|\((?:[^()]|\([^()]*\))*\))*)\),(?=
 MEGAFLOW = re.compile(r"^Megaflow: (.*)$")
 # Groups whose contents the peer does not show as it matches them.
 HIDDEN = ("geneve", "erspan", "gtpu")
+# Fields that the peer matches in full, and shows if they are not 0.
+ZERO = ("tos", "tun_tos", "tun_id")
 NUMBER = r"(0x[0-9a-f]+|\d+|[\d.]+|[0-9a-f.]*:[0-9a-f:.]*)"
 NUMBERS = re.compile(f"{NUMBER}(/{NUMBER})?$")
 
@@ -84,11 +87,10 @@ def covers(of_peer, name, ours):
     """Whether the peer's tunnel has a field with the value that ours has in the bits that ours matches."""
     theirs = of_peer.get(name)
     if name in ("flags", "tun_flags"):
-        extra = signed(ours) - signed(theirs or "")
-        return not extra or "geneve" in of_peer and extra <= {"+oam", "-oam"}
+        return signed(ours) - signed(theirs or "") <= {"+oam", "-oam"}
     if name in HIDDEN:
         return theirs is not None and (name != "geneve" or ours.count("{") <= theirs.count("{"))
-    if name in ("tos", "tun_tos") and theirs is None:
+    if name in ZERO and theirs is None:
         theirs = "0"
     if theirs is None or not (NUMBERS.match(theirs) and NUMBERS.match(ours)):
         return theirs == ours

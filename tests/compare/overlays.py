@@ -12,6 +12,7 @@ KEYS = [0, 1, 5, 77, 0xFFFFFF]
 # In the peer, a packet of GRE belongs to the first port of the datapath for any of these.
 OF_GRE = ["gre", "ip6gre", "erspan", "ip6erspan"]
 OPTION_CLASSES = [("ffff", "0", 4), ("ffff", "81", 8), ("1", "2", 124), ("2", "3", 0), ("102", "7", 16)]
+CRITICAL = ("ffff", "84", 4)
 TUNNEL_FIELDS = ["tun_id", "tun_src", "tun_dst", "tun_ipv6_src", "tun_ipv6_dst", "tun_flags", "tun_metadata"]
 
 
@@ -103,6 +104,7 @@ class Overlay:
         of_gre = rng.choice(OF_GRE)
         self.tunnels = [tunnel(rng, f"t{n}", 10 + n, of_gre) for n in range(rng.randint(1, 5))]
         self.options = rng.sample(OPTION_CLASSES, rng.randint(1, 4)) if self.of_type("geneve") and rng.random() < 0.6 else []
+        self.has_critical = rng.random() < 0.05
         self.received = []
         self.flows = [self.flow() for _ in range(rng.randint(4, 14))]
         self.kind = " ".join(sorted({t.type for t in self.tunnels}))
@@ -318,9 +320,12 @@ class Overlay:
 
     def of_geneve(self, _target, settings, _inner):
         rng = self.rng
-        known = [(c, t, n) for c, t, n in self.options] or OPTION_CLASSES[:2]
-        chosen = [rng.choice([*known, ("77", "5", 4)]) for _ in range(rng.choice([0, 0, 1, 1, 2, 3]))]
+        known = [*(self.options or OPTION_CLASSES[:1]), ("77", "5", 4)]
+        chosen = [rng.choice(known) for _ in range(rng.choice([0, 0, 1, 1, 2, 3]))]
+        # The peer does not match options without a field: the first packet's critical ones decide for other packets.
+        chosen += [CRITICAL] * self.has_critical
         values = lambda n: rng.choice([b"\0" * n, (b"\0" * n + b"\x05")[-n:] if n else b"", bytes(range(n))])
+        settings.pop("options", None)
         if chosen:
             settings["options"] = ",".join(f"{c}:{t}:{values(n).hex()}" for c, t, n in chosen)
         if rng.random() < 0.15:
