@@ -17,7 +17,6 @@ import sys
 import time
 
 import frames
-import megaflows
 import overlays
 import sequences
 import tracked
@@ -205,7 +204,6 @@ class Case(sequences.Case):
             (["ofproto/list-tunnels"], lines), (["tnl/neigh/show"], lines), (["dpctl/dump-flows"], cached),
         ):
             self.same(" ".join(words), *(shown(text) for text in self.each(lambda switch, words=words: switch.command(*words))))
-        self.same("matches of cached flows", *matches(*self.each(lambda switch: switch.command("dpctl/dump-flows"))))
         self.same("flows of br1", *map(statistics, self.each(lambda switch: switch.ofctl("dump-flows", "br1"))))
 
     def same(self, what, theirs, ours):
@@ -222,22 +220,6 @@ def lines(text):
 def cached(text):
     """The headers that cached flows push. Each maker has its own way to find masks, and to change inner packets."""
     return sorted(set(re.findall(r"tnl_push\(.*?\),out_port\(\d+\)\)", text)))
-
-
-def matches(theirs, ours):
-    """What the cached flows of packets from tunnels match of these, their ports and types, without those that both have: flows of
-    the peer's that ours has no wider one of (megaflows.py), and flows of ours that are no such ones. Those that drop are left out,
-    as the peer caches none for packets that no port receives, and those with copies for controllers. What they match of the inner
-    packet depends on each maker's ways to look at flows and to change headers."""
-    def found(text):
-        lines = [line for line in text.splitlines() if "tunnel(" in line and "actions:drop" not in line and "userspace(" not in line]
-        shown = [re.search(r".*?tunnel.*?,in_port.*?eth_type\(\w+\)", line)[0] for line in lines if tracked.MARKER_TYPE not in line]
-        return sorted(set(shown))
-
-    of_peer, of_ours = found(theirs), found(ours)
-    covered = {a for a in of_peer for b in of_ours if megaflows.wider(a, b)}
-    used = {b for b in of_ours if any(megaflows.wider(a, b) for a in of_peer)}
-    return [a for a in of_peer if a not in covered], [b for b in of_ours if b not in used]
 
 
 def statistics(text):

@@ -195,6 +195,7 @@ impl<'a> Xlate<'a> {
             Decapsulated::Mark => self.write(Field::IpEcn, ecn::CE.into(), ecn::MASK.into()),
             Decapsulated::Drop => {
                 self.tracer.note(NodeKind::Warning, || ecn::DROPPED.to_owned());
+                self.count_hit();
                 self.note_drop(DropReason::Congestion);
                 return false;
             }
