@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the same command lines with the programs of Open vSwitch and of Flowstone, and compares what they print.
 
-usage: compare.py PEERS OURS [--seconds S] [--section TEXT] [--name TEXT] [--jobs N] [--verbose] [--list]
+usage: compare.py PEERS OURS [--seconds S] [--section TEXT] [--name TEXT] [--file NAME] [--jobs N] [--verbose] [--list]
 
 PEERS is a folder with bin/ as tests/peers/unpack.sh makes it, OURS the binary `flowstone`. A scenario is a list of command
 lines in plain shell (scenarios.py reads and generates them). Each maker runs it in a fresh directory with daemons of its
@@ -236,13 +236,15 @@ def main():
     parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--section", default="")
     parser.add_argument("--name", default="")
+    parser.add_argument("--file", default="", help="those of scenarios/NAME.txt only")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--verbose", action="store_true")
     parser.add_argument("--list", action="store_true")
     options = parser.parse_args()
     if not options.ours.is_file():
         parser.error(f"{options.ours} is not the program flowstone")
-    chosen = [s for s in scenarios.all_of_them(HERE, options.peers / "usr/share/openvswitch") if options.section in s.section and options.name in s.name]
+    found = scenarios.all_of_them(HERE, options.peers / "usr/share/openvswitch")
+    chosen = [s for s in found if options.section in s.section and options.name in s.name and options.file in ("", s.file)]
     if options.list:
         for scenario in chosen:
             print(f"{scenario.section}: {scenario.name}", *(f"    {line}" for line in scenario.lines), sep="\n")
@@ -254,7 +256,7 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: setattr(options, "seconds", 0))
     explained = Explained(HERE / "explained.txt")
     began, lines, masks = time.monotonic(), 0, 0
-    counts = {section: [0, 0, 0] for section in scenarios.sections(HERE)} if not options.section + options.name else {}
+    counts = {section: [0, 0, 0] for section in scenarios.sections(HERE)} if not options.section + options.name + options.file else {}
     with tempfile.TemporaryDirectory(prefix="compare-bin-") as made:
         peers, schemas = options.peers.resolve(), options.peers.resolve() / "usr/share/openvswitch"
         makers = Maker(peers / "bin", schemas), Maker(linked(pathlib.Path(made) / "bin", options.ours.resolve()), schemas)

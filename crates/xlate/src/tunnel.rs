@@ -185,6 +185,9 @@ impl<'a> Xlate<'a> {
             self.note_drop(DropReason::TunnelOption);
             return false;
         }
+        if config.packets.received(packet_type_of(&self.packet.key)) == Framing::Push {
+            self.frame_with_zeros();
+        }
         let inner = self.inner_tos();
         let outer = self.read_bits(Field::TunTos, ecn::MASK.into()) as u8;
         if ecn::decapsulate(outer, inner).1 {
@@ -199,9 +202,6 @@ impl<'a> Xlate<'a> {
                 self.note_drop(DropReason::Congestion);
                 return false;
             }
-        }
-        if config.packets.received(packet_type_of(&self.packet.key)) == Framing::Push {
-            self.frame_with_zeros();
         }
         true
     }
