@@ -5,10 +5,9 @@ Flowstone matches what translation has read, so that one cached flow serves more
 are equal outside of `tunnel(...)`, their actions included, and each bit that ours matches of the tunnel is one that the peer's
 matches with the same value. The same holds for the fields tun_* in a line `Megaflow:` of a trace.
 
-What the peer does not show cannot be compared: what it matches of the options of Geneve and the headers of ERSPAN and GTP-U (it
-shows `{}` for an option, and a mask of 0). A TOS of 0, and the key of a packet without one, is matched in full, but not shown.
-What packets do that differ in a field
-which a cached flow does not match is left to the random packets of tunnelled.py.
+What the peer does not show cannot be compared: what it matches of most options of Geneve (it shows `{}`), and of the headers of
+ERSPAN and GTP-U (it shows a mask of 0, or nothing). A TOS of 0, and the key of a packet without one, is matched in full, but not
+shown. What happens to packets that differ in a field which a cached flow does not match is left to tunnelled.py.
 
 One bit more than the peer's may be there, the flag OAM: a packet that leaves through another tunnel keeps it, whether or not the
 peer matches it.
@@ -21,8 +20,8 @@ import re
 FLOW = "recirc_id("
 TUNNEL = re.compile(r"(?<=,)tunnel\(((?:[^()]|\((?:[^()]|\([^()]*\))*\))*)\),(?=in_port)")
 MEGAFLOW = re.compile(r"^Megaflow: (.*)$")
-# Groups whose contents the peer does not show as it matches them.
-HIDDEN = ("geneve", "erspan", "gtpu")
+# Headers whose fields the peer does not show as it matches them.
+HIDDEN = ("erspan", "gtpu")
 # Fields that the peer matches in full, and shows if they are not 0.
 ZERO = ("tos", "tun_tos", "tun_id")
 NUMBER = r"(0x[0-9a-f]+|\d+|[\d.]+|[0-9a-f.]*:[0-9a-f:.]*)"
@@ -89,9 +88,30 @@ def covers(of_peer, name, ours):
     if name in ("flags", "tun_flags"):
         return signed(ours) - signed(theirs or "") <= {"+oam", "-oam"}
     if name in HIDDEN:
-        return theirs is not None and (name != "geneve" or ours.count("{") <= theirs.count("{"))
+        return theirs is not None
+    if name == "geneve":
+        return theirs is not None and covers_options(theirs, ours)
     if name in ZERO and theirs is None:
         theirs = "0"
+    return covers_value(theirs, ours)
+
+
+def covers_options(theirs, ours):
+    """As `covers` for the options of Geneve: one of ours may be any that the peer shows as `{}`."""
+    theirs, ours = options(theirs), options(ours)
+    shown = {option: value for option, value in theirs if value}
+    known = [(option, value) for option, value in ours if option in shown]
+    hidden = sum(not value for _, value in theirs)
+    return len(ours) - len(known) <= hidden and all(covers_value(shown[option], value) for option, value in known)
+
+
+def options(text):
+    """The options: class, type and length, and the value."""
+    found = re.findall(r"\{([^{},]*,[^{},]*,[^{},]*)?,?([^{}]*)\}", text)
+    return [(option, value or "0") if option else ("", "") for option, value in found]
+
+
+def covers_value(theirs, ours):
     if theirs is None or not (NUMBERS.match(theirs) and NUMBERS.match(ours)):
         return theirs == ours
     (their_value, their_mask), (value, mask) = masked(theirs), masked(ours)
@@ -99,7 +119,8 @@ def covers(of_peer, name, ours):
 
 
 def signed(text):
-    return set(re.findall(r"[-+][a-z]+", text))
+    """The flags that are matched, with their signs: `-oam+key`, or `df|key` if all are matched."""
+    return set(re.findall(r"[-+][a-z]+", text)) or {f"+{flag}" for flag in text.split("|")} - {"+"}
 
 
 def masked(text):

@@ -48,6 +48,7 @@ def test_a_subset_of_the_peers_tunnel_is_accepted(ours):
         "ipv6_src=2001:cafe::92",
         "flags(-key)",
         "flags(-oam+key+csum)",
+        "flags(df|key)",
         "geneve({class=0xffff,type=0,len=4,0x11})",
         "erspan(ver=1)",
         "gtpu(flags=0x30,msgtype=255)",
@@ -69,6 +70,11 @@ def test_contents_that_the_peer_does_not_show_are_accepted_in_their_group():
     ours = flow("geneve({class=0xffff,type=0,len=4,0x11223344})")
     assert megaflows.wider(flow("tun_id=0x5,geneve({}{}),flags(+key)"), ours)
     assert not megaflows.wider(flow("tun_id=0x5,geneve(),flags(+key)"), ours)
+    shown = "geneve({class=0xffff,type=0,len=4,0x11223344}{}),flags(+key)"
+    assert megaflows.wider(flow(shown), ours)
+    assert megaflows.wider(flow(shown), flow("geneve({class=0xffff,type=0,len=4,0x44/0xff}{class=1,type=2,len=0})"))
+    assert not megaflows.wider(flow(shown), flow("geneve({class=0xffff,type=0,len=4,0x45/0xff})"))
+    assert not megaflows.wider(flow(shown), flow("geneve({class=1,type=2,len=0}{class=1,type=3,len=0})"))
     assert megaflows.wider(flow("erspan(ver=1/0x1,idx=0x7/0xffffffff)"), flow("erspan(ver=1,idx=0x7)"))
     assert megaflows.wider(flow("gtpu()"), flow("gtpu(flags=0x30,msgtype=255)"))
     # Nor does it show the key of a packet that has none.
