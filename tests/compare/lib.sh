@@ -107,3 +107,72 @@ counted() {
   ovs-appctl coverage/show | sed -nE 's/^((conntrack|ipf)_\w+) .*total: ([0-9]+)$/\1 \3/p' |
     grep -vE '^conntrack_(l[34]csum_checked|malformed|fragment_refused|expired|evicted|nat_exhausted) ' | sort
 }
+
+# tunnels [OPTION...]: a switch without devices and routes of the machine, whose bridge br0 is the underlay (port p1; addresses
+# 1.1.2.88 and 2001:cafe::88, whose neighbours .92, .93, ::92, ::93 have known addresses), beside br1 with ports v2, v3, v4; outer
+# UDP source ports are always 50000.
+tunnels() {
+  server && ovs-vsctl --no-wait init &&
+    unshare -n ovs-vswitchd --detach --no-chdir --pidfile -vconsole:off --log-file --enable-dummy --disable-system "$@"
+  local name n bridge
+  for n in 0 1; do
+    ovs-vsctl add-br br$n -- set bridge br$n datapath-type=dummy fail-mode=secure other-config:hwaddr=aa:55:aa:55:00:0$n
+  done
+  # In the peer, a datapath port like ip6gre_sys has the number in its name: 6 is the first free one with d5.
+  for name in br0/p1 br1/v2 br1/v3 br1/v4 br0/d5; do
+    n=${name#br?/?} bridge=${name%/*} name=${name#br?/}
+    ovs-vsctl add-port "$bridge" "$name" -- set interface "$name" type=dummy ofport_request="$n" options:tx_pcap="$PWD/$name.pcap"
+  done
+  ovs-ofctl add-flow br0 'in_port=1,actions=local'
+  ovs-ofctl add-flow br0 'in_port=local,actions=1'
+  ovs-appctl netdev-dummy/ip4addr br0 1.1.2.88/24 >/dev/null
+  ovs-appctl netdev-dummy/ip6addr br0 2001:cafe::88/64 >/dev/null
+  for n in 2 3; do
+    ovs-appctl tnl/neigh/set br0 1.1.2.9$n f8:bc:12:44:34:b$n >/dev/null
+    ovs-appctl tnl/neigh/set br0 2001:cafe::9$n f8:bc:12:44:34:b$n >/dev/null
+  done
+  ovs-appctl tnl/egress_port_range 50000 50000 >/dev/null
+}
+
+# tunnel NAME NUMBER TYPE [OPTION=VALUE...]: a tunnel port of br1.
+tunnel() {
+  local name=$1 number=$2 type=$3
+  shift 3
+  ovs-vsctl add-port br1 "$name" -- set interface "$name" type="$type" ofport_request="$number" "${@/#/options:}"
+}
+
+# flows BRIDGE FLOW...: adds flows.
+flows() {
+  local bridge=$1
+  shift
+  printf '%s\n' "$@" | ovs-ofctl -O OpenFlow15 add-flows "$bridge" -
+}
+
+# outer_frame TYPE WORD...: a packet of a tunnel in hexadecimal digits, see tunnel_frames.py.
+outer_frame() { /usr/bin/python3 "${BASH_SOURCE[0]%/*}/tunnel_frames.py" build "$@"; }
+
+# inner_frame KIND WORD...: a packet without a tunnel, see frames.py.
+inner_frame() { /usr/bin/python3 "${BASH_SOURCE[0]%/*}/frames.py" 2 "$@"; }
+
+# outer TYPE WORD...: a packet of a tunnel that arrives at p1.
+outer() { receive p1 "$(outer_frame "$@")"; }
+
+# inner PORT KIND WORD...: a packet that arrives at v2, v3 or v4.
+inner() { receive "v$1" "$(inner_frame "${@:2}")"; }
+
+# sent PORT [COUNT]: the frames that a port has sent since the last call, once there are so many (1), within a second.
+sent() { /usr/bin/python3 "${BASH_SOURCE[0]%/*}/tunnel_frames.py" show "${2:-1}" "$1"; }
+
+# matched BRIDGE: the flows that packets have hit.
+matched() { ovs-appctl revalidator/wait; ovs-ofctl dump-flows --sort "$1" | grep -v n_packets=0, | sed -nE "s/.*(table=.*n_packets=[0-9]+, n_bytes=[0-9]+), (idle_age=[0-9]+, )?(.*)/\1 \3/p"; }
+
+# popped WORD...: a packet of a tunnel that arrives, the frames that leave by v2, v3 and v4 for it, and the cached flows of its inner
+# packet. Without those that drop packets which no tunnel port receives: the peer caches none.
+popped() {
+  echo "> $*"
+  outer "$@"
+  sleep 0.12
+  /usr/bin/python3 "${BASH_SOURCE[0]%/*}/tunnel_frames.py" show 0 v2 v3 v4
+  cached | grep 'tunnel(' | grep -vE 'packet_type\(ns=[01],id=[0-9a-fx]+\), packets:.*actions:drop'
+  ovs-appctl revalidator/purge
+}

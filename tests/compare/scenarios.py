@@ -22,6 +22,8 @@ class Scenario:
     section: str
     name: str
     lines: tuple
+    # The name of its file, without .txt; empty for generated ones.
+    file: str = ""
     # Of the first lines, as many as this, only exit statuses and first lines of errors are compared.
     brief: int = 0
 
@@ -30,7 +32,7 @@ def all_of_them(directory, schemas):
     """Every scenario, in a fixed order; `schemas` is the folder with the peer's schemas of databases."""
     found = [s for file in sorted((directory / "scenarios").glob("*.txt")) for s in read(file)]
     found += [Scenario(section, name, tuple(lines)) for section, name, lines in generated.all_of_them(schemas)]
-    found += [Scenario(section, name, (*lines, *state), len(lines)) for section, name, lines, state in bad_input.all_of_them()]
+    found += [Scenario(section, name, (*lines, *state), brief=len(lines)) for section, name, lines, state in bad_input.all_of_them()]
     names = [(s.section, s.name) for s in found]
     doubles = {name for name in names if names.count(name) > 1} if len(set(names)) < len(names) else None
     assert not doubles, f"scenarios with the same name: {sorted(doubles)}"
@@ -47,7 +49,7 @@ def read(file):
         if line.startswith("== "):
             if title:
                 page, section, name = title.split(": ", 2)
-                found.append(Scenario(f"{page}: {section}", name, tuple(lines)))
+                found.append(Scenario(f"{page}: {section}", name, tuple(lines), file.stem))
             title, lines = line[3:], []
         elif line and not line.startswith("#"):
             lines.append(line)

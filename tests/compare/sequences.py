@@ -43,7 +43,7 @@ class Case:
         self.number, self.makers = number, makers
         self.rng = random.Random(f"{seed}-{number}")
         self.listing = []
-        self.verbose = False
+        self.verbose, self.received = False, 0
         self.pipeline = pipelines.Pipeline(self.rng)
         self.kind = self.pipeline.kind
         self.limited = self.pipeline.limited
@@ -110,6 +110,7 @@ class Case:
     def packets(self, port, made):
         for frame in made:
             self.note(f"p{port} receives {frames.describe(frame)}")
+            self.received += 1
         if self.limited:
             # The peer counts connections that are over, or have made room for others, until it sweeps.
             self.warp(2)
@@ -361,10 +362,11 @@ def main(case_type, name, usage):
                 once.pop(number, None)
             return number, case, result, report
 
-        once, began = {}, time.monotonic()
+        once, packets, began = {}, 0, time.monotonic()
         with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
             for number, case, result, report in pool.map(run, numbers):
                 counts[result] += 1
+                packets += case.received
                 if result == "failed":
                     brief = counts["failed"] > options.reports
                     head = f"DIFFERS case {number} (seed {options.seed}, {case.kind})"
@@ -380,7 +382,7 @@ def main(case_type, name, usage):
         if options.verbose or options.reports > 3:
             for number, report in once.items():
                 print("\n".join([f"ONCE case {number}", *[line[:300] for line in report.split("\n")[-25:]]]))
-    print(f"{name}: {counts['passed']} passed, {counts['failed']} failed (peer died in {counts['died']})")
+    print(f"{name}: {counts['passed']} passed, {counts['failed']} failed (peer died in {counts['died']}; {packets} packets)")
     return 1 if counts["failed"] else 0
 
 

@@ -197,6 +197,15 @@ impl Xlate<'_> {
         }
     }
 
+    /// Counts a packet that is dropped for the flow that it would take, as Open vSwitch does.
+    pub(crate) fn count_hit(&mut self) {
+        if let Some(found) = self.find_rule_as(0, None)
+            && let Some(Effect::Lookup { rule, .. }) = self.out.effects.last_mut()
+        {
+            *rule = Some(found);
+        }
+    }
+
     /// Looks the packet up in `table` next, with ingress port `in_port` if that is given. `pipeline` marks the pipeline's own
     /// steps (`goto_table`, or a packet-out to the tables), whose misses are table misses; a resubmit without a match does
     /// nothing.

@@ -178,6 +178,9 @@ impl<'a> Xlate<'a> {
             self.note_drop(DropReason::TunnelOption);
             return false;
         }
+        if config.packets.received(packet_type_of(&self.packet.key)) == Framing::Push {
+            self.frame_with_zeros();
+        }
         let inner = self.inner_tos();
         let outer = self.read_bits(Field::TunTos, ecn::MASK.into()) as u8;
         if ecn::decapsulate(outer, inner).1 {
@@ -188,12 +191,10 @@ impl<'a> Xlate<'a> {
             Decapsulated::Mark => self.write(Field::IpEcn, ecn::CE.into(), ecn::MASK.into()),
             Decapsulated::Drop => {
                 self.tracer.note(NodeKind::Warning, || ecn::DROPPED.to_owned());
+                self.count_hit();
                 self.note_drop(DropReason::Congestion);
                 return false;
             }
-        }
-        if config.packets.received(packet_type_of(&self.packet.key)) == Framing::Push {
-            self.frame_with_zeros();
         }
         true
     }

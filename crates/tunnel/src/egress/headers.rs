@@ -10,7 +10,7 @@ use crate::header::gre::Gre;
 use crate::header::gtpu::{self, Gtpu};
 use crate::header::srv6::{FlowLabel, Srv6};
 use crate::header::vxlan::Vxlan;
-use crate::header::{Encapsulation, Invalid, OuterIp, Push, Template, Udp};
+use crate::header::{ETH_IPV4, ETH_IPV6, Encapsulation, Invalid, OuterIp, Push, Template, Udp};
 use crate::options::{self, Config};
 use crate::{TunnelType, flags};
 
@@ -91,6 +91,7 @@ pub fn headers(
             let flags = gtpu::FLAGS_DEFAULT | if config.sequence { GTPU_SEQUENCE } else { 0 };
             Encapsulation::Gtpu(udp, Gtpu { flags, message_type: gtpu::G_PDU, teid: key as u32 })
         }
+        TunnelType::Srv6 if !matches!(l3_type, Some(ETH_IPV4 | ETH_IPV6)) => return Err(NoHeaders::PacketType),
         TunnelType::Srv6 => Encapsulation::Srv6(srv6(config, dst)?),
         TunnelType::Bareudp => Encapsulation::Bareudp(udp),
     };
@@ -188,6 +189,7 @@ mod tests {
         assert_eq!(refused(TunnelType::Erspan, &remote, &session, None), NoHeaders::ErspanSession);
         let options = [remote[0], ("srv6_segs", "2001:db8::1")];
         assert_eq!(refused(TunnelType::Srv6, &options, &tunnel(true), Some(0x0800)), NoHeaders::FirstSegment);
+        assert_eq!(refused(TunnelType::Srv6, &remote, &tunnel(true), Some(0x0806)), NoHeaders::PacketType);
         let options = [remote[0], ("exts", "gpe")];
         assert_eq!(refused(TunnelType::Vxlan, &options, &tunnel(true), Some(0x8847)), NoHeaders::PacketType);
         let long = Tunnel { options: vec![0; 256].into(), ..tunnel(true) };

@@ -502,6 +502,8 @@ fn congestion_marks_leave_a_tunnel() {
         let mut key = packet(TUNNEL, &key);
         key.set(Field::TunTos, outer.into());
         let verdict = translate(&net, &key, false);
+        // The flow counts the packet in any case.
+        assert!(verdict.effects.iter().any(|effect| matches!(effect, Effect::Lookup { rule: Some(_), .. })));
         (text(&verdict), verdict.drop)
     };
     assert_eq!(marked(3, 0), ("drop".to_owned(), Some(DropReason::Congestion)));
