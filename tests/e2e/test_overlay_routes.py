@@ -121,6 +121,7 @@ def test_routes_change_under_traffic(making, version):
     # Without any route, packets are dropped and counted.
     before = between.drops()
     between.site.ip("route", "delete", wide)
+    until(lambda: not between.answers(), lambda: between.report(SECOND))
     between.site.host.cannot_ping(between.linux.address)
     assert between.drops() > before
     between.site.ip("route", "add", wide, *between.via(UPLINK))

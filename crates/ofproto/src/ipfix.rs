@@ -379,7 +379,7 @@ mod tests {
     #[test]
     fn records_have_headers_of_tunnels_over_ipv4() {
         let (src, dst) = ([192, 0, 2, 2].into(), [192, 0, 2, 1].into());
-        let mut tunnel = Tunnel { key: 5, dst_port: 4789, ..of(IpAddr::V4(src), IpAddr::V4(dst)) };
+        let mut tunnel = Tunnel { key: 5, dst_port: 4789, ..Tunnel::between(IpAddr::V4(src), IpAddr::V4(dst)) };
         let kind = TunnelKind::Vxlan;
         let wanted = ipfix::Tunnel { src, dst, kind, key: 5, src_port: 7, dst_port: 4789 };
         assert_eq!(headers_of(&tunnel, 7, kind), Some(wanted));
@@ -388,23 +388,6 @@ mod tests {
         let kinds = TunnelType::ALL.map(|(name, of)| (name, kind_of(of)));
         let known: Vec<_> = kinds.into_iter().filter_map(|(name, kind)| Some((name, kind? as u8))).collect();
         assert_eq!(known, [("geneve", 7), ("gre", 2), ("vxlan", 1)]);
-    }
-
-    fn of(src: IpAddr, dst: IpAddr) -> Tunnel {
-        Tunnel {
-            src,
-            dst,
-            key: 0,
-            flags: 0,
-            tos: 0,
-            ttl: 0,
-            src_port: 0,
-            dst_port: 0,
-            group_policy: 0,
-            erspan: 0,
-            gtpu: 0,
-            options: Box::default(),
-        }
     }
 
     #[test]

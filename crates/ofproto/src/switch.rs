@@ -256,12 +256,13 @@ impl Switch {
             bridge.set_ipfix(IpfixSettings::default());
         }
         if let Some(bridge) = bridge {
-            self.with_options(|space| bridge.clear_tlvs(space));
+            bridge.clear_tlvs(self);
             bridge.drop_meters();
         }
     }
 
-    /// Changes which tunnel options the bridges map. From then on, packets have them in their keys.
+    /// Changes which tunnel options the bridges map. From then on, packets have them in their keys. Lock order: a bridge's table of
+    /// options may be locked already, so `change` locks none.
     pub(crate) fn with_options<R>(&self, change: impl FnOnce(&mut OptionSpace) -> R) -> R {
         let mut options = self.options.lock();
         let result = change(&mut options);

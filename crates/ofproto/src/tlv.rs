@@ -5,6 +5,7 @@
 
 use crate::bridge::Ofproto;
 use crate::flow_table::Criteria;
+use crate::switch::Switch;
 use flow::{Field, FlowKey, Match, OptionPlace, OptionTable, PlacedOption, ReceivedOptions, TunOption};
 use openflow::tlv::{TLV_FIELDS, TlvCommand, TlvMap, TlvTableMod, TlvTableReply};
 use openflow::wire::OptionLengths;
@@ -91,9 +92,9 @@ impl Ofproto {
     }
 
     /// Unmaps everything, as the bridge goes.
-    pub(crate) fn clear_tlvs(&self, space: &mut OptionSpace) {
-        let mut tlvs = self.tlvs.lock();
-        std::mem::take(&mut *tlvs).0.values().for_each(|(_, placed)| space.release(placed));
+    pub(crate) fn clear_tlvs(&self, switch: &Switch) {
+        let gone = std::mem::take(&mut *self.tlvs.lock());
+        switch.with_options(|space| gone.0.values().for_each(|(_, placed)| space.release(placed)));
     }
 
     /// Refuses to unmap fields that flows use.

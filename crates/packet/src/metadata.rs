@@ -110,3 +110,23 @@ pub struct Tunnel {
     /// Options of a Geneve header as on the wire, at most 252 bytes (RFC 8926 section 3.5).
     pub options: Box<[u8]>,
 }
+
+impl Tunnel {
+    /// Headers between two addresses, in which all other fields are zero or empty.
+    pub fn between(src: IpAddr, dst: IpAddr) -> Self {
+        Self {
+            src,
+            dst,
+            key: 0,
+            flags: 0,
+            tos: 0,
+            ttl: 0,
+            src_port: 0,
+            dst_port: 0,
+            group_policy: 0,
+            erspan: 0,
+            gtpu: 0,
+            options: Box::default(),
+        }
+    }
+}

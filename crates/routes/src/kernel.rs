@@ -8,8 +8,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use base::MacAddr;
-
 use crate::prefix::Prefix;
 use crate::rules::Rule;
 use crate::table::{Entry, Hop, Origin};
@@ -113,22 +111,6 @@ pub enum KernelChange {
     Rule(Rule),
     /// A rule is gone.
     RuleGone(Rule),
-    /// A neighbour with a usable address.
-    Neighbour {
-        /// The device.
-        ifindex: u32,
-        /// The neighbour's address.
-        address: IpAddr,
-        /// Its Ethernet address.
-        mac: MacAddr,
-    },
-    /// A neighbour is gone, or its Ethernet address is not known any more.
-    NeighbourGone {
-        /// The device.
-        ifindex: u32,
-        /// The neighbour's address.
-        address: IpAddr,
-    },
 }
 
 /// Whether the replica follows.
@@ -172,7 +154,6 @@ pub(crate) struct Kernel {
     addresses: HashMap<u32, Vec<(IpAddr, u8)>>,
     routes: BTreeMap<(u32, Prefix), Vec<KernelRoute>>,
     rules: Vec<Rule>,
-    neighbours: HashMap<(u32, IpAddr), MacAddr>,
 }
 
 /// Which derived routes a change concerns.
@@ -256,14 +237,6 @@ impl Kernel {
                 }
                 None => (Step::Dump, Concerned::Nothing),
             },
-            KernelChange::Neighbour { ifindex, address, mac } => {
-                self.neighbours.insert((ifindex, address), mac);
-                (Step::Followed, Concerned::Nothing)
-            }
-            KernelChange::NeighbourGone { ifindex, address } => {
-                self.neighbours.remove(&(ifindex, address));
-                (Step::Followed, Concerned::Nothing)
-            }
         }
     }
 
@@ -378,10 +351,5 @@ impl Kernel {
     /// Whether a device has a carrier.
     pub(crate) fn carrier(&self, device: &str) -> Option<bool> {
         self.links.get(&self.ifindex(device)?).map(|link| link.carrier)
-    }
-
-    /// The Ethernet address of a neighbour.
-    pub(crate) fn neighbour(&self, device: &str, address: IpAddr) -> Option<MacAddr> {
-        self.neighbours.get(&(self.ifindex(device)?, address)).copied()
     }
 }

@@ -35,7 +35,7 @@ pub enum Learning {
     /// Unknown neighbours, not another address of a known one: an advertisement to this host without the override flag (RFC 4861
     /// section 7.2.5).
     Unknown,
-    /// Those of the table: the packet was sent to others (RFC 826), or is an unsolicited advertisement (RFC 4861 section 7.2.6).
+    /// Neighbours of the table: the packet was sent to others (RFC 826), or is an unsolicited advertisement (RFC 4861 section 7.2.6).
     Existing,
 }
 

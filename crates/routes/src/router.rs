@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use base::{MacAddr, Millis};
+use base::Millis;
 
 use crate::dependency::Dependency;
 use crate::kernel::{Concerned, Kernel, KernelChange, Step, source_for};
@@ -435,11 +435,6 @@ impl Router {
     /// Whether a device of the kernel has a carrier.
     pub fn carrier(&self, device: &str) -> Option<bool> {
         self.kernel.carrier(device)
-    }
-
-    /// The Ethernet address that the kernel has for a neighbour on a device.
-    pub fn kernel_neighbour(&self, device: &str, address: IpAddr) -> Option<MacAddr> {
-        self.kernel.neighbour(device, address)
     }
 }
 

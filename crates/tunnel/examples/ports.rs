@@ -31,19 +31,9 @@ fn port(id: u32, remote: &str, key: &str) -> Port<u32> {
 fn measure(ports: &Ports<u32>, remotes: u32) -> f64 {
     let mut rng = Rng::seeded(1);
     let packets: Vec<Tunnel> = (0..1 << 16)
-        .map(|_| Tunnel {
-            src: remote(rng.below(remotes.into()) as u32).into(),
-            dst: IpAddr::V4(Ipv4Addr::LOCALHOST),
-            key: 7,
-            flags: 0,
-            tos: 0,
-            ttl: 64,
-            src_port: 0,
-            dst_port: 4789,
-            group_policy: 0,
-            erspan: 0,
-            gtpu: 0,
-            options: Box::default(),
+        .map(|_| {
+            let src = remote(rng.below(remotes.into()) as u32).into();
+            Tunnel { key: 7, ttl: 64, dst_port: 4789, ..Tunnel::between(src, IpAddr::V4(Ipv4Addr::LOCALHOST)) }
         })
         .collect();
     let start = Instant::now();

@@ -113,7 +113,7 @@ pub struct Devices {
     pub clock: Clock,
     /// Routes and neighbours of tunnels.
     pub underlay: Arc<HostUnderlay>,
-    /// The UDP source ports of outer headers.
+    /// The UDP source ports of outer headers. Locked for one statement, also under `datapaths`.
     pub egress_ports: Mutex<PortRange>,
     /// The unique ids of flows.
     pub ufids: Arc<Ufids>,

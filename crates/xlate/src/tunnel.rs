@@ -67,18 +67,14 @@ pub(crate) fn receive_at(net: &Network, bridge: &Bridge, key: &FlowKey, trace: T
 pub(crate) fn received(key: &FlowKey) -> Tunnel {
     let none = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
     Tunnel {
-        src: address(key, Field::TunSrc, Field::TunIpv6Src).unwrap_or(none),
-        dst: received_at(key).unwrap_or(none),
         key: key.0[layout::TUN_ID],
         flags: key.get(Field::TunFlags) as u16,
         tos: key.get(Field::TunTos) as u8,
         ttl: key.get(Field::TunTtl) as u8,
-        src_port: 0,
-        dst_port: 0,
-        group_policy: 0,
-        erspan: 0,
-        gtpu: 0,
-        options: Box::default(),
+        ..Tunnel::between(
+            address(key, Field::TunSrc, Field::TunIpv6Src).unwrap_or(none),
+            received_at(key).unwrap_or(none),
+        )
     }
 }
 
@@ -109,8 +105,6 @@ fn consulted_mask(consulted: Consulted) -> Vec<(usize, u64)> {
     add(consulted.key, &[Field::TunId]);
     add(consulted.src, &[Field::TunSrc, Field::TunIpv6Src]);
     add(consulted.dst, &[Field::TunDst, Field::TunIpv6Dst]);
-    add(consulted.tos, &[Field::TunTos]);
-    add(consulted.key_flag, &[Field::TunFlags]);
     mask.0.iter().copied().enumerate().filter(|(_, bits)| *bits != 0).collect()
 }
 

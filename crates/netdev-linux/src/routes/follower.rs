@@ -15,7 +15,6 @@ const NLM_F_DUMP: u16 = 0x300;
 const RTM_GETLINK: u16 = 18;
 const RTM_GETADDR: u16 = 22;
 const RTM_GETROUTE: u16 = 26;
-const RTM_GETNEIGH: u16 = 30;
 const RTM_GETRULE: u16 = 34;
 /// The multicast group of IPv6 rules, which has no `RTMGRP_` constant.
 const RTMGRP_IPV6_RULE: u32 = 1 << 18;
@@ -54,7 +53,7 @@ impl Follower {
     pub fn open() -> io::Result<Self> {
         let ip = libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP_IPV4_ROUTE | libc::RTMGRP_IPV4_RULE;
         let ip6 = libc::RTMGRP_IPV6_IFADDR | libc::RTMGRP_IPV6_ROUTE;
-        let groups = (libc::RTMGRP_LINK | libc::RTMGRP_NEIGH | ip | ip6) as u32 | RTMGRP_IPV6_RULE;
+        let groups = (libc::RTMGRP_LINK | ip | ip6) as u32 | RTMGRP_IPV6_RULE;
         let changes = sys::netlink_socket(groups, libc::SOCK_NONBLOCK)?;
         Ok(Self {
             changes,
@@ -93,9 +92,7 @@ impl Follower {
         for _ in 0..DUMP_ATTEMPTS {
             let (mut out, mut whole) = (Vec::new(), true);
             // Links and addresses before the routes that refer to them.
-            for (request, header_len) in
-                [(RTM_GETLINK, 16), (RTM_GETADDR, 8), (RTM_GETROUTE, 12), (RTM_GETRULE, 12), (RTM_GETNEIGH, 12)]
-            {
+            for (request, header_len) in [(RTM_GETLINK, 16), (RTM_GETADDR, 8), (RTM_GETROUTE, 12), (RTM_GETRULE, 12)] {
                 whole &= self.dump_one(request, header_len, &mut out)?;
             }
             if whole {

@@ -1,4 +1,4 @@
-//! Messages of rtnetlink(7) about routes, rules, addresses, links and neighbours.
+//! Messages of rtnetlink(7) about routes, rules, addresses and links.
 //!
 //! Messages are in native byte order, padded to four bytes. The parser does not trust the lengths in them. It leaves
 //! out what lookups do not use: routes that are neither unicast nor local, cached routes, and rules that select by more
@@ -7,7 +7,6 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ::routes::{From, HopState, KernelChange, KernelRoute, NextHop, Placement, Prefix, Rule};
-use base::MacAddr;
 
 use crate::netlink::{attributes, half, text, word};
 
@@ -16,7 +15,6 @@ const LINK_LEN: usize = 16;
 const ADDRESS_LEN: usize = 8;
 const ROUTE_LEN: usize = 12;
 const RULE_LEN: usize = 12;
-const NEIGHBOUR_LEN: usize = 12;
 
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
@@ -30,8 +28,6 @@ const RTM_NEWADDR: u16 = 20;
 const RTM_DELADDR: u16 = 21;
 const RTM_NEWROUTE: u16 = 24;
 const RTM_DELROUTE: u16 = 25;
-const RTM_NEWNEIGH: u16 = 28;
-const RTM_DELNEIGH: u16 = 29;
 const RTM_NEWRULE: u16 = 32;
 const RTM_DELRULE: u16 = 33;
 
@@ -69,11 +65,6 @@ const FRA_SUPPRESS_PREFIXLEN: u16 = 14;
 const FRA_TABLE: u16 = 15;
 const FRA_PAD: u16 = 18;
 const FRA_PROTOCOL: u16 = 21;
-
-const NDA_DST: u16 = 1;
-const NDA_LLADDR: u16 = 2;
-/// Reachable, stale, delay, probe, permanent: the states in which the kernel sends to a neighbour.
-const NUD_VALID: u16 = 0x02 | 0x04 | 0x08 | 0x10 | 0x80;
 
 /// The content of a message.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -124,8 +115,6 @@ fn item(message_type: u16, flags: u16, body: &[u8]) -> Option<Item> {
         RTM_DELROUTE => KernelChange::RouteGone(route(body)?),
         RTM_NEWRULE => KernelChange::Rule(rule(body)?),
         RTM_DELRULE => KernelChange::RuleGone(rule(body)?),
-        RTM_NEWNEIGH => neighbour(body)?,
-        RTM_DELNEIGH => gone(neighbour(body)?),
         NLMSG_ERROR | NLMSG_DONE => {
             return Some(Item::Done(word(body, 0).map_or(0, |n| (n as i32).saturating_neg())));
         }
@@ -139,7 +128,6 @@ fn gone(change: KernelChange) -> KernelChange {
     match change {
         KernelChange::Link { ifindex, .. } => KernelChange::LinkGone { ifindex },
         KernelChange::Address { ifindex, address, len } => KernelChange::AddressGone { ifindex, address, len },
-        KernelChange::Neighbour { ifindex, address, .. } => KernelChange::NeighbourGone { ifindex, address },
         other => other,
     }
 }
@@ -285,24 +273,6 @@ fn rule(body: &[u8]) -> Option<Rule> {
     // An inverted rule without a prefix selects nothing.
     let selects = !invert || len > 0;
     selects.then_some(Rule { priority, from: From::prefix(source, len), invert, table, user: false })
-}
-
-/// `struct ndmsg`.
-fn neighbour(body: &[u8]) -> Option<KernelChange> {
-    let (family, ifindex, state) = (*body.first()?, word(body, 4)?, half(body, 8)?);
-    let (mut address, mut mac) = (None, None);
-    for (attribute, value) in attributes(body.get(NEIGHBOUR_LEN..)?) {
-        match attribute {
-            NDA_DST => address = ip(family, value),
-            NDA_LLADDR => mac = value.try_into().map(MacAddr).ok(),
-            _ => {}
-        }
-    }
-    let address = address?;
-    match mac.filter(|_| state & NUD_VALID != 0) {
-        Some(mac) => Some(KernelChange::Neighbour { ifindex, address, mac }),
-        None => Some(KernelChange::NeighbourGone { ifindex, address }),
-    }
 }
 
 #[cfg(test)]

@@ -120,22 +120,6 @@ fn rules_that_select_by_more_than_the_source_are_left_out() {
 }
 
 #[test]
-fn neighbours_are_usable_or_gone() {
-    let header = |state: u8| [AF_INET, 0, 0, 0, 5, 0, 0, 0, state, 0, 0, 1];
-    let attributes: &[(u16, &[u8])] = &[(NDA_DST, &[10, 0, 0, 1]), (NDA_LLADDR, &[2, 0, 0, 0, 0, 1])];
-    let (ifindex, address) = (5, IpAddr::from([10, 0, 0, 1]));
-    for state in [0x02, 0x04, 0x08, 0x10, 0x80] {
-        let mac = MacAddr([2, 0, 0, 0, 0, 1]);
-        let expected = KernelChange::Neighbour { ifindex, address, mac };
-        assert_eq!(change(&message(RTM_NEWNEIGH, 0, &header(state), attributes)), Some(expected));
-    }
-    let gone = Some(KernelChange::NeighbourGone { ifindex, address });
-    assert_eq!(change(&message(RTM_NEWNEIGH, 0, &header(0x20), attributes)), gone);
-    assert_eq!(change(&message(RTM_NEWNEIGH, 0, &header(0x02), &attributes[..1])), gone);
-    assert_eq!(change(&message(RTM_DELNEIGH, 0, &header(0x02), attributes)), gone);
-}
-
-#[test]
 fn an_inconsistent_dump_is_noticed() {
     let bytes = message(NLMSG_DONE, NLM_F_DUMP_INTR, &0u32.to_ne_bytes(), &[]);
     let all: Vec<_> = messages(&bytes).collect();

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use base::rng::Rng;
 use netdev_linux::routes::{Follower, Update};
-use routes::{KernelChange, Query, Router, Shown};
+use routes::{Query, Router, Shown};
 
 use crate::net::{Net, run};
 
@@ -109,8 +109,6 @@ fn a_dump_shows_what_ip_has_set() {
     assert_eq!(router.lookup(&query).route.and_then(|route| route.gateway), Some([10, 6, 0, 9].into()));
     let rules: Vec<_> = router.rules().map(ToString::to_string).filter(|rule| rule.contains("1000")).collect();
     assert_eq!(rules, ["Cached: 100: not from 10.8.0.0/16  lookup 1000", "Cached: 102: from 2001::/16  lookup 1000"]);
-    let mac = router.kernel_neighbour("e0", [10, 5, 0, 9].into());
-    assert_eq!(mac.map(|mac| mac.to_string()).as_deref(), Some("02:00:00:00:00:09"));
 }
 
 #[test]
@@ -247,21 +245,4 @@ fn kernel_lookup(namespace: &str, destination: IpAddr) -> Option<(String, Option
     };
     let several = ip(&["route", "get", "fibmatch", &destination.to_string()]).contains("nexthop");
     Some((after("dev")?, after("via"), several))
-}
-
-#[test]
-fn neighbours_are_followed() {
-    let mut net = Net::new();
-    let name = namespace(&mut net);
-    let (mut follower, mut router) = started(&name);
-    let mac = |router: &Router| router.kernel_neighbour("e0", [10, 5, 0, 9].into()).map(|mac| mac.to_string());
-    assert_eq!(mac(&router), None);
-    run(&format!("ip -n {name} neighbour add 10.5.0.9 lladdr 02:00:00:00:00:09 dev e0"));
-    follow(&mut follower, &mut router);
-    assert_eq!(mac(&router).as_deref(), Some("02:00:00:00:00:09"));
-    run(&format!("ip -n {name} neighbour del 10.5.0.9 dev e0"));
-    follow(&mut follower, &mut router);
-    assert_eq!(mac(&router), None);
-    let dump = follower.dump().expect("a dump");
-    assert!(dump.iter().any(|item| matches!(item, KernelChange::Link { name, .. } if name == "e1")));
 }

@@ -147,20 +147,8 @@ mod tests {
         let address = |last: u8| -> IpAddr {
             if is_v6 { [0x2001, 0xdb8, 0, 0, 0, 0, 0, last.into()].into() } else { [1, 1, 2, last].into() }
         };
-        Tunnel {
-            src: address(88),
-            dst: address(92),
-            key: 123,
-            flags: flags::DONT_FRAGMENT | flags::KEY,
-            tos: 0,
-            ttl: 64,
-            src_port: 0,
-            dst_port: 4789,
-            group_policy: 0,
-            erspan: 0,
-            gtpu: 0,
-            options: [].into(),
-        }
+        let flags = flags::DONT_FRAGMENT | flags::KEY;
+        Tunnel { key: 123, flags, ttl: 64, dst_port: 4789, ..Tunnel::between(address(88), address(92)) }
     }
 
     #[test]

@@ -2,9 +2,8 @@
 //!
 //! [`egress`] combines the port's configuration, the tunnel fields of the flow at that point of the translation, and the
 //! inner packet. It reports what it read, so that the translation matches these bits in the megaflow. Open vSwitch matches
-//! the inner bits alike, but of the flow's tunnel fields only those in
-//! [`Consulted::OPEN_VSWITCH`](crate::ports::Consulted::OPEN_VSWITCH): its megaflows send the Geneve options, ERSPAN
-//! fields and the OAM flag of the first packet with all others.
+//! the inner bits alike, but of the flow's tunnel fields only key, addresses, type of service and the key flag: its megaflows
+//! send the Geneve options, ERSPAN fields and the OAM flag of the first packet with all others.
 
 mod headers;
 #[cfg(test)]

@@ -80,28 +80,14 @@ pub struct Consulted {
     pub src: bool,
     /// The outer destination address.
     pub dst: bool,
-    /// The outer type of service.
-    pub tos: bool,
-    /// The flag that the packet has a key.
-    pub key_flag: bool,
 }
 
 impl Consulted {
     /// The fields of both.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
-        Self {
-            key: self.key || other.key,
-            src: self.src || other.src,
-            dst: self.dst || other.dst,
-            tos: self.tos || other.tos,
-            key_flag: self.key_flag || other.key_flag,
-        }
+        Self { key: self.key || other.key, src: self.src || other.src, dst: self.dst || other.dst }
     }
-
-    /// The fields that Open vSwitch's megaflows of each packet from a tunnel match, whatever ports there are. It needs the
-    /// type of service to decide about congestion marks, see [`crate::ecn`].
-    pub const OPEN_VSWITCH: Self = Self { key: true, src: true, dst: true, tos: true, key_flag: true };
 }
 
 /// A port has the same criteria as another one. The text is what Open vSwitch logs.

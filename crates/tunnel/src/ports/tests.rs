@@ -19,20 +19,7 @@ fn config(text: &[String]) -> Arc<Config> {
 }
 
 fn tunnel(src: IpAddr, dst: IpAddr, key: u64) -> Tunnel {
-    Tunnel {
-        src,
-        dst,
-        key,
-        flags: 0,
-        tos: 0,
-        ttl: 64,
-        src_port: 0,
-        dst_port: 0,
-        group_policy: 0,
-        erspan: 0,
-        gtpu: 0,
-        options: Box::default(),
-    }
+    Tunnel { key, ttl: 64, ..Tunnel::between(src, dst) }
 }
 
 /// Numbers of the datapath's ports in the observed sets.

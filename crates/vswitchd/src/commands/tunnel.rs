@@ -108,18 +108,21 @@ fn done(devices: &Devices, name: &str, args: &[String]) -> Result<String, String
 
 /// Shows or sets the range of the UDP source ports of outer headers.
 fn egress_ports(devices: &Devices, args: &[String]) -> Result<String, String> {
-    let mut range = devices.egress_ports.lock();
     let [min, max] = args else {
         if !args.is_empty() {
             return Err("Invalid range".to_owned());
         }
-        let (min, max) = range.bounds();
+        let (min, max) = devices.egress_ports.lock().bounds();
         return Ok(format!("Tunnel UDP source port range: {min}-{max}\n"));
     };
     let min = min.parse().map_err(|_| "Invalid min.")?;
     let max = max.parse().map_err(|_| "Invalid max.")?;
-    *range = PortRange::new(min, max).ok_or("Invalid range")?;
-    devices.all_datapaths().iter().for_each(|dp| dp.dpif.set_tunnel_ports(*range));
+    let range = PortRange::new(min, max).ok_or("Invalid range")?;
+    *devices.egress_ports.lock() = range;
+    // A datapath that is made meanwhile has read the old range, and is in the list then, or reads the new one.
+    for dp in devices.all_datapaths() {
+        dp.dpif.set_tunnel_ports(*devices.egress_ports.lock());
+    }
     Ok("OK".to_owned())
 }
 
