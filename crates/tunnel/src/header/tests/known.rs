@@ -86,9 +86,9 @@ tally::proptest! {
     }
 }
 
-/// The cache knows headers of the usual forms from their second packet on, and no longer than it has their tunnel.
+/// The cache knows headers of these forms from their second packet on, and no longer than it has their tunnel.
 #[test]
-fn the_usual_headers_are_known() {
+fn frequent_headers_are_known() {
     let udp = |dst| Udp { src: 0, dst, checksum: false };
     let options: Box<[u8]> = [1, 2, 3, 2, 9, 9, 9, 9, 8, 8, 8, 8].into();
     let tunnels = [
