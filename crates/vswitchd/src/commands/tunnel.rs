@@ -71,7 +71,11 @@ fn shown(devices: &Devices, name: &str, args: &[String], format: OutputFormat) -
         }
         _ => {
             let now = devices.clock.now();
-            let rows = underlay.with_neighbours(|neighbours| neighbours.rows(now));
+            // Expired neighbours are shown no more, as if the periodic removal had come first.
+            let rows = underlay.with_neighbours(|neighbours| {
+                neighbours.run(now);
+                neighbours.rows(now)
+            });
             if !is_json {
                 return Ok(neighbours_to_text(&rows).into());
             }
@@ -101,7 +105,7 @@ fn done(devices: &Devices, name: &str, args: &[String]) -> Result<String, String
             underlay.with_neighbours(|neighbours| commands::neigh_set(neighbours, &args, now)).map(|()| None)
         }
         "tnl/neigh/retrans_time" => underlay.with_neighbours(|n| commands::neigh_retrans_time(n, &args)),
-        _ => underlay.with_neighbours(|neighbours| commands::neigh_aging(neighbours, &args)),
+        _ => underlay.with_neighbours(|neighbours| commands::neigh_aging(neighbours, &args, now)),
     };
     done.map(|value| value.unwrap_or_else(|| "OK".to_owned())).map_err(|error| error.to_string())
 }
