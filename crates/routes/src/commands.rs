@@ -5,7 +5,7 @@
 use std::net::IpAddr;
 
 use crate::neighbours::{AGING_MAX_S, Neighbours};
-use crate::prefix::{Prefix, parse_masked};
+use crate::prefix::{Prefix, parse_masked, width};
 use crate::router::{Query, Router, UserRoute};
 use crate::rules::{From, Rule, TABLE_MAIN, table_named};
 use crate::table::{RouteRow, Shown};
@@ -139,7 +139,11 @@ pub fn route_del(router: &mut Router, args: &[&str]) -> Result<(), CommandError>
 /// `ovs/route/lookup ip_addr [pkt_mark=mark] [src=src_ip]`.
 pub fn route_lookup(router: &Router, args: &[&str]) -> Result<String, CommandError> {
     let [destination, options @ ..] = args else { return Err(CommandError::Prefix) };
-    let destination: IpAddr = destination.parse().map_err(|_| CommandError::Prefix)?;
+    // A prefix must be one address.
+    let (destination, len) = parse_masked(destination).map_err(|_| CommandError::Prefix)?;
+    if len != width(destination) {
+        return Err(CommandError::Prefix);
+    }
     let mut query = Query::to(destination.to_canonical());
     for option in options {
         if let Some(mark) = option.strip_prefix("pkt_mark=").and_then(number) {
@@ -225,10 +229,14 @@ pub fn neigh_set(neighbours: &mut Neighbours, args: &[&str], now: base::Millis) 
 }
 
 /// `tnl/neigh/aging [SECS]`: the value, or `None` once it is set.
-pub fn neigh_aging(neighbours: &mut Neighbours, args: &[&str]) -> Result<Option<String>, CommandError> {
+pub fn neigh_aging(
+    neighbours: &mut Neighbours,
+    args: &[&str],
+    now: base::Millis,
+) -> Result<Option<String>, CommandError> {
     let Some(text) = args.first() else { return Ok(Some(format!("{}", neighbours.aging_ms() / 1000))) };
     let seconds = leading(text).filter(|seconds| (1..=AGING_MAX_S).contains(seconds)).ok_or(CommandError::Aging)?;
-    let set = neighbours.set_aging_ms(seconds * 1000);
+    let set = neighbours.set_aging_ms(seconds * 1000, now);
     if set { Ok(None) } else { Err(CommandError::AgingTooShort) }
 }
 

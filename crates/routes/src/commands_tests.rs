@@ -105,6 +105,10 @@ add 9.1.0.0/16 br0 1.1.2.6 pkt_mark=6 => OK
 lookup 9.0.0.1 => src 1.1.2.88 gateway 1.1.2.1 dev br0
 lookup ::ffff:9.0.0.1 => src 1.1.2.88 gateway 1.1.2.1 dev br0
 lookup 9.0.0.1 pkt_mark=5 => src 1.1.2.88 gateway 1.1.2.5 dev br0
+lookup 9.0.0.1/32 => src 1.1.2.88 gateway 1.1.2.1 dev br0
+lookup ::ffff:9.0.0.1/128 => src 1.1.2.88 gateway 1.1.2.1 dev br0
+lookup 9.0.0.1/24 => Invalid 'ip/plen' parameter
+lookup 9.0.0.1/33 => Invalid 'ip/plen' parameter
 lookup 9.0.0.1 pkt_mark=6 => Not found
 lookup 9.1.0.1 => src 1.1.2.88 gateway 1.1.2.1 dev br0
 lookup 9.1.0.1 pkt_mark=6 => src 1.1.2.88 gateway 1.1.2.6 dev br0
@@ -271,7 +275,7 @@ fn times_of_neighbours() {
         (&["5x"], "OK"),
         (&[], "5"),
     ] {
-        assert_eq!(show(neigh_aging(&mut neighbours, args)), reply, "{args:?}");
+        assert_eq!(show(neigh_aging(&mut neighbours, args, Millis(0))), reply, "{args:?}");
     }
     for (args, reply) in [
         (&[][..], "1000"),
@@ -283,7 +287,7 @@ fn times_of_neighbours() {
     ] {
         assert_eq!(show(neigh_retrans_time(&mut neighbours, args)), reply, "{args:?}");
     }
-    assert_eq!(show(neigh_aging(&mut neighbours, &["3"])), "aging value cannot be less than retrans_time");
+    assert_eq!(show(neigh_aging(&mut neighbours, &["3"], Millis(0))), "aging value cannot be less than retrans_time");
     let set = |neighbours: &mut Neighbours, args: &[&str]| neigh_set(neighbours, args, Millis(0));
     assert_eq!(set(&mut neighbours, &["br0", "bad", "x"]), Err(CommandError::NeighbourAddress));
     assert_eq!(set(&mut neighbours, &["br0", "1.1.2.92", "x"]), Err(CommandError::NeighbourMac));

@@ -341,13 +341,17 @@ impl Neighbours {
         self.aging_ms
     }
 
-    /// Sets how long entries live; for entries in the table, from their next use. Returns false, and changes nothing, if
-    /// that is shorter than the time between requests.
+    /// Sets how long entries live. Entries of the table do not live longer than that from now on if they are not used. Returns
+    /// false, and changes nothing, if it is shorter than the time between requests.
     #[must_use]
-    pub fn set_aging_ms(&mut self, aging_ms: u64) -> bool {
+    pub fn set_aging_ms(&mut self, aging_ms: u64, now: Millis) -> bool {
         let fits = aging_ms >= self.retrans_ms;
         if fits {
             self.aging_ms = aging_ms;
+            let latest = now.after(aging_ms);
+            for entry in self.entries.values_mut().flat_map(BTreeMap::values_mut) {
+                entry.expires = entry.expires.min(latest);
+            }
         }
         fits
     }

@@ -46,7 +46,7 @@ fn requests_are_sent_once_in_retrans_time() {
 #[test]
 fn use_keeps_an_entry_alive() {
     let mut table = Neighbours::default();
-    assert!(table.set_aging_ms(10_000));
+    assert!(table.set_aging_ms(10_000, Millis(0)));
     table.learn("br0", ip(92), MAC, Millis(0));
     table.learn("br0", ip(55), MAC, Millis(0));
     let Found::Known(_, dependency) = table.resolve("br0", ip(92), Millis(5_000)) else { panic!("known") };
@@ -56,6 +56,18 @@ fn use_keeps_an_entry_alive() {
     assert!(dependency.is_current());
     assert_eq!(table.run(Millis(24_000)), 1);
     assert!(!dependency.is_current() && table.is_empty());
+}
+
+#[test]
+fn a_shorter_aging_time_shortens_what_entries_have_left() {
+    let mut table = Neighbours::default();
+    table.learn("br0", ip(92), MAC, Millis(0));
+    assert!(table.set_aging_ms(10_000, Millis(5_000)));
+    assert_eq!((table.run(Millis(14_999)), table.run(Millis(15_000))), (0, 1));
+    // A longer one does not lengthen it.
+    table.learn("br0", ip(92), MAC, Millis(20_000));
+    assert!(table.set_aging_ms(100_000, Millis(21_000)));
+    assert_eq!(table.run(Millis(30_000)), 1);
 }
 
 #[test]
@@ -189,7 +201,7 @@ fn random_histories_agree_with_a_naive_twin() {
     for seed in 0..300 {
         let mut rng = Rng::seeded(seed);
         let (mut table, mut twin) = (Neighbours::default(), HashMap::<(u64, u64), Twin>::new());
-        assert!(table.set_retrans_ms(500) && table.set_aging_ms(3_000));
+        assert!(table.set_retrans_ms(500) && table.set_aging_ms(3_000, Millis(0)));
         let mut now = 0;
         for _ in 0..200 {
             now += rng.below(700);

@@ -80,8 +80,7 @@ fn parse(args: Vec<OsString>, log: &Arc<vlog::Log>) -> Result<Option<CommandLine
             "enable-dummy" => command_line.types.dummy = DummyLevel::parse(value)?,
             "disable-system" => command_line.types.no_system = true,
             "dummy-numa" => command_line.dummy_numa = value.map(str::to_owned),
-            // Routes are looked up for tunnels only, which there are none of; memory is not locked.
-            "disable-system-route" => {}
+            "disable-system-route" => command_line.types.no_system_routes = true,
             "mlockall" => rustix::mm::mlockall(rustix::mm::MlockAllFlags::CURRENT | rustix::mm::MlockAllFlags::FUTURE)
                 .map_err(|e| format!("mlockall failed ({e})"))?,
             "hw-rawio-access" => command_line.daemon.raw_io = true,
@@ -112,7 +111,7 @@ fn usage(log: &vlog::Log) -> String {
          \x20 --dummy-numa=NODE,...   packet threads see as many cores, each on that NUMA node,\n\
          \x20                         and not those of the machine (for tests)\n\
          \x20 --disable-system        no datapath of type \"system\"\n\
-         \x20 --disable-system-route  accepted: there are no tunnels that would need routes\n\
+         \x20 --disable-system-route  tunnels do not use the routes of the system\n\
          \x20 --mlockall              keep all memory resident\n\
          \x20 --hw-rawio-access       keep the capability for raw I/O with --user\n\
          {}\x20 --bootstrap-ca-cert=FILE  the same, taken from the first server if not there\n\

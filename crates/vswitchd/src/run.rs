@@ -145,7 +145,8 @@ impl Daemon {
     pub async fn run(&mut self, mut ready: impl FnMut()) {
         let _housekeeping = Background::housekeeping(Arc::clone(&self.devices));
         // With all devices dummies, the kernel's routes lead to none of them.
-        let follows = self.devices.types.dummy != DummyLevel::Override;
+        let types = self.devices.types;
+        let follows = types.dummy != DummyLevel::Override && !types.no_system_routes;
         let _routes = follows.then(|| Background::start(Arc::clone(&self.devices.underlay).follow_kernel()));
         let mut in_band = tokio::time::interval(IN_BAND);
         in_band.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -228,7 +228,7 @@ mod tests {
     use base::Clock;
 
     fn devices() -> Devices {
-        let types = Types { dummy: DummyLevel::Override, no_system: true };
+        let types = Types { dummy: DummyLevel::Override, no_system: true, no_system_routes: true };
         Devices::new(types, Clock::real(), Arc::default())
     }
 

@@ -103,6 +103,8 @@ pub struct Types {
     pub dummy: DummyLevel,
     /// No `system` datapath, unless it is a dummy.
     pub no_system: bool,
+    /// No routes, rules and addresses of the kernel: tunnels go only by those of dummy devices and of commands.
+    pub no_system_routes: bool,
 }
 
 impl Types {
@@ -167,7 +169,7 @@ mod tests {
     use super::*;
 
     fn types(dummy: DummyLevel, no_system: bool) -> Types {
-        Types { dummy, no_system }
+        Types { dummy, no_system, no_system_routes: false }
     }
 
     #[test]
