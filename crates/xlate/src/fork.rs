@@ -6,6 +6,7 @@
 use crate::pipeline::Frame;
 use crate::scope::Scope;
 use crate::translate::Xlate;
+use crate::tunnel::unwrap_last;
 use dpif::{DpAction, DpActions};
 use openflow::Subfield;
 
@@ -29,7 +30,7 @@ impl Xlate<'_> {
 
     /// Returns the datapath actions for packets with this result.
     fn branch(&mut self, dst: Subfield, answer: u128, frames: Vec<Frame<'_>>) -> DpActions {
-        let actions = self.scoped(Scope::Branch, |x| {
+        let mut actions = self.scoped(Scope::Branch, |x| {
             let open = x.tracer.depth();
             x.write_subfield(dst, answer);
             x.run_all(frames);
@@ -38,6 +39,8 @@ impl Xlate<'_> {
             }
             x.tracer.reopen(open);
         });
+        // Nothing comes behind a branch.
+        unwrap_last(&mut actions);
         actions.into()
     }
 }
