@@ -300,6 +300,21 @@ fn icmp_types_of_megaflows_have_masks_of_8_bits() {
 }
 
 #[test]
+fn packets_have_a_key_of_their_tunnel_if_its_flag_is_set() {
+    let id_of = |key: &FlowKey| {
+        let text = flow_key_to_string(key, &NoNames);
+        text.split(',').find(|part| part.starts_with("tun_id=")).map(str::to_owned)
+    };
+    let mut key = parse_exact("in_port=1,tun_id=5,tun_dst=1.2.3.4", &NoNames).expect("a flow");
+    assert_eq!(id_of(&key), None);
+    key.set(Field::TunFlags, super::flags::TUNNEL_KEY);
+    assert_eq!(id_of(&key).as_deref(), Some("tun_id=0x5"));
+    // A packet that comes from no tunnel may have one set.
+    let key = parse_exact("in_port=1,tun_id=5", &NoNames).expect("a flow");
+    assert_eq!(id_of(&key).as_deref(), Some("tun_id=0x5"));
+}
+
+#[test]
 fn a_tag_in_an_exact_flow_is_an_8021q_tag() {
     let key = |text| parse_exact(text, &NoNames).expect("a flow");
     assert_eq!(key("dl_vlan=5,dl_vlan_pcp=3").vlan(0), (0x8100, 0x7005));
