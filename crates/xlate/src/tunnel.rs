@@ -378,7 +378,9 @@ impl<'a> Xlate<'a> {
         let Some(mac) = underlay.and_then(|underlay| underlay.neighbour(bridge, hop)) else {
             self.tracer.note(NodeKind::Detail, || {
                 let kind = if hop.is_ipv4() { "ARP" } else { "ND" };
-                format!("neighbor cache miss for {hop} on bridge {bridge}, sending {kind} request")
+                let is_asked = underlay.is_some_and(|underlay| underlay.is_asked(bridge, hop));
+                let doing = if is_asked { "waiting on" } else { "sending" };
+                format!("neighbor cache miss for {hop} on bridge {bridge}, {doing} {kind} request")
             });
             let resolve = Resolve { bridge: Arc::clone(bridge), ip: hop, src: *src, mac: own_mac };
             self.out.effects.push(Effect::Resolve(Arc::new(resolve)));

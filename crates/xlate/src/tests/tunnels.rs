@@ -16,7 +16,8 @@ const TUNNEL: DpPort = DpPort(7);
 const NETWORK: DpPort = DpPort(11);
 const OWN: DpPort = DpPort(19);
 
-/// 192.0.2.0/24 is at the second bridge, 198.51.100.0/24 behind a gateway there. The neighbour 192.0.2.3 is not known.
+/// 192.0.2.0/24 is at the second bridge, 198.51.100.0/24 behind a gateway there. The neighbours 192.0.2.3
+/// and 192.0.2.4 are not known; the latter was asked.
 #[derive(Debug)]
 struct Near;
 
@@ -40,7 +41,11 @@ impl Underlay for Near {
     }
 
     fn neighbour(&self, bridge: &str, of: IpAddr) -> Option<MacAddr> {
-        (bridge == "br1" && of != ip("192.0.2.3")).then_some(HOP)
+        (bridge == "br1" && of != ip("192.0.2.3") && of != ip("192.0.2.4")).then_some(HOP)
+    }
+
+    fn is_asked(&self, _bridge: &str, of: IpAddr) -> bool {
+        of == ip("192.0.2.4")
     }
 
     fn resolve(&self, _neighbour: &Resolve) {}
