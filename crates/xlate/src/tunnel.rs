@@ -237,8 +237,11 @@ impl<'a> Xlate<'a> {
             });
             return self.note_drop(DropReason::NoEthernet);
         };
-        self.tracer.note(NodeKind::Detail, || "output to native tunnel".into());
-        let (mut outer, mark) = match self.outer_fields(&config) {
+        let fields = self.outer_fields(&config);
+        if !matches!(fields, Err(egress::Refusal::OwnAddress)) {
+            self.tracer.note(NodeKind::Detail, || "output to native tunnel".into());
+        }
+        let (mut outer, mark) = match fields {
             Ok(fields) => fields,
             Err(refusal) => {
                 self.tracer.note(NodeKind::Warning, || refusal.to_string());
