@@ -239,7 +239,12 @@ impl RunningInterface {
                 tracing::warn!(target: "netdev_vport", "{text}");
                 tracing::warn!(target: "netdev", "{name}: could not set configuration (Invalid argument)");
             }
-            (_, Err(new)) => tracing::warn!(target: "bridge", "{new}"),
+            (_, Err(new)) => {
+                if let InterfaceError::UnknownType(name) = new {
+                    tracing::warn!(target: "netdev", "could not create netdev {name} of unknown type {}", spec.kind);
+                }
+                tracing::warn!(target: "bridge", "{new}");
+            }
             (Err(_), Ok(_)) => self.is_uncounted = true,
             (Ok(_), Ok(_)) => {}
         }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::extract::extract;
-use crate::{Field, Match};
+use crate::{Field, FlowKey, Match};
 
 /// Parses, normalizes and formats.
 fn canonical(text: &str) -> Result<String, String> {
