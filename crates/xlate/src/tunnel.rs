@@ -30,6 +30,8 @@ use tunnel::ports::Consulted;
 /// Length of an Ethernet header in bytes.
 const ETHERNET: i32 = 14;
 const UDP: u8 = 17;
+/// The bit of `vlan_tci` that is set if there is a tag.
+const TAG_PRESENT: u128 = 0x1000;
 /// Operations of ARP (RFC 826).
 const ARP_REQUEST: u128 = 1;
 const ARP_REPLY: u128 = 2;
@@ -237,6 +239,10 @@ impl<'a> Xlate<'a> {
             });
             return self.note_drop(DropReason::NoEthernet);
         };
+        if framing == Framing::Pop && self.read_bits(Field::VlanTci, TAG_PRESENT) != 0 {
+            self.tracer.note(NodeKind::Warning, || "a packet with a VLAN tag cannot leave through an L3 tunnel".into());
+            return self.note_drop(DropReason::TunnelBuild);
+        }
         let fields = self.outer_fields(&config);
         if !matches!(fields, Err(egress::Refusal::OwnAddress)) {
             self.tracer.note(NodeKind::Detail, || "output to native tunnel".into());

@@ -259,6 +259,20 @@ fn a_packet_without_a_way_is_dropped_for_a_reason() {
 }
 
 #[test]
+fn a_tagged_packet_is_not_sent_without_its_ethernet_header() {
+    let sent = |options: &str| {
+        let net = tunnels_of(TunnelType::Gre, &[("", "mod_vlan_vid:7,output:2")], &[("", "output:1")], &[options]);
+        let verdict = translate(&net, &packet(HOST, INNER), false);
+        (text(&verdict), verdict.drop)
+    };
+    let layer_3 = sent("remote_ip=192.0.2.2 packet_type=legacy_l3");
+    assert_eq!(layer_3, ("drop".to_owned(), Some(DropReason::TunnelBuild)));
+    let (actions, drop) = sent("remote_ip=192.0.2.2");
+    assert!(actions.starts_with("push_vlan(vid=7,pcp=0),tnl_push("), "{actions}");
+    assert_eq!(drop, None);
+}
+
+#[test]
 fn a_gateway_is_the_next_hop() {
     let net = tunnels(&[("", "output:2")], &[("", "output:1")], &["remote_ip=198.51.100.7 key=123"]);
     let verdict = translate(&net, &packet(HOST, INNER), false);
