@@ -5,6 +5,7 @@ use crate::dump_order::DumpOrder;
 use crate::flow_table::Criteria;
 use crate::switch::Switch;
 use base::PortNo;
+use flow::Match;
 use flow::text::{NoNames, PortNames, format_port};
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
@@ -190,7 +191,7 @@ pub fn dpif_json(switch: &Switch, kind: &dyn Fn(&str) -> PortKind) -> Value {
 pub fn dump_flows(bridge: &Ofproto, ports: &dyn PortNames) -> String {
     let mut out = String::new();
     let now = bridge.now();
-    each_rule(bridge, |rule| dump_rule(rule, now, ports, &mut out));
+    each_rule(bridge, |rule| dump_rule((rule, &bridge.match_of(rule)), now, ports, &mut out));
     out
 }
 
@@ -200,7 +201,7 @@ pub fn dump_flows_json(bridge: &Ofproto, ports: &dyn PortNames) -> Value {
     let mut out = Vec::new();
     each_rule(bridge, |rule| {
         let mut text = String::new();
-        flow::text::format_match(&rule.minimatch.expand(), ports, &mut text);
+        flow::text::format_match(&bridge.match_of(rule), ports, &mut text);
         out.push(json!({
             "table": rule.table,
             "priority": rule.priority,
@@ -220,7 +221,7 @@ pub fn detrace(rules: &[std::sync::Arc<Rule>], ports: &dyn PortNames) -> String 
     let mut out = String::new();
     for rule in rules {
         let _ = write!(out, "cookie={:#x}, ", rule.cookie);
-        describe_rule(rule, "", ports, &mut out);
+        describe_rule((rule, &rule.minimatch.expand()), "", ports, &mut out);
     }
     out
 }
@@ -252,12 +253,12 @@ fn each_rule(bridge: &Ofproto, mut each: impl FnMut(&Rule)) {
     order.sort(rules, None).for_each(|(_, rule)| each(&rule));
 }
 
-fn dump_rule(rule: &Rule, now: base::Millis, ports: &dyn PortNames, out: &mut String) {
-    describe_rule(rule, &format!("duration={}s, ", now.since(rule.created) / 1000), ports, out);
+fn dump_rule((rule, matching): (&Rule, &Match), now: base::Millis, ports: &dyn PortNames, out: &mut String) {
+    describe_rule((rule, matching), &format!("duration={}s, ", now.since(rule.created) / 1000), ports, out);
 }
 
-/// Formats a rule as a line, with `duration` after its table.
-fn describe_rule(rule: &Rule, duration: &str, ports: &dyn PortNames, out: &mut String) {
+/// Formats a rule with this match as a line, with `duration` after its table.
+fn describe_rule((rule, matching): (&Rule, &Match), duration: &str, ports: &dyn PortNames, out: &mut String) {
     if rule.table != 0 {
         let _ = write!(out, "table_id={}, ", rule.table);
     }
@@ -267,8 +268,7 @@ fn describe_rule(rule: &Rule, duration: &str, ports: &dyn PortNames, out: &mut S
         rule.stats().packets.load(Ordering::Relaxed),
         rule.stats().bytes.load(Ordering::Relaxed)
     );
-    let mut matching = String::new();
-    flow::text::format_match(&rule.minimatch.expand(), ports, &mut matching);
+    let matching = flow::text::match_to_string(matching, ports);
     if rule.priority != 0x8000 {
         let _ = write!(out, "priority={}", rule.priority);
         out.push_str(if matching.is_empty() { "" } else { "," });

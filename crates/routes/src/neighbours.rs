@@ -170,6 +170,12 @@ impl Neighbours {
         }
     }
 
+    /// Whether a neighbour is pending, and its next request not yet due.
+    pub fn is_asked(&self, bridge: &str, address: IpAddr, now: Millis) -> bool {
+        let entry = self.entries.get(name(bridge)).and_then(|entries| entries.get(&address));
+        entry.is_some_and(|entry| entry.state == State::Pending && entry.expires > now)
+    }
+
     /// Looks a neighbour up for a translation. An unknown one becomes pending.
     pub fn resolve(&mut self, bridge: &str, address: IpAddr, now: Millis) -> Found {
         if let Some((mac, dependency)) = self.known(bridge, address, now) {

@@ -29,6 +29,9 @@ fn requests_are_sent_once_in_retrans_time() {
     for (now, sent) in [(0, false), (999, false), (1000, true), (1500, false), (2000, true)] {
         assert_eq!(pending(table.resolve("br0", ip(92), Millis(now))).0, sent, "{now}");
     }
+    let is_asked = |table: &Neighbours, bridge, now| table.is_asked(bridge, ip(92), Millis(now));
+    assert_eq!((is_asked(&table, "br0", 2999), is_asked(&table, "br0", 3000)), (true, false));
+    assert!(!is_asked(&table, "br1", 2000));
     // Each bridge asks for itself.
     assert!(pending(table.resolve("br1", ip(92), Millis(2000))).0);
     assert_eq!(table.rows(Millis(2000))[0].mac, None);
@@ -36,6 +39,7 @@ fn requests_are_sent_once_in_retrans_time() {
     assert!(dependency.is_current());
     table.learn("br0", ip(92), MAC, Millis(2100));
     assert!(!dependency.is_current());
+    assert!(!is_asked(&table, "br0", 2100));
     assert!(matches!(table.resolve("br0", ip(92), Millis(2100)), Found::Known(MAC, _)));
     // Expired requests make those who wait ask again.
     let (_, dependency) = pending(table.resolve("br1", ip(92), Millis(2100)));

@@ -343,14 +343,14 @@ impl Bridge {
 
     fn open_interface(&mut self, name: &str, devices: &Devices, counts: &mut Counts) {
         let Some(interface) = self.interfaces.get_mut(name) else { return };
-        let (spec, dp) = (&interface.spec, &self.running.dp);
+        let (spec, dp, names) = (&interface.spec, &self.running.dp, (&*self.name, name));
         let running = match self.running.interfaces.get_mut(name) {
             Some(running) => {
-                running.update(name, spec, devices, dp);
+                running.update(names, spec, devices, dp);
                 running
             }
             None => {
-                let running = RunningInterface::new(name, spec, devices, dp);
+                let running = RunningInterface::new(names, spec, devices, dp);
                 self.running.interfaces.entry(name.to_owned()).or_insert(running)
             }
         };

@@ -175,8 +175,8 @@ pub enum Behind {
 }
 
 impl RunningInterface {
-    /// Opens the interface.
-    pub fn new(name: &str, spec: &InterfaceSpec, devices: &Devices, dp: &Dp) -> Self {
+    /// Opens an interface of a bridge by their names.
+    pub fn new((bridge, name): (&str, &str), spec: &InterfaceSpec, devices: &Devices, dp: &Dp) -> Self {
         let mut running = Self {
             kind: spec.kind.clone(),
             ofport: None,
@@ -191,7 +191,7 @@ impl RunningInterface {
             is_to_reopen: false,
             link: None,
         };
-        running.update(name, spec, devices, dp);
+        running.update((bridge, name), spec, devices, dp);
         running
     }
 
@@ -224,7 +224,7 @@ impl RunningInterface {
     }
 
     /// Tries again what could not be opened, and takes a patch port's peer.
-    pub fn update(&mut self, name: &str, spec: &InterfaceSpec, devices: &Devices, dp: &Dp) {
+    pub fn update(&mut self, (bridge, name): (&str, &str), spec: &InterfaceSpec, devices: &Devices, dp: &Dp) {
         if !spec.is_bonded && matches!(self.state, Ok(Behind::Device(_) | Behind::Tunnel(_))) {
             return;
         }
@@ -233,13 +233,21 @@ impl RunningInterface {
             (Err(old), Err(new)) if old == new => {}
             (_, Err(InterfaceError::Conflict(conflict))) => {
                 tracing::warn!(target: "tunnel", "{conflict}");
+                tracing::warn!(target: "ofproto", "{bridge}: could not add port {name} (File exists)");
                 tracing::warn!(target: "bridge", "{}", InterfaceError::Conflict(conflict.clone()));
             }
-            (_, Err(InterfaceError::Tunnel(text) | InterfaceError::TunnelPortTaken(text))) => {
+            (_, Err(error @ (InterfaceError::Tunnel(text) | InterfaceError::TunnelPortTaken(text)))) => {
+                let is_taken = matches!(error, InterfaceError::TunnelPortTaken(_));
+                let why = if is_taken { "File exists" } else { "Invalid argument" };
                 tracing::warn!(target: "netdev_vport", "{text}");
-                tracing::warn!(target: "netdev", "{name}: could not set configuration (Invalid argument)");
+                tracing::warn!(target: "netdev", "{name}: could not set configuration ({why})");
             }
-            (_, Err(new)) => tracing::warn!(target: "bridge", "{new}"),
+            (_, Err(new)) => {
+                if let InterfaceError::UnknownType(name) = new {
+                    tracing::warn!(target: "netdev", "could not create netdev {name} of unknown type {}", spec.kind);
+                }
+                tracing::warn!(target: "bridge", "{new}");
+            }
             (Err(_), Ok(_)) => self.is_uncounted = true,
             (Ok(_), Ok(_)) => {}
         }

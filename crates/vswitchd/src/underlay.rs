@@ -219,6 +219,10 @@ impl Underlay for HostUnderlay {
         Some(self.neighbours.lock().known(bridge, ip, self.clock.now())?.0)
     }
 
+    fn is_asked(&self, bridge: &str, ip: IpAddr) -> bool {
+        self.neighbours.lock().is_asked(bridge, ip, self.clock.now())
+    }
+
     fn resolve(&self, neighbour: &Resolve) {
         let Resolve { bridge, ip, src, mac } = neighbour;
         let now = self.clock.now();

@@ -30,6 +30,8 @@ use tunnel::ports::Consulted;
 /// Length of an Ethernet header in bytes.
 const ETHERNET: i32 = 14;
 const UDP: u8 = 17;
+/// The bit of `vlan_tci` that is set if there is a tag.
+const TAG_PRESENT: u128 = 0x1000;
 const ICMPV6: u8 = 58;
 /// The protocol of a later fragment of IPv6.
 const FRAGMENT: u8 = 44;
@@ -224,8 +226,15 @@ impl<'a> Xlate<'a> {
             });
             return self.note_drop(DropReason::NoEthernet);
         };
-        self.tracer.note(NodeKind::Detail, || "output to native tunnel".into());
-        let (mut outer, mark) = match self.outer_fields(&config) {
+        if framing == Framing::Pop && self.read_bits(Field::VlanTci, TAG_PRESENT) != 0 {
+            self.tracer.note(NodeKind::Warning, || "a packet with a VLAN tag cannot leave through an L3 tunnel".into());
+            return self.note_drop(DropReason::TunnelBuild);
+        }
+        let fields = self.outer_fields(&config);
+        if !matches!(fields, Err(egress::Refusal::OwnAddress)) {
+            self.tracer.note(NodeKind::Detail, || "output to native tunnel".into());
+        }
+        let (mut outer, mark) = match fields {
             Ok(fields) => fields,
             Err(refusal) => {
                 self.tracer.note(NodeKind::Warning, || refusal.to_string());
@@ -365,7 +374,9 @@ impl<'a> Xlate<'a> {
         let Some(mac) = underlay.and_then(|underlay| underlay.neighbour(bridge, hop)) else {
             self.tracer.note(NodeKind::Detail, || {
                 let kind = if hop.is_ipv4() { "ARP" } else { "ND" };
-                format!("neighbor cache miss for {hop} on bridge {bridge}, sending {kind} request")
+                let is_asked = underlay.is_some_and(|underlay| underlay.is_asked(bridge, hop));
+                let doing = if is_asked { "waiting on" } else { "sending" };
+                format!("neighbor cache miss for {hop} on bridge {bridge}, {doing} {kind} request")
             });
             let resolve = Resolve { bridge: Arc::clone(bridge), ip: hop, src: *src, mac: own_mac };
             self.out.effects.push(Effect::Resolve(Arc::new(resolve)));

@@ -130,6 +130,9 @@ pub trait Underlay: Debug + Send + Sync {
     /// The Ethernet address of a neighbour at a bridge; `None` while it is unknown.
     fn neighbour(&self, bridge: &str, ip: IpAddr) -> Option<MacAddr>;
 
+    /// Whether a neighbour was asked for its Ethernet address and may still answer, for traces.
+    fn is_asked(&self, bridge: &str, ip: IpAddr) -> bool;
+
     /// Asks for the Ethernet address of a neighbour that packets wait for, unless that was done recently.
     fn resolve(&self, neighbour: &Resolve);
 

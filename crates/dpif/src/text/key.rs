@@ -63,12 +63,26 @@ pub fn packet_key_to_string(key: &FlowKey, options: &ReceivedOptions) -> String 
 /// Formats a packet's key with all fields that its protocols have, and the metadata that is not zero.
 pub fn key_to_string(key: &FlowKey, name: &dyn Fn(DpPort) -> Option<String>) -> String {
     let mut out = String::new();
+    format_key((key, &nonzero_mask(key)), Detail::Matched, &ReceivedOptions::default(), name, &mut out);
+    out
+}
+
+/// Formats a packet's key in the same way, without the time to live of its tunnel, which was not given.
+pub(super) fn key_without_tunnel_ttl(key: &FlowKey, options: &ReceivedOptions) -> String {
+    let mut out = String::new();
+    let mut mask = nonzero_mask(key);
+    mask.set(Field::TunTtl, 0);
+    format_key((key, &mask), Detail::Matched, options, &|_| None, &mut out);
+    out
+}
+
+/// The mask of the fields that the protocols of a packet have, and of metadata that is not zero.
+fn nonzero_mask(key: &FlowKey) -> FlowMask {
     let mut mask = full_mask(key);
     for field in METADATA.into_iter().filter(|field| key.get(*field) == 0) {
         mask.set(field, 0);
     }
-    format_key((key, &mask), Detail::Matched, &ReceivedOptions::default(), name, &mut out);
-    out
+    mask
 }
 
 const METADATA: [Field; 7] =

@@ -73,11 +73,11 @@ fn parse_key_and_names(
     let tunnel = std::mem::take(&mut reader.tunnel);
     let mut key = reader.typed_key(text)?;
     if let Some(tunnel) = tunnel {
+        options.put(&mut key, &tunnel.option_bytes());
         if !tunnel.has_ttl {
-            let whole = super::key_to_string(&key, &|_| None);
+            let whole = super::key::key_without_tunnel_ttl(&key, options);
             return Err(KeyError::NoTtl(super::normalise::given_headers(text, &whole)));
         }
-        options.put(&mut key, &tunnel.option_bytes());
     }
     Ok((key, names))
 }

@@ -401,6 +401,16 @@ mod tests {
     }
 
     #[test]
+    fn a_missing_time_to_live_is_missing_in_the_error() {
+        let tunnel = "tunnel(tun_id=0x7,src=1.1.2.92,dst=1.1.2.88,geneve({class=0xffff,type=0,len=4,0x11}),flags(key))";
+        let error = parse_key_of_packet(&format!("{tunnel},in_port(6081)"), &options(), &|_| None).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            format!("tunnel options missing TTL; the flow key in error is: {tunnel},in_port(6081)")
+        );
+    }
+
+    #[test]
     fn options_of_packets_may_be_unknown() {
         let options = options();
         let key = |tunnel: &str| {

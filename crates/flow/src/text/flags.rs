@@ -62,6 +62,9 @@ pub(crate) static TCP: Flags = Flags {
     ],
 };
 
+/// The flag of `tun_flags` for a packet with a key.
+pub(crate) const TUNNEL_KEY: u128 = 0x8;
+
 /// `tun_flags`. Only the first flag can be matched; flows of packets show the others.
 pub(crate) static TUNNEL: Flags = Flags {
     what: "tunnel",

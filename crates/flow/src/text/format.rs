@@ -137,6 +137,8 @@ fn applicable(key: &FlowKey) -> FlowMask {
             // Registers are written one by one, not as parts of wider ones.
             id if (Field::Xreg0..=Field::Xxreg7).contains(&id) => false,
             Field::TunErspanIdx | Field::TunErspanDir | Field::TunErspanHwid => tunnel && key.get(f.id) != 0,
+            // Without the flag, the packet had no key.
+            Field::TunId if tunnel => key.get(Field::TunFlags) & flags::TUNNEL_KEY != 0,
             id if (Field::TunSrc..=Field::TunGtpuMsgtype).contains(&id) => tunnel,
             id => key.get(id) != 0,
         };

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::extract::extract;
-use crate::{Field, Match};
+use crate::{Field, FlowKey, Match};
 
 /// Parses, normalizes and formats.
 fn canonical(text: &str) -> Result<String, String> {
@@ -297,6 +297,21 @@ fn icmp_types_of_megaflows_have_masks_of_8_bits() {
     assert_eq!(megaflow("tcp,tp_src=8", &[]), "recirc_id=0,eth,tcp,tp_src=8");
     // Absent tags are left out.
     assert_eq!(megaflow("tcp,vlan_tci=0", &[]), "recirc_id=0,eth,tcp");
+}
+
+#[test]
+fn packets_have_a_key_of_their_tunnel_if_its_flag_is_set() {
+    let id_of = |key: &FlowKey| {
+        let text = flow_key_to_string(key, &NoNames);
+        text.split(',').find(|part| part.starts_with("tun_id=")).map(str::to_owned)
+    };
+    let mut key = parse_exact("in_port=1,tun_id=5,tun_dst=1.2.3.4", &NoNames).expect("a flow");
+    assert_eq!(id_of(&key), None);
+    key.set(Field::TunFlags, super::flags::TUNNEL_KEY);
+    assert_eq!(id_of(&key).as_deref(), Some("tun_id=0x5"));
+    // A packet that comes from no tunnel may have one set.
+    let key = parse_exact("in_port=1,tun_id=5", &NoNames).expect("a flow");
+    assert_eq!(id_of(&key).as_deref(), Some("tun_id=0x5"));
 }
 
 #[test]

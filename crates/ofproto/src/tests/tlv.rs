@@ -92,6 +92,8 @@ fn actions_write_options() {
     ] {
         assert_eq!(error_of(&c.flow_mod(fm)), None);
     }
+    let shown = crate::show::dump_flows(&br, &flow::NoNames);
+    assert!(shown.contains(",tun_metadata1=0,actions=output:2,output:2\n"), "{shown}");
     lab.send("br-1", &[frame(1, 2)]);
     assert_eq!(lab.received("br-2").len(), 1, "the second look-up finds what the first has written");
     let messages = c.waiting();

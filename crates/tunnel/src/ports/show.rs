@@ -61,13 +61,12 @@ pub struct LocalAddress {
 }
 
 impl TunnelType {
-    /// IP protocols of received packets. The userspace datapath of Open vSwitch has no bareudp.
+    /// IP protocols of received packets.
     pub fn protocols(self) -> &'static [u8] {
         match self {
-            Self::Vxlan | Self::Geneve | Self::Gtpu => &[UDP],
+            Self::Vxlan | Self::Geneve | Self::Gtpu | Self::Bareudp => &[UDP],
             Self::Gre | Self::Ip6Gre | Self::Erspan | Self::Ip6Erspan => &[GRE],
             Self::Srv6 => &[IPV4, IPV6],
-            Self::Bareudp => &[],
         }
     }
 }

@@ -290,5 +290,5 @@ fn zero_udp_ports_and_srv6_listen() {
     };
     assert_eq!(listeners("vxlan remote_ip=1.1.1.2 dst_port=0"), [("vxlan_sys_0".into(), 17, None)]);
     assert_eq!(listeners("srv6 remote_ip=::2"), [("srv6_sys".into(), 4, None), ("srv6_sys".into(), 41, None)]);
-    assert_eq!(listeners("bareudp remote_ip=::2 dst_port=6635"), []);
+    assert_eq!(listeners("bareudp remote_ip=::2 dst_port=6635"), [("udp_sys_6635".into(), 17, Some(6635))]);
 }

@@ -17,7 +17,8 @@ const TUNNEL: DpPort = DpPort(7);
 const NETWORK: DpPort = DpPort(11);
 const OWN: DpPort = DpPort(19);
 
-/// 192.0.2.0/24 is at the second bridge, 198.51.100.0/24 behind a gateway there. The neighbour 192.0.2.3 is not known.
+/// 192.0.2.0/24 is at the second bridge, 198.51.100.0/24 behind a gateway there. The neighbours 192.0.2.3
+/// and 192.0.2.4 are not known; the latter was asked.
 #[derive(Debug)]
 struct Near;
 
@@ -41,7 +42,11 @@ impl Underlay for Near {
     }
 
     fn neighbour(&self, bridge: &str, of: IpAddr) -> Option<MacAddr> {
-        (bridge == "br1" && of != ip("192.0.2.3")).then_some(HOP)
+        (bridge == "br1" && of != ip("192.0.2.3") && of != ip("192.0.2.4")).then_some(HOP)
+    }
+
+    fn is_asked(&self, _bridge: &str, of: IpAddr) -> bool {
+        of == ip("192.0.2.4")
     }
 
     fn resolve(&self, _neighbour: &Resolve) {}
@@ -252,6 +257,20 @@ fn a_packet_without_a_way_is_dropped_for_a_reason() {
     assert_eq!(dropped("remote_ip=192.0.2.2 egress_pkt_mark=13", "output:1"), (DropReason::NoRoute, false));
     assert_eq!(dropped("remote_ip=192.0.2.3", "output:1"), (DropReason::NoNeighbour, true));
     assert_eq!(dropped("remote_ip=192.0.2.2", "drop").0, DropReason::Action);
+}
+
+#[test]
+fn a_tagged_packet_is_not_sent_without_its_ethernet_header() {
+    let sent = |options: &str| {
+        let net = tunnels_of(TunnelType::Gre, &[("", "mod_vlan_vid:7,output:2")], &[("", "output:1")], &[options]);
+        let verdict = translate(&net, &packet(HOST, INNER), false);
+        (text(&verdict), verdict.drop)
+    };
+    let layer_3 = sent("remote_ip=192.0.2.2 packet_type=legacy_l3");
+    assert_eq!(layer_3, ("drop".to_owned(), Some(DropReason::TunnelBuild)));
+    let (actions, drop) = sent("remote_ip=192.0.2.2");
+    assert!(actions.starts_with("push_vlan(vid=7,pcp=0),tnl_push("), "{actions}");
+    assert_eq!(drop, None);
 }
 
 #[test]
