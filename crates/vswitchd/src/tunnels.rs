@@ -212,7 +212,9 @@ impl TunnelInterface {
             Some((route.device.to_string(), carrier))
         })?;
         let own = self.port.home.switch.bridge_named(&device).and_then(|bridge| bridge.port(PortNo::LOCAL));
-        let own = own.and_then(|port| port.spec.device).map(|device| device.status().carrier);
+        // A dummy that is set down has carrier, as in Open vSwitch.
+        let has_carrier = |device: Arc<dyn Netdev>| device.kind().starts_with("dummy") || device.status().carrier;
+        let own = own.and_then(|port| port.spec.device).map(has_carrier);
         Some((device, own.or(carrier).unwrap_or(false)))
     }
 }
