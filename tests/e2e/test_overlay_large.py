@@ -11,7 +11,16 @@ from overlays import LAYER3, PORT, TYPES, UPLINK, LinuxEnd, Site, add_tunnels, c
 TCP_BYTES = 20_000_000
 # With segments of 1400 bytes at most, packets that are not whole cannot have as many bytes on average, acknowledgements included.
 WHOLE = 3000
-CASES = [("vxlan", TYPES), ("vxlan-csum", TYPES), ("geneve", TYPES), ("vxlan-gpe", LAYER3), ("gtpu", LAYER3), ("bareudp", LAYER3)]
+NO_DF = ["df_default=false"]
+CASES = {
+    "vxlan": ("vxlan", TYPES, []),
+    "vxlan-no-df": ("vxlan", TYPES, NO_DF),
+    "vxlan-csum": ("vxlan-csum", TYPES, []),
+    "geneve": ("geneve", TYPES, []),
+    "vxlan-gpe": ("vxlan-gpe", LAYER3, []),
+    "gtpu": ("gtpu", LAYER3, []),
+    "bareudp-no-df": ("bareudp", LAYER3, NO_DF),
+}
 
 
 def sent(end):
@@ -25,8 +34,7 @@ def average(before, after):
     return (after[1] - before[1]) / (after[0] - before[0])
 
 
-@pytest.mark.parametrize("options", [[], ["df_default=false"]], ids=["df", "no-df"])
-@pytest.mark.parametrize(("name", "types"), CASES, ids=[f"{name}{3 if types is LAYER3 else ''}" for name, types in CASES])
+@pytest.mark.parametrize(("name", "types", "options"), CASES.values(), ids=CASES.keys())
 def test_tcp_stays_whole(making, name, types, options):
     one, two = join(making)
     kind, others, _ = types[name]
