@@ -238,6 +238,10 @@ impl Daemon {
     /// Makes everything as the database says, and writes back the state of what changed. While the database is away, its
     /// last contents count.
     async fn configure(&mut self) {
+        if self.idl.is_live() {
+            // Whatever called for this, all that the database has is configured: `cur_cfg` says so afterwards.
+            self.note_changes();
+        }
         let db = self.idl.is_live().then(|| self.idl.replica());
         self.configuration.configure(db).await;
         self.is_configured = true;
